@@ -1,0 +1,32 @@
+# Third-party libraries, all of them Debian packages; tools/bootstrap.sh installs them.
+find_package(PkgConfig REQUIRED)
+find_package(ZLIB REQUIRED)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+pkg_check_modules(fyaml REQUIRED IMPORTED_TARGET libfyaml)
+pkg_check_modules(jansson REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(crypto REQUIRED IMPORTED_TARGET libcrypto)
+pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
+
+find_path(DNNL_INCLUDE dnnl.h REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(dnnl UNKNOWN IMPORTED)
+set_target_properties(dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE})
+
+# oneDNN's threads are OpenMP's. exogym spreads work itself, so it tells OpenMP to use one thread; that call is all it needs.
+find_library(GOMP_LIBRARY NAMES gomp libgomp.so.1 REQUIRED)
+add_library(gomp UNKNOWN IMPORTED)
+set_target_properties(gomp PROPERTIES IMPORTED_LOCATION ${GOMP_LIBRARY})
+
+set(EXO_NATIVE_OPTIONS -O3)
+if(EXO_NATIVE)
+  include(CheckCCompilerFlag)
+  check_c_compiler_flag(-march=native EXO_HAS_MARCH_NATIVE)
+  if(EXO_HAS_MARCH_NATIVE)
+    list(APPEND EXO_NATIVE_OPTIONS -march=native)
+  endif()
+  check_c_compiler_flag(-mprefer-vector-width=512 EXO_HAS_VECTOR_WIDTH)
+  if(EXO_HAS_VECTOR_WIDTH)
+    list(APPEND EXO_NATIVE_OPTIONS -mprefer-vector-width=512)
+  endif()
+endif()

@@ -1,0 +1,16 @@
+# What an installation has: the programs, the library, headers, exogym.pc, and a CMake package exogym::exogym.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS exogym EXPORT exogym LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS exogym_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY include/exogym DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+configure_file(cmake/exogym.pc.in exogym.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/exogym.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/exogym)
+install(EXPORT exogym NAMESPACE exogym:: FILE exogym-targets.cmake DESTINATION ${package_folder})
+configure_package_config_file(cmake/exogym-config.cmake.in exogym-config.cmake INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(exogym-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/exogym-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/exogym-config-version.cmake
+        DESTINATION ${package_folder})

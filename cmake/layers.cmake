@@ -1,0 +1,59 @@
+# exo_layer(name folder [USES layer...] [LIBS target...] [NATIVE])
+#
+# An object library exo_<name> of the folder's .c files. It sees the public headers, its own folder and the folders that it
+# names under USES. LIBS are third-party targets that this layer alone sees. NATIVE: compiled for this machine's processor.
+# The source files are those in the folder; a new file needs no entry here.
+function(exo_layer name folder)
+  cmake_parse_arguments(PARSE_ARGV 2 layer "NATIVE" "" "USES;LIBS")
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.c)
+  if(NOT sources)
+    return()
+  endif()
+  set(target exo_${name})
+  add_library(${target} OBJECT ${sources})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/${folder})
+  foreach(used IN LISTS layer_USES)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/$<TARGET_PROPERTY:exo_${used},EXO_FOLDER>)
+  endforeach()
+  target_link_libraries(${target} PRIVATE ${layer_LIBS})
+  if(layer_NATIVE)
+    target_compile_options(${target} PRIVATE ${EXO_NATIVE_OPTIONS})
+  endif()
+  set_target_properties(${target} PROPERTIES EXO_FOLDER ${folder})
+  set_property(GLOBAL APPEND PROPERTY EXO_LAYERS ${target})
+  set_property(GLOBAL APPEND PROPERTY EXO_LIBS ${layer_LIBS})
+endfunction()
+
+# The layers as libraries: exogym (shared, what users link), exogym_internal (static, what tests and the programs link: it
+# has the hidden symbols too).
+function(exo_library)
+  get_property(layers GLOBAL PROPERTY EXO_LAYERS)
+  get_property(libs GLOBAL PROPERTY EXO_LIBS)
+  set(objects "")
+  foreach(layer IN LISTS layers)
+    list(APPEND objects $<TARGET_OBJECTS:${layer}>)
+  endforeach()
+
+  add_library(exogym SHARED ${objects})
+  add_library(exogym::exogym ALIAS exogym)
+  set_target_properties(exogym PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+  target_include_directories(exogym PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                           $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(exogym PRIVATE ${libs} ${CMAKE_DL_LIBS} m)
+
+  add_library(exogym_internal STATIC ${objects})
+  target_include_directories(exogym_internal PUBLIC ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(exogym_internal PUBLIC ${libs} ${CMAKE_DL_LIBS} m)
+endfunction()
+
+# exo_program(name source...): a program with every symbol of the public headers visible to the plugins that it loads.
+function(exo_program name)
+  add_executable(${name} ${ARGN})
+  get_property(layers GLOBAL PROPERTY EXO_LAYERS)
+  foreach(layer IN LISTS layers)
+    get_target_property(folder ${layer} EXO_FOLDER)
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/${folder})
+  endforeach()
+  target_link_libraries(${name} PRIVATE -Wl,--whole-archive exogym_internal -Wl,--no-whole-archive)
+  set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
+endfunction()

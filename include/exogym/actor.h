@@ -1,0 +1,162 @@
+/* Actors in one process: named state that is reached by messages only.
+ *
+ * An actor class has methods; each method runs on one of the class's lanes. A lane is a bounded mailbox, first in first out
+ * for each caller, that runs at most max_concurrency messages at once. A light lane shares the runtime's pool of threads; a
+ * blocking lane, which may wait or compute for long, has threads of its own. Every actor has a control lane besides, which
+ * answers ping, dump, cancel and stop whatever its other lanes do.
+ *
+ * A call gives a future, completed exactly once: with a value, the method's error, TIMEOUT, CANCELLED, or PEER_LOST with the
+ * cause of the actor's death. No wait is without a deadline; deadlines are absolute times on the runtime's clock.
+ *
+ * Threads: every function may be called from any thread, also from inside methods, unless it says otherwise. No callback
+ * runs under a lock. A method must not wait for a future of its own lane.
+ */
+#ifndef EXOGYM_ACTOR_H
+#define EXOGYM_ACTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <exogym/clock.h>
+#include <exogym/config.h>
+#include <exogym/status.h>
+
+typedef struct exo_runtime exo_runtime;
+typedef struct exo_future exo_future;
+typedef struct exo_call_context exo_call_context; /* what a method knows of the call it serves */
+
+/* An actor: this life of it. 0 is none. */
+typedef struct exo_ref {
+    uint64_t id;
+} exo_ref;
+
+/* What a message carries: bytes that are moved, not copied, inside a process. */
+typedef struct exo_payload {
+    void *data;
+    size_t size;
+    void (*release)(void *data); /* frees data; NULL: nothing to free */
+} exo_payload;
+
+/* A payload that borrows (static or longer-lived memory), and one that owns an exo_calloc'ed copy. */
+EXO_API exo_payload exo_payload_borrow(const void *data, size_t size);
+EXO_API exo_status exo_payload_copy(exo_payload *out, const void *data, size_t size);
+EXO_API void exo_payload_release(exo_payload *payload);
+
+/* --- Classes ---------------------------------------------------------------------------------------------------------- */
+
+enum {
+    EXO_MAX_LANES = 15
+};
+
+typedef struct exo_lane_class {
+    const char *name;
+    bool blocking;            /* threads of its own, one for each message it may run at once */
+    uint32_t capacity;        /* messages that wait at most; 0 counts as 1024. Beyond: FULL  */
+    uint32_t max_concurrency; /* 0 counts as 1                                              */
+} exo_lane_class;
+
+typedef struct exo_method {
+    const char *name;
+    uint8_t lane; /* index into lanes */
+    /* Serves one call. `args` belongs to the runtime; what is put into *reply is handed over. A status other than OK with
+     * its reason in `err` is the future's error; the actor lives on, unless it calls exo_call_die. */
+    exo_status (*run)(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
+} exo_method;
+
+typedef struct exo_actor_class {
+    const char *name;
+    size_t state_size; /* bytes of zeroed state, `self` */
+    /* Both run on the thread of the lane that serves first resp. last; `start` before any method. May be NULL. */
+    exo_status (*start)(exo_call_context *call, void *self, const exo_payload *args, exo_err *err);
+    void (*stop)(void *self);
+    const exo_lane_class *lanes; /* NULL: one light lane "main" */
+    size_t num_lanes;
+    const exo_method *methods;
+    size_t num_methods;
+} exo_actor_class;
+
+/* --- Runtime ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct exo_runtime_opts {
+    const exo_clock *clock; /* NULL: real                                                  */
+    unsigned threads;       /* of the pool for light lanes; 0: the number of usable cores  */
+} exo_runtime_opts;
+
+EXO_API exo_status exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err);
+/* Stops every actor (running methods see exo_call_cancelled), waits for them until `deadline`, frees everything. TIMEOUT
+ * names the actors that did not stop; their memory is then left alone. Not from inside a method. */
+EXO_API exo_status exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err);
+EXO_API const exo_clock *exo_runtime_clock(const exo_runtime *runtime);
+
+/* --- Life ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct exo_spawn_opts {
+    const char *name;           /* unique among living actors of the namespace; NULL: anonymous */
+    const char *namespace_name; /* NULL: "default"                                              */
+    bool get_if_exists;         /* give the living actor of that name instead of EXISTS         */
+    exo_payload args;           /* for start; handed over                                       */
+} exo_spawn_opts;
+
+/* Makes an actor; gives its reference when `start` is over. Errors: EXISTS, INVAL, NOMEM, start's own. The class must live as
+ * long as the actor. */
+EXO_API exo_status exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_spawn_opts *opts,
+                             exo_ref *out, exo_err *err);
+/* The living actor of that name; NOT_FOUND names it and, if it died, its cause. namespace_name may be NULL. */
+EXO_API exo_status exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name, exo_ref *out,
+                                 exo_err *err);
+/* Stops after what is queued (drain) or after what runs; what is queued then gets CANCELLED. Does not wait. */
+EXO_API exo_status exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo_err *err);
+/* Ends an actor as if it had failed with `cause`: linked actors die with it. */
+EXO_API exo_status exo_kill(exo_runtime *runtime, exo_ref actor, const char *cause, exo_err *err);
+/* When either dies of a failure (not of a clean stop), the other is killed with a cause that names the first. */
+EXO_API exo_status exo_link(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err);
+/* A future that is completed when the actor has died: OK after a clean stop, else PEER_LOST with the cause. */
+EXO_API exo_status exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err);
+/* Why a dead actor died, in one line; NOT_FOUND if it lives or was never there. `text` has room for `size` bytes. */
+EXO_API exo_status exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size);
+
+/* --- Calls ----------------------------------------------------------------------------------------------------------------- */
+
+/* Calls a method by name. `args` is handed over, also on failure. The call is dropped if it has not begun at `deadline`, and
+ * its future times out then. The caller drops the future (at any time). Errors, at once: NOT_FOUND (no such method), FULL
+ * (mailbox), PEER_LOST, NOMEM. */
+EXO_API exo_status exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args,
+                            exo_time deadline, exo_future **out, exo_err *err);
+/* The same without a future: nobody waits for the reply. */
+EXO_API exo_status exo_send(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args,
+                            exo_time deadline, exo_err *err);
+/* Drops a queued call, flags a running one (exo_call_cancelled). Its future is completed with CANCELLED unless it is already
+ * complete. */
+EXO_API void exo_cancel(exo_future *future);
+
+EXO_API exo_future *exo_future_hold(exo_future *future);
+EXO_API void exo_future_drop(exo_future **future);
+EXO_API bool exo_future_ready(const exo_future *future);
+
+/* Waits until the future is complete, or `deadline`: TIMEOUT, and the future stays valid. Otherwise the call's own status; its
+ * reply is in *reply (may be NULL), which the future keeps. */
+EXO_API exo_status exo_wait(exo_future *future, exo_time deadline, const exo_payload **reply, exo_err *err);
+/* Waits until any of `count` futures is complete; *index is the first such. */
+EXO_API exo_status exo_wait_any(exo_future *const *futures, size_t count, exo_time deadline, size_t *index,
+                                exo_err *err);
+/* Waits until all are complete. OK, TIMEOUT, or the first error in the order of the array. */
+EXO_API exo_status exo_wait_all(exo_future *const *futures, size_t count, exo_time deadline, exo_err *err);
+
+/* --- Inside a method ---------------------------------------------------------------------------------------------------------- */
+
+EXO_API exo_runtime *exo_call_runtime(const exo_call_context *call);
+EXO_API exo_ref exo_call_self(const exo_call_context *call);
+EXO_API exo_time exo_call_deadline(const exo_call_context *call);
+/* Has the call been cancelled, or its actor been told to stop? Long methods ask now and then. */
+EXO_API bool exo_call_cancelled(const exo_call_context *call);
+/* After this method returns, the actor is dead with this cause. */
+EXO_API void exo_call_die(exo_call_context *call, const char *cause);
+
+/* --- Looking ------------------------------------------------------------------------------------------------------------------- */
+
+/* What an actor's lanes do now, a line each: lane, queued, running method and for how long. Works while they are busy. The
+ * caller frees *out with exo_free. */
+EXO_API exo_status exo_dump(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err);
+
+#endif

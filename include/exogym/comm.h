@@ -1,0 +1,71 @@
+/* Collectives: operations that every member of a group takes part in.
+ *
+ * A communicator has N members, ranks 0..N-1. Each member has a group handle, which belongs to one thread at a time. All
+ * members call the same operations in the same order with equal counts and types; a mismatch is an error for all of them.
+ * Every call ends: with its result, at its deadline (now + the group's timeout), or with PEER_LOST and the name and cause of
+ * the member that died. After an error the communicator is broken, and further calls fail with the same reason.
+ *
+ * Reductions sum in rank order, ((x0 + x1) + x2) + ..., so results are the same to the bit on every member, on every
+ * backend and with any number of threads.
+ *
+ * Counted bytes: what a member sends in the bandwidth-optimal ring algorithm, whichever backend moves the data: the figure
+ * of the literature's closed forms. Summed over the members: all_reduce 2 (N - 1) n, reduce_scatter and all_gather
+ * (N - 1) n of the whole buffer, broadcast (N - 1) n; barrier 0; n in bytes.
+ */
+#ifndef EXOGYM_COMM_H
+#define EXOGYM_COMM_H
+
+#include <exogym/clock.h>
+#include <exogym/status.h>
+#include <exogym/tensor.h>
+
+typedef struct exo_comm exo_comm;   /* the communicator, shared by its members; counted references */
+typedef struct exo_group exo_group; /* one member's handle                                         */
+
+typedef enum exo_reduce {
+    EXO_SUM,
+    EXO_MEAN, /* fp32: the sum divided by N. Integers: UNSUPPORTED */
+} exo_reduce;
+
+/* A communicator among `size` threads of this process (1 to 65,536). `clock` must outlive it. */
+EXO_API exo_status exo_comm_local(exo_comm **out, uint32_t size, const exo_clock *clock, exo_err *err);
+EXO_API exo_comm *exo_comm_hold(exo_comm *comm);
+EXO_API void exo_comm_drop(exo_comm **comm);
+
+/* Takes the place of `rank`; the caller closes the group, which is leaving: members that still wait for this one then get
+ * PEER_LOST. `name` (copied) is how errors call it. EXISTS if the place is taken. */
+EXO_API exo_status exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name, exo_err *err);
+EXO_API void exo_group_close(exo_group **group);
+/* Says that member `rank` died and why; ends every call in progress. Any thread. */
+EXO_API void exo_comm_fail(exo_comm *comm, uint32_t rank, const char *cause);
+
+EXO_API uint32_t exo_group_rank(const exo_group *group);
+EXO_API uint32_t exo_group_size(const exo_group *group);
+/* How long a call may wait for the others; 60 s unless set. */
+EXO_API void exo_group_set_timeout(exo_group *group, exo_time timeout);
+
+/* data (count), in place, of all members. dtype F32, I32. */
+EXO_API exo_status exo_all_reduce(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_reduce op,
+                                  exo_err *err);
+/* The elements that `rank` owns of a buffer of `count`: shards differ by at most one element, longer ones first. */
+EXO_API void exo_shard(size_t count, uint32_t size, uint32_t rank, size_t *first, size_t *length);
+/* data (count), in place: afterwards this member's shard holds the reduction, the rest is undefined. dtype F32, I32. */
+EXO_API exo_status exo_reduce_scatter(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_reduce op,
+                                      exo_err *err);
+/* data (count), in place: each member brings its shard, afterwards all hold all shards. Any dtype. */
+EXO_API exo_status exo_all_gather(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_err *err);
+/* data (count) of `root` to all. Any dtype. */
+EXO_API exo_status exo_broadcast(exo_group *group, void *data, size_t count, exo_dtype dtype, uint32_t root,
+                                 exo_err *err);
+EXO_API exo_status exo_barrier(exo_group *group, exo_err *err);
+
+/* What this member has done since it was opened. */
+typedef struct exo_comm_stats {
+    uint64_t calls;
+    uint64_t bytes_sent; /* as counted above              */
+    exo_time waited;     /* in calls, waiting for others, on the communicator's clock */
+} exo_comm_stats;
+
+EXO_API exo_comm_stats exo_group_stats(const exo_group *group);
+
+#endif

@@ -1,0 +1,179 @@
+/* Data sets, samplers and loaders.
+ *
+ * A data set has a length and fields; a sample is one element of each field. It is read-only after creation, shared by all
+ * nodes (one copy in memory), and read from many threads at once. A sampler says which samples a node sees in which
+ * order; it is a pure function of (seed, epoch, node), so a position is a number and nothing is lost over a restart. A
+ * loader reads ahead on threads of its own.
+ */
+#ifndef EXOGYM_DATA_H
+#define EXOGYM_DATA_H
+
+#include <exogym/clock.h>
+#include <exogym/config.h>
+#include <exogym/tensor.h>
+
+enum {
+    EXO_MAX_FIELDS = 4
+};
+
+/* One field of a sample: type and shape without the batch dimension; (1, 28, 28) for an image, () for a label. */
+typedef struct exo_field {
+    const char *name;
+    exo_dtype dtype; /* EXO_F32 or EXO_I32 */
+    size_t num_dims; /* at most EXO_MAX_DIMS - 1 */
+    size_t dims[EXO_MAX_DIMS - 1];
+} exo_field;
+
+/* The key of what is random in reading a sample (augmentation): the same whoever reads it, in whatever order. */
+typedef struct exo_sample_key {
+    uint64_t seed;
+    uint64_t epoch;
+} exo_sample_key;
+
+typedef struct exo_dataset_class {
+    const char *name;
+    size_t (*length)(const void *self);
+    /* Describes the fields; gives their number, at most EXO_MAX_FIELDS. */
+    size_t (*fields)(const void *self, exo_field *out);
+    /* Writes sample `index`, field i to out[i]. Any thread, many at once. */
+    exo_status (*get)(const void *self, size_t index, const exo_sample_key *key, void *const *out, exo_err *err);
+    void (*free)(void *self);
+} exo_dataset_class;
+
+/* Counted references; any thread. */
+typedef struct exo_dataset exo_dataset;
+
+/* Makes a data set of a class of your own; `self` is handed over and freed by the class's free, also on failure. */
+EXO_API exo_status exo_dataset_new(exo_dataset **out, const exo_dataset_class *dataset_class, void *self, exo_err *err);
+EXO_API exo_dataset *exo_dataset_hold(exo_dataset *dataset);
+EXO_API void exo_dataset_drop(exo_dataset **dataset);
+EXO_API size_t exo_dataset_length(const exo_dataset *dataset);
+EXO_API size_t exo_dataset_fields(const exo_dataset *dataset, exo_field *out);
+EXO_API exo_status exo_dataset_get(const exo_dataset *dataset, size_t index, const exo_sample_key *key,
+                                   void *const *out, exo_err *err);
+/* Samples [first, first + count) of another data set, which is held. INVAL if out of range. */
+EXO_API exo_status exo_dataset_slice(exo_dataset **out, exo_dataset *dataset, size_t first, size_t count, exo_err *err);
+
+/* Images and labels from arrays, fields "image" (1, rows, columns) fp32 and "label" int32; pixels are kept as bytes and
+ * normalized when read: (pixel / 255 - mean) / deviation. Arrays are copied. */
+typedef struct exo_image_opts {
+    float mean, deviation; /* deviation 0 counts as 1 */
+    float rotate;          /* augmentation: uniform in +-rotate degrees   */
+    float translate; /* uniform in +-translate * size, each axis; nearest-neighbour sampling, filled with the pixel 0,
+                               as torchvision's RandomAffine with its defaults */
+} exo_image_opts;
+
+EXO_API exo_status exo_dataset_images(exo_dataset **out, size_t count, size_t rows, size_t columns,
+                                      const uint8_t *pixels, const uint8_t *labels, const exo_image_opts *opts,
+                                      exo_err *err);
+/* The same pixels, read with other options (for a validation set without augmentation); shares memory. */
+EXO_API exo_status exo_dataset_images_view(exo_dataset **out, exo_dataset *images, const exo_image_opts *opts,
+                                           exo_err *err);
+
+/* IDX files (LeCun's MNIST format), gzipped or not. Errors name the file and what is wrong: NOT_FOUND, IO, INVAL
+ * (magic, truncated, counts of images and labels that differ, label >= 10 is allowed up to 255). */
+EXO_API exo_status exo_dataset_idx(exo_dataset **out, const char *images_path, const char *labels_path,
+                                   const exo_image_opts *opts, exo_err *err);
+
+/* A public data set by name, both halves, with its usual normalization and, for training, augmentation unless `config`
+ * says `augment: false`: "fashion_mnist", "mnist", "synthetic" (made from the seed, needs no files). `config` may be NULL;
+ * key `path` overrides the folder. NOT_FOUND says where was looked and how to get the files. */
+EXO_API exo_status exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val,
+                                     exo_err *err);
+
+/* Builds the data of one node, the seed's second form: each node loads only what it needs. `*out` is the caller's. */
+typedef struct exo_dataset_factory {
+    exo_status (*make)(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out, exo_err *err);
+    void *context;
+} exo_dataset_factory;
+
+/* --- Samplers ---------------------------------------------------------------------------------------------------------- */
+
+/* Shares a data set of `length` out to `num_nodes` nodes: in each epoch every node gets length / num_nodes samples, none
+ * of them twice and none that another node gets; a remainder of up to num_nodes - 1 samples, others in each epoch if
+ * shuffled, sits out. */
+typedef struct exo_sampler {
+    size_t length;
+    uint32_t num_nodes, rank;
+    bool shuffle; /* a new permutation each epoch from (seed, SHUFFLE, 0, epoch) */
+    uint64_t seed;
+    uint64_t epoch;  /* of `order` */
+    uint32_t *order; /* (length / num_nodes): this node's samples of the epoch; owned */
+    uint32_t *scratch;
+} exo_sampler;
+
+EXO_API exo_status exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32_t rank,
+                                    bool shuffle, uint64_t seed, exo_err *err);
+EXO_API void exo_sampler_release(exo_sampler *sampler);
+/* Samples a node gets each epoch. */
+EXO_API size_t exo_sampler_share(const exo_sampler *sampler);
+/* The node's `position`-th sample since the start of training (epoch = position / share). */
+EXO_API size_t exo_sampler_at(exo_sampler *sampler, uint64_t position);
+
+/* --- Batches and loaders -------------------------------------------------------------------------------------------------- */
+
+/* `size` samples, field by field, row-major: field i is (size, dims of the field). */
+typedef struct exo_batch {
+    size_t size;
+    size_t num_fields;
+    exo_field fields[EXO_MAX_FIELDS];
+    void *data[EXO_MAX_FIELDS];
+} exo_batch;
+
+/* Field `index` as a tensor (size, dims...), not copied. */
+EXO_API exo_tensor *exo_batch_tensor(exo_tape *tape, const exo_batch *batch, size_t index);
+/* Allocates room for `size` samples of the data set. */
+EXO_API exo_status exo_batch_init(exo_batch *batch, const exo_dataset *dataset, size_t size, exo_err *err);
+EXO_API void exo_batch_release(exo_batch *batch);
+/* Reads samples indices[0..count) into rows 0.. of the batch and sets its size; count at most what it was made for. */
+EXO_API exo_status exo_batch_read(exo_batch *batch, const exo_dataset *dataset, const uint32_t *indices, size_t count,
+                                  const exo_sample_key *key, exo_err *err);
+
+typedef struct exo_loader_opts {
+    uint32_t num_nodes, rank; /* the sampler's                                                         */
+    bool shuffle;
+    uint64_t seed;
+    size_t batch_size; /* samples a batch; the last samples of an epoch that fill no batch are left out */
+    uint64_t first;    /* the first batch to give, counted from the start of training                  */
+    size_t depth;      /* batches read ahead; 0 counts as 2                                             */
+    unsigned threads;  /* 0 counts as 1                                                                 */
+} exo_loader_opts;
+
+typedef struct exo_loader exo_loader;
+
+/* Holds the data set and starts reading. INVAL if a node's share of an epoch is smaller than one batch; the message names
+ * batch_size, the share and the length. */
+EXO_API exo_status exo_loader_open(exo_loader **out, exo_dataset *dataset, const exo_loader_opts *opts, exo_err *err);
+EXO_API void exo_loader_close(exo_loader **loader);
+/* Batches in an epoch. */
+EXO_API size_t exo_loader_epoch_batches(const exo_loader *loader);
+/* The next batch, in order, the loader's until the next call. Waits at most `timeout` (real time): TIMEOUT; or the data
+ * set's error, which stays. One thread. */
+EXO_API exo_status exo_loader_next(exo_loader *loader, exo_time timeout, const exo_batch **out, exo_err *err);
+
+/* --- Public files ------------------------------------------------------------------------------------------------------------ */
+
+/* What `exogym data list` shows and `exogym data get` fetches. */
+typedef struct exo_data_source {
+    const char *name;
+    const char *help;
+    size_t num_files;
+    const struct exo_data_file {
+        const char *name;
+        const char *urls[3]; /* tried in order, NULL-terminated if fewer */
+        const char *sha256;
+        uint64_t bytes;
+    } * files;
+} exo_data_source;
+
+EXO_API const exo_data_source *exo_data_source_at(size_t index);
+/* The folder of a public data set: $EXOGYM_DATA/<name>, else $XDG_DATA_HOME/exogym/<name>, else
+ * ~/.local/share/exogym/<name>. The caller frees *out with exo_free. */
+EXO_API exo_status exo_data_folder(const char *name, char **out, exo_err *err);
+/* Fetches what is missing, resumes what is cut, checks SHA-256 before a file gets its name. `progress` may be NULL.
+ * Errors: NOT_FOUND (no such set), IO (no network, disk; the message says which address and what to do), INVAL (checksum). */
+EXO_API exo_status exo_data_fetch(const char *name,
+                                  void (*progress)(void *context, const char *file, uint64_t got, uint64_t total),
+                                  void *context, exo_err *err);
+
+#endif

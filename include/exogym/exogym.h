@@ -1,0 +1,22 @@
+/* Everything that exogym offers to programs and plugins. */
+#ifndef EXOGYM_EXOGYM_H
+#define EXOGYM_EXOGYM_H
+
+#include <exogym/actor.h>
+#include <exogym/clock.h>
+#include <exogym/comm.h>
+#include <exogym/config.h>
+#include <exogym/data.h>
+#include <exogym/log.h>
+#include <exogym/memory.h>
+#include <exogym/model.h>
+#include <exogym/optim.h>
+#include <exogym/plugin.h>
+#include <exogym/rng.h>
+#include <exogym/state.h>
+#include <exogym/status.h>
+#include <exogym/strategy.h>
+#include <exogym/tensor.h>
+#include <exogym/trainer.h>
+
+#endif

@@ -1,0 +1,55 @@
+/* Status codes and errors: what a function that can fail gives back.
+ *
+ * Every fallible function returns an exo_status. Where a person needs the reason, it also takes an exo_err, which the
+ * caller owns (usually on the stack) and which may be NULL. One table, below, defines codes, numbers and texts; the
+ * numbers cross process boundaries and never change their meaning.
+ */
+#ifndef EXOGYM_STATUS_H
+#define EXOGYM_STATUS_H
+
+#include <exogym/export.h>
+
+/*  name            number  text                                                                                      */
+#define EXO_STATUS_TABLE(X)                                                                                            \
+    X(OK, 0, "ok")                                                                                                     \
+    X(INVAL, 1, "invalid argument or input")                                                                           \
+    X(NOMEM, 2, "out of memory")                                                                                       \
+    X(IO, 3, "input/output error")                                                                                     \
+    X(NOT_FOUND, 4, "not found")                                                                                       \
+    X(EXISTS, 5, "exists already")                                                                                     \
+    X(TIMEOUT, 6, "deadline passed")                                                                                   \
+    X(CANCELLED, 7, "cancelled")                                                                                       \
+    X(PEER_LOST, 8, "peer lost")                                                                                       \
+    X(CLOSED, 9, "closed")                                                                                             \
+    X(FULL, 10, "full")                                                                                                \
+    X(UNSUPPORTED, 11, "not supported here")                                                                           \
+    X(FAILED, 12, "failed")
+
+typedef enum exo_status {
+#define EXO_STATUS_ENUM(name, number, text) EXO_##name = (number),
+    EXO_STATUS_TABLE(EXO_STATUS_ENUM)
+#undef EXO_STATUS_ENUM
+} exo_status;
+
+enum {
+    EXO_ERR_TEXT = 512
+};
+
+/* A code and its reason in one line, without a final newline. Zero-initialized means "no error". */
+typedef struct exo_err {
+    exo_status code;
+    char text[EXO_ERR_TEXT];
+} exo_err;
+
+/* The text of a code; never NULL, also for a number that no code has. Any thread. */
+EXO_API const char *exo_status_text(exo_status status);
+
+/* Records code and reason in `err` (may be NULL) and gives `code` back, so that it can be returned at once.
+ * A text that is too long is cut. Any thread. */
+EXO_API exo_status exo_fail(exo_err *err, exo_status code, const char *format, ...) EXO_PRINTF(3, 4);
+
+/* Puts "context: " before the reason that `err` holds and gives its code back; `err` may be NULL, then `code` is given
+ * back. Any thread. */
+EXO_API exo_status exo_fail_in(exo_err *err, exo_status code, const char *format, ...) EXO_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,100 @@
+/* Strategies: how the nodes of a training run use their gradients and what they tell each other.
+ *
+ * A strategy is a class with one necessary function, step: gradients of this node's batch are in node->grads; afterwards
+ * node->params hold the parameters for the next step. All of it runs on the node's own compute lane. DDP is:
+ *
+ *     static exo_status ddp_step(void *self, exo_node *node, exo_err *err) {
+ *         exo_status st = exo_all_reduce(node->group, node->grads, node->numel, EXO_F32, EXO_MEAN, err);
+ *         return st == EXO_OK ? exo_node_inner_step(node, err) : st;
+ *     }
+ *     const exo_strategy_class ddp = {.name = "ddp", .step = ddp_step};
+ *
+ * Options that every strategy has are read before the class sees the config, under the same mapping:
+ *     optimizer (adamw), lr_scheduler (constant | lambda_cosine), warmup_steps, cosine_anneal, max_norm (0: no clip).
+ */
+#ifndef EXOGYM_STRATEGY_H
+#define EXOGYM_STRATEGY_H
+
+#include <exogym/comm.h>
+#include <exogym/config.h>
+#include <exogym/model.h>
+#include <exogym/optim.h>
+
+/* What a strategy sees of its node. Owner: the node's compute lane. Read-only but for the buffers. */
+typedef struct exo_node {
+    uint32_t rank, num_nodes;
+    uint64_t step;      /* local steps done before this one: t, from 0 */
+    uint64_t max_steps; /* of the whole run                            */
+    uint64_t seed;
+    size_t numel;   /* Psi                                                   */
+    float *params;  /* (numel) theta                                         */
+    float *grads;   /* (numel) mean over this node's batch                   */
+    float *buffers; /* (buffer_numel) statistics, as batch-norm's            */
+    size_t buffer_numel;
+    exo_params *model;    /* the same buffers with names and shapes                */
+    exo_group *group;     /* all nodes of the run; what it sends is counted        */
+    exo_optim *optim;     /* the inner optimizer                                   */
+    exo_optim_spec inner; /* its constants                                         */
+    exo_schedule schedule;
+    float max_norm;  /* 0: no clip                                            */
+    float lr;        /* written by exo_node_inner_step: the rate it used      */
+    float grad_norm; /* written by it: the norm before clipping, if it clips  */
+} exo_node;
+
+/* Clips if max_norm is set, then one step of the inner optimizer at the scheduled rate. */
+EXO_API exo_status exo_node_inner_step(exo_node *node, exo_err *err);
+
+typedef struct exo_strategy_class {
+    const char *name;
+    const char *help;  /* one line */
+    size_t state_size; /* bytes of the zeroed state of each node, `self` below */
+    /* Reads options. Called once a node, and once on no node to check a config before a run. May be NULL: no options. */
+    exo_status (*init)(void *self, exo_config *config, exo_err *err);
+    /* Allocates what depends on the model, when parameters are equal on all nodes. Not called at a mere check. May be NULL. */
+    exo_status (*start)(void *self, exo_node *node, exo_err *err);
+    exo_status (*step)(void *self, exo_node *node, exo_err *err);
+    /* Adds what must survive a restart, besides the inner optimizer. May be NULL if there is nothing. */
+    void (*state)(void *self, exo_state *state);
+    /* Frees what init and start allocated; also after their failure. May be NULL. */
+    void (*release)(void *self);
+} exo_strategy_class;
+
+/* One node's strategy. */
+typedef struct exo_strategy exo_strategy;
+
+/* Reads a strategy by name with its options from `config` (a mapping that may hold the key `name`; NULL: all defaults).
+ * Strict. `node_defaults`: none. Errors: NOT_FOUND lists the known names; INVAL with place. */
+EXO_API exo_status exo_strategy_new(exo_strategy **out, const char *name, exo_config *config, exo_err *err);
+/* The same with options as YAML text: exo_strategy_parse(&s, "diloco", "{H: 20, optimizer: {name: adamw, lr: 3e-4}}", err). */
+EXO_API exo_status exo_strategy_parse(exo_strategy **out, const char *name, const char *options, exo_err *err);
+EXO_API void exo_strategy_free(exo_strategy **strategy);
+EXO_API const char *exo_strategy_name(const exo_strategy *strategy);
+
+/* Makes the inner optimizer and the strategy's own state for `node`, whose other fields the caller has filled in. */
+EXO_API exo_status exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err);
+EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err);
+/* Adds the inner optimizer's and the strategy's state to a checkpoint. */
+EXO_API void exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_state *state);
+
+/* Registers a class under its name, which must be new; it must live as long as the process. Any thread. */
+EXO_API exo_status exo_strategy_register(const exo_strategy_class *strategy_class, exo_err *err);
+EXO_API const exo_strategy_class *exo_strategy_class_at(size_t index);
+
+/* --- Pieces that strategies share ----------------------------------------------------------------------------------------- */
+
+/* Which coordinates are exchanged at a round: the same on every node, a function of (seed, round), never sent. */
+typedef enum exo_select_kind {
+    EXO_SELECT_RANDOM,              /* Bernoulli(p)                                                              */
+    EXO_SELECT_SHUFFLED_SEQUENTIAL, /* one permutation, ceil(1/p) chunks in turn                                 */
+    EXO_SELECT_PARTITIONED,         /* a random partition into min(ceil(1/p), numel) parts in turn, anew each cycle */
+} exo_select_kind;
+
+typedef struct exo_selector exo_selector;
+
+EXO_API exo_status exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t numel, uint64_t seed,
+                                    exo_err *err);
+EXO_API void exo_selector_free(exo_selector **selector);
+/* The coordinates of round `round`, ascending; valid until the next call. Gives how many. */
+EXO_API size_t exo_selector_round(exo_selector *selector, uint64_t round, const uint32_t **out);
+
+#endif

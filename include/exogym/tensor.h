@@ -1,0 +1,169 @@
+/* Tensors and the autograd tape.
+ *
+ * A forward pass calls operations on a tape; each records what its backward pass needs. exo_tape_backward walks the tape
+ * from the loss and adds gradients into the parameters' flat gradient buffer. exo_tape_begin forgets the pass and keeps
+ * the memory: from the second step of equal shapes on, no memory is allocated.
+ *
+ * Errors stick: an operation that fails gives NULL and records why in the tape; an operation given NULL gives NULL. So a
+ * model is written without a check a line, and the one who runs it asks exo_tape_error once.
+ *
+ * Threads: a tape and its tensors belong to one thread at a time. Inside an operation the work is spread over the
+ * process's compute threads in pieces whose number does not depend on how many threads there are: results are the same
+ * to the bit with any number.
+ */
+#ifndef EXOGYM_TENSOR_H
+#define EXOGYM_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <exogym/rng.h>
+#include <exogym/status.h>
+
+enum {
+    EXO_MAX_DIMS = 4
+};
+
+typedef enum exo_dtype {
+    EXO_F32 = 0,
+    EXO_BF16 = 1,
+    EXO_I32 = 2,
+    EXO_U8 = 3,
+    EXO_I8 = 4,
+    EXO_I64 = 5,
+} exo_dtype;
+
+/* Bytes of one element. */
+EXO_API size_t exo_dtype_size(exo_dtype dtype);
+EXO_API const char *exo_dtype_name(exo_dtype dtype);
+
+/* A tensor of the current pass: valid until the next exo_tape_begin. Its logical shape is what operations document, for
+ * images (N, C, H, W); how it lies in memory is the engine's business. */
+typedef struct exo_tensor exo_tensor;
+typedef struct exo_tape exo_tape;
+
+/* The parameters of one copy of a model; see model.h. */
+typedef struct exo_params exo_params;
+/* Names one parameter or buffer of a model: the same in every copy of it. */
+typedef struct exo_param {
+    uint32_t index;
+} exo_param;
+
+/* How a pass runs. */
+typedef struct exo_pass {
+    bool train;    /* batch statistics and dropout; otherwise running statistics and none         */
+    bool grad;     /* record for backward                                                         */
+    bool autocast; /* matrix products and convolutions take bf16 operands, as PyTorch's autocast  */
+    uint64_t seed; /* dropout draws from (seed, DROPOUT, node, step), a fresh part for each layer */
+    uint32_t node;
+    uint64_t step; /* counts passes, not optimizer steps, when a step has several minibatches     */
+} exo_pass;
+
+EXO_API exo_status exo_tape_new(exo_tape **out, exo_err *err);
+EXO_API void exo_tape_free(exo_tape **tape);
+
+/* Starts a pass over the model copy whose values, gradients and buffers are in `params` (may be NULL for passes without
+ * parameters). Everything of the last pass is invalid from here on. `params` must live until the pass is over. */
+EXO_API void exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass);
+EXO_API const exo_pass *exo_tape_pass(const exo_tape *tape);
+
+/* Adds d(scale * loss)/d(parameter) to every parameter's gradient. `loss` has one element. Once per pass. */
+EXO_API exo_status exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err);
+
+/* The first error since exo_tape_begin, or EXO_OK. */
+EXO_API exo_status exo_tape_error(const exo_tape *tape, exo_err *err);
+/* Records an error, for operations and models of your own; gives NULL. */
+EXO_API exo_tensor *exo_tape_fail(exo_tape *tape, exo_status status, const char *format, ...) EXO_PRINTF(3, 4);
+
+/* Bytes that the tape holds, and how many times it has asked the allocator: constant in a steady state. */
+EXO_API size_t exo_tape_bytes(const exo_tape *tape);
+EXO_API uint64_t exo_tape_allocations(const exo_tape *tape);
+
+/* A parameter or buffer of the pass's model copy as a tensor. */
+EXO_API exo_tensor *exo_tape_param(exo_tape *tape, exo_param param);
+/* A tensor over the caller's memory, row-major, not copied, no gradient; must stay until the pass is over. */
+EXO_API exo_tensor *exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_dims, const size_t *dims,
+                                   const void *data);
+/* The same, with a gradient that exo_tensor_grad reads after backward: for tests and for models in pieces. fp32. */
+EXO_API exo_tensor *exo_tape_variable(exo_tape *tape, size_t num_dims, const size_t *dims, const float *data);
+
+/* Reports a figure of this pass beside the loss, as accuracy: the mean over `count` samples. At most 8 names a pass;
+ * `name` must outlive the tape. */
+EXO_API void exo_tape_metric(exo_tape *tape, const char *name, double mean, size_t count);
+EXO_API size_t exo_tape_num_metrics(const exo_tape *tape);
+EXO_API const char *exo_tape_metric_at(const exo_tape *tape, size_t index, double *mean, size_t *count);
+
+/* What a tensor is. `dims` has room for EXO_MAX_DIMS; gives the number of dimensions. */
+EXO_API size_t exo_tensor_dims(const exo_tensor *tensor, size_t *dims);
+EXO_API size_t exo_tensor_numel(const exo_tensor *tensor);
+EXO_API exo_dtype exo_tensor_dtype(const exo_tensor *tensor);
+/* Copies the values, and the gradient after backward, as row-major fp32 to `out` (numel). Gradient: zeros if none. */
+EXO_API void exo_tensor_read(const exo_tensor *tensor, float *out);
+EXO_API void exo_tensor_grad(const exo_tensor *tensor, float *out);
+/* The value of a tensor of one element. */
+EXO_API float exo_tensor_item(const exo_tensor *tensor);
+
+/* --- Operations. Shapes: N batch, C channels, H x W, K classes, D features. All differentiable in fp32 operands. --- */
+
+typedef struct exo_conv2d_opts {
+    size_t stride;  /* 0 counts as 1 */
+    size_t padding; /* zeros on every side */
+} exo_conv2d_opts;
+
+/* x (N, C, H, W), weight (O, C, R, S), bias (O) or NULL -> (N, O, H', W'), H' = (H + 2 padding - R) / stride + 1.
+ * `opts` may be NULL: stride 1, no padding. */
+EXO_API exo_tensor *exo_conv2d(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
+                               const exo_conv2d_opts *opts);
+
+typedef struct exo_batch_norm_opts {
+    float eps;      /* 0 counts as 1e-5                                                                   */
+    float momentum; /* 0 counts as 0.1: running <- (1 - m) running + m batch, the variance unbiased       */
+    bool relu;      /* max(y, 0) in the same sweep                                                        */
+} exo_batch_norm_opts;
+
+/* Batch normalization (Ioffe & Szegedy, 2015). x (N, C, H, W) or (N, C); weight, bias (C): scale and shift;
+ * running_mean, running_var (C): buffers, read in eval, updated in train. `opts` may be NULL. */
+EXO_API exo_tensor *exo_batch_norm(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
+                                   exo_tensor *running_mean, exo_tensor *running_var, const exo_batch_norm_opts *opts);
+
+EXO_API exo_tensor *exo_relu(exo_tape *tape, exo_tensor *x);
+
+/* Windows of size x size, stride = size, no padding; H and W need not be multiples: what is left over is dropped.
+ * x (N, C, H, W) -> (N, C, H / size, W / size). Among equal maxima the first in row-major order gets the gradient. */
+EXO_API exo_tensor *exo_max_pool2d(exo_tape *tape, exo_tensor *x, size_t size);
+
+/* Zeroes elements (dropout) or whole channels of a sample (dropout2d) with probability p in [0, 1), scales the others by
+ * 1 / (1 - p); the identity outside training. */
+EXO_API exo_tensor *exo_dropout(exo_tape *tape, exo_tensor *x, float p);
+EXO_API exo_tensor *exo_dropout2d(exo_tape *tape, exo_tensor *x, float p);
+
+/* (N, ...) -> (N, product of the rest), elements in (C, H, W) order. */
+EXO_API exo_tensor *exo_flatten(exo_tape *tape, exo_tensor *x);
+
+/* y = x weight^T + bias. x (N, D), weight (O, D), bias (O) or NULL -> (N, O). */
+EXO_API exo_tensor *exo_linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias);
+
+EXO_API exo_tensor *exo_tanh(exo_tape *tape, exo_tensor *x);
+/* Element by element; equal shapes. */
+EXO_API exo_tensor *exo_add(exo_tape *tape, exo_tensor *a, exo_tensor *b);
+EXO_API exo_tensor *exo_mul(exo_tape *tape, exo_tensor *a, exo_tensor *b);
+EXO_API exo_tensor *exo_scale(exo_tape *tape, exo_tensor *x, float factor);
+/* Mean of all elements -> one element. */
+EXO_API exo_tensor *exo_mean(exo_tape *tape, exo_tensor *x);
+
+/* Mean over the batch of -log softmax(logits)[label]. logits (N, K), labels (N) int32 in [0, K) -> one element, fp32
+ * also under autocast. A label out of range is an error of the tape. */
+EXO_API exo_tensor *exo_softmax_cross_entropy(exo_tape *tape, exo_tensor *logits, exo_tensor *labels);
+
+/* The share of rows whose largest logit (the first among equals) is at the label. Not differentiable, not on the tape. */
+EXO_API double exo_accuracy(const exo_tensor *logits, const exo_tensor *labels);
+
+/* --- Compute threads ------------------------------------------------------------------------------------------------ */
+
+/* How many threads compute at once in this process: the number of usable cores unless EXOGYM_THREADS or this says
+ * otherwise. Takes effect for work that starts later. 1 to 1024. */
+EXO_API void exo_set_num_threads(unsigned threads);
+EXO_API unsigned exo_num_threads(void);
+
+#endif

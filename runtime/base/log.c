@@ -1,0 +1,69 @@
+/* Log lines: formatted outside the lock, handed to the sink under it, so that lines never mix. */
+#include <exogym/log.h>
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_LINE = 1024
+};
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static exo_log_sink log_sink; /* guarded by lock */
+static void *log_context;     /* guarded by lock */
+static _Atomic int threshold = -1;
+
+static int
+current_threshold(void)
+{
+    int level = threshold;
+    if (level >= 0)
+        return level;
+    level = EXO_LOG_WARN;
+    const char *wanted = getenv("EXOGYM_LOG");
+    for (int i = 0; wanted && i < 4; i++)
+        if (strcmp(wanted, level_names[i]) == 0)
+            level = i;
+    threshold = level;
+    return level;
+}
+
+void
+exo_log_set_level(exo_log_level level)
+{
+    threshold = (int)level;
+}
+
+void
+exo_log_set_sink(exo_log_sink sink, void *context)
+{
+    pthread_mutex_lock(&lock);
+    log_sink = sink;
+    log_context = context;
+    pthread_mutex_unlock(&lock);
+}
+
+void
+exo_log_write(exo_log_level level, const char *subsystem, const char *format, ...)
+{
+    if ((int)level > current_threshold())
+        return;
+    char line[MAX_LINE];
+    int start = snprintf(line, sizeof line, "level=%s subsystem=%s ", level_names[level], subsystem);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line + start, sizeof line - (size_t)start, format, args);
+    va_end(args);
+
+    pthread_mutex_lock(&lock);
+    if (log_sink)
+        log_sink(log_context, level, line);
+    else
+        fprintf(stderr, "%s\n", line);
+    pthread_mutex_unlock(&lock);
+}

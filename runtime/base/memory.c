@@ -1,0 +1,85 @@
+/* The one place that calls the allocator. Any thread; the counter is atomic. */
+#include "memory_fault.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static _Atomic uint64_t allocations;
+static _Atomic uint64_t fail_at;
+
+static int
+allocation_fails(void)
+{
+    uint64_t n = ++allocations;
+    uint64_t target = fail_at;
+    if (target == 0 || n != target)
+        return 0;
+    fail_at = 0;
+    return 1;
+}
+
+void
+exo_memory_fail_at(uint64_t n)
+{
+    fail_at = n == 0 ? 0 : allocations + n;
+}
+
+uint64_t
+exo_memory_allocations(void)
+{
+    return allocations;
+}
+
+void *
+exo_calloc(size_t count, size_t size)
+{
+    if (allocation_fails())
+        return NULL;
+    return calloc(count ? count : 1, size ? size : 1);
+}
+
+void *
+exo_realloc(void *memory, size_t count, size_t size)
+{
+    size_t bytes = 0;
+    if (__builtin_mul_overflow(count, size, &bytes) || allocation_fails())
+        return NULL;
+    return realloc(memory, bytes ? bytes : 1);
+}
+
+void *
+exo_alloc_aligned(size_t bytes)
+{
+    const size_t huge = (size_t)2 << 20;
+    size_t alignment = bytes >= huge ? huge : 64;
+    if (bytes > SIZE_MAX - alignment || allocation_fails())
+        return NULL;
+    size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    if (rounded == 0)
+        rounded = alignment;
+    void *memory = aligned_alloc(alignment, rounded);
+    if (!memory)
+        return NULL;
+    if (alignment == huge)
+        madvise(memory, rounded, MADV_HUGEPAGE); /* a hint: failure changes speed only */
+    memset(memory, 0, rounded);
+    return memory;
+}
+
+char *
+exo_strdup(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = exo_calloc(size, 1);
+    if (copy)
+        memcpy(copy, text, size);
+    return copy;
+}
+
+void
+exo_free(void *memory)
+{
+    free(memory);
+}

@@ -1,0 +1,258 @@
+/* Compute slots and the helpers of parallel loops.
+ *
+ * One lock guards slots and the list of open loops. A helper thread takes a free slot, then pieces of an open loop until there
+ * are none; it never holds a slot while it sleeps. Pieces are handed out by an atomic counter, so the lock is taken twice per
+ * helper and loop, not per piece. Loops live on their callers' stacks: a caller takes its loop off the list and waits until
+ * no helper is inside before it returns.
+ */
+#include "parallel.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include <exogym/tensor.h>
+
+enum {
+    MAX_THREADS = 1024
+};
+
+struct loop {
+    void (*piece)(void *context, size_t index);
+    void *context;
+    size_t count;
+    atomic_size_t next; /* the next piece that nobody has taken       */
+    unsigned helpers;   /* inside; guarded by pool.lock               */
+    struct loop *link;  /* guarded by pool.lock                       */
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t slot_free;   /* a slot was given back: for those who wait in exo_compute_enter */
+    pthread_cond_t work;        /* a loop was opened or a slot is free: for helpers                */
+    pthread_cond_t helper_left; /* a helper left a loop: for the loop's owner                      */
+    unsigned slots;             /* 0: not yet asked for */
+    unsigned used;
+    unsigned waiting; /* threads in exo_compute_enter */
+    unsigned threads; /* helper threads started       */
+    struct loop *loops;
+} pool = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .slot_free = PTHREAD_COND_INITIALIZER,
+    .work = PTHREAD_COND_INITIALIZER,
+    .helper_left = PTHREAD_COND_INITIALIZER,
+};
+
+static _Thread_local unsigned depth; /* nested enters of this thread */
+static _Thread_local bool paused;
+static _Thread_local bool in_piece;
+
+static unsigned
+default_slots(void)
+{
+    const char *wanted = getenv("EXOGYM_THREADS");
+    if (wanted) {
+        char *end = NULL;
+        long n = strtol(wanted, &end, 10);
+        if (end != wanted && *end == '\0' && n >= 1 && n <= MAX_THREADS)
+            return (unsigned)n;
+    }
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return (unsigned)CPU_COUNT(&set);
+    return 1;
+}
+
+static unsigned
+slots_locked(void)
+{
+    if (pool.slots == 0)
+        pool.slots = default_slots();
+    return pool.slots;
+}
+
+void
+exo_set_num_threads(unsigned threads)
+{
+    pthread_mutex_lock(&pool.lock);
+    pool.slots = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+    pthread_cond_broadcast(&pool.slot_free);
+    pthread_mutex_unlock(&pool.lock);
+}
+
+unsigned
+exo_num_threads(void)
+{
+    pthread_mutex_lock(&pool.lock);
+    unsigned slots = slots_locked();
+    pthread_mutex_unlock(&pool.lock);
+    return slots;
+}
+
+static void
+take_slot_locked(void)
+{
+    pool.waiting++;
+    while (pool.used >= slots_locked())
+        pthread_cond_wait(&pool.slot_free, &pool.lock);
+    pool.waiting--;
+    pool.used++;
+}
+
+static void
+give_slot_locked(void)
+{
+    pool.used--;
+    if (pool.waiting)
+        pthread_cond_signal(&pool.slot_free);
+    else if (pool.loops)
+        pthread_cond_signal(&pool.work);
+}
+
+void
+exo_compute_enter(void)
+{
+    if (depth++ > 0)
+        return;
+    pthread_mutex_lock(&pool.lock);
+    take_slot_locked();
+    pthread_mutex_unlock(&pool.lock);
+}
+
+void
+exo_compute_leave(void)
+{
+    if (--depth > 0)
+        return;
+    pthread_mutex_lock(&pool.lock);
+    give_slot_locked();
+    pthread_mutex_unlock(&pool.lock);
+}
+
+void
+exo_compute_pause(void)
+{
+    if (depth == 0 || paused)
+        return;
+    paused = true;
+    pthread_mutex_lock(&pool.lock);
+    give_slot_locked();
+    pthread_mutex_unlock(&pool.lock);
+}
+
+void
+exo_compute_resume(void)
+{
+    if (!paused)
+        return;
+    pthread_mutex_lock(&pool.lock);
+    take_slot_locked();
+    pthread_mutex_unlock(&pool.lock);
+    paused = false;
+}
+
+static void
+run_pieces(struct loop *loop)
+{
+    in_piece = true;
+    for (;;) {
+        size_t i = atomic_fetch_add_explicit(&loop->next, 1, memory_order_relaxed);
+        if (i >= loop->count)
+            break;
+        loop->piece(loop->context, i);
+    }
+    in_piece = false;
+}
+
+/* A loop that still has pieces to give out, if a slot is free and no node waits for it. */
+static struct loop *
+helpable_locked(void)
+{
+    if (pool.waiting || pool.used >= slots_locked())
+        return NULL;
+    for (struct loop *l = pool.loops; l; l = l->link)
+        if (atomic_load_explicit(&l->next, memory_order_relaxed) < l->count)
+            return l;
+    return NULL;
+}
+
+static void *
+helper_main(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&pool.lock);
+    for (;;) {
+        struct loop *loop = helpable_locked();
+        if (!loop) {
+            pthread_cond_wait(&pool.work, &pool.lock);
+            continue;
+        }
+        pool.used++;
+        loop->helpers++;
+        pthread_mutex_unlock(&pool.lock);
+
+        depth = 1; /* the slot is this thread's while it helps */
+        run_pieces(loop);
+        depth = 0;
+
+        pthread_mutex_lock(&pool.lock);
+        loop->helpers--;
+        if (loop->helpers == 0)
+            pthread_cond_broadcast(&pool.helper_left);
+        give_slot_locked();
+    }
+    return NULL;
+}
+
+static void
+start_helpers_locked(void)
+{
+    while (pool.threads + 1 < slots_locked()) {
+        pthread_t thread;
+        pthread_attr_t attr;
+        pthread_attr_init(&attr);
+        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+        int failed = pthread_create(&thread, &attr, helper_main, NULL);
+        pthread_attr_destroy(&attr);
+        if (failed)
+            return; /* the caller does all pieces itself */
+        pool.threads++;
+    }
+}
+
+void
+exo_parallel_for(size_t count, void (*piece)(void *context, size_t index), void *context)
+{
+    if (count <= 1 || in_piece) {
+        for (size_t i = 0; i < count; i++)
+            piece(context, i);
+        return;
+    }
+    struct loop loop = {.piece = piece, .context = context, .count = count};
+    exo_compute_enter();
+
+    pthread_mutex_lock(&pool.lock);
+    start_helpers_locked();
+    loop.link = pool.loops;
+    pool.loops = &loop;
+    unsigned idle = slots_locked() > pool.used ? slots_locked() - pool.used : 0;
+    for (unsigned i = 0; i < idle && i + 1 < count; i++)
+        pthread_cond_signal(&pool.work);
+    pthread_mutex_unlock(&pool.lock);
+
+    run_pieces(&loop);
+
+    pthread_mutex_lock(&pool.lock);
+    for (struct loop **at = &pool.loops; *at; at = &(*at)->link) {
+        if (*at == &loop) {
+            *at = loop.link;
+            break;
+        }
+    }
+    while (loop.helpers > 0)
+        pthread_cond_wait(&pool.helper_left, &pool.lock);
+    pthread_mutex_unlock(&pool.lock);
+    exo_compute_leave();
+}

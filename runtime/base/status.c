@@ -1,0 +1,53 @@
+/* Status texts and the filling of exo_err. Any thread; no state. */
+#include <exogym/status.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *
+exo_status_text(exo_status status)
+{
+    switch (status) {
+#define STATUS_CASE(name, number, text)                                                                                \
+    case EXO_##name:                                                                                                   \
+        return text;
+        EXO_STATUS_TABLE(STATUS_CASE)
+#undef STATUS_CASE
+    }
+    return "unknown status";
+}
+
+exo_status
+exo_fail(exo_err *err, exo_status code, const char *format, ...)
+{
+    if (!err)
+        return code;
+    va_list args;
+    va_start(args, format);
+    err->code = code;
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    return code;
+}
+
+exo_status
+exo_fail_in(exo_err *err, exo_status code, const char *format, ...)
+{
+    if (!err)
+        return code;
+    char reason[EXO_ERR_TEXT];
+    memcpy(reason, err->text, sizeof reason);
+
+    va_list args;
+    va_start(args, format);
+    int written = vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+
+    if (written >= 0 && (size_t)written < sizeof err->text)
+        snprintf(err->text + written, sizeof err->text - (size_t)written, ": %s",
+                 reason[0] ? reason : exo_status_text(code));
+    if (err->code == EXO_OK)
+        err->code = code;
+    return err->code;
+}

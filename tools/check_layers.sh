@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Keeps every library, and raw memory and threads, in the folder that owns it. CMake's include paths keep the layers apart;
+# this checks what they cannot see. Prints each offence and ends with 1 if there is one.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+status=0
+# only HEADER_PATTERN FOLDER_PATTERN REASON
+only() {
+    local hits
+    hits=$(grep -rnE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]($1)[>\"]" \
+        --include='*.c' --include='*.h' --include='*.cu' include runtime nn strategies actors examples 2>/dev/null |
+        grep -vE "^($2)")
+    if [ -n "$hits" ]; then
+        printf '%s\n%s\n' "$3" "$hits"
+        status=1
+    fi
+}
+only 'dnnl[a-z_]*\.h' 'nn/cpu/' 'oneDNN belongs to nn/cpu:'
+only 'cuda[a-z_]*\.h|cublas[a-zA-Z_0-9]*\.h|cudnn[a-z_0-9]*\.h' 'nn/cuda/' 'CUDA belongs to nn/cuda:'
+only 'zmq\.h' 'runtime/net/' 'ZeroMQ belongs to runtime/net:'
+only 'libfyaml\.h' 'runtime/base/' 'YAML belongs to runtime/base:'
+only 'jansson\.h' 'nn/|runtime/ops/|runtime/main/' 'JSON does not belong here:'
+only 'openssl/.*' 'nn/' 'Hashes belong to nn:'
+only 'curl/.*' 'nn/' 'Downloads belong to nn:'
+only 'pthread\.h' 'runtime/base/|runtime/actor/|runtime/comm/|nn/loader\.c' 'Threads do not belong here:'
+
+raw=$(grep -rnE '(^|[^_a-zA-Z.>])(malloc|calloc|realloc|strdup|strndup|free|aligned_alloc|posix_memalign)\(' \
+    --include='*.c' --include='*.h' runtime nn strategies actors 2>/dev/null |
+    grep -vE '^runtime/base/memory\.c|^[^:]*:[0-9]*:[[:space:]]*(/?\*|//)')
+if [ -n "$raw" ]; then
+    printf 'Memory comes from exo_calloc and goes to exo_free:\n%s\n' "$raw"
+    status=1
+fi
+
+# Examples and plugins use the public headers only.
+private=$(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' --include='*.c' --include='*.h' include examples 2>/dev/null)
+if [ -n "$private" ]; then
+    printf 'Public headers and examples include <exogym/...> only:\n%s\n' "$private"
+    status=1
+fi
+exit $status
