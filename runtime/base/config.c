@@ -1,0 +1,610 @@
+/* The typed readers of a configuration, and what a document owns. A document belongs to one thread at a time; no state
+ * besides. Read next: config_parse.c (text to tree), config_edit.c (overrides), config_write.c (JSON and text). */
+#include "config_tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+enum {
+    BLOCK_BYTES = 16 << 10,
+    MAX_DESCRIPTION = 96, /* of a value in a message */
+    MAX_HINT = 40,        /* keys longer than this get no "did you mean" */
+};
+
+struct exo_config_block {
+    struct exo_config_block *link;
+    size_t used, size;
+    _Alignas(16) unsigned char bytes[];
+};
+
+/* --- Memory ------------------------------------------------------------------------------------------------------------- */
+
+void *
+exo_config_alloc(exo_config_doc *doc, size_t size)
+{
+    size = (size + 15) / 16 * 16;
+    struct exo_config_block *block = doc->blocks;
+    if (!block || block->size - block->used < size) {
+        size_t room = size > BLOCK_BYTES ? size : BLOCK_BYTES;
+        block = exo_calloc(1, sizeof *block + room);
+        if (!block)
+            return NULL;
+        block->size = room;
+        block->link = doc->blocks;
+        doc->blocks = block;
+    }
+    void *memory = block->bytes + block->used;
+    block->used += size;
+    return memory;
+}
+
+char *
+exo_config_copy_text(exo_config_doc *doc, const char *text, size_t length)
+{
+    char *copy = exo_config_alloc(doc, length + 1);
+    if (copy)
+        memcpy(copy, text, length);
+    return copy;
+}
+
+exo_status
+exo_config_new(exo_config_doc *doc, exo_config_kind kind, const exo_config_place *place, exo_config **out, exo_err *err)
+{
+    if (doc->num_nodes >= EXO_CONFIG_MAX_NODES)
+        return exo_config_fail_at(doc, place, err, "more than %d values in one document", EXO_CONFIG_MAX_NODES);
+    exo_config *node = exo_config_alloc(doc, sizeof *node);
+    if (!node)
+        return exo_fail(err, EXO_NOMEM, "%s: out of memory", doc->source);
+    doc->num_nodes++;
+    node->doc = doc;
+    node->kind = kind;
+    node->place = *place;
+    node->text = kind == EXO_CONFIG_SCALAR ? "" : NULL;
+    *out = node;
+    return EXO_OK;
+}
+
+exo_status
+exo_config_append(exo_config *parent, const char *key, const exo_config_place *place, exo_config *value, exo_err *err)
+{
+    if (parent->length == parent->capacity) {
+        size_t capacity = parent->capacity ? 2 * parent->capacity : 4;
+        exo_config_entry *entries = exo_config_alloc(parent->doc, capacity * sizeof *entries);
+        if (!entries)
+            return exo_fail(err, EXO_NOMEM, "%s: out of memory", parent->doc->source);
+        if (parent->length)
+            memcpy(entries, parent->entries, parent->length * sizeof *entries);
+        parent->entries = entries;
+        parent->capacity = capacity;
+    }
+    parent->entries[parent->length++] = (exo_config_entry){.key = key, .place = *place, .value = value};
+    return EXO_OK;
+}
+
+exo_config_entry *
+exo_config_find(const exo_config *map, const char *key)
+{
+    for (size_t i = 0; i < map->length; i++)
+        if (map->entries[i].key && strcmp(map->entries[i].key, key) == 0)
+            return &map->entries[i];
+    return NULL;
+}
+
+void
+exo_config_free(exo_config_doc **doc)
+{
+    if (!doc || !*doc)
+        return;
+    struct exo_config_block *block = (*doc)->blocks;
+    while (block) {
+        struct exo_config_block *next = block->link;
+        exo_free(block);
+        block = next;
+    }
+    exo_free((*doc)->source);
+    exo_free(*doc);
+    *doc = NULL;
+}
+
+/* --- Documents ------------------------------------------------------------------------------------------------------------ */
+
+static exo_status
+parse_bytes(exo_config_doc **out, const char *source, const char *text, size_t size, exo_err *err)
+{
+    exo_status st = EXO_NOMEM;
+    exo_config_doc *doc = exo_calloc(1, sizeof *doc);
+    if (!doc || !(doc->source = exo_strdup(source))) {
+        st = exo_fail(err, EXO_NOMEM, "%s: out of memory", source);
+        goto done;
+    }
+    const exo_config_place start = {.line = 1, .column = 1};
+    if (size > EXO_CONFIG_MAX_BYTES) {
+        st = exo_config_fail_at(doc, &start, err, "larger than %d bytes", EXO_CONFIG_MAX_BYTES);
+        goto done;
+    }
+    st = exo_config_read(doc, text, size, NULL, &doc->root, err);
+    if (st == EXO_OK && (!doc->root || exo_config_is_null(doc->root)))
+        st = exo_config_new(doc, EXO_CONFIG_MAP, &start, &doc->root, err);
+    if (st != EXO_OK)
+        goto done;
+    *out = doc;
+    doc = NULL; /* moved to the caller */
+done:
+    exo_config_free(&doc);
+    return st;
+}
+
+exo_status
+exo_config_parse(exo_config_doc **out, const char *source, const char *text, exo_err *err)
+{
+    return parse_bytes(out, source, text, strlen(text), err);
+}
+
+exo_status
+exo_config_load(exo_config_doc **out, const char *path, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    char *text = NULL;
+    size_t size = 0;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return exo_fail(err, EXO_IO, "cannot read '%s': %s", path, strerror(errno));
+    text = exo_calloc(1, EXO_CONFIG_MAX_BYTES + 1); /* one more than is allowed shows that there is more */
+    if (!text) {
+        st = exo_fail(err, EXO_NOMEM, "%s: out of memory", path);
+        goto done;
+    }
+    while (size <= EXO_CONFIG_MAX_BYTES) {
+        ssize_t got = read(file, text + size, EXO_CONFIG_MAX_BYTES + 1 - size);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            st = exo_fail(err, EXO_IO, "cannot read '%s': %s", path, strerror(errno));
+            goto done;
+        }
+        if (got == 0)
+            break;
+        size += (size_t)got;
+    }
+    st = parse_bytes(out, path, text, size, err);
+done:
+    exo_free(text);
+    close(file);
+    return st;
+}
+
+exo_config *
+exo_config_root(exo_config_doc *doc)
+{
+    return doc->root;
+}
+
+/* --- Messages --------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err, const char *format, va_list args)
+{
+    char reason[EXO_ERR_TEXT];
+    vsnprintf(reason, sizeof reason, format, args);
+    if (place->origin)
+        return exo_fail(err, EXO_INVAL, "%s: %s", place->origin, reason);
+    return exo_fail(err, EXO_INVAL, "%s:%u:%u: %s", doc->source, place->line, place->column, reason);
+}
+
+exo_status
+exo_config_fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    exo_status st = fail_at(doc, place, err, format, args);
+    va_end(args);
+    return st;
+}
+
+exo_status
+exo_config_fail(const exo_config *node, exo_err *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    exo_status st = fail_at(node->doc, &node->place, err, format, args);
+    va_end(args);
+    return st;
+}
+
+bool
+exo_config_is_null(const exo_config *node)
+{
+    static const char *const names[] = {"", "~", "null", "Null", "NULL"};
+    if (node->kind != EXO_CONFIG_SCALAR || node->quoted)
+        return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(node->text, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* What a person wrote there, for "expected ..., got ...". */
+static const char *
+describe(const exo_config *node, char text[MAX_DESCRIPTION])
+{
+    if (node->kind != EXO_CONFIG_SCALAR)
+        return node->kind == EXO_CONFIG_MAP ? "a mapping" : "a list";
+    if (exo_config_is_null(node))
+        return "nothing";
+    int length = (int)strcspn(node->text, "\r\n");
+    snprintf(text, MAX_DESCRIPTION, node->quoted ? "the string \"%.*s\"" : "'%.*s'", length > 60 ? 60 : length,
+             node->text);
+    return text;
+}
+
+static exo_status
+fail_type(const exo_config *node, const char *key, const char *expected, exo_err *err)
+{
+    char text[MAX_DESCRIPTION];
+    return exo_config_fail(node, err, "%s: expected %s, got %s", key, expected, describe(node, text));
+}
+
+/* --- Readers ------------------------------------------------------------------------------------------------------------------ */
+
+/* Finds `key` and marks it as known; *out is NULL where it is missing. */
+static exo_status
+ask(exo_config *map, const char *key, exo_config **out, exo_err *err)
+{
+    *out = NULL;
+    if (!map)
+        return EXO_OK;
+    if (map->kind != EXO_CONFIG_MAP) {
+        char text[MAX_DESCRIPTION];
+        return exo_config_fail(map, err, "expected a mapping, got %s", describe(map, text));
+    }
+    exo_config_asked *asked = map->asked;
+    while (asked && strcmp(asked->key, key) != 0)
+        asked = asked->link;
+    if (!asked) {
+        asked = exo_config_alloc(map->doc, sizeof *asked);
+        char *copy = exo_config_copy_text(map->doc, key, strlen(key));
+        if (!asked || !copy)
+            return exo_fail(err, EXO_NOMEM, "%s: out of memory", map->doc->source);
+        asked->key = copy;
+        asked->link = map->asked;
+        map->asked = asked;
+    }
+    const exo_config_entry *entry = exo_config_find(map, key);
+    *out = entry ? entry->value : NULL;
+    return EXO_OK;
+}
+
+bool
+exo_config_has(const exo_config *map, const char *key)
+{
+    return map && map->kind == EXO_CONFIG_MAP && exo_config_find(map, key);
+}
+
+exo_status
+exo_config_bool(exo_config *map, const char *key, bool fallback, bool *out, exo_err *err)
+{
+    static const char *const names[2][3] = {{"false", "False", "FALSE"}, {"true", "True", "TRUE"}};
+    exo_config *node = NULL;
+    exo_status st = ask(map, key, &node, err);
+    if (st != EXO_OK)
+        return st;
+    if (!node) {
+        *out = fallback;
+        return EXO_OK;
+    }
+    for (int value = 0; node->kind == EXO_CONFIG_SCALAR && !node->quoted && value < 2; value++) {
+        for (int i = 0; i < 3; i++) {
+            if (strcmp(node->text, names[value][i]) == 0) {
+                *out = value != 0;
+                return EXO_OK;
+            }
+        }
+    }
+    return fail_type(node, key, "true or false", err);
+}
+
+static bool
+is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* [-+] digits [. digits] [e [-+] digits], with a digit before the exponent. */
+bool
+exo_config_is_number(const char *text, bool *integer)
+{
+    size_t digits = 0;
+    *integer = true;
+    if (*text == '-' || *text == '+')
+        text++;
+    for (; is_digit(*text); text++)
+        digits++;
+    if (*text == '.') {
+        *integer = false;
+        for (text++; is_digit(*text); text++)
+            digits++;
+    }
+    if (digits == 0)
+        return false;
+    if (*text == 'e' || *text == 'E') {
+        *integer = false;
+        text++;
+        if (*text == '-' || *text == '+')
+            text++;
+        if (!is_digit(*text))
+            return false;
+        while (is_digit(*text))
+            text++;
+    }
+    return *text == '\0';
+}
+
+/* The value of a text that exo_config_is_number, whatever locale the program has set. Overflow gives infinity. */
+double
+exo_config_to_double(const char *text)
+{
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* a constant of the C library: cannot fail */
+    double value = strtod_l(text, NULL, c);
+    freelocale(c);
+    return value;
+}
+
+static bool
+is_plain_scalar(const exo_config *node)
+{
+    return node->kind == EXO_CONFIG_SCALAR && !node->quoted;
+}
+
+exo_status
+exo_config_u64(exo_config *map, const char *key, uint64_t fallback, uint64_t min, uint64_t max, uint64_t *out,
+               exo_err *err)
+{
+    exo_config *node = NULL;
+    bool integer = false;
+    exo_status st = ask(map, key, &node, err);
+    if (st != EXO_OK)
+        return st;
+    if (!node) {
+        *out = fallback;
+        return EXO_OK;
+    }
+    if (!is_plain_scalar(node) || !exo_config_is_number(node->text, &integer) || !integer)
+        return fail_type(node, key, "an integer", err);
+
+    const char *digits = node->text + (*node->text == '-' || *node->text == '+');
+    uint64_t value = 0;
+    bool overflow = false;
+    for (; *digits; digits++)
+        overflow |= __builtin_mul_overflow(value, UINT64_C(10), &value) ||
+                    __builtin_add_overflow(value, (uint64_t)(*digits - '0'), &value);
+    bool negative = *node->text == '-' && (value > 0 || overflow);
+    if (negative || (!overflow && value < min))
+        return exo_config_fail(node, err, "%s must be at least %" PRIu64 ", got %.40s", key, min, node->text);
+    if (overflow || value > max)
+        return exo_config_fail(node, err, "%s must be at most %" PRIu64 ", got %.40s", key, max, node->text);
+    *out = value;
+    return EXO_OK;
+}
+
+exo_status
+exo_config_double(exo_config *map, const char *key, double fallback, double min, double max, double *out, exo_err *err)
+{
+    exo_config *node = NULL;
+    bool integer = false;
+    exo_status st = ask(map, key, &node, err);
+    if (st != EXO_OK)
+        return st;
+    if (!node) {
+        *out = fallback;
+        return EXO_OK;
+    }
+    if (!is_plain_scalar(node) || !exo_config_is_number(node->text, &integer))
+        return fail_type(node, key, "a number", err);
+    double value = exo_config_to_double(node->text);
+    if (isinf(value))
+        return exo_config_fail(node, err, "%s: %.40s is too large for a number", key, node->text);
+    if (value < min)
+        return exo_config_fail(node, err, "%s must be at least %g, got %.40s", key, min, node->text);
+    if (value > max)
+        return exo_config_fail(node, err, "%s must be at most %g, got %.40s", key, max, node->text);
+    *out = value;
+    return EXO_OK;
+}
+
+exo_status
+exo_config_string(exo_config *map, const char *key, const char *fallback, const char **out, exo_err *err)
+{
+    exo_config *node = NULL;
+    exo_status st = ask(map, key, &node, err);
+    if (st != EXO_OK)
+        return st;
+    if (node && (node->kind != EXO_CONFIG_SCALAR || exo_config_is_null(node)))
+        return fail_type(node, key, "a string", err);
+    *out = node ? node->text : fallback;
+    return EXO_OK;
+}
+
+exo_status
+exo_config_choice(exo_config *map, const char *key, size_t fallback, const char *const *choices, size_t *out,
+                  exo_err *err)
+{
+    exo_config *node = NULL;
+    exo_status st = ask(map, key, &node, err);
+    if (st != EXO_OK)
+        return st;
+    if (!node) {
+        *out = fallback;
+        return EXO_OK;
+    }
+    char expected[EXO_ERR_TEXT / 2];
+    int used = snprintf(expected, sizeof expected, "%s", choices[1] ? "one of " : "");
+    for (size_t i = 0; choices[i]; i++) {
+        if (node->kind == EXO_CONFIG_SCALAR && strcmp(node->text, choices[i]) == 0) {
+            *out = i;
+            return EXO_OK;
+        }
+        if (used >= 0 && (size_t)used < sizeof expected)
+            used += snprintf(expected + used, sizeof expected - (size_t)used, "%s%s", i ? ", " : "", choices[i]);
+    }
+    return fail_type(node, key, expected, err);
+}
+
+static exo_status
+ask_container(exo_config *map, const char *key, exo_config_kind kind, exo_config **out, exo_err *err)
+{
+    exo_config *node = NULL;
+    exo_status st = ask(map, key, &node, err);
+    if (st != EXO_OK)
+        return st;
+    if (node && node->kind != kind)
+        return fail_type(node, key, kind == EXO_CONFIG_MAP ? "a mapping" : "a list", err);
+    *out = node;
+    return EXO_OK;
+}
+
+exo_status
+exo_config_map(exo_config *map, const char *key, exo_config **out, exo_err *err)
+{
+    return ask_container(map, key, EXO_CONFIG_MAP, out, err);
+}
+
+exo_status
+exo_config_list(exo_config *map, const char *key, exo_config **out, exo_err *err)
+{
+    return ask_container(map, key, EXO_CONFIG_LIST, out, err);
+}
+
+/* --- Looking around ------------------------------------------------------------------------------------------------------------ */
+
+size_t
+exo_config_length(const exo_config *node)
+{
+    return node ? node->length : 0;
+}
+
+exo_config *
+exo_config_item(exo_config *list, size_t index)
+{
+    return list && list->kind == EXO_CONFIG_LIST && index < list->length ? list->entries[index].value : NULL;
+}
+
+const char *
+exo_config_key(exo_config *map, size_t index, exo_config **value)
+{
+    if (!map || map->kind != EXO_CONFIG_MAP || index >= map->length)
+        return NULL;
+    exo_config *found = NULL;
+    if (ask(map, map->entries[index].key, &found, NULL) != EXO_OK)
+        return NULL;
+    if (value)
+        *value = found;
+    return map->entries[index].key;
+}
+
+bool
+exo_config_is_map(const exo_config *node)
+{
+    return node && node->kind == EXO_CONFIG_MAP;
+}
+
+bool
+exo_config_is_list(const exo_config *node)
+{
+    return node && node->kind == EXO_CONFIG_LIST;
+}
+
+const char *
+exo_config_scalar(const exo_config *node)
+{
+    return node && node->kind == EXO_CONFIG_SCALAR ? node->text : NULL;
+}
+
+/* --- Unknown keys ---------------------------------------------------------------------------------------------------------------- */
+
+static size_t
+min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Edits (insert, delete, replace, swap of neighbours) from `a` to `b`; SIZE_MAX if either is long. */
+static size_t
+edit_distance(const char *a, const char *b)
+{
+    size_t rows[3][MAX_HINT + 1];
+    size_t length_a = strlen(a), length_b = strlen(b);
+    if (length_a > MAX_HINT || length_b > MAX_HINT)
+        return SIZE_MAX;
+    size_t *before = rows[0], *last = rows[1], *row = rows[2];
+    for (size_t j = 0; j <= length_b; j++) {
+        before[j] = 0;
+        last[j] = j;
+    }
+    for (size_t i = 1; i <= length_a; i++) {
+        row[0] = i;
+        for (size_t j = 1; j <= length_b; j++) {
+            row[j] = min_size(last[j - 1] + (a[i - 1] != b[j - 1]), min_size(last[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = min_size(row[j], before[j - 2] + 1);
+        }
+        size_t *spare = before;
+        before = last;
+        last = row;
+        row = spare;
+    }
+    return last[length_b];
+}
+
+static exo_status
+fail_unknown(const exo_config *map, const exo_config_entry *entry, exo_err *err)
+{
+    const char *nearest = NULL;
+    size_t best = SIZE_MAX;
+    char known[EXO_ERR_TEXT / 2] = "";
+    size_t used = 0;
+    for (const exo_config_asked *a = map->asked; a; a = a->link) {
+        size_t distance = edit_distance(entry->key, a->key);
+        if (distance < best) {
+            best = distance;
+            nearest = a->key;
+        }
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", a->key);
+    }
+    /* A third of the key may be wrong, and one letter of a short one, but not all of it. */
+    if (nearest && best <= 1 + strlen(entry->key) / 3 && best < strlen(entry->key))
+        return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; did you mean '%s'?", entry->key,
+                                  nearest);
+    if (!nearest)
+        return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; there are none here", entry->key);
+    return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; known are: %s", entry->key, known);
+}
+
+exo_status
+exo_config_finish(exo_config *map, exo_err *err)
+{
+    if (!map)
+        return EXO_OK;
+    if (map->kind != EXO_CONFIG_MAP) {
+        char text[MAX_DESCRIPTION];
+        return exo_config_fail(map, err, "expected a mapping, got %s", describe(map, text));
+    }
+    for (size_t i = 0; i < map->length; i++) {
+        const exo_config_asked *asked = map->asked;
+        while (asked && strcmp(asked->key, map->entries[i].key) != 0)
+            asked = asked->link;
+        if (!asked)
+            return fail_unknown(map, &map->entries[i], err);
+    }
+    return EXO_OK;
+}

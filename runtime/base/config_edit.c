@@ -1,0 +1,169 @@
+/* Overrides: one assignment from the command line or a preset, and one mapping laid over another. No state. */
+#include "config_edit.h"
+
+#include "config_tree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+static exo_status
+fail_nomem(const exo_config_doc *doc, exo_err *err)
+{
+    return exo_fail(err, EXO_NOMEM, "%s: out of memory", doc->source);
+}
+
+static exo_status
+copy(exo_config_doc *doc, const exo_config *from, exo_config **out, exo_err *err)
+{
+    exo_config *node = NULL;
+    exo_status st = exo_config_new(doc, from->kind, &from->place, &node, err);
+    if (st != EXO_OK)
+        return st;
+    node->text = from->text;
+    node->quoted = from->quoted;
+    for (size_t i = 0; i < from->length; i++) {
+        exo_config *child = NULL;
+        st = copy(doc, from->entries[i].value, &child, err);
+        if (st == EXO_OK)
+            st = exo_config_append(node, from->entries[i].key, &from->entries[i].place, child, err);
+        if (st != EXO_OK)
+            return st;
+    }
+    *out = node;
+    return EXO_OK;
+}
+
+/* The entry of `parent` that a part of a path names. One past the end of a list, and any new key of a mapping, are made,
+ * with no value. */
+static exo_status
+step_into(exo_config *parent, const char *part, const exo_config_place *place, exo_config_entry **out, exo_err *err)
+{
+    exo_config_doc *doc = parent->doc;
+    if (parent->kind == EXO_CONFIG_SCALAR)
+        return exo_config_fail_at(doc, place, err, "'%s' cannot be set inside the value '%.60s'", part, parent->text);
+    if (parent->kind == EXO_CONFIG_LIST) {
+        bool integer = false;
+        if (strlen(part) > 6 || !exo_config_is_number(part, &integer) || !integer || *part == '-' || *part == '+')
+            return exo_config_fail_at(doc, place, err, "'%.60s' is no index of a list", part);
+        size_t index = (size_t)strtoul(part, NULL, 10);
+        if (index > parent->length)
+            return exo_config_fail_at(doc, place, err, "index %zu is past the end of a list of %zu", index,
+                                      parent->length);
+        if (index == parent->length) {
+            exo_status st = exo_config_append(parent, NULL, place, NULL, err);
+            if (st != EXO_OK)
+                return st;
+        }
+        *out = &parent->entries[index];
+        return EXO_OK;
+    }
+    *out = exo_config_find(parent, part);
+    if (*out)
+        return EXO_OK;
+    char *key = exo_config_copy_text(doc, part, strlen(part));
+    if (!key)
+        return fail_nomem(doc, err);
+    exo_status st = exo_config_append(parent, key, place, NULL, err);
+    if (st == EXO_OK)
+        *out = &parent->entries[parent->length - 1];
+    return st;
+}
+
+/* Puts `value` (of the same document) at `path`, making mappings on the way. On an error the document is of no more use. */
+static exo_status
+put_at(exo_config_doc *doc, const char *path, exo_config *value, const exo_config_place *place, exo_err *err)
+{
+    exo_config *at = doc->root;
+    for (unsigned depth = 0;; depth++) {
+        size_t length = strcspn(path, ".");
+        if (length == 0 || depth >= EXO_CONFIG_MAX_DEPTH)
+            return exo_config_fail_at(doc, place, err, "'%.60s' is no path of keys like train.max_steps", path);
+        char *part = exo_config_copy_text(doc, path, length);
+        if (!part)
+            return fail_nomem(doc, err);
+        exo_config_entry *entry = NULL;
+        exo_status st = step_into(at, part, place, &entry, err);
+        if (st != EXO_OK)
+            return st;
+        if (path[length] == '\0') {
+            entry->place = *place;
+            entry->value = value;
+            return EXO_OK;
+        }
+        if (!entry->value || exo_config_is_null(entry->value)) {
+            st = exo_config_new(doc, EXO_CONFIG_MAP, place, &entry->value, err);
+            if (st != EXO_OK)
+                return st;
+        }
+        at = entry->value;
+        path += length + 1;
+    }
+}
+
+exo_status
+exo_config_put(exo_config *value, const char *path, exo_err *err)
+{
+    exo_config *node = NULL;
+    exo_status st = copy(value->doc, value, &node, err);
+    return st == EXO_OK ? put_at(value->doc, path, node, &value->place, err) : st;
+}
+
+exo_status
+exo_config_set(exo_config_doc *doc, const char *assignment, exo_err *err)
+{
+    const char *equals = strchr(assignment, '=');
+    if (!equals || equals == assignment)
+        return exo_fail(err, EXO_INVAL, "--set %.60s: expected KEY=VALUE", assignment);
+    size_t length = (size_t)(equals - assignment);
+    char *path = exo_config_copy_text(doc, assignment, length);
+    char *origin = exo_config_alloc(doc, length + sizeof "--set ");
+    if (!path || !origin)
+        return fail_nomem(doc, err);
+    snprintf(origin, length + sizeof "--set ", "--set %s", path);
+
+    const exo_config_place place = {.origin = origin, .line = 1, .column = 1};
+    const char *text = equals + 1;
+    exo_config *value = NULL;
+    exo_status st = strlen(text) > EXO_CONFIG_MAX_BYTES
+                        ? exo_config_fail_at(doc, &place, err, "larger than %d bytes", EXO_CONFIG_MAX_BYTES)
+                        : exo_config_read(doc, text, strlen(text), origin, &value, err);
+    if (st == EXO_OK && !value)
+        st = exo_config_new(doc, EXO_CONFIG_SCALAR, &place, &value, err);
+    return st == EXO_OK ? put_at(doc, path, value, &place, err) : st;
+}
+
+exo_status
+exo_config_overlay(const exo_config *base, exo_config *top, exo_config **out, exo_err *err)
+{
+    exo_config *node = NULL;
+    exo_config_doc *doc = top->doc;
+    exo_status st = exo_config_new(doc, EXO_CONFIG_MAP, &top->place, &node, err);
+    for (size_t i = 0; st == EXO_OK && base && i < base->length; i++) {
+        const exo_config_entry *entry = &base->entries[i];
+        exo_config *value = NULL;
+        if (top->kind == EXO_CONFIG_MAP ? exo_config_find(top, entry->key) != NULL : strcmp(entry->key, "name") == 0)
+            continue;
+        st = copy(doc, entry->value, &value, err);
+        if (st == EXO_OK)
+            st = exo_config_append(node, entry->key, &entry->place, value, err);
+    }
+    if (st == EXO_OK && top->kind == EXO_CONFIG_SCALAR) {
+        exo_config *value = NULL;
+        st = copy(doc, top, &value, err);
+        if (st == EXO_OK)
+            st = exo_config_append(node, "name", &top->place, value, err);
+    }
+    for (size_t i = 0; st == EXO_OK && top->kind == EXO_CONFIG_MAP && i < top->length; i++) {
+        const exo_config_entry *entry = &top->entries[i];
+        exo_config *value = NULL;
+        st = copy(doc, entry->value, &value, err);
+        if (st == EXO_OK)
+            st = exo_config_append(node, entry->key, &entry->place, value, err);
+    }
+    if (st == EXO_OK)
+        *out = node;
+    return st;
+}

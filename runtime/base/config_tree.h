@@ -1,0 +1,85 @@
+/* The tree behind exogym/config.h, for the files config*.c only.
+ *
+ * A document owns every node and string of its tree, in blocks that are freed with it. A node is a mapping, a list or a
+ * scalar; mappings and lists both keep their children in `entries`, a list's entries have no key. Where a node comes from
+ * (line and column, or "--set a.b") goes with it when it is copied, so that messages name the place that a person wrote.
+ *
+ * Read next: config_parse.c (text to tree), config.c (typed readers), config_edit.c (overrides), config_write.c.
+ */
+#ifndef EXO_BASE_CONFIG_TREE_H
+#define EXO_BASE_CONFIG_TREE_H
+
+#include <exogym/config.h>
+
+enum {
+    EXO_CONFIG_MAX_DEPTH = 64,
+    EXO_CONFIG_MAX_NODES = 50000, /* also what aliases may multiply a document to */
+    EXO_CONFIG_MAX_BYTES = 1 << 20,
+};
+
+typedef enum exo_config_kind {
+    EXO_CONFIG_SCALAR,
+    EXO_CONFIG_MAP,
+    EXO_CONFIG_LIST,
+} exo_config_kind;
+
+/* Where something was written. `origin` is NULL for the document's own text, else what to name instead of a place. */
+typedef struct exo_config_place {
+    const char *origin;
+    unsigned line, column; /* from 1 */
+} exo_config_place;
+
+typedef struct exo_config_entry {
+    const char *key; /* NULL in a list */
+    exo_config_place place;
+    exo_config *value;
+} exo_config_entry;
+
+/* A key that a reader asked for. */
+typedef struct exo_config_asked {
+    struct exo_config_asked *link;
+    const char *key;
+} exo_config_asked;
+
+struct exo_config {
+    exo_config_doc *doc;
+    exo_config_kind kind;
+    exo_config_place place;
+    const char *text; /* of a scalar         */
+    bool quoted;      /* a scalar in quotes is a string, whatever it looks like */
+    exo_config_entry *entries;
+    size_t length, capacity;
+    exo_config_asked *asked;
+};
+
+struct exo_config_doc {
+    char *source; /* for messages */
+    exo_config *root;
+    size_t num_nodes;
+    struct exo_config_block *blocks;
+};
+
+/* Memory of the document: zeroed, freed with it; NULL if there is none. */
+void *exo_config_alloc(exo_config_doc *doc, size_t size);
+char *exo_config_copy_text(exo_config_doc *doc, const char *text, size_t length);
+exo_status exo_config_new(exo_config_doc *doc, exo_config_kind kind, const exo_config_place *place, exo_config **out,
+                          exo_err *err);
+/* Adds a child; `key` (NULL in a list) lives as long as the document. */
+exo_status exo_config_append(exo_config *parent, const char *key, const exo_config_place *place, exo_config *value,
+                             exo_err *err);
+exo_config_entry *exo_config_find(const exo_config *map, const char *key);
+/* Is it an unquoted scalar that YAML reads as null? */
+bool exo_config_is_null(const exo_config *node);
+/* INVAL with `place` before the reason. */
+exo_status exo_config_fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err,
+                              const char *format, ...) EXO_PRINTF(4, 5);
+
+/* Parses `size` bytes of YAML into nodes of `doc`; `origin` as in exo_config_place. *out is NULL for an empty text. */
+exo_status exo_config_read(exo_config_doc *doc, const char *text, size_t size, const char *origin, exo_config **out,
+                           exo_err *err);
+
+/* Does `text` look like a number? On true, *integer says whether it has no fraction and no exponent. */
+bool exo_config_is_number(const char *text, bool *integer);
+double exo_config_to_double(const char *text);
+
+#endif

@@ -1,0 +1,194 @@
+/* Tree to text: JSON for files, YAML in flow style for passing a node on. No state. */
+#include "config_tree.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+struct writer {
+    char *text;
+    size_t used, size;
+    bool failed;
+    bool json;
+};
+
+static void
+put(struct writer *w, const char *text, size_t length)
+{
+    if (w->failed)
+        return;
+    if (w->size - w->used <= length) {
+        size_t size = 2 * w->size + length + 256;
+        char *grown = exo_realloc(w->text, size, 1);
+        if (!grown) {
+            w->failed = true;
+            return;
+        }
+        w->text = grown;
+        w->size = size;
+    }
+    memcpy(w->text + w->used, text, length);
+    w->used += length;
+    w->text[w->used] = '\0';
+}
+
+static void
+put_string(struct writer *w, const char *text)
+{
+    put(w, text, strlen(text));
+}
+
+/* A string in double quotes: the same in JSON and YAML. */
+static void
+put_quoted(struct writer *w, const char *text)
+{
+    put_string(w, "\"");
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        char escape[8];
+        if (c == '"' || c == '\\')
+            snprintf(escape, sizeof escape, "\\%c", c);
+        else if (c == '\n')
+            snprintf(escape, sizeof escape, "\\n");
+        else if (c == '\t')
+            snprintf(escape, sizeof escape, "\\t");
+        else if (c < 0x20 || c == 0x7f)
+            snprintf(escape, sizeof escape, "\\u%04x", c);
+        else
+            snprintf(escape, sizeof escape, "%c", c);
+        put_string(w, escape);
+    }
+    put_string(w, "\"");
+}
+
+/* Letters, digits and what is harmless within a word of YAML in flow style. */
+static bool
+is_word(const char *text)
+{
+    if (!*text || *text == '-')
+        return false;
+    for (; *text; text++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-", *text))
+            return false;
+    return true;
+}
+
+/* JSON's numbers are a subset of YAML's: no +, no leading zeros, digits on both sides of the point. */
+static void
+put_json_number(struct writer *w, const char *text)
+{
+    const char *digits = text + (*text == '-');
+    const char *point = strchr(text, '.');
+    bool leading_zero = digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9';
+    bool open_point = point && !(point[1] >= '0' && point[1] <= '9');
+    if (*text != '+' && *digits != '.' && !leading_zero && !open_point) {
+        put_string(w, text);
+        return;
+    }
+    double value = exo_config_to_double(text);
+    char number[64];
+    snprintf(number, sizeof number, "%.17g", isinf(value) ? (value < 0 ? -1e308 : 1e308) : value);
+    for (char *c = number; *c; c++)
+        if (*c == ',')
+            *c = '.'; /* a locale's decimal comma */
+    put_string(w, number);
+}
+
+static void
+write_scalar(struct writer *w, const exo_config *node)
+{
+    static const char *const constants[2][3] = {{"false", "False", "FALSE"}, {"true", "True", "TRUE"}};
+    bool integer = false;
+    if (node->quoted) {
+        put_quoted(w, node->text);
+        return;
+    }
+    if (exo_config_is_null(node)) {
+        put_string(w, "null");
+        return;
+    }
+    for (int value = 0; value < 2; value++) {
+        for (int i = 0; i < 3; i++) {
+            if (strcmp(node->text, constants[value][i]) == 0) {
+                put_string(w, constants[value][0]);
+                return;
+            }
+        }
+    }
+    if (exo_config_is_number(node->text, &integer)) {
+        if (w->json)
+            put_json_number(w, node->text);
+        else
+            put_string(w, node->text);
+    } else if (!w->json && is_word(node->text)) {
+        put_string(w, node->text);
+    } else {
+        put_quoted(w, node->text);
+    }
+}
+
+static void
+new_line(struct writer *w, unsigned depth)
+{
+    if (!w->json)
+        return;
+    put_string(w, "\n");
+    for (unsigned i = 0; i < depth; i++)
+        put_string(w, "  ");
+}
+
+static void
+write_node(struct writer *w, const exo_config *node, unsigned depth)
+{
+    if (node->kind == EXO_CONFIG_SCALAR) {
+        write_scalar(w, node);
+        return;
+    }
+    bool is_map = node->kind == EXO_CONFIG_MAP;
+    put_string(w, is_map ? "{" : "[");
+    for (size_t i = 0; i < node->length; i++) {
+        if (i)
+            put_string(w, w->json ? "," : ", ");
+        new_line(w, depth + 1);
+        if (is_map) {
+            bool integer = false;
+            const char *key = node->entries[i].key;
+            if (w->json || !is_word(key) || exo_config_is_number(key, &integer))
+                put_quoted(w, key);
+            else
+                put_string(w, key);
+            put_string(w, ": ");
+        }
+        write_node(w, node->entries[i].value, depth + 1);
+    }
+    if (node->length)
+        new_line(w, depth);
+    put_string(w, is_map ? "}" : "]");
+}
+
+static exo_status
+write_text(const exo_config *node, bool json, char **out, exo_err *err)
+{
+    struct writer w = {.json = json};
+    write_node(&w, node, 0);
+    if (w.failed) {
+        exo_free(w.text);
+        return exo_fail(err, EXO_NOMEM, "%s: out of memory", node->doc->source);
+    }
+    *out = w.text;
+    return EXO_OK;
+}
+
+exo_status
+exo_config_json(const exo_config *node, char **out, exo_err *err)
+{
+    return write_text(node, true, out, err);
+}
+
+exo_status
+exo_config_text(const exo_config *node, char **out, exo_err *err)
+{
+    return write_text(node, false, out, err);
+}
