@@ -1,0 +1,450 @@
+/* The files of a run: exact CSV, the same after a resume, whole rows only, and event files that a decoder written from the
+ * formats' documents reads back. */
+#include <criterion/criterion.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "metrics.h"
+#include "tfevents.h"
+
+static char folder[256];
+
+static void
+make_folder(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/exogym_metrics_XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+}
+
+static void
+remove_folder(void)
+{
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(metrics, .init = make_folder, .fini = remove_folder);
+
+static const char *
+in_folder(const char *name)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static size_t
+read_file(const char *name, char *out, size_t size)
+{
+    FILE *file = fopen(in_folder(name), "rb");
+    if (!file)
+        return 0;
+    size_t got = fread(out, 1, size - 1, file);
+    out[got] = '\0';
+    fclose(file);
+    return got;
+}
+
+static void
+write_file(const char *name, const char *text)
+{
+    FILE *file = fopen(in_folder(name), "wb");
+    cr_assert_not_null(file);
+    cr_assert_geq(fputs(text, file), 0);
+    fclose(file);
+}
+
+static void
+expect_file(const char *name, const char *text)
+{
+    char got[4096] = "";
+    read_file(name, got, sizeof got);
+    cr_expect_str_eq(got, text);
+}
+
+static exo_metrics *
+open_metrics(bool resume, uint64_t step)
+{
+    exo_metrics *m = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_metrics_open(&m, folder, resume, step, &err), EXO_OK, "%s", err.text);
+    return m;
+}
+
+/* Steps [first, last] of a run that evaluates every second step. */
+static void
+log_steps(exo_metrics *m, uint64_t first, uint64_t last)
+{
+    for (uint64_t step = first; step <= last; step++) {
+        double loss = 2.0 / (double)(step + 1);
+        cr_assert_eq(exo_metrics_train(m, step, step * 1024, loss, 3e-4, NULL), EXO_OK);
+        if (step % 2 == 0) {
+            exo_eval_row row = {step, 0.5 * (double)step, step * 100, loss, loss / 2, 0.5, 0.75};
+            cr_assert_eq(exo_metrics_validation(m, &row, NULL), EXO_OK);
+            cr_assert_eq(exo_metrics_correlation(m, step, 1.0 / (double)(step + 1), NULL), EXO_OK);
+        }
+    }
+    cr_assert_eq(exo_metrics_flush(m, NULL), EXO_OK);
+}
+
+Test(metrics, rows_have_the_columns_of_exo_gym)
+{
+    exo_metrics *m = open_metrics(false, 0);
+    cr_expect_eq(exo_metrics_train(m, 1, 1024, 0.5, 3e-4, NULL), EXO_OK);
+    exo_eval_row row = {0, 1.25, 123456789012, 1, 0, NAN, 0.125};
+    cr_expect_eq(exo_metrics_validation(m, &row, NULL), EXO_OK);
+    expect_file("train.csv", "step,examples_trained,train_loss,train_perplexity,lr\n1,1024,0.5,1.64872127,0.0003\n");
+    expect_file("validation.csv",
+                "step,local_loss,local_perplexity,global_loss,global_perplexity\n0,1,2.71828183,0,1\n");
+    expect_file("metrics.csv", "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy\n"
+                               "0,1.250,123456789012,1,0,nan,0.125\n");
+    cr_expect_neq(access(in_folder("correlation.csv"), F_OK), 0, "not asked for");
+    cr_expect_eq(exo_metrics_correlation(m, 7, 0.5, NULL), EXO_OK);
+    expect_file("correlation.csv", "step,avg_correlation\n7,0.5\n");
+    exo_metrics_close(&m);
+    cr_expect_null(m);
+}
+
+Test(metrics, numbers_have_a_point_in_every_locale)
+{
+    if (!setlocale(LC_ALL, "de_DE.UTF-8"))
+        setlocale(LC_ALL, "C.UTF-8"); /* the best that is there */
+    exo_metrics *m = open_metrics(false, 0);
+    cr_expect_eq(exo_metrics_correlation(m, 7, 0.5, NULL), EXO_OK);
+    expect_file("correlation.csv", "step,avg_correlation\n7,0.5\n");
+    exo_metrics_close(&m);
+}
+
+Test(metrics, a_fresh_run_replaces_an_old_one)
+{
+    exo_metrics *m = open_metrics(false, 0);
+    log_steps(m, 0, 4);
+    exo_metrics_close(&m);
+    write_file("events.out.tfevents.1.other.exogym", "old");
+    write_file("events.out.tfevents.1.other", "not ours");
+    m = open_metrics(false, 0);
+    exo_metrics_close(&m);
+    expect_file("train.csv", "step,examples_trained,train_loss,train_perplexity,lr\n");
+    cr_expect_neq(access(in_folder("correlation.csv"), F_OK), 0);
+    cr_expect_neq(access(in_folder("events.out.tfevents.1.other.exogym"), F_OK), 0);
+    expect_file("events.out.tfevents.1.other", "not ours");
+}
+
+Test(metrics, a_resumed_run_ends_with_the_same_files)
+{
+    static const char *const names[] = {"train.csv", "validation.csv", "metrics.csv", "correlation.csv"};
+    char whole[4][4096];
+    exo_metrics *m = open_metrics(false, 0);
+    log_steps(m, 0, 20);
+    exo_metrics_close(&m);
+    for (int i = 0; i < 4; i++)
+        cr_assert_gt(read_file(names[i], whole[i], sizeof whole[i]), 0);
+
+    /* Killed at each step since the checkpoint of step 8; resumed with that step's own figures computed again. */
+    for (uint64_t killed = 8; killed <= 20; killed++) {
+        m = open_metrics(false, 0);
+        log_steps(m, 0, killed);
+        exo_metrics_close(&m);
+        m = open_metrics(true, 8);
+        log_steps(m, 8, 20);
+        exo_metrics_close(&m);
+        for (int i = 0; i < 4; i++)
+            expect_file(names[i], whole[i]);
+    }
+}
+
+Test(metrics, a_file_cut_at_any_byte_is_mended)
+{
+    char whole[4096], cut[4096];
+    exo_metrics *m = open_metrics(false, 0);
+    log_steps(m, 0, 6);
+    exo_metrics_close(&m);
+    size_t size = read_file("train.csv", whole, sizeof whole);
+    for (size_t length = 0; length <= size; length++) {
+        memcpy(cut, whole, length);
+        cut[length] = '\0';
+        write_file("train.csv", cut);
+        m = open_metrics(true, UINT64_MAX);
+        uint64_t next = 0;
+        read_file("train.csv", cut, sizeof cut);
+        for (const char *c = cut; *c; c++)
+            next += *c == '\n';
+        log_steps(m, next - 1, 6); /* one line is the header */
+        exo_metrics_close(&m);
+        expect_file("train.csv", whole);
+    }
+}
+
+Test(metrics, a_foreign_file_is_left_alone)
+{
+    write_file("train.csv", "epoch,loss\n1,2\n");
+    exo_metrics *m = NULL;
+    exo_err err = {0};
+    cr_expect_eq(exo_metrics_open(&m, folder, true, 3, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "train.csv: the first line should be 'step,examples_trained,"), "%s", err.text);
+    cr_expect_null(m);
+    expect_file("train.csv", "epoch,loss\n1,2\n");
+}
+
+Test(metrics, folders_are_made_and_failures_named)
+{
+    char deep[300], message[400];
+    exo_metrics *m = NULL;
+    exo_err err = {0};
+    snprintf(deep, sizeof deep, "%s/a/b/c", folder);
+    cr_expect_eq(exo_metrics_open(&m, deep, false, 0, &err), EXO_OK, "%s", err.text);
+    exo_metrics_close(&m);
+    snprintf(deep, sizeof deep, "%s/a/b/c/train.csv/d", folder);
+    cr_expect_eq(exo_metrics_open(&m, deep, false, 0, &err), EXO_IO);
+    snprintf(message, sizeof message, "cannot make the folder '%s': Not a directory", deep);
+    cr_expect_str_eq(err.text, message);
+}
+
+Test(metrics, a_full_disk_leaves_whole_rows)
+{
+    exo_metrics *m = open_metrics(false, 0);
+    exo_err err = {0};
+    char before[4096], after[4096], message[400];
+    cr_assert_eq(exo_metrics_train(m, 0, 0, 0.5, 3e-4, NULL), EXO_OK);
+    size_t size = read_file("train.csv", before, sizeof before);
+
+    /* The "disk" ends in the middle of the next row. */
+    signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){size + 5, RLIM_INFINITY}), 0);
+    cr_expect_eq(exo_metrics_train(m, 1, 1024, 0.5, 3e-4, &err), EXO_IO);
+    snprintf(message, sizeof message, "cannot write '%s/train.csv': %s", folder, strerror(EFBIG));
+    cr_expect_str_eq(err.text, message);
+    read_file("train.csv", after, sizeof after);
+    cr_expect_str_eq(after, before);
+
+    /* Room again: the row that failed can be written. */
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
+    cr_expect_eq(exo_metrics_train(m, 1, 1024, 0.5, 3e-4, &err), EXO_OK);
+    exo_metrics_close(&m);
+}
+
+/* --- A decoder of event files, from TensorFlow's record_writer.h, event.proto and summary.proto ------------------------- */
+
+struct decoded {
+    double time;
+    uint64_t step;
+    char version[32];
+    unsigned session_status;
+    struct {
+        char tag[64];
+        float value;
+    } scalars[8];
+    size_t num_scalars;
+};
+
+static uint64_t
+little_endian(const uint8_t *p, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = bytes - 1; i >= 0; i--)
+        value = value << 8 | p[i];
+    return value;
+}
+
+static uint64_t
+varint(const uint8_t **p)
+{
+    uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+        uint8_t byte = *(*p)++;
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80))
+            return value;
+    }
+}
+
+/* The next field of a message; `*bytes` and `*value` by wire type. */
+static unsigned
+next_field(const uint8_t **p, const uint8_t **bytes, uint64_t *value)
+{
+    uint64_t key = varint(p);
+    switch (key & 7) {
+    case 0:
+        *value = varint(p);
+        break;
+    case 1:
+        *value = little_endian(*p, 8);
+        *p += 8;
+        break;
+    case 2:
+        *value = varint(p);
+        *bytes = *p;
+        *p += *value;
+        break;
+    case 5:
+        *value = little_endian(*p, 4);
+        *p += 4;
+        break;
+    default:
+        cr_assert_fail("wire type %u", (unsigned)(key & 7));
+    }
+    return (unsigned)(key >> 3);
+}
+
+static void
+decode_value(const uint8_t *p, const uint8_t *end, struct decoded *out)
+{
+    const uint8_t *bytes = NULL;
+    uint64_t value = 0;
+    size_t i = out->num_scalars++;
+    while (p < end) {
+        switch (next_field(&p, &bytes, &value)) {
+        case 1:
+            cr_assert_lt(value, sizeof out->scalars[i].tag);
+            memcpy(out->scalars[i].tag, bytes, value);
+            break;
+        case 2: {
+            uint32_t bits = (uint32_t)value;
+            memcpy(&out->scalars[i].value, &bits, sizeof bits);
+            break;
+        }
+        default:
+            cr_assert_fail("unknown field of Summary.Value");
+        }
+    }
+}
+
+static void
+decode_event(const uint8_t *p, const uint8_t *end, struct decoded *out)
+{
+    const uint8_t *bytes = NULL;
+    uint64_t value = 0;
+    memset(out, 0, sizeof *out);
+    while (p < end) {
+        switch (next_field(&p, &bytes, &value)) {
+        case 1:
+            memcpy(&out->time, &value, sizeof value);
+            break;
+        case 2:
+            out->step = value;
+            break;
+        case 3:
+            cr_assert_lt(value, sizeof out->version);
+            memcpy(out->version, bytes, value);
+            break;
+        case 5:
+            for (const uint8_t *s = bytes, *s_end = bytes + value; s < s_end;) {
+                cr_assert_eq(next_field(&s, &bytes, &value), 1);
+                decode_value(bytes, bytes + value, out);
+            }
+            break;
+        case 7:
+            cr_assert_eq(next_field(&bytes, &bytes, &value), 1);
+            out->session_status = (unsigned)value;
+            break;
+        default:
+            cr_assert_fail("unknown field of Event");
+        }
+    }
+}
+
+static uint32_t
+unmask(uint32_t masked)
+{
+    uint32_t rotated = masked - 0xa282ead8u;
+    return rotated >> 17 | rotated << 15;
+}
+
+/* Decodes the folder's one event file; gives how many events it has. */
+static size_t
+read_events(struct decoded *out, size_t room)
+{
+    static char bytes[65536];
+    DIR *entries = opendir(folder);
+    const struct dirent *entry = NULL;
+    size_t size = 0, files = 0, count = 0;
+    while ((entry = readdir(entries))) {
+        if (strncmp(entry->d_name, "events.out.tfevents.", 20) == 0) {
+            size = read_file(entry->d_name, bytes, sizeof bytes);
+            files++;
+        }
+    }
+    closedir(entries);
+    cr_assert_eq(files, 1);
+    for (const uint8_t *p = (const uint8_t *)bytes, *end = p + size; p < end; count++) {
+        cr_assert_geq(end - p, 16);
+        uint64_t length = little_endian(p, 8);
+        cr_assert_eq(unmask((uint32_t)little_endian(p + 8, 4)), exo_crc32c(p, 8));
+        cr_assert_leq(length, (uint64_t)(end - p) - 16);
+        cr_assert_eq(unmask((uint32_t)little_endian(p + 12 + length, 4)), exo_crc32c(p + 12, length));
+        cr_assert_lt(count, room);
+        decode_event(p + 12, p + 12 + length, &out[count]);
+        p += 16 + length;
+    }
+    return count;
+}
+
+Test(metrics, crc32c_known_answers)
+{
+    /* RFC 3720, B.4, and the usual check value. */
+    uint8_t zeros[32] = {0}, ones[32];
+    memset(ones, 0xff, sizeof ones);
+    cr_expect_eq(exo_crc32c("123456789", 9), 0xe3069283u);
+    cr_expect_eq(exo_crc32c(zeros, sizeof zeros), 0x8a9136aau);
+    cr_expect_eq(exo_crc32c(ones, sizeof ones), 0x62a8ab43u);
+}
+
+Test(metrics, event_files_hold_the_scalars)
+{
+    struct decoded events[16];
+    exo_metrics *m = open_metrics(false, 0);
+    exo_eval_row row = {300, 1, 2000, 1.5, 1.25, 0.5, 0.75}, no_accuracy = {400, 1, 2000, 1.5, 1.25, NAN, NAN};
+    cr_expect_eq(exo_metrics_train(m, 200, 1024, 0.5, 3e-4, NULL), EXO_OK);
+    cr_expect_eq(exo_metrics_validation(m, &row, NULL), EXO_OK);
+    cr_expect_eq(exo_metrics_validation(m, &no_accuracy, NULL), EXO_OK);
+    cr_expect_eq(exo_metrics_correlation(m, 300, 0.25, NULL), EXO_OK);
+    exo_metrics_close(&m);
+
+    cr_assert_eq(read_events(events, 16), 5);
+    cr_expect_str_eq(events[0].version, "brain.Event:2");
+    cr_expect_gt(events[0].time, 1.5e9);
+    cr_expect_eq(events[1].step, 200);
+    cr_assert_eq(events[1].num_scalars, 2);
+    cr_expect_str_eq(events[1].scalars[0].tag, "train/loss");
+    cr_expect_eq(events[1].scalars[0].value, 0.5f);
+    cr_expect_str_eq(events[1].scalars[1].tag, "train/lr");
+    cr_expect_eq(events[1].scalars[1].value, 3e-4f);
+    static const char *const tags[] = {"validation/local_loss", "validation/global_loss", "communication/bytes_sent",
+                                       "validation/local_accuracy", "validation/global_accuracy"};
+    static const float values[] = {1.5f, 1.25f, 2000, 0.5f, 0.75f};
+    cr_expect_eq(events[2].step, 300);
+    cr_assert_eq(events[2].num_scalars, 5);
+    for (size_t i = 0; i < 5; i++) {
+        cr_expect_str_eq(events[2].scalars[i].tag, tags[i]);
+        cr_expect_eq(events[2].scalars[i].value, values[i]);
+    }
+    cr_expect_eq(events[3].num_scalars, 3, "no accuracy, no scalar of it");
+    cr_expect_str_eq(events[4].scalars[0].tag, "correlation");
+    cr_expect_eq(events[4].scalars[0].value, 0.25f);
+}
+
+Test(metrics, a_resumed_run_voids_later_events)
+{
+    struct decoded events[16];
+    exo_metrics *m = open_metrics(false, 0);
+    exo_metrics_close(&m);
+    char command[300];
+    snprintf(command, sizeof command, "rm %s/events*", folder);
+    cr_assert_eq(system(command), 0);
+    m = open_metrics(true, 8);
+    exo_metrics_close(&m);
+    cr_assert_eq(read_events(events, 16), 2);
+    cr_expect_eq(events[1].session_status, 1, "START");
+    cr_expect_eq(events[1].step, 9);
+}
