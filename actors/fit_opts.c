@@ -1,0 +1,115 @@
+/* The options of a fit. No state; the trainer's thread. */
+#include "fit_opts.h"
+
+#include <string.h>
+
+#include <jansson.h>
+
+#include <exogym/memory.h>
+
+enum {
+    MAX_NODES = 65536
+};
+
+exo_fit_opts
+exo_fit_opts_init(void)
+{
+    return (exo_fit_opts){
+        .num_nodes = 1,
+        .device = "cpu",
+        .num_epochs = 1,
+        .batch_size = 16,
+        .shuffle = true,
+        .val_size = 64,
+        .val_interval = 100,
+        .save_dir = "runs",
+        .seed = 42,
+    };
+}
+
+/* A run's name becomes a folder. */
+static bool
+is_file_name(const char *name)
+{
+    return name[0] != '\0' && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && !strchr(name, '/');
+}
+
+exo_status
+exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
+{
+    if (opts->num_nodes < 1 || opts->num_nodes > MAX_NODES)
+        return exo_fail(err, EXO_INVAL, "num_nodes must be 1 to %d, got %u", MAX_NODES, opts->num_nodes);
+    if (opts->device && strcmp(opts->device, "cpu") != 0)
+        return exo_fail(err, EXO_UNSUPPORTED, "device '%s' is not in this build: use 'cpu'", opts->device);
+    if (opts->max_steps == 0 && opts->num_epochs == 0)
+        return exo_fail(err, EXO_INVAL, "max_steps or num_epochs must be at least 1");
+    if (opts->batch_size < 1)
+        return exo_fail(err, EXO_INVAL, "batch_size must be at least 1");
+    size_t minibatch = opts->minibatch_size;
+    if (minibatch != 0 && minibatch != EXO_MINIBATCH_AUTO &&
+        (minibatch > opts->batch_size || opts->batch_size % minibatch != 0))
+        return exo_fail(err, EXO_INVAL, "minibatch_size %zu does not divide batch_size %zu", minibatch,
+                        opts->batch_size);
+    if (opts->timeout < 0)
+        return exo_fail(err, EXO_INVAL, "timeout must not be negative");
+    if (opts->run_name && !is_file_name(opts->run_name))
+        return exo_fail(err, EXO_INVAL, "run name '%s' cannot be the name of a folder", opts->run_name);
+    if (opts->save_dir && opts->save_dir[0] == '\0')
+        return exo_fail(err, EXO_INVAL, "save_dir is empty: give a folder, or none at all");
+    if (opts->resume && !opts->save_dir)
+        return exo_fail(err, EXO_INVAL, "resume needs save_dir, where the checkpoints are");
+    if (opts->checkpoint_interval && !opts->save_dir)
+        return exo_fail(err, EXO_INVAL, "checkpoint_interval needs save_dir, where checkpoints go");
+    return EXO_OK;
+}
+
+/* What decides about the numbers of a run. */
+static json_t *
+settings_object(const exo_fit_opts *opts, const char *strategy, const char *options, const exo_model *model,
+                size_t minibatch_size)
+{
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I}", "strategy", strategy, "options", options,
+                     "model", exo_model_name(model), "parameters", (json_int_t)exo_model_numel(model), "num_nodes",
+                     (json_int_t)opts->num_nodes, "batch_size", (json_int_t)opts->batch_size, "minibatch_size",
+                     (json_int_t)minibatch_size, "shuffle", (int)opts->shuffle, "autocast",
+                     opts->autocast ? "bf16" : "none", "seed", (json_int_t)opts->seed);
+}
+
+/* Hands a JSON value over as text of exo_free's kind. */
+static exo_status
+dump(json_t *value, size_t flags, char **out, exo_err *err)
+{
+    char *text = value ? json_dumps(value, flags) : NULL;
+    char *copy = text ? exo_strdup(text) : NULL;
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    json_decref(value);
+    if (!copy)
+        return exo_fail(err, EXO_NOMEM, "no memory to write the settings down");
+    *out = copy;
+    return EXO_OK;
+}
+
+exo_status
+exo_fit_settings_json(const exo_fit_opts *opts, const char *strategy, const char *options, const exo_model *model,
+                      size_t minibatch_size, char **out, exo_err *err)
+{
+    return dump(settings_object(opts, strategy, options, model, minibatch_size), JSON_COMPACT, out, err);
+}
+
+exo_status
+exo_fit_config_json(const exo_fit_opts *opts, const char *strategy, const char *options, const exo_model *model,
+                    uint64_t max_steps, size_t minibatch_size, char **out, exo_err *err)
+{
+    json_t *all = settings_object(opts, strategy, options, model, minibatch_size);
+    json_t *rest = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "device", opts->device ? opts->device : "cpu",
+                             "num_epochs", (json_int_t)opts->num_epochs, "max_steps", (json_int_t)max_steps, "val_size",
+                             (json_int_t)opts->val_size, "val_interval", (json_int_t)opts->val_interval,
+                             "checkpoint_interval", (json_int_t)opts->checkpoint_interval, "correlation_interval",
+                             (json_int_t)opts->correlation_interval);
+    if (all && rest)
+        json_object_update(all, rest);
+    json_decref(rest);
+    return dump(all, JSON_INDENT(2), out, err);
+}

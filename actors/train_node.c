@@ -1,0 +1,522 @@
+/* TrainNode: see train_node.h. Everything in struct train_node belongs to the node's compute lane. */
+#include "train_node.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+#include <exogym/state.h>
+
+#include "checkpoint.h"
+#include "parallel.h"
+
+struct train_node {
+    exo_fit *fit;
+    exo_strategy *strategy; /* the trainer's */
+    exo_params *params;
+    exo_params *average; /* made when first asked for */
+    exo_group *group, *side;
+    exo_dataset *data; /* held */
+    exo_loader *loader;
+    exo_batch eval_batch;
+    exo_node node;
+    uint64_t bytes_before; /* sent before the checkpoint that this run went on from */
+    bool warned;           /* of a loss that is not finite                          */
+};
+
+/* A node that cannot go on says so to the others, who would wait for it in vain. PEER_LOST came from them. */
+static exo_status
+give_up(struct train_node *n, exo_status st, const exo_err *err)
+{
+    if (st != EXO_OK && st != EXO_PEER_LOST && n->fit) {
+        exo_comm_fail(n->fit->comm, n->node.rank, err ? err->text : exo_status_text(st));
+        exo_comm_fail(n->fit->side, n->node.rank, err ? err->text : exo_status_text(st));
+    }
+    return st;
+}
+
+static void
+train_node_stop(void *self)
+{
+    struct train_node *n = self;
+    exo_loader_close(&n->loader);
+    exo_batch_release(&n->eval_batch);
+    exo_dataset_drop(&n->data);
+    exo_optim_free(&n->node.optim);
+    exo_group_close(&n->group);
+    exo_group_close(&n->side);
+    exo_params_free(&n->average);
+    exo_params_free(&n->params);
+}
+
+static exo_status
+open_place(struct train_node *n, exo_err *err)
+{
+    exo_fit *fit = n->fit;
+    char name[32];
+    snprintf(name, sizeof name, "node_%u", n->node.rank);
+    exo_status st = exo_group_open(&n->group, fit->comm, n->node.rank, name, err);
+    if (st == EXO_OK)
+        st = exo_group_open(&n->side, fit->side, n->node.rank, name, err);
+    if (st != EXO_OK)
+        return st;
+    exo_group_set_timeout(n->group, fit->timeout);
+    exo_group_set_timeout(n->side, fit->timeout);
+    return EXO_OK;
+}
+
+static exo_status
+train_node_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    (void)call;
+    struct train_node *n = self;
+    const exo_node_spec *spec = args->data;
+    exo_fit *fit = spec->fit;
+    n->fit = fit;
+    n->strategy = spec->strategy;
+    n->data = exo_dataset_hold(spec->train);
+    n->node.rank = spec->rank;
+
+    exo_status st = open_place(n, err);
+    if (st == EXO_OK)
+        st = exo_model_params(fit->model, fit->seed, &n->params, err);
+    if (st != EXO_OK) {
+        give_up(n, st, err);
+        train_node_stop(n); /* a node whose start failed is never stopped */
+        return st;
+    }
+    n->node = (exo_node){
+        .rank = spec->rank,
+        .num_nodes = fit->num_nodes,
+        .max_steps = fit->max_steps,
+        .seed = fit->seed,
+        .numel = exo_params_numel(n->params),
+        .params = exo_params_values(n->params),
+        .grads = exo_params_grads(n->params),
+        .buffers = exo_params_buffers(n->params),
+        .buffer_numel = exo_params_buffer_numel(n->params),
+        .model = n->params,
+        .group = n->group,
+    };
+    return EXO_OK;
+}
+
+/* --- setup ------------------------------------------------------------------------------------------------------- */
+
+/* Everything of this node that outlives a restart. The data's position and every random stream follow from the step. */
+static void
+list_state(struct train_node *n, exo_state *state, uint64_t *elapsed, uint64_t *bytes)
+{
+    exo_state_prefix(state, "model");
+    for (size_t i = 0; i < exo_params_count(n->params); i++) {
+        const exo_param_info *info = exo_params_info(n->params, i);
+        float *values = info->is_buffer ? exo_params_buffers(n->params) : exo_params_values(n->params);
+        exo_state_add_shaped(state, info->name, EXO_F32, values + info->offset, info->num_dims, info->dims);
+    }
+    exo_state_prefix(state, NULL);
+    exo_strategy_state(n->strategy, &n->node, state);
+    exo_state_prefix(state, "run");
+    exo_state_add_u64(state, "step", &n->node.step);
+    exo_state_add_u64(state, "elapsed_ns", elapsed);
+    exo_state_add_u64(state, "bytes_sent", bytes);
+    exo_state_prefix(state, NULL);
+}
+
+static exo_status
+load_checkpoint(struct train_node *n, uint64_t *elapsed, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH];
+    exo_status st = exo_checkpoint_node_path(path, n->fit->resume_from, n->node.rank, err);
+    if (st != EXO_OK)
+        return st;
+    exo_state *state = NULL;
+    st = exo_state_new(&state, err);
+    if (st == EXO_OK) {
+        list_state(n, state, elapsed, &n->bytes_before);
+        st = exo_state_load(state, path, err);
+    }
+    exo_state_free(&state);
+    return st;
+}
+
+static exo_status
+agree_on_parameters(struct train_node *n, exo_err *err)
+{
+    exo_status st = exo_broadcast(n->side, n->node.params, n->node.numel, EXO_F32, 0, err);
+    if (st == EXO_OK)
+        st = exo_broadcast(n->side, n->node.buffers, n->node.buffer_numel, EXO_F32, 0, err);
+    return st;
+}
+
+static exo_status
+open_loader(struct train_node *n, exo_err *err)
+{
+    const exo_fit *fit = n->fit;
+    const exo_loader_opts opts = {
+        .num_nodes = fit->shared_data ? fit->num_nodes : 1,
+        .rank = fit->shared_data ? n->node.rank : 0,
+        .shuffle = fit->shuffle,
+        /* Nodes with data of their own see it in orders of their own. */
+        .seed = fit->shared_data ? fit->seed : fit->seed + n->node.rank,
+        .batch_size = fit->batch_size,
+        .first = n->node.step,
+    };
+    return exo_loader_open(&n->loader, n->data, &opts, err);
+}
+
+static exo_status
+setup(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)args;
+    struct train_node *n = self;
+    exo_node_ready ready = {0};
+
+    exo_status st = agree_on_parameters(n, err);
+    if (st == EXO_OK)
+        st = exo_strategy_start(n->strategy, &n->node, err);
+    if (st == EXO_OK && n->fit->resume_from)
+        st = load_checkpoint(n, &ready.elapsed, err);
+    if (st == EXO_OK)
+        st = open_loader(n, err);
+    if (st == EXO_OK) {
+        ready.step = n->node.step;
+        ready.bytes_sent = n->bytes_before;
+        ready.epoch_batches = exo_loader_epoch_batches(n->loader);
+        st = exo_payload_copy(reply, &ready, sizeof ready);
+    }
+    return give_up(n, st, err);
+}
+
+/* --- train --------------------------------------------------------------------------------------------------------- */
+
+/* Rows [first, first + size) of a batch, not copied. */
+static exo_batch
+batch_rows(const exo_batch *batch, size_t first, size_t size)
+{
+    exo_batch rows = *batch;
+    rows.size = size;
+    for (size_t i = 0; i < batch->num_fields; i++) {
+        size_t bytes = exo_dtype_size(batch->fields[i].dtype);
+        for (size_t d = 0; d < batch->fields[i].num_dims; d++)
+            bytes *= batch->fields[i].dims[d];
+        rows.data[i] = (char *)batch->data[i] + first * bytes;
+    }
+    return rows;
+}
+
+/* One forward and backward pass; adds to the gradients and gives the loss. */
+static exo_status
+run_minibatch(struct train_node *n, exo_tape *tape, const exo_batch *batch, uint64_t pass_index, float scale,
+              double *loss, exo_err *err)
+{
+    const exo_pass pass = {
+        .train = true,
+        .grad = true,
+        .autocast = n->fit->autocast,
+        .seed = n->fit->seed,
+        .node = n->node.rank,
+        .step = pass_index,
+    };
+    exo_tape_begin(tape, n->params, &pass);
+    exo_tensor *out = exo_model_loss(n->fit->model, tape, batch);
+    if (!out) {
+        exo_status st = exo_tape_error(tape, err);
+        return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
+    }
+    *loss += (double)exo_tensor_item(out);
+    return exo_tape_backward(tape, out, scale, err);
+}
+
+/* The gradients of this step's batch: the mean over its minibatches. */
+static exo_status
+compute_gradients(struct train_node *n, const exo_batch *batch, float *loss, exo_err *err)
+{
+    exo_tape *tape = NULL;
+    exo_status st = exo_tape_pool_take(&n->fit->train_tapes, &tape, err);
+    if (st != EXO_OK)
+        return st;
+    size_t minibatches = n->fit->batch_size / n->fit->minibatch_size;
+    double sum = 0;
+    exo_params_zero_grads(n->params);
+    for (size_t m = 0; st == EXO_OK && m < minibatches; m++) {
+        exo_batch rows = batch_rows(batch, m * n->fit->minibatch_size, n->fit->minibatch_size);
+        st = run_minibatch(n, tape, &rows, n->node.step * minibatches + m, 1.0f / (float)minibatches, &sum, err);
+    }
+    exo_tape_pool_give(&n->fit->train_tapes, &tape);
+    *loss = (float)(sum / (double)minibatches);
+    return st;
+}
+
+static exo_status
+next_batch(struct train_node *n, const exo_batch **batch, exo_err *err)
+{
+    exo_compute_pause();
+    exo_status st = exo_loader_next(n->loader, n->fit->timeout, batch, err);
+    exo_compute_resume();
+    return st;
+}
+
+static exo_status
+one_step(struct train_node *n, exo_step_record *record, exo_err *err)
+{
+    const exo_batch *batch = NULL;
+    exo_status st = next_batch(n, &batch, err);
+    if (st == EXO_OK)
+        st = compute_gradients(n, batch, &record->loss, err);
+    if (st == EXO_OK)
+        st = exo_strategy_step(n->strategy, &n->node, err);
+    if (st != EXO_OK)
+        return st;
+    record->lr = n->node.lr;
+    n->node.step++;
+    if (!isfinite(record->loss) && !n->warned) {
+        n->warned = true;
+        EXO_LOG(WARN, TRAIN, "node=%u step=%llu loss=%g the loss is not finite; a lower learning rate may help",
+                n->node.rank, (unsigned long long)n->node.step, (double)record->loss);
+    }
+    return EXO_OK;
+}
+
+static exo_status
+train(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct train_node *n = self;
+    uint64_t until = *(const uint64_t *)args->data;
+    uint64_t count = until > n->node.step ? until - n->node.step : 0;
+
+    exo_train_reply *out = exo_calloc(1, sizeof *out + count * sizeof out->steps[0]);
+    if (!out)
+        return give_up(
+            n, exo_fail(err, EXO_NOMEM, "no memory for the records of %llu steps", (unsigned long long)count), err);
+    exo_status st = EXO_OK;
+    exo_compute_enter();
+    while (st == EXO_OK && out->num_steps < count) {
+        if (exo_call_cancelled(call))
+            st = exo_fail(err, EXO_CANCELLED, "node_%u was told to stop", n->node.rank);
+        else
+            st = one_step(n, &out->steps[out->num_steps], err);
+        out->num_steps += st == EXO_OK;
+    }
+    exo_compute_leave();
+
+    exo_comm_stats stats = exo_group_stats(n->group);
+    out->bytes_sent = n->bytes_before + stats.bytes_sent;
+    out->waited = stats.waited;
+    *reply =
+        (exo_payload){.data = out, .size = sizeof *out + out->num_steps * sizeof out->steps[0], .release = exo_free};
+    return give_up(n, st, err);
+}
+
+/* --- average, evaluate, correlate ------------------------------------------------------------------------------------ */
+
+static exo_status
+need_average(struct train_node *n, exo_err *err)
+{
+    return n->average ? EXO_OK : exo_model_params(n->fit->model, n->fit->seed, &n->average, err);
+}
+
+/* Parameters and statistics alike: the average of models whose batch-norm statistics differ has the average statistics. */
+static exo_status
+average_copies(struct train_node *n, exo_err *err)
+{
+    exo_status st = need_average(n, err);
+    if (st != EXO_OK)
+        return st;
+    float *values = exo_params_values(n->average);
+    float *buffers = exo_params_buffers(n->average);
+    memcpy(values, n->node.params, n->node.numel * sizeof *values);
+    if (n->node.buffer_numel)
+        memcpy(buffers, n->node.buffers, n->node.buffer_numel * sizeof *buffers);
+    exo_compute_enter();
+    st = exo_all_reduce(n->side, values, n->node.numel, EXO_F32, EXO_MEAN, err);
+    if (st == EXO_OK)
+        st = exo_all_reduce(n->side, buffers, n->node.buffer_numel, EXO_F32, EXO_MEAN, err);
+    exo_compute_leave();
+    return st;
+}
+
+static exo_status
+average(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)args;
+    (void)reply;
+    struct train_node *n = self;
+    return give_up(n, average_copies(n, err), err);
+}
+
+static exo_status
+result(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)args;
+    struct train_node *n = self;
+    size_t numel = n->node.numel, buffers = n->node.buffer_numel;
+    float *copy = exo_calloc(numel + buffers, sizeof *copy);
+    if (!copy)
+        return exo_fail(err, EXO_NOMEM, "no memory for the averaged model");
+    memcpy(copy, exo_params_values(n->average), numel * sizeof *copy);
+    if (buffers)
+        memcpy(copy + numel, exo_params_buffers(n->average), buffers * sizeof *copy);
+    *reply = (exo_payload){.data = copy, .size = (numel + buffers) * sizeof *copy, .release = exo_free};
+    return EXO_OK;
+}
+
+/* Adds one batch's figures, weighted by its samples. */
+static exo_status
+evaluate_batch(struct train_node *n, exo_tape *tape, exo_params *params, double *loss, double *hits, size_t *judged,
+               exo_err *err)
+{
+    const exo_pass pass = {.autocast = n->fit->autocast, .seed = n->fit->seed, .node = n->node.rank};
+    exo_tape_begin(tape, params, &pass);
+    exo_tensor *out = exo_model_loss(n->fit->model, tape, &n->eval_batch);
+    if (!out) {
+        exo_status st = exo_tape_error(tape, err);
+        return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
+    }
+    *loss += (double)exo_tensor_item(out) * (double)n->eval_batch.size;
+    for (size_t i = 0; i < exo_tape_num_metrics(tape); i++) {
+        double mean = 0;
+        size_t count = 0;
+        if (strcmp(exo_tape_metric_at(tape, i, &mean, &count), "accuracy") == 0) {
+            *hits += mean * (double)count;
+            *judged += count;
+        }
+    }
+    return EXO_OK;
+}
+
+/* Loss and accuracy over the run's evaluation samples: the same ones every time, in eval mode. */
+static exo_status
+evaluate_params(struct train_node *n, exo_params *params, exo_eval_reply *out, exo_err *err)
+{
+    const exo_fit *fit = n->fit;
+    size_t batch = fit->minibatch_size < fit->val_count ? fit->minibatch_size : fit->val_count;
+    exo_tape *tape = NULL;
+    double loss = 0, hits = 0;
+    size_t judged = 0;
+
+    exo_status st = n->eval_batch.data[0] ? EXO_OK : exo_batch_init(&n->eval_batch, fit->val, batch, err);
+    if (st == EXO_OK)
+        st = exo_tape_pool_take(&n->fit->eval_tapes, &tape, err);
+    const exo_sample_key key = {.seed = fit->seed};
+    for (size_t first = 0; st == EXO_OK && first < fit->val_count; first += batch) {
+        size_t count = fit->val_count - first < batch ? fit->val_count - first : batch;
+        st = exo_batch_read(&n->eval_batch, fit->val, fit->val_order + first, count, &key, err);
+        if (st == EXO_OK)
+            st = evaluate_batch(n, tape, params, &loss, &hits, &judged, err);
+    }
+    exo_tape_pool_give(&n->fit->eval_tapes, &tape);
+    *out = (exo_eval_reply){
+        .loss = loss / (double)fit->val_count,
+        .accuracy = judged ? hits / (double)judged : (double)NAN,
+    };
+    return st;
+}
+
+static exo_status
+evaluate(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    struct train_node *n = self;
+    bool of_average = *(const bool *)args->data;
+    exo_eval_reply out = {0};
+    exo_compute_enter();
+    exo_status st = evaluate_params(n, of_average ? n->average : n->params, &out, err);
+    exo_compute_leave();
+    if (st == EXO_OK)
+        st = exo_payload_copy(reply, &out, sizeof out);
+    return give_up(n, st, err);
+}
+
+/* Mean over node pairs of Pearson's correlation of the flat parameters. With z_i the centred parameters of node i scaled to
+ * length 1, r_ij = z_i . z_j, and the sum over all pairs follows from the length of the sum: |sum z|^2 = N + 2 sum r_ij. */
+static exo_status
+correlate_copies(struct train_node *n, double *out, exo_err *err)
+{
+    exo_status st = need_average(n, err);
+    if (st != EXO_OK)
+        return st;
+    float *z = exo_params_values(n->average);
+    const float *x = n->node.params;
+    size_t numel = n->node.numel;
+    double sum = 0, squares = 0, length = 0;
+    for (size_t i = 0; i < numel; i++)
+        sum += (double)x[i];
+    double mean = numel ? sum / (double)numel : 0;
+    for (size_t i = 0; i < numel; i++)
+        squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+    double scale = squares > 0 ? 1.0 / sqrt(squares) : 0;
+    for (size_t i = 0; i < numel; i++)
+        z[i] = (float)(((double)x[i] - mean) * scale);
+
+    st = exo_all_reduce(n->side, z, numel, EXO_F32, EXO_SUM, err);
+    if (st != EXO_OK)
+        return st;
+    for (size_t i = 0; i < numel; i++)
+        length += (double)z[i] * (double)z[i];
+    double nodes = (double)n->node.num_nodes;
+    *out = nodes > 1 ? (length - nodes) / (nodes * (nodes - 1)) : 1.0;
+    return EXO_OK;
+}
+
+static exo_status
+correlate(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)args;
+    struct train_node *n = self;
+    double correlation = 0;
+    exo_status st = correlate_copies(n, &correlation, err);
+    if (st == EXO_OK)
+        st = exo_payload_copy(reply, &correlation, sizeof correlation);
+    return give_up(n, st, err);
+}
+
+/* --- save ------------------------------------------------------------------------------------------------------------ */
+
+static exo_status
+save(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)reply;
+    struct train_node *n = self;
+    const exo_save_args *to = args->data;
+    uint64_t elapsed = to->elapsed;
+    uint64_t bytes = n->bytes_before + exo_group_stats(n->group).bytes_sent;
+    char path[EXO_CHECKPOINT_PATH];
+    exo_state *state = NULL;
+
+    exo_status st = exo_checkpoint_node_path(path, to->folder, n->node.rank, err);
+    if (st == EXO_OK)
+        st = exo_state_new(&state, err);
+    if (st == EXO_OK) {
+        list_state(n, state, &elapsed, &bytes);
+        st = exo_state_save(state, path, err);
+    }
+    exo_state_free(&state);
+    /* The trainer decides what a checkpoint that cannot be written means: the node itself is well. */
+    return st;
+}
+
+static const exo_lane_class lanes[] = {{.name = "compute", .blocking = true}};
+
+static const exo_method methods[] = {
+    {.name = "setup", .run = setup},   {.name = "train", .run = train},       {.name = "average", .run = average},
+    {.name = "result", .run = result}, {.name = "evaluate", .run = evaluate}, {.name = "correlate", .run = correlate},
+    {.name = "save", .run = save},
+};
+
+const exo_actor_class exo_train_node_class = {
+    .name = "train_node",
+    .state_size = sizeof(struct train_node),
+    .start = train_node_start,
+    .stop = train_node_stop,
+    .lanes = lanes,
+    .num_lanes = sizeof lanes / sizeof lanes[0],
+    .methods = methods,
+    .num_methods = sizeof methods / sizeof methods[0],
+};

@@ -1,0 +1,86 @@
+/* TrainNode: the actor that trains one copy of a model, together with the other nodes of its run.
+ *
+ * A node has one blocking lane, "compute", on which all of its methods run one after the other; the trainer (trainer.c)
+ * tells all nodes what to do in the same order, so that their collectives meet. Between two calls a node is idle and its
+ * state is whole: there the trainer evaluates, saves and stops.
+ *
+ * Methods, with the structs below as arguments and replies:
+ *     setup     make the copy, agree on node 0's numbers, start the strategy, go on from a checkpoint if there is one
+ *     train     steps until a given one
+ *     average   the mean of all copies into a second one, on every node
+ *     evaluate  loss and accuracy of the own copy or of the average
+ *     result    the average's numbers: parameters, then buffers, fp32
+ *     correlate mean Pearson correlation between the copies
+ *     save      one file of a checkpoint
+ */
+#ifndef EXO_TRAIN_NODE_H
+#define EXO_TRAIN_NODE_H
+
+#include <exogym/actor.h>
+#include <exogym/trainer.h>
+
+#include "tape_pool.h"
+
+/* What all nodes of a run share. Owner: the trainer, which outlives the nodes; read-only to them but for the pools and the
+ * communicators, which are safe from any thread. */
+typedef struct exo_fit {
+    exo_model *model;
+    exo_dataset *val;
+    uint64_t max_steps;
+    size_t batch_size, minibatch_size;
+    bool shuffle, autocast;
+    bool shared_data; /* one data set shared out, rather than one a node  */
+    uint64_t seed;
+    uint32_t num_nodes;
+    exo_time timeout;
+    const uint32_t *val_order; /* (val_count) which samples are evaluated       */
+    size_t val_count;
+    exo_comm *comm; /* the strategy's: counted                        */
+    exo_comm *side; /* set-up, averages, correlations: not counted    */
+    exo_tape_pool train_tapes, eval_tapes;
+    const char *resume_from; /* folder of a checkpoint, or NULL                */
+} exo_fit;
+
+/* What `start` gets: one node's place. The pointers stay the trainer's, which outlives the node. */
+typedef struct exo_node_spec {
+    exo_fit *fit;
+    uint32_t rank;
+    exo_dataset *train;     /* held by the trainer        */
+    exo_strategy *strategy; /* owned by the trainer       */
+} exo_node_spec;
+
+/* setup -> where the node stands. */
+typedef struct exo_node_ready {
+    uint64_t step;
+    uint64_t elapsed;    /* ns of training before the checkpoint      */
+    uint64_t bytes_sent; /* by the strategy before the checkpoint     */
+    size_t epoch_batches;
+} exo_node_ready;
+
+/* train(until) -> one record a step. */
+typedef struct exo_step_record {
+    float loss, lr;
+} exo_step_record;
+
+typedef struct exo_train_reply {
+    uint64_t bytes_sent; /* by the strategy, since step 0 */
+    exo_time waited;     /* for other nodes, since set-up */
+    size_t num_steps;
+    exo_step_record steps[];
+} exo_train_reply;
+
+/* evaluate(average or own copy) -> figures. */
+typedef struct exo_eval_reply {
+    double loss;
+    double accuracy; /* NaN if the model reports none */
+} exo_eval_reply;
+
+/* save(where) */
+typedef struct exo_save_args {
+    const char *folder;
+    uint64_t elapsed; /* ns of training so far */
+} exo_save_args;
+
+extern const exo_actor_class exo_train_node_class;
+
+#endif

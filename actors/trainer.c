@@ -1,0 +1,68 @@
+/* The trainer: what a program calls. It checks and prepares a fit; fit_run.c runs it. */
+#include <exogym/trainer.h>
+
+#include <stdatomic.h>
+
+#include <exogym/memory.h>
+
+#include "fit_run.h"
+
+struct exo_trainer {
+    exo_model *model;
+    exo_dataset *train, *val; /* NULL where every fit brings a factory */
+    atomic_flag busy;
+};
+
+exo_status
+exo_trainer_new(exo_trainer **out, exo_model *model, exo_dataset *train, exo_dataset *val, exo_err *err)
+{
+    if (!model)
+        return exo_fail(err, EXO_INVAL, "a trainer needs a model");
+    exo_trainer *t = exo_calloc(1, sizeof *t);
+    if (!t)
+        return exo_fail(err, EXO_NOMEM, "no memory for a trainer");
+    t->model = exo_model_hold(model);
+    t->train = train ? exo_dataset_hold(train) : NULL;
+    t->val = val ? exo_dataset_hold(val) : NULL;
+    atomic_flag_clear(&t->busy);
+    *out = t;
+    return EXO_OK;
+}
+
+void
+exo_trainer_free(exo_trainer **trainer)
+{
+    exo_trainer *t = *trainer;
+    if (!t)
+        return;
+    exo_model_drop(&t->model);
+    exo_dataset_drop(&t->train);
+    exo_dataset_drop(&t->val);
+    exo_free(t);
+    *trainer = NULL;
+}
+
+exo_status
+exo_trainer_fit(exo_trainer *trainer, const char *strategy, exo_config *options, const exo_fit_opts *opts,
+                exo_fit_result *result, exo_err *err)
+{
+    *result = (exo_fit_result){0};
+    if (atomic_flag_test_and_set(&trainer->busy))
+        return exo_fail(err, EXO_EXISTS, "the trainer fits a run already: one at a time, or another trainer");
+    exo_status st = exo_fit_run(trainer->model, trainer->train, trainer->val, strategy, options, opts, result, err);
+    atomic_flag_clear(&trainer->busy);
+    return st;
+}
+
+exo_status
+exo_trainer_fit_text(exo_trainer *trainer, const char *strategy, const char *options, const exo_fit_opts *opts,
+                     exo_fit_result *result, exo_err *err)
+{
+    *result = (exo_fit_result){0};
+    exo_config_doc *doc = NULL;
+    exo_status st = exo_config_parse(&doc, "options", options && *options ? options : "{}", err);
+    if (st == EXO_OK)
+        st = exo_trainer_fit(trainer, strategy, exo_config_root(doc), opts, result, err);
+    exo_config_free(&doc);
+    return st;
+}

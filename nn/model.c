@@ -1,0 +1,384 @@
+/* Models: building, copies of their numbers, and the registry of classes.
+ *
+ * A model is read-only after exo_model_new but for its count of references; copies (exo_params) belong to their users.
+ */
+#include <exogym/model.h>
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "builtin_models.h"
+#include "params_impl.h"
+
+struct exo_builder {
+    exo_param_info *infos;
+    exo_init *inits;
+    size_t count, cap;
+    size_t numel, buffer_numel;
+    exo_err error;
+};
+
+struct exo_model {
+    atomic_uint references;
+    const exo_model_class *model_class;
+    void *self;
+    struct exo_builder built;
+};
+
+/* --- Building ---------------------------------------------------------------------------------------------------------- */
+
+exo_init
+exo_init_constant(float value)
+{
+    return (exo_init){.kind = EXO_INIT_CONSTANT, .a = value};
+}
+
+exo_init
+exo_init_uniform(float bound)
+{
+    return (exo_init){.kind = EXO_INIT_UNIFORM, .a = bound};
+}
+
+exo_init
+exo_init_normal(float deviation)
+{
+    return (exo_init){.kind = EXO_INIT_NORMAL, .a = deviation};
+}
+
+exo_init
+exo_init_kaiming_uniform(size_t fan_in)
+{
+    return exo_init_uniform(fan_in ? 1.0f / sqrtf((float)fan_in) : 0.0f);
+}
+
+static exo_status
+builder_grow(exo_builder *b)
+{
+    if (b->count < b->cap)
+        return EXO_OK;
+    size_t cap = b->cap ? b->cap * 2 : 16;
+    exo_param_info *infos = exo_realloc(b->infos, cap, sizeof *infos);
+    if (infos)
+        b->infos = infos;
+    exo_init *inits = infos ? exo_realloc(b->inits, cap, sizeof *inits) : NULL;
+    if (!inits)
+        return exo_fail(&b->error, EXO_NOMEM, "no memory for the model's parameters");
+    b->inits = inits;
+    b->cap = cap;
+    return EXO_OK;
+}
+
+static exo_param
+declare(exo_builder *b, const char *name, size_t num_dims, const size_t *dims, exo_init init, bool is_buffer)
+{
+    const exo_param none = {.index = UINT32_MAX};
+    if (b->error.code != EXO_OK || builder_grow(b) != EXO_OK)
+        return none;
+    if (num_dims > EXO_MAX_DIMS) {
+        exo_fail(&b->error, EXO_INVAL, "parameter '%s' has %zu dimensions, at most %d are possible", name, num_dims,
+                 EXO_MAX_DIMS);
+        return none;
+    }
+    for (size_t i = 0; i < b->count; i++) {
+        if (strcmp(b->infos[i].name, name) == 0) {
+            exo_fail(&b->error, EXO_EXISTS, "the model declares '%s' twice", name);
+            return none;
+        }
+    }
+    exo_param_info info = {.num_dims = num_dims, .numel = 1, .is_buffer = is_buffer};
+    for (size_t d = 0; d < num_dims; d++) {
+        info.dims[d] = dims[d];
+        if (__builtin_mul_overflow(info.numel, dims[d], &info.numel) || info.numel > SIZE_MAX / 16) {
+            exo_fail(&b->error, EXO_INVAL, "parameter '%s' is too large", name);
+            return none;
+        }
+    }
+    info.name = exo_strdup(name);
+    if (!info.name) {
+        exo_fail(&b->error, EXO_NOMEM, "no memory for the name '%s'", name);
+        return none;
+    }
+    size_t *total = is_buffer ? &b->buffer_numel : &b->numel;
+    info.offset = *total;
+    *total += info.numel;
+    b->infos[b->count] = info;
+    b->inits[b->count] = init;
+    return (exo_param){.index = (uint32_t)b->count++};
+}
+
+exo_param
+exo_build_param(exo_builder *builder, const char *name, size_t num_dims, const size_t *dims, exo_init init)
+{
+    return declare(builder, name, num_dims, dims, init, false);
+}
+
+exo_param
+exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims, const size_t *dims, exo_init init)
+{
+    return declare(builder, name, num_dims, dims, init, true);
+}
+
+exo_status
+exo_build_status(const exo_builder *builder, exo_err *err)
+{
+    if (builder->error.code != EXO_OK && err)
+        *err = builder->error;
+    return builder->error.code;
+}
+
+static void
+builder_release(exo_builder *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        exo_free((void *)(uintptr_t)b->infos[i].name);
+    exo_free(b->infos);
+    exo_free(b->inits);
+}
+
+/* --- Models ------------------------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_model_new(exo_model **out, const exo_model_class *model_class, exo_config *config, exo_err *err)
+{
+    exo_config_doc *empty = NULL;
+    exo_status st = EXO_OK;
+    exo_model *m = exo_calloc(1, sizeof *m);
+    if (m) {
+        m->references = 1;
+        m->model_class = model_class;
+        m->self = exo_calloc(1, model_class->state_size);
+    }
+    if (!m || !m->self) {
+        st = exo_fail(err, EXO_NOMEM, "no memory for the model '%s'", model_class->name);
+        goto done;
+    }
+    if (!config) {
+        st = exo_config_parse(&empty, "defaults", "{}", err);
+        if (st != EXO_OK)
+            goto done;
+        config = exo_config_root(empty);
+    }
+    st = model_class->build(m->self, &m->built, config, err);
+    if (st == EXO_OK)
+        st = exo_build_status(&m->built, err); /* also of a build that forgot to ask */
+    if (st == EXO_OK)
+        st = exo_config_finish(config, err);
+    if (st != EXO_OK)
+        goto done;
+    *out = m;
+    m = NULL;
+done:
+    exo_config_free(&empty);
+    exo_model_drop(&m);
+    return st;
+}
+
+exo_model *
+exo_model_hold(exo_model *model)
+{
+    atomic_fetch_add(&model->references, 1);
+    return model;
+}
+
+void
+exo_model_drop(exo_model **model)
+{
+    exo_model *m = *model;
+    *model = NULL;
+    if (!m || atomic_fetch_sub(&m->references, 1) > 1)
+        return;
+    if (m->self && m->model_class->release)
+        m->model_class->release(m->self);
+    builder_release(&m->built);
+    exo_free(m->self);
+    exo_free(m);
+}
+
+const char *
+exo_model_name(const exo_model *model)
+{
+    return model->model_class->name;
+}
+
+size_t
+exo_model_numel(const exo_model *model)
+{
+    return model->built.numel;
+}
+
+exo_tensor *
+exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
+{
+    return model->model_class->loss(model->self, tape, batch);
+}
+
+/* --- Copies of the numbers -------------------------------------------------------------------------------------------------- */
+
+static void
+draw_initial(float *out, size_t numel, exo_init init, uint64_t seed, uint64_t index)
+{
+    exo_rng rng;
+    exo_rng_init(&rng, seed, EXO_RNG_INIT, 0, index);
+    for (size_t i = 0; i < numel; i++) {
+        switch (init.kind) {
+        case EXO_INIT_CONSTANT:
+            out[i] = init.a;
+            break;
+        case EXO_INIT_UNIFORM:
+            out[i] = init.a * (2.0f * exo_rng_uniform(&rng) - 1.0f);
+            break;
+        case EXO_INIT_NORMAL:
+            out[i] = init.a * exo_rng_normal(&rng);
+            break;
+        }
+    }
+}
+
+exo_status
+exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err)
+{
+    const struct exo_builder *b = &model->built;
+    exo_params *p = exo_calloc(1, sizeof *p);
+    if (p) {
+        *p = (exo_params){.infos = b->infos, .count = b->count, .numel = b->numel, .buffer_numel = b->buffer_numel};
+        p->values = exo_alloc_aligned(b->numel * sizeof(float));
+        p->grads = exo_alloc_aligned(b->numel * sizeof(float));
+        p->buffers = exo_alloc_aligned(b->buffer_numel * sizeof(float));
+    }
+    if (!p || !p->values || !p->grads || !p->buffers) {
+        exo_params_free(&p);
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu parameters", b->numel);
+    }
+    for (size_t i = 0; i < b->count; i++) {
+        const exo_param_info *info = &b->infos[i];
+        float *at = (info->is_buffer ? p->buffers : p->values) + info->offset;
+        draw_initial(at, info->numel, b->inits[i], seed, i);
+    }
+    *out = p;
+    return EXO_OK;
+}
+
+void
+exo_params_free(exo_params **params)
+{
+    exo_params *p = *params;
+    if (!p)
+        return;
+    exo_free(p->values);
+    exo_free(p->grads);
+    exo_free(p->buffers);
+    exo_free(p);
+    *params = NULL;
+}
+
+size_t
+exo_params_count(const exo_params *params)
+{
+    return params->count;
+}
+
+const exo_param_info *
+exo_params_info(const exo_params *params, size_t index)
+{
+    return index < params->count ? &params->infos[index] : NULL;
+}
+
+size_t
+exo_params_numel(const exo_params *params)
+{
+    return params->numel;
+}
+
+size_t
+exo_params_buffer_numel(const exo_params *params)
+{
+    return params->buffer_numel;
+}
+
+float *
+exo_params_values(exo_params *params)
+{
+    return params->values;
+}
+
+float *
+exo_params_grads(exo_params *params)
+{
+    return params->grads;
+}
+
+float *
+exo_params_buffers(exo_params *params)
+{
+    return params->buffers;
+}
+
+void
+exo_params_zero_grads(exo_params *params)
+{
+    memset(params->grads, 0, params->numel * sizeof *params->grads);
+}
+
+/* --- Registry --------------------------------------------------------------------------------------------------------------- */
+
+enum {
+    MAX_CLASSES = 256
+};
+
+/* Slots are filled in order and never emptied; a slot is published by its own store. */
+static _Atomic(const exo_model_class *) registered[MAX_CLASSES];
+
+static const exo_model_class *const builtin[] = {&exo_mnist_cnn, &exo_mlp};
+enum {
+    NUM_BUILTIN = sizeof builtin / sizeof builtin[0]
+};
+
+const exo_model_class *
+exo_model_class_at(size_t index)
+{
+    if (index < NUM_BUILTIN)
+        return builtin[index];
+    index -= NUM_BUILTIN;
+    return index < MAX_CLASSES ? atomic_load(&registered[index]) : NULL;
+}
+
+static const exo_model_class *
+find_class(const char *name)
+{
+    const exo_model_class *c;
+    for (size_t i = 0; (c = exo_model_class_at(i)); i++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+exo_status
+exo_model_register(const exo_model_class *model_class, exo_err *err)
+{
+    if (find_class(model_class->name))
+        return exo_fail(err, EXO_EXISTS, "there is a model '%s' already", model_class->name);
+    for (size_t i = 0; i < MAX_CLASSES; i++) {
+        const exo_model_class *expected = NULL;
+        if (atomic_compare_exchange_strong(&registered[i], &expected, model_class))
+            return EXO_OK;
+        if (strcmp(expected->name, model_class->name) == 0)
+            return exo_fail(err, EXO_EXISTS, "there is a model '%s' already", model_class->name);
+    }
+    return exo_fail(err, EXO_FULL, "at most %d models can be registered", MAX_CLASSES);
+}
+
+exo_status
+exo_model_new_named(exo_model **out, const char *name, exo_config *config, exo_err *err)
+{
+    const exo_model_class *c = find_class(name);
+    if (c)
+        return exo_model_new(out, c, config, err);
+    char known[256] = "";
+    for (size_t i = 0, at = 0; (c = exo_model_class_at(i)) && at + 64 < sizeof known; i++)
+        at += (size_t)snprintf(known + at, 64, "%s%.60s", i ? ", " : "", c->name);
+    return exo_fail(err, EXO_NOT_FOUND, "there is no model '%s'; there are: %s", name, known);
+}

@@ -1,0 +1,169 @@
+/* 2-D convolution. */
+#include <exogym/tensor.h>
+
+#include <string.h>
+
+#include "conv.h"
+#include "kernels.h"
+#include "pieces.h"
+#include "tape_impl.h"
+
+enum {
+    X,
+    WEIGHT,
+    BIAS
+};
+
+struct state {
+    exo_conv *conv;
+};
+
+struct loop {
+    exo_conv *conv;
+    const void *x, *dy;
+    const float *bias;
+    void *y, *dx;
+    bool need_weights;
+    exo_failure failure;
+};
+
+static void
+release_state(void *state)
+{
+    exo_conv_free(&((struct state *)state)->conv);
+}
+
+static void
+forward_piece(void *context, size_t piece)
+{
+    struct loop *l = context;
+    exo_err err = {0};
+    exo_failure_note(&l->failure, exo_conv_forward(l->conv, piece, l->x, l->bias, l->y, &err), &err);
+}
+
+static void
+backward_piece(void *context, size_t piece)
+{
+    struct loop *l = context;
+    exo_err err = {0};
+    exo_status st = EXO_OK;
+    if (l->need_weights)
+        st = exo_conv_backward_weights(l->conv, piece, l->x, l->dy, &err);
+    if (st == EXO_OK && l->dx)
+        st = exo_conv_backward_data(l->conv, piece, l->dy, l->dx, &err);
+    exo_failure_note(&l->failure, st, &err);
+}
+
+static exo_status
+conv2d_backward(exo_tape *tape, exo_op *op, exo_err *err)
+{
+    struct state *state = op->state;
+    exo_tensor *x = op->in[X], *weight = op->in[WEIGHT], *bias = op->in[BIAS];
+    exo_status st = EXO_OK;
+    bool add_x = false, add_w = false, add_b = false;
+    void *dx = exo_tape_grad(tape, x, &add_x, &st);
+    void *target = dx;
+    if (dx && add_x) { /* oneDNN overwrites: what is there is added afterwards */
+        target = exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype));
+        st = target ? st : EXO_NOMEM;
+    }
+    float *dw = exo_tape_grad(tape, weight, &add_w, &st);
+    float *db = bias ? exo_tape_grad(tape, bias, &add_b, &st) : NULL;
+    if (st != EXO_OK)
+        return exo_tape_error(tape, err);
+
+    struct loop loop = {.conv = state->conv, .x = x->data, .dy = op->out->grad, .dx = target, .need_weights = dw || db};
+    exo_parallel_for(exo_conv_pieces(state->conv), backward_piece, &loop);
+    st = exo_failure_result(&loop.failure, err);
+    if (st == EXO_OK && target != dx) {
+        exo_accumulate(x->dtype, target, dx, x->numel);
+        exo_tape_buffer_done(tape, target);
+    }
+    if (st == EXO_OK && dw && !add_w)
+        memset(dw, 0, weight->numel * sizeof *dw);
+    if (st == EXO_OK && db && !add_b)
+        memset(db, 0, bias->numel * sizeof *db);
+    if (st == EXO_OK && loop.need_weights)
+        st = exo_conv_add_weight_grads(state->conv, dw, db, err);
+    return st;
+}
+
+static const exo_op_class conv2d_class = {.name = "conv2d", .backward = conv2d_backward, .release = release_state};
+
+static bool
+check_shapes(exo_tape *tape, const exo_tensor *x, const exo_tensor *w, const exo_tensor *bias,
+             const exo_conv2d_opts *opts)
+{
+    char a[96], b[96];
+    if (x->num_dims != 4 || w->num_dims != 4 || x->dims[1] != w->dims[1] || x->numel == 0 || w->numel == 0) {
+        exo_tape_fail(tape, EXO_INVAL, "conv2d: x %s and weight %s: expected (N, C, H, W) and (O, C, R, S)",
+                      exo_shape_text(x, a), exo_shape_text(w, b));
+        return false;
+    }
+    if (bias && (bias->num_dims != 1 || bias->dims[0] != w->dims[0])) {
+        exo_tape_fail(tape, EXO_INVAL, "conv2d: bias %s: expected (%zu)", exo_shape_text(bias, a), w->dims[0]);
+        return false;
+    }
+    if (x->dims[2] + 2 * opts->padding < w->dims[2] || x->dims[3] + 2 * opts->padding < w->dims[3]) {
+        exo_tape_fail(tape, EXO_INVAL, "conv2d: x %s with padding %zu is smaller than the kernel %s",
+                      exo_shape_text(x, a), opts->padding, exo_shape_text(w, b));
+        return false;
+    }
+    return true;
+}
+
+exo_tensor *
+exo_conv2d(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, const exo_conv2d_opts *opts)
+{
+    if (!x || !weight || exo_tape_error(tape, NULL) != EXO_OK)
+        return NULL;
+    exo_conv2d_opts o = opts ? *opts : (exo_conv2d_opts){0};
+    o.stride = o.stride ? o.stride : 1;
+    if (!check_shapes(tape, x, weight, bias, &o))
+        return NULL;
+    x = exo_to_dtype(tape, exo_to_layout(tape, x, EXO_CHANNELS_LAST), exo_compute_dtype(tape));
+    exo_op *op = x ? exo_tape_op(tape, &conv2d_class, (exo_tensor *[]){x, weight, bias}, 3) : NULL;
+    if (!op)
+        return NULL;
+
+    const exo_pass *pass = exo_tape_pass(tape);
+    exo_conv_shape shape = {
+        .batch = x->dims[0],
+        .in_channels = x->dims[1],
+        .height = x->dims[2],
+        .width = x->dims[3],
+        .out_channels = weight->dims[0],
+        .kernel_height = weight->dims[2],
+        .kernel_width = weight->dims[3],
+        .stride = o.stride,
+        .padding = o.padding,
+        .out_height = (x->dims[2] + 2 * o.padding - weight->dims[2]) / o.stride + 1,
+        .out_width = (x->dims[3] + 2 * o.padding - weight->dims[3]) / o.stride + 1,
+        .dtype = (size_t)x->dtype,
+        .with_bias = bias != NULL,
+        .backward = pass->grad,
+        .input_grad = x->needs_grad,
+    };
+    exo_err err = {0};
+    bool fresh = false;
+    struct state *state = exo_tape_state(tape, op, &shape, sizeof shape, sizeof *state, &fresh);
+    if (!state)
+        return NULL;
+    exo_status st = fresh ? exo_conv_new(&state->conv, &shape, &err) : EXO_OK;
+    if (st == EXO_OK)
+        st = exo_conv_set_weights(state->conv, weight->data, &err);
+    if (st != EXO_OK) {
+        exo_tape_state_failed(tape, op);
+        return exo_tape_fail(tape, st, "%s", err.text);
+    }
+    const size_t dims[4] = {shape.batch, shape.out_channels, shape.out_height, shape.out_width};
+    exo_tensor *y = exo_tape_tensor(tape, x->dtype, EXO_CHANNELS_LAST, 4, dims);
+    if (!y)
+        return NULL;
+    struct loop loop = {.conv = state->conv, .x = x->data, .bias = bias ? bias->data : NULL, .y = y->data};
+    exo_parallel_for(exo_conv_pieces(state->conv), forward_piece, &loop);
+    st = exo_failure_result(&loop.failure, &err);
+    if (st != EXO_OK)
+        return exo_tape_fail(tape, st, "conv2d: %s", err.text);
+    return exo_tape_finish(tape, op, y);
+}

@@ -1,0 +1,42 @@
+/* How operations cut their work: by shapes only, so that sums have one order with any number of threads. */
+#ifndef EXO_OPS_PIECES_H
+#define EXO_OPS_PIECES_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include <exogym/status.h>
+
+#include "parallel.h"
+
+enum {
+    EXO_PIECE_ELEMENTS = 1 << 16
+}; /* of a sweep over elements */
+
+/* Pieces of `per_piece` that cover `count`. */
+static inline size_t
+exo_pieces(size_t count, size_t per_piece)
+{
+    return (count + per_piece - 1) / per_piece;
+}
+
+/* The length of piece `index`. */
+static inline size_t
+exo_piece_length(size_t count, size_t per_piece, size_t index)
+{
+    size_t left = count - index * per_piece;
+    return left < per_piece ? left : per_piece;
+}
+
+/* The first failure among the pieces of a loop; the text is the first to come, the call fails either way. */
+typedef struct exo_failure {
+    atomic_int status;
+    exo_err err;
+} exo_failure;
+
+/* Called by a piece with what it got. */
+void exo_failure_note(exo_failure *failure, exo_status status, const exo_err *err);
+/* After the loop. */
+exo_status exo_failure_result(const exo_failure *failure, exo_err *err);
+
+#endif

@@ -1,0 +1,167 @@
+/* Changes of shape, layout and type. */
+#include <exogym/tensor.h>
+
+#include <string.h>
+
+#include "kernels.h"
+#include "pieces.h"
+#include "tape_impl.h"
+
+struct loop {
+    exo_dtype type;
+    const char *in;
+    char *out;
+    size_t rows, columns; /* of a sample: transposed */
+    bool add;
+};
+
+static void
+transpose_piece(void *context, size_t sample)
+{
+    const struct loop *l = context;
+    size_t skip = sample * l->rows * l->columns * exo_dtype_size(l->type);
+    exo_transpose(l->type, l->in + skip, l->out + skip, l->rows, l->columns, l->add);
+}
+
+/* Samples of (channels, area) to (area, channels) or back. */
+static void
+transpose_samples(const exo_tensor *shape, const void *in, void *out, bool to_channels_last, bool add)
+{
+    size_t channels = shape->dims[1], area = shape->dims[2] * shape->dims[3];
+    struct loop l = {.type = shape->dtype, .in = in, .out = out, .add = add};
+    l.rows = to_channels_last ? channels : area;
+    l.columns = to_channels_last ? area : channels;
+    exo_parallel_for(shape->dims[0], transpose_piece, &l);
+}
+
+static bool
+is_one_row(const exo_tensor *x)
+{
+    return x->dims[1] == 1 || x->dims[2] * x->dims[3] == 1; /* both layouts are the same bytes */
+}
+
+/* --- Layout ---------------------------------------------------------------------------------------------------------------- */
+
+/* in: x; out: a tensor whose samples are x's transposed, or the same bytes if number is 0. */
+static exo_status
+layout_backward(exo_tape *tape, exo_op *op, exo_err *err)
+{
+    exo_tensor *x = op->in[0];
+    bool add = false;
+    exo_status st = EXO_OK;
+    if (op->number == 0 && exo_tape_steal_grad(op, x))
+        return EXO_OK;
+    void *dx = exo_tape_grad(tape, x, &add, &st);
+    if (st != EXO_OK)
+        return exo_tape_error(tape, err);
+    if (op->number != 0)
+        transpose_samples(x, op->out->grad, dx, x->layout == EXO_CHANNELS_LAST, add);
+    else if (add)
+        exo_accumulate(x->dtype, op->out->grad, dx, x->numel);
+    else
+        memcpy(dx, op->out->grad, x->numel * exo_dtype_size(x->dtype));
+    return EXO_OK;
+}
+
+static const exo_op_class layout_class = {.name = "layout", .backward = layout_backward};
+
+/* x with its samples transposed, described by `layout` and dims. */
+static exo_tensor *
+relayout(exo_tape *tape, exo_tensor *x, bool move, exo_layout layout, size_t num_dims, const size_t *dims)
+{
+    exo_op *op = exo_tape_op(tape, &layout_class, &x, 1);
+    if (!op)
+        return NULL;
+    op->number = move;
+    exo_tensor *y =
+        move ? exo_tape_tensor(tape, x->dtype, layout, num_dims, dims) : exo_tape_view(tape, x, layout, num_dims, dims);
+    if (!y)
+        return NULL;
+    if (move)
+        transpose_samples(x, x->data, y->data, x->layout == EXO_ROW_MAJOR, false);
+    return exo_tape_finish(tape, op, y);
+}
+
+exo_tensor *
+exo_to_layout(exo_tape *tape, exo_tensor *x, exo_layout layout)
+{
+    if (!x || x->layout == layout || x->num_dims != 4)
+        return x;
+    if (x->dtype != EXO_F32 && x->dtype != EXO_BF16)
+        return exo_tape_fail(tape, EXO_INVAL, "images must be fp32 or bf16, not %s", exo_dtype_name(x->dtype));
+    return relayout(tape, x, !is_one_row(x), layout, 4, x->dims);
+}
+
+exo_tensor *
+exo_flatten(exo_tape *tape, exo_tensor *x)
+{
+    if (!x || exo_tape_error(tape, NULL) != EXO_OK || x->num_dims == 2)
+        return x;
+    char text[96];
+    if (x->num_dims < 2 || x->numel == 0)
+        return exo_tape_fail(tape, EXO_INVAL, "flatten: x %s: expected (N, ...)", exo_shape_text(x, text));
+    const size_t dims[2] = {x->dims[0], x->numel / x->dims[0]};
+    bool move = x->layout == EXO_CHANNELS_LAST && !is_one_row(x);
+    return relayout(tape, x, move, EXO_ROW_MAJOR, 2, dims);
+}
+
+/* --- Type ------------------------------------------------------------------------------------------------------------------- */
+
+struct cast_loop {
+    exo_dtype from, to;
+    const char *in;
+    char *out;
+    size_t count;
+};
+
+static void
+cast_piece(void *context, size_t piece)
+{
+    const struct cast_loop *l = context;
+    size_t first = piece * EXO_PIECE_ELEMENTS;
+    exo_cast(l->from, l->in + first * exo_dtype_size(l->from), l->to, l->out + first * exo_dtype_size(l->to),
+             exo_piece_length(l->count, EXO_PIECE_ELEMENTS, piece));
+}
+
+static void
+cast_all(exo_dtype from, const void *in, exo_dtype to, void *out, size_t count)
+{
+    struct cast_loop l = {.from = from, .to = to, .in = in, .out = out, .count = count};
+    exo_parallel_for(exo_pieces(count, EXO_PIECE_ELEMENTS), cast_piece, &l);
+}
+
+static exo_status
+cast_backward(exo_tape *tape, exo_op *op, exo_err *err)
+{
+    exo_tensor *x = op->in[0];
+    bool add = false;
+    exo_status st = EXO_OK;
+    void *dx = exo_tape_grad(tape, x, &add, &st);
+    void *target = add ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype)) : dx;
+    if (st != EXO_OK || !target)
+        return exo_tape_error(tape, err);
+    cast_all(op->out->dtype, op->out->grad, x->dtype, target, x->numel);
+    if (add) {
+        exo_accumulate(x->dtype, target, dx, x->numel);
+        exo_tape_buffer_done(tape, target);
+    }
+    return EXO_OK;
+}
+
+static const exo_op_class cast_class = {.name = "cast", .backward = cast_backward};
+
+exo_tensor *
+exo_to_dtype(exo_tape *tape, exo_tensor *x, exo_dtype dtype)
+{
+    if (!x || x->dtype == dtype)
+        return x;
+    if (x->dtype != EXO_F32 && x->dtype != EXO_BF16)
+        return exo_tape_fail(tape, EXO_INVAL, "a %s tensor cannot be an operand of a product",
+                             exo_dtype_name(x->dtype));
+    exo_op *op = exo_tape_op(tape, &cast_class, &x, 1);
+    exo_tensor *y = op ? exo_tape_tensor(tape, dtype, x->layout, x->num_dims, x->dims) : NULL;
+    if (!y)
+        return NULL;
+    cast_all(x->dtype, x->data, dtype, y->data, x->numel);
+    return exo_tape_finish(tape, op, y);
+}

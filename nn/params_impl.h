@@ -1,0 +1,14 @@
+/* Inside of a model copy's parameters. */
+#ifndef EXO_PARAMS_IMPL_H
+#define EXO_PARAMS_IMPL_H
+
+#include <exogym/model.h>
+
+struct exo_params {
+    const exo_param_info *infos; /* (count), the model's */
+    size_t count;
+    size_t numel, buffer_numel;
+    float *values, *grads, *buffers;
+};
+
+#endif

@@ -1,0 +1,363 @@
+/* State: lists of named tensors, and safetensors files.
+ *
+ * A file is 8 bytes with the header's length (little-endian), the header (JSON: name -> dtype, shape, data_offsets, relative to the
+ * end of the header), and the data. Loading checks everything before it changes anything: the header first, then the sizes, and
+ * only then the bytes are read in place.
+ */
+#include <exogym/state.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include <exogym/memory.h>
+
+#include "file.h"
+
+#define MAX_HEADER (UINT64_C(64) << 20)
+
+struct entry {
+    char *name;
+    exo_dtype dtype;
+    void *data;
+    size_t num_dims;
+    size_t dims[EXO_MAX_DIMS];
+    uint64_t bytes;
+};
+
+struct exo_state {
+    struct entry *entries;
+    size_t count, cap;
+    char *prefix;
+    json_t *metadata;
+    exo_err error; /* of an add; save and load report it */
+};
+
+static const struct {
+    exo_dtype dtype;
+    const char *name;
+} type_names[] = {
+    {EXO_F32, "F32"}, {EXO_BF16, "BF16"}, {EXO_I32, "I32"}, {EXO_U8, "U8"}, {EXO_I8, "I8"}, {EXO_I64, "I64"},
+};
+
+static const char *
+type_name(exo_dtype dtype)
+{
+    for (size_t i = 0; i < sizeof type_names / sizeof type_names[0]; i++)
+        if (type_names[i].dtype == dtype)
+            return type_names[i].name;
+    return "?";
+}
+
+exo_status
+exo_state_new(exo_state **out, exo_err *err)
+{
+    exo_state *s = exo_calloc(1, sizeof *s);
+    if (!s)
+        return exo_fail(err, EXO_NOMEM, "no memory for a state");
+    *out = s;
+    return EXO_OK;
+}
+
+void
+exo_state_free(exo_state **state)
+{
+    exo_state *s = *state;
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->count; i++)
+        exo_free(s->entries[i].name);
+    exo_free(s->entries);
+    exo_free(s->prefix);
+    json_decref(s->metadata);
+    exo_free(s);
+    *state = NULL;
+}
+
+void
+exo_state_prefix(exo_state *state, const char *prefix)
+{
+    exo_free(state->prefix);
+    state->prefix = prefix ? exo_strdup(prefix) : NULL;
+    if (prefix && !state->prefix)
+        exo_fail(&state->error, EXO_NOMEM, "no memory for the prefix '%s'", prefix);
+}
+
+void
+exo_state_metadata(exo_state *state, const char *key, const char *value)
+{
+    if (!state->metadata)
+        state->metadata = json_object();
+    if (json_object_set_new(state->metadata, key, json_string(value)) != 0)
+        exo_fail(&state->error, EXO_INVAL, "the metadata '%s' is not UTF-8 text, or there is no memory", key);
+}
+
+static bool
+grow(exo_state *s)
+{
+    if (s->count < s->cap)
+        return true;
+    size_t cap = s->cap ? 2 * s->cap : 32;
+    struct entry *larger = exo_realloc(s->entries, cap, sizeof *larger);
+    if (!larger)
+        return false;
+    s->entries = larger;
+    s->cap = cap;
+    return true;
+}
+
+void
+exo_state_add_shaped(exo_state *state, const char *name, exo_dtype dtype, void *data, size_t num_dims,
+                     const size_t *dims)
+{
+    if (state->error.code != EXO_OK)
+        return;
+    size_t prefix = state->prefix ? strlen(state->prefix) + 1 : 0;
+    struct entry e = {.dtype = dtype, .data = data, .num_dims = num_dims, .bytes = exo_dtype_size(dtype)};
+    e.name = exo_calloc(prefix + strlen(name) + 1, 1);
+    if (!e.name || !grow(state)) {
+        exo_free(e.name);
+        exo_fail(&state->error, EXO_NOMEM, "no memory for the entry '%s'", name);
+        return;
+    }
+    if (prefix)
+        sprintf(e.name, "%s.%s", state->prefix, name);
+    else
+        strcpy(e.name, name);
+    for (size_t d = 0; d < num_dims && d < EXO_MAX_DIMS; d++) {
+        e.dims[d] = dims[d];
+        e.bytes *= dims[d];
+    }
+    for (size_t i = 0; i < state->count; i++)
+        if (strcmp(state->entries[i].name, e.name) == 0)
+            exo_fail(&state->error, EXO_EXISTS, "the state has two entries '%s'", e.name);
+    if (num_dims > EXO_MAX_DIMS || strcmp(e.name, "__metadata__") == 0)
+        exo_fail(&state->error, EXO_INVAL, "'%s' cannot be an entry of a state", e.name);
+    state->entries[state->count++] = e;
+}
+
+void
+exo_state_add(exo_state *state, const char *name, exo_dtype dtype, void *data, size_t numel)
+{
+    exo_state_add_shaped(state, name, dtype, data, 1, &numel);
+}
+
+void
+exo_state_add_u64(exo_state *state, const char *name, uint64_t *value)
+{
+    exo_state_add_shaped(state, name, EXO_I64, value, 0, NULL);
+}
+
+/* --- Saving --------------------------------------------------------------------------------------------------------------- */
+
+static json_t *
+entry_header(const struct entry *e, uint64_t first)
+{
+    json_t *shape = json_array();
+    for (size_t d = 0; d < e->num_dims; d++)
+        json_array_append_new(shape, json_integer((json_int_t)e->dims[d]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_name(e->dtype), "shape", shape, "data_offsets",
+                     (json_int_t)first, (json_int_t)(first + e->bytes));
+}
+
+/* The header, padded with spaces to a multiple of 8 so that data lies aligned. */
+static exo_status
+make_header(const exo_state *s, char **out, uint64_t *length, exo_err *err)
+{
+    json_t *header = json_object();
+    uint64_t at = 0;
+    bool good = header != NULL;
+    if (s->metadata)
+        good = json_object_set(header, "__metadata__", s->metadata) == 0;
+    for (size_t i = 0; good && i < s->count; i++) {
+        good = json_object_set_new(header, s->entries[i].name, entry_header(&s->entries[i], at)) == 0;
+        at += s->entries[i].bytes;
+    }
+    char *text = good ? json_dumps(header, JSON_COMPACT) : NULL;
+    json_decref(header);
+    if (!text)
+        return exo_fail(err, EXO_NOMEM, "no memory for a header of %zu entries", s->count);
+    size_t bare = strlen(text), padded = (bare + 7) / 8 * 8;
+    *out = exo_calloc(padded + 1, 1);
+    if (*out) {
+        memcpy(*out, text, bare);
+        memset(*out + bare, ' ', padded - bare);
+        *length = padded;
+    }
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a header of %zu bytes", padded);
+}
+
+exo_status
+exo_state_save(exo_state *state, const char *path, exo_err *err)
+{
+    if (state->error.code != EXO_OK)
+        return exo_fail(err, state->error.code, "%s: %s", path, state->error.text);
+    char *header = NULL;
+    uint64_t length = 0;
+    exo_file file = {0};
+    exo_status st = make_header(state, &header, &length, err);
+    if (st == EXO_OK)
+        st = exo_file_create(&file, path, err);
+    if (st != EXO_OK)
+        goto done;
+    unsigned char size[8];
+    for (int i = 0; i < 8; i++)
+        size[i] = (unsigned char)(length >> (8 * i));
+    st = exo_file_write(&file, size, sizeof size, err);
+    if (st == EXO_OK)
+        st = exo_file_write(&file, header, length, err);
+    for (size_t i = 0; st == EXO_OK && i < state->count; i++)
+        st = exo_file_write(&file, state->entries[i].data, state->entries[i].bytes, err);
+    if (st == EXO_OK)
+        st = exo_file_commit(&file, err);
+    exo_file_abort(&file);
+done:
+    exo_free(header);
+    return st;
+}
+
+/* --- Loading --------------------------------------------------------------------------------------------------------------- */
+
+/* An open file whose header is parsed. */
+struct reader {
+    const char *path;
+    FILE *stream;
+    json_t *header;
+    uint64_t data_at, data_bytes;
+};
+
+static void
+close_reader(struct reader *r)
+{
+    if (r->stream)
+        fclose(r->stream);
+    json_decref(r->header);
+}
+
+static exo_status
+open_reader(struct reader *r, const char *path, exo_err *err)
+{
+    *r = (struct reader){.path = path};
+    r->stream = fopen(path, "rbe");
+    if (!r->stream)
+        return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path, strerror(errno));
+    unsigned char size[8];
+    uint64_t length = 0;
+    if (fseeko(r->stream, 0, SEEK_END) != 0)
+        return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    uint64_t total = (uint64_t)ftello(r->stream);
+    rewind(r->stream);
+    if (fread(size, 1, sizeof size, r->stream) != sizeof size)
+        return exo_fail(err, EXO_INVAL, "%s: is cut: it has %llu bytes", path, (unsigned long long)total);
+    for (int i = 0; i < 8; i++)
+        length |= (uint64_t)size[i] << (8 * i);
+    if (length > MAX_HEADER || length > total - sizeof size)
+        return exo_fail(err, EXO_INVAL, "%s: is cut or no safetensors file: a header of %llu bytes in a file of %llu",
+                        path, (unsigned long long)length, (unsigned long long)total);
+    char *text = exo_calloc(length + 1, 1);
+    if (!text)
+        return exo_fail(err, EXO_NOMEM, "%s: no memory for its header", path);
+    size_t got = fread(text, 1, length, r->stream);
+    json_error_t reason;
+    r->header = json_loadb(text, got, JSON_REJECT_DUPLICATES, &reason);
+    exo_free(text);
+    if (!json_is_object(r->header))
+        return exo_fail(err, EXO_INVAL, "%s: its header is no JSON object: %s", path, reason.text);
+    r->data_at = sizeof size + length;
+    r->data_bytes = total - r->data_at;
+    return EXO_OK;
+}
+
+static bool
+same_shape(const struct entry *e, const json_t *shape)
+{
+    if (!json_is_array(shape) || json_array_size(shape) != e->num_dims)
+        return false;
+    for (size_t d = 0; d < e->num_dims; d++) {
+        const json_t *item = json_array_get(shape, d);
+        if (!json_is_integer(item) || json_integer_value(item) != (json_int_t)e->dims[d])
+            return false;
+    }
+    return true;
+}
+
+/* Where an entry's bytes are in the file, if the header agrees with the entry. */
+static exo_status
+find_entry(const struct reader *r, const struct entry *e, uint64_t *first, exo_err *err)
+{
+    const json_t *info = json_object_get(r->header, e->name);
+    if (!info)
+        return exo_fail(err, EXO_INVAL, "%s: has no entry '%s'", r->path, e->name);
+    const char *dtype = json_string_value(json_object_get(info, "dtype"));
+    if (!dtype || strcmp(dtype, type_name(e->dtype)) != 0 || !same_shape(e, json_object_get(info, "shape")))
+        return exo_fail(err, EXO_INVAL, "%s: its entry '%s' has another type or shape than expected", r->path, e->name);
+    const json_t *offsets = json_object_get(info, "data_offsets");
+    json_int_t from = json_integer_value(json_array_get(offsets, 0));
+    json_int_t to = json_integer_value(json_array_get(offsets, 1));
+    if (json_array_size(offsets) != 2 || from < 0 || to < from || (uint64_t)(to - from) != e->bytes ||
+        (uint64_t)to > r->data_bytes)
+        return exo_fail(err, EXO_INVAL, "%s: is cut or damaged: its entry '%s' lies outside the file", r->path,
+                        e->name);
+    *first = r->data_at + (uint64_t)from;
+    return EXO_OK;
+}
+
+static exo_status
+check_header(const struct reader *r, const exo_state *s, exo_err *err)
+{
+    uint64_t all = 0, first = 0;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < s->count; i++) {
+        st = find_entry(r, &s->entries[i], &first, err);
+        all += s->entries[i].bytes;
+    }
+    size_t extra = json_object_get(r->header, "__metadata__") ? 1 : 0;
+    if (st == EXO_OK && json_object_size(r->header) != s->count + extra)
+        return exo_fail(err, EXO_INVAL, "%s: has %zu entries, %zu are expected", r->path,
+                        json_object_size(r->header) - extra, s->count);
+    if (st == EXO_OK && all != r->data_bytes)
+        return exo_fail(err, EXO_INVAL, "%s: has %llu bytes of data, %llu are expected", r->path,
+                        (unsigned long long)r->data_bytes, (unsigned long long)all);
+    return st;
+}
+
+exo_status
+exo_state_load(exo_state *state, const char *path, exo_err *err)
+{
+    if (state->error.code != EXO_OK)
+        return exo_fail(err, state->error.code, "%s: %s", path, state->error.text);
+    struct reader r;
+    exo_status st = open_reader(&r, path, err);
+    if (st == EXO_OK)
+        st = check_header(&r, state, err);
+    for (size_t i = 0; st == EXO_OK && i < state->count; i++) {
+        struct entry *e = &state->entries[i];
+        uint64_t first = 0;
+        st = find_entry(&r, e, &first, err);
+        if (st == EXO_OK &&
+            (fseeko(r.stream, (off_t)first, SEEK_SET) != 0 || fread(e->data, 1, e->bytes, r.stream) != e->bytes))
+            st = exo_fail(err, EXO_IO, "%s: entry '%s': %s", path, e->name, strerror(errno));
+    }
+    close_reader(&r);
+    return st;
+}
+
+exo_status
+exo_state_read_metadata(const char *path, const char *key, char **out, exo_err *err)
+{
+    struct reader r;
+    exo_status st = open_reader(&r, path, err);
+    const char *value =
+        st == EXO_OK ? json_string_value(json_object_get(json_object_get(r.header, "__metadata__"), key)) : NULL;
+    if (st == EXO_OK && !value)
+        st = exo_fail(err, EXO_NOT_FOUND, "%s: has no metadata '%s'", path, key);
+    if (st == EXO_OK && !(*out = exo_strdup(value)))
+        st = exo_fail(err, EXO_NOMEM, "%s: no memory", path);
+    close_reader(&r);
+    return st;
+}

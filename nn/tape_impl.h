@@ -1,0 +1,103 @@
+/* Inside of tensors and the tape, for the engine's own files.
+ *
+ * Life of memory. Every buffer of a pass comes from the tape's pool (exo_tape_buffer) and goes back to it when it is dead: an
+ * operation's output, its gradient and what the operation saved are dead as soon as its backward function has run, as every
+ * consumer came later in the pass. exo_tape_begin takes back the rest. The pool gives out the smallest idle block that is large
+ * enough; equal passes ask in equal order, so from the second one on nothing is allocated.
+ *
+ * Layout. A tensor of 4 dimensions (N, C, H, W) lies in memory as (N, C, H, W) or channels-last as (N, H, W, C); all others
+ * are row-major. Operations on images work on channels-last.
+ */
+#ifndef EXO_TAPE_IMPL_H
+#define EXO_TAPE_IMPL_H
+
+#include <exogym/tensor.h>
+
+typedef enum exo_layout {
+    EXO_ROW_MAJOR,
+    EXO_CHANNELS_LAST,
+} exo_layout;
+
+struct exo_tensor {
+    exo_tape *tape;
+    void *data;
+    void *grad; /* like data; NULL until something is added. For parameters: their part of the flat fp32 gradients */
+    size_t dims[EXO_MAX_DIMS];
+    size_t num_dims;
+    size_t numel;
+    exo_dtype dtype;
+    exo_layout layout;
+    bool needs_grad;
+    bool is_param;   /* grad is not the tape's: always added to */
+    bool owns_data;  /* data is a block of the tape's pool      */
+    bool keeps_grad; /* a variable: its gradient is read after backward */
+};
+
+enum {
+    EXO_MAX_INPUTS = 5,
+    EXO_MAX_SAVED = 4
+};
+
+typedef struct exo_op exo_op;
+
+/* One kind of operation. */
+typedef struct exo_op_class {
+    const char *name;
+    /* Adds to the gradients of op->in[] from op->out->grad, which exists. */
+    exo_status (*backward)(exo_tape *tape, exo_op *op, exo_err *err);
+    /* Frees the cached state's contents. May be NULL. */
+    void (*release)(void *state);
+} exo_op_class;
+
+/* One call of the pass. */
+struct exo_op {
+    const exo_op_class *op_class;
+    exo_tensor *in[EXO_MAX_INPUTS];
+    exo_tensor *out;
+    void *saved[EXO_MAX_SAVED]; /* buffers of the pool that live until backward */
+    void *state;                /* the cache's: primitives and plans            */
+    float factor;
+    size_t number;
+    uint32_t ordinal; /* of the call in its pass */
+};
+
+/* A tensor with uninitialized data from the pool. NULL: recorded in the tape. */
+exo_tensor *exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, const size_t *dims);
+/* Another view of the same data (a reshape): shares data, has a gradient of its own. */
+exo_tensor *exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims, const size_t *dims);
+
+/* A buffer of the pool, 64-byte aligned, uninitialized. NULL: recorded in the tape. */
+void *exo_tape_buffer(exo_tape *tape, size_t bytes);
+void exo_tape_buffer_done(exo_tape *tape, void *buffer);
+
+/* Appends an operation; it needs a gradient if the pass records and an input needs one. Every operation is appended, so that
+ * ordinals, and with them caches and dropout streams, do not depend on the kind of pass. */
+exo_op *exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in, size_t num_in);
+/* Sets the output; takes over whether a gradient is needed. */
+exo_tensor *exo_tape_finish(exo_tape *tape, exo_op *op, exo_tensor *out);
+
+/* The state that the operation at the same place of an earlier pass left, if its class and signature (plain bytes) are equal;
+ * otherwise a new zeroed one, and *fresh is true. NULL: recorded in the tape. */
+void *exo_tape_state(exo_tape *tape, exo_op *op, const void *signature, size_t signature_size, size_t state_size,
+                     bool *fresh);
+/* Forgets a state that could not be filled. */
+void exo_tape_state_failed(exo_tape *tape, exo_op *op);
+
+/* Where an operation's backward writes the gradient of `in`; *add says whether to add to what is there or to overwrite. NULL if
+ * none is needed, or, with *st set, if there is no memory. */
+void *exo_tape_grad(exo_tape *tape, exo_tensor *in, bool *add, exo_status *st);
+/* Hands the output's gradient buffer to `in` as its gradient, if `in` has none yet and they are alike: then backward may work in
+ * place. Gives whether it did. */
+bool exo_tape_steal_grad(exo_op *op, exo_tensor *in);
+
+/* `x` in another layout or type, through an operation that is differentiable; `x` itself if it is so already. */
+exo_tensor *exo_to_layout(exo_tape *tape, exo_tensor *x, exo_layout layout);
+exo_tensor *exo_to_dtype(exo_tape *tape, exo_tensor *x, exo_dtype dtype);
+/* The type that matrix products and convolutions take their operands in. */
+exo_dtype exo_compute_dtype(const exo_tape *tape);
+
+/* "(2, 3, 4)" for messages; `out` has room for 96 characters. */
+const char *exo_shape_text(const exo_tensor *t, char *out);
+bool exo_same_shape(const exo_tensor *a, const exo_tensor *b);
+
+#endif

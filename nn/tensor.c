@@ -1,0 +1,120 @@
+/* Tensors: types, shapes, and reading them as plain fp32. No state. */
+#include <exogym/tensor.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bf16.h"
+#include "tape_impl.h"
+
+size_t
+exo_dtype_size(exo_dtype dtype)
+{
+    static const size_t sizes[] = {
+        [EXO_F32] = 4, [EXO_BF16] = 2, [EXO_I32] = 4, [EXO_U8] = 1, [EXO_I8] = 1, [EXO_I64] = 8,
+    };
+    return (size_t)dtype < sizeof sizes / sizeof sizes[0] ? sizes[dtype] : 0;
+}
+
+const char *
+exo_dtype_name(exo_dtype dtype)
+{
+    static const char *const names[] = {
+        [EXO_F32] = "fp32", [EXO_BF16] = "bf16", [EXO_I32] = "int32",
+        [EXO_U8] = "uint8", [EXO_I8] = "int8",   [EXO_I64] = "int64",
+    };
+    return (size_t)dtype < sizeof names / sizeof names[0] ? names[dtype] : "unknown type";
+}
+
+size_t
+exo_tensor_dims(const exo_tensor *tensor, size_t *dims)
+{
+    memcpy(dims, tensor->dims, tensor->num_dims * sizeof *dims);
+    return tensor->num_dims;
+}
+
+size_t
+exo_tensor_numel(const exo_tensor *tensor)
+{
+    return tensor->numel;
+}
+
+exo_dtype
+exo_tensor_dtype(const exo_tensor *tensor)
+{
+    return tensor->dtype;
+}
+
+static float
+element(const void *data, exo_dtype dtype, size_t i)
+{
+    switch (dtype) {
+    case EXO_F32:
+        return ((const float *)data)[i];
+    case EXO_BF16:
+        return exo_from_bf16(((const uint16_t *)data)[i]);
+    case EXO_I32:
+        return (float)((const int32_t *)data)[i];
+    case EXO_U8:
+        return (float)((const uint8_t *)data)[i];
+    case EXO_I8:
+        return (float)((const int8_t *)data)[i];
+    case EXO_I64:
+        return (float)((const int64_t *)data)[i];
+    }
+    return 0.0f;
+}
+
+static void
+read_elements(const exo_tensor *t, const void *data, exo_dtype dtype, float *out)
+{
+    if (t->layout == EXO_ROW_MAJOR) {
+        for (size_t i = 0; i < t->numel; i++)
+            out[i] = element(data, dtype, i);
+        return;
+    }
+    size_t channels = t->dims[1], area = t->dims[2] * t->dims[3];
+    for (size_t n = 0; n < t->dims[0]; n++)
+        for (size_t c = 0; c < channels; c++)
+            for (size_t p = 0; p < area; p++)
+                out[(n * channels + c) * area + p] = element(data, dtype, (n * area + p) * channels + c);
+}
+
+void
+exo_tensor_read(const exo_tensor *tensor, float *out)
+{
+    read_elements(tensor, tensor->data, tensor->dtype, out);
+}
+
+void
+exo_tensor_grad(const exo_tensor *tensor, float *out)
+{
+    if (!tensor->grad)
+        memset(out, 0, tensor->numel * sizeof *out);
+    else
+        read_elements(tensor, tensor->grad, tensor->dtype, out);
+}
+
+float
+exo_tensor_item(const exo_tensor *tensor)
+{
+    return element(tensor->data, tensor->dtype, 0);
+}
+
+const char *
+exo_shape_text(const exo_tensor *t, char *out)
+{
+    size_t at = 0;
+    out[at++] = '(';
+    for (size_t d = 0; d < t->num_dims; d++)
+        at += (size_t)snprintf(out + at, 24, "%s%zu", d ? ", " : "", t->dims[d]);
+    out[at++] = ')';
+    out[at] = '\0';
+    return out;
+}
+
+bool
+exo_same_shape(const exo_tensor *a, const exo_tensor *b)
+{
+    return a->num_dims == b->num_dims && memcmp(a->dims, b->dims, a->num_dims * sizeof a->dims[0]) == 0;
+}

@@ -1,0 +1,192 @@
+/* Atomic files: temporary name, flush, rename, flush of the folder. No state. */
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+/* "path: reason"; what the disk says is the reason that helps. */
+static exo_status
+io_error(const char *path, int number, exo_err *err)
+{
+    return exo_fail(err, number == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path, strerror(number));
+}
+
+static void
+forget(exo_file *file)
+{
+    exo_free(file->path);
+    exo_free(file->temporary);
+    *file = (exo_file){0};
+}
+
+exo_status
+exo_file_create(exo_file *file, const char *path, exo_err *err)
+{
+    static const char suffix[] = ".partial-XXXXXX";
+    *file = (exo_file){.path = exo_strdup(path)};
+    size_t length = strlen(path);
+    file->temporary = exo_calloc(length + sizeof suffix, 1);
+    if (!file->path || !file->temporary) {
+        forget(file);
+        return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
+    }
+    memcpy(file->temporary, path, length);
+    memcpy(file->temporary + length, suffix, sizeof suffix);
+    int fd = mkostemp(file->temporary, O_CLOEXEC);
+    file->stream = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (!file->stream) {
+        int number = errno;
+        if (fd >= 0) {
+            close(fd);
+            unlink(file->temporary);
+        }
+        forget(file);
+        exo_status st = io_error(path, number, err);
+        return st == EXO_NOT_FOUND ? exo_fail(err, EXO_IO, "%s: its folder does not exist", path) : st;
+    }
+    fchmod(fd, 0644);
+    return EXO_OK;
+}
+
+exo_status
+exo_file_write(exo_file *file, const void *data, size_t size, exo_err *err)
+{
+    errno = 0;
+    if (size == 0 || fwrite(data, 1, size, file->stream) == size)
+        return EXO_OK;
+    return io_error(file->path, errno ? errno : EIO, err);
+}
+
+void
+exo_file_abort(exo_file *file)
+{
+    if (!file->stream)
+        return;
+    fclose(file->stream);
+    unlink(file->temporary);
+    forget(file);
+}
+
+/* A rename is safe from a crash when the folder is on the disk too. */
+static void
+flush_folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? exo_strdup(path) : NULL;
+    if (folder)
+        folder[slash == path ? 1 : slash - path] = '\0';
+    int fd = open(folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd); /* some file systems cannot; the rename is atomic all the same */
+        close(fd);
+    }
+    exo_free(folder);
+}
+
+exo_status
+exo_file_commit(exo_file *file, exo_err *err)
+{
+    errno = 0;
+    if (fflush(file->stream) != 0 || fsync(fileno(file->stream)) != 0) {
+        exo_status st = io_error(file->path, errno ? errno : EIO, err);
+        exo_file_abort(file);
+        return st;
+    }
+    int closed = fclose(file->stream);
+    file->stream = NULL;
+    if (closed != 0 || rename(file->temporary, file->path) != 0) {
+        exo_status st = io_error(file->path, errno ? errno : EIO, err);
+        unlink(file->temporary);
+        forget(file);
+        return st;
+    }
+    flush_folder_of(file->path);
+    forget(file);
+    return EXO_OK;
+}
+
+exo_status
+exo_file_write_atomic(const char *path, const void *data, size_t size, exo_err *err)
+{
+    exo_file file;
+    exo_status st = exo_file_create(&file, path, err);
+    if (st != EXO_OK)
+        return st;
+    st = exo_file_write(&file, data, size, err);
+    if (st == EXO_OK)
+        return exo_file_commit(&file, err);
+    exo_file_abort(&file);
+    return st;
+}
+
+exo_status
+exo_file_read(const char *path, size_t limit, char **out, size_t *size, exo_err *err)
+{
+    char *data = NULL;
+    exo_status st = EXO_OK;
+    FILE *stream = fopen(path, "rbe");
+    struct stat info;
+    if (!stream || fstat(fileno(stream), &info) != 0) {
+        st = io_error(path, errno, err);
+        goto done;
+    }
+    if (S_ISDIR(info.st_mode)) {
+        st = exo_fail(err, EXO_INVAL, "%s: is a folder", path);
+        goto done;
+    }
+    if (info.st_size < 0 || (uint64_t)info.st_size > limit) {
+        st = exo_fail(err, EXO_INVAL, "%s: has %lld bytes, at most %zu are expected", path, (long long)info.st_size,
+                      limit);
+        goto done;
+    }
+    size_t wanted = (size_t)info.st_size;
+    data = exo_calloc(wanted + 1, 1);
+    if (!data) {
+        st = exo_fail(err, EXO_NOMEM, "%s: no memory for %zu bytes", path, wanted);
+        goto done;
+    }
+    *size = fread(data, 1, wanted, stream);
+    if (*size != wanted && ferror(stream)) {
+        st = io_error(path, errno, err);
+        goto done;
+    }
+    *out = data;
+    data = NULL;
+done:
+    exo_free(data);
+    if (stream)
+        fclose(stream);
+    return st;
+}
+
+exo_status
+exo_folder_make(const char *path, exo_err *err)
+{
+    char *copy = exo_strdup(path);
+    if (!copy)
+        return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
+    exo_status st = EXO_OK;
+    for (char *at = copy + 1; st == EXO_OK && *copy; at++) {
+        if (*at != '/' && *at != '\0')
+            continue;
+        char ended = *at;
+        *at = '\0';
+        struct stat info;
+        if (mkdir(copy, 0755) != 0 && errno != EEXIST)
+            st = exo_fail(err, EXO_IO, "%s: %s", copy, strerror(errno));
+        else if (stat(copy, &info) != 0 || !S_ISDIR(info.st_mode))
+            st = exo_fail(err, EXO_IO, "%s: is there and is no folder", copy);
+        *at = ended;
+        if (ended == '\0')
+            break;
+    }
+    exo_free(copy);
+    return st;
+}

@@ -1,0 +1,32 @@
+/* Files and folders: written whole or not at all. Any thread. */
+#ifndef EXO_BASE_FILE_H
+#define EXO_BASE_FILE_H
+
+#include <stdio.h>
+
+#include <exogym/status.h>
+
+/* A file that is being written under another name in the same folder. */
+typedef struct exo_file {
+    FILE *stream;
+    char *path, *temporary;
+} exo_file;
+
+/* Opens the temporary file. Errors: IO with the path and the reason. */
+exo_status exo_file_create(exo_file *file, const char *path, exo_err *err);
+/* Flushes it to the disk and gives it its name. On failure, as on abort, nothing is left. Either ends the struct's life. */
+exo_status exo_file_commit(exo_file *file, exo_err *err);
+void exo_file_abort(exo_file *file);
+/* fwrite with an error that names the file. */
+exo_status exo_file_write(exo_file *file, const void *data, size_t size, exo_err *err);
+
+/* All of the above for bytes in memory. */
+exo_status exo_file_write_atomic(const char *path, const void *data, size_t size, exo_err *err);
+
+/* Reads a file of at most `limit` bytes, with a 0 after the last; the caller frees *out with exo_free. NOT_FOUND, IO, INVAL (larger). */
+exo_status exo_file_read(const char *path, size_t limit, char **out, size_t *size, exo_err *err);
+
+/* mkdir -p. IO with the path and the reason. */
+exo_status exo_folder_make(const char *path, exo_err *err);
+
+#endif
