@@ -1,0 +1,224 @@
+#!/usr/bin/env bash
+# From a fresh clone to a comparison of strategies, or to a full test run, in one command. Can be run again and again, from any
+# folder: it installs only packages that are missing and builds only what has changed. `tools/bootstrap.sh help` says more.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Debian's names, and what each is called elsewhere (for systems without apt-get).
+run_packages=(
+    gcc libc6-dev cmake ninja-build pkg-config
+    libdnnl-dev libfyaml-dev libjansson-dev libssl-dev libcurl4-openssl-dev zlib1g-dev
+    dataset-fashion-mnist gnuplot-nox
+)
+test_packages=(libcriterion-dev clang clang-format)
+libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
+  compute: oneDNN 2 (dnnl.h)
+  others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, zlib
+  data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
+  plots:   gnuplot
+  tests:   Criterion 2.4, clang, clang-format'
+
+usage() {
+    cat <<'TXT'
+tools/bootstrap.sh run [--full] [OPTION...]   install, build, and compare DDP, DiLoCo and SPARTA on Fashion-MNIST
+tools/bootstrap.sh test                       install, build, and run every check and test, also under the sanitizers
+tools/bootstrap.sh help                       this text
+
+  --full         the full settings of the comparison instead of its quick preset
+  --no-install   use the packages that are there (before any other option)
+  OPTION...      passed on to `exogym run`, such as --set seed=43
+TXT
+}
+
+say() {
+    printf '\n== %s\n' "$*"
+}
+
+fail() {
+    printf '\nbootstrap: %s\n' "$*" >&2
+    exit 1
+}
+
+# quietly LOG COMMAND...: shows the end of the log only if the command fails.
+quietly() {
+    local log=build/$1
+    shift
+    mkdir -p build
+    "$@" >"$log" 2>&1 </dev/null || {
+        tail -n 25 "$log" >&2
+        printf '(all of it: %s)\n' "$PWD/$log" >&2
+        return 1
+    }
+}
+
+# --- Packages ---------------------------------------------------------------------------------------------------------
+
+install_packages() {
+    if [ "$install" = no ]; then
+        say "packages: taken as they are (--no-install)"
+        return
+    fi
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        fail "there is no apt-get here. Install these by other means, then add --no-install:
+$libraries"
+    fi
+
+    local package missing=()
+    for package in "$@"; do
+        [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+    done
+    if [ ${#missing[@]} -eq 0 ]; then
+        say "packages: all there"
+        return
+    fi
+
+    local as_root=() by_hand="apt-get update && apt-get install --no-install-recommends ${missing[*]}"
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null; then
+            fail "packages are missing, and you are neither root nor is there sudo. As root, run
+  $by_hand"
+        fi
+        # Only a person at a terminal can be asked for a password.
+        if [ -t 0 ]; then
+            sudo -v || fail "sudo does not let you install packages. As root, run
+  $by_hand"
+        elif ! sudo -n true 2>/dev/null; then
+            fail "packages are missing, and sudo wants a password. Run this at a terminal, or as root
+  $by_hand"
+        fi
+        as_root=(sudo)
+    fi
+
+    say "packages: installing ${missing[*]}"
+    local apt=(${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -qq
+        -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)
+    quietly apt-update.log "${apt[@]}" update ||
+        printf 'apt-get update failed; going on with the package lists that are there\n' >&2
+    quietly apt-install.log "${apt[@]}" install -y --no-remove --no-install-recommends "${missing[@]}" ||
+        fail "apt-get could not install ${missing[*]}; it says why above. By hand, as root:
+  $by_hand"
+}
+
+# --- Builds -----------------------------------------------------------------------------------------------------------
+
+build() {
+    local preset=$1
+    say "build: $preset (build/$preset)"
+    quietly "configure-$preset.log" cmake --preset "$preset" || return 1
+    if [ -t 1 ]; then
+        cmake --build --preset "$preset"
+    else
+        cmake --build --preset "$preset" -- --quiet
+    fi
+}
+
+run() {
+    local settings=(--preset quick)
+    if [ "${1:-}" = --full ]; then
+        settings=()
+        shift
+    fi
+    install_packages "${run_packages[@]}"
+    build release || fail "the build failed"
+    set -- run examples/01_compare/compare.yaml ${settings[@]+"${settings[@]}"} "$@"
+    say "exogym $*"
+    exec build/release/exogym "$@"
+}
+
+# --- Tests ------------------------------------------------------------------------------------------------------------
+
+passed=0
+failed=0
+skipped=0
+failures=()
+
+# check NAME COMMAND...: one check that passes or fails as a whole.
+check() {
+    local name=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        failures+=("$name")
+        return 1
+    fi
+}
+
+# ctest prints "N% tests passed, F tests failed out of T"; tests that skipped themselves are marked and count as passed.
+tests() {
+    local preset=$1 log=build/ctest-$1.log wrapper=() line
+    # Sanitizers of this compiler's age cannot live with the address randomization of newer kernels.
+    if setarch -R true 2>/dev/null; then
+        wrapper=(setarch -R)
+    fi
+    say "tests: $preset"
+    local status=0
+    ${wrapper[@]+"${wrapper[@]}"} ctest --preset "$preset" -j "$(nproc)" --no-tests=error 2>&1 </dev/null | tee "$log" || status=1
+    line=$(grep -E '^[0-9]+% tests passed' "$log" || true)
+    if [ -z "$line" ]; then
+        check "$preset tests" false || true
+        return
+    fi
+    local bad all skips
+    bad=$(sed -E 's/.*, ([0-9]+) tests? failed.*/\1/' <<<"$line")
+    all=$(sed -E 's/.*out of ([0-9]+).*/\1/' <<<"$line")
+    skips=$(grep -cE '\*\*\*Skipped' "$log" || true)
+    failed=$((failed + bad))
+    skipped=$((skipped + skips))
+    passed=$((passed + all - bad - skips))
+    if [ "$bad" -gt 0 ] || [ "$status" -ne 0 ]; then
+        failures+=("$preset tests")
+    fi
+}
+
+# Every .c and .h but those that a script wrote.
+formatted() {
+    find . \( -path ./build -o -path ./.git -o -path ./tests/golden \) -prune -o \( -name '*.c' -o -name '*.h' \) -print0 |
+        xargs -0 clang-format --dry-run --Werror
+}
+
+test_all() {
+    [ $# -eq 0 ] || fail "test takes no further arguments: $*"
+    install_packages "${run_packages[@]}" "${test_packages[@]}"
+
+    if build dev; then
+        tests dev
+    else
+        check "build of dev" false || true
+    fi
+    say "format"
+    check "clang-format" formatted || true
+    check "build of clang" build clang || true
+    if check "build of asan" build asan; then
+        tests asan
+    fi
+    if check "build of tsan" build tsan; then
+        tests tsan
+    fi
+
+    say "result"
+    local failure
+    for failure in ${failures[@]+"${failures[@]}"}; do
+        printf 'failed: %s\n' "$failure"
+    done
+    printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+    [ ${#failures[@]} -eq 0 ]
+}
+
+command=${1:-help}
+[ $# -eq 0 ] || shift
+install=yes
+if [ "${1:-}" = --no-install ]; then
+    install=no
+    shift
+fi
+case $command in
+run) run "$@" ;;
+test) test_all "$@" ;;
+help | -h | --help) usage ;;
+*)
+    usage >&2
+    exit 2
+    ;;
+esac
