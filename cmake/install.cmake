@@ -5,6 +5,8 @@ install(TARGETS exogym EXPORT exogym LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
 install(TARGETS exogym_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY include/exogym DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
+# The prefix is found from where the .pc file lies, so that the tree can be installed anywhere and moved.
+file(RELATIVE_PATH exo_prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/exogym.pc.in exogym.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/exogym.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
