@@ -256,9 +256,8 @@ fail_type(const exo_config *node, const char *key, const char *expected, exo_err
 
 /* --- Readers ------------------------------------------------------------------------------------------------------------------ */
 
-/* Finds `key` and marks it as known; *out is NULL where it is missing. */
-static exo_status
-ask(exo_config *map, const char *key, exo_config **out, exo_err *err)
+exo_status
+exo_config_ask(exo_config *map, const char *key, exo_config **out, exo_err *err)
 {
     *out = NULL;
     if (!map)
@@ -295,7 +294,7 @@ exo_config_bool(exo_config *map, const char *key, bool fallback, bool *out, exo_
 {
     static const char *const names[2][3] = {{"false", "False", "FALSE"}, {"true", "True", "TRUE"}};
     exo_config *node = NULL;
-    exo_status st = ask(map, key, &node, err);
+    exo_status st = exo_config_ask(map, key, &node, err);
     if (st != EXO_OK)
         return st;
     if (!node) {
@@ -371,7 +370,7 @@ exo_config_u64(exo_config *map, const char *key, uint64_t fallback, uint64_t min
 {
     exo_config *node = NULL;
     bool integer = false;
-    exo_status st = ask(map, key, &node, err);
+    exo_status st = exo_config_ask(map, key, &node, err);
     if (st != EXO_OK)
         return st;
     if (!node) {
@@ -401,7 +400,7 @@ exo_config_double(exo_config *map, const char *key, double fallback, double min,
 {
     exo_config *node = NULL;
     bool integer = false;
-    exo_status st = ask(map, key, &node, err);
+    exo_status st = exo_config_ask(map, key, &node, err);
     if (st != EXO_OK)
         return st;
     if (!node) {
@@ -425,7 +424,7 @@ exo_status
 exo_config_string(exo_config *map, const char *key, const char *fallback, const char **out, exo_err *err)
 {
     exo_config *node = NULL;
-    exo_status st = ask(map, key, &node, err);
+    exo_status st = exo_config_ask(map, key, &node, err);
     if (st != EXO_OK)
         return st;
     if (node && (node->kind != EXO_CONFIG_SCALAR || exo_config_is_null(node)))
@@ -439,7 +438,7 @@ exo_config_choice(exo_config *map, const char *key, size_t fallback, const char 
                   exo_err *err)
 {
     exo_config *node = NULL;
-    exo_status st = ask(map, key, &node, err);
+    exo_status st = exo_config_ask(map, key, &node, err);
     if (st != EXO_OK)
         return st;
     if (!node) {
@@ -463,7 +462,7 @@ static exo_status
 ask_container(exo_config *map, const char *key, exo_config_kind kind, exo_config **out, exo_err *err)
 {
     exo_config *node = NULL;
-    exo_status st = ask(map, key, &node, err);
+    exo_status st = exo_config_ask(map, key, &node, err);
     if (st != EXO_OK)
         return st;
     if (node && node->kind != kind)
@@ -504,7 +503,7 @@ exo_config_key(exo_config *map, size_t index, exo_config **value)
     if (!map || map->kind != EXO_CONFIG_MAP || index >= map->length)
         return NULL;
     exo_config *found = NULL;
-    if (ask(map, map->entries[index].key, &found, NULL) != EXO_OK)
+    if (exo_config_ask(map, map->entries[index].key, &found, NULL) != EXO_OK)
         return NULL;
     if (value)
         *value = found;

@@ -167,3 +167,23 @@ exo_config_overlay(const exo_config *base, exo_config *top, exo_config **out, ex
         *out = node;
     return st;
 }
+
+void
+exo_config_remove(exo_config *map, const char *key)
+{
+    exo_config_entry *entry = exo_config_find(map, key);
+    if (!entry)
+        return;
+    size_t after = (size_t)(map->entries + map->length - entry) - 1;
+    memmove(entry, entry + 1, after * sizeof *entry);
+    map->length--;
+}
+
+exo_config *
+exo_config_get(exo_config *map, const char *key)
+{
+    exo_config *value = NULL;
+    if (!exo_config_is_map(map) || exo_config_ask(map, key, &value, NULL) != EXO_OK)
+        return NULL;
+    return value;
+}

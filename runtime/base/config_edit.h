@@ -11,4 +11,10 @@ exo_status exo_config_put(exo_config *value, const char *path, exo_err *err);
  * the other entries of `top`. `top` is a mapping, or a scalar that stands for {name: scalar}. Belongs to top's document. */
 exo_status exo_config_overlay(const exo_config *base, exo_config *top, exo_config **out, exo_err *err);
 
+/* Takes a key out of a mapping; nothing if it is not there. */
+void exo_config_remove(exo_config *map, const char *key);
+
+/* The value under `key`, whatever it is, or NULL; marks the key as known. NULL also if `map` is NULL or no mapping. */
+exo_config *exo_config_get(exo_config *map, const char *key);
+
 #endif

@@ -68,6 +68,8 @@ exo_status exo_config_new(exo_config_doc *doc, exo_config_kind kind, const exo_c
 exo_status exo_config_append(exo_config *parent, const char *key, const exo_config_place *place, exo_config *value,
                              exo_err *err);
 exo_config_entry *exo_config_find(const exo_config *map, const char *key);
+/* Finds `key` of a mapping and marks it as known; *out is NULL where it is missing. */
+exo_status exo_config_ask(exo_config *map, const char *key, exo_config **out, exo_err *err);
 /* Is it an unquoted scalar that YAML reads as null? */
 bool exo_config_is_null(const exo_config *node);
 /* INVAL with `place` before the reason. */

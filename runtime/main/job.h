@@ -1,0 +1,46 @@
+/* A training job: the YAML file, presets and overrides applied, everything checked before anything starts.
+ *
+ * docs/jobs.md has the keys. Owner: the command that loaded it; one thread. Read next: job.c, run.c.
+ */
+#ifndef EXO_MAIN_JOB_H
+#define EXO_MAIN_JOB_H
+
+#include <exogym/trainer.h>
+
+#include "args.h"
+
+/* One run of the job: a strategy with its options. */
+typedef struct exo_job_run {
+    const char *label;    /* names the run and its folder */
+    const char *strategy; /* registered name              */
+    exo_config *options;  /* its mapping, what all runs share included */
+    char *config_json;    /* everything that decides the run's numbers */
+} exo_job_run;
+
+typedef struct exo_job {
+    exo_config_doc *doc;
+    char *folder; /* save_dir/name */
+    const char *name;
+    const char *save_dir;
+    const char *model_name, *data_name;
+    exo_config *model_config, *data_config; /* mappings, or NULL */
+    exo_fit_opts opts;                      /* what all runs share */
+    exo_job_run *runs;
+    size_t num_runs;
+    exo_model *model;
+    exo_dataset *train, *val;
+} exo_job;
+
+typedef struct exo_job_opts {
+    const char *preset;   /* NULL: none */
+    exo_words sets;       /* KEY=VALUE  */
+    const char *save_dir; /* NULL: the file's */
+    const char *name;
+} exo_job_opts;
+
+/* Reads and checks the file, loads its plugins, builds the model and opens the data. Errors: INVAL (the job is wrong; names
+ * place or argument), anything else (something is missing or failed). The caller releases the job, also after an error. */
+exo_status exo_job_load(exo_job *job, const char *path, const exo_job_opts *opts, exo_err *err);
+void exo_job_release(exo_job *job);
+
+#endif

@@ -1,0 +1,36 @@
+/* What a person sees of a running job: on a terminal one line that is drawn again and again, elsewhere a plain line every
+ * two seconds and for each evaluation. On standard error, so that standard output holds results only.
+ *
+ * Owner: one thread. Time comes from the clock that is passed in.
+ */
+#ifndef EXO_MAIN_PROGRESS_H
+#define EXO_MAIN_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <exogym/clock.h>
+#include <exogym/trainer.h>
+
+typedef struct exo_display {
+    FILE *out;
+    const exo_clock *clock;
+    bool terminal;
+    bool drawn;       /* the terminal's last line is ours */
+    exo_time last;    /* when something was written       */
+    size_t run, runs; /* from 0                            */
+    int label_width;
+    const char *label; /* of the current run                */
+    double val_loss;   /* of its last evaluation; NaN: none */
+} exo_display;
+
+void exo_display_init(exo_display *display, FILE *out, const exo_clock *clock, size_t runs, int label_width);
+/* A line that stays. */
+void exo_display_note(exo_display *display, const char *format, ...) EXO_PRINTF(2, 3);
+void exo_display_begin(exo_display *display, size_t run, const char *label);
+void exo_display_step(exo_display *display, const exo_progress *progress);
+void exo_display_end(exo_display *display, const exo_fit_result *result, bool from_before);
+/* Takes the redrawn line away. */
+void exo_display_clear(exo_display *display);
+
+#endif

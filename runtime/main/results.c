@@ -1,0 +1,280 @@
+/* Results to and from JSON, and as a table. No state. */
+#include "results.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "file.h"
+#include "text.h"
+
+/* 15 digits: what a person wrote as 3e-4 is 0.0003 again, and losses keep more than they have. */
+#define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+
+static exo_status
+fail_nomem(exo_err *err)
+{
+    return exo_fail(err, EXO_NOMEM, "out of memory");
+}
+
+/* folder/label/file; the caller frees it. NULL: no memory. */
+static char *
+path_of(const exo_job *job, const exo_job_run *run, const char *file)
+{
+    exo_text path = {0};
+    exo_text_add(&path, "%s/%s/%s", job->folder, run->label, file);
+    if (path.failed) {
+        exo_free(path.data);
+        return NULL;
+    }
+    return path.data;
+}
+
+/* JSON has no NaN. */
+static json_t *
+number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *
+result_json(const exo_job_run *run, const exo_fit_result *r)
+{
+    json_t *config = json_loads(run->config_json, 0, NULL);
+    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s, s:o}", "label", run->label,
+                     "strategy", run->strategy, "steps", (json_int_t)r->steps, "local_loss", number(r->local_loss),
+                     "global_loss", number(r->global_loss), "local_accuracy", number(r->local_accuracy),
+                     "global_accuracy", number(r->global_accuracy), "bytes_sent_per_node", (json_int_t)r->bytes_sent,
+                     "seconds", number(r->seconds), "train_seconds", number(r->train_seconds), "samples_per_second",
+                     number(r->samples_per_second), "sha256", r->sha256, "config", config);
+}
+
+static int
+add_to_text(const char *bytes, size_t size, void *text)
+{
+    exo_text_add_bytes(text, bytes, size);
+    return ((exo_text *)text)->failed ? -1 : 0;
+}
+
+exo_status
+exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    exo_text text = {0};
+    char *path = path_of(job, run, "result.json");
+    json_t *json = result_json(run, result);
+    if (!path || !json || json_dump_callback(json, add_to_text, &text, JSON_STYLE) != 0) {
+        st = fail_nomem(err);
+        goto done;
+    }
+    exo_text_add(&text, "\n");
+    st = text.failed ? fail_nomem(err) : exo_file_write_atomic(path, text.data, text.length, err);
+done:
+    json_decref(json);
+    exo_free(text.data);
+    exo_free(path);
+    return st;
+}
+
+/* Reads a JSON file; *out is NULL if there is none, or something else than JSON. */
+static exo_status
+read_json(const char *path, json_t **out, exo_err *err)
+{
+    *out = NULL;
+    FILE *file = fopen(path, "re");
+    if (!file && errno == ENOENT)
+        return EXO_OK;
+    if (!file)
+        return exo_fail(err, EXO_IO, "cannot read '%s': %s", path, strerror(errno));
+    *out = json_loadf(file, 0, NULL);
+    fclose(file);
+    return EXO_OK;
+}
+
+static double
+get_number(const json_t *json, const char *key)
+{
+    const json_t *value = json_object_get(json, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static uint64_t
+get_count(const json_t *json, const char *key)
+{
+    json_int_t value = json_integer_value(json_object_get(json, key));
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+exo_status
+exo_result_read(const exo_job *job, const exo_job_run *run, exo_fit_result *result, bool *found, exo_err *err)
+{
+    json_t *json = NULL, *config = json_loads(run->config_json, 0, NULL);
+    char *path = path_of(job, run, "result.json");
+    exo_status st = path && config ? read_json(path, &json, err) : fail_nomem(err);
+    *found = false;
+    if (st != EXO_OK || !json || !json_equal(json_object_get(json, "config"), config))
+        goto done;
+    *result = (exo_fit_result){
+        .steps = get_count(json, "steps"),
+        .local_loss = get_number(json, "local_loss"),
+        .global_loss = get_number(json, "global_loss"),
+        .local_accuracy = get_number(json, "local_accuracy"),
+        .global_accuracy = get_number(json, "global_accuracy"),
+        .bytes_sent = get_count(json, "bytes_sent_per_node"),
+        .seconds = get_number(json, "seconds"),
+        .train_seconds = get_number(json, "train_seconds"),
+        .samples_per_second = get_number(json, "samples_per_second"),
+    };
+    const char *sha256 = json_string_value(json_object_get(json, "sha256"));
+    snprintf(result->sha256, sizeof result->sha256, "%s", sha256 ? sha256 : "");
+    *found = true;
+done:
+    json_decref(json);
+    json_decref(config);
+    exo_free(path);
+    return st;
+}
+
+exo_status
+exo_result_remove(const exo_job *job, const exo_job_run *run, exo_err *err)
+{
+    char *path = path_of(job, run, "result.json");
+    if (!path)
+        return fail_nomem(err);
+    exo_status st = EXO_OK;
+    if (unlink(path) != 0 && errno != ENOENT && errno != ENOTDIR)
+        st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, strerror(errno));
+    exo_free(path);
+    return st;
+}
+
+/* Writes the path of the first setting in which `a` and `b` differ; false if they are equal. */
+static bool
+first_difference(json_t *a, json_t *b, exo_text *path)
+{
+    if (json_equal(a, b))
+        return false;
+    if (!json_is_object(a) || !json_is_object(b))
+        return true;
+    const json_t *sides[] = {a, b};
+    for (int side = 0; side < 2; side++) {
+        const char *key = NULL;
+        json_t *value = NULL;
+        json_object_foreach((json_t *)sides[side], key, value)
+        {
+            json_t *other = json_object_get(sides[1 - side], key);
+            size_t length = path->length;
+            exo_text_add(path, "%s%s", length ? "." : "", key);
+            if (!other || first_difference(value, other, path))
+                return true;
+            path->length = length;
+            if (path->data)
+                path->data[length] = '\0';
+        }
+    }
+    return false;
+}
+
+exo_status
+exo_result_check_resume(const exo_job *job, const exo_job_run *run, bool *found, exo_err *err)
+{
+    exo_text difference = {0};
+    json_t *before = NULL, *config = json_loads(run->config_json, 0, NULL);
+    char *path = path_of(job, run, "config.json");
+    exo_status st = path && config ? read_json(path, &before, err) : fail_nomem(err);
+    *found = before != NULL;
+    if (st == EXO_OK && before && first_difference(before, config, &difference))
+        st = exo_fail(err, EXO_INVAL,
+                      "--resume: %s/%s was begun with another %s; run without --resume to start again, or with --name",
+                      job->folder, run->label, difference.data ? difference.data : "configuration");
+    json_decref(before);
+    json_decref(config);
+    exo_free(difference.data);
+    exo_free(path);
+    return st;
+}
+
+/* --- The table -------------------------------------------------------------------------------------------------------------- */
+
+enum {
+    NUM_COLUMNS = 8
+};
+
+static const char *const column_names[NUM_COLUMNS] = {"strategy",        "local loss", "global loss", "local accuracy",
+                                                      "global accuracy", "sent/node",  "time",        "samples/s"};
+
+struct row {
+    char cells[NUM_COLUMNS][128];
+};
+
+static void
+fill_row(struct row *row, const char *label, const exo_fit_result *r)
+{
+    char figure[EXO_FIGURE];
+    snprintf(row->cells[0], sizeof row->cells[0], "%s", label);
+    const double losses[] = {r->local_loss, r->global_loss, r->local_accuracy, r->global_accuracy};
+    for (int i = 0; i < 4; i++) {
+        if (isnan(losses[i]))
+            snprintf(row->cells[1 + i], sizeof row->cells[1 + i], "-");
+        else
+            snprintf(row->cells[1 + i], sizeof row->cells[1 + i], "%.4f", losses[i]);
+    }
+    snprintf(row->cells[5], sizeof row->cells[5], "%s", exo_text_bytes((double)r->bytes_sent, figure));
+    snprintf(row->cells[6], sizeof row->cells[6], "%s", exo_text_seconds(r->seconds, figure));
+    snprintf(row->cells[7], sizeof row->cells[7], "%.0f", r->samples_per_second);
+}
+
+static void
+print_row(FILE *out, const struct row *row, const size_t widths[NUM_COLUMNS])
+{
+    fprintf(out, "%-*s", (int)widths[0], row->cells[0]);
+    for (size_t c = 1; c < NUM_COLUMNS; c++)
+        fprintf(out, "  %*s", (int)widths[c], row->cells[c]);
+    fputc('\n', out);
+}
+
+void
+exo_results_print_table(FILE *out, const exo_job *job, const exo_fit_result *results)
+{
+    size_t widths[NUM_COLUMNS], total = 0;
+    struct row row;
+    for (size_t c = 0; c < NUM_COLUMNS; c++)
+        widths[c] = strlen(column_names[c]);
+    for (size_t i = 0; i < job->num_runs; i++) {
+        fill_row(&row, job->runs[i].label, &results[i]);
+        for (size_t c = 0; c < NUM_COLUMNS; c++)
+            if (strlen(row.cells[c]) > widths[c])
+                widths[c] = strlen(row.cells[c]);
+    }
+    for (size_t c = 0; c < NUM_COLUMNS; c++) {
+        snprintf(row.cells[c], sizeof row.cells[c], "%s", column_names[c]);
+        total += widths[c] + (c ? 2 : 0);
+    }
+    print_row(out, &row, widths);
+    for (size_t i = 0; i < total; i++)
+        fputc('-', out);
+    fputc('\n', out);
+    for (size_t i = 0; i < job->num_runs; i++) {
+        fill_row(&row, job->runs[i].label, &results[i]);
+        print_row(out, &row, widths);
+    }
+}
+
+exo_status
+exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *results, const char *picture, exo_err *err)
+{
+    json_t *runs = json_array();
+    for (size_t i = 0; i < job->num_runs; i++)
+        json_array_append_new(runs, result_json(&job->runs[i], &results[i]));
+    json_t *all =
+        json_pack("{s:s, s:s, s:s?, s:o}", "name", job->name, "folder", job->folder, "picture", picture, "runs", runs);
+    exo_status st = all && json_dumpf(all, out, JSON_STYLE) == 0 ? EXO_OK : fail_nomem(err);
+    fputc('\n', out);
+    json_decref(all);
+    return st;
+}

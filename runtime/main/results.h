@@ -1,0 +1,27 @@
+/* What is left of a run: result.json in its folder, the table on the screen, JSON for programs. No state. */
+#ifndef EXO_MAIN_RESULTS_H
+#define EXO_MAIN_RESULTS_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "job.h"
+
+/* Writes folder/label/result.json, atomically. Errors: IO names the file. */
+exo_status exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result, exo_err *err);
+/* Reads it back; *found is false if there is none, or one of other settings. `result->params` stays NULL. */
+exo_status exo_result_read(const exo_job *job, const exo_job_run *run, exo_fit_result *result, bool *found,
+                           exo_err *err);
+/* Takes a result of before away: from here on the run is unfinished. */
+exo_status exo_result_remove(const exo_job *job, const exo_job_run *run, exo_err *err);
+/* INVAL, with the first setting that differs, if folder/label holds a run that was begun with others; *found says whether
+ * it holds one at all. */
+exo_status exo_result_check_resume(const exo_job *job, const exo_job_run *run, bool *found, exo_err *err);
+
+/* One row a run: final losses and accuracies, bytes sent per node, time, samples a second. */
+void exo_results_print_table(FILE *out, const exo_job *job, const exo_fit_result *results);
+/* All as one JSON object; `picture` may be NULL. */
+exo_status exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *results, const char *picture,
+                                  exo_err *err);
+
+#endif

@@ -1,0 +1,285 @@
+/* `exogym run`: a job's strategies one after the other, with live progress, results, table and picture.
+ *
+ * Everything that can be wrong is found by exo_job_load before the first step. The first ctrl-C (or SIGTERM) lets the node
+ * actors finish their step and save; the second ends the process. Read next: job.c, progress.c, results.c, plot.c.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "commands.h"
+#include "job.h"
+#include "plot.h"
+#include "progress.h"
+#include "results.h"
+#include "text.h"
+
+struct run_args {
+    const char *job_path;
+    exo_job_opts job;
+    bool resume, json, no_plot;
+};
+
+/* The signal that asked to stop; 0: none. Written by the handler, read by the nodes. */
+static _Atomic int stop_signal;
+
+static void
+on_signal(int signal_number)
+{
+    static const char message[] = "\nexogym: saving a checkpoint; again ends at once\n";
+    if (stop_signal != 0)
+        _exit(EXO_EXIT_SIGNAL + signal_number);
+    stop_signal = signal_number;
+    ssize_t ignored = write(STDERR_FILENO, message, sizeof message - 1);
+    (void)ignored;
+}
+
+static void
+catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static void
+on_progress(void *context, const exo_progress *progress)
+{
+    exo_display_step(context, progress);
+}
+
+static void
+print_banner(exo_display *display, const exo_job *job)
+{
+    char parameters[EXO_FIGURE], samples[EXO_FIGURE], length[EXO_FIGURE * 2];
+    const exo_fit_opts *o = &job->opts;
+    if (o->max_steps)
+        snprintf(length, sizeof length, "%llu steps", (unsigned long long)o->max_steps);
+    else
+        snprintf(length, sizeof length, "%llu epoch%s", (unsigned long long)o->num_epochs,
+                 o->num_epochs == 1 ? "" : "s");
+    exo_display_note(display, "%s: %s (%s parameters) on %s (%s samples), %u node%s, batch %zu per node, %s -> %s",
+                     job->name, job->model_name, exo_text_count(exo_model_numel(job->model), parameters),
+                     job->data_name, exo_text_count(exo_dataset_length(job->train), samples), o->num_nodes,
+                     o->num_nodes == 1 ? "" : "s", o->batch_size, length, job->folder);
+}
+
+/* The command that goes on with what was stopped. */
+static void
+print_how_to_resume(exo_display *display, const exo_job_run *run, int argc, char **argv, bool resume)
+{
+    exo_text command = {0};
+    exo_text_add(&command, "exogym run");
+    for (int i = 0; i < argc; i++) {
+        exo_text_add(&command, " ");
+        exo_text_add_quoted(&command, argv[i]);
+    }
+    if (!resume)
+        exo_text_add(&command, " --resume");
+    exo_display_clear(display);
+    fprintf(stderr, "exogym: stopped in %s, its state is saved; to go on: %s\n", run->label,
+            command.data ? command.data : "the same with --resume");
+    exo_free(command.data);
+}
+
+static exo_status
+run_one(const exo_job *job, size_t index, exo_trainer *trainer, bool resume, exo_display *display,
+        exo_fit_result *result, exo_err *err)
+{
+    const exo_job_run *run = &job->runs[index];
+    exo_fit_opts opts = job->opts;
+    bool found = false;
+    exo_display_begin(display, index, run->label);
+    exo_status st = EXO_OK;
+    if (resume) {
+        st = exo_result_read(job, run, result, &found, err);
+        if (st == EXO_OK && found) {
+            exo_display_end(display, result, true);
+            return EXO_OK;
+        }
+        if (st == EXO_OK)
+            st = exo_result_check_resume(job, run, &found, err);
+    }
+    if (st == EXO_OK)
+        st = exo_result_remove(job, run, err);
+    if (st != EXO_OK)
+        return st;
+
+    opts.save_dir = job->folder;
+    opts.run_name = run->label;
+    opts.resume = resume && found;
+    opts.config_json = run->config_json;
+    opts.progress = on_progress;
+    opts.context = display;
+    opts.stop = &stop_signal;
+    st = exo_trainer_fit(trainer, run->strategy, run->options, &opts, result, err);
+    exo_params_free(&result->params);
+    if (st == EXO_CANCELLED && stop_signal != 0)
+        return st;
+    if (st == EXO_INVAL)
+        err->code = st = EXO_FAILED; /* the job was checked: what is invalid now is a file or the model's own doing */
+    if (st == EXO_OK)
+        st = exo_result_write(job, run, result, err);
+    if (st == EXO_OK)
+        exo_display_end(display, result, false);
+    else
+        exo_fail_in(err, st, "%s", run->label);
+    return st;
+}
+
+/* The picture of all runs; gives its path (the caller frees it), or NULL and a line that says why there is none. */
+static char *
+draw_picture(const exo_job *job)
+{
+    exo_err err = {0};
+    exo_text path = {0};
+    exo_text *folders = exo_calloc(job->num_runs, sizeof *folders);
+    const char **names = exo_calloc(job->num_runs, sizeof *names);
+    exo_text_add(&path, "%s/compare.png", job->folder);
+    bool failed = !folders || !names || path.failed;
+    for (size_t i = 0; !failed && i < job->num_runs; i++) {
+        exo_text_add(&folders[i], "%s/%s", job->folder, job->runs[i].label);
+        names[i] = folders[i].data;
+        failed = folders[i].failed;
+    }
+    exo_status st = failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
+                           : exo_plot(names, job->num_runs, job->name, path.data, &err);
+    if (st != EXO_OK) {
+        fflush(stdout);
+        fprintf(stderr, "exogym: no picture: %s\n", err.text);
+        if (st == EXO_NOT_FOUND)
+            fprintf(stderr, "exogym: with gnuplot: exogym plot %s -o %s\n", job->folder, path.data);
+        exo_free(path.data);
+        path.data = NULL;
+    }
+    for (size_t i = 0; folders && i < job->num_runs; i++)
+        exo_free(folders[i].data);
+    exo_free(folders);
+    exo_free(names);
+    return path.data;
+}
+
+static int
+show_results(const exo_job *job, const exo_fit_result *results, const struct run_args *args)
+{
+    exo_err err = {0};
+    int status = EXO_EXIT_OK;
+    if (!args->json) {
+        fputc('\n', stdout);
+        exo_results_print_table(stdout, job, results);
+        fputc('\n', stdout);
+        printf("files:   %s\n", job->folder);
+        fflush(stdout);
+    }
+    char *picture = args->no_plot ? NULL : draw_picture(job);
+    if (args->json) {
+        if (exo_results_print_json(stdout, job, results, picture, &err) != EXO_OK)
+            status = exo_report(&err);
+    } else if (picture) {
+        printf("picture: %s\n", picture);
+    }
+    exo_free(picture);
+    return status;
+}
+
+static int
+run_job(const exo_job *job, const struct run_args *args, int argc, char **argv)
+{
+    exo_err err = {0};
+    exo_display display;
+    exo_trainer *trainer = NULL;
+    int label_width = 0, status = EXO_EXIT_FAILURE;
+    exo_fit_result *results = exo_calloc(job->num_runs, sizeof *results);
+    for (size_t i = 0; i < job->num_runs; i++)
+        if ((int)strlen(job->runs[i].label) > label_width)
+            label_width = (int)strlen(job->runs[i].label);
+    exo_display_init(&display, stderr, exo_clock_real(), job->num_runs, label_width);
+    print_banner(&display, job);
+
+    exo_status st = results ? exo_trainer_new(&trainer, job->model, job->train, job->val, &err)
+                            : exo_fail(&err, EXO_NOMEM, "out of memory");
+    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
+        st = run_one(job, i, trainer, args->resume, &display, &results[i], &err);
+        if (st == EXO_CANCELLED && stop_signal != 0) {
+            print_how_to_resume(&display, &job->runs[i], argc, argv, args->resume);
+            status = EXO_EXIT_SIGNAL + stop_signal;
+            goto done;
+        }
+    }
+    exo_display_clear(&display);
+    status = st == EXO_OK ? show_results(job, results, args) : exo_report(&err);
+done:
+    exo_trainer_free(&trainer);
+    exo_free(results);
+    return status;
+}
+
+static exo_status
+read_args(struct run_args *args, exo_words *operands, int argc, char **argv, exo_err *err)
+{
+    const exo_option options[] = {
+        {.name = "--set", .list = &args->job.sets},           {.name = "--preset", .value = &args->job.preset},
+        {.name = "--save-dir", .value = &args->job.save_dir}, {.name = "--name", .value = &args->job.name},
+        {.name = "--resume", .flag = &args->resume},          {.name = "--json", .flag = &args->json},
+        {.name = "--no-plot", .flag = &args->no_plot},        {0},
+    };
+    exo_status st = exo_args_read(argc, argv, options, operands, err);
+    if (st != EXO_OK)
+        return st;
+    if (operands->length != 1)
+        return exo_fail(err, EXO_INVAL, operands->length ? "one job at a time, and '%s' is a second one" : "%s",
+                        operands->length ? operands->items[1] : "which job? JOB.yaml is missing");
+    args->job_path = operands->items[0];
+    return EXO_OK;
+}
+
+static int
+run_command(int argc, char **argv)
+{
+    exo_err err = {0};
+    exo_job job = {0};
+    exo_words operands = {0};
+    struct run_args args = {0};
+    int status = EXO_EXIT_OK;
+    if (read_args(&args, &operands, argc, argv, &err) != EXO_OK) {
+        status = exo_report_usage(&exo_command_run, &err);
+        goto done;
+    }
+    if (exo_job_load(&job, args.job_path, &args.job, &err) != EXO_OK) {
+        status = exo_report(&err);
+        goto done;
+    }
+    catch_signals();
+    status = run_job(&job, &args, argc, argv);
+done:
+    exo_job_release(&job);
+    exo_words_release(&args.job.sets);
+    exo_words_release(&operands);
+    return status;
+}
+
+const exo_command exo_command_run = {
+    .name = "run",
+    .usage = "run JOB.yaml [OPTIONS]",
+    .summary = "Trains what a job file describes and compares its strategies",
+    .help = "  --set KEY=VALUE   Overrides a value of the job; can be given again and again\n"
+            "                      --set data=mnist --set train.max_steps=10 --set compare.1.H=50\n"
+            "  --preset NAME     Applies the job's preset NAME, before --set\n"
+            "  --resume          Goes on with what was stopped; runs that are finished are kept\n"
+            "  --save-dir DIR    Where run folders go, instead of the job's train.save_dir (runs)\n"
+            "  --name NAME       The run's name, instead of the job's\n"
+            "  --json            Prints the results as JSON, with bytes to the last one\n"
+            "  --no-plot         Draws no picture at the end\n\n"
+            "Each strategy leaves DIR/NAME/STRATEGY: config.json, train.csv, validation.csv,\n"
+            "metrics.csv, TensorBoard event files, checkpoints and result.json. Progress goes to\n"
+            "standard error, the table and the picture's path to standard output.\n\n"
+            "Ctrl-C saves a checkpoint and stops; again, it ends at once.\n"
+            "docs/jobs.md describes the job file.\n",
+    .run = run_command,
+};

@@ -1,0 +1,126 @@
+/* Formats figures, grows texts. No state. */
+#include "text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+const char *
+exo_text_bytes(double bytes, char out[EXO_FIGURE])
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    size_t unit = 0;
+    /* 999.5 would be written as 1000 */
+    for (; bytes >= 999.5 && unit + 1 < sizeof units / sizeof *units; unit++)
+        bytes /= 1000;
+    int decimals = unit == 0 || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2;
+    snprintf(out, EXO_FIGURE, "%.*f %s", decimals, bytes, units[unit]);
+    return out;
+}
+
+const char *
+exo_text_seconds(double seconds, char out[EXO_FIGURE])
+{
+    if (!(seconds >= 0) || seconds > 1e9) {
+        snprintf(out, EXO_FIGURE, "-");
+    } else if (seconds < 99.95) {
+        snprintf(out, EXO_FIGURE, "%.1f s", seconds);
+    } else {
+        uint64_t s = (uint64_t)(seconds + 0.5);
+        if (s < 3600)
+            snprintf(out, EXO_FIGURE, "%" PRIu64 ":%02" PRIu64, s / 60, s % 60);
+        else
+            snprintf(out, EXO_FIGURE, "%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60, s % 60);
+    }
+    return out;
+}
+
+const char *
+exo_text_count(uint64_t count, char out[EXO_FIGURE])
+{
+    char digits[EXO_FIGURE];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, count);
+    size_t used = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            out[used++] = ',';
+        out[used++] = digits[i];
+    }
+    out[used] = '\0';
+    return out;
+}
+
+const char *
+exo_text_number(double value, int digits, char out[EXO_FIGURE])
+{
+    if (isnan(value))
+        snprintf(out, EXO_FIGURE, "-");
+    else
+        snprintf(out, EXO_FIGURE, "%#.*g", digits, value);
+    return out;
+}
+
+static bool
+reserve(exo_text *text, size_t more)
+{
+    if (text->failed)
+        return false;
+    if (text->size - text->length > more)
+        return true;
+    size_t size = 2 * text->size + more + 256;
+    char *data = exo_realloc(text->data, size, 1);
+    if (!data) {
+        text->failed = true;
+        return false;
+    }
+    text->data = data;
+    text->size = size;
+    return true;
+}
+
+void
+exo_text_add_bytes(exo_text *text, const char *bytes, size_t length)
+{
+    if (!reserve(text, length))
+        return;
+    memcpy(text->data + text->length, bytes, length);
+    text->length += length;
+    text->data[text->length] = '\0';
+}
+
+void
+exo_text_add(exo_text *text, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (length >= 0 && reserve(text, (size_t)length)) {
+        vsnprintf(text->data + text->length, (size_t)length + 1, format, again);
+        text->length += (size_t)length;
+    }
+    va_end(again);
+}
+
+void
+exo_text_add_quoted(exo_text *text, const char *word)
+{
+    static const char harmless[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,@%+-";
+    if (*word && word[strspn(word, harmless)] == '\0') {
+        exo_text_add(text, "%s", word);
+        return;
+    }
+    exo_text_add(text, "'");
+    for (; *word; word++) {
+        if (*word == '\'')
+            exo_text_add(text, "'\\''");
+        else
+            exo_text_add(text, "%c", *word);
+    }
+    exo_text_add(text, "'");
+}

@@ -1,0 +1,36 @@
+/* Figures as people read them, and a text that grows. No state. */
+#ifndef EXO_MAIN_TEXT_H
+#define EXO_MAIN_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <exogym/status.h>
+
+enum {
+    EXO_FIGURE = 32 /* room for one figure */
+};
+
+/* "0 B", "999 B", "1.23 kB", "45.6 MB": three digits, powers of 1000. Gives `out`. */
+const char *exo_text_bytes(double bytes, char out[EXO_FIGURE]);
+/* "0.4 s", "41.2 s", "3:07", "1:02:03". */
+const char *exo_text_seconds(double seconds, char out[EXO_FIGURE]);
+/* "1,868,234". */
+const char *exo_text_count(uint64_t count, char out[EXO_FIGURE]);
+/* `value` with `digits` significant digits, "-" if it is NaN. */
+const char *exo_text_number(double value, int digits, char out[EXO_FIGURE]);
+
+/* A text that grows. Zero-initialize; exo_free the `data`. After a failed allocation it stays as it is, and `failed`. */
+typedef struct exo_text {
+    char *data; /* NULL while empty, else ended by a 0 */
+    size_t length, size;
+    bool failed;
+} exo_text;
+
+void exo_text_add(exo_text *text, const char *format, ...) EXO_PRINTF(2, 3);
+void exo_text_add_bytes(exo_text *text, const char *bytes, size_t length);
+/* `word` as a POSIX shell reads it back: quoted only where it must be. */
+void exo_text_add_quoted(exo_text *text, const char *word);
+
+#endif
