@@ -1,0 +1,114 @@
+/* IDX files: a magic number (0, 0, type 8 for bytes, number of dimensions), the dimensions as big-endian 32-bit numbers, the bytes.
+ * zlib reads them gzipped or not. */
+#include <exogym/data.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include <zlib.h>
+
+#include <exogym/memory.h>
+
+#include "dataset_impl.h"
+
+enum {
+    MAX_IDX_DIMS = 3
+};
+#define MAX_IDX_BYTES ((size_t)1 << 33)
+
+struct idx {
+    size_t dims[MAX_IDX_DIMS];
+    size_t bytes;
+    uint8_t *data;
+};
+
+/* Exactly `size` bytes; what is missing is named. */
+static exo_status
+read_exactly(gzFile file, const char *path, void *out, size_t size, exo_err *err)
+{
+    for (size_t got = 0; got < size;) {
+        size_t left = size - got;
+        unsigned part = left > (1u << 30) ? 1u << 30 : (unsigned)left;
+        int n = gzread(file, (char *)out + got, part);
+        if (n < 0) {
+            int number = 0;
+            const char *text = gzerror(file, &number);
+            return exo_fail(err, EXO_INVAL, "%s: is damaged: %s", path, number == Z_ERRNO ? strerror(errno) : text);
+        }
+        if (n == 0)
+            return exo_fail(err, EXO_INVAL, "%s: is cut: it ends %zu bytes early", path, left);
+        got += (size_t)n;
+    }
+    return EXO_OK;
+}
+
+static exo_status
+read_header(gzFile file, const char *path, size_t num_dims, struct idx *out, exo_err *err)
+{
+    uint8_t magic[4], number[4];
+    exo_status st = read_exactly(file, path, magic, sizeof magic, err);
+    if (st != EXO_OK)
+        return st;
+    if (magic[0] != 0 || magic[1] != 0 || magic[2] != 8 || magic[3] != num_dims)
+        return exo_fail(err, EXO_INVAL,
+                        "%s: is no IDX file of bytes with %zu dimensions: it begins with %02x%02x%02x%02x", path,
+                        num_dims, magic[0], magic[1], magic[2], magic[3]);
+    out->bytes = 1;
+    for (size_t d = 0; d < num_dims; d++) {
+        st = read_exactly(file, path, number, sizeof number, err);
+        if (st != EXO_OK)
+            return st;
+        out->dims[d] = (size_t)number[0] << 24 | (size_t)number[1] << 16 | (size_t)number[2] << 8 | number[3];
+        if (__builtin_mul_overflow(out->bytes, out->dims[d], &out->bytes) || out->bytes > MAX_IDX_BYTES)
+            return exo_fail(err, EXO_INVAL, "%s: its header speaks of more than %zu bytes", path, MAX_IDX_BYTES);
+    }
+    return EXO_OK;
+}
+
+static exo_status
+read_idx(const char *path, size_t num_dims, struct idx *out, exo_err *err)
+{
+    *out = (struct idx){0};
+    errno = 0;
+    gzFile file = gzopen(path, "rbe");
+    if (!file)
+        return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path,
+                        errno ? strerror(errno) : "no memory");
+    gzbuffer(file, 1 << 18);
+    exo_status st = read_header(file, path, num_dims, out, err);
+    if (st == EXO_OK) {
+        out->data = exo_calloc(out->bytes, 1);
+        st = out->data ? read_exactly(file, path, out->data, out->bytes, err)
+                       : exo_fail(err, EXO_NOMEM, "%s: no memory for %zu bytes", path, out->bytes);
+    }
+    uint8_t more;
+    if (st == EXO_OK && gzread(file, &more, 1) != 0)
+        st = exo_fail(err, EXO_INVAL, "%s: has more bytes than its header says, or is damaged at its end", path);
+    gzclose(file);
+    if (st != EXO_OK) {
+        exo_free(out->data);
+        out->data = NULL;
+    }
+    return st;
+}
+
+exo_status
+exo_dataset_idx(exo_dataset **out, const char *images_path, const char *labels_path, const exo_image_opts *opts,
+                exo_err *err)
+{
+    struct idx images = {0}, labels = {0};
+    exo_status st = read_idx(images_path, 3, &images, err);
+    if (st == EXO_OK)
+        st = read_idx(labels_path, 1, &labels, err);
+    if (st == EXO_OK && images.dims[0] != labels.dims[0])
+        st = exo_fail(err, EXO_INVAL, "%s has %zu images, %s has %zu labels", images_path, images.dims[0], labels_path,
+                      labels.dims[0]);
+    if (st != EXO_OK) {
+        exo_free(images.data);
+        exo_free(labels.data);
+        return st;
+    }
+    st = exo_dataset_images_own(out, images.dims[0], images.dims[1], images.dims[2], images.data, labels.data, opts,
+                                err);
+    return st == EXO_OK ? EXO_OK : exo_fail_in(err, st, "%s", images_path);
+}

@@ -1,0 +1,236 @@
+/* Data sets by name: Fashion-MNIST, MNIST, and a synthetic one that needs no files. */
+#include <exogym/data.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "dataset_impl.h"
+
+enum {
+    SIDE = 28,
+    CLASSES = 10,
+    MAX_PATH = 4096
+};
+
+/* As reference values of MNIST, which EXO Gym's comparison uses. */
+static const exo_image_opts usual = {.mean = 0.1307f, .deviation = 0.3081f, .rotate = 10.0f, .translate = 0.1f};
+
+/* --- Options that image sets share ---------------------------------------------------------------------------------------- */
+
+struct options {
+    const char *path; /* or NULL */
+    exo_image_opts train, val;
+};
+
+static exo_status
+read_number(exo_config *config, const char *key, double min, double max, float *out, exo_err *err)
+{
+    double value = 0;
+    exo_status st = exo_config_double(config, key, (double)*out, min, max, &value, err);
+    if (st == EXO_OK)
+        *out = (float)value;
+    return st;
+}
+
+static exo_status
+read_options(exo_config *config, struct options *o, exo_err *err)
+{
+    bool augment = true;
+    *o = (struct options){.train = usual};
+    exo_status st = EXO_OK;
+    if (config) {
+        st = exo_config_string(config, "path", NULL, &o->path, err);
+        if (st == EXO_OK)
+            st = exo_config_bool(config, "augment", true, &augment, err);
+        if (st == EXO_OK)
+            st = read_number(config, "rotate", 0, 180, &o->train.rotate, err);
+        if (st == EXO_OK)
+            st = read_number(config, "translate", 0, 1, &o->train.translate, err);
+        if (st == EXO_OK)
+            st = read_number(config, "mean", -1e6, 1e6, &o->train.mean, err);
+        if (st == EXO_OK)
+            st = read_number(config, "deviation", 1e-6, 1e6, &o->train.deviation, err);
+    }
+    o->val = o->train;
+    o->val.rotate = o->val.translate = 0;
+    if (!augment)
+        o->train = o->val;
+    return st;
+}
+
+/* --- IDX sets ---------------------------------------------------------------------------------------------------------------- */
+
+/* "folder/name" or "folder/name.gz", whichever is there; otherwise the latter, for the message. */
+static void
+find_file(char out[MAX_PATH], const char *folder, const char *name)
+{
+    snprintf(out, MAX_PATH, "%s/%s", folder, name);
+    if (access(out, F_OK) != 0)
+        snprintf(out, MAX_PATH, "%s/%s.gz", folder, name);
+}
+
+static exo_status
+load_half(const char *folder, const char *half, const exo_image_opts *opts, exo_dataset **out, exo_err *err)
+{
+    char images[MAX_PATH], labels[MAX_PATH], name[64];
+    snprintf(name, sizeof name, "%s-images-idx3-ubyte", half);
+    find_file(images, folder, name);
+    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", half);
+    find_file(labels, folder, name);
+    return exo_dataset_idx(out, images, labels, opts, err);
+}
+
+/* Both halves out of a folder; `hint` is what to do if there are no files. */
+static exo_status
+load_folder(const char *folder, const char *hint, const struct options *o, exo_dataset **train, exo_dataset **val,
+            exo_err *err)
+{
+    exo_status st = load_half(folder, "train", &o->train, train, err);
+    if (st == EXO_OK)
+        st = load_half(folder, "t10k", &o->val, val, err);
+    if (st != EXO_OK)
+        exo_dataset_drop(train);
+    if (st == EXO_NOT_FOUND && err) {
+        char reason[EXO_ERR_TEXT];
+        memcpy(reason, err->text, sizeof reason);
+        exo_fail(err, st, "%.300s: %s", reason, hint);
+    }
+    return st;
+}
+
+static exo_status
+load_fashion_mnist(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+{
+    struct options o;
+    exo_status st = read_options(config, &o, err);
+    if (st != EXO_OK)
+        return st;
+    const char *folder = o.path ? o.path : "/usr/share/datasets/fashion-mnist";
+    return load_folder(folder, "install Debian's dataset-fashion-mnist, or say where the files are with data.path", &o,
+                       train, val, err);
+}
+
+static exo_status
+load_mnist(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+{
+    struct options o;
+    char *folder = NULL;
+    exo_status st = read_options(config, &o, err);
+    if (st == EXO_OK && !o.path)
+        st = exo_data_folder("mnist", &folder, err);
+    if (st == EXO_OK)
+        st = load_folder(o.path ? o.path : folder,
+                         "run 'exogym data get mnist', or say where the files are with data.path", &o, train, val, err);
+    exo_free(folder);
+    return st;
+}
+
+/* --- Synthetic ------------------------------------------------------------------------------------------------------------- */
+
+/* A class is a picture of three soft blobs, placed by the seed; a sample is its picture, shifted a little, dimmed, with noise. */
+struct blob {
+    float x, y, width;
+};
+
+static void
+draw_sample(exo_rng *rng, const struct blob *blobs, uint8_t *out)
+{
+    float dx = 4.0f * exo_rng_uniform(rng) - 2.0f, dy = 4.0f * exo_rng_uniform(rng) - 2.0f;
+    float light = 0.6f + 0.4f * exo_rng_uniform(rng);
+    for (int y = 0; y < SIDE; y++) {
+        for (int x = 0; x < SIDE; x++) {
+            float v = 0;
+            for (int k = 0; k < 3; k++) {
+                float u = ((float)x - blobs[k].x - dx) / blobs[k].width,
+                      w = ((float)y - blobs[k].y - dy) / blobs[k].width;
+                v += expf(-0.5f * (u * u + w * w));
+            }
+            v = 255.0f * light * (v > 1 ? 1 : v) + 40.0f * exo_rng_normal(rng);
+            out[y * SIDE + x] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+        }
+    }
+}
+
+static exo_status
+make_synthetic(size_t count, uint64_t seed, uint32_t half, const exo_image_opts *opts, exo_dataset **out, exo_err *err)
+{
+    struct blob blobs[CLASSES][3];
+    uint8_t *pixels = exo_calloc(count, SIDE * SIDE), *labels = exo_calloc(count, 1);
+    if (!pixels || !labels) {
+        exo_free(pixels);
+        exo_free(labels);
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu synthetic images", count);
+    }
+    exo_rng rng;
+    exo_rng_init(&rng, seed, EXO_RNG_USER, 0, 0);
+    for (int c = 0; c < CLASSES; c++)
+        for (int k = 0; k < 3; k++)
+            blobs[c][k] = (struct blob){4 + 20 * exo_rng_uniform(&rng), 4 + 20 * exo_rng_uniform(&rng),
+                                        1.5f + 2 * exo_rng_uniform(&rng)};
+    exo_rng_init(&rng, seed, EXO_RNG_USER, 0, 1 + half);
+    for (size_t i = 0; i < count; i++) {
+        labels[i] = (uint8_t)exo_rng_below(&rng, CLASSES);
+        draw_sample(&rng, blobs[labels[i]], pixels + i * SIDE * SIDE);
+    }
+    return exo_dataset_images_own(out, count, SIDE, SIDE, pixels, labels, opts, err);
+}
+
+static exo_status
+load_synthetic(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+{
+    uint64_t count = 2048, seed = 1;
+    bool augment = false;
+    exo_status st = EXO_OK;
+    if (config) {
+        st = exo_config_u64(config, "count", count, 1, 1 << 24, &count, err);
+        if (st == EXO_OK)
+            st = exo_config_u64(config, "seed", seed, 0, UINT64_MAX, &seed, err);
+        if (st == EXO_OK)
+            st = exo_config_bool(config, "augment", false, &augment, err);
+    }
+    exo_image_opts plain = usual;
+    plain.rotate = plain.translate = 0;
+    if (st == EXO_OK)
+        st = make_synthetic((size_t)count, seed, 0, augment ? &usual : &plain, train, err);
+    if (st == EXO_OK)
+        st = make_synthetic((size_t)(count + 3) / 4, seed, 1, &plain, val, err);
+    if (st != EXO_OK)
+        exo_dataset_drop(train);
+    return st;
+}
+
+/* --- By name ------------------------------------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    exo_status (*load)(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err);
+} sets[] = {
+    {"fashion_mnist", load_fashion_mnist},
+    {"mnist", load_mnist},
+    {"synthetic", load_synthetic},
+};
+
+exo_status
+exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+{
+    *train = *val = NULL;
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        if (strcmp(sets[i].name, name) != 0)
+            continue;
+        exo_status st = sets[i].load(config, train, val, err);
+        if (st == EXO_OK && config)
+            st = exo_config_finish(config, err);
+        if (st != EXO_OK) {
+            exo_dataset_drop(train);
+            exo_dataset_drop(val);
+        }
+        return st;
+    }
+    return exo_fail(err, EXO_NOT_FOUND, "there is no data set '%s'; there are: fashion_mnist, mnist, synthetic", name);
+}

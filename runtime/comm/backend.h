@@ -1,0 +1,45 @@
+/* What moves a communicator's data: a small table of functions. comm.c checks arguments and counts; a backend does the rest. */
+#ifndef EXO_COMM_BACKEND_H
+#define EXO_COMM_BACKEND_H
+
+#include <exogym/comm.h>
+
+typedef enum exo_collective {
+    EXO_ALL_REDUCE,
+    EXO_REDUCE_SCATTER,
+    EXO_ALL_GATHER,
+    EXO_BROADCAST,
+    EXO_BARRIER,
+} exo_collective;
+
+/* One member's part in one call. All but `data` must be equal on all members. */
+typedef struct exo_collective_args {
+    exo_collective operation;
+    void *data;
+    size_t count;
+    exo_dtype dtype;
+    exo_reduce reduce;
+    uint32_t root;
+} exo_collective_args;
+
+typedef struct exo_comm_backend {
+    /* Takes and leaves a place; `state` is what the backend's constructor made. */
+    exo_status (*join)(void *state, uint32_t rank, const char *name, exo_err *err);
+    void (*leave)(void *state, uint32_t rank);
+    /* Ends calls in progress and all later ones. */
+    void (*fail)(void *state, uint32_t rank, const char *cause);
+    /* The `number`-th call of member `rank`, counted from 0. Adds the time that it waited for others to *waited. */
+    exo_status (*run)(void *state, uint32_t rank, uint64_t number, const exo_collective_args *args, exo_time deadline,
+                      exo_time *waited, exo_err *err);
+    void (*free)(void *state);
+} exo_comm_backend;
+
+struct exo_comm {
+    _Atomic uint32_t references;
+    uint32_t size;
+    const exo_clock *clock;
+    const exo_comm_backend *backend;
+    void *state;
+};
+
+#endif
