@@ -92,7 +92,7 @@ $libraries"
     say "packages: installing ${missing[*]}"
     local apt=(${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -qq
         -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)
-    quietly apt-update.log "${apt[@]}" update ||
+    quietly apt-update.log "${apt[@]}" -o APT::Update::Error-Mode=any update ||
         printf 'apt-get update failed; going on with the package lists that are there\n' >&2
     quietly apt-install.log "${apt[@]}" install -y --no-remove --no-install-recommends "${missing[@]}" ||
         fail "apt-get could not install ${missing[*]}; it says why above. By hand, as root:
