@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# An installation is enough to build against: a program outside the tree finds exogym through CMake and through pkg-config, in
+# a folder that is not the system's, and the shared library shows no symbol but its own.
+set -euo pipefail
+
+fail() {
+    echo "$*" >&2
+    exit 1
+}
+
+if ! grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
+    echo "a sanitized library needs sanitized programs: skipped"
+    exit 77
+fi
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+prefix=$folder/prefix
+cmake --install "$EXO_BUILD" --prefix "$prefix" >"$folder/install.log" || fail "$(cat "$folder/install.log")"
+
+# --- What is there ----------------------------------------------------------------------------------------------------
+
+library=$(find "$prefix" -name libexogym.so)
+[ -n "$library" ] || fail "no libexogym.so under the prefix"
+for header in "$EXO_SOURCE"/include/exogym/*.h; do
+    [ -f "$prefix/include/exogym/$(basename "$header")" ] || fail "$header is not installed"
+done
+
+exported=$(nm -D --defined-only "$library" | awk '{print $NF}' | sed 's/@.*//')
+strangers=$(grep -v '^exo_' <<<"$exported" || true)
+[ -z "$strangers" ] || fail "libexogym.so exports what is not its own: $strangers"
+[ "$(grep -c '^exo_' <<<"$exported")" -gt 100 ] || fail "libexogym.so exports too little: $exported"
+
+"$prefix/bin/exogym" --version | grep -q '^exogym [0-9]' || fail "the installed exogym does not say its version"
+
+# --- A user's program -------------------------------------------------------------------------------------------------
+
+mkdir "$folder/user"
+cat >"$folder/user/main.c" <<'C'
+#include <stdio.h>
+
+#include <exogym/exogym.h>
+
+int
+main(void)
+{
+    exo_err err = {0};
+    exo_model *model = NULL;
+    if (exo_model_new_named(&model, "mnist_cnn", NULL, &err) != EXO_OK) {
+        puts(err.text);
+        return 1;
+    }
+    printf("parameters=%zu\n", exo_model_numel(model));
+    exo_model_drop(&model);
+    return 0;
+}
+C
+cat >"$folder/user/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES C)
+find_package(exogym 0.1 REQUIRED)
+add_executable(user main.c)
+target_link_libraries(user PRIVATE exogym::exogym)
+CMAKE
+expected=parameters=1868234
+
+export CC
+{
+    cmake -S "$folder/user" -B "$folder/user/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" &&
+        cmake --build "$folder/user/build"
+} >"$folder/cmake.log" || fail "$(cat "$folder/cmake.log")"
+printed=$("$folder/user/build/user")
+[ "$printed" = "$expected" ] || fail "found by CMake, the program printed: $printed"
+
+export PKG_CONFIG_PATH
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name exogym.pc)")
+read -ra flags <<<"$(pkg-config --cflags --libs exogym)"
+"$CC" -std=c17 "$folder/user/main.c" "${flags[@]}" -Wl,-rpath,"$(dirname "$library")" -o "$folder/user/by_pkg_config"
+printed=$("$folder/user/by_pkg_config")
+[ "$printed" = "$expected" ] || fail "found by pkg-config, the program printed: $printed"
