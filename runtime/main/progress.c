@@ -90,14 +90,16 @@ prefix(const exo_display *d, char line[MAX_LINE])
 }
 
 void
-exo_display_begin(exo_display *d, size_t run, const char *label)
+exo_display_begin(exo_display *d, size_t run, const char *label, const char *what)
 {
     char line[MAX_LINE];
     d->run = run;
     d->label = label;
     d->val_loss = NAN;
+    if (!what)
+        return;
     size_t used = prefix(d, line);
-    snprintf(line + used, sizeof line - used, "starts");
+    snprintf(line + used, sizeof line - used, "%s", what);
     if (d->terminal)
         draw(d, line);
     else

@@ -27,7 +27,8 @@ typedef struct exo_display {
 void exo_display_init(exo_display *display, FILE *out, const exo_clock *clock, size_t runs, int label_width);
 /* A line that stays. */
 void exo_display_note(exo_display *display, const char *format, ...) EXO_PRINTF(2, 3);
-void exo_display_begin(exo_display *display, size_t run, const char *label);
+/* What follows is about run `run`; `what` is said of it ("starts"), NULL: nothing. */
+void exo_display_begin(exo_display *display, size_t run, const char *label, const char *what);
 void exo_display_step(exo_display *display, const exo_progress *progress);
 void exo_display_end(exo_display *display, const exo_fit_result *result, bool from_before);
 /* Takes the redrawn line away. */

@@ -140,10 +140,10 @@ done:
     return st;
 }
 
-exo_status
-exo_result_remove(const exo_job *job, const exo_job_run *run, exo_err *err)
+static exo_status
+remove_file(const exo_job *job, const exo_job_run *run, const char *file, exo_err *err)
 {
-    char *path = path_of(job, run, "result.json");
+    char *path = path_of(job, run, file);
     if (!path)
         return fail_nomem(err);
     exo_status st = EXO_OK;
@@ -151,6 +151,13 @@ exo_result_remove(const exo_job *job, const exo_job_run *run, exo_err *err)
         st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, strerror(errno));
     exo_free(path);
     return st;
+}
+
+exo_status
+exo_result_forget(const exo_job *job, const exo_job_run *run, exo_err *err)
+{
+    exo_status st = remove_file(job, run, "result.json", err);
+    return st == EXO_OK ? remove_file(job, run, "config.json", err) : st;
 }
 
 /* Writes the path of the first setting in which `a` and `b` differ; false if they are equal. */

@@ -12,8 +12,8 @@ exo_status exo_result_write(const exo_job *job, const exo_job_run *run, const ex
 /* Reads it back; *found is false if there is none, or one of other settings. `result->params` stays NULL. */
 exo_status exo_result_read(const exo_job *job, const exo_job_run *run, exo_fit_result *result, bool *found,
                            exo_err *err);
-/* Takes a result of before away: from here on the run is unfinished. */
-exo_status exo_result_remove(const exo_job *job, const exo_job_run *run, exo_err *err);
+/* Takes result and settings of before away: the run counts as never begun. */
+exo_status exo_result_forget(const exo_job *job, const exo_job_run *run, exo_err *err);
 /* INVAL, with the first setting that differs, if folder/label holds a run that was begun with others; *found says whether
  * it holds one at all. */
 exo_status exo_result_check_resume(const exo_job *job, const exo_job_run *run, bool *found, exo_err *err);

@@ -72,7 +72,7 @@ print_banner(exo_display *display, const exo_job *job)
 
 /* The command that goes on with what was stopped. */
 static void
-print_how_to_resume(exo_display *display, const exo_job_run *run, int argc, char **argv, bool resume)
+print_how_to_resume(const exo_job_run *run, int argc, char **argv, bool resume)
 {
     exo_text command = {0};
     exo_text_add(&command, "exogym run");
@@ -82,43 +82,45 @@ print_how_to_resume(exo_display *display, const exo_job_run *run, int argc, char
     }
     if (!resume)
         exo_text_add(&command, " --resume");
-    exo_display_clear(display);
     fprintf(stderr, "exogym: stopped in %s, its state is saved; to go on: %s\n", run->label,
             command.data ? command.data : "the same with --resume");
     exo_free(command.data);
 }
 
+/* What is left of a run from before. */
+struct past {
+    bool begun;    /* there is a checkpoint to go on from, or at least settings */
+    bool finished; /* there is a result */
+};
+
+/* Looks at what the folders hold before anything starts; results of finished runs go to `results`. A job that begins anew
+ * forgets all of it at once, so that it can be stopped and resumed at any of its runs. */
 static exo_status
-run_one(const exo_job *job, size_t index, exo_trainer *trainer, bool resume, exo_display *display,
+look_back(const exo_job *job, bool resume, struct past *past, exo_fit_result *results, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
+        const exo_job_run *run = &job->runs[i];
+        st = resume ? exo_result_read(job, run, &results[i], &past[i].finished, err) : exo_result_forget(job, run, err);
+        if (st == EXO_OK && resume && !past[i].finished)
+            st = exo_result_check_resume(job, run, &past[i].begun, err);
+    }
+    return st;
+}
+
+static exo_status
+run_one(const exo_job *job, const exo_job_run *run, exo_trainer *trainer, bool resume, exo_display *display,
         exo_fit_result *result, exo_err *err)
 {
-    const exo_job_run *run = &job->runs[index];
     exo_fit_opts opts = job->opts;
-    bool found = false;
-    exo_display_begin(display, index, run->label);
-    exo_status st = EXO_OK;
-    if (resume) {
-        st = exo_result_read(job, run, result, &found, err);
-        if (st == EXO_OK && found) {
-            exo_display_end(display, result, true);
-            return EXO_OK;
-        }
-        if (st == EXO_OK)
-            st = exo_result_check_resume(job, run, &found, err);
-    }
-    if (st == EXO_OK)
-        st = exo_result_remove(job, run, err);
-    if (st != EXO_OK)
-        return st;
-
     opts.save_dir = job->folder;
     opts.run_name = run->label;
-    opts.resume = resume && found;
+    opts.resume = resume;
     opts.config_json = run->config_json;
     opts.progress = on_progress;
     opts.context = display;
     opts.stop = &stop_signal;
-    st = exo_trainer_fit(trainer, run->strategy, run->options, &opts, result, err);
+    exo_status st = exo_trainer_fit(trainer, run->strategy, run->options, &opts, result, err);
     exo_params_free(&result->params);
     if (st == EXO_CANCELLED && stop_signal != 0)
         return st;
@@ -126,10 +128,39 @@ run_one(const exo_job *job, size_t index, exo_trainer *trainer, bool resume, exo
         err->code = st = EXO_FAILED; /* the job was checked: what is invalid now is a file or the model's own doing */
     if (st == EXO_OK)
         st = exo_result_write(job, run, result, err);
+    return st == EXO_OK ? EXO_OK : exo_fail_in(err, st, "%s", run->label);
+}
+
+/* Every run of the job in turn; *at is the one that it ended in. */
+static exo_status
+run_all(const exo_job *job, const struct run_args *args, exo_display *display, exo_fit_result *results, size_t *at,
+        exo_err *err)
+{
+    exo_trainer *trainer = NULL;
+    exo_status st = EXO_NOMEM;
+    struct past *past = exo_calloc(job->num_runs, sizeof *past);
+    if (!past) {
+        exo_fail(err, EXO_NOMEM, "out of memory");
+        goto done;
+    }
+    st = look_back(job, args->resume, past, results, err);
     if (st == EXO_OK)
-        exo_display_end(display, result, false);
-    else
-        exo_fail_in(err, st, "%s", run->label);
+        st = exo_trainer_new(&trainer, job->model, job->train, job->val, err);
+    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
+        *at = i;
+        exo_display_begin(display, i, job->runs[i].label,
+                          past[i].finished ? NULL
+                          : past[i].begun  ? "goes on"
+                                           : "starts");
+        if (!past[i].finished)
+            st = run_one(job, &job->runs[i], trainer, past[i].begun, display, &results[i], err);
+        if (st == EXO_OK)
+            exo_display_end(display, &results[i], past[i].finished);
+    }
+done:
+    exo_trainer_free(&trainer);
+    exo_free(past);
+    exo_display_clear(display);
     return st;
 }
 
@@ -193,29 +224,26 @@ run_job(const exo_job *job, const struct run_args *args, int argc, char **argv)
 {
     exo_err err = {0};
     exo_display display;
-    exo_trainer *trainer = NULL;
-    int label_width = 0, status = EXO_EXIT_FAILURE;
+    size_t at = 0;
+    int label_width = 0, status = EXO_EXIT_OK;
     exo_fit_result *results = exo_calloc(job->num_runs, sizeof *results);
+    if (!results) {
+        exo_fail(&err, EXO_NOMEM, "out of memory");
+        return exo_report(&err);
+    }
     for (size_t i = 0; i < job->num_runs; i++)
         if ((int)strlen(job->runs[i].label) > label_width)
             label_width = (int)strlen(job->runs[i].label);
     exo_display_init(&display, stderr, exo_clock_real(), job->num_runs, label_width);
     print_banner(&display, job);
 
-    exo_status st = results ? exo_trainer_new(&trainer, job->model, job->train, job->val, &err)
-                            : exo_fail(&err, EXO_NOMEM, "out of memory");
-    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
-        st = run_one(job, i, trainer, args->resume, &display, &results[i], &err);
-        if (st == EXO_CANCELLED && stop_signal != 0) {
-            print_how_to_resume(&display, &job->runs[i], argc, argv, args->resume);
-            status = EXO_EXIT_SIGNAL + stop_signal;
-            goto done;
-        }
+    exo_status st = run_all(job, args, &display, results, &at, &err);
+    if (st == EXO_CANCELLED && stop_signal != 0) {
+        print_how_to_resume(&job->runs[at], argc, argv, args->resume);
+        status = EXO_EXIT_SIGNAL + stop_signal;
+    } else {
+        status = st == EXO_OK ? show_results(job, results, args) : exo_report(&err);
     }
-    exo_display_clear(&display);
-    status = st == EXO_OK ? show_results(job, results, args) : exo_report(&err);
-done:
-    exo_trainer_free(&trainer);
     exo_free(results);
     return status;
 }
