@@ -1,0 +1,172 @@
+/* The constants of the optimizers: PyTorch's defaults, their ranges, and how a config names them. No state. */
+#include <exogym/optim.h>
+
+#include <float.h>
+#include <math.h>
+
+#include "config_tree.h"
+
+static const char *const kind_names[] = {
+    [EXO_ADAM] = "adam",       [EXO_ADAMW] = "adamw",     [EXO_SGD] = "sgd",
+    [EXO_RMSPROP] = "rmsprop", [EXO_ADAGRAD] = "adagrad", NULL,
+};
+
+exo_optim_spec
+exo_optim_spec_init(exo_optim_kind kind)
+{
+    switch (kind) {
+    case EXO_ADAM:
+        return (exo_optim_spec){.kind = kind, .lr = 1e-3f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    case EXO_ADAMW:
+        return (exo_optim_spec){
+            .kind = kind, .lr = 1e-3f, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 1e-2};
+    case EXO_SGD:
+        return (exo_optim_spec){.kind = kind, .lr = 1e-3f};
+    case EXO_RMSPROP:
+        return (exo_optim_spec){.kind = kind, .lr = 1e-2f, .alpha = 0.99, .eps = 1e-8};
+    case EXO_ADAGRAD:
+        return (exo_optim_spec){.kind = kind, .lr = 1e-2f, .eps = 1e-10};
+    }
+    return (exo_optim_spec){.kind = kind}; /* no such rule: exo_optim_spec_check refuses it */
+}
+
+exo_status
+exo_optim_spec_check(const exo_optim_spec *spec, exo_err *err)
+{
+    if ((unsigned)spec->kind > EXO_ADAGRAD)
+        return exo_fail(err, EXO_INVAL, "optimizer: there is no rule number %d", (int)spec->kind);
+    const struct {
+        const char *name;
+        double value, below;
+    } constants[] = {
+        {"lr", (double)spec->lr, HUGE_VAL},
+        {"beta1", spec->beta1, 1.0},
+        {"beta2", spec->beta2, 1.0},
+        {"eps", spec->eps, HUGE_VAL},
+        {"weight_decay", spec->weight_decay, HUGE_VAL},
+        {"momentum", spec->momentum, HUGE_VAL},
+        {"dampening", spec->dampening, HUGE_VAL},
+        {"alpha", spec->alpha, HUGE_VAL},
+        {"lr_decay", spec->lr_decay, HUGE_VAL},
+        {"initial_accumulator_value", spec->initial_accumulator, HUGE_VAL},
+    };
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+        if (!(constants[i].value >= 0.0 && constants[i].value < constants[i].below))
+            return exo_fail(err, EXO_INVAL, "%s: %s must be at least 0%s, got %g", kind_names[spec->kind],
+                            constants[i].name, constants[i].below == 1.0 ? " and less than 1" : " and finite",
+                            constants[i].value);
+    if (spec->nesterov && !(spec->momentum > 0 && spec->dampening == 0))
+        return exo_fail(err, EXO_INVAL,
+                        "%s: nesterov needs momentum > 0 and dampening 0, got momentum %g, dampening %g",
+                        kind_names[spec->kind], spec->momentum, spec->dampening);
+    return EXO_OK;
+}
+
+/* betas: [0.9, 0.999] */
+static exo_status
+read_betas(exo_config *map, exo_optim_spec *spec, exo_err *err)
+{
+    exo_config *list = NULL;
+    exo_status st = exo_config_list(map, "betas", &list, err);
+    if (st != EXO_OK || !list)
+        return st;
+    if (exo_config_length(list) != 2)
+        return exo_config_fail(list, err, "betas: expected two numbers, got %zu values", exo_config_length(list));
+    double *const betas[] = {&spec->beta1, &spec->beta2};
+    for (size_t i = 0; i < 2; i++) {
+        exo_config *item = exo_config_item(list, i);
+        const char *text = exo_config_scalar(item);
+        bool integer = false;
+        if (!text || !exo_config_is_number(text, &integer))
+            return exo_config_fail(item, err, "betas: expected a number");
+        *betas[i] = exo_config_to_double(text);
+        if (!(*betas[i] >= 0 && *betas[i] < 1))
+            return exo_config_fail(item, err, "betas: must be at least 0 and less than 1, got %.40s", text);
+    }
+    return EXO_OK;
+}
+
+static exo_status
+read_number(exo_config *map, const char *key, double *value, exo_err *err)
+{
+    return exo_config_double(map, key, *value, 0, DBL_MAX, value, err);
+}
+
+/* The keys that the rule has, and no others: a momentum for adam is a mistake that exo_config_finish names. */
+static exo_status
+read_constants(exo_config *map, exo_optim_spec *spec, exo_err *err)
+{
+    double lr = (double)spec->lr;
+    exo_status st = exo_config_double(map, "lr", lr, 0, (double)FLT_MAX, &lr, err);
+    spec->lr = (float)lr;
+    if (st == EXO_OK)
+        st = read_number(map, "weight_decay", &spec->weight_decay, err);
+    if (st == EXO_OK && spec->kind != EXO_SGD)
+        st = read_number(map, "eps", &spec->eps, err);
+
+    switch (spec->kind) {
+    case EXO_ADAM:
+    case EXO_ADAMW:
+        return st == EXO_OK ? read_betas(map, spec, err) : st;
+    case EXO_SGD:
+        if (st == EXO_OK)
+            st = read_number(map, "momentum", &spec->momentum, err);
+        if (st == EXO_OK)
+            st = read_number(map, "dampening", &spec->dampening, err);
+        if (st == EXO_OK)
+            st = exo_config_bool(map, "nesterov", spec->nesterov, &spec->nesterov, err);
+        return st;
+    case EXO_RMSPROP:
+        if (st == EXO_OK)
+            st = read_number(map, "alpha", &spec->alpha, err);
+        if (st == EXO_OK)
+            st = read_number(map, "momentum", &spec->momentum, err);
+        if (st == EXO_OK)
+            st = exo_config_bool(map, "centered", spec->centered, &spec->centered, err);
+        return st;
+    case EXO_ADAGRAD:
+        if (st == EXO_OK)
+            st = read_number(map, "lr_decay", &spec->lr_decay, err);
+        if (st == EXO_OK)
+            st = read_number(map, "initial_accumulator_value", &spec->initial_accumulator, err);
+        return st;
+    }
+    return st;
+}
+
+exo_status
+exo_optim_spec_read(exo_config *map, const char *key, const exo_optim_spec *fallback, exo_optim_spec *out, exo_err *err)
+{
+    exo_optim_spec spec = *fallback;
+    exo_config *options = NULL;
+    size_t kind = (size_t)fallback->kind;
+    exo_status st = exo_config_map(map, key, &options, NULL);
+    if (st == EXO_NOMEM)
+        return exo_fail(err, st, "%s: out of memory", key);
+    if (st != EXO_OK) { /* not a mapping: a name, or a mistake that this names */
+        st = exo_config_choice(map, key, kind, kind_names, &kind, err);
+        if (st == EXO_OK)
+            *out = exo_optim_spec_init((exo_optim_kind)kind);
+        return st;
+    }
+    if (!options) {
+        *out = spec;
+        return EXO_OK;
+    }
+
+    bool named = exo_config_has(options, "name");
+    st = exo_config_choice(options, "name", kind, kind_names, &kind, err);
+    if (st == EXO_OK && named)
+        spec = exo_optim_spec_init((exo_optim_kind)kind);
+    if (st == EXO_OK)
+        st = read_constants(options, &spec, err);
+    if (st == EXO_OK)
+        st = exo_config_finish(options, err);
+    if (st != EXO_OK)
+        return st;
+    exo_err reason = {0};
+    if (exo_optim_spec_check(&spec, &reason) != EXO_OK)
+        return exo_config_fail(options, err, "%s", reason.text);
+    *out = spec;
+    return EXO_OK;
+}

@@ -1,0 +1,294 @@
+/* Optimizers: PyTorch's numbers, the same bits with any threads and pieces, strict options, checkpoints, faults. */
+#include <criterion/criterion.h>
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+#include <exogym/optim.h>
+
+#include "../golden/optim_golden.h"
+#include "memory_fault.h"
+
+static exo_status
+read_spec(const char *text, exo_optim_spec *spec, exo_err *err)
+{
+    const exo_optim_spec adamw = exo_optim_spec_init(EXO_ADAMW);
+    exo_config_doc *doc = NULL;
+    exo_status st = exo_config_parse(&doc, "job.yaml", text, err);
+    if (st == EXO_OK)
+        st = exo_optim_spec_read(exo_config_root(doc), "optimizer", &adamw, spec, err);
+    exo_config_free(&doc);
+    return st;
+}
+
+/* --- Against PyTorch ---------------------------------------------------------------------------------------------------- */
+
+/* PyTorch rounds some products and sums once (fused multiply-add) where we round twice, and carries the learning rate in
+ * double: at each step a few units in the last place of the parameter or of the change, whichever is larger. */
+static void
+expect_close(const float *got, const float *want, float steps, const char *what)
+{
+    for (size_t i = 0; i < GOLDEN_NUMEL; i++) {
+        float size = fmaxf(fabsf(want[i]), fabsf(want[i] - golden_start[0][i]));
+        float tolerance = 4.0f * steps * FLT_EPSILON / 2 * size;
+        cr_expect(fabsf(got[i] - want[i]) <= tolerance, "%s: parameter %zu is %.9g, PyTorch has %.9g", what, i,
+                  (double)got[i], (double)want[i]);
+    }
+}
+
+Test(optim, gives_the_numbers_of_pytorch)
+{
+    for (size_t c = 0; c < GOLDEN_CASES; c++) {
+        char text[256];
+        exo_err err = {0};
+        exo_optim_spec spec;
+        exo_optim *optim = NULL;
+        snprintf(text, sizeof text, "optimizer: %s", golden_options[c]);
+        cr_assert_eq(read_spec(text, &spec, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_optim_new(&optim, &spec, GOLDEN_NUMEL, &err), EXO_OK, "%s", err.text);
+
+        float params[GOLDEN_NUMEL];
+        memcpy(params, golden_start[0], sizeof params);
+        for (size_t step = 0; step < GOLDEN_STEPS; step++) {
+            exo_optim_step(optim, params, golden_grads[step], spec.lr);
+            if (step == 0)
+                expect_close(params, golden_params[2 * c], 1, golden_options[c]);
+        }
+        expect_close(params, golden_params[2 * c + 1], GOLDEN_STEPS, golden_options[c]);
+        exo_optim_free(&optim);
+    }
+}
+
+/* --- The same bits ------------------------------------------------------------------------------------------------------- */
+
+enum {
+    LARGE = 100003 /* several pieces, the last one short */
+};
+
+static float *
+noise(size_t n, uint64_t seed)
+{
+    float *x = exo_alloc_aligned(n * sizeof *x);
+    exo_rng rng;
+    exo_rng_init(&rng, seed, EXO_RNG_USER, 0, 0);
+    for (size_t i = 0; i < n; i++)
+        x[i] = exo_rng_normal(&rng);
+    return x;
+}
+
+static const char *const rules[] = {
+    "adam",
+    "{name: adamw, weight_decay: 0.1}",
+    "{name: sgd, momentum: 0.9, nesterov: true}",
+    "{name: rmsprop, centered: true, momentum: 0.5}",
+    "adagrad",
+};
+
+static exo_optim *
+optim_of(const char *rule, size_t numel)
+{
+    char text[256];
+    exo_err err = {0};
+    exo_optim_spec spec;
+    exo_optim *optim = NULL;
+    snprintf(text, sizeof text, "optimizer: %s", rule);
+    cr_assert_eq(read_spec(text, &spec, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_optim_new(&optim, &spec, numel, &err), EXO_OK, "%s", err.text);
+    return optim;
+}
+
+Test(optim, any_number_of_threads_gives_the_same_bits)
+{
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
+        float *grads = noise(LARGE, 2), *one = noise(LARGE, 1), *three = noise(LARGE, 1);
+        exo_optim *a = optim_of(rules[r], LARGE), *b = optim_of(rules[r], LARGE);
+        for (int step = 0; step < 3; step++) {
+            exo_set_num_threads(1);
+            exo_optim_step(a, one, grads, 0.01f);
+            exo_set_num_threads(3);
+            exo_optim_step(b, three, grads, 0.01f);
+        }
+        cr_expect_arr_eq(one, three, LARGE * sizeof *one, "%s", rules[r]);
+        exo_optim_free(&a);
+        exo_optim_free(&b);
+        exo_free(grads);
+        exo_free(one);
+        exo_free(three);
+    }
+}
+
+Test(optim, shards_give_the_bits_of_the_whole)
+{
+    const size_t cut = 33335;
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
+        float *grads = noise(LARGE, 2), *whole = noise(LARGE, 1), *parts = noise(LARGE, 1);
+        exo_optim *all = optim_of(rules[r], LARGE), *low = optim_of(rules[r], cut),
+                  *high = optim_of(rules[r], LARGE - cut);
+        for (int step = 0; step < 3; step++) {
+            exo_optim_step(all, whole, grads, 0.01f);
+            exo_optim_step(low, parts, grads, 0.01f);
+            exo_optim_step(high, parts + cut, grads + cut, 0.01f);
+        }
+        cr_expect_arr_eq(whole, parts, LARGE * sizeof *whole, "%s", rules[r]);
+        exo_optim_free(&all);
+        exo_optim_free(&low);
+        exo_optim_free(&high);
+        exo_free(grads);
+        exo_free(whole);
+        exo_free(parts);
+    }
+}
+
+Test(optim, a_gradient_that_is_not_a_number_spreads_to_its_parameter_only)
+{
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
+        float params[3] = {1, 2, 3}, grads[3] = {1, NAN, 1};
+        exo_optim *optim = optim_of(rules[r], 3);
+        exo_optim_step(optim, params, grads, 0.01f);
+        cr_expect(isfinite(params[0]) && isnan(params[1]) && isfinite(params[2]), "%s", rules[r]);
+        exo_optim_free(&optim);
+    }
+}
+
+Test(optim, an_empty_shard_is_fine)
+{
+    exo_optim *optim = optim_of("adamw", 0);
+    exo_optim_step(optim, NULL, NULL, 0.1f);
+    exo_optim_free(&optim);
+}
+
+/* --- Options --------------------------------------------------------------------------------------------------------------- */
+
+Test(optim, options_default_to_pytorchs)
+{
+    exo_err err = {0};
+    exo_optim_spec spec;
+    cr_assert_eq(read_spec("optimizer: sgd", &spec, &err), EXO_OK);
+    cr_expect_eq(spec.kind, EXO_SGD);
+    cr_expect_eq(spec.lr, 1e-3f);
+    cr_expect_eq(spec.momentum, 0.0);
+
+    cr_assert_eq(read_spec("optimizer: {name: adam, betas: [0.5, 0.75]}", &spec, &err), EXO_OK);
+    cr_expect_eq(spec.beta1, 0.5);
+    cr_expect_eq(spec.beta2, 0.75);
+    cr_expect_eq(spec.weight_decay, 0.0);
+}
+
+Test(optim, without_the_key_or_a_name_the_fallback_counts)
+{
+    exo_err err = {0};
+    exo_optim_spec spec;
+    cr_assert_eq(read_spec("{}", &spec, &err), EXO_OK);
+    cr_expect_eq(spec.kind, EXO_ADAMW);
+    cr_expect_eq(spec.weight_decay, 0.01);
+
+    cr_assert_eq(read_spec("optimizer: {lr: 0.5}", &spec, &err), EXO_OK);
+    cr_expect_eq(spec.kind, EXO_ADAMW);
+    cr_expect_eq(spec.lr, 0.5f);
+    cr_expect_eq(spec.weight_decay, 0.01);
+}
+
+Test(optim, mistakes_are_named_with_their_place)
+{
+    static const struct {
+        const char *text, *place, *reason;
+    } cases[] = {
+        {"optimizer: adamm", "job.yaml:1:12", "adamw"},
+        {"optimizer: [adam]", "job.yaml:1:12", "a list"},
+        {"optimizer: {name: adam, momentum: 0.9}", "job.yaml:1:25", "momentum"},
+        {"optimizer: {name: sgd, betas: [0.9, 0.99]}", "job.yaml:1:24", "betas"},
+        {"optimizer: {name: sgd, lr: -1}", "job.yaml:1:28", "lr"},
+        {"optimizer: {name: sgd, nesterov: true}", "job.yaml:1:12", "momentum"},
+        {"optimizer: {name: adam, betas: [0.9]}", "job.yaml:1:32", "two numbers"},
+        {"optimizer: {name: adam, betas: [0.9, 1]}", "job.yaml:1:38", "less than 1"},
+        {"optimizer: {name: adam, betas: [0.9, {}]}", "job.yaml:1:38", "a number"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_err err = {0};
+        exo_optim_spec spec = {.lr = 123};
+        cr_expect_eq(read_spec(cases[i].text, &spec, &err), EXO_INVAL, "%s", cases[i].text);
+        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason), "'%s' gave '%s'",
+                  cases[i].text, err.text);
+        cr_expect_eq(spec.lr, 123.0f, "*out stays as it was");
+    }
+}
+
+Test(optim, a_spec_made_in_c_is_checked_too)
+{
+    exo_err err = {0};
+    exo_optim *optim = NULL;
+    exo_optim_spec spec = exo_optim_spec_init(EXO_ADAM);
+    spec.beta2 = (double)NAN;
+    cr_expect_eq(exo_optim_new(&optim, &spec, 1, &err), EXO_INVAL);
+    cr_expect_not_null(strstr(err.text, "beta2"));
+    spec = exo_optim_spec_init((exo_optim_kind)99);
+    cr_expect_eq(exo_optim_new(&optim, &spec, 1, &err), EXO_INVAL);
+    cr_expect_null(optim);
+}
+
+/* --- Checkpoints and faults ---------------------------------------------------------------------------------------------------- */
+
+static exo_status
+through_file(exo_optim *optim, const char *path, exo_status (*how)(exo_state *, const char *, exo_err *))
+{
+    exo_err err = {0};
+    exo_state *state = NULL;
+    cr_assert_eq(exo_state_new(&state, &err), EXO_OK);
+    exo_optim_state(optim, "optim", state);
+    exo_status st = how(state, path, &err);
+    exo_state_free(&state);
+    return st;
+}
+
+Test(optim, goes_on_from_a_checkpoint_with_the_same_bits)
+{
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
+        char path[] = "/tmp/exogym-optim-XXXXXX";
+        int file = mkstemp(path);
+        cr_assert_geq(file, 0);
+        close(file);
+        float *grads = noise(LARGE, 2), *whole = noise(LARGE, 1), *resumed = exo_alloc_aligned(LARGE * sizeof *resumed);
+        exo_optim *a = optim_of(rules[r], LARGE), *b = optim_of(rules[r], LARGE);
+        for (int step = 0; step < 2; step++)
+            exo_optim_step(a, whole, grads, 0.01f);
+        cr_assert_eq(through_file(a, path, exo_state_save), EXO_OK);
+        memcpy(resumed, whole, LARGE * sizeof *whole);
+        cr_assert_eq(through_file(b, path, exo_state_load), EXO_OK);
+        for (int step = 0; step < 2; step++) {
+            exo_optim_step(a, whole, grads, 0.01f);
+            exo_optim_step(b, resumed, grads, 0.01f);
+        }
+        cr_expect_arr_eq(whole, resumed, LARGE * sizeof *whole, "%s", rules[r]);
+        unlink(path);
+        exo_optim_free(&a);
+        exo_optim_free(&b);
+        exo_free(grads);
+        exo_free(whole);
+        exo_free(resumed);
+    }
+}
+
+Test(optim, every_failed_allocation_is_an_error_and_leaks_nothing)
+{
+    exo_optim_spec spec = exo_optim_spec_init(EXO_RMSPROP);
+    spec.centered = true;
+    spec.momentum = 0.9;
+    exo_status st = EXO_NOMEM;
+    uint64_t failed = 0;
+    for (uint64_t n = 1; st != EXO_OK; n++) {
+        exo_optim *optim = NULL;
+        exo_err err = {0};
+        exo_memory_fail_at(n);
+        st = exo_optim_new(&optim, &spec, 1000, &err);
+        exo_memory_fail_at(0);
+        cr_assert(st == EXO_OK || (st == EXO_NOMEM && !optim && err.text[0]));
+        failed += st != EXO_OK;
+        exo_optim_free(&optim);
+    }
+    cr_expect_eq(failed, 4, "the optimizer and its three buffers");
+}
