@@ -11,6 +11,9 @@
  *
  * Options that every strategy has are read before the class sees the config, under the same mapping:
  *     optimizer (adamw), lr_scheduler (constant | lambda_cosine), warmup_steps, cosine_anneal, max_norm (0: no clip).
+ *
+ * A step may use node->grads as scratch once the inner step is done. Statistics in node->buffers are each node's own under
+ * every strategy, as in PyTorch without synchronized batch-norm; they are averaged for evaluation and the result only.
  */
 #ifndef EXOGYM_STRATEGY_H
 #define EXOGYM_STRATEGY_H
@@ -31,10 +34,10 @@ typedef struct exo_node {
     float *grads;   /* (numel) mean over this node's batch                   */
     float *buffers; /* (buffer_numel) statistics, as batch-norm's            */
     size_t buffer_numel;
-    exo_params *model;    /* the same buffers with names and shapes                */
-    exo_group *group;     /* all nodes of the run; what it sends is counted        */
-    exo_optim *optim;     /* the inner optimizer                                   */
-    exo_optim_spec inner; /* its constants                                         */
+    exo_params *model;    /* the same buffers with names and shapes; may be NULL      */
+    exo_group *group;     /* all nodes of the run; what it sends is counted           */
+    exo_optim *optim;     /* the inner optimizer; made by exo_strategy_start, the node's to free */
+    exo_optim_spec inner; /* its constants                                            */
     exo_schedule schedule;
     float max_norm;  /* 0: no clip                                            */
     float lr;        /* written by exo_node_inner_step: the rate it used      */
@@ -48,14 +51,15 @@ typedef struct exo_strategy_class {
     const char *name;
     const char *help;  /* one line */
     size_t state_size; /* bytes of the zeroed state of each node, `self` below */
-    /* Reads options. Called once a node, and once on no node to check a config before a run. May be NULL: no options. */
+    /* Reads options; their strings live as long as the call. Unknown keys are refused by the caller. Called once a node, and
+     * once on no node to check a config before a run. May be NULL: no options. */
     exo_status (*init)(void *self, exo_config *config, exo_err *err);
     /* Allocates what depends on the model, when parameters are equal on all nodes. Not called at a mere check. May be NULL. */
     exo_status (*start)(void *self, exo_node *node, exo_err *err);
     exo_status (*step)(void *self, exo_node *node, exo_err *err);
-    /* Adds what must survive a restart, besides the inner optimizer. May be NULL if there is nothing. */
+    /* Adds what must survive a restart, besides the inner optimizer ("optim."). After start. May be NULL: nothing. */
     void (*state)(void *self, exo_state *state);
-    /* Frees what init and start allocated; also after their failure. May be NULL. */
+    /* Frees what init and start allocated; once, also after their failure. May be NULL. */
     void (*release)(void *self);
 } exo_strategy_class;
 
@@ -63,21 +67,26 @@ typedef struct exo_strategy_class {
 typedef struct exo_strategy exo_strategy;
 
 /* Reads a strategy by name with its options from `config` (a mapping that may hold the key `name`; NULL: all defaults).
- * Strict. `node_defaults`: none. Errors: NOT_FOUND lists the known names; INVAL with place. */
+ * Strict. Keeps nothing of the config. Errors: NOT_FOUND lists the known names; INVAL with place. */
 EXO_API exo_status exo_strategy_new(exo_strategy **out, const char *name, exo_config *config, exo_err *err);
 /* The same with options as YAML text: exo_strategy_parse(&s, "diloco", "{H: 20, optimizer: {name: adamw, lr: 3e-4}}", err). */
 EXO_API exo_status exo_strategy_parse(exo_strategy **out, const char *name, const char *options, exo_err *err);
 EXO_API void exo_strategy_free(exo_strategy **strategy);
 EXO_API const char *exo_strategy_name(const exo_strategy *strategy);
 
-/* Makes the inner optimizer and the strategy's own state for `node`, whose other fields the caller has filled in. */
+/* Makes the inner optimizer and the strategy's own state for `node`, whose rank to group the caller has filled in; sets
+ * optim (which whoever owns the node frees; NULL after an error) to grad_norm. Once. */
 EXO_API exo_status exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err);
+/* One local step with the gradients in node->grads; the caller then counts node->step up. Errors: those of the collectives;
+ * the parameters are then undefined. */
 EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err);
 /* Adds the inner optimizer's and the strategy's state to a checkpoint. */
 EXO_API void exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_state *state);
 
-/* Registers a class under its name, which must be new; it must live as long as the process. Any thread. */
+/* Registers a class under its name, which must be new; it must live as long as the process. Any thread. Errors: EXISTS,
+ * INVAL (no name, no step), NOMEM. */
 EXO_API exo_status exo_strategy_register(const exo_strategy_class *strategy_class, exo_err *err);
+/* The i-th class, built-in ones first, or NULL after the last. Any thread. */
 EXO_API const exo_strategy_class *exo_strategy_class_at(size_t index);
 
 /* --- Pieces that strategies share ----------------------------------------------------------------------------------------- */
@@ -91,6 +100,7 @@ typedef enum exo_select_kind {
 
 typedef struct exo_selector exo_selector;
 
+/* p in (0, 1], numel below 2^32. Errors: INVAL, NOMEM. */
 EXO_API exo_status exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t numel, uint64_t seed,
                                     exo_err *err);
 EXO_API void exo_selector_free(exo_selector **selector);

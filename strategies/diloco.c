@@ -1,0 +1,100 @@
+/* DiLoCo (Douillard et al., 2023, arXiv:2311.08105): H inner steps apart, then one outer step for all.
+ *
+ *     delta       = theta_outer - mean over nodes of theta       the pseudo-gradient
+ *     theta_outer = outer optimizer(theta_outer, delta)
+ *     theta       = theta_outer
+ *
+ * Each node keeps theta_outer and the outer optimizer's state of its own shard only: a reduce-scatter brings the mean of the
+ * shard, an all-gather spreads the new shard. All nodes leave a round with equal parameters, to the bit.
+ *
+ * Traffic of a node and round: 2 Psi (N - 1) / N elements. A last round of fewer than H steps sends nothing.
+ */
+#include "builtin.h"
+
+#include <string.h>
+
+#include <exogym/memory.h>
+
+struct diloco {
+    uint64_t interval; /* H */
+    exo_optim_spec outer_spec;
+    size_t first, length; /* this node's shard of the parameters */
+    float *outer;         /* (length) theta_outer; memory of its own, never the model's */
+    exo_optim *outer_optim;
+};
+
+static exo_status
+diloco_init(void *self, exo_config *config, exo_err *err)
+{
+    struct diloco *d = self;
+    exo_optim_spec nesterov = exo_optim_spec_init(EXO_SGD);
+    nesterov.lr = 0.7f;
+    nesterov.momentum = 0.9;
+    nesterov.nesterov = true;
+    exo_status st = exo_config_u64(config, "H", 100, 1, UINT64_MAX, &d->interval, err);
+    return st == EXO_OK ? exo_optim_spec_read(config, "outer_optimizer", &nesterov, &d->outer_spec, err) : st;
+}
+
+static exo_status
+diloco_start(void *self, exo_node *node, exo_err *err)
+{
+    struct diloco *d = self;
+    exo_shard(node->numel, node->num_nodes, node->rank, &d->first, &d->length);
+    d->outer = exo_alloc_aligned(d->length * sizeof *d->outer);
+    if (!d->outer)
+        return exo_fail(err, EXO_NOMEM, "diloco: no memory for the outer parameters");
+    memcpy(d->outer, node->params + d->first, d->length * sizeof *d->outer);
+    return exo_optim_new(&d->outer_optim, &d->outer_spec, d->length, err);
+}
+
+static exo_status
+outer_step(struct diloco *d, exo_node *node, exo_err *err)
+{
+    exo_status st = exo_reduce_scatter(node->group, node->params, node->numel, EXO_F32, EXO_MEAN, err);
+    if (st != EXO_OK)
+        return st;
+    float *mean = node->params + d->first;
+    float *delta = node->grads + d->first; /* the inner step is done with the gradients */
+    for (size_t i = 0; i < d->length; i++)
+        delta[i] = d->outer[i] - mean[i];
+    exo_optim_step(d->outer_optim, d->outer, delta, d->outer_spec.lr);
+    memcpy(mean, d->outer, d->length * sizeof *d->outer);
+    return exo_all_gather(node->group, node->params, node->numel, EXO_F32, err);
+}
+
+static exo_status
+diloco_step(void *self, exo_node *node, exo_err *err)
+{
+    struct diloco *d = self;
+    exo_status st = exo_node_inner_step(node, err);
+    if (st != EXO_OK || (node->step + 1) % d->interval != 0)
+        return st;
+    return outer_step(d, node, err);
+}
+
+static void
+diloco_state(void *self, exo_state *state)
+{
+    struct diloco *d = self;
+    exo_state_add(state, "diloco.outer", EXO_F32, d->outer, d->length);
+    exo_optim_state(d->outer_optim, "diloco.optim", state);
+}
+
+static void
+diloco_release(void *self)
+{
+    struct diloco *d = self;
+    exo_free(d->outer);
+    exo_optim_free(&d->outer_optim);
+}
+
+const exo_strategy_class exo_diloco_class = {
+    .name = "diloco",
+    .help = "H local steps, then an outer step on the mean change of the parameters",
+    .state_size = sizeof(struct diloco),
+    .init = diloco_init,
+    .start = diloco_start,
+    .step = diloco_step,
+    .state = diloco_state,
+    .release = diloco_release,
+};

@@ -1,0 +1,193 @@
+/* Selectors: which coordinates are exchanged at a round.
+ *
+ * A round is a pure function of (kind, p, numel, seed, round), so that nodes agree without sending anything and nothing of
+ * it is in a checkpoint. What is kept between rounds is a cache. Owner: the node's compute lane.
+ *
+ * Nodes may run on different machines: nothing here depends on the C library's logarithm, which may differ in its last bit.
+ */
+#include <exogym/strategy.h>
+
+#include <math.h>
+
+#include <exogym/memory.h>
+#include <exogym/rng.h>
+
+struct exo_selector {
+    exo_select_kind kind;
+    double p;
+    uint32_t numel;
+    uint64_t seed;
+    uint64_t drawn;        /* what `coordinates` holds: of random the round, of the others the cycle       */
+    bool valid;            /* has anything been drawn?                                                     */
+    uint32_t *coordinates; /* (numel) random: the round's; the others: part after part, each ascending     */
+    size_t length;         /* random: coordinates of the round                                             */
+
+    /* All but random. */
+    uint32_t num_parts; /* rounds until every coordinate had its turn      */
+    uint32_t *part_of;  /* (numel) the part of each coordinate, scratch    */
+    uint32_t *next;     /* (num_parts) where a part goes on, scratch       */
+};
+
+exo_status
+exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t numel, uint64_t seed, exo_err *err)
+{
+    if (!(p > 0 && p <= 1))
+        return exo_fail(err, EXO_INVAL, "p must be greater than 0 and at most 1, got %g", p);
+    if (numel > UINT32_MAX)
+        return exo_fail(err, EXO_INVAL, "selection: %zu coordinates are more than %u", numel, UINT32_MAX);
+    exo_status st = EXO_NOMEM;
+    exo_selector *s = exo_calloc(1, sizeof *s);
+    if (!s)
+        goto done;
+    s->kind = kind;
+    s->p = p;
+    s->numel = (uint32_t)numel;
+    s->seed = seed;
+    /* Not exo_alloc_aligned: a random round touches the first p numel only, the rest stays untouched zero pages. */
+    s->coordinates = exo_calloc(numel, sizeof *s->coordinates);
+    if (!s->coordinates)
+        goto done;
+    if (kind != EXO_SELECT_RANDOM) {
+        /* ceil(1 / p), where 1 / (1 / k) may round to just above k */
+        double parts = ceil(1.0 / p * (1.0 - 1e-12));
+        s->num_parts = parts < (double)numel ? (uint32_t)parts : s->numel;
+        if (s->num_parts == 0)
+            s->num_parts = 1; /* no coordinates: one empty part */
+        s->part_of = exo_calloc(numel, sizeof *s->part_of);
+        s->next = exo_calloc(s->num_parts, sizeof *s->next);
+        if (!s->part_of || !s->next)
+            goto done;
+    }
+    *out = s;
+    s = NULL; /* moved to the caller */
+    st = EXO_OK;
+done:
+    if (st == EXO_NOMEM)
+        exo_fail(err, st, "no memory to select among %zu coordinates", numel);
+    exo_selector_free(&s);
+    return st;
+}
+
+void
+exo_selector_free(exo_selector **selector)
+{
+    if (!selector || !*selector)
+        return;
+    exo_free((*selector)->coordinates);
+    exo_free((*selector)->part_of);
+    exo_free((*selector)->next);
+    exo_free(*selector);
+    *selector = NULL;
+}
+
+/* --- Random ----------------------------------------------------------------------------------------------------------------- */
+
+/* ln((1 + z) / (1 - z)) = 2 (z + z^3/3 + z^5/5 + ...), to double precision for |z| <= 0.172. */
+static double
+log_ratio(double z)
+{
+    double square = z * z, sum = 0;
+    for (int k = 21; k >= 1; k -= 2)
+        sum = sum * square + 1.0 / k;
+    return 2.0 * z * sum;
+}
+
+/* ln(x), x > 0: IEEE operations in a fixed order only, the same to the bit on every machine. */
+static double
+log_portable(double x)
+{
+    const double ln2 = 0.69314718055994530942, sqrt_half = 0.70710678118654752440;
+    int exponent = 0;
+    double f = frexp(x, &exponent); /* [0.5, 1) */
+    if (f < sqrt_half) {
+        f *= 2.0;
+        exponent--;
+    }
+    return log_ratio((f - 1.0) / (f + 1.0)) + exponent * ln2;
+}
+
+/* ln(1 - p), also where p is so small that 1 - p is 1. p < 1. */
+static double
+log_one_minus(double p)
+{
+    return p < 0.25 ? log_ratio(-p / (2.0 - p)) : log_portable(1.0 - p);
+}
+
+/* Uniform in (0, 1], 53 bits. */
+static double
+uniform_above_zero(exo_rng *rng)
+{
+    uint64_t high = exo_rng_u32(rng) >> 5, low = exo_rng_u32(rng) >> 6;
+    return (double)(high << 26 | low) * 0x1p-53 + 0x1p-53;
+}
+
+/* Independent coin flips of probability p for every coordinate, drawn by the gaps between successes: a gap is geometric,
+ * P(gap >= k) = (1 - p)^k, so gap = floor(ln(u) / ln(1 - p)). Costs p numel draws instead of numel. */
+static void
+draw_random(exo_selector *s, uint64_t round)
+{
+    s->length = 0;
+    if (s->p >= 1.0) {
+        for (uint32_t c = 0; c < s->numel; c++)
+            s->coordinates[s->length++] = c;
+        return;
+    }
+    const double scale = 1.0 / log_one_minus(s->p);
+    exo_rng rng;
+    exo_rng_init(&rng, s->seed, EXO_RNG_SELECT, (uint32_t)s->kind, round);
+    for (uint32_t c = 0; c < s->numel; c++) {
+        double gap = log_portable(uniform_above_zero(&rng)) * scale;
+        if (!(gap < (double)(s->numel - c)))
+            return;
+        c += (uint32_t)gap;
+        s->coordinates[s->length++] = c;
+    }
+}
+
+/* --- In turn ------------------------------------------------------------------------------------------------------------------ */
+
+/* Cuts a random permutation into parts and puts each part's coordinates in ascending order, by a counting sort. */
+static void
+draw_parts(exo_selector *s, uint64_t cycle)
+{
+    uint32_t *permutation = s->coordinates; /* until the sort writes over it */
+    exo_rng rng;
+    exo_rng_init(&rng, s->seed, EXO_RNG_SELECT, (uint32_t)s->kind, cycle);
+    exo_rng_permutation(&rng, permutation, s->numel);
+    for (uint32_t part = 0; part < s->num_parts; part++) {
+        size_t first = 0, length = 0;
+        exo_shard(s->numel, s->num_parts, part, &first, &length);
+        for (size_t i = first; i < first + length; i++)
+            s->part_of[permutation[i]] = part;
+        s->next[part] = (uint32_t)first;
+    }
+    for (uint32_t c = 0; c < s->numel; c++)
+        s->coordinates[s->next[s->part_of[c]]++] = c;
+}
+
+size_t
+exo_selector_round(exo_selector *s, uint64_t round, const uint32_t **out)
+{
+    uint64_t wanted = 0; /* shuffled_sequential has one permutation for good */
+    if (s->kind == EXO_SELECT_RANDOM)
+        wanted = round;
+    else if (s->kind == EXO_SELECT_PARTITIONED)
+        wanted = round / s->num_parts;
+
+    if (!s->valid || s->drawn != wanted) {
+        if (s->kind == EXO_SELECT_RANDOM)
+            draw_random(s, wanted);
+        else
+            draw_parts(s, wanted);
+        s->drawn = wanted;
+        s->valid = true;
+    }
+    if (s->kind == EXO_SELECT_RANDOM) {
+        *out = s->coordinates;
+        return s->length;
+    }
+    size_t first = 0, length = 0;
+    exo_shard(s->numel, s->num_parts, (uint32_t)(round % s->num_parts), &first, &length);
+    *out = s->coordinates + first;
+    return length;
+}

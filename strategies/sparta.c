@@ -1,0 +1,147 @@
+/* SPARTA (sparse parameter averaging, OpenReview stFPf3gzq1): after the inner step, a small part of the coordinates is replaced
+ * by its mean over the nodes. Which part is a function of (seed, round) that every node computes for itself (select.c).
+ *
+ * With a delay, the values that are averaged are those of `delay` steps ago, so that a real network has that long to carry
+ * them; what a coordinate learned in between is overwritten. The values wait packed, one slot a round in flight.
+ *
+ * Traffic of a node: 2 p Psi (N - 1) / N elements a round, one round every `interval` steps; random selects p Psi on average.
+ */
+#include "builtin.h"
+
+#include <math.h>
+
+#include <exogym/memory.h>
+
+struct sparta {
+    double p;
+    uint64_t interval, delay; /* steps */
+    exo_select_kind kind;
+    exo_selector *selector;
+    uint64_t num_slots; /* rounds in flight: those begun in `delay` steps, and this one */
+    size_t capacity;    /* coordinates that a slot has room for */
+    float *slots;       /* (num_slots, capacity) */
+};
+
+static exo_status
+sparta_init(void *self, exo_config *config, exo_err *err)
+{
+    static const char *const kinds[] = {
+        [EXO_SELECT_RANDOM] = "random",
+        [EXO_SELECT_SHUFFLED_SEQUENTIAL] = "shuffled_sequential",
+        [EXO_SELECT_PARTITIONED] = "partitioned",
+        NULL,
+    };
+    enum {
+        MAX_DELAY = 1 << 20
+    };
+    struct sparta *s = self;
+    size_t kind = EXO_SELECT_RANDOM;
+    exo_status st = exo_config_double(config, "p", 0.005, 0, 1, &s->p, err);
+    if (st == EXO_OK && !(s->p > 0))
+        st = exo_config_fail(config, err, "p must be greater than 0 and at most 1");
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "interval", 1, 1, UINT64_MAX, &s->interval, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "delay", 0, 0, MAX_DELAY, &s->delay, err);
+    if (st == EXO_OK)
+        st = exo_config_choice(config, "selector", kind, kinds, &kind, err);
+    s->kind = (exo_select_kind)kind;
+    return st;
+}
+
+static exo_status
+sparta_start(void *self, exo_node *node, exo_err *err)
+{
+    struct sparta *s = self;
+    exo_status st = exo_selector_new(&s->selector, s->kind, s->p, node->numel, node->seed, err);
+    if (st != EXO_OK)
+        return st;
+    /* Twenty deviations above the mean: a random round that exceeds it comes once in e^200 rounds (Bernstein). */
+    double mean = s->p * (double)node->numel;
+    double room = ceil(mean + 20.0 * sqrt(mean * (1.0 - s->p)) + 100.0);
+    s->capacity = room < (double)node->numel ? (size_t)room : node->numel;
+    s->num_slots = s->delay / s->interval + 1;
+    s->slots = exo_calloc(s->num_slots * s->capacity, sizeof *s->slots);
+    if (!s->slots)
+        return exo_fail(err, EXO_NOMEM, "sparta: no memory for %llu rounds of %zu values",
+                        (unsigned long long)s->num_slots, s->capacity);
+    return EXO_OK;
+}
+
+static float *
+slot_of(const struct sparta *s, uint64_t round)
+{
+    return s->slots + (round % s->num_slots) * s->capacity;
+}
+
+/* Keeps this node's values of the round's coordinates. */
+static exo_status
+begin_round(struct sparta *s, const exo_node *node, uint64_t round, exo_err *err)
+{
+    const uint32_t *index = NULL;
+    float *packed = slot_of(s, round);
+    size_t n = exo_selector_round(s->selector, round, &index);
+    if (n > s->capacity)
+        return exo_fail(err, EXO_FAILED, "sparta: round %llu selects %zu coordinates, room is for %zu",
+                        (unsigned long long)round, n, s->capacity);
+    for (size_t i = 0; i < n; i++)
+        packed[i] = node->params[index[i]];
+    return EXO_OK;
+}
+
+/* Averages what was kept and puts it into the parameters. */
+static exo_status
+end_round(struct sparta *s, exo_node *node, uint64_t round, exo_err *err)
+{
+    const uint32_t *index = NULL;
+    float *packed = slot_of(s, round);
+    size_t n = exo_selector_round(s->selector, round, &index);
+    if (n == 0)
+        return EXO_OK;
+    exo_status st = exo_all_reduce(node->group, packed, n, EXO_F32, EXO_MEAN, err);
+    if (st != EXO_OK)
+        return st;
+    for (size_t i = 0; i < n; i++)
+        node->params[index[i]] = packed[i];
+    return EXO_OK;
+}
+
+static exo_status
+sparta_step(void *self, exo_node *node, exo_err *err)
+{
+    struct sparta *s = self;
+    uint64_t done = node->step + 1;
+    exo_status st = exo_node_inner_step(node, err);
+    if (st == EXO_OK && done % s->interval == 0)
+        st = begin_round(s, node, done / s->interval - 1, err);
+    if (st == EXO_OK && done > s->delay && (done - s->delay) % s->interval == 0)
+        st = end_round(s, node, (done - s->delay) / s->interval - 1, err);
+    return st;
+}
+
+static void
+sparta_state(void *self, exo_state *state)
+{
+    struct sparta *s = self;
+    if (s->delay > 0)
+        exo_state_add(state, "sparta.in_flight", EXO_F32, s->slots, s->num_slots * s->capacity);
+}
+
+static void
+sparta_release(void *self)
+{
+    struct sparta *s = self;
+    exo_selector_free(&s->selector);
+    exo_free(s->slots);
+}
+
+const exo_strategy_class exo_sparta_class = {
+    .name = "sparta",
+    .help = "average a small random part of the parameters after every step",
+    .state_size = sizeof(struct sparta),
+    .init = sparta_init,
+    .start = sparta_start,
+    .step = sparta_step,
+    .state = sparta_state,
+    .release = sparta_release,
+};

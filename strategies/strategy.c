@@ -1,0 +1,167 @@
+/* One node's strategy: its class, the options that all strategies share, and its life from config to checkpoint.
+ *
+ * Owner: the node's compute lane. Read next: node.c (the inner step), ddp.c, diloco.c, sparta.c.
+ */
+#include <exogym/strategy.h>
+
+#include <assert.h>
+#include <float.h>
+#include <stdio.h>
+
+#include <exogym/memory.h>
+
+#include "builtin.h"
+
+struct exo_strategy {
+    const exo_strategy_class *strategy_class;
+    exo_optim_spec inner;
+    exo_schedule schedule;
+    float max_norm;
+    bool started;
+    void *self; /* (state_size) the class's own */
+};
+
+static exo_status
+fail_unknown_name(const char *name, exo_err *err)
+{
+    char known[EXO_ERR_TEXT / 2] = "";
+    size_t used = 0;
+    const exo_strategy_class *c = NULL;
+    for (size_t i = 0; (c = exo_strategy_class_at(i)) != NULL && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", c->name);
+    return exo_fail(err, EXO_NOT_FOUND, "there is no strategy '%.60s'; known are: %s", name, known);
+}
+
+/* lr_scheduler, and what belongs to it. */
+static exo_status
+read_schedule(exo_schedule *schedule, exo_config *config, exo_err *err)
+{
+    static const char *const names[] = {"constant", "lambda_cosine", NULL};
+    size_t kind = 0;
+    exo_status st = exo_config_choice(config, "lr_scheduler", 0, names, &kind, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "warmup_steps", 0, 0, UINT64_MAX, &schedule->warmup_steps, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(config, "cosine_anneal", false, &schedule->cosine_anneal, err);
+    if (st != EXO_OK)
+        return st;
+    schedule->lambda_cosine = kind == 1;
+    if (!schedule->lambda_cosine && (schedule->warmup_steps > 0 || schedule->cosine_anneal))
+        return exo_config_fail(config, err, "%s needs lr_scheduler: lambda_cosine",
+                               schedule->warmup_steps > 0 ? "warmup_steps" : "cosine_anneal");
+    return EXO_OK;
+}
+
+static exo_status
+read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
+{
+    const exo_optim_spec adamw = exo_optim_spec_init(EXO_ADAMW);
+    const char *name = NULL;
+    double max_norm = 0;
+    exo_status st = exo_config_string(config, "name", NULL, &name, err); /* the caller has read it: known, no more */
+    if (st == EXO_OK)
+        st = exo_optim_spec_read(config, "optimizer", &adamw, &strategy->inner, err);
+    if (st == EXO_OK)
+        st = read_schedule(&strategy->schedule, config, err);
+    if (st == EXO_OK)
+        st = exo_config_double(config, "max_norm", 0, 0, (double)FLT_MAX, &max_norm, err);
+    strategy->max_norm = (float)max_norm;
+    return st;
+}
+
+exo_status
+exo_strategy_new(exo_strategy **out, const char *name, exo_config *config, exo_err *err)
+{
+    const exo_strategy_class *strategy_class = exo_strategy_class_find(name);
+    if (!strategy_class)
+        return fail_unknown_name(name, err);
+
+    exo_status st = EXO_NOMEM;
+    exo_strategy *strategy = exo_calloc(1, sizeof *strategy);
+    void *self = exo_calloc(1, strategy_class->state_size);
+    if (!strategy || !self) {
+        exo_free(self);
+        exo_fail(err, st, "no memory for the strategy '%s'", name);
+        goto done;
+    }
+    strategy->strategy_class = strategy_class;
+    strategy->self = self;
+
+    st = read_common(strategy, config, err);
+    if (st == EXO_OK && strategy_class->init)
+        st = strategy_class->init(strategy->self, config, err);
+    if (st == EXO_OK)
+        st = exo_config_finish(config, err);
+    if (st != EXO_OK)
+        goto done;
+
+    *out = strategy;
+    strategy = NULL; /* moved to the caller */
+done:
+    exo_strategy_free(&strategy);
+    return st;
+}
+
+exo_status
+exo_strategy_parse(exo_strategy **out, const char *name, const char *options, exo_err *err)
+{
+    exo_config_doc *doc = NULL;
+    exo_status st = exo_config_parse(&doc, name, options, err);
+    if (st == EXO_OK)
+        st = exo_strategy_new(out, name, exo_config_root(doc), err);
+    exo_config_free(&doc);
+    return st;
+}
+
+void
+exo_strategy_free(exo_strategy **strategy)
+{
+    if (!strategy || !*strategy)
+        return;
+    exo_strategy *s = *strategy;
+    if (s->self && s->strategy_class->release)
+        s->strategy_class->release(s->self);
+    exo_free(s->self);
+    exo_free(s);
+    *strategy = NULL;
+}
+
+const char *
+exo_strategy_name(const exo_strategy *strategy)
+{
+    return strategy->strategy_class->name;
+}
+
+exo_status
+exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    assert(!strategy->started && "a strategy serves one node, once");
+    strategy->started = true;
+    node->inner = strategy->inner;
+    node->schedule = strategy->schedule;
+    node->max_norm = strategy->max_norm;
+    node->lr = 0;
+    node->grad_norm = 0;
+    exo_status st = exo_optim_new(&node->optim, &strategy->inner, node->numel, err);
+    if (st == EXO_OK && c->start)
+        st = c->start(strategy->self, node, err);
+    if (st != EXO_OK)
+        exo_optim_free(&node->optim);
+    return st;
+}
+
+exo_status
+exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err)
+{
+    assert(strategy->started && "exo_strategy_start comes first");
+    return strategy->strategy_class->step(strategy->self, node, err);
+}
+
+void
+exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_state *state)
+{
+    exo_optim_state(node->optim, "optim", state);
+    if (strategy->strategy_class->state)
+        strategy->strategy_class->state(strategy->self, state);
+}
