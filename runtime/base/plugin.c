@@ -1,0 +1,141 @@
+/* Plugins: loading, the check of the ABI, and the list of what is loaded.
+ *
+ * A plugin stays in the process for good: the classes that it registers point into it. That holds also when its function
+ * fails half-way, so nothing is unloaded once it has run.
+ *
+ * The list is guarded by `lock`; a plugin's own function runs without it. Two threads that load the same plugin get the same
+ * answer: the second waits for the first.
+ */
+#include <exogym/plugin.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <exogym/memory.h>
+
+struct plugin {
+    void *handle;
+    pthread_t loader; /* who runs its function, while it is not ready */
+    bool ready;
+    struct plugin *link;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t loaded = PTHREAD_COND_INITIALIZER;
+static struct plugin *plugins; /* guarded by lock */
+
+/* dlopen gives the same handle for the same file, whatever it is called. */
+static struct plugin *
+find_locked(const void *handle)
+{
+    struct plugin *p = plugins;
+    while (p && p->handle != handle)
+        p = p->link;
+    return p;
+}
+
+static exo_status
+open_file(const char *path, void **handle, exo_err *err)
+{
+    /* Without a slash, dlopen would search the system's folders. */
+    const char *here = strchr(path, '/') ? "" : "./";
+    exo_status st = EXO_OK;
+    struct stat info;
+    size_t size = strlen(here) + strlen(path) + 1;
+    char *file = exo_calloc(size, 1);
+    if (!file)
+        return exo_fail(err, EXO_NOMEM, "plugin '%s': out of memory", path);
+    snprintf(file, size, "%s%s", here, path);
+
+    if (stat(file, &info) != 0)
+        st = exo_fail(err, EXO_NOT_FOUND, "plugin '%s': %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        st = exo_fail(err, EXO_INVAL, "plugin '%s': not a file", path);
+    else if (!(*handle = dlopen(file, RTLD_NOW | RTLD_LOCAL)))
+        st = exo_fail(err, EXO_INVAL, "cannot load plugin: %s", dlerror());
+    exo_free(file);
+    return st;
+}
+
+/* The function of that name, as a pointer to a function: POSIX's way around C's difference between the two. */
+static bool
+find_function(void *handle, const char *name, void *function, size_t size)
+{
+    void *symbol = dlsym(handle, name);
+    memcpy(function, &symbol, size);
+    return symbol != NULL;
+}
+
+static exo_status
+check_and_init(void *handle, const char *path, bool *ran, exo_err *err)
+{
+    unsigned (*abi)(void) = NULL;
+    exo_status (*init)(exo_err * err) = NULL;
+    if (!find_function(handle, "exo_plugin_abi", &abi, sizeof abi) ||
+        !find_function(handle, "exo_plugin_init", &init, sizeof init))
+        return exo_fail(err, EXO_INVAL, "'%s' is no exogym plugin: it does not define EXO_PLUGIN", path);
+    if (abi() != EXO_PLUGIN_ABI)
+        return exo_fail(err, EXO_INVAL, "plugin '%s' was built for plugin ABI %u, this exogym has %d: build it again",
+                        path, abi(), EXO_PLUGIN_ABI);
+    exo_err reason = {0};
+    *ran = true;
+    exo_status st = init(&reason);
+    if (st == EXO_OK)
+        return EXO_OK;
+    return exo_fail(err, st, "plugin '%s': %s", path, reason.text[0] ? reason.text : exo_status_text(st));
+}
+
+exo_status
+exo_plugin_load(const char *path, exo_err *err)
+{
+    void *handle = NULL;
+    bool ran = false;
+    exo_status st = open_file(path, &handle, err);
+    if (st != EXO_OK)
+        return st;
+    struct plugin *mine = exo_calloc(1, sizeof *mine);
+    if (!mine) {
+        dlclose(handle);
+        return exo_fail(err, EXO_NOMEM, "plugin '%s': out of memory", path);
+    }
+
+    pthread_mutex_lock(&lock);
+    struct plugin *other = NULL;
+    while ((other = find_locked(handle)) != NULL && !other->ready && !pthread_equal(other->loader, pthread_self()))
+        pthread_cond_wait(&loaded, &lock);
+    if (!other) {
+        *mine = (struct plugin){.handle = handle, .loader = pthread_self(), .link = plugins};
+        plugins = mine;
+    }
+    pthread_mutex_unlock(&lock);
+    if (other) { /* loaded already, or by this very thread, whose plugin loads itself */
+        dlclose(handle);
+        exo_free(mine);
+        return EXO_OK;
+    }
+
+    st = check_and_init(handle, path, &ran, err);
+
+    pthread_mutex_lock(&lock);
+    mine->ready = st == EXO_OK;
+    if (!mine->ready) {
+        struct plugin **at = &plugins;
+        while (*at != mine)
+            at = &(*at)->link;
+        *at = mine->link;
+    }
+    pthread_cond_broadcast(&loaded);
+    pthread_mutex_unlock(&lock);
+
+    if (st != EXO_OK) {
+        exo_free(mine);
+        if (!ran)
+            dlclose(handle);
+    }
+    return st;
+}
