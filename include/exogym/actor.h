@@ -67,7 +67,8 @@ typedef struct exo_method {
 typedef struct exo_actor_class {
     const char *name;
     size_t state_size; /* bytes of zeroed state, `self` */
-    /* Both run on the thread of the lane that serves first resp. last; `start` before any method. May be NULL. */
+    /* `start` runs on the spawning thread, before any method; what it did it undoes itself if it fails. `stop` runs after the
+     * last method, on the thread that ended the actor. May be NULL. */
     exo_status (*start)(exo_call_context *call, void *self, const exo_payload *args, exo_err *err);
     void (*stop)(void *self);
     const exo_lane_class *lanes; /* NULL: one light lane "main" */

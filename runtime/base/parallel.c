@@ -49,6 +49,15 @@ static _Thread_local unsigned depth; /* nested enters of this thread */
 static _Thread_local bool paused;
 static _Thread_local bool in_piece;
 
+unsigned
+exo_usable_cores(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return (unsigned)CPU_COUNT(&set);
+    return 1;
+}
+
 static unsigned
 default_slots(void)
 {
@@ -59,10 +68,7 @@ default_slots(void)
         if (end != wanted && *end == '\0' && n >= 1 && n <= MAX_THREADS)
             return (unsigned)n;
     }
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return (unsigned)CPU_COUNT(&set);
-    return 1;
+    return exo_usable_cores();
 }
 
 static unsigned

@@ -12,6 +12,9 @@
 
 #include <stddef.h>
 
+/* The cores that this process may use, at least 1. */
+unsigned exo_usable_cores(void);
+
 /* Waits for a slot. Calls nest; the outermost leave gives the slot back. */
 void exo_compute_enter(void);
 void exo_compute_leave(void);

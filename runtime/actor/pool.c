@@ -1,0 +1,113 @@
+/* The pool: a few threads that serve the light lanes of all actors. Its queue holds lanes, one ticket for each message that may run;
+ * guarded by the pool's lock. */
+#include <exogym/memory.h>
+
+#include "runtime_impl.h"
+
+struct exo_pool {
+    exo_runtime *runtime;
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    exo_lane *first, **last;
+    unsigned idle;
+    bool stopping;
+};
+
+/* A lane with several tickets is in the queue once; a thread takes one ticket and puts the lane back behind the others. */
+static exo_lane *
+pop_locked(exo_pool *p)
+{
+    exo_lane *lane = p->first;
+    p->first = lane->next;
+    if (!p->first)
+        p->last = &p->first;
+    lane->next = NULL;
+    if (--lane->tickets > 0) {
+        *p->last = lane;
+        p->last = &lane->next;
+    }
+    return lane;
+}
+
+static void *
+pool_main(void *argument)
+{
+    exo_pool *p = argument;
+    exo_runtime *runtime = p->runtime;
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        while (!p->first && !p->stopping) {
+            p->idle++;
+            pthread_cond_wait(&p->work, &p->lock);
+            p->idle--;
+        }
+        if (!p->first)
+            break;
+        exo_lane *lane = pop_locked(p);
+        exo_actor *actor = lane->actor;
+        pthread_mutex_unlock(&p->lock);
+        exo_lane_run_one(lane);
+        exo_actor_drop(actor); /* the ticket's */
+        pthread_mutex_lock(&p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    exo_runtime_thread_ended(runtime);
+    return NULL;
+}
+
+exo_status
+exo_pool_open(exo_pool **out, exo_runtime *runtime, unsigned threads, exo_err *err)
+{
+    exo_pool *p = exo_calloc(1, sizeof *p);
+    if (!p)
+        return exo_fail(err, EXO_NOMEM, "no memory for a pool of threads");
+    p->runtime = runtime;
+    p->last = &p->first;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    *out = p;
+    for (unsigned i = 0; i < threads; i++) {
+        pthread_t thread;
+        exo_runtime_thread_began(runtime);
+        if (pthread_create(&thread, NULL, pool_main, p) != 0) {
+            exo_runtime_thread_ended(runtime);
+            return i > 0 ? EXO_OK : exo_fail(err, EXO_FAILED, "no thread can be started");
+        }
+        pthread_detach(thread);
+    }
+    return EXO_OK;
+}
+
+void
+exo_pool_push(exo_pool *pool, exo_lane *lane)
+{
+    exo_actor_hold(lane->actor);
+    pthread_mutex_lock(&pool->lock);
+    if (lane->tickets++ == 0) {
+        *pool->last = lane;
+        pool->last = &lane->next;
+    }
+    if (pool->idle)
+        pthread_cond_signal(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void
+exo_pool_stop(exo_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->stopping = true;
+    pthread_cond_broadcast(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void
+exo_pool_free(exo_pool **pool)
+{
+    if (!*pool)
+        return;
+    pthread_cond_destroy(&(*pool)->work);
+    pthread_mutex_destroy(&(*pool)->lock);
+    exo_free(*pool);
+    *pool = NULL;
+}
