@@ -44,7 +44,7 @@ def ours(strategy, args, folder):
 def peer(strategy, args):
     line = run([args.python, os.path.join(ROOT, "bench/peers/mnist_gloo.py"), "--strategy", strategy, "--json",
                 "--nodes", str(args.nodes), "--batch", str(args.batch), "--steps", str(args.steps),
-                "--dtype", args.dtype, "--layout", args.layout, "--threads", str(args.threads)])
+                "--dtype", args.dtype, "--layout", args.layout, "--threads", str(args.threads), "--allocator", args.allocator])
     return json.loads(line)["seconds_per_step"]
 
 
@@ -58,12 +58,13 @@ def main():
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--layout", choices=["default", "channels_last"], default="default", help="the peer's")
     parser.add_argument("--threads", type=int, default=1, help="of each of the peer's processes; 0: the faster of 1 and 2")
+    parser.add_argument("--allocator", choices=["keep", "default"], default="keep", help="the peer's, see bench/peers")
     parser.add_argument("--exogym", default=os.path.join(ROOT, "build/release/exogym"))
     parser.add_argument("--python", default="/usr/bin/python3", help="one that has PyTorch")
     args = parser.parse_args()
 
-    print("%d nodes, batch %d, %s, %d steps, %d rounds; the peer's layout: %s" % (
-        args.nodes, args.batch, args.dtype, args.steps, args.rounds, args.layout))
+    print("%d nodes, batch %d, %s, %d steps, %d rounds; the peer: layout %s, allocator %s" % (
+        args.nodes, args.batch, args.dtype, args.steps, args.rounds, args.layout, args.allocator))
     print("%-8s %12s %12s %8s" % ("", "exogym s", "PyTorch s", "ratio"))
     for strategy in OPTIONS if args.strategy == "all" else [args.strategy]:
         mine, theirs = [], []

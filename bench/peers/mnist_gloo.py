@@ -202,11 +202,17 @@ def main():
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32", help="bf16: autocast")
     parser.add_argument("--layout", choices=["default", "channels_last"], default="default")
     parser.add_argument("--threads", type=int, default=1, help="of each process; 0 tries 1 and 2 and takes the faster")
+    parser.add_argument("--allocator", choices=["keep", "default"], default="keep",
+                        help="keep: glibc keeps freed memory instead of giving it back after each layer")
     parser.add_argument("--interval", type=int, default=20, help="diloco's H")
     parser.add_argument("--p", type=float, default=0.005, help="sparta's share")
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     parser.add_argument("--json", action="store_true", help="one JSON object a strategy, a line each")
     args = parser.parse_args()
+
+    # Read by the nodes' processes when they start. Activations are larger than what malloc keeps by itself.
+    if args.allocator == "keep":
+        os.environ["GLIBC_TUNABLES"] = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592"
 
     images, labels = load(args.data)
     if args.threads == 0:
