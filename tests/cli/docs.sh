@@ -14,16 +14,16 @@ cd "$EXO_SOURCE"
 
 # --- Links and files --------------------------------------------------------------------------------------------------
 
-find . -name '*.md' -not -path './build/*' | while read -r page; do
-    grep -oE '\]\([^)# ]+' "$page" | sed 's/^](//' | { grep -vE '^(https?|mailto):' || true; } | while read -r target; do
+while read -r page; do
+    while read -r target; do
         [ -e "$(dirname "$page")/$target" ] || fail "$page: the link to $target leads nowhere"
-    done
-done
+    done < <(grep -oE '\]\([^)# ]+' "$page" | sed 's/^](//' | grep -vE '^(https?|mailto):')
+done < <(find . -name '*.md' -not -path './build/*')
 
-awk '/^```/ { inside = !inside; next } inside' README.md CONTRIBUTING.md docs/testing.md |
-    grep -oE '(^|[[:space:]])(tools|bench|examples)/[A-Za-z0-9_./-]+\.(sh|py|yaml)' | sort -u | while read -r file; do
+while read -r file; do
     [ -e "$file" ] || fail "a command names $file, which is not there"
-done
+done < <(awk '/^```/ { inside = !inside; next } inside' README.md CONTRIBUTING.md docs/testing.md |
+    grep -oE '(^|[[:space:]])(tools|bench|examples)/[A-Za-z0-9_./-]+\.(sh|py|yaml)' | tr -d ' ' | sort -u)
 
 # --- The README's C ---------------------------------------------------------------------------------------------------
 
