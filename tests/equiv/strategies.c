@@ -1,0 +1,410 @@
+/* Identities between strategies (reference: what each one's rule says), over N nodes with a synthetic loss. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "nodes.h"
+
+enum {
+    NUMEL = 1003, /* not divisible by the numbers of nodes below: shards differ */
+    NODES = 4,
+    BATCH = 3,
+    STEPS = 24
+};
+
+/* The largest difference between node 0 of `a` and node 0 of `b`. */
+static float
+distance(const nodes *a, const nodes *b)
+{
+    float largest = 0;
+    for (size_t j = 0; j < a->numel; j++) {
+        float d = fabsf(a->each[0].params[j] - b->each[0].params[j]);
+        largest = d > largest || isnan(d) ? d : largest;
+    }
+    return largest;
+}
+
+static void
+expect_nodes_equal(const nodes *n, const char *what)
+{
+    for (uint32_t r = 1; r < n->count; r++)
+        cr_expect_arr_eq(n->each[0].params, n->each[r].params, n->numel * sizeof(float), "%s: node %u", what, r);
+}
+
+static void
+expect_nodes_differ(const nodes *n, const char *what)
+{
+    for (uint32_t r = 1; r < n->count; r++)
+        cr_expect(memcmp(n->each[0].params, n->each[r].params, n->numel * sizeof(float)) != 0, "%s: node %u", what, r);
+}
+
+/* FedAvg, the yardstick: inner steps, and the mean of the parameters every H. */
+struct fedavg {
+    uint64_t interval;
+};
+
+static exo_status
+fedavg_init(void *self, exo_config *config, exo_err *err)
+{
+    struct fedavg *s = self;
+    return exo_config_u64(config, "H", 1, 1, UINT64_MAX, &s->interval, err);
+}
+
+static exo_status
+fedavg_step(void *self, exo_node *node, exo_err *err)
+{
+    const struct fedavg *s = self;
+    exo_status st = exo_node_inner_step(node, err);
+    if (st == EXO_OK && (node->step + 1) % s->interval == 0)
+        st = exo_all_reduce(node->group, node->params, node->numel, EXO_F32, EXO_MEAN, err);
+    return st;
+}
+
+static void
+register_fedavg(void)
+{
+    static const exo_strategy_class fedavg = {
+        .name = "test_fedavg", .state_size = sizeof(struct fedavg), .init = fedavg_init, .step = fedavg_step};
+    cr_assert_eq(exo_strategy_register(&fedavg, NULL), EXO_OK);
+}
+
+TestSuite(strategies, .init = register_fedavg);
+
+/* --- DDP --------------------------------------------------------------------------------------------------------------- */
+
+/* Gradients are summed in another order: they differ by a few units in the last place, about 1e-6 of their size. */
+Test(strategies, ddp_is_one_node_with_n_times_the_batch)
+{
+    static const char *const options[] = {
+        "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}",
+        "{optimizer: {name: adamw, lr: 0.01}, max_norm: 1.0, lr_scheduler: lambda_cosine, warmup_steps: 5, "
+        "cosine_anneal: true}",
+    };
+    for (size_t i = 0; i < 2; i++) {
+        nodes many, one;
+        nodes_init(&many, NODES, NUMEL, BATCH, STEPS, "ddp", options[i]);
+        nodes_init(&one, 1, NUMEL, NODES * BATCH, STEPS, "ddp", options[i]);
+        nodes_train(&many, STEPS);
+        nodes_train(&one, STEPS);
+        expect_nodes_equal(&many, options[i]);
+        cr_expect_leq(distance(&many, &one), 2e-6f, "%s: %g", options[i], (double)distance(&many, &one));
+        nodes_release(&many);
+        nodes_release(&one);
+    }
+}
+
+Test(strategies, ddp_nodes_stay_equal_and_learn)
+{
+    nodes n;
+    float start[NUMEL], before[NUMEL], after[NUMEL];
+    nodes_init(&n, 3, NUMEL, BATCH, STEPS, "ddp", "{}");
+    nodes_initial(NUMEL, start);
+    nodes_train(&n, STEPS);
+    expect_nodes_equal(&n, "ddp");
+    nodes_gradient(NUMEL, start, 0, 500, before);
+    nodes_gradient(NUMEL, n.each[0].params, 0, 500, after);
+    double norm_before = 0, norm_after = 0;
+    for (size_t j = 0; j < NUMEL; j++) {
+        norm_before += (double)before[j] * (double)before[j];
+        norm_after += (double)after[j] * (double)after[j];
+    }
+    cr_expect_lt(norm_after, norm_before);
+    nodes_release(&n);
+}
+
+/* --- DiLoCo ------------------------------------------------------------------------------------------------------------ */
+
+/* outer - 1 (outer - mean) is the mean but for the rounding of the difference and of the step: two roundings a round. */
+Test(strategies, diloco_with_outer_sgd_of_rate_1_is_fedavg)
+{
+    nodes diloco, fedavg;
+    nodes_init(&diloco, NODES, NUMEL, BATCH, STEPS, "diloco",
+               "{H: 4, outer_optimizer: {name: sgd, lr: 1, momentum: 0}, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "test_fedavg", "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
+    for (int round = 0; round < STEPS / 4; round++) {
+        nodes_train(&diloco, 4);
+        nodes_train(&fedavg, 4);
+        expect_nodes_equal(&diloco, "after a round");
+        cr_expect_leq(distance(&diloco, &fedavg), 1e-6f, "%g", (double)distance(&diloco, &fedavg));
+    }
+    nodes_release(&diloco);
+    nodes_release(&fedavg);
+}
+
+/* mean(theta - lr g_i) = theta - lr mean(g): the same sum, rounded at other places. */
+Test(strategies, diloco_of_one_step_with_inner_sgd_is_ddp)
+{
+    nodes diloco, ddp;
+    nodes_init(&diloco, NODES, NUMEL, BATCH, STEPS, "diloco",
+               "{H: 1, outer_optimizer: {name: sgd, lr: 1}, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&ddp, NODES, NUMEL, BATCH, STEPS, "ddp", "optimizer: {name: sgd, lr: 0.1}");
+    nodes_train(&diloco, STEPS);
+    nodes_train(&ddp, STEPS);
+    cr_expect_leq(distance(&diloco, &ddp), 2e-6f, "%g", (double)distance(&diloco, &ddp));
+    nodes_release(&diloco);
+    nodes_release(&ddp);
+}
+
+/* With an outer rate of 0 every round ends where it began, which needs an outer copy that local steps do not touch. */
+Test(strategies, diloco_keeps_an_outer_copy_of_its_own)
+{
+    nodes n;
+    float start[NUMEL];
+    nodes_init(&n, 3, NUMEL, BATCH, STEPS, "diloco", "{H: 3, outer_optimizer: {name: sgd, lr: 0}}");
+    nodes_initial(NUMEL, start);
+    for (int round = 0; round < 4; round++) {
+        nodes_train(&n, 2);
+        expect_nodes_differ(&n, "between rounds");
+        cr_expect(memcmp(n.each[0].params, start, sizeof start) != 0);
+        nodes_train(&n, 1);
+        cr_expect_arr_eq(n.each[0].params, start, sizeof start);
+        expect_nodes_equal(&n, "after a round");
+    }
+    nodes_release(&n);
+}
+
+/* The paper's algorithm, written down plainly: everything on one thread, whole buffers, in double. The pseudo-gradient of
+ * every round must be there, and the strategy must follow. */
+Test(strategies, diloco_is_the_papers_algorithm)
+{
+    enum {
+        H = 5,
+        ROUNDS = 5
+    };
+    static float theta[NODES][NUMEL], grads[NUMEL];
+    static double outer[NUMEL], momentum[NUMEL];
+    nodes n;
+    nodes_init(&n, NODES, NUMEL, BATCH, H * ROUNDS, "diloco", "{H: 5, optimizer: {name: sgd, lr: 0.1}}");
+    for (int i = 0; i < NODES; i++)
+        nodes_initial(NUMEL, theta[i]);
+    for (size_t j = 0; j < NUMEL; j++)
+        outer[j] = (double)theta[0][j];
+
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        for (uint64_t t = round * H; t < (round + 1) * H; t++) {
+            for (uint64_t i = 0; i < NODES; i++) {
+                nodes_gradient(NUMEL, theta[i], (t * NODES + i) * BATCH, BATCH, grads);
+                for (size_t j = 0; j < NUMEL; j++)
+                    theta[i][j] -= 0.1f * grads[j];
+            }
+        }
+        double least = HUGE_VAL, difference = 0;
+        for (size_t j = 0; j < NUMEL; j++) {
+            double mean = 0;
+            for (int i = 0; i < NODES; i++)
+                mean += (double)theta[i][j] / NODES;
+            double delta = outer[j] - mean;
+            least = fmin(least, fabs(delta));
+            momentum[j] = round == 0 ? delta : 0.9 * momentum[j] + delta;
+            outer[j] -= 0.7 * (delta + 0.9 * momentum[j]);
+            for (int i = 0; i < NODES; i++)
+                theta[i][j] = (float)outer[j];
+        }
+        cr_expect_gt(least, 0.0, "no coordinate of a pseudo-gradient is zero");
+
+        nodes_train(&n, H);
+        for (size_t j = 0; j < NUMEL; j++)
+            difference = fmax(difference, fabs((double)n.each[0].params[j] - outer[j]));
+        cr_expect_leq(difference, 3e-6, "round %d: %g", (int)round, difference);
+        expect_nodes_equal(&n, "after a round");
+    }
+    nodes_release(&n);
+}
+
+Test(strategies, more_nodes_than_parameters_leave_shards_empty)
+{
+    nodes n;
+    nodes_init(&n, 5, 3, BATCH, STEPS, "diloco", "H: 2");
+    nodes_train(&n, 6);
+    expect_nodes_equal(&n, "diloco");
+    cr_expect_eq(nodes_bytes(&n), 3 * 2 * 4 * 3 * sizeof(float)); /* rounds 2 (N - 1) Psi */
+    nodes_release(&n);
+}
+
+/* --- SPARTA ------------------------------------------------------------------------------------------------------------ */
+
+/* The same sums of the same numbers in the same order: the same bits. */
+Test(strategies, sparta_of_p_1_is_fedavg_every_step)
+{
+    static const char *const options[] = {
+        "{p: 1, optimizer: {name: adamw, lr: 0.01}}",
+        "{p: 1, selector: shuffled_sequential, optimizer: {name: adamw, lr: 0.01}}",
+        "{p: 1, selector: partitioned, optimizer: {name: adamw, lr: 0.01}}",
+        "{p: 1, interval: 3, optimizer: {name: adamw, lr: 0.01}}",
+    };
+    for (size_t i = 0; i < 4; i++) {
+        nodes sparta, fedavg;
+        nodes_init(&sparta, NODES, NUMEL, BATCH, STEPS, "sparta", options[i]);
+        nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "test_fedavg",
+                   i < 3 ? "optimizer: {name: adamw, lr: 0.01}" : "{H: 3, optimizer: {name: adamw, lr: 0.01}}");
+        nodes_train(&sparta, STEPS);
+        nodes_train(&fedavg, STEPS);
+        cr_expect_arr_eq(sparta.each[0].params, fedavg.each[0].params, NUMEL * sizeof(float), "%s", options[i]);
+        expect_nodes_equal(&sparta, options[i]);
+        nodes_release(&sparta);
+        nodes_release(&fedavg);
+    }
+}
+
+Test(strategies, sparta_averages_the_selected_coordinates_and_no_others)
+{
+    nodes sparta, alone;
+    nodes_init(&sparta, NODES, NUMEL, BATCH, STEPS, "sparta", "{p: 0.1, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&alone, NODES, NUMEL, BATCH, STEPS, "diloco", "{H: 1000, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_train(&sparta, 1);
+    nodes_train(&alone, 1);
+
+    exo_selector *selector = NULL;
+    const uint32_t *selected = NULL;
+    cr_assert_eq(exo_selector_new(&selector, EXO_SELECT_RANDOM, 0.1, NUMEL, sparta.each[0].node.seed, NULL), EXO_OK);
+    size_t n = exo_selector_round(selector, 0, &selected);
+    cr_assert_gt(n, 0);
+    for (uint32_t r = 0; r < NODES; r++) {
+        size_t next = 0;
+        for (size_t j = 0; j < NUMEL; j++) {
+            float own = alone.each[r].params[j], mean = 0;
+            if (next < n && selected[next] == j) {
+                for (int i = 0; i < NODES; i++)
+                    mean += alone.each[i].params[j];
+                cr_expect_eq(sparta.each[r].params[j], mean / NODES);
+                next++;
+            } else {
+                cr_expect_eq(sparta.each[r].params[j], own);
+            }
+        }
+    }
+    exo_selector_free(&selector);
+    nodes_release(&sparta);
+    nodes_release(&alone);
+}
+
+/* theta after step u is the mean of what the nodes had after the inner step u - 2. */
+Test(strategies, sparta_with_a_delay_applies_the_means_of_that_many_steps_ago)
+{
+    enum {
+        DELAY = 2,
+        LENGTH = 6
+    };
+    static float theta[NODES][NUMEL], kept[LENGTH][NODES][NUMEL], grads[NUMEL];
+    nodes n;
+    nodes_init(&n, NODES, NUMEL, BATCH, LENGTH, "sparta", "{p: 1, delay: 2, optimizer: {name: sgd, lr: 0.1}}");
+    for (int i = 0; i < NODES; i++)
+        nodes_initial(NUMEL, theta[i]);
+    for (uint64_t t = 0; t < LENGTH; t++) {
+        for (uint64_t i = 0; i < NODES; i++) {
+            nodes_gradient(NUMEL, theta[i], (t * NODES + i) * BATCH, BATCH, grads);
+            for (size_t j = 0; j < NUMEL; j++)
+                theta[i][j] -= 0.1f * grads[j];
+            memcpy(kept[t][i], theta[i], sizeof theta[i]);
+        }
+        for (size_t j = 0; t >= DELAY && j < NUMEL; j++) {
+            float sum = 0;
+            for (int i = 0; i < NODES; i++)
+                sum += kept[t - DELAY][i][j];
+            for (int i = 0; i < NODES; i++)
+                theta[i][j] = sum / NODES;
+        }
+        nodes_train(&n, 1);
+        for (int i = 0; i < NODES; i++)
+            cr_expect_arr_eq(n.each[i].params, theta[i], sizeof theta[i], "step %d node %d", (int)t, i);
+    }
+    nodes_release(&n);
+}
+
+/* --- Traffic ------------------------------------------------------------------------------------------------------------ */
+
+static uint64_t
+bytes_of(uint32_t count, size_t numel, uint64_t steps, const char *name, const char *options)
+{
+    nodes n;
+    nodes_init(&n, count, numel, 1, steps, name, options);
+    nodes_train(&n, steps);
+    uint64_t bytes = nodes_bytes(&n);
+    nodes_release(&n);
+    return bytes;
+}
+
+Test(strategies, bytes_are_the_closed_forms)
+{
+    for (uint32_t count = 1; count <= 4; count++) {
+        const uint64_t all_reduce = 2 * (count - 1) * NUMEL * sizeof(float); /* over all nodes */
+        cr_expect_eq(bytes_of(count, NUMEL, 7, "ddp", "{}"), 7 * all_reduce);
+        cr_expect_eq(bytes_of(count, NUMEL, 7, "diloco", "H: 3"), 2 * all_reduce, "two whole rounds in seven steps");
+        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta", "{p: 0.1, selector: partitioned}"), 2 * all_reduce);
+        cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta", "{p: 0.1, selector: shuffled_sequential, interval: 2}"),
+                     all_reduce, "ten rounds are a cycle");
+    }
+}
+
+Test(strategies, each_node_sends_its_share)
+{
+    nodes n;
+    nodes_init(&n, NODES, 1000, 1, 6, "diloco", "H: 2");
+    nodes_train(&n, 6);
+    for (uint32_t r = 0; r < NODES; r++)
+        cr_expect_eq(exo_group_stats(n.each[r].group).bytes_sent, 3 * 2 * 1000 * sizeof(float) * (NODES - 1) / NODES);
+    nodes_release(&n);
+}
+
+Test(strategies, sparta_sends_what_it_selects)
+{
+    exo_selector *selector = NULL;
+    const uint32_t *selected = NULL;
+    uint64_t coordinates = 0;
+    cr_assert_eq(exo_selector_new(&selector, EXO_SELECT_RANDOM, 0.05, NUMEL, 11, NULL), EXO_OK);
+    for (uint64_t round = 0; round < 10; round++)
+        coordinates += exo_selector_round(selector, round, &selected);
+    exo_selector_free(&selector);
+    cr_expect_eq(bytes_of(NODES, NUMEL, 10, "sparta", "p: 0.05"), 2 * (NODES - 1) * coordinates * sizeof(float));
+    cr_expect_float_eq((double)coordinates, 0.05 * NUMEL * 10, 5 * sqrt(0.05 * 0.95 * NUMEL * 10), "p Psi on average");
+}
+
+/* --- Checkpoints ----------------------------------------------------------------------------------------------------------- */
+
+Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
+{
+    static const struct {
+        const char *name, *options;
+    } cases[] = {
+        {"ddp", "{max_norm: 0.5, lr_scheduler: lambda_cosine, warmup_steps: 3, cosine_anneal: true}"},
+        {"diloco", "{H: 3}"},
+        {"diloco", "{H: 2, outer_optimizer: {name: adam, lr: 0.05}, optimizer: {name: sgd, momentum: 0.9, lr: 0.1}}"},
+        {"sparta", "{p: 0.2}"},
+        {"sparta", "{p: 0.2, selector: shuffled_sequential}"},
+        {"sparta", "{p: 0.2, selector: partitioned, interval: 2}"},
+        {"sparta", "{p: 0.2, delay: 3, interval: 2}"},
+    };
+    enum {
+        LENGTH = 12
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        nodes whole;
+        nodes_init(&whole, 3, NUMEL, BATCH, LENGTH, cases[c].name, cases[c].options);
+        nodes_train(&whole, LENGTH);
+        for (uint64_t stop = 1; stop < LENGTH; stop += 2) {
+            char folder[] = "/tmp/exogym-equiv-XXXXXX", command[64];
+            cr_assert_not_null(mkdtemp(folder));
+            nodes before, after;
+            nodes_init(&before, 3, NUMEL, BATCH, LENGTH, cases[c].name, cases[c].options);
+            nodes_train(&before, stop);
+            nodes_save(&before, folder);
+            nodes_release(&before);
+
+            nodes_init(&after, 3, NUMEL, BATCH, LENGTH, cases[c].name, cases[c].options);
+            nodes_load(&after, folder);
+            nodes_train(&after, LENGTH - stop);
+            for (uint32_t r = 0; r < 3; r++)
+                cr_expect_arr_eq(whole.each[r].params, after.each[r].params, NUMEL * sizeof(float),
+                                 "%s %s stopped after %d", cases[c].name, cases[c].options, (int)stop);
+            nodes_release(&after);
+            snprintf(command, sizeof command, "rm -rf '%s'", folder);
+            cr_expect_eq(system(command), 0);
+        }
+        nodes_release(&whole);
+    }
+}

@@ -1,0 +1,169 @@
+#include "nodes.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/rng.h>
+
+/* Programs without Criterion link this file too. */
+#define MUST(condition, ...)                                                                                           \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, __VA_ARGS__);                                                                              \
+            fputc('\n', stderr);                                                                                       \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+enum {
+    SEED = 11
+};
+
+void
+nodes_initial(size_t numel, float *params)
+{
+    exo_rng rng;
+    exo_rng_init(&rng, SEED, EXO_RNG_INIT, 0, 0);
+    for (size_t j = 0; j < numel; j++)
+        params[j] = 2.0f * exo_rng_uniform(&rng) - 1.0f;
+}
+
+void
+nodes_gradient(size_t numel, const float *params, uint64_t first, size_t count, float *grads)
+{
+    memset(grads, 0, numel * sizeof *grads);
+    for (uint64_t k = first; k < first + count; k++) {
+        exo_rng rng;
+        exo_rng_init(&rng, SEED, EXO_RNG_USER, 0, k);
+        for (size_t j = 0; j < numel; j++) {
+            float a = 0.5f + exo_rng_uniform(&rng), b = 4.0f * exo_rng_uniform(&rng) - 2.0f;
+            grads[j] += a * tanhf(params[j] - b) / (float)count;
+        }
+    }
+}
+
+void
+nodes_init(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps, const char *name,
+           const char *options)
+{
+    exo_err err = {0};
+    *n = (nodes){.count = count, .numel = numel, .batch = batch, .max_steps = max_steps};
+    MUST(exo_comm_local(&n->comm, count, exo_clock_real(), &err) == EXO_OK, "%s", err.text);
+    for (uint32_t r = 0; r < count; r++) {
+        nodes_node *each = &n->each[r];
+        char place[16];
+        snprintf(place, sizeof place, "node_%u", r);
+        MUST(exo_group_open(&each->group, n->comm, r, place, &err) == EXO_OK, "%s", err.text);
+        exo_group_set_timeout(each->group, 30 * EXO_SECOND);
+        each->params = exo_alloc_aligned(numel * sizeof(float));
+        each->grads = exo_alloc_aligned(numel * sizeof(float));
+        MUST(each->params && each->grads, "out of memory");
+        nodes_initial(numel, each->params);
+        each->node = (exo_node){
+            .rank = r,
+            .num_nodes = count,
+            .max_steps = max_steps,
+            .seed = SEED,
+            .numel = numel,
+            .params = each->params,
+            .grads = each->grads,
+            .group = each->group,
+        };
+        MUST(exo_strategy_parse(&each->strategy, name, options, &err) == EXO_OK, "%s", err.text);
+        MUST(exo_strategy_start(each->strategy, &each->node, &err) == EXO_OK, "%s", err.text);
+    }
+}
+
+void
+nodes_release(nodes *n)
+{
+    for (uint32_t r = 0; r < n->count; r++) {
+        nodes_node *each = &n->each[r];
+        exo_strategy_free(&each->strategy);
+        exo_optim_free(&each->node.optim);
+        exo_group_close(&each->group);
+        exo_free(each->params);
+        exo_free(each->grads);
+    }
+    exo_comm_drop(&n->comm);
+}
+
+struct job {
+    nodes *n;
+    uint32_t rank;
+    uint64_t steps;
+};
+
+static void *
+train_node(void *arg)
+{
+    const struct job *job = arg;
+    const nodes *n = job->n;
+    nodes_node *each = &job->n->each[job->rank];
+    each->status = EXO_OK;
+    for (uint64_t i = 0; i < job->steps && each->status == EXO_OK; i++) {
+        uint64_t first = (each->node.step * n->count + job->rank) * n->batch;
+        nodes_gradient(n->numel, each->params, first, n->batch, each->grads);
+        each->status = exo_strategy_step(each->strategy, &each->node, &each->err);
+        each->node.step++;
+    }
+    return NULL;
+}
+
+void
+nodes_train(nodes *n, uint64_t steps)
+{
+    pthread_t threads[NODES_MAX];
+    struct job jobs[NODES_MAX];
+    for (uint32_t r = 0; r < n->count; r++) {
+        jobs[r] = (struct job){n, r, steps};
+        MUST(pthread_create(&threads[r], NULL, train_node, &jobs[r]) == 0, "no thread");
+    }
+    for (uint32_t r = 0; r < n->count; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t r = 0; r < n->count; r++)
+        MUST(n->each[r].status == EXO_OK, "node %u: %s", r, n->each[r].err.text);
+}
+
+static void
+each_file(nodes *n, const char *folder, exo_status (*how)(exo_state *state, const char *path, exo_err *err))
+{
+    for (uint32_t r = 0; r < n->count; r++) {
+        nodes_node *each = &n->each[r];
+        char path[256];
+        exo_err err = {0};
+        exo_state *state = NULL;
+        snprintf(path, sizeof path, "%s/%u", folder, r);
+        MUST(exo_state_new(&state, &err) == EXO_OK, "%s", err.text);
+        exo_state_add(state, "params", EXO_F32, each->params, n->numel);
+        exo_state_add_u64(state, "step", &each->node.step);
+        exo_strategy_state(each->strategy, &each->node, state);
+        MUST(how(state, path, &err) == EXO_OK, "%s", err.text);
+        exo_state_free(&state);
+    }
+}
+
+void
+nodes_save(nodes *n, const char *folder)
+{
+    each_file(n, folder, exo_state_save);
+}
+
+void
+nodes_load(nodes *n, const char *folder)
+{
+    each_file(n, folder, exo_state_load);
+}
+
+uint64_t
+nodes_bytes(const nodes *n)
+{
+    uint64_t sum = 0;
+    for (uint32_t r = 0; r < n->count; r++)
+        sum += exo_group_stats(n->each[r].group).bytes_sent;
+    return sum;
+}

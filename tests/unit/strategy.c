@@ -1,0 +1,293 @@
+/* Strategies as things with a name, options and a life: registry, defaults, mistakes, the inner step, failures. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/strategy.h>
+
+#include "memory_fault.h"
+#include "nodes.h"
+
+static exo_status
+parse(const char *name, const char *options, exo_err *err)
+{
+    exo_strategy *strategy = NULL;
+    exo_status st = exo_strategy_parse(&strategy, name, options, err);
+    cr_expect_eq(strategy != NULL, st == EXO_OK);
+    exo_strategy_free(&strategy);
+    return st;
+}
+
+/* --- Names ----------------------------------------------------------------------------------------------------------------- */
+
+Test(strategy, the_built_in_ones_come_first)
+{
+    cr_expect_str_eq(exo_strategy_class_at(0)->name, "ddp");
+    cr_expect_str_eq(exo_strategy_class_at(1)->name, "diloco");
+    cr_expect_str_eq(exo_strategy_class_at(2)->name, "sparta");
+    cr_expect_null(exo_strategy_class_at(3));
+}
+
+Test(strategy, an_unknown_name_lists_the_known_ones)
+{
+    exo_err err = {0};
+    cr_expect_eq(parse("dilocoo", "{}", &err), EXO_NOT_FOUND);
+    cr_expect(strstr(err.text, "'dilocoo'") && strstr(err.text, "ddp, diloco, sparta"), "%s", err.text);
+}
+
+static exo_status
+no_step(void *self, exo_node *node, exo_err *err)
+{
+    (void)self;
+    (void)node;
+    (void)err;
+    return EXO_OK;
+}
+
+Test(strategy, classes_are_registered_once)
+{
+    static const exo_strategy_class mine = {.name = "mine", .step = no_step},
+                                    other = {.name = "other", .step = no_step},
+                                    again = {.name = "mine", .step = no_step}, ddp = {.name = "ddp", .step = no_step},
+                                    nameless = {.step = no_step}, idle = {.name = "idle"};
+    exo_err err = {0};
+    cr_expect_eq(exo_strategy_register(&mine, &err), EXO_OK);
+    cr_expect_eq(exo_strategy_register(&other, &err), EXO_OK);
+    cr_expect_eq(exo_strategy_register(&again, &err), EXO_EXISTS);
+    cr_expect_not_null(strstr(err.text, "'mine'"));
+    cr_expect_eq(exo_strategy_register(&ddp, &err), EXO_EXISTS);
+    cr_expect_eq(exo_strategy_register(&nameless, &err), EXO_INVAL);
+    cr_expect_eq(exo_strategy_register(&idle, &err), EXO_INVAL);
+    cr_expect_eq(exo_strategy_class_at(3), &mine);
+    cr_expect_eq(exo_strategy_class_at(4), &other);
+    cr_expect_null(exo_strategy_class_at(5));
+    cr_expect_eq(parse("mine", "optimizer: sgd", &err), EXO_OK);
+}
+
+/* --- Options --------------------------------------------------------------------------------------------------------------- */
+
+Test(strategy, everything_has_a_default)
+{
+    exo_err err = {0};
+    exo_strategy *strategy = NULL;
+    for (size_t i = 0; exo_strategy_class_at(i); i++) {
+        cr_expect_eq(parse(exo_strategy_class_at(i)->name, "{}", &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_strategy_new(&strategy, exo_strategy_class_at(i)->name, NULL, &err), EXO_OK, "%s", err.text);
+        cr_expect_str_eq(exo_strategy_name(strategy), exo_strategy_class_at(i)->name);
+        exo_strategy_free(&strategy);
+    }
+    nodes n;
+    nodes_init(&n, 1, 10, 1, 1, "ddp", "{}");
+    cr_expect_eq(n.each[0].node.inner.kind, EXO_ADAMW);
+    cr_expect_eq(n.each[0].node.inner.lr, 1e-3f);
+    cr_expect_not(n.each[0].node.schedule.lambda_cosine);
+    cr_expect_eq(n.each[0].node.max_norm, 0.0f);
+    nodes_release(&n);
+}
+
+Test(strategy, the_name_may_stand_among_the_options)
+{
+    exo_err err = {0};
+    cr_expect_eq(parse("diloco", "{name: diloco, H: 3}", &err), EXO_OK, "%s", err.text);
+}
+
+Test(strategy, mistakes_are_named_with_their_place)
+{
+    static const struct {
+        const char *name, *options, *place, *reason;
+    } cases[] = {
+        {"ddp", "{H: 3}", "1:2", "'H'"},
+        {"ddp", "{optimiser: sgd}", "1:2", "'optimizer'"},
+        {"ddp", "{max_norm: -1}", "1:12", "max_norm"},
+        {"ddp", "{lr_scheduler: cosine}", "1:16", "lambda_cosine"},
+        {"ddp", "{warmup_steps: 10}", "1:1", "lr_scheduler"},
+        {"ddp", "{cosine_anneal: true}", "1:1", "lr_scheduler"},
+        {"ddp", "{warmup_steps: 1.5, lr_scheduler: lambda_cosine}", "1:16", "an integer"},
+        {"diloco", "{H: 0}", "1:5", "H must be at least 1"},
+        {"diloco", "{outer_optimizer: {name: sgd, lr: fast}}", "1:35", "lr"},
+        {"sparta", "{p: 0}", "", "p must be"},
+        {"sparta", "{p: 1.5}", "1:5", "p must be"},
+        {"sparta", "{p: -0.5}", "1:5", "p must be"},
+        {"sparta", "{interval: 0}", "1:12", "interval"},
+        {"sparta", "{selector: all}", "1:12", "partitioned"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_err err = {0};
+        cr_expect_eq(parse(cases[i].name, cases[i].options, &err), EXO_INVAL, "%s", cases[i].options);
+        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason), "'%s' gave '%s'",
+                  cases[i].options, err.text);
+    }
+}
+
+Test(strategy, options_that_are_no_yaml_are_an_error)
+{
+    exo_err err = {0};
+    cr_expect_eq(parse("ddp", "{optimizer: ", &err), EXO_INVAL);
+    cr_expect_eq(parse("ddp", "[1, 2]", &err), EXO_INVAL);
+    cr_expect_neq(err.text[0], '\0');
+}
+
+/* --- The inner step --------------------------------------------------------------------------------------------------------- */
+
+Test(strategy, the_inner_step_follows_schedule_and_clip)
+{
+    nodes n;
+    nodes_init(&n, 1, 2, 1, 100, "ddp",
+               "{optimizer: {name: sgd, lr: 0.5}, lr_scheduler: lambda_cosine, warmup_steps: 10, max_norm: 1}");
+    exo_node *node = &n.each[0].node;
+    node->params[0] = node->params[1] = 0;
+    node->step = 4;
+    node->grads[0] = 30;
+    node->grads[1] = 40;
+    cr_expect_eq(exo_node_inner_step(node, NULL), EXO_OK);
+    cr_expect_float_eq(node->lr, 0.2f, 1e-7f);
+    cr_expect_eq(node->grad_norm, 50.0f);
+    cr_expect_float_eq(node->params[0], -0.2f * 0.6f, 1e-6f);
+    cr_expect_float_eq(node->params[1], -0.2f * 0.8f, 1e-6f);
+    nodes_release(&n);
+}
+
+/* --- Life ------------------------------------------------------------------------------------------------------------------- */
+
+static char calls[64];
+
+struct life {
+    uint64_t marker;
+};
+
+static exo_status
+life_init(void *self, exo_config *config, exo_err *err)
+{
+    strcat(calls, "init ");
+    return exo_config_u64(config, "marker", 0, 0, 10, &((struct life *)self)->marker, err);
+}
+
+static exo_status
+life_start(void *self, exo_node *node, exo_err *err)
+{
+    strcat(calls, "start ");
+    cr_expect_not_null(node->optim, "the inner optimizer is there");
+    if (((struct life *)self)->marker == 10)
+        return exo_fail(err, EXO_FAILED, "a start that fails");
+    return EXO_OK;
+}
+
+static exo_status
+life_step(void *self, exo_node *node, exo_err *err)
+{
+    (void)self;
+    (void)node;
+    (void)err;
+    strcat(calls, "step ");
+    return EXO_OK;
+}
+
+static void
+life_release(void *self)
+{
+    (void)self;
+    strcat(calls, "release");
+}
+
+static const exo_strategy_class life_class = {.name = "life",
+                                              .state_size = sizeof(struct life),
+                                              .init = life_init,
+                                              .start = life_start,
+                                              .step = life_step,
+                                              .release = life_release};
+
+Test(strategy, a_class_is_called_in_order_and_released_once)
+{
+    nodes n;
+    cr_assert_eq(exo_strategy_register(&life_class, NULL), EXO_OK);
+    nodes_init(&n, 1, 4, 1, 2, "life", "marker: 7");
+    nodes_train(&n, 2);
+    nodes_release(&n);
+    cr_expect_str_eq(calls, "init start step step release");
+}
+
+Test(strategy, a_class_is_released_after_failures_too)
+{
+    exo_err err = {0};
+    exo_strategy *strategy = NULL;
+    float params[4] = {0}, grads[4] = {0};
+    exo_node node = {.num_nodes = 1, .max_steps = 1, .numel = 4, .params = params, .grads = grads};
+    cr_assert_eq(exo_strategy_register(&life_class, NULL), EXO_OK);
+    cr_expect_eq(parse("life", "marker: 11", &err), EXO_INVAL);
+    cr_expect_str_eq(calls, "init release");
+
+    calls[0] = '\0';
+    cr_assert_eq(exo_strategy_parse(&strategy, "life", "marker: 10", &err), EXO_OK);
+    cr_expect_eq(exo_strategy_start(strategy, &node, &err), EXO_FAILED);
+    cr_expect_str_eq(err.text, "a start that fails");
+    cr_expect_null(node.optim, "nothing is left of a start that failed");
+    exo_strategy_free(&strategy);
+    cr_expect_str_eq(calls, "init start release");
+}
+
+/* --- Failures ---------------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *options;
+} all[] = {
+    {"ddp", "optimizer: {name: rmsprop, centered: true, momentum: 0.5}"},
+    {"diloco", "H: 5"},
+    {"sparta", "p: 0.1"},
+    {"sparta", "{p: 0.1, selector: partitioned, delay: 2}"},
+};
+
+Test(strategy, every_failed_allocation_of_new_is_an_error_and_leaks_nothing)
+{
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        exo_status st = EXO_NOMEM;
+        uint64_t n = 1;
+        for (; st != EXO_OK; n++) {
+            exo_err err = {0};
+            exo_memory_fail_at(n);
+            st = parse(all[i].name, all[i].options, &err);
+            exo_memory_fail_at(0);
+            cr_assert(st == EXO_OK || (st == EXO_NOMEM && err.text[0]), "%s: %s", exo_status_text(st), err.text);
+        }
+        cr_expect_gt(n, 3);
+    }
+}
+
+Test(strategy, every_failed_allocation_of_start_is_an_error_and_leaks_nothing)
+{
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        exo_status st = EXO_NOMEM;
+        uint64_t n = 1;
+        for (; st != EXO_OK; n++) {
+            float params[100] = {0}, grads[100] = {0};
+            exo_node node = {.num_nodes = 2, .max_steps = 1, .numel = 100, .params = params, .grads = grads};
+            exo_err err = {0};
+            exo_strategy *strategy = NULL;
+            cr_assert_eq(exo_strategy_parse(&strategy, all[i].name, all[i].options, &err), EXO_OK);
+            exo_memory_fail_at(n);
+            st = exo_strategy_start(strategy, &node, &err);
+            exo_memory_fail_at(0);
+            cr_assert(st == EXO_OK || (st == EXO_NOMEM && err.text[0] && !node.optim));
+            exo_strategy_free(&strategy);
+            exo_optim_free(&node.optim);
+        }
+        cr_expect_gt(n, 3);
+    }
+}
+
+Test(strategy, a_lost_peer_ends_the_step_with_its_cause)
+{
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        exo_err err = {0};
+        nodes n;
+        nodes_init(&n, 2, 100, 1, 10, all[i].name, i == 1 ? "H: 1" : all[i].options);
+        exo_comm_fail(n.comm, 1, "the power is out");
+        exo_status st = EXO_OK;
+        for (int step = 0; step < 4 && st == EXO_OK; step++, n.each[0].node.step++)
+            st = exo_strategy_step(n.each[0].strategy, &n.each[0].node, &err);
+        cr_expect_eq(st, EXO_PEER_LOST);
+        cr_expect_not_null(strstr(err.text, "the power is out"), "%s", err.text);
+        nodes_release(&n);
+    }
+}
