@@ -1,0 +1,55 @@
+# What the scripts of this folder share. Each runs $EXOGYM as a user does, in an empty folder of its own.
+set -u
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+failures=0
+
+fail() {
+    printf 'FAIL %s\n' "$*"
+    failures=$((failures + 1))
+}
+
+# expect STATUS MESSAGE ARGUMENTS...: exogym ends with STATUS and says MESSAGE, one line, on standard error alone.
+expect() {
+    local status=$1 message=$2 got
+    shift 2
+    "$EXOGYM" "$@" >out 2>err </dev/null
+    got=$?
+    [ "$got" = "$status" ] || fail "exogym $*: ended with $got instead of $status: $(head -3 err)"
+    [ "$(cat err)" = "$message" ] || fail "exogym $*: said '$(cat err)' instead of '$message'"
+    [ ! -s out ] || fail "exogym $*: wrote to standard output: $(head -1 out)"
+}
+
+# ok ARGUMENTS...: exogym ends with 0; its output is in `out` and `err`.
+ok() {
+    "$EXOGYM" "$@" >out 2>err </dev/null || fail "exogym $*: ended with $?: $(tail -3 err)"
+}
+
+# has FILE TEXT: the file has a line with the text.
+has() {
+    grep -qF -- "$2" "$1" || fail "$1 does not have '$2': $(head -c 600 "$1")"
+}
+
+# json FILE KEY: the first value of a key in a JSON file as exogym writes it.
+json() {
+    sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1" | head -1
+}
+
+finish() {
+    [ "$failures" = 0 ] || exit 1
+}
+
+# A job that takes a moment: an MLP on made-up images, two nodes.
+cat >job.yaml <<'END'
+exogym: 1
+name: small
+seed: 7
+model: mlp
+data: synthetic
+nodes: 2
+train: {max_steps: 12, batch_size: 16, val_size: 64, val_interval: 5, correlation_interval: 6}
+strategy: {optimizer: {name: adamw, lr: 1e-3}}
+compare: [ddp, {name: diloco, H: 4}, {name: sparta, p: 0.1}]
+presets: {quick: {train.max_steps: 4, compare.1.H: 2}}
+END

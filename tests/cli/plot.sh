@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Pictures of runs, from metrics.csv alone.
+. "$EXO_SOURCE/tests/cli/common.bash"
+command -v gnuplot >/dev/null || exit 77
+
+header=step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy
+make_run() {
+    mkdir -p "$1"
+    printf '%s\n0,0.1,0,2.3,2.3,0.1,0.1\n10,1.5,%s,1.2,1.1,0.5,0.6\n20,3,%s,0.6,0.5,nan,nan\n' $header "$2" "$3" >"$1/metrics.csv"
+}
+make_run runs/compare/ddp 1000000 2000000
+make_run runs/compare/diloco 50000 100000
+make_run "runs/it's/one_run" 0 0
+
+ok plot runs/compare -o all.svg
+[ "$(cat out)" = all.svg ] || fail 'the path is not printed'
+for text in '<svg' ddp diloco 'sent per node' 'time (seconds)' compare; do
+    has all.svg "$text"
+done
+ok plot runs/compare/ddp runs/compare -o twice.png
+[ "$(head -c 4 twice.png | tail -c 3)" = PNG ] || fail 'no PNG'
+ok plot "runs/it's" --output="it's.svg" --title "a 'title'"
+has "it's.svg" "one_run"
+has "it's.svg" "bytes sent per node: none"
+cp -r runs/compare runs/other
+ok plot runs/compare runs/other -o labels.svg
+has labels.svg other/ddp
+
+# A run that is still going: the line that is being written is left out.
+printf '30,4,30' >>runs/compare/ddp/metrics.csv
+ok plot runs/compare -o going.svg
+
+expect 2 "exogym: 'a.gif': a picture's name ends with .png or .svg" plot runs/compare -o a.gif
+expect 2 "exogym: 'runs' is no run: there is no metrics.csv in it or in its folders" plot runs -o a.png
+expect 2 "exogym: cannot read the folder 'none': No such file or directory" plot none -o a.png
+expect 1 "exogym: cannot write '/nonexistent/a.png': No such file or directory" plot runs/compare -o /nonexistent/a.png
+printf 'x,y\n' >runs/compare/ddp/metrics.csv
+expect 2 "exogym: $folder/runs/compare/ddp/metrics.csv:1: expected '$header'" plot runs/compare -o a.png
+printf '%s\n1,2,3,x,4\n' $header >runs/compare/ddp/metrics.csv
+expect 2 "exogym: $folder/runs/compare/ddp/metrics.csv:2: field 4 is no number" plot runs/compare -o a.png
+printf '%s\n' $header >runs/compare/ddp/metrics.csv
+expect 2 "exogym: $folder/runs/compare/ddp/metrics.csv: there is no evaluation in it yet" plot runs/compare -o a.png
+[ ! -e a.png ] || fail 'half a picture is left'
+PATH=/nonexistent "$EXOGYM" plot runs/other -o a.png >out 2>err
+[ $? = 1 ] || fail 'without gnuplot: not status 1'
+has err 'exogym: gnuplot is not installed (Debian: apt install gnuplot-nox)'
+finish
