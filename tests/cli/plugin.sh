@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# A strategy built outside the tree, by CMake and by the compiler alone, runs in a job beside the built-in ones; a plugin that
+# cannot be loaded is one line that names the place in the job.
+set -euo pipefail
+
+fail() {
+    echo "$*" >&2
+    exit 1
+}
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+prefix=$folder/prefix
+example=$folder/example
+export CC PKG_CONFIG_PATH
+cmake --install "$EXO_BUILD" --prefix "$prefix" >"$folder/install.log" || fail "$(cat "$folder/install.log")"
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name exogym.pc)")
+cp -r "$EXO_SOURCE/examples/03_int8_gradients" "$example"
+rm -rf "$example/build"
+
+# run [OPTION...]: trains the example's job on data that needs no files; the result is in $folder/result.json
+run() {
+    "$EXOGYM" run "$example/job.yaml" --set data=synthetic --set train.max_steps=6 --set train.batch_size=8 \
+        --set train.val_size=32 --save-dir "$folder/runs" --no-plot --json "$@" >"$folder/result.json" 2>"$folder/log"
+}
+
+# --- Built by CMake ---------------------------------------------------------------------------------------------------
+
+{
+    cmake -S "$example" -B "$example/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" &&
+        cmake --build "$example/build"
+} >"$folder/cmake.log" 2>&1 || fail "$(cat "$folder/cmake.log")"
+if ldd "$example/build/libint8.so" | grep -q libexogym; then
+    fail "the plugin links libexogym: there would be two of it in a program"
+fi
+run || fail "$(cat "$folder/log")"
+grep -q '"strategy": "int8_ddp"' "$folder/result.json" || fail "the job did not run int8_ddp: $(cat "$folder/result.json")"
+
+# Bytes per node: ddp 2 (N - 1) / N of 4 Psi a step; int8_ddp (N - 1) (Psi + 4 chunks), chunks of 256.
+python3 - "$folder/result.json" <<'PYTHON' || fail "$(cat "$folder/result.json")"
+import json, sys
+text = open(sys.argv[1]).read()
+data = json.loads(text)
+runs = {run["strategy"]: run for run in (data["runs"] if isinstance(data, dict) else data)}
+nodes, steps = 4, 6
+psi = runs["ddp"]["bytes_sent"] * nodes // (8 * (nodes - 1) * steps)
+chunks = -(-psi // 256)
+expected = steps * (nodes - 1) * (psi + 4 * chunks)
+assert runs["int8_ddp"]["bytes_sent"] == expected, (psi, expected, runs["int8_ddp"]["bytes_sent"])
+PYTHON
+
+# --- Built by the compiler alone --------------------------------------------------------------------------------------
+
+rm -rf "$example/build"
+mkdir "$example/build"
+read -ra flags <<<"$(pkg-config --cflags exogym)"
+"$CC" -std=c17 -O2 -Wall -Wextra -Wconversion -Wshadow -Werror -shared -fPIC "${flags[@]}" "$example/int8.c" \
+    -o "$example/build/libint8.so" -lm
+run || fail "$(cat "$folder/log")"
+
+# --- What cannot be loaded --------------------------------------------------------------------------------------------
+
+# refused REASON: the job does not start, with one line that names the plugin's place in it and the reason.
+refused() {
+    local status=0
+    run || status=$?
+    [ "$status" = 2 ] || fail "exit status $status instead of 2: $(cat "$folder/log")"
+    [ "$(wc -l <"$folder/log")" = 1 ] || fail "more than one line: $(cat "$folder/log")"
+    grep -q "job.yaml:[0-9]*:[0-9]*: .*$1" "$folder/log" || fail "it says no '$1': $(cat "$folder/log")"
+}
+echo "no shared object" >"$example/build/libint8.so"
+refused "cannot load plugin"
+rm "$example/build/libint8.so"
+refused "No such file"

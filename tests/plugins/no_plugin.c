@@ -1,0 +1,8 @@
+/* A shared object that is no plugin. */
+int nothing_of_exogym(void);
+
+int
+nothing_of_exogym(void)
+{
+    return 1;
+}

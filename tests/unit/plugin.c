@@ -1,0 +1,114 @@
+/* Plugins: what they add works, once; what is no plugin is refused with a reason. tests/plugins has them, built as a user's
+ * are: against the public headers, linked to nothing. */
+#include <criterion/criterion.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+#include <exogym/plugin.h>
+
+#include "memory_fault.h"
+#include "nodes.h"
+
+#define PLUGIN(name) EXO_TEST_BINARY_DIR "/tests/plugins/" name ".so"
+
+static void
+expect_refused(const char *path, exo_status status, const char *reason)
+{
+    exo_err err = {0};
+    cr_expect_eq(exo_plugin_load(path, &err), status, "%s", path);
+    cr_expect_eq(err.code, status);
+    cr_expect(strstr(err.text, reason) && strstr(err.text, path), "'%s' does not say '%s'", err.text, reason);
+}
+
+static const exo_strategy_class *
+class_named(const char *name)
+{
+    const exo_strategy_class *c = NULL;
+    for (size_t i = 0; (c = exo_strategy_class_at(i)) != NULL; i++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+Test(plugin, adds_a_strategy_that_trains)
+{
+    exo_err err = {0};
+    cr_assert_eq(exo_plugin_load(PLUGIN("counts"), &err), EXO_OK, "%s", err.text);
+    nodes plugged, ddp;
+    nodes_init(&plugged, 3, 101, 2, 5, "counted", "{}");
+    nodes_init(&ddp, 3, 101, 2, 5, "ddp", "{}");
+    nodes_train(&plugged, 5);
+    nodes_train(&ddp, 5);
+    cr_expect_arr_eq(plugged.each[0].params, ddp.each[0].params, 101 * sizeof(float));
+    nodes_release(&plugged);
+    nodes_release(&ddp);
+}
+
+Test(plugin, again_is_a_no_op_under_any_name)
+{
+    exo_err err = {0};
+    cr_expect_eq(exo_plugin_load(PLUGIN("counts"), &err), EXO_OK);
+    cr_expect_eq(exo_plugin_load(PLUGIN("counts"), &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_plugin_load(EXO_TEST_BINARY_DIR "/tests/../tests/plugins/counts.so", &err), EXO_OK);
+    cr_assert_eq(chdir(EXO_TEST_BINARY_DIR "/tests/plugins"), 0);
+    cr_expect_eq(exo_plugin_load("counts.so", &err), EXO_OK, "a name without a slash is a file here: %s", err.text);
+    cr_expect_str_eq(class_named("counted")->help, "1");
+}
+
+static void *
+load_counts(void *status)
+{
+    *(exo_status *)status = exo_plugin_load(PLUGIN("counts"), NULL);
+    return NULL;
+}
+
+Test(plugin, threads_that_load_it_at_once_all_succeed)
+{
+    pthread_t threads[8];
+    exo_status status[8];
+    for (int i = 0; i < 8; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, load_counts, &status[i]), 0);
+    for (int i = 0; i < 8; i++) {
+        pthread_join(threads[i], NULL);
+        cr_expect_eq(status[i], EXO_OK);
+    }
+    cr_expect_str_eq(class_named("counted")->help, "1");
+}
+
+Test(plugin, refuses_what_is_none)
+{
+    expect_refused("/nowhere/libmine.so", EXO_NOT_FOUND, "No such file");
+    expect_refused(EXO_TEST_BINARY_DIR, EXO_INVAL, "not a file");
+    expect_refused(EXO_TEST_SOURCE_DIR "/unit/plugin.c", EXO_INVAL, "cannot load plugin");
+    expect_refused(PLUGIN("no_plugin"), EXO_INVAL, "EXO_PLUGIN");
+    expect_refused(PLUGIN("unresolved"), EXO_INVAL, "exo_of_a_later_version");
+    expect_refused(PLUGIN("other_abi"), EXO_INVAL, "12345");
+}
+
+Test(plugin, a_failure_of_its_own_is_passed_on_and_leaves_it_mapped)
+{
+    expect_refused(PLUGIN("fails"), EXO_UNSUPPORTED, "there is no such device");
+    const exo_strategy_class *half_done = class_named("half_done");
+    cr_assert_not_null(half_done);
+    cr_expect_str_eq(half_done->help, "registered before the failure", "its memory is still there");
+    cr_expect_eq(exo_plugin_load(PLUGIN("fails"), NULL), EXO_OK, "it may be tried again");
+}
+
+Test(plugin, every_failed_allocation_is_an_error)
+{
+    exo_status st = EXO_NOMEM;
+    for (uint64_t n = 1; st != EXO_OK; n++) {
+        exo_err err = {0};
+        exo_memory_fail_at(n);
+        st = exo_plugin_load(PLUGIN("counts"), &err);
+        exo_memory_fail_at(0);
+        cr_assert(st == EXO_OK || (st == EXO_NOMEM && err.text[0]));
+    }
+    cr_expect_str_eq(class_named("counted")->help, "2",
+                     "the failed attempts that got that far count, and are tried again");
+}
