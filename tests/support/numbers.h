@@ -1,0 +1,13 @@
+/* Numbers for tests of kernels: reproducible inputs, and comparisons that say where two arrays part. */
+#ifndef EXO_TEST_NUMBERS_H
+#define EXO_TEST_NUMBERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* `count` standard normal numbers from a seed; the caller frees them with free(). */
+float *numbers_new(size_t count, uint64_t seed);
+/* The largest |a - b| / (1 + |b|); NaN counts as infinite. */
+double numbers_distance(const float *a, const float *b, size_t count);
+
+#endif

@@ -1,0 +1,260 @@
+/* Gradients of every operation against central finite differences, through the tape as a model uses it. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/exogym.h>
+
+#include "numbers.h"
+
+enum {
+    MAX_VARIABLES = 4
+};
+
+/* One operation as a function of a few variables. */
+struct check {
+    const char *name;
+    size_t count;
+    struct {
+        size_t num_dims;
+        size_t dims[4];
+    } variable[MAX_VARIABLES];
+    exo_tensor *(*run)(exo_tape *tape, exo_tensor **v);
+};
+
+static exo_tensor *
+run_conv(exo_tape *t, exo_tensor **v)
+{
+    return exo_conv2d(t, v[0], v[1], v[2], &(exo_conv2d_opts){.stride = 2, .padding = 1});
+}
+
+/* Statistics stay out of it: the buffers are new in every pass. */
+static float mean_buffer[8], var_buffer[8];
+
+static exo_tensor *
+run_norm(exo_tape *t, exo_tensor **v, bool relu)
+{
+    size_t dims[4];
+    exo_tensor_dims(v[0], dims);
+    for (int i = 0; i < 8; i++) {
+        mean_buffer[i] = 0.1f;
+        var_buffer[i] = 1.5f;
+    }
+    return exo_batch_norm(t, v[0], v[1], v[2], exo_tape_input(t, EXO_F32, 1, &dims[1], mean_buffer),
+                          exo_tape_input(t, EXO_F32, 1, &dims[1], var_buffer), &(exo_batch_norm_opts){.relu = relu});
+}
+
+static exo_tensor *
+run_batch_norm(exo_tape *t, exo_tensor **v)
+{
+    return run_norm(t, v, false);
+}
+
+static exo_tensor *
+run_batch_norm_relu(exo_tape *t, exo_tensor **v)
+{
+    return run_norm(t, v, true);
+}
+
+static exo_tensor *
+run_relu(exo_tape *t, exo_tensor **v)
+{
+    return exo_relu(t, v[0]);
+}
+
+static exo_tensor *
+run_tanh(exo_tape *t, exo_tensor **v)
+{
+    return exo_tanh(t, v[0]);
+}
+
+static exo_tensor *
+run_max_pool(exo_tape *t, exo_tensor **v)
+{
+    return exo_max_pool2d(t, v[0], 2);
+}
+
+static exo_tensor *
+run_dropout(exo_tape *t, exo_tensor **v)
+{
+    return exo_dropout(t, v[0], 0.4f);
+}
+
+static exo_tensor *
+run_dropout2d(exo_tape *t, exo_tensor **v)
+{
+    return exo_dropout2d(t, v[0], 0.4f);
+}
+
+static exo_tensor *
+run_flatten(exo_tape *t, exo_tensor **v)
+{
+    return exo_flatten(t, exo_max_pool2d(t, v[0], 1));
+}
+
+static exo_tensor *
+run_linear(exo_tape *t, exo_tensor **v)
+{
+    return exo_linear(t, v[0], v[1], v[2]);
+}
+
+static exo_tensor *
+run_add(exo_tape *t, exo_tensor **v)
+{
+    return exo_add(t, v[0], v[1]);
+}
+
+static exo_tensor *
+run_mul(exo_tape *t, exo_tensor **v)
+{
+    return exo_mul(t, v[0], v[1]);
+}
+
+static exo_tensor *
+run_scale(exo_tape *t, exo_tensor **v)
+{
+    return exo_scale(t, v[0], -1.7f);
+}
+
+static exo_tensor *
+run_mean(exo_tape *t, exo_tensor **v)
+{
+    return exo_mean(t, v[0]);
+}
+
+static exo_tensor *
+run_cross_entropy(exo_tape *t, exo_tensor **v)
+{
+    static const int32_t labels[5] = {0, 3, 1, 2, 3};
+    return exo_softmax_cross_entropy(t, v[0], exo_tape_input(t, EXO_I32, 1, (size_t[]){5}, labels));
+}
+
+/* A tensor that is used three times: its gradients must add up, whichever operation comes first. */
+static exo_tensor *
+run_shared(exo_tape *t, exo_tensor **v)
+{
+    exo_tensor *y = exo_linear(t, v[0], v[1], NULL);
+    return exo_add(t, exo_mul(t, exo_tanh(t, y), exo_relu(t, y)), exo_scale(t, y, 0.5f));
+}
+
+/* The same for images, through operations that work in place on gradients. */
+static exo_tensor *
+run_shared_images(exo_tape *t, exo_tensor **v)
+{
+    exo_tensor *y = exo_conv2d(t, v[0], v[1], NULL, &(exo_conv2d_opts){.padding = 1});
+    exo_tensor *a = exo_conv2d(t, exo_relu(t, y), v[1], NULL, &(exo_conv2d_opts){.padding = 1});
+    exo_tensor *b = exo_dropout2d(t, y, 0.3f);
+    return exo_add(t, exo_add(t, a, b), exo_dropout(t, y, 0.3f));
+}
+
+static const struct check checks[] = {
+    {"conv2d", 3, {{4, {3, 2, 5, 6}}, {4, {4, 2, 3, 3}}, {1, {4}}}, run_conv},
+    {"batch_norm", 3, {{4, {4, 3, 2, 3}}, {1, {3}}, {1, {3}}}, run_batch_norm},
+    {"batch_norm of rows", 3, {{2, {7, 5}}, {1, {5}}, {1, {5}}}, run_batch_norm},
+    {"batch_norm with relu", 3, {{4, {4, 3, 2, 3}}, {1, {3}}, {1, {3}}}, run_batch_norm_relu},
+    {"relu", 1, {{2, {4, 9}}}, run_relu},
+    {"tanh", 1, {{2, {4, 9}}}, run_tanh},
+    {"max_pool2d", 1, {{4, {2, 3, 4, 5}}}, run_max_pool},
+    {"dropout", 1, {{2, {6, 7}}}, run_dropout},
+    {"dropout2d", 1, {{4, {4, 5, 2, 2}}}, run_dropout2d},
+    {"flatten", 1, {{4, {3, 4, 2, 3}}}, run_flatten},
+    {"linear", 3, {{2, {4, 6}}, {2, {5, 6}}, {1, {5}}}, run_linear},
+    {"add", 2, {{2, {3, 4}}, {2, {3, 4}}}, run_add},
+    {"mul", 2, {{2, {3, 4}}, {2, {3, 4}}}, run_mul},
+    {"scale", 1, {{2, {3, 4}}}, run_scale},
+    {"mean", 1, {{2, {3, 4}}}, run_mean},
+    {"softmax_cross_entropy", 1, {{2, {5, 4}}}, run_cross_entropy},
+    {"a tensor used three times", 2, {{2, {3, 4}}, {2, {5, 4}}}, run_shared},
+    {"images used three times", 2, {{4, {2, 3, 3, 3}}, {4, {3, 3, 3, 3}}}, run_shared_images},
+};
+
+/* sum(f(v) * r) as a loss; r is fixed. NULL variables' gradients are not read. */
+static double
+evaluate(exo_tape *tape, const struct check *c, float *const *values, bool train, exo_tensor **v)
+{
+    static float r[4096];
+    const exo_pass pass = {.train = train, .grad = v != NULL, .seed = 1};
+    exo_tensor *local[MAX_VARIABLES];
+    exo_tensor **variable = v ? v : local;
+    exo_err err = {0};
+    exo_tape_begin(tape, NULL, &pass);
+    for (size_t i = 0; i < c->count; i++)
+        variable[i] = exo_tape_variable(tape, c->variable[i].num_dims, c->variable[i].dims, values[i]);
+    exo_tensor *y = c->run(tape, variable);
+    cr_assert_not_null(y, "%s: %s", c->name, (exo_tape_error(tape, &err), err.text));
+    size_t dims[4], n = exo_tensor_dims(y, dims), numel = exo_tensor_numel(y);
+    cr_assert_leq(numel, sizeof r / sizeof r[0]);
+    float *numbers = numbers_new(numel, 99);
+    memcpy(r, numbers, numel * sizeof *r);
+    free(numbers);
+
+    /* Summed here in double: a mean in fp32 would drown the differences. */
+    float *value = malloc(numel * sizeof *value);
+    double sum = 0;
+    exo_tensor_read(y, value);
+    for (size_t i = 0; i < numel; i++)
+        sum += (double)value[i] * (double)r[i];
+    free(value);
+    if (v) {
+        exo_tensor *loss = exo_mean(tape, exo_mul(tape, y, exo_tape_input(tape, EXO_F32, n, dims, r)));
+        cr_assert_not_null(loss);
+        cr_assert_eq(exo_tape_backward(tape, loss, (float)numel, &err), EXO_OK, "%s: %s", c->name, err.text);
+    }
+    return sum;
+}
+
+static void
+check_gradients(const struct check *c, bool train)
+{
+    exo_tape *tape = NULL;
+    exo_tensor *v[MAX_VARIABLES];
+    float *values[MAX_VARIABLES], *grads[MAX_VARIABLES];
+    size_t numel[MAX_VARIABLES];
+    cr_assert_eq(exo_tape_new(&tape, NULL), EXO_OK);
+    for (size_t i = 0; i < c->count; i++) {
+        numel[i] = 1;
+        for (size_t d = 0; d < c->variable[i].num_dims; d++)
+            numel[i] *= c->variable[i].dims[d];
+        values[i] = numbers_new(numel[i], 20 + i);
+    }
+    evaluate(tape, c, values, train, v);
+    for (size_t i = 0; i < c->count; i++) {
+        grads[i] = malloc(numel[i] * sizeof(float));
+        exo_tensor_grad(v[i], grads[i]);
+    }
+    const float step = 1e-2f;
+    size_t wrong = 0, all = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        for (size_t k = 0; k < numel[i]; k++) {
+            float kept = values[i][k];
+            values[i][k] = kept + step;
+            double above = evaluate(tape, c, values, train, NULL);
+            values[i][k] = kept - step;
+            double below = evaluate(tape, c, values, train, NULL);
+            values[i][k] = kept;
+            double slope = (above - below) / (2 * (double)step), got = (double)grads[i][k];
+            all++;
+            if (fabs(slope - got) > 2e-2 * (1 + fabs(slope)))
+                wrong++;
+        }
+        free(grads[i]);
+    }
+    /* A step may cross a kink of ReLU or of a maximum: there the slope is between two. Elsewhere every element must agree. */
+    bool kinks = strstr(c->name, "relu") || strstr(c->name, "max_pool") || strstr(c->name, "three times") ||
+                 strstr(c->name, "flatten");
+    cr_expect_leq(wrong, kinks ? all / 12 : 0, "%s%s: %zu of %zu gradients are wrong", c->name,
+                  train ? "" : " outside training", wrong, all);
+    for (size_t i = 0; i < c->count; i++)
+        free(values[i]);
+    exo_tape_free(&tape);
+}
+
+Test(gradcheck, every_operation)
+{
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        check_gradients(&checks[i], true);
+        check_gradients(&checks[i], false);
+    }
+}
