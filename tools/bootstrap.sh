@@ -10,13 +10,13 @@ run_packages=(
     libdnnl-dev libfyaml-dev libjansson-dev libssl-dev libcurl4-openssl-dev zlib1g-dev
     dataset-fashion-mnist gnuplot-nox
 )
-test_packages=(libcriterion-dev clang clang-format)
+test_packages=(libcriterion-dev clang clang-format python3)
 libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
   compute: oneDNN 2 (dnnl.h)
   others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, zlib
   data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
   plots:   gnuplot
-  tests:   Criterion 2.4, clang, clang-format'
+  tests:   Criterion 2.4, clang, clang-format, python3'
 
 usage() {
     cat <<'TXT'
