@@ -232,5 +232,5 @@ exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo
         }
         return st;
     }
-    return exo_fail(err, EXO_NOT_FOUND, "there is no data set '%s'; there are: fashion_mnist, mnist, synthetic", name);
+    return exo_fail(err, EXO_INVAL, "there is no data set '%s'; there are: fashion_mnist, mnist, synthetic", name);
 }

@@ -77,7 +77,8 @@ EXO_API exo_status exo_dataset_idx(exo_dataset **out, const char *images_path, c
 
 /* A public data set by name, both halves, with its usual normalization and, for training, augmentation unless `config`
  * says `augment: false`: "fashion_mnist", "mnist", "synthetic" (made from the seed, needs no files). `config` may be NULL;
- * key `path` overrides the folder. NOT_FOUND says where was looked and how to get the files. */
+ * key `path` overrides the folder. Errors: INVAL (no such name; lists them), NOT_FOUND (says where was looked and how to get
+ * the files). */
 EXO_API exo_status exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val,
                                      exo_err *err);
 

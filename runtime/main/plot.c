@@ -256,7 +256,7 @@ add_panel(exo_text *s, const struct picture *p, int column, const char *x)
     for (size_t i = 0; i < p->count; i++) {
         const char *colour = colours[i % NUM_STYLES];
         size_t every = 1 + p->runs[i].count / 20; /* at most some 20 points on a curve */
-        exo_text_add(s, "%s$run%zu using %s:4 with lines lc rgb '%s' lw 1.4 dt (7,5)", i ? ", " : "", i, x, colour);
+        exo_text_add(s, "%s$run%zu using %s:4 with lines lc rgb '%s' lw 1.8 dt (6,4)", i ? ", " : "", i, x, colour);
         exo_text_add(s, ", $run%zu using %s:5 with linespoints lc rgb '%s' lw 2.2 pt %d ps 0.7 pi %zu", i, x, colour,
                      shapes[i % NUM_STYLES], every);
     }
@@ -280,7 +280,7 @@ add_legend(exo_text *s, const struct picture *p, double top)
         add_string(s, p->runs[i].label);
     }
     exo_text_add(s, ", keyentry with lines lc rgb '#555555' lw 2.2 title 'global (mean of nodes)'"
-                    ", keyentry with lines lc rgb '#555555' lw 1.4 dt (7,5) title 'local (node 0)'\n");
+                    ", keyentry with lines lc rgb '#555555' lw 1.8 dt (6,4) title 'local (node 0)'\n");
 }
 
 static void

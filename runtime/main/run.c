@@ -169,18 +169,20 @@ static char *
 draw_picture(const exo_job *job)
 {
     exo_err err = {0};
-    exo_text path = {0};
+    exo_text path = {0}, title = {0};
     exo_text *folders = exo_calloc(job->num_runs, sizeof *folders);
     const char **names = exo_calloc(job->num_runs, sizeof *names);
     exo_text_add(&path, "%s/compare.png", job->folder);
-    bool failed = !folders || !names || path.failed;
+    exo_text_add(&title, "%s: %s on %s, %u node%s, batch %zu per node", job->name, job->model_name, job->data_name,
+                 job->opts.num_nodes, job->opts.num_nodes == 1 ? "" : "s", job->opts.batch_size);
+    bool failed = !folders || !names || path.failed || title.failed;
     for (size_t i = 0; !failed && i < job->num_runs; i++) {
         exo_text_add(&folders[i], "%s/%s", job->folder, job->runs[i].label);
         names[i] = folders[i].data;
         failed = folders[i].failed;
     }
     exo_status st = failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
-                           : exo_plot(names, job->num_runs, job->name, path.data, &err);
+                           : exo_plot(names, job->num_runs, title.data, path.data, &err);
     if (st != EXO_OK) {
         fflush(stdout);
         fprintf(stderr, "exogym: no picture: %s\n", err.text);
@@ -193,6 +195,7 @@ draw_picture(const exo_job *job)
         exo_free(folders[i].data);
     exo_free(folders);
     exo_free(names);
+    exo_free(title.data);
     return path.data;
 }
 

@@ -65,6 +65,7 @@ refused() {
     has err "$3"
 }
 refused model=cnn 2 cnn
+refused data=imagenet 2 fashion_mnist
 refused 'compare=[{name: dilcoo}]' 2 dilcoo
 refused compare.1.optimizer.lr=fast 2 "expected a number, got 'fast'"
 refused 'compare=[{name: ddp, H: 3}]' 2 "unknown key 'H'"
