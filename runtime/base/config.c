@@ -150,6 +150,7 @@ exo_config_parse(exo_config_doc **out, const char *source, const char *text, exo
     return parse_bytes(out, source, text, strlen(text), err);
 }
 
+/* Reads to the end, not to a size: a configuration may come from a pipe. */
 exo_status
 exo_config_load(exo_config_doc **out, const char *path, exo_err *err)
 {

@@ -19,6 +19,7 @@
 
 #include <exogym/memory.h>
 
+#include "file.h"
 #include "tfevents.h"
 
 enum {
@@ -234,28 +235,6 @@ open_events(exo_metrics *m, const char *folder, bool resume, uint64_t step, exo_
     return st;
 }
 
-static exo_status
-make_folders(const char *folder, exo_err *err)
-{
-    char *path = exo_strdup(folder);
-    if (!path)
-        return exo_fail(err, EXO_NOMEM, "%s: out of memory", folder);
-    exo_status st = EXO_OK;
-    for (char *end = path + 1; st == EXO_OK; end++) {
-        char c = *end;
-        if (c != '/' && c != '\0')
-            continue;
-        *end = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST)
-            st = exo_fail(err, EXO_IO, "cannot make the folder '%s': %s", path, strerror(errno));
-        *end = c;
-        if (c == '\0')
-            break;
-    }
-    exo_free(path);
-    return st;
-}
-
 exo_status
 exo_metrics_open(exo_metrics **out, const char *folder, bool resume, uint64_t step, exo_err *err)
 {
@@ -270,7 +249,7 @@ exo_metrics_open(exo_metrics **out, const char *folder, bool resume, uint64_t st
         m->tables[t].fd = -1;
     m->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 
-    st = make_folders(*folder ? folder : ".", err);
+    st = exo_folder_make(folder, err);
     for (int t = 0; st == EXO_OK && t < NUM_TABLES; t++)
         st = make_path(&m->tables[t], folder, tables[t].file, err);
     for (int t = 0; st == EXO_OK && t < NUM_TABLES; t++) {

@@ -207,7 +207,7 @@ Test(metrics, folders_are_made_and_failures_named)
     exo_metrics_close(&m);
     snprintf(deep, sizeof deep, "%s/a/b/c/train.csv/d", folder);
     cr_expect_eq(exo_metrics_open(&m, deep, false, 0, &err), EXO_IO);
-    snprintf(message, sizeof message, "cannot make the folder '%s': Not a directory", deep);
+    snprintf(message, sizeof message, "%s/a/b/c/train.csv: is there and is no folder", folder);
     cr_expect_str_eq(err.text, message);
 }
 
