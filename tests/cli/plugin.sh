@@ -39,14 +39,12 @@ grep -q '"strategy": "int8_ddp"' "$folder/result.json" || fail "the job did not 
 # Bytes per node: ddp 2 (N - 1) / N of 4 Psi a step; int8_ddp (N - 1) (Psi + 4 chunks), chunks of 256.
 python3 - "$folder/result.json" <<'PYTHON' || fail "$(cat "$folder/result.json")"
 import json, sys
-text = open(sys.argv[1]).read()
-data = json.loads(text)
-runs = {run["strategy"]: run for run in (data["runs"] if isinstance(data, dict) else data)}
+runs = {run["strategy"]: run for run in json.load(open(sys.argv[1]))["runs"]}
 nodes, steps = 4, 6
-psi = runs["ddp"]["bytes_sent"] * nodes // (8 * (nodes - 1) * steps)
+psi = runs["ddp"]["bytes_sent_per_node"] * nodes // (8 * (nodes - 1) * steps)
 chunks = -(-psi // 256)
 expected = steps * (nodes - 1) * (psi + 4 * chunks)
-assert runs["int8_ddp"]["bytes_sent"] == expected, (psi, expected, runs["int8_ddp"]["bytes_sent"])
+assert runs["int8_ddp"]["bytes_sent_per_node"] == expected, (psi, expected, runs["int8_ddp"]["bytes_sent_per_node"])
 PYTHON
 
 # --- Built by the compiler alone --------------------------------------------------------------------------------------
@@ -60,15 +58,15 @@ run || fail "$(cat "$folder/log")"
 
 # --- What cannot be loaded --------------------------------------------------------------------------------------------
 
-# refused REASON: the job does not start, with one line that names the plugin's place in it and the reason.
+# refused STATUS REASON: the job does not start, with one line that names the plugin's place in it and the reason.
 refused() {
     local status=0
     run || status=$?
-    [ "$status" = 2 ] || fail "exit status $status instead of 2: $(cat "$folder/log")"
+    [ "$status" = "$1" ] || fail "exit status $status instead of $1: $(cat "$folder/log")"
     [ "$(wc -l <"$folder/log")" = 1 ] || fail "more than one line: $(cat "$folder/log")"
-    grep -q "job.yaml:[0-9]*:[0-9]*: .*$1" "$folder/log" || fail "it says no '$1': $(cat "$folder/log")"
+    grep -q "job.yaml:[0-9]*:[0-9]*: .*$2" "$folder/log" || fail "it says no '$2': $(cat "$folder/log")"
 }
 echo "no shared object" >"$example/build/libint8.so"
-refused "cannot load plugin"
+refused 2 "cannot load plugin"
 rm "$example/build/libint8.so"
-refused "No such file"
+refused 1 "No such file"
