@@ -22,8 +22,9 @@ enum {
 static inline int32_t
 order_key(float x)
 {
+    float positive = x + 0.0f; /* -0 and 0 are equal: the first one wins */
     int32_t bits;
-    memcpy(&bits, &x, sizeof bits);
+    memcpy(&bits, &positive, sizeof bits);
     int32_t key = bits ^ (bits >> 31 & INT32_MAX);
     return (bits & INT32_MAX) > 0x7F800000 ? INT32_MAX : key;
 }
