@@ -212,19 +212,16 @@ exo_actor_die(exo_actor *actor, const char *cause, bool failure)
 {
     exo_actor *a = actor;
     struct last_will will = {0};
-    pthread_mutex_lock(&a->lock);
-    bool first = a->state != EXO_ACTOR_DEAD;
-    if (first) {
-        a->state = EXO_ACTOR_DEAD;
-        a->failed = failure;
-        atomic_store(&a->stopping, true);
-        snprintf(a->cause, sizeof a->cause, "%s", cause);
-        take_will_locked(a, &will);
-    }
-    pthread_mutex_unlock(&a->lock);
-    if (!first)
+    /* Out of the table before anything else: whoever hears of the death finds the name free, and only one caller gets past here. */
+    if (!exo_runtime_forget(a->runtime, a, cause))
         return;
-    exo_runtime_forget(a->runtime, a); /* before anybody hears of it: its name is free again */
+    pthread_mutex_lock(&a->lock);
+    a->state = EXO_ACTOR_DEAD;
+    a->failed = failure;
+    atomic_store(&a->stopping, true);
+    snprintf(a->cause, sizeof a->cause, "%s", cause);
+    take_will_locked(a, &will);
+    pthread_mutex_unlock(&a->lock);
     execute_will(a, &will, failure);
     settle(a);
 }

@@ -202,12 +202,13 @@ exo_runtime_find(exo_runtime *runtime, exo_ref ref)
     return actor;
 }
 
-void
-exo_runtime_forget(exo_runtime *rt, exo_actor *actor)
+bool
+exo_runtime_forget(exo_runtime *rt, exo_actor *actor, const char *cause)
 {
     char full[256];
     pthread_mutex_lock(&rt->lock);
-    if (find_actor_locked(rt, actor->id) == actor) {
+    bool there = find_actor_locked(rt, actor->id) == actor;
+    if (there) {
         struct slot *s = &rt->slots[(actor->id & UINT32_MAX) - 1];
         remove_name_locked(rt, actor);
         s->actor = NULL;
@@ -223,11 +224,12 @@ exo_runtime_forget(exo_runtime *rt, exo_actor *actor)
             e->full_name = exo_strdup(full);
         }
         e->id = actor->id;
-        memcpy(e->cause, actor->cause, sizeof e->cause);
+        snprintf(e->cause, sizeof e->cause, "%s", cause);
         rt->living--;
         pthread_cond_broadcast(&rt->changed);
     }
     pthread_mutex_unlock(&rt->lock);
+    return there;
 }
 
 static const struct epitaph *
@@ -353,13 +355,13 @@ start_actor(exo_actor *actor, const exo_payload *args, exo_err *err)
     pthread_mutex_lock(&actor->lock);
     if (actor->state == EXO_ACTOR_STARTING)
         actor->state = EXO_ACTOR_ALIVE;
-    for (size_t i = 0; i < actor->num_lanes; i++)
+    for (size_t i = 0; i < actor->num_lanes; i++) {
         if (actor->lanes[i].wake)
             pthread_cond_broadcast(actor->lanes[i].wake);
-    pthread_mutex_unlock(&actor->lock);
-    for (size_t i = 0; i < actor->num_lanes; i++)
-        if (!actor->lanes[i].lane_class->blocking && actor->lanes[i].queued)
+        else if (actor->lanes[i].queued)
             exo_pool_push(actor->runtime->pool, &actor->lanes[i]);
+    }
+    pthread_mutex_unlock(&actor->lock);
     return EXO_OK;
 }
 

@@ -83,8 +83,8 @@ struct exo_call_context {
 exo_actor *exo_runtime_find(exo_runtime *runtime, exo_ref ref);
 void exo_actor_hold(exo_actor *actor);
 void exo_actor_drop(exo_actor *actor);
-/* Takes a dead actor's name out of the table and remembers its cause. */
-void exo_runtime_forget(exo_runtime *runtime, exo_actor *actor);
+/* Takes an actor and its name out of the table and remembers the cause of its death; false: somebody has done so. */
+bool exo_runtime_forget(exo_runtime *runtime, exo_actor *actor, const char *cause);
 /* Counts threads that close must wait for. */
 void exo_runtime_thread_began(exo_runtime *runtime);
 void exo_runtime_thread_ended(exo_runtime *runtime);

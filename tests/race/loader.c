@@ -1,0 +1,50 @@
+/* The loader under the thread sanitizer: several readers, batches in order, closed in the middle. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <exogym/exogym.h>
+
+#include "points.h"
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+enum {
+    BATCH = 8,
+    BATCHES = 100
+};
+
+int
+main(void)
+{
+    exo_dataset *data = points_new(100, 1, SIZE_MAX);
+    float first[BATCHES];
+    for (unsigned threads = 1; threads <= 4; threads++) {
+        for (unsigned depth = 1; depth <= 4; depth++) {
+            const exo_loader_opts opts = {
+                .num_nodes = 1, .shuffle = true, .seed = 3, .batch_size = BATCH, .depth = depth, .threads = threads};
+            exo_loader *loader = NULL;
+            CHECK(exo_loader_open(&loader, data, &opts, NULL) == EXO_OK);
+            int stop = depth == 4 ? 5 : BATCHES; /* some are closed while reading ahead */
+            for (int i = 0; i < stop; i++) {
+                const exo_batch *batch = NULL;
+                CHECK(exo_loader_next(loader, 60 * EXO_SECOND, &batch, NULL) == EXO_OK);
+                float sum = 0;
+                for (size_t k = 0; k < BATCH * POINTS_DIM; k++)
+                    sum += ((const float *)batch->data[0])[k];
+                if (threads == 1 && depth == 1)
+                    first[i] = sum;
+                CHECK(sum == first[i]);
+            }
+            exo_loader_close(&loader);
+        }
+    }
+    exo_dataset_drop(&data);
+    puts("1 passed, 0 failed");
+    return 0;
+}
