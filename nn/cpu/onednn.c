@@ -3,6 +3,8 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <threads.h>
 
 /* libgomp's; omp.h is not where every compiler looks. Sets a variable of the calling thread only. */
 extern void omp_set_num_threads(int threads);
@@ -27,14 +29,37 @@ exo_onednn_engine(void)
     return expected;
 }
 
+/* A thread's stream ends with it. */
+static tss_t stream_key;
+
+static void
+destroy_stream(void *stream)
+{
+    dnnl_stream_destroy(stream);
+}
+
+static void
+make_stream_key(void)
+{
+    if (tss_create(&stream_key, destroy_stream) != thrd_success)
+        abort(); /* at the first use of the engine, before there is anything to lose */
+}
+
 dnnl_stream_t
 exo_onednn_stream(void)
 {
+    static once_flag once = ONCE_FLAG_INIT;
     static _Thread_local dnnl_stream_t stream;
-    if (!stream) {
-        omp_set_num_threads(1);
-        if (dnnl_stream_create(&stream, exo_onednn_engine(), dnnl_stream_default_flags) != dnnl_success)
-            stream = NULL;
+    if (stream)
+        return stream;
+    call_once(&once, make_stream_key);
+    omp_set_num_threads(1);
+    dnnl_engine_t engine = exo_onednn_engine();
+    if (!engine || dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) != dnnl_success)
+        stream = NULL;
+    if (stream && tss_set(stream_key, stream) != thrd_success) {
+        dnnl_stream_destroy(stream);
+        stream = NULL;
     }
     return stream;
 }

@@ -12,7 +12,7 @@
 
 /* The engine of this process, made at first use; NULL if oneDNN cannot make one. */
 dnnl_engine_t exo_onednn_engine(void);
-/* A stream of the calling thread, which is from here on told to use one OpenMP thread. Never freed: one a thread. */
+/* A stream of the calling thread, which is from here on told to use one OpenMP thread. It ends with its thread. NULL: oneDNN does not start. */
 dnnl_stream_t exo_onednn_stream(void);
 dnnl_data_type_t exo_onednn_type(exo_dtype dtype);
 /* EXO_OK, or the failure with `what` in its text. */

@@ -273,8 +273,8 @@ break_by_absence(struct local *l)
     }
 }
 
-/* Enters the call; the last to come commits it. */
-static void
+/* Enters the call; the last to come commits it. False: the communicator is broken, the member is not in the call. */
+static bool
 arrive_locked(struct local *l, struct call *c, uint32_t rank, const exo_collective_args *args)
 {
     if (c->committed || c->arrived == 0) { /* the record of two calls ago */
@@ -291,13 +291,14 @@ arrive_locked(struct local *l, struct call *c, uint32_t rank, const exo_collecti
     if (l->broken.code == EXO_OK && !same_call(&c->args, args))
         break_by_mismatch(l, c, rank, args);
     if (l->broken.code != EXO_OK)
-        return;
+        return false;
     c->data[rank] = args->data;
     c->here[rank] = true;
     if (++c->arrived == l->size) {
         c->committed = true;
         pthread_cond_broadcast(&l->changed);
     }
+    return true;
 }
 
 /* Waits for the commit. */
@@ -319,15 +320,15 @@ local_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args
     exo_time before = exo_now(l->clock);
 
     pthread_mutex_lock(&l->lock);
-    if (l->broken.code == EXO_OK)
-        arrive_locked(l, c, rank, args);
-    bool last = c->committed && l->broken.code == EXO_OK;
+    bool arrived = l->broken.code == EXO_OK && arrive_locked(l, c, rank, args);
+    bool met = arrived && c->committed;
     pthread_mutex_unlock(&l->lock);
-    if (!last) {
+    if (!met) {
         exo_compute_pause();
         pthread_mutex_lock(&l->lock);
-        meet_locked(l, c, deadline);
-        if (!c->committed || !c->here[rank]) {
+        if (arrived)
+            meet_locked(l, c, deadline);
+        if (!arrived || !c->committed) { /* who is not in the call must not look at its record: it may be an old one */
             st = l->broken.code;
             if (err)
                 *err = l->broken;
