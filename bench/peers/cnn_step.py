@@ -1,0 +1,64 @@
+#!/usr/bin/python3
+"""The training step of the MNIST CNN in PyTorch: forward, backward, AdamW. Prints images a second, as bench_cnn_step does.
+
+    bench/peers/cnn_step.py [--dtype fp32|bf16] [--layout default|channels_last] [--batch 256] [--steps 5] [--threads 2]
+"""
+import argparse
+import ctypes
+import statistics
+import time
+
+# glibc gives large blocks back to the system at once, and a step then spends a fifth of its time on fresh pages: keep them.
+libc = ctypes.CDLL("libc.so.6")
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
+libc.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+import torch  # noqa: E402
+import torch.nn as nn  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+
+
+def network():
+    def block(inputs, outputs):
+        return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+
+    return nn.Sequential(
+        *block(1, 64), *block(64, 64), nn.MaxPool2d(2), nn.Dropout2d(0.25),
+        *block(64, 128), *block(128, 128), nn.MaxPool2d(2), nn.Dropout2d(0.25),
+        nn.Flatten(), nn.Linear(6272, 256), nn.ReLU(), nn.Dropout(0.5), nn.Linear(256, 10))
+
+
+def main():
+    parser = argparse.ArgumentParser(description="The CNN's training step in PyTorch.")
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--layout", choices=["default", "channels_last"], default="default")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(1)
+    model = network().train()
+    assert sum(p.numel() for p in model.parameters()) == 1868234
+    images, labels = torch.randn(args.batch, 1, 28, 28), torch.randint(0, 10, (args.batch,))
+    if args.layout == "channels_last":
+        model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4)
+
+    times = []
+    for step in range(args.steps + 3):
+        before = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bf16"):
+            loss = F.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        if step >= 3:
+            times.append(time.perf_counter() - before)
+    print("pytorch dtype=%s layout=%s batch=%d threads=%d images_per_second=%.1f" % (
+        args.dtype, args.layout, args.batch, args.threads, args.batch / statistics.median(times)))
+
+
+main()
