@@ -45,7 +45,7 @@ def rows(name, table):
 
 
 torch.manual_seed(1)
-start = torch.randn(NUMEL)
+start = torch.randn(NUMEL) * torch.logspace(0, -5, NUMEL)  # small ones, whose changes show every digit
 grads = torch.randn(STEPS, NUMEL) * torch.logspace(-3, 1, NUMEL)
 
 results = []
