@@ -81,10 +81,10 @@ NAME(bn_grad_sums)(const T *x, const T *dy, size_t rows, size_t channels, const 
     size_t c = 0;
     for (; c + STRIP <= channels; c += STRIP)
         NAME(strip_grad_sums)
-        (x + c, dy + c, rows, channels, STRIP, mean + c, scale + c, shift + c, relu, sum_dy + c, sum_dyx + c);
+    (x + c, dy + c, rows, channels, STRIP, mean + c, scale + c, shift + c, relu, sum_dy + c, sum_dyx + c);
     if (c < channels)
         NAME(strip_grad_sums)
-        (x + c, dy + c, rows, channels, channels - c, mean + c, scale + c, shift + c, relu, sum_dy + c, sum_dyx + c);
+    (x + c, dy + c, rows, channels, channels - c, mean + c, scale + c, shift + c, relu, sum_dy + c, sum_dyx + c);
 }
 
 static void

@@ -8,15 +8,8 @@
 
 #include <exogym/exogym.h>
 
+#include "check.h"
 #include "parallel.h"
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum {
     MEMBERS = 4,
