@@ -39,6 +39,7 @@ find_locked(const void *handle)
     return p;
 }
 
+/* *handle stays NULL on an error. */
 static exo_status
 open_file(const char *path, void **handle, exo_err *err)
 {
@@ -96,7 +97,7 @@ exo_plugin_load(const char *path, exo_err *err)
     void *handle = NULL;
     bool ran = false;
     exo_status st = open_file(path, &handle, err);
-    if (st != EXO_OK)
+    if (!handle)
         return st;
     struct plugin *mine = exo_calloc(1, sizeof *mine);
     if (!mine) {
