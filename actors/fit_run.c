@@ -538,7 +538,8 @@ run_events(struct run *run, exo_err *err)
         st = correlate(run, err);
     if (st == EXO_OK && opts->stop && *opts->stop && !last)
         run->stopped = true;
-    if (st == EXO_OK && opts->save_dir && (is_due(run->step, opts->checkpoint_interval) || run->stopped))
+    bool due = run->step > 0 && is_due(run->step, opts->checkpoint_interval);
+    if (st == EXO_OK && opts->save_dir && (due || run->stopped))
         st = checkpoint(run, err);
     return st;
 }
