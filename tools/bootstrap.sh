@@ -178,6 +178,29 @@ formatted() {
         xargs -0 clang-format --dry-run --Werror
 }
 
+# The same job gives the same parameters, whichever compiler built exogym.
+same_bits() {
+    local folder preset hashes=()
+    folder=$(mktemp -d)
+    cat >"$folder/job.yaml" <<'YAML'
+model: mnist_cnn
+data: synthetic
+nodes: 2
+train: {max_steps: 3, batch_size: 8, val_size: 16}
+strategy: {name: diloco, H: 2}
+YAML
+    for preset in dev clang; do
+        "build/$preset/exogym" run "$folder/job.yaml" --save-dir "$folder/$preset" --no-plot --json >"$folder/result" 2>"$folder/log" ||
+            cat "$folder/log" >&2
+        hashes+=("$(sed -nE 's/.*"sha256": "([0-9a-f]+)".*/\1/p' "$folder/result")")
+    done
+    rm -r "$folder"
+    [ -n "${hashes[0]}" ] && [ "${hashes[0]}" = "${hashes[1]}" ] || {
+        printf 'gcc: %s\nclang: %s\n' "${hashes[0]}" "${hashes[1]}" >&2
+        return 1
+    }
+}
+
 test_all() {
     [ $# -eq 0 ] || fail "test takes no further arguments: $*"
     install_packages "${run_packages[@]}" "${test_packages[@]}"
@@ -189,7 +212,10 @@ test_all() {
     fi
     say "format"
     check "clang-format" formatted || true
-    check "build of clang" build clang || true
+    if check "build of clang" build clang; then
+        say "the same bits from gcc and clang"
+        check "the same bits from gcc and clang" same_bits || true
+    fi
     if check "build of asan" build asan; then
         tests asan
     fi
