@@ -195,10 +195,10 @@ YAML
         hashes+=("$(sed -nE 's/.*"sha256": "([0-9a-f]+)".*/\1/p' "$folder/result")")
     done
     rm -r "$folder"
-    [ -n "${hashes[0]}" ] && [ "${hashes[0]}" = "${hashes[1]}" ] || {
+    if [ -z "${hashes[0]}" ] || [ "${hashes[0]}" != "${hashes[1]}" ]; then
         printf 'gcc: %s\nclang: %s\n' "${hashes[0]}" "${hashes[1]}" >&2
         return 1
-    }
+    fi
 }
 
 test_all() {
