@@ -196,6 +196,8 @@ execute_will(exo_actor *a, struct last_will *will, bool failure)
             exo_future_complete(will->running[i], EXO_PEER_LOST, reason, NULL);
         exo_future_drop(&will->running[i]);
     }
+    /* Only now: a method that sees the flag and gives up must not answer before its caller has heard of the death. */
+    atomic_store(&a->stopping, true);
     for (size_t i = 0; i < will->num_monitors; i++) {
         exo_future_complete(will->monitors[i], failure ? EXO_PEER_LOST : EXO_OK, failure ? reason : NULL, NULL);
         exo_future_drop(&will->monitors[i]);
@@ -218,7 +220,6 @@ exo_actor_die(exo_actor *actor, const char *cause, bool failure)
     pthread_mutex_lock(&a->lock);
     a->state = EXO_ACTOR_DEAD;
     a->failed = failure;
-    atomic_store(&a->stopping, true);
     snprintf(a->cause, sizeof a->cause, "%s", cause);
     take_will_locked(a, &will);
     pthread_mutex_unlock(&a->lock);
