@@ -98,8 +98,10 @@ EXO_API const char *exo_tape_metric_at(const exo_tape *tape, size_t index, doubl
 EXO_API size_t exo_tensor_dims(const exo_tensor *tensor, size_t *dims);
 EXO_API size_t exo_tensor_numel(const exo_tensor *tensor);
 EXO_API exo_dtype exo_tensor_dtype(const exo_tensor *tensor);
-/* Copies the values, and the gradient after backward, as row-major fp32 to `out` (numel). Gradient: zeros if none. */
+/* Copies the values as row-major fp32 to `out` (numel). Before backward: it reuses the memory of what it has passed, but for tensors of
+ * one element, inputs, variables and parameters. */
 EXO_API void exo_tensor_read(const exo_tensor *tensor, float *out);
+/* The gradient, after backward, of a variable or parameter; zeros if nothing led to it. */
 EXO_API void exo_tensor_grad(const exo_tensor *tensor, float *out);
 /* The value of a tensor of one element. */
 EXO_API float exo_tensor_item(const exo_tensor *tensor);
