@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# The CNN's training step beside PyTorch's, in alternation: medians over the rounds, and ratios to PyTorch's default layout and to
-# its best one. bench/cnn_step.sh [ROUNDS] [BUILD_FOLDER]; needs a build (preset release) and bench/peers/setup.sh.
+# The CNN's training step beside PyTorch's, in alternation: medians over the rounds, and ratios to PyTorch as it comes (default
+# layout and allocator) and to the best that it reaches (channels-last, and an allocator that keeps freed memory).
+#     bench/cnn_step.sh [ROUNDS] [BUILD_FOLDER]
+# Needs a build (preset release) and bench/peers/setup.sh. THREADS (2) and PYTHON (/usr/bin/python3) can be set.
 set -eu
 cd "$(dirname "$0")/.."
 rounds=${1:-3}
@@ -9,23 +11,31 @@ python=${PYTHON:-/usr/bin/python3}
 threads=${THREADS:-2}
 
 rate() {
-    "$@" | sed -n 's/.*images_per_second=\([0-9.]*\).*/\1/p'
+    "$@" --threads "$threads" | sed -n 's/.*images_per_second=\([0-9.]*\).*/\1/p'
+}
+peer() {
+    rate "$python" bench/peers/cnn_step.py --dtype "$dtype" --layout "$1" --allocator "$2"
 }
 median() {
     printf '%s\n' "$@" | sort -g | awk '{v[NR] = $1} END {print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'
 }
 
-printf '%-6s %10s %18s %24s %16s %12s\n' dtype exogym 'pytorch default' 'pytorch channels_last' 'over default' 'over best'
+format='%-6s %8s %16s %14s %14s %14s %14s %11s\n'
+# shellcheck disable=SC2059
+printf "$format" '' exogym 'pytorch default' '+ keep' channels_last '+ keep' 'over default' 'over best'
 for dtype in fp32 bf16; do
-    ours=() plain=() last=()
+    ours=() plain=() plain_keep=() last=() last_keep=()
     for _ in $(seq "$rounds"); do
-        ours+=("$(rate "$build/bench/bench_cnn_step" --dtype "$dtype" --threads "$threads")")
-        plain+=("$(rate "$python" bench/peers/cnn_step.py --dtype "$dtype" --layout default --threads "$threads")")
-        last+=("$(rate "$python" bench/peers/cnn_step.py --dtype "$dtype" --layout channels_last --threads "$threads")")
+        ours+=("$(rate "$build/bench/bench_cnn_step" --dtype "$dtype")")
+        plain+=("$(peer default default)")
+        plain_keep+=("$(peer default keep)")
+        last+=("$(peer channels_last default)")
+        last_keep+=("$(peer channels_last keep)")
     done
-    awk -v d="$dtype" -v o="$(median "${ours[@]}")" -v p="$(median "${plain[@]}")" -v c="$(median "${last[@]}")" 'BEGIN {
-        best = p > c ? p : c
-        printf "%-6s %10.0f %18.0f %24.0f %15.2fx %11.2fx\n", d, o, p, c, o / p, o / best
+    awk -v d="$dtype" -v o="$(median "${ours[@]}")" -v a="$(median "${plain[@]}")" -v b="$(median "${plain_keep[@]}")" \
+        -v c="$(median "${last[@]}")" -v e="$(median "${last_keep[@]}")" 'BEGIN {
+        best = a; if (b > best) best = b; if (c > best) best = c; if (e > best) best = e
+        printf "%-6s %8.0f %16.0f %14.0f %14.0f %14.0f %13.2fx %10.2fx\n", d, o, a, b, c, e, o / a, o / best
     }'
 done
 echo "images a second, medians of $rounds rounds, batch 256, $threads threads"

@@ -2,21 +2,19 @@
 """The training step of the MNIST CNN in PyTorch: forward, backward, AdamW. Prints images a second, as bench_cnn_step does.
 
     bench/peers/cnn_step.py [--dtype fp32|bf16] [--layout default|channels_last] [--batch 256] [--steps 5] [--threads 2]
+                            [--allocator default|keep]
+
+The allocator: as it comes, or told to keep what is freed (glibc gives large blocks back to the system at once, and a step then
+spends part of its time on fresh pages).
 """
 import argparse
 import ctypes
 import statistics
 import time
 
-# glibc gives large blocks back to the system at once, and a step then spends a fifth of its time on fresh pages: keep them.
-libc = ctypes.CDLL("libc.so.6")
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
-libc.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
-
-import torch  # noqa: E402
-import torch.nn as nn  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 
 def network():
@@ -29,6 +27,13 @@ def network():
         nn.Flatten(), nn.Linear(6272, 256), nn.ReLU(), nn.Dropout(0.5), nn.Linear(256, 10))
 
 
+def keep_freed_memory():
+    m_trim_threshold, m_mmap_threshold = -1, -3
+    libc = ctypes.CDLL("libc.so.6")
+    libc.mallopt(m_mmap_threshold, 1 << 30)
+    libc.mallopt(m_trim_threshold, (1 << 31) - 1)
+
+
 def main():
     parser = argparse.ArgumentParser(description="The CNN's training step in PyTorch.")
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
@@ -36,8 +41,11 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--allocator", choices=["default", "keep"], default="default")
     args = parser.parse_args()
 
+    if args.allocator == "keep":
+        keep_freed_memory()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
     model = network().train()
@@ -57,8 +65,8 @@ def main():
         optimizer.step()
         if step >= 3:
             times.append(time.perf_counter() - before)
-    print("pytorch dtype=%s layout=%s batch=%d threads=%d images_per_second=%.1f" % (
-        args.dtype, args.layout, args.batch, args.threads, args.batch / statistics.median(times)))
+    print("pytorch dtype=%s layout=%s allocator=%s batch=%d threads=%d images_per_second=%.1f" % (
+        args.dtype, args.layout, args.allocator, args.batch, args.threads, args.batch / statistics.median(times)))
 
 
 main()
