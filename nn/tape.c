@@ -383,6 +383,16 @@ exo_tape_state_failed(exo_tape *tape, exo_op *op)
     op->state = NULL;
 }
 
+exo_tensor *
+exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status status, const exo_err *err)
+{
+    exo_tape_state_failed(tape, op);
+    if (status == EXO_UNSUPPORTED && dtype == EXO_BF16)
+        return exo_tape_fail(tape, status, "%s: autocast to bf16 needs a processor with AVX-512; run without it",
+                             op->op_class->name);
+    return exo_tape_fail(tape, status, "%s", err->text);
+}
+
 /* --- Backward ------------------------------------------------------------------------------------------------------------ */
 
 void *

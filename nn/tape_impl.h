@@ -82,6 +82,8 @@ void *exo_tape_state(exo_tape *tape, exo_op *op, const void *signature, size_t s
                      bool *fresh);
 /* Forgets a state that could not be filled. */
 void exo_tape_state_failed(exo_tape *tape, exo_op *op);
+/* The same, and records why: that a product of `dtype` operands could not be planned. Gives NULL. */
+exo_tensor *exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status status, const exo_err *err);
 
 /* Where an operation's backward writes the gradient of `in`; *add says whether to add to what is there or to overwrite. NULL if
  * none is needed, or, with *st set, if there is no memory. */
@@ -99,5 +101,7 @@ exo_dtype exo_compute_dtype(const exo_tape *tape);
 /* "(2, 3, 4)" for messages; `out` has room for 96 characters. */
 const char *exo_shape_text(const exo_tensor *t, char *out);
 bool exo_same_shape(const exo_tensor *a, const exo_tensor *b);
+/* fp32 or bf16: what kernels compute with. */
+bool exo_is_float(const exo_tensor *t);
 
 #endif

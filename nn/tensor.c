@@ -118,3 +118,9 @@ exo_same_shape(const exo_tensor *a, const exo_tensor *b)
 {
     return a->num_dims == b->num_dims && memcmp(a->dims, b->dims, a->num_dims * sizeof a->dims[0]) == 0;
 }
+
+bool
+exo_is_float(const exo_tensor *t)
+{
+    return t->dtype == EXO_F32 || t->dtype == EXO_BF16;
+}

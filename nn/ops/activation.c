@@ -77,7 +77,7 @@ begin_like(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_op *
 {
     if (!x || exo_tape_error(tape, NULL) != EXO_OK)
         return false;
-    if (x->dtype != EXO_F32 && x->dtype != EXO_BF16) {
+    if (!exo_is_float(x)) {
         exo_tape_fail(tape, EXO_INVAL, "%s: takes fp32 or bf16, not %s", op_class->name, exo_dtype_name(x->dtype));
         return false;
     }
@@ -134,10 +134,14 @@ exo_tanh(exo_tape *tape, exo_tensor *x)
 
 /* --- Dropout --------------------------------------------------------------------------------------------------------------- */
 
-/* Bits of a layer's stream: block b of the operation with ordinal k is block k * 2^22 + b of the pass's, so a layer may draw
- * 2^24 numbers before it meets the next one's; larger ones go on in the step's upper half. */
+/* A layer's part of the pass's numbers: block b of the operation with ordinal k is block k * 2^22 + b of the stream. What does
+ * not fit goes into the step's upper bits, 48 and up for b and 40 to 47 for k: layers of 2^24 numbers and more and passes of
+ * 2^10 operations and more draw from further streams, and steps may go to 2^40. */
 enum {
-    BLOCK_BITS = 22
+    BLOCK_BITS = 22,
+    ORDINAL_BITS = 32 - BLOCK_BITS,
+    BLOCK_SHIFT = 48,
+    ORDINAL_SHIFT = 40
 };
 
 /* keep[i] = whether a uniform number is at least p. */
@@ -151,7 +155,8 @@ draw_mask(const exo_tape *tape, const exo_op *op, float p, uint8_t *keep, size_t
         size_t block = i / 4;
         if (block % ((size_t)1 << BLOCK_BITS) == 0)
             exo_rng_init(&rng, pass->seed, EXO_RNG_DROPOUT, pass->node,
-                         pass->step ^ (uint64_t)(block >> BLOCK_BITS) << 48);
+                         pass->step ^ (uint64_t)(block >> BLOCK_BITS) << BLOCK_SHIFT ^
+                             (uint64_t)(op->ordinal >> ORDINAL_BITS) << ORDINAL_SHIFT);
         uint32_t numbers[4];
         uint32_t index = (op->ordinal << BLOCK_BITS) | (uint32_t)(block & (((size_t)1 << BLOCK_BITS) - 1));
         exo_rng_block(&rng, index, numbers);

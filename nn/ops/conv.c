@@ -100,6 +100,11 @@ check_shapes(exo_tape *tape, const exo_tensor *x, const exo_tensor *w, const exo
                       exo_shape_text(x, a), exo_shape_text(w, b));
         return false;
     }
+    if (w->dtype != EXO_F32 || (bias && bias->dtype != EXO_F32)) {
+        exo_tape_fail(tape, EXO_INVAL, "conv2d: weight is %s, bias %s: expected fp32", exo_dtype_name(w->dtype),
+                      bias ? exo_dtype_name(bias->dtype) : "none");
+        return false;
+    }
     if (bias && (bias->num_dims != 1 || bias->dims[0] != w->dims[0])) {
         exo_tape_fail(tape, EXO_INVAL, "conv2d: bias %s: expected (%zu)", exo_shape_text(bias, a), w->dims[0]);
         return false;
@@ -152,10 +157,8 @@ exo_conv2d(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, 
     exo_status st = fresh ? exo_conv_new(&state->conv, &shape, &err) : EXO_OK;
     if (st == EXO_OK)
         st = exo_conv_set_weights(state->conv, weight->data, &err);
-    if (st != EXO_OK) {
-        exo_tape_state_failed(tape, op);
-        return exo_tape_fail(tape, st, "%s", err.text);
-    }
+    if (st != EXO_OK)
+        return exo_tape_plan_failed(tape, op, x->dtype, st, &err);
     const size_t dims[4] = {shape.batch, shape.out_channels, shape.out_height, shape.out_width};
     exo_tensor *y = exo_tape_tensor(tape, x->dtype, EXO_CHANNELS_LAST, 4, dims);
     if (!y)

@@ -157,6 +157,9 @@ exo_linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias)
         weight->numel == 0 || (bias && (bias->num_dims != 1 || bias->dims[0] != weight->dims[0])))
         return exo_tape_fail(tape, EXO_INVAL, "linear: x %s and weight %s: expected (N, D) and (O, D), bias (O)",
                              exo_shape_text(x, a), exo_shape_text(weight, b));
+    if (weight->dtype != EXO_F32 || (bias && bias->dtype != EXO_F32))
+        return exo_tape_fail(tape, EXO_INVAL, "linear: weight is %s, bias %s: expected fp32",
+                             exo_dtype_name(weight->dtype), bias ? exo_dtype_name(bias->dtype) : "none");
     exo_dtype dtype = exo_compute_dtype(tape);
     x = exo_to_dtype(tape, x, dtype);
     exo_op *op = x ? exo_tape_op(tape, &linear_class, (exo_tensor *[]){x, weight, bias}, 3) : NULL;
@@ -177,10 +180,8 @@ exo_linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias)
     if (!s)
         return NULL;
     exo_status st = fresh ? make_state(s, &sig, &err) : EXO_OK;
-    if (st != EXO_OK) {
-        exo_tape_state_failed(tape, op);
-        return exo_tape_fail(tape, st, "%s", err.text);
-    }
+    if (st != EXO_OK)
+        return exo_tape_plan_failed(tape, op, dtype, st, &err);
     if (dtype != EXO_F32) {
         op->saved[0] = exo_tape_buffer(tape, weight->numel * exo_dtype_size(dtype));
         if (!op->saved[0])

@@ -77,7 +77,8 @@ exo_softmax_cross_entropy(exo_tape *tape, exo_tensor *logits, exo_tensor *labels
 double
 exo_accuracy(const exo_tensor *logits, const exo_tensor *labels)
 {
-    if (logits->num_dims != 2 || logits->numel == 0 || labels->numel != logits->dims[0])
+    if (logits->num_dims != 2 || logits->numel == 0 || labels->numel != logits->dims[0] || labels->dtype != EXO_I32 ||
+        !exo_is_float(logits))
         return (double)NAN;
     size_t rows = logits->dims[0], classes = logits->dims[1], hits = 0;
     const int32_t *label = labels->data;

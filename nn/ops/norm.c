@@ -254,7 +254,16 @@ check_shapes(exo_tape *tape, const exo_tensor *x, exo_tensor *const *per_channel
         exo_tape_fail(tape, EXO_INVAL, "batch_norm: x %s: expected (N, C, H, W) or (N, C)", exo_shape_text(x, text));
         return false;
     }
+    if (!exo_is_float(x)) {
+        exo_tape_fail(tape, EXO_INVAL, "batch_norm: takes fp32 or bf16, not %s", exo_dtype_name(x->dtype));
+        return false;
+    }
     for (int i = 0; i < 4; i++) {
+        if (per_channel[i]->dtype != EXO_F32) {
+            exo_tape_fail(tape, EXO_INVAL, "batch_norm: a parameter or statistic is %s: expected fp32",
+                          exo_dtype_name(per_channel[i]->dtype));
+            return false;
+        }
         if (per_channel[i]->num_dims != 1 || per_channel[i]->dims[0] != x->dims[1]) {
             exo_tape_fail(tape, EXO_INVAL, "batch_norm: a parameter or statistic is %s: expected (%zu)",
                           exo_shape_text(per_channel[i], text), x->dims[1]);

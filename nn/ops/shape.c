@@ -87,7 +87,7 @@ exo_to_layout(exo_tape *tape, exo_tensor *x, exo_layout layout)
 {
     if (!x || x->layout == layout || x->num_dims != 4)
         return x;
-    if (x->dtype != EXO_F32 && x->dtype != EXO_BF16)
+    if (!exo_is_float(x))
         return exo_tape_fail(tape, EXO_INVAL, "images must be fp32 or bf16, not %s", exo_dtype_name(x->dtype));
     return relayout(tape, x, !is_one_row(x), layout, 4, x->dims);
 }
@@ -155,7 +155,7 @@ exo_to_dtype(exo_tape *tape, exo_tensor *x, exo_dtype dtype)
 {
     if (!x || x->dtype == dtype)
         return x;
-    if (x->dtype != EXO_F32 && x->dtype != EXO_BF16)
+    if (!exo_is_float(x))
         return exo_tape_fail(tape, EXO_INVAL, "a %s tensor cannot be an operand of a product",
                              exo_dtype_name(x->dtype));
     exo_op *op = exo_tape_op(tape, &cast_class, &x, 1);

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 
 #include <exogym/rng.h>
+#include <exogym/tensor.h>
+
+#include "check.h"
 
 float *
 numbers_new(size_t count, uint64_t seed)
@@ -27,4 +30,18 @@ numbers_distance(const float *a, const float *b, size_t count)
             worst = isnan(d) ? INFINITY : d;
     }
     return worst;
+}
+
+bool
+numbers_bf16_runs(void)
+{
+    static const float x[4] = {1, 2, 3, 4};
+    exo_tape *tape = NULL;
+    CHECK(exo_tape_new(&tape, NULL) == EXO_OK);
+    exo_tape_begin(tape, NULL, &(exo_pass){.autocast = true});
+    exo_tensor *v = exo_tape_input(tape, EXO_F32, 2, (size_t[]){2, 2}, x);
+    exo_tensor *y = exo_linear(tape, v, v, NULL);
+    CHECK(y || exo_tape_error(tape, NULL) == EXO_UNSUPPORTED);
+    exo_tape_free(&tape);
+    return y != NULL;
 }

@@ -2,6 +2,7 @@
 #ifndef EXO_TEST_NUMBERS_H
 #define EXO_TEST_NUMBERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,5 +10,8 @@
 float *numbers_new(size_t count, uint64_t seed);
 /* The largest |a - b| / (1 + |b|); NaN counts as infinite. */
 double numbers_distance(const float *a, const float *b, size_t count);
+/* Whether this processor runs products of bf16 operands. Where it does not, autocast must fail with UNSUPPORTED: the probe aborts
+ * on anything else, so that no test is left out by mistake. */
+bool numbers_bf16_runs(void);
 
 #endif
