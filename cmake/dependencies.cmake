@@ -5,6 +5,7 @@ set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 pkg_check_modules(fyaml REQUIRED IMPORTED_TARGET libfyaml)
 pkg_check_modules(jansson REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq>=4.3)
 pkg_check_modules(crypto REQUIRED IMPORTED_TARGET libcrypto)
 pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
 

@@ -7,13 +7,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Debian's names, and what each is called elsewhere (for systems without apt-get).
 run_packages=(
     gcc libc6-dev cmake ninja-build pkg-config
-    libdnnl-dev libfyaml-dev libjansson-dev libssl-dev libcurl4-openssl-dev zlib1g-dev
+    libdnnl-dev libfyaml-dev libjansson-dev libssl-dev libcurl4-openssl-dev libzmq3-dev zlib1g-dev
     dataset-fashion-mnist gnuplot-nox
 )
 test_packages=(libcriterion-dev clang clang-format python3)
 libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
   compute: oneDNN 2 (dnnl.h)
-  others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, zlib
+  others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, ZeroMQ 4.3, zlib
   data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
   plots:   gnuplot
   tests:   Criterion 2.4, clang, clang-format, python3'
