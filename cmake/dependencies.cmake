@@ -6,6 +6,8 @@ find_package(Threads REQUIRED)
 pkg_check_modules(fyaml REQUIRED IMPORTED_TARGET libfyaml)
 pkg_check_modules(jansson REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq>=4.3)
+pkg_check_modules(protobufc REQUIRED IMPORTED_TARGET libprotobuf-c)
+find_program(PROTOC_C protoc-c REQUIRED)
 pkg_check_modules(crypto REQUIRED IMPORTED_TARGET libcrypto)
 pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
 

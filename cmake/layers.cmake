@@ -1,16 +1,27 @@
-# exo_layer(name folder [USES layer...] [LIBS target...] [NATIVE])
+# exo_layer(name folder [USES layer...] [LIBS target...] [PROTO file...] [NATIVE])
 #
 # An object library exo_<name> of the folder's .c files. It sees the public headers, its own folder and the folders that it
-# names under USES. LIBS are third-party targets that this layer alone sees. NATIVE: compiled for this machine's processor.
+# names under USES. LIBS are third-party targets that this layer alone sees. PROTO: proto/<file>.proto, whose generated code it alone
+# sees. NATIVE: compiled for this machine's processor.
 # The source files are those in the folder; a new file needs no entry here.
 function(exo_layer name folder)
-  cmake_parse_arguments(PARSE_ARGV 2 layer "NATIVE" "" "USES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 2 layer "NATIVE" "" "USES;LIBS;PROTO")
   set_property(GLOBAL PROPERTY EXO_FOLDER_${name} ${folder})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.c)
   if(NOT sources)
     return()
   endif()
   set(target exo_${name})
+  foreach(proto IN LISTS layer_PROTO)
+    set(generated ${PROJECT_BINARY_DIR}/proto/${proto}.pb-c)
+    add_custom_command(OUTPUT ${generated}.c ${generated}.h
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/proto
+      COMMAND ${PROTOC_C} --c_out=${PROJECT_BINARY_DIR}/proto --proto_path=${PROJECT_SOURCE_DIR}/proto ${proto}.proto
+      DEPENDS ${PROJECT_SOURCE_DIR}/proto/${proto}.proto VERBATIM)
+    # Not ours, and not written for our warnings.
+    set_source_files_properties(${generated}.c PROPERTIES COMPILE_OPTIONS "-w")
+    list(APPEND sources ${generated}.c ${generated}.h)
+  endforeach()
   add_library(${target} OBJECT ${sources})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/${folder})
   foreach(used IN LISTS layer_USES)
@@ -20,6 +31,9 @@ function(exo_layer name folder)
     endif()
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/${used_folder})
   endforeach()
+  if(layer_PROTO)
+    target_include_directories(${target} SYSTEM PRIVATE ${PROJECT_BINARY_DIR}/proto)
+  endif()
   target_link_libraries(${target} PRIVATE ${layer_LIBS})
   if(layer_NATIVE)
     target_compile_options(${target} PRIVATE ${EXO_NATIVE_OPTIONS})

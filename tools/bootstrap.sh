@@ -7,13 +7,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Debian's names, and what each is called elsewhere (for systems without apt-get).
 run_packages=(
     gcc libc6-dev cmake ninja-build pkg-config
-    libdnnl-dev libfyaml-dev libjansson-dev libssl-dev libcurl4-openssl-dev libzmq3-dev zlib1g-dev
+    libdnnl-dev libfyaml-dev libjansson-dev libssl-dev libcurl4-openssl-dev zlib1g-dev
+    libzmq3-dev libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev uthash-dev
     dataset-fashion-mnist gnuplot-nox
 )
 test_packages=(libcriterion-dev clang clang-format python3)
 libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
   compute: oneDNN 2 (dnnl.h)
-  others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, ZeroMQ 4.3, zlib
+  cluster: ZeroMQ 4.3 (libzmq), protobuf-c with protoc-c, SQLite 3, uthash
+  others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, zlib
   data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
   plots:   gnuplot
   tests:   Criterion 2.4, clang, clang-format, python3'

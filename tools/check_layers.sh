@@ -19,6 +19,8 @@ only() {
 only 'dnnl[a-z_]*\.h' 'nn/cpu/' 'oneDNN belongs to nn/cpu:'
 only 'cuda[a-z_]*\.h|cublas[a-zA-Z_0-9]*\.h|cudnn[a-z_0-9]*\.h' 'nn/cuda/' 'CUDA belongs to nn/cuda:'
 only 'zmq\.h' 'runtime/net/' 'ZeroMQ belongs to runtime/net:'
+only '[a-z_]+\.pb-c\.h|protobuf-c/.*' 'runtime/wire/|runtime/cluster/' 'Generated code belongs to runtime/wire and runtime/cluster:'
+only 'sqlite3\.h' 'runtime/cluster/' 'SQLite belongs to runtime/cluster:'
 only 'libfyaml\.h' 'runtime/base/' 'YAML belongs to runtime/base:'
 only 'jansson\.h' 'nn/|actors/|runtime/ops/|runtime/main/' 'JSON does not belong here:'
 only 'openssl/.*' 'nn/' 'Hashes belong to nn:'
