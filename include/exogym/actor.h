@@ -35,7 +35,8 @@ typedef struct exo_ref {
 typedef struct exo_payload {
     void *data;
     size_t size;
-    void (*release)(void *data); /* frees data; NULL: nothing to free */
+    void (*release)(void *owner); /* frees it; NULL: nothing to free */
+    void *owner;                  /* what release gets; NULL: data   */
 } exo_payload;
 
 /* A payload that borrows (static or longer-lived memory), and one that owns an exo_calloc'ed copy. */

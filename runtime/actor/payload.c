@@ -27,6 +27,6 @@ void
 exo_payload_release(exo_payload *payload)
 {
     if (payload->release)
-        payload->release(payload->data);
+        payload->release(payload->owner ? payload->owner : payload->data);
     *payload = (exo_payload){0};
 }

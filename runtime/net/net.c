@@ -1,0 +1,531 @@
+/* The net: its threads, and who of them drives. Read net_impl.h first, then peer.c.
+ *
+ * A turn of the loop waits for events, receives what has come and hands it over. Home takes turns all the time. A thread that waits for
+ * a reply and asks to drive makes home park; it takes the turns itself, and hears of its reply without another thread between. Nobody
+ * wakes home when such a thread is done, as it will most often call and wait again at once: the guard looks every GUARD_TICK whether
+ * nobody drives, and then wakes home. In the same way the guard takes the turns over when home runs a method that lasts. When there is
+ * nothing to do the guard sleeps. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "net_impl.h"
+
+#define GUARD_TICK      (500 * EXO_US)
+#define DEFAULT_TIMEOUT (5 * EXO_SECOND)
+
+enum {
+    EVENTS = 64,
+    MESSAGES = 64,    /* that a turn receives at most before it settles */
+    QUIET_TICKS = 200 /* after which the guard sleeps                    */
+};
+
+/* --- Events ----------------------------------------------------------------------------------------------------------------- */
+
+bool
+exo_net_watch_locked(exo_net *net, int fd, exo_source *source)
+{
+    if ((size_t)fd >= net->num_sources) {
+        size_t count = 2 * ((size_t)fd + 16);
+        exo_source **larger = exo_realloc(net->sources, count, sizeof(exo_source *));
+        if (!larger)
+            return false;
+        memset(larger + net->num_sources, 0, (count - net->num_sources) * sizeof(exo_source *));
+        net->sources = larger;
+        net->num_sources = count;
+    }
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    if (epoll_ctl(net->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+        return false;
+    net->sources[fd] = source;
+    return true;
+}
+
+void
+exo_net_unwatch_locked(exo_net *net, int fd)
+{
+    epoll_ctl(net->epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (fd >= 0 && (size_t)fd < net->num_sources)
+        net->sources[fd] = NULL;
+}
+
+void
+exo_net_kick(exo_net *net)
+{
+    const uint64_t one = 1;
+    if (atomic_load(&net->waiting) && !atomic_exchange(&net->kicked, true)) {
+        ssize_t written = write(net->kick, &one, sizeof one);
+        (void)written; /* a counter that is full is a kick, too */
+    }
+}
+
+static bool
+has_ended(int process_fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    int fd = epoll_create1(EPOLL_CLOEXEC);
+    bool ended = fd >= 0 && epoll_ctl(fd, EPOLL_CTL_ADD, process_fd, &event) == 0 && epoll_wait(fd, &event, 1, 0) == 1;
+    if (fd >= 0)
+        close(fd);
+    return ended;
+}
+
+static void
+handle_event_locked(exo_net *net, int fd)
+{
+    exo_source *source = fd >= 0 && (size_t)fd < net->num_sources ? net->sources[fd] : NULL;
+    uint64_t count;
+    char cause[64];
+    if (!source)
+        return;
+    switch (source->kind) {
+    case EXO_SOURCE_KICK:
+        while (read(fd, &count, sizeof count) > 0)
+            continue;
+        break;
+    case EXO_SOURCE_SOCKET:
+        ((exo_socket *)source->owner)->ready = true;
+        break;
+    case EXO_SOURCE_PROCESS: {
+        exo_peer *peer = source->owner;
+        if (has_ended(fd)) { /* and not its descriptor's number another's by now */
+            snprintf(cause, sizeof cause, "its process %u ended", peer->pid);
+            exo_peer_lose_locked(net, peer, cause);
+        }
+        break;
+    }
+    }
+}
+
+/* Time until something is due, in ms for epoll_wait; 0 if there is something to do. */
+static int
+time_to_wait_locked(exo_net *net, exo_time deadline)
+{
+    for (exo_socket *s = net->sockets; s; s = s->next)
+        if (s->ready)
+            return 0;
+    exo_time now = exo_now(exo_clock_real());
+    exo_time until = net->next_tick < deadline ? net->next_tick : deadline;
+    if (net->first_lost || until <= now)
+        return 0;
+    return (int)((until - now) / EXO_MS) + 1;
+}
+
+/* One turn, by the driver: `drive` is held. */
+static void
+turn(exo_net *net, exo_driver driver, exo_time deadline)
+{
+    struct epoll_event events[EVENTS];
+    pthread_mutex_lock(&net->lock);
+    exo_net_flush_locked(net);
+    atomic_store(&net->waiting, true);
+    int wait = time_to_wait_locked(net, deadline);
+    pthread_mutex_unlock(&net->lock);
+    if (atomic_load(&net->closing) || (driver != EXO_DRIVER_WAITER && atomic_load(&net->wanted)))
+        wait = 0;
+    int count = epoll_wait(net->epoll, events, EVENTS, wait);
+    atomic_store(&net->waiting, false);
+    atomic_store(&net->kicked, false);
+
+    pthread_mutex_lock(&net->lock);
+    for (int i = 0; i < count; i++)
+        handle_event_locked(net, events[i].data.fd);
+    exo_time now = exo_now(exo_clock_real());
+    if (now >= net->next_tick)
+        exo_net_tick_locked(net, now);
+    pthread_mutex_unlock(&net->lock);
+    exo_net_report_lost(net);
+    for (int i = 0; i < MESSAGES && exo_net_receive(net); i++)
+        continue;
+    atomic_fetch_add(&net->turns, 1);
+}
+
+/* --- Drivers ---------------------------------------------------------------------------------------------------------------- */
+
+static void
+begin_driving(exo_net *net, exo_driver driver)
+{
+    atomic_store(&net->driver, (int)driver);
+}
+
+static void
+end_driving(exo_net *net)
+{
+    atomic_store(&net->driver, -1);
+    pthread_mutex_unlock(&net->drive);
+}
+
+/* The guard is needed as long as somebody may be called upon to take over. */
+static void
+wake_guard(exo_net *net)
+{
+    if (!atomic_load(&net->guard_sleeps))
+        return;
+    pthread_mutex_lock(&net->park_lock);
+    atomic_store(&net->guard_sleeps, false);
+    pthread_cond_signal(&net->guard_wake);
+    pthread_mutex_unlock(&net->park_lock);
+}
+
+/* Leaves the turns to a thread that waits for a reply, until the guard finds that nobody takes them. */
+static void
+park(exo_net *net)
+{
+    pthread_mutex_lock(&net->park_lock);
+    net->parked = true;
+    atomic_store(&net->guard_sleeps, false);
+    pthread_cond_signal(&net->guard_wake);
+    while (net->parked && !atomic_load(&net->closing))
+        pthread_cond_wait(&net->park, &net->park_lock);
+    net->parked = false;
+    pthread_mutex_unlock(&net->park_lock);
+}
+
+static void
+settle(exo_net *net, exo_driver driver)
+{
+    net->opts.handler->settle(net->opts.context, driver);
+}
+
+static void *
+home_main(void *argument)
+{
+    exo_net *net = argument;
+    while (!atomic_load(&net->closing)) {
+        pthread_mutex_lock(&net->drive);
+        begin_driving(net, EXO_DRIVER_HOME);
+        while (!atomic_load(&net->closing) && !atomic_load(&net->wanted)) {
+            turn(net, EXO_DRIVER_HOME, INT64_MAX);
+            /* Others may take turns while home runs what has come. */
+            atomic_store(&net->home_runs, true);
+            wake_guard(net);
+            end_driving(net);
+            settle(net, EXO_DRIVER_HOME);
+            atomic_store(&net->home_runs, false);
+            if (pthread_mutex_trylock(&net->drive) != 0) {
+                int driver = atomic_load(&net->driver);
+                if (driver == EXO_DRIVER_WAITER)
+                    goto displaced;
+                atomic_fetch_add(&net->wanted, 1);
+                exo_net_kick(net);
+                pthread_mutex_lock(&net->drive);
+                atomic_fetch_sub(&net->wanted, 1);
+            }
+            begin_driving(net, EXO_DRIVER_HOME);
+        }
+        end_driving(net);
+    displaced:
+        if (!atomic_load(&net->closing))
+            park(net);
+    }
+    return NULL;
+}
+
+/* Drives while home is busy. */
+static void
+stand_in(exo_net *net)
+{
+    begin_driving(net, EXO_DRIVER_GUARD);
+    while (!atomic_load(&net->closing) && !atomic_load(&net->wanted)) {
+        turn(net, EXO_DRIVER_GUARD, INT64_MAX);
+        settle(net, EXO_DRIVER_GUARD);
+    }
+    end_driving(net);
+}
+
+static void
+nap(exo_time length)
+{
+    nanosleep(&(struct timespec){.tv_nsec = (long)length}, NULL);
+}
+
+static void *
+guard_main(void *argument)
+{
+    exo_net *net = argument;
+    unsigned quiet = 0, last = 0;
+    while (!atomic_load(&net->closing)) {
+        unsigned turns = atomic_load(&net->turns);
+        bool busy = atomic_load(&net->home_runs);
+        nap(GUARD_TICK);
+        quiet = turns == last ? quiet + 1 : 0;
+        last = turns;
+        pthread_mutex_lock(&net->park_lock);
+        bool parked = net->parked;
+        if (!parked && !busy && quiet > QUIET_TICKS) { /* home waits for events: nothing can go wrong */
+            atomic_store(&net->guard_sleeps, true);
+            while (atomic_load(&net->guard_sleeps) && !atomic_load(&net->closing))
+                pthread_cond_wait(&net->guard_wake, &net->park_lock);
+            quiet = 0;
+        }
+        pthread_mutex_unlock(&net->park_lock);
+        if (!parked && !(busy && atomic_load(&net->home_runs) && atomic_load(&net->turns) == turns))
+            continue;
+        if (pthread_mutex_trylock(&net->drive) != 0)
+            continue; /* somebody drives */
+        if (parked) {
+            pthread_mutex_unlock(&net->drive);
+            pthread_mutex_lock(&net->park_lock);
+            net->parked = false;
+            pthread_cond_signal(&net->park);
+            pthread_mutex_unlock(&net->park_lock);
+        } else {
+            stand_in(net);
+        }
+    }
+    return NULL;
+}
+
+bool
+exo_net_drive(exo_net *net, bool (*done)(void *argument), void *argument, exo_time deadline)
+{
+    exo_net_flush(net);
+    if (pthread_mutex_trylock(&net->drive) != 0) {
+        if (atomic_load(&net->driver) == EXO_DRIVER_WAITER)
+            return false;
+        atomic_fetch_add(&net->wanted, 1);
+        exo_net_kick(net);
+        pthread_mutex_lock(&net->drive);
+        atomic_fetch_sub(&net->wanted, 1);
+    }
+    begin_driving(net, EXO_DRIVER_WAITER);
+    while (!done(argument) && exo_now(exo_clock_real()) < deadline && !atomic_load(&net->closing)) {
+        turn(net, EXO_DRIVER_WAITER, deadline);
+        settle(net, EXO_DRIVER_WAITER);
+    }
+    end_driving(net);
+    return true;
+}
+
+/* --- Opening and closing ---------------------------------------------------------------------------------------------------- */
+
+static const exo_null_domain null_domains[] = {{.name = "ipc", .rule = EXO_NULL_SAME_USER},
+                                               {.name = "insecure", .rule = EXO_NULL_ANYONE}};
+
+/* What lies before the last slash of an ipc endpoint must be ours alone: who can reach the socket may call. */
+static exo_status
+check_private(const char *endpoint, exo_err *err)
+{
+    const char *path = endpoint + strlen("ipc://"), *slash = strrchr(path, '/');
+    char folder[EXO_WIRE_NAME];
+    struct stat info;
+    if (!slash || (size_t)(slash - path) >= sizeof folder)
+        return exo_fail(err, EXO_INVAL, "%s: an ipc endpoint is a path in a private folder", endpoint);
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    if (stat(folder, &info) != 0)
+        return exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
+    if (info.st_uid != geteuid() || (info.st_mode & 077) != 0)
+        return exo_fail(err, EXO_INVAL, "%s: the folder of an ipc endpoint must belong to you alone (chmod 700)",
+                        folder);
+    return EXO_OK;
+}
+
+static exo_status
+bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *err)
+{
+    exo_socket *s = NULL;
+    char address[EXO_WIRE_NAME], real[EXO_WIRE_NAME];
+    size_t size = sizeof real;
+    bool ipc = strncmp(endpoint, "ipc://", 6) == 0;
+    exo_status st = ipc ? check_private(endpoint, err) : EXO_OK;
+    if (st == EXO_OK)
+        st = exo_net_add_socket_locked(net, ZMQ_ROUTER, &s, err);
+    if (st == EXO_OK)
+        st = !ipc && net->opts.keys ? exo_curve_server(s->zmq, net->opts.keys, err)
+                                    : exo_null_server(s->zmq, ipc ? "ipc" : "insecure", err);
+    if (st == EXO_OK)
+        st = exo_zap_watch(net->zap, s->zmq, err);
+    if (st != EXO_OK)
+        return st;
+    size_t length = strlen(endpoint);
+    bool any = !ipc && length > 2 && strcmp(endpoint + length - 2, ":0") == 0;
+    snprintf(address, sizeof address, "%.*s%s", (int)(any ? length - 1 : length), endpoint, any ? "*" : "");
+    if (zmq_bind(s->zmq, address) != 0)
+        return exo_fail(err, zmq_errno() == EADDRINUSE ? EXO_EXISTS : EXO_INVAL, "cannot listen on %s: %s", endpoint,
+                        zmq_strerror(zmq_errno()));
+    if (zmq_getsockopt(s->zmq, ZMQ_LAST_ENDPOINT, real, &size) != 0 || !(*bound = exo_strdup(real)))
+        return exo_fail(err, EXO_NOMEM, "no memory for an endpoint");
+    return EXO_OK;
+}
+
+static exo_status
+open_endpoints(exo_net *net, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&net->lock);
+    for (size_t i = 0; st == EXO_OK && i < net->opts.num_endpoints; i++)
+        st = bind_endpoint_locked(net, net->opts.endpoints[i], &net->bound[i], err);
+    pthread_mutex_unlock(&net->lock);
+    return st;
+}
+
+static void
+identify_self(exo_net *net)
+{
+    while (net->self.node == 0)
+        if (getrandom(&net->self.node, sizeof net->self.node, 0) < 0)
+            net->self.node = (uint64_t)exo_now(exo_clock_real()) ^ (uint64_t)getpid() << 32;
+    exo_boot_id(net->boot);
+    net->self.pid = (uint32_t)getpid();
+    net->self.start = exo_process_start(net->self.pid);
+    net->self.boot = net->boot;
+    net->self.name = net->name;
+    net->self.cluster = net->cluster;
+    net->self.endpoint = net->advertised ? net->advertised : net->opts.num_endpoints ? net->bound[0] : "";
+}
+
+static exo_status
+start_threads(exo_net *net, exo_err *err)
+{
+    net->has_home = pthread_create(&net->home, NULL, home_main, net) == 0;
+    net->has_guard = net->has_home && pthread_create(&net->guard, NULL, guard_main, net) == 0;
+    return net->has_guard ? EXO_OK : exo_fail(err, EXO_FAILED, "no thread can be started for the net");
+}
+
+exo_status
+exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
+{
+    exo_status st = EXO_NOMEM;
+    exo_net *net = exo_calloc(1, sizeof *net);
+    if (!net)
+        return exo_fail(err, EXO_NOMEM, "no memory for a net");
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&net->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&net->park, NULL);
+    pthread_cond_init(&net->guard_wake, NULL);
+    pthread_mutex_init(&net->drive, NULL);
+    pthread_mutex_init(&net->lock, NULL);
+    pthread_mutex_init(&net->park_lock, NULL);
+    net->opts = *opts;
+    if (net->opts.peer_timeout <= 0)
+        net->opts.peer_timeout = DEFAULT_TIMEOUT;
+    net->driver = -1;
+    net->epoll = epoll_create1(EPOLL_CLOEXEC);
+    net->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    net->kick_source.kind = EXO_SOURCE_KICK;
+    net->name = exo_strdup(opts->name);
+    net->cluster = exo_strdup(opts->cluster ? opts->cluster : "");
+    net->advertised = opts->advertised ? exo_strdup(opts->advertised) : NULL;
+    net->bound = exo_calloc(opts->num_endpoints + 1, sizeof(char *));
+    net->context = zmq_ctx_new();
+    if (!net->name || !net->cluster || !net->bound || !net->context || net->epoll < 0 || net->kick < 0 ||
+        !exo_net_watch_locked(net, net->kick, &net->kick_source)) {
+        exo_fail(err, st, "no memory or descriptors for a net");
+        goto done;
+    }
+    st = exo_wire_reader_init(&net->reader, err);
+    if (st == EXO_OK)
+        st = exo_zap_open(&net->zap, net->context,
+                          &(exo_zap_opts){.allow = opts->allowed,
+                                          .null_domains = null_domains,
+                                          .num_null_domains = sizeof null_domains / sizeof null_domains[0]},
+                          err);
+    if (st == EXO_OK)
+        st = open_endpoints(net, err);
+    if (st != EXO_OK)
+        goto done;
+    identify_self(net);
+    st = start_threads(net, err);
+    if (st != EXO_OK)
+        goto done;
+    *out = net;
+    net = NULL;
+done:
+    exo_net_close(&net);
+    return st;
+}
+
+static void
+lose_all(exo_net *net)
+{
+    for (;;) {
+        pthread_mutex_lock(&net->lock);
+        exo_peer *peer = net->peers ? exo_peer_hold(net->peers) : NULL;
+        pthread_mutex_unlock(&net->lock);
+        if (!peer)
+            break;
+        exo_peer_lose(net, peer, "it ended");
+        exo_peer_drop(&peer);
+    }
+    exo_net_report_lost(net);
+}
+
+void
+exo_net_stop(exo_net *net)
+{
+    atomic_store(&net->closing, true);
+    atomic_store(&net->waiting, true);
+    atomic_store(&net->kicked, false);
+    exo_net_kick(net);
+    pthread_mutex_lock(&net->park_lock);
+    atomic_store(&net->guard_sleeps, false);
+    pthread_cond_broadcast(&net->park);
+    pthread_cond_broadcast(&net->guard_wake);
+    pthread_mutex_unlock(&net->park_lock);
+    if (net->has_home)
+        pthread_join(net->home, NULL);
+    if (net->has_guard)
+        pthread_join(net->guard, NULL);
+    net->has_home = net->has_guard = false;
+    lose_all(net);
+}
+
+void
+exo_net_close(exo_net **handle)
+{
+    exo_net *net = *handle;
+    if (!net)
+        return;
+    *handle = NULL;
+    exo_net_stop(net);
+    pthread_mutex_lock(&net->lock);
+    while (net->sockets)
+        exo_net_remove_socket_locked(net, net->sockets);
+    pthread_mutex_unlock(&net->lock);
+    exo_zap_close(&net->zap);
+    if (net->context)
+        zmq_ctx_term(net->context);
+    exo_wire_reader_release(&net->reader);
+    if (net->epoll >= 0)
+        close(net->epoll);
+    if (net->kick >= 0)
+        close(net->kick);
+    for (size_t i = 0; net->bound && i < net->opts.num_endpoints; i++)
+        exo_free(net->bound[i]);
+    exo_free(net->bound);
+    exo_free(net->sources);
+    exo_free(net->name);
+    exo_free(net->cluster);
+    exo_free(net->advertised);
+    pthread_cond_destroy(&net->changed);
+    pthread_cond_destroy(&net->park);
+    pthread_cond_destroy(&net->guard_wake);
+    pthread_mutex_destroy(&net->drive);
+    pthread_mutex_destroy(&net->lock);
+    pthread_mutex_destroy(&net->park_lock);
+    exo_free(net);
+}
+
+const char *
+exo_net_endpoint(const exo_net *net, size_t i)
+{
+    return i < net->opts.num_endpoints ? net->bound[i] : NULL;
+}
+
+uint64_t
+exo_net_node(const exo_net *net)
+{
+    return net->self.node;
+}

@@ -1,0 +1,133 @@
+/* Inside of the net. Read net.h first.
+ *
+ * Locks, in the order in which they may be taken: `drive` (who waits for events), `lock` (sockets, peers, what gathers in them). `lock`
+ * is held for moments, never while waiting or in a callback. */
+#ifndef EXO_NET_IMPL_H
+#define EXO_NET_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <uthash.h>
+#include <zmq.h>
+
+#include "net.h"
+#include "process.h"
+
+enum {
+    EXO_NET_ROUTE = 8 /* bytes of a routing id; ZeroMQ's own have 5 */
+};
+
+typedef struct exo_socket exo_socket;
+
+/* What an event of the loop belongs to. */
+typedef struct exo_source {
+    enum {
+        EXO_SOURCE_KICK,
+        EXO_SOURCE_SOCKET,
+        EXO_SOURCE_PROCESS,
+    } kind;
+    void *owner;
+} exo_source;
+
+typedef enum exo_peer_state {
+    EXO_PEER_GREETING, /* our Hello is on its way */
+    EXO_PEER_OPEN,
+    EXO_PEER_LOST_,
+} exo_peer_state;
+
+struct exo_peer {
+    atomic_uint references;
+    _Atomic(exo_peer_state) state; /* written under net->lock */
+    bool near;
+    bool announced;         /* the handler knows it: it hears of its loss */
+    uint64_t node, start;
+    uint32_t pid;
+    char name[EXO_WIRE_NAME], endpoint[EXO_WIRE_NAME];
+    char cause[EXO_ERR_TEXT]; /* of its loss */
+    _Atomic(void *) user;
+
+    /* Guarded by net->lock. */
+    exo_socket *socket; /* NULL when lost */
+    uint8_t route[EXO_NET_ROUTE];
+    size_t route_size; /* 0: the socket is the peer's own */
+    exo_source process;
+    int process_fd;
+    uint32_t sent, received; /* messages */
+    exo_time heard, spoke;
+    exo_wire_writer writer;
+    zmq_msg_t *frames; /* large payloads of what the writer holds */
+    size_t num_frames, cap_frames;
+    bool dirty; /* in the list of those with something to send */
+    exo_peer *next_dirty;
+    exo_peer *next_lost;
+    UT_hash_handle by_route; /* in its socket's table */
+    exo_peer *prev, *next;   /* of all open ones */
+};
+
+struct exo_socket {
+    exo_source source;
+    void *zmq;
+    exo_peer *peer;  /* of a DEALER; NULL: a ROUTER */
+    exo_peer *peers; /* of a ROUTER, by route */
+    bool ready;      /* has messages */
+    exo_socket *prev, *next;
+};
+
+struct exo_net {
+    exo_net_opts opts;
+    exo_wire_identity self;
+    char *name, *cluster, *advertised;
+    char boot[EXO_BOOT_ID];
+    char **bound; /* (num_endpoints) */
+    void *context;
+    exo_zap *zap;
+    int epoll, kick;
+    exo_source kick_source;
+    exo_source **sources; /* by descriptor; guarded by lock. An event names its descriptor: its owner may be gone by then */
+    size_t num_sources;
+    atomic_bool kicked, waiting, closing; /* waiting: the driver is, or will be, in epoll_wait */
+
+    pthread_mutex_t drive; /* held by the driver */
+    atomic_uint wanted;    /* threads that want to drive instead of home and guard */
+    atomic_int driver;     /* exo_driver of who holds `drive`, or -1 */
+    atomic_uint turns;     /* grows: something happens */
+    pthread_t home, guard;
+    bool has_home, has_guard;
+    pthread_mutex_t park_lock;
+    pthread_cond_t park, guard_wake;
+    bool parked;              /* guarded by park_lock           */
+    atomic_bool guard_sleeps; /* written under park_lock        */
+    atomic_bool home_runs;    /* what has come                  */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* a peer's state */
+    exo_socket *sockets;    /* guarded by lock, as all below */
+    exo_peer *peers;        /* open and greeting */
+    exo_peer *first_dirty;
+    exo_peer *first_lost;   /* announced ones, for the handler; held */
+    exo_time next_tick;
+    exo_wire_reader reader; /* the driver's */
+};
+
+/* --- net.c ------------------------------------------------------------------------------------------------------------ */
+
+/* Enters a descriptor into the loop, or takes it out of it. */
+bool exo_net_watch_locked(exo_net *net, int fd, exo_source *source);
+void exo_net_unwatch_locked(exo_net *net, int fd);
+
+/* --- peer.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Opens a socket and enters it into the loop. */
+exo_status exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err);
+void exo_net_remove_socket_locked(exo_net *net, exo_socket *socket);
+/* Receives one message of a socket that is ready, and hands over what is in it; false: there was none. Without lock, by the driver. */
+bool exo_net_receive(exo_net *net);
+void exo_net_flush_locked(exo_net *net);
+void exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause);
+/* Beats, silences. */
+void exo_net_tick_locked(exo_net *net, exo_time now);
+/* Tells the handler of the lost. Without lock. */
+void exo_net_report_lost(exo_net *net);
+
+#endif

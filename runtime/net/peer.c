@@ -1,0 +1,776 @@
+/* Connections: handshake, sending, receiving, loss. Everything `_locked` wants net->lock. Read net_impl.h first. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <utlist.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "net_impl.h"
+
+enum {
+    FLUSH_BYTES = 32768,       /* that gather before they are sent at once        */
+    QUIET_US = 20,             /* after so long a silence nothing is gathered     */
+    MAX_MESSAGE = 1 << 30,     /* of one frame                                    */
+    HANDSHAKE_MS = 5000,
+    LINGER_MS = 100
+};
+
+#define BEAT EXO_SECOND
+
+static exo_time
+now_real(void)
+{
+    return exo_now(exo_clock_real());
+}
+
+/* --- Peers ------------------------------------------------------------------------------------------------------------------ */
+
+exo_peer *
+exo_peer_hold(exo_peer *peer)
+{
+    atomic_fetch_add(&peer->references, 1);
+    return peer;
+}
+
+void
+exo_peer_drop(exo_peer **peer)
+{
+    exo_peer *p = *peer;
+    *peer = NULL;
+    if (!p || atomic_fetch_sub(&p->references, 1) > 1)
+        return;
+    exo_free(p);
+}
+
+uint64_t
+exo_peer_node(const exo_peer *peer)
+{
+    return peer->node;
+}
+
+const char *
+exo_peer_name(const exo_peer *peer)
+{
+    return peer->name;
+}
+
+const char *
+exo_peer_endpoint(const exo_peer *peer)
+{
+    return peer->endpoint;
+}
+
+bool
+exo_peer_is_near(const exo_peer *peer)
+{
+    return peer->near;
+}
+
+bool
+exo_peer_is_open(const exo_peer *peer)
+{
+    return atomic_load(&peer->state) == EXO_PEER_OPEN;
+}
+
+uint32_t
+exo_peer_pid(const exo_peer *peer)
+{
+    return peer->pid;
+}
+
+void *
+exo_peer_user(const exo_peer *peer)
+{
+    return atomic_load(&peer->user);
+}
+
+void
+exo_peer_set_user(exo_peer *peer, void *user)
+{
+    atomic_store(&peer->user, user);
+}
+
+static exo_peer *
+new_peer_locked(exo_net *net, exo_socket *socket)
+{
+    exo_peer *p = exo_calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->references = 1; /* the net's, until it is lost */
+    p->socket = socket;
+    p->process_fd = -1;
+    p->process = (exo_source){.kind = EXO_SOURCE_PROCESS, .owner = p};
+    p->heard = p->spoke = now_real();
+    DL_APPEND(net->peers, p);
+    return p;
+}
+
+/* Who the peer says it is. A process of this host is watched from now on. */
+static bool
+identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who)
+{
+    peer->node = who->node;
+    peer->pid = who->pid;
+    peer->start = who->start;
+    snprintf(peer->name, sizeof peer->name, "%s", who->name);
+    snprintf(peer->endpoint, sizeof peer->endpoint, "%s", who->endpoint);
+    peer->near = strcmp(who->boot, net->boot) == 0;
+    if (!peer->near)
+        return true;
+    peer->process_fd = exo_process_watch(who->pid, who->start);
+    if (peer->process_fd < 0) {
+        /* Ended already, or not ours to watch: then silence decides, as with another host. */
+        peer->near = exo_process_start(who->pid) == who->start;
+        return peer->near;
+    }
+    if (!exo_net_watch_locked(net, peer->process_fd, &peer->process)) {
+        close(peer->process_fd);
+        peer->process_fd = -1;
+    }
+    return true;
+}
+
+static void
+drop_frames_locked(exo_peer *peer)
+{
+    for (size_t i = 0; i < peer->num_frames; i++)
+        zmq_msg_close(&peer->frames[i]);
+    peer->num_frames = 0;
+}
+
+void
+exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
+{
+    if (atomic_load(&peer->state) == EXO_PEER_LOST_)
+        return;
+    snprintf(peer->cause, sizeof peer->cause, "%s", cause);
+    atomic_store(&peer->state, EXO_PEER_LOST_);
+    DL_DELETE(net->peers, peer);
+    if (peer->dirty)
+        LL_DELETE2(net->first_dirty, peer, next_dirty);
+    peer->dirty = false;
+    drop_frames_locked(peer);
+    exo_free(peer->frames);
+    peer->frames = NULL;
+    exo_wire_release(&peer->writer);
+    if (peer->process_fd >= 0) {
+        exo_net_unwatch_locked(net, peer->process_fd);
+        close(peer->process_fd);
+    }
+    peer->process_fd = -1;
+    if (peer->route_size)
+        HASH_DELETE(by_route, peer->socket->peers, peer);
+    else
+        exo_net_remove_socket_locked(net, peer->socket);
+    peer->socket = NULL;
+    pthread_cond_broadcast(&net->changed);
+    if (peer->announced) {
+        LL_APPEND2(net->first_lost, peer, next_lost); /* with the net's reference */
+        exo_net_kick(net);
+    } else {
+        exo_peer_drop(&peer);
+    }
+}
+
+void
+exo_net_report_lost(exo_net *net)
+{
+    for (;;) {
+        pthread_mutex_lock(&net->lock);
+        exo_peer *peer = net->first_lost;
+        if (peer)
+            LL_DELETE2(net->first_lost, peer, next_lost);
+        pthread_mutex_unlock(&net->lock);
+        if (!peer)
+            return;
+        net->opts.handler->lost(net->opts.context, peer, peer->cause);
+        exo_peer_drop(&peer);
+    }
+}
+
+/* --- Sockets ---------------------------------------------------------------------------------------------------------------- */
+
+static void
+set_int(void *socket, int option, int value)
+{
+    zmq_setsockopt(socket, option, &value, sizeof value);
+}
+
+exo_status
+exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err)
+{
+    int fd = -1;
+    size_t size = sizeof fd;
+    exo_socket *s = exo_calloc(1, sizeof *s);
+    if (!s || !(s->zmq = zmq_socket(net->context, type))) {
+        exo_free(s);
+        return exo_fail(err, EXO_FAILED, "no socket can be made: %s", zmq_strerror(zmq_errno()));
+    }
+    s->source = (exo_source){.kind = EXO_SOURCE_SOCKET, .owner = s};
+    set_int(s->zmq, ZMQ_LINGER, LINGER_MS); /* for a goodbye */
+    set_int(s->zmq, ZMQ_SNDHWM, 0); /* the callers' windows are the bound */
+    set_int(s->zmq, ZMQ_RCVHWM, 0);
+    set_int(s->zmq, ZMQ_BACKLOG, 1024);
+    set_int(s->zmq, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
+    set_int(s->zmq, ZMQ_TCP_KEEPALIVE, 1);
+    int64_t longest = MAX_MESSAGE;
+    zmq_setsockopt(s->zmq, ZMQ_MAXMSGSIZE, &longest, sizeof longest);
+    if (type == ZMQ_ROUTER)
+        set_int(s->zmq, ZMQ_ROUTER_MANDATORY, 1);
+    zmq_getsockopt(s->zmq, ZMQ_FD, &fd, &size);
+    if (!exo_net_watch_locked(net, fd, &s->source)) {
+        exo_status st = exo_fail(err, EXO_FAILED, "the socket cannot be watched: %s", strerror(errno));
+        zmq_close(s->zmq);
+        exo_free(s);
+        return st;
+    }
+    DL_APPEND(net->sockets, s);
+    *out = s;
+    return EXO_OK;
+}
+
+void
+exo_net_remove_socket_locked(exo_net *net, exo_socket *socket)
+{
+    int fd = -1;
+    size_t size = sizeof fd;
+    zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size);
+    exo_net_unwatch_locked(net, fd);
+    if (net->zap)
+        exo_zap_unwatch(net->zap, socket->zmq);
+    zmq_close(socket->zmq);
+    DL_DELETE(net->sockets, socket);
+    exo_free(socket);
+}
+
+/* Sending on a socket may swallow the sign that something has come in: ZeroMQ's descriptor tells of changes, not of states. */
+static void
+look_for_input_locked(exo_net *net, exo_socket *socket)
+{
+    int events = 0;
+    size_t size = sizeof events;
+    if (!socket->ready && zmq_getsockopt(socket->zmq, ZMQ_EVENTS, &events, &size) == 0 && (events & ZMQ_POLLIN)) {
+        socket->ready = true;
+        exo_net_kick(net);
+    }
+}
+
+/* --- Sending ---------------------------------------------------------------------------------------------------------------- */
+
+/* Sends what has gathered as one message. */
+static void
+flush_peer_locked(exo_net *net, exo_peer *peer)
+{
+    if (peer->dirty)
+        LL_DELETE2(net->first_dirty, peer, next_dirty);
+    peer->dirty = false;
+    if (peer->writer.count == 0)
+        return;
+    exo_wire_finish(&peer->writer, peer->sent++);
+    void *zmq = peer->socket->zmq;
+    bool sent = !peer->route_size || zmq_send(zmq, peer->route, peer->route_size, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
+    sent = sent && zmq_send(zmq, peer->writer.data, peer->writer.size,
+                            (peer->num_frames ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) >= 0;
+    for (size_t i = 0; sent && i < peer->num_frames; i++)
+        sent = zmq_msg_send(&peer->frames[i], zmq, (i + 1 < peer->num_frames ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) >= 0;
+    peer->num_frames = sent ? 0 : peer->num_frames;
+    exo_wire_clear(&peer->writer);
+    peer->spoke = now_real();
+    if (!sent) {
+        /* A ROUTER knows at once that the other end is gone. */
+        exo_peer_lose_locked(net, peer, "the connection is closed");
+        return;
+    }
+    look_for_input_locked(net, peer->socket);
+}
+
+void
+exo_net_flush_locked(exo_net *net)
+{
+    for (exo_peer *p; (p = net->first_dirty);)
+        flush_peer_locked(net, p);
+}
+
+void
+exo_net_flush(exo_net *net)
+{
+    pthread_mutex_lock(&net->lock);
+    exo_net_flush_locked(net);
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* On one of ZeroMQ's threads, when the frame is out. */
+static void
+release_sent(void *data, void *hint)
+{
+    exo_payload *payload = hint;
+    (void)data;
+    exo_payload_release(payload);
+    exo_free(payload);
+}
+
+/* Moves a large payload into a frame, without copying where it can be freed later. */
+static exo_status
+add_frame_locked(exo_peer *peer, exo_payload *payload, exo_err *err)
+{
+    if (peer->num_frames == peer->cap_frames) {
+        size_t cap = peer->cap_frames ? 2 * peer->cap_frames : 4;
+        zmq_msg_t *larger = exo_realloc(peer->frames, cap, sizeof *larger);
+        if (!larger)
+            return exo_fail(err, EXO_NOMEM, "no memory for a frame");
+        peer->frames = larger;
+        peer->cap_frames = cap;
+    }
+    zmq_msg_t *frame = &peer->frames[peer->num_frames];
+    if (payload->release) {
+        exo_payload *own = exo_calloc(1, sizeof *own);
+        if (!own || zmq_msg_init_data(frame, payload->data, payload->size, release_sent, own) != 0) {
+            exo_free(own);
+            return exo_fail(err, EXO_NOMEM, "no memory for a frame");
+        }
+        *own = *payload;
+        *payload = (exo_payload){0};
+    } else {
+        if (zmq_msg_init_size(frame, payload->size) != 0)
+            return exo_fail(err, EXO_NOMEM, "no memory for a frame of %zu bytes", payload->size);
+        memcpy(zmq_msg_data(frame), payload->data, payload->size);
+    }
+    peer->num_frames++;
+    return EXO_OK;
+}
+
+static exo_status
+add_locked(exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err)
+{
+    bool framed = false;
+    if (payload && payload->size > 0) {
+        framed = payload->size > EXO_WIRE_INLINE;
+        envelope->payload = framed ? (exo_wire_payload){.place = EXO_WIRE_FRAMED}
+                                   : (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = payload->data, .size = payload->size};
+    }
+    if (payload && payload->size > MAX_MESSAGE)
+        return exo_fail(err, EXO_INVAL, "a payload of %zu bytes is longer than %d: put it into an object", payload->size,
+                        MAX_MESSAGE);
+    exo_wire_writer before = peer->writer;
+    exo_status st = exo_wire_add(&peer->writer, envelope, err);
+    if (st == EXO_OK && framed)
+        st = add_frame_locked(peer, payload, err);
+    if (st != EXO_OK) { /* the envelope whose frame is missing goes, too */
+        peer->writer.size = before.size;
+        peer->writer.count = before.count;
+    }
+    return st;
+}
+
+/* Sends at once on a quiet connection, else leaves it to gather: the driver, or whoever waits next, sends it. */
+static void
+send_soon_locked(exo_net *net, exo_peer *peer)
+{
+    bool full = peer->writer.size > FLUSH_BYTES || peer->num_frames > 0 || peer->writer.count > 1000;
+    if (full || (!peer->dirty && now_real() - peer->spoke > QUIET_US * EXO_US)) {
+        flush_peer_locked(net, peer);
+    } else if (!peer->dirty) {
+        peer->dirty = true;
+        LL_PREPEND2(net->first_dirty, peer, next_dirty);
+        exo_net_kick(net);
+    }
+}
+
+exo_status
+exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err)
+{
+    exo_status st;
+    pthread_mutex_lock(&net->lock);
+    if (atomic_load(&peer->state) != EXO_PEER_OPEN)
+        st = exo_fail(err, EXO_PEER_LOST, "'%s' is lost: %s", peer->name, peer->cause);
+    else
+        st = add_locked(peer, envelope, payload, err);
+    if (st == EXO_OK)
+        send_soon_locked(net, peer);
+    pthread_mutex_unlock(&net->lock);
+    if (payload) {
+        exo_payload_release(payload);
+        *payload = (exo_payload){0};
+    }
+    return st;
+}
+
+static void
+say_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope)
+{
+    if (exo_wire_add(&peer->writer, envelope, NULL) == EXO_OK)
+        flush_peer_locked(net, peer);
+}
+
+/* --- Handshake -------------------------------------------------------------------------------------------------------------- */
+
+/* Tells a route that is no peer why it is not listened to. */
+static void
+refuse_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const char *reason)
+{
+    exo_wire_writer writer = {0};
+    exo_envelope refused = {.kind = EXO_WIRE_REFUSED, .version = EXO_WIRE_VERSION, .text = reason};
+    if (exo_wire_add(&writer, &refused, NULL) == EXO_OK) {
+        exo_wire_finish(&writer, 0);
+        size_t size = zmq_msg_size(route);
+        const void *id = zmq_msg_data((zmq_msg_t *)(uintptr_t)route);
+        if (zmq_send(socket->zmq, id, size, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)
+            zmq_send(socket->zmq, writer.data, writer.size, ZMQ_DONTWAIT);
+        look_for_input_locked(net, socket);
+    }
+    exo_wire_release(&writer);
+    EXO_LOG(WARN, NET, "refused a peer: %s", reason);
+}
+
+/* A Hello on a ROUTER: from now on the route is a peer. */
+static exo_peer *
+greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const exo_wire_identity *who, uint32_t number)
+{
+    char reason[EXO_ERR_TEXT];
+    size_t size = zmq_msg_size(route);
+    if (net->cluster[0] && who->cluster[0] && strcmp(net->cluster, who->cluster) != 0) {
+        snprintf(reason, sizeof reason, "this is the cluster '%s', not '%s'", net->cluster, who->cluster);
+        refuse_locked(net, socket, route, reason);
+        return NULL;
+    }
+    exo_peer *peer = size <= EXO_NET_ROUTE ? new_peer_locked(net, socket) : NULL;
+    if (!peer) {
+        refuse_locked(net, socket, route, "no memory for another peer");
+        return NULL;
+    }
+    memcpy(peer->route, zmq_msg_data((zmq_msg_t *)(uintptr_t)route), size);
+    peer->route_size = size;
+    peer->received = number + 1;
+    HASH_ADD(by_route, socket->peers, route, size, peer);
+    if (!identify_locked(net, peer, who)) {
+        exo_peer_lose_locked(net, peer, "its process has ended");
+        return NULL;
+    }
+    atomic_store(&peer->state, EXO_PEER_OPEN);
+    peer->announced = true;
+    exo_envelope welcome = {.kind = EXO_WIRE_WELCOME, .who = net->self};
+    say_locked(net, peer, &welcome);
+    return atomic_load(&peer->state) == EXO_PEER_OPEN ? peer : NULL;
+}
+
+exo_status
+exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time deadline, exo_peer **out, exo_err *err)
+{
+    exo_socket *socket = NULL;
+    exo_peer *peer = NULL;
+    pthread_mutex_lock(&net->lock);
+    exo_status st = exo_net_add_socket_locked(net, ZMQ_DEALER, &socket, err);
+    if (st == EXO_OK && key) {
+        if (!net->opts.keys)
+            st = exo_fail(err, EXO_INVAL, "%s wants keys, and this process has none (see `exogym keygen`)", endpoint);
+        else
+            st = exo_curve_client(socket->zmq, net->opts.keys, key, err);
+    }
+    if (st == EXO_OK && zmq_connect(socket->zmq, endpoint) != 0)
+        st = exo_fail(err, EXO_INVAL, "%s: %s", endpoint, zmq_strerror(zmq_errno()));
+    if (st == EXO_OK && !(peer = new_peer_locked(net, socket)))
+        st = exo_fail(err, EXO_NOMEM, "no memory for a peer");
+    if (st != EXO_OK) {
+        if (socket)
+            exo_net_remove_socket_locked(net, socket);
+        pthread_mutex_unlock(&net->lock);
+        return st;
+    }
+    socket->peer = peer;
+    exo_peer_hold(peer); /* the caller's */
+    exo_envelope hello = {.kind = EXO_WIRE_HELLO, .who = net->self};
+    say_locked(net, peer, &hello);
+    exo_net_kick(net);
+    while (atomic_load(&peer->state) == EXO_PEER_GREETING && now_real() < deadline) {
+        exo_time left = deadline - now_real();
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + (left < EXO_SECOND ? left : EXO_SECOND);
+        until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+        pthread_cond_timedwait(&net->changed, &net->lock, &until);
+    }
+    if (atomic_load(&peer->state) == EXO_PEER_GREETING) {
+        exo_peer_lose_locked(net, peer, "it does not answer");
+        st = exo_fail(err, EXO_TIMEOUT, "%s does not answer%s", endpoint,
+                      key ? ", or does not accept this node's key" : "");
+    } else if (atomic_load(&peer->state) == EXO_PEER_LOST_) {
+        st = exo_fail(err, EXO_UNSUPPORTED, "%s: %s", endpoint, peer->cause);
+    }
+    pthread_mutex_unlock(&net->lock);
+    if (st == EXO_OK)
+        *out = peer;
+    else
+        exo_peer_drop(&peer);
+    return st;
+}
+
+void
+exo_peer_lose(exo_net *net, exo_peer *peer, const char *cause)
+{
+    pthread_mutex_lock(&net->lock);
+    if (atomic_load(&peer->state) == EXO_PEER_OPEN) {
+        exo_envelope goodbye = {.kind = EXO_WIRE_GOODBYE, .text = cause};
+        say_locked(net, peer, &goodbye);
+    }
+    exo_peer_lose_locked(net, peer, cause);
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* --- Receiving -------------------------------------------------------------------------------------------------------------- */
+
+/* The frames of one message. */
+struct inbox {
+    zmq_msg_t route; /* of a ROUTER's */
+    zmq_msg_t frames[EXO_WIRE_MAX_FRAMES];
+    size_t count, taken; /* frames; those given away */
+    bool routed, overlong;
+};
+
+static void
+inbox_release(struct inbox *in)
+{
+    if (in->routed)
+        zmq_msg_close(&in->route);
+    for (size_t i = 0; i < in->count; i++)
+        zmq_msg_close(&in->frames[i]);
+}
+
+/* Receives every frame of one message; what is beyond the limit is thrown away. */
+static bool
+receive_frames_locked(exo_socket *socket, struct inbox *in)
+{
+    int more = 1;
+    in->count = in->taken = 0;
+    in->routed = in->overlong = false;
+    if (!socket->peer) {
+        zmq_msg_init(&in->route);
+        in->routed = true;
+        if (zmq_msg_recv(&in->route, socket->zmq, ZMQ_DONTWAIT) < 0)
+            return false;
+        more = zmq_msg_more(&in->route);
+    }
+    while (more) {
+        zmq_msg_t over, *frame = in->count < EXO_WIRE_MAX_FRAMES ? &in->frames[in->count] : &over;
+        zmq_msg_init(frame);
+        if (zmq_msg_recv(frame, socket->zmq, ZMQ_DONTWAIT) < 0)
+            return false; /* only before the first frame: messages come whole */
+        more = zmq_msg_more(frame);
+        if (frame == &over) {
+            zmq_msg_close(&over);
+            in->overlong = true;
+        } else {
+            in->count++;
+        }
+    }
+    return true;
+}
+
+static void
+release_frame(void *owner)
+{
+    zmq_msg_t *frame = owner;
+    zmq_msg_close(frame);
+    exo_free(frame);
+}
+
+/* A received frame as a payload: it keeps ZeroMQ's memory. */
+static exo_status
+take_frame(struct inbox *in, exo_payload *out, exo_err *err)
+{
+    if (in->taken + 1 >= in->count)
+        return exo_fail(err, EXO_INVAL, "an envelope names a frame that is not there");
+    zmq_msg_t *frame = &in->frames[++in->taken], *own = exo_calloc(1, sizeof *own);
+    if (!own)
+        return exo_fail(err, EXO_NOMEM, "no memory for a frame");
+    zmq_msg_init(own);
+    zmq_msg_move(own, frame);
+    *out = (exo_payload){.data = zmq_msg_data(own), .size = zmq_msg_size(own), .release = release_frame, .owner = own};
+    return EXO_OK;
+}
+
+/* Deals with what is between nets; true if it was that. */
+static bool
+handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e)
+{
+    switch (e->kind) {
+    case EXO_WIRE_WELCOME:
+        if (atomic_load(&peer->state) == EXO_PEER_GREETING && !peer->route_size) {
+            if (identify_locked(net, peer, &e->who)) {
+                atomic_store(&peer->state, EXO_PEER_OPEN);
+                peer->announced = true;
+                pthread_cond_broadcast(&net->changed);
+            } else {
+                exo_peer_lose_locked(net, peer, "its process has ended");
+            }
+        }
+        return true;
+    case EXO_WIRE_REFUSED:
+        exo_peer_lose_locked(net, peer, e->text);
+        return true;
+    case EXO_WIRE_GOODBYE:
+        exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it said goodbye");
+        return true;
+    case EXO_WIRE_BEAT:
+    case EXO_WIRE_HELLO:
+        return true;
+    case EXO_WIRE_CALL:
+    case EXO_WIRE_REPLY:
+    case EXO_WIRE_CANCEL:
+        break;
+    }
+    return false;
+}
+
+/* One envelope of a peer. An error ends the connection. */
+static exo_status
+deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err *err)
+{
+    exo_payload payload = {0};
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&net->lock);
+    bool own = handle_own_locked(net, peer, e);
+    bool open = atomic_load(&peer->state) == EXO_PEER_OPEN;
+    pthread_mutex_unlock(&net->lock);
+    if (own || !open)
+        return EXO_OK;
+    if (e->payload.place == EXO_WIRE_FRAMED)
+        st = take_frame(in, &payload, err);
+    else if (e->payload.place == EXO_WIRE_BYTES)
+        st = exo_payload_copy(&payload, e->payload.data, e->payload.size);
+    if (st == EXO_OK)
+        net->opts.handler->received(net->opts.context, peer, e, &payload);
+    return st;
+}
+
+static void
+deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
+{
+    exo_envelope e;
+    exo_err err = {0};
+    exo_status st;
+    while ((st = exo_wire_next(&net->reader, &e, &err)) == EXO_OK)
+        if ((st = deliver(net, peer, in, &e, &err)) != EXO_OK)
+            break;
+    if (st == EXO_NOT_FOUND && in->taken + 1 != in->count)
+        st = exo_fail(&err, EXO_INVAL, "%zu frames that no envelope names", in->count - in->taken - 1);
+    if (st == EXO_NOT_FOUND)
+        return;
+    char cause[EXO_ERR_TEXT];
+    snprintf(cause, sizeof cause, "it sent what cannot be read: %.300s", err.text);
+    EXO_LOG(WARN, NET, "peer=%s %s", peer->name, cause);
+    exo_peer_lose(net, peer, cause);
+}
+
+/* Finds whose message it is; a first message on a ROUTER must be a Hello. Gives a held peer, or NULL. *first: a Hello was read. */
+static exo_peer *
+find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in, bool *first)
+{
+    exo_err err = {0};
+    exo_envelope e = {0};
+    exo_peer *peer = socket->peer;
+    if (in->routed)
+        HASH_FIND(by_route, socket->peers, zmq_msg_data(&in->route), zmq_msg_size(&in->route), peer);
+    exo_status st = in->count == 0 || in->overlong
+                        ? exo_fail(&err, EXO_INVAL, "a message of %s frames", in->count ? "too many" : "no")
+                        : exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), zmq_msg_size(&in->frames[0]), &err);
+    bool greeting = peer && atomic_load(&peer->state) == EXO_PEER_GREETING;
+    if (st != EXO_OK && peer) {
+        exo_peer_lose_locked(net, peer, err.text);
+        return NULL;
+    }
+    if (st != EXO_OK) {
+        refuse_locked(net, socket, &in->route, err.text);
+        return NULL;
+    }
+    if (peer && net->reader.number != peer->received && !greeting) {
+        char cause[128];
+        snprintf(cause, sizeof cause, "messages were lost: number %u came where %u was due", net->reader.number,
+                 peer->received);
+        exo_peer_lose_locked(net, peer, cause);
+        return NULL;
+    }
+    if (peer) {
+        peer->received++;
+        peer->heard = now_real();
+        return exo_peer_hold(peer);
+    }
+    st = exo_wire_next(&net->reader, &e, &err);
+    if (st == EXO_OK && e.kind == EXO_WIRE_HELLO) {
+        *first = true;
+        peer = greet_locked(net, socket, &in->route, &e.who, net->reader.number);
+        return peer ? exo_peer_hold(peer) : NULL;
+    }
+    /* Who goes anyway, or is only told that it is not known, needs no answer. */
+    if (st != EXO_OK || (e.kind != EXO_WIRE_GOODBYE && e.kind != EXO_WIRE_REFUSED))
+        refuse_locked(net, socket, &in->route,
+                      st == EXO_INVAL ? err.text : "the connection does not begin with a Hello");
+    return NULL;
+}
+
+/* A message of any socket that is ready; false: there is none. The socket goes behind the others, so that none starves. */
+static bool
+receive_locked(exo_net *net, struct inbox *in, exo_peer **peer, bool *first)
+{
+    exo_socket *s, *next;
+    DL_FOREACH_SAFE(net->sockets, s, next) {
+        if (!s->ready)
+            continue;
+        if (receive_frames_locked(s, in)) {
+            DL_DELETE(net->sockets, s);
+            DL_APPEND(net->sockets, s);
+            *peer = find_sender_locked(net, s, in, first);
+            return true;
+        }
+        s->ready = false;
+        inbox_release(in);
+    }
+    return false;
+}
+
+bool
+exo_net_receive(exo_net *net)
+{
+    struct inbox in;
+    exo_peer *peer = NULL;
+    bool first = false;
+    pthread_mutex_lock(&net->lock);
+    bool got = receive_locked(net, &in, &peer, &first);
+    pthread_mutex_unlock(&net->lock);
+    if (!got)
+        return false;
+    if (peer) {
+        if (first && net->opts.handler->opened)
+            net->opts.handler->opened(net->opts.context, peer);
+        deliver_all(net, peer, &in);
+        exo_peer_drop(&peer);
+    }
+    inbox_release(&in);
+    return true;
+}
+
+/* --- Time ------------------------------------------------------------------------------------------------------------------- */
+
+void
+exo_net_tick_locked(exo_net *net, exo_time now)
+{
+    exo_peer *p, *next;
+    char cause[128];
+    DL_FOREACH_SAFE(net->peers, p, next) {
+        if (atomic_load(&p->state) != EXO_PEER_OPEN)
+            continue;
+        if (!p->near && now - p->heard > net->opts.peer_timeout) {
+            snprintf(cause, sizeof cause, "nothing was heard from it for %.1f s",
+                     (double)(now - p->heard) / (double)EXO_SECOND);
+            exo_peer_lose_locked(net, p, cause);
+        } else if (now - p->spoke >= BEAT - BEAT / 10) {
+            exo_envelope beat = {.kind = EXO_WIRE_BEAT};
+            say_locked(net, p, &beat);
+        }
+    }
+    net->next_tick = now + BEAT / 2;
+}

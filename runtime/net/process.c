@@ -1,0 +1,56 @@
+/* Processes of this host: see process.h. */
+#include "process.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void
+exo_boot_id(char out[EXO_BOOT_ID])
+{
+    struct stat space = {0};
+    char kernel[40] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file) {
+        if (!fgets(kernel, sizeof kernel, file))
+            kernel[0] = 0;
+        fclose(file);
+    }
+    kernel[strcspn(kernel, "\n")] = 0;
+    stat("/proc/self/ns/pid", &space);
+    snprintf(out, EXO_BOOT_ID, "%.36s/%" PRIx64, kernel, (uint64_t)space.st_ino);
+}
+
+uint64_t
+exo_process_start(uint32_t pid)
+{
+    char path[32], line[1024];
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return 0;
+    char *got = fgets(line, sizeof line, file);
+    fclose(file);
+    /* Field 2 is the program's name in brackets, which may hold anything; field 22 is what we want. */
+    char *at = got ? strrchr(line, ')') : NULL;
+    for (int field = 2; at && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+int
+exo_process_watch(uint32_t pid, uint64_t start)
+{
+    int fd = (int)syscall(SYS_pidfd_open, (long)pid, 0L);
+    /* Looked at after the descriptor is there: from now on the number cannot become another process. */
+    if (fd >= 0 && exo_process_start(pid) != start) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
