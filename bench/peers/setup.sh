@@ -1,22 +1,73 @@
 #!/usr/bin/env bash
-# Installs what the peers need: Debian's PyTorch, and Fashion-MNIST. Does nothing if /usr/bin/python3 has them.
+# Installs the peers. What is there already is left as it is, so it can be run again and again.
+#     bench/peers/setup.sh [torch|ray|all]
+#   torch  Debian's PyTorch and Fashion-MNIST, for /usr/bin/python3
+#   ray    Ray from PyPI, in a virtual environment of its own: build/peers/ray/bin/python
+#   all    both (the default)
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-packages=(python3-torch python3-numpy dataset-fashion-mnist)
-missing=()
-for package in "${packages[@]}"; do
-    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
-done
-if [ ${#missing[@]} -gt 0 ]; then
-    as_root=()
+# Versions are named, so that a ratio can be measured again. RAY_VERSION=... takes another one.
+ray_version=${RAY_VERSION:-2.60.0}
+numpy_version=2.3.5
+ray_folder=build/peers/ray
+
+fail() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+# packages NAME...: Debian packages, those that are missing.
+packages() {
+    local package missing=() as_root=()
+    command -v apt-get >/dev/null || fail "there is no apt-get here; install by other means: $*"
+    for package in "$@"; do
+        [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || {
-            echo "as root, run: apt-get update && apt-get install --no-install-recommends ${missing[*]}" >&2
-            exit 1
-        }
+        command -v sudo >/dev/null ||
+            fail "as root, run: apt-get update && apt-get install --no-install-recommends ${missing[*]}"
         as_root=(sudo)
     fi
-    "${as_root[@]}" apt-get -qq update || echo "apt-get update failed; going on with the lists that are there" >&2
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}"
-fi
-/usr/bin/python3 -c 'import numpy, torch; print("PyTorch", torch.__version__, "is there")'
+    ${as_root[@]+"${as_root[@]}"} apt-get -qq update || echo "apt-get update failed; going on with the lists that are there" >&2
+    ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" ||
+        fail "apt-get could not install ${missing[*]}; it says why above"
+}
+
+setup_torch() {
+    packages python3-torch python3-numpy dataset-fashion-mnist
+    /usr/bin/python3 -c 'import numpy, torch; print("PyTorch", torch.__version__, "is there")'
+}
+
+ray_is_there() {
+    "$ray_folder/bin/python" - "$ray_version" <<'PY' 2>/dev/null
+import sys
+import numpy, ray
+sys.exit(ray.__version__ != sys.argv[1])
+PY
+}
+
+setup_ray() {
+    if ! ray_is_there; then
+        packages python3 python3-venv
+        # An environment that is broken or half made is made anew; nothing else lives in this folder.
+        "$ray_folder/bin/python" -m pip --version >/dev/null 2>&1 || /usr/bin/python3 -m venv --clear "$ray_folder" ||
+            fail "no virtual environment could be made in $ray_folder"
+        "$ray_folder/bin/python" -m pip install --quiet --disable-pip-version-check \
+            "ray==$ray_version" "numpy==$numpy_version" ||
+            fail "pip could not install Ray $ray_version from PyPI; it says why above (no network?)"
+        ray_is_there || fail "Ray $ray_version was installed but cannot be imported from $ray_folder"
+    fi
+    echo "Ray $ray_version is there: $ray_folder/bin/python"
+}
+
+case ${1:-all} in
+torch) setup_torch ;;
+ray) setup_ray ;;
+all)
+    setup_torch
+    setup_ray
+    ;;
+*) fail "usage: bench/peers/setup.sh [torch|ray|all]" ;;
+esac
