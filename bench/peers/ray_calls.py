@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""Ray's actors on one machine: what `ray microbenchmark` measures of them, with the same bodies and batches, and what it does not:
+latencies, starting actors, their memory, and large objects. Prints key=value lines; a figure is the median of its repeats, which
+follow in NAME_repeats.
+
+    build/peers/ray/bin/python bench/peers/ray_calls.py [--repeats N] [--seconds S] [--only WORD,...] [--default]
+
+Ray is set up to be fast: no dashboard, no log forwarding, no task events (--default: with task events). Its files are in a folder of
+its own in /tmp, which goes at the end. While it runs it listens on this machine's address: not for a machine that strangers reach.
+"""
+import argparse
+import os
+import shutil
+import signal
+import statistics
+import tempfile
+import time
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before Ray is imported: it would report to its makers
+
+begin = time.perf_counter()
+import ray  # noqa: E402
+
+IMPORT_SECONDS = time.perf_counter() - begin
+import numpy as np  # noqa: E402
+
+DEADLINE = 120  # seconds, of every wait
+BATCH = 1000  # calls under way in the pipelined cases, as in Ray's
+LARGE = 64 << 20
+
+
+@ray.remote(num_cpus=0)
+class Actor:
+    def small_value(self):
+        return b"ok"
+
+    def echo(self, payload):
+        return payload
+
+    def read(self, array):
+        return int(array[0])
+
+    def pid(self):
+        return os.getpid()
+
+
+@ray.remote(num_cpus=0)
+class AsyncActor:
+    async def small_value(self):
+        return b"ok"
+
+
+@ray.remote(num_cpus=0)
+class Caller:
+    """The n of n:n: calls the actors in turn."""
+
+    def call(self, actors, count):
+        ray.get([actors[i % len(actors)].small_value.remote() for i in range(count)], timeout=DEADLINE)
+
+
+@ray.remote
+def caller_task(actors, count):
+    ray.get([actors[i % len(actors)].small_value.remote() for i in range(count)], timeout=DEADLINE)
+
+
+def say(name, values, digits=1):
+    print(f"{name}={statistics.median(values):.{digits}f}")
+    print(f"{name}_repeats={','.join(f'{v:.{digits}f}' for v in values)}", flush=True)
+
+
+def get(refs):
+    return ray.get(refs, timeout=DEADLINE)
+
+
+def rates(run, operations):
+    """Operations per second, a value a repeat; one unmeasured repeat before, of half the length."""
+    values = []
+    for repeat in range(-1, options.repeats):
+        seconds = options.seconds if repeat >= 0 else options.seconds / 2
+        count, start = 0, time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            run()
+            count += 1
+        if repeat >= 0:
+            values.append(operations * count / (time.perf_counter() - start))
+    return values
+
+
+def free(actors):
+    """Ends them and waits until their processes are gone."""
+    pids = get([a.pid.remote() for a in actors])
+    for actor in actors:
+        ray.kill(actor)
+    wait_gone(pids)
+
+
+def wait_gone(pids):
+    deadline = time.monotonic() + DEADLINE
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+# --- What is measured -------------------------------------------------------------------------------------------------
+
+
+def init():
+    """ray.init until the first answer of an actor; then Ray is down again. The first repeat finds nothing in the page cache."""
+    started, answered = [], []
+    for _ in range(options.repeats):
+        start = time.perf_counter()
+        start_ray()
+        started.append(time.perf_counter() - start)
+        get(Actor.remote().small_value.remote())
+        answered.append(time.perf_counter() - start)
+        ray.shutdown()
+    say("init_s", started, 3)
+    say("init_to_first_answer_s", answered, 3)
+
+
+def sync():
+    """1:1, one call at a time."""
+    actor = Actor.remote()
+    say("sync_calls_per_s", rates(lambda: get(actor.small_value.remote()), 1))
+    payload, p50, p99, p999 = bytes(64), [], [], []
+    for _ in range(options.repeats):
+        times = []
+        for _ in range(3000):
+            start = time.perf_counter_ns()
+            get(actor.echo.remote(payload))
+            times.append((time.perf_counter_ns() - start) / 1e3)
+        times.sort()
+        p50.append(times[len(times) // 2])
+        p99.append(times[len(times) * 99 // 100])
+        p999.append(times[len(times) * 999 // 1000])
+    say("sync_64_bytes_p50_us", p50)
+    say("sync_64_bytes_p99_us", p99)
+    say("sync_64_bytes_p999_us", p999)
+    ray.kill(actor)
+
+
+def pipelined():
+    """1:1, 1000 calls under way; Ray's three kinds of actors."""
+    for name, actor in [
+        ("async_calls_per_s", Actor.remote()),
+        ("async_concurrent_calls_per_s", Actor.options(max_concurrency=16).remote()),
+        ("async_actor_calls_per_s", AsyncActor.remote()),
+    ]:
+        say(name, rates(lambda a=actor: get([a.small_value.remote() for _ in range(BATCH)]), BATCH))
+        ray.kill(actor)
+
+
+def many():
+    """n:n. Two callers, actors themselves, and two actors; then Ray's own way: half as many actors as cores, four tasks."""
+    actors = [Actor.remote() for _ in range(2)]
+    callers = [Caller.remote() for _ in range(2)]
+    say("n_n_2x2_calls_per_s", rates(lambda: get([c.call.remote(actors, BATCH) for c in callers]), 2 * BATCH))
+    for actor in actors + callers:
+        ray.kill(actor)
+    actors = [Actor.remote() for _ in range(max(1, os.cpu_count() // 2))]
+    say("n_n_as_ray_calls_per_s", rates(lambda: get([caller_task.remote(actors, 5000) for _ in range(4)]), 4 * 5000))
+    for actor in actors:
+        ray.kill(actor)
+
+
+def start():
+    """Actors created at once until each has answered; and one after another. Ended between the repeats, which is not measured."""
+    together, one_by_one, created = [], [], 16
+    for repeat in range(-1, options.repeats):
+        begin_ = time.perf_counter()
+        actors = [Actor.remote() for _ in range(created)]
+        get([a.small_value.remote() for a in actors])
+        taken = time.perf_counter() - begin_
+        free(actors)
+        actors, begin_ = [], time.perf_counter()
+        for _ in range(4):
+            actors.append(Actor.remote())
+            get(actors[-1].small_value.remote())
+        each = (time.perf_counter() - begin_) / 4
+        free(actors)
+        if repeat >= 0:
+            together.append(created / taken)
+            one_by_one.append(each * 1e3)
+    say("actors_started_per_s", together, 2)
+    say("actor_start_ms", one_by_one)
+
+
+def memory():
+    """Proportional and private set size of an idle actor's process, and of everything that Ray runs without actors."""
+    count, repeats = 4, {"pss": [], "private": [], "without": []}
+    for _ in range(options.repeats):
+        time.sleep(1)
+        repeats["without"].append(sum(set_size(p)[0] for p in descendants(os.getpid())))
+        actors = [Actor.remote() for _ in range(count)]
+        pids = get([a.pid.remote() for a in actors])
+        time.sleep(1)
+        sizes = [set_size(p) for p in pids]
+        repeats["pss"].append(sum(s[0] for s in sizes) / count)
+        repeats["private"].append(sum(s[1] for s in sizes) / count)
+        free(actors)
+    say("idle_actor_pss_mib", repeats["pss"])
+    say("idle_actor_private_mib", repeats["private"])
+    say("ray_processes_pss_mib", repeats["without"])
+
+
+def large():
+    """64 MiB: into the object store, out of it here and in an actor. Out of it is no copy: what is read is the store's memory."""
+    array, actor, count = np.ones(LARGE, dtype=np.uint8), Actor.remote(), 10
+    put, local, remote, through = [], [], [], []
+    for repeat in range(-1, options.repeats):
+        puts, locals_, remotes, throughs = [], [], [], []
+        for _ in range(count):
+            a = time.perf_counter()
+            ref = ray.put(array)
+            b = time.perf_counter()
+            value = get(ref)
+            c = time.perf_counter()
+            get(actor.read.remote(ref))
+            d = time.perf_counter()
+            assert value[-1] == 1
+            del ref, value
+            puts.append(b - a)
+            locals_.append(c - b)
+            remotes.append(d - c)
+            throughs.append(d - c + b - a)
+        if repeat >= 0:
+            put.append(LARGE / statistics.median(puts) / 1e9)
+            local.append(statistics.median(locals_) * 1e6)
+            remote.append(statistics.median(remotes) * 1e6)
+            through.append(statistics.median(throughs) * 1e3)
+    say("put_64_mib_gb_per_s", put, 2)
+    say("get_64_mib_us", local)
+    say("get_64_mib_in_actor_us", remote)
+    say("put_and_get_64_mib_in_actor_ms", through, 2)
+    ray.kill(actor)
+
+
+# --- Processes --------------------------------------------------------------------------------------------------------
+
+
+def set_size(pid):
+    """MiB: proportional, private. Zero if it is gone or not ours to read."""
+    fields = {}
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            for line in file:
+                words = line.split()
+                if words[-1] == "kB":
+                    fields[words[0]] = int(words[1]) / 1024
+    except OSError:
+        return 0.0, 0.0
+    return fields.get("Pss:", 0.0), fields.get("Private_Clean:", 0.0) + fields.get("Private_Dirty:", 0.0)
+
+
+def descendants(pid):
+    found, waiting = [], [pid]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            threads = os.listdir(f"/proc/{parent}/task")
+        except OSError:
+            continue
+        for thread in threads:
+            try:
+                with open(f"/proc/{parent}/task/{thread}/children", encoding="ascii") as file:
+                    children = [int(word) for word in file.read().split()]
+            except OSError:
+                continue
+            found += children
+            waiting += children
+    return found
+
+
+def start_ray():
+    tuned = {} if options.default else {"task_events_report_interval_ms": 0, "enable_timeline": False}
+    ray.init(
+        address="local",
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        _temp_dir=folder,
+        _system_config=tuned,
+    )
+
+
+PARTS = {f.__name__: f for f in (init, sync, pipelined, many, start, memory, large)}
+
+parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+parser.add_argument("--repeats", type=int, default=5)
+parser.add_argument("--seconds", type=float, default=2.0, help="of each repeat of a rate")
+parser.add_argument("--only", default=",".join(PARTS), help="some of: " + ",".join(PARTS))
+parser.add_argument("--default", action="store_true", help="with task events, as Ray comes")
+
+if __name__ == "__main__":
+    options = parser.parse_args()
+    parts = options.only.split(",")
+    if options.repeats < 1 or not set(parts) <= set(PARTS):
+        parser.error(f"--only takes some of {','.join(PARTS)}; --repeats at least 1")
+    signal.alarm(1800)  # whatever hangs, ends
+    folder = tempfile.mkdtemp(prefix="ray.", dir="/tmp")  # sockets live there, and their paths must be short
+    print(f"ray_version={ray.__version__}\ncores={os.cpu_count()}\nimport_s={IMPORT_SECONDS:.3f}", flush=True)
+    try:
+        if "init" in parts:
+            init()
+            parts.remove("init")
+        if parts:
+            start_ray()
+            for part in parts:
+                PARTS[part]()
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
