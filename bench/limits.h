@@ -46,7 +46,8 @@ enum {
     BENCH_MAX_REPEATS = 64
 };
 
-/* The median of each field by itself; `count` is 1 to BENCH_MAX_REPEATS. With an even count, the mean of the two in the middle. */
+/* The median of each field by itself; `count` is 1 to BENCH_MAX_REPEATS. With an even count, the mean of the two in the
+ * middle. */
 bench_stats bench_stats_median(const bench_stats *repeats, size_t count);
 /* The same of plain numbers, which it sorts. */
 double bench_median(double *values, size_t count);
@@ -60,13 +61,13 @@ typedef enum bench_placement {
     BENCH_TWO_CORES /* each on its own core */
 } bench_placement;
 
-/* `count` round trips between two threads of this process: SYS_futex wait and wake, nothing else, no spinning. What no hand-over to
- * a sleeping thread and back can beat. Starts a thread and joins it; the caller's placement is as before afterwards.
- * Errors: NOMEM, IO, TIMEOUT; UNSUPPORTED if there are too few cores. Blocks: for the measurement. */
+/* `count` round trips between two threads of this process: SYS_futex wait and wake, nothing else, no spinning. What no
+ * hand-over to a sleeping thread and back can beat. Starts a thread and joins it; the caller's placement is as before
+ * afterwards. Errors: NOMEM, IO, TIMEOUT; UNSUPPORTED if there are too few cores. Blocks: for the measurement. */
 exo_status bench_futex_round_trips(bench_placement placement, size_t count, bench_stats *out, exo_err *err);
 
-/* memcpy of `bytes` from warm memory to warm memory, one thread: the stats are of one copy, rate is copies per second. Small copies
- * are timed in batches, so their percentiles are of batch means. Errors: NOMEM. */
+/* memcpy of `bytes` from warm memory to warm memory, one thread: the stats are of one copy, rate is copies per second.
+ * Small copies are timed in batches, so their percentiles are of batch means. Errors: NOMEM. */
 exo_status bench_memcpy(size_t bytes, size_t rounds, bench_stats *out, exo_err *err);
 
 /* --- libzmq --------------------------------------------------------------------------------------------------------------- */
@@ -81,20 +82,20 @@ typedef enum bench_transport {
 
 const char *bench_transport_name(bench_transport transport);
 
-/* A DEALER here and a ROUTER elsewhere that echoes, bare libzmq: blocking zmq_send and zmq_recv, a context with one io thread on either
- * side (one in common for inproc). Not for several threads at a time. */
+/* A DEALER here and a ROUTER elsewhere that echoes, bare libzmq: blocking zmq_send and zmq_recv, a context with one io
+ * thread on either side (one in common for inproc). Not for several threads at a time. */
 typedef struct bench_echo bench_echo;
 
-/* Forks the process that echoes and waits until it is bound. It dies with the thread that calls this. Since it forks, call it before
- * there are threads; it starts none itself, so open every echo that you need first. inproc forks nothing.
- * Errors: NOMEM, IO, TIMEOUT; UNSUPPORTED: libzmq without CURVE. */
+/* Forks the process that echoes and waits until it is bound. It dies with the thread that calls this. Since it forks,
+ * call it before there are threads; it starts none itself, so open every echo that you need first. inproc forks
+ * nothing. Errors: NOMEM, IO, TIMEOUT; UNSUPPORTED: libzmq without CURVE. */
 exo_status bench_echo_open(bench_echo **out, bench_transport transport, exo_err *err);
 /* Ends the other side; blocks until it has ended. NULL is fine. */
 void bench_echo_close(bench_echo **echo);
 
-/* `count` messages of `bytes`, of which `window` are under way at any time: 1 is a plain round trip. The stats are of the time from
- * sending to receiving and of messages per second. A tenth as many are sent before, unmeasured.
- * Errors: INVAL: window or count is 0; NOMEM, IO, TIMEOUT. Blocks: for the measurement. */
+/* `count` messages of `bytes`, of which `window` are under way at any time: 1 is a plain round trip. The stats are of
+ * the time from sending to receiving and of messages per second. A tenth as many are sent before, unmeasured. Errors:
+ * INVAL: window or count is 0; NOMEM, IO, TIMEOUT. Blocks: for the measurement. */
 exo_status bench_echo_run(bench_echo *echo, size_t bytes, size_t window, size_t count, bench_stats *out, exo_err *err);
 
 #endif

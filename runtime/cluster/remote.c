@@ -1,0 +1,738 @@
+/* Calls between runtimes: see remote.h.
+ *
+ * One lock guards references, pending and serving calls; it is held for moments, and never while a future is completed or a message is
+ * sent. A pending call's number is (generation << 32 | slot + 1), a reference's likewise under EXO_REMOTE, so that what comes late finds
+ * nothing. */
+#include "remote.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <uthash.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+enum {
+    WINDOW = 65536, /* calls that one connection may have pending */
+    CAUSE = 256,
+    GENERATION = 0x7fffffff
+};
+
+/* Methods that every actor has for other processes, besides the control lane's. */
+#define METHOD_MONITOR "$monitor"
+#define METHOD_KILL    "$kill"
+#define METHOD_STOP    "$stop"
+#define METHOD_DRAIN   "$drain"
+
+struct key {
+    uint64_t node, id;
+};
+
+/* An actor of another process. */
+struct reference {
+    struct key key;
+    exo_peer *peer; /* held; NULL: free or dead */
+    char *system;   /* the name of a system actor; NULL: key.id is its reference */
+    uint32_t index; /* its own */
+    uint32_t generation;
+    uint32_t next_free; /* index + 1 */
+    char *cause;        /* of a dead one, until the slot is used again */
+    UT_hash_handle hh;
+};
+
+struct pending {
+    exo_future *future; /* held; NULL: free */
+    struct channel *channel;
+    uint32_t generation;
+    uint32_t next_free;  /* index + 1 */
+    uint32_t prev, next; /* of the channel, index + 1 */
+};
+
+struct serving {
+    exo_remote *remote;
+    struct {
+        const exo_peer *peer;
+        uint64_t id;
+    } key;
+    exo_peer *peer;     /* held */
+    exo_future *future; /* held until the reply is out */
+    UT_hash_handle hh;
+};
+
+/* What there is about one connection. Freed with the remote, and used again after it is closed. */
+struct channel {
+    exo_peer *peer; /* held while open */
+    uint32_t first; /* pending, index + 1 */
+    uint32_t num_pending;
+    bool closed;
+    struct channel *next;
+};
+
+struct exo_remote {
+    exo_runtime *runtime;
+    exo_net *net;
+    const exo_remote_events *events;
+    void *context;
+    pthread_mutex_t lock;
+    struct reference **references; /* guarded by lock, as all below */
+    size_t num_references, cap_references;
+    uint32_t free_reference;
+    struct reference *by_key;
+    struct pending *pending;
+    size_t num_pending, cap_pending;
+    uint32_t free_pending;
+    struct serving *serving;
+    struct channel *channels;
+    bool closed;
+};
+
+/* --- References --------------------------------------------------------------------------------------------------------------- */
+
+static struct reference *
+find_reference_locked(exo_remote *r, exo_ref actor)
+{
+    uint64_t index = actor.id & UINT32_MAX;
+    if (index == 0 || index > r->num_references)
+        return NULL;
+    struct reference *ref = r->references[index - 1];
+    return ref->generation == ((actor.id & ~EXO_REMOTE) >> 32) ? ref : NULL;
+}
+
+static struct reference *
+new_reference_locked(exo_remote *r)
+{
+    if (r->free_reference) {
+        struct reference *ref = r->references[r->free_reference - 1];
+        r->free_reference = ref->next_free;
+        ref->generation = ref->generation % GENERATION + 1;
+        exo_free(ref->cause);
+        ref->cause = NULL;
+        return ref;
+    }
+    if (r->num_references == r->cap_references) {
+        size_t cap = r->cap_references ? 2 * r->cap_references : 64;
+        struct reference **larger = cap < UINT32_MAX ? exo_realloc(r->references, cap, sizeof *larger) : NULL;
+        if (!larger)
+            return NULL;
+        r->references = larger;
+        r->cap_references = cap;
+    }
+    struct reference *ref = exo_calloc(1, sizeof *ref);
+    if (!ref)
+        return NULL;
+    ref->generation = 1;
+    ref->index = (uint32_t)r->num_references;
+    r->references[r->num_references++] = ref;
+    return ref;
+}
+
+static uint64_t
+hash_text(const char *text)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    return h;
+}
+
+static exo_status
+get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, exo_ref *out, exo_err *err)
+{
+    struct key key = {.node = exo_peer_node(peer), .id = system ? hash_text(system) : id};
+    struct reference *ref = NULL;
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&r->lock);
+    HASH_FIND(hh, r->by_key, &key, sizeof key, ref);
+    if (ref && ref->peer != peer && !exo_peer_is_open(ref->peer)) {
+        exo_peer_drop(&ref->peer); /* another connection to the same process */
+        ref->peer = exo_peer_hold(peer);
+    }
+    if (!ref && !exo_peer_is_open(peer)) {
+        st = exo_fail(err, EXO_PEER_LOST, "'%s' is lost", exo_peer_name(peer));
+    } else if (!ref) {
+        char *name = system ? exo_strdup(system) : NULL;
+        ref = name || !system ? new_reference_locked(r) : NULL;
+        if (ref) {
+            ref->key = key;
+            ref->peer = exo_peer_hold(peer);
+            ref->system = name;
+            HASH_ADD(hh, r->by_key, key, sizeof key, ref);
+        } else {
+            exo_free(name);
+            st = exo_fail(err, EXO_NOMEM, "no memory for a reference");
+        }
+    }
+    if (st == EXO_OK)
+        out->id = EXO_REMOTE | (uint64_t)ref->generation << 32 | (ref->index + 1);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+exo_status
+exo_remote_actor(exo_remote *remote, exo_peer *peer, uint64_t id, exo_ref *out, exo_err *err)
+{
+    return get_reference(remote, peer, id, NULL, out, err);
+}
+
+exo_status
+exo_remote_system(exo_remote *remote, exo_peer *peer, const char *name, exo_ref *out, exo_err *err)
+{
+    return get_reference(remote, peer, 0, name, out, err);
+}
+
+/* Ends a reference; its cause stays until the slot is needed. */
+static void
+bury_reference_locked(exo_remote *r, struct reference *ref, const char *cause)
+{
+    HASH_DEL(r->by_key, ref);
+    exo_peer_drop(&ref->peer);
+    exo_free(ref->system);
+    ref->system = NULL;
+    ref->cause = exo_strdup(cause);
+    ref->next_free = r->free_reference;
+    r->free_reference = ref->index + 1;
+}
+
+exo_peer *
+exo_remote_peer(exo_remote *remote, uint64_t node)
+{
+    exo_peer *found = NULL;
+    pthread_mutex_lock(&remote->lock);
+    for (struct channel *c = remote->channels; c && !found; c = c->next)
+        if (!c->closed && exo_peer_node(c->peer) == node && exo_peer_is_open(c->peer))
+            found = exo_peer_hold(c->peer);
+    pthread_mutex_unlock(&remote->lock);
+    return found;
+}
+
+bool
+exo_remote_locate(exo_remote *remote, exo_ref actor, uint64_t *node, uint64_t *id)
+{
+    pthread_mutex_lock(&remote->lock);
+    const struct reference *ref = find_reference_locked(remote, actor);
+    bool there = ref && ref->peer;
+    if (there) {
+        *node = ref->key.node;
+        *id = ref->system ? 0 : ref->key.id;
+    }
+    pthread_mutex_unlock(&remote->lock);
+    return there;
+}
+
+exo_status
+exo_remote_cause(void *context, exo_ref actor, char *text, size_t size)
+{
+    exo_remote *r = context;
+    pthread_mutex_lock(&r->lock);
+    const struct reference *ref = find_reference_locked(r, actor);
+    bool dead = ref && !ref->peer && ref->cause;
+    if (dead)
+        snprintf(text, size, "%s", ref->cause);
+    pthread_mutex_unlock(&r->lock);
+    return dead ? EXO_OK : EXO_NOT_FOUND;
+}
+
+/* --- Channels ----------------------------------------------------------------------------------------------------------------- */
+
+/* An open connection's; made when it is first used. */
+static struct channel *
+get_channel_locked(exo_remote *r, exo_peer *peer)
+{
+    struct channel *c = exo_peer_user(peer);
+    if (c)
+        return c;
+    for (c = r->channels; c && !c->closed; c = c->next) /* a closed one is used again */
+        continue;
+    if (!c) {
+        c = exo_calloc(1, sizeof *c);
+        if (!c)
+            return NULL;
+        c->next = r->channels;
+        r->channels = c;
+    }
+    c->closed = false;
+    c->peer = exo_peer_hold(peer);
+    exo_peer_set_user(peer, c);
+    return c;
+}
+
+/* --- Pending calls ------------------------------------------------------------------------------------------------------------ */
+
+static struct pending *
+find_pending_locked(exo_remote *r, uint64_t id)
+{
+    uint64_t index = id & UINT32_MAX;
+    if (index == 0 || index > r->num_pending)
+        return NULL;
+    struct pending *p = &r->pending[index - 1];
+    return p->future && p->generation == id >> 32 ? p : NULL;
+}
+
+static struct pending *
+new_pending_locked(exo_remote *r, struct channel *channel, exo_future *future, uint64_t *id)
+{
+    if (!r->free_pending) {
+        size_t cap = r->cap_pending ? 2 * r->cap_pending : 256;
+        struct pending *larger = exo_realloc(r->pending, cap, sizeof *larger);
+        if (!larger)
+            return NULL;
+        r->pending = larger;
+        for (size_t i = r->cap_pending; i < cap; i++)
+            r->pending[i] = (struct pending){.next_free = i + 1 < cap ? (uint32_t)(i + 2) : 0};
+        r->free_pending = (uint32_t)(r->cap_pending + 1);
+        r->cap_pending = r->num_pending = cap;
+    }
+    uint32_t index = r->free_pending - 1;
+    struct pending *p = &r->pending[index];
+    r->free_pending = p->next_free;
+    p->generation = p->generation % GENERATION + 1;
+    p->future = exo_future_hold(future);
+    p->channel = channel;
+    p->prev = 0;
+    p->next = channel->first;
+    if (channel->first)
+        r->pending[channel->first - 1].prev = index + 1;
+    channel->first = index + 1;
+    channel->num_pending++;
+    *id = (uint64_t)p->generation << 32 | (index + 1);
+    return p;
+}
+
+/* Takes a call out; gives its future, held. */
+static exo_future *
+take_pending_locked(exo_remote *r, struct pending *p)
+{
+    uint32_t index = (uint32_t)(p - r->pending);
+    exo_future *future = p->future;
+    p->future = NULL;
+    if (p->prev)
+        r->pending[p->prev - 1].next = p->next;
+    else
+        p->channel->first = p->next;
+    if (p->next)
+        r->pending[p->next - 1].prev = p->prev;
+    p->channel->num_pending--;
+    p->next_free = r->free_pending;
+    r->free_pending = index + 1;
+    return future;
+}
+
+/* The future of a pending call is complete. If that was not the reply's doing, the callee need not go on. */
+static void
+call_done(void *context, uint64_t id, exo_future *future)
+{
+    exo_remote *r = context;
+    exo_peer *peer = NULL;
+    pthread_mutex_lock(&r->lock);
+    struct pending *p = find_pending_locked(r, id);
+    if (p && p->future == future) {
+        peer = p->channel->closed ? NULL : exo_peer_hold(p->channel->peer);
+        exo_future *held = take_pending_locked(r, p);
+        pthread_mutex_unlock(&r->lock);
+        exo_future_drop(&held);
+    } else {
+        pthread_mutex_unlock(&r->lock);
+    }
+    if (peer) {
+        exo_envelope cancel = {.kind = EXO_WIRE_CANCEL, .id = id};
+        exo_net_send(r->net, peer, &cancel, NULL, NULL);
+        exo_peer_drop(&peer);
+    }
+    exo_net_kick(r->net); /* somebody may wait for it in the loop */
+}
+
+static bool
+drive_for_call(void *context, bool (*done)(void *argument), void *argument, exo_time deadline)
+{
+    exo_remote *r = context;
+    return exo_net_drive(r->net, done, argument, deadline);
+}
+
+static const exo_future_hook call_hook = {.done = call_done, .drive = drive_for_call};
+
+/* Finds where a call goes, and makes it pending. */
+static exo_status
+begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, exo_peer **peer, char system[EXO_WIRE_NAME],
+           exo_err *err)
+{
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&r->lock);
+    const struct reference *ref = find_reference_locked(r, actor);
+    bool open = ref && ref->peer && exo_peer_is_open(ref->peer);
+    struct channel *channel = open ? get_channel_locked(r, ref->peer) : NULL;
+    if (ref && ref->peer && !open) {
+        st = exo_fail(err, EXO_PEER_LOST, "'%s' is lost", exo_peer_name(ref->peer));
+    } else if (!open) {
+        st = exo_fail(err, EXO_PEER_LOST, "the actor is dead: %s",
+                      ref && ref->cause ? ref->cause : "its cause is not known (any more)");
+    } else if (!channel) {
+        st = exo_fail(err, EXO_NOMEM, "no memory for a connection");
+    } else if (channel->num_pending >= WINDOW) {
+        st = exo_fail(err, EXO_FULL, "%u calls to '%s' are not answered yet", channel->num_pending,
+                      exo_peer_name(ref->peer));
+    } else if (!new_pending_locked(r, channel, future, &e->id)) {
+        st = exo_fail(err, EXO_NOMEM, "no memory for a call");
+    } else {
+        *peer = exo_peer_hold(ref->peer);
+        e->actor = ref->system ? 0 : ref->key.id;
+        if (ref->system) {
+            snprintf(system, EXO_WIRE_NAME, "%s", ref->system);
+            e->text = system;
+        }
+    }
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+static exo_status
+send_call(exo_remote *r, exo_ref actor, const char *method, exo_payload *args, exo_future *future, exo_err *err)
+{
+    exo_peer *peer = NULL;
+    char system[EXO_WIRE_NAME];
+    exo_time deadline = exo_future_deadline(future);
+    exo_envelope e = {.kind = EXO_WIRE_CALL, .method = method, .timeout = INT64_MAX};
+    if (deadline < INT64_MAX) {
+        exo_time now = exo_now(exo_runtime_clock(r->runtime));
+        e.timeout = deadline > now ? deadline - now : 0;
+    }
+    exo_status st = begin_call(r, actor, future, &e, &peer, system, err);
+    if (st != EXO_OK)
+        return st;
+    exo_future_set_hook(future, &call_hook, r, e.id);
+    st = exo_net_send(r->net, peer, &e, args, err);
+    if (st != EXO_OK) {
+        pthread_mutex_lock(&r->lock);
+        struct pending *p = find_pending_locked(r, e.id);
+        exo_future *held = p ? take_pending_locked(r, p) : NULL;
+        pthread_mutex_unlock(&r->lock);
+        exo_future_drop(&held);
+    }
+    exo_peer_drop(&peer);
+    return st;
+}
+
+exo_status
+exo_remote_call(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future, exo_err *err)
+{
+    exo_status st = send_call(context, actor, method, args, future, err);
+    exo_payload_release(args);
+    return st;
+}
+
+/* Calls without waiting: the reply goes nowhere. */
+static exo_status
+tell(exo_remote *r, exo_ref actor, const char *method, exo_payload *args, exo_err *err)
+{
+    exo_future *future = NULL;
+    exo_status st = exo_future_new(&future, exo_runtime_clock(r->runtime), INT64_MAX, err);
+    if (st == EXO_OK)
+        st = exo_remote_call(r, actor, method, args, future, err);
+    exo_future_drop(&future);
+    return st;
+}
+
+exo_status
+exo_remote_stop(void *context, exo_ref actor, bool drain, exo_err *err)
+{
+    exo_payload none = {0};
+    return tell(context, actor, drain ? METHOD_DRAIN : METHOD_STOP, &none, err);
+}
+
+exo_status
+exo_remote_kill(void *context, exo_ref actor, const char *cause, exo_err *err)
+{
+    exo_payload text = {0};
+    const char *why = cause && *cause ? cause : "killed";
+    exo_status st = exo_payload_copy(&text, why, strlen(why) + 1);
+    return st == EXO_OK ? tell(context, actor, METHOD_KILL, &text, err) : exo_fail(err, st, "no memory for a cause");
+}
+
+exo_status
+exo_remote_monitor(void *context, exo_ref actor, exo_future *future, exo_err *err)
+{
+    exo_payload none = {0};
+    return exo_remote_call(context, actor, METHOD_MONITOR, &none, future, err);
+}
+
+/* --- Serving calls ------------------------------------------------------------------------------------------------------------ */
+
+/* The call's future is complete: the reply goes out. */
+static void
+serving_done(void *context, uint64_t unused, exo_future *future)
+{
+    struct serving *s = context;
+    exo_remote *r = s->remote;
+    exo_err err = {0};
+    exo_payload value = {0};
+    (void)unused;
+    pthread_mutex_lock(&r->lock);
+    HASH_DEL(r->serving, s);
+    pthread_mutex_unlock(&r->lock);
+    exo_envelope reply = {.kind = EXO_WIRE_REPLY, .id = s->key.id};
+    reply.status = exo_future_take(future, &value, &err);
+    reply.text = err.text;
+    exo_status st = exo_net_send(r->net, s->peer, &reply, &value, &err);
+    if (st == EXO_INVAL || st == EXO_NOMEM) { /* the caller shall not wait for a reply that cannot be sent */
+        exo_envelope failure = {.kind = EXO_WIRE_REPLY, .id = s->key.id, .status = st, .text = err.text};
+        exo_net_send(r->net, s->peer, &failure, NULL, NULL);
+    }
+    exo_peer_drop(&s->peer);
+    exo_future_drop(&s->future);
+    exo_free(s);
+}
+
+static const exo_future_hook serving_hook = {.done = serving_done};
+
+static void
+answer(exo_remote *r, exo_peer *peer, uint64_t id, exo_status status, const char *reason)
+{
+    exo_envelope reply = {.kind = EXO_WIRE_REPLY, .id = id, .status = status, .text = reason};
+    exo_net_send(r->net, peer, &reply, NULL, NULL);
+}
+
+/* What is not the actor's own method. True: it was such, and *st is its result. */
+static bool
+run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload *args, exo_future *future, exo_status *st,
+            exo_err *err)
+{
+    char cause[CAUSE];
+    if (method[0] != '$')
+        return false;
+    if (strcmp(method, METHOD_MONITOR) == 0) {
+        *st = exo_runtime_monitor(r->runtime, actor, future, err);
+        return true;
+    }
+    if (strcmp(method, METHOD_KILL) == 0) {
+        snprintf(cause, sizeof cause, "%.*s", args->data ? (int)args->size : 0,
+                 args->data ? (const char *)args->data : "");
+        *st = exo_kill(r->runtime, actor, cause, err);
+    } else if (strcmp(method, METHOD_STOP) == 0 || strcmp(method, METHOD_DRAIN) == 0) {
+        *st = exo_stop(r->runtime, actor, strcmp(method, METHOD_DRAIN) == 0, err);
+    } else {
+        *st = exo_fail(err, EXO_NOT_FOUND, "there is no method '%s'", method);
+    }
+    if (*st == EXO_OK)
+        exo_future_complete(future, EXO_OK, NULL, NULL);
+    return true;
+}
+
+static void
+serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *args)
+{
+    exo_err err = {0};
+    exo_ref actor = {.id = e->actor};
+    exo_time deadline = e->timeout == INT64_MAX
+                            ? INT64_MAX
+                            : exo_deadline(exo_runtime_clock(r->runtime), e->timeout);
+    struct serving *s = exo_calloc(1, sizeof *s);
+    exo_status st = s ? EXO_OK : EXO_NOMEM;
+    if (st == EXO_OK)
+        st = exo_future_new(&s->future, exo_runtime_clock(r->runtime), deadline, &err);
+    if (st != EXO_OK) {
+        exo_free(s);
+        answer(r, peer, e->id, EXO_NOMEM, "the callee has no memory for a call");
+        exo_payload_release(args);
+        return;
+    }
+    s->remote = r;
+    s->peer = exo_peer_hold(peer);
+    s->key.peer = peer;
+    s->key.id = e->id;
+    pthread_mutex_lock(&r->lock);
+    HASH_ADD(hh, r->serving, key, sizeof s->key, s);
+    pthread_mutex_unlock(&r->lock);
+    exo_future *future = exo_future_hold(s->future); /* s may be gone as soon as the future is complete */
+    exo_future_set_hook(future, &serving_hook, s, 0);
+    if (e->actor == 0)
+        st = exo_runtime_find_name(r->runtime, "exogym", e->text, &actor, &err);
+    if (st == EXO_OK && (actor.id & EXO_REMOTE))
+        st = exo_fail(&err, EXO_INVAL, "a reference that is no actor of this process");
+    if (st == EXO_OK && !run_control(r, actor, e->method, args, future, &st, &err))
+        st = exo_runtime_deliver(r->runtime, actor, e->method, args, future, &err);
+    if (st != EXO_OK)
+        exo_future_complete(future, st, err.text, NULL);
+    exo_payload_release(args);
+    exo_future_drop(&future);
+}
+
+static void
+take_reply(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *value)
+{
+    pthread_mutex_lock(&r->lock);
+    struct pending *p = find_pending_locked(r, e->id);
+    exo_future *future = p && p->channel->peer == peer ? take_pending_locked(r, p) : NULL;
+    pthread_mutex_unlock(&r->lock);
+    if (future)
+        exo_future_complete(future, e->status, e->text, value);
+    exo_payload_release(value);
+    exo_future_drop(&future);
+}
+
+static void
+cancel_call(exo_remote *r, exo_peer *peer, uint64_t id)
+{
+    struct serving *s = NULL, probe = {0}; /* zeroed: the key's padding counts */
+    exo_future *future = NULL;
+    probe.key.peer = peer;
+    probe.key.id = id;
+    pthread_mutex_lock(&r->lock);
+    HASH_FIND(hh, r->serving, &probe.key, sizeof probe.key, s);
+    if (s)
+        future = exo_future_hold(s->future);
+    pthread_mutex_unlock(&r->lock);
+    if (future)
+        exo_cancel(future);
+    exo_future_drop(&future);
+}
+
+/* --- The net's events --------------------------------------------------------------------------------------------------------- */
+
+static void
+on_received(void *context, exo_peer *peer, const exo_envelope *e, exo_payload *payload)
+{
+    exo_remote *r = context;
+    exo_lanes_collect();
+    if (e->kind == EXO_WIRE_CALL)
+        serve_call(r, peer, e, payload);
+    else if (e->kind == EXO_WIRE_REPLY)
+        take_reply(r, peer, e, payload);
+    else
+        cancel_call(r, peer, e->id);
+    exo_payload_release(payload);
+}
+
+static void
+on_settle(void *context, exo_driver driver)
+{
+    exo_remote *r = context;
+    exo_lanes_settle(r->runtime, driver == EXO_DRIVER_HOME);
+}
+
+static void
+on_opened(void *context, exo_peer *peer)
+{
+    exo_remote *r = context;
+    pthread_mutex_lock(&r->lock);
+    get_channel_locked(r, peer);
+    pthread_mutex_unlock(&r->lock);
+    if (r->events->opened)
+        r->events->opened(r->context, peer);
+}
+
+/* Work that nobody waits for any more need not be done. */
+static void
+cancel_serving_of(exo_remote *r, const exo_peer *peer)
+{
+    for (;;) {
+        exo_future *future = NULL;
+        pthread_mutex_lock(&r->lock);
+        for (struct serving *s = r->serving; s && !future; s = s->hh.next)
+            if (s->peer == peer && !exo_future_cancelled(s->future))
+                future = exo_future_hold(s->future);
+        pthread_mutex_unlock(&r->lock);
+        if (!future)
+            return;
+        exo_cancel(future);
+        exo_future_drop(&future);
+    }
+}
+
+static void
+on_lost(void *context, exo_peer *peer, const char *cause)
+{
+    exo_remote *r = context;
+    char reason[CAUSE + 128];
+    snprintf(reason, sizeof reason, "'%s' is lost: %.200s", exo_peer_name(peer), cause);
+    pthread_mutex_lock(&r->lock);
+    struct channel *c = exo_peer_user(peer);
+    for (uint32_t i = 0; i < r->num_references; i++)
+        if (r->references[i]->peer == peer)
+            bury_reference_locked(r, r->references[i], reason);
+    exo_peer_set_user(peer, NULL); /* nothing becomes pending any more: the peer is not open */
+    while (c && c->first) {
+        exo_future *future = take_pending_locked(r, &r->pending[c->first - 1]);
+        pthread_mutex_unlock(&r->lock);
+        exo_future_complete(future, EXO_PEER_LOST, reason, NULL);
+        exo_future_drop(&future);
+        pthread_mutex_lock(&r->lock);
+    }
+    if (c) {
+        exo_peer_drop(&c->peer);
+        c->closed = true; /* to be used again */
+    }
+    pthread_mutex_unlock(&r->lock);
+    cancel_serving_of(r, peer);
+    if (r->events->lost)
+        r->events->lost(r->context, peer, cause);
+}
+
+static const exo_net_handler handler = {
+    .received = on_received, .settle = on_settle, .opened = on_opened, .lost = on_lost};
+
+/* --- Opening and closing ------------------------------------------------------------------------------------------------------ */
+
+exo_status
+exo_remote_open(exo_remote **out, exo_runtime *runtime, const exo_net_opts *opts, const exo_remote_events *events,
+                void *context, exo_err *err)
+{
+    static const exo_remote_events none = {0};
+    exo_remote *r = exo_calloc(1, sizeof *r);
+    if (!r)
+        return exo_fail(err, EXO_NOMEM, "no memory for connections");
+    pthread_mutex_init(&r->lock, NULL);
+    r->runtime = runtime;
+    r->events = events ? events : &none;
+    r->context = context;
+    *out = r; /* what comes at once must find it */
+    exo_net_opts with_handler = *opts;
+    with_handler.handler = &handler;
+    with_handler.context = r;
+    exo_status st = exo_net_open(&r->net, &with_handler, err);
+    if (st != EXO_OK) {
+        *out = NULL;
+        exo_remote_free(&r);
+    }
+    return st;
+}
+
+void
+exo_remote_close(exo_remote *remote)
+{
+    if (remote)
+        exo_net_stop(remote->net);
+}
+
+void
+exo_remote_free(exo_remote **remote)
+{
+    exo_remote *r = *remote;
+    *remote = NULL;
+    if (!r)
+        return;
+    exo_net_close(&r->net);
+    for (size_t i = 0; i < r->num_references; i++) {
+        exo_peer_drop(&r->references[i]->peer);
+        exo_free(r->references[i]->system);
+        exo_free(r->references[i]->cause);
+    }
+    HASH_CLEAR(hh, r->by_key);
+    for (size_t i = 0; i < r->num_references; i++)
+        exo_free(r->references[i]);
+    exo_free(r->references);
+    exo_free(r->pending);
+    for (struct channel *c = r->channels, *next; c; c = next) {
+        next = c->next;
+        exo_peer_drop(&c->peer);
+        exo_free(c);
+    }
+    pthread_mutex_destroy(&r->lock);
+    exo_free(r);
+}
+
+exo_net *
+exo_remote_net(exo_remote *remote)
+{
+    return remote->net;
+}

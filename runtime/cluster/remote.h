@@ -1,0 +1,49 @@
+/* Calls between this runtime and those of other processes.
+ *
+ * A reference to an actor elsewhere is a connection (exo_peer) and the reference that it has there. A call through it is pending here
+ * until its reply comes, and serving there. Whatever happens, its future is completed once: by the reply, by its deadline, by cancelling
+ * (the other end is told, and drops the call if it has not begun), or with PEER_LOST when the connection goes.
+ *
+ * A connection has a window: so many calls may be pending that further ones give FULL, so a slow callee does not grow its caller.
+ *
+ * Threads: any. Nothing here blocks, but exo_remote_open and _close. */
+#ifndef EXO_CLUSTER_REMOTE_H
+#define EXO_CLUSTER_REMOTE_H
+
+#include "net.h"
+#include "hooks.h"
+
+typedef struct exo_remote exo_remote;
+
+typedef struct exo_remote_events {
+    void (*opened)(void *context, exo_peer *peer);
+    void (*lost)(void *context, exo_peer *peer, const char *cause);
+} exo_remote_events;
+
+/* Opens a net (handler and context of `opts` are set here) for `runtime`, which must outlive it. */
+exo_status exo_remote_open(exo_remote **out, exo_runtime *runtime, const exo_net_opts *opts,
+                           const exo_remote_events *events, void *context, exo_err *err);
+/* Ends every pending call with PEER_LOST. The references that it gave are dead then; it is freed by exo_remote_free, when nothing can
+ * use them any more. */
+void exo_remote_close(exo_remote *remote);
+void exo_remote_free(exo_remote **remote);
+exo_net *exo_remote_net(exo_remote *remote);
+
+/* The reference here of the actor that is `id` at the peer. The same for the same actor, as long as it is known here. */
+exo_status exo_remote_actor(exo_remote *remote, exo_peer *peer, uint64_t id, exo_ref *out, exo_err *err);
+/* The same for the peer's actor `name` of the namespace "exogym": its head or worker. */
+exo_status exo_remote_system(exo_remote *remote, exo_peer *peer, const char *name, exo_ref *out, exo_err *err);
+/* An open connection to that process, held; NULL if there is none. */
+exo_peer *exo_remote_peer(exo_remote *remote, uint64_t node);
+/* Whose a reference is, and what it is there. False: it is dead. */
+bool exo_remote_locate(exo_remote *remote, exo_ref actor, uint64_t *node, uint64_t *id);
+
+/* For exo_remote_ops; context is the exo_remote. */
+exo_status exo_remote_call(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future,
+                           exo_err *err);
+exo_status exo_remote_stop(void *context, exo_ref actor, bool drain, exo_err *err);
+exo_status exo_remote_kill(void *context, exo_ref actor, const char *cause, exo_err *err);
+exo_status exo_remote_monitor(void *context, exo_ref actor, exo_future *future, exo_err *err);
+exo_status exo_remote_cause(void *context, exo_ref actor, char *text, size_t size);
+
+#endif
