@@ -12,6 +12,8 @@ pkg_check_modules(crypto REQUIRED IMPORTED_TARGET libcrypto)
 pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
 pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq)
 
+find_path(UTHASH_INCLUDE uthash.h REQUIRED) # headers only
+
 find_path(DNNL_INCLUDE dnnl.h REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(dnnl UNKNOWN IMPORTED)

@@ -1,15 +1,12 @@
-/* Actors: lanes, calls, death. See runtime_impl.h for locks and lifetimes. */
+/* Actors: life, death, calls. See runtime_impl.h for locks and lifetimes. */
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
 #include "runtime_impl.h"
-
-enum {
-    DEFAULT_CAPACITY = 1024
-};
 
 static const exo_lane_class default_lane = {.name = "main"};
 
@@ -24,92 +21,78 @@ exo_actor_new(exo_runtime *runtime, const exo_actor_class *actor_class, exo_acto
         if (actor_class->methods[i].lane >= lanes)
             return exo_fail(err, EXO_INVAL, "the method '%s' of the class '%s' names lane %u of %zu",
                             actor_class->methods[i].name, actor_class->name, actor_class->methods[i].lane, lanes);
-    exo_actor *a = exo_calloc(1, sizeof *a + lanes * sizeof a->lanes[0]);
-    void *self = exo_calloc(1, actor_class->state_size);
-    if (!a || !self) {
-        exo_free(a);
-        exo_free(self);
+    size_t alignment = _Alignof(max_align_t), head = sizeof(exo_actor) + lanes * sizeof(exo_lane);
+    head = (head + alignment - 1) / alignment * alignment;
+    exo_actor *a = actor_class->state_size < SIZE_MAX - head ? exo_calloc(1, head + actor_class->state_size) : NULL;
+    if (!a)
         return exo_fail(err, EXO_NOMEM, "no memory for an actor of the class '%s'", actor_class->name);
-    }
     a->runtime = runtime;
-    a->references = 1;
     a->actor_class = actor_class;
-    a->self = self;
-    a->num_lanes = lanes;
+    a->self = (char *)a + head;
+    a->num_lanes = (uint8_t)lanes;
     pthread_mutex_init(&a->lock, NULL);
-    for (size_t i = 0; i < lanes; i++) {
-        a->lanes[i].actor = a;
-        a->lanes[i].lane_class = actor_class->lanes ? &actor_class->lanes[i] : &default_lane;
-        a->lanes[i].last = &a->lanes[i].first;
-    }
+    for (size_t i = 0; i < lanes; i++)
+        exo_lane_init(&a->lanes[i], a, actor_class->lanes ? &actor_class->lanes[i] : &default_lane);
     *out = a;
     return EXO_OK;
 }
 
-void
-exo_actor_hold(exo_actor *actor)
+static void
+free_ties(struct exo_ties *ties)
 {
-    atomic_fetch_add(&actor->references, 1);
+    if (!ties)
+        return;
+    exo_free(ties->links);
+    exo_free(ties->monitors);
+    exo_free(ties);
 }
 
 void
-exo_actor_drop(exo_actor *actor)
+exo_actor_free(exo_actor *actor)
 {
-    if (!actor || atomic_fetch_sub(&actor->references, 1) > 1)
-        return;
-    for (size_t i = 0; i < actor->num_lanes; i++) {
-        if (actor->lanes[i].wake) {
-            pthread_cond_destroy(actor->lanes[i].wake);
-            exo_free(actor->lanes[i].wake);
-        }
-    }
+    for (size_t i = 0; i < actor->num_lanes; i++)
+        exo_lane_release(&actor->lanes[i]);
     pthread_mutex_destroy(&actor->lock);
-    exo_free(actor->self); /* of one that never lived */
-    exo_free(actor->links);
-    exo_free(actor->monitors);
-    exo_free(actor->name);
-    exo_free(actor->space);
+    free_ties(actor->ties);
+    exo_free(actor->entry);
     exo_free(actor);
 }
 
-static uint32_t
-lane_concurrency(const exo_lane *lane)
+const char *
+exo_actor_name(const exo_actor *actor)
 {
-    return lane->lane_class->max_concurrency ? lane->lane_class->max_concurrency : 1;
+    return actor->name ? actor->name : actor->actor_class->name;
 }
 
-static uint32_t
-lane_capacity(const exo_lane *lane)
+void
+exo_actor_open(exo_actor *actor)
 {
-    return lane->lane_class->capacity ? lane->lane_class->capacity : DEFAULT_CAPACITY;
-}
-
-static void
-message_free(exo_message *m)
-{
-    exo_payload_release(&m->args);
-    exo_future_drop(&m->future);
-    exo_free(m);
+    pthread_mutex_lock(&actor->lock);
+    if (actor->state == EXO_ACTOR_STARTING) {
+        actor->state = EXO_ACTOR_ALIVE;
+        for (size_t i = 0; i < actor->num_lanes; i++)
+            exo_lane_open_locked(&actor->lanes[i]);
+    }
+    pthread_mutex_unlock(&actor->lock);
 }
 
 /* --- Death ----------------------------------------------------------------------------------------------------------------- */
 
 static bool
-is_idle_locked(const exo_actor *a, bool with_queues)
+runs_nothing_locked(const exo_actor *a)
 {
     for (size_t i = 0; i < a->num_lanes; i++)
-        if (a->lanes[i].running || (with_queues && a->lanes[i].queued))
+        if (a->lanes[i].running)
             return false;
     return true;
 }
 
-/* Runs stop and frees the state of a dead actor of which nothing runs any more. Called without the lock, after anything that may
- * have been the last. */
+/* Runs stop for a dead actor of which nothing runs any more. */
 static void
 settle(exo_actor *a)
 {
     pthread_mutex_lock(&a->lock);
-    bool mine = a->state == EXO_ACTOR_DEAD && !a->settled && is_idle_locked(a, false);
+    bool mine = a->state == EXO_ACTOR_DEAD && !a->settled && runs_nothing_locked(a);
     void *self = a->self;
     if (mine) {
         a->settled = true;
@@ -120,19 +103,15 @@ settle(exo_actor *a)
         return;
     if (self && a->actor_class->stop)
         a->actor_class->stop(self);
-    exo_free(self);
     exo_actor_drop(a); /* the reference of being alive */
 }
 
 /* What a death leaves to be done when the lock is free again. */
 struct last_will {
-    exo_message *queued;
+    exo_message *queued[EXO_MAX_LANES];
     exo_future **running; /* held futures of the calls that run */
     size_t num_running;
-    exo_future **monitors;
-    size_t num_monitors;
-    uint64_t *links;
-    size_t num_links;
+    struct exo_ties *ties;
 };
 
 /* Futures of running calls are completed at once: their callers shall not wait for a method that nobody needs any more. */
@@ -151,45 +130,31 @@ take_running_locked(exo_actor *a, struct last_will *will)
 static void
 take_will_locked(exo_actor *a, struct last_will *will)
 {
-    exo_message **end = &will->queued;
     for (size_t i = 0; i < a->num_lanes; i++) {
-        exo_lane *lane = &a->lanes[i];
-        *end = lane->first;
-        while (*end)
-            end = &(*end)->next;
-        lane->first = NULL;
-        lane->last = &lane->first;
-        lane->queued = 0;
-        if (lane->wake)
-            pthread_cond_broadcast(lane->wake);
+        exo_lane_close_locked(&a->lanes[i]);
+        will->queued[i] = exo_lane_take_queue_locked(&a->lanes[i]);
     }
     take_running_locked(a, will);
-    will->monitors = a->monitors;
-    will->num_monitors = a->num_monitors;
-    will->links = a->links;
-    will->num_links = a->num_links;
-    a->monitors = NULL;
-    a->links = NULL;
-    a->num_monitors = a->cap_monitors = a->num_links = a->cap_links = 0;
-}
-
-static const char *
-actor_name(const exo_actor *a)
-{
-    return a->name ? a->name : a->actor_class->name;
+    will->ties = a->ties;
+    a->ties = NULL;
 }
 
 static void
-execute_will(exo_actor *a, struct last_will *will, bool failure)
+execute_will(exo_actor *a, struct last_will *will, const char *cause, bool failure)
 {
+    static struct exo_ties none;
+    const struct exo_ties *ties = will->ties ? will->ties : &none;
     exo_status status = failure ? EXO_PEER_LOST : EXO_CANCELLED;
-    char reason[EXO_CAUSE + 96], cause[EXO_CAUSE + 96];
-    snprintf(reason, sizeof reason, "the actor '%s' %s: %s", actor_name(a), failure ? "died" : "was stopped", a->cause);
-    snprintf(cause, sizeof cause, "linked to '%s', which died: %.160s", actor_name(a), a->cause);
-    for (exo_message *m = will->queued, *next; m; m = next) {
-        next = m->next;
-        exo_future_complete(m->future, status, reason, NULL);
-        message_free(m);
+    char reason[EXO_CAUSE + 96], theirs[EXO_CAUSE + 96];
+    snprintf(reason, sizeof reason, "the actor '%s' %s: %s", exo_actor_name(a), failure ? "died" : "was stopped",
+             cause);
+    snprintf(theirs, sizeof theirs, "linked to '%s', which died: %.160s", exo_actor_name(a), cause);
+    for (size_t i = 0; i < a->num_lanes; i++) {
+        for (exo_message *m = will->queued[i], *next; m; m = next) {
+            next = m->next;
+            exo_future_complete(m->future, status, reason, NULL);
+            exo_message_free(m);
+        }
     }
     for (size_t i = 0; i < will->num_running; i++) {
         if (failure)
@@ -198,15 +163,14 @@ execute_will(exo_actor *a, struct last_will *will, bool failure)
     }
     /* Only now: a method that sees the flag and gives up must not answer before its caller has heard of the death. */
     atomic_store(&a->stopping, true);
-    for (size_t i = 0; i < will->num_monitors; i++) {
-        exo_future_complete(will->monitors[i], failure ? EXO_PEER_LOST : EXO_OK, failure ? reason : NULL, NULL);
-        exo_future_drop(&will->monitors[i]);
+    for (size_t i = 0; i < ties->num_monitors; i++) {
+        exo_future_complete(ties->monitors[i], failure ? EXO_PEER_LOST : EXO_OK, failure ? reason : NULL, NULL);
+        exo_future_drop(&ties->monitors[i]);
     }
-    for (size_t i = 0; failure && i < will->num_links; i++)
-        exo_kill(a->runtime, (exo_ref){.id = will->links[i]}, cause, NULL);
+    for (size_t i = 0; failure && i < ties->num_links; i++)
+        exo_kill(a->runtime, (exo_ref){.id = ties->links[i]}, theirs, NULL);
     exo_free(will->running);
-    exo_free(will->monitors);
-    exo_free(will->links);
+    free_ties(will->ties);
 }
 
 void
@@ -214,157 +178,50 @@ exo_actor_die(exo_actor *actor, const char *cause, bool failure)
 {
     exo_actor *a = actor;
     struct last_will will = {0};
+    char line[EXO_CAUSE];
+    snprintf(line, sizeof line, "%s", cause);
     /* Out of the table before anything else: whoever hears of the death finds the name free, and only one caller gets past here. */
-    if (!exo_runtime_forget(a->runtime, a, cause))
+    if (!exo_runtime_forget(a->runtime, a, line))
         return;
     pthread_mutex_lock(&a->lock);
     a->state = EXO_ACTOR_DEAD;
     a->failed = failure;
-    snprintf(a->cause, sizeof a->cause, "%s", cause);
     take_will_locked(a, &will);
     pthread_mutex_unlock(&a->lock);
-    execute_will(a, &will, failure);
-    settle(a);
-}
-
-/* A draining actor with nothing left to do stops. */
-static void
-stop_if_drained(exo_actor *a)
-{
-    pthread_mutex_lock(&a->lock);
-    bool drained = a->state == EXO_ACTOR_DRAINING && is_idle_locked(a, true);
-    pthread_mutex_unlock(&a->lock);
-    if (drained)
-        exo_actor_die(a, "stopped", false);
-}
-
-/* --- Running messages --------------------------------------------------------------------------------------------------- */
-
-/* Takes the next message if the lane may run one more. */
-static exo_message *
-take_message_locked(exo_lane *lane)
-{
-    exo_message *m = lane->first;
-    if (!m || lane->running >= lane_concurrency(lane) || lane->actor->state == EXO_ACTOR_STARTING)
-        return NULL;
-    lane->first = m->next;
-    if (!lane->first)
-        lane->last = &lane->first;
-    lane->queued--;
-    lane->running++;
-    m->begun = exo_now(exo_runtime_clock(lane->actor->runtime));
-    m->next = lane->current;
-    lane->current = m;
-    return m;
-}
-
-static void
-return_message_locked(exo_lane *lane, exo_message *m)
-{
-    exo_message **at = &lane->current;
-    while (*at != m)
-        at = &(*at)->next;
-    *at = m->next;
-    lane->running--;
-}
-
-/* Runs a taken message to its end, without the lock; the lane may serve the next one afterwards. */
-static void
-run_message(exo_lane *lane, exo_message *m)
-{
-    exo_actor *a = lane->actor;
-    exo_call_context context = {.runtime = a->runtime, .actor = a, .message = m};
-    if (exo_future_begin(m->future)) {
-        exo_payload reply = {0};
-        exo_err err = {0};
-        exo_status st = m->method->run(&context, a->self, &m->args, &reply, &err);
-        if (context.dies && st == EXO_OK)
-            st = exo_fail(&err, EXO_PEER_LOST, "%s", context.cause);
-        if (st != EXO_OK)
-            exo_payload_release(&reply);
-        exo_future_complete(m->future, st, err.text, st == EXO_OK ? &reply : NULL);
-    }
-    pthread_mutex_lock(&a->lock);
-    return_message_locked(lane, m);
-    pthread_mutex_unlock(&a->lock);
-    message_free(m);
-    if (context.dies)
-        exo_actor_die(a, context.cause, true);
-    stop_if_drained(a);
+    execute_will(a, &will, line, failure);
     settle(a);
 }
 
 void
-exo_lane_run_one(exo_lane *lane)
+exo_actor_rest(exo_actor *actor)
 {
-    exo_actor *a = lane->actor;
-    pthread_mutex_lock(&a->lock);
-    exo_message *m = take_message_locked(lane);
-    pthread_mutex_unlock(&a->lock);
-    if (!m)
-        return; /* it was dropped when the actor died, or another ticket's turn took it */
-    run_message(lane, m);
-    /* A message that came while the lane was full has had its ticket, in vain. */
-    pthread_mutex_lock(&a->lock);
-    bool more = lane->queued > 0 && lane->running < lane_concurrency(lane) && a->state != EXO_ACTOR_DEAD;
-    pthread_mutex_unlock(&a->lock);
-    if (more)
-        exo_pool_push(exo_runtime_pool(a->runtime), lane);
-}
-
-/* A thread of a blocking lane. It holds its actor. */
-static void *
-lane_main(void *argument)
-{
-    exo_lane *lane = argument;
-    exo_actor *a = lane->actor;
-    exo_runtime *runtime = a->runtime;
-    pthread_mutex_lock(&a->lock);
-    while (a->state != EXO_ACTOR_DEAD) {
-        exo_message *m = take_message_locked(lane);
-        if (!m) {
-            pthread_cond_wait(lane->wake, &a->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&a->lock);
-        run_message(lane, m);
-        pthread_mutex_lock(&a->lock);
-    }
-    pthread_mutex_unlock(&a->lock);
-    exo_actor_drop(a);
-    exo_runtime_thread_ended(runtime);
-    return NULL;
-}
-
-/* Starts one more thread of a blocking lane if all that there are may be busy. */
-static exo_status
-ensure_thread_locked(exo_lane *lane, exo_err *err)
-{
-    exo_actor *a = lane->actor;
-    if (lane->threads >= lane_concurrency(lane) || lane->threads > lane->running + lane->queued)
-        return EXO_OK;
-    if (!lane->wake) {
-        lane->wake = exo_calloc(1, sizeof *lane->wake);
-        if (!lane->wake)
-            return exo_fail(err, EXO_NOMEM, "no memory for the lane '%s'", lane->lane_class->name);
-        pthread_cond_init(lane->wake, NULL);
-    }
-    pthread_t thread;
-    exo_actor_hold(a);
-    exo_runtime_thread_began(a->runtime);
-    if (pthread_create(&thread, NULL, lane_main, lane) != 0) {
-        exo_runtime_thread_ended(a->runtime);
-        atomic_fetch_sub(&a->references, 1); /* never the last: the caller holds the actor */
-        return lane->threads
-                   ? EXO_OK
-                   : exo_fail(err, EXO_FAILED, "no thread for the lane '%s' can be started", lane->lane_class->name);
-    }
-    pthread_detach(thread);
-    lane->threads++;
-    return EXO_OK;
+    pthread_mutex_lock(&actor->lock);
+    bool drained = actor->state == EXO_ACTOR_DRAINING && runs_nothing_locked(actor);
+    for (size_t i = 0; drained && i < actor->num_lanes; i++)
+        drained = !actor->lanes[i].first;
+    pthread_mutex_unlock(&actor->lock);
+    if (drained)
+        exo_actor_die(actor, "stopped", false);
+    settle(actor);
 }
 
 /* --- Calls ------------------------------------------------------------------------------------------------------------------ */
+
+static exo_status
+fail_dead(exo_runtime *runtime, exo_ref ref, exo_err *err)
+{
+    char cause[EXO_CAUSE];
+    exo_runtime_cause(runtime, ref.id, cause, sizeof cause);
+    return exo_fail(err, EXO_PEER_LOST, "the actor is dead: %s", cause);
+}
+
+/* The actor, held, or PEER_LOST. */
+static exo_status
+find_living(exo_runtime *runtime, exo_ref ref, exo_actor **out, exo_err *err)
+{
+    *out = exo_runtime_find(runtime, ref);
+    return *out ? EXO_OK : fail_dead(runtime, ref, err);
+}
 
 static const exo_method *
 find_method(const exo_actor_class *c, const char *name)
@@ -373,35 +230,6 @@ find_method(const exo_actor_class *c, const char *name)
         if (strcmp(c->methods[i].name, name) == 0)
             return &c->methods[i];
     return NULL;
-}
-
-/* Queues a message; on failure it stays the caller's. */
-static exo_status
-enqueue(exo_actor *a, exo_message *m, exo_err *err)
-{
-    exo_lane *lane = &a->lanes[m->method->lane];
-    exo_status st = EXO_OK;
-    pthread_mutex_lock(&a->lock);
-    if (a->state == EXO_ACTOR_DEAD || a->state == EXO_ACTOR_DRAINING)
-        st = exo_fail(err, EXO_PEER_LOST, "the actor '%s' %s", actor_name(a),
-                      a->state == EXO_ACTOR_DEAD ? a->cause : "is stopping");
-    else if (lane->queued >= lane_capacity(lane))
-        st = exo_fail(err, EXO_FULL, "the lane '%s' of the actor '%s' holds %u calls", lane->lane_class->name,
-                      actor_name(a), lane->queued);
-    else if (lane->lane_class->blocking)
-        st = ensure_thread_locked(lane, err);
-    if (st == EXO_OK) {
-        m->next = NULL;
-        *lane->last = m;
-        lane->last = &m->next;
-        lane->queued++;
-        if (lane->wake)
-            pthread_cond_signal(lane->wake);
-    }
-    pthread_mutex_unlock(&a->lock);
-    if (st == EXO_OK && !lane->lane_class->blocking)
-        exo_pool_push(exo_runtime_pool(a->runtime), lane);
-    return st;
 }
 
 /* Methods that every actor has, served at once by the caller's thread: the control lane. */
@@ -436,19 +264,15 @@ call_actor(exo_actor *a, const char *name, exo_payload *args, exo_future *future
     }
     if (!method)
         return exo_fail(err, EXO_NOT_FOUND, "the class '%s' has no method '%s'", a->actor_class->name, name);
-    exo_message *m = exo_calloc(1, sizeof *m);
-    if (!m)
-        return exo_fail(err, EXO_NOMEM, "no memory for a call of '%s'", name);
+    exo_message *m = exo_future_message(future);
     m->method = method;
     m->args = *args;
     m->future = exo_future_hold(future);
-    exo_status st = enqueue(a, m, err);
-    if (st == EXO_OK) {
+    exo_status st = exo_lane_put(&a->lanes[method->lane], m, err);
+    if (st == EXO_OK)
         *args = (exo_payload){0};
-        return EXO_OK;
-    }
-    exo_future_drop(&m->future);
-    exo_free(m);
+    else
+        exo_future_drop(&m->future);
     return st;
 }
 
@@ -456,14 +280,9 @@ exo_status
 exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args, exo_time deadline, exo_future **out,
          exo_err *err)
 {
-    char cause[EXO_CAUSE];
     exo_future *future = NULL;
-    exo_status st = EXO_OK;
-    exo_actor *a = exo_runtime_find(runtime, actor);
-    if (!a) {
-        exo_runtime_cause(runtime, actor.id, cause, sizeof cause);
-        st = exo_fail(err, EXO_PEER_LOST, "the actor is dead: %s", cause);
-    }
+    exo_actor *a;
+    exo_status st = find_living(runtime, actor, &a, err);
     if (st == EXO_OK)
         st = exo_future_new(&future, exo_runtime_clock(runtime), deadline, err);
     if (st == EXO_OK)
@@ -488,17 +307,6 @@ exo_send(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload ar
 
 /* --- Stopping, linking, watching ----------------------------------------------------------------------------------------- */
 
-static exo_status
-find_living(exo_runtime *runtime, exo_ref ref, exo_actor **out, exo_err *err)
-{
-    char cause[EXO_CAUSE];
-    *out = exo_runtime_find(runtime, ref);
-    if (*out)
-        return EXO_OK;
-    exo_runtime_cause(runtime, ref.id, cause, sizeof cause);
-    return exo_fail(err, EXO_PEER_LOST, "the actor is dead: %s", cause);
-}
-
 exo_status
 exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo_err *err)
 {
@@ -510,10 +318,13 @@ exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo_err *err)
         exo_actor_die(a, "stopped", false);
     } else {
         pthread_mutex_lock(&a->lock);
-        if (a->state == EXO_ACTOR_ALIVE)
+        if (a->state == EXO_ACTOR_ALIVE) {
             a->state = EXO_ACTOR_DRAINING;
+            for (size_t i = 0; i < a->num_lanes; i++)
+                exo_lane_close_locked(&a->lanes[i]);
+        }
         pthread_mutex_unlock(&a->lock);
-        stop_if_drained(a);
+        exo_actor_rest(a);
     }
     exo_actor_drop(a);
     return EXO_OK;
@@ -545,6 +356,14 @@ grow(void **array, size_t *cap, size_t count, size_t size)
     return true;
 }
 
+static struct exo_ties *
+make_ties_locked(exo_actor *a)
+{
+    if (!a->ties)
+        a->ties = exo_calloc(1, sizeof *a->ties);
+    return a->ties;
+}
+
 /* Adds a link; PEER_LOST if it is dead by now. */
 static exo_status
 add_link(exo_actor *a, uint64_t to)
@@ -553,10 +372,11 @@ add_link(exo_actor *a, uint64_t to)
     pthread_mutex_lock(&a->lock);
     if (a->state == EXO_ACTOR_DEAD)
         st = EXO_PEER_LOST;
-    else if (!grow((void **)&a->links, &a->cap_links, a->num_links, sizeof *a->links))
+    else if (!make_ties_locked(a) ||
+             !grow((void **)&a->ties->links, &a->ties->cap_links, a->ties->num_links, sizeof *a->ties->links))
         st = EXO_NOMEM;
     else
-        a->links[a->num_links++] = to;
+        a->ties->links[a->ties->num_links++] = to;
     pthread_mutex_unlock(&a->lock);
     return st;
 }
@@ -593,13 +413,17 @@ exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err)
     st = exo_future_new(&future, exo_runtime_clock(runtime), INT64_MAX, err);
     if (st == EXO_OK) {
         pthread_mutex_lock(&a->lock);
+        struct exo_ties *ties = a->state == EXO_ACTOR_DEAD ? NULL : make_ties_locked(a);
         if (a->state == EXO_ACTOR_DEAD)
-            st = exo_fail(err, EXO_PEER_LOST, "the actor is dead: %s", a->cause);
-        else if (!grow((void **)&a->monitors, &a->cap_monitors, a->num_monitors, sizeof(exo_future *)))
+            st = EXO_PEER_LOST;
+        else if (!ties ||
+                 !grow((void **)&ties->monitors, &ties->cap_monitors, ties->num_monitors, sizeof(exo_future *)))
             st = exo_fail(err, EXO_NOMEM, "no memory for a monitor");
         else
-            a->monitors[a->num_monitors++] = exo_future_hold(future);
+            ties->monitors[ties->num_monitors++] = exo_future_hold(future);
         pthread_mutex_unlock(&a->lock);
+        if (st == EXO_PEER_LOST)
+            st = fail_dead(runtime, actor, err);
     }
     if (st != EXO_OK)
         exo_future_drop(&future);
@@ -687,10 +511,11 @@ exo_dump(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err)
         return st;
     exo_time now = exo_now(exo_runtime_clock(runtime));
     pthread_mutex_lock(&a->lock);
-    append(&text, "actor=%s class=%s state=%s\n", actor_name(a), a->actor_class->name, states[a->state]);
+    append(&text, "actor=%s class=%s state=%s\n", exo_actor_name(a), a->actor_class->name, states[a->state]);
     for (size_t i = 0; i < a->num_lanes; i++) {
         const exo_lane *lane = &a->lanes[i];
-        append(&text, "lane=%s queued=%u running=%u", lane->lane_class->name, lane->queued, lane->running);
+        append(&text, "lane=%s queued=%u running=%u", lane->lane_class->name, atomic_load(&lane->queued),
+               lane->running);
         for (const exo_message *m = lane->current; m; m = m->next)
             append(&text, " method=%s for_ms=%lld", m->method->name, (long long)((now - m->begun) / EXO_MS));
         append(&text, "\n");

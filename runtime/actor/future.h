@@ -1,7 +1,8 @@
 /* Futures: completed exactly once, waited for by any number of threads.
  *
  * A future's life is one atomic word: QUEUED -> RUNNING -> DONE, or QUEUED -> DONE when its call is cancelled or too late to begin.
- * Whoever makes the step to DONE writes the result, under the future's lock, before it wakes the waiters.
+ * Before DONE it is CLAIMED: whoever makes that step, and nobody else, writes the result. The word is also what a waiting thread
+ * sleeps on, and has a mark for it, so that a future that nobody waits for is completed without a lock or a call of the system.
  *
  * A call's deadline needs no timer: whoever waits for the future or looks at it completes it when it is too late. */
 #ifndef EXO_ACTOR_FUTURE_H
@@ -11,16 +12,24 @@
 
 #include <exogym/actor.h>
 
-typedef enum exo_future_state {
-    EXO_FUTURE_QUEUED,
-    EXO_FUTURE_RUNNING,
-    EXO_FUTURE_DONE,
-} exo_future_state;
+/* A call on its way to a lane. It is a part of its future, so that a call takes memory once. Guarded as the lane says that has it. */
+typedef struct exo_message exo_message;
+struct exo_message {
+    exo_message *next;
+    exo_future *future; /* held, once the message is under way */
+    const exo_method *method;
+    exo_payload args;
+    exo_time begun; /* when it runs */
+};
 
 /* deadline: of the beginning of the call. The creator holds one reference. */
 exo_status exo_future_new(exo_future **out, const exo_clock *clock, exo_time deadline, exo_err *err);
+/* The message inside, blank. It lives as long as the future. */
+exo_message *exo_future_message(exo_future *future);
 /* QUEUED -> RUNNING; false: it is done already (cancelled, late), and the call must not run. */
 bool exo_future_begin(exo_future *future);
+/* The same at a time that the caller has read from the future's clock. */
+bool exo_future_begin_at(exo_future *future, exo_time now);
 /* Completes it, unless it is complete. The reply (may be NULL) is moved in, or released. */
 void exo_future_complete(exo_future *future, exo_status status, const char *reason, exo_payload *reply);
 bool exo_future_cancelled(const exo_future *future);

@@ -1,5 +1,5 @@
-/* The pool: a few threads that serve the light lanes of all actors. Its queue holds lanes, one ticket for each message that may run;
- * guarded by the pool's lock. */
+/* The pool: a few threads that serve the light lanes of all actors. Its queue holds lanes that want a turn; guarded by the pool's
+ * lock. */
 #include <exogym/memory.h>
 
 #include "runtime_impl.h"
@@ -9,11 +9,21 @@ struct exo_pool {
     pthread_mutex_t lock;
     pthread_cond_t work;
     exo_lane *first, **last;
-    unsigned idle;
+    unsigned idle; /* threads that sleep */
     bool stopping;
 };
 
-/* A lane with several tickets is in the queue once; a thread takes one ticket and puts the lane back behind the others. */
+/* A lane that may run several messages at once may want several turns at once. It is in the queue once, with a ticket for each. */
+static void
+append_locked(exo_pool *p, exo_lane *lane)
+{
+    if (lane->tickets++ > 0)
+        return;
+    lane->next = NULL;
+    *p->last = lane;
+    p->last = &lane->next;
+}
+
 static exo_lane *
 pop_locked(exo_pool *p)
 {
@@ -21,8 +31,8 @@ pop_locked(exo_pool *p)
     p->first = lane->next;
     if (!p->first)
         p->last = &p->first;
-    lane->next = NULL;
     if (--lane->tickets > 0) {
+        lane->next = NULL;
         *p->last = lane;
         p->last = &lane->next;
     }
@@ -44,11 +54,14 @@ pool_main(void *argument)
         if (!p->first)
             break;
         exo_lane *lane = pop_locked(p);
-        exo_actor *actor = lane->actor;
         pthread_mutex_unlock(&p->lock);
-        exo_lane_run_one(lane);
-        exo_actor_drop(actor); /* the ticket's */
+        exo_actor *actor = lane->actor;
+        bool again = exo_lane_run_turn(lane);
+        if (!again)
+            exo_actor_drop(actor); /* the turn's */
         pthread_mutex_lock(&p->lock);
+        if (again)
+            append_locked(p, lane);
     }
     pthread_mutex_unlock(&p->lock);
     exo_runtime_thread_ended(runtime);
@@ -83,13 +96,11 @@ exo_pool_push(exo_pool *pool, exo_lane *lane)
 {
     exo_actor_hold(lane->actor);
     pthread_mutex_lock(&pool->lock);
-    if (lane->tickets++ == 0) {
-        *pool->last = lane;
-        pool->last = &lane->next;
-    }
-    if (pool->idle)
-        pthread_cond_signal(&pool->work);
+    append_locked(pool, lane);
+    bool wake = pool->idle > 0;
     pthread_mutex_unlock(&pool->lock);
+    if (wake)
+        pthread_cond_signal(&pool->work); /* without the lock: the thread that wakes needs it */
 }
 
 void

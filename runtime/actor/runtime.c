@@ -1,8 +1,11 @@
 /* The runtime: the table of actors, their names, and the causes of the dead. See runtime_impl.h for locks and lifetimes.
  *
  * A reference is (generation << 32 | slot + 1). A slot's generation grows when its actor dies, so a reference to an earlier life
- * never finds a later one. */
+ * never finds a later one. A slot never moves, and its generation stands in one word with the count of those who hold its actor: a
+ * caller compares the one and counts up the other in one step, without a lock. The slot is used again when nobody holds the old actor
+ * any more. */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -10,25 +13,36 @@
 
 #include <exogym/memory.h>
 
+/* Without memory a name is refused, and the table stays as it was. */
+#define HASH_NONFATAL_OOM         1
+#define uthash_malloc(size)       exo_calloc(1, size)
+#define uthash_free(memory, size) exo_free(memory)
+#include <uthash.h>
+
 #include "parallel.h"
 #include "runtime_impl.h"
 
 enum {
     REMEMBERED = 1024,
-    FIRST_BUCKETS = 64
+    SLOT_BYTES = 64, /* so that callers of neighbours do not share a cache line */
+    FIRST_CHUNK = 64,
+    CHUNKS = 26 /* chunk k has FIRST_CHUNK << k slots: 2^32 in all */
 };
 
-struct slot {
-    exo_actor *actor; /* NULL: free */
-    uint32_t generation;
-    uint32_t next_free; /* index + 1 */
+struct exo_slot {
+    _Atomic uint64_t life; /* generation << 32 | references */
+    exo_actor *actor;      /* while there are references    */
+    uint32_t index;
+    uint32_t next_free; /* index + 1; guarded by runtime->lock */
+    char apart[SLOT_BYTES - sizeof(uint64_t) - sizeof(exo_actor *) - 2 * sizeof(uint32_t)];
 };
 
-/* The name of a living actor. */
-struct name {
-    struct name *next;
-    uint64_t hash;
-    exo_actor *actor; /* its name and space are the key */
+/* The name of a living actor. The key is "namespace\0name". Guarded by runtime->lock while it is in the table. */
+struct exo_name {
+    UT_hash_handle hh;
+    exo_actor *actor;
+    size_t key_size;
+    char key[];
 };
 
 struct epitaph {
@@ -40,16 +54,14 @@ struct epitaph {
 struct exo_runtime {
     const exo_clock *clock;
     exo_pool *pool;
+    _Atomic(exo_slot *) chunks[CHUNKS]; /* written once, each, under lock */
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* an actor settled or a thread ended */
-    struct slot *slots;     /* guarded by lock, as all below */
-    size_t num_slots, cap_slots;
+    pthread_cond_t changed; /* an actor died or a thread ended */
+    uint32_t num_slots;     /* guarded by lock, as all below */
     uint32_t first_free;
-    struct name **buckets;
-    size_t num_buckets, num_names;
+    exo_name *names;
     struct epitaph *dead; /* (REMEMBERED) a ring */
     size_t num_dead;
-    size_t living;
     size_t threads;
     bool closing;
 };
@@ -85,147 +97,183 @@ exo_runtime_thread_ended(exo_runtime *runtime)
 
 /* --- Names -------------------------------------------------------------------------------------------------------------------- */
 
-static uint64_t
-hash_name(const char *space, const char *name)
+static size_t
+key_size(const char *space, const char *name)
 {
-    uint64_t h = UINT64_C(14695981039346656037); /* FNV-1a */
-    for (const char *c = space; *c; c++)
-        h = (h ^ (unsigned char)*c) * UINT64_C(1099511628211);
-    h = (h ^ '/') * UINT64_C(1099511628211);
-    for (const char *c = name; *c; c++)
-        h = (h ^ (unsigned char)*c) * UINT64_C(1099511628211);
-    return h;
+    return strlen(space) + 1 + strlen(name);
 }
 
-static struct name **
-find_name_locked(exo_runtime *rt, const char *space, const char *name)
-{
-    uint64_t h = hash_name(space, name);
-    struct name **at = &rt->buckets[h % rt->num_buckets];
-    while (*at &&
-           !((*at)->hash == h && strcmp((*at)->actor->name, name) == 0 && strcmp((*at)->actor->space, space) == 0))
-        at = &(*at)->next;
-    return at;
-}
-
+/* Room for key_size + 1 bytes: a key ends like a string, which is not counted. */
 static void
-grow_buckets_locked(exo_runtime *rt)
+write_key(char *key, const char *space, const char *name)
 {
-    size_t larger = 2 * rt->num_buckets;
-    struct name **buckets = exo_calloc(larger, sizeof(struct name *));
-    if (!buckets)
-        return; /* longer chains: slower, not wrong */
-    for (size_t i = 0; i < rt->num_buckets; i++) {
-        for (struct name *n = rt->buckets[i], *next; n; n = next) {
-            next = n->next;
-            n->next = buckets[n->hash % larger];
-            buckets[n->hash % larger] = n;
-        }
-    }
-    exo_free(rt->buckets);
-    rt->buckets = buckets;
-    rt->num_buckets = larger;
+    size_t size = strlen(space) + 1;
+    memcpy(key, space, size);
+    memcpy(key + size, name, strlen(name) + 1);
+}
+
+static exo_name *
+find_name_locked(exo_runtime *rt, const char *key, size_t size)
+{
+    exo_name *n;
+    HASH_FIND(hh, rt->names, key, size, n);
+    return n;
 }
 
 static exo_status
-add_name_locked(exo_runtime *rt, exo_actor *actor)
+add_name_locked(exo_runtime *rt, exo_name *n)
 {
-    struct name *n = exo_calloc(1, sizeof *n);
-    if (!n)
-        return EXO_NOMEM;
-    if (rt->num_names >= rt->num_buckets)
-        grow_buckets_locked(rt);
-    n->hash = hash_name(actor->space, actor->name);
-    n->actor = actor;
-    n->next = rt->buckets[n->hash % rt->num_buckets];
-    rt->buckets[n->hash % rt->num_buckets] = n;
-    rt->num_names++;
-    return EXO_OK;
+    HASH_ADD_KEYPTR(hh, rt->names, n->key, n->key_size, n);
+    return n->hh.tbl ? EXO_OK : EXO_NOMEM;
 }
 
 static void
-remove_name_locked(exo_runtime *rt, exo_actor *actor)
+remove_name_locked(exo_runtime *rt, exo_name *n)
 {
-    struct name **at = actor->name ? find_name_locked(rt, actor->space, actor->name) : NULL;
-    if (!at || !*at || (*at)->actor != actor)
-        return;
-    struct name *n = *at;
-    *at = n->next;
-    rt->num_names--;
-    exo_free(n);
+    HASH_DELETE(hh, rt->names, n);
 }
 
 /* --- The table ------------------------------------------------------------------------------------------------------------------ */
 
-static exo_status
-add_actor_locked(exo_runtime *rt, exo_actor *actor)
+static uint32_t
+references(uint64_t life)
 {
-    if (rt->first_free == 0) {
-        if (rt->num_slots == rt->cap_slots) {
-            size_t cap = rt->cap_slots ? 2 * rt->cap_slots : 64;
-            struct slot *larger = cap < UINT32_MAX ? exo_realloc(rt->slots, cap, sizeof *larger) : NULL;
-            if (!larger)
-                return EXO_NOMEM;
-            rt->slots = larger;
-            rt->cap_slots = cap;
-        }
-        rt->slots[rt->num_slots++] = (struct slot){.generation = 1};
-        rt->first_free = (uint32_t)rt->num_slots;
-    }
-    uint32_t index = rt->first_free - 1;
-    struct slot *s = &rt->slots[index];
-    rt->first_free = s->next_free;
-    s->actor = actor;
-    actor->id = (uint64_t)s->generation << 32 | (index + 1);
-    rt->living++;
-    return EXO_OK;
+    return (uint32_t)life;
 }
 
-static exo_actor *
-find_actor_locked(exo_runtime *rt, uint64_t id)
+static uint64_t
+generation(uint64_t life_or_id)
 {
-    uint64_t index = id & UINT32_MAX;
-    if (index == 0 || index > rt->num_slots)
+    return life_or_id >> 32;
+}
+
+/* The chunk of a slot; *at becomes its place inside. */
+static unsigned
+chunk_of(uint32_t index, size_t *at)
+{
+    uint64_t n = (uint64_t)index + FIRST_CHUNK;
+    unsigned k = 63 - (unsigned)__builtin_clzll(n) - (unsigned)__builtin_ctz(FIRST_CHUNK);
+    *at = (size_t)(n - ((uint64_t)FIRST_CHUNK << k));
+    return k;
+}
+
+/* NULL: there is none (yet). */
+static exo_slot *
+slot_at(exo_runtime *rt, uint32_t index)
+{
+    size_t at;
+    unsigned k = chunk_of(index, &at);
+    exo_slot *chunk = k < CHUNKS ? atomic_load(&rt->chunks[k]) : NULL;
+    return chunk ? &chunk[at] : NULL;
+}
+
+/* A slot that nobody uses. */
+static exo_slot *
+take_slot_locked(exo_runtime *rt)
+{
+    exo_slot *s;
+    if (rt->first_free) {
+        s = slot_at(rt, rt->first_free - 1);
+        rt->first_free = s->next_free;
+        return s;
+    }
+    size_t at;
+    unsigned k = chunk_of(rt->num_slots, &at);
+    if (k >= CHUNKS || rt->num_slots == UINT32_MAX - 1)
         return NULL;
-    struct slot *s = &rt->slots[index - 1];
-    return s->actor && s->generation == id >> 32 ? s->actor : NULL;
+    if (at == 0) {
+        exo_slot *chunk = exo_calloc((size_t)FIRST_CHUNK << k, sizeof *chunk);
+        if (!chunk)
+            return NULL;
+        atomic_store(&rt->chunks[k], chunk);
+    }
+    s = slot_at(rt, rt->num_slots);
+    s->index = rt->num_slots++;
+    atomic_store(&s->life, UINT64_C(1) << 32);
+    return s;
+}
+
+static void
+return_slot_locked(exo_runtime *rt, exo_slot *s)
+{
+    s->next_free = rt->first_free;
+    rt->first_free = s->index + 1;
+}
+
+/* Counts one reference more, if there is one and the generation is `wanted`. */
+static bool
+hold_slot(exo_slot *s, uint64_t wanted)
+{
+    uint64_t life = atomic_load(&s->life);
+    do {
+        if (generation(life) != wanted || references(life) == 0)
+            return false;
+    } while (!atomic_compare_exchange_weak(&s->life, &life, life + 1));
+    return true;
 }
 
 exo_actor *
 exo_runtime_find(exo_runtime *runtime, exo_ref ref)
 {
-    pthread_mutex_lock(&runtime->lock);
-    exo_actor *actor = find_actor_locked(runtime, ref.id);
-    if (actor)
-        exo_actor_hold(actor);
-    pthread_mutex_unlock(&runtime->lock);
-    return actor;
+    uint32_t index = (uint32_t)ref.id;
+    exo_slot *s = index ? slot_at(runtime, index - 1) : NULL;
+    return s && hold_slot(s, generation(ref.id)) ? s->actor : NULL;
+}
+
+void
+exo_actor_hold(exo_actor *actor)
+{
+    atomic_fetch_add(&actor->slot->life, 1);
+}
+
+void
+exo_actor_drop(exo_actor *actor)
+{
+    if (!actor)
+        return;
+    exo_slot *s = actor->slot;
+    exo_runtime *rt = actor->runtime;
+    if (references(atomic_fetch_sub(&s->life, 1)) > 1)
+        return;
+    exo_actor_free(actor);
+    pthread_mutex_lock(&rt->lock);
+    return_slot_locked(rt, s);
+    pthread_mutex_unlock(&rt->lock);
+}
+
+static bool
+lives_locked(exo_runtime *rt, uint64_t id)
+{
+    exo_slot *s = (uint32_t)id ? slot_at(rt, (uint32_t)id - 1) : NULL;
+    uint64_t life = s ? atomic_load(&s->life) : 0;
+    return references(life) > 0 && generation(life) == generation(id);
+}
+
+static void
+write_epitaph_locked(exo_runtime *rt, const exo_actor *actor, const char *cause)
+{
+    char full[256];
+    struct epitaph *e = &rt->dead[rt->num_dead++ % REMEMBERED];
+    exo_free(e->full_name);
+    e->full_name = NULL;
+    if (actor->name) {
+        snprintf(full, sizeof full, "%s/%s", actor->entry->key, actor->name);
+        e->full_name = exo_strdup(full);
+    }
+    e->id = actor->id;
+    snprintf(e->cause, sizeof e->cause, "%s", cause);
 }
 
 bool
 exo_runtime_forget(exo_runtime *rt, exo_actor *actor, const char *cause)
 {
-    char full[256];
     pthread_mutex_lock(&rt->lock);
-    bool there = find_actor_locked(rt, actor->id) == actor;
+    bool there = lives_locked(rt, actor->id);
     if (there) {
-        struct slot *s = &rt->slots[(actor->id & UINT32_MAX) - 1];
-        remove_name_locked(rt, actor);
-        s->actor = NULL;
-        s->generation++;
-        s->next_free = rt->first_free;
-        rt->first_free = (uint32_t)(actor->id & UINT32_MAX);
-
-        struct epitaph *e = &rt->dead[rt->num_dead++ % REMEMBERED];
-        exo_free(e->full_name);
-        e->full_name = NULL;
-        if (actor->name) {
-            snprintf(full, sizeof full, "%s/%s", actor->space, actor->name);
-            e->full_name = exo_strdup(full);
-        }
-        e->id = actor->id;
-        snprintf(e->cause, sizeof e->cause, "%s", cause);
-        rt->living--;
+        atomic_fetch_add(&actor->slot->life, UINT64_C(1) << 32); /* from here on no reference finds it */
+        if (actor->entry)
+            remove_name_locked(rt, actor->entry);
+        write_epitaph_locked(rt, actor, cause);
         pthread_cond_broadcast(&rt->changed);
     }
     pthread_mutex_unlock(&rt->lock);
@@ -257,8 +305,7 @@ exo_status
 exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size)
 {
     pthread_mutex_lock(&runtime->lock);
-    const struct epitaph *e =
-        find_actor_locked(runtime, actor.id) ? NULL : find_epitaph_locked(runtime, actor.id, NULL);
+    const struct epitaph *e = lives_locked(runtime, actor.id) ? NULL : find_epitaph_locked(runtime, actor.id, NULL);
     if (e)
         snprintf(text, size, "%s", e->cause);
     pthread_mutex_unlock(&runtime->lock);
@@ -269,10 +316,14 @@ exo_status
 exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name, exo_ref *out, exo_err *err)
 {
     const char *space = namespace_name ? namespace_name : "default";
-    char full[256];
+    char few[256], full[256], *key = few;
     exo_status st = EXO_OK;
+    size_t size = key_size(space, name);
+    if (size >= sizeof few && !(key = exo_calloc(size + 1, 1)))
+        return exo_fail(err, EXO_NOMEM, "no memory to look for the actor '%s'", name);
+    write_key(key, space, name);
     pthread_mutex_lock(&runtime->lock);
-    struct name *n = *find_name_locked(runtime, space, name);
+    const exo_name *n = find_name_locked(runtime, key, size);
     if (n) {
         out->id = n->actor->id;
     } else {
@@ -282,53 +333,67 @@ exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name
                       e ? "; the last one died: " : "", e ? e->cause : "");
     }
     pthread_mutex_unlock(&runtime->lock);
+    if (key != few)
+        exo_free(key);
     return st;
 }
 
 /* --- Spawning ------------------------------------------------------------------------------------------------------------------- */
 
-/* Enters the actor into the table, under its name if it has one. */
+static exo_status
+enter_locked(exo_runtime *rt, exo_actor *actor)
+{
+    exo_slot *s = take_slot_locked(rt);
+    if (!s)
+        return EXO_NOMEM;
+    if (actor->entry && add_name_locked(rt, actor->entry) != EXO_OK) {
+        return_slot_locked(rt, s);
+        return EXO_NOMEM;
+    }
+    s->actor = actor;
+    actor->slot = s;
+    uint64_t life = atomic_load(&s->life);
+    actor->id = (life & ~(uint64_t)UINT32_MAX) | (s->index + 1);
+    atomic_store(&s->life, life + 2); /* that of being alive, and the spawner's */
+    return EXO_OK;
+}
+
+/* Enters the actor into the table, under its name if it has one, held; or gives the one of this name. */
 static exo_status
 enter(exo_runtime *rt, exo_actor *actor, bool get_if_exists, exo_ref *existing, exo_err *err)
 {
     exo_status st = EXO_OK;
-    existing->id = 0;
     pthread_mutex_lock(&rt->lock);
-    struct name *n = actor->name ? *find_name_locked(rt, actor->space, actor->name) : NULL;
-    if (rt->closing) {
+    const exo_name *n = actor->entry ? find_name_locked(rt, actor->entry->key, actor->entry->key_size) : NULL;
+    if (rt->closing)
         st = exo_fail(err, EXO_CLOSED, "the runtime is closing");
-    } else if (n && get_if_exists) {
+    else if (n && get_if_exists)
         existing->id = n->actor->id;
-    } else if (n) {
+    else if (n)
         st = exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already", actor->name,
-                      actor->space);
-    } else {
-        st = add_actor_locked(rt, actor);
-        if (st == EXO_OK && actor->name && add_name_locked(rt, actor) != EXO_OK) {
-            struct slot *s = &rt->slots[(actor->id & UINT32_MAX) - 1];
-            s->actor = NULL;
-            s->next_free = rt->first_free;
-            rt->first_free = (uint32_t)(actor->id & UINT32_MAX);
-            rt->living--;
-            st = EXO_NOMEM;
-        }
-        if (st != EXO_OK)
-            exo_fail(err, st, "no memory for an actor");
-        else
-            exo_actor_hold(actor); /* the spawner's; the first reference is that of being alive */
-    }
+                      actor->entry->key);
+    else if (enter_locked(rt, actor) != EXO_OK)
+        st = exo_fail(err, EXO_NOMEM, "no memory for an actor");
     pthread_mutex_unlock(&rt->lock);
     return st;
 }
 
 static exo_status
-copy_names(exo_actor *actor, const exo_spawn_opts *opts, exo_err *err)
+name_actor(exo_actor *actor, const exo_spawn_opts *opts, exo_err *err)
 {
     if (!opts->name)
         return EXO_OK;
-    actor->name = exo_strdup(opts->name);
-    actor->space = exo_strdup(opts->namespace_name ? opts->namespace_name : "default");
-    return actor->name && actor->space ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the name '%s'", opts->name);
+    const char *space = opts->namespace_name ? opts->namespace_name : "default";
+    size_t size = key_size(space, opts->name);
+    exo_name *n = exo_calloc(1, sizeof *n + size + 1);
+    if (!n)
+        return exo_fail(err, EXO_NOMEM, "no memory for the name '%s'", opts->name);
+    write_key(n->key, space, opts->name);
+    n->key_size = size;
+    n->actor = actor;
+    actor->entry = n;
+    actor->name = n->key + strlen(space) + 1;
+    return EXO_OK;
 }
 
 /* Runs the class's start, then opens the lanes: calls that came meanwhile are served now. */
@@ -344,24 +409,13 @@ start_actor(exo_actor *actor, const exo_payload *args, exo_err *err)
     if (st != EXO_OK) {
         /* What start did it has undone: stop is for actors that lived. */
         pthread_mutex_lock(&actor->lock);
-        void *self = actor->self;
         actor->self = NULL;
         pthread_mutex_unlock(&actor->lock);
-        exo_free(self);
         const char *text = reason.text[0] ? reason.text : exo_status_text(st);
         exo_actor_die(actor, text, true);
         return exo_fail(err, st, "%s", text);
     }
-    pthread_mutex_lock(&actor->lock);
-    if (actor->state == EXO_ACTOR_STARTING)
-        actor->state = EXO_ACTOR_ALIVE;
-    for (size_t i = 0; i < actor->num_lanes; i++) {
-        if (actor->lanes[i].wake)
-            pthread_cond_broadcast(actor->lanes[i].wake);
-        else if (actor->lanes[i].queued)
-            exo_pool_push(actor->runtime->pool, &actor->lanes[i]);
-    }
-    pthread_mutex_unlock(&actor->lock);
+    exo_actor_open(actor);
     return EXO_OK;
 }
 
@@ -376,11 +430,12 @@ exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_sp
     exo_ref existing = {0};
     exo_status st = exo_actor_new(runtime, actor_class, &actor, err);
     if (st == EXO_OK)
-        st = copy_names(actor, opts, err);
+        st = name_actor(actor, opts, err);
     if (st == EXO_OK)
         st = enter(runtime, actor, opts->get_if_exists, &existing, err);
     if (st != EXO_OK || existing.id) {
-        exo_actor_drop(actor); /* it never lived */
+        if (actor)
+            exo_actor_free(actor); /* it never lived */
         exo_payload_release(&args);
         *out = existing;
         return st;
@@ -409,11 +464,9 @@ exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err)
     pthread_cond_init(&rt->changed, &attr);
     pthread_condattr_destroy(&attr);
     rt->clock = opts && opts->clock ? opts->clock : exo_clock_real();
-    rt->num_buckets = FIRST_BUCKETS;
-    rt->buckets = exo_calloc(rt->num_buckets, sizeof(struct name *));
     rt->dead = exo_calloc(REMEMBERED, sizeof *rt->dead);
     unsigned threads = opts && opts->threads ? opts->threads : exo_usable_cores();
-    exo_status st = rt->buckets && rt->dead ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a runtime");
+    exo_status st = rt->dead ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a runtime");
     if (st == EXO_OK)
         st = exo_pool_open(&rt->pool, rt, threads, err);
     if (st != EXO_OK) {
@@ -425,16 +478,17 @@ exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err)
     return EXO_OK;
 }
 
-/* Any living actor, held. */
+/* The next actor in the table, held; it may be dead already. */
 static exo_actor *
-any_actor(exo_runtime *rt)
+next_actor(exo_runtime *rt, uint32_t *at)
 {
     exo_actor *actor = NULL;
     pthread_mutex_lock(&rt->lock);
-    for (size_t i = 0; !actor && i < rt->num_slots; i++)
-        actor = rt->slots[i].actor;
-    if (actor)
-        exo_actor_hold(actor);
+    for (; !actor && *at < rt->num_slots; ++*at) {
+        exo_slot *s = slot_at(rt, *at);
+        if (hold_slot(s, generation(atomic_load(&s->life))))
+            actor = s->actor;
+    }
     pthread_mutex_unlock(&rt->lock);
     return actor;
 }
@@ -446,8 +500,8 @@ free_runtime(exo_runtime *rt)
     for (size_t i = 0; rt->dead && i < REMEMBERED; i++)
         exo_free(rt->dead[i].full_name);
     exo_free(rt->dead);
-    exo_free(rt->buckets);
-    exo_free(rt->slots);
+    for (size_t i = 0; i < CHUNKS; i++)
+        exo_free(atomic_load(&rt->chunks[i]));
     pthread_cond_destroy(&rt->changed);
     pthread_mutex_destroy(&rt->lock);
     exo_free(rt);
@@ -485,7 +539,8 @@ exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err)
     pthread_mutex_lock(&rt->lock);
     rt->closing = true;
     pthread_mutex_unlock(&rt->lock);
-    for (exo_actor *a; (a = any_actor(rt));) {
+    uint32_t at = 0; /* once round: no actor is entered any more */
+    for (exo_actor *a; (a = next_actor(rt, &at));) {
         exo_actor_die(a, "the runtime was closed", false);
         exo_actor_drop(a);
     }

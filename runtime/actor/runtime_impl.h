@@ -1,10 +1,14 @@
-/* Inside of the actor runtime.
+/* Inside of the actor runtime. Read in this order: future.h, lane.c (mailboxes, and the running of messages), pool.c (threads of light
+ * lanes), actor.c (life, death, calls), runtime.c (the table of actors).
  *
- * Locks, in the order in which they may be taken: actor->lock, runtime->lock, pool->lock, future->lock, waiter->lock. No lock is held
- * while a method, start, stop or release function runs.
+ * A call takes no lock on its way to a light lane that is at work: it holds the actor by its slot, pushes its message into the lane's
+ * inbox, and drops the actor. Only whoever pushes into an inbox that was idle takes the pool's lock, to have the lane served.
  *
- * An actor's memory lives as long as somebody holds it (references): the table of the living, a lane that runs, a thread of its own.
- * Its state is freed when it is dead and nothing of it runs any more (exo_actor_settle). */
+ * Locks, in the order in which they may be taken: actor->lock, runtime->lock, pool->lock; and by themselves: future->lock, the lock of
+ * kept futures. No lock is held while a method, start, stop or release function runs.
+ *
+ * An actor's memory lives as long as somebody holds it (references): being alive, a call on its way, a lane that is to be served, a
+ * thread of its own. Its state ends with `stop`, when it is dead and nothing of it runs any more (actor.c, settle). */
 #ifndef EXO_RUNTIME_IMPL_H
 #define EXO_RUNTIME_IMPL_H
 
@@ -15,73 +19,77 @@
 
 typedef struct exo_actor exo_actor;
 typedef struct exo_lane exo_lane;
-typedef struct exo_message exo_message;
+typedef struct exo_slot exo_slot;
+typedef struct exo_name exo_name;
 
 enum {
     EXO_CAUSE = 256
 };
 
-struct exo_message {
-    exo_message *next;
-    const exo_method *method;
-    exo_payload args;
-    exo_future *future; /* held */
-    exo_time begun;     /* when it runs */
-};
-
+/* A mailbox, and what of it runs. Messages come into the inbox and go on to the queue, which is in the order of their coming. */
 struct exo_lane {
     exo_actor *actor;
     const exo_lane_class *lane_class;
-    exo_message *first, **last; /* queued; guarded by actor->lock, as all below */
-    uint32_t queued, running;
-    uint32_t threads;     /* of its own */
-    exo_message *current; /* running ones, linked */
-    exo_lane *next;       /* in the pool's queue; guarded by pool->lock */
-    uint32_t tickets;     /* in the pool's queue */
+    _Atomic(exo_message *) inbox; /* the latest first, or a mark: see lane.c. Any thread pushes */
+    atomic_uint queued;           /* in inbox and queue */
+    exo_message *first, **last;   /* the queue; guarded by actor->lock, as all below */
+    exo_message *current;         /* running ones, linked */
+    uint32_t running;
+    uint32_t servers;     /* blocking: its threads. Light with max_concurrency > 1: its turns, waiting or at work */
     pthread_cond_t *wake; /* of a blocking lane's threads; made with the first thread */
+    exo_lane *next;       /* in the pool's queue; guarded by pool->lock, as tickets */
+    uint32_t tickets;     /* turns in the pool's queue */
 };
 
 typedef enum exo_actor_state {
-    EXO_ACTOR_STARTING,
+    EXO_ACTOR_STARTING, /* takes calls, serves none */
     EXO_ACTOR_ALIVE,
     EXO_ACTOR_DRAINING, /* takes no calls, serves what is queued, then stops */
     EXO_ACTOR_DEAD,
 } exo_actor_state;
 
-struct exo_actor {
-    exo_runtime *runtime;
-    atomic_uint references;
-    uint64_t id;
-    const exo_actor_class *actor_class;
-    char *name, *space; /* of the namespace; name may be NULL */
-    void *self;
-    pthread_mutex_t lock;
-    exo_actor_state state; /* guarded by lock, as all below but `stopping` */
-    bool settled;          /* stop has run, self is freed */
-    bool failed;           /* died of a failure           */
-    atomic_bool stopping;  /* what exo_call_cancelled reads */
-    char cause[EXO_CAUSE];
+/* Who wants to hear of a death. */
+struct exo_ties {
     uint64_t *links; /* ids */
     size_t num_links, cap_links;
     exo_future **monitors; /* held */
     size_t num_monitors, cap_monitors;
-    size_t num_lanes;
+};
+
+/* One block of memory: this, the lanes, the state of the class. */
+struct exo_actor {
+    exo_runtime *runtime;
+    exo_slot *slot; /* counts the references; NULL before it is entered into the table */
+    uint64_t id;
+    const exo_actor_class *actor_class;
+    const char *name; /* NULL: anonymous. In `entry` */
+    exo_name *entry;  /* owned */
+    pthread_mutex_t lock;
+    void *self;            /* guarded by lock, as all below but `stopping`. NULL: it ended */
+    struct exo_ties *ties; /* NULL: none */
+    exo_actor_state state;
+    bool settled;         /* stop has run          */
+    bool failed;          /* died of a failure     */
+    atomic_bool stopping; /* what exo_call_cancelled reads */
+    uint8_t num_lanes;
     exo_lane lanes[];
 };
 
 struct exo_call_context {
     exo_runtime *runtime;
     exo_actor *actor;
-    exo_message *message;
+    exo_message *message; /* NULL: start runs */
     bool dies;
-    char cause[EXO_CAUSE];
+    char cause[EXO_CAUSE]; /* set if it dies */
 };
 
 /* --- runtime.c: the table of actors ------------------------------------------------------------------------------------ */
 
-/* The living actor, held; NULL if it is dead or never was. */
+/* The living actor, held; NULL if it is dead or never was. Takes no lock. */
 exo_actor *exo_runtime_find(exo_runtime *runtime, exo_ref ref);
+/* Of an actor in the table, by whoever holds it. */
 void exo_actor_hold(exo_actor *actor);
+/* NULL is fine. */
 void exo_actor_drop(exo_actor *actor);
 /* Takes an actor and its name out of the table and remembers the cause of its death; false: somebody has done so. */
 bool exo_runtime_forget(exo_runtime *runtime, exo_actor *actor, const char *cause);
@@ -91,20 +99,42 @@ void exo_runtime_thread_ended(exo_runtime *runtime);
 /* The cause of a dead actor as "cause", or a text that says that none is known. */
 void exo_runtime_cause(exo_runtime *runtime, uint64_t id, char *text, size_t size);
 
-/* --- actor.c: life and lanes --------------------------------------------------------------------------------------------- */
+/* --- actor.c: life ------------------------------------------------------------------------------------------------------- */
 
 exo_status exo_actor_new(exo_runtime *runtime, const exo_actor_class *actor_class, exo_actor **out, exo_err *err);
+/* Of one that nobody holds. */
+void exo_actor_free(exo_actor *actor);
+/* Start is over: the lanes serve what has come and what comes. */
+void exo_actor_open(exo_actor *actor);
 /* Ends it; failure: linked actors die with it. Any thread, no lock held. */
 void exo_actor_die(exo_actor *actor, const char *cause, bool failure);
-/* Runs one message of a light lane, on a thread of the pool. */
-void exo_lane_run_one(exo_lane *lane);
+/* To be called, without a lock, after anything that may have been the last that an actor did that is not simply alive. */
+void exo_actor_rest(exo_actor *actor);
+/* For messages: its name, else its class's. */
+const char *exo_actor_name(const exo_actor *actor);
+
+/* --- lane.c: mailboxes and the running of messages -------------------------------------------------------------------------- */
+
+void exo_lane_init(exo_lane *lane, exo_actor *actor, const exo_lane_class *lane_class);
+void exo_lane_release(exo_lane *lane);
+/* Puts a message under way; on failure (FULL, PEER_LOST, NOMEM) it stays the caller's. The caller holds the actor. */
+exo_status exo_lane_put(exo_lane *lane, exo_message *message, exo_err *err);
+/* Serves what has come while its actor was starting. */
+void exo_lane_open_locked(exo_lane *lane);
+/* Nothing comes in from now on; what has come is in the queue. */
+void exo_lane_close_locked(exo_lane *lane);
+/* Takes the queue away, linked; the order stays. */
+exo_message *exo_lane_take_queue_locked(exo_lane *lane);
+/* Serves a light lane for a while, on a thread of the pool; true: it wants another turn, after the others. */
+bool exo_lane_run_turn(exo_lane *lane);
+void exo_message_free(exo_message *message);
 
 /* --- pool.c: threads of light lanes --------------------------------------------------------------------------------------- */
 
 typedef struct exo_pool exo_pool;
 
 exo_status exo_pool_open(exo_pool **out, exo_runtime *runtime, unsigned threads, exo_err *err);
-/* Queues one ticket of a lane: one message of it will be run. The lane's actor is held until then. */
+/* Queues one turn of a lane. The lane's actor is held until it is over. */
 void exo_pool_push(exo_pool *pool, exo_lane *lane);
 /* Tells the threads to end when the queue is empty. */
 void exo_pool_stop(exo_pool *pool);
