@@ -1,0 +1,90 @@
+/* Limits, as the kernel's files tell them. No state. */
+#include "host.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* The number that a file holds; UINT64_MAX if there is no such file or it says "max". */
+static uint64_t
+number_in(const char *path)
+{
+    FILE *stream = fopen(path, "re");
+    unsigned long long value = 0;
+    int found = stream ? fscanf(stream, "%llu", &value) : 0;
+    if (stream)
+        fclose(stream);
+    return found == 1 ? value : UINT64_MAX;
+}
+
+/* The least limit of the group `path` under `mount` and of those above it. A container that sees its own group as the root has
+ * a path that is not there; then the root's file is the one. */
+static uint64_t
+least_limit(const char *mount, const char *path, const char *file)
+{
+    uint64_t least = UINT64_MAX;
+    char group[PATH_MAX], name[2 * PATH_MAX];
+    snprintf(group, sizeof group, "%s", path);
+    for (;;) {
+        snprintf(name, sizeof name, "%s%s/%s", mount, group, file);
+        uint64_t limit = number_in(name);
+        if (limit < least)
+            least = limit;
+        char *slash = strrchr(group, '/');
+        if (!slash)
+            return least;
+        *slash = '\0';
+    }
+}
+
+uint64_t
+exo_memory_limit_in(const char *groups, const char *root, uint64_t machine)
+{
+    uint64_t least = machine ? machine : UINT64_MAX;
+    char line[PATH_MAX], mount[PATH_MAX];
+    FILE *stream = fopen(groups, "re");
+    while (stream && fgets(line, sizeof line, stream)) { /* "4:memory:/a/b", or for version 2 "0::/a/b" */
+        line[strcspn(line, "\n")] = '\0';
+        char *controllers = strchr(line, ':');
+        char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!path)
+            continue;
+        *path++ = '\0';
+        controllers++;
+        uint64_t limit = UINT64_MAX;
+        if (*controllers == '\0') {
+            limit = least_limit(root, path, "memory.max");
+        } else if (strcmp(controllers, "memory") == 0) {
+            snprintf(mount, sizeof mount, "%s/memory", root);
+            limit = least_limit(mount, path, "memory.limit_in_bytes");
+        }
+        if (limit < least)
+            least = limit;
+    }
+    if (stream)
+        fclose(stream);
+    return least == UINT64_MAX ? 0 : least;
+}
+
+uint64_t
+exo_memory_limit(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    uint64_t machine = pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+    return exo_memory_limit_in("/proc/self/cgroup", "/sys/fs/cgroup", machine);
+}
+
+uint64_t
+exo_raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return 0;
+    struct rlimit raised = {.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
+    if (limit.rlim_cur < limit.rlim_max && setrlimit(RLIMIT_NOFILE, &raised) == 0)
+        return (uint64_t)raised.rlim_cur;
+    return (uint64_t)limit.rlim_cur;
+}

@@ -1,0 +1,771 @@
+/* The store of one process: which segments it has, which slots of them are free, and which objects of others it has mapped.
+ *
+ * A segment of this process holds one large object or up to 128 small ones of one class. Those with a free slot stand in `open`,
+ * by class; those without any object also in `kept`, least recently used first. Segments of other processes are in the same
+ * table; one of small objects that nobody uses any more stays mapped for a while, in `idle`, because the next handle is likely to
+ * point into it.
+ *
+ * store->lock guards all of it. The kernel is asked for memory, and given it back, without the lock: a segment that is being made
+ * counts as reserved but is in no list, and one that goes is first taken out of all lists and put into a list of victims.
+ * References are atomic; an object whose count is 0 may still be in the table and is passed over.
+ */
+#include "store.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "host.h"
+#include "segment.h"
+
+enum {
+    SMALLEST = 256,    /* bytes of the least slot                         */
+    SMALL_CLASSES = 9, /* 256 bytes, 512, ... 64 KiB                      */
+    LARGEST_SMALL = SMALLEST << (SMALL_CLASSES - 1),
+    LARGEST_LOG = 46,                                     /* 64 TiB                                          */
+    NUM_CLASSES = SMALL_CLASSES + (LARGEST_LOG - 16) * 8, /* 8 between 2 powers of two */
+    SMALL_SEGMENT = 256 << 10,                            /* bytes of slots in a segment of small objects, at most */
+    NUM_BUCKETS = 1024,
+    MAX_IDLE = 8, /* segments of others that stay mapped             */
+    TRIES = 16,   /* segments, and slots of each, that are looked at for one that nobody borrows */
+};
+
+/* A ring of links; the head is one that is in no segment. A link that points to itself is in no ring. */
+struct link {
+    struct link *next, *previous;
+};
+
+struct segment {
+    exo_segment memory;
+    unsigned class;
+    uint32_t num_live;      /* objects, also those that are just being dropped      */
+    bool waits;             /* in kept or idle                                      */
+    struct segment *bucket; /* the next one with the same hash; victims use it too  */
+    struct link open, wait;
+    uint16_t free[EXO_SEGMENT_MAX_SLOTS]; /* a queue, so that a borrowed slot is tried last; own segments only */
+    uint32_t first_free, num_free;
+    exo_object *objects[]; /* (num_slots) */
+};
+
+struct exo_object {
+    exo_store *store;
+    struct segment *segment; /* lives as long as the object does */
+    uint32_t slot, generation;
+    uint64_t size;
+    _Atomic uint32_t references;
+    _Atomic bool sealed;
+};
+
+struct exo_store {
+    exo_process self;
+    uint64_t capacity, keep, descriptors;
+
+    pthread_mutex_t lock; /* guards what follows */
+    bool closed;
+    uint64_t holders;  /* objects of either kind, and one for being open: the last one frees the store */
+    uint64_t reserved; /* bytes of this process's segments, also of those that are just being made     */
+    uint64_t kept_bytes, num_objects, num_imports, imported_bytes, num_reuses;
+    unsigned num_idle;
+    struct link kept, idle;
+    struct link open[NUM_CLASSES];
+    struct segment *buckets[NUM_BUCKETS];
+};
+
+/* The process whose store is open; another number than this process's is that of a parent that forked. */
+static _Atomic pid_t open_in;
+
+/* --- Rings and tables ------------------------------------------------------------------------------------------------------ */
+
+#define SEGMENT_OF(link, member) ((struct segment *)(void *)((char *)(link)-offsetof(struct segment, member)))
+
+static void
+link_init(struct link *l)
+{
+    l->next = l->previous = l;
+}
+
+static void
+link_before(struct link *at, struct link *l)
+{
+    l->next = at;
+    l->previous = at->previous;
+    at->previous->next = l;
+    at->previous = l;
+}
+
+static void
+unlink_from_ring(struct link *l)
+{
+    l->previous->next = l->next;
+    l->next->previous = l->previous;
+    link_init(l);
+}
+
+static struct segment **
+bucket_of(exo_store *store, uint64_t nonce)
+{
+    return &store->buckets[nonce % NUM_BUCKETS];
+}
+
+static struct segment *
+find(exo_store *store, const exo_object_handle *h)
+{
+    for (struct segment *s = *bucket_of(store, h->nonce); s; s = s->bucket)
+        if (s->memory.nonce == h->nonce && s->memory.owner.id == (pid_t)h->owner &&
+            s->memory.owner.start == h->owner_start && s->memory.fd == (int)h->fd)
+            return s;
+    return NULL;
+}
+
+static void
+insert(exo_store *store, struct segment *s)
+{
+    struct segment **head = bucket_of(store, s->memory.nonce);
+    s->bucket = *head;
+    *head = s;
+}
+
+static struct segment *
+segment_new(uint32_t num_slots)
+{
+    struct segment *s = exo_calloc(1, sizeof *s + num_slots * sizeof s->objects[0]);
+    if (s) {
+        link_init(&s->open);
+        link_init(&s->wait);
+    }
+    return s;
+}
+
+/* Frees a chain of segments that are in no list. Without the lock: to unmap much takes long. */
+static void
+free_segments(struct segment *victims)
+{
+    while (victims) {
+        struct segment *s = victims;
+        victims = s->bucket;
+        exo_segment_release(&s->memory);
+        exo_free(s);
+    }
+}
+
+/* Takes a segment without objects out of every list and puts it before *victims. */
+static void
+expel(exo_store *store, struct segment *s, struct segment **victims)
+{
+    struct segment **at = bucket_of(store, s->memory.nonce);
+    while (*at != s)
+        at = &(*at)->bucket;
+    *at = s->bucket;
+    unlink_from_ring(&s->open);
+    unlink_from_ring(&s->wait);
+    if (s->memory.foreign) {
+        store->imported_bytes -= s->memory.size;
+        store->num_idle -= s->waits;
+    } else {
+        store->reserved -= s->memory.size;
+        store->kept_bytes -= s->waits ? s->memory.size : 0;
+    }
+    s->bucket = *victims;
+    *victims = s;
+}
+
+/* Expels kept segments, the one that waits longest first, until at most `bytes` are kept. */
+static void
+trim_kept(exo_store *store, uint64_t bytes, struct segment **victims)
+{
+    while (store->kept_bytes > bytes)
+        expel(store, SEGMENT_OF(store->kept.next, wait), victims);
+}
+
+static void
+trim_idle(exo_store *store, unsigned count, struct segment **victims)
+{
+    while (store->num_idle > count)
+        expel(store, SEGMENT_OF(store->idle.next, wait), victims);
+}
+
+/* The last object of a segment has gone. */
+static void
+let_wait(exo_store *store, struct segment *s, struct segment **victims)
+{
+    s->waits = true;
+    if (s->memory.foreign) {
+        link_before(&store->idle, &s->wait);
+        store->num_idle++;
+        if (s->memory.num_slots == 1) /* a large one's owner may want the memory back */
+            expel(store, s, victims);
+        trim_idle(store, store->closed ? 0 : MAX_IDLE, victims);
+    } else {
+        link_before(&store->kept, &s->wait);
+        store->kept_bytes += s->memory.size;
+        trim_kept(store, store->closed ? 0 : store->keep, victims);
+    }
+}
+
+static void
+gain_object(exo_store *store, struct segment *s, exo_object *object)
+{
+    if (s->waits) {
+        s->waits = false;
+        unlink_from_ring(&s->wait);
+        if (s->memory.foreign)
+            store->num_idle--;
+        else
+            store->kept_bytes -= s->memory.size;
+    }
+    s->num_live++;
+    s->objects[object->slot] = object;
+    object->store = store;
+    object->segment = s;
+    store->holders++;
+    if (s->memory.foreign)
+        store->num_imports++;
+    else
+        store->num_objects++;
+}
+
+/* --- Opening and closing --------------------------------------------------------------------------------------------------- */
+
+static void
+free_store(exo_store *store)
+{
+    pthread_mutex_destroy(&store->lock);
+    exo_free(store);
+}
+
+exo_status
+exo_store_open(exo_store **out, const exo_store_opts *opts, exo_err *err)
+{
+    pid_t self = getpid(), other = atomic_load(&open_in);
+    do {
+        if (other == self)
+            return exo_fail(err, EXO_EXISTS, "this process has a store that is open");
+    } while (!atomic_compare_exchange_weak(&open_in, &other, self));
+
+    exo_status st = EXO_OK;
+    exo_store *store = exo_calloc(1, sizeof *store);
+    if (!store) {
+        st = exo_fail(err, EXO_NOMEM, "no memory for a store");
+        goto done;
+    }
+    st = exo_process_self(&store->self, err);
+    if (st != EXO_OK)
+        goto done;
+    store->capacity = opts ? opts->capacity : 0;
+    if (store->capacity == 0)
+        store->capacity = exo_memory_limit() / 2;
+    if (store->capacity == 0) {
+        st = exo_fail(err, EXO_IO, "this machine does not say how much memory it has; the store needs a capacity");
+        goto done;
+    }
+    store->keep = opts ? opts->keep : store->capacity / 8;
+    if (store->keep > store->capacity / 2)
+        store->keep = store->capacity / 2;
+    store->descriptors = exo_raise_descriptor_limit();
+    store->holders = 1;
+    link_init(&store->kept);
+    link_init(&store->idle);
+    for (unsigned i = 0; i < NUM_CLASSES; i++)
+        link_init(&store->open[i]);
+    pthread_mutex_init(&store->lock, NULL);
+
+    *out = store;
+    return EXO_OK;
+done:
+    exo_free(store);
+    atomic_store(&open_in, 0);
+    return st;
+}
+
+void
+exo_store_close(exo_store **store)
+{
+    exo_store *s = *store;
+    if (!s)
+        return;
+    *store = NULL;
+    pid_t self = s->self.id;
+    atomic_compare_exchange_strong(&open_in, &self, 0);
+
+    struct segment *victims = NULL;
+    pthread_mutex_lock(&s->lock);
+    s->closed = true;
+    trim_kept(s, 0, &victims);
+    trim_idle(s, 0, &victims);
+    bool last = --s->holders == 0;
+    pthread_mutex_unlock(&s->lock);
+    free_segments(victims);
+    if (last)
+        free_store(s);
+}
+
+/* --- Creating -------------------------------------------------------------------------------------------------------------- */
+
+struct shape {
+    unsigned class;
+    uint64_t slot_size;
+    uint32_t num_slots;
+};
+
+/* The class of objects of `size` bytes; false if they are too large for any. */
+static bool
+shape_of(uint64_t size, struct shape *out)
+{
+    if (size <= LARGEST_SMALL) {
+        unsigned class = 0;
+        while ((uint64_t)SMALLEST << class < size)
+            class ++;
+        uint32_t slots = (uint32_t)SMALL_SEGMENT / ((uint32_t)SMALLEST << class);
+        *out = (struct shape){.class = class, .slot_size = (uint64_t)SMALLEST << class};
+        out->num_slots = slots < EXO_SEGMENT_MAX_SLOTS ? slots : EXO_SEGMENT_MAX_SLOTS;
+        return true;
+    }
+    if (size > UINT64_C(1) << LARGEST_LOG)
+        return false;
+    unsigned log = 63 - (unsigned)__builtin_clzll(size - 1); /* 2^log < size <= 2^(log + 1) */
+    uint64_t step = (UINT64_C(1) << log) / 8, steps = (size + step - 1) / step;
+    *out = (struct shape){
+        .class = SMALL_CLASSES + (log - 16) * 8 + (unsigned)(steps - 9),
+        .slot_size = steps * step,
+        .num_slots = 1,
+    };
+    return true;
+}
+
+/* Takes a free slot of `s` that nobody borrows. */
+static bool
+take_slot_of(exo_store *store, struct segment *s, exo_object *object)
+{
+    uint32_t tries = s->num_free < TRIES ? s->num_free : TRIES;
+    for (uint32_t i = 0; i < tries; i++) {
+        uint32_t slot = s->free[s->first_free];
+        s->first_free = (s->first_free + 1) % s->memory.num_slots;
+        if (exo_slot_take(&s->memory, slot, object->size, &object->generation)) {
+            if (--s->num_free == 0)
+                unlink_from_ring(&s->open);
+            object->slot = slot;
+            gain_object(store, s, object);
+            return true;
+        }
+        s->free[(s->first_free + s->num_free - 1) % s->memory.num_slots] = (uint16_t)slot;
+    }
+    return false;
+}
+
+static void
+free_slot(exo_store *store, struct segment *s, uint32_t slot)
+{
+    s->free[(s->first_free + s->num_free) % s->memory.num_slots] = (uint16_t)slot;
+    if (s->num_free++ == 0)
+        link_before(store->open[s->class].next, &s->open); /* first: its pages are in the caches */
+}
+
+static bool
+reuse(exo_store *store, unsigned class, exo_object *object)
+{
+    struct link *head = &store->open[class], *next = NULL;
+    unsigned tries = 0;
+    for (struct link *l = head->next; l != head && tries < TRIES; l = next, tries++) {
+        next = l->next;
+        if (take_slot_of(store, SEGMENT_OF(l, open), object))
+            return true;
+    }
+    return false;
+}
+
+/* Counts `size` bytes as reserved, at the cost of kept ones. */
+static exo_status
+make_room(exo_store *store, uint64_t size, uint64_t wanted, struct segment **victims, exo_err *err)
+{
+    uint64_t used = store->reserved - store->kept_bytes;
+    if (size > store->capacity || used > store->capacity - size)
+        return exo_fail(err, EXO_FULL,
+                        "the object store is full: capacity %" PRIu64 " bytes, used %" PRIu64 ", wanted %" PRIu64
+                        " (%" PRIu64 " with their segment); drop objects, or give the store a larger capacity",
+                        store->capacity, used, wanted, size);
+    uint64_t room = store->capacity - size - used;
+    if (store->kept_bytes > room)
+        trim_kept(store, room, victims);
+    store->reserved += size;
+    return EXO_OK;
+}
+
+/* Makes a segment; called without the lock. A shortage of descriptors or memory is first met with what is kept. */
+static exo_status
+make_segment(exo_store *store, const struct shape *shape, struct segment **out, exo_err *err)
+{
+    struct segment *s = segment_new(shape->num_slots), *victims = NULL;
+    if (!s)
+        return exo_fail(err, EXO_NOMEM, "no memory for an object");
+    s->class = shape->class;
+    exo_status st = exo_segment_create(&s->memory, &store->self, shape->slot_size, shape->num_slots, err);
+    if (st == EXO_FULL) {
+        pthread_mutex_lock(&store->lock);
+        trim_kept(store, 0, &victims);
+        pthread_mutex_unlock(&store->lock);
+        if (victims) {
+            free_segments(victims);
+            st = exo_segment_create(&s->memory, &store->self, shape->slot_size, shape->num_slots, err);
+        }
+    }
+    if (st != EXO_OK) {
+        exo_free(s);
+        return st;
+    }
+    for (uint32_t i = 0; i < shape->num_slots; i++)
+        s->free[i] = (uint16_t)i;
+    s->num_free = shape->num_slots;
+    *out = s;
+    return EXO_OK;
+}
+
+exo_status
+exo_object_create(exo_store *store, uint64_t size, exo_object **out, exo_err *err)
+{
+    struct shape shape;
+    struct segment *s = NULL, *victims = NULL;
+    if (!shape_of(size, &shape))
+        return exo_fail(err, EXO_INVAL, "an object of %" PRIu64 " bytes is larger than any that a store holds", size);
+    uint64_t segment_size = exo_segment_size_of(shape.slot_size, shape.num_slots);
+    exo_object *object = exo_calloc(1, sizeof *object);
+    if (!object)
+        return exo_fail(err, EXO_NOMEM, "no memory for an object");
+    object->size = size;
+    atomic_init(&object->references, 1);
+
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&store->lock);
+    if (store->closed) {
+        st = exo_fail(err, EXO_CLOSED, "the object store is closed");
+    } else if (reuse(store, shape.class, object)) {
+        store->num_reuses++;
+    } else {
+        st = make_room(store, segment_size, size, &victims, err);
+        if (st == EXO_OK) {
+            pthread_mutex_unlock(&store->lock);
+            free_segments(victims);
+            victims = NULL;
+            st = make_segment(store, &shape, &s, err);
+            pthread_mutex_lock(&store->lock);
+            if (st == EXO_OK) {
+                insert(store, s);
+                link_before(store->open[s->class].next, &s->open);
+                take_slot_of(store, s, object); /* nobody has borrowed of what nobody knows */
+            } else {
+                store->reserved -= segment_size;
+            }
+        }
+    }
+    pthread_mutex_unlock(&store->lock);
+    free_segments(victims);
+    if (st != EXO_OK) {
+        exo_free(object);
+        return st;
+    }
+    *out = object;
+    return EXO_OK;
+}
+
+/* --- Objects --------------------------------------------------------------------------------------------------------------- */
+
+void *
+exo_object_data(const exo_object *object)
+{
+    return exo_segment_slot(&object->segment->memory, object->slot);
+}
+
+uint64_t
+exo_object_size(const exo_object *object)
+{
+    return object->size;
+}
+
+bool
+exo_object_is_imported(const exo_object *object)
+{
+    return object->segment->memory.foreign;
+}
+
+void
+exo_object_seal(exo_object *object)
+{
+    atomic_store_explicit(&object->sealed, true, memory_order_release);
+}
+
+exo_object *
+exo_object_hold(exo_object *object)
+{
+    atomic_fetch_add_explicit(&object->references, 1, memory_order_relaxed);
+    return object;
+}
+
+/* Holds an object of the table, unless its last reference has gone. */
+static bool
+hold_if_alive(exo_object *object)
+{
+    uint32_t seen = atomic_load_explicit(&object->references, memory_order_relaxed);
+    while (seen != 0)
+        if (atomic_compare_exchange_weak_explicit(&object->references, &seen, seen + 1, memory_order_acquire,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
+}
+
+void
+exo_object_drop(exo_object **object)
+{
+    exo_object *o = *object;
+    if (!o)
+        return;
+    *object = NULL;
+    if (atomic_fetch_sub_explicit(&o->references, 1, memory_order_acq_rel) != 1)
+        return;
+
+    exo_store *store = o->store;
+    struct segment *s = o->segment, *victims = NULL;
+    pthread_mutex_lock(&store->lock);
+    if (s->objects[o->slot] == o) /* another import may have taken the place of a dying one */
+        s->objects[o->slot] = NULL;
+    if (s->memory.foreign) {
+        exo_slot_give_back(&s->memory, o->slot);
+        store->num_imports--;
+    } else {
+        exo_slot_retire(&s->memory, o->slot);
+        free_slot(store, s, o->slot);
+        store->num_objects--;
+    }
+    if (--s->num_live == 0)
+        let_wait(store, s, &victims);
+    bool last = --store->holders == 0;
+    pthread_mutex_unlock(&store->lock);
+
+    free_segments(victims);
+    exo_free(o);
+    if (last)
+        free_store(store);
+}
+
+/* --- Handles --------------------------------------------------------------------------------------------------------------- */
+
+static exo_object_handle
+handle_of(const exo_object *object)
+{
+    const exo_segment *memory = &object->segment->memory;
+    return (exo_object_handle){
+        .nonce = memory->nonce,
+        .owner_start = memory->owner.start,
+        .size = object->size,
+        .owner = (uint32_t)memory->owner.id,
+        .fd = (uint32_t)memory->fd,
+        .generation = object->generation,
+        .slot = object->slot,
+    };
+}
+
+exo_status
+exo_object_export(const exo_object *object, exo_object_handle *out, exo_err *err)
+{
+    if (!atomic_load_explicit(&object->sealed, memory_order_acquire))
+        return exo_fail(err, EXO_INVAL, "an object has to be sealed before it is exported");
+    *out = handle_of(object);
+    return EXO_OK;
+}
+
+/* Is there anything that the handle could mean? */
+static bool
+is_possible(const exo_object_handle *h)
+{
+    return h->owner > 0 && h->owner <= INT32_MAX && h->owner_start > 0 && h->fd <= INT32_MAX && h->generation > 0 &&
+           h->slot < EXO_SEGMENT_MAX_SLOTS && h->size <= UINT64_C(1) << LARGEST_LOG;
+}
+
+static exo_status
+impossible(const exo_object_handle *h, exo_err *err)
+{
+    return exo_fail(err, EXO_INVAL,
+                    "not the handle of an object: owner %" PRIu32 ", descriptor %" PRIu32 ", slot %" PRIu32 ", %" PRIu64
+                    " bytes",
+                    h->owner, h->fd, h->slot, h->size);
+}
+
+/* Finds the object of `s` that the handle means, if somebody in this process holds it. OK, or NOT_FOUND or INVAL. */
+static exo_status
+share(struct segment *s, const exo_object_handle *h, exo_object **out)
+{
+    if (h->slot >= s->memory.num_slots)
+        return EXO_INVAL;
+    exo_object *object = s->objects[h->slot];
+    if (!object || object->generation != h->generation)
+        return EXO_NOT_FOUND;
+    if (object->size != h->size)
+        return EXO_INVAL;
+    if (!atomic_load_explicit(&object->sealed, memory_order_acquire) || !hold_if_alive(object))
+        return EXO_NOT_FOUND;
+    *out = object;
+    return EXO_OK;
+}
+
+/* Gets the object from a segment that is in the table. *fresh is what it becomes if it is borrowed anew. */
+static exo_status
+import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh, exo_object **out)
+{
+    exo_status st = share(s, h, out);
+    if (st != EXO_NOT_FOUND || !s->memory.foreign)
+        return st;
+    st = exo_slot_borrow(&s->memory, h->slot, h->generation, h->size);
+    if (st != EXO_OK)
+        return st;
+    exo_object *object = *fresh;
+    object->slot = h->slot;
+    object->generation = h->generation;
+    object->size = h->size;
+    gain_object(store, s, object);
+    *fresh = NULL;
+    *out = object;
+    return EXO_OK;
+}
+
+/* Maps a segment of another process; called without the lock. */
+static exo_status
+map_segment(const exo_object_handle *h, struct segment **out, exo_err *err)
+{
+    exo_segment memory;
+    exo_process owner = {.id = (pid_t)h->owner, .start = h->owner_start};
+    exo_status st = exo_segment_map(&memory, &owner, (int)h->fd, h->nonce, err);
+    if (st != EXO_OK)
+        return st;
+    struct segment *s = segment_new(memory.num_slots);
+    if (!s) {
+        exo_segment_release(&memory);
+        return exo_fail(err, EXO_NOMEM, "no memory to import an object");
+    }
+    s->memory = memory;
+    *out = s;
+    return EXO_OK;
+}
+
+exo_status
+exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object **out, exo_err *err)
+{
+    const exo_object_handle h = *handle; /* it may lie in memory that others write */
+    if (!is_possible(&h))
+        return impossible(&h, err);
+    exo_status st = EXO_OK;
+    bool own = (pid_t)h.owner == store->self.id && h.owner_start == store->self.start;
+    struct segment *mapped = NULL, *victims = NULL;
+    exo_object *fresh = exo_calloc(1, sizeof *fresh);
+    if (!fresh)
+        return exo_fail(err, EXO_NOMEM, "no memory to import an object");
+    atomic_init(&fresh->references, 1);
+    atomic_init(&fresh->sealed, true);
+
+    pthread_mutex_lock(&store->lock);
+    struct segment *s = find(store, &h);
+    if (!s && !own && !store->closed) {
+        pthread_mutex_unlock(&store->lock);
+        st = map_segment(&h, &mapped, err);
+        if (st != EXO_OK)
+            goto done;
+        pthread_mutex_lock(&store->lock);
+        s = find(store, &h); /* another thread may have been faster */
+        if (!s && !store->closed) {
+            s = mapped;
+            mapped = NULL;
+            insert(store, s);
+            store->imported_bytes += s->memory.size;
+        }
+    }
+    if (store->closed)
+        st = exo_fail(err, EXO_CLOSED, "the object store is closed");
+    else
+        st = s ? import_from(store, s, &h, &fresh, out) : EXO_NOT_FOUND;
+    if (s && s->memory.foreign && s->num_live == 0 && !s->waits)
+        let_wait(store, s, &victims); /* it was mapped for nothing */
+    pthread_mutex_unlock(&store->lock);
+
+    if (st == EXO_NOT_FOUND)
+        exo_fail(err, st, "process %" PRIu32 " has dropped the object", h.owner);
+    else if (st == EXO_INVAL)
+        impossible(&h, err);
+    else if (st == EXO_FULL)
+        exo_fail(err, st, "the object of process %" PRIu32 " has as many borrowers as can be counted", h.owner);
+done:
+    free_segments(victims);
+    free_segments(mapped);
+    exo_free(fresh);
+    return st;
+}
+
+/* --- Looking --------------------------------------------------------------------------------------------------------------- */
+
+exo_store_stats
+exo_store_get_stats(exo_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    exo_store_stats stats = {
+        .objects = store->num_objects,
+        .bytes_used = store->reserved - store->kept_bytes,
+        .bytes_kept = store->kept_bytes,
+        .capacity = store->capacity,
+        .imports = store->num_imports,
+        .bytes_imported = store->imported_bytes,
+        .reuses = store->num_reuses,
+    };
+    pthread_mutex_unlock(&store->lock);
+    return stats;
+}
+
+/* Copies what there is to know of at most `room` objects and returns how many there are. */
+static size_t
+look(exo_store *store, exo_object_info *infos, size_t room)
+{
+    size_t count = 0;
+    for (unsigned b = 0; b < NUM_BUCKETS; b++) {
+        for (struct segment *s = store->buckets[b]; s; s = s->bucket) {
+            for (uint32_t i = 0; i < s->memory.num_slots; i++) {
+                const exo_object *o = s->objects[i];
+                uint32_t references = o ? atomic_load_explicit(&o->references, memory_order_relaxed) : 0;
+                if (references == 0)
+                    continue;
+                if (count < room)
+                    infos[count] = (exo_object_info){
+                        .handle = handle_of(o),
+                        .references = references,
+                        .borrowers = exo_slot_borrowers(&s->memory, i),
+                        .sealed = atomic_load_explicit(&o->sealed, memory_order_relaxed),
+                        .imported = s->memory.foreign,
+                    };
+                count++;
+            }
+        }
+    }
+    return count;
+}
+
+exo_status
+exo_store_each(exo_store *store, void (*visit)(void *context, const exo_object_info *info), void *context)
+{
+    exo_object_info *infos = NULL;
+    size_t room = 0, count = 0;
+    for (;;) {
+        pthread_mutex_lock(&store->lock);
+        count = look(store, infos, room);
+        pthread_mutex_unlock(&store->lock);
+        if (count <= room)
+            break;
+        exo_free(infos);
+        room = count + 16; /* there may be more by the time that there is memory */
+        infos = exo_calloc(room, sizeof *infos);
+        if (!infos)
+            return EXO_NOMEM;
+    }
+    for (size_t i = 0; i < count; i++)
+        visit(context, &infos[i]);
+    exo_free(infos);
+    return EXO_OK;
+}
