@@ -1,8 +1,8 @@
-# What an installation has: the programs, the library, headers, exogym.pc, and a CMake package exogym::exogym.
+# What an installation has besides the programs and their pages (runtime/main): the library, headers, exogym.pc, and a CMake
+# package exogym::exogym.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS exogym EXPORT exogym LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS exogym_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY include/exogym DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 # The prefix is found from where the .pc file lies, so that the tree can be installed anywhere and moved.

@@ -15,10 +15,11 @@
 
 #include <exogym/memory.h>
 
+#include "nearest.h"
+
 enum {
     BLOCK_BYTES = 16 << 10,
     MAX_DESCRIPTION = 96, /* of a value in a message */
-    MAX_HINT = 40,        /* keys longer than this get no "did you mean" */
 };
 
 struct exo_config_block {
@@ -531,61 +532,21 @@ exo_config_scalar(const exo_config *node)
 
 /* --- Unknown keys ---------------------------------------------------------------------------------------------------------------- */
 
-static size_t
-min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Edits (insert, delete, replace, swap of neighbours) from `a` to `b`; SIZE_MAX if either is long. */
-static size_t
-edit_distance(const char *a, const char *b)
-{
-    size_t rows[3][MAX_HINT + 1];
-    size_t length_a = strlen(a), length_b = strlen(b);
-    if (length_a > MAX_HINT || length_b > MAX_HINT)
-        return SIZE_MAX;
-    size_t *before = rows[0], *last = rows[1], *row = rows[2];
-    for (size_t j = 0; j <= length_b; j++) {
-        before[j] = 0;
-        last[j] = j;
-    }
-    for (size_t i = 1; i <= length_a; i++) {
-        row[0] = i;
-        for (size_t j = 1; j <= length_b; j++) {
-            row[j] = min_size(last[j - 1] + (a[i - 1] != b[j - 1]), min_size(last[j], row[j - 1]) + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                row[j] = min_size(row[j], before[j - 2] + 1);
-        }
-        size_t *spare = before;
-        before = last;
-        last = row;
-        row = spare;
-    }
-    return last[length_b];
-}
-
 static exo_status
 fail_unknown(const exo_config *map, const exo_config_entry *entry, exo_err *err)
 {
-    const char *nearest = NULL;
-    size_t best = SIZE_MAX;
+    exo_nearest nearest = {.word = entry->key};
     char known[EXO_ERR_TEXT / 2] = "";
     size_t used = 0;
     for (const exo_config_asked *a = map->asked; a; a = a->link) {
-        size_t distance = edit_distance(entry->key, a->key);
-        if (distance < best) {
-            best = distance;
-            nearest = a->key;
-        }
+        exo_nearest_try(&nearest, a->key);
         if (used < sizeof known)
             used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", a->key);
     }
-    /* A third of the key may be wrong, and one letter of a short one, but not all of it. */
-    if (nearest && best <= 1 + strlen(entry->key) / 3 && best < strlen(entry->key))
+    if (exo_nearest_name(&nearest))
         return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; did you mean '%s'?", entry->key,
-                                  nearest);
-    if (!nearest)
+                                  nearest.name);
+    if (!map->asked)
         return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; there are none here", entry->key);
     return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; known are: %s", entry->key, known);
 }

@@ -1,29 +1,13 @@
-/* The commands of `exogym`. Each gets the words after its name, prints its own errors, and gives the exit status. */
+/* The commands of `exogym`. Each is a table and what it does; it prints its own errors. main.c lists them. */
 #ifndef EXO_MAIN_COMMANDS_H
 #define EXO_MAIN_COMMANDS_H
 
-#include <exogym/status.h>
+#include "program.h"
 
-enum exo_exit {
-    EXO_EXIT_OK = 0,
-    EXO_EXIT_FAILURE = 1, /* the command was right, and something failed     */
-    EXO_EXIT_USAGE = 2,   /* the command line or the job file is wrong        */
-    EXO_EXIT_SIGNAL = 128 /* plus the number of the signal that stopped it    */
-};
+extern const exo_command exo_command_run, exo_command_plot, exo_command_data, exo_command_list, exo_command_help,
+    exo_command_completion;
 
-typedef struct exo_command {
-    const char *name;
-    const char *usage;   /* "run JOB.yaml [options]" */
-    const char *summary; /* one line, for `exogym --help` */
-    const char *help;    /* the rest of `exogym help NAME` */
-    int (*run)(int argc, char **argv);
-} exo_command;
-
-extern const exo_command exo_command_run, exo_command_plot, exo_command_data, exo_command_list;
-
-/* "exogym: reason" on standard error, and the exit status for the error's code. */
-int exo_report(const exo_err *err);
-/* A wrong command line: the reason and where help is. */
-int exo_report_usage(const exo_command *command, const exo_err *err);
+/* Of a job that runs, and so of the program: those of exo_exits and the signals that stop it. */
+extern const exo_note exo_run_exits[];
 
 #endif

@@ -9,7 +9,6 @@
 #include <exogym/data.h>
 #include <exogym/memory.h>
 
-#include "args.h"
 #include "commands.h"
 #include "text.h"
 
@@ -92,40 +91,60 @@ get(const char *name, exo_err *err)
     return st;
 }
 
+struct data_args {
+    const char *action, *name;
+};
+
 static int
-data_command(int argc, char **argv)
+data_command(const exo_command_line *line)
 {
     exo_err err = {0};
-    exo_words words = {0};
-    const exo_option options[] = {{0}};
-    int status = EXO_EXIT_OK;
-    exo_status st = exo_args_read(argc, argv, options, &words, &err);
-    if (st == EXO_OK && words.length == 1 && strcmp(words.items[0], "list") == 0) {
-        if (print_sets(&err) != EXO_OK)
-            status = exo_report(&err);
-    } else if (st == EXO_OK && words.length == 2 && strcmp(words.items[0], "get") == 0) {
-        st = get(words.items[1], &err);
-        if (st == EXO_NOT_FOUND)
-            err.code = EXO_INVAL; /* the name is wrong */
-        if (st != EXO_OK)
-            status = exo_report(&err);
-    } else {
-        if (st == EXO_OK)
-            exo_fail(&err, EXO_INVAL, "expected `list` or `get NAME`");
-        status = exo_report_usage(&exo_command_data, &err);
-    }
-    exo_words_release(&words);
-    return status;
+    const struct data_args *args = line->args;
+    bool getting = strcmp(args->action, "get") == 0;
+    if (getting && !args->name)
+        exo_fail(&err, EXO_INVAL, "get which data set? NAME is missing");
+    if (!getting && args->name)
+        exo_fail(&err, EXO_INVAL, "'%s' is one word too many", args->name);
+    if (err.code != EXO_OK)
+        return exo_report_usage(line->command, &err);
+    exo_status st = getting ? get(args->name, &err) : print_sets(&err);
+    if (getting && st == EXO_NOT_FOUND)
+        err.code = EXO_INVAL; /* the name is wrong */
+    return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }
+
+static const exo_arg table[] = {
+    {.value = "list|get",
+     .help = "list: shows the sets, their sizes, and where they are. get: fetches what is missing of the set NAME.",
+     .word = EXO_WORD_FIXED,
+     .required = true,
+     EXO_INTO(struct data_args, action)},
+    {.value = "NAME", .help = "The set to get.", .word = EXO_WORD_DATA, EXO_INTO(struct data_args, name)},
+    {0},
+};
+
+static const exo_note examples[] = {
+    {"exogym data list", "Says what there is, and where."},
+    {"exogym data get mnist", "Fetches MNIST; again, it does nothing."},
+    {0},
+};
+
+static const exo_note files[] = {
+    {"$EXOGYM_DATA/NAME", "The set's files, if EXOGYM_DATA is set."},
+    {"$XDG_DATA_HOME/exogym/NAME", "Else here, if XDG_DATA_HOME is set."},
+    {"~/.local/share/exogym/NAME", "Else here."},
+    {0},
+};
 
 const exo_command exo_command_data = {
     .name = "data",
-    .usage = "data list | data get NAME",
     .summary = "Lists and fetches public data sets",
-    .help = "  list      The sets, their sizes, and where they are\n"
-            "  get NAME  Fetches what is missing of a set; checks it; a cut download goes on\n\n"
-            "Files lie in $EXOGYM_DATA/NAME, else $XDG_DATA_HOME/exogym/NAME, else\n"
-            "~/.local/share/exogym/NAME. Fashion-MNIST also comes as the Debian package\n"
-            "dataset-fashion-mnist.\n",
+    .description = "A download that was cut goes on where it was, and no file gets its name before its SHA-256 is "
+                   "right.\n\n"
+                   "Fashion-MNIST also comes as the Debian package dataset-fashion-mnist.",
+    .args = table,
+    .examples = examples,
+    .files = files,
+    .args_size = sizeof(struct data_args),
     .run = data_command,
 };

@@ -1,12 +1,12 @@
-/* `exogym list`: what a job can name. */
+/* `exogym list`: what a job can name, one a line, for people and for the shells' completions. */
 #include <stdio.h>
 #include <string.h>
 
+#include <exogym/data.h>
 #include <exogym/model.h>
 #include <exogym/plugin.h>
 #include <exogym/strategy.h>
 
-#include "args.h"
 #include "commands.h"
 
 static void
@@ -31,46 +31,70 @@ print_models(void)
         print_entry(c->name, c->help);
 }
 
-static exo_status
-list(const exo_words *operands, const exo_words *plugins, exo_err *err)
+static void
+print_data_sets(void)
 {
-    if (operands->length == 0)
-        return exo_fail(err, EXO_INVAL, "what? strategies or models");
-    if (operands->length > 1)
-        return exo_fail(err, EXO_INVAL, "'%s' is one word too many", operands->items[1]);
-    bool strategies = strcmp(operands->items[0], "strategies") == 0;
-    if (!strategies && strcmp(operands->items[0], "models") != 0)
-        return exo_fail(err, EXO_INVAL, "expected strategies or models, got '%s'", operands->items[0]);
-    for (size_t i = 0; i < plugins->length; i++) {
-        exo_status st = exo_plugin_load(plugins->items[i], err);
-        if (st != EXO_OK)
-            return st;
-    }
-    if (strategies)
-        print_strategies();
-    else
-        print_models();
-    return EXO_OK;
+    const exo_data_source *source = NULL;
+    for (size_t i = 0; (source = exo_data_source_at(i)); i++)
+        print_entry(source->name, source->help);
 }
 
+static void
+print_commands(void)
+{
+    for (const exo_command *const *c = exo_program()->commands; *c; c++)
+        print_entry((*c)->name, (*c)->summary);
+}
+
+struct list_args {
+    const char *what;
+    exo_words plugins;
+};
+
 static int
-list_command(int argc, char **argv)
+list_command(const exo_command_line *line)
 {
     exo_err err = {0};
-    exo_words operands = {0}, plugins = {0};
-    const exo_option options[] = {{.name = "--plugin", .list = &plugins}, {0}};
-    exo_status st = exo_args_read(argc, argv, options, &operands, &err);
-    if (st == EXO_OK)
-        st = list(&operands, &plugins, &err);
-    exo_words_release(&operands);
-    exo_words_release(&plugins);
-    return st == EXO_OK ? EXO_EXIT_OK : exo_report_usage(&exo_command_list, &err);
+    const struct list_args *args = line->args;
+    for (size_t i = 0; i < args->plugins.length; i++)
+        if (exo_plugin_load(args->plugins.items[i], &err) != EXO_OK)
+            return exo_report_usage(line->command, &err);
+    if (strcmp(args->what, "strategies") == 0)
+        print_strategies();
+    else if (strcmp(args->what, "models") == 0)
+        print_models();
+    else if (strcmp(args->what, "data") == 0)
+        print_data_sets();
+    else
+        print_commands();
+    return EXO_EXIT_OK;
 }
+
+static const exo_arg table[] = {
+    {.value = "strategies|models|data|commands",
+     .help = "What is listed: the strategies, models or data sets that a job can name, or the commands of exogym.",
+     .word = EXO_WORD_FIXED,
+     .required = true,
+     EXO_INTO(struct list_args, what)},
+    {.name = "--plugin",
+     .value = "FILE.so",
+     .help = "Loads a plugin first; can be given again and again.",
+     .word = EXO_WORD_FILE,
+     EXO_INTO(struct list_args, plugins)},
+    {0},
+};
+
+static const exo_note examples[] = {
+    {"exogym list strategies --plugin ./libint8.so", "Shows a plugin's strategies beside the built-in ones."},
+    {0},
+};
 
 const exo_command exo_command_list = {
     .name = "list",
-    .usage = "list strategies|models [--plugin FILE.so]...",
-    .summary = "Lists the strategies or models that a job can name",
-    .help = "  --plugin FILE.so  Loads a plugin first; can be given again and again\n",
+    .summary = "Lists the strategies, models or data sets that a job can name",
+    .description = "One a line: the name, then what it is.",
+    .args = table,
+    .examples = examples,
+    .args_size = sizeof(struct list_args),
     .run = list_command,
 };

@@ -18,7 +18,6 @@
 
 #include <exogym/memory.h>
 
-#include "args.h"
 #include "commands.h"
 #include "text.h"
 
@@ -455,46 +454,65 @@ exo_plot(const char *const *folders, size_t count, const char *title, const char
 
 /* --- The command ---------------------------------------------------------------------------------------------------------------------- */
 
+struct plot_args {
+    exo_words folders;
+    const char *out, *title;
+};
+
 static int
-plot_command(int argc, char **argv)
+plot_command(const exo_command_line *line)
 {
     exo_err err = {0};
-    exo_words folders = {0};
-    const char *out = NULL, *title = NULL;
-    int status = EXO_EXIT_OK;
-    const exo_option options[] = {
-        {.name = "--output", .brief = "-o", .value = &out}, {.name = "--title", .value = &title}, {0}};
-    exo_status st = exo_args_read(argc, argv, options, &folders, &err);
-    if (st == EXO_OK && folders.length == 0)
-        st = exo_fail(&err, EXO_INVAL, "which runs? RUN is missing");
-    if (st == EXO_OK && !out)
-        st = exo_fail(&err, EXO_INVAL, "-o FILE.png is missing");
-    if (st != EXO_OK) {
-        status = exo_report_usage(&exo_command_plot, &err);
-        goto done;
+    const struct plot_args *args = line->args;
+    const char *title = args->title, *first = args->folders.items[0];
+    if (!title && args->folders.length == 1) {
+        const char *slash = strrchr(first, '/');
+        title = slash && slash[1] ? slash + 1 : first;
     }
-    if (!title && folders.length == 1) {
-        const char *slash = strrchr(folders.items[0], '/');
-        title = slash && slash[1] ? slash + 1 : folders.items[0];
-    }
-    if (exo_plot(folders.items, folders.length, title, out, &err) != EXO_OK)
-        status = exo_report(&err);
-    else
-        printf("%s\n", out);
-done:
-    exo_words_release(&folders);
-    return status;
+    if (exo_plot(args->folders.items, args->folders.length, title, args->out, &err) != EXO_OK)
+        return exo_report(&err);
+    printf("%s\n", args->out);
+    return EXO_EXIT_OK;
 }
+
+static const exo_arg table[] = {
+    {.value = "RUN",
+     .help = "A run's folder (runs/compare/ddp), or one that holds several (runs/compare).",
+     .word = EXO_WORD_FOLDER,
+     .required = true,
+     EXO_INTO(struct plot_args, folders)},
+    {.name = "--output",
+     .brief = "-o",
+     .value = "FILE",
+     .help = "The picture; its ending, .png or .svg, says the format.",
+     .word = EXO_WORD_FILE,
+     .required = true,
+     EXO_INTO(struct plot_args, out)},
+    {.name = "--title",
+     .value = "TEXT",
+     .help = "Stands above it; else the folder's name if there is one.",
+     EXO_INTO(struct plot_args, title)},
+    {0},
+};
+
+static const exo_note examples[] = {
+    {"exogym plot runs/compare -o compare.png", "All runs of a job."},
+    {"exogym plot runs/a/diloco runs/b/diloco -o both.svg --title \"two learning rates\"", "Runs of two jobs."},
+    {0},
+};
+
+static const exo_note files[] = {{"RUN/metrics.csv", "What is drawn."}, {0}};
 
 const exo_command exo_command_plot = {
     .name = "plot",
-    .usage = "plot RUN... -o FILE.png|FILE.svg [--title TEXT]",
     .summary = "Draws validation loss by step, by bytes sent and by time",
-    .help = "  RUN               A run's folder (runs/compare/ddp), or one that holds several (runs/compare)\n"
-            "  -o, --output FILE The picture; its ending says PNG or SVG\n"
-            "  --title TEXT      Stands above it\n\n"
-            "One colour a run: the global model (the average of all nodes) solid, the local one\n"
-            "(node 0) dashed. Works on a run that is still going. Needs gnuplot\n"
-            "(Debian: apt install gnuplot-nox).\n",
+    .description =
+        "One colour a run: the global model (the average of all nodes) solid, the local one (node 0) dashed. "
+        "Works on a run that is still going.\n\n"
+        "Needs gnuplot (Debian: apt install gnuplot-nox). The picture appears only when it is whole.",
+    .args = table,
+    .examples = examples,
+    .files = files,
+    .args_size = sizeof(struct plot_args),
     .run = plot_command,
 };

@@ -251,66 +251,99 @@ run_job(const exo_job *job, const struct run_args *args, int argc, char **argv)
     return status;
 }
 
-static exo_status
-read_args(struct run_args *args, exo_words *operands, int argc, char **argv, exo_err *err)
-{
-    const exo_option options[] = {
-        {.name = "--set", .list = &args->job.sets},           {.name = "--preset", .value = &args->job.preset},
-        {.name = "--save-dir", .value = &args->job.save_dir}, {.name = "--name", .value = &args->job.name},
-        {.name = "--resume", .flag = &args->resume},          {.name = "--json", .flag = &args->json},
-        {.name = "--no-plot", .flag = &args->no_plot},        {0},
-    };
-    exo_status st = exo_args_read(argc, argv, options, operands, err);
-    if (st != EXO_OK)
-        return st;
-    if (operands->length != 1)
-        return exo_fail(err, EXO_INVAL, operands->length ? "one job at a time, and '%s' is a second one" : "%s",
-                        operands->length ? operands->items[1] : "which job? JOB.yaml is missing");
-    args->job_path = operands->items[0];
-    return EXO_OK;
-}
-
 static int
-run_command(int argc, char **argv)
+run_command(const exo_command_line *line)
 {
     exo_err err = {0};
     exo_job job = {0};
-    exo_words operands = {0};
-    struct run_args args = {0};
-    int status = EXO_EXIT_OK;
-    if (read_args(&args, &operands, argc, argv, &err) != EXO_OK) {
-        status = exo_report_usage(&exo_command_run, &err);
-        goto done;
-    }
-    if (exo_job_load(&job, args.job_path, &args.job, &err) != EXO_OK) {
+    const struct run_args *args = line->args;
+    int status;
+    if (exo_job_load(&job, args->job_path, &args->job, &err) == EXO_OK) {
+        catch_signals();
+        status = run_job(&job, args, line->argc, line->argv);
+    } else {
         status = exo_report(&err);
-        goto done;
     }
-    catch_signals();
-    status = run_job(&job, &args, argc, argv);
-done:
     exo_job_release(&job);
-    exo_words_release(&args.job.sets);
-    exo_words_release(&operands);
     return status;
 }
 
+static const exo_arg table[] = {
+    {.value = "JOB.yaml",
+     .help = "The job file; docs/jobs.md describes it.",
+     .word = EXO_WORD_FILE,
+     .required = true,
+     EXO_INTO(struct run_args, job_path)},
+    {.name = "--set",
+     .value = "KEY=VALUE",
+     .help = "Overrides a value of the job; can be given again and again.",
+     EXO_INTO(struct run_args, job.sets)},
+    {.name = "--preset",
+     .value = "NAME",
+     .help = "Applies the job's preset NAME, before --set.",
+     EXO_INTO(struct run_args, job.preset)},
+    {.name = "--resume",
+     .help = "Goes on with what was stopped; runs that are finished are kept.",
+     EXO_INTO(struct run_args, resume)},
+    {.name = "--save-dir",
+     .value = "DIR",
+     .help = "Where run folders go, instead of the job's train.save_dir (runs).",
+     .word = EXO_WORD_FOLDER,
+     EXO_INTO(struct run_args, job.save_dir)},
+    {.name = "--name",
+     .value = "NAME",
+     .help = "The run's name, instead of the job's.",
+     EXO_INTO(struct run_args, job.name)},
+    {.name = "--json",
+     .help = "Prints the results as JSON, with bytes to the last one.",
+     EXO_INTO(struct run_args, json)},
+    {.name = "--no-plot", .help = "Draws no picture at the end.", EXO_INTO(struct run_args, no_plot)},
+    {0},
+};
+
+static const exo_note examples[] = {
+    {"exogym run job.yaml --set data=mnist --set train.max_steps=10 --set compare.1.H=50",
+     "Overrides the data set, the number of steps, and a value of the second strategy that is compared."},
+    {"exogym run job.yaml --resume", "Goes on after ctrl-C, a lost power supply or a full disk."},
+    {"exogym run job.yaml --json --no-plot >result.json", "For programs."},
+    {0},
+};
+
+/* DIR, NAME and STRATEGY as in the options. */
+static const exo_note files[] = {
+    {"DIR/NAME/STRATEGY/config.json", "Every setting that decides the run's numbers, defaults included."},
+    {"DIR/NAME/STRATEGY/train.csv", "Loss and learning rate by step."},
+    {"DIR/NAME/STRATEGY/validation.csv", "Local and global loss by step."},
+    {"DIR/NAME/STRATEGY/metrics.csv", "Losses and accuracies by step, seconds and bytes sent."},
+    {"DIR/NAME/STRATEGY/events.out.tfevents.*", "The same for TensorBoard."},
+    {"DIR/NAME/STRATEGY/checkpoints/", "What --resume goes on from."},
+    {"DIR/NAME/STRATEGY/model.safetensors", "The averaged model."},
+    {"DIR/NAME/STRATEGY/result.json", "The run's results; there only when it is finished."},
+    {"DIR/NAME/compare.png", "Validation loss of all runs by step, by bytes sent and by time."},
+    {0},
+};
+
+const exo_note exo_run_exits[] = {
+    {"0", "Done."},
+    {"1", "The job was right and something failed: a missing file, a full disk, no network, a node that died."},
+    {"2", "The command line or the job file is wrong."},
+    {"130, 143", "Stopped by ctrl-C or SIGTERM; the state is saved."},
+    {0},
+};
+
 const exo_command exo_command_run = {
     .name = "run",
-    .usage = "run JOB.yaml [OPTIONS]",
     .summary = "Trains what a job file describes and compares its strategies",
-    .help = "  --set KEY=VALUE   Overrides a value of the job; can be given again and again\n"
-            "                      --set data=mnist --set train.max_steps=10 --set compare.1.H=50\n"
-            "  --preset NAME     Applies the job's preset NAME, before --set\n"
-            "  --resume          Goes on with what was stopped; runs that are finished are kept\n"
-            "  --save-dir DIR    Where run folders go, instead of the job's train.save_dir (runs)\n"
-            "  --name NAME       The run's name, instead of the job's\n"
-            "  --json            Prints the results as JSON, with bytes to the last one\n"
-            "  --no-plot         Draws no picture at the end\n\n"
-            "Each strategy leaves DIR/NAME/STRATEGY: config.json, train.csv, validation.csv,\n"
-            "metrics.csv, TensorBoard event files, checkpoints and result.json. Progress goes to\n"
-            "standard error, the table and the picture's path to standard output.\n\n"
-            "Ctrl-C saves a checkpoint and stops; again, it ends at once.\n"
-            "docs/jobs.md describes the job file.\n",
+    .description =
+        "Runs the job's strategy, or those of `compare` one after the other. Everything is checked before the first "
+        "step. Progress goes to standard error, the table of results and the picture's path to standard output.\n\n"
+        "Ctrl-C or SIGTERM saves a checkpoint, prints the command that goes on, and stops; a second one ends the "
+        "process at once. With --resume the end is the same to the bit as without the stop; without it the job starts "
+        "anew and replaces what its folders hold.",
+    .args = table,
+    .examples = examples,
+    .files = files,
+    .exits = exo_run_exits,
+    .args_size = sizeof(struct run_args),
     .run = run_command,
 };

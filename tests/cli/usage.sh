@@ -9,7 +9,10 @@ for arguments in --help -h help; do
     has out 'Usage: exogym COMMAND'
     has out 'Exit status:'
 done
-for command in run plot data list; do
+ok list commands
+commands=$(cut -d' ' -f1 out)
+[ "$(wc -w <<<"$commands")" -ge 6 ] || fail "too few commands: $commands"
+for command in $commands; do
     ok help "$command"
     has out "Usage: exogym $command"
     cp out asked
@@ -23,23 +26,36 @@ has out sparta
 ok list models
 has out mnist_cnn
 has out mlp
+ok list data
+has out mnist
 ok data list
 has out mnist
 
-all='run, plot, data, list'
-expect 2 "exogym: which command? $all or help (see \`exogym --help\`)"
-expect 2 "exogym: unknown command 'trian'; known are $all and help (see \`exogym --help\`)" trian
-expect 2 "exogym: unknown command 'trian'; known are $all and help (see \`exogym --help\`)" help trian
-expect 2 'exogym: run: which job? JOB.yaml is missing (see `exogym help run`)' run
-expect 2 "exogym: run: one job at a time, and 'b.yaml' is a second one (see \`exogym help run\`)" run a.yaml b.yaml
-expect 2 "exogym: run: unknown option '--sett' (see \`exogym help run\`)" run job.yaml --sett nodes=2
-expect 2 'exogym: run: --set needs a value (see `exogym help run`)' run job.yaml --set
-expect 2 'exogym: run: --json takes no value (see `exogym help run`)' run job.yaml --json=yes
-expect 2 'exogym: plot: which runs? RUN is missing (see `exogym help plot`)' plot -o a.png
-expect 2 'exogym: plot: -o FILE.png is missing (see `exogym help plot`)' plot runs
-expect 2 'exogym: data: expected `list` or `get NAME` (see `exogym help data`)' data
-expect 2 'exogym: list: what? strategies or models (see `exogym help list`)' list
-expect 2 "exogym: list: expected strategies or models, got 'nodes' (see \`exogym help list\`)" list nodes
+# The commands stand in one list; what lists them is made from it.
+all=$("$EXOGYM" list commands | awk '{ names[NR] = $1 } END { for (i = 1; i < NR; i++) printf "%s%s", names[i], i < NR - 1 ? ", " : " or "; print names[NR] }')
+see="(see \`exogym --help\`)"
+expect 2 "exogym: which command? $all $see"
+expect 2 "exogym: unknown command 'trian'; expected $all $see" trian
+expect 2 "exogym: unknown command 'trian'; expected $all $see" help trian
+expect 2 "exogym: unknown command 'plto'; did you mean plot? $see" plto
+expect 2 "exogym: unknown option --verison; did you mean --version? $see" --verison
+
+see="(see \`exogym help run\`)"
+expect 2 "exogym: run: JOB.yaml is missing $see" run
+expect 2 "exogym: run: 'b.yaml' is one word too many $see" run a.yaml b.yaml
+expect 2 "exogym: run: unknown option --sett; did you mean --set? $see" run job.yaml --sett nodes=2
+expect 2 "exogym: run: unknown option --stes; did you mean --set? $see" run job.yaml --stes=nodes=2
+expect 2 "exogym: run: unknown option --hlep; did you mean --help? $see" run --hlep
+expect 2 "exogym: run: unknown option -x; known are --set, --preset, --resume, --save-dir, --name, --json, --no-plot, --help $see" run -x
+expect 2 "exogym: run: --set needs a value $see" run job.yaml --set
+expect 2 "exogym: run: --json takes no value $see" run job.yaml --json=yes
+expect 2 'exogym: plot: RUN is missing (see `exogym help plot`)' plot -o a.png
+expect 2 'exogym: plot: --output FILE is missing (see `exogym help plot`)' plot runs
+expect 2 'exogym: data: expected list or get (see `exogym help data`)' data
+expect 2 'exogym: data: get which data set? NAME is missing (see `exogym help data`)' data get
+expect 2 "exogym: data: 'mnist' is one word too many (see \`exogym help data\`)" data list mnist
+expect 2 'exogym: list: expected strategies, models, data or commands (see `exogym help list`)' list
+expect 2 "exogym: list: expected strategies, models, data or commands, got 'nodes' (see \`exogym help list\`)" list nodes
 
 # What cannot be written is not done.
 "$EXOGYM" list models >/dev/full 2>err

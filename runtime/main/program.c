@@ -1,0 +1,164 @@
+/* From argv to a command and its exit status. State: the program, set once before anything else runs. */
+#include "program.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "nearest.h"
+
+static const exo_command *the_program;
+
+const exo_note exo_exits[] = {
+    {"0", "Done."},
+    {"1", "The command was right and something failed: a missing file, a full disk, no network."},
+    {"2", "The command line is wrong."},
+    {0},
+};
+
+const exo_command *
+exo_program(void)
+{
+    return the_program;
+}
+
+const exo_command *
+exo_program_find(const char *name)
+{
+    for (const exo_command *const *c = the_program->commands; c && *c; c++)
+        if (strcmp((*c)->name, name) == 0)
+            return *c;
+    return NULL;
+}
+
+/* "run, plot, data or help" */
+static void
+list_commands(char *out, size_t size)
+{
+    size_t used = 0;
+    for (const exo_command *const *c = the_program->commands; *c && used < size; c++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", used == 0 ? "" : c[1] ? ", " : " or ", (*c)->name);
+}
+
+exo_status
+exo_program_fail_unknown(const char *name, exo_err *err)
+{
+    char known[EXO_ERR_TEXT / 2];
+    exo_nearest nearest = {.word = name};
+    if (name[0] == '-')
+        return exo_args_fail_unknown(the_program, name, err);
+    for (const exo_command *const *c = the_program->commands; *c; c++)
+        exo_nearest_try(&nearest, (*c)->name);
+    if (exo_nearest_name(&nearest))
+        return exo_fail(err, EXO_INVAL, "unknown command '%.60s'; did you mean %s?", name, nearest.name);
+    list_commands(known, sizeof known);
+    return exo_fail(err, EXO_INVAL, "unknown command '%.60s'; expected %s", name, known);
+}
+
+int
+exo_report(const exo_err *err)
+{
+    fprintf(stderr, "%s: %s\n", the_program->name, err->text[0] ? err->text : exo_status_text(err->code));
+    return err->code == EXO_INVAL ? EXO_EXIT_USAGE : EXO_EXIT_FAILURE;
+}
+
+int
+exo_report_usage(const exo_command *command, const exo_err *err)
+{
+    if (err->code != EXO_INVAL)
+        return exo_report(err);
+    if (command == the_program)
+        fprintf(stderr, "%s: %s (see `%s --help`)\n", command->name, err->text, command->name);
+    else
+        fprintf(stderr, "%s: %s: %s (see `%s help %s`)\n", the_program->name, command->name, err->text,
+                the_program->name, command->name);
+    return EXO_EXIT_USAGE;
+}
+
+static bool
+asks_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+/* `argc` words after the command's name. */
+static int
+run(const exo_command *command, int argc, char **argv)
+{
+    exo_err err = {0};
+    exo_command_line line = {.command = command, .argc = argc, .argv = argv};
+    int status;
+    if (asks_help(argc, argv)) {
+        exo_page_print_text(command);
+        return EXO_EXIT_OK;
+    }
+    line.args = exo_calloc(1, command->args_size + 1); /* some commands have none */
+    if (!line.args) {
+        exo_fail(&err, EXO_NOMEM, "out of memory");
+        return exo_report(&err);
+    }
+    if (exo_args_read(command, argc, argv, line.args, &err) == EXO_OK)
+        status = command->run(&line);
+    else
+        status = exo_report_usage(command, &err);
+    exo_args_release(command, line.args);
+    exo_free(line.args);
+    return status;
+}
+
+static int
+run_single(int argc, char **argv)
+{
+    exo_err err = {0};
+    if (argc > 0 && strcmp(argv[0], "--man") == 0) {
+        exo_page_print_man(the_program);
+        return EXO_EXIT_OK;
+    }
+    if (argc < 2 || strcmp(argv[0], "--completion") != 0)
+        return run(the_program, argc, argv);
+    return exo_completion_print(argv[1], &err) == EXO_OK ? EXO_EXIT_OK : exo_report_usage(the_program, &err);
+}
+
+static int
+run_command(int argc, char **argv)
+{
+    exo_err err = {0};
+    char known[EXO_ERR_TEXT / 2];
+    if (argc == 0) {
+        list_commands(known, sizeof known);
+        exo_fail(&err, EXO_INVAL, "which command? %s", known);
+        return exo_report_usage(the_program, &err);
+    }
+    if (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0) {
+        exo_page_print_text(the_program);
+        return EXO_EXIT_OK;
+    }
+    const exo_command *command = exo_program_find(argv[0]);
+    if (command)
+        return run(command, argc - 1, argv + 1);
+    exo_program_fail_unknown(argv[0], &err);
+    return exo_report_usage(the_program, &err);
+}
+
+int
+exo_program_main(const exo_command *program, int argc, char **argv)
+{
+    int status = EXO_EXIT_OK;
+    the_program = program;
+    if (argc > 1 && strcmp(argv[1], "--version") == 0)
+        printf("%s " EXO_VERSION "\n", program->name);
+    else
+        status = program->commands ? run_command(argc - 1, argv + 1) : run_single(argc - 1, argv + 1);
+    /* A table that did not reach its file is a failure. */
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        if (errno != EPIPE)
+            fprintf(stderr, "%s: cannot write to standard output: %s\n", program->name, strerror(errno));
+        return status == EXO_EXIT_OK ? EXO_EXIT_FAILURE : status;
+    }
+    return status;
+}
