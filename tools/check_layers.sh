@@ -25,7 +25,7 @@ only 'libfyaml\.h' 'runtime/base/' 'YAML belongs to runtime/base:'
 only 'jansson\.h' 'nn/|actors/|runtime/ops/|runtime/main/' 'JSON does not belong here:'
 only 'openssl/.*' 'nn/' 'Hashes belong to nn:'
 only 'curl/.*' 'nn/' 'Downloads belong to nn:'
-only 'pthread\.h' 'runtime/base/|runtime/actor/|runtime/comm/|runtime/net/|nn/loader\.c' 'Threads do not belong here:'
+only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/cluster/|runtime/net/|nn/loader\.c' 'Threads do not belong here:'
 
 raw=$(grep -rnE '(^|[^_a-zA-Z.>])(malloc|calloc|realloc|strdup|strndup|free|aligned_alloc|posix_memalign)\(' \
     --include='*.c' --include='*.h' runtime nn strategies actors 2>/dev/null |

@@ -188,6 +188,10 @@ exo_actor_die(exo_actor *actor, const char *cause, bool failure)
     a->failed = failure;
     take_will_locked(a, &will);
     pthread_mutex_unlock(&a->lock);
+    void *context;
+    const exo_remote_ops *remote = exo_runtime_remote(a->runtime, &context);
+    if (remote)
+        remote->died(context, exo_actor_space(a), a->name, (exo_ref){.id = a->id}, line, failure);
     execute_will(a, &will, line, failure);
     settle(a);
 }
@@ -276,19 +280,41 @@ call_actor(exo_actor *a, const char *name, exo_payload *args, exo_future *future
     return st;
 }
 
+/* What is elsewhere, for a reference that says that it is. */
+static const exo_remote_ops *
+elsewhere(exo_runtime *runtime, exo_ref actor, void **context)
+{
+    const exo_remote_ops *remote = actor.id & EXO_REMOTE ? exo_runtime_remote(runtime, context) : NULL;
+    return remote;
+}
+
+exo_status
+exo_runtime_deliver(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload *args, exo_future *future,
+                    exo_err *err)
+{
+    exo_actor *a;
+    exo_status st = find_living(runtime, actor, &a, err);
+    if (st == EXO_OK)
+        st = call_actor(a, method, args, future, err);
+    exo_payload_release(args); /* what was not moved */
+    exo_actor_drop(a);
+    return st;
+}
+
 exo_status
 exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args, exo_time deadline, exo_future **out,
          exo_err *err)
 {
     exo_future *future = NULL;
-    exo_actor *a;
-    exo_status st = find_living(runtime, actor, &a, err);
-    if (st == EXO_OK)
-        st = exo_future_new(&future, exo_runtime_clock(runtime), deadline, err);
-    if (st == EXO_OK)
-        st = call_actor(a, method, &args, future, err);
-    exo_payload_release(&args); /* what was not moved */
-    exo_actor_drop(a);
+    void *context;
+    const exo_remote_ops *remote = elsewhere(runtime, actor, &context);
+    exo_status st = exo_future_new(&future, exo_runtime_clock(runtime), deadline, err);
+    if (st != EXO_OK)
+        exo_payload_release(&args);
+    else if (remote)
+        st = remote->call(context, actor, method, &args, future, err);
+    else
+        st = exo_runtime_deliver(runtime, actor, method, &args, future, err);
     if (st != EXO_OK)
         exo_future_drop(&future);
     else
@@ -311,6 +337,10 @@ exo_status
 exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo_err *err)
 {
     exo_actor *a;
+    void *context;
+    const exo_remote_ops *remote = elsewhere(runtime, actor, &context);
+    if (remote)
+        return remote->stop(context, actor, drain, err);
     exo_status st = find_living(runtime, actor, &a, err);
     if (st != EXO_OK)
         return st;
@@ -334,6 +364,10 @@ exo_status
 exo_kill(exo_runtime *runtime, exo_ref actor, const char *cause, exo_err *err)
 {
     exo_actor *a;
+    void *context;
+    const exo_remote_ops *remote = elsewhere(runtime, actor, &context);
+    if (remote)
+        return remote->kill(context, actor, cause, err);
     exo_status st = find_living(runtime, actor, &a, err);
     if (st != EXO_OK)
         return st;
@@ -381,8 +415,8 @@ add_link(exo_actor *a, uint64_t to)
     return st;
 }
 
-exo_status
-exo_link(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
+static exo_status
+link_local(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
 {
     exo_actor *first = NULL, *second = NULL;
     exo_status st = find_living(runtime, a, &first, err);
@@ -402,35 +436,111 @@ exo_link(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
     return st;
 }
 
+/* Those that were cancelled make room for others. */
+static void
+drop_done_monitors_locked(struct exo_ties *ties)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < ties->num_monitors; i++) {
+        if (exo_future_ready(ties->monitors[i]))
+            exo_future_drop(&ties->monitors[i]);
+        else
+            ties->monitors[kept++] = ties->monitors[i];
+    }
+    ties->num_monitors = kept;
+}
+
 exo_status
-exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err)
+exo_runtime_monitor(exo_runtime *runtime, exo_ref actor, exo_future *future, exo_err *err)
 {
     exo_actor *a;
-    exo_future *future = NULL;
     exo_status st = find_living(runtime, actor, &a, err);
     if (st != EXO_OK)
         return st;
-    st = exo_future_new(&future, exo_runtime_clock(runtime), INT64_MAX, err);
-    if (st == EXO_OK) {
-        pthread_mutex_lock(&a->lock);
-        struct exo_ties *ties = a->state == EXO_ACTOR_DEAD ? NULL : make_ties_locked(a);
-        if (a->state == EXO_ACTOR_DEAD)
-            st = EXO_PEER_LOST;
-        else if (!ties ||
-                 !grow((void **)&ties->monitors, &ties->cap_monitors, ties->num_monitors, sizeof(exo_future *)))
-            st = exo_fail(err, EXO_NOMEM, "no memory for a monitor");
-        else
-            ties->monitors[ties->num_monitors++] = exo_future_hold(future);
-        pthread_mutex_unlock(&a->lock);
-        if (st == EXO_PEER_LOST)
-            st = fail_dead(runtime, actor, err);
-    }
+    pthread_mutex_lock(&a->lock);
+    struct exo_ties *ties = a->state == EXO_ACTOR_DEAD ? NULL : make_ties_locked(a);
+    if (ties && ties->num_monitors == ties->cap_monitors)
+        drop_done_monitors_locked(ties);
+    if (a->state == EXO_ACTOR_DEAD)
+        st = EXO_PEER_LOST;
+    else if (!ties || !grow((void **)&ties->monitors, &ties->cap_monitors, ties->num_monitors, sizeof(exo_future *)))
+        st = exo_fail(err, EXO_NOMEM, "no memory for a monitor");
+    else
+        ties->monitors[ties->num_monitors++] = exo_future_hold(future);
+    pthread_mutex_unlock(&a->lock);
+    if (st == EXO_PEER_LOST)
+        st = fail_dead(runtime, actor, err);
+    exo_actor_drop(a);
+    return st;
+}
+
+exo_status
+exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err)
+{
+    exo_future *future = NULL;
+    void *context;
+    const exo_remote_ops *remote = elsewhere(runtime, actor, &context);
+    exo_status st = exo_future_new(&future, exo_runtime_clock(runtime), INT64_MAX, err);
+    if (st == EXO_OK)
+        st = remote ? remote->monitor(context, actor, future, err) : exo_runtime_monitor(runtime, actor, future, err);
     if (st != EXO_OK)
         exo_future_drop(&future);
     else
         *out = future;
-    exo_actor_drop(a);
     return st;
+}
+
+/* One direction of a link to or from another process: when the one dies of a failure, the other is killed. */
+struct far_link {
+    exo_runtime *runtime;
+    exo_ref other;
+    exo_future *future; /* held: the monitor */
+};
+
+static void
+far_link_done(void *context, uint64_t tag, exo_future *future)
+{
+    struct far_link *link = context;
+    exo_err err = {0};
+    char cause[EXO_CAUSE];
+    (void)tag;
+    if (exo_wait(future, INT64_MAX, NULL, &err) == EXO_PEER_LOST) {
+        snprintf(cause, sizeof cause, "linked: %.240s", err.text);
+        exo_kill(link->runtime, link->other, cause, NULL);
+    }
+    exo_future_drop(&link->future);
+    exo_free(link);
+}
+
+static const exo_future_hook far_link_hook = {.done = far_link_done};
+
+/* A local actor's monitor has the hook itself; a remote one's future is hooked to its call, so a local one stands behind it. */
+static exo_status
+watch_for_link(exo_runtime *runtime, exo_ref actor, exo_ref other, exo_err *err)
+{
+    struct far_link *link = exo_calloc(1, sizeof *link);
+    if (!link)
+        return exo_fail(err, EXO_NOMEM, "no memory for a link");
+    link->runtime = runtime;
+    link->other = other;
+    exo_status st = exo_monitor(runtime, actor, &link->future, err);
+    if (st != EXO_OK) {
+        exo_free(link);
+        return st;
+    }
+    exo_future *future = exo_future_hold(link->future);
+    exo_future_set_hook(future, &far_link_hook, link, 0);
+    exo_future_drop(&future);
+    return EXO_OK;
+}
+
+exo_status
+exo_link(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
+{
+    if (!((a.id | b.id) & EXO_REMOTE))
+        return link_local(runtime, a, b, err);
+    exo_status st = watch_for_link(runtime, a, b, err);
+    return st == EXO_OK ? watch_for_link(runtime, b, a, err) : st;
 }
 
 /* --- Inside a method -------------------------------------------------------------------------------------------------------- */
@@ -451,6 +561,13 @@ exo_time
 exo_call_deadline(const exo_call_context *call)
 {
     return call->message ? exo_future_deadline(call->message->future) : INT64_MAX;
+}
+
+exo_future *
+exo_call_defer(exo_call_context *call)
+{
+    call->deferred = true;
+    return exo_future_hold(call->message->future);
 }
 
 bool

@@ -29,7 +29,9 @@ enum {
     DONE,
     PHASE = 3,
     SLEEPERS = 4, /* threads sleep on the word   */
-    SEATS = 8     /* somebody waits in a seat    */
+    SEATS = 8,    /* somebody waits in a seat    */
+    HOOK = 16,    /* there is a hook             */
+    HOOK2 = 32    /* and a second one            */
 };
 
 /* A thread that waits for any of several futures. */
@@ -53,6 +55,11 @@ struct exo_future {
     char *reason;      /* as status; may be NULL */
     exo_payload reply; /* as status */
     exo_message message;
+    struct {
+        const exo_future_hook *hook;
+        void *context;
+        uint64_t tag;
+    } hooks[EXO_FUTURE_HOOKS]; /* each written before its mark is set */
     struct seat *seats;   /* guarded by lock */
     pthread_mutex_t lock; /* taken only if there are seats */
 };
@@ -294,6 +301,30 @@ finish(exo_future *f, exo_status status, const char *reason, exo_payload *reply)
         futex_wake_all(&f->word);
     if (marks & SEATS)
         wake_seats(f);
+    for (int i = 0; i < EXO_FUTURE_HOOKS; i++)
+        if (marks & (unsigned)(HOOK << i))
+            f->hooks[i].hook->done(f->hooks[i].context, f->hooks[i].tag, f);
+}
+
+void
+exo_future_set_hook(exo_future *future, const exo_future_hook *hook, void *context, uint64_t tag)
+{
+    int i = atomic_load(&future->word) & HOOK ? 1 : 0;
+    future->hooks[i].hook = hook;
+    future->hooks[i].context = context;
+    future->hooks[i].tag = tag;
+    if ((atomic_fetch_or(&future->word, (unsigned)(HOOK << i)) & PHASE) == DONE)
+        hook->done(context, tag, future);
+}
+
+exo_status
+exo_future_take(exo_future *future, exo_payload *reply, exo_err *err)
+{
+    *reply = future->reply;
+    future->reply = (exo_payload){0};
+    if (future->status == EXO_OK)
+        return EXO_OK;
+    return exo_fail(err, future->status, "%s", future->reason ? future->reason : exo_status_text(future->status));
 }
 
 bool
@@ -368,10 +399,18 @@ time_left(const exo_clock *clock, exo_time until)
     return until > now ? until - now : 0;
 }
 
+static bool
+done_by_now(void *future)
+{
+    return is_done(future);
+}
+
 /* Waits until the future is done; false: until `deadline`. */
 static bool
 wait_for(exo_future *f, exo_time deadline)
 {
+    if ((atomic_load(&f->word) & HOOK) && f->hooks[0].hook->drive && f->clock == exo_clock_real() && !is_done(f))
+        f->hooks[0].hook->drive(f->hooks[0].context, done_by_now, f, earlier(f, deadline));
     while (!is_done(f)) {
         exo_time left = time_left(f->clock, earlier(f, deadline));
         if (left == 0 && time_left(f->clock, deadline) == 0)

@@ -32,7 +32,25 @@ bool exo_future_begin(exo_future *future);
 bool exo_future_begin_at(exo_future *future, exo_time now);
 /* Completes it, unless it is complete. The reply (may be NULL) is moved in, or released. */
 void exo_future_complete(exo_future *future, exo_status status, const char *reason, exo_payload *reply);
+/* Moves the reply of a complete future out, for its only user. Gives its status and reason. */
+exo_status exo_future_take(exo_future *future, exo_payload *reply, exo_err *err);
 bool exo_future_cancelled(const exo_future *future);
 exo_time exo_future_deadline(const exo_future *future);
+
+/* What else happens with a future whose call comes from, or goes to, another process. */
+typedef struct exo_future_hook {
+    /* Once, after it was completed, by the thread that did so, under no lock. */
+    void (*done)(void *context, uint64_t tag, exo_future *future);
+    /* Does what has to be done until done(argument), or `deadline`, instead of sleeping; false: sleep, another thread does it. May be
+     * NULL. */
+    bool (*drive)(void *context, bool (*done)(void *argument), void *argument, exo_time deadline);
+} exo_future_hook;
+
+enum {
+    EXO_FUTURE_HOOKS = 2 /* of one future, at most: its call's, and one of whoever waits for it */
+};
+
+/* If the future is complete already, `done` is called at once. Only the first hook's `drive` counts. */
+void exo_future_set_hook(exo_future *future, const exo_future_hook *hook, void *context, uint64_t tag);
 
 #endif

@@ -37,6 +37,10 @@ exo_status exo_runtime_find_name(exo_runtime *runtime, const char *space, const 
 /* exo_monitor with a future of the caller's making. */
 exo_status exo_runtime_monitor(exo_runtime *runtime, exo_ref actor, exo_future *future, exo_err *err);
 
+/* Inside a method: its reply comes later, by exo_future_complete from any thread; what the method gives back does not count. The caller
+ * drops the future. */
+exo_future *exo_call_defer(exo_call_context *call);
+
 /* From now on, lanes to which this thread brings work are kept back instead of being given to the pool... */
 void exo_lanes_collect(void);
 /* ...until now. If it is one lane and `run`, this thread serves it for a turn; else the pool does. */

@@ -175,6 +175,11 @@ run_message(exo_call_context *context, exo_message *m)
     exo_status st = m->method->run(context, context->actor->self, &m->args, &reply, &err);
     if (context->dies && st == EXO_OK)
         st = exo_fail(&err, EXO_PEER_LOST, "%s", context->cause);
+    if (context->deferred) {
+        context->deferred = false;
+        exo_payload_release(&reply);
+        return;
+    }
     if (st != EXO_OK)
         exo_payload_release(&reply);
     exo_future_complete(m->future, st, err.text, st == EXO_OK ? &reply : NULL);
@@ -186,7 +191,7 @@ context_init(exo_call_context *context, exo_lane *lane)
     context->runtime = lane->actor->runtime;
     context->actor = lane->actor;
     context->message = NULL;
-    context->dies = false;
+    context->dies = context->deferred = false;
 }
 
 /* What a message leaves to be done when the lock is free. */

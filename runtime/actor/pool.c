@@ -2,6 +2,7 @@
  * lock. */
 #include <exogym/memory.h>
 
+#include "hooks.h"
 #include "runtime_impl.h"
 
 struct exo_pool {
@@ -91,16 +92,66 @@ exo_pool_open(exo_pool **out, exo_runtime *runtime, unsigned threads, exo_err *e
     return EXO_OK;
 }
 
-void
-exo_pool_push(exo_pool *pool, exo_lane *lane)
+/* --- Lanes that a thread keeps back ------------------------------------------------------------------------------------------- */
+
+enum {
+    KEPT_BACK = 64
+};
+
+static _Thread_local struct {
+    bool on;
+    unsigned count;
+    exo_lane *lanes[KEPT_BACK]; /* their actors are held */
+} collected;
+
+static void
+push_held(exo_pool *pool, exo_lane *lane)
 {
-    exo_actor_hold(lane->actor);
     pthread_mutex_lock(&pool->lock);
     append_locked(pool, lane);
     bool wake = pool->idle > 0;
     pthread_mutex_unlock(&pool->lock);
     if (wake)
         pthread_cond_signal(&pool->work); /* without the lock: the thread that wakes needs it */
+}
+
+void
+exo_lanes_collect(void)
+{
+    collected.on = true;
+}
+
+void
+exo_lanes_settle(exo_runtime *runtime, bool run)
+{
+    unsigned count = collected.count;
+    collected.on = false;
+    collected.count = 0;
+    if (count == 1 && run) {
+        exo_lane *lane = collected.lanes[0];
+        exo_actor *actor = lane->actor;
+        if (exo_lane_run_turn(lane))
+            push_held(exo_runtime_pool(runtime), lane);
+        else
+            exo_actor_drop(actor);
+        return;
+    }
+    exo_lane *lanes[KEPT_BACK]; /* the thread may collect again while these are given away */
+    for (unsigned i = 0; i < count; i++)
+        lanes[i] = collected.lanes[i];
+    for (unsigned i = 0; i < count; i++)
+        push_held(exo_runtime_pool(runtime), lanes[i]);
+}
+
+void
+exo_pool_push(exo_pool *pool, exo_lane *lane)
+{
+    exo_actor_hold(lane->actor);
+    if (collected.on && collected.count < KEPT_BACK) {
+        collected.lanes[collected.count++] = lane;
+        return;
+    }
+    push_held(pool, lane);
 }
 
 void

@@ -64,7 +64,25 @@ struct exo_runtime {
     size_t num_dead;
     size_t threads;
     bool closing;
+    _Atomic(const exo_remote_ops *) remote;
+    void *remote_context; /* written before `remote` */
 };
+
+void
+exo_runtime_set_remote(exo_runtime *runtime, const exo_remote_ops *ops, void *context)
+{
+    if (ops)
+        runtime->remote_context = context;
+    atomic_store(&runtime->remote, ops);
+}
+
+const exo_remote_ops *
+exo_runtime_remote(const exo_runtime *runtime, void **context)
+{
+    const exo_remote_ops *ops = atomic_load(&runtime->remote);
+    *context = ops ? runtime->remote_context : NULL;
+    return ops;
+}
 
 const exo_clock *
 exo_runtime_clock(const exo_runtime *runtime)
@@ -301,9 +319,19 @@ exo_runtime_cause(exo_runtime *runtime, uint64_t id, char *text, size_t size)
     pthread_mutex_unlock(&runtime->lock);
 }
 
+const char *
+exo_actor_space(const exo_actor *actor)
+{
+    return actor->entry ? actor->entry->key : NULL;
+}
+
 exo_status
 exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size)
 {
+    void *context;
+    const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
+    if (actor.id & EXO_REMOTE)
+        return remote ? remote->cause(context, actor, text, size) : EXO_NOT_FOUND;
     pthread_mutex_lock(&runtime->lock);
     const struct epitaph *e = lives_locked(runtime, actor.id) ? NULL : find_epitaph_locked(runtime, actor.id, NULL);
     if (e)
@@ -315,7 +343,16 @@ exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size)
 exo_status
 exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name, exo_ref *out, exo_err *err)
 {
+    void *context;
+    const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
     const char *space = namespace_name ? namespace_name : "default";
+    exo_status st = exo_runtime_find_name(runtime, space, name, out, remote ? NULL : err);
+    return st == EXO_NOT_FOUND && remote ? remote->find(context, space, name, out, err) : st;
+}
+
+exo_status
+exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name, exo_ref *out, exo_err *err)
+{
     char few[256], full[256], *key = few;
     exo_status st = EXO_OK;
     size_t size = key_size(space, name);
@@ -396,14 +433,26 @@ name_actor(exo_actor *actor, const exo_spawn_opts *opts, exo_err *err)
     return EXO_OK;
 }
 
+/* A name is one actor's among all processes. */
+static exo_status
+claim_name(exo_actor *actor, exo_err *err)
+{
+    void *context;
+    const exo_remote_ops *remote = exo_runtime_remote(actor->runtime, &context);
+    if (!remote || !actor->name || strcmp(actor->entry->key, "exogym") == 0)
+        return EXO_OK;
+    return remote->claim(context, actor->entry->key, actor->name, (exo_ref){.id = actor->id}, err);
+}
+
 /* Runs the class's start, then opens the lanes: calls that came meanwhile are served now. */
 static exo_status
 start_actor(exo_actor *actor, const exo_payload *args, exo_err *err)
 {
     exo_err reason = {0};
     exo_call_context context = {.runtime = actor->runtime, .actor = actor};
-    exo_status st =
-        actor->actor_class->start ? actor->actor_class->start(&context, actor->self, args, &reason) : EXO_OK;
+    exo_status st = claim_name(actor, &reason);
+    if (st == EXO_OK && actor->actor_class->start)
+        st = actor->actor_class->start(&context, actor->self, args, &reason);
     if (st == EXO_OK && context.dies)
         st = exo_fail(&reason, EXO_FAILED, "%s", context.cause);
     if (st != EXO_OK) {

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 #include "future.h"
+#include "hooks.h"
 
 typedef struct exo_actor exo_actor;
 typedef struct exo_lane exo_lane;
@@ -79,6 +80,7 @@ struct exo_call_context {
     exo_runtime *runtime;
     exo_actor *actor;
     exo_message *message; /* NULL: start runs */
+    bool deferred; /* somebody else completes the call's future */
     bool dies;
     char cause[EXO_CAUSE]; /* set if it dies */
 };
@@ -93,6 +95,10 @@ void exo_actor_hold(exo_actor *actor);
 void exo_actor_drop(exo_actor *actor);
 /* Takes an actor and its name out of the table and remembers the cause of its death; false: somebody has done so. */
 bool exo_runtime_forget(exo_runtime *runtime, exo_actor *actor, const char *cause);
+/* The namespace of its name; NULL: anonymous. */
+const char *exo_actor_space(const exo_actor *actor);
+/* What is elsewhere; NULL: there is nothing but this process. */
+const exo_remote_ops *exo_runtime_remote(const exo_runtime *runtime, void **context);
 /* Counts threads that close must wait for. */
 void exo_runtime_thread_began(exo_runtime *runtime);
 void exo_runtime_thread_ended(exo_runtime *runtime);
