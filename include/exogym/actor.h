@@ -1,4 +1,5 @@
-/* Actors in one process: named state that is reached by messages only.
+/* Actors: named state that is reached by messages only, in this process or, where the runtime belongs to a cluster (cluster.h), in
+ * any of its processes. References and calls are the same.
  *
  * An actor class has methods; each method runs on one of the class's lanes. A lane is a bounded mailbox, first in first out
  * for each caller, that runs at most max_concurrency messages at once. A light lane shares the runtime's pool of threads; a
@@ -78,6 +79,13 @@ typedef struct exo_actor_class {
     size_t num_methods;
 } exo_actor_class;
 
+/* Makes a class known by its name, for exo_spawn_class and for workers that are told to make such an actor. It must live as long as
+ * the process. EXISTS if another class has the name; again with the same is fine. Any thread. */
+EXO_API exo_status exo_actor_class_register(const exo_actor_class *actor_class, exo_err *err);
+/* NULL: there is none. `index` counts from 0. */
+EXO_API const exo_actor_class *exo_actor_class_find(const char *name);
+EXO_API const exo_actor_class *exo_actor_class_at(size_t index);
+
 /* --- Runtime ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct exo_runtime_opts {
@@ -93,17 +101,67 @@ EXO_API const exo_clock *exo_runtime_clock(const exo_runtime *runtime);
 
 /* --- Life ------------------------------------------------------------------------------------------------------------------ */
 
+/* cpus, gpus, memory (bytes), or a name of the user's. */
+typedef struct exo_resource {
+    const char *name;
+    double amount;
+} exo_resource;
+
+typedef enum exo_placement {
+    EXO_PLACE_PACK,   /* on the fullest worker that has room: leaves others whole */
+    EXO_PLACE_SPREAD, /* on the emptiest                                         */
+    EXO_PLACE_STRICT, /* on the worker `node`, or not at all                     */
+} exo_placement;
+
+typedef enum exo_restart_when {
+    EXO_RESTART_NEVER,
+    EXO_RESTART_ON_FAILURE, /* not after a clean stop */
+    EXO_RESTART_ALWAYS,
+} exo_restart_when;
+
+/* When an actor that died lives again: with the arguments of its first life, as another incarnation. References to the earlier life
+ * stay dead; its name leads to the new one. */
+typedef struct exo_restart_rule {
+    exo_restart_when when;
+    uint32_t max;     /* more deaths than this within `within`, and it stays dead; 0: any number */
+    exo_time within;  /* 0: for ever                                                             */
+    exo_time backoff; /* before the first restart; doubles with each, up to 30 s                 */
+} exo_restart_rule;
+
+/* Who is restarted with a member of a group that failed. */
+typedef enum exo_group_rule {
+    EXO_ONE_FOR_ONE,
+    EXO_ALL_FOR_ONE,
+    EXO_REST_FOR_ONE, /* those that were made after it */
+} exo_group_rule;
+
 typedef struct exo_spawn_opts {
     const char *name;           /* unique among living actors of the namespace; NULL: anonymous */
     const char *namespace_name; /* NULL: "default"                                              */
     bool get_if_exists;         /* give the living actor of that name instead of EXISTS         */
     exo_payload args;           /* for start; handed over                                       */
+    /* What follows is for exo_spawn_class. */
+    bool detached;                     /* outlives the job that made it                                */
+    const exo_resource *resources;     /* that it takes of its worker                                  */
+    size_t num_resources;
+    exo_placement placement;
+    const char *node;                  /* the worker's name; needed for EXO_PLACE_STRICT                */
+    exo_restart_rule restart;
+    const char *group;                 /* supervision group, within the namespace; NULL: none           */
+    exo_group_rule group_rule;         /* the same for all of a group                                   */
+    const char *const *plugins;        /* that the worker loads first                                   */
+    size_t num_plugins;
 } exo_spawn_opts;
 
 /* Makes an actor; gives its reference when `start` is over. Errors: EXISTS, INVAL, NOMEM, start's own. The class must live as
  * long as the actor. */
 EXO_API exo_status exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_spawn_opts *opts,
                              exo_ref *out, exo_err *err);
+/* Makes an actor of a registered class, on the worker that has room for it; without a cluster in this process, where resources and
+ * restart rules do not count. Blocks until it has started, or `deadline`. Errors: as exo_spawn, NOT_FOUND (no such class, also at the
+ * worker), FULL (no worker has the resources), TIMEOUT, PEER_LOST. */
+EXO_API exo_status exo_spawn_class(exo_runtime *runtime, const char *class_name, const exo_spawn_opts *opts,
+                                   exo_time deadline, exo_ref *out, exo_err *err);
 /* The living actor of that name; NOT_FOUND names it and, if it died, its cause. namespace_name may be NULL. */
 EXO_API exo_status exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name, exo_ref *out,
                                  exo_err *err);

@@ -1,0 +1,63 @@
+/* Clusters: runtimes of several processes, on one host or many, whose actors find and call each other.
+ *
+ * A cluster has a head, which knows names, nodes and jobs and decides who runs where, and workers, which host actors. A process joins
+ * with its runtime; from then on every function of actor.h reaches beyond it: exo_get_actor finds names anywhere, exo_spawn_class makes
+ * actors where there is room, calls, links, monitors and kills go to them. Calls go directly between the processes, never through the
+ * head; it may even be away for a while.
+ *
+ * Security: an ipc address is a socket in a folder of the user's own; a tcp address beyond loopback needs keys (docs/security.md).
+ */
+#ifndef EXOGYM_CLUSTER_H
+#define EXOGYM_CLUSTER_H
+
+#include <exogym/actor.h>
+
+typedef struct exo_cluster exo_cluster;
+
+typedef enum exo_cluster_role {
+    EXO_ROLE_DRIVER, /* uses the cluster; its job's actors end with it unless they are detached */
+    EXO_ROLE_WORKER, /* hosts actors                                                           */
+    EXO_ROLE_HEAD,
+} exo_cluster_role;
+
+typedef struct exo_cluster_opts {
+    exo_cluster_role role;
+    const char *name;           /* of this node; NULL: from the role and process number                            */
+    const char *cluster;        /* NULL: "default"                                                                */
+    const char *head;           /* its address: "ipc:///path" or "tcp://host:port"; NULL: $EXOGYM_HEAD, or where the
+                                   cluster of that name has its head on this host                                 */
+    const char *head_key;       /* Z85 public key, or a path to NAME.key, of a head with CURVE; NULL: $EXOGYM_HEAD_KEY */
+    const char *const *listen;  /* further endpoints, "tcp://127.0.0.1:0"; ipc is always there                     */
+    size_t num_listen;
+    bool no_ipc;                /* listen only where `listen` says                                                */
+    const char *advertise;      /* the tcp address that others use, where it is not the one listened on            */
+    const char *keys;           /* path of NAME.secret; needed to listen beyond loopback                          */
+    const char *authorized;     /* folder of public keys that are let in; NULL: "authorized" beside the keys       */
+    bool insecure;              /* listen beyond loopback without keys: whoever reaches the port may run code      */
+    const exo_resource *resources; /* of a worker; cpus, gpus and memory are found if they are not named           */
+    size_t num_resources;
+    const char *state;          /* of a head: its SQLite file; NULL: in the user's state folder                    */
+    const char *job;            /* of a driver: its name; NULL: from the process number                           */
+    exo_time peer_timeout;      /* silence of another host that is taken for its death; 0: 5 s                    */
+    const char *folder;         /* for sockets; NULL: $XDG_RUNTIME_DIR/exogym or /tmp/exogym-UID                   */
+} exo_cluster_opts;
+
+/* Joins. The runtime must be new and outlive the cluster. Waits for the head until `deadline` (of the real clock). Errors: TIMEOUT (no
+ * head; the text has its address), UNSUPPORTED (refused), INVAL, EXISTS (a head: there is one at this address). */
+EXO_API exo_status exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts *opts,
+                                    exo_time deadline, exo_err *err);
+/* Leaves: the job of a driver ends, the actors of a worker die. Then the runtime is to be closed. */
+EXO_API void exo_cluster_leave(exo_cluster **cluster);
+
+EXO_API const char *exo_cluster_node_name(const exo_cluster *cluster);
+/* Where others can reach this node: addresses with spaces between. */
+EXO_API const char *exo_cluster_address(const exo_cluster *cluster);
+/* Until the head is lost for longer than `grace`, or `deadline`: TIMEOUT. For programs that do nothing else. */
+EXO_API exo_status exo_cluster_wait(exo_cluster *cluster, exo_time deadline, exo_err *err);
+/* What is there, as JSON: {"cluster", "nodes": [...], "actors": [...], "jobs": [...]}. The caller frees *json with exo_free. */
+EXO_API exo_status exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **json, exo_err *err);
+/* Why the actor (of the latest life) of that name died, in a few lines. The caller frees *text. */
+EXO_API exo_status exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name, exo_time deadline,
+                                   char **text, exo_err *err);
+
+#endif

@@ -1,0 +1,471 @@
+/* The head's tables: see directory.h. */
+#include "directory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+static void
+set_text(char **text, const char *value)
+{
+    char *copy = value && *value ? exo_strdup(value) : NULL;
+    exo_free(*text);
+    *text = copy;
+}
+
+const char *
+exo_entry_state_text(exo_entry_state state)
+{
+    static const char *const texts[] = {"starting", "alive", "restarting", "unknown", "dead"};
+    return texts[state];
+}
+
+/* --- Actors -------------------------------------------------------------------------------------------------------------------- */
+
+exo_entry *
+exo_directory_by_key(exo_directory *directory, uint64_t key)
+{
+    exo_entry *a = NULL;
+    HASH_FIND(by_key, directory->actors, &key, sizeof key, a);
+    return a;
+}
+
+exo_entry *
+exo_directory_by_name(exo_directory *directory, const char *space, const char *name)
+{
+    char full[2 * 256];
+    exo_entry *a = NULL;
+    int length = snprintf(full, sizeof full, "%s/%s", space, name);
+    if (length > 0 && (size_t)length < sizeof full)
+        HASH_FIND(by_name, directory->names, full, (size_t)length, a);
+    return a;
+}
+
+exo_entry *
+exo_directory_by_id(exo_directory *directory, uint64_t node, uint64_t id)
+{
+    exo_entry *a = NULL, probe = {0};
+    probe.where.node = node;
+    probe.where.id = id;
+    HASH_FIND(by_where, directory->where, &probe.where, sizeof probe.where, a);
+    return a;
+}
+
+exo_entry *
+exo_directory_add(exo_directory *directory, uint64_t key, const Exo__Cluster__Spawn *spec)
+{
+    char full[2 * 256];
+    exo_entry *a = exo_calloc(1, sizeof *a);
+    Exo__Cluster__Spawn *copy = a ? exo_message_copy(&spec->base) : NULL;
+    if (copy && spec->name[0]) {
+        snprintf(full, sizeof full, "%s/%s", spec->space, spec->name);
+        a->full_name = exo_strdup(full);
+    }
+    if (!copy || (spec->name[0] && !a->full_name)) {
+        EXO_RELEASE(copy);
+        exo_free(a);
+        return NULL;
+    }
+    a->key = key;
+    a->spec = copy;
+    HASH_ADD(by_key, directory->actors, key, sizeof a->key, a);
+    if (a->full_name)
+        HASH_ADD_KEYPTR(by_name, directory->names, a->full_name, strlen(a->full_name), a);
+    return a;
+}
+
+void
+exo_directory_index(exo_directory *directory, exo_entry *entry)
+{
+    exo_directory_unindex(directory, entry);
+    entry->where.node = entry->node->id;
+    entry->where.id = entry->id;
+    entry->last_node = entry->node->id;
+    HASH_ADD(by_where, directory->where, where, sizeof entry->where, entry);
+    entry->indexed = true;
+}
+
+void
+exo_directory_unindex(exo_directory *directory, exo_entry *entry)
+{
+    if (entry->indexed)
+        HASH_DELETE(by_where, directory->where, entry);
+    entry->indexed = false;
+}
+
+void
+exo_directory_remove(exo_directory *directory, exo_entry *entry)
+{
+    exo_directory_unindex(directory, entry);
+    exo_entry_unplace(entry);
+    HASH_DELETE(by_key, directory->actors, entry);
+    if (entry->full_name)
+        HASH_DELETE(by_name, directory->names, entry);
+    EXO_RELEASE(entry->spec);
+    exo_free(entry->full_name);
+    exo_free(entry->cause);
+    exo_free(entry);
+}
+
+void
+exo_entry_set_cause(exo_entry *entry, const char *cause)
+{
+    if (cause != entry->cause)
+        set_text(&entry->cause, cause);
+}
+
+void
+exo_directory_trim(exo_directory *directory, size_t most)
+{
+    exo_entry *a, *next;
+    size_t over = HASH_CNT(by_key, directory->actors);
+    if (over <= 2 * most) /* not every time: it looks at all of them */
+        return;
+    HASH_ITER(by_key, directory->actors, a, next) {
+        if (over <= most)
+            return;
+        if (a->state == EXO_ENTRY_DEAD && !a->spec->detached) {
+            exo_directory_remove(directory, a);
+            over--;
+        }
+    }
+}
+
+/* --- Places -------------------------------------------------------------------------------------------------------------------- */
+
+static exo_amount *
+find_amount(const exo_node *node, const char *name)
+{
+    for (size_t i = 0; i < node->num_amounts; i++)
+        if (strcmp(node->amounts[i].name, name) == 0)
+            return &node->amounts[i];
+    return NULL;
+}
+
+static bool
+has_room(const exo_node *node, const Exo__Cluster__Spawn *spec)
+{
+    for (size_t i = 0; i < spec->n_resources; i++) {
+        const exo_amount *amount = find_amount(node, spec->resources[i]->name);
+        if (spec->resources[i]->amount > 0 && (!amount || amount->free + 1e-9 < spec->resources[i]->amount))
+            return false;
+    }
+    return true;
+}
+
+/* How full a node is: the share of its scarcest resource that is taken, then the number of its actors. */
+static double
+load_of(const exo_node *node)
+{
+    double taken = 0;
+    for (size_t i = 0; i < node->num_amounts; i++) {
+        double share = node->amounts[i].total > 0 ? 1 - node->amounts[i].free / node->amounts[i].total : 0;
+        taken = share > taken ? share : taken;
+    }
+    return taken + 1e-6 * (double)node->num_actors;
+}
+
+static exo_status
+fail_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_err *err)
+{
+    char wants[200] = "";
+    size_t at = 0, workers = 0;
+    for (size_t i = 0; i < spec->n_resources && at < sizeof wants; i++)
+        at += (size_t)snprintf(wants + at, sizeof wants - at, "%s%s %g", i ? ", " : "", spec->resources[i]->name,
+                               spec->resources[i]->amount);
+    for (const exo_node *n = directory->nodes; n; n = n->hh.next)
+        workers += n->alive && !n->is_driver;
+    if (spec->node[0] && !exo_directory_node_by_name(directory, spec->node))
+        return exo_fail(err, EXO_NOT_FOUND, "there is no worker '%s'", spec->node);
+    if (workers == 0)
+        return exo_fail(err, EXO_FULL, "the cluster has no worker: start one with `exogym-worker`");
+    return exo_fail(err, EXO_FULL, "none of %zu workers has room for '%s'%s%s: see `exogym status`",
+                    spec->placement == EXO_PLACE_STRICT ? (size_t)1 : workers,
+                    spec->name[0] ? spec->name : spec->class_name, wants[0] ? ", which wants " : "", wants);
+}
+
+void
+exo_entry_take_place(exo_entry *entry, exo_node *node)
+{
+    exo_entry_unplace(entry);
+    entry->node = node;
+    entry->last_node = node->id;
+    entry->placed = true;
+    node->num_actors++;
+    for (size_t i = 0; i < entry->spec->n_resources; i++) {
+        exo_amount *amount = find_amount(node, entry->spec->resources[i]->name);
+        if (amount)
+            amount->free -= entry->spec->resources[i]->amount;
+    }
+}
+
+void
+exo_entry_unplace(exo_entry *entry)
+{
+    exo_node *node = entry->node;
+    entry->node = NULL;
+    entry->id = 0;
+    if (!node || !entry->placed)
+        return;
+    entry->placed = false;
+    node->num_actors--;
+    for (size_t i = 0; i < entry->spec->n_resources; i++) {
+        exo_amount *amount = find_amount(node, entry->spec->resources[i]->name);
+        if (amount)
+            amount->free += entry->spec->resources[i]->amount;
+    }
+}
+
+exo_status
+exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err)
+{
+    const Exo__Cluster__Spawn *spec = entry->spec;
+    exo_node *best = NULL;
+    for (exo_node *n = directory->nodes; n; n = n->hh.next) {
+        if (!n->alive || n->is_driver || !has_room(n, spec))
+            continue;
+        if (spec->node[0] && strcmp(n->name, spec->node) != 0)
+            continue;
+        double load = load_of(n), least = best ? load_of(best) : 0;
+        if (!best || (spec->placement == EXO_PLACE_PACK ? load > least : load < least))
+            best = n;
+    }
+    if (!best)
+        return fail_place(directory, spec, err);
+    exo_entry_take_place(entry, best);
+    return EXO_OK;
+}
+
+/* --- Nodes --------------------------------------------------------------------------------------------------------------------- */
+
+exo_node *
+exo_directory_node(exo_directory *directory, uint64_t id)
+{
+    exo_node *n = NULL;
+    HASH_FIND(hh, directory->nodes, &id, sizeof id, n);
+    return n;
+}
+
+exo_node *
+exo_directory_node_by_name(exo_directory *directory, const char *name)
+{
+    exo_node *found = NULL;
+    for (exo_node *n = directory->nodes; n; n = n->hh.next)
+        if (strcmp(n->name, name) == 0 && (!found || n->alive))
+            found = n;
+    return found;
+}
+
+static void
+name_node(exo_directory *directory, exo_node *node, const char *wanted)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s", wanted);
+    for (unsigned i = 2;; i++) {
+        const exo_node *other = exo_directory_node_by_name(directory, name);
+        if (!other || !other->alive || other == node)
+            break;
+        snprintf(name, sizeof name, "%.200s-%u", wanted, i);
+    }
+    set_text(&node->name, name);
+}
+
+static bool
+set_amounts(exo_node *node, const Exo__Cluster__Register *from)
+{
+    exo_amount *amounts = exo_calloc(from->n_resources + 1, sizeof *amounts);
+    if (!amounts)
+        return false;
+    for (size_t i = 0; i < from->n_resources; i++) {
+        snprintf(amounts[i].name, sizeof amounts[i].name, "%s", from->resources[i]->name);
+        amounts[i].total = amounts[i].free = from->resources[i]->amount;
+    }
+    exo_free(node->amounts);
+    node->amounts = amounts;
+    node->num_amounts = from->n_resources;
+    return true;
+}
+
+exo_node *
+exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *from)
+{
+    exo_node *n = exo_directory_node(directory, from->node);
+    bool is_new = !n;
+    if (is_new && !(n = exo_calloc(1, sizeof *n)))
+        return NULL;
+    if (is_new) {
+        n->id = from->node;
+        if (!set_amounts(n, from)) {
+            exo_free(n);
+            return NULL;
+        }
+        name_node(directory, n, from->name);
+        HASH_ADD(hh, directory->nodes, id, sizeof n->id, n);
+    }
+    n->alive = true;
+    n->is_driver = strcmp(from->kind, "driver") == 0;
+    n->pid = from->pid;
+    set_text(&n->endpoint, from->endpoint);
+    set_text(&n->key, from->key_text);
+    set_text(&n->host, from->host);
+    set_text(&n->job, from->job);
+    set_text(&n->cause, NULL);
+    return n->name ? n : NULL;
+}
+
+static void
+free_node(exo_node *n)
+{
+    exo_free(n->name);
+    exo_free(n->endpoint);
+    exo_free(n->key);
+    exo_free(n->host);
+    exo_free(n->job);
+    exo_free(n->cause);
+    exo_free(n->running);
+    exo_free(n->log);
+    exo_free(n->amounts);
+    exo_free(n);
+}
+
+/* --- Jobs ---------------------------------------------------------------------------------------------------------------------- */
+
+exo_job_entry *
+exo_directory_job(exo_directory *directory, const char *name, uint64_t key)
+{
+    exo_job_entry *j = NULL;
+    if (!name || !*name)
+        return NULL;
+    HASH_FIND_STR(directory->jobs, name, j);
+    if (j || key == 0)
+        return j;
+    j = exo_calloc(1, sizeof *j);
+    if (j && !(j->name = exo_strdup(name))) {
+        exo_free(j);
+        j = NULL;
+    }
+    if (j) {
+        j->key = key;
+        j->state = "running";
+        HASH_ADD_KEYPTR(hh, directory->jobs, j->name, strlen(j->name), j);
+    }
+    return j;
+}
+
+void
+exo_job_describe(const exo_job_entry *job, Exo__Cluster__Job *out)
+{
+    exo__cluster__job__init(out);
+    out->name = exo_pb_text(job->name);
+    out->state = exo_pb_text(job->state);
+    out->cause = exo_pb_text(job->cause);
+    out->began = job->began;
+    out->ended = job->ended;
+}
+
+/* --- Everything ---------------------------------------------------------------------------------------------------------------- */
+
+/* The lists of totals and free amounts are one; see exo_directory_list_release. */
+static exo_status
+describe_node(const exo_node *n, Exo__Cluster__NodeInfo **out)
+{
+    size_t count = n->num_amounts;
+    Exo__Cluster__NodeInfo *info = exo_calloc(1, sizeof *info);
+    Exo__Cluster__Resource **list = exo_calloc(2 * count + 1, sizeof *list);
+    Exo__Cluster__Resource *resources = exo_calloc(2 * count + 1, sizeof *resources);
+    if (!info || !list || !resources) {
+        exo_free(info);
+        exo_free(list);
+        exo_free(resources);
+        return EXO_NOMEM;
+    }
+    exo__cluster__node_info__init(info);
+    info->node = n->id;
+    info->name = exo_pb_text(n->name);
+    info->endpoint = exo_pb_text(n->endpoint);
+    info->host = exo_pb_text(n->host);
+    info->pid = n->pid;
+    info->state = exo_pb_text(n->alive ? "alive" : "lost");
+    info->cause = exo_pb_text(n->cause);
+    info->actors = n->num_actors;
+    info->kind = exo_pb_text(n->is_driver ? "driver" : "worker");
+    info->since = n->since;
+    for (size_t i = 0; i < 2 * count; i++) {
+        exo__cluster__resource__init(&resources[i]);
+        resources[i].name = n->amounts[i % count].name;
+        resources[i].amount = i < count ? n->amounts[i].total : n->amounts[i - count].free;
+        list[i] = &resources[i];
+    }
+    list[2 * count] = resources; /* to be freed by it, also when there are none */
+    info->total = list;
+    info->free = list + count;
+    info->n_total = info->n_free = count;
+    *out = info;
+    return EXO_OK;
+}
+
+exo_status
+exo_directory_list(exo_directory *directory, Exo__Cluster__Listing *out,
+                   void (*describe)(const exo_entry *entry, Exo__Cluster__Actor *out))
+{
+    size_t actors = HASH_CNT(by_key, directory->actors), jobs = HASH_COUNT(directory->jobs);
+    out->nodes = exo_calloc(HASH_COUNT(directory->nodes) + 1, sizeof *out->nodes);
+    out->actors = exo_calloc(actors + 1, sizeof *out->actors);
+    out->jobs = exo_calloc(jobs + 1, sizeof *out->jobs);
+    if (!out->nodes || !out->actors || !out->jobs)
+        return EXO_NOMEM;
+    for (const exo_node *n = directory->nodes; n; n = n->hh.next) {
+        if (describe_node(n, &out->nodes[out->n_nodes]) != EXO_OK)
+            return EXO_NOMEM;
+        out->n_nodes++;
+    }
+    for (const exo_entry *a = directory->actors; a; a = a->by_key.next) {
+        if (!(out->actors[out->n_actors] = exo_calloc(1, sizeof **out->actors)))
+            return EXO_NOMEM;
+        describe(a, out->actors[out->n_actors++]);
+    }
+    for (const exo_job_entry *j = directory->jobs; j; j = j->hh.next) {
+        if (!(out->jobs[out->n_jobs] = exo_calloc(1, sizeof **out->jobs)))
+            return EXO_NOMEM;
+        exo_job_describe(j, out->jobs[out->n_jobs++]);
+    }
+    return EXO_OK;
+}
+
+void
+exo_directory_list_release(Exo__Cluster__Listing *listing)
+{
+    for (size_t i = 0; i < listing->n_nodes; i++) {
+        exo_free(listing->nodes[i]->total[2 * listing->nodes[i]->n_total]);
+        exo_free(listing->nodes[i]->total);
+        exo_free(listing->nodes[i]);
+    }
+    for (size_t i = 0; i < listing->n_actors; i++)
+        exo_free(listing->actors[i]);
+    for (size_t i = 0; i < listing->n_jobs; i++)
+        exo_free(listing->jobs[i]);
+    exo_free(listing->nodes);
+    exo_free(listing->actors);
+    exo_free(listing->jobs);
+}
+
+void
+exo_directory_release(exo_directory *directory)
+{
+    exo_entry *a, *next_actor;
+    exo_node *n, *next_node;
+    exo_job_entry *j, *next_job;
+    HASH_ITER(by_key, directory->actors, a, next_actor)
+        exo_directory_remove(directory, a);
+    HASH_ITER(hh, directory->nodes, n, next_node) {
+        HASH_DEL(directory->nodes, n);
+        free_node(n);
+    }
+    HASH_ITER(hh, directory->jobs, j, next_job) {
+        HASH_DEL(directory->jobs, j);
+        exo_free(j->name);
+        exo_free(j->cause);
+        exo_free(j);
+    }
+}

@@ -1,0 +1,127 @@
+/* The head's tables: nodes, actors, jobs. Plain data; whoever has the directory is its only user (the head's lane). */
+#ifndef EXO_CLUSTER_DIRECTORY_H
+#define EXO_CLUSTER_DIRECTORY_H
+
+#include <uthash.h>
+
+#include "messages.h"
+
+/* A call that is answered later. */
+struct exo_wish {
+    exo_future *future; /* held */
+    uint64_t after;     /* of one that waits for lines of the log */
+    struct exo_wish *next;
+};
+
+/* What `kill` of a worker gets. */
+struct exo_head_kill {
+    uint64_t id;
+    bool clean;
+    char cause[200];
+};
+
+typedef struct exo_amount {
+    char name[64];
+    double total, free;
+} exo_amount;
+
+/* A process. */
+typedef struct exo_node {
+    uint64_t id;
+    char *name, *endpoint, *key, *host, *job;
+    uint32_t pid;
+    bool alive, is_driver;
+    char *cause, *running, *log; /* of its end; may be NULL */
+    exo_amount *amounts;
+    size_t num_amounts;
+    size_t num_actors;
+    int64_t since;
+    UT_hash_handle hh;
+} exo_node;
+
+typedef enum exo_entry_state {
+    EXO_ENTRY_STARTING,
+    EXO_ENTRY_ALIVE,
+    EXO_ENTRY_RESTARTING, /* waits for its next life                             */
+    EXO_ENTRY_UNKNOWN,    /* of a head that was restarted: its node may come back */
+    EXO_ENTRY_DEAD,
+} exo_entry_state;
+
+/* An actor. */
+typedef struct exo_entry {
+    uint64_t key;
+    Exo__Cluster__Spawn *spec; /* owned */
+    exo_node *node;            /* where it lives, or starts; NULL: nowhere */
+    bool placed;               /* holds resources of `node`                */
+    uint64_t id;               /* there; 0: not known (yet)                */
+    uint64_t last_node;
+    uint64_t incarnation;
+    exo_entry_state state;
+    bool first_life, died_early, failed, indexed;
+    char *cause;
+    int64_t since;
+    uint64_t num_deaths;
+    exo_time first_death, restart_at;
+    struct exo_wish *spawn_wishes, *find_wishes;
+    struct {
+        uint64_t node, id;
+    } where;
+    char *full_name; /* "space/name"; NULL: anonymous */
+    UT_hash_handle by_key, by_where, by_name;
+} exo_entry;
+
+typedef struct exo_job_entry {
+    uint64_t key, driver;
+    char *name, *cause;
+    const char *state; /* a literal */
+    int64_t began, ended;
+    UT_hash_handle hh;
+} exo_job_entry;
+
+typedef struct exo_directory {
+    exo_node *nodes;
+    exo_entry *actors; /* by key */
+    exo_entry *where, *names;
+    exo_job_entry *jobs;
+} exo_directory;
+
+const char *exo_entry_state_text(exo_entry_state state);
+void exo_directory_release(exo_directory *directory);
+
+/* --- Actors. NULL: there is none, or (add) no memory ------------------------------------------------------------------- */
+
+/* `spec` is copied. The name must be free. */
+exo_entry *exo_directory_add(exo_directory *directory, uint64_t key, const Exo__Cluster__Spawn *spec);
+void exo_directory_remove(exo_directory *directory, exo_entry *entry);
+exo_entry *exo_directory_by_key(exo_directory *directory, uint64_t key);
+exo_entry *exo_directory_by_name(exo_directory *directory, const char *space, const char *name);
+exo_entry *exo_directory_by_id(exo_directory *directory, uint64_t node, uint64_t id);
+/* From now on it is found by its node and id; until unindex. */
+void exo_directory_index(exo_directory *directory, exo_entry *entry);
+void exo_directory_unindex(exo_directory *directory, exo_entry *entry);
+void exo_entry_set_cause(exo_entry *entry, const char *cause);
+/* Forgets the oldest of the dead beyond `most`. */
+void exo_directory_trim(exo_directory *directory, size_t most);
+
+/* Gives it the place that its spec asks for. FULL: no node has room; NOT_FOUND: no such node. */
+exo_status exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err);
+/* It has its resources there, asked for or not. */
+void exo_entry_take_place(exo_entry *entry, exo_node *node);
+void exo_entry_unplace(exo_entry *entry);
+
+/* --- Nodes and jobs -------------------------------------------------------------------------------------------------------- */
+
+/* New, or what was known of it brought up to date. A name that another living node has gets a number. */
+exo_node *exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *from);
+exo_node *exo_directory_node(exo_directory *directory, uint64_t id);
+exo_node *exo_directory_node_by_name(exo_directory *directory, const char *name);
+/* Made with `key` if there is none; key 0: only looked for. */
+exo_job_entry *exo_directory_job(exo_directory *directory, const char *name, uint64_t key);
+void exo_job_describe(const exo_job_entry *job, Exo__Cluster__Job *out);
+
+/* Everything, for a reply; its texts are the directory's. Released also after an error. */
+exo_status exo_directory_list(exo_directory *directory, Exo__Cluster__Listing *out,
+                              void (*describe)(const exo_entry *entry, Exo__Cluster__Actor *out));
+void exo_directory_list_release(Exo__Cluster__Listing *listing);
+
+#endif

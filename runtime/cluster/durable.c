@@ -1,0 +1,147 @@
+/* The head's file: see durable.h. */
+#include "durable.h"
+
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+enum {
+    ACTORS,
+    JOBS,
+    TABLES
+};
+
+static const char *const table_names[TABLES] = {"actors", "jobs"};
+
+struct exo_durable {
+    sqlite3 *db;
+    sqlite3_stmt *put[TABLES], *remove[TABLES];
+};
+
+static exo_status
+fail(exo_durable *d, const char *what, exo_err *err)
+{
+    return exo_fail(err, EXO_IO, "the head's state: %s: %s", what, sqlite3_errmsg(d->db));
+}
+
+static int
+table_index(const char *table)
+{
+    return strcmp(table, table_names[JOBS]) == 0 ? JOBS : ACTORS;
+}
+
+static exo_status
+make_tables(exo_durable *d, exo_err *err)
+{
+    /* One head at a time: the lock is kept until the file is closed. With a write-ahead log no change waits for the disk. */
+    static const char sql[] = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+                              "CREATE TABLE IF NOT EXISTS actors (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT,"
+                              " info BLOB, spec BLOB);"
+                              "CREATE TABLE IF NOT EXISTS jobs (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT,"
+                              " info BLOB, spec BLOB);"
+                              "PRAGMA user_version = 1; BEGIN IMMEDIATE; COMMIT;";
+    return sqlite3_exec(d->db, sql, NULL, NULL, NULL) == SQLITE_OK ? EXO_OK : fail(d, "cannot be written", err);
+}
+
+exo_status
+exo_durable_open(exo_durable **out, const char *path, exo_err *err)
+{
+    char sql[160];
+    exo_status st = EXO_OK;
+    exo_durable *d = exo_calloc(1, sizeof *d);
+    if (!d)
+        return exo_fail(err, EXO_NOMEM, "no memory for the head's state");
+    if (sqlite3_open_v2(path, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
+        st = exo_fail(err, EXO_IO, "%s: %s", path, d->db ? sqlite3_errmsg(d->db) : "no memory");
+    if (st == EXO_OK) {
+        sqlite3_busy_timeout(d->db, 1000);
+        st = make_tables(d, err);
+    }
+    for (int t = 0; st == EXO_OK && t < TABLES; t++) {
+        snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO %s (key, name, state, detail, info, spec) VALUES (?,?,?,?,?,?)",
+                 table_names[t]);
+        if (sqlite3_prepare_v2(d->db, sql, -1, &d->put[t], NULL) != SQLITE_OK)
+            st = fail(d, path, err);
+        snprintf(sql, sizeof sql, "DELETE FROM %s WHERE key = ?", table_names[t]);
+        if (st == EXO_OK && sqlite3_prepare_v2(d->db, sql, -1, &d->remove[t], NULL) != SQLITE_OK)
+            st = fail(d, path, err);
+    }
+    if (st != EXO_OK)
+        exo_durable_close(&d);
+    *out = d;
+    return st;
+}
+
+void
+exo_durable_close(exo_durable **durable)
+{
+    exo_durable *d = *durable;
+    *durable = NULL;
+    if (!d)
+        return;
+    for (int t = 0; t < TABLES; t++) {
+        sqlite3_finalize(d->put[t]);
+        sqlite3_finalize(d->remove[t]);
+    }
+    sqlite3_close(d->db);
+    exo_free(d);
+}
+
+static exo_status
+run(exo_durable *d, sqlite3_stmt *statement, exo_err *err)
+{
+    int result = sqlite3_step(statement);
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    return result == SQLITE_DONE ? EXO_OK : fail(d, "a change was not written", err);
+}
+
+exo_status
+exo_durable_put(exo_durable *durable, const exo_durable_row *row, exo_err *err)
+{
+    sqlite3_stmt *s = durable->put[table_index(row->table)];
+    sqlite3_bind_int64(s, 1, (sqlite3_int64)row->key);
+    sqlite3_bind_text(s, 2, row->name, -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 3, row->state, -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 4, row->detail, -1, SQLITE_STATIC);
+    sqlite3_bind_blob64(s, 5, row->info, row->info_size, SQLITE_STATIC);
+    sqlite3_bind_blob64(s, 6, row->spec, row->spec_size, SQLITE_STATIC);
+    return run(durable, s, err);
+}
+
+exo_status
+exo_durable_remove(exo_durable *durable, const char *table, uint64_t key, exo_err *err)
+{
+    sqlite3_stmt *s = durable->remove[table_index(table)];
+    sqlite3_bind_int64(s, 1, (sqlite3_int64)key);
+    return run(durable, s, err);
+}
+
+exo_status
+exo_durable_each(exo_durable *durable, const char *table, void (*visit)(void *context, const exo_durable_row *row),
+                 void *context, exo_err *err)
+{
+    char sql[96];
+    sqlite3_stmt *s = NULL;
+    int result = SQLITE_OK;
+    snprintf(sql, sizeof sql, "SELECT key, name, state, detail, info, spec FROM %s ORDER BY key",
+             table_names[table_index(table)]);
+    if (sqlite3_prepare_v2(durable->db, sql, -1, &s, NULL) != SQLITE_OK)
+        return fail(durable, table, err);
+    while ((result = sqlite3_step(s)) == SQLITE_ROW) {
+        exo_durable_row row = {.table = table,
+                               .key = (uint64_t)sqlite3_column_int64(s, 0),
+                               .name = (const char *)sqlite3_column_text(s, 1),
+                               .state = (const char *)sqlite3_column_text(s, 2),
+                               .detail = (const char *)sqlite3_column_text(s, 3),
+                               .info = sqlite3_column_blob(s, 4),
+                               .info_size = (size_t)sqlite3_column_bytes(s, 4),
+                               .spec = sqlite3_column_blob(s, 5),
+                               .spec_size = (size_t)sqlite3_column_bytes(s, 5)};
+        visit(context, &row);
+    }
+    sqlite3_finalize(s);
+    return result == SQLITE_DONE ? EXO_OK : fail(durable, "cannot be read", err);
+}

@@ -1,0 +1,1022 @@
+/* The head: see head.h. Everything in struct head belongs to its lane. Read next: place.c (who gets an actor), durable.c (its file). */
+#include "head.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <uthash.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "directory.h"
+#include "durable.h"
+#include "hooks.h"
+#include "messages.h"
+
+#define SPAWN_TIMEOUT (60 * EXO_SECOND) /* of a worker that makes an actor                        */
+#define GRACE         (10 * EXO_SECOND) /* for nodes to come back to a head that was restarted     */
+#define MAX_BACKOFF   (30 * EXO_SECOND)
+
+enum {
+    LOG_LINES = 4096,
+    REMEMBERED = 10000 /* dead actors */
+};
+
+struct head {
+    exo_head_env env;
+    exo_runtime *runtime;
+    exo_ref self;
+    exo_directory directory;
+    exo_durable *durable;
+    uint64_t next_key;
+    exo_time grace_ends; /* 0: it is over */
+    int64_t began;
+    char *lines[LOG_LINES]; /* a ring: line n is at n % LOG_LINES */
+    uint64_t num_lines;
+    struct exo_wish *log_wishes; /* those that wait for more */
+};
+
+static exo_time
+now(const struct head *h)
+{
+    return exo_now(exo_runtime_clock(h->runtime));
+}
+
+/* For people only: nothing is decided by it. */
+static int64_t
+wall_clock(void)
+{
+    return (int64_t)time(NULL);
+}
+
+static void
+want_tick(struct head *h, exo_time at)
+{
+    if (at < atomic_load(h->env.due))
+        atomic_store(h->env.due, at);
+}
+
+static exo_status
+reply_with(exo_payload *reply, const ProtobufCMessage *message, exo_err *err)
+{
+    exo_status st = exo_message_pack(reply, message);
+    return st == EXO_OK ? st : exo_fail(err, st, "the head has no memory for a reply");
+}
+
+/* --- Replies that come later --------------------------------------------------------------------------------------------------- */
+
+static exo_status
+wish(exo_call_context *call, struct exo_wish **list, exo_err *err)
+{
+    struct exo_wish *w = exo_calloc(1, sizeof *w);
+    if (!w)
+        return exo_fail(err, EXO_NOMEM, "the head has no memory for a call");
+    w->future = exo_call_defer(call);
+    w->next = *list;
+    *list = w;
+    return EXO_OK;
+}
+
+static void
+fulfil(struct exo_wish **list, exo_status status, const char *reason, const ProtobufCMessage *message)
+{
+    for (struct exo_wish *w = *list, *next; w; w = next) {
+        exo_payload reply = {0};
+        next = w->next;
+        exo_status st = status;
+        if (st == EXO_OK && message)
+            st = exo_message_pack(&reply, message);
+        exo_future_complete(w->future, st, reason, &reply);
+        exo_future_drop(&w->future);
+        exo_free(w);
+    }
+    *list = NULL;
+}
+
+/* --- What is kept ---------------------------------------------------------------------------------------------------------------- */
+
+static void
+describe_actor(const exo_entry *a, Exo__Cluster__Actor *out)
+{
+    exo__cluster__actor__init(out);
+    out->key = a->key;
+    out->name = exo_pb_text(a->spec->name);
+    out->space = exo_pb_text(a->spec->space);
+    out->class_name = exo_pb_text(a->spec->class_name);
+    out->job = exo_pb_text(a->spec->job);
+    out->detached = a->spec->detached;
+    out->id = a->id;
+    out->incarnation = a->incarnation;
+    out->state = exo_pb_text(exo_entry_state_text(a->state));
+    out->cause = exo_pb_text(a->cause);
+    out->restarts = a->incarnation > 0 ? a->incarnation - 1 : 0;
+    out->since = a->since;
+    if (a->node) {
+        out->node = a->node->id;
+        out->node_name = exo_pb_text(a->node->name);
+        out->endpoint = exo_pb_text(a->node->endpoint);
+        out->key_text = exo_pb_text(a->node->key);
+    }
+}
+
+static void
+keep_actor(struct head *h, const exo_entry *a)
+{
+    Exo__Cluster__Actor info;
+    exo_payload packed = {0}, spec = {0};
+    exo_err err = {0};
+    if (!h->durable || (!a->spec->name[0] && !a->spec->detached))
+        return; /* an anonymous actor of a job cannot be asked for, and ends with its job */
+    describe_actor(a, &info);
+    if (exo_message_pack(&packed, &info.base) == EXO_OK && exo_message_pack(&spec, &a->spec->base) == EXO_OK) {
+        const exo_durable_row row = {.table = "actors",
+                                     .key = a->key,
+                                     .name = a->spec->name,
+                                     .state = exo_entry_state_text(a->state),
+                                     .detail = a->cause ? a->cause : a->spec->class_name,
+                                     .info = packed.data,
+                                     .info_size = packed.size,
+                                     .spec = spec.data,
+                                     .spec_size = spec.size};
+        if (exo_durable_put(h->durable, &row, &err) != EXO_OK)
+            EXO_LOG(ERROR, HEAD, "%s", err.text);
+    }
+    exo_payload_release(&packed);
+    exo_payload_release(&spec);
+}
+
+static void
+keep_job(struct head *h, const exo_job_entry *j)
+{
+    Exo__Cluster__Job info;
+    exo_payload packed = {0};
+    exo_err err = {0};
+    if (!h->durable)
+        return;
+    exo_job_describe(j, &info);
+    if (exo_message_pack(&packed, &info.base) != EXO_OK)
+        return;
+    const exo_durable_row row = {.table = "jobs",
+                                 .key = j->key,
+                                 .name = j->name,
+                                 .state = j->state,
+                                 .detail = j->cause,
+                                 .info = packed.data,
+                                 .info_size = packed.size};
+    if (exo_durable_put(h->durable, &row, &err) != EXO_OK)
+        EXO_LOG(ERROR, HEAD, "%s", err.text);
+    exo_payload_release(&packed);
+}
+
+static void
+set_state(struct head *h, exo_entry *a, exo_entry_state state)
+{
+    a->state = state;
+    a->since = wall_clock();
+    keep_actor(h, a);
+}
+
+/* --- Making actors ---------------------------------------------------------------------------------------------------------------- */
+
+/* What comes back of a worker, for the head's lane. */
+struct outcome {
+    exo_runtime *runtime;
+    exo_ref head;
+    uint64_t key, incarnation;
+    exo_future *future; /* held */
+};
+
+struct outcome_args {
+    uint64_t key, incarnation, id;
+    int status;
+    char reason[EXO_ERR_TEXT];
+};
+
+static void
+worker_answered(void *context, uint64_t tag, exo_future *future)
+{
+    struct outcome *o = context;
+    struct outcome_args args = {.key = o->key, .incarnation = o->incarnation};
+    exo_payload reply = {0}, payload = {0};
+    exo_err err = {0};
+    (void)tag;
+    args.status = (int)exo_future_take(future, &reply, &err);
+    snprintf(args.reason, sizeof args.reason, "%s", err.text);
+    if (args.status == EXO_OK && reply.size == sizeof args.id)
+        memcpy(&args.id, reply.data, sizeof args.id);
+    exo_payload_release(&reply);
+    if (exo_payload_copy(&payload, &args, sizeof args) == EXO_OK)
+        exo_send(o->runtime, o->head, "started", payload, INT64_MAX, NULL);
+    exo_future_drop(&o->future);
+    exo_free(o);
+}
+
+static const exo_future_hook worker_hook = {.done = worker_answered};
+
+/* Asks the node's worker to make the actor; its answer becomes a call of `started`. */
+static exo_status
+ask_worker(struct head *h, exo_entry *a, exo_err *err)
+{
+    exo_ref worker;
+    exo_payload args = {0};
+    struct outcome *o = exo_calloc(1, sizeof *o);
+    exo_status st = o ? h->env.worker_of(h->env.context, a->node->id, &worker, err) : EXO_NOMEM;
+    a->spec->key = a->key;
+    a->spec->incarnation = a->incarnation;
+    if (st == EXO_OK)
+        st = exo_message_pack(&args, &a->spec->base);
+    if (st == EXO_OK) {
+        *o = (struct outcome){.runtime = h->runtime, .head = h->self, .key = a->key, .incarnation = a->incarnation};
+        st = exo_call(h->runtime, worker, "spawn", args, exo_deadline(exo_runtime_clock(h->runtime), SPAWN_TIMEOUT),
+                      &o->future, err);
+    }
+    if (st != EXO_OK) {
+        exo_free(o);
+        return st;
+    }
+    exo_future *future = exo_future_hold(o->future);
+    exo_future_set_hook(future, &worker_hook, o, 0);
+    exo_future_drop(&future);
+    return EXO_OK;
+}
+
+static void entry_died(struct head *h, exo_entry *a, const char *cause, bool failure);
+
+/* Begins a life of an actor that has a place. */
+static void
+begin_life(struct head *h, exo_entry *a)
+{
+    exo_err err = {0};
+    a->incarnation++;
+    a->id = 0;
+    set_state(h, a, EXO_ENTRY_STARTING);
+    if (ask_worker(h, a, &err) != EXO_OK)
+        entry_died(h, a, err.text, true);
+}
+
+/* Finds a place for all of them or none. */
+static exo_status
+place_all(struct head *h, exo_entry *const *all, size_t count, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    size_t placed = 0;
+    while (st == EXO_OK && placed < count) {
+        st = exo_directory_place(&h->directory, all[placed], err);
+        placed += st == EXO_OK;
+    }
+    while (st != EXO_OK && placed > 0)
+        exo_entry_unplace(all[--placed]);
+    return st;
+}
+
+/* An entry for a spec that is copied; a dead one of the same name makes room. */
+static exo_status
+new_entry(struct head *h, const Exo__Cluster__Spawn *spec, exo_entry **out, exo_err *err)
+{
+    exo_entry *old = spec->name[0] ? exo_directory_by_name(&h->directory, spec->space, spec->name) : NULL;
+    if (old && old->state != EXO_ENTRY_DEAD)
+        return exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already, on %s", spec->name,
+                        spec->space, old->node ? old->node->name : "no node for now");
+    uint64_t incarnation = old ? old->incarnation : 0; /* the name's lives are counted on */
+    if (old) {
+        if (h->durable)
+            exo_durable_remove(h->durable, "actors", old->key, NULL);
+        exo_directory_remove(&h->directory, old);
+    }
+    exo_entry *a = exo_directory_add(&h->directory, h->next_key, spec);
+    if (!a)
+        return exo_fail(err, EXO_NOMEM, "the head has no memory for an actor");
+    h->next_key++;
+    a->incarnation = incarnation;
+    *out = a;
+    return EXO_OK;
+}
+
+static void
+discard(struct head *h, exo_entry *a)
+{
+    exo_entry_unplace(a);
+    if (h->durable)
+        exo_durable_remove(h->durable, "actors", a->key, NULL);
+    exo_directory_remove(&h->directory, a);
+}
+
+static exo_status
+reply_actor(const exo_entry *a, exo_payload *reply, exo_err *err)
+{
+    Exo__Cluster__Actor info, *list[] = {&info};
+    Exo__Cluster__SpawnReply message = EXO__CLUSTER__SPAWN_REPLY__INIT;
+    describe_actor(a, &info);
+    message.actors = list;
+    message.n_actors = 1;
+    return reply_with(reply, &message.base, err);
+}
+
+static exo_status
+spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_payload *reply, exo_err *err)
+{
+    size_t count = 1 + spec->n_together, made = 0;
+    exo_entry *old = spec->get_if_exists && spec->name[0]
+                         ? exo_directory_by_name(&h->directory, spec->space, spec->name)
+                         : NULL;
+    if (old && old->state == EXO_ENTRY_ALIVE)
+        return reply_actor(old, reply, err);
+    if (old && old->state != EXO_ENTRY_DEAD)
+        return wish(call, &old->spawn_wishes, err);
+    exo_entry **all = exo_calloc(count, sizeof *all);
+    exo_status st = all ? EXO_OK : exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
+    for (; st == EXO_OK && made < count; made += st == EXO_OK)
+        st = new_entry(h, made == 0 ? spec : spec->together[made - 1], &all[made], err);
+    if (st == EXO_OK)
+        st = place_all(h, all, count, err);
+    if (st == EXO_OK)
+        st = wish(call, &all[0]->spawn_wishes, err);
+    for (size_t i = 0; st != EXO_OK && i < made; i++)
+        discard(h, all[i]);
+    for (size_t i = count; st == EXO_OK && i-- > 0;) { /* the first one, whose start is the answer, last */
+        all[i]->first_life = true;
+        begin_life(h, all[i]);
+    }
+    exo_free(all);
+    return st;
+}
+
+static exo_status
+head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
+    if (!spec)
+        return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");
+    exo_status st = spawn_all(self, call, spec, reply, err);
+    EXO_RELEASE(spec);
+    return st;
+}
+
+static exo_status
+head_started(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    const struct outcome_args *o = args->data;
+    (void)call;
+    (void)reply;
+    (void)err;
+    exo_entry *a = exo_directory_by_key(&h->directory, o->key);
+    if (!a || a->incarnation != o->incarnation || a->state != EXO_ENTRY_STARTING)
+        return EXO_OK; /* it was killed, or its node lost, meanwhile */
+    if (o->status != EXO_OK && a->first_life) { /* who asked for it hears of it; it never lived */
+        fulfil(&a->spawn_wishes, (exo_status)o->status, o->reason, NULL);
+        fulfil(&a->find_wishes, EXO_NOT_FOUND, o->reason, NULL);
+        discard(h, a);
+        return EXO_OK;
+    }
+    if (o->status != EXO_OK) {
+        entry_died(h, a, o->reason, true);
+        return EXO_OK;
+    }
+    a->id = o->id;
+    a->first_life = false;
+    exo_directory_index(&h->directory, a);
+    set_state(h, a, EXO_ENTRY_ALIVE);
+    Exo__Cluster__Actor info, *list[] = {&info};
+    Exo__Cluster__SpawnReply message = EXO__CLUSTER__SPAWN_REPLY__INIT;
+    describe_actor(a, &info);
+    message.actors = list;
+    message.n_actors = 1;
+    fulfil(&a->spawn_wishes, EXO_OK, NULL, &message.base);
+    fulfil(&a->find_wishes, EXO_OK, NULL, &info.base);
+    if (a->died_early) {
+        a->died_early = false;
+        entry_died(h, a, a->cause, a->failed);
+    }
+    return EXO_OK;
+}
+
+/* --- Death and restart -------------------------------------------------------------------------------------------------------------- */
+
+/* Whether the rule gives it another life; the time until then in *wait. */
+static bool
+may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
+{
+    const Exo__Cluster__RestartRule *rule = a->spec->restart;
+    if (!rule || rule->when == EXO_RESTART_NEVER || (rule->when == EXO_RESTART_ON_FAILURE && !failure))
+        return false;
+    exo_time at = now(h);
+    if (rule->within > 0 && a->num_deaths > 0 && at - a->first_death > rule->within)
+        a->num_deaths = 0;
+    if (a->num_deaths == 0)
+        a->first_death = at;
+    a->num_deaths++;
+    if (rule->max > 0 && a->num_deaths > rule->max)
+        return false;
+    exo_time backoff = rule->backoff > 0 ? rule->backoff : 0;
+    for (uint64_t i = 1; i < a->num_deaths && backoff < MAX_BACKOFF; i++)
+        backoff *= 2;
+    *wait = backoff < MAX_BACKOFF ? backoff : MAX_BACKOFF;
+    return true;
+}
+
+static void
+schedule(struct head *h, exo_entry *a, exo_time wait)
+{
+    a->restart_at = now(h) + wait;
+    set_state(h, a, EXO_ENTRY_RESTARTING);
+    want_tick(h, a->restart_at);
+}
+
+/* The others of its group that its rule restarts with it. */
+static void
+restart_group(struct head *h, const exo_entry *failed, exo_time wait)
+{
+    char cause[160];
+    exo_entry *a, *next;
+    snprintf(cause, sizeof cause, "restarted with '%.80s' of its group", failed->spec->name);
+    HASH_ITER(by_key, h->directory.actors, a, next) {
+        bool mine = a != failed && strcmp(a->spec->group, failed->spec->group) == 0 &&
+                    strcmp(a->spec->space, failed->spec->space) == 0;
+        if (!mine || a->state != EXO_ENTRY_ALIVE ||
+            (failed->spec->group_rule == EXO_REST_FOR_ONE && a->key < failed->key))
+            continue;
+        exo_ref worker;
+        struct exo_head_kill kill = {.id = a->id};
+        exo_payload args = {0};
+        snprintf(kill.cause, sizeof kill.cause, "%s", cause);
+        exo_directory_unindex(&h->directory, a); /* its death is no news */
+        if (h->env.worker_of(h->env.context, a->node->id, &worker, NULL) == EXO_OK &&
+            exo_payload_copy(&args, &kill, sizeof kill) == EXO_OK)
+            exo_send(h->runtime, worker, "kill", args, INT64_MAX, NULL);
+        exo_entry_set_cause(a, cause);
+        exo_entry_unplace(a);
+        schedule(h, a, wait);
+    }
+}
+
+static void
+entry_died(struct head *h, exo_entry *a, const char *cause, bool failure)
+{
+    exo_time wait = 0;
+    exo_directory_unindex(&h->directory, a);
+    exo_entry_set_cause(a, cause);
+    a->failed = failure;
+    exo_entry_unplace(a);
+    bool again = may_restart(h, a, failure, &wait);
+    if (again && failure && a->spec->group[0] && a->spec->group_rule != EXO_ONE_FOR_ONE)
+        restart_group(h, a, wait);
+    if (again) {
+        schedule(h, a, wait);
+        return;
+    }
+    set_state(h, a, EXO_ENTRY_DEAD);
+    fulfil(&a->spawn_wishes, EXO_PEER_LOST, a->cause, NULL);
+    fulfil(&a->find_wishes, EXO_NOT_FOUND, a->cause, NULL);
+    exo_directory_trim(&h->directory, REMEMBERED);
+    if (!a->spec->name[0])
+        exo_directory_remove(&h->directory, a);
+}
+
+static exo_status
+head_died(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    (void)call;
+    (void)reply;
+    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "died: the arguments cannot be read");
+    exo_entry *a = m->key ? exo_directory_by_key(&h->directory, m->key)
+                          : exo_directory_by_id(&h->directory, m->node, m->id);
+    if (a && a->state == EXO_ENTRY_ALIVE && a->id == m->id) {
+        entry_died(h, a, m->cause, m->failure);
+    } else if (a && a->state == EXO_ENTRY_STARTING && m->key) { /* before we heard that it lives */
+        exo_entry_set_cause(a, m->cause);
+        a->failed = m->failure;
+        a->died_early = true;
+    }
+    EXO_RELEASE(m);
+    return EXO_OK;
+}
+
+static exo_status
+head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    exo_entry *a, *next;
+    exo_time at = now(h);
+    (void)call;
+    (void)args;
+    (void)reply;
+    (void)err;
+    atomic_store(h->env.due, INT64_MAX);
+    if (h->grace_ends && at >= h->grace_ends) {
+        h->grace_ends = 0;
+        HASH_ITER(by_key, h->directory.actors, a, next)
+            if (a->state == EXO_ENTRY_UNKNOWN)
+                entry_died(h, a, "its node did not come back to a head that was restarted", true);
+    }
+    if (h->grace_ends)
+        want_tick(h, h->grace_ends);
+    HASH_ITER(by_key, h->directory.actors, a, next) {
+        exo_err reason = {0};
+        if (a->state != EXO_ENTRY_RESTARTING)
+            continue;
+        if (a->restart_at > at) {
+            want_tick(h, a->restart_at);
+        } else if (exo_directory_place(&h->directory, a, &reason) == EXO_OK) {
+            begin_life(h, a);
+        } else { /* a node may come */
+            a->restart_at = at + EXO_SECOND;
+            exo_entry_set_cause(a, reason.text);
+            want_tick(h, a->restart_at);
+        }
+    }
+    return EXO_OK;
+}
+
+/* --- Names --------------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+head_find(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    exo_status st = EXO_OK;
+    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "find: the arguments cannot be read");
+    exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
+    if (!a || a->state == EXO_ENTRY_DEAD) {
+        st = exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", m->name, m->space,
+                      a ? "; the last one died: " : "", a && a->cause ? a->cause : "");
+    } else if (a->state == EXO_ENTRY_ALIVE) {
+        Exo__Cluster__Actor info;
+        describe_actor(a, &info);
+        st = reply_with(reply, &info.base, err);
+    } else {
+        st = wish(call, &a->find_wishes, err);
+    }
+    EXO_RELEASE(m);
+    return st;
+}
+
+static exo_status
+head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    exo_entry *a = NULL;
+    (void)call;
+    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    exo_node *node = m ? exo_directory_node(&h->directory, m->node) : NULL;
+    exo_status st = !m      ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
+                    : !node ? exo_fail(err, EXO_CLOSED, "this process is not registered at the head")
+                            : EXO_OK;
+    if (st == EXO_OK) {
+        Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
+        spec.name = m->name;
+        spec.space = m->space;
+        spec.class_name = m->class_name;
+        spec.job = exo_pb_text(node->job);
+        st = new_entry(h, &spec, &a, err);
+    }
+    if (st == EXO_OK) {
+        a->node = node;
+        a->id = m->id;
+        a->incarnation++;
+        exo_directory_index(&h->directory, a);
+        set_state(h, a, EXO_ENTRY_ALIVE);
+        Exo__Cluster__Actor info;
+        describe_actor(a, &info);
+        st = reply_with(reply, &info.base, err);
+    }
+    EXO_RELEASE(m);
+    return st;
+}
+
+static exo_status
+head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    char text[8192], since[64] = "";
+    (void)call;
+    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "why: the arguments cannot be read");
+    exo_status st = EXO_OK;
+    const exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
+    const exo_node *n = a ? (a->node ? a->node : exo_directory_node(&h->directory, a->last_node))
+                          : exo_directory_node_by_name(&h->directory, m->name);
+    if (!a && !n) {
+        st = exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'", m->name, m->space);
+    } else {
+        time_t when = (time_t)(a ? a->since : n->since);
+        struct tm broken;
+        if (localtime_r(&when, &broken))
+            strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &broken);
+        int at = a ? snprintf(text, sizeof text, "%s: %s since %s, class %s, life %llu\n%s%s%s", m->name,
+                              exo_entry_state_text(a->state), since, a->spec->class_name,
+                              (unsigned long long)a->incarnation, a->cause ? "cause: " : "", a->cause ? a->cause : "",
+                              a->cause ? "\n" : "")
+                   : 0;
+        if (n && (size_t)at < sizeof text)
+            at += snprintf(text + at, sizeof text - (size_t)at, "node %s: %s%s%s\n%s%s%s%s%s", n->name,
+                           n->alive ? "alive" : "lost", n->cause ? ": " : "", n->cause ? n->cause : "",
+                           n->running && n->running[0] ? "it ran: " : "", n->running ? n->running : "",
+                           n->running && n->running[0] ? "\n" : "", n->log && n->log[0] ? "its last lines:\n" : "",
+                           n->log ? n->log : "");
+        st = exo_payload_copy(reply, text, strlen(text) + 1);
+    }
+    EXO_RELEASE(m);
+    return st;
+}
+
+/* --- Nodes --------------------------------------------------------------------------------------------------------------------------- */
+
+/* An actor that lives at a node which (again) registers: known from before, or made while the head was away. */
+static void
+adopt(struct head *h, exo_node *node, const Exo__Cluster__Actor *info)
+{
+    exo_err err = {0};
+    exo_entry *a = info->key ? exo_directory_by_key(&h->directory, info->key) : NULL;
+    if (!a && info->name[0])
+        a = exo_directory_by_name(&h->directory, info->space, info->name);
+    if (a && a->state == EXO_ENTRY_ALIVE && a->node == node && a->id == info->id)
+        return;
+    if (!a || a->state == EXO_ENTRY_DEAD) {
+        Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
+        spec.name = info->name;
+        spec.space = info->space;
+        spec.class_name = info->class_name;
+        spec.job = info->job;
+        spec.detached = info->detached;
+        if (new_entry(h, &spec, &a, &err) != EXO_OK) {
+            EXO_LOG(WARN, HEAD, "node=%s an actor is not known any more: %s", node->name, err.text);
+            return;
+        }
+    }
+    exo_entry_take_place(a, node);
+    a->id = info->id;
+    a->incarnation = info->incarnation > a->incarnation ? info->incarnation : a->incarnation;
+    exo_directory_index(&h->directory, a);
+    set_state(h, a, EXO_ENTRY_ALIVE);
+}
+
+static exo_status
+head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    (void)call;
+    Exo__Cluster__Register *m = EXO_UNPACK(Exo__Cluster__Register, exo__cluster__register, args);
+    if (!m || !m->node) {
+        EXO_RELEASE(m);
+        return exo_fail(err, EXO_INVAL, "register: the arguments cannot be read");
+    }
+    exo_status st = EXO_OK;
+    exo_node *node = exo_directory_add_node(&h->directory, m);
+    if (!node) {
+        st = exo_fail(err, EXO_NOMEM, "the head has no memory for a node");
+    } else {
+        node->since = wall_clock();
+        for (size_t i = 0; i < m->n_actors; i++)
+            adopt(h, node, m->actors[i]);
+        if (strcmp(m->kind, "driver") == 0 && m->job[0]) {
+            exo_job_entry *job = exo_directory_job(&h->directory, m->job, h->next_key++);
+            if (job && (!job->driver || job->driver != node->id)) {
+                job->driver = node->id;
+                job->state = "running";
+                job->began = job->began ? job->began : wall_clock();
+                keep_job(h, job);
+            }
+        }
+        Exo__Cluster__RegisterReply message = EXO__CLUSTER__REGISTER_REPLY__INIT;
+        message.cluster = exo_pb_text(h->env.cluster);
+        message.name = exo_pb_text(node->name);
+        st = reply_with(reply, &message.base, err);
+        want_tick(h, now(h)); /* there may be room now for what waits */
+    }
+    EXO_RELEASE(m);
+    return st;
+}
+
+/* The job of a driver that went: what it made and did not detach goes, too. */
+static void
+end_job(struct head *h, exo_node *driver, const char *state, const char *cause)
+{
+    exo_job_entry *job = exo_directory_job(&h->directory, driver->job, 0);
+    exo_entry *a, *next;
+    if (!job || job->driver != driver->id)
+        return;
+    job->state = state;
+    job->ended = wall_clock();
+    exo_free(job->cause);
+    job->cause = exo_strdup(cause);
+    keep_job(h, job);
+    HASH_ITER(by_key, h->directory.actors, a, next) {
+        struct exo_head_kill kill = {.id = a->id, .clean = true};
+        exo_ref worker;
+        exo_payload args = {0};
+        if (a->spec->detached || strcmp(a->spec->job, driver->job) != 0 || a->state == EXO_ENTRY_DEAD)
+            continue;
+        snprintf(kill.cause, sizeof kill.cause, "its job ended: %.150s", cause);
+        if (a->state == EXO_ENTRY_ALIVE && a->node && a->node != driver &&
+            h->env.worker_of(h->env.context, a->node->id, &worker, NULL) == EXO_OK &&
+            exo_payload_copy(&args, &kill, sizeof kill) == EXO_OK)
+            exo_send(h->runtime, worker, "kill", args, INT64_MAX, NULL);
+        if (a->spec->restart)
+            a->spec->restart->when = EXO_RESTART_NEVER;
+        entry_died(h, a, kill.cause, false);
+    }
+}
+
+static void
+node_gone(struct head *h, exo_node *node, const char *cause, bool clean)
+{
+    char reason[EXO_ERR_TEXT];
+    exo_entry *a, *next;
+    if (!node->alive)
+        return;
+    node->alive = false;
+    node->since = wall_clock();
+    exo_free(node->cause);
+    node->cause = exo_strdup(cause);
+    if (node->is_driver)
+        end_job(h, node, clean ? "done" : "lost", clean ? "its driver left" : cause);
+    snprintf(reason, sizeof reason, "its node '%s' %s: %.300s", node->name, clean ? "left" : "is lost", cause);
+    HASH_ITER(by_key, h->directory.actors, a, next)
+        if (a->node == node)
+            entry_died(h, a, reason, !clean);
+    want_tick(h, now(h));
+}
+
+static exo_status
+head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    (void)call;
+    (void)reply;
+    Exo__Cluster__NodeInfo *m = EXO_UNPACK(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "lost: the arguments cannot be read");
+    exo_node *node = exo_directory_node(&h->directory, m->node);
+    if (node)
+        node_gone(h, node, m->cause, strcmp(m->state, "left") == 0);
+    EXO_RELEASE(m);
+    return EXO_OK;
+}
+
+static exo_status
+head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    char cause[EXO_ERR_TEXT];
+    exo_entry *a, *next;
+    (void)call;
+    (void)reply;
+    Exo__Cluster__Epitaph *m = EXO_UNPACK(Exo__Cluster__Epitaph, exo__cluster__epitaph, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "epitaph: the arguments cannot be read");
+    exo_node *node = exo_directory_node(&h->directory, m->node);
+    if (node) {
+        node_gone(h, node, m->cause, false);
+        exo_free(node->cause);
+        node->cause = exo_strdup(m->cause);
+        exo_free(node->running);
+        node->running = exo_strdup(m->running);
+        exo_free(node->log);
+        node->log = exo_strdup(m->log);
+        snprintf(cause, sizeof cause, "its node '%s' %.200s%s%.200s", node->name, m->cause, m->running[0] ? ", in " : "",
+                 m->running);
+        HASH_ITER(by_key, h->directory.actors, a, next) {
+            if (a->last_node == node->id && a->state != EXO_ENTRY_ALIVE) {
+                exo_entry_set_cause(a, cause);
+                keep_actor(h, a);
+            }
+        }
+    }
+    EXO_RELEASE(m);
+    return EXO_OK;
+}
+
+/* --- Looking ------------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    (void)call;
+    (void)args;
+    Exo__Cluster__Listing listing = EXO__CLUSTER__LISTING__INIT;
+    listing.cluster = exo_pb_text(h->env.cluster);
+    listing.version = exo_pb_text(EXO_VERSION);
+    listing.began = h->began;
+    exo_status st = exo_directory_list(&h->directory, &listing, describe_actor);
+    if (st == EXO_OK)
+        st = reply_with(reply, &listing.base, err);
+    exo_directory_list_release(&listing);
+    return st;
+}
+
+static exo_status
+reply_lines(struct head *h, uint64_t after, exo_payload *reply)
+{
+    uint64_t first = h->num_lines > LOG_LINES ? h->num_lines - LOG_LINES : 0;
+    size_t size = sizeof(uint64_t) + 1;
+    first = after > first ? after : first;
+    for (uint64_t n = first; n < h->num_lines; n++)
+        size += strlen(h->lines[n % LOG_LINES]) + 1;
+    char *text = exo_calloc(1, size);
+    if (!text)
+        return EXO_NOMEM;
+    memcpy(text, &h->num_lines, sizeof h->num_lines);
+    size_t at = sizeof h->num_lines;
+    for (uint64_t n = first; n < h->num_lines; n++)
+        at += (size_t)snprintf(text + at, size - at, "%s\n", h->lines[n % LOG_LINES]);
+    *reply = (exo_payload){.data = text, .size = at, .release = exo_free};
+    return EXO_OK;
+}
+
+static exo_status
+head_log(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    char full[1024];
+    (void)call;
+    (void)reply;
+    Exo__Cluster__LogLines *m = EXO_UNPACK(Exo__Cluster__LogLines, exo__cluster__log_lines, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "log: the arguments cannot be read");
+    for (char *line = m->text; *line;) {
+        size_t length = strcspn(line, "\n");
+        snprintf(full, sizeof full, "%s: %.*s", m->node_name, (int)(length < 900 ? length : 900), line);
+        char *copy = exo_strdup(full);
+        if (copy) {
+            char **slot = &h->lines[h->num_lines++ % LOG_LINES];
+            exo_free(*slot);
+            *slot = copy;
+        }
+        line += length + (line[length] == '\n');
+    }
+    EXO_RELEASE(m);
+    for (struct exo_wish *w = h->log_wishes, *next; w; w = next) {
+        exo_payload lines = {0};
+        next = w->next;
+        exo_status st = reply_lines(h, w->after, &lines);
+        exo_future_complete(w->future, st, NULL, &lines);
+        exo_future_drop(&w->future);
+        exo_free(w);
+    }
+    h->log_wishes = NULL;
+    return EXO_OK;
+}
+
+/* args: the number of lines that are known already; UINT64_MAX: only new ones. The reply: the next such number, then text. */
+static exo_status
+head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    uint64_t after = 0;
+    if (args->size != sizeof after)
+        return exo_fail(err, EXO_INVAL, "logs: expected the number of a line");
+    memcpy(&after, args->data, sizeof after);
+    if (after < h->num_lines)
+        return reply_lines(h, after, reply);
+    exo_status st = wish(call, &h->log_wishes, err);
+    if (st == EXO_OK)
+        h->log_wishes->after = after == UINT64_MAX ? h->num_lines : after;
+    return st;
+}
+
+/* --- Life ---------------------------------------------------------------------------------------------------------------------------- */
+
+static void
+recall_actor(void *context, const exo_durable_row *row)
+{
+    struct head *h = context;
+    const exo_payload info = {.data = (void *)(uintptr_t)row->info, .size = row->info_size};
+    const exo_payload packed = {.data = (void *)(uintptr_t)row->spec, .size = row->spec_size};
+    Exo__Cluster__Actor *was = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, &info);
+    Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, &packed);
+    exo_entry *a = was && spec ? exo_directory_add(&h->directory, row->key, spec) : NULL;
+    if (a) {
+        a->incarnation = was->incarnation;
+        a->since = was->since;
+        a->last_node = was->node;
+        if (was->cause[0])
+            exo_entry_set_cause(a, was->cause);
+        a->state = strcmp(was->state, "dead") == 0 ? EXO_ENTRY_DEAD : EXO_ENTRY_UNKNOWN;
+    }
+    if (row->key >= h->next_key)
+        h->next_key = row->key + 1;
+    EXO_RELEASE(was);
+    EXO_RELEASE(spec);
+}
+
+static void
+recall_job(void *context, const exo_durable_row *row)
+{
+    struct head *h = context;
+    const exo_payload info = {.data = (void *)(uintptr_t)row->info, .size = row->info_size};
+    Exo__Cluster__Job *was = EXO_UNPACK(Exo__Cluster__Job, exo__cluster__job, &info);
+    exo_job_entry *job = was ? exo_directory_job(&h->directory, was->name, row->key) : NULL;
+    if (job) {
+        job->state = strcmp(was->state, "running") == 0  ? "running"
+                     : strcmp(was->state, "done") == 0   ? "done"
+                                                         : "lost";
+        job->began = was->began;
+        job->ended = was->ended;
+        job->cause = was->cause[0] ? exo_strdup(was->cause) : NULL;
+    }
+    if (row->key >= h->next_key)
+        h->next_key = row->key + 1;
+    EXO_RELEASE(was);
+}
+
+static void
+head_stop(void *self)
+{
+    struct head *h = self;
+    exo_entry *a, *next;
+    HASH_ITER(by_key, h->directory.actors, a, next) {
+        fulfil(&a->spawn_wishes, EXO_PEER_LOST, "the head ended", NULL);
+        fulfil(&a->find_wishes, EXO_PEER_LOST, "the head ended", NULL);
+    }
+    fulfil(&h->log_wishes, EXO_PEER_LOST, "the head ended", NULL);
+    exo_directory_release(&h->directory);
+    exo_durable_close(&h->durable);
+    for (size_t i = 0; i < LOG_LINES; i++)
+        exo_free(h->lines[i]);
+}
+
+static exo_status
+head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    struct head *h = self;
+    exo_status st = EXO_OK;
+    memcpy(&h->env, args->data, sizeof h->env);
+    h->runtime = exo_call_runtime(call);
+    h->self = exo_call_self(call);
+    h->began = wall_clock();
+    h->next_key = 1;
+    if (h->env.state_path) {
+        st = exo_durable_open(&h->durable, h->env.state_path, err);
+        if (st == EXO_OK)
+            st = exo_durable_each(h->durable, "actors", recall_actor, h, err);
+        if (st == EXO_OK)
+            st = exo_durable_each(h->durable, "jobs", recall_job, h, err);
+    }
+    if (st != EXO_OK) {
+        head_stop(h);
+        return st;
+    }
+    if (h->directory.actors) {
+        h->grace_ends = now(h) + GRACE;
+        want_tick(h, h->grace_ends);
+    }
+    return EXO_OK;
+}
+
+exo_status
+exo_head_default_state(const char *cluster, char *out, size_t size, exo_err *err)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if ((!state || state[0] != '/') && (!home || home[0] != '/'))
+        return exo_fail(err, EXO_NOT_FOUND, "neither XDG_STATE_HOME nor HOME is set: say where the head's state is (--state)");
+    int n = state && state[0] == '/' ? snprintf(out, size, "%s/exogym/%s.db", state, cluster)
+                                     : snprintf(out, size, "%s/.local/state/exogym/%s.db", home, cluster);
+    if (n < 0 || (size_t)n >= size)
+        return exo_fail(err, EXO_INVAL, "the path of the head's state is too long");
+    for (char *slash = strchr(out + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        bool made = mkdir(out, 0700) == 0 || errno == EEXIST;
+        *slash = '/';
+        if (!made)
+            return exo_fail(err, EXO_IO, "%s: %s", out, strerror(errno));
+    }
+    return EXO_OK;
+}
+
+static const exo_lane_class lanes[] = {{.name = "main", .capacity = 65536}};
+
+static const exo_method methods[] = {
+    {.name = "register", .run = head_register}, {.name = "gone", .run = head_gone},
+    {.name = "spawn", .run = head_spawn},       {.name = "started", .run = head_started},
+    {.name = "find", .run = head_find},         {.name = "claim", .run = head_claim},
+    {.name = "died", .run = head_died},         {.name = "epitaph", .run = head_epitaph},
+    {.name = "list", .run = head_list},         {.name = "why", .run = head_why},
+    {.name = "log", .run = head_log},           {.name = "logs", .run = head_logs},
+    {.name = "tick", .run = head_tick},
+};
+
+const exo_actor_class exo_head_class = {
+    .name = "head",
+    .state_size = sizeof(struct head),
+    .start = head_start,
+    .stop = head_stop,
+    .lanes = lanes,
+    .num_lanes = sizeof lanes / sizeof lanes[0],
+    .methods = methods,
+    .num_methods = sizeof methods / sizeof methods[0],
+};

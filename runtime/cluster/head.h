@@ -1,0 +1,40 @@
+/* The head: an actor (`head` in the namespace "exogym") that knows which nodes there are, which actors live where under which names,
+ * which jobs run; that decides where an actor is made, and makes those again that died and shall live. It never waits: what it asks of a
+ * worker comes back to it as a message. So one light lane is enough, and nothing of it needs a lock.
+ *
+ * Methods, with messages of cluster.proto:
+ *     register(Register) -> RegisterReply     a worker or driver is there, or there again
+ *     leave(NodeInfo)                         it goes of its own accord
+ *     spawn(Spawn) -> SpawnReply              when the actor has started
+ *     find(Name) -> Actor                     waits while it is starting or restarting
+ *     claim(Name) -> Actor                    a name for an actor that was made without the head
+ *     died(Name)                              an actor that has a key or a name
+ *     lost(NodeInfo)                          a connection is gone: from this process's own net
+ *     epitaph(Epitaph)                        why a process ended: from its watcher
+ *     list() -> Listing, why(Name) -> text
+ *     log(LogLines), logs(number) -> lines after it
+ *     tick()                                  something is due */
+#ifndef EXO_CLUSTER_HEAD_H
+#define EXO_CLUSTER_HEAD_H
+
+#include <stdatomic.h>
+
+#include <exogym/actor.h>
+
+/* What the head needs of the process that it is in. Context: the cluster. */
+typedef struct exo_head_env {
+    /* The worker actor of a registered node. */
+    exo_status (*worker_of)(void *context, uint64_t node, exo_ref *out, exo_err *err);
+    void *context;
+    const char *cluster;
+    const char *state_path; /* NULL: nothing is kept                                 */
+    _Atomic exo_time *due;  /* when the next tick is due on the runtime's clock; written by the head */
+} exo_head_env;
+
+/* Started with a pointer to an exo_head_env, which is copied. */
+extern const exo_actor_class exo_head_class;
+
+/* "$XDG_STATE_HOME/exogym/CLUSTER.db", its folder made. */
+exo_status exo_head_default_state(const char *cluster, char *out, size_t size, exo_err *err);
+
+#endif

@@ -1,0 +1,31 @@
+/* Protobuf messages as payloads. Only here, in head.c, worker.c and cluster.c is the generated code of cluster.proto seen. */
+#ifndef EXO_CLUSTER_MESSAGES_H
+#define EXO_CLUSTER_MESSAGES_H
+
+#include <exogym/actor.h>
+
+#include "cluster.pb-c.h"
+#include "future.h"
+
+/* Packs `message` into a payload of its own. NOMEM. */
+exo_status exo_message_pack(exo_payload *out, const ProtobufCMessage *message);
+/* The message in a payload; NULL: it is none. The caller frees it with protobuf_c_message_free_unpacked(message, NULL). */
+void *exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload);
+/* A copy of a message that was packed or received. */
+void *exo_message_copy(const ProtobufCMessage *message);
+
+#define EXO_UNPACK(Type, type, payload) ((Type *)exo_message_unpack(&type##__descriptor, payload))
+#define EXO_RELEASE(message)                                                                                           \
+    do {                                                                                                               \
+        if (message)                                                                                                   \
+            protobuf_c_message_free_unpacked(&(message)->base, NULL);                                                  \
+    } while (0)
+
+/* protobuf-c's strings are not const, but are only read. */
+static inline char *
+exo_pb_text(const char *text)
+{
+    return (char *)(uintptr_t)(text ? text : "");
+}
+
+#endif
