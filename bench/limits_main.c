@@ -103,8 +103,11 @@ main(int argc, char **argv)
     static struct table table;
     bench_echo *echoes[BENCH_TRANSPORTS] = {NULL};
     long rounds = argc > 1 ? strtol(argv[1], NULL, 10) : 5;
+    double load = 0;
     exo_err err = {0};
     exo_status st = EXO_OK;
+    if (getloadavg(&load, 1) == 1 && load > 0.5)
+        fprintf(stderr, "bench_limits: something else may be running here (load average %.2f)\n", load);
     if (rounds < 1 || rounds > BENCH_MAX_REPEATS) {
         fprintf(stderr, "bench_limits: rounds are 1 to %d\n", BENCH_MAX_REPEATS);
         return EXIT_FAILURE;

@@ -304,7 +304,7 @@ if __name__ == "__main__":
     folder = tempfile.mkdtemp(prefix="ray.", dir="/tmp")  # sockets live there, and their paths must be short
     results = os.fdopen(os.dup(1), "w")  # nothing else goes there: Ray prints warnings to where stdout was
     os.dup2(2, 1)
-    tell(f"ray_version={ray.__version__}\ncores={os.cpu_count()}\nimport_s={IMPORT_SECONDS:.3f}")
+    tell(f"ray_version={ray.__version__}\ncores={os.cpu_count()}\nload_before={os.getloadavg()[0]:.2f}\nimport_s={IMPORT_SECONDS:.3f}")
     try:
         for part in PARTS:
             if part not in parts:
