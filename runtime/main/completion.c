@@ -287,8 +287,9 @@ print_zsh(void)
     const char *name = function_name();
     printf("#compdef %s\n# Completes the arguments of %s in zsh.\n\n"
            "_%s_list() {\n"
-           "    local -a names=(${(f)\"$(exogym list $1 2>/dev/null | cut -d' ' -f1)\"})\n"
-           "    compadd -a names\n"
+           "    # _arguments puts what is for compadd before our own word.\n"
+           "    local -a names=(${(f)\"$(exogym list $argv[-1] 2>/dev/null | cut -d' ' -f1)\"})\n"
+           "    compadd \"${(@)argv[1,-2]}\" -a names\n"
            "}\n\n"
            "_%s() {\n",
            exo_program()->name, exo_program()->name, name, name);
