@@ -9,17 +9,21 @@
 #include "nearest.h"
 #include "program.h"
 
-/* Options that need no row: they are handled before a command's own. A command has the first; a program with commands has
- * --version too, one that is itself a command has all. */
+/* Options that need no row. A command has the first; a program with commands has --version too, one that is itself a
+ * command has all. */
 static const exo_arg everywhere[] = {
-    {.name = "--help", .brief = "-h", .help = "Shows this text."},
-    {.name = "--version", .help = "Shows the version."},
-    {.name = "--man", .help = "Prints the manual page, for man(1)."},
+    {.name = "--help", .brief = "-h", .help = "Shows this text.", EXO_INTO(exo_asked, help)},
+    {.name = "--version", .help = "Shows the version.", EXO_INTO(exo_asked, version)},
+    {.name = "--man", .help = "Prints the manual page, for man(1).", EXO_INTO(exo_asked, man)},
     {.name = "--completion",
      .value = "bash|zsh|fish",
      .help = "Prints a script that completes the program's arguments in a shell.",
      .word = EXO_WORD_FIXED,
-     .kind = EXO_ARG_VALUE},
+     EXO_INTO(exo_asked, completion)},
+};
+
+enum {
+    NUM_EVERYWHERE = sizeof everywhere / sizeof *everywhere
 };
 
 static const exo_arg *
@@ -41,7 +45,7 @@ const exo_arg *
 exo_option_at(const exo_command *command, size_t index)
 {
     const exo_arg *own = arg_at(command, false, &index);
-    size_t others = command != exo_program() ? 1 : command->commands ? 2 : sizeof everywhere / sizeof *everywhere;
+    size_t others = command != exo_program() ? 1 : command->commands ? 2 : NUM_EVERYWHERE;
     return own ? own : index < others ? &everywhere[index] : NULL;
 }
 
@@ -82,10 +86,29 @@ is_fixed(const exo_arg *arg, const char *given)
     return false;
 }
 
-static exo_status
-take(const exo_arg *arg, const char *word, void *args, exo_err *err)
+/* A command line that is being read. */
+struct reader {
+    const exo_command *command;
+    int argc, at; /* `at`: the next word */
+    char *const *argv;
+    void *args;
+    exo_asked *asked;
+    const exo_arg *operand; /* the last one that was taken; their number */
+    size_t operands;
+    bool only_operands;
+};
+
+static void *
+target_of(const struct reader *r, const exo_arg *arg)
 {
-    void *target = (char *)args + arg->offset;
+    bool own = arg < everywhere || arg >= everywhere + NUM_EVERYWHERE;
+    return (char *)(own ? r->args : r->asked) + arg->offset;
+}
+
+static exo_status
+take(const struct reader *r, const exo_arg *arg, const char *word, exo_err *err)
+{
+    void *target = target_of(r, arg);
     if (arg->word == EXO_WORD_FIXED && !is_fixed(arg, word))
         return fail_fixed(arg, word, err);
     if (arg->kind == EXO_ARG_VALUE) {
@@ -105,10 +128,11 @@ take(const exo_arg *arg, const char *word, void *args, exo_err *err)
 static const exo_arg *
 find_option(const exo_command *command, const char *word, const char **value)
 {
+    const exo_arg *a;
     *value = NULL;
-    for (const exo_arg *a = command->args; a && (a->name || a->value); a++) {
-        size_t length = a->name ? strlen(a->name) : 0;
-        if (a->name && strncmp(word, a->name, length) == 0 && (word[length] == '\0' || word[length] == '=')) {
+    for (size_t i = 0; (a = exo_option_at(command, i)); i++) {
+        size_t length = strlen(a->name);
+        if (strncmp(word, a->name, length) == 0 && (word[length] == '\0' || word[length] == '=')) {
             *value = word[length] == '=' ? word + length + 1 : NULL;
             return a;
         }
@@ -118,8 +142,8 @@ find_option(const exo_command *command, const char *word, const char **value)
     return NULL;
 }
 
-exo_status
-exo_args_fail_unknown(const exo_command *command, const char *word, exo_err *err)
+static exo_status
+fail_unknown(const exo_command *command, const char *word, exo_err *err)
 {
     char name[64], known[EXO_ERR_TEXT / 2] = "";
     size_t used = 0;
@@ -138,55 +162,62 @@ exo_args_fail_unknown(const exo_command *command, const char *word, exo_err *err
 }
 
 static exo_status
-check_required(const exo_command *command, const void *args, exo_err *err)
+check_required(const struct reader *r, exo_err *err)
 {
-    for (const exo_arg *a = command->args; a && (a->name || a->value); a++) {
-        const void *target = (const char *)args + a->offset;
+    for (const exo_arg *a = r->command->args; a && (a->name || a->value); a++) {
+        const void *target = target_of(r, a);
         if (!a->required)
             continue;
-        bool given =
-            a->kind == EXO_ARG_LIST ? ((const exo_words *)target)->length > 0 : *(const char *const *)target != NULL;
-        if (!given && a->word == EXO_WORD_FIXED && !a->name)
+        if (a->kind == EXO_ARG_LIST ? ((const exo_words *)target)->length > 0 : *(const char *const *)target != NULL)
+            continue;
+        if (a->word == EXO_WORD_FIXED && !a->name)
             return fail_fixed(a, NULL, err);
-        if (!given)
-            return exo_fail(err, EXO_INVAL, "%s%s%s is missing", a->name ? a->name : "", a->name ? " " : "", a->value);
+        return exo_fail(err, EXO_INVAL, "%s%s%s is missing", a->name ? a->name : "", a->name ? " " : "", a->value);
     }
     return EXO_OK;
 }
 
-exo_status
-exo_args_read(const exo_command *command, int argc, char *const *argv, void *args, exo_err *err)
+/* Reads the next word, and the one after it if that is its value. */
+static exo_status
+read_word(struct reader *r, exo_err *err)
 {
-    const exo_arg *operand = NULL;
-    size_t operands = 0;
-    bool only_operands = false;
-    exo_status st = EXO_OK;
-    for (int i = 0; st == EXO_OK && i < argc; i++) {
-        const char *word = argv[i], *value = NULL;
-        if (only_operands || word[0] != '-' || word[1] == '\0') {
-            if (!operand || operand->kind != EXO_ARG_LIST)
-                operand = exo_operand_at(command, operands++);
-            st = operand ? take(operand, word, args, err) : exo_fail(err, EXO_INVAL, "'%s' is one word too many", word);
-            continue;
-        }
-        if (strcmp(word, "--") == 0) {
-            only_operands = true;
-            continue;
-        }
-        const exo_arg *option = find_option(command, word, &value);
-        if (!option)
-            return exo_args_fail_unknown(command, word, err);
-        if (option->kind == EXO_ARG_FLAG) {
-            if (value)
-                return exo_fail(err, EXO_INVAL, "%s takes no value", option->name);
-            *(bool *)((char *)args + option->offset) = true;
-            continue;
-        }
-        if (!value && i + 1 == argc)
-            return exo_fail(err, EXO_INVAL, "%s needs a value", word);
-        st = take(option, value ? value : argv[++i], args, err);
+    const char *word = r->argv[r->at++], *value = NULL;
+    if (r->only_operands || word[0] != '-' || word[1] == '\0') {
+        if (!r->operand || r->operand->kind != EXO_ARG_LIST)
+            r->operand = exo_operand_at(r->command, r->operands++);
+        return r->operand ? take(r, r->operand, word, err)
+                          : exo_fail(err, EXO_INVAL, "'%s' is one word too many", word);
     }
-    return st == EXO_OK ? check_required(command, args, err) : st;
+    if (strcmp(word, "--") == 0) {
+        r->only_operands = true;
+        return EXO_OK;
+    }
+    const exo_arg *option = find_option(r->command, word, &value);
+    if (!option)
+        return fail_unknown(r->command, word, err);
+    if (option->kind == EXO_ARG_FLAG) {
+        if (value)
+            return exo_fail(err, EXO_INVAL, "%s takes no value", option->name);
+        *(bool *)target_of(r, option) = true;
+        return EXO_OK;
+    }
+    if (!value && r->at == r->argc)
+        return exo_fail(err, EXO_INVAL, "%s needs a value", word);
+    return take(r, option, value ? value : r->argv[r->at++], err);
+}
+
+exo_status
+exo_args_read(const exo_command *command, int argc, char *const *argv, void *args, exo_asked *asked, exo_err *err)
+{
+    struct reader r = {.command = command, .argc = argc, .argv = argv, .args = args, .asked = asked};
+    exo_status st = EXO_OK;
+    /* To the end, for --help may come after a mistake. */
+    while (r.at < argc) {
+        exo_status next = read_word(&r, st == EXO_OK ? err : NULL);
+        st = st == EXO_OK ? next : st;
+    }
+    bool other = asked->help || asked->version || asked->man || asked->completion;
+    return st == EXO_OK && !other ? check_required(&r, err) : st;
 }
 
 void

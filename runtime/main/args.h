@@ -78,13 +78,19 @@ typedef struct exo_command_line {
     char **argv;
 } exo_command_line;
 
+/* What is asked besides a command's own options; which of it a command takes, exo_option_at says. */
+typedef struct exo_asked {
+    bool help, version, man;
+    const char *completion; /* for this shell */
+} exo_asked;
+
 /* Reads `argc` words after the command's name into its zeroed struct. Options may stand anywhere, "--name VALUE" or
- * "--name=VALUE"; what follows "--" is no option. The caller releases `args`, also after an error.
- * Errors: INVAL (unknown option, something missing or too much, none of the fixed words), NOMEM. */
-exo_status exo_args_read(const exo_command *command, int argc, char *const *argv, void *args, exo_err *err);
+ * "--name=VALUE"; what follows "--" is no option. The caller releases `args`, also after an error. `asked` is right even
+ * then, and what is asked needs no other argument. Errors: INVAL (unknown option, something missing or too much, none of the
+ * fixed words), NOMEM; the first one is reported. */
+exo_status exo_args_read(const exo_command *command, int argc, char *const *argv, void *args, exo_asked *asked,
+                         exo_err *err);
 void exo_args_release(const exo_command *command, void *args);
-/* INVAL, with the option that is nearest to `word`, or all of them. */
-exo_status exo_args_fail_unknown(const exo_command *command, const char *word, exo_err *err);
 
 /* The index-th operand of a command, or its index-th option, those included that every command has; NULL after the last. */
 const exo_arg *exo_operand_at(const exo_command *command, size_t index);

@@ -47,8 +47,6 @@ exo_program_fail_unknown(const char *name, exo_err *err)
 {
     char known[EXO_ERR_TEXT / 2];
     exo_nearest nearest = {.word = name};
-    if (name[0] == '-')
-        return exo_args_fail_unknown(the_program, name, err);
     for (const exo_command *const *c = the_program->commands; *c; c++)
         exo_nearest_try(&nearest, (*c)->name);
     if (exo_nearest_name(&nearest))
@@ -77,13 +75,21 @@ exo_report_usage(const exo_command *command, const exo_err *err)
     return EXO_EXIT_USAGE;
 }
 
+/* Whether the command has only been asked something, and answers it. */
 static bool
-asks_help(int argc, char **argv)
+answer(const exo_command *command, const exo_asked *asked)
 {
-    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return true;
-    return false;
+    if (asked->help)
+        exo_page_print_text(command);
+    else if (asked->version)
+        printf("%s " EXO_VERSION "\n", command->name);
+    else if (asked->man)
+        exo_page_print_man(command);
+    else if (asked->completion)
+        exo_completion_print(asked->completion);
+    else
+        return false;
+    return true;
 }
 
 /* `argc` words after the command's name. */
@@ -91,69 +97,51 @@ static int
 run(const exo_command *command, int argc, char **argv)
 {
     exo_err err = {0};
+    exo_asked asked = {0};
     exo_command_line line = {.command = command, .argc = argc, .argv = argv};
-    int status;
-    if (asks_help(argc, argv)) {
-        exo_page_print_text(command);
-        return EXO_EXIT_OK;
-    }
+    int status = EXO_EXIT_OK;
     line.args = exo_calloc(1, command->args_size + 1); /* some commands have none */
     if (!line.args) {
         exo_fail(&err, EXO_NOMEM, "out of memory");
         return exo_report(&err);
     }
-    if (exo_args_read(command, argc, argv, line.args, &err) == EXO_OK)
-        status = command->run(&line);
-    else
+    exo_status st = exo_args_read(command, argc, argv, line.args, &asked, &err);
+    if (st == EXO_OK || asked.help) {
+        if (!answer(command, &asked))
+            status = command->run(&line);
+    } else {
         status = exo_report_usage(command, &err);
+    }
     exo_args_release(command, line.args);
     exo_free(line.args);
     return status;
 }
 
-static int
-run_single(int argc, char **argv)
-{
-    exo_err err = {0};
-    if (argc > 0 && strcmp(argv[0], "--man") == 0) {
-        exo_page_print_man(the_program);
-        return EXO_EXIT_OK;
-    }
-    if (argc < 2 || strcmp(argv[0], "--completion") != 0)
-        return run(the_program, argc, argv);
-    return exo_completion_print(argv[1], &err) == EXO_OK ? EXO_EXIT_OK : exo_report_usage(the_program, &err);
-}
-
+/* The first word is a command, or an option of the program. */
 static int
 run_command(int argc, char **argv)
 {
     exo_err err = {0};
     char known[EXO_ERR_TEXT / 2];
-    if (argc == 0) {
-        list_commands(known, sizeof known);
-        exo_fail(&err, EXO_INVAL, "which command? %s", known);
-        return exo_report_usage(the_program, &err);
-    }
-    if (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0) {
-        exo_page_print_text(the_program);
-        return EXO_EXIT_OK;
-    }
-    const exo_command *command = exo_program_find(argv[0]);
+    const exo_command *command = argc > 0 ? exo_program_find(argv[0]) : NULL;
     if (command)
         return run(command, argc - 1, argv + 1);
-    exo_program_fail_unknown(argv[0], &err);
+    if (argc > 0 && argv[0][0] == '-' && argv[0][1] != '\0' && strcmp(argv[0], "--") != 0)
+        return run(the_program, 1, argv);
+    if (argc > 0) {
+        exo_program_fail_unknown(argv[0], &err);
+    } else {
+        list_commands(known, sizeof known);
+        exo_fail(&err, EXO_INVAL, "which command? %s", known);
+    }
     return exo_report_usage(the_program, &err);
 }
 
 int
 exo_program_main(const exo_command *program, int argc, char **argv)
 {
-    int status = EXO_EXIT_OK;
     the_program = program;
-    if (argc > 1 && strcmp(argv[1], "--version") == 0)
-        printf("%s " EXO_VERSION "\n", program->name);
-    else
-        status = program->commands ? run_command(argc - 1, argv + 1) : run_single(argc - 1, argv + 1);
+    int status = program->commands ? run_command(argc - 1, argv + 1) : run(program, argc - 1, argv + 1);
     /* A table that did not reach its file is a failure. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         if (errno != EPIPE)

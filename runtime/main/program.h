@@ -27,7 +27,7 @@ int exo_program_main(const exo_command *program, int argc, char **argv);
 const exo_command *exo_program(void);
 /* Its command of that name, or NULL. */
 const exo_command *exo_program_find(const char *name);
-/* INVAL, with the nearest command or all of them; with options if `name` is like one. */
+/* INVAL, with the nearest command or all of them. */
 exo_status exo_program_fail_unknown(const char *name, exo_err *err);
 
 /* "exogym: reason" on standard error, and the exit status for the error's code. */
@@ -38,7 +38,7 @@ int exo_report_usage(const exo_command *command, const exo_err *err);
 /* Help on standard output: as plain text, or as a manual page in man(7) macros. */
 void exo_page_print_text(const exo_command *command);
 void exo_page_print_man(const exo_command *command);
-/* The program's completion script for "bash", "zsh" or "fish", on standard output. Errors: INVAL (another shell). */
-exo_status exo_completion_print(const char *shell, exo_err *err);
+/* The program's completion script for "bash", "zsh" or "fish", on standard output. */
+void exo_completion_print(const char *shell);
 
 #endif

@@ -33,6 +33,11 @@ strangers=$(grep -v '^exo_' <<<"$exported" || true)
 
 "$prefix/bin/exogym" --version | grep -q '^exogym [0-9]' || fail "the installed exogym does not say its version"
 
+for file in man/man1/exogym.1 man/man1/exogym-run.1 bash-completion/completions/exogym zsh/site-functions/_exogym \
+    fish/vendor_completions.d/exogym.fish; do
+    [ -s "$prefix/share/$file" ] || fail "share/$file is not installed"
+done
+
 # --- A user's program -------------------------------------------------------------------------------------------------
 
 mkdir "$folder/user"

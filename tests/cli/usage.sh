@@ -39,6 +39,7 @@ expect 2 "exogym: unknown command 'trian'; expected $all $see" trian
 expect 2 "exogym: unknown command 'trian'; expected $all $see" help trian
 expect 2 "exogym: unknown command 'plto'; did you mean plot? $see" plto
 expect 2 "exogym: unknown option --verison; did you mean --version? $see" --verison
+expect 2 "exogym: run: unknown option --version; known are --set, --preset, --resume, --save-dir, --name, --json, --no-plot, --help (see \`exogym help run\`)" run --version
 
 see="(see \`exogym help run\`)"
 expect 2 "exogym: run: JOB.yaml is missing $see" run

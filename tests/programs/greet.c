@@ -1,0 +1,67 @@
+/* A program of one command: a table and a main() that hands it over. cli/program runs it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "program.h"
+
+struct greet_args {
+    const char *greeting, *style, *model;
+    exo_words whom, with;
+    bool loud;
+};
+
+static int
+greet(const exo_command_line *line)
+{
+    exo_err err = {0};
+    const struct greet_args *args = line->args;
+    if (strcmp(args->greeting, "fail") == 0) {
+        exo_fail(&err, EXO_IO, "as asked");
+        return exo_report(&err);
+    }
+    printf("%s%s", args->greeting, args->loud ? "!" : "");
+    for (size_t i = 0; i < args->whom.length; i++)
+        printf(" %s", args->whom.items[i]);
+    for (size_t i = 0; i < args->with.length; i++)
+        printf(" with %s", args->with.items[i]);
+    printf(" %s of %d\n", args->style ? args->style : "-", line->argc);
+    return EXO_EXIT_OK;
+}
+
+static const exo_arg table[] = {
+    {.value = "GREETING", .help = "Said first.", .required = true, EXO_INTO(struct greet_args, greeting)},
+    {.value = "WHOM", .help = "Then these.", .word = EXO_WORD_FOLDER, EXO_INTO(struct greet_args, whom)},
+    {.name = "--style",
+     .brief = "-s",
+     .value = "plain|fancy",
+     .help = ".hidden 'quotes' \\back-slash; a~b^c `d` \"e\".",
+     .word = EXO_WORD_FIXED,
+     EXO_INTO(struct greet_args, style)},
+    {.name = "--with",
+     .value = "FILE",
+     .help = "Can be repeated.",
+     .word = EXO_WORD_FILE,
+     EXO_INTO(struct greet_args, with)},
+    {.name = "--model",
+     .value = "NAME",
+     .help = "A model.",
+     .word = EXO_WORD_MODEL,
+     EXO_INTO(struct greet_args, model)},
+    {.name = "--loud", .help = "With an exclamation mark.", EXO_INTO(struct greet_args, loud)},
+    {0},
+};
+
+static const exo_command program = {
+    .name = "exogym-greet",
+    .summary = "Greets",
+    .description = "'Quoted' first. .Then a dot.\n\n.TH is no request here.",
+    .args = table,
+    .args_size = sizeof(struct greet_args),
+    .run = greet,
+};
+
+int
+main(int argc, char **argv)
+{
+    return exo_program_main(&program, argc, argv);
+}
