@@ -18,6 +18,7 @@ typedef enum exo_cluster_role {
     EXO_ROLE_DRIVER, /* uses the cluster; its job's actors end with it unless they are detached */
     EXO_ROLE_WORKER, /* hosts actors                                                           */
     EXO_ROLE_HEAD,
+    EXO_ROLE_GUEST,  /* looks and calls: is in no list, has no job, and cannot be called */
 } exo_cluster_role;
 
 typedef struct exo_cluster_opts {
@@ -39,6 +40,7 @@ typedef struct exo_cluster_opts {
     const char *state;          /* of a head: its SQLite file; NULL: in the user's state folder                    */
     const char *job;            /* of a driver: its name; NULL: from the process number                           */
     exo_time peer_timeout;      /* silence of another host that is taken for its death; 0: 5 s                    */
+    const char *log;            /* of a worker: the file that its output goes to; passed on to whoever looks, or NULL */
     const char *folder;         /* for sockets; NULL: $XDG_RUNTIME_DIR/exogym or /tmp/exogym-UID                   */
 } exo_cluster_opts;
 
@@ -46,14 +48,19 @@ typedef struct exo_cluster_opts {
  * head; the text has its address), UNSUPPORTED (refused), INVAL, EXISTS (a head: there is one at this address). */
 EXO_API exo_status exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts *opts,
                                     exo_time deadline, exo_err *err);
-/* Leaves: the job of a driver ends, the actors of a worker die. Then the runtime is to be closed. */
-EXO_API void exo_cluster_leave(exo_cluster **cluster);
+/* Leaves: the job of a driver ends, every connection too. What the runtime still does it does alone; it is to be closed next, and then
+ * the cluster is freed. */
+EXO_API void exo_cluster_leave(exo_cluster *cluster);
+EXO_API void exo_cluster_free(exo_cluster **cluster);
 
 EXO_API const char *exo_cluster_node_name(const exo_cluster *cluster);
 /* Where others can reach this node: addresses with spaces between. */
 EXO_API const char *exo_cluster_address(const exo_cluster *cluster);
-/* Until the head is lost for longer than `grace`, or `deadline`: TIMEOUT. For programs that do nothing else. */
-EXO_API exo_status exo_cluster_wait(exo_cluster *cluster, exo_time deadline, exo_err *err);
+/* Waits until `deadline` (TIMEOUT), or until the head has been lost for longer than `grace` (PEER_LOST). For programs that do nothing
+ * else. */
+EXO_API exo_status exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_err *err);
+/* The head, to call its methods. Waits for one that is away. */
+EXO_API exo_status exo_cluster_head(exo_cluster *cluster, exo_time deadline, exo_ref *out, exo_err *err);
 /* What is there, as JSON: {"cluster", "nodes": [...], "actors": [...], "jobs": [...]}. The caller frees *json with exo_free. */
 EXO_API exo_status exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **json, exo_err *err);
 /* Why the actor (of the latest life) of that name died, in a few lines. The caller frees *text. */

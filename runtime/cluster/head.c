@@ -59,8 +59,10 @@ wall_clock(void)
 static void
 want_tick(struct head *h, exo_time at)
 {
-    if (at < atomic_load(h->env.due))
+    if (at < atomic_load(h->env.due)) {
         atomic_store(h->env.due, at);
+        h->env.wake(h->env.context);
+    }
 }
 
 static exo_status

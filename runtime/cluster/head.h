@@ -28,6 +28,7 @@ typedef struct exo_head_env {
     void *context;
     const char *cluster;
     const char *state_path; /* NULL: nothing is kept                                 */
+    void (*wake)(void *context); /* `due` is earlier now */
     _Atomic exo_time *due;  /* when the next tick is due on the runtime's clock; written by the head */
 } exo_head_env;
 

@@ -1,0 +1,887 @@
+/* A process's part in a cluster: joining, names and actors elsewhere, the connection to the head. Read next: remote.c (calls), head.c.
+ *
+ * A keeper thread does what takes time and comes of itself: it connects to a head that is away, wakes a head's timers, and passes lines
+ * of the log on. `lock` guards what is marked; it is not held while anything is called or waited for. */
+#include <exogym/cluster.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <uthash.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "cluster_impl.h"
+#include "head.h"
+#include "messages.h"
+#include "place.h"
+#include "process.h"
+#include "remote.h"
+#include "worker.h"
+
+#define LOOKUP_TIMEOUT  (30 * EXO_SECOND) /* of exo_get_actor and of claims, which have no deadline of their own */
+#define CONNECT_TIMEOUT (5 * EXO_SECOND)
+#define RETRY           (50 * EXO_MS)
+
+/* An actor of this process that the head knows. */
+struct known {
+    uint64_t id, key, incarnation;
+    char *space, *name, *class_name;
+    UT_hash_handle hh;
+};
+
+struct exo_cluster {
+    exo_cluster_role role;
+    exo_runtime *runtime;
+    exo_remote *remote;
+    exo_place place;
+    char name[128], job[128];
+    char address[EXO_PLACE_ADDRESSES];
+    char boot[EXO_BOOT_ID];
+    _Atomic exo_time due; /* of a head */
+    pthread_t keeper;
+    bool has_keeper;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    exo_ref head; /* guarded by lock, as all below; 0: it is away */
+    exo_peer *head_peer;
+    struct known *known;
+    bool closing, woken, left;
+    exo_time head_lost; /* when; 0: it is there */
+    int log_file; /* what of it is passed on to the head; -1: nothing */
+};
+
+static exo_time
+real_now(void)
+{
+    return exo_now(exo_clock_real());
+}
+
+static void
+wait_until_locked(exo_cluster *c, exo_time until)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    exo_time left = until - real_now();
+    left = left < 0 ? 0 : left > 10 * EXO_SECOND ? 10 * EXO_SECOND : left;
+    exo_time when = (exo_time)at.tv_sec * EXO_SECOND + at.tv_nsec + left;
+    at = (struct timespec){.tv_sec = (time_t)(when / EXO_SECOND), .tv_nsec = (long)(when % EXO_SECOND)};
+    pthread_cond_timedwait(&c->changed, &c->lock, &at);
+}
+
+/* --- Calls to the head --------------------------------------------------------------------------------------------------------- */
+
+/* The head, when it is there: waits for it. */
+static exo_status
+get_head(exo_cluster *c, exo_time deadline, exo_ref *out, exo_err *err)
+{
+    pthread_mutex_lock(&c->lock);
+    while (!c->head.id && !c->closing && real_now() < deadline)
+        wait_until_locked(c, deadline);
+    *out = c->head;
+    bool closing = c->closing;
+    pthread_mutex_unlock(&c->lock);
+    if (out->id)
+        return EXO_OK;
+    return closing ? exo_fail(err, EXO_CLOSED, "this process leaves the cluster")
+                   : exo_fail(err, EXO_TIMEOUT, "the head at %s is away", c->place.head);
+}
+
+/* Calls the head and waits for its reply, which the caller releases with exo_future_drop(future). `again`: the call may be made twice, as
+ * when the head was lost before it answered. */
+static exo_status
+call_head(exo_cluster *c, const char *method, const ProtobufCMessage *args, bool again, exo_time deadline,
+          exo_future **future, const exo_payload **reply, exo_err *err)
+{
+    for (;;) {
+        exo_ref head;
+        exo_payload packed = {0};
+        exo_status st = get_head(c, deadline, &head, err);
+        if (st != EXO_OK)
+            return st;
+        if (args && (st = exo_message_pack(&packed, args)) != EXO_OK)
+            return exo_fail(err, st, "no memory to call the head");
+        st = exo_call(c->runtime, head, method, packed, deadline, future, err);
+        bool sent = st == EXO_OK;
+        if (sent)
+            st = exo_wait(*future, deadline, reply, err);
+        if (st == EXO_OK)
+            return st;
+        if (sent)
+            exo_future_drop(future);
+        if (st != EXO_PEER_LOST || (sent && !again) || real_now() >= deadline)
+            return st;
+        pthread_mutex_lock(&c->lock); /* the loss may not have come to us yet */
+        if (c->head.id == head.id)
+            wait_until_locked(c, real_now() + EXO_MS);
+        pthread_mutex_unlock(&c->lock);
+    }
+}
+
+static void
+tell_head(exo_cluster *c, const char *method, const ProtobufCMessage *message)
+{
+    exo_payload packed = {0};
+    pthread_mutex_lock(&c->lock);
+    exo_ref head = c->head;
+    pthread_mutex_unlock(&c->lock);
+    if (head.id && exo_message_pack(&packed, message) == EXO_OK)
+        exo_send(c->runtime, head, method, packed, INT64_MAX, NULL);
+}
+
+/* --- Connections ------------------------------------------------------------------------------------------------------------------ */
+
+/* Tries the addresses of a process, those of this host first. `addresses` have spaces between. */
+static exo_status
+connect_to(exo_cluster *c, const char *addresses, const char *key, exo_time deadline, exo_peer **out, exo_err *err)
+{
+    exo_status st = exo_fail(err, EXO_INVAL, "'%.100s' has no address that can be reached from here", addresses);
+    for (int pass = 0; pass < 2 && st != EXO_OK; pass++) {
+        for (const char *at = addresses; *at && st != EXO_OK;) {
+            size_t length = strcspn(at, " ");
+            char address[256];
+            snprintf(address, sizeof address, "%.*s", (int)length, at);
+            bool ipc = strncmp(address, "ipc://", 6) == 0;
+            if (length > 0 && length < sizeof address && ipc == (pass == 0) && (!ipc || access(address + 6, F_OK) == 0)) {
+                exo_time until = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
+                until = until < deadline ? until : deadline;
+                st = exo_net_connect(exo_remote_net(c->remote), address, ipc || !key || !*key ? NULL : key, until, out, err);
+            }
+            at += length + strspn(at + length, " ");
+        }
+    }
+    return st;
+}
+
+/* A reference to an actor as the head describes it. */
+static exo_status
+refer_to(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline, exo_ref *out, exo_err *err)
+{
+    if (info->node == exo_net_node(exo_remote_net(c->remote))) {
+        out->id = info->id;
+        return EXO_OK;
+    }
+    exo_peer *peer = exo_remote_peer(c->remote, info->node);
+    exo_status st = peer ? EXO_OK : connect_to(c, info->endpoint, info->key_text, deadline, &peer, err);
+    if (st == EXO_OK && exo_peer_node(peer) != info->node) {
+        st = exo_fail(err, EXO_PEER_LOST, "the process of '%s' has ended, and another one is at %s", info->node_name,
+                      info->endpoint);
+        exo_peer_lose(exo_remote_net(c->remote), peer, "it is not who was expected");
+    }
+    if (st == EXO_OK)
+        st = exo_remote_actor(c->remote, peer, info->id, out, err);
+    exo_peer_drop(&peer);
+    return st;
+}
+
+/* --- What the runtime asks for ------------------------------------------------------------------------------------------------------ */
+
+/* Set while this thread makes an actor for the head, which has its name already. */
+static _Thread_local bool made_for_head;
+
+static void
+remember(exo_cluster *c, uint64_t id, uint64_t key, uint64_t incarnation, const char *space, const char *name,
+         const char *class_name)
+{
+    struct known *k = exo_calloc(1, sizeof *k);
+    if (!k)
+        return;
+    k->id = id;
+    k->key = key;
+    k->incarnation = incarnation;
+    k->space = space ? exo_strdup(space) : NULL;
+    k->name = name ? exo_strdup(name) : NULL;
+    k->class_name = class_name ? exo_strdup(class_name) : NULL;
+    pthread_mutex_lock(&c->lock);
+    HASH_ADD(hh, c->known, id, sizeof k->id, k);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void
+free_known(struct known *k)
+{
+    if (!k)
+        return;
+    exo_free(k->space);
+    exo_free(k->name);
+    exo_free(k->class_name);
+    exo_free(k);
+}
+
+static exo_status
+ops_call(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future, exo_err *err)
+{
+    exo_cluster *c = context;
+    return exo_remote_call(c->remote, actor, method, args, future, err);
+}
+
+static exo_status
+ops_find(void *context, const char *space, const char *name, exo_ref *out, exo_err *err)
+{
+    exo_cluster *c = context;
+    exo_time deadline = exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT);
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+    args.space = exo_pb_text(space);
+    args.name = exo_pb_text(name);
+    exo_status st = call_head(c, "find", &args.base, true, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
+    st = info ? refer_to(c, info, deadline, out, err) : exo_fail(err, EXO_FAILED, "the head's reply cannot be read");
+    EXO_RELEASE(info);
+    exo_future_drop(&future);
+    return st;
+}
+
+static exo_status
+ops_claim(void *context, const char *space, const char *name, exo_ref actor, exo_err *err)
+{
+    exo_cluster *c = context;
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    if (made_for_head || c->role == EXO_ROLE_GUEST)
+        return EXO_OK;
+    Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+    args.space = exo_pb_text(space);
+    args.name = exo_pb_text(name);
+    args.id = actor.id;
+    args.node = exo_net_node(exo_remote_net(c->remote));
+    exo_status st = call_head(c, "claim", &args.base, false, exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), &future,
+                              &reply, err);
+    if (st != EXO_OK)
+        return st;
+    Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
+    if (info)
+        remember(c, actor.id, info->key, info->incarnation, space, name, info->class_name);
+    EXO_RELEASE(info);
+    exo_future_drop(&future);
+    return EXO_OK;
+}
+
+static void
+ops_died(void *context, const char *space, const char *name, exo_ref actor, const char *cause, bool failure)
+{
+    exo_cluster *c = context;
+    struct known *k = NULL;
+    pthread_mutex_lock(&c->lock);
+    HASH_FIND(hh, c->known, &actor.id, sizeof actor.id, k);
+    if (k)
+        HASH_DEL(c->known, k);
+    bool closing = c->closing;
+    pthread_mutex_unlock(&c->lock);
+    if (k && !closing) {
+        Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+        args.space = exo_pb_text(space);
+        args.name = exo_pb_text(name);
+        args.id = actor.id;
+        args.key = k->key;
+        args.node = exo_net_node(exo_remote_net(c->remote));
+        args.cause = exo_pb_text(cause);
+        args.failure = failure;
+        tell_head(c, "died", &args.base);
+    }
+    free_known(k);
+}
+
+static exo_status
+ops_stop(void *context, exo_ref actor, bool drain, exo_err *err)
+{
+    exo_cluster *c = context;
+    return exo_remote_stop(c->remote, actor, drain, err);
+}
+
+static exo_status
+ops_kill(void *context, exo_ref actor, const char *cause, exo_err *err)
+{
+    exo_cluster *c = context;
+    return exo_remote_kill(c->remote, actor, cause, err);
+}
+
+static exo_status
+ops_monitor(void *context, exo_ref actor, exo_future *future, exo_err *err)
+{
+    exo_cluster *c = context;
+    return exo_remote_monitor(c->remote, actor, future, err);
+}
+
+static exo_status
+ops_cause(void *context, exo_ref actor, char *text, size_t size)
+{
+    exo_cluster *c = context;
+    return exo_remote_cause(c->remote, actor, text, size);
+}
+
+/* The lists of a Spawn, which point to the options. */
+struct spawn_lists {
+    Exo__Cluster__Resource *resources, **resource_list;
+    Exo__Cluster__RestartRule restart;
+};
+
+static exo_status
+describe_spawn(exo_cluster *c, const char *class_name, const exo_spawn_opts *o, Exo__Cluster__Spawn *out,
+               struct spawn_lists *lists, exo_err *err)
+{
+    exo__cluster__spawn__init(out);
+    exo__cluster__restart_rule__init(&lists->restart);
+    lists->resources = exo_calloc(o->num_resources + 1, sizeof *lists->resources);
+    lists->resource_list = exo_calloc(o->num_resources + 1, sizeof *lists->resource_list);
+    if (!lists->resources || !lists->resource_list)
+        return exo_fail(err, EXO_NOMEM, "no memory to make an actor");
+    for (size_t i = 0; i < o->num_resources; i++) {
+        exo__cluster__resource__init(&lists->resources[i]);
+        lists->resources[i].name = exo_pb_text(o->resources[i].name);
+        lists->resources[i].amount = o->resources[i].amount;
+        lists->resource_list[i] = &lists->resources[i];
+    }
+    out->class_name = exo_pb_text(class_name);
+    out->name = exo_pb_text(o->name);
+    out->space = exo_pb_text(o->namespace_name ? o->namespace_name : "default");
+    out->get_if_exists = o->get_if_exists;
+    out->detached = o->detached;
+    out->job = c->job;
+    out->args.data = o->args.data;
+    out->args.len = o->args.size;
+    out->resources = lists->resource_list;
+    out->n_resources = o->num_resources;
+    out->placement = (uint32_t)o->placement;
+    out->node = exo_pb_text(o->node);
+    out->group = exo_pb_text(o->group);
+    out->group_rule = (uint32_t)o->group_rule;
+    out->plugins = (char **)(uintptr_t)o->plugins;
+    out->n_plugins = o->num_plugins;
+    lists->restart.when = (uint32_t)o->restart.when;
+    lists->restart.max = o->restart.max;
+    lists->restart.within = o->restart.within;
+    lists->restart.backoff = o->restart.backoff;
+    out->restart = &lists->restart;
+    if (o->placement == EXO_PLACE_STRICT && (!o->node || !*o->node))
+        return exo_fail(err, EXO_INVAL, "strict placement names a node");
+    return EXO_OK;
+}
+
+static exo_status
+ops_spawn(void *context, const char *class_name, const exo_spawn_opts *opts, exo_time deadline, exo_ref *out,
+          exo_err *err)
+{
+    static const exo_spawn_opts none = {0};
+    exo_cluster *c = context;
+    const exo_spawn_opts *o = opts ? opts : &none;
+    exo_payload args = o->args;
+    Exo__Cluster__Spawn spec;
+    struct spawn_lists lists = {0};
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    exo_status st = describe_spawn(c, class_name, o, &spec, &lists, err);
+    if (st == EXO_OK)
+        st = call_head(c, "spawn", &spec.base, o->get_if_exists, deadline, &future, &reply, err);
+    if (st == EXO_OK) {
+        Exo__Cluster__SpawnReply *made = EXO_UNPACK(Exo__Cluster__SpawnReply, exo__cluster__spawn_reply, reply);
+        st = made && made->n_actors > 0 ? refer_to(c, made->actors[0], deadline, out, err)
+                                        : exo_fail(err, EXO_FAILED, "the head's reply cannot be read");
+        EXO_RELEASE(made);
+        exo_future_drop(&future);
+    }
+    exo_free(lists.resources);
+    exo_free(lists.resource_list);
+    exo_payload_release(&args);
+    return st;
+}
+
+static const exo_remote_ops ops = {.call = ops_call,
+                                   .find = ops_find,
+                                   .claim = ops_claim,
+                                   .spawn = ops_spawn,
+                                   .died = ops_died,
+                                   .stop = ops_stop,
+                                   .kill = ops_kill,
+                                   .monitor = ops_monitor,
+                                   .cause = ops_cause};
+
+/* --- What head and worker ask for ---------------------------------------------------------------------------------------------------- */
+
+static exo_status
+worker_of(void *context, uint64_t node, exo_ref *out, exo_err *err)
+{
+    exo_cluster *c = context;
+    exo_peer *peer = exo_remote_peer(c->remote, node);
+    if (!peer)
+        return exo_fail(err, EXO_PEER_LOST, "its node is lost");
+    exo_status st = exo_remote_system(c->remote, peer, "worker", out, err);
+    exo_peer_drop(&peer);
+    return st;
+}
+
+static void
+wake_keeper(void *context)
+{
+    exo_cluster *c = context;
+    pthread_mutex_lock(&c->lock);
+    c->woken = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void
+making(void *context, bool begins, uint64_t key, exo_ref actor)
+{
+    made_for_head = begins;
+    if (!begins && actor.id)
+        remember(context, actor.id, key, 0, NULL, NULL, NULL);
+}
+
+/* --- Connections that come and go ------------------------------------------------------------------------------------------------------ */
+
+static void
+on_lost(void *context, exo_peer *peer, const char *cause)
+{
+    exo_cluster *c = context;
+    pthread_mutex_lock(&c->lock);
+    bool was_head = peer == c->head_peer;
+    bool closing = c->closing;
+    if (was_head) {
+        c->head = (exo_ref){0};
+        exo_peer_drop(&c->head_peer);
+        c->head_lost = real_now();
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (was_head && !closing)
+        EXO_LOG(WARN, CLUSTER, "head=%s lost: %s; waiting for it to come back", c->place.head, cause);
+    if (c->role == EXO_ROLE_HEAD && !closing) {
+        Exo__Cluster__NodeInfo info = EXO__CLUSTER__NODE_INFO__INIT;
+        info.node = exo_peer_node(peer);
+        info.cause = exo_pb_text(cause);
+        tell_head(c, "gone", &info.base);
+    }
+}
+
+static const exo_remote_events events = {.lost = on_lost};
+
+/* What this process's actors are, for a head that may not know. */
+static size_t
+list_known_locked(exo_cluster *c, Exo__Cluster__Actor *infos, Exo__Cluster__Actor **list, size_t most)
+{
+    size_t count = 0;
+    for (const struct known *k = c->known; k && count < most; k = k->hh.next, count++) {
+        exo__cluster__actor__init(&infos[count]);
+        infos[count].key = k->key;
+        infos[count].id = k->id;
+        infos[count].incarnation = k->incarnation;
+        infos[count].name = exo_pb_text(k->name);
+        infos[count].space = exo_pb_text(k->space);
+        infos[count].class_name = exo_pb_text(k->class_name);
+        infos[count].job = c->job;
+        list[count] = &infos[count];
+    }
+    return count;
+}
+
+static exo_status
+register_at(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *err)
+{
+    Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
+    Exo__Cluster__Resource resources[EXO_PLACE_RESOURCES], *resource_list[EXO_PLACE_RESOURCES];
+    exo_payload packed = {0};
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    m.node = exo_net_node(exo_remote_net(c->remote));
+    m.name = c->name;
+    m.endpoint = c->address;
+    m.key_text = c->place.has_keys ? c->place.keys.public_key : exo_pb_text("");
+    m.kind = exo_pb_text(c->role == EXO_ROLE_WORKER ? "worker" : "driver");
+    m.pid = (uint32_t)getpid();
+    m.host = c->boot;
+    m.job = c->job;
+    for (size_t i = 0; i < c->place.num_resources; i++) {
+        exo__cluster__resource__init(&resources[i]);
+        resources[i].name = exo_pb_text(c->place.resources[i].name);
+        resources[i].amount = c->place.resources[i].amount;
+        resource_list[i] = &resources[i];
+    }
+    m.resources = resource_list;
+    m.n_resources = c->place.num_resources;
+    pthread_mutex_lock(&c->lock); /* the texts of `known` are used */
+    size_t most = HASH_COUNT(c->known);
+    Exo__Cluster__Actor *infos = exo_calloc(most + 1, sizeof *infos);
+    Exo__Cluster__Actor **list = exo_calloc(most + 1, sizeof *list);
+    exo_status st = infos && list ? EXO_OK : EXO_NOMEM;
+    if (st == EXO_OK) {
+        m.n_actors = list_known_locked(c, infos, list, most);
+        m.actors = list;
+        st = exo_message_pack(&packed, &m.base);
+    }
+    pthread_mutex_unlock(&c->lock);
+    exo_free(infos);
+    exo_free(list);
+    if (st != EXO_OK)
+        return exo_fail(err, st, "no memory to register");
+    st = exo_call(c->runtime, head, "register", packed, deadline, &future, err);
+    if (st == EXO_OK)
+        st = exo_wait(future, deadline, &reply, err);
+    Exo__Cluster__RegisterReply *answer =
+        st == EXO_OK ? EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply) : NULL;
+    if (answer)
+        snprintf(c->name, sizeof c->name, "%s", answer->name);
+    EXO_RELEASE(answer);
+    exo_future_drop(&future);
+    return st;
+}
+
+/* Connects to the head and registers, once. */
+static exo_status
+meet_head(exo_cluster *c, exo_time deadline, exo_err *err)
+{
+    exo_peer *peer = NULL;
+    exo_ref head = {0};
+    const char *address = c->place.head;
+    bool ipc = strncmp(address, "ipc://", 6) == 0;
+    if (ipc && access(address + 6, F_OK) != 0)
+        return exo_fail(err, EXO_TIMEOUT, "there is no head at %s", address);
+    const char *key = c->place.head_key[0] && !ipc ? c->place.head_key : NULL;
+    exo_status st = exo_net_connect(exo_remote_net(c->remote), address, key, deadline, &peer, err);
+    if (st == EXO_OK)
+        st = exo_remote_system(c->remote, peer, "head", &head, err);
+    if (st == EXO_OK && c->role != EXO_ROLE_GUEST)
+        st = register_at(c, head, deadline, err);
+    if (st == EXO_OK) {
+        pthread_mutex_lock(&c->lock);
+        if (exo_peer_is_open(peer)) {
+            exo_peer_drop(&c->head_peer);
+            c->head_peer = exo_peer_hold(peer);
+            c->head = head;
+            c->head_lost = 0;
+            pthread_cond_broadcast(&c->changed);
+        } else {
+            st = exo_fail(err, EXO_PEER_LOST, "the head at %s went at once", address);
+        }
+        pthread_mutex_unlock(&c->lock);
+    } else if (peer) {
+        exo_peer_lose(exo_remote_net(c->remote), peer, "registering failed");
+    }
+    exo_peer_drop(&peer);
+    return st;
+}
+
+/* --- The keeper ------------------------------------------------------------------------------------------------------------------------ */
+
+static void
+pass_log_on(exo_cluster *c)
+{
+    char text[16384];
+    if (c->log_file < 0)
+        return;
+    for (;;) {
+        ssize_t got = read(c->log_file, text, sizeof text - 1);
+        if (got <= 0)
+            return;
+        text[got] = 0;
+        char *end = strrchr(text, '\n');
+        if (end && got == (ssize_t)sizeof text - 1) { /* the last line goes on */
+            lseek(c->log_file, end + 1 - text - got, SEEK_CUR);
+            end[1] = 0;
+        }
+        Exo__Cluster__LogLines lines = EXO__CLUSTER__LOG_LINES__INIT;
+        lines.node_name = c->name;
+        lines.text = text;
+        tell_head(c, "log", &lines.base);
+    }
+}
+
+static void
+wake_head(exo_cluster *c)
+{
+    if (exo_now(exo_runtime_clock(c->runtime)) < atomic_load(&c->due))
+        return;
+    atomic_store(&c->due, INT64_MAX);
+    pthread_mutex_lock(&c->lock);
+    exo_ref head = c->head;
+    pthread_mutex_unlock(&c->lock);
+    exo_send(c->runtime, head, "tick", (exo_payload){0}, INT64_MAX, NULL);
+}
+
+static void *
+keeper_main(void *argument)
+{
+    exo_cluster *c = argument;
+    exo_err err = {0};
+    pthread_mutex_lock(&c->lock);
+    while (!c->closing) {
+        bool away = !c->head.id && c->role != EXO_ROLE_GUEST;
+        pthread_mutex_unlock(&c->lock);
+        if (away)
+            meet_head(c, exo_deadline(exo_clock_real(), CONNECT_TIMEOUT), &err);
+        if (c->role == EXO_ROLE_HEAD)
+            wake_head(c);
+        pass_log_on(c);
+        exo_time due = atomic_load(&c->due), soon = real_now() + (away ? RETRY : 2 * RETRY);
+        if (c->role == EXO_ROLE_HEAD || c->log_file < 0)
+            soon = real_now() + (away ? RETRY : EXO_SECOND);
+        pthread_mutex_lock(&c->lock);
+        if (!c->closing && !c->woken)
+            wait_until_locked(c, due < soon ? due : soon);
+        c->woken = false;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* --- Joining and leaving ------------------------------------------------------------------------------------------------------------------ */
+
+static exo_status
+open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
+{
+    const exo_net_opts net = {.name = c->name,
+                              .cluster = c->place.cluster,
+                              .endpoints = c->place.endpoints,
+                              .num_endpoints = c->place.num_endpoints,
+                              .keys = c->place.has_keys ? &c->place.keys : NULL,
+                              .allowed = c->place.allowed,
+                              .peer_timeout = opts->peer_timeout};
+    exo_status st = exo_remote_open(&c->remote, c->runtime, &net, &events, c, err);
+    if (st != EXO_OK)
+        return st;
+    size_t at = 0;
+    for (size_t i = 0; i < c->place.num_endpoints && at < sizeof c->address; i++) {
+        const char *bound = exo_net_endpoint(exo_remote_net(c->remote), i);
+        bool replaced = opts->advertise && strncmp(bound, "tcp://", 6) == 0;
+        at += (size_t)snprintf(c->address + at, sizeof c->address - at, "%s%s", at ? " " : "",
+                               replaced ? opts->advertise : bound);
+    }
+    return at < sizeof c->address ? EXO_OK : exo_fail(err, EXO_INVAL, "the addresses are too long");
+}
+
+static exo_status
+start_head(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
+{
+    char state[4096];
+    exo_status st = EXO_OK;
+    if (opts->state && strlen(opts->state) < sizeof state)
+        snprintf(state, sizeof state, "%s", opts->state);
+    else
+        st = exo_head_default_state(c->place.cluster, state, sizeof state, err);
+    const exo_head_env env = {.worker_of = worker_of,
+                              .context = c,
+                              .cluster = c->place.cluster,
+                              .state_path = strcmp(state, "none") == 0 ? NULL : state,
+                              .wake = wake_keeper,
+                              .due = &c->due};
+    if (st == EXO_OK)
+        st = exo_spawn(c->runtime, &exo_head_class,
+                       &(exo_spawn_opts){.name = "head", .namespace_name = "exogym", .args = exo_payload_borrow(&env, sizeof env)},
+                       &c->head, err);
+    return st;
+}
+
+static exo_status
+start_worker(exo_cluster *c, exo_err *err)
+{
+    exo_ref worker;
+    const exo_worker_env env = {.making = making, .context = c};
+    return exo_spawn(
+        c->runtime, &exo_worker_class,
+        &(exo_spawn_opts){.name = "worker", .namespace_name = "exogym", .args = exo_payload_borrow(&env, sizeof env)},
+        &worker, err);
+}
+
+static void
+name_process(exo_cluster *c, const exo_cluster_opts *opts)
+{
+    static const char *const roles[] = {"driver", "worker", "head", "guest"};
+    char host[64] = "host";
+    gethostname(host, sizeof host - 1);
+    if (opts->name && *opts->name)
+        snprintf(c->name, sizeof c->name, "%s", opts->name);
+    else
+        snprintf(c->name, sizeof c->name, "%s-%.40s-%d", roles[opts->role], host, (int)getpid());
+    if (opts->role == EXO_ROLE_DRIVER) {
+        if (opts->job && *opts->job)
+            snprintf(c->job, sizeof c->job, "%s", opts->job);
+        else
+            snprintf(c->job, sizeof c->job, "job-%.40s-%d", host, (int)getpid());
+    }
+}
+
+/* Tries until the deadline: the head may be starting. */
+static exo_status
+find_head(exo_cluster *c, exo_time deadline, exo_err *err)
+{
+    exo_status st;
+    while ((st = meet_head(c, deadline, err)) == EXO_TIMEOUT || st == EXO_PEER_LOST) {
+        if (real_now() + RETRY / 10 >= deadline)
+            return exo_fail(err, EXO_TIMEOUT, "there is no head at %s: start one with `exogym-head`", c->place.head);
+        pthread_mutex_lock(&c->lock);
+        wait_until_locked(c, real_now() + RETRY / 10);
+        pthread_mutex_unlock(&c->lock);
+    }
+    return st;
+}
+
+exo_status
+exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts *opts, exo_time deadline, exo_err *err)
+{
+    exo_cluster *c = exo_calloc(1, sizeof *c);
+    if (!c)
+        return exo_fail(err, EXO_NOMEM, "no memory to join a cluster");
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    c->role = opts->role;
+    c->runtime = runtime;
+    c->due = INT64_MAX;
+    c->log_file = -1;
+    exo_boot_id(c->boot);
+    name_process(c, opts);
+    exo_status st = exo_place_init(&c->place, opts, err);
+    if (st == EXO_OK)
+        st = open_net(c, opts, err);
+    if (st == EXO_OK && opts->role == EXO_ROLE_HEAD)
+        st = start_head(c, opts, err);
+    if (st == EXO_OK && opts->role == EXO_ROLE_WORKER)
+        st = start_worker(c, err);
+    if (st == EXO_OK && opts->role == EXO_ROLE_WORKER && opts->log && (c->log_file = open(opts->log, O_RDONLY | O_CLOEXEC)) >= 0)
+        lseek(c->log_file, 0, SEEK_END);
+    if (st == EXO_OK && opts->role != EXO_ROLE_HEAD)
+        st = find_head(c, deadline, err);
+    if (st == EXO_OK) {
+        exo_runtime_set_remote(runtime, &ops, c);
+        c->has_keeper = pthread_create(&c->keeper, NULL, keeper_main, c) == 0;
+        if (!c->has_keeper)
+            st = exo_fail(err, EXO_FAILED, "no thread can be started for the cluster");
+    }
+    *out = c;
+    if (st != EXO_OK) {
+        exo_cluster_leave(c);
+        /* Actors of the runtime may still refer to it: it is the caller's to close the runtime, and small. */
+        *out = NULL;
+        c->left = true;
+        exo_runtime_close(&c->runtime, exo_deadline(exo_clock_real(), EXO_SECOND), NULL);
+        exo_cluster_free(&c);
+    }
+    return st;
+}
+
+void
+exo_cluster_leave(exo_cluster *c)
+{
+    if (!c || c->left)
+        return;
+    c->left = true;
+    if (c->role == EXO_ROLE_DRIVER || c->role == EXO_ROLE_WORKER) {
+        Exo__Cluster__NodeInfo info = EXO__CLUSTER__NODE_INFO__INIT;
+        exo_future *future = NULL;
+        const exo_payload *reply;
+        info.node = c->remote ? exo_net_node(exo_remote_net(c->remote)) : 0;
+        info.state = exo_pb_text("left");
+        info.cause = exo_pb_text("it left");
+        pthread_mutex_lock(&c->lock);
+        bool there = c->head.id != 0;
+        pthread_mutex_unlock(&c->lock);
+        if (there && call_head(c, "gone", &info.base, false, exo_deadline(exo_clock_real(), EXO_SECOND), &future, &reply,
+                               NULL) == EXO_OK)
+            exo_future_drop(&future);
+    }
+    pthread_mutex_lock(&c->lock);
+    c->closing = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    if (c->has_keeper)
+        pthread_join(c->keeper, NULL);
+    c->has_keeper = false;
+    exo_remote_close(c->remote);
+}
+
+void
+exo_cluster_free(exo_cluster **cluster)
+{
+    exo_cluster *c = *cluster;
+    struct known *k, *next;
+    *cluster = NULL;
+    if (!c)
+        return;
+    exo_cluster_leave(c);
+    exo_peer_drop(&c->head_peer);
+    exo_remote_free(&c->remote);
+    exo_place_release(&c->place);
+    HASH_ITER(hh, c->known, k, next) {
+        HASH_DEL(c->known, k);
+        free_known(k);
+    }
+    if (c->log_file >= 0)
+        close(c->log_file);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    exo_free(c);
+}
+
+/* --- Looking --------------------------------------------------------------------------------------------------------------------------- */
+
+const char *
+exo_cluster_node_name(const exo_cluster *cluster)
+{
+    return cluster->name;
+}
+
+const char *
+exo_cluster_address(const exo_cluster *cluster)
+{
+    return cluster->address;
+}
+
+exo_status
+exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_err *err)
+{
+    exo_status st = EXO_TIMEOUT;
+    pthread_mutex_lock(&cluster->lock);
+    while (real_now() < deadline && st == EXO_TIMEOUT) {
+        wait_until_locked(cluster, deadline);
+        if (cluster->head_lost && real_now() - cluster->head_lost > grace)
+            st = EXO_PEER_LOST;
+    }
+    pthread_mutex_unlock(&cluster->lock);
+    return st == EXO_PEER_LOST ? exo_fail(err, st, "the head at %s did not come back", cluster->place.head)
+                               : exo_fail(err, st, "nothing happened");
+}
+
+exo_status
+exo_cluster_call_head(exo_cluster *cluster, const char *method, const ProtobufCMessage *args, exo_time deadline,
+                      exo_future **future, const exo_payload **reply, exo_err *err)
+{
+    return call_head(cluster, method, args, true, deadline, future, reply, err);
+}
+
+exo_status
+exo_cluster_head(exo_cluster *cluster, exo_time deadline, exo_ref *out, exo_err *err)
+{
+    return get_head(cluster, deadline, out, err);
+}
+
+exo_status
+exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name, exo_time deadline, char **text,
+                exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+    args.space = exo_pb_text(namespace_name ? namespace_name : "default");
+    args.name = exo_pb_text(name);
+    exo_status st = call_head(cluster, "why", &args.base, true, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    *text = reply->size > 0 ? exo_strdup(reply->data) : NULL;
+    exo_future_drop(&future);
+    return *text ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a cause");
+}

@@ -1,0 +1,239 @@
+/* Where a process of a cluster is: see place.h. */
+#include "place.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "parallel.h"
+
+/* --- Folder -------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+make_private(const char *path, exo_err *err)
+{
+    struct stat info;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    if (lstat(path, &info) != 0)
+        return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
+        return exo_fail(err, EXO_INVAL, "%s: must be a folder of your own that nobody else can enter (chmod 700)", path);
+    return EXO_OK;
+}
+
+static exo_status
+find_folder(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+{
+    char base[EXO_PLACE_PATH];
+    const char *run = getenv("XDG_RUNTIME_DIR");
+    int n = opts->folder               ? snprintf(base, sizeof base, "%s", opts->folder)
+            : run && run[0] == '/'     ? snprintf(base, sizeof base, "%s/exogym", run)
+                                       : snprintf(base, sizeof base, "/tmp/exogym-%u", (unsigned)geteuid());
+    if (n < 0 || (size_t)n + strlen(p->cluster) + 32 >= sizeof base)
+        return exo_fail(err, EXO_INVAL, "%s: the path is too long for a socket", opts->folder ? opts->folder : run);
+    exo_status st = make_private(base, err);
+    snprintf(p->folder, sizeof p->folder, "%s/%s", base, p->cluster);
+    return st == EXO_OK ? make_private(p->folder, err) : st;
+}
+
+static bool
+is_name(const char *text)
+{
+    size_t length = 0;
+    for (; text[length]; length++)
+        if (!isalnum((unsigned char)text[length]) && !strchr("._-", text[length]))
+            return false;
+    return length > 0 && length < 48 && text[0] != '.';
+}
+
+/* One head at a time: a socket that is there would be taken away from who has it. */
+static exo_status
+lock_head(exo_place *p, exo_err *err)
+{
+    char path[EXO_PLACE_PATH + 16];
+    snprintf(path, sizeof path, "%s/head.lock", p->folder);
+    p->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (p->lock < 0)
+        return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    if (flock(p->lock, LOCK_EX | LOCK_NB) != 0)
+        return exo_fail(err, EXO_EXISTS, "the cluster '%s' has a head on this host already (%s)", p->cluster, path);
+    return EXO_OK;
+}
+
+/* --- Endpoints ------------------------------------------------------------------------------------------------------------------ */
+
+static bool
+is_loopback(const char *endpoint)
+{
+    return strncmp(endpoint, "tcp://127.", 10) == 0 || strncmp(endpoint, "tcp://[::1]", 11) == 0 ||
+           strncmp(endpoint, "tcp://localhost:", 16) == 0;
+}
+
+static exo_status
+find_endpoints(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+{
+    static const char *const roles[] = {"driver", "worker", "head", "guest"};
+    static _Atomic unsigned joined; /* of this process: tests join several times */
+    if (opts->role == EXO_ROLE_HEAD)
+        snprintf(p->socket, sizeof p->socket, "%s/head", p->folder);
+    else
+        snprintf(p->socket, sizeof p->socket, "%s/%s-%d-%u", p->folder, roles[opts->role], (int)getpid(), joined++);
+    snprintf(p->ipc, sizeof p->ipc, "ipc://%s", p->socket);
+    if (opts->role == EXO_ROLE_GUEST || (opts->no_ipc && opts->num_listen > 0))
+        p->socket[0] = 0;
+    else
+        p->endpoints[p->num_endpoints++] = p->ipc;
+    if (opts->num_listen > sizeof p->endpoints / sizeof p->endpoints[0] - 1)
+        return exo_fail(err, EXO_INVAL, "%zu addresses to listen on are too many", opts->num_listen);
+    for (size_t i = 0; i < opts->num_listen; i++) {
+        const char *endpoint = opts->listen[i];
+        if (strncmp(endpoint, "tcp://", 6) != 0)
+            return exo_fail(err, EXO_INVAL, "'%s': expected tcp://ADDRESS:PORT", endpoint);
+        if (!is_loopback(endpoint) && !p->has_keys && !opts->insecure)
+            return exo_fail(err, EXO_INVAL,
+                            "'%s' can be reached by others: give keys (see `exogym keygen`), or say --insecure", endpoint);
+        p->endpoints[p->num_endpoints++] = endpoint;
+    }
+    return EXO_OK;
+}
+
+/* --- Keys ------------------------------------------------------------------------------------------------------------------------ */
+
+/* A public key, or the path of a file that exo_keys_save wrote. */
+static exo_status
+read_public_key(const char *given, char out[EXO_KEY_TEXT], exo_err *err)
+{
+    char line[256];
+    if (strlen(given) == EXO_KEY_TEXT - 1 && !strchr(given, '\n') && access(given, F_OK) != 0) {
+        memcpy(out, given, EXO_KEY_TEXT);
+        return EXO_OK;
+    }
+    FILE *file = fopen(given, "re");
+    if (!file)
+        return exo_fail(err, EXO_NOT_FOUND, "%s: neither a public key of 40 characters nor a file: %s", given,
+                        strerror(errno));
+    out[0] = 0;
+    while (!out[0] && fgets(line, sizeof line, file)) {
+        size_t length = strcspn(line, "\r\n");
+        line[length] = 0;
+        char *word = strrchr(line, ' ');
+        word = word ? word + 1 : line;
+        if (line[0] != '#' && strlen(word) == EXO_KEY_TEXT - 1)
+            memcpy(out, word, EXO_KEY_TEXT);
+    }
+    fclose(file);
+    return out[0] ? EXO_OK : exo_fail(err, EXO_INVAL, "%s: no public key in it", given);
+}
+
+static exo_status
+find_keys(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+{
+    char folder[4096];
+    if (!opts->keys)
+        return EXO_OK;
+    exo_status st = exo_keys_load(opts->keys, &p->keys, err);
+    if (st != EXO_OK)
+        return st;
+    p->has_keys = true;
+    const char *slash = strrchr(opts->keys, '/');
+    if (opts->authorized)
+        snprintf(folder, sizeof folder, "%s", opts->authorized);
+    else
+        snprintf(folder, sizeof folder, "%.*sauthorized", slash ? (int)(slash - opts->keys + 1) : 0, opts->keys);
+    if (!opts->authorized && access(folder, F_OK) != 0 && opts->num_listen == 0)
+        return EXO_OK; /* it listens nowhere that asks for keys */
+    return exo_allow_list_load(&p->allowed, folder, err);
+}
+
+static exo_status
+find_head(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+{
+    const char *head = opts->head ? opts->head : getenv("EXOGYM_HEAD");
+    const char *key = opts->head_key ? opts->head_key : getenv("EXOGYM_HEAD_KEY");
+    if (head && *head) {
+        if (strncmp(head, "tcp://", 6) != 0 && strncmp(head, "ipc://", 6) != 0)
+            return exo_fail(err, EXO_INVAL, "the head's address '%s': expected tcp://HOST:PORT or ipc://PATH", head);
+        if (strlen(head) >= sizeof p->head)
+            return exo_fail(err, EXO_INVAL, "the head's address is too long");
+        snprintf(p->head, sizeof p->head, "%s", head);
+    } else {
+        snprintf(p->head, sizeof p->head, "ipc://%s/head", p->folder);
+    }
+    return key && *key ? read_public_key(key, p->head_key, err) : EXO_OK;
+}
+
+/* --- Resources ------------------------------------------------------------------------------------------------------------------- */
+
+static void
+add_resource(exo_place *p, const char *name, double amount)
+{
+    for (size_t i = 0; i < p->num_resources; i++)
+        if (strcmp(p->resources[i].name, name) == 0)
+            return;
+    if (p->num_resources < EXO_PLACE_RESOURCES)
+        p->resources[p->num_resources++] = (exo_resource){.name = name, .amount = amount};
+}
+
+static void
+find_resources(exo_place *p, const exo_cluster_opts *opts)
+{
+    struct sysinfo info = {0};
+    char path[32];
+    int gpus = 0;
+    for (size_t i = 0; i < opts->num_resources; i++)
+        add_resource(p, opts->resources[i].name, opts->resources[i].amount);
+    add_resource(p, "cpus", exo_usable_cores());
+    if (sysinfo(&info) == 0)
+        add_resource(p, "memory", (double)info.totalram * info.mem_unit);
+    for (; gpus < 64; gpus++) {
+        snprintf(path, sizeof path, "/dev/nvidia%d", gpus);
+        if (access(path, F_OK) != 0)
+            break;
+    }
+    add_resource(p, "gpus", gpus);
+}
+
+/* --- All of it -------------------------------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_place_init(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+{
+    *p = (exo_place){.lock = -1};
+    const char *cluster = opts->cluster && *opts->cluster ? opts->cluster : "default";
+    if (!is_name(cluster))
+        return exo_fail(err, EXO_INVAL, "the cluster's name '%.60s': expected letters, digits, '.', '_' and '-'", cluster);
+    snprintf(p->cluster, sizeof p->cluster, "%s", cluster);
+    exo_status st = find_folder(p, opts, err);
+    if (st == EXO_OK && opts->role == EXO_ROLE_HEAD)
+        st = lock_head(p, err);
+    if (st == EXO_OK)
+        st = find_keys(p, opts, err);
+    if (st == EXO_OK)
+        st = find_endpoints(p, opts, err);
+    if (st == EXO_OK)
+        st = find_head(p, opts, err);
+    if (st == EXO_OK && opts->role == EXO_ROLE_WORKER)
+        find_resources(p, opts);
+    return st;
+}
+
+void
+exo_place_release(exo_place *p)
+{
+    if (p->socket[0])
+        unlink(p->socket);
+    exo_keys_release(&p->keys);
+    exo_allow_list_free(&p->allowed);
+    if (p->lock >= 0)
+        close(p->lock);
+    p->lock = -1;
+}

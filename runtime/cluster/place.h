@@ -1,0 +1,35 @@
+/* Where a process of a cluster is: its folder, its endpoints, its keys, what it has. */
+#ifndef EXO_CLUSTER_PLACE_H
+#define EXO_CLUSTER_PLACE_H
+
+#include <exogym/cluster.h>
+
+#include "auth.h"
+
+enum {
+    EXO_PLACE_PATH = 108 - 8, /* what fits into a socket's address */
+    EXO_PLACE_ADDRESSES = 1024,
+    EXO_PLACE_RESOURCES = 32
+};
+
+typedef struct exo_place {
+    char cluster[64];
+    char folder[EXO_PLACE_PATH];  /* of the cluster's sockets: private */
+    char socket[EXO_PLACE_PATH];  /* this process's; "": none           */
+    char ipc[EXO_PLACE_PATH + 8]; /* its endpoint                       */
+    char head[256], head_key[EXO_KEY_TEXT];
+    const char *endpoints[17];
+    size_t num_endpoints;
+    exo_keys keys;
+    bool has_keys;
+    exo_allow_list *allowed;
+    int lock; /* of a head, or -1 */
+    exo_resource resources[EXO_PLACE_RESOURCES];
+    size_t num_resources;
+} exo_place;
+
+/* Finds all of it, makes the folder, takes a head's lock. INVAL, EXISTS, IO. Released also after an error. */
+exo_status exo_place_init(exo_place *place, const exo_cluster_opts *opts, exo_err *err);
+void exo_place_release(exo_place *place);
+
+#endif

@@ -1,0 +1,91 @@
+/* The worker: see worker.h. */
+#include "worker.h"
+
+#include <string.h>
+
+#include <exogym/plugin.h>
+
+#include "directory.h"
+#include "messages.h"
+
+struct worker {
+    exo_worker_env env;
+};
+
+static exo_status
+worker_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    struct worker *w = self;
+    (void)call;
+    (void)err;
+    memcpy(&w->env, args->data, sizeof w->env);
+    return EXO_OK;
+}
+
+static exo_status
+make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, exo_ref *out, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < spec->n_plugins; i++)
+        st = exo_plugin_load(spec->plugins[i], err);
+    const exo_actor_class *actor_class = st == EXO_OK ? exo_actor_class_find(spec->class_name) : NULL;
+    if (st == EXO_OK && !actor_class)
+        st = exo_fail(err, EXO_NOT_FOUND, "there is no actor class '%s' at this worker: load its plugin",
+                      spec->class_name);
+    exo_spawn_opts opts = {.name = spec->name[0] ? spec->name : NULL,
+                           .namespace_name = spec->space[0] ? spec->space : NULL};
+    if (st == EXO_OK && spec->args.len > 0)
+        st = exo_payload_copy(&opts.args, spec->args.data, spec->args.len);
+    if (st != EXO_OK)
+        return st;
+    w->env.making(w->env.context, true, spec->key, (exo_ref){0});
+    st = exo_spawn(exo_call_runtime(call), actor_class, &opts, out, err);
+    w->env.making(w->env.context, false, spec->key, st == EXO_OK ? *out : (exo_ref){0});
+    return st;
+}
+
+static exo_status
+worker_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_ref ref = {0};
+    Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
+    if (!spec)
+        return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");
+    exo_status st = make(call, self, spec, &ref, err);
+    if (st == EXO_OK)
+        st = exo_payload_copy(reply, &ref.id, sizeof ref.id);
+    EXO_RELEASE(spec);
+    return st;
+}
+
+static exo_status
+worker_kill(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct exo_head_kill kill;
+    (void)self;
+    (void)reply;
+    if (args->size != sizeof kill)
+        return exo_fail(err, EXO_INVAL, "kill: the arguments cannot be read");
+    memcpy(&kill, args->data, sizeof kill);
+    kill.cause[sizeof kill.cause - 1] = 0;
+    if (kill.clean)
+        return exo_stop(exo_call_runtime(call), (exo_ref){.id = kill.id}, false, err);
+    return exo_kill(exo_call_runtime(call), (exo_ref){.id = kill.id}, kill.cause, err);
+}
+
+/* `start` of an actor may take long, and must not keep others from starting. */
+static const exo_lane_class lanes[] = {{.name = "main"},
+                                       {.name = "spawn", .blocking = true, .max_concurrency = 4, .capacity = 65536}};
+
+static const exo_method methods[] = {{.name = "spawn", .lane = 1, .run = worker_spawn},
+                                     {.name = "kill", .run = worker_kill}};
+
+const exo_actor_class exo_worker_class = {
+    .name = "worker",
+    .state_size = sizeof(struct worker),
+    .start = worker_start,
+    .lanes = lanes,
+    .num_lanes = sizeof lanes / sizeof lanes[0],
+    .methods = methods,
+    .num_methods = sizeof methods / sizeof methods[0],
+};

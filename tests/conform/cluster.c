@@ -1,0 +1,382 @@
+/* One table of tests over every way in which two processes can be connected: head, worker and driver, here three runtimes of one
+ * process, over ipc, tcp, and tcp with CURVE; and what is the same without any cluster. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include <exogym/cluster.h>
+#include <exogym/memory.h>
+
+#include "auth.h"
+#include "check.h"
+#include "temp.h"
+
+/* --- An actor ---------------------------------------------------------------------------------------------------------------- */
+
+struct counter {
+    uint64_t count;
+};
+
+static exo_status
+add(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct counter *c = self;
+    (void)call;
+    (void)err;
+    c->count += args->size == sizeof(uint64_t) ? *(const uint64_t *)args->data : 1;
+    return exo_payload_copy(reply, &c->count, sizeof c->count);
+}
+
+static exo_status
+echo(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)self;
+    (void)err;
+    return exo_payload_copy(reply, args->data, args->size);
+}
+
+static exo_status
+fail(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)self;
+    (void)args;
+    (void)reply;
+    return exo_fail(err, EXO_UNSUPPORTED, "this method fails");
+}
+
+static exo_status
+die(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)self;
+    (void)args;
+    (void)reply;
+    (void)err;
+    exo_call_die(call, "it was told to die");
+    return EXO_OK;
+}
+
+/* Until it is cancelled. */
+static exo_status
+linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)self;
+    (void)args;
+    (void)reply;
+    while (!exo_call_cancelled(call))
+        usleep(1000);
+    return exo_fail(err, EXO_CANCELLED, "told to stop");
+}
+
+static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .blocking = true}};
+static const exo_method methods[] = {{.name = "add", .run = add},
+                                     {.name = "echo", .run = echo},
+                                     {.name = "fail", .run = fail},
+                                     {.name = "die", .run = die},
+                                     {.name = "linger", .lane = 1, .run = linger}};
+static const exo_actor_class counter_class = {.name = "counter",
+                                              .state_size = sizeof(struct counter),
+                                              .lanes = lanes,
+                                              .num_lanes = 2,
+                                              .methods = methods,
+                                              .num_methods = sizeof methods / sizeof methods[0]};
+
+/* --- The table ----------------------------------------------------------------------------------------------------------------- */
+
+enum transport {
+    LOCAL,
+    IPC,
+    TCP,
+    CURVE,
+    TRANSPORTS
+};
+
+static const char *const names[] = {"local", "ipc", "tcp", "tcp with CURVE"};
+
+struct rig {
+    enum transport transport;
+    char folder[64];
+    exo_runtime *head_runtime, *worker_runtime, *runtime; /* the last one is the driver's */
+    exo_cluster *head, *worker, *driver;
+};
+
+static exo_time
+soon(void)
+{
+    return exo_deadline(exo_clock_real(), 10 * EXO_SECOND);
+}
+
+static void
+make_keys(struct rig *r, const char *name)
+{
+    char path[128];
+    exo_keys keys;
+    exo_err err = {0};
+    cr_assert_eq(exo_keys_generate(&keys, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_keys_save(&keys, r->folder, name, &err), EXO_OK, "%s", err.text);
+    snprintf(path, sizeof path, "cp %s/%s.key %s/authorized/", r->folder, name, r->folder);
+    cr_assert_eq(system(path), 0);
+}
+
+static void
+join(struct rig *r, exo_cluster_role role, const char *name, exo_runtime **runtime, exo_cluster **cluster)
+{
+    static const char *const any[] = {"tcp://127.0.0.1:0"};
+    exo_err err = {0};
+    char secret[128], head_key[128];
+    const char *at = r->head ? exo_cluster_address(r->head) : NULL;
+    exo_cluster_opts opts = {.role = role, .name = name, .cluster = "test", .folder = r->folder, .state = "none", .job = "job"};
+    snprintf(secret, sizeof secret, "%s/%s.secret", r->folder, name);
+    snprintf(head_key, sizeof head_key, "%s/head.key", r->folder);
+    opts.head = at;
+    if (r->transport >= TCP) {
+        opts.listen = any;
+        opts.num_listen = 1;
+        opts.no_ipc = true;
+    }
+    if (r->transport == CURVE) {
+        opts.keys = secret;
+        opts.head_key = head_key;
+    }
+    cr_assert_eq(exo_runtime_open(runtime, NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_cluster_join(cluster, *runtime, &opts, soon(), &err), EXO_OK, "%s: %s", name, err.text);
+}
+
+static void
+rig_init(struct rig *r, enum transport transport)
+{
+    char path[128];
+    exo_err err = {0};
+    *r = (struct rig){.transport = transport};
+    temp_folder(r->folder, sizeof r->folder);
+    cr_assert_eq(exo_actor_class_register(&counter_class, &err), EXO_OK);
+    if (transport == LOCAL) {
+        cr_assert_eq(exo_runtime_open(&r->runtime, NULL, &err), EXO_OK);
+        return;
+    }
+    if (transport == CURVE) {
+        snprintf(path, sizeof path, "mkdir -m 700 %s/authorized", r->folder);
+        cr_assert_eq(system(path), 0);
+        make_keys(r, "head");
+        make_keys(r, "worker");
+        make_keys(r, "driver");
+    }
+    join(r, EXO_ROLE_HEAD, "head", &r->head_runtime, &r->head);
+    join(r, EXO_ROLE_WORKER, "worker", &r->worker_runtime, &r->worker);
+    join(r, EXO_ROLE_DRIVER, "driver", &r->runtime, &r->driver);
+}
+
+static void
+leave(exo_runtime **runtime, exo_cluster **cluster)
+{
+    exo_err err = {0};
+    exo_cluster_leave(*cluster);
+    cr_expect_eq(exo_runtime_close(runtime, soon(), &err), EXO_OK, "%s", err.text);
+    exo_cluster_free(cluster);
+}
+
+static void
+rig_release(struct rig *r)
+{
+    leave(&r->runtime, &r->driver);
+    leave(&r->worker_runtime, &r->worker);
+    leave(&r->head_runtime, &r->head);
+    temp_remove(r->folder);
+}
+
+static exo_ref
+spawn(struct rig *r, const char *name)
+{
+    exo_ref ref = {0};
+    exo_err err = {0};
+    cr_assert_eq(exo_spawn_class(r->runtime, "counter", &(exo_spawn_opts){.name = name}, soon(), &ref, &err), EXO_OK,
+                 "%s: %s", names[r->transport], err.text);
+    return ref;
+}
+
+static uint64_t
+call_add(struct rig *r, exo_ref ref, uint64_t by)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    exo_payload args = {0};
+    exo_err err = {0};
+    uint64_t got = 0;
+    cr_assert_eq(exo_payload_copy(&args, &by, sizeof by), EXO_OK);
+    cr_assert_eq(exo_call(r->runtime, ref, "add", args, soon(), &future, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_wait(future, soon(), &reply, &err), EXO_OK, "%s: %s", names[r->transport], err.text);
+    memcpy(&got, reply->data, sizeof got);
+    exo_future_drop(&future);
+    return got;
+}
+
+#define EVERYWHERE(r)                                                                                                  \
+    struct rig r;                                                                                                      \
+    for (int t = 0; t < TRANSPORTS && (rig_init(&r, (enum transport)t), true); rig_release(&r), t++)
+
+/* --- Tests ---------------------------------------------------------------------------------------------------------------------- */
+
+Test(cluster, a_call_has_its_reply)
+{
+    EVERYWHERE(r) {
+        exo_ref ref = spawn(&r, "one");
+        cr_expect_eq(call_add(&r, ref, 5), 5);
+        cr_expect_eq(call_add(&r, ref, 7), 12, "%s", names[t]);
+    }
+}
+
+Test(cluster, a_name_is_found_and_is_one_actors)
+{
+    EVERYWHERE(r) {
+        exo_err err = {0};
+        exo_ref ref = spawn(&r, "one"), found = {0}, second = {0};
+        cr_expect_eq(exo_get_actor(r.runtime, NULL, "one", &found, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(found.id, ref.id, "%s", names[t]);
+        cr_expect_eq(exo_spawn_class(r.runtime, "counter", &(exo_spawn_opts){.name = "one"}, soon(), &second, &err),
+                     EXO_EXISTS);
+        cr_expect_eq(exo_spawn_class(r.runtime, "counter", &(exo_spawn_opts){.name = "one", .get_if_exists = true}, soon(),
+                                     &second, &err),
+                     EXO_OK, "%s", err.text);
+        cr_expect_eq(second.id, ref.id);
+        cr_expect_eq(exo_get_actor(r.runtime, NULL, "two", &found, &err), EXO_NOT_FOUND);
+        cr_expect(strstr(err.text, "two"), "%s", err.text);
+    }
+}
+
+Test(cluster, errors_come_as_they_are)
+{
+    EVERYWHERE(r) {
+        exo_err err = {0};
+        exo_future *future = NULL;
+        exo_ref ref = spawn(&r, NULL);
+        cr_assert_eq(exo_call(r.runtime, ref, "fail", (exo_payload){0}, soon(), &future, &err), EXO_OK);
+        cr_expect_eq(exo_wait(future, soon(), NULL, &err), EXO_UNSUPPORTED);
+        cr_expect_str_eq(err.text, "this method fails", "%s", names[t]);
+        exo_future_drop(&future);
+        exo_status st = exo_call(r.runtime, ref, "nothing", (exo_payload){0}, soon(), &future, &err);
+        if (st == EXO_OK) {
+            st = exo_wait(future, soon(), NULL, &err);
+            exo_future_drop(&future);
+        }
+        cr_expect_eq(st, EXO_NOT_FOUND);
+        cr_expect_eq(exo_spawn_class(r.runtime, "no_such_class", NULL, soon(), &ref, &err), EXO_NOT_FOUND, "%s", err.text);
+    }
+}
+
+Test(cluster, payloads_of_every_size_come_whole)
+{
+    static const size_t sizes[] = {0, 1, 100, 65535, 65536, 65537, 1000000, 20000000};
+    EVERYWHERE(r) {
+        exo_ref ref = spawn(&r, NULL);
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            exo_future *future = NULL;
+            const exo_payload *reply = NULL;
+            exo_payload args = {0};
+            exo_err err = {0};
+            unsigned char *data = exo_calloc(1, sizes[i] + 1);
+            for (size_t k = 0; k < sizes[i]; k++)
+                data[k] = (unsigned char)(k * 31 + k / 256);
+            cr_assert_eq(exo_payload_copy(&args, data, sizes[i]), EXO_OK);
+            cr_assert_eq(exo_call(r.runtime, ref, "echo", args, soon(), &future, &err), EXO_OK, "%s", err.text);
+            cr_assert_eq(exo_wait(future, soon(), &reply, &err), EXO_OK, "%s %zu: %s", names[t], sizes[i], err.text);
+            cr_assert_eq(reply->size, sizes[i]);
+            cr_expect(sizes[i] == 0 || memcmp(reply->data, data, sizes[i]) == 0, "%s %zu", names[t], sizes[i]);
+            exo_future_drop(&future);
+            exo_free(data);
+        }
+    }
+}
+
+Test(cluster, many_calls_keep_their_order)
+{
+    enum {
+        COUNT = 20000,
+        WINDOW = 500
+    };
+    static exo_future *futures[WINDOW];
+    EVERYWHERE(r) {
+        exo_ref ref = spawn(&r, NULL);
+        memset(futures, 0, sizeof futures);
+        for (uint64_t i = 0; i < COUNT + WINDOW; i++) {
+            exo_future **f = &futures[i % WINDOW];
+            exo_err err = {0};
+            if (*f) {
+                const exo_payload *reply = NULL;
+                cr_assert_eq(exo_wait(*f, soon(), &reply, &err), EXO_OK, "%s: %s", names[t], err.text);
+                cr_assert_eq(*(uint64_t *)reply->data, i - WINDOW + 1, "%s", names[t]);
+                exo_future_drop(f);
+            }
+            if (i < COUNT)
+                cr_assert_eq(exo_call(r.runtime, ref, "add", (exo_payload){0}, soon(), f, &err), EXO_OK, "%s", err.text);
+        }
+    }
+}
+
+Test(cluster, a_call_can_be_cancelled_and_late)
+{
+    EVERYWHERE(r) {
+        exo_err err = {0};
+        exo_future *running = NULL, *late = NULL;
+        exo_ref ref = spawn(&r, NULL);
+        cr_assert_eq(exo_call(r.runtime, ref, "linger", (exo_payload){0}, INT64_MAX, &running, &err), EXO_OK);
+        cr_assert_eq(exo_call(r.runtime, ref, "linger", (exo_payload){0}, exo_deadline(exo_clock_real(), 50 * EXO_MS),
+                              &late, &err),
+                     EXO_OK);
+        cr_expect_eq(exo_wait(late, soon(), NULL, &err), EXO_TIMEOUT, "%s", names[t]);
+        cr_expect_eq(exo_wait(running, exo_deadline(exo_clock_real(), EXO_MS), NULL, &err), EXO_TIMEOUT);
+        exo_cancel(running);
+        cr_expect_eq(exo_wait(running, soon(), NULL, &err), EXO_CANCELLED);
+        exo_future_drop(&running);
+        exo_future_drop(&late);
+        cr_expect_eq(call_add(&r, ref, 1), 1);
+    }
+}
+
+Test(cluster, a_death_is_heard_of)
+{
+    EVERYWHERE(r) {
+        exo_err err = {0};
+        exo_future *monitor = NULL, *call = NULL, *dying = NULL;
+        exo_ref ref = spawn(&r, "mortal"), found;
+        cr_assert_eq(exo_monitor(r.runtime, ref, &monitor, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_call(r.runtime, ref, "linger", (exo_payload){0}, INT64_MAX, &call, &err), EXO_OK);
+        cr_assert_eq(exo_call(r.runtime, ref, "die", (exo_payload){0}, INT64_MAX, &dying, &err), EXO_OK);
+        cr_expect_eq(exo_wait(dying, soon(), NULL, &err), EXO_PEER_LOST);
+        cr_expect_eq(exo_wait(call, soon(), NULL, &err), EXO_PEER_LOST);
+        cr_expect(strstr(err.text, "told to die"), "%s", err.text);
+        cr_expect_eq(exo_wait(monitor, soon(), NULL, &err), EXO_PEER_LOST);
+        cr_expect(strstr(err.text, "told to die"), "%s: %s", names[t], err.text);
+        exo_future_drop(&monitor);
+        exo_future_drop(&call);
+        exo_future_drop(&dying);
+        exo_status st = EXO_OK;
+        for (int i = 0; i < 1000 && st == EXO_OK; i++) {
+            st = exo_get_actor(r.runtime, NULL, "mortal", &found, &err);
+            usleep(1000);
+        }
+        cr_expect_eq(st, EXO_NOT_FOUND);
+        cr_expect(strstr(err.text, "told to die"), "%s: %s", names[t], err.text);
+        spawn(&r, "mortal"); /* the name is free */
+    }
+}
+
+Test(cluster, links_reach_across)
+{
+    EVERYWHERE(r) {
+        exo_err err = {0};
+        exo_future *monitor = NULL;
+        exo_ref far = spawn(&r, "far"), near = {0};
+        cr_assert_eq(exo_spawn(r.runtime, &counter_class, &(exo_spawn_opts){.name = "near"}, &near, &err), EXO_OK, "%s",
+                     err.text);
+        cr_assert_eq(exo_link(r.runtime, far, near, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_monitor(r.runtime, near, &monitor, &err), EXO_OK);
+        cr_assert_eq(exo_kill(r.runtime, far, "a test", &err), EXO_OK);
+        cr_expect_eq(exo_wait(monitor, soon(), NULL, &err), EXO_PEER_LOST, "%s", names[t]);
+        cr_expect(strstr(err.text, "a test"), "%s", err.text);
+        exo_future_drop(&monitor);
+    }
+}
