@@ -1,7 +1,7 @@
 /* Key files and the list of accepted keys.
  *
- * A key file is text: comment lines begin with '#', every other line is a word and a value. The word is there because Z85
- * uses '#' too: a bare key could look like a comment. What held a secret is wiped. Read next: zap.c. */
+ * A key file is text: comment lines begin with '#', every other line is a word and a value, so that a secret key in the
+ * wrong file is told from a public one. What held a secret is wiped. Read next: zap.c. */
 #include "auth.h"
 
 #include <ctype.h>

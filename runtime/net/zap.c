@@ -48,10 +48,12 @@ typedef struct quota {
 typedef struct watch {
     void *monitor; /* owner: the handler's thread, once it is in the table */
     struct {
-        int fd; /* -1: free; only a number to compare, never used as a descriptor after the accept */
+        int fd;           /* -1: free; only a number to compare, never used as a descriptor after the accept */
+        uint64_t decided; /* of the socket, when it came */
         char address[PEER_TEXT];
     } peers[MAX_PEERS];
     size_t next_peer;
+    uint64_t decided; /* handshakes that succeeded, or that the handler refused, so far */
     char pending[96]; /* a failure whose connection is not known yet; "" if none */
 } watch;
 
@@ -349,6 +351,7 @@ static void
 remember_peer(watch *w, int fd)
 {
     w->peers[w->next_peer].fd = fd;
+    w->peers[w->next_peer].decided = w->decided;
     describe_peer(fd, w->peers[w->next_peer].address);
     w->next_peer = (w->next_peer + 1) % MAX_PEERS;
 }
@@ -384,6 +387,10 @@ take_event(exo_zap *zap, watch *w, uint16_t event, uint32_t value)
     case ZMQ_EVENT_ACCEPTED:
         remember_peer(w, (int)value);
         return true;
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: /* logged by answer() */
+        w->decided++;
+        return true;
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
         flush_pending(zap, w, "unknown");
         snprintf(w->pending, sizeof w->pending, "%s", protocol_error_text(value));
@@ -393,15 +400,19 @@ take_event(exo_zap *zap, watch *w, uint16_t event, uint32_t value)
         snprintf(w->pending, sizeof w->pending, "gone during the handshake: %s", zmq_strerror((int)value));
         return true;
     case ZMQ_EVENT_DISCONNECTED: {
-        /* The engine that failed says so right before it disconnects. The youngest entry with this number is the one. */
+        /* An engine that fails says so right before it disconnects. The youngest entry with this number is the one. */
         const char *peer = "unknown";
         for (size_t i = 0; i < MAX_PEERS; i++) {
             size_t at = (w->next_peer + MAX_PEERS - 1 - i) % MAX_PEERS;
-            if (w->peers[at].fd == (int)value) {
-                peer = w->peers[at].address;
-                w->peers[at].fd = -1;
-                break;
-            }
+            if (w->peers[at].fd != (int)value)
+                continue;
+            /* libzmq says nothing of a peer whose first bytes are not ZMTP 3. That no handshake at all was decided while
+             * it was there gives it away; if one was, it may have been this one's, and nothing is said. */
+            if (!w->pending[0] && w->peers[at].decided == w->decided)
+                snprintf(w->pending, sizeof w->pending, "does not speak the protocol");
+            peer = w->peers[at].address;
+            w->peers[at].fd = -1;
+            break;
         }
         flush_pending(zap, w, peer);
         return true;
@@ -634,7 +645,8 @@ exo_zap_watch(exo_zap *zap, void *socket, exo_err *err)
 {
     static _Atomic uint64_t counter;
     const int events = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                       ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_MONITOR_STOPPED;
+                       ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
+                       ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_MONITOR_STOPPED;
     char endpoint[64];
     int zero = 0;
     exo_status st = EXO_OK;
