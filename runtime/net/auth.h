@@ -124,7 +124,8 @@ void exo_zap_close(exo_zap **zap);
 
 /* Peers must have keys: CURVE, this side the server. */
 exo_status exo_curve_server(void *socket, const exo_keys *keys, exo_err *err);
-/* This side has `keys` and talks only to the owner of `server_public` (40 characters). */
+/* This side has `keys` and talks only to the owner of `server_public` (40 characters). A server that refuses it (status 400)
+ * ends the connection for good: libzmq does not try again, and the caller connects anew when it wants to. */
 exo_status exo_curve_client(void *socket, const exo_keys *keys, const char *server_public, exo_err *err);
 /* Peers have no keys; the rule of `domain` says who may. */
 exo_status exo_null_server(void *socket, const char *domain, exo_err *err);
