@@ -448,6 +448,9 @@ exo_allow_list_free(exo_allow_list **list)
 
 /* --- Sockets ---------------------------------------------------------------------------------------------------------- */
 
+/* A frame says how long it is before anything is proven, and libzmq allocates what it says. */
+static const int64_t MAX_MESSAGE = INT64_C(1) << 30;
+
 enum {
     HANDSHAKE_MS = 10000,
     /* ZMQ_ZAP_ENFORCE_DOMAIN. zmq.h hides the name among the drafts; the library has had the option since 4.3. Whether it
@@ -463,18 +466,28 @@ set(void *socket, int option, const void *value, size_t size, const char *what, 
     return exo_fail(err, EXO_FAILED, "cannot set a socket's %s: %s", what, zmq_strerror(zmq_errno()));
 }
 
+static exo_status
+set_limits(void *socket, exo_err *err)
+{
+    int handshake = HANDSHAKE_MS;
+    exo_status st = set(socket, ZMQ_HANDSHAKE_IVL, &handshake, sizeof handshake, "handshake time", err);
+    if (st == EXO_OK)
+        st = set(socket, ZMQ_MAXMSGSIZE, &MAX_MESSAGE, sizeof MAX_MESSAGE, "largest message", err);
+    return st;
+}
+
 /* Without ENFORCE_DOMAIN, libzmq accepts everybody while there is no handler. */
 static exo_status
 set_domain(void *socket, const char *domain, exo_err *err)
 {
-    int one = 1, enforced = 0, handshake = HANDSHAKE_MS;
+    int one = 1, enforced = 0;
     size_t size = sizeof enforced;
     if (zmq_setsockopt(socket, ENFORCE_DOMAIN, &one, sizeof one) != 0 ||
         zmq_getsockopt(socket, ENFORCE_DOMAIN, &enforced, &size) != 0 || enforced != 1)
         return exo_fail(err, EXO_UNSUPPORTED, "this libzmq cannot be told to refuse everybody while nobody is asked");
     exo_status st = set(socket, ZMQ_ZAP_DOMAIN, domain, strlen(domain), "ZAP domain", err);
     if (st == EXO_OK)
-        st = set(socket, ZMQ_HANDSHAKE_IVL, &handshake, sizeof handshake, "handshake time", err);
+        st = set_limits(socket, err);
     return st;
 }
 
@@ -506,14 +519,13 @@ exo_curve_server(void *socket, const exo_keys *keys, exo_err *err)
 exo_status
 exo_curve_client(void *socket, const exo_keys *keys, const char *server_public, exo_err *err)
 {
-    int handshake = HANDSHAKE_MS;
     if (!is_z85(server_public))
         return exo_fail(err, EXO_INVAL, "the server's public key is not a key of 40 characters");
     exo_status st = set_keys(socket, keys, err);
     if (st == EXO_OK)
         st = set(socket, ZMQ_CURVE_SERVERKEY, server_public, EXO_KEY_TEXT, "server's key", err);
     if (st == EXO_OK)
-        st = set(socket, ZMQ_HANDSHAKE_IVL, &handshake, sizeof handshake, "handshake time", err);
+        st = set_limits(socket, err);
     return st;
 }
 

@@ -119,8 +119,9 @@ void exo_zap_close(exo_zap **zap);
 
 /* --- Sockets --------------------------------------------------------------------------------------------------------- */
 
-/* Options of a socket before it binds or connects, by the thread that owns it. With all three, a context without a handler
- * refuses everybody. Errors: INVAL (keys), UNSUPPORTED, FAILED. */
+/* Options of a socket before it binds or connects, by the thread that owns it. A server in a context without a handler
+ * refuses everybody. All three set a handshake's time to 10 s and ZMQ_MAXMSGSIZE to 1 GiB, since a stranger may announce any
+ * size; who knows a smaller bound sets it afterwards. Errors: INVAL (keys), UNSUPPORTED, FAILED. */
 
 /* Peers must have keys: CURVE, this side the server. */
 exo_status exo_curve_server(void *socket, const exo_keys *keys, exo_err *err);
