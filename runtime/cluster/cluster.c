@@ -717,14 +717,15 @@ static exo_status
 find_head(exo_cluster *c, exo_time deadline, exo_err *err)
 {
     exo_status st;
-    while ((st = meet_head(c, deadline, err)) == EXO_TIMEOUT || st == EXO_PEER_LOST) {
+    exo_err reason = {0};
+    while ((st = meet_head(c, deadline, &reason)) == EXO_TIMEOUT || st == EXO_PEER_LOST) {
         if (real_now() + RETRY / 10 >= deadline)
-            return exo_fail(err, EXO_TIMEOUT, "there is no head at %s: start one with `exogym-head`", c->place.head);
+            return exo_fail(err, EXO_TIMEOUT, "no head can be reached (%.200s): start one with `exogym-head`", reason.text);
         pthread_mutex_lock(&c->lock);
         wait_until_locked(c, real_now() + RETRY / 10);
         pthread_mutex_unlock(&c->lock);
     }
-    return st;
+    return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);
 }
 
 exo_status
@@ -754,10 +755,11 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
         st = start_worker(c, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_WORKER && opts->log && (c->log_file = open(opts->log, O_RDONLY | O_CLOEXEC)) >= 0)
         lseek(c->log_file, 0, SEEK_END);
+    if (st == EXO_OK)
+        exo_runtime_set_remote(runtime, &ops, c);
     if (st == EXO_OK && opts->role != EXO_ROLE_HEAD)
         st = find_head(c, deadline, err);
     if (st == EXO_OK) {
-        exo_runtime_set_remote(runtime, &ops, c);
         c->has_keeper = pthread_create(&c->keeper, NULL, keeper_main, c) == 0;
         if (!c->has_keeper)
             st = exo_fail(err, EXO_FAILED, "no thread can be started for the cluster");

@@ -6,6 +6,7 @@ static const exo_command *const commands[] = {
     &exo_command_plot,
     &exo_command_data,
     &exo_command_list,
+    &exo_command_keygen,
     &exo_command_help,
     &exo_command_completion,
     NULL,

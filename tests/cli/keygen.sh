@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# `exogym keygen`: two files, what is said of them, and nothing ever overwritten.
+. "$EXO_SOURCE/tests/cli/common.bash"
+
+# golden WHAT FILE: the file is standard input, with every key of 40 characters written as KEY.
+golden() {
+    sed -E 's/^(public|secret) [^ ]{40}$/\1 KEY/; s/("public": )"[^ ]+",/\1"KEY",/' "$2" >got
+    cat >wanted
+    cmp -s got wanted || fail "$1: $(diff wanted got)"
+}
+
+ok keygen n1 -o keys
+golden 'the text' out <<'END'
+public key  keys/n1.key
+secret key  keys/n1.secret
+Copy n1.key into the authorized folder of each node that shall accept this one.
+Keep n1.secret on this machine: whoever has it can pretend to be this node.
+END
+[ ! -s err ] || fail "keygen says on standard error: $(cat err)"
+golden n1.key keys/n1.key <<'END'
+# exogym public key 'n1'. Not secret: copy it into the authorized folder of each node that shall accept it.
+public KEY
+END
+golden n1.secret keys/n1.secret <<'END'
+# exogym secret key 'n1'. Whoever has this file is this node: keep it here, mode 0600, and send it nowhere.
+public KEY
+secret KEY
+END
+[ "$(stat -c %a keys/n1.key keys/n1.secret | tr '\n' ' ')" = '644 600 ' ] || fail "modes: $(stat -c '%a %n' keys/*)"
+public=$(sed -n 's/^public //p' keys/n1.key)
+[ "$public" = "$(sed -n 's/^public //p' keys/n1.secret)" ] || fail 'the files hold different public keys'
+has keys/n1.secret "public $public"
+! grep -qF "$(sed -n 's/^secret //p' keys/n1.secret)" out keys/n1.key || fail 'the secret is shown'
+
+# A mask that hides everything, and one that hides nothing, change no mode.
+(umask 077 && "$EXOGYM" keygen n2 -o keys >out)
+(umask 000 && "$EXOGYM" keygen n3 -o keys >out)
+[ "$(stat -c %a keys/n[23].key keys/n[23].secret | tr '\n' ' ')" = '644 644 600 600 ' ] ||
+    fail "modes under another umask: $(stat -c '%a %n' keys/*)"
+[ "$(cat keys/*.key | grep -c '^public ')" = 3 ] || fail 'three keys are not there'
+[ "$(grep -h '^public ' keys/*.key | sort -u | wc -l)" = 3 ] || fail 'two keys are the same'
+
+# Nothing is overwritten, and nothing half is left.
+cp -r keys before
+expect 1 'exogym: keys/n1.key: exists already; a key is never overwritten' keygen n1 -o keys
+rm keys/n1.key before/n1.key
+expect 1 'exogym: keys/n1.secret: exists already; a key is never overwritten' keygen n1 -o keys
+ln -s "$PWD/elsewhere" keys/n4.secret
+expect 1 'exogym: keys/n4.secret: exists already; a key is never overwritten' keygen n4 -o keys
+[ ! -e elsewhere ] || fail 'a link was followed'
+rm keys/n4.secret
+diff -r before keys || fail 'files changed'
+: >file
+expect 1 'exogym: file: is there and is no folder' keygen n5 -o file
+
+# --json, and where files go by default.
+XDG_CONFIG_HOME=$PWD/config ok keygen n6 --json
+sed -i "s|$PWD|HERE|" out
+golden 'the JSON' out <<'END'
+{
+  "public": "KEY",
+  "files": [
+    "HERE/config/exogym/n6.key",
+    "HERE/config/exogym/n6.secret"
+  ]
+}
+END
+[ -f config/exogym/n6.secret ] || fail 'no file in XDG_CONFIG_HOME'
+XDG_CONFIG_HOME='' HOME=$PWD/home ok keygen n7
+[ -f home/.config/exogym/n7.secret ] || fail 'no file in ~/.config'
+XDG_CONFIG_HOME=relative HOME=$PWD/home ok keygen n8
+[ -f home/.config/exogym/n8.secret ] || fail 'a relative XDG_CONFIG_HOME is not ignored'
+XDG_CONFIG_HOME='' HOME='' expect 1 'exogym: there is no home folder for keys: say where with -o FOLDER' keygen n9
+
+expect 2 "exogym: the folder's name is not UTF-8, and JSON cannot hold it" keygen n9 --json -o "$(printf 'bad\377')"
+[ -z "$(find . -name 'n9*')" ] || fail 'a failed keygen left files'
+
+letters="1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit"
+expect 2 'exogym: keygen: which name? NAME is missing (see `exogym help keygen`)' keygen
+expect 2 "exogym: keygen: one key at a time, and 'b' is a second one (see \`exogym help keygen\`)" keygen a b
+expect 2 "exogym: keygen: '../a' cannot name a key: $letters (see \`exogym help keygen\`)" keygen ../a
+expect 2 "exogym: keygen: '.a' cannot name a key: $letters (see \`exogym help keygen\`)" keygen .a
+expect 2 "exogym: keygen: '' cannot name a key: $letters (see \`exogym help keygen\`)" keygen ''
+expect 2 'exogym: keygen: -o needs a value (see `exogym help keygen`)' keygen a -o
+finish
