@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #ifndef MADV_COLLAPSE
@@ -64,7 +62,7 @@ start_time(int folder)
 }
 
 static int
-open_process(pid_t id)
+open_folder(pid_t id)
 {
     char path[32];
     snprintf(path, sizeof path, "/proc/%d", (int)id);
@@ -75,7 +73,7 @@ exo_status
 exo_process_self(exo_process *out, exo_err *err)
 {
     pid_t id = getpid();
-    int folder = open_process(id);
+    int folder = open_folder(id);
     uint64_t start = folder >= 0 ? start_time(folder) : 0;
     if (folder >= 0)
         close(folder);
@@ -83,6 +81,35 @@ exo_process_self(exo_process *out, exo_err *err)
         return exo_fail(err, EXO_IO,
                         "/proc/%d/stat: cannot be read; objects need a /proc of this process's pid namespace", (int)id);
     *out = (exo_process){.id = id, .start = start};
+    return EXO_OK;
+}
+
+static exo_status
+owner_gone(const exo_process *owner, exo_err *err)
+{
+    return exo_fail(err, EXO_PEER_LOST, "process %d, the owner of the object, is gone", (int)owner->id);
+}
+
+static exo_status
+cannot_look(const exo_process *owner, int number, exo_err *err)
+{
+    if (number == EMFILE || number == ENFILE)
+        return exo_fail(err, EXO_FULL, "no descriptor is left to import an object with");
+    return exo_fail(err, EXO_UNSUPPORTED, "process %d does not let this one see its objects: %s", (int)owner->id,
+                    strerror(number));
+}
+
+exo_status
+exo_process_open(const exo_process *process, int *out, exo_err *err)
+{
+    int folder = open_folder(process->id);
+    if (folder < 0)
+        return errno == ENOENT || errno == ESRCH ? owner_gone(process, err) : cannot_look(process, errno, err);
+    if (start_time(folder) != process->start) {
+        close(folder);
+        return owner_gone(process, err);
+    }
+    *out = folder;
     return EXO_OK;
 }
 
@@ -100,31 +127,25 @@ exo_segment_slot(const exo_segment *segment, uint32_t slot)
     return segment->base + EXO_SEGMENT_PAGE + segment->slot_size * slot;
 }
 
-/* Maps the file from its start; where it may lie on huge pages, at an address that lets them be mapped whole. */
-static void *
-map_file(int fd, size_t size, int protection)
+/* Maps s->size bytes of the file from its start; where they may lie on huge pages, at an address that lets them be mapped whole.
+ * On failure errno says why. */
+static bool
+map_file(exo_segment *s, int fd, int protection)
 {
-    if (size < HUGE_PAGE)
-        return mmap(NULL, size, protection, MAP_SHARED, fd, 0);
-    if (size > SIZE_MAX / 2)
-        return errno = ENOMEM, MAP_FAILED;
-    size_t room = (size + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE + HUGE_PAGE;
-    char *reserved = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved == MAP_FAILED)
-        return MAP_FAILED;
-    size_t before = (HUGE_PAGE - (uintptr_t)reserved % HUGE_PAGE) % HUGE_PAGE;
-    char *base = mmap(reserved + before, size, protection, MAP_SHARED | MAP_FIXED, fd, 0);
-    if (base == MAP_FAILED) {
-        int number = errno;
-        munmap(reserved, room);
-        return errno = number, MAP_FAILED;
+    char *at = NULL;
+    if (s->size >= HUGE_PAGE && s->size < SIZE_MAX / 2) {
+        s->room_size = s->size + HUGE_PAGE;
+        char *room = mmap(NULL, s->room_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (room == MAP_FAILED)
+            return false;
+        s->room = room;
+        at = room + (HUGE_PAGE - (uintptr_t)room % HUGE_PAGE) % HUGE_PAGE;
     }
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), used = before + (size + page - 1) / page * page;
-    if (before)
-        munmap(reserved, before);
-    if (room > used)
-        munmap(reserved + used, room - used);
-    return base;
+    void *base = mmap(at, s->size, protection, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
+    if (base == MAP_FAILED)
+        return false;
+    s->base = base;
+    return true;
 }
 
 void
@@ -132,7 +153,9 @@ exo_segment_release(exo_segment *segment)
 {
     if (segment->foreign && segment->header)
         munmap(segment->header, EXO_SEGMENT_PAGE);
-    if (segment->base)
+    if (segment->room)
+        munmap(segment->room, segment->room_size);
+    else if (segment->base)
         munmap(segment->base, segment->size);
     if (!segment->foreign && segment->size)
         close(segment->fd);
@@ -209,15 +232,11 @@ exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size
         return cannot_create(errno, size, err);
     s.size = size; /* from here on the closer has something to close */
 
-    void *base = MAP_FAILED;
-    if (ftruncate(s.fd, (off_t)size) == 0)
-        base = map_file(s.fd, size, PROT_READ | PROT_WRITE);
-    if (base == MAP_FAILED) {
+    if (ftruncate(s.fd, (off_t)size) != 0 || !map_file(&s, s.fd, PROT_READ | PROT_WRITE)) {
         st = cannot_create(errno, size, err);
         goto done;
     }
-    s.base = base;
-    s.header = base;
+    s.header = (struct exo_segment_header *)(void *)s.base;
     use_huge_pages(&s);
     if (reserve(s.fd, 0, size) != 0 || fcntl(s.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
         getrandom(&s.nonce, sizeof s.nonce, 0) != (ssize_t)sizeof s.nonce) {
@@ -239,84 +258,69 @@ done:
 /* --- Mapping another's ----------------------------------------------------------------------------------------------------- */
 
 static exo_status
-owner_gone(const exo_process *owner, exo_err *err)
-{
-    return exo_fail(err, EXO_PEER_LOST, "process %d, the owner of the object, is gone", (int)owner->id);
-}
-
-static exo_status
 stale(const exo_process *owner, exo_err *err)
 {
     return exo_fail(err, EXO_NOT_FOUND, "process %d has dropped the object", (int)owner->id);
 }
 
+/* The device that every memfd of small pages lies on, and nothing else; 0 if it cannot be told. A file of any other file system may
+ * be one that runs full under a reader, or whose opening waits for somebody. */
+static dev_t
+memory_device(void)
+{
+    static _Atomic dev_t known;
+    struct stat info;
+    dev_t device = atomic_load_explicit(&known, memory_order_relaxed);
+    if (device)
+        return device;
+    int fd = create_file();
+    if (fd < 0)
+        return 0;
+    device = fstat(fd, &info) == 0 ? info.st_dev : 0;
+    close(fd);
+    atomic_store_explicit(&known, device, memory_order_relaxed);
+    return device;
+}
+
 /* Opens the owner's descriptor `fd` for reading and writing, but only if it is a regular file in memory that this user owns: to open
  * a pipe or a device can have effects. */
 static exo_status
-open_file(int *out, const exo_process *owner, int fd, exo_err *err)
+open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
 {
     exo_status st = EXO_OK;
     char path[32];
     struct stat info;
-    struct statfs system;
-    int number, peek = -1, folder = open_process(owner->id);
-    if (folder < 0) {
-        number = errno;
-        if (number == ENOENT || number == ESRCH)
-            return owner_gone(owner, err);
-        goto failed;
-    }
-    /* The folder stays that of one process, whoever gets its number later. */
-    if (start_time(folder) != owner->start) {
-        st = owner_gone(owner, err);
-        goto done;
-    }
+    dev_t device = memory_device();
+    if (!device)
+        return cannot_look(owner, errno, err);
     snprintf(path, sizeof path, "fd/%d", fd);
-    peek = openat(folder, path, O_PATH | O_CLOEXEC);
+    int peek = openat(folder, path, O_PATH | O_CLOEXEC);
     if (peek < 0) {
-        number = errno;
-        if (start_time(folder) == 0) /* it died just now */
-            st = owner_gone(owner, err);
-        else if (number == ENOENT)
-            st = stale(owner, err);
-        else
-            goto failed;
-        goto done;
+        int number = errno;
+        if (start_time(folder) != owner->start)
+            return owner_gone(owner, err);
+        return number == ENOENT ? stale(owner, err) : cannot_look(owner, number, err);
     }
-    if (fstat(peek, &info) != 0 || fstatfs(peek, &system) != 0 || !S_ISREG(info.st_mode) ||
-        system.f_type != TMPFS_MAGIC) {
+    if (fstat(peek, &info) != 0 || info.st_dev != device || !S_ISREG(info.st_mode)) {
         st = stale(owner, err); /* the number has another use by now */
-        goto done;
-    }
-    if (info.st_uid != geteuid()) {
+    } else if (info.st_uid != geteuid()) {
         st = exo_fail(err, EXO_UNSUPPORTED, "the object of process %d belongs to another user", (int)owner->id);
-        goto done;
+    } else {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", peek);
+        *out = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK); /* never waits for a lease */
+        if (*out < 0)
+            st = cannot_look(owner, errno, err);
     }
-    snprintf(path, sizeof path, "/proc/self/fd/%d", peek);
-    *out = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK); /* never waits for a lease */
-    if (*out >= 0)
-        goto done;
-    number = errno;
-failed:
-    if (number == EMFILE || number == ENFILE)
-        st = exo_fail(err, EXO_FULL, "no descriptor is left to import an object with");
-    else
-        st = exo_fail(err, EXO_UNSUPPORTED, "process %d does not let this one see its objects: %s", (int)owner->id,
-                      strerror(number));
-done:
-    if (peek >= 0)
-        close(peek);
-    if (folder >= 0)
-        close(folder);
+    close(peek);
     return st;
 }
 
 exo_status
-exo_segment_map(exo_segment *out, const exo_process *owner, int owner_fd, uint64_t nonce, exo_err *err)
+exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owner_fd, uint64_t nonce, exo_err *err)
 {
     int fd = -1;
     exo_segment s = {.owner = *owner, .fd = owner_fd, .foreign = true, .nonce = nonce};
-    exo_status st = open_file(&fd, owner, owner_fd, err);
+    exo_status st = open_file(&fd, owner, folder, owner_fd, err);
     if (st != EXO_OK)
         return st;
 
@@ -351,12 +355,10 @@ exo_segment_map(exo_segment *out, const exo_process *owner, int owner_fd, uint64
     s.slot_size = slot_size;
     s.num_slots = (uint32_t)num_slots;
     s.size = exo_segment_size_of(slot_size, s.num_slots);
-    void *base = map_file(fd, s.size, PROT_READ);
-    if (base == MAP_FAILED) {
+    if (!map_file(&s, fd, PROT_READ)) {
         st = exo_fail(err, EXO_NOMEM, "no address space to import an object of %zu bytes", s.size);
         goto done;
     }
-    s.base = base;
 
     *out = s;
     s = (exo_segment){0}; /* moved to the caller */

@@ -45,10 +45,14 @@ typedef struct exo_segment {
     size_t size;        /* bytes of the file: header and slots               */
     struct exo_segment_header *header;
     char *base; /* where the file is mapped; the header's page too */
+    void *room; /* the addresses that were reserved to have base aligned, in bytes below */
+    size_t room_size;
 } exo_segment;
 
 /* The process that calls. IO if /proc does not say. */
 exo_status exo_process_self(exo_process *out, exo_err *err);
+/* Opens /proc/<id>, which stays that of this one process, whoever gets its id later. PEER_LOST if it is gone; FULL, UNSUPPORTED. */
+exo_status exo_process_open(const exo_process *process, int *out, exo_err *err);
 
 /* The bytes that a segment of this shape takes. The product is the caller's to keep in range. */
 size_t exo_segment_size_of(uint64_t slot_size, uint32_t num_slots);
@@ -58,8 +62,10 @@ size_t exo_segment_size_of(uint64_t slot_size, uint32_t num_slots);
 exo_status exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size, uint32_t num_slots,
                               exo_err *err);
 
-/* Maps the segment of another process, if `nonce` is its name. Errors as exo_object_import. */
-exo_status exo_segment_map(exo_segment *out, const exo_process *owner, int fd, uint64_t nonce, exo_err *err);
+/* Maps the segment of another process, if `nonce` is its name; `folder` is what exo_process_open gave for the owner and stays the
+ * caller's. Errors as exo_object_import. */
+exo_status exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int fd, uint64_t nonce,
+                           exo_err *err);
 
 /* Unmaps and closes; a struct of zeros is fine. */
 void exo_segment_release(exo_segment *segment);

@@ -2,8 +2,8 @@
  *
  * A segment of this process holds one large object or up to 128 small ones of one class. Those with a free slot stand in `open`,
  * by class; those without any object also in `kept`, least recently used first. Segments of other processes are in the same
- * table; one of small objects that nobody uses any more stays mapped for a while, in `idle`, because the next handle is likely to
- * point into it.
+ * table; those that nobody uses any more stay mapped, up to a few megabytes, in `idle`: the next handle is likely to point into
+ * one, and what is mapped and has been read costs neither a system call nor a page fault.
  *
  * store->lock guards all of it. The kernel is asked for memory, and given it back, without the lock: a segment that is being made
  * counts as reserved but is in no list, and one that goes is first taken out of all lists and put into a list of victims.
@@ -31,8 +31,9 @@ enum {
     NUM_CLASSES = SMALL_CLASSES + (LARGEST_LOG - 16) * 8, /* 8 between 2 powers of two */
     SMALL_SEGMENT = 256 << 10,                            /* bytes of slots in a segment of small objects, at most */
     NUM_BUCKETS = 1024,
-    MAX_IDLE = 8, /* segments of others that stay mapped             */
-    TRIES = 16,   /* segments, and slots of each, that are looked at for one that nobody borrows */
+    MAX_IDLE = 16 << 20, /* bytes of segments of others that stay mapped */
+    NUM_FOLDERS = 16,    /* owners whose folder in /proc stays open */
+    TRIES = 16,          /* segments, and slots of each, that are looked at for one that nobody borrows */
 };
 
 /* A ring of links; the head is one that is in no segment. A link that points to itself is in no ring. */
@@ -69,8 +70,12 @@ struct exo_store {
     bool closed;
     uint64_t holders;  /* objects of either kind, and one for being open: the last one frees the store */
     uint64_t reserved; /* bytes of this process's segments, also of those that are just being made     */
-    uint64_t kept_bytes, num_objects, num_imports, imported_bytes, num_reuses;
-    unsigned num_idle;
+    uint64_t kept_bytes, num_objects, num_imports, imported_bytes, idle_bytes, num_reuses;
+    struct folder {
+        exo_process owner;
+        int fd; /* of /proc/<id>; there is none where owner.id is 0 */
+    } folders[NUM_FOLDERS];
+    unsigned next_folder;
     struct link kept, idle;
     struct link open[NUM_CLASSES];
     struct segment *buckets[NUM_BUCKETS];
@@ -165,7 +170,7 @@ expel(exo_store *store, struct segment *s, struct segment **victims)
     unlink_from_ring(&s->wait);
     if (s->memory.foreign) {
         store->imported_bytes -= s->memory.size;
-        store->num_idle -= s->waits;
+        store->idle_bytes -= s->waits ? s->memory.size : 0;
     } else {
         store->reserved -= s->memory.size;
         store->kept_bytes -= s->waits ? s->memory.size : 0;
@@ -183,9 +188,9 @@ trim_kept(exo_store *store, uint64_t bytes, struct segment **victims)
 }
 
 static void
-trim_idle(exo_store *store, unsigned count, struct segment **victims)
+trim_idle(exo_store *store, uint64_t bytes, struct segment **victims)
 {
-    while (store->num_idle > count)
+    while (store->idle_bytes > bytes)
         expel(store, SEGMENT_OF(store->idle.next, wait), victims);
 }
 
@@ -196,9 +201,7 @@ let_wait(exo_store *store, struct segment *s, struct segment **victims)
     s->waits = true;
     if (s->memory.foreign) {
         link_before(&store->idle, &s->wait);
-        store->num_idle++;
-        if (s->memory.num_slots == 1) /* a large one's owner may want the memory back */
-            expel(store, s, victims);
+        store->idle_bytes += s->memory.size;
         trim_idle(store, store->closed ? 0 : MAX_IDLE, victims);
     } else {
         link_before(&store->kept, &s->wait);
@@ -214,7 +217,7 @@ gain_object(exo_store *store, struct segment *s, exo_object *object)
         s->waits = false;
         unlink_from_ring(&s->wait);
         if (s->memory.foreign)
-            store->num_idle--;
+            store->idle_bytes -= s->memory.size;
         else
             store->kept_bytes -= s->memory.size;
     }
@@ -297,6 +300,11 @@ exo_store_close(exo_store **store)
     s->closed = true;
     trim_kept(s, 0, &victims);
     trim_idle(s, 0, &victims);
+    for (unsigned i = 0; i < NUM_FOLDERS; i++) {
+        if (s->folders[i].owner.id != 0)
+            close(s->folders[i].fd);
+        s->folders[i].owner.id = 0;
+    }
     bool last = --s->holders == 0;
     pthread_mutex_unlock(&s->lock);
     free_segments(victims);
@@ -630,13 +638,62 @@ import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo
     return EXO_OK;
 }
 
+/* Takes the open folder of an owner, if there is one: it is the caller's until it is given back. */
+static bool
+take_folder(exo_store *store, const exo_process *owner, int *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&store->lock);
+    for (unsigned i = 0; i < NUM_FOLDERS && !found; i++) {
+        struct folder *f = &store->folders[i];
+        found = f->owner.id == owner->id && f->owner.start == owner->start;
+        if (found) {
+            *out = f->fd;
+            f->owner.id = 0;
+        }
+    }
+    pthread_mutex_unlock(&store->lock);
+    return found;
+}
+
+static void
+give_folder_back(exo_store *store, const exo_process *owner, int fd)
+{
+    struct folder folder = {.owner = *owner, .fd = fd};
+    pthread_mutex_lock(&store->lock);
+    if (!store->closed) {
+        struct folder *place = NULL;
+        for (unsigned i = 0; i < NUM_FOLDERS && !place; i++)
+            if (store->folders[i].owner.id == 0)
+                place = &store->folders[i];
+        if (!place)
+            place = &store->folders[store->next_folder++ % NUM_FOLDERS];
+        struct folder other = *place;
+        *place = folder;
+        folder = other;
+    }
+    pthread_mutex_unlock(&store->lock);
+    if (folder.owner.id != 0)
+        close(folder.fd);
+}
+
 /* Maps a segment of another process; called without the lock. */
 static exo_status
-map_segment(const exo_object_handle *h, struct segment **out, exo_err *err)
+map_segment(exo_store *store, const exo_object_handle *h, struct segment **out, exo_err *err)
 {
     exo_segment memory;
     exo_process owner = {.id = (pid_t)h->owner, .start = h->owner_start};
-    exo_status st = exo_segment_map(&memory, &owner, (int)h->fd, h->nonce, err);
+    int folder = -1;
+    exo_status st = EXO_OK;
+    if (!take_folder(store, &owner, &folder))
+        st = exo_process_open(&owner, &folder, err);
+    if (st != EXO_OK)
+        return st;
+    st = exo_segment_map(&memory, &owner, folder, (int)h->fd, h->nonce, err);
+    if (st == EXO_PEER_LOST)
+        close(folder);
+    else
+        give_folder_back(store, &owner, folder);
     if (st != EXO_OK)
         return st;
     struct segment *s = segment_new(memory.num_slots);
@@ -668,7 +725,7 @@ exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object 
     struct segment *s = find(store, &h);
     if (!s && !own && !store->closed) {
         pthread_mutex_unlock(&store->lock);
-        st = map_segment(&h, &mapped, err);
+        st = map_segment(store, &h, &mapped, err);
         if (st != EXO_OK)
             goto done;
         pthread_mutex_lock(&store->lock);

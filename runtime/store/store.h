@@ -82,7 +82,8 @@ void exo_object_drop(exo_object **object);
 exo_status exo_object_export(const exo_object *object, exo_object_handle *out, exo_err *err);
 
 /* Maps an object of another process of this user, without a copy. Importing it again gives the same object, and in its owner the
- * owner's. Takes no descriptor and does not count toward the capacity. `handle` may hold anything.
+ * owner's. Does not count toward the capacity and keeps no descriptor but one for each owner, of at most 16. `handle` may hold
+ * anything. Up to 16 MiB of what is dropped stay mapped, and so in memory, until the store is closed or other objects follow.
  * Errors: NOT_FOUND (dropped, or never was), PEER_LOST (the owner is gone; the text has its pid), INVAL (no such object can be),
  * UNSUPPORTED (another user's, or a process that may not be looked into), FULL (descriptors, borrowers), NOMEM, CLOSED. */
 exo_status exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object **out, exo_err *err);

@@ -397,11 +397,11 @@ maps_once(int socket)
     CHECK(exo_object_export(a, &forwarded, NULL) == EXO_OK);
     CHECK(memcmp(&forwarded, &handle, sizeof handle) == 0);
     exo_store_stats stats = exo_store_get_stats(store);
-    CHECK(stats.imports == 1 && stats.objects == 0 && stats.bytes_imported == MiB + 4096);
+    CHECK(stats.imports == 1 && stats.objects == 0 && stats.bytes_imported == 32 * MiB + 4096);
     /* Nobody writes what is imported: a system call that tries says so. */
     CHECK(read(open("/dev/zero", O_RDONLY), exo_object_data(a), 1) == -1 && errno == EFAULT);
     exo_object_drop(&a);
-    CHECK(holds(b, MiB, 3));
+    CHECK(holds(b, 32 * MiB, 3));
     exo_object_drop(&b);
     CHECK(exo_store_get_stats(store).bytes_imported == 0);
     exo_store_close(&store);
@@ -410,8 +410,8 @@ maps_once(int socket)
 Test(store, two_imports_share_one_mapping_that_is_read_only)
 {
     struct peer peer = start(maps_once);
-    open_store(16 * MiB, 0);
-    exo_object *object = put(MiB, 3);
+    open_store(64 * MiB, 0);
+    exo_object *object = put(32 * MiB, 3);
     exo_object_handle handle = handle_of(object);
     tell(peer.socket, &handle, sizeof handle);
     finish(&peer);
@@ -588,7 +588,29 @@ Test(store, every_bit_of_a_handle_counts)
         bad.owner_start++; /* an earlier process with this id */
         cr_expect_eq(exo_object_import(store, &bad, &(exo_object *){NULL}, NULL), EXO_PEER_LOST);
     }
-    cr_expect_eq(exo_store_get_stats(store).bytes_imported > 0, true); /* the small one's segment waits for more */
+    finish(&peer);
+}
+
+/* A mapping that is left from the last object shows the next one in the same memory, and not the last one. */
+Test(store, a_mapping_serves_the_next_object)
+{
+    struct peer peer = start(reader);
+    open_store(64 * MiB, 64 * MiB);
+    uint64_t sizes[] = {500, 3 * MiB};
+    for (int k = 0; k < 2; k++) {
+        exo_object_handle before = {0};
+        for (int i = 1; i < 200; i++) {
+            exo_object *object = put(sizes[k], i);
+            exo_object_handle handle = handle_of(object);
+            struct answer answer = ask(&peer, handle);
+            cr_assert(answer.status == EXO_OK && answer.first == i && answer.last == i);
+            ask_to_drop(&peer);
+            exo_object_drop(&object);
+            cr_assert(i == 1 || handle.nonce == before.nonce);
+            cr_assert(i == 1 || ask(&peer, before).status == EXO_NOT_FOUND);
+            before = handle;
+        }
+    }
     finish(&peer);
 }
 
