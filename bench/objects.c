@@ -1,7 +1,7 @@
 /* Objects in shared memory, beside memcpy of the same size between private buffers in the same run:
  *
  *   hand-over  from before the export in the owner to after the import in another process, the handle's way through a socket
- *              and the reader's waking included
+ *              included; and the part of it that is the import. The mapping is a new one where an object has more than 16 MiB
  *   copy out   the reader copies the object into a private buffer, right after it was mapped
  *   put        the owner creates an object and copies into it: in new memory, and in memory that was kept
  *   small      objects of 1 KiB: create, export and drop in the owner; import and drop in the reader
@@ -12,6 +12,7 @@
  *
  *     bench_objects
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,11 +75,11 @@ median_us(exo_time *times)
 }
 
 static exo_store *
-open_store(void)
+open_store(uint64_t keep)
 {
     exo_store *store = NULL;
     exo_err err = {0};
-    exo_store_opts opts = {.capacity = (uint64_t)1 << 30, .keep = (uint64_t)512 << 20};
+    exo_store_opts opts = {.capacity = (uint64_t)1 << 30, .keep = keep};
     need(exo_store_open(&store, &opts, &err) == EXO_OK, err.text);
     return store;
 }
@@ -93,15 +94,26 @@ copy(char *to, const char *from, uint64_t size)
 
 /* --- The reader ------------------------------------------------------------------------------------------------------------ */
 
-static void
-read_objects(int socket)
+/* Spins: how long a sleeping process takes to wake is the scheduler's figure and not the store's. False at the end. */
+static bool
+hear(int socket, struct question *q)
 {
-    exo_store *store = open_store();
+    ssize_t got;
+    do
+        got = recv(socket, q, sizeof *q, MSG_DONTWAIT);
+    while (got < 0 && errno == EAGAIN);
+    return got == sizeof *q;
+}
+
+static void
+read_objects(int socket, uint64_t keep)
+{
+    exo_store *store = open_store(keep);
     char *private = exo_alloc_aligned(sizes[NUM_SIZES - 1]), *other = exo_alloc_aligned(sizes[NUM_SIZES - 1]);
     need(private && other, "no memory");
     memset(other, 1, sizes[NUM_SIZES - 1]);
     struct question q;
-    while (recv(socket, &q, sizeof q, 0) == sizeof q) {
+    while (hear(socket, &q)) {
         exo_object *object = NULL;
         exo_err err = {0};
         struct answer a = {0};
@@ -199,14 +211,12 @@ measure(exo_store *store, int socket, uint64_t size, char *a, char *b)
            median_us(hand_over), median_us(import));
 }
 
-/* Creating where nothing is kept: a store that keeps none. */
+/* Creating where nothing is kept. */
 static void
 measure_new(const char *a, char *b)
 {
-    exo_store *store = NULL;
-    exo_store_opts opts = {.capacity = (uint64_t)1 << 30};
-    need(exo_store_open(&store, &opts, NULL) == EXO_OK, "no store");
-    printf("\nput in new memory, zeroed by the kernel\n      MiB     put us  of memcpy\n");
+    exo_store *store = open_store(0);
+    printf("put in new memory, which the kernel zeroes\n      MiB     put us  of memcpy\n");
     for (int s = 0; s < NUM_SIZES; s++) {
         exo_time plain[ROUNDS], fresh[ROUNDS];
         for (int i = 0; i < ROUNDS; i++) {
@@ -237,40 +247,50 @@ measure_small(exo_store *store, int socket)
     }
     exo_time create = (now() - before) / SMALL_ROUNDS;
     struct answer a = ask(socket, stays, false);
-    printf("\n1 KiB: create, seal, export, drop %lld ns; import and drop in another process %lld ns\n",
-           (long long)create, (long long)a.small);
+    printf("1 KiB: create, seal, export, drop %lld ns; import and drop in another process %lld ns\n", (long long)create,
+           (long long)a.small);
     exo_object_drop(&stays);
+}
+
+/* A reader that keeps `keep` bytes mapped, and an owner that keeps what it needs. */
+static void
+measure_pair(uint64_t keep, char *a, char *b)
+{
+    int ends[2];
+    need(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0, "no socket");
+    fflush(stdout);
+    pid_t reader = fork();
+    need(reader >= 0, "no process");
+    if (reader == 0) {
+        close(ends[0]);
+        read_objects(ends[1], keep);
+        _exit(EXIT_SUCCESS);
+    }
+    close(ends[1]);
+    exo_store *store = open_store((uint64_t)512 << 20);
+    printf("the reader %s\n", keep ? "has the segment mapped from the object before" : "maps each object anew");
+    printf("      MiB  huge  memcpy us   copy out  of memcpy   put kept  of memcpy  hand-over  of it import\n");
+    for (int s = 0; s < NUM_SIZES; s++)
+        measure(store, ends[0], sizes[s], a, b);
+    if (keep)
+        measure_small(store, ends[0]);
+    printf("\n");
+    exo_store_close(&store);
+    close(ends[0]);
+    int status = 0;
+    need(waitpid(reader, &status, 0) == reader && status == 0, "the reader failed");
 }
 
 int
 main(void)
 {
-    int ends[2];
-    need(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0, "no socket");
-    pid_t reader = fork();
-    need(reader >= 0, "no process");
-    if (reader == 0) {
-        close(ends[0]);
-        read_objects(ends[1]);
-        return EXIT_SUCCESS;
-    }
-    close(ends[1]);
     char *a = exo_alloc_aligned(sizes[NUM_SIZES - 1]), *b = exo_alloc_aligned(sizes[NUM_SIZES - 1]);
     need(a && b, "no memory");
     memset(a, 1, sizes[NUM_SIZES - 1]);
-
-    exo_store *store = open_store();
-    printf("medians of %d rounds; \"of memcpy\": memcpy's time as a share of this one's\n\n", ROUNDS);
-    printf("      MiB  huge  memcpy us   copy out  of memcpy   put kept  of memcpy  hand-over  of it import\n");
-    for (int s = 0; s < NUM_SIZES; s++)
-        measure(store, ends[0], sizes[s], a, b);
-    measure_small(store, ends[0]);
-    exo_store_close(&store);
+    printf("medians of %d rounds, in us; \"of memcpy\": memcpy's time as a share of this one's\n\n", ROUNDS);
+    measure_pair(0, a, b);
+    measure_pair((uint64_t)512 << 20, a, b);
     measure_new(a, b);
-
-    close(ends[0]);
-    int status = 0;
-    need(waitpid(reader, &status, 0) == reader && status == 0, "the reader failed");
     exo_free(a);
     exo_free(b);
     return EXIT_SUCCESS;

@@ -29,6 +29,7 @@ struct exo_segment_header {
     uint64_t nonce;
     uint64_t slot_size;
     uint64_t num_slots;
+    _Atomic uint64_t over; /* 1: its owner has let it go; readers that only keep it mapped do the same */
     struct {
         _Atomic uint64_t word; /* {generation: 32, borrowers: 32}  */
         _Atomic uint64_t size; /* bytes of the object, if there is one */
@@ -148,9 +149,17 @@ map_file(exo_segment *s, int fd, int protection)
     return true;
 }
 
+bool
+exo_segment_is_over(const exo_segment *segment)
+{
+    return atomic_load_explicit(&segment->header->over, memory_order_relaxed) != 0;
+}
+
 void
 exo_segment_release(exo_segment *segment)
 {
+    if (!segment->foreign && segment->header)
+        atomic_store_explicit(&segment->header->over, 1, memory_order_relaxed);
     if (segment->foreign && segment->header)
         munmap(segment->header, EXO_SEGMENT_PAGE);
     if (segment->room)

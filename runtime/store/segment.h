@@ -67,7 +67,10 @@ exo_status exo_segment_create(exo_segment *out, const exo_process *self, uint64_
 exo_status exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int fd, uint64_t nonce,
                            exo_err *err);
 
-/* Unmaps and closes; a struct of zeros is fine. */
+/* Has the owner let go of the segment, so that no further object will lie there? */
+bool exo_segment_is_over(const exo_segment *segment);
+
+/* Unmaps and closes, and tells readers if it is the owner's; a struct of zeros is fine. */
 void exo_segment_release(exo_segment *segment);
 
 char *exo_segment_slot(const exo_segment *segment, uint32_t slot);

@@ -2,8 +2,8 @@
  *
  * A segment of this process holds one large object or up to 128 small ones of one class. Those with a free slot stand in `open`,
  * by class; those without any object also in `kept`, least recently used first. Segments of other processes are in the same
- * table; those that nobody uses any more stay mapped, up to a few megabytes, in `idle`: the next handle is likely to point into
- * one, and what is mapped and has been read costs neither a system call nor a page fault.
+ * table; those that nobody uses any more stay mapped in `idle`, because the next handle is likely to point into one: what is mapped
+ * and has been read costs neither a system call nor a page fault. They go when their owner says that it has let them go.
  *
  * store->lock guards all of it. The kernel is asked for memory, and given it back, without the lock: a segment that is being made
  * counts as reserved but is in no list, and one that goes is first taken out of all lists and put into a list of victims.
@@ -31,9 +31,8 @@ enum {
     NUM_CLASSES = SMALL_CLASSES + (LARGEST_LOG - 16) * 8, /* 8 between 2 powers of two */
     SMALL_SEGMENT = 256 << 10,                            /* bytes of slots in a segment of small objects, at most */
     NUM_BUCKETS = 1024,
-    MAX_IDLE = 16 << 20, /* bytes of segments of others that stay mapped */
-    NUM_FOLDERS = 16,    /* owners whose folder in /proc stays open */
-    TRIES = 16,          /* segments, and slots of each, that are looked at for one that nobody borrows */
+    NUM_FOLDERS = 16, /* owners whose folder in /proc stays open */
+    TRIES = 16,       /* segments, and slots of each, that are looked at for one that nobody borrows */
 };
 
 /* A ring of links; the head is one that is in no segment. A link that points to itself is in no ring. */
@@ -194,6 +193,20 @@ trim_idle(exo_store *store, uint64_t bytes, struct segment **victims)
         expel(store, SEGMENT_OF(store->idle.next, wait), victims);
 }
 
+/* Expels idle segments whose owner has let them go, or all of `owner`'s if it is not NULL. */
+static void
+expel_idle(exo_store *store, const exo_process *owner, struct segment **victims)
+{
+    struct link *next = NULL;
+    for (struct link *l = store->idle.next; l != &store->idle; l = next) {
+        struct segment *s = SEGMENT_OF(l, wait);
+        next = l->next;
+        bool theirs = owner && s->memory.owner.id == owner->id && s->memory.owner.start == owner->start;
+        if (theirs || exo_segment_is_over(&s->memory))
+            expel(store, s, victims);
+    }
+}
+
 /* The last object of a segment has gone. */
 static void
 let_wait(exo_store *store, struct segment *s, struct segment **victims)
@@ -202,7 +215,8 @@ let_wait(exo_store *store, struct segment *s, struct segment **victims)
     if (s->memory.foreign) {
         link_before(&store->idle, &s->wait);
         store->idle_bytes += s->memory.size;
-        trim_idle(store, store->closed ? 0 : MAX_IDLE, victims);
+        expel_idle(store, NULL, victims);
+        trim_idle(store, store->closed ? 0 : store->keep, victims);
     } else {
         link_before(&store->kept, &s->wait);
         store->kept_bytes += s->memory.size;
@@ -679,23 +693,23 @@ give_folder_back(exo_store *store, const exo_process *owner, int fd)
 
 /* Maps a segment of another process; called without the lock. */
 static exo_status
-map_segment(exo_store *store, const exo_object_handle *h, struct segment **out, exo_err *err)
+map_segment(exo_store *store, const exo_process *owner, const exo_object_handle *h, struct segment **out, exo_err *err)
 {
     exo_segment memory;
-    exo_process owner = {.id = (pid_t)h->owner, .start = h->owner_start};
     int folder = -1;
     exo_status st = EXO_OK;
-    if (!take_folder(store, &owner, &folder))
-        st = exo_process_open(&owner, &folder, err);
+    if (!take_folder(store, owner, &folder))
+        st = exo_process_open(owner, &folder, err);
     if (st != EXO_OK)
         return st;
-    st = exo_segment_map(&memory, &owner, folder, (int)h->fd, h->nonce, err);
+    st = exo_segment_map(&memory, owner, folder, (int)h->fd, h->nonce, err);
     if (st == EXO_PEER_LOST)
         close(folder);
     else
-        give_folder_back(store, &owner, folder);
+        give_folder_back(store, owner, folder);
     if (st != EXO_OK)
         return st;
+
     struct segment *s = segment_new(memory.num_slots);
     if (!s) {
         exo_segment_release(&memory);
@@ -713,7 +727,8 @@ exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object 
     if (!is_possible(&h))
         return impossible(&h, err);
     exo_status st = EXO_OK;
-    bool own = (pid_t)h.owner == store->self.id && h.owner_start == store->self.start;
+    const exo_process owner = {.id = (pid_t)h.owner, .start = h.owner_start};
+    bool own = owner.id == store->self.id && owner.start == store->self.start;
     struct segment *mapped = NULL, *victims = NULL;
     exo_object *fresh = exo_calloc(1, sizeof *fresh);
     if (!fresh)
@@ -725,10 +740,13 @@ exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object 
     struct segment *s = find(store, &h);
     if (!s && !own && !store->closed) {
         pthread_mutex_unlock(&store->lock);
-        st = map_segment(store, &h, &mapped, err);
-        if (st != EXO_OK)
-            goto done;
+        st = map_segment(store, &owner, &h, &mapped, err);
         pthread_mutex_lock(&store->lock);
+        expel_idle(store, st == EXO_PEER_LOST ? &owner : NULL, &victims);
+        if (st != EXO_OK) {
+            pthread_mutex_unlock(&store->lock);
+            goto done;
+        }
         s = find(store, &h); /* another thread may have been faster */
         if (!s && !store->closed) {
             s = mapped;

@@ -25,12 +25,12 @@ typedef struct exo_store exo_store;
 typedef struct exo_object exo_object;
 
 typedef struct exo_store_opts {
-    uint64_t
-        capacity; /* bytes that the objects of this process may take, kept ones too; 0: half of the machine's memory or of
-                          the control group's limit, whichever is less */
-    uint64_t
-        keep; /* bytes of dropped objects' memory that wait for their next use; 0: none. More than half of the capacity
-                          counts as half */
+    /* Bytes that the objects of this process may take, kept memory too. 0: half of the machine's memory, or of the control
+     * group's limit, whichever is less. */
+    uint64_t capacity;
+    /* Bytes of dropped objects' memory that wait for their next use: so many of this process's, and so many of other processes'
+     * that stay mapped. 0: none. More than half of the capacity counts as half. */
+    uint64_t keep;
 } exo_store_opts;
 
 /* Where an object is, for another process of this host. Plain numbers of fixed layout, to be sent as they are. Whoever gets one
@@ -82,8 +82,8 @@ void exo_object_drop(exo_object **object);
 exo_status exo_object_export(const exo_object *object, exo_object_handle *out, exo_err *err);
 
 /* Maps an object of another process of this user, without a copy. Importing it again gives the same object, and in its owner the
- * owner's. Does not count toward the capacity and keeps no descriptor but one for each owner, of at most 16. `handle` may hold
- * anything. Up to 16 MiB of what is dropped stay mapped, and so in memory, until the store is closed or other objects follow.
+ * owner's. Does not count toward the capacity, and keeps no descriptor but one for each owner, of at most 16. `handle`
+ * may hold anything. When it is dropped it may stay mapped for the next import, see `keep`.
  * Errors: NOT_FOUND (dropped, or never was), PEER_LOST (the owner is gone; the text has its pid), INVAL (no such object can be),
  * UNSUPPORTED (another user's, or a process that may not be looked into), FULL (descriptors, borrowers), NOMEM, CLOSED. */
 exo_status exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object **out, exo_err *err);

@@ -140,7 +140,7 @@ reader(int socket)
 {
     exo_object_handle handle;
     exo_object *object = NULL;
-    open_store(0, 0);
+    open_store(1024 * MiB, 64 * MiB);
     while (hear(socket, &handle, sizeof handle)) {
         exo_object_drop(&object);
         struct answer answer = {.status = exo_object_import(store, &handle, &object, NULL)};
@@ -178,7 +178,7 @@ owner(int socket)
     exo_object *objects[16] = {0};
     size_t count = 0;
     uint64_t size = 0;
-    open_store(0, 64 * MiB);
+    open_store(1024 * MiB, 64 * MiB);
     while (hear(socket, &size, sizeof size)) {
         exo_object_handle handle = {0};
         if (size == 0) {
@@ -612,6 +612,32 @@ Test(store, a_mapping_serves_the_next_object)
         }
     }
     finish(&peer);
+}
+
+/* What is only kept mapped goes when its owner lets it go, or has died. */
+Test(store, kept_mappings_hold_no_memory_of_the_past)
+{
+    struct peer peer = start(owner);
+    open_store(1024 * MiB, 512 * MiB);
+    for (int i = 0; i < 2; i++) {
+        exo_object *object = NULL;
+        exo_object_handle handle = order(&peer, 60 * MiB);
+        cr_assert_eq(exo_object_import(store, &handle, &object, &err), EXO_OK);
+        exo_object_drop(&object);
+        cr_expect_geq(exo_store_get_stats(store).bytes_imported, 60 * MiB);
+        order(&peer, 0);
+        if (i == 0) { /* the owner needs what it kept for something else */
+            order(&peer, 40 * MiB);
+            order(&peer, 0);
+            handle = order(&peer, 100);
+        } else {
+            kill_hard(&peer);
+            handle.fd++;
+        }
+        cr_expect_eq(exo_object_import(store, &handle, &object, &err), i == 0 ? EXO_OK : EXO_PEER_LOST);
+        exo_object_drop(&object);
+        cr_expect_leq(exo_store_get_stats(store).bytes_imported, MiB);
+    }
 }
 
 static void
