@@ -1,14 +1,16 @@
 /* Objects in shared memory, beside memcpy of the same size between private buffers in the same run:
  *
  *   hand-over  from before the export in the owner to after the import in another process, the handle's way through a socket
- *              included; and the part of it that is the import. The mapping is a new one where an object has more than 16 MiB
- *   copy out   the reader copies the object into a private buffer, right after it was mapped
- *   put        the owner creates an object and copies into it: in new memory, and in memory that was kept
- *   small      objects of 1 KiB: create, export and drop in the owner; import and drop in the reader
+ *              included; and the part of it that is the import
+ *   copy out   the reader copies the object into a private buffer, right after the import; beside memcpy in the reader
+ *   put        the owner creates an object and copies into it: in memory that was kept, and in new memory
+ *   small      objects of 1 KiB: create, seal, export and drop in the owner; import and drop in the reader
  *
- * A reader that copies out of small pages takes a page fault for each 16 of them, and is half as fast as memcpy; to populate the
- * mapping first (MADV_POPULATE_READ, MAP_POPULATE) takes as long as the faults. What holds is that the owner puts the segment
- * on huge pages when it makes it (MADV_COLLAPSE, from Linux 6.1 on): then 64 MiB are 32 faults. "huge" says whether the kernel did.
+ * A reader that copies out of small pages takes a page fault for each 16 of them, and has less than half of memcpy's rate; to
+ * populate the mapping first (MADV_POPULATE_READ, MAP_POPULATE) takes as long as the faults, and MADV_HUGEPAGE in the reader does
+ * nothing where the machine's setting for shared memory is "never", the default. What holds is that the owner puts the segment on
+ * huge pages when it makes it (MADV_COLLAPSE, from Linux 6.1 on): then 64 MiB are 32 faults. "huge" says whether the kernel did.
+ * Below 2 MiB there is none, and what helps is that the reader keeps the mapping.
  *
  *     bench_objects
  */

@@ -77,14 +77,12 @@ exo_memory_limit(void)
     return exo_memory_limit_in("/proc/self/cgroup", "/sys/fs/cgroup", machine);
 }
 
-uint64_t
+void
 exo_raise_descriptor_limit(void)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return 0;
-    struct rlimit raised = {.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
-    if (limit.rlim_cur < limit.rlim_max && setrlimit(RLIMIT_NOFILE, &raised) == 0)
-        return (uint64_t)raised.rlim_cur;
-    return (uint64_t)limit.rlim_cur;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit); /* the lower limit shows itself as FULL */
 }

@@ -10,7 +10,7 @@ uint64_t exo_memory_limit(void);
 /* The same for a test: `groups` is a file like /proc/self/cgroup, `root` a folder like /sys/fs/cgroup. */
 uint64_t exo_memory_limit_in(const char *groups, const char *root, uint64_t machine);
 
-/* Raises the soft limit of open descriptors to the hard one and returns what holds then. */
-uint64_t exo_raise_descriptor_limit(void);
+/* Raises the soft limit of open descriptors to the hard one, if it may. */
+void exo_raise_descriptor_limit(void);
 
 #endif

@@ -213,9 +213,9 @@ cannot_create(int number, size_t size, exo_err *err)
     case EMFILE:
         return exo_fail(
             err, EXO_FULL,
-            "no descriptor is left in this process for a segment of %zu bytes (each takes one); drop objects, or raise "
-            "the hard limit (ulimit -Hn)",
-            size);
+            "no descriptor is left for a segment of %zu bytes: each takes one, and this process may have %ld; drop "
+            "objects, or raise the hard limit (ulimit -Hn)",
+            size, sysconf(_SC_OPEN_MAX));
     case ENFILE:
         return exo_fail(err, EXO_FULL, "no descriptor is left on this machine for a segment of %zu bytes; drop objects",
                         size);

@@ -24,12 +24,15 @@
 #include "segment.h"
 
 enum {
-    SMALLEST = 256,    /* bytes of the least slot                         */
-    SMALL_CLASSES = 9, /* 256 bytes, 512, ... 64 KiB                      */
+    /* Small objects: slots of 256 bytes, 512, ... 64 KiB, in segments of this many bytes at most. */
+    SMALLEST = 256,
+    SMALL_CLASSES = 9,
     LARGEST_SMALL = SMALLEST << (SMALL_CLASSES - 1),
-    LARGEST_LOG = 46,                                     /* 64 TiB                                          */
-    NUM_CLASSES = SMALL_CLASSES + (LARGEST_LOG - 16) * 8, /* 8 between 2 powers of two */
-    SMALL_SEGMENT = 256 << 10,                            /* bytes of slots in a segment of small objects, at most */
+    SMALL_SEGMENT = 256 << 10,
+    /* Large ones: 8 classes from each power of two to the next, up to 64 TiB. */
+    LARGEST_LOG = 46,
+    NUM_CLASSES = SMALL_CLASSES + (LARGEST_LOG - 16) * 8,
+
     NUM_BUCKETS = 1024,
     NUM_FOLDERS = 16, /* owners whose folder in /proc stays open */
     TRIES = 16,       /* segments, and slots of each, that are looked at for one that nobody borrows */
@@ -63,7 +66,7 @@ struct exo_object {
 
 struct exo_store {
     exo_process self;
-    uint64_t capacity, keep, descriptors;
+    uint64_t capacity, keep;
 
     pthread_mutex_t lock; /* guards what follows */
     bool closed;
@@ -283,7 +286,7 @@ exo_store_open(exo_store **out, const exo_store_opts *opts, exo_err *err)
     store->keep = opts ? opts->keep : store->capacity / 8;
     if (store->keep > store->capacity / 2)
         store->keep = store->capacity / 2;
-    store->descriptors = exo_raise_descriptor_limit();
+    exo_raise_descriptor_limit();
     store->holders = 1;
     link_init(&store->kept);
     link_init(&store->idle);

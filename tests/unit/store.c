@@ -704,6 +704,28 @@ Test(store, a_descriptor_that_is_no_segment_is_refused)
     finish(&peer);
 }
 
+/* A reader can write into the header; the owner survives whatever it finds there. */
+Test(store, an_owner_survives_a_spoilt_header)
+{
+    unsigned char noise[4096];
+    uint64_t sizes[] = {500, 3 * MiB};
+    open_store(64 * MiB, 32 * MiB);
+    for (int k = 0; k < 2; k++) {
+        for (int fill = 0; fill < 256; fill += 51) {
+            exo_object *objects[4] = {put(sizes[k], 1), put(sizes[k], 2)};
+            memset(noise, fill, sizeof noise);
+            cr_assert_eq(pwrite((int)handle_of(objects[0]).fd, noise, sizeof noise, 0), (ssize_t)sizeof noise);
+            exo_object_drop(&objects[1]);
+            for (int i = 1; i < 4; i++)
+                cr_assert_not_null(objects[i] = put(sizes[k], i + 1), "%s", err.text);
+            cr_expect(holds(objects[0], sizes[k], 1));
+            for (int i = 0; i < 4; i++)
+                exo_object_drop(&objects[i]);
+        }
+    }
+    cr_expect_eq(exo_store_get_stats(store).bytes_used, 0);
+}
+
 Test(store, an_owner_cannot_take_memory_from_under_a_reader)
 {
     open_store(16 * MiB, 0);
@@ -784,7 +806,7 @@ Test(store, too_many_descriptors_are_told)
         count++;
     cr_assert(count > 20 && count < 64);
     cr_expect_eq(err.code, EXO_FULL);
-    cr_expect(strstr(err.text, "descriptor"), "%s", err.text);
+    cr_expect(strstr(err.text, "descriptor") && strstr(err.text, "64"), "%s", err.text);
     /* A kept segment's descriptor serves a new object of another class. */
     exo_object_drop(&objects[0]);
     objects[0] = put(MiB, 1);
