@@ -10,6 +10,7 @@
 #include <exogym/exogym.h>
 
 #include "check.h"
+#include "future.h"
 
 enum {
     CALLERS = 4,
@@ -274,6 +275,242 @@ close_under_load(void)
     }
 }
 
+/* --- What has no lock --------------------------------------------------------------------------------------------------------- */
+
+/* An actor answers with its own reference. Threads make actors in a few places, call whatever is there, and kill it: slots are used again
+ * and again, and a call must reach the life it was meant for, or nobody. */
+enum {
+    PLACES = 8
+};
+
+static _Atomic uint64_t places[PLACES];
+
+static exo_status
+who(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)self;
+    (void)args;
+    (void)err;
+    *reply = counted(exo_call_self(call).id);
+    return EXO_OK;
+}
+
+static const exo_method who_methods[] = {{.name = "who", .run = who}};
+static const exo_actor_class who_class = {.name = "who", .methods = who_methods, .num_methods = 1};
+
+static void *
+replace_and_call(void *argument)
+{
+    struct scene *s = argument;
+    static atomic_uint salt;
+    unsigned random = ++salt * 2654435761u;
+    for (int i = 0; i < 4 * ROUNDS; i++) {
+        random = random * 1664525u + 1013904223u;
+        _Atomic uint64_t *place = &places[(random >> 16) % PLACES];
+        exo_ref there = {.id = atomic_load(place)};
+        if ((random >> 24) % 4 == 0) {
+            exo_ref fresh;
+            CHECK(exo_spawn(s->runtime, &who_class, NULL, &fresh, NULL) == EXO_OK);
+            exo_ref old = {.id = atomic_exchange(place, fresh.id)};
+            if (old.id)
+                CHECK(exo_kill(s->runtime, old, "replaced", NULL) == EXO_OK);
+            CHECK(exo_kill(s->runtime, old, "twice", NULL) == EXO_PEER_LOST);
+            continue;
+        }
+        exo_future *f = NULL;
+        const exo_payload *reply = NULL;
+        exo_status st = exo_call(s->runtime, there, "who", counted(0), soon(s), &f, NULL);
+        if (st == EXO_OK)
+            st = exo_wait(f, soon(s), &reply, NULL);
+        CHECK(st == EXO_OK || st == EXO_PEER_LOST);
+        if (st == EXO_OK)
+            CHECK(*(const uint64_t *)reply->data == there.id);
+        exo_future_drop(&f);
+    }
+    return NULL;
+}
+
+static void
+slots(void)
+{
+    struct scene s = {0};
+    CHECK(exo_runtime_open(&s.runtime, &(exo_runtime_opts){.threads = 2}, NULL) == EXO_OK);
+    run_threads(replace_and_call, &s);
+    CHECK(exo_runtime_close(&s.runtime, soon(&s), NULL) == EXO_OK);
+    CHECK(payloads == 0);
+}
+
+/* Inboxes that are closed under fire: what was taken is served exactly once and in each caller's order; with a kill, at most once. */
+enum {
+    BROAD = 3
+};
+
+static atomic_long taken, served;
+static atomic_int at_once[3];
+
+struct ordered {
+    uint64_t last[CALLERS];
+};
+
+static void
+enter_lane(int lane, int limit)
+{
+    CHECK(++at_once[lane] <= limit);
+}
+
+static exo_status
+serve_narrow(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)reply;
+    (void)err;
+    struct ordered *o = self;
+    uint64_t value = *(const uint64_t *)args->data, caller = value >> 32, number = value & UINT32_MAX;
+    enter_lane(0, 1);
+    CHECK(number > o->last[caller]);
+    o->last[caller] = number;
+    served++;
+    at_once[0]--;
+    return EXO_OK;
+}
+
+static exo_status
+serve_broad(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)self;
+    (void)args;
+    (void)reply;
+    (void)err;
+    enter_lane(1, BROAD);
+    served++;
+    at_once[1]--;
+    return EXO_OK;
+}
+
+static exo_status
+serve_own(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)self;
+    (void)args;
+    (void)reply;
+    (void)err;
+    enter_lane(2, 2);
+    served++;
+    at_once[2]--;
+    return EXO_OK;
+}
+
+static const exo_lane_class fire_lanes[] = {{.name = "narrow", .capacity = 32},
+                                            {.name = "broad", .capacity = 32, .max_concurrency = BROAD},
+                                            {.name = "own", .capacity = 32, .blocking = true, .max_concurrency = 2}};
+static const exo_method fire_methods[] = {
+    {"narrow", 0, serve_narrow}, {"broad", 1, serve_broad}, {"own", 2, serve_own}};
+static const exo_actor_class fire_class = {.name = "fire",
+                                           .state_size = sizeof(struct ordered),
+                                           .lanes = fire_lanes,
+                                           .num_lanes = 3,
+                                           .methods = fire_methods,
+                                           .num_methods = 3};
+
+static void *
+fire(void *argument)
+{
+    static atomic_uint callers;
+    struct scene *s = argument;
+    uint64_t caller = callers++ % CALLERS;
+    for (uint64_t i = 1;; i++) {
+        const char *method = fire_methods[i % 3].name;
+        exo_status st = exo_send(s->runtime, s->actor, method, counted(caller << 32 | i), INT64_MAX, NULL);
+        if (st == EXO_PEER_LOST)
+            return NULL;
+        CHECK(st == EXO_OK || st == EXO_FULL);
+        taken += st == EXO_OK;
+        if (st == EXO_FULL)
+            sched_yield();
+    }
+}
+
+static void
+close_inboxes(bool drain)
+{
+    for (int round = 0; round < 20; round++) {
+        struct scene s = {0};
+        pthread_t threads[CALLERS];
+        exo_future *died = NULL;
+        taken = served = 0;
+        CHECK(exo_runtime_open(&s.runtime, &(exo_runtime_opts){.threads = 3}, NULL) == EXO_OK);
+        CHECK(exo_spawn(s.runtime, &fire_class, NULL, &s.actor, NULL) == EXO_OK);
+        CHECK(exo_monitor(s.runtime, s.actor, &died, NULL) == EXO_OK);
+        for (int i = 0; i < CALLERS; i++)
+            CHECK(pthread_create(&threads[i], NULL, fire, &s) == 0);
+        while (served < 100)
+            sched_yield();
+        CHECK((drain ? exo_stop(s.runtime, s.actor, true, NULL) : exo_kill(s.runtime, s.actor, "a test", NULL)) ==
+              EXO_OK);
+        for (int i = 0; i < CALLERS; i++)
+            CHECK(pthread_join(threads[i], NULL) == 0);
+        CHECK(exo_wait(died, soon(&s), NULL, NULL) == (drain ? EXO_OK : EXO_PEER_LOST));
+        exo_future_drop(&died);
+        CHECK(exo_runtime_close(&s.runtime, soon(&s), NULL) == EXO_OK);
+        CHECK(drain ? served == taken : served <= taken);
+        CHECK(payloads == 0);
+    }
+}
+
+/* Futures that other threads complete, cancel and wait for, alone and among others: one result, seen alike by all, and no lost wake. */
+struct meeting {
+    exo_future *futures[2];
+    atomic_int completed; /* statuses seen, as sets of bits */
+};
+
+static void *
+meet(void *argument)
+{
+    static atomic_uint roles;
+    struct meeting *m = argument;
+    size_t index = 9;
+    exo_payload reply = counted(7);
+    exo_time deadline = exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
+    switch (roles++ % CALLERS) {
+    case 0:
+        exo_future_complete(m->futures[0], exo_future_begin(m->futures[0]) ? EXO_OK : EXO_FAILED, NULL, &reply);
+        exo_future_complete(m->futures[1], EXO_FAILED, "a reason", NULL);
+        break;
+    case 1:
+        exo_cancel(m->futures[0]);
+        CHECK(exo_future_ready(m->futures[0]));
+        break;
+    case 2:
+        CHECK(exo_wait_any(m->futures, 2, deadline, &index, NULL) == EXO_OK && index < 2);
+        break;
+    default:
+        break;
+    }
+    exo_status st = exo_wait(m->futures[0], deadline, NULL, NULL);
+    CHECK(st == EXO_OK || st == EXO_CANCELLED);
+    m->completed |= 1 << (st == EXO_OK);
+    CHECK(exo_wait(m->futures[1], deadline, NULL, NULL) == EXO_FAILED);
+    exo_payload_release(&reply);
+    return NULL;
+}
+
+static void
+futures(void)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        struct meeting m = {0};
+        for (int i = 0; i < 2; i++)
+            CHECK(exo_future_new(&m.futures[i], exo_clock_real(), INT64_MAX, NULL) == EXO_OK);
+        run_threads(meet, &m);
+        CHECK(m.completed == 1 || m.completed == 2);
+        for (int i = 0; i < 2; i++)
+            exo_future_drop(&m.futures[i]);
+        CHECK(payloads == 0);
+    }
+}
+
 int
 main(void)
 {
@@ -283,6 +520,10 @@ main(void)
     names();
     links();
     close_under_load();
-    puts("6 passed, 0 failed");
+    slots();
+    close_inboxes(true);
+    close_inboxes(false);
+    futures();
+    puts("10 passed, 0 failed");
     return 0;
 }
