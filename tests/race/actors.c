@@ -383,6 +383,7 @@ serve_broad(exo_call_context *call, void *self, const exo_payload *args, exo_pay
     (void)reply;
     (void)err;
     enter_lane(1, BROAD);
+    sched_yield();
     served++;
     at_once[1]--;
     return EXO_OK;
@@ -462,6 +463,7 @@ close_inboxes(bool drain)
 /* Futures that other threads complete, cancel and wait for, alone and among others: one result, seen alike by all, and no lost wake. */
 struct meeting {
     exo_future *futures[2];
+    atomic_int arrived;
     atomic_int completed; /* statuses seen, as sets of bits */
 };
 
@@ -473,12 +475,19 @@ meet(void *argument)
     size_t index = 9;
     exo_payload reply = counted(7);
     exo_time deadline = exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
+    m->arrived++;
     switch (roles++ % CALLERS) {
     case 0:
+        while (m->arrived < CALLERS)
+            sched_yield();
+        for (int i = 0; i < 5; i++) /* most times the others sleep by now */
+            sched_yield();
         exo_future_complete(m->futures[0], exo_future_begin(m->futures[0]) ? EXO_OK : EXO_FAILED, NULL, &reply);
         exo_future_complete(m->futures[1], EXO_FAILED, "a reason", NULL);
         break;
     case 1:
+        while (m->arrived < CALLERS)
+            sched_yield();
         exo_cancel(m->futures[0]);
         CHECK(exo_future_ready(m->futures[0]));
         break;

@@ -25,7 +25,7 @@ room_init(struct room *r)
 {
     *r = (struct room){0};
     exo_clock_manual_init(&r->clock, 0);
-    const exo_runtime_opts opts = {.clock = &r->clock.base, .threads = 2};
+    const exo_runtime_opts opts = {.clock = &r->clock.base, .threads = 3};
     cr_assert_eq(exo_runtime_open(&r->runtime, &opts, &r->err), EXO_OK);
 }
 
@@ -412,6 +412,10 @@ Test(actor, a_light_lane_may_run_several_messages_at_once)
     for (int i = 0; i < 5; i++)
         f[i] = call(&r, ref, "wait_broad", NULL);
     until_at_gate(2);
+    for (int i = 0; i < 1000; i++) {
+        cr_assert_leq(at_gate, 2);
+        sched_yield();
+    }
     gate = true;
     cr_expect_eq(exo_wait_all(f, 5, FAR, NULL), EXO_OK);
     cr_expect_eq(most_running_broad, 2);
