@@ -2,7 +2,8 @@
  * own on its stack, linked into each of them by a seat; it leaves its seats, under the futures' locks, before it goes on.
  *
  * Futures come and go with every call, so each thread keeps some for its next calls, and what one thread has too many goes to those
- * that have none: 90 ns less a call than malloc and free where one thread calls and another one drops (bench_actors, sends). */
+ * that have none. That makes 8.0 million messages a second of 6.0 where one thread sends and another one drops (bench_actors, 1 caller,
+ * sends); the allocator gives and takes from one thread as fast. */
 #include "future.h"
 
 #include <linux/futex.h>

@@ -9,7 +9,8 @@
  *     closed   for good: the actor is stopping or dead
  *
  * A light lane gets turns from the pool. A turn serves TURN_MESSAGES messages or TURN_TIME, so that a lane that always has work does not
- * keep a thread from the others, and yet one visit to the pool serves many messages. */
+ * keep a thread from the others, and yet one visit to the pool serves many messages: 7.8 million a second with 64 a turn, 5.0 with 1
+ * (bench_actors, 1 caller, futures). */
 #include <string.h>
 
 #include <exogym/memory.h>

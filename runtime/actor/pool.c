@@ -1,5 +1,8 @@
 /* The pool: a few threads that serve the light lanes of all actors. Its queue holds lanes that want a turn; guarded by the pool's
- * lock. */
+ * lock.
+ *
+ * A thread without work sleeps at once. To look a few microseconds longer was tried: on two cores it made a call and its reply three
+ * times as long (17 us instead of 5, as it keeps caller and server on two cores) and brought no messages a second. */
 #include <exogym/memory.h>
 
 #include "hooks.h"

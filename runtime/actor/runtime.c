@@ -24,7 +24,6 @@
 
 enum {
     REMEMBERED = 1024,
-    SLOT_BYTES = 64, /* so that callers of neighbours do not share a cache line */
     FIRST_CHUNK = 64,
     CHUNKS = 26 /* chunk k has FIRST_CHUNK << k slots: 2^32 in all */
 };
@@ -34,7 +33,6 @@ struct exo_slot {
     exo_actor *actor;      /* while there are references    */
     uint32_t index;
     uint32_t next_free; /* index + 1; guarded by runtime->lock */
-    char apart[SLOT_BYTES - sizeof(uint64_t) - sizeof(exo_actor *) - 2 * sizeof(uint32_t)];
 };
 
 /* The name of a living actor. The key is "namespace\0name". Guarded by runtime->lock while it is in the table. */

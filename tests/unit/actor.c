@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -732,6 +733,33 @@ Test(actor, without_memory_spawn_and_call_fail_and_nothing_leaks)
         if (ref.id)
             exo_stop(r.runtime, ref, false, NULL);
         cr_assert_lt(n, 100);
+    }
+    room_release(&r);
+}
+
+Test(actor, a_name_without_memory_leaves_the_other_names_whole)
+{
+    enum {
+        NAMES = 1000 /* the table of names grows several times on the way */
+    };
+    struct room r;
+    exo_ref refs[NAMES], found;
+    char name[16];
+    room_init(&r);
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "name-%d", i);
+        exo_status st = EXO_NOMEM;
+        for (uint64_t n = 1; st == EXO_NOMEM; n++) {
+            exo_memory_fail_at(n);
+            st = exo_spawn(r.runtime, &walker_class, &(exo_spawn_opts){.name = name}, &refs[i], &r.err);
+            exo_memory_fail_at(0);
+        }
+        cr_assert_eq(st, EXO_OK, "%s", r.err.text);
+    }
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "name-%d", i);
+        cr_assert_eq(exo_get_actor(r.runtime, NULL, name, &found, &r.err), EXO_OK, "%s", r.err.text);
+        cr_assert_eq(found.id, refs[i].id);
     }
     room_release(&r);
 }
