@@ -69,11 +69,14 @@ exo_actor_open(exo_actor *actor)
 {
     pthread_mutex_lock(&actor->lock);
     if (actor->state == EXO_ACTOR_STARTING) {
-        actor->state = EXO_ACTOR_ALIVE;
+        actor->state = actor->drains ? EXO_ACTOR_DRAINING : EXO_ACTOR_ALIVE;
         for (size_t i = 0; i < actor->num_lanes; i++)
             exo_lane_open_locked(&actor->lanes[i]);
     }
+    bool drains = actor->drains;
     pthread_mutex_unlock(&actor->lock);
+    if (drains)
+        exo_actor_rest(actor);
 }
 
 /* --- Death ----------------------------------------------------------------------------------------------------------------- */
@@ -348,8 +351,9 @@ exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo_err *err)
         exo_actor_die(a, "stopped", false);
     } else {
         pthread_mutex_lock(&a->lock);
-        if (a->state == EXO_ACTOR_ALIVE) {
-            a->state = EXO_ACTOR_DRAINING;
+        if (a->state == EXO_ACTOR_STARTING || a->state == EXO_ACTOR_ALIVE) {
+            a->drains = true;
+            a->state = a->state == EXO_ACTOR_ALIVE ? EXO_ACTOR_DRAINING : a->state;
             for (size_t i = 0; i < a->num_lanes; i++)
                 exo_lane_close_locked(&a->lanes[i]);
         }

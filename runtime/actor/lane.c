@@ -243,7 +243,7 @@ exo_lane_run_turn(exo_lane *lane)
         return_message_locked(lane, m);
         bool alive = a->state == EXO_ACTOR_ALIVE;
         exo_message *next = count < TURN_MESSAGES && now < end && !context.dies ? take_message_locked(lane, now) : NULL;
-        if (!next)
+        if (!next && !context.dies) /* of a dying actor nothing is served any more: the lane stays busy */
             again = end_turn_locked(lane);
         pthread_mutex_unlock(&a->lock);
         after_message(&context, m, alive);

@@ -69,6 +69,7 @@ struct exo_actor {
     void *self;            /* guarded by lock, as all below but `stopping`. NULL: it ended */
     struct exo_ties *ties; /* NULL: none */
     exo_actor_state state;
+    bool drains;          /* told to stop while it was starting */
     bool settled;         /* stop has run          */
     bool failed;          /* died of a failure     */
     atomic_bool stopping; /* what exo_call_cancelled reads */

@@ -444,6 +444,37 @@ Test(actor, what_comes_while_an_actor_starts_is_served_when_it_has)
     }
 }
 
+static exo_status
+start_and_stop(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    exo_status st = start_with_a_call(call, self, args, err);
+    return st == EXO_OK ? exo_stop(exo_call_runtime(call), exo_call_self(call), true, err) : st;
+}
+
+Test(actor, a_stop_while_an_actor_starts_waits_for_what_has_come)
+{
+    static const char *const kinds[] = {"wait_light", "wait_broad", "wait_own", NULL};
+    exo_actor_class hasty = walker_class;
+    hasty.start = start_and_stop;
+    for (int i = 0; i < 4; i++) {
+        struct room r;
+        exo_ref ref;
+        char cause[64];
+        gate = false;
+        room_init(&r);
+        const exo_spawn_opts opts = {.args = exo_payload_borrow(kinds[i], 0)};
+        cr_assert_eq(exo_spawn(r.runtime, &hasty, &opts, &ref, NULL), EXO_OK);
+        if (kinds[i])
+            until_at_gate(i == 1 ? 2 : 1);
+        cr_expect_eq(exo_cause(r.runtime, ref, cause, sizeof cause), kinds[i] ? EXO_NOT_FOUND : EXO_OK);
+        gate = true;
+        while (exo_cause(r.runtime, ref, cause, sizeof cause) != EXO_OK)
+            sched_yield();
+        cr_expect_str_eq(cause, "stopped");
+        room_release(&r);
+    }
+}
+
 Test(actor, a_light_lane_is_drained_before_its_actor_stops)
 {
     struct room r;
