@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -30,10 +32,12 @@
 struct run {
     exo_fit fit;
     const exo_fit_opts *opts;
+    const exo_fit_far *far; /* NULL: the nodes are in this process */
     const char *strategy_name;
     const exo_clock *clock;
 
     exo_runtime *runtime;
+    exo_comm *comm, *side;   /* of nodes in this process */
     exo_node_spec *specs;    /* (num_nodes) */
     exo_ref *nodes;          /* (num_nodes) */
     exo_future **futures;    /* (num_nodes) of the request in progress */
@@ -70,8 +74,19 @@ struct run {
 static void
 fail_collectives(struct run *run, uint32_t rank, const char *cause)
 {
-    exo_comm_fail(run->fit.comm, rank, cause);
-    exo_comm_fail(run->fit.side, rank, cause);
+    if (!run->far) {
+        exo_comm_fail(run->comm, rank, cause);
+        exo_comm_fail(run->side, rank, cause);
+        return;
+    }
+    char text[sizeof rank + EXO_ERR_TEXT];
+    memcpy(text, &rank, sizeof rank);
+    int length = snprintf(text + sizeof rank, EXO_ERR_TEXT, "%s", cause);
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+        exo_payload payload = {0};
+        if (run->nodes[r].id && exo_payload_copy(&payload, text, sizeof rank + (size_t)length) == EXO_OK)
+            exo_send(run->runtime, run->nodes[r], "abandon", payload, INT64_MAX, NULL);
+    }
 }
 
 /* Sends a request to one node; its future goes to futures[rank]. */
@@ -313,6 +328,11 @@ prepare_resume(struct run *run, exo_err *err)
     st = exo_checkpoint_check(run->checkpoint, run->settings, err);
     if (st == EXO_OK)
         run->fit.resume_from = run->checkpoint;
+    if (st == EXO_OK && run->far) { /* nodes elsewhere have other current folders */
+        char absolute[EXO_CHECKPOINT_PATH];
+        if (realpath(run->checkpoint, absolute))
+            memcpy(run->checkpoint, absolute, sizeof absolute);
+    }
     return st;
 }
 
@@ -345,20 +365,77 @@ prepare_folder(struct run *run, exo_err *err)
     return st;
 }
 
+/* The text that a node elsewhere is started with (node_host.h). */
+static exo_status
+describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *err)
+{
+    const exo_fit *fit = &run->fit;
+    const exo_fit_far *far = run->far;
+    json_t *plugins = json_array();
+    for (size_t i = 0; i < far->num_plugins; i++)
+        json_array_append_new(plugins, json_string(far->plugins[i]));
+    json_t *numbers = json_pack("{s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I}", "run", far->run, "rank",
+                                (int)rank, "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps",
+                                (json_int_t)fit->max_steps, "batch_size", (json_int_t)fit->batch_size, "minibatch_size",
+                                (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle, "autocast",
+                                (int)fit->autocast, "seed", (json_int_t)fit->seed, "val_size",
+                                (json_int_t)run->opts->val_size, "timeout_ms", (json_int_t)(fit->timeout / EXO_MS));
+    if (numbers && fit->resume_from)
+        json_object_set_new(numbers, "resume_from", json_string(fit->resume_from));
+    char *text = numbers ? json_dumps(numbers, JSON_COMPACT) : NULL;
+    json_decref(numbers);
+    size_t size = text ? strlen(text) + strlen(far->model) + strlen(far->data) + strlen(far->strategy) + 64 : 0;
+    char *whole = text ? exo_calloc(size, 1) : NULL;
+    if (whole) /* the options as they were written: a number loses no digit on its way */
+        size = (size_t)snprintf(whole, size, "{\"model\": %s, \"data\": %s, \"strategy\": %s, %s", far->model, far->data,
+                                far->strategy, text + 1);
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    if (!whole)
+        return exo_fail(err, EXO_NOMEM, "no memory to describe a node");
+    *out = (exo_payload){.data = whole, .size = size + 1, .release = exo_free};
+    return EXO_OK;
+}
+
+static exo_status
+make_far_nodes(struct run *run, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    run->runtime = run->far->runtime;
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+        char name[32];
+        snprintf(name, sizeof name, "node_%u", r);
+        exo_spawn_opts opts = {.name = name, .namespace_name = run->far->run, .placement = EXO_PLACE_SPREAD};
+        st = describe_node(run, r, &opts.args, err);
+        if (st == EXO_OK)
+            st = exo_spawn_class(run->runtime, "train_node", &opts, exo_deadline(run->clock, run->fit.timeout),
+                                 &run->nodes[r], err);
+    }
+    return st;
+}
+
 static exo_status
 make_nodes(struct run *run, exo_err *err)
 {
     exo_fit *fit = &run->fit;
-    exo_status st = exo_comm_local(&fit->comm, fit->num_nodes, run->clock, err);
+    if (run->far)
+        return make_far_nodes(run, err);
+    exo_status st = exo_comm_local(&run->comm, fit->num_nodes, run->clock, err);
     if (st == EXO_OK)
-        st = exo_comm_local(&fit->side, fit->num_nodes, run->clock, err);
+        st = exo_comm_local(&run->side, fit->num_nodes, run->clock, err);
     const exo_runtime_opts runtime_opts = {.clock = run->clock};
     if (st == EXO_OK)
         st = exo_runtime_open(&run->runtime, &runtime_opts, err);
     for (uint32_t r = 0; st == EXO_OK && r < fit->num_nodes; r++) {
         char name[32];
         snprintf(name, sizeof name, "node_%u", r);
-        run->specs[r] = (exo_node_spec){.fit = fit, .rank = r, .train = run->train[r], .strategy = run->strategy[r]};
+        run->specs[r] = (exo_node_spec){.fit = fit,
+                                        .rank = r,
+                                        .train = run->train[r],
+                                        .strategy = run->strategy[r],
+                                        .comm = run->comm,
+                                        .side = run->side};
         const exo_spawn_opts opts = {.name = name, .args = exo_payload_borrow(&run->specs[r], sizeof run->specs[r])};
         st = exo_spawn(run->runtime, &exo_train_node_class, &opts, &run->nodes[r], err);
     }
@@ -504,8 +581,14 @@ checkpoint(struct run *run, exo_err *err)
         st = exo_checkpoint_begin(run->folder, run->step, folder, err);
     if (st != EXO_OK)
         return st;
-    const exo_save_args args = {.folder = folder, .elapsed = elapsed(run)};
-    st = ask_all(run, "save", &args, sizeof args, err);
+    exo_save_args args = {.elapsed = elapsed(run)};
+    /* Nodes elsewhere have other current folders. */
+    if (run->far && !realpath(folder, args.folder))
+        st = exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
+    else if (!run->far)
+        memcpy(args.folder, folder, sizeof args.folder);
+    if (st == EXO_OK)
+        st = ask_all(run, "save", &args, sizeof args, err);
     exo_status all = await_all(run, st == EXO_OK ? err : NULL);
     drop_futures(run);
     if (st == EXO_OK)
@@ -716,8 +799,8 @@ release_run(struct run *run)
     for (uint32_t r = 0; run->train && r < run->fit.num_nodes; r++)
         exo_dataset_drop(&run->train[r]);
     exo_dataset_drop(&run->fit.val);
-    exo_comm_drop(&run->fit.comm);
-    exo_comm_drop(&run->fit.side);
+    exo_comm_drop(&run->comm);
+    exo_comm_drop(&run->side);
     exo_tape_pool_release(&run->fit.train_tapes);
     exo_tape_pool_release(&run->fit.eval_tapes);
     exo_model_drop(&run->fit.model);
@@ -738,7 +821,12 @@ release_run(struct run *run)
 static exo_status
 close_run(struct run *run, exo_err *err)
 {
-    if (run->runtime) {
+    if (run->far) {
+        drop_futures(run);
+        for (uint32_t r = 0; run->nodes && r < run->fit.num_nodes; r++)
+            if (run->nodes[r].id)
+                exo_stop(run->runtime, run->nodes[r], false, NULL);
+    } else if (run->runtime) {
         drop_futures(run);
         exo_status st = exo_runtime_close(&run->runtime, exo_deadline(run->clock, CLOSE_GRACE), err);
         if (st != EXO_OK)
@@ -775,7 +863,7 @@ prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_config *optio
 
 exo_status
 exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy, exo_config *options,
-            const exo_fit_opts *opts, exo_fit_result *result, exo_err *err)
+            const exo_fit_opts *opts, const exo_fit_far *far, exo_fit_result *result, exo_err *err)
 {
     exo_err unused = {0};
     if (!err)
@@ -795,6 +883,7 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
                 .num_nodes = opts->num_nodes,
                 .timeout = opts->timeout ? opts->timeout : DEFAULT_TIMEOUT},
         .opts = opts,
+        .far = far,
         .strategy_name = strategy,
         .clock = exo_clock_real(),
         .lock = -1,

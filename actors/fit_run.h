@@ -2,10 +2,22 @@
 #ifndef EXO_FIT_RUN_H
 #define EXO_FIT_RUN_H
 
+#include <exogym/actor.h>
 #include <exogym/trainer.h>
 
-/* exo_trainer_fit's work. `train` and `val` may be NULL if opts->factory makes them. */
+/* Nodes on the workers of a cluster instead of in this process. Texts are YAML in flow style; borrowed for the length of the fit. */
+typedef struct exo_fit_far {
+    exo_runtime *runtime; /* joined to the cluster */
+    const char *run;      /* namespace of the nodes: one that no other run has */
+    const char *model, *data, *strategy;
+    const char *const *plugins; /* absolute paths */
+    size_t num_plugins;
+} exo_fit_far;
+
+/* exo_trainer_fit's work. `train` and `val` may be NULL if opts->factory makes them. far: NULL for nodes in this process; else `train`
+ * and `val` are those that its texts name. */
 exo_status exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
-                       exo_config *options, const exo_fit_opts *opts, exo_fit_result *result, exo_err *err);
+                       exo_config *options, const exo_fit_opts *opts, const exo_fit_far *far, exo_fit_result *result,
+                       exo_err *err);
 
 #endif

@@ -9,15 +9,17 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "checkpoint.h"
+#include "node_host.h"
 #include "parallel.h"
 
 struct train_node {
     exo_fit *fit;
+    exo_node_host *host; /* NULL: what follows and the fit are the trainer's; else they are its */
+    exo_comm *comm, *side;
     exo_strategy *strategy; /* the trainer's */
     exo_params *params;
     exo_params *average; /* made when first asked for */
-    exo_group *group, *side;
+    exo_group *group, *side_group;
     exo_dataset *data; /* held */
     exo_loader *loader;
     exo_batch eval_batch;
@@ -31,8 +33,8 @@ static exo_status
 give_up(struct train_node *n, exo_status st, const exo_err *err)
 {
     if (st != EXO_OK && st != EXO_PEER_LOST && n->fit) {
-        exo_comm_fail(n->fit->comm, n->node.rank, err ? err->text : exo_status_text(st));
-        exo_comm_fail(n->fit->side, n->node.rank, err ? err->text : exo_status_text(st));
+        exo_comm_fail(n->comm, n->node.rank, err ? err->text : exo_status_text(st));
+        exo_comm_fail(n->side, n->node.rank, err ? err->text : exo_status_text(st));
     }
     return st;
 }
@@ -46,9 +48,10 @@ train_node_stop(void *self)
     exo_dataset_drop(&n->data);
     exo_optim_free(&n->node.optim);
     exo_group_close(&n->group);
-    exo_group_close(&n->side);
+    exo_group_close(&n->side_group);
     exo_params_free(&n->average);
     exo_params_free(&n->params);
+    exo_node_host_close(&n->host);
 }
 
 static exo_status
@@ -57,24 +60,23 @@ open_place(struct train_node *n, exo_err *err)
     exo_fit *fit = n->fit;
     char name[32];
     snprintf(name, sizeof name, "node_%u", n->node.rank);
-    exo_status st = exo_group_open(&n->group, fit->comm, n->node.rank, name, err);
+    exo_status st = exo_group_open(&n->group, n->comm, n->node.rank, name, err);
     if (st == EXO_OK)
-        st = exo_group_open(&n->side, fit->side, n->node.rank, name, err);
+        st = exo_group_open(&n->side_group, n->side, n->node.rank, name, err);
     if (st != EXO_OK)
         return st;
     exo_group_set_timeout(n->group, fit->timeout);
-    exo_group_set_timeout(n->side, fit->timeout);
+    exo_group_set_timeout(n->side_group, fit->timeout);
     return EXO_OK;
 }
 
 static exo_status
-train_node_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+take_place(struct train_node *n, const exo_node_spec *spec, exo_err *err)
 {
-    (void)call;
-    struct train_node *n = self;
-    const exo_node_spec *spec = args->data;
     exo_fit *fit = spec->fit;
     n->fit = fit;
+    n->comm = spec->comm;
+    n->side = spec->side;
     n->strategy = spec->strategy;
     n->data = exo_dataset_hold(spec->train);
     n->node.rank = spec->rank;
@@ -101,6 +103,22 @@ train_node_start(exo_call_context *call, void *self, const exo_payload *args, ex
         .group = n->group,
     };
     return EXO_OK;
+}
+
+static exo_status
+train_node_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    (void)call;
+    return take_place(self, args->data, err);
+}
+
+static exo_status
+far_node_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    struct train_node *n = self;
+    exo_node_spec spec;
+    exo_status st = exo_node_host_open(&n->host, call, args, &spec, err);
+    return st == EXO_OK ? take_place(n, &spec, err) : st;
 }
 
 /* --- setup ------------------------------------------------------------------------------------------------------- */
@@ -144,9 +162,9 @@ load_checkpoint(struct train_node *n, uint64_t *elapsed, exo_err *err)
 static exo_status
 agree_on_parameters(struct train_node *n, exo_err *err)
 {
-    exo_status st = exo_broadcast(n->side, n->node.params, n->node.numel, EXO_F32, 0, err);
+    exo_status st = exo_broadcast(n->side_group, n->node.params, n->node.numel, EXO_F32, 0, err);
     if (st == EXO_OK)
-        st = exo_broadcast(n->side, n->node.buffers, n->node.buffer_numel, EXO_F32, 0, err);
+        st = exo_broadcast(n->side_group, n->node.buffers, n->node.buffer_numel, EXO_F32, 0, err);
     return st;
 }
 
@@ -174,7 +192,9 @@ setup(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     struct train_node *n = self;
     exo_node_ready ready = {0};
 
-    exo_status st = agree_on_parameters(n, err);
+    exo_status st = n->host ? exo_node_host_meet(n->host, err) : EXO_OK;
+    if (st == EXO_OK)
+        st = agree_on_parameters(n, err);
     if (st == EXO_OK)
         st = exo_strategy_start(n->strategy, &n->node, err);
     if (st == EXO_OK && n->fit->resume_from)
@@ -331,9 +351,9 @@ average_copies(struct train_node *n, exo_err *err)
     if (n->node.buffer_numel)
         memcpy(buffers, n->node.buffers, n->node.buffer_numel * sizeof *buffers);
     exo_compute_enter();
-    st = exo_all_reduce(n->side, values, n->node.numel, EXO_F32, EXO_MEAN, err);
+    st = exo_all_reduce(n->side_group, values, n->node.numel, EXO_F32, EXO_MEAN, err);
     if (st == EXO_OK)
-        st = exo_all_reduce(n->side, buffers, n->node.buffer_numel, EXO_F32, EXO_MEAN, err);
+        st = exo_all_reduce(n->side_group, buffers, n->node.buffer_numel, EXO_F32, EXO_MEAN, err);
     exo_compute_leave();
     return st;
 }
@@ -453,7 +473,7 @@ correlate_copies(struct train_node *n, double *out, exo_err *err)
     for (size_t i = 0; i < numel; i++)
         z[i] = (float)(((double)x[i] - mean) * scale);
 
-    st = exo_all_reduce(n->side, z, numel, EXO_F32, EXO_SUM, err);
+    st = exo_all_reduce(n->side_group, z, numel, EXO_F32, EXO_SUM, err);
     if (st != EXO_OK)
         return st;
     for (size_t i = 0; i < numel; i++)
@@ -502,12 +522,57 @@ save(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return st;
 }
 
-static const exo_lane_class lanes[] = {{.name = "compute", .blocking = true}};
+/* --- mail ------------------------------------------------------------------------------------------------------------ */
 
+static exo_status
+deliver(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct train_node *n = self;
+    exo_payload payload;
+    (void)args;
+    (void)reply;
+    exo_call_take_args(call, &payload);
+    exo_status st = exo_node_host_deliver(n->host, &payload, err);
+    exo_payload_release(&payload);
+    return st;
+}
+
+static exo_status
+abandon(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct train_node *n = self;
+    char cause[EXO_ERR_TEXT];
+    uint32_t rank = 0;
+    (void)call;
+    (void)reply;
+    (void)err;
+    if (args->size < sizeof rank)
+        return EXO_OK;
+    memcpy(&rank, args->data, sizeof rank);
+    snprintf(cause, sizeof cause, "%.*s", (int)(args->size - sizeof rank), (const char *)args->data + sizeof rank);
+    exo_comm_fail(n->comm, rank, cause);
+    exo_comm_fail(n->side, rank, cause);
+    return EXO_OK;
+}
+
+static const exo_lane_class lanes[] = {{.name = "compute", .blocking = true}, {.name = "mail", .capacity = 65536}};
+
+/* The last ones are those of nodes elsewhere. */
 static const exo_method methods[] = {
-    {.name = "setup", .run = setup},   {.name = "train", .run = train},       {.name = "average", .run = average},
-    {.name = "result", .run = result}, {.name = "evaluate", .run = evaluate}, {.name = "correlate", .run = correlate},
+    {.name = "setup", .run = setup},
+    {.name = "train", .run = train},
+    {.name = "average", .run = average},
+    {.name = "result", .run = result},
+    {.name = "evaluate", .run = evaluate},
+    {.name = "correlate", .run = correlate},
     {.name = "save", .run = save},
+    {.name = "deliver", .lane = 1, .run = deliver},
+    {.name = "abandon", .lane = 1, .run = abandon},
+};
+
+enum {
+    FAR_METHODS = sizeof methods / sizeof methods[0],
+    METHODS = FAR_METHODS - 2
 };
 
 const exo_actor_class exo_train_node_class = {
@@ -516,7 +581,18 @@ const exo_actor_class exo_train_node_class = {
     .start = train_node_start,
     .stop = train_node_stop,
     .lanes = lanes,
-    .num_lanes = sizeof lanes / sizeof lanes[0],
+    .num_lanes = 1,
     .methods = methods,
-    .num_methods = sizeof methods / sizeof methods[0],
+    .num_methods = METHODS,
+};
+
+const exo_actor_class exo_far_node_class = {
+    .name = "train_node",
+    .state_size = sizeof(struct train_node),
+    .start = far_node_start,
+    .stop = train_node_stop,
+    .lanes = lanes,
+    .num_lanes = 2,
+    .methods = methods,
+    .num_methods = FAR_METHODS,
 };

@@ -19,6 +19,7 @@
 #include <exogym/actor.h>
 #include <exogym/trainer.h>
 
+#include "checkpoint.h"
 #include "tape_pool.h"
 
 /* What all nodes of a run share. Owner: the trainer, which outlives the nodes; read-only to them but for the pools and the
@@ -35,8 +36,6 @@ typedef struct exo_fit {
     exo_time timeout;
     const uint32_t *val_order; /* (val_count) which samples are evaluated       */
     size_t val_count;
-    exo_comm *comm; /* the strategy's: counted                        */
-    exo_comm *side; /* set-up, averages, correlations: not counted    */
     exo_tape_pool train_tapes, eval_tapes;
     const char *resume_from; /* folder of a checkpoint, or NULL                */
 } exo_fit;
@@ -47,6 +46,8 @@ typedef struct exo_node_spec {
     uint32_t rank;
     exo_dataset *train;     /* held by the trainer        */
     exo_strategy *strategy; /* owned by the trainer       */
+    exo_comm *comm;         /* the strategy's: counted; held by the trainer                    */
+    exo_comm *side;         /* set-up, averages, correlations: not counted; held by the trainer */
 } exo_node_spec;
 
 /* setup -> where the node stands. */
@@ -77,10 +78,16 @@ typedef struct exo_eval_reply {
 
 /* save(where) */
 typedef struct exo_save_args {
-    const char *folder;
     uint64_t elapsed; /* ns of training so far */
+    char folder[EXO_CHECKPOINT_PATH];
 } exo_save_args;
 
+/* Started with an exo_node_spec: a node of this process's own. */
 extern const exo_actor_class exo_train_node_class;
+/* The class "train_node" of workers, started with the text that exo_node_host_open reads. It has a light lane besides, "mail", with the
+ * methods
+ *     deliver   a message of a collective, from another node
+ *     abandon   text: the run is over for a reason; ends its collectives */
+extern const exo_actor_class exo_far_node_class;
 
 #endif

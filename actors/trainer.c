@@ -6,6 +6,7 @@
 #include <exogym/memory.h>
 
 #include "fit_run.h"
+#include "train_node.h"
 
 struct exo_trainer {
     exo_model *model;
@@ -49,7 +50,7 @@ exo_trainer_fit(exo_trainer *trainer, const char *strategy, exo_config *options,
     *result = (exo_fit_result){0};
     if (atomic_flag_test_and_set(&trainer->busy))
         return exo_fail(err, EXO_EXISTS, "the trainer fits a run already: one at a time, or another trainer");
-    exo_status st = exo_fit_run(trainer->model, trainer->train, trainer->val, strategy, options, opts, result, err);
+    exo_status st = exo_fit_run(trainer->model, trainer->train, trainer->val, strategy, options, opts, NULL, result, err);
     atomic_flag_clear(&trainer->busy);
     return st;
 }
@@ -65,4 +66,10 @@ exo_trainer_fit_text(exo_trainer *trainer, const char *strategy, const char *opt
         st = exo_trainer_fit(trainer, strategy, exo_config_root(doc), opts, result, err);
     exo_config_free(&doc);
     return st;
+}
+
+exo_status
+exo_train_node_register(exo_err *err)
+{
+    return exo_actor_class_register(&exo_far_node_class, err);
 }

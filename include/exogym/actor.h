@@ -208,6 +208,8 @@ EXO_API exo_status exo_wait_all(exo_future *const *futures, size_t count, exo_ti
 EXO_API exo_runtime *exo_call_runtime(const exo_call_context *call);
 EXO_API exo_ref exo_call_self(const exo_call_context *call);
 EXO_API exo_time exo_call_deadline(const exo_call_context *call);
+/* Moves the call's arguments out: they are the method's to release then, and may outlive it. */
+EXO_API void exo_call_take_args(exo_call_context *call, exo_payload *out);
 /* Has the call been cancelled, or its actor been told to stop? Long methods ask now and then. */
 EXO_API bool exo_call_cancelled(const exo_call_context *call);
 /* After this method returns, the actor is dead with this cause. */

@@ -574,6 +574,16 @@ exo_call_defer(exo_call_context *call)
     return exo_future_hold(call->message->future);
 }
 
+void
+exo_call_take_args(exo_call_context *call, exo_payload *out)
+{
+    *out = (exo_payload){0};
+    if (!call->message)
+        return;
+    *out = call->message->args;
+    call->message->args = (exo_payload){0};
+}
+
 bool
 exo_call_cancelled(const exo_call_context *call)
 {

@@ -20,10 +20,11 @@
 
 #include "backend.h"
 #include "parallel.h"
+#include "reduce.h"
 
 enum {
     MAX_SIZE = 65536,
-    BLOCK = 4096, /* elements: what one member reduces at a time, in the first-level cache with its sums */
+    BLOCK = EXO_REDUCE_BLOCK, /* elements: what one member reduces at a time */
     NAME = 64,
     SLICE_MS = 2, /* how often a clock that is not the real one is looked at */
 };
@@ -63,31 +64,6 @@ static const char *const operation_names[] = {
 
 /* --- The work ------------------------------------------------------------------------------------------------------------ */
 
-static void
-sum_f32(float *restrict sum, void *const *data, uint32_t size, size_t at, size_t count, bool mean)
-{
-    memcpy(sum, (const float *)data[0] + at, count * sizeof *sum);
-    for (uint32_t r = 1; r < size; r++) {
-        const float *restrict x = (const float *)data[r] + at;
-        for (size_t i = 0; i < count; i++)
-            sum[i] += x[i];
-    }
-    if (mean)
-        for (size_t i = 0; i < count; i++)
-            sum[i] /= (float)size;
-}
-
-static void
-sum_i32(uint32_t *restrict sum, void *const *data, uint32_t size, size_t at, size_t count)
-{
-    memcpy(sum, (const uint32_t *)data[0] + at, count * sizeof *sum);
-    for (uint32_t r = 1; r < size; r++) {
-        const uint32_t *restrict x = (const uint32_t *)data[r] + at;
-        for (size_t i = 0; i < count; i++)
-            sum[i] += x[i];
-    }
-}
-
 /* The rank whose shard element `at` is in, and how many elements of it follow, up to `count`. */
 static uint32_t
 owner_of(const struct local *l, size_t total, size_t at, size_t *count)
@@ -103,23 +79,17 @@ owner_of(const struct local *l, size_t total, size_t at, size_t *count)
 static void
 reduce_range(const struct local *l, const struct call *c, size_t at, size_t count)
 {
-    union {
-        float f32[BLOCK];
-        uint32_t i32[BLOCK];
-    } sum;
-    if (c->args.dtype == EXO_I32)
-        sum_i32(sum.i32, c->data, l->size, at, count);
-    else
-        sum_f32(sum.f32, c->data, l->size, at, count, c->args.reduce == EXO_MEAN);
+    float sum[BLOCK]; /* or int32_t, which are as long */
+    exo_reduce_block(sum, c->data, l->size, at, count, c->args.dtype, c->args.reduce);
     if (c->args.operation == EXO_ALL_REDUCE) {
         for (uint32_t r = 0; r < l->size; r++)
-            memcpy((float *)c->data[r] + at, &sum, count * sizeof(float));
+            memcpy((float *)c->data[r] + at, sum, count * sizeof(float));
         return;
     }
     for (size_t done = 0; done < count;) {
         size_t part = count - done;
         uint32_t owner = owner_of(l, c->args.count, at + done, &part);
-        memcpy((float *)c->data[owner] + at + done, sum.f32 + done, part * sizeof(float));
+        memcpy((float *)c->data[owner] + at + done, sum + done, part * sizeof(float));
         done += part;
     }
 }

@@ -3,6 +3,7 @@
 #include "job.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,11 +123,14 @@ read_named(exo_config *root, const char *key, const char **name, exo_config **ma
 }
 
 static exo_status
-load_plugins(exo_config *root, const char *path, exo_err *err)
+load_plugins(exo_job *job, exo_config *root, const char *path, exo_err *err)
 {
     exo_config *list = NULL;
     exo_status st = exo_config_list(root, "plugins", &list, err);
     const char *slash = strrchr(path, '/');
+    job->plugins = st == EXO_OK ? exo_calloc(exo_config_length(list) + 1, sizeof(char *)) : NULL;
+    if (st == EXO_OK && !job->plugins)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
     for (size_t i = 0; st == EXO_OK && i < exo_config_length(list); i++) {
         exo_config *item = exo_config_item(list, i);
         const char *file = exo_config_scalar(item);
@@ -137,8 +141,14 @@ load_plugins(exo_config *root, const char *path, exo_err *err)
             exo_text_add(&full, "%.*s/", slash ? (int)(slash - path) : 1, slash ? path : ".");
         exo_text_add(&full, "%s", file);
         st = full.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_plugin_load(full.data, err);
-        if (st != EXO_OK)
+        if (st != EXO_OK) {
             st = with_place(item, err);
+        } else {
+            char absolute[PATH_MAX];
+            job->plugins[job->num_plugins] = realpath(full.data, absolute) ? exo_strdup(absolute) : NULL;
+            if (!job->plugins[job->num_plugins++])
+                st = exo_fail(err, EXO_NOMEM, "out of memory");
+        }
         exo_free(full.data);
     }
     return st;
@@ -465,7 +475,7 @@ exo_job_load(exo_job *job, const char *path, const exo_job_opts *opts, exo_err *
     if (st == EXO_OK)
         st = read_name(root, path, opts, job, err);
     if (st == EXO_OK)
-        st = load_plugins(root, path, err);
+        st = load_plugins(job, root, path, err);
     if (st == EXO_OK)
         st = read_strategies(root, job, err);
     if (st == EXO_OK)
@@ -481,6 +491,9 @@ exo_job_release(exo_job *job)
     for (size_t i = 0; i < job->num_runs; i++)
         exo_free(job->runs[i].config_json);
     exo_free(job->runs);
+    for (size_t i = 0; i < job->num_plugins; i++)
+        exo_free(job->plugins[i]);
+    exo_free(job->plugins);
     exo_free(job->folder);
     exo_dataset_drop(&job->train);
     exo_dataset_drop(&job->val);

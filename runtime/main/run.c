@@ -6,6 +6,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,7 +14,9 @@
 #include <exogym/memory.h>
 
 #include "commands.h"
+#include "fit_run.h"
 #include "job.h"
+#include "local_cluster.h"
 #include "plot.h"
 #include "progress.h"
 #include "results.h"
@@ -23,6 +26,7 @@ struct run_args {
     const char *job_path;
     exo_job_opts job;
     bool resume, json, no_plot;
+    const char *workers, *transport, *head, *head_key, *keys, *cluster;
 };
 
 /* The signal that asked to stop; 0: none. Written by the handler, read by the nodes. */
@@ -108,9 +112,44 @@ look_back(const exo_job *job, bool resume, struct past *past, exo_fit_result *re
     return st;
 }
 
+/* Nodes on the cluster's workers: what they are started with is what the job says, word for word. */
 static exo_status
-run_one(const exo_job *job, const exo_job_run *run, exo_trainer *trainer, bool resume, exo_display *display,
-        exo_fit_result *result, exo_err *err)
+fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, exo_runtime *runtime, exo_fit_result *result,
+        exo_err *err)
+{
+    char *model = NULL, *data = NULL, *strategy = NULL;
+    exo_text space = {0}, model_name = {0}, data_name = {0};
+    exo_text_add(&space, "%s/%s/%d", job->name, run->label, (int)getpid());
+    exo_text_add(&model_name, "{name: %s}", job->model_name);
+    exo_text_add(&data_name, "{name: %s}", job->data_name);
+    exo_status st = job->model_config ? exo_config_text(job->model_config, &model, err) : EXO_OK;
+    if (st == EXO_OK && job->data_config)
+        st = exo_config_text(job->data_config, &data, err);
+    if (st == EXO_OK)
+        st = exo_config_text(run->options, &strategy, err);
+    if (st == EXO_OK && (space.failed || model_name.failed || data_name.failed))
+        st = exo_fail(err, EXO_NOMEM, "out of memory");
+    const exo_fit_far far = {.runtime = runtime,
+                             .run = space.data,
+                             .model = model ? model : model_name.data,
+                             .data = data ? data : data_name.data,
+                             .strategy = strategy,
+                             .plugins = (const char *const *)job->plugins,
+                             .num_plugins = job->num_plugins};
+    if (st == EXO_OK)
+        st = exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, opts, &far, result, err);
+    exo_free(model);
+    exo_free(data);
+    exo_free(strategy);
+    exo_free(space.data);
+    exo_free(model_name.data);
+    exo_free(data_name.data);
+    return st;
+}
+
+static exo_status
+run_one(const exo_job *job, const exo_job_run *run, exo_trainer *trainer, exo_runtime *cluster, bool resume,
+        exo_display *display, exo_fit_result *result, exo_err *err)
 {
     exo_fit_opts opts = job->opts;
     opts.save_dir = job->folder;
@@ -120,7 +159,8 @@ run_one(const exo_job *job, const exo_job_run *run, exo_trainer *trainer, bool r
     opts.progress = on_progress;
     opts.context = display;
     opts.stop = &stop_signal;
-    exo_status st = exo_trainer_fit(trainer, run->strategy, run->options, &opts, result, err);
+    exo_status st = cluster ? fit_far(job, run, &opts, cluster, result, err)
+                            : exo_trainer_fit(trainer, run->strategy, run->options, &opts, result, err);
     exo_params_free(&result->params);
     if (st == EXO_CANCELLED && stop_signal != 0)
         return st;
@@ -133,8 +173,8 @@ run_one(const exo_job *job, const exo_job_run *run, exo_trainer *trainer, bool r
 
 /* Every run of the job in turn; *at is the one that it ended in. */
 static exo_status
-run_all(const exo_job *job, const struct run_args *args, exo_display *display, exo_fit_result *results, size_t *at,
-        exo_err *err)
+run_all(const exo_job *job, const struct run_args *args, exo_runtime *cluster, exo_display *display,
+        exo_fit_result *results, size_t *at, exo_err *err)
 {
     exo_trainer *trainer = NULL;
     exo_status st = EXO_NOMEM;
@@ -153,7 +193,7 @@ run_all(const exo_job *job, const struct run_args *args, exo_display *display, e
                           : past[i].begun  ? "goes on"
                                            : "starts");
         if (!past[i].finished)
-            st = run_one(job, &job->runs[i], trainer, past[i].begun, display, &results[i], err);
+            st = run_one(job, &job->runs[i], trainer, cluster, past[i].begun, display, &results[i], err);
         if (st == EXO_OK)
             exo_display_end(display, &results[i], past[i].finished);
     }
@@ -223,7 +263,7 @@ show_results(const exo_job *job, const exo_fit_result *results, const struct run
 }
 
 static int
-run_job(const exo_job *job, const struct run_args *args, int argc, char **argv)
+run_job(const exo_job *job, const struct run_args *args, exo_runtime *cluster, int argc, char **argv)
 {
     exo_err err = {0};
     exo_display display;
@@ -240,7 +280,7 @@ run_job(const exo_job *job, const struct run_args *args, int argc, char **argv)
     exo_display_init(&display, stderr, exo_clock_real(), job->num_runs, label_width);
     print_banner(&display, job);
 
-    exo_status st = run_all(job, args, &display, results, &at, &err);
+    exo_status st = run_all(job, args, cluster, &display, results, &at, &err);
     if (st == EXO_CANCELLED && stop_signal != 0) {
         print_how_to_resume(&job->runs[at], argc, argv, args->resume);
         status = EXO_EXIT_SIGNAL + stop_signal;
@@ -251,6 +291,38 @@ run_job(const exo_job *job, const struct run_args *args, int argc, char **argv)
     return status;
 }
 
+static bool
+wants_cluster(const struct run_args *args)
+{
+    return args->workers || args->head || args->cluster;
+}
+
+static exo_status
+read_cluster_args(const struct run_args *args, exo_local_cluster_opts *opts, exo_err *err)
+{
+    static const char *const transports[] = {"ipc", "tcp", "curve"};
+    char *end = NULL;
+    *opts = (exo_local_cluster_opts){.transport = args->transport ? args->transport : "ipc",
+                                     .head = args->head,
+                                     .head_key = args->head_key,
+                                     .keys = args->keys,
+                                     .cluster = args->cluster};
+    unsigned long workers = args->workers ? strtoul(args->workers, &end, 10) : 0;
+    if (args->workers && (*end || !*args->workers || workers < 1 || workers > EXO_MAX_WORKERS))
+        return exo_fail(err, EXO_INVAL, "--workers %s: expected a number from 1 to %d", args->workers, EXO_MAX_WORKERS);
+    if (args->workers && (args->head || args->cluster))
+        return exo_fail(err, EXO_INVAL, "--workers starts a cluster of its own: it does not go with --head or --cluster");
+    if (args->transport && !args->workers)
+        return exo_fail(err, EXO_INVAL, "--transport is for --workers");
+    size_t i = 0;
+    while (i < 3 && strcmp(opts->transport, transports[i]) != 0)
+        i++;
+    if (i == 3)
+        return exo_fail(err, EXO_INVAL, "--transport %s: expected ipc, tcp or curve", opts->transport);
+    opts->workers = (unsigned)workers;
+    return EXO_OK;
+}
+
 static int
 run_command(const exo_command_line *line)
 {
@@ -258,12 +330,24 @@ run_command(const exo_command_line *line)
     exo_job job = {0};
     const struct run_args *args = line->args;
     int status;
-    if (exo_job_load(&job, args->job_path, &args->job, &err) == EXO_OK) {
+    exo_local_cluster cluster = {0};
+    exo_local_cluster_opts cluster_opts = {0};
+    if (read_cluster_args(args, &cluster_opts, &err) != EXO_OK)
+        return exo_report_usage(line->command, &err);
+    exo_status st = exo_job_load(&job, args->job_path, &args->job, &err);
+    if (st == EXO_OK && wants_cluster(args)) {
+        cluster_opts.job = job.name;
+        cluster_opts.plugins = (const char *const *)job.plugins;
+        cluster_opts.num_plugins = job.num_plugins;
+        st = exo_local_cluster_open(&cluster, &cluster_opts, &err);
+    }
+    if (st == EXO_OK) {
         catch_signals();
-        status = run_job(&job, args, line->argc, line->argv);
+        status = run_job(&job, args, cluster.runtime, line->argc, line->argv);
     } else {
         status = exo_report(&err);
     }
+    exo_local_cluster_close(&cluster);
     exo_job_release(&job);
     return status;
 }
@@ -297,6 +381,33 @@ static const exo_arg table[] = {
     {.name = "--json",
      .help = "Prints the results as JSON, with bytes to the last one.",
      EXO_INTO(struct run_args, json)},
+    {.name = "--workers",
+     .value = "N",
+     .help = "Starts a head and N workers on this machine for the nodes to run in, and stops them after.",
+     EXO_INTO(struct run_args, workers)},
+    {.name = "--transport",
+     .value = "ipc|tcp|curve",
+     .help = "How those processes talk: local sockets (the default), TCP on loopback, or TCP encrypted with CURVE.",
+     .word = EXO_WORD_FIXED,
+     EXO_INTO(struct run_args, transport)},
+    {.name = "--head",
+     .value = "ADDRESS",
+     .help = "Runs the nodes on the workers of the cluster with this head: tcp://HOST:PORT or ipc://PATH.",
+     EXO_INTO(struct run_args, head)},
+    {.name = "--cluster",
+     .value = "NAME",
+     .help = "The same with the cluster of that name on this machine.",
+     EXO_INTO(struct run_args, cluster)},
+    {.name = "--head-key",
+     .value = "KEY|FILE",
+     .help = "The head's public key, where it has one.",
+     .word = EXO_WORD_FILE,
+     EXO_INTO(struct run_args, head_key)},
+    {.name = "--keys",
+     .value = "FILE.secret",
+     .help = "This machine's keys, as exogym keygen made them.",
+     .word = EXO_WORD_FILE,
+     EXO_INTO(struct run_args, keys)},
     {.name = "--no-plot", .help = "Draws no picture at the end.", EXO_INTO(struct run_args, no_plot)},
     {0},
 };

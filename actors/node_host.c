@@ -1,0 +1,343 @@
+/* Nodes elsewhere: see node_host.h. What the nodes of a run share is found by the run's namespace, in a list under `lock`; its first
+ * user makes it, and its last one frees it. */
+#include "node_host.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/plugin.h>
+#include <exogym/rng.h>
+
+#include "config_edit.h"
+#include "far.h"
+
+enum {
+    STRATEGY_CHANNEL = 1, /* of collectives */
+    SIDE_CHANNEL = 2
+};
+
+/* What the nodes of a run share in this process. */
+struct shared {
+    char *run;
+    unsigned users; /* guarded by lock, as next */
+    struct shared *next;
+    pthread_mutex_t making; /* held while it is made: the second node waits for the first */
+    bool made;
+    exo_fit fit;
+    exo_dataset *train;
+    uint32_t *val_order;
+    char *resume_from;
+};
+
+struct exo_node_host {
+    struct shared *shared;
+    exo_runtime *runtime;
+    exo_ref self;
+    uint32_t rank;
+    exo_config_doc *doc; /* the strategy's options lie in it */
+    exo_strategy *strategy;
+    exo_comm *comm, *side;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shared *all; /* guarded by lock */
+
+/* --- What is shared ------------------------------------------------------------------------------------------------------------ */
+
+static struct shared *
+hold_shared(const char *run)
+{
+    pthread_mutex_lock(&lock);
+    struct shared *s = all;
+    while (s && strcmp(s->run, run) != 0)
+        s = s->next;
+    if (!s && (s = exo_calloc(1, sizeof *s))) {
+        s->run = exo_strdup(run);
+        if (s->run) {
+            pthread_mutex_init(&s->making, NULL);
+            s->next = all;
+            all = s;
+        } else {
+            exo_free(s);
+            s = NULL;
+        }
+    }
+    if (s)
+        s->users++;
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+static void
+drop_shared(struct shared *s)
+{
+    pthread_mutex_lock(&lock);
+    bool last = --s->users == 0;
+    if (last) {
+        struct shared **at = &all;
+        while (*at != s)
+            at = &(*at)->next;
+        *at = s->next;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!last)
+        return;
+    exo_dataset_drop(&s->train);
+    exo_dataset_drop(&s->fit.val);
+    exo_model_drop(&s->fit.model);
+    exo_tape_pool_release(&s->fit.train_tapes);
+    exo_tape_pool_release(&s->fit.eval_tapes);
+    exo_free(s->val_order);
+    exo_free(s->resume_from);
+    exo_free(s->run);
+    pthread_mutex_destroy(&s->making);
+    exo_free(s);
+}
+
+/* "name" or {name: ...}: the options are the mapping, or NULL. */
+static exo_status
+read_named(exo_config *root, const char *key, const char **name, exo_config **options, exo_err *err)
+{
+    *options = exo_config_get(root, key);
+    if (exo_config_is_map(*options))
+        return exo_config_string(*options, "name", NULL, name, err);
+    *options = NULL;
+    return exo_config_string(root, key, NULL, name, err);
+}
+
+static exo_status
+load_plugins(exo_config *root, exo_err *err)
+{
+    exo_config *list = NULL;
+    exo_status st = exo_config_list(root, "plugins", &list, err);
+    for (size_t i = 0; st == EXO_OK && i < exo_config_length(list); i++)
+        st = exo_plugin_load(exo_config_scalar(exo_config_item(list, i)), err);
+    return st;
+}
+
+static exo_status
+read_numbers(exo_config *root, struct shared *s, exo_err *err)
+{
+    exo_fit *fit = &s->fit;
+    uint64_t nodes = 0, batch = 0, minibatch = 0, timeout = 0;
+    const char *resume = NULL;
+    exo_status st = exo_config_u64(root, "nodes", 1, 1, UINT16_MAX, &nodes, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(root, "max_steps", 1, 1, INT64_MAX, &fit->max_steps, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(root, "batch_size", 1, 1, UINT32_MAX, &batch, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(root, "minibatch_size", batch, 1, batch, &minibatch, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(root, "seed", 0, 0, INT64_MAX, &fit->seed, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(root, "timeout_ms", 600000, 1, INT32_MAX, &timeout, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(root, "shuffle", true, &fit->shuffle, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(root, "autocast", false, &fit->autocast, err);
+    if (st == EXO_OK)
+        st = exo_config_string(root, "resume_from", NULL, &resume, err);
+    if (st != EXO_OK)
+        return st;
+    fit->num_nodes = (uint32_t)nodes;
+    fit->batch_size = batch;
+    fit->minibatch_size = minibatch;
+    fit->timeout = (exo_time)timeout * EXO_MS;
+    fit->shared_data = true;
+    if (resume && !(s->resume_from = exo_strdup(resume)))
+        return exo_fail(err, EXO_NOMEM, "no memory for a path");
+    fit->resume_from = s->resume_from;
+    return EXO_OK;
+}
+
+/* As the trainer of one process plans it, from the same seed. */
+static exo_status
+plan_evaluation(exo_config *root, struct shared *s, exo_err *err)
+{
+    size_t length = s->fit.val ? exo_dataset_length(s->fit.val) : 0;
+    uint64_t val_size = 0;
+    exo_rng rng;
+    exo_status st = exo_config_u64(root, "val_size", 0, 0, UINT32_MAX, &val_size, err);
+    if (st != EXO_OK || length == 0)
+        return st;
+    s->val_order = exo_calloc(length, sizeof *s->val_order);
+    if (!s->val_order)
+        return exo_fail(err, EXO_NOMEM, "no memory for the order of %zu samples", length);
+    exo_rng_init(&rng, s->fit.seed, EXO_RNG_EVAL, 0, 0);
+    exo_rng_permutation(&rng, s->val_order, (uint32_t)length);
+    s->fit.val_order = s->val_order;
+    s->fit.val_count = val_size && val_size < length ? val_size : length;
+    return EXO_OK;
+}
+
+static exo_status
+make_shared(struct shared *s, exo_config *root, exo_err *err)
+{
+    const char *model = NULL, *data = NULL;
+    exo_config *model_options = NULL, *data_options = NULL;
+    exo_status st = load_plugins(root, err);
+    if (st == EXO_OK)
+        st = read_numbers(root, s, err);
+    if (st == EXO_OK)
+        st = read_named(root, "model", &model, &model_options, err);
+    if (st == EXO_OK)
+        st = read_named(root, "data", &data, &data_options, err);
+    if (st == EXO_OK && (!model || !data))
+        st = exo_fail(err, EXO_INVAL, "a node is started with the names of a model and of data");
+    if (st == EXO_OK)
+        st = exo_model_new_named(&s->fit.model, model, model_options, err);
+    if (st == EXO_OK)
+        st = exo_dataset_named(data, data_options, &s->train, &s->fit.val, err);
+    return st == EXO_OK ? plan_evaluation(root, s, err) : st;
+}
+
+/* The run's, made by the first node that comes; one whose making failed is made anew by the next. */
+static exo_status
+get_shared(exo_config *root, struct shared **out, exo_err *err)
+{
+    const char *run = NULL;
+    exo_status st = exo_config_string(root, "run", NULL, &run, err);
+    if (st != EXO_OK || !run)
+        return st != EXO_OK ? st : exo_fail(err, EXO_INVAL, "a node is started with the namespace of its run");
+    struct shared *s = hold_shared(run);
+    if (!s)
+        return exo_fail(err, EXO_NOMEM, "no memory for a run");
+    pthread_mutex_lock(&s->making);
+    if (!s->made)
+        st = make_shared(s, root, err);
+    s->made = s->made || st == EXO_OK;
+    pthread_mutex_unlock(&s->making);
+    if (st == EXO_OK)
+        *out = s;
+    else
+        drop_shared(s);
+    return st;
+}
+
+/* --- One node -------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+make_strategy(exo_node_host *h, exo_config *root, exo_err *err)
+{
+    const char *name = NULL;
+    exo_config *options = NULL;
+    exo_status st = read_named(root, "strategy", &name, &options, err);
+    if (st == EXO_OK && !name)
+        st = exo_fail(err, EXO_INVAL, "a node is started with the name of a strategy");
+    return st == EXO_OK ? exo_strategy_new(&h->strategy, name, options, err) : st;
+}
+
+static exo_status
+make_comms(exo_node_host *h, exo_err *err)
+{
+    exo_comm_far_opts opts = {.runtime = h->runtime,
+                              .size = h->shared->fit.num_nodes,
+                              .rank = h->rank,
+                              .channel = STRATEGY_CHANNEL,
+                              .method = "deliver"};
+    exo_status st = exo_comm_far(&h->comm, &opts, err);
+    opts.channel = SIDE_CHANNEL;
+    return st == EXO_OK ? exo_comm_far(&h->side, &opts, err) : st;
+}
+
+static exo_status
+read_text(exo_node_host *h, const exo_payload *text, exo_err *err)
+{
+    if (text->size == 0 || ((const char *)text->data)[text->size - 1] != 0)
+        return exo_fail(err, EXO_INVAL, "a node is started with a text");
+    return exo_config_parse(&h->doc, "node", text->data, err);
+}
+
+exo_status
+exo_node_host_open(exo_node_host **out, exo_call_context *call, const exo_payload *text, exo_node_spec *spec, exo_err *err)
+{
+    exo_config *root = NULL;
+    uint64_t rank = 0;
+    exo_node_host *h = exo_calloc(1, sizeof *h);
+    if (!h)
+        return exo_fail(err, EXO_NOMEM, "no memory for a node");
+    h->runtime = exo_call_runtime(call);
+    h->self = exo_call_self(call);
+    exo_status st = read_text(h, text, err);
+    if (st == EXO_OK) {
+        root = exo_config_root(h->doc);
+        st = exo_config_u64(root, "rank", 0, 0, UINT16_MAX, &rank, err);
+    }
+    h->rank = (uint32_t)rank;
+    if (st == EXO_OK)
+        st = get_shared(root, &h->shared, err);
+    if (st == EXO_OK)
+        st = make_strategy(h, root, err);
+    if (st == EXO_OK)
+        st = make_comms(h, err);
+    if (st != EXO_OK) {
+        exo_node_host_close(&h);
+        return st;
+    }
+    *spec = (exo_node_spec){.fit = &h->shared->fit,
+                            .rank = h->rank,
+                            .train = h->shared->train,
+                            .strategy = h->strategy,
+                            .comm = h->comm,
+                            .side = h->side};
+    *out = h;
+    return EXO_OK;
+}
+
+void
+exo_node_host_close(exo_node_host **host)
+{
+    exo_node_host *h = *host;
+    *host = NULL;
+    if (!h)
+        return;
+    if (h->comm)
+        exo_comm_far_disconnect(h->comm);
+    if (h->side)
+        exo_comm_far_disconnect(h->side);
+    exo_comm_drop(&h->comm);
+    exo_comm_drop(&h->side);
+    exo_strategy_free(&h->strategy);
+    exo_config_free(&h->doc);
+    if (h->shared)
+        drop_shared(h->shared);
+    exo_free(h);
+}
+
+exo_status
+exo_node_host_meet(exo_node_host *host, exo_err *err)
+{
+    uint32_t count = host->shared->fit.num_nodes;
+    exo_ref *nodes = exo_calloc(count, sizeof *nodes);
+    exo_status st = nodes ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for %u nodes", count);
+    for (uint32_t r = 0; st == EXO_OK && r < count; r++) {
+        char name[32];
+        snprintf(name, sizeof name, "node_%u", r);
+        if (r == host->rank)
+            nodes[r] = host->self;
+        else
+            st = exo_get_actor(host->runtime, host->shared->run, name, &nodes[r], err);
+    }
+    if (st == EXO_OK)
+        st = exo_comm_far_connect(host->comm, nodes, err);
+    if (st == EXO_OK)
+        st = exo_comm_far_connect(host->side, nodes, err);
+    exo_free(nodes);
+    return st;
+}
+
+exo_status
+exo_node_host_deliver(exo_node_host *host, exo_payload *payload, exo_err *err)
+{
+    switch (exo_comm_far_channel(payload)) {
+    case STRATEGY_CHANNEL:
+        return exo_comm_far_deliver(host->comm, payload, err);
+    case SIDE_CHANNEL:
+        return exo_comm_far_deliver(host->side, payload, err);
+    default:
+        return exo_fail(err, EXO_INVAL, "a message that is for no collective of this node");
+    }
+}

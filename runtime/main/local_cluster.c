@@ -1,0 +1,317 @@
+/* A cluster for one command: see local_cluster.h. */
+#include "local_cluster.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "auth.h"
+
+extern char **environ;
+
+#define READY_TIMEOUT (30 * EXO_SECOND)
+#define STOP_TIMEOUT  (10 * EXO_SECOND)
+
+enum {
+    MAX_WORDS = 64,
+    WORD = 256
+};
+
+/* A command line that is put together. */
+struct words {
+    char text[MAX_WORDS][WORD];
+    char *list[MAX_WORDS + 1];
+    size_t count;
+};
+
+static void
+add_word(struct words *w, const char *word)
+{
+    if (w->count >= MAX_WORDS)
+        return;
+    snprintf(w->text[w->count], WORD, "%s", word);
+    w->list[w->count] = w->text[w->count];
+    w->list[++w->count] = NULL;
+}
+
+static void
+add_option(struct words *w, const char *name, const char *value)
+{
+    add_word(w, name);
+    add_word(w, value);
+}
+
+/* The program of that name beside this one, else on the path. */
+static void
+add_program(struct words *w, const char *name)
+{
+    char path[WORD];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[length > 0 ? length : 0] = 0;
+    char *slash = strrchr(path, '/');
+    size_t room = slash ? sizeof path - (size_t)(slash + 1 - path) : 0;
+    if (slash && strlen(name) < room) {
+        memcpy(slash + 1, name, strlen(name) + 1);
+        if (access(path, X_OK) == 0) {
+            add_word(w, path);
+            return;
+        }
+    }
+    add_word(w, name);
+}
+
+/* Starts a program; *out reads its standard output. */
+static exo_status
+start(const struct words *w, pid_t *pid, int *out, exo_err *err)
+{
+    int ends[2];
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return exo_fail(err, EXO_IO, "no pipe: %s", strerror(errno));
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    posix_spawnattr_init(&attributes);
+    /* A group of its own: ctrl-C is for us, who stop it when its state is saved. */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    int failed = posix_spawnp(pid, w->list[0], &actions, &attributes, w->list, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    close(ends[1]);
+    if (failed) {
+        close(ends[0]);
+        *pid = 0;
+        return exo_fail(err, EXO_NOT_FOUND, "cannot start %s: %s", w->list[0], strerror(failed));
+    }
+    *out = ends[0];
+    return EXO_OK;
+}
+
+/* Reads the line that a program prints when it is ready. */
+static exo_status
+await_line(const char *program, int fd, char *line, size_t size, exo_err *err)
+{
+    size_t at = 0;
+    exo_time deadline = exo_deadline(exo_clock_real(), READY_TIMEOUT);
+    while (at + 1 < size) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        exo_time left = deadline - exo_now(exo_clock_real());
+        if (left <= 0 || poll(&p, 1, (int)(left / EXO_MS) + 1) == 0)
+            return exo_fail(err, EXO_TIMEOUT, "%s is not ready after %d s", program, (int)(READY_TIMEOUT / EXO_SECOND));
+        ssize_t got = read(fd, line + at, 1);
+        if (got <= 0)
+            return exo_fail(err, EXO_FAILED, "%s ended before it was ready", program);
+        if (line[at] == '\n')
+            break;
+        at++;
+    }
+    line[at] = 0;
+    return EXO_OK;
+}
+
+/* --- What is started ----------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+make_key(const exo_local_cluster *c, const char *name, exo_err *err)
+{
+    exo_keys keys = {0};
+    char from[128], to[128];
+    exo_status st = exo_keys_generate(&keys, err);
+    if (st == EXO_OK)
+        st = exo_keys_save(&keys, c->folder, name, err);
+    exo_keys_release(&keys);
+    snprintf(from, sizeof from, "%s/%s.key", c->folder, name);
+    snprintf(to, sizeof to, "%s/authorized/%s.key", c->folder, name);
+    if (st == EXO_OK && link(from, to) != 0)
+        st = exo_fail(err, EXO_IO, "%s: %s", to, strerror(errno));
+    return st;
+}
+
+static exo_status
+make_keys(const exo_local_cluster *c, exo_err *err)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/authorized", c->folder);
+    if (mkdir(path, 0700) != 0)
+        return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    exo_status st = make_key(c, "head", err);
+    if (st == EXO_OK)
+        st = make_key(c, "worker", err);
+    return st == EXO_OK ? make_key(c, "driver", err) : st;
+}
+
+static void
+add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *key)
+{
+    char path[128];
+    add_option(w, "--cluster", "run");
+    add_option(w, "--folder", c->folder);
+    if (strcmp(opts->transport, "ipc") == 0)
+        return;
+    add_option(w, "--listen", "tcp://127.0.0.1:0");
+    add_word(w, "--no-ipc");
+    if (strcmp(opts->transport, "curve") != 0)
+        return;
+    snprintf(path, sizeof path, "%s/%s.secret", c->folder, key);
+    add_option(w, "--keys", path);
+}
+
+/* The head; its address goes to `address`. */
+static exo_status
+start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char address[WORD], exo_err *err)
+{
+    struct words w = {0};
+    char line[1024];
+    int out = -1;
+    add_program(&w, "exogym-head");
+    add_common(&w, c, opts, "head");
+    add_option(&w, "--state", "none");
+    exo_status st = start(&w, &c->head, &out, err);
+    if (st != EXO_OK)
+        return st;
+    st = await_line("exogym-head", out, line, sizeof line, err);
+    close(out);
+    char *at = st == EXO_OK ? strstr(line, "://") : NULL;
+    if (st == EXO_OK && (!at || at - line < 3))
+        return exo_fail(err, EXO_FAILED, "exogym-head says no address: %s", line);
+    if (st == EXO_OK)
+        snprintf(address, WORD, "%.*s", (int)strcspn(at - 3, " \n"), at - 3);
+    return st;
+}
+
+static exo_status
+start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *address, exo_err *err)
+{
+    int outs[EXO_MAX_WORKERS];
+    char text[WORD], line[1024];
+    exo_status st = EXO_OK;
+    for (unsigned i = 0; st == EXO_OK && i < opts->workers; i++) {
+        struct words w = {0};
+        add_program(&w, "exogym-worker");
+        add_common(&w, c, opts, "worker");
+        snprintf(text, sizeof text, "worker_%u", i);
+        add_option(&w, "--name", text);
+        add_option(&w, "--head", address);
+        if (strcmp(opts->transport, "curve") == 0) {
+            snprintf(text, sizeof text, "%s/head.key", c->folder);
+            add_option(&w, "--head-key", text);
+        }
+        for (size_t p = 0; p < opts->num_plugins; p++)
+            add_option(&w, "--plugin", opts->plugins[p]);
+        st = start(&w, &c->workers[i], &outs[i], err);
+        c->num_workers += st == EXO_OK;
+    }
+    for (unsigned i = 0; i < c->num_workers; i++) { /* they start side by side */
+        if (st == EXO_OK)
+            st = await_line("exogym-worker", outs[i], line, sizeof line, err);
+        close(outs[i]);
+    }
+    return st;
+}
+
+/* --- Joining ---------------------------------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts, exo_err *err)
+{
+    static const char *const loopback[] = {"tcp://127.0.0.1:0"};
+    char address[WORD] = "", secret[128], head_key[128];
+    exo_cluster_opts join = {.role = EXO_ROLE_DRIVER,
+                             .cluster = opts->cluster,
+                             .head = opts->head,
+                             .head_key = opts->head_key,
+                             .keys = opts->keys,
+                             .job = opts->job};
+    *c = (exo_local_cluster){0};
+    exo_status st = EXO_OK;
+    if (opts->workers > 0) {
+        snprintf(c->folder, sizeof c->folder, "/tmp/exogym-run-XXXXXX");
+        if (!mkdtemp(c->folder)) {
+            c->folder[0] = 0;
+            return exo_fail(err, EXO_IO, "no folder in /tmp: %s", strerror(errno));
+        }
+        bool curve = strcmp(opts->transport, "curve") == 0, tcp = curve || strcmp(opts->transport, "tcp") == 0;
+        if (curve)
+            st = make_keys(c, err);
+        if (st == EXO_OK)
+            st = start_head(c, opts, address, err);
+        if (st == EXO_OK)
+            st = start_workers(c, opts, address, err);
+        snprintf(secret, sizeof secret, "%s/driver.secret", c->folder);
+        snprintf(head_key, sizeof head_key, "%s/head.key", c->folder);
+        join.cluster = "run";
+        join.folder = c->folder;
+        join.head = address;
+        join.keys = curve ? secret : NULL;
+        join.head_key = curve ? head_key : NULL;
+        join.listen = loopback;
+        join.num_listen = tcp;
+        join.no_ipc = tcp;
+    }
+    if (st == EXO_OK)
+        st = exo_runtime_open(&c->runtime, NULL, err);
+    if (st == EXO_OK)
+        st = exo_cluster_join(&c->cluster, c->runtime, &join, exo_deadline(exo_clock_real(), READY_TIMEOUT), err);
+    if (st != EXO_OK) {
+        if (!c->cluster)
+            c->runtime = NULL; /* a join that failed has closed it */
+        exo_local_cluster_close(c);
+    }
+    return st;
+}
+
+static int
+remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+    (void)info;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+/* Asks them to end, and ends those that do not. */
+static void
+stop_all(exo_local_cluster *c)
+{
+    exo_time deadline = exo_deadline(exo_clock_real(), STOP_TIMEOUT);
+    for (unsigned i = 0; i < c->num_workers; i++)
+        kill(c->workers[i], SIGTERM);
+    for (unsigned i = 0; i <= c->num_workers; i++) {
+        pid_t pid = i < c->num_workers ? c->workers[i] : c->head;
+        if (i == c->num_workers && pid > 0)
+            kill(pid, SIGTERM);
+        while (pid > 0 && waitpid(pid, NULL, WNOHANG) == 0) {
+            if (exo_now(exo_clock_real()) >= deadline) {
+                kill(pid, SIGKILL);
+                waitpid(pid, NULL, 0);
+                break;
+            }
+            usleep(2000);
+        }
+    }
+}
+
+void
+exo_local_cluster_close(exo_local_cluster *c)
+{
+    if (c->cluster)
+        exo_cluster_leave(c->cluster);
+    if (c->runtime)
+        exo_runtime_close(&c->runtime, exo_deadline(exo_clock_real(), STOP_TIMEOUT), NULL);
+    exo_cluster_free(&c->cluster);
+    stop_all(c);
+    if (c->folder[0])
+        nftw(c->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    *c = (exo_local_cluster){0};
+}
