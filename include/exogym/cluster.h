@@ -38,9 +38,11 @@ typedef struct exo_cluster_opts {
     const exo_resource *resources; /* of a worker; cpus, gpus and memory are found if they are not named           */
     size_t num_resources;
     const char *state;          /* of a head: its SQLite file; NULL: in the user's state folder                    */
-    const char *job;            /* of a driver: its name; NULL: from the process number                           */
+    const char *job;            /* of a driver: its name; NULL: from the process number. Of a guest: that of a driver, whose end
+                                   also ends what the guest makes                                                */
     exo_time peer_timeout;      /* silence of another host that is taken for its death; 0: 5 s                    */
-    const char *log;            /* of a worker: the file that its output goes to; passed on to whoever looks, or NULL */
+    const char *log;            /* of a worker: the file that its output goes to; passed on to whoever looks. May be
+                                   NULL; may be renamed, with another one of the name after it                   */
     const char *folder;         /* for sockets; NULL: $XDG_RUNTIME_DIR/exogym or /tmp/exogym-UID                   */
 } exo_cluster_opts;
 
@@ -56,9 +58,11 @@ EXO_API void exo_cluster_free(exo_cluster **cluster);
 EXO_API const char *exo_cluster_node_name(const exo_cluster *cluster);
 /* Where others can reach this node: addresses with spaces between. */
 EXO_API const char *exo_cluster_address(const exo_cluster *cluster);
-/* Waits until `deadline` (TIMEOUT), or until the head has been lost for longer than `grace` (PEER_LOST). For programs that do nothing
- * else. */
+/* Waits until `deadline` (TIMEOUT), until the head has been lost for longer than `grace` (PEER_LOST), or until this process was told to
+ * end, by exo_cluster_interrupt or `exogym stop` (CLOSED). For programs that do nothing else. */
 EXO_API exo_status exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_err *err);
+/* Ends exo_cluster_wait, now or when it is called. Any thread, but not from a signal's handler. */
+EXO_API void exo_cluster_interrupt(exo_cluster *cluster);
 /* The head, to call its methods. Waits for one that is away. */
 EXO_API exo_status exo_cluster_head(exo_cluster *cluster, exo_time deadline, exo_ref *out, exo_err *err);
 /* What is there, as JSON: {"cluster", "nodes": [...], "actors": [...], "jobs": [...]}. The caller frees *json with exo_free. */

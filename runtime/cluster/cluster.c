@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 #include "place.h"
 #include "process.h"
 #include "remote.h"
+#include "watch.h"
 #include "worker.h"
 
 #define LOOKUP_TIMEOUT  (30 * EXO_SECOND) /* of exo_get_actor and of claims, which have no deadline of their own */
@@ -55,9 +57,10 @@ struct exo_cluster {
     exo_ref head; /* guarded by lock, as all below; 0: it is away */
     exo_peer *head_peer;
     struct known *known;
-    bool closing, woken, left;
+    bool closing, woken, left, interrupted;
     exo_time head_lost; /* when; 0: it is there */
-    int log_file; /* what of it is passed on to the head; -1: nothing */
+    int log_file; /* what of it is passed on to the head; -1: nothing. The keeper's, as its path */
+    char log_path[4096];
 };
 
 static exo_time
@@ -433,6 +436,12 @@ wake_keeper(void *context)
 }
 
 static void
+end_process(void *context)
+{
+    exo_cluster_interrupt(context);
+}
+
+static void
 making(void *context, bool begins, uint64_t key, exo_ref actor)
 {
     made_for_head = begins;
@@ -575,21 +584,41 @@ meet_head(exo_cluster *c, exo_time deadline, exo_err *err)
 
 /* --- The keeper ------------------------------------------------------------------------------------------------------------------------ */
 
+/* Goes on to the file that has the log's name by now; false: it is the same one. */
+static bool
+follow_log(exo_cluster *c)
+{
+    struct stat ours, named;
+    if (fstat(c->log_file, &ours) != 0 || stat(c->log_path, &named) != 0 || ours.st_ino == named.st_ino)
+        return false;
+    int file = open(c->log_path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    close(c->log_file);
+    c->log_file = file;
+    return true;
+}
+
 static void
 pass_log_on(exo_cluster *c)
 {
     char text[16384];
-    if (c->log_file < 0)
-        return;
-    for (;;) {
+    pthread_mutex_lock(&c->lock);
+    bool away = !c->head.id; /* its lines wait in the file */
+    pthread_mutex_unlock(&c->lock);
+    while (c->log_file >= 0 && !away) {
         ssize_t got = read(c->log_file, text, sizeof text - 1);
-        if (got <= 0)
-            return;
-        text[got] = 0;
+        text[got > 0 ? got : 0] = 0;
         char *end = strrchr(text, '\n');
-        if (end && got == (ssize_t)sizeof text - 1) { /* the last line goes on */
+        if (end) { /* what follows is not all there yet */
             lseek(c->log_file, end + 1 - text - got, SEEK_CUR);
             end[1] = 0;
+        } else if (got < (ssize_t)sizeof text - 1) {
+            if (got > 0)
+                lseek(c->log_file, -got, SEEK_CUR);
+            if (!follow_log(c))
+                return;
+            continue;
         }
         Exo__Cluster__LogLines lines = EXO__CLUSTER__LOG_LINES__INIT;
         lines.node_name = c->name;
@@ -675,6 +704,7 @@ start_head(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
                               .cluster = c->place.cluster,
                               .state_path = strcmp(state, "none") == 0 ? NULL : state,
                               .wake = wake_keeper,
+                              .end = end_process,
                               .due = &c->due};
     if (st == EXO_OK)
         st = exo_spawn(c->runtime, &exo_head_class,
@@ -687,7 +717,7 @@ static exo_status
 start_worker(exo_cluster *c, exo_err *err)
 {
     exo_ref worker;
-    const exo_worker_env env = {.making = making, .context = c};
+    const exo_worker_env env = {.making = making, .end = end_process, .context = c};
     return exo_spawn(
         c->runtime, &exo_worker_class,
         &(exo_spawn_opts){.name = "worker", .namespace_name = "exogym", .args = exo_payload_borrow(&env, sizeof env)},
@@ -704,6 +734,8 @@ name_process(exo_cluster *c, const exo_cluster_opts *opts)
         snprintf(c->name, sizeof c->name, "%s", opts->name);
     else
         snprintf(c->name, sizeof c->name, "%s-%.40s-%d", roles[opts->role], host, (int)getpid());
+    if (opts->role == EXO_ROLE_GUEST && opts->job)
+        snprintf(c->job, sizeof c->job, "%s", opts->job);
     if (opts->role == EXO_ROLE_DRIVER) {
         if (opts->job && *opts->job)
             snprintf(c->job, sizeof c->job, "%s", opts->job);
@@ -753,8 +785,10 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
         st = start_head(c, opts, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_WORKER)
         st = start_worker(c, err);
-    if (st == EXO_OK && opts->role == EXO_ROLE_WORKER && opts->log && (c->log_file = open(opts->log, O_RDONLY | O_CLOEXEC)) >= 0)
-        lseek(c->log_file, 0, SEEK_END);
+    if (st == EXO_OK && opts->role == EXO_ROLE_WORKER && opts->log && strlen(opts->log) < sizeof c->log_path) {
+        snprintf(c->log_path, sizeof c->log_path, "%s", opts->log);
+        c->log_file = open(opts->log, O_RDONLY | O_CLOEXEC);
+    }
     if (st == EXO_OK)
         exo_runtime_set_remote(runtime, &ops, c);
     if (st == EXO_OK && opts->role != EXO_ROLE_HEAD)
@@ -848,14 +882,37 @@ exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_er
 {
     exo_status st = EXO_TIMEOUT;
     pthread_mutex_lock(&cluster->lock);
-    while (real_now() < deadline && st == EXO_TIMEOUT) {
-        wait_until_locked(cluster, deadline);
-        if (cluster->head_lost && real_now() - cluster->head_lost > grace)
+    for (;;) {
+        exo_time now = real_now(), until = deadline;
+        if (cluster->interrupted)
+            st = EXO_CLOSED;
+        else if (cluster->head_lost && now - cluster->head_lost >= grace)
             st = EXO_PEER_LOST;
+        if (st != EXO_TIMEOUT || now >= deadline)
+            break;
+        if (cluster->head_lost && grace < deadline - cluster->head_lost)
+            until = cluster->head_lost + grace;
+        wait_until_locked(cluster, until);
     }
     pthread_mutex_unlock(&cluster->lock);
     return st == EXO_PEER_LOST ? exo_fail(err, st, "the head at %s did not come back", cluster->place.head)
+           : st == EXO_CLOSED  ? exo_fail(err, st, "this process was told to end")
                                : exo_fail(err, st, "nothing happened");
+}
+
+void
+exo_cluster_interrupt(exo_cluster *cluster)
+{
+    pthread_mutex_lock(&cluster->lock);
+    cluster->interrupted = true;
+    pthread_cond_broadcast(&cluster->changed);
+    pthread_mutex_unlock(&cluster->lock);
+}
+
+uint64_t
+exo_cluster_node_id(const exo_cluster *cluster)
+{
+    return exo_net_node(exo_remote_net(cluster->remote));
 }
 
 exo_status

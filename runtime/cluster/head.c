@@ -23,6 +23,7 @@
 #define SPAWN_TIMEOUT (60 * EXO_SECOND) /* of a worker that makes an actor                        */
 #define GRACE         (10 * EXO_SECOND) /* for nodes to come back to a head that was restarted     */
 #define MAX_BACKOFF   (30 * EXO_SECOND)
+#define END_TIMEOUT   (10 * EXO_SECOND) /* of workers that are told to end                         */
 
 enum {
     LOG_LINES = 4096,
@@ -41,6 +42,8 @@ struct head {
     char *lines[LOG_LINES]; /* a ring: line n is at n % LOG_LINES */
     uint64_t num_lines;
     struct exo_wish *log_wishes; /* those that wait for more */
+    exo_time ends_at;            /* 0: it is not told to end */
+    struct exo_wish *end_wishes;
 };
 
 static exo_time
@@ -325,6 +328,8 @@ static exo_status
 spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_payload *reply, exo_err *err)
 {
     size_t count = 1 + spec->n_together, made = 0;
+    if (h->ends_at)
+        return exo_fail(err, EXO_CLOSED, "the cluster is being stopped");
     exo_entry *old = spec->get_if_exists && spec->name[0]
                          ? exo_directory_by_name(&h->directory, spec->space, spec->name)
                          : NULL;
@@ -407,7 +412,7 @@ static bool
 may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
 {
     const Exo__Cluster__RestartRule *rule = a->spec->restart;
-    if (!rule || rule->when == EXO_RESTART_NEVER || (rule->when == EXO_RESTART_ON_FAILURE && !failure))
+    if (h->ends_at || !rule || rule->when == EXO_RESTART_NEVER || (rule->when == EXO_RESTART_ON_FAILURE && !failure))
         return false;
     exo_time at = now(h);
     if (rule->within > 0 && a->num_deaths > 0 && at - a->first_death > rule->within)
@@ -466,6 +471,7 @@ entry_died(struct head *h, exo_entry *a, const char *cause, bool failure)
     exo_directory_unindex(&h->directory, a);
     exo_entry_set_cause(a, cause);
     a->failed = failure;
+    a->lost_with = a->node && !a->node->alive ? a->node->id : 0;
     exo_entry_unplace(a);
     bool again = may_restart(h, a, failure, &wait);
     if (again && failure && a->spec->group[0] && a->spec->group_rule != EXO_ONE_FOR_ONE)
@@ -504,6 +510,39 @@ head_died(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     return EXO_OK;
 }
 
+/* Told to end, and all workers have left, or had the time to. */
+static void
+maybe_end(struct head *h)
+{
+    if (!h->ends_at)
+        return;
+    for (const exo_node *n = h->directory.nodes; n && now(h) < h->ends_at; n = n->hh.next)
+        if (n->alive && !n->is_driver)
+            return;
+    fulfil(&h->end_wishes, EXO_OK, NULL, NULL);
+    h->env.end(h->env.context);
+}
+
+static exo_status
+head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    (void)args;
+    (void)reply;
+    exo_status st = wish(call, &h->end_wishes, err);
+    if (st != EXO_OK || h->ends_at)
+        return st;
+    h->ends_at = now(h) + END_TIMEOUT;
+    want_tick(h, h->ends_at);
+    for (const exo_node *n = h->directory.nodes; n; n = n->hh.next) {
+        exo_ref worker;
+        if (n->alive && !n->is_driver && h->env.worker_of(h->env.context, n->id, &worker, NULL) == EXO_OK)
+            exo_send(h->runtime, worker, "end", (exo_payload){0}, INT64_MAX, NULL);
+    }
+    maybe_end(h);
+    return EXO_OK;
+}
+
 static exo_status
 head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -523,6 +562,9 @@ head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     }
     if (h->grace_ends)
         want_tick(h, h->grace_ends);
+    if (h->ends_at > at)
+        want_tick(h, h->ends_at);
+    maybe_end(h);
     HASH_ITER(by_key, h->directory.actors, a, next) {
         exo_err reason = {0};
         if (a->state != EXO_ENTRY_RESTARTING)
@@ -609,8 +651,10 @@ head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
         return exo_fail(err, EXO_INVAL, "why: the arguments cannot be read");
     exo_status st = EXO_OK;
     const exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
-    const exo_node *n = a ? (a->node ? a->node : exo_directory_node(&h->directory, a->last_node))
-                          : exo_directory_node_by_name(&h->directory, m->name);
+    const exo_node *n = !a             ? exo_directory_node_by_name(&h->directory, m->name)
+                        : a->lost_with ? exo_directory_node(&h->directory, a->lost_with)
+                        : a->node      ? a->node
+                                       : exo_directory_node(&h->directory, a->last_node);
     if (!a && !n) {
         st = exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'", m->name, m->space);
     } else {
@@ -620,7 +664,10 @@ head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
             strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &broken);
         int at = a ? snprintf(text, sizeof text, "%s: %s since %s, class %s, life %llu\n%s%s%s", m->name,
                               exo_entry_state_text(a->state), since, a->spec->class_name,
-                              (unsigned long long)a->incarnation, a->cause ? "cause: " : "", a->cause ? a->cause : "",
+                              (unsigned long long)a->incarnation, !a->cause                     ? ""
+                              : a->state == EXO_ENTRY_ALIVE ? "its last life ended: "
+                                                            : "cause: ",
+                              a->cause ? a->cause : "",
                               a->cause ? "\n" : "")
                    : 0;
         if (n && (size_t)at < sizeof text)
@@ -751,6 +798,7 @@ node_gone(struct head *h, exo_node *node, const char *cause, bool clean)
         if (a->node == node)
             entry_died(h, a, reason, !clean);
     want_tick(h, now(h));
+    maybe_end(h);
 }
 
 static exo_status
@@ -792,7 +840,7 @@ head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         snprintf(cause, sizeof cause, "its node '%s' %.200s%s%.200s", node->name, m->cause, m->running[0] ? ", in " : "",
                  m->running);
         HASH_ITER(by_key, h->directory.actors, a, next) {
-            if (a->last_node == node->id && a->state != EXO_ENTRY_ALIVE) {
+            if (a->lost_with == node->id) {
                 exo_entry_set_cause(a, cause);
                 keep_actor(h, a);
             }
@@ -874,12 +922,14 @@ head_log(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
     return EXO_OK;
 }
 
-/* args: the number of lines that are known already; UINT64_MAX: only new ones. The reply: the next such number, then text. */
+/* args: none, for all lines there are; or the number of lines that are known already, UINT64_MAX: only new ones. The reply: the next such number, then text. */
 static exo_status
 head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
     uint64_t after = 0;
+    if (args->size == 0)
+        return reply_lines(h, 0, reply);
     if (args->size != sizeof after)
         return exo_fail(err, EXO_INVAL, "logs: expected the number of a line");
     memcpy(&after, args->data, sizeof after);
@@ -946,6 +996,7 @@ head_stop(void *self)
         fulfil(&a->find_wishes, EXO_PEER_LOST, "the head ended", NULL);
     }
     fulfil(&h->log_wishes, EXO_PEER_LOST, "the head ended", NULL);
+    fulfil(&h->end_wishes, EXO_PEER_LOST, "the head ended", NULL);
     exo_directory_release(&h->directory);
     exo_durable_close(&h->durable);
     for (size_t i = 0; i < LOG_LINES; i++)
@@ -1009,7 +1060,7 @@ static const exo_method methods[] = {
     {.name = "died", .run = head_died},         {.name = "epitaph", .run = head_epitaph},
     {.name = "list", .run = head_list},         {.name = "why", .run = head_why},
     {.name = "log", .run = head_log},           {.name = "logs", .run = head_logs},
-    {.name = "tick", .run = head_tick},
+    {.name = "tick", .run = head_tick},         {.name = "end", .run = head_end},
 };
 
 const exo_actor_class exo_head_class = {

@@ -12,7 +12,8 @@
  *     lost(NodeInfo)                          a connection is gone: from this process's own net
  *     epitaph(Epitaph)                        why a process ended: from its watcher
  *     list() -> Listing, why(Name) -> text
- *     log(LogLines), logs(number) -> lines after it
+ *     log(LogLines), logs(number) -> lines after it, waits for some; logs() -> all, at once
+ *     end()                                   ends the workers, then this process; the reply comes when the workers have left
  *     tick()                                  something is due */
 #ifndef EXO_CLUSTER_HEAD_H
 #define EXO_CLUSTER_HEAD_H
@@ -29,6 +30,7 @@ typedef struct exo_head_env {
     const char *cluster;
     const char *state_path; /* NULL: nothing is kept                                 */
     void (*wake)(void *context); /* `due` is earlier now */
+    void (*end)(void *context);  /* the process shall end */
     _Atomic exo_time *due;  /* when the next tick is due on the runtime's clock; written by the head */
 } exo_head_env;
 

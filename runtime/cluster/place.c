@@ -55,6 +55,16 @@ is_name(const char *text)
     return length > 0 && length < 48 && text[0] != '.';
 }
 
+exo_status
+exo_place_folder(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+{
+    const char *cluster = opts->cluster && *opts->cluster ? opts->cluster : "default";
+    if (!is_name(cluster))
+        return exo_fail(err, EXO_INVAL, "the cluster's name '%.60s': expected letters, digits, '.', '_' and '-'", cluster);
+    snprintf(p->cluster, sizeof p->cluster, "%s", cluster);
+    return find_folder(p, opts, err);
+}
+
 /* One head at a time: a socket that is there would be taken away from who has it. */
 static exo_status
 lock_head(exo_place *p, exo_err *err)
@@ -208,11 +218,7 @@ exo_status
 exo_place_init(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     *p = (exo_place){.lock = -1};
-    const char *cluster = opts->cluster && *opts->cluster ? opts->cluster : "default";
-    if (!is_name(cluster))
-        return exo_fail(err, EXO_INVAL, "the cluster's name '%.60s': expected letters, digits, '.', '_' and '-'", cluster);
-    snprintf(p->cluster, sizeof p->cluster, "%s", cluster);
-    exo_status st = find_folder(p, opts, err);
+    exo_status st = exo_place_folder(p, opts, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_HEAD)
         st = lock_head(p, err);
     if (st == EXO_OK)

@@ -31,5 +31,7 @@ typedef struct exo_place {
 /* Finds all of it, makes the folder, takes a head's lock. INVAL, EXISTS, IO. Released also after an error. */
 exo_status exo_place_init(exo_place *place, const exo_cluster_opts *opts, exo_err *err);
 void exo_place_release(exo_place *place);
+/* The cluster's name and folder alone. INVAL, IO. */
+exo_status exo_place_folder(exo_place *place, const exo_cluster_opts *opts, exo_err *err);
 
 #endif

@@ -73,12 +73,25 @@ worker_kill(exo_call_context *call, void *self, const exo_payload *args, exo_pay
     return exo_kill(exo_call_runtime(call), (exo_ref){.id = kill.id}, kill.cause, err);
 }
 
+static exo_status
+worker_end(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    const struct worker *w = self;
+    (void)call;
+    (void)args;
+    (void)reply;
+    (void)err;
+    w->env.end(w->env.context);
+    return EXO_OK;
+}
+
 /* `start` of an actor may take long, and must not keep others from starting. */
 static const exo_lane_class lanes[] = {{.name = "main"},
                                        {.name = "spawn", .blocking = true, .max_concurrency = 4, .capacity = 65536}};
 
 static const exo_method methods[] = {{.name = "spawn", .lane = 1, .run = worker_spawn},
-                                     {.name = "kill", .run = worker_kill}};
+                                     {.name = "kill", .run = worker_kill},
+                                     {.name = "end", .run = worker_end}};
 
 const exo_actor_class exo_worker_class = {
     .name = "worker",

@@ -2,7 +2,8 @@
  *
  * Methods:
  *     spawn(Spawn) -> uint64_t      the new actor's reference; loads the plugins that it names first
- *     kill(exo_head_kill)           ends an actor */
+ *     kill(exo_head_kill)           ends an actor
+ *     end()                         ends the process, as SIGTERM does */
 #ifndef EXO_CLUSTER_WORKER_H
 #define EXO_CLUSTER_WORKER_H
 
@@ -12,6 +13,7 @@
 typedef struct exo_worker_env {
     /* An actor that the head asked for is about to be made by this thread (true), or was (false, with its reference; 0: it was not). */
     void (*making)(void *context, bool begins, uint64_t key, exo_ref actor);
+    void (*end)(void *context); /* the process shall end */
     void *context;
 } exo_worker_env;
 
