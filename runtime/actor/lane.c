@@ -15,6 +15,7 @@
 
 #include <exogym/memory.h>
 
+#include "flight.h"
 #include "runtime_impl.h"
 
 enum {
@@ -173,7 +174,11 @@ run_message(exo_call_context *context, exo_message *m)
     exo_err err;
     err.code = EXO_OK;
     err.text[0] = '\0'; /* the rest need not be blank */
+    if (exo_flight_recorder)
+        exo_flight_begin(exo_actor_name(context->actor), m->method->name);
     exo_status st = m->method->run(context, context->actor->self, &m->args, &reply, &err);
+    if (exo_flight_recorder)
+        exo_flight_end();
     if (context->dies && st == EXO_OK)
         st = exo_fail(&err, EXO_PEER_LOST, "%s", context->cause);
     if (context->deferred) {
