@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -123,4 +124,42 @@ exo_text_add_quoted(exo_text *text, const char *word)
             exo_text_add(text, "%c", *word);
     }
     exo_text_add(text, "'");
+}
+
+exo_status
+exo_text_read_time(const char *text, const char *what, exo_time *out, exo_err *err)
+{
+    static const struct {
+        const char *unit;
+        double seconds;
+    } units[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}, {"h", 3600}};
+    char *end = NULL;
+    double number = strtod(text, &end);
+    for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++) {
+        double seconds = number * units[i].seconds;
+        if (strcmp(end, units[i].unit) == 0 && seconds >= 0 && seconds <= 1e9) {
+            *out = (exo_time)(seconds * (double)EXO_SECOND);
+            return EXO_OK;
+        }
+    }
+    return exo_fail(err, EXO_INVAL, "%s: expected a time such as 90s, 500ms or 5m, got '%.40s'", what, text);
+}
+
+exo_status
+exo_text_read_resource(const char *text, char *name, size_t size, double *amount, exo_err *err)
+{
+    static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+    const char *equals = strchr(text, '=');
+    char *end = NULL;
+    if (!equals || equals == text || (size_t)(equals - text) >= size)
+        return exo_fail(err, EXO_INVAL, "'%.60s': expected NAME=AMOUNT", text);
+    snprintf(name, size, "%.*s", (int)(equals - text), text);
+    double number = strtod(equals + 1, &end), unit = 1;
+    for (size_t i = 0; end != equals + 1 && i < sizeof units / sizeof units[0]; i++, unit *= 1024) {
+        if (strcmp(end, units[i]) == 0 && number >= 0 && number <= 1e18) {
+            *amount = number * unit;
+            return EXO_OK;
+        }
+    }
+    return exo_fail(err, EXO_INVAL, "'%.60s': expected an amount such as 4, 0.5 or 16GiB", text);
 }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <exogym/clock.h>
 #include <exogym/status.h>
 
 enum {
@@ -20,6 +21,11 @@ const char *exo_text_seconds(double seconds, char out[EXO_FIGURE]);
 const char *exo_text_count(uint64_t count, char out[EXO_FIGURE]);
 /* `value` with `digits` significant digits, "-" if it is NaN. */
 const char *exo_text_number(double value, int digits, char out[EXO_FIGURE]);
+
+/* Reads "90", "90s", "500ms", "5m" or "2h" as a time; `what` is its option's name, for errors: INVAL. */
+exo_status exo_text_read_time(const char *text, const char *what, exo_time *out, exo_err *err);
+/* Reads "NAME=AMOUNT": a number, which may have KiB, MiB, GiB or TiB after it. `name` has room for `size` bytes. INVAL. */
+exo_status exo_text_read_resource(const char *text, char *name, size_t size, double *amount, exo_err *err);
 
 /* A text that grows. Zero-initialize; exo_free the `data`. After a failed allocation it stays as it is, and `failed`. */
 typedef struct exo_text {

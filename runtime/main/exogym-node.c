@@ -1,0 +1,130 @@
+/* A process of a cluster that is there until it is told to end: see exogym-node.h.
+ *
+ * SIGTERM and SIGINT are blocked in every thread but one, which waits for them and interrupts the wait of the main thread. */
+#include "exogym-node.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "text.h"
+
+#define CLOSE_TIMEOUT (10 * EXO_SECOND)
+
+exo_status
+exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_cluster_role role, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    *node = (exo_node_options){.grace = role == EXO_ROLE_HEAD ? INT64_MAX : 60 * EXO_SECOND};
+    node->opts = (exo_cluster_opts){.role = role,
+                                    .name = args->name,
+                                    .cluster = args->cluster,
+                                    .head = args->head,
+                                    .head_key = args->head_key,
+                                    .listen = args->listen.items,
+                                    .num_listen = args->listen.length,
+                                    .no_ipc = args->no_ipc,
+                                    .advertise = args->advertise,
+                                    .keys = args->keys,
+                                    .authorized = args->authorized,
+                                    .insecure = args->insecure,
+                                    .resources = node->resources,
+                                    .num_resources = args->resources.length,
+                                    .state = args->state,
+                                    .folder = args->folder};
+    if (args->resources.length > EXO_NODE_RESOURCES)
+        return exo_fail(err, EXO_INVAL, "more than %d resources", (int)EXO_NODE_RESOURCES);
+    for (size_t i = 0; st == EXO_OK && i < args->resources.length; i++) {
+        node->resources[i].name = node->names[i];
+        st = exo_text_read_resource(args->resources.items[i], node->names[i], sizeof node->names[i],
+                                    &node->resources[i].amount, err);
+    }
+    if (st == EXO_OK && args->peer_timeout)
+        st = exo_text_read_time(args->peer_timeout, "--peer-timeout", &node->opts.peer_timeout, err);
+    if (st == EXO_OK && args->grace)
+        st = exo_text_read_time(args->grace, "--grace", &node->grace, err);
+    if (st == EXO_OK && args->threads) {
+        char *end = NULL;
+        long threads = strtol(args->threads, &end, 10);
+        if (*end || threads < 1 || threads > 1024)
+            return exo_fail(err, EXO_INVAL, "--threads: expected a number from 1 to 1024, got '%.40s'", args->threads);
+        node->threads = (unsigned)threads;
+    }
+    if (st == EXO_OK && args->no_ipc && args->listen.length == 0)
+        return exo_fail(err, EXO_INVAL, "--no-ipc leaves nothing to listen on: say where with --listen");
+    return st;
+}
+
+/* --- Signals ------------------------------------------------------------------------------------------------------------------ */
+
+struct listener {
+    pthread_mutex_t lock;
+    exo_cluster *cluster; /* guarded by lock; NULL: not joined yet */
+    sigset_t signals;
+};
+
+static void *
+listen_main(void *argument)
+{
+    struct listener *l = argument;
+    int number = 0;
+    if (sigwait(&l->signals, &number) != 0)
+        return NULL;
+    pthread_mutex_lock(&l->lock);
+    if (!l->cluster)
+        _exit(EXO_EXIT_SIGNAL + number);
+    exo_cluster_interrupt(l->cluster);
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* --- Staying -------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FILE *ready,
+     void (*joined)(void *context, const exo_cluster *cluster), void *context, exo_err *err)
+{
+    exo_cluster *cluster = NULL;
+    exo_time patience = node->grace < INT64_MAX ? node->grace : CLOSE_TIMEOUT;
+    exo_status st = exo_cluster_join(&cluster, runtime, &node->opts, exo_deadline(exo_clock_real(), patience), err);
+    if (st != EXO_OK)
+        _exit(exo_report(err)); /* the runtime went with it */
+    if (joined)
+        joined(context, cluster);
+    pthread_mutex_lock(&l->lock);
+    l->cluster = cluster;
+    pthread_mutex_unlock(&l->lock);
+    fprintf(ready, "%s: %s is ready at %s\n", exo_program()->name, exo_cluster_node_name(cluster),
+            exo_cluster_address(cluster));
+    fflush(ready);
+    st = exo_cluster_wait(cluster, node->grace, INT64_MAX, err);
+    exo_cluster_leave(cluster);
+    exo_err late = {0};
+    if (exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), CLOSE_TIMEOUT), &late) != EXO_OK) {
+        fprintf(stderr, "%s: %s\n", exo_program()->name, late.text);
+        _exit(EXO_EXIT_FAILURE); /* what still runs may use anything */
+    }
+    pthread_mutex_lock(&l->lock); /* for good: a signal finds no cluster any more */
+    exo_cluster_free(&cluster);
+    return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+exo_status
+exo_node_stay(const exo_node_options *node, FILE *ready, void (*joined)(void *context, const exo_cluster *cluster),
+              void *context, exo_err *err)
+{
+    static struct listener l = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    exo_runtime *runtime = NULL;
+    pthread_t thread;
+    sigemptyset(&l.signals);
+    sigaddset(&l.signals, SIGTERM);
+    sigaddset(&l.signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &l.signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    if (pthread_create(&thread, NULL, listen_main, &l) != 0)
+        return exo_fail(err, EXO_FAILED, "no thread can be started");
+    pthread_detach(thread);
+    exo_status st = exo_runtime_open(&runtime, &(exo_runtime_opts){.threads = node->threads}, err);
+    return st == EXO_OK ? stay(node, &l, runtime, ready, joined, context, err) : st;
+}
