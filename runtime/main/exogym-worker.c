@@ -1,6 +1,7 @@
 /* exogym-worker: a process that hosts actors of a cluster, under a watcher that tells the head why it ended. Read next:
  * exogym-watcher.h, exogym-node.c, runtime/cluster/worker.h. */
 #include <exogym/plugin.h>
+#include <exogym/trainer.h>
 
 #include "exogym-node.h"
 #include "exogym-watcher.h"
@@ -23,6 +24,7 @@ worker_program(const exo_command_line *line)
         return status; /* we are the watcher, and it is over */
     node.opts.name = watched.name;
     node.opts.log = watched.log;
+    st = exo_train_node_register(&err);
     for (size_t i = 0; st == EXO_OK && i < args->plugins.length; i++)
         st = exo_plugin_load(args->plugins.items[i], &err);
     if (st == EXO_OK)
