@@ -4,12 +4,14 @@
 
 #include <exogym/actor.h>
 #include <exogym/clock.h>
+#include <exogym/cluster.h>
 #include <exogym/comm.h>
 #include <exogym/config.h>
 #include <exogym/data.h>
 #include <exogym/log.h>
 #include <exogym/memory.h>
 #include <exogym/model.h>
+#include <exogym/object.h>
 #include <exogym/optim.h>
 #include <exogym/plugin.h>
 #include <exogym/rng.h>

@@ -14,10 +14,13 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "store.h"
+
 enum {
     WINDOW = 65536, /* calls that one connection may have pending */
     CAUSE = 256,
-    GENERATION = 0x7fffffff
+    GENERATION = 0x7fffffff,
+    OBJECT_BYTES = 256 * 1024 /* payloads from here on go to processes of this host in shared memory */
 };
 
 /* Methods that every actor has for other processes, besides the control lane's. */
@@ -44,6 +47,7 @@ struct reference {
 
 struct pending {
     exo_future *future; /* held; NULL: free */
+    exo_object *lent;   /* held: the arguments, until the callee has them; may be NULL */
     struct channel *channel;
     uint32_t generation;
     uint32_t next_free;  /* index + 1 */
@@ -58,6 +62,16 @@ struct serving {
     } key;
     exo_peer *peer;     /* held */
     exo_future *future; /* held until the reply is out */
+    UT_hash_handle hh;
+};
+
+/* An object that went with a reply, held until the caller has it. */
+struct loan {
+    struct {
+        const exo_peer *peer;
+        uint64_t id;
+    } key;
+    exo_object *object;
     UT_hash_handle hh;
 };
 
@@ -84,6 +98,7 @@ struct exo_remote {
     size_t num_pending, cap_pending;
     uint32_t free_pending;
     struct serving *serving;
+    struct loan *loans;
     struct channel *channels;
     bool closed;
 };
@@ -300,13 +315,19 @@ new_pending_locked(exo_remote *r, struct channel *channel, exo_future *future, u
     return p;
 }
 
-/* Takes a call out; gives its future, held. */
-static exo_future *
+/* What a call held that is not pending any more. */
+struct taken {
+    exo_future *future;
+    exo_object *lent;
+};
+
+static struct taken
 take_pending_locked(exo_remote *r, struct pending *p)
 {
     uint32_t index = (uint32_t)(p - r->pending);
-    exo_future *future = p->future;
+    struct taken taken = {.future = p->future, .lent = p->lent};
     p->future = NULL;
+    p->lent = NULL;
     if (p->prev)
         r->pending[p->prev - 1].next = p->next;
     else
@@ -316,7 +337,59 @@ take_pending_locked(exo_remote *r, struct pending *p)
     p->channel->num_pending--;
     p->next_free = r->free_pending;
     r->free_pending = index + 1;
-    return future;
+    return taken;
+}
+
+static void
+release_taken(struct taken *taken)
+{
+    exo_object_drop(&taken->lent);
+    exo_future_drop(&taken->future);
+}
+
+/* --- Payloads in shared memory -------------------------------------------------------------------------------------------------- */
+
+/* Puts a payload for a process of this host into shared memory, if it is an object or large, and its handle into the envelope. *lent is
+ * to be held until the other side has it. No room is no error: then the bytes are sent. */
+static exo_status
+place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *payload, exo_object_handle *handle, exo_object **lent,
+              exo_err *err)
+{
+    exo_object *object = exo_object_of_payload(payload);
+    *lent = NULL;
+    if (!exo_peer_is_near(peer) || (!object && payload->size < OBJECT_BYTES))
+        return EXO_OK;
+    if (object)
+        exo_object_hold(object);
+    else if (exo_object_put(&object, payload->data, payload->size, NULL) != EXO_OK)
+        return EXO_OK;
+    exo_status st = exo_object_export(object, handle, err);
+    if (st != EXO_OK) {
+        exo_object_drop(&object);
+        return st;
+    }
+    e->payload = (exo_wire_payload){.place = EXO_WIRE_OBJECT, .data = handle, .size = sizeof *handle};
+    *lent = object;
+    return EXO_OK;
+}
+
+/* The payload of an envelope that has a handle. */
+static exo_status
+fetch_payload(const exo_envelope *e, exo_payload *out, exo_err *err)
+{
+    exo_store *store = NULL;
+    exo_object *object = NULL;
+    exo_object_handle handle;
+    if (e->payload.size != sizeof handle)
+        return exo_fail(err, EXO_INVAL, "an object's handle of %zu bytes", e->payload.size);
+    memcpy(&handle, e->payload.data, sizeof handle);
+    exo_status st = exo_store_default(&store, err);
+    if (st == EXO_OK)
+        st = exo_object_import(store, &handle, &object, err);
+    if (st == EXO_OK)
+        *out = exo_object_payload(object);
+    exo_object_drop(&object);
+    return st;
 }
 
 /* The future of a pending call is complete. If that was not the reply's doing, the callee need not go on. */
@@ -329,9 +402,9 @@ call_done(void *context, uint64_t id, exo_future *future)
     struct pending *p = find_pending_locked(r, id);
     if (p && p->future == future) {
         peer = p->channel->closed ? NULL : exo_peer_hold(p->channel->peer);
-        exo_future *held = take_pending_locked(r, p);
+        struct taken taken = take_pending_locked(r, p);
         pthread_mutex_unlock(&r->lock);
-        exo_future_drop(&held);
+        release_taken(&taken);
     } else {
         pthread_mutex_unlock(&r->lock);
     }
@@ -400,14 +473,28 @@ send_call(exo_remote *r, exo_ref actor, const char *method, exo_payload *args, e
     exo_status st = begin_call(r, actor, future, &e, &peer, system, err);
     if (st != EXO_OK)
         return st;
+    exo_object_handle handle;
+    exo_object *lent = NULL;
+    st = place_payload(peer, &e, args, &handle, &lent, err);
+    pthread_mutex_lock(&r->lock);
+    struct pending *p = find_pending_locked(r, e.id);
+    if (p)
+        p->lent = lent;
+    else
+        st = exo_fail(err, EXO_PEER_LOST, "'%s' is lost", exo_peer_name(peer));
+    pthread_mutex_unlock(&r->lock);
+    if (!p)
+        exo_object_drop(&lent);
     exo_future_set_hook(future, &call_hook, r, e.id);
-    st = exo_net_send(r->net, peer, &e, args, err);
+    if (st == EXO_OK)
+        st = exo_net_send(r->net, peer, &e, lent ? NULL : args, err);
     if (st != EXO_OK) {
+        struct taken taken = {0};
         pthread_mutex_lock(&r->lock);
-        struct pending *p = find_pending_locked(r, e.id);
-        exo_future *held = p ? take_pending_locked(r, p) : NULL;
+        if ((p = find_pending_locked(r, e.id)))
+            taken = take_pending_locked(r, p);
         pthread_mutex_unlock(&r->lock);
-        exo_future_drop(&held);
+        release_taken(&taken);
     }
     exo_peer_drop(&peer);
     return st;
@@ -458,6 +545,30 @@ exo_remote_monitor(void *context, exo_ref actor, exo_future *future, exo_err *er
 
 /* --- Serving calls ------------------------------------------------------------------------------------------------------------ */
 
+/* Keeps an object until the caller has it; it is the table's from here on. */
+static exo_status
+lend(exo_remote *r, exo_peer *peer, uint64_t id, exo_object *object, exo_err *err)
+{
+    struct loan *loan = exo_calloc(1, sizeof *loan);
+    if (!loan) {
+        exo_object_drop(&object);
+        return exo_fail(err, EXO_NOMEM, "no memory to lend an object");
+    }
+    loan->key.peer = peer;
+    loan->key.id = id;
+    loan->object = object;
+    pthread_mutex_lock(&r->lock);
+    bool open = exo_peer_is_open(peer); /* else nobody would take it back */
+    if (open)
+        HASH_ADD(hh, r->loans, key, sizeof loan->key, loan);
+    pthread_mutex_unlock(&r->lock);
+    if (open)
+        return EXO_OK;
+    exo_object_drop(&loan->object);
+    exo_free(loan);
+    return exo_fail(err, EXO_PEER_LOST, "the caller is lost");
+}
+
 /* The call's future is complete: the reply goes out. */
 static void
 serving_done(void *context, uint64_t unused, exo_future *future)
@@ -471,9 +582,16 @@ serving_done(void *context, uint64_t unused, exo_future *future)
     HASH_DEL(r->serving, s);
     pthread_mutex_unlock(&r->lock);
     exo_envelope reply = {.kind = EXO_WIRE_REPLY, .id = s->key.id};
+    exo_object_handle handle;
+    exo_object *lent = NULL;
     reply.status = exo_future_take(future, &value, &err);
     reply.text = err.text;
-    exo_status st = exo_net_send(r->net, s->peer, &reply, &value, &err);
+    exo_status st = place_payload(s->peer, &reply, &value, &handle, &lent, &err);
+    if (st == EXO_OK && lent)
+        st = lend(r, s->peer, s->key.id, lent, &err);
+    if (st == EXO_OK)
+        st = exo_net_send(r->net, s->peer, &reply, lent ? NULL : &value, &err);
+    exo_payload_release(&value);
     if (st == EXO_INVAL || st == EXO_NOMEM) { /* the caller shall not wait for a reply that cannot be sent */
         exo_envelope failure = {.kind = EXO_WIRE_REPLY, .id = s->key.id, .status = st, .text = err.text};
         exo_net_send(r->net, s->peer, &failure, NULL, NULL);
@@ -543,9 +661,11 @@ serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *ar
     pthread_mutex_lock(&r->lock);
     HASH_ADD(hh, r->serving, key, sizeof s->key, s);
     pthread_mutex_unlock(&r->lock);
+    if (e->payload.place == EXO_WIRE_OBJECT)
+        st = fetch_payload(e, args, &err);
     exo_future *future = exo_future_hold(s->future); /* s may be gone as soon as the future is complete */
     exo_future_set_hook(future, &serving_hook, s, 0);
-    if (e->actor == 0)
+    if (st == EXO_OK && e->actor == 0)
         st = exo_runtime_find_name(r->runtime, "exogym", e->text, &actor, &err);
     if (st == EXO_OK && (actor.id & EXO_REMOTE))
         st = exo_fail(&err, EXO_INVAL, "a reference that is no actor of this process");
@@ -562,18 +682,30 @@ take_reply(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *va
 {
     pthread_mutex_lock(&r->lock);
     struct pending *p = find_pending_locked(r, e->id);
-    exo_future *future = p && p->channel->peer == peer ? take_pending_locked(r, p) : NULL;
+    struct taken taken = {0};
+    if (p && p->channel->peer == peer)
+        taken = take_pending_locked(r, p);
     pthread_mutex_unlock(&r->lock);
-    if (future)
-        exo_future_complete(future, e->status, e->text, value);
+    exo_err err = {0};
+    exo_status st = e->status;
+    if (e->payload.place == EXO_WIRE_OBJECT) {
+        exo_status fetched = taken.future ? fetch_payload(e, value, &err) : EXO_OK;
+        st = fetched == EXO_OK ? st : fetched;
+        exo_envelope thanks = {.kind = EXO_WIRE_CANCEL, .id = e->id};
+        exo_net_send(r->net, peer, &thanks, NULL, NULL);
+    }
+    if (taken.future)
+        exo_future_complete(taken.future, st, err.text[0] ? err.text : e->text, value);
     exo_payload_release(value);
-    exo_future_drop(&future);
+    release_taken(&taken);
 }
 
+/* The caller does not want its call any more; or, if it has been answered, has the object that went with the reply. */
 static void
 cancel_call(exo_remote *r, exo_peer *peer, uint64_t id)
 {
     struct serving *s = NULL, probe = {0}; /* zeroed: the key's padding counts */
+    struct loan *loan = NULL;
     exo_future *future = NULL;
     probe.key.peer = peer;
     probe.key.id = id;
@@ -581,10 +713,17 @@ cancel_call(exo_remote *r, exo_peer *peer, uint64_t id)
     HASH_FIND(hh, r->serving, &probe.key, sizeof probe.key, s);
     if (s)
         future = exo_future_hold(s->future);
+    else
+        HASH_FIND(hh, r->loans, &probe.key, sizeof probe.key, loan);
+    if (loan)
+        HASH_DEL(r->loans, loan);
     pthread_mutex_unlock(&r->lock);
     if (future)
         exo_cancel(future);
     exo_future_drop(&future);
+    if (loan)
+        exo_object_drop(&loan->object);
+    exo_free(loan);
 }
 
 /* --- The net's events --------------------------------------------------------------------------------------------------------- */
@@ -640,6 +779,26 @@ cancel_serving_of(exo_remote *r, const exo_peer *peer)
 }
 
 static void
+take_loans_back(exo_remote *r, const exo_peer *peer)
+{
+    struct loan *loan, *next, *mine = NULL;
+    pthread_mutex_lock(&r->lock);
+    HASH_ITER(hh, r->loans, loan, next) {
+        if (loan->key.peer != peer)
+            continue;
+        HASH_DEL(r->loans, loan);
+        loan->hh.next = mine; /* a list from here on */
+        mine = loan;
+    }
+    pthread_mutex_unlock(&r->lock);
+    for (; mine; mine = next) {
+        next = mine->hh.next;
+        exo_object_drop(&mine->object);
+        exo_free(mine);
+    }
+}
+
+static void
 on_lost(void *context, exo_peer *peer, const char *cause)
 {
     exo_remote *r = context;
@@ -652,10 +811,10 @@ on_lost(void *context, exo_peer *peer, const char *cause)
             bury_reference_locked(r, r->references[i], reason);
     exo_peer_set_user(peer, NULL); /* nothing becomes pending any more: the peer is not open */
     while (c && c->first) {
-        exo_future *future = take_pending_locked(r, &r->pending[c->first - 1]);
+        struct taken taken = take_pending_locked(r, &r->pending[c->first - 1]);
         pthread_mutex_unlock(&r->lock);
-        exo_future_complete(future, EXO_PEER_LOST, reason, NULL);
-        exo_future_drop(&future);
+        exo_future_complete(taken.future, EXO_PEER_LOST, reason, NULL);
+        release_taken(&taken);
         pthread_mutex_lock(&r->lock);
     }
     if (c) {
@@ -664,6 +823,7 @@ on_lost(void *context, exo_peer *peer, const char *cause)
     }
     pthread_mutex_unlock(&r->lock);
     cancel_serving_of(r, peer);
+    take_loans_back(r, peer);
     if (r->events->lost)
         r->events->lost(r->context, peer, cause);
 }

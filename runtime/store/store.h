@@ -19,10 +19,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <exogym/status.h>
+#include <exogym/object.h>
 
 typedef struct exo_store exo_store;
-typedef struct exo_object exo_object;
+
+/* This process's store, which public functions use: opened with the defaults (or EXOGYM_STORE bytes of capacity) when it is first
+ * needed. Errors: as exo_store_open. */
+exo_status exo_store_default(exo_store **out, exo_err *err);
 
 typedef struct exo_store_opts {
     /* Bytes that the objects of this process may take, kept memory too. 0: half of the machine's memory, or of the control
@@ -60,22 +63,6 @@ void exo_store_close(exo_store **store);
  * Errors: FULL (the capacity, the machine's memory or the descriptors are used up; the text has the figures), NOMEM, INVAL (no
  * machine has that much), CLOSED. Blocks: while the kernel zeroes new pages; not when kept memory fits. */
 exo_status exo_object_create(exo_store *store, uint64_t size, exo_object **out, exo_err *err);
-
-/* The bytes. Writable until the object is sealed, by whoever created it; read-only memory if it was imported. Never NULL; valid as
- * long as a reference is held. */
-void *exo_object_data(const exo_object *object);
-uint64_t exo_object_size(const exo_object *object);
-/* True if it belongs to another process. */
-bool exo_object_is_imported(const exo_object *object);
-
-/* From now on nobody writes. The caller makes sure that no thread still does: this is not checked. Twice is fine. */
-void exo_object_seal(exo_object *object);
-
-/* Counts one more reference and returns `object`. */
-exo_object *exo_object_hold(exo_object *object);
-/* Gives one back and sets *object to NULL; accepts NULL. With the owner's last reference the handles of the object are stale; those
- * who have imported it keep reading it. */
-void exo_object_drop(exo_object **object);
 
 /* Fills in the handle. It is good until the owner drops the object or dies; keep a reference until the other side has said that it
  * imported. An imported object exports as its owner would. Errors: INVAL (not sealed). */

@@ -1,0 +1,53 @@
+/* Objects: buffers in shared memory, written once, sealed, and then read in place by every actor that they are sent to.
+ *
+ *     exo_object_new(&object, size, &err);              room, reserved before it is used
+ *     fill(exo_object_data(object));
+ *     exo_object_seal(object);
+ *     exo_call(runtime, actor, "look", exo_object_payload(object), ...);
+ *
+ * An object's payload moves like any other. Inside of a process, and to another process of the host, what arrives is the same memory:
+ * nothing is copied, and the receiver may keep it (exo_object_of_payload) for as long as it likes, also when the sender is gone. To
+ * another host the bytes are sent. Memory has no name: nothing is left behind by a process that is killed. docs/objects.md has the
+ * mechanism.
+ *
+ * Threads: any, but that nobody writes after sealing.
+ */
+#ifndef EXOGYM_OBJECT_H
+#define EXOGYM_OBJECT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <exogym/actor.h>
+
+typedef struct exo_object exo_object; /* counted references */
+
+/* An object of `size` bytes to be filled and sealed; the caller drops it. Errors: FULL (this process's share of memory, $EXOGYM_STORE or
+ * half of the machine's, is used up; the text has the figures), NOMEM. */
+EXO_API exo_status exo_object_new(exo_object **out, uint64_t size, exo_err *err);
+/* A sealed copy of `data` (size). */
+EXO_API exo_status exo_object_put(exo_object **out, const void *data, uint64_t size, exo_err *err);
+
+/* The bytes. Writable until the object is sealed, by whoever created it; read-only memory if it was imported. Never NULL; valid as
+ * long as a reference is held. */
+EXO_API void *exo_object_data(const exo_object *object);
+EXO_API uint64_t exo_object_size(const exo_object *object);
+/* True if it belongs to another process. */
+EXO_API bool exo_object_is_imported(const exo_object *object);
+
+/* From now on nobody writes. The caller makes sure that no thread still does: this is not checked. Twice is fine. */
+EXO_API void exo_object_seal(exo_object *object);
+
+/* Counts one more reference and returns `object`. */
+EXO_API exo_object *exo_object_hold(exo_object *object);
+/* Gives one back and sets *object to NULL; accepts NULL. With the owner's last reference the handles of the object are stale; those
+ * who have imported it keep reading it. */
+EXO_API void exo_object_drop(exo_object **object);
+
+/* A payload that is the object: it holds one reference of its own. The object must be sealed: INVAL is what a call with another one
+ * gives. */
+EXO_API exo_payload exo_object_payload(exo_object *object);
+/* The object that a payload is, borrowed from it (exo_object_hold keeps it); NULL: it is none. */
+EXO_API exo_object *exo_object_of_payload(const exo_payload *payload);
+
+#endif

@@ -1,0 +1,69 @@
+/* Objects as users see them: of this process's one store, and as payloads. */
+#include <exogym/object.h>
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static exo_store *store; /* guarded by lock; for the rest of the process's life */
+
+exo_status
+exo_store_default(exo_store **out, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&lock);
+    if (!store) {
+        const char *given = getenv("EXOGYM_STORE");
+        uint64_t capacity = given ? strtoull(given, NULL, 10) : 0;
+        const exo_store_opts opts = {.capacity = capacity, .keep = capacity / 8};
+        st = exo_store_open(&store, capacity ? &opts : NULL, err);
+    }
+    *out = store;
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+exo_status
+exo_object_new(exo_object **out, uint64_t size, exo_err *err)
+{
+    exo_store *s = NULL;
+    exo_status st = exo_store_default(&s, err);
+    return st == EXO_OK ? exo_object_create(s, size, out, err) : st;
+}
+
+exo_status
+exo_object_put(exo_object **out, const void *data, uint64_t size, exo_err *err)
+{
+    exo_status st = exo_object_new(out, size, err);
+    if (st != EXO_OK)
+        return st;
+    if (size)
+        memcpy(exo_object_data(*out), data, size);
+    exo_object_seal(*out);
+    return EXO_OK;
+}
+
+static void
+release_object(void *owner)
+{
+    exo_object *object = owner;
+    exo_object_drop(&object);
+}
+
+exo_payload
+exo_object_payload(exo_object *object)
+{
+    return (exo_payload){.data = exo_object_data(object),
+                         .size = exo_object_size(object),
+                         .release = release_object,
+                         .owner = exo_object_hold(object)};
+}
+
+exo_object *
+exo_object_of_payload(const exo_payload *payload)
+{
+    return payload->release == release_object ? payload->owner : NULL;
+}
