@@ -671,7 +671,7 @@ static exo_status
 open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
 {
     const exo_net_opts net = {.name = c->name,
-                              .cluster = c->place.cluster,
+                              .cluster = c->place.any_cluster ? "" : c->place.cluster,
                               .endpoints = c->place.endpoints,
                               .num_endpoints = c->place.num_endpoints,
                               .keys = c->place.has_keys ? &c->place.keys : NULL,

@@ -62,6 +62,7 @@ exo_place_folder(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
     if (!is_name(cluster))
         return exo_fail(err, EXO_INVAL, "the cluster's name '%.60s': expected letters, digits, '.', '_' and '-'", cluster);
     snprintf(p->cluster, sizeof p->cluster, "%s", cluster);
+    p->any_cluster = opts->role != EXO_ROLE_HEAD && !(opts->cluster && *opts->cluster);
     return find_folder(p, opts, err);
 }
 

@@ -14,6 +14,7 @@ enum {
 
 typedef struct exo_place {
     char cluster[64];
+    bool any_cluster;             /* it was not named: whatever the head's is */
     char folder[EXO_PLACE_PATH];  /* of the cluster's sockets: private */
     char socket[EXO_PLACE_PATH];  /* this process's; "": none           */
     char ipc[EXO_PLACE_PATH + 8]; /* its endpoint                       */
