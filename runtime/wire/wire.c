@@ -49,6 +49,8 @@ static exo_status
 reserve(exo_wire_writer *w, size_t more, exo_err *err)
 {
     size_t at = w->size ? w->size : EXO_WIRE_HEADER;
+    if (more > EXO_WIRE_FRAME0 - at)
+        return exo_fail(err, EXO_FULL, "a message of %zu bytes has no room for %zu more", at, more);
     if (at + more > w->cap) {
         size_t cap = w->cap ? w->cap : FIRST_CAP;
         while (cap < at + more)
@@ -243,8 +245,8 @@ exo_wire_add(exo_wire_writer *writer, const exo_envelope *envelope, exo_err *err
     exo_status st = pack(&p, envelope, reason, err);
     if (st != EXO_OK)
         return st;
-    if (writer->count == UINT16_MAX)
-        return exo_fail(err, EXO_FULL, "a message holds %d envelopes at most", UINT16_MAX);
+    if (writer->count == EXO_WIRE_MAX_ENVELOPES)
+        return exo_fail(err, EXO_FULL, "a message holds %d envelopes at most", EXO_WIRE_MAX_ENVELOPES);
     size_t size = exo__wire__envelope__get_packed_size(&p.envelope);
     st = reserve(writer, LENGTH + size, err);
     if (st != EXO_OK)
@@ -289,6 +291,7 @@ struct big {
 
 struct exo_wire_arena {
     size_t used;
+    bool exhausted; /* there was no memory for something of this envelope */
     struct big *bigs;
     max_align_t data[ARENA / sizeof(max_align_t)];
 };
@@ -304,8 +307,10 @@ arena_alloc(void *context, size_t size)
         return at;
     }
     struct big *big = exo_calloc(1, sizeof *big + size);
-    if (!big)
+    if (!big) {
+        arena->exhausted = true;
         return NULL;
+    }
     big->next = arena->bigs;
     arena->bigs = big;
     return big->data;
@@ -327,6 +332,7 @@ arena_clear(struct exo_wire_arena *arena)
     }
     arena->bigs = NULL;
     arena->used = 0;
+    arena->exhausted = false;
 }
 
 exo_status
@@ -345,11 +351,20 @@ exo_wire_reader_release(exo_wire_reader *reader)
     *reader = (exo_wire_reader){0};
 }
 
+/* There is nothing to be read until the next frame is opened: not even its end. */
+static void
+give_up(exo_wire_reader *reader)
+{
+    reader->data = NULL;
+    reader->size = reader->at = 0;
+    reader->left = 0;
+}
+
 exo_status
 exo_wire_open(exo_wire_reader *reader, const void *data, size_t size, exo_err *err)
 {
     const uint8_t *bytes = data;
-    reader->left = 0;
+    give_up(reader);
     if (size < EXO_WIRE_HEADER || size > EXO_WIRE_FRAME0 || memcmp(bytes, magic, sizeof magic) != 0)
         return exo_fail(err, EXO_INVAL, "%zu bytes that are no message of exogym", size);
     reader->version = get_u16(bytes + 4);
@@ -483,24 +498,32 @@ exo_status
 exo_wire_next(exo_wire_reader *reader, exo_envelope *out, exo_err *err)
 {
     ProtobufCAllocator allocator = {.alloc = arena_alloc, .free = arena_free, .allocator_data = reader->arena};
+    if (!reader->data)
+        return exo_fail(err, EXO_INVAL, "there is no message to be read");
     if (reader->left == 0)
-        return reader->at == reader->size ? EXO_NOT_FOUND
-                                          : exo_fail(err, EXO_INVAL, "%zu bytes after the last envelope",
-                                                     reader->size - reader->at);
+        return reader->at == reader->size
+                   ? EXO_NOT_FOUND
+                   : exo_fail(err, EXO_INVAL, "%zu bytes after the last envelope", reader->size - reader->at);
     arena_clear(reader->arena);
     reader->left--;
     size_t room = reader->size - reader->at;
     size_t length = room >= LENGTH ? get_u32(reader->data + reader->at) : 0;
     if (room < LENGTH || length > room - LENGTH || length > EXO_WIRE_ENVELOPE) {
-        reader->left = 0;
+        give_up(reader);
         return exo_fail(err, EXO_INVAL, "an envelope of %zu bytes where there are %zu", length, room);
     }
     const uint8_t *at = reader->data + reader->at + LENGTH;
     reader->at += LENGTH + length;
     *out = (exo_envelope){0};
     Exo__Wire__Envelope *e = exo__wire__envelope__unpack(&allocator, length, at);
-    exo_status st = e ? translate(e, out, err) : exo_fail(err, EXO_INVAL, "an envelope that cannot be read");
+    exo_status st = EXO_OK;
+    if (e)
+        st = translate(e, out, err);
+    else if (reader->arena->exhausted)
+        st = exo_fail(err, EXO_NOMEM, "no memory for an envelope of %zu bytes", length);
+    else
+        st = exo_fail(err, EXO_INVAL, "an envelope that cannot be read");
     if (st != EXO_OK)
-        reader->left = 0;
+        give_up(reader);
     return st;
 }

@@ -23,6 +23,7 @@ enum {
     EXO_WIRE_ENVELOPE = EXO_WIRE_INLINE + 8192, /* largest envelope                            */
     EXO_WIRE_FRAME0 = 1 << 20,                  /* largest first frame                         */
     EXO_WIRE_MAX_FRAMES = 256,                  /* of one message, the first included          */
+    EXO_WIRE_MAX_ENVELOPES = 65535,             /* of one message                              */
     EXO_WIRE_NAME = 256,                        /* longest method, name or endpoint, with its 0 */
     EXO_WIRE_REASON = 1024,                     /* longest reason, with its 0                  */
     EXO_WIRE_HANDLE = 64                        /* longest handle of a shared object           */
@@ -84,9 +85,10 @@ typedef struct exo_wire_writer {
     uint32_t count;
 } exo_wire_writer;
 
-/* Adds an envelope. INVAL: something in it is longer than the limits; NOMEM. Either leaves the frame as it was. */
+/* Adds an envelope. INVAL: something in it is longer than the limits; FULL: the frame has no room for it; NOMEM. Each leaves the frame
+ * as it was. A reason that is too long is cut. */
 exo_status exo_wire_add(exo_wire_writer *writer, const exo_envelope *envelope, exo_err *err);
-/* Writes the header: the frame is ready to be sent as the connection's message `number`. */
+/* Writes the header of a frame that has an envelope: it is ready to be sent as the connection's message `number`. */
 void exo_wire_finish(exo_wire_writer *writer, uint32_t number);
 void exo_wire_clear(exo_wire_writer *writer); /* empty, keeps its memory */
 void exo_wire_release(exo_wire_writer *writer);
@@ -108,7 +110,8 @@ void exo_wire_reader_release(exo_wire_reader *reader);
 /* Begins a first frame, which must stay until the last envelope is read. INVAL: not exogym's; UNSUPPORTED: of another version, which
  * is in reader->version. */
 exo_status exo_wire_open(exo_wire_reader *reader, const void *data, size_t size, exo_err *err);
-/* The next envelope; NOT_FOUND at the end; INVAL if the bytes are no envelope: the frame is then of no further use. */
+/* The next envelope; NOT_FOUND at the end; INVAL if the bytes are no envelope, NOMEM: the frame is then of no further use, and asking on
+ * gives INVAL. */
 exo_status exo_wire_next(exo_wire_reader *reader, exo_envelope *out, exo_err *err);
 
 #endif
