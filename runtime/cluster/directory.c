@@ -34,7 +34,7 @@ exo_directory_by_key(exo_directory *directory, uint64_t key)
 exo_entry *
 exo_directory_by_name(exo_directory *directory, const char *space, const char *name)
 {
-    char full[2 * 256];
+    char full[2 * EXO_NAME];
     exo_entry *a = NULL;
     int length = snprintf(full, sizeof full, "%s/%s", space, name);
     if (length > 0 && (size_t)length < sizeof full)
@@ -55,7 +55,7 @@ exo_directory_by_id(exo_directory *directory, uint64_t node, uint64_t id)
 exo_entry *
 exo_directory_add(exo_directory *directory, uint64_t key, const Exo__Cluster__Spawn *spec)
 {
-    char full[2 * 256];
+    char full[2 * EXO_NAME];
     exo_entry *a = exo_calloc(1, sizeof *a);
     Exo__Cluster__Spawn *copy = a ? exo_message_copy(&spec->base) : NULL;
     if (copy && spec->name[0]) {
@@ -257,10 +257,11 @@ exo_directory_node_by_name(exo_directory *directory, const char *name)
     return found;
 }
 
-static void
-name_node(exo_directory *directory, exo_node *node, const char *wanted)
+static bool
+name_node(exo_directory *directory, exo_node *node, const Exo__Cluster__Register *from)
 {
     char name[256];
+    const char *wanted = from->name[0] ? from->name : from->kind[0] ? from->kind : "node";
     snprintf(name, sizeof name, "%s", wanted);
     for (unsigned i = 2;; i++) {
         const exo_node *other = exo_directory_node_by_name(directory, name);
@@ -268,7 +269,8 @@ name_node(exo_directory *directory, exo_node *node, const char *wanted)
             break;
         snprintf(name, sizeof name, "%.200s-%u", wanted, i);
     }
-    set_text(&node->name, name);
+    node->name = exo_strdup(name);
+    return node->name != NULL;
 }
 
 static bool
@@ -296,11 +298,11 @@ exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *f
         return NULL;
     if (is_new) {
         n->id = from->node;
-        if (!set_amounts(n, from)) {
+        if (!set_amounts(n, from) || !name_node(directory, n, from)) {
+            exo_free(n->amounts);
             exo_free(n);
             return NULL;
         }
-        name_node(directory, n, from->name);
         HASH_ADD(hh, directory->nodes, id, sizeof n->id, n);
     }
     n->alive = true;
@@ -311,7 +313,7 @@ exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *f
     set_text(&n->host, from->host);
     set_text(&n->job, from->job);
     set_text(&n->cause, NULL);
-    return n->name ? n : NULL;
+    return n;
 }
 
 static void

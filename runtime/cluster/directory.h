@@ -6,6 +6,10 @@
 
 #include "messages.h"
 
+enum {
+    EXO_NAME = 256 /* longest name or namespace, with its 0 */
+};
+
 /* A call that is answered later. */
 struct exo_wish {
     exo_future *future; /* held */
@@ -16,7 +20,7 @@ struct exo_wish {
 /* What `kill` of a worker gets. */
 struct exo_head_kill {
     uint64_t id;
-    bool clean;
+    uint8_t clean; /* stops it instead; a number, since it comes from elsewhere: a bool may not be 2 */
     char cause[200];
 };
 
@@ -112,7 +116,8 @@ void exo_entry_unplace(exo_entry *entry);
 
 /* --- Nodes and jobs -------------------------------------------------------------------------------------------------------- */
 
-/* New, or what was known of it brought up to date. A name that another living node has gets a number. */
+/* New, or what was known of it brought up to date. A name that another living node has gets a number; who has none is called by its
+ * kind. */
 exo_node *exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *from);
 exo_node *exo_directory_node(exo_directory *directory, uint64_t id);
 exo_node *exo_directory_node_by_name(exo_directory *directory, const char *name);

@@ -281,10 +281,34 @@ place_all(struct head *h, exo_entry *const *all, size_t count, exo_err *err)
     return st;
 }
 
+/* NaN is refused, too: it would spoil every sum that it is in. */
+static exo_status
+check_resources(Exo__Cluster__Resource *const *list, size_t count, exo_err *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!(list[i]->amount >= 0 && list[i]->amount <= 1e18))
+            return exo_fail(err, EXO_INVAL, "there cannot be %g of the resource '%.64s'", list[i]->amount,
+                            list[i]->name);
+    return EXO_OK;
+}
+
+static exo_status
+check_spec(const Exo__Cluster__Spawn *spec, exo_err *err)
+{
+    if (strlen(spec->name) >= EXO_NAME || strlen(spec->space) >= EXO_NAME)
+        return exo_fail(err, EXO_INVAL, "a name or namespace is longer than %d characters: '%.40s...'", EXO_NAME - 1,
+                        spec->name);
+    return check_resources(spec->resources, spec->n_resources, err);
+}
+
 /* An entry for a spec that is copied; a dead one of the same name makes room. */
 static exo_status
 new_entry(struct head *h, const Exo__Cluster__Spawn *spec, exo_entry **out, exo_err *err)
 {
+    exo_status st = check_spec(spec, err);
+    if (st != EXO_OK)
+        return st;
+    exo_directory_trim(&h->directory, REMEMBERED); /* here, where nobody goes through the table or holds a dead entry */
     exo_entry *old = spec->name[0] ? exo_directory_by_name(&h->directory, spec->space, spec->name) : NULL;
     if (old && old->state != EXO_ENTRY_DEAD)
         return exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already, on %s", spec->name,
@@ -370,10 +394,13 @@ static exo_status
 head_started(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    const struct outcome_args *o = args->data;
+    struct outcome_args outcome, *o = &outcome;
     (void)call;
     (void)reply;
-    (void)err;
+    if (args->size != sizeof outcome)
+        return exo_fail(err, EXO_INVAL, "started: the arguments cannot be read");
+    memcpy(&outcome, args->data, sizeof outcome);
+    outcome.reason[sizeof outcome.reason - 1] = 0;
     exo_entry *a = exo_directory_by_key(&h->directory, o->key);
     if (!a || a->incarnation != o->incarnation || a->state != EXO_ENTRY_STARTING)
         return EXO_OK; /* it was killed, or its node lost, meanwhile */
@@ -483,7 +510,6 @@ entry_died(struct head *h, exo_entry *a, const char *cause, bool failure)
     set_state(h, a, EXO_ENTRY_DEAD);
     fulfil(&a->spawn_wishes, EXO_PEER_LOST, a->cause, NULL);
     fulfil(&a->find_wishes, EXO_NOT_FOUND, a->cause, NULL);
-    exo_directory_trim(&h->directory, REMEMBERED);
     if (!a->spec->name[0])
         exo_directory_remove(&h->directory, a);
 }
@@ -723,11 +749,11 @@ head_register(exo_call_context *call, void *self, const exo_payload *args, exo_p
         EXO_RELEASE(m);
         return exo_fail(err, EXO_INVAL, "register: the arguments cannot be read");
     }
-    exo_status st = EXO_OK;
-    exo_node *node = exo_directory_add_node(&h->directory, m);
-    if (!node) {
+    exo_status st = check_resources(m->resources, m->n_resources, err);
+    exo_node *node = st == EXO_OK ? exo_directory_add_node(&h->directory, m) : NULL;
+    if (st == EXO_OK && !node) {
         st = exo_fail(err, EXO_NOMEM, "the head has no memory for a node");
-    } else {
+    } else if (st == EXO_OK) {
         node->since = wall_clock();
         for (size_t i = 0; i < m->n_actors; i++)
             adopt(h, node, m->actors[i]);

@@ -15,11 +15,88 @@ exo_message_pack(exo_payload *out, const ProtobufCMessage *message)
     return EXO_OK;
 }
 
+/* --- Depth ----------------------------------------------------------------------------------------------------------------------- */
+
+/* Unpacking recurses for every message within a message, as deep as the sender likes: a Spawn within a Spawn within a Spawn would run
+ * out of stack. So the bytes are looked through first. What is not well formed here is left to the unpacking to refuse. */
+enum {
+    MAX_DEPTH = 4 /* a Register has Actors, a Spawn has Spawns with Resources */
+};
+
+struct bytes {
+    const uint8_t *at, *end;
+};
+
+static bool
+read_varint(struct bytes *b, uint64_t *out)
+{
+    *out = 0;
+    for (unsigned shift = 0; shift < 64 && b->at < b->end; shift += 7) {
+        uint8_t byte = *b->at++;
+        *out |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128)
+            return true;
+    }
+    return false;
+}
+
+static bool
+skip(struct bytes *b, uint64_t length)
+{
+    if (length > (uint64_t)(b->end - b->at))
+        return false;
+    b->at += length;
+    return true;
+}
+
+static bool
+is_flat(const ProtobufCMessageDescriptor *descriptor, struct bytes b, int depth)
+{
+    uint64_t tag, length;
+    while (read_varint(&b, &tag)) {
+        bool well = false;
+        switch (tag & 7) {
+        case 0:
+            well = read_varint(&b, &length);
+            break;
+        case 1:
+            well = skip(&b, 8);
+            break;
+        case 5:
+            well = skip(&b, 4);
+            break;
+        case 2: {
+            if (!read_varint(&b, &length))
+                break;
+            struct bytes inside = {.at = b.at, .end = b.at};
+            well = skip(&b, length);
+            inside.end = b.at;
+            const ProtobufCFieldDescriptor *field =
+                well && tag >> 3 <= UINT32_MAX
+                    ? protobuf_c_message_descriptor_get_field(descriptor, (unsigned)(tag >> 3))
+                    : NULL;
+            if (field && field->type == PROTOBUF_C_TYPE_MESSAGE &&
+                (depth == MAX_DEPTH || !is_flat(field->descriptor, inside, depth + 1)))
+                return false;
+            break;
+        }
+        default:
+            break;
+        }
+        if (!well)
+            return true;
+    }
+    return true;
+}
+
 void *
 exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload)
 {
     static const uint8_t nothing[1];
-    return protobuf_c_message_unpack(descriptor, NULL, payload->size, payload->data ? payload->data : nothing);
+    const uint8_t *data = payload->data ? payload->data : nothing;
+    if (!is_flat(descriptor, (struct bytes){.at = data, .end = data + payload->size}, 1))
+        return NULL;
+    return protobuf_c_message_unpack(descriptor, NULL, payload->size, data);
 }
 
 void *

@@ -9,7 +9,7 @@
 
 /* Packs `message` into a payload of its own. NOMEM. */
 exo_status exo_message_pack(exo_payload *out, const ProtobufCMessage *message);
-/* The message in a payload; NULL: it is none. The caller frees it with protobuf_c_message_free_unpacked(message, NULL). */
+/* The message in a payload; NULL: it is none, or nested more deeply than ours ever are. The caller frees it with protobuf_c_message_free_unpacked(message, NULL). */
 void *exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload);
 /* A copy of a message that was packed or received. */
 void *exo_message_copy(const ProtobufCMessage *message);
