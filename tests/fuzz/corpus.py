@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Writes the corpora that fuzzing begins with, to corpus/<target>/ beside this file. What it writes is kept in git."""
+import pathlib
+import shutil
+import struct
+
+here = pathlib.Path(__file__).parent / "corpus"
+
+
+# --- Protobuf by hand: fields are (number, value); an int is a varint, bytes and text have a length, a float has 8 bytes ---
+
+
+def varint(n):
+    n &= (1 << 64) - 1
+    out = b""
+    while True:
+        out += bytes([n & 127 | (128 if n > 127 else 0)])
+        n >>= 7
+        if n == 0:
+            return out
+
+
+def message(*fields):
+    out = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            out += varint(number << 3) + varint(value)
+        elif isinstance(value, float):
+            out += varint(number << 3 | 1) + struct.pack("<d", value)
+        else:
+            value = value.encode() if isinstance(value, str) else value
+            out += varint(number << 3 | 2) + varint(len(value)) + value
+    return out
+
+
+# --- wire.proto ---
+
+
+def call(**f):
+    return message((1, message((1, f.get("id", 1)), (2, f.get("actor", 0)), (3, f.get("method", "add")),
+                               *([(4, f["args"])] if "args" in f else []), (5, f.get("timeout", 10**9)),
+                               (6, f.get("name", "head")))))
+
+
+inline = message((1, 1), (2, b"bytes"))
+framed = message((1, 2))
+object_ = message((1, 3), (3, b"handle"))
+hello = message((5, message((1, 7), (2, "worker"), (3, 42), (4, "another kernel"), (5, 9), (6, "tcp://127.0.0.1:1"), (7, "fuzz"))))
+welcome = message((6, message((1, 7), (2, "head"), (3, 42), (4, "another kernel"), (5, 9))))
+reply = message((2, message((1, 1), (2, 10), (3, "full"), (4, inline))))
+cancel = message((3, message((1, 1))))
+beat = message((4, message((1, 3), (2, 100))))
+refused = message((7, message((1, 2), (2, "another version"))))
+goodbye = message((8, message((1, "it ended"))))
+envelopes = {
+    "call": call(), "call_inline": call(args=inline), "call_framed": call(args=framed), "call_object": call(args=object_),
+    "reply": reply, "cancel": cancel, "beat": beat, "hello": hello, "welcome": welcome, "refused": refused, "goodbye": goodbye,
+}
+
+
+def frame(*all_, number=0, version=1, count=None):
+    head = b"EXOG" + struct.pack("<HHI", version, len(all_) if count is None else count, number)
+    return head + b"".join(struct.pack("<I", len(e)) + e for e in all_)
+
+
+def wire():
+    yield from ((name, frame(e)) for name, e in envelopes.items())
+    yield "all", frame(*envelopes.values(), number=5)
+    yield "version", frame(beat, version=2)
+    yield "count", frame(beat, count=9)
+    yield "nothing", frame()
+
+
+# --- handshake: messages of frames. A byte says who speaks, one how many frames, then each with two bytes of length ---
+
+
+def said(*frames, who=0):
+    return bytes([who, len(frames)]) + b"".join(struct.pack("<H", len(f)) + f for f in frames)
+
+
+def handshake():
+    first = said(frame(hello))
+    yield "hello", first
+    yield "hello_twice", first + said(frame(hello, number=1))
+    yield "early", said(frame(call()))
+    yield "garbage", said(b"garbage") + first
+    yield "all", first + b"".join(said(frame(e), b"large" * 20, who=0) if name == "call_framed" else said(frame(e, number=i + 1))
+                                  for i, (name, e) in enumerate(envelopes.items()) if name not in ("refused", "goodbye"))
+    yield "framed", first + said(frame(call(args=framed), call(args=framed, id=2), number=1), b"one", b"two")
+    yield "missing", first + said(frame(call(args=framed), number=1))
+    yield "gap", first + said(frame(beat, number=2))
+    yield "bye", first + said(frame(goodbye, number=1)) + said(frame(beat, number=2))
+    yield "two", first + said(frame(hello), who=1) + said(frame(call(), number=1), who=1) + said(frame(cancel, number=1))
+    yield "welcomed", said(frame(welcome), who=2) + said(frame(reply, cancel, number=1), who=2)
+    yield "refused", said(frame(refused), who=2)
+
+
+# --- cluster.proto: methods in the order of head.c, then the worker's; 15 lets time pass ---
+
+methods = ["register", "gone", "spawn", "started", "find", "claim", "died", "epitaph", "list", "why", "log", "logs", "tick",
+           "kill", "make", "wait"]
+
+
+def ask(method, args=b""):
+    return bytes([methods.index(method)]) + struct.pack("<H", len(args)) + args
+
+
+cpus = message((1, "cpus"), (2, 4.0))
+actor = message((1, 1), (2, "a"), (3, "default"), (4, "dummy"), (5, 5), (6, 9), (7, 1), (8, "alive"), (9, "why"), (10, "job"))
+rule = message((1, 2), (2, 3), (3, 2 * 10**9), (4, 2 * 10**8))
+spec = message((1, "dummy"), (2, "a"), (3, "default"), (6, "job"), (7, b"args"), (8, cpus), (9, 1), (11, rule), (12, "g"), (13, 1))
+worker = message((1, 5), (2, "w"), (3, "tcp://127.0.0.1:1"), (5, cpus), (6, 42), (7, "worker"), (9, "host"))
+driver = message((1, 6), (2, "d"), (6, 43), (7, "driver"), (9, "host"), (10, "job"))
+name = message((1, "default"), (2, "a"), (3, 9), (4, 5), (5, "dummy"), (6, "it failed"), (7, 1), (8, 1))
+
+
+def started(key, incarnation, id_, status=0):
+    return struct.pack("<QQQi", key, incarnation, id_, status) + bytes(512) + bytes(4)
+
+
+def cluster():
+    begin = ask("register", worker) + ask("register", driver)
+    lives = begin + ask("spawn", spec) + ask("started", started(1, 1, 9)) + ask("started", started(2, 1, 9))
+    died = ask("died", message((3, 9), (4, 5), (6, "it failed"), (7, 1)))
+    yield "register", begin + ask("list")
+    yield "nameless", ask("register", message((1, 5), (7, "worker"))) + ask("register", message((1, 6)))
+    yield "spawn", lives + ask("find", name) + ask("list")
+    yield "restart", lives + died + b"\x0f\xff\x00" + ask("tick") + ask("started", started(2, 2, 10)) + ask("find", name)
+    yield "dies", lives + died + died + ask("why", name)
+    yield "fails", begin + ask("spawn", spec) + ask("started", started(1, 1, 0, 12)) + ask("find", name)
+    yield "gone", lives + ask("gone", message((1, 5), (6, "left"), (7, "it left"))) + ask("tick") + ask("why", name)
+    yield "job", lives + ask("gone", message((1, 6), (6, "left"))) + ask("list")
+    yield "epitaph", lives + ask("epitaph", message((1, 5), (2, "w"), (3, "killed"), (4, "add"), (5, "lines\n"))) + ask("why", name)
+    yield "claim", begin + ask("claim", name) + ask("find", name) + ask("died", name)
+    yield "adopt", ask("register", worker + message((8, actor))) + ask("find", name) + ask("list")
+    yield "together", begin + ask("spawn", spec + message((17, message((2, "b"), (3, "default"), (12, "g"), (13, 1)))))
+    yield "log", ask("log", message((1, "w"), (2, "one\ntwo\n"))) + ask("logs", struct.pack("<Q", 0)) + ask("logs", b"\xff" * 8)
+    yield "make", ask("make", spec) + ask("make", message((1, "none"), (14, "no_plugin.so")))
+    yield "kill", ask("kill", struct.pack("<Q", 77) + b"\1" + b"why".ljust(200, b"\0") + bytes(7))
+    yield "empty", b"".join(ask(m) for m in methods)
+
+
+# --- Keys and jobs ---
+
+
+def keys():
+    pair = b"# the pair of the manual of zmq_curve\npublic %s\nsecret %s\n" % (b"rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7", b"JTKVSB%%)wK0E.X)V>+}o?pNmC{O&4W4b!Ni{Lh6")
+    yield "secret", b"\1" + pair
+    yield "public", b"\0public rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7\n"
+    yield "empty", b"\0"
+
+
+def config():
+    jobs = (here.parent.parent.parent / "examples").glob("*/*.yaml")
+    yield from ((job.stem, job.read_bytes()) for job in sorted(jobs))
+    yield "kinds", b"a: 1\nb: [1, 2.5, true, ~, 'text', \"more\"]\nc: {d: {e: -1e300}, f: []}\ng: |\n  lines\n  of it\n"
+    yield "anchors", b"a: &x {b: 1}\nc: *x\n<<: *x\n"
+    yield "set", b"a.b.0=[1, 2]\n"
+
+
+for target in (wire, handshake, cluster, keys, config):
+    folder = here / target.__name__
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file, data in target():
+        (folder / file).write_bytes(data)
