@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <exogym/memory.h>
+#include <exogym/plugin.h>
 
 #include "runtime_impl.h"
 
@@ -71,12 +72,15 @@ exo_spawn_class(exo_runtime *runtime, const char *class_name, const exo_spawn_op
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
     if (remote)
         return remote->spawn(context, class_name, opts, deadline, out, err);
-    const exo_actor_class *actor_class = exo_actor_class_find(class_name);
+    exo_status st = EXO_OK;
+    for (size_t i = 0; opts && st == EXO_OK && i < opts->num_plugins; i++)
+        st = exo_plugin_load(opts->plugins[i], err);
+    const exo_actor_class *actor_class = st == EXO_OK ? exo_actor_class_find(class_name) : NULL;
     if (actor_class)
         return exo_spawn(runtime, actor_class, opts, out, err);
     if (opts) {
         exo_payload args = opts->args;
         exo_payload_release(&args);
     }
-    return exo_fail(err, EXO_NOT_FOUND, "there is no actor class '%s'", class_name);
+    return st == EXO_OK ? exo_fail(err, EXO_NOT_FOUND, "there is no actor class '%s'", class_name) : st;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <exogym/actor.h>
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
 
@@ -78,6 +79,23 @@ Test(plugin, threads_that_load_it_at_once_all_succeed)
         cr_expect_eq(status[i], EXO_OK);
     }
     cr_expect_str_eq(class_named("counted")->help, "1");
+}
+
+Test(plugin, brings_the_class_of_an_actor_that_is_made_in_this_process)
+{
+    static const char *const plugins[] = {PLUGIN("class")}, *const wrong[] = {"/nowhere/libmine.so"};
+    const exo_spawn_opts opts = {.plugins = plugins, .num_plugins = 1};
+    exo_runtime *runtime = NULL;
+    exo_ref ref = {0};
+    exo_err err = {0};
+    cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
+    cr_expect_eq(exo_spawn_class(runtime, "of_a_plugin", NULL, INT64_MAX, &ref, &err), EXO_NOT_FOUND);
+    cr_expect_eq(exo_spawn_class(runtime, "of_a_plugin", &opts, INT64_MAX, &ref, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_spawn_class(runtime, "of_a_plugin", &(exo_spawn_opts){.plugins = wrong, .num_plugins = 1},
+                                 INT64_MAX, &ref, &err),
+                 EXO_NOT_FOUND);
+    cr_expect(strstr(err.text, wrong[0]), "%s", err.text);
+    cr_expect_eq(exo_runtime_close(&runtime, INT64_MAX, &err), EXO_OK);
 }
 
 Test(plugin, refuses_what_is_none)

@@ -1,0 +1,10 @@
+/* A plugin that brings an actor class. */
+#include <exogym/actor.h>
+#include <exogym/plugin.h>
+
+static const exo_actor_class of_a_plugin = {.name = "of_a_plugin"};
+
+EXO_PLUGIN
+{
+    return exo_actor_class_register(&of_a_plugin, err);
+}
