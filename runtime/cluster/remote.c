@@ -143,6 +143,8 @@ new_reference_locked(exo_remote *r)
     return ref;
 }
 
+static struct channel *get_channel_locked(exo_remote *r, exo_peer *peer);
+
 static uint64_t
 hash_text(const char *text)
 {
@@ -179,8 +181,11 @@ get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, ex
             st = exo_fail(err, EXO_NOMEM, "no memory for a reference");
         }
     }
-    if (st == EXO_OK)
+    if (st == EXO_OK) {
         out->id = EXO_REMOTE | (uint64_t)ref->generation << 32 | (ref->index + 1);
+        if (exo_peer_is_open(peer))
+            get_channel_locked(r, peer); /* exo_remote_peer finds it from now on, called through or not */
+    }
     pthread_mutex_unlock(&r->lock);
     return st;
 }

@@ -1,5 +1,6 @@
 /* One table of tests over every way in which two processes can be connected: head, worker and driver, here three runtimes of one
  * process, over ipc, tcp, and tcp with CURVE; and what is the same without any cluster. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,6 +245,29 @@ Test(cluster, a_name_is_found_and_is_one_actors)
         cr_expect_eq(second.id, ref.id);
         cr_expect_eq(exo_get_actor(r.runtime, NULL, "two", &found, &err), EXO_NOT_FOUND);
         cr_expect(strstr(err.text, "two"), "%s", err.text);
+    }
+}
+
+static int
+count_files(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    cr_assert_not_null(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+Test(cluster, references_to_one_process_share_a_connection)
+{
+    EVERYWHERE(r) {
+        spawn(&r, NULL);
+        int before = count_files();
+        for (int i = 0; i < 100; i++)
+            spawn(&r, NULL); /* and call nothing */
+        cr_expect_lt(count_files(), before + 50, "%s", names[t]);
     }
 }
 
