@@ -14,13 +14,16 @@
 
 #include <exogym/cluster.h>
 #include <exogym/memory.h>
+#include <exogym/object.h>
 
 #include "limits.h"
 
 enum {
     BYTES = 64,
     WINDOW = 1000,
-    MAX_ROUNDS = 32
+    MAX_ROUNDS = 32,
+    STARTS = 2000,
+    OBJECT = 64 << 20
 };
 
 static exo_status
@@ -32,10 +35,20 @@ echo(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return exo_payload_copy(reply, args->data, args->size);
 }
 
+/* Takes an object, and lets it go. */
+static exo_status
+take(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)self;
+    (void)reply;
+    return exo_object_of_payload(args) ? EXO_OK : exo_fail(err, EXO_INVAL, "it came as a copy");
+}
+
 static const exo_lane_class lanes[] = {{.name = "main", .capacity = 65536}};
-static const exo_method methods[] = {{.name = "echo", .run = echo}};
+static const exo_method methods[] = {{.name = "echo", .run = echo}, {.name = "take", .run = take}};
 static const exo_actor_class echo_class = {
-    .name = "echo", .state_size = 8, .lanes = lanes, .num_lanes = 1, .methods = methods, .num_methods = 1};
+    .name = "echo", .state_size = 8, .lanes = lanes, .num_lanes = 1, .methods = methods, .num_methods = 2};
 
 static exo_time
 soon(void)
@@ -135,6 +148,48 @@ pipelined(exo_runtime *runtime, exo_ref ref, size_t count)
     return (bench_stats){.rate = (double)count / ((double)(bench_now() - began) * 1e-9)};
 }
 
+/* Actors a second, made one after the other from here, on a worker elsewhere. */
+static double
+starts(exo_runtime *runtime, size_t count)
+{
+    exo_err err = {0};
+    exo_ref *refs = exo_calloc(count, sizeof *refs);
+    int64_t began = bench_now();
+    for (size_t i = 0; i < count; i++)
+        must(exo_spawn_class(runtime, "echo", NULL, soon(), &refs[i], &err), &err);
+    double rate = (double)count / ((double)(bench_now() - began) * 1e-9);
+    for (size_t i = 0; i < count; i++)
+        exo_stop(runtime, refs[i], false, &err);
+    exo_free(refs);
+    return rate;
+}
+
+/* From the call with an object of 64 MiB until its method has begun, and back. */
+static bench_stats
+objects(exo_runtime *runtime, exo_ref ref, size_t count)
+{
+    bench_recorder recorder;
+    exo_object *object = NULL;
+    exo_err err = {0};
+    must(bench_recorder_init(&recorder, count, &err), &err);
+    int64_t spent = 0;
+    for (size_t i = 0; i < count; i++) {
+        exo_future *future = NULL;
+        must(exo_object_new(&object, OBJECT, &err), &err);
+        memset(exo_object_data(object), (int)i, OBJECT);
+        exo_object_seal(object);
+        int64_t at = bench_now();
+        must(exo_call(runtime, ref, "take", exo_object_payload(object), soon(), &future, &err), &err);
+        end(&future);
+        bench_record(&recorder, bench_now() - at);
+        spent += bench_now() - at;
+        exo_object_drop(&object);
+    }
+    bench_stats stats = bench_recorder_take(&recorder, count, spent);
+    bench_recorder_release(&recorder);
+    return stats;
+}
+
 static void
 print_row(const char *what, bench_stats s)
 {
@@ -177,12 +232,16 @@ main(int argc, char **argv)
     while (st == EXO_FULL);
     must(st, &err);
 
+    bench_stats handed[MAX_ROUNDS];
+    double started[MAX_ROUNDS];
     bench_stats ours[MAX_ROUNDS], theirs[MAX_ROUNDS], many[MAX_ROUNDS], raw_rate[MAX_ROUNDS];
     for (size_t i = 0; i < rounds; i++) {
         must(bench_echo_run(raw, BYTES, 1, calls / 10, &theirs[i], &err), &err);
         ours[i] = round_trips(runtime, ref, calls / 10);
         must(bench_echo_run(raw, BYTES, WINDOW, calls * 10, &raw_rate[i], &err), &err);
         many[i] = pipelined(runtime, ref, calls * 10);
+        started[i] = starts(runtime, STARTS);
+        handed[i] = objects(runtime, ref, 20);
     }
     bench_stats a = bench_stats_median(ours, rounds), b = bench_stats_median(theirs, rounds);
     bench_stats c = bench_stats_median(many, rounds), d = bench_stats_median(raw_rate, rounds);
@@ -191,6 +250,8 @@ main(int argc, char **argv)
     print_row("call and reply", a);
     print_row("libzmq, 1000 under way", d);
     print_row("calls, 1000 under way", c);
+    print_row("64 MiB object, call and reply", bench_stats_median(handed, rounds));
+    printf("actors started across the cluster, one after the other: %.0f a second\n", bench_median(started, rounds));
     printf("round trip %.2f times libzmq's; pipelined %.2f of libzmq's\n", a.p50 / b.p50, c.rate / d.rate);
 
     exo_cluster_leave(cluster);
