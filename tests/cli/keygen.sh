@@ -76,8 +76,8 @@ expect 2 "exogym: the folder's name is not UTF-8, and JSON cannot hold it" keyge
 [ -z "$(find . -name 'n9*')" ] || fail 'a failed keygen left files'
 
 letters="1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit"
-expect 2 'exogym: keygen: which name? NAME is missing (see `exogym help keygen`)' keygen
-expect 2 "exogym: keygen: one key at a time, and 'b' is a second one (see \`exogym help keygen\`)" keygen a b
+expect 2 'exogym: keygen: NAME is missing (see `exogym help keygen`)' keygen
+expect 2 "exogym: keygen: 'b' is one word too many (see \`exogym help keygen\`)" keygen a b
 expect 2 "exogym: keygen: '../a' cannot name a key: $letters (see \`exogym help keygen\`)" keygen ../a
 expect 2 "exogym: keygen: '.a' cannot name a key: $letters (see \`exogym help keygen\`)" keygen .a
 expect 2 "exogym: keygen: '' cannot name a key: $letters (see \`exogym help keygen\`)" keygen ''

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# The same job in one process and in worker processes, over every transport: the same bits, the same bytes, and nothing left behind.
+. "$EXO_SOURCE/tests/cli/common.bash"
+
+cat >job.yaml <<'YAML'
+exogym: 1
+name: spread
+seed: 11
+model: {name: mlp, hidden: 32}
+data: {name: synthetic, count: 1024}
+nodes: 3
+train: {max_steps: 24, batch_size: 32, val_size: 64, val_interval: 6, checkpoint_interval: 8, correlation_interval: 6}
+strategy: {optimizer: {name: adamw, lr: 1e-3}, max_norm: 1.0}
+compare: [ddp, {name: diloco, H: 5}, {name: sparta, p: 0.3, selector: shuffled_sequential}]
+YAML
+
+# what RESULT: hashes, bytes and losses of a result.
+what() {
+    grep -E '"(sha256|bytes_sent_per_node|local_loss|global_loss)"' "$1"
+}
+
+ok run job.yaml --json --no-plot --save-dir embedded
+what out >wanted
+[ "$(grep -c sha256 wanted)" = 3 ] || fail 'three results are not there'
+for workers in 1 2 3; do
+    for transport in ipc tcp curve; do
+        [ "$workers" = 3 ] || [ "$transport" = ipc ] || continue
+        ok run job.yaml --json --no-plot --save-dir "far_${workers}_$transport" --workers "$workers" --transport "$transport"
+        what out >got
+        cmp -s wanted got || fail "$workers workers over $transport: $(diff wanted got)"
+        cmp -s embedded/spread/ddp/train.csv "far_${workers}_$transport/spread/ddp/train.csv" || fail "train.csv differs"
+    done
+done
+
+# Stopped in one process, resumed in workers, and the other way round.
+sed -i 's/max_steps: 24/max_steps: 700/' job.yaml
+ok run job.yaml --json --no-plot --save-dir whole
+what out | grep sha256 >wanted
+way=--no-plot
+for part in 1 2 3; do
+    timeout -s INT "0.$((part + 4))" "$EXOGYM" run job.yaml --json --no-plot --save-dir parts --resume $way >out 2>err
+    [ "$way" = --no-plot ] && way='--workers 2' || way=--no-plot
+done
+# shellcheck disable=SC2086
+ok run job.yaml --json --no-plot --save-dir parts --resume $way
+what out | grep sha256 >got
+cmp -s wanted got || fail "stopped and resumed elsewhere: $(diff wanted got)"
+
+expect 2 "exogym: run: --workers 0: expected a number from 1 to 256 (see \`exogym help run\`)" run job.yaml --workers 0
+expect 2 "exogym: run: --transport is for --workers (see \`exogym help run\`)" run job.yaml --transport tcp
+expect 2 "exogym: run: --transport: expected ipc, tcp or curve, got 'udp' (see \`exogym help run\`)" run job.yaml --workers 1 --transport udp
+[ -z "$(find /tmp -maxdepth 1 -name 'exogym-run-*' -user "$(id -u)" -newer job.yaml 2>/dev/null)" ] || fail 'a folder of a cluster is left'
+finish
