@@ -188,7 +188,7 @@ refer_to(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline, exo
 
 /* --- What the runtime asks for ------------------------------------------------------------------------------------------------------ */
 
-/* Set while this thread makes an actor for the head, which has its name already. */
+/* Set when this thread is about to make an actor for the head, which has its name already. */
 static _Thread_local bool made_for_head;
 
 static void
@@ -253,7 +253,9 @@ ops_claim(void *context, const char *space, const char *name, exo_ref actor, exo
     exo_cluster *c = context;
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
-    if (made_for_head || c->role == EXO_ROLE_GUEST)
+    bool known = made_for_head;
+    made_for_head = false; /* what its `start` makes is not */
+    if (known || c->role == EXO_ROLE_GUEST)
         return EXO_OK;
     Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
     args.space = exo_pb_text(space);

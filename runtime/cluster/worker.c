@@ -38,7 +38,8 @@ make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, 
         st = exo_payload_copy(&opts.args, spec->args.data, spec->args.len);
     if (st != EXO_OK)
         return st;
-    w->env.making(w->env.context, true, spec->key, (exo_ref){0});
+    if (opts.name)
+        w->env.making(w->env.context, true, spec->key, (exo_ref){0});
     st = exo_spawn(exo_call_runtime(call), actor_class, &opts, out, err);
     w->env.making(w->env.context, false, spec->key, st == EXO_OK ? *out : (exo_ref){0});
     return st;

@@ -11,7 +11,8 @@
 
 /* What the worker needs of the process that it is in. */
 typedef struct exo_worker_env {
-    /* An actor that the head asked for is about to be made by this thread (true), or was (false, with its reference; 0: it was not). */
+    /* An actor that the head asked for is about to be made by this thread, with a name (true), or was made (false, with its
+     * reference; 0: it was not). */
     void (*making)(void *context, bool begins, uint64_t key, exo_ref actor);
     void (*end)(void *context); /* the process shall end */
     void *context;

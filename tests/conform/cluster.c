@@ -86,6 +86,17 @@ static const exo_actor_class counter_class = {.name = "counter",
                                               .methods = methods,
                                               .num_methods = sizeof methods / sizeof methods[0]};
 
+/* Makes another one when it starts, with the name in its arguments. */
+static exo_status
+parent_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    exo_ref child;
+    (void)self;
+    return exo_spawn(exo_call_runtime(call), &counter_class, &(exo_spawn_opts){.name = args->data}, &child, err);
+}
+
+static const exo_actor_class parent_class = {.name = "parent", .start = parent_start};
+
 /* --- The table ----------------------------------------------------------------------------------------------------------------- */
 
 enum transport {
@@ -155,6 +166,7 @@ rig_init(struct rig *r, enum transport transport)
     *r = (struct rig){.transport = transport};
     temp_folder(r->folder, sizeof r->folder);
     cr_assert_eq(exo_actor_class_register(&counter_class, &err), EXO_OK);
+    cr_assert_eq(exo_actor_class_register(&parent_class, &err), EXO_OK);
     if (transport == LOCAL) {
         cr_assert_eq(exo_runtime_open(&r->runtime, NULL, &err), EXO_OK);
         return;
@@ -268,6 +280,22 @@ Test(cluster, references_to_one_process_share_a_connection)
         for (int i = 0; i < 100; i++)
             spawn(&r, NULL); /* and call nothing */
         cr_expect_lt(count_files(), before + 50, "%s", names[t]);
+    }
+}
+
+Test(cluster, what_an_actor_makes_when_it_starts_has_its_name_everywhere)
+{
+    static const char *const parents[] = {"parent", NULL}, *const children[] = {"child", "other child"};
+    EVERYWHERE(r) {
+        for (int i = 0; i < 2; i++) {
+            exo_err err = {0};
+            exo_ref ref = {0};
+            exo_spawn_opts opts = {.name = parents[i]};
+            cr_assert_eq(exo_payload_copy(&opts.args, children[i], strlen(children[i]) + 1), EXO_OK);
+            cr_assert_eq(exo_spawn_class(r.runtime, "parent", &opts, soon(), &ref, &err), EXO_OK, "%s", err.text);
+            cr_assert_eq(exo_get_actor(r.runtime, NULL, children[i], &ref, &err), EXO_OK, "%s: %s", names[t], err.text);
+            cr_expect_eq(call_add(&r, ref, 5), 5);
+        }
     }
 }
 
