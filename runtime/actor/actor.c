@@ -8,6 +8,8 @@
 
 #include "runtime_impl.h"
 
+#define DUMP_TIMEOUT (10 * EXO_SECOND) /* of another process, which exo_dump has no deadline for */
+
 static const exo_lane_class default_lane = {.name = "main"};
 
 exo_status
@@ -631,12 +633,36 @@ append(struct text *t, const char *format, ...)
     t->size += length;
 }
 
+/* The control lane there has it. */
+static exo_status
+dump_elsewhere(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    exo_time deadline = exo_deadline(exo_runtime_clock(runtime), DUMP_TIMEOUT);
+    exo_status st = exo_call(runtime, actor, "dump", (exo_payload){0}, deadline, &future, err);
+    if (st == EXO_OK)
+        st = exo_wait(future, deadline, &reply, err);
+    if (st == EXO_OK) {
+        *out = exo_calloc(1, reply->size + 1);
+        if (*out)
+            memcpy(*out, reply->data, reply->size);
+        else
+            st = exo_fail(err, EXO_NOMEM, "no memory for a dump");
+    }
+    exo_future_drop(&future);
+    return st;
+}
+
 exo_status
 exo_dump(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err)
 {
     static const char *const states[] = {"starting", "alive", "draining", "dead"};
     struct text text = {0};
     exo_actor *a;
+    void *context;
+    if (elsewhere(runtime, actor, &context))
+        return dump_elsewhere(runtime, actor, out, err);
     exo_status st = find_living(runtime, actor, &a, err);
     if (st != EXO_OK)
         return st;

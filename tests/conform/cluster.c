@@ -299,6 +299,18 @@ Test(cluster, what_an_actor_makes_when_it_starts_has_its_name_everywhere)
     }
 }
 
+Test(cluster, a_dump_comes_from_anywhere)
+{
+    EVERYWHERE(r) {
+        exo_err err = {0};
+        char *text = NULL;
+        exo_ref ref = spawn(&r, "looked at");
+        cr_assert_eq(exo_dump(r.runtime, ref, &text, &err), EXO_OK, "%s: %s", names[t], err.text);
+        cr_expect(strstr(text, "looked at") && strstr(text, "lane=slow"), "%s", text);
+        exo_free(text);
+    }
+}
+
 Test(cluster, errors_come_as_they_are)
 {
     EVERYWHERE(r) {
