@@ -50,4 +50,19 @@ EXO_API exo_payload exo_object_payload(exo_object *object);
 /* The object that a payload is, borrowed from it (exo_object_hold keeps it); NULL: it is none. */
 EXO_API exo_object *exo_object_of_payload(const exo_payload *payload);
 
+/* --- By reference ------------------------------------------------------------------------------------------------------------- */
+
+/* Names an object that somebody holds, anywhere in the cluster. Plain numbers, to be put into a message. */
+typedef struct exo_object_id {
+    uint64_t words[6];
+} exo_object_id;
+
+/* The name of a sealed object. It is good until the process that made the object drops it or dies: keep a reference until those who are
+ * to get it have done so. Errors: INVAL (not sealed). */
+EXO_API exo_status exo_object_name(exo_runtime *runtime, const exo_object *object, exo_object_id *out, exo_err *err);
+/* The object of that name, to be dropped: on its host the very memory, from another host a copy, fetched in pieces until `deadline`.
+ * Blocks. Errors: NOT_FOUND (dropped, or never was), PEER_LOST (its process is gone), FULL (no room for the copy), TIMEOUT. */
+EXO_API exo_status exo_object_get(exo_runtime *runtime, const exo_object_id *id, exo_time deadline, exo_object **out,
+                                  exo_err *err);
+
 #endif

@@ -26,7 +26,15 @@ typedef struct exo_remote_ops {
     exo_status (*kill)(void *context, exo_ref actor, const char *cause, exo_err *err);
     exo_status (*monitor)(void *context, exo_ref actor, exo_future *future, exo_err *err);
     exo_status (*cause)(void *context, exo_ref actor, char *text, size_t size);
+    /* Who this process is in the cluster, and a call to the process `node` itself, as to an actor: its method `method` of the cluster's
+     * own. Blocks while it connects. */
+    uint64_t (*node)(void *context);
+    exo_status (*call_node)(void *context, uint64_t node, const char *method, exo_payload *args, exo_time deadline,
+                            exo_future **out, exo_err *err);
 } exo_remote_ops;
+
+/* What was set; NULL: there is nothing but this process. */
+const exo_remote_ops *exo_runtime_remote(const exo_runtime *runtime, void **context);
 
 /* Before there are actors that matter; NULL takes them away again: then nothing of the runtime may run any more that might use them. */
 void exo_runtime_set_remote(exo_runtime *runtime, const exo_remote_ops *ops, void *context);

@@ -98,8 +98,6 @@ void exo_actor_drop(exo_actor *actor);
 bool exo_runtime_forget(exo_runtime *runtime, exo_actor *actor, const char *cause);
 /* The namespace of its name; NULL: anonymous. */
 const char *exo_actor_space(const exo_actor *actor);
-/* What is elsewhere; NULL: there is nothing but this process. */
-const exo_remote_ops *exo_runtime_remote(const exo_runtime *runtime, void **context);
 /* Counts threads that close must wait for. */
 void exo_runtime_thread_began(exo_runtime *runtime);
 void exo_runtime_thread_ended(exo_runtime *runtime);

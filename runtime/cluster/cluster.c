@@ -327,6 +327,55 @@ ops_cause(void *context, exo_ref actor, char *text, size_t size)
     return exo_remote_cause(c->remote, actor, text, size);
 }
 
+static uint64_t
+ops_node(void *context)
+{
+    exo_cluster *c = context;
+    return exo_net_node(exo_remote_net(c->remote));
+}
+
+/* The connection to a process that may not have been talked to yet. */
+static exo_status
+reach_node(exo_cluster *c, uint64_t node, exo_time deadline, exo_peer **out, exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    if ((*out = exo_remote_peer(c->remote, node)))
+        return EXO_OK;
+    Exo__Cluster__NodeInfo args = EXO__CLUSTER__NODE_INFO__INIT;
+    args.node = node;
+    exo_status st = call_head(c, "node", &args.base, true, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
+    exo_ref unused;
+    st = info ? refer_to(c, info, deadline, &unused, err) : exo_fail(err, EXO_FAILED, "the head's reply cannot be read");
+    EXO_RELEASE(info);
+    exo_future_drop(&future);
+    if (st == EXO_OK && !(*out = exo_remote_peer(c->remote, node)))
+        st = exo_fail(err, EXO_PEER_LOST, "the process is lost");
+    return st;
+}
+
+static exo_status
+ops_call_node(void *context, uint64_t node, const char *method, exo_payload *args, exo_time deadline, exo_future **out,
+              exo_err *err)
+{
+    exo_cluster *c = context;
+    exo_peer *peer = NULL;
+    exo_ref system = {0};
+    exo_status st = reach_node(c, node, deadline, &peer, err);
+    if (st == EXO_OK)
+        st = exo_remote_system(c->remote, peer, "", &system, err);
+    exo_peer_drop(&peer);
+    if (st == EXO_OK)
+        st = exo_call(c->runtime, system, method, *args, deadline, out, err);
+    else
+        exo_payload_release(args);
+    *args = (exo_payload){0};
+    return st;
+}
+
 /* The lists of a Spawn, which point to the options. */
 struct spawn_lists {
     Exo__Cluster__Resource *resources, **resource_list;
@@ -411,7 +460,9 @@ static const exo_remote_ops ops = {.call = ops_call,
                                    .stop = ops_stop,
                                    .kill = ops_kill,
                                    .monitor = ops_monitor,
-                                   .cause = ops_cause};
+                                   .cause = ops_cause,
+                                   .node = ops_node,
+                                   .call_node = ops_call_node};
 
 /* --- What head and worker ask for ---------------------------------------------------------------------------------------------------- */
 

@@ -633,6 +633,28 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     return st;
 }
 
+/* Where a process is, as if it were an actor's place. */
+static exo_status
+head_node(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    (void)call;
+    Exo__Cluster__NodeInfo *m = EXO_UNPACK(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "node: the arguments cannot be read");
+    const exo_node *node = exo_directory_node(&h->directory, m->node);
+    EXO_RELEASE(m);
+    if (!node || !node->alive)
+        return exo_fail(err, EXO_PEER_LOST, "the process %s%s", node ? node->name : "is not known", node ? " is gone" : "");
+    Exo__Cluster__Actor info = EXO__CLUSTER__ACTOR__INIT;
+    info.node = node->id;
+    info.id = 1; /* any: nobody calls it */
+    info.node_name = exo_pb_text(node->name);
+    info.endpoint = exo_pb_text(node->endpoint);
+    info.key_text = exo_pb_text(node->key);
+    return reply_with(reply, &info.base, err);
+}
+
 static exo_status
 head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -1083,6 +1105,7 @@ static const exo_method methods[] = {
     {.name = "register", .run = head_register}, {.name = "gone", .run = head_gone},
     {.name = "spawn", .run = head_spawn},       {.name = "started", .run = head_started},
     {.name = "find", .run = head_find},         {.name = "claim", .run = head_claim},
+    {.name = "node", .run = head_node},
     {.name = "died", .run = head_died},         {.name = "epitaph", .run = head_epitaph},
     {.name = "list", .run = head_list},         {.name = "why", .run = head_why},
     {.name = "log", .run = head_log},           {.name = "logs", .run = head_logs},

@@ -7,6 +7,7 @@
  *     leave(NodeInfo)                         it goes of its own accord
  *     spawn(Spawn) -> SpawnReply              when the actor has started
  *     find(Name) -> Actor                     waits while it is starting or restarting
+ *     node(NodeInfo) -> Actor                 where a process is
  *     claim(Name) -> Actor                    a name for an actor that was made without the head
  *     died(Name)                              an actor that has a key or a name
  *     lost(NodeInfo)                          a connection is gone: from this process's own net

@@ -29,6 +29,9 @@ enum {
 #define METHOD_STOP    "$stop"
 #define METHOD_DRAIN   "$drain"
 
+/* Methods of a process itself. */
+#define METHOD_FETCH EXO_REMOTE_FETCH
+
 struct key {
     uint64_t node, id;
 };
@@ -641,6 +644,40 @@ run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload 
     return true;
 }
 
+/* A piece of an object of this process, for another host: a part of its memory, not a copy. */
+static void
+release_piece(void *owner)
+{
+    exo_object *object = owner;
+    exo_object_drop(&object);
+}
+
+static exo_status
+read_piece(const exo_payload *args, exo_payload *out, exo_err *err)
+{
+    exo_remote_fetch fetch;
+    exo_store *store = NULL;
+    exo_object *object = NULL;
+    if (args->size != sizeof fetch)
+        return exo_fail(err, EXO_INVAL, "a piece of an object: the arguments cannot be read");
+    memcpy(&fetch, args->data, sizeof fetch);
+    exo_status st = exo_store_default(&store, err);
+    if (st == EXO_OK)
+        st = exo_object_import(store, &fetch.handle, &object, err);
+    if (st == EXO_OK && (exo_object_is_imported(object) || fetch.first > exo_object_size(object)))
+        st = exo_fail(err, EXO_INVAL, "a piece of an object that is not of this process, or beyond its end");
+    if (st != EXO_OK) {
+        exo_object_drop(&object);
+        return st;
+    }
+    uint64_t left = exo_object_size(object) - fetch.first;
+    *out = (exo_payload){.data = (char *)exo_object_data(object) + fetch.first,
+                         .size = left < fetch.size ? left : fetch.size,
+                         .release = release_piece,
+                         .owner = object};
+    return EXO_OK;
+}
+
 static void
 serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *args)
 {
@@ -670,6 +707,17 @@ serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *ar
         st = fetch_payload(e, args, &err);
     exo_future *future = exo_future_hold(s->future); /* s may be gone as soon as the future is complete */
     exo_future_set_hook(future, &serving_hook, s, 0);
+    if (st == EXO_OK && e->actor == 0 && strcmp(e->method, METHOD_FETCH) == 0) {
+        exo_payload piece = {0};
+        st = read_piece(args, &piece, &err);
+        if (st == EXO_OK)
+            exo_future_complete(future, EXO_OK, NULL, &piece);
+        else
+            exo_future_complete(future, st, err.text, NULL);
+        exo_payload_release(args);
+        exo_future_drop(&future);
+        return;
+    }
     if (st == EXO_OK && e->actor == 0)
         st = exo_runtime_find_name(r->runtime, "exogym", e->text, &actor, &err);
     if (st == EXO_OK && (actor.id & EXO_REMOTE))

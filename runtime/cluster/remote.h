@@ -12,6 +12,7 @@
 
 #include "net.h"
 #include "hooks.h"
+#include "store.h"
 
 typedef struct exo_remote exo_remote;
 
@@ -37,6 +38,13 @@ exo_status exo_remote_system(exo_remote *remote, exo_peer *peer, const char *nam
 exo_peer *exo_remote_peer(exo_remote *remote, uint64_t node);
 /* Whose a reference is, and what it is there. False: it is dead. */
 bool exo_remote_locate(exo_remote *remote, exo_ref actor, uint64_t *node, uint64_t *id);
+
+/* A method of every process, called as its system actor "": a piece of one of its objects. */
+#define EXO_REMOTE_FETCH "$fetch"
+typedef struct exo_remote_fetch {
+    exo_object_handle handle;
+    uint64_t first, size; /* bytes */
+} exo_remote_fetch;
 
 /* For exo_remote_ops; context is the exo_remote. */
 exo_status exo_remote_call(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future,

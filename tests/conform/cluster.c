@@ -10,6 +10,7 @@
 
 #include <exogym/cluster.h>
 #include <exogym/memory.h>
+#include <exogym/object.h>
 
 #include "auth.h"
 #include "check.h"
@@ -61,6 +62,24 @@ die(exo_call_context *call, void *self, const exo_payload *args, exo_payload *re
     return EXO_OK;
 }
 
+/* Gives an object of 5 MB by name, and holds it. */
+static exo_status
+share(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    static exo_object *object;
+    exo_object_id id;
+    (void)self;
+    (void)args;
+    exo_status st = object ? EXO_OK : exo_object_new(&object, 5000000, err);
+    if (st != EXO_OK)
+        return st;
+    for (size_t i = 0; i < 5000000; i++)
+        ((unsigned char *)exo_object_data(object))[i] = (unsigned char)(i * 7);
+    exo_object_seal(object);
+    st = exo_object_name(exo_call_runtime(call), object, &id, err);
+    return st == EXO_OK ? exo_payload_copy(reply, &id, sizeof id) : st;
+}
+
 /* Until it is cancelled. */
 static exo_status
 linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
@@ -78,6 +97,7 @@ static const exo_method methods[] = {{.name = "add", .run = add},
                                      {.name = "echo", .run = echo},
                                      {.name = "fail", .run = fail},
                                      {.name = "die", .run = die},
+                                     {.name = "share", .run = share},
                                      {.name = "linger", .lane = 1, .run = linger}};
 static const exo_actor_class counter_class = {.name = "counter",
                                               .state_size = sizeof(struct counter),
@@ -442,5 +462,61 @@ Test(cluster, links_reach_across)
         cr_expect_eq(exo_wait(monitor, soon(), NULL, &err), EXO_PEER_LOST, "%s", names[t]);
         cr_expect(strstr(err.text, "a test"), "%s", err.text);
         exo_future_drop(&monitor);
+    }
+}
+
+Test(cluster, objects_come_as_the_memory_they_are)
+{
+    EVERYWHERE(r) {
+        exo_err err = {0};
+        exo_object *object = NULL;
+        exo_future *future = NULL;
+        const exo_payload *reply = NULL;
+        exo_ref ref = spawn(&r, NULL);
+        cr_assert_eq(exo_object_new(&object, 3000000, &err), EXO_OK, "%s", err.text);
+        memset(exo_object_data(object), 7, 3000000);
+        if (t != LOCAL) { /* nobody else may see what is still written */
+            cr_expect_eq(exo_call(r.runtime, ref, "echo", exo_object_payload(object), soon(), &future, &err), EXO_INVAL);
+        }
+        exo_object_seal(object);
+        cr_assert_eq(exo_call(r.runtime, ref, "echo", exo_object_payload(object), soon(), &future, &err), EXO_OK);
+        cr_assert_eq(exo_wait(future, soon(), &reply, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(reply->size, 3000000);
+        cr_expect_eq(memcmp(reply->data, exo_object_data(object), reply->size), 0);
+        cr_expect(t == LOCAL || exo_object_of_payload(reply), "a large reply comes in shared memory");
+        exo_future_drop(&future);
+        exo_object_drop(&object);
+    }
+}
+
+Test(cluster, objects_are_got_by_name)
+{
+    EVERYWHERE(r) {
+        exo_err err = {0};
+        exo_object *object = NULL;
+        exo_object_id id;
+        exo_future *future = NULL;
+        const exo_payload *reply = NULL;
+        exo_ref ref = spawn(&r, NULL);
+        cr_assert_eq(exo_call(r.runtime, ref, "share", (exo_payload){0}, soon(), &future, &err), EXO_OK);
+        cr_assert_eq(exo_wait(future, soon(), &reply, &err), EXO_OK, "%s", err.text);
+        memcpy(&id, reply->data, sizeof id);
+        exo_future_drop(&future);
+        for (int far = 0; far < 2; far++) {
+            if (far)
+                id.words[2]++; /* another start time: the owner is no process of this host, so it is fetched */
+            if (far && t == LOCAL)
+                break;
+            exo_status st = exo_object_get(r.runtime, &id, soon(), &object, &err);
+            if (far) { /* and its owner does not know itself by it */
+                cr_expect_neq(st, EXO_OK);
+                break;
+            }
+            cr_assert_eq(st, EXO_OK, "%s: %s", names[t], err.text);
+            cr_assert_eq(exo_object_size(object), 5000000);
+            for (size_t i = 0; i < 5000000; i += 4099)
+                cr_assert_eq(((unsigned char *)exo_object_data(object))[i], (unsigned char)(i * 7));
+            exo_object_drop(&object);
+        }
     }
 }
