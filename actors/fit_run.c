@@ -374,12 +374,12 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
     json_t *plugins = json_array();
     for (size_t i = 0; i < far->num_plugins; i++)
         json_array_append_new(plugins, json_string(far->plugins[i]));
-    json_t *numbers = json_pack("{s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I}", "run", far->run, "rank",
-                                (int)rank, "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps",
-                                (json_int_t)fit->max_steps, "batch_size", (json_int_t)fit->batch_size, "minibatch_size",
-                                (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle, "autocast",
-                                (int)fit->autocast, "seed", (json_int_t)fit->seed, "val_size",
-                                (json_int_t)run->opts->val_size, "timeout_ms", (json_int_t)(fit->timeout / EXO_MS));
+    json_t *numbers =
+        json_pack("{s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I}", "run", far->run, "rank", (int)rank,
+                  "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps", (json_int_t)fit->max_steps,
+                  "batch_size", (json_int_t)fit->batch_size, "minibatch_size", (json_int_t)fit->minibatch_size,
+                  "shuffle", (int)fit->shuffle, "autocast", (int)fit->autocast, "seed", (json_int_t)fit->seed,
+                  "val_size", (json_int_t)run->opts->val_size, "timeout_ms", (json_int_t)(fit->timeout / EXO_MS));
     if (numbers && fit->resume_from)
         json_object_set_new(numbers, "resume_from", json_string(fit->resume_from));
     char *text = numbers ? json_dumps(numbers, JSON_COMPACT) : NULL;
@@ -387,8 +387,8 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
     size_t size = text ? strlen(text) + strlen(far->model) + strlen(far->data) + strlen(far->strategy) + 64 : 0;
     char *whole = text ? exo_calloc(size, 1) : NULL;
     if (whole) /* the options as they were written: a number loses no digit on its way */
-        size = (size_t)snprintf(whole, size, "{\"model\": %s, \"data\": %s, \"strategy\": %s, %s", far->model, far->data,
-                                far->strategy, text + 1);
+        size = (size_t)snprintf(whole, size, "{\"model\": %s, \"data\": %s, \"strategy\": %s, %s", far->model,
+                                far->data, far->strategy, text + 1);
     json_free_t release;
     json_get_alloc_funcs(NULL, &release);
     release(text);

@@ -252,7 +252,8 @@ read_text(exo_node_host *h, const exo_payload *text, exo_err *err)
 }
 
 exo_status
-exo_node_host_open(exo_node_host **out, exo_call_context *call, const exo_payload *text, exo_node_spec *spec, exo_err *err)
+exo_node_host_open(exo_node_host **out, exo_call_context *call, const exo_payload *text, exo_node_spec *spec,
+                   exo_err *err)
 {
     exo_config *root = NULL;
     uint64_t rank = 0;

@@ -66,7 +66,8 @@ must(exo_status st, const exo_err *err)
 }
 
 static void
-join(exo_cluster_role role, const char *folder, const char *head, bool tcp, exo_runtime **runtime, exo_cluster **cluster)
+join(exo_cluster_role role, const char *folder, const char *head, bool tcp, exo_runtime **runtime,
+     exo_cluster **cluster)
 {
     static const char *const any[] = {"tcp://127.0.0.1:0"};
     exo_err err = {0};

@@ -64,6 +64,9 @@ typedef struct exo_method {
     /* Serves one call. `args` belongs to the runtime; what is put into *reply is handed over. A status other than OK with
      * its reason in `err` is the future's error; the actor lives on, unless it calls exo_call_die. */
     exo_status (*run)(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
+    /* Running it twice does no harm: a call from another process whose actor is lost before it answered is made again at the actor's next
+     * life, if it has a name and a restart rule, until the call's deadline. All other calls are made once. */
+    bool idempotent;
 } exo_method;
 
 typedef struct exo_actor_class {
@@ -141,15 +144,15 @@ typedef struct exo_spawn_opts {
     bool get_if_exists;         /* give the living actor of that name instead of EXISTS         */
     exo_payload args;           /* for start; handed over                                       */
     /* What follows is for exo_spawn_class. */
-    bool detached;                     /* outlives the job that made it                                */
-    const exo_resource *resources;     /* that it takes of its worker                                  */
+    bool detached;                 /* outlives the job that made it                                */
+    const exo_resource *resources; /* that it takes of its worker                                  */
     size_t num_resources;
     exo_placement placement;
-    const char *node;                  /* the worker's name; needed for EXO_PLACE_STRICT                */
+    const char *node; /* the worker's name; needed for EXO_PLACE_STRICT                */
     exo_restart_rule restart;
-    const char *group;                 /* supervision group, within the namespace; NULL: none           */
-    exo_group_rule group_rule;         /* the same for all of a group                                   */
-    const char *const *plugins;        /* that the worker loads first                                   */
+    const char *group;          /* supervision group, within the namespace; NULL: none           */
+    exo_group_rule group_rule;  /* the same for all of a group                                   */
+    const char *const *plugins; /* that the worker loads first                                   */
     size_t num_plugins;
 } exo_spawn_opts;
 

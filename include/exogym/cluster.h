@@ -18,32 +18,32 @@ typedef enum exo_cluster_role {
     EXO_ROLE_DRIVER, /* uses the cluster; its job's actors end with it unless they are detached */
     EXO_ROLE_WORKER, /* hosts actors                                                           */
     EXO_ROLE_HEAD,
-    EXO_ROLE_GUEST,  /* looks and calls: is in no list, has no job, and cannot be called */
+    EXO_ROLE_GUEST, /* looks and calls: is in no list, has no job, and cannot be called */
 } exo_cluster_role;
 
 typedef struct exo_cluster_opts {
     exo_cluster_role role;
-    const char *name;           /* of this node; NULL: from the role and process number                            */
-    const char *cluster;        /* NULL: "default"                                                                */
-    const char *head;           /* its address: "ipc:///path" or "tcp://host:port"; NULL: $EXOGYM_HEAD, or where the
+    const char *name;          /* of this node; NULL: from the role and process number                            */
+    const char *cluster;       /* NULL: "default"                                                                */
+    const char *head;          /* its address: "ipc:///path" or "tcp://host:port"; NULL: $EXOGYM_HEAD, or where the
                                    cluster of that name has its head on this host                                 */
-    const char *head_key;       /* Z85 public key, or a path to NAME.key, of a head with CURVE; NULL: $EXOGYM_HEAD_KEY */
-    const char *const *listen;  /* further endpoints, "tcp://127.0.0.1:0"; ipc is always there                     */
+    const char *head_key;      /* Z85 public key, or a path to NAME.key, of a head with CURVE; NULL: $EXOGYM_HEAD_KEY */
+    const char *const *listen; /* further endpoints, "tcp://127.0.0.1:0"; ipc is always there                     */
     size_t num_listen;
-    bool no_ipc;                /* listen only where `listen` says                                                */
-    const char *advertise;      /* the tcp address that others use, where it is not the one listened on            */
-    const char *keys;           /* path of NAME.secret; needed to listen beyond loopback                          */
-    const char *authorized;     /* folder of public keys that are let in; NULL: "authorized" beside the keys       */
-    bool insecure;              /* listen beyond loopback without keys: whoever reaches the port may run code      */
+    bool no_ipc;                   /* listen only where `listen` says                                                */
+    const char *advertise;         /* the tcp address that others use, where it is not the one listened on            */
+    const char *keys;              /* path of NAME.secret; needed to listen beyond loopback                          */
+    const char *authorized;        /* folder of public keys that are let in; NULL: "authorized" beside the keys       */
+    bool insecure;                 /* listen beyond loopback without keys: whoever reaches the port may run code      */
     const exo_resource *resources; /* of a worker; cpus, gpus and memory are found if they are not named           */
     size_t num_resources;
-    const char *state;          /* of a head: its SQLite file; NULL: in the user's state folder                    */
-    const char *job;            /* of a driver: its name; NULL: from the process number. Of a guest: that of a driver, whose end
+    const char *state; /* of a head: its SQLite file; NULL: in the user's state folder                    */
+    const char *job;   /* of a driver: its name; NULL: from the process number. Of a guest: that of a driver, whose end
                                    also ends what the guest makes                                                */
-    exo_time peer_timeout;      /* silence of another host that is taken for its death; 0: 5 s                    */
-    const char *log;            /* of a worker: the file that its output goes to; passed on to whoever looks. May be
+    exo_time peer_timeout; /* silence of another host that is taken for its death; 0: 5 s                    */
+    const char *log;       /* of a worker: the file that its output goes to; passed on to whoever looks. May be
                                    NULL; may be renamed, with another one of the name after it                   */
-    const char *folder;         /* for sockets; NULL: $XDG_RUNTIME_DIR/exogym or /tmp/exogym-UID                   */
+    const char *folder;    /* for sockets; NULL: $XDG_RUNTIME_DIR/exogym or /tmp/exogym-UID                   */
 } exo_cluster_opts;
 
 /* Joins. The runtime must be new and outlive the cluster. Waits for the head until `deadline` (of the real clock). Errors: TIMEOUT (no
@@ -68,7 +68,7 @@ EXO_API exo_status exo_cluster_head(exo_cluster *cluster, exo_time deadline, exo
 /* What is there, as JSON: {"cluster", "nodes": [...], "actors": [...], "jobs": [...]}. The caller frees *json with exo_free. */
 EXO_API exo_status exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **json, exo_err *err);
 /* Why the actor (of the latest life) of that name died, in a few lines. The caller frees *text. */
-EXO_API exo_status exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name, exo_time deadline,
-                                   char **text, exo_err *err);
+EXO_API exo_status exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name,
+                                   exo_time deadline, char **text, exo_err *err);
 
 #endif

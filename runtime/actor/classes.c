@@ -65,8 +65,8 @@ exo_actor_class_at(size_t index)
 }
 
 exo_status
-exo_spawn_class(exo_runtime *runtime, const char *class_name, const exo_spawn_opts *opts, exo_time deadline, exo_ref *out,
-                exo_err *err)
+exo_spawn_class(exo_runtime *runtime, const char *class_name, const exo_spawn_opts *opts, exo_time deadline,
+                exo_ref *out, exo_err *err)
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);

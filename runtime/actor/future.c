@@ -61,8 +61,8 @@ struct exo_future {
         void *context;
         uint64_t tag;
     } hooks[EXO_FUTURE_HOOKS]; /* each written before its mark is set */
-    struct seat *seats;   /* guarded by lock */
-    pthread_mutex_t lock; /* taken only if there are seats */
+    struct seat *seats;        /* guarded by lock */
+    pthread_mutex_t lock;      /* taken only if there are seats */
 };
 
 /* --- Memory ------------------------------------------------------------------------------------------------------------------- */

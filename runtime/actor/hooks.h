@@ -11,14 +11,15 @@
 
 typedef struct exo_remote_ops {
     /* Calls; completes `future`, which it holds on to. *args is moved, also on failure. */
-    exo_status (*call)(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future, exo_err *err);
+    exo_status (*call)(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future,
+                       exo_err *err);
     /* The actor of that name, wherever it is: also a local one, as a local reference. Blocks. NOT_FOUND, TIMEOUT. */
     exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out, exo_err *err);
     /* A named actor was entered here, and is about to start: the name is claimed for it. EXISTS. Blocks. */
     exo_status (*claim)(void *context, const char *space, const char *name, exo_ref actor, exo_err *err);
     /* exo_spawn_class. *args of `opts` are moved, also on failure. */
-    exo_status (*spawn)(void *context, const char *class_name, const exo_spawn_opts *opts, exo_time deadline, exo_ref *out,
-                        exo_err *err);
+    exo_status (*spawn)(void *context, const char *class_name, const exo_spawn_opts *opts, exo_time deadline,
+                        exo_ref *out, exo_err *err);
     /* An actor that was entered here has died. Must not block. name: NULL if it had none. */
     void (*died)(void *context, const char *space, const char *name, exo_ref actor, const char *cause, bool failure);
     /* What exo_stop, exo_kill, exo_monitor and exo_cause do. */

@@ -81,7 +81,7 @@ struct exo_call_context {
     exo_runtime *runtime;
     exo_actor *actor;
     exo_message *message; /* NULL: start runs */
-    bool deferred; /* somebody else completes the call's future */
+    bool deferred;        /* somebody else completes the call's future */
     bool dies;
     char cause[EXO_CAUSE]; /* set if it dies */
 };

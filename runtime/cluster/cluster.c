@@ -26,6 +26,7 @@
 #include "place.h"
 #include "process.h"
 #include "remote.h"
+#include "retry.h"
 #include "watch.h"
 #include "worker.h"
 
@@ -44,6 +45,7 @@ struct exo_cluster {
     exo_cluster_role role;
     exo_runtime *runtime;
     exo_remote *remote;
+    exo_retrier *retrier;
     exo_place place;
     char name[128], job[128];
     char address[EXO_PLACE_ADDRESSES];
@@ -59,7 +61,7 @@ struct exo_cluster {
     struct known *known;
     bool closing, woken, left, interrupted;
     exo_time head_lost; /* when; 0: it is there */
-    int log_file; /* what of it is passed on to the head; -1: nothing. The keeper's, as its path */
+    int log_file;       /* what of it is passed on to the head; -1: nothing. The keeper's, as its path */
     char log_path[4096];
 };
 
@@ -154,10 +156,12 @@ connect_to(exo_cluster *c, const char *addresses, const char *key, exo_time dead
             char address[256];
             snprintf(address, sizeof address, "%.*s", (int)length, at);
             bool ipc = strncmp(address, "ipc://", 6) == 0;
-            if (length > 0 && length < sizeof address && ipc == (pass == 0) && (!ipc || access(address + 6, F_OK) == 0)) {
+            if (length > 0 && length < sizeof address && ipc == (pass == 0) &&
+                (!ipc || access(address + 6, F_OK) == 0)) {
                 exo_time until = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
                 until = until < deadline ? until : deadline;
-                st = exo_net_connect(exo_remote_net(c->remote), address, ipc || !key || !*key ? NULL : key, until, out, err);
+                st = exo_net_connect(exo_remote_net(c->remote), address, ipc || !key || !*key ? NULL : key, until, out,
+                                     err);
             }
             at += length + strspn(at + length, " ");
         }
@@ -182,6 +186,8 @@ refer_to(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline, exo
     }
     if (st == EXO_OK)
         st = exo_remote_actor(c->remote, peer, info->id, out, err);
+    if (st == EXO_OK)
+        exo_retrier_learn(c->retrier, *out, info->space, info->name, info->idempotent.data, info->idempotent.len);
     exo_peer_drop(&peer);
     return st;
 }
@@ -224,6 +230,11 @@ static exo_status
 ops_call(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future, exo_err *err)
 {
     exo_cluster *c = context;
+    exo_status st;
+    if (exo_retrier_call(c->retrier, actor, method, args, future, &st, err)) {
+        exo_payload_release(args);
+        return st;
+    }
     return exo_remote_call(c->remote, actor, method, args, future, err);
 }
 
@@ -262,8 +273,8 @@ ops_claim(void *context, const char *space, const char *name, exo_ref actor, exo
     args.name = exo_pb_text(name);
     args.id = actor.id;
     args.node = exo_net_node(exo_remote_net(c->remote));
-    exo_status st = call_head(c, "claim", &args.base, false, exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), &future,
-                              &reply, err);
+    exo_status st =
+        call_head(c, "claim", &args.base, false, exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), &future, &reply, err);
     if (st != EXO_OK)
         return st;
     Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
@@ -349,7 +360,8 @@ reach_node(exo_cluster *c, uint64_t node, exo_time deadline, exo_peer **out, exo
         return st;
     Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
     exo_ref unused;
-    st = info ? refer_to(c, info, deadline, &unused, err) : exo_fail(err, EXO_FAILED, "the head's reply cannot be read");
+    st =
+        info ? refer_to(c, info, deadline, &unused, err) : exo_fail(err, EXO_FAILED, "the head's reply cannot be read");
     EXO_RELEASE(info);
     exo_future_drop(&future);
     if (st == EXO_OK && !(*out = exo_remote_peer(c->remote, node)))
@@ -731,6 +743,8 @@ open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
                               .allowed = c->place.allowed,
                               .peer_timeout = opts->peer_timeout};
     exo_status st = exo_remote_open(&c->remote, c->runtime, &net, &events, c, err);
+    if (st == EXO_OK)
+        st = exo_retrier_new(&c->retrier, c->runtime, c->remote, ops_find, c, err);
     if (st != EXO_OK)
         return st;
     size_t at = 0;
@@ -760,9 +774,10 @@ start_head(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
                               .end = end_process,
                               .due = &c->due};
     if (st == EXO_OK)
-        st = exo_spawn(c->runtime, &exo_head_class,
-                       &(exo_spawn_opts){.name = "head", .namespace_name = "exogym", .args = exo_payload_borrow(&env, sizeof env)},
-                       &c->head, err);
+        st = exo_spawn(
+            c->runtime, &exo_head_class,
+            &(exo_spawn_opts){.name = "head", .namespace_name = "exogym", .args = exo_payload_borrow(&env, sizeof env)},
+            &c->head, err);
     return st;
 }
 
@@ -805,7 +820,8 @@ find_head(exo_cluster *c, exo_time deadline, exo_err *err)
     exo_err reason = {0};
     while ((st = meet_head(c, deadline, &reason)) == EXO_TIMEOUT || st == EXO_PEER_LOST) {
         if (real_now() + RETRY / 10 >= deadline)
-            return exo_fail(err, EXO_TIMEOUT, "no head can be reached (%.200s): start one with `exogym-head`", reason.text);
+            return exo_fail(err, EXO_TIMEOUT, "no head can be reached (%.200s): start one with `exogym-head`",
+                            reason.text);
         pthread_mutex_lock(&c->lock);
         wait_until_locked(c, real_now() + RETRY / 10);
         pthread_mutex_unlock(&c->lock);
@@ -879,8 +895,8 @@ exo_cluster_leave(exo_cluster *c)
         pthread_mutex_lock(&c->lock);
         bool there = c->head.id != 0;
         pthread_mutex_unlock(&c->lock);
-        if (there && call_head(c, "gone", &info.base, false, exo_deadline(exo_clock_real(), EXO_SECOND), &future, &reply,
-                               NULL) == EXO_OK)
+        if (there && call_head(c, "gone", &info.base, false, exo_deadline(exo_clock_real(), EXO_SECOND), &future,
+                               &reply, NULL) == EXO_OK)
             exo_future_drop(&future);
     }
     pthread_mutex_lock(&c->lock);
@@ -890,6 +906,7 @@ exo_cluster_leave(exo_cluster *c)
     if (c->has_keeper)
         pthread_join(c->keeper, NULL);
     c->has_keeper = false;
+    exo_retrier_stop(c->retrier);
     exo_remote_close(c->remote);
 }
 
@@ -904,8 +921,10 @@ exo_cluster_free(exo_cluster **cluster)
     exo_cluster_leave(c);
     exo_peer_drop(&c->head_peer);
     exo_remote_free(&c->remote);
+    exo_retrier_free(&c->retrier);
     exo_place_release(&c->place);
-    HASH_ITER(hh, c->known, k, next) {
+    HASH_ITER(hh, c->known, k, next)
+    {
         HASH_DEL(c->known, k);
         free_known(k);
     }

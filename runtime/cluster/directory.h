@@ -59,11 +59,13 @@ typedef struct exo_entry {
     bool placed;               /* holds resources of `node`                */
     uint64_t id;               /* there; 0: not known (yet)                */
     uint64_t last_node;
-    uint64_t lost_with;        /* the node with which its latest life was lost; 0: it ended otherwise */
+    uint64_t lost_with; /* the node with which its latest life was lost; 0: it ended otherwise */
     uint64_t incarnation;
     exo_entry_state state;
     bool first_life, died_early, failed, indexed;
     char *cause;
+    char idempotent[512]; /* names of methods, each with a 0 */
+    size_t idempotent_size;
     int64_t since;
     uint64_t num_deaths;
     exo_time first_death, restart_at;

@@ -36,12 +36,13 @@ static exo_status
 make_tables(exo_durable *d, exo_err *err)
 {
     /* One head at a time: the lock is kept until the file is closed. With a write-ahead log no change waits for the disk. */
-    static const char sql[] = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-                              "CREATE TABLE IF NOT EXISTS actors (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT,"
-                              " info BLOB, spec BLOB);"
-                              "CREATE TABLE IF NOT EXISTS jobs (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT,"
-                              " info BLOB, spec BLOB);"
-                              "PRAGMA user_version = 1; BEGIN IMMEDIATE; COMMIT;";
+    static const char sql[] =
+        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
+        "CREATE TABLE IF NOT EXISTS actors (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT,"
+        " info BLOB, spec BLOB);"
+        "CREATE TABLE IF NOT EXISTS jobs (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT,"
+        " info BLOB, spec BLOB);"
+        "PRAGMA user_version = 1; BEGIN IMMEDIATE; COMMIT;";
     return sqlite3_exec(d->db, sql, NULL, NULL, NULL) == SQLITE_OK ? EXO_OK : fail(d, "cannot be written", err);
 }
 
@@ -53,14 +54,16 @@ exo_durable_open(exo_durable **out, const char *path, exo_err *err)
     exo_durable *d = exo_calloc(1, sizeof *d);
     if (!d)
         return exo_fail(err, EXO_NOMEM, "no memory for the head's state");
-    if (sqlite3_open_v2(path, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK)
+    if (sqlite3_open_v2(path, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) !=
+        SQLITE_OK)
         st = exo_fail(err, EXO_IO, "%s: %s", path, d->db ? sqlite3_errmsg(d->db) : "no memory");
     if (st == EXO_OK) {
         sqlite3_busy_timeout(d->db, 1000);
         st = make_tables(d, err);
     }
     for (int t = 0; st == EXO_OK && t < TABLES; t++) {
-        snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO %s (key, name, state, detail, info, spec) VALUES (?,?,?,?,?,?)",
+        snprintf(sql, sizeof sql,
+                 "INSERT OR REPLACE INTO %s (key, name, state, detail, info, spec) VALUES (?,?,?,?,?,?)",
                  table_names[t]);
         if (sqlite3_prepare_v2(d->db, sql, -1, &d->put[t], NULL) != SQLITE_OK)
             st = fail(d, path, err);

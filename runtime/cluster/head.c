@@ -123,6 +123,10 @@ describe_actor(const exo_entry *a, Exo__Cluster__Actor *out)
     out->cause = exo_pb_text(a->cause);
     out->restarts = a->incarnation > 0 ? a->incarnation - 1 : 0;
     out->since = a->since;
+    if (a->spec->restart && a->spec->restart->when != EXO_RESTART_NEVER && a->spec->name[0]) {
+        out->idempotent.data = (uint8_t *)(uintptr_t)a->idempotent;
+        out->idempotent.len = a->idempotent_size;
+    }
     if (a->node) {
         out->node = a->node->id;
         out->node_name = exo_pb_text(a->node->name);
@@ -202,6 +206,8 @@ struct outcome_args {
     uint64_t key, incarnation, id;
     int status;
     char reason[EXO_ERR_TEXT];
+    char idempotent[512]; /* names, each with a 0; those that have room */
+    size_t idempotent_size;
 };
 
 static void
@@ -214,8 +220,14 @@ worker_answered(void *context, uint64_t tag, exo_future *future)
     (void)tag;
     args.status = (int)exo_future_take(future, &reply, &err);
     snprintf(args.reason, sizeof args.reason, "%s", err.text);
-    if (args.status == EXO_OK && reply.size == sizeof args.id)
+    if (args.status == EXO_OK && reply.size >= sizeof args.id) {
+        const char *names = (const char *)reply.data + sizeof args.id;
         memcpy(&args.id, reply.data, sizeof args.id);
+        args.idempotent_size = reply.size - sizeof args.id;
+        if (args.idempotent_size > sizeof args.idempotent || (args.idempotent_size && names[args.idempotent_size - 1]))
+            args.idempotent_size = 0;
+        memcpy(args.idempotent, names, args.idempotent_size);
+    }
     exo_payload_release(&reply);
     if (exo_payload_copy(&payload, &args, sizeof args) == EXO_OK)
         exo_send(o->runtime, o->head, "started", payload, INT64_MAX, NULL);
@@ -354,9 +366,8 @@ spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spe
     size_t count = 1 + spec->n_together, made = 0;
     if (h->ends_at)
         return exo_fail(err, EXO_CLOSED, "the cluster is being stopped");
-    exo_entry *old = spec->get_if_exists && spec->name[0]
-                         ? exo_directory_by_name(&h->directory, spec->space, spec->name)
-                         : NULL;
+    exo_entry *old =
+        spec->get_if_exists && spec->name[0] ? exo_directory_by_name(&h->directory, spec->space, spec->name) : NULL;
     if (old && old->state == EXO_ENTRY_ALIVE)
         return reply_actor(old, reply, err);
     if (old && old->state != EXO_ENTRY_DEAD)
@@ -403,7 +414,7 @@ head_started(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     outcome.reason[sizeof outcome.reason - 1] = 0;
     exo_entry *a = exo_directory_by_key(&h->directory, o->key);
     if (!a || a->incarnation != o->incarnation || a->state != EXO_ENTRY_STARTING)
-        return EXO_OK; /* it was killed, or its node lost, meanwhile */
+        return EXO_OK;                          /* it was killed, or its node lost, meanwhile */
     if (o->status != EXO_OK && a->first_life) { /* who asked for it hears of it; it never lived */
         fulfil(&a->spawn_wishes, (exo_status)o->status, o->reason, NULL);
         fulfil(&a->find_wishes, EXO_NOT_FOUND, o->reason, NULL);
@@ -416,6 +427,8 @@ head_started(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     }
     a->id = o->id;
     a->first_life = false;
+    memcpy(a->idempotent, o->idempotent, o->idempotent_size);
+    a->idempotent_size = o->idempotent_size;
     exo_directory_index(&h->directory, a);
     set_state(h, a, EXO_ENTRY_ALIVE);
     Exo__Cluster__Actor info, *list[] = {&info};
@@ -471,7 +484,8 @@ restart_group(struct head *h, const exo_entry *failed, exo_time wait)
     char cause[160];
     exo_entry *a, *next;
     snprintf(cause, sizeof cause, "restarted with '%.80s' of its group", failed->spec->name);
-    HASH_ITER(by_key, h->directory.actors, a, next) {
+    HASH_ITER(by_key, h->directory.actors, a, next)
+    {
         bool mine = a != failed && strcmp(a->spec->group, failed->spec->group) == 0 &&
                     strcmp(a->spec->space, failed->spec->space) == 0;
         if (!mine || a->state != EXO_ENTRY_ALIVE ||
@@ -523,8 +537,8 @@ head_died(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "died: the arguments cannot be read");
-    exo_entry *a = m->key ? exo_directory_by_key(&h->directory, m->key)
-                          : exo_directory_by_id(&h->directory, m->node, m->id);
+    exo_entry *a =
+        m->key ? exo_directory_by_key(&h->directory, m->key) : exo_directory_by_id(&h->directory, m->node, m->id);
     if (a && a->state == EXO_ENTRY_ALIVE && a->id == m->id) {
         entry_died(h, a, m->cause, m->failure);
     } else if (a && a->state == EXO_ENTRY_STARTING && m->key) { /* before we heard that it lives */
@@ -583,15 +597,16 @@ head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     if (h->grace_ends && at >= h->grace_ends) {
         h->grace_ends = 0;
         HASH_ITER(by_key, h->directory.actors, a, next)
-            if (a->state == EXO_ENTRY_UNKNOWN)
-                entry_died(h, a, "its node did not come back to a head that was restarted", true);
+        if (a->state == EXO_ENTRY_UNKNOWN)
+            entry_died(h, a, "its node did not come back to a head that was restarted", true);
     }
     if (h->grace_ends)
         want_tick(h, h->grace_ends);
     if (h->ends_at > at)
         want_tick(h, h->ends_at);
     maybe_end(h);
-    HASH_ITER(by_key, h->directory.actors, a, next) {
+    HASH_ITER(by_key, h->directory.actors, a, next)
+    {
         exo_err reason = {0};
         if (a->state != EXO_ENTRY_RESTARTING)
             continue;
@@ -645,7 +660,8 @@ head_node(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     const exo_node *node = exo_directory_node(&h->directory, m->node);
     EXO_RELEASE(m);
     if (!node || !node->alive)
-        return exo_fail(err, EXO_PEER_LOST, "the process %s%s", node ? node->name : "is not known", node ? " is gone" : "");
+        return exo_fail(err, EXO_PEER_LOST, "the process %s%s", node ? node->name : "is not known",
+                        node ? " is gone" : "");
     Exo__Cluster__Actor info = EXO__CLUSTER__ACTOR__INIT;
     info.node = node->id;
     info.id = 1; /* any: nobody calls it */
@@ -710,14 +726,14 @@ head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
         struct tm broken;
         if (localtime_r(&when, &broken))
             strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &broken);
-        int at = a ? snprintf(text, sizeof text, "%s: %s since %s, class %s, life %llu\n%s%s%s", m->name,
-                              exo_entry_state_text(a->state), since, a->spec->class_name,
-                              (unsigned long long)a->incarnation, !a->cause                     ? ""
-                              : a->state == EXO_ENTRY_ALIVE ? "its last life ended: "
-                                                            : "cause: ",
-                              a->cause ? a->cause : "",
-                              a->cause ? "\n" : "")
-                   : 0;
+        int at =
+            a ? snprintf(text, sizeof text, "%s: %s since %s, class %s, life %llu\n%s%s%s", m->name,
+                         exo_entry_state_text(a->state), since, a->spec->class_name, (unsigned long long)a->incarnation,
+                         !a->cause                     ? ""
+                         : a->state == EXO_ENTRY_ALIVE ? "its last life ended: "
+                                                       : "cause: ",
+                         a->cause ? a->cause : "", a->cause ? "\n" : "")
+              : 0;
         if (n && (size_t)at < sizeof text)
             at += snprintf(text + at, sizeof text - (size_t)at, "node %s: %s%s%s\n%s%s%s%s%s", n->name,
                            n->alive ? "alive" : "lost", n->cause ? ": " : "", n->cause ? n->cause : "",
@@ -811,7 +827,8 @@ end_job(struct head *h, exo_node *driver, const char *state, const char *cause)
     exo_free(job->cause);
     job->cause = exo_strdup(cause);
     keep_job(h, job);
-    HASH_ITER(by_key, h->directory.actors, a, next) {
+    HASH_ITER(by_key, h->directory.actors, a, next)
+    {
         struct exo_head_kill kill = {.id = a->id, .clean = true};
         exo_ref worker;
         exo_payload args = {0};
@@ -843,8 +860,8 @@ node_gone(struct head *h, exo_node *node, const char *cause, bool clean)
         end_job(h, node, clean ? "done" : "lost", clean ? "its driver left" : cause);
     snprintf(reason, sizeof reason, "its node '%s' %s: %.300s", node->name, clean ? "left" : "is lost", cause);
     HASH_ITER(by_key, h->directory.actors, a, next)
-        if (a->node == node)
-            entry_died(h, a, reason, !clean);
+    if (a->node == node)
+        entry_died(h, a, reason, !clean);
     want_tick(h, now(h));
     maybe_end(h);
 }
@@ -885,9 +902,10 @@ head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         node->running = exo_strdup(m->running);
         exo_free(node->log);
         node->log = exo_strdup(m->log);
-        snprintf(cause, sizeof cause, "its node '%s' %.200s%s%.200s", node->name, m->cause, m->running[0] ? ", in " : "",
-                 m->running);
-        HASH_ITER(by_key, h->directory.actors, a, next) {
+        snprintf(cause, sizeof cause, "its node '%s' %.200s%s%.200s", node->name, m->cause,
+                 m->running[0] ? ", in " : "", m->running);
+        HASH_ITER(by_key, h->directory.actors, a, next)
+        {
             if (a->lost_with == node->id) {
                 exo_entry_set_cause(a, cause);
                 keep_actor(h, a);
@@ -1022,9 +1040,7 @@ recall_job(void *context, const exo_durable_row *row)
     Exo__Cluster__Job *was = EXO_UNPACK(Exo__Cluster__Job, exo__cluster__job, &info);
     exo_job_entry *job = was ? exo_directory_job(&h->directory, was->name, row->key) : NULL;
     if (job) {
-        job->state = strcmp(was->state, "running") == 0  ? "running"
-                     : strcmp(was->state, "done") == 0   ? "done"
-                                                         : "lost";
+        job->state = strcmp(was->state, "running") == 0 ? "running" : strcmp(was->state, "done") == 0 ? "done" : "lost";
         job->began = was->began;
         job->ended = was->ended;
         job->cause = was->cause[0] ? exo_strdup(was->cause) : NULL;
@@ -1039,7 +1055,8 @@ head_stop(void *self)
 {
     struct head *h = self;
     exo_entry *a, *next;
-    HASH_ITER(by_key, h->directory.actors, a, next) {
+    HASH_ITER(by_key, h->directory.actors, a, next)
+    {
         fulfil(&a->spawn_wishes, EXO_PEER_LOST, "the head ended", NULL);
         fulfil(&a->find_wishes, EXO_PEER_LOST, "the head ended", NULL);
     }
@@ -1084,7 +1101,8 @@ exo_head_default_state(const char *cluster, char *out, size_t size, exo_err *err
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if ((!state || state[0] != '/') && (!home || home[0] != '/'))
-        return exo_fail(err, EXO_NOT_FOUND, "neither XDG_STATE_HOME nor HOME is set: say where the head's state is (--state)");
+        return exo_fail(err, EXO_NOT_FOUND,
+                        "neither XDG_STATE_HOME nor HOME is set: say where the head's state is (--state)");
     int n = state && state[0] == '/' ? snprintf(out, size, "%s/exogym/%s.db", state, cluster)
                                      : snprintf(out, size, "%s/.local/state/exogym/%s.db", home, cluster);
     if (n < 0 || (size_t)n >= size)
@@ -1105,11 +1123,11 @@ static const exo_method methods[] = {
     {.name = "register", .run = head_register}, {.name = "gone", .run = head_gone},
     {.name = "spawn", .run = head_spawn},       {.name = "started", .run = head_started},
     {.name = "find", .run = head_find},         {.name = "claim", .run = head_claim},
-    {.name = "node", .run = head_node},
-    {.name = "died", .run = head_died},         {.name = "epitaph", .run = head_epitaph},
-    {.name = "list", .run = head_list},         {.name = "why", .run = head_why},
-    {.name = "log", .run = head_log},           {.name = "logs", .run = head_logs},
-    {.name = "tick", .run = head_tick},         {.name = "end", .run = head_end},
+    {.name = "node", .run = head_node},         {.name = "died", .run = head_died},
+    {.name = "epitaph", .run = head_epitaph},   {.name = "list", .run = head_list},
+    {.name = "why", .run = head_why},           {.name = "log", .run = head_log},
+    {.name = "logs", .run = head_logs},         {.name = "tick", .run = head_tick},
+    {.name = "end", .run = head_end},
 };
 
 const exo_actor_class exo_head_class = {

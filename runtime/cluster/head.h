@@ -29,10 +29,10 @@ typedef struct exo_head_env {
     exo_status (*worker_of)(void *context, uint64_t node, exo_ref *out, exo_err *err);
     void *context;
     const char *cluster;
-    const char *state_path; /* NULL: nothing is kept                                 */
+    const char *state_path;      /* NULL: nothing is kept                                 */
     void (*wake)(void *context); /* `due` is earlier now */
     void (*end)(void *context);  /* the process shall end */
-    _Atomic exo_time *due;  /* when the next tick is due on the runtime's clock; written by the head */
+    _Atomic exo_time *due;       /* when the next tick is due on the runtime's clock; written by the head */
 } exo_head_env;
 
 /* Started with a pointer to an exo_head_env, which is copied. */

@@ -25,9 +25,9 @@ hex(uint64_t number)
 static json_t *
 node_json(const Exo__Cluster__NodeInfo *n)
 {
-    json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:I}", "name", n->name, "kind", n->kind, "state", n->state,
-                             "address", n->endpoint, "pid", (int)n->pid, "actors", (json_int_t)n->actors, "since",
-                             (json_int_t)n->since);
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:I}", "name", n->name, "kind", n->kind, "state", n->state, "address",
+                  n->endpoint, "pid", (int)n->pid, "actors", (json_int_t)n->actors, "since", (json_int_t)n->since);
     json_object_set_new(json, "id", hex(n->node));
     json_object_set_new(json, "total", amounts(n->total, n->n_total));
     json_object_set_new(json, "free", amounts(n->free, n->n_free));
@@ -41,8 +41,8 @@ actor_json(const Exo__Cluster__Actor *a)
 {
     json_t *json = json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:I, s:b, s:s, s:I}", "key", (json_int_t)a->key, "name",
                              a->name, "namespace", a->space, "class", a->class_name, "state", a->state, "node",
-                             a->node_name, "life", (json_int_t)a->incarnation, "detached", (int)a->detached, "job", a->job,
-                             "since", (json_int_t)a->since);
+                             a->node_name, "life", (json_int_t)a->incarnation, "detached", (int)a->detached, "job",
+                             a->job, "since", (json_int_t)a->since);
     if (a->cause[0])
         json_object_set_new(json, "cause", json_string(a->cause));
     return json;
@@ -61,8 +61,8 @@ listing_json(const Exo__Cluster__Listing *listing)
         json_array_append_new(jobs, json_pack("{s:s, s:s, s:s, s:I, s:I}", "name", j->name, "state", j->state, "cause",
                                               j->cause, "began", (json_int_t)j->began, "ended", (json_int_t)j->ended));
     }
-    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "cluster", listing->cluster, "version", listing->version, "began",
-                     (json_int_t)listing->began, "nodes", nodes, "actors", actors, "jobs", jobs);
+    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "cluster", listing->cluster, "version", listing->version,
+                     "began", (json_int_t)listing->began, "nodes", nodes, "actors", actors, "jobs", jobs);
 }
 
 exo_status

@@ -99,7 +99,8 @@ exo_object_get(exo_runtime *runtime, const exo_object_id *id, exo_time deadline,
     exo_status st = exo_store_default(&store, err);
     if (st != EXO_OK)
         return st;
-    bool here = !remote || name.node == remote->node(context) || exo_process_start(name.handle.owner) == name.handle.owner_start;
+    bool here = !remote || name.node == remote->node(context) ||
+                exo_process_start(name.handle.owner) == name.handle.owner_start;
     st = here ? exo_object_import(store, &name.handle, out, &reason) : EXO_PEER_LOST;
     if (st == EXO_OK || !remote || name.node == 0 || name.node == remote->node(context) || st == EXO_NOT_FOUND)
         return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text[0] ? reason.text : "its process is gone");

@@ -26,7 +26,8 @@ make_private(const char *path, exo_err *err)
     if (lstat(path, &info) != 0)
         return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
-        return exo_fail(err, EXO_INVAL, "%s: must be a folder of your own that nobody else can enter (chmod 700)", path);
+        return exo_fail(err, EXO_INVAL, "%s: must be a folder of your own that nobody else can enter (chmod 700)",
+                        path);
     return EXO_OK;
 }
 
@@ -35,9 +36,9 @@ find_folder(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     char base[EXO_PLACE_PATH];
     const char *run = getenv("XDG_RUNTIME_DIR");
-    int n = opts->folder               ? snprintf(base, sizeof base, "%s", opts->folder)
-            : run && run[0] == '/'     ? snprintf(base, sizeof base, "%s/exogym", run)
-                                       : snprintf(base, sizeof base, "/tmp/exogym-%u", (unsigned)geteuid());
+    int n = opts->folder           ? snprintf(base, sizeof base, "%s", opts->folder)
+            : run && run[0] == '/' ? snprintf(base, sizeof base, "%s/exogym", run)
+                                   : snprintf(base, sizeof base, "/tmp/exogym-%u", (unsigned)geteuid());
     if (n < 0 || (size_t)n + strlen(p->cluster) + 32 >= sizeof base)
         return exo_fail(err, EXO_INVAL, "%s: the path is too long for a socket", opts->folder ? opts->folder : run);
     exo_status st = make_private(base, err);
@@ -60,7 +61,8 @@ exo_place_folder(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     const char *cluster = opts->cluster && *opts->cluster ? opts->cluster : "default";
     if (!is_name(cluster))
-        return exo_fail(err, EXO_INVAL, "the cluster's name '%.60s': expected letters, digits, '.', '_' and '-'", cluster);
+        return exo_fail(err, EXO_INVAL, "the cluster's name '%.60s': expected letters, digits, '.', '_' and '-'",
+                        cluster);
     snprintf(p->cluster, sizeof p->cluster, "%s", cluster);
     p->any_cluster = opts->role != EXO_ROLE_HEAD && !(opts->cluster && *opts->cluster);
     return find_folder(p, opts, err);
@@ -111,7 +113,8 @@ find_endpoints(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
             return exo_fail(err, EXO_INVAL, "'%s': expected tcp://ADDRESS:PORT", endpoint);
         if (!is_loopback(endpoint) && !p->has_keys && !opts->insecure)
             return exo_fail(err, EXO_INVAL,
-                            "'%s' can be reached by others: give keys (see `exogym keygen`), or say --insecure", endpoint);
+                            "'%s' can be reached by others: give keys (see `exogym keygen`), or say --insecure",
+                            endpoint);
         p->endpoints[p->num_endpoints++] = endpoint;
     }
     return EXO_OK;

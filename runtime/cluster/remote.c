@@ -435,8 +435,8 @@ static const exo_future_hook call_hook = {.done = call_done, .drive = drive_for_
 
 /* Finds where a call goes, and makes it pending. */
 static exo_status
-begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, exo_peer **peer, char system[EXO_WIRE_NAME],
-           exo_err *err)
+begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, exo_peer **peer,
+           char system[EXO_WIRE_NAME], exo_err *err)
 {
     exo_status st = EXO_OK;
     pthread_mutex_lock(&r->lock);
@@ -620,8 +620,8 @@ answer(exo_remote *r, exo_peer *peer, uint64_t id, exo_status status, const char
 
 /* What is not the actor's own method. True: it was such, and *st is its result. */
 static bool
-run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload *args, exo_future *future, exo_status *st,
-            exo_err *err)
+run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload *args, exo_future *future,
+            exo_status *st, exo_err *err)
 {
     char cause[CAUSE];
     if (method[0] != '$')
@@ -683,9 +683,7 @@ serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *ar
 {
     exo_err err = {0};
     exo_ref actor = {.id = e->actor};
-    exo_time deadline = e->timeout == INT64_MAX
-                            ? INT64_MAX
-                            : exo_deadline(exo_runtime_clock(r->runtime), e->timeout);
+    exo_time deadline = e->timeout == INT64_MAX ? INT64_MAX : exo_deadline(exo_runtime_clock(r->runtime), e->timeout);
     struct serving *s = exo_calloc(1, sizeof *s);
     exo_status st = s ? EXO_OK : EXO_NOMEM;
     if (st == EXO_OK)
@@ -836,7 +834,8 @@ take_loans_back(exo_remote *r, const exo_peer *peer)
 {
     struct loan *loan, *next, *mine = NULL;
     pthread_mutex_lock(&r->lock);
-    HASH_ITER(hh, r->loans, loan, next) {
+    HASH_ITER(hh, r->loans, loan, next)
+    {
         if (loan->key.peer != peer)
             continue;
         HASH_DEL(r->loans, loan);

@@ -10,8 +10,8 @@
 #ifndef EXO_CLUSTER_REMOTE_H
 #define EXO_CLUSTER_REMOTE_H
 
-#include "net.h"
 #include "hooks.h"
+#include "net.h"
 #include "store.h"
 
 typedef struct exo_remote exo_remote;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include <exogym/memory.h>
 #include <exogym/plugin.h>
 
 #include "directory.h"
@@ -46,6 +47,28 @@ make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, 
 }
 
 static exo_status
+reply_made(const exo_actor_class *actor_class, exo_ref ref, exo_payload *reply, exo_err *err)
+{
+    size_t size = sizeof ref.id, at = sizeof ref.id;
+    for (size_t i = 0; i < actor_class->num_methods; i++)
+        if (actor_class->methods[i].idempotent)
+            size += strlen(actor_class->methods[i].name) + 1;
+    char *data = exo_calloc(1, size);
+    if (!data)
+        return exo_fail(err, EXO_NOMEM, "no memory for a reply");
+    memcpy(data, &ref.id, sizeof ref.id);
+    for (size_t i = 0; i < actor_class->num_methods; i++) {
+        if (!actor_class->methods[i].idempotent)
+            continue;
+        size_t length = strlen(actor_class->methods[i].name) + 1;
+        memcpy(data + at, actor_class->methods[i].name, length);
+        at += length;
+    }
+    *reply = (exo_payload){.data = data, .size = size, .release = exo_free};
+    return EXO_OK;
+}
+
+static exo_status
 worker_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     exo_ref ref = {0};
@@ -54,7 +77,7 @@ worker_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");
     exo_status st = make(call, self, spec, &ref, err);
     if (st == EXO_OK)
-        st = exo_payload_copy(reply, &ref.id, sizeof ref.id);
+        st = reply_made(exo_actor_class_find(spec->class_name), ref, reply, err);
     EXO_RELEASE(spec);
     return st;
 }

@@ -1,7 +1,8 @@
 /* The worker: an actor (`worker` in the namespace "exogym") that makes actors for the head, and ends them.
  *
  * Methods:
- *     spawn(Spawn) -> uint64_t      the new actor's reference; loads the plugins that it names first
+ *     spawn(Spawn) -> uint64_t, then the names of the class's idempotent methods, each with a 0: the new actor's reference; loads the
+ *                     plugins that it names first
  *     kill(exo_head_kill)           ends an actor
  *     end()                         ends the process, as SIGTERM does */
 #ifndef EXO_CLUSTER_WORKER_H

@@ -175,7 +175,8 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, exo_err *err)
     if (payload->size < sizeof header)
         return exo_fail(err, EXO_INVAL, "a message of %zu bytes is none of a collective", payload->size);
     memcpy(&header, payload->data, sizeof header);
-    if (header.from >= f->opts.size || header.channel != f->opts.channel || header.bytes != payload->size - sizeof header)
+    if (header.from >= f->opts.size || header.channel != f->opts.channel ||
+        header.bytes != payload->size - sizeof header)
         return exo_fail(err, EXO_INVAL, "a message that is not for this communicator");
     if (header.phase == FAILED) {
         size_t length = header.bytes < 400 ? header.bytes : 400;
@@ -253,8 +254,8 @@ send_to(struct far *f, uint32_t to, const struct header *header, const void *dat
 
 /* What the member `from` sends in this call; checked against our part of the call. NULL: *st says why. */
 static struct message *
-await_message(struct far *f, uint64_t number, uint32_t phase, uint32_t from, const exo_collective_args *args, size_t bytes,
-              exo_time deadline, exo_status *st, exo_err *err)
+await_message(struct far *f, uint64_t number, uint32_t phase, uint32_t from, const exo_collective_args *args,
+              size_t bytes, exo_time deadline, exo_status *st, exo_err *err)
 {
     struct message *m = NULL;
     char text[EXO_ERR_TEXT];
@@ -280,7 +281,8 @@ await_message(struct far *f, uint64_t number, uint32_t phase, uint32_t from, con
     if (m && (m->header.operation != (uint32_t)args->operation || m->header.count != args->count ||
               m->header.dtype != (uint32_t)args->dtype || m->header.reduce != (uint32_t)args->reduce ||
               m->header.root != args->root || m->header.bytes != bytes)) {
-        snprintf(text, sizeof text, "members disagree: node_%u (rank %u) calls another operation, count or type", from, from);
+        snprintf(text, sizeof text, "members disagree: node_%u (rank %u) calls another operation, count or type", from,
+                 from);
         break_locked(f, EXO_INVAL, text);
         free_message(m);
         m = NULL;
@@ -367,7 +369,8 @@ receive_shards(struct far *f, uint64_t number, const exo_collective_args *args, 
         if (!m)
             break;
         if (p.length)
-            memcpy((char *)args->data + p.first * size, (char *)m->payload.data + sizeof(struct header), p.length * size);
+            memcpy((char *)args->data + p.first * size, (char *)m->payload.data + sizeof(struct header),
+                   p.length * size);
         free_message(m);
     }
     return st;
@@ -418,8 +421,8 @@ exchange(struct far *f, uint64_t number, const exo_collective_args *args, exo_ti
 }
 
 static exo_status
-far_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args *args, exo_time deadline, exo_time *waited,
-        exo_err *err)
+far_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args *args, exo_time deadline,
+        exo_time *waited, exo_err *err)
 {
     struct far *f = state;
     exo_err reason = {0};
@@ -481,11 +484,8 @@ far_fail(void *state, uint32_t rank, const char *cause)
     pthread_mutex_unlock(&f->lock);
     if (!tell)
         return;
-    struct header header = {.channel = f->opts.channel,
-                            .phase = FAILED,
-                            .from = f->opts.rank,
-                            .root = rank,
-                            .bytes = strlen(cause)};
+    struct header header = {
+        .channel = f->opts.channel, .phase = FAILED, .from = f->opts.rank, .root = rank, .bytes = strlen(cause)};
     for (uint32_t r = 0; r < f->opts.size; r++)
         if (r != f->opts.rank)
             send_to(f, r, &header, cause, NULL);
@@ -514,8 +514,8 @@ exo_status
 exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
 {
     if (opts->size < 1 || opts->size > MAX_SIZE || opts->rank >= opts->size)
-        return exo_fail(err, EXO_INVAL, "rank %u of a communicator of %u: it has 1 to %d members", opts->rank, opts->size,
-                        MAX_SIZE);
+        return exo_fail(err, EXO_INVAL, "rank %u of a communicator of %u: it has 1 to %d members", opts->rank,
+                        opts->size, MAX_SIZE);
     exo_comm *c = exo_calloc(1, sizeof *c);
     struct far *f = exo_calloc(1, sizeof *f);
     if (!c || !f) {

@@ -13,7 +13,8 @@
 typedef struct exo_comm_far_opts {
     exo_runtime *runtime;
     uint32_t size, rank;
-    uint32_t channel;   /* tells the communicators of one member apart: the first four bytes of a payload (little endian) */
+    uint32_t
+        channel; /* tells the communicators of one member apart: the first four bytes of a payload (little endian) */
     const char *method; /* of the members, that takes payloads; a literal                                             */
 } exo_comm_far_opts;
 

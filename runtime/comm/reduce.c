@@ -29,7 +29,8 @@ sum_i32(uint32_t *restrict sum, void *const *data, uint32_t size, size_t at, siz
 }
 
 void
-exo_reduce_block(void *out, void *const *data, uint32_t size, size_t at, size_t count, exo_dtype dtype, exo_reduce reduce)
+exo_reduce_block(void *out, void *const *data, uint32_t size, size_t at, size_t count, exo_dtype dtype,
+                 exo_reduce reduce)
 {
     if (dtype == EXO_I32)
         sum_i32(out, data, size, at, count);

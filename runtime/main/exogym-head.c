@@ -36,9 +36,9 @@ static const exo_note files[] = {
 static const exo_command program = {
     .name = "exogym-head",
     .summary = "The head of a cluster: knows names, nodes and jobs",
-    .description =
-        "Prints a line when it is ready. SIGTERM or ctrl-C ends it; its workers and their actors go on, and wait for it to "
-        "come back. `exogym stop` ends all of them.",
+    .description = "Prints a line when it is ready. SIGTERM or ctrl-C ends it; its workers and their actors go on, and "
+                   "wait for it to "
+                   "come back. `exogym stop` ends all of them.",
     .args = table,
     .examples = examples,
     .files = files,

@@ -15,8 +15,8 @@ enum {
 
 /* All options; a program's table has those that it takes. */
 struct exo_node_args {
-    const char *cluster, *name, *folder, *advertise, *head, *head_key, *keys, *authorized, *state, *peer_timeout, *threads,
-        *grace;
+    const char *cluster, *name, *folder, *advertise, *head, *head_key, *keys, *authorized, *state, *peer_timeout,
+        *threads, *grace;
     exo_words listen, resources, plugins;
     bool no_ipc, insecure;
 };
@@ -65,7 +65,8 @@ struct exo_node_args {
          .word = EXO_WORD_FOLDER,                                                                                      \
          EXO_INTO(struct exo_node_args, folder)},                                                                      \
     {                                                                                                                  \
-        .name = "--threads", .value = "N", .help = "Threads that actors share; one for each usable core unless given.",  \
+        .name = "--threads", .value = "N",                                                                             \
+        .help = "Threads that actors share; one for each usable core unless given.",                                   \
         EXO_INTO(struct exo_node_args, threads)                                                                        \
     }
 
@@ -83,7 +84,7 @@ exo_status exo_node_read(exo_node_options *node, const struct exo_node_args *arg
 /* Joins, prints a line on `ready` and closes it, and stays until SIGTERM or SIGINT, until it is told to end, or until the head is
  * lost for good (PEER_LOST). Leaves before it returns, unless actors do not end in time: then the process ends at once. `joined`
  * may be NULL. */
-exo_status exo_node_stay(const exo_node_options *node, FILE *ready, void (*joined)(void *context, const exo_cluster *cluster),
-                         void *context, exo_err *err);
+exo_status exo_node_stay(const exo_node_options *node, FILE *ready,
+                         void (*joined)(void *context, const exo_cluster *cluster), void *context, exo_err *err);
 
 #endif

@@ -301,8 +301,7 @@ exo_watch(const exo_cluster_opts *opts, exo_watched *out, int *status, exo_err *
         st = find_log(&w, err);
     if (st != EXO_OK)
         return st;
-    struct exo_watch_page *page =
-        mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct exo_watch_page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED || pipe2(pipes, O_CLOEXEC) != 0)
         return exo_fail(err, EXO_IO, "the worker cannot be watched: %s", strerror(errno));
     out->page = page;

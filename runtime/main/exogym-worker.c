@@ -46,7 +46,8 @@ static const exo_arg table[] = {
      EXO_INTO(struct exo_node_args, head_key)},
     {.name = "--resource",
      .value = "NAME=AMOUNT",
-     .help = "What actors can take of it: cpus, gpus, memory (in bytes, or as 16GiB) or a name of your own; can be given again "
+     .help = "What actors can take of it: cpus, gpus, memory (in bytes, or as 16GiB) or a name of your own; can be "
+             "given again "
              "and again. The first three are found unless given.",
      EXO_INTO(struct exo_node_args, resources)},
     {.name = "--plugin",
@@ -75,10 +76,11 @@ static const exo_note files[] = {
 static const exo_command program = {
     .name = "exogym-worker",
     .summary = "A worker of a cluster: hosts actors",
-    .description =
-        "Prints a line when it is ready. It is two processes: one that hosts actors, and one that watches it, and tells the "
-        "head why it ended if it did not end well. SIGTERM or ctrl-C, to either, ends both: running methods are told to stop, "
-        "and have ten seconds.",
+    .description = "Prints a line when it is ready. It is two processes: one that hosts actors, and one that watches "
+                   "it, and tells the "
+                   "head why it ended if it did not end well. SIGTERM or ctrl-C, to either, ends both: running methods "
+                   "are told to stop, "
+                   "and have ten seconds.",
     .args = table,
     .examples = examples,
     .files = files,

@@ -3,8 +3,8 @@
 #include "job.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

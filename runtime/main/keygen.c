@@ -113,8 +113,9 @@ static const exo_arg table[] = {
 const exo_command exo_command_keygen = {
     .name = "keygen",
     .summary = "Makes a key pair, by which other nodes know this one",
-    .description = "Writes NAME.key, which others get, and NAME.secret, which nobody gets. A key that is there is never "
-                   "overwritten. docs/security.md says what the keys protect.",
+    .description =
+        "Writes NAME.key, which others get, and NAME.secret, which nobody gets. A key that is there is never "
+        "overwritten. docs/security.md says what the keys protect.",
     .args = table,
     .args_size = sizeof(struct keygen_args),
     .run = keygen_command,

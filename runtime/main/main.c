@@ -2,14 +2,8 @@
 #include "commands.h"
 
 static const exo_command *const commands[] = {
-    &exo_command_run,
-    &exo_command_plot,
-    &exo_command_data,
-    &exo_command_list,
-    &exo_command_keygen,
-    &exo_command_help,
-    &exo_command_completion,
-    NULL,
+    &exo_command_run,    &exo_command_plot, &exo_command_data,       &exo_command_list,
+    &exo_command_keygen, &exo_command_help, &exo_command_completion, NULL,
 };
 
 static const exo_note examples[] = {

@@ -114,8 +114,8 @@ look_back(const exo_job *job, bool resume, struct past *past, exo_fit_result *re
 
 /* Nodes on the cluster's workers: what they are started with is what the job says, word for word. */
 static exo_status
-fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, exo_runtime *runtime, exo_fit_result *result,
-        exo_err *err)
+fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, exo_runtime *runtime,
+        exo_fit_result *result, exo_err *err)
 {
     char *model = NULL, *data = NULL, *strategy = NULL;
     exo_text space = {0}, model_name = {0}, data_name = {0};
@@ -310,7 +310,8 @@ read_cluster_args(const struct run_args *args, exo_local_cluster_opts *opts, exo
     if (args->workers && (*end || !*args->workers || workers < 1 || workers > EXO_MAX_WORKERS))
         return exo_fail(err, EXO_INVAL, "--workers %s: expected a number from 1 to %d", args->workers, EXO_MAX_WORKERS);
     if (args->workers && (args->head || args->cluster))
-        return exo_fail(err, EXO_INVAL, "--workers starts a cluster of its own: it does not go with --head or --cluster");
+        return exo_fail(err, EXO_INVAL,
+                        "--workers starts a cluster of its own: it does not go with --head or --cluster");
     if (args->transport && !args->workers)
         return exo_fail(err, EXO_INVAL, "--transport is for --workers");
     opts->workers = (unsigned)workers;

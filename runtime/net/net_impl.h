@@ -40,7 +40,7 @@ struct exo_peer {
     atomic_uint references;
     _Atomic(exo_peer_state) state; /* written under net->lock */
     bool near;
-    bool announced;         /* the handler knows it: it hears of its loss */
+    bool announced; /* the handler knows it: it hears of its loss */
     uint64_t node, start;
     uint32_t pid;
     char name[EXO_WIRE_NAME], endpoint[EXO_WIRE_NAME];
@@ -84,7 +84,8 @@ struct exo_net {
     exo_zap *zap;
     int epoll, kick;
     exo_source kick_source;
-    exo_source **sources; /* by descriptor; guarded by lock. An event names its descriptor: its owner may be gone by then */
+    exo_source *
+        *sources; /* by descriptor; guarded by lock. An event names its descriptor: its owner may be gone by then */
     size_t num_sources;
     atomic_bool kicked, waiting, closing; /* waiting: the driver is, or will be, in epoll_wait */
 
@@ -105,7 +106,7 @@ struct exo_net {
     exo_socket *sockets;    /* guarded by lock, as all below */
     exo_peer *peers;        /* open and greeting */
     exo_peer *first_dirty;
-    exo_peer *first_lost;   /* announced ones, for the handler; held */
+    exo_peer *first_lost; /* announced ones, for the handler; held */
     exo_time next_tick;
     exo_wire_reader reader; /* the driver's */
 };

@@ -13,9 +13,9 @@
 #include "net_impl.h"
 
 enum {
-    FLUSH_BYTES = 32768,       /* that gather before they are sent at once        */
-    QUIET_US = 20,             /* after so long a silence nothing is gathered     */
-    MAX_MESSAGE = 1 << 30,     /* of one frame                                    */
+    FLUSH_BYTES = 32768,   /* that gather before they are sent at once        */
+    QUIET_US = 20,         /* after so long a silence nothing is gathered     */
+    MAX_MESSAGE = 1 << 30, /* of one frame                                    */
     HANDSHAKE_MS = 5000,
     LINGER_MS = 100
 };
@@ -213,7 +213,7 @@ exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err
     }
     s->source = (exo_source){.kind = EXO_SOURCE_SOCKET, .owner = s};
     set_int(s->zmq, ZMQ_LINGER, LINGER_MS); /* for a goodbye */
-    set_int(s->zmq, ZMQ_SNDHWM, 0); /* the callers' windows are the bound */
+    set_int(s->zmq, ZMQ_SNDHWM, 0);         /* the callers' windows are the bound */
     set_int(s->zmq, ZMQ_RCVHWM, 0);
     set_int(s->zmq, ZMQ_BACKLOG, 1024);
     set_int(s->zmq, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
@@ -350,12 +350,13 @@ add_locked(exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err
     bool framed = false;
     if (payload && payload->size > 0) {
         framed = payload->size > EXO_WIRE_INLINE;
-        envelope->payload = framed ? (exo_wire_payload){.place = EXO_WIRE_FRAMED}
-                                   : (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = payload->data, .size = payload->size};
+        envelope->payload =
+            framed ? (exo_wire_payload){.place = EXO_WIRE_FRAMED}
+                   : (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = payload->data, .size = payload->size};
     }
     if (payload && payload->size > MAX_MESSAGE)
-        return exo_fail(err, EXO_INVAL, "a payload of %zu bytes is longer than %d: put it into an object", payload->size,
-                        MAX_MESSAGE);
+        return exo_fail(err, EXO_INVAL, "a payload of %zu bytes is longer than %d: put it into an object",
+                        payload->size, MAX_MESSAGE);
     exo_wire_writer before = peer->writer;
     exo_status st = exo_wire_add(&peer->writer, envelope, err);
     if (st == EXO_OK && framed)
@@ -717,7 +718,8 @@ static bool
 receive_locked(exo_net *net, struct inbox *in, exo_peer **peer, bool *first)
 {
     exo_socket *s, *next;
-    DL_FOREACH_SAFE(net->sockets, s, next) {
+    DL_FOREACH_SAFE(net->sockets, s, next)
+    {
         if (!s->ready)
             continue;
         if (receive_frames_locked(s, in)) {
@@ -760,7 +762,8 @@ exo_net_tick_locked(exo_net *net, exo_time now)
 {
     exo_peer *p, *next;
     char cause[128];
-    DL_FOREACH_SAFE(net->peers, p, next) {
+    DL_FOREACH_SAFE(net->peers, p, next)
+    {
         if (atomic_load(&p->state) != EXO_PEER_OPEN)
             continue;
         if (!p->near && now - p->heard > net->opts.peer_timeout) {

@@ -45,7 +45,7 @@ typedef struct exo_wire_payload {
 
 /* Who a process is, in Hello and Welcome. Strings are never NULL after reading. */
 typedef struct exo_wire_identity {
-    uint64_t node;  /* random for each process, never 0 */
+    uint64_t node; /* random for each process, never 0 */
     uint32_t pid;
     uint64_t start; /* of the process, clock ticks since boot */
     const char *name, *boot, *endpoint, *cluster;
@@ -98,8 +98,8 @@ void exo_wire_release(exo_wire_writer *writer);
 typedef struct exo_wire_reader {
     const uint8_t *data; /* borrowed */
     size_t size, at;
-    uint32_t left;       /* envelopes */
-    uint32_t number;     /* of the message */
+    uint32_t left;   /* envelopes */
+    uint32_t number; /* of the message */
     uint32_t version;
     struct exo_wire_arena *arena; /* what the envelope points to */
 } exo_wire_reader;

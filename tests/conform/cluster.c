@@ -80,6 +80,21 @@ share(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return st == EXO_OK ? exo_payload_copy(reply, &id, sizeof id) : st;
 }
 
+/* Dies when it is first asked in a life of the process, and answers from then on. */
+static exo_status
+frail(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    static _Atomic int asked;
+    (void)self;
+    (void)args;
+    (void)err;
+    if (asked++ % 2 == 0) {
+        exo_call_die(call, "the first time");
+        return EXO_OK;
+    }
+    return exo_payload_copy(reply, "alive", 6);
+}
+
 /* Until it is cancelled. */
 static exo_status
 linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
@@ -93,12 +108,11 @@ linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
 }
 
 static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .blocking = true}};
-static const exo_method methods[] = {{.name = "add", .run = add},
-                                     {.name = "echo", .run = echo},
-                                     {.name = "fail", .run = fail},
-                                     {.name = "die", .run = die},
-                                     {.name = "share", .run = share},
-                                     {.name = "linger", .lane = 1, .run = linger}};
+static const exo_method methods[] = {
+    {.name = "add", .run = add},          {.name = "echo", .run = echo},
+    {.name = "fail", .run = fail},        {.name = "die", .run = die},
+    {.name = "share", .run = share},      {.name = "frail", .run = frail, .idempotent = true},
+    {.name = "frail_once", .run = frail}, {.name = "linger", .lane = 1, .run = linger}};
 static const exo_actor_class counter_class = {.name = "counter",
                                               .state_size = sizeof(struct counter),
                                               .lanes = lanes,
@@ -161,7 +175,8 @@ join(struct rig *r, exo_cluster_role role, const char *name, exo_runtime **runti
     exo_err err = {0};
     char secret[128], head_key[128];
     const char *at = r->head ? exo_cluster_address(r->head) : NULL;
-    exo_cluster_opts opts = {.role = role, .name = name, .cluster = "test", .folder = r->folder, .state = "none", .job = "job"};
+    exo_cluster_opts opts = {
+        .role = role, .name = name, .cluster = "test", .folder = r->folder, .state = "none", .job = "job"};
     snprintf(secret, sizeof secret, "%s/%s.secret", r->folder, name);
     snprintf(head_key, sizeof head_key, "%s/head.key", r->folder);
     opts.head = at;
@@ -255,7 +270,8 @@ call_add(struct rig *r, exo_ref ref, uint64_t by)
 
 Test(cluster, a_call_has_its_reply)
 {
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         exo_ref ref = spawn(&r, "one");
         cr_expect_eq(call_add(&r, ref, 5), 5);
         cr_expect_eq(call_add(&r, ref, 7), 12, "%s", names[t]);
@@ -264,15 +280,16 @@ Test(cluster, a_call_has_its_reply)
 
 Test(cluster, a_name_is_found_and_is_one_actors)
 {
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         exo_err err = {0};
         exo_ref ref = spawn(&r, "one"), found = {0}, second = {0};
         cr_expect_eq(exo_get_actor(r.runtime, NULL, "one", &found, &err), EXO_OK, "%s", err.text);
         cr_expect_eq(found.id, ref.id, "%s", names[t]);
         cr_expect_eq(exo_spawn_class(r.runtime, "counter", &(exo_spawn_opts){.name = "one"}, soon(), &second, &err),
                      EXO_EXISTS);
-        cr_expect_eq(exo_spawn_class(r.runtime, "counter", &(exo_spawn_opts){.name = "one", .get_if_exists = true}, soon(),
-                                     &second, &err),
+        cr_expect_eq(exo_spawn_class(r.runtime, "counter", &(exo_spawn_opts){.name = "one", .get_if_exists = true},
+                                     soon(), &second, &err),
                      EXO_OK, "%s", err.text);
         cr_expect_eq(second.id, ref.id);
         cr_expect_eq(exo_get_actor(r.runtime, NULL, "two", &found, &err), EXO_NOT_FOUND);
@@ -294,7 +311,8 @@ count_files(void)
 
 Test(cluster, references_to_one_process_share_a_connection)
 {
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         spawn(&r, NULL);
         int before = count_files();
         for (int i = 0; i < 100; i++)
@@ -306,7 +324,8 @@ Test(cluster, references_to_one_process_share_a_connection)
 Test(cluster, what_an_actor_makes_when_it_starts_has_its_name_everywhere)
 {
     static const char *const parents[] = {"parent", NULL}, *const children[] = {"child", "other child"};
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         for (int i = 0; i < 2; i++) {
             exo_err err = {0};
             exo_ref ref = {0};
@@ -321,7 +340,8 @@ Test(cluster, what_an_actor_makes_when_it_starts_has_its_name_everywhere)
 
 Test(cluster, a_dump_comes_from_anywhere)
 {
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         exo_err err = {0};
         char *text = NULL;
         exo_ref ref = spawn(&r, "looked at");
@@ -333,7 +353,8 @@ Test(cluster, a_dump_comes_from_anywhere)
 
 Test(cluster, errors_come_as_they_are)
 {
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         exo_err err = {0};
         exo_future *future = NULL;
         exo_ref ref = spawn(&r, NULL);
@@ -347,14 +368,16 @@ Test(cluster, errors_come_as_they_are)
             exo_future_drop(&future);
         }
         cr_expect_eq(st, EXO_NOT_FOUND);
-        cr_expect_eq(exo_spawn_class(r.runtime, "no_such_class", NULL, soon(), &ref, &err), EXO_NOT_FOUND, "%s", err.text);
+        cr_expect_eq(exo_spawn_class(r.runtime, "no_such_class", NULL, soon(), &ref, &err), EXO_NOT_FOUND, "%s",
+                     err.text);
     }
 }
 
 Test(cluster, payloads_of_every_size_come_whole)
 {
     static const size_t sizes[] = {0, 1, 100, 65535, 65536, 65537, 1000000, 20000000};
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         exo_ref ref = spawn(&r, NULL);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             exo_future *future = NULL;
@@ -382,7 +405,8 @@ Test(cluster, many_calls_keep_their_order)
         WINDOW = 500
     };
     static exo_future *futures[WINDOW];
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         exo_ref ref = spawn(&r, NULL);
         memset(futures, 0, sizeof futures);
         for (uint64_t i = 0; i < COUNT + WINDOW; i++) {
@@ -395,14 +419,16 @@ Test(cluster, many_calls_keep_their_order)
                 exo_future_drop(f);
             }
             if (i < COUNT)
-                cr_assert_eq(exo_call(r.runtime, ref, "add", (exo_payload){0}, soon(), f, &err), EXO_OK, "%s", err.text);
+                cr_assert_eq(exo_call(r.runtime, ref, "add", (exo_payload){0}, soon(), f, &err), EXO_OK, "%s",
+                             err.text);
         }
     }
 }
 
 Test(cluster, a_call_can_be_cancelled_and_late)
 {
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         exo_err err = {0};
         exo_future *running = NULL, *late = NULL;
         exo_ref ref = spawn(&r, NULL);
@@ -422,7 +448,8 @@ Test(cluster, a_call_can_be_cancelled_and_late)
 
 Test(cluster, a_death_is_heard_of)
 {
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         exo_err err = {0};
         exo_future *monitor = NULL, *call = NULL, *dying = NULL;
         exo_ref ref = spawn(&r, "mortal"), found;
@@ -450,7 +477,8 @@ Test(cluster, a_death_is_heard_of)
 
 Test(cluster, links_reach_across)
 {
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         exo_err err = {0};
         exo_future *monitor = NULL;
         exo_ref far = spawn(&r, "far"), near = {0};
@@ -467,7 +495,8 @@ Test(cluster, links_reach_across)
 
 Test(cluster, objects_come_as_the_memory_they_are)
 {
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         exo_err err = {0};
         exo_object *object = NULL;
         exo_future *future = NULL;
@@ -476,7 +505,8 @@ Test(cluster, objects_come_as_the_memory_they_are)
         cr_assert_eq(exo_object_new(&object, 3000000, &err), EXO_OK, "%s", err.text);
         memset(exo_object_data(object), 7, 3000000);
         if (t != LOCAL) { /* nobody else may see what is still written */
-            cr_expect_eq(exo_call(r.runtime, ref, "echo", exo_object_payload(object), soon(), &future, &err), EXO_INVAL);
+            cr_expect_eq(exo_call(r.runtime, ref, "echo", exo_object_payload(object), soon(), &future, &err),
+                         EXO_INVAL);
         }
         exo_object_seal(object);
         cr_assert_eq(exo_call(r.runtime, ref, "echo", exo_object_payload(object), soon(), &future, &err), EXO_OK);
@@ -491,7 +521,8 @@ Test(cluster, objects_come_as_the_memory_they_are)
 
 Test(cluster, objects_are_got_by_name)
 {
-    EVERYWHERE(r) {
+    EVERYWHERE(r)
+    {
         exo_err err = {0};
         exo_object *object = NULL;
         exo_object_id id;
@@ -518,5 +549,34 @@ Test(cluster, objects_are_got_by_name)
                 cr_assert_eq(((unsigned char *)exo_object_data(object))[i], (unsigned char)(i * 7));
             exo_object_drop(&object);
         }
+    }
+}
+
+Test(cluster, only_idempotent_calls_are_made_again)
+{
+    EVERYWHERE(r)
+    {
+        exo_err err = {0};
+        exo_future *future = NULL;
+        const exo_payload *reply = NULL;
+        exo_ref ref = {0};
+        const exo_spawn_opts opts = {.name = "phoenix", .restart = {.when = EXO_RESTART_ON_FAILURE, .max = 10}};
+        if (t == LOCAL) /* nobody restarts it there */
+            continue;
+        cr_assert_eq(exo_spawn_class(r.runtime, "counter", &opts, soon(), &ref, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_call(r.runtime, ref, "frail", (exo_payload){0}, soon(), &future, &err), EXO_OK, "%s",
+                     err.text);
+        cr_assert_eq(exo_wait(future, soon(), &reply, &err), EXO_OK, "%s: %s", names[t], err.text);
+        cr_expect_str_eq(reply->data, "alive");
+        exo_future_drop(&future);
+        cr_assert_eq(exo_get_actor(r.runtime, NULL, "phoenix", &ref, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_call(r.runtime, ref, "frail_once", (exo_payload){0}, soon(), &future, &err), EXO_OK);
+        cr_expect_eq(exo_wait(future, soon(), &reply, &err), EXO_PEER_LOST, "%s", names[t]);
+        exo_future_drop(&future);
+        cr_assert_eq(exo_get_actor(r.runtime, NULL, "phoenix", &ref, &err), EXO_OK, "waits for its next life: %s",
+                     err.text);
+        cr_assert_eq(exo_call(r.runtime, ref, "frail_once", (exo_payload){0}, soon(), &future, &err), EXO_OK);
+        cr_expect_eq(exo_wait(future, soon(), &reply, &err), EXO_OK, "%s: %s", names[t], err.text);
+        exo_future_drop(&future);
     }
 }

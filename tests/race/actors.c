@@ -406,8 +406,9 @@ serve_own(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 static const exo_lane_class fire_lanes[] = {{.name = "narrow", .capacity = 32},
                                             {.name = "broad", .capacity = 32, .max_concurrency = BROAD},
                                             {.name = "own", .capacity = 32, .blocking = true, .max_concurrency = 2}};
-static const exo_method fire_methods[] = {
-    {"narrow", 0, serve_narrow}, {"broad", 1, serve_broad}, {"own", 2, serve_own}};
+static const exo_method fire_methods[] = {{.name = "narrow", .lane = 0, .run = serve_narrow},
+                                          {.name = "broad", .lane = 1, .run = serve_broad},
+                                          {.name = "own", .lane = 2, .run = serve_own}};
 static const exo_actor_class fire_class = {.name = "fire",
                                            .state_size = sizeof(struct ordered),
                                            .lanes = fire_lanes,

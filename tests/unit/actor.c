@@ -114,8 +114,10 @@ static const exo_lane_class lanes[] = {{.name = "paper", .capacity = 4},
                                        {.name = "desk", .blocking = true, .capacity = 4},
                                        {.name = "wide", .blocking = true, .max_concurrency = 3}};
 static const exo_method methods[] = {
-    {"write", 0, log_write}, {"refuse", 0, log_refuse},  {"wait", 1, log_wait},       {"write_at_desk", 1, log_write},
-    {"die", 1, log_die},     {"wait_wide", 2, log_wait}, {"wait_light", 0, log_wait},
+    {.name = "write", .lane = 0, .run = log_write},     {.name = "refuse", .lane = 0, .run = log_refuse},
+    {.name = "wait", .lane = 1, .run = log_wait},       {.name = "write_at_desk", .lane = 1, .run = log_write},
+    {.name = "die", .lane = 1, .run = log_die},         {.name = "wait_wide", .lane = 2, .run = log_wait},
+    {.name = "wait_light", .lane = 0, .run = log_wait},
 };
 static const exo_actor_class log_class = {
     .name = "log",
@@ -340,9 +342,12 @@ start_with_a_call(exo_call_context *call, void *self, const exo_payload *args, e
 
 static const exo_lane_class walker_lanes[] = {
     {.name = "path", .capacity = 16}, {.name = "broad", .max_concurrency = 2}, {.name = "own", .blocking = true}};
-static const exo_method walker_methods[] = {
-    {"walk", 0, walk},           {"answer", 0, answer},    {"keep_order", 0, keep_order}, {"wait_broad", 1, broad_wait},
-    {"wait_light", 0, log_wait}, {"wait_own", 2, log_wait}};
+static const exo_method walker_methods[] = {{.name = "walk", .lane = 0, .run = walk},
+                                            {.name = "answer", .lane = 0, .run = answer},
+                                            {.name = "keep_order", .lane = 0, .run = keep_order},
+                                            {.name = "wait_broad", .lane = 1, .run = broad_wait},
+                                            {.name = "wait_light", .lane = 0, .run = log_wait},
+                                            {.name = "wait_own", .lane = 2, .run = log_wait}};
 static const exo_actor_class walker_class = {.name = "walker",
                                              .state_size = sizeof(struct walker),
                                              .start = start_with_a_call,
