@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <exogym/cluster.h>
 #include <exogym/exogym.h>
 
 enum {

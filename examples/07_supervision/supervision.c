@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <exogym/cluster.h>
 #include <exogym/exogym.h>
 
 /* --- Actors -------------------------------------------------------------------------------------------------------------------- */

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <exogym/cluster.h>
 #include <exogym/exogym.h>
 
 #include "primes.h"
