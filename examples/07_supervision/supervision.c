@@ -4,6 +4,7 @@
  * Restarts are the head's business, so without a cluster this program makes a small one of its own: a head, a worker and a driver, three
  * runtimes of one process. Built twice, as the program and as the plugin with its classes (CMakeLists.txt).
  */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
