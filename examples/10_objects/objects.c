@@ -1,7 +1,8 @@
-/* Shared objects: 64 MiB that one actor makes and two others read in place, in one process or in several of a host; nothing is copied.
+/* Shared objects: 64 MiB that one actor makes and two others read. On one host it is the very memory of its maker, in one process or in
+ * several; to another host it is fetched once.
  *
- * An object is filled by its owner and sealed. Its payload is sent like any other; who gets it may keep the object, also when its owner
- * is gone. Built twice, as the program and as the plugin with its classes (CMakeLists.txt).
+ * An object is filled by its maker and sealed. What is sent is its name, a few numbers; who gets the object may keep it, also when its
+ * maker is gone. Built twice, as the program and as the plugin with its class (CMakeLists.txt).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,12 +21,13 @@ struct holder {
     exo_object *object;
 };
 
-/* Makes an object and keeps it: as long as its owner has it, others can get it. */
+/* Makes an object and keeps it: as long as its maker has it, others can get it. */
 static exo_status
 produce(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
-    (void)call, (void)args;
+    (void)args;
     struct holder *h = self;
+    exo_object_id name;
     exo_object_drop(&h->object);
     exo_status st = exo_object_new(&h->object, COUNT * sizeof(uint64_t), err);
     if (st != EXO_OK)
@@ -34,22 +36,22 @@ produce(exo_call_context *call, void *self, const exo_payload *args, exo_payload
     for (uint64_t i = 0; i < COUNT; i++)
         numbers[i] = i;
     exo_object_seal(h->object); /* from now on nobody writes */
-    *reply = exo_object_payload(h->object);
-    return EXO_OK;
+    st = exo_object_name(exo_call_runtime(call), h->object, &name, err);
+    return st == EXO_OK ? exo_payload_copy(reply, &name, sizeof name) : st;
 }
 
-/* Keeps the object that comes in; nothing is copied. */
+/* Gets the object of that name, and keeps it. */
 static exo_status
 keep(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
-    (void)call, (void)reply;
+    (void)reply;
     struct holder *h = self;
-    exo_object *object = exo_object_of_payload(args);
-    if (!object) /* the bytes came from another host, or were never an object */
-        return exo_fail(err, EXO_UNSUPPORTED, "%zu bytes that are no object", args->size);
+    exo_object_id name;
+    if (args->size != sizeof name)
+        return exo_fail(err, EXO_INVAL, "keep: %zu bytes are no object's name", args->size);
+    memcpy(&name, args->data, sizeof name);
     exo_object_drop(&h->object);
-    h->object = exo_object_hold(object);
-    return EXO_OK;
+    return exo_object_get(exo_call_runtime(call), &name, exo_call_deadline(call), &h->object, err);
 }
 
 static exo_status
@@ -105,7 +107,6 @@ run(exo_runtime *runtime, exo_err *err)
     exo_ref actors[3]; /* the first one makes the object */
     exo_future *made = NULL, *calls[2] = {NULL, NULL};
     const exo_payload *reply;
-    exo_object *object = NULL;
     exo_status st = EXO_OK;
     for (size_t i = 0; i < 3 && st == EXO_OK; i++)
         st = exo_spawn_class(runtime, "example.holder", &opts, in(20 * EXO_SECOND), &actors[i], err);
@@ -113,22 +114,19 @@ run(exo_runtime *runtime, exo_err *err)
         st = exo_call(runtime, actors[0], "produce", (exo_payload){0}, in(60 * EXO_SECOND), &made, err);
     if (st == EXO_OK)
         st = exo_wait(made, in(60 * EXO_SECOND), &reply, err);
-    if (st == EXO_OK)
-        object = exo_object_of_payload(reply); /* the future keeps it */
-    if (object)
-        printf("an object of %" PRIu64 " MiB\n", exo_object_size(object) >> 20);
-    else if (st == EXO_OK)
-        st = exo_fail(err, EXO_UNSUPPORTED, "its maker is on another host");
-
-    for (size_t i = 0; i < 2 && st == EXO_OK; i++)
-        st = exo_call(runtime, actors[1 + i], "keep", exo_object_payload(object), in(60 * EXO_SECOND), &calls[i], err);
+    for (size_t i = 0; i < 2 && st == EXO_OK; i++) {
+        exo_payload name;
+        st = exo_payload_copy(&name, reply->data, reply->size);
+        if (st == EXO_OK)
+            st = exo_call(runtime, actors[1 + i], "keep", name, in(60 * EXO_SECOND), &calls[i], err);
+    }
     if (st == EXO_OK)
         st = exo_wait_all(calls, 2, in(60 * EXO_SECOND), err);
     for (size_t i = 0; i < 2; i++)
         exo_future_drop(&calls[i]);
     exo_future_drop(&made);
 
-    /* Now its maker goes, too. Those who keep the object can still read it. */
+    /* Now its maker goes, too. Those who have the object can still read it. */
     if (st == EXO_OK)
         st = exo_kill(runtime, actors[0], "no longer needed", err);
     for (size_t i = 0; i < 2 && st == EXO_OK; i++)
@@ -136,7 +134,8 @@ run(exo_runtime *runtime, exo_err *err)
     for (size_t i = 0; i < 2 && st == EXO_OK; i++) {
         st = exo_wait(calls[i], in(60 * EXO_SECOND), &reply, err);
         if (st == EXO_OK)
-            printf("reader %zu read it in place, the sum is %" PRIu64 "\n", i, *(const uint64_t *)reply->data);
+            printf("reader %zu: the sum of %zu MiB is %" PRIu64 "\n", i, COUNT * sizeof(uint64_t) >> 20,
+                   *(const uint64_t *)reply->data);
     }
     for (size_t i = 0; i < 2; i++)
         exo_future_drop(&calls[i]);
