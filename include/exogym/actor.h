@@ -165,6 +165,15 @@ EXO_API exo_status exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_
  * worker), FULL (no worker has the resources), TIMEOUT, PEER_LOST. */
 EXO_API exo_status exo_spawn_class(exo_runtime *runtime, const char *class_name, const exo_spawn_opts *opts,
                                    exo_time deadline, exo_ref *out, exo_err *err);
+/* Several actors that are placed all or not at all, and started side by side. `out` (count) gets their references; if one does not start,
+ * the others are ended again, and the error is its. Deadline and errors as above. */
+typedef struct exo_spawn_item {
+    const char *class_name;
+    exo_spawn_opts opts; /* args are handed over */
+} exo_spawn_item;
+
+EXO_API exo_status exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count, exo_time deadline,
+                                   exo_ref *out, exo_err *err);
 /* The living actor of that name; NOT_FOUND names it and, if it died, its cause. namespace_name may be NULL. */
 EXO_API exo_status exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name, exo_ref *out,
                                  exo_err *err);
@@ -186,6 +195,10 @@ EXO_API exo_status exo_cause(exo_runtime *runtime, exo_ref actor, char *text, si
  * (mailbox), PEER_LOST, NOMEM. */
 EXO_API exo_status exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args,
                             exo_time deadline, exo_future **out, exo_err *err);
+/* Calls, and waits for the reply until `deadline`: for when nothing else is to be done meanwhile. *reply (may be NULL) is the caller's to
+ * release. Errors: the call's. */
+EXO_API exo_status exo_call_wait(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args,
+                                 exo_time deadline, exo_payload *reply, exo_err *err);
 /* The same without a future: nobody waits for the reply. */
 EXO_API exo_status exo_send(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args,
                             exo_time deadline, exo_err *err);
@@ -200,11 +213,23 @@ EXO_API bool exo_future_ready(const exo_future *future);
 /* Waits until the future is complete, or `deadline`: TIMEOUT, and the future stays valid. Otherwise the call's own status; its
  * reply is in *reply (may be NULL), which the future keeps. */
 EXO_API exo_status exo_wait(exo_future *future, exo_time deadline, const exo_payload **reply, exo_err *err);
-/* Waits until any of `count` futures is complete; *index is the first such. */
+/* Waits until any of `count` futures is complete; *index is the first such. NULL among them is passed over. INVAL: there is none. */
 EXO_API exo_status exo_wait_any(exo_future *const *futures, size_t count, exo_time deadline, size_t *index,
                                 exo_err *err);
-/* Waits until all are complete. OK, TIMEOUT, or the first error in the order of the array. */
+/* Waits until all are complete; NULL is passed over. OK, TIMEOUT, or the first error in the order of the array. */
 EXO_API exo_status exo_wait_all(exo_future *const *futures, size_t count, exo_time deadline, exo_err *err);
+
+/* --- References in messages -------------------------------------------------------------------------------------------------- */
+
+/* Who an actor is, for every process of the cluster: plain numbers, to be put into a message. */
+typedef struct exo_actor_id {
+    uint64_t node, id;
+} exo_actor_id;
+
+EXO_API exo_status exo_ref_export(exo_runtime *runtime, exo_ref actor, exo_actor_id *out, exo_err *err);
+/* This process's reference to it. Blocks while it connects, until `deadline`. PEER_LOST: its process is gone. */
+EXO_API exo_status exo_ref_import(exo_runtime *runtime, const exo_actor_id *id, exo_time deadline, exo_ref *out,
+                                  exo_err *err);
 
 /* --- Inside a method ---------------------------------------------------------------------------------------------------------- */
 
@@ -215,6 +240,11 @@ EXO_API exo_time exo_call_deadline(const exo_call_context *call);
 EXO_API void exo_call_take_args(exo_call_context *call, exo_payload *out);
 /* Has the call been cancelled, or its actor been told to stop? Long methods ask now and then. */
 EXO_API bool exo_call_cancelled(const exo_call_context *call);
+/* The call will be answered later, with exo_reply from any thread: what the method gives back does not count, and its lane goes on. The
+ * caller gets PEER_LOST if the actor dies before. NULL: no memory; then answer at once. */
+EXO_API exo_future *exo_call_defer(exo_call_context *call);
+/* Answers a deferred call, once; *reply (may be NULL) is handed over, `reason` is for a status other than OK. */
+EXO_API void exo_reply(exo_future **deferred, exo_status status, const char *reason, exo_payload *reply);
 /* After this method returns, the actor is dead with this cause. */
 EXO_API void exo_call_die(exo_call_context *call, const char *cause);
 

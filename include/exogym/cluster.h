@@ -46,8 +46,9 @@ typedef struct exo_cluster_opts {
     const char *folder;    /* for sockets; NULL: $XDG_RUNTIME_DIR/exogym or /tmp/exogym-UID                   */
 } exo_cluster_opts;
 
-/* Joins. The runtime must be new and outlive the cluster. Waits for the head until `deadline` (of the real clock). Errors: TIMEOUT (no
- * head; the text has its address), UNSUPPORTED (refused), INVAL, EXISTS (a head: there is one at this address). */
+/* Joins. The runtime must be new and outlive the cluster. Waits for the head until `deadline` (of the real clock). After an error the
+ * runtime is as it was. Errors: TIMEOUT (no head; the text has its address), UNSUPPORTED (refused), INVAL, EXISTS (a head: there is one
+ * at this address). */
 EXO_API exo_status exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts *opts,
                                     exo_time deadline, exo_err *err);
 /* Leaves: the job of a driver ends, every connection too. What the runtime still does it does alone; it is to be closed next, and then

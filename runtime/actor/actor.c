@@ -46,6 +46,7 @@ free_ties(struct exo_ties *ties)
         return;
     exo_free(ties->links);
     exo_free(ties->monitors);
+    exo_free(ties->deferred);
     exo_free(ties);
 }
 
@@ -171,6 +172,10 @@ execute_will(exo_actor *a, struct last_will *will, const char *cause, bool failu
     for (size_t i = 0; i < ties->num_monitors; i++) {
         exo_future_complete(ties->monitors[i], failure ? EXO_PEER_LOST : EXO_OK, failure ? reason : NULL, NULL);
         exo_future_drop(&ties->monitors[i]);
+    }
+    for (size_t i = 0; i < ties->num_deferred; i++) {
+        exo_future_complete(ties->deferred[i], status, reason, NULL);
+        exo_future_drop(&ties->deferred[i]);
     }
     for (size_t i = 0; failure && i < ties->num_links; i++)
         exo_kill(a->runtime, (exo_ref){.id = ties->links[i]}, theirs, NULL);
@@ -328,6 +333,24 @@ exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload ar
 }
 
 exo_status
+exo_call_wait(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args, exo_time deadline,
+              exo_payload *reply, exo_err *err)
+{
+    exo_future *future = NULL;
+    exo_status st = exo_call(runtime, actor, method, args, deadline, &future, err);
+    if (reply)
+        *reply = (exo_payload){0};
+    if (st == EXO_OK)
+        st = exo_wait(future, deadline, NULL, err);
+    if (st == EXO_OK && reply)
+        exo_future_take(future, reply, NULL);
+    else if (st == EXO_TIMEOUT && future)
+        exo_cancel(future); /* nobody will look at it any more */
+    exo_future_drop(&future);
+    return st;
+}
+
+exo_status
 exo_send(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args, exo_time deadline, exo_err *err)
 {
     exo_future *future = NULL;
@@ -396,6 +419,20 @@ grow(void **array, size_t *cap, size_t count, size_t size)
     return true;
 }
 
+/* Those that are complete make room for others. */
+static void
+drop_done_locked(exo_future **futures, size_t *count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++) {
+        if (exo_future_ready(futures[i]))
+            exo_future_drop(&futures[i]);
+        else
+            futures[kept++] = futures[i];
+    }
+    *count = kept;
+}
+
 static struct exo_ties *
 make_ties_locked(exo_actor *a)
 {
@@ -442,20 +479,6 @@ link_local(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
     return st;
 }
 
-/* Those that were cancelled make room for others. */
-static void
-drop_done_monitors_locked(struct exo_ties *ties)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < ties->num_monitors; i++) {
-        if (exo_future_ready(ties->monitors[i]))
-            exo_future_drop(&ties->monitors[i]);
-        else
-            ties->monitors[kept++] = ties->monitors[i];
-    }
-    ties->num_monitors = kept;
-}
-
 exo_status
 exo_runtime_monitor(exo_runtime *runtime, exo_ref actor, exo_future *future, exo_err *err)
 {
@@ -466,7 +489,7 @@ exo_runtime_monitor(exo_runtime *runtime, exo_ref actor, exo_future *future, exo
     pthread_mutex_lock(&a->lock);
     struct exo_ties *ties = a->state == EXO_ACTOR_DEAD ? NULL : make_ties_locked(a);
     if (ties && ties->num_monitors == ties->cap_monitors)
-        drop_done_monitors_locked(ties);
+        drop_done_locked(ties->monitors, &ties->num_monitors);
     if (a->state == EXO_ACTOR_DEAD)
         st = EXO_PEER_LOST;
     else if (!ties || !grow((void **)&ties->monitors, &ties->cap_monitors, ties->num_monitors, sizeof(exo_future *)))
@@ -549,6 +572,32 @@ exo_link(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
     return st == EXO_OK ? watch_for_link(runtime, b, a, err) : st;
 }
 
+/* --- References in messages -------------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_ref_export(exo_runtime *runtime, exo_ref actor, exo_actor_id *out, exo_err *err)
+{
+    void *context;
+    const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
+    if (remote)
+        return remote->export(context, actor, out, err);
+    *out = (exo_actor_id){.id = actor.id};
+    return EXO_OK;
+}
+
+exo_status
+exo_ref_import(exo_runtime *runtime, const exo_actor_id *id, exo_time deadline, exo_ref *out, exo_err *err)
+{
+    void *context;
+    const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
+    if (remote)
+        return remote->import(context, id, deadline, out, err);
+    if (id->node != 0 || (id->id & EXO_REMOTE))
+        return exo_fail(err, EXO_PEER_LOST, "the actor is of another process, and this one belongs to no cluster");
+    out->id = id->id;
+    return EXO_OK;
+}
+
 /* --- Inside a method -------------------------------------------------------------------------------------------------------- */
 
 exo_runtime *
@@ -572,8 +621,29 @@ exo_call_deadline(const exo_call_context *call)
 exo_future *
 exo_call_defer(exo_call_context *call)
 {
-    call->deferred = true;
-    return exo_future_hold(call->message->future);
+    exo_actor *a = call->actor;
+    exo_future *future = exo_future_hold(call->message->future);
+    pthread_mutex_lock(&a->lock);
+    struct exo_ties *ties = a->state == EXO_ACTOR_DEAD ? NULL : make_ties_locked(a);
+    if (ties && ties->num_deferred == ties->cap_deferred)
+        drop_done_locked(ties->deferred, &ties->num_deferred);
+    bool kept = ties && grow((void **)&ties->deferred, &ties->cap_deferred, ties->num_deferred, sizeof(exo_future *));
+    if (kept)
+        ties->deferred[ties->num_deferred++] = exo_future_hold(future);
+    pthread_mutex_unlock(&a->lock);
+    call->deferred = kept;
+    if (!kept)
+        exo_future_drop(&future);
+    return future;
+}
+
+void
+exo_reply(exo_future **deferred, exo_status status, const char *reason, exo_payload *reply)
+{
+    if (status != EXO_OK && reply)
+        exo_payload_release(reply);
+    exo_future_complete(*deferred, status, reason, status == EXO_OK ? reply : NULL);
+    exo_future_drop(deferred);
 }
 
 void

@@ -64,23 +64,63 @@ exo_actor_class_at(size_t index)
     return found;
 }
 
+static void
+release_args(const exo_spawn_item *items, size_t first, size_t count)
+{
+    for (size_t i = first; i < count; i++) {
+        exo_payload args = items[i].opts.args;
+        exo_payload_release(&args);
+    }
+}
+
+static exo_status
+load_plugins(const exo_spawn_opts *opts, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < opts->num_plugins; i++)
+        st = exo_plugin_load(opts->plugins[i], err);
+    return st;
+}
+
+exo_status
+exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count, exo_time deadline, exo_ref *out,
+                exo_err *err)
+{
+    void *context;
+    const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
+    if (count == 0)
+        return exo_fail(err, EXO_INVAL, "a group of no actors");
+    if (remote)
+        return remote->spawn(context, items, count, deadline, out, err);
+    exo_status st = EXO_OK;
+    size_t made = 0;
+    while (st == EXO_OK && made < count) {
+        const exo_spawn_item *item = &items[made];
+        st = load_plugins(&item->opts, err);
+        const exo_actor_class *actor_class = st == EXO_OK ? exo_actor_class_find(item->class_name) : NULL;
+        if (st == EXO_OK && !actor_class)
+            st = exo_fail(err, EXO_NOT_FOUND, "there is no actor class '%s'", item->class_name);
+        if (st != EXO_OK) {
+            release_args(items, made, count);
+            break;
+        }
+        st = exo_spawn(runtime, actor_class, &item->opts, &out[made], err);
+        if (st == EXO_OK)
+            made++;
+        else
+            release_args(items, made + 1, count);
+    }
+    for (size_t i = 0; st != EXO_OK && i < made; i++)
+        exo_stop(runtime, out[i], false, NULL);
+    return st;
+}
+
 exo_status
 exo_spawn_class(exo_runtime *runtime, const char *class_name, const exo_spawn_opts *opts, exo_time deadline,
                 exo_ref *out, exo_err *err)
 {
-    void *context;
-    const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
-    if (remote)
-        return remote->spawn(context, class_name, opts, deadline, out, err);
-    exo_status st = EXO_OK;
-    for (size_t i = 0; opts && st == EXO_OK && i < opts->num_plugins; i++)
-        st = exo_plugin_load(opts->plugins[i], err);
-    const exo_actor_class *actor_class = st == EXO_OK ? exo_actor_class_find(class_name) : NULL;
-    if (actor_class)
-        return exo_spawn(runtime, actor_class, opts, out, err);
-    if (opts) {
-        exo_payload args = opts->args;
-        exo_payload_release(&args);
-    }
-    return st == EXO_OK ? exo_fail(err, EXO_NOT_FOUND, "there is no actor class '%s'", class_name) : st;
+    exo_spawn_item item = {.class_name = class_name};
+    if (opts)
+        item.opts = *opts;
+    return exo_spawn_group(runtime, &item, 1, deadline, out, err);
 }

@@ -456,13 +456,19 @@ wait_for_one(exo_future *const *futures, size_t count, struct seat *seats, exo_t
 {
     struct waiter waiter = {0};
     size_t done = count;
-    const exo_clock *clock = futures[0]->clock;
-    for (size_t i = 0; i < count; i++)
+    const exo_clock *clock = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (!futures[i])
+            continue;
+        clock = futures[i]->clock;
         take_seat(futures[i], &seats[i], &waiter);
+    }
     for (;;) {
         exo_time until = deadline;
         atomic_store(&waiter.signalled, 0);
         for (size_t i = 0; i < count && done == count; i++) {
+            if (!futures[i])
+                continue;
             if (is_done(futures[i]))
                 done = i;
             else
@@ -473,7 +479,8 @@ wait_for_one(exo_future *const *futures, size_t count, struct seat *seats, exo_t
         futex_wait(&waiter.signalled, 0, clock, time_left(clock, until));
     }
     for (size_t i = 0; i < count; i++)
-        leave_seat(futures[i], &seats[i]);
+        if (futures[i])
+            leave_seat(futures[i], &seats[i]);
     return done;
 }
 
@@ -495,12 +502,16 @@ exo_wait_any(exo_future *const *futures, size_t count, exo_time deadline, size_t
     struct seat few[SMALL], *seats = few;
     if (count == 0)
         return exo_fail(err, EXO_INVAL, "there is no future to wait for");
+    size_t there = 0;
     for (size_t i = 0; i < count; i++) {
-        if (is_done(futures[i])) {
+        if (futures[i] && is_done(futures[i])) {
             *index = i;
             return EXO_OK;
         }
+        there += futures[i] != NULL;
     }
+    if (there == 0)
+        return exo_fail(err, EXO_INVAL, "there is no future to wait for");
     if (count > SMALL && !(seats = exo_calloc(count, sizeof *seats)))
         return exo_fail(err, EXO_NOMEM, "no memory to wait for %zu futures", count);
     *index = wait_for_one(futures, count, seats, deadline);
@@ -515,9 +526,9 @@ exo_wait_all(exo_future *const *futures, size_t count, exo_time deadline, exo_er
 {
     exo_status first = EXO_OK;
     for (size_t i = 0; i < count; i++)
-        if (!wait_for(futures[i], deadline))
+        if (futures[i] && !wait_for(futures[i], deadline))
             return exo_fail(err, EXO_TIMEOUT, "%zu of %zu calls were complete at the deadline", i, count);
     for (size_t i = 0; i < count && first == EXO_OK; i++)
-        first = exo_wait(futures[i], INT64_MAX, NULL, err);
+        first = futures[i] ? exo_wait(futures[i], INT64_MAX, NULL, err) : EXO_OK;
     return first;
 }

@@ -17,9 +17,11 @@ typedef struct exo_remote_ops {
     exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out, exo_err *err);
     /* A named actor was entered here, and is about to start: the name is claimed for it. EXISTS. Blocks. */
     exo_status (*claim)(void *context, const char *space, const char *name, exo_ref actor, exo_err *err);
-    /* exo_spawn_class. *args of `opts` are moved, also on failure. */
-    exo_status (*spawn)(void *context, const char *class_name, const exo_spawn_opts *opts, exo_time deadline,
-                        exo_ref *out, exo_err *err);
+    /* exo_spawn_group. The args of all are moved, also on failure. */
+    exo_status (*spawn)(void *context, const exo_spawn_item *items, size_t count, exo_time deadline, exo_ref *out,
+                        exo_err *err);
+    exo_status (*export)(void *context, exo_ref actor, exo_actor_id *out, exo_err *err);
+    exo_status (*import)(void *context, const exo_actor_id *id, exo_time deadline, exo_ref *out, exo_err *err);
     /* An actor that was entered here has died. Must not block. name: NULL if it had none. */
     void (*died)(void *context, const char *space, const char *name, exo_ref actor, const char *cause, bool failure);
     /* What exo_stop, exo_kill, exo_monitor and exo_cause do. */
@@ -48,10 +50,6 @@ exo_status exo_runtime_deliver(exo_runtime *runtime, exo_ref actor, const char *
 exo_status exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name, exo_ref *out, exo_err *err);
 /* exo_monitor with a future of the caller's making. */
 exo_status exo_runtime_monitor(exo_runtime *runtime, exo_ref actor, exo_future *future, exo_err *err);
-
-/* Inside a method: its reply comes later, by exo_future_complete from any thread; what the method gives back does not count. The caller
- * drops the future. */
-exo_future *exo_call_defer(exo_call_context *call);
 
 /* From now on, lanes to which this thread brings work are kept back instead of being given to the pool... */
 void exo_lanes_collect(void);

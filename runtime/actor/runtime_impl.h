@@ -55,6 +55,8 @@ struct exo_ties {
     size_t num_links, cap_links;
     exo_future **monitors; /* held */
     size_t num_monitors, cap_monitors;
+    exo_future **deferred; /* held: of calls that will be answered */
+    size_t num_deferred, cap_deferred;
 };
 
 /* One block of memory: this, the lanes, the state of the class. */

@@ -238,16 +238,18 @@ ops_call(void *context, exo_ref actor, const char *method, exo_payload *args, ex
     return exo_remote_call(c->remote, actor, method, args, future, err);
 }
 
+/* Asks the head; `dead` (may be NULL) is a life that the caller knows to be over. */
 static exo_status
-ops_find(void *context, const char *space, const char *name, exo_ref *out, exo_err *err)
+find_life(exo_cluster *c, const char *space, const char *name, const exo_actor_id *dead, exo_time deadline,
+          exo_ref *out, exo_err *err)
 {
-    exo_cluster *c = context;
-    exo_time deadline = exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT);
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
     Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
     args.space = exo_pb_text(space);
     args.name = exo_pb_text(name);
+    args.node = dead ? dead->node : 0;
+    args.id = dead ? dead->id : 0;
     exo_status st = call_head(c, "find", &args.base, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
@@ -255,6 +257,26 @@ ops_find(void *context, const char *space, const char *name, exo_ref *out, exo_e
     st = info ? refer_to(c, info, deadline, out, err) : exo_fail(err, EXO_FAILED, "the head's reply cannot be read");
     EXO_RELEASE(info);
     exo_future_drop(&future);
+    return st;
+}
+
+/* We may have heard of an actor's death before the head has. */
+static bool
+is_dead(exo_cluster *c, exo_ref actor, exo_time deadline, exo_actor_id *id)
+{
+    return exo_remote_is_suspect(c->remote, actor) && exo_remote_locate(c->remote, actor, &id->node, &id->id) &&
+           exo_call_wait(c->runtime, actor, "ping", (exo_payload){0}, deadline, NULL, NULL) == EXO_PEER_LOST;
+}
+
+static exo_status
+ops_find(void *context, const char *space, const char *name, exo_ref *out, exo_err *err)
+{
+    exo_cluster *c = context;
+    exo_time deadline = exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT);
+    exo_actor_id dead;
+    exo_status st = find_life(c, space, name, NULL, deadline, out, err);
+    if (st == EXO_OK && is_dead(c, *out, deadline, &dead))
+        st = find_life(c, space, name, &dead, deadline, out, err);
     return st;
 }
 
@@ -436,31 +458,88 @@ describe_spawn(exo_cluster *c, const char *class_name, const exo_spawn_opts *o, 
     return EXO_OK;
 }
 
-static exo_status
-ops_spawn(void *context, const char *class_name, const exo_spawn_opts *opts, exo_time deadline, exo_ref *out,
-          exo_err *err)
+static void
+release_args(const exo_spawn_item *items, size_t count)
 {
-    static const exo_spawn_opts none = {0};
+    for (size_t i = 0; i < count; i++) {
+        exo_payload args = items[i].opts.args;
+        exo_payload_release(&args);
+    }
+}
+
+static exo_status
+refer_to_all(exo_cluster *c, const exo_payload *reply, size_t count, exo_time deadline, exo_ref *out, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    Exo__Cluster__SpawnReply *made = EXO_UNPACK(Exo__Cluster__SpawnReply, exo__cluster__spawn_reply, reply);
+    if (!made || made->n_actors != count)
+        st = exo_fail(err, EXO_FAILED, "the head's reply cannot be read");
+    for (size_t i = 0; st == EXO_OK && i < count; i++)
+        st = refer_to(c, made->actors[i], deadline, &out[i], err);
+    EXO_RELEASE(made);
+    return st;
+}
+
+static exo_status
+ops_spawn(void *context, const exo_spawn_item *items, size_t count, exo_time deadline, exo_ref *out, exo_err *err)
+{
     exo_cluster *c = context;
-    const exo_spawn_opts *o = opts ? opts : &none;
-    exo_payload args = o->args;
-    Exo__Cluster__Spawn spec;
-    struct spawn_lists lists = {0};
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
-    exo_status st = describe_spawn(c, class_name, o, &spec, &lists, err);
-    if (st == EXO_OK)
-        st = call_head(c, "spawn", &spec.base, o->get_if_exists, deadline, &future, &reply, err);
+    Exo__Cluster__Spawn *specs = exo_calloc(count, sizeof *specs);
+    Exo__Cluster__Spawn **together = exo_calloc(count, sizeof *together);
+    struct spawn_lists *lists = exo_calloc(count, sizeof *lists);
+    exo_status st = specs && together && lists ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to make an actor");
+    for (size_t i = 0; st == EXO_OK && i < count; i++) {
+        st = describe_spawn(c, items[i].class_name, &items[i].opts, &specs[i], &lists[i], err);
+        together[i] = &specs[i];
+    }
     if (st == EXO_OK) {
-        Exo__Cluster__SpawnReply *made = EXO_UNPACK(Exo__Cluster__SpawnReply, exo__cluster__spawn_reply, reply);
-        st = made && made->n_actors > 0 ? refer_to(c, made->actors[0], deadline, out, err)
-                                        : exo_fail(err, EXO_FAILED, "the head's reply cannot be read");
-        EXO_RELEASE(made);
+        specs[0].together = together + 1;
+        specs[0].n_together = count - 1;
+        bool again = count == 1 && items[0].opts.get_if_exists;
+        st = call_head(c, "spawn", &specs[0].base, again, deadline, &future, &reply, err);
+    }
+    if (st == EXO_OK) {
+        st = refer_to_all(c, reply, count, deadline, out, err);
         exo_future_drop(&future);
     }
-    exo_free(lists.resources);
-    exo_free(lists.resource_list);
-    exo_payload_release(&args);
+    for (size_t i = 0; lists && i < count; i++) {
+        exo_free(lists[i].resources);
+        exo_free(lists[i].resource_list);
+    }
+    exo_free(lists);
+    exo_free(together);
+    exo_free(specs);
+    release_args(items, count);
+    return st;
+}
+
+static exo_status
+ops_export(void *context, exo_ref actor, exo_actor_id *out, exo_err *err)
+{
+    exo_cluster *c = context;
+    *out = (exo_actor_id){.node = exo_net_node(exo_remote_net(c->remote)), .id = actor.id};
+    if ((actor.id & EXO_REMOTE) && !exo_remote_locate(c->remote, actor, &out->node, &out->id))
+        return exo_fail(err, EXO_PEER_LOST, "the actor is dead");
+    return EXO_OK;
+}
+
+static exo_status
+ops_import(void *context, const exo_actor_id *id, exo_time deadline, exo_ref *out, exo_err *err)
+{
+    exo_cluster *c = context;
+    exo_peer *peer = NULL;
+    if (id->id & EXO_REMOTE)
+        return exo_fail(err, EXO_INVAL, "the identity of no actor");
+    if (id->node == exo_net_node(exo_remote_net(c->remote))) {
+        out->id = id->id;
+        return EXO_OK;
+    }
+    exo_status st = reach_node(c, id->node, deadline, &peer, err);
+    if (st == EXO_OK)
+        st = exo_remote_actor(c->remote, peer, id->id, out, err);
+    exo_peer_drop(&peer);
     return st;
 }
 
@@ -468,6 +547,8 @@ static const exo_remote_ops ops = {.call = ops_call,
                                    .find = ops_find,
                                    .claim = ops_claim,
                                    .spawn = ops_spawn,
+                                   .export = ops_export,
+                                   .import = ops_import,
                                    .died = ops_died,
                                    .stop = ops_stop,
                                    .kill = ops_kill,
@@ -829,6 +910,17 @@ find_head(exo_cluster *c, exo_time deadline, exo_err *err)
     return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);
 }
 
+/* Ends what this folder put into the runtime, which is the caller's to use on or to close. */
+static void
+stop_own(exo_cluster *c)
+{
+    static const char *const names[] = {"head", "worker"};
+    exo_ref actor;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (exo_runtime_find_name(c->runtime, "exogym", names[i], &actor, NULL) == EXO_OK)
+            exo_stop(c->runtime, actor, false, NULL);
+}
+
 exo_status
 exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts *opts, exo_time deadline, exo_err *err)
 {
@@ -870,10 +962,9 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     *out = c;
     if (st != EXO_OK) {
         exo_cluster_leave(c);
-        /* Actors of the runtime may still refer to it: it is the caller's to close the runtime, and small. */
         *out = NULL;
-        c->left = true;
-        exo_runtime_close(&c->runtime, exo_deadline(exo_clock_real(), EXO_SECOND), NULL);
+        exo_runtime_set_remote(runtime, NULL, NULL);
+        stop_own(c);
         exo_cluster_free(&c);
     }
     return st;

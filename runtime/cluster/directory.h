@@ -17,6 +17,13 @@ struct exo_wish {
     struct exo_wish *next;
 };
 
+/* Actors that are made together: one answer for all. */
+typedef struct exo_batch {
+    exo_future *future; /* held */
+    size_t count, left;
+    uint64_t keys[];
+} exo_batch;
+
 /* What `kill` of a worker gets. */
 struct exo_head_kill {
     uint64_t id;
@@ -70,6 +77,7 @@ typedef struct exo_entry {
     uint64_t num_deaths;
     exo_time first_death, restart_at;
     struct exo_wish *spawn_wishes, *find_wishes;
+    exo_batch *batch; /* until all of it live, or one does not */
     struct {
         uint64_t node, id;
     } where;

@@ -83,7 +83,10 @@ wish(exo_call_context *call, struct exo_wish **list, exo_err *err)
     struct exo_wish *w = exo_calloc(1, sizeof *w);
     if (!w)
         return exo_fail(err, EXO_NOMEM, "the head has no memory for a call");
-    w->future = exo_call_defer(call);
+    if (!(w->future = exo_call_defer(call))) {
+        exo_free(w);
+        return exo_fail(err, EXO_NOMEM, "the head has no memory for a call");
+    }
     w->next = *list;
     *list = w;
     return EXO_OK;
@@ -198,12 +201,12 @@ set_state(struct head *h, exo_entry *a, exo_entry_state state)
 struct outcome {
     exo_runtime *runtime;
     exo_ref head;
-    uint64_t key, incarnation;
+    uint64_t key, incarnation, node;
     exo_future *future; /* held */
 };
 
 struct outcome_args {
-    uint64_t key, incarnation, id;
+    uint64_t key, incarnation, id, node;
     int status;
     char reason[EXO_ERR_TEXT];
     char idempotent[512]; /* names, each with a 0; those that have room */
@@ -214,7 +217,7 @@ static void
 worker_answered(void *context, uint64_t tag, exo_future *future)
 {
     struct outcome *o = context;
-    struct outcome_args args = {.key = o->key, .incarnation = o->incarnation};
+    struct outcome_args args = {.key = o->key, .incarnation = o->incarnation, .node = o->node};
     exo_payload reply = {0}, payload = {0};
     exo_err err = {0};
     (void)tag;
@@ -250,7 +253,8 @@ ask_worker(struct head *h, exo_entry *a, exo_err *err)
     if (st == EXO_OK)
         st = exo_message_pack(&args, &a->spec->base);
     if (st == EXO_OK) {
-        *o = (struct outcome){.runtime = h->runtime, .head = h->self, .key = a->key, .incarnation = a->incarnation};
+        *o = (struct outcome){
+            .runtime = h->runtime, .head = h->self, .key = a->key, .incarnation = a->incarnation, .node = a->node->id};
         st = exo_call(h->runtime, worker, "spawn", args, exo_deadline(exo_runtime_clock(h->runtime), SPAWN_TIMEOUT),
                       &o->future, err);
     }
@@ -265,6 +269,19 @@ ask_worker(struct head *h, exo_entry *a, exo_err *err)
 }
 
 static void entry_died(struct head *h, exo_entry *a, const char *cause, bool failure);
+
+/* Ends an actor of a worker. */
+static void
+kill_at(struct head *h, uint64_t node, uint64_t id, const char *cause, bool clean)
+{
+    struct exo_head_kill kill = {.id = id, .clean = clean};
+    exo_ref worker;
+    exo_payload args = {0};
+    snprintf(kill.cause, sizeof kill.cause, "%s", cause);
+    if (h->env.worker_of(h->env.context, node, &worker, NULL) == EXO_OK &&
+        exo_payload_copy(&args, &kill, sizeof kill) == EXO_OK)
+        exo_send(h->runtime, worker, "kill", args, INT64_MAX, NULL);
+}
 
 /* Begins a life of an actor that has a place. */
 static void
@@ -361,6 +378,80 @@ reply_actor(const exo_entry *a, exo_payload *reply, exo_err *err)
 }
 
 static exo_status
+begin_batch(exo_call_context *call, exo_entry *const *all, size_t count, exo_err *err)
+{
+    exo_batch *b = exo_calloc(1, sizeof *b + count * sizeof b->keys[0]);
+    if (!b || !(b->future = exo_call_defer(call))) {
+        exo_free(b);
+        return exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
+    }
+    b->count = b->left = count;
+    for (size_t i = 0; i < count; i++) {
+        b->keys[i] = all[i]->key;
+        all[i]->batch = b;
+    }
+    return EXO_OK;
+}
+
+static void
+end_batch(struct head *h, exo_batch *b, exo_status status, const char *reason, exo_payload *reply)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        exo_entry *a = exo_directory_by_key(&h->directory, b->keys[i]);
+        if (a && a->batch == b)
+            a->batch = NULL;
+    }
+    exo_reply(&b->future, status, reason, reply);
+    exo_free(b);
+}
+
+/* One of them does not live: none does. */
+static void
+fail_batch(struct head *h, exo_batch *b, exo_status status, const char *reason)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        exo_entry *a = exo_directory_by_key(&h->directory, b->keys[i]);
+        if (!a || a->batch != b)
+            continue;
+        a->batch = NULL;
+        if (a->state == EXO_ENTRY_ALIVE && a->node)
+            kill_at(h, a->node->id, a->id, "another one of its group did not start", true);
+        fulfil(&a->find_wishes, EXO_NOT_FOUND, reason, NULL);
+        exo_directory_unindex(&h->directory, a);
+        exo_entry_unplace(a);
+        exo_entry_set_cause(a, reason);
+        set_state(h, a, EXO_ENTRY_DEAD); /* one that is starting is ended when we hear that it lives */
+    }
+    exo_reply(&b->future, status, reason, NULL);
+    exo_free(b);
+}
+
+/* All of them live: their places, in the order in which they were asked for. */
+static void
+complete_batch(struct head *h, exo_batch *b)
+{
+    exo_payload reply = {0};
+    Exo__Cluster__SpawnReply message = EXO__CLUSTER__SPAWN_REPLY__INIT;
+    Exo__Cluster__Actor *infos = exo_calloc(b->count, sizeof *infos);
+    Exo__Cluster__Actor **list = exo_calloc(b->count, sizeof *list);
+    exo_status st = infos && list ? EXO_OK : EXO_NOMEM;
+    for (size_t i = 0; st == EXO_OK && i < b->count; i++) {
+        const exo_entry *a = exo_directory_by_key(&h->directory, b->keys[i]);
+        if (a)
+            describe_actor(a, list[i] = &infos[i]);
+        else
+            st = EXO_PEER_LOST; /* it died while the others started */
+    }
+    message.actors = list;
+    message.n_actors = b->count;
+    if (st == EXO_OK)
+        st = exo_message_pack(&reply, &message.base);
+    exo_free(infos);
+    exo_free(list);
+    end_batch(h, b, st, st == EXO_PEER_LOST ? "one of the group died while others started" : NULL, &reply);
+}
+
+static exo_status
 spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_payload *reply, exo_err *err)
 {
     size_t count = 1 + spec->n_together, made = 0;
@@ -379,13 +470,14 @@ spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spe
     if (st == EXO_OK)
         st = place_all(h, all, count, err);
     if (st == EXO_OK)
-        st = wish(call, &all[0]->spawn_wishes, err);
+        st = count > 1 ? begin_batch(call, all, count, err) : wish(call, &all[0]->spawn_wishes, err);
     for (size_t i = 0; st != EXO_OK && i < made; i++)
         discard(h, all[i]);
-    for (size_t i = count; st == EXO_OK && i-- > 0;) { /* the first one, whose start is the answer, last */
+    for (size_t i = 0; st == EXO_OK && i < count; i++)
         all[i]->first_life = true;
-        begin_life(h, all[i]);
-    }
+    for (size_t i = 0; st == EXO_OK && i < count; i++)
+        if (all[i]->state != EXO_ENTRY_DEAD) /* if one cannot even be asked for, none is */
+            begin_life(h, all[i]);
     exo_free(all);
     return st;
 }
@@ -412,9 +504,20 @@ head_started(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         return exo_fail(err, EXO_INVAL, "started: the arguments cannot be read");
     memcpy(&outcome, args->data, sizeof outcome);
     outcome.reason[sizeof outcome.reason - 1] = 0;
+    if (o->idempotent_size > sizeof o->idempotent ||
+        (o->idempotent_size > 0 && o->idempotent[o->idempotent_size - 1] != 0))
+        o->idempotent_size = 0;
     exo_entry *a = exo_directory_by_key(&h->directory, o->key);
-    if (!a || a->incarnation != o->incarnation || a->state != EXO_ENTRY_STARTING)
-        return EXO_OK;                          /* it was killed, or its node lost, meanwhile */
+    if (!a || a->incarnation != o->incarnation || a->state != EXO_ENTRY_STARTING) {
+        /* It was killed, or its job or group ended, meanwhile. */
+        if (o->status == EXO_OK)
+            kill_at(h, o->node, o->id, "it is not wanted any more", true);
+        return EXO_OK;
+    }
+    if (o->status != EXO_OK && a->batch) {
+        fail_batch(h, a->batch, (exo_status)o->status, o->reason);
+        return EXO_OK;
+    }
     if (o->status != EXO_OK && a->first_life) { /* who asked for it hears of it; it never lived */
         fulfil(&a->spawn_wishes, (exo_status)o->status, o->reason, NULL);
         fulfil(&a->find_wishes, EXO_NOT_FOUND, o->reason, NULL);
@@ -438,6 +541,8 @@ head_started(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     message.n_actors = 1;
     fulfil(&a->spawn_wishes, EXO_OK, NULL, &message.base);
     fulfil(&a->find_wishes, EXO_OK, NULL, &info.base);
+    if (a->batch && --a->batch->left == 0)
+        complete_batch(h, a->batch);
     if (a->died_early) {
         a->died_early = false;
         entry_died(h, a, a->cause, a->failed);
@@ -491,14 +596,8 @@ restart_group(struct head *h, const exo_entry *failed, exo_time wait)
         if (!mine || a->state != EXO_ENTRY_ALIVE ||
             (failed->spec->group_rule == EXO_REST_FOR_ONE && a->key < failed->key))
             continue;
-        exo_ref worker;
-        struct exo_head_kill kill = {.id = a->id};
-        exo_payload args = {0};
-        snprintf(kill.cause, sizeof kill.cause, "%s", cause);
         exo_directory_unindex(&h->directory, a); /* its death is no news */
-        if (h->env.worker_of(h->env.context, a->node->id, &worker, NULL) == EXO_OK &&
-            exo_payload_copy(&args, &kill, sizeof kill) == EXO_OK)
-            exo_send(h->runtime, worker, "kill", args, INT64_MAX, NULL);
+        kill_at(h, a->node->id, a->id, cause, false);
         exo_entry_set_cause(a, cause);
         exo_entry_unplace(a);
         schedule(h, a, wait);
@@ -514,6 +613,10 @@ entry_died(struct head *h, exo_entry *a, const char *cause, bool failure)
     a->failed = failure;
     a->lost_with = a->node && !a->node->alive ? a->node->id : 0;
     exo_entry_unplace(a);
+    if (a->batch && a->first_life && a->state == EXO_ENTRY_STARTING) {
+        fail_batch(h, a->batch, EXO_PEER_LOST, cause);
+        return;
+    }
     bool again = may_restart(h, a, failure, &wait);
     if (again && failure && a->spec->group[0] && a->spec->group_rule != EXO_ONE_FOR_ONE)
         restart_group(h, a, wait);
@@ -637,11 +740,11 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     if (!a || a->state == EXO_ENTRY_DEAD) {
         st = exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", m->name, m->space,
                       a ? "; the last one died: " : "", a && a->cause ? a->cause : "");
-    } else if (a->state == EXO_ENTRY_ALIVE) {
+    } else if (a->state == EXO_ENTRY_ALIVE && !(m->id && a->id == m->id && a->node && a->node->id == m->node)) {
         Exo__Cluster__Actor info;
         describe_actor(a, &info);
         st = reply_with(reply, &info.base, err);
-    } else {
+    } else { /* it is not alive yet, or the caller knows more of its death than we do */
         st = wish(call, &a->find_wishes, err);
     }
     EXO_RELEASE(m);
@@ -829,19 +932,15 @@ end_job(struct head *h, exo_node *driver, const char *state, const char *cause)
     keep_job(h, job);
     HASH_ITER(by_key, h->directory.actors, a, next)
     {
-        struct exo_head_kill kill = {.id = a->id, .clean = true};
-        exo_ref worker;
-        exo_payload args = {0};
+        char reason[200];
         if (a->spec->detached || strcmp(a->spec->job, driver->job) != 0 || a->state == EXO_ENTRY_DEAD)
             continue;
-        snprintf(kill.cause, sizeof kill.cause, "its job ended: %.150s", cause);
-        if (a->state == EXO_ENTRY_ALIVE && a->node && a->node != driver &&
-            h->env.worker_of(h->env.context, a->node->id, &worker, NULL) == EXO_OK &&
-            exo_payload_copy(&args, &kill, sizeof kill) == EXO_OK)
-            exo_send(h->runtime, worker, "kill", args, INT64_MAX, NULL);
+        snprintf(reason, sizeof reason, "its job ended: %.150s", cause);
+        if (a->state == EXO_ENTRY_ALIVE && a->node && a->node != driver)
+            kill_at(h, a->node->id, a->id, reason, true);
         if (a->spec->restart)
             a->spec->restart->when = EXO_RESTART_NEVER;
-        entry_died(h, a, kill.cause, false);
+        entry_died(h, a, reason, false);
     }
 }
 

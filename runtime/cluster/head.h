@@ -6,7 +6,7 @@
  *     register(Register) -> RegisterReply     a worker or driver is there, or there again
  *     leave(NodeInfo)                         it goes of its own accord
  *     spawn(Spawn) -> SpawnReply              when the actor has started
- *     find(Name) -> Actor                     waits while it is starting or restarting
+ *     find(Name) -> Actor                     waits while it is starting or restarting; node and id: that life is dead
  *     node(NodeInfo) -> Actor                 where a process is
  *     claim(Name) -> Actor                    a name for an actor that was made without the head
  *     died(Name)                              an actor that has a key or a name

@@ -44,13 +44,15 @@ struct reference {
     uint32_t index; /* its own */
     uint32_t generation;
     uint32_t next_free; /* index + 1 */
-    char *cause;        /* of a dead one, until the slot is used again */
+    bool suspect;
+    char *cause; /* of a dead one, until the slot is used again */
     UT_hash_handle hh;
 };
 
 struct pending {
     exo_future *future; /* held; NULL: free */
     exo_object *lent;   /* held: the arguments, until the callee has them; may be NULL */
+    exo_ref actor;
     struct channel *channel;
     uint32_t generation;
     uint32_t next_free;  /* index + 1 */
@@ -125,6 +127,7 @@ new_reference_locked(exo_remote *r)
         struct reference *ref = r->references[r->free_reference - 1];
         r->free_reference = ref->next_free;
         ref->generation = ref->generation % GENERATION + 1;
+        ref->suspect = false;
         exo_free(ref->cause);
         ref->cause = NULL;
         return ref;
@@ -244,6 +247,16 @@ exo_remote_locate(exo_remote *remote, exo_ref actor, uint64_t *node, uint64_t *i
     return there;
 }
 
+bool
+exo_remote_is_suspect(exo_remote *remote, exo_ref actor)
+{
+    pthread_mutex_lock(&remote->lock);
+    const struct reference *ref = find_reference_locked(remote, actor);
+    bool suspect = ref && ref->suspect;
+    pthread_mutex_unlock(&remote->lock);
+    return suspect;
+}
+
 exo_status
 exo_remote_cause(void *context, exo_ref actor, char *text, size_t size)
 {
@@ -294,7 +307,7 @@ find_pending_locked(exo_remote *r, uint64_t id)
 }
 
 static struct pending *
-new_pending_locked(exo_remote *r, struct channel *channel, exo_future *future, uint64_t *id)
+new_pending_locked(exo_remote *r, struct channel *channel, exo_ref actor, exo_future *future, uint64_t *id)
 {
     if (!r->free_pending) {
         size_t cap = r->cap_pending ? 2 * r->cap_pending : 256;
@@ -312,6 +325,7 @@ new_pending_locked(exo_remote *r, struct channel *channel, exo_future *future, u
     r->free_pending = p->next_free;
     p->generation = p->generation % GENERATION + 1;
     p->future = exo_future_hold(future);
+    p->actor = actor;
     p->channel = channel;
     p->prev = 0;
     p->next = channel->first;
@@ -367,7 +381,8 @@ place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *payload, exo_o
     *lent = NULL;
     if (!exo_peer_is_near(peer) || (!object && payload->size < OBJECT_BYTES))
         return EXO_OK;
-    if (object)
+    /* What belongs to a third process may be gone before it is imported: it is sent on as our own. */
+    if (object && !exo_object_is_imported(object))
         exo_object_hold(object);
     else if (exo_object_put(&object, payload->data, payload->size, NULL) != EXO_OK)
         return EXO_OK;
@@ -453,7 +468,7 @@ begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, ex
     } else if (channel->num_pending >= WINDOW) {
         st = exo_fail(err, EXO_FULL, "%u calls to '%s' are not answered yet", channel->num_pending,
                       exo_peer_name(ref->peer));
-    } else if (!new_pending_locked(r, channel, future, &e->id)) {
+    } else if (!new_pending_locked(r, channel, actor, future, &e->id)) {
         st = exo_fail(err, EXO_NOMEM, "no memory for a call");
     } else {
         *peer = exo_peer_hold(ref->peer);
@@ -734,8 +749,12 @@ take_reply(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *va
     pthread_mutex_lock(&r->lock);
     struct pending *p = find_pending_locked(r, e->id);
     struct taken taken = {0};
-    if (p && p->channel->peer == peer)
+    if (p && p->channel->peer == peer) {
+        struct reference *ref = e->status == EXO_PEER_LOST ? find_reference_locked(r, p->actor) : NULL;
+        if (ref)
+            ref->suspect = true;
         taken = take_pending_locked(r, p);
+    }
     pthread_mutex_unlock(&r->lock);
     exo_err err = {0};
     exo_status st = e->status;

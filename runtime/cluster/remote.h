@@ -39,6 +39,9 @@ exo_peer *exo_remote_peer(exo_remote *remote, uint64_t node);
 /* Whose a reference is, and what it is there. False: it is dead. */
 bool exo_remote_locate(exo_remote *remote, exo_ref actor, uint64_t *node, uint64_t *id);
 
+/* Whether a call through the reference had PEER_LOST for an answer: its actor has died, or a method of it said so of another. */
+bool exo_remote_is_suspect(exo_remote *remote, exo_ref actor);
+
 /* A method of every process, called as its system actor "": a piece of one of its objects. */
 #define EXO_REMOTE_FETCH "$fetch"
 typedef struct exo_remote_fetch {

@@ -263,11 +263,8 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
         st = exo_runtime_open(&c->runtime, NULL, err);
     if (st == EXO_OK)
         st = exo_cluster_join(&c->cluster, c->runtime, &join, exo_deadline(exo_clock_real(), READY_TIMEOUT), err);
-    if (st != EXO_OK) {
-        if (!c->cluster)
-            c->runtime = NULL; /* a join that failed has closed it */
+    if (st != EXO_OK)
         exo_local_cluster_close(c);
-    }
     return st;
 }
 

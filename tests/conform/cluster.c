@@ -20,7 +20,41 @@
 
 struct counter {
     uint64_t count;
+    exo_future *waiting; /* for somebody to meet */
 };
+
+/* Two meet: the first one's reply comes with the second. */
+static exo_status
+meet(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct counter *c = self;
+    (void)args;
+    (void)reply;
+    if (!c->waiting)
+        return (c->waiting = exo_call_defer(call)) ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory");
+    exo_reply(&c->waiting, EXO_OK, NULL, NULL);
+    return EXO_OK;
+}
+
+static void
+stop(void *self)
+{
+    exo_future_drop(&((struct counter *)self)->waiting);
+}
+
+/* Calls the actor whose identity it is given, from its own thread. */
+static exo_status
+pass_on(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_actor_id id;
+    exo_ref ref;
+    (void)self;
+    exo_time deadline = exo_deadline(exo_clock_real(), 5 * EXO_SECOND);
+    memcpy(&id, args->data, sizeof id);
+    exo_status st = exo_ref_import(exo_call_runtime(call), &id, deadline, &ref, err);
+    return st == EXO_OK ? exo_call_wait(exo_call_runtime(call), ref, "add", (exo_payload){0}, deadline, reply, err)
+                        : st;
+}
 
 static exo_status
 add(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
@@ -108,13 +142,19 @@ linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
 }
 
 static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .blocking = true}};
-static const exo_method methods[] = {
-    {.name = "add", .run = add},          {.name = "echo", .run = echo},
-    {.name = "fail", .run = fail},        {.name = "die", .run = die},
-    {.name = "share", .run = share},      {.name = "frail", .run = frail, .idempotent = true},
-    {.name = "frail_once", .run = frail}, {.name = "linger", .lane = 1, .run = linger}};
+static const exo_method methods[] = {{.name = "add", .run = add},
+                                     {.name = "echo", .run = echo},
+                                     {.name = "fail", .run = fail},
+                                     {.name = "die", .run = die},
+                                     {.name = "share", .run = share},
+                                     {.name = "meet", .run = meet},
+                                     {.name = "pass_on", .lane = 1, .run = pass_on},
+                                     {.name = "frail", .run = frail, .idempotent = true},
+                                     {.name = "frail_once", .run = frail},
+                                     {.name = "linger", .lane = 1, .run = linger}};
 static const exo_actor_class counter_class = {.name = "counter",
                                               .state_size = sizeof(struct counter),
+                                              .stop = stop,
                                               .lanes = lanes,
                                               .num_lanes = 2,
                                               .methods = methods,
@@ -578,5 +618,80 @@ Test(cluster, only_idempotent_calls_are_made_again)
         cr_assert_eq(exo_call(r.runtime, ref, "frail_once", (exo_payload){0}, soon(), &future, &err), EXO_OK);
         cr_expect_eq(exo_wait(future, soon(), &reply, &err), EXO_OK, "%s: %s", names[t], err.text);
         exo_future_drop(&future);
+    }
+}
+
+/* --- Groups, references in messages, deferred replies ------------------------------------------------------------------------- */
+
+Test(cluster, a_group_is_made_whole_or_not_at_all)
+{
+    EVERYWHERE(r)
+    {
+        exo_err err = {0};
+        exo_ref refs[3] = {0}, found;
+        exo_spawn_item items[3] = {{.class_name = "counter", .opts = {.name = "a"}},
+                                   {.class_name = "counter", .opts = {.name = "b"}},
+                                   {.class_name = "counter"}};
+        cr_assert_eq(exo_spawn_group(r.runtime, items, 3, soon(), refs, &err), EXO_OK, "%s: %s", names[t], err.text);
+        for (int i = 0; i < 3; i++)
+            cr_expect_eq(call_add(&r, refs[i], 1), 1);
+        /* The second one cannot be: its name is taken. */
+        items[0].opts.name = "c";
+        cr_expect_eq(exo_spawn_group(r.runtime, items, 2, soon(), refs, &err), EXO_EXISTS, "%s", names[t]);
+        cr_expect_eq(exo_get_actor(r.runtime, NULL, "c", &found, &err), EXO_NOT_FOUND, "%s", names[t]);
+        items[1] = (exo_spawn_item){.class_name = "no_such_class"};
+        cr_expect_eq(exo_spawn_group(r.runtime, items, 2, soon(), refs, &err), EXO_NOT_FOUND);
+        exo_status st = EXO_OK;
+        for (int i = 0; i < 1000 && st == EXO_OK; i++) {
+            st = exo_get_actor(r.runtime, NULL, "c", &found, &err);
+            usleep(1000);
+        }
+        cr_expect_eq(st, EXO_NOT_FOUND, "%s", names[t]);
+        /* More than there is. */
+        const exo_resource all = {.name = "cpus", .amount = 1e6};
+        items[1] = (exo_spawn_item){.class_name = "counter", .opts = {.resources = &all, .num_resources = 1}};
+        if (t != LOCAL)
+            cr_expect_eq(exo_spawn_group(r.runtime, items, 2, soon(), refs, &err), EXO_FULL, "%s", err.text);
+    }
+}
+
+Test(cluster, a_reference_goes_in_a_message)
+{
+    EVERYWHERE(r)
+    {
+        exo_err err = {0};
+        exo_actor_id id = {0};
+        exo_payload args = {0}, reply = {0};
+        exo_ref target = spawn(&r, NULL), other = spawn(&r, NULL);
+        cr_assert_eq(exo_ref_export(r.runtime, target, &id, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_payload_copy(&args, &id, sizeof id), EXO_OK);
+        cr_assert_eq(exo_call_wait(r.runtime, other, "pass_on", args, soon(), &reply, &err), EXO_OK, "%s: %s", names[t],
+                     err.text);
+        cr_assert_eq(reply.size, sizeof(uint64_t));
+        cr_expect_eq(*(uint64_t *)reply.data, 1, "the other one called it");
+        exo_payload_release(&reply);
+        cr_expect_eq(call_add(&r, target, 1), 2);
+    }
+}
+
+Test(cluster, a_reply_may_come_later)
+{
+    EVERYWHERE(r)
+    {
+        exo_err err = {0};
+        exo_future *first = NULL, *second = NULL, *third = NULL;
+        exo_ref ref = spawn(&r, NULL);
+        cr_assert_eq(exo_call(r.runtime, ref, "meet", (exo_payload){0}, soon(), &first, &err), EXO_OK);
+        cr_expect_eq(exo_wait(first, exo_deadline(exo_clock_real(), 20 * EXO_MS), NULL, &err), EXO_TIMEOUT);
+        cr_assert_eq(exo_call(r.runtime, ref, "meet", (exo_payload){0}, soon(), &second, &err), EXO_OK);
+        cr_expect_eq(exo_wait(first, soon(), NULL, &err), EXO_OK, "%s: %s", names[t], err.text);
+        cr_expect_eq(exo_wait(second, soon(), NULL, &err), EXO_OK);
+        cr_assert_eq(exo_call(r.runtime, ref, "meet", (exo_payload){0}, soon(), &third, &err), EXO_OK);
+        cr_expect_eq(call_add(&r, ref, 1), 1, "its lane goes on");
+        cr_assert_eq(exo_kill(r.runtime, ref, "a test", &err), EXO_OK);
+        cr_expect_eq(exo_wait(third, soon(), NULL, &err), EXO_PEER_LOST, "%s", names[t]);
+        exo_future_drop(&first);
+        exo_future_drop(&second);
+        exo_future_drop(&third);
     }
 }
