@@ -22,10 +22,13 @@
 
 #define GUARD_TICK      (500 * EXO_US)
 #define DEFAULT_TIMEOUT (5 * EXO_SECOND)
+#define DEFAULT_UNREAD  ((size_t)256 << 20)
+#define LEAST_UNREAD    ((size_t)4 << 20)
 
 enum {
     EVENTS = 64,
     MESSAGES = 64,    /* that a turn receives at most before it settles */
+    ENVELOPES = 4096, /* after which it does so, too                    */
     QUIET_TICKS = 200 /* after which the guard sleeps                    */
 };
 
@@ -144,8 +147,11 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
         exo_net_tick_locked(net, now);
     pthread_mutex_unlock(&net->lock);
     exo_net_report_lost(net);
-    for (int i = 0; i < MESSAGES && exo_net_receive(net); i++)
-        continue;
+    size_t envelopes = 0, got = 1;
+    for (int i = 0; i < MESSAGES && got > 0 && envelopes < ENVELOPES; i++) {
+        got = exo_net_receive(net);
+        envelopes += got;
+    }
     atomic_fetch_add(&net->turns, 1);
 }
 
@@ -336,6 +342,9 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
     char address[EXO_WIRE_NAME], real[EXO_WIRE_NAME];
     size_t size = sizeof real;
     bool ipc = strncmp(endpoint, "ipc://", 6) == 0;
+    if (strlen(endpoint) >= sizeof address)
+        return exo_fail(err, EXO_INVAL, "an endpoint is longer than %zu characters: '%.40s...'", sizeof address - 1,
+                        endpoint);
     exo_status st = ipc ? check_private(endpoint, err) : EXO_OK;
     if (st == EXO_OK)
         st = exo_net_add_socket_locked(net, ZMQ_ROUTER, &s, err);
@@ -368,19 +377,28 @@ open_endpoints(exo_net *net, exo_err *err)
     return st;
 }
 
-static void
-identify_self(exo_net *net)
+/* Errors: INVAL: nobody could be told. */
+static exo_status
+identify_self(exo_net *net, exo_err *err)
 {
+    exo_wire_writer writer = {0};
+
     while (net->self.node == 0)
         if (getrandom(&net->self.node, sizeof net->self.node, 0) < 0)
             net->self.node = (uint64_t)exo_now(exo_clock_real()) ^ (uint64_t)getpid() << 32;
-    exo_boot_id(net->boot);
+    if (net->opts.boot)
+        snprintf(net->boot, sizeof net->boot, "%s", net->opts.boot);
+    else
+        exo_boot_id(net->boot);
     net->self.pid = (uint32_t)getpid();
     net->self.start = exo_process_start(net->self.pid);
     net->self.boot = net->boot;
     net->self.name = net->name;
     net->self.cluster = net->cluster;
     net->self.endpoint = net->advertised ? net->advertised : net->opts.num_endpoints ? net->bound[0] : "";
+    exo_status st = exo_wire_add(&writer, &(exo_envelope){.kind = EXO_WIRE_HELLO, .who = net->self}, err);
+    exo_wire_release(&writer);
+    return st;
 }
 
 static exo_status
@@ -411,6 +429,10 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
     net->opts = *opts;
     if (net->opts.peer_timeout <= 0)
         net->opts.peer_timeout = DEFAULT_TIMEOUT;
+    if (net->opts.unread_limit == 0)
+        net->opts.unread_limit = DEFAULT_UNREAD;
+    if (net->opts.unread_limit < LEAST_UNREAD)
+        net->opts.unread_limit = LEAST_UNREAD;
     net->driver = -1;
     net->epoll = epoll_create1(EPOLL_CLOEXEC);
     net->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -434,9 +456,10 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
                           err);
     if (st == EXO_OK)
         st = open_endpoints(net, err);
+    if (st == EXO_OK)
+        st = identify_self(net, err);
     if (st != EXO_OK)
         goto done;
-    identify_self(net);
     st = start_threads(net, err);
     if (st != EXO_OK)
         goto done;
@@ -479,6 +502,9 @@ exo_net_stop(exo_net *net)
     if (net->has_guard)
         pthread_join(net->guard, NULL);
     net->has_home = net->has_guard = false;
+    /* Whoever waited for a reply and drives ends its turn, and nobody begins another. */
+    pthread_mutex_lock(&net->drive);
+    pthread_mutex_unlock(&net->drive);
     lose_all(net);
 }
 

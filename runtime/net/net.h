@@ -6,6 +6,9 @@
  * both ends hear that the peer is lost, with the cause, and a new connection is another peer. So nobody waits for a reply that went
  * down with a connection.
  *
+ * What is sent to a peer and not read by it takes memory. Each end tells the other how much it has read; while more than
+ * `unread_limit` is not, calls give FULL, and a peer to which four times as much gathers in replies is lost.
+ *
  * A peer is lost when its process ends (a process of the same host is watched by its pidfd and is never lost by silence: it may be
  * busy or stopped for a moment), when nothing came from another host for `peer_timeout`, when it says goodbye, or when messages are
  * missing.
@@ -51,10 +54,12 @@ typedef struct exo_net_opts {
     const char *cluster;          /* both ends must name the same; NULL or "": any                         */
     const char *const *endpoints; /* "ipc:///path", "tcp://127.0.0.1:0" (0: any free port)                 */
     size_t num_endpoints;
-    const char *advertised;  /* what Hello tells others to connect to; NULL: the first endpoint       */
-    const exo_keys *keys;    /* this node's CURVE pair; NULL: tcp without CURVE                       */
-    exo_allow_list *allowed; /* whom CURVE lets in; needed with keys to listen on tcp                  */
-    exo_time peer_timeout;   /* silence of another host after which it is lost; 0: 5 s                */
+    const char *advertised;       /* what Hello tells others to connect to; NULL: the first endpoint       */
+    const exo_keys *keys;         /* this node's CURVE pair; NULL: tcp without CURVE                       */
+    exo_allow_list *allowed;      /* whom CURVE lets in; needed with keys to listen on tcp                  */
+    exo_time peer_timeout;        /* silence of another host after which it is lost; 0: 5 s                */
+    size_t unread_limit;          /* bytes; 0: 256 MiB; at least 4 MiB                                     */
+    const char *boot;             /* NULL: of this host. For tests: with another, processes of this host are far */
     const exo_net_handler *handler;
     void *context;
 } exo_net_opts;
@@ -71,12 +76,13 @@ const char *exo_net_endpoint(const exo_net *net, size_t i);
 uint64_t exo_net_node(const exo_net *net);
 
 /* Connects and shakes hands, until `deadline` (on the real clock). `key`: the Z85 public key of a tcp server with CURVE, or NULL. The
- * caller drops *out. Errors: TIMEOUT (nobody answers), UNSUPPORTED (refused, with the reason), INVAL (endpoint). */
+ * caller drops *out. Errors: TIMEOUT (nobody answers), UNSUPPORTED (refused, with the reason), INVAL (endpoint), CLOSED (the net was stopped),
+ * NOMEM. */
 exo_status exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time deadline, exo_peer **out,
                            exo_err *err);
 
 /* Sends an envelope; `payload` (may be NULL) is moved into it, also on failure. It goes out soon: at once if the connection is quiet,
- * else with what gathers meanwhile. Errors: PEER_LOST with the cause, INVAL, NOMEM. */
+ * else with what gathers meanwhile. Errors: PEER_LOST with the cause, INVAL, NOMEM, FULL (a call to a peer that does not read). */
 exo_status exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err);
 /* Sends out what has gathered. Before a thread waits. */
 void exo_net_flush(exo_net *net);
@@ -92,6 +98,8 @@ const char *exo_peer_name(const exo_peer *peer);
 const char *exo_peer_endpoint(const exo_peer *peer); /* where it can be reached; "" if nowhere */
 bool exo_peer_is_near(const exo_peer *peer);         /* on this host */
 bool exo_peer_is_open(const exo_peer *peer);
+/* More than the limit was sent and is not read: calls give FULL, and more should not be done for it. */
+bool exo_peer_is_full(const exo_peer *peer);
 uint32_t exo_peer_pid(const exo_peer *peer);
 /* A pointer of the handler's, NULL at first. Guarded by the handler. */
 void *exo_peer_user(const exo_peer *peer);

@@ -15,7 +15,8 @@
 #include "process.h"
 
 enum {
-    EXO_NET_ROUTE = 8 /* bytes of a routing id; ZeroMQ's own have 5 */
+    EXO_NET_ROUTE = 8,    /* bytes of a routing id; ZeroMQ's own have 5                    */
+    EXO_NET_REFUSED = 256 /* routes that are remembered to have been refused: told no twice */
 };
 
 typedef struct exo_socket exo_socket;
@@ -46,6 +47,7 @@ struct exo_peer {
     char name[EXO_WIRE_NAME], endpoint[EXO_WIRE_NAME];
     char cause[EXO_ERR_TEXT]; /* of its loss */
     _Atomic(void *) user;
+    atomic_bool full; /* it has not read what it should; written under net->lock */
 
     /* Guarded by net->lock. */
     exo_socket *socket; /* NULL when lost */
@@ -54,6 +56,8 @@ struct exo_peer {
     exo_source process;
     int process_fd;
     uint32_t sent, received; /* messages */
+    uint64_t sent_bytes, read_bytes;     /* to it; by it, as it says. Both as Beat counts */
+    uint64_t received_bytes, told_bytes; /* from it; of these it knows                    */
     exo_time heard, spoke;
     exo_wire_writer writer;
     zmq_msg_t *frames; /* large payloads of what the writer holds */
@@ -108,6 +112,10 @@ struct exo_net {
     exo_peer *first_dirty;
     exo_peer *first_lost; /* announced ones, for the handler; held */
     exo_time next_tick;
+    uint64_t refused[EXO_NET_REFUSED]; /* hashes of routes, a ring */
+    size_t next_refused;
+    unsigned refusals;      /* that may be said now */
+    uint64_t unsaid;        /* refusals since the last that was said */
     exo_wire_reader reader; /* the driver's */
 };
 
@@ -122,8 +130,12 @@ void exo_net_unwatch_locked(exo_net *net, int fd);
 /* Opens a socket and enters it into the loop. */
 exo_status exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err);
 void exo_net_remove_socket_locked(exo_net *net, exo_socket *socket);
-/* Receives one message of a socket that is ready, and hands over what is in it; false: there was none. Without lock, by the driver. */
-bool exo_net_receive(exo_net *net);
+/* The first half of exo_net_connect: the Hello is on its way. *out is held. */
+exo_status exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key, exo_peer **out,
+                                        exo_err *err);
+/* Receives one message of a socket that is ready, and hands over what is in it. Gives the number of its envelopes and one more; 0:
+ * there was none. Without lock, by the driver. */
+size_t exo_net_receive(exo_net *net);
 void exo_net_flush_locked(exo_net *net);
 void exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause);
 /* Beats, silences. */

@@ -13,9 +13,14 @@
 #include "net_impl.h"
 
 enum {
-    FLUSH_BYTES = 32768,   /* that gather before they are sent at once        */
-    QUIET_US = 20,         /* after so long a silence nothing is gathered     */
-    MAX_MESSAGE = 1 << 30, /* of one frame                                    */
+    FLUSH_BYTES = 32768,       /* that gather before they are sent at once        */
+    QUIET_US = 20,             /* after so long a silence nothing is gathered     */
+    MAX_MESSAGE = 1 << 30,     /* of one frame                                    */
+    UNREAD_MESSAGES = 1000,    /* that ZeroMQ keeps for us; more wait at the sender */
+    READ_BYTES = 1 << 20,      /* after which the sender hears that they were read */
+    MESSAGE_BYTES = 128,       /* that a message counts besides those of its frames */
+    REFUSALS = 32,             /* that are said and logged at once, and then      */
+    REFUSALS_A_TICK = 4,
     HANDSHAKE_MS = 5000,
     LINGER_MS = 100
 };
@@ -72,6 +77,12 @@ exo_peer_is_near(const exo_peer *peer)
 }
 
 bool
+exo_peer_is_full(const exo_peer *peer)
+{
+    return atomic_load(&peer->full);
+}
+
+bool
 exo_peer_is_open(const exo_peer *peer)
 {
     return atomic_load(&peer->state) == EXO_PEER_OPEN;
@@ -110,6 +121,15 @@ new_peer_locked(exo_net *net, exo_socket *socket)
     return p;
 }
 
+/* What a peer says is shown to people: it begins no line of its own. */
+static void
+make_plain(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 127)
+            *text = '?';
+}
+
 /* Who the peer says it is. A process of this host is watched from now on. */
 static bool
 identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who)
@@ -119,6 +139,8 @@ identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who)
     peer->start = who->start;
     snprintf(peer->name, sizeof peer->name, "%s", who->name);
     snprintf(peer->endpoint, sizeof peer->endpoint, "%s", who->endpoint);
+    make_plain(peer->name);
+    make_plain(peer->endpoint);
     peer->near = strcmp(who->boot, net->boot) == 0;
     if (!peer->near)
         return true;
@@ -135,12 +157,15 @@ identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who)
     return true;
 }
 
+/* Without lock: what a payload's owner does to release it is not ours. */
 static void
-drop_frames_locked(exo_peer *peer)
+drop_frames(exo_peer *peer)
 {
     for (size_t i = 0; i < peer->num_frames; i++)
         zmq_msg_close(&peer->frames[i]);
     peer->num_frames = 0;
+    exo_free(peer->frames);
+    peer->frames = NULL;
 }
 
 void
@@ -149,14 +174,12 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
     if (atomic_load(&peer->state) == EXO_PEER_LOST_)
         return;
     snprintf(peer->cause, sizeof peer->cause, "%s", cause);
+    make_plain(peer->cause);
     atomic_store(&peer->state, EXO_PEER_LOST_);
     DL_DELETE(net->peers, peer);
     if (peer->dirty)
         LL_DELETE2(net->first_dirty, peer, next_dirty);
     peer->dirty = false;
-    drop_frames_locked(peer);
-    exo_free(peer->frames);
-    peer->frames = NULL;
     exo_wire_release(&peer->writer);
     if (peer->process_fd >= 0) {
         exo_net_unwatch_locked(net, peer->process_fd);
@@ -173,7 +196,7 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
         LL_APPEND2(net->first_lost, peer, next_lost); /* with the net's reference */
         exo_net_kick(net);
     } else {
-        exo_peer_drop(&peer);
+        exo_peer_drop(&peer); /* nothing was sent to it but a Hello: it has no frames */
     }
 }
 
@@ -188,6 +211,7 @@ exo_net_report_lost(exo_net *net)
         pthread_mutex_unlock(&net->lock);
         if (!peer)
             return;
+        drop_frames(peer);
         net->opts.handler->lost(net->opts.context, peer, peer->cause);
         exo_peer_drop(&peer);
     }
@@ -213,8 +237,8 @@ exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err
     }
     s->source = (exo_source){.kind = EXO_SOURCE_SOCKET, .owner = s};
     set_int(s->zmq, ZMQ_LINGER, LINGER_MS); /* for a goodbye */
-    set_int(s->zmq, ZMQ_SNDHWM, 0);         /* the callers' windows are the bound */
-    set_int(s->zmq, ZMQ_RCVHWM, 0);
+    set_int(s->zmq, ZMQ_SNDHWM, 0);         /* unread_limit is the bound */
+    set_int(s->zmq, ZMQ_RCVHWM, UNREAD_MESSAGES);
     set_int(s->zmq, ZMQ_BACKLOG, 1024);
     set_int(s->zmq, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
     set_int(s->zmq, ZMQ_TCP_KEEPALIVE, 1);
@@ -262,6 +286,46 @@ look_for_input_locked(exo_net *net, exo_socket *socket)
 
 /* --- Sending ---------------------------------------------------------------------------------------------------------------- */
 
+/* A signal may interrupt ZeroMQ before it has begun. */
+static bool
+send_bytes(void *zmq, const void *data, size_t size, int flags)
+{
+    int sent;
+    while ((sent = zmq_send(zmq, data, size, flags | ZMQ_DONTWAIT)) < 0 && zmq_errno() == EINTR)
+        continue;
+    return sent >= 0;
+}
+
+static bool
+send_frame(void *zmq, zmq_msg_t *frame, int flags)
+{
+    int sent;
+    while ((sent = zmq_msg_send(frame, zmq, flags | ZMQ_DONTWAIT)) < 0 && zmq_errno() == EINTR)
+        continue;
+    return sent >= 0;
+}
+
+static bool
+receive_frame(void *zmq, zmq_msg_t *frame)
+{
+    int got;
+    while ((got = zmq_msg_recv(frame, zmq, ZMQ_DONTWAIT)) < 0 && zmq_errno() == EINTR)
+        continue;
+    return got >= 0;
+}
+
+static uint64_t
+unread(const exo_peer *peer)
+{
+    return peer->sent_bytes - peer->read_bytes;
+}
+
+static void
+judge_window_locked(exo_net *net, exo_peer *peer)
+{
+    atomic_store(&peer->full, unread(peer) >= net->opts.unread_limit);
+}
+
 /* Sends what has gathered as one message. */
 static void
 flush_peer_locked(exo_net *net, exo_peer *peer)
@@ -271,13 +335,19 @@ flush_peer_locked(exo_net *net, exo_peer *peer)
     peer->dirty = false;
     if (peer->writer.count == 0)
         return;
+    if (unread(peer) / 4 >= net->opts.unread_limit) {
+        exo_peer_lose_locked(net, peer, "it does not read what is sent to it");
+        return;
+    }
     exo_wire_finish(&peer->writer, peer->sent++);
+    peer->sent_bytes += peer->writer.size + MESSAGE_BYTES;
+    for (size_t i = 0; i < peer->num_frames; i++)
+        peer->sent_bytes += zmq_msg_size(&peer->frames[i]);
     void *zmq = peer->socket->zmq;
-    bool sent = !peer->route_size || zmq_send(zmq, peer->route, peer->route_size, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0;
-    sent = sent && zmq_send(zmq, peer->writer.data, peer->writer.size,
-                            (peer->num_frames ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) >= 0;
+    bool sent = !peer->route_size || send_bytes(zmq, peer->route, peer->route_size, ZMQ_SNDMORE);
+    sent = sent && send_bytes(zmq, peer->writer.data, peer->writer.size, peer->num_frames ? ZMQ_SNDMORE : 0);
     for (size_t i = 0; sent && i < peer->num_frames; i++)
-        sent = zmq_msg_send(&peer->frames[i], zmq, (i + 1 < peer->num_frames ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) >= 0;
+        sent = send_frame(zmq, &peer->frames[i], i + 1 < peer->num_frames ? ZMQ_SNDMORE : 0);
     peer->num_frames = sent ? 0 : peer->num_frames;
     exo_wire_clear(&peer->writer);
     peer->spoke = now_real();
@@ -286,6 +356,7 @@ flush_peer_locked(exo_net *net, exo_peer *peer)
         exo_peer_lose_locked(net, peer, "the connection is closed");
         return;
     }
+    judge_window_locked(net, peer);
     look_for_input_locked(net, peer->socket);
 }
 
@@ -389,6 +460,9 @@ exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *
     pthread_mutex_lock(&net->lock);
     if (atomic_load(&peer->state) != EXO_PEER_OPEN)
         st = exo_fail(err, EXO_PEER_LOST, "'%s' is lost: %s", peer->name, peer->cause);
+    else if (envelope->kind == EXO_WIRE_CALL && atomic_load(&peer->full))
+        st = exo_fail(err, EXO_FULL, "'%s' has not read %" PRIu64 " bytes that were sent to it", peer->name,
+                      unread(peer));
     else
         st = add_locked(peer, envelope, payload, err);
     if (st == EXO_OK)
@@ -406,29 +480,72 @@ say_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope)
 {
     if (exo_wire_add(&peer->writer, envelope, NULL) == EXO_OK)
         flush_peer_locked(net, peer);
+    else
+        exo_peer_lose_locked(net, peer, "there is no memory to speak to it");
+}
+
+static void
+say_beat_locked(exo_net *net, exo_peer *peer)
+{
+    exo_envelope beat = {.kind = EXO_WIRE_BEAT, .read = peer->received_bytes};
+    peer->told_bytes = peer->received_bytes;
+    say_locked(net, peer, &beat);
 }
 
 /* --- Handshake -------------------------------------------------------------------------------------------------------------- */
 
+static uint64_t
+hash_route(const exo_socket *socket, const zmq_msg_t *route)
+{
+    const uint8_t *id = zmq_msg_data((zmq_msg_t *)(uintptr_t)route);
+    uint64_t h = UINT64_C(14695981039346656037) ^ (uintptr_t)socket;
+    for (size_t i = 0; i < zmq_msg_size(route); i++)
+        h = (h ^ id[i]) * UINT64_C(1099511628211);
+    return h ? h : 1;
+}
+
+/* Whoever is refused may go on talking, and need not read: it is told once, and all of them not too often. */
+static bool
+may_refuse_locked(exo_net *net, const exo_socket *socket, const zmq_msg_t *route)
+{
+    uint64_t hash = hash_route(socket, route);
+    for (size_t i = 0; i < EXO_NET_REFUSED; i++)
+        if (net->refused[i] == hash)
+            return false;
+    net->refused[net->next_refused++ % EXO_NET_REFUSED] = hash;
+    if (net->refusals >= REFUSALS) {
+        net->unsaid++;
+        return false;
+    }
+    net->refusals++;
+    return true;
+}
+
 /* Tells a route that is no peer why it is not listened to. */
 static void
-refuse_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const char *reason)
+refuse_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const char *why)
 {
     exo_wire_writer writer = {0};
+    char reason[EXO_ERR_TEXT];
+    if (!may_refuse_locked(net, socket, route))
+        return;
+    snprintf(reason, sizeof reason, "%s", why);
+    make_plain(reason);
     exo_envelope refused = {.kind = EXO_WIRE_REFUSED, .version = EXO_WIRE_VERSION, .text = reason};
     if (exo_wire_add(&writer, &refused, NULL) == EXO_OK) {
         exo_wire_finish(&writer, 0);
         size_t size = zmq_msg_size(route);
         const void *id = zmq_msg_data((zmq_msg_t *)(uintptr_t)route);
-        if (zmq_send(socket->zmq, id, size, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)
-            zmq_send(socket->zmq, writer.data, writer.size, ZMQ_DONTWAIT);
+        if (send_bytes(socket->zmq, id, size, ZMQ_SNDMORE))
+            send_bytes(socket->zmq, writer.data, writer.size, 0);
         look_for_input_locked(net, socket);
     }
     exo_wire_release(&writer);
-    EXO_LOG(WARN, NET, "refused a peer: %s", reason);
+    EXO_LOG(WARN, NET, "refused a peer: %s left_out=%" PRIu64, reason, net->unsaid);
+    net->unsaid = 0;
 }
 
-/* A Hello on a ROUTER: from now on the route is a peer. */
+/* A Hello on a ROUTER: from now on the route is a peer, which is held for the caller. */
 static exo_peer *
 greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const exo_wire_identity *who, uint32_t number)
 {
@@ -439,7 +556,12 @@ greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const exo
         refuse_locked(net, socket, route, reason);
         return NULL;
     }
-    exo_peer *peer = size <= EXO_NET_ROUTE ? new_peer_locked(net, socket) : NULL;
+    if (size > EXO_NET_ROUTE) {
+        snprintf(reason, sizeof reason, "a routing id of %zu bytes is longer than %d", size, EXO_NET_ROUTE);
+        refuse_locked(net, socket, route, reason);
+        return NULL;
+    }
+    exo_peer *peer = new_peer_locked(net, socket);
     if (!peer) {
         refuse_locked(net, socket, route, "no memory for another peer");
         return NULL;
@@ -449,22 +571,31 @@ greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const exo
     peer->received = number + 1;
     HASH_ADD(by_route, socket->peers, route, size, peer);
     if (!identify_locked(net, peer, who)) {
-        exo_peer_lose_locked(net, peer, "its process has ended");
+        snprintf(reason, sizeof reason, "its process %u has ended, or is not what it says", peer->pid);
+        exo_peer_lose_locked(net, peer, reason);
+        refuse_locked(net, socket, route, reason);
         return NULL;
     }
-    atomic_store(&peer->state, EXO_PEER_OPEN);
-    peer->announced = true;
     exo_envelope welcome = {.kind = EXO_WIRE_WELCOME, .who = net->self};
-    say_locked(net, peer, &welcome);
-    return atomic_load(&peer->state) == EXO_PEER_OPEN ? peer : NULL;
+    exo_peer_hold(peer);
+    say_locked(net, peer, &welcome); /* before it is announced: if this fails, nobody has heard of it */
+    bool lost = atomic_load(&peer->state) == EXO_PEER_LOST_;
+    if (!lost) {
+        atomic_store(&peer->state, EXO_PEER_OPEN);
+        peer->announced = true;
+        return peer;
+    }
+    exo_peer_drop(&peer);
+    return NULL;
 }
 
 exo_status
-exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time deadline, exo_peer **out, exo_err *err)
+exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key, exo_peer **out, exo_err *err)
 {
     exo_socket *socket = NULL;
     exo_peer *peer = NULL;
-    pthread_mutex_lock(&net->lock);
+    if (atomic_load(&net->closing))
+        return exo_fail(err, EXO_CLOSED, "%s: this process connects to nobody any more", endpoint);
     exo_status st = exo_net_add_socket_locked(net, ZMQ_DEALER, &socket, err);
     if (st == EXO_OK && key) {
         if (!net->opts.keys)
@@ -479,13 +610,25 @@ exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time de
     if (st != EXO_OK) {
         if (socket)
             exo_net_remove_socket_locked(net, socket);
-        pthread_mutex_unlock(&net->lock);
         return st;
     }
     socket->peer = peer;
-    exo_peer_hold(peer); /* the caller's */
+    *out = exo_peer_hold(peer);
     exo_envelope hello = {.kind = EXO_WIRE_HELLO, .who = net->self};
     say_locked(net, peer, &hello);
+    return EXO_OK;
+}
+
+exo_status
+exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time deadline, exo_peer **out, exo_err *err)
+{
+    exo_peer *peer = NULL;
+    pthread_mutex_lock(&net->lock);
+    exo_status st = exo_net_begin_connect_locked(net, endpoint, key, &peer, err);
+    if (st != EXO_OK) {
+        pthread_mutex_unlock(&net->lock);
+        return st;
+    }
     exo_net_kick(net);
     while (atomic_load(&peer->state) == EXO_PEER_GREETING && now_real() < deadline) {
         exo_time left = deadline - now_real();
@@ -541,6 +684,16 @@ inbox_release(struct inbox *in)
         zmq_msg_close(&in->frames[i]);
 }
 
+/* As Beat counts. */
+static uint64_t
+inbox_bytes(const struct inbox *in)
+{
+    uint64_t bytes = MESSAGE_BYTES;
+    for (size_t i = 0; i < in->count; i++)
+        bytes += zmq_msg_size(&in->frames[i]);
+    return bytes;
+}
+
 /* Receives every frame of one message; what is beyond the limit is thrown away. */
 static bool
 receive_frames_locked(exo_socket *socket, struct inbox *in)
@@ -551,14 +704,14 @@ receive_frames_locked(exo_socket *socket, struct inbox *in)
     if (!socket->peer) {
         zmq_msg_init(&in->route);
         in->routed = true;
-        if (zmq_msg_recv(&in->route, socket->zmq, ZMQ_DONTWAIT) < 0)
+        if (!receive_frame(socket->zmq, &in->route))
             return false;
         more = zmq_msg_more(&in->route);
     }
     while (more) {
         zmq_msg_t over, *frame = in->count < EXO_WIRE_MAX_FRAMES ? &in->frames[in->count] : &over;
         zmq_msg_init(frame);
-        if (zmq_msg_recv(frame, socket->zmq, ZMQ_DONTWAIT) < 0)
+        if (!receive_frame(socket->zmq, frame))
             return false; /* only before the first frame: messages come whole */
         more = zmq_msg_more(frame);
         if (frame == &over) {
@@ -617,6 +770,13 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e)
         exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it said goodbye");
         return true;
     case EXO_WIRE_BEAT:
+        if (e->read > peer->sent_bytes) {
+            exo_peer_lose_locked(net, peer, "it has read more than was sent to it");
+        } else if (e->read > peer->read_bytes) {
+            peer->read_bytes = e->read;
+            judge_window_locked(net, peer);
+        }
+        return true;
     case EXO_WIRE_HELLO:
         return true;
     case EXO_WIRE_CALL:
@@ -627,44 +787,58 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e)
     return false;
 }
 
-/* One envelope of a peer. An error ends the connection. */
+/* One envelope of a peer. CLOSED: the rest is of no interest, since the peer is lost. Another error ends the connection. */
 static exo_status
 deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err *err)
 {
     exo_payload payload = {0};
     exo_status st = EXO_OK;
     pthread_mutex_lock(&net->lock);
-    bool own = handle_own_locked(net, peer, e);
-    bool open = atomic_load(&peer->state) == EXO_PEER_OPEN;
+    exo_peer_state before = atomic_load(&peer->state);
+    bool own = before != EXO_PEER_LOST_ && handle_own_locked(net, peer, e);
+    exo_peer_state state = atomic_load(&peer->state);
     pthread_mutex_unlock(&net->lock);
-    if (own || !open)
+    if (state == EXO_PEER_LOST_)
+        return EXO_CLOSED;
+    if (own)
         return EXO_OK;
+    if (state == EXO_PEER_GREETING)
+        return exo_fail(err, EXO_INVAL, "it does not begin with a Welcome");
     if (e->payload.place == EXO_WIRE_FRAMED)
         st = take_frame(in, &payload, err);
     else if (e->payload.place == EXO_WIRE_BYTES)
         st = exo_payload_copy(&payload, e->payload.data, e->payload.size);
     if (st == EXO_OK)
         net->opts.handler->received(net->opts.context, peer, e, &payload);
+    else if (!err->text[0])
+        exo_fail(err, st, "no memory for a payload");
     return st;
 }
 
-static void
+/* Gives the number of envelopes. */
+static size_t
 deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
 {
     exo_envelope e;
     exo_err err = {0};
     exo_status st;
-    while ((st = exo_wire_next(&net->reader, &e, &err)) == EXO_OK)
+    size_t count = 0;
+    while ((st = exo_wire_next(&net->reader, &e, &err)) == EXO_OK) {
+        count++;
         if ((st = deliver(net, peer, in, &e, &err)) != EXO_OK)
             break;
+    }
     if (st == EXO_NOT_FOUND && in->taken + 1 != in->count)
         st = exo_fail(&err, EXO_INVAL, "%zu frames that no envelope names", in->count - in->taken - 1);
-    if (st == EXO_NOT_FOUND)
-        return;
+    if (st == EXO_NOT_FOUND || st == EXO_CLOSED)
+        return count;
     char cause[EXO_ERR_TEXT];
-    snprintf(cause, sizeof cause, "it sent what cannot be read: %.300s", err.text);
+    snprintf(cause, sizeof cause, "%s: %.300s",
+             st == EXO_NOMEM ? "what it sent cannot be taken" : "it sent what cannot be read", err.text);
+    make_plain(cause);
     EXO_LOG(WARN, NET, "peer=%s %s", peer->name, cause);
     exo_peer_lose(net, peer, cause);
+    return count;
 }
 
 /* Finds whose message it is; a first message on a ROUTER must be a Hello. Gives a held peer, or NULL. *first: a Hello was read. */
@@ -697,6 +871,7 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in, bool *fir
     }
     if (peer) {
         peer->received++;
+        peer->received_bytes += inbox_bytes(in);
         peer->heard = now_real();
         return exo_peer_hold(peer);
     }
@@ -704,12 +879,14 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in, bool *fir
     if (st == EXO_OK && e.kind == EXO_WIRE_HELLO) {
         *first = true;
         peer = greet_locked(net, socket, &in->route, &e.who, net->reader.number);
-        return peer ? exo_peer_hold(peer) : NULL;
+        if (peer)
+            peer->received_bytes = inbox_bytes(in);
+        return peer;
     }
     /* Who goes anyway, or is only told that it is not known, needs no answer. */
     if (st != EXO_OK || (e.kind != EXO_WIRE_GOODBYE && e.kind != EXO_WIRE_REFUSED))
         refuse_locked(net, socket, &in->route,
-                      st == EXO_INVAL ? err.text : "the connection does not begin with a Hello");
+                      st == EXO_OK || st == EXO_NOT_FOUND ? "the connection does not begin with a Hello" : err.text);
     return NULL;
 }
 
@@ -734,25 +911,37 @@ receive_locked(exo_net *net, struct inbox *in, exo_peer **peer, bool *first)
     return false;
 }
 
-bool
+/* A sender that waits hears that there is room. */
+static void
+acknowledge(exo_net *net, exo_peer *peer)
+{
+    pthread_mutex_lock(&net->lock);
+    if (atomic_load(&peer->state) == EXO_PEER_OPEN && peer->received_bytes - peer->told_bytes >= READ_BYTES)
+        say_beat_locked(net, peer);
+    pthread_mutex_unlock(&net->lock);
+}
+
+size_t
 exo_net_receive(exo_net *net)
 {
     struct inbox in;
     exo_peer *peer = NULL;
     bool first = false;
+    size_t count = 1;
     pthread_mutex_lock(&net->lock);
     bool got = receive_locked(net, &in, &peer, &first);
     pthread_mutex_unlock(&net->lock);
     if (!got)
-        return false;
+        return 0;
     if (peer) {
         if (first && net->opts.handler->opened)
             net->opts.handler->opened(net->opts.context, peer);
-        deliver_all(net, peer, &in);
+        acknowledge(net, peer); /* before anything replies: who waits for a reply may then call again */
+        count += deliver_all(net, peer, &in);
         exo_peer_drop(&peer);
     }
     inbox_release(&in);
-    return true;
+    return count;
 }
 
 /* --- Time ------------------------------------------------------------------------------------------------------------------- */
@@ -766,14 +955,14 @@ exo_net_tick_locked(exo_net *net, exo_time now)
     {
         if (atomic_load(&p->state) != EXO_PEER_OPEN)
             continue;
-        if (!p->near && now - p->heard > net->opts.peer_timeout) {
+        if (p->process_fd < 0 && now - p->heard > net->opts.peer_timeout) {
             snprintf(cause, sizeof cause, "nothing was heard from it for %.1f s",
                      (double)(now - p->heard) / (double)EXO_SECOND);
             exo_peer_lose_locked(net, p, cause);
         } else if (now - p->spoke >= BEAT - BEAT / 10) {
-            exo_envelope beat = {.kind = EXO_WIRE_BEAT};
-            say_locked(net, p, &beat);
+            say_beat_locked(net, p);
         }
     }
+    net->refusals = net->refusals > REFUSALS_A_TICK ? net->refusals - REFUSALS_A_TICK : 0;
     net->next_tick = now + BEAT / 2;
 }

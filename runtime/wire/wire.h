@@ -72,6 +72,7 @@ typedef struct exo_envelope {
     exo_status status;        /* REPLY                                                      */
     exo_wire_payload payload; /* CALL, REPLY                                                */
     uint64_t taken;           /* BEAT: calls without reply taken from their mailboxes       */
+    uint64_t read;            /* BEAT: bytes read from the connection, see proto/README.md  */
     uint32_t version;         /* REFUSED: the refuser's                                     */
     exo_wire_identity who;    /* HELLO, WELCOME                                             */
 } exo_envelope;
