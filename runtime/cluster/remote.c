@@ -17,7 +17,8 @@
 #include "store.h"
 
 enum {
-    WINDOW = 65536, /* calls that one connection may have pending */
+    WINDOW = 65536,       /* calls that one connection may have pending                              */
+    SERVED = 2 * WINDOW,  /* and of its peer's, which may have given some of them up, may be going on */
     CAUSE = 256,
     GENERATION = 0x7fffffff,
     OBJECT_BYTES = 256 * 1024 /* payloads from here on go to processes of this host in shared memory */
@@ -65,8 +66,9 @@ struct serving {
         const exo_peer *peer;
         uint64_t id;
     } key;
-    exo_peer *peer;     /* held */
-    exo_future *future; /* held until the reply is out */
+    exo_peer *peer;          /* held */
+    struct channel *channel; /* of the peer; it counts this */
+    exo_future *future;      /* held until the reply is out */
     UT_hash_handle hh;
 };
 
@@ -85,6 +87,7 @@ struct channel {
     exo_peer *peer; /* held while open */
     uint32_t first; /* pending, index + 1 */
     uint32_t num_pending;
+    uint32_t num_serving;
     bool closed;
     struct channel *next;
 };
@@ -603,6 +606,7 @@ serving_done(void *context, uint64_t unused, exo_future *future)
     (void)unused;
     pthread_mutex_lock(&r->lock);
     HASH_DEL(r->serving, s);
+    s->channel->num_serving--;
     pthread_mutex_unlock(&r->lock);
     exo_envelope reply = {.kind = EXO_WIRE_REPLY, .id = s->key.id};
     exo_object_handle handle;
@@ -693,6 +697,24 @@ read_piece(const exo_payload *args, exo_payload *out, exo_err *err)
     return EXO_OK;
 }
 
+/* False: it has enough of the peer's calls to do. A caller's own window is no bound for a callee that does not trust it, nor are replies
+ * that the peer does not read. */
+static bool
+begin_serving(exo_remote *r, exo_peer *peer, struct serving *s)
+{
+    pthread_mutex_lock(&r->lock);
+    struct channel *c = get_channel_locked(r, peer);
+    bool room = c && c->num_serving < SERVED && !exo_peer_is_full(peer);
+    if (room) {
+        c->num_serving++;
+        s->channel = c;
+        s->peer = exo_peer_hold(peer);
+        HASH_ADD(hh, r->serving, key, sizeof s->key, s);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return room;
+}
+
 static void
 serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *args)
 {
@@ -710,12 +732,15 @@ serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *ar
         return;
     }
     s->remote = r;
-    s->peer = exo_peer_hold(peer);
     s->key.peer = peer;
     s->key.id = e->id;
-    pthread_mutex_lock(&r->lock);
-    HASH_ADD(hh, r->serving, key, sizeof s->key, s);
-    pthread_mutex_unlock(&r->lock);
+    if (!begin_serving(r, peer, s)) {
+        exo_future_drop(&s->future);
+        exo_free(s);
+        answer(r, peer, e->id, EXO_FULL, "the callee has too many calls of this process, or replies that it has not read");
+        exo_payload_release(args);
+        return;
+    }
     if (e->payload.place == EXO_WIRE_OBJECT)
         st = fetch_payload(e, args, &err);
     exo_future *future = exo_future_hold(s->future); /* s may be gone as soon as the future is complete */
