@@ -11,14 +11,14 @@ run_packages=(
     libzmq3-dev libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev uthash-dev
     dataset-fashion-mnist gnuplot-nox
 )
-test_packages=(libcriterion-dev clang clang-format python3)
+test_packages=(libcriterion-dev clang libclang-rt-dev clang-format python3)
 libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
   compute: oneDNN 2 (dnnl.h)
   cluster: ZeroMQ 4.3 (libzmq), protobuf-c with protoc-c, SQLite 3, uthash
   others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, zlib
   data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
   plots:   gnuplot
-  tests:   Criterion 2.4, clang, clang-format, python3'
+  tests:   Criterion 2.4, clang with its sanitizers and libFuzzer (compiler-rt), clang-format, python3'
 
 usage() {
     cat <<'TXT'
@@ -223,6 +223,9 @@ test_all() {
     fi
     if check "build of tsan" build tsan; then
         tests tsan
+    fi
+    if check "build of fuzz" build fuzz; then
+        tests fuzz
     fi
 
     say "result"

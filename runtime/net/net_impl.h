@@ -55,7 +55,7 @@ struct exo_peer {
     size_t route_size; /* 0: the socket is the peer's own */
     exo_source process;
     int process_fd;
-    uint32_t sent, received; /* messages */
+    uint32_t sent, received;             /* messages */
     uint64_t sent_bytes, read_bytes;     /* to it; by it, as it says. Both as Beat counts */
     uint64_t received_bytes, told_bytes; /* from it; of these it knows                    */
     exo_time heard, spoke;

@@ -13,13 +13,13 @@
 #include "net_impl.h"
 
 enum {
-    FLUSH_BYTES = 32768,       /* that gather before they are sent at once        */
-    QUIET_US = 20,             /* after so long a silence nothing is gathered     */
-    MAX_MESSAGE = 1 << 30,     /* of one frame                                    */
-    UNREAD_MESSAGES = 1000,    /* that ZeroMQ keeps for us; more wait at the sender */
-    READ_BYTES = 1 << 20,      /* after which the sender hears that they were read */
-    MESSAGE_BYTES = 128,       /* that a message counts besides those of its frames */
-    REFUSALS = 32,             /* that are said and logged at once, and then      */
+    FLUSH_BYTES = 32768,    /* that gather before they are sent at once        */
+    QUIET_US = 20,          /* after so long a silence nothing is gathered     */
+    MAX_MESSAGE = 1 << 30,  /* of one frame                                    */
+    UNREAD_MESSAGES = 1000, /* that ZeroMQ keeps for us; more wait at the sender */
+    READ_BYTES = 1 << 20,   /* after which the sender hears that they were read */
+    MESSAGE_BYTES = 128,    /* that a message counts besides those of its frames */
+    REFUSALS = 32,          /* that are said and logged at once, and then      */
     REFUSALS_A_TICK = 4,
     HANDSHAKE_MS = 5000,
     LINGER_MS = 100

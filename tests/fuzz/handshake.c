@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <utlist.h>
 
@@ -150,6 +151,37 @@ say(void *socket, const uint8_t *data, size_t size, size_t frames)
     return at;
 }
 
+/* ZeroMQ closes sockets in a thread of its own, and has no more than 1023 at a time: it may have to catch up. */
+static void *
+new_speaker(void)
+{
+    void *socket = NULL;
+    for (int i = 0; i < 5000 && !(socket = zmq_socket(rig.net->context, ZMQ_DEALER)); i++)
+        usleep(1000);
+    if (!socket)
+        perror("a socket for a speaker");
+    require(socket != NULL);
+    return socket;
+}
+
+static exo_peer *
+new_connection(void)
+{
+    exo_peer *peer = NULL;
+    exo_err err = {0};
+    for (int i = 0; i < 5000 && !peer; i++) {
+        pthread_mutex_lock(&rig.net->lock);
+        exo_status st = exo_net_begin_connect_locked(rig.net, "inproc://server", NULL, &peer, &err);
+        pthread_mutex_unlock(&rig.net->lock);
+        if (st != EXO_OK)
+            usleep(1000);
+    }
+    if (!peer)
+        fprintf(stderr, "%s\n", err.text);
+    require(peer != NULL);
+    return peer;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int
@@ -168,15 +200,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size_t who = data[at] % SPEAKERS, frames = data[at + 1];
         at += 2;
         if (who < 2 && !speakers[who]) {
-            speakers[who] = zmq_socket(rig.net->context, ZMQ_DEALER);
-            require(speakers[who] != NULL);
+            speakers[who] = new_speaker();
             zmq_setsockopt(speakers[who], ZMQ_LINGER, &none, sizeof none);
             require(zmq_connect(speakers[who], "inproc://fuzz") == 0);
         }
         if (who == 2 && !rig.connected) {
-            pthread_mutex_lock(&rig.net->lock);
-            require(exo_net_begin_connect_locked(rig.net, "inproc://server", NULL, &rig.connected, NULL) == EXO_OK);
-            pthread_mutex_unlock(&rig.net->lock);
+            rig.connected = new_connection();
             route_size = read_server(route);
         }
         if (who == 2) {

@@ -109,8 +109,8 @@ same(const exo_envelope *a, const exo_envelope *b)
 {
     return a->kind == b->kind && a->id == b->id && a->actor == b->actor && same_text(a->method, b->method) &&
            same_text(a->text, b->text) && a->timeout == b->timeout && a->status == b->status &&
-           same_payload(&a->payload, &b->payload) && a->taken == b->taken && a->read == b->read && a->version == b->version &&
-           same_identity(&a->who, &b->who, a->kind == EXO_WIRE_HELLO);
+           same_payload(&a->payload, &b->payload) && a->taken == b->taken && a->read == b->read &&
+           a->version == b->version && same_identity(&a->who, &b->who, a->kind == EXO_WIRE_HELLO);
 }
 
 static exo_wire_reader
