@@ -7,6 +7,21 @@
 
 #include "cluster_impl.h"
 
+/* JSON is UTF-8; what a process is called, or what it died of, need not be, and a text may have been cut within a character. */
+static json_t *
+text_of(const char *text)
+{
+    json_t *json = json_string(text);
+    char *plain = json ? NULL : exo_strdup(text);
+    for (char *c = plain; c && *c; c++)
+        if ((unsigned char)*c > 126)
+            *c = '?';
+    if (!json)
+        json = json_string(plain ? plain : "?");
+    exo_free(plain);
+    return json;
+}
+
 static json_t *
 amounts(Exo__Cluster__Resource *const *list, size_t count)
 {
@@ -25,26 +40,26 @@ hex(uint64_t number)
 static json_t *
 node_json(const Exo__Cluster__NodeInfo *n)
 {
-    json_t *json =
-        json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:I}", "name", n->name, "kind", n->kind, "state", n->state, "address",
-                  n->endpoint, "pid", (int)n->pid, "actors", (json_int_t)n->actors, "since", (json_int_t)n->since);
+    json_t *json = json_pack("{s:o, s:o, s:o, s:o, s:i, s:I, s:I}", "name", text_of(n->name), "kind", text_of(n->kind),
+                             "state", text_of(n->state), "address", text_of(n->endpoint), "pid", (int)n->pid, "actors", (json_int_t)n->actors, "since",
+                             (json_int_t)n->since);
     json_object_set_new(json, "id", hex(n->node));
     json_object_set_new(json, "total", amounts(n->total, n->n_total));
     json_object_set_new(json, "free", amounts(n->free, n->n_free));
     if (n->cause[0])
-        json_object_set_new(json, "cause", json_string(n->cause));
+        json_object_set_new(json, "cause", text_of(n->cause));
     return json;
 }
 
 static json_t *
 actor_json(const Exo__Cluster__Actor *a)
 {
-    json_t *json = json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:I, s:b, s:s, s:I}", "key", (json_int_t)a->key, "name",
-                             a->name, "namespace", a->space, "class", a->class_name, "state", a->state, "node",
-                             a->node_name, "life", (json_int_t)a->incarnation, "detached", (int)a->detached, "job",
-                             a->job, "since", (json_int_t)a->since);
+    json_t *json = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:o, s:I}", "key", (json_int_t)a->key, "name",
+                             text_of(a->name), "namespace", text_of(a->space), "class", text_of(a->class_name), "state",
+                             text_of(a->state), "node", text_of(a->node_name), "life", (json_int_t)a->incarnation,
+                             "detached", (int)a->detached, "job", text_of(a->job), "since", (json_int_t)a->since);
     if (a->cause[0])
-        json_object_set_new(json, "cause", json_string(a->cause));
+        json_object_set_new(json, "cause", text_of(a->cause));
     return json;
 }
 
@@ -58,11 +73,12 @@ listing_json(const Exo__Cluster__Listing *listing)
         json_array_append_new(actors, actor_json(listing->actors[i]));
     for (size_t i = 0; i < listing->n_jobs; i++) {
         const Exo__Cluster__Job *j = listing->jobs[i];
-        json_array_append_new(jobs, json_pack("{s:s, s:s, s:s, s:I, s:I}", "name", j->name, "state", j->state, "cause",
-                                              j->cause, "began", (json_int_t)j->began, "ended", (json_int_t)j->ended));
+        json_array_append_new(jobs, json_pack("{s:o, s:o, s:o, s:I, s:I}", "name", text_of(j->name), "state",
+                                              text_of(j->state), "cause", text_of(j->cause), "began", (json_int_t)j->began, "ended", (json_int_t)j->ended));
     }
-    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "cluster", listing->cluster, "version", listing->version,
-                     "began", (json_int_t)listing->began, "nodes", nodes, "actors", actors, "jobs", jobs);
+    return json_pack("{s:o, s:o, s:I, s:o, s:o, s:o}", "cluster", text_of(listing->cluster), "version",
+                     text_of(listing->version), "began",
+                     (json_int_t)listing->began, "nodes", nodes, "actors", actors, "jobs", jobs);
 }
 
 exo_status
