@@ -6,6 +6,10 @@
 
 #include <exogym/memory.h>
 
+enum {
+    MAX_LOST_NODES = 256 /* that are remembered */
+};
+
 static void
 set_text(char **text, const char *value)
 {
@@ -177,8 +181,11 @@ fail_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_err *e
                                spec->resources[i]->amount);
     for (const exo_node *n = directory->nodes; n; n = n->hh.next)
         workers += n->alive && !n->is_driver;
-    if (spec->node[0] && !exo_directory_node_by_name(directory, spec->node))
+    const exo_node *named = spec->node[0] ? exo_directory_node_by_name(directory, spec->node) : NULL;
+    if (spec->node[0] && (!named || named->is_driver))
         return exo_fail(err, EXO_NOT_FOUND, "there is no worker '%s'", spec->node);
+    if (named && !named->alive)
+        return exo_fail(err, EXO_NOT_FOUND, "the worker '%s' is lost", spec->node);
     if (workers == 0)
         return exo_fail(err, EXO_FULL, "the cluster has no worker: start one with `exogym-worker`");
     return exo_fail(err, EXO_FULL, "none of %zu workers has room for '%s'%s%s: see `exogym status`",
@@ -253,8 +260,8 @@ exo_directory_node_by_name(exo_directory *directory, const char *name)
 {
     exo_node *found = NULL;
     for (exo_node *n = directory->nodes; n; n = n->hh.next)
-        if (strcmp(n->name, name) == 0 && (!found || n->alive))
-            found = n;
+        if (strcmp(n->name, name) == 0 && (!found || n->alive || !found->alive))
+            found = n; /* the living one, else the latest */
     return found;
 }
 
@@ -290,6 +297,40 @@ set_amounts(exo_node *node, const Exo__Cluster__Register *from)
     return true;
 }
 
+static void
+free_node(exo_node *n)
+{
+    exo_free(n->name);
+    exo_free(n->endpoint);
+    exo_free(n->key);
+    exo_free(n->host);
+    exo_free(n->job);
+    exo_free(n->cause);
+    exo_free(n->running);
+    exo_free(n->log);
+    exo_free(n->amounts);
+    exo_free(n);
+}
+
+/* Forgets the oldest of the lost. */
+static void
+trim_nodes(exo_directory *directory)
+{
+    exo_node *n, *next;
+    size_t lost = 0;
+    for (n = directory->nodes; n; n = n->hh.next)
+        lost += !n->alive;
+    HASH_ITER(hh, directory->nodes, n, next) {
+        if (lost <= MAX_LOST_NODES)
+            return;
+        if (!n->alive) {
+            HASH_DEL(directory->nodes, n);
+            free_node(n);
+            lost--;
+        }
+    }
+}
+
 exo_node *
 exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *from)
 {
@@ -299,6 +340,7 @@ exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *f
         return NULL;
     if (is_new) {
         n->id = from->node;
+        trim_nodes(directory);
         if (!set_amounts(n, from) || !name_node(directory, n, from)) {
             exo_free(n->amounts);
             exo_free(n);
@@ -315,21 +357,6 @@ exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *f
     set_text(&n->job, from->job);
     set_text(&n->cause, NULL);
     return n;
-}
-
-static void
-free_node(exo_node *n)
-{
-    exo_free(n->name);
-    exo_free(n->endpoint);
-    exo_free(n->key);
-    exo_free(n->host);
-    exo_free(n->job);
-    exo_free(n->cause);
-    exo_free(n->running);
-    exo_free(n->log);
-    exo_free(n->amounts);
-    exo_free(n);
 }
 
 /* --- Jobs ---------------------------------------------------------------------------------------------------------------------- */
