@@ -2,6 +2,7 @@
 #include "place.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -9,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "parallel.h"
@@ -54,6 +57,44 @@ is_name(const char *text)
         if (!isalnum((unsigned char)text[length]) && !strchr("._-", text[length]))
             return false;
     return length > 0 && length < 48 && text[0] != '.';
+}
+
+static bool
+has_ended(int pid)
+{
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return errno == ENOENT;
+    const char *end = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+    fclose(file);
+    return end && strncmp(end, ") Z", 3) == 0; /* nobody has asked for its status yet */
+}
+
+/* Removes the sockets of processes that were killed: nobody listens there, and no process has the number in the name. */
+static void
+remove_stale_sockets(const exo_place *p)
+{
+    static const char *const kinds[] = {"driver-", "worker-"};
+    DIR *dir = opendir(p->folder);
+    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        int pid = 0;
+        for (size_t i = 0; i < 2; i++)
+            if (strncmp(entry->d_name, kinds[i], 7) == 0)
+                pid = atoi(entry->d_name + 7);
+        if (pid <= 0 || !has_ended(pid))
+            continue;
+        snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", p->folder, entry->d_name);
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED)
+            unlink(address.sun_path);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (dir)
+        closedir(dir);
 }
 
 exo_status
@@ -233,6 +274,8 @@ exo_place_init(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
         st = find_head(p, opts, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_WORKER)
         find_resources(p, opts);
+    if (st == EXO_OK && opts->role != EXO_ROLE_GUEST)
+        remove_stale_sockets(p);
     return st;
 }
 
