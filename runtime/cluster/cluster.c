@@ -611,7 +611,7 @@ on_lost(void *context, exo_peer *peer, const char *cause)
         pthread_cond_broadcast(&c->changed);
     }
     pthread_mutex_unlock(&c->lock);
-    if (was_head && !closing)
+    if (was_head && !closing && c->role != EXO_ROLE_GUEST)
         EXO_LOG(WARN, CLUSTER, "head=%s lost: %s; waiting for it to come back", c->place.head, cause);
     if (c->role == EXO_ROLE_HEAD && !closing) {
         Exo__Cluster__NodeInfo info = EXO__CLUSTER__NODE_INFO__INIT;
@@ -790,12 +790,14 @@ keeper_main(void *argument)
 {
     exo_cluster *c = argument;
     exo_err err = {0};
+    /* Leaving waits for it. On this host, who does not answer at once is not there. */
+    exo_time patience = strncmp(c->place.head, "ipc://", 6) == 0 ? EXO_SECOND : CONNECT_TIMEOUT;
     pthread_mutex_lock(&c->lock);
     while (!c->closing) {
         bool away = !c->head.id && c->role != EXO_ROLE_GUEST;
         pthread_mutex_unlock(&c->lock);
         if (away)
-            meet_head(c, exo_deadline(exo_clock_real(), CONNECT_TIMEOUT), &err);
+            meet_head(c, exo_deadline(exo_clock_real(), patience), &err);
         if (c->role == EXO_ROLE_HEAD)
             wake_head(c);
         pass_log_on(c);
@@ -1014,8 +1016,7 @@ exo_cluster_free(exo_cluster **cluster)
     exo_remote_free(&c->remote);
     exo_retrier_free(&c->retrier);
     exo_place_release(&c->place);
-    HASH_ITER(hh, c->known, k, next)
-    {
+    HASH_ITER (hh, c->known, k, next) {
         HASH_DEL(c->known, k);
         free_known(k);
     }

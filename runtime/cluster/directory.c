@@ -126,8 +126,7 @@ exo_directory_trim(exo_directory *directory, size_t most)
     size_t over = HASH_CNT(by_key, directory->actors);
     if (over <= 2 * most) /* not every time: it looks at all of them */
         return;
-    HASH_ITER(by_key, directory->actors, a, next)
-    {
+    HASH_ITER (by_key, directory->actors, a, next) {
         if (over <= most)
             return;
         if (a->state == EXO_ENTRY_DEAD && !a->spec->detached) {
@@ -320,7 +319,7 @@ trim_nodes(exo_directory *directory)
     size_t lost = 0;
     for (n = directory->nodes; n; n = n->hh.next)
         lost += !n->alive;
-    HASH_ITER(hh, directory->nodes, n, next) {
+    HASH_ITER (hh, directory->nodes, n, next) {
         if (lost <= MAX_LOST_NODES)
             return;
         if (!n->alive) {
@@ -486,15 +485,13 @@ exo_directory_release(exo_directory *directory)
     exo_entry *a, *next_actor;
     exo_node *n, *next_node;
     exo_job_entry *j, *next_job;
-    HASH_ITER(by_key, directory->actors, a, next_actor)
-    exo_directory_remove(directory, a);
-    HASH_ITER(hh, directory->nodes, n, next_node)
-    {
+    HASH_ITER (by_key, directory->actors, a, next_actor)
+        exo_directory_remove(directory, a);
+    HASH_ITER (hh, directory->nodes, n, next_node) {
         HASH_DEL(directory->nodes, n);
         free_node(n);
     }
-    HASH_ITER(hh, directory->jobs, j, next_job)
-    {
+    HASH_ITER (hh, directory->jobs, j, next_job) {
         HASH_DEL(directory->jobs, j);
         exo_free(j->name);
         exo_free(j->cause);

@@ -19,6 +19,7 @@
 #include "durable.h"
 #include "hooks.h"
 #include "messages.h"
+#include "process.h"
 
 #define SPAWN_TIMEOUT (60 * EXO_SECOND) /* of a worker that makes an actor                        */
 #define GRACE         (10 * EXO_SECOND) /* for nodes to come back to a head that was restarted     */
@@ -493,6 +494,19 @@ head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     return st;
 }
 
+/* Answers those who wait for it. */
+static void
+tell_alive(exo_entry *a)
+{
+    Exo__Cluster__Actor info, *list[] = {&info};
+    Exo__Cluster__SpawnReply message = EXO__CLUSTER__SPAWN_REPLY__INIT;
+    describe_actor(a, &info);
+    message.actors = list;
+    message.n_actors = 1;
+    fulfil(&a->spawn_wishes, EXO_OK, NULL, &message.base);
+    fulfil(&a->find_wishes, EXO_OK, NULL, &info.base);
+}
+
 static exo_status
 head_started(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -534,13 +548,7 @@ head_started(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     a->idempotent_size = o->idempotent_size;
     exo_directory_index(&h->directory, a);
     set_state(h, a, EXO_ENTRY_ALIVE);
-    Exo__Cluster__Actor info, *list[] = {&info};
-    Exo__Cluster__SpawnReply message = EXO__CLUSTER__SPAWN_REPLY__INIT;
-    describe_actor(a, &info);
-    message.actors = list;
-    message.n_actors = 1;
-    fulfil(&a->spawn_wishes, EXO_OK, NULL, &message.base);
-    fulfil(&a->find_wishes, EXO_OK, NULL, &info.base);
+    tell_alive(a);
     if (a->batch && --a->batch->left == 0)
         complete_batch(h, a->batch);
     if (a->died_early) {
@@ -589,8 +597,7 @@ restart_group(struct head *h, const exo_entry *failed, exo_time wait)
     char cause[160];
     exo_entry *a, *next;
     snprintf(cause, sizeof cause, "restarted with '%.80s' of its group", failed->spec->name);
-    HASH_ITER(by_key, h->directory.actors, a, next)
-    {
+    HASH_ITER (by_key, h->directory.actors, a, next) {
         bool mine = a != failed && strcmp(a->spec->group, failed->spec->group) == 0 &&
                     strcmp(a->spec->space, failed->spec->space) == 0;
         if (!mine || a->state != EXO_ENTRY_ALIVE ||
@@ -699,17 +706,16 @@ head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     atomic_store(h->env.due, INT64_MAX);
     if (h->grace_ends && at >= h->grace_ends) {
         h->grace_ends = 0;
-        HASH_ITER(by_key, h->directory.actors, a, next)
-        if (a->state == EXO_ENTRY_UNKNOWN)
-            entry_died(h, a, "its node did not come back to a head that was restarted", true);
+        HASH_ITER (by_key, h->directory.actors, a, next)
+            if (a->state == EXO_ENTRY_UNKNOWN)
+                entry_died(h, a, "its node did not come back to a head that was restarted", true);
     }
     if (h->grace_ends)
         want_tick(h, h->grace_ends);
     if (h->ends_at > at)
         want_tick(h, h->ends_at);
     maybe_end(h);
-    HASH_ITER(by_key, h->directory.actors, a, next)
-    {
+    HASH_ITER (by_key, h->directory.actors, a, next) {
         exo_err reason = {0};
         if (a->state != EXO_ENTRY_RESTARTING)
             continue;
@@ -878,6 +884,7 @@ adopt(struct head *h, exo_node *node, const Exo__Cluster__Actor *info)
     a->incarnation = info->incarnation > a->incarnation ? info->incarnation : a->incarnation;
     exo_directory_index(&h->directory, a);
     set_state(h, a, EXO_ENTRY_ALIVE);
+    tell_alive(a);
 }
 
 static exo_status
@@ -930,8 +937,7 @@ end_job(struct head *h, exo_node *driver, const char *state, const char *cause)
     exo_free(job->cause);
     job->cause = exo_strdup(cause);
     keep_job(h, job);
-    HASH_ITER(by_key, h->directory.actors, a, next)
-    {
+    HASH_ITER (by_key, h->directory.actors, a, next) {
         char reason[200];
         if (a->spec->detached || strcmp(a->spec->job, driver->job) != 0 || a->state == EXO_ENTRY_DEAD)
             continue;
@@ -958,9 +964,9 @@ node_gone(struct head *h, exo_node *node, const char *cause, bool clean)
     if (node->is_driver)
         end_job(h, node, clean ? "done" : "lost", clean ? "its driver left" : cause);
     snprintf(reason, sizeof reason, "its node '%s' %s: %.300s", node->name, clean ? "left" : "is lost", cause);
-    HASH_ITER(by_key, h->directory.actors, a, next)
-    if (a->node == node)
-        entry_died(h, a, reason, !clean);
+    HASH_ITER (by_key, h->directory.actors, a, next)
+        if (a->node == node)
+            entry_died(h, a, reason, !clean);
     want_tick(h, now(h));
     maybe_end(h);
 }
@@ -1003,8 +1009,7 @@ head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         node->log = exo_strdup(m->log);
         snprintf(cause, sizeof cause, "its node '%s' %.200s%s%.200s", node->name, m->cause,
                  m->running[0] ? ", in " : "", m->running);
-        HASH_ITER(by_key, h->directory.actors, a, next)
-        {
+        HASH_ITER (by_key, h->directory.actors, a, next) {
             if (a->lost_with == node->id) {
                 exo_entry_set_cause(a, cause);
                 keep_actor(h, a);
@@ -1023,10 +1028,14 @@ head_list(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     struct head *h = self;
     (void)call;
     (void)args;
+    char boot[EXO_BOOT_ID];
     Exo__Cluster__Listing listing = EXO__CLUSTER__LISTING__INIT;
     listing.cluster = exo_pb_text(h->env.cluster);
     listing.version = exo_pb_text(EXO_VERSION);
     listing.began = h->began;
+    listing.pid = (uint32_t)getpid();
+    listing.host = boot;
+    exo_boot_id(boot);
     exo_status st = exo_directory_list(&h->directory, &listing, describe_actor);
     if (st == EXO_OK)
         st = reply_with(reply, &listing.base, err);
@@ -1154,8 +1163,7 @@ head_stop(void *self)
 {
     struct head *h = self;
     exo_entry *a, *next;
-    HASH_ITER(by_key, h->directory.actors, a, next)
-    {
+    HASH_ITER (by_key, h->directory.actors, a, next) {
         fulfil(&a->spawn_wishes, EXO_PEER_LOST, "the head ended", NULL);
         fulfil(&a->find_wishes, EXO_PEER_LOST, "the head ended", NULL);
     }

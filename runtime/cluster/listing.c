@@ -41,9 +41,10 @@ static json_t *
 node_json(const Exo__Cluster__NodeInfo *n)
 {
     json_t *json = json_pack("{s:o, s:o, s:o, s:o, s:i, s:I, s:I}", "name", text_of(n->name), "kind", text_of(n->kind),
-                             "state", text_of(n->state), "address", text_of(n->endpoint), "pid", (int)n->pid, "actors", (json_int_t)n->actors, "since",
-                             (json_int_t)n->since);
+                             "state", text_of(n->state), "address", text_of(n->endpoint), "pid", (int)n->pid, "actors",
+                             (json_int_t)n->actors, "since", (json_int_t)n->since);
     json_object_set_new(json, "id", hex(n->node));
+    json_object_set_new(json, "host", text_of(n->host));
     json_object_set_new(json, "total", amounts(n->total, n->n_total));
     json_object_set_new(json, "free", amounts(n->free, n->n_free));
     if (n->cause[0])
@@ -74,11 +75,12 @@ listing_json(const Exo__Cluster__Listing *listing)
     for (size_t i = 0; i < listing->n_jobs; i++) {
         const Exo__Cluster__Job *j = listing->jobs[i];
         json_array_append_new(jobs, json_pack("{s:o, s:o, s:o, s:I, s:I}", "name", text_of(j->name), "state",
-                                              text_of(j->state), "cause", text_of(j->cause), "began", (json_int_t)j->began, "ended", (json_int_t)j->ended));
+                                              text_of(j->state), "cause", text_of(j->cause), "began",
+                                              (json_int_t)j->began, "ended", (json_int_t)j->ended));
     }
-    return json_pack("{s:o, s:o, s:I, s:o, s:o, s:o}", "cluster", text_of(listing->cluster), "version",
-                     text_of(listing->version), "began",
-                     (json_int_t)listing->began, "nodes", nodes, "actors", actors, "jobs", jobs);
+    return json_pack("{s:o, s:o, s:I, s:i, s:o, s:o, s:o, s:o}", "cluster", text_of(listing->cluster), "version",
+                     text_of(listing->version), "began", (json_int_t)listing->began, "pid", (int)listing->pid, "host",
+                     text_of(listing->host), "nodes", nodes, "actors", actors, "jobs", jobs);
 }
 
 exo_status

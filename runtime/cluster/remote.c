@@ -17,8 +17,8 @@
 #include "store.h"
 
 enum {
-    WINDOW = 65536,       /* calls that one connection may have pending                              */
-    SERVED = 2 * WINDOW,  /* and of its peer's, which may have given some of them up, may be going on */
+    WINDOW = 65536,      /* calls that one connection may have pending                              */
+    SERVED = 2 * WINDOW, /* and of its peer's, which may have given some of them up, may be going on */
     CAUSE = 256,
     GENERATION = 0x7fffffff,
     OBJECT_BYTES = 256 * 1024 /* payloads from here on go to processes of this host in shared memory */
@@ -737,7 +737,8 @@ serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *ar
     if (!begin_serving(r, peer, s)) {
         exo_future_drop(&s->future);
         exo_free(s);
-        answer(r, peer, e->id, EXO_FULL, "the callee has too many calls of this process, or replies that it has not read");
+        answer(r, peer, e->id, EXO_FULL,
+               "the callee has too many calls of this process, or replies that it has not read");
         exo_payload_release(args);
         return;
     }
@@ -878,8 +879,7 @@ take_loans_back(exo_remote *r, const exo_peer *peer)
 {
     struct loan *loan, *next, *mine = NULL;
     pthread_mutex_lock(&r->lock);
-    HASH_ITER(hh, r->loans, loan, next)
-    {
+    HASH_ITER (hh, r->loans, loan, next) {
         if (loan->key.peer != peer)
             continue;
         HASH_DEL(r->loans, loan);

@@ -343,8 +343,7 @@ exo_retrier_free(exo_retrier **retrier)
     *retrier = NULL;
     if (!t)
         return;
-    HASH_ITER(hh, t->subjects, s, next)
-    {
+    HASH_ITER (hh, t->subjects, s, next) {
         HASH_DEL(t->subjects, s);
         free_subject(s);
     }
