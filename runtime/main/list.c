@@ -1,4 +1,4 @@
-/* `exogym list`: what a job can name, one a line, for people and for the shells' completions. */
+/* `exogym list`: what a job can name, one a line, for people and for the shells' completions; and what a cluster has. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,12 +7,17 @@
 #include <exogym/plugin.h>
 #include <exogym/strategy.h>
 
-#include "commands.h"
+#include "where.h"
+
+static json_t *entries; /* of --json; NULL: text */
 
 static void
 print_entry(const char *name, const char *help)
 {
-    printf("%-16s %s\n", name, help ? help : "");
+    if (entries)
+        json_array_append_new(entries, json_pack("{s:s, s:s}", "name", name, "help", help ? help : ""));
+    else
+        printf("%-16s %s\n", name, help ? help : "");
 }
 
 static void
@@ -47,15 +52,43 @@ print_commands(void)
 }
 
 struct list_args {
+    struct exo_where where;
     const char *what;
     exo_words plugins;
 };
+
+static exo_status
+list_cluster(exo_visit *visit, const void *arguments, exo_err *err)
+{
+    const struct list_args *args = arguments;
+    json_t *listing = NULL;
+    exo_status st = exo_visit_list(visit, &listing, err);
+    if (st != EXO_OK)
+        return st;
+    if (args->where.json)
+        st = exo_print_json(json_incref(json_object_get(listing, args->what)), err);
+    else if (strcmp(args->what, "nodes") == 0)
+        exo_print_nodes(listing);
+    else if (strcmp(args->what, "actors") == 0)
+        exo_print_actors(listing);
+    else
+        exo_print_jobs(listing);
+    json_decref(listing);
+    return st;
+}
 
 static int
 list_command(const exo_command_line *line)
 {
     exo_err err = {0};
     const struct list_args *args = line->args;
+    if (strcmp(args->what, "nodes") == 0 || strcmp(args->what, "actors") == 0 || strcmp(args->what, "jobs") == 0)
+        return exo_visit_do(line, &args->where, list_cluster);
+    if (strcmp(args->what, "objects") == 0) {
+        exo_fail(&err, EXO_UNSUPPORTED, "objects are known to the processes that hold them only: there is no list of them yet");
+        return exo_report(&err);
+    }
+    entries = args->where.json ? json_array() : NULL;
     for (size_t i = 0; i < args->plugins.length; i++)
         if (exo_plugin_load(args->plugins.items[i], &err) != EXO_OK)
             return exo_report_usage(line->command, &err);
@@ -67,12 +100,15 @@ list_command(const exo_command_line *line)
         print_data_sets();
     else
         print_commands();
+    if (entries && exo_print_json(entries, &err) != EXO_OK)
+        return exo_report(&err);
     return EXO_EXIT_OK;
 }
 
 static const exo_arg table[] = {
-    {.value = "strategies|models|data|commands",
-     .help = "What is listed: the strategies, models or data sets that a job can name, or the commands of exogym.",
+    {.value = "strategies|models|data|commands|nodes|actors|jobs|objects",
+     .help = "What is listed: the strategies, models or data sets that a job can name, the commands of exogym, or the nodes, actors, "
+             "jobs or shared objects of a cluster.",
      .word = EXO_WORD_FIXED,
      .required = true,
      EXO_INTO(struct list_args, what)},
@@ -81,6 +117,7 @@ static const exo_arg table[] = {
      .help = "Loads a plugin first; can be given again and again.",
      .word = EXO_WORD_FILE,
      EXO_INTO(struct list_args, plugins)},
+    EXO_WHERE_ROWS(struct list_args, "Prints an array of objects instead of text."),
     {0},
 };
 
@@ -91,8 +128,8 @@ static const exo_note examples[] = {
 
 const exo_command exo_command_list = {
     .name = "list",
-    .summary = "Lists the strategies, models or data sets that a job can name",
-    .description = "One a line: the name, then what it is.",
+    .summary = "Lists what a job can name, or what is in a cluster",
+    .description = "One a line: the name, then what it is. --cluster and what follows it are for nodes, actors, jobs and objects.",
     .args = table,
     .examples = examples,
     .args_size = sizeof(struct list_args),

@@ -2,8 +2,22 @@
 #include "commands.h"
 
 static const exo_command *const commands[] = {
-    &exo_command_run,    &exo_command_plot, &exo_command_data,       &exo_command_list,
-    &exo_command_keygen, &exo_command_help, &exo_command_completion, NULL,
+    &exo_command_run,
+    &exo_command_plot,
+    &exo_command_data,
+    &exo_command_list,
+    &exo_command_keygen,
+    &exo_command_status,
+    &exo_command_spawn,
+    &exo_command_call,
+    &exo_command_kill,
+    &exo_command_why,
+    &exo_command_dump,
+    &exo_command_logs,
+    &exo_command_stop,
+    &exo_command_help,
+    &exo_command_completion,
+    NULL,
 };
 
 static const exo_note examples[] = {
@@ -15,6 +29,8 @@ static const exo_note examples[] = {
 static const exo_note environment[] = {
     {"EXOGYM_THREADS", "Threads that compute at once; all usable cores unless set. Changes speed, never numbers."},
     {"EXOGYM_DATA", "Where data sets lie; else $XDG_DATA_HOME/exogym, else ~/.local/share/exogym."},
+    {"EXOGYM_HEAD", "The address of a cluster's head, unless --head says it."},
+    {"EXOGYM_HEAD_KEY", "Its public key, or the path of its NAME.key, unless --head-key says it."},
     {"EXOGYM_LOG", "How much is logged: error, warn (the default), info or debug."},
     {0},
 };

@@ -55,8 +55,29 @@ expect 2 'exogym: plot: --output FILE is missing (see `exogym help plot`)' plot 
 expect 2 'exogym: data: expected list or get (see `exogym help data`)' data
 expect 2 'exogym: data: get which data set? NAME is missing (see `exogym help data`)' data get
 expect 2 "exogym: data: 'mnist' is one word too many (see \`exogym help data\`)" data list mnist
-expect 2 'exogym: list: expected strategies, models, data or commands (see `exogym help list`)' list
-expect 2 "exogym: list: expected strategies, models, data or commands, got 'nodes' (see \`exogym help list\`)" list nodes
+expect 2 'exogym: list: expected strategies, models, data, commands, nodes, actors, jobs or objects (see `exogym help list`)' list
+expect 2 "exogym: list: expected strategies, models, data, commands, nodes, actors, jobs or objects, got 'node' (see \`exogym help list\`)" list node
+
+ok list models --json
+[ "$(json out name)" != '' ] || fail "list --json: $(cat out)"
+
+# Those that look at a cluster; tests/cluster has one.
+expect 2 'exogym: call: NAME is missing (see `exogym help call`)' call
+expect 2 'exogym: call: METHOD is missing (see `exogym help call`)' call one
+expect 2 'exogym: kill: NAME is missing (see `exogym help kill`)' kill
+expect 2 'exogym: spawn: CLASS is missing (see `exogym help spawn`)' spawn
+expect 2 "exogym: spawn: --restart: expected never, on_failure or always, got 'often' (see \`exogym help spawn\`)" spawn a --restart often
+expect 2 "exogym: spawn: --max-restarts: expected a number, got 'x' (see \`exogym help spawn\`)" spawn a --max-restarts x
+expect 2 "exogym: spawn: 'cpus': expected NAME=AMOUNT (see \`exogym help spawn\`)" spawn a --resource cpus
+expect 2 "exogym: spawn: 'cpus=4GB': expected an amount such as 4, 0.5 or 16GiB (see \`exogym help spawn\`)" spawn a --resource cpus=4GB
+expect 2 "exogym: status: --timeout: expected a time such as 90s, 500ms or 5m, got 'soon' (see \`exogym help status\`)" status --timeout soon
+mkdir -m 700 here
+expect 2 "exogym: status: the head's address 'http://x': expected tcp://HOST:PORT or ipc://PATH (see \`exogym help status\`)" status --head http://x --folder here
+expect 2 "exogym: status: the cluster's name 'a b': expected letters, digits, '.', '_' and '-' (see \`exogym help status\`)" status --cluster 'a b' --folder here
+mkdir -m 755 open
+expect 2 "exogym: status: open: must be a folder of your own that nobody else can enter (chmod 700) (see \`exogym help status\`)" status --folder open
+expect 1 "exogym: no head can be reached (there is no head at ipc://here/other/head): start one with \`exogym-head\`" status --cluster other --folder here --timeout 10ms
+expect 1 'exogym: objects are known to the processes that hold them only: there is no list of them yet' list objects
 
 # What cannot be written is not done.
 "$EXOGYM" list models >/dev/full 2>err

@@ -96,6 +96,21 @@ crash(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return EXO_OK;
 }
 
+/* Until there is a file of that name. */
+static exo_status
+await(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    char path[4096];
+    (void)self;
+    snprintf(path, sizeof path, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    while (access(path, F_OK) != 0) {
+        if (exo_call_cancelled(call))
+            return exo_fail(err, EXO_CANCELLED, "told to stop");
+        usleep(1000);
+    }
+    return exo_payload_copy(reply, "there", 5);
+}
+
 /* Until it is cancelled. */
 static exo_status
 linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
@@ -108,13 +123,14 @@ linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
     return exo_fail(err, EXO_CANCELLED, "told to stop");
 }
 
-static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .blocking = true}};
+static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .blocking = true, .max_concurrency = 4}};
 static const exo_method methods[] = {{.name = "add", .run = add},
                                      {.name = "echo", .run = echo},
                                      {.name = "say", .run = say},
                                      {.name = "fail", .run = fail},
                                      {.name = "die", .run = die},
                                      {.name = "crash", .run = crash},
+                                     {.name = "await", .lane = 1, .run = await},
                                      {.name = "linger", .lane = 1, .run = linger}};
 static const exo_actor_class counter = {.name = "counter",
                                         .state_size = sizeof(struct counter),

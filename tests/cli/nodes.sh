@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The command lines of exogym-head and exogym-worker; tests/cluster has what they do.
+. "$EXO_SOURCE/tests/cli/common.bash"
+
+mkdir -m 700 here
+for program in exogym-head exogym-worker; do
+    EXOGYM=$EXO_BUILD/$program
+    see="(see \`$program --help\`)"
+    ok --version
+    has out "$program 0."
+    ok --help
+    has out "Usage: $program [OPTIONS]"
+    [ "$(awk 'length > 100' out)" = '' ] || fail "$program --help: a line is too long"
+    for option in $(grep -oE -- '^  --[a-z-]+' out); do
+        grep -qF -- "$option" "$EXO_SOURCE/docs/cluster.md" || fail "docs/cluster.md does not have $option of $program"
+    done
+    if [ -d "$EXO_BUILD/share/$program" ]; then
+        ok --man
+        cmp -s out "$EXO_BUILD/share/$program/man/man1/$program.1" || fail "the build's page of $program is another"
+    fi
+    expect 2 "$program: 'word' is one word too many $see" word
+    expect 2 "$program: --threads: expected a number from 1 to 1024, got 'x' $see" --threads x
+    expect 2 "$program: --peer-timeout: expected a time such as 90s, 500ms or 5m, got '' $see" --peer-timeout=
+    expect 2 "$program: --no-ipc leaves nothing to listen on: say where with --listen $see" --no-ipc
+    expect 2 "$program: unknown option --clutser; did you mean --cluster? $see" --clutser
+done
+EXOGYM=$EXO_BUILD/exogym-head
+expect 2 "exogym-head: 'tcp://0.0.0.0:0' can be reached by others: give keys (see \`exogym keygen\`), or say --insecure" \
+    --listen tcp://0.0.0.0:0 --folder here --state none
+EXOGYM=$EXO_BUILD/exogym-worker
+see='(see `exogym-worker --help`)'
+expect 2 "exogym-worker: 'gpus': expected NAME=AMOUNT $see" --resource gpus
+expect 2 "exogym-worker: the node's name 'a/b': expected no '/'" --name a/b --folder here
+expect 2 "exogym-worker: the cluster's name '..': expected letters, digits, '.', '_' and '-'" --cluster .. --folder here
+[ "$(ls -A here/default)" = head.lock ] || fail "something is left: $(ls -A here/default)"
+finish

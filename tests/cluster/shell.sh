@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# What a person does with a cluster from a shell, with what is printed.
+. "$EXO_SOURCE/tests/cluster/common.bash"
+
+# --- Nobody there -----------------------------------------------------------------------------------------------------
+
+nobody="exogym: no head can be reached (there is no head at ipc://$place/head): start one with \`exogym-head\`"
+for command in status 'list nodes' 'call a b' 'spawn a' 'kill a' 'why a' 'dump a' logs stop; do
+    # shellcheck disable=SC2086
+    fails "$nobody" $command --timeout 100ms
+done
+"$EXO_BUILD/exogym-worker" --folder "$clusters" --name early --grace 200ms >out 2>err
+[ $? = 1 ] || fail 'a worker without a head does not end with 1'
+has err 'no head can be reached'
+[ -z "$(ls "$place")" ] || fail "something is left: $(ls "$place")"
+
+# --- A cluster --------------------------------------------------------------------------------------------------------
+
+head --name boss
+has head_pid.out "exogym-head: boss is ready at ipc://$place/head"
+"$EXO_BUILD/exogym-head" --folder "$clusters" --state none 2>err
+[ $? = 1 ] || fail 'a second head does not end with 1'
+has err "the cluster 'default' has a head on this host already"
+fails 'the cluster has no worker: start one with `exogym-worker`' spawn counter
+worker w1 --resource memory=2GiB --resource slots=3
+worker w2 --plugin "$plugin"
+
+says one spawn counter 5 --name one --plugin "$plugin" --node w1 --resource memory=1GiB --resource slots=2
+says counter spawn counter --node w2
+fails "there is an actor 'one' in the namespace 'default' already, on w1" spawn counter --name one
+says one spawn counter --name one --get
+says other spawn counter --name other -n space --spread
+fails 'told not to start' spawn counter fail --name never --node w1
+fails "there is no worker 'w9'" spawn counter --name never --node w9
+fails 'which wants slots 2' spawn counter --name never --resource slots=2
+fails "there is no actor class 'nothing' at this worker: load its plugin" spawn nothing
+
+says 8 call one add 3
+says 1 call other add -n space
+says 'grüß Gott' call one echo 'grüß Gott'
+says '' call one echo
+says '00000000  61 01 ff                                          |a..|' call one echo $'a\001\377'
+head -c 100000 /dev/urandom >bytes
+x call one echo @bytes --raw | cmp - bytes || fail 'bytes are not what they were'
+x call one echo $'a\001' --json >out
+has out '"hex": "6101"'
+x call one echo hello --json >out
+has out '"text": "hello"'
+fails 'exogym: this method fails' call one fail
+fails "the class 'counter' has no method 'nothing'" call one nothing
+fails "there is no actor 'nobody' in the namespace 'default'" call nobody add
+fails 'nofile: No such file' call one echo @nofile
+
+tells 'nodes    2 alive, 0 lost' status || fail "status: $(cat told)"
+tells 'actors   3 alive, 0 dead, 0 between' status || fail "status: $(cat told)"
+tells '1.07 GB/2.15 GB' list nodes || fail "nodes: $(cat told)"
+x list nodes --json >out
+[ "$(json out slots)" = 3.0 ] || fail "slots: $(cat out)"
+grep -q '"slots": 1.0' out || fail "free slots: $(cat out)"
+x status --json >out
+[ "$(json out cluster)" = default ] || fail "status --json: $(cat out)"
+x list actors >out
+has out 'one'
+has out 'space'
+x list jobs >out
+has out 'job  state  cause'
+fails 'there is no list of them yet' list objects
+
+# --- Looking inside, logs ---------------------------------------------------------------------------------------------
+
+x call one linger >linger.out 2>linger.err &
+linger=$!
+until_true 5 tells 'method=linger' dump one || fail "dump: $(cat told)"
+x logs -f >follow.out 2>follow.err &
+follow=$!
+x call one say 'a line' || fail 'say'
+x call counter say 'of another' || fail 'say'
+until_true 5 grep -qx 'w1: a line' follow.out || fail "logs -f: $(cat follow.out)"
+until_true 5 grep -qx 'w2: of another' follow.out || fail "logs -f: $(cat follow.out)"
+tells 'w1: a line' logs || fail "logs: $(cat told)"
+[ "$(x logs --node w2 | grep -c 'a line')" = 0 ] || fail 'logs --node shows another node'
+tells '{"node":"w1","line":"a line"}' logs --json || fail "logs --json: $(cat told)"
+has w1_pid.err 'a line'
+has "$place/w1.log" 'a line'
+
+# --- Ends -------------------------------------------------------------------------------------------------------------
+
+x kill one --cause 'a whim' || fail 'kill'
+wait "$linger" && fail 'a call to a killed actor succeeded'
+has linger.err 'a whim'
+tells 'a whim' why one || fail "why: $(cat told)"
+fails 'a whim' call one add
+x kill counter --clean || fail 'kill --clean'
+says counter spawn counter --node w2
+fails "nothing is known of 'nobody'" why nobody
+x stop --json >out || fail 'stop'
+has out '"stopped": true'
+for pid in "$head_pid" "$w1_pid" "$w2_pid"; do
+    ended 10 "$pid" 0
+done
+wait "$follow" && fail 'logs -f ended well without a head'
+[ "$(ls "$place")" = head.lock ] || fail "something is left: $(ls "$place")"
+finish
