@@ -6,6 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    LONGEST_ACTOR = 80
+};
+
 /* depth is written last when a method begins: a text that is only half there is not read. */
 struct slot {
     atomic_uint taken;
@@ -17,7 +21,8 @@ _Static_assert(sizeof(struct slot) == EXO_FLIGHT_SLOT, "slots lie one after the 
 
 void *exo_flight_recorder;
 
-static _Thread_local struct slot *mine;
+/* initial-exec: found without a call, also from a shared library. */
+static _Thread_local struct slot *mine __attribute__((tls_model("initial-exec")));
 static struct slot nobodys; /* of threads that found no slot; never read */
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -67,9 +72,8 @@ exo_flight_begin(const char *actor, const char *method)
         return;
     unsigned depth = atomic_load_explicit(&s->depth, memory_order_relaxed);
     if (depth == 0) {
-        char *at = s->text, *end = s->text + sizeof s->text;
-        at = memccpy(at, actor, 0, 80);
-        at = at ? at : s->text + 81; /* a long name is cut */
+        char *at = memccpy(s->text, actor, 0, LONGEST_ACTOR), *end = s->text + sizeof s->text;
+        at = at ? at : s->text + LONGEST_ACTOR + 1; /* a long name is cut */
         at[-1] = '.';
         if (!memccpy(at, method, 0, (size_t)(end - at)))
             end[-1] = 0;

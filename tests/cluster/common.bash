@@ -83,6 +83,13 @@ says() {
     [ "$got" = "$expected" ] || fail "exogym $*: said '$got' instead of '$expected'"
 }
 
+# replies EXPECTED COMMAND...: whether that is all that exogym prints.
+replies() {
+    local expected=$1
+    shift
+    [ "$(x "$@" 2>&1 </dev/null)" = "$expected" ]
+}
+
 # tells TEXT COMMAND...: what exogym prints has the text.
 tells() {
     local text=$1

@@ -28,7 +28,7 @@ heard=$(($(now_ms) - began))
 until_true 1 tells 'was killed by signal 9 (SIGKILL), in mortal.linger' why mortal || fail "why: $(cat told)"
 known=$(($(now_ms) - began))
 until_true 1 tells 'life 2' why phoenix || fail "why: $(cat told)"
-until_true 1 says 6 call phoenix add 1
+until_true 1 replies 6 call phoenix add 1
 back=$(($(now_ms) - began))
 echo "callers heard after $heard ms, why was known after $known ms, the actor lived again after $back ms"
 [ "$heard" -lt $((100 * slower)) ] || fail "the caller heard after $heard ms"
@@ -75,7 +75,7 @@ for end in watcher child; do
     ended 5 "${!watcher}" 0
     until_true 1 tells "node $home: lost: it left" why "$home" || fail "why: $(cat told)"
 done
-until_true 1 says 6 call keeper add 1
+until_true 1 replies 6 call keeper add 1
 x stop || fail stop
 ended 5 "$head_pid" 0
 watcher=${away}_pid
