@@ -8,7 +8,8 @@ mkdir -m 700 "$clusters"
 place=$clusters/default
 started=()
 trap 'for pid in "${started[@]}"; do kill -9 "$pid" 2>/dev/null; done; rm -rf "$folder"' EXIT
-slower=1 # sanitizers are
+export ASAN_OPTIONS=handle_segv=0${ASAN_OPTIONS:+:$ASAN_OPTIONS} # a fault shall look like one
+slower=1                                                          # sanitizers are
 grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt" || slower=20
 
 now_ms() {
