@@ -458,6 +458,9 @@ spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spe
     size_t count = 1 + spec->n_together, made = 0;
     if (h->ends_at)
         return exo_fail(err, EXO_CLOSED, "the cluster is being stopped");
+    const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
+    if (spec->job[0] && !spec->detached && (!job || strcmp(job->state, "running") != 0))
+        return exo_fail(err, EXO_NOT_FOUND, "there is no job '%s' that runs", spec->job);
     exo_entry *old =
         spec->get_if_exists && spec->name[0] ? exo_directory_by_name(&h->directory, spec->space, spec->name) : NULL;
     if (old && old->state == EXO_ENTRY_ALIVE)

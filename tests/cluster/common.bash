@@ -30,6 +30,7 @@ until_true() {
 start() {
     local variable=$1 program=$2
     shift 2
+    rm -f "$variable.out" # of one before it
     "$EXO_BUILD/$program" --folder "$clusters" "$@" >"$variable.out" 2>"$variable.err" &
     printf -v "$variable" %s $!
     started+=($!)

@@ -31,6 +31,7 @@ fails "there is an actor 'one' in the namespace 'default' already, on w1" spawn 
 says one spawn counter --name one --get
 says other spawn counter --name other -n space --spread
 fails 'told not to start' spawn counter fail --name never --node w1
+fails "there is no job 'none' that runs" spawn counter --name never --job none
 fails "there is no worker 'w9'" spawn counter --name never --node w9
 fails 'which wants slots 2' spawn counter --name never --resource slots=2
 fails "there is no actor class 'nothing' at this worker: load its plugin" spawn nothing

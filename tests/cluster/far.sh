@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# A cluster over tcp with keys, as docs/cluster.md shows it: no sockets in the folder, and nobody without a key.
+. "$EXO_SOURCE/tests/cluster/common.bash"
+
+mkdir -m 700 keys
+for name in head w1 me stranger; do
+    ok keygen $name -o keys
+done
+mkdir -m 700 keys/authorized
+cp keys/{head,w1,me}.key keys/authorized/
+head --name far --listen tcp://127.0.0.1:0 --no-ipc --keys keys/head.secret
+address=$(sed 's/.* is ready at //' head_pid.out)
+[[ $address == tcp://127.0.0.1:* ]] || fail "the head is at $address"
+worker w1 --listen tcp://127.0.0.1:0 --no-ipc --keys keys/w1.secret --head "$address" --head-key keys/head.key --plugin "$plugin"
+at=(--head "$address" --head-key keys/head.key)
+says counter spawn counter 1 "${at[@]}" --keys keys/me.secret
+says 3 call counter add 2 "${at[@]}" --keys keys/me.secret
+EXOGYM_HEAD=$address EXOGYM_HEAD_KEY=keys/head.key tells '1 alive, 0 lost' status --keys keys/me.secret || fail "status: $(cat told)"
+fails "$address does not answer, or does not accept this node's key" status "${at[@]}" --keys keys/stranger.secret --timeout 500ms
+fails 'does not answer' status --head "$address" --timeout 500ms
+x stop "${at[@]}" --keys keys/me.secret || fail 'stop'
+ended 10 "$head_pid" 0
+ended 10 "$w1_pid" 0
+[ "$(ls "$place")" = head.lock ] || fail "something is left: $(ls "$place")"
+finish
