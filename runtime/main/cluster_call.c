@@ -133,7 +133,8 @@ static const exo_note call_examples[] = {
 const exo_command exo_command_call = {
     .name = "call",
     .summary = "Calls a method of an actor and prints its reply",
-    .description = "A reply that is text is printed as it is, another one as bytes in hexadecimal. If the method fails, so does the "
+    .description = "A reply that is text is printed as it is, another one as bytes in hexadecimal. If the method "
+                   "fails, so does the "
                    "command, with the method's reason.",
     .args = call_table,
     .examples = call_examples,
@@ -149,7 +150,8 @@ enum {
 
 struct spawn_args {
     struct exo_where where;
-    const char *class_name, *argument, *name, *space, *restart, *max, *within, *backoff, *node, *group, *group_rule, *job;
+    const char *class_name, *argument, *name, *space, *restart, *max, *within, *backoff, *node, *group, *group_rule,
+        *job;
     exo_words plugins, resources;
     bool spread, detached, get;
 };
@@ -248,8 +250,8 @@ spawn_command(const exo_command_line *line)
     if (st == EXO_OK)
         st = exo_spawn_class(visit.runtime, args->class_name, &opts, visit.deadline, &actor, &err);
     if (st == EXO_OK && args->where.json)
-        st = exo_print_json(json_pack("{s:s, s:s, s:s}", "name", opts.name, "namespace", args->space ? args->space : "default",
-                                      "class", args->class_name),
+        st = exo_print_json(json_pack("{s:s, s:s, s:s}", "name", opts.name, "namespace",
+                                      args->space ? args->space : "default", "class", args->class_name),
                             &err);
     else if (st == EXO_OK)
         printf("%s\n", opts.name);
@@ -265,11 +267,17 @@ spawn_command(const exo_command_line *line)
 }
 
 static const exo_arg spawn_table[] = {
-    {.value = "CLASS", .help = "Its class, which the worker or a plugin has.", .required = true, EXO_INTO(struct spawn_args, class_name)},
+    {.value = "CLASS",
+     .help = "Its class, which the worker or a plugin has.",
+     .required = true,
+     EXO_INTO(struct spawn_args, class_name)},
     {.value = "ARGUMENT",
      .help = "What it starts with: these bytes, or with @FILE those of a file; nothing unless given.",
      EXO_INTO(struct spawn_args, argument)},
-    {.name = "--name", .value = "NAME", .help = "What it is called; CLASS unless given.", EXO_INTO(struct spawn_args, name)},
+    {.name = "--name",
+     .value = "NAME",
+     .help = "What it is called; CLASS unless given.",
+     EXO_INTO(struct spawn_args, name)},
     {.name = "--namespace",
      .brief = "-n",
      .value = "NAME",
@@ -289,7 +297,10 @@ static const exo_arg spawn_table[] = {
      .value = "N",
      .help = "After more deaths than this it stays dead; any number unless given.",
      EXO_INTO(struct spawn_args, max)},
-    {.name = "--within", .value = "TIME", .help = "Only deaths within this time count.", EXO_INTO(struct spawn_args, within)},
+    {.name = "--within",
+     .value = "TIME",
+     .help = "Only deaths within this time count.",
+     EXO_INTO(struct spawn_args, within)},
     {.name = "--backoff",
      .value = "TIME",
      .help = "Before the first restart; doubles with each, up to 30s.",

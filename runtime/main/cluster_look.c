@@ -19,7 +19,7 @@ struct name_args {
 #define NAME_ROWS(what)                                                                                                \
     {.value = "NAME", .help = what, .required = true, EXO_INTO(struct name_args, name)},                               \
     {                                                                                                                  \
-        .name = "--namespace", .brief = "-n", .value = "NAME", .help = "The actor's namespace; default unless given.",  \
+        .name = "--namespace", .brief = "-n", .value = "NAME", .help = "The actor's namespace; default unless given.", \
         EXO_INTO(struct name_args, space)                                                                              \
     }
 
@@ -46,7 +46,8 @@ kill_actor(exo_visit *visit, const void *arguments, exo_err *err)
     if (st != EXO_OK && st != EXO_PEER_LOST)
         return st;
     if (args->where.json)
-        return exo_print_json(json_pack("{s:s, s:s}", "name", args->name, "cause", st == EXO_OK ? "stopped" : err->text), err);
+        return exo_print_json(
+            json_pack("{s:s, s:s}", "name", args->name, "cause", st == EXO_OK ? "stopped" : err->text), err);
     return EXO_OK;
 }
 
@@ -63,7 +64,8 @@ static const exo_arg kill_table[] = {
      .help = "What others are told that it died of.",
      EXO_INTO(struct name_args, cause)},
     {.name = "--clean",
-     .help = "Lets it do what is queued first; that is no failure, after which it would live again or take linked actors with it.",
+     .help = "Lets it do what is queued first; that is no failure, after which it would live again or take linked "
+             "actors with it.",
      EXO_INTO(struct name_args, clean)},
     EXO_WHERE_ROWS(struct name_args, "Prints {\"name\", \"cause\"}."),
     {0},
@@ -84,7 +86,8 @@ static exo_status
 print_text(const struct name_args *args, const char *text, size_t size, exo_err *err)
 {
     if (args->where.json)
-        return exo_print_json(json_pack("{s:s, s:o}", "name", args->name, "text", json_stringn_nocheck(text, size)), err);
+        return exo_print_json(json_pack("{s:s, s:o}", "name", args->name, "text", json_stringn_nocheck(text, size)),
+                              err);
     fwrite(text, 1, size, stdout);
     if (size > 0 && text[size - 1] != '\n')
         putchar('\n');
@@ -118,7 +121,8 @@ static const exo_arg why_table[] = {
 const exo_command exo_command_why = {
     .name = "why",
     .summary = "Tells why an actor or a node died",
-    .description = "The cause of the latest death, and if a process was lost: the signal or exit status, the methods that ran, and "
+    .description = "The cause of the latest death, and if a process was lost: the signal or exit status, the methods "
+                   "that ran, and "
                    "the last lines of its log.",
     .args = why_table,
     .args_size = sizeof(struct name_args),
@@ -158,7 +162,8 @@ static const exo_arg dump_table[] = {
 const exo_command exo_command_dump = {
     .name = "dump",
     .summary = "Shows what an actor does now",
-    .description = "A line for each of its lanes: how much is queued, which methods run, and for how long. It works also while the "
+    .description = "A line for each of its lanes: how much is queued, which methods run, and for how long. It works "
+                   "also while the "
                    "actor is busy.",
     .args = dump_table,
     .args_size = sizeof(struct name_args),
@@ -306,10 +311,11 @@ stop(exo_visit *visit, const void *arguments, exo_err *err)
     exo_status st = exo_visit_list(visit, &listing, err);
     if (st == EXO_OK)
         processes[count++] = watch_process(listing);
-    json_array_foreach(json_object_get(listing, "nodes"), i, node)
-        if (count < MAX_AWAITED && strcmp(json_string_value(json_object_get(node, "state")), "alive") == 0 &&
-            strcmp(json_string_value(json_object_get(node, "kind")), "worker") == 0)
-            processes[count++] = watch_process(node);
+    json_array_foreach(json_object_get(listing, "nodes"), i,
+                       node) if (count < MAX_AWAITED &&
+                                 strcmp(json_string_value(json_object_get(node, "state")), "alive") == 0 &&
+                                 strcmp(json_string_value(json_object_get(node, "kind")), "worker") == 0)
+        processes[count++] = watch_process(node);
     json_decref(listing);
     if (st == EXO_OK)
         st = exo_cluster_head(visit->cluster, visit->deadline, &head, err);
@@ -343,7 +349,8 @@ static const exo_arg stop_table[] = {
 const exo_command exo_command_stop = {
     .name = "stop",
     .summary = "Ends all workers of a cluster, and its head",
-    .description = "Running methods are told to stop, and have ten seconds. Ends when the processes have ended; of those on other hosts, "
+    .description = "Running methods are told to stop, and have ten seconds. Ends when the processes have ended; of "
+                   "those on other hosts, "
                    "when they have left.",
     .args = stop_table,
     .args_size = sizeof(struct stop_args),

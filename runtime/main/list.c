@@ -85,7 +85,8 @@ list_command(const exo_command_line *line)
     if (strcmp(args->what, "nodes") == 0 || strcmp(args->what, "actors") == 0 || strcmp(args->what, "jobs") == 0)
         return exo_visit_do(line, &args->where, list_cluster);
     if (strcmp(args->what, "objects") == 0) {
-        exo_fail(&err, EXO_UNSUPPORTED, "objects are known to the processes that hold them only: there is no list of them yet");
+        exo_fail(&err, EXO_UNSUPPORTED,
+                 "objects are known to the processes that hold them only: there is no list of them yet");
         return exo_report(&err);
     }
     entries = args->where.json ? json_array() : NULL;
@@ -107,7 +108,8 @@ list_command(const exo_command_line *line)
 
 static const exo_arg table[] = {
     {.value = "strategies|models|data|commands|nodes|actors|jobs|objects",
-     .help = "What is listed: the strategies, models or data sets that a job can name, the commands of exogym, or the nodes, actors, "
+     .help = "What is listed: the strategies, models or data sets that a job can name, the commands of exogym, or the "
+             "nodes, actors, "
              "jobs or shared objects of a cluster.",
      .word = EXO_WORD_FIXED,
      .required = true,
@@ -129,7 +131,8 @@ static const exo_note examples[] = {
 const exo_command exo_command_list = {
     .name = "list",
     .summary = "Lists what a job can name, or what is in a cluster",
-    .description = "One a line: the name, then what it is. --cluster and what follows it are for nodes, actors, jobs and objects.",
+    .description =
+        "One a line: the name, then what it is. --cluster and what follows it are for nodes, actors, jobs and objects.",
     .args = table,
     .examples = examples,
     .args_size = sizeof(struct list_args),

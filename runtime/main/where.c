@@ -33,8 +33,9 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
     st = exo_runtime_open(&visit->runtime, &(exo_runtime_opts){.threads = 1}, err);
     if (st != EXO_OK)
         return st;
-    st = exo_cluster_join(&visit->cluster, visit->runtime, &opts,
-                          far || timeout < HERE_TIMEOUT ? visit->deadline : exo_deadline(exo_clock_real(), HERE_TIMEOUT), err);
+    st = exo_cluster_join(
+        &visit->cluster, visit->runtime, &opts,
+        far || timeout < HERE_TIMEOUT ? visit->deadline : exo_deadline(exo_clock_real(), HERE_TIMEOUT), err);
     if (st != EXO_OK)
         visit->runtime = NULL; /* it went with the cluster */
     return st;
@@ -136,10 +137,10 @@ print_table(json_t *cells, size_t columns)
 {
     size_t widths[8] = {0}, i;
     json_t *cell;
+    json_array_foreach(cells, i, cell) if (json_string_length(cell) > widths[i % columns]) widths[i % columns] =
+        json_string_length(cell);
     json_array_foreach(cells, i, cell)
-        if (json_string_length(cell) > widths[i % columns])
-            widths[i % columns] = json_string_length(cell);
-    json_array_foreach(cells, i, cell) {
+    {
         bool last = i % columns == columns - 1;
         printf("%-*s%s", last ? 0 : (int)widths[i % columns], json_string_value(cell), last ? "\n" : "  ");
     }
@@ -173,7 +174,8 @@ add_amount(json_t *cells, const json_t *node, const char *name)
 {
     char text[2 * EXO_FIGURE + 2], left[EXO_FIGURE], all[EXO_FIGURE];
     const json_t *total = json_object_get(json_object_get(node, "total"), name);
-    double there = json_number_value(total), unused = json_number_value(json_object_get(json_object_get(node, "free"), name));
+    double there = json_number_value(total),
+           unused = json_number_value(json_object_get(json_object_get(node, "free"), name));
     if (!total)
         text[0] = 0;
     else if (strcmp(name, "memory") == 0)
@@ -192,7 +194,8 @@ exo_print_nodes(const json_t *listing)
     size_t i;
     for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
         add_cell(cells, titles[i]);
-    json_array_foreach(json_object_get(listing, "nodes"), i, n) {
+    json_array_foreach(json_object_get(listing, "nodes"), i, n)
+    {
         add_cell(cells, text_of(n, "name"));
         add_cell(cells, text_of(n, "kind"));
         add_cell(cells, text_of(n, "state"));
@@ -214,7 +217,8 @@ exo_print_actors(const json_t *listing)
     size_t i;
     for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
         add_cell(cells, titles[i]);
-    json_array_foreach(json_object_get(listing, "actors"), i, a) {
+    json_array_foreach(json_object_get(listing, "actors"), i, a)
+    {
         add_cell(cells, text_of(a, "name"));
         add_cell(cells, text_of(a, "namespace"));
         add_cell(cells, text_of(a, "class"));
@@ -235,7 +239,8 @@ exo_print_jobs(const json_t *listing)
     size_t i;
     for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
         add_cell(cells, titles[i]);
-    json_array_foreach(json_object_get(listing, "jobs"), i, j) {
+    json_array_foreach(json_object_get(listing, "jobs"), i, j)
+    {
         add_cell(cells, text_of(j, "name"));
         add_cell(cells, text_of(j, "state"));
         add_cell(cells, text_of(j, "cause"));

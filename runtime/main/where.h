@@ -36,7 +36,7 @@ struct exo_where {
          EXO_INTO(type, where.keys)},                                                                                  \
         {.name = "--folder",                                                                                           \
          .value = "DIR",                                                                                               \
-         .help = "Where the clusters of this host have their sockets; $XDG_RUNTIME_DIR/exogym, else /tmp/exogym-UID.",  \
+         .help = "Where the clusters of this host have their sockets; $XDG_RUNTIME_DIR/exogym, else /tmp/exogym-UID.", \
          .word = EXO_WORD_FOLDER,                                                                                      \
          EXO_INTO(type, where.folder)},                                                                                \
         {.name = "--timeout",                                                                                          \
