@@ -68,6 +68,9 @@ EXO_API void exo_cluster_interrupt(exo_cluster *cluster);
 EXO_API exo_status exo_cluster_head(exo_cluster *cluster, exo_time deadline, exo_ref *out, exo_err *err);
 /* What is there, as JSON: {"cluster", "nodes": [...], "actors": [...], "jobs": [...]}. The caller frees *json with exo_free. */
 EXO_API exo_status exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **json, exo_err *err);
+/* The shared objects that workers and drivers hold, as a JSON array: [{"node", "id", "bytes", "references", "borrowers", "sealed",
+ * "imported"}]. Asks every process. The caller frees *json with exo_free. */
+EXO_API exo_status exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **json, exo_err *err);
 /* Why the actor (of the latest life) of that name died, in a few lines. The caller frees *text. */
 EXO_API exo_status exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name,
                                    exo_time deadline, char **text, exo_err *err);

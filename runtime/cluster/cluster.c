@@ -1029,6 +1029,12 @@ exo_cluster_free(exo_cluster **cluster)
 
 /* --- Looking --------------------------------------------------------------------------------------------------------------------------- */
 
+exo_runtime *
+exo_cluster_runtime(const exo_cluster *cluster)
+{
+    return cluster->runtime;
+}
+
 const char *
 exo_cluster_node_name(const exo_cluster *cluster)
 {

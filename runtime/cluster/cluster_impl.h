@@ -11,4 +11,6 @@
 exo_status exo_cluster_call_head(exo_cluster *cluster, const char *method, const ProtobufCMessage *args,
                                  exo_time deadline, exo_future **future, const exo_payload **reply, exo_err *err);
 
+exo_runtime *exo_cluster_runtime(const exo_cluster *cluster);
+
 #endif

@@ -1,11 +1,14 @@
 /* What is in a cluster, as JSON. */
 #include <inttypes.h>
+#include <string.h>
 
 #include <jansson.h>
 
 #include <exogym/memory.h>
 
 #include "cluster_impl.h"
+#include "hooks.h"
+#include "remote.h"
 
 /* JSON is UTF-8; what a process is called, or what it died of, need not be, and a text may have been cut within a character. */
 static json_t *
@@ -98,6 +101,64 @@ exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **out, exo_err *e
     if (size > 0 && (*out = exo_calloc(1, size + 1)))
         json_dumpb(json, *out, size, JSON_INDENT(2));
     json_decref(json);
+    EXO_RELEASE(listing);
+    exo_future_drop(&future);
+    return *out ? EXO_OK : exo_fail(err, EXO_FAILED, "the head's list cannot be read");
+}
+
+/* --- Objects ------------------------------------------------------------------------------------------------------------ */
+
+static void
+add_objects(json_t *list, const char *node, const exo_payload *reply)
+{
+    exo_remote_object o;
+    for (size_t at = 0; at + sizeof o <= reply->size; at += sizeof o) {
+        memcpy(&o, (const char *)reply->data + at, sizeof o);
+        json_t *json = json_pack("{s:o, s:I, s:i, s:i, s:b, s:b}", "node", text_of(node), "bytes", (json_int_t)o.size,
+                                 "references", (int)o.references, "borrowers", (int)o.borrowers, "sealed",
+                                 (int)o.sealed, "imported", (int)o.imported);
+        json_object_set_new(json, "id", json_sprintf("%016" PRIx64 ".%u", o.nonce, o.slot));
+        json_array_append_new(list, json);
+    }
+}
+
+static exo_status
+ask_node(exo_cluster *cluster, const Exo__Cluster__NodeInfo *node, json_t *list, exo_time deadline, exo_err *err)
+{
+    void *context;
+    const exo_remote_ops *remote = exo_runtime_remote(exo_cluster_runtime(cluster), &context);
+    exo_payload none = {0};
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    exo_status st = remote->call_node(context, node->node, EXO_REMOTE_OBJECTS, &none, deadline, &future, err);
+    if (st == EXO_OK)
+        st = exo_wait(future, deadline, &reply, err);
+    if (st == EXO_OK)
+        add_objects(list, node->name, reply);
+    exo_future_drop(&future);
+    return st;
+}
+
+exo_status
+exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **out, exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    *out = NULL;
+    exo_status st = exo_cluster_call_head(cluster, "list", NULL, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    Exo__Cluster__Listing *listing = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
+    json_t *list = json_array();
+    for (size_t i = 0; listing && i < listing->n_nodes; i++) {
+        /* One that goes just now is no reason to say nothing of the others. */
+        if (strcmp(listing->nodes[i]->state, "alive") == 0)
+            ask_node(cluster, listing->nodes[i], list, deadline, NULL);
+    }
+    size_t size = list ? json_dumpb(list, NULL, 0, JSON_INDENT(2)) : 0;
+    if (listing && size > 0 && (*out = exo_calloc(1, size + 1)))
+        json_dumpb(list, *out, size, JSON_INDENT(2));
+    json_decref(list);
     EXO_RELEASE(listing);
     exo_future_drop(&future);
     return *out ? EXO_OK : exo_fail(err, EXO_FAILED, "the head's list cannot be read");

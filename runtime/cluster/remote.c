@@ -30,9 +30,6 @@ enum {
 #define METHOD_STOP    "$stop"
 #define METHOD_DRAIN   "$drain"
 
-/* Methods of a process itself. */
-#define METHOD_FETCH EXO_REMOTE_FETCH
-
 struct key {
     uint64_t node, id;
 };
@@ -697,6 +694,59 @@ read_piece(const exo_payload *args, exo_payload *out, exo_err *err)
     return EXO_OK;
 }
 
+/* Objects of this process, gathered. */
+struct gathering {
+    exo_remote_object *objects;
+    size_t count, cap;
+};
+
+static void
+gather_object(void *context, const exo_object_info *info)
+{
+    struct gathering *g = context;
+    if (g->count == g->cap) {
+        size_t cap = g->cap ? 2 * g->cap : 64;
+        exo_remote_object *larger = exo_realloc(g->objects, cap, sizeof *larger);
+        if (!larger)
+            return;
+        g->objects = larger;
+        g->cap = cap;
+    }
+    g->objects[g->count++] = (exo_remote_object){.size = info->handle.size,
+                                                 .nonce = info->handle.nonce,
+                                                 .slot = info->handle.slot,
+                                                 .references = info->references,
+                                                 .borrowers = info->borrowers,
+                                                 .sealed = info->sealed,
+                                                 .imported = info->imported};
+}
+
+static exo_status
+list_objects(exo_payload *out, exo_err *err)
+{
+    struct gathering g = {0};
+    exo_store *store = NULL;
+    exo_status st = exo_store_default(&store, err);
+    if (st == EXO_OK && exo_store_each(store, gather_object, &g) != EXO_OK)
+        st = exo_fail(err, EXO_NOMEM, "no memory to list objects");
+    if (st == EXO_OK)
+        *out = (exo_payload){.data = g.objects, .size = g.count * sizeof *g.objects, .release = exo_free};
+    else
+        exo_free(g.objects);
+    return st;
+}
+
+/* Methods of the process itself. */
+static exo_status
+run_own(const char *method, const exo_payload *args, exo_payload *value, exo_err *err)
+{
+    if (strcmp(method, EXO_REMOTE_FETCH) == 0)
+        return read_piece(args, value, err);
+    if (strcmp(method, EXO_REMOTE_OBJECTS) == 0)
+        return list_objects(value, err);
+    return exo_fail(err, EXO_NOT_FOUND, "there is no method '%s'", method);
+}
+
 /* False: it has enough of the peer's calls to do. A caller's own window is no bound for a callee that does not trust it, nor are replies
  * that the peer does not read. */
 static bool
@@ -746,13 +796,10 @@ serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *ar
         st = fetch_payload(e, args, &err);
     exo_future *future = exo_future_hold(s->future); /* s may be gone as soon as the future is complete */
     exo_future_set_hook(future, &serving_hook, s, 0);
-    if (st == EXO_OK && e->actor == 0 && strcmp(e->method, METHOD_FETCH) == 0) {
-        exo_payload piece = {0};
-        st = read_piece(args, &piece, &err);
-        if (st == EXO_OK)
-            exo_future_complete(future, EXO_OK, NULL, &piece);
-        else
-            exo_future_complete(future, st, err.text, NULL);
+    if (st == EXO_OK && e->actor == 0 && e->text[0] == 0) {
+        exo_payload value = {0};
+        st = run_own(e->method, args, &value, &err);
+        exo_future_complete(future, st, err.text, &value);
         exo_payload_release(args);
         exo_future_drop(&future);
         return;

@@ -49,6 +49,13 @@ typedef struct exo_remote_fetch {
     uint64_t first, size; /* bytes */
 } exo_remote_fetch;
 
+/* Another one: the objects that the process holds, exo_remote_object after exo_remote_object. */
+#define EXO_REMOTE_OBJECTS "$objects"
+typedef struct exo_remote_object {
+    uint64_t size, nonce;
+    uint32_t slot, references, borrowers, sealed, imported, reserved;
+} exo_remote_object;
+
 /* For exo_remote_ops; context is the exo_remote. */
 exo_status exo_remote_call(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future,
                            exo_err *err);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <exogym/data.h>
+#include <exogym/memory.h>
 #include <exogym/model.h>
 #include <exogym/plugin.h>
 #include <exogym/strategy.h>
@@ -77,6 +78,34 @@ list_cluster(exo_visit *visit, const void *arguments, exo_err *err)
     return st;
 }
 
+static exo_status
+list_objects(exo_visit *visit, const void *command_args, exo_err *err)
+{
+    const struct list_args *args = command_args;
+    char *text = NULL;
+    exo_status st = exo_cluster_list_objects(visit->cluster, visit->deadline, &text, err);
+    json_t *objects = st == EXO_OK ? json_loads(text, 0, NULL) : NULL, *o;
+    size_t i;
+    exo_free(text);
+    if (st != EXO_OK || args->where.json)
+        return st == EXO_OK ? exo_print_json(objects, err) : st;
+    printf("%-20s %-20s %12s %5s %9s %s\n", "OBJECT", "NODE", "BYTES", "REFS", "BORROWERS", "STATE");
+    json_array_foreach (objects, i, o) {
+        bool imported = json_is_true(json_object_get(o, "imported")),
+             sealed = json_is_true(json_object_get(o, "sealed"));
+        printf("%-20s %-20s %12lld %5lld %9lld %s\n", json_string_value(json_object_get(o, "id")),
+               json_string_value(json_object_get(o, "node")),
+               (long long)json_integer_value(json_object_get(o, "bytes")),
+               (long long)json_integer_value(json_object_get(o, "references")),
+               (long long)json_integer_value(json_object_get(o, "borrowers")),
+               imported ? "imported"
+               : sealed ? "sealed"
+                        : "being written");
+    }
+    json_decref(objects);
+    return EXO_OK;
+}
+
 static int
 list_command(const exo_command_line *line)
 {
@@ -84,11 +113,8 @@ list_command(const exo_command_line *line)
     const struct list_args *args = line->args;
     if (strcmp(args->what, "nodes") == 0 || strcmp(args->what, "actors") == 0 || strcmp(args->what, "jobs") == 0)
         return exo_visit_do(line, &args->where, list_cluster);
-    if (strcmp(args->what, "objects") == 0) {
-        exo_fail(&err, EXO_UNSUPPORTED,
-                 "objects are known to the processes that hold them only: there is no list of them yet");
-        return exo_report(&err);
-    }
+    if (strcmp(args->what, "objects") == 0)
+        return exo_visit_do(line, &args->where, list_objects);
     entries = args->where.json ? json_array() : NULL;
     for (size_t i = 0; i < args->plugins.length; i++)
         if (exo_plugin_load(args->plugins.items[i], &err) != EXO_OK)

@@ -77,7 +77,6 @@ expect 2 "exogym: status: the cluster's name 'a b': expected letters, digits, '.
 mkdir -m 755 open
 expect 2 "exogym: status: open: must be a folder of your own that nobody else can enter (chmod 700) (see \`exogym help status\`)" status --folder open
 expect 1 "exogym: no head can be reached (there is no head at ipc://here/other/head): start one with \`exogym-head\`" status --cluster other --folder here --timeout 10ms
-expect 1 'exogym: objects are known to the processes that hold them only: there is no list of them yet' list objects
 
 # What cannot be written is not done.
 "$EXOGYM" list models >/dev/full 2>err

@@ -65,7 +65,12 @@ has out 'one'
 has out 'space'
 x list jobs >out
 has out 'job  state  cause'
-fails 'there is no list of them yet' list objects
+x call one hold 5000000 >out
+x list objects >out
+has out '5000000'
+has out 'sealed'
+x list objects --json >out
+[ "$(json out bytes)" = 5000000 ] || fail "list objects --json: $(cat out)"
 
 # --- Looking inside, logs ---------------------------------------------------------------------------------------------
 

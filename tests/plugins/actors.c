@@ -1,5 +1,6 @@
 /* A plugin with an actor class to play with from the shell: `counter` counts, echoes, fails, dies and waits. Numbers are text. */
 #include <exogym/actor.h>
+#include <exogym/object.h>
 #include <exogym/plugin.h>
 
 #include <signal.h>
@@ -24,6 +25,22 @@ start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
     c->count = atoll(text);
     printf("counter begins at %lld\n", c->count);
     return EXO_OK;
+}
+
+/* Holds a shared object of so many bytes, for the rest of the process's life. */
+static exo_status
+hold(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    char text[32];
+    exo_object *object = NULL;
+    (void)call;
+    (void)self;
+    (void)reply;
+    snprintf(text, sizeof text, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    exo_status st = exo_object_new(&object, strtoull(text, NULL, 10), err);
+    if (st == EXO_OK)
+        exo_object_seal(object);
+    return st;
 }
 
 static exo_status
@@ -124,7 +141,8 @@ linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
 }
 
 static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .blocking = true, .max_concurrency = 4}};
-static const exo_method methods[] = {{.name = "add", .run = add},
+static const exo_method methods[] = {{.name = "hold", .run = hold},
+                                     {.name = "add", .run = add},
                                      {.name = "echo", .run = echo},
                                      {.name = "say", .run = say},
                                      {.name = "fail", .run = fail},
