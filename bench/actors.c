@@ -149,7 +149,8 @@ nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload
 
 static const exo_lane_class lanes[] = {{.name = "light", .capacity = 1 << 14},
                                        {.name = "own", .blocking = true, .capacity = 1 << 14}};
-static const exo_method methods[] = {{.name = "light", .lane = 0, .run = nothing}, {.name = "own", .lane = 1, .run = nothing}};
+static const exo_method methods[] = {{.name = "light", .lane = 0, .run = nothing},
+                                     {.name = "own", .lane = 1, .run = nothing}};
 static const exo_actor_class idler = {.name = "idler",
                                       .state_size = sizeof(uint64_t),
                                       .lanes = lanes,

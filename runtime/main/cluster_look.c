@@ -311,11 +311,10 @@ stop(exo_visit *visit, const void *arguments, exo_err *err)
     exo_status st = exo_visit_list(visit, &listing, err);
     if (st == EXO_OK)
         processes[count++] = watch_process(listing);
-    json_array_foreach(json_object_get(listing, "nodes"), i,
-                       node) if (count < MAX_AWAITED &&
-                                 strcmp(json_string_value(json_object_get(node, "state")), "alive") == 0 &&
-                                 strcmp(json_string_value(json_object_get(node, "kind")), "worker") == 0)
-        processes[count++] = watch_process(node);
+    json_array_foreach (json_object_get(listing, "nodes"), i, node)
+        if (count < MAX_AWAITED && strcmp(json_string_value(json_object_get(node, "state")), "alive") == 0 &&
+            strcmp(json_string_value(json_object_get(node, "kind")), "worker") == 0)
+            processes[count++] = watch_process(node);
     json_decref(listing);
     if (st == EXO_OK)
         st = exo_cluster_head(visit->cluster, visit->deadline, &head, err);

@@ -14,8 +14,8 @@ count(const json_t *list, const char *state)
 {
     size_t i, found = 0;
     const json_t *object;
-    json_array_foreach((json_t *)(uintptr_t)list, i, object) found +=
-        strcmp(json_string_value(json_object_get(object, "state")), state) == 0;
+    json_array_foreach ((json_t *)(uintptr_t)list, i, object)
+        found += strcmp(json_string_value(json_object_get(object, "state")), state) == 0;
     return found;
 }
 

@@ -137,10 +137,10 @@ print_table(json_t *cells, size_t columns)
 {
     size_t widths[8] = {0}, i;
     json_t *cell;
-    json_array_foreach(cells, i, cell) if (json_string_length(cell) > widths[i % columns]) widths[i % columns] =
-        json_string_length(cell);
-    json_array_foreach(cells, i, cell)
-    {
+    json_array_foreach (cells, i, cell)
+        if (json_string_length(cell) > widths[i % columns])
+            widths[i % columns] = json_string_length(cell);
+    json_array_foreach (cells, i, cell) {
         bool last = i % columns == columns - 1;
         printf("%-*s%s", last ? 0 : (int)widths[i % columns], json_string_value(cell), last ? "\n" : "  ");
     }
@@ -194,8 +194,7 @@ exo_print_nodes(const json_t *listing)
     size_t i;
     for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
         add_cell(cells, titles[i]);
-    json_array_foreach(json_object_get(listing, "nodes"), i, n)
-    {
+    json_array_foreach (json_object_get(listing, "nodes"), i, n) {
         add_cell(cells, text_of(n, "name"));
         add_cell(cells, text_of(n, "kind"));
         add_cell(cells, text_of(n, "state"));
@@ -217,8 +216,7 @@ exo_print_actors(const json_t *listing)
     size_t i;
     for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
         add_cell(cells, titles[i]);
-    json_array_foreach(json_object_get(listing, "actors"), i, a)
-    {
+    json_array_foreach (json_object_get(listing, "actors"), i, a) {
         add_cell(cells, text_of(a, "name"));
         add_cell(cells, text_of(a, "namespace"));
         add_cell(cells, text_of(a, "class"));
@@ -239,8 +237,7 @@ exo_print_jobs(const json_t *listing)
     size_t i;
     for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
         add_cell(cells, titles[i]);
-    json_array_foreach(json_object_get(listing, "jobs"), i, j)
-    {
+    json_array_foreach (json_object_get(listing, "jobs"), i, j) {
         add_cell(cells, text_of(j, "name"));
         add_cell(cells, text_of(j, "state"));
         add_cell(cells, text_of(j, "cause"));

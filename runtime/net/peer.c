@@ -895,8 +895,7 @@ static bool
 receive_locked(exo_net *net, struct inbox *in, exo_peer **peer, bool *first)
 {
     exo_socket *s, *next;
-    DL_FOREACH_SAFE(net->sockets, s, next)
-    {
+    DL_FOREACH_SAFE (net->sockets, s, next) {
         if (!s->ready)
             continue;
         if (receive_frames_locked(s, in)) {
@@ -951,8 +950,7 @@ exo_net_tick_locked(exo_net *net, exo_time now)
 {
     exo_peer *p, *next;
     char cause[128];
-    DL_FOREACH_SAFE(net->peers, p, next)
-    {
+    DL_FOREACH_SAFE (net->peers, p, next) {
         if (atomic_load(&p->state) != EXO_PEER_OPEN)
             continue;
         if (p->process_fd < 0 && now - p->heard > net->opts.peer_timeout) {
