@@ -6,6 +6,7 @@
  * nobody drives, and then wakes home. In the same way the guard takes the turns over when home runs a method that lasts. When there is
  * nothing to do the guard sleeps. */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -21,6 +22,7 @@
 #include "net_impl.h"
 
 #define GUARD_TICK      (500 * EXO_US)
+#define SPIN            (60 * EXO_US) /* a round trip between cores that are awake, and a little more */
 #define DEFAULT_TIMEOUT (5 * EXO_SECOND)
 #define DEFAULT_UNREAD  ((size_t)256 << 20)
 #define LEAST_UNREAD    ((size_t)4 << 20)
@@ -123,6 +125,23 @@ time_to_wait_locked(exo_net *net, exo_time deadline)
     return (int)((until - now) / EXO_MS) + 1;
 }
 
+/* Waits for events, up to `wait` ms. After a message the next one is often near: so the driver first looks again and again for a short
+ * time, leaving the core to whoever can use it. A core that fell asleep would take longer to wake than the answer takes to come. */
+static int
+await_events(const exo_net *net, struct epoll_event events[EVENTS], int wait)
+{
+    if (wait > 0 && net->busy) {
+        exo_time until = exo_now(exo_clock_real()) + SPIN;
+        do {
+            int count = epoll_wait(net->epoll, events, EVENTS, 0);
+            if (count != 0)
+                return count;
+            sched_yield();
+        } while (exo_now(exo_clock_real()) < until);
+    }
+    return epoll_wait(net->epoll, events, EVENTS, wait);
+}
+
 /* One turn, by the driver: `drive` is held. */
 static void
 turn(exo_net *net, exo_driver driver, exo_time deadline)
@@ -135,7 +154,7 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
     pthread_mutex_unlock(&net->lock);
     if (atomic_load(&net->closing) || (driver != EXO_DRIVER_WAITER && atomic_load(&net->wanted)))
         wait = 0;
-    int count = epoll_wait(net->epoll, events, EVENTS, wait);
+    int count = await_events(net, events, wait);
     atomic_store(&net->waiting, false);
     atomic_store(&net->kicked, false);
 
@@ -152,6 +171,7 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
         got = exo_net_receive(net);
         envelopes += got;
     }
+    net->busy = envelopes > 0;
     atomic_fetch_add(&net->turns, 1);
 }
 

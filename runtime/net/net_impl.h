@@ -97,6 +97,7 @@ struct exo_net {
     atomic_uint wanted;    /* threads that want to drive instead of home and guard */
     atomic_int driver;     /* exo_driver of who holds `drive`, or -1 */
     atomic_uint turns;     /* grows: something happens */
+    bool busy;             /* the last turn received something; the driver's */
     pthread_t home, guard;
     bool has_home, has_guard;
     pthread_mutex_t park_lock;
