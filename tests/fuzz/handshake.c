@@ -26,12 +26,14 @@ static struct {
     exo_peer *connected;
 } rig;
 
-static void
-require(bool condition)
-{
-    if (!condition)
-        abort();
-}
+#define require(condition)                                                                                             \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s: opened %zu, lost %zu, %s\n", __FILE__, __LINE__, #condition, rig.opened,       \
+                    rig.lost, zmq_strerror(zmq_errno()));                                                              \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
 
 /* Callees answer, so that sending is driven, too. */
 static void
