@@ -153,15 +153,23 @@ say(void *socket, const uint8_t *data, size_t size, size_t frames)
     return at;
 }
 
-/* ZeroMQ closes sockets in a thread of its own, and has no more than 1023 at a time: it may have to catch up. */
+/* ZeroMQ has no more than 1023 sockets at a time and closes them in a thread of its own, which asks those at the other end: when it
+ * lags, it has to catch up. */
+static void
+let_close(void)
+{
+    uint8_t route[256];
+    take_turns();
+    read_server(route);
+    usleep(1000);
+}
+
 static void *
 new_speaker(void)
 {
     void *socket = NULL;
     for (int i = 0; i < 5000 && !(socket = zmq_socket(rig.net->context, ZMQ_DEALER)); i++)
-        usleep(1000);
-    if (!socket)
-        perror("a socket for a speaker");
+        let_close();
     require(socket != NULL);
     return socket;
 }
@@ -176,10 +184,8 @@ new_connection(void)
         exo_status st = exo_net_begin_connect_locked(rig.net, "inproc://server", NULL, &peer, &err);
         pthread_mutex_unlock(&rig.net->lock);
         if (st != EXO_OK)
-            usleep(1000);
+            let_close();
     }
-    if (!peer)
-        fprintf(stderr, "%s\n", err.text);
     require(peer != NULL);
     return peer;
 }
