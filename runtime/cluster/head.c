@@ -1169,6 +1169,8 @@ head_stop(void *self)
     HASH_ITER (by_key, h->directory.actors, a, next) {
         fulfil(&a->spawn_wishes, EXO_PEER_LOST, "the head ended", NULL);
         fulfil(&a->find_wishes, EXO_PEER_LOST, "the head ended", NULL);
+        if (a->batch)
+            end_batch(h, a->batch, EXO_PEER_LOST, "the head ended", NULL);
     }
     fulfil(&h->log_wishes, EXO_PEER_LOST, "the head ended", NULL);
     fulfil(&h->end_wishes, EXO_PEER_LOST, "the head ended", NULL);

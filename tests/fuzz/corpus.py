@@ -95,10 +95,10 @@ def handshake():
     yield "refused", said(frame(refused), who=2)
 
 
-# --- cluster.proto: methods in the order of head.c, then the worker's; 15 lets time pass ---
+# --- cluster.proto: the methods in the order of `asked` in cluster.c; "wait" lets time pass ---
 
 methods = ["register", "gone", "spawn", "started", "find", "claim", "died", "epitaph", "list", "why", "log", "logs", "tick",
-           "kill", "make", "wait"]
+           "kill", "make", "wait", "node", "end", "end_worker"]
 
 
 def ask(method, args=b""):
@@ -137,6 +137,8 @@ def cluster():
     yield "log", ask("log", message((1, "w"), (2, "one\ntwo\n"))) + ask("logs", struct.pack("<Q", 0)) + ask("logs", b"\xff" * 8)
     yield "make", ask("make", spec) + ask("make", message((1, "none"), (14, "no_plugin.so")))
     yield "kill", ask("kill", struct.pack("<Q", 77) + b"\1" + b"why".ljust(200, b"\0") + bytes(7))
+    yield "node", begin + ask("node", message((1, 5))) + ask("node", message((1, 77)))
+    yield "end", begin + ask("end") + ask("end_worker") + ask("gone", message((1, 5), (6, "left"))) + b"\x0f\xff\xff" + ask("tick")
     yield "empty", b"".join(ask(m) for m in methods)
 
 
