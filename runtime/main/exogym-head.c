@@ -19,6 +19,9 @@ static const exo_arg table[] = {
              "$XDG_STATE_HOME/exogym/CLUSTER.db, else ~/.local/state/exogym/CLUSTER.db.",
      .word = EXO_WORD_FILE,
      EXO_INTO(struct exo_node_args, state)},
+    {.name = "--temporary",
+     .help = "Removes the folder, which --folder must name, with all that is in it when it ends.",
+     EXO_INTO(struct exo_node_args, temporary)},
     {0},
 };
 

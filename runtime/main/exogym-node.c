@@ -3,20 +3,60 @@
  * SIGTERM and SIGINT are blocked in every thread but one, which waits for them and interrupts the wait of the main thread. */
 #include "exogym-node.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include "folder.h"
 #include "text.h"
 
 #define CLOSE_TIMEOUT (10 * EXO_SECOND)
+
+/* The signals that end a node; a thread of exo_node_stay takes them. */
+static sigset_t
+block_signals(void)
+{
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    return signals;
+}
+
+/* What is left of it otherwise. */
+static void
+clean(const exo_node_options *node)
+{
+    if (node->temporary)
+        exo_folder_remove(node->opts.folder);
+}
+
+/* The process ends with its parent: at once if that is gone already. */
+static exo_status
+tie_to_parent(const exo_node_options *node, const char *text, exo_err *err)
+{
+    char *end = NULL;
+    long parent = strtol(text, &end, 10);
+    if (!*text || *end || parent < 1 || parent > INT_MAX)
+        return exo_fail(err, EXO_INVAL, "--parent: expected a process number, got '%.40s'", text);
+    block_signals(); /* so that it finds us ready to clean up */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() == (pid_t)parent)
+        return EXO_OK;
+    clean(node);
+    return exo_fail(err, EXO_FAILED, "the process %ld is not there, or not what started this one", parent);
+}
 
 exo_status
 exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_cluster_role role, exo_err *err)
 {
     exo_status st = EXO_OK;
-    *node = (exo_node_options){.grace = role == EXO_ROLE_HEAD ? INT64_MAX : 60 * EXO_SECOND};
+    *node =
+        (exo_node_options){.grace = role == EXO_ROLE_HEAD ? INT64_MAX : 60 * EXO_SECOND, .temporary = args->temporary};
     node->opts = (exo_cluster_opts){.role = role,
                                     .name = args->name,
                                     .cluster = args->cluster,
@@ -53,7 +93,9 @@ exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_clus
     }
     if (st == EXO_OK && args->no_ipc && args->listen.length == 0)
         return exo_fail(err, EXO_INVAL, "--no-ipc leaves nothing to listen on: say where with --listen");
-    return st;
+    if (st == EXO_OK && args->temporary && !args->folder)
+        return exo_fail(err, EXO_INVAL, "--temporary: say with --folder what shall go");
+    return st == EXO_OK && args->parent ? tie_to_parent(node, args->parent, err) : st;
 }
 
 /* --- Signals ------------------------------------------------------------------------------------------------------------------ */
@@ -62,6 +104,7 @@ struct listener {
     pthread_mutex_t lock;
     exo_cluster *cluster; /* guarded by lock; NULL: not joined yet */
     sigset_t signals;
+    const exo_node_options *node;
 };
 
 static void *
@@ -72,8 +115,10 @@ listen_main(void *argument)
     if (sigwait(&l->signals, &number) != 0)
         return NULL;
     pthread_mutex_lock(&l->lock);
-    if (!l->cluster)
+    if (!l->cluster) {
+        clean(l->node);
         _exit(EXO_EXIT_SIGNAL + number);
+    }
     exo_cluster_interrupt(l->cluster);
     pthread_mutex_unlock(&l->lock);
     return NULL;
@@ -103,10 +148,12 @@ stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FIL
     exo_err late = {0};
     if (exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), CLOSE_TIMEOUT), &late) != EXO_OK) {
         fprintf(stderr, "%s: %s\n", exo_program()->name, late.text);
+        clean(node);
         _exit(EXO_EXIT_FAILURE); /* what still runs may use anything */
     }
     pthread_mutex_lock(&l->lock); /* for good: a signal finds no cluster any more */
     exo_cluster_free(&cluster);
+    clean(node);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
@@ -117,10 +164,8 @@ exo_node_stay(const exo_node_options *node, FILE *ready, void (*joined)(void *co
     static struct listener l = {.lock = PTHREAD_MUTEX_INITIALIZER};
     exo_runtime *runtime = NULL;
     pthread_t thread;
-    sigemptyset(&l.signals);
-    sigaddset(&l.signals, SIGTERM);
-    sigaddset(&l.signals, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &l.signals, NULL);
+    l.node = node;
+    l.signals = block_signals();
     signal(SIGPIPE, SIG_IGN);
     if (pthread_create(&thread, NULL, listen_main, &l) != 0)
         return exo_fail(err, EXO_FAILED, "no thread can be started");

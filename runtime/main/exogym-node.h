@@ -16,9 +16,9 @@ enum {
 /* All options; a program's table has those that it takes. */
 struct exo_node_args {
     const char *cluster, *name, *folder, *advertise, *head, *head_key, *keys, *authorized, *state, *peer_timeout,
-        *threads, *grace;
+        *threads, *grace, *parent;
     exo_words listen, resources, plugins;
-    bool no_ipc, insecure;
+    bool no_ipc, insecure, temporary;
 };
 
 #define EXO_NODE_ROWS                                                                                                  \
@@ -64,6 +64,10 @@ struct exo_node_args {
          .help = "For sockets and logs; $XDG_RUNTIME_DIR/exogym, else /tmp/exogym-UID.",                               \
          .word = EXO_WORD_FOLDER,                                                                                      \
          EXO_INTO(struct exo_node_args, folder)},                                                                      \
+        {.name = "--parent",                                                                                           \
+         .value = "PID",                                                                                               \
+         .help = "Ends when this process, which started it, does, however that ends.",                                 \
+         EXO_INTO(struct exo_node_args, parent)},                                                                      \
     {                                                                                                                  \
         .name = "--threads", .value = "N",                                                                             \
         .help = "Threads that actors share; one for each usable core unless given.",                                   \
@@ -75,6 +79,7 @@ typedef struct exo_node_options {
     exo_cluster_opts opts;
     unsigned threads;
     exo_time grace; /* without a head, before it gives up */
+    bool temporary; /* its folder goes when it ends */
     exo_resource resources[EXO_NODE_RESOURCES];
     char names[EXO_NODE_RESOURCES][64];
 } exo_node_options;

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -17,6 +16,7 @@
 #include <exogym/memory.h>
 
 #include "auth.h"
+#include "folder.h"
 
 extern char **environ;
 
@@ -24,6 +24,7 @@ extern char **environ;
 #define STOP_TIMEOUT  (10 * EXO_SECOND)
 
 enum {
+    LONGEST_TMPDIR = 40, /* the path of a socket is short */
     MAX_WORDS = 64,
     WORD = 256
 };
@@ -154,9 +155,11 @@ make_keys(const exo_local_cluster *c, exo_err *err)
 static void
 add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *key)
 {
-    char path[128];
+    char path[128], parent[16];
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
     add_option(w, "--cluster", "run");
     add_option(w, "--folder", c->folder);
+    add_option(w, "--parent", parent);
     if (strcmp(opts->transport, "ipc") == 0)
         return;
     add_option(w, "--listen", "tcp://127.0.0.1:0");
@@ -177,6 +180,7 @@ start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char addres
     add_program(&w, "exogym-head");
     add_common(&w, c, opts, "head");
     add_option(&w, "--state", "none");
+    add_word(&w, "--temporary"); /* also when we are killed */
     exo_status st = start(&w, &c->head, &out, err);
     if (st != EXO_OK)
         return st;
@@ -236,10 +240,13 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
     *c = (exo_local_cluster){0};
     exo_status st = EXO_OK;
     if (opts->workers > 0) {
-        snprintf(c->folder, sizeof c->folder, "/tmp/exogym-run-XXXXXX");
+        const char *temporary = getenv("TMPDIR");
+        bool usable = temporary && temporary[0] == '/' && strlen(temporary) < LONGEST_TMPDIR;
+        snprintf(c->folder, sizeof c->folder, "%s/exogym-run-XXXXXX", usable ? temporary : "/tmp");
         if (!mkdtemp(c->folder)) {
+            st = exo_fail(err, EXO_IO, "%s: no folder can be made: %s", c->folder, strerror(errno));
             c->folder[0] = 0;
-            return exo_fail(err, EXO_IO, "no folder in /tmp: %s", strerror(errno));
+            return st;
         }
         bool curve = strcmp(opts->transport, "curve") == 0, tcp = curve || strcmp(opts->transport, "tcp") == 0;
         if (curve)
@@ -266,15 +273,6 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
     if (st != EXO_OK)
         exo_local_cluster_close(c);
     return st;
-}
-
-static int
-remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
-{
-    (void)info;
-    (void)kind;
-    (void)at;
-    return remove(path);
 }
 
 /* Asks them to end, and ends those that do not. */
@@ -309,6 +307,6 @@ exo_local_cluster_close(exo_local_cluster *c)
     exo_cluster_free(&c->cluster);
     stop_all(c);
     if (c->folder[0])
-        nftw(c->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+        exo_folder_remove(c->folder);
     *c = (exo_local_cluster){0};
 }

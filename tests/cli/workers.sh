@@ -2,6 +2,8 @@
 # The same job in one process and in worker processes, over every transport: the same bits, the same bytes, and nothing left behind.
 . "$EXO_SOURCE/tests/cli/common.bash"
 
+export TMPDIR=$folder
+
 cat >job.yaml <<'YAML'
 exogym: 1
 name: spread
@@ -49,5 +51,19 @@ cmp -s wanted got || fail "stopped and resumed elsewhere: $(diff wanted got)"
 expect 2 "exogym: run: --workers 0: expected a number from 1 to 256 (see \`exogym help run\`)" run job.yaml --workers 0
 expect 2 "exogym: run: --transport is for --workers (see \`exogym help run\`)" run job.yaml --transport tcp
 expect 2 "exogym: run: --transport: expected ipc, tcp or curve, got 'udp' (see \`exogym help run\`)" run job.yaml --workers 1 --transport udp
-[ -z "$(find /tmp -maxdepth 1 -name 'exogym-run-*' -user "$(id -u)" -newer job.yaml 2>/dev/null)" ] || fail 'a folder of a cluster is left'
+
+# However a run ends, and whenever, its processes and its folder go. (Killed before it has started anybody, it leaves that empty.)
+left() {
+    find "$folder" -path '*/exogym-run-*/*'
+    grep -ls "$folder/exogym[-]run-" /proc/[0-9]*/cmdline # not itself
+}
+for signal in INT TERM KILL; do
+    for after in 0.02 0.06 0.1 0.2 0.6; do
+        timeout -s "$signal" "$after" "$EXOGYM" run job.yaml --json --no-plot --save-dir stopped --workers 2 >out 2>err
+    done
+done
+for ((i = 0; i < 150 && $(left | wc -l) > 0; i++)); do
+    sleep 0.1
+done
+[ -z "$(left)" ] || fail "left behind: $(left)"
 finish
