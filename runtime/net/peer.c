@@ -764,7 +764,7 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e)
         }
         return true;
     case EXO_WIRE_REFUSED:
-        exo_peer_lose_locked(net, peer, e->text);
+        exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it refused us, and did not say why");
         return true;
     case EXO_WIRE_GOODBYE:
         exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it said goodbye");

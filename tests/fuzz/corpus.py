@@ -90,6 +90,7 @@ def handshake():
     yield "missing", first + said(frame(call(args=framed), number=1))
     yield "gap", first + said(frame(beat, number=2))
     yield "bye", first + said(frame(goodbye, number=1)) + said(frame(beat, number=2))
+    yield "refused_later", first + said(frame(message((7, message((1, 2)))), number=1))
     yield "two", first + said(frame(hello), who=1) + said(frame(call(), number=1), who=1) + said(frame(cancel, number=1))
     yield "welcomed", said(frame(welcome), who=2) + said(frame(reply, cancel, number=1), who=2)
     yield "refused", said(frame(refused), who=2)
