@@ -1,9 +1,11 @@
 /* Calls between processes, beside raw libzmq in the same run:
  *
- *     bench_runtime [--transport ipc|tcp] [--rounds N] [--calls N]
+ *     bench_runtime [--transport ipc|tcp] [--rounds N] [--calls N] [--values]
  *
- * A child process is head and worker, this one the driver. Round trips of 64 B, and calls with 1000 under way; objects and starts of
- * actors. libzmq is a DEALER here and a ROUTER that echoes in another process. Rounds alternate; medians. */
+ * Child processes are workers, the first one the head, too; this one is the driver. Round trips of 64 B, and calls with 1000 under
+ * way; two callers that are actors, and two actors that they call in turn, each in a process of its own; objects and starts of actors.
+ * libzmq is a DEALER here and a ROUTER that echoes in another process. Rounds alternate; medians. --values prints NAME=VALUE lines, with
+ * the names of peers/ray_calls.py. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +23,9 @@
 enum {
     BYTES = 64,
     WINDOW = 1000,
-    MAX_ROUNDS = 32,
     STARTS = 2000,
+    WORKERS = 4,
+    PAIRS = 2, /* of a caller and an actor */
     OBJECT = 64 << 20
 };
 
@@ -35,20 +38,33 @@ echo(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return exo_payload_copy(reply, args->data, args->size);
 }
 
-/* Takes an object, and lets it go. */
+/* Takes an object, and lets it go; says when it had it. */
 static exo_status
 take(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
     (void)self;
-    (void)reply;
-    return exo_object_of_payload(args) ? EXO_OK : exo_fail(err, EXO_INVAL, "it came as a copy");
+    int64_t now = bench_now();
+    if (!exo_object_of_payload(args))
+        return exo_fail(err, EXO_INVAL, "it came as a copy");
+    return exo_payload_copy(reply, &now, sizeof now);
 }
 
+static exo_status call_many(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                            exo_err *err);
+
 static const exo_lane_class lanes[] = {{.name = "main", .capacity = 65536}};
+static const exo_lane_class caller_lanes[] = {{.name = "main", .capacity = 16, .blocking = true}};
 static const exo_method methods[] = {{.name = "echo", .run = echo}, {.name = "take", .run = take}};
+static const exo_method caller_methods[] = {{.name = "call", .run = call_many}};
 static const exo_actor_class echo_class = {
     .name = "echo", .state_size = 8, .lanes = lanes, .num_lanes = 1, .methods = methods, .num_methods = 2};
+static const exo_actor_class caller_class = {.name = "caller",
+                                             .state_size = 8,
+                                             .lanes = caller_lanes,
+                                             .num_lanes = 1,
+                                             .methods = caller_methods,
+                                             .num_methods = 1};
 
 static exo_time
 soon(void)
@@ -66,12 +82,13 @@ must(exo_status st, const exo_err *err)
 }
 
 static void
-join(exo_cluster_role role, const char *folder, const char *head, bool tcp, exo_runtime **runtime,
+join(exo_cluster_role role, const char *name, const char *folder, const char *head, bool tcp, exo_runtime **runtime,
      exo_cluster **cluster)
 {
     static const char *const any[] = {"tcp://127.0.0.1:0"};
     exo_err err = {0};
     const exo_cluster_opts opts = {.role = role,
+                                   .name = name,
                                    .cluster = "bench",
                                    .folder = folder,
                                    .head = head,
@@ -83,19 +100,44 @@ join(exo_cluster_role role, const char *folder, const char *head, bool tcp, exo_
     must(exo_cluster_join(cluster, *runtime, &opts, soon(), &err), &err);
 }
 
-/* Head and worker, until the parent ends. */
-static void
-serve(const char *folder, bool tcp)
+/* A worker, the first with the head, until the parent ends. */
+static pid_t
+start_worker(unsigned number, const char *folder, const char *address, bool tcp)
 {
     exo_runtime *head_runtime, *runtime;
     exo_cluster *head, *worker;
     exo_err err = {0};
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     must(exo_actor_class_register(&echo_class, &err), &err);
-    join(EXO_ROLE_HEAD, folder, NULL, false, &head_runtime, &head);
-    join(EXO_ROLE_WORKER, folder, NULL, tcp, &runtime, &worker);
+    must(exo_actor_class_register(&caller_class, &err), &err);
+    if (number == 0)
+        join(EXO_ROLE_HEAD, "head", folder, NULL, false, &head_runtime, &head);
+    char name[16];
+    snprintf(name, sizeof name, "w%u", number);
+    join(EXO_ROLE_WORKER, name, folder, number == 0 ? NULL : address, tcp, &runtime, &worker);
     for (;;)
         pause();
+}
+
+/* An actor on that worker, which may be there later than we are. */
+static exo_ref
+spawn_on(exo_runtime *runtime, const char *class_name, const char *name, unsigned worker)
+{
+    exo_ref ref;
+    exo_err err = {0};
+    exo_status st;
+    char node[16];
+    snprintf(node, sizeof node, "w%u", worker);
+    do
+        st = exo_spawn_class(runtime, class_name,
+                             &(exo_spawn_opts){.name = name, .placement = EXO_PLACE_STRICT, .node = node}, soon(), &ref,
+                             &err);
+    while (st == EXO_FULL || st == EXO_NOT_FOUND);
+    must(st, &err);
+    return ref;
 }
 
 static exo_future *
@@ -134,19 +176,62 @@ round_trips(exo_runtime *runtime, exo_ref ref, size_t count)
     return stats;
 }
 
-static bench_stats
-pipelined(exo_runtime *runtime, exo_ref ref, size_t count)
+/* Calls with WINDOW under way, to the actors in turn. */
+static void
+call_in_turn(exo_runtime *runtime, const exo_ref *refs, size_t num_refs, size_t count)
 {
-    static exo_future *futures[WINDOW];
-    int64_t began = bench_now();
+    exo_future **futures = exo_calloc(WINDOW, sizeof *futures);
     for (size_t i = 0; i < count + WINDOW; i++) {
         exo_future **f = &futures[i % WINDOW];
         if (*f)
             end(f);
         if (i < count)
-            *f = begin(runtime, ref);
+            *f = begin(runtime, refs[i % num_refs]);
     }
-    return (bench_stats){.rate = (double)count / ((double)(bench_now() - began) * 1e-9)};
+    exo_free(futures);
+}
+
+static double
+pipelined(exo_runtime *runtime, exo_ref ref, size_t count)
+{
+    int64_t began = bench_now();
+    call_in_turn(runtime, &ref, 1, count);
+    return (double)count / ((double)(bench_now() - began) * 1e-9);
+}
+
+/* The n of n:n; args: how many calls. */
+static exo_status
+call_many(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_runtime *runtime = exo_call_runtime(call);
+    exo_ref refs[PAIRS];
+    size_t count = 0;
+    (void)self;
+    (void)reply;
+    if (args->size != sizeof count)
+        return exo_fail(err, EXO_INVAL, "expected a count");
+    memcpy(&count, args->data, sizeof count);
+    for (unsigned i = 0; i < PAIRS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "echo%u", i);
+        must(exo_get_actor(runtime, NULL, name, &refs[i], err), err);
+    }
+    call_in_turn(runtime, refs, PAIRS, count);
+    return EXO_OK;
+}
+
+static double
+all_to_all(exo_runtime *runtime, const exo_ref callers[PAIRS], size_t count)
+{
+    exo_future *futures[PAIRS];
+    exo_err err = {0};
+    int64_t began = bench_now();
+    for (unsigned i = 0; i < PAIRS; i++)
+        must(exo_call(runtime, callers[i], "call", exo_payload_borrow(&count, sizeof count), soon(), &futures[i], &err),
+             &err);
+    for (unsigned i = 0; i < PAIRS; i++)
+        end(&futures[i]);
+    return PAIRS * (double)count / ((double)(bench_now() - began) * 1e-9);
 }
 
 /* Actors a second, made one after the other from here, on a worker elsewhere. */
@@ -165,101 +250,174 @@ starts(exo_runtime *runtime, size_t count)
     return rate;
 }
 
-/* From the call with an object of 64 MiB until its method has begun, and back. */
-static bench_stats
-objects(exo_runtime *runtime, exo_ref ref, size_t count)
+/* A call with an object of 64 MiB: until its method has it, and until the reply is here. */
+static void
+objects(exo_runtime *runtime, exo_ref ref, size_t count, bench_stats *handed, bench_stats *replied)
 {
-    bench_recorder recorder;
+    bench_recorder there, back;
     exo_object *object = NULL;
     exo_err err = {0};
-    must(bench_recorder_init(&recorder, count, &err), &err);
-    int64_t spent = 0;
+    must(bench_recorder_init(&there, count, &err), &err);
+    must(bench_recorder_init(&back, count, &err), &err);
     for (size_t i = 0; i < count; i++) {
-        exo_future *future = NULL;
+        exo_payload reply = {0};
+        int64_t had;
         must(exo_object_new(&object, OBJECT, &err), &err);
         memset(exo_object_data(object), (int)i, OBJECT);
         exo_object_seal(object);
         int64_t at = bench_now();
-        must(exo_call(runtime, ref, "take", exo_object_payload(object), soon(), &future, &err), &err);
-        end(&future);
-        bench_record(&recorder, bench_now() - at);
-        spent += bench_now() - at;
+        must(exo_call_wait(runtime, ref, "take", exo_object_payload(object), soon(), &reply, &err), &err);
+        bench_record(&back, bench_now() - at);
+        memcpy(&had, reply.data, sizeof had);
+        bench_record(&there, had - at);
+        exo_payload_release(&reply);
         exo_object_drop(&object);
     }
-    bench_stats stats = bench_recorder_take(&recorder, count, spent);
-    bench_recorder_release(&recorder);
-    return stats;
+    *handed = bench_recorder_take(&there, 0, 1);
+    *replied = bench_recorder_take(&back, 0, 1);
+    bench_recorder_release(&there);
+    bench_recorder_release(&back);
+}
+
+/* --- What is measured --------------------------------------------------------------------------------------------------------------- */
+
+struct options {
+    bool tcp, values;
+    size_t rounds, calls;
+};
+
+/* A field a figure, a value a round; then their medians. */
+struct figures {
+    bench_stats raw[BENCH_MAX_REPEATS], ours[BENCH_MAX_REPEATS], raw_many[BENCH_MAX_REPEATS];
+    bench_stats handed[BENCH_MAX_REPEATS], replied[BENCH_MAX_REPEATS];
+    double many[BENCH_MAX_REPEATS], all[BENCH_MAX_REPEATS], starts[BENCH_MAX_REPEATS];
+};
+
+static void
+measure(const struct options *o, exo_runtime *runtime, bench_echo *raw, struct figures *f)
+{
+    exo_err err = {0};
+    exo_ref callers[PAIRS], ref = {0};
+    for (unsigned i = 0; i < PAIRS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "echo%u", i);
+        exo_ref echo_ref = spawn_on(runtime, "echo", name, i);
+        ref = i == 0 ? echo_ref : ref;
+        callers[i] = spawn_on(runtime, "caller", NULL, PAIRS + i);
+    }
+    for (size_t i = 0; i < o->rounds; i++) {
+        must(bench_echo_run(raw, BYTES, 1, o->calls, &f->raw[i], &err), &err);
+        f->ours[i] = round_trips(runtime, ref, o->calls);
+        must(bench_echo_run(raw, BYTES, WINDOW, o->calls * 100, &f->raw_many[i], &err), &err);
+        f->many[i] = pipelined(runtime, ref, o->calls * 100);
+        f->all[i] = all_to_all(runtime, callers, o->calls * 50);
+        f->starts[i] = starts(runtime, STARTS);
+        objects(runtime, ref, 20, &f->handed[i], &f->replied[i]);
+    }
 }
 
 static void
 print_row(const char *what, bench_stats s)
 {
-    printf("%-28s %9.1f %9.1f %9.1f %12.0f\n", what, s.p50 / 1e3, s.p99 / 1e3, s.p999 / 1e3, s.rate);
+    printf("%-34s %9.1f %9.1f %9.1f", what, s.p50 / 1e3, s.p99 / 1e3, s.p999 / 1e3);
+    if (s.rate > 0)
+        printf(" %12.0f", s.rate);
+    printf("\n");
+}
+
+static void
+print_rate(const char *what, double rate)
+{
+    printf("%-34s %9s %9s %9s %12.0f\n", what, "", "", "", rate);
+}
+
+static void
+print(const struct options *o, struct figures *f)
+{
+    bench_stats raw = bench_stats_median(f->raw, o->rounds), ours = bench_stats_median(f->ours, o->rounds),
+                raw_many = bench_stats_median(f->raw_many, o->rounds),
+                handed = bench_stats_median(f->handed, o->rounds), replied = bench_stats_median(f->replied, o->rounds);
+    double many = bench_median(f->many, o->rounds), all = bench_median(f->all, o->rounds),
+           starts_rate = bench_median(f->starts, o->rounds);
+    if (o->values) {
+        printf("libzmq_sync_64_bytes_p50_us=%.1f\nsync_calls_per_s=%.0f\nsync_64_bytes_p50_us=%.1f\n"
+               "sync_64_bytes_p99_us=%.1f\nsync_64_bytes_p999_us=%.1f\n",
+               raw.p50 / 1e3, ours.rate, ours.p50 / 1e3, ours.p99 / 1e3, ours.p999 / 1e3);
+        printf("libzmq_async_per_s=%.0f\nasync_calls_per_s=%.0f\nn_n_2x2_calls_per_s=%.0f\n", raw_many.rate, many, all);
+        printf("actors_started_per_s=%.0f\nhand_over_64_mib_us=%.1f\n", starts_rate, handed.p50 / 1e3);
+        return;
+    }
+    printf("%-34s %9s %9s %9s %12s\n", o->tcp ? "tcp, 64 B" : "ipc, 64 B", "p50 us", "p99", "p99.9", "per second");
+    print_row("libzmq DEALER-ROUTER", raw);
+    print_row("call and reply", ours);
+    print_row("libzmq, 1000 under way", raw_many);
+    print_rate("calls, 1000 under way", many);
+    print_rate("2 callers, 2 actors, 1000 each", all);
+    print_rate("actors started, one after another", starts_rate);
+    print_row("64 MiB object, until it is there", handed);
+    print_row("64 MiB object, call and reply", replied);
+    printf("round trip %.2f times libzmq's; pipelined %.2f of libzmq's\n", ours.p50 / raw.p50, many / raw_many.rate);
+}
+
+/* --- The program -------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+read_options(int argc, char **argv, struct options *o)
+{
+    *o = (struct options){.rounds = 5, .calls = 2000};
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--values") == 0) {
+            o->values = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--transport") == 0 && (strcmp(value, "tcp") == 0 || strcmp(value, "ipc") == 0))
+            o->tcp = strcmp(value, "tcp") == 0;
+        else if (strcmp(argv[i], "--rounds") == 0)
+            o->rounds = strtoul(value, NULL, 10);
+        else if (strcmp(argv[i], "--calls") == 0)
+            o->calls = strtoul(value, NULL, 10);
+        else
+            return false;
+        i++;
+    }
+    return o->rounds > 0 && o->rounds <= BENCH_MAX_REPEATS && o->calls > 0;
 }
 
 int
 main(int argc, char **argv)
 {
+    static struct figures figures;
     char folder[] = "/tmp/exo-bench-XXXXXX", head[64];
-    bool tcp = false;
-    size_t rounds = 5, calls = 20000;
+    struct options o;
     exo_err err = {0};
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--transport") == 0)
-            tcp = strcmp(argv[i + 1], "tcp") == 0;
-        else if (strcmp(argv[i], "--rounds") == 0)
-            rounds = strtoul(argv[i + 1], NULL, 10);
-        else if (strcmp(argv[i], "--calls") == 0)
-            calls = strtoul(argv[i + 1], NULL, 10);
+    if (!read_options(argc, argv, &o)) {
+        fprintf(stderr, "usage: bench_runtime [--transport ipc|tcp] [--rounds 1..%d] [--calls N] [--values]\n",
+                (int)BENCH_MAX_REPEATS);
+        return 2;
     }
-    rounds = rounds < 1 ? 1 : rounds > MAX_ROUNDS ? MAX_ROUNDS : rounds;
     if (!mkdtemp(folder))
         return 1;
     bench_echo *raw = NULL;
-    bench_transport transport = tcp ? BENCH_TCP : BENCH_IPC;
-    must(bench_echo_open(&raw, transport, &err), &err);
-    pid_t child = fork();
-    if (child == 0)
-        serve(folder, tcp);
+    must(bench_echo_open(&raw, o.tcp ? BENCH_TCP : BENCH_IPC, &err), &err);
+    snprintf(head, sizeof head, "ipc://%s/bench/head", folder);
+    pid_t children[WORKERS];
+    for (unsigned i = 0; i < WORKERS; i++)
+        children[i] = start_worker(i, folder, head, o.tcp);
 
     exo_runtime *runtime;
     exo_cluster *cluster;
-    exo_ref ref;
-    snprintf(head, sizeof head, "ipc://%s/bench/head", folder);
-    join(EXO_ROLE_DRIVER, folder, head, false, &runtime, &cluster);
-    exo_status st;
-    do /* the worker may be later than we are */
-        st = exo_spawn_class(runtime, "echo", NULL, soon(), &ref, &err);
-    while (st == EXO_FULL);
-    must(st, &err);
-
-    bench_stats handed[MAX_ROUNDS];
-    double started[MAX_ROUNDS];
-    bench_stats ours[MAX_ROUNDS], theirs[MAX_ROUNDS], many[MAX_ROUNDS], raw_rate[MAX_ROUNDS];
-    for (size_t i = 0; i < rounds; i++) {
-        must(bench_echo_run(raw, BYTES, 1, calls / 10, &theirs[i], &err), &err);
-        ours[i] = round_trips(runtime, ref, calls / 10);
-        must(bench_echo_run(raw, BYTES, WINDOW, calls * 10, &raw_rate[i], &err), &err);
-        many[i] = pipelined(runtime, ref, calls * 10);
-        started[i] = starts(runtime, STARTS);
-        handed[i] = objects(runtime, ref, 20);
-    }
-    bench_stats a = bench_stats_median(ours, rounds), b = bench_stats_median(theirs, rounds);
-    bench_stats c = bench_stats_median(many, rounds), d = bench_stats_median(raw_rate, rounds);
-    printf("%-28s %9s %9s %9s %12s\n", tcp ? "tcp, 64 B" : "ipc, 64 B", "p50 us", "p99", "p99.9", "per second");
-    print_row("libzmq DEALER-ROUTER", b);
-    print_row("call and reply", a);
-    print_row("libzmq, 1000 under way", d);
-    print_row("calls, 1000 under way", c);
-    print_row("64 MiB object, call and reply", bench_stats_median(handed, rounds));
-    printf("actors started across the cluster, one after the other: %.0f a second\n", bench_median(started, rounds));
-    printf("round trip %.2f times libzmq's; pipelined %.2f of libzmq's\n", a.p50 / b.p50, c.rate / d.rate);
+    join(EXO_ROLE_DRIVER, "driver", folder, head, false, &runtime, &cluster);
+    measure(&o, runtime, raw, &figures);
+    print(&o, &figures);
 
     exo_cluster_leave(cluster);
     exo_runtime_close(&runtime, soon(), &err);
     exo_cluster_free(&cluster);
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
+    for (unsigned i = WORKERS; i-- > 0;) { /* the head's last */
+        kill(children[i], SIGKILL);
+        waitpid(children[i], NULL, 0);
+    }
     bench_echo_close(&raw);
     char command[64];
     snprintf(command, sizeof command, "rm -rf %s", folder);
