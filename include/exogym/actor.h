@@ -138,11 +138,20 @@ typedef enum exo_group_rule {
     EXO_REST_FOR_ONE, /* those that were made after it */
 } exo_group_rule;
 
+/* What lanes of one actor have instead of what its class says. */
+typedef struct exo_lane_opts {
+    const char *lane;           /* its name; NULL: every lane                     */
+    uint32_t max_concurrency;   /* 0: the class's                                 */
+    uint32_t max_pending_calls; /* that wait at most, beyond: FULL; 0: the class's */
+} exo_lane_opts;
+
 typedef struct exo_spawn_opts {
     const char *name;           /* unique among living actors of the namespace; NULL: anonymous */
     const char *namespace_name; /* NULL: "default"                                              */
     bool get_if_exists;         /* give the living actor of that name instead of EXISTS         */
     exo_payload args;           /* for start; handed over                                       */
+    const exo_lane_opts *lanes; /* in this order: a later one counts                            */
+    size_t num_lanes;
     /* What follows is for exo_spawn_class. */
     bool detached;                 /* outlives the job that made it                                */
     const exo_resource *resources; /* that it takes of its worker                                  */

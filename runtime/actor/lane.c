@@ -35,23 +35,13 @@ is_message(const exo_message *m)
     return m != IDLE && m != BUSY && m != CLOSED;
 }
 
-static uint32_t
-concurrency(const exo_lane *lane)
-{
-    return lane->lane_class->max_concurrency ? lane->lane_class->max_concurrency : 1;
-}
-
-static uint32_t
-capacity(const exo_lane *lane)
-{
-    return lane->lane_class->capacity ? lane->lane_class->capacity : DEFAULT_CAPACITY;
-}
-
 void
 exo_lane_init(exo_lane *lane, exo_actor *actor, const exo_lane_class *lane_class)
 {
     lane->actor = actor;
     lane->lane_class = lane_class;
+    lane->capacity = lane_class->capacity ? lane_class->capacity : DEFAULT_CAPACITY;
+    lane->concurrency = lane_class->max_concurrency ? lane_class->max_concurrency : 1;
     lane->last = &lane->first;
     atomic_init(&lane->inbox, BUSY); /* nobody is to serve it before it is opened */
 }
@@ -222,7 +212,7 @@ end_turn_locked(exo_lane *lane)
     if (lane->actor->state != EXO_ACTOR_DEAD &&
         (lane->first || (!atomic_compare_exchange_strong(&lane->inbox, &seen, IDLE) && is_message(seen))))
         return true;
-    if (concurrency(lane) > 1)
+    if (lane->concurrency > 1)
         lane->servers--;
     return false;
 }
@@ -269,7 +259,7 @@ exo_lane_open_locked(exo_lane *lane)
         return;
     exo_pool_push(exo_runtime_pool(lane->actor->runtime), lane);
     uint32_t queued = atomic_load(&lane->queued);
-    for (; lane->servers < concurrency(lane) && lane->servers < queued; lane->servers++)
+    for (; lane->servers < lane->concurrency && lane->servers < queued; lane->servers++)
         exo_pool_push(exo_runtime_pool(lane->actor->runtime), lane);
 }
 
@@ -279,7 +269,7 @@ add_turn(exo_lane *lane)
 {
     exo_actor *a = lane->actor;
     pthread_mutex_lock(&a->lock);
-    bool more = (a->state == EXO_ACTOR_ALIVE || a->state == EXO_ACTOR_DRAINING) && lane->servers < concurrency(lane);
+    bool more = (a->state == EXO_ACTOR_ALIVE || a->state == EXO_ACTOR_DRAINING) && lane->servers < lane->concurrency;
     if (more)
         lane->servers++;
     pthread_mutex_unlock(&a->lock);
@@ -325,7 +315,7 @@ static exo_status
 ensure_thread_locked(exo_lane *lane, exo_err *err)
 {
     exo_actor *a = lane->actor;
-    if (lane->servers >= concurrency(lane) || lane->servers >= lane->running + atomic_load(&lane->queued))
+    if (lane->servers >= lane->concurrency || lane->servers >= lane->running + atomic_load(&lane->queued))
         return EXO_OK;
     if (!lane->wake) {
         lane->wake = exo_calloc(1, sizeof *lane->wake);
@@ -385,7 +375,7 @@ exo_lane_put(exo_lane *lane, exo_message *message, exo_err *err)
     exo_status st = EXO_OK;
     bool came = false, was_idle = false;
     uint32_t before = atomic_fetch_add(&lane->queued, 1);
-    if (before >= capacity(lane))
+    if (before >= lane->capacity)
         st = exo_fail(err, EXO_FULL, "the lane '%s' of the actor '%s' holds %u calls", lane->lane_class->name,
                       exo_actor_name(a), before);
     else if (lane->lane_class->blocking)
@@ -396,7 +386,7 @@ exo_lane_put(exo_lane *lane, exo_message *message, exo_err *err)
         atomic_fetch_sub(&lane->queued, 1);
         return st != EXO_OK ? st : refuse(a, err);
     }
-    if (!lane->lane_class->blocking && concurrency(lane) > 1)
+    if (!lane->lane_class->blocking && lane->concurrency > 1)
         add_turn(lane);
     else if (was_idle)
         exo_pool_push(exo_runtime_pool(a->runtime), lane);

@@ -431,6 +431,27 @@ name_actor(exo_actor *actor, const exo_spawn_opts *opts, exo_err *err)
     return EXO_OK;
 }
 
+/* Gives the lanes what is asked for instead of what the class says. */
+static exo_status
+set_lanes(exo_actor *actor, const exo_spawn_opts *opts, exo_err *err)
+{
+    for (size_t i = 0; i < opts->num_lanes; i++) {
+        const exo_lane_opts *o = &opts->lanes[i];
+        size_t found = 0;
+        for (uint8_t j = 0; j < actor->num_lanes; j++) {
+            exo_lane *lane = &actor->lanes[j];
+            if (o->lane && strcmp(o->lane, lane->lane_class->name) != 0)
+                continue;
+            found++;
+            lane->concurrency = o->max_concurrency ? o->max_concurrency : lane->concurrency;
+            lane->capacity = o->max_pending_calls ? o->max_pending_calls : lane->capacity;
+        }
+        if (found == 0)
+            return exo_fail(err, EXO_INVAL, "the class '%s' has no lane '%s'", actor->actor_class->name, o->lane);
+    }
+    return EXO_OK;
+}
+
 /* A name is one actor's among all processes. */
 static exo_status
 claim_name(exo_actor *actor, exo_err *err)
@@ -476,6 +497,8 @@ exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_sp
     exo_actor *actor = NULL;
     exo_ref existing = {0};
     exo_status st = exo_actor_new(runtime, actor_class, &actor, err);
+    if (st == EXO_OK)
+        st = set_lanes(actor, opts, err);
     if (st == EXO_OK)
         st = name_actor(actor, opts, err);
     if (st == EXO_OK)

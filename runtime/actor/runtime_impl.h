@@ -36,6 +36,7 @@ struct exo_lane {
     exo_message *first, **last;   /* the queue; guarded by actor->lock, as all below */
     exo_message *current;         /* running ones, linked */
     uint32_t running;
+    uint32_t capacity, concurrency; /* set before it is opened */
     uint32_t servers;     /* blocking: its threads. Light with max_concurrency > 1: its turns, waiting or at work */
     pthread_cond_t *wake; /* of a blocking lane's threads; made with the first thread */
     exo_lane *next;       /* in the pool's queue; guarded by pool->lock, as tickets */

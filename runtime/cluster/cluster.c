@@ -413,6 +413,7 @@ ops_call_node(void *context, uint64_t node, const char *method, exo_payload *arg
 /* The lists of a Spawn, which point to the options. */
 struct spawn_lists {
     Exo__Cluster__Resource *resources, **resource_list;
+    Exo__Cluster__LaneOpts *lanes, **lane_list;
     Exo__Cluster__RestartRule restart;
 };
 
@@ -424,13 +425,22 @@ describe_spawn(exo_cluster *c, const char *class_name, const exo_spawn_opts *o, 
     exo__cluster__restart_rule__init(&lists->restart);
     lists->resources = exo_calloc(o->num_resources + 1, sizeof *lists->resources);
     lists->resource_list = exo_calloc(o->num_resources + 1, sizeof *lists->resource_list);
-    if (!lists->resources || !lists->resource_list)
+    lists->lanes = exo_calloc(o->num_lanes + 1, sizeof *lists->lanes);
+    lists->lane_list = exo_calloc(o->num_lanes + 1, sizeof *lists->lane_list);
+    if (!lists->resources || !lists->resource_list || !lists->lanes || !lists->lane_list)
         return exo_fail(err, EXO_NOMEM, "no memory to make an actor");
     for (size_t i = 0; i < o->num_resources; i++) {
         exo__cluster__resource__init(&lists->resources[i]);
         lists->resources[i].name = exo_pb_text(o->resources[i].name);
         lists->resources[i].amount = o->resources[i].amount;
         lists->resource_list[i] = &lists->resources[i];
+    }
+    for (size_t i = 0; i < o->num_lanes; i++) {
+        exo__cluster__lane_opts__init(&lists->lanes[i]);
+        lists->lanes[i].lane = exo_pb_text(o->lanes[i].lane);
+        lists->lanes[i].max_concurrency = o->lanes[i].max_concurrency;
+        lists->lanes[i].max_pending_calls = o->lanes[i].max_pending_calls;
+        lists->lane_list[i] = &lists->lanes[i];
     }
     out->class_name = exo_pb_text(class_name);
     out->name = exo_pb_text(o->name);
@@ -442,6 +452,8 @@ describe_spawn(exo_cluster *c, const char *class_name, const exo_spawn_opts *o, 
     out->args.len = o->args.size;
     out->resources = lists->resource_list;
     out->n_resources = o->num_resources;
+    out->lanes = lists->lane_list;
+    out->n_lanes = o->num_lanes;
     out->placement = (uint32_t)o->placement;
     out->node = exo_pb_text(o->node);
     out->group = exo_pb_text(o->group);
@@ -507,6 +519,8 @@ ops_spawn(void *context, const exo_spawn_item *items, size_t count, exo_time dea
     for (size_t i = 0; lists && i < count; i++) {
         exo_free(lists[i].resources);
         exo_free(lists[i].resource_list);
+        exo_free(lists[i].lanes);
+        exo_free(lists[i].lane_list);
     }
     exo_free(lists);
     exo_free(together);

@@ -33,16 +33,26 @@ make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, 
     if (st == EXO_OK && !actor_class)
         st = exo_fail(err, EXO_NOT_FOUND, "there is no actor class '%s' at this worker: load its plugin",
                       spec->class_name);
+    exo_lane_opts *lanes = exo_calloc(spec->n_lanes + 1, sizeof *lanes);
+    if (st == EXO_OK && !lanes)
+        st = exo_fail(err, EXO_NOMEM, "no memory for an actor's lanes");
+    for (size_t i = 0; st == EXO_OK && i < spec->n_lanes; i++)
+        lanes[i] = (exo_lane_opts){.lane = spec->lanes[i]->lane[0] ? spec->lanes[i]->lane : NULL,
+                                   .max_concurrency = spec->lanes[i]->max_concurrency,
+                                   .max_pending_calls = spec->lanes[i]->max_pending_calls};
     exo_spawn_opts opts = {.name = spec->name[0] ? spec->name : NULL,
-                           .namespace_name = spec->space[0] ? spec->space : NULL};
+                           .namespace_name = spec->space[0] ? spec->space : NULL,
+                           .lanes = lanes,
+                           .num_lanes = spec->n_lanes};
     if (st == EXO_OK && spec->args.len > 0)
         st = exo_payload_copy(&opts.args, spec->args.data, spec->args.len);
-    if (st != EXO_OK)
-        return st;
-    if (opts.name)
-        w->env.making(w->env.context, true, spec->key, (exo_ref){0});
-    st = exo_spawn(exo_call_runtime(call), actor_class, &opts, out, err);
-    w->env.making(w->env.context, false, spec->key, st == EXO_OK ? *out : (exo_ref){0});
+    if (st == EXO_OK) {
+        if (opts.name)
+            w->env.making(w->env.context, true, spec->key, (exo_ref){0});
+        st = exo_spawn(exo_call_runtime(call), actor_class, &opts, out, err);
+        w->env.making(w->env.context, false, spec->key, st == EXO_OK ? *out : (exo_ref){0});
+    }
+    exo_free(lanes);
     return st;
 }
 

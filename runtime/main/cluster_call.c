@@ -145,19 +145,21 @@ const exo_command exo_command_call = {
 /* --- spawn ---------------------------------------------------------------------------------------------------------------------- */
 
 enum {
-    MAX_RESOURCES = 32
+    MAX_RESOURCES = 32,
+    MAX_NUMBER = 1000000
 };
 
 struct spawn_args {
     struct exo_where where;
     const char *class_name, *argument, *name, *space, *restart, *max, *within, *backoff, *node, *group, *group_rule,
-        *job;
+        *job, *concurrency, *pending;
     exo_words plugins, resources;
     bool spread, detached, get;
 };
 
 struct spawn_lists {
     exo_resource resources[MAX_RESOURCES];
+    exo_lane_opts lanes;
     char names[MAX_RESOURCES][64];
     char **plugins; /* whole paths: workers are elsewhere */
 };
@@ -204,6 +206,19 @@ read_lists(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_lis
 }
 
 static exo_status
+read_number(const char *text, const char *option, uint32_t least, uint32_t *out, exo_err *err)
+{
+    char *end = NULL;
+    long number = text ? strtol(text, &end, 10) : (long)least;
+    if (text && (!*text || *end || number < (long)least || number > MAX_NUMBER))
+        return exo_fail(err, EXO_INVAL, "%s: expected a number from %u to %d, got '%.40s'", option, least,
+                        (int)MAX_NUMBER, text);
+    if (text)
+        *out = (uint32_t)number;
+    return EXO_OK;
+}
+
+static exo_status
 read_options(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_lists *lists, exo_err *err)
 {
     *opts = (exo_spawn_opts){.name = args->name ? args->name : args->class_name,
@@ -217,15 +232,14 @@ read_options(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_l
                              .restart.when = (exo_restart_when)index_of(RESTARTS, args->restart),
                              .group = args->group,
                              .group_rule = (exo_group_rule)index_of(GROUP_RULES, args->group_rule)};
-    exo_status st = EXO_OK;
-    if (args->max) {
-        char *end = NULL;
-        long max = strtol(args->max, &end, 10);
-        if (*end || max < 0 || max > 1000000)
-            return exo_fail(err, EXO_INVAL, "--max-restarts: expected a number, got '%.40s'", args->max);
-        opts->restart.max = (uint32_t)max;
-    }
-    if (args->within)
+    exo_status st = read_number(args->max, "--max-restarts", 0, &opts->restart.max, err);
+    if (st == EXO_OK)
+        st = read_number(args->concurrency, "--max-concurrency", 1, &lists->lanes.max_concurrency, err);
+    if (st == EXO_OK)
+        st = read_number(args->pending, "--max-pending-calls", 1, &lists->lanes.max_pending_calls, err);
+    opts->lanes = &lists->lanes;
+    opts->num_lanes = args->concurrency || args->pending;
+    if (st == EXO_OK && args->within)
         st = exo_text_read_time(args->within, "--within", &opts->restart.within, err);
     if (st == EXO_OK && args->backoff)
         st = exo_text_read_time(args->backoff, "--backoff", &opts->restart.backoff, err);
@@ -309,6 +323,14 @@ static const exo_arg spawn_table[] = {
      .value = "NAME=AMOUNT",
      .help = "What it takes of its worker: cpus=1, memory=2GiB; can be given again and again.",
      EXO_INTO(struct spawn_args, resources)},
+    {.name = "--max-concurrency",
+     .value = "N",
+     .help = "Calls that each of its lanes serves at a time; as its class says unless given.",
+     EXO_INTO(struct spawn_args, concurrency)},
+    {.name = "--max-pending-calls",
+     .value = "N",
+     .help = "Calls that wait in each of its lanes at most, further ones fail; as its class says unless given.",
+     EXO_INTO(struct spawn_args, pending)},
     {.name = "--node", .value = "NAME", .help = "On that worker, or not at all.", EXO_INTO(struct spawn_args, node)},
     {.name = "--spread",
      .help = "On the emptiest worker, instead of the fullest that has room.",

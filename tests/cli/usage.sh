@@ -67,7 +67,9 @@ expect 2 'exogym: call: METHOD is missing (see `exogym help call`)' call one
 expect 2 'exogym: kill: NAME is missing (see `exogym help kill`)' kill
 expect 2 'exogym: spawn: CLASS is missing (see `exogym help spawn`)' spawn
 expect 2 "exogym: spawn: --restart: expected never, on_failure or always, got 'often' (see \`exogym help spawn\`)" spawn a --restart often
-expect 2 "exogym: spawn: --max-restarts: expected a number, got 'x' (see \`exogym help spawn\`)" spawn a --max-restarts x
+expect 2 "exogym: spawn: --max-restarts: expected a number from 0 to 1000000, got 'x' (see \`exogym help spawn\`)" spawn a --max-restarts x
+expect 2 "exogym: spawn: --max-concurrency: expected a number from 1 to 1000000, got '0' (see \`exogym help spawn\`)" spawn a --max-concurrency 0
+expect 2 "exogym: spawn: --max-pending-calls: expected a number from 1 to 1000000, got '' (see \`exogym help spawn\`)" spawn a --max-pending-calls ''
 expect 2 "exogym: spawn: 'cpus': expected NAME=AMOUNT (see \`exogym help spawn\`)" spawn a --resource cpus
 expect 2 "exogym: spawn: 'cpus=4GB': expected an amount such as 4, 0.5 or 16GiB (see \`exogym help spawn\`)" spawn a --resource cpus=4GB
 expect 2 "exogym: status: --timeout: expected a time such as 90s, 500ms or 5m, got 'soon' (see \`exogym help status\`)" status --timeout soon

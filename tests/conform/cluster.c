@@ -486,6 +486,53 @@ Test(cluster, a_call_can_be_cancelled_and_late)
     }
 }
 
+/* A call that lingers, tried until the lane takes it; false: it is full for half a second. */
+static bool
+linger_there(const struct rig *r, exo_ref ref, exo_future **out)
+{
+    exo_err err = {0};
+    exo_time end = exo_deadline(exo_clock_real(), EXO_SECOND / 2);
+    while (exo_now(exo_clock_real()) < end) {
+        exo_status st = exo_call(r->runtime, ref, "linger", (exo_payload){0}, INT64_MAX, out, &err);
+        if (st == EXO_OK)
+            st = exo_wait(*out, exo_deadline(exo_clock_real(), 20 * EXO_MS), NULL, &err);
+        if (st == EXO_TIMEOUT)
+            return true;
+        cr_assert_eq(st, EXO_FULL, "%s", err.text);
+        exo_future_drop(out);
+        usleep(1000);
+    }
+    return false;
+}
+
+Test(cluster, lanes_are_as_is_asked_for)
+{
+    EVERYWHERE(r)
+    {
+        exo_err err = {0};
+        exo_ref ref;
+        exo_future *lingering[3] = {0}, *further = NULL;
+        const exo_lane_opts two_and_one = {.lane = "slow", .max_concurrency = 2, .max_pending_calls = 1};
+        exo_spawn_opts opts = {.lanes = &two_and_one, .num_lanes = 1};
+        cr_assert_eq(exo_spawn_class(r.runtime, "counter", &opts, soon(), &ref, &err), EXO_OK, "%s: %s", names[t],
+                     err.text);
+        for (int i = 0; i < 3; i++)
+            cr_assert(linger_there(&r, ref, &lingering[i]), "%s: two are served, one waits; not %d", names[t], i + 1);
+        cr_expect(!linger_there(&r, ref, &further), "%s: a fourth one finds no room", names[t]);
+        for (int i = 0; i < 3; i++) {
+            exo_cancel(lingering[i]);
+            cr_expect_eq(exo_wait(lingering[i], soon(), NULL, &err), EXO_CANCELLED);
+            exo_future_drop(&lingering[i]);
+        }
+        cr_expect_eq(call_add(&r, ref, 1), 1, "another lane is as it was");
+
+        const exo_lane_opts unknown = {.lane = "fast", .max_concurrency = 2};
+        opts.lanes = &unknown;
+        cr_expect_eq(exo_spawn_class(r.runtime, "counter", &opts, soon(), &ref, &err), EXO_INVAL, "%s", names[t]);
+        cr_expect_str_eq(err.text, "the class 'counter' has no lane 'fast'");
+    }
+}
+
 Test(cluster, a_death_is_heard_of)
 {
     EVERYWHERE(r)
