@@ -6,11 +6,11 @@
  * nobody drives, and then wakes home. In the same way the guard takes the turns over when home runs a method that lasts. When there is
  * nothing to do the guard sleeps. */
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -66,10 +66,9 @@ exo_net_unwatch_locked(exo_net *net, int fd)
 void
 exo_net_kick(exo_net *net)
 {
-    const uint64_t one = 1;
     if (atomic_load(&net->waiting) && !atomic_exchange(&net->kicked, true)) {
-        ssize_t written = write(net->kick, &one, sizeof one);
-        (void)written; /* a counter that is full is a kick, too */
+        ssize_t written = write(net->bell, "", 1);
+        (void)written; /* a pipe that is full is a kick, too */
     }
 }
 
@@ -88,13 +87,12 @@ static void
 handle_event_locked(exo_net *net, int fd)
 {
     exo_source *source = fd >= 0 && (size_t)fd < net->num_sources ? net->sources[fd] : NULL;
-    uint64_t count;
-    char cause[64];
+    char cause[64], rings[64];
     if (!source)
         return;
     switch (source->kind) {
     case EXO_SOURCE_KICK:
-        while (read(fd, &count, sizeof count) > 0)
+        while (read(fd, rings, sizeof rings) == sizeof rings)
             continue;
         break;
     case EXO_SOURCE_SOCKET:
@@ -120,7 +118,7 @@ time_to_wait_locked(exo_net *net, exo_time deadline)
             return 0;
     exo_time now = exo_now(exo_clock_real());
     exo_time until = net->next_tick < deadline ? net->next_tick : deadline;
-    if (net->first_lost || until <= now)
+    if (net->first_lost || until <= now || exo_net_has_rung_locked(net))
         return 0;
     return (int)((until - now) / EXO_MS) + 1;
 }
@@ -128,16 +126,24 @@ time_to_wait_locked(exo_net *net, exo_time deadline)
 /* Waits for events, up to `wait` ms. After a message the next one is often near: so the driver first looks again and again for a short
  * time, leaving the core to whoever can use it. A core that fell asleep would take longer to wake than the answer takes to come. */
 static int
-await_events(const exo_net *net, struct epoll_event events[EVENTS], int wait)
+await_events(exo_net *net, struct epoll_event events[EVENTS], int wait)
 {
-    if (wait > 0 && net->busy) {
-        exo_time until = exo_now(exo_clock_real()) + SPIN;
-        do {
-            int count = epoll_wait(net->epoll, events, EVENTS, 0);
-            if (count != 0)
-                return count;
+    exo_time until = net->busy ? exo_now(exo_clock_real()) + SPIN : INT64_MIN;
+    bool rung = false;
+    for (bool last = false; wait > 0 && !last;) {
+        int count = epoll_wait(net->epoll, events, EVENTS, 0);
+        if (count != 0)
+            return count;
+        last = exo_now(exo_clock_real()) >= until;
+        pthread_mutex_lock(&net->lock);
+        if (last)
+            exo_net_sleep_locked(net);
+        rung = exo_net_has_rung_locked(net);
+        pthread_mutex_unlock(&net->lock);
+        if (rung)
+            return 0;
+        if (!last)
             sched_yield();
-        } while (exo_now(exo_clock_real()) < until);
     }
     return epoll_wait(net->epoll, events, EVENTS, wait);
 }
@@ -455,7 +461,11 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
         net->opts.unread_limit = LEAST_UNREAD;
     net->driver = -1;
     net->epoll = epoll_create1(EPOLL_CLOEXEC);
-    net->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int ends[2] = {-1, -1};
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+        ends[0] = ends[1] = -1;
+    net->kick = ends[0];
+    net->bell = ends[1];
     net->kick_source.kind = EXO_SOURCE_KICK;
     net->name = exo_strdup(opts->name);
     net->cluster = exo_strdup(opts->cluster ? opts->cluster : "");
@@ -546,8 +556,10 @@ exo_net_close(exo_net **handle)
     exo_wire_reader_release(&net->reader);
     if (net->epoll >= 0)
         close(net->epoll);
-    if (net->kick >= 0)
+    if (net->kick >= 0) {
         close(net->kick);
+        close(net->bell);
+    }
     for (size_t i = 0; net->bound && i < net->opts.num_endpoints; i++)
         exo_free(net->bound[i]);
     exo_free(net->bound);

@@ -13,6 +13,7 @@
 
 #include "net.h"
 #include "process.h"
+#include "ring.h"
 
 enum {
     EXO_NET_ROUTE = 8,    /* bytes of a routing id; ZeroMQ's own have 5                    */
@@ -41,6 +42,7 @@ struct exo_peer {
     atomic_uint references;
     _Atomic(exo_peer_state) state; /* written under net->lock */
     bool near;
+    bool ipc;       /* it was connected to by a path */
     bool announced; /* the handler knows it: it hears of its loss */
     uint64_t node, start;
     uint32_t pid;
@@ -55,6 +57,8 @@ struct exo_peer {
     size_t route_size; /* 0: the socket is the peer's own */
     exo_source process;
     int process_fd;
+    exo_ring *in, *out;                  /* of a process of this host; NULL: all goes through the socket */
+    int bell;                            /* of `out`: wakes its reader; -1: there is none */
     uint32_t sent, received;             /* messages */
     uint64_t sent_bytes, read_bytes;     /* to it; by it, as it says. Both as Beat counts */
     uint64_t received_bytes, told_bytes; /* from it; of these it knows                    */
@@ -86,7 +90,7 @@ struct exo_net {
     char **bound; /* (num_endpoints) */
     void *context;
     exo_zap *zap;
-    int epoll, kick;
+    int epoll, kick, bell; /* kick: a pipe, whose other end is `bell`, also for peers */
     exo_source kick_source;
     exo_source *
         *sources; /* by descriptor; guarded by lock. An event names its descriptor: its owner may be gone by then */
@@ -97,7 +101,8 @@ struct exo_net {
     atomic_uint wanted;    /* threads that want to drive instead of home and guard */
     atomic_int driver;     /* exo_driver of who holds `drive`, or -1 */
     atomic_uint turns;     /* grows: something happens */
-    bool busy;             /* the last turn received something; the driver's */
+    bool busy;             /* the last turn received something; the driver's, as the next one */
+    bool rings_first;
     pthread_t home, guard;
     bool has_home, has_guard;
     pthread_mutex_t park_lock;
@@ -137,6 +142,10 @@ exo_status exo_net_begin_connect_locked(exo_net *net, const char *endpoint, cons
 /* Receives one message of a socket that is ready, and hands over what is in it. Gives the number of its envelopes and one more; 0:
  * there was none. Without lock, by the driver. */
 size_t exo_net_receive(exo_net *net);
+/* Whether a message lies in a ring that is due. */
+bool exo_net_has_rung_locked(exo_net *net);
+/* Those that put a message into a ring wake us. Look whether there is one afterwards. */
+void exo_net_sleep_locked(exo_net *net);
 void exo_net_flush_locked(exo_net *net);
 void exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause);
 /* Beats, silences. */

@@ -1,8 +1,10 @@
 /* Connections: handshake, sending, receiving, loss. Everything `_locked` wants net->lock. Read net_impl.h first. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utlist.h>
@@ -114,7 +116,7 @@ new_peer_locked(exo_net *net, exo_socket *socket)
         return NULL;
     p->references = 1; /* the net's, until it is lost */
     p->socket = socket;
-    p->process_fd = -1;
+    p->process_fd = p->bell = -1;
     p->process = (exo_source){.kind = EXO_SOURCE_PROCESS, .owner = p};
     p->heard = p->spoke = now_real();
     DL_APPEND(net->peers, p);
@@ -168,6 +170,16 @@ drop_frames(exo_peer *peer)
     peer->frames = NULL;
 }
 
+static void
+close_rings(exo_peer *peer)
+{
+    exo_ring_free(&peer->in);
+    exo_ring_free(&peer->out);
+    if (peer->bell >= 0)
+        close(peer->bell);
+    peer->bell = -1;
+}
+
 void
 exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
 {
@@ -186,6 +198,7 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
         close(peer->process_fd);
     }
     peer->process_fd = -1;
+    close_rings(peer);
     if (peer->route_size)
         HASH_DELETE(by_route, peer->socket->peers, peer);
     else
@@ -326,7 +339,33 @@ judge_window_locked(exo_net *net, exo_peer *peer)
     atomic_store(&peer->full, unread(peer) >= net->opts.unread_limit);
 }
 
-/* Sends what has gathered as one message. */
+/* Puts what has gathered into the peer's ring. */
+static bool
+put_locked(exo_peer *peer)
+{
+    if (!peer->out || peer->num_frames > 0 || !exo_ring_put(peer->out, peer->writer.data, peer->writer.size))
+        return false;
+    if (exo_ring_wakes(peer->out)) {
+        ssize_t rung = write(peer->bell, "", 1);
+        (void)rung; /* a pipe that is full has rung */
+    }
+    return true;
+}
+
+/* Sends what has gathered through the peer's socket. */
+static bool
+post_locked(exo_peer *peer)
+{
+    void *zmq = peer->socket->zmq;
+    bool sent = !peer->route_size || send_bytes(zmq, peer->route, peer->route_size, ZMQ_SNDMORE);
+    sent = sent && send_bytes(zmq, peer->writer.data, peer->writer.size, peer->num_frames ? ZMQ_SNDMORE : 0);
+    for (size_t i = 0; sent && i < peer->num_frames; i++)
+        sent = send_frame(zmq, &peer->frames[i], i + 1 < peer->num_frames ? ZMQ_SNDMORE : 0);
+    peer->num_frames = sent ? 0 : peer->num_frames;
+    return sent;
+}
+
+/* Sends what has gathered as one message. The numbers of messages keep the order of those that go different ways. */
 static void
 flush_peer_locked(exo_net *net, exo_peer *peer)
 {
@@ -343,12 +382,7 @@ flush_peer_locked(exo_net *net, exo_peer *peer)
     peer->sent_bytes += peer->writer.size + MESSAGE_BYTES;
     for (size_t i = 0; i < peer->num_frames; i++)
         peer->sent_bytes += zmq_msg_size(&peer->frames[i]);
-    void *zmq = peer->socket->zmq;
-    bool sent = !peer->route_size || send_bytes(zmq, peer->route, peer->route_size, ZMQ_SNDMORE);
-    sent = sent && send_bytes(zmq, peer->writer.data, peer->writer.size, peer->num_frames ? ZMQ_SNDMORE : 0);
-    for (size_t i = 0; sent && i < peer->num_frames; i++)
-        sent = send_frame(zmq, &peer->frames[i], i + 1 < peer->num_frames ? ZMQ_SNDMORE : 0);
-    peer->num_frames = sent ? 0 : peer->num_frames;
+    bool put = put_locked(peer), sent = put || post_locked(peer);
     exo_wire_clear(&peer->writer);
     peer->spoke = now_real();
     if (!sent) {
@@ -357,7 +391,8 @@ flush_peer_locked(exo_net *net, exo_peer *peer)
         return;
     }
     judge_window_locked(net, peer);
-    look_for_input_locked(net, peer->socket);
+    if (!put)
+        look_for_input_locked(net, peer->socket);
 }
 
 void
@@ -492,6 +527,79 @@ say_beat_locked(exo_net *net, exo_peer *peer)
     say_locked(net, peer, &beat);
 }
 
+/* --- Rings -------------------------------------------------------------------------------------------------------------------- */
+
+/* Makes a ring for what the peer says, and tells it. It is no loss if there is none. */
+static void
+offer_ring_locked(exo_net *net, exo_peer *peer)
+{
+    exo_err err = {0};
+    if (peer->in || peer->process_fd < 0)
+        return;
+    if (exo_ring_new(&peer->in, &err) != EXO_OK) {
+        EXO_LOG(DEBUG, NET, "peer=%s %s", peer->name, err.text);
+        return;
+    }
+    exo_envelope offer = {.kind = EXO_WIRE_RING,
+                          .ring = {.memory = (uint32_t)exo_ring_fd(peer->in),
+                                   .bell = (uint32_t)net->bell,
+                                   .token = exo_ring_token(peer->in)}};
+    say_locked(net, peer, &offer);
+}
+
+/* Opens the ring that a process of this host offers, and offers one, too. */
+static void
+accept_ring_locked(exo_net *net, exo_peer *peer, const exo_envelope *offer)
+{
+    char path[64];
+    struct stat info;
+    exo_err err = {0};
+    if (peer->out || peer->process_fd < 0)
+        return;
+    snprintf(path, sizeof path, "/proc/%u/fd/%u", peer->pid, offer->ring.bell);
+    if (stat(path, &info) == 0 && S_ISFIFO(info.st_mode)) /* we read it, too: so it never breaks */
+        peer->bell = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    exo_status st = peer->bell >= 0 ? EXO_OK : exo_fail(&err, EXO_PEER_LOST, "%s is no pipe to be opened", path);
+    if (st == EXO_OK)
+        st = exo_ring_open(&peer->out, peer->pid, (int)offer->ring.memory, offer->ring.token, &err);
+    if (st != EXO_OK) {
+        EXO_LOG(DEBUG, NET, "peer=%s %s", peer->name, err.text);
+        if (peer->bell >= 0)
+            close(peer->bell);
+        peer->bell = -1;
+    }
+    offer_ring_locked(net, peer);
+}
+
+/* Whether the next message of the peer lies in its ring. One with another number waits for those before it, which come by the socket. */
+static bool
+is_due(exo_peer *peer)
+{
+    uint8_t header[EXO_WIRE_HEADER];
+    size_t size = peer->in ? exo_ring_next(peer->in) : 0;
+    if (size < sizeof header)
+        return size > 0 || (peer->in && exo_ring_is_broken(peer->in)); /* to be refused */
+    exo_ring_peek(peer->in, header, sizeof header);
+    return exo_wire_number(header) == peer->received;
+}
+
+bool
+exo_net_has_rung_locked(exo_net *net)
+{
+    for (exo_peer *p = net->peers; p; p = p->next)
+        if (is_due(p))
+            return true;
+    return false;
+}
+
+void
+exo_net_sleep_locked(exo_net *net)
+{
+    for (exo_peer *p = net->peers; p; p = p->next)
+        if (p->in)
+            exo_ring_sleep(p->in);
+}
+
 /* --- Handshake -------------------------------------------------------------------------------------------------------------- */
 
 static uint64_t
@@ -613,6 +721,7 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
         return st;
     }
     socket->peer = peer;
+    peer->ipc = strncmp(endpoint, "ipc://", strlen("ipc://")) == 0;
     *out = exo_peer_hold(peer);
     exo_envelope hello = {.kind = EXO_WIRE_HELLO, .who = net->self};
     say_locked(net, peer, &hello);
@@ -758,6 +867,8 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e)
                 atomic_store(&peer->state, EXO_PEER_OPEN);
                 peer->announced = true;
                 pthread_cond_broadcast(&net->changed);
+                if (peer->ipc)
+                    offer_ring_locked(net, peer);
             } else {
                 exo_peer_lose_locked(net, peer, "its process has ended");
             }
@@ -776,6 +887,10 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e)
             peer->read_bytes = e->read;
             judge_window_locked(net, peer);
         }
+        return true;
+    case EXO_WIRE_RING:
+        if (atomic_load(&peer->state) == EXO_PEER_OPEN)
+            accept_ring_locked(net, peer, e);
         return true;
     case EXO_WIRE_HELLO:
         return true;
@@ -841,9 +956,33 @@ deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
     return count;
 }
 
-/* Finds whose message it is; a first message on a ROUTER must be a Hello. Gives a held peer, or NULL. *first: a Hello was read. */
-static exo_peer *
-find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in, bool *first)
+/* Counts a message of the peer, which is open in the reader, if it is the one that is due. */
+static bool
+count_message_locked(exo_net *net, exo_peer *peer, const struct inbox *in)
+{
+    if (net->reader.number != peer->received && atomic_load(&peer->state) != EXO_PEER_GREETING) {
+        char cause[128];
+        snprintf(cause, sizeof cause, "messages were lost: number %u came where %u was due", net->reader.number,
+                 peer->received);
+        exo_peer_lose_locked(net, peer, cause);
+        return false;
+    }
+    peer->received++;
+    peer->received_bytes += inbox_bytes(in);
+    peer->heard = now_real();
+    return true;
+}
+
+/* Where a message comes from. */
+struct sender {
+    exo_peer *peer; /* held; NULL: it is of no interest */
+    bool first;     /* a Hello was read */
+    bool early;     /* those before it lie in the peer's ring; it is not counted yet */
+};
+
+/* Finds whose message it is; a first message on a ROUTER must be a Hello. */
+static struct sender
+find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
 {
     exo_err err = {0};
     exo_envelope e = {0};
@@ -853,46 +992,35 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in, bool *fir
     exo_status st = in->count == 0 || in->overlong
                         ? exo_fail(&err, EXO_INVAL, "a message of %s frames", in->count ? "too many" : "no")
                         : exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), zmq_msg_size(&in->frames[0]), &err);
-    bool greeting = peer && atomic_load(&peer->state) == EXO_PEER_GREETING;
     if (st != EXO_OK && peer) {
         exo_peer_lose_locked(net, peer, err.text);
-        return NULL;
+        return (struct sender){0};
     }
     if (st != EXO_OK) {
         refuse_locked(net, socket, &in->route, err.text);
-        return NULL;
+        return (struct sender){0};
     }
-    if (peer && net->reader.number != peer->received && !greeting) {
-        char cause[128];
-        snprintf(cause, sizeof cause, "messages were lost: number %u came where %u was due", net->reader.number,
-                 peer->received);
-        exo_peer_lose_locked(net, peer, cause);
-        return NULL;
-    }
-    if (peer) {
-        peer->received++;
-        peer->received_bytes += inbox_bytes(in);
-        peer->heard = now_real();
-        return exo_peer_hold(peer);
-    }
+    if (peer && net->reader.number != peer->received && is_due(peer))
+        return (struct sender){.peer = exo_peer_hold(peer), .early = true};
+    if (peer)
+        return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
     st = exo_wire_next(&net->reader, &e, &err);
     if (st == EXO_OK && e.kind == EXO_WIRE_HELLO) {
-        *first = true;
         peer = greet_locked(net, socket, &in->route, &e.who, net->reader.number);
         if (peer)
             peer->received_bytes = inbox_bytes(in);
-        return peer;
+        return (struct sender){.peer = peer, .first = true};
     }
     /* Who goes anyway, or is only told that it is not known, needs no answer. */
     if (st != EXO_OK || (e.kind != EXO_WIRE_GOODBYE && e.kind != EXO_WIRE_REFUSED))
         refuse_locked(net, socket, &in->route,
                       st == EXO_OK || st == EXO_NOT_FOUND ? "the connection does not begin with a Hello" : err.text);
-    return NULL;
+    return (struct sender){0};
 }
 
 /* A message of any socket that is ready; false: there is none. The socket goes behind the others, so that none starves. */
 static bool
-receive_locked(exo_net *net, struct inbox *in, exo_peer **peer, bool *first)
+receive_locked(exo_net *net, struct inbox *in, struct sender *sender)
 {
     exo_socket *s, *next;
     DL_FOREACH_SAFE (net->sockets, s, next) {
@@ -901,11 +1029,49 @@ receive_locked(exo_net *net, struct inbox *in, exo_peer **peer, bool *first)
         if (receive_frames_locked(s, in)) {
             DL_DELETE(net->sockets, s);
             DL_APPEND(net->sockets, s);
-            *peer = find_sender_locked(net, s, in, first);
+            *sender = find_sender_locked(net, s, in);
             return true;
         }
         s->ready = false;
         inbox_release(in);
+    }
+    return false;
+}
+
+/* The message that lies in the peer's ring, which is due. The memory is the peer's to write: what is believed is a copy. */
+static struct sender
+take_from_ring_locked(exo_net *net, exo_peer *peer, struct inbox *in)
+{
+    exo_err err = {0};
+    size_t size = exo_ring_next(peer->in);
+    *in = (struct inbox){0};
+    exo_status st = size == 0 ? exo_fail(&err, EXO_INVAL, "the memory that it shares with us makes no sense") : EXO_OK;
+    if (st == EXO_OK && zmq_msg_init_size(&in->frames[0], size) != 0)
+        st = exo_fail(&err, EXO_NOMEM, "no memory for a message of %zu bytes", size);
+    if (st == EXO_OK) {
+        in->count = 1;
+        exo_ring_take(peer->in, zmq_msg_data(&in->frames[0]));
+        st = exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), size, &err);
+    }
+    if (st != EXO_OK) {
+        exo_peer_lose_locked(net, peer, err.text);
+        return (struct sender){0};
+    }
+    return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
+}
+
+/* A message of any ring. The peer goes behind the others. */
+static bool
+receive_rung_locked(exo_net *net, struct inbox *in, struct sender *sender)
+{
+    exo_peer *p, *next;
+    DL_FOREACH_SAFE (net->peers, p, next) {
+        if (!is_due(p))
+            continue;
+        DL_DELETE(net->peers, p);
+        DL_APPEND(net->peers, p);
+        *sender = take_from_ring_locked(net, p, in);
+        return true;
     }
     return false;
 }
@@ -920,27 +1086,62 @@ acknowledge(exo_net *net, exo_peer *peer)
     pthread_mutex_unlock(&net->lock);
 }
 
+/* Hands over what is in a message. Gives the number of envelopes. */
+static size_t
+hand_over(exo_net *net, struct sender *sender, struct inbox *in)
+{
+    size_t count = 0;
+    if (sender->peer) {
+        if (sender->first && net->opts.handler->opened)
+            net->opts.handler->opened(net->opts.context, sender->peer);
+        acknowledge(net, sender->peer); /* before anything replies: who waits for a reply may then call again */
+        count = deliver_all(net, sender->peer, in);
+        exo_peer_drop(&sender->peer);
+    }
+    inbox_release(in);
+    return count;
+}
+
+/* A message came by the socket, and the one that is due lies in the ring: hands that over, and looks at the first one again. */
+static size_t
+catch_up(exo_net *net, struct sender *sender, struct inbox *in)
+{
+    struct inbox before;
+    struct sender due = {0};
+    exo_peer *peer = sender->peer;
+    size_t count = 0;
+    *sender = (struct sender){0};
+    pthread_mutex_lock(&net->lock);
+    bool rung = atomic_load(&peer->state) != EXO_PEER_LOST_ && is_due(peer);
+    if (rung)
+        due = take_from_ring_locked(net, peer, &before);
+    pthread_mutex_unlock(&net->lock);
+    if (rung)
+        count = hand_over(net, &due, &before);
+    pthread_mutex_lock(&net->lock);
+    if (atomic_load(&peer->state) != EXO_PEER_LOST_)
+        *sender = find_sender_locked(net, peer->socket, in);
+    pthread_mutex_unlock(&net->lock);
+    exo_peer_drop(&peer);
+    return count;
+}
+
 size_t
 exo_net_receive(exo_net *net)
 {
     struct inbox in;
-    exo_peer *peer = NULL;
-    bool first = false;
+    struct sender sender = {0};
     size_t count = 1;
+    net->rings_first = !net->rings_first; /* neither way starves */
     pthread_mutex_lock(&net->lock);
-    bool got = receive_locked(net, &in, &peer, &first);
+    bool got = (net->rings_first && receive_rung_locked(net, &in, &sender)) || receive_locked(net, &in, &sender) ||
+               (!net->rings_first && receive_rung_locked(net, &in, &sender));
     pthread_mutex_unlock(&net->lock);
     if (!got)
         return 0;
-    if (peer) {
-        if (first && net->opts.handler->opened)
-            net->opts.handler->opened(net->opts.context, peer);
-        acknowledge(net, peer); /* before anything replies: who waits for a reply may then call again */
-        count += deliver_all(net, peer, &in);
-        exo_peer_drop(&peer);
-    }
-    inbox_release(&in);
-    return count;
+    while (sender.early)
+        count += catch_up(net, &sender, &in);
+    return count + hand_over(net, &sender, &in);
 }
 
 /* --- Time ------------------------------------------------------------------------------------------------------------------- */

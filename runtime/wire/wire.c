@@ -93,6 +93,7 @@ struct packed {
         Exo__Wire__Welcome welcome;
         Exo__Wire__Refused refused;
         Exo__Wire__Goodbye goodbye;
+        Exo__Wire__Ring ring;
     };
 };
 
@@ -234,6 +235,14 @@ pack(struct packed *p, const exo_envelope *e, char reason[EXO_WIRE_REASON], exo_
         p->envelope.kind_case = EXO__WIRE__ENVELOPE__KIND_GOODBYE;
         p->envelope.goodbye = &p->goodbye;
         return EXO_OK;
+    case EXO_WIRE_RING:
+        exo__wire__ring__init(&p->ring);
+        p->ring.memory = e->ring.memory;
+        p->ring.bell = e->ring.bell;
+        p->ring.token = e->ring.token;
+        p->envelope.kind_case = EXO__WIRE__ENVELOPE__KIND_RING;
+        p->envelope.ring = &p->ring;
+        return EXO_OK;
     }
     return exo_fail(err, EXO_INVAL, "there is no envelope of kind %d", (int)e->kind);
 }
@@ -280,6 +289,12 @@ exo_wire_release(exo_wire_writer *writer)
 {
     exo_free(writer->data);
     *writer = (exo_wire_writer){0};
+}
+
+uint32_t
+exo_wire_number(const uint8_t header[EXO_WIRE_HEADER])
+{
+    return get_u32(header + 8);
 }
 
 /* --- Reading ------------------------------------------------------------------------------------------------------------------- */
@@ -491,6 +506,12 @@ translate(const Exo__Wire__Envelope *e, exo_envelope *out, exo_err *err)
         out->kind = EXO_WIRE_GOODBYE;
         out->text = e->goodbye->reason;
         return check_text("the reason", out->text, EXO_WIRE_REASON, err);
+    case EXO__WIRE__ENVELOPE__KIND_RING:
+        out->kind = EXO_WIRE_RING;
+        out->ring.memory = e->ring->memory;
+        out->ring.bell = e->ring->bell;
+        out->ring.token = e->ring->token;
+        return EXO_OK;
     default:
         return exo_fail(err, EXO_INVAL, "an envelope of an unknown kind");
     }

@@ -60,6 +60,7 @@ typedef enum exo_wire_kind {
     EXO_WIRE_WELCOME,
     EXO_WIRE_REFUSED,
     EXO_WIRE_GOODBYE,
+    EXO_WIRE_RING,
 } exo_wire_kind;
 
 typedef struct exo_envelope {
@@ -75,6 +76,10 @@ typedef struct exo_envelope {
     uint64_t read;            /* BEAT: bytes read from the connection, see proto/README.md  */
     uint32_t version;         /* REFUSED: the refuser's                                     */
     exo_wire_identity who;    /* HELLO, WELCOME                                             */
+    struct {
+        uint32_t memory, bell; /* descriptors of the speaker's */
+        uint64_t token;
+    } ring; /* RING */
 } exo_envelope;
 
 /* --- Writing ------------------------------------------------------------------------------------------------------------- */
@@ -91,6 +96,8 @@ typedef struct exo_wire_writer {
 exo_status exo_wire_add(exo_wire_writer *writer, const exo_envelope *envelope, exo_err *err);
 /* Writes the header of a frame that has an envelope: it is ready to be sent as the connection's message `number`. */
 void exo_wire_finish(exo_wire_writer *writer, uint32_t number);
+/* The number in a frame's header. */
+uint32_t exo_wire_number(const uint8_t header[EXO_WIRE_HEADER]);
 void exo_wire_clear(exo_wire_writer *writer); /* empty, keeps its memory */
 void exo_wire_release(exo_wire_writer *writer);
 

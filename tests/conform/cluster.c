@@ -438,13 +438,16 @@ Test(cluster, payloads_of_every_size_come_whole)
     }
 }
 
+/* Calls of all sizes go to a process in different ways. */
 Test(cluster, many_calls_keep_their_order)
 {
     enum {
         COUNT = 20000,
-        WINDOW = 500
+        WINDOW = 500,
+        LONGEST = 100000
     };
     static exo_future *futures[WINDOW];
+    static const char bytes[LONGEST];
     EVERYWHERE(r)
     {
         exo_ref ref = spawn(&r, NULL);
@@ -458,9 +461,10 @@ Test(cluster, many_calls_keep_their_order)
                 cr_assert_eq(*(uint64_t *)reply->data, i - WINDOW + 1, "%s", names[t]);
                 exo_future_drop(f);
             }
+            size_t size = i % 61 == 0 ? LONGEST : i % 17 == 0 ? 40000 : i % 5;
             if (i < COUNT)
-                cr_assert_eq(exo_call(r.runtime, ref, "add", (exo_payload){0}, soon(), f, &err), EXO_OK, "%s",
-                             err.text);
+                cr_assert_eq(exo_call(r.runtime, ref, "add", exo_payload_borrow(bytes, size), soon(), f, &err), EXO_OK,
+                             "%s", err.text);
         }
     }
 }

@@ -52,9 +52,11 @@ cancel = message((3, message((1, 1))))
 beat = message((4, message((1, 3), (2, 100))))
 refused = message((7, message((1, 2), (2, "another version"))))
 goodbye = message((8, message((1, "it ended"))))
+ring = message((9, message((1, 3), (2, 4), (3, 5.0))))
 envelopes = {
     "call": call(), "call_inline": call(args=inline), "call_framed": call(args=framed), "call_object": call(args=object_),
     "reply": reply, "cancel": cancel, "beat": beat, "hello": hello, "welcome": welcome, "refused": refused, "goodbye": goodbye,
+    "ring": ring,
 }
 
 

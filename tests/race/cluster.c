@@ -38,7 +38,7 @@ add(exo_call_context *call, void *self, const exo_payload *args, exo_payload *re
 {
     uint64_t *sum = self, value;
     (void)call;
-    if (args->size != sizeof value)
+    if (args->size < sizeof value)
         return exo_fail(err, EXO_INVAL, "expected a number");
     memcpy(&value, args->data, sizeof value);
     *sum += value;
@@ -145,6 +145,7 @@ pipeline(void *argument)
     const struct caller *c = argument;
     exo_future *futures[WINDOW] = {0};
     exo_err err = {0};
+    static const uint64_t ones[10000] = {1};
     uint64_t last = 0, one = 1;
     for (size_t i = 0; i < CALLS + WINDOW; i++) {
         exo_future **f = &futures[i % WINDOW];
@@ -155,8 +156,10 @@ pipeline(void *argument)
             memcpy(&last, reply->data, sizeof last);
             exo_future_drop(f);
         }
+        const void *data = i % 50 == 0 ? ones : &one; /* a large one goes another way */
+        size_t size = i % 50 == 0 ? sizeof ones : sizeof one;
         if (i < CALLS)
-            must(exo_call(c->runtime, c->ref, "add", exo_payload_borrow(&one, sizeof one), soon(), f, &err), &err);
+            must(exo_call(c->runtime, c->ref, "add", exo_payload_borrow(data, size), soon(), f, &err), &err);
     }
     CHECK(last == CALLS);
     return NULL;

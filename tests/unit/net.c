@@ -17,7 +17,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "net.h"
+#include "net_impl.h"
 #include "process.h"
 #include "temp.h"
 
@@ -898,6 +898,102 @@ Test(net, keeps_no_descriptor)
         close_end(&server);
     }
     cr_expect_eq(open_descriptors(), before);
+}
+
+/* --- Rings ---------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+has_rings(end *e, const exo_peer *peer)
+{
+    pthread_mutex_lock(&e->net->lock);
+    bool both = peer->in && peer->out;
+    pthread_mutex_unlock(&e->net->lock);
+    return both;
+}
+
+/* What a user sends over tcp goes over tcp. */
+Test(net, shares_rings_where_it_was_reached_by_a_path)
+{
+    end server = {0}, client = {0}, outside = {0}, guest = {0};
+    open_end(&server, ipc, NULL);
+    open_end(&outside, "tcp://127.0.0.1:0", NULL);
+    open_end(&client, NULL, NULL);
+    exo_peer *near = connect_to(&client, &server), *by_tcp = connect_to(&client, &outside);
+    EVENTUALLY(has_rings(&client, near) && has_rings(&server, server.peer));
+    for (uint64_t i = 0; i < 3000; i++) {
+        exo_payload one = numbered(i), two = numbered(i);
+        cr_assert_eq(call(&client, near, "count", &one), EXO_OK);
+        cr_assert_eq(call(&client, by_tcp, "count", &two), EXO_OK);
+    }
+    exo_net_flush(client.net);
+    EVENTUALLY(server.calls == 3000 && outside.calls == 3000);
+    cr_expect(!has_rings(&client, by_tcp) && !by_tcp->in && !by_tcp->out);
+
+    /* Nor is there one with another host. */
+    open_end(&guest, NULL, &(exo_net_opts){.boot = "another kernel"});
+    exo_peer *far = connect_to(&guest, &server);
+    exo_payload first = numbered(3000);
+    cr_assert_eq(call(&guest, far, "count", &first), EXO_OK);
+    EVENTUALLY(server.calls == 3001);
+    cr_expect(!far->in && !far->out);
+    exo_peer_drop(&near);
+    exo_peer_drop(&by_tcp);
+    exo_peer_drop(&far);
+    close_end(&guest);
+    close_end(&client);
+    close_end(&outside);
+    close_end(&server);
+}
+
+Test(net, loses_a_peer_whose_ring_makes_no_sense)
+{
+    static const uint64_t nonsense = UINT64_MAX;
+    end server = {0}, client = {0}, other = {0};
+    open_end(&server, ipc, NULL);
+    open_end(&client, NULL, NULL);
+    open_end(&other, NULL, NULL);
+    exo_peer *peer = connect_to(&client, &server), *third = connect_to(&other, &server);
+    EVENTUALLY(has_rings(&client, peer) && has_rings(&server, server.peer));
+    /* As the server could. */
+    cr_assert_eq(pwrite(exo_ring_fd(peer->in), &nonsense, sizeof nonsense, 64), sizeof nonsense);
+    EVENTUALLY(client.lost == 1);
+    cr_expect_str_eq(client.cause, "the memory that it shares with us makes no sense");
+    exo_payload first = numbered(0);
+    cr_assert_eq(call(&other, third, "count", &first), EXO_OK);
+    EVENTUALLY(server.calls == 1);
+    exo_peer_drop(&peer);
+    exo_peer_drop(&third);
+    close_end(&client);
+    close_end(&other);
+    close_end(&server);
+}
+
+/* An offer that leads nowhere is no harm: all goes through the socket. */
+Test(net, does_without_a_ring_that_it_cannot_open)
+{
+    end server = {0}, client = {0};
+    open_end(&server, ipc, NULL);
+    open_end(&client, NULL, NULL);
+    exo_peer *peer = connect_to(&client, &server);
+    EVENTUALLY(has_rings(&server, server.peer));
+    pthread_mutex_lock(&client.net->lock); /* as if it never had one */
+    exo_ring_free(&peer->out);
+    close(peer->bell);
+    peer->bell = -1;
+    pthread_mutex_unlock(&client.net->lock);
+    for (uint32_t fd = 0; fd < 30; fd++) {
+        exo_envelope offer = {.kind = EXO_WIRE_RING, .ring = {.memory = fd, .bell = 29 - fd, .token = fd}};
+        cr_assert_eq(exo_net_send(server.net, server.peer, &offer, NULL, NULL), EXO_OK);
+    }
+    for (uint64_t i = 0; i < 100; i++) {
+        exo_payload numbers = numbered(i);
+        cr_assert_eq(call(&client, peer, "count", &numbers), EXO_OK);
+    }
+    EVENTUALLY(server.calls == 100);
+    cr_expect_eq(client.lost + server.lost, 0);
+    exo_peer_drop(&peer);
+    close_end(&client);
+    close_end(&server);
 }
 
 Test(net, refuses_a_name_that_it_could_not_say)

@@ -62,6 +62,7 @@ every_envelope(exo_envelope out[32])
     out[n++] = (exo_envelope){.kind = EXO_WIRE_WELCOME, .who = who};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_REFUSED, .version = 2, .text = "no"};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = "bye"};
+    out[n++] = (exo_envelope){.kind = EXO_WIRE_RING, .ring = {.memory = 3, .bell = 4, .token = 5}};
     for (size_t i = 0; i < 3; i++)
         out[n++] = (exo_envelope){.kind = EXO_WIRE_CALL,
                                   .id = UINT64_MAX,
@@ -81,6 +82,8 @@ every_envelope(exo_envelope out[32])
     out[n++] = (exo_envelope){.kind = EXO_WIRE_WELCOME, .who = most};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_REFUSED, .version = UINT32_MAX, .text = reason_text};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = reason_text};
+    out[n++] = (exo_envelope){.kind = EXO_WIRE_RING,
+                              .ring = {.memory = UINT32_MAX, .bell = UINT32_MAX, .token = UINT64_MAX}};
     return n;
 }
 
@@ -110,7 +113,8 @@ same(const exo_envelope *a, const exo_envelope *b)
     return a->kind == b->kind && a->id == b->id && a->actor == b->actor && same_text(a->method, b->method) &&
            same_text(a->text, b->text) && a->timeout == b->timeout && a->status == b->status &&
            same_payload(&a->payload, &b->payload) && a->taken == b->taken && a->read == b->read &&
-           a->version == b->version && same_identity(&a->who, &b->who, a->kind == EXO_WIRE_HELLO);
+           a->version == b->version && a->ring.memory == b->ring.memory && a->ring.bell == b->ring.bell &&
+           a->ring.token == b->ring.token && same_identity(&a->who, &b->who, a->kind == EXO_WIRE_HELLO);
 }
 
 static exo_wire_reader
@@ -260,7 +264,7 @@ Test(wire, refuses_what_is_one_too_long)
         expect_refused(&(exo_envelope){.kind = EXO_WIRE_REPLY, .payload = payloads[i]});
     }
     expect_refused(&(exo_envelope){0});
-    expect_refused(&(exo_envelope){.kind = (exo_wire_kind)9});
+    expect_refused(&(exo_envelope){.kind = (exo_wire_kind)10});
 }
 
 Test(wire, cuts_a_reason_that_is_too_long)
@@ -428,7 +432,7 @@ Test(wire, refuses_envelopes_that_say_nothing_or_too_much)
     char named[400] = {0x0a, (char)0x83, 0x02, 0x1a, (char)0x80, 0x02}; /* a call whose method has 256 characters */
     memset(named + 6, 'm', 256);
     cr_expect_eq(read_raw("", 0, &err), EXO_INVAL, "no kind");
-    cr_expect_eq(read_raw("\x4a\x00", 2, &err), EXO_INVAL, "a kind of the future");
+    cr_expect_eq(read_raw("\x52\x00", 2, &err), EXO_INVAL, "a kind of the future");
     cr_expect_eq(read_raw("\x2a\x00", 2, &err), EXO_INVAL, "a Hello of node 0");
     cr_expect_eq(read_raw("\x0a\x04\x22\x02\x08\x07", 6, &err), EXO_INVAL, "a payload at a place of the future");
     cr_expect_eq(read_raw(named, 262, &err), EXO_INVAL);

@@ -1,0 +1,56 @@
+/* A queue of messages in memory that two processes of a host share: one writes, the other one reads. It spares both a way through
+ * ZeroMQ's threads and the kernel.
+ *
+ * The reader makes it; the writer finds it by the reader's process number and descriptor. Neither believes what the other one can write:
+ * a ring that makes no sense is broken, for good. The reader can go to sleep; a writer that finds it asleep is told to wake it.
+ *
+ * Threads: each end belongs to one thread at a time. What is common to both ends is read and written without a lock. */
+#ifndef EXO_NET_RING_H
+#define EXO_NET_RING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <exogym/status.h>
+
+enum {
+    EXO_RING_BYTES = 1 << 18,
+    EXO_RING_MESSAGE = EXO_RING_BYTES / 2 /* longest message */
+};
+
+typedef struct exo_ring exo_ring;
+
+/* --- The reader's end ------------------------------------------------------------------------------------------------------------ */
+
+/* Errors: NOMEM, IO (no shared memory). */
+exo_status exo_ring_new(exo_ring **out, exo_err *err);
+/* How a writer finds it: the descriptor, and a number that nobody can guess. */
+int exo_ring_fd(const exo_ring *ring);
+uint64_t exo_ring_token(const exo_ring *ring);
+/* The length of the next message; 0: there is none, or the ring is broken. */
+size_t exo_ring_next(exo_ring *ring);
+/* The first `size` bytes of the next message, which has as many; it stays. */
+void exo_ring_peek(const exo_ring *ring, void *out, size_t size);
+/* All of the next message, which goes. */
+void exo_ring_take(exo_ring *ring, void *out);
+/* From now on a writer wakes it. Look whether a message has come before you sleep. */
+void exo_ring_sleep(exo_ring *ring);
+
+/* --- The writer's end ------------------------------------------------------------------------------------------------------------ */
+
+/* Opens the ring that is the descriptor `fd` of the process `pid`. Errors: PEER_LOST (no such process or descriptor), INVAL (it is no
+ * ring, or another one), NOMEM. */
+exo_status exo_ring_open(exo_ring **out, uint32_t pid, int fd, uint64_t token, exo_err *err);
+/* false: there is no room for it, or the ring is broken. */
+bool exo_ring_put(exo_ring *ring, const void *data, size_t size);
+/* Whether the reader sleeps, and must be woken by whoever asks: it says so once. After exo_ring_put. */
+bool exo_ring_wakes(exo_ring *ring);
+
+/* --- Both -------------------------------------------------------------------------------------------------------------------------- */
+
+bool exo_ring_is_broken(const exo_ring *ring);
+/* NULL is fine. */
+void exo_ring_free(exo_ring **ring);
+
+#endif
