@@ -145,6 +145,25 @@ def cluster():
     yield "empty", b"".join(ask(m) for m in methods)
 
 
+# --- ring: steps of a byte, a number and a word ---
+
+
+def ring_steps():
+    def put(length):
+        return struct.pack("<BHQ", 0, length, 0)
+
+    def write(where, word, bytes_=False):
+        return struct.pack("<BHQ", 255 if bytes_ else 192, where, word)
+
+    take = struct.pack("<BHQ", 96, 0, 0)
+    yield "messages", put(1) + put(100) + take + put(60000) + take + take + take
+    yield "full", put(65535) * 5 + take * 5
+    yield "written", put(8) + write(64, 1 << 63) + take
+    yield "read", put(8) + write(128, 77) + put(8) + take * 2
+    yield "length", put(8) + write(0, 1 << 40, True) + take
+    yield "grown", put(8) + write(0, 60000, True) + write(64, 60008) + take * 2
+
+
 # --- Keys and jobs ---
 
 
@@ -163,8 +182,8 @@ def config():
     yield "set", b"a.b.0=[1, 2]\n"
 
 
-for target in (wire, handshake, cluster, keys, config):
-    folder = here / target.__name__
+for target in (wire, handshake, cluster, ring_steps, keys, config):
+    folder = here / target.__name__.removesuffix("_steps")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for file, data in target():

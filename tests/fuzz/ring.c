@@ -1,0 +1,66 @@
+/* What the other side of a ring may do to it: a sequence of messages, and of words that somebody wrote over what lies there. The reader
+ * takes what it can, until the ring is broken. Each step is a byte that chooses, two that say where or how long, and eight of a word. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "ring.h"
+
+enum {
+    STEP = 11,
+    LONGEST_STEP = 8192
+};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void
+require(bool condition)
+{
+    if (!condition)
+        abort();
+}
+
+/* As much memory as the message has, so that a sanitizer sees every byte beyond it. */
+static void
+take(exo_ring *ring)
+{
+    size_t size = exo_ring_next(ring);
+    require(size <= EXO_RING_MESSAGE && (size == 0 || !exo_ring_is_broken(ring)));
+    if (size == 0)
+        return;
+    uint8_t *out = malloc(size);
+    require(out != NULL);
+    exo_ring_peek(ring, out, size);
+    exo_ring_take(ring, out);
+    free(out);
+}
+
+/* The counters lie in the first words, the messages after a page. */
+static void
+overwrite(const exo_ring *ring, bool counters, size_t number, const uint8_t word[8])
+{
+    size_t where = counters ? number % 256 : 4096 + number * 8 % EXO_RING_BYTES;
+    require(pwrite(exo_ring_fd(ring), word, 8, (off_t)where) == 8);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static uint8_t bytes[UINT16_MAX + 1];
+    exo_ring *reader = NULL, *writer = NULL;
+    require(exo_ring_new(&reader, NULL) == EXO_OK);
+    require(exo_ring_open(&writer, (uint32_t)getpid(), exo_ring_fd(reader), exo_ring_token(reader), NULL) == EXO_OK);
+    for (size_t at = 0; at + STEP <= size && at < LONGEST_STEP; at += STEP) {
+        size_t number = data[at + 1] | (size_t)data[at + 2] << 8;
+        if (data[at] < 96)
+            exo_ring_put(writer, bytes, number);
+        else if (data[at] < 192)
+            take(reader);
+        else
+            overwrite(reader, data[at] < 224, number, data + at + 3);
+    }
+    exo_ring_free(&writer);
+    exo_ring_free(&reader);
+    return 0;
+}
