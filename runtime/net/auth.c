@@ -12,8 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 #include <zmq.h>
 
@@ -291,7 +293,8 @@ typedef struct entries {
 struct exo_allow_list {
     char *folder; /* never changes */
     pthread_mutex_t lock;
-    entries entries; /* guarded by lock */
+    entries entries;               /* guarded by lock, as all below                             */
+    struct timespec seen, doubted; /* the folder's time when it was read; when it had a mistake */
 };
 
 static exo_status
@@ -389,19 +392,58 @@ exo_allow_list_load(exo_allow_list **out, const char *folder, exo_err *err)
     return st;
 }
 
+static bool
+is_same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* When the folder changed; zero if that was just now, and it may change again within the same tick of the file system's clock. */
+static struct timespec
+change_of(const char *folder)
+{
+    struct stat info;
+    struct timespec at = {0};
+    if (stat(folder, &info) == 0 && clock_gettime(CLOCK_REALTIME, &at) == 0 && at.tv_sec - info.st_mtim.tv_sec > 1)
+        return info.st_mtim;
+    return (struct timespec){0};
+}
+
 exo_status
 exo_allow_list_reload(exo_allow_list *list, exo_err *err)
 {
     entries new, old;
+    struct timespec change = change_of(list->folder); /* before it is read */
     exo_status st = read_folder(list->folder, &new, err);
     if (st != EXO_OK)
         return st;
     pthread_mutex_lock(&list->lock);
     old = list->entries;
     list->entries = new;
+    list->seen = change;
     pthread_mutex_unlock(&list->lock);
     exo_free(old.items);
     return EXO_OK;
+}
+
+void
+exo_allow_list_refresh(exo_allow_list *list)
+{
+    struct stat info;
+    exo_err err = {0};
+    if (stat(list->folder, &info) != 0)
+        return;
+    pthread_mutex_lock(&list->lock);
+    bool known = is_same_time(list->seen, info.st_mtim);
+    pthread_mutex_unlock(&list->lock);
+    if (known || exo_allow_list_reload(list, &err) == EXO_OK)
+        return;
+    pthread_mutex_lock(&list->lock);
+    bool told = is_same_time(list->doubted, info.st_mtim);
+    list->doubted = info.st_mtim;
+    pthread_mutex_unlock(&list->lock);
+    if (!told)
+        EXO_LOG(WARN, NET, "event=keys_not_read reason=\"%s\": the list of accepted keys stays as it was", err.text);
 }
 
 bool

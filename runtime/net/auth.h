@@ -66,6 +66,8 @@ exo_status exo_allow_list_load(exo_allow_list **out, const char *folder, exo_err
 /* Reads the folder again and puts what it holds in the place of the old list at once. After an error, the old list stays.
  * What a list no longer holds is refused from the next handshake on; a connection that is open stays open. */
 exo_status exo_allow_list_reload(exo_allow_list *list, exo_err *err);
+/* The same if files came or went since it was read. A mistake in the folder is logged, once. */
+void exo_allow_list_refresh(exo_allow_list *list);
 /* Whether the list has the key, and under which name (`name` may be NULL). Takes the same time for every key: all entries
  * are compared, every byte of them. */
 bool exo_allow_list_contains(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES], char name[EXO_KEY_NAME]);
@@ -87,7 +89,8 @@ typedef struct exo_null_domain {
 } exo_null_domain;
 
 typedef struct exo_zap_opts {
-    exo_allow_list *allow;               /* lives until the handler is closed; NULL: no key is accepted */
+    exo_allow_list *allow;               /* read again when its folder changes; NULL: no key is accepted. Lives until
+                                            the handler is closed */
     const exo_null_domain *null_domains; /* copied */
     size_t num_null_domains;
     const exo_clock *clock; /* for the log's rate; NULL: the machine's */

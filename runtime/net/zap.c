@@ -273,6 +273,8 @@ judge_curve(const exo_zap *zap, const request *r, char key_start[9], char name[E
         return "malformed request";
     zmq_z85_encode(text, key->data, EXO_KEY_BYTES);
     memcpy(key_start, text, 8);
+    if (zap->allow)
+        exo_allow_list_refresh(zap->allow);
     return zap->allow && exo_allow_list_contains(zap->allow, key->data, name) ? NULL : "key is not authorized";
 }
 
