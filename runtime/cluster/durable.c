@@ -15,6 +15,10 @@ enum {
 
 static const char *const table_names[TABLES] = {"actors", "jobs"};
 
+#define TEXT_OF_(x) #x
+#define TEXT_OF(x)  TEXT_OF_(x)
+#define APPLICATION 0x65786f67 /* "exog": what says in an SQLite file whose it is */
+
 struct exo_durable {
     sqlite3 *db;
     sqlite3_stmt *put[TABLES], *remove[TABLES];
@@ -23,13 +27,36 @@ struct exo_durable {
 static exo_status
 fail(exo_durable *d, const char *what, exo_err *err)
 {
-    return exo_fail(err, EXO_IO, "the head's state: %s: %s", what, sqlite3_errmsg(d->db));
+    return exo_fail(err, EXO_IO, "%s: %s: %s", sqlite3_db_filename(d->db, "main"), what, sqlite3_errmsg(d->db));
 }
 
 static int
 table_index(const char *table)
 {
     return strcmp(table, table_names[JOBS]) == 0 ? JOBS : ACTORS;
+}
+
+static int
+first_integer(exo_durable *d, const char *sql)
+{
+    sqlite3_stmt *s = NULL;
+    int value = -1;
+    if (sqlite3_prepare_v2(d->db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+        value = sqlite3_column_int(s, 0);
+    sqlite3_finalize(s);
+    return value;
+}
+
+/* A file that is not empty is ours or is left alone. */
+static exo_status
+check_owner(exo_durable *d, exo_err *err)
+{
+    int tables = first_integer(d, "SELECT count(*) FROM sqlite_master");
+    if (tables < 0)
+        return fail(d, "cannot be read", err);
+    if (tables == 0 || first_integer(d, "PRAGMA application_id") == APPLICATION)
+        return EXO_OK;
+    return exo_fail(err, EXO_IO, "%s: is an SQLite file of another program", sqlite3_db_filename(d->db, "main"));
 }
 
 static exo_status
@@ -42,7 +69,7 @@ make_tables(exo_durable *d, exo_err *err)
         " info BLOB, spec BLOB);"
         "CREATE TABLE IF NOT EXISTS jobs (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT,"
         " info BLOB, spec BLOB);"
-        "PRAGMA user_version = 1; BEGIN IMMEDIATE; COMMIT;";
+        "PRAGMA application_id = " TEXT_OF(APPLICATION) "; PRAGMA user_version = 1; BEGIN IMMEDIATE; COMMIT;";
     return sqlite3_exec(d->db, sql, NULL, NULL, NULL) == SQLITE_OK ? EXO_OK : fail(d, "cannot be written", err);
 }
 
@@ -59,8 +86,10 @@ exo_durable_open(exo_durable **out, const char *path, exo_err *err)
         st = exo_fail(err, EXO_IO, "%s: %s", path, d->db ? sqlite3_errmsg(d->db) : "no memory");
     if (st == EXO_OK) {
         sqlite3_busy_timeout(d->db, 1000);
-        st = make_tables(d, err);
+        st = check_owner(d, err);
     }
+    if (st == EXO_OK)
+        st = make_tables(d, err);
     for (int t = 0; st == EXO_OK && t < TABLES; t++) {
         snprintf(sql, sizeof sql,
                  "INSERT OR REPLACE INTO %s (key, name, state, detail, info, spec) VALUES (?,?,?,?,?,?)",

@@ -49,6 +49,10 @@ find_folder(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
     return st == EXO_OK ? make_private(p->folder, err) : st;
 }
 
+enum {
+    CLUSTER_NAME = 47
+};
+
 static bool
 is_name(const char *text)
 {
@@ -56,7 +60,7 @@ is_name(const char *text)
     for (; text[length]; length++)
         if (!isalnum((unsigned char)text[length]) && !strchr("._-", text[length]))
             return false;
-    return length > 0 && length < 48 && text[0] != '.';
+    return length > 0 && length <= CLUSTER_NAME && text[0] != '.';
 }
 
 static bool
@@ -102,8 +106,10 @@ exo_place_folder(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     const char *cluster = opts->cluster && *opts->cluster ? opts->cluster : "default";
     if (!is_name(cluster))
-        return exo_fail(err, EXO_INVAL, "the cluster's name '%.60s': expected letters, digits, '.', '_' and '-'",
-                        cluster);
+        return exo_fail(
+            err, EXO_INVAL,
+            "the cluster's name '%.60s': expected at most %d letters, digits, '.', '_' and '-', no '.' first", cluster,
+            CLUSTER_NAME);
     snprintf(p->cluster, sizeof p->cluster, "%s", cluster);
     p->any_cluster = opts->role != EXO_ROLE_HEAD && !(opts->cluster && *opts->cluster);
     return find_folder(p, opts, err);
@@ -132,6 +138,19 @@ is_loopback(const char *endpoint)
            strncmp(endpoint, "tcp://localhost:", 16) == 0;
 }
 
+/* Others are lenient: libzmq takes what is left of a port that is too large. `least`: 0 where any free port can be meant. */
+static exo_status
+check_tcp(const char *address, long least, exo_err *err)
+{
+    const char *colon = strncmp(address, "tcp://", 6) == 0 ? strrchr(address + 6, ':') : NULL;
+    char *end = NULL;
+    long port = colon && isdigit((unsigned char)colon[1]) ? strtol(colon + 1, &end, 10) : -1;
+    if (port >= least && port <= UINT16_MAX && !*end && colon > address + 6)
+        return EXO_OK;
+    return exo_fail(err, EXO_INVAL, "'%.100s': expected tcp://ADDRESS:PORT, with a port from %ld to %d", address, least,
+                    UINT16_MAX);
+}
+
 static exo_status
 find_endpoints(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
@@ -150,15 +169,16 @@ find_endpoints(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
         return exo_fail(err, EXO_INVAL, "%zu addresses to listen on are too many", opts->num_listen);
     for (size_t i = 0; i < opts->num_listen; i++) {
         const char *endpoint = opts->listen[i];
-        if (strncmp(endpoint, "tcp://", 6) != 0)
-            return exo_fail(err, EXO_INVAL, "'%s': expected tcp://ADDRESS:PORT", endpoint);
+        exo_status st = check_tcp(endpoint, 0, err);
+        if (st != EXO_OK)
+            return st;
         if (!is_loopback(endpoint) && !p->has_keys && !opts->insecure)
             return exo_fail(err, EXO_INVAL,
                             "'%s' can be reached by others: give keys (see `exogym keygen`), or say --insecure",
                             endpoint);
         p->endpoints[p->num_endpoints++] = endpoint;
     }
-    return EXO_OK;
+    return opts->advertise ? check_tcp(opts->advertise, 0, err) : EXO_OK;
 }
 
 /* --- Keys ------------------------------------------------------------------------------------------------------------------------ */
@@ -206,6 +226,10 @@ find_keys(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
         snprintf(folder, sizeof folder, "%.*sauthorized", slash ? (int)(slash - opts->keys + 1) : 0, opts->keys);
     if (!opts->authorized && access(folder, F_OK) != 0 && opts->num_listen == 0)
         return EXO_OK; /* it listens nowhere that asks for keys */
+    if (access(folder, F_OK) != 0)
+        return exo_fail(err, EXO_NOT_FOUND,
+                        "%s: %s: make it, and copy the .key file of each node that may connect there", folder,
+                        strerror(errno));
     return exo_allow_list_load(&p->allowed, folder, err);
 }
 
@@ -217,6 +241,8 @@ find_head(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
     if (head && *head) {
         if (strncmp(head, "tcp://", 6) != 0 && strncmp(head, "ipc://", 6) != 0)
             return exo_fail(err, EXO_INVAL, "the head's address '%s': expected tcp://HOST:PORT or ipc://PATH", head);
+        if (head[0] == 't' && check_tcp(head, 1, err) != EXO_OK)
+            return EXO_INVAL;
         if (strlen(head) >= sizeof p->head)
             return exo_fail(err, EXO_INVAL, "the head's address is too long");
         snprintf(p->head, sizeof p->head, "%s", head);

@@ -109,6 +109,8 @@ static exo_status
 take(const struct reader *r, const exo_arg *arg, const char *word, exo_err *err)
 {
     void *target = target_of(r, arg);
+    if (arg->name && !*word) /* a shell's variable that is not set must not mean another cluster */
+        return exo_fail(err, EXO_INVAL, "%s: its value is empty", arg->name);
     if (arg->word == EXO_WORD_FIXED && !is_fixed(arg, word))
         return fail_fixed(arg, word, err);
     if (arg->kind == EXO_ARG_VALUE) {

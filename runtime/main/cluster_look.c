@@ -219,13 +219,31 @@ print_lines(const struct logs_args *args, const exo_payload *reply, uint64_t *kn
     return st;
 }
 
+/* A name that was mistyped would look like a node that is quiet. */
+static exo_status
+check_node(exo_visit *visit, const char *name, exo_err *err)
+{
+    json_t *listing = NULL;
+    const json_t *node;
+    size_t i;
+    bool found = false;
+    exo_status st = exo_visit_list(visit, &listing, err);
+    json_array_foreach (json_object_get(listing, "nodes"), i, node)
+        found = found || strcmp(json_string_value(json_object_get(node, "name")), name) == 0;
+    json_decref(listing);
+    return st != EXO_OK || found ? st
+                                 : exo_fail(err, EXO_NOT_FOUND, "there is no node '%s': see `exogym list nodes`", name);
+}
+
 static exo_status
 logs(exo_visit *visit, const void *arguments, exo_err *err)
 {
     const struct logs_args *args = arguments;
-    exo_ref head;
+    exo_ref head = {0};
     uint64_t known = 0;
-    exo_status st = exo_cluster_head(visit->cluster, visit->deadline, &head, err);
+    exo_status st = args->node ? check_node(visit, args->node, err) : EXO_OK;
+    if (st == EXO_OK)
+        st = exo_cluster_head(visit->cluster, visit->deadline, &head, err);
     exo_payload payload = {0}; /* none: all there are */
     for (bool again = true; st == EXO_OK && again; again = args->follow) {
         exo_future *future = NULL;

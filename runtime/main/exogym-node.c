@@ -82,6 +82,8 @@ exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_clus
     }
     if (st == EXO_OK && args->peer_timeout)
         st = exo_text_read_time(args->peer_timeout, "--peer-timeout", &node->opts.peer_timeout, err);
+    if (st == EXO_OK && args->peer_timeout && node->opts.peer_timeout < EXO_MS) /* 0 would be the usual one */
+        return exo_fail(err, EXO_INVAL, "--peer-timeout: '%.40s' is too short", args->peer_timeout);
     if (st == EXO_OK && args->grace)
         st = exo_text_read_time(args->grace, "--grace", &node->grace, err);
     if (st == EXO_OK && args->threads) {

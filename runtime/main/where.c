@@ -26,6 +26,8 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
     const char *head = where->head ? where->head : getenv("EXOGYM_HEAD");
     exo_time timeout = 30 * EXO_SECOND;
     exo_status st = where->timeout ? exo_text_read_time(where->timeout, "--timeout", &timeout, err) : EXO_OK;
+    if (st == EXO_OK && timeout < EXO_MS)
+        st = exo_fail(err, EXO_INVAL, "--timeout: '%.40s' is too short", where->timeout);
     if (st != EXO_OK)
         return st;
     bool far = head && strncmp(head, "tcp://", 6) == 0;
@@ -102,6 +104,8 @@ exo_read_argument(const char *word, exo_payload *out, exo_err *err)
         return EXO_OK;
     if (word[0] != '@')
         return exo_payload_copy(out, word, strlen(word)) == EXO_OK ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+    if (!word[1])
+        return exo_fail(err, EXO_INVAL, "'@' stands for a file's bytes, and names none");
     FILE *file = fopen(word + 1, "re");
     if (!file)
         return exo_fail(err, EXO_NOT_FOUND, "%s: %s", word + 1, strerror(errno));
@@ -131,6 +135,16 @@ exo_print_json(json_t *json, exo_err *err)
     return EXO_OK;
 }
 
+/* Characters of UTF-8. */
+static size_t
+width_of(const json_t *cell)
+{
+    size_t width = 0;
+    for (const char *c = json_string_value(cell); *c; c++)
+        width += ((unsigned char)*c & 0xc0) != 0x80;
+    return width;
+}
+
 /* Prints rows as columns; a cell is a text of `cells`, which holds rows * columns of them. Drops it. */
 static void
 print_table(json_t *cells, size_t columns)
@@ -138,19 +152,27 @@ print_table(json_t *cells, size_t columns)
     size_t widths[8] = {0}, i;
     json_t *cell;
     json_array_foreach (cells, i, cell)
-        if (json_string_length(cell) > widths[i % columns])
-            widths[i % columns] = json_string_length(cell);
+        if (width_of(cell) > widths[i % columns])
+            widths[i % columns] = width_of(cell);
     json_array_foreach (cells, i, cell) {
         bool last = i % columns == columns - 1;
-        printf("%-*s%s", last ? 0 : (int)widths[i % columns], json_string_value(cell), last ? "\n" : "  ");
+        printf("%s%*s", json_string_value(cell), last ? 0 : (int)(widths[i % columns] - width_of(cell) + 2), "");
+        if (last)
+            putchar('\n');
     }
     json_decref(cells);
 }
 
+/* Names and causes are anybody's: what a terminal would obey becomes a '?'. */
 static void
 add_cell(json_t *cells, const char *text)
 {
-    json_array_append_new(cells, json_string(text && *text ? text : "-"));
+    char *copy = exo_strdup(text && *text ? text : "-");
+    for (char *c = copy; c && *c; c++)
+        if ((unsigned char)*c < 32 || *c == 127)
+            *c = '?';
+    json_array_append_new(cells, json_string(copy ? copy : "?"));
+    exo_free(copy);
 }
 
 static const char *

@@ -20,7 +20,8 @@ for program in exogym-head exogym-worker; do
     fi
     expect 2 "$program: 'word' is one word too many $see" word
     expect 2 "$program: --threads: expected a number from 1 to 1024, got 'x' $see" --threads x
-    expect 2 "$program: --peer-timeout: expected a time such as 90s, 500ms or 5m, got '' $see" --peer-timeout=
+    expect 2 "$program: --peer-timeout: its value is empty $see" --peer-timeout=
+    expect 2 "$program: --peer-timeout: '0' is too short $see" --peer-timeout 0
     expect 2 "$program: --no-ipc leaves nothing to listen on: say where with --listen $see" --no-ipc
     expect 2 "$program: unknown option --clutser; did you mean --cluster? $see" --clutser
 done
@@ -31,6 +32,6 @@ EXOGYM=$EXO_BUILD/exogym-worker
 see='(see `exogym-worker --help`)'
 expect 2 "exogym-worker: 'gpus': expected NAME=AMOUNT $see" --resource gpus
 expect 2 "exogym-worker: the node's name 'a/b': expected no '/'" --name a/b --folder here
-expect 2 "exogym-worker: the cluster's name '..': expected letters, digits, '.', '_' and '-'" --cluster .. --folder here
+expect 2 "exogym-worker: the cluster's name '..': expected at most 47 letters, digits, '.', '_' and '-', no '.' first" --cluster .. --folder here
 [ "$(ls -A here/default)" = head.lock ] || fail "something is left: $(ls -A here/default)"
 finish

@@ -69,13 +69,13 @@ expect 2 'exogym: spawn: CLASS is missing (see `exogym help spawn`)' spawn
 expect 2 "exogym: spawn: --restart: expected never, on_failure or always, got 'often' (see \`exogym help spawn\`)" spawn a --restart often
 expect 2 "exogym: spawn: --max-restarts: expected a number from 0 to 1000000, got 'x' (see \`exogym help spawn\`)" spawn a --max-restarts x
 expect 2 "exogym: spawn: --max-concurrency: expected a number from 1 to 1000000, got '0' (see \`exogym help spawn\`)" spawn a --max-concurrency 0
-expect 2 "exogym: spawn: --max-pending-calls: expected a number from 1 to 1000000, got '' (see \`exogym help spawn\`)" spawn a --max-pending-calls ''
+expect 2 "exogym: spawn: --max-pending-calls: its value is empty (see \`exogym help spawn\`)" spawn a --max-pending-calls ''
 expect 2 "exogym: spawn: 'cpus': expected NAME=AMOUNT (see \`exogym help spawn\`)" spawn a --resource cpus
 expect 2 "exogym: spawn: 'cpus=4GB': expected an amount such as 4, 0.5 or 16GiB (see \`exogym help spawn\`)" spawn a --resource cpus=4GB
 expect 2 "exogym: status: --timeout: expected a time such as 90s, 500ms or 5m, got 'soon' (see \`exogym help status\`)" status --timeout soon
 mkdir -m 700 here
 expect 2 "exogym: status: the head's address 'http://x': expected tcp://HOST:PORT or ipc://PATH (see \`exogym help status\`)" status --head http://x --folder here
-expect 2 "exogym: status: the cluster's name 'a b': expected letters, digits, '.', '_' and '-' (see \`exogym help status\`)" status --cluster 'a b' --folder here
+expect 2 "exogym: status: the cluster's name 'a b': expected at most 47 letters, digits, '.', '_' and '-', no '.' first (see \`exogym help status\`)" status --cluster 'a b' --folder here
 mkdir -m 755 open
 expect 2 "exogym: status: open: must be a folder of your own that nobody else can enter (chmod 700) (see \`exogym help status\`)" status --folder open
 expect 1 "exogym: no head can be reached (there is no head at ipc://here/other/head): start one with \`exogym-head\`" status --cluster other --folder here --timeout 10ms

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# What is wrong with the words of a command about a cluster is said in a line, and does no harm.
+. "$EXO_SOURCE/tests/cluster/common.bash"
+
+# refused STATUS MESSAGE PROGRAM ARGUMENTS...: the program ends with STATUS and says MESSAGE.
+refused() {
+    local status=$1 message=$2 program=$3 got
+    shift 3
+    timeout 20 "$EXO_BUILD/$program" "$@" --folder "$clusters" >out 2>err </dev/null
+    got=$?
+    [ "$got" = "$status" ] || fail "$program $*: ended with $got instead of $status: $(command head -3 err)"
+    has err "$message"
+}
+
+# --- Addresses, names ---------------------------------------------------------------------------------------------------
+
+for address in 127.0.0.1:65536 127.0.0.1:99999 127.0.0.1 127.0.0.1: 127.0.0.1:x 127.0.0.1:-1 127.0.0.1:70x :7070; do
+    refused 2 "'tcp://$address': expected tcp://ADDRESS:PORT" exogym-head --state none --listen "tcp://$address"
+    refused 2 "'tcp://$address': expected tcp://ADDRESS:PORT" exogym-head --state none --advertise "tcp://$address"
+    refused 2 "'tcp://$address': expected tcp://ADDRESS:PORT" exogym-worker --head "tcp://$address"
+done
+refused 2 'with a port from 1 to 65535' exogym-worker --head tcp://127.0.0.1:0
+long=$(printf 'x%.0s' {1..48})
+refused 2 'expected at most 47 letters, digits' exogym-head --state none --cluster "$long"
+for option in --cluster --name --folder --listen --keys; do
+    refused 2 "$option: its value is empty" exogym-head --state none "$option" ''
+done
+
+# --- Files --------------------------------------------------------------------------------------------------------------
+
+ok keygen n -o "$folder/keys"
+refused 1 "$folder/keys/authorized: No such file or directory: make it" exogym-head --state none \
+    --listen tcp://127.0.0.1:0 --keys "$folder/keys/n.secret"
+echo 'no database at all, and long enough to be one' >"$folder/text"
+refused 1 "$folder/text: cannot be read: file is not a database" exogym-head --state "$folder/text"
+if command -v sqlite3 >/dev/null; then
+    sqlite3 "$folder/other.db" 'CREATE TABLE notes (text)'
+    refused 1 "$folder/other.db: is an SQLite file of another program" exogym-head --state "$folder/other.db"
+    [ "$(sqlite3 "$folder/other.db" .tables)" = notes ] || fail "something was written into another program's file"
+fi
+
+# --- What is not there --------------------------------------------------------------------------------------------------
+
+head
+worker w1 --plugin "$plugin"
+says counter spawn counter
+fails "'@' stands for a file's bytes, and names none" call counter echo @
+fails "there is no node 'w9'" logs --node w9
+fails "there is no node 'w9'" logs --node w9 -f
+x logs --node w1 >out || fail 'logs --node'
+refused 2 '--cluster: its value is empty' exogym stop --cluster ''
+refused 2 '--head: its value is empty' exogym stop --head ''
+refused 2 '--name: its value is empty' exogym spawn counter --name ''
+refused 2 "--timeout: '0' is too short" exogym status --timeout 0
+refused 2 '--namespace: its value is empty' exogym call counter add -n ''
+
+# --- Names that a terminal would obey -----------------------------------------------------------------------------------
+
+says grüße spawn counter --name grüße
+x spawn counter --name $'one\033[31m\nline' >out || fail 'spawn'
+x list actors >out
+has out 'one?[31m?line  default'
+has out 'grüße         '
+[ "$(grep -c $'\033' out)" = 0 ] || fail 'list actors lets an escape through'
+[ "$(wc -l <out)" = 4 ] || fail "list actors: $(cat out)"
+x stop || fail 'stop'
+finish
