@@ -90,9 +90,14 @@ exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count,
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
     if (count == 0)
         return exo_fail(err, EXO_INVAL, "a group of no actors");
-    if (remote)
-        return remote->spawn(context, items, count, deadline, out, err);
     exo_status st = EXO_OK;
+    if (remote) {
+        exo_err reason = {0}; /* addresses that were tried in vain are no error */
+        st = remote->spawn(context, items, count, deadline, out, &reason);
+        if (st != EXO_OK && err)
+            *err = reason;
+        return st;
+    }
     size_t made = 0;
     while (st == EXO_OK && made < count) {
         const exo_spawn_item *item = &items[made];

@@ -344,8 +344,15 @@ exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
     const char *space = namespace_name ? namespace_name : "default";
-    exo_status st = exo_runtime_find_name(runtime, space, name, out, remote ? NULL : err);
-    return st == EXO_NOT_FOUND && remote ? remote->find(context, space, name, out, err) : st;
+    exo_err reason = {0}; /* of a search that succeeds in the end, nothing is told */
+    exo_status st = exo_runtime_find_name(runtime, space, name, out, &reason);
+    if (st == EXO_NOT_FOUND && remote) {
+        reason = (exo_err){0};
+        st = remote->find(context, space, name, out, &reason);
+    }
+    if (st != EXO_OK && err)
+        *err = reason;
+    return st;
 }
 
 exo_status

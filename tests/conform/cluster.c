@@ -283,6 +283,7 @@ spawn(struct rig *r, const char *name)
     exo_err err = {0};
     cr_assert_eq(exo_spawn_class(r->runtime, "counter", &(exo_spawn_opts){.name = name}, soon(), &ref, &err), EXO_OK,
                  "%s: %s", names[r->transport], err.text);
+    cr_expect_eq(err.code, EXO_OK, "%s: an error is left: %s", names[r->transport], err.text);
     return ref;
 }
 
