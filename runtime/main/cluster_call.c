@@ -91,7 +91,7 @@ call(exo_visit *visit, const void *arguments, exo_err *err)
     const exo_payload *reply = NULL;
     exo_payload payload = {0};
     exo_ref actor;
-    exo_status st = exo_get_actor(visit->runtime, args->space, args->name, &actor, err);
+    exo_status st = exo_visit_find(visit, args->space, args->name, &actor, err);
     if (st == EXO_OK)
         st = exo_read_argument(args->argument, &payload, err);
     if (st == EXO_OK)

@@ -31,18 +31,16 @@ kill_actor(exo_visit *visit, const void *arguments, exo_err *err)
     const struct name_args *args = arguments;
     exo_future *death = NULL;
     exo_ref actor;
-    exo_status st = exo_get_actor(visit->runtime, args->space, args->name, &actor, err);
+    exo_status st = exo_visit_find(visit, args->space, args->name, &actor, err);
     if (st == EXO_OK)
         st = exo_monitor(visit->runtime, actor, &death, err);
     if (st == EXO_OK && args->clean)
         st = exo_stop(visit->runtime, actor, true, err);
     else if (st == EXO_OK)
         st = exo_kill(visit->runtime, actor, args->cause ? args->cause : "killed by `exogym kill`", err);
-    if (st == EXO_OK)
-        st = exo_wait(death, visit->deadline, NULL, err);
+    if (st == EXO_OK && (st = exo_wait(death, visit->deadline, NULL, err)) == EXO_TIMEOUT)
+        exo_fail(err, st, "'%s' has not ended yet", args->name);
     exo_future_drop(&death);
-    if (st == EXO_TIMEOUT)
-        return exo_fail(err, st, "'%s' has not ended yet", args->name);
     if (st != EXO_OK && st != EXO_PEER_LOST)
         return st;
     if (args->where.json)
@@ -138,7 +136,7 @@ dump(exo_visit *visit, const void *arguments, exo_err *err)
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
     exo_ref actor;
-    exo_status st = exo_get_actor(visit->runtime, args->space, args->name, &actor, err);
+    exo_status st = exo_visit_find(visit, args->space, args->name, &actor, err);
     if (st == EXO_OK)
         st = exo_visit_call(visit, actor, "dump", (exo_payload){0}, &future, &reply, err);
     if (st == EXO_OK)

@@ -3,13 +3,15 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include <exogym/memory.h>
 
 #define CLOSE_TIMEOUT (2 * EXO_SECOND)
-#define HERE_TIMEOUT  EXO_SECOND /* of a head on this host, which is there or is not */
+#define AGAIN         (20 * EXO_MS) /* how often it is asked for an actor that is about to live */
+#define HERE_TIMEOUT  EXO_SECOND    /* of a head on this host, which is there or is not */
 
 /* --- Going there -------------------------------------------------------------------------------------------------------------- */
 
@@ -40,6 +42,11 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
         far || timeout < HERE_TIMEOUT ? visit->deadline : exo_deadline(exo_clock_real(), HERE_TIMEOUT), err);
     if (st != EXO_OK)
         visit->runtime = NULL; /* it went with the cluster */
+    const char *key = where->head_key ? where->head_key : getenv("EXOGYM_HEAD_KEY");
+    if (st == EXO_TIMEOUT && far && !key) {
+        exo_err reason = *err;
+        exo_fail(err, st, "%s; one with keys wants --head-key and --keys", reason.text);
+    }
     return st;
 }
 
@@ -68,6 +75,37 @@ exo_visit_do(const exo_command_line *line, const struct exo_where *where,
         return EXO_EXIT_OK;
     exo_report(&err);
     return EXO_EXIT_FAILURE; /* also for what an actor calls invalid */
+}
+
+/* "restarting", "starting" or "unknown" if the head says so of the actor, and why: see exo_cluster_why. */
+static bool
+is_between(const char *said, const char *name, char state[16], char cause[256])
+{
+    size_t length = strlen(name);
+    const char *line = strstr(said, "\ncause: ");
+    state[0] = cause[0] = 0;
+    if (strncmp(said, name, length) != 0 || sscanf(said + length, ": %15[a-z] since", state) != 1 ||
+        strcmp(state, "alive") == 0 || strcmp(state, "dead") == 0)
+        return false;
+    if (line)
+        sscanf(line, "\ncause: %255[^\n]", cause);
+    return true;
+}
+
+exo_status
+exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *out, exo_err *err)
+{
+    for (;;) {
+        char state[16], cause[256], *said = NULL;
+        exo_status st = exo_cluster_why(visit->cluster, space, name, visit->deadline, &said, NULL);
+        bool between = st == EXO_OK && is_between(said, name, state, cause);
+        exo_free(said);
+        if (!between)
+            return exo_get_actor(visit->runtime, space, name, out, err);
+        if (exo_now(exo_clock_real()) + AGAIN > visit->deadline)
+            return exo_fail(err, EXO_TIMEOUT, "the actor '%s' is %s%s%s", name, state, cause[0] ? ": " : "", cause);
+        nanosleep(&(struct timespec){.tv_nsec = AGAIN}, NULL);
+    }
 }
 
 exo_status

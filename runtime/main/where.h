@@ -62,7 +62,9 @@ void exo_visit_close(exo_visit *visit);
 int exo_visit_do(const exo_command_line *line, const struct exo_where *where,
                  exo_status (*run)(exo_visit *visit, const void *args, exo_err *err));
 
-/* Finds the actor, calls the method, waits. The caller drops *future. */
+/* The actor of that name; waits until the visit's deadline for one that is about to live. */
+exo_status exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *out, exo_err *err);
+/* Calls the method, waits. The caller drops *future. */
 exo_status exo_visit_call(exo_visit *visit, exo_ref actor, const char *method, exo_payload args, exo_future **future,
                           const exo_payload **reply, exo_err *err);
 /* What is there: exo_cluster_list. The caller drops it. */

@@ -54,6 +54,18 @@ refused 2 '--name: its value is empty' exogym spawn counter --name ''
 refused 2 "--timeout: '0' is too short" exogym status --timeout 0
 refused 2 '--namespace: its value is empty' exogym call counter add -n ''
 
+# --- Who is not there, and not dead -------------------------------------------------------------------------------------
+
+worker w2 --plugin "$plugin"
+says waits spawn counter --name waits --node w2 --restart on_failure --backoff 10ms
+kill -9 "$(child_of "$w2_pid")"
+until_true 5 tells 'restarting' why waits || fail "why: $(cat told)"
+for command in 'call waits add' 'dump waits' 'kill waits'; do
+    # shellcheck disable=SC2086
+    fails "the actor 'waits' is restarting: " $command --timeout 300ms
+done
+fails 'one with keys wants --head-key and --keys' status --head tcp://127.0.0.1:1 --timeout 200ms
+
 # --- Names that a terminal would obey -----------------------------------------------------------------------------------
 
 says grüße spawn counter --name grüße
@@ -62,6 +74,6 @@ x list actors >out
 has out 'one?[31m?line  default'
 has out 'grüße         '
 [ "$(grep -c $'\033' out)" = 0 ] || fail 'list actors lets an escape through'
-[ "$(wc -l <out)" = 4 ] || fail "list actors: $(cat out)"
+[ "$(wc -l <out)" = 5 ] || fail "list actors: $(cat out)"
 x stop || fail 'stop'
 finish
