@@ -25,6 +25,12 @@ exo_entry_state_text(exo_entry_state state)
     return texts[state];
 }
 
+const char *
+exo_node_state(const exo_node *node)
+{
+    return node->alive ? "alive" : node->left ? "left" : "lost";
+}
+
 /* --- Actors -------------------------------------------------------------------------------------------------------------------- */
 
 exo_entry *
@@ -348,6 +354,7 @@ exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *f
         HASH_ADD(hh, directory->nodes, id, sizeof n->id, n);
     }
     n->alive = true;
+    n->left = false;
     n->is_driver = strcmp(from->kind, "driver") == 0;
     n->pid = from->pid;
     set_text(&n->endpoint, from->endpoint);
@@ -415,7 +422,7 @@ describe_node(const exo_node *n, Exo__Cluster__NodeInfo **out)
     info->endpoint = exo_pb_text(n->endpoint);
     info->host = exo_pb_text(n->host);
     info->pid = n->pid;
-    info->state = exo_pb_text(n->alive ? "alive" : "lost");
+    info->state = exo_pb_text(exo_node_state(n));
     info->cause = exo_pb_text(n->cause);
     info->actors = n->num_actors;
     info->kind = exo_pb_text(n->is_driver ? "driver" : "worker");

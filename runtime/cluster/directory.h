@@ -41,7 +41,7 @@ typedef struct exo_node {
     uint64_t id;
     char *name, *endpoint, *key, *host, *job;
     uint32_t pid;
-    bool alive, is_driver;
+    bool alive, left, is_driver; /* left: it ended well */
     char *cause, *running, *log; /* of its end; may be NULL */
     exo_amount *amounts;
     size_t num_amounts;
@@ -101,6 +101,7 @@ typedef struct exo_directory {
 } exo_directory;
 
 const char *exo_entry_state_text(exo_entry_state state);
+const char *exo_node_state(const exo_node *node);
 void exo_directory_release(exo_directory *directory);
 
 /* --- Actors. NULL: there is none, or (add) no memory ------------------------------------------------------------------- */

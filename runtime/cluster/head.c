@@ -848,7 +848,7 @@ head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
               : 0;
         if (n && (size_t)at < sizeof text)
             at += snprintf(text + at, sizeof text - (size_t)at, "node %s: %s%s%s\n%s%s%s%s%s", n->name,
-                           n->alive ? "alive" : "lost", n->cause ? ": " : "", n->cause ? n->cause : "",
+                           exo_node_state(n), n->cause && !n->left ? ": " : "", n->cause && !n->left ? n->cause : "",
                            n->running && n->running[0] ? "it ran: " : "", n->running ? n->running : "",
                            n->running && n->running[0] ? "\n" : "", n->log && n->log[0] ? "its last lines:\n" : "",
                            n->log ? n->log : "");
@@ -961,6 +961,7 @@ node_gone(struct head *h, exo_node *node, const char *cause, bool clean)
     if (!node->alive)
         return;
     node->alive = false;
+    node->left = clean;
     node->since = wall_clock();
     exo_free(node->cause);
     node->cause = exo_strdup(cause);
@@ -1004,6 +1005,7 @@ head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     exo_node *node = exo_directory_node(&h->directory, m->node);
     if (node) {
         node_gone(h, node, m->cause, false);
+        node->left = false;
         exo_free(node->cause);
         node->cause = exo_strdup(m->cause);
         exo_free(node->running);

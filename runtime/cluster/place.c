@@ -178,7 +178,7 @@ find_endpoints(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
                             endpoint);
         p->endpoints[p->num_endpoints++] = endpoint;
     }
-    return opts->advertise ? check_tcp(opts->advertise, 0, err) : EXO_OK;
+    return opts->advertise ? check_tcp(opts->advertise, 1, err) : EXO_OK;
 }
 
 /* --- Keys ------------------------------------------------------------------------------------------------------------------------ */

@@ -33,13 +33,14 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
                  *jobs = json_object_get(listing, "jobs");
     printf("cluster  %s, exogym %s\n", json_string_value(json_object_get(listing, "cluster")),
            json_string_value(json_object_get(listing, "version")));
-    printf("nodes    %zu alive, %zu lost\n", count(nodes, "alive"), json_array_size(nodes) - count(nodes, "alive"));
+    printf("nodes    %zu alive, %zu lost, %zu left\n", count(nodes, "alive"), count(nodes, "lost"),
+           count(nodes, "left"));
     printf("actors   %zu alive, %zu dead, %zu between\n", count(actors, "alive"), count(actors, "dead"),
            json_array_size(actors) - count(actors, "alive") - count(actors, "dead"));
     printf("jobs     %zu running, %zu ended\n", count(jobs, "running"), json_array_size(jobs) - count(jobs, "running"));
-    if (json_array_size(nodes) > 0) {
+    if (json_array_size(nodes) > count(nodes, "left")) {
         printf("\n");
-        exo_print_nodes(listing);
+        exo_print_nodes(listing, false);
     }
     json_decref(listing);
     return EXO_OK;
@@ -59,7 +60,9 @@ static const exo_arg table[] = {
 const exo_command exo_command_status = {
     .name = "status",
     .summary = "Shows what a cluster has and does",
-    .description = "Nodes with what is free of their cpus, gpus and memory, and how many actors and jobs there are.",
+    .description = "Nodes with what is free of their cpus, gpus and memory, and how many actors and jobs there are. "
+                   "Nodes that left "
+                   "in good order, as drivers do, are counted only; `exogym list nodes` has them.",
     .args = table,
     .args_size = sizeof(struct status_args),
     .run = status_command,

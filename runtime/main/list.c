@@ -69,7 +69,7 @@ list_cluster(exo_visit *visit, const void *arguments, exo_err *err)
     if (args->where.json)
         st = exo_print_json(json_incref(json_object_get(listing, args->what)), err);
     else if (strcmp(args->what, "nodes") == 0)
-        exo_print_nodes(listing);
+        exo_print_nodes(listing, true);
     else if (strcmp(args->what, "actors") == 0)
         exo_print_actors(listing);
     else
@@ -84,24 +84,11 @@ list_objects(exo_visit *visit, const void *command_args, exo_err *err)
     const struct list_args *args = command_args;
     char *text = NULL;
     exo_status st = exo_cluster_list_objects(visit->cluster, visit->deadline, &text, err);
-    json_t *objects = st == EXO_OK ? json_loads(text, 0, NULL) : NULL, *o;
-    size_t i;
+    json_t *objects = st == EXO_OK ? json_loads(text, 0, NULL) : NULL;
     exo_free(text);
     if (st != EXO_OK || args->where.json)
         return st == EXO_OK ? exo_print_json(objects, err) : st;
-    printf("%-20s %-20s %12s %5s %9s %s\n", "OBJECT", "NODE", "BYTES", "REFS", "BORROWERS", "STATE");
-    json_array_foreach (objects, i, o) {
-        bool imported = json_is_true(json_object_get(o, "imported")),
-             sealed = json_is_true(json_object_get(o, "sealed"));
-        printf("%-20s %-20s %12lld %5lld %9lld %s\n", json_string_value(json_object_get(o, "id")),
-               json_string_value(json_object_get(o, "node")),
-               (long long)json_integer_value(json_object_get(o, "bytes")),
-               (long long)json_integer_value(json_object_get(o, "references")),
-               (long long)json_integer_value(json_object_get(o, "borrowers")),
-               imported ? "imported"
-               : sealed ? "sealed"
-                        : "being written");
-    }
+    exo_print_objects(objects);
     json_decref(objects);
     return EXO_OK;
 }

@@ -21,6 +21,7 @@
 extern char **environ;
 
 #define READY_TIMEOUT (30 * EXO_SECOND)
+#define THERE_TIMEOUT (5 * EXO_SECOND) /* of a cluster of the user's, which is there or is not */
 #define STOP_TIMEOUT  (10 * EXO_SECOND)
 
 enum {
@@ -269,7 +270,8 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
     if (st == EXO_OK)
         st = exo_runtime_open(&c->runtime, NULL, err);
     if (st == EXO_OK)
-        st = exo_cluster_join(&c->cluster, c->runtime, &join, exo_deadline(exo_clock_real(), READY_TIMEOUT), err);
+        st = exo_cluster_join(&c->cluster, c->runtime, &join,
+                              exo_deadline(exo_clock_real(), c->num_workers > 0 ? READY_TIMEOUT : THERE_TIMEOUT), err);
     if (st != EXO_OK)
         exo_local_cluster_close(c);
     return st;

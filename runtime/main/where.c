@@ -246,7 +246,7 @@ add_amount(json_t *cells, const json_t *node, const char *name)
 }
 
 void
-exo_print_nodes(const json_t *listing)
+exo_print_nodes(const json_t *listing, bool with_left)
 {
     static const char *const titles[] = {"node", "kind", "state", "since", "actors", "cpus", "gpus", "memory"};
     json_t *cells = json_array(), *n;
@@ -255,6 +255,8 @@ exo_print_nodes(const json_t *listing)
     for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
         add_cell(cells, titles[i]);
     json_array_foreach (json_object_get(listing, "nodes"), i, n) {
+        if (!with_left && strcmp(text_of(n, "state"), "left") == 0)
+            continue;
         add_cell(cells, text_of(n, "name"));
         add_cell(cells, text_of(n, "kind"));
         add_cell(cells, text_of(n, "state"));
@@ -301,6 +303,30 @@ exo_print_jobs(const json_t *listing)
         add_cell(cells, text_of(j, "name"));
         add_cell(cells, text_of(j, "state"));
         add_cell(cells, text_of(j, "cause"));
+    }
+    print_table(cells, sizeof titles / sizeof titles[0]);
+}
+
+void
+exo_print_objects(const json_t *objects)
+{
+    static const char *const titles[] = {"object", "node", "bytes", "references", "borrowers", "state"};
+    static const char *const counts[] = {"bytes", "references", "borrowers"};
+    json_t *cells = json_array(), *o;
+    char count[EXO_FIGURE];
+    size_t i;
+    for (i = 0; i < sizeof titles / sizeof titles[0]; i++)
+        add_cell(cells, titles[i]);
+    json_array_foreach ((json_t *)(uintptr_t)objects, i, o) {
+        add_cell(cells, text_of(o, "id"));
+        add_cell(cells, text_of(o, "node"));
+        for (size_t k = 0; k < 3; k++) {
+            snprintf(count, sizeof count, "%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(o, counts[k])));
+            add_cell(cells, count);
+        }
+        add_cell(cells, json_is_true(json_object_get(o, "imported")) ? "imported"
+                        : json_is_true(json_object_get(o, "sealed")) ? "sealed"
+                                                                     : "being written");
     }
     print_table(cells, sizeof titles / sizeof titles[0]);
 }

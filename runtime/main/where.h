@@ -76,8 +76,9 @@ exo_status exo_read_argument(const char *word, exo_payload *out, exo_err *err);
 /* Prints JSON on standard output, and drops it; NULL is NOMEM. */
 exo_status exo_print_json(json_t *json, exo_err *err);
 /* The tables of `exogym status` and `exogym list`. */
-void exo_print_nodes(const json_t *listing);
+void exo_print_nodes(const json_t *listing, bool with_left);
 void exo_print_actors(const json_t *listing);
 void exo_print_jobs(const json_t *listing);
+void exo_print_objects(const json_t *objects);
 
 #endif

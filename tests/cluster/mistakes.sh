@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # What is wrong with the words of a command about a cluster is said in a line, and does no harm.
+# shellcheck disable=SC2154 # start sets variables by name
 . "$EXO_SOURCE/tests/cluster/common.bash"
 
 # refused STATUS MESSAGE PROGRAM ARGUMENTS...: the program ends with STATUS and says MESSAGE.
@@ -64,7 +65,21 @@ for command in 'call waits add' 'dump waits' 'kill waits'; do
     # shellcheck disable=SC2086
     fails "the actor 'waits' is restarting: " $command --timeout 300ms
 done
+mkdir -m 700 "$folder/run"
+XDG_RUNTIME_DIR=$folder/run timeout $((15 * slower)) "$EXOGYM" run job.yaml --cluster none >out 2>err
+[ $? = 1 ] || fail "run --cluster none: $(cat err)"
+has err "there is no head at ipc://$folder/run/exogym/none/head"
 fails 'one with keys wants --head-key and --keys' status --head tcp://127.0.0.1:1 --timeout 200ms
+
+# --- Who left is not lost ---------------------------------------------------------------------------------------------
+
+worker w3
+kill -TERM "$w3_pid"
+ended 10 "$w3_pid" 0
+until_true 5 tells 'nodes    1 alive, 1 lost, 1 left' status || fail "status: $(cat told)"
+[ "$(grep -c w3 told)" = 0 ] || fail "status shows who left: $(cat told)"
+tells 'w3    worker  left' list nodes || fail "list nodes: $(cat told)"
+says 'node w3: left' why w3
 
 # --- Names that a terminal would obey -----------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ fails "the class 'counter' has no method 'nothing'" call one nothing
 fails "there is no actor 'nobody' in the namespace 'default'" call nobody add
 fails 'nofile: No such file' call one echo @nofile
 
-tells 'nodes    2 alive, 0 lost' status || fail "status: $(cat told)"
+tells 'nodes    2 alive, 0 lost, 0 left' status || fail "status: $(cat told)"
 tells 'actors   3 alive, 0 dead, 0 between' status || fail "status: $(cat told)"
 tells '1.07 GB/2.15 GB' list nodes || fail "nodes: $(cat told)"
 x list nodes --json >out

@@ -73,7 +73,7 @@ for end in watcher child; do
     child=$(child_of "${!watcher}")
     [ $end = watcher ] && kill -TERM "${!watcher}" || kill -TERM "$child"
     ended 5 "${!watcher}" 0
-    until_true 1 tells "node $home: lost: it left" why "$home" || fail "why: $(cat told)"
+    until_true 1 tells "node $home: left" why "$home" || fail "why: $(cat told)"
 done
 until_true 1 replies 6 call keeper add 1
 x stop || fail stop
