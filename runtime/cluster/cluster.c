@@ -847,9 +847,9 @@ open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
     size_t at = 0;
     for (size_t i = 0; i < c->place.num_endpoints && at < sizeof c->address; i++) {
         const char *bound = exo_net_endpoint(exo_remote_net(c->remote), i);
-        bool replaced = opts->advertise && strncmp(bound, "tcp://", 6) == 0;
-        at += (size_t)snprintf(c->address + at, sizeof c->address - at, "%s%s", at ? " " : "",
-                               replaced ? opts->advertise : bound);
+        char address[EXO_PLACE_PATH + 256];
+        exo_place_public(&c->place, opts, bound, address, sizeof address);
+        at += (size_t)snprintf(c->address + at, sizeof c->address - at, "%s%s", at ? " " : "", address);
     }
     return at < sizeof c->address ? EXO_OK : exo_fail(err, EXO_INVAL, "the addresses are too long");
 }

@@ -5,6 +5,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,6 +183,71 @@ find_endpoints(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
         p->endpoints[p->num_endpoints++] = endpoint;
     }
     return opts->advertise ? check_tcp(opts->advertise, 1, err) : EXO_OK;
+}
+
+static bool
+write_address(const struct sockaddr *address, socklen_t size, const char *port, char *out, size_t length)
+{
+    char host[256];
+    if (getnameinfo(address, size, host, sizeof host, NULL, 0, NI_NUMERICHOST) != 0)
+        return false;
+    int n = snprintf(out, length, strchr(host, ':') ? "tcp://[%s]%s" : "tcp://%s%s", host, port);
+    return n > 0 && (size_t)n < length && !is_loopback(out);
+}
+
+/* Where this host's packets to the head come from: nothing is sent. */
+static bool
+address_towards(const char *head, const char *port, char *out, size_t length)
+{
+    char host[256];
+    struct addrinfo *found = NULL;
+    struct sockaddr_storage own;
+    socklen_t size = sizeof own;
+    const char *colon = strncmp(head, "tcp://", 6) == 0 ? strrchr(head, ':') : NULL;
+    if (!colon)
+        return false;
+    bool brackets = head[6] == '[' && colon[-1] == ']';
+    snprintf(host, sizeof host, "%.*s", (int)(colon - head - (brackets ? 8 : 6)), head + (brackets ? 7 : 6));
+    if (getaddrinfo(host, colon + 1, &(struct addrinfo){.ai_socktype = SOCK_DGRAM}, &found) != 0)
+        return false;
+    int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool good = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+                getsockname(fd, (struct sockaddr *)&own, &size) == 0 &&
+                write_address((const struct sockaddr *)&own, size, port, out, length);
+    if (fd >= 0)
+        close(fd);
+    freeaddrinfo(found);
+    return good;
+}
+
+/* The first address of this host that is not only its own. */
+static bool
+first_address(const char *port, char *out, size_t length)
+{
+    struct ifaddrs *all = NULL;
+    bool found = false;
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next)
+        if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP))
+            found = write_address(i->ifa_addr, sizeof(struct sockaddr_in), port, out, length);
+    freeifaddrs(all);
+    return found;
+}
+
+void
+exo_place_public(const exo_place *p, const exo_cluster_opts *opts, const char *bound, char *out, size_t length)
+{
+    static const char *const anywhere[] = {"tcp://0.0.0.0:", "tcp://[::]:", "tcp://*:"};
+    bool tcp = strncmp(bound, "tcp://", 6) == 0, all = false;
+    for (size_t i = 0; i < sizeof anywhere / sizeof anywhere[0]; i++)
+        all = all || strncmp(bound, anywhere[i], strlen(anywhere[i])) == 0;
+    const char *port = all ? strrchr(bound, ':') : NULL;
+    if (tcp && opts->advertise)
+        snprintf(out, length, "%s", opts->advertise);
+    else if (!port || !(address_towards(opts->role == EXO_ROLE_HEAD ? "" : p->head, port, out, length) ||
+                        first_address(port, out, length)))
+        snprintf(out, length, "%s", bound);
 }
 
 /* --- Keys ------------------------------------------------------------------------------------------------------------------------ */

@@ -32,6 +32,10 @@ typedef struct exo_place {
 /* Finds all of it, makes the folder, takes a head's lock. INVAL, EXISTS, IO. Released also after an error. */
 exo_status exo_place_init(exo_place *place, const exo_cluster_opts *opts, exo_err *err);
 void exo_place_release(exo_place *place);
+/* What others are told of an endpoint that is listened on: what --advertise says for tcp; for all addresses of this host, the one that the
+ * way to the head begins with, else the first that is not loopback. Blocks while the head's name is resolved. */
+void exo_place_public(const exo_place *place, const exo_cluster_opts *opts, const char *bound, char *out,
+                      size_t length);
 /* The cluster's name and folder alone. INVAL, IO. */
 exo_status exo_place_folder(exo_place *place, const exo_cluster_opts *opts, exo_err *err);
 

@@ -3,7 +3,7 @@
 . "$EXO_SOURCE/tests/cluster/common.bash"
 
 mkdir -m 700 keys
-for name in head w1 me stranger; do
+for name in head w1 w2 me stranger; do
     ok keygen $name -o keys
 done
 mkdir -m 700 keys/authorized
@@ -18,6 +18,14 @@ says 3 call counter add 2 "${at[@]}" --keys keys/me.secret
 EXOGYM_HEAD=$address EXOGYM_HEAD_KEY=keys/head.key tells '1 alive, 0 lost' status --keys keys/me.secret || fail "status: $(cat told)"
 fails "$address does not answer, or does not accept this node's key" status "${at[@]}" --keys keys/stranger.secret --timeout 500ms
 fails 'does not answer' status --head "$address" --timeout 500ms
+# Who listens on all addresses is found under one that others can use.
+cp keys/w2.key keys/authorized/
+worker w2 --listen tcp://0.0.0.0:0 --no-ipc --keys keys/w2.secret "${at[@]}" --plugin "$plugin"
+if [ -n "$(ip -4 -brief address show up scope global 2>/dev/null)" ]; then
+    [[ $(cat w2_pid.out) =~ tcp://[1-9][0-9.]*:[0-9]+ ]] || fail "an address that nobody can use: $(cat w2_pid.out)"
+    says other spawn counter 1 --name other --node w2 "${at[@]}" --keys keys/me.secret
+    says 3 call other add 2 "${at[@]}" --keys keys/me.secret
+fi
 x stop "${at[@]}" --keys keys/me.secret || fail 'stop'
 ended 10 "$head_pid" 0
 ended 10 "$w1_pid" 0
