@@ -125,7 +125,7 @@ static const exo_arg call_table[] = {
 };
 
 static const exo_note call_examples[] = {
-    {"exogym call counter add 5", "Calls the method add with the byte 5."},
+    {"exogym call counter add 5", "Calls the method add with the text 5."},
     {"exogym call store put @model.bin -n training", "Sends a file."},
     {0},
 };
