@@ -21,6 +21,7 @@
 struct counter {
     uint64_t count;
     exo_future *waiting; /* for somebody to meet */
+    _Atomic uint64_t lingering;
 };
 
 /* Two meet: the first one's reply comes with the second. */
@@ -133,12 +134,25 @@ frail(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
 static exo_status
 linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
-    (void)self;
+    struct counter *c = self;
     (void)args;
     (void)reply;
+    c->lingering++;
     while (!exo_call_cancelled(call))
         usleep(1000);
+    c->lingering--;
     return exo_fail(err, EXO_CANCELLED, "told to stop");
+}
+
+static exo_status
+lingering(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    const struct counter *c = self;
+    uint64_t count = c->lingering;
+    (void)call;
+    (void)args;
+    (void)err;
+    return exo_payload_copy(reply, &count, sizeof count);
 }
 
 static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .blocking = true}};
@@ -151,7 +165,8 @@ static const exo_method methods[] = {{.name = "add", .run = add},
                                      {.name = "pass_on", .lane = 1, .run = pass_on},
                                      {.name = "frail", .run = frail, .idempotent = true},
                                      {.name = "frail_once", .run = frail},
-                                     {.name = "linger", .lane = 1, .run = linger}};
+                                     {.name = "linger", .lane = 1, .run = linger},
+                                     {.name = "lingering", .run = lingering}};
 static const exo_actor_class counter_class = {.name = "counter",
                                               .state_size = sizeof(struct counter),
                                               .stop = stop,
@@ -491,23 +506,16 @@ Test(cluster, a_call_can_be_cancelled_and_late)
     }
 }
 
-/* A call that lingers, tried until the lane takes it; false: it is full for half a second. */
-static bool
-linger_there(const struct rig *r, exo_ref ref, exo_future **out)
+static uint64_t
+how_many_linger(const struct rig *r, exo_ref ref)
 {
+    exo_payload reply = {0};
     exo_err err = {0};
-    exo_time end = exo_deadline(exo_clock_real(), EXO_SECOND / 2);
-    while (exo_now(exo_clock_real()) < end) {
-        exo_status st = exo_call(r->runtime, ref, "linger", (exo_payload){0}, INT64_MAX, out, &err);
-        if (st == EXO_OK)
-            st = exo_wait(*out, exo_deadline(exo_clock_real(), 20 * EXO_MS), NULL, &err);
-        if (st == EXO_TIMEOUT)
-            return true;
-        cr_assert_eq(st, EXO_FULL, "%s", err.text);
-        exo_future_drop(out);
-        usleep(1000);
-    }
-    return false;
+    cr_assert_eq(exo_call_wait(r->runtime, ref, "lingering", (exo_payload){0}, soon(), &reply, &err), EXO_OK, "%s",
+                 err.text);
+    uint64_t count = *(const uint64_t *)reply.data;
+    exo_payload_release(&reply);
+    return count;
 }
 
 Test(cluster, lanes_are_as_is_asked_for)
@@ -516,18 +524,28 @@ Test(cluster, lanes_are_as_is_asked_for)
     {
         exo_err err = {0};
         exo_ref ref;
-        exo_future *lingering[3] = {0}, *further = NULL;
+        exo_future *under_way[3] = {0}, *further = NULL;
         const exo_lane_opts two_and_one = {.lane = "slow", .max_concurrency = 2, .max_pending_calls = 1};
         exo_spawn_opts opts = {.lanes = &two_and_one, .num_lanes = 1};
         cr_assert_eq(exo_spawn_class(r.runtime, "counter", &opts, soon(), &ref, &err), EXO_OK, "%s: %s", names[t],
                      err.text);
-        for (int i = 0; i < 3; i++)
-            cr_assert(linger_there(&r, ref, &lingering[i]), "%s: two are served, one waits; not %d", names[t], i + 1);
-        cr_expect(!linger_there(&r, ref, &further), "%s: a fourth one finds no room", names[t]);
+        for (uint64_t i = 0; i < 2; i++) {
+            cr_assert_eq(exo_call(r.runtime, ref, "linger", (exo_payload){0}, INT64_MAX, &under_way[i], &err), EXO_OK);
+            for (exo_time end = soon(); how_many_linger(&r, ref) <= i && exo_now(exo_clock_real()) < end;)
+                usleep(1000);
+            cr_assert_eq(how_many_linger(&r, ref), i + 1, "%s: two are served at a time", names[t]);
+        }
+        cr_assert_eq(exo_call(r.runtime, ref, "linger", (exo_payload){0}, INT64_MAX, &under_way[2], &err), EXO_OK);
+        exo_status st = exo_call(r.runtime, ref, "linger", (exo_payload){0}, INT64_MAX, &further, &err);
+        if (st == EXO_OK)
+            st = exo_wait(further, soon(), NULL, &err);
+        cr_expect_eq(st, EXO_FULL, "%s: one waits, and no more", names[t]);
+        exo_future_drop(&further);
+        cr_expect_eq(how_many_linger(&r, ref), 2);
         for (int i = 0; i < 3; i++) {
-            exo_cancel(lingering[i]);
-            cr_expect_eq(exo_wait(lingering[i], soon(), NULL, &err), EXO_CANCELLED);
-            exo_future_drop(&lingering[i]);
+            exo_cancel(under_way[i]);
+            cr_expect_eq(exo_wait(under_way[i], soon(), NULL, &err), EXO_CANCELLED);
+            exo_future_drop(&under_way[i]);
         }
         cr_expect_eq(call_add(&r, ref, 1), 1, "another lane is as it was");
 
