@@ -15,7 +15,7 @@ example=$folder/example
 export CC PKG_CONFIG_PATH
 cmake --install "$EXO_BUILD" --prefix "$prefix" >"$folder/install.log" || fail "$(cat "$folder/install.log")"
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name exogym.pc)")
-cp -r "$EXO_SOURCE/examples/03_int8_gradients" "$example"
+cp -r "$EXO_SOURCE/examples/20_int8_gradients" "$example"
 rm -rf "$example/build"
 
 # run [OPTION...]: trains the example's job on data that needs no files; the result is in $folder/result.json
