@@ -10,11 +10,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <exogym/clock.h>
+
 void
 exo_boot_id(char out[EXO_BOOT_ID])
 {
     struct stat space = {0};
     char kernel[40] = "";
+    const char *given = getenv("EXOGYM_HOST_ID");
+    if (given && *given) {
+        snprintf(out, EXO_BOOT_ID, "%s", given);
+        return;
+    }
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (file) {
         if (!fgets(kernel, sizeof kernel, file))
@@ -23,6 +30,8 @@ exo_boot_id(char out[EXO_BOOT_ID])
     }
     kernel[strcspn(kernel, "\n")] = 0;
     stat("/proc/self/ns/pid", &space);
+    if (!kernel[0] || !space.st_ino) /* not known: then nobody is on this host but ourselves */
+        snprintf(kernel, sizeof kernel, "%d-%" PRId64, (int)getpid(), exo_now(exo_clock_real()));
     snprintf(out, EXO_BOOT_ID, "%.36s/%" PRIx64, kernel, (uint64_t)space.st_ino);
 }
 

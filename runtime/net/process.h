@@ -10,7 +10,8 @@ enum {
     EXO_BOOT_ID = 64
 };
 
-/* Identity of the running kernel and of the namespace of process numbers: equal for processes that can see each other. */
+/* Identity of the running kernel and of the namespace of process numbers: equal for processes that can see each other. Tests give
+ * processes different ones with EXOGYM_HOST_ID, as if they were on different hosts. */
 void exo_boot_id(char out[EXO_BOOT_ID]);
 /* When process `pid` started, in clock ticks since boot; 0 if there is none. */
 uint64_t exo_process_start(uint32_t pid);
