@@ -33,6 +33,7 @@
 #define LOOKUP_TIMEOUT  (30 * EXO_SECOND) /* of exo_get_actor and of claims, which have no deadline of their own */
 #define CONNECT_TIMEOUT (5 * EXO_SECOND)
 #define RETRY           (50 * EXO_MS)
+#define SWEEP           (2 * EXO_SECOND)
 
 /* An actor of this process that the head knows. */
 struct known {
@@ -61,6 +62,7 @@ struct exo_cluster {
     struct known *known;
     bool closing, woken, left, interrupted;
     exo_time head_lost; /* when; 0: it is there */
+    exo_time sweep_at;  /* when a head looks for sockets of killed processes; 0: nobody was lost */
     int log_file;       /* what of it is passed on to the head; -1: nothing. The keeper's, as its path */
     char log_path[4096];
 };
@@ -145,23 +147,28 @@ tell_head(exo_cluster *c, const char *method, const ProtobufCMessage *message)
 
 /* --- Connections ------------------------------------------------------------------------------------------------------------------ */
 
-/* Tries the addresses of a process, those of this host first. `addresses` have spaces between. */
+static bool
+is_there(const char *ipc_endpoint)
+{
+    return exo_place_has_owner(ipc_endpoint + strlen("ipc://"));
+}
+
+/* Tries the addresses of a process, those of this host first. `addresses` have spaces between. PEER_LOST: it is not there any more. */
 static exo_status
 connect_to(exo_cluster *c, const char *addresses, const char *key, exo_time deadline, exo_peer **out, exo_err *err)
 {
-    exo_status st = exo_fail(err, EXO_INVAL, "'%.100s' has no address that can be reached from here", addresses);
+    exo_status st = exo_fail(err, EXO_PEER_LOST, "nobody can be reached at '%.200s' from here", addresses);
     for (int pass = 0; pass < 2 && st != EXO_OK; pass++) {
         for (const char *at = addresses; *at && st != EXO_OK;) {
             size_t length = strcspn(at, " ");
             char address[256];
             snprintf(address, sizeof address, "%.*s", (int)length, at);
             bool ipc = strncmp(address, "ipc://", 6) == 0;
-            if (length > 0 && length < sizeof address && ipc == (pass == 0) &&
-                (!ipc || access(address + 6, F_OK) == 0)) {
+            if (length > 0 && length < sizeof address && ipc == (pass == 0) && (!ipc || is_there(address))) {
                 exo_time until = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
                 until = until < deadline ? until : deadline;
-                st = exo_net_connect(exo_remote_net(c->remote), address, ipc || !key || !*key ? NULL : key, until, out,
-                                     err);
+                st = exo_net_connect_while(exo_remote_net(c->remote), address, ipc || !key || !*key ? NULL : key, until,
+                                           ipc ? is_there : NULL, out, err);
             }
             at += length + strspn(at + length, " ");
         }
@@ -616,6 +623,7 @@ on_lost(void *context, exo_peer *peer, const char *cause)
 {
     exo_cluster *c = context;
     pthread_mutex_lock(&c->lock);
+    c->sweep_at = c->sweep_at ? c->sweep_at : real_now() + SWEEP;
     bool was_head = peer == c->head_peer;
     bool closing = c->closing;
     if (was_head) {
@@ -744,6 +752,18 @@ meet_head(exo_cluster *c, exo_time deadline, exo_err *err)
 
 /* --- The keeper ------------------------------------------------------------------------------------------------------------------------ */
 
+/* Removes what a killed process left in the folder. */
+static void
+clean_up(exo_cluster *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool due = c->sweep_at && real_now() >= c->sweep_at;
+    c->sweep_at = due ? 0 : c->sweep_at;
+    pthread_mutex_unlock(&c->lock);
+    if (due)
+        exo_place_sweep(&c->place);
+}
+
 /* Goes on to the file that has the log's name by now; false: it is the same one. */
 static bool
 follow_log(exo_cluster *c)
@@ -812,8 +832,10 @@ keeper_main(void *argument)
         pthread_mutex_unlock(&c->lock);
         if (away)
             meet_head(c, exo_deadline(exo_clock_real(), patience), &err);
-        if (c->role == EXO_ROLE_HEAD)
+        if (c->role == EXO_ROLE_HEAD) {
             wake_head(c);
+            clean_up(c);
+        }
         pass_log_on(c);
         exo_time due = atomic_load(&c->due), soon = real_now() + (away ? RETRY : 2 * RETRY);
         if (c->role == EXO_ROLE_HEAD || c->log_file < 0)

@@ -80,26 +80,34 @@ has_ended(int pid)
     return end && strncmp(end, ") Z", 3) == 0; /* nobody has asked for its status yet */
 }
 
-/* Removes the sockets of processes that were killed: nobody listens there, and no process has the number in the name. */
-static void
-remove_stale_sockets(const exo_place *p)
+bool
+exo_place_has_owner(const char *path)
 {
-    static const char *const kinds[] = {"driver-", "worker-"};
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    size_t length = strlen(path);
+    /* Of another type than ours are: it is told whether there is one, and never connected. */
+    int fd = length < sizeof at.sun_path ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+    if (fd < 0)
+        return true; /* not known */
+    memcpy(at.sun_path, path, length + 1);
+    bool refused =
+        connect(fd, (const struct sockaddr *)&at, sizeof at) != 0 && (errno == ECONNREFUSED || errno == ENOENT);
+    close(fd);
+    return !refused;
+}
+
+void
+exo_place_sweep(const exo_place *p)
+{
     DIR *dir = opendir(p->folder);
+    char path[EXO_PLACE_PATH + 264];
     for (const struct dirent *entry; dir && (entry = readdir(dir));) {
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
         int pid = 0;
-        for (size_t i = 0; i < 2; i++)
-            if (strncmp(entry->d_name, kinds[i], 7) == 0)
-                pid = atoi(entry->d_name + 7);
-        if (pid <= 0 || !has_ended(pid))
+        if (sscanf(entry->d_name, "driver-%d-", &pid) != 1 && sscanf(entry->d_name, "worker-%d-", &pid) != 1)
             continue;
-        snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", p->folder, entry->d_name);
-        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED)
-            unlink(address.sun_path);
-        if (fd >= 0)
-            close(fd);
+        snprintf(path, sizeof path, "%s/%s", p->folder, entry->d_name);
+        if (pid > 0 && has_ended(pid) && !exo_place_has_owner(path))
+            unlink(path);
     }
     if (dir)
         closedir(dir);
@@ -370,7 +378,7 @@ exo_place_init(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
     if (st == EXO_OK && opts->role == EXO_ROLE_WORKER)
         find_resources(p, opts);
     if (st == EXO_OK && opts->role != EXO_ROLE_GUEST)
-        remove_stale_sockets(p);
+        exo_place_sweep(p);
     return st;
 }
 
@@ -381,7 +389,9 @@ exo_place_release(exo_place *p)
         unlink(p->socket);
     exo_keys_release(&p->keys);
     exo_allow_list_free(&p->allowed);
-    if (p->lock >= 0)
+    if (p->lock >= 0) {
+        exo_place_sweep(p);
         close(p->lock);
+    }
     p->lock = -1;
 }

@@ -38,5 +38,9 @@ void exo_place_public(const exo_place *place, const exo_cluster_opts *opts, cons
                       size_t length);
 /* The cluster's name and folder alone. INVAL, IO. */
 exo_status exo_place_folder(exo_place *place, const exo_cluster_opts *opts, exo_err *err);
+/* Does a living process of this host have the socket? Nobody who listens on it is disturbed by the question. */
+bool exo_place_has_owner(const char *path);
+/* Removes the sockets in the cluster's folder whose processes were killed. */
+void exo_place_sweep(const exo_place *place);
 
 #endif

@@ -80,6 +80,9 @@ uint64_t exo_net_node(const exo_net *net);
  * NOMEM. */
 exo_status exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time deadline, exo_peer **out,
                            exo_err *err);
+/* The same, until `is_there(endpoint)` is false, too: PEER_LOST. It is asked now and then, under the net's lock. */
+exo_status exo_net_connect_while(exo_net *net, const char *endpoint, const char *key, exo_time deadline,
+                                 bool (*is_there)(const char *endpoint), exo_peer **out, exo_err *err);
 
 /* Sends an envelope; `payload` (may be NULL) is moved into it, also on failure. It goes out soon: at once if the connection is quiet,
  * else with what gathers meanwhile. Errors: PEER_LOST with the cause, INVAL, NOMEM, FULL (a call to a peer that does not read). */

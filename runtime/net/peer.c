@@ -28,6 +28,7 @@ enum {
 };
 
 #define BEAT EXO_SECOND
+#define LOOK (20 * EXO_MS) /* how often it is asked whether the other end is there */
 
 static exo_time
 now_real(void)
@@ -731,6 +732,15 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
 exo_status
 exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time deadline, exo_peer **out, exo_err *err)
 {
+    return exo_net_connect_while(net, endpoint, key, deadline, NULL, out, err);
+}
+
+exo_status
+exo_net_connect_while(exo_net *net, const char *endpoint, const char *key, exo_time deadline,
+                      bool (*is_there)(const char *endpoint), exo_peer **out, exo_err *err)
+{
+    bool there = true;
+    exo_time look = is_there ? LOOK : EXO_SECOND;
     exo_peer *peer = NULL;
     pthread_mutex_lock(&net->lock);
     exo_status st = exo_net_begin_connect_locked(net, endpoint, key, &peer, err);
@@ -739,18 +749,20 @@ exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time de
         return st;
     }
     exo_net_kick(net);
-    while (atomic_load(&peer->state) == EXO_PEER_GREETING && now_real() < deadline) {
+    while (atomic_load(&peer->state) == EXO_PEER_GREETING && now_real() < deadline && there) {
         exo_time left = deadline - now_real();
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
-        exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + (left < EXO_SECOND ? left : EXO_SECOND);
+        exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + (left < look ? left : look);
         until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
         pthread_cond_timedwait(&net->changed, &net->lock, &until);
+        there = !is_there || atomic_load(&peer->state) != EXO_PEER_GREETING || is_there(endpoint);
     }
     if (atomic_load(&peer->state) == EXO_PEER_GREETING) {
         exo_peer_lose_locked(net, peer, "it does not answer");
-        st = exo_fail(err, EXO_TIMEOUT, "%s does not answer%s", endpoint,
-                      key ? ", or does not accept this node's key" : "");
+        st = there ? exo_fail(err, EXO_TIMEOUT, "%s does not answer%s", endpoint,
+                              key ? ", or does not accept this node's key" : "")
+                   : exo_fail(err, EXO_PEER_LOST, "%s: its process has ended", endpoint);
     } else if (atomic_load(&peer->state) == EXO_PEER_LOST_) {
         st = exo_fail(err, EXO_UNSUPPORTED, "%s: %s", endpoint, peer->cause);
     }
