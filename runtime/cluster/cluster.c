@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <uthash.h>
+#include <utlist.h>
 
 #include <exogym/log.h>
 #include <exogym/memory.h>
@@ -38,7 +39,10 @@
 /* An actor of this process that the head knows. */
 struct known {
     uint64_t id, key, incarnation;
-    char *space, *name, *class_name;
+    Exo__Cluster__Spawn *spec; /* owned */
+    char *cause;               /* of one that died; may be NULL */
+    bool failure;
+    struct known *next; /* of those that died */
     UT_hash_handle hh;
 };
 
@@ -60,6 +64,7 @@ struct exo_cluster {
     exo_ref head; /* guarded by lock, as all below; 0: it is away */
     exo_peer *head_peer;
     struct known *known;
+    struct known *deaths; /* that the head is to be told of, the first one first */
     bool closing, woken, left, interrupted;
     exo_time head_lost; /* when; 0: it is there */
     exo_time sweep_at;  /* when a head looks for sockets of killed processes; 0: nobody was lost */
@@ -134,15 +139,16 @@ call_head(exo_cluster *c, const char *method, const ProtobufCMessage *args, bool
     }
 }
 
-static void
+/* False: it is away. */
+static bool
 tell_head(exo_cluster *c, const char *method, const ProtobufCMessage *message)
 {
     exo_payload packed = {0};
     pthread_mutex_lock(&c->lock);
     exo_ref head = c->head;
     pthread_mutex_unlock(&c->lock);
-    if (head.id && exo_message_pack(&packed, message) == EXO_OK)
-        exo_send(c->runtime, head, method, packed, INT64_MAX, NULL);
+    return head.id && exo_message_pack(&packed, message) == EXO_OK &&
+           exo_send(c->runtime, head, method, packed, INT64_MAX, NULL) == EXO_OK;
 }
 
 /* --- Connections ------------------------------------------------------------------------------------------------------------------ */
@@ -205,32 +211,65 @@ refer_to(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline, exo
 static _Thread_local bool made_for_head;
 
 static void
-remember(exo_cluster *c, uint64_t id, uint64_t key, uint64_t incarnation, const char *space, const char *name,
-         const char *class_name)
+free_known(struct known *k)
 {
-    struct known *k = exo_calloc(1, sizeof *k);
     if (!k)
         return;
+    EXO_RELEASE(k->spec);
+    exo_free(k->cause);
+    exo_free(k);
+}
+
+/* An actor of this process that the head knows, made from `spec`. */
+static void
+remember(exo_cluster *c, uint64_t id, uint64_t key, uint64_t incarnation, const Exo__Cluster__Spawn *spec)
+{
+    Exo__Cluster__Spawn kept = *spec;
+    struct known *k = exo_calloc(1, sizeof *k);
+    if (!spec->restart || spec->restart->when == EXO_RESTART_NEVER)
+        kept.args = (ProtobufCBinaryData){0};
+    kept.n_together = 0;
+    if (!k || !(k->spec = exo_message_copy(&kept.base))) {
+        exo_free(k);
+        return;
+    }
     k->id = id;
     k->key = key;
     k->incarnation = incarnation;
-    k->space = space ? exo_strdup(space) : NULL;
-    k->name = name ? exo_strdup(name) : NULL;
-    k->class_name = class_name ? exo_strdup(class_name) : NULL;
     pthread_mutex_lock(&c->lock);
     HASH_ADD(hh, c->known, id, sizeof k->id, k);
     pthread_mutex_unlock(&c->lock);
 }
 
+/* Tells the head of the deaths that it has not been told of; if it is away, later. */
 static void
-free_known(struct known *k)
+tell_deaths(exo_cluster *c)
 {
-    if (!k)
-        return;
-    exo_free(k->space);
-    exo_free(k->name);
-    exo_free(k->class_name);
-    exo_free(k);
+    for (;;) {
+        pthread_mutex_lock(&c->lock);
+        struct known *k = c->head.id ? c->deaths : NULL;
+        if (k)
+            LL_DELETE(c->deaths, k);
+        pthread_mutex_unlock(&c->lock);
+        if (!k)
+            return;
+        Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+        args.space = k->spec->space;
+        args.name = k->spec->name;
+        args.id = k->id;
+        args.key = k->key;
+        args.incarnation = k->incarnation;
+        args.node = exo_net_node(exo_remote_net(c->remote));
+        args.cause = exo_pb_text(k->cause);
+        args.failure = k->failure;
+        if (!tell_head(c, "died", &args.base)) {
+            pthread_mutex_lock(&c->lock);
+            LL_PREPEND(c->deaths, k);
+            pthread_mutex_unlock(&c->lock);
+            return;
+        }
+        free_known(k);
+    }
 }
 
 static exo_status
@@ -303,12 +342,18 @@ ops_claim(void *context, const char *space, const char *name, exo_ref actor, exo
     args.id = actor.id;
     args.node = exo_net_node(exo_remote_net(c->remote));
     exo_status st =
-        call_head(c, "claim", &args.base, false, exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), &future, &reply, err);
+        call_head(c, "claim", &args.base, true, exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), &future, &reply, err);
     if (st != EXO_OK)
         return st;
     Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
-    if (info)
-        remember(c, actor.id, info->key, info->incarnation, space, name, info->class_name);
+    if (info) {
+        Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
+        spec.space = args.space;
+        spec.name = args.name;
+        spec.class_name = info->class_name;
+        spec.job = info->job;
+        remember(c, actor.id, info->key, info->incarnation, &spec);
+    }
     EXO_RELEASE(info);
     exo_future_drop(&future);
     return EXO_OK;
@@ -319,24 +364,23 @@ ops_died(void *context, const char *space, const char *name, exo_ref actor, cons
 {
     exo_cluster *c = context;
     struct known *k = NULL;
+    (void)space;
+    (void)name;
     pthread_mutex_lock(&c->lock);
     HASH_FIND(hh, c->known, &actor.id, sizeof actor.id, k);
-    if (k)
-        HASH_DEL(c->known, k);
     bool closing = c->closing;
-    pthread_mutex_unlock(&c->lock);
-    if (k && !closing) {
-        Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
-        args.space = exo_pb_text(space);
-        args.name = exo_pb_text(name);
-        args.id = actor.id;
-        args.key = k->key;
-        args.node = exo_net_node(exo_remote_net(c->remote));
-        args.cause = exo_pb_text(cause);
-        args.failure = failure;
-        tell_head(c, "died", &args.base);
+    if (k) {
+        HASH_DEL(c->known, k);
+        k->cause = cause ? exo_strdup(cause) : NULL;
+        k->failure = failure;
+        if (!closing)
+            LL_APPEND(c->deaths, k);
     }
-    free_known(k);
+    pthread_mutex_unlock(&c->lock);
+    if (closing)
+        free_known(k);
+    else if (k)
+        tell_deaths(c);
 }
 
 static exo_status
@@ -609,11 +653,29 @@ end_process(void *context)
 }
 
 static void
-making(void *context, bool begins, uint64_t key, exo_ref actor)
+making(void *context, bool begins, const Exo__Cluster__Spawn *spec, exo_ref actor)
 {
+    exo_cluster *c = context;
+    char cause[256];
     made_for_head = begins;
-    if (!begins && actor.id)
-        remember(context, actor.id, key, 0, NULL, NULL, NULL);
+    if (begins || !actor.id)
+        return;
+    remember(c, actor.id, spec->key, spec->incarnation, spec);
+    if (exo_cause(c->runtime, actor, cause, sizeof cause) == EXO_OK)
+        ops_died(c, NULL, NULL, actor, cause, true); /* before we knew it */
+}
+
+static exo_ref
+find_made(void *context, uint64_t key, uint64_t incarnation)
+{
+    exo_cluster *c = context;
+    exo_ref found = {0};
+    pthread_mutex_lock(&c->lock);
+    for (const struct known *k = c->known; k && !found.id; k = k->hh.next)
+        if (k->key == key && k->incarnation == incarnation)
+            found.id = k->id;
+    pthread_mutex_unlock(&c->lock);
+    return found;
 }
 
 /* --- Connections that come and go ------------------------------------------------------------------------------------------------------ */
@@ -635,7 +697,10 @@ on_lost(void *context, exo_peer *peer, const char *cause)
     pthread_mutex_unlock(&c->lock);
     if (was_head && !closing && c->role != EXO_ROLE_GUEST)
         EXO_LOG(WARN, CLUSTER, "head=%s lost: %s; waiting for it to come back", c->place.head, cause);
-    if (c->role == EXO_ROLE_HEAD && !closing) {
+    exo_peer *other = c->role == EXO_ROLE_HEAD && !closing ? exo_remote_peer(c->remote, exo_peer_node(peer)) : NULL;
+    bool gone = !other; /* else it is there again, over another connection */
+    exo_peer_drop(&other);
+    if (c->role == EXO_ROLE_HEAD && !closing && gone) {
         Exo__Cluster__NodeInfo info = EXO__CLUSTER__NODE_INFO__INIT;
         info.node = exo_peer_node(peer);
         info.cause = exo_pb_text(cause);
@@ -645,23 +710,55 @@ on_lost(void *context, exo_peer *peer, const char *cause)
 
 static const exo_remote_events events = {.lost = on_lost};
 
+static void
+describe_known(const struct known *k, Exo__Cluster__Actor *out)
+{
+    exo__cluster__actor__init(out);
+    out->key = k->key;
+    out->id = k->id;
+    out->incarnation = k->incarnation;
+    out->name = k->spec->name;
+    out->space = k->spec->space;
+    out->class_name = k->spec->class_name;
+    out->job = k->spec->job;
+    out->detached = k->spec->detached;
+    out->spec = k->spec;
+}
+
 /* What this process's actors are, for a head that may not know. */
 static size_t
-list_known_locked(exo_cluster *c, Exo__Cluster__Actor *infos, Exo__Cluster__Actor **list, size_t most)
+list_known_locked(exo_cluster *c, Exo__Cluster__Actor *infos, Exo__Cluster__Actor **list)
 {
     size_t count = 0;
-    for (const struct known *k = c->known; k && count < most; k = k->hh.next, count++) {
-        exo__cluster__actor__init(&infos[count]);
-        infos[count].key = k->key;
-        infos[count].id = k->id;
-        infos[count].incarnation = k->incarnation;
-        infos[count].name = exo_pb_text(k->name);
-        infos[count].space = exo_pb_text(k->space);
-        infos[count].class_name = exo_pb_text(k->class_name);
-        infos[count].job = c->job;
-        list[count] = &infos[count];
+    for (const struct known *k = c->known; k; k = k->hh.next, count++)
+        describe_known(k, &infos[count]);
+    for (const struct known *k = c->deaths; k; k = k->next, count++) {
+        describe_known(k, &infos[count]);
+        infos[count].state = exo_pb_text("dead");
+        infos[count].cause = exo_pb_text(k->cause);
+        infos[count].failed = k->failure;
     }
+    for (size_t i = 0; i < count; i++)
+        list[i] = &infos[i];
     return count;
+}
+
+/* Ends what the head takes for dead: it may have made another one in its place. */
+static void
+end_fenced(exo_cluster *c, const uint64_t *ids, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct known *k = NULL;
+        pthread_mutex_lock(&c->lock);
+        HASH_FIND(hh, c->known, &ids[i], sizeof ids[i], k);
+        if (k)
+            HASH_DEL(c->known, k); /* its death is no news */
+        pthread_mutex_unlock(&c->lock);
+        if (k)
+            exo_kill(c->runtime, (exo_ref){.id = k->id}, "its node was lost for a time, and it was taken for dead",
+                     NULL);
+        free_known(k);
+    }
 }
 
 static exo_status
@@ -689,12 +786,15 @@ register_at(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *err)
     m.resources = resource_list;
     m.n_resources = c->place.num_resources;
     pthread_mutex_lock(&c->lock); /* the texts of `known` are used */
-    size_t most = HASH_COUNT(c->known);
+    const struct known *death;
+    size_t most = 0;
+    LL_COUNT(c->deaths, death, most);
+    most += HASH_COUNT(c->known);
     Exo__Cluster__Actor *infos = exo_calloc(most + 1, sizeof *infos);
     Exo__Cluster__Actor **list = exo_calloc(most + 1, sizeof *list);
     exo_status st = infos && list ? EXO_OK : EXO_NOMEM;
     if (st == EXO_OK) {
-        m.n_actors = list_known_locked(c, infos, list, most);
+        m.n_actors = list_known_locked(c, infos, list);
         m.actors = list;
         st = exo_message_pack(&packed, &m.base);
     }
@@ -708,8 +808,10 @@ register_at(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *err)
         st = exo_wait(future, deadline, &reply, err);
     Exo__Cluster__RegisterReply *answer =
         st == EXO_OK ? EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply) : NULL;
-    if (answer)
+    if (answer) {
         snprintf(c->name, sizeof c->name, "%s", answer->name);
+        end_fenced(c, answer->ended, answer->n_ended);
+    }
     EXO_RELEASE(answer);
     exo_future_drop(&future);
     return st;
@@ -746,6 +848,8 @@ meet_head(exo_cluster *c, exo_time deadline, exo_err *err)
     } else if (peer) {
         exo_peer_lose(exo_remote_net(c->remote), peer, "registering failed");
     }
+    if (st == EXO_OK)
+        tell_deaths(c); /* those since it was told what lives */
     exo_peer_drop(&peer);
     return st;
 }
@@ -904,7 +1008,7 @@ static exo_status
 start_worker(exo_cluster *c, exo_err *err)
 {
     exo_ref worker;
-    const exo_worker_env env = {.making = making, .end = end_process, .context = c};
+    const exo_worker_env env = {.making = making, .find = find_made, .end = end_process, .context = c};
     return exo_spawn(
         c->runtime, &exo_worker_class,
         &(exo_spawn_opts){.name = "worker", .namespace_name = "exogym", .args = exo_payload_borrow(&env, sizeof env)},
@@ -1054,6 +1158,10 @@ exo_cluster_free(exo_cluster **cluster)
     exo_place_release(&c->place);
     HASH_ITER (hh, c->known, k, next) {
         HASH_DEL(c->known, k);
+        free_known(k);
+    }
+    while ((k = c->deaths)) {
+        LL_DELETE(c->deaths, k);
         free_known(k);
     }
     if (c->log_file >= 0)

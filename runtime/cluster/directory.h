@@ -26,7 +26,8 @@ typedef struct exo_batch {
 
 /* What `kill` of a worker gets. */
 struct exo_head_kill {
-    uint64_t id;
+    uint64_t id; /* 0: the one of that key and incarnation, if it is there */
+    uint64_t key, incarnation;
     uint8_t clean; /* stops it instead; a number, since it comes from elsewhere: a bool may not be 2 */
     char cause[200];
 };
@@ -69,7 +70,7 @@ typedef struct exo_entry {
     uint64_t lost_with; /* the node with which its latest life was lost; 0: it ended otherwise */
     uint64_t incarnation;
     exo_entry_state state;
-    bool first_life, died_early, failed, indexed;
+    bool first_life, died_early, failed, indexed, listed, ended;
     char *cause;
     char idempotent[512]; /* names of methods, each with a 0 */
     size_t idempotent_size;

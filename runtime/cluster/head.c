@@ -19,6 +19,7 @@
 #include "durable.h"
 #include "hooks.h"
 #include "messages.h"
+#include "place.h"
 #include "process.h"
 
 #define SPAWN_TIMEOUT (60 * EXO_SECOND) /* of a worker that makes an actor                        */
@@ -37,8 +38,10 @@ struct head {
     exo_ref self;
     exo_directory directory;
     exo_durable *durable;
-    uint64_t next_key;
-    exo_time grace_ends; /* 0: it is over */
+    uint64_t next_key, first_key; /* smaller ones are those of earlier heads */
+    exo_time grace_ends;          /* 0: it is over */
+    bool has_past;                /* there was a head before it, whose workers may come back */
+    struct postponed *postponed;
     int64_t began;
     char *lines[LOG_LINES]; /* a ring: line n is at n % LOG_LINES */
     uint64_t num_lines;
@@ -136,6 +139,7 @@ describe_actor(const exo_entry *a, Exo__Cluster__Actor *out)
         out->node_name = exo_pb_text(a->node->name);
         out->endpoint = exo_pb_text(a->node->endpoint);
         out->key_text = exo_pb_text(a->node->key);
+        out->host = exo_pb_text(a->node->host);
     }
 }
 
@@ -271,17 +275,23 @@ ask_worker(struct head *h, exo_entry *a, exo_err *err)
 
 static void entry_died(struct head *h, exo_entry *a, const char *cause, bool failure);
 
-/* Ends an actor of a worker. */
+/* Has a node end a life of an actor. If the node is away, it is told when it registers again. */
+static void
+end_at(struct head *h, uint64_t node, struct exo_head_kill *kill, const char *cause)
+{
+    exo_ref worker;
+    exo_payload args = {0};
+    snprintf(kill->cause, sizeof kill->cause, "%s", cause);
+    if (h->env.worker_of(h->env.context, node, &worker, NULL) == EXO_OK &&
+        exo_payload_copy(&args, kill, sizeof *kill) == EXO_OK)
+        exo_send(h->runtime, worker, "kill", args, INT64_MAX, NULL);
+}
+
 static void
 kill_at(struct head *h, uint64_t node, uint64_t id, const char *cause, bool clean)
 {
     struct exo_head_kill kill = {.id = id, .clean = clean};
-    exo_ref worker;
-    exo_payload args = {0};
-    snprintf(kill.cause, sizeof kill.cause, "%s", cause);
-    if (h->env.worker_of(h->env.context, node, &worker, NULL) == EXO_OK &&
-        exo_payload_copy(&args, &kill, sizeof kill) == EXO_OK)
-        exo_send(h->runtime, worker, "kill", args, INT64_MAX, NULL);
+    end_at(h, node, &kill, cause);
 }
 
 /* Begins a life of an actor that has a place. */
@@ -331,9 +341,9 @@ check_spec(const Exo__Cluster__Spawn *spec, exo_err *err)
     return check_resources(spec->resources, spec->n_resources, err);
 }
 
-/* An entry for a spec that is copied; a dead one of the same name makes room. */
+/* An entry for a spec that is copied; a dead one of the same name makes room. key 0: a new one. */
 static exo_status
-new_entry(struct head *h, const Exo__Cluster__Spawn *spec, exo_entry **out, exo_err *err)
+new_entry(struct head *h, uint64_t key, const Exo__Cluster__Spawn *spec, exo_entry **out, exo_err *err)
 {
     exo_status st = check_spec(spec, err);
     if (st != EXO_OK)
@@ -349,10 +359,10 @@ new_entry(struct head *h, const Exo__Cluster__Spawn *spec, exo_entry **out, exo_
             exo_durable_remove(h->durable, "actors", old->key, NULL);
         exo_directory_remove(&h->directory, old);
     }
-    exo_entry *a = exo_directory_add(&h->directory, h->next_key, spec);
+    exo_entry *a = exo_directory_add(&h->directory, key ? key : h->next_key, spec);
     if (!a)
         return exo_fail(err, EXO_NOMEM, "the head has no memory for an actor");
-    h->next_key++;
+    h->next_key += key == 0;
     a->incarnation = incarnation;
     *out = a;
     return EXO_OK;
@@ -470,7 +480,7 @@ spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spe
     exo_entry **all = exo_calloc(count, sizeof *all);
     exo_status st = all ? EXO_OK : exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
     for (; st == EXO_OK && made < count; made += st == EXO_OK)
-        st = new_entry(h, made == 0 ? spec : spec->together[made - 1], &all[made], err);
+        st = new_entry(h, 0, made == 0 ? spec : spec->together[made - 1], &all[made], err);
     if (st == EXO_OK)
         st = place_all(h, all, count, err);
     if (st == EXO_OK)
@@ -486,14 +496,87 @@ spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spe
     return st;
 }
 
+/* Spawning that finds no place while workers may still come back to a head that was restarted: then it is asked for again. */
+struct postponed {
+    exo_future *caller, *again; /* held */
+    exo_payload args;
+    struct postponed *next;
+};
+
+static void
+free_postponed(struct postponed *p)
+{
+    exo_future_drop(&p->caller);
+    exo_future_drop(&p->again);
+    exo_payload_release(&p->args);
+    exo_free(p);
+}
+
+static exo_status
+postpone(struct head *h, exo_call_context *call, const exo_payload *args, exo_err *err)
+{
+    struct postponed *p = exo_calloc(1, sizeof *p);
+    exo_status st = p ? exo_payload_copy(&p->args, args->data, args->size) : EXO_NOMEM;
+    if (st == EXO_OK && !(p->caller = exo_call_defer(call)))
+        st = EXO_NOMEM;
+    if (st != EXO_OK) {
+        if (p)
+            free_postponed(p);
+        return exo_fail(err, st, "the head has no memory for a call");
+    }
+    p->next = h->postponed;
+    h->postponed = p;
+    return EXO_OK;
+}
+
+static void
+asked_again(void *context, uint64_t tag, exo_future *future)
+{
+    struct postponed *p = context;
+    exo_payload reply = {0};
+    exo_err err = {0};
+    (void)tag;
+    exo_status st = exo_future_take(future, &reply, &err);
+    exo_reply(&p->caller, st, err.text, &reply);
+    free_postponed(p);
+}
+
+static const exo_future_hook again_hook = {.done = asked_again};
+
+/* There is another worker, or none will come any more. */
+static void
+ask_again(struct head *h)
+{
+    struct postponed *next, *p = h->postponed;
+    h->postponed = NULL;
+    for (; p; p = next) {
+        exo_err err = {0};
+        exo_payload args = p->args;
+        next = p->next;
+        p->args = (exo_payload){0};
+        exo_status st = exo_call(h->runtime, h->self, "spawn", args, exo_future_deadline(p->caller), &p->again, &err);
+        if (st != EXO_OK) {
+            exo_reply(&p->caller, st, err.text, NULL);
+            free_postponed(p);
+            continue;
+        }
+        exo_future *again = exo_future_hold(p->again);
+        exo_future_set_hook(again, &again_hook, p, 0);
+        exo_future_drop(&again);
+    }
+}
+
 static exo_status
 head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
+    struct head *h = self;
     Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
     if (!spec)
         return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");
-    exo_status st = spawn_all(self, call, spec, reply, err);
+    exo_status st = spawn_all(h, call, spec, reply, err);
     EXO_RELEASE(spec);
+    if ((st == EXO_FULL || st == EXO_NOT_FOUND) && h->has_past && h->grace_ends)
+        return postpone(h, call, args, err);
     return st;
 }
 
@@ -508,6 +591,22 @@ tell_alive(exo_entry *a)
     message.n_actors = 1;
     fulfil(&a->spawn_wishes, EXO_OK, NULL, &message.base);
     fulfil(&a->find_wishes, EXO_OK, NULL, &info.base);
+}
+
+/* It lives: who waits for it is told. */
+static void
+announce(struct head *h, exo_entry *a)
+{
+    a->first_life = false;
+    exo_directory_index(&h->directory, a);
+    set_state(h, a, EXO_ENTRY_ALIVE);
+    tell_alive(a);
+    if (a->batch && --a->batch->left == 0)
+        complete_batch(h, a->batch);
+    if (a->died_early) {
+        a->died_early = false;
+        entry_died(h, a, a->cause, a->failed);
+    }
 }
 
 static exo_status
@@ -525,11 +624,16 @@ head_started(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         (o->idempotent_size > 0 && o->idempotent[o->idempotent_size - 1] != 0))
         o->idempotent_size = 0;
     exo_entry *a = exo_directory_by_key(&h->directory, o->key);
-    if (!a || a->incarnation != o->incarnation || a->state != EXO_ENTRY_STARTING) {
-        /* It was killed, or its job or group ended, meanwhile. */
-        if (o->status == EXO_OK)
+    bool same = a && a->incarnation == o->incarnation;
+    if (!same || a->state != EXO_ENTRY_STARTING) {
+        /* It was killed, its node lost, or its job or group ended meanwhile; or its node registered again, with it. */
+        if (o->status == EXO_OK && !(same && a->state == EXO_ENTRY_ALIVE && a->id == o->id))
             kill_at(h, o->node, o->id, "it is not wanted any more", true);
         return EXO_OK;
+    }
+    if (o->status == EXO_TIMEOUT) { /* should it have started all the same */
+        struct exo_head_kill kill = {.key = o->key, .incarnation = o->incarnation};
+        end_at(h, o->node, &kill, "it took too long to start");
     }
     if (o->status != EXO_OK && a->batch) {
         fail_batch(h, a->batch, (exo_status)o->status, o->reason);
@@ -546,18 +650,9 @@ head_started(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         return EXO_OK;
     }
     a->id = o->id;
-    a->first_life = false;
     memcpy(a->idempotent, o->idempotent, o->idempotent_size);
     a->idempotent_size = o->idempotent_size;
-    exo_directory_index(&h->directory, a);
-    set_state(h, a, EXO_ENTRY_ALIVE);
-    tell_alive(a);
-    if (a->batch && --a->batch->left == 0)
-        complete_batch(h, a->batch);
-    if (a->died_early) {
-        a->died_early = false;
-        entry_died(h, a, a->cause, a->failed);
-    }
+    announce(h, a);
     return EXO_OK;
 }
 
@@ -652,15 +747,71 @@ head_died(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
         return exo_fail(err, EXO_INVAL, "died: the arguments cannot be read");
     exo_entry *a =
         m->key ? exo_directory_by_key(&h->directory, m->key) : exo_directory_by_id(&h->directory, m->node, m->id);
-    if (a && a->state == EXO_ENTRY_ALIVE && a->id == m->id) {
+    bool same = a && a->node && a->node->id == m->node && (!m->key || a->incarnation == m->incarnation);
+    if (same && a->state == EXO_ENTRY_ALIVE && a->id == m->id) {
         entry_died(h, a, m->cause, m->failure);
-    } else if (a && a->state == EXO_ENTRY_STARTING && m->key) { /* before we heard that it lives */
+    } else if (same && a->state == EXO_ENTRY_STARTING && m->key) { /* before we heard that it lives */
         exo_entry_set_cause(a, m->cause);
         a->failed = m->failure;
         a->died_early = true;
     }
     EXO_RELEASE(m);
     return EXO_OK;
+}
+
+/* An actor of a job that ended. `driver` is gone, and what lived there is dead. */
+static void
+end_with_job(struct head *h, exo_entry *a, uint64_t driver, const char *cause)
+{
+    char reason[200];
+    if (a->spec->detached || a->state == EXO_ENTRY_DEAD)
+        return;
+    snprintf(reason, sizeof reason, "its job ended: %.150s", cause);
+    if (a->state == EXO_ENTRY_ALIVE && a->node && a->node->id != driver)
+        kill_at(h, a->node->id, a->id, reason, true);
+    if (a->spec->restart)
+        a->spec->restart->when = EXO_RESTART_NEVER;
+    entry_died(h, a, reason, false);
+}
+
+static void
+finish_job(struct head *h, exo_job_entry *job, const char *state, const char *cause)
+{
+    exo_entry *a, *next;
+    job->state = state;
+    job->ended = wall_clock();
+    exo_free(job->cause);
+    job->cause = exo_strdup(cause);
+    keep_job(h, job);
+    HASH_ITER (by_key, h->directory.actors, a, next)
+        if (strcmp(a->spec->job, job->name) == 0)
+            end_with_job(h, a, job->driver, cause);
+}
+
+/* The job of a driver that went: what it made and did not detach goes, too. */
+static void
+end_job(struct head *h, const exo_node *driver, const char *state, const char *cause)
+{
+    exo_job_entry *job = exo_directory_job(&h->directory, driver->job, 0);
+    if (job && job->driver == driver->id)
+        finish_job(h, job, state, cause);
+}
+
+/* Those whose drivers went while there was no head, and the actors of those that nobody remembers. */
+static void
+end_lost_jobs(struct head *h)
+{
+    static const char cause[] = "its driver did not come back to a head that was restarted";
+    exo_job_entry *job, *next_job;
+    exo_entry *a, *next;
+    HASH_ITER (hh, h->directory.jobs, job, next_job)
+        if (strcmp(job->state, "running") == 0 && !job->driver)
+            finish_job(h, job, "lost", cause);
+    HASH_ITER (by_key, h->directory.actors, a, next) {
+        job = a->spec->job[0] ? exo_directory_job(&h->directory, a->spec->job, 0) : NULL;
+        if (a->spec->job[0] && (!job || strcmp(job->state, "running") != 0))
+            end_with_job(h, a, 0, cause);
+    }
 }
 
 /* Told to end, and all workers have left, or had the time to. */
@@ -707,11 +858,16 @@ head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     (void)reply;
     (void)err;
     atomic_store(h->env.due, INT64_MAX);
+    HASH_ITER (by_key, h->directory.actors, a, next)
+        if (a->state == EXO_ENTRY_UNKNOWN && a->ended)
+            entry_died(h, a, "its process ended while there was no head", true);
     if (h->grace_ends && at >= h->grace_ends) {
         h->grace_ends = 0;
         HASH_ITER (by_key, h->directory.actors, a, next)
             if (a->state == EXO_ENTRY_UNKNOWN)
                 entry_died(h, a, "its node did not come back to a head that was restarted", true);
+        end_lost_jobs(h);
+        ask_again(h);
     }
     if (h->grace_ends)
         want_tick(h, h->grace_ends);
@@ -788,6 +944,7 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
 {
     struct head *h = self;
     exo_entry *a = NULL;
+    bool claimed = false;
     (void)call;
     Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
     exo_node *node = m ? exo_directory_node(&h->directory, m->node) : NULL;
@@ -800,14 +957,19 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
         spec.space = m->space;
         spec.class_name = m->class_name;
         spec.job = exo_pb_text(node->job);
-        st = new_entry(h, &spec, &a, err);
+        a = exo_directory_by_id(&h->directory, m->node, m->id); /* it was claimed, and the reply was lost? */
+        claimed = a && a->state == EXO_ENTRY_ALIVE && strcmp(a->spec->name, m->name) == 0 &&
+                  strcmp(a->spec->space, m->space) == 0;
+        st = claimed ? EXO_OK : new_entry(h, 0, &spec, &a, err);
     }
-    if (st == EXO_OK) {
+    if (st == EXO_OK && !claimed) {
         a->node = node;
         a->id = m->id;
         a->incarnation++;
         exo_directory_index(&h->directory, a);
         set_state(h, a, EXO_ENTRY_ALIVE);
+    }
+    if (st == EXO_OK) {
         Exo__Cluster__Actor info;
         describe_actor(a, &info);
         st = reply_with(reply, &info.base, err);
@@ -860,34 +1022,80 @@ head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
 
 /* --- Nodes --------------------------------------------------------------------------------------------------------------------------- */
 
-/* An actor that lives at a node which (again) registers: known from before, or made while the head was away. */
-static void
-adopt(struct head *h, exo_node *node, const Exo__Cluster__Actor *info)
+/* The entry of an actor that an earlier head made, which kept no file or not of this one. NULL: it must not live. */
+static exo_entry *
+remember_again(struct head *h, const exo_node *node, const Exo__Cluster__Actor *info)
 {
     exo_err err = {0};
-    exo_entry *a = info->key ? exo_directory_by_key(&h->directory, info->key) : NULL;
-    if (!a && info->name[0])
-        a = exo_directory_by_name(&h->directory, info->space, info->name);
-    if (a && a->state == EXO_ENTRY_ALIVE && a->node == node && a->id == info->id)
-        return;
-    if (!a || a->state == EXO_ENTRY_DEAD) {
-        Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
-        spec.name = info->name;
-        spec.space = info->space;
-        spec.class_name = info->class_name;
-        spec.job = info->job;
-        spec.detached = info->detached;
-        if (new_entry(h, &spec, &a, &err) != EXO_OK) {
-            EXO_LOG(WARN, HEAD, "node=%s an actor is not known any more: %s", node->name, err.text);
-            return;
-        }
+    exo_entry *a = NULL;
+    const exo_job_entry *job = exo_directory_job(&h->directory, info->job, 0);
+    if (!info->spec || info->key >= h->first_key || (job && strcmp(job->state, "running") != 0 && !info->detached))
+        return NULL; /* this head made it, and has forgotten it since */
+    if (new_entry(h, info->key, info->spec, &a, &err) != EXO_OK) {
+        EXO_LOG(WARN, HEAD, "node=%s an actor is not known any more: %s", node->name, err.text);
+        return NULL;
     }
+    a->state = EXO_ENTRY_UNKNOWN;
+    a->incarnation = info->incarnation;
+    a->last_node = node->id;
+    return a;
+}
+
+/* An actor that lives at a node which (again) registers: known from before, or made while the head was away. False: it is dead for us,
+ * and there may be another one in its place. */
+static bool
+adopt(struct head *h, exo_node *node, const Exo__Cluster__Actor *info)
+{
+    exo_entry *a = exo_directory_by_key(&h->directory, info->key);
+    if (!a && !(a = remember_again(h, node, info)))
+        return false;
+    bool same = a->incarnation == info->incarnation;
+    if (a->state == EXO_ENTRY_ALIVE && same && a->node == node && a->id == info->id) {
+        a->listed = true;
+        return true;
+    }
+    bool starting = a->state == EXO_ENTRY_STARTING && same && a->node == node;
+    if (!starting && !(a->state == EXO_ENTRY_UNKNOWN && info->incarnation >= a->incarnation))
+        return false;
     exo_entry_take_place(a, node);
+    a->incarnation = info->incarnation;
     a->id = info->id;
-    a->incarnation = info->incarnation > a->incarnation ? info->incarnation : a->incarnation;
-    exo_directory_index(&h->directory, a);
-    set_state(h, a, EXO_ENTRY_ALIVE);
-    tell_alive(a);
+    a->listed = true;
+    announce(h, a);
+    return true;
+}
+
+/* An actor that died when the head could not be told. */
+static void
+bury(struct head *h, const exo_node *node, const Exo__Cluster__Actor *info)
+{
+    exo_entry *a = exo_directory_by_key(&h->directory, info->key);
+    bool there = a && (a->node == node || (a->state == EXO_ENTRY_UNKNOWN && a->last_node == node->id));
+    if (there && a->incarnation == info->incarnation && a->state != EXO_ENTRY_DEAD && a->state != EXO_ENTRY_RESTARTING)
+        entry_died(h, a, info->cause, info->failed);
+}
+
+/* What a node that registers tells of its actors. Those that it does not tell of are not there. *ended (n_actors of it) gets the
+ * references of those that it must end; their number is returned. */
+static size_t
+compare_actors(struct head *h, exo_node *node, const Exo__Cluster__Register *m, uint64_t *ended)
+{
+    exo_entry *a, *next;
+    size_t count = 0;
+    for (size_t i = 0; i < m->n_actors; i++) {
+        if (strcmp(m->actors[i]->state, "dead") == 0)
+            bury(h, node, m->actors[i]);
+        else if (!adopt(h, node, m->actors[i]))
+            ended[count++] = m->actors[i]->id;
+    }
+    HASH_ITER (by_key, h->directory.actors, a, next) {
+        bool listed = a->listed;
+        a->listed = false;
+        if (!listed && ((a->state == EXO_ENTRY_ALIVE && a->node == node) ||
+                        (a->state == EXO_ENTRY_UNKNOWN && a->last_node == node->id)))
+            entry_died(h, a, "it ended while its node could not reach the head", true);
+    }
+    return count;
 }
 
 static exo_status
@@ -900,19 +1108,22 @@ head_register(exo_call_context *call, void *self, const exo_payload *args, exo_p
         EXO_RELEASE(m);
         return exo_fail(err, EXO_INVAL, "register: the arguments cannot be read");
     }
+    uint64_t *ended = NULL;
+    size_t num_ended = 0;
     exo_status st = check_resources(m->resources, m->n_resources, err);
     exo_node *node = st == EXO_OK ? exo_directory_add_node(&h->directory, m) : NULL;
     if (st == EXO_OK && !node) {
         st = exo_fail(err, EXO_NOMEM, "the head has no memory for a node");
     } else if (st == EXO_OK) {
         node->since = wall_clock();
-        for (size_t i = 0; i < m->n_actors; i++)
-            adopt(h, node, m->actors[i]);
+        ended = exo_calloc(m->n_actors + 1, sizeof *ended);
+        num_ended = ended ? compare_actors(h, node, m, ended) : 0;
         if (strcmp(m->kind, "driver") == 0 && m->job[0]) {
             exo_job_entry *job = exo_directory_job(&h->directory, m->job, h->next_key++);
-            if (job && (!job->driver || job->driver != node->id)) {
+            if (job && (job->driver != node->id || job->ended)) {
                 job->driver = node->id;
                 job->state = "running";
+                job->ended = 0;
                 job->began = job->began ? job->began : wall_clock();
                 keep_job(h, job);
             }
@@ -920,37 +1131,15 @@ head_register(exo_call_context *call, void *self, const exo_payload *args, exo_p
         Exo__Cluster__RegisterReply message = EXO__CLUSTER__REGISTER_REPLY__INIT;
         message.cluster = exo_pb_text(h->env.cluster);
         message.name = exo_pb_text(node->name);
+        message.ended = ended;
+        message.n_ended = num_ended;
         st = reply_with(reply, &message.base, err);
         want_tick(h, now(h)); /* there may be room now for what waits */
+        ask_again(h);
     }
+    exo_free(ended);
     EXO_RELEASE(m);
     return st;
-}
-
-/* The job of a driver that went: what it made and did not detach goes, too. */
-static void
-end_job(struct head *h, exo_node *driver, const char *state, const char *cause)
-{
-    exo_job_entry *job = exo_directory_job(&h->directory, driver->job, 0);
-    exo_entry *a, *next;
-    if (!job || job->driver != driver->id)
-        return;
-    job->state = state;
-    job->ended = wall_clock();
-    exo_free(job->cause);
-    job->cause = exo_strdup(cause);
-    keep_job(h, job);
-    HASH_ITER (by_key, h->directory.actors, a, next) {
-        char reason[200];
-        if (a->spec->detached || strcmp(a->spec->job, driver->job) != 0 || a->state == EXO_ENTRY_DEAD)
-            continue;
-        snprintf(reason, sizeof reason, "its job ended: %.150s", cause);
-        if (a->state == EXO_ENTRY_ALIVE && a->node && a->node != driver)
-            kill_at(h, a->node->id, a->id, reason, true);
-        if (a->spec->restart)
-            a->spec->restart->when = EXO_RESTART_NEVER;
-        entry_died(h, a, reason, false);
-    }
 }
 
 static void
@@ -1003,6 +1192,11 @@ head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     if (!m)
         return exo_fail(err, EXO_INVAL, "epitaph: the arguments cannot be read");
     exo_node *node = exo_directory_node(&h->directory, m->node);
+    snprintf(cause, sizeof cause, "its node '%s' %.200s%s%.200s", node ? node->name : m->name, m->cause,
+             m->running[0] ? ", in " : "", m->running);
+    HASH_ITER (by_key, h->directory.actors, a, next)
+        if (a->state == EXO_ENTRY_UNKNOWN && a->last_node == m->node)
+            entry_died(h, a, cause, true); /* it ended when there was no head */
     if (node) {
         node_gone(h, node, m->cause, false);
         node->left = false;
@@ -1012,8 +1206,6 @@ head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         node->running = exo_strdup(m->running);
         exo_free(node->log);
         node->log = exo_strdup(m->log);
-        snprintf(cause, sizeof cause, "its node '%s' %.200s%s%.200s", node->name, m->cause,
-                 m->running[0] ? ", in " : "", m->running);
         HASH_ITER (by_key, h->directory.actors, a, next) {
             if (a->lost_with == node->id) {
                 exo_entry_set_cause(a, cause);
@@ -1122,6 +1314,19 @@ head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 
 /* --- Life ---------------------------------------------------------------------------------------------------------------------------- */
 
+/* Has the process where it lived ended? One of this host has a socket as long as it lives. */
+static bool
+has_ended(const Exo__Cluster__Actor *was)
+{
+    char host[EXO_BOOT_ID], path[EXO_PLACE_PATH];
+    size_t length = strcspn(was->endpoint, " ");
+    exo_boot_id(host);
+    if (strcmp(was->host, host) != 0 || strncmp(was->endpoint, "ipc://", 6) != 0 || length - 6 >= sizeof path)
+        return false;
+    snprintf(path, sizeof path, "%.*s", (int)(length - 6), was->endpoint + 6);
+    return !exo_place_has_owner(path);
+}
+
 static void
 recall_actor(void *context, const exo_durable_row *row)
 {
@@ -1137,7 +1342,10 @@ recall_actor(void *context, const exo_durable_row *row)
         a->last_node = was->node;
         if (was->cause[0])
             exo_entry_set_cause(a, was->cause);
-        a->state = strcmp(was->state, "dead") == 0 ? EXO_ENTRY_DEAD : EXO_ENTRY_UNKNOWN;
+        a->state = strcmp(was->state, "dead") == 0         ? EXO_ENTRY_DEAD
+                   : strcmp(was->state, "restarting") == 0 ? EXO_ENTRY_RESTARTING
+                                                           : EXO_ENTRY_UNKNOWN;
+        a->ended = a->state == EXO_ENTRY_UNKNOWN && has_ended(was);
     }
     if (row->key >= h->next_key)
         h->next_key = row->key + 1;
@@ -1174,6 +1382,11 @@ head_stop(void *self)
         if (a->batch)
             end_batch(h, a->batch, EXO_PEER_LOST, "the head ended", NULL);
     }
+    for (struct postponed *p = h->postponed, *next_p; p; p = next_p) {
+        next_p = p->next;
+        exo_reply(&p->caller, EXO_PEER_LOST, "the head ended", NULL);
+        free_postponed(p);
+    }
     fulfil(&h->log_wishes, EXO_PEER_LOST, "the head ended", NULL);
     fulfil(&h->end_wishes, EXO_PEER_LOST, "the head ended", NULL);
     exo_directory_release(&h->directory);
@@ -1191,7 +1404,10 @@ head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err 
     h->runtime = exo_call_runtime(call);
     h->self = exo_call_self(call);
     h->began = wall_clock();
-    h->next_key = 1;
+    /* Greater than those of any earlier head, whose actors may be there: so a key is one actor's, whatever is kept in files. */
+    struct timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    h->next_key = ((uint64_t)wall.tv_sec * 1000 + (uint64_t)wall.tv_nsec / 1000000) << 20;
     if (h->env.state_path) {
         st = exo_durable_open(&h->durable, h->env.state_path, err);
         if (st == EXO_OK)
@@ -1203,10 +1419,10 @@ head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err 
         head_stop(h);
         return st;
     }
-    if (h->directory.actors) {
-        h->grace_ends = now(h) + GRACE;
-        want_tick(h, h->grace_ends);
-    }
+    h->has_past = h->directory.actors || h->directory.jobs;
+    h->first_key = h->next_key;
+    h->grace_ends = now(h) + GRACE;
+    want_tick(h, now(h));
     return EXO_OK;
 }
 

@@ -24,6 +24,21 @@ worker_start(exo_call_context *call, void *self, const exo_payload *args, exo_er
 }
 
 static exo_status
+begin_life(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec,
+           const exo_actor_class *actor_class, const exo_spawn_opts *opts, exo_ref *out, exo_err *err)
+{
+    if (opts->name)
+        w->env.making(w->env.context, true, spec, (exo_ref){0});
+    exo_status st = exo_spawn(exo_call_runtime(call), actor_class, opts, out, err);
+    w->env.making(w->env.context, false, spec, st == EXO_OK ? *out : (exo_ref){0});
+    if (st != EXO_OK || !exo_call_cancelled(call))
+        return st;
+    /* The head was lost, or has given up: it may make another one. */
+    exo_kill(exo_call_runtime(call), *out, "the head does not wait for it any more", NULL);
+    return exo_fail(err, EXO_CANCELLED, "the head does not wait for it any more");
+}
+
+static exo_status
 make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, exo_ref *out, exo_err *err)
 {
     exo_status st = EXO_OK;
@@ -46,12 +61,8 @@ make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, 
                            .num_lanes = spec->n_lanes};
     if (st == EXO_OK && spec->args.len > 0)
         st = exo_payload_copy(&opts.args, spec->args.data, spec->args.len);
-    if (st == EXO_OK) {
-        if (opts.name)
-            w->env.making(w->env.context, true, spec->key, (exo_ref){0});
-        st = exo_spawn(exo_call_runtime(call), actor_class, &opts, out, err);
-        w->env.making(w->env.context, false, spec->key, st == EXO_OK ? *out : (exo_ref){0});
-    }
+    if (st == EXO_OK)
+        st = begin_life(call, w, spec, actor_class, &opts, out, err);
     exo_free(lanes);
     return st;
 }
@@ -95,13 +106,15 @@ worker_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_pa
 static exo_status
 worker_kill(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
+    const struct worker *w = self;
     struct exo_head_kill kill;
-    (void)self;
     (void)reply;
     if (args->size != sizeof kill)
         return exo_fail(err, EXO_INVAL, "kill: the arguments cannot be read");
     memcpy(&kill, args->data, sizeof kill);
     kill.cause[sizeof kill.cause - 1] = 0;
+    if (kill.id == 0)
+        kill.id = w->env.find(w->env.context, kill.key, kill.incarnation).id;
     if (kill.clean)
         return exo_stop(exo_call_runtime(call), (exo_ref){.id = kill.id}, false, err);
     return exo_kill(exo_call_runtime(call), (exo_ref){.id = kill.id}, kill.cause, err);

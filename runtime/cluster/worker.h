@@ -10,11 +10,15 @@
 
 #include <exogym/actor.h>
 
+#include "messages.h"
+
 /* What the worker needs of the process that it is in. */
 typedef struct exo_worker_env {
     /* An actor that the head asked for is about to be made by this thread, with a name (true), or was made (false, with its
      * reference; 0: it was not). */
-    void (*making)(void *context, bool begins, uint64_t key, exo_ref actor);
+    void (*making)(void *context, bool begins, const Exo__Cluster__Spawn *spec, exo_ref actor);
+    /* The life of an actor that was made so; 0: it is not there (any more). */
+    exo_ref (*find)(void *context, uint64_t key, uint64_t incarnation);
     void (*end)(void *context); /* the process shall end */
     void *context;
 } exo_worker_env;

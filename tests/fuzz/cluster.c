@@ -116,12 +116,21 @@ check_table(const exo_actor_class *class)
 }
 
 static void
-making(void *context, bool begins, uint64_t key, exo_ref actor)
+making(void *context, bool begins, const Exo__Cluster__Spawn *spec, exo_ref actor)
+{
+    (void)context;
+    (void)spec;
+    if (!begins && actor.id)
+        exo_kill(runtime, actor, "over", NULL);
+}
+
+static exo_ref
+find_made(void *context, uint64_t key, uint64_t incarnation)
 {
     (void)context;
     (void)key;
-    if (!begins && actor.id)
-        exo_kill(runtime, actor, "over", NULL);
+    (void)incarnation;
+    return (exo_ref){0};
 }
 
 /* Calls a method as a lane does. */
@@ -151,7 +160,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     _Atomic exo_time due = INT64_MAX;
     const exo_head_env env = {.worker_of = worker_of, .cluster = "fuzz", .wake = nothing, .end = nothing, .due = &due};
-    const exo_worker_env worker_env = {.making = making, .end = nothing};
+    const exo_worker_env worker_env = {.making = making, .find = find_made, .end = nothing};
     exo_err err = {0};
     if (!runtime) {
         exo_log_set_sink(quiet, NULL);
