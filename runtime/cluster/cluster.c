@@ -35,6 +35,7 @@
 #define CONNECT_TIMEOUT (5 * EXO_SECOND)
 #define RETRY           (50 * EXO_MS)
 #define SWEEP           (2 * EXO_SECOND)
+#define HEARSAY         (2 * EXO_SECOND) /* after which the head has heard of a death that we know of */
 
 /* An actor of this process that the head knows. */
 struct known {
@@ -284,33 +285,46 @@ ops_call(void *context, exo_ref actor, const char *method, exo_payload *args, ex
     return exo_remote_call(c->remote, actor, method, args, future, err);
 }
 
-/* Asks the head; `dead` (may be NULL) is a life that the caller knows to be over. */
+/* How the head is asked for a name. */
+struct search {
+    const char *space, *name;
+    exo_actor_id dead; /* a life that is known to be over: the head waits until it has heard of that, too */
+    bool at_once;      /* it does not wait for one that is about to live */
+};
+
+/* *where is the life that the head gave, also if it cannot be reached (PEER_LOST). */
 static exo_status
-find_life(exo_cluster *c, const char *space, const char *name, const exo_actor_id *dead, exo_time deadline,
-          exo_ref *out, exo_err *err)
+find_life(exo_cluster *c, const struct search *search, exo_time deadline, exo_actor_id *where, exo_ref *out,
+          exo_err *err)
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
     Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
-    args.space = exo_pb_text(space);
-    args.name = exo_pb_text(name);
-    args.node = dead ? dead->node : 0;
-    args.id = dead ? dead->id : 0;
+    args.space = exo_pb_text(search->space);
+    args.name = exo_pb_text(search->name);
+    args.node = search->dead.node;
+    args.id = search->dead.id;
+    args.at_once = search->at_once;
+    *where = (exo_actor_id){0};
     exo_status st = call_head(c, "find", &args.base, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
     Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
+    if (info)
+        *where = (exo_actor_id){.node = info->node, .id = info->id};
     st = info ? refer_to(c, info, deadline, out, err) : exo_fail(err, EXO_FAILED, "the head's reply cannot be read");
     EXO_RELEASE(info);
     exo_future_drop(&future);
     return st;
 }
 
-/* We may have heard of an actor's death before the head has. */
+/* We may have heard of a death before the head has: of the actor's, or, as its place cannot be reached, of its process's. */
 static bool
-is_dead(exo_cluster *c, exo_ref actor, exo_time deadline, exo_actor_id *id)
+is_over(exo_cluster *c, exo_status found, exo_ref actor, const exo_actor_id *where, exo_time deadline)
 {
-    return exo_remote_is_suspect(c->remote, actor) && exo_remote_locate(c->remote, actor, &id->node, &id->id) &&
+    if (found == EXO_PEER_LOST)
+        return where->node != 0;
+    return found == EXO_OK && exo_remote_is_suspect(c->remote, actor) &&
            exo_call_wait(c->runtime, actor, "ping", (exo_payload){0}, deadline, NULL, NULL) == EXO_PEER_LOST;
 }
 
@@ -319,11 +333,39 @@ ops_find(void *context, const char *space, const char *name, exo_ref *out, exo_e
 {
     exo_cluster *c = context;
     exo_time deadline = exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT);
-    exo_actor_id dead;
-    exo_status st = find_life(c, space, name, NULL, deadline, out, err);
-    if (st == EXO_OK && is_dead(c, *out, deadline, &dead))
-        st = find_life(c, space, name, &dead, deadline, out, err);
+    struct search search = {.space = space, .name = name};
+    exo_actor_id where;
+    exo_err reason = {0};
+    exo_status st = find_life(c, &search, deadline, &where, out, err);
+    exo_time patience = exo_deadline(exo_clock_real(), HEARSAY);
+    while (is_over(c, st, *out, &where, deadline)) {
+        bool reached = st == EXO_OK;
+        search.dead = where;
+        st = find_life(c, &search, reached ? deadline : patience, &where, out, &reason);
+        if (!reached && st == EXO_TIMEOUT) /* the head reaches it, and we do not */
+            return EXO_PEER_LOST;
+        if (st != EXO_OK && err)
+            *err = reason;
+    }
     return st;
+}
+
+/* The head says that the name is taken: by one whose death it had not heard of yet? */
+static bool
+is_free_again(exo_cluster *c, const char *space, const char *name, exo_time deadline)
+{
+    struct search search = {.space = space, .name = name, .at_once = true};
+    exo_actor_id where;
+    exo_ref ref = {0};
+    exo_time patience = exo_deadline(exo_clock_real(), HEARSAY);
+    patience = patience < deadline ? patience : deadline;
+    exo_status st = find_life(c, &search, patience, &where, &ref, NULL);
+    if (is_over(c, st, ref, &where, patience)) {
+        search.at_once = false;
+        search.dead = where;
+        st = find_life(c, &search, patience, &where, &ref, NULL);
+    }
+    return st == EXO_NOT_FOUND;
 }
 
 static exo_status
@@ -341,8 +383,10 @@ ops_claim(void *context, const char *space, const char *name, exo_ref actor, exo
     args.name = exo_pb_text(name);
     args.id = actor.id;
     args.node = exo_net_node(exo_remote_net(c->remote));
-    exo_status st =
-        call_head(c, "claim", &args.base, true, exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), &future, &reply, err);
+    exo_time deadline = exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT);
+    exo_status st = call_head(c, "claim", &args.base, true, deadline, &future, &reply, err);
+    if (st == EXO_EXISTS && is_free_again(c, space, name, deadline))
+        st = call_head(c, "claim", &args.base, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
     Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
@@ -543,12 +587,42 @@ refer_to_all(exo_cluster *c, const exo_payload *reply, size_t count, exo_time de
     return st;
 }
 
+/* Has the head make actors, one or a group. */
+static exo_status
+spawn_all(exo_cluster *c, const Exo__Cluster__Spawn *spec, exo_time deadline, exo_ref *out, exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    bool alone = spec->n_together == 0, shared = alone && spec->get_if_exists;
+    exo_status st = call_head(c, "spawn", &spec->base, shared, deadline, &future, &reply, err);
+    if (st == EXO_EXISTS && alone && is_free_again(c, spec->space, spec->name, deadline))
+        st = call_head(c, "spawn", &spec->base, shared, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    st = refer_to_all(c, reply, 1 + spec->n_together, deadline, out, err);
+    exo_future_drop(&future);
+    return st;
+}
+
+/* The one that there is may be dead: then another one is made, when the head has heard of that. */
+static exo_status
+spawn_shared(exo_cluster *c, const Exo__Cluster__Spawn *spec, exo_time deadline, exo_ref *out, exo_err *err)
+{
+    exo_status st = spawn_all(c, spec, deadline, out, err);
+    bool dead = st == EXO_PEER_LOST;
+    if (st == EXO_OK && exo_remote_is_suspect(c->remote, *out))
+        dead = exo_call_wait(c->runtime, *out, "ping", (exo_payload){0}, deadline, NULL, NULL) == EXO_PEER_LOST;
+    if (dead && is_free_again(c, spec->space, spec->name, deadline))
+        st = spawn_all(c, spec, deadline, out, err);
+    else if (dead)
+        st = ops_find(c, spec->space, spec->name, out, err);
+    return st;
+}
+
 static exo_status
 ops_spawn(void *context, const exo_spawn_item *items, size_t count, exo_time deadline, exo_ref *out, exo_err *err)
 {
     exo_cluster *c = context;
-    exo_future *future = NULL;
-    const exo_payload *reply = NULL;
     Exo__Cluster__Spawn *specs = exo_calloc(count, sizeof *specs);
     Exo__Cluster__Spawn **together = exo_calloc(count, sizeof *together);
     struct spawn_lists *lists = exo_calloc(count, sizeof *lists);
@@ -560,12 +634,8 @@ ops_spawn(void *context, const exo_spawn_item *items, size_t count, exo_time dea
     if (st == EXO_OK) {
         specs[0].together = together + 1;
         specs[0].n_together = count - 1;
-        bool again = count == 1 && items[0].opts.get_if_exists;
-        st = call_head(c, "spawn", &specs[0].base, again, deadline, &future, &reply, err);
-    }
-    if (st == EXO_OK) {
-        st = refer_to_all(c, reply, count, deadline, out, err);
-        exo_future_drop(&future);
+        bool shared = count == 1 && specs[0].get_if_exists && specs[0].name[0];
+        st = shared ? spawn_shared(c, &specs[0], deadline, out, err) : spawn_all(c, &specs[0], deadline, out, err);
     }
     for (size_t i = 0; lists && i < count; i++) {
         exo_free(lists[i].resources);

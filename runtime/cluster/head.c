@@ -909,6 +909,8 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
         Exo__Cluster__Actor info;
         describe_actor(a, &info);
         st = reply_with(reply, &info.base, err);
+    } else if (m->at_once) {
+        st = exo_fail(err, EXO_TIMEOUT, "the actor '%s' does not live yet", m->name);
     } else { /* it is not alive yet, or the caller knows more of its death than we do */
         st = wish(call, &a->find_wishes, err);
     }

@@ -51,6 +51,7 @@ struct pending {
     exo_future *future; /* held; NULL: free */
     exo_object *lent;   /* held: the arguments, until the callee has them; may be NULL */
     exo_ref actor;
+    bool watches; /* a monitor: its reply is a death */
     struct channel *channel;
     uint32_t generation;
     uint32_t next_free;  /* index + 1 */
@@ -307,7 +308,8 @@ find_pending_locked(exo_remote *r, uint64_t id)
 }
 
 static struct pending *
-new_pending_locked(exo_remote *r, struct channel *channel, exo_ref actor, exo_future *future, uint64_t *id)
+new_pending_locked(exo_remote *r, struct channel *channel, exo_ref actor, bool watches, exo_future *future,
+                   uint64_t *id)
 {
     if (!r->free_pending) {
         size_t cap = r->cap_pending ? 2 * r->cap_pending : 256;
@@ -326,6 +328,7 @@ new_pending_locked(exo_remote *r, struct channel *channel, exo_ref actor, exo_fu
     p->generation = p->generation % GENERATION + 1;
     p->future = exo_future_hold(future);
     p->actor = actor;
+    p->watches = watches;
     p->channel = channel;
     p->prev = 0;
     p->next = channel->first;
@@ -468,7 +471,7 @@ begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, ex
     } else if (channel->num_pending >= WINDOW) {
         st = exo_fail(err, EXO_FULL, "%u calls to '%s' are not answered yet", channel->num_pending,
                       exo_peer_name(ref->peer));
-    } else if (!new_pending_locked(r, channel, actor, future, &e->id)) {
+    } else if (!new_pending_locked(r, channel, actor, strcmp(e->method, METHOD_MONITOR) == 0, future, &e->id)) {
         st = exo_fail(err, EXO_NOMEM, "no memory for a call");
     } else {
         *peer = exo_peer_hold(ref->peer);
@@ -823,7 +826,8 @@ take_reply(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *va
     struct pending *p = find_pending_locked(r, e->id);
     struct taken taken = {0};
     if (p && p->channel->peer == peer) {
-        struct reference *ref = e->status == EXO_PEER_LOST ? find_reference_locked(r, p->actor) : NULL;
+        bool death = e->status == EXO_PEER_LOST || (p->watches && e->status == EXO_OK);
+        struct reference *ref = death ? find_reference_locked(r, p->actor) : NULL;
         if (ref)
             ref->suspect = true;
         taken = take_pending_locked(r, p);
