@@ -29,6 +29,10 @@
 #define DEFAULT_TIMEOUT (600 * EXO_SECOND)
 #define CLOSE_GRACE     (30 * EXO_SECOND)
 
+enum {
+    NODE_NAME = 32
+};
+
 struct run {
     exo_fit fit;
     const exo_fit_opts *opts;
@@ -89,6 +93,29 @@ fail_collectives(struct run *run, uint32_t rank, const char *cause)
     }
 }
 
+/* An error of one node; of one that was lost with its worker, also why, as far as that can be learnt. */
+static exo_status
+blame(const struct run *run, uint32_t rank, exo_status st, const char *reason, exo_err *err)
+{
+    char why[EXO_ERR_TEXT] = "", name[NODE_NAME];
+    snprintf(name, sizeof name, "node_%u", rank);
+    if (err && st == EXO_PEER_LOST && run->far && run->far->explain)
+        run->far->explain(run->far->context, run->far->run, name, why, sizeof why);
+    return exo_fail(err, st, "%s: %s", name, why[0] ? why : reason[0] ? reason : exo_status_text(st));
+}
+
+/* How much an error says of what went wrong: least, if it is what a node heard of another. */
+static int
+weight(const struct run *run, uint32_t rank, exo_status st)
+{
+    char cause[EXO_ERR_TEXT];
+    if (st == EXO_OK)
+        return 0;
+    if (st != EXO_PEER_LOST)
+        return 3;
+    return exo_cause(run->runtime, run->nodes[rank], cause, sizeof cause) == EXO_OK ? 2 : 1;
+}
+
 /* Sends a request to one node; its future goes to futures[rank]. */
 static exo_status
 ask(struct run *run, uint32_t rank, const char *method, const void *args, size_t size, exo_err *err)
@@ -97,7 +124,9 @@ ask(struct run *run, uint32_t rank, const char *method, const void *args, size_t
     exo_status st = size ? exo_payload_copy(&payload, args, size) : EXO_OK;
     if (st != EXO_OK)
         return exo_fail(err, st, "no memory to call node_%u", rank);
-    return exo_call(run->runtime, run->nodes[rank], method, payload, INT64_MAX, &run->futures[rank], err);
+    exo_err reason = {0};
+    st = exo_call(run->runtime, run->nodes[rank], method, payload, INT64_MAX, &run->futures[rank], &reason);
+    return st == EXO_OK ? st : blame(run, rank, st, reason.text, err);
 }
 
 static exo_status
@@ -118,8 +147,8 @@ drop_futures(struct run *run)
         exo_future_drop(&run->futures[r]);
 }
 
-/* Waits for every request in progress. The first error that is a node's own, rather than what it heard of another, is the
- * run's; the other nodes are told at once, so that nobody waits for the dead. */
+/* Waits for every request in progress. The first error that is a node's own, or its death, rather than what it heard of another,
+ * is the run's; the other nodes are told at once, so that nobody waits for the dead. */
 static exo_status
 await_all(struct run *run, exo_err *err)
 {
@@ -131,6 +160,9 @@ await_all(struct run *run, exo_err *err)
         run->pending_ranks[count++] = r;
     }
     exo_status root = EXO_OK;
+    exo_err root_err = {0};
+    uint32_t root_rank = 0;
+    int heaviest = 0;
     while (count > 0) {
         size_t at = 0;
         exo_err node_err = {0};
@@ -148,13 +180,15 @@ await_all(struct run *run, exo_err *err)
         count--;
         if (st == EXO_OK)
             continue;
-        if (root == EXO_OK || (root == EXO_PEER_LOST && st != EXO_PEER_LOST)) {
+        if (weight(run, rank, st) > heaviest) {
+            heaviest = weight(run, rank, st);
             root = st;
-            exo_fail(err, st, "node_%u: %s", rank, node_err.text[0] ? node_err.text : exo_status_text(st));
+            root_err = node_err;
+            root_rank = rank;
         }
         fail_collectives(run, rank, node_err.text);
     }
-    return root;
+    return root == EXO_OK ? EXO_OK : blame(run, root_rank, root, root_err.text, err);
 }
 
 /* A node's reply to the request in progress; NULL if there is none. */
@@ -404,9 +438,11 @@ make_far_nodes(struct run *run, exo_err *err)
     exo_status st = EXO_OK;
     run->runtime = run->far->runtime;
     for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
-        char name[32];
+        char name[NODE_NAME];
         snprintf(name, sizeof name, "node_%u", r);
-        exo_spawn_opts opts = {.name = name, .namespace_name = run->far->run, .placement = EXO_PLACE_SPREAD};
+        /* Nobody else has the name: if it exists, the head was lost before it could say that it made it. */
+        exo_spawn_opts opts = {
+            .name = name, .namespace_name = run->far->run, .get_if_exists = true, .placement = EXO_PLACE_SPREAD};
         st = describe_node(run, r, &opts.args, err);
         if (st == EXO_OK)
             st = exo_spawn_class(run->runtime, "train_node", &opts, exo_deadline(run->clock, run->fit.timeout),

@@ -12,6 +12,9 @@ typedef struct exo_fit_far {
     const char *model, *data, *strategy;
     const char *const *plugins; /* absolute paths */
     size_t num_plugins;
+    /* Writes why the actor of that name is dead, "" if that is not known; may be NULL. */
+    void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
+    void *context;
 } exo_fit_far;
 
 /* exo_trainer_fit's work. `train` and `val` may be NULL if opts->factory makes them. far: NULL for nodes in this process; else `train`

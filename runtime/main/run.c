@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <exogym/log.h>
@@ -21,6 +22,8 @@
 #include "progress.h"
 #include "results.h"
 #include "text.h"
+
+#define EXPLAIN_TIMEOUT (2 * EXO_SECOND)
 
 struct run_args {
     const char *job_path;
@@ -112,9 +115,28 @@ look_back(const exo_job *job, bool resume, struct past *past, exo_fit_result *re
     return st;
 }
 
+/* The head's cause of a node's death. It hears of a process's end before it hears how it ended. */
+static void
+explain(void *context, const char *space, const char *name, char *out, size_t size)
+{
+    exo_time patience = exo_deadline(exo_clock_real(), EXPLAIN_TIMEOUT);
+    do {
+        char *text = NULL;
+        if (exo_cluster_why(context, space, name, patience, &text, NULL) == EXO_OK) {
+            const char *cause = strstr(text, "\ncause: ");
+            cause = cause ? cause + strlen("\ncause: ") : "";
+            snprintf(out, size, "%.*s", (int)strcspn(cause, "\n"), cause);
+        }
+        exo_free(text);
+        if (out[0] && !strstr(out, "' is lost: "))
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 20 * EXO_MS}, NULL);
+    } while (exo_now(exo_clock_real()) < patience);
+}
+
 /* Nodes on the cluster's workers: what they are started with is what the job says, word for word. */
 static exo_status
-fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, exo_runtime *runtime,
+fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, const exo_local_cluster *cluster,
         exo_fit_result *result, exo_err *err)
 {
     char *model = NULL, *data = NULL, *strategy = NULL;
@@ -129,7 +151,9 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, ex
         st = exo_config_text(run->options, &strategy, err);
     if (st == EXO_OK && (space.failed || model_name.failed || data_name.failed))
         st = exo_fail(err, EXO_NOMEM, "out of memory");
-    const exo_fit_far far = {.runtime = runtime,
+    const exo_fit_far far = {.runtime = cluster->runtime,
+                             .explain = explain,
+                             .context = cluster->cluster,
                              .run = space.data,
                              .model = model ? model : model_name.data,
                              .data = data ? data : data_name.data,
@@ -148,7 +172,7 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, ex
 }
 
 static exo_status
-run_one(const exo_job *job, const exo_job_run *run, exo_trainer *trainer, exo_runtime *cluster, bool resume,
+run_one(const exo_job *job, const exo_job_run *run, exo_trainer *trainer, const exo_local_cluster *cluster, bool resume,
         exo_display *display, exo_fit_result *result, exo_err *err)
 {
     exo_fit_opts opts = job->opts;
@@ -159,8 +183,8 @@ run_one(const exo_job *job, const exo_job_run *run, exo_trainer *trainer, exo_ru
     opts.progress = on_progress;
     opts.context = display;
     opts.stop = &stop_signal;
-    exo_status st = cluster ? fit_far(job, run, &opts, cluster, result, err)
-                            : exo_trainer_fit(trainer, run->strategy, run->options, &opts, result, err);
+    exo_status st = cluster->runtime ? fit_far(job, run, &opts, cluster, result, err)
+                                     : exo_trainer_fit(trainer, run->strategy, run->options, &opts, result, err);
     exo_params_free(&result->params);
     if (st == EXO_CANCELLED && stop_signal != 0)
         return st;
@@ -173,7 +197,7 @@ run_one(const exo_job *job, const exo_job_run *run, exo_trainer *trainer, exo_ru
 
 /* Every run of the job in turn; *at is the one that it ended in. */
 static exo_status
-run_all(const exo_job *job, const struct run_args *args, exo_runtime *cluster, exo_display *display,
+run_all(const exo_job *job, const struct run_args *args, const exo_local_cluster *cluster, exo_display *display,
         exo_fit_result *results, size_t *at, exo_err *err)
 {
     exo_trainer *trainer = NULL;
@@ -263,7 +287,7 @@ show_results(const exo_job *job, const exo_fit_result *results, const struct run
 }
 
 static int
-run_job(const exo_job *job, const struct run_args *args, exo_runtime *cluster, int argc, char **argv)
+run_job(const exo_job *job, const struct run_args *args, const exo_local_cluster *cluster, int argc, char **argv)
 {
     exo_err err = {0};
     exo_display display;
@@ -338,7 +362,7 @@ run_command(const exo_command_line *line)
     }
     if (st == EXO_OK) {
         catch_signals();
-        status = run_job(&job, args, cluster.runtime, line->argc, line->argv);
+        status = run_job(&job, args, &cluster, line->argc, line->argv);
     } else {
         status = exo_report(&err);
     }
