@@ -82,8 +82,8 @@ every_envelope(exo_envelope out[32])
     out[n++] = (exo_envelope){.kind = EXO_WIRE_WELCOME, .who = most};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_REFUSED, .version = UINT32_MAX, .text = reason_text};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = reason_text};
-    out[n++] = (exo_envelope){.kind = EXO_WIRE_RING,
-                              .ring = {.memory = UINT32_MAX, .bell = UINT32_MAX, .token = UINT64_MAX}};
+    out[n++] =
+        (exo_envelope){.kind = EXO_WIRE_RING, .ring = {.memory = UINT32_MAX, .bell = UINT32_MAX, .token = UINT64_MAX}};
     return n;
 }
 
