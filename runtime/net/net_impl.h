@@ -59,6 +59,7 @@ struct exo_peer {
     int process_fd;
     exo_ring *in, *out;                  /* of a process of this host; NULL: all goes through the socket */
     int bell;                            /* of `out`: wakes its reader; -1: there is none */
+    exo_time gap_since;                  /* `in` has a message, and one before it is missing; 0: it is not so */
     uint32_t sent, received;             /* messages */
     uint64_t sent_bytes, read_bytes;     /* to it; by it, as it says. Both as Beat counts */
     uint64_t received_bytes, told_bytes; /* from it; of these it knows                    */

@@ -28,6 +28,9 @@ enum {
 };
 
 #define BEAT EXO_SECOND
+#define GAP                                                                                                            \
+    (60 *                                                                                                              \
+     EXO_SECOND) /* that a message by the socket may come after one in the ring: it may be large, or its sender stopped */
 #define LOOK (20 * EXO_MS) /* how often it is asked whether the other end is there */
 
 static exo_time
@@ -591,6 +594,18 @@ exo_net_has_rung_locked(exo_net *net)
         if (is_due(p))
             return true;
     return false;
+}
+
+/* Whether a message by the socket is missing for so long that it will not come any more. */
+static bool
+has_gap(exo_peer *peer, exo_time now)
+{
+    bool waits = peer->in && exo_ring_next(peer->in) > 0 && !is_due(peer);
+    if (!waits)
+        peer->gap_since = 0;
+    else if (peer->gap_since == 0)
+        peer->gap_since = now;
+    return waits && now - peer->gap_since > GAP;
 }
 
 void
@@ -1169,6 +1184,9 @@ exo_net_tick_locked(exo_net *net, exo_time now)
         if (p->process_fd < 0 && now - p->heard > net->opts.peer_timeout) {
             snprintf(cause, sizeof cause, "nothing was heard from it for %.1f s",
                      (double)(now - p->heard) / (double)EXO_SECOND);
+            exo_peer_lose_locked(net, p, cause);
+        } else if (has_gap(p, now)) {
+            snprintf(cause, sizeof cause, "message %u of it did not come", p->received);
             exo_peer_lose_locked(net, p, cause);
         } else if (now - p->spoke >= BEAT - BEAT / 10) {
             say_beat_locked(net, p);

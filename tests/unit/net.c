@@ -968,6 +968,39 @@ Test(net, loses_a_peer_whose_ring_makes_no_sense)
     close_end(&server);
 }
 
+static bool
+sees_gap(end *e, exo_peer *peer)
+{
+    pthread_mutex_lock(&e->net->lock);
+    bool seen = peer->gap_since != 0;
+    if (seen)
+        peer->gap_since -= 3600 * EXO_SECOND; /* as if an hour had gone by */
+    pthread_mutex_unlock(&e->net->lock);
+    return seen;
+}
+
+/* What comes by the ring does not wait for ever for what should have come by the socket. */
+Test(net, loses_a_peer_of_which_a_message_never_comes)
+{
+    end server = {0}, client = {0};
+    open_end(&server, ipc, NULL);
+    open_end(&client, NULL, NULL);
+    exo_peer *peer = connect_to(&client, &server);
+    EVENTUALLY(has_rings(&client, peer) && has_rings(&server, server.peer));
+    pthread_mutex_lock(&server.net->lock);
+    server.peer->sent++;
+    pthread_mutex_unlock(&server.net->lock);
+    exo_payload numbers = numbered(0);
+    cr_assert_eq(call(&server, server.peer, "count", &numbers), EXO_OK);
+    EVENTUALLY(sees_gap(&client, peer));
+    EVENTUALLY(client.lost == 1);
+    cr_expect(strstr(client.cause, "did not come"), "%s", client.cause);
+    cr_expect_eq(client.calls, 0);
+    exo_peer_drop(&peer);
+    close_end(&client);
+    close_end(&server);
+}
+
 /* An offer that leads nowhere is no harm: all goes through the socket. */
 Test(net, does_without_a_ring_that_it_cannot_open)
 {
