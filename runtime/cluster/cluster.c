@@ -1105,6 +1105,17 @@ name_process(exo_cluster *c, const exo_cluster_opts *opts)
     }
 }
 
+static exo_status
+fail_no_head(const exo_cluster *c, const exo_err *reason, exo_err *err)
+{
+    const char *unresolved;
+    if (!exo_place_resolves(c->place.head, &unresolved))
+        return exo_fail(err, EXO_TIMEOUT,
+                        "no head can be reached: the name of the host in '%.200s' cannot be resolved: %s",
+                        c->place.head, unresolved);
+    return exo_fail(err, EXO_TIMEOUT, "no head can be reached (%.200s): start one with `exogym-head`", reason->text);
+}
+
 /* Tries until the deadline: the head may be starting. */
 static exo_status
 find_head(exo_cluster *c, exo_time deadline, exo_err *err)
@@ -1113,8 +1124,7 @@ find_head(exo_cluster *c, exo_time deadline, exo_err *err)
     exo_err reason = {0};
     while ((st = meet_head(c, deadline, &reason)) == EXO_TIMEOUT || st == EXO_PEER_LOST) {
         if (real_now() + RETRY / 10 >= deadline)
-            return exo_fail(err, EXO_TIMEOUT, "no head can be reached (%.200s): start one with `exogym-head`",
-                            reason.text);
+            return fail_no_head(c, &reason, err);
         pthread_mutex_lock(&c->lock);
         wait_until_locked(c, real_now() + RETRY / 10);
         pthread_mutex_unlock(&c->lock);

@@ -163,6 +163,22 @@ check_tcp(const char *address, long least, exo_err *err)
                     UINT16_MAX);
 }
 
+bool
+exo_place_resolves(const char *address, const char **reason)
+{
+    char host[256];
+    struct addrinfo *found = NULL;
+    const char *colon = strrchr(address, ':');
+    if (strncmp(address, "tcp://", 6) != 0 || address[6] == '[' || colon <= address + 6)
+        return true;
+    snprintf(host, sizeof host, "%.*s", (int)(colon - address - 6), address + 6);
+    int result = getaddrinfo(host, colon + 1, &(struct addrinfo){.ai_socktype = SOCK_STREAM}, &found);
+    if (found)
+        freeaddrinfo(found);
+    *reason = result ? gai_strerror(result) : "";
+    return result == 0;
+}
+
 static exo_status
 find_endpoints(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
@@ -186,7 +202,7 @@ find_endpoints(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
             return st;
         if (!is_loopback(endpoint) && !p->has_keys && !opts->insecure)
             return exo_fail(err, EXO_INVAL,
-                            "'%s' can be reached by others: give keys (see `exogym keygen`), or say --insecure",
+                            "'%s' can be reached by others: give keys, which `exogym keygen` makes, or say --insecure",
                             endpoint);
         p->endpoints[p->num_endpoints++] = endpoint;
     }

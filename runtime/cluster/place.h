@@ -36,6 +36,8 @@ void exo_place_release(exo_place *place);
  * way to the head begins with, else the first that is not loopback. Blocks while the head's name is resolved. */
 void exo_place_public(const exo_place *place, const exo_cluster_opts *opts, const char *bound, char *out,
                       size_t length);
+/* Is there an address for the host that a tcp address names? If not, *reason says why, in words of the system's. Blocks. */
+bool exo_place_resolves(const char *address, const char **reason);
 /* The cluster's name and folder alone. INVAL, IO. */
 exo_status exo_place_folder(exo_place *place, const exo_cluster_opts *opts, exo_err *err);
 /* Does a living process of this host have the socket? Nobody who listens on it is disturbed by the question. */

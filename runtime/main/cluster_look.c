@@ -161,8 +161,8 @@ const exo_command exo_command_dump = {
     .name = "dump",
     .summary = "Shows what an actor does now",
     .description = "A line for each of its lanes: how much is queued, which methods run, and for how long. It works "
-                   "also while the "
-                   "actor is busy.",
+                   "also while the actor is busy. What `exogym run` makes is in a namespace NAME/LABEL/PID of its own, "
+                   "which `exogym list actors` shows.",
     .args = dump_table,
     .args_size = sizeof(struct name_args),
     .run = dump_command,

@@ -723,7 +723,8 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
     exo_status st = exo_net_add_socket_locked(net, ZMQ_DEALER, &socket, err);
     if (st == EXO_OK && key) {
         if (!net->opts.keys)
-            st = exo_fail(err, EXO_INVAL, "%s wants keys, and this process has none (see `exogym keygen`)", endpoint);
+            st = exo_fail(err, EXO_INVAL, "%s wants keys, which `exogym keygen` makes, and this process has none",
+                          endpoint);
         else
             st = exo_curve_client(socket->zmq, net->opts.keys, key, err);
     }

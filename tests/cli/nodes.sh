@@ -26,7 +26,7 @@ for program in exogym-head exogym-worker; do
     expect 2 "$program: unknown option --clutser; did you mean --cluster? $see" --clutser
 done
 EXOGYM=$EXO_BUILD/exogym-head
-expect 2 "exogym-head: 'tcp://0.0.0.0:0' can be reached by others: give keys (see \`exogym keygen\`), or say --insecure" \
+expect 2 "exogym-head: 'tcp://0.0.0.0:0' can be reached by others: give keys, which \`exogym keygen\` makes, or say --insecure" \
     --listen tcp://0.0.0.0:0 --folder here --state none
 EXOGYM=$EXO_BUILD/exogym-worker
 see='(see `exogym-worker --help`)'

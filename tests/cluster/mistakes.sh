@@ -70,6 +70,10 @@ XDG_RUNTIME_DIR=$folder/run timeout $((15 * slower)) "$EXOGYM" run job.yaml --cl
 [ $? = 1 ] || fail "run --cluster none: $(cat err)"
 has err "there is no head at ipc://$folder/run/exogym/none/head"
 fails 'one with keys wants --head-key and --keys' status --head tcp://127.0.0.1:1 --timeout 200ms
+fails "the name of the host in 'tcp://no-host.invalid:7070' cannot be resolved: " status \
+    --head tcp://no-host.invalid:7070 --timeout 200ms
+refused 2 'wants keys, which `exogym keygen` makes, and this process has none (see `exogym help status`)' exogym status \
+    --head tcp://127.0.0.1:1 --head-key 'rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7'
 
 # --- Who left is not lost ---------------------------------------------------------------------------------------------
 
