@@ -66,6 +66,7 @@ struct exo_cluster {
     exo_peer *head_peer;
     struct known *known;
     struct known *deaths; /* that the head is to be told of, the first one first */
+    uint64_t num_told;    /* how often a head was told what lives here             */
     bool closing, woken, left, interrupted;
     exo_time head_lost; /* when; 0: it is there */
     exo_time sweep_at;  /* when a head looks for sockets of killed processes; 0: nobody was lost */
@@ -221,9 +222,24 @@ free_known(struct known *k)
     exo_free(k);
 }
 
+/* Only if the head was told what lives here exactly `told` times: later it has heard that the actor does not. */
+static bool
+remember_if(exo_cluster *c, struct known *k, const uint64_t *told)
+{
+    pthread_mutex_lock(&c->lock);
+    bool in_time = !told || c->num_told == *told;
+    if (in_time)
+        HASH_ADD(hh, c->known, id, sizeof k->id, k);
+    pthread_mutex_unlock(&c->lock);
+    if (!in_time)
+        free_known(k);
+    return in_time;
+}
+
 /* An actor of this process that the head knows, made from `spec`. */
-static void
-remember(exo_cluster *c, uint64_t id, uint64_t key, uint64_t incarnation, const Exo__Cluster__Spawn *spec)
+static bool
+remember(exo_cluster *c, uint64_t id, uint64_t key, uint64_t incarnation, const Exo__Cluster__Spawn *spec,
+         const uint64_t *told)
 {
     Exo__Cluster__Spawn kept = *spec;
     struct known *k = exo_calloc(1, sizeof *k);
@@ -232,14 +248,12 @@ remember(exo_cluster *c, uint64_t id, uint64_t key, uint64_t incarnation, const 
     kept.n_together = 0;
     if (!k || !(k->spec = exo_message_copy(&kept.base))) {
         exo_free(k);
-        return;
+        return true;
     }
     k->id = id;
     k->key = key;
     k->incarnation = incarnation;
-    pthread_mutex_lock(&c->lock);
-    HASH_ADD(hh, c->known, id, sizeof k->id, k);
-    pthread_mutex_unlock(&c->lock);
+    return remember_if(c, k, told);
 }
 
 /* Tells the head of the deaths that it has not been told of; if it is away, later. */
@@ -368,13 +382,39 @@ is_free_again(exo_cluster *c, const char *space, const char *name, exo_time dead
     return st == EXO_NOT_FOUND;
 }
 
+/* Claims the name and notes it. *noted is false if this process registered meanwhile, without the actor: then the head may have taken the
+ * name back. */
+static exo_status
+claim_once(exo_cluster *c, const Exo__Cluster__Name *args, exo_time deadline, bool *noted, exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    pthread_mutex_lock(&c->lock);
+    const uint64_t told = c->num_told;
+    pthread_mutex_unlock(&c->lock);
+    exo_status st = call_head(c, "claim", &args->base, true, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    *noted = true;
+    Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
+    if (info) {
+        Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
+        spec.space = args->space;
+        spec.name = args->name;
+        spec.class_name = info->class_name;
+        spec.job = info->job;
+        *noted = remember(c, args->id, info->key, info->incarnation, &spec, &told);
+    }
+    EXO_RELEASE(info);
+    exo_future_drop(&future);
+    return EXO_OK;
+}
+
 static exo_status
 ops_claim(void *context, const char *space, const char *name, exo_ref actor, exo_err *err)
 {
     exo_cluster *c = context;
-    exo_future *future = NULL;
-    const exo_payload *reply = NULL;
-    bool known = made_for_head;
+    bool known = made_for_head, noted = false, asked = false;
     made_for_head = false; /* what its `start` makes is not */
     if (known || c->role == EXO_ROLE_GUEST)
         return EXO_OK;
@@ -384,23 +424,13 @@ ops_claim(void *context, const char *space, const char *name, exo_ref actor, exo
     args.id = actor.id;
     args.node = exo_net_node(exo_remote_net(c->remote));
     exo_time deadline = exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT);
-    exo_status st = call_head(c, "claim", &args.base, true, deadline, &future, &reply, err);
-    if (st == EXO_EXISTS && is_free_again(c, space, name, deadline))
-        st = call_head(c, "claim", &args.base, true, deadline, &future, &reply, err);
-    if (st != EXO_OK)
-        return st;
-    Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
-    if (info) {
-        Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
-        spec.space = args.space;
-        spec.name = args.name;
-        spec.class_name = info->class_name;
-        spec.job = info->job;
-        remember(c, actor.id, info->key, info->incarnation, &spec);
+    exo_status st = EXO_OK;
+    while (st == EXO_OK && !noted) {
+        st = claim_once(c, &args, deadline, &noted, err);
+        if (st == EXO_EXISTS && !asked && (asked = true, is_free_again(c, space, name, deadline)))
+            st = EXO_OK;
     }
-    EXO_RELEASE(info);
-    exo_future_drop(&future);
-    return EXO_OK;
+    return st;
 }
 
 static void
@@ -730,7 +760,7 @@ making(void *context, bool begins, const Exo__Cluster__Spawn *spec, exo_ref acto
     made_for_head = begins;
     if (begins || !actor.id)
         return;
-    remember(c, actor.id, spec->key, spec->incarnation, spec);
+    remember(c, actor.id, spec->key, spec->incarnation, spec, NULL);
     if (exo_cause(c->runtime, actor, cause, sizeof cause) == EXO_OK)
         ops_died(c, NULL, NULL, actor, cause, true); /* before we knew it */
 }
@@ -864,6 +894,7 @@ register_at(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *err)
     Exo__Cluster__Actor **list = exo_calloc(most + 1, sizeof *list);
     exo_status st = infos && list ? EXO_OK : EXO_NOMEM;
     if (st == EXO_OK) {
+        c->num_told++;
         m.n_actors = list_known_locked(c, infos, list);
         m.actors = list;
         st = exo_message_pack(&packed, &m.base);
