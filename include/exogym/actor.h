@@ -123,12 +123,14 @@ typedef enum exo_restart_when {
 } exo_restart_when;
 
 /* When an actor that died lives again: with the arguments of its first life, as another incarnation. References to the earlier life
- * stay dead; its name leads to the new one. */
+ * stay dead; its name leads to the new one.
+ * While each life is shorter than 10 s, the wait before the next one doubles, to 30 s at most. It is `backoff` the first time, and at least
+ * 10 ms the second time: so who dies once lives again at once, and who cannot live keeps nobody busy. */
 typedef struct exo_restart_rule {
     exo_restart_when when;
     uint32_t max;     /* more deaths than this within `within`, and it stays dead; 0: any number */
     exo_time within;  /* 0: for ever                                                             */
-    exo_time backoff; /* before the first restart; doubles with each, up to 30 s                 */
+    exo_time backoff; /* before the first restart; see below                                     */
 } exo_restart_rule;
 
 /* Who is restarted with a member of a group that failed. */

@@ -76,7 +76,9 @@ typedef struct exo_entry {
     size_t idempotent_size;
     int64_t since;
     uint64_t num_deaths;
-    exo_time first_death, restart_at;
+    uint64_t num_quick; /* deaths one after the other, each of a life that was short */
+    exo_time first_death, restart_at, alive_since;
+    exo_time name_taken_since; /* its node has had a life of that name for so long; 0: it has not */
     struct exo_wish *spawn_wishes, *find_wishes;
     exo_batch *batch; /* until all of it live, or one does not */
     struct {

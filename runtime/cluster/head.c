@@ -24,7 +24,10 @@
 
 #define SPAWN_TIMEOUT (60 * EXO_SECOND) /* of a worker that makes an actor                        */
 #define GRACE         (10 * EXO_SECOND) /* for nodes to come back to a head that was restarted     */
+#define MIN_BACKOFF   (10 * EXO_MS)     /* before the second of lives that are short, whatever the rule says */
 #define MAX_BACKOFF   (30 * EXO_SECOND)
+#define LONG_LIFE     (10 * EXO_SECOND) /* after which earlier deaths make nobody wait any more        */
+#define NAME_TAKEN    (5 * EXO_SECOND)  /* for an earlier life to end where the next one begins         */
 #define END_TIMEOUT   (10 * EXO_SECOND) /* of workers that are told to end                         */
 
 enum {
@@ -301,6 +304,8 @@ begin_life(struct head *h, exo_entry *a)
     exo_err err = {0};
     a->incarnation++;
     a->id = 0;
+    a->alive_since = 0;
+    a->died_early = false;
     set_state(h, a, EXO_ENTRY_STARTING);
     if (ask_worker(h, a, &err) != EXO_OK)
         entry_died(h, a, err.text, true);
@@ -598,6 +603,8 @@ static void
 announce(struct head *h, exo_entry *a)
 {
     a->first_life = false;
+    a->alive_since = now(h);
+    a->name_taken_since = 0;
     exo_directory_index(&h->directory, a);
     set_state(h, a, EXO_ENTRY_ALIVE);
     tell_alive(a);
@@ -607,6 +614,29 @@ announce(struct head *h, exo_entry *a)
         a->died_early = false;
         entry_died(h, a, a->cause, a->failed);
     }
+}
+
+static void
+schedule(struct head *h, exo_entry *a, exo_time wait)
+{
+    a->restart_at = now(h) + wait;
+    set_state(h, a, EXO_ENTRY_RESTARTING);
+    want_tick(h, a->restart_at);
+}
+
+/* The node says that there is an actor of that name: an earlier life, which we had it end, but what makes and what ends actors do not wait
+ * for each other there. So this life has not been, and is tried again, for a while. */
+static bool
+try_again(struct head *h, exo_entry *a)
+{
+    a->name_taken_since = a->name_taken_since ? a->name_taken_since : now(h);
+    exo_time passed = now(h) - a->name_taken_since;
+    if (passed >= NAME_TAKEN)
+        return false;
+    a->incarnation--;
+    exo_entry_unplace(a);
+    schedule(h, a, passed < MIN_BACKOFF ? MIN_BACKOFF : passed);
+    return true;
 }
 
 static exo_status
@@ -645,6 +675,8 @@ head_started(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         discard(h, a);
         return EXO_OK;
     }
+    if (o->status == EXO_EXISTS && try_again(h, a))
+        return EXO_OK;
     if (o->status != EXO_OK) {
         entry_died(h, a, o->reason, true);
         return EXO_OK;
@@ -658,6 +690,16 @@ head_started(exo_call_context *call, void *self, const exo_payload *args, exo_pa
 
 /* --- Death and restart -------------------------------------------------------------------------------------------------------------- */
 
+/* Before its next life. The first one is made at once unless the rule says otherwise. */
+static exo_time
+backoff_of(const exo_entry *a)
+{
+    exo_time wait = a->spec->restart->backoff > 0 ? a->spec->restart->backoff : 0;
+    for (uint64_t i = 1; i < a->num_quick && wait < MAX_BACKOFF; i++)
+        wait = 2 * wait > MIN_BACKOFF ? 2 * wait : MIN_BACKOFF;
+    return wait < MAX_BACKOFF ? wait : MAX_BACKOFF;
+}
+
 /* Whether the rule gives it another life; the time until then in *wait. */
 static bool
 may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
@@ -666,6 +708,7 @@ may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
     if (h->ends_at || !rule || rule->when == EXO_RESTART_NEVER || (rule->when == EXO_RESTART_ON_FAILURE && !failure))
         return false;
     exo_time at = now(h);
+    a->num_quick = a->alive_since && at - a->alive_since >= LONG_LIFE ? 1 : a->num_quick + 1;
     if (rule->within > 0 && a->num_deaths > 0 && at - a->first_death > rule->within)
         a->num_deaths = 0;
     if (a->num_deaths == 0)
@@ -673,19 +716,8 @@ may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
     a->num_deaths++;
     if (rule->max > 0 && a->num_deaths > rule->max)
         return false;
-    exo_time backoff = rule->backoff > 0 ? rule->backoff : 0;
-    for (uint64_t i = 1; i < a->num_deaths && backoff < MAX_BACKOFF; i++)
-        backoff *= 2;
-    *wait = backoff < MAX_BACKOFF ? backoff : MAX_BACKOFF;
+    *wait = backoff_of(a);
     return true;
-}
-
-static void
-schedule(struct head *h, exo_entry *a, exo_time wait)
-{
-    a->restart_at = now(h) + wait;
-    set_state(h, a, EXO_ENTRY_RESTARTING);
-    want_tick(h, a->restart_at);
 }
 
 /* The others of its group that its rule restarts with it. */
@@ -716,6 +748,7 @@ entry_died(struct head *h, exo_entry *a, const char *cause, bool failure)
     exo_directory_unindex(&h->directory, a);
     exo_entry_set_cause(a, cause);
     a->failed = failure;
+    a->name_taken_since = 0;
     a->lost_with = a->node && !a->node->alive ? a->node->id : 0;
     exo_entry_unplace(a);
     if (a->batch && a->first_life && a->state == EXO_ENTRY_STARTING) {

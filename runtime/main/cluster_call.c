@@ -317,7 +317,7 @@ static const exo_arg spawn_table[] = {
      EXO_INTO(struct spawn_args, within)},
     {.name = "--backoff",
      .value = "TIME",
-     .help = "Before the first restart; doubles with each, up to 30s.",
+     .help = "Before the first restart; doubles while lives are shorter than 10s, up to 30s.",
      EXO_INTO(struct spawn_args, backoff)},
     {.name = "--resource",
      .value = "NAME=AMOUNT",
