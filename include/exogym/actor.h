@@ -185,7 +185,8 @@ typedef struct exo_spawn_item {
 
 EXO_API exo_status exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count, exo_time deadline,
                                    exo_ref *out, exo_err *err);
-/* The living actor of that name; NOT_FOUND names it and, if it died, its cause. namespace_name may be NULL. */
+/* The living actor of that name; NOT_FOUND names it and, if it died, its cause. namespace_name may be NULL. In a cluster it waits, 30 s
+ * at most, for one that is starting or restarting; TIMEOUT then says which, why, and what it waits for. */
 EXO_API exo_status exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name, exo_ref *out,
                                  exo_err *err);
 /* Stops after what is queued (drain) or after what runs; what is queued then gets CANCELLED. Does not wait. */

@@ -71,6 +71,10 @@ EXO_API exo_status exo_cluster_list(exo_cluster *cluster, exo_time deadline, cha
 /* The shared objects that workers and drivers hold, as a JSON array: [{"node", "id", "bytes", "references", "borrowers", "sealed",
  * "imported"}]. Asks every process. The caller frees *json with exo_free. */
 EXO_API exo_status exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **json, exo_err *err);
+/* Ends the actor of that name for good if it does not live just now: it starts, or waits to be restarted or for its node to come back.
+ * *given_up is false if it lives: then nothing was done, and exo_kill and exo_stop end it. NOT_FOUND: there is none, or it is dead. */
+EXO_API exo_status exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name, const char *name,
+                                       const char *cause, exo_time deadline, bool *given_up, exo_err *err);
 /* Why the actor (of the latest life) of that name died, in a few lines. The caller frees *text. */
 EXO_API exo_status exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name,
                                    exo_time deadline, char **text, exo_err *err);

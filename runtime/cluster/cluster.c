@@ -1354,6 +1354,26 @@ exo_cluster_head(exo_cluster *cluster, exo_time deadline, exo_ref *out, exo_err 
 }
 
 exo_status
+exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name, const char *name, const char *cause,
+                    exo_time deadline, bool *given_up, exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+    args.space = exo_pb_text(namespace_name ? namespace_name : "default");
+    args.name = exo_pb_text(name);
+    args.cause = exo_pb_text(cause);
+    exo_status st = call_head(cluster, "give_up", &args.base, false, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
+    *given_up = info && strcmp(info->state, "alive") != 0;
+    EXO_RELEASE(info);
+    exo_future_drop(&future);
+    return EXO_OK;
+}
+
+exo_status
 exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name, exo_time deadline, char **text,
                 exo_err *err)
 {

@@ -115,6 +115,7 @@ exo_directory_remove(exo_directory *directory, exo_entry *entry)
     EXO_RELEASE(entry->spec);
     exo_free(entry->full_name);
     exo_free(entry->cause);
+    exo_free(entry->waits);
     exo_free(entry);
 }
 
@@ -123,6 +124,24 @@ exo_entry_set_cause(exo_entry *entry, const char *cause)
 {
     if (cause != entry->cause)
         set_text(&entry->cause, cause);
+}
+
+void
+exo_entry_set_waits(exo_entry *entry, const char *why)
+{
+    set_text(&entry->waits, why);
+}
+
+void
+exo_entry_describe(const exo_entry *entry, char *out, size_t size)
+{
+    if (entry->state == EXO_ENTRY_ALIVE) { /* and who looks for it has heard that it does not */
+        snprintf(out, size, "the actor '%s' is alive, for all that the head has heard", entry->spec->name);
+        return;
+    }
+    snprintf(out, size, "the actor '%s' is %s%s%.200s%s%.200s", entry->spec->name, exo_entry_state_text(entry->state),
+             entry->cause ? ": " : "", entry->cause ? entry->cause : "", entry->waits ? "; it waits: " : "",
+             entry->waits ? entry->waits : "");
 }
 
 void
@@ -202,6 +221,7 @@ void
 exo_entry_take_place(exo_entry *entry, exo_node *node)
 {
     exo_entry_unplace(entry);
+    exo_entry_set_waits(entry, NULL);
     entry->node = node;
     entry->last_node = node->id;
     entry->placed = true;

@@ -14,6 +14,7 @@ enum {
 struct exo_wish {
     exo_future *future; /* held */
     uint64_t after;     /* of one that waits for lines of the log */
+    exo_time until;     /* of one that looks for an actor: when it is told that this does not live yet */
     struct exo_wish *next;
 };
 
@@ -71,7 +72,7 @@ typedef struct exo_entry {
     uint64_t incarnation;
     exo_entry_state state;
     bool first_life, died_early, failed, indexed, listed, ended;
-    char *cause;
+    char *cause, *waits;  /* why it died; why there is no place for its next life (NULL: there is) */
     char idempotent[512]; /* names of methods, each with a 0 */
     size_t idempotent_size;
     int64_t since;
@@ -119,6 +120,10 @@ exo_entry *exo_directory_by_id(exo_directory *directory, uint64_t node, uint64_t
 void exo_directory_index(exo_directory *directory, exo_entry *entry);
 void exo_directory_unindex(exo_directory *directory, exo_entry *entry);
 void exo_entry_set_cause(exo_entry *entry, const char *cause);
+/* Until it has a place. */
+void exo_entry_set_waits(exo_entry *entry, const char *why);
+/* "the actor 'a' is restarting: CAUSE; it waits: WHY" */
+void exo_entry_describe(const exo_entry *entry, char *out, size_t size);
 /* Forgets the oldest of the dead beyond `most`. */
 void exo_directory_trim(exo_directory *directory, size_t most);
 

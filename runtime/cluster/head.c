@@ -747,6 +747,7 @@ entry_died(struct head *h, exo_entry *a, const char *cause, bool failure)
     exo_time wait = 0;
     exo_directory_unindex(&h->directory, a);
     exo_entry_set_cause(a, cause);
+    exo_entry_set_waits(a, NULL);
     a->failed = failure;
     a->name_taken_since = 0;
     a->lost_with = a->node && !a->node->alive ? a->node->id : 0;
@@ -880,6 +881,24 @@ head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
     return EXO_OK;
 }
 
+/* Those who have looked for it for almost as long as they can. */
+static void
+tell_not_yet(struct head *h, exo_entry *a)
+{
+    char text[EXO_ERR_TEXT];
+    exo_entry_describe(a, text, sizeof text);
+    for (struct exo_wish **at = &a->find_wishes, *w; (w = *at);) {
+        if (w->until > now(h)) {
+            want_tick(h, w->until);
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        exo_reply(&w->future, EXO_TIMEOUT, text, NULL);
+        exo_free(w);
+    }
+}
+
 static exo_status
 head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -917,35 +936,90 @@ head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
             begin_life(h, a);
         } else { /* a node may come */
             a->restart_at = at + EXO_SECOND;
-            exo_entry_set_cause(a, reason.text);
+            exo_entry_set_waits(a, reason.text);
             want_tick(h, a->restart_at);
         }
     }
+    HASH_ITER (by_key, h->directory.actors, a, next)
+        if (a->find_wishes)
+            tell_not_yet(h, a);
     return EXO_OK;
 }
 
 /* --- Names --------------------------------------------------------------------------------------------------------------------------- */
 
+/* A little before the caller stops waiting, so that the reply reaches it. */
+static exo_time
+tell_until(const struct head *h, const exo_call_context *call)
+{
+    exo_time deadline = exo_call_deadline(call), quarter = (deadline - now(h)) / 4;
+    return deadline == INT64_MAX ? deadline : deadline - (quarter < EXO_SECOND ? quarter : EXO_SECOND);
+}
+
+/* `a`: the last one of that name; may be NULL. */
+static exo_status
+fail_not_there(const Exo__Cluster__Name *m, const exo_entry *a, exo_err *err)
+{
+    return exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", m->name, m->space,
+                    a ? "; the last one died: " : "", a && a->cause ? a->cause : "");
+}
+
 static exo_status
 head_find(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
+    char text[EXO_ERR_TEXT];
     exo_status st = EXO_OK;
     Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "find: the arguments cannot be read");
     exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
     if (!a || a->state == EXO_ENTRY_DEAD) {
-        st = exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", m->name, m->space,
-                      a ? "; the last one died: " : "", a && a->cause ? a->cause : "");
+        st = fail_not_there(m, a, err);
     } else if (a->state == EXO_ENTRY_ALIVE && !(m->id && a->id == m->id && a->node && a->node->id == m->node)) {
         Exo__Cluster__Actor info;
         describe_actor(a, &info);
         st = reply_with(reply, &info.base, err);
     } else if (m->at_once) {
-        st = exo_fail(err, EXO_TIMEOUT, "the actor '%s' does not live yet", m->name);
+        exo_entry_describe(a, text, sizeof text);
+        st = exo_fail(err, EXO_TIMEOUT, "%s", text);
     } else { /* it is not alive yet, or the caller knows more of its death than we do */
         st = wish(call, &a->find_wishes, err);
+        if (st == EXO_OK)
+            want_tick(h, a->find_wishes->until = tell_until(h, call));
+    }
+    EXO_RELEASE(m);
+    return st;
+}
+
+/* One that does not live just now gets no further life. */
+static void
+give_up(struct head *h, exo_entry *a, const char *why)
+{
+    char cause[EXO_ERR_TEXT], was[EXO_ERR_TEXT];
+    exo_entry_describe(a, was, sizeof was);
+    snprintf(cause, sizeof cause, "%.150s; before, %s", why, was);
+    if (a->spec->restart)
+        a->spec->restart->when = EXO_RESTART_NEVER;
+    entry_died(h, a, cause, false);
+}
+
+static exo_status
+head_give_up(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    (void)call;
+    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "give_up: the arguments cannot be read");
+    exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
+    exo_status st = a && a->state != EXO_ENTRY_DEAD ? EXO_OK : fail_not_there(m, a, err);
+    if (st == EXO_OK && a->state != EXO_ENTRY_ALIVE)
+        give_up(h, a, m->cause);
+    if (st == EXO_OK) {
+        Exo__Cluster__Actor info;
+        describe_actor(a, &info);
+        st = reply_with(reply, &info.base, err);
     }
     EXO_RELEASE(m);
     return st;
@@ -1013,44 +1087,55 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     return st;
 }
 
+/* "NAME: dead since ..., class C, life 1", and why. Returns the length. */
+static size_t
+tell_of_actor(const exo_entry *a, char *out, size_t size)
+{
+    char since[64] = "";
+    time_t when = (time_t)a->since;
+    struct tm broken;
+    if (localtime_r(&when, &broken))
+        strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &broken);
+    size_t at = (size_t)snprintf(out, size, "%s: %s since %s, class %.300s, life %llu\n", a->spec->name,
+                                 exo_entry_state_text(a->state), since, a->spec->class_name,
+                                 (unsigned long long)a->incarnation);
+    if (a->cause && at < size)
+        at += (size_t)snprintf(out + at, size - at, "%s: %s\n",
+                               a->state == EXO_ENTRY_ALIVE ? "its last life ended" : "cause", a->cause);
+    if (a->waits && at < size)
+        at += (size_t)snprintf(out + at, size - at, "it waits: %s\n", a->waits);
+    return at < size ? at : size - 1;
+}
+
+static void
+tell_of_node(const exo_node *n, char *out, size_t size)
+{
+    bool lost = n->cause && !n->left, ran = n->running && n->running[0], printed = n->log && n->log[0];
+    snprintf(out, size, "node %s: %s%s%s\n%s%s%s%s%s", n->name, exo_node_state(n), lost ? ": " : "",
+             lost ? n->cause : "", ran ? "it ran: " : "", ran ? n->running : "", ran ? "\n" : "",
+             printed ? "its last lines:\n" : "", printed ? n->log : "");
+}
+
 static exo_status
 head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    char text[8192], since[64] = "";
+    char text[8192] = "";
     (void)call;
     Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "why: the arguments cannot be read");
-    exo_status st = EXO_OK;
     const exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
     const exo_node *n = !a             ? exo_directory_node_by_name(&h->directory, m->name)
                         : a->lost_with ? exo_directory_node(&h->directory, a->lost_with)
                         : a->node      ? a->node
                                        : exo_directory_node(&h->directory, a->last_node);
-    if (!a && !n) {
-        st = exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'", m->name, m->space);
-    } else {
-        time_t when = (time_t)(a ? a->since : n->since);
-        struct tm broken;
-        if (localtime_r(&when, &broken))
-            strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &broken);
-        int at =
-            a ? snprintf(text, sizeof text, "%s: %s since %s, class %s, life %llu\n%s%s%s", m->name,
-                         exo_entry_state_text(a->state), since, a->spec->class_name, (unsigned long long)a->incarnation,
-                         !a->cause                     ? ""
-                         : a->state == EXO_ENTRY_ALIVE ? "its last life ended: "
-                                                       : "cause: ",
-                         a->cause ? a->cause : "", a->cause ? "\n" : "")
-              : 0;
-        if (n && (size_t)at < sizeof text)
-            at += snprintf(text + at, sizeof text - (size_t)at, "node %s: %s%s%s\n%s%s%s%s%s", n->name,
-                           exo_node_state(n), n->cause && !n->left ? ": " : "", n->cause && !n->left ? n->cause : "",
-                           n->running && n->running[0] ? "it ran: " : "", n->running ? n->running : "",
-                           n->running && n->running[0] ? "\n" : "", n->log && n->log[0] ? "its last lines:\n" : "",
-                           n->log ? n->log : "");
-        st = exo_payload_copy(reply, text, strlen(text) + 1);
-    }
+    size_t at = a ? tell_of_actor(a, text, sizeof text) : 0;
+    if (n)
+        tell_of_node(n, text + at, sizeof text - at);
+    exo_status st =
+        a || n ? exo_payload_copy(reply, text, strlen(text) + 1)
+               : exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'", m->name, m->space);
     EXO_RELEASE(m);
     return st;
 }
@@ -1492,7 +1577,7 @@ static const exo_method methods[] = {
     {.name = "epitaph", .run = head_epitaph},   {.name = "list", .run = head_list},
     {.name = "why", .run = head_why},           {.name = "log", .run = head_log},
     {.name = "logs", .run = head_logs},         {.name = "tick", .run = head_tick},
-    {.name = "end", .run = head_end},
+    {.name = "end", .run = head_end},           {.name = "give_up", .run = head_give_up},
 };
 
 const exo_actor_class exo_head_class = {

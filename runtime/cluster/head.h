@@ -6,7 +6,9 @@
  *     register(Register) -> RegisterReply     a worker or driver is there, or there again
  *     leave(NodeInfo)                         it goes of its own accord
  *     spawn(Spawn) -> SpawnReply              when the actor has started
- *     find(Name) -> Actor                     waits while it is starting or restarting; node and id: that life is dead
+ *     find(Name) -> Actor                     waits while it is starting or restarting; node and id: that life is dead. TIMEOUT, a little
+ *                                             before the call's deadline, says what the actor is instead, and why
+ *     give_up(Name) -> Actor                  one that does not live just now is dead, and gets no other life
  *     node(NodeInfo) -> Actor                 where a process is
  *     claim(Name) -> Actor                    a name for an actor that was made without the head
  *     died(Name)                              an actor that has a key or a name

@@ -26,27 +26,39 @@ struct name_args {
 /* --- kill ------------------------------------------------------------------------------------------------------------------------ */
 
 static exo_status
+print_end(const struct name_args *args, const char *cause, exo_err *err)
+{
+    if (args->where.json)
+        return exo_print_json(json_pack("{s:s, s:s}", "name", args->name, "cause", cause), err);
+    return EXO_OK;
+}
+
+static exo_status
 kill_actor(exo_visit *visit, const void *arguments, exo_err *err)
 {
     const struct name_args *args = arguments;
+    const char *cause = args->cause ? args->cause : "killed by `exogym kill`";
     exo_future *death = NULL;
     exo_ref actor;
-    exo_status st = exo_visit_find(visit, args->space, args->name, &actor, err);
+    bool given_up = false;
+    exo_status st =
+        exo_cluster_give_up(visit->cluster, args->space, args->name, cause, visit->deadline, &given_up, err);
+    if (st == EXO_OK && given_up)
+        return print_end(args, cause, err);
+    if (st == EXO_OK)
+        st = exo_visit_find(visit, args->space, args->name, &actor, err);
     if (st == EXO_OK)
         st = exo_monitor(visit->runtime, actor, &death, err);
     if (st == EXO_OK && args->clean)
         st = exo_stop(visit->runtime, actor, true, err);
     else if (st == EXO_OK)
-        st = exo_kill(visit->runtime, actor, args->cause ? args->cause : "killed by `exogym kill`", err);
+        st = exo_kill(visit->runtime, actor, cause, err);
     if (st == EXO_OK && (st = exo_wait(death, visit->deadline, NULL, err)) == EXO_TIMEOUT)
         exo_fail(err, st, "'%s' has not ended yet", args->name);
     exo_future_drop(&death);
     if (st != EXO_OK && st != EXO_PEER_LOST)
         return st;
-    if (args->where.json)
-        return exo_print_json(
-            json_pack("{s:s, s:s}", "name", args->name, "cause", st == EXO_OK ? "stopped" : err->text), err);
-    return EXO_OK;
+    return print_end(args, st == EXO_OK ? "stopped" : err->text, err);
 }
 
 static int
@@ -72,7 +84,10 @@ static const exo_arg kill_table[] = {
 const exo_command exo_command_kill = {
     .name = "kill",
     .summary = "Ends an actor",
-    .description = "Ends when the actor is dead. For those that are linked to it, and for its restart rule, it failed.",
+    .description =
+        "Ends when the actor is dead. For those that are linked to it, and for its restart rule, it failed: the "
+        "rule may give it another life. One that does not live just now, since it waits to be restarted, gets "
+        "none.",
     .args = kill_table,
     .args_size = sizeof(struct name_args),
     .run = kill_command,

@@ -79,16 +79,19 @@ exo_visit_do(const exo_command_line *line, const struct exo_where *where,
 
 /* "restarting", "starting" or "unknown" if the head says so of the actor, and why: see exo_cluster_why. */
 static bool
-is_between(const char *said, const char *name, char state[16], char cause[256])
+is_between(const char *said, const char *name, char state[16], char cause[512])
 {
     size_t length = strlen(name);
-    const char *line = strstr(said, "\ncause: ");
+    const char *line = strstr(said, "\ncause: "), *waits = strstr(said, "\nit waits: ");
     state[0] = cause[0] = 0;
     if (strncmp(said, name, length) != 0 || sscanf(said + length, ": %15[a-z] since", state) != 1 ||
         strcmp(state, "alive") == 0 || strcmp(state, "dead") == 0)
         return false;
     if (line)
         sscanf(line, "\ncause: %255[^\n]", cause);
+    if (waits)
+        snprintf(cause + strlen(cause), 512 - strlen(cause), "%s%.*s", cause[0] ? "; " : "",
+                 (int)strcspn(waits + 1, "\n"), waits + 1);
     return true;
 }
 
@@ -96,7 +99,7 @@ exo_status
 exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *out, exo_err *err)
 {
     for (;;) {
-        char state[16], cause[256], *said = NULL;
+        char state[16], cause[512], *said = NULL;
         exo_status st = exo_cluster_why(visit->cluster, space, name, visit->deadline, &said, NULL);
         bool between = st == EXO_OK && is_between(said, name, state, cause);
         exo_free(said);

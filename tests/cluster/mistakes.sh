@@ -61,10 +61,17 @@ worker w2 --plugin "$plugin"
 says waits spawn counter --name waits --node w2 --restart on_failure --backoff 10ms
 kill -9 "$(child_of "$w2_pid")"
 until_true 5 tells 'restarting' why waits || fail "why: $(cat told)"
-for command in 'call waits add' 'dump waits' 'kill waits'; do
+until_true 5 tells "cause: its node 'w2' was killed by signal 9" why waits || fail "why: $(cat told)"
+until_true 5 tells "it waits: the worker 'w2' is lost" why waits || fail "why: $(cat told)"
+for command in 'call waits add' 'dump waits'; do
     # shellcheck disable=SC2086
-    fails "the actor 'waits' is restarting: " $command --timeout 300ms
+    fails "the actor 'waits' is restarting: its node 'w2' was killed by signal 9" $command --timeout 300ms
+    has err "; it waits: the worker 'w2' is lost"
 done
+says '' kill waits --cause 'a whim' --timeout 5s
+tells "cause: a whim; before, the actor 'waits' is restarting: its node 'w2' was killed by signal 9" why waits ||
+    fail "why: $(cat told)"
+fails "there is no actor 'waits' in the namespace 'default'; the last one died: a whim" kill waits --timeout 5s
 mkdir -m 700 "$folder/run"
 XDG_RUNTIME_DIR=$folder/run timeout $((15 * slower)) "$EXOGYM" run job.yaml --cluster none >out 2>err
 [ $? = 1 ] || fail "run --cluster none: $(cat err)"

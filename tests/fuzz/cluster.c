@@ -30,7 +30,7 @@ static const struct {
     {&exo_head_class, "tick"},     {&exo_worker_class, "kill"},
     {&exo_worker_class, "spawn"},  {NULL, "wait"},
     {&exo_head_class, "node"},     {&exo_head_class, "end"},
-    {&exo_worker_class, "end"},
+    {&exo_worker_class, "end"},    {&exo_head_class, "give_up"},
 };
 
 enum {

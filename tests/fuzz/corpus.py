@@ -101,7 +101,7 @@ def handshake():
 # --- cluster.proto: the methods in the order of `asked` in cluster.c; "wait" lets time pass ---
 
 methods = ["register", "gone", "spawn", "started", "find", "claim", "died", "epitaph", "list", "why", "log", "logs", "tick",
-           "kill", "make", "wait", "node", "end", "end_worker"]
+           "kill", "make", "wait", "node", "end", "end_worker", "give_up"]
 
 
 def ask(method, args=b""):
@@ -142,6 +142,7 @@ def cluster():
     yield "kill", ask("kill", struct.pack("<Q", 77) + b"\1" + b"why".ljust(200, b"\0") + bytes(7))
     yield "node", begin + ask("node", message((1, 5))) + ask("node", message((1, 77)))
     yield "end", begin + ask("end") + ask("end_worker") + ask("gone", message((1, 5), (6, "left"))) + b"\x0f\xff\xff" + ask("tick")
+    yield "give_up", lives + ask("gone", message((1, 5), (6, "lost"))) + ask("give_up", name) + ask("why", name)
     yield "empty", b"".join(ask(m) for m in methods)
 
 

@@ -123,7 +123,7 @@ Test(head, is_not_nested_to_death)
 Test(head, survives_bytes_that_are_no_arguments)
 {
     static const char *const methods[] = {"register", "gone", "spawn", "started", "find", "claim", "died",
-                                          "epitaph",  "list", "why",   "log",     "logs", "tick"};
+                                          "epitaph",  "list", "why",   "log",     "logs", "tick",  "give_up"};
     uint8_t bytes[700];
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         for (size_t size = 0; size < sizeof bytes; size = size * 2 + 1) {

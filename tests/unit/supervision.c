@@ -148,6 +148,15 @@ register_worker(void)
 }
 
 static void
+lose_worker(const char *cause)
+{
+    Exo__Cluster__NodeInfo m = EXO__CLUSTER__NODE_INFO__INIT;
+    m.node = NODE;
+    m.cause = exo_pb_text(cause);
+    cr_assert_eq(ask("gone", &m.base, NULL), EXO_OK);
+}
+
+static void
 setup(void)
 {
     exo_err err = {0};
@@ -416,4 +425,96 @@ Test(supervision, a_death_is_of_one_life)
     until_asked();
     answer(2, EXO_OK, NULL);
     cr_expect(is("one", "alive", 3), "%s", why("one"));
+}
+
+/* --- Nowhere to live -------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+look_for(const char *method, const char *name, bool at_once, exo_err *err)
+{
+    Exo__Cluster__Name m = EXO__CLUSTER__NAME__INIT;
+    m.space = exo_pb_text("default");
+    m.name = exo_pb_text(name);
+    m.at_once = at_once;
+    m.cause = exo_pb_text("nobody wants it");
+    return ask(method, &m.base, err);
+}
+
+Test(supervision, who_waits_for_room_died_of_what_it_died_of)
+{
+    exo_err err = {0};
+    spawn_one("one", 0);
+    lose_worker("exited with status 3");
+    tick(0);
+    tick(5 * EXO_SECOND);
+    cr_expect(is("one", "restarting", 1));
+    cr_expect(strstr(why("one"), "cause: its node 'w1' is lost: exited with status 3\n"), "%s", why("one"));
+    cr_expect(strstr(why("one"), "\nit waits: the cluster has no worker"), "%s", why("one"));
+    cr_expect_eq(look_for("find", "one", true, &err), EXO_TIMEOUT);
+    cr_expect(strstr(err.text, "'one' is restarting: its node 'w1' is lost: exited with status 3; it waits: "), "%s",
+              err.text);
+    register_worker();
+    until_asked();
+    answer(1, EXO_OK, NULL);
+    cr_expect_null(strstr(why("one"), "it waits"), "%s", why("one"));
+    cr_expect(strstr(why("one"), "its last life ended: its node 'w1' is lost: exited with status 3\n"));
+}
+
+Test(supervision, who_looks_is_told_in_time_what_an_actor_waits_for)
+{
+    exo_err err = {0};
+    Exo__Cluster__Name m = EXO__CLUSTER__NAME__INIT;
+    m.space = exo_pb_text("default");
+    m.name = exo_pb_text("one");
+    spawn_one("one", 0);
+    lose_worker("a test");
+    tick(0);
+    exo_future *found = begin(head, "find", &m.base, exo_now(&manual.base) + 30 * EXO_SECOND);
+    exo_future *soon = begin(head, "find", &m.base, exo_now(&manual.base) + EXO_SECOND);
+    for (int i = 0; i < 16; i++)
+        tick(50 * EXO_MS);
+    cr_expect(exo_future_ready(soon));
+    cr_expect_eq(exo_wait(soon, 0, NULL, &err), EXO_TIMEOUT);
+    cr_expect(strstr(err.text, "the actor 'one' is restarting: its node 'w1' is lost: a test"), "%s", err.text);
+    exo_future_drop(&soon);
+    for (int i = 0; i < 28; i++)
+        tick(EXO_SECOND);
+    cr_expect(!exo_future_ready(found));
+    cr_assert_leq(atomic_load(&due), exo_now(&manual.base) + EXO_SECOND, "the head asks to be woken");
+    tick(EXO_SECOND / 2);
+    cr_expect_eq(exo_wait(found, 0, NULL, &err), EXO_TIMEOUT);
+    cr_expect(strstr(err.text, "the actor 'one' is restarting: its node 'w1' is lost: a test"), "%s", err.text);
+    exo_future_drop(&found);
+}
+
+Test(supervision, who_waits_for_room_can_be_given_up)
+{
+    exo_err err = {0};
+    spawn_one("one", 0);
+    spawn_one("other", 0);
+    lose_worker("a test");
+    tick(0);
+    cr_expect_eq(look_for("give_up", "one", false, &err), EXO_OK, "%s", err.text);
+    cr_expect(is("one", "dead", 1), "%s", why("one"));
+    cr_expect(strstr(why("one"), "cause: nobody wants it; before, the actor 'one' is restarting: its node"), "%s",
+              why("one"));
+    cr_expect_eq(look_for("give_up", "one", false, &err), EXO_NOT_FOUND);
+    register_worker();
+    until_asked();
+    cr_expect_str_eq(spawns[num_spawns - 1].name, "other");
+    answer(num_spawns - 1, EXO_OK, NULL);
+    cr_expect_eq(look_for("give_up", "other", false, &err), EXO_OK, "it lives: that is for who knows it");
+    cr_expect(is("other", "alive", 2));
+}
+
+Test(supervision, who_starts_and_is_given_up_is_ended_when_it_lives)
+{
+    spawn_one("one", 0);
+    dies(0, "an accident");
+    until_asked();
+    cr_expect_eq(look_for("give_up", "one", false, NULL), EXO_OK);
+    answer(1, EXO_OK, NULL);
+    cr_assert_eq(num_kills, 1);
+    cr_expect_eq(kills[0].id, spawns[1].id);
+    cr_expect(is("one", "dead", 2), "%s", why("one"));
 }
