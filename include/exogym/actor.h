@@ -162,7 +162,7 @@ typedef struct exo_spawn_opts {
     const char *node; /* the worker's name; needed for EXO_PLACE_STRICT                */
     exo_restart_rule restart;
     const char *group;          /* supervision group, within the namespace; NULL: none           */
-    exo_group_rule group_rule;  /* the same for all of a group                                   */
+    exo_group_rule group_rule;  /* the same for all of a group, else INVAL                       */
     const char *const *plugins; /* that the worker loads first                                   */
     size_t num_plugins;
 } exo_spawn_opts;

@@ -144,6 +144,20 @@ exo_entry_describe(const exo_entry *entry, char *out, size_t size)
              entry->waits ? entry->waits : "");
 }
 
+/* The youngest ones first: members are often made one after the other. */
+exo_entry *
+exo_directory_member(exo_directory *directory, const char *space, const char *group)
+{
+    if (!directory->actors)
+        return NULL;
+    UT_hash_table *table = directory->actors->by_key.tbl;
+    exo_entry *a = ELMT_FROM_HH(table, table->tail);
+    while (a &&
+           (a->state == EXO_ENTRY_DEAD || strcmp(a->spec->group, group) != 0 || strcmp(a->spec->space, space) != 0))
+        a = a->by_key.prev;
+    return a;
+}
+
 void
 exo_directory_trim(exo_directory *directory, size_t most)
 {

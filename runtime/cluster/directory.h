@@ -124,6 +124,8 @@ void exo_entry_set_cause(exo_entry *entry, const char *cause);
 void exo_entry_set_waits(exo_entry *entry, const char *why);
 /* "the actor 'a' is restarting: CAUSE; it waits: WHY" */
 void exo_entry_describe(const exo_entry *entry, char *out, size_t size);
+/* One of a supervision group that is not dead; NULL: there is none. */
+exo_entry *exo_directory_member(exo_directory *directory, const char *space, const char *group);
 /* Forgets the oldest of the dead beyond `most`. */
 void exo_directory_trim(exo_directory *directory, size_t most);
 

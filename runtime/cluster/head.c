@@ -330,11 +330,38 @@ place_all(struct head *h, exo_entry *const *all, size_t count, exo_err *err)
 static exo_status
 check_resources(Exo__Cluster__Resource *const *list, size_t count, exo_err *err)
 {
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        if (!list[i]->name[0])
+            return exo_fail(err, EXO_INVAL, "a resource has no name: %g of what?", list[i]->amount);
         if (!(list[i]->amount >= 0 && list[i]->amount <= 1e18))
             return exo_fail(err, EXO_INVAL, "there cannot be %g of the resource '%.64s'", list[i]->amount,
                             list[i]->name);
+    }
     return EXO_OK;
+}
+
+static const char *
+title_of(const Exo__Cluster__Spawn *spec)
+{
+    return spec->name[0] ? spec->name : spec->class_name;
+}
+
+/* A group has one rule. */
+static exo_status
+check_group(struct head *h, const Exo__Cluster__Spawn *spec, exo_err *err)
+{
+    static const char *const rules[] = {"one_for_one", "all_for_one", "rest_for_one"};
+    const size_t count = sizeof rules / sizeof rules[0];
+    if (!spec->group[0])
+        return EXO_OK;
+    if (spec->group_rule >= count)
+        return exo_fail(err, EXO_INVAL, "there is no group rule %u", spec->group_rule);
+    const exo_entry *other = exo_directory_member(&h->directory, spec->space, spec->group);
+    if (!other || other->spec->group_rule == spec->group_rule)
+        return EXO_OK;
+    return exo_fail(err, EXO_INVAL, "the group '%.80s' is %s, as '%.80s' of it says: '%.80s' cannot be %s", spec->group,
+                    rules[other->spec->group_rule % count], title_of(other->spec), title_of(spec),
+                    rules[spec->group_rule]);
 }
 
 static exo_status
@@ -484,8 +511,12 @@ spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spe
         return wish(call, &old->spawn_wishes, err);
     exo_entry **all = exo_calloc(count, sizeof *all);
     exo_status st = all ? EXO_OK : exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
-    for (; st == EXO_OK && made < count; made += st == EXO_OK)
-        st = new_entry(h, 0, made == 0 ? spec : spec->together[made - 1], &all[made], err);
+    for (; st == EXO_OK && made < count; made += st == EXO_OK) {
+        const Exo__Cluster__Spawn *one = made == 0 ? spec : spec->together[made - 1];
+        st = check_group(h, one, err);
+        if (st == EXO_OK)
+            st = new_entry(h, 0, one, &all[made], err);
+    }
     if (st == EXO_OK)
         st = place_all(h, all, count, err);
     if (st == EXO_OK)

@@ -338,6 +338,39 @@ Test(supervision, all_for_one_restarts_each_member_once)
     restarts_once(EXO_ALL_FOR_ONE, 0);
 }
 
+Test(supervision, a_group_has_one_rule)
+{
+    struct member m;
+    exo_err err = {0};
+    describe(&m, "first", 0, EXO_REST_FOR_ONE);
+    spawn(&m, 1);
+    describe(&m, "second", 0, EXO_ALL_FOR_ONE);
+    cr_expect_eq(ask("spawn", &m.spec.base, &err), EXO_INVAL);
+    cr_expect_str_eq(err.text,
+                     "the group 'group' is rest_for_one, as 'first' of it says: 'second' cannot be all_for_one");
+    m.spec.group_rule = 3;
+    cr_expect_eq(ask("spawn", &m.spec.base, &err), EXO_INVAL);
+    describe(&m, "second", 0, EXO_ALL_FOR_ONE);
+    m.spec.space = exo_pb_text("elsewhere"); /* another group */
+    spawn(&m, 1);
+    describe(&m, "third", 0, EXO_REST_FOR_ONE);
+    spawn(&m, 1);
+}
+
+Test(supervision, those_that_are_made_together_have_one_rule)
+{
+    struct member members[2];
+    Exo__Cluster__Spawn *together[] = {&members[1].spec};
+    exo_err err = {0};
+    describe(&members[0], "first", 0, EXO_REST_FOR_ONE);
+    describe(&members[1], "second", 0, EXO_ALL_FOR_ONE);
+    members[0].spec.together = together;
+    members[0].spec.n_together = 1;
+    cr_expect_eq(ask("spawn", &members[0].spec.base, &err), EXO_INVAL);
+    cr_expect_eq(num_spawns, 0);
+    cr_expect_str_empty(why("first"));
+}
+
 /* --- Lives that are short --------------------------------------------------------------------------------------------------------- */
 
 Test(supervision, who_cannot_start_is_made_less_and_less_often)
@@ -517,4 +550,19 @@ Test(supervision, who_starts_and_is_given_up_is_ended_when_it_lives)
     cr_assert_eq(num_kills, 1);
     cr_expect_eq(kills[0].id, spawns[1].id);
     cr_expect(is("one", "dead", 2), "%s", why("one"));
+}
+
+/* --- What cannot be meant ---------------------------------------------------------------------------------------------------------- */
+
+Test(supervision, a_resource_has_a_name)
+{
+    struct member m;
+    Exo__Cluster__Resource nameless = EXO__CLUSTER__RESOURCE__INIT, *list[] = {&nameless};
+    exo_err err = {0};
+    describe(&m, "one", 0, EXO_ONE_FOR_ONE);
+    nameless.amount = 1;
+    m.spec.resources = list;
+    m.spec.n_resources = 1;
+    cr_expect_eq(ask("spawn", &m.spec.base, &err), EXO_INVAL);
+    cr_expect_str_eq(err.text, "a resource has no name: 1 of what?");
 }
