@@ -1,0 +1,105 @@
+/* What the files of the head share. Everything in struct head belongs to its lane. */
+#ifndef EXO_CLUSTER_HEAD_IMPL_H
+#define EXO_CLUSTER_HEAD_IMPL_H
+
+#include "directory.h"
+#include "durable.h"
+#include "head.h"
+#include "messages.h"
+
+enum {
+    LOG_LINES = 4096
+};
+
+/* Spawning that finds no place while workers may still come back to a head that was restarted: then it is asked for again. */
+struct postponed {
+    exo_future *caller, *again; /* held */
+    exo_payload args;
+    struct postponed *next;
+};
+
+struct head {
+    exo_head_env env;
+    exo_runtime *runtime;
+    exo_ref self;
+    exo_directory directory;
+    exo_durable *durable;
+    uint64_t next_key, first_key; /* smaller ones are those of earlier heads */
+    exo_time grace_ends;          /* 0: it is over */
+    bool has_past;                /* there was a head before it, whose workers may come back */
+    struct postponed *postponed;
+    int64_t began;
+    char *lines[LOG_LINES]; /* a ring: line n is at n % LOG_LINES */
+    uint64_t num_lines;
+    struct exo_wish *log_wishes; /* those that wait for more */
+    exo_time ends_at;            /* 0: it is not told to end */
+    struct exo_wish *end_wishes;
+};
+
+/* --- Common to all ------------------------------------------------------------------------------------------------ */
+
+exo_time exo_head_now(const struct head *h);
+/* For people only: nothing is decided by it. */
+int64_t exo_head_date(void);
+void exo_head_want_tick(struct head *h, exo_time at);
+exo_status exo_head_reply(exo_payload *reply, const ProtobufCMessage *message, exo_err *err);
+exo_status exo_head_wish(exo_call_context *call, struct exo_wish **list, exo_err *err);
+void exo_head_fulfil(struct exo_wish **list, exo_status status, const char *reason, const ProtobufCMessage *message);
+void exo_head_describe(const exo_entry *a, Exo__Cluster__Actor *out);
+/* `a`: the last one of that name; may be NULL. */
+exo_status exo_head_fail_not_there(const Exo__Cluster__Name *m, const exo_entry *a, exo_err *err);
+
+/* --- What is kept (head_records.c) -------------------------------------------------------------------------------- */
+
+void exo_head_keep_actor(struct head *h, const exo_entry *a);
+void exo_head_keep_job(struct head *h, const exo_job_entry *j);
+void exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state);
+void exo_head_recall_actor(void *context, const exo_durable_row *row);
+void exo_head_recall_job(void *context, const exo_durable_row *row);
+
+/* --- Making actors (head_spawn.c) --------------------------------------------------------------------------------- */
+
+/* Begins a life of an actor that has a place. */
+void exo_head_begin_life(struct head *h, exo_entry *a);
+/* NaN is refused, too: it would spoil every sum that it is in. */
+exo_status exo_head_check_resources(Exo__Cluster__Resource *const *list, size_t count, exo_err *err);
+/* An entry for a spec that is copied; a dead one of the same name makes room. key 0: a new one. */
+exo_status exo_head_new_entry(struct head *h, uint64_t key, const Exo__Cluster__Spawn *spec, exo_entry **out,
+                              exo_err *err);
+void exo_head_end_batch(struct head *h, exo_batch *b, exo_status status, const char *reason, exo_payload *reply);
+/* One of them does not live: none does. */
+void exo_head_fail_batch(struct head *h, exo_batch *b, exo_status status, const char *reason);
+void exo_head_free_postponed(struct postponed *p);
+/* There is another worker, or none will come any more. */
+void exo_head_ask_again(struct head *h);
+exo_status exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                          exo_err *err);
+/* It lives: who waits for it is told. */
+void exo_head_announce(struct head *h, exo_entry *a);
+exo_status exo_head_started(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                            exo_err *err);
+
+/* --- Death and restart (head_lives.c) ----------------------------------------------------------------------------- */
+
+/* Has a node end a life of an actor. If the node is away, it is told when it registers again. */
+void exo_head_end_at(struct head *h, uint64_t node, struct exo_head_kill *kill, const char *cause);
+void exo_head_kill_at(struct head *h, uint64_t node, uint64_t id, const char *cause, bool clean);
+void exo_head_schedule(struct head *h, exo_entry *a, exo_time wait);
+void exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failure);
+exo_status exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
+/* The job of a driver that went: what it made and did not detach goes, too. */
+void exo_head_end_job(struct head *h, const exo_node *driver, const char *state, const char *cause);
+/* Those whose drivers went while there was no head, and the actors of those that nobody remembers. */
+void exo_head_end_lost_jobs(struct head *h);
+exo_status exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                            exo_err *err);
+
+/* --- Looking (head_look.c) ---------------------------------------------------------------------------------------- */
+
+exo_status exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
+exo_status exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
+exo_status exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
+/* args: none, for all lines there are; or the number of lines that are known already, UINT64_MAX: only new ones. The reply: the next such number, then text. */
+exo_status exo_head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
+
+#endif

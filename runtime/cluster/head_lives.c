@@ -1,0 +1,229 @@
+/* How the head ends actors, hears of their deaths and gives them other lives; the ends of jobs. */
+#include "head_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#define MIN_BACKOFF (10 * EXO_MS) /* before the second of lives that are short, whatever the rule says */
+#define MAX_BACKOFF (30 * EXO_SECOND)
+#define LONG_LIFE   (10 * EXO_SECOND) /* after which earlier deaths make nobody wait any more */
+
+/* Has a node end a life of an actor. If the node is away, it is told when it registers again. */
+void
+exo_head_end_at(struct head *h, uint64_t node, struct exo_head_kill *kill, const char *cause)
+{
+    exo_ref worker;
+    exo_payload args = {0};
+    snprintf(kill->cause, sizeof kill->cause, "%s", cause);
+    if (h->env.worker_of(h->env.context, node, &worker, NULL) == EXO_OK &&
+        exo_payload_copy(&args, kill, sizeof *kill) == EXO_OK)
+        exo_send(h->runtime, worker, "kill", args, INT64_MAX, NULL);
+}
+
+void
+exo_head_kill_at(struct head *h, uint64_t node, uint64_t id, const char *cause, bool clean)
+{
+    struct exo_head_kill kill = {.id = id, .clean = clean};
+    exo_head_end_at(h, node, &kill, cause);
+}
+
+void
+exo_head_schedule(struct head *h, exo_entry *a, exo_time wait)
+{
+    a->restart_at = exo_head_now(h) + wait;
+    exo_head_set_state(h, a, EXO_ENTRY_RESTARTING);
+    exo_head_want_tick(h, a->restart_at);
+}
+
+/* Before its next life. The first one is made at once unless the rule says otherwise. */
+static exo_time
+backoff_of(const exo_entry *a)
+{
+    exo_time wait = a->spec->restart->backoff > 0 ? a->spec->restart->backoff : 0;
+    for (uint64_t i = 1; i < a->num_quick && wait < MAX_BACKOFF; i++)
+        wait = 2 * wait > MIN_BACKOFF ? 2 * wait : MIN_BACKOFF;
+    return wait < MAX_BACKOFF ? wait : MAX_BACKOFF;
+}
+
+/* Whether the rule gives it another life; the time until then in *wait. */
+static bool
+may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
+{
+    const Exo__Cluster__RestartRule *rule = a->spec->restart;
+    if (h->ends_at || !rule || rule->when == EXO_RESTART_NEVER || (rule->when == EXO_RESTART_ON_FAILURE && !failure))
+        return false;
+    exo_time at = exo_head_now(h);
+    a->num_quick = a->alive_since && at - a->alive_since >= LONG_LIFE ? 1 : a->num_quick + 1;
+    if (rule->within > 0 && a->num_deaths > 0 && at - a->first_death > rule->within)
+        a->num_deaths = 0;
+    if (a->num_deaths == 0)
+        a->first_death = at;
+    a->num_deaths++;
+    if (rule->max > 0 && a->num_deaths > rule->max)
+        return false;
+    *wait = backoff_of(a);
+    return true;
+}
+
+/* The others of its group that its rule restarts with it. */
+static void
+restart_group(struct head *h, const exo_entry *failed, exo_time wait)
+{
+    char cause[160];
+    exo_entry *a, *next;
+    snprintf(cause, sizeof cause, "restarted with '%.80s' of its group", failed->spec->name);
+    HASH_ITER (by_key, h->directory.actors, a, next) {
+        bool mine = a != failed && strcmp(a->spec->group, failed->spec->group) == 0 &&
+                    strcmp(a->spec->space, failed->spec->space) == 0;
+        if (!mine || a->state != EXO_ENTRY_ALIVE ||
+            (failed->spec->group_rule == EXO_REST_FOR_ONE && a->key < failed->key))
+            continue;
+        exo_directory_unindex(&h->directory, a); /* its death is no news */
+        exo_head_kill_at(h, a->node->id, a->id, cause, false);
+        exo_entry_set_cause(a, cause);
+        exo_entry_unplace(a);
+        exo_head_schedule(h, a, wait);
+    }
+}
+
+void
+exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failure)
+{
+    exo_time wait = 0;
+    exo_directory_unindex(&h->directory, a);
+    exo_entry_set_cause(a, cause);
+    exo_entry_set_waits(a, NULL);
+    a->failed = failure;
+    a->name_taken_since = 0;
+    a->lost_with = a->node && !a->node->alive ? a->node->id : 0;
+    exo_entry_unplace(a);
+    if (a->batch && a->first_life && a->state == EXO_ENTRY_STARTING) {
+        exo_head_fail_batch(h, a->batch, EXO_PEER_LOST, cause);
+        return;
+    }
+    bool again = may_restart(h, a, failure, &wait);
+    if (again && failure && a->spec->group[0] && a->spec->group_rule != EXO_ONE_FOR_ONE)
+        restart_group(h, a, wait);
+    if (again) {
+        exo_head_schedule(h, a, wait);
+        return;
+    }
+    exo_head_set_state(h, a, EXO_ENTRY_DEAD);
+    exo_head_fulfil(&a->spawn_wishes, EXO_PEER_LOST, a->cause, NULL);
+    exo_head_fulfil(&a->find_wishes, EXO_NOT_FOUND, a->cause, NULL);
+    if (!a->spec->name[0])
+        exo_directory_remove(&h->directory, a);
+}
+
+exo_status
+exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    (void)call;
+    (void)reply;
+    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "died: the arguments cannot be read");
+    exo_entry *a =
+        m->key ? exo_directory_by_key(&h->directory, m->key) : exo_directory_by_id(&h->directory, m->node, m->id);
+    bool same = a && a->node && a->node->id == m->node && (!m->key || a->incarnation == m->incarnation);
+    if (same && a->state == EXO_ENTRY_ALIVE && a->id == m->id) {
+        exo_head_entry_died(h, a, m->cause, m->failure);
+    } else if (same && a->state == EXO_ENTRY_STARTING && m->key) { /* before we heard that it lives */
+        exo_entry_set_cause(a, m->cause);
+        a->failed = m->failure;
+        a->died_early = true;
+    }
+    EXO_RELEASE(m);
+    return EXO_OK;
+}
+
+/* An actor of a job that ended. `driver` is gone, and what lived there is dead. */
+static void
+end_with_job(struct head *h, exo_entry *a, uint64_t driver, const char *cause)
+{
+    char reason[200];
+    if (a->spec->detached || a->state == EXO_ENTRY_DEAD)
+        return;
+    snprintf(reason, sizeof reason, "its job ended: %.150s", cause);
+    if (a->state == EXO_ENTRY_ALIVE && a->node && a->node->id != driver)
+        exo_head_kill_at(h, a->node->id, a->id, reason, true);
+    if (a->spec->restart)
+        a->spec->restart->when = EXO_RESTART_NEVER;
+    exo_head_entry_died(h, a, reason, false);
+}
+
+static void
+finish_job(struct head *h, exo_job_entry *job, const char *state, const char *cause)
+{
+    exo_entry *a, *next;
+    job->state = state;
+    job->ended = exo_head_date();
+    exo_free(job->cause);
+    job->cause = exo_strdup(cause);
+    exo_head_keep_job(h, job);
+    HASH_ITER (by_key, h->directory.actors, a, next)
+        if (strcmp(a->spec->job, job->name) == 0)
+            end_with_job(h, a, job->driver, cause);
+}
+
+/* The job of a driver that went: what it made and did not detach goes, too. */
+void
+exo_head_end_job(struct head *h, const exo_node *driver, const char *state, const char *cause)
+{
+    exo_job_entry *job = exo_directory_job(&h->directory, driver->job, 0);
+    if (job && job->driver == driver->id)
+        finish_job(h, job, state, cause);
+}
+
+/* Those whose drivers went while there was no head, and the actors of those that nobody remembers. */
+void
+exo_head_end_lost_jobs(struct head *h)
+{
+    static const char cause[] = "its driver did not come back to a head that was restarted";
+    exo_job_entry *job, *next_job;
+    exo_entry *a, *next;
+    HASH_ITER (hh, h->directory.jobs, job, next_job)
+        if (strcmp(job->state, "running") == 0 && !job->driver)
+            finish_job(h, job, "lost", cause);
+    HASH_ITER (by_key, h->directory.actors, a, next) {
+        job = a->spec->job[0] ? exo_directory_job(&h->directory, a->spec->job, 0) : NULL;
+        if (a->spec->job[0] && (!job || strcmp(job->state, "running") != 0))
+            end_with_job(h, a, 0, cause);
+    }
+}
+
+/* One that does not live just now gets no further life. */
+static void
+give_up(struct head *h, exo_entry *a, const char *why)
+{
+    char cause[EXO_ERR_TEXT], was[EXO_ERR_TEXT];
+    exo_entry_describe(a, was, sizeof was);
+    snprintf(cause, sizeof cause, "%.150s; before, %s", why, was);
+    if (a->spec->restart)
+        a->spec->restart->when = EXO_RESTART_NEVER;
+    exo_head_entry_died(h, a, cause, false);
+}
+
+exo_status
+exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    (void)call;
+    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "give_up: the arguments cannot be read");
+    exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
+    exo_status st = a && a->state != EXO_ENTRY_DEAD ? EXO_OK : exo_head_fail_not_there(m, a, err);
+    if (st == EXO_OK && a->state != EXO_ENTRY_ALIVE)
+        give_up(h, a, m->cause);
+    if (st == EXO_OK) {
+        Exo__Cluster__Actor info;
+        exo_head_describe(a, &info);
+        st = exo_head_reply(reply, &info.base, err);
+    }
+    EXO_RELEASE(m);
+    return st;
+}

@@ -1,0 +1,157 @@
+/* What the head tells people: everything, why something died, what the workers print. */
+#include "head_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "process.h"
+
+/* "NAME: dead since ..., class C, life 1", and why. Returns the length. */
+static size_t
+tell_of_actor(const exo_entry *a, char *out, size_t size)
+{
+    char since[64] = "";
+    time_t when = (time_t)a->since;
+    struct tm broken;
+    if (localtime_r(&when, &broken))
+        strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &broken);
+    size_t at = (size_t)snprintf(out, size, "%s: %s since %s, class %.300s, life %llu\n", a->spec->name,
+                                 exo_entry_state_text(a->state), since, a->spec->class_name,
+                                 (unsigned long long)a->incarnation);
+    if (a->cause && at < size)
+        at += (size_t)snprintf(out + at, size - at, "%s: %s\n",
+                               a->state == EXO_ENTRY_ALIVE ? "its last life ended" : "cause", a->cause);
+    if (a->waits && at < size)
+        at += (size_t)snprintf(out + at, size - at, "it waits: %s\n", a->waits);
+    return at < size ? at : size - 1;
+}
+
+static void
+tell_of_node(const exo_node *n, char *out, size_t size)
+{
+    bool lost = n->cause && !n->left, ran = n->running && n->running[0], printed = n->log && n->log[0];
+    snprintf(out, size, "node %s: %s%s%s\n%s%s%s%s%s", n->name, exo_node_state(n), lost ? ": " : "",
+             lost ? n->cause : "", ran ? "it ran: " : "", ran ? n->running : "", ran ? "\n" : "",
+             printed ? "its last lines:\n" : "", printed ? n->log : "");
+}
+
+exo_status
+exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    char text[8192] = "";
+    (void)call;
+    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "why: the arguments cannot be read");
+    const exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
+    const exo_node *n = !a             ? exo_directory_node_by_name(&h->directory, m->name)
+                        : a->lost_with ? exo_directory_node(&h->directory, a->lost_with)
+                        : a->node      ? a->node
+                                       : exo_directory_node(&h->directory, a->last_node);
+    size_t at = a ? tell_of_actor(a, text, sizeof text) : 0;
+    if (n)
+        tell_of_node(n, text + at, sizeof text - at);
+    exo_status st =
+        a || n ? exo_payload_copy(reply, text, strlen(text) + 1)
+               : exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'", m->name, m->space);
+    EXO_RELEASE(m);
+    return st;
+}
+
+exo_status
+exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    (void)call;
+    (void)args;
+    char boot[EXO_BOOT_ID];
+    Exo__Cluster__Listing listing = EXO__CLUSTER__LISTING__INIT;
+    listing.cluster = exo_pb_text(h->env.cluster);
+    listing.version = exo_pb_text(EXO_VERSION);
+    listing.began = h->began;
+    listing.pid = (uint32_t)getpid();
+    listing.host = boot;
+    exo_boot_id(boot);
+    exo_status st = exo_directory_list(&h->directory, &listing, exo_head_describe);
+    if (st == EXO_OK)
+        st = exo_head_reply(reply, &listing.base, err);
+    exo_directory_list_release(&listing);
+    return st;
+}
+
+static exo_status
+reply_lines(struct head *h, uint64_t after, exo_payload *reply)
+{
+    uint64_t first = h->num_lines > LOG_LINES ? h->num_lines - LOG_LINES : 0;
+    size_t size = sizeof(uint64_t) + 1;
+    first = after > first ? after : first;
+    for (uint64_t n = first; n < h->num_lines; n++)
+        size += strlen(h->lines[n % LOG_LINES]) + 1;
+    char *text = exo_calloc(1, size);
+    if (!text)
+        return EXO_NOMEM;
+    memcpy(text, &h->num_lines, sizeof h->num_lines);
+    size_t at = sizeof h->num_lines;
+    for (uint64_t n = first; n < h->num_lines; n++)
+        at += (size_t)snprintf(text + at, size - at, "%s\n", h->lines[n % LOG_LINES]);
+    *reply = (exo_payload){.data = text, .size = at, .release = exo_free};
+    return EXO_OK;
+}
+
+exo_status
+exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    char full[1024];
+    (void)call;
+    (void)reply;
+    Exo__Cluster__LogLines *m = EXO_UNPACK(Exo__Cluster__LogLines, exo__cluster__log_lines, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "log: the arguments cannot be read");
+    for (char *line = m->text; *line;) {
+        size_t length = strcspn(line, "\n");
+        snprintf(full, sizeof full, "%s: %.*s", m->node_name, (int)(length < 900 ? length : 900), line);
+        char *copy = exo_strdup(full);
+        if (copy) {
+            char **slot = &h->lines[h->num_lines++ % LOG_LINES];
+            exo_free(*slot);
+            *slot = copy;
+        }
+        line += length + (line[length] == '\n');
+    }
+    EXO_RELEASE(m);
+    for (struct exo_wish *w = h->log_wishes, *next; w; w = next) {
+        exo_payload lines = {0};
+        next = w->next;
+        exo_status st = reply_lines(h, w->after, &lines);
+        exo_future_complete(w->future, st, NULL, &lines);
+        exo_future_drop(&w->future);
+        exo_free(w);
+    }
+    h->log_wishes = NULL;
+    return EXO_OK;
+}
+
+/* args: none, for all lines there are; or the number of lines that are known already, UINT64_MAX: only new ones. The reply: the next such number, then text. */
+exo_status
+exo_head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    uint64_t after = 0;
+    if (args->size == 0)
+        return reply_lines(h, 0, reply);
+    if (args->size != sizeof after)
+        return exo_fail(err, EXO_INVAL, "logs: expected the number of a line");
+    memcpy(&after, args->data, sizeof after);
+    if (after < h->num_lines)
+        return reply_lines(h, after, reply);
+    exo_status st = exo_head_wish(call, &h->log_wishes, err);
+    if (st == EXO_OK)
+        h->log_wishes->after = after == UINT64_MAX ? h->num_lines : after;
+    return st;
+}

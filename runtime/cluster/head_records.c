@@ -1,0 +1,126 @@
+/* What the head keeps of actors and jobs, for one that is started after it. Read next: durable.c (the file). */
+#include "head_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "durable.h"
+#include "place.h"
+#include "process.h"
+
+void
+exo_head_keep_actor(struct head *h, const exo_entry *a)
+{
+    Exo__Cluster__Actor info;
+    exo_payload packed = {0}, spec = {0};
+    exo_err err = {0};
+    if (!h->durable || (!a->spec->name[0] && !a->spec->detached))
+        return; /* an anonymous actor of a job cannot be asked for, and ends with its job */
+    exo_head_describe(a, &info);
+    if (exo_message_pack(&packed, &info.base) == EXO_OK && exo_message_pack(&spec, &a->spec->base) == EXO_OK) {
+        const exo_durable_row row = {.table = "actors",
+                                     .key = a->key,
+                                     .name = a->spec->name,
+                                     .state = exo_entry_state_text(a->state),
+                                     .detail = a->cause ? a->cause : a->spec->class_name,
+                                     .info = packed.data,
+                                     .info_size = packed.size,
+                                     .spec = spec.data,
+                                     .spec_size = spec.size};
+        if (exo_durable_put(h->durable, &row, &err) != EXO_OK)
+            EXO_LOG(ERROR, HEAD, "%s", err.text);
+    }
+    exo_payload_release(&packed);
+    exo_payload_release(&spec);
+}
+
+void
+exo_head_keep_job(struct head *h, const exo_job_entry *j)
+{
+    Exo__Cluster__Job info;
+    exo_payload packed = {0};
+    exo_err err = {0};
+    if (!h->durable)
+        return;
+    exo_job_describe(j, &info);
+    if (exo_message_pack(&packed, &info.base) != EXO_OK)
+        return;
+    const exo_durable_row row = {.table = "jobs",
+                                 .key = j->key,
+                                 .name = j->name,
+                                 .state = j->state,
+                                 .detail = j->cause,
+                                 .info = packed.data,
+                                 .info_size = packed.size};
+    if (exo_durable_put(h->durable, &row, &err) != EXO_OK)
+        EXO_LOG(ERROR, HEAD, "%s", err.text);
+    exo_payload_release(&packed);
+}
+
+void
+exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state)
+{
+    a->state = state;
+    a->since = exo_head_date();
+    exo_head_keep_actor(h, a);
+}
+
+/* Has the process where it lived ended? One of this host has a socket as long as it lives. */
+static bool
+has_ended(const Exo__Cluster__Actor *was)
+{
+    char host[EXO_BOOT_ID], path[EXO_PLACE_PATH];
+    size_t length = strcspn(was->endpoint, " ");
+    exo_boot_id(host);
+    if (strcmp(was->host, host) != 0 || strncmp(was->endpoint, "ipc://", 6) != 0 || length - 6 >= sizeof path)
+        return false;
+    snprintf(path, sizeof path, "%.*s", (int)(length - 6), was->endpoint + 6);
+    return !exo_place_has_owner(path);
+}
+
+void
+exo_head_recall_actor(void *context, const exo_durable_row *row)
+{
+    struct head *h = context;
+    const exo_payload info = {.data = (void *)(uintptr_t)row->info, .size = row->info_size};
+    const exo_payload packed = {.data = (void *)(uintptr_t)row->spec, .size = row->spec_size};
+    Exo__Cluster__Actor *was = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, &info);
+    Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, &packed);
+    exo_entry *a = was && spec ? exo_directory_add(&h->directory, row->key, spec) : NULL;
+    if (a) {
+        a->incarnation = was->incarnation;
+        a->since = was->since;
+        a->last_node = was->node;
+        if (was->cause[0])
+            exo_entry_set_cause(a, was->cause);
+        a->state = strcmp(was->state, "dead") == 0         ? EXO_ENTRY_DEAD
+                   : strcmp(was->state, "restarting") == 0 ? EXO_ENTRY_RESTARTING
+                                                           : EXO_ENTRY_UNKNOWN;
+        a->ended = a->state == EXO_ENTRY_UNKNOWN && has_ended(was);
+    }
+    if (row->key >= h->next_key)
+        h->next_key = row->key + 1;
+    EXO_RELEASE(was);
+    EXO_RELEASE(spec);
+}
+
+void
+exo_head_recall_job(void *context, const exo_durable_row *row)
+{
+    struct head *h = context;
+    const exo_payload info = {.data = (void *)(uintptr_t)row->info, .size = row->info_size};
+    Exo__Cluster__Job *was = EXO_UNPACK(Exo__Cluster__Job, exo__cluster__job, &info);
+    exo_job_entry *job = was ? exo_directory_job(&h->directory, was->name, row->key) : NULL;
+    if (job) {
+        job->state = strcmp(was->state, "running") == 0 ? "running" : strcmp(was->state, "done") == 0 ? "done" : "lost";
+        job->began = was->began;
+        job->ended = was->ended;
+        job->cause = was->cause[0] ? exo_strdup(was->cause) : NULL;
+    }
+    if (row->key >= h->next_key)
+        h->next_key = row->key + 1;
+    EXO_RELEASE(was);
+}

@@ -1,0 +1,496 @@
+/* How the head makes actors: one, several together, and what comes back of the workers. Read next: head_lives.c. */
+#include "head_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "durable.h"
+#include "hooks.h"
+
+#define SPAWN_TIMEOUT (60 * EXO_SECOND) /* of a worker that makes an actor                       */
+#define NAME_TAKEN    (5 * EXO_SECOND)  /* for an earlier life to end where the next one begins */
+#define TRY_AGAIN     (10 * EXO_MS)     /* after which it is looked whether it has, at first    */
+
+enum {
+    REMEMBERED = 10000 /* dead actors */
+};
+
+/* What comes back of a worker, for the head's lane. */
+struct outcome {
+    exo_runtime *runtime;
+    exo_ref head;
+    uint64_t key, incarnation, node;
+    exo_future *future; /* held */
+};
+
+struct outcome_args {
+    uint64_t key, incarnation, id, node;
+    int status;
+    char reason[EXO_ERR_TEXT];
+    char idempotent[512]; /* names, each with a 0; those that have room */
+    size_t idempotent_size;
+};
+
+static void
+worker_answered(void *context, uint64_t tag, exo_future *future)
+{
+    struct outcome *o = context;
+    struct outcome_args args = {.key = o->key, .incarnation = o->incarnation, .node = o->node};
+    exo_payload reply = {0}, payload = {0};
+    exo_err err = {0};
+    (void)tag;
+    args.status = (int)exo_future_take(future, &reply, &err);
+    snprintf(args.reason, sizeof args.reason, "%s", err.text);
+    if (args.status == EXO_OK && reply.size >= sizeof args.id) {
+        const char *names = (const char *)reply.data + sizeof args.id;
+        memcpy(&args.id, reply.data, sizeof args.id);
+        args.idempotent_size = reply.size - sizeof args.id;
+        if (args.idempotent_size > sizeof args.idempotent || (args.idempotent_size && names[args.idempotent_size - 1]))
+            args.idempotent_size = 0;
+        memcpy(args.idempotent, names, args.idempotent_size);
+    }
+    exo_payload_release(&reply);
+    if (exo_payload_copy(&payload, &args, sizeof args) == EXO_OK)
+        exo_send(o->runtime, o->head, "started", payload, INT64_MAX, NULL);
+    exo_future_drop(&o->future);
+    exo_free(o);
+}
+
+static const exo_future_hook worker_hook = {.done = worker_answered};
+
+/* Asks the node's worker to make the actor; its answer becomes a call of `started`. */
+static exo_status
+ask_worker(struct head *h, exo_entry *a, exo_err *err)
+{
+    exo_ref worker;
+    exo_payload args = {0};
+    struct outcome *o = exo_calloc(1, sizeof *o);
+    exo_status st = o ? h->env.worker_of(h->env.context, a->node->id, &worker, err) : EXO_NOMEM;
+    a->spec->key = a->key;
+    a->spec->incarnation = a->incarnation;
+    if (st == EXO_OK)
+        st = exo_message_pack(&args, &a->spec->base);
+    if (st == EXO_OK) {
+        *o = (struct outcome){
+            .runtime = h->runtime, .head = h->self, .key = a->key, .incarnation = a->incarnation, .node = a->node->id};
+        st = exo_call(h->runtime, worker, "spawn", args, exo_deadline(exo_runtime_clock(h->runtime), SPAWN_TIMEOUT),
+                      &o->future, err);
+    }
+    if (st != EXO_OK) {
+        exo_free(o);
+        return st;
+    }
+    exo_future *future = exo_future_hold(o->future);
+    exo_future_set_hook(future, &worker_hook, o, 0);
+    exo_future_drop(&future);
+    return EXO_OK;
+}
+
+/* Begins a life of an actor that has a place. */
+void
+exo_head_begin_life(struct head *h, exo_entry *a)
+{
+    exo_err err = {0};
+    a->incarnation++;
+    a->id = 0;
+    a->alive_since = 0;
+    a->died_early = false;
+    exo_head_set_state(h, a, EXO_ENTRY_STARTING);
+    if (ask_worker(h, a, &err) != EXO_OK)
+        exo_head_entry_died(h, a, err.text, true);
+}
+
+/* Finds a place for all of them or none. */
+static exo_status
+place_all(struct head *h, exo_entry *const *all, size_t count, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    size_t placed = 0;
+    while (st == EXO_OK && placed < count) {
+        st = exo_directory_place(&h->directory, all[placed], err);
+        placed += st == EXO_OK;
+    }
+    while (st != EXO_OK && placed > 0)
+        exo_entry_unplace(all[--placed]);
+    return st;
+}
+
+/* NaN is refused, too: it would spoil every sum that it is in. */
+exo_status
+exo_head_check_resources(Exo__Cluster__Resource *const *list, size_t count, exo_err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!list[i]->name[0])
+            return exo_fail(err, EXO_INVAL, "a resource has no name: %g of what?", list[i]->amount);
+        if (!(list[i]->amount >= 0 && list[i]->amount <= 1e18))
+            return exo_fail(err, EXO_INVAL, "there cannot be %g of the resource '%.64s'", list[i]->amount,
+                            list[i]->name);
+    }
+    return EXO_OK;
+}
+
+static const char *
+title_of(const Exo__Cluster__Spawn *spec)
+{
+    return spec->name[0] ? spec->name : spec->class_name;
+}
+
+/* A group has one rule. */
+static exo_status
+check_group(struct head *h, const Exo__Cluster__Spawn *spec, exo_err *err)
+{
+    static const char *const rules[] = {"one_for_one", "all_for_one", "rest_for_one"};
+    const size_t count = sizeof rules / sizeof rules[0];
+    if (!spec->group[0])
+        return EXO_OK;
+    if (spec->group_rule >= count)
+        return exo_fail(err, EXO_INVAL, "there is no group rule %u", spec->group_rule);
+    const exo_entry *other = exo_directory_member(&h->directory, spec->space, spec->group);
+    if (!other || other->spec->group_rule == spec->group_rule)
+        return EXO_OK;
+    return exo_fail(err, EXO_INVAL, "the group '%.80s' is %s, as '%.80s' of it says: '%.80s' cannot be %s", spec->group,
+                    rules[other->spec->group_rule % count], title_of(other->spec), title_of(spec),
+                    rules[spec->group_rule]);
+}
+
+static exo_status
+check_spec(const Exo__Cluster__Spawn *spec, exo_err *err)
+{
+    if (strlen(spec->name) >= EXO_NAME || strlen(spec->space) >= EXO_NAME)
+        return exo_fail(err, EXO_INVAL, "a name or namespace is longer than %d characters: '%.40s...'", EXO_NAME - 1,
+                        spec->name);
+    return exo_head_check_resources(spec->resources, spec->n_resources, err);
+}
+
+/* An entry for a spec that is copied; a dead one of the same name makes room. key 0: a new one. */
+exo_status
+exo_head_new_entry(struct head *h, uint64_t key, const Exo__Cluster__Spawn *spec, exo_entry **out, exo_err *err)
+{
+    exo_status st = check_spec(spec, err);
+    if (st != EXO_OK)
+        return st;
+    exo_directory_trim(&h->directory, REMEMBERED); /* here, where nobody goes through the table or holds a dead entry */
+    exo_entry *old = spec->name[0] ? exo_directory_by_name(&h->directory, spec->space, spec->name) : NULL;
+    if (old && old->state != EXO_ENTRY_DEAD)
+        return exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already, on %s", spec->name,
+                        spec->space, old->node ? old->node->name : "no node for now");
+    uint64_t incarnation = old ? old->incarnation : 0; /* the name's lives are counted on */
+    if (old) {
+        if (h->durable)
+            exo_durable_remove(h->durable, "actors", old->key, NULL);
+        exo_directory_remove(&h->directory, old);
+    }
+    exo_entry *a = exo_directory_add(&h->directory, key ? key : h->next_key, spec);
+    if (!a)
+        return exo_fail(err, EXO_NOMEM, "the head has no memory for an actor");
+    h->next_key += key == 0;
+    a->incarnation = incarnation;
+    *out = a;
+    return EXO_OK;
+}
+
+static void
+discard(struct head *h, exo_entry *a)
+{
+    exo_entry_unplace(a);
+    if (h->durable)
+        exo_durable_remove(h->durable, "actors", a->key, NULL);
+    exo_directory_remove(&h->directory, a);
+}
+
+static exo_status
+reply_actor(const exo_entry *a, exo_payload *reply, exo_err *err)
+{
+    Exo__Cluster__Actor info, *list[] = {&info};
+    Exo__Cluster__SpawnReply message = EXO__CLUSTER__SPAWN_REPLY__INIT;
+    exo_head_describe(a, &info);
+    message.actors = list;
+    message.n_actors = 1;
+    return exo_head_reply(reply, &message.base, err);
+}
+
+static exo_status
+begin_batch(exo_call_context *call, exo_entry *const *all, size_t count, exo_err *err)
+{
+    exo_batch *b = exo_calloc(1, sizeof *b + count * sizeof b->keys[0]);
+    if (!b || !(b->future = exo_call_defer(call))) {
+        exo_free(b);
+        return exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
+    }
+    b->count = b->left = count;
+    for (size_t i = 0; i < count; i++) {
+        b->keys[i] = all[i]->key;
+        all[i]->batch = b;
+    }
+    return EXO_OK;
+}
+
+void
+exo_head_end_batch(struct head *h, exo_batch *b, exo_status status, const char *reason, exo_payload *reply)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        exo_entry *a = exo_directory_by_key(&h->directory, b->keys[i]);
+        if (a && a->batch == b)
+            a->batch = NULL;
+    }
+    exo_reply(&b->future, status, reason, reply);
+    exo_free(b);
+}
+
+/* One of them does not live: none does. */
+void
+exo_head_fail_batch(struct head *h, exo_batch *b, exo_status status, const char *reason)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        exo_entry *a = exo_directory_by_key(&h->directory, b->keys[i]);
+        if (!a || a->batch != b)
+            continue;
+        a->batch = NULL;
+        if (a->state == EXO_ENTRY_ALIVE && a->node)
+            exo_head_kill_at(h, a->node->id, a->id, "another one of its group did not start", true);
+        exo_head_fulfil(&a->find_wishes, EXO_NOT_FOUND, reason, NULL);
+        exo_directory_unindex(&h->directory, a);
+        exo_entry_unplace(a);
+        exo_entry_set_cause(a, reason);
+        exo_head_set_state(h, a, EXO_ENTRY_DEAD); /* one that is starting is ended when we hear that it lives */
+    }
+    exo_reply(&b->future, status, reason, NULL);
+    exo_free(b);
+}
+
+/* All of them live: their places, in the order in which they were asked for. */
+static void
+complete_batch(struct head *h, exo_batch *b)
+{
+    exo_payload reply = {0};
+    Exo__Cluster__SpawnReply message = EXO__CLUSTER__SPAWN_REPLY__INIT;
+    Exo__Cluster__Actor *infos = exo_calloc(b->count, sizeof *infos);
+    Exo__Cluster__Actor **list = exo_calloc(b->count, sizeof *list);
+    exo_status st = infos && list ? EXO_OK : EXO_NOMEM;
+    for (size_t i = 0; st == EXO_OK && i < b->count; i++) {
+        const exo_entry *a = exo_directory_by_key(&h->directory, b->keys[i]);
+        if (a)
+            exo_head_describe(a, list[i] = &infos[i]);
+        else
+            st = EXO_PEER_LOST; /* it died while the others started */
+    }
+    message.actors = list;
+    message.n_actors = b->count;
+    if (st == EXO_OK)
+        st = exo_message_pack(&reply, &message.base);
+    exo_free(infos);
+    exo_free(list);
+    exo_head_end_batch(h, b, st, st == EXO_PEER_LOST ? "one of the group died while others started" : NULL, &reply);
+}
+
+static exo_status
+spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_payload *reply, exo_err *err)
+{
+    size_t count = 1 + spec->n_together, made = 0;
+    if (h->ends_at)
+        return exo_fail(err, EXO_CLOSED, "the cluster is being stopped");
+    const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
+    if (spec->job[0] && !spec->detached && (!job || strcmp(job->state, "running") != 0))
+        return exo_fail(err, EXO_NOT_FOUND, "there is no job '%s' that runs", spec->job);
+    exo_entry *old =
+        spec->get_if_exists && spec->name[0] ? exo_directory_by_name(&h->directory, spec->space, spec->name) : NULL;
+    if (old && old->state == EXO_ENTRY_ALIVE)
+        return reply_actor(old, reply, err);
+    if (old && old->state != EXO_ENTRY_DEAD)
+        return exo_head_wish(call, &old->spawn_wishes, err);
+    exo_entry **all = exo_calloc(count, sizeof *all);
+    exo_status st = all ? EXO_OK : exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
+    for (; st == EXO_OK && made < count; made += st == EXO_OK) {
+        const Exo__Cluster__Spawn *one = made == 0 ? spec : spec->together[made - 1];
+        st = check_group(h, one, err);
+        if (st == EXO_OK)
+            st = exo_head_new_entry(h, 0, one, &all[made], err);
+    }
+    if (st == EXO_OK)
+        st = place_all(h, all, count, err);
+    if (st == EXO_OK)
+        st = count > 1 ? begin_batch(call, all, count, err) : exo_head_wish(call, &all[0]->spawn_wishes, err);
+    for (size_t i = 0; st != EXO_OK && i < made; i++)
+        discard(h, all[i]);
+    for (size_t i = 0; st == EXO_OK && i < count; i++)
+        all[i]->first_life = true;
+    for (size_t i = 0; st == EXO_OK && i < count; i++)
+        if (all[i]->state != EXO_ENTRY_DEAD) /* if one cannot even be asked for, none is */
+            exo_head_begin_life(h, all[i]);
+    exo_free(all);
+    return st;
+}
+
+void
+exo_head_free_postponed(struct postponed *p)
+{
+    exo_future_drop(&p->caller);
+    exo_future_drop(&p->again);
+    exo_payload_release(&p->args);
+    exo_free(p);
+}
+
+static exo_status
+postpone(struct head *h, exo_call_context *call, const exo_payload *args, exo_err *err)
+{
+    struct postponed *p = exo_calloc(1, sizeof *p);
+    exo_status st = p ? exo_payload_copy(&p->args, args->data, args->size) : EXO_NOMEM;
+    if (st == EXO_OK && !(p->caller = exo_call_defer(call)))
+        st = EXO_NOMEM;
+    if (st != EXO_OK) {
+        if (p)
+            exo_head_free_postponed(p);
+        return exo_fail(err, st, "the head has no memory for a call");
+    }
+    p->next = h->postponed;
+    h->postponed = p;
+    return EXO_OK;
+}
+
+static void
+asked_again(void *context, uint64_t tag, exo_future *future)
+{
+    struct postponed *p = context;
+    exo_payload reply = {0};
+    exo_err err = {0};
+    (void)tag;
+    exo_status st = exo_future_take(future, &reply, &err);
+    exo_reply(&p->caller, st, err.text, &reply);
+    exo_head_free_postponed(p);
+}
+
+static const exo_future_hook again_hook = {.done = asked_again};
+
+/* There is another worker, or none will come any more. */
+void
+exo_head_ask_again(struct head *h)
+{
+    struct postponed *next, *p = h->postponed;
+    h->postponed = NULL;
+    for (; p; p = next) {
+        exo_err err = {0};
+        exo_payload args = p->args;
+        next = p->next;
+        p->args = (exo_payload){0};
+        exo_status st = exo_call(h->runtime, h->self, "spawn", args, exo_future_deadline(p->caller), &p->again, &err);
+        if (st != EXO_OK) {
+            exo_reply(&p->caller, st, err.text, NULL);
+            exo_head_free_postponed(p);
+            continue;
+        }
+        exo_future *again = exo_future_hold(p->again);
+        exo_future_set_hook(again, &again_hook, p, 0);
+        exo_future_drop(&again);
+    }
+}
+
+exo_status
+exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
+    if (!spec)
+        return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");
+    exo_status st = spawn_all(h, call, spec, reply, err);
+    EXO_RELEASE(spec);
+    if ((st == EXO_FULL || st == EXO_NOT_FOUND) && h->has_past && h->grace_ends)
+        return postpone(h, call, args, err);
+    return st;
+}
+
+/* Answers those who wait for it. */
+static void
+tell_alive(exo_entry *a)
+{
+    Exo__Cluster__Actor info, *list[] = {&info};
+    Exo__Cluster__SpawnReply message = EXO__CLUSTER__SPAWN_REPLY__INIT;
+    exo_head_describe(a, &info);
+    message.actors = list;
+    message.n_actors = 1;
+    exo_head_fulfil(&a->spawn_wishes, EXO_OK, NULL, &message.base);
+    exo_head_fulfil(&a->find_wishes, EXO_OK, NULL, &info.base);
+}
+
+/* It lives: who waits for it is told. */
+void
+exo_head_announce(struct head *h, exo_entry *a)
+{
+    a->first_life = false;
+    a->alive_since = exo_head_now(h);
+    a->name_taken_since = 0;
+    exo_directory_index(&h->directory, a);
+    exo_head_set_state(h, a, EXO_ENTRY_ALIVE);
+    tell_alive(a);
+    if (a->batch && --a->batch->left == 0)
+        complete_batch(h, a->batch);
+    if (a->died_early) {
+        a->died_early = false;
+        exo_head_entry_died(h, a, a->cause, a->failed);
+    }
+}
+
+/* The node says that there is an actor of that name: an earlier life, which we had it end, but what makes and what ends actors do not wait
+ * for each other there. So this life has not been, and is tried again, for a while. */
+static bool
+try_again(struct head *h, exo_entry *a)
+{
+    a->name_taken_since = a->name_taken_since ? a->name_taken_since : exo_head_now(h);
+    exo_time passed = exo_head_now(h) - a->name_taken_since;
+    if (passed >= NAME_TAKEN)
+        return false;
+    a->incarnation--;
+    exo_entry_unplace(a);
+    exo_head_schedule(h, a, passed < TRY_AGAIN ? TRY_AGAIN : passed);
+    return true;
+}
+
+exo_status
+exo_head_started(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    struct outcome_args outcome, *o = &outcome;
+    (void)call;
+    (void)reply;
+    if (args->size != sizeof outcome)
+        return exo_fail(err, EXO_INVAL, "started: the arguments cannot be read");
+    memcpy(&outcome, args->data, sizeof outcome);
+    outcome.reason[sizeof outcome.reason - 1] = 0;
+    if (o->idempotent_size > sizeof o->idempotent ||
+        (o->idempotent_size > 0 && o->idempotent[o->idempotent_size - 1] != 0))
+        o->idempotent_size = 0;
+    exo_entry *a = exo_directory_by_key(&h->directory, o->key);
+    bool same = a && a->incarnation == o->incarnation;
+    if (!same || a->state != EXO_ENTRY_STARTING) {
+        /* It was killed, its node lost, or its job or group ended meanwhile; or its node registered again, with it. */
+        if (o->status == EXO_OK && !(same && a->state == EXO_ENTRY_ALIVE && a->id == o->id))
+            exo_head_kill_at(h, o->node, o->id, "it is not wanted any more", true);
+        return EXO_OK;
+    }
+    if (o->status == EXO_TIMEOUT) { /* should it have started all the same */
+        struct exo_head_kill kill = {.key = o->key, .incarnation = o->incarnation};
+        exo_head_end_at(h, o->node, &kill, "it took too long to start");
+    }
+    if (o->status != EXO_OK && a->batch) {
+        exo_head_fail_batch(h, a->batch, (exo_status)o->status, o->reason);
+        return EXO_OK;
+    }
+    if (o->status != EXO_OK && a->first_life) { /* who asked for it hears of it; it never lived */
+        exo_head_fulfil(&a->spawn_wishes, (exo_status)o->status, o->reason, NULL);
+        exo_head_fulfil(&a->find_wishes, EXO_NOT_FOUND, o->reason, NULL);
+        discard(h, a);
+        return EXO_OK;
+    }
+    if (o->status == EXO_EXISTS && try_again(h, a))
+        return EXO_OK;
+    if (o->status != EXO_OK) {
+        exo_head_entry_died(h, a, o->reason, true);
+        return EXO_OK;
+    }
+    a->id = o->id;
+    memcpy(a->idempotent, o->idempotent, o->idempotent_size);
+    a->idempotent_size = o->idempotent_size;
+    exo_head_announce(h, a);
+    return EXO_OK;
+}
