@@ -149,7 +149,7 @@ await_events(exo_net *net, struct epoll_event events[EVENTS], int wait)
     return epoll_wait(net->epoll, events, EVENTS, wait);
 }
 
-/* One turn, by the driver: `drive` is held. */
+/* One turn, by the driver. */
 static void
 turn(exo_net *net, exo_driver driver, exo_time deadline)
 {
@@ -184,17 +184,40 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
 
 /* --- Drivers ---------------------------------------------------------------------------------------------------------------- */
 
-static void
-begin_driving(exo_net *net, exo_driver driver)
+/* Begins to drive if nobody does; else gives who does. */
+static int
+try_to_drive(exo_net *net, exo_driver driver)
 {
-    atomic_store(&net->driver, (int)driver);
+    int nobody = -1;
+    return atomic_compare_exchange_strong(&net->driver, &nobody, (int)driver) ? -1 : nobody;
+}
+
+/* Begins to drive when home or guard, if one of them does, has left after its turn. False: another thread that waits for a reply drives.
+ * It may do so for long, and what this thread waits for may come meanwhile: so it must not be waited for here. */
+static bool
+take_over(exo_net *net, exo_driver driver)
+{
+    int other = try_to_drive(net, driver);
+    if (other == -1 || other == EXO_DRIVER_WAITER)
+        return other == -1;
+    atomic_fetch_add(&net->wanted, 1);
+    exo_net_kick(net);
+    pthread_mutex_lock(&net->drive_lock);
+    while ((other = try_to_drive(net, driver)) != -1 && other != EXO_DRIVER_WAITER)
+        pthread_cond_wait(&net->driver_left, &net->drive_lock);
+    pthread_mutex_unlock(&net->drive_lock);
+    atomic_fetch_sub(&net->wanted, 1);
+    return other == -1;
 }
 
 static void
 end_driving(exo_net *net)
 {
+    pthread_mutex_lock(&net->drive_lock);
     atomic_store(&net->driver, -1);
-    pthread_mutex_unlock(&net->drive);
+    if (atomic_load(&net->wanted))
+        pthread_cond_broadcast(&net->driver_left);
+    pthread_mutex_unlock(&net->drive_lock);
 }
 
 /* The guard is needed as long as somebody may be called upon to take over. */
@@ -229,34 +252,32 @@ settle(exo_net *net, exo_driver driver)
     net->opts.handler->settle(net->opts.context, driver);
 }
 
+/* Takes turns until a thread that waits for a reply wants to. */
+static void
+drive_from_home(exo_net *net)
+{
+    while (take_over(net, EXO_DRIVER_HOME)) {
+        bool leaves = atomic_load(&net->closing) || atomic_load(&net->wanted);
+        if (!leaves) {
+            turn(net, EXO_DRIVER_HOME, INT64_MAX);
+            /* Others may take turns while home runs what has come. */
+            atomic_store(&net->home_runs, true);
+            wake_guard(net);
+        }
+        end_driving(net);
+        if (leaves)
+            return;
+        settle(net, EXO_DRIVER_HOME);
+        atomic_store(&net->home_runs, false);
+    }
+}
+
 static void *
 home_main(void *argument)
 {
     exo_net *net = argument;
     while (!atomic_load(&net->closing)) {
-        pthread_mutex_lock(&net->drive);
-        begin_driving(net, EXO_DRIVER_HOME);
-        while (!atomic_load(&net->closing) && !atomic_load(&net->wanted)) {
-            turn(net, EXO_DRIVER_HOME, INT64_MAX);
-            /* Others may take turns while home runs what has come. */
-            atomic_store(&net->home_runs, true);
-            wake_guard(net);
-            end_driving(net);
-            settle(net, EXO_DRIVER_HOME);
-            atomic_store(&net->home_runs, false);
-            if (pthread_mutex_trylock(&net->drive) != 0) {
-                int driver = atomic_load(&net->driver);
-                if (driver == EXO_DRIVER_WAITER)
-                    goto displaced;
-                atomic_fetch_add(&net->wanted, 1);
-                exo_net_kick(net);
-                pthread_mutex_lock(&net->drive);
-                atomic_fetch_sub(&net->wanted, 1);
-            }
-            begin_driving(net, EXO_DRIVER_HOME);
-        }
-        end_driving(net);
-    displaced:
+        drive_from_home(net);
         if (!atomic_load(&net->closing))
             park(net);
     }
@@ -267,7 +288,6 @@ home_main(void *argument)
 static void
 stand_in(exo_net *net)
 {
-    begin_driving(net, EXO_DRIVER_GUARD);
     while (!atomic_load(&net->closing) && !atomic_load(&net->wanted)) {
         turn(net, EXO_DRIVER_GUARD, INT64_MAX);
         settle(net, EXO_DRIVER_GUARD);
@@ -303,16 +323,14 @@ guard_main(void *argument)
         pthread_mutex_unlock(&net->park_lock);
         if (!parked && !(busy && atomic_load(&net->home_runs) && atomic_load(&net->turns) == turns))
             continue;
-        if (pthread_mutex_trylock(&net->drive) != 0)
-            continue; /* somebody drives */
-        if (parked) {
-            pthread_mutex_unlock(&net->drive);
+        if (!parked) {
+            if (try_to_drive(net, EXO_DRIVER_GUARD) == -1)
+                stand_in(net);
+        } else if (atomic_load(&net->driver) == -1) {
             pthread_mutex_lock(&net->park_lock);
             net->parked = false;
             pthread_cond_signal(&net->park);
             pthread_mutex_unlock(&net->park_lock);
-        } else {
-            stand_in(net);
         }
     }
     return NULL;
@@ -322,15 +340,8 @@ bool
 exo_net_drive(exo_net *net, bool (*done)(void *argument), void *argument, exo_time deadline)
 {
     exo_net_flush(net);
-    if (pthread_mutex_trylock(&net->drive) != 0) {
-        if (atomic_load(&net->driver) == EXO_DRIVER_WAITER)
-            return false;
-        atomic_fetch_add(&net->wanted, 1);
-        exo_net_kick(net);
-        pthread_mutex_lock(&net->drive);
-        atomic_fetch_sub(&net->wanted, 1);
-    }
-    begin_driving(net, EXO_DRIVER_WAITER);
+    if (!take_over(net, EXO_DRIVER_WAITER))
+        return false;
     while (!done(argument) && exo_now(exo_clock_real()) < deadline && !atomic_load(&net->closing)) {
         turn(net, EXO_DRIVER_WAITER, deadline);
         settle(net, EXO_DRIVER_WAITER);
@@ -450,7 +461,8 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
     pthread_condattr_destroy(&attr);
     pthread_cond_init(&net->park, NULL);
     pthread_cond_init(&net->guard_wake, NULL);
-    pthread_mutex_init(&net->drive, NULL);
+    pthread_mutex_init(&net->drive_lock, NULL);
+    pthread_cond_init(&net->driver_left, NULL);
     pthread_mutex_init(&net->lock, NULL);
     pthread_mutex_init(&net->park_lock, NULL);
     net->opts = *opts;
@@ -536,8 +548,12 @@ exo_net_stop(exo_net *net)
         pthread_join(net->guard, NULL);
     net->has_home = net->has_guard = false;
     /* Whoever waited for a reply and drives ends its turn, and nobody begins another. */
-    pthread_mutex_lock(&net->drive);
-    pthread_mutex_unlock(&net->drive);
+    atomic_fetch_add(&net->wanted, 1);
+    pthread_mutex_lock(&net->drive_lock);
+    while (atomic_load(&net->driver) != -1)
+        pthread_cond_wait(&net->driver_left, &net->drive_lock);
+    pthread_mutex_unlock(&net->drive_lock);
+    atomic_fetch_sub(&net->wanted, 1);
     lose_all(net);
 }
 
@@ -573,7 +589,8 @@ exo_net_close(exo_net **handle)
     pthread_cond_destroy(&net->changed);
     pthread_cond_destroy(&net->park);
     pthread_cond_destroy(&net->guard_wake);
-    pthread_mutex_destroy(&net->drive);
+    pthread_mutex_destroy(&net->drive_lock);
+    pthread_cond_destroy(&net->driver_left);
     pthread_mutex_destroy(&net->lock);
     pthread_mutex_destroy(&net->park_lock);
     exo_free(net);

@@ -1,7 +1,8 @@
 /* Inside of the net. Read net.h first.
  *
- * Locks, in the order in which they may be taken: `drive` (who waits for events), `lock` (sockets, peers, what gathers in them). `lock`
- * is held for moments, never while waiting or in a callback. */
+ * Who waits for events is the driver: the word `driver` says who that is, and whoever sets it from -1 is it. Locks: `drive_lock` and
+ * `park_lock` stand alone; `lock` guards sockets, peers, what gathers in them. All are held for moments, never while waiting for events
+ * or in a callback. */
 #ifndef EXO_NET_IMPL_H
 #define EXO_NET_IMPL_H
 
@@ -98,11 +99,12 @@ struct exo_net {
     size_t num_sources;
     atomic_bool kicked, waiting, closing; /* waiting: the driver is, or will be, in epoll_wait */
 
-    pthread_mutex_t drive; /* held by the driver */
-    atomic_uint wanted;    /* threads that want to drive instead of home and guard */
-    atomic_int driver;     /* exo_driver of who holds `drive`, or -1 */
-    atomic_uint turns;     /* grows: something happens */
-    bool busy;             /* the last turn received something; the driver's, as the next one */
+    atomic_int driver;          /* exo_driver of who drives, or -1 */
+    atomic_uint wanted;         /* threads that want to drive instead of home and guard */
+    pthread_mutex_t drive_lock; /* for those that sleep until nobody drives */
+    pthread_cond_t driver_left;
+    atomic_uint turns; /* grows: something happens */
+    bool busy;         /* the last turn received something; the driver's, as the next one */
     bool rings_first;
     pthread_t home, guard;
     bool has_home, has_guard;

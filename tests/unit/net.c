@@ -868,6 +868,91 @@ Test(net, stops_while_others_send_and_drive)
     }
 }
 
+/* Two threads that wait while home drives: each until the other one has left the net. */
+struct pair {
+    end *end;
+    atomic_uint left;
+    atomic_bool held, goes_on; /* home is in a callback; it may leave it */
+};
+
+static void
+hold_driver(void *context, exo_peer *peer, const exo_envelope *e, exo_payload *payload)
+{
+    struct pair *pair = context;
+    (void)peer;
+    (void)e;
+    exo_payload_release(payload);
+    atomic_store(&pair->held, true);
+    while (!atomic_load(&pair->goes_on))
+        usleep(100);
+}
+
+static bool
+other_has_left(void *argument)
+{
+    return atomic_load(&((struct pair *)argument)->left) > 0;
+}
+
+static void *
+wait_for_other(void *argument)
+{
+    struct pair *pair = argument;
+    exo_net *net = pair->end->net;
+    exo_net_drive(net, other_has_left, pair, in_ms(20000));
+    atomic_fetch_add(&pair->left, 1);
+    exo_net_kick(net);
+    return NULL;
+}
+
+static void
+ignore_opened(void *context, exo_peer *peer)
+{
+    (void)context;
+    (void)peer;
+}
+
+static void
+ignore_lost(void *context, exo_peer *peer, const char *cause)
+{
+    (void)context;
+    (void)peer;
+    (void)cause;
+}
+
+/* What the one waits for may need the other: it must not be kept until the one has had its reply. */
+Test(net, of_two_that_want_to_drive_one_waits_by_other_means)
+{
+    static const exo_net_handler holding = {
+        .received = hold_driver, .settle = settle, .opened = ignore_opened, .lost = ignore_lost};
+    end server = {0}, client = {0};
+    struct pair pair = {.end = &server};
+    pthread_t waiters[2];
+    exo_payload none = {0};
+    const char *at = endpoint(0);
+    exo_err err = {0};
+    cr_assert_eq(
+        exo_net_open(&server.net,
+                     &(exo_net_opts){
+                         .name = "server", .endpoints = &at, .num_endpoints = 1, .handler = &holding, .context = &pair},
+                     &err),
+        EXO_OK, "%s", err.text);
+    open_end(&client, NULL, NULL);
+    exo_peer *peer = connect_to(&client, &server);
+    cr_assert_eq(call(&client, peer, "add", &none), EXO_OK);
+    EVENTUALLY(pair.held);
+    exo_time began = exo_now(exo_clock_real());
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(pthread_create(&waiters[i], NULL, wait_for_other, &pair), 0);
+    EVENTUALLY(server.net->wanted == 2);
+    atomic_store(&pair.goes_on, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(waiters[i], NULL);
+    cr_expect_lt(exo_now(exo_clock_real()) - began, 10 * EXO_SECOND);
+    exo_peer_drop(&peer);
+    close_end(&client);
+    close_end(&server);
+}
+
 static size_t
 open_descriptors(void)
 {
