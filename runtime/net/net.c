@@ -64,6 +64,8 @@ exo_net_unwatch_locked(exo_net *net, int fd)
         net->sources[fd] = NULL;
 }
 
+/* While `kicked` is set, there is a byte in the pipe, or whoever set it is about to write one. So it is cleared only after the pipe was
+ * emptied, and before the driver looks whether there is something to do. */
 void
 exo_net_kick(exo_net *net)
 {
@@ -95,6 +97,7 @@ handle_event_locked(exo_net *net, int fd)
     case EXO_SOURCE_KICK:
         while (read(fd, rings, sizeof rings) == sizeof rings)
             continue;
+        atomic_store(&net->kicked, false);
         break;
     case EXO_SOURCE_SOCKET:
         ((exo_socket *)source->owner)->ready = true;
@@ -163,7 +166,6 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
         wait = 0;
     int count = await_events(net, events, wait);
     atomic_store(&net->waiting, false);
-    atomic_store(&net->kicked, false);
 
     pthread_mutex_lock(&net->lock);
     for (int i = 0; i < count; i++)
@@ -342,10 +344,14 @@ exo_net_drive(exo_net *net, bool (*done)(void *argument), void *argument, exo_ti
     exo_net_flush(net);
     if (!take_over(net, EXO_DRIVER_WAITER))
         return false;
-    while (!done(argument) && exo_now(exo_clock_real()) < deadline && !atomic_load(&net->closing)) {
+    for (;;) {
+        atomic_store(&net->waiting, true); /* before the look: what is done after it is kicked for */
+        if (done(argument) || exo_now(exo_clock_real()) >= deadline || atomic_load(&net->closing))
+            break;
         turn(net, EXO_DRIVER_WAITER, deadline);
         settle(net, EXO_DRIVER_WAITER);
     }
+    atomic_store(&net->waiting, false);
     end_driving(net);
     return true;
 }

@@ -953,6 +953,59 @@ Test(net, of_two_that_want_to_drive_one_waits_by_other_means)
     close_end(&server);
 }
 
+/* What a kick is for must not wait for the next beat, also not if it comes while the driver wakes from another. */
+Test(net, no_kick_is_lost)
+{
+    end e = {0};
+    open_end(&e, NULL, NULL);
+    for (int i = 0; i < 100; i++) {
+        EVENTUALLY(e.net->waiting);
+        pthread_mutex_lock(&e.net->lock); /* the driver wakes, and gets no further */
+        exo_net_kick(e.net);
+        EVENTUALLY(!e.net->waiting);
+        usleep(100);
+        /* The rest of a kick that began before the driver woke. */
+        if (!atomic_exchange(&e.net->kicked, true))
+            cr_assert_eq(write(e.net->bell, "", 1), 1);
+        pthread_mutex_unlock(&e.net->lock);
+        EVENTUALLY(e.net->waiting);
+        cr_assert(!e.net->kicked, "the next kick would not be heard");
+    }
+    close_end(&e);
+}
+
+struct completion {
+    exo_net *net;
+    bool done;
+};
+
+/* It is done by another thread as soon as this one has looked. */
+static bool
+done_after_look(void *argument)
+{
+    struct completion *c = argument;
+    bool done = c->done;
+    c->done = true;
+    exo_net_kick(c->net);
+    return done;
+}
+
+Test(net, a_kick_between_look_and_sleep_is_heard)
+{
+    end e = {0};
+    open_end(&e, NULL, NULL);
+    for (int i = 0; i < 20; i++) {
+        struct completion c = {.net = e.net};
+        exo_time deadline = in_ms(20000);
+        pthread_mutex_lock(&e.net->lock);
+        e.net->next_tick = deadline; /* nothing else wakes it */
+        pthread_mutex_unlock(&e.net->lock);
+        cr_assert(exo_net_drive(e.net, done_after_look, &c, deadline));
+        cr_assert_lt(exo_now(exo_clock_real()), deadline, "it was heard of at the deadline only");
+    }
+    close_end(&e);
+}
+
 static size_t
 open_descriptors(void)
 {
