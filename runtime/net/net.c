@@ -303,6 +303,18 @@ nap(exo_time length)
     nanosleep(&(struct timespec){.tv_nsec = (long)length}, NULL);
 }
 
+/* Home waits for events: nothing can go wrong. */
+static void
+sleep_guard_locked(exo_net *net)
+{
+    atomic_store(&net->guard_sleeps, true);
+    if (atomic_load(
+            &net->home_runs)) /* home says so before it looks whether the guard sleeps: one of them sees the other */
+        atomic_store(&net->guard_sleeps, false);
+    while (atomic_load(&net->guard_sleeps) && !atomic_load(&net->closing))
+        pthread_cond_wait(&net->guard_wake, &net->park_lock);
+}
+
 static void *
 guard_main(void *argument)
 {
@@ -316,10 +328,8 @@ guard_main(void *argument)
         last = turns;
         pthread_mutex_lock(&net->park_lock);
         bool parked = net->parked;
-        if (!parked && !busy && quiet > QUIET_TICKS) { /* home waits for events: nothing can go wrong */
-            atomic_store(&net->guard_sleeps, true);
-            while (atomic_load(&net->guard_sleeps) && !atomic_load(&net->closing))
-                pthread_cond_wait(&net->guard_wake, &net->park_lock);
+        if (!parked && !busy && quiet > QUIET_TICKS) {
+            sleep_guard_locked(net);
             quiet = 0;
         }
         pthread_mutex_unlock(&net->park_lock);
