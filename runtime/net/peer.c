@@ -295,7 +295,11 @@ look_for_input_locked(exo_net *net, exo_socket *socket)
 {
     int events = 0;
     size_t size = sizeof events;
-    if (!socket->ready && zmq_getsockopt(socket->zmq, ZMQ_EVENTS, &events, &size) == 0 && (events & ZMQ_POLLIN)) {
+    if (socket->ready)
+        return;
+    while (zmq_getsockopt(socket->zmq, ZMQ_EVENTS, &events, &size) != 0 && zmq_errno() == EINTR)
+        continue;
+    if (events & ZMQ_POLLIN) {
         socket->ready = true;
         exo_net_kick(net);
     }
@@ -386,12 +390,15 @@ flush_peer_locked(exo_net *net, exo_peer *peer)
     peer->sent_bytes += peer->writer.size + MESSAGE_BYTES;
     for (size_t i = 0; i < peer->num_frames; i++)
         peer->sent_bytes += zmq_msg_size(&peer->frames[i]);
+    exo_socket *shared = peer->route_size ? peer->socket : NULL; /* there without the peer, too */
     bool put = put_locked(peer), sent = put || post_locked(peer);
     exo_wire_clear(&peer->writer);
     peer->spoke = now_real();
     if (!sent) {
         /* A ROUTER knows at once that the other end is gone. */
         exo_peer_lose_locked(net, peer, "the connection is closed");
+        if (shared)
+            look_for_input_locked(net, shared);
         return;
     }
     judge_window_locked(net, peer);
