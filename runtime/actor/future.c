@@ -297,7 +297,8 @@ finish(exo_future *f, exo_status status, const char *reason, exo_payload *reply)
         f->reply = *reply;
         *reply = (exo_payload){0};
     }
-    unsigned marks = atomic_exchange(&f->word, DONE);
+    unsigned marks =
+        atomic_fetch_or(&f->word, DONE); /* hooks that were set stay where they are: others take the next place */
     if (marks & SLEEPERS)
         futex_wake_all(&f->word);
     if (marks & SEATS)

@@ -521,6 +521,62 @@ futures(void)
     }
 }
 
+/* --- Hooks -------------------------------------------------------------------------------------------------------------------- */
+
+/* A future that one thread completes while another one sets its second hook. Each is called once, with its own context. */
+struct hooked {
+    atomic_uint round, ready, called[2];
+    exo_future *future;
+};
+
+static void
+count_hook(void *context, uint64_t tag, exo_future *future)
+{
+    struct hooked *h = context;
+    CHECK(future == h->future);
+    h->called[tag]++;
+}
+
+static const exo_future_hook hook = {.done = count_hook};
+
+enum {
+    HOOKED = 5000
+};
+
+static void *
+complete_hooked(void *argument)
+{
+    struct hooked *h = argument;
+    for (unsigned round = 1; round <= HOOKED; round++) {
+        while (h->round < round)
+            sched_yield();
+        exo_future_complete(h->future, EXO_OK, NULL, NULL);
+        h->ready = round;
+    }
+    return NULL;
+}
+
+static void
+hooks(void)
+{
+    struct hooked h = {0};
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, complete_hooked, &h) == 0);
+    for (unsigned round = 1; round <= HOOKED; round++) {
+        CHECK(exo_future_new(&h.future, exo_clock_real(), INT64_MAX, NULL) == EXO_OK);
+        exo_future_set_hook(h.future, &hook, &h, 0);
+        h.round = round;
+        while (round % 2 && !exo_future_ready(h.future)) /* complete, and its first hook is about to be called */
+            sched_yield();
+        exo_future_set_hook(h.future, &hook, &h, 1);
+        while (h.ready < round)
+            sched_yield();
+        CHECK(h.called[0] == round && h.called[1] == round);
+        exo_future_drop(&h.future);
+    }
+    pthread_join(thread, NULL);
+}
+
 int
 main(void)
 {
@@ -534,6 +590,7 @@ main(void)
     close_inboxes(true);
     close_inboxes(false);
     futures();
-    puts("10 passed, 0 failed");
+    hooks();
+    puts("11 passed, 0 failed");
     return 0;
 }
