@@ -169,8 +169,10 @@ run_message(exo_call_context *context, exo_message *m)
     exo_status st = m->method->run(context, context->actor->self, &m->args, &reply, &err);
     if (exo_flight_recorder)
         exo_flight_end();
-    if (context->dies && st == EXO_OK)
+    if (context->dies && st == EXO_OK) {
         st = exo_fail(&err, EXO_PEER_LOST, "%s", context->cause);
+        exo_actor_die(context->actor, context->cause, true); /* first: whoever hears of it finds the actor dead */
+    }
     if (context->deferred) {
         context->deferred = false;
         exo_payload_release(&reply);

@@ -10,6 +10,7 @@
 
 #include <exogym/exogym.h>
 
+#include "future.h"
 #include "memory_fault.h"
 
 /* Waits in tests end far in the future of a clock that nobody moves: they end because what they wait for comes. */
@@ -634,19 +635,40 @@ Test(actor, a_death_is_told_to_everyone_with_its_cause)
     cr_expect_eq(stops, 1);
 }
 
+struct obituary {
+    exo_runtime *runtime;
+    exo_ref ref;
+    atomic_int found; /* what exo_cause gave, and one more */
+};
+
+static void
+look_for_cause(void *context, uint64_t tag, exo_future *future)
+{
+    struct obituary *o = context;
+    char cause[128];
+    (void)tag;
+    (void)future;
+    o->found = 1 + (int)exo_cause(o->runtime, o->ref, cause, sizeof cause);
+}
+
 Test(actor, a_method_can_end_its_actor)
 {
+    static const exo_future_hook hook = {.done = look_for_cause};
     struct room r;
     char cause[128];
     room_init(&r);
     exo_ref ref = spawn(&r, NULL);
+    struct obituary obituary = {.runtime = r.runtime, .ref = ref};
     exo_future *f = call(&r, ref, "die", NULL), *died = NULL;
+    exo_future_set_hook(f, &hook, &obituary, 0);
     if (exo_monitor(r.runtime, ref, &died, NULL) == EXO_OK)
         cr_expect_eq(exo_wait(died, FAR, NULL, NULL), EXO_PEER_LOST);
     cr_expect_eq(exo_wait(f, FAR, NULL, &r.err), EXO_PEER_LOST);
-    while (exo_cause(r.runtime, ref, cause, sizeof cause) != EXO_OK)
-        sched_yield();
+    cr_expect_eq(exo_cause(r.runtime, ref, cause, sizeof cause), EXO_OK, "dead when its caller hears of it");
     cr_expect_str_eq(cause, "it was tired");
+    while (!obituary.found)
+        sched_yield();
+    cr_expect_eq(obituary.found, 1 + EXO_OK, "and not a moment later");
     exo_future_drop(&f);
     exo_future_drop(&died);
     room_release(&r);
