@@ -247,6 +247,8 @@ exo_retrier_call(exo_retrier *retrier, exo_ref actor, const char *method, exo_pa
     *st = call_life(r, actor, &again, err);
     if (again && !is_late(r) && wait_for_next_life(r))
         *st = EXO_OK;
+    if (*st != EXO_OK)
+        exo_future_complete(future, *st, NULL, NULL); /* its hook lets go of what there is */
     drop_retry(r);
     return true;
 }
