@@ -222,7 +222,8 @@ give_up(void *argument)
         if (i % 2)
             exo_cancel(future);
         exo_status st = exo_wait(future, soon(), NULL, &err);
-        CHECK(st == EXO_CANCELLED || (i % 2 == 0 && st == EXO_TIMEOUT));
+        /* Its lane is full if its thread gets no core for long: what was given up leaves the lane only when its turn comes. */
+        CHECK(st == EXO_CANCELLED || st == EXO_FULL || (i % 2 == 0 && st == EXO_TIMEOUT));
         exo_future_drop(&future);
     }
     return NULL;
