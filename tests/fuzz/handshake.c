@@ -100,7 +100,8 @@ open_rig(void)
     require(exo_net_open(&rig.net, &opts, NULL) == EXO_OK);
     atomic_fetch_add(&rig.net->wanted, 1); /* home parks, and the guard finds that somebody drives */
     exo_net_kick(rig.net);
-    pthread_mutex_lock(&rig.net->drive);
+    for (int nobody = -1; !atomic_compare_exchange_weak(&rig.net->driver, &nobody, EXO_DRIVER_WAITER); nobody = -1)
+        usleep(100);
     rig.server = zmq_socket(rig.net->context, ZMQ_ROUTER);
     require(rig.server && zmq_bind(rig.server, "inproc://server") == 0);
 }
