@@ -431,8 +431,8 @@ exo_head_announce(struct head *h, exo_entry *a)
     }
 }
 
-/* The node says that there is an actor of that name: an earlier life, which we had it end, but what makes and what ends actors do not wait
- * for each other there. So this life has not been, and is tried again, for a while. */
+/* The node says that there is an actor of that name: an earlier life, which we had it end, or one that an earlier head asked for and that
+ * we will have it end when it registers. What makes and what ends actors do not wait for each other there. So this life has not been, and is tried again, for a while. */
 static bool
 try_again(struct head *h, exo_entry *a)
 {
@@ -472,6 +472,8 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
         struct exo_head_kill kill = {.key = o->key, .incarnation = o->incarnation};
         exo_head_end_at(h, o->node, &kill, "it took too long to start");
     }
+    if (o->status == EXO_EXISTS && try_again(h, a))
+        return EXO_OK;
     if (o->status != EXO_OK && a->batch) {
         exo_head_fail_batch(h, a->batch, (exo_status)o->status, o->reason);
         return EXO_OK;
@@ -482,8 +484,6 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
         discard(h, a);
         return EXO_OK;
     }
-    if (o->status == EXO_EXISTS && try_again(h, a))
-        return EXO_OK;
     if (o->status != EXO_OK) {
         exo_head_entry_died(h, a, o->reason, true);
         return EXO_OK;

@@ -40,6 +40,7 @@ same() {
 heads_die() {
     local deaths=0
     train "heads_$1"
+    until_true 20 test -s "heads_$1.err" || fail 'the run says nothing' # it has found the head
     while ! gone "$run_pid"; do
         nap 300
         kill -9 "$head_pid"
@@ -49,7 +50,7 @@ heads_die() {
         deaths=$((deaths + 1))
         until_true 15 replies 5 call keeper add 0 || fail "the name is not there after the head's death $deaths: $(x call keeper add 0 2>&1)"
     done
-    wait "$run_pid" || fail "the job did not survive $deaths deaths of the head: $(tail -3 "heads_$1.err")"
+    wait "$run_pid" || fail "the job did not survive $deaths deaths of the head, it ended with $?: $(tail -3 "heads_$1.err")"
     same "heads_$1"
     echo "the head died $deaths times during the job"
 }
