@@ -447,6 +447,54 @@ Test(supervision, a_life_that_meets_another_one_for_ever_has_failed)
     cr_expect(passed >= 5 * EXO_SECOND && passed < 20 * EXO_SECOND, "%g s", (double)passed / EXO_SECOND);
 }
 
+/* A head that was restarted is asked again for what the one before it had made. */
+Test(supervision, a_first_life_that_finds_its_name_taken_is_tried_again)
+{
+    struct member two[2];
+    exo_err err = {0};
+    describe(&two[0], "one", 0, EXO_ONE_FOR_ONE);
+    describe(&two[1], "other", 0, EXO_ONE_FOR_ONE);
+    Exo__Cluster__Spawn *together[] = {&two[1].spec};
+    for (size_t count = 1; count <= 2; count++) {
+        size_t first = num_spawns;
+        two[0].spec.name = exo_pb_text(count == 1 ? "alone" : "one");
+        two[0].spec.together = together;
+        two[0].spec.n_together = count - 1;
+        exo_future *made = begin(head, "spawn", &two[0].spec.base, INT64_MAX);
+        tick(0);
+        cr_assert_eq(num_spawns, first + count);
+        answer(first, EXO_EXISTS, "there is such an actor already");
+        for (size_t i = 1; i < count; i++)
+            answer(first + i, EXO_OK, NULL);
+        cr_expect(!exo_future_ready(made));
+        cr_expect_leq(until_asked(), 50 * EXO_MS);
+        answer(first + count, EXO_OK, NULL);
+        cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_OK, "%zu: %s", count, err.text);
+        exo_future_drop(&made);
+        cr_expect(is(count == 1 ? "alone" : "one", "alive", 1), "%s", why("one"));
+    }
+    cr_expect_eq(num_kills, 0);
+}
+
+Test(supervision, a_first_life_whose_name_stays_taken_is_an_error)
+{
+    struct member m;
+    exo_err err = {0};
+    describe(&m, "one", 0, EXO_ONE_FOR_ONE);
+    exo_future *made = begin(head, "spawn", &m.spec.base, INT64_MAX);
+    exo_time began = exo_now(&manual.base);
+    tick(0);
+    for (size_t i = 0; i < 100 && !exo_future_ready(made); i++) {
+        answer(i, EXO_EXISTS, "there is an actor 'one' already");
+        if (!exo_future_ready(made))
+            until_asked();
+    }
+    cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_EXISTS);
+    exo_time passed = exo_now(&manual.base) - began;
+    cr_expect(passed >= 5 * EXO_SECOND && passed < 20 * EXO_SECOND, "%g s", (double)passed / EXO_SECOND);
+    exo_future_drop(&made);
+}
+
 /* Its death is told, and then the answer that it started does not come. */
 Test(supervision, a_death_is_of_one_life)
 {
