@@ -10,6 +10,8 @@ pkg_check_modules(protobufc REQUIRED IMPORTED_TARGET libprotobuf-c)
 find_program(PROTOC_C protoc-c REQUIRED)
 pkg_check_modules(crypto REQUIRED IMPORTED_TARGET libcrypto)
 pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
+pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(lz4 REQUIRED IMPORTED_TARGET liblz4)
 pkg_check_modules(sqlite REQUIRED IMPORTED_TARGET sqlite3)
 
 find_path(UTHASH_INCLUDE uthash.h REQUIRED) # headers only

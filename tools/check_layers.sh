@@ -22,10 +22,11 @@ only 'zmq\.h' 'runtime/net/' 'ZeroMQ belongs to runtime/net:'
 only '[a-z_]+\.pb-c\.h|protobuf-c/.*' 'runtime/wire/|runtime/cluster/' 'Generated code belongs to runtime/wire and runtime/cluster:'
 only 'sqlite3\.h' 'runtime/cluster/' 'SQLite belongs to runtime/cluster:'
 only 'libfyaml\.h' 'runtime/base/' 'YAML belongs to runtime/base:'
-only 'jansson\.h' 'nn/|actors/|runtime/ops/|runtime/main/|runtime/cluster/' 'JSON does not belong here:'
+only 'zstd\.h|lz4\.h' 'runtime/codec/' 'Compression belongs to runtime/codec:'
+only 'jansson\.h' 'nn/|actors/|runtime/graph/|runtime/ops/|runtime/main/|runtime/cluster/' 'JSON does not belong here:'
 only 'openssl/.*' 'nn/' 'Hashes belong to nn:'
 only 'curl/.*' 'nn/' 'Downloads belong to nn:'
-only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/cluster/|runtime/main/exogym-node\.c|nn/loader\.c|actors/node_host\.c' 'Threads do not belong here:'
+only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/main/exogym-node\.c|nn/loader\.c|actors/node_host\.c' 'Threads do not belong here:'
 
 raw=$(grep -rnE '(^|[^_a-zA-Z.>])(malloc|calloc|realloc|strdup|strndup|free|aligned_alloc|posix_memalign)\(' \
     --include='*.c' --include='*.h' runtime nn strategies actors 2>/dev/null |

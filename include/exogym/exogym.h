@@ -5,9 +5,11 @@
 #include <exogym/actor.h>
 #include <exogym/clock.h>
 #include <exogym/cluster.h>
+#include <exogym/codec.h>
 #include <exogym/comm.h>
 #include <exogym/config.h>
 #include <exogym/data.h>
+#include <exogym/graph.h>
 #include <exogym/log.h>
 #include <exogym/memory.h>
 #include <exogym/model.h>
@@ -19,6 +21,7 @@
 #include <exogym/status.h>
 #include <exogym/strategy.h>
 #include <exogym/tensor.h>
+#include <exogym/traffic.h>
 #include <exogym/trainer.h>
 
 #endif

@@ -1,0 +1,146 @@
+/* A transmission graph as its YAML says it, checked: what there is, with every default filled in. docs/graph.md has the keys.
+ *
+ * Owner: whoever read it; read-only and safe from any thread afterwards. Texts live as long as the spec. Read next: spec.c (YAML to this),
+ * check.c (what can be wrong with a whole graph), graph.h (public: classes).
+ */
+#ifndef EXO_GRAPH_SPEC_H
+#define EXO_GRAPH_SPEC_H
+
+#include <exogym/actor.h>
+#include <exogym/config.h>
+#include <exogym/graph.h>
+
+#include "link.h"
+
+enum {
+    EXO_GRAPH_MAX_ACTORS = 65536, /* of one name */
+    EXO_GRAPH_DEFAULT_CAPACITY = 4
+};
+
+/* Where an item goes, of the targets of an edge. */
+typedef enum exo_route {
+    EXO_ROUTE_ONE,          /* to the one target; several: maker_i to trainer_i (as many as there are senders) */
+    EXO_ROUTE_ROUND_ROBIN,  /* to each in turn; the turn goes on across batches; sender i begins with target i */
+    EXO_ROUTE_BROADCAST,    /* to all                                                                       */
+    EXO_ROUTE_LEAST_LOADED, /* to the one whose buffer has most room; the first of those                    */
+    EXO_ROUTE_HASH,         /* by the item's key                                                            */
+    EXO_ROUTE_MODULO,       /* s senders, r receivers: sender i to {j : j mod s = i} if s <= r, else to i mod r; with
+                               idle_senders also then only to {j : j mod s = i}. Among those in turn          */
+    EXO_ROUTE_ALL_REDUCE,   /* a collective of the actors of one name                                       */
+    EXO_ROUTE_GOSSIP,       /* to one drawn at random (seeded), never the sender itself                     */
+} exo_route;
+
+typedef enum exo_on_full {
+    EXO_FULL_BLOCK,
+    EXO_FULL_DROP_OLDEST,
+    EXO_FULL_DROP_NEWEST,
+    EXO_FULL_LATEST, /* a buffer of one, in which a newer item takes the place of an older one */
+    EXO_FULL_FAIL,
+} exo_on_full;
+
+extern const char *const exo_route_names[]; /* in the order above, NULL-terminated */
+extern const char *const exo_on_full_names[];
+
+/* Work of one kind: what it costs on a host of speed 1. */
+typedef struct exo_compute_spec {
+    const char *phase;
+    exo_time cost; /* -1: measured */
+} exo_compute_spec;
+
+typedef struct exo_actor_spec {
+    const char *name; /* of the group: instances are name_0, name_1, ... */
+    const exo_graph_class *class;
+    uint32_t count;
+    uint32_t *hosts;    /* (count) index into hosts[] of the spec */
+    exo_config *config; /* a mapping; empty where none is given, never NULL         */
+    exo_resource *resources;
+    size_t num_resources;
+    exo_restart_rule restart;
+    exo_compute_spec *compute; /* one for each phase of the class, in its order */
+    size_t num_compute;
+    exo_config *node; /* where it stands, for messages */
+} exo_actor_spec;
+
+typedef struct exo_edge_spec {
+    const char *name;  /* "maker>trainer:experience", or as given under `name` */
+    uint32_t from, to; /* index into actors[]                    */
+    const char *carries;
+    exo_route route;
+    bool idle_senders;      /* modulo                                  */
+    exo_config *codec;      /* NULL: raw                               */
+    const char *codec_text; /* "raw", or the codec in flow style       */
+    uint32_t capacity;      /* items that the receiver's buffer holds  */
+    exo_on_full on_full;
+    uint64_t
+        every; /* of the items that are sent to the port, every n-th goes over this edge, the first included; 1: all */
+    exo_time delay;    /* an item may be received so much after it arrived, not before: 0           */
+    exo_time deadline; /* of waits at its ports                   */
+    int link;          /* index into links[], or -1: that of the hosts */
+    exo_config *node;
+} exo_edge_spec;
+
+typedef struct exo_named_link {
+    const char *name; /* NULL: between hosts only; "default" is links[0] if it is given */
+    int from, to;     /* host groups (index into host_groups), or -1: not between hosts */
+    bool both_ways;
+    exo_link_spec spec;
+} exo_named_link;
+
+/* `home: {count: 16}` is one group, whose hosts are home_0 .. home_15; a host without count is called as its group. */
+typedef struct exo_host_group {
+    const char *name;
+    uint32_t first, count; /* into hosts[] */
+} exo_host_group;
+
+typedef struct exo_emulated_host {
+    exo_host_spec spec;
+    double speed;            /* of compute; 1: this machine's, or that of declared costs */
+    exo_resource *resources; /* that its actors share; NULL: not checked */
+    size_t num_resources;
+} exo_emulated_host;
+
+typedef struct exo_graph_spec {
+    exo_config_doc *doc;
+    const char *source; /* path */
+    const char *name;
+    uint64_t seed;
+    bool virtual_clock;
+    exo_time until;       /* the run ends then, on its clock; 0: when its actors do */
+    const char **plugins; /* absolute paths */
+    size_t num_plugins;
+    exo_actor_spec *actors;
+    size_t num_actors;
+    exo_edge_spec *edges;
+    size_t num_edges;
+    exo_host_group *host_groups;
+    size_t num_host_groups;
+    exo_emulated_host *hosts; /* all of them; where the graph names none, one an actor, called as it */
+    size_t num_hosts;
+    exo_named_link *links;
+    size_t num_links;
+    bool emulated; /* it has hosts with rates, or links */
+} exo_graph_spec;
+
+typedef struct exo_graph_opts {
+    const char *preset;
+    const char *const *sets; /* KEY=VALUE */
+    size_t num_sets;
+    const char *name; /* NULL: the file's */
+} exo_graph_opts;
+
+/* Reads and checks a graph; loads its plugins. INVAL with file, line, column and what was expected. The caller frees it. */
+exo_status exo_graph_load(exo_graph_spec **out, const char *path, const exo_graph_opts *opts, exo_err *err);
+exo_status exo_graph_parse(exo_graph_spec **out, const char *source, const char *text, const exo_graph_opts *opts,
+                           exo_err *err);
+void exo_graph_spec_free(exo_graph_spec **spec);
+/* Is the document a graph (it has `actors`), or a training job? */
+bool exo_graph_is(exo_config *root);
+
+/* The targets that sender `i` of an edge reaches, ascending; gives how many. `out` has room for the count of the target's actors. */
+uint32_t exo_edge_targets(const exo_graph_spec *spec, const exo_edge_spec *edge, uint32_t i, uint32_t *out);
+
+/* Makes the emulated network of a graph: its hosts, and the links between them. An edge with a link of its own has pairs of hosts that it
+ * takes no share of: exo_links_between is told by whoever opens the edge. */
+exo_status exo_graph_links(const exo_graph_spec *spec, exo_links **out, exo_err *err);
+
+#endif

@@ -1,0 +1,100 @@
+/* Emulated networks: when does a message arrive that is sent now?
+ *
+ * A network has hosts, each with a rate up and a rate down that all of its messages share, and links between pairs of hosts with a
+ * bandwidth, latency, jitter and loss of their own. All of it may change by a schedule. The model is arithmetic on times: the virtual
+ * clock asks it when a message arrives, and the real clock's filter holds messages back until then. Who asks must do so in the order of
+ * time (on the real clock: as time goes), as a message takes its share of a link when it is asked for.
+ *
+ * Times are on the run's clock from its beginning; a rate is in bits per second of what a link carries: with the transport `tcp`, TCP
+ * segments with their headers (Ethernet, IPv4, TCP with timestamps: 66 bytes for each 1,448 of payload), which is what `tc tbf` counts.
+ *
+ * Threads: any; one lock inside.
+ */
+#ifndef EXO_LINK_LINK_H
+#define EXO_LINK_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <exogym/clock.h>
+#include <exogym/status.h>
+
+/* What happens to a rate from `at` for `length` (0: for ever), again every `period` (0: once). */
+typedef struct exo_link_change {
+    exo_time at, length, period;
+    double factor; /* of the rates; 0: an outage, nothing passes until it is over. Several at once multiply */
+} exo_link_change;
+
+typedef enum exo_link_transport {
+    EXO_LINK_TCP,   /* headers of segments, slow start after idleness, loss as TCP takes it */
+    EXO_LINK_IDEAL, /* bytes and latency, nothing else; loss is retransmitted at once       */
+} exo_link_transport;
+
+typedef struct exo_link_spec {
+    double bandwidth; /* bit/s, INFINITY: no limit. Each direction for itself */
+    exo_time latency; /* one way                                              */
+    exo_time jitter;  /* up to so much is added to the latency of a message, uniformly; order is kept */
+    double loss;      /* of packets, in [0, 1)                                 */
+    exo_link_transport transport;
+    const exo_link_change *changes; /* copied */
+    size_t num_changes;
+} exo_link_spec;
+
+typedef struct exo_host_spec {
+    const char *name;               /* copied */
+    double up, down;                /* bit/s, shared by all of its messages; INFINITY: no limit */
+    exo_time latency;               /* added to that of each link, on this side             */
+    const exo_link_change *changes; /* copied; of up and down */
+    size_t num_changes;
+} exo_host_spec;
+
+typedef struct exo_links exo_links;
+
+/* Hosts, and `fallback` as the link of every pair that exo_links_between does not name. INVAL names what is out of range. */
+exo_status exo_links_new(exo_links **out, const exo_host_spec *hosts, size_t num_hosts, const exo_link_spec *fallback,
+                         uint64_t seed, exo_err *err);
+void exo_links_free(exo_links **links);
+size_t exo_links_num_hosts(const exo_links *links);
+/* A link of its own for messages from `from` to `to` (one direction). Replaces what there was: also while messages are under way, whose
+ * times stay as they were told. */
+exo_status exo_links_between(exo_links *links, uint32_t from, uint32_t to, const exo_link_spec *spec, exo_err *err);
+/* Changes a host's rates, latency and schedule, or the fallback's, likewise. */
+exo_status exo_links_set_host(exo_links *links, uint32_t host, const exo_host_spec *spec, exo_err *err);
+exo_status exo_links_set_fallback(exo_links *links, const exo_link_spec *spec, exo_err *err);
+/* From now until `until` nothing passes between hosts of `side` (num_hosts flags) and the others: a partition. */
+exo_status exo_links_partition(exo_links *links, const bool *side, exo_time from, exo_time until, exo_err *err);
+
+/* When a message's bytes pass. */
+typedef struct exo_transit {
+    exo_time starts;  /* the first byte leaves the sender: it has waited for earlier ones until then */
+    exo_time sent;    /* the last byte has left                                                      */
+    exo_time arrives; /* the last byte is there                                                      */
+} exo_transit;
+
+/* Sends `bytes` at `now` on the connection (from, to, flow): messages of one connection arrive in order. From a host to itself it takes
+ * no time. INT64_MAX in *out: never (an outage without end). */
+void exo_links_send(exo_links *links, uint32_t from, uint32_t to, uint32_t flow, uint64_t bytes, exo_time now,
+                    exo_transit *out);
+
+/* What members of an exchange send each other. */
+typedef enum exo_exchange {
+    EXO_EXCHANGE_SCATTER, /* every other member sends bytes[j] to j: the first half of an all_reduce      */
+    EXO_EXCHANGE_GATHER,  /* i sends bytes[i] to every other member: the second half, and an all_gather   */
+} exo_exchange;
+
+/* Members 0..n-1 on hosts[i], which begin at begins[i], exchange messages: ends[i] is when member i has got all that is for it, sent[i]
+ * (may be NULL) when all that it sends has left. As if each sent its messages in the order i + 1, i + 2, ..., all connections at once.
+ * Takes O(n) where every pair has the same link and n > 32, else O(n^2); both agree where rates and beginnings are equal. NOMEM. */
+exo_status exo_links_exchange(exo_links *links, exo_exchange kind, uint32_t n, const uint32_t *hosts, uint32_t flow,
+                              const uint64_t *bytes, const exo_time *begins, exo_time *ends, exo_time *sent,
+                              exo_err *err);
+
+/* What has passed, for the report. */
+typedef struct exo_link_stats {
+    uint64_t messages, bytes; /* bytes as given to exo_links_send         */
+    exo_time busy;            /* the rate was used to the full for so long */
+} exo_link_stats;
+void exo_links_host_stats(const exo_links *links, uint32_t host, exo_link_stats *up, exo_link_stats *down);
+
+#endif
