@@ -1,0 +1,123 @@
+/* The pace of an actor: see pace.h. */
+#include "pace.h"
+
+#include <errno.h>
+#include <time.h>
+
+static _Thread_local exo_pace *current;
+
+exo_status
+exo_pace_init(exo_pace *pace, exo_sim *sim, exo_time origin, double speed, exo_err *err)
+{
+    *pace = (exo_pace){.clock = sim ? exo_sim_clock(sim) : exo_clock_real(),
+                       .origin = origin,
+                       .speed = speed > 0 ? speed : 1,
+                       .declared = -1};
+    if (sim && !(pace->lane = exo_sim_lane_new(sim, pace->speed)))
+        return exo_fail(err, EXO_NOMEM, "no memory for a lane of the simulation");
+    return EXO_OK;
+}
+
+void
+exo_pace_release(exo_pace *pace)
+{
+    exo_track_release(&pace->track);
+}
+
+void
+exo_pace_enter(exo_pace *pace)
+{
+    if (pace->lane)
+        exo_sim_enter(pace->lane, 0);
+    current = pace;
+}
+
+void
+exo_pace_leave(exo_pace *pace)
+{
+    exo_pace_phase(pace, NULL, -1);
+    current = NULL;
+    if (pace->lane)
+        exo_sim_leave(pace->lane);
+}
+
+exo_pace *
+exo_pace_current(void)
+{
+    return current;
+}
+
+exo_time
+exo_pace_now(exo_pace *pace)
+{
+    return exo_now(pace->clock) - pace->origin;
+}
+
+static void
+sleep_until(exo_time at)
+{
+    const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        ;
+}
+
+/* What is left of the phase's declared cost. */
+static void
+pay(exo_pace *pace)
+{
+    if (pace->declared < 0)
+        return;
+    if (pace->lane) {
+        exo_sim_spend(pace->lane, pace->declared);
+        return;
+    }
+    exo_time cost = (exo_time)((double)pace->declared / pace->speed);
+    exo_time worked = pace->worked + exo_now(pace->clock) - pace->begun;
+    if (worked < cost)
+        sleep_until(exo_now(pace->clock) + cost - worked);
+}
+
+void
+exo_pace_phase(exo_pace *pace, const char *name, exo_time declared)
+{
+    if (pace->phase) {
+        pay(pace);
+        exo_track_add(&pace->track, pace->phase, EXO_SPAN_COMPUTE, pace->begun - pace->origin, exo_pace_now(pace));
+    }
+    pace->phase = name;
+    pace->declared = declared;
+    pace->worked = 0;
+    if (pace->lane)
+        exo_sim_measure(pace->lane, name && declared < 0);
+    pace->begun = exo_now(pace->clock);
+}
+
+void
+exo_pace_wait_begin(exo_pace *pace, const char *what, exo_span_kind kind)
+{
+    if (!pace)
+        return;
+    if (pace->lane)
+        exo_sim_measure(pace->lane, false);
+    pace->wait = what;
+    pace->wait_kind = kind;
+    pace->wait_begun = exo_now(pace->clock);
+    if (pace->phase) {
+        pace->worked += pace->wait_begun - pace->begun;
+        exo_track_add(&pace->track, pace->phase, EXO_SPAN_COMPUTE, pace->begun - pace->origin,
+                      pace->wait_begun - pace->origin);
+    }
+}
+
+exo_time
+exo_pace_wait_end(exo_pace *pace)
+{
+    if (!pace)
+        return 0;
+    exo_time now = exo_now(pace->clock);
+    exo_track_add(&pace->track, pace->wait, pace->wait_kind, pace->wait_begun - pace->origin, now - pace->origin);
+    pace->begun = now;
+    if (pace->lane)
+        exo_sim_measure(pace->lane, pace->phase && pace->declared < 0);
+    return now - pace->wait_begun;
+}

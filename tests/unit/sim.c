@@ -1,0 +1,293 @@
+/* Virtual time: lanes run in the order of their times, waits end when they should, and the same run is the same every time. */
+#include <criterion/criterion.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pace.h"
+#include "sim.h"
+
+enum {
+    LANES = 5,
+    LOG = 4096
+};
+
+static struct {
+    exo_sim *sim;
+    char log[LOG];
+    size_t length;
+} world;
+
+struct actor {
+    exo_sim_lane *lane;
+    uint32_t index;
+    void (*act)(struct actor *a);
+    struct actor *peers;
+    bool flag;
+};
+
+static void
+note(const struct actor *a)
+{
+    world.length += (size_t)snprintf(world.log + world.length, LOG - world.length, "%u@%lld ", a->index,
+                                     (long long)exo_now(exo_sim_clock(world.sim)));
+}
+
+static void *
+actor_main(void *argument)
+{
+    struct actor *a = argument;
+    exo_sim_enter(a->lane, 0);
+    a->act(a);
+    exo_sim_leave(a->lane);
+    return NULL;
+}
+
+static void
+run_lanes(uint64_t tie_seed, uint32_t count, void (*act)(struct actor *a), double (*speed)(uint32_t index))
+{
+    struct actor actors[LANES] = {0};
+    pthread_t threads[LANES];
+    memset(&world, 0, sizeof world);
+    cr_assert_eq(exo_sim_new(&world.sim, tie_seed, NULL), EXO_OK);
+    for (uint32_t i = 0; i < count; i++)
+        actors[i] = (struct actor){
+            .lane = exo_sim_lane_new(world.sim, speed ? speed(i) : 1), .index = i, .act = act, .peers = actors};
+    exo_sim_expect(world.sim, count);
+    for (uint32_t i = count; i-- > 0;) /* whoever comes first */
+        pthread_create(&threads[i], NULL, actor_main, &actors[i]);
+    for (uint32_t i = 0; i < count; i++)
+        pthread_join(threads[i], NULL);
+    exo_sim_free(&world.sim);
+}
+
+static void
+spend_by_index(struct actor *a)
+{
+    for (int step = 0; step < 3; step++) {
+        exo_sim_spend(a->lane, 10 * (a->index + 1));
+        exo_sim_sync(a->lane);
+        note(a);
+    }
+}
+
+Test(sim, lanes_run_in_the_order_of_their_times, .timeout = 20)
+{
+    run_lanes(0, 3, spend_by_index, NULL);
+    cr_assert_str_eq(world.log, "0@10 0@20 1@20 0@30 2@30 1@40 1@60 2@60 2@90 ");
+}
+
+static double
+double_speed(uint32_t index)
+{
+    return index == 1 ? 2 : 1;
+}
+
+Test(sim, speed_divides_costs, .timeout = 20)
+{
+    run_lanes(0, 2, spend_by_index, double_speed);
+    cr_assert_str_eq(world.log, "0@10 1@10 0@20 1@20 0@30 1@30 ");
+}
+
+static void
+wait_for_first(struct actor *a)
+{
+    if (a->index == 0) {
+        exo_sim_spend(a->lane, 100);
+        exo_sim_sync(a->lane);
+        for (uint32_t i = 1; i < 3; i++)
+            exo_sim_wake(a->peers[i].lane, 100 + i * 50);
+        note(a);
+        return;
+    }
+    a->flag = exo_sim_wait(a->lane, a->index == 3 ? 120 : INT64_MAX);
+    cr_expect_eq(a->flag, a->index != 3);
+    note(a);
+}
+
+Test(sim, a_wait_ends_when_it_is_woken_or_at_its_deadline, .timeout = 20)
+{
+    run_lanes(0, 4, wait_for_first, NULL);
+    cr_assert_str_eq(world.log, "0@100 3@120 1@150 2@200 ");
+}
+
+static void
+wake_twice(struct actor *a)
+{
+    if (a->index == 0) {
+        exo_sim_wake(a->peers[1].lane, 500);
+        exo_sim_wake(a->peers[1].lane, 300);
+        exo_sim_wake(a->peers[1].lane, 400);
+        exo_sim_wake(a->peers[2].lane, 900); /* after its deadline: that comes first */
+        return;
+    }
+    a->flag = exo_sim_wait(a->lane, a->index == 1 ? INT64_MAX : 800);
+    cr_expect_eq(a->flag, a->index == 1);
+    note(a);
+}
+
+/* Lane 0 runs last of those at time 0, so that the others wait already. */
+static void
+wake_twice_late(struct actor *a)
+{
+    if (a->index == 0) {
+        exo_sim_spend(a->lane, 1);
+        exo_sim_sync(a->lane);
+    }
+    wake_twice(a);
+}
+
+Test(sim, of_two_wakes_the_earlier_counts, .timeout = 20)
+{
+    run_lanes(0, 3, wake_twice_late, NULL);
+    cr_assert_str_eq(world.log, "1@300 2@800 ");
+}
+
+static void
+on_event(void *context, exo_time at)
+{
+    struct actor *a = context;
+    world.length += (size_t)snprintf(world.log + world.length, LOG - world.length, "event@%lld ", (long long)at);
+    exo_sim_wake(a->lane, at);
+}
+
+static void
+wait_for_events(struct actor *a)
+{
+    for (int i = 0; i < 2; i++) {
+        cr_expect_eq(exo_sim_at(world.sim, exo_sim_time(a->lane) + 7, on_event, a, NULL), EXO_OK);
+        cr_expect(exo_sim_wait(a->lane, INT64_MAX));
+        note(a);
+    }
+}
+
+Test(sim, events_are_called_at_their_time, .timeout = 20)
+{
+    run_lanes(0, 1, wait_for_events, NULL);
+    cr_assert_str_eq(world.log, "event@7 0@7 event@14 0@14 ");
+}
+
+Test(sim, an_event_before_everything_wakes_who_sleeps_without_lanes_that_run, .timeout = 20)
+{
+    run_lanes(0, 3, wait_for_events, NULL);
+    cr_assert_str_eq(world.log, "event@7 event@7 event@7 0@7 1@7 2@7 event@14 event@14 event@14 0@14 1@14 2@14 ");
+}
+
+static void
+spend_the_same(struct actor *a)
+{
+    for (int step = 0; step < 4; step++) {
+        exo_sim_spend(a->lane, 10);
+        exo_sim_sync(a->lane);
+        note(a);
+    }
+}
+
+Test(sim, ties_go_by_lot_with_a_seed_and_the_lot_is_the_same_every_time, .timeout = 60)
+{
+    char first[LOG];
+    size_t different = 0;
+    run_lanes(0, 4, spend_the_same, NULL);
+    memcpy(first, world.log, LOG);
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        char log[LOG];
+        run_lanes(seed, 4, spend_the_same, NULL);
+        memcpy(log, world.log, LOG);
+        different += strcmp(first, log) != 0;
+        run_lanes(seed, 4, spend_the_same, NULL);
+        cr_expect_str_eq(world.log, log, "seed %llu", (unsigned long long)seed);
+    }
+    cr_assert_geq(different, 15);
+}
+
+static void
+burn(exo_time time)
+{
+    exo_time until = exo_now(exo_clock_real()) + time;
+    while (exo_now(exo_clock_real()) < until)
+        ;
+}
+
+static void
+measure(struct actor *a)
+{
+    burn(5 * EXO_MS); /* does not count */
+    cr_expect_eq(exo_sim_time(a->lane), 0);
+    exo_sim_measure(a->lane, true);
+    burn(10 * EXO_MS);
+    exo_sim_measure(a->lane, false);
+    exo_time took = exo_sim_time(a->lane);
+    cr_expect_geq(took, a->index == 1 ? 5 * EXO_MS : 10 * EXO_MS);
+    burn(5 * EXO_MS);
+    cr_expect_eq(exo_sim_time(a->lane), took);
+}
+
+Test(sim, what_is_measured_costs_what_it_takes, .timeout = 20)
+{
+    run_lanes(0, 2, measure, double_speed);
+}
+
+/* The pace: phases and waits, and where the time went. */
+
+static exo_time
+total_of(const exo_pace *pace, const char *name)
+{
+    for (size_t i = 0; i < pace->track.num_totals; i++)
+        if (strcmp(pace->track.totals[i].name, name) == 0)
+            return pace->track.totals[i].time;
+    return -1;
+}
+
+Test(pace, declared_phases_and_waits_on_the_virtual_clock, .timeout = 20)
+{
+    exo_sim *sim = NULL;
+    exo_pace pace;
+    cr_assert_eq(exo_sim_new(&sim, 0, NULL), EXO_OK);
+    cr_assert_eq(exo_pace_init(&pace, sim, 0, 2, NULL), EXO_OK);
+    pace.track.limit = 100;
+    exo_pace_enter(&pace);
+    cr_assert_eq(exo_pace_current(), &pace);
+    exo_pace_phase(&pace, "play", 100);
+    exo_pace_phase(&pace, "learn", 60);
+    exo_pace_wait_begin(&pace, "parameters", EXO_SPAN_RECV_BLOCKED);
+    exo_sim_wait(pace.lane, 75);
+    cr_expect_eq(exo_pace_wait_end(&pace), 25);
+    exo_pace_phase(&pace, NULL, -1);
+    cr_expect_eq(exo_pace_now(&pace), 105);
+    exo_pace_leave(&pace);
+    cr_expect_null(exo_pace_current());
+    cr_expect_eq(total_of(&pace, "play"), 50);
+    cr_expect_eq(total_of(&pace, "learn"), 30);
+    cr_expect_eq(total_of(&pace, "parameters"), 25);
+    cr_expect_eq(pace.track.length, 3);
+    exo_pace_release(&pace);
+    exo_sim_free(&sim);
+}
+
+Test(pace, a_declared_cost_is_waited_out_on_the_real_clock, .timeout = 20)
+{
+    exo_pace pace;
+    exo_time before = exo_now(exo_clock_real());
+    cr_assert_eq(exo_pace_init(&pace, NULL, before, 2, NULL), EXO_OK);
+    exo_pace_enter(&pace);
+    exo_pace_phase(&pace, "play", 40 * EXO_MS);
+    burn(5 * EXO_MS);
+    exo_pace_phase(&pace, NULL, -1);
+    cr_expect_geq(exo_now(exo_clock_real()) - before, 20 * EXO_MS);
+    exo_pace_leave(&pace);
+    exo_pace_release(&pace);
+}
+
+Test(pace, a_track_keeps_totals_beyond_its_limit)
+{
+    exo_track track = {.limit = 2};
+    for (exo_time i = 0; i < 5; i++)
+        exo_track_add(&track, i % 2 ? "odd" : "even", EXO_SPAN_COMPUTE, 10 * i, 10 * i + 5);
+    cr_expect_eq(track.length, 2);
+    cr_expect_eq(track.lost, 3);
+    cr_expect_eq(track.totals[0].time, 15);
+    cr_expect_eq(track.totals[1].time, 10);
+    exo_track_release(&track);
+}
