@@ -1,4 +1,4 @@
-/* The net: its threads, and who of them drives. Read net_impl.h first, then peer.c.
+/* The net: its threads, and who of them drives. Read net_impl.h first; next peer_impl.h, for what lies behind a connection.
  *
  * A turn of the loop waits for events, receives what has come and hands it over. Home takes turns all the time. A thread that waits for
  * a reply and asks to drive makes home park; it takes the turns itself, and hears of its reply without another thread between. Nobody

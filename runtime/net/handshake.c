@@ -1,0 +1,246 @@
+/* The handshake: who connects says Hello, who listens answers Welcome or Refused, and from then on both have a peer. Everything `_locked`
+ * wants net->lock.
+ *
+ * What a stranger says is believed as far as the kernel confirms it, and answered only so often; the net remembers whom it refused
+ * (net->refused, net->refusals), guarded by net->lock. Read next: receive.c, which hands Hello and Welcome over to here; auth.h, for who
+ * gets as far as a Hello. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <exogym/log.h>
+
+#include "net_impl.h"
+
+enum {
+    REFUSALS = 32, /* that are said and logged at once, and then */
+    REFUSALS_A_TICK = 4
+};
+
+#define LOOK (20 * EXO_MS) /* how often it is asked whether the other end is there */
+
+/* Who the peer says it is. A process of this host is watched from now on. */
+static bool
+identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who)
+{
+    peer->node = who->node;
+    peer->pid = who->pid;
+    peer->start = who->start;
+    snprintf(peer->name, sizeof peer->name, "%s", who->name);
+    snprintf(peer->endpoint, sizeof peer->endpoint, "%s", who->endpoint);
+    exo_net_make_plain(peer->name);
+    exo_net_make_plain(peer->endpoint);
+    peer->near = strcmp(who->boot, net->boot) == 0;
+    if (!peer->near)
+        return true;
+    peer->process_fd = exo_process_watch(who->pid, who->start);
+    if (peer->process_fd < 0) {
+        /* Ended already, or not ours to watch: then silence decides, as with another host. */
+        peer->near = exo_process_start(who->pid) == who->start;
+        return peer->near;
+    }
+    if (!exo_net_watch_locked(net, peer->process_fd, &peer->process)) {
+        close(peer->process_fd);
+        peer->process_fd = -1;
+    }
+    return true;
+}
+
+/* --- Who comes to us ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t
+hash_route(const exo_socket *socket, const zmq_msg_t *route)
+{
+    const uint8_t *id = zmq_msg_data((zmq_msg_t *)(uintptr_t)route);
+    uint64_t h = UINT64_C(14695981039346656037) ^ (uintptr_t)socket;
+    for (size_t i = 0; i < zmq_msg_size(route); i++)
+        h = (h ^ id[i]) * UINT64_C(1099511628211);
+    return h ? h : 1;
+}
+
+/* Whoever is refused may go on talking, and need not read: it is told once, and all of them not too often. */
+static bool
+may_refuse_locked(exo_net *net, const exo_socket *socket, const zmq_msg_t *route)
+{
+    uint64_t hash = hash_route(socket, route);
+    for (size_t i = 0; i < EXO_NET_REFUSED; i++)
+        if (net->refused[i] == hash)
+            return false;
+    net->refused[net->next_refused++ % EXO_NET_REFUSED] = hash;
+    if (net->refusals >= REFUSALS) {
+        net->unsaid++;
+        return false;
+    }
+    net->refusals++;
+    return true;
+}
+
+void
+exo_net_refuse_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const char *why)
+{
+    exo_wire_writer writer = {0};
+    char reason[EXO_ERR_TEXT];
+    if (!may_refuse_locked(net, socket, route))
+        return;
+    snprintf(reason, sizeof reason, "%s", why);
+    exo_net_make_plain(reason);
+    exo_envelope refused = {.kind = EXO_WIRE_REFUSED, .version = EXO_WIRE_VERSION, .text = reason};
+    if (exo_wire_add(&writer, &refused, NULL) == EXO_OK) {
+        exo_wire_finish(&writer, 0);
+        size_t size = zmq_msg_size(route);
+        const void *id = zmq_msg_data((zmq_msg_t *)(uintptr_t)route);
+        if (exo_socket_send_bytes(socket->zmq, id, size, ZMQ_SNDMORE))
+            exo_socket_send_bytes(socket->zmq, writer.data, writer.size, 0);
+        exo_socket_look_locked(net, socket);
+    }
+    exo_wire_release(&writer);
+    EXO_LOG(WARN, NET, "refused a peer: %s left_out=%" PRIu64, reason, net->unsaid);
+    net->unsaid = 0;
+}
+
+void
+exo_net_forgive_refusals_locked(exo_net *net)
+{
+    net->refusals = net->refusals > REFUSALS_A_TICK ? net->refusals - REFUSALS_A_TICK : 0;
+}
+
+exo_peer *
+exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const exo_wire_identity *who,
+                     uint32_t number)
+{
+    char reason[EXO_ERR_TEXT];
+    size_t size = zmq_msg_size(route);
+    if (net->cluster[0] && who->cluster[0] && strcmp(net->cluster, who->cluster) != 0) {
+        snprintf(reason, sizeof reason, "this is the cluster '%s', not '%s'", net->cluster, who->cluster);
+        exo_net_refuse_locked(net, socket, route, reason);
+        return NULL;
+    }
+    if (size > EXO_NET_ROUTE) {
+        snprintf(reason, sizeof reason, "a routing id of %zu bytes is longer than %d", size, EXO_NET_ROUTE);
+        exo_net_refuse_locked(net, socket, route, reason);
+        return NULL;
+    }
+    exo_peer *peer = exo_peer_new_locked(net, socket);
+    if (!peer) {
+        exo_net_refuse_locked(net, socket, route, "no memory for another peer");
+        return NULL;
+    }
+    memcpy(peer->route, zmq_msg_data((zmq_msg_t *)(uintptr_t)route), size);
+    peer->route_size = size;
+    peer->received = number + 1;
+    HASH_ADD(by_route, socket->peers, route, size, peer);
+    if (!identify_locked(net, peer, who)) {
+        snprintf(reason, sizeof reason, "its process %u has ended, or is not what it says", peer->pid);
+        exo_peer_lose_locked(net, peer, reason);
+        exo_net_refuse_locked(net, socket, route, reason);
+        return NULL;
+    }
+    exo_envelope welcome = {.kind = EXO_WIRE_WELCOME, .who = net->self};
+    exo_peer_hold(peer);
+    exo_peer_say_locked(net, peer, &welcome); /* before it is announced: if this fails, nobody has heard of it */
+    bool lost = atomic_load(&peer->state) == EXO_PEER_LOST_;
+    if (!lost) {
+        atomic_store(&peer->state, EXO_PEER_OPEN);
+        peer->announced = true;
+        return peer;
+    }
+    exo_peer_drop(&peer);
+    return NULL;
+}
+
+/* --- Whom we go to --------------------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key, exo_peer **out, exo_err *err)
+{
+    exo_socket *socket = NULL;
+    exo_peer *peer = NULL;
+    if (atomic_load(&net->closing))
+        return exo_fail(err, EXO_CLOSED, "%s: this process connects to nobody any more", endpoint);
+    exo_status st = exo_net_add_socket_locked(net, ZMQ_DEALER, &socket, err);
+    if (st == EXO_OK && key) {
+        if (!net->opts.keys)
+            st = exo_fail(err, EXO_INVAL, "%s wants keys, which `exogym keygen` makes, and this process has none",
+                          endpoint);
+        else
+            st = exo_curve_client(socket->zmq, net->opts.keys, key, err);
+    }
+    if (st == EXO_OK && zmq_connect(socket->zmq, endpoint) != 0)
+        st = exo_fail(err, EXO_INVAL, "%s: %s", endpoint, zmq_strerror(zmq_errno()));
+    if (st == EXO_OK && !(peer = exo_peer_new_locked(net, socket)))
+        st = exo_fail(err, EXO_NOMEM, "no memory for a peer");
+    if (st != EXO_OK) {
+        if (socket)
+            exo_net_remove_socket_locked(net, socket);
+        return st;
+    }
+    socket->peer = peer;
+    peer->ipc = strncmp(endpoint, "ipc://", strlen("ipc://")) == 0;
+    *out = exo_peer_hold(peer);
+    exo_envelope hello = {.kind = EXO_WIRE_HELLO, .who = net->self};
+    exo_peer_say_locked(net, peer, &hello);
+    return EXO_OK;
+}
+
+void
+exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who)
+{
+    if (atomic_load(&peer->state) != EXO_PEER_GREETING || peer->route_size)
+        return;
+    if (identify_locked(net, peer, who)) {
+        atomic_store(&peer->state, EXO_PEER_OPEN);
+        peer->announced = true;
+        pthread_cond_broadcast(&net->changed);
+        if (peer->ipc)
+            exo_peer_offer_ring_locked(net, peer);
+    } else {
+        exo_peer_lose_locked(net, peer, "its process has ended");
+    }
+}
+
+exo_status
+exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time deadline, exo_peer **out, exo_err *err)
+{
+    return exo_net_connect_while(net, endpoint, key, deadline, NULL, out, err);
+}
+
+exo_status
+exo_net_connect_while(exo_net *net, const char *endpoint, const char *key, exo_time deadline,
+                      bool (*is_there)(const char *endpoint), exo_peer **out, exo_err *err)
+{
+    bool there = true;
+    exo_time look = is_there ? LOOK : EXO_SECOND;
+    exo_peer *peer = NULL;
+    pthread_mutex_lock(&net->lock);
+    exo_status st = exo_net_begin_connect_locked(net, endpoint, key, &peer, err);
+    if (st != EXO_OK) {
+        pthread_mutex_unlock(&net->lock);
+        return st;
+    }
+    exo_net_kick(net);
+    while (atomic_load(&peer->state) == EXO_PEER_GREETING && exo_now(exo_clock_real()) < deadline && there) {
+        exo_time left = deadline - exo_now(exo_clock_real());
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + (left < look ? left : look);
+        until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+        pthread_cond_timedwait(&net->changed, &net->lock, &until);
+        there = !is_there || atomic_load(&peer->state) != EXO_PEER_GREETING || is_there(endpoint);
+    }
+    if (atomic_load(&peer->state) == EXO_PEER_GREETING) {
+        exo_peer_lose_locked(net, peer, "it does not answer");
+        st = there ? exo_fail(err, EXO_TIMEOUT, "%s does not answer%s", endpoint,
+                              key ? ", or does not accept this node's key" : "")
+                   : exo_fail(err, EXO_PEER_LOST, "%s: its process has ended", endpoint);
+    } else if (atomic_load(&peer->state) == EXO_PEER_LOST_) {
+        st = exo_fail(err, EXO_UNSUPPORTED, "%s: %s", endpoint, peer->cause);
+    }
+    pthread_mutex_unlock(&net->lock);
+    if (st == EXO_OK)
+        *out = peer;
+    else
+        exo_peer_drop(&peer);
+    return st;
+}

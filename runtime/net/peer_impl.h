@@ -1,0 +1,181 @@
+/* Inside of connections: peers and the sockets that they come by. Read net_impl.h first.
+ *
+ * One job a file, in the order of a connection's life:
+ *
+ *   socket.c     ZeroMQ's sockets: made, entered into the loop, used without waiting
+ *   handshake.c  Hello, Welcome, Refused: who is there, and who is no peer
+ *   peer.c       the table of peers: made, found silent, lost
+ *   send.c       what gathers for a peer, and how it goes out
+ *   peer_ring.c  the rings that peers of one host share, and which message is due
+ *   receive.c    what comes, by socket or ring, and to whom it is handed over
+ *
+ * Every field is guarded by net->lock unless it says otherwise, and functions whose names end in `_locked` want that lock. The net owns
+ * sockets and peers; a peer is counted, so that others may hold it longer than that. */
+#ifndef EXO_NET_PEER_IMPL_H
+#define EXO_NET_PEER_IMPL_H
+
+#include <stdatomic.h>
+
+#include <uthash.h>
+#include <zmq.h>
+
+#include "net.h"
+#include "process.h"
+#include "ring.h"
+
+enum {
+    EXO_NET_ROUTE = 8,             /* bytes of a routing id; ZeroMQ's own have 5       */
+    EXO_NET_MAX_MESSAGE = 1 << 30, /* bytes of one frame                               */
+    EXO_NET_MESSAGE_BYTES = 128    /* that a message counts besides those of its frames */
+};
+
+typedef struct exo_socket exo_socket;
+
+/* What an event of the loop belongs to. */
+typedef struct exo_source {
+    enum {
+        EXO_SOURCE_KICK,
+        EXO_SOURCE_SOCKET,
+        EXO_SOURCE_PROCESS,
+    } kind;
+    void *owner;
+} exo_source;
+
+typedef enum exo_peer_state {
+    EXO_PEER_GREETING, /* our Hello is on its way */
+    EXO_PEER_OPEN,
+    EXO_PEER_LOST_,
+} exo_peer_state;
+
+struct exo_peer {
+    atomic_uint references;        /* the net's until it is lost, and those of others                */
+    _Atomic(exo_peer_state) state; /* read by anybody, written under net->lock                       */
+    atomic_bool full;              /* it has not read what it should; read and written as `state` is */
+    _Atomic(void *) user;          /* the handler's                                                  */
+    char cause[EXO_ERR_TEXT];      /* of its loss: written before its state says so, then constant   */
+
+    /* Who it is (handshake.c): written before it is open, then constant, and read without lock. */
+    bool near;
+    uint64_t node, start;
+    uint32_t pid;
+    char name[EXO_WIRE_NAME], endpoint[EXO_WIRE_NAME];
+
+    /* Its connection (handshake.c, peer.c). */
+    exo_socket *socket; /* NULL when lost */
+    uint8_t route[EXO_NET_ROUTE];
+    size_t route_size;  /* 0: the socket is the peer's own */
+    bool ipc;           /* it was connected to by a path */
+    bool announced;     /* the handler knows it: it hears of its loss */
+    exo_source process; /* its event; of a process of this host */
+    int process_fd;     /* -1: it is not watched, and silence decides */
+    exo_time heard, spoke;
+
+    /* What is sent (send.c). Frames that a loss leaves behind belong to who takes the peer from the list of the lost. */
+    exo_wire_writer writer;
+    zmq_msg_t *frames; /* large payloads of what the writer holds */
+    size_t num_frames, cap_frames;
+    bool dirty;                      /* in the list of those with something to send */
+    uint32_t sent;                   /* messages */
+    uint64_t sent_bytes, read_bytes; /* to it; by it, as it says. Both as Beat counts */
+
+    /* What has come (receive.c). */
+    uint32_t received;                   /* messages */
+    uint64_t received_bytes, told_bytes; /* from it; of these it knows */
+
+    /* Rings with a process of this host (peer_ring.c). NULL: all goes through the socket. */
+    exo_ring *in, *out;
+    int bell;           /* of `out`: wakes its reader; -1: there is none */
+    exo_time gap_since; /* `in` has a message, and one before it is missing; 0: it is not so */
+
+    /* Lists and tables of the net. */
+    exo_peer *next_dirty;
+    exo_peer *next_lost;
+    UT_hash_handle by_route; /* in its socket's table */
+    exo_peer *prev, *next;   /* of all that are greeting or open */
+};
+
+/* The pointer `zmq` never changes; what it points to is used under net->lock only. */
+struct exo_socket {
+    exo_source source;
+    void *zmq;
+    exo_peer *peer;  /* of a DEALER; NULL: a ROUTER */
+    exo_peer *peers; /* of a ROUTER, by route */
+    bool ready;      /* has messages */
+    exo_socket *prev, *next;
+};
+
+/* --- socket.c --------------------------------------------------------------------------------------------------------- */
+
+/* Opens a socket and enters it into the loop. */
+exo_status exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err);
+void exo_net_remove_socket_locked(exo_net *net, exo_socket *socket);
+/* Looks whether something has come in, after something was sent on the socket. */
+void exo_socket_look_locked(exo_net *net, exo_socket *socket);
+/* Without waiting; false: it cannot be done now, or not any more. A frame that was sent is ZeroMQ's. */
+bool exo_socket_send_bytes(void *zmq, const void *data, size_t size, int flags);
+bool exo_socket_send_frame(void *zmq, zmq_msg_t *frame, int flags);
+bool exo_socket_receive_frame(void *zmq, zmq_msg_t *frame);
+
+/* --- peer.c ----------------------------------------------------------------------------------------------------------- */
+
+/* A peer in the net's table, greeting. It is the net's; who wants to keep it holds it. NULL: no memory. */
+exo_peer *exo_peer_new_locked(exo_net *net, exo_socket *socket);
+/* Ends a connection, without a word to the other end; the handler hears of it by exo_net_report_lost. The peer must be held to be looked
+ * at afterwards. */
+void exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause);
+/* Tells the handler of the lost. Without lock. */
+void exo_net_report_lost(exo_net *net);
+/* Beats, silences. */
+void exo_net_tick_locked(exo_net *net, exo_time now);
+/* What a peer says is shown to people: it begins no line of its own. */
+void exo_net_make_plain(char *text);
+
+/* --- handshake.c ------------------------------------------------------------------------------------------------------ */
+
+/* The first half of exo_net_connect: the Hello is on its way. *out is held. */
+exo_status exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key, exo_peer **out,
+                                        exo_err *err);
+/* The Welcome of a peer that we greeted; of any other it means nothing. */
+void exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who);
+/* A Hello on a ROUTER: from now on the route is a peer, which is held for the caller. NULL: it was refused. */
+exo_peer *exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const exo_wire_identity *who,
+                               uint32_t number);
+/* Tells a route that is no peer why it is not listened to. */
+void exo_net_refuse_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const char *why);
+/* As time goes by, more may be refused aloud. */
+void exo_net_forgive_refusals_locked(exo_net *net);
+
+/* --- send.c ----------------------------------------------------------------------------------------------------------- */
+
+/* Sends what has gathered for all peers. One to which it cannot be sent is lost. */
+void exo_net_flush_locked(exo_net *net);
+/* Says something between nets, at once. The peer may be lost by it. */
+void exo_peer_say_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope);
+/* Says that we are here, and how much was read. */
+void exo_peer_say_beat_locked(exo_net *net, exo_peer *peer);
+/* Whether calls to it give FULL, after it was sent something or has read something. */
+void exo_peer_judge_window_locked(exo_net *net, exo_peer *peer);
+
+/* --- peer_ring.c ------------------------------------------------------------------------------------------------------ */
+
+/* Makes a ring for what the peer says, and tells it. It is no loss if there is none. */
+void exo_peer_offer_ring_locked(exo_net *net, exo_peer *peer);
+/* Opens the ring that a process of this host offers, and offers one, too. */
+void exo_peer_accept_ring_locked(exo_net *net, exo_peer *peer, const exo_envelope *offer);
+void exo_peer_close_rings_locked(exo_peer *peer);
+/* Whether the next message of the peer lies in its ring. One with another number waits for those before it, which come by the socket. */
+bool exo_peer_is_due_locked(exo_peer *peer);
+/* Whether a message by the socket is missing for so long that it will not come any more. */
+bool exo_peer_has_gap_locked(exo_peer *peer, exo_time now);
+/* Whether a message lies in a ring that is due. */
+bool exo_net_has_rung_locked(exo_net *net);
+/* Those that put a message into a ring wake us. Look whether there is one afterwards. */
+void exo_net_sleep_locked(exo_net *net);
+
+/* --- receive.c -------------------------------------------------------------------------------------------------------- */
+
+/* Receives one message of a socket that is ready, and hands over what is in it. Gives the number of its envelopes and one more; 0:
+ * there was none. Without lock, by the driver. */
+size_t exo_net_receive(exo_net *net);
+
+#endif

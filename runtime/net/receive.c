@@ -1,0 +1,377 @@
+/* Receiving: one message of a socket or a ring at a time is taken under net->lock, and what is in it is handed over without lock, by the
+ * driver. Everything `_locked` wants net->lock.
+ *
+ * A message and the reader that it is open in (net->reader) are the driver's, of which there is one. Nothing that came from elsewhere is
+ * believed: whose message it is, its number, its envelopes and its frames are checked here and in wire.c, and who says what cannot be is
+ * lost. Read next: handshake.c, for the first message of all; peer_ring.c, for which one is due. */
+#include <stdio.h>
+
+#include <utlist.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "net_impl.h"
+
+enum {
+    READ_BYTES = 1 << 20 /* after which the sender hears that they were read */
+};
+
+/* The frames of one message. */
+struct inbox {
+    zmq_msg_t route; /* of a ROUTER's */
+    zmq_msg_t frames[EXO_WIRE_MAX_FRAMES];
+    size_t count, taken; /* frames; those given away */
+    bool routed, overlong;
+};
+
+static void
+inbox_release(struct inbox *in)
+{
+    if (in->routed)
+        zmq_msg_close(&in->route);
+    for (size_t i = 0; i < in->count; i++)
+        zmq_msg_close(&in->frames[i]);
+}
+
+/* As Beat counts. */
+static uint64_t
+inbox_bytes(const struct inbox *in)
+{
+    uint64_t bytes = EXO_NET_MESSAGE_BYTES;
+    for (size_t i = 0; i < in->count; i++)
+        bytes += zmq_msg_size(&in->frames[i]);
+    return bytes;
+}
+
+/* Receives every frame of one message; what is beyond the limit is thrown away. */
+static bool
+receive_frames_locked(exo_socket *socket, struct inbox *in)
+{
+    int more = 1;
+    in->count = in->taken = 0;
+    in->routed = in->overlong = false;
+    if (!socket->peer) {
+        zmq_msg_init(&in->route);
+        in->routed = true;
+        if (!exo_socket_receive_frame(socket->zmq, &in->route))
+            return false;
+        more = zmq_msg_more(&in->route);
+    }
+    while (more) {
+        zmq_msg_t over, *frame = in->count < EXO_WIRE_MAX_FRAMES ? &in->frames[in->count] : &over;
+        zmq_msg_init(frame);
+        if (!exo_socket_receive_frame(socket->zmq, frame))
+            return false; /* only before the first frame: messages come whole */
+        more = zmq_msg_more(frame);
+        if (frame == &over) {
+            zmq_msg_close(&over);
+            in->overlong = true;
+        } else {
+            in->count++;
+        }
+    }
+    return true;
+}
+
+static void
+release_frame(void *owner)
+{
+    zmq_msg_t *frame = owner;
+    zmq_msg_close(frame);
+    exo_free(frame);
+}
+
+/* A received frame as a payload: it keeps ZeroMQ's memory. */
+static exo_status
+take_frame(struct inbox *in, exo_payload *out, exo_err *err)
+{
+    if (in->taken + 1 >= in->count)
+        return exo_fail(err, EXO_INVAL, "an envelope names a frame that is not there");
+    zmq_msg_t *frame = &in->frames[++in->taken], *own = exo_calloc(1, sizeof *own);
+    if (!own)
+        return exo_fail(err, EXO_NOMEM, "no memory for a frame");
+    zmq_msg_init(own);
+    zmq_msg_move(own, frame);
+    *out = (exo_payload){.data = zmq_msg_data(own), .size = zmq_msg_size(own), .release = release_frame, .owner = own};
+    return EXO_OK;
+}
+
+/* Deals with what is between nets; true if it was that. */
+static bool
+handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e)
+{
+    switch (e->kind) {
+    case EXO_WIRE_WELCOME:
+        exo_net_welcomed_locked(net, peer, &e->who);
+        return true;
+    case EXO_WIRE_REFUSED:
+        exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it refused us, and did not say why");
+        return true;
+    case EXO_WIRE_GOODBYE:
+        exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it said goodbye");
+        return true;
+    case EXO_WIRE_BEAT:
+        if (e->read > peer->sent_bytes) {
+            exo_peer_lose_locked(net, peer, "it has read more than was sent to it");
+        } else if (e->read > peer->read_bytes) {
+            peer->read_bytes = e->read;
+            exo_peer_judge_window_locked(net, peer);
+        }
+        return true;
+    case EXO_WIRE_RING:
+        if (atomic_load(&peer->state) == EXO_PEER_OPEN)
+            exo_peer_accept_ring_locked(net, peer, e);
+        return true;
+    case EXO_WIRE_HELLO:
+        return true;
+    case EXO_WIRE_CALL:
+    case EXO_WIRE_REPLY:
+    case EXO_WIRE_CANCEL:
+        break;
+    }
+    return false;
+}
+
+/* One envelope of a peer. CLOSED: the rest is of no interest, since the peer is lost. Another error ends the connection. */
+static exo_status
+deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err *err)
+{
+    exo_payload payload = {0};
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&net->lock);
+    exo_peer_state before = atomic_load(&peer->state);
+    bool own = before != EXO_PEER_LOST_ && handle_own_locked(net, peer, e);
+    exo_peer_state state = atomic_load(&peer->state);
+    pthread_mutex_unlock(&net->lock);
+    if (state == EXO_PEER_LOST_)
+        return EXO_CLOSED;
+    if (own)
+        return EXO_OK;
+    if (state == EXO_PEER_GREETING)
+        return exo_fail(err, EXO_INVAL, "it does not begin with a Welcome");
+    if (e->payload.place == EXO_WIRE_FRAMED)
+        st = take_frame(in, &payload, err);
+    else if (e->payload.place == EXO_WIRE_BYTES)
+        st = exo_payload_copy(&payload, e->payload.data, e->payload.size);
+    if (st == EXO_OK)
+        net->opts.handler->received(net->opts.context, peer, e, &payload);
+    else if (!err->text[0])
+        exo_fail(err, st, "no memory for a payload");
+    return st;
+}
+
+/* Gives the number of envelopes. */
+static size_t
+deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
+{
+    exo_envelope e;
+    exo_err err = {0};
+    exo_status st;
+    size_t count = 0;
+    while ((st = exo_wire_next(&net->reader, &e, &err)) == EXO_OK) {
+        count++;
+        if ((st = deliver(net, peer, in, &e, &err)) != EXO_OK)
+            break;
+    }
+    if (st == EXO_NOT_FOUND && in->taken + 1 != in->count)
+        st = exo_fail(&err, EXO_INVAL, "%zu frames that no envelope names", in->count - in->taken - 1);
+    if (st == EXO_NOT_FOUND || st == EXO_CLOSED)
+        return count;
+    char cause[EXO_ERR_TEXT];
+    snprintf(cause, sizeof cause, "%s: %.300s",
+             st == EXO_NOMEM ? "what it sent cannot be taken" : "it sent what cannot be read", err.text);
+    exo_net_make_plain(cause);
+    EXO_LOG(WARN, NET, "peer=%s %s", peer->name, cause);
+    exo_peer_lose(net, peer, cause);
+    return count;
+}
+
+/* Counts a message of the peer, which is open in the reader, if it is the one that is due. */
+static bool
+count_message_locked(exo_net *net, exo_peer *peer, const struct inbox *in)
+{
+    if (net->reader.number != peer->received && atomic_load(&peer->state) != EXO_PEER_GREETING) {
+        char cause[128];
+        snprintf(cause, sizeof cause, "messages were lost: number %u came where %u was due", net->reader.number,
+                 peer->received);
+        exo_peer_lose_locked(net, peer, cause);
+        return false;
+    }
+    peer->received++;
+    peer->received_bytes += inbox_bytes(in);
+    peer->heard = exo_now(exo_clock_real());
+    return true;
+}
+
+/* Where a message comes from. */
+struct sender {
+    exo_peer *peer; /* held; NULL: it is of no interest */
+    bool first;     /* a Hello was read */
+    bool early;     /* those before it lie in the peer's ring; it is not counted yet */
+};
+
+/* Finds whose message it is; a first message on a ROUTER must be a Hello. */
+static struct sender
+find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
+{
+    exo_err err = {0};
+    exo_envelope e = {0};
+    exo_peer *peer = socket->peer;
+    if (in->routed)
+        HASH_FIND(by_route, socket->peers, zmq_msg_data(&in->route), zmq_msg_size(&in->route), peer);
+    exo_status st = in->count == 0 || in->overlong
+                        ? exo_fail(&err, EXO_INVAL, "a message of %s frames", in->count ? "too many" : "no")
+                        : exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), zmq_msg_size(&in->frames[0]), &err);
+    if (st != EXO_OK && peer) {
+        exo_peer_lose_locked(net, peer, err.text);
+        return (struct sender){0};
+    }
+    if (st != EXO_OK) {
+        exo_net_refuse_locked(net, socket, &in->route, err.text);
+        return (struct sender){0};
+    }
+    if (peer && net->reader.number != peer->received && exo_peer_is_due_locked(peer))
+        return (struct sender){.peer = exo_peer_hold(peer), .early = true};
+    if (peer)
+        return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
+    st = exo_wire_next(&net->reader, &e, &err);
+    if (st == EXO_OK && e.kind == EXO_WIRE_HELLO) {
+        peer = exo_net_greet_locked(net, socket, &in->route, &e.who, net->reader.number);
+        if (peer)
+            peer->received_bytes = inbox_bytes(in);
+        return (struct sender){.peer = peer, .first = true};
+    }
+    /* Who goes anyway, or is only told that it is not known, needs no answer. */
+    if (st != EXO_OK || (e.kind != EXO_WIRE_GOODBYE && e.kind != EXO_WIRE_REFUSED))
+        exo_net_refuse_locked(net, socket, &in->route,
+                              st == EXO_OK || st == EXO_NOT_FOUND ? "the connection does not begin with a Hello"
+                                                                  : err.text);
+    return (struct sender){0};
+}
+
+/* A message of any socket that is ready; false: there is none. The socket goes behind the others, so that none starves. */
+static bool
+receive_locked(exo_net *net, struct inbox *in, struct sender *sender)
+{
+    exo_socket *s, *next;
+    DL_FOREACH_SAFE (net->sockets, s, next) {
+        if (!s->ready)
+            continue;
+        if (receive_frames_locked(s, in)) {
+            DL_DELETE(net->sockets, s);
+            DL_APPEND(net->sockets, s);
+            *sender = find_sender_locked(net, s, in);
+            return true;
+        }
+        s->ready = false;
+        inbox_release(in);
+    }
+    return false;
+}
+
+/* The message that lies in the peer's ring, which is due. The memory is the peer's to write: what is believed is a copy. */
+static struct sender
+take_from_ring_locked(exo_net *net, exo_peer *peer, struct inbox *in)
+{
+    exo_err err = {0};
+    size_t size = exo_ring_next(peer->in);
+    *in = (struct inbox){0};
+    exo_status st = size == 0 ? exo_fail(&err, EXO_INVAL, "the memory that it shares with us makes no sense") : EXO_OK;
+    if (st == EXO_OK && zmq_msg_init_size(&in->frames[0], size) != 0)
+        st = exo_fail(&err, EXO_NOMEM, "no memory for a message of %zu bytes", size);
+    if (st == EXO_OK) {
+        in->count = 1;
+        exo_ring_take(peer->in, zmq_msg_data(&in->frames[0]));
+        st = exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), size, &err);
+    }
+    if (st != EXO_OK) {
+        exo_peer_lose_locked(net, peer, err.text);
+        return (struct sender){0};
+    }
+    return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
+}
+
+/* A message of any ring. The peer goes behind the others. */
+static bool
+receive_rung_locked(exo_net *net, struct inbox *in, struct sender *sender)
+{
+    exo_peer *p, *next;
+    DL_FOREACH_SAFE (net->peers, p, next) {
+        if (!exo_peer_is_due_locked(p))
+            continue;
+        DL_DELETE(net->peers, p);
+        DL_APPEND(net->peers, p);
+        *sender = take_from_ring_locked(net, p, in);
+        return true;
+    }
+    return false;
+}
+
+/* A sender that waits hears that there is room. */
+static void
+acknowledge(exo_net *net, exo_peer *peer)
+{
+    pthread_mutex_lock(&net->lock);
+    if (atomic_load(&peer->state) == EXO_PEER_OPEN && peer->received_bytes - peer->told_bytes >= READ_BYTES)
+        exo_peer_say_beat_locked(net, peer);
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* Hands over what is in a message. Gives the number of envelopes. */
+static size_t
+hand_over(exo_net *net, struct sender *sender, struct inbox *in)
+{
+    size_t count = 0;
+    if (sender->peer) {
+        if (sender->first && net->opts.handler->opened)
+            net->opts.handler->opened(net->opts.context, sender->peer);
+        acknowledge(net, sender->peer); /* before anything replies: who waits for a reply may then call again */
+        count = deliver_all(net, sender->peer, in);
+        exo_peer_drop(&sender->peer);
+    }
+    inbox_release(in);
+    return count;
+}
+
+/* A message came by the socket, and the one that is due lies in the ring: hands that over, and looks at the first one again. */
+static size_t
+catch_up(exo_net *net, struct sender *sender, struct inbox *in)
+{
+    struct inbox before;
+    struct sender due = {0};
+    exo_peer *peer = sender->peer;
+    size_t count = 0;
+    *sender = (struct sender){0};
+    pthread_mutex_lock(&net->lock);
+    bool rung = atomic_load(&peer->state) != EXO_PEER_LOST_ && exo_peer_is_due_locked(peer);
+    if (rung)
+        due = take_from_ring_locked(net, peer, &before);
+    pthread_mutex_unlock(&net->lock);
+    if (rung)
+        count = hand_over(net, &due, &before);
+    pthread_mutex_lock(&net->lock);
+    if (atomic_load(&peer->state) != EXO_PEER_LOST_)
+        *sender = find_sender_locked(net, peer->socket, in);
+    pthread_mutex_unlock(&net->lock);
+    exo_peer_drop(&peer);
+    return count;
+}
+
+size_t
+exo_net_receive(exo_net *net)
+{
+    struct inbox in;
+    struct sender sender = {0};
+    size_t count = 1;
+    net->rings_first = !net->rings_first; /* neither way starves */
+    pthread_mutex_lock(&net->lock);
+    bool got = (net->rings_first && receive_rung_locked(net, &in, &sender)) || receive_locked(net, &in, &sender) ||
+               (!net->rings_first && receive_rung_locked(net, &in, &sender));
+    pthread_mutex_unlock(&net->lock);
+    if (!got)
+        return 0;
+    while (sender.early)
+        count += catch_up(net, &sender, &in);
+    return count + hand_over(net, &sender, &in);
+}

@@ -1,0 +1,115 @@
+/* ZeroMQ's sockets: made and entered into the loop, and used without ever waiting. Everything `_locked` wants net->lock, and so does the
+ * use of any socket.
+ *
+ * The net owns them: a ROUTER for each endpoint that it listens on, with a table of peers by route; a DEALER for each peer that it has
+ * connected to, which goes with that peer. Read next: handshake.c, send.c and receive.c, which use them. */
+#include <errno.h>
+
+#include <utlist.h>
+
+#include <exogym/memory.h>
+
+#include "net_impl.h"
+
+enum {
+    UNREAD_MESSAGES = 1000, /* that ZeroMQ keeps for us; more wait at the sender */
+    HANDSHAKE_MS = 5000,
+    LINGER_MS = 100
+};
+
+static void
+set_int(void *socket, int option, int value)
+{
+    zmq_setsockopt(socket, option, &value, sizeof value);
+}
+
+exo_status
+exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err)
+{
+    int fd = -1;
+    size_t size = sizeof fd;
+    exo_socket *s = exo_calloc(1, sizeof *s);
+    if (!s || !(s->zmq = zmq_socket(net->context, type))) {
+        exo_free(s);
+        return exo_fail(err, EXO_FAILED, "no socket can be made: %s", zmq_strerror(zmq_errno()));
+    }
+    s->source = (exo_source){.kind = EXO_SOURCE_SOCKET, .owner = s};
+    set_int(s->zmq, ZMQ_LINGER, LINGER_MS); /* for a goodbye */
+    set_int(s->zmq, ZMQ_SNDHWM, 0);         /* unread_limit is the bound */
+    set_int(s->zmq, ZMQ_RCVHWM, UNREAD_MESSAGES);
+    set_int(s->zmq, ZMQ_BACKLOG, 1024);
+    set_int(s->zmq, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
+    set_int(s->zmq, ZMQ_TCP_KEEPALIVE, 1);
+    int64_t longest = EXO_NET_MAX_MESSAGE;
+    zmq_setsockopt(s->zmq, ZMQ_MAXMSGSIZE, &longest, sizeof longest);
+    if (type == ZMQ_ROUTER)
+        set_int(s->zmq, ZMQ_ROUTER_MANDATORY, 1);
+    zmq_getsockopt(s->zmq, ZMQ_FD, &fd, &size);
+    if (!exo_net_watch_locked(net, fd, &s->source)) {
+        exo_status st = exo_fail(err, EXO_FAILED, "the socket cannot be watched: %s", strerror(errno));
+        zmq_close(s->zmq);
+        exo_free(s);
+        return st;
+    }
+    DL_APPEND(net->sockets, s);
+    *out = s;
+    return EXO_OK;
+}
+
+void
+exo_net_remove_socket_locked(exo_net *net, exo_socket *socket)
+{
+    int fd = -1;
+    size_t size = sizeof fd;
+    zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size);
+    exo_net_unwatch_locked(net, fd);
+    if (net->zap)
+        exo_zap_unwatch(net->zap, socket->zmq);
+    zmq_close(socket->zmq);
+    DL_DELETE(net->sockets, socket);
+    exo_free(socket);
+}
+
+/* Sending on a socket may swallow the sign that something has come in: ZeroMQ's descriptor tells of changes, not of states. */
+void
+exo_socket_look_locked(exo_net *net, exo_socket *socket)
+{
+    int events = 0;
+    size_t size = sizeof events;
+    if (socket->ready)
+        return;
+    while (zmq_getsockopt(socket->zmq, ZMQ_EVENTS, &events, &size) != 0 && zmq_errno() == EINTR)
+        continue;
+    if (events & ZMQ_POLLIN) {
+        socket->ready = true;
+        exo_net_kick(net);
+    }
+}
+
+/* A signal may interrupt ZeroMQ before it has begun. */
+bool
+exo_socket_send_bytes(void *zmq, const void *data, size_t size, int flags)
+{
+    int sent;
+    while ((sent = zmq_send(zmq, data, size, flags | ZMQ_DONTWAIT)) < 0 && zmq_errno() == EINTR)
+        continue;
+    return sent >= 0;
+}
+
+bool
+exo_socket_send_frame(void *zmq, zmq_msg_t *frame, int flags)
+{
+    int sent;
+    while ((sent = zmq_msg_send(frame, zmq, flags | ZMQ_DONTWAIT)) < 0 && zmq_errno() == EINTR)
+        continue;
+    return sent >= 0;
+}
+
+bool
+exo_socket_receive_frame(void *zmq, zmq_msg_t *frame)
+{
+    int got;
+    while ((got = zmq_msg_recv(frame, zmq, ZMQ_DONTWAIT)) < 0 && zmq_errno() == EINTR)
+        continue;
+    return got >= 0;
+}
