@@ -1,0 +1,27 @@
+/* Waiting for what other threads do, in tests with Criterion: by a deadline, and never longer than it takes. */
+#ifndef EXO_TEST_EVENTUALLY_H
+#define EXO_TEST_EVENTUALLY_H
+
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include <exogym/clock.h>
+
+/* A deadline on the real clock. */
+static inline exo_time
+in_ms(int64_t ms)
+{
+    return exo_deadline(exo_clock_real(), ms * EXO_MS);
+}
+
+/* Waits until the condition holds, a minute at most, after which the test has failed. */
+#define EVENTUALLY(condition)                                                                                          \
+    do {                                                                                                               \
+        exo_time until = in_ms(60000);                                                                                 \
+        while (!(condition) && exo_now(exo_clock_real()) < until)                                                      \
+            usleep(200);                                                                                               \
+        cr_assert(condition, "it did not come to be: %s", #condition);                                                 \
+    } while (0)
+
+#endif

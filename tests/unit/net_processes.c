@@ -1,0 +1,133 @@
+/* Nets of two processes: the other one is killed, stopped, falls silent, or does not read.
+ *
+ * Each test owns its end and its child, which ends with it. Read next: exo_net_tick_locked in runtime/net/peer.c. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include "eventually.h"
+#include "net_end.h"
+
+TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
+
+/* A child with a net of its own that connects to `net_end_ipc` as soon as it is there, and answers calls. */
+static pid_t
+start_child(const char *boot)
+{
+    pid_t pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid > 0)
+        return pid;
+    static net_end client;
+    client.reply_bytes = 8;
+    exo_peer *peer = NULL;
+    exo_net_opts opts = {.name = "child", .handler = &net_end_handler, .context = &client, .boot = boot};
+    while (access(net_end_ipc + 6, F_OK) != 0)
+        usleep(1000);
+    if (exo_net_open(&client.net, &opts, NULL) != EXO_OK ||
+        exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, NULL) != EXO_OK)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+static void
+reap(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+Test(net, loses_a_killed_process_at_once_and_says_which)
+{
+    pid_t pid = start_child(NULL);
+    char number[32];
+    net_end server = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    EVENTUALLY(server.opened == 1);
+    exo_time began = exo_now(exo_clock_real());
+    kill(pid, SIGKILL);
+    EVENTUALLY(server.lost == 1);
+    exo_time took = exo_now(exo_clock_real()) - began;
+    cr_expect_lt(took, 100 * EXO_MS, "it took %lld ms", (long long)(took / EXO_MS));
+    snprintf(number, sizeof number, "%d", (int)pid);
+    cr_expect_not_null(strstr(server.cause, number), "'%s' does not name process %s", server.cause, number);
+    waitpid(pid, NULL, 0);
+    net_end_close(&server);
+    cr_expect_eq(server.lost, 1);
+}
+
+Test(net, does_not_lose_a_stopped_process)
+{
+    pid_t pid = start_child(NULL);
+    net_end server = {0};
+    exo_payload none = {0};
+    net_end_open(&server, net_end_ipc, &(exo_net_opts){.peer_timeout = 100 * EXO_MS});
+    EVENTUALLY(server.opened == 1);
+    kill(pid, SIGSTOP);
+    usleep(1500000);
+    cr_expect_eq(server.lost, 0);
+    cr_expect_eq(net_end_call(&server, server.peer, "add", &none), EXO_OK);
+    kill(pid, SIGCONT);
+    EVENTUALLY(server.replies == 1);
+    reap(pid);
+    EVENTUALLY(server.lost == 1);
+    net_end_close(&server);
+}
+
+Test(net, loses_another_host_that_falls_silent)
+{
+    pid_t pid = start_child("another kernel");
+    net_end server = {0};
+    net_end_open(&server, net_end_ipc, &(exo_net_opts){.peer_timeout = 2500 * EXO_MS});
+    EVENTUALLY(server.opened == 1);
+    cr_expect(!exo_peer_is_near(server.peer));
+    usleep(3500000); /* it beats */
+    cr_expect_eq(server.lost, 0);
+    kill(pid, SIGSTOP);
+    EVENTUALLY(server.lost == 1);
+    cr_expect_not_null(strstr(server.cause, "nothing was heard"), "%s", server.cause);
+    reap(pid);
+    net_end_close(&server);
+    cr_expect_eq(server.lost, 1);
+}
+
+/* --- A peer that does not read ---------------------------------------------------------------------------------------------------------- */
+
+enum {
+    LIMIT = 4 << 20
+};
+
+Test(net, gives_full_when_the_peer_does_not_read)
+{
+    pid_t pid = start_child(NULL);
+    net_end server = {0};
+    exo_status st = EXO_OK;
+    size_t sent = 0;
+    net_end_open(&server, net_end_ipc, &(exo_net_opts){.unread_limit = LIMIT});
+    EVENTUALLY(server.opened == 1);
+    kill(pid, SIGSTOP);
+    for (; st == EXO_OK && sent < 10 * LIMIT; sent += 50000) {
+        exo_payload payload = net_end_zeros(50000);
+        st = net_end_call(&server, server.peer, "add", &payload);
+    }
+    cr_expect_eq(st, EXO_FULL);
+    cr_expect_gt(sent, LIMIT - 200000);
+    cr_expect_lt(sent, LIMIT + 500000);
+    cr_expect(exo_peer_is_full(server.peer));
+    exo_envelope cancel = {.kind = EXO_WIRE_CANCEL, .id = 1};
+    cr_expect_eq(exo_net_send(server.net, server.peer, &cancel, NULL, NULL), EXO_OK, "what must go goes");
+    kill(pid, SIGCONT);
+    EVENTUALLY(!exo_peer_is_full(server.peer));
+    EVENTUALLY(server.replies == sent / 50000 - 1);
+    exo_payload none = {0};
+    cr_expect_eq(net_end_call(&server, server.peer, "add", &none), EXO_OK);
+    EVENTUALLY(server.replies == sent / 50000);
+    cr_expect_eq(server.lost, 0);
+    reap(pid);
+    net_end_close(&server);
+}

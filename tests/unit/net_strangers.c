@@ -1,0 +1,367 @@
+/* A net against strangers with a raw ZeroMQ socket, who say what no net says: each is refused or lost with the reason, and an honest peer
+ * is heard all the same.
+ *
+ * Each test owns its ends and its strangers. Read next: runtime/net/handshake.c, receive.c; tests/fuzz/handshake.c goes on from here. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include <zmq.h>
+
+#include "eventually.h"
+#include "logged.h"
+#include "net_end.h"
+#include "process.h"
+
+TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
+
+/* An honest peer comes, calls, is heard, and goes. */
+static void
+expect_honest_is_heard(net_end *server)
+{
+    static net_end client;
+    exo_payload none = {0};
+    unsigned calls = server->calls;
+    net_end_open(&client, NULL, NULL);
+    exo_peer *peer = net_end_connect(&client, server);
+    cr_expect_eq(net_end_call(&client, peer, "add", &none), EXO_OK);
+    EVENTUALLY(server->calls == calls + 1);
+    exo_peer_drop(&peer);
+    net_end_close(&client);
+    memset(&client, 0, sizeof client);
+}
+
+/* A raw DEALER. */
+typedef struct stranger {
+    void *context, *socket;
+} stranger;
+
+static stranger
+new_stranger(const net_end *server)
+{
+    stranger s = {.context = zmq_ctx_new()};
+    const int none = 0, wait = 5000;
+    s.socket = zmq_socket(s.context, ZMQ_DEALER);
+    zmq_setsockopt(s.socket, ZMQ_LINGER, &none, sizeof none);
+    zmq_setsockopt(s.socket, ZMQ_RCVTIMEO, &wait, sizeof wait);
+    cr_assert_eq(zmq_connect(s.socket, exo_net_endpoint(server->net, 0)), 0);
+    return s;
+}
+
+static void
+close_stranger(stranger *s)
+{
+    zmq_close(s->socket);
+    zmq_ctx_term(s->context);
+}
+
+#define HELLO                                                                                                          \
+    {                                                                                                                  \
+        .kind = EXO_WIRE_HELLO, .who = {                                                                               \
+            .node = 99,                                                                                                \
+            .pid = 1,                                                                                                  \
+            .start = 1,                                                                                                \
+            .name = "stranger",                                                                                        \
+            .boot = "another kernel",                                                                                  \
+            .endpoint = "",                                                                                            \
+            .cluster = ""                                                                                              \
+        }                                                                                                              \
+    }
+
+static const exo_envelope hello = HELLO;
+
+/* Sends a message of `count` envelopes and `frames` more frames. */
+static void
+say_all(stranger *s, uint32_t number, const exo_envelope *envelopes, size_t count, size_t frames)
+{
+    exo_wire_writer w = {0};
+    for (size_t i = 0; i < count; i++)
+        cr_assert_eq(exo_wire_add(&w, &envelopes[i], NULL), EXO_OK);
+    exo_wire_finish(&w, number);
+    cr_assert_geq(zmq_send(s->socket, w.data, w.size, frames ? ZMQ_SNDMORE : 0), 0);
+    for (size_t i = 0; i < frames; i++)
+        cr_assert_geq(zmq_send(s->socket, "frame", 5, i + 1 < frames ? ZMQ_SNDMORE : 0), 0);
+    exo_wire_release(&w);
+}
+
+static void
+say(stranger *s, uint32_t number, const exo_envelope *e)
+{
+    say_all(s, number, e, 1, 0);
+}
+
+/* Reads until an envelope of that kind comes; gives its reason. */
+static void
+expect_said(stranger *s, exo_wire_kind kind, char reason[EXO_WIRE_REASON])
+{
+    static uint8_t data[EXO_WIRE_FRAME0];
+    exo_wire_reader r;
+    exo_envelope e = {0};
+    cr_assert_eq(exo_wire_reader_init(&r, NULL), EXO_OK);
+    while (e.kind != kind) {
+        int size = zmq_recv(s->socket, data, sizeof data, 0);
+        cr_assert_geq(size, 0, "nothing of kind %d came", (int)kind);
+        if (exo_wire_open(&r, data, (size_t)size, NULL) == EXO_OK)
+            cr_assert_eq(exo_wire_next(&r, &e, NULL), EXO_OK);
+    }
+    snprintf(reason, EXO_WIRE_REASON, "%s", e.text ? e.text : "");
+    exo_wire_reader_release(&r);
+}
+
+static void
+expect_refused(net_end *server, stranger *s, const char *why)
+{
+    char reason[EXO_WIRE_REASON];
+    expect_said(s, EXO_WIRE_REFUSED, reason);
+    cr_expect_not_null(strstr(reason, why), "'%s' does not say '%s'", reason, why);
+    EVENTUALLY(logged_has(why));
+    close_stranger(s);
+    cr_expect_eq(server->opened, 0);
+}
+
+/* --- Who is let in --------------------------------------------------------------------------------------------------------------- */
+
+Test(net, refuses_strangers_with_a_reason)
+{
+    for (int i = 0; i < 2; i++) {
+        net_end server = {0};
+        stranger s;
+        exo_envelope e = hello;
+        net_end_open(&server, net_end_endpoint(i), &(exo_net_opts){.cluster = "ours"});
+
+        s = new_stranger(&server);
+        zmq_send(s.socket, "garbage", 7, 0);
+        expect_refused(&server, &s, "no message of exogym");
+
+        s = new_stranger(&server);
+        zmq_send(s.socket, "EXOG\2\0\1\0\0\0\0\0", 12, 0);
+        expect_refused(&server, &s, "version 2");
+
+        s = new_stranger(&server);
+        e.who.cluster = "theirs\nlevel=error";
+        say(&s, 0, &e);
+        expect_refused(&server, &s, "not 'theirs?level=error'");
+
+        s = new_stranger(&server);
+        say(&s, 0, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"});
+        expect_refused(&server, &s, "does not begin with a Hello");
+
+        s = new_stranger(&server); /* says that it is a process of this host, which is not there */
+        char boot[EXO_BOOT_ID];
+        exo_boot_id(boot);
+        e = hello;
+        e.who.boot = boot;
+        e.who.pid = (uint32_t)getpid();
+        e.who.start = 1;
+        say(&s, 0, &e);
+        expect_refused(&server, &s, "not what it says");
+
+        s = new_stranger(&server);
+        cr_assert_eq(zmq_disconnect(s.socket, exo_net_endpoint(server.net, 0)), 0);
+        zmq_setsockopt(s.socket, ZMQ_ROUTING_ID, "a long routing id", 17);
+        cr_assert_eq(zmq_connect(s.socket, exo_net_endpoint(server.net, 0)), 0);
+        say(&s, 0, &hello);
+        expect_refused(&server, &s, "routing id of 17 bytes");
+
+        expect_honest_is_heard(&server);
+        net_end_close(&server);
+    }
+}
+
+Test(net, connects_to_no_other_cluster)
+{
+    net_end server = {0}, client = {0};
+    exo_peer *peer = NULL;
+    exo_err err = {0};
+    net_end_open(&server, net_end_ipc, &(exo_net_opts){.cluster = "ours"});
+    net_end_open(&client, NULL, &(exo_net_opts){.cluster = "theirs"});
+    cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err), EXO_UNSUPPORTED);
+    cr_expect_not_null(strstr(err.text, "the cluster 'ours', not 'theirs'"), "%s", err.text);
+    cr_expect_null(peer);
+    exo_net_stop(client.net);
+    cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err), EXO_CLOSED);
+    net_end_close(&client);
+    cr_expect_eq(client.lost, 0, "it never was a peer");
+    net_end_close(&server);
+    cr_expect_eq(server.opened + server.lost, 0);
+}
+
+/* Nobody fills our log, or our memory with answers. */
+Test(net, refuses_a_flood_without_a_flood)
+{
+    net_end server = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    stranger s = new_stranger(&server);
+    for (int i = 0; i < 20000; i++)
+        cr_assert_geq(zmq_send(s.socket, "garbage", 7, 0), 0);
+    expect_honest_is_heard(&server);
+    cr_expect_leq(logged_lines(), 2);
+    close_stranger(&s);
+    for (int i = 0; i < 100; i++) {
+        s = new_stranger(&server);
+        zmq_send(s.socket, "garbage", 7, 0);
+        usleep(1000);
+        close_stranger(&s);
+    }
+    expect_honest_is_heard(&server);
+    cr_expect_leq(logged_lines(), 60);
+    net_end_close(&server);
+}
+
+/* What answers a Hello, and how. */
+struct impostor {
+    void *router;
+    const void *answer;
+    size_t size;
+};
+
+static void *
+answer_hello(void *argument)
+{
+    const struct impostor *i = argument;
+    uint8_t route[16], data[4096];
+    int size = zmq_recv(i->router, route, sizeof route, 0);
+    cr_assert_gt(size, 0);
+    cr_assert_gt(zmq_recv(i->router, data, sizeof data, 0), 0);
+    zmq_send(i->router, route, (size_t)size, ZMQ_SNDMORE);
+    zmq_send(i->router, i->answer, i->size, 0);
+    return NULL;
+}
+
+/* A process that connects to what is no net hears so at once. */
+Test(net, connects_to_no_stranger)
+{
+    net_end client = {0};
+    void *context = zmq_ctx_new(), *router = zmq_socket(context, ZMQ_ROUTER);
+    exo_wire_writer early = {0};
+    cr_assert_eq(exo_wire_add(&early, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, NULL), EXO_OK);
+    exo_wire_finish(&early, 0);
+    const struct {
+        struct impostor impostor;
+        const char *why;
+    } cases[] = {{{router, "garbage", 7}, "no message of exogym"},
+                 {{router, "EXOG\3\0\1\0\0\0\0\0", 12}, "version 3"},
+                 {{router, early.data, early.size}, "does not begin with a Welcome"}};
+    cr_assert_eq(zmq_bind(router, net_end_ipc), 0);
+    net_end_open(&client, NULL, NULL);
+    for (size_t k = 0; k < 3; k++) {
+        struct impostor impostor = cases[k].impostor;
+        pthread_t thread;
+        exo_peer *peer = NULL;
+        exo_err err = {0};
+        cr_assert_eq(pthread_create(&thread, NULL, answer_hello, &impostor), 0);
+        cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err), EXO_UNSUPPORTED);
+        cr_expect_not_null(strstr(err.text, cases[k].why), "%s", err.text);
+        pthread_join(thread, NULL);
+    }
+    exo_wire_release(&early);
+    net_end_close(&client);
+    cr_expect_eq(client.lost + client.calls, 0);
+    zmq_close(router);
+    zmq_ctx_term(context);
+}
+
+/* --- What they may say --------------------------------------------------------------------------------------------------------------- */
+
+/* One envelope or frame of a peer that has said Hello. */
+static const struct {
+    const char *what;
+    exo_envelope envelope;
+    uint32_t number;
+    size_t frames;
+    const char *cause; /* NULL: it is no reason to lose it */
+} hostile[] = {
+    {"too many frames", {.kind = EXO_WIRE_BEAT}, 1, 300, "too many frames"},
+    {"frames that nobody names", {.kind = EXO_WIRE_BEAT}, 1, 2, "2 frames that no envelope names"},
+    {"a frame missing",
+     {.kind = EXO_WIRE_CALL, .method = "add", .payload = {.place = EXO_WIRE_FRAMED}},
+     1,
+     0,
+     "not there"},
+    {"a gap", {.kind = EXO_WIRE_BEAT}, 2, 0, "messages were lost"},
+    {"a message again", {.kind = EXO_WIRE_BEAT}, 0, 0, "messages were lost"},
+    {"a read that was not sent", {.kind = EXO_WIRE_BEAT, .read = 100000}, 1, 0, "more than was sent"},
+    {"refused", {.kind = EXO_WIRE_REFUSED, .text = "no\nlevel=error"}, 1, 0, "no?level=error"},
+    {"goodbye", {.kind = EXO_WIRE_GOODBYE, .text = ""}, 1, 0, "goodbye"},
+    {"Hello twice", HELLO, 1, 0, NULL},
+    {"Welcome", {.kind = EXO_WIRE_WELCOME, .who = {.node = 5}}, 1, 0, NULL},
+    {"a reply to nothing", {.kind = EXO_WIRE_REPLY, .id = 77}, 1, 0, NULL},
+    {"a cancel of nothing", {.kind = EXO_WIRE_CANCEL, .id = 77}, 1, 0, NULL},
+};
+
+Test(net, survives_what_a_hostile_peer_says)
+{
+    for (int i = 0; i < 2; i++) {
+        net_end server = {0};
+        unsigned losses = 0;
+        net_end_open(&server, net_end_endpoint(i), NULL);
+        for (size_t k = 0; k < sizeof hostile / sizeof hostile[0]; k++) {
+            char reason[EXO_WIRE_REASON];
+            stranger s = new_stranger(&server);
+            say(&s, 0, &hello);
+            expect_said(&s, EXO_WIRE_WELCOME, reason);
+            say_all(&s, hostile[k].number, &hostile[k].envelope, 1, hostile[k].frames);
+            if (!hostile[k].cause) { /* it is there still, and goes when it wants to */
+                unsigned calls = server.calls;
+                say(&s, 2, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"});
+                EVENTUALLY(server.calls == calls + 1);
+                say(&s, 3, &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = hostile[k].what});
+            }
+            losses++;
+            EVENTUALLY(server.lost == losses);
+            const char *cause = hostile[k].cause ? hostile[k].cause : hostile[k].what;
+            cr_expect_not_null(strstr(server.cause, cause), "%s: '%s'", hostile[k].what, server.cause);
+            close_stranger(&s);
+        }
+        unsigned before = server.lost;
+        expect_honest_is_heard(&server);
+        EVENTUALLY(server.lost == before + 1);
+        net_end_close(&server);
+        cr_expect_eq(server.lost, before + 1, "each is lost once");
+    }
+}
+
+Test(net, survives_frames_that_are_no_envelopes)
+{
+    static uint8_t frame[EXO_WIRE_FRAME0 + 1];
+    net_end server = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    for (int k = 0; k < 4; k++) {
+        char reason[EXO_WIRE_REASON];
+        stranger s = new_stranger(&server);
+        size_t size = k == 3 ? sizeof frame : 70000;
+        say(&s, 0, &hello);
+        expect_said(&s, EXO_WIRE_WELCOME, reason);
+        memset(frame, k == 0 ? 0xff : k == 1 ? 0x0a : 0x0b, sizeof frame); /* a count that lies; nested; groups */
+        memcpy(frame, "EXOG\1\0\1\0\1\0\0\0", EXO_WIRE_HEADER);
+        frame[6] = k == 0 ? 0xff : 1;
+        for (int b = 0; k > 0 && b < 4; b++)
+            frame[EXO_WIRE_HEADER + b] = (uint8_t)((size - EXO_WIRE_HEADER - 4) >> (8 * b));
+        zmq_send(s.socket, frame, size, 0);
+        EVENTUALLY(server.lost == (unsigned)k + 1);
+        zmq_send(s.socket, frame, size, 0); /* and goes on */
+        close_stranger(&s);
+    }
+    expect_honest_is_heard(&server);
+    net_end_close(&server);
+}
+
+/* It calls and calls, and reads no reply. */
+Test(net, loses_a_peer_that_lets_replies_gather)
+{
+    net_end server = {.reply_bytes = 1 << 20};
+    net_end_open(&server, net_end_ipc, &(exo_net_opts){.unread_limit = 4 << 20});
+    stranger s = new_stranger(&server);
+    say(&s, 0, &hello);
+    for (uint32_t i = 1; i < 40; i++)
+        say(&s, i, &(exo_envelope){.kind = EXO_WIRE_CALL, .id = i, .method = "add"});
+    EVENTUALLY(server.lost == 1);
+    cr_expect_not_null(strstr(server.cause, "does not read"), "%s", server.cause);
+    close_stranger(&s);
+    server.reply_bytes = 0;
+    expect_honest_is_heard(&server);
+    net_end_close(&server);
+}
