@@ -1,0 +1,142 @@
+/* Objects that go with calls between processes: payloads in memory that a host's processes share, and what a process tells others of its
+ * objects. Nothing is kept here: who lends an object holds it (remote_calls.c, remote_serve.c). Objects by name: objects.c. */
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "remote_impl.h"
+
+enum {
+    OBJECT_BYTES = 256 * 1024 /* payloads from here on go to processes of this host in shared memory */
+};
+
+/* --- Payloads in shared memory ------------------------------------------------------------------------------------ */
+
+exo_status
+exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *payload, exo_object_handle *handle,
+                         exo_object **lent, exo_err *err)
+{
+    exo_object *object = exo_object_of_payload(payload);
+    *lent = NULL;
+    if (!exo_peer_is_near(peer) || (!object && payload->size < OBJECT_BYTES))
+        return EXO_OK;
+    /* What belongs to a third process may be gone before it is imported: it is sent on as our own. */
+    if (object && !exo_object_is_imported(object))
+        exo_object_hold(object);
+    else if (exo_object_put(&object, payload->data, payload->size, NULL) != EXO_OK)
+        return EXO_OK;
+    exo_status st = exo_object_export(object, handle, err);
+    if (st != EXO_OK) {
+        exo_object_drop(&object);
+        return st;
+    }
+    e->payload = (exo_wire_payload){.place = EXO_WIRE_OBJECT, .data = handle, .size = sizeof *handle};
+    *lent = object;
+    return EXO_OK;
+}
+
+exo_status
+exo_remote_fetch_payload(const exo_envelope *e, exo_payload *out, exo_err *err)
+{
+    exo_store *store = NULL;
+    exo_object *object = NULL;
+    exo_object_handle handle;
+    if (e->payload.size != sizeof handle)
+        return exo_fail(err, EXO_INVAL, "an object's handle of %zu bytes", e->payload.size);
+    memcpy(&handle, e->payload.data, sizeof handle);
+    exo_status st = exo_store_default(&store, err);
+    if (st == EXO_OK)
+        st = exo_object_import(store, &handle, &object, err);
+    if (st == EXO_OK)
+        *out = exo_object_payload(object);
+    exo_object_drop(&object);
+    return st;
+}
+
+/* --- Methods of the process itself -------------------------------------------------------------------------------- */
+
+/* A piece of an object of this process, for another host: a part of its memory, not a copy. */
+static void
+release_piece(void *owner)
+{
+    exo_object *object = owner;
+    exo_object_drop(&object);
+}
+
+static exo_status
+read_piece(const exo_payload *args, exo_payload *out, exo_err *err)
+{
+    exo_remote_fetch fetch;
+    exo_store *store = NULL;
+    exo_object *object = NULL;
+    if (args->size != sizeof fetch)
+        return exo_fail(err, EXO_INVAL, "a piece of an object: the arguments cannot be read");
+    memcpy(&fetch, args->data, sizeof fetch);
+    exo_status st = exo_store_default(&store, err);
+    if (st == EXO_OK)
+        st = exo_object_import(store, &fetch.handle, &object, err);
+    if (st == EXO_OK && (exo_object_is_imported(object) || fetch.first > exo_object_size(object)))
+        st = exo_fail(err, EXO_INVAL, "a piece of an object that is not of this process, or beyond its end");
+    if (st != EXO_OK) {
+        exo_object_drop(&object);
+        return st;
+    }
+    uint64_t left = exo_object_size(object) - fetch.first;
+    *out = (exo_payload){.data = (char *)exo_object_data(object) + fetch.first,
+                         .size = left < fetch.size ? left : fetch.size,
+                         .release = release_piece,
+                         .owner = object};
+    return EXO_OK;
+}
+
+/* Objects of this process, gathered. */
+struct gathering {
+    exo_remote_object *objects;
+    size_t count, cap;
+};
+
+static void
+gather_object(void *context, const exo_object_info *info)
+{
+    struct gathering *g = context;
+    if (g->count == g->cap) {
+        size_t cap = g->cap ? 2 * g->cap : 64;
+        exo_remote_object *larger = exo_realloc(g->objects, cap, sizeof *larger);
+        if (!larger)
+            return;
+        g->objects = larger;
+        g->cap = cap;
+    }
+    g->objects[g->count++] = (exo_remote_object){.size = info->handle.size,
+                                                 .nonce = info->handle.nonce,
+                                                 .slot = info->handle.slot,
+                                                 .references = info->references,
+                                                 .borrowers = info->borrowers,
+                                                 .sealed = info->sealed,
+                                                 .imported = info->imported};
+}
+
+static exo_status
+list_objects(exo_payload *out, exo_err *err)
+{
+    struct gathering g = {0};
+    exo_store *store = NULL;
+    exo_status st = exo_store_default(&store, err);
+    if (st == EXO_OK && exo_store_each(store, gather_object, &g) != EXO_OK)
+        st = exo_fail(err, EXO_NOMEM, "no memory to list objects");
+    if (st == EXO_OK)
+        *out = (exo_payload){.data = g.objects, .size = g.count * sizeof *g.objects, .release = exo_free};
+    else
+        exo_free(g.objects);
+    return st;
+}
+
+exo_status
+exo_remote_run_own(const char *method, const exo_payload *args, exo_payload *value, exo_err *err)
+{
+    if (strcmp(method, EXO_REMOTE_FETCH) == 0)
+        return read_piece(args, value, err);
+    if (strcmp(method, EXO_REMOTE_OBJECTS) == 0)
+        return list_objects(value, err);
+    return exo_fail(err, EXO_NOT_FOUND, "there is no method '%s'", method);
+}

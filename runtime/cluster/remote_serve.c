@@ -1,0 +1,268 @@
+/* Calls of other processes: from the envelope to an actor of this one, and its reply back. How they are called there: remote_calls.c.
+ *
+ * A call that is served is in the table `serving` until its future is complete; an object that went with its reply is in `loans` until
+ * the caller has it or is lost. The remote's lock guards both tables; what is in them does not change. */
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "remote_impl.h"
+
+enum {
+    SERVED = 2 * WINDOW /* calls of one connection's peer, which may have given some of them up, that may be going on */
+};
+
+/* A call that is going on here. */
+struct serving {
+    exo_remote *remote;
+    struct {
+        const exo_peer *peer;
+        uint64_t id;
+    } key;
+    exo_peer *peer;          /* held */
+    struct channel *channel; /* of the peer; it counts this */
+    exo_future *future;      /* held until the reply is out */
+    UT_hash_handle hh;
+};
+
+/* An object that went with a reply, held until the caller has it. */
+struct loan {
+    struct {
+        const exo_peer *peer;
+        uint64_t id;
+    } key;
+    exo_object *object;
+    UT_hash_handle hh;
+};
+
+/* Keeps an object until the caller has it; it is the table's from here on. */
+static exo_status
+lend(exo_remote *r, exo_peer *peer, uint64_t id, exo_object *object, exo_err *err)
+{
+    struct loan *loan = exo_calloc(1, sizeof *loan);
+    if (!loan) {
+        exo_object_drop(&object);
+        return exo_fail(err, EXO_NOMEM, "no memory to lend an object");
+    }
+    loan->key.peer = peer;
+    loan->key.id = id;
+    loan->object = object;
+    pthread_mutex_lock(&r->lock);
+    bool open = exo_peer_is_open(peer); /* else nobody would take it back */
+    if (open)
+        HASH_ADD(hh, r->loans, key, sizeof loan->key, loan);
+    pthread_mutex_unlock(&r->lock);
+    if (open)
+        return EXO_OK;
+    exo_object_drop(&loan->object);
+    exo_free(loan);
+    return exo_fail(err, EXO_PEER_LOST, "the caller is lost");
+}
+
+/* The call's future is complete: the reply goes out. */
+static void
+serving_done(void *context, uint64_t unused, exo_future *future)
+{
+    struct serving *s = context;
+    exo_remote *r = s->remote;
+    exo_err err = {0};
+    exo_payload value = {0};
+    (void)unused;
+    pthread_mutex_lock(&r->lock);
+    HASH_DEL(r->serving, s);
+    s->channel->num_serving--;
+    pthread_mutex_unlock(&r->lock);
+    exo_envelope reply = {.kind = EXO_WIRE_REPLY, .id = s->key.id};
+    exo_object_handle handle;
+    exo_object *lent = NULL;
+    reply.status = exo_future_take(future, &value, &err);
+    reply.text = err.text;
+    exo_status st = exo_remote_place_payload(s->peer, &reply, &value, &handle, &lent, &err);
+    if (st == EXO_OK && lent)
+        st = lend(r, s->peer, s->key.id, lent, &err);
+    if (st == EXO_OK)
+        st = exo_net_send(r->net, s->peer, &reply, lent ? NULL : &value, &err);
+    exo_payload_release(&value);
+    if (st == EXO_INVAL || st == EXO_NOMEM) { /* the caller shall not wait for a reply that cannot be sent */
+        exo_envelope failure = {.kind = EXO_WIRE_REPLY, .id = s->key.id, .status = st, .text = err.text};
+        exo_net_send(r->net, s->peer, &failure, NULL, NULL);
+    }
+    exo_peer_drop(&s->peer);
+    exo_future_drop(&s->future);
+    exo_free(s);
+}
+
+static const exo_future_hook serving_hook = {.done = serving_done};
+
+static void
+answer(exo_remote *r, exo_peer *peer, uint64_t id, exo_status status, const char *reason)
+{
+    exo_envelope reply = {.kind = EXO_WIRE_REPLY, .id = id, .status = status, .text = reason};
+    exo_net_send(r->net, peer, &reply, NULL, NULL);
+}
+
+/* What is not the actor's own method. True: it was such, and *st is its result. */
+static bool
+run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload *args, exo_future *future,
+            exo_status *st, exo_err *err)
+{
+    char cause[CAUSE];
+    if (method[0] != '$')
+        return false;
+    if (strcmp(method, METHOD_MONITOR) == 0) {
+        *st = exo_runtime_monitor(r->runtime, actor, future, err);
+        return true;
+    }
+    if (strcmp(method, METHOD_KILL) == 0) {
+        snprintf(cause, sizeof cause, "%.*s", args->data ? (int)args->size : 0,
+                 args->data ? (const char *)args->data : "");
+        *st = exo_kill(r->runtime, actor, cause, err);
+    } else if (strcmp(method, METHOD_STOP) == 0 || strcmp(method, METHOD_DRAIN) == 0) {
+        *st = exo_stop(r->runtime, actor, strcmp(method, METHOD_DRAIN) == 0, err);
+    } else {
+        *st = exo_fail(err, EXO_NOT_FOUND, "there is no method '%s'", method);
+    }
+    if (*st == EXO_OK)
+        exo_future_complete(future, EXO_OK, NULL, NULL);
+    return true;
+}
+
+/* False: it has enough of the peer's calls to do. A caller's own window is no bound for a callee that does not trust it, nor are replies
+ * that the peer does not read. */
+static bool
+begin_serving(exo_remote *r, exo_peer *peer, struct serving *s)
+{
+    pthread_mutex_lock(&r->lock);
+    struct channel *c = exo_remote_channel_locked(r, peer);
+    bool room = c && c->num_serving < SERVED && !exo_peer_is_full(peer);
+    if (room) {
+        c->num_serving++;
+        s->channel = c;
+        s->peer = exo_peer_hold(peer);
+        HASH_ADD(hh, r->serving, key, sizeof s->key, s);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return room;
+}
+
+void
+exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *args)
+{
+    exo_err err = {0};
+    exo_ref actor = {.id = e->actor};
+    exo_time deadline = e->timeout == INT64_MAX ? INT64_MAX : exo_deadline(exo_runtime_clock(r->runtime), e->timeout);
+    struct serving *s = exo_calloc(1, sizeof *s);
+    exo_status st = s ? EXO_OK : EXO_NOMEM;
+    if (st == EXO_OK)
+        st = exo_future_new(&s->future, exo_runtime_clock(r->runtime), deadline, &err);
+    if (st != EXO_OK) {
+        exo_free(s);
+        answer(r, peer, e->id, EXO_NOMEM, "the callee has no memory for a call");
+        exo_payload_release(args);
+        return;
+    }
+    s->remote = r;
+    s->key.peer = peer;
+    s->key.id = e->id;
+    if (!begin_serving(r, peer, s)) {
+        exo_future_drop(&s->future);
+        exo_free(s);
+        answer(r, peer, e->id, EXO_FULL,
+               "the callee has too many calls of this process, or replies that it has not read");
+        exo_payload_release(args);
+        return;
+    }
+    if (e->payload.place == EXO_WIRE_OBJECT)
+        st = exo_remote_fetch_payload(e, args, &err);
+    exo_future *future = exo_future_hold(s->future); /* s may be gone as soon as the future is complete */
+    exo_future_set_hook(future, &serving_hook, s, 0);
+    if (st == EXO_OK && e->actor == 0 && e->text[0] == 0) {
+        exo_payload value = {0};
+        st = exo_remote_run_own(e->method, args, &value, &err);
+        exo_future_complete(future, st, err.text, &value);
+        exo_payload_release(args);
+        exo_future_drop(&future);
+        return;
+    }
+    if (st == EXO_OK && e->actor == 0)
+        st = exo_runtime_find_name(r->runtime, "exogym", e->text, &actor, &err);
+    if (st == EXO_OK && (actor.id & EXO_REMOTE))
+        st = exo_fail(&err, EXO_INVAL, "a reference that is no actor of this process");
+    if (st == EXO_OK && !run_control(r, actor, e->method, args, future, &st, &err))
+        st = exo_runtime_deliver(r->runtime, actor, e->method, args, future, &err);
+    if (st != EXO_OK)
+        exo_future_complete(future, st, err.text, NULL);
+    exo_payload_release(args);
+    exo_future_drop(&future);
+}
+
+void
+exo_remote_cancel_call(exo_remote *r, exo_peer *peer, uint64_t id)
+{
+    struct serving *s = NULL, probe = {0}; /* zeroed: the key's padding counts */
+    struct loan *loan = NULL;
+    exo_future *future = NULL;
+    probe.key.peer = peer;
+    probe.key.id = id;
+    pthread_mutex_lock(&r->lock);
+    HASH_FIND(hh, r->serving, &probe.key, sizeof probe.key, s);
+    if (s)
+        future = exo_future_hold(s->future);
+    else
+        HASH_FIND(hh, r->loans, &probe.key, sizeof probe.key, loan);
+    if (loan)
+        HASH_DEL(r->loans, loan);
+    pthread_mutex_unlock(&r->lock);
+    if (future)
+        exo_cancel(future);
+    exo_future_drop(&future);
+    if (loan)
+        exo_object_drop(&loan->object);
+    exo_free(loan);
+}
+
+/* Work that nobody waits for any more need not be done. */
+static void
+cancel_serving_of(exo_remote *r, const exo_peer *peer)
+{
+    for (;;) {
+        exo_future *future = NULL;
+        pthread_mutex_lock(&r->lock);
+        for (struct serving *s = r->serving; s && !future; s = s->hh.next)
+            if (s->peer == peer && !exo_future_cancelled(s->future))
+                future = exo_future_hold(s->future);
+        pthread_mutex_unlock(&r->lock);
+        if (!future)
+            return;
+        exo_cancel(future);
+        exo_future_drop(&future);
+    }
+}
+
+static void
+take_loans_back(exo_remote *r, const exo_peer *peer)
+{
+    struct loan *loan, *next, *mine = NULL;
+    pthread_mutex_lock(&r->lock);
+    HASH_ITER (hh, r->loans, loan, next) {
+        if (loan->key.peer != peer)
+            continue;
+        HASH_DEL(r->loans, loan);
+        loan->hh.next = mine; /* a list from here on */
+        mine = loan;
+    }
+    pthread_mutex_unlock(&r->lock);
+    for (; mine; mine = next) {
+        next = mine->hh.next;
+        exo_object_drop(&mine->object);
+        exo_free(mine);
+    }
+}
+
+void
+exo_remote_end_serving(exo_remote *r, const exo_peer *peer)
+{
+    cancel_serving_of(r, peer);
+    take_loans_back(r, peer);
+}
