@@ -21,7 +21,7 @@ exo_cluster_send_epitaph(exo_cluster *cluster, const exo_epitaph *epitaph, exo_t
     message.cause = exo_pb_text(epitaph->cause);
     message.running = exo_pb_text(epitaph->running);
     message.log = exo_pb_text(epitaph->log);
-    exo_status st = exo_cluster_call_head(cluster, "epitaph", &message.base, deadline, &future, &reply, err);
+    exo_status st = exo_cluster_call_head(cluster, "epitaph", &message.base, true, deadline, &future, &reply, err);
     exo_future_drop(&future);
     return st;
 }

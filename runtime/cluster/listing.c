@@ -92,7 +92,7 @@ exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **out, exo_err *e
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
     *out = NULL;
-    exo_status st = exo_cluster_call_head(cluster, "list", NULL, deadline, &future, &reply, err);
+    exo_status st = exo_cluster_call_head(cluster, "list", NULL, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
     Exo__Cluster__Listing *listing = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
@@ -145,7 +145,7 @@ exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **out, ex
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
     *out = NULL;
-    exo_status st = exo_cluster_call_head(cluster, "list", NULL, deadline, &future, &reply, err);
+    exo_status st = exo_cluster_call_head(cluster, "list", NULL, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
     Exo__Cluster__Listing *listing = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);

@@ -1,4 +1,4 @@
-/* Protobuf messages as payloads. Only here, in the files of the head, worker.c and cluster.c is the generated code of cluster.proto seen. */
+/* Protobuf messages as payloads. Only in the files of the head, the worker and the cluster is the generated code of cluster.proto seen. */
 #ifndef EXO_CLUSTER_MESSAGES_H
 #define EXO_CLUSTER_MESSAGES_H
 

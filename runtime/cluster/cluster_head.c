@@ -1,0 +1,177 @@
+/* The connection to the head: meeting it, calling it, losing it. What the head does with a call: head.c.
+ *
+ * Owns `head`, `head_peer` and `head_lost`, under the cluster's lock. They are set when the process has registered (cluster_known.c), by
+ * who joins or by the keeper, and cleared when the net says that the connection is lost, on its thread. */
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "cluster_impl.h"
+
+#define SWEEP (2 * EXO_SECOND) /* after which what a lost process left is looked for */
+
+/* --- Calls to the head -------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_cluster_head(exo_cluster *c, exo_time deadline, exo_ref *out, exo_err *err)
+{
+    pthread_mutex_lock(&c->lock);
+    while (!c->head.id && !c->closing && exo_cluster_now() < deadline)
+        exo_cluster_wait_until_locked(c, deadline);
+    *out = c->head;
+    bool closing = c->closing;
+    pthread_mutex_unlock(&c->lock);
+    if (out->id)
+        return EXO_OK;
+    return closing ? exo_fail(err, EXO_CLOSED, "this process leaves the cluster")
+                   : exo_fail(err, EXO_TIMEOUT, "the head at %s is away", c->place.head);
+}
+
+exo_status
+exo_cluster_call_head(exo_cluster *c, const char *method, const ProtobufCMessage *args, bool again, exo_time deadline,
+                      exo_future **future, const exo_payload **reply, exo_err *err)
+{
+    for (;;) {
+        exo_ref head;
+        exo_payload packed = {0};
+        exo_status st = exo_cluster_head(c, deadline, &head, err);
+        if (st != EXO_OK)
+            return st;
+        if (args && (st = exo_message_pack(&packed, args)) != EXO_OK)
+            return exo_fail(err, st, "no memory to call the head");
+        st = exo_call(c->runtime, head, method, packed, deadline, future, err);
+        bool sent = st == EXO_OK;
+        if (sent)
+            st = exo_wait(*future, deadline, reply, err);
+        if (st == EXO_OK)
+            return st;
+        if (sent)
+            exo_future_drop(future);
+        if (st != EXO_PEER_LOST || (sent && !again) || exo_cluster_now() >= deadline)
+            return st;
+        pthread_mutex_lock(&c->lock); /* the loss may not have come to us yet */
+        if (c->head.id == head.id)
+            exo_cluster_wait_until_locked(c, exo_cluster_now() + EXO_MS);
+        pthread_mutex_unlock(&c->lock);
+    }
+}
+
+bool
+exo_cluster_tell_head(exo_cluster *c, const char *method, const ProtobufCMessage *message)
+{
+    exo_payload packed = {0};
+    pthread_mutex_lock(&c->lock);
+    exo_ref head = c->head;
+    pthread_mutex_unlock(&c->lock);
+    return head.id && exo_message_pack(&packed, message) == EXO_OK &&
+           exo_send(c->runtime, head, method, packed, INT64_MAX, NULL) == EXO_OK;
+}
+
+/* --- The connection ----------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_cluster_meet_head(exo_cluster *c, exo_time deadline, exo_err *err)
+{
+    exo_peer *peer = NULL;
+    exo_ref head = {0};
+    const char *address = c->place.head;
+    bool ipc = strncmp(address, "ipc://", 6) == 0;
+    if (ipc && access(address + 6, F_OK) != 0)
+        return exo_fail(err, EXO_TIMEOUT, "there is no head at %s", address);
+    const char *key = c->place.head_key[0] && !ipc ? c->place.head_key : NULL;
+    exo_status st = exo_net_connect(exo_remote_net(c->remote), address, key, deadline, &peer, err);
+    if (st == EXO_OK)
+        st = exo_remote_system(c->remote, peer, "head", &head, err);
+    if (st == EXO_OK && c->role != EXO_ROLE_GUEST)
+        st = exo_cluster_register(c, head, deadline, err);
+    if (st == EXO_OK) {
+        pthread_mutex_lock(&c->lock);
+        if (exo_peer_is_open(peer)) {
+            exo_peer_drop(&c->head_peer);
+            c->head_peer = exo_peer_hold(peer);
+            c->head = head;
+            c->head_lost = 0;
+            pthread_cond_broadcast(&c->changed);
+        } else {
+            st = exo_fail(err, EXO_PEER_LOST, "the head at %s went at once", address);
+        }
+        pthread_mutex_unlock(&c->lock);
+    } else if (peer) {
+        exo_peer_lose(exo_remote_net(c->remote), peer, "registering failed");
+    }
+    if (st == EXO_OK)
+        exo_cluster_tell_deaths(c); /* those since it was told what lives */
+    exo_peer_drop(&peer);
+    return st;
+}
+
+static void
+on_lost(void *context, exo_peer *peer, const char *cause)
+{
+    exo_cluster *c = context;
+    pthread_mutex_lock(&c->lock);
+    c->sweep_at = c->sweep_at ? c->sweep_at : exo_cluster_now() + SWEEP;
+    bool was_head = peer == c->head_peer;
+    bool closing = c->closing;
+    if (was_head) {
+        c->head = (exo_ref){0};
+        exo_peer_drop(&c->head_peer);
+        c->head_lost = exo_cluster_now();
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (was_head && !closing && c->role != EXO_ROLE_GUEST)
+        EXO_LOG(WARN, CLUSTER, "head=%s lost: %s; waiting for it to come back", c->place.head, cause);
+    exo_peer *other = c->role == EXO_ROLE_HEAD && !closing ? exo_remote_peer(c->remote, exo_peer_node(peer)) : NULL;
+    bool gone = !other; /* else it is there again, over another connection */
+    exo_peer_drop(&other);
+    if (c->role == EXO_ROLE_HEAD && !closing && gone) {
+        Exo__Cluster__NodeInfo info = EXO__CLUSTER__NODE_INFO__INIT;
+        info.node = exo_peer_node(peer);
+        info.cause = exo_pb_text(cause);
+        exo_cluster_tell_head(c, "gone", &info.base);
+    }
+}
+
+const exo_remote_events exo_cluster_events = {.lost = on_lost};
+
+/* --- What people ask it ------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name, const char *name, const char *cause,
+                    exo_time deadline, bool *given_up, exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+    args.space = exo_pb_text(namespace_name ? namespace_name : "default");
+    args.name = exo_pb_text(name);
+    args.cause = exo_pb_text(cause);
+    exo_status st = exo_cluster_call_head(cluster, "give_up", &args.base, false, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
+    *given_up = info && strcmp(info->state, "alive") != 0;
+    EXO_RELEASE(info);
+    exo_future_drop(&future);
+    return EXO_OK;
+}
+
+exo_status
+exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name, exo_time deadline, char **text,
+                exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+    args.space = exo_pb_text(namespace_name ? namespace_name : "default");
+    args.name = exo_pb_text(name);
+    exo_status st = exo_cluster_call_head(cluster, "why", &args.base, true, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    *text = reply->size > 0 ? exo_strdup(reply->data) : NULL;
+    exo_future_drop(&future);
+    return *text ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a cause");
+}

@@ -1,0 +1,117 @@
+/* The keeper: a thread that does what takes time and comes of itself. It connects to a head that is away, wakes a head's timers, cleans up
+ * after killed processes, and passes lines of the log on.
+ *
+ * Owns `log_file` while it runs. Read next: cluster_head.c. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cluster_impl.h"
+
+void
+exo_cluster_wake_keeper(void *context)
+{
+    exo_cluster *c = context;
+    pthread_mutex_lock(&c->lock);
+    c->woken = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Removes what a killed process left in the folder. */
+static void
+clean_up(exo_cluster *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool due = c->sweep_at && exo_cluster_now() >= c->sweep_at;
+    c->sweep_at = due ? 0 : c->sweep_at;
+    pthread_mutex_unlock(&c->lock);
+    if (due)
+        exo_place_sweep(&c->place);
+}
+
+/* Goes on to the file that has the log's name by now; false: it is the same one. */
+static bool
+follow_log(exo_cluster *c)
+{
+    struct stat ours, named;
+    if (fstat(c->log_file, &ours) != 0 || stat(c->log_path, &named) != 0 || ours.st_ino == named.st_ino)
+        return false;
+    int file = open(c->log_path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return false;
+    close(c->log_file);
+    c->log_file = file;
+    return true;
+}
+
+static void
+pass_log_on(exo_cluster *c)
+{
+    char text[16384];
+    pthread_mutex_lock(&c->lock);
+    bool away = !c->head.id; /* its lines wait in the file */
+    pthread_mutex_unlock(&c->lock);
+    while (c->log_file >= 0 && !away) {
+        ssize_t got = read(c->log_file, text, sizeof text - 1);
+        text[got > 0 ? got : 0] = 0;
+        char *end = strrchr(text, '\n');
+        if (end) { /* what follows is not all there yet */
+            lseek(c->log_file, end + 1 - text - got, SEEK_CUR);
+            end[1] = 0;
+        } else if (got < (ssize_t)sizeof text - 1) {
+            if (got > 0)
+                lseek(c->log_file, -got, SEEK_CUR);
+            if (!follow_log(c))
+                return;
+            continue;
+        }
+        Exo__Cluster__LogLines lines = EXO__CLUSTER__LOG_LINES__INIT;
+        lines.node_name = c->name;
+        lines.text = text;
+        exo_cluster_tell_head(c, "log", &lines.base);
+    }
+}
+
+static void
+wake_head(exo_cluster *c)
+{
+    if (exo_now(exo_runtime_clock(c->runtime)) < atomic_load(&c->due))
+        return;
+    atomic_store(&c->due, INT64_MAX);
+    pthread_mutex_lock(&c->lock);
+    exo_ref head = c->head;
+    pthread_mutex_unlock(&c->lock);
+    exo_send(c->runtime, head, "tick", (exo_payload){0}, INT64_MAX, NULL);
+}
+
+void *
+exo_cluster_keep(void *argument)
+{
+    exo_cluster *c = argument;
+    exo_err err = {0};
+    /* Leaving waits for it. On this host, who does not answer at once is not there. */
+    exo_time patience = strncmp(c->place.head, "ipc://", 6) == 0 ? EXO_SECOND : CONNECT_TIMEOUT;
+    pthread_mutex_lock(&c->lock);
+    while (!c->closing) {
+        bool away = !c->head.id && c->role != EXO_ROLE_GUEST;
+        pthread_mutex_unlock(&c->lock);
+        if (away)
+            exo_cluster_meet_head(c, exo_deadline(exo_clock_real(), patience), &err);
+        if (c->role == EXO_ROLE_HEAD) {
+            wake_head(c);
+            clean_up(c);
+        }
+        pass_log_on(c);
+        exo_time due = atomic_load(&c->due), soon = exo_cluster_now() + (away ? RETRY : 2 * RETRY);
+        if (c->role == EXO_ROLE_HEAD || c->log_file < 0)
+            soon = exo_cluster_now() + (away ? RETRY : EXO_SECOND);
+        pthread_mutex_lock(&c->lock);
+        if (!c->closing && !c->woken)
+            exo_cluster_wait_until_locked(c, due < soon ? due : soon);
+        c->woken = false;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}

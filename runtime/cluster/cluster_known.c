@@ -1,0 +1,332 @@
+/* The actors of this process that the head knows: those that it had made here, and those that claimed a name. They are noted here until
+ * the head has been told of their deaths, and it is told of all of them whenever the process registers.
+ *
+ * Owns `known`, `deaths` and `num_told`, under the cluster's lock. Read next: cluster_head.c (how it is told), head_lives.c (what it does
+ * then). */
+#include <stdio.h>
+#include <unistd.h>
+
+#include <uthash.h>
+#include <utlist.h>
+
+#include <exogym/memory.h>
+
+#include "cluster_impl.h"
+
+/* An actor of this process that the head knows. */
+struct known {
+    uint64_t id, key, incarnation;
+    Exo__Cluster__Spawn *spec; /* owned */
+    char *cause;               /* of one that died; may be NULL */
+    bool failure;
+    struct known *next; /* of those that died */
+    UT_hash_handle hh;
+};
+
+/* Set when this thread is about to make an actor for the head, which has its name already. */
+static _Thread_local bool made_for_head;
+
+static void
+free_known(struct known *k)
+{
+    if (!k)
+        return;
+    EXO_RELEASE(k->spec);
+    exo_free(k->cause);
+    exo_free(k);
+}
+
+/* Only if the head was told what lives here exactly `told` times: later it has heard that the actor does not. */
+static bool
+remember_if(exo_cluster *c, struct known *k, const uint64_t *told)
+{
+    pthread_mutex_lock(&c->lock);
+    bool in_time = !told || c->num_told == *told;
+    if (in_time)
+        HASH_ADD(hh, c->known, id, sizeof k->id, k);
+    pthread_mutex_unlock(&c->lock);
+    if (!in_time)
+        free_known(k);
+    return in_time;
+}
+
+/* An actor of this process that the head knows, made from `spec`. */
+static bool
+remember(exo_cluster *c, uint64_t id, uint64_t key, uint64_t incarnation, const Exo__Cluster__Spawn *spec,
+         const uint64_t *told)
+{
+    Exo__Cluster__Spawn kept = *spec;
+    struct known *k = exo_calloc(1, sizeof *k);
+    if (!spec->restart || spec->restart->when == EXO_RESTART_NEVER)
+        kept.args = (ProtobufCBinaryData){0};
+    kept.n_together = 0;
+    if (!k || !(k->spec = exo_message_copy(&kept.base))) {
+        exo_free(k);
+        return true;
+    }
+    k->id = id;
+    k->key = key;
+    k->incarnation = incarnation;
+    return remember_if(c, k, told);
+}
+
+void
+exo_cluster_forget_known(exo_cluster *c)
+{
+    struct known *k, *next;
+    HASH_ITER (hh, c->known, k, next) {
+        HASH_DEL(c->known, k);
+        free_known(k);
+    }
+    while ((k = c->deaths)) {
+        LL_DELETE(c->deaths, k);
+        free_known(k);
+    }
+}
+
+/* --- Deaths ------------------------------------------------------------------------------------------------------- */
+
+void
+exo_cluster_tell_deaths(exo_cluster *c)
+{
+    for (;;) {
+        pthread_mutex_lock(&c->lock);
+        struct known *k = c->head.id ? c->deaths : NULL;
+        if (k)
+            LL_DELETE(c->deaths, k);
+        pthread_mutex_unlock(&c->lock);
+        if (!k)
+            return;
+        Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+        args.space = k->spec->space;
+        args.name = k->spec->name;
+        args.id = k->id;
+        args.key = k->key;
+        args.incarnation = k->incarnation;
+        args.node = exo_net_node(exo_remote_net(c->remote));
+        args.cause = exo_pb_text(k->cause);
+        args.failure = k->failure;
+        if (!exo_cluster_tell_head(c, "died", &args.base)) {
+            pthread_mutex_lock(&c->lock);
+            LL_PREPEND(c->deaths, k);
+            pthread_mutex_unlock(&c->lock);
+            return;
+        }
+        free_known(k);
+    }
+}
+
+void
+exo_cluster_died(void *context, const char *space, const char *name, exo_ref actor, const char *cause, bool failure)
+{
+    exo_cluster *c = context;
+    struct known *k = NULL;
+    (void)space;
+    (void)name;
+    pthread_mutex_lock(&c->lock);
+    HASH_FIND(hh, c->known, &actor.id, sizeof actor.id, k);
+    bool closing = c->closing;
+    if (k) {
+        HASH_DEL(c->known, k);
+        k->cause = cause ? exo_strdup(cause) : NULL;
+        k->failure = failure;
+        if (!closing)
+            LL_APPEND(c->deaths, k);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (closing)
+        free_known(k);
+    else if (k)
+        exo_cluster_tell_deaths(c);
+}
+
+/* --- Actors that were made without the head ----------------------------------------------------------------------- */
+
+/* Claims the name and notes it. *noted is false if this process registered meanwhile, without the actor: then the head may have taken the
+ * name back. */
+static exo_status
+claim_once(exo_cluster *c, const Exo__Cluster__Name *args, exo_time deadline, bool *noted, exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    pthread_mutex_lock(&c->lock);
+    const uint64_t told = c->num_told;
+    pthread_mutex_unlock(&c->lock);
+    exo_status st = exo_cluster_call_head(c, "claim", &args->base, true, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    *noted = true;
+    Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
+    if (info) {
+        Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
+        spec.space = args->space;
+        spec.name = args->name;
+        spec.class_name = info->class_name;
+        spec.job = info->job;
+        *noted = remember(c, args->id, info->key, info->incarnation, &spec, &told);
+    }
+    EXO_RELEASE(info);
+    exo_future_drop(&future);
+    return EXO_OK;
+}
+
+exo_status
+exo_cluster_claim(void *context, const char *space, const char *name, exo_ref actor, exo_err *err)
+{
+    exo_cluster *c = context;
+    bool known = made_for_head, noted = false, asked = false;
+    made_for_head = false; /* what its `start` makes is not */
+    if (known || c->role == EXO_ROLE_GUEST)
+        return EXO_OK;
+    Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+    args.space = exo_pb_text(space);
+    args.name = exo_pb_text(name);
+    args.id = actor.id;
+    args.node = exo_net_node(exo_remote_net(c->remote));
+    exo_time deadline = exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT);
+    exo_status st = EXO_OK;
+    while (st == EXO_OK && !noted) {
+        st = claim_once(c, &args, deadline, &noted, err);
+        if (st == EXO_EXISTS && !asked && (asked = true, exo_cluster_is_free_again(c, space, name, deadline)))
+            st = EXO_OK;
+    }
+    return st;
+}
+
+/* --- Actors that the head had made here --------------------------------------------------------------------------- */
+
+void
+exo_cluster_making(void *context, bool begins, const Exo__Cluster__Spawn *spec, exo_ref actor)
+{
+    exo_cluster *c = context;
+    char cause[256];
+    made_for_head = begins;
+    if (begins || !actor.id)
+        return;
+    remember(c, actor.id, spec->key, spec->incarnation, spec, NULL);
+    if (exo_cause(c->runtime, actor, cause, sizeof cause) == EXO_OK)
+        exo_cluster_died(c, NULL, NULL, actor, cause, true); /* before we knew it */
+}
+
+exo_ref
+exo_cluster_find_made(void *context, uint64_t key, uint64_t incarnation)
+{
+    exo_cluster *c = context;
+    exo_ref found = {0};
+    pthread_mutex_lock(&c->lock);
+    for (const struct known *k = c->known; k && !found.id; k = k->hh.next)
+        if (k->key == key && k->incarnation == incarnation)
+            found.id = k->id;
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
+/* --- Registering -------------------------------------------------------------------------------------------------- */
+
+static void
+describe_known(const struct known *k, Exo__Cluster__Actor *out)
+{
+    exo__cluster__actor__init(out);
+    out->key = k->key;
+    out->id = k->id;
+    out->incarnation = k->incarnation;
+    out->name = k->spec->name;
+    out->space = k->spec->space;
+    out->class_name = k->spec->class_name;
+    out->job = k->spec->job;
+    out->detached = k->spec->detached;
+    out->spec = k->spec;
+}
+
+/* What this process's actors are, for a head that may not know. */
+static size_t
+list_known_locked(exo_cluster *c, Exo__Cluster__Actor *infos, Exo__Cluster__Actor **list)
+{
+    size_t count = 0;
+    for (const struct known *k = c->known; k; k = k->hh.next, count++)
+        describe_known(k, &infos[count]);
+    for (const struct known *k = c->deaths; k; k = k->next, count++) {
+        describe_known(k, &infos[count]);
+        infos[count].state = exo_pb_text("dead");
+        infos[count].cause = exo_pb_text(k->cause);
+        infos[count].failed = k->failure;
+    }
+    for (size_t i = 0; i < count; i++)
+        list[i] = &infos[i];
+    return count;
+}
+
+/* Ends what the head takes for dead: it may have made another one in its place. */
+static void
+end_fenced(exo_cluster *c, const uint64_t *ids, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct known *k = NULL;
+        pthread_mutex_lock(&c->lock);
+        HASH_FIND(hh, c->known, &ids[i], sizeof ids[i], k);
+        if (k)
+            HASH_DEL(c->known, k); /* its death is no news */
+        pthread_mutex_unlock(&c->lock);
+        if (k)
+            exo_kill(c->runtime, (exo_ref){.id = k->id}, "its node was lost for a time, and it was taken for dead",
+                     NULL);
+        free_known(k);
+    }
+}
+
+exo_status
+exo_cluster_register(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *err)
+{
+    Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
+    Exo__Cluster__Resource resources[EXO_PLACE_RESOURCES], *resource_list[EXO_PLACE_RESOURCES];
+    exo_payload packed = {0};
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    m.node = exo_net_node(exo_remote_net(c->remote));
+    m.name = c->name;
+    m.endpoint = c->address;
+    m.key_text = c->place.has_keys ? c->place.keys.public_key : exo_pb_text("");
+    m.kind = exo_pb_text(c->role == EXO_ROLE_WORKER ? "worker" : "driver");
+    m.pid = (uint32_t)getpid();
+    m.host = c->boot;
+    m.job = c->job;
+    for (size_t i = 0; i < c->place.num_resources; i++) {
+        exo__cluster__resource__init(&resources[i]);
+        resources[i].name = exo_pb_text(c->place.resources[i].name);
+        resources[i].amount = c->place.resources[i].amount;
+        resource_list[i] = &resources[i];
+    }
+    m.resources = resource_list;
+    m.n_resources = c->place.num_resources;
+    pthread_mutex_lock(&c->lock); /* the texts of `known` are used */
+    const struct known *death;
+    size_t most = 0;
+    LL_COUNT(c->deaths, death, most);
+    most += HASH_COUNT(c->known);
+    Exo__Cluster__Actor *infos = exo_calloc(most + 1, sizeof *infos);
+    Exo__Cluster__Actor **list = exo_calloc(most + 1, sizeof *list);
+    exo_status st = infos && list ? EXO_OK : EXO_NOMEM;
+    if (st == EXO_OK) {
+        c->num_told++;
+        m.n_actors = list_known_locked(c, infos, list);
+        m.actors = list;
+        st = exo_message_pack(&packed, &m.base);
+    }
+    pthread_mutex_unlock(&c->lock);
+    exo_free(infos);
+    exo_free(list);
+    if (st != EXO_OK)
+        return exo_fail(err, st, "no memory to register");
+    st = exo_call(c->runtime, head, "register", packed, deadline, &future, err);
+    if (st == EXO_OK)
+        st = exo_wait(future, deadline, &reply, err);
+    Exo__Cluster__RegisterReply *answer =
+        st == EXO_OK ? EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply) : NULL;
+    if (answer) {
+        snprintf(c->name, sizeof c->name, "%s", answer->name);
+        end_fenced(c, answer->ended, answer->n_ended);
+    }
+    EXO_RELEASE(answer);
+    exo_future_drop(&future);
+    return st;
+}

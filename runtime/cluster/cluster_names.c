@@ -1,0 +1,89 @@
+/* Actors by name: asking the head, and what to make of its answer when we know of a death before it does. Claiming a name: cluster_known.c.
+ *
+ * Keeps nothing. Read next: cluster_reach.c (a reference from what the head says). */
+#include "cluster_impl.h"
+
+#define HEARSAY (2 * EXO_SECOND) /* after which the head has heard of a death that we know of */
+
+/* How the head is asked for a name. */
+struct search {
+    const char *space, *name;
+    exo_actor_id dead; /* a life that is known to be over: the head waits until it has heard of that, too */
+    bool at_once;      /* it does not wait for one that is about to live */
+};
+
+/* *where is the life that the head gave, also if it cannot be reached (PEER_LOST). */
+static exo_status
+find_life(exo_cluster *c, const struct search *search, exo_time deadline, exo_actor_id *where, exo_ref *out,
+          exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+    args.space = exo_pb_text(search->space);
+    args.name = exo_pb_text(search->name);
+    args.node = search->dead.node;
+    args.id = search->dead.id;
+    args.at_once = search->at_once;
+    *where = (exo_actor_id){0};
+    exo_status st = exo_cluster_call_head(c, "find", &args.base, true, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
+    if (info)
+        *where = (exo_actor_id){.node = info->node, .id = info->id};
+    st = info ? exo_cluster_refer_to(c, info, deadline, out, err)
+              : exo_fail(err, EXO_FAILED, "the head's reply cannot be read");
+    EXO_RELEASE(info);
+    exo_future_drop(&future);
+    return st;
+}
+
+/* We may have heard of a death before the head has: of the actor's, or, as its place cannot be reached, of its process's. */
+static bool
+is_over(exo_cluster *c, exo_status found, exo_ref actor, const exo_actor_id *where, exo_time deadline)
+{
+    if (found == EXO_PEER_LOST)
+        return where->node != 0;
+    return found == EXO_OK && exo_remote_is_suspect(c->remote, actor) &&
+           exo_call_wait(c->runtime, actor, "ping", (exo_payload){0}, deadline, NULL, NULL) == EXO_PEER_LOST;
+}
+
+exo_status
+exo_cluster_find(void *context, const char *space, const char *name, exo_ref *out, exo_err *err)
+{
+    exo_cluster *c = context;
+    exo_time deadline = exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT);
+    struct search search = {.space = space, .name = name};
+    exo_actor_id where;
+    exo_err reason = {0};
+    exo_status st = find_life(c, &search, deadline, &where, out, err);
+    exo_time patience = exo_deadline(exo_clock_real(), HEARSAY);
+    while (is_over(c, st, *out, &where, deadline)) {
+        bool reached = st == EXO_OK;
+        search.dead = where;
+        st = find_life(c, &search, reached ? deadline : patience, &where, out, &reason);
+        if (!reached && st == EXO_TIMEOUT) /* the head reaches it, and we do not */
+            return EXO_PEER_LOST;
+        if (st != EXO_OK && err)
+            *err = reason;
+    }
+    return st;
+}
+
+bool
+exo_cluster_is_free_again(exo_cluster *c, const char *space, const char *name, exo_time deadline)
+{
+    struct search search = {.space = space, .name = name, .at_once = true};
+    exo_actor_id where;
+    exo_ref ref = {0};
+    exo_time patience = exo_deadline(exo_clock_real(), HEARSAY);
+    patience = patience < deadline ? patience : deadline;
+    exo_status st = find_life(c, &search, patience, &where, &ref, NULL);
+    if (is_over(c, st, ref, &where, patience)) {
+        search.at_once = false;
+        search.dead = where;
+        st = find_life(c, &search, patience, &where, &ref, NULL);
+    }
+    return st == EXO_NOT_FOUND;
+}
