@@ -1,5 +1,5 @@
 /* SPARTA (sparse parameter averaging, OpenReview stFPf3gzq1): after the inner step, a small part of the coordinates is replaced
- * by its mean over the nodes. Which part is a function of (seed, round) that every node computes for itself (select.c).
+ * by its mean over the nodes. Which part is a function of (seed, round) that every node computes for itself (select.h).
  *
  * With a delay, the values that are averaged are those of `delay` steps ago, so that a real network has that long to carry
  * them; what a coordinate learned in between is overwritten. The values wait packed, one slot a round in flight.

@@ -17,6 +17,7 @@
 #include <exogym/optim.h>
 #include <exogym/plugin.h>
 #include <exogym/rng.h>
+#include <exogym/select.h>
 #include <exogym/state.h>
 #include <exogym/status.h>
 #include <exogym/strategy.h>

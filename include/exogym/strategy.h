@@ -22,6 +22,7 @@
 #include <exogym/config.h>
 #include <exogym/model.h>
 #include <exogym/optim.h>
+#include <exogym/select.h> /* a piece that strategies share */
 
 /* What a strategy sees of its node. Owner: the node's compute lane. Read-only but for the buffers. */
 typedef struct exo_node {
@@ -88,23 +89,5 @@ EXO_API void exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_stat
 EXO_API exo_status exo_strategy_register(const exo_strategy_class *strategy_class, exo_err *err);
 /* The i-th class, built-in ones first, or NULL after the last. Any thread. */
 EXO_API const exo_strategy_class *exo_strategy_class_at(size_t index);
-
-/* --- Pieces that strategies share ----------------------------------------------------------------------------------------- */
-
-/* Which coordinates are exchanged at a round: the same on every node, a function of (seed, round), never sent. */
-typedef enum exo_select_kind {
-    EXO_SELECT_RANDOM,              /* Bernoulli(p)                                                              */
-    EXO_SELECT_SHUFFLED_SEQUENTIAL, /* one permutation, ceil(1/p) chunks in turn                                 */
-    EXO_SELECT_PARTITIONED,         /* a random partition into min(ceil(1/p), numel) parts in turn, anew each cycle */
-} exo_select_kind;
-
-typedef struct exo_selector exo_selector;
-
-/* p in (0, 1], numel below 2^32. Errors: INVAL, NOMEM. */
-EXO_API exo_status exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t numel, uint64_t seed,
-                                    exo_err *err);
-EXO_API void exo_selector_free(exo_selector **selector);
-/* The coordinates of round `round`, ascending; valid until the next call. Gives how many. */
-EXO_API size_t exo_selector_round(exo_selector *selector, uint64_t round, const uint32_t **out);
 
 #endif

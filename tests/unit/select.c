@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include <exogym/memory.h>
-#include <exogym/strategy.h>
+#include <exogym/select.h>
 
 #include "memory_fault.h"
 

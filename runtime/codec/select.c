@@ -1,13 +1,14 @@
 /* Selectors: which coordinates are exchanged at a round.
  *
  * A round is a pure function of (kind, p, numel, seed, round), so that nodes agree without sending anything and nothing of
- * it is in a checkpoint. What is kept between rounds is a cache. Owner: the node's compute lane.
+ * it is in a checkpoint. What is kept between rounds is a cache. Owner: who made it, as the node's compute lane.
  *
  * Nodes may run on different machines: nothing here depends on the C library's logarithm, which may differ in its last bit.
  */
-#include <exogym/strategy.h>
+#include <exogym/select.h>
 
 #include <math.h>
+#include <stdbool.h>
 
 #include <exogym/memory.h>
 #include <exogym/rng.h>
@@ -27,6 +28,15 @@ struct exo_selector {
     uint32_t *part_of;  /* (numel) the part of each coordinate, scratch    */
     uint32_t *next;     /* (num_parts) where a part goes on, scratch       */
 };
+
+uint32_t
+exo_selector_parts(double p, size_t numel)
+{
+    double parts = ceil(1.0 / p * (1.0 - 1e-12)); /* 1 / (1 / k) may round to just above k */
+    if (numel == 0)
+        return 1; /* no coordinates: one empty part */
+    return parts < (double)numel ? (uint32_t)parts : (uint32_t)numel;
+}
 
 exo_status
 exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t numel, uint64_t seed, exo_err *err)
@@ -48,11 +58,7 @@ exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t nume
     if (!s->coordinates)
         goto done;
     if (kind != EXO_SELECT_RANDOM) {
-        /* ceil(1 / p), where 1 / (1 / k) may round to just above k */
-        double parts = ceil(1.0 / p * (1.0 - 1e-12));
-        s->num_parts = parts < (double)numel ? (uint32_t)parts : s->numel;
-        if (s->num_parts == 0)
-            s->num_parts = 1; /* no coordinates: one empty part */
+        s->num_parts = exo_selector_parts(p, numel);
         s->part_of = exo_calloc(numel, sizeof *s->part_of);
         s->next = exo_calloc(s->num_parts, sizeof *s->next);
         if (!s->part_of || !s->next)
@@ -146,6 +152,15 @@ draw_random(exo_selector *s, uint64_t round)
 
 /* --- In turn ------------------------------------------------------------------------------------------------------------------ */
 
+/* Part `part` of `numel` coordinates in num_parts parts: the first ones have one more where it does not divide. */
+static size_t
+part_bounds(const exo_selector *s, uint32_t part, size_t *first)
+{
+    size_t base = s->numel / s->num_parts, rest = s->numel % s->num_parts;
+    *first = part * base + (part < rest ? part : rest);
+    return base + (part < rest);
+}
+
 /* Cuts a random permutation into parts and puts each part's coordinates in ascending order, by a counting sort. */
 static void
 draw_parts(exo_selector *s, uint64_t cycle)
@@ -155,8 +170,7 @@ draw_parts(exo_selector *s, uint64_t cycle)
     exo_rng_init(&rng, s->seed, EXO_RNG_SELECT, (uint32_t)s->kind, cycle);
     exo_rng_permutation(&rng, permutation, s->numel);
     for (uint32_t part = 0; part < s->num_parts; part++) {
-        size_t first = 0, length = 0;
-        exo_shard(s->numel, s->num_parts, part, &first, &length);
+        size_t first = 0, length = part_bounds(s, part, &first);
         for (size_t i = first; i < first + length; i++)
             s->part_of[permutation[i]] = part;
         s->next[part] = (uint32_t)first;
@@ -186,8 +200,7 @@ exo_selector_round(exo_selector *s, uint64_t round, const uint32_t **out)
         *out = s->coordinates;
         return s->length;
     }
-    size_t first = 0, length = 0;
-    exo_shard(s->numel, s->num_parts, (uint32_t)(round % s->num_parts), &first, &length);
+    size_t first = 0, length = part_bounds(s, (uint32_t)(round % s->num_parts), &first);
     *out = s->coordinates + first;
     return length;
 }
