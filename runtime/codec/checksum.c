@@ -1,0 +1,113 @@
+/* The check of an encoding: XXH32's rounds on 64 lanes instead of 4, so that they fill vectors. No state.
+ *
+ * A lane is h = rotl(h + word * odd, 13) * odd, which can be undone: different words leave different lanes, and lanes and pieces are
+ * folded by steps that can be undone as well. So a change within one word always shows.
+ */
+#include "checksum.h"
+
+#include <string.h>
+
+#include "parallel.h"
+
+enum {
+    LANES = 64, /* of 4 bytes: 256 bytes a round */
+    STRIPE = 4 * LANES,
+    MAX_PIECES = 64,
+    MIN_PIECE = 1 << 18, /* bytes */
+};
+
+#define P1 0x9E3779B1u
+#define P2 0x85EBCA77u
+#define P3 0xC2B2AE3Du
+#define P4 0x27D4EB2Fu
+
+typedef uint32_t vector __attribute__((vector_size(64)));
+
+static uint32_t
+fold(uint32_t h, uint32_t word)
+{
+    h += word * P3;
+    return (h << 17 | h >> 15) * P4;
+}
+
+static uint32_t
+avalanche(uint32_t h)
+{
+    h = (h ^ h >> 15) * P2;
+    h = (h ^ h >> 13) * P3;
+    return h ^ h >> 16;
+}
+
+/* Four vectors by name: compilers keep them in registers. */
+#define STIR(h, from)                                                                                                  \
+    do {                                                                                                               \
+        vector word_;                                                                                                  \
+        memcpy(&word_, (from), sizeof word_);                                                                          \
+        (h) += word_ * P2;                                                                                             \
+        (h) = ((h) << 13 | (h) >> 19) * P1;                                                                            \
+    } while (0)
+
+static uint32_t
+check_piece(const uint8_t *bytes, size_t size, uint32_t seed)
+{
+    vector a = {0}, b = {0}, c = {0}, d = {0};
+    a += seed + P1;
+    b += seed + P2;
+    c += seed;
+    d += seed - P1;
+    size_t at = 0;
+    for (; size - at >= STRIPE; at += STRIPE) {
+        STIR(a, bytes + at);
+        STIR(b, bytes + at + 64);
+        STIR(c, bytes + at + 128);
+        STIR(d, bytes + at + 192);
+    }
+    if (at < size) { /* the rest with zeros behind it; the size says that they are none of the bytes */
+        uint8_t rest[STRIPE] = {0};
+        memcpy(rest, bytes + at, size - at);
+        STIR(a, rest);
+        STIR(b, rest + 64);
+        STIR(c, rest + 128);
+        STIR(d, rest + 192);
+    }
+    uint32_t lanes[LANES], h = fold(fold(seed, (uint32_t)size), (uint32_t)(size >> 32));
+    memcpy(lanes, &a, sizeof a);
+    memcpy(lanes + 16, &b, sizeof b);
+    memcpy(lanes + 32, &c, sizeof c);
+    memcpy(lanes + 48, &d, sizeof d);
+    for (size_t i = 0; i < LANES; i++)
+        h = fold(h, lanes[i]);
+    return avalanche(h);
+}
+
+struct job {
+    const uint8_t *bytes;
+    size_t size, piece;
+    uint32_t seed;
+    uint32_t checks[MAX_PIECES];
+};
+
+static void
+run_piece(void *context, size_t index)
+{
+    struct job *job = context;
+    size_t first = index * job->piece, left = job->size - first;
+    job->checks[index] = check_piece(job->bytes + first, left < job->piece ? left : job->piece, job->seed);
+}
+
+uint32_t
+exo_checksum(const void *bytes, size_t size, uint64_t seed)
+{
+    struct job job = {.bytes = bytes, .size = size, .seed = fold((uint32_t)seed, (uint32_t)(seed >> 32))};
+    job.piece = (size / MAX_PIECES / STRIPE + 1) * STRIPE;
+    if (job.piece < MIN_PIECE)
+        job.piece = MIN_PIECE;
+    size_t pieces = (size + job.piece - 1) / job.piece;
+    if (pieces <= 1)
+        return check_piece(bytes, size, job.seed);
+    exo_parallel_for(pieces, run_piece, &job);
+    uint32_t h = job.seed;
+    for (size_t i = 0; i < pieces; i++)
+        h = fold(h, job.checks[i]);
+    return avalanche(h);
+}

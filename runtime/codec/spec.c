@@ -1,0 +1,348 @@
+/* A chain from its config, and as text. No state. */
+#include "codec_impl.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nearest.h"
+
+/* The order within a chain. */
+typedef enum stage {
+    SELECTION,
+    VALUES,
+    LOSSLESS,
+} stage;
+
+static const struct {
+    const char *name, *help;
+    stage stage;
+} kinds[EXO_CODEC_KINDS] = {
+    [EXO_CODEC_RAW] = {"raw", "fp32 as it is", VALUES},
+    [EXO_CODEC_FP16] = {"fp16", "IEEE half precision", VALUES},
+    [EXO_CODEC_BF16] = {"bf16", "the upper half of fp32", VALUES},
+    [EXO_CODEC_FP8] = {"fp8", "8-bit floats (e4m3 or e5m2), a power of two as scale of each block", VALUES},
+    [EXO_CODEC_INT8] = {"int8", "8-bit integers, a scale for each block", VALUES},
+    [EXO_CODEC_INT4] = {"int4", "4-bit integers, a scale for each block", VALUES},
+    [EXO_CODEC_E3M0] = {"e3m0", "4-bit floats of sign and exponent, a scale for each block", VALUES},
+    [EXO_CODEC_TOPK] = {"topk", "the largest values, with error feedback; then a codec of values", SELECTION},
+    [EXO_CODEC_SPARSE] = {"sparse", "values that both ends select from the seed; then a codec of values", SELECTION},
+    [EXO_CODEC_ZSTD] = {"zstd", "lossless compression, last in a chain", LOSSLESS},
+    [EXO_CODEC_LZ4] = {"lz4", "lossless compression, faster and weaker than zstd", LOSSLESS},
+};
+
+static const char *const fp8_formats[] = {[EXO_FP8_E4M3] = "e4m3", [EXO_FP8_E5M2] = "e5m2", NULL};
+static const char *const scale_formats[] = {[EXO_SCALE_FP32] = "fp32", [EXO_SCALE_BF16] = "bf16", NULL};
+static const char *const select_kinds[] = {
+    [EXO_SELECT_RANDOM] = "random",
+    [EXO_SELECT_SHUFFLED_SEQUENTIAL] = "shuffled_sequential",
+    [EXO_SELECT_PARTITIONED] = "partitioned",
+    NULL,
+};
+
+bool
+exo_codec_at(size_t index, const char **name, const char **help)
+{
+    if (index >= EXO_CODEC_KINDS)
+        return false;
+    *name = kinds[index].name;
+    *help = kinds[index].help;
+    return true;
+}
+
+size_t
+exo_codec_share(double share, size_t count)
+{
+    double kept = ceil(share * (double)count * (1.0 - 1e-12));
+    if (!(kept < (double)count))
+        return count;
+    return kept < 1 && count > 0 ? 1 : (size_t)kept;
+}
+
+/* --- Reading -------------------------------------------------------------------------------------------------------------- */
+
+/* Options are read from `map`, which is NULL for a bare name: then all have their defaults. */
+
+static exo_status
+read_topk(exo_topk *topk, exo_config *map, exo_err *err)
+{
+    *topk = (exo_topk){.error_feedback = true, .decay = 1};
+    bool has_k = exo_config_has(map, "k"), has_ratio = exo_config_has(map, "ratio");
+    exo_status st = exo_config_double(map, "ratio", has_k ? 0 : 0.01, 0, 1, &topk->ratio, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(map, "k", 0, 1, UINT32_MAX, &topk->k, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(map, "block", 0, 0, EXO_CODEC_MAX_BLOCK, &topk->block, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(map, "error_feedback", true, &topk->error_feedback, err);
+    if (st == EXO_OK)
+        st = exo_config_double(map, "decay", 1, 0, 1, &topk->decay, err);
+    if (st != EXO_OK)
+        return st;
+    if (has_k && has_ratio)
+        return exo_config_fail(map, err, "topk: k and ratio say the same; one of them is enough");
+    if (!has_k && !(topk->ratio > 0))
+        return exo_config_fail(map, err, "topk: ratio must be greater than 0 and at most 1");
+    if (!topk->error_feedback && exo_config_has(map, "decay"))
+        return exo_config_fail(map, err, "topk: decay needs error_feedback");
+    return EXO_OK;
+}
+
+static exo_status
+read_sparse(exo_codec_spec *spec, exo_config *map, exo_err *err)
+{
+    size_t kind = EXO_SELECT_RANDOM;
+    exo_status st = exo_config_double(map, "p", 0.005, 0, 1, &spec->p, err);
+    if (st == EXO_OK && !(spec->p > 0))
+        st = exo_config_fail(map, err, "sparse: p must be greater than 0 and at most 1");
+    if (st == EXO_OK)
+        st = exo_config_choice(map, "selector", kind, select_kinds, &kind, err);
+    spec->select_kind = (exo_select_kind)kind;
+    return st;
+}
+
+static exo_status
+read_values(exo_value_codec *values, exo_codec_kind kind, exo_config *map, exo_err *err)
+{
+    *values = (exo_value_codec){.kind = kind};
+    exo_status st = EXO_OK;
+    if (kind == EXO_CODEC_FP8) {
+        size_t format = EXO_FP8_E4M3;
+        st = exo_config_choice(map, "format", format, fp8_formats, &format, err);
+        values->format = (exo_fp8_format)format;
+    }
+    if (kind == EXO_CODEC_INT8 || kind == EXO_CODEC_INT4 || kind == EXO_CODEC_E3M0) {
+        size_t scales = kind == EXO_CODEC_INT8 ? EXO_SCALE_FP32 : EXO_SCALE_BF16;
+        st = exo_config_choice(map, "scale", scales, scale_formats, &scales, err);
+        values->scales = (exo_scale_format)scales;
+    } else if (kind != EXO_CODEC_FP8) {
+        return st;
+    }
+    uint64_t block = kind == EXO_CODEC_INT8 ? 256 : 128;
+    if (st == EXO_OK)
+        st = exo_config_u64(map, "block", block, kind != EXO_CODEC_FP8, EXO_CODEC_MAX_BLOCK, &block, err);
+    values->block = (size_t)block;
+    return st;
+}
+
+static exo_status
+read_lossless(exo_lossless *lossless, exo_codec_kind kind, exo_config *map, exo_err *err)
+{
+    uint64_t level = 3;
+    exo_status st = kind == EXO_CODEC_ZSTD ? exo_config_u64(map, "level", level, 1, 19, &level, err) : EXO_OK;
+    *lossless = (exo_lossless){.kind = kind, .level = (int)level};
+    return st;
+}
+
+static exo_status
+fail_unknown(const exo_config *node, const char *name, exo_err *err)
+{
+    exo_nearest nearest = {.word = name};
+    char known[EXO_ERR_TEXT / 2] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < EXO_CODEC_KINDS; i++) {
+        exo_nearest_try(&nearest, kinds[i].name);
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", kinds[i].name);
+    }
+    if (exo_nearest_name(&nearest))
+        return exo_config_fail(node, err, "unknown codec '%.60s'; did you mean '%s'?", name, nearest.name);
+    return exo_config_fail(node, err, "unknown codec '%.60s'; known are: %s", name, known);
+}
+
+/* The codec that a node names; *map is its options, or NULL for a bare name. */
+static exo_status
+read_name(exo_config *node, exo_codec_kind *kind, exo_config **map, exo_err *err)
+{
+    const char *name = exo_config_scalar(node);
+    *map = NULL;
+    if (exo_config_is_map(node)) {
+        *map = node;
+        exo_status st = exo_config_string(node, "name", NULL, &name, err);
+        if (st != EXO_OK)
+            return st;
+        if (!name)
+            return exo_config_fail(node, err, "which codec? The key 'name' is missing");
+    }
+    if (!name || !*name)
+        return exo_config_fail(node, err, "expected a codec's name, or a mapping with 'name'");
+    for (size_t i = 0; i < EXO_CODEC_KINDS; i++) {
+        if (strcmp(kinds[i].name, name) == 0) {
+            *kind = (exo_codec_kind)i;
+            return EXO_OK;
+        }
+    }
+    return fail_unknown(node, name, err);
+}
+
+/* What was read so far, to check the order. */
+struct chain {
+    size_t length;
+    exo_codec_kind last;
+};
+
+static exo_status
+check_order(const struct chain *chain, const exo_codec_spec *spec, exo_codec_kind kind, const exo_config *node,
+            exo_err *err)
+{
+    if (chain->length == 0)
+        return EXO_OK;
+    stage now = kinds[kind].stage, before = kinds[chain->last].stage;
+    if (now < before)
+        return exo_config_fail(node, err,
+                               "%s cannot come after %s: first a selection (topk, sparse), then one codec of values, "
+                               "then lossless ones (zstd, lz4)",
+                               kinds[kind].name, kinds[chain->last].name);
+    if (now == before && now != LOSSLESS)
+        return exo_config_fail(node, err, "%s after %s: a chain has one %s at most", kinds[kind].name,
+                               kinds[chain->last].name, now == SELECTION ? "selection" : "codec of values");
+    if (now == LOSSLESS && spec->num_lossless == EXO_CODEC_MAX_LOSSLESS)
+        return exo_config_fail(node, err, "%s: a chain has two lossless codecs at most", kinds[kind].name);
+    return EXO_OK;
+}
+
+static exo_status
+read_one(struct chain *chain, exo_codec_spec *spec, exo_config *node, exo_err *err)
+{
+    exo_codec_kind kind = EXO_CODEC_RAW;
+    exo_config *map = NULL;
+    exo_status st = read_name(node, &kind, &map, err);
+    if (st == EXO_OK)
+        st = check_order(chain, spec, kind, node, err);
+    if (st != EXO_OK)
+        return st;
+    if (kind == EXO_CODEC_TOPK)
+        st = read_topk(&spec->topk, map, err);
+    else if (kind == EXO_CODEC_SPARSE)
+        st = read_sparse(spec, map, err);
+    else if (kinds[kind].stage == LOSSLESS)
+        st = read_lossless(&spec->lossless[spec->num_lossless++], kind, map, err);
+    else
+        st = read_values(&spec->values, kind, map, err);
+    if (kinds[kind].stage == SELECTION)
+        spec->selection = kind;
+    chain->length++;
+    chain->last = kind;
+    return st == EXO_OK ? exo_config_finish(map, err) : st;
+}
+
+exo_status
+exo_codec_spec_read(exo_codec_spec *spec, exo_config *node, exo_err *err)
+{
+    struct chain chain = {0};
+    *spec = (exo_codec_spec){.selection = EXO_CODEC_RAW, .values = {.kind = EXO_CODEC_RAW}};
+    if (!node)
+        return EXO_OK;
+    if (!exo_config_is_list(node))
+        return read_one(&chain, spec, node, err);
+    if (exo_config_length(node) == 0)
+        return exo_config_fail(node, err, "the list of codecs is empty");
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < exo_config_length(node); i++)
+        st = read_one(&chain, spec, exo_config_item(node, i), err);
+    return st;
+}
+
+/* --- Writing -------------------------------------------------------------------------------------------------------------- */
+
+struct writer {
+    char *text;
+    size_t used;
+};
+
+static void put(struct writer *w, const char *format, ...) EXO_PRINTF(2, 3);
+
+static void
+put(struct writer *w, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(w->text + w->used, EXO_CODEC_TEXT - w->used, format, args);
+    va_end(args);
+    w->used += (size_t)length; /* the longest chain has half of it */
+}
+
+/* The shortest digits that read as the same number. */
+static void
+put_number(struct writer *w, const char *key, double value)
+{
+    char text[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    for (char *c = text; *c; c++)
+        if (*c == ',')
+            *c = '.'; /* a locale's decimal comma */
+    put(w, ", %s: %s", key, text);
+}
+
+static void
+put_selection(struct writer *w, const exo_codec_spec *spec)
+{
+    if (spec->selection == EXO_CODEC_SPARSE) {
+        put(w, "{name: sparse");
+        put_number(w, "p", spec->p);
+        put(w, ", selector: %s}", select_kinds[spec->select_kind]);
+        return;
+    }
+    put(w, "{name: topk");
+    if (spec->topk.k)
+        put(w, ", k: %llu", (unsigned long long)spec->topk.k);
+    else
+        put_number(w, "ratio", spec->topk.ratio);
+    put(w, ", block: %llu, error_feedback: %s", (unsigned long long)spec->topk.block,
+        spec->topk.error_feedback ? "true" : "false");
+    if (spec->topk.error_feedback)
+        put_number(w, "decay", spec->topk.decay);
+    put(w, "}");
+}
+
+static void
+put_values(struct writer *w, const exo_value_codec *values)
+{
+    const char *name = kinds[values->kind].name;
+    switch (values->kind) {
+    case EXO_CODEC_FP8:
+        put(w, "{name: fp8, format: %s, block: %zu}", fp8_formats[values->format], values->block);
+        return;
+    case EXO_CODEC_INT8:
+    case EXO_CODEC_INT4:
+    case EXO_CODEC_E3M0:
+        put(w, "{name: %s, block: %zu, scale: %s}", name, values->block, scale_formats[values->scales]);
+        return;
+    default:
+        put(w, "%s", name);
+    }
+}
+
+void
+exo_codec_spec_text(const exo_codec_spec *spec, char text[EXO_CODEC_TEXT])
+{
+    struct writer w = {.text = text};
+    bool selects = spec->selection != EXO_CODEC_RAW;
+    bool encodes = spec->values.kind != EXO_CODEC_RAW || (!selects && spec->num_lossless == 0);
+    bool list = selects + encodes + spec->num_lossless > 1;
+    const char *between = list ? "[" : "";
+    if (selects) {
+        put(&w, "%s", between);
+        put_selection(&w, spec);
+        between = ", ";
+    }
+    if (encodes) {
+        put(&w, "%s", between);
+        put_values(&w, &spec->values);
+        between = ", ";
+    }
+    for (size_t i = 0; i < spec->num_lossless; i++, between = ", ") {
+        put(&w, "%s", between);
+        if (spec->lossless[i].kind == EXO_CODEC_ZSTD)
+            put(&w, "{name: zstd, level: %d}", spec->lossless[i].level);
+        else
+            put(&w, "%s", kinds[spec->lossless[i].kind].name);
+    }
+    if (list)
+        put(&w, "]");
+}
