@@ -1,4 +1,4 @@
-/* Figures as people read them, and a text that grows. No state. */
+/* Figures as people read them, and words for a shell. No state. */
 #ifndef EXO_MAIN_TEXT_H
 #define EXO_MAIN_TEXT_H
 
@@ -8,6 +8,8 @@
 
 #include <exogym/clock.h>
 #include <exogym/status.h>
+
+#include "grow_text.h"
 
 enum {
     EXO_FIGURE = 32 /* room for one figure */
@@ -27,15 +29,6 @@ exo_status exo_text_read_time(const char *text, const char *what, exo_time *out,
 /* Reads "NAME=AMOUNT": a number, which may have KiB, MiB, GiB or TiB after it. `name` has room for `size` bytes. INVAL. */
 exo_status exo_text_read_resource(const char *text, char *name, size_t size, double *amount, exo_err *err);
 
-/* A text that grows. Zero-initialize; exo_free the `data`. After a failed allocation it stays as it is, and `failed`. */
-typedef struct exo_text {
-    char *data; /* NULL while empty, else ended by a 0 */
-    size_t length, size;
-    bool failed;
-} exo_text;
-
-void exo_text_add(exo_text *text, const char *format, ...) EXO_PRINTF(2, 3);
-void exo_text_add_bytes(exo_text *text, const char *bytes, size_t length);
 /* `word` as a POSIX shell reads it back: quoted only where it must be. */
 void exo_text_add_quoted(exo_text *text, const char *word);
 
