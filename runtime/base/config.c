@@ -133,7 +133,7 @@ parse_bytes(exo_config_doc **out, const char *source, const char *text, size_t s
         st = exo_config_fail_at(doc, &start, err, "larger than %d bytes", EXO_CONFIG_MAX_BYTES);
         goto done;
     }
-    st = exo_config_read(doc, text, size, NULL, &doc->root, err);
+    st = exo_config_read(doc, text, size, NULL, NULL, &doc->root, err);
     if (st == EXO_OK && (!doc->root || exo_config_is_null(doc->root)))
         st = exo_config_new(doc, EXO_CONFIG_MAP, &start, &doc->root, err);
     if (st != EXO_OK)
@@ -153,21 +153,21 @@ exo_config_parse(exo_config_doc **out, const char *source, const char *text, exo
 
 /* Reads to the end, not to a size: a configuration may come from a pipe. */
 exo_status
-exo_config_load(exo_config_doc **out, const char *path, exo_err *err)
+exo_config_read_file(const char *path, char **text, size_t *size, exo_err *err)
 {
     exo_status st = EXO_OK;
-    char *text = NULL;
-    size_t size = 0;
+    size_t used = 0;
+    char *bytes = NULL;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return exo_fail(err, EXO_IO, "cannot read '%s': %s", path, strerror(errno));
-    text = exo_calloc(1, EXO_CONFIG_MAX_BYTES + 1); /* one more than is allowed shows that there is more */
-    if (!text) {
+    bytes = exo_calloc(1, EXO_CONFIG_MAX_BYTES + 1); /* one more than is allowed shows that there is more */
+    if (!bytes) {
         st = exo_fail(err, EXO_NOMEM, "%s: out of memory", path);
         goto done;
     }
-    while (size <= EXO_CONFIG_MAX_BYTES) {
-        ssize_t got = read(file, text + size, EXO_CONFIG_MAX_BYTES + 1 - size);
+    while (used <= EXO_CONFIG_MAX_BYTES) {
+        ssize_t got = read(file, bytes + used, EXO_CONFIG_MAX_BYTES + 1 - used);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0) {
@@ -176,12 +176,26 @@ exo_config_load(exo_config_doc **out, const char *path, exo_err *err)
         }
         if (got == 0)
             break;
-        size += (size_t)got;
+        used += (size_t)got;
     }
-    st = parse_bytes(out, path, text, size, err);
+    *size = used;
+    *text = bytes;
+    bytes = NULL; /* moved to the caller */
 done:
-    exo_free(text);
+    exo_free(bytes);
     close(file);
+    return st;
+}
+
+exo_status
+exo_config_load(exo_config_doc **out, const char *path, exo_err *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    exo_status st = exo_config_read_file(path, &text, &size, err);
+    if (st == EXO_OK)
+        st = parse_bytes(out, path, text, size, err);
+    exo_free(text);
     return st;
 }
 
@@ -200,7 +214,8 @@ fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err, 
     vsnprintf(reason, sizeof reason, format, args);
     if (place->origin)
         return exo_fail(err, EXO_INVAL, "%s: %s", place->origin, reason);
-    return exo_fail(err, EXO_INVAL, "%s:%u:%u: %s", doc->source, place->line, place->column, reason);
+    return exo_fail(err, EXO_INVAL, "%s:%u:%u: %s", place->source ? place->source : doc->source, place->line,
+                    place->column, reason);
 }
 
 exo_status
@@ -249,8 +264,8 @@ describe(const exo_config *node, char text[MAX_DESCRIPTION])
     return text;
 }
 
-static exo_status
-fail_type(const exo_config *node, const char *key, const char *expected, exo_err *err)
+exo_status
+exo_config_fail_type(const exo_config *node, const char *key, const char *expected, exo_err *err)
 {
     char text[MAX_DESCRIPTION];
     return exo_config_fail(node, err, "%s: expected %s, got %s", key, expected, describe(node, text));
@@ -311,7 +326,7 @@ exo_config_bool(exo_config *map, const char *key, bool fallback, bool *out, exo_
             }
         }
     }
-    return fail_type(node, key, "true or false", err);
+    return exo_config_fail_type(node, key, "true or false", err);
 }
 
 static bool
@@ -380,7 +395,7 @@ exo_config_u64(exo_config *map, const char *key, uint64_t fallback, uint64_t min
         return EXO_OK;
     }
     if (!is_plain_scalar(node) || !exo_config_is_number(node->text, &integer) || !integer)
-        return fail_type(node, key, "an integer", err);
+        return exo_config_fail_type(node, key, "an integer", err);
 
     const char *digits = node->text + (*node->text == '-' || *node->text == '+');
     uint64_t value = 0;
@@ -410,7 +425,7 @@ exo_config_double(exo_config *map, const char *key, double fallback, double min,
         return EXO_OK;
     }
     if (!is_plain_scalar(node) || !exo_config_is_number(node->text, &integer))
-        return fail_type(node, key, "a number", err);
+        return exo_config_fail_type(node, key, "a number", err);
     double value = exo_config_to_double(node->text);
     if (isinf(value))
         return exo_config_fail(node, err, "%s: %.40s is too large for a number", key, node->text);
@@ -430,7 +445,7 @@ exo_config_string(exo_config *map, const char *key, const char *fallback, const 
     if (st != EXO_OK)
         return st;
     if (node && (node->kind != EXO_CONFIG_SCALAR || exo_config_is_null(node)))
-        return fail_type(node, key, "a string", err);
+        return exo_config_fail_type(node, key, "a string", err);
     *out = node ? node->text : fallback;
     return EXO_OK;
 }
@@ -457,7 +472,7 @@ exo_config_choice(exo_config *map, const char *key, size_t fallback, const char 
         if (used >= 0 && (size_t)used < sizeof expected)
             used += snprintf(expected + used, sizeof expected - (size_t)used, "%s%s", i ? ", " : "", choices[i]);
     }
-    return fail_type(node, key, expected, err);
+    return exo_config_fail_type(node, key, expected, err);
 }
 
 static exo_status
@@ -468,7 +483,7 @@ ask_container(exo_config *map, const char *key, exo_config_kind kind, exo_config
     if (st != EXO_OK)
         return st;
     if (node && node->kind != kind)
-        return fail_type(node, key, kind == EXO_CONFIG_MAP ? "a mapping" : "a list", err);
+        return exo_config_fail_type(node, key, kind == EXO_CONFIG_MAP ? "a mapping" : "a list", err);
     *out = node;
     return EXO_OK;
 }

@@ -9,6 +9,10 @@
 
 #include <exogym/memory.h>
 
+enum {
+    MAX_LABEL = 100
+};
+
 static exo_status
 fail_nomem(const exo_config_doc *doc, exo_err *err)
 {
@@ -129,7 +133,7 @@ exo_config_set(exo_config_doc *doc, const char *assignment, exo_err *err)
     exo_config *value = NULL;
     exo_status st = strlen(text) > EXO_CONFIG_MAX_BYTES
                         ? exo_config_fail_at(doc, &place, err, "larger than %d bytes", EXO_CONFIG_MAX_BYTES)
-                        : exo_config_read(doc, text, strlen(text), origin, &value, err);
+                        : exo_config_read(doc, text, strlen(text), NULL, origin, &value, err);
     if (st == EXO_OK && !value)
         st = exo_config_new(doc, EXO_CONFIG_SCALAR, &place, &value, err);
     return st == EXO_OK ? put_at(doc, path, value, &place, err) : st;
@@ -186,4 +190,154 @@ exo_config_get(exo_config *map, const char *key)
     if (!exo_config_is_map(map) || exo_config_ask(map, key, &value, NULL) != EXO_OK)
         return NULL;
     return value;
+}
+
+exo_status
+exo_config_new_map(const exo_config *at, exo_config **out, exo_err *err)
+{
+    return exo_config_new(at->doc, EXO_CONFIG_MAP, &at->place, out, err);
+}
+
+exo_status
+exo_config_new_list(const exo_config *at, exo_config **out, exo_err *err)
+{
+    return exo_config_new(at->doc, EXO_CONFIG_LIST, &at->place, out, err);
+}
+
+/* A place whose texts live in `doc`. */
+static exo_status
+adopt_place(exo_config_doc *doc, const exo_config_doc *from, const exo_config_place *place, exo_config_place *out,
+            exo_err *err)
+{
+    const char *source = place->source ? place->source : from->source;
+    *out = *place;
+    out->source = strcmp(source, doc->source) == 0 ? NULL : exo_config_copy_text(doc, source, strlen(source));
+    out->origin = place->origin ? exo_config_copy_text(doc, place->origin, strlen(place->origin)) : NULL;
+    bool failed = (place->origin && !out->origin) || (!out->source && strcmp(source, doc->source) != 0);
+    return failed ? fail_nomem(doc, err) : EXO_OK;
+}
+
+/* A copy whose texts live in `doc`. */
+static exo_status
+adopt(exo_config_doc *doc, const exo_config *from, exo_config **out, exo_err *err)
+{
+    exo_config_place place;
+    exo_status st = adopt_place(doc, from->doc, &from->place, &place, err);
+    if (st == EXO_OK)
+        st = exo_config_new(doc, from->kind, &place, out, err);
+    if (st != EXO_OK)
+        return st;
+    (*out)->quoted = from->quoted;
+    if (from->text && !((*out)->text = exo_config_copy_text(doc, from->text, strlen(from->text))))
+        return fail_nomem(doc, err);
+    for (size_t i = 0; st == EXO_OK && i < from->length; i++) {
+        const exo_config_entry *entry = &from->entries[i];
+        exo_config *child = NULL;
+        char *key = entry->key ? exo_config_copy_text(doc, entry->key, strlen(entry->key)) : NULL;
+        if (entry->key && !key)
+            return fail_nomem(doc, err);
+        st = adopt_place(doc, from->doc, &entry->place, &place, err);
+        if (st == EXO_OK)
+            st = adopt(doc, entry->value, &child, err);
+        if (st == EXO_OK)
+            st = exo_config_append(*out, key, &place, child, err);
+    }
+    return st;
+}
+
+exo_status
+exo_config_adopt(exo_config *into, const char *key, exo_config *value, exo_err *err)
+{
+    char *copied = key ? exo_config_copy_text(into->doc, key, strlen(key)) : NULL;
+    if (key && !copied)
+        return fail_nomem(into->doc, err);
+    return exo_config_append(into, copied, &value->place, value, err);
+}
+
+exo_status
+exo_config_graft(exo_config *into, const char *key, const exo_config *value, exo_err *err)
+{
+    exo_config *node = NULL;
+    exo_status st = adopt(into->doc, value, &node, err);
+    return st == EXO_OK ? exo_config_adopt(into, key, node, err) : st;
+}
+
+exo_status
+exo_config_graft_text(exo_config *into, const char *key, const char *text, exo_err *err)
+{
+    exo_config *node = NULL;
+    exo_status st = exo_config_new(into->doc, EXO_CONFIG_SCALAR, &into->place, &node, err);
+    if (st != EXO_OK)
+        return st;
+    node->text = exo_config_copy_text(into->doc, text, strlen(text));
+    return node->text ? exo_config_adopt(into, key, node, err) : fail_nomem(into->doc, err);
+}
+
+exo_config_doc *
+exo_config_document(const exo_config *node)
+{
+    return node->doc;
+}
+
+/* --- Places ----------------------------------------------------------------------------------------------------------------- */
+
+void
+exo_config_where(const exo_config *node, char *out, size_t size)
+{
+    exo_err err = {0};
+    exo_config_fail(node, &err, "%s", "");
+    err.text[strlen(err.text) - strlen(": ")] = '\0';
+    snprintf(out, size, "%s", err.text);
+}
+
+static bool
+begins_with_place(const exo_err *err, const char *source)
+{
+    size_t length = strlen(source);
+    return strncmp(err->text, source, length) == 0 && err->text[length] == ':';
+}
+
+exo_status
+exo_config_add_place(const exo_config *node, exo_err *err)
+{
+    if (!err)
+        return EXO_INVAL;
+    exo_status code = err->code;
+    bool placed = strncmp(err->text, "--set ", strlen("--set ")) == 0 || begins_with_place(err, node->doc->source);
+    for (const exo_config_file *file = node->doc->files; file && !placed; file = file->link)
+        placed = begins_with_place(err, file->path);
+    if (placed)
+        return code;
+    char reason[EXO_ERR_TEXT];
+    memcpy(reason, err->text, sizeof reason);
+    exo_config_fail(node, err, "%s", reason[0] ? reason : exo_status_text(code));
+    err->code = code;
+    return code;
+}
+
+const char *
+exo_config_source(const exo_config *node)
+{
+    return node->place.source && !node->place.origin ? node->place.source : node->doc->source;
+}
+
+char *
+exo_config_relative(const exo_config *node, const char *path)
+{
+    const char *source = exo_config_source(node), *slash = strrchr(source, '/');
+    exo_text full = {0};
+    if (*path != '/' && slash)
+        exo_text_add(&full, "%.*s/", (int)(slash - source), source);
+    exo_text_add(&full, "%s", path);
+    if (!full.failed)
+        return full.data;
+    exo_free(full.data);
+    return NULL;
+}
+
+bool
+exo_config_is_label(const char *text)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    return *text && *text != '.' && *text != '-' && strlen(text) <= MAX_LABEL && !text[strspn(text, allowed)];
 }

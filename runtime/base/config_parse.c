@@ -16,7 +16,7 @@ struct anchor {
 
 struct reader {
     exo_config_doc *doc;
-    const char *origin;
+    const char *source, *origin;
     struct fy_diag *diag;
     struct fy_parser *parser;
     struct anchor *anchors; /* the latest first */
@@ -27,7 +27,7 @@ static exo_config_place
 place_of(const struct reader *r, struct fy_event *event)
 {
     const struct fy_mark *mark = fy_event_start_mark(event);
-    exo_config_place place = {.origin = r->origin, .line = 1, .column = 1};
+    exo_config_place place = {.origin = r->origin, .source = r->source, .line = 1, .column = 1};
     if (mark) {
         place.line = (unsigned)mark->line + 1;
         place.column = (unsigned)mark->column + 1;
@@ -48,8 +48,9 @@ fail_syntax(struct reader *r)
     void *iterator = NULL;
     struct fy_diag_error *error = fy_diag_errors_iterate(r->diag, &iterator);
     if (!error || !error->msg)
-        return exo_config_fail_at(r->doc, &(exo_config_place){r->origin, 1, 1}, r->err, "this is not YAML");
+        return exo_config_fail_at(r->doc, &(exo_config_place){r->origin, r->source, 1, 1}, r->err, "this is not YAML");
     exo_config_place place = {.origin = r->origin,
+                              .source = r->source,
                               .line = error->line > 0 ? (unsigned)error->line : 1,
                               .column = error->column > 0 ? (unsigned)error->column : 1};
     return exo_config_fail_at(r->doc, &place, r->err, "%.*s", (int)strcspn(error->msg, "\r\n"), error->msg);
@@ -333,7 +334,7 @@ read_stream(struct reader *r, exo_config **out)
 static exo_status
 check_utf8(const struct reader *r, const char *text, size_t size)
 {
-    exo_config_place place = {.origin = r->origin, .line = 1, .column = 1};
+    exo_config_place place = {.origin = r->origin, .source = r->source, .line = 1, .column = 1};
     for (size_t i = 0; i < size;) {
         size_t length = utf8_length((const unsigned char *)text + i, size - i);
         if (length == 0)
@@ -349,9 +350,10 @@ check_utf8(const struct reader *r, const char *text, size_t size)
 }
 
 exo_status
-exo_config_read(exo_config_doc *doc, const char *text, size_t size, const char *origin, exo_config **out, exo_err *err)
+exo_config_read(exo_config_doc *doc, const char *text, size_t size, const char *source, const char *origin,
+                exo_config **out, exo_err *err)
 {
-    struct reader r = {.doc = doc, .origin = origin, .err = err};
+    struct reader r = {.doc = doc, .source = source, .origin = origin, .err = err};
     exo_config *node = NULL;
     exo_status st = check_utf8(&r, text, size);
     if (st != EXO_OK)

@@ -11,6 +11,8 @@
 
 #include <exogym/config.h>
 
+#include "config_edit.h"
+
 enum {
     EXO_CONFIG_MAX_DEPTH = 64,
     EXO_CONFIG_MAX_NODES = 50000, /* also what aliases may multiply a document to */
@@ -23,9 +25,10 @@ typedef enum exo_config_kind {
     EXO_CONFIG_LIST,
 } exo_config_kind;
 
-/* Where something was written. `origin` is NULL for the document's own text, else what to name instead of a place. */
+/* Where something was written. `origin` is NULL for what stands in a file, else what to name instead of a place. */
 typedef struct exo_config_place {
     const char *origin;
+    const char *source;    /* the file; NULL: the document's */
     unsigned line, column; /* from 1 */
 } exo_config_place;
 
@@ -52,16 +55,20 @@ struct exo_config {
     exo_config_asked *asked;
 };
 
+/* A file that was read into a document besides its own. */
+typedef struct exo_config_file {
+    struct exo_config_file *link;
+    const char *path;
+} exo_config_file;
+
 struct exo_config_doc {
     char *source; /* for messages */
+    exo_config_file *files;
     exo_config *root;
     size_t num_nodes;
     struct exo_config_block *blocks;
 };
 
-/* Memory of the document: zeroed, freed with it; NULL if there is none. */
-void *exo_config_alloc(exo_config_doc *doc, size_t size);
-char *exo_config_copy_text(exo_config_doc *doc, const char *text, size_t length);
 exo_status exo_config_new(exo_config_doc *doc, exo_config_kind kind, const exo_config_place *place, exo_config **out,
                           exo_err *err);
 /* Adds a child; `key` (NULL in a list) lives as long as the document. */
@@ -76,9 +83,14 @@ bool exo_config_is_null(const exo_config *node);
 exo_status exo_config_fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err,
                               const char *format, ...) EXO_PRINTF(4, 5);
 
-/* Parses `size` bytes of YAML into nodes of `doc`; `origin` as in exo_config_place. *out is NULL for an empty text. */
-exo_status exo_config_read(exo_config_doc *doc, const char *text, size_t size, const char *origin, exo_config **out,
-                           exo_err *err);
+/* Parses `size` bytes of YAML into nodes of `doc`; `source` and `origin` as in exo_config_place. *out is NULL for an empty text. */
+exo_status exo_config_read(exo_config_doc *doc, const char *text, size_t size, const char *source, const char *origin,
+                           exo_config **out, exo_err *err);
+/* A file's bytes, with a 0 after them; the caller frees *text. IO, INVAL (larger than EXO_CONFIG_MAX_BYTES), NOMEM. */
+exo_status exo_config_read_file(const char *path, char **text, size_t *size, exo_err *err);
+
+/* INVAL: "key: expected WHAT, got ...". */
+exo_status exo_config_fail_type(const exo_config *node, const char *key, const char *expected, exo_err *err);
 
 /* Does `text` look like a number? On true, *integer says whether it has no fraction and no exponent. */
 bool exo_config_is_number(const char *text, bool *integer);

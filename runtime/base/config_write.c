@@ -8,36 +8,14 @@
 #include <exogym/memory.h>
 
 struct writer {
-    char *text;
-    size_t used, size;
-    bool failed;
+    exo_text text;
     bool json;
 };
 
 static void
-put(struct writer *w, const char *text, size_t length)
-{
-    if (w->failed)
-        return;
-    if (w->size - w->used <= length) {
-        size_t size = 2 * w->size + length + 256;
-        char *grown = exo_realloc(w->text, size, 1);
-        if (!grown) {
-            w->failed = true;
-            return;
-        }
-        w->text = grown;
-        w->size = size;
-    }
-    memcpy(w->text + w->used, text, length);
-    w->used += length;
-    w->text[w->used] = '\0';
-}
-
-static void
 put_string(struct writer *w, const char *text)
 {
-    put(w, text, strlen(text));
+    exo_text_add_bytes(&w->text, text, strlen(text));
 }
 
 /* A string in double quotes: the same in JSON and YAML. */
@@ -96,10 +74,21 @@ put_json_number(struct writer *w, const char *text)
     put_string(w, number);
 }
 
+/* "true" or "false" as YAML reads the word, or NULL. */
+static const char *
+boolean_of(const char *text)
+{
+    static const char *const constants[2][3] = {{"false", "False", "FALSE"}, {"true", "True", "TRUE"}};
+    for (int value = 0; value < 2; value++)
+        for (int i = 0; i < 3; i++)
+            if (strcmp(text, constants[value][i]) == 0)
+                return constants[value][0];
+    return NULL;
+}
+
 static void
 write_scalar(struct writer *w, const exo_config *node)
 {
-    static const char *const constants[2][3] = {{"false", "False", "FALSE"}, {"true", "True", "TRUE"}};
     bool integer = false;
     if (node->quoted) {
         put_quoted(w, node->text);
@@ -109,15 +98,10 @@ write_scalar(struct writer *w, const exo_config *node)
         put_string(w, "null");
         return;
     }
-    for (int value = 0; value < 2; value++) {
-        for (int i = 0; i < 3; i++) {
-            if (strcmp(node->text, constants[value][i]) == 0) {
-                put_string(w, constants[value][0]);
-                return;
-            }
-        }
-    }
-    if (exo_config_is_number(node->text, &integer)) {
+    const char *boolean = boolean_of(node->text);
+    if (boolean) {
+        put_string(w, boolean);
+    } else if (exo_config_is_number(node->text, &integer)) {
         if (w->json)
             put_json_number(w, node->text);
         else
@@ -173,11 +157,11 @@ write_text(const exo_config *node, bool json, char **out, exo_err *err)
 {
     struct writer w = {.json = json};
     write_node(&w, node, 0);
-    if (w.failed) {
-        exo_free(w.text);
+    if (w.text.failed) {
+        exo_free(w.text.data);
         return exo_fail(err, EXO_NOMEM, "%s: out of memory", node->doc->source);
     }
-    *out = w.text;
+    *out = w.text.data;
     return EXO_OK;
 }
 
@@ -191,4 +175,17 @@ exo_status
 exo_config_text(const exo_config *node, char **out, exo_err *err)
 {
     return write_text(node, false, out, err);
+}
+
+void
+exo_config_add_word(exo_text *text, const char *word)
+{
+    struct writer w = {.text = *text};
+    bool integer = false;
+    exo_config plain = {.kind = EXO_CONFIG_SCALAR, .text = word};
+    if (is_word(word) && !exo_config_is_null(&plain) && !exo_config_is_number(word, &integer) && !boolean_of(word))
+        put_string(&w, word);
+    else
+        put_quoted(&w, word);
+    *text = w.text;
 }

@@ -4,13 +4,10 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <exogym/memory.h>
-#include <exogym/plugin.h>
 
 #include "config_edit.h"
 #include "text.h"
@@ -18,7 +15,6 @@
 enum {
     MAX_NODES = 1024,
     MAX_RUNS = 256,
-    MAX_LABEL = 100,
 };
 
 /* The value under `key`, or `otherwise` where it is not given: for messages, which should name the place. */
@@ -29,33 +25,6 @@ value_of(exo_config *map, const char *key, exo_config *otherwise)
     return value ? value : otherwise;
 }
 
-/* Puts the place of `node` before a reason that has none, and keeps the code. */
-static exo_status
-with_place(const exo_config *node, exo_err *err)
-{
-    exo_err place = {0};
-    exo_config_fail(node, &place, "%s", "");
-    size_t source = strcspn(place.text, ":");
-    if (strncmp(err->text, place.text, source) == 0 || strncmp(err->text, "--set ", 6) == 0)
-        return err->code;
-    exo_status code = err->code;
-    char reason[EXO_ERR_TEXT];
-    memcpy(reason, err->text, sizeof reason);
-    exo_config_fail(node, err, "%s", reason[0] ? reason : exo_status_text(code));
-    err->code = code;
-    return code;
-}
-
-/* A name that becomes a folder. */
-static bool
-is_label(const char *text)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-    return *text && *text != '.' && *text != '-' && strlen(text) <= MAX_LABEL && !text[strspn(text, allowed)];
-}
-
-#define LABEL_RULE "letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'"
-
 /* A misspelt key is named as such, before the key that it should be is missed. */
 static exo_status
 check_keys(exo_config *root, exo_err *err)
@@ -65,43 +34,6 @@ check_keys(exo_config *root, exo_err *err)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         exo_config_get(root, keys[i]);
     return exo_config_finish(root, err);
-}
-
-static exo_status
-apply_preset(exo_config *root, const char *name, exo_err *err)
-{
-    exo_config *presets = NULL, *preset = NULL, *value = NULL;
-    const char *key = NULL;
-    exo_status st = exo_config_map(root, "presets", &presets, err);
-    if (st != EXO_OK || !name)
-        return st;
-    st = exo_config_has(presets, name) ? exo_config_map(presets, name, &preset, err) : EXO_OK;
-    if (st != EXO_OK)
-        return st;
-    if (!preset) {
-        exo_text names = {0};
-        for (size_t i = 0; (key = exo_config_key(presets, i, NULL)); i++)
-            exo_text_add(&names, "%s%s", i ? ", " : "", key);
-        st = exo_fail(err, EXO_INVAL, "--preset %s: the job has no such preset; it has: %s", name,
-                      names.data ? names.data : "none");
-        exo_free(names.data);
-        return st;
-    }
-    for (size_t i = 0; st == EXO_OK && (key = exo_config_key(preset, i, &value)); i++)
-        st = exo_config_put(value, key, err);
-    return st;
-}
-
-/* Presets are checked for form also when they are not asked for. */
-static exo_status
-check_presets(exo_config *root, exo_err *err)
-{
-    exo_config *presets = NULL, *preset = NULL;
-    const char *name = NULL;
-    exo_status st = exo_config_map(root, "presets", &presets, err);
-    for (size_t i = 0; st == EXO_OK && (name = exo_config_key(presets, i, NULL)); i++)
-        st = exo_config_map(presets, name, &preset, err);
-    return st;
 }
 
 /* "name" or {name: ..., options}: *map is NULL for the first form. */
@@ -119,38 +51,6 @@ read_named(exo_config *root, const char *key, const char **name, exo_config **ma
     if (st == EXO_OK && !*name)
         st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
     *map = node;
-    return st;
-}
-
-static exo_status
-load_plugins(exo_job *job, exo_config *root, const char *path, exo_err *err)
-{
-    exo_config *list = NULL;
-    exo_status st = exo_config_list(root, "plugins", &list, err);
-    const char *slash = strrchr(path, '/');
-    job->plugins = st == EXO_OK ? exo_calloc(exo_config_length(list) + 1, sizeof(char *)) : NULL;
-    if (st == EXO_OK && !job->plugins)
-        return exo_fail(err, EXO_NOMEM, "out of memory");
-    for (size_t i = 0; st == EXO_OK && i < exo_config_length(list); i++) {
-        exo_config *item = exo_config_item(list, i);
-        const char *file = exo_config_scalar(item);
-        if (!file || !*file)
-            return exo_config_fail(item, err, "plugins: expected the path of a shared object");
-        exo_text full = {0};
-        if (*file != '/')
-            exo_text_add(&full, "%.*s/", slash ? (int)(slash - path) : 1, slash ? path : ".");
-        exo_text_add(&full, "%s", file);
-        st = full.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_plugin_load(full.data, err);
-        if (st != EXO_OK) {
-            st = with_place(item, err);
-        } else {
-            char absolute[PATH_MAX];
-            job->plugins[job->num_plugins] = realpath(full.data, absolute) ? exo_strdup(absolute) : NULL;
-            if (!job->plugins[job->num_plugins++])
-                st = exo_fail(err, EXO_NOMEM, "out of memory");
-        }
-        exo_free(full.data);
-    }
     return st;
 }
 
@@ -262,10 +162,10 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     exo_status st = exo_config_string(root, "name", NULL, &job->name, err);
     if (st != EXO_OK)
         return st;
-    if (opts->name && !is_label(opts->name))
-        return exo_fail(err, EXO_INVAL, "--name '%s': expected " LABEL_RULE, opts->name);
-    if (job->name && !is_label(job->name))
-        return exo_config_fail(value_of(root, "name", root), err, "name '%.60s': expected " LABEL_RULE, job->name);
+    if (opts->name && !exo_config_is_label(opts->name))
+        return exo_fail(err, EXO_INVAL, "--name '%s': expected " EXO_LABEL_RULE, opts->name);
+    if (job->name && !exo_config_is_label(job->name))
+        return exo_config_fail(value_of(root, "name", root), err, "name '%.60s': expected " EXO_LABEL_RULE, job->name);
     if (opts->name)
         job->name = opts->name;
     if (opts->save_dir)
@@ -286,7 +186,7 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     }
     job->folder = folder.data;
     job->name = job->folder + start;
-    if (!is_label(job->name))
+    if (!exo_config_is_label(job->name))
         return exo_config_fail(root, err, "the file's name makes no name for a run: add the key 'name'");
     return EXO_OK;
 }
@@ -305,8 +205,8 @@ read_run(exo_job *job, size_t index, exo_config *options, exo_err *err)
         st = exo_config_string(options, "label", run->strategy, &run->label, err);
     if (st != EXO_OK)
         return st;
-    if (!is_label(run->label))
-        return exo_config_fail(value_of(options, "label", options), err, "label '%.60s': expected " LABEL_RULE,
+    if (!exo_config_is_label(run->label))
+        return exo_config_fail(value_of(options, "label", options), err, "label '%.60s': expected " EXO_LABEL_RULE,
                                run->label);
     for (size_t i = 0; i < index; i++)
         if (strcmp(job->runs[i].label, run->label) == 0)
@@ -319,7 +219,7 @@ read_run(exo_job *job, size_t index, exo_config *options, exo_err *err)
     exo_strategy_free(&strategy);
     if (st == EXO_NOT_FOUND)
         err->code = EXO_INVAL;
-    return st == EXO_OK ? EXO_OK : with_place(value_of(options, "name", options), err);
+    return st == EXO_OK ? EXO_OK : exo_config_add_place(value_of(options, "name", options), err);
 }
 
 static exo_status
@@ -383,13 +283,13 @@ open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_NOT_FOUND)
         err->code = EXO_INVAL;
     if (st != EXO_OK)
-        return with_place(value_of(root, "model", root), err);
+        return exo_config_add_place(value_of(root, "model", root), err);
     st = exo_config_finish(job->model_config, err);
     if (st != EXO_OK)
         return st;
     st = exo_dataset_named(job->data_name, job->data_config, &job->train, &job->val, err);
     if (st != EXO_OK)
-        return with_place(value_of(root, "data", root), err);
+        return exo_config_add_place(value_of(root, "data", root), err);
     st = exo_config_finish(job->data_config, err);
     return st == EXO_OK ? check_sizes(root, job, err) : st;
 }
@@ -463,19 +363,19 @@ exo_job_load(exo_job *job, const char *path, const exo_job_opts *opts, exo_err *
     exo_config *root = exo_config_root(job->doc);
     if (!exo_config_is_map(root))
         return exo_config_fail(root, err, "a job is a mapping: model, data, nodes, train, strategy (docs/jobs.md)");
-    st = apply_preset(root, opts->preset, err);
+    st = exo_config_apply_preset(root, opts->preset, "job", err);
     for (size_t i = 0; st == EXO_OK && i < opts->sets.length; i++)
         st = exo_config_set(job->doc, opts->sets.items[i], err);
     if (st == EXO_OK)
         st = check_keys(root, err);
     if (st == EXO_OK)
-        st = check_presets(root, err);
+        st = exo_config_check_presets(root, err);
     if (st == EXO_OK)
         st = read_common(root, job, err);
     if (st == EXO_OK)
         st = read_name(root, path, opts, job, err);
     if (st == EXO_OK)
-        st = load_plugins(job, root, path, err);
+        st = exo_config_plugins(root, &job->plugins, &job->num_plugins, err);
     if (st == EXO_OK)
         st = read_strategies(root, job, err);
     if (st == EXO_OK)
@@ -491,9 +391,6 @@ exo_job_release(exo_job *job)
     for (size_t i = 0; i < job->num_runs; i++)
         exo_free(job->runs[i].config_json);
     exo_free(job->runs);
-    for (size_t i = 0; i < job->num_plugins; i++)
-        exo_free(job->plugins[i]);
-    exo_free(job->plugins);
     exo_free(job->folder);
     exo_dataset_drop(&job->train);
     exo_dataset_drop(&job->val);

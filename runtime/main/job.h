@@ -25,7 +25,7 @@ typedef struct exo_job {
     const char *model_name, *data_name;
     exo_config *model_config, *data_config; /* mappings, or NULL */
     exo_fit_opts opts;                      /* what all runs share */
-    char **plugins;                         /* absolute paths */
+    const char *const *plugins;             /* absolute paths */
     size_t num_plugins;
     exo_job_run *runs;
     size_t num_runs;

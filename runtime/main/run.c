@@ -158,7 +158,7 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
                              .model = model ? model : model_name.data,
                              .data = data ? data : data_name.data,
                              .strategy = strategy,
-                             .plugins = (const char *const *)job->plugins,
+                             .plugins = job->plugins,
                              .num_plugins = job->num_plugins};
     if (st == EXO_OK)
         st = exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, opts, &far, result, err);
@@ -356,7 +356,7 @@ run_command(const exo_command_line *line)
     exo_status st = exo_job_load(&job, args->job_path, &args->job, &err);
     if (st == EXO_OK && wants_cluster(args)) {
         cluster_opts.job = job.name;
-        cluster_opts.plugins = (const char *const *)job.plugins;
+        cluster_opts.plugins = job.plugins;
         cluster_opts.num_plugins = job.num_plugins;
         st = exo_local_cluster_open(&cluster, &cluster_opts, &err);
     }
