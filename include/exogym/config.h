@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <exogym/clock.h>
 #include <exogym/status.h>
 
 typedef struct exo_config_doc exo_config_doc; /* a parsed document                      */
@@ -53,6 +54,18 @@ EXO_API exo_status exo_config_string(exo_config *map, const char *key, const cha
 /* A string out of `choices`, a NULL-terminated list; *out is its index. */
 EXO_API exo_status exo_config_choice(exo_config *map, const char *key, size_t fallback, const char *const *choices,
                                      size_t *out, exo_err *err);
+/* Amounts with their unit, "20 ms" or "20ms". A bare number is refused, but for 0. Exact as long as the amount is.
+ * Times: ns, us, ms, s, min, h. Rates, in bit/s: bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s; and
+ * "unlimited", INFINITY, where `max` is INFINITY. Bytes: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB. */
+EXO_API exo_status exo_config_time(exo_config *map, const char *key, exo_time fallback, exo_time min, exo_time max,
+                                   exo_time *out, exo_err *err);
+EXO_API exo_status exo_config_rate(exo_config *map, const char *key, double fallback, double min, double max,
+                                   double *out, exo_err *err);
+EXO_API exo_status exo_config_bytes(exo_config *map, const char *key, uint64_t fallback, uint64_t min, uint64_t max,
+                                    uint64_t *out, exo_err *err);
+/* A part of a whole: 0.01, or "1 %". */
+EXO_API exo_status exo_config_fraction(exo_config *map, const char *key, double fallback, double min, double max,
+                                       double *out, exo_err *err);
 /* A mapping or sequence under `key`; *out is NULL where the key is missing. */
 EXO_API exo_status exo_config_map(exo_config *map, const char *key, exo_config **out, exo_err *err);
 EXO_API exo_status exo_config_list(exo_config *map, const char *key, exo_config **out, exo_err *err);

@@ -1,0 +1,349 @@
+/* Amounts with units. No state. Read next: config.c (the other readers). */
+#include "config_units.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "config_tree.h"
+
+struct unit {
+    const char *name;
+    uint64_t factor; /* of the unit that values are in */
+};
+
+/* What can be written at one place. */
+struct quantity {
+    const char *what, *example;
+    const struct unit *units; /* the smallest first; ends with a NULL name */
+};
+
+#define KI UINT64_C(1024)
+
+static const struct unit time_units[] = {
+    {"ns", 1}, {"us", EXO_US}, {"ms", EXO_MS}, {"s", EXO_SECOND}, {"min", 60 * EXO_SECOND}, {"h", 3600 * EXO_SECOND},
+    {0}};
+static const struct unit rate_units[] = {{"bit/s", 1},
+                                         {"kbit/s", 1000},
+                                         {"Mbit/s", 1000000},
+                                         {"Gbit/s", 1000000000},
+                                         {"Tbit/s", 1000000000000},
+                                         {"B/s", 8},
+                                         {"kB/s", 8000},
+                                         {"MB/s", 8000000},
+                                         {"GB/s", 8000000000},
+                                         {"KiB/s", 8 * KI},
+                                         {"MiB/s", 8 * KI *KI},
+                                         {"GiB/s", 8 * KI *KI *KI},
+                                         {0}};
+static const struct unit byte_units[] = {
+    {"B", 1},    {"kB", 1000},    {"MB", 1000000},     {"GB", 1000000000},      {"TB", 1000000000000},
+    {"KiB", KI}, {"MiB", KI *KI}, {"GiB", KI *KI *KI}, {"TiB", KI *KI *KI *KI}, {0}};
+
+static const struct quantity times = {"a time", "20 ms", time_units};
+static const struct quantity rates = {"a rate", "100 Mbit/s", rate_units};
+static const struct quantity sizes = {"a size", "16 MiB", byte_units};
+
+/* An amount: `value`, and the same to the last digit in `whole` if it is an integer that fits. */
+struct amount {
+    double value;
+    uint64_t whole;
+    bool exact;
+};
+
+/* --- Reading -------------------------------------------------------------------------------------------------------------------- */
+
+/* The length of the number that `text` begins with: [-+] digits [. digits] [e [-+] digits]. */
+static size_t
+number_length(const char *text)
+{
+    const char *at = text + (*text == '-' || *text == '+');
+    at += strspn(at, "0123456789");
+    if (*at == '.')
+        at += 1 + strspn(at + 1, "0123456789");
+    if (*at == 'e' || *at == 'E') {
+        const char *power = at + 1 + (at[1] == '-' || at[1] == '+');
+        size_t digits = strspn(power, "0123456789");
+        at = digits > 0 ? power + digits : at;
+    }
+    return (size_t)(at - text);
+}
+
+/* A guess that takes a unit for one of another size would be worse than none: only the case of letters is guessed at. */
+static exo_status
+fail_unit(const exo_config *node, const char *key, const struct quantity *quantity, const char *unit, exo_err *err)
+{
+    char known[EXO_ERR_TEXT / 2] = "";
+    size_t used = 0;
+    for (const struct unit *u = quantity->units; u->name; u++) {
+        if (strcasecmp(unit, u->name) == 0)
+            return exo_config_fail(node, err, "%s: '%.20s' is no unit of %s; did you mean '%s'?", key, unit,
+                                   quantity->what, u->name);
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
+                                     u == quantity->units ? ""
+                                     : u[1].name          ? ", "
+                                                          : " or ",
+                                     u->name);
+    }
+    return exo_config_fail(node, err, "%s: '%.20s' is no unit of %s; expected %s", key, unit, quantity->what, known);
+}
+
+static exo_status
+fail_quantity(const exo_config *node, const char *key, const struct quantity *quantity, exo_err *err)
+{
+    char expected[80];
+    snprintf(expected, sizeof expected, "%s such as %s", quantity->what, quantity->example);
+    return exo_config_fail_type(node, key, expected, err);
+}
+
+static struct amount
+times_factor(const char *number, bool integer, uint64_t factor)
+{
+    struct amount amount = {.value = exo_config_to_double(number) * (double)factor, .exact = integer};
+    for (const char *digit = number + (*number == '+'); integer && *digit; digit++)
+        if (*digit == '-' || __builtin_mul_overflow(amount.whole, UINT64_C(10), &amount.whole) ||
+            __builtin_add_overflow(amount.whole, (uint64_t)(*digit - '0'), &amount.whole))
+            amount.exact = false;
+    if (amount.exact && __builtin_mul_overflow(amount.whole, factor, &amount.whole))
+        amount.exact = false;
+    return amount;
+}
+
+/* Reads the amount under `key`; *node is NULL where there is none. */
+static exo_status
+read_amount(exo_config *map, const char *key, const struct quantity *quantity, exo_config **node, struct amount *out,
+            exo_err *err)
+{
+    char number[64];
+    bool integer = false;
+    exo_status st = exo_config_ask(map, key, node, err);
+    if (st != EXO_OK || !*node)
+        return st;
+    const char *text = exo_config_scalar(*node);
+    size_t length = text ? number_length(text) : 0;
+    if (length == 0 || length >= sizeof number)
+        return fail_quantity(*node, key, quantity, err);
+    snprintf(number, sizeof number, "%.*s", (int)length, text);
+    if (!exo_config_is_number(number, &integer))
+        return fail_quantity(*node, key, quantity, err);
+
+    const char *unit = text + length + strspn(text + length, " \t");
+    if (!*unit && exo_config_to_double(number) == 0) {
+        *out = (struct amount){.exact = true};
+        return EXO_OK;
+    }
+    if (!*unit)
+        return exo_config_fail(*node, err, "%s: '%.40s' has no unit; expected %s such as %s", key, text, quantity->what,
+                               quantity->example);
+    for (const struct unit *u = quantity->units; u->name; u++) {
+        if (strcmp(u->name, unit) == 0) {
+            *out = times_factor(number, integer, u->factor);
+            return EXO_OK;
+        }
+    }
+    return fail_unit(*node, key, quantity, unit, err);
+}
+
+static exo_status
+fail_range(const exo_config *node, const char *key, bool low, const char *limit, exo_err *err)
+{
+    return exo_config_fail(node, err, "%s must be at %s %s, got %.40s", key, low ? "least" : "most", limit,
+                           exo_config_scalar(node));
+}
+
+exo_status
+exo_config_time(exo_config *map, const char *key, exo_time fallback, exo_time min, exo_time max, exo_time *out,
+                exo_err *err)
+{
+    exo_config *node = NULL;
+    struct amount amount = {0};
+    char limit[EXO_UNIT_TEXT];
+    exo_status st = read_amount(map, key, &times, &node, &amount, err);
+    if (st != EXO_OK)
+        return st;
+    if (!node) {
+        *out = fallback;
+        return EXO_OK;
+    }
+    double rounded = rint(amount.value);
+    if (rounded < (double)min || (amount.exact && amount.whole <= INT64_MAX && (exo_time)amount.whole < min))
+        return fail_range(node, key, true, exo_unit_time(min, limit), err);
+    if (rounded >= 9.2e18 || rounded > (double)max || (amount.exact && amount.whole > (uint64_t)max))
+        return fail_range(node, key, false, exo_unit_time(max, limit), err);
+    *out = amount.exact ? (exo_time)amount.whole : (exo_time)rounded;
+    return EXO_OK;
+}
+
+exo_status
+exo_config_rate(exo_config *map, const char *key, double fallback, double min, double max, double *out, exo_err *err)
+{
+    exo_config *node = NULL;
+    struct amount amount = {0};
+    char limit[EXO_UNIT_TEXT];
+    exo_status st = exo_config_ask(map, key, &node, err);
+    const char *text = st == EXO_OK ? exo_config_scalar(node) : NULL;
+    if (text && isinf(max) && strcmp(text, "unlimited") == 0) {
+        *out = (double)INFINITY;
+        return EXO_OK;
+    }
+    if (st == EXO_OK)
+        st = read_amount(map, key, &rates, &node, &amount, err);
+    if (st != EXO_OK)
+        return st;
+    if (!node) {
+        *out = fallback;
+        return EXO_OK;
+    }
+    if (isinf(amount.value))
+        return exo_config_fail(node, err, "%s: %.40s is too large for a number", key, text);
+    if (amount.value < min)
+        return fail_range(node, key, true, exo_unit_rate(min, limit), err);
+    if (amount.value > max)
+        return fail_range(node, key, false, exo_unit_rate(max, limit), err);
+    *out = amount.value;
+    return EXO_OK;
+}
+
+exo_status
+exo_config_bytes(exo_config *map, const char *key, uint64_t fallback, uint64_t min, uint64_t max, uint64_t *out,
+                 exo_err *err)
+{
+    exo_config *node = NULL;
+    struct amount amount = {0};
+    char limit[EXO_UNIT_TEXT];
+    exo_status st = read_amount(map, key, &sizes, &node, &amount, err);
+    if (st != EXO_OK)
+        return st;
+    if (!node) {
+        *out = fallback;
+        return EXO_OK;
+    }
+    if (amount.value < (double)min || (amount.exact && amount.whole < min))
+        return fail_range(node, key, true, exo_unit_bytes((double)min, limit), err);
+    if (amount.value >= 1.8e19 || amount.value > (double)max || (amount.exact && amount.whole > max))
+        return fail_range(node, key, false, exo_unit_bytes((double)max, limit), err);
+    if (!amount.exact && amount.value != rint(amount.value))
+        return exo_config_fail(node, err, "%s: %.40s is no whole number of bytes", key, exo_config_scalar(node));
+    *out = amount.exact ? amount.whole : (uint64_t)amount.value;
+    return EXO_OK;
+}
+
+exo_status
+exo_config_bytes_expected(exo_config *map, const char *key, double fallback, double *out, exo_err *err)
+{
+    exo_config *node = NULL;
+    struct amount amount = {0};
+    exo_status st = read_amount(map, key, &sizes, &node, &amount, err);
+    if (st != EXO_OK)
+        return st;
+    if (node && amount.value < 0)
+        return fail_range(node, key, true, "0 B", err);
+    if (node && amount.value > 1e18)
+        return fail_range(node, key, false, "1e18 B", err);
+    *out = node ? amount.value : fallback;
+    return EXO_OK;
+}
+
+exo_status
+exo_config_fraction(exo_config *map, const char *key, double fallback, double min, double max, double *out,
+                    exo_err *err)
+{
+    exo_config *node = NULL;
+    char number[64];
+    bool integer = false;
+    exo_status st = exo_config_ask(map, key, &node, err);
+    if (st != EXO_OK)
+        return st;
+    if (!node) {
+        *out = fallback;
+        return EXO_OK;
+    }
+    const char *text = exo_config_scalar(node);
+    size_t length = text ? number_length(text) : 0;
+    const char *unit = text ? text + length + strspn(text + length, " \t") : "";
+    bool percent = strcmp(unit, "%") == 0;
+    if (length == 0 || length >= sizeof number || (*unit && !percent))
+        return exo_config_fail_type(node, key, "a part such as 0.01 or 1 %", err);
+    snprintf(number, sizeof number, "%.*s", (int)length, text);
+    if (!exo_config_is_number(number, &integer))
+        return exo_config_fail_type(node, key, "a part such as 0.01 or 1 %", err);
+    double value = exo_config_to_double(number) / (percent ? 100 : 1);
+    if (value < min)
+        return exo_config_fail(node, err, "%s must be at least %g, got %.40s", key, min, text);
+    if (value > max)
+        return exo_config_fail(node, err, "%s must be at most %g, got %.40s", key, max, text);
+    *out = value;
+    return EXO_OK;
+}
+
+/* --- Writing -------------------------------------------------------------------------------------------------------------------- */
+
+const char *
+exo_unit_time(exo_time time, char out[EXO_UNIT_TEXT])
+{
+    const struct unit *best = &time_units[0];
+    uint64_t whole = time < 0 ? 0 : (uint64_t)time;
+    for (const struct unit *u = best; u->name && strcmp(u->name, "min") != 0; u++)
+        if (whole % u->factor == 0)
+            best = u;
+    /* 90 s, but 2 min and 3 h */
+    for (const struct unit *u = best; whole > 0 && u->name; u++)
+        if (whole % u->factor == 0)
+            best = u;
+    if (whole == 0)
+        best = &time_units[3];
+    snprintf(out, EXO_UNIT_TEXT, "%" PRIu64 " %s", whole / best->factor, best->name);
+    return out;
+}
+
+/* The shortest text of which `digits` up to 17 read back the same. */
+static void
+write_number(double value, char out[EXO_UNIT_TEXT])
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(out, EXO_UNIT_TEXT, "%.*g", digits, value);
+        for (char *c = out; *c; c++)
+            if (*c == ',')
+                *c = '.'; /* a locale's decimal comma */
+        if (exo_config_to_double(out) == value)
+            return;
+    }
+}
+
+const char *
+exo_unit_rate(double rate, char out[EXO_UNIT_TEXT])
+{
+    char number[EXO_UNIT_TEXT];
+    const struct unit *best = &rate_units[0];
+    if (isinf(rate)) {
+        snprintf(out, EXO_UNIT_TEXT, "unlimited");
+        return out;
+    }
+    for (const struct unit *u = best; strcmp(u->name, "B/s") != 0; u++)
+        if (rate >= (double)u->factor && rate / (double)u->factor * (double)u->factor == rate)
+            best = u;
+    write_number(rate / (double)best->factor, number);
+    if (exo_config_to_double(number) * (double)best->factor != rate) {
+        best = &rate_units[0];
+        write_number(rate, number);
+    }
+    snprintf(out, EXO_UNIT_TEXT, "%.30s %s", number, best->name);
+    return out;
+}
+
+const char *
+exo_unit_bytes(double bytes, char out[EXO_UNIT_TEXT])
+{
+    static const struct unit binary[] = {{"B", 1}, {"KiB", KI}, {"MiB", KI * KI}, {"GiB", KI * KI * KI}, {0}};
+    char number[EXO_UNIT_TEXT];
+    const struct unit *best = &binary[0];
+    for (const struct unit *u = best; u->name; u++)
+        if (bytes > 0 && fmod(bytes, (double)u->factor) == 0)
+            best = u;
+    write_number(bytes / (double)best->factor, number);
+    snprintf(out, EXO_UNIT_TEXT, "%.30s %s", number, best->name);
+    return out;
+}

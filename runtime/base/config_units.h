@@ -1,0 +1,21 @@
+/* Amounts as text that exo_config_time, _rate and _bytes read back to the same value. No state. */
+#ifndef EXO_BASE_CONFIG_UNITS_H
+#define EXO_BASE_CONFIG_UNITS_H
+
+#include <exogym/config.h>
+
+enum {
+    EXO_UNIT_TEXT = 48 /* room for one amount */
+};
+
+/* "20 ms": in the largest unit in which it is a whole number. Each gives `out`. */
+const char *exo_unit_time(exo_time time, char out[EXO_UNIT_TEXT]);
+/* "100 Mbit/s", "unlimited" */
+const char *exo_unit_rate(double rate, char out[EXO_UNIT_TEXT]);
+/* "1 GiB", "12.5 B" */
+const char *exo_unit_bytes(double bytes, char out[EXO_UNIT_TEXT]);
+
+/* exo_config_bytes for an amount that is expected, not counted: any number of bytes from 0. */
+exo_status exo_config_bytes_expected(exo_config *map, const char *key, double fallback, double *out, exo_err *err);
+
+#endif
