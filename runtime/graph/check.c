@@ -1,0 +1,231 @@
+/* What a whole graph must be, beyond what its values are by themselves. Each mistake is named with its place and with what to do. No state.
+ * Read next: check_cycles.c. */
+#include "spec_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+/* --- Classes -------------------------------------------------------------------------------------------------------------------- */
+
+/* Lets the class read its options, on no actor. */
+static exo_status
+check_options(const exo_actor_spec *actor, exo_err *err)
+{
+    const exo_graph_class *class = actor->class;
+    exo_err reason = {0};
+    void *self = exo_calloc(1, class->state_size);
+    if (!self)
+        return exo_fail(err, EXO_NOMEM, "no memory for the class '%s'", class->name);
+    exo_status st = class->init ? class->init(self, actor->config, &reason) : EXO_OK;
+    if (st == EXO_OK)
+        st = exo_config_finish(actor->config, &reason);
+    if (class->release)
+        class->release(self);
+    exo_free(self);
+    if (st == EXO_OK)
+        return EXO_OK;
+    reason.code = st;
+    if (st != EXO_NOMEM)
+        exo_config_add_place(actor->config, &reason);
+    return exo_fail(err, st, "%s", reason.text[0] ? reason.text : exo_status_text(st));
+}
+
+static exo_status
+check_required_ports(const exo_graph_spec *spec, uint32_t index, exo_err *err)
+{
+    static const char *const kinds[] = {"output", "input", "collective"};
+    const exo_actor_spec *actor = &spec->actors[index];
+    for (size_t p = 0; p < actor->class->num_ports; p++) {
+        const exo_graph_port *port = &actor->class->ports[p];
+        bool found = !port->required;
+        for (size_t e = 0; e < spec->num_edges && !found; e++)
+            found = (spec->edges[e].from == index && spec->edges[e].output == port) ||
+                    (spec->edges[e].to == index && spec->edges[e].input == port);
+        if (!found)
+            return exo_config_fail(
+                actor->node, err,
+                "actor '%s': the %s '%s' of class '%s' needs an edge: {from: %s, to: %s, carries: %s}", actor->name,
+                kinds[port->direction], port->name, actor->class->name,
+                port->direction == EXO_PORT_INPUT ? "..." : actor->name,
+                port->direction == EXO_PORT_OUTPUT ? "..." : actor->name, port->name);
+    }
+    return EXO_OK;
+}
+
+/* --- Edges ---------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+check_duplicates(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_err *err)
+{
+    char where[256];
+    for (const exo_edge_spec *other = spec->edges; other < edge; other++) {
+        bool same = other->from == edge->from && other->to == edge->to && strcmp(other->carries, edge->carries) == 0;
+        if (!same && strcmp(other->name, edge->name) != 0)
+            continue;
+        exo_config_where(other->node, where, sizeof where);
+        if (same)
+            return exo_config_fail(edge->node, err,
+                                   "there is already an edge from '%s' to '%s' that carries '%s', in %s",
+                                   spec->actors[edge->from].name, spec->actors[edge->to].name, edge->carries, where);
+        return exo_config_fail(edge->node, err, "there is already an edge called '%s', in %s", edge->name, where);
+    }
+    return EXO_OK;
+}
+
+/* The node under `key`, or the edge itself: where a message points. */
+static exo_config *
+part_of(const exo_edge_spec *edge, const char *key)
+{
+    exo_config *node = exo_config_get(edge->node, key);
+    return node ? node : edge->node;
+}
+
+static exo_status
+check_route(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_err *err)
+{
+    const exo_actor_spec *from = &spec->actors[edge->from], *to = &spec->actors[edge->to];
+    const char *route = exo_route_names[edge->route];
+    exo_config *at = part_of(edge, "route");
+    bool collective = edge->output->direction == EXO_PORT_COLLECTIVE;
+    if (edge->route == EXO_ROUTE_ALL_REDUCE && edge->from != edge->to)
+        return exo_config_fail(at, err,
+                               "route all_reduce is among the actors of one name: from and to must be the same");
+    if (edge->route == EXO_ROUTE_ALL_REDUCE && !collective)
+        return exo_config_fail(at, err, "route all_reduce needs a collective; '%s' of class '%s' is an output",
+                               edge->carries, from->class->name);
+    if (edge->route != EXO_ROUTE_ALL_REDUCE && collective)
+        return exo_config_fail(at, err, "'%s' of class '%s' is a collective: its route is all_reduce, not %s",
+                               edge->carries, from->class->name, route);
+    if (edge->idle_senders && edge->route != EXO_ROUTE_MODULO)
+        return exo_config_fail(part_of(edge, "idle_senders"), err, "idle_senders is for the route modulo, not for %s",
+                               route);
+    if (edge->route == EXO_ROUTE_ALL_REDUCE)
+        return EXO_OK;
+    if (edge->route == EXO_ROUTE_GOSSIP && to->count < 2)
+        return exo_config_fail(at, err, "route gossip needs at least 2 of '%s' to choose from; there is 1", to->name);
+    if (edge->from != edge->to) {
+        if (edge->route == EXO_ROUTE_ONE && to->count != 1 && to->count != from->count)
+            return exo_config_fail(at, err,
+                                   "route one needs one target, or as many as there are senders: there are %" PRIu32
+                                   " of '%s' and %" PRIu32 " of '%s'; round_robin and modulo fit any",
+                                   from->count, from->name, to->count, to->name);
+        return EXO_OK;
+    }
+    if (edge->route == EXO_ROUTE_ONE || edge->route == EXO_ROUTE_HASH || edge->route == EXO_ROUTE_MODULO)
+        return exo_config_fail(at, err,
+                               "route %s would lead from an actor to itself; among actors of one name use round_robin, "
+                               "broadcast, least_loaded or gossip",
+                               route);
+    if (to->count < 2)
+        return exo_config_fail(at, err, "'%s' is one actor, which cannot send to itself: give it a count", to->name);
+    return EXO_OK;
+}
+
+static exo_status
+check_buffer(const exo_edge_spec *edge, exo_err *err)
+{
+    exo_config *buffer = part_of(edge, "buffer");
+    if (edge->on_full == EXO_FULL_LATEST && edge->capacity != 1)
+        return exo_config_fail(exo_config_get(buffer, "capacity"), err,
+                               "on_full: latest keeps one item: capacity must be 1, got %" PRIu32, edge->capacity);
+    if (edge->every > 1 && edge->on_full == EXO_FULL_FAIL)
+        return exo_config_fail(buffer, err,
+                               "on_full: fail is for who must not lose an item, but every: %" PRIu64
+                               " leaves items out; use block or latest",
+                               edge->every);
+    return EXO_OK;
+}
+
+/* --- Resources ------------------------------------------------------------------------------------------------------------------ */
+
+static const exo_resource *
+find_resource(const exo_resource *resources, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(resources[i].name, name) == 0)
+            return &resources[i];
+    return NULL;
+}
+
+/* What the actors on each host need together of one resource, against what the host has. The first who asks for it is `first`. `needs`
+ * (num_hosts) is zero before and after. */
+static exo_status
+check_resource(const exo_graph_spec *spec, uint32_t first, const char *name, double *needs, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t a = first; a < spec->num_actors; a++) {
+        const exo_actor_spec *actor = &spec->actors[a];
+        const exo_resource *asked = find_resource(actor->resources, actor->num_resources, name);
+        for (uint32_t i = 0; asked && st == EXO_OK && i < actor->count; i++) {
+            const exo_emulated_host *host = &spec->hosts[actor->hosts[i]];
+            const exo_resource *own = find_resource(host->resources, host->num_resources, name);
+            double *need = &needs[actor->hosts[i]], has = own ? own->amount : 0;
+            *need += asked->amount;
+            if (host->resources && *need > has)
+                st = exo_config_fail(exo_config_get(actor->node, "resources"), err,
+                                     "host '%s' has %.15g of '%s', and with '%s_%" PRIu32
+                                     "' its actors need %.15g: there "
+                                     "must be more hosts, or fewer actors",
+                                     host->spec.name, has, name, actor->name, i, *need);
+        }
+    }
+    for (uint32_t a = first; a < spec->num_actors; a++) {
+        const exo_actor_spec *actor = &spec->actors[a];
+        bool asked = find_resource(actor->resources, actor->num_resources, name);
+        for (uint32_t i = 0; asked && i < actor->count; i++)
+            needs[actor->hosts[i]] = 0;
+    }
+    return st;
+}
+
+/* Has an actor before `index` asked for it? */
+static bool
+was_checked(const exo_graph_spec *spec, uint32_t index, const char *name)
+{
+    for (uint32_t a = 0; a < index; a++)
+        if (find_resource(spec->actors[a].resources, spec->actors[a].num_resources, name))
+            return true;
+    return false;
+}
+
+static exo_status
+check_resources(const exo_graph_spec *spec, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    if (!spec->has_hosts)
+        return EXO_OK;
+    double *needs = exo_calloc(spec->num_hosts, sizeof *needs);
+    if (!needs)
+        return exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    for (uint32_t a = 0; st == EXO_OK && a < spec->num_actors; a++) {
+        const exo_actor_spec *actor = &spec->actors[a];
+        for (size_t r = 0; st == EXO_OK && r < actor->num_resources; r++)
+            if (!was_checked(spec, a, actor->resources[r].name))
+                st = check_resource(spec, a, actor->resources[r].name, needs, err);
+    }
+    exo_free(needs);
+    return st;
+}
+
+exo_status
+exo_graph_check(exo_graph_spec *spec, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < spec->num_actors; i++)
+        st = check_options(&spec->actors[i], err);
+    for (size_t i = 0; st == EXO_OK && i < spec->num_edges; i++) {
+        st = check_duplicates(spec, &spec->edges[i], err);
+        if (st == EXO_OK)
+            st = check_route(spec, &spec->edges[i], err);
+        if (st == EXO_OK)
+            st = check_buffer(&spec->edges[i], err);
+    }
+    for (uint32_t i = 0; st == EXO_OK && i < spec->num_actors; i++)
+        st = check_required_ports(spec, i, err);
+    if (st == EXO_OK)
+        st = check_resources(spec, err);
+    return st == EXO_OK ? exo_graph_check_cycles(spec, err) : st;
+}

@@ -1,0 +1,352 @@
+/* From a prepared document to the graph that it says: the top level and the actors. What single values can be is checked here, what the whole
+ * must be in check.c. No state. Read next: spec_network.c, spec_edges.c, check.c. */
+#include "spec_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "builtin.h"
+
+enum {
+    MAX_RESOURCES = 16 /* of one actor or host */
+};
+
+/* --- Shared --------------------------------------------------------------------------------------------------------------------- */
+
+void *
+exo_graph_alloc(const exo_graph_spec *spec, size_t count, size_t size, exo_err *err)
+{
+    void *memory = exo_config_alloc(spec->doc, (count ? count : 1) * size);
+    if (!memory)
+        exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    return memory;
+}
+
+exo_status
+exo_graph_fail_name(const exo_config *node, const char *what, const char *word,
+                    const char *(*name)(const void *context, size_t index), const void *context, exo_err *err)
+{
+    exo_nearest nearest = {.word = word};
+    char known[EXO_ERR_TEXT / 2] = "";
+    size_t used = 0;
+    const char *known_name = NULL;
+    for (size_t i = 0; (known_name = name(context, i)); i++) {
+        exo_nearest_try(&nearest, known_name);
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", known_name);
+    }
+    if (exo_nearest_name(&nearest))
+        return exo_config_fail(node, err, "there is no %s '%.60s'; did you mean '%s'?", what, word, nearest.name);
+    return exo_config_fail(node, err, "there is no %s '%.60s'; %s%s", what, word,
+                           used ? "there are: " : "there are none", known);
+}
+
+int
+exo_graph_find_actor(const exo_graph_spec *spec, const char *name)
+{
+    for (size_t i = 0; i < spec->num_actors; i++)
+        if (strcmp(spec->actors[i].name, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+void
+exo_actor_instance(const exo_actor_spec *actor, uint32_t i, char *out, size_t size)
+{
+    snprintf(out, size, "%s_%" PRIu32, actor->name, i);
+}
+
+exo_status
+exo_graph_read_resources(exo_graph_spec *spec, exo_config *map, exo_resource **out, size_t *count, exo_err *err)
+{
+    exo_config *resources = NULL;
+    const char *name = NULL;
+    exo_status st = exo_config_map(map, "resources", &resources, err);
+    if (st != EXO_OK || !resources)
+        return st;
+    size_t length = exo_config_length(resources);
+    if (length > MAX_RESOURCES)
+        return exo_config_fail(resources, err, "resources: more than %d", MAX_RESOURCES);
+    exo_resource *list = exo_graph_alloc(spec, length, sizeof *list, err);
+    if (!list)
+        return EXO_NOMEM;
+    for (size_t i = 0; st == EXO_OK && (name = exo_config_key(resources, i, NULL)); i++) {
+        uint64_t bytes = 0;
+        list[i].name = name;
+        if (!exo_config_is_label(name))
+            return exo_config_fail(resources, err, "resources: '%.60s': expected " EXO_LABEL_RULE, name);
+        if (strcmp(name, "memory") == 0) {
+            st = exo_config_bytes(resources, name, 0, 0, UINT64_MAX, &bytes, err);
+            list[i].amount = (double)bytes;
+        } else {
+            st = exo_config_double(resources, name, 0, 0, 1e12, &list[i].amount, err);
+        }
+    }
+    *out = list;
+    *count = length;
+    return st;
+}
+
+/* --- The top level -------------------------------------------------------------------------------------------------------------- */
+
+bool
+exo_graph_is(exo_config *root)
+{
+    if (!exo_config_is_map(root) || exo_config_has(root, "model"))
+        return false;
+    return exo_config_has(root, "actors") || exo_config_has(root, "include") ||
+           (exo_config_has(root, "edges") && !exo_config_has(root, "strategy") && !exo_config_has(root, "compare"));
+}
+
+/* A misspelt key is named as such, before the key that it should be is missed. */
+static exo_status
+check_keys(exo_config *root, exo_err *err)
+{
+    static const char *const keys[] = {"exogym",    "name",    "seed",  "clock",  "until", "plugins", "include",
+                                       "variables", "presets", "hosts", "actors", "edges", "links"};
+    for (size_t i = sizeof keys / sizeof *keys; i-- > 0;)
+        exo_config_get(root, keys[i]);
+    return exo_config_finish(root, err);
+}
+
+/* The run's name: as given, else the file's without its folder and ending. */
+static exo_status
+read_name(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
+{
+    exo_status st = exo_config_string(spec->root, "name", NULL, &spec->name, err);
+    if (st != EXO_OK)
+        return st;
+    if (opts->name && !exo_config_is_label(opts->name))
+        return exo_fail(err, EXO_INVAL, "--name '%s': expected " EXO_LABEL_RULE, opts->name);
+    if (spec->name && !exo_config_is_label(spec->name))
+        return exo_config_fail(exo_config_get(spec->root, "name"), err, "name '%.60s': expected " EXO_LABEL_RULE,
+                               spec->name);
+    const char *slash = strrchr(spec->source, '/'), *file = slash ? slash + 1 : spec->source, *dot = strrchr(file, '.');
+    const char *name = opts->name ? opts->name : spec->name ? spec->name : file;
+    size_t length = name == file && dot && dot != file ? (size_t)(dot - file) : strlen(name);
+    spec->name = exo_config_copy_text(spec->doc, name, length);
+    if (!spec->name)
+        return exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    if (!exo_config_is_label(spec->name))
+        return exo_config_fail(spec->root, err, "the file's name makes no name for a run: add the key 'name'");
+    return EXO_OK;
+}
+
+static exo_status
+read_top(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
+{
+    static const char *const clocks[] = {"real", "virtual", NULL};
+    uint64_t version = 0;
+    size_t clock = 0;
+    exo_status st = check_keys(spec->root, err);
+    if (st == EXO_OK)
+        st = exo_config_check_presets(spec->root, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(spec->root, "exogym", 1, 1, 1, &version, err);
+    if (st == EXO_OK)
+        st = read_name(spec, opts, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(spec->root, "seed", 42, 0, INT64_MAX, &spec->seed, err);
+    if (st == EXO_OK)
+        st = exo_config_choice(spec->root, "clock", 0, clocks, &clock, err);
+    if (st == EXO_OK)
+        st = exo_config_time(spec->root, "until", 0, 0, INT64_MAX, &spec->until, err);
+    if (st == EXO_OK)
+        st = exo_config_plugins(spec->root, &spec->plugins, &spec->num_plugins, err);
+    spec->virtual_clock = clock == 1;
+    return st;
+}
+
+/* --- Actors --------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+read_restart(exo_config *node, exo_restart_rule *rule, exo_err *err)
+{
+    static const char *const names[] = {"never", "on_failure", "always", NULL};
+    static const char *const others[] = {"max", "within", "backoff"};
+    exo_config *map = NULL;
+    size_t when = 0;
+    uint64_t max = 0;
+    exo_status st = exo_config_map(node, "restart", &map, err);
+    if (st == EXO_OK)
+        st = exo_config_choice(map, "when", 0, names, &when, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(map, "max", 0, 0, UINT32_MAX, &max, err);
+    if (st == EXO_OK)
+        st = exo_config_time(map, "within", 0, 0, INT64_MAX, &rule->within, err);
+    if (st == EXO_OK)
+        st = exo_config_time(map, "backoff", 0, 0, INT64_MAX, &rule->backoff, err);
+    if (st == EXO_OK)
+        st = exo_config_finish(map, err);
+    rule->when = (exo_restart_when)when;
+    rule->max = (uint32_t)max;
+    for (size_t i = 0; st == EXO_OK && when == 0 && i < sizeof others / sizeof *others; i++)
+        if (exo_config_has(map, others[i]))
+            st = exo_config_fail(exo_config_get(map, others[i]), err,
+                                 "restart: %s says nothing without when: on_failure or when: always", others[i]);
+    return st;
+}
+
+/* The cost of each phase of the class, in its order. */
+static exo_status
+read_compute(exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
+{
+    exo_config *map = NULL;
+    const char *const *phases = actor->class->phases;
+    exo_status st = exo_config_map(actor->node, "compute", &map, err);
+    while (phases && phases[actor->num_compute])
+        actor->num_compute++;
+    actor->compute = st == EXO_OK ? exo_graph_alloc(spec, actor->num_compute, sizeof *actor->compute, err) : NULL;
+    if (!actor->compute)
+        return st == EXO_OK ? EXO_NOMEM : st;
+    for (size_t i = 0; st == EXO_OK && i < actor->num_compute; i++) {
+        actor->compute[i].phase = phases[i];
+        st = exo_config_time(map, phases[i], -1, 0, INT64_MAX, &actor->compute[i].cost, err);
+    }
+    return st == EXO_OK ? exo_config_finish(map, err) : st;
+}
+
+static exo_status
+read_actor(exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
+{
+    const char *class = NULL;
+    uint64_t count = 0;
+    exo_status st = exo_config_string(actor->node, "class", NULL, &class, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(actor->node, "count", 1, 1, EXO_GRAPH_MAX_ACTORS, &count, err);
+    if (st == EXO_OK)
+        st = exo_config_map(actor->node, "config", &actor->config, err);
+    if (st == EXO_OK)
+        st = exo_graph_read_resources(spec, actor->node, &actor->resources, &actor->num_resources, err);
+    if (st == EXO_OK)
+        st = read_restart(actor->node, &actor->restart, err);
+    actor->count = (uint32_t)count;
+    actor->placement = exo_config_get(actor->node, "host");
+    exo_config_get(actor->node, "compute");
+    if (st == EXO_OK)
+        st = exo_config_finish(actor->node, err);
+    if (st == EXO_OK && !class)
+        st = exo_config_fail(actor->node, err, "actor '%s': the key 'class' is missing", actor->name);
+    if (st == EXO_OK && exo_graph_class_get(&actor->class, class, err) != EXO_OK) {
+        if (err)
+            err->code = EXO_INVAL;
+        exo_config_add_place(exo_config_get(actor->node, "class"), err);
+        return EXO_INVAL;
+    }
+    if (st == EXO_OK)
+        st = read_compute(spec, actor, err);
+    if (st == EXO_OK && !actor->config)
+        st = exo_config_new_map(actor->node, &actor->config, err);
+    return st;
+}
+
+static exo_status
+read_actors(exo_graph_spec *spec, exo_err *err)
+{
+    exo_config *map = NULL;
+    size_t total = 0;
+    exo_status st = exo_config_map(spec->root, "actors", &map, err);
+    if (st != EXO_OK)
+        return st;
+    size_t length = exo_config_length(map);
+    if (length == 0)
+        return exo_config_fail(map ? map : spec->root, err,
+                               map ? "actors: there are none" : "the key 'actors' is missing");
+    if (length > EXO_GRAPH_MAX_NAMES)
+        return exo_config_fail(map, err, "actors: more than %d names", EXO_GRAPH_MAX_NAMES);
+    spec->actors = exo_graph_alloc(spec, length, sizeof *spec->actors, err);
+    if (!spec->actors)
+        return EXO_NOMEM;
+    for (size_t i = 0; st == EXO_OK && i < length; i++) {
+        exo_actor_spec *actor = &spec->actors[i];
+        actor->name = exo_config_key(map, i, &actor->node);
+        if (!actor->name)
+            return exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+        if (!exo_config_is_label(actor->name))
+            return exo_config_fail(actor->node, err, "actor '%.60s': expected " EXO_LABEL_RULE, actor->name);
+        st = exo_config_map(map, actor->name, &actor->node, err);
+        if (st == EXO_OK)
+            st = read_actor(spec, actor, err);
+        total += actor->count;
+        if (st == EXO_OK && total > EXO_GRAPH_MAX_ACTORS)
+            st = exo_config_fail(actor->node, err, "%zu actors so far: a graph has at most %d", total,
+                                 EXO_GRAPH_MAX_ACTORS);
+        spec->num_actors = i + 1;
+    }
+    return st;
+}
+
+/* --- The whole ------------------------------------------------------------------------------------------------------------------ */
+
+static exo_status
+read_graph(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
+{
+    exo_status st = exo_graph_prepare(spec->doc, opts, err);
+    if (st == EXO_OK)
+        st = read_top(spec, opts, err);
+    if (st == EXO_OK)
+        st = exo_graph_read_hosts(spec, err);
+    if (st == EXO_OK)
+        st = read_actors(spec, err);
+    if (st == EXO_OK && !spec->has_hosts)
+        st = exo_graph_default_hosts(spec, err);
+    for (size_t i = 0; st == EXO_OK && i < spec->num_actors; i++)
+        st = exo_graph_place(spec, &spec->actors[i], err);
+    if (st == EXO_OK)
+        st = exo_graph_read_links(spec, err);
+    if (st == EXO_OK)
+        st = exo_graph_read_edges(spec, err);
+    return st == EXO_OK ? exo_graph_check(spec, err) : st;
+}
+
+exo_status
+exo_graph_from(exo_graph_spec **out, exo_config_doc **doc, const exo_graph_opts *opts, exo_err *err)
+{
+    static const exo_graph_opts defaults = {0};
+    exo_graph_spec *spec = exo_config_alloc(*doc, sizeof *spec);
+    exo_status st;
+    if (!spec) {
+        exo_config_free(doc);
+        return exo_fail(err, EXO_NOMEM, "no memory for a graph");
+    }
+    spec->doc = *doc;
+    *doc = NULL;
+    spec->root = exo_config_root(spec->doc);
+    spec->source = exo_config_source(spec->root);
+    st = read_graph(spec, opts ? opts : &defaults, err);
+    if (st == EXO_OK) {
+        *out = spec;
+        spec = NULL; /* moved to the caller */
+    }
+    exo_graph_spec_free(&spec);
+    return st;
+}
+
+exo_status
+exo_graph_load(exo_graph_spec **out, const char *path, const exo_graph_opts *opts, exo_err *err)
+{
+    exo_config_doc *doc = NULL;
+    exo_status st = exo_config_load(&doc, path, err);
+    return st == EXO_OK ? exo_graph_from(out, &doc, opts, err) : st;
+}
+
+exo_status
+exo_graph_parse(exo_graph_spec **out, const char *source, const char *text, const exo_graph_opts *opts, exo_err *err)
+{
+    exo_config_doc *doc = NULL;
+    exo_status st = exo_config_parse(&doc, source, text, err);
+    return st == EXO_OK ? exo_graph_from(out, &doc, opts, err) : st;
+}
+
+void
+exo_graph_spec_free(exo_graph_spec **spec)
+{
+    if (!spec || !*spec)
+        return;
+    exo_config_doc *doc = (*spec)->doc; /* whose memory the spec is */
+    *spec = NULL;
+    exo_config_free(&doc);
+}
