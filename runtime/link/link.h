@@ -3,12 +3,13 @@
  * A network has hosts, each with a rate up and a rate down that all of its messages share, and links between pairs of hosts with a
  * bandwidth, latency, jitter and loss of their own. All of it may change by a schedule. The model is arithmetic on times: the virtual
  * clock asks it when a message arrives, and the real clock's filter holds messages back until then. Who asks must do so in the order of
- * time (on the real clock: as time goes), as a message takes its share of a link when it is asked for.
+ * time (on the real clock: as time goes), as a message takes its share of a link when it is asked for. A time that was told stays as it was
+ * told: what overtakes a message on its way (a nearer sender's, say) is paid for by those asked for after it.
  *
  * Times are on the run's clock from its beginning; a rate is in bits per second of what a link carries: with the transport `tcp`, TCP
  * segments with their headers (Ethernet, IPv4, TCP with timestamps: 66 bytes for each 1,448 of payload), which is what `tc tbf` counts.
  *
- * Threads: any; one lock inside.
+ * The same questions get the same answers, to the bit. Threads: any; one lock inside.
  */
 #ifndef EXO_LINK_LINK_H
 #define EXO_LINK_LINK_H
@@ -20,7 +21,7 @@
 #include <exogym/clock.h>
 #include <exogym/status.h>
 
-/* What happens to a rate from `at` for `length` (0: for ever), again every `period` (0: once). */
+/* What happens to a rate from `at` for `length` (0: for ever), again every `period` (0: once, else length or more). */
 typedef struct exo_link_change {
     exo_time at, length, period;
     double factor; /* of the rates; 0: an outage, nothing passes until it is over. Several at once multiply */
@@ -42,7 +43,7 @@ typedef struct exo_link_spec {
 } exo_link_spec;
 
 typedef struct exo_host_spec {
-    const char *name;               /* copied */
+    const char *name;               /* for messages; may be NULL, is not kept */
     double up, down;                /* bit/s, shared by all of its messages; INFINITY: no limit */
     exo_time latency;               /* added to that of each link, on this side             */
     const exo_link_change *changes; /* copied; of up and down */
@@ -73,7 +74,7 @@ typedef struct exo_transit {
 } exo_transit;
 
 /* Sends `bytes` at `now` on the connection (from, to, flow): messages of one connection arrive in order. From a host to itself it takes
- * no time. INT64_MAX in *out: never (an outage without end). */
+ * no time. INT64_MAX in *out: never (an outage without end). Without memory for a new connection it is taken as one that begins now. */
 void exo_links_send(exo_links *links, uint32_t from, uint32_t to, uint32_t flow, uint64_t bytes, exo_time now,
                     exo_transit *out);
 
@@ -84,8 +85,11 @@ typedef enum exo_exchange {
 } exo_exchange;
 
 /* Members 0..n-1 on hosts[i], which begin at begins[i], exchange messages: ends[i] is when member i has got all that is for it, sent[i]
- * (may be NULL) when all that it sends has left. As if each sent its messages in the order i + 1, i + 2, ..., all connections at once.
- * Takes O(n) where every pair has the same link and n > 32, else O(n^2); both agree where rates and beginnings are equal. NOMEM. */
+ * (may be NULL) when all that it sends has left. All connections of a member send at once and share its uplink, so that messages of one
+ * size are through together. Beginnings may differ: ask when all are known, as other messages that were asked for meanwhile were first.
+ * O(n log n) where n > 32, every pair has the same link, nothing changes by schedule, members are on hosts of their own and messages are
+ * of about one size (and O(n) more for each rate down that differs); there, jitter is the mean of the largest. Else O(n^2), jitter drawn for
+ * each message. Both agree to some ns where rates and beginnings are equal, and about else. NOMEM. */
 exo_status exo_links_exchange(exo_links *links, exo_exchange kind, uint32_t n, const uint32_t *hosts, uint32_t flow,
                               const uint64_t *bytes, const exo_time *begins, exo_time *ends, exo_time *sent,
                               exo_err *err);

@@ -1,0 +1,590 @@
+/* Emulated networks: hosts, links, connections, and when a message arrives. See link.h for what is promised.
+ *
+ * A message passes three queues (queue.h): its sender's uplink, the link of the pair, its receiver's downlink. Slow start cuts it into
+ * pieces, one a round trip, each of which comes to the uplink when the window of its connection allows it. So what one connection leaves
+ * free another one fills, and however the pieces lie, no rate is passed.
+ *
+ * Owner: the caller; one lock guards everything. Read next: rate.h, queue.h, exchange.c (collectives).
+ */
+#include "link_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/rng.h>
+
+#define PAYLOAD                                                                                                        \
+    1448.0 /* of a segment: an Ethernet frame of 1,500 bytes, less 20 for IPv4 and 32 for TCP with timestamps */
+#define HEADERS                                                                                                        \
+    66.0 /* of a segment: those, and 14 of Ethernet                                                         */
+#define SEGMENT (PAYLOAD + HEADERS)
+#define RTO_MIN (200 * EXO_MS) /* Linux's TCP_RTO_MIN: RFC 6298 says a second */
+
+enum {
+    INITIAL_WINDOW = 10, /* segments: RFC 6928                     */
+    FIRST_HEADS = 64,    /* of a table                             */
+    RNG_LINK = 9,        /* exo_purpose of jitter                  */
+    HALVINGS = 64        /* of a window: more than any window has */
+};
+
+/* --- Tables ------------------------------------------------------------------------------------------------------------------------ */
+
+static size_t
+hash(const uint32_t key[3])
+{
+    uint64_t h = ((uint64_t)key[0] << 32 | key[1]) * UINT64_C(0x9E3779B97F4A7C15);
+    h = (h ^ h >> 32 ^ key[2]) * UINT64_C(0xD6E8FEB86659FD93);
+    return (size_t)(h ^ h >> 32);
+}
+
+static struct node *
+table_find(const struct table *t, const uint32_t key[3])
+{
+    struct node *n = t->size ? t->heads[hash(key) & (t->size - 1)] : NULL;
+    while (n && memcmp(n->key, key, sizeof n->key) != 0)
+        n = n->next;
+    return n;
+}
+
+/* Without memory for more heads the chains become longer. */
+static void
+table_grow(struct table *t)
+{
+    size_t size = t->size ? 2 * t->size : FIRST_HEADS;
+    struct node **heads = exo_calloc(size, sizeof *heads);
+    if (!heads)
+        return;
+    for (size_t i = 0; i < t->size; i++)
+        for (struct node *n = t->heads[i], *next; n; n = next) {
+            struct node **head = &heads[hash(n->key) & (size - 1)];
+            next = n->next;
+            n->next = *head;
+            *head = n;
+        }
+    exo_free(t->heads);
+    t->heads = heads;
+    t->size = size;
+}
+
+/* A zeroed node, or NULL. */
+static void *
+table_add(struct table *t, const uint32_t key[3], size_t bytes)
+{
+    if (t->count >= t->size)
+        table_grow(t);
+    struct node *n = t->size ? exo_calloc(1, bytes) : NULL;
+    if (!n)
+        return NULL;
+    memcpy(n->key, key, sizeof n->key);
+    struct node **head = &t->heads[hash(key) & (t->size - 1)];
+    n->next = *head;
+    *head = n;
+    t->count++;
+    return n;
+}
+
+static void
+table_release(struct table *t, void (*release)(struct node *node))
+{
+    for (size_t i = 0; i < t->size; i++)
+        for (struct node *n = t->heads[i], *next; n; n = next) {
+            next = n->next;
+            if (release)
+                release(n);
+            exo_free(n);
+        }
+    exo_free(t->heads);
+    *t = (struct table){0};
+}
+
+/* --- Specs ------------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+check_line(const exo_link_spec *s, const char *what, exo_err *err)
+{
+    char rate[128];
+    snprintf(rate, sizeof rate, "the bandwidth of %s", what);
+    exo_status st = exo_link_rate_check(s->bandwidth, s->changes, s->num_changes, rate, err);
+    if (st != EXO_OK)
+        return st;
+    if (s->latency < 0 || s->jitter < 0)
+        return exo_fail(err, EXO_INVAL, "%s has a negative %s", what, s->latency < 0 ? "latency" : "jitter");
+    if (!(s->loss >= 0) || !(s->loss < 1))
+        return exo_fail(err, EXO_INVAL, "%s loses %g of its packets: it must be in [0, 1)", what, s->loss);
+    if (s->transport != EXO_LINK_TCP && s->transport != EXO_LINK_IDEAL)
+        return exo_fail(err, EXO_INVAL, "%s has no transport %d", what, (int)s->transport);
+    return EXO_OK;
+}
+
+/* Replaces what *line held. */
+static exo_status
+set_line(struct line *line, const exo_link_spec *s, const char *what, exo_err *err)
+{
+    exo_link_rate rate;
+    exo_status st = check_line(s, what, err);
+    if (st == EXO_OK)
+        st = exo_link_rate_init(&rate, s->bandwidth, s->changes, s->num_changes, err);
+    if (st != EXO_OK)
+        return st;
+    exo_link_rate_release(&line->rate);
+    *line = (struct line){
+        .rate = rate, .latency = s->latency, .jitter = s->jitter, .loss = s->loss, .transport = s->transport};
+    return EXO_OK;
+}
+
+static exo_status
+set_host(struct host *host, uint32_t index, const exo_host_spec *s, exo_err *err)
+{
+    char name[96], what[128];
+    exo_link_rate up = {0}, down = {0};
+    if (s->name)
+        snprintf(name, sizeof name, "host '%s'", s->name);
+    else
+        snprintf(name, sizeof name, "host %u", index);
+    snprintf(what, sizeof what, "the rate up of %s", name);
+    exo_status st = exo_link_rate_check(s->up, s->changes, s->num_changes, what, err);
+    if (st != EXO_OK)
+        return st;
+    snprintf(what, sizeof what, "the rate down of %s", name);
+    st = exo_link_rate_check(s->down, NULL, 0, what, err);
+    if (st == EXO_OK && s->latency < 0)
+        st = exo_fail(err, EXO_INVAL, "%s has a negative latency", name);
+    if (st == EXO_OK)
+        st = exo_link_rate_init(&up, s->up, s->changes, s->num_changes, err);
+    if (st == EXO_OK)
+        st = exo_link_rate_init(&down, s->down, s->changes, s->num_changes, err);
+    if (st != EXO_OK) {
+        exo_link_rate_release(&up);
+        exo_link_rate_release(&down);
+        return st;
+    }
+    exo_link_rate_release(&host->up.rate);
+    exo_link_rate_release(&host->down.rate);
+    host->up.rate = up;
+    host->down.rate = down;
+    host->latency = s->latency;
+    return EXO_OK;
+}
+
+exo_status
+exo_links_new(exo_links **out, const exo_host_spec *hosts, size_t num_hosts, const exo_link_spec *fallback,
+              uint64_t seed, exo_err *err)
+{
+    *out = NULL;
+    if (num_hosts == 0 || num_hosts > MAX_HOSTS)
+        return exo_fail(err, EXO_INVAL, "a network of %zu hosts: it must be 1 to %d", num_hosts, MAX_HOSTS);
+    exo_links *l = exo_calloc(1, sizeof *l);
+    if (!l)
+        return exo_fail(err, EXO_NOMEM, "no memory for a network");
+    pthread_mutex_init(&l->lock, NULL);
+    l->seed = seed;
+    l->num_hosts = num_hosts;
+    l->hosts = exo_calloc(num_hosts, sizeof *l->hosts);
+    l->arrivals = exo_calloc(num_hosts, 2 * HOST_ARRIVALS * sizeof *l->arrivals);
+    exo_status st = l->hosts && l->arrivals ? set_line(&l->fallback, fallback, "the fallback link", err)
+                                            : exo_fail(err, EXO_NOMEM, "no memory for %zu hosts", num_hosts);
+    for (size_t i = 0; st == EXO_OK && i < num_hosts; i++) {
+        struct host *h = &l->hosts[i];
+        exo_link_arrival *arrivals = l->arrivals + 2 * HOST_ARRIVALS * i;
+        h->up.queue = (exo_link_queue){.capacity = HOST_ARRIVALS, .arrivals = arrivals};
+        h->down.queue = (exo_link_queue){.capacity = HOST_ARRIVALS, .arrivals = arrivals + HOST_ARRIVALS};
+        st = set_host(h, (uint32_t)i, &hosts[i], err);
+    }
+    if (st == EXO_OK) {
+        *out = l;
+        l = NULL; /* moved to the caller */
+    }
+    exo_links_free(&l);
+    return st;
+}
+
+static void
+release_pair(struct node *node)
+{
+    struct pair *p = (struct pair *)(void *)node;
+    exo_link_rate_release(&p->line.rate);
+}
+
+void
+exo_links_free(exo_links **links)
+{
+    exo_links *l = *links;
+    if (!l)
+        return;
+    for (size_t i = 0; l->hosts && i < l->num_hosts; i++) {
+        exo_link_rate_release(&l->hosts[i].up.rate);
+        exo_link_rate_release(&l->hosts[i].down.rate);
+    }
+    for (size_t i = 0; i < l->num_partitions; i++)
+        exo_free(l->partitions[i].side);
+    exo_free(l->partitions);
+    exo_link_rate_release(&l->fallback.rate);
+    table_release(&l->pairs, release_pair);
+    table_release(&l->connections, NULL);
+    exo_free(l->hosts);
+    exo_free(l->arrivals);
+    pthread_mutex_destroy(&l->lock);
+    exo_free(l);
+    *links = NULL;
+}
+
+size_t
+exo_links_num_hosts(const exo_links *links)
+{
+    return links->num_hosts;
+}
+
+static struct pair *
+add_pair(exo_links *l, uint32_t from, uint32_t to)
+{
+    struct pair *p = table_add(&l->pairs, (uint32_t[3]){from, to, 0}, sizeof *p);
+    if (p)
+        p->queue = (exo_link_queue){.capacity = PAIR_ARRIVALS, .arrivals = p->arrivals};
+    return p;
+}
+
+exo_status
+exo_links_between(exo_links *links, uint32_t from, uint32_t to, const exo_link_spec *spec, exo_err *err)
+{
+    char what[64];
+    if (from >= links->num_hosts || to >= links->num_hosts || from == to)
+        return exo_fail(err, EXO_INVAL, "a link from host %u to host %u, of %zu hosts", from, to, links->num_hosts);
+    snprintf(what, sizeof what, "the link from host %u to host %u", from, to);
+    exo_status st = check_line(spec, what, err);
+    if (st != EXO_OK)
+        return st;
+    pthread_mutex_lock(&links->lock);
+    struct pair *p = (struct pair *)(void *)table_find(&links->pairs, (uint32_t[3]){from, to, 0});
+    if (!p)
+        p = add_pair(links, from, to);
+    st = p ? set_line(&p->line, spec, what, err) : exo_fail(err, EXO_NOMEM, "no memory for %s", what);
+    if (st == EXO_OK && !p->own) {
+        p->own = true;
+        links->num_own++;
+    }
+    pthread_mutex_unlock(&links->lock);
+    return st;
+}
+
+exo_status
+exo_links_set_host(exo_links *links, uint32_t host, const exo_host_spec *spec, exo_err *err)
+{
+    if (host >= links->num_hosts)
+        return exo_fail(err, EXO_INVAL, "host %u, of %zu hosts", host, links->num_hosts);
+    pthread_mutex_lock(&links->lock);
+    exo_status st = set_host(&links->hosts[host], host, spec, err);
+    pthread_mutex_unlock(&links->lock);
+    return st;
+}
+
+exo_status
+exo_links_set_fallback(exo_links *links, const exo_link_spec *spec, exo_err *err)
+{
+    pthread_mutex_lock(&links->lock);
+    exo_status st = set_line(&links->fallback, spec, "the fallback link", err);
+    pthread_mutex_unlock(&links->lock);
+    return st;
+}
+
+static void
+forget_partitions(exo_links *l, exo_time now)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < l->num_partitions; i++) {
+        if (l->partitions[i].until > now)
+            l->partitions[kept++] = l->partitions[i];
+        else
+            exo_free(l->partitions[i].side);
+    }
+    l->num_partitions = kept;
+}
+
+exo_status
+exo_links_partition(exo_links *links, const bool *side, exo_time from, exo_time until, exo_err *err)
+{
+    if (from < 0 || until <= from)
+        return exo_fail(err, EXO_INVAL, "a partition from %.9g s until %.9g s", (double)from / (double)EXO_SECOND,
+                        (double)until / (double)EXO_SECOND);
+    bool *copy = exo_calloc(links->num_hosts, sizeof *copy);
+    if (!copy)
+        return exo_fail(err, EXO_NOMEM, "no memory for a partition");
+    memcpy(copy, side, links->num_hosts * sizeof *copy);
+    pthread_mutex_lock(&links->lock);
+    exo_status st = EXO_OK;
+    forget_partitions(links, links->now);
+    exo_link_partition *grown = exo_realloc(links->partitions, links->num_partitions + 1, sizeof *links->partitions);
+    if (grown) {
+        links->partitions = grown;
+        grown[links->num_partitions++] = (exo_link_partition){.side = copy, .from = from, .until = until};
+        copy = NULL;
+    } else {
+        st = exo_fail(err, EXO_NOMEM, "no memory for a partition");
+    }
+    pthread_mutex_unlock(&links->lock);
+    exo_free(copy);
+    return st;
+}
+
+/* --- Connections ------------------------------------------------------------------------------------------------------------------- */
+
+/* What a message is on the wire. A message without bytes is a segment, too. */
+double
+exo_link_wire(const struct line *line, uint64_t bytes)
+{
+    uint64_t segments = bytes / (uint64_t)PAYLOAD + (bytes % (uint64_t)PAYLOAD != 0 || bytes == 0);
+    double wire = line->transport == EXO_LINK_TCP ? (double)bytes + HEADERS * (double)segments : (double)bytes;
+    return wire / (1 - line->loss);
+}
+
+const struct line *
+exo_link_line(exo_links *l, uint32_t from, uint32_t to, struct pair **pair)
+{
+    struct pair *p = NULL;
+    bool limited = !isinf(l->fallback.rate.rate);
+    if (limited || l->num_own > 0)
+        p = (struct pair *)(void *)table_find(&l->pairs, (uint32_t[3]){from, to, 0});
+    if (!p && limited && pair)
+        p = add_pair(l, from, to); /* NULL: without memory its messages do not wait for each other */
+    if (pair)
+        *pair = p;
+    return p && p->own ? &p->line : &l->fallback;
+}
+
+/* NULL: no memory. */
+struct connection *
+exo_link_connection(exo_links *l, uint32_t from, uint32_t to, uint32_t flow)
+{
+    const uint32_t key[3] = {from, to, flow};
+    struct connection *c = (struct connection *)(void *)table_find(&l->connections, key);
+    if (!c)
+        c = table_add(&l->connections, key, sizeof *c);
+    return c;
+}
+
+/* Uniform in [0, most]: number `c->messages` of the connection's stream, whose seed is drawn from the network's. */
+exo_time
+exo_link_jitter(exo_links *l, struct connection *c, exo_time most)
+{
+    exo_rng rng;
+    if (most == 0)
+        return 0;
+    if (!c->keyed) {
+        exo_rng_init(&rng, l->seed, (exo_purpose)RNG_LINK, c->node.key[0],
+                     (uint64_t)c->node.key[1] << 32 | c->node.key[2]);
+        c->seed = (uint64_t)exo_rng_u32(&rng) << 32;
+        c->seed |= exo_rng_u32(&rng);
+        c->keyed = true;
+    }
+    exo_rng_init(&rng, c->seed, (exo_purpose)RNG_LINK, 0, c->messages);
+    uint64_t draw = (uint64_t)exo_rng_u32(&rng) << 21;
+    draw |= exo_rng_u32(&rng) >> 11;
+    return (exo_time)((double)draw * 0x1p-53 * (double)most);
+}
+
+/* The rate that a connection has if it is alone, by which it knows how much has to be under way. An outage does not count: TCP remembers
+ * what it had before. */
+static double
+rate_alone(const struct sending *s)
+{
+    double rate = exo_link_path_rate(&s->path, s->now, NULL);
+    if (rate > 0)
+        return rate;
+    rate = s->path.rates[0]->rate;
+    for (size_t i = 1; i < s->path.num_rates; i++)
+        rate = s->path.rates[i]->rate < rate ? s->path.rates[i]->rate : rate;
+    return rate;
+}
+
+/* Bytes that leave the host at `at`, as far as rates allow it. */
+static void
+send_piece(exo_links *l, struct sending *s, exo_time at, double bytes)
+{
+    exo_time start, done, passed;
+    double bits = 8 * bytes;
+    done = exo_link_queue_put(&l->hosts[s->from].up.queue, &s->up, s->now, at, bits * s->copies, &start);
+    s->starts = start < s->starts ? start : s->starts;
+    s->up_done = exo_link_max(s->up_done, done);
+    if (s->num_pieces < MAX_PIECES)
+        s->pieces[s->num_pieces++] = (struct piece){.at = exo_link_max(at, s->starts), .before = s->bits};
+    s->bits += bits;
+    if (s->beside) { /* the uplink is shared, not waited for: up_done says what that costs all of them together */
+        start = exo_link_max(at, s->starts);
+        done = exo_link_path_pass(&s->up, start, bits);
+    }
+    if (s->pair)
+        passed = exo_link_queue_put(&s->pair->queue, &s->between, s->now, start, bits, NULL);
+    else
+        passed = exo_link_path_pass(&s->between, start, bits);
+    s->sent = exo_link_max(s->sent, exo_link_max(done, passed));
+    if (s->changes && start != EXO_LINK_NEVER) { /* an outage of one stage holds up the bytes of the others, too */
+        s->sent = exo_link_max(s->sent, exo_link_path_pass(&s->leaving, start, bits));
+        s->arrives = exo_link_max(s->arrives, exo_link_later(exo_link_path_pass(&s->path, start, bits), s->latency));
+    }
+    if (s->copies == 1) {
+        s->last = exo_link_later(start, s->latency);
+        s->arrives = exo_link_max(
+            s->arrives, exo_link_queue_put(&l->hosts[s->to].down.queue, &s->down, s->now, s->last, bits, NULL));
+    }
+}
+
+/* After an idle time of more than the timeout, Linux halves the window for each timeout that passed (tcp_cwnd_restart, RFC 2861). */
+static void
+begin_round(struct connection *c, exo_time now, exo_time rtt, double full, double most)
+{
+    const double first = INITIAL_WINDOW * SEGMENT;
+    exo_time timeout = exo_link_later(rtt, RTO_MIN), idle = now - c->last;
+    if (c->window == 0) {
+        c->window = first;
+    } else if (idle > timeout) {
+        for (int i = 0; i < HALVINGS && (idle -= timeout) > 0 && c->window > first; i++)
+            c->window /= 2;
+        c->window = c->window < first ? first : c->window;
+    } else {
+        double used = c->window - c->left; /* a window that is not used does not grow (RFC 7661, tcp_is_cwnd_limited) */
+        c->window += c->window < full && 2 * used > c->window ? used : 0;
+    }
+    c->window = c->window < most ? c->window : most;
+    c->round = now;
+    c->left = c->window;
+}
+
+/* One piece a round trip, of a window that doubles, until as much is under way as the rate can take (or loss allows); then the rest. */
+static void
+send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connection *c, double bytes)
+{
+    double rate = rate_alone(s), most = MAX_WINDOW, full;
+    exo_time rtt = s->rtt;
+    if (isinf(rate) && rtt == 0) {
+        send_piece(l, s, s->now, bytes);
+        return;
+    }
+    if (!isinf(rate))
+        rtt = exo_link_later(rtt, (exo_time)(ROUND_SEGMENTS * SEGMENT * 8 / rate * (double)EXO_SECOND));
+    full = rate / 8 * (double)rtt / (double)EXO_SECOND;
+    if (line->loss > 0) { /* Mathis et al. (1997): MSS / RTT * sqrt(3/2) / sqrt(p) */
+        double window = SEGMENT * sqrt(1.5 / line->loss);
+        most = window < most ? window : most;
+    }
+    if (c->window == 0 || s->now >= exo_link_later(c->round, rtt))
+        begin_round(c, s->now, rtt, full, most);
+    for (;;) {
+        exo_time at = exo_link_max(s->now, c->round);
+        if (c->window >= full || bytes <= c->left) {
+            send_piece(l, s, at, bytes);
+            c->left = bytes < c->left ? c->left - bytes : 0;
+            break;
+        }
+        if (c->window >= most) { /* a window a round trip, and no more */
+            send_piece(l, s, at, bytes);
+            double rounds = (bytes - c->left) / c->window * (double)rtt;
+            c->round = rounds < 0x1p62 ? exo_link_later(at, (exo_time)rounds) : EXO_LINK_NEVER;
+            c->left = 0;
+            s->sent = exo_link_max(s->sent, c->round);
+            break;
+        }
+        send_piece(l, s, at, c->left);
+        bytes -= c->left;
+        c->round = exo_link_later(at, rtt);
+        c->window = 2 * c->window < most ? 2 * c->window : most;
+        c->left = c->window;
+    }
+    c->last = s->sent == EXO_LINK_NEVER ? s->now : s->sent;
+}
+
+static exo_time
+latency(const exo_links *l, const struct line *line, uint32_t from, uint32_t to)
+{
+    return exo_link_later(exo_link_later(line->latency, l->hosts[from].latency), l->hosts[to].latency);
+}
+
+void
+exo_link_transmit(exo_links *l, struct sending *s, const struct line *line, struct connection *c, uint64_t bytes)
+{
+    const struct host *from = &l->hosts[s->from], *to = &l->hosts[s->to];
+    double wire = exo_link_wire(line, bytes);
+    s->up = (exo_link_path){.rates = {&from->up.rate}, .num_rates = 1};
+    s->between = (exo_link_path){.rates = {&line->rate},
+                                 .num_rates = 1,
+                                 .partitions = l->partitions,
+                                 .num_partitions = l->num_partitions,
+                                 .from = s->from,
+                                 .to = s->to};
+    s->down = (exo_link_path){.rates = {&to->down.rate}, .num_rates = 1};
+    s->leaving = s->between;
+    s->leaving.rates[0] = &from->up.rate;
+    s->leaving.rates[s->leaving.num_rates++] = &line->rate;
+    s->latency = exo_link_later(s->latency, latency(l, line, s->from, s->to));
+    s->path = s->leaving;
+    s->path.shifts[s->path.num_rates] = s->latency;
+    s->path.rates[s->path.num_rates++] = &to->down.rate;
+    s->changes = exo_link_path_changes(&s->path);
+    s->sent = s->up_done = s->arrives = s->now;
+    if (line->transport == EXO_LINK_TCP) {
+        struct connection fresh = {0};
+        const struct line *back = exo_link_line(l, s->to, s->from, NULL);
+        s->rtt = exo_link_later(latency(l, line, s->from, s->to), latency(l, back, s->to, s->from));
+        s->rtt = exo_link_later(s->rtt, (line->jitter + back->jitter) / 2); /* the mean */
+        send_tcp(l, s, line, c ? c : &fresh, wire);
+    } else {
+        send_piece(l, s, s->now, wire);
+    }
+    s->arrives = exo_link_max(s->arrives, exo_link_later(s->sent, s->latency));
+}
+
+/* Keeps the order of the connection's messages. What never comes holds up nobody. */
+void
+exo_link_arrived(struct connection *c, struct sending *s)
+{
+    if (!c)
+        return;
+    c->messages++;
+    if (s->arrives != EXO_LINK_NEVER)
+        s->arrives = c->arrived = exo_link_max(s->arrives, c->arrived);
+}
+
+void
+exo_links_send(exo_links *links, uint32_t from, uint32_t to, uint32_t flow, uint64_t bytes, exo_time now,
+               exo_transit *out)
+{
+    *out = (exo_transit){.starts = now, .sent = now, .arrives = now};
+    if (from == to)
+        return;
+    pthread_mutex_lock(&links->lock);
+    links->now = exo_link_max(links->now, now);
+    struct sending s = {.from = from, .to = to, .now = now, .copies = 1, .starts = EXO_LINK_NEVER};
+    const struct line *line = exo_link_line(links, from, to, &s.pair);
+    struct connection *c = exo_link_connection(links, from, to, flow);
+    s.latency = c ? exo_link_jitter(links, c, line->jitter) : 0;
+    exo_link_transmit(links, &s, line, c, bytes);
+    exo_link_count(links, from, to, 1, bytes);
+    exo_link_arrived(c, &s);
+    pthread_mutex_unlock(&links->lock);
+    *out = (exo_transit){.starts = s.starts, .sent = s.sent, .arrives = s.arrives};
+}
+
+void
+exo_link_count(exo_links *l, uint32_t from, uint32_t to, uint64_t messages, uint64_t bytes)
+{
+    l->hosts[from].up.messages += messages;
+    l->hosts[from].up.bytes += bytes;
+    l->hosts[to].down.messages += messages;
+    l->hosts[to].down.bytes += bytes;
+}
+
+static exo_link_stats
+stats_of(const struct access *a)
+{
+    return (exo_link_stats){.messages = a->messages, .bytes = a->bytes, .busy = a->queue.busy};
+}
+
+void
+exo_links_host_stats(const exo_links *links, uint32_t host, exo_link_stats *up, exo_link_stats *down)
+{
+    exo_links *l = (exo_links *)(uintptr_t)links; /* its lock */
+    pthread_mutex_lock(&l->lock);
+    *up = stats_of(&l->hosts[host].up);
+    *down = stats_of(&l->hosts[host].down);
+    pthread_mutex_unlock(&l->lock);
+}

@@ -1,0 +1,852 @@
+/* Emulated networks against closed forms. Rates are in Mbit/s = bits per microsecond, times in ns; a nanosecond a queue may be lost to
+ * rounding up. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include <exogym/rng.h>
+
+#include "link.h"
+#include "memory_fault.h"
+
+#define MBIT    1e6
+#define NEVER   INT64_MAX
+#define SEGMENT 1514.0 /* bytes on the wire that carry 1,448 */
+
+enum {
+    MANY = 40 /* members: more than are taken one by one */
+};
+
+static const exo_link_spec wire = {.bandwidth = INFINITY, .transport = EXO_LINK_IDEAL};
+
+static exo_links *
+network(size_t n, double up, double down, const exo_link_spec *link)
+{
+    exo_host_spec hosts[1024];
+    exo_links *l = NULL;
+    exo_err err = {0};
+    cr_assert_leq(n, 1024);
+    for (size_t i = 0; i < n; i++)
+        hosts[i] = (exo_host_spec){.up = up, .down = down};
+    cr_assert_eq(exo_links_new(&l, hosts, n, link, 7, &err), EXO_OK, "%s", err.text);
+    return l;
+}
+
+static exo_links *
+with_change(exo_link_change change, double rate)
+{
+    exo_link_spec spec = wire;
+    spec.bandwidth = rate;
+    spec.changes = &change;
+    spec.num_changes = 1;
+    return network(2, INFINITY, INFINITY, &spec);
+}
+
+static exo_transit
+sends(exo_links *l, uint32_t from, uint32_t to, uint64_t bytes, exo_time now)
+{
+    exo_transit t;
+    exo_links_send(l, from, to, 0, bytes, now, &t);
+    return t;
+}
+
+static exo_time
+arrival(exo_links *l, uint32_t from, uint32_t to, uint64_t bytes, exo_time now)
+{
+    return sends(l, from, to, bytes, now).arrives;
+}
+
+/* How long bits take at a rate. */
+static exo_time
+takes(double bytes, double rate)
+{
+    return (exo_time)ceil(bytes * 8 / rate * 1e9);
+}
+
+static void
+expect_near(exo_time got, exo_time expected, exo_time by, int line)
+{
+    cr_expect(got >= expected - by && got <= expected + by, "line %d: %lld ns, expected %lld +- %lld", line,
+              (long long)got, (long long)expected, (long long)by);
+}
+#define NEAR(got, expected, by) expect_near(got, expected, by, __LINE__)
+
+/* --- One message, and several ------------------------------------------------------------------------------------------------------ */
+
+Test(link, takes_latency_and_size_over_the_smallest_rate)
+{
+    static const double rates[][3] = {{10, 100, 1000}, {100, 10, 1000}, {1000, 100, 10}, {10, 10, 10}};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        exo_link_spec link = wire;
+        link.bandwidth = rates[i][1] * MBIT;
+        link.latency = 20 * EXO_MS;
+        exo_links *l = network(2, rates[i][0] * MBIT, rates[i][2] * MBIT, &link);
+        exo_transit t = sends(l, 0, 1, 1000000, 5 * EXO_MS);
+        cr_expect_eq(t.starts, 5 * EXO_MS);
+        cr_expect_eq(t.arrives, 25 * EXO_MS + takes(1e6, 10 * MBIT));
+        cr_expect_eq(t.sent, 5 * EXO_MS + takes(1e6, (rates[i][0] < rates[i][1] ? rates[i][0] : rates[i][1]) * MBIT));
+        exo_links_free(&l);
+    }
+}
+
+Test(link, latencies_of_both_hosts_add_to_that_of_the_link)
+{
+    const exo_host_spec hosts[] = {{.up = INFINITY, .down = INFINITY, .latency = 3 * EXO_MS},
+                                   {.up = INFINITY, .down = INFINITY, .latency = 4 * EXO_MS}};
+    exo_link_spec link = wire;
+    exo_links *l = NULL;
+    link.latency = 10 * EXO_MS;
+    cr_assert_eq(exo_links_new(&l, hosts, 2, &link, 0, NULL), EXO_OK);
+    cr_expect_eq(exo_links_num_hosts(l), 2);
+    cr_expect_eq(arrival(l, 0, 1, 1000, 0), 17 * EXO_MS);
+    exo_links_free(&l);
+}
+
+Test(link, tcp_sends_headers_of_segments)
+{
+    exo_link_spec link = wire;
+    link.transport = EXO_LINK_TCP;
+    exo_links *l = network(2, 100 * MBIT, 100 * MBIT, &link);
+    cr_expect_eq(arrival(l, 0, 1, 1448, 0), takes(SEGMENT, 100 * MBIT));
+    cr_expect_eq(arrival(l, 0, 1, 1449, EXO_SECOND), EXO_SECOND + takes(1449 + 2 * 66, 100 * MBIT));
+    cr_expect_eq(arrival(l, 0, 1, 0, 2 * EXO_SECOND), 2 * EXO_SECOND + takes(66, 100 * MBIT));
+    exo_links_free(&l);
+}
+
+Test(link, messages_to_itself_take_no_time)
+{
+    exo_links *l = network(2, MBIT, MBIT, &wire);
+    exo_link_stats up, down;
+    cr_expect_eq(arrival(l, 1, 1, 1000000000, 42), 42);
+    exo_links_host_stats(l, 1, &up, &down);
+    cr_expect_eq(up.messages, 0);
+    exo_links_free(&l);
+}
+
+Test(link, messages_of_an_uplink_wait_for_each_other)
+{
+    exo_link_spec link = wire;
+    link.latency = 5 * EXO_MS;
+    exo_links *l = network(5, 10 * MBIT, 1000 * MBIT, &link);
+    for (int k = 0; k < 12; k++) {
+        exo_transit t = sends(l, 0, (uint32_t)(1 + k % 4), 125000, 0); /* 100 ms each */
+        NEAR(t.starts, 100 * EXO_MS * k, k);
+        NEAR(t.sent, 100 * EXO_MS * (k + 1), k + 1);
+        NEAR(t.arrives, 100 * EXO_MS * (k + 1) + 5 * EXO_MS, k + 1);
+    }
+    exo_transit t = sends(l, 0, 1, 125000, 10 * EXO_SECOND); /* idle meanwhile */
+    cr_expect_eq(t.starts, 10 * EXO_SECOND);
+    exo_links_free(&l);
+}
+
+Test(link, each_direction_has_its_own_rate)
+{
+    exo_links *l = network(2, 10 * MBIT, 10 * MBIT, &wire);
+    exo_time there = arrival(l, 0, 1, 125000, 0), back = arrival(l, 1, 0, 125000, 0);
+    cr_expect_eq(there, 100 * EXO_MS);
+    cr_expect_eq(back, 100 * EXO_MS);
+    exo_links_free(&l);
+}
+
+Test(link, an_asymmetric_host_is_slower_one_way)
+{
+    exo_link_spec link = wire;
+    link.latency = EXO_MS;
+    exo_links *l = network(2, 20 * MBIT, 100 * MBIT, &link);
+    const exo_host_spec server = {.name = "server", .up = 1000 * MBIT, .down = 1000 * MBIT};
+    cr_assert_eq(exo_links_set_host(l, 1, &server, NULL), EXO_OK);
+    cr_expect_eq(arrival(l, 0, 1, 1000000, 0), EXO_MS + takes(1e6, 20 * MBIT));
+    cr_expect_eq(arrival(l, 1, 0, 1000000, 0), EXO_MS + takes(1e6, 100 * MBIT));
+    exo_links_free(&l);
+}
+
+Test(link, many_into_one_share_its_downlink)
+{
+    exo_links *l = network(17, 100 * MBIT, 100 * MBIT, &wire);
+    exo_time last = 0;
+    for (uint32_t i = 1; i <= 16; i++) {
+        exo_time t = arrival(l, i, 0, 125000, 0);
+        last = t > last ? t : last;
+    }
+    NEAR(last, 160 * EXO_MS, 16);
+    exo_links_free(&l);
+}
+
+Test(link, slow_uplinks_into_a_fast_downlink_do_not_wait_for_each_other)
+{
+    exo_links *l = network(17, 10 * MBIT, 160 * MBIT, &wire);
+    for (uint32_t i = 1; i <= 16; i++)
+        NEAR(arrival(l, i, 0, 125000, 0), 100 * EXO_MS, 16);
+    exo_links_free(&l);
+}
+
+Test(link, what_waits_at_an_uplink_takes_nothing_from_the_downlink_yet)
+{
+    exo_links *l = network(3, 10 * MBIT, 10 * MBIT, &wire);
+    for (int k = 0; k < 100; k++)
+        sends(l, 0, 2, 125000, 0); /* they come until 10 s */
+    NEAR(arrival(l, 1, 2, 1250, 50 * EXO_MS), 101 * EXO_MS, 100);
+    NEAR(arrival(l, 0, 2, 125000, 60 * EXO_MS), 10101 * EXO_MS, 200); /* and the one that overtook is paid for */
+    exo_links_free(&l);
+}
+
+Test(link, a_link_of_a_pair_is_shared_by_its_messages_only)
+{
+    exo_link_spec link = wire;
+    link.bandwidth = 10 * MBIT;
+    exo_links *l = network(3, 1000 * MBIT, 1000 * MBIT, &link);
+    exo_transit t;
+    NEAR(arrival(l, 0, 1, 125000, 0), 100 * EXO_MS, 2);
+    exo_links_send(l, 0, 1, 1, 125000, 0, &t); /* another connection, the same link */
+    NEAR(t.arrives, 200 * EXO_MS, 4);
+    NEAR(arrival(l, 0, 2, 125000, 0), 102 * EXO_MS, 4); /* the uplink was taken for 2 ms */
+    NEAR(arrival(l, 1, 0, 125000, 0), 100 * EXO_MS, 2);
+    exo_links_free(&l);
+}
+
+Test(link, a_pair_can_have_a_link_of_its_own)
+{
+    exo_link_spec slow = wire;
+    slow.latency = EXO_SECOND;
+    exo_links *l = network(3, INFINITY, INFINITY, &wire);
+    cr_assert_eq(exo_links_between(l, 0, 2, &slow, NULL), EXO_OK);
+    cr_expect_eq(arrival(l, 0, 1, 1000, 0), 0);
+    cr_expect_eq(arrival(l, 0, 2, 1000, 0), EXO_SECOND);
+    cr_expect_eq(arrival(l, 2, 0, 1000, 0), 0);
+    slow.latency = EXO_MS;
+    cr_assert_eq(exo_links_between(l, 0, 2, &slow, NULL), EXO_OK); /* replaced: the order is kept all the same */
+    cr_expect_eq(arrival(l, 0, 2, 1000, 0), EXO_SECOND);
+    cr_expect_eq(arrival(l, 0, 2, 1000, 2 * EXO_SECOND), 2 * EXO_SECOND + EXO_MS);
+    slow.latency = 7 * EXO_MS;
+    cr_assert_eq(exo_links_set_fallback(l, &slow, NULL), EXO_OK);
+    cr_expect_eq(arrival(l, 2, 1, 1000, 0), 7 * EXO_MS);
+    exo_links_free(&l);
+}
+
+/* --- TCP --------------------------------------------------------------------------------------------------------------------------- */
+
+static exo_links *
+tcp_network(double rate, exo_time latency, double loss)
+{
+    const exo_link_spec link = {.bandwidth = INFINITY, .latency = latency, .loss = loss, .transport = EXO_LINK_TCP};
+    return network(2, rate, rate, &link);
+}
+
+Test(link, slow_start_doubles_ten_segments_every_round_trip)
+{
+    const exo_time latency = 50 * EXO_MS;
+    for (int rounds = 0; rounds < 6; rounds++) {
+        uint64_t segments = 10 * ((UINT64_C(1) << (rounds + 1)) - 1); /* 10, 30, 70, ... fit in so many windows */
+        exo_links *l = tcp_network(INFINITY, latency, 0);
+        cr_expect_eq(arrival(l, 0, 1, 1448 * segments, 0), 2 * latency * rounds + latency, "%d", rounds);
+        exo_links_free(&l);
+        l = tcp_network(INFINITY, latency, 0);
+        cr_expect_eq(arrival(l, 0, 1, 1448 * segments + 1, 0), 2 * latency * (rounds + 1) + latency, "%d", rounds);
+        exo_links_free(&l);
+    }
+}
+
+Test(link, slow_start_ends_when_the_rate_is_reached)
+{
+    exo_links *l = tcp_network(100 * MBIT, 10 * EXO_MS, 0); /* 250 kB are under way: windows of 15, 30, 61, 121, 242 */
+    exo_time first = arrival(l, 0, 1, 10000000, 0), bits = takes(10e6 * SEGMENT / 1448, 100 * MBIT);
+    cr_expect_gt(first, bits + 10 * EXO_MS + 40 * EXO_MS);
+    cr_expect_lt(first, bits + 10 * EXO_MS + 100 * EXO_MS);
+    exo_time again = arrival(l, 0, 1, 10000000, first) - first; /* the window is open */
+    NEAR(again, bits + 10 * EXO_MS, EXO_MS);
+    exo_links_free(&l);
+}
+
+Test(link, without_latency_there_is_no_slow_start)
+{
+    exo_links *l = tcp_network(100 * MBIT, 0, 0);
+    NEAR(arrival(l, 0, 1, 10000000, 0), takes(10e6 * SEGMENT / 1448, 100 * MBIT), EXO_MS);
+    exo_links_free(&l);
+}
+
+Test(link, idle_connections_start_slowly_again)
+{
+    exo_links *l = tcp_network(INFINITY, 50 * EXO_MS, 0);
+    const uint64_t bytes = 1448 * 1270; /* seven rounds */
+    exo_time first = arrival(l, 0, 1, bytes, 0);
+    cr_expect_eq(first, 650 * EXO_MS);
+    exo_time soon = first + 100 * EXO_MS, late = soon + 10 * EXO_SECOND;
+    cr_expect_lt(arrival(l, 0, 1, bytes, soon) - soon, 200 * EXO_MS);
+    cr_expect_eq(arrival(l, 0, 1, bytes, late) - late, 650 * EXO_MS);
+    exo_transit t;
+    exo_links_send(l, 0, 1, 9, bytes, late, &t); /* another connection has a window of its own */
+    cr_expect_eq(t.arrives - late, 650 * EXO_MS);
+    exo_links_free(&l);
+}
+
+Test(link, a_window_halves_for_each_timeout_of_idleness)
+{
+    exo_links *l = tcp_network(INFINITY, 50 * EXO_MS, 0); /* a timeout is 300 ms */
+    exo_time end = sends(l, 0, 1, 1448 * 150, 0).sent;    /* windows of 10, 20, 40, 80 */
+    cr_expect_eq(end, 300 * EXO_MS);
+    exo_time now = end + 2 * 300 * EXO_MS + EXO_MS; /* 80 -> 20 */
+    cr_expect_eq(arrival(l, 0, 1, 1448 * 20, now) - now, 50 * EXO_MS);
+    now += 10 * EXO_SECOND;
+    cr_expect_eq(arrival(l, 0, 1, 1448 * 11, now) - now, 150 * EXO_MS); /* to 10, not below */
+    exo_links_free(&l);
+}
+
+Test(link, connections_that_start_together_fill_what_the_others_leave)
+{
+    const exo_time latency = 50 * EXO_MS;
+    const exo_link_spec link = {.bandwidth = INFINITY, .latency = latency, .transport = EXO_LINK_TCP};
+    exo_links *l = network(9, 100 * MBIT, INFINITY, &link);
+    exo_time alone = arrival(l, 0, 1, 1250000, 0), last = 0;
+    for (uint32_t to = 1; to < 9; to++)
+        last = arrival(l, 0, to, 1250000, 10 * EXO_SECOND) - 10 * EXO_SECOND;
+    exo_time all = takes(8 * 1.25e6 * SEGMENT / 1448, 100 * MBIT);
+    cr_expect_gt(alone, takes(1.25e6, 100 * MBIT) + 5 * latency);
+    cr_expect_gt(last, all + latency);
+    cr_expect_lt(last, all + 7 * latency); /* eight windows grow side by side */
+    exo_links_free(&l);
+}
+
+Test(link, loss_costs_what_is_sent_again)
+{
+    exo_link_spec link = wire;
+    link.loss = 0.2;
+    exo_links *l = network(2, 10 * MBIT, 10 * MBIT, &link);
+    cr_expect_eq(arrival(l, 0, 1, 1000000, 0), takes(1e6 / 0.8, 10 * MBIT));
+    exo_links_free(&l);
+}
+
+Test(link, loss_limits_tcp_as_mathis_says)
+{
+    const double p = 0.001, rtt = 0.1;
+    exo_links *l = tcp_network(INFINITY, 50 * EXO_MS, p);
+    exo_time took = arrival(l, 0, 1, 100000000, 0);
+    double rate = SEGMENT * 8 / rtt * sqrt(1.5 / p), expected = 100e6 * SEGMENT / 1448 / (1 - p) * 8 / rate;
+    cr_expect_float_eq((double)took / 1e9, expected, 0.5, "%g s, expected %g s", (double)took / 1e9, expected);
+    exo_links_free(&l);
+    l = tcp_network(MBIT, 50 * EXO_MS, p); /* a slow link is the limit itself */
+    took = arrival(l, 0, 1, 1000000, 0);
+    cr_expect_float_eq((double)took / 1e9, 1e6 * SEGMENT / 1448 / (1 - p) * 8 / MBIT, 0.3);
+    exo_links_free(&l);
+}
+
+/* --- Jitter ------------------------------------------------------------------------------------------------------------------------ */
+
+Test(link, jitter_is_uniform_and_seeded)
+{
+    enum {
+        N = 2000
+    };
+    exo_link_spec link = wire;
+    link.latency = 10 * EXO_MS;
+    link.jitter = 4 * EXO_MS;
+    exo_links *l = network(3, INFINITY, INFINITY, &link), *same = network(3, INFINITY, INFINITY, &link);
+    exo_time least = NEVER, most = 0, other = 0;
+    double sum = 0;
+    for (int i = 0; i < N; i++) {
+        exo_time now = i * EXO_SECOND, t = arrival(l, 0, 1, 100, now) - now;
+        cr_assert_eq(arrival(same, 0, 1, 100, now) - now, t);
+        other += arrival(same, 0, 2, 100, now) - now == t; /* a stream for each connection */
+        least = t < least ? t : least;
+        most = t > most ? t : most;
+        sum += (double)t;
+    }
+    cr_expect_geq(least, 10 * EXO_MS);
+    cr_expect_lt(least, 10 * EXO_MS + 40 * EXO_US);
+    cr_expect_leq(most, 14 * EXO_MS);
+    cr_expect_gt(most, 14 * EXO_MS - 40 * EXO_US);
+    cr_expect_float_eq(sum / N, 12e6, 1e5);
+    cr_expect_lt(other, 2);
+    exo_links_free(&l);
+    exo_links_free(&same);
+}
+
+Test(link, jitter_keeps_the_order_of_a_connection)
+{
+    exo_link_spec link = wire;
+    link.jitter = EXO_SECOND;
+    exo_links *l = network(2, INFINITY, INFINITY, &link);
+    exo_time last = 0;
+    for (int i = 0; i < 100; i++) {
+        exo_time t = arrival(l, 0, 1, 100, i * EXO_MS);
+        cr_expect_geq(t, last);
+        last = t;
+    }
+    exo_links_free(&l);
+}
+
+/* --- Schedules --------------------------------------------------------------------------------------------------------------------- */
+
+Test(link, a_slower_time_is_integrated)
+{
+    /* 10 Mbit/s, a tenth of it from 100 ms to 300 ms: 100 ms + 20 ms + the rest. */
+    exo_links *l = with_change((exo_link_change){.at = 100 * EXO_MS, .length = 200 * EXO_MS, .factor = 0.1}, 10 * MBIT);
+    NEAR(arrival(l, 0, 1, 250000, 0), 380 * EXO_MS, 3);
+    exo_links_free(&l);
+}
+
+Test(link, a_faster_time_is_integrated)
+{
+    exo_links *l = with_change((exo_link_change){.at = 100 * EXO_MS, .length = 10 * EXO_MS, .factor = 5}, 10 * MBIT);
+    NEAR(arrival(l, 0, 1, 250000, 0), 160 * EXO_MS, 3);
+    exo_links_free(&l);
+}
+
+Test(link, a_change_without_length_stays)
+{
+    exo_links *l = with_change((exo_link_change){.at = 100 * EXO_MS, .factor = 0.5}, 10 * MBIT);
+    NEAR(arrival(l, 0, 1, 250000, 0), 300 * EXO_MS, 3);
+    exo_links_free(&l);
+}
+
+Test(link, periodic_changes_come_again)
+{
+    /* Every 100 ms it stands still for 75: 25 ms of it are used. */
+    exo_links *l = with_change(
+        (exo_link_change){.at = 25 * EXO_MS, .length = 75 * EXO_MS, .period = 100 * EXO_MS, .factor = 0}, 10 * MBIT);
+    NEAR(arrival(l, 0, 1, 312500, 0), 925 * EXO_MS, 11); /* 250 ms: ten periods, the last one's pause left out */
+    exo_links_free(&l);
+}
+
+Test(link, changes_at_once_multiply)
+{
+    const exo_link_change changes[] = {{.at = 0, .factor = 0.5}, {.at = 100 * EXO_MS, .factor = 0.5}};
+    const exo_host_spec hosts[] = {{.up = 10 * MBIT, .down = INFINITY, .changes = changes, .num_changes = 2},
+                                   {.up = INFINITY, .down = INFINITY}};
+    exo_links *l = NULL;
+    cr_assert_eq(exo_links_new(&l, hosts, 2, &wire, 0, NULL), EXO_OK);
+    NEAR(arrival(l, 0, 1, 125000, 0), 300 * EXO_MS, 3); /* 100 ms at 5, 200 ms at 2.5 */
+    exo_links_free(&l);
+}
+
+Test(link, nothing_passes_in_an_outage)
+{
+    const exo_link_change outage = {.at = 50 * EXO_MS, .length = EXO_SECOND};
+    exo_links *l = with_change(outage, 10 * MBIT);
+    NEAR(arrival(l, 0, 1, 125000, 0), 1100 * EXO_MS, 3);
+    NEAR(arrival(l, 1, 0, 1250, 60 * EXO_MS), 1051 * EXO_MS, 3);
+    exo_links_free(&l);
+    l = with_change(outage, INFINITY); /* no limit, but an outage */
+    cr_expect_eq(arrival(l, 0, 1, 125000, 0), 0);
+    cr_expect_eq(arrival(l, 0, 1, 125000, 60 * EXO_MS), 1050 * EXO_MS);
+    exo_links_free(&l);
+}
+
+Test(link, an_outage_of_the_fast_side_holds_up_the_slow_one)
+{
+    const exo_link_change outage = {.at = 50 * EXO_MS, .length = EXO_SECOND};
+    const exo_host_spec hosts[] = {{.up = 10 * MBIT, .down = INFINITY},
+                                   {.up = INFINITY, .down = 1000 * MBIT, .changes = &outage, .num_changes = 1}};
+    exo_link_spec link = wire;
+    exo_links *l = NULL;
+    link.latency = 10 * EXO_MS;
+    cr_assert_eq(exo_links_new(&l, hosts, 2, &link, 0, NULL), EXO_OK);
+    NEAR(arrival(l, 0, 1, 125000, 0), 1110 * EXO_MS, 3);
+    exo_links_free(&l);
+}
+
+Test(link, an_outage_without_end_is_never_until_the_host_is_changed)
+{
+    const exo_link_change outage = {.at = EXO_SECOND};
+    const exo_host_spec broken = {.up = MBIT, .down = MBIT, .changes = &outage, .num_changes = 1};
+    const exo_host_spec mended = {.up = MBIT, .down = MBIT};
+    exo_links *l = network(2, MBIT, MBIT, &wire);
+    cr_assert_eq(exo_links_set_host(l, 0, &broken, NULL), EXO_OK);
+    NEAR(arrival(l, 0, 1, 12500, 0), 100 * EXO_MS, 1);
+    cr_expect_eq(arrival(l, 0, 1, 12500, 2 * EXO_SECOND), NEVER);
+    cr_expect_eq(arrival(l, 1, 0, 12500, 2 * EXO_SECOND), NEVER);
+    cr_assert_eq(exo_links_set_host(l, 0, &mended, NULL), EXO_OK);
+    NEAR(arrival(l, 0, 1, 12500, 3 * EXO_SECOND), 3100 * EXO_MS, 1);
+    exo_links_free(&l);
+    const exo_link_change always = {.at = 0, .length = EXO_MS, .period = EXO_MS};
+    l = with_change(always, MBIT); /* its pauses leave no time */
+    cr_expect_eq(arrival(l, 0, 1, 1, 0), NEVER);
+    exo_links_free(&l);
+    const exo_link_change halves[] = {{.at = 0, .length = EXO_MS, .period = 2 * EXO_MS},
+                                      {.at = EXO_MS, .length = EXO_MS, .period = 2 * EXO_MS}};
+    const exo_link_spec taking_turns = {
+        .bandwidth = MBIT, .transport = EXO_LINK_IDEAL, .changes = halves, .num_changes = 2};
+    l = network(2, MBIT, MBIT, &taking_turns);
+    cr_expect_eq(arrival(l, 0, 1, 1, 0), NEVER);
+    exo_links_free(&l);
+}
+
+Test(link, a_partition_stops_what_crosses_it)
+{
+    exo_links *l = network(4, 10 * MBIT, 10 * MBIT, &wire);
+    const bool side[] = {true, true, false, false};
+    cr_assert_eq(exo_links_partition(l, side, 50 * EXO_MS, 500 * EXO_MS, NULL), EXO_OK);
+    NEAR(arrival(l, 0, 2, 125000, 0), 550 * EXO_MS, 4); /* half of it before */
+    NEAR(arrival(l, 1, 0, 125000, 100 * EXO_MS), 200 * EXO_MS, 4);
+    NEAR(arrival(l, 3, 1, 1250, 100 * EXO_MS), 501 * EXO_MS, 4);
+    NEAR(arrival(l, 2, 0, 1250, EXO_SECOND), EXO_SECOND + EXO_MS, 4);
+    for (int i = 0; i < 100; i++) /* those that are over are forgotten */
+        cr_assert_eq(exo_links_partition(l, side, (i + 2) * EXO_SECOND, (i + 3) * EXO_SECOND, NULL), EXO_OK);
+    cr_expect_eq(arrival(l, 0, 2, 0, 50 * EXO_SECOND), 102 * EXO_SECOND);
+    exo_links_free(&l);
+}
+
+/* --- Exchanges --------------------------------------------------------------------------------------------------------------------- */
+
+struct exchange {
+    uint32_t hosts[1024];
+    uint64_t bytes[1024];
+    exo_time begins[1024], ends[1024], sent[1024];
+};
+
+static struct exchange x;
+
+static void
+exchange(exo_links *l, exo_exchange kind, uint32_t n, uint64_t bytes, exo_time begins)
+{
+    exo_err err = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        x.hosts[i] = i;
+        x.bytes[i] = bytes;
+        x.begins[i] = begins;
+    }
+    cr_assert_eq(exo_links_exchange(l, kind, n, x.hosts, 0, x.bytes, x.begins, x.ends, x.sent, &err), EXO_OK, "%s",
+                 err.text);
+}
+
+/* The same with exo_links_send, in the order in which far.c sends: gives when the last one has arrived. */
+static exo_time
+one_by_one(exo_links *l, uint32_t n, uint64_t bytes, exo_time now)
+{
+    exo_time last = 0;
+    for (uint32_t k = 1; k < n; k++)
+        for (uint32_t i = 0; i < n; i++) {
+            exo_time t = arrival(l, i, (i + k) % n, bytes, now);
+            last = t > last ? t : last;
+        }
+    return last;
+}
+
+Test(link, an_exchange_is_its_messages)
+{
+    static const uint32_t sizes[] = {2, 3, 8, MANY};
+    static const exo_link_transport transports[] = {EXO_LINK_IDEAL, EXO_LINK_TCP};
+    for (int t = 0; t < 2; t++)
+        for (int s = 0; s < 4; s++)
+            for (int kind = 0; kind < 2; kind++)
+                for (int down = 0; down < 2; down++) {
+                    uint32_t n = sizes[s];
+                    exo_link_spec link = {.bandwidth = INFINITY, .latency = 20 * EXO_MS, .transport = transports[t]};
+                    double rate = down ? 50 * MBIT : 1000 * MBIT;
+                    exo_links *a = network(n, 100 * MBIT, rate, &link), *b = network(n, 100 * MBIT, rate, &link);
+                    for (int round = 0; round < 3; round++) {
+                        exo_time now = round * 100 * EXO_MS + (round == 2 ? 60 * EXO_SECOND : 0);
+                        exchange(a, (exo_exchange)kind, n, 100000, now);
+                        exo_time last = one_by_one(b, n, 100000, now);
+                        for (uint32_t i = 0; i < n; i++)
+                            NEAR(x.ends[i], last, 100);
+                    }
+                    exo_links_free(&a);
+                    exo_links_free(&b);
+                }
+}
+
+/* A link of its own for a pair that does not take part makes the network a mixed one. */
+static exo_links *
+mixed(uint32_t n, double up, double down, const exo_link_spec *link)
+{
+    exo_links *l = network(n + 2, up, down, link);
+    cr_assert_eq(exo_links_between(l, n, n + 1, link, NULL), EXO_OK);
+    return l;
+}
+
+Test(link, both_ways_to_take_an_exchange_agree)
+{
+    static const exo_link_transport transports[] = {EXO_LINK_IDEAL, EXO_LINK_TCP};
+    for (int t = 0; t < 2; t++)
+        for (int kind = 0; kind < 2; kind++)
+            for (int shape = 0; shape < 3; shape++) { /* even, a slow uplink, late beginnings */
+                const exo_link_spec link = {
+                    .bandwidth = 40 * MBIT, .latency = 3 * EXO_MS, .transport = transports[t], .loss = 0.01};
+                exo_links *a = network(MANY, 100 * MBIT, 80 * MBIT, &link);
+                exo_links *b = mixed(MANY, 100 * MBIT, 80 * MBIT, &link);
+                static struct exchange y;
+                const exo_host_spec slow = {.up = 20 * MBIT, .down = 30 * MBIT, .latency = EXO_MS};
+                if (shape == 1) {
+                    cr_assert_eq(exo_links_set_host(a, 5, &slow, NULL), EXO_OK);
+                    cr_assert_eq(exo_links_set_host(b, 5, &slow, NULL), EXO_OK);
+                }
+                for (uint32_t i = 0; i < MANY; i++) {
+                    x.hosts[i] = i;
+                    x.bytes[i] = 40000;
+                    x.begins[i] = shape == 2 ? (exo_time)((i * 17) % MANY) * EXO_MS : 0;
+                }
+                y = x;
+                cr_assert_eq(exo_links_exchange(a, (exo_exchange)kind, MANY, x.hosts, 0, x.bytes, x.begins, x.ends,
+                                                x.sent, NULL),
+                             EXO_OK);
+                cr_assert_eq(exo_links_exchange(b, (exo_exchange)kind, MANY, y.hosts, 0, y.bytes, y.begins, y.ends,
+                                                y.sent, NULL),
+                             EXO_OK);
+                for (uint32_t i = 0; i < MANY; i++) {
+                    exo_time by = shape == 0 ? 100 : x.ends[i] / 50;
+                    NEAR(x.ends[i], y.ends[i], by);
+                    NEAR(x.sent[i], y.sent[i], by);
+                }
+                exo_links_free(&a);
+                exo_links_free(&b);
+            }
+}
+
+Test(link, an_exchange_waits_for_the_last_one)
+{
+    exo_links *l = network(3, 100 * MBIT, 100 * MBIT, &wire);
+    const uint32_t hosts[] = {0, 1, 2};
+    const uint64_t bytes[] = {125000, 125000, 125000}; /* 10 ms each */
+    const exo_time begins[] = {0, 0, EXO_SECOND};
+    exo_time ends[3], sent[3];
+    cr_assert_eq(exo_links_exchange(l, EXO_EXCHANGE_GATHER, 3, hosts, 0, bytes, begins, ends, sent, NULL), EXO_OK);
+    NEAR(ends[0], EXO_SECOND + 20 * EXO_MS, 10);
+    NEAR(ends[1], EXO_SECOND + 20 * EXO_MS, 10);
+    cr_expect_eq(ends[2], EXO_SECOND); /* it has got all long ago */
+    NEAR(sent[0], 20 * EXO_MS, 10);
+    NEAR(sent[2], EXO_SECOND + 20 * EXO_MS, 10);
+    exo_links_free(&l);
+}
+
+Test(link, small_messages_of_an_exchange_are_through_earlier)
+{
+    exo_links *l = network(3, 8 * MBIT, 800 * MBIT, &wire); /* 1 kB a ms */
+    const uint32_t hosts[] = {0, 1, 2};
+    const uint64_t bytes[] = {100000, 100000, 1000};
+    const exo_time begins[] = {0, 0, 0};
+    exo_time ends[3];
+    cr_assert_eq(exo_links_exchange(l, EXO_EXCHANGE_SCATTER, 3, hosts, 0, bytes, begins, ends, NULL, NULL), EXO_OK);
+    NEAR(ends[2], 2 * EXO_MS, 1000);   /* beside 1 kB of the other message */
+    NEAR(ends[0], 200 * EXO_MS, 1000); /* from 2, which sends both of them */
+    exo_links_free(&l);
+}
+
+Test(link, members_on_one_host_share_its_uplink)
+{
+    exo_links *l = network(2, 10 * MBIT, 1000 * MBIT, &wire);
+    const uint32_t hosts[] = {0, 0, 1};
+    const uint64_t bytes[] = {12500, 12500, 12500}; /* 10 ms each */
+    const exo_time begins[] = {0, 0, 0};
+    exo_time ends[3];
+    cr_assert_eq(exo_links_exchange(l, EXO_EXCHANGE_GATHER, 3, hosts, 0, bytes, begins, ends, NULL, NULL), EXO_OK);
+    NEAR(ends[2], 20 * EXO_MS, 10);
+    NEAR(ends[0], 20 * EXO_MS, 10);
+    exo_links_free(&l);
+}
+
+Test(link, exchanges_of_one_or_none_are_over_at_once)
+{
+    exo_links *l = network(2, MBIT, MBIT, &wire);
+    exchange(l, EXO_EXCHANGE_SCATTER, 1, 1000000, 5);
+    cr_expect_eq(x.ends[0], 5);
+    cr_expect_eq(x.sent[0], 5);
+    exchange(l, EXO_EXCHANGE_SCATTER, 0, 1000000, 5);
+    exo_links_free(&l);
+}
+
+Test(link, exchanges_through_outages_end_after_them_or_never)
+{
+    const exo_link_change outage = {.at = 0, .length = EXO_SECOND}, for_ever = {.at = 0};
+    exo_host_spec host = {.up = 100 * MBIT, .down = 100 * MBIT, .changes = &outage, .num_changes = 1};
+    exo_links *l = network(MANY, 100 * MBIT, 100 * MBIT, &wire);
+    cr_assert_eq(exo_links_set_host(l, 3, &host, NULL), EXO_OK);
+    exchange(l, EXO_EXCHANGE_GATHER, MANY, 10000, 0);
+    cr_expect_gt(x.ends[0], EXO_SECOND);
+    cr_expect_lt(x.ends[0], EXO_SECOND + 100 * EXO_MS);
+    host.changes = &for_ever;
+    cr_assert_eq(exo_links_set_host(l, 3, &host, NULL), EXO_OK);
+    exchange(l, EXO_EXCHANGE_GATHER, MANY, 10000, 10 * EXO_SECOND);
+    cr_expect_eq(x.ends[0], NEVER);
+    cr_expect_eq(x.ends[3], NEVER);
+    exo_links_free(&l);
+}
+
+/* --- What must hold whatever is sent ----------------------------------------------------------------------------------------------- */
+
+Test(link, no_rate_is_passed)
+{
+    enum {
+        HOSTS = 6,
+        N = 3000
+    };
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        const exo_link_spec link = {.bandwidth = seed & 1 ? 60 * MBIT : INFINITY,
+                                    .latency = (exo_time)seed * 5 * EXO_MS,
+                                    .transport = seed & 2 ? EXO_LINK_TCP : EXO_LINK_IDEAL};
+        exo_links *l = network(HOSTS, 100 * MBIT, 90 * MBIT, &link);
+        double up[HOSTS] = {0}, down[HOSTS] = {0};
+        exo_time last_sent[HOSTS] = {0}, last[HOSTS] = {0}, now = 0;
+        exo_rng rng;
+        exo_rng_init(&rng, seed, EXO_RNG_USER, 0, 0);
+        for (int i = 0; i < N; i++) {
+            uint32_t from = exo_rng_below(&rng, HOSTS), to = exo_rng_below(&rng, HOSTS);
+            uint64_t bytes = exo_rng_below(&rng, 200000);
+            now += exo_rng_below(&rng, 2000000); /* what comes is about what can pass */
+            exo_transit t = sends(l, from, to, bytes, now);
+            cr_assert(t.starts >= now && t.sent >= t.starts && t.arrives >= t.sent);
+            if (from == to)
+                continue;
+            cr_assert_geq(t.sent - t.starts, takes((double)bytes, 100 * MBIT) - 1);
+            cr_assert_geq(t.arrives - now, link.latency + takes((double)bytes, 90 * MBIT) - 1);
+            up[from] += (double)bytes;
+            down[to] += (double)bytes;
+            last_sent[from] = t.sent > last_sent[from] ? t.sent : last_sent[from];
+            last[to] = t.arrives > last[to] ? t.arrives : last[to];
+        }
+        for (int h = 0; h < HOSTS; h++) {
+            exo_link_stats s_up, s_down;
+            exo_links_host_stats(l, (uint32_t)h, &s_up, &s_down);
+            cr_expect_eq((double)s_up.bytes, up[h]);
+            cr_expect_eq((double)s_down.bytes, down[h]);
+            cr_expect_geq(s_up.busy, takes(up[h], 100 * MBIT));
+            cr_expect_leq(s_up.busy, last_sent[h]);
+            cr_expect_geq(last_sent[h], takes(up[h], 100 * MBIT));
+            /* Less what messages that overtook others took from them: some at a time, not more and more. */
+            cr_expect_geq(last[h], takes(0.98 * down[h], 90 * MBIT));
+        }
+        exo_links_free(&l);
+    }
+}
+
+Test(link, the_same_questions_get_the_same_answers)
+{
+    const exo_link_change change = {.at = EXO_MS, .length = 3 * EXO_MS, .period = 10 * EXO_MS, .factor = 0.3};
+    const exo_link_spec link = {.bandwidth = 70 * MBIT,
+                                .latency = 3 * EXO_MS,
+                                .jitter = EXO_MS,
+                                .loss = 0.002,
+                                .transport = EXO_LINK_TCP,
+                                .changes = &change,
+                                .num_changes = 1};
+    exo_links *l[2] = {network(4, 100 * MBIT, 100 * MBIT, &link), network(4, 100 * MBIT, 100 * MBIT, &link)};
+    exo_rng rng;
+    exo_rng_init(&rng, 3, EXO_RNG_USER, 0, 0);
+    for (int i = 0; i < 1000; i++) {
+        uint32_t from = exo_rng_below(&rng, 4), to = exo_rng_below(&rng, 4), bytes = exo_rng_below(&rng, 100000);
+        exo_transit a = sends(l[0], from, to, bytes, i * EXO_MS), b = sends(l[1], from, to, bytes, i * EXO_MS);
+        cr_assert(a.starts == b.starts && a.sent == b.sent && a.arrives == b.arrives);
+    }
+    exo_links_free(&l[0]);
+    exo_links_free(&l[1]);
+}
+
+/* --- Mistakes, and no memory ------------------------------------------------------------------------------------------------------- */
+
+Test(link, wrong_specs_are_refused_with_a_reason)
+{
+    static const struct {
+        exo_link_spec spec;
+        const char *says;
+    } links[] = {
+        {{.bandwidth = 0}, "the bandwidth of the fallback link is 0 bit/s"},
+        {{.bandwidth = -1}, "must be positive"},
+        {{.bandwidth = NAN}, "must be positive"},
+        {{.bandwidth = 1, .latency = -1}, "negative latency"},
+        {{.bandwidth = 1, .jitter = -1}, "negative jitter"},
+        {{.bandwidth = 1, .loss = 1}, "loses 1 of its packets"},
+        {{.bandwidth = 1, .loss = -0.1}, "in [0, 1)"},
+        {{.bandwidth = 1, .loss = NAN}, "in [0, 1)"},
+        {{.bandwidth = 1, .transport = (exo_link_transport)7}, "no transport 7"},
+    };
+    static const struct {
+        exo_link_change change;
+        const char *says;
+    } changes[] = {
+        {{.factor = -1}, "change 0 of the bandwidth of the fallback link has the factor -1"},
+        {{.factor = NAN}, "factor"},
+        {{.factor = INFINITY}, "finite"},
+        {{.at = -1}, "negative time"},
+        {{.length = -1}, "negative time"},
+        {{.period = 5, .length = 6}, "lasts"},
+        {{.period = 5, .length = 0}, "of a period of 5e-09 s"},
+    };
+    const exo_host_spec good = {.up = 1, .down = 1};
+    exo_links *l = NULL;
+    exo_err err;
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
+        cr_expect_eq(exo_links_new(&l, &good, 1, &links[i].spec, 0, &err), EXO_INVAL);
+        cr_expect(strstr(err.text, links[i].says), "%s", err.text);
+        cr_expect_null(l);
+    }
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        exo_link_spec spec = wire;
+        spec.changes = &changes[i].change;
+        spec.num_changes = 1;
+        cr_expect_eq(exo_links_new(&l, &good, 1, &spec, 0, &err), EXO_INVAL);
+        cr_expect(strstr(err.text, changes[i].says), "%s", err.text);
+    }
+    static const struct {
+        exo_host_spec spec;
+        const char *says;
+    } hosts[] = {{{.name = "home", .up = 0, .down = 1}, "the rate up of host 'home' is 0 bit/s"},
+                 {{.up = 1, .down = -2}, "the rate down of host 0 is -2 bit/s"},
+                 {{.up = 1, .down = 1, .latency = -5}, "host 0 has a negative latency"}};
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+        cr_expect_eq(exo_links_new(&l, &hosts[i].spec, 1, &wire, 0, &err), EXO_INVAL);
+        cr_expect(strstr(err.text, hosts[i].says), "%s", err.text);
+    }
+    cr_expect_eq(exo_links_new(&l, &good, 0, &wire, 0, &err), EXO_INVAL);
+    l = network(2, MBIT, MBIT, &wire);
+    const bool side[] = {true, false};
+    cr_expect_eq(exo_links_between(l, 0, 2, &wire, &err), EXO_INVAL);
+    cr_expect_eq(exo_links_between(l, 1, 1, &wire, &err), EXO_INVAL);
+    cr_expect_eq(exo_links_between(l, 0, 1, &links[0].spec, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "the link from host 0 to host 1"), "%s", err.text);
+    cr_expect_eq(exo_links_set_host(l, 2, &good, &err), EXO_INVAL);
+    cr_expect_eq(exo_links_set_host(l, 1, &hosts[1].spec, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "host 1"), "%s", err.text);
+    cr_expect_eq(exo_links_set_fallback(l, &links[0].spec, &err), EXO_INVAL);
+    cr_expect_eq(exo_links_partition(l, side, 5, 5, &err), EXO_INVAL);
+    cr_expect_eq(arrival(l, 0, 1, 125000, 0), EXO_SECOND, "nothing has changed");
+    exo_links_free(&l);
+}
+
+static exo_status
+use_all(exo_err *err)
+{
+    const exo_link_change change = {.at = EXO_SECOND, .factor = 0.5};
+    const exo_host_spec host = {.up = 100 * MBIT, .down = 100 * MBIT, .changes = &change, .num_changes = 1};
+    exo_host_spec hosts[] = {host, host, host};
+    exo_link_spec link = {.bandwidth = 50 * MBIT, .transport = EXO_LINK_TCP, .changes = &change, .num_changes = 1};
+    const bool side[] = {true, false, false};
+    exo_links *l = NULL;
+    exo_status st = exo_links_new(&l, hosts, 3, &link, 1, err);
+    if (st == EXO_OK)
+        st = exo_links_between(l, 0, 1, &link, err);
+    if (st == EXO_OK)
+        st = exo_links_set_host(l, 1, &host, err);
+    if (st == EXO_OK)
+        st = exo_links_set_fallback(l, &link, err);
+    if (st == EXO_OK)
+        st = exo_links_partition(l, side, 5, 6, err);
+    if (st == EXO_OK) { /* needs no memory to tell a time */
+        NEAR(arrival(l, 0, 1, 1448 * 10, 10), takes(SEGMENT * 10, 50 * MBIT), 20);
+        NEAR(arrival(l, 2, 1, 1448 * 10, 10), takes(SEGMENT * 10, 50 * MBIT), 20);
+        const uint32_t on[] = {0, 1, 2};
+        const uint64_t bytes[] = {1, 2, 3};
+        const exo_time begins[] = {100, 100, 100};
+        exo_time ends[3];
+        st = exo_links_exchange(l, EXO_EXCHANGE_GATHER, 3, on, 0, bytes, begins, ends, NULL, err);
+    }
+    exo_links_free(&l);
+    cr_expect_null(l);
+    exo_links_free(&l);
+    return st;
+}
+
+Test(link, without_memory_it_says_so_or_goes_on)
+{
+    exo_err err = {0};
+    uint64_t before = exo_memory_allocations();
+    cr_assert_eq(use_all(&err), EXO_OK, "%s", err.text);
+    uint64_t count = exo_memory_allocations() - before;
+    for (uint64_t n = 1; n <= count; n++) {
+        exo_memory_fail_at(n);
+        exo_status st = use_all(&err);
+        exo_memory_fail_at(0);
+        cr_expect(st == EXO_NOMEM || st == EXO_OK, "allocation %d: %s", (int)n, err.text);
+        cr_expect(st != EXO_NOMEM || strstr(err.text, "no memory"), "%s", err.text);
+    }
+}
