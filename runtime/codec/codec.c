@@ -238,8 +238,8 @@ mix(uint64_t h, uint64_t value)
     return h ^ h >> 29;
 }
 
-static uint32_t
-check_of(const exo_codec *codec, const exo_codec_place *place, size_t count, const uint8_t *bytes, size_t size)
+uint32_t
+exo_codec_check(const exo_codec *codec, const exo_codec_place *place, size_t count, const uint8_t *bytes, size_t size)
 {
     uint64_t seed = mix(codec->text_check, count);
     if (codec->spec.selection == EXO_CODEC_SPARSE)
@@ -306,7 +306,7 @@ expand(exo_codec *codec, const uint8_t *in, size_t size, const uint8_t **body, s
 static void
 put_check(const exo_codec *codec, const exo_codec_place *place, size_t count, uint8_t *out, size_t *size)
 {
-    uint32_t check = check_of(codec, place, count, out, *size);
+    uint32_t check = exo_codec_check(codec, place, count, out, *size);
     memcpy(out + *size, &check, EXO_CHECKSUM_BYTES);
     *size += EXO_CHECKSUM_BYTES;
 }
@@ -321,7 +321,7 @@ take_check(const exo_codec *codec, const exo_codec_place *place, size_t count, c
         return exo_fail(err, EXO_INVAL, "codec %s: %zu bytes are truncated", codec->text, *size);
     *size -= EXO_CHECKSUM_BYTES;
     memcpy(&check, in + *size, EXO_CHECKSUM_BYTES);
-    if (check_of(codec, place, count, in, *size) != check)
+    if (exo_codec_check(codec, place, count, in, *size) != check)
         return exo_fail(err, EXO_INVAL,
                         "codec %s: %zu bytes were altered, cut, or made by another codec or for "
                         "another place: their check is wrong",

@@ -84,6 +84,10 @@ exo_status exo_codec_spec_read(exo_codec_spec *spec, exo_config *node, exo_err *
 /* The chain as text that reads to the same chain. */
 void exo_codec_spec_text(const exo_codec_spec *spec, char text[EXO_CODEC_TEXT]);
 
+/* The check of an encoding's bytes. Seeded by the codec's text, the number of elements and, with a selector, the place. */
+uint32_t exo_codec_check(const exo_codec *codec, const exo_codec_place *place, size_t count, const uint8_t *bytes,
+                         size_t size);
+
 /* ceil(share * count), where share * count may round to just above an integer; at least 1 of 1 or more. share in (0, 1]. */
 size_t exo_codec_share(double share, size_t count);
 

@@ -15,6 +15,7 @@
 #include <exogym/tensor.h>
 
 #include "checksum.h"
+#include "codec_impl.h"
 #include "memory_fault.h"
 
 enum {
@@ -932,6 +933,62 @@ Test(codec, the_bytes_of_another_codec_are_refused)
     exo_free(bytes);
     exo_codec_free(&sender);
     exo_codec_free(&receiver);
+}
+
+/* Whoever makes a right check to wrong bytes: they are refused for what they are. */
+Test(codec, what_no_encoder_makes_is_refused_behind_a_right_check)
+{
+    static const struct {
+        const char *text;
+        size_t count, size;
+        uint8_t bytes[24];
+        bool right; /* the same with nothing wrong, to see that the rest is what it must be */
+    } cases[] = {
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0x3F, 1, 2, 0x81, 4}, true},
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0x3F, 1, 2, 0x80, 4}, false}, /* -128            */
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0xBF, 1, 2, 3, 4}, false},    /* a negative scale */
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0xC0, 0x7F, 1, 2, 3, 4}, false},    /* NaN             */
+        {"{name: int8, block: 4}", 4, 8, {0, 0, 0x80, 0x7F, 1, 2, 3, 4}, false},    /* infinity        */
+        {"{name: int8, block: 4}", 4, 8, {1, 0, 0, 0, 1, 2, 3, 4}, false},          /* subnormal       */
+        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x71, 0x0F}, true},
+        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x81, 0x0F}, false}, /* -8                       */
+        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x71, 0x08}, false}, /* the same in the last     */
+        {"{name: int4, block: 3}", 3, 4, {0x80, 0x3F, 0x71, 0x1F}, false}, /* what fills the last byte */
+        {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0xF1, 0x0F}, true},
+        {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0x18, 0x0F}, false}, /* -0                       */
+        {"{name: e3m0, block: 3}", 3, 4, {0x80, 0x3F, 0xF1, 0x2F}, false},
+        {"fp8", 2, 3, {247, 1, 2}, true},
+        {"fp8", 2, 3, {248, 1, 2}, false}, /* a scale beyond the largest float */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x31, 1, 2}, true},  /* 1, 3   */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x33, 1, 2}, false}, /* 3, 3   */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0x13, 1, 2}, false}, /* 3, 1   */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 10, 3, {0xA3, 1, 2}, false}, /* 3, 10  */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x11, 1, 2}, true},   /* bits 0 and 4 of 5 */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x31, 1, 2}, false},  /* beyond */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x13, 1, 2}, false},  /* three  */
+        {"[{name: topk, k: 2}, {name: fp8, block: 0}]", 5, 3, {0x10, 1, 2}, false},  /* one    */
+        {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x40, 1, 2, 3, 4}, true},
+        {"lz4", 1, 17, {5, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x40, 1, 2, 3, 4}, false}, /* another size before */
+        {"lz4", 1, 17, {3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x40, 1, 2, 3, 4}, false},
+        {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0x40, 1, 2, 3, 4}, false}, /* another length */
+        {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0x40, 1, 2, 3, 4}, false},
+        {"lz4", 1, 17, {4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0x30, 1, 2, 3, 4}, false}, /* not lz4        */
+        {"lz4", 1, 7, {4, 0, 0, 0, 0, 0, 0}, false},
+        {"lz4", 1, 11, {4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0}, false},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        exo_codec *codec = codec_of(cases[c].text);
+        const exo_codec_place place = {0};
+        exo_err err = {0};
+        uint8_t bytes[28];
+        float y[10];
+        uint32_t check = exo_codec_check(codec, &place, cases[c].count, cases[c].bytes, cases[c].size);
+        memcpy(bytes, cases[c].bytes, cases[c].size);
+        memcpy(bytes + cases[c].size, &check, CHECK);
+        exo_status st = exo_codec_decode(codec, &place, bytes, cases[c].size + CHECK, y, cases[c].count, &err);
+        cr_expect_eq(st, cases[c].right ? EXO_OK : EXO_INVAL, "case %zu, %s: %s", c, cases[c].text, err.text);
+        exo_codec_free(&codec);
+    }
 }
 
 /* The check's promise, over lengths with every kind of rest, and over several pieces. */
