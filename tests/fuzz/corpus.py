@@ -165,6 +165,31 @@ def ring_steps():
     yield "grown", put(8) + write(0, 60000, True) + write(64, 60008) + take * 2
 
 
+# --- codec: the chain, what is done, the number of elements; then bytes or an array ---
+
+
+def codec():
+    def begin(chain, done, count):
+        return struct.pack("<BBH", chain, done, count)
+
+    floats = struct.pack("<20f", *(x * 0.37 * (-1) ** x for x in range(20)))
+    odd = struct.pack("<8I", 0, 1 << 31, 0x7F800000, 0xFF800000, 0x7FC00001, 1, 0x7F7FFFFF, 0x38800000)
+    def pieces(one):  # of 80 bytes before
+        return struct.pack("<QI", 80, len(one)) + one
+
+    stored = b"\xf0" + bytes([80 - 15]) + floats  # an lz4 block of literals
+    frame_ = b"\x28\xb5\x2f\xfd" + bytes([0x20, 80]) + struct.pack("<I", 80 << 3 | 1)[:3] + floats  # zstd, one raw block
+    for chain in range(20):
+        yield f"array_{chain}", begin(chain, 2, 0) + floats + odd
+        yield f"bytes_{chain}", begin(chain, 3, 0) + floats
+        yield f"decode_{chain}", begin(chain, 1, 20) + floats
+    yield "raw", begin(0, 0, 20) + floats + b"\0" * 4
+    yield "indices", begin(10, 1, 20) + b"\x41\0" + floats[:8]
+    yield "lz4", begin(16, 1, 20) + pieces(stored)
+    yield "zstd", begin(15, 1, 20) + pieces(frame_)
+    yield "nothing", begin(0, 0, 0)
+
+
 # --- Keys and jobs ---
 
 
@@ -183,7 +208,7 @@ def config():
     yield "set", b"a.b.0=[1, 2]\n"
 
 
-for target in (wire, handshake, cluster, ring_steps, keys, config):
+for target in (wire, handshake, cluster, ring_steps, codec, keys, config):
     folder = here / target.__name__.removesuffix("_steps")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
