@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <exogym/codec.h>
 #include <exogym/data.h>
 #include <exogym/memory.h>
 #include <exogym/model.h>
@@ -43,6 +44,14 @@ print_data_sets(void)
     const exo_data_source *source = NULL;
     for (size_t i = 0; (source = exo_data_source_at(i)); i++)
         print_entry(source->name, source->help);
+}
+
+static void
+print_codecs(void)
+{
+    const char *name = NULL, *help = NULL;
+    for (size_t i = 0; exo_codec_at(i, &name, &help); i++)
+        print_entry(name, help);
 }
 
 static void
@@ -112,6 +121,8 @@ list_command(const exo_command_line *line)
         print_models();
     else if (strcmp(args->what, "data") == 0)
         print_data_sets();
+    else if (strcmp(args->what, "codecs") == 0)
+        print_codecs();
     else
         print_commands();
     if (entries && exo_print_json(entries, &err) != EXO_OK)
@@ -120,10 +131,10 @@ list_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "strategies|models|data|commands|nodes|actors|jobs|objects",
-     .help = "What is listed: the strategies, models or data sets that a job can name, the commands of exogym, or the "
-             "nodes, actors, "
-             "jobs or shared objects of a cluster.",
+    {.value = "strategies|models|data|codecs|commands|nodes|actors|jobs|objects",
+     .help =
+         "What is listed: the strategies, models or data sets that a job can name, the codecs that arrays can be sent "
+         "with, the commands of exogym, or the nodes, actors, jobs or shared objects of a cluster.",
      .word = EXO_WORD_FIXED,
      .required = true,
      EXO_INTO(struct list_args, what)},

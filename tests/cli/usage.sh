@@ -30,6 +30,9 @@ ok list data
 has out mnist
 ok data list
 has out mnist
+ok list codecs
+has out bf16
+has out topk
 
 # The commands stand in one list; what lists them is made from it.
 all=$("$EXOGYM" list commands | awk '{ names[NR] = $1 } END { for (i = 1; i < NR; i++) printf "%s%s", names[i], i < NR - 1 ? ", " : " or "; print names[NR] }')
@@ -55,8 +58,8 @@ expect 2 'exogym: plot: --output FILE is missing (see `exogym help plot`)' plot 
 expect 2 'exogym: data: expected list or get (see `exogym help data`)' data
 expect 2 'exogym: data: get which data set? NAME is missing (see `exogym help data`)' data get
 expect 2 "exogym: data: 'mnist' is one word too many (see \`exogym help data\`)" data list mnist
-expect 2 'exogym: list: expected strategies, models, data, commands, nodes, actors, jobs or objects (see `exogym help list`)' list
-expect 2 "exogym: list: expected strategies, models, data, commands, nodes, actors, jobs or objects, got 'node' (see \`exogym help list\`)" list node
+expect 2 'exogym: list: expected strategies, models, data, codecs, commands, nodes, actors, jobs or objects (see `exogym help list`)' list
+expect 2 "exogym: list: expected strategies, models, data, codecs, commands, nodes, actors, jobs or objects, got 'node' (see \`exogym help list\`)" list node
 
 ok list models --json
 [ "$(json out name)" != '' ] || fail "list --json: $(cat out)"
