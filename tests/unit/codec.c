@@ -306,6 +306,18 @@ Test(codec, rounds_every_kind_of_number_as_the_reference)
     }
 }
 
+/* The largest of a block that is just the format's largest needs no larger scale, by which the smallest would be lost. */
+Test(codec, the_scale_of_fp8_is_no_larger_than_it_must_be)
+{
+    const float x[2][2] = {{448, 0x1p-9f}, {57344, 0x1p-16f}};
+    static const char *const texts[] = {"fp8", "{name: fp8, format: e5m2}"};
+    for (size_t c = 0; c < 2; c++) {
+        float *y = through(texts[c], x[c], 2);
+        expect_same(y, x[c], 2, texts[c]);
+        exo_free(y);
+    }
+}
+
 Test(codec, every_code_of_the_small_floats_comes_back_as_itself)
 {
     static float x[65536];
