@@ -13,8 +13,18 @@ ddp_step(void *self, exo_node *node, exo_err *err)
     return st == EXO_OK ? exo_node_inner_step(node, err) : st;
 }
 
+static size_t
+ddp_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+{
+    (void)self;
+    (void)num_nodes;
+    out[0] = (exo_strategy_edge){.carries = "gradients", .route = "all_reduce", .elements = (double)numel, .every = 1};
+    return 1;
+}
+
 const exo_strategy_class exo_ddp_class = {
     .name = "ddp",
     .help = "all-reduce the gradients at every step",
     .step = ddp_step,
+    .edges = ddp_edges,
 };

@@ -88,6 +88,17 @@ diloco_release(void *self)
     exo_optim_free(&d->outer_optim);
 }
 
+/* Its reduce-scatter and all-gather are the two halves of an all-reduce. */
+static size_t
+diloco_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+{
+    const struct diloco *d = self;
+    (void)num_nodes;
+    out[0] = (exo_strategy_edge){
+        .carries = "parameters", .route = "all_reduce", .elements = (double)numel, .every = d->interval};
+    return 1;
+}
+
 const exo_strategy_class exo_diloco_class = {
     .name = "diloco",
     .help = "H local steps, then an outer step on the mean change of the parameters",
@@ -97,4 +108,5 @@ const exo_strategy_class exo_diloco_class = {
     .step = diloco_step,
     .state = diloco_state,
     .release = diloco_release,
+    .edges = diloco_edges,
 };

@@ -135,6 +135,20 @@ sparta_release(void *self)
     exo_free(s->slots);
 }
 
+/* The indices are never sent. Rounds of parts in turn have Psi / parts on average, to the last bit over a cycle. */
+static size_t
+sparta_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+{
+    const struct sparta *s = self;
+    (void)num_nodes;
+    double all = (double)numel, parts = fmin(ceil(1.0 / s->p), all);
+    out[0] = (exo_strategy_edge){.carries = "parameters",
+                                 .route = "all_reduce",
+                                 .elements = s->kind == EXO_SELECT_RANDOM ? s->p * all : all / fmax(parts, 1),
+                                 .every = s->interval};
+    return 1;
+}
+
 const exo_strategy_class exo_sparta_class = {
     .name = "sparta",
     .help = "average a small random part of the parameters after every step",
@@ -144,4 +158,5 @@ const exo_strategy_class exo_sparta_class = {
     .step = sparta_step,
     .state = sparta_state,
     .release = sparta_release,
+    .edges = sparta_edges,
 };

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <float.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <exogym/memory.h>
 
@@ -156,6 +157,19 @@ exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err)
 {
     assert(strategy->started && "exo_strategy_start comes first");
     return strategy->strategy_class->step(strategy->self, node, err);
+}
+
+bool
+exo_strategy_edges(const exo_strategy *strategy, size_t numel, uint32_t num_nodes,
+                   exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES], size_t *count)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    if (!c->edges)
+        return false;
+    memset(out, 0, EXO_STRATEGY_MAX_EDGES * sizeof *out);
+    *count = c->edges(strategy->self, numel, num_nodes, out);
+    assert(*count <= EXO_STRATEGY_MAX_EDGES);
+    return true;
 }
 
 void

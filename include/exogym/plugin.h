@@ -1,4 +1,4 @@
-/* Plugins: shared objects that add strategies, models and actor classes of their own.
+/* Plugins: shared objects that add strategies, models, actor classes and graph classes of their own.
  *
  * A plugin is built against the public headers only, links nothing, and exports one function:
  *
@@ -12,7 +12,7 @@
 #include <exogym/status.h>
 
 /* Bumped when a public struct changes; a plugin built for another number is refused. */
-#define EXO_PLUGIN_ABI 2
+#define EXO_PLUGIN_ABI 3
 
 #define EXO_PLUGIN                                                                                                     \
     EXO_API unsigned exo_plugin_abi(void);                                                                             \

@@ -48,6 +48,19 @@ typedef struct exo_node {
 /* Clips if max_norm is set, then one step of the inner optimizer at the scheduled rate. */
 EXO_API exo_status exo_node_inner_step(exo_node *node, exo_err *err);
 
+/* What the nodes of a run exchange, round by round: for plans, predictions and the graph that a job stands for. */
+typedef struct exo_strategy_edge {
+    const char *carries; /* "gradients" or "parameters"; a literal, as all texts here                                 */
+    const char *route; /* how it is exchanged (docs/graph.md): "all_reduce", also as reduce_scatter and all_gather   */
+    double elements;   /* fp32 values in a round, exactly; where they are drawn, the expected number                 */
+    uint64_t every;    /* steps from one round to the next                                                           */
+    const char *codec; /* NULL: raw                                                                                  */
+} exo_strategy_edge;
+
+enum {
+    EXO_STRATEGY_MAX_EDGES = 4
+};
+
 typedef struct exo_strategy_class {
     const char *name;
     const char *help;  /* one line */
@@ -62,6 +75,9 @@ typedef struct exo_strategy_class {
     void (*state)(void *self, exo_state *state);
     /* Frees what init and start allocated; once, also after their failure. May be NULL. */
     void (*release)(void *self);
+    /* What `num_nodes` nodes of a model of `numel` parameters exchange; gives how many edges it wrote, no two of which carry the same.
+     * After init, perhaps without start. May be NULL: it is not known. */
+    size_t (*edges)(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
 } exo_strategy_class;
 
 /* One node's strategy. */
@@ -81,6 +97,9 @@ EXO_API exo_status exo_strategy_start(exo_strategy *strategy, exo_node *node, ex
 /* One local step with the gradients in node->grads; the caller then counts node->step up. Errors: those of the collectives;
  * the parameters are then undefined. */
 EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err);
+/* What it exchanges; false: the class does not say. */
+EXO_API bool exo_strategy_edges(const exo_strategy *strategy, size_t numel, uint32_t num_nodes,
+                                exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES], size_t *count);
 /* Adds the inner optimizer's and the strategy's state to a checkpoint. */
 EXO_API void exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_state *state);
 

@@ -227,6 +227,49 @@ Test(strategy, a_class_is_released_after_failures_too)
     cr_expect_str_eq(calls, "init start release");
 }
 
+/* --- What strategies send ---------------------------------------------------------------------------------------------------- */
+
+/* Trains three nodes of 101 parameters; the bytes that were counted must be those that are declared, to the given part. */
+static void
+expect_traffic(const char *name, const char *options, uint64_t steps, double tolerance)
+{
+    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES];
+    size_t count = 0;
+    nodes n;
+    nodes_init(&n, 3, 101, 2, 5, name, options);
+    cr_assert(exo_strategy_edges(n.each[0].strategy, 101, 3, edges, &count));
+    nodes_train(&n, steps);
+    double counted = (double)nodes_bytes(&n), declared = 0;
+    for (size_t i = 0; i < count; i++) {
+        cr_expect_str_eq(edges[i].route, "all_reduce");
+        declared += 2 * (3 - 1) * 4 * edges[i].elements * (double)(steps / edges[i].every);
+    }
+    cr_expect_float_eq(counted, declared, tolerance * declared + 1e-9, "%s %s: %g, declared %g", name, options, counted,
+                       declared);
+    nodes_release(&n);
+}
+
+Test(strategy, what_is_declared_is_what_is_sent)
+{
+    expect_traffic("ddp", "{}", 7, 0);
+    expect_traffic("diloco", "H: 3", 10, 0);
+    expect_traffic("sparta", "{p: 1, interval: 2}", 10, 0);
+    expect_traffic("sparta", "{p: 0.1, selector: partitioned}", 20, 1e-12);
+    expect_traffic("sparta", "{p: 0.1, selector: shuffled_sequential}", 30, 1e-12);
+    expect_traffic("sparta", "{p: 0.3}", 200, 0.05);
+}
+
+Test(strategy, one_that_does_not_declare_says_so)
+{
+    exo_strategy *strategy = NULL;
+    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES];
+    size_t count = 0;
+    cr_assert_eq(exo_strategy_register(&life_class, NULL), EXO_OK);
+    cr_assert_eq(exo_strategy_parse(&strategy, "life", "marker: 7", NULL), EXO_OK);
+    cr_expect(!exo_strategy_edges(strategy, 101, 3, edges, &count));
+    exo_strategy_free(&strategy);
+}
+
 /* --- Failures ---------------------------------------------------------------------------------------------------------------- */
 
 static const struct {
