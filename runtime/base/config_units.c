@@ -299,18 +299,22 @@ exo_unit_time(exo_time time, char out[EXO_UNIT_TEXT])
     return out;
 }
 
-/* The shortest text of which `digits` up to 17 read back the same. */
-static void
-write_number(double value, char out[EXO_UNIT_TEXT])
+const char *
+exo_unit_number(double value, char out[EXO_UNIT_TEXT])
 {
-    for (int digits = 6; digits <= 17; digits++) {
+    if (fabs(value) < 1e15 && value == rint(value)) {
+        snprintf(out, EXO_UNIT_TEXT, "%.0f", value);
+        return out;
+    }
+    for (int digits = 1; digits <= 17; digits++) {
         snprintf(out, EXO_UNIT_TEXT, "%.*g", digits, value);
         for (char *c = out; *c; c++)
             if (*c == ',')
                 *c = '.'; /* a locale's decimal comma */
         if (exo_config_to_double(out) == value)
-            return;
+            break;
     }
+    return out;
 }
 
 const char *
@@ -325,10 +329,10 @@ exo_unit_rate(double rate, char out[EXO_UNIT_TEXT])
     for (const struct unit *u = best; strcmp(u->name, "B/s") != 0; u++)
         if (rate >= (double)u->factor && rate / (double)u->factor * (double)u->factor == rate)
             best = u;
-    write_number(rate / (double)best->factor, number);
+    exo_unit_number(rate / (double)best->factor, number);
     if (exo_config_to_double(number) * (double)best->factor != rate) {
         best = &rate_units[0];
-        write_number(rate, number);
+        exo_unit_number(rate, number);
     }
     snprintf(out, EXO_UNIT_TEXT, "%.30s %s", number, best->name);
     return out;
@@ -343,7 +347,7 @@ exo_unit_bytes(double bytes, char out[EXO_UNIT_TEXT])
     for (const struct unit *u = best; u->name; u++)
         if (bytes > 0 && fmod(bytes, (double)u->factor) == 0)
             best = u;
-    write_number(bytes / (double)best->factor, number);
+    exo_unit_number(bytes / (double)best->factor, number);
     snprintf(out, EXO_UNIT_TEXT, "%.30s %s", number, best->name);
     return out;
 }

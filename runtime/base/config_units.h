@@ -15,6 +15,9 @@ const char *exo_unit_rate(double rate, char out[EXO_UNIT_TEXT]);
 /* "1 GiB", "12.5 B" */
 const char *exo_unit_bytes(double bytes, char out[EXO_UNIT_TEXT]);
 
+/* The shortest text that reads back as the same number. */
+const char *exo_unit_number(double value, char out[EXO_UNIT_TEXT]);
+
 /* exo_config_bytes for an amount that is expected, not counted: any number of bytes from 0. */
 exo_status exo_config_bytes_expected(exo_config *map, const char *key, double fallback, double *out, exo_err *err);
 

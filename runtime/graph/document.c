@@ -162,6 +162,8 @@ exo_graph_prepare(exo_config_doc *doc, const exo_graph_opts *opts, exo_err *err)
     exo_config *root = exo_config_root(doc);
     if (!exo_config_is_map(root))
         return exo_config_fail(root, err, "a graph is a mapping: actors, edges, hosts, links (docs/graph.md)");
+    if (opts->literal)
+        return EXO_OK;
     exo_status st = opts->closed ? refuse_files(root, err) : EXO_OK;
     if (st == EXO_OK && exo_config_has(root, "include"))
         st = include(doc, root, err);

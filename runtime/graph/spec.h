@@ -144,6 +144,7 @@ typedef struct exo_graph_opts {
     const char *const *sets; /* KEY=VALUE */
     size_t num_sets;
     const char *name; /* NULL: the file's */
+    bool literal;     /* the program has made the document: no files, presets or variables are in it */
     bool closed;      /* a text from elsewhere: no files are read, `include` and `plugins` are errors */
 } exo_graph_opts;
 

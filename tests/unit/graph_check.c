@@ -229,8 +229,9 @@ Test(graph_check, routes)
                 "100: idle_senders is for the route modulo, not for round_robin");
     expect_edge("from: b, to: b, carries: gradients, every: 2",
                 "92: edge 'b>b:gradients': every says nothing about an all_reduce, which all call together");
-    expect_edge("from: b, to: b, carries: gradients, codec: zstd",
-                "92: codec: an all_reduce needs one that remembers nothing and has a fixed size, not zstd");
+    expect_edge(
+        "from: b, to: b, carries: gradients, codec: zstd",
+        "92: codec: an all_reduce needs one that remembers nothing and has a fixed size, not {name: zstd, level: 3}");
     expect_refused("actors: {t: {class: talker}}\nedges: [{from: t, to: t, carries: state, route: gossip}]\n",
                    "g:2:49: route gossip needs at least 2 of 't' to choose from; there is 1");
     expect_refused("actors: {t: {class: talker}}\nedges: [{from: t, to: t, carries: state, route: broadcast}]\n",
