@@ -8,9 +8,10 @@
  * Reductions sum in rank order, ((x0 + x1) + x2) + ..., so results are the same to the bit on every member, on every
  * backend and with any number of threads.
  *
- * Counted bytes: what a member sends in the bandwidth-optimal ring algorithm, whichever backend moves the data: the figure
- * of the literature's closed forms. Summed over the members: all_reduce 2 (N - 1) n, reduce_scatter and all_gather
- * (N - 1) n of the whole buffer, broadcast (N - 1) n; barrier 0; n in bytes.
+ * Counted bytes: what a member sends in a direct exchange, in which each other member gets the part of its shard to reduce, and then
+ * each member's reduced shard: whichever backend moves the data. Summed over the members it is what the bandwidth-optimal ring sends, the
+ * figure of the literature's closed forms: all_reduce 2 (N - 1) n, reduce_scatter and all_gather (N - 1) n of the whole buffer, broadcast
+ * (N - 1) n; barrier 0; n in bytes.
  */
 #ifndef EXOGYM_COMM_H
 #define EXOGYM_COMM_H
@@ -18,6 +19,7 @@
 #include <exogym/clock.h>
 #include <exogym/status.h>
 #include <exogym/tensor.h>
+#include <exogym/traffic.h>
 
 typedef struct exo_comm exo_comm;   /* the communicator, shared by its members; counted references */
 typedef struct exo_group exo_group; /* one member's handle                                         */
@@ -62,10 +64,12 @@ EXO_API exo_status exo_barrier(exo_group *group, exo_err *err);
 /* What this member has done since it was opened. */
 typedef struct exo_comm_stats {
     uint64_t calls;
-    uint64_t bytes_sent; /* as counted above              */
+    uint64_t bytes_sent; /* as counted above, before a codec */
     exo_time waited;     /* in calls, waiting for others, on the communicator's clock */
 } exo_comm_stats;
 
 EXO_API exo_comm_stats exo_group_stats(const exo_group *group);
+/* The same in full, as its edge's row of the ledger has it: items are calls. */
+EXO_API exo_traffic exo_group_traffic(const exo_group *group);
 
 #endif

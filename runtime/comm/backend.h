@@ -2,7 +2,12 @@
 #ifndef EXO_COMM_BACKEND_H
 #define EXO_COMM_BACKEND_H
 
+#include <stdbool.h>
+
 #include <exogym/comm.h>
+
+#include "edge.h"
+#include "encode.h"
 
 typedef enum exo_collective {
     EXO_ALL_REDUCE,
@@ -12,7 +17,7 @@ typedef enum exo_collective {
     EXO_BARRIER,
 } exo_collective;
 
-/* One member's part in one call. All but `data` must be equal on all members. */
+/* One member's part in one call. All but `data` and `encoder` must be equal on all members. */
 typedef struct exo_collective_args {
     exo_collective operation;
     void *data;
@@ -20,6 +25,8 @@ typedef struct exo_collective_args {
     exo_dtype dtype;
     exo_reduce reduce;
     uint32_t root;
+    bool rehearsal;       /* there is no data: only the time is taken              */
+    exo_encoder *encoder; /* this member's, with room for the call; NULL: as it is */
 } exo_collective_args;
 
 typedef struct exo_comm_backend {
@@ -40,6 +47,7 @@ struct exo_comm {
     const exo_clock *clock;
     const exo_comm_backend *backend;
     void *state;
+    const char *codec; /* of its edge, copied; NULL: raw */
 };
 
 #endif

@@ -4,7 +4,9 @@
 
 #include <exogym/memory.h>
 
+#include "async.h"
 #include "backend.h"
+#include "timing.h"
 
 #define DEFAULT_TIMEOUT (60 * EXO_SECOND)
 
@@ -13,7 +15,9 @@ struct exo_group {
     uint32_t rank;
     uint64_t calls;
     exo_time timeout;
-    exo_comm_stats stats;
+    exo_time waited;
+    exo_traffic traffic;
+    exo_encoder encoder;
 };
 
 exo_comm *
@@ -31,6 +35,7 @@ exo_comm_drop(exo_comm **comm)
     if (!c || --c->references > 0)
         return;
     c->backend->free(c->state);
+    exo_free((char *)c->codec);
     exo_free(c);
 }
 
@@ -48,8 +53,11 @@ exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name,
         return st;
     }
     *g = (exo_group){.comm = exo_comm_hold(comm), .rank = rank, .timeout = DEFAULT_TIMEOUT};
+    st = exo_encoder_init(&g->encoder, comm->codec, err);
+    if (st != EXO_OK)
+        exo_group_close(&g);
     *out = g;
-    return EXO_OK;
+    return st;
 }
 
 void
@@ -59,6 +67,7 @@ exo_group_close(exo_group **group)
     if (!g)
         return;
     g->comm->backend->leave(g->comm->state, g->rank);
+    exo_encoder_release(&g->encoder);
     exo_comm_drop(&g->comm);
     exo_free(g);
     *group = NULL;
@@ -92,7 +101,14 @@ exo_group_set_timeout(exo_group *group, exo_time timeout)
 exo_comm_stats
 exo_group_stats(const exo_group *group)
 {
-    return group->stats;
+    return (exo_comm_stats){
+        .calls = group->traffic.items, .bytes_sent = group->traffic.payload_bytes, .waited = group->waited};
+}
+
+exo_traffic
+exo_group_traffic(const exo_group *group)
+{
+    return group->traffic;
 }
 
 void
@@ -103,57 +119,84 @@ exo_shard(size_t count, uint32_t size, uint32_t rank, size_t *first, size_t *len
     *length = each + (rank < longer);
 }
 
-/* --- Bytes of the ring algorithms --------------------------------------------------------------------------------------- */
+/* --- What a member sends ------------------------------------------------------------------------------------------------ */
 
-static uint64_t
-shard_length(const exo_group *g, size_t count, uint32_t rank)
+/* Adds `messages` that carry `count` elements each. */
+static void
+add_messages(exo_traffic *t, const exo_collective_args *args, size_t count, uint64_t messages)
 {
-    size_t first, length;
-    exo_shard(count, g->comm->size, rank % g->comm->size, &first, &length);
-    return length;
+    uint64_t encoded = exo_comm_shard_bytes(args, count);
+    t->messages += messages;
+    t->payload_bytes += messages * count * exo_dtype_size(args->dtype);
+    t->encoded_bytes += messages * encoded;
+    t->wire_bytes += messages * (encoded + EXO_COMM_HEADER + EXO_COMM_ENVELOPE);
 }
 
-/* Elements that this member sends. In a ring each member passes shards on to its right-hand neighbour:
- *   reduce-scatter, so that shard r ends at r: all shards but r's own;
- *   all-gather: all but the one that it gets last, its neighbour's;
- *   all-reduce: both, the first with the shards turned by one;
- *   broadcast: everything, but for the last of the chain. */
-static uint64_t
-elements_sent(const exo_group *g, const exo_collective_args *args)
+/* In a direct exchange (far.h) a member sends
+ *   to reduce: to each other one the part of its shard;
+ *   to gather: to each other one its own shard;
+ *   to broadcast: everything to everyone, if it is the root, and they that it came. */
+static void
+count_call(exo_group *g, const exo_collective_args *args)
 {
-    uint32_t size = g->comm->size, r = g->rank;
-    uint64_t n = args->count;
+    uint32_t size = g->comm->size;
+    size_t first, own;
+    g->traffic.items++;
     if (size == 1)
-        return 0;
-    switch (args->operation) {
-    case EXO_ALL_REDUCE:
-        return 2 * n - shard_length(g, n, r + 1) - shard_length(g, n, r + 2);
-    case EXO_REDUCE_SCATTER:
-        return n - shard_length(g, n, r);
-    case EXO_ALL_GATHER:
-        return n - shard_length(g, n, r + 1);
-    case EXO_BROADCAST:
-        return (r + 1) % size == args->root ? 0 : n;
-    case EXO_BARRIER:
-        return 0;
+        return;
+    exo_shard(args->count, size, g->rank, &first, &own);
+    if (args->operation == EXO_BROADCAST) {
+        bool root = g->rank == args->root;
+        exo_collective_args plain = *args;
+        plain.encoder = NULL;
+        add_messages(&g->traffic, &plain, root ? args->count : 0, root ? size - 1 : 1);
+        return;
     }
-    return 0;
+    if (args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER) {
+        /* Shards have one of two lengths: the longer ones first. */
+        size_t longer = args->count % size, length = args->count / size;
+        bool own_is_longer = g->rank < longer;
+        add_messages(&g->traffic, args, length + 1, longer - own_is_longer);
+        add_messages(&g->traffic, args, length, size - longer - !own_is_longer);
+    }
+    if (args->operation != EXO_REDUCE_SCATTER)
+        add_messages(&g->traffic, args, own, size - 1);
 }
 
 /* --- Calls ----------------------------------------------------------------------------------------------------------------- */
 
+/* Room to encode in: a reduction decodes every member's part of one shard. */
 static exo_status
-run(exo_group *g, const exo_collective_args *args, exo_err *err)
+prepare_encoder(exo_group *g, exo_collective_args *args, exo_err *err)
+{
+    if (!g->encoder.codec || args->dtype != EXO_F32 || args->operation == EXO_BROADCAST || g->comm->size == 1)
+        return EXO_OK;
+    if (args->rehearsal) { /* sizes are all that counts */
+        args->encoder = &g->encoder;
+        return EXO_OK;
+    }
+    size_t shard = args->count / g->comm->size + 1;
+    args->encoder = &g->encoder;
+    return exo_encoder_reserve(&g->encoder, shard * (g->comm->size + 1), shard, err);
+}
+
+static exo_status
+run(exo_group *g, exo_collective_args *args, exo_err *err)
 {
     exo_comm *c = g->comm;
-    exo_time deadline = exo_deadline(c->clock, g->timeout);
-    exo_status st = c->backend->run(c->state, g->rank, g->calls, args, deadline, &g->stats.waited, err);
-    g->calls++;
-    if (st != EXO_OK)
+    exo_status st = prepare_encoder(g, args, err);
+    if (st != EXO_OK) {
+        exo_comm_fail(c, g->rank, "no memory to encode"); /* the others would wait for it in vain */
         return st;
-    g->stats.calls++;
-    g->stats.bytes_sent += elements_sent(g, args) * exo_dtype_size(args->dtype);
-    return EXO_OK;
+    }
+    exo_time deadline = exo_deadline(c->clock, g->timeout), waited = 0;
+    st = c->backend->run(c->state, g->rank, g->calls, args, deadline, &waited, err);
+    g->calls++;
+    g->waited += waited;
+    g->traffic.recv_blocked += waited;
+    if (st == EXO_OK)
+        count_call(g, args);
+    return st;
 }
 
 static exo_status
@@ -169,16 +212,24 @@ check_reduction(exo_dtype dtype, exo_reduce op, exo_err *err)
 exo_status
 exo_all_reduce(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_reduce op, exo_err *err)
 {
-    const exo_collective_args args = {
+    exo_collective_args args = {
         .operation = EXO_ALL_REDUCE, .data = data, .count = count, .dtype = dtype, .reduce = op};
     exo_status st = check_reduction(dtype, op, err);
     return st == EXO_OK ? run(group, &args, err) : st;
 }
 
 exo_status
+exo_rehearse_all_reduce(exo_group *group, size_t count, exo_dtype dtype, exo_err *err)
+{
+    exo_collective_args args = {
+        .operation = EXO_ALL_REDUCE, .count = count, .dtype = dtype, .reduce = EXO_SUM, .rehearsal = true};
+    return run(group, &args, err);
+}
+
+exo_status
 exo_reduce_scatter(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_reduce op, exo_err *err)
 {
-    const exo_collective_args args = {
+    exo_collective_args args = {
         .operation = EXO_REDUCE_SCATTER, .data = data, .count = count, .dtype = dtype, .reduce = op};
     exo_status st = check_reduction(dtype, op, err);
     return st == EXO_OK ? run(group, &args, err) : st;
@@ -187,15 +238,14 @@ exo_reduce_scatter(exo_group *group, void *data, size_t count, exo_dtype dtype, 
 exo_status
 exo_all_gather(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_err *err)
 {
-    const exo_collective_args args = {.operation = EXO_ALL_GATHER, .data = data, .count = count, .dtype = dtype};
+    exo_collective_args args = {.operation = EXO_ALL_GATHER, .data = data, .count = count, .dtype = dtype};
     return run(group, &args, err);
 }
 
 exo_status
 exo_broadcast(exo_group *group, void *data, size_t count, exo_dtype dtype, uint32_t root, exo_err *err)
 {
-    const exo_collective_args args = {
-        .operation = EXO_BROADCAST, .data = data, .count = count, .dtype = dtype, .root = root};
+    exo_collective_args args = {.operation = EXO_BROADCAST, .data = data, .count = count, .dtype = dtype, .root = root};
     if (root >= group->comm->size)
         return exo_fail(err, EXO_INVAL, "the root %u is not in a communicator of %u", root, group->comm->size);
     return run(group, &args, err);
@@ -204,6 +254,6 @@ exo_broadcast(exo_group *group, void *data, size_t count, exo_dtype dtype, uint3
 exo_status
 exo_barrier(exo_group *group, exo_err *err)
 {
-    const exo_collective_args args = {.operation = EXO_BARRIER, .dtype = EXO_F32};
+    exo_collective_args args = {.operation = EXO_BARRIER, .dtype = EXO_F32};
     return run(group, &args, err);
 }

@@ -1,6 +1,7 @@
 /* Collectives among actors elsewhere: see far.h. One lock guards all of a member's state; it is not held while anything is called. */
 #include "far.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,8 +12,10 @@
 
 #include "backend.h"
 #include "future.h"
+#include "pace.h"
 #include "parallel.h"
 #include "reduce.h"
+#include "timing.h"
 
 enum {
     MAX_SIZE = 4096,
@@ -27,13 +30,15 @@ struct header {
     uint32_t channel, phase, from, operation;
     uint64_t number, count;
     uint32_t dtype, reduce, root, reserved;
-    uint64_t bytes; /* that follow */
+    uint64_t bytes;   /* that follow */
+    exo_time passing; /* of an emulated link: how long after it was sent it may be seen */
 };
 
 struct message {
     struct message *next;
     struct header header;
     exo_payload payload; /* header included */
+    exo_time ready;      /* it may be seen from then on, on the communicator's clock */
 };
 
 struct watch {
@@ -44,6 +49,8 @@ struct watch {
 
 struct far {
     exo_comm_far_opts opts;
+    exo_comm_edge edge; /* without links: nothing is emulated */
+    uint32_t *hosts;    /* the edge's, copied */
     const exo_clock *clock;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -193,6 +200,7 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a message of a collective");
     }
     m->header = header;
+    m->ready = exo_now(f->clock) + (f->edge.links && header.passing > 0 ? header.passing : 0);
     m->payload = *payload;
     *payload = (exo_payload){0};
     pthread_mutex_lock(&f->lock);
@@ -210,12 +218,17 @@ free_message(struct message *m)
     exo_free(m);
 }
 
+/* *ready is when it may be taken, if it is here but may not be seen yet. */
 static struct message *
-take_message_locked(struct far *f, uint64_t number, uint32_t phase, uint32_t from)
+take_message_locked(struct far *f, uint64_t number, uint32_t phase, uint32_t from, exo_time *ready)
 {
     for (struct message **at = &f->inbox; *at; at = &(*at)->next) {
         struct message *m = *at;
         if (m->header.number == number && m->header.phase == phase && m->header.from == from) {
+            if (f->edge.links && m->ready > exo_now(f->clock)) {
+                *ready = m->ready;
+                return NULL;
+            }
             *at = m->next;
             return m;
         }
@@ -239,15 +252,50 @@ describe(struct header *h, const struct far *f, uint64_t number, uint32_t phase,
                          .bytes = bytes};
 }
 
-static exo_status
-send_to(struct far *f, uint32_t to, const struct header *header, const void *data, exo_err *err)
+/* Waits until a message of `bytes` would have left on the edge's links; *passing is the rest of its way. */
+static void
+pass_links(struct far *f, uint32_t to, uint64_t bytes, exo_time *passing)
 {
-    char *copy = exo_calloc(1, sizeof *header + header->bytes);
+    exo_transit transit;
+    exo_time now = exo_now(f->clock) - f->edge.origin;
+    exo_links_send(f->edge.links, f->hosts[f->opts.rank], f->hosts[to], f->edge.flow,
+                   bytes + EXO_COMM_HEADER + EXO_COMM_ENVELOPE, now, &transit);
+    *passing = transit.arrives - transit.sent;
+    exo_time at = transit.sent + f->edge.origin;
+    const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        ;
+}
+
+/* `data` becomes header->bytes bytes: as they are, or encoded. */
+static exo_status
+write_data(exo_encoder *encoder, const struct header *header, const void *data, size_t count, char *out, exo_err *err)
+{
+    const exo_codec_place place = {0};
+    size_t size = header->bytes;
+    if (!encoder) {
+        memcpy(out, data, size);
+        return EXO_OK;
+    }
+    return exo_codec_encode(encoder->codec, &place, data, count, out, &size, err);
+}
+
+static exo_status
+send_to(struct far *f, uint32_t to, struct header *header, exo_encoder *encoder, const void *data, size_t count,
+        exo_err *err)
+{
+    size_t room = encoder ? exo_codec_bound(encoder->codec, count) : header->bytes;
+    char *copy = exo_calloc(1, sizeof *header + room);
     if (!copy)
         return exo_fail(err, EXO_NOMEM, "no memory to send %llu bytes", (unsigned long long)header->bytes);
+    exo_status st = header->bytes ? write_data(encoder, header, data, count, copy + sizeof *header, err) : EXO_OK;
+    if (st != EXO_OK) {
+        exo_free(copy);
+        return st;
+    }
+    if (f->edge.links && header->phase != FAILED)
+        pass_links(f, to, header->bytes, &header->passing);
     memcpy(copy, header, sizeof *header);
-    if (header->bytes)
-        memcpy(copy + sizeof *header, data, header->bytes);
     const exo_payload payload = {.data = copy, .size = sizeof *header + header->bytes, .release = exo_free};
     return exo_send(f->opts.runtime, f->members[to], f->opts.method, payload, INT64_MAX, err);
 }
@@ -260,9 +308,10 @@ await_message(struct far *f, uint64_t number, uint32_t phase, uint32_t from, con
     struct message *m = NULL;
     char text[EXO_ERR_TEXT];
     pthread_mutex_lock(&f->lock);
-    while (!(m = take_message_locked(f, number, phase, from)) && f->broken.code == EXO_OK) {
-        exo_time now = exo_now(f->clock), left = deadline - now;
-        if (f->left[from]) {
+    exo_time ready = 0;
+    while (!(m = take_message_locked(f, number, phase, from, &ready)) && f->broken.code == EXO_OK) {
+        exo_time now = exo_now(f->clock), left = (ready && ready < deadline ? ready : deadline) - now;
+        if (f->left[from] && !ready) {
             snprintf(text, sizeof text, "node_%u (rank %u) has left", from, from);
             break_locked(f, EXO_PEER_LOST, text);
         } else if (now >= deadline) {
@@ -310,7 +359,14 @@ shard(const struct far *f, size_t count, uint32_t rank)
     return p;
 }
 
-/* Sends every other member what `mine` says: the reduce phase each its own shard, the gather phase ours. */
+/* The codec of this call, or NULL. */
+static exo_encoder *
+encoder_of(const exo_collective_args *args)
+{
+    return args->encoder && args->encoder->codec && args->dtype == EXO_F32 ? args->encoder : NULL;
+}
+
+/* Sends every other member its part: the reduce phase each its own shard, the gather phase ours. */
 static exo_status
 send_shards(struct far *f, uint64_t number, uint32_t phase, const exo_collective_args *args, exo_err *err)
 {
@@ -320,13 +376,28 @@ send_shards(struct far *f, uint64_t number, uint32_t phase, const exo_collective
         uint32_t to = (f->opts.rank + i) % f->opts.size; /* not all to the same one first */
         struct header header;
         struct part p = shard(f, args->count, phase == REDUCE ? to : f->opts.rank);
-        describe(&header, f, number, phase, args, p.length * size);
-        st = send_to(f, to, &header, (const char *)args->data + p.first * size, err);
+        describe(&header, f, number, phase, args, exo_comm_shard_bytes(args, p.length));
+        st = send_to(f, to, &header, encoder_of(args), (const char *)args->data + p.first * size, p.length, err);
     }
     return st;
 }
 
-/* Sums our shard over all members, in rank order. */
+/* The elements of a member's message: where they lie in it, or decoded to `out`. */
+static exo_status
+read_data(const exo_collective_args *args, const struct message *m, void *out, size_t count, const void **data,
+          exo_err *err)
+{
+    const exo_codec_place place = {0};
+    exo_encoder *encoder = encoder_of(args);
+    *data = (const char *)m->payload.data + sizeof(struct header);
+    if (!encoder || count == 0)
+        return EXO_OK;
+    const void *encoded = *data;
+    *data = out;
+    return exo_codec_decode(encoder->codec, &place, encoded, m->header.bytes, out, count, err);
+}
+
+/* Sums our shard over all members, in rank order. What it becomes for the others it becomes for us, too. */
 static exo_status
 reduce_shard(struct far *f, uint64_t number, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
@@ -335,13 +406,14 @@ reduce_shard(struct far *f, uint64_t number, const exo_collective_args *args, ex
     struct part p = shard(f, args->count, f->opts.rank);
     struct message **from = exo_calloc(size, sizeof *from);
     void **data = exo_calloc(size, sizeof *data);
+    exo_encoder *encoder = encoder_of(args);
     exo_status st = from && data ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a reduction");
     for (uint32_t r = 0; st == EXO_OK && r < size; r++) {
-        data[r] = (float *)args->data + p.first;
-        if (r == f->opts.rank)
-            continue;
-        from[r] = await_message(f, number, REDUCE, r, args, p.length * sizeof(float), deadline, &st, err);
-        data[r] = from[r] ? (char *)from[r]->payload.data + sizeof(struct header) : NULL;
+        const void *part = (float *)args->data + p.first;
+        if (r != f->opts.rank && (from[r] = await_message(f, number, REDUCE, r, args,
+                                                          exo_comm_shard_bytes(args, p.length), deadline, &st, err)))
+            st = read_data(args, from[r], encoder ? encoder->floats + r * p.length : NULL, p.length, &part, err);
+        data[r] = (void *)part;
     }
     for (size_t at = 0; st == EXO_OK && at < p.length; at += EXO_REDUCE_BLOCK) {
         size_t count = p.length - at < EXO_REDUCE_BLOCK ? p.length - at : EXO_REDUCE_BLOCK;
@@ -362,15 +434,21 @@ receive_shards(struct far *f, uint64_t number, const exo_collective_args *args, 
     size_t size = exo_dtype_size(args->dtype);
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < f->opts.size; r++) {
-        if (r == f->opts.rank)
-            continue;
         struct part p = shard(f, args->count, r);
-        struct message *m = await_message(f, number, GATHER, r, args, p.length * size, deadline, &st, err);
+        char *own = (char *)args->data + p.first * size;
+        if (r == f->opts.rank) {
+            if (encoder_of(args) && p.length)
+                st = exo_encoder_round_trip(args->encoder, (float *)(void *)own, (float *)(void *)own, p.length, err);
+            continue;
+        }
+        const void *data = NULL;
+        struct message *m =
+            await_message(f, number, GATHER, r, args, exo_comm_shard_bytes(args, p.length), deadline, &st, err);
         if (!m)
             break;
-        if (p.length)
-            memcpy((char *)args->data + p.first * size, (char *)m->payload.data + sizeof(struct header),
-                   p.length * size);
+        st = read_data(args, m, own, p.length, &data, err);
+        if (st == EXO_OK && p.length && data != own)
+            memcpy(own, data, p.length * size);
         free_message(m);
     }
     return st;
@@ -387,7 +465,7 @@ broadcast(struct far *f, uint64_t number, const exo_collective_args *args, exo_t
         describe(&header, f, number, GATHER, args, bytes);
         for (uint32_t r = 0; st == EXO_OK && r < f->opts.size; r++)
             if (r != args->root)
-                st = send_to(f, r, &header, args->data, err);
+                st = send_to(f, r, &header, NULL, args->data, args->count, err);
         for (uint32_t r = 0; st == EXO_OK && r < f->opts.size; r++) {
             struct message *m = NULL;
             if (r != args->root && (m = await_message(f, number, REDUCE, r, args, 0, deadline, &st, err)))
@@ -402,7 +480,7 @@ broadcast(struct far *f, uint64_t number, const exo_collective_args *args, exo_t
         memcpy(args->data, (char *)m->payload.data + sizeof(struct header), bytes);
     free_message(m);
     describe(&header, f, number, REDUCE, args, 0);
-    return send_to(f, args->root, &header, NULL, err);
+    return send_to(f, args->root, &header, NULL, NULL, 0, err);
 }
 
 static exo_status
@@ -426,12 +504,16 @@ far_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args *
 {
     struct far *f = state;
     exo_err reason = {0};
+    exo_pace *pace = exo_pace_current();
+    exo_pace_wait_begin(pace, f->edge.name ? f->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
     exo_time before = exo_now(f->clock);
     (void)rank;
     pthread_mutex_lock(&f->lock);
     exo_status st = f->broken.code;
     if (st == EXO_OK && !f->members && f->opts.size > 1)
         st = exo_fail(&f->broken, EXO_CLOSED, "the communicator is not connected");
+    if (st == EXO_OK && args->rehearsal)
+        st = exo_fail(&f->broken, EXO_UNSUPPORTED, "a rehearsal is for members in one process");
     reason = f->broken;
     pthread_mutex_unlock(&f->lock);
     if (st == EXO_OK) {
@@ -444,6 +526,7 @@ far_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args *
     if (st != EXO_OK && err)
         *err = reason;
     *waited += exo_now(f->clock) - before;
+    exo_pace_wait_end(pace);
     return st;
 }
 
@@ -488,7 +571,7 @@ far_fail(void *state, uint32_t rank, const char *cause)
         .channel = f->opts.channel, .phase = FAILED, .from = f->opts.rank, .root = rank, .bytes = strlen(cause)};
     for (uint32_t r = 0; r < f->opts.size; r++)
         if (r != f->opts.rank)
-            send_to(f, r, &header, cause, NULL);
+            send_to(f, r, &header, NULL, cause, 0, NULL);
 }
 
 static void
@@ -502,6 +585,7 @@ far_free(void *state)
     exo_free(f->members);
     exo_free(f->watches);
     exo_free(f->left);
+    exo_free(f->hosts);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->lock);
     exo_free(f);
@@ -535,7 +619,17 @@ exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
     pthread_condattr_destroy(&attr);
     f->watches = exo_calloc(opts->size, sizeof *f->watches);
     f->left = exo_calloc(opts->size, sizeof *f->left);
-    if (!f->watches || !f->left) {
+    f->hosts = exo_calloc(opts->size, sizeof *f->hosts);
+    bool memory = f->watches && f->left && f->hosts;
+    if (opts->edge) {
+        f->edge = *opts->edge;
+        f->opts.edge = NULL;
+        if (f->hosts && f->edge.links)
+            memcpy(f->hosts, f->edge.hosts, opts->size * sizeof *f->hosts);
+        if (f->edge.codec)
+            memory = (c->codec = exo_strdup(f->edge.codec)) && memory;
+    }
+    if (!memory) {
         exo_comm_drop(&c);
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator of %u", opts->size);
     }

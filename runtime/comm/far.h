@@ -10,12 +10,16 @@
 #include <exogym/actor.h>
 #include <exogym/comm.h>
 
+#include "edge.h"
+
 typedef struct exo_comm_far_opts {
     exo_runtime *runtime;
     uint32_t size, rank;
     uint32_t
         channel; /* tells the communicators of one member apart: the first four bytes of a payload (little endian) */
     const char *method; /* of the members, that takes payloads; a literal                                             */
+    const exo_comm_edge
+        *edge; /* links, on the real clock, and codec; copied; NULL: neither                            */
 } exo_comm_far_opts;
 
 /* This member's communicator; exo_group_open takes the place `rank` only. What comes before it is connected waits. */

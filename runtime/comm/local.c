@@ -8,7 +8,12 @@
  * An element is summed over the ranks in their order by whoever takes its block: the bits do not depend on who that is.
  *
  * Two call records take turns: to commit call k + 1 every member must have left call k, so record k is free when k + 2 begins.
+ *
+ * On an edge with a codec a block is a shard: whoever takes it does to every member's part what encoding and decoding would.
+ * On an edge with links a call has ends, one for each member, on the run's clock; before its own nobody returns. On the virtual clock
+ * members are lanes: they wait for the baton instead of the condition, and the last to come does all the work.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,8 +24,10 @@
 #include <exogym/memory.h>
 
 #include "backend.h"
+#include "pace.h"
 #include "parallel.h"
 #include "reduce.h"
+#include "timing.h"
 
 enum {
     MAX_SIZE = 65536,
@@ -44,6 +51,8 @@ struct call {
     bool *here;  /* (size) who has come */
     size_t blocks;
     atomic_size_t next, done;
+    exo_time *begins, *ends; /* (size) of an edge with links; from the run's origin */
+    atomic_int failed;       /* the status of a block that could not be done        */
 };
 
 struct local {
@@ -54,6 +63,11 @@ struct local {
     struct member *members; /* (size)             */
     struct call calls[2];
     exo_err broken; /* code OK: it is not */
+    exo_comm_edge edge;
+    exo_sim_lane **lanes; /* (size) those that are in a call on the virtual clock; guarded by the lock */
+    uint32_t *hosts;      /* the edge's, copied */
+    exo_time *times;      /* (2 size) scratch of whoever commits, as is: */
+    uint64_t *bytes;      /* (size)  */
 };
 
 static const char *const operation_names[] = {
@@ -130,15 +144,57 @@ do_block(const struct local *l, const struct call *c, size_t block)
     }
 }
 
+/* Shard `j` of a call on an edge with a codec: each member's part as member j would get it, their sum, and the sum as they would. */
+static exo_status
+do_shard(const struct local *l, const struct call *c, uint32_t j, exo_encoder *encoder)
+{
+    size_t first, length;
+    exo_shard(c->args.count, l->size, j, &first, &length);
+    float *sum = encoder->floats + l->size * length;
+    exo_status st = EXO_OK;
+    if (length == 0)
+        return EXO_OK;
+    if (c->args.operation == EXO_ALL_GATHER) {
+        memcpy(sum, (const float *)c->data[j] + first, length * sizeof *sum);
+    } else {
+        void *parts[l->size];
+        for (uint32_t r = 0; st == EXO_OK && r < l->size; r++) {
+            float *part = encoder->floats + r * length;
+            const float *own = (const float *)c->data[r] + first;
+            parts[r] = part;
+            if (r == j)
+                memcpy(part, own, length * sizeof *part);
+            else
+                st = exo_encoder_round_trip(encoder, own, part, length, NULL);
+        }
+        for (size_t at = 0; st == EXO_OK && at < length; at += BLOCK) {
+            size_t count = length - at < BLOCK ? length - at : BLOCK;
+            exo_reduce_block(sum + at, parts, l->size, at, count, EXO_F32, c->args.reduce);
+        }
+    }
+    if (st == EXO_OK && c->args.operation != EXO_REDUCE_SCATTER)
+        st = exo_encoder_round_trip(encoder, sum, sum, length, NULL);
+    for (uint32_t r = 0; st == EXO_OK && r < l->size; r++)
+        if (r == j || c->args.operation != EXO_REDUCE_SCATTER)
+            memcpy((float *)c->data[r] + first, sum, length * sizeof *sum);
+    return st;
+}
+
 /* Takes blocks until there are none; whoever does the last one wakes those who wait for it. */
 static void
-help(struct local *l, struct call *c)
+help(struct local *l, struct call *c, exo_encoder *encoder)
 {
     for (;;) {
         size_t block = atomic_fetch_add(&c->next, 1);
         if (block >= c->blocks)
             return;
-        do_block(l, c, block);
+        exo_status st = EXO_OK;
+        if (encoder)
+            st = do_shard(l, c, (uint32_t)block, encoder);
+        else
+            do_block(l, c, block);
+        if (st != EXO_OK)
+            atomic_store(&c->failed, (int)st);
         if (atomic_fetch_add(&c->done, 1) + 1 == c->blocks) {
             pthread_mutex_lock(&l->lock);
             pthread_cond_broadcast(&l->changed);
@@ -213,7 +269,7 @@ static bool
 same_call(const exo_collective_args *a, const exo_collective_args *b)
 {
     return a->operation == b->operation && a->count == b->count && a->dtype == b->dtype && a->reduce == b->reduce &&
-           a->root == b->root;
+           a->root == b->root && a->rehearsal == b->rehearsal;
 }
 
 static void
@@ -252,9 +308,10 @@ arrive_locked(struct local *l, struct call *c, uint32_t rank, const exo_collecti
         c->first = rank;
         c->arrived = 0;
         c->committed = false;
-        c->blocks = (args->count + BLOCK - 1) / BLOCK;
+        c->blocks = args->rehearsal ? 0 : args->encoder ? l->size : (args->count + BLOCK - 1) / BLOCK;
         atomic_store(&c->next, 0);
         atomic_store(&c->done, 0);
+        atomic_store(&c->failed, 0);
         memset(c->here, 0, l->size * sizeof *c->here);
     }
     break_by_absence(l);
@@ -264,11 +321,17 @@ arrive_locked(struct local *l, struct call *c, uint32_t rank, const exo_collecti
         return false;
     c->data[rank] = args->data;
     c->here[rank] = true;
-    if (++c->arrived == l->size) {
-        c->committed = true;
-        pthread_cond_broadcast(&l->changed);
-    }
-    return true;
+    if (c->begins)
+        c->begins[rank] = exo_now(l->clock) - l->edge.origin;
+    if (++c->arrived < l->size)
+        return true;
+    exo_err reason = {0};
+    if (c->begins &&
+        exo_comm_timing(&l->edge, l->size, args, c->begins, c->ends, l->times, l->bytes, &reason) != EXO_OK)
+        break_locked(l, reason.code, reason.text);
+    c->committed = l->broken.code == EXO_OK;
+    pthread_cond_broadcast(&l->changed);
+    return c->committed;
 }
 
 /* Waits for the commit. */
@@ -280,6 +343,72 @@ meet_locked(struct local *l, struct call *c, exo_time deadline)
             break_by_timeout(l, c);
 }
 
+/* Ends the wait of lanes that wait for a call that will not be. Not under the lock: waking may run what is due. */
+static void
+wake_lanes(struct local *l)
+{
+    for (uint32_t r = 0; l->edge.sim && r < l->size; r++) {
+        pthread_mutex_lock(&l->lock);
+        exo_sim_lane *lane = l->broken.code != EXO_OK ? l->lanes[r] : NULL;
+        pthread_mutex_unlock(&l->lock);
+        if (lane)
+            exo_sim_wake(lane, 0);
+    }
+}
+
+/* Waits for the commit in virtual time. The last to come does the work and says to each of the others when it is over. */
+static void
+meet_in_virtual_time(struct local *l, struct call *c, uint32_t rank, exo_sim_lane *lane, bool last, exo_time deadline,
+                     exo_encoder *encoder)
+{
+    while (!last) {
+        pthread_mutex_lock(&l->lock);
+        bool over = c->committed || l->broken.code != EXO_OK;
+        pthread_mutex_unlock(&l->lock);
+        if (over)
+            return;
+        if (!exo_sim_wait(lane, deadline)) {
+            pthread_mutex_lock(&l->lock);
+            if (!c->committed && l->broken.code == EXO_OK)
+                break_by_timeout(l, c);
+            pthread_mutex_unlock(&l->lock);
+            wake_lanes(l);
+        }
+    }
+    help(l, c, encoder);
+    for (uint32_t r = 0; r < l->size; r++)
+        if (r != rank)
+            exo_sim_wake(l->lanes[r], c->ends ? c->ends[r] + l->edge.origin : 0);
+}
+
+/* Nobody has its result before its messages would have come: waits for that. */
+static exo_status
+await_end(struct local *l, const struct call *c, uint32_t rank, exo_sim_lane *lane, exo_time deadline, exo_err *err)
+{
+    if (!c->ends)
+        return EXO_OK;
+    exo_time end = c->ends[rank] == INT64_MAX ? INT64_MAX : c->ends[rank] + l->edge.origin;
+    exo_time until = end < deadline ? end : deadline;
+    if (lane) {
+        while (exo_sim_time(lane) < until)
+            exo_sim_wait(lane, until);
+    } else {
+        const struct timespec at = {.tv_sec = (time_t)(until / EXO_SECOND), .tv_nsec = (long)(until % EXO_SECOND)};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
+            ;
+    }
+    if (end <= deadline)
+        return EXO_OK;
+    char text[EXO_ERR_TEXT];
+    snprintf(text, sizeof text, "%s: the links do not let it through before the deadline",
+             operation_names[c->args.operation]);
+    pthread_mutex_lock(&l->lock);
+    break_locked(l, EXO_TIMEOUT, text);
+    pthread_mutex_unlock(&l->lock);
+    wake_lanes(l);
+    return exo_fail(err, EXO_TIMEOUT, "%s", text);
+}
+
 static exo_status
 local_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args *args, exo_time deadline,
           exo_time *waited, exo_err *err)
@@ -287,16 +416,29 @@ local_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args
     struct local *l = state;
     struct call *c = &l->calls[number % 2];
     exo_status st = EXO_OK;
+    exo_pace *pace = exo_pace_current();
+    exo_sim_lane *lane = l->edge.sim ? exo_sim_current() : NULL;
+    exo_pace_wait_begin(pace, l->edge.name ? l->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
+    if (lane)
+        exo_sim_sync(lane); /* what happens earlier on a link happens first */
     exo_time before = exo_now(l->clock);
 
     pthread_mutex_lock(&l->lock);
+    if (lane)
+        l->lanes[rank] = lane;
     bool arrived = l->broken.code == EXO_OK && arrive_locked(l, c, rank, args);
     bool met = arrived && c->committed;
+    bool is_broken = l->broken.code != EXO_OK;
     pthread_mutex_unlock(&l->lock);
+    if (is_broken)
+        wake_lanes(l);
+    if (arrived && lane)
+        meet_in_virtual_time(l, c, rank, lane, met, deadline, args->encoder);
     if (!met) {
-        exo_compute_pause();
+        if (!lane)
+            exo_compute_pause();
         pthread_mutex_lock(&l->lock);
-        if (arrived)
+        if (arrived && !lane)
             meet_locked(l, c, deadline);
         if (!arrived || !c->committed) { /* who is not in the call must not look at its record: it may be an old one */
             st = l->broken.code;
@@ -304,16 +446,23 @@ local_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args
                 *err = l->broken;
         }
         pthread_mutex_unlock(&l->lock);
-        exo_compute_resume();
+        if (!lane)
+            exo_compute_resume();
     }
     if (st == EXO_OK) {
-        help(l, c);
+        help(l, c, args->encoder);
         pthread_mutex_lock(&l->lock);
         while (atomic_load(&c->done) < c->blocks)
             pthread_cond_wait(&l->changed, &l->lock); /* bounded: others are computing their blocks */
         pthread_mutex_unlock(&l->lock);
+        if (atomic_load(&c->failed))
+            st = exo_fail(err, (exo_status)atomic_load(&c->failed), "%s: the codec failed",
+                          operation_names[c->args.operation]);
     }
+    if (st == EXO_OK)
+        st = await_end(l, c, rank, lane, deadline, err);
     *waited += exo_now(l->clock) - before;
+    exo_pace_wait_end(pace);
     return st;
 }
 
@@ -345,6 +494,7 @@ local_leave(void *state, uint32_t rank)
         if (l->calls[k].arrived > 0 && !l->calls[k].committed)
             break_by_absence(l); /* somebody waits for it */
     pthread_mutex_unlock(&l->lock);
+    wake_lanes(l);
 }
 
 static void
@@ -356,6 +506,7 @@ local_fail(void *state, uint32_t rank, const char *cause)
     snprintf(text, sizeof text, "%s died: %s", member_text(l, rank, who, sizeof who), cause);
     break_locked(l, EXO_PEER_LOST, text);
     pthread_mutex_unlock(&l->lock);
+    wake_lanes(l);
 }
 
 static void
@@ -365,7 +516,13 @@ local_free(void *state)
     for (int k = 0; k < 2; k++) {
         exo_free(l->calls[k].data);
         exo_free(l->calls[k].here);
+        exo_free(l->calls[k].begins);
+        exo_free(l->calls[k].ends);
     }
+    exo_free(l->lanes);
+    exo_free(l->hosts);
+    exo_free(l->times);
+    exo_free(l->bytes);
     exo_free(l->members);
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);
@@ -375,11 +532,37 @@ local_free(void *state)
 static const exo_comm_backend local_backend = {
     .join = local_join, .leave = local_leave, .fail = local_fail, .run = local_run, .free = local_free};
 
+/* What an edge with links or on the virtual clock needs besides. */
+static bool
+allocate_edge(struct local *l, const exo_comm_edge *edge)
+{
+    bool memory = true;
+    l->edge = *edge;
+    l->lanes = exo_calloc(l->size, sizeof *l->lanes);
+    l->hosts = exo_calloc(l->size, sizeof *l->hosts);
+    l->times = exo_calloc(2 * (size_t)l->size, sizeof *l->times);
+    l->bytes = exo_calloc(l->size, sizeof *l->bytes);
+    l->edge.hosts = l->hosts;
+    for (int k = 0; k < 2 && edge->links; k++) {
+        l->calls[k].begins = exo_calloc(l->size, sizeof *l->calls[k].begins);
+        l->calls[k].ends = exo_calloc(l->size, sizeof *l->calls[k].ends);
+        memory = memory && l->calls[k].begins && l->calls[k].ends;
+    }
+    if (l->hosts && edge->links)
+        memcpy(l->hosts, edge->hosts, l->size * sizeof *l->hosts);
+    return memory && l->lanes && l->hosts && l->times && l->bytes;
+}
+
 exo_status
-exo_comm_local(exo_comm **out, uint32_t size, const exo_clock *clock, exo_err *err)
+exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge, exo_err *err)
 {
     if (size < 1 || size > MAX_SIZE)
         return exo_fail(err, EXO_INVAL, "a communicator has 1 to %d members, not %u", MAX_SIZE, size);
+    exo_encoder probe = {0}; /* a wrong codec is an error here, and not of the first group */
+    exo_status st = exo_encoder_init(&probe, edge ? edge->codec : NULL, err);
+    exo_encoder_release(&probe);
+    if (st != EXO_OK)
+        return st;
     exo_comm *c = exo_calloc(1, sizeof *c);
     struct local *l = exo_calloc(1, sizeof *l);
     if (!c || !l) {
@@ -403,10 +586,20 @@ exo_comm_local(exo_comm **out, uint32_t size, const exo_clock *clock, exo_err *e
         l->calls[k].here = exo_calloc(size, sizeof *l->calls[k].here);
         memory = memory && l->calls[k].data && l->calls[k].here;
     }
+    if (edge)
+        memory = allocate_edge(l, edge) && memory;
+    if (edge && edge->codec)
+        memory = (c->codec = exo_strdup(edge->codec)) && memory;
     if (!memory) {
         exo_comm_drop(&c);
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator of %u", size);
     }
     *out = c;
     return EXO_OK;
+}
+
+exo_status
+exo_comm_local(exo_comm **out, uint32_t size, const exo_clock *clock, exo_err *err)
+{
+    return exo_comm_local_on(out, size, clock, NULL, err);
 }

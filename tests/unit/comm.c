@@ -12,6 +12,8 @@
 #include <exogym/comm.h>
 #include <exogym/rng.h>
 
+#include "edge.h"
+
 enum {
     MAX_MEMBERS = 7
 };
@@ -394,4 +396,58 @@ Test(comm, places_are_taken_once)
     cr_expect_eq(exo_group_size(a), 2);
     exo_comm_drop(&comm); /* the group holds it */
     exo_group_close(&a);
+}
+
+/* --- On an edge -------------------------------------------------------------------------------------------------------------- */
+
+/* Members of a communicator with a codec: all end with the same numbers, close to those without, and what is counted is what is encoded. */
+Test(comm, a_codec_makes_the_same_numbers_everywhere_and_fewer_bytes)
+{
+    static const struct {
+        const char *text;
+        double tolerance;
+    } codecs[] = {{"bf16", 0.02}, {"fp16", 0.003}, {"int8", 0.05}, {"int4", 0.8}, {"e3m0", 1.5}};
+    for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++)
+        for (uint32_t size = 2; size <= 5; size++) {
+            enum {
+                COUNT = 1003
+            };
+            struct team t;
+            struct team plain;
+            team_init(&plain, size, COUNT);
+            team_init(&t, size, COUNT);
+            for (uint32_t r = 0; r < size; r++)
+                exo_group_close(&t.m[r].group);
+            exo_comm_drop(&t.comm);
+            const exo_comm_edge on = {.name = "test", .codec = codecs[c].text};
+            cr_assert_eq(exo_comm_local_on(&t.comm, size, &t.clock.base, &on, NULL), EXO_OK);
+            for (uint32_t r = 0; r < size; r++)
+                cr_assert_eq(exo_group_open(&t.m[r].group, t.comm, r, "x", NULL), EXO_OK);
+            team_run(&plain, act_mean);
+            team_run(&t, act_mean);
+            exo_traffic raw = exo_group_traffic(plain.m[1].group), encoded = exo_group_traffic(t.m[1].group);
+            cr_expect_eq(raw.payload_bytes, encoded.payload_bytes);
+            cr_expect_eq(raw.encoded_bytes, raw.payload_bytes);
+            cr_expect_lt(encoded.encoded_bytes, raw.encoded_bytes * 6 / 10, "%s", codecs[c].text);
+            for (uint32_t r = 0; r < size; r++)
+                for (size_t i = 0; i < COUNT; i++) {
+                    cr_assert_eq(t.m[r].x[i], t.m[0].x[i], "%s: the same on every member", codecs[c].text);
+                    cr_assert_float_eq(t.m[r].x[i], plain.m[0].x[i], codecs[c].tolerance, "%s: %g, %g", codecs[c].text,
+                                       (double)t.m[r].x[i], (double)plain.m[0].x[i]);
+                }
+            team_release(&plain);
+            team_release(&t);
+        }
+}
+
+Test(comm, a_codec_that_remembers_is_refused)
+{
+    exo_clock_manual clock;
+    exo_comm *comm = NULL;
+    exo_err err = {0};
+    exo_clock_manual_init(&clock, 0);
+    const exo_comm_edge on = {.name = "test", .codec = "{name: topk, ratio: 0.1}"};
+    cr_assert_eq(exo_comm_local_on(&comm, 2, &clock.base, &on, &err), EXO_INVAL);
+    cr_expect_not_null(strstr(err.text, "a collective takes one without memory"), "%s", err.text);
+    cr_expect_null(comm);
 }

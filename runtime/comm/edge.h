@@ -1,0 +1,29 @@
+/* The edge of the graph that a communicator is: what its data is encoded with, and what it passes over.
+ *
+ * On an edge with links a call takes the time that its messages take: those of the direct exchange of far.c, whichever backend moves the
+ * data. On the real clock members wait until then; on the virtual clock they are woken then. */
+#ifndef EXO_COMM_EDGE_H
+#define EXO_COMM_EDGE_H
+
+#include <exogym/codec.h>
+#include <exogym/comm.h>
+
+#include "link.h"
+#include "sim.h"
+
+typedef struct exo_comm_edge {
+    const char *name;      /* a literal, or as long-lived as the communicator         */
+    exo_links *links;      /* NULL: messages take no time                             */
+    const uint32_t *hosts; /* (size) where each member is; copied; NULL without links */
+    uint32_t flow;         /* tells its connections from those of other edges         */
+    exo_sim *sim;          /* NULL: the real clock                                    */
+    exo_time origin;       /* of the run, on the clock                                */
+    const char
+        *codec; /* of what is reduced or gathered, fp32 only: one that has no state and a fixed size; NULL: raw */
+} exo_comm_edge;
+
+/* As exo_comm_local. INVAL: the codec is wrong, or has a state. */
+exo_status exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge,
+                             exo_err *err);
+
+#endif

@@ -1,0 +1,61 @@
+/* The time of collectives: see timing.h. No state. The messages are those that far.c sends. */
+#include "timing.h"
+
+#include <string.h>
+
+size_t
+exo_comm_shard_bytes(const exo_collective_args *args, size_t count)
+{
+    bool encoded = args->encoder && args->encoder->codec && args->dtype == EXO_F32;
+    return encoded ? exo_encoder_size(args->encoder, count) : count * exo_dtype_size(args->dtype);
+}
+
+static void
+broadcast_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_args *args, const exo_time *begins,
+                 exo_time *ends)
+{
+    const uint64_t overhead = EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
+    uint32_t root = args->root;
+    exo_transit transit;
+    exo_time last = begins[root];
+    for (uint32_t i = 1; i < size; i++) {
+        uint32_t r = (root + i) % size;
+        exo_links_send(edge->links, edge->hosts[root], edge->hosts[r], edge->flow,
+                       args->count * exo_dtype_size(args->dtype) + overhead, begins[root], &transit);
+        ends[r] = transit.arrives > begins[r] ? transit.arrives : begins[r];
+        exo_links_send(edge->links, edge->hosts[r], edge->hosts[root], edge->flow, overhead, ends[r], &transit);
+        last = transit.arrives > last ? transit.arrives : last;
+    }
+    ends[root] = last;
+}
+
+exo_status
+exo_comm_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_args *args, const exo_time *begins,
+                exo_time *ends, exo_time *scratch, uint64_t *bytes, exo_err *err)
+{
+    if (size == 1) {
+        ends[0] = begins[0];
+        return EXO_OK;
+    }
+    if (args->operation == EXO_BROADCAST) {
+        broadcast_timing(edge, size, args, begins, ends);
+        return EXO_OK;
+    }
+    for (uint32_t r = 0; r < size; r++) {
+        size_t first, length;
+        exo_shard(args->count, size, r, &first, &length);
+        bytes[r] = exo_comm_shard_bytes(args, length) + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
+    }
+    const exo_time *from = begins;
+    exo_status st = EXO_OK;
+    if (args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER) {
+        exo_time *to = args->operation == EXO_ALL_REDUCE ? scratch : ends;
+        st = exo_links_exchange(edge->links, EXO_EXCHANGE_SCATTER, size, edge->hosts, edge->flow, bytes, from, to, NULL,
+                                err);
+        from = to;
+    }
+    if (st == EXO_OK && args->operation != EXO_REDUCE_SCATTER)
+        st = exo_links_exchange(edge->links, EXO_EXCHANGE_GATHER, size, edge->hosts, edge->flow, bytes, from, ends,
+                                NULL, err);
+    return st;
+}

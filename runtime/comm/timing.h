@@ -1,0 +1,20 @@
+/* When a collective is over, over emulated links. */
+#ifndef EXO_COMM_TIMING_H
+#define EXO_COMM_TIMING_H
+
+#include "backend.h"
+
+/* What one message of `bytes` puts on a wire beside them: the collective's header, the envelope and ZeroMQ's framing. */
+enum {
+    EXO_COMM_HEADER = 72,
+    EXO_COMM_ENVELOPE = 64
+};
+
+/* The encoded bytes of a shard of `count` elements. */
+size_t exo_comm_shard_bytes(const exo_collective_args *args, size_t count);
+/* ends (size): when each member has its result, if member r comes at begins[r]; times from the run's origin. `scratch` (2 size) times and
+ * `bytes` (size) are the caller's. */
+exo_status exo_comm_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_args *args,
+                           const exo_time *begins, exo_time *ends, exo_time *scratch, uint64_t *bytes, exo_err *err);
+
+#endif
