@@ -1,0 +1,176 @@
+/* The ledger: see ledger.h. No state of its own. */
+#include "ledger.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "file.h"
+
+enum {
+    CELL = 24
+};
+
+void
+exo_traffic_add(exo_traffic *sum, const exo_traffic *more)
+{
+    sum->messages += more->messages;
+    sum->items += more->items;
+    sum->payload_bytes += more->payload_bytes;
+    sum->encoded_bytes += more->encoded_bytes;
+    sum->wire_bytes += more->wire_bytes;
+    sum->drops += more->drops;
+    sum->send_blocked += more->send_blocked;
+    sum->recv_blocked += more->recv_blocked;
+}
+
+static exo_ledger_row *
+find_row(const exo_ledger *ledger, const char *edge, const char *actor)
+{
+    for (size_t i = 0; i < ledger->length; i++)
+        if (strcmp(ledger->rows[i].edge, edge) == 0 && strcmp(ledger->rows[i].actor, actor) == 0)
+            return &ledger->rows[i];
+    return NULL;
+}
+
+exo_status
+exo_ledger_add(exo_ledger *ledger, const char *edge, const char *actor, const char *host, const exo_traffic *traffic,
+               exo_err *err)
+{
+    exo_ledger_row *row = find_row(ledger, edge, actor);
+    if (row) {
+        exo_traffic_add(&row->traffic, traffic);
+        return EXO_OK;
+    }
+    if (ledger->length == ledger->room) {
+        size_t room = ledger->room ? ledger->room * 2 : 16;
+        exo_ledger_row *rows = exo_realloc(ledger->rows, room, sizeof *rows);
+        if (!rows)
+            return exo_fail(err, EXO_NOMEM, "no memory for the ledger");
+        ledger->rows = rows;
+        ledger->room = room;
+    }
+    row = &ledger->rows[ledger->length];
+    *row = (exo_ledger_row){
+        .edge = exo_strdup(edge), .actor = exo_strdup(actor), .host = exo_strdup(host), .traffic = *traffic};
+    ledger->length++;
+    return row->edge && row->actor && row->host ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the ledger");
+}
+
+void
+exo_ledger_release(exo_ledger *ledger)
+{
+    for (size_t i = 0; i < ledger->length; i++) {
+        exo_free(ledger->rows[i].edge);
+        exo_free(ledger->rows[i].actor);
+        exo_free(ledger->rows[i].host);
+    }
+    exo_free(ledger->rows);
+    *ledger = (exo_ledger){0};
+}
+
+exo_traffic
+exo_ledger_sum(const exo_ledger *ledger, const char *edge)
+{
+    exo_traffic sum = {0};
+    for (size_t i = 0; i < ledger->length; i++)
+        if (!edge || strcmp(ledger->rows[i].edge, edge) == 0)
+            exo_traffic_add(&sum, &ledger->rows[i].traffic);
+    return sum;
+}
+
+void
+exo_ledger_each(const exo_ledger *ledger, void (*edge)(void *context, const char *name, const exo_traffic *sum),
+                void *context)
+{
+    for (size_t i = 0; i < ledger->length; i++) {
+        bool first = true;
+        for (size_t k = 0; k < i; k++)
+            first = first && strcmp(ledger->rows[k].edge, ledger->rows[i].edge) != 0;
+        if (!first)
+            continue;
+        exo_traffic sum = exo_ledger_sum(ledger, ledger->rows[i].edge);
+        edge(context, ledger->rows[i].edge, &sum);
+    }
+}
+
+/* --- The table ---------------------------------------------------------------------------------------------------------------- */
+
+/* "12.3 MB"; decimal units, as those of links. */
+static const char *
+bytes_text(uint64_t bytes, char out[CELL])
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1000 && unit + 1 < sizeof units / sizeof *units) {
+        value /= 1000;
+        unit++;
+    }
+    snprintf(out, CELL, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+    return out;
+}
+
+struct table {
+    FILE *out;
+    int width;
+};
+
+static void
+measure(void *context, const char *name, const exo_traffic *sum)
+{
+    struct table *t = context;
+    (void)sum;
+    t->width = (int)strlen(name) > t->width ? (int)strlen(name) : t->width;
+}
+
+static void
+print_edge(void *context, const char *name, const exo_traffic *sum)
+{
+    const struct table *t = context;
+    char payload[CELL], encoded[CELL], wire[CELL];
+    fprintf(t->out, "%-*s  %10" PRIu64 "  %10" PRIu64 "  %10s  %10s  %10s  %7" PRIu64 "  %9.2f  %9.2f\n", t->width,
+            name, sum->messages, sum->items, bytes_text(sum->payload_bytes, payload),
+            bytes_text(sum->encoded_bytes, encoded), bytes_text(sum->wire_bytes, wire), sum->drops,
+            (double)sum->send_blocked * 1e-9, (double)sum->recv_blocked * 1e-9);
+}
+
+void
+exo_ledger_print(FILE *out, const exo_ledger *ledger)
+{
+    struct table t = {.out = out, .width = 4};
+    if (ledger->length == 0)
+        return;
+    exo_ledger_each(ledger, measure, &t);
+    fprintf(out, "%-*s  %10s  %10s  %10s  %10s  %10s  %7s  %9s  %9s\n", t.width, "edge", "messages", "items", "payload",
+            "encoded", "wire", "drops", "send wait", "recv wait");
+    exo_ledger_each(ledger, print_edge, &t);
+}
+
+/* --- CSV ---------------------------------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_ledger_write(const exo_ledger *ledger, const char *path, exo_err *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return exo_fail(err, EXO_NOMEM, "no memory for the ledger");
+    fprintf(out, "edge,actor,host,messages,items,payload_bytes,encoded_bytes,wire_bytes,drops,send_blocked_s,"
+                 "recv_blocked_s\n");
+    for (size_t i = 0; i < ledger->length; i++) {
+        const exo_ledger_row *row = &ledger->rows[i];
+        const exo_traffic *t = &row->traffic;
+        fprintf(out, "%s,%s,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.6f,%.6f\n",
+                row->edge, row->actor, row->host, t->messages, t->items, t->payload_bytes, t->encoded_bytes,
+                t->wire_bytes, t->drops, (double)t->send_blocked * 1e-9, (double)t->recv_blocked * 1e-9);
+    }
+    exo_status st = fclose(out) == 0 ? exo_file_write_atomic(path, text, size, err)
+                                     : exo_fail(err, EXO_NOMEM, "no memory for the ledger");
+    (free)(text); /* open_memstream's */
+    return st;
+}
