@@ -20,6 +20,7 @@ typedef enum exo_purpose {
     EXO_RNG_SELECT = 5,  /* which coordinates are shared */
     EXO_RNG_ISLAND = 6,  /* which nodes meet             */
     EXO_RNG_EVAL = 7,    /* which samples are evaluated  */
+    EXO_RNG_GOSSIP = 8,  /* who is told                  */
     EXO_RNG_USER = 128,
 } exo_purpose;
 

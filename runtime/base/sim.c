@@ -201,8 +201,11 @@ dispatch_locked(exo_sim *sim)
             pthread_cond_signal(&lane->go);
             return;
         }
+        exo_sim_lane *own = current; /* in an event it is the event's time, whoever calls it */
         pthread_mutex_unlock(&sim->lock);
+        current = NULL;
         entry.callback(entry.context, entry.time);
+        current = own;
         pthread_mutex_lock(&sim->lock);
         sim->busy = false;
     }

@@ -4,7 +4,7 @@
 
 #include <exogym/graph.h>
 
-extern const exo_graph_class exo_train_node_graph_class;
+extern const exo_graph_class exo_train_node_graph_class, exo_stand_in_class;
 
 /* The class of that name; NOT_FOUND has the nearest name, or all of them. Any thread. */
 exo_status exo_graph_class_get(const exo_graph_class **out, const char *name, exo_err *err);

@@ -15,6 +15,7 @@
 
 static const exo_graph_class *const builtin[] = {
     &exo_train_node_graph_class,
+    &exo_stand_in_class,
 };
 
 enum {

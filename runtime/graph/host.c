@@ -1,0 +1,436 @@
+/* The actor class of graph actors: see host.h. */
+#include "host.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "edge.h"
+#include "far.h"
+
+enum {
+    RUN,
+    MAIL,
+    MAIL_CAPACITY = 1 << 20
+};
+
+/* A class's init reads the graph's document, which belongs to one thread at a time. */
+static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
+
+struct host {
+    exo_place *place;
+    void *self; /* the class's state */
+    bool inited;
+    exo_site *site; /* to be given back: of a worker */
+    exo_ref actor;
+};
+
+/* The head of what a worker's actor is started with; three texts follow, each with its 0. */
+struct far_start {
+    uint32_t actor, index;
+    uint32_t space, source, text; /* lengths, with the 0 */
+};
+
+/* --- Start and stop --------------------------------------------------------------------------------------------------------------- */
+
+static void
+host_stop(void *self)
+{
+    struct host *h = self;
+    if (h->place) {
+        exo_place_stop(h->place);
+        for (size_t i = 0; i < h->place->spec->class->num_ports; i++)
+            if (h->place->groups[i].comm && !h->place->actor.site->whole)
+                exo_comm_far_disconnect(h->place->groups[i].comm);
+        if (h->inited && h->place->spec->class->release)
+            h->place->spec->class->release(h->self);
+    }
+    exo_free(h->self);
+    exo_place_free(&h->place);
+    exo_site_drop(&h->site);
+}
+
+static exo_status
+make_instance(struct host *h, exo_err *err)
+{
+    const exo_graph_class *class = h->place->spec->class;
+    h->self = exo_calloc(1, class->state_size ? class->state_size : 1);
+    if (!h->self)
+        return exo_fail(err, EXO_NOMEM, "no memory for an actor");
+    h->inited = true;
+    pthread_mutex_lock(&reading);
+    exo_status st = class->init ? class->init(h->self, h->place->spec->config, err) : EXO_OK;
+    pthread_mutex_unlock(&reading);
+    return st;
+}
+
+/* The communicator of a collective: the site's, or one of our own, to which messages may come before it is connected. */
+static exo_status
+make_collective(struct host *h, exo_port_group *g, exo_err *err)
+{
+    exo_place *p = h->place;
+    exo_site *site = p->actor.site;
+    if (site->whole) {
+        g->comm = exo_comm_hold(site->comms[g->index]);
+        return EXO_OK;
+    }
+    const exo_comm_edge on = {.name = g->edge->name,
+                              .links = site->links[g->index],
+                              .hosts = p->spec->hosts,
+                              .flow = g->index,
+                              .origin = site->origin,
+                              .codec = g->edge->codec_text};
+    const exo_comm_far_opts opts = {.runtime = p->runtime,
+                                    .size = p->spec->count,
+                                    .rank = p->actor.index,
+                                    .channel = g->index,
+                                    .method = "collective",
+                                    .edge = &on};
+    return exo_comm_far(&g->comm, &opts, err);
+}
+
+static exo_status
+begin(struct host *h, exo_call_context *call, exo_site *site, uint32_t actor, uint32_t index, exo_err *err)
+{
+    h->actor = exo_call_self(call);
+    exo_status st = exo_place_new(&h->place, site, actor, index, exo_call_runtime(call), err);
+    for (size_t i = 0; st == EXO_OK && i < h->place->spec->class->num_ports; i++)
+        if (h->place->groups[i].edge)
+            st = make_collective(h, &h->place->groups[i], err);
+    if (st == EXO_OK)
+        st = make_instance(h, err);
+    if (st != EXO_OK)
+        host_stop(h); /* an actor whose start failed is never stopped */
+    return st;
+}
+
+static exo_status
+local_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    const exo_host_start *start = args->data;
+    struct host *h = self;
+    exo_status st = begin(h, call, start->site, start->actor, start->index, err);
+    if (st != EXO_OK)
+        return st;
+    start->site->places[start->site->first[start->actor] + start->index] = h->place;
+    if (start->place)
+        *start->place = h->place;
+    return EXO_OK;
+}
+
+exo_status
+exo_host_start_text(exo_payload *out, const char *space, const char *source, const char *text, uint32_t actor,
+                    uint32_t index, exo_err *err)
+{
+    const struct far_start start = {.actor = actor,
+                                    .index = index,
+                                    .space = (uint32_t)strlen(space) + 1,
+                                    .source = (uint32_t)strlen(source) + 1,
+                                    .text = (uint32_t)strlen(text) + 1};
+    size_t size = sizeof start + start.space + start.source + start.text;
+    char *bytes = exo_calloc(1, size);
+    if (!bytes)
+        return exo_fail(err, EXO_NOMEM, "no memory for a graph");
+    char *at = bytes + sizeof start;
+    memcpy(bytes, &start, sizeof start);
+    memcpy(at, space, start.space);
+    memcpy(at + start.space, source, start.source);
+    memcpy(at + start.space + start.source, text, start.text);
+    *out = (exo_payload){.data = bytes, .size = size, .release = exo_free};
+    return EXO_OK;
+}
+
+static exo_status
+far_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    struct host *h = self;
+    struct far_start start;
+    if (args->size < sizeof start)
+        return exo_fail(err, EXO_INVAL, "a graph actor is started with a graph");
+    memcpy(&start, args->data, sizeof start);
+    const char *space = (const char *)args->data + sizeof start, *source = space + start.space,
+               *text = source + start.source;
+    if (!start.space || !start.source || !start.text ||
+        args->size - sizeof start != (size_t)start.space + start.source + start.text || source[-1] || text[-1] ||
+        text[start.text - 1])
+        return exo_fail(err, EXO_INVAL, "a graph actor is started with a graph");
+    exo_status st = exo_site_hold(&h->site, space, source, text, err);
+    if (st != EXO_OK)
+        return st;
+    if (start.actor >= h->site->spec->num_actors || start.index >= h->site->spec->actors[start.actor].count) {
+        exo_site_drop(&h->site);
+        return exo_fail(err, EXO_INVAL, "the graph has no such actor");
+    }
+    return begin(h, call, h->site, start.actor, start.index, err);
+}
+
+/* --- connect ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Every actor at the other end of a channel of ours, and every member of our collectives. */
+static exo_status
+find_others(struct host *h, exo_ref *actors, exo_err *err)
+{
+    exo_place *p = h->place;
+    const exo_site *site = p->actor.site;
+    const exo_graph_spec *spec = site->spec;
+    exo_status st = EXO_OK;
+    for (size_t e = 0; e < spec->num_edges; e++) {
+        const exo_edge_spec *edge = &spec->edges[e];
+        for (int end = 0; end < 2; end++) {
+            uint32_t mine = end ? edge->to : edge->from, other = end ? edge->from : edge->to;
+            if (mine != p->spec_index)
+                continue;
+            for (uint32_t i = 0; st == EXO_OK && i < spec->actors[other].count; i++) {
+                exo_ref *ref = &actors[site->first[other] + i];
+                char name[128];
+                snprintf(name, sizeof name, "%s_%u", spec->actors[other].name, i);
+                if (other == p->spec_index && i == p->actor.index)
+                    *ref = h->actor;
+                else if (!ref->id)
+                    st = exo_get_actor(p->runtime, site->space, name, ref, err);
+            }
+        }
+    }
+    return st;
+}
+
+static exo_status
+join_collective(struct host *h, exo_port_group *g, const exo_ref *actors, exo_err *err)
+{
+    exo_place *p = h->place;
+    const exo_site *site = p->actor.site;
+    exo_status st = site->whole ? EXO_OK : exo_comm_far_connect(g->comm, actors + site->first[p->spec_index], err);
+    if (st == EXO_OK)
+        st = exo_group_open(&g->group, g->comm, p->actor.index, p->actor.name, err);
+    if (st == EXO_OK)
+        exo_group_set_timeout(g->group, g->edge->deadline);
+    return st;
+}
+
+static exo_status
+host_connect(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct host *h = self;
+    exo_place *p = h->place;
+    const exo_site *site = p->actor.site;
+    (void)call;
+    (void)args;
+    (void)reply;
+    exo_ref *actors = NULL;
+    exo_status st = EXO_OK;
+    if (!site->sim) {
+        actors = exo_calloc(site->first[site->spec->num_actors] + 1, sizeof *actors);
+        st = actors ? find_others(h, actors, err) : exo_fail(err, EXO_NOMEM, "no memory for a graph");
+    }
+    for (size_t i = 0; st == EXO_OK && i < p->spec->class->num_ports; i++)
+        if (p->groups[i].edge)
+            st = join_collective(h, &p->groups[i], actors, err);
+    if (st == EXO_OK)
+        st = exo_place_connect(p, actors, err);
+    exo_free(actors);
+    return st;
+}
+
+/* --- Reports ------------------------------------------------------------------------------------------------------------------------ */
+
+static json_t *
+number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *
+traffic_json(uint32_t edge, const exo_traffic *t)
+{
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "edge", (int)edge, "messages",
+                     (json_int_t)t->messages, "items", (json_int_t)t->items, "payload_bytes",
+                     (json_int_t)t->payload_bytes, "encoded_bytes", (json_int_t)t->encoded_bytes, "wire_bytes",
+                     (json_int_t)t->wire_bytes, "drops", (json_int_t)t->drops, "send_blocked_ns",
+                     (json_int_t)t->send_blocked, "recv_blocked_ns", (json_int_t)t->recv_blocked);
+}
+
+static json_t *
+edges_json_locked(const exo_place *p)
+{
+    json_t *edges = json_array();
+    for (size_t i = 0; i < p->spec->class->num_ports; i++) {
+        for (uint32_t e = 0; e < p->ports[i].num_edges && !p->groups[i].edge; e++)
+            json_array_append_new(edges, traffic_json(p->ports[i].edges[e].index, &p->ports[i].edges[e].traffic));
+        if (p->groups[i].group) {
+            const exo_traffic traffic = exo_group_traffic(p->groups[i].group);
+            json_array_append_new(edges, traffic_json(p->groups[i].index, &traffic));
+        }
+    }
+    return edges;
+}
+
+/* phases: only when nobody writes them any more. */
+static exo_status
+report(exo_place *p, bool phases, exo_payload *reply, exo_err *err)
+{
+    static const char *const kinds[] = {"compute", "send_blocked", "recv_blocked"};
+    json_t *metrics = json_object(), *times = json_array();
+    pthread_mutex_lock(&p->lock);
+    for (size_t i = 0; i < p->num_metrics; i++)
+        json_object_set_new(metrics, p->metrics[i].name, number(p->metrics[i].value));
+    json_t *edges = edges_json_locked(p);
+    pthread_mutex_unlock(&p->lock);
+    for (size_t i = 0; phases && i < p->pace.track.num_totals; i++) {
+        const exo_span_total *t = &p->pace.track.totals[i];
+        json_array_append_new(times, json_pack("{s:s, s:s, s:I, s:I}", "name", t->name, "kind", kinds[t->kind],
+                                               "time_ns", (json_int_t)t->time, "count", (json_int_t)t->count));
+    }
+    json_t *all = json_pack("{s:s, s:I, s:o, s:o, s:o}", "name", p->actor.name, "time_ns",
+                            (json_int_t)(phases ? exo_pace_now(&p->pace) : 0), "metrics", metrics, "edges", edges,
+                            "phases", times);
+    char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
+    json_decref(all);
+    exo_status st = text ? exo_payload_copy(reply, text, strlen(text) + 1) : EXO_NOMEM;
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    return st == EXO_OK ? st : exo_fail(err, EXO_NOMEM, "no memory for a report");
+}
+
+static exo_status
+host_look(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)args;
+    return report(((struct host *)self)->place, false, reply, err);
+}
+
+/* --- run ---------------------------------------------------------------------------------------------------------------------------- */
+
+static exo_time
+longest_deadline(const exo_place *p)
+{
+    exo_time longest = 0;
+    for (size_t i = 0; i < p->spec->class->num_ports; i++)
+        for (uint32_t e = 0; e < p->ports[i].num_edges; e++)
+            if (p->ports[i].edges[e].edge->deadline > longest)
+                longest = p->ports[i].edges[e].edge->deadline;
+    return longest;
+}
+
+/* Who cannot go on says so to those who would wait for it in a collective. */
+static void
+fail_collectives(exo_place *p, const char *cause)
+{
+    for (size_t i = 0; i < p->spec->class->num_ports; i++)
+        if (p->groups[i].comm)
+            exo_comm_fail(p->groups[i].comm, p->actor.index, cause);
+}
+
+static exo_status
+host_run(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct host *h = self;
+    exo_place *p = h->place;
+    exo_err reason = {0};
+    (void)call;
+    (void)args;
+    exo_pace_enter(&p->pace);
+    exo_status st = p->spec->class->run(h->self, &p->actor, &reason);
+    exo_pace_phase(&p->pace, NULL, -1);
+    if (st == EXO_OK)
+        st = exo_place_finish(p, longest_deadline(p), &reason);
+    exo_pace_leave(&p->pace);
+    if (st == EXO_OK)
+        return report(p, true, reply, err);
+    exo_fail_in(&reason, st, "%s", p->actor.name);
+    fail_collectives(p, reason.text);
+    return exo_fail(err, st, "%s", reason.text);
+}
+
+/* --- Mail --------------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+host_cancel(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct host *h = self;
+    (void)call;
+    (void)args;
+    (void)reply;
+    (void)err;
+    exo_place_cancel(h->place);
+    fail_collectives(h->place, "the run ends");
+    return EXO_OK;
+}
+
+static exo_status
+host_channel(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_payload message = {0};
+    (void)args;
+    (void)reply;
+    (void)err;
+    exo_call_take_args(call, &message);
+    exo_place_deliver(((struct host *)self)->place, &message);
+    return EXO_OK;
+}
+
+static exo_status
+host_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_place *p = ((struct host *)self)->place;
+    exo_payload message = {0};
+    uint32_t channel = exo_comm_far_channel(args);
+    (void)reply;
+    for (size_t i = 0; i < p->spec->class->num_ports; i++) {
+        if (!p->groups[i].comm || p->groups[i].index != channel || p->actor.site->whole)
+            continue;
+        exo_call_take_args(call, &message);
+        return exo_comm_far_deliver(p->groups[i].comm, &message, err);
+    }
+    return exo_fail(err, EXO_INVAL, "a message that is for no collective of %s", p->actor.name);
+}
+
+static exo_status
+host_abandon(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct host *h = self;
+    char cause[EXO_ERR_TEXT];
+    (void)call;
+    (void)reply;
+    (void)err;
+    snprintf(cause, sizeof cause, "%.*s", (int)args->size, (const char *)args->data);
+    fail_collectives(h->place, cause);
+    return EXO_OK;
+}
+
+static const exo_lane_class lanes[] = {
+    [RUN] = {.name = "run", .blocking = true},
+    [MAIL] = {.name = "mail", .capacity = MAIL_CAPACITY},
+};
+
+static const exo_method methods[] = {
+    {.name = "connect", .lane = RUN, .run = host_connect},
+    {.name = "run", .lane = RUN, .run = host_run},
+    {.name = "look", .lane = MAIL, .run = host_look},
+    {.name = "cancel", .lane = MAIL, .run = host_cancel},
+    {.name = "channel", .lane = MAIL, .run = host_channel},
+    {.name = "collective", .lane = MAIL, .run = host_collective},
+    {.name = "abandon", .lane = MAIL, .run = host_abandon},
+};
+
+const exo_actor_class exo_graph_actor_class = {.name = "graph_actor",
+                                               .state_size = sizeof(struct host),
+                                               .start = local_start,
+                                               .stop = host_stop,
+                                               .lanes = lanes,
+                                               .num_lanes = sizeof lanes / sizeof *lanes,
+                                               .methods = methods,
+                                               .num_methods = sizeof methods / sizeof *methods};
+
+const exo_actor_class exo_graph_far_actor_class = {.name = "graph_actor",
+                                                   .state_size = sizeof(struct host),
+                                                   .start = far_start,
+                                                   .stop = host_stop,
+                                                   .lanes = lanes,
+                                                   .num_lanes = sizeof lanes / sizeof *lanes,
+                                                   .methods = methods,
+                                                   .num_methods = sizeof methods / sizeof *methods};

@@ -1,0 +1,33 @@
+/* The actor that a graph's actor is to the runtime: it has a place, an instance of the class, and two lanes. "run" is a blocking one, on
+ * which the class's whole life runs; "mail" is light and takes what other places send.
+ *
+ * Methods:
+ *     connect   finds the actors at the other ends of its channels, and joins its collectives
+ *     run       the class's run -> an exo_graph_report as JSON
+ *     look      the same report of now, while it runs (mail)
+ *     cancel    ends every wait (mail)
+ *     channel   a message of a channel (mail)
+ *     collective  a message of a collective (mail)
+ *     abandon   text: an actor has failed; ends the collectives (mail)
+ */
+#ifndef EXO_GRAPH_HOST_H
+#define EXO_GRAPH_HOST_H
+
+#include "place.h"
+
+/* Started with an exo_host_start: an actor of this process's own. */
+extern const exo_actor_class exo_graph_actor_class;
+/* The class "graph_actor" of workers, started with what exo_host_start_text wrote. */
+extern const exo_actor_class exo_graph_far_actor_class;
+
+typedef struct exo_host_start {
+    exo_site *site;
+    uint32_t actor, index;
+    exo_place **place; /* where the place is to be known; may be NULL */
+} exo_host_start;
+
+/* What a worker's actor is started with: the graph's text and where in it the actor stands. */
+exo_status exo_host_start_text(exo_payload *out, const char *space, const char *source, const char *text,
+                               uint32_t actor, uint32_t index, exo_err *err);
+
+#endif

@@ -1,0 +1,227 @@
+/* Inlets: how messages come in (place.h). Everything here runs on the mail lane of the actor, one message at a time, or with the baton of
+ * the virtual clock: what it decodes waits, ready, when the actor asks for it. */
+#include <inttypes.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "place.h"
+
+/* --- Which end is meant -------------------------------------------------------------------------------------------------------------- */
+
+static exo_port_edge *
+find_edge(exo_place *place, uint32_t edge, exo_port_direction direction, exo_port **port)
+{
+    for (size_t i = 0; i < place->spec->class->num_ports; i++) {
+        *port = &place->ports[i];
+        if ((*port)->class_port->direction != direction)
+            continue;
+        for (uint32_t e = 0; e < (*port)->num_edges; e++)
+            if ((*port)->edges[e].index == edge)
+                return &(*port)->edges[e];
+    }
+    return NULL;
+}
+
+static exo_inlet *
+find_inlet(exo_place *place, const exo_channel_header *header, exo_port **port)
+{
+    exo_port_edge *edge = find_edge(place, header->edge, EXO_PORT_INPUT, port);
+    for (uint32_t i = 0; edge && i < edge->count; i++)
+        if (edge->inlets[i].from == header->from)
+            return &edge->inlets[i];
+    return NULL;
+}
+
+static exo_outlet *
+find_outlet(exo_place *place, const exo_channel_header *header)
+{
+    exo_port *port = NULL;
+    exo_port_edge *edge = find_edge(place, header->edge, EXO_PORT_OUTPUT, &port);
+    for (uint32_t i = 0; edge && i < edge->count; i++)
+        if (edge->outlets[i].to == header->to)
+            return &edge->outlets[i];
+    return NULL;
+}
+
+/* --- Items --------------------------------------------------------------------------------------------------------------------------- */
+
+/* Drops the channel's oldest item that waits. */
+static void
+drop_oldest_locked(exo_port *port, exo_inlet *in)
+{
+    exo_arrival *before = NULL, *a = port->first;
+    while (a && a->inlet != in) {
+        before = a;
+        a = a->next;
+    }
+    if (!a)
+        return;
+    if (before)
+        before->next = a->next;
+    else
+        port->first = a->next;
+    if (port->last == a)
+        port->last = before;
+    in->buffered--; /* an edge that drops takes nothing in */
+    in->traffic->drops++;
+    exo_item_drop(&a->item);
+    exo_free(a);
+}
+
+/* Gives the sender the room of an arrival that is not received yet. Under the lock, which is open meanwhile. */
+static void
+take_in_locked(exo_place *place, exo_arrival *a)
+{
+    exo_inlet *in = a->inlet;
+    if (a->credited || in->ended || in->taken_in >= EXO_TAKEN_IN || !exo_edge_needs_credits(in->edge))
+        return;
+    a->credited = true;
+    in->buffered--;
+    in->taken_in++;
+    pthread_mutex_unlock(&place->lock);
+    exo_channel_tell(place, EXO_CHANNEL_CREDIT, in->edge, in->edge_index, in->from, place->actor.index, false,
+                     in->sender, 1, in->traffic);
+    pthread_mutex_lock(&place->lock);
+}
+
+/* The first arrival that can be taken in; NULL: none. */
+static exo_arrival *
+next_to_take_in(const exo_place *place)
+{
+    for (size_t i = 0; i < place->spec->class->num_ports; i++)
+        for (exo_arrival *a = place->ports[i].first; a; a = a->next)
+            if (!a->credited && !a->inlet->ended && a->inlet->taken_in < EXO_TAKEN_IN &&
+                exo_edge_needs_credits(a->inlet->edge))
+                return a;
+    return NULL;
+}
+
+void
+exo_place_take_in_locked(exo_place *place)
+{
+    exo_arrival *a = NULL;
+    while ((a = next_to_take_in(place))) /* only the actor's own thread takes arrivals away */
+        take_in_locked(place, a);
+}
+
+/* Behind everything that is ready no later. */
+static void
+insert_locked(exo_port *port, exo_arrival *a)
+{
+    exo_arrival **at = &port->first;
+    if (port->last && port->last->ready <= a->ready)
+        at = &port->last->next;
+    while (*at && (*at)->ready <= a->ready)
+        at = &(*at)->next;
+    a->next = *at;
+    *at = a;
+    if (!a->next)
+        port->last = a;
+}
+
+static exo_status
+take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header, const exo_payload *message,
+          exo_err *err)
+{
+    const exo_site *site = place->actor.site;
+    exo_item *item = NULL;
+    if (in->ended || header->number < in->expected)
+        return exo_fail(err, EXO_INVAL, "item %" PRIu64 " comes after item %" PRIu64, header->number, in->expected);
+    exo_status st = exo_item_read(&item, message, header, in->codec, site->spec->seed, err);
+    exo_arrival *a = st == EXO_OK ? exo_calloc(1, sizeof *a) : NULL;
+    if (st == EXO_OK && !a)
+        st = exo_fail(err, EXO_NOMEM, "no memory for an item");
+    if (st != EXO_OK) {
+        exo_item_drop(&item);
+        return st;
+    }
+    exo_time arrived = exo_place_now(place) + (site->sim ? 0 : header->passing);
+    item->received = arrived;
+    *a = (exo_arrival){.inlet = in, .item = item, .ready = arrived + in->edge->delay};
+    pthread_mutex_lock(&place->lock);
+    in->expected = header->number + 1;
+    if (port->finished) { /* the actor takes nothing any more */
+        pthread_mutex_unlock(&place->lock);
+        exo_item_drop(&a->item);
+        exo_free(a);
+        return EXO_OK;
+    }
+    if (in->buffered == in->edge->capacity) {
+        if (exo_edge_needs_credits(in->edge)) {
+            pthread_mutex_unlock(&place->lock);
+            exo_item_drop(&a->item);
+            exo_free(a);
+            return exo_fail(err, EXO_INVAL, "item %" PRIu64 " came without a credit", header->number);
+        }
+        drop_oldest_locked(port, in);
+    }
+    insert_locked(port, a);
+    in->buffered++;
+    exo_place_signal_locked(place, a->ready);
+    if (place->sending)
+        take_in_locked(place, a);
+    pthread_mutex_unlock(&place->lock);
+    return EXO_OK;
+}
+
+/* --- Messages ------------------------------------------------------------------------------------------------------------------------- */
+
+/* What a receiver says to this sender. */
+static exo_status
+take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    exo_time due = exo_place_now(place) + (place->actor.site->sim ? 0 : header->passing);
+    pthread_mutex_lock(&place->lock);
+    if (header->kind == EXO_CHANNEL_GONE)
+        o->gone = true;
+    else if (header->number > o->capacity - o->credits - o->credits_coming)
+        st = exo_fail(err, EXO_INVAL, "more credits came than were given");
+    for (uint64_t i = 0; st == EXO_OK && header->kind == EXO_CHANNEL_CREDIT && i < header->number; i++)
+        o->credit_due[o->credits_coming++] = due;
+    if (st == EXO_OK) {
+        exo_outlet_pump_locked(o);
+        exo_place_signal_locked(place, due);
+    }
+    pthread_mutex_unlock(&place->lock);
+    return st;
+}
+
+/* What a sender says to this receiver. */
+static exo_status
+take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header, const exo_payload *message,
+          exo_err *err)
+{
+    if (header->kind == EXO_CHANNEL_DATA)
+        return take_item(place, port, in, header, message, err);
+    pthread_mutex_lock(&place->lock);
+    in->ended = true;
+    exo_place_signal_locked(place, exo_place_now(place));
+    pthread_mutex_unlock(&place->lock);
+    return EXO_OK;
+}
+
+void
+exo_place_deliver(exo_place *place, exo_payload *message)
+{
+    exo_channel_header header;
+    exo_err err = {0};
+    exo_port *port = NULL;
+    exo_status st = exo_channel_read(message, &header, &err);
+    if (st == EXO_OK && (header.kind == EXO_CHANNEL_CREDIT || header.kind == EXO_CHANNEL_GONE)) {
+        exo_outlet *o = find_outlet(place, &header);
+        st = o ? take_answer(place, o, &header, &err) : exo_fail(&err, EXO_INVAL, "a message for no channel");
+    } else if (st == EXO_OK) {
+        exo_inlet *in = find_inlet(place, &header, &port);
+        st = in ? take_sent(place, port, in, &header, message, &err)
+                : exo_fail(&err, EXO_INVAL, "a message for no channel");
+    }
+    exo_payload_release(message);
+    if (st == EXO_OK)
+        return;
+    const exo_graph_spec *spec = place->actor.site->spec;
+    exo_fail_in(&err, st, "%s: edge %s", place->actor.name,
+                header.edge < spec->num_edges ? spec->edges[header.edge].name : "?");
+    exo_place_fail(place, &err);
+}

@@ -1,0 +1,347 @@
+/* Outlets: how items leave (place.h).
+ *
+ * On the real clock an outlet has a thread: it takes an item from the outbox when there is a credit for it, encodes it, waits until an
+ * emulated link has let it through, and sends it. On the virtual clock the same steps are events of the simulation, run with the baton:
+ * the item is encoded at once, for nothing; `has_left` is when the link has let it through and the next may follow, `arrives` when the
+ * other end gets it. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "place.h"
+
+/* A message on its way on the virtual clock. */
+struct passage {
+    exo_place *to;
+    exo_outlet *outlet; /* whose link it leaves; NULL: a message without an item */
+    exo_payload message;
+};
+
+bool
+exo_edge_needs_credits(const exo_edge_spec *edge)
+{
+    return edge->on_full != EXO_FULL_DROP_OLDEST && edge->on_full != EXO_FULL_LATEST;
+}
+
+static void
+fail_place(exo_place *place, const exo_err *reason)
+{
+    exo_err err = *reason;
+    exo_fail_in(&err, err.code, "%s", place->actor.name);
+    exo_place_fail(place, &err);
+}
+
+/* The place at the other end of a channel, on the virtual clock. */
+static exo_place *
+peer_of(const exo_place *place, const exo_edge_spec *edge, uint32_t from, uint32_t to, bool to_receiver)
+{
+    const exo_site *site = place->actor.site;
+    return site->places[to_receiver ? site->first[edge->to] + to : site->first[edge->from] + from];
+}
+
+static uint32_t
+host_of(const exo_place *place, uint32_t actor, uint32_t index)
+{
+    return place->actor.site->spec->actors[actor].hosts[index];
+}
+
+/* --- Messages ------------------------------------------------------------------------------------------------------------------ */
+
+static void
+on_arrival(void *context, exo_time at)
+{
+    struct passage *p = context;
+    (void)at;
+    exo_place_deliver(p->to, &p->message);
+    exo_free(p);
+}
+
+/* The link has let the item through: the next one may leave. */
+static void
+on_departure(void *context, exo_time at)
+{
+    exo_outlet *o = context;
+    pthread_mutex_lock(&o->place->lock);
+    o->busy = false;
+    exo_outlet_pump_locked(o);
+    exo_place_signal_locked(o->place, at - o->place->actor.site->origin);
+    pthread_mutex_unlock(&o->place->lock);
+}
+
+/* Hands a message over that left the link at `transit`; *message is moved. On the real clock it goes now, and the rest of its way is in
+ * its header. */
+static exo_status
+hand_over(exo_place *place, exo_place *to, exo_ref target, exo_payload *message, exo_time arrives, exo_err *err)
+{
+    exo_site *site = place->actor.site;
+    if (!site->sim)
+        return exo_send(place->runtime, target, "channel", *message, INT64_MAX, err);
+    struct passage *p = exo_calloc(1, sizeof *p);
+    if (!p) {
+        exo_payload_release(message);
+        return exo_fail(err, EXO_NOMEM, "no memory for a message");
+    }
+    *p = (struct passage){.to = to, .message = *message};
+    exo_status st = exo_sim_at(site->sim, arrives + site->origin, on_arrival, p, err);
+    if (st != EXO_OK) {
+        exo_payload_release(&p->message);
+        exo_free(p);
+    }
+    return st;
+}
+
+void
+exo_channel_tell(exo_place *place, exo_channel_kind kind, const exo_edge_spec *edge, uint32_t edge_index, uint32_t from,
+                 uint32_t to, bool to_receiver, exo_ref target, uint64_t number, exo_traffic *traffic)
+{
+    const exo_site *site = place->actor.site;
+    exo_links *links = site->links[edge_index];
+    exo_channel_header header = {.kind = kind, .edge = edge_index, .from = from, .to = to, .number = number};
+    exo_payload message = {0};
+    exo_time now = exo_place_now(place);
+    exo_transit transit = {.starts = now, .sent = now, .arrives = now};
+    if (links)
+        exo_links_send(links, host_of(place, to_receiver ? edge->from : edge->to, to_receiver ? from : to),
+                       host_of(place, to_receiver ? edge->to : edge->from, to_receiver ? to : from), edge_index,
+                       sizeof header + EXO_CHANNEL_ENVELOPE, now, &transit);
+    header.passing = transit.arrives - now;
+    exo_err err = {0};
+    exo_status st = exo_channel_write(&message, &header, NULL, 0, &err);
+    if (st == EXO_OK)
+        st = hand_over(place, site->sim ? peer_of(place, edge, from, to, to_receiver) : NULL, target, &message,
+                       transit.arrives, &err);
+    pthread_mutex_lock(&place->lock);
+    traffic->messages++;
+    traffic->wire_bytes += sizeof header + EXO_CHANNEL_ENVELOPE;
+    pthread_mutex_unlock(&place->lock);
+    if (st != EXO_OK && st != EXO_PEER_LOST && st != EXO_NOT_FOUND && st != EXO_CLOSED)
+        fail_place(place, &err); /* who is not there any more is found out by whoever watches it */
+}
+
+static exo_status
+write_item(exo_outlet *o, const struct exo_outgoing *out, exo_payload *message, uint64_t *encoded, exo_err *err)
+{
+    const exo_channel_header header = {.kind = EXO_CHANNEL_DATA,
+                                       .edge = o->edge_index,
+                                       .from = o->place->actor.index,
+                                       .to = o->to,
+                                       .epoch = o->epoch,
+                                       .number = out->number,
+                                       .version = out->item->version,
+                                       .key = out->item->key,
+                                       .sent = out->item->sent};
+    return exo_item_write(message, &header, out->item, o->codec, o->place->actor.site->spec->seed, encoded, err);
+}
+
+/* When a message of `bytes` that leaves now would be there. */
+static exo_transit
+pass(exo_outlet *o, uint64_t bytes)
+{
+    exo_place *place = o->place;
+    exo_links *links = place->actor.site->links[o->edge_index];
+    exo_time now = exo_place_now(place);
+    exo_transit transit = {.starts = now, .sent = now, .arrives = now};
+    if (links)
+        exo_links_send(links, place->host, host_of(place, o->edge->to, o->to), o->edge_index, bytes, now, &transit);
+    return transit;
+}
+
+static void
+count_locked(exo_outlet *o, const exo_item *item, uint64_t encoded, uint64_t wire)
+{
+    o->traffic->messages++;
+    o->traffic->payload_bytes += exo_item_bytes(item);
+    o->traffic->encoded_bytes += encoded;
+    o->traffic->wire_bytes += wire;
+}
+
+/* --- What leaves next ------------------------------------------------------------------------------------------------------------ */
+
+/* Credits whose way over an emulated link is over. Gives when the next one is there; INT64_MAX: none is on its way. */
+static exo_time
+collect_credits_locked(exo_outlet *o)
+{
+    exo_time now = exo_place_now(o->place);
+    uint32_t here = 0;
+    while (here < o->credits_coming && o->credit_due[here] <= now)
+        here++;
+    o->credits += here;
+    o->credits_coming -= here;
+    memmove(o->credit_due, o->credit_due + here, o->credits_coming * sizeof *o->credit_due);
+    return o->credits_coming ? o->credit_due[0] : INT64_MAX;
+}
+
+static bool
+can_leave_locked(const exo_outlet *o)
+{
+    return o->waiting > 0 && !o->busy && !o->gone && (o->credits > 0 || !exo_edge_needs_credits(o->edge));
+}
+
+static struct exo_outgoing
+take_locked(exo_outlet *o)
+{
+    struct exo_outgoing first = o->outbox[0];
+    memmove(&o->outbox[0], &o->outbox[1], (EXO_OUTBOX - 1) * sizeof o->outbox[0]);
+    o->waiting--;
+    if (exo_edge_needs_credits(o->edge))
+        o->credits--;
+    o->busy = true;
+    return first;
+}
+
+/* Nobody takes it: what waits is thrown away. */
+static void
+give_up_locked(exo_outlet *o)
+{
+    for (uint32_t i = 0; i < o->waiting; i++) {
+        exo_item_drop(&o->outbox[i].item);
+        o->traffic->drops++;
+    }
+    o->waiting = 0;
+    o->ended = true;
+}
+
+/* --- On the virtual clock ---------------------------------------------------------------------------------------------------------- */
+
+static void
+transmit_virtually_locked(exo_outlet *o)
+{
+    exo_place *place = o->place;
+    exo_site *site = place->actor.site;
+    struct exo_outgoing out = take_locked(o);
+    exo_payload message = {0};
+    exo_err err = {0};
+    uint64_t encoded = 0;
+    pthread_mutex_unlock(&place->lock);
+    exo_status st = write_item(o, &out, &message, &encoded, &err);
+    exo_transit transit = {0};
+    uint64_t wire = message.size + EXO_CHANNEL_ENVELOPE;
+    if (st == EXO_OK) {
+        transit = pass(o, wire);
+        st = hand_over(place, peer_of(place, o->edge, place->actor.index, o->to, true), o->target, &message,
+                       transit.arrives, &err);
+    }
+    if (st == EXO_OK)
+        st = exo_sim_at(site->sim, transit.sent + site->origin, on_departure, o, &err);
+    if (st != EXO_OK)
+        fail_place(place, &err);
+    pthread_mutex_lock(&place->lock);
+    if (st == EXO_OK)
+        count_locked(o, out.item, encoded, wire);
+    exo_item_drop(&out.item);
+}
+
+static void
+tell_end_locked(exo_outlet *o)
+{
+    o->ended = true;
+    pthread_mutex_unlock(&o->place->lock);
+    exo_channel_tell(o->place, EXO_CHANNEL_END, o->edge, o->edge_index, o->place->actor.index, o->to, true, o->target,
+                     o->number, o->traffic);
+    pthread_mutex_lock(&o->place->lock);
+}
+
+/* --- On the real clock --------------------------------------------------------------------------------------------------------------- */
+
+/* Sleeps until `until`, on the run's clock, or the place is to end. */
+static void
+sleep_until_locked(exo_place *place, exo_time until)
+{
+    while (!place->cancelled && exo_place_now(place) < until)
+        exo_place_wait_locked(place, until);
+}
+
+static void
+transmit_locked(exo_outlet *o)
+{
+    exo_place *place = o->place;
+    struct exo_outgoing out = take_locked(o);
+    exo_payload message = {0};
+    exo_err err = {0};
+    uint64_t encoded = 0;
+    exo_place_signal_locked(place, 0); /* there is room in the outbox */
+    pthread_mutex_unlock(&place->lock);
+    exo_status st = write_item(o, &out, &message, &encoded, &err);
+    uint64_t wire = message.size + EXO_CHANNEL_ENVELOPE;
+    exo_transit transit = {0};
+    if (st == EXO_OK) {
+        transit = pass(o, wire);
+        ((exo_channel_header *)message.data)->passing = transit.arrives - transit.sent;
+    }
+    pthread_mutex_lock(&place->lock);
+    if (st == EXO_OK) {
+        sleep_until_locked(place, transit.sent);
+        count_locked(o, out.item, encoded, wire);
+    }
+    pthread_mutex_unlock(&place->lock);
+    if (st == EXO_OK)
+        st = hand_over(place, NULL, o->target, &message, transit.arrives, &err);
+    if (st != EXO_OK)
+        fail_place(place, &err);
+    exo_item_drop(&out.item);
+    pthread_mutex_lock(&place->lock);
+    o->busy = false;
+}
+
+static void *
+outlet_main(void *argument)
+{
+    exo_outlet *o = argument;
+    exo_place *place = o->place;
+    pthread_mutex_lock(&place->lock);
+    while (!place->cancelled && place->failed.code == EXO_OK && !o->ended) {
+        exo_time next = collect_credits_locked(o);
+        if (o->gone)
+            give_up_locked(o);
+        else if (can_leave_locked(o))
+            transmit_locked(o);
+        else if (o->finished && o->waiting == 0)
+            tell_end_locked(o);
+        else
+            exo_place_wait_locked(place, next);
+    }
+    o->ended = true;
+    exo_place_signal_locked(place, 0);
+    pthread_mutex_unlock(&place->lock);
+    return NULL;
+}
+
+/* --- Both ---------------------------------------------------------------------------------------------------------------------------- */
+
+void
+exo_outlet_pump_locked(exo_outlet *o)
+{
+    exo_place *place = o->place;
+    if (!place->actor.site->sim) {
+        exo_place_signal_locked(place, 0);
+        return;
+    }
+    collect_credits_locked(o);
+    if (o->gone)
+        give_up_locked(o);
+    else if (can_leave_locked(o))
+        transmit_virtually_locked(o);
+    else if (o->finished && o->waiting == 0 && !o->busy && !o->ended)
+        tell_end_locked(o);
+}
+
+exo_status
+exo_outlet_start(exo_outlet *o, exo_err *err)
+{
+    if (o->place->actor.site->sim)
+        return EXO_OK;
+    o->has_thread = pthread_create(&o->thread, NULL, outlet_main, o) == 0;
+    return o->has_thread ? EXO_OK
+                         : exo_fail(err, EXO_FULL, "edge %s: no thread for a channel: raise the limit of processes",
+                                    o->edge->name);
+}
+
+void
+exo_outlet_stop(exo_outlet *o)
+{
+    if (o->has_thread)
+        pthread_join(o->thread, NULL);
+    o->has_thread = false;
+}

@@ -1,0 +1,355 @@
+/* Places: see place.h. What is here is a place's life, its time, and its waits; port.c has what the actor does with it. */
+#include "place.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <exogym/memory.h>
+
+exo_time
+exo_place_now(const exo_place *place)
+{
+    return exo_now(place->actor.site->clock) - place->actor.site->origin;
+}
+
+void
+exo_place_wait_locked(exo_place *place, exo_time until)
+{
+    const exo_site *site = place->actor.site;
+    exo_time at = until > INT64_MAX - site->origin ? INT64_MAX : until + site->origin;
+    if (site->sim) {
+        place->waiting = true;
+        pthread_mutex_unlock(&place->lock);
+        exo_sim_wait(place->pace.lane, at);
+        pthread_mutex_lock(&place->lock);
+        place->waiting = false;
+        return;
+    }
+    const struct timespec when = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    pthread_cond_timedwait(&place->changed, &place->lock, &when);
+}
+
+void
+exo_place_signal_locked(exo_place *place, exo_time at)
+{
+    const exo_site *site = place->actor.site;
+    if (!site->sim)
+        pthread_cond_broadcast(&place->changed);
+    else if (place->waiting)
+        exo_sim_wake(place->pace.lane, at + site->origin);
+}
+
+void
+exo_place_cancel(exo_place *place)
+{
+    pthread_mutex_lock(&place->lock);
+    place->cancelled = true;
+    exo_place_signal_locked(place, 0);
+    pthread_mutex_unlock(&place->lock);
+}
+
+void
+exo_place_fail(exo_place *place, const exo_err *reason)
+{
+    pthread_mutex_lock(&place->lock);
+    if (place->failed.code == EXO_OK)
+        place->failed = *reason;
+    exo_place_signal_locked(place, 0);
+    pthread_mutex_unlock(&place->lock);
+}
+
+/* --- Life ------------------------------------------------------------------------------------------------------------------- */
+
+static void
+release_port(exo_port *port)
+{
+    for (exo_arrival *a = port->first, *next; a; a = next) {
+        next = a->next;
+        exo_item_drop(&a->item);
+        exo_free(a);
+    }
+    for (uint32_t e = 0; e < port->num_edges; e++) {
+        exo_port_edge *edge = &port->edges[e];
+        for (uint32_t i = 0; edge->outlets && i < edge->count; i++) {
+            exo_outlet *o = &edge->outlets[i];
+            for (uint32_t k = 0; k < o->waiting; k++)
+                exo_item_drop(&o->outbox[k].item);
+            exo_codec_free(&o->codec);
+            exo_free(o->credit_due);
+        }
+        for (uint32_t i = 0; edge->inlets && i < edge->count; i++)
+            exo_codec_free(&edge->inlets[i].codec);
+        exo_free(edge->outlets);
+        exo_free(edge->inlets);
+    }
+    exo_free(port->edges);
+}
+
+void
+exo_place_free(exo_place **place)
+{
+    exo_place *p = *place;
+    *place = NULL;
+    if (!p)
+        return;
+    size_t ports = p->spec->class->num_ports;
+    for (size_t i = 0; i < ports; i++) {
+        if (p->ports)
+            release_port(&p->ports[i]);
+        if (p->groups) {
+            exo_group_close(&p->groups[i].group);
+            exo_comm_drop(&p->groups[i].comm);
+        }
+    }
+    exo_free(p->ports);
+    exo_free(p->groups);
+    exo_pace_release(&p->pace);
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
+    exo_free(p);
+}
+
+/* The outlets of an edge: one for each receiver that this sender reaches. */
+static exo_status
+make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
+{
+    const exo_graph_spec *spec = p->actor.site->spec;
+    uint32_t *targets = exo_calloc(spec->actors[edge->edge->to].count, sizeof *targets);
+    if (!targets)
+        return exo_fail(err, EXO_NOMEM, "no memory for an edge");
+    edge->count = exo_edge_targets(spec, edge->edge, p->actor.index, targets);
+    edge->outlets = exo_calloc(edge->count + 1, sizeof *edge->outlets);
+    exo_status st = edge->outlets ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an edge");
+    for (uint32_t i = 0; st == EXO_OK && i < edge->count; i++) {
+        exo_outlet *o = &edge->outlets[i];
+        *o = (exo_outlet){.place = p,
+                          .edge = edge->edge,
+                          .edge_index = edge->index,
+                          .to = targets[i],
+                          .traffic = &edge->traffic,
+                          .credits = edge->edge->capacity,
+                          .capacity = edge->edge->capacity,
+                          .credit_due = exo_calloc(edge->edge->capacity, sizeof *o->credit_due)};
+        st = o->credit_due ? exo_codec_parse(&o->codec, edge->edge->codec_text, err)
+                           : exo_fail(err, EXO_NOMEM, "no memory for an edge");
+    }
+    exo_free(targets);
+    return st;
+}
+
+/* The inlets: one for each sender that reaches this receiver. */
+static exo_status
+make_inlets(exo_place *p, exo_port_edge *edge, exo_err *err)
+{
+    const exo_graph_spec *spec = p->actor.site->spec;
+    uint32_t senders = spec->actors[edge->edge->from].count;
+    uint32_t *targets = exo_calloc(spec->actors[edge->edge->to].count, sizeof *targets);
+    edge->inlets = exo_calloc(senders, sizeof *edge->inlets);
+    exo_status st = targets && edge->inlets ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an edge");
+    for (uint32_t i = 0; st == EXO_OK && i < senders; i++) {
+        uint32_t reached = exo_edge_targets(spec, edge->edge, i, targets);
+        bool here = false;
+        for (uint32_t t = 0; t < reached; t++)
+            here = here || targets[t] == p->actor.index;
+        if (!here)
+            continue;
+        exo_inlet *in = &edge->inlets[edge->count++];
+        *in = (exo_inlet){
+            .place = p, .edge = edge->edge, .edge_index = edge->index, .from = i, .traffic = &edge->traffic};
+        st = exo_codec_parse(&in->codec, edge->edge->codec_text, err);
+    }
+    exo_free(targets);
+    return st;
+}
+
+/* Does this edge begin or end at the port? */
+static bool
+is_at(const exo_place *p, const exo_edge_spec *edge, const exo_graph_port *port)
+{
+    bool output = port->direction == EXO_PORT_OUTPUT;
+    return (output ? edge->from : edge->to) == p->spec_index && strcmp(edge->carries, port->name) == 0 &&
+           (edge->route == EXO_ROUTE_ALL_REDUCE) == (port->direction == EXO_PORT_COLLECTIVE);
+}
+
+static exo_status
+make_port(exo_place *p, size_t index, exo_err *err)
+{
+    const exo_graph_spec *spec = p->actor.site->spec;
+    const exo_graph_port *class_port = &p->spec->class->ports[index];
+    exo_port *port = &p->ports[index];
+    *port = (exo_port){.place = p, .class_port = class_port};
+    exo_status st = EXO_OK;
+    for (size_t e = 0; e < spec->num_edges; e++)
+        port->num_edges += is_at(p, &spec->edges[e], class_port);
+    port->edges = exo_calloc(port->num_edges + 1, sizeof *port->edges);
+    if (!port->edges)
+        return exo_fail(err, EXO_NOMEM, "no memory for a port");
+    uint32_t count = 0;
+    for (size_t e = 0; st == EXO_OK && e < spec->num_edges; e++) {
+        if (!is_at(p, &spec->edges[e], class_port))
+            continue;
+        exo_port_edge *edge = &port->edges[count++];
+        *edge = (exo_port_edge){.edge = &spec->edges[e], .index = (uint32_t)e};
+        if (class_port->direction == EXO_PORT_OUTPUT)
+            st = make_outlets(p, edge, err);
+        else if (class_port->direction == EXO_PORT_INPUT)
+            st = make_inlets(p, edge, err);
+        else
+            p->groups[index] = (exo_port_group){.edge = edge->edge, .index = (uint32_t)e};
+    }
+    return st;
+}
+
+exo_status
+exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t index, exo_runtime *runtime, exo_err *err)
+{
+    const exo_actor_spec *spec = &site->spec->actors[spec_index];
+    exo_place *p = exo_calloc(1, sizeof *p);
+    if (!p)
+        return exo_fail(err, EXO_NOMEM, "no memory for an actor");
+    p->actor = (struct exo_graph_actor){.index = index, .count = spec->count, .site = site};
+    snprintf(p->actor.name, sizeof p->actor.name, "%s_%u", spec->name, index);
+    p->spec = spec;
+    p->spec_index = spec_index;
+    p->host = spec->hosts[index];
+    p->runtime = site->sim ? NULL : runtime;
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    size_t ports = spec->class->num_ports;
+    p->ports = exo_calloc(ports + 1, sizeof *p->ports);
+    p->groups = exo_calloc(ports + 1, sizeof *p->groups);
+    exo_status st = p->ports && p->groups ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an actor");
+    if (st == EXO_OK)
+        st = exo_pace_init(&p->pace, site->sim, site->origin, site->spec->hosts[p->host].speed, err);
+    p->pace.track.limit = site->span_limit;
+    for (size_t i = 0; st == EXO_OK && i < ports; i++)
+        st = make_port(p, i, err);
+    if (st != EXO_OK) {
+        exo_place_free(&p);
+        return st;
+    }
+    *out = p;
+    return EXO_OK;
+}
+
+exo_status
+exo_place_connect(exo_place *place, const exo_ref *actors, exo_err *err)
+{
+    const exo_site *site = place->actor.site;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; i < place->spec->class->num_ports; i++) {
+        exo_port *port = &place->ports[i];
+        for (uint32_t e = 0; e < port->num_edges; e++) {
+            exo_port_edge *edge = &port->edges[e];
+            for (uint32_t k = 0; st == EXO_OK && k < edge->count; k++) {
+                if (edge->inlets && actors)
+                    edge->inlets[k].sender = actors[site->first[edge->edge->from] + edge->inlets[k].from];
+                if (!edge->outlets)
+                    continue;
+                if (actors)
+                    edge->outlets[k].target = actors[site->first[edge->edge->to] + edge->outlets[k].to];
+                st = exo_outlet_start(&edge->outlets[k], err);
+            }
+        }
+    }
+    return st;
+}
+
+static void
+finish_port_locked(exo_port *port)
+{
+    port->finished = true;
+    for (uint32_t e = 0; e < port->num_edges; e++)
+        for (uint32_t i = 0; port->edges[e].outlets && i < port->edges[e].count; i++) {
+            exo_outlet *o = &port->edges[e].outlets[i];
+            o->finished = true;
+            exo_outlet_pump_locked(o);
+        }
+}
+
+void
+exo_port_finish(exo_port *port)
+{
+    if (!port || port->class_port->direction != EXO_PORT_OUTPUT)
+        return;
+    exo_sim_lane *lane = port->place->pace.lane;
+    if (lane)
+        exo_sim_sync(lane);
+    pthread_mutex_lock(&port->place->lock);
+    finish_port_locked(port);
+    pthread_mutex_unlock(&port->place->lock);
+}
+
+static bool
+all_have_left_locked(const exo_place *place)
+{
+    for (size_t i = 0; i < place->spec->class->num_ports; i++) {
+        const exo_port *port = &place->ports[i];
+        for (uint32_t e = 0; e < port->num_edges; e++)
+            for (uint32_t k = 0; port->edges[e].outlets && k < port->edges[e].count; k++)
+                if (!port->edges[e].outlets[k].ended)
+                    return false;
+    }
+    return true;
+}
+
+/* Tells the senders of a port that nothing is taken any more, and throws away what waits. */
+static void
+close_input(exo_place *place, exo_port *port)
+{
+    pthread_mutex_lock(&place->lock);
+    exo_arrival *first = port->first;
+    port->first = port->last = NULL;
+    port->finished = true;
+    pthread_mutex_unlock(&place->lock);
+    for (exo_arrival *next; first; first = next) {
+        next = first->next;
+        exo_item_drop(&first->item);
+        exo_free(first);
+    }
+    for (uint32_t e = 0; e < port->num_edges; e++) {
+        exo_port_edge *edge = &port->edges[e];
+        for (uint32_t k = 0; edge->inlets && k < edge->count; k++)
+            if (!edge->inlets[k].ended)
+                exo_channel_tell(place, EXO_CHANNEL_GONE, edge->edge, edge->index, edge->inlets[k].from,
+                                 place->actor.index, false, edge->inlets[k].sender, 0, &edge->traffic);
+    }
+}
+
+exo_status
+exo_place_finish(exo_place *place, exo_time timeout, exo_err *err)
+{
+    exo_time now = exo_place_now(place), deadline = timeout > INT64_MAX - now ? INT64_MAX : now + timeout;
+    for (size_t i = 0; i < place->spec->class->num_ports; i++) {
+        exo_port *port = &place->ports[i];
+        if (port->class_port->direction == EXO_PORT_OUTPUT)
+            exo_port_finish(port);
+        else if (port->class_port->direction == EXO_PORT_INPUT)
+            close_input(place, port);
+    }
+    pthread_mutex_lock(&place->lock);
+    exo_status st = EXO_OK;
+    while (!all_have_left_locked(place) && !place->cancelled && st == EXO_OK) {
+        if (exo_place_now(place) >= deadline)
+            st = exo_fail(err, EXO_TIMEOUT, "%s: what it sent last has not left in time", place->actor.name);
+        else
+            exo_place_wait_locked(place, deadline);
+    }
+    pthread_mutex_unlock(&place->lock);
+    return st;
+}
+
+void
+exo_place_stop(exo_place *place)
+{
+    exo_place_cancel(place);
+    for (size_t i = 0; i < place->spec->class->num_ports; i++)
+        for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
+            for (uint32_t k = 0; place->ports[i].edges[e].outlets && k < place->ports[i].edges[e].count; k++)
+                exo_outlet_stop(&place->ports[i].edges[e].outlets[k]);
+}

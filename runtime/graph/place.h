@@ -1,0 +1,187 @@
+/* An actor's place in a running graph: its ports, and the ends of the channels behind them. docs/channels.md has the protocol.
+ *
+ * A channel joins one sender and one receiver of one edge. Its sending end, an outlet, holds the items that wait to be transmitted (the
+ * outbox), and transmits them on a thread of its own, so that the actor computes on. Its receiving end, an inlet, decodes what comes on
+ * the mail lane and puts it into the port's queue. A credit is room in the receiver's buffer: without one nothing is transmitted, unless
+ * the edge drops.
+ *
+ * On the virtual clock there are no such threads: transmissions and arrivals are events of the simulation (outlet.c), and messages go
+ * straight to the other end's place.
+ *
+ * An actor that waits in send takes in what comes to it, beyond the capacity of its buffers: it gives the credits of what it has not
+ * received yet. So a wait for room always ends at somebody who computes or receives, and actors that send to each other in a circle
+ * cannot all wait. What is taken in is bounded by EXO_TAKEN_IN for each channel.
+ *
+ * One lock guards everything in a place that more than its own thread touches; it is held for a few instructions and never while
+ * something is encoded, sent or called. Read next: port.c (the actor's side), outlet.c, inlet.c, host.c (the actor class). */
+#ifndef EXO_GRAPH_PLACE_H
+#define EXO_GRAPH_PLACE_H
+
+#include <pthread.h>
+
+#include <exogym/actor.h>
+#include <exogym/traffic.h>
+
+#include "item.h"
+#include "site.h"
+
+enum {
+    EXO_OUTBOX = 1,      /* items that wait at a sender, besides the one that is being transmitted */
+    EXO_TAKEN_IN = 1024, /* items of one channel that an actor takes in beyond its buffer while it waits in send */
+    EXO_GRAPH_METRICS = 16,
+    /* What one message puts on a wire beside its encoded arrays: header of the channel, envelope, framing. */
+    EXO_CHANNEL_ENVELOPE = 64
+};
+
+/* The sending end of a channel. Guarded by the place's lock, but for the codec: of whoever transmits. */
+typedef struct exo_outlet {
+    exo_place *place;
+    const exo_edge_spec *edge;
+    uint32_t edge_index, to; /* index of the receiver among its name's */
+    exo_ref target;          /* where the place is not on the virtual clock */
+    exo_codec *codec;
+    uint32_t epoch;
+    exo_traffic *traffic; /* of the edge at this actor */
+    struct exo_outgoing {
+        exo_item *item; /* held */
+        uint64_t number;
+    } outbox[EXO_OUTBOX];
+    uint32_t waiting; /* in the outbox                            */
+    uint64_t number;  /* of the next item that is put or given up */
+    uint32_t credits;
+    exo_time *credit_due; /* (capacity) those on their way over an emulated link: when they are there */
+    uint32_t credits_coming, capacity;
+    bool finished; /* END is to be sent after what waits */
+    bool ended;    /* it was sent, or there is nobody to send it to */
+    bool gone;     /* the receiver takes nothing any more */
+    bool busy;     /* something is being transmitted */
+    bool has_thread;
+    pthread_t thread;
+} exo_outlet;
+
+/* The receiving end. Guarded by the place's lock, but for the codec: of whoever delivers. */
+typedef struct exo_inlet {
+    exo_place *place;
+    const exo_edge_spec *edge;
+    uint32_t edge_index, from;
+    exo_ref sender;
+    exo_codec *codec;
+    uint32_t epoch;
+    uint64_t expected;    /* number of the next item        */
+    uint32_t buffered;    /* items in the port's queue whose credit was not given back  */
+    uint32_t taken_in;    /* those whose credit was                                     */
+    exo_traffic *traffic; /* of the edge at this actor     */
+    bool ended;           /* END came, or the sender is lost */
+} exo_inlet;
+
+/* An item that has arrived. */
+typedef struct exo_arrival {
+    struct exo_arrival *next;
+    exo_inlet *inlet;
+    exo_item *item;
+    exo_time ready; /* it may be received from then on; from the run's origin */
+    bool credited;  /* it was taken in: its sender has the credit already      */
+} exo_arrival;
+
+/* One edge at one port. */
+typedef struct exo_port_edge {
+    const exo_edge_spec *edge;
+    uint32_t index;
+    exo_outlet *outlets;
+    exo_inlet *inlets;
+    uint32_t count; /* of either */
+    uint64_t sends; /* to this edge, those that `every` leaves out included */
+    uint64_t turn;  /* round_robin, modulo; draws of gossip */
+    exo_traffic traffic;
+} exo_port_edge;
+
+struct exo_port {
+    exo_place *place;
+    const exo_graph_port *class_port;
+    exo_port_edge *edges;
+    uint32_t num_edges;
+    exo_arrival *first, *last; /* of an input: in the order of `ready` */
+    bool finished;
+};
+
+/* A collective that the actor takes part in. */
+typedef struct exo_port_group {
+    const exo_edge_spec *edge;
+    uint32_t index;
+    exo_comm *comm; /* held */
+    exo_group *group;
+} exo_port_group;
+
+typedef struct exo_metric {
+    const char *name;
+    double value;
+} exo_metric;
+
+struct exo_graph_actor {
+    char name[96];
+    uint32_t index, count;
+    exo_site *site;
+};
+
+struct exo_place {
+    struct exo_graph_actor actor; /* first: what the class sees is the place */
+    const exo_actor_spec *spec;
+    uint32_t spec_index, host;
+    exo_runtime *runtime; /* messages go through it; NULL on the virtual clock */
+    exo_port *ports; /* one for each of the class's, in its order; without edges those that the graph does not use */
+    exo_port_group *groups; /* likewise */
+    exo_pace pace;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool waiting;   /* virtual clock: its lane waits for a signal */
+    bool sending;   /* the actor waits in send: what comes is taken in */
+    bool cancelled; /* everything is to end */
+    exo_err failed; /* what ended the place: code OK: nothing */
+    exo_metric metrics[EXO_GRAPH_METRICS];
+    size_t num_metrics;
+};
+
+exo_status exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t index, exo_runtime *runtime,
+                         exo_err *err);
+/* After exo_place_stop. */
+void exo_place_free(exo_place **place);
+/* Says who the others are: references of all actors of the graph in the order of site->first; starts the outlets' threads. */
+exo_status exo_place_connect(exo_place *place, const exo_ref *actors, exo_err *err);
+/* Nothing more is sent or taken: outputs end after what they hold, senders are told. Waits until all has left, at most `timeout`. In the
+ * actor's thread. */
+exo_status exo_place_finish(exo_place *place, exo_time timeout, exo_err *err);
+/* Ends every wait with CANCELLED. Any thread. */
+void exo_place_cancel(exo_place *place);
+/* Ends the outlets' threads. */
+void exo_place_stop(exo_place *place);
+/* Ends the place with an error that is not the class's: what is sent or received next gives it. */
+void exo_place_fail(exo_place *place, const exo_err *reason);
+/* Takes a message for one of its ends; *message is moved. On the mail lane, or with the baton at time `now`. */
+void exo_place_deliver(exo_place *place, exo_payload *message);
+
+/* On the run's clock, from its origin. */
+exo_time exo_place_now(const exo_place *place);
+/* Sleeps until a signal, or `until`; under the lock, which is open meanwhile. In the actor's thread. */
+void exo_place_wait_locked(exo_place *place, exo_time until);
+/* Wakes whoever sleeps in the place; on the virtual clock at `at`. Under the lock. */
+void exo_place_signal_locked(exo_place *place, exo_time at);
+
+/* --- outlet.c ------------------------------------------------------------------------------------------------------------------- */
+
+exo_status exo_outlet_start(exo_outlet *outlet, exo_err *err);
+/* There is something to transmit, or a credit came. Under the lock. */
+void exo_outlet_pump_locked(exo_outlet *outlet);
+void exo_outlet_stop(exo_outlet *outlet);
+/* Waits for an item's room. */
+bool exo_edge_needs_credits(const exo_edge_spec *edge);
+/* CREDIT, END and GONE: small messages that take the link's latency like any other. */
+void exo_channel_tell(exo_place *place, exo_channel_kind kind, const exo_edge_spec *edge, uint32_t edge_index,
+                      uint32_t from, uint32_t to, bool to_receiver, exo_ref target, uint64_t number,
+                      exo_traffic *traffic);
+
+/* --- inlet.c -------------------------------------------------------------------------------------------------------------------- */
+
+/* Takes in what waits at the actor's inputs. Under the lock, which is open meanwhile. */
+void exo_place_take_in_locked(exo_place *place);
+
+#endif

@@ -1,0 +1,434 @@
+/* Ports: what an actor does with its place in the graph (exogym/graph.h). Everything here runs on the actor's thread; see place.h for
+ * what it shares with others. Read next: outlet.c, inlet.c. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/rng.h>
+
+#include "place.h"
+
+/* --- The actor's place -------------------------------------------------------------------------------------------------------- */
+
+static exo_place *
+place_of(const exo_graph_actor *actor)
+{
+    return (exo_place *)actor;
+}
+
+const char *
+exo_graph_name(const exo_graph_actor *actor)
+{
+    return actor->name;
+}
+
+uint32_t
+exo_graph_index(const exo_graph_actor *actor)
+{
+    return actor->index;
+}
+
+uint32_t
+exo_graph_count(const exo_graph_actor *actor)
+{
+    return actor->count;
+}
+
+uint64_t
+exo_graph_seed(const exo_graph_actor *actor)
+{
+    return actor->site->spec->seed;
+}
+
+exo_time
+exo_graph_now(const exo_graph_actor *actor)
+{
+    return exo_place_now(place_of(actor));
+}
+
+bool
+exo_graph_cancelled(const exo_graph_actor *actor)
+{
+    exo_place *place = place_of(actor);
+    pthread_mutex_lock(&place->lock);
+    bool cancelled = place->cancelled || place->failed.code != EXO_OK;
+    pthread_mutex_unlock(&place->lock);
+    return cancelled;
+}
+
+const char *
+exo_graph_folder(const exo_graph_actor *actor)
+{
+    return actor->site->folder;
+}
+
+void
+exo_graph_phase(exo_graph_actor *actor, const char *name)
+{
+    exo_place *place = place_of(actor);
+    exo_time cost = -1;
+    for (size_t i = 0; name && i < place->spec->num_compute; i++)
+        if (strcmp(place->spec->compute[i].phase, name) == 0)
+            cost = place->spec->compute[i].cost;
+    exo_pace_phase(&place->pace, name, cost);
+}
+
+void
+exo_graph_metric(exo_graph_actor *actor, const char *name, double value)
+{
+    exo_place *place = place_of(actor);
+    size_t i = 0;
+    pthread_mutex_lock(&place->lock);
+    while (i < place->num_metrics && strcmp(place->metrics[i].name, name) != 0)
+        i++;
+    if (i < EXO_GRAPH_METRICS) {
+        place->metrics[i] = (exo_metric){.name = name, .value = value};
+        place->num_metrics = i == place->num_metrics ? i + 1 : place->num_metrics;
+    }
+    pthread_mutex_unlock(&place->lock);
+}
+
+static exo_port *
+find_port(exo_graph_actor *actor, const char *name, exo_port_direction direction, size_t *index)
+{
+    exo_place *place = place_of(actor);
+    for (size_t i = 0; i < place->spec->class->num_ports; i++) {
+        const exo_graph_port *port = &place->spec->class->ports[i];
+        if (port->direction == direction && strcmp(port->name, name) == 0 && place->ports[i].num_edges > 0) {
+            *index = i;
+            return &place->ports[i];
+        }
+    }
+    return NULL;
+}
+
+exo_port *
+exo_graph_output(exo_graph_actor *actor, const char *name)
+{
+    size_t index = 0;
+    return find_port(actor, name, EXO_PORT_OUTPUT, &index);
+}
+
+exo_port *
+exo_graph_input(exo_graph_actor *actor, const char *name)
+{
+    size_t index = 0;
+    return find_port(actor, name, EXO_PORT_INPUT, &index);
+}
+
+exo_group *
+exo_graph_group(exo_graph_actor *actor, const char *name)
+{
+    size_t index = 0;
+    exo_port *port = find_port(actor, name, EXO_PORT_COLLECTIVE, &index);
+    return port ? place_of(actor)->groups[index].group : NULL;
+}
+
+/* --- Sending ------------------------------------------------------------------------------------------------------------------ */
+
+/* What ends every call at a port. */
+static exo_status
+check_locked(const exo_place *place, exo_err *err)
+{
+    if (place->failed.code != EXO_OK) {
+        if (err)
+            *err = place->failed;
+        return place->failed.code;
+    }
+    return place->cancelled ? exo_fail(err, EXO_CANCELLED, "%s: the run ends", place->actor.name) : EXO_OK;
+}
+
+static exo_time
+deadline_of(const exo_place *place, const exo_port *port, exo_time timeout)
+{
+    exo_time now = exo_place_now(place);
+    if (timeout == EXO_PORT_TIMEOUT) {
+        timeout = 0;
+        for (uint32_t e = 0; e < port->num_edges; e++)
+            timeout = port->edges[e].edge->deadline > timeout ? port->edges[e].edge->deadline : timeout;
+    }
+    return timeout > INT64_MAX - now ? INT64_MAX : now + timeout;
+}
+
+static void
+put_locked(exo_outlet *o, exo_item *item)
+{
+    o->outbox[o->waiting++] = (struct exo_outgoing){.item = exo_item_hold(item), .number = o->number++};
+    o->traffic->items++;
+    exo_outlet_pump_locked(o);
+}
+
+static void
+drop_oldest_locked(exo_outlet *o)
+{
+    exo_item_drop(&o->outbox[0].item);
+    memmove(&o->outbox[0], &o->outbox[1], (EXO_OUTBOX - 1) * sizeof o->outbox[0]);
+    o->waiting--;
+    o->traffic->drops++;
+}
+
+/* Puts an item into one outlet, by the edge's on_full. */
+static exo_status
+send_to_locked(exo_outlet *o, exo_item *item, exo_time deadline, exo_err *err)
+{
+    exo_place *place = o->place;
+    const exo_edge_spec *edge = o->edge;
+    exo_status st = EXO_OK;
+    bool waited = false;
+    while (st == EXO_OK && !o->gone && o->waiting == EXO_OUTBOX) {
+        st = check_locked(place, err);
+        if (st != EXO_OK)
+            break;
+        switch (edge->on_full) {
+        case EXO_FULL_BLOCK:
+            if (!waited) {
+                waited = true;
+                pthread_mutex_unlock(&place->lock);
+                exo_pace_wait_begin(&place->pace, edge->name, EXO_SPAN_SEND_BLOCKED);
+                pthread_mutex_lock(&place->lock);
+                place->sending = true;
+                exo_place_take_in_locked(place);
+            } else if (exo_place_now(place) >= deadline) {
+                st = exo_fail(err, EXO_TIMEOUT, "edge %s: %s_%u takes nothing from %s", edge->name,
+                              place->actor.site->spec->actors[edge->to].name, o->to, place->actor.name);
+            } else {
+                exo_place_wait_locked(place, deadline);
+            }
+            break;
+        case EXO_FULL_FAIL:
+            st = exo_fail(err, EXO_FULL, "edge %s: the buffer of %s_%u is full", edge->name,
+                          place->actor.site->spec->actors[edge->to].name, o->to);
+            break;
+        case EXO_FULL_DROP_NEWEST:
+            o->number++;
+            o->traffic->items++;
+            o->traffic->drops++;
+            return EXO_OK;
+        case EXO_FULL_DROP_OLDEST:
+        case EXO_FULL_LATEST:
+            drop_oldest_locked(o);
+            break;
+        }
+    }
+    if (waited) {
+        place->sending = false;
+        pthread_mutex_unlock(&place->lock);
+        exo_time blocked = exo_pace_wait_end(&place->pace);
+        pthread_mutex_lock(&place->lock);
+        o->traffic->send_blocked += blocked;
+    }
+    if (st == EXO_OK && !o->gone)
+        put_locked(o, item);
+    return st;
+}
+
+/* Credits that are there, and room in the outbox: how soon an item would be transmitted. */
+static int64_t
+room_locked(const exo_outlet *o)
+{
+    return (int64_t)o->credits + o->credits_coming - o->waiting - o->busy;
+}
+
+/* The outlet that an item of this edge goes to; NULL: to all. The turn is taken. */
+static exo_outlet *
+choose_locked(exo_port_edge *edge, const exo_item *item)
+{
+    exo_place *place = edge->outlets[0].place;
+    uint32_t index = place->actor.index, at = 0;
+    uint64_t turn = edge->turn++;
+    exo_rng rng;
+    switch (edge->edge->route) {
+    case EXO_ROUTE_BROADCAST:
+    case EXO_ROUTE_ALL_REDUCE:
+        return NULL;
+    case EXO_ROUTE_ONE:
+        break;
+    case EXO_ROUTE_MODULO:
+        at = (uint32_t)(turn % edge->count);
+        break;
+    case EXO_ROUTE_ROUND_ROBIN:
+        at = (uint32_t)((index + turn) % edge->count); /* senders do not all begin with the same one */
+        break;
+    case EXO_ROUTE_HASH:
+        at = (uint32_t)(item->key % edge->count);
+        break;
+    case EXO_ROUTE_LEAST_LOADED:
+        for (uint32_t i = 1; i < edge->count; i++)
+            if (edge->outlets[at].gone ||
+                (!edge->outlets[i].gone && room_locked(&edge->outlets[i]) > room_locked(&edge->outlets[at])))
+                at = i;
+        break;
+    case EXO_ROUTE_GOSSIP:
+        exo_rng_init(&rng, place->actor.site->spec->seed, EXO_RNG_GOSSIP, index, turn);
+        at = exo_rng_below(&rng, edge->count);
+        break;
+    }
+    for (uint32_t i = 0; i < edge->count && edge->outlets[at].gone; i++)
+        at = (at + 1) % edge->count; /* whoever is gone is passed over */
+    return &edge->outlets[at];
+}
+
+static bool
+somebody_is_left_locked(const exo_port *port)
+{
+    for (uint32_t e = 0; e < port->num_edges; e++)
+        for (uint32_t i = 0; i < port->edges[e].count; i++)
+            if (!port->edges[e].outlets[i].gone)
+                return true;
+    return false;
+}
+
+static exo_status
+send_over_locked(exo_port_edge *edge, exo_item *item, exo_time deadline, exo_err *err)
+{
+    if (edge->count == 0 || edge->sends++ % edge->edge->every != 0)
+        return EXO_OK;
+    exo_outlet *one = choose_locked(edge, item);
+    if (one)
+        return send_to_locked(one, item, deadline, err);
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < edge->count; i++)
+        st = send_to_locked(&edge->outlets[i], item, deadline, err);
+    return st;
+}
+
+exo_status
+exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err)
+{
+    exo_item *i = *item;
+    *item = NULL;
+    if (!port) {
+        exo_item_drop(&i);
+        return EXO_OK;
+    }
+    exo_place *place = port->place;
+    if (place->pace.lane)
+        exo_sim_sync(place->pace.lane);
+    exo_time deadline = deadline_of(place, port, timeout);
+    i->sent = exo_place_now(place);
+    pthread_mutex_lock(&place->lock);
+    exo_status st = check_locked(place, err);
+    if (st == EXO_OK && port->finished)
+        st = exo_fail(err, EXO_CLOSED, "%s has finished its port '%s'", place->actor.name, port->class_port->name);
+    for (uint32_t e = 0; st == EXO_OK && e < port->num_edges; e++)
+        st = send_over_locked(&port->edges[e], i, deadline, err);
+    if (st == EXO_OK && !somebody_is_left_locked(port))
+        st = exo_fail(err, EXO_CLOSED, "%s: nobody takes '%s' any more", place->actor.name, port->class_port->name);
+    pthread_mutex_unlock(&place->lock);
+    exo_item_drop(&i);
+    return st;
+}
+
+/* --- Receiving ---------------------------------------------------------------------------------------------------------------- */
+
+/* Takes the first arrival; its sender gets the room. */
+static void
+take_locked(exo_port *port, exo_item **out)
+{
+    exo_place *place = port->place;
+    exo_arrival *a = port->first;
+    exo_inlet *in = a->inlet;
+    port->first = a->next;
+    if (!port->first)
+        port->last = NULL;
+    bool tell = exo_edge_needs_credits(in->edge) && !in->ended && !a->credited;
+    if (a->credited)
+        in->taken_in--;
+    else
+        in->buffered--;
+    *out = a->item;
+    exo_free(a);
+    if (!tell)
+        return;
+    pthread_mutex_unlock(&place->lock);
+    exo_channel_tell(place, EXO_CHANNEL_CREDIT, in->edge, in->edge_index, in->from, place->actor.index, false,
+                     in->sender, 1, in->traffic);
+    pthread_mutex_lock(&place->lock);
+}
+
+static bool
+all_have_ended_locked(const exo_port *port)
+{
+    for (uint32_t e = 0; e < port->num_edges; e++)
+        for (uint32_t i = 0; i < port->edges[e].count; i++)
+            if (!port->edges[e].inlets[i].ended)
+                return false;
+    return true;
+}
+
+static exo_status
+receive_locked(exo_port *port, exo_time deadline, exo_item **out, exo_err *err)
+{
+    exo_place *place = port->place;
+    bool waited = false;
+    exo_status st = EXO_OK;
+    for (;;) {
+        exo_time now = exo_place_now(place);
+        st = check_locked(place, err);
+        if (st != EXO_OK)
+            break;
+        if (port->first && port->first->ready <= now) {
+            take_locked(port, out);
+            break;
+        }
+        if (!port->first && (port->finished || all_have_ended_locked(port))) {
+            st = exo_fail(err, EXO_CLOSED, "%s: all who send '%s' have ended", place->actor.name,
+                          port->class_port->name);
+            break;
+        }
+        if (now >= deadline) {
+            st = exo_fail(err, EXO_TIMEOUT, "%s: nothing came to '%s' in time", place->actor.name,
+                          port->class_port->name);
+            break;
+        }
+        if (!waited) {
+            waited = true;
+            pthread_mutex_unlock(&place->lock);
+            exo_pace_wait_begin(&place->pace, port->edges[0].edge->name, EXO_SPAN_RECV_BLOCKED);
+            pthread_mutex_lock(&place->lock);
+            continue;
+        }
+        exo_place_wait_locked(place, port->first && port->first->ready < deadline ? port->first->ready : deadline);
+    }
+    if (waited) {
+        pthread_mutex_unlock(&place->lock);
+        exo_time blocked = exo_pace_wait_end(&place->pace);
+        pthread_mutex_lock(&place->lock);
+        port->edges[0].traffic.recv_blocked += blocked;
+    }
+    return st;
+}
+
+exo_status
+exo_port_receive(exo_port *port, exo_time timeout, exo_item **out, exo_err *err)
+{
+    *out = NULL;
+    if (!port)
+        return exo_fail(err, EXO_CLOSED, "no edge leads to this port");
+    exo_place *place = port->place;
+    if (place->pace.lane)
+        exo_sim_sync(place->pace.lane);
+    exo_time deadline = deadline_of(place, port, timeout);
+    pthread_mutex_lock(&place->lock);
+    exo_status st = receive_locked(port, deadline, out, err);
+    pthread_mutex_unlock(&place->lock);
+    return st;
+}
+
+size_t
+exo_port_pending(const exo_port *port)
+{
+    size_t count = 0;
+    if (!port)
+        return 0;
+    exo_place *place = port->place;
+    if (place->pace.lane)
+        exo_sim_sync(place->pace.lane);
+    exo_time now = exo_place_now(place);
+    pthread_mutex_lock(&place->lock);
+    for (const exo_arrival *a = port->first; a && a->ready <= now; a = a->next)
+        count++;
+    pthread_mutex_unlock(&place->lock);
+    return count;
+}

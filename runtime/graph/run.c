@@ -1,0 +1,528 @@
+/* The runner of graphs: see run.h. Everything in struct run belongs to the caller's thread. */
+#include "run.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "host.h"
+#include "timeline.h"
+
+#define SLICE           (50 * EXO_MS)
+#define CLOSE_GRACE     (30 * EXO_SECOND)
+#define CONNECT_TIMEOUT (60 * EXO_SECOND)
+
+enum {
+    SPANS = 200000 /* of each actor, for a timeline */
+};
+
+struct run {
+    const exo_graph_spec *spec;
+    const exo_graph_run_opts *opts;
+    exo_graph_result *result;
+    exo_site *site; /* in this process: of all actors */
+    exo_runtime *runtime;
+    uint32_t count;
+    exo_ref *actors;      /* (count) in the order of the spec   */
+    exo_future **futures; /* (count) of what is under way       */
+    exo_place **places;   /* (count) in this process            */
+    bool *ended;          /* (count) */
+    exo_time began;       /* on the real clock */
+    exo_time reported;    /* likewise: the last progress */
+    bool cancelled;
+};
+
+static exo_time
+real_now(void)
+{
+    return exo_now(exo_clock_real());
+}
+
+/* The name of actor `i`, and which of the spec it is. */
+static const exo_actor_spec *
+actor_at(const struct run *run, uint32_t i, uint32_t *index, char name[128])
+{
+    uint32_t first = 0;
+    for (size_t a = 0; a < run->spec->num_actors; a++) {
+        const exo_actor_spec *spec = &run->spec->actors[a];
+        if (i < first + spec->count) {
+            *index = i - first;
+            snprintf(name, 128, "%s_%u", spec->name, *index);
+            return spec;
+        }
+        first += spec->count;
+    }
+    return NULL;
+}
+
+/* --- Making ---------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+make_here(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t index, const char *name, exo_err *err)
+{
+    const exo_host_start start = {
+        .site = run->site, .actor = (uint32_t)(spec - run->spec->actors), .index = index, .place = &run->places[i]};
+    const exo_spawn_opts opts = {
+        .name = name, .namespace_name = run->opts->space, .args = exo_payload_borrow(&start, sizeof start)};
+    return exo_spawn(run->runtime, &exo_graph_actor_class, &opts, &run->actors[i], err);
+}
+
+static exo_status
+make_there(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t index, const char *name, exo_err *err)
+{
+    exo_spawn_opts opts = {.name = name,
+                           .namespace_name = run->opts->space,
+                           .get_if_exists =
+                               true, /* nobody else has the name: the head was lost before it could say so */
+                           .placement = EXO_PLACE_SPREAD,
+                           .resources = spec->resources,
+                           .num_resources = spec->num_resources,
+                           .plugins = run->spec->plugins,
+                           .num_plugins = run->spec->num_plugins};
+    exo_status st = exo_host_start_text(&opts.args, run->opts->space, run->spec->source, run->opts->text,
+                                        (uint32_t)(spec - run->spec->actors), index, err);
+    if (st == EXO_OK)
+        st = exo_spawn_class(run->runtime, "graph_actor", &opts, exo_deadline(exo_clock_real(), CONNECT_TIMEOUT),
+                             &run->actors[i], err);
+    return st;
+}
+
+static exo_status
+make_actors(struct run *run, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < run->count; i++) {
+        char name[128];
+        uint32_t index = 0;
+        const exo_actor_spec *spec = actor_at(run, i, &index, name);
+        st =
+            run->opts->runtime ? make_there(run, i, spec, index, name, err) : make_here(run, i, spec, index, name, err);
+        if (st != EXO_OK)
+            exo_fail_in(err, st, "%s", name);
+    }
+    return st;
+}
+
+static exo_status
+open_site(struct run *run, exo_err *err)
+{
+    const exo_runtime_opts runtime_opts = {0};
+    if (run->opts->runtime) {
+        run->runtime = run->opts->runtime;
+        return run->spec->virtual_clock
+                   ? exo_fail(err, EXO_UNSUPPORTED, "the virtual clock is for actors in one process: without workers")
+                   : EXO_OK;
+    }
+    exo_status st = exo_site_new(&run->site, run->spec, run->opts->space, run->opts->folder, run->opts->tie_seed, err);
+    if (st == EXO_OK)
+        run->site->span_limit = run->opts->timeline ? SPANS : 0;
+    return st == EXO_OK ? exo_runtime_open(&run->runtime, &runtime_opts, err) : st;
+}
+
+/* --- Telling them ------------------------------------------------------------------------------------------------------------------ */
+
+static void
+cancel_all(struct run *run)
+{
+    run->cancelled = true;
+    for (uint32_t i = 0; i < run->count; i++)
+        if (run->actors[i].id && !run->ended[i])
+            exo_send(run->runtime, run->actors[i], "cancel", (exo_payload){0}, INT64_MAX, NULL);
+    if (run->site && run->site->sim)
+        exo_sim_expect_no_more(run->site->sim);
+}
+
+/* The error of one actor, with why it died as far as that can be learnt. */
+static exo_status
+blame(const struct run *run, uint32_t i, exo_status st, const char *reason, exo_err *err)
+{
+    char name[128], why[EXO_ERR_TEXT] = "";
+    uint32_t index = 0;
+    actor_at(run, i, &index, name);
+    if (st == EXO_PEER_LOST && run->opts->explain)
+        run->opts->explain(run->opts->explain_context, run->opts->space, name, why, sizeof why);
+    if (why[0])
+        return exo_fail(err, st, "%s: %s", name, why);
+    bool named = strncmp(reason, name, strlen(name)) == 0;
+    return exo_fail(err, st, "%s%s%s", named ? "" : name, named ? "" : ": ", reason[0] ? reason : exo_status_text(st));
+}
+
+/* How much an error says of what went wrong: least, if it is what an actor heard of another, or was told. */
+static int
+weight(const struct run *run, uint32_t i, exo_status st)
+{
+    char cause[EXO_ERR_TEXT];
+    if (st == EXO_OK || (st == EXO_CANCELLED && run->cancelled))
+        return 0;
+    if (st == EXO_PEER_LOST)
+        return exo_cause(run->runtime, run->actors[i], cause, sizeof cause) == EXO_OK ? 3 : 1;
+    return st == EXO_TIMEOUT || st == EXO_CANCELLED ? 2 : 4;
+}
+
+/* --- Reports ------------------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t
+count_of(const json_t *object, const char *key)
+{
+    json_int_t value = json_integer_value(json_object_get(object, key));
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+static exo_status
+read_traffic(struct run *run, const char *actor, const char *host, const json_t *edges, exo_ledger *ledger,
+             exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < json_array_size(edges); i++) {
+        const json_t *row = json_array_get(edges, i);
+        uint64_t edge = count_of(row, "edge");
+        if (edge >= run->spec->num_edges)
+            continue;
+        const exo_traffic traffic = {.messages = count_of(row, "messages"),
+                                     .items = count_of(row, "items"),
+                                     .payload_bytes = count_of(row, "payload_bytes"),
+                                     .encoded_bytes = count_of(row, "encoded_bytes"),
+                                     .wire_bytes = count_of(row, "wire_bytes"),
+                                     .drops = count_of(row, "drops"),
+                                     .send_blocked = (exo_time)count_of(row, "send_blocked_ns"),
+                                     .recv_blocked = (exo_time)count_of(row, "recv_blocked_ns")};
+        st = exo_ledger_add(ledger, run->spec->edges[edge].name, actor, host, &traffic, err);
+    }
+    return st;
+}
+
+static exo_status
+read_figures(exo_graph_result *result, const char *actor, json_t *metrics, exo_err *err)
+{
+    const char *name = NULL;
+    json_t *value = NULL;
+    size_t more = json_object_size(metrics);
+    exo_graph_figure *figures = exo_realloc(result->figures, result->num_figures + more + 1, sizeof *figures);
+    if (!figures)
+        return exo_fail(err, EXO_NOMEM, "no memory for the figures");
+    result->figures = figures;
+    json_object_foreach(metrics, name, value)
+    {
+        exo_graph_figure *f = &figures[result->num_figures++];
+        snprintf(f->actor, sizeof f->actor, "%s", actor);
+        snprintf(f->name, sizeof f->name, "%s", name);
+        f->value = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    }
+    return EXO_OK;
+}
+
+static void
+read_part(exo_graph_part *part, const char *actor, const char *host, const json_t *report)
+{
+    const json_t *phases = json_object_get(report, "phases");
+    *part = (exo_graph_part){.host = host, .time = (exo_time)count_of(report, "time_ns")};
+    snprintf(part->actor, sizeof part->actor, "%s", actor);
+    for (size_t i = 0; i < json_array_size(phases); i++) {
+        const json_t *phase = json_array_get(phases, i);
+        const char *kind = json_string_value(json_object_get(phase, "kind"));
+        exo_time time = (exo_time)count_of(phase, "time_ns");
+        if (kind && strcmp(kind, "compute") == 0)
+            part->compute += time;
+        else if (kind && strcmp(kind, "send_blocked") == 0)
+            part->send_blocked += time;
+        else
+            part->recv_blocked += time;
+    }
+}
+
+/* Adds an actor's report to `result`: at the end, or, of a running one, its figures and traffic. */
+static exo_status
+read_report(struct run *run, uint32_t i, const exo_payload *reply, bool at_the_end, exo_graph_result *result,
+            exo_err *err)
+{
+    char name[128];
+    uint32_t index = 0;
+    const exo_actor_spec *spec = actor_at(run, i, &index, name);
+    const char *host = run->spec->hosts[spec->hosts[index]].spec.name;
+    json_t *report = reply && reply->size ? json_loadb(reply->data, reply->size - 1, 0, NULL) : NULL;
+    if (!report)
+        return exo_fail(err, EXO_INVAL, "%s: its report is none", name);
+    exo_status st = read_traffic(run, name, host, json_object_get(report, "edges"), &result->ledger, err);
+    if (st == EXO_OK)
+        st = read_figures(result, name, json_object_get(report, "metrics"), err);
+    if (st == EXO_OK && at_the_end) {
+        exo_graph_part *part = &result->parts[result->num_parts++];
+        read_part(part, name, host, report);
+        result->time = part->time > result->time ? part->time : result->time;
+    }
+    json_decref(report);
+    return st;
+}
+
+/* Asks those who run how it goes. */
+static void
+show_progress(struct run *run)
+{
+    exo_time interval = run->opts->interval ? run->opts->interval : EXO_SECOND;
+    if (!run->opts->progress || real_now() - run->reported < interval)
+        return;
+    run->reported = real_now();
+    exo_graph_result now = {0};
+    for (uint32_t i = 0; i < run->count; i++) {
+        exo_future *future = NULL;
+        const exo_payload *reply = NULL;
+        if (exo_call(run->runtime, run->actors[i], "look", (exo_payload){0}, exo_deadline(exo_clock_real(), EXO_SECOND),
+                     &future, NULL) == EXO_OK &&
+            exo_wait(future, exo_deadline(exo_clock_real(), EXO_SECOND), &reply, NULL) == EXO_OK)
+            read_report(run, i, reply, false, &now, NULL);
+        exo_future_drop(&future);
+    }
+    const exo_graph_progress progress = {.time = run->site ? exo_now(run->site->clock) - run->site->origin
+                                                           : real_now() - run->began,
+                                         .figures = now.figures,
+                                         .num_figures = now.num_figures,
+                                         .ledger = &now.ledger};
+    run->opts->progress(run->opts->context, &progress);
+    exo_graph_result_release(&now);
+}
+
+/* --- Running ------------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+ask_all(struct run *run, const char *method, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < run->count; i++) {
+        exo_err reason = {0};
+        st = exo_call(run->runtime, run->actors[i], method, (exo_payload){0}, INT64_MAX, &run->futures[i], &reason);
+        if (st != EXO_OK)
+            blame(run, i, st, reason.text, err);
+    }
+    return st;
+}
+
+static exo_status
+connect_all(struct run *run, exo_err *err)
+{
+    exo_status st = ask_all(run, "connect", err);
+    exo_time deadline = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
+    for (uint32_t i = 0; i < run->count; i++) {
+        exo_err reason = {0};
+        if (st == EXO_OK && run->futures[i] && (st = exo_wait(run->futures[i], deadline, NULL, &reason)) != EXO_OK)
+            blame(run, i, st, reason.text, err);
+        exo_future_drop(&run->futures[i]);
+    }
+    return st;
+}
+
+/* Is the time over that the graph gives itself? */
+static bool
+is_over(const struct run *run)
+{
+    if (!run->spec->until)
+        return false;
+    exo_time now = run->site ? exo_now(run->site->clock) - run->site->origin : real_now() - run->began;
+    return now >= run->spec->until;
+}
+
+static void
+on_until(void *context, exo_time at)
+{
+    struct run *run = context;
+    (void)at;
+    for (uint32_t i = 0; i < run->count; i++)
+        exo_place_cancel(run->places[i]);
+}
+
+/* Until all have ended. The first error that is an actor's own, or its death, is the run's; the others are told to end. */
+static exo_status
+await_all(struct run *run, exo_err *err)
+{
+    exo_status root = EXO_OK;
+    exo_err root_err = {0};
+    uint32_t left = run->count, root_at = 0;
+    int heaviest = 0;
+    exo_time patience = INT64_MAX;
+    bool over = false;
+    while (left > 0) {
+        size_t at = 0;
+        exo_err reason = {0};
+        exo_status st = exo_wait_any(run->futures, run->count, exo_deadline(exo_clock_real(), SLICE), &at, &reason);
+        if (st == EXO_TIMEOUT) {
+            bool stopped = run->opts->stop && *run->opts->stop;
+            over = over || is_over(run);
+            if ((stopped || over) && !run->cancelled) {
+                cancel_all(run);
+                patience = exo_deadline(exo_clock_real(), CLOSE_GRACE);
+            }
+            if (real_now() > patience)
+                return exo_fail(err, EXO_TIMEOUT, "%u actors have not ended within %" PRId64 " s", left,
+                                CLOSE_GRACE / EXO_SECOND);
+            if (!run->cancelled)
+                show_progress(run);
+            continue;
+        }
+        const exo_payload *reply = NULL;
+        st = exo_wait(run->futures[at], INT64_MAX, &reply, &reason);
+        run->ended[at] = true;
+        left--;
+        if (st == EXO_OK)
+            st = read_report(run, (uint32_t)at, reply, true, run->result, &reason);
+        if (weight(run, (uint32_t)at, st) > heaviest) {
+            heaviest = weight(run, (uint32_t)at, st);
+            root = st;
+            root_err = reason;
+            root_at = (uint32_t)at;
+        }
+        exo_future_drop(&run->futures[at]);
+        if (st != EXO_OK && !run->cancelled) {
+            cancel_all(run);
+            patience = exo_deadline(exo_clock_real(), CLOSE_GRACE);
+        }
+    }
+    if (root != EXO_OK && !(root == EXO_CANCELLED && (over || is_over(run))))
+        return blame(run, root_at, root, root_err.text, err);
+    return run->opts->stop && *run->opts->stop ? exo_fail(err, EXO_CANCELLED, "stopped") : EXO_OK;
+}
+
+static exo_status
+run_actors(struct run *run, exo_err *err)
+{
+    exo_sim *sim = run->site ? run->site->sim : NULL;
+    exo_status st = EXO_OK;
+    if (sim)
+        exo_sim_expect(sim, run->count);
+    if (sim && run->spec->until)
+        st = exo_sim_at(sim, run->spec->until, on_until, run, err);
+    run->began = run->reported = real_now();
+    if (run->site && !sim)
+        run->site->origin = run->began;
+    if (st == EXO_OK)
+        st = ask_all(run, "run", err);
+    if (st != EXO_OK) {
+        cancel_all(run);
+        return st;
+    }
+    st = await_all(run, err);
+    run->result->seconds = (double)(real_now() - run->began) * 1e-9;
+    return st;
+}
+
+/* --- The end ------------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+read_hosts(struct run *run, exo_err *err)
+{
+    if (!run->site || !run->site->network)
+        return EXO_OK;
+    exo_graph_result *r = run->result;
+    r->hosts = exo_calloc(run->spec->num_hosts, sizeof *r->hosts);
+    if (!r->hosts)
+        return exo_fail(err, EXO_NOMEM, "no memory for the hosts' figures");
+    r->num_hosts = run->spec->num_hosts;
+    for (uint32_t h = 0; h < run->spec->num_hosts; h++) {
+        exo_link_stats up = {0}, down = {0};
+        exo_links_host_stats(run->site->network, h, &up, &down);
+        r->hosts[h] = (exo_graph_host){.name = run->spec->hosts[h].spec.name,
+                                       .up_bytes = up.bytes,
+                                       .down_bytes = down.bytes,
+                                       .up_busy = up.busy,
+                                       .down_busy = down.busy};
+    }
+    return EXO_OK;
+}
+
+static exo_status
+write_timeline(const struct run *run, exo_err *err)
+{
+    if (!run->opts->timeline || !run->site)
+        return EXO_OK;
+    exo_timeline_track *tracks = exo_calloc(run->count, sizeof *tracks);
+    if (!tracks)
+        return exo_fail(err, EXO_NOMEM, "no memory for the timeline");
+    for (uint32_t i = 0; i < run->count; i++) {
+        const exo_place *p = run->places[i];
+        tracks[i] = (exo_timeline_track){
+            .host = run->spec->hosts[p->host].spec.name, .actor = p->actor.name, .track = &p->pace.track};
+    }
+    exo_status st = exo_timeline_write(run->opts->timeline, tracks, run->count, err);
+    exo_free(tracks);
+    return st;
+}
+
+static exo_status
+close_run(struct run *run, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; run->futures && i < run->count; i++)
+        exo_future_drop(&run->futures[i]);
+    if (run->opts->runtime) {
+        for (uint32_t i = 0; run->actors && i < run->count; i++)
+            if (run->actors[i].id)
+                exo_stop(run->runtime, run->actors[i], false, NULL);
+    } else if (run->runtime) {
+        st = exo_runtime_close(&run->runtime, exo_deadline(exo_clock_real(), CLOSE_GRACE), err);
+        if (st != EXO_OK)
+            return st; /* what its actors still use is left alone */
+    }
+    exo_site_free(&run->site);
+    exo_free(run->actors);
+    exo_free(run->futures);
+    exo_free(run->places);
+    exo_free(run->ended);
+    return st;
+}
+
+static exo_status
+allocate(struct run *run, exo_err *err)
+{
+    for (size_t a = 0; a < run->spec->num_actors; a++)
+        run->count += run->spec->actors[a].count;
+    run->actors = exo_calloc(run->count, sizeof *run->actors);
+    run->futures = exo_calloc(run->count, sizeof(exo_future *));
+    run->places = exo_calloc(run->count, sizeof(exo_place *));
+    run->ended = exo_calloc(run->count, sizeof *run->ended);
+    run->result->parts = exo_calloc(run->count, sizeof *run->result->parts);
+    return run->actors && run->futures && run->places && run->ended && run->result->parts
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "no memory for %u actors", run->count);
+}
+
+exo_status
+exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_graph_result *result, exo_err *err)
+{
+    exo_err unused = {0}, close_err = {0};
+    struct run run = {.spec = spec, .opts = opts, .result = result};
+    err = err ? err : &unused;
+    *result = (exo_graph_result){0};
+    exo_status st = allocate(&run, err);
+    if (st == EXO_OK)
+        st = open_site(&run, err);
+    if (st == EXO_OK)
+        st = make_actors(&run, err);
+    if (st == EXO_OK)
+        st = connect_all(&run, err);
+    if (st == EXO_OK)
+        st = run_actors(&run, err);
+    if (st == EXO_OK)
+        st = read_hosts(&run, err);
+    if (st == EXO_OK)
+        st = write_timeline(&run, err);
+    exo_status closed = close_run(&run, &close_err);
+    return st == EXO_OK && closed != EXO_OK ? exo_fail(err, closed, "%s", close_err.text) : st;
+}
+
+void
+exo_graph_result_release(exo_graph_result *result)
+{
+    exo_free(result->figures);
+    exo_free(result->parts);
+    exo_free(result->hosts);
+    exo_ledger_release(&result->ledger);
+    *result = (exo_graph_result){0};
+}
+
+exo_status
+exo_graph_actor_register(exo_err *err)
+{
+    return exo_actor_class_register(&exo_graph_far_actor_class, err);
+}

@@ -1,0 +1,73 @@
+/* Runs a graph: makes its actors, connects them, lets them run, and gathers what they report. */
+#ifndef EXO_GRAPH_RUN_H
+#define EXO_GRAPH_RUN_H
+
+#include <exogym/actor.h>
+
+#include "ledger.h"
+#include "spec.h"
+
+/* The latest figures of a running graph; pointers are valid during the call. */
+typedef struct exo_graph_progress {
+    exo_time time; /* on the run's clock */
+    const struct exo_graph_figure *figures;
+    size_t num_figures;
+    const exo_ledger *ledger; /* so far */
+} exo_graph_progress;
+
+typedef struct exo_graph_figure {
+    char actor[96], name[32];
+    double value;
+} exo_graph_figure;
+
+/* Where the time of one actor went. */
+typedef struct exo_graph_part {
+    char actor[96];
+    const char *host;
+    exo_time time; /* when it ended */
+    exo_time compute, send_blocked, recv_blocked;
+} exo_graph_part;
+
+/* What an emulated host sent and received. */
+typedef struct exo_graph_host {
+    const char *name;
+    uint64_t up_bytes, down_bytes;
+    exo_time up_busy, down_busy;
+} exo_graph_host;
+
+typedef struct exo_graph_result {
+    exo_time time;  /* on the run's clock: on the virtual one, the prediction */
+    double seconds; /* that it took here */
+    exo_graph_figure *figures;
+    size_t num_figures;
+    exo_graph_part *parts; /* one for each actor */
+    size_t num_parts;
+    exo_graph_host *hosts; /* of an emulated network, where all actors are in this process */
+    size_t num_hosts;
+    exo_ledger ledger;
+} exo_graph_result;
+
+typedef struct exo_graph_run_opts {
+    exo_runtime *runtime; /* joined to a cluster, on whose workers the actors go; NULL: all in this process */
+    const char *text;     /* of the graph, for workers: with paths that are good there */
+    const char *space;    /* namespace of the actors: one that no other run has        */
+    const char *folder;   /* for the actors' files; NULL: none */
+    const char *timeline; /* path; NULL: none. Where all actors are in this process    */
+    uint64_t tie_seed;    /* of the virtual clock; 0: ties go by order                 */
+    exo_time interval;    /* of progress; 0: 1 s                                        */
+    void (*progress)(void *context, const exo_graph_progress *progress); /* on the caller's thread; may be NULL */
+    /* Writes why the actor of that name is dead, "" if that is not known; may be NULL. */
+    void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
+    void *context, *explain_context; /* of progress, of explain */
+    const _Atomic int *stop;         /* set to non-zero from anywhere: ends with CANCELLED; may be NULL */
+} exo_graph_run_opts;
+
+/* Blocks until the graph has ended. Errors: the first actor's own, with its name; PEER_LOST who died and why; CANCELLED after `stop`. The
+ * caller releases the result, which holds what is known also after an error. */
+exo_status exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_graph_result *result,
+                         exo_err *err);
+void exo_graph_result_release(exo_graph_result *result);
+/* Makes the class "graph_actor" known: so that this process can be a worker of graphs. */
+exo_status exo_graph_actor_register(exo_err *err);
+
+#endif

@@ -1,0 +1,94 @@
+/* The graph class `stand_in`: computes for declared times and reduces declared amounts, without a model. It answers what a link would do
+ * to a model that is not here, or too large to be: data-parallel (every step) or as DiLoCo (every H-th), with the communication of a
+ * layer beside the computation of those before it.
+ *
+ * A step is a forward pass, and a backward pass through the layers from the last to the first. Where the step is one that communicates,
+ * each layer's all_reduce begins when its backward pass is over; the next step begins when all of them are. */
+#include <exogym/memory.h>
+
+#include "async.h"
+#include "builtin.h"
+#include "place.h"
+
+struct stand_in {
+    uint64_t steps, layers, every, bytes;
+    exo_time forward, backward;
+    bool overlap;
+};
+
+static exo_status
+stand_in_init(void *self, exo_config *config, exo_err *err)
+{
+    struct stand_in *s = self;
+    exo_status st = exo_config_u64(config, "steps", 10, 1, 1000000000, &s->steps, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "layers", 1, 1, 10000, &s->layers, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "every", 1, 1, 1000000000, &s->every, err);
+    if (st == EXO_OK)
+        st = exo_config_bytes(config, "bytes", 4000000, 4, UINT64_C(1) << 50, &s->bytes, err);
+    if (st == EXO_OK)
+        st = exo_config_time(config, "forward", 0, 0, INT64_MAX / 4, &s->forward, err);
+    if (st == EXO_OK)
+        st = exo_config_time(config, "backward", 0, 0, INT64_MAX / 4, &s->backward, err);
+    return st == EXO_OK ? exo_config_bool(config, "overlap", true, &s->overlap, err) : st;
+}
+
+/* Computes for `cost`. */
+static void
+spend(exo_graph_actor *actor, const char *phase, exo_time cost)
+{
+    exo_pace *pace = &((exo_place *)actor)->pace;
+    exo_pace_phase(pace, phase, cost);
+    exo_pace_phase(pace, NULL, -1);
+}
+
+static exo_status
+step(const struct stand_in *s, exo_graph_actor *actor, exo_async *async, bool communicates, exo_err *err)
+{
+    size_t count = s->bytes / 4 / s->layers;
+    uint64_t last = 0;
+    spend(actor, "forward", s->forward);
+    if (!communicates || !s->overlap)
+        spend(actor, "backward", s->backward);
+    for (uint64_t layer = 0; communicates && layer < s->layers; layer++) {
+        if (s->overlap)
+            spend(actor, "backward",
+                  s->backward * (exo_time)(layer + 1) / (exo_time)s->layers -
+                      s->backward * (exo_time)layer / (exo_time)s->layers);
+        last = exo_async_all_reduce(async, NULL, count, EXO_F32, EXO_SUM);
+    }
+    return communicates ? exo_async_wait(async, last, err) : EXO_OK;
+}
+
+static exo_status
+stand_in_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    const struct stand_in *s = self;
+    exo_group *group = exo_graph_group(actor, "gradients");
+    exo_async *async = NULL;
+    exo_status st = exo_async_open(&async, group, actor->site->sim, err);
+    uint64_t done = 0;
+    while (st == EXO_OK && done < s->steps && !exo_graph_cancelled(actor)) {
+        st = step(s, actor, async, (done + 1) % s->every == 0, err);
+        done += st == EXO_OK;
+    }
+    exo_graph_metric(actor, "steps", (double)done);
+    exo_async_close(&async);
+    return st;
+}
+
+static const exo_graph_port ports[] = {
+    {.name = "gradients", .type = "rehearsal", .direction = EXO_PORT_COLLECTIVE, .required = true}};
+static const char *const phases[] = {"forward", "backward", NULL};
+
+const exo_graph_class exo_stand_in_class = {
+    .name = "stand_in",
+    .help = "computes and reduces declared amounts, without a model",
+    .ports = ports,
+    .num_ports = 1,
+    .phases = phases,
+    .state_size = sizeof(struct stand_in),
+    .init = stand_in_init,
+    .run = stand_in_run,
+};

@@ -1,0 +1,440 @@
+/* Running graphs: what is sent arrives once and in order over every route, on either clock; buffers are bounded; time is what the links
+ * make of it; ends and errors reach everybody. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "run.h"
+
+/* --- A source that sends numbers, and a sink that writes down what comes ---------------------------------------------------------- */
+
+enum {
+    MAX_SEEN = 4096
+};
+
+static struct {
+    uint32_t items;        /* that each source sends                          */
+    size_t size;           /* of an item, elements                            */
+    uint32_t take;         /* items that a sink takes before it ends; 0: all  */
+    exo_status sink_error; /* of a sink after its first item                  */
+    _Atomic uint32_t length;
+    struct seen {
+        uint32_t sink, from, value;
+        uint64_t number, version;
+        exo_time sent, received, at;
+    } seen[MAX_SEEN];
+    _Atomic exo_time source_ended, sink_ended;
+    _Atomic int source_status;
+} world;
+
+static exo_status
+source_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    (void)self;
+    exo_port *out = exo_graph_output(actor, "numbers");
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < world.items; i++) {
+        exo_item *item = NULL;
+        const exo_item_part parts[] = {{.dtype = EXO_F32, .count = world.size}, {.dtype = EXO_I32, .count = 1}};
+        exo_graph_phase(actor, "make");
+        st = exo_item_new(&item, parts, 2, err);
+        if (st != EXO_OK)
+            break;
+        ((float *)item->parts[0].data)[0] = (float)i;
+        *(int32_t *)item->parts[1].data = (int32_t)i;
+        item->version = 100 + i;
+        item->key = i;
+        exo_graph_phase(actor, NULL);
+        st = exo_port_send(out, &item, EXO_PORT_TIMEOUT, err);
+        cr_assert_null(item);
+    }
+    exo_graph_metric(actor, "sent", world.items);
+    world.source_status = (int)st;
+    world.source_ended = exo_graph_now(actor);
+    return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+static exo_status
+sink_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    (void)self;
+    exo_port *in = exo_graph_input(actor, "numbers");
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; !world.take || i < world.take; i++) {
+        exo_item *item = NULL;
+        st = exo_port_receive(in, EXO_PORT_TIMEOUT, &item, err);
+        if (st != EXO_OK)
+            break;
+        uint32_t at = world.length++;
+        cr_assert_lt(at, MAX_SEEN);
+        world.seen[at] = (struct seen){.sink = exo_graph_index(actor),
+                                       .from = item->from,
+                                       .value = (uint32_t) * (int32_t *)item->parts[1].data,
+                                       .number = item->number,
+                                       .version = item->version,
+                                       .sent = item->sent,
+                                       .received = item->received,
+                                       .at = exo_graph_now(actor)};
+        cr_assert_float_eq(((float *)item->parts[0].data)[0], (float)world.seen[at].value, 0);
+        exo_item_drop(&item);
+        if (world.sink_error != EXO_OK)
+            return exo_fail(err, world.sink_error, "on purpose");
+        exo_graph_phase(actor, "use");
+        exo_graph_phase(actor, NULL);
+    }
+    world.sink_ended = exo_graph_now(actor);
+    return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+static const exo_graph_port source_ports[] = {{.name = "numbers", .type = "numbers", .direction = EXO_PORT_OUTPUT}};
+static const exo_graph_port sink_ports[] = {
+    {.name = "numbers", .type = "numbers", .direction = EXO_PORT_INPUT, .blocking = true}};
+static const exo_graph_class source = {.name = "source", .ports = source_ports, .num_ports = 1, .run = source_run};
+static const exo_graph_class sink = {.name = "sink", .ports = sink_ports, .num_ports = 1, .run = sink_run};
+
+/* --- Graphs, made by hand ------------------------------------------------------------------------------------------------------------ */
+
+enum {
+    MAX_HOSTS = 32
+};
+
+struct graph {
+    exo_graph_spec spec;
+    exo_actor_spec actors[2];
+    exo_edge_spec edges[1];
+    uint32_t hosts[2][MAX_HOSTS];
+    exo_emulated_host emulated[MAX_HOSTS];
+    exo_named_link links[1];
+    exo_compute_spec make, use;
+    char names[MAX_HOSTS][16];
+    exo_graph_result result;
+    exo_err err;
+};
+
+static void
+graph_init(struct graph *g, uint32_t sources, uint32_t sinks, exo_route route, bool virtual_clock)
+{
+    memset(&world, 0, sizeof world);
+    world.items = 20;
+    world.size = 10;
+    *g = (struct graph){0};
+    g->make = (exo_compute_spec){.phase = "make", .cost = -1};
+    g->use = (exo_compute_spec){.phase = "use", .cost = -1};
+    g->actors[0] = (exo_actor_spec){.name = "source",
+                                    .class = &source,
+                                    .count = sources,
+                                    .hosts = g->hosts[0],
+                                    .compute = &g->make,
+                                    .num_compute = 1};
+    g->actors[1] = (exo_actor_spec){
+        .name = "sink", .class = &sink, .count = sinks, .hosts = g->hosts[1], .compute = &g->use, .num_compute = 1};
+    g->edges[0] = (exo_edge_spec){.name = "source>sink:numbers",
+                                  .from = 0,
+                                  .to = 1,
+                                  .carries = "numbers",
+                                  .route = route,
+                                  .codec_text = "raw",
+                                  .capacity = 4,
+                                  .every = 1,
+                                  .deadline = 10 * EXO_SECOND,
+                                  .link = -1};
+    for (uint32_t h = 0; h < sources + sinks; h++) {
+        snprintf(g->names[h], sizeof g->names[h], "host_%u", h);
+        g->emulated[h] =
+            (exo_emulated_host){.spec = {.name = g->names[h], .up = INFINITY, .down = INFINITY}, .speed = 1};
+        if (h < sources)
+            g->hosts[0][h] = h;
+        else
+            g->hosts[1][h - sources] = h;
+    }
+    g->links[0] = (exo_named_link){.name = "default", .is_default = true, .from = -1, .to = -1};
+    g->links[0].spec = (exo_link_spec){.bandwidth = INFINITY, .transport = EXO_LINK_IDEAL};
+    g->spec = (exo_graph_spec){.source = "test",
+                               .name = "test",
+                               .seed = 7,
+                               .virtual_clock = virtual_clock,
+                               .actors = g->actors,
+                               .num_actors = 2,
+                               .edges = g->edges,
+                               .num_edges = 1,
+                               .hosts = g->emulated,
+                               .num_hosts = sources + sinks,
+                               .links = g->links,
+                               .num_links = 1};
+}
+
+static exo_status
+graph_run(struct graph *g, uint64_t tie_seed)
+{
+    const exo_graph_run_opts opts = {.space = "test", .tie_seed = tie_seed};
+    return exo_graph_run(&g->spec, &opts, &g->result, &g->err);
+}
+
+static const exo_traffic *
+row_of(const struct graph *g, const char *actor)
+{
+    for (size_t i = 0; i < g->result.ledger.length; i++)
+        if (strcmp(g->result.ledger.rows[i].actor, actor) == 0)
+            return &g->result.ledger.rows[i].traffic;
+    cr_assert_fail("%s has no row", actor);
+    return NULL;
+}
+
+/* Everything once, each channel's in order. */
+static void
+check_all_came(const struct graph *g, uint32_t sources, uint32_t copies)
+{
+    uint32_t count[MAX_HOSTS] = {0};
+    uint64_t next[MAX_HOSTS][MAX_HOSTS] = {{0}};
+    uint32_t last[MAX_HOSTS][MAX_HOSTS];
+    memset(last, 0xff, sizeof last);
+    cr_assert_eq(world.length, sources * world.items * copies, "%u items came", world.length);
+    for (uint32_t i = 0; i < world.length; i++) {
+        const struct seen *s = &world.seen[i];
+        count[s->from]++;
+        cr_expect_eq(s->number, next[s->sink][s->from]++);
+        cr_expect(last[s->sink][s->from] == UINT32_MAX || s->value > last[s->sink][s->from]);
+        last[s->sink][s->from] = s->value;
+        cr_expect_eq(s->version, 100 + s->value);
+        cr_expect_leq(s->sent, s->received);
+        cr_expect_leq(s->received, s->at);
+    }
+    for (uint32_t f = 0; f < sources; f++)
+        cr_expect_eq(count[f], world.items * copies);
+    (void)g;
+}
+
+static const bool clocks[] = {false, true};
+
+Test(graph_run, every_item_arrives_once_and_in_order, .timeout = 60)
+{
+    static const exo_route routes[] = {EXO_ROUTE_ROUND_ROBIN, EXO_ROUTE_BROADCAST,    EXO_ROUTE_HASH,
+                                       EXO_ROUTE_MODULO,      EXO_ROUTE_LEAST_LOADED, EXO_ROUTE_GOSSIP};
+    for (size_t c = 0; c < 2; c++)
+        for (size_t r = 0; r < sizeof routes / sizeof *routes; r++)
+            for (uint32_t sources = 1; sources <= 3; sources++)
+                for (uint32_t sinks = 1; sinks <= 3; sinks++) {
+                    struct graph g;
+                    graph_init(&g, sources, sinks, routes[r], clocks[c]);
+                    cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+                    check_all_came(&g, sources, routes[r] == EXO_ROUTE_BROADCAST ? sinks : 1);
+                    exo_graph_result_release(&g.result);
+                }
+}
+
+Test(graph_run, round_robin_goes_in_turn_and_modulo_by_the_rule, .timeout = 60)
+{
+    struct graph g;
+    graph_init(&g, 2, 3, EXO_ROUTE_ROUND_ROBIN, true);
+    cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+    for (uint32_t i = 0; i < world.length; i++)
+        cr_expect_eq(world.seen[i].sink, (world.seen[i].from + world.seen[i].value) % 3);
+    exo_graph_result_release(&g.result);
+    graph_init(&g, 2, 3, EXO_ROUTE_MODULO, true); /* s = 2 <= r = 3: sender i to {j : j mod 2 = i} */
+    cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+    for (uint32_t i = 0; i < world.length; i++)
+        cr_expect_eq(world.seen[i].sink % 2, world.seen[i].from);
+    exo_graph_result_release(&g.result);
+}
+
+/* 20 items of 1 MB on 100 Mbit/s, 80 ms each, and 10 ms of latency. */
+static void
+set_link(struct graph *g)
+{
+    world.size = 250000;
+    g->spec.emulated = true;
+    g->links[0].spec.bandwidth = 1e8;
+    g->links[0].spec.latency = 10 * EXO_MS;
+}
+
+Test(graph_run, the_virtual_clock_says_how_long_a_link_takes, .timeout = 60)
+{
+    struct graph g;
+    graph_init(&g, 1, 1, EXO_ROUTE_ONE, true);
+    set_link(&g);
+    g.make.cost = 30 * EXO_MS;
+    g.use.cost = 20 * EXO_MS;
+    cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+    check_all_came(&g, 1, 1);
+    /* The link is the narrowest: 30 ms, then 20 items of 80 ms, then latency and the use of the last. */
+    double expected = 0.030 + 20 * 0.080 + 0.010 + 0.020;
+    cr_expect_float_eq((double)g.result.time * 1e-9, expected, 0.002 * expected, "%g s, expected %g",
+                       (double)g.result.time * 1e-9, expected);
+    cr_expect_lt(g.result.seconds, 1.0, "no time really passes");
+    exo_graph_result_release(&g.result);
+}
+
+Test(graph_run, with_declared_costs_a_virtual_run_is_the_same_every_time, .timeout = 60)
+{
+    exo_time time = 0;
+    struct seen first[MAX_SEEN];
+    for (int round = 0; round < 4; round++) {
+        struct graph g;
+        graph_init(&g, 3, 2, EXO_ROUTE_LEAST_LOADED, true);
+        set_link(&g);
+        g.make.cost = 7 * EXO_MS;
+        g.use.cost = 20 * EXO_MS;
+        cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+        if (round == 0) {
+            time = g.result.time;
+            memcpy(first, world.seen, sizeof first);
+        }
+        cr_expect_eq(g.result.time, time);
+        cr_expect_eq(memcmp(first, world.seen, sizeof first), 0);
+        exo_graph_result_release(&g.result);
+    }
+}
+
+Test(graph_run, a_link_takes_its_time_on_the_real_clock_and_overlaps_with_compute, .timeout = 60)
+{
+    struct graph g;
+    graph_init(&g, 1, 1, EXO_ROUTE_ONE, false);
+    set_link(&g);
+    world.items = 10;
+    g.make.cost = 80 * EXO_MS; /* as long as the link takes */
+    cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+    check_all_came(&g, 1, 1);
+    /* 10 items made, the last one transmitted: computing and sending overlap. One after the other it would be 1.6 s. */
+    cr_expect_geq(g.result.time, 880 * EXO_MS);
+    cr_expect_lt(g.result.time, 1300 * EXO_MS);
+    exo_graph_result_release(&g.result);
+}
+
+Test(graph_run, a_full_buffer_holds_the_sender_up, .timeout = 60)
+{
+    for (size_t c = 0; c < 2; c++) {
+        struct graph g;
+        graph_init(&g, 1, 1, EXO_ROUTE_ONE, clocks[c]);
+        g.use.cost = 10 * EXO_MS;
+        cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+        check_all_came(&g, 1, 1);
+        /* 20 items, of which 4 are buffered, 1 in the outbox and 1 under way when the last one is put. */
+        cr_expect_geq(world.source_ended, 13 * 10 * EXO_MS);
+        cr_expect_gt(row_of(&g, "source_0")->send_blocked, 100 * EXO_MS);
+        exo_graph_result_release(&g.result);
+    }
+}
+
+Test(graph_run, edges_that_drop_never_hold_the_sender_up, .timeout = 60)
+{
+    static const exo_on_full rules[] = {EXO_FULL_DROP_OLDEST, EXO_FULL_DROP_NEWEST, EXO_FULL_LATEST};
+    for (size_t c = 0; c < 2; c++)
+        for (size_t r = 0; r < 3; r++) {
+            struct graph g;
+            graph_init(&g, 1, 1, EXO_ROUTE_ONE, clocks[c]);
+            g.edges[0].on_full = rules[r];
+            g.edges[0].capacity = rules[r] == EXO_FULL_LATEST ? 1 : 4;
+            g.make.cost = 1 * EXO_MS;
+            g.use.cost = 50 * EXO_MS;
+            cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+            exo_traffic sum = exo_ledger_sum(&g.result.ledger, NULL);
+            cr_expect_eq(sum.items, 20);
+            cr_expect_eq(sum.drops + world.length, 20, "%llu dropped, %u came", (unsigned long long)sum.drops,
+                         world.length);
+            cr_expect_gt(sum.drops, 5);
+            cr_expect_lt(world.source_ended, 500 * EXO_MS);
+            bool last_came = world.seen[world.length - 1].value == 19;
+            cr_expect(rules[r] == EXO_FULL_DROP_NEWEST ? !last_came : last_came);
+            for (uint32_t i = 1; i < world.length; i++)
+                cr_expect_gt(world.seen[i].number, world.seen[i - 1].number);
+            exo_graph_result_release(&g.result);
+        }
+}
+
+Test(graph_run, on_full_fail_says_who_is_full, .timeout = 60)
+{
+    struct graph g;
+    graph_init(&g, 1, 1, EXO_ROUTE_ONE, true);
+    g.edges[0].on_full = EXO_FULL_FAIL;
+    g.make.cost = 1 * EXO_MS;
+    g.use.cost = 50 * EXO_MS;
+    cr_assert_eq(graph_run(&g, 0), EXO_FULL);
+    cr_expect_str_eq(g.err.text, "source_0: edge source>sink:numbers: the buffer of sink_0 is full");
+    exo_graph_result_release(&g.result);
+}
+
+Test(graph_run, a_sender_hears_that_nobody_is_left, .timeout = 60)
+{
+    for (size_t c = 0; c < 2; c++) {
+        struct graph g;
+        graph_init(&g, 2, 2, EXO_ROUTE_ROUND_ROBIN, clocks[c]);
+        world.items = 100000;
+        world.take = 5;
+        cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+        cr_expect_eq(world.source_status, EXO_CLOSED);
+        cr_expect_eq(world.length, 10);
+        exo_graph_result_release(&g.result);
+    }
+}
+
+Test(graph_run, a_sink_that_takes_nothing_is_named_at_the_deadline, .timeout = 60)
+{
+    struct graph g;
+    graph_init(&g, 1, 1, EXO_ROUTE_ONE, true);
+    g.use.cost = 1000 * EXO_SECOND;
+    g.edges[0].deadline = 3 * EXO_SECOND;
+    cr_assert_eq(graph_run(&g, 0), EXO_TIMEOUT);
+    cr_expect_str_eq(g.err.text, "source_0: edge source>sink:numbers: sink_0 takes nothing from source_0");
+    cr_expect_lt(g.result.seconds, 1.0);
+    exo_graph_result_release(&g.result);
+}
+
+Test(graph_run, an_actors_error_ends_the_run_and_names_it, .timeout = 60)
+{
+    for (size_t c = 0; c < 2; c++) {
+        struct graph g;
+        graph_init(&g, 2, 1, EXO_ROUTE_ONE, clocks[c]);
+        world.items = 100000;
+        world.sink_error = EXO_FAILED;
+        cr_assert_eq(graph_run(&g, 0), EXO_FAILED);
+        cr_expect_str_eq(g.err.text, "sink_0: on purpose");
+        exo_graph_result_release(&g.result);
+    }
+}
+
+Test(graph_run, every_sends_one_of_so_many, .timeout = 60)
+{
+    struct graph g;
+    graph_init(&g, 1, 1, EXO_ROUTE_ONE, true);
+    g.edges[0].every = 3;
+    cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+    cr_assert_eq(world.length, 7);
+    for (uint32_t i = 0; i < world.length; i++)
+        cr_expect_eq(world.seen[i].value, 3 * i);
+    exo_graph_result_release(&g.result);
+}
+
+Test(graph_run, the_ledger_counts_every_byte, .timeout = 60)
+{
+    for (size_t c = 0; c < 2; c++) {
+        struct graph g;
+        graph_init(&g, 2, 3, EXO_ROUTE_BROADCAST, clocks[c]);
+        cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+        const exo_traffic *t = row_of(&g, "source_1");
+        cr_expect_eq(t->items, 60);
+        cr_expect_eq(t->payload_bytes, 60 * (10 * 4 + 4));
+        cr_expect_eq(t->encoded_bytes, 60 * (10 * 4 + 4 + 8), "got %llu", (unsigned long long)t->encoded_bytes);
+        cr_expect_eq(t->messages, 60 + 3, "and three ends");
+        exo_graph_result_release(&g.result);
+    }
+}
+
+Test(graph_run, a_run_ends_when_its_time_is_over, .timeout = 60)
+{
+    for (size_t c = 0; c < 2; c++) {
+        struct graph g;
+        graph_init(&g, 1, 1, EXO_ROUTE_ONE, clocks[c]);
+        world.items = 100000;
+        g.make.cost = 10 * EXO_MS;
+        g.spec.until = 300 * EXO_MS;
+        cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
+        cr_expect_geq(world.length, 20);
+        cr_expect_lt(world.length, 45);
+        exo_graph_result_release(&g.result);
+    }
+}
