@@ -5,6 +5,8 @@
 #include <exogym/actor.h>
 #include <exogym/trainer.h>
 
+#include "spec.h"
+
 /* Nodes on the workers of a cluster instead of in this process. Texts are YAML in flow style; borrowed for the length of the fit. */
 typedef struct exo_fit_far {
     exo_runtime *runtime; /* joined to the cluster */
@@ -18,9 +20,10 @@ typedef struct exo_fit_far {
 } exo_fit_far;
 
 /* exo_trainer_fit's work. `train` and `val` may be NULL if opts->factory makes them. far: NULL for nodes in this process; else `train`
- * and `val` are those that its texts name. */
+ * and `val` are those that its texts name. graph: of the job, whose first actor is the node: its clock, hosts, links, edges and declared
+ * costs; NULL: the real clock, and nothing emulated. */
 exo_status exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
-                       exo_config *options, const exo_fit_opts *opts, const exo_fit_far *far, exo_fit_result *result,
-                       exo_err *err);
+                       exo_config *options, const exo_fit_opts *opts, const exo_fit_far *far,
+                       const exo_graph_spec *graph, exo_fit_result *result, exo_err *err);
 
 #endif

@@ -24,6 +24,8 @@ struct train_node {
     exo_loader *loader;
     exo_batch eval_batch;
     exo_node node;
+    exo_pace *pace, own_pace; /* how its time passes */
+    exo_time step_cost;
     uint64_t bytes_before; /* sent before the checkpoint that this run went on from */
     bool warned;           /* of a loss that is not finite                          */
 };
@@ -51,6 +53,7 @@ train_node_stop(void *self)
     exo_group_close(&n->side_group);
     exo_params_free(&n->average);
     exo_params_free(&n->params);
+    exo_pace_release(&n->own_pace);
     exo_node_host_close(&n->host);
 }
 
@@ -80,8 +83,12 @@ take_place(struct train_node *n, const exo_node_spec *spec, exo_err *err)
     n->strategy = spec->strategy;
     n->data = exo_dataset_hold(spec->train);
     n->node.rank = spec->rank;
+    n->step_cost = spec->step_cost;
+    n->pace = spec->pace ? spec->pace : &n->own_pace;
 
-    exo_status st = open_place(n, err);
+    exo_status st = spec->pace ? EXO_OK : exo_pace_init(&n->own_pace, NULL, 0, 1, err);
+    if (st == EXO_OK)
+        st = open_place(n, err);
     if (st == EXO_OK)
         st = exo_model_params(fit->model, fit->seed, &n->params, err);
     if (st != EXO_OK) {
@@ -283,11 +290,15 @@ static exo_status
 one_step(struct train_node *n, exo_step_record *record, exo_err *err)
 {
     const exo_batch *batch = NULL;
+    bool declared = n->step_cost >= 0; /* of all that is computed in a step */
     exo_status st = next_batch(n, &batch, err);
+    exo_pace_phase(n->pace, "step", n->step_cost);
     if (st == EXO_OK)
         st = compute_gradients(n, batch, &record->loss, err);
+    exo_pace_phase(n->pace, "update", declared ? 0 : -1);
     if (st == EXO_OK)
         st = exo_strategy_step(n->strategy, &n->node, err);
+    exo_pace_phase(n->pace, NULL, -1);
     if (st != EXO_OK)
         return st;
     record->lr = n->node.lr;
@@ -312,6 +323,7 @@ train(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
         return give_up(
             n, exo_fail(err, EXO_NOMEM, "no memory for the records of %llu steps", (unsigned long long)count), err);
     exo_status st = EXO_OK;
+    exo_pace_enter(n->pace);
     exo_compute_enter();
     while (st == EXO_OK && out->num_steps < count) {
         if (exo_call_cancelled(call))
@@ -321,10 +333,12 @@ train(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
         out->num_steps += st == EXO_OK;
     }
     exo_compute_leave();
+    exo_pace_leave(n->pace);
 
     exo_comm_stats stats = exo_group_stats(n->group);
     out->bytes_sent = n->bytes_before + stats.bytes_sent;
     out->waited = stats.waited;
+    out->traffic = exo_group_traffic(n->group);
     *reply =
         (exo_payload){.data = out, .size = sizeof *out + out->num_steps * sizeof out->steps[0], .release = exo_free};
     return give_up(n, st, err);

@@ -20,6 +20,7 @@
 #include <exogym/trainer.h>
 
 #include "checkpoint.h"
+#include "pace.h"
 #include "tape_pool.h"
 
 /* What all nodes of a run share. Owner: the trainer, which outlives the nodes; read-only to them but for the pools and the
@@ -48,6 +49,8 @@ typedef struct exo_node_spec {
     exo_strategy *strategy; /* owned by the trainer       */
     exo_comm *comm;         /* the strategy's: counted; held by the trainer                    */
     exo_comm *side;         /* set-up, averages, correlations: not counted; held by the trainer */
+    exo_pace *pace;         /* owned by the trainer; NULL: the node makes one on the real clock */
+    exo_time step_cost;     /* declared, of a step's computation on a host of speed 1; -1: measured */
 } exo_node_spec;
 
 /* setup -> where the node stands. */
@@ -66,6 +69,7 @@ typedef struct exo_step_record {
 typedef struct exo_train_reply {
     uint64_t bytes_sent; /* by the strategy, since step 0 */
     exo_time waited;     /* for other nodes, since set-up */
+    exo_traffic traffic; /* of the strategy's edge, since set-up */
     size_t num_steps;
     exo_step_record steps[];
 } exo_train_reply;

@@ -15,6 +15,7 @@
 #include <exogym/data.h>
 #include <exogym/model.h>
 #include <exogym/strategy.h>
+#include <exogym/traffic.h>
 
 typedef struct exo_trainer exo_trainer;
 
@@ -69,6 +70,9 @@ typedef struct exo_fit_result {
     double train_seconds;      /* of the steps alone                                                        */
     double samples_per_second; /* over all nodes, of the steps alone                                        */
     uint64_t bytes_sent;       /* by the strategy, mean over the nodes, rounded to the nearest              */
+    exo_traffic traffic;       /* over the strategy's edge, all nodes together                               */
+    bool is_virtual;           /* the times above are of the virtual clock: a prediction                     */
+    double wall_seconds;       /* that it took here; `seconds` on the real clock, but for what came before a resume */
     char sha256[65];           /* of the averaged parameters and buffers, little-endian fp32                */
 } exo_fit_result;
 

@@ -1,0 +1,133 @@
+/* Requests to the nodes of a fit: see fit_impl.h. */
+#include "fit_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Ends the collectives that wait for node `rank`. */
+static void
+fail_collectives(struct run *run, uint32_t rank, const char *cause)
+{
+    if (!run->far) {
+        exo_comm_fail(run->comm, rank, cause);
+        exo_comm_fail(run->side, rank, cause);
+        exo_fit_expect_no_more(run);
+        return;
+    }
+    char text[sizeof rank + EXO_ERR_TEXT];
+    memcpy(text, &rank, sizeof rank);
+    int length = snprintf(text + sizeof rank, EXO_ERR_TEXT, "%s", cause);
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+        exo_payload payload = {0};
+        if (run->nodes[r].id && exo_payload_copy(&payload, text, sizeof rank + (size_t)length) == EXO_OK)
+            exo_send(run->runtime, run->nodes[r], "abandon", payload, INT64_MAX, NULL);
+    }
+}
+
+/* An error of one node; of one that was lost with its worker, also why, as far as that can be learnt. */
+static exo_status
+blame(const struct run *run, uint32_t rank, exo_status st, const char *reason, exo_err *err)
+{
+    char why[EXO_ERR_TEXT] = "", name[EXO_NODE_NAME];
+    snprintf(name, sizeof name, "node_%u", rank);
+    if (err && st == EXO_PEER_LOST && run->far && run->far->explain)
+        run->far->explain(run->far->context, run->far->run, name, why, sizeof why);
+    return exo_fail(err, st, "%s: %s", name, why[0] ? why : reason[0] ? reason : exo_status_text(st));
+}
+
+/* How much an error says of what went wrong: least, if it is what a node heard of another. */
+static int
+weight(const struct run *run, uint32_t rank, exo_status st)
+{
+    char cause[EXO_ERR_TEXT];
+    if (st == EXO_OK)
+        return 0;
+    if (st != EXO_PEER_LOST)
+        return 3;
+    return exo_cause(run->runtime, run->nodes[rank], cause, sizeof cause) == EXO_OK ? 2 : 1;
+}
+
+/* Sends a request to one node; its future goes to futures[rank]. */
+exo_status
+exo_fit_ask(struct run *run, uint32_t rank, const char *method, const void *args, size_t size, exo_err *err)
+{
+    exo_payload payload = {0};
+    exo_status st = size ? exo_payload_copy(&payload, args, size) : EXO_OK;
+    if (st != EXO_OK)
+        return exo_fail(err, st, "no memory to call node_%u", rank);
+    exo_err reason = {0};
+    st = exo_call(run->runtime, run->nodes[rank], method, payload, INT64_MAX, &run->futures[rank], &reason);
+    return st == EXO_OK ? st : blame(run, rank, st, reason.text, err);
+}
+
+exo_status
+exo_fit_ask_all(struct run *run, const char *method, const void *args, size_t size, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++)
+        st = exo_fit_ask(run, r, method, args, size, err);
+    if (st != EXO_OK) /* those that were asked wait for one that was not */
+        fail_collectives(run, 0, err->text);
+    return st;
+}
+
+void
+exo_fit_drop_futures(struct run *run)
+{
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+        exo_future_drop(&run->futures[r]);
+}
+
+/* Waits for every request in progress. The first error that is a node's own, or its death, rather than what it heard of another,
+ * is the run's; the other nodes are told at once, so that nobody waits for the dead. */
+exo_status
+exo_fit_await_all(struct run *run, exo_err *err)
+{
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+        if (!run->futures[r])
+            continue;
+        run->pending[count] = run->futures[r];
+        run->pending_ranks[count++] = r;
+    }
+    exo_status root = EXO_OK;
+    exo_err root_err = {0};
+    uint32_t root_rank = 0;
+    int heaviest = 0;
+    while (count > 0) {
+        size_t at = 0;
+        exo_err node_err = {0};
+        exo_time deadline = exo_deadline(run->clock, run->fit.timeout + EXO_FIT_CLOSE_GRACE);
+        exo_status st = exo_wait_any(run->pending, count, deadline, &at, &node_err);
+        if (st != EXO_OK) {
+            fail_collectives(run, run->pending_ranks[0], "it does not answer");
+            return exo_fail(err, st, "node_%u has not answered for %" PRId64 " s", run->pending_ranks[0],
+                            (run->fit.timeout + EXO_FIT_CLOSE_GRACE) / EXO_SECOND);
+        }
+        st = exo_wait(run->pending[at], INT64_MAX, NULL, &node_err);
+        uint32_t rank = run->pending_ranks[at];
+        run->pending[at] = run->pending[count - 1];
+        run->pending_ranks[at] = run->pending_ranks[count - 1];
+        count--;
+        if (st == EXO_OK)
+            continue;
+        if (weight(run, rank, st) > heaviest) {
+            heaviest = weight(run, rank, st);
+            root = st;
+            root_err = node_err;
+            root_rank = rank;
+        }
+        fail_collectives(run, rank, node_err.text);
+    }
+    return root == EXO_OK ? EXO_OK : blame(run, root_rank, root, root_err.text, err);
+}
+
+/* A node's reply to the request in progress; NULL if there is none. */
+const void *
+exo_fit_reply(struct run *run, uint32_t rank)
+{
+    const exo_payload *reply = NULL;
+    exo_status st = exo_wait(run->futures[rank], INT64_MAX, &reply, NULL);
+    return st == EXO_OK && reply ? reply->data : NULL;
+}

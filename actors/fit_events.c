@@ -1,0 +1,250 @@
+/* Training in segments, and what happens between them: see fit_impl.h. */
+#include "fit_impl.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SEGMENT (200 * EXO_MS)
+
+/* --- Events --------------------------------------------------------------------------------------------------------------- */
+
+/* Training time so far, over all parts of a resumed run, in ns. */
+uint64_t
+exo_fit_elapsed(const struct run *run)
+{
+    return run->elapsed_before + (uint64_t)exo_fit_now(run);
+}
+
+static void
+report(struct run *run, bool evaluated)
+{
+    if (!run->opts->progress)
+        return;
+    exo_progress p = run->eval;
+    uint64_t left = run->fit.max_steps - run->step;
+    double per_step = (double)run->fit.batch_size * run->fit.num_nodes;
+    p.step = run->step;
+    p.max_steps = run->fit.max_steps;
+    p.train_loss = run->train_loss;
+    p.lr = run->lr;
+    p.samples_per_second = run->rate;
+    p.elapsed = (double)exo_fit_elapsed(run) * 1e-9;
+    p.eta = run->rate > 0 ? (double)left * per_step / run->rate : (double)NAN;
+    p.bytes_sent = run->bytes_sent;
+    p.evaluated = evaluated;
+    run->opts->progress(run->opts->context, &p);
+}
+
+exo_status
+exo_fit_ask_average(struct run *run, exo_err *err)
+{
+    exo_status st = exo_fit_ask_all(run, "average", NULL, 0, err);
+    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
+    exo_fit_drop_futures(run);
+    return st == EXO_OK ? all : st;
+}
+
+/* Local: node 0's copy; global: the average, on node 1 at the same time where there is one. */
+static exo_status
+evaluate(struct run *run, exo_err *err)
+{
+    const bool own = false, of_average = true;
+    uint32_t other = run->fit.num_nodes > 1 ? 1 : 0;
+    run->evaluated = true;
+    run->eval.local_loss = run->eval.global_loss = (double)NAN;
+    run->eval.local_accuracy = run->eval.global_accuracy = (double)NAN;
+    if (run->fit.val_count == 0)
+        return EXO_OK;
+
+    exo_status st = other ? exo_fit_ask_average(run, err) : EXO_OK;
+    if (st == EXO_OK)
+        st = exo_fit_ask(run, 0, "evaluate", &own, sizeof own, err);
+    if (st == EXO_OK && other)
+        st = exo_fit_ask(run, other, "evaluate", &of_average, sizeof of_average, err);
+    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
+    if (st == EXO_OK)
+        st = all;
+    if (st == EXO_OK) {
+        const exo_eval_reply *local = exo_fit_reply(run, 0);
+        const exo_eval_reply *global = exo_fit_reply(run, other);
+        run->eval.local_loss = local->loss;
+        run->eval.local_accuracy = local->accuracy;
+        run->eval.global_loss = global->loss;
+        run->eval.global_accuracy = global->accuracy;
+    }
+    exo_fit_drop_futures(run);
+    if (st != EXO_OK || !run->metrics)
+        return st;
+    const exo_eval_row row = {
+        .step = run->step,
+        .seconds = (double)exo_fit_elapsed(run) * 1e-9,
+        .bytes_sent = run->bytes_sent,
+        .local_loss = run->eval.local_loss,
+        .global_loss = run->eval.global_loss,
+        .local_accuracy = run->eval.local_accuracy,
+        .global_accuracy = run->eval.global_accuracy,
+    };
+    return exo_metrics_validation(run->metrics, &row, err);
+}
+
+static exo_status
+correlate(struct run *run, exo_err *err)
+{
+    exo_status st = exo_fit_ask_all(run, "correlate", NULL, 0, err);
+    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
+    if (st == EXO_OK)
+        st = all;
+    if (st == EXO_OK && run->metrics)
+        st = exo_metrics_correlation(run->metrics, run->step, *(const double *)exo_fit_reply(run, 0), err);
+    exo_fit_drop_futures(run);
+    return st;
+}
+
+static exo_status
+checkpoint(struct run *run, exo_err *err)
+{
+    char folder[EXO_CHECKPOINT_PATH];
+    exo_status st = run->metrics ? exo_metrics_flush(run->metrics, err) : EXO_OK;
+    if (st == EXO_OK)
+        st = exo_checkpoint_begin(run->folder, run->step, folder, err);
+    if (st != EXO_OK)
+        return st;
+    exo_save_args args = {.elapsed = exo_fit_elapsed(run)};
+    /* Nodes elsewhere have other current folders. */
+    if (run->far && !realpath(folder, args.folder))
+        st = exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
+    else if (!run->far)
+        memcpy(args.folder, folder, sizeof args.folder);
+    if (st == EXO_OK)
+        st = exo_fit_ask_all(run, "save", &args, sizeof args, err);
+    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
+    exo_fit_drop_futures(run);
+    if (st == EXO_OK)
+        st = all;
+    if (st == EXO_OK)
+        st = exo_checkpoint_commit(run->folder, run->step, run->settings, err);
+    if (st != EXO_OK)
+        exo_checkpoint_abort(run->folder, run->step);
+    return st;
+}
+
+static bool
+is_due(uint64_t step, uint64_t interval)
+{
+    return interval != 0 && step % interval == 0;
+}
+
+static exo_status
+run_events(struct run *run, exo_err *err)
+{
+    const exo_fit_opts *opts = run->opts;
+    bool last = run->step == run->fit.max_steps;
+    exo_status st = EXO_OK;
+    if (is_due(run->step, opts->val_interval) || last) {
+        st = evaluate(run, err);
+        if (st == EXO_OK)
+            report(run, run->fit.val_count > 0);
+    }
+    if (st == EXO_OK && is_due(run->step, opts->correlation_interval))
+        st = correlate(run, err);
+    if (st == EXO_OK && opts->stop && *opts->stop && !last)
+        run->stopped = true;
+    bool due = run->step > 0 && is_due(run->step, opts->checkpoint_interval);
+    if (st == EXO_OK && opts->save_dir && (due || run->stopped))
+        st = checkpoint(run, err);
+    return st;
+}
+
+/* --- Training ------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t
+next_due(uint64_t step, uint64_t interval, uint64_t limit)
+{
+    if (interval == 0)
+        return limit;
+    uint64_t next = step - step % interval + interval;
+    return next < limit ? next : limit;
+}
+
+/* Where the next segment ends: at the next event, or after about SEGMENT. */
+static uint64_t
+segment_end(const struct run *run)
+{
+    const exo_fit_opts *opts = run->opts;
+    uint64_t end = run->fit.max_steps;
+    end = next_due(run->step, opts->val_interval, end);
+    end = next_due(run->step, opts->correlation_interval, end);
+    end = next_due(run->step, opts->checkpoint_interval, end);
+    uint64_t steps = run->step_time > 0 ? (uint64_t)(SEGMENT / run->step_time) : 1;
+    steps = steps < 1 ? 1 : steps > 10000 ? 10000 : steps;
+    return end - run->step > steps ? run->step + steps : end;
+}
+
+static exo_status
+record_segment(struct run *run, exo_time took, exo_time took_here, exo_err *err)
+{
+    const exo_train_reply *first = exo_fit_reply(run, 0);
+    uint64_t per_step = (uint64_t)run->fit.batch_size * run->fit.num_nodes;
+    uint64_t bytes = 0;
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+        const exo_train_reply *reply = exo_fit_reply(run, r);
+        bytes += reply->bytes_sent;
+        run->traffic[r] = reply->traffic;
+    }
+    run->bytes_sent = exo_fit_mean_bytes(run, bytes);
+
+    exo_status st = EXO_OK;
+    for (size_t i = 0; i < first->num_steps && st == EXO_OK; i++) {
+        run->step++;
+        run->train_loss = first->steps[i].loss;
+        run->lr = first->steps[i].lr;
+        if (run->metrics)
+            st = exo_metrics_train(run->metrics, run->step, run->step * per_step, (double)run->train_loss,
+                                   (double)run->lr, err);
+    }
+    run->trained += took;
+    run->step_time = first->num_steps ? took_here / (exo_time)first->num_steps : 0;
+    double rate = took > 0 ? (double)(first->num_steps * per_step) / ((double)took * 1e-9) : 0;
+    run->rate = run->rate > 0 ? 0.8 * run->rate + 0.2 * rate : rate;
+    run->evaluated = false;
+    return st;
+}
+
+static exo_status
+train_segment(struct run *run, exo_err *err)
+{
+    uint64_t end = segment_end(run);
+    exo_time before = exo_fit_now(run), before_here = exo_now(run->clock);
+    exo_fit_expect_nodes(run);
+    exo_status st = exo_fit_ask_all(run, "train", &end, sizeof end, err);
+    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
+    if (st == EXO_OK)
+        st = all;
+    if (st == EXO_OK)
+        st = record_segment(run, exo_fit_now(run) - before, exo_now(run->clock) - before_here, err);
+    exo_fit_drop_futures(run);
+    if (st == EXO_OK)
+        report(run, false);
+    return st;
+}
+
+exo_status
+exo_fit_train(struct run *run, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    report(run, false);
+    if (run->step == 0)
+        st = run_events(run, err);
+    while (st == EXO_OK && !run->stopped && run->step < run->fit.max_steps) {
+        st = train_segment(run, err);
+        if (st == EXO_OK)
+            st = run_events(run, err);
+    }
+    if (st == EXO_OK && !run->stopped && !run->evaluated)
+        st = evaluate(run, err); /* resumed at the end: there was no step to evaluate after */
+    return st;
+}

@@ -1,0 +1,116 @@
+/* One fit, shared by the files that do it: fit_run.c (from beginning to end), fit_prepare.c (what there is before the first step),
+ * fit_ask.c (requests to the nodes), fit_events.c (training, and what happens between two segments), fit_network.c (its clock and its
+ * emulated network).
+ *
+ * Everything in struct run belongs to the caller's thread. The nodes run free between two events (evaluation, correlation,
+ * checkpoint, the end, or about a fifth of a second, so that a stop is heeded soon); at an event all of them are idle. */
+#ifndef EXO_FIT_IMPL_H
+#define EXO_FIT_IMPL_H
+
+#include "checkpoint.h"
+#include "fit_run.h"
+#include "ledger.h"
+#include "metrics.h"
+#include "sim.h"
+#include "train_node.h"
+
+#define EXO_FIT_CLOSE_GRACE (30 * EXO_SECOND)
+
+enum {
+    EXO_NODE_NAME = 32
+};
+
+struct run {
+    exo_fit fit;
+    const exo_fit_opts *opts;
+    const exo_fit_far *far;      /* NULL: the nodes are in this process */
+    const exo_graph_spec *graph; /* NULL: the real clock, nothing emulated */
+    const char *strategy_name;
+    const exo_clock *clock; /* real: for deadlines */
+
+    exo_runtime *runtime;
+    exo_comm *comm, *side;   /* of nodes in this process */
+    exo_node_spec *specs;    /* (num_nodes) */
+    exo_ref *nodes;          /* (num_nodes) */
+    exo_future **futures;    /* (num_nodes) of the request in progress */
+    exo_future **pending;    /* (num_nodes) scratch of await_all       */
+    uint32_t *pending_ranks; /* (num_nodes) likewise                   */
+    exo_strategy **strategy; /* (num_nodes) */
+    exo_dataset **train;     /* (num_nodes) held                       */
+    uint32_t *val_order;
+
+    exo_sim *sim;         /* NULL: the run's clock is the real one        */
+    exo_links *links;     /* NULL: nothing is emulated                    */
+    exo_pace *paces;      /* (num_nodes) of nodes in this process         */
+    exo_traffic *traffic; /* (num_nodes) of the strategy's edge, as the nodes said last */
+
+    char folder[EXO_CHECKPOINT_PATH]; /* "" without files */
+    int lock;                         /* descriptor, or -1 */
+    char checkpoint[EXO_CHECKPOINT_PATH];
+    exo_metrics *metrics;
+    char *options_text;
+    char *settings;
+
+    uint64_t step;
+    exo_time started;        /* of this process's part, on the real clock        */
+    exo_time trained;        /* ns in steps, this process's part                 */
+    uint64_t elapsed_before; /* ns of the parts before a resume                  */
+    uint64_t steps_before;
+    uint64_t bytes_sent;
+    float train_loss, lr;
+    double rate;        /* samples/s of the last segments, smoothed         */
+    exo_time step_time; /* of the last segment, for the length of the next  */
+    bool evaluated;     /* at `step`: eval holds the figures                */
+    exo_progress eval;
+    bool stopped;
+};
+
+/* --- fit_ask.c: requests to the nodes ---------------------------------------------------------------------------------------- */
+
+/* Sends a request to one node, or to all; its future goes to futures[rank]. */
+exo_status exo_fit_ask(struct run *run, uint32_t rank, const char *method, const void *args, size_t size, exo_err *err);
+exo_status exo_fit_ask_all(struct run *run, const char *method, const void *args, size_t size, exo_err *err);
+/* Waits for every request in progress. The first error that is a node's own, or its death, rather than what it heard of another, is the
+ * run's; the other nodes are told at once, so that nobody waits for the dead. */
+exo_status exo_fit_await_all(struct run *run, exo_err *err);
+/* A node's reply to the request in progress; NULL if there is none. */
+const void *exo_fit_reply(struct run *run, uint32_t rank);
+void exo_fit_drop_futures(struct run *run);
+
+/* --- fit_prepare.c -------------------------------------------------------------------------------------------------------------- */
+
+/* Everything up to nodes that are ready for their first step, or for that after the checkpoint. */
+exo_status exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_config *options, exo_err *err);
+/* Of what all nodes sent together, one node's part, rounded. */
+uint64_t exo_fit_mean_bytes(const struct run *run, uint64_t all);
+
+/* --- fit_events.c --------------------------------------------------------------------------------------------------------------- */
+
+/* Trains to the last step, or until it is stopped. */
+exo_status exo_fit_train(struct run *run, exo_err *err);
+/* The mean of all copies, on every node. */
+exo_status exo_fit_ask_average(struct run *run, exo_err *err);
+/* Training time so far, over all parts of a resumed run, in ns on the run's clock. */
+uint64_t exo_fit_elapsed(const struct run *run);
+
+/* --- fit_network.c -------------------------------------------------------------------------------------------------------------- */
+
+/* What a step costs by declaration on a host of speed 1; -1: it is measured. `graph` may be NULL. */
+exo_time exo_fit_step_cost(const exo_graph_spec *graph);
+/* The codec that a strategy's edge was given besides what the strategy does itself; NULL: none. */
+const char *exo_fit_edge_codec(const exo_edge_spec *edge);
+/* The clock, the links and every node's pace, by the run's graph. */
+exo_status exo_fit_open_network(struct run *run, exo_err *err);
+/* The communicator of the strategy's edge, for nodes in this process. */
+exo_status exo_fit_open_edge(struct run *run, exo_err *err);
+/* Now, since this process's part began, on the run's clock. */
+exo_time exo_fit_now(const struct run *run);
+/* Before the nodes are told to train, on the virtual clock: none of them runs ahead. */
+void exo_fit_expect_nodes(struct run *run);
+/* Nobody is waited for any more: a node cannot go on. */
+void exo_fit_expect_no_more(struct run *run);
+/* ledger.csv, network.json and, on the virtual clock, timeline.json, into the run's folder. */
+exo_status exo_fit_report_network(struct run *run, exo_fit_result *result, exo_err *err);
+void exo_fit_close_network(struct run *run);
+
+#endif

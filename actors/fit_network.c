@@ -1,0 +1,226 @@
+/* The clock and the emulated network of a fit, and what is said about them in the end: see fit_impl.h. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "edge.h"
+#include "file.h"
+#include "fit_impl.h"
+#include "timeline.h"
+
+enum {
+    SPANS = 100000 /* of each node, for the timeline */
+};
+
+static const exo_actor_spec *
+nodes_of(const exo_graph_spec *graph)
+{
+    return &graph->actors[0];
+}
+
+exo_time
+exo_fit_step_cost(const exo_graph_spec *graph)
+{
+    for (size_t i = 0; graph && i < nodes_of(graph)->num_compute; i++)
+        if (strcmp(nodes_of(graph)->compute[i].phase, "step") == 0)
+            return nodes_of(graph)->compute[i].cost;
+    return -1;
+}
+
+exo_time
+exo_fit_now(const struct run *run)
+{
+    return run->sim ? exo_sim_now(run->sim) : exo_now(run->clock) - run->started;
+}
+
+void
+exo_fit_expect_nodes(struct run *run)
+{
+    if (run->sim)
+        exo_sim_expect(run->sim, run->fit.num_nodes);
+}
+
+void
+exo_fit_expect_no_more(struct run *run)
+{
+    if (run->sim)
+        exo_sim_expect_no_more(run->sim);
+}
+
+exo_status
+exo_fit_open_network(struct run *run, exo_err *err)
+{
+    const exo_graph_spec *graph = run->graph;
+    exo_status st = EXO_OK;
+    if (graph && graph->virtual_clock && run->far)
+        return exo_fail(err, EXO_UNSUPPORTED, "the virtual clock is for nodes in one process: without workers");
+    if (graph && graph->virtual_clock)
+        st = exo_sim_new(&run->sim, 0, err);
+    if (st == EXO_OK && graph && graph->emulated)
+        st = exo_graph_links(graph, &run->links, err);
+    run->started = exo_now(run->clock);
+    if (st != EXO_OK || run->far)
+        return st;
+    run->paces = exo_calloc(run->fit.num_nodes, sizeof *run->paces);
+    if (!run->paces)
+        return exo_fail(err, EXO_NOMEM, "no memory for %u nodes", run->fit.num_nodes);
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+        double speed = graph ? graph->hosts[nodes_of(graph)->hosts[r]].speed : 1;
+        st = exo_pace_init(&run->paces[r], run->sim, run->sim ? 0 : run->started, speed, err);
+        run->paces[r].track.limit = run->sim ? SPANS : 0;
+    }
+    return st;
+}
+
+exo_status
+exo_fit_open_edge(struct run *run, exo_err *err)
+{
+    const exo_graph_spec *graph = run->graph;
+    if (!graph || graph->num_edges == 0)
+        return exo_comm_local(&run->comm, run->fit.num_nodes, run->clock, err);
+    const exo_edge_spec *edge = &graph->edges[0];
+    const exo_comm_edge on = {.name = edge->carries,
+                              .links = run->links,
+                              .hosts = nodes_of(graph)->hosts,
+                              .sim = run->sim,
+                              .origin = run->sim ? 0 : run->started,
+                              .codec = exo_fit_edge_codec(edge)};
+    return exo_comm_local_on(&run->comm, run->fit.num_nodes, run->sim ? exo_sim_clock(run->sim) : run->clock, &on, err);
+}
+
+const char *
+exo_fit_edge_codec(const exo_edge_spec *edge)
+{
+    return edge->codec ? edge->codec_text : NULL; /* what the strategy itself does not encode */
+}
+
+/* --- The report --------------------------------------------------------------------------------------------------------------- */
+
+static const char *
+edge_name(const struct run *run)
+{
+    return run->graph && run->graph->num_edges ? run->graph->edges[0].name : "node>node";
+}
+
+static const char *
+host_name(const struct run *run, uint32_t rank, char out[EXO_NODE_NAME])
+{
+    if (run->graph)
+        return run->graph->hosts[nodes_of(run->graph)->hosts[rank]].spec.name;
+    snprintf(out, EXO_NODE_NAME, "node_%u", rank);
+    return out;
+}
+
+static exo_status
+write_ledger(const struct run *run, exo_fit_result *result, exo_err *err)
+{
+    exo_ledger ledger = {0};
+    char path[EXO_CHECKPOINT_PATH + 32], actor[EXO_NODE_NAME], host[EXO_NODE_NAME];
+    exo_status st = EXO_OK;
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+        snprintf(actor, sizeof actor, "node_%u", r);
+        st = exo_ledger_add(&ledger, edge_name(run), actor, host_name(run, r, host), &run->traffic[r], err);
+        exo_traffic_add(&result->traffic, &run->traffic[r]);
+    }
+    snprintf(path, sizeof path, "%s/ledger.csv", run->folder);
+    if (st == EXO_OK && run->folder[0])
+        st = exo_ledger_write(&ledger, path, err);
+    exo_ledger_release(&ledger);
+    return st;
+}
+
+static json_t *
+seconds(exo_time time)
+{
+    return json_real((double)time * 1e-9);
+}
+
+static json_t *
+host_json(const struct run *run, uint32_t rank)
+{
+    char name[EXO_NODE_NAME];
+    exo_time times[3] = {0};
+    const exo_track *track = &run->paces[rank].track;
+    exo_link_stats up = {0}, down = {0};
+    json_t *phases = json_object();
+    for (size_t i = 0; i < track->num_totals; i++) {
+        times[track->totals[i].kind] += track->totals[i].time;
+        json_object_set_new(phases, track->totals[i].name, seconds(track->totals[i].time));
+    }
+    if (run->links)
+        exo_links_host_stats(run->links, nodes_of(run->graph)->hosts[rank], &up, &down);
+    exo_time all = exo_fit_now(run);
+    return json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "host", host_name(run, rank, name),
+                     "actor", name, "utilization", all > 0 ? (double)times[EXO_SPAN_COMPUTE] / (double)all : 0.0,
+                     "compute_s", seconds(times[EXO_SPAN_COMPUTE]), "send_blocked_s",
+                     seconds(times[EXO_SPAN_SEND_BLOCKED]), "recv_blocked_s", seconds(times[EXO_SPAN_RECV_BLOCKED]),
+                     "up_bytes", (json_int_t)up.bytes, "down_bytes", (json_int_t)down.bytes, "up_busy_s",
+                     seconds(up.busy), "down_busy_s", seconds(down.busy), "phases", phases);
+}
+
+static exo_status
+write_report(const struct run *run, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH + 32];
+    json_t *hosts = json_array();
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+        json_array_append_new(hosts, host_json(run, r));
+    json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "clock", run->sim ? "virtual" : "real", "time_s",
+                            seconds(exo_fit_now(run)), "train_s", seconds(run->trained), "hosts", hosts);
+    char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(all);
+    snprintf(path, sizeof path, "%s/network.json", run->folder);
+    exo_status st = text ? exo_file_write_atomic(path, text, strlen(text), err)
+                         : exo_fail(err, EXO_NOMEM, "no memory for the report of the network");
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    return st;
+}
+
+static exo_status
+write_timeline(const struct run *run, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH + 32];
+    uint32_t count = run->fit.num_nodes;
+    exo_timeline_track *tracks = exo_calloc(count, sizeof *tracks);
+    char(*names)[EXO_NODE_NAME] = exo_calloc(count, sizeof *names);
+    exo_status st = tracks && names ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the timeline");
+    for (uint32_t r = 0; st == EXO_OK && r < count; r++) {
+        snprintf(names[r], sizeof names[r], "node_%u", r);
+        tracks[r] =
+            (exo_timeline_track){.host = host_name(run, r, names[r]), .actor = names[r], .track = &run->paces[r].track};
+    }
+    snprintf(path, sizeof path, "%s/timeline.json", run->folder);
+    if (st == EXO_OK)
+        st = exo_timeline_write(path, tracks, count, err);
+    exo_free(tracks);
+    exo_free(names);
+    return st;
+}
+
+exo_status
+exo_fit_report_network(struct run *run, exo_fit_result *result, exo_err *err)
+{
+    exo_status st = write_ledger(run, result, err);
+    result->wall_seconds = (double)(exo_now(run->clock) - run->started) * 1e-9;
+    result->is_virtual = run->sim != NULL;
+    if (st == EXO_OK && run->folder[0] && run->graph && !run->far)
+        st = write_report(run, err);
+    if (st == EXO_OK && run->folder[0] && run->sim)
+        st = write_timeline(run, err);
+    return st;
+}
+
+void
+exo_fit_close_network(struct run *run)
+{
+    for (uint32_t r = 0; run->paces && r < run->fit.num_nodes; r++)
+        exo_pace_release(&run->paces[r]);
+    exo_free(run->paces);
+    exo_links_free(&run->links);
+    exo_sim_free(&run->sim);
+}

@@ -1,0 +1,363 @@
+/* What a fit needs before its first step: strategies, data, the folder, nodes. See fit_impl.h. */
+#include "fit_impl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "file.h"
+#include "fit_opts.h"
+
+#define DEFAULT_TIMEOUT (600 * EXO_SECOND)
+
+static exo_status
+allocate(struct run *run, exo_err *err)
+{
+    uint32_t n = run->fit.num_nodes;
+    run->specs = exo_calloc(n, sizeof *run->specs);
+    run->nodes = exo_calloc(n, sizeof *run->nodes);
+    run->futures = exo_calloc(n, sizeof *run->futures);
+    run->pending = exo_calloc(n, sizeof *run->pending);
+    run->pending_ranks = exo_calloc(n, sizeof *run->pending_ranks);
+    run->strategy = exo_calloc(n, sizeof *run->strategy);
+    run->train = exo_calloc(n, sizeof *run->train);
+    run->traffic = exo_calloc(n, sizeof *run->traffic);
+    if (!run->traffic || !run->specs || !run->nodes || !run->futures || !run->pending || !run->pending_ranks ||
+        !run->strategy || !run->train)
+        return exo_fail(err, EXO_NOMEM, "no memory for %u nodes", n);
+    return EXO_OK;
+}
+
+/* A strategy's state is one node's, and a config belongs to one thread: all are made here, before there are nodes. */
+static exo_status
+make_strategies(struct run *run, exo_config *options, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++)
+        st = exo_strategy_new(&run->strategy[r], run->strategy_name, options, err);
+    if (st == EXO_OK && options)
+        st = exo_config_text(options, &run->options_text, err);
+    else if (st == EXO_OK && !(run->options_text = exo_strdup("{}")))
+        st = exo_fail(err, EXO_NOMEM, "no memory for the options");
+    return st;
+}
+
+static exo_status
+make_data(struct run *run, exo_dataset *train, exo_dataset *val, exo_err *err)
+{
+    const exo_dataset_factory *factory = &run->opts->factory;
+    exo_status st = EXO_OK;
+    run->fit.shared_data = !factory->make;
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+        if (factory->make) {
+            st = factory->make(factory->context, r, run->fit.num_nodes, true, &run->train[r], err);
+            if (st != EXO_OK)
+                exo_fail_in(err, st, "the data of node_%u", r);
+        } else if (train) {
+            run->train[r] = exo_dataset_hold(train);
+        } else {
+            st = exo_fail(err, EXO_INVAL, "the trainer has no training data and the fit brings no factory");
+        }
+        if (st == EXO_OK && !run->train[r])
+            st = exo_fail(err, EXO_INVAL, "the factory gave no data set to node_%u", r);
+    }
+    if (st == EXO_OK && factory->make) {
+        st = factory->make(factory->context, 0, run->fit.num_nodes, false, &run->fit.val, err);
+        if (st != EXO_OK)
+            exo_fail_in(err, st, "the validation data");
+    } else if (st == EXO_OK && val) {
+        run->fit.val = exo_dataset_hold(val);
+    }
+    return st;
+}
+
+/* How many steps there are: num_epochs over the smallest share. And is there a batch for everyone? */
+static exo_status
+plan_steps(struct run *run, exo_err *err)
+{
+    const exo_fit *fit = &run->fit;
+    uint64_t epoch = UINT64_MAX;
+    for (uint32_t r = 0; r < fit->num_nodes; r++) {
+        size_t length = exo_dataset_length(run->train[r]);
+        size_t share = fit->shared_data ? length / fit->num_nodes : length;
+        if (share < fit->batch_size)
+            return exo_fail(err, EXO_INVAL,
+                            "batch_size %zu is greater than the data: node_%u gets %zu of %zu samples an epoch",
+                            fit->batch_size, r, share, length);
+        uint64_t batches = share / fit->batch_size;
+        epoch = batches < epoch ? batches : epoch;
+    }
+    run->fit.max_steps = run->opts->max_steps ? run->opts->max_steps : run->opts->num_epochs * epoch;
+    return EXO_OK;
+}
+
+/* The samples of every evaluation: the first val_size of a seeded order. */
+static exo_status
+plan_evaluation(struct run *run, exo_err *err)
+{
+    size_t length = run->fit.val ? exo_dataset_length(run->fit.val) : 0;
+    if (length > UINT32_MAX)
+        return exo_fail(err, EXO_UNSUPPORTED, "a validation set of %zu samples is too large", length);
+    if (length == 0)
+        return EXO_OK;
+    run->val_order = exo_calloc(length, sizeof *run->val_order);
+    if (!run->val_order)
+        return exo_fail(err, EXO_NOMEM, "no memory for the order of %zu samples", length);
+    exo_rng rng;
+    exo_rng_init(&rng, run->opts->seed, EXO_RNG_EVAL, 0, 0);
+    exo_rng_permutation(&rng, run->val_order, (uint32_t)length);
+    run->fit.val_order = run->val_order;
+    run->fit.val_count = run->opts->val_size && run->opts->val_size < length ? run->opts->val_size : length;
+    return EXO_OK;
+}
+
+static exo_status
+plan_minibatch(struct run *run, exo_err *err)
+{
+    size_t wanted = run->opts->minibatch_size;
+    run->fit.minibatch_size = wanted ? wanted : run->fit.batch_size;
+    if (wanted != EXO_MINIBATCH_AUTO)
+        return EXO_OK;
+    unsigned threads = exo_num_threads();
+    unsigned copies = run->fit.num_nodes < threads ? run->fit.num_nodes : threads;
+    return exo_fit_auto_minibatch(run->fit.model, run->train[0], run->fit.batch_size, run->fit.autocast, copies,
+                                  &run->fit.minibatch_size, err);
+}
+
+static exo_status
+write_text(const struct run *run, const char *name, const char *text, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH + 32];
+    snprintf(path, sizeof path, "%s/%s", run->folder, name);
+    return exo_file_write_atomic(path, text, strlen(text), err);
+}
+
+/* One run a folder: a second one would mix its lines with the first one's. */
+static exo_status
+lock_folder(struct run *run, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH + 32];
+    snprintf(path, sizeof path, "%s/.lock", run->folder);
+    run->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+    if (run->lock < 0)
+        return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    if (flock(run->lock, LOCK_EX | LOCK_NB) != 0)
+        return exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
+                        run->folder);
+    return EXO_OK;
+}
+
+static exo_status
+prepare_start(struct run *run, exo_err *err)
+{
+    char kept[EXO_CHECKPOINT_PATH];
+    exo_status st = exo_checkpoint_put_aside(run->folder, kept, err);
+    if (st == EXO_OK && kept[0])
+        EXO_LOG(WARN, TRAIN, "kept=%s checkpoints of an earlier run that did not finish were put aside", kept);
+    return st;
+}
+
+static exo_status
+prepare_resume(struct run *run, exo_err *err)
+{
+    bool found = false;
+    exo_status st = exo_checkpoint_newest(run->folder, run->checkpoint, &found, err);
+    if (st != EXO_OK)
+        return st;
+    if (!found) {
+        EXO_LOG(WARN, TRAIN, "folder=%s there is no checkpoint to resume from: starting from step 0", run->folder);
+        return EXO_OK;
+    }
+    st = exo_checkpoint_check(run->checkpoint, run->settings, err);
+    if (st == EXO_OK)
+        run->fit.resume_from = run->checkpoint;
+    if (st == EXO_OK && run->far) { /* nodes elsewhere have other current folders */
+        char absolute[EXO_CHECKPOINT_PATH];
+        if (realpath(run->checkpoint, absolute))
+            memcpy(run->checkpoint, absolute, sizeof absolute);
+    }
+    return st;
+}
+
+static exo_status
+prepare_folder(struct run *run, exo_err *err)
+{
+    const exo_fit_opts *opts = run->opts;
+    char *config = NULL;
+    if (!opts->save_dir)
+        return EXO_OK;
+    int length = snprintf(run->folder, sizeof run->folder, "%s/%s", opts->save_dir,
+                          opts->run_name ? opts->run_name : run->strategy_name);
+    if (length < 0 || (size_t)length >= sizeof run->folder - 256)
+        return exo_fail(err, EXO_INVAL, "save_dir and run name are too long together");
+
+    exo_status st = exo_folder_make(run->folder, err);
+    if (st == EXO_OK)
+        st = lock_folder(run, err);
+    if (st == EXO_OK)
+        st = exo_fit_settings_json(opts, run->strategy_name, run->options_text, run->fit.model, run->fit.minibatch_size,
+                                   &run->settings, err);
+    if (st == EXO_OK)
+        st = opts->resume ? prepare_resume(run, err) : prepare_start(run, err);
+    if (st == EXO_OK && !opts->config_json)
+        st = exo_fit_config_json(opts, run->strategy_name, run->options_text, run->fit.model, run->fit.max_steps,
+                                 run->fit.minibatch_size, &config, err);
+    if (st == EXO_OK)
+        st = write_text(run, "config.json", opts->config_json ? opts->config_json : config, err);
+    exo_free(config);
+    return st;
+}
+
+/* The text that a node elsewhere is started with (node_host.h). */
+static exo_status
+describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *err)
+{
+    const exo_fit *fit = &run->fit;
+    const exo_fit_far *far = run->far;
+    json_t *plugins = json_array();
+    for (size_t i = 0; i < far->num_plugins; i++)
+        json_array_append_new(plugins, json_string(far->plugins[i]));
+    json_t *numbers =
+        json_pack("{s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I}", "run", far->run, "rank", (int)rank,
+                  "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps", (json_int_t)fit->max_steps,
+                  "batch_size", (json_int_t)fit->batch_size, "minibatch_size", (json_int_t)fit->minibatch_size,
+                  "shuffle", (int)fit->shuffle, "autocast", (int)fit->autocast, "seed", (json_int_t)fit->seed,
+                  "val_size", (json_int_t)run->opts->val_size, "timeout_ms", (json_int_t)(fit->timeout / EXO_MS));
+    if (numbers && fit->resume_from)
+        json_object_set_new(numbers, "resume_from", json_string(fit->resume_from));
+    char *text = numbers ? json_dumps(numbers, JSON_COMPACT) : NULL;
+    json_decref(numbers);
+    size_t size = text ? strlen(text) + strlen(far->model) + strlen(far->data) + strlen(far->strategy) + 64 : 0;
+    char *whole = text ? exo_calloc(size, 1) : NULL;
+    if (whole) /* the options as they were written: a number loses no digit on its way */
+        size = (size_t)snprintf(whole, size, "{\"model\": %s, \"data\": %s, \"strategy\": %s, %s", far->model,
+                                far->data, far->strategy, text + 1);
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    if (!whole)
+        return exo_fail(err, EXO_NOMEM, "no memory to describe a node");
+    *out = (exo_payload){.data = whole, .size = size + 1, .release = exo_free};
+    return EXO_OK;
+}
+
+static exo_status
+make_far_nodes(struct run *run, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    run->runtime = run->far->runtime;
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+        char name[EXO_NODE_NAME];
+        snprintf(name, sizeof name, "node_%u", r);
+        /* Nobody else has the name: if it exists, the head was lost before it could say that it made it. */
+        exo_spawn_opts opts = {
+            .name = name, .namespace_name = run->far->run, .get_if_exists = true, .placement = EXO_PLACE_SPREAD};
+        st = describe_node(run, r, &opts.args, err);
+        if (st == EXO_OK)
+            st = exo_spawn_class(run->runtime, "train_node", &opts, exo_deadline(run->clock, run->fit.timeout),
+                                 &run->nodes[r], err);
+    }
+    return st;
+}
+
+static exo_status
+make_nodes(struct run *run, exo_err *err)
+{
+    exo_fit *fit = &run->fit;
+    if (run->far)
+        return make_far_nodes(run, err);
+    exo_status st = exo_fit_open_edge(run, err);
+    if (st == EXO_OK)
+        st = exo_comm_local(&run->side, fit->num_nodes, run->clock, err);
+    const exo_runtime_opts runtime_opts = {.clock = run->clock};
+    if (st == EXO_OK)
+        st = exo_runtime_open(&run->runtime, &runtime_opts, err);
+    for (uint32_t r = 0; st == EXO_OK && r < fit->num_nodes; r++) {
+        char name[32];
+        snprintf(name, sizeof name, "node_%u", r);
+        run->specs[r] = (exo_node_spec){.fit = fit,
+                                        .rank = r,
+                                        .train = run->train[r],
+                                        .strategy = run->strategy[r],
+                                        .comm = run->comm,
+                                        .side = run->side,
+                                        .pace = &run->paces[r],
+                                        .step_cost = exo_fit_step_cost(run->graph)};
+        const exo_spawn_opts opts = {.name = name, .args = exo_payload_borrow(&run->specs[r], sizeof run->specs[r])};
+        st = exo_spawn(run->runtime, &exo_train_node_class, &opts, &run->nodes[r], err);
+    }
+    return st;
+}
+
+/* Of what all nodes sent together, one node's part, rounded. */
+uint64_t
+exo_fit_mean_bytes(const struct run *run, uint64_t all)
+{
+    return (all + run->fit.num_nodes / 2) / run->fit.num_nodes;
+}
+
+static exo_status
+set_up_nodes(struct run *run, exo_err *err)
+{
+    exo_status st = exo_fit_ask_all(run, "setup", NULL, 0, err);
+    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
+    if (st == EXO_OK)
+        st = all;
+    if (st == EXO_OK) {
+        const exo_node_ready *first = exo_fit_reply(run, 0);
+        run->step = first->step;
+        run->steps_before = first->step;
+        run->elapsed_before = first->elapsed;
+        uint64_t bytes = 0;
+        for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+            const exo_node_ready *ready = exo_fit_reply(run, r);
+            bytes += ready->bytes_sent;
+            if (ready->step != first->step)
+                st = exo_fail(err, EXO_INVAL, "%s: node_0 is at step %" PRIu64 ", node_%u at step %" PRIu64,
+                              run->checkpoint, first->step, r, ready->step);
+        }
+        run->bytes_sent = exo_fit_mean_bytes(run, bytes);
+    }
+    exo_fit_drop_futures(run);
+    if (st == EXO_OK && run->step > run->fit.max_steps)
+        st = exo_fail(err, EXO_INVAL, "%s: is at step %" PRIu64 ", beyond max_steps %" PRIu64, run->checkpoint,
+                      run->step, run->fit.max_steps);
+    return st;
+}
+
+exo_status
+exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_config *options, exo_err *err)
+{
+    exo_status st = allocate(run, err);
+    if (st == EXO_OK)
+        st = make_strategies(run, options, err);
+    if (st == EXO_OK)
+        st = make_data(run, train, val, err);
+    if (st == EXO_OK)
+        st = plan_steps(run, err);
+    if (st == EXO_OK)
+        st = plan_evaluation(run, err);
+    if (st == EXO_OK)
+        st = plan_minibatch(run, err);
+    if (st == EXO_OK)
+        st = prepare_folder(run, err);
+    if (st == EXO_OK)
+        st = exo_fit_open_network(run, err);
+    if (st == EXO_OK)
+        st = make_nodes(run, err);
+    if (st == EXO_OK)
+        st = set_up_nodes(run, err);
+    if (st == EXO_OK && run->folder[0])
+        st = exo_metrics_open(&run->metrics, run->folder, run->fit.resume_from != NULL, run->step, err);
+    return st;
+}

@@ -1,0 +1,188 @@
+/* Training over an emulated network: the same bits as without one, on either clock, and times that follow from the links. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/exogym.h>
+
+#include "fit_run.h"
+#include "points.h"
+
+enum {
+    NODES = 4,
+    STEPS = 12,
+    BATCH = 4
+};
+
+struct scene {
+    exo_model *model;
+    exo_dataset *train, *val;
+    exo_fit_opts opts;
+    exo_graph_spec graph;
+    exo_actor_spec actor;
+    exo_edge_spec edge;
+    exo_named_link link;
+    exo_compute_spec step;
+    uint32_t placed[NODES];
+    exo_emulated_host hosts[NODES];
+    exo_fit_result result;
+    exo_err err;
+};
+
+static void
+scene_init(struct scene *s, bool virtual_clock)
+{
+    static const char *const names[NODES] = {"home_0", "home_1", "home_2", "home_3"};
+    *s = (struct scene){.model = points_mlp(),
+                        .train = points_new(200, 1, SIZE_MAX),
+                        .val = points_new(64, 2, SIZE_MAX),
+                        .opts = exo_fit_opts_init()};
+    s->opts.num_nodes = NODES;
+    s->opts.batch_size = BATCH;
+    s->opts.max_steps = STEPS;
+    s->opts.val_interval = 5;
+    s->opts.save_dir = NULL;
+    s->step = (exo_compute_spec){.phase = "step", .cost = 50 * EXO_MS};
+    s->actor =
+        (exo_actor_spec){.name = "node", .count = NODES, .hosts = s->placed, .compute = &s->step, .num_compute = 1};
+    s->edge = (exo_edge_spec){.name = "node>node:gradients",
+                              .carries = "gradients",
+                              .route = EXO_ROUTE_ALL_REDUCE,
+                              .codec_text = "raw",
+                              .link = -1};
+    s->link = (exo_named_link){.name = "default",
+                               .is_default = true,
+                               .from = -1,
+                               .to = -1,
+                               .spec = {.bandwidth = INFINITY, .latency = 10 * EXO_MS, .transport = EXO_LINK_IDEAL}};
+    for (uint32_t i = 0; i < NODES; i++) {
+        s->placed[i] = i;
+        s->hosts[i] = (exo_emulated_host){.spec = {.name = names[i], .up = 1e6, .down = 1e6}, .speed = 1};
+    }
+    s->graph = (exo_graph_spec){.source = "test",
+                                .name = "test",
+                                .seed = 1,
+                                .virtual_clock = virtual_clock,
+                                .actors = &s->actor,
+                                .num_actors = 1,
+                                .edges = &s->edge,
+                                .num_edges = 1,
+                                .hosts = s->hosts,
+                                .num_hosts = NODES,
+                                .links = &s->link,
+                                .num_links = 1,
+                                .emulated = true};
+}
+
+static void
+scene_release(struct scene *s)
+{
+    exo_params_free(&s->result.params);
+    exo_dataset_drop(&s->train);
+    exo_dataset_drop(&s->val);
+    exo_model_drop(&s->model);
+}
+
+static void
+fit(struct scene *s, const char *strategy, const char *options, bool emulated)
+{
+    exo_config_doc *doc = NULL;
+    exo_params_free(&s->result.params);
+    cr_assert_eq(exo_config_parse(&doc, "options", options, NULL), EXO_OK);
+    exo_status st = exo_fit_run(s->model, s->train, s->val, strategy, exo_config_root(doc), &s->opts, NULL,
+                                emulated ? &s->graph : NULL, &s->result, &s->err);
+    exo_config_free(&doc);
+    cr_assert_eq(st, EXO_OK, "%s: %s", strategy, s->err.text);
+}
+
+static const struct {
+    const char *name, *options;
+} strategies[] = {
+    {"ddp", "{optimizer: {name: adamw, lr: 0.01}}"},
+    {"diloco", "{H: 4, optimizer: {name: adamw, lr: 0.01}}"},
+    {"sparta", "{p: 0.2, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}}"},
+};
+
+Test(fit_network, the_same_bits_over_links_and_on_the_virtual_clock, .timeout = 120)
+{
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
+        for (int clock = 0; clock < 2; clock++) {
+            struct scene s;
+            char alone[65];
+            scene_init(&s, clock == 1);
+            s.step.cost = clock ? 50 * EXO_MS : -1;
+            s.link.spec.latency = EXO_MS;
+            for (uint32_t h = 0; h < NODES; h++)
+                s.hosts[h].spec.up = s.hosts[h].spec.down = 1e8;
+            fit(&s, strategies[i].name, strategies[i].options, false);
+            memcpy(alone, s.result.sha256, sizeof alone);
+            uint64_t bytes = s.result.bytes_sent;
+            fit(&s, strategies[i].name, strategies[i].options, true);
+            cr_expect_str_eq(s.result.sha256, alone, "%s", strategies[i].name);
+            cr_expect_eq(s.result.bytes_sent, bytes);
+            cr_expect_eq(s.result.is_virtual, clock == 1);
+            scene_release(&s);
+        }
+}
+
+Test(fit_network, a_virtual_run_says_what_the_closed_form_says, .timeout = 60)
+{
+    struct scene s;
+    scene_init(&s, true);
+    fit(&s, "ddp", "{}", true);
+    /* A step: 50 ms, then twice 3 messages of a quarter of the gradients over 1 Mbit/s, one after the other, and a latency. */
+    double bytes = (double)exo_model_numel(s.model) * 4 / NODES + 136;
+    double expected = STEPS * (0.050 + 2 * (3 * bytes * 8 / 1e6 + 0.010));
+    cr_expect_float_eq(s.result.seconds, expected, 0.01 * expected, "%g s, expected %g", s.result.seconds, expected);
+    cr_expect_lt(s.result.wall_seconds, 5.0);
+    double first = s.result.seconds;
+    for (int again = 0; again < 3; again++) {
+        fit(&s, "ddp", "{}", true);
+        cr_expect_eq(s.result.seconds, first, "the same to the bit");
+    }
+    /* Twice as fast hosts compute in half the time, and wait as long. */
+    for (uint32_t i = 0; i < NODES; i++)
+        s.hosts[i].speed = 2;
+    fit(&s, "ddp", "{}", true);
+    cr_expect_float_eq(first - s.result.seconds, STEPS * 0.025, 1e-6);
+    scene_release(&s);
+}
+
+Test(fit_network, the_real_clock_takes_as_long_as_the_virtual_one_says, .timeout = 60)
+{
+    struct scene s;
+    scene_init(&s, true);
+    s.opts.max_steps = 6;
+    fit(&s, "ddp", "{}", true);
+    double predicted = s.result.seconds;
+    s.graph.virtual_clock = false;
+    fit(&s, "ddp", "{}", true);
+    cr_expect_geq(s.result.train_seconds, 0.98 * predicted, "%g s, predicted %g", s.result.train_seconds, predicted);
+    scene_release(&s);
+}
+
+Test(fit_network, many_virtual_hosts, .timeout = 120)
+{
+    struct scene s;
+    enum {
+        MANY = 48
+    };
+    static uint32_t placed[MANY];
+    static exo_emulated_host hosts[MANY];
+    scene_init(&s, true);
+    for (uint32_t i = 0; i < MANY; i++) {
+        placed[i] = i;
+        hosts[i] = s.hosts[0];
+    }
+    s.actor.count = MANY;
+    s.actor.hosts = placed;
+    s.graph.hosts = hosts;
+    s.graph.num_hosts = MANY;
+    s.opts.num_nodes = MANY;
+    s.opts.max_steps = 4;
+    fit(&s, "diloco", "{H: 2}", true);
+    cr_expect_geq(s.result.seconds, 4 * 0.050);
+    scene_release(&s);
+}
