@@ -78,6 +78,16 @@ exo_display_note(exo_display *d, const char *format, ...)
     print(d, line);
 }
 
+void
+exo_display_line(exo_display *d, const char *line)
+{
+    exo_time now = exo_now(d->clock);
+    if (d->terminal && now - d->last >= REDRAW_EVERY)
+        draw(d, line);
+    else if (!d->terminal && now - d->last >= PRINT_EVERY)
+        print(d, line);
+}
+
 /* "[1/3] ddp   ", or "ddp" where there is one run only. */
 static size_t
 prefix(const exo_display *d, char line[MAX_LINE])

@@ -21,6 +21,7 @@
 #include "plot.h"
 #include "progress.h"
 #include "results.h"
+#include "run_graph.h"
 #include "text.h"
 
 #define EXPLAIN_TIMEOUT (2 * EXO_SECOND)
@@ -35,20 +36,22 @@ struct run_args {
 /* The signal that asked to stop; 0: none. Written by the handler, read by the nodes. */
 static _Atomic int stop_signal;
 
+static const char *stop_message; /* what the first signal says */
+
 static void
 on_signal(int signal_number)
 {
-    static const char message[] = "\nexogym: saving a checkpoint; again ends at once\n";
     if (stop_signal != 0)
         _exit(EXO_EXIT_SIGNAL + signal_number);
     stop_signal = signal_number;
-    ssize_t ignored = write(STDERR_FILENO, message, sizeof message - 1);
+    ssize_t ignored = write(STDERR_FILENO, stop_message, strlen(stop_message));
     (void)ignored;
 }
 
 static void
-catch_signals(void)
+catch_signals(const char *message)
 {
+    stop_message = message;
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
@@ -161,7 +164,7 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
                              .plugins = job->plugins,
                              .num_plugins = job->num_plugins};
     if (st == EXO_OK)
-        st = exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, opts, &far, result, err);
+        st = exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, opts, &far, NULL, result, err);
     exo_free(model);
     exo_free(data);
     exo_free(strategy);
@@ -342,6 +345,53 @@ read_cluster_args(const struct run_args *args, exo_local_cluster_opts *opts, exo
     return EXO_OK;
 }
 
+/* A graph of actors and edges rather than a training job? Errors are for whoever reads it in earnest. */
+static bool
+is_graph(const char *path)
+{
+    exo_config_doc *doc = NULL;
+    bool graph = exo_config_load(&doc, path, NULL) == EXO_OK && exo_graph_is(exo_config_root(doc));
+    exo_config_free(&doc);
+    return graph;
+}
+
+static int
+run_graph_file(const struct run_args *args, exo_local_cluster_opts *cluster_opts)
+{
+    exo_err err = {0};
+    exo_graph_spec *spec = NULL;
+    exo_local_cluster cluster = {0};
+    const exo_graph_opts opts = {.preset = args->job.preset,
+                                 .sets = args->job.sets.items,
+                                 .num_sets = args->job.sets.length,
+                                 .name = args->job.name};
+    exo_status st = exo_graph_load(&spec, args->job_path, &opts, &err);
+    if (st == EXO_OK && args->resume)
+        st = exo_fail(&err, EXO_INVAL, "--resume is for training jobs: '%s' is a graph", args->job_path);
+    if (st == EXO_OK && wants_cluster(args)) {
+        cluster_opts->job = spec->name;
+        cluster_opts->plugins = spec->plugins;
+        cluster_opts->num_plugins = spec->num_plugins;
+        st = exo_local_cluster_open(&cluster, cluster_opts, &err);
+    }
+    int status = 0;
+    if (st == EXO_OK) {
+        catch_signals("\nexogym: ending; again ends at once\n");
+        const exo_run_graph_opts run = {.spec = spec,
+                                        .save_dir = args->job.save_dir,
+                                        .json = args->json,
+                                        .cluster = &cluster,
+                                        .stop = &stop_signal,
+                                        .explain = explain};
+        status = exo_run_graph(&run);
+    } else {
+        status = exo_report(&err);
+    }
+    exo_local_cluster_close(&cluster);
+    exo_graph_spec_free(&spec);
+    return status;
+}
+
 static int
 run_command(const exo_command_line *line)
 {
@@ -353,6 +403,8 @@ run_command(const exo_command_line *line)
     exo_local_cluster_opts cluster_opts = {0};
     if (read_cluster_args(args, &cluster_opts, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);
+    if (is_graph(args->job_path))
+        return run_graph_file(args, &cluster_opts);
     exo_status st = exo_job_load(&job, args->job_path, &args->job, &err);
     if (st == EXO_OK && wants_cluster(args)) {
         cluster_opts.job = job.name;
@@ -361,7 +413,7 @@ run_command(const exo_command_line *line)
         st = exo_local_cluster_open(&cluster, &cluster_opts, &err);
     }
     if (st == EXO_OK) {
-        catch_signals();
+        catch_signals("\nexogym: saving a checkpoint; again ends at once\n");
         status = run_job(&job, args, &cluster, line->argc, line->argv);
     } else {
         status = exo_report(&err);

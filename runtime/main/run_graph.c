@@ -1,0 +1,270 @@
+/* Runs a graph for `exogym run`: see run_graph.h. What a run leaves in its folder: result.json, ledger.csv, timeline.json, and what its
+ * actors write. */
+#include "run_graph.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "file.h"
+#include "network_table.h"
+#include "program.h"
+#include "progress.h"
+#include "run.h"
+#include "text.h"
+
+#define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+
+struct show {
+    exo_display display;
+    const exo_run_graph_opts *opts;
+};
+
+/* --- Progress ---------------------------------------------------------------------------------------------------------------- */
+
+/* "3:07  trainer_0 return_mean 212.5, loss 0.31  12.4 MB sent" */
+static void
+on_progress(void *context, const exo_graph_progress *p)
+{
+    struct show *show = context;
+    exo_text line = {0};
+    char figure[EXO_FIGURE];
+    const char *actor = "";
+    exo_text_add(&line, "%s", exo_text_seconds((double)p->time * 1e-9, figure));
+    for (size_t i = 0; i < p->num_figures; i++) {
+        const exo_graph_figure *f = &p->figures[i];
+        bool same = strcmp(actor, f->actor) == 0;
+        exo_text_add(&line, "%s%s%s %s %s", same ? "," : "  ", same ? "" : f->actor, same ? "" : ":", f->name,
+                     exo_text_number(f->value, 4, figure));
+        actor = f->actor;
+    }
+    exo_traffic sum = exo_ledger_sum(p->ledger, NULL);
+    exo_text_add(&line, "  %s sent", exo_text_bytes((double)sum.payload_bytes, figure));
+    if (line.data)
+        exo_display_line(&show->display, line.data);
+    exo_free(line.data);
+}
+
+static void
+print_banner(struct show *show, const char *folder)
+{
+    const exo_graph_spec *spec = show->opts->spec;
+    exo_text line = {0};
+    exo_text_add(&line, "%s: ", spec->name);
+    for (size_t i = 0; i < spec->num_actors; i++)
+        exo_text_add(&line, "%s%u %s", i ? ", " : "", spec->actors[i].count, spec->actors[i].name);
+    exo_text_add(&line, ", %zu edge%s, %s clock -> %s", spec->num_edges, spec->num_edges == 1 ? "" : "s",
+                 spec->virtual_clock ? "virtual" : "real", folder);
+    if (line.data)
+        exo_display_note(&show->display, "%s", line.data);
+    exo_free(line.data);
+}
+
+/* --- Results ----------------------------------------------------------------------------------------------------------------- */
+
+static json_t *
+number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *
+traffic_json(const char *edge, const exo_traffic *t)
+{
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "edge", edge, "messages", (json_int_t)t->messages,
+                     "items", (json_int_t)t->items, "payload_bytes", (json_int_t)t->payload_bytes, "encoded_bytes",
+                     (json_int_t)t->encoded_bytes, "wire_bytes", (json_int_t)t->wire_bytes, "drops",
+                     (json_int_t)t->drops, "send_blocked_s", (double)t->send_blocked * 1e-9, "recv_blocked_s",
+                     (double)t->recv_blocked * 1e-9);
+}
+
+static void
+add_edge(void *context, const char *name, const exo_traffic *sum)
+{
+    json_array_append_new(context, traffic_json(name, sum));
+}
+
+static json_t *
+figures_json(const exo_graph_result *result)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < result->num_figures; i++) {
+        const exo_graph_figure *f = &result->figures[i];
+        json_t *actor = json_object_get(all, f->actor);
+        if (!actor) {
+            actor = json_object();
+            json_object_set_new(all, f->actor, actor);
+        }
+        json_object_set_new(actor, f->name, number(f->value));
+    }
+    return all;
+}
+
+static json_t *
+result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_result *result)
+{
+    json_t *edges = json_array(), *actors = json_array(), *hosts = json_array();
+    exo_ledger_each(&result->ledger, add_edge, edges);
+    for (size_t i = 0; i < result->num_parts; i++) {
+        const exo_graph_part *p = &result->parts[i];
+        double all = (double)result->time;
+        json_array_append_new(
+            actors, json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f}", "name", p->actor, "host", p->host, "time_s",
+                              (double)p->time * 1e-9, "compute_s", (double)p->compute * 1e-9, "send_blocked_s",
+                              (double)p->send_blocked * 1e-9, "recv_blocked_s", (double)p->recv_blocked * 1e-9,
+                              "utilization", all > 0 ? (double)p->compute / all : 0.0));
+    }
+    for (size_t i = 0; i < result->num_hosts; i++) {
+        const exo_graph_host *h = &result->hosts[i];
+        json_array_append_new(hosts,
+                              json_pack("{s:s, s:I, s:I, s:f, s:f}", "name", h->name, "up_bytes",
+                                        (json_int_t)h->up_bytes, "down_bytes", (json_int_t)h->down_bytes, "up_busy_s",
+                                        (double)h->up_busy * 1e-9, "down_busy_s", (double)h->down_busy * 1e-9));
+    }
+    return json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name, "folder", folder,
+                     "clock", spec->virtual_clock ? "virtual" : "real", "seed", (json_int_t)spec->seed, "time_s",
+                     (double)result->time * 1e-9, "wall_s", result->seconds, "figures", figures_json(result), "actors",
+                     actors, "hosts", hosts, "edges", edges);
+}
+
+static exo_status
+write_json(const char *path, const json_t *json, exo_err *err)
+{
+    char *text = json ? json_dumps(json, JSON_STYLE) : NULL;
+    exo_status st =
+        text ? exo_file_write_atomic(path, text, strlen(text), err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    return st;
+}
+
+static void
+print_figures(const exo_graph_result *result)
+{
+    char figure[EXO_FIGURE];
+    for (size_t i = 0; i < result->num_figures; i++) {
+        const exo_graph_figure *f = &result->figures[i];
+        bool same = i > 0 && strcmp(result->figures[i - 1].actor, f->actor) == 0;
+        printf("%s%s%s %s %s",
+               same ? ","
+               : i  ? "\n"
+                    : "",
+               same ? "" : f->actor, same ? "" : ":", f->name, exo_text_number(f->value, 6, figure));
+    }
+    if (result->num_figures)
+        printf("\n\n");
+}
+
+static void
+print_parts(const exo_graph_spec *spec, const exo_graph_result *result)
+{
+    exo_network_row *rows = exo_calloc(result->num_parts + 1, sizeof *rows);
+    for (size_t i = 0; rows && i < result->num_parts; i++) {
+        const exo_graph_part *p = &result->parts[i];
+        rows[i] = (exo_network_row){.host = p->host,
+                                    .actor = p->actor,
+                                    .compute = p->compute,
+                                    .send_blocked = p->send_blocked,
+                                    .recv_blocked = p->recv_blocked};
+        for (size_t h = 0; h < result->num_hosts; h++)
+            if (strcmp(result->hosts[h].name, p->host) == 0) {
+                rows[i].up_bytes = result->hosts[h].up_bytes;
+                rows[i].down_bytes = result->hosts[h].down_bytes;
+            }
+    }
+    if (rows)
+        exo_network_print(stdout, rows, result->num_parts, result->time, result->num_hosts > 0);
+    exo_free(rows);
+    (void)spec;
+}
+
+static exo_status
+finish(const exo_run_graph_opts *opts, const char *folder, const char *timeline, const exo_graph_result *result,
+       exo_err *err)
+{
+    char figure[EXO_FIGURE];
+    exo_text path = {0};
+    json_t *json = result_json(opts->spec, folder, result);
+    exo_text_add(&path, "%s/ledger.csv", folder);
+    exo_status st =
+        path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_ledger_write(&result->ledger, path.data, err);
+    path.length = 0;
+    exo_text_add(&path, "%s/result.json", folder);
+    if (st == EXO_OK)
+        st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : write_json(path.data, json, err);
+    if (st == EXO_OK && opts->json) {
+        json_dumpf(json, stdout, JSON_STYLE);
+        printf("\n");
+    } else if (st == EXO_OK) {
+        printf("\n");
+        print_figures(result);
+        print_parts(opts->spec, result);
+        printf("\n");
+        exo_ledger_print(stdout, &result->ledger);
+        printf("\n%s: %s", opts->spec->virtual_clock ? "predicted" : "time",
+               exo_text_seconds((double)result->time * 1e-9, figure));
+        if (opts->spec->virtual_clock)
+            printf(" (simulated in %s)", exo_text_seconds(result->seconds, figure));
+        printf("\nfiles: %s%s\n", folder, timeline ? " (timeline.json opens in https://ui.perfetto.dev)" : "");
+    }
+    json_decref(json);
+    exo_free(path.data);
+    return st;
+}
+
+/* --- The whole ---------------------------------------------------------------------------------------------------------------- */
+
+int
+exo_run_graph(const exo_run_graph_opts *opts)
+{
+    const exo_graph_spec *spec = opts->spec;
+    exo_err err = {0};
+    exo_graph_result result = {0};
+    struct show show = {.opts = opts};
+    exo_text folder = {0}, timeline = {0}, space = {0};
+    char *text = NULL;
+    bool here = !opts->cluster || !opts->cluster->runtime;
+    exo_text_add(&folder, "%s/%s", opts->save_dir ? opts->save_dir : "runs", spec->name);
+    exo_text_add(&timeline, "%s/%s/timeline.json", opts->save_dir ? opts->save_dir : "runs", spec->name);
+    exo_text_add(&space, "%s/%d", spec->name, (int)getpid());
+    exo_status st = folder.failed || timeline.failed || space.failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
+                                                                     : exo_folder_make(folder.data, &err);
+    if (st == EXO_OK && !here)
+        st = exo_graph_expand(spec, &text, &err);
+    if (st == EXO_OK) {
+        exo_display_init(&show.display, stderr, exo_clock_real(), 1, 0);
+        print_banner(&show, folder.data);
+        const exo_graph_run_opts run = {.runtime = here ? NULL : opts->cluster->runtime,
+                                        .text = text,
+                                        .space = space.data,
+                                        .folder = folder.data,
+                                        .timeline = here ? timeline.data : NULL,
+                                        .progress = on_progress,
+                                        .context = &show,
+                                        .explain = here ? NULL : opts->explain,
+                                        .explain_context = here ? NULL : opts->cluster->cluster,
+                                        .stop = opts->stop};
+        st = exo_graph_run(spec, &run, &result, &err);
+        exo_display_clear(&show.display);
+    }
+    if (st == EXO_OK)
+        st = finish(opts, folder.data, here ? timeline.data : NULL, &result, &err);
+    int status = st == EXO_OK ? EXO_EXIT_OK : 0;
+    if (st == EXO_CANCELLED && opts->stop && *opts->stop)
+        status = EXO_EXIT_SIGNAL + *opts->stop;
+    else if (st != EXO_OK)
+        status = exo_report(&err);
+    exo_graph_result_release(&result);
+    exo_free(text);
+    exo_free(folder.data);
+    exo_free(timeline.data);
+    exo_free(space.data);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* `exogym run` of a graph: its actors in this process, or on workers, with progress, figures, ledger and timeline. */
+#ifndef EXO_MAIN_RUN_GRAPH_H
+#define EXO_MAIN_RUN_GRAPH_H
+
+#include <stdbool.h>
+
+#include "args.h"
+#include "local_cluster.h"
+#include "spec.h"
+
+typedef struct exo_run_graph_opts {
+    const exo_graph_spec *spec;
+    const char *save_dir; /* NULL: runs */
+    bool json;
+    const exo_local_cluster *cluster; /* runtime NULL: in this process */
+    const _Atomic int *stop;
+    void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
+} exo_run_graph_opts;
+
+/* Runs it and prints what came of it; gives the exit status. */
+int exo_run_graph(const exo_run_graph_opts *opts);
+
+#endif
