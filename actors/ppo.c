@@ -1,0 +1,109 @@
+/* PPO's maths: see ppo.h. Per sample in double, the networks in float. */
+#include "ppo.h"
+
+#include <math.h>
+
+void
+exo_gae(const exo_rollout *r, double gamma, double lambda, float *advantages)
+{
+    size_t n = r->environments;
+    for (size_t e = 0; e < n; e++) {
+        double advantage = 0, next = (double)r->bootstrap[e];
+        for (size_t t = r->steps; t-- > 0;) {
+            size_t i = t * n + e;
+            if (r->dones[i] != EXO_DONE_NOT) {
+                advantage = 0;
+                next = r->dones[i] == EXO_DONE_TRUNCATED ? (double)r->final_values[i] : 0;
+            }
+            double delta = (double)r->rewards[i] + gamma * next - (double)r->values[i];
+            advantage = delta + gamma * lambda * advantage;
+            advantages[i] = (float)advantage;
+            next = (double)r->values[i];
+        }
+    }
+}
+
+static double
+clamp(double x, double low, double high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+double
+exo_ppo_policy_loss(double log_ratio, double advantage, double clip, double *slope)
+{
+    double ratio = exp(log_ratio);
+    double loss = -ratio * advantage;
+    double clipped = -clamp(ratio, 1 - clip, 1 + clip) * advantage;
+    *slope = clipped > loss ? 0 : loss; /* d ratio / d log_ratio = ratio */
+    return fmax(loss, clipped);
+}
+
+double
+exo_ppo_value_loss(double value, double old_value, double target, double clip, double *slope)
+{
+    double loss = (value - target) * (value - target);
+    *slope = value - target;
+    if (clip > 0) {
+        double near = old_value + clamp(value - old_value, -clip, clip);
+        double clipped = (near - target) * (near - target);
+        if (clipped > loss) {
+            loss = clipped;
+            *slope = 0; /* `near` is at its bound: it differs from `value` */
+        }
+    }
+    return 0.5 * loss;
+}
+
+/* The mean of the samples' advantages, and what they are multiplied with after it was taken off. */
+static double
+normal_scale(const float *advantages, const uint32_t *order, size_t count, double *mean)
+{
+    double sum = 0, squares = 0;
+    *mean = 0;
+    if (count < 2)
+        return 1;
+    for (size_t i = 0; i < count; i++)
+        sum += (double)advantages[order[i]];
+    *mean = sum / (double)count;
+    for (size_t i = 0; i < count; i++) {
+        double off = (double)advantages[order[i]] - *mean;
+        squares += off * off;
+    }
+    return 1 / (sqrt(squares / (double)(count - 1)) + 1e-8);
+}
+
+double
+exo_ppo_gradient(const exo_policy *policy, const exo_ppo_samples *s, const uint32_t *order, size_t count,
+                 const exo_ppo_opts *opts, exo_policy *gradient)
+{
+    double mean, total = 0, scale = normal_scale(s->advantages, order, count, &mean);
+    for (size_t i = 0; i < count; i++) {
+        size_t k = order[i];
+        size_t action = (size_t)s->actions[k];
+        exo_policy_output out;
+        exo_policy_pass pass;
+        exo_policy_forward(policy, s->observations + k * EXO_CARTPOLE_OBSERVATION, &out, &pass);
+
+        double by_log_prob, by_value;
+        double log_ratio = (double)out.log_probs[action] - (double)s->log_probs[k];
+        double loss =
+            exo_ppo_policy_loss(log_ratio, ((double)s->advantages[k] - mean) * scale, opts->clip, &by_log_prob);
+        loss += opts->value * exo_ppo_value_loss((double)out.value, (double)s->values[k], (double)s->targets[k],
+                                                 opts->value_clip, &by_value);
+        double entropy = 0;
+        for (size_t a = 0; a < EXO_CARTPOLE_ACTIONS; a++)
+            entropy -= exp((double)out.log_probs[a]) * (double)out.log_probs[a];
+        loss -= opts->entropy * entropy;
+
+        /* d log p_action / d logit_a = [a = action] - p_a, and d H / d logit_a = -p_a (log p_a + H). */
+        float d_logits[EXO_CARTPOLE_ACTIONS];
+        for (size_t a = 0; a < EXO_CARTPOLE_ACTIONS; a++) {
+            double log_p = (double)out.log_probs[a], p = exp(log_p);
+            d_logits[a] = (float)(by_log_prob * ((a == action ? 1 : 0) - p) + opts->entropy * p * (log_p + entropy));
+        }
+        exo_policy_backward(policy, &pass, d_logits, (float)(opts->value * by_value), gradient);
+        total += loss;
+    }
+    return total;
+}
