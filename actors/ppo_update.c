@@ -1,0 +1,201 @@
+/* PPO's update: see ppo_update.h. */
+#include "ppo_update.h"
+
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/optim.h>
+
+struct exo_ppo_update {
+    exo_ppo_update_opts opts;
+    exo_policy policy;
+    exo_optim *optim;
+    uint64_t order_seed;
+    uint64_t done; /* updates */
+    /* Of this update: */
+    exo_ppo_samples samples;
+    size_t capacity;  /* of the arrays of samples, and of `order`   */
+    uint32_t *order;  /* (samples) of this epoch                    */
+    uint64_t next;    /* minibatch, counted through the epochs      */
+    double loss, all; /* sums over what was applied: loss, samples  */
+    struct {
+        exo_policy gradient;
+        float loss, samples;
+    } sums;
+};
+
+_Static_assert(sizeof((struct exo_ppo_update *)0)->sums == EXO_PPO_SUMS * sizeof(float), "sums are one array");
+
+exo_status
+exo_ppo_update_new(exo_ppo_update **out, const exo_ppo_update_opts *opts, uint64_t seed, uint64_t order_seed,
+                   exo_err *err)
+{
+    exo_ppo_update *u = exo_calloc(1, sizeof *u);
+    if (!u)
+        return exo_fail(err, EXO_NOMEM, "no memory for a policy");
+    exo_optim_spec spec = exo_optim_spec_init(EXO_ADAM);
+    spec.eps = 1e-5; /* CleanRL's */
+    exo_status st = exo_optim_new(&u->optim, &spec, EXO_POLICY_NUMEL, err);
+    if (st != EXO_OK) {
+        exo_ppo_update_free(&u);
+        return st;
+    }
+    u->opts = *opts;
+    u->order_seed = order_seed;
+    exo_policy_init(&u->policy, seed);
+    *out = u;
+    return EXO_OK;
+}
+
+static void
+free_samples(exo_ppo_update *u)
+{
+    exo_free(u->samples.observations);
+    exo_free(u->samples.actions);
+    exo_free(u->samples.log_probs);
+    exo_free(u->samples.values);
+    exo_free(u->samples.advantages);
+    exo_free(u->samples.targets);
+    exo_free(u->order);
+    u->samples = (exo_ppo_samples){0};
+    u->order = NULL;
+    u->capacity = 0;
+}
+
+void
+exo_ppo_update_free(exo_ppo_update **update)
+{
+    if (!*update)
+        return;
+    free_samples(*update);
+    exo_optim_free(&(*update)->optim);
+    exo_free(*update);
+    *update = NULL;
+}
+
+static exo_status
+make_room(exo_ppo_update *u, size_t count, exo_err *err)
+{
+    if (count <= u->capacity)
+        return EXO_OK;
+    free_samples(u);
+    exo_ppo_samples *s = &u->samples;
+    s->observations = exo_calloc(count, EXO_CARTPOLE_OBSERVATION * sizeof(float));
+    s->actions = exo_calloc(count, sizeof *s->actions);
+    s->log_probs = exo_calloc(count, sizeof(float));
+    s->values = exo_calloc(count, sizeof(float));
+    s->advantages = exo_calloc(count, sizeof(float));
+    s->targets = exo_calloc(count, sizeof(float));
+    u->order = exo_calloc(count, sizeof *u->order);
+    if (!s->observations || !s->actions || !s->log_probs || !s->values || !s->advantages || !s->targets || !u->order) {
+        free_samples(u);
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu samples", count);
+    }
+    u->capacity = count;
+    return EXO_OK;
+}
+
+static void
+add_samples(exo_ppo_update *u, const exo_rollout *r)
+{
+    exo_ppo_samples *s = &u->samples;
+    size_t first = s->count, count = r->steps * r->environments;
+    memcpy(s->observations + first * EXO_CARTPOLE_OBSERVATION, r->observations,
+           count * EXO_CARTPOLE_OBSERVATION * sizeof(float));
+    memcpy(s->actions + first, r->actions, count * sizeof *s->actions);
+    memcpy(s->log_probs + first, r->log_probs, count * sizeof(float));
+    memcpy(s->values + first, r->values, count * sizeof(float));
+    exo_gae(r, u->opts.gamma, u->opts.lambda, s->advantages + first);
+    for (size_t i = first; i < first + count; i++)
+        s->targets[i] = s->advantages[i] + s->values[i];
+    s->count += count;
+}
+
+exo_status
+exo_ppo_update_begin(exo_ppo_update *u, const exo_rollout *rollouts, size_t count, exo_err *err)
+{
+    size_t samples = 0;
+    for (size_t i = 0; i < count; i++)
+        samples += rollouts[i].steps * rollouts[i].environments;
+    exo_status st = make_room(u, samples, err);
+    if (st != EXO_OK)
+        return st;
+    u->samples.count = 0;
+    for (size_t i = 0; i < count; i++)
+        add_samples(u, &rollouts[i]);
+    u->next = 0;
+    u->loss = u->all = 0;
+    return EXO_OK;
+}
+
+uint64_t
+exo_ppo_update_steps(const exo_ppo_update *u)
+{
+    return u->opts.epochs * u->opts.minibatches;
+}
+
+void
+exo_ppo_update_gradient(exo_ppo_update *u)
+{
+    uint64_t epoch = u->next / u->opts.minibatches, part = u->next % u->opts.minibatches;
+    u->next++;
+    if (part == 0) {
+        exo_rng rng;
+        exo_rng_init(&rng, u->order_seed, EXO_RNG_SHUFFLE, 0, u->done * u->opts.epochs + epoch);
+        exo_rng_permutation(&rng, u->order, (uint32_t)u->samples.count);
+    }
+    size_t first = u->samples.count * part / u->opts.minibatches;
+    size_t end = u->samples.count * (part + 1) / u->opts.minibatches;
+    for (uint64_t i = 0; i < u->opts.repeat; i++) {
+        memset(&u->sums, 0, sizeof u->sums);
+        u->sums.loss = (float)exo_ppo_gradient(&u->policy, &u->samples, u->order + first, end - first, &u->opts.loss,
+                                               &u->sums.gradient);
+    }
+    u->sums.samples = (float)(end - first);
+}
+
+float *
+exo_ppo_update_sums(exo_ppo_update *u)
+{
+    return (float *)&u->sums;
+}
+
+void
+exo_ppo_update_apply(exo_ppo_update *u)
+{
+    float *gradient = (float *)&u->sums.gradient;
+    if (u->sums.samples < 1)
+        return;
+    for (size_t i = 0; i < EXO_POLICY_NUMEL; i++)
+        gradient[i] /= u->sums.samples;
+    if (u->opts.max_norm > 0)
+        exo_clip_grad_norm(gradient, EXO_POLICY_NUMEL, (float)u->opts.max_norm);
+    double left = 1 - (double)u->done / (double)u->opts.updates;
+    exo_optim_step(u->optim, (float *)&u->policy, gradient, (float)(u->opts.lr * (left > 0 ? left : 0)));
+    u->loss += (double)u->sums.loss;
+    u->all += (double)u->sums.samples;
+}
+
+void
+exo_ppo_update_end(exo_ppo_update *u)
+{
+    u->done++;
+}
+
+const exo_policy *
+exo_ppo_update_policy(const exo_ppo_update *u)
+{
+    return &u->policy;
+}
+
+uint64_t
+exo_ppo_update_count(const exo_ppo_update *u)
+{
+    return u->done;
+}
+
+double
+exo_ppo_update_loss(const exo_ppo_update *u)
+{
+    return u->all > 0 ? u->loss / u->all : 0;
+}

@@ -1,0 +1,317 @@
+/* PPO's update, and what makers and trainers learn with it: in a loop here, without a graph. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cartpole_arrays.h"
+#include "numbers.h"
+#include "player.h"
+#include "ppo_update.h"
+#include "rollout.h"
+
+/* The trainer's defaults. */
+static const exo_ppo_update_opts defaults = {
+    .loss = {.clip = 0.2, .entropy = 0.01, .value = 0.5},
+    .epochs = 4,
+    .minibatches = 16,
+    .updates = 200,
+    .lr = 1e-3,
+    .gamma = 0.99,
+    .lambda = 0.95,
+    .max_norm = 0.5,
+    .repeat = 1,
+};
+
+static exo_ppo_update *
+update_new(const exo_ppo_update_opts *opts, uint64_t seed, uint64_t order_seed)
+{
+    exo_ppo_update *update = NULL;
+    cr_assert_eq(exo_ppo_update_new(&update, opts, seed, order_seed, NULL), EXO_OK);
+    return update;
+}
+
+/* What `count` that learn as one do, without threads: their sums are added in the order of their ranks. */
+static void
+update_as_one(exo_ppo_update **updates, size_t count, const exo_rollout *const *rollouts, const size_t *num_rollouts)
+{
+    for (size_t r = 0; r < count; r++)
+        cr_assert_eq(exo_ppo_update_begin(updates[r], rollouts[r], num_rollouts[r], NULL), EXO_OK);
+    for (uint64_t i = 0; i < exo_ppo_update_steps(updates[0]); i++) {
+        float *all = NULL;
+        for (size_t r = 0; r < count; r++) {
+            exo_ppo_update_gradient(updates[r]);
+            float *sums = exo_ppo_update_sums(updates[r]);
+            if (r == 0)
+                all = sums;
+            for (size_t k = 0; r > 0 && k < EXO_PPO_SUMS; k++)
+                all[k] += sums[k];
+        }
+        for (size_t r = 1; r < count; r++)
+            memcpy(exo_ppo_update_sums(updates[r]), all, EXO_PPO_SUMS * sizeof *all);
+        for (size_t r = 0; r < count; r++)
+            exo_ppo_update_apply(updates[r]);
+    }
+    for (size_t r = 0; r < count; r++)
+        exo_ppo_update_end(updates[r]);
+}
+
+static void
+update_alone(exo_ppo_update *update, const exo_rollout *rollouts, size_t count)
+{
+    update_as_one(&update, 1, &rollouts, &count);
+}
+
+/* --- The update ---------------------------------------------------------------------------------------------------- */
+
+/* Rollouts of a policy that knows nothing. */
+static void
+play_some(exo_rollout *rollouts, size_t count, uint64_t seed)
+{
+    exo_policy policy;
+    exo_player *player = NULL;
+    exo_policy_init(&policy, 1);
+    cr_assert_eq(exo_player_new(&player, 2, seed, NULL), EXO_OK);
+    for (size_t i = 0; i < count; i++) {
+        rollouts[i] = arrays_new(30 + i, 2);
+        exo_player_play(player, &policy, &rollouts[i]);
+    }
+    exo_player_free(&player);
+}
+
+static bool
+same_policy(const exo_ppo_update *a, const exo_ppo_update *b)
+{
+    return memcmp(exo_ppo_update_policy(a), exo_ppo_update_policy(b), sizeof(exo_policy)) == 0;
+}
+
+Test(ppo_update, first_step_is_that_of_the_mean_gradient)
+{
+    exo_ppo_update_opts opts = defaults;
+    opts.epochs = opts.minibatches = 1;
+    opts.max_norm = 0;
+    exo_rollout rollout;
+    play_some(&rollout, 1, 5);
+    exo_ppo_update *update = update_new(&opts, 1, 2);
+    exo_policy before = *exo_ppo_update_policy(update), gradient = {0};
+
+    size_t count = rollout.steps * rollout.environments;
+    float *advantages = calloc(count, sizeof *advantages), *targets = calloc(count, sizeof *targets);
+    uint32_t *order = calloc(count, sizeof *order);
+    exo_gae(&rollout, opts.gamma, opts.lambda, advantages);
+    for (size_t i = 0; i < count; i++) {
+        targets[i] = advantages[i] + rollout.values[i];
+        order[i] = (uint32_t)i;
+    }
+    const exo_ppo_samples samples = {count,          rollout.observations, rollout.actions, rollout.log_probs,
+                                     rollout.values, advantages,           targets};
+    double loss = exo_ppo_gradient(&before, &samples, order, count, &opts.loss, &gradient);
+
+    update_alone(update, &rollout, 1);
+    cr_expect_float_eq(exo_ppo_update_loss(update), loss / (double)count, 1e-5 * fabs(loss));
+    cr_expect_eq(exo_ppo_update_count(update), 1);
+    /* Adam's first step: lr g / (|g| + eps), whatever the size of g. The order of the sum is another: g is off by its rounding. */
+    const float *old = (const float *)&before, *new = (const float *)exo_ppo_update_policy(update);
+    const float *sum = (const float *)&gradient;
+    for (size_t i = 0; i < EXO_POLICY_NUMEL; i++) {
+        double g = (double)sum[i] / (double)count;
+        cr_assert_float_eq((double)(new[i] - old[i]), -opts.lr * g / (fabs(g) + 1e-5), 0.02 * opts.lr, "[%zu]", i);
+    }
+    free(advantages);
+    free(targets);
+    free(order);
+    exo_ppo_update_free(&update);
+    arrays_free(&rollout);
+}
+
+Test(ppo_update, same_bits_again_and_others_in_another_order)
+{
+    exo_rollout rollouts[3];
+    play_some(rollouts, 3, 5);
+    exo_ppo_update *a = update_new(&defaults, 1, 2), *b = update_new(&defaults, 1, 2), *c = update_new(&defaults, 1, 3);
+    cr_expect(same_policy(a, c));
+    for (int i = 0; i < 2; i++) {
+        update_alone(a, rollouts, 3);
+        update_alone(b, rollouts, 3);
+        update_alone(c, rollouts, 3);
+    }
+    cr_expect(same_policy(a, b));
+    cr_expect(!same_policy(a, c));
+    for (int i = 0; i < 3; i++)
+        arrays_free(&rollouts[i]);
+    exo_ppo_update_free(&a);
+    exo_ppo_update_free(&b);
+    exo_ppo_update_free(&c);
+}
+
+Test(ppo_update, computing_a_gradient_again_changes_nothing)
+{
+    exo_ppo_update_opts slow = defaults;
+    slow.repeat = 3;
+    exo_rollout rollout;
+    play_some(&rollout, 1, 5);
+    exo_ppo_update *a = update_new(&defaults, 1, 2), *b = update_new(&slow, 1, 2);
+    update_alone(a, &rollout, 1);
+    update_alone(b, &rollout, 1);
+    cr_expect(same_policy(a, b));
+    arrays_free(&rollout);
+    exo_ppo_update_free(&a);
+    exo_ppo_update_free(&b);
+}
+
+Test(ppo_update, those_that_learn_as_one_have_one_policy)
+{
+    exo_rollout rollouts[3];
+    play_some(rollouts, 3, 5);
+    exo_ppo_update *updates[3];
+    for (size_t r = 0; r < 3; r++)
+        updates[r] = update_new(&defaults, 1, 10 + r);
+    const exo_rollout *const parts[3] = {rollouts, rollouts + 1, rollouts};
+    for (int i = 0; i < 3; i++)
+        update_as_one(updates, 3, parts, (size_t[]){1, 2, i == 1 ? 0 : 1});
+    cr_expect(same_policy(updates[0], updates[1]));
+    cr_expect(same_policy(updates[0], updates[2]));
+    for (int i = 0; i < 3; i++) {
+        arrays_free(&rollouts[i]);
+        exo_ppo_update_free(&updates[i]);
+    }
+}
+
+Test(ppo_update, who_has_no_samples_only_takes_part)
+{
+    exo_rollout rollouts[2];
+    play_some(rollouts, 2, 5);
+    exo_ppo_update *alone = update_new(&defaults, 1, 2), *pair[2];
+    pair[0] = update_new(&defaults, 1, 2);
+    pair[1] = update_new(&defaults, 1, 3);
+    update_alone(alone, rollouts, 2);
+    update_as_one(pair, 2, (const exo_rollout *const[]){rollouts, NULL}, (size_t[]){2, 0});
+    cr_expect(same_policy(alone, pair[0]));
+    cr_expect(same_policy(alone, pair[1]));
+
+    /* And where nobody has any, nothing is learnt. */
+    exo_policy before = *exo_ppo_update_policy(alone);
+    update_alone(alone, NULL, 0);
+    cr_expect_eq(memcmp(&before, exo_ppo_update_policy(alone), sizeof before), 0);
+    cr_expect_eq(exo_ppo_update_count(alone), 2);
+    arrays_free(&rollouts[0]);
+    arrays_free(&rollouts[1]);
+    exo_ppo_update_free(&alone);
+    exo_ppo_update_free(&pair[0]);
+    exo_ppo_update_free(&pair[1]);
+}
+
+Test(ppo_update, learning_rate_goes_to_zero)
+{
+    exo_ppo_update_opts opts = defaults;
+    opts.updates = 2;
+    exo_rollout rollout;
+    play_some(&rollout, 1, 5);
+    exo_ppo_update *update = update_new(&opts, 1, 2);
+    update_alone(update, &rollout, 1);
+    update_alone(update, &rollout, 1);
+    exo_policy before = *exo_ppo_update_policy(update);
+    update_alone(update, &rollout, 1);
+    cr_expect_eq(memcmp(&before, exo_ppo_update_policy(update), sizeof before), 0);
+    arrays_free(&rollout);
+    exo_ppo_update_free(&update);
+}
+
+/* --- Learning CartPole ------------------------------------------------------------------------------------------------ */
+
+enum {
+    MAX_ACTORS = 2,
+    BATCH = 4,
+    CAPACITY = 4,
+    STEPS = 128,
+    ENVIRONMENTS = 4
+};
+
+/* A trainer and what waits for it. */
+struct place {
+    exo_ppo_update *update;
+    exo_returns returns;
+    exo_rollout waiting[(MAX_ACTORS * CAPACITY) + BATCH];
+    size_t count;
+};
+
+/* Makers that are as far ahead as buffers of four items for each pair let them be, as fast ones are: what they play is as stale as it gets.
+ * Gives how many updates it took until the last hundred episodes of each trainer had a mean of `target`. */
+static uint64_t
+learn_cartpole(size_t makers, size_t trainers, double target, uint64_t seed)
+{
+    exo_player *players[MAX_ACTORS];
+    struct place *places = calloc(trainers, sizeof *places);
+    size_t turn[MAX_ACTORS];
+    uint64_t updates = 0;
+    for (size_t m = 0; m < makers; m++) {
+        cr_assert_eq(exo_player_new(&players[m], ENVIRONMENTS, seed * 100 + m, NULL), EXO_OK);
+        turn[m] = m % trainers;
+    }
+    for (size_t r = 0; r < trainers; r++)
+        places[r].update = update_new(&defaults, seed, seed * 100 + 50 + r);
+    for (double mean = 0; mean < target && updates < defaults.updates; updates++) {
+        size_t blocked = 0;
+        for (size_t m = 0; blocked < makers; m = (m + 1) % makers) {
+            struct place *p = &places[turn[m]];
+            if (p->count == sizeof p->waiting / sizeof *p->waiting || p->count >= makers * CAPACITY) {
+                blocked++;
+                continue;
+            }
+            blocked = 0;
+            p->waiting[p->count] = arrays_new(STEPS, ENVIRONMENTS);
+            exo_player_play(players[m], exo_ppo_update_policy(places[0].update), &p->waiting[p->count++]);
+            turn[m] = (turn[m] + 1) % trainers;
+        }
+        exo_ppo_update *all[MAX_ACTORS];
+        const exo_rollout *batches[MAX_ACTORS];
+        size_t batch[MAX_ACTORS], episodes = 0;
+        double sum = 0;
+        for (size_t r = 0; r < trainers; r++) {
+            double part;
+            cr_assert_geq(places[r].count, BATCH);
+            for (size_t i = 0; i < BATCH; i++)
+                exo_returns_add(&places[r].returns, &places[r].waiting[i]);
+            episodes += exo_returns_sum(&places[r].returns, &part);
+            sum += part;
+            all[r] = places[r].update;
+            batches[r] = places[r].waiting;
+            batch[r] = BATCH;
+        }
+        mean = episodes >= trainers * EXO_RETURN_WINDOW ? sum / (double)episodes : 0;
+        update_as_one(all, trainers, batches, batch);
+        for (size_t r = 0; r < trainers; r++) {
+            struct place *p = &places[r];
+            for (size_t i = 0; i < BATCH; i++)
+                arrays_free(&p->waiting[i]);
+            p->count -= BATCH;
+            memmove(p->waiting, p->waiting + BATCH, p->count * sizeof *p->waiting);
+        }
+    }
+    for (size_t m = 0; m < makers; m++)
+        exo_player_free(&players[m]);
+    for (size_t r = 0; r < trainers; r++) {
+        for (size_t i = 0; i < places[r].count; i++)
+            arrays_free(&places[r].waiting[i]);
+        exo_ppo_update_free(&places[r].update);
+    }
+    free(places);
+    return updates;
+}
+
+/* Of 20 seeds each takes 27 to 36 updates, in every structure. */
+Test(ppo_update, one_maker_and_one_trainer_learn_cartpole)
+{
+    cr_expect_leq(learn_cartpole(1, 1, 400, 1), 60);
+}
+
+Test(ppo_update, two_makers_and_one_trainer_learn_cartpole)
+{
+    cr_expect_leq(learn_cartpole(2, 1, 400, 2), 60);
+}
+
+Test(ppo_update, two_makers_and_two_trainers_learn_cartpole)
+{
+    cr_expect_leq(learn_cartpole(2, 2, 400, 3), 60);
+}
