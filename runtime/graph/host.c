@@ -14,6 +14,7 @@
 enum {
     RUN,
     MAIL,
+    CHANGE,
     MAIL_CAPACITY = 1 << 20
 };
 
@@ -74,19 +75,19 @@ make_collective(struct host *h, exo_port_group *g, exo_err *err)
     exo_place *p = h->place;
     exo_site *site = p->actor.site;
     if (site->whole) {
-        g->comm = exo_comm_hold(site->comms[g->index]);
+        g->comm = exo_comm_hold(site->comms[g->id]);
         return EXO_OK;
     }
     const exo_comm_edge on = {.name = g->edge->name,
-                              .links = site->links[g->index],
+                              .links = site->links[g->id],
                               .hosts = p->spec->hosts,
-                              .flow = g->index,
+                              .flow = g->id,
                               .origin = site->origin,
                               .codec = g->edge->codec_text};
     const exo_comm_far_opts opts = {.runtime = p->runtime,
                                     .size = p->spec->count,
                                     .rank = p->actor.index,
-                                    .channel = g->index,
+                                    .channel = g->id,
                                     .method = "collective",
                                     .edge = &on};
     return exo_comm_far(&g->comm, &opts, err);
@@ -175,7 +176,7 @@ find_others(struct host *h, exo_ref *actors, exo_err *err)
 {
     exo_place *p = h->place;
     const exo_site *site = p->actor.site;
-    const exo_graph_spec *spec = site->spec;
+    const exo_graph_spec *spec = site->graph;
     exo_status st = EXO_OK;
     for (size_t e = 0; e < spec->num_edges; e++) {
         const exo_edge_spec *edge = &spec->edges[e];
@@ -234,6 +235,55 @@ host_connect(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     return st;
 }
 
+/* --- change -------------------------------------------------------------------------------------------------------------------------- */
+
+/* The head of a change's message; the text follows with its 0, or nothing. */
+struct change {
+    uint64_t number;
+    uint32_t step, text;
+};
+
+exo_status
+exo_host_change_text(exo_payload *out, uint64_t number, exo_change_step step, const char *text, exo_err *err)
+{
+    const struct change change = {
+        .number = number, .step = (uint32_t)step, .text = text ? (uint32_t)strlen(text) + 1 : 0};
+    char *bytes = exo_calloc(1, sizeof change + change.text);
+    if (!bytes)
+        return exo_fail(err, EXO_NOMEM, "no memory for a change");
+    memcpy(bytes, &change, sizeof change);
+    if (text)
+        memcpy(bytes + sizeof change, text, change.text);
+    *out = (exo_payload){.data = bytes, .size = sizeof change + change.text, .release = exo_free};
+    return EXO_OK;
+}
+
+static exo_status
+host_change(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct host *h = self;
+    exo_place *p = h->place;
+    exo_site *site = p->actor.site;
+    struct change change;
+    (void)call;
+    (void)reply;
+    if (args->size < sizeof change)
+        return exo_fail(err, EXO_INVAL, "a change that is cut");
+    memcpy(&change, args->data, sizeof change);
+    const char *text = (const char *)args->data + sizeof change;
+    if (change.text != args->size - sizeof change || (change.text && text[change.text - 1]))
+        return exo_fail(err, EXO_INVAL, "a change that is cut");
+    exo_status st = site->whole ? EXO_OK : exo_site_change_to(site, change.number, site->spec->source, text, err);
+    exo_ref *actors = exo_calloc(site->first[site->spec->num_actors] + 1, sizeof *actors);
+    if (st == EXO_OK)
+        st = actors ? find_others(h, actors, err) : exo_fail(err, EXO_NOMEM, "no memory for a change");
+    if (st == EXO_OK)
+        st = change.step == EXO_CHANGE_INPUTS ? exo_place_change_inputs(p, actors, err)
+                                              : exo_place_change_outputs(p, actors, err);
+    exo_free(actors);
+    return st;
+}
+
 /* --- Reports ------------------------------------------------------------------------------------------------------------------------ */
 
 static json_t *
@@ -243,9 +293,9 @@ number(double value)
 }
 
 static json_t *
-traffic_json(uint32_t edge, const exo_traffic *t)
+traffic_json(const exo_edge_spec *edge, const exo_traffic *t)
 {
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "edge", (int)edge, "messages",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "edge", edge->name, "messages",
                      (json_int_t)t->messages, "items", (json_int_t)t->items, "payload_bytes",
                      (json_int_t)t->payload_bytes, "encoded_bytes", (json_int_t)t->encoded_bytes, "wire_bytes",
                      (json_int_t)t->wire_bytes, "drops", (json_int_t)t->drops, "send_blocked_ns",
@@ -258,10 +308,10 @@ edges_json_locked(const exo_place *p)
     json_t *edges = json_array();
     for (size_t i = 0; i < p->spec->class->num_ports; i++) {
         for (uint32_t e = 0; e < p->ports[i].num_edges && !p->groups[i].edge; e++)
-            json_array_append_new(edges, traffic_json(p->ports[i].edges[e].index, &p->ports[i].edges[e].traffic));
+            json_array_append_new(edges, traffic_json(p->ports[i].edges[e]->edge, &p->ports[i].edges[e]->traffic));
         if (p->groups[i].group) {
             const exo_traffic traffic = exo_group_traffic(p->groups[i].group);
-            json_array_append_new(edges, traffic_json(p->groups[i].index, &traffic));
+            json_array_append_new(edges, traffic_json(p->groups[i].edge, &traffic));
         }
     }
     return edges;
@@ -311,8 +361,8 @@ longest_deadline(const exo_place *p)
     exo_time longest = 0;
     for (size_t i = 0; i < p->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < p->ports[i].num_edges; e++)
-            if (p->ports[i].edges[e].edge->deadline > longest)
-                longest = p->ports[i].edges[e].edge->deadline;
+            if (p->ports[i].edges[e]->edge->deadline > longest)
+                longest = p->ports[i].edges[e]->edge->deadline;
     return longest;
 }
 
@@ -381,7 +431,7 @@ host_collective(exo_call_context *call, void *self, const exo_payload *args, exo
     uint32_t channel = exo_comm_far_channel(args);
     (void)reply;
     for (size_t i = 0; i < p->spec->class->num_ports; i++) {
-        if (!p->groups[i].comm || p->groups[i].index != channel || p->actor.site->whole)
+        if (!p->groups[i].comm || p->groups[i].id != channel || p->actor.site->whole)
             continue;
         exo_call_take_args(call, &message);
         return exo_comm_far_deliver(p->groups[i].comm, &message, err);
@@ -405,6 +455,7 @@ host_abandon(exo_call_context *call, void *self, const exo_payload *args, exo_pa
 static const exo_lane_class lanes[] = {
     [RUN] = {.name = "run", .blocking = true},
     [MAIL] = {.name = "mail", .capacity = MAIL_CAPACITY},
+    [CHANGE] = {.name = "change", .blocking = true},
 };
 
 static const exo_method methods[] = {
@@ -414,6 +465,7 @@ static const exo_method methods[] = {
     {.name = "cancel", .lane = MAIL, .run = host_cancel},
     {.name = "channel", .lane = MAIL, .run = host_channel},
     {.name = "collective", .lane = MAIL, .run = host_collective},
+    {.name = "change", .lane = CHANGE, .run = host_change},
     {.name = "abandon", .lane = MAIL, .run = host_abandon},
 };
 

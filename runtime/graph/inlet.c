@@ -17,10 +17,19 @@ find_edge(exo_place *place, uint32_t edge, exo_port_direction direction, exo_por
         if ((*port)->class_port->direction != direction)
             continue;
         for (uint32_t e = 0; e < (*port)->num_edges; e++)
-            if ((*port)->edges[e].index == edge)
-                return &(*port)->edges[e];
+            if ((*port)->edges[e]->id == edge)
+                return (*port)->edges[e];
     }
     return NULL;
+}
+
+static const char *
+name_of(exo_place *place, uint32_t edge)
+{
+    exo_port *port = NULL;
+    const exo_port_edge *found = find_edge(place, edge, EXO_PORT_INPUT, &port);
+    found = found ? found : find_edge(place, edge, EXO_PORT_OUTPUT, &port);
+    return found ? found->edge->name : "?";
 }
 
 static exo_inlet *
@@ -80,8 +89,7 @@ take_in_locked(exo_place *place, exo_arrival *a)
     in->buffered--;
     in->taken_in++;
     pthread_mutex_unlock(&place->lock);
-    exo_channel_tell(place, EXO_CHANNEL_CREDIT, in->edge, in->edge_index, in->from, place->actor.index, false,
-                     in->sender, 1, in->traffic);
+    exo_inlet_tell(in, EXO_CHANNEL_CREDIT, 1);
     pthread_mutex_lock(&place->lock);
 }
 
@@ -220,8 +228,6 @@ exo_place_deliver(exo_place *place, exo_payload *message)
     exo_payload_release(message);
     if (st == EXO_OK)
         return;
-    const exo_graph_spec *spec = place->actor.site->spec;
-    exo_fail_in(&err, st, "%s: edge %s", place->actor.name,
-                header.edge < spec->num_edges ? spec->edges[header.edge].name : "?");
+    exo_fail_in(&err, st, "%s: edge %s", place->actor.name, name_of(place, header.edge));
     exo_place_fail(place, &err);
 }

@@ -167,7 +167,7 @@ exo_channel_read(const exo_payload *message, exo_channel_header *out, exo_err *e
     if (message->size < sizeof *out)
         return exo_fail(err, EXO_INVAL, "a message of %zu bytes is none of a channel", message->size);
     memcpy(out, message->data, sizeof *out);
-    if (out->bytes != message->size - sizeof *out || out->kind < EXO_CHANNEL_DATA || out->kind > EXO_CHANNEL_EPOCH ||
+    if (out->bytes != message->size - sizeof *out || out->kind < EXO_CHANNEL_DATA || out->kind > EXO_CHANNEL_GONE ||
         out->num_parts > EXO_MAX_PARTS || out->passing < 0)
         return exo_fail(err, EXO_INVAL, "a message that no channel has sent");
     return EXO_OK;

@@ -15,14 +15,13 @@ typedef enum exo_channel_kind {
     EXO_CHANNEL_CREDIT,   /* to the sender: there is room for `number` more                   */
     EXO_CHANNEL_END,      /* nothing comes after item `number` - 1                            */
     EXO_CHANNEL_GONE,     /* to the sender: the receiver takes nothing any more               */
-    EXO_CHANNEL_EPOCH,    /* what comes from now on is encoded with the codec that follows    */
 } exo_channel_kind;
 
 typedef struct exo_channel_header {
     uint32_t kind;
-    uint32_t edge;     /* index in the graph                       */
+    uint32_t edge;     /* its number                               */
     uint32_t from, to; /* indices of the actors at its ends        */
-    uint32_t epoch;    /* of the codec                             */
+    uint32_t reserved;
     uint32_t num_parts;
     uint64_t number, version, key;
     exo_time sent; /* by the actor, on the run's clock                                                             */

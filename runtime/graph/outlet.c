@@ -92,42 +92,81 @@ hand_over(exo_place *place, exo_place *to, exo_ref target, exo_payload *message,
     return st;
 }
 
-void
-exo_channel_tell(exo_place *place, exo_channel_kind kind, const exo_edge_spec *edge, uint32_t edge_index, uint32_t from,
-                 uint32_t to, bool to_receiver, exo_ref target, uint64_t number, exo_traffic *traffic)
+/* Where a small message goes. */
+struct telling {
+    exo_place *place;
+    const exo_edge_spec *edge;
+    exo_links *links;
+    exo_channel_header header;
+    bool to_receiver;
+    exo_ref target;
+    exo_traffic *traffic;
+};
+
+static void
+tell(struct telling *t)
 {
+    exo_place *place = t->place;
     const exo_site *site = place->actor.site;
-    exo_links *links = site->links[edge_index];
-    exo_channel_header header = {.kind = kind, .edge = edge_index, .from = from, .to = to, .number = number};
+    uint32_t from = t->header.from, to = t->header.to;
+    uint32_t sender = host_of(place, t->edge->from, from), receiver = host_of(place, t->edge->to, to);
     exo_payload message = {0};
     exo_time now = exo_place_now(place);
     exo_transit transit = {.starts = now, .sent = now, .arrives = now};
-    if (links)
-        exo_links_send(links, host_of(place, to_receiver ? edge->from : edge->to, to_receiver ? from : to),
-                       host_of(place, to_receiver ? edge->to : edge->from, to_receiver ? to : from), edge_index,
-                       sizeof header + EXO_CHANNEL_ENVELOPE, now, &transit);
-    header.passing = transit.arrives - now;
+    if (t->links)
+        exo_links_send(t->links, t->to_receiver ? sender : receiver, t->to_receiver ? receiver : sender, t->header.edge,
+                       sizeof t->header + EXO_CHANNEL_ENVELOPE, now, &transit);
+    t->header.passing = transit.arrives - now;
     exo_err err = {0};
-    exo_status st = exo_channel_write(&message, &header, NULL, 0, &err);
+    exo_status st = exo_channel_write(&message, &t->header, NULL, 0, &err);
     if (st == EXO_OK)
-        st = hand_over(place, site->sim ? peer_of(place, edge, from, to, to_receiver) : NULL, target, &message,
+        st = hand_over(place, site->sim ? peer_of(place, t->edge, from, to, t->to_receiver) : NULL, t->target, &message,
                        transit.arrives, &err);
     pthread_mutex_lock(&place->lock);
-    traffic->messages++;
-    traffic->wire_bytes += sizeof header + EXO_CHANNEL_ENVELOPE;
+    t->traffic->messages++;
+    t->traffic->wire_bytes += sizeof t->header + EXO_CHANNEL_ENVELOPE;
     pthread_mutex_unlock(&place->lock);
     if (st != EXO_OK && st != EXO_PEER_LOST && st != EXO_NOT_FOUND && st != EXO_CLOSED)
         fail_place(place, &err); /* who is not there any more is found out by whoever watches it */
+}
+
+void
+exo_outlet_tell_end(exo_outlet *o)
+{
+    struct telling t = {.place = o->place,
+                        .edge = o->edge,
+                        .links = o->links,
+                        .header = {.kind = EXO_CHANNEL_END,
+                                   .edge = o->edge_id,
+                                   .from = o->place->actor.index,
+                                   .to = o->to,
+                                   .number = o->number},
+                        .to_receiver = true,
+                        .target = o->target,
+                        .traffic = o->traffic};
+    tell(&t);
+}
+
+void
+exo_inlet_tell(exo_inlet *in, exo_channel_kind kind, uint64_t number)
+{
+    struct telling t = {
+        .place = in->place,
+        .edge = in->edge,
+        .links = in->links,
+        .header = {.kind = kind, .edge = in->edge_id, .from = in->from, .to = in->place->actor.index, .number = number},
+        .target = in->sender,
+        .traffic = in->traffic};
+    tell(&t);
 }
 
 static exo_status
 write_item(exo_outlet *o, const struct exo_outgoing *out, exo_payload *message, uint64_t *encoded, exo_err *err)
 {
     const exo_channel_header header = {.kind = EXO_CHANNEL_DATA,
-                                       .edge = o->edge_index,
+                                       .edge = o->edge_id,
                                        .from = o->place->actor.index,
                                        .to = o->to,
-                                       .epoch = o->epoch,
                                        .number = out->number,
                                        .version = out->item->version,
                                        .key = out->item->key,
@@ -140,11 +179,10 @@ static exo_transit
 pass(exo_outlet *o, uint64_t bytes)
 {
     exo_place *place = o->place;
-    exo_links *links = place->actor.site->links[o->edge_index];
     exo_time now = exo_place_now(place);
     exo_transit transit = {.starts = now, .sent = now, .arrives = now};
-    if (links)
-        exo_links_send(links, place->host, host_of(place, o->edge->to, o->to), o->edge_index, bytes, now, &transit);
+    if (o->links)
+        exo_links_send(o->links, place->host, host_of(place, o->edge->to, o->to), o->edge_id, bytes, now, &transit);
     return transit;
 }
 
@@ -238,8 +276,7 @@ tell_end_locked(exo_outlet *o)
 {
     o->ended = true;
     pthread_mutex_unlock(&o->place->lock);
-    exo_channel_tell(o->place, EXO_CHANNEL_END, o->edge, o->edge_index, o->place->actor.index, o->to, true, o->target,
-                     o->number, o->traffic);
+    exo_outlet_tell_end(o);
     pthread_mutex_lock(&o->place->lock);
 }
 

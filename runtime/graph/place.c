@@ -62,6 +62,23 @@ exo_place_fail(exo_place *place, const exo_err *reason)
 /* --- Life ------------------------------------------------------------------------------------------------------------------- */
 
 static void
+free_edge(exo_port_edge *edge)
+{
+    for (uint32_t i = 0; edge->outlets && i < edge->count; i++) {
+        exo_outlet *o = &edge->outlets[i];
+        for (uint32_t k = 0; k < o->waiting; k++)
+            exo_item_drop(&o->outbox[k].item);
+        exo_codec_free(&o->codec);
+        exo_free(o->credit_due);
+    }
+    for (uint32_t i = 0; edge->inlets && i < edge->count; i++)
+        exo_codec_free(&edge->inlets[i].codec);
+    exo_free(edge->outlets);
+    exo_free(edge->inlets);
+    exo_free(edge);
+}
+
+static void
 release_port(exo_port *port)
 {
     for (exo_arrival *a = port->first, *next; a; a = next) {
@@ -69,20 +86,8 @@ release_port(exo_port *port)
         exo_item_drop(&a->item);
         exo_free(a);
     }
-    for (uint32_t e = 0; e < port->num_edges; e++) {
-        exo_port_edge *edge = &port->edges[e];
-        for (uint32_t i = 0; edge->outlets && i < edge->count; i++) {
-            exo_outlet *o = &edge->outlets[i];
-            for (uint32_t k = 0; k < o->waiting; k++)
-                exo_item_drop(&o->outbox[k].item);
-            exo_codec_free(&o->codec);
-            exo_free(o->credit_due);
-        }
-        for (uint32_t i = 0; edge->inlets && i < edge->count; i++)
-            exo_codec_free(&edge->inlets[i].codec);
-        exo_free(edge->outlets);
-        exo_free(edge->inlets);
-    }
+    for (uint32_t e = 0; e < port->num_edges; e++)
+        free_edge(port->edges[e]);
     exo_free(port->edges);
 }
 
@@ -114,7 +119,7 @@ exo_place_free(exo_place **place)
 static exo_status
 make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
 {
-    const exo_graph_spec *spec = p->actor.site->spec;
+    const exo_graph_spec *spec = p->actor.site->graph;
     uint32_t *targets = exo_calloc(spec->actors[edge->edge->to].count, sizeof *targets);
     if (!targets)
         return exo_fail(err, EXO_NOMEM, "no memory for an edge");
@@ -125,7 +130,8 @@ make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
         exo_outlet *o = &edge->outlets[i];
         *o = (exo_outlet){.place = p,
                           .edge = edge->edge,
-                          .edge_index = edge->index,
+                          .links = p->actor.site->links[edge->id],
+                          .edge_id = edge->id,
                           .to = targets[i],
                           .traffic = &edge->traffic,
                           .credits = edge->edge->capacity,
@@ -142,7 +148,7 @@ make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
 static exo_status
 make_inlets(exo_place *p, exo_port_edge *edge, exo_err *err)
 {
-    const exo_graph_spec *spec = p->actor.site->spec;
+    const exo_graph_spec *spec = p->actor.site->graph;
     uint32_t senders = spec->actors[edge->edge->from].count;
     uint32_t *targets = exo_calloc(spec->actors[edge->edge->to].count, sizeof *targets);
     edge->inlets = exo_calloc(senders, sizeof *edge->inlets);
@@ -155,8 +161,12 @@ make_inlets(exo_place *p, exo_port_edge *edge, exo_err *err)
         if (!here)
             continue;
         exo_inlet *in = &edge->inlets[edge->count++];
-        *in = (exo_inlet){
-            .place = p, .edge = edge->edge, .edge_index = edge->index, .from = i, .traffic = &edge->traffic};
+        *in = (exo_inlet){.place = p,
+                          .edge = edge->edge,
+                          .links = p->actor.site->links[edge->id],
+                          .edge_id = edge->id,
+                          .from = i,
+                          .traffic = &edge->traffic};
         st = exo_codec_parse(&in->codec, edge->edge->codec_text, err);
     }
     exo_free(targets);
@@ -172,31 +182,56 @@ is_at(const exo_place *p, const exo_edge_spec *edge, const exo_graph_port *port)
            (edge->route == EXO_ROUTE_ALL_REDUCE) == (port->direction == EXO_PORT_COLLECTIVE);
 }
 
+/* Edge `e` of the site's graph at the port. It is not there for others before it is whole: then it is added under the lock. */
+static exo_status
+make_edge(exo_place *p, const exo_port *port, size_t e, exo_port_edge **out, exo_err *err)
+{
+    const exo_site *site = p->actor.site;
+    exo_port_edge *edge = exo_calloc(1, sizeof *edge);
+    if (!edge)
+        return exo_fail(err, EXO_NOMEM, "no memory for an edge");
+    *edge = (exo_port_edge){.edge = &site->graph->edges[e], .id = site->ids[e], .retired = UINT64_MAX};
+    *out = edge;
+    if (port->class_port->direction == EXO_PORT_OUTPUT)
+        return make_outlets(p, edge, err);
+    return port->class_port->direction == EXO_PORT_INPUT ? make_inlets(p, edge, err) : EXO_OK;
+}
+
+/* Under the lock, once there are other threads. The port frees the edge from then on; without memory it is the caller's. */
+static exo_status
+add_edge_locked(exo_port *port, exo_port_edge *edge, exo_err *err)
+{
+    if (port->num_edges == port->room) {
+        uint32_t room = port->room ? port->room * 2 : 4;
+        exo_port_edge **edges = exo_realloc(port->edges, room, sizeof(exo_port_edge *));
+        if (!edges)
+            return exo_fail(err, EXO_NOMEM, "no memory for a port");
+        port->edges = edges;
+        port->room = room;
+    }
+    edge->born = port->generation;
+    port->edges[port->num_edges++] = edge;
+    return EXO_OK;
+}
+
 static exo_status
 make_port(exo_place *p, size_t index, exo_err *err)
 {
-    const exo_graph_spec *spec = p->actor.site->spec;
-    const exo_graph_port *class_port = &p->spec->class->ports[index];
+    const exo_site *site = p->actor.site;
     exo_port *port = &p->ports[index];
-    *port = (exo_port){.place = p, .class_port = class_port};
+    *port = (exo_port){.place = p, .class_port = &p->spec->class->ports[index]};
     exo_status st = EXO_OK;
-    for (size_t e = 0; e < spec->num_edges; e++)
-        port->num_edges += is_at(p, &spec->edges[e], class_port);
-    port->edges = exo_calloc(port->num_edges + 1, sizeof *port->edges);
-    if (!port->edges)
-        return exo_fail(err, EXO_NOMEM, "no memory for a port");
-    uint32_t count = 0;
-    for (size_t e = 0; st == EXO_OK && e < spec->num_edges; e++) {
-        if (!is_at(p, &spec->edges[e], class_port))
+    for (size_t e = 0; st == EXO_OK && e < site->graph->num_edges; e++) {
+        exo_port_edge *edge = NULL;
+        if (!is_at(p, &site->graph->edges[e], port->class_port))
             continue;
-        exo_port_edge *edge = &port->edges[count++];
-        *edge = (exo_port_edge){.edge = &spec->edges[e], .index = (uint32_t)e};
-        if (class_port->direction == EXO_PORT_OUTPUT)
-            st = make_outlets(p, edge, err);
-        else if (class_port->direction == EXO_PORT_INPUT)
-            st = make_inlets(p, edge, err);
-        else
-            p->groups[index] = (exo_port_group){.edge = edge->edge, .index = (uint32_t)e};
+        st = make_edge(p, port, e, &edge, err);
+        exo_status added = edge ? add_edge_locked(port, edge, err) : EXO_OK; /* also half made: the port frees it */
+        if (added != EXO_OK)
+            free_edge(edge);
+        st = st == EXO_OK ? added : st;
+        if (st == EXO_OK && port->class_port->direction == EXO_PORT_COLLECTIVE)
+            p->groups[index] = (exo_port_group){.edge = edge->edge, .id = edge->id};
     }
     return st;
 }
@@ -237,36 +272,141 @@ exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t ind
     return EXO_OK;
 }
 
-exo_status
-exo_place_connect(exo_place *place, const exo_ref *actors, exo_err *err)
+/* Says who is at the other ends, and starts the outlets. */
+static exo_status
+connect_edge(exo_place *place, exo_port_edge *edge, const exo_ref *actors, exo_err *err)
 {
     const exo_site *site = place->actor.site;
     exo_status st = EXO_OK;
-    for (size_t i = 0; i < place->spec->class->num_ports; i++) {
-        exo_port *port = &place->ports[i];
-        for (uint32_t e = 0; e < port->num_edges; e++) {
-            exo_port_edge *edge = &port->edges[e];
-            for (uint32_t k = 0; st == EXO_OK && k < edge->count; k++) {
-                if (edge->inlets && actors)
-                    edge->inlets[k].sender = actors[site->first[edge->edge->from] + edge->inlets[k].from];
-                if (!edge->outlets)
-                    continue;
-                if (actors)
-                    edge->outlets[k].target = actors[site->first[edge->edge->to] + edge->outlets[k].to];
-                st = exo_outlet_start(&edge->outlets[k], err);
-            }
-        }
+    for (uint32_t k = 0; st == EXO_OK && k < edge->count; k++) {
+        if (edge->inlets && actors)
+            edge->inlets[k].sender = actors[site->first[edge->edge->from] + edge->inlets[k].from];
+        if (!edge->outlets)
+            continue;
+        if (actors)
+            edge->outlets[k].target = actors[site->first[edge->edge->to] + edge->outlets[k].to];
+        st = exo_outlet_start(&edge->outlets[k], err);
     }
     return st;
 }
+
+exo_status
+exo_place_connect(exo_place *place, const exo_ref *actors, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; i < place->spec->class->num_ports; i++)
+        for (uint32_t e = 0; st == EXO_OK && e < place->ports[i].num_edges; e++)
+            st = connect_edge(place, place->ports[i].edges[e], actors, err);
+    return st;
+}
+
+static void finish_port_locked(exo_port *port);
+
+/* --- Changes ---------------------------------------------------------------------------------------------------------------- */
+
+static bool
+has_edge(const exo_port *port, uint32_t id)
+{
+    for (uint32_t e = 0; e < port->num_edges; e++)
+        if (port->edges[e]->id == id)
+            return true;
+    return false;
+}
+
+/* Makes the edges of the site's graph that the port has not yet. Only whoever changes the place adds edges: reading needs no lock. */
+static exo_status
+add_new_edges(exo_place *place, exo_port *port, const exo_ref *actors, exo_err *err)
+{
+    const exo_site *site = place->actor.site;
+    exo_status st = EXO_OK;
+    for (size_t e = 0; st == EXO_OK && e < site->graph->num_edges; e++) {
+        exo_port_edge *edge = NULL;
+        if (!is_at(place, &site->graph->edges[e], port->class_port) || has_edge(port, site->ids[e]))
+            continue;
+        st = make_edge(place, port, e, &edge, err);
+        if (st != EXO_OK) {
+            if (edge)
+                free_edge(edge);
+            return st;
+        }
+        pthread_mutex_lock(&place->lock);
+        st = add_edge_locked(port, edge, err);
+        if (st == EXO_OK)
+            edge->born = port->generation + 1; /* from the change on that is about to be */
+        pthread_mutex_unlock(&place->lock);
+        if (st == EXO_OK)
+            st = connect_edge(place, edge, actors, err);
+        else
+            free_edge(edge);
+    }
+    return st;
+}
+
+static bool
+is_there_still(const exo_site *site, const exo_port_edge *edge)
+{
+    for (size_t e = 0; e < site->graph->num_edges; e++)
+        if (site->ids[e] == edge->id)
+            return true;
+    return false;
+}
+
+void
+exo_port_end_retired_locked(exo_port *port)
+{
+    for (uint32_t e = 0; e < port->num_edges && !port->inside; e++) {
+        exo_port_edge *edge = port->edges[e];
+        if (edge->retired > port->generation || edge->finished)
+            continue;
+        edge->finished = true;
+        for (uint32_t i = 0; i < edge->count; i++) {
+            edge->outlets[i].finished = true;
+            exo_outlet_pump_locked(&edge->outlets[i]);
+        }
+    }
+}
+
+exo_status
+exo_place_change_inputs(exo_place *place, const exo_ref *actors, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < place->spec->class->num_ports; i++)
+        if (place->ports[i].class_port->direction == EXO_PORT_INPUT)
+            st = add_new_edges(place, &place->ports[i], actors, err);
+    return st;
+}
+
+exo_status
+exo_place_change_outputs(exo_place *place, const exo_ref *actors, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < place->spec->class->num_ports; i++) {
+        exo_port *port = &place->ports[i];
+        if (port->class_port->direction != EXO_PORT_OUTPUT)
+            continue;
+        st = add_new_edges(place, port, actors, err);
+        pthread_mutex_lock(&place->lock);
+        port->generation++;
+        for (uint32_t e = 0; e < port->num_edges; e++)
+            if (port->edges[e]->retired == UINT64_MAX && !is_there_still(place->actor.site, port->edges[e]))
+                port->edges[e]->retired = port->generation;
+        if (port->finished) /* new ones end like the others */
+            finish_port_locked(port);
+        exo_port_end_retired_locked(port);
+        pthread_mutex_unlock(&place->lock);
+    }
+    return st;
+}
+
+/* --- The end ------------------------------------------------------------------------------------------------------------------ */
 
 static void
 finish_port_locked(exo_port *port)
 {
     port->finished = true;
     for (uint32_t e = 0; e < port->num_edges; e++)
-        for (uint32_t i = 0; port->edges[e].outlets && i < port->edges[e].count; i++) {
-            exo_outlet *o = &port->edges[e].outlets[i];
+        for (uint32_t i = 0; port->edges[e]->outlets && i < port->edges[e]->count; i++) {
+            exo_outlet *o = &port->edges[e]->outlets[i];
             o->finished = true;
             exo_outlet_pump_locked(o);
         }
@@ -291,8 +431,8 @@ all_have_left_locked(const exo_place *place)
     for (size_t i = 0; i < place->spec->class->num_ports; i++) {
         const exo_port *port = &place->ports[i];
         for (uint32_t e = 0; e < port->num_edges; e++)
-            for (uint32_t k = 0; port->edges[e].outlets && k < port->edges[e].count; k++)
-                if (!port->edges[e].outlets[k].ended)
+            for (uint32_t k = 0; port->edges[e]->outlets && k < port->edges[e]->count; k++)
+                if (!port->edges[e]->outlets[k].ended)
                     return false;
     }
     return true;
@@ -313,11 +453,10 @@ close_input(exo_place *place, exo_port *port)
         exo_free(first);
     }
     for (uint32_t e = 0; e < port->num_edges; e++) {
-        exo_port_edge *edge = &port->edges[e];
+        exo_port_edge *edge = port->edges[e];
         for (uint32_t k = 0; edge->inlets && k < edge->count; k++)
             if (!edge->inlets[k].ended)
-                exo_channel_tell(place, EXO_CHANNEL_GONE, edge->edge, edge->index, edge->inlets[k].from,
-                                 place->actor.index, false, edge->inlets[k].sender, 0, &edge->traffic);
+                exo_inlet_tell(&edge->inlets[k], EXO_CHANNEL_GONE, 0);
     }
 }
 
@@ -350,6 +489,6 @@ exo_place_stop(exo_place *place)
     exo_place_cancel(place);
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            for (uint32_t k = 0; place->ports[i].edges[e].outlets && k < place->ports[i].edges[e].count; k++)
-                exo_outlet_stop(&place->ports[i].edges[e].outlets[k]);
+            for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
+                exo_outlet_stop(&place->ports[i].edges[e]->outlets[k]);
 }

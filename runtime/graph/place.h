@@ -37,10 +37,10 @@ enum {
 typedef struct exo_outlet {
     exo_place *place;
     const exo_edge_spec *edge;
-    uint32_t edge_index, to; /* index of the receiver among its name's */
-    exo_ref target;          /* where the place is not on the virtual clock */
+    exo_links *links;     /* what it passes over; NULL: nothing is emulated */
+    uint32_t edge_id, to; /* `to`: index of the receiver among its name's   */
+    exo_ref target;       /* where the place is not on the virtual clock */
     exo_codec *codec;
-    uint32_t epoch;
     exo_traffic *traffic; /* of the edge at this actor */
     struct exo_outgoing {
         exo_item *item; /* held */
@@ -63,10 +63,10 @@ typedef struct exo_outlet {
 typedef struct exo_inlet {
     exo_place *place;
     const exo_edge_spec *edge;
-    uint32_t edge_index, from;
+    exo_links *links; /* of its answers */
+    uint32_t edge_id, from;
     exo_ref sender;
     exo_codec *codec;
-    uint32_t epoch;
     uint64_t expected;    /* number of the next item        */
     uint32_t buffered;    /* items in the port's queue whose credit was not given back  */
     uint32_t taken_in;    /* those whose credit was                                     */
@@ -83,10 +83,14 @@ typedef struct exo_arrival {
     bool credited;  /* it was taken in: its sender has the credit already      */
 } exo_arrival;
 
-/* One edge at one port. */
+/* One edge at one port. It stays where it is in memory for the life of the place. An edge that is changed while the graph runs is
+ * another one; the old one is retired: nothing new goes over it, and what is in it arrives. */
 typedef struct exo_port_edge {
     const exo_edge_spec *edge;
-    uint32_t index;
+    uint32_t id; /* of the edge in messages */
+    uint64_t born,
+        retired; /* generations of the port: an item that is put while the port is at g goes over the edges of born <= g < retired */
+    bool finished; /* retired, and its outlets were told to end */
     exo_outlet *outlets;
     exo_inlet *inlets;
     uint32_t count; /* of either */
@@ -98,8 +102,10 @@ typedef struct exo_port_edge {
 struct exo_port {
     exo_place *place;
     const exo_graph_port *class_port;
-    exo_port_edge *edges;
-    uint32_t num_edges;
+    exo_port_edge **edges;
+    uint32_t num_edges, room;
+    uint64_t generation;       /* counts changes */
+    bool inside;               /* the actor is in exo_port_send */
     exo_arrival *first, *last; /* of an input: in the order of `ready` */
     bool finished;
 };
@@ -107,7 +113,7 @@ struct exo_port {
 /* A collective that the actor takes part in. */
 typedef struct exo_port_group {
     const exo_edge_spec *edge;
-    uint32_t index;
+    uint32_t id;
     exo_comm *comm; /* held */
     exo_group *group;
 } exo_port_group;
@@ -147,6 +153,11 @@ exo_status exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, u
 void exo_place_free(exo_place **place);
 /* Says who the others are: references of all actors of the graph in the order of site->first; starts the outlets' threads. */
 exo_status exo_place_connect(exo_place *place, const exo_ref *actors, exo_err *err);
+/* Takes over what the site's next graph says, in two steps, after each of which all places must be done before the next: first every
+ * receiver makes the inlets of new edges, then every sender makes their outlets and retires the edges that are not there any more. The
+ * actors go on meanwhile. `refs` as above. On the virtual clock with the baton, and outside of lanes. */
+exo_status exo_place_change_inputs(exo_place *place, const exo_ref *actors, exo_err *err);
+exo_status exo_place_change_outputs(exo_place *place, const exo_ref *actors, exo_err *err);
 /* Nothing more is sent or taken: outputs end after what they hold, senders are told. Waits until all has left, at most `timeout`. In the
  * actor's thread. */
 exo_status exo_place_finish(exo_place *place, exo_time timeout, exo_err *err);
@@ -166,6 +177,9 @@ void exo_place_wait_locked(exo_place *place, exo_time until);
 /* Wakes whoever sleeps in the place; on the virtual clock at `at`. Under the lock. */
 void exo_place_signal_locked(exo_place *place, exo_time at);
 
+/* Tells the outlets of retired edges to end, unless the actor is about to send over them. Under the lock, which may open meanwhile. */
+void exo_port_end_retired_locked(exo_port *port);
+
 /* --- outlet.c ------------------------------------------------------------------------------------------------------------------- */
 
 exo_status exo_outlet_start(exo_outlet *outlet, exo_err *err);
@@ -174,13 +188,13 @@ void exo_outlet_pump_locked(exo_outlet *outlet);
 void exo_outlet_stop(exo_outlet *outlet);
 /* Waits for an item's room. */
 bool exo_edge_needs_credits(const exo_edge_spec *edge);
-/* CREDIT, END and GONE: small messages that take the link's latency like any other. */
-void exo_channel_tell(exo_place *place, exo_channel_kind kind, const exo_edge_spec *edge, uint32_t edge_index,
-                      uint32_t from, uint32_t to, bool to_receiver, exo_ref target, uint64_t number,
-                      exo_traffic *traffic);
+/* END, at the end of what was sent. */
+void exo_outlet_tell_end(exo_outlet *outlet);
 
 /* --- inlet.c -------------------------------------------------------------------------------------------------------------------- */
 
+/* CREDIT or GONE to its sender. Small messages pass the edge's links like any other. Not under the lock. */
+void exo_inlet_tell(exo_inlet *inlet, exo_channel_kind kind, uint64_t number);
 /* Takes in what waits at the actor's inputs. Under the lock, which is open meanwhile. */
 void exo_place_take_in_locked(exo_place *place);
 

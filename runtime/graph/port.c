@@ -146,7 +146,7 @@ deadline_of(const exo_place *place, const exo_port *port, exo_time timeout)
     if (timeout == EXO_PORT_TIMEOUT) {
         timeout = 0;
         for (uint32_t e = 0; e < port->num_edges; e++)
-            timeout = port->edges[e].edge->deadline > timeout ? port->edges[e].edge->deadline : timeout;
+            timeout = port->edges[e]->edge->deadline > timeout ? port->edges[e]->edge->deadline : timeout;
     }
     return timeout > INT64_MAX - now ? INT64_MAX : now + timeout;
 }
@@ -273,10 +273,10 @@ static bool
 somebody_is_left_locked(const exo_port *port)
 {
     for (uint32_t e = 0; e < port->num_edges; e++)
-        for (uint32_t i = 0; i < port->edges[e].count; i++)
-            if (!port->edges[e].outlets[i].gone)
+        for (uint32_t i = 0; i < port->edges[e]->count && port->edges[e]->retired == UINT64_MAX; i++)
+            if (!port->edges[e]->outlets[i].gone)
                 return true;
-    return false;
+    return port->num_edges == 0;
 }
 
 static exo_status
@@ -290,6 +290,21 @@ send_over_locked(exo_port_edge *edge, exo_item *item, exo_time deadline, exo_err
     exo_status st = EXO_OK;
     for (uint32_t i = 0; st == EXO_OK && i < edge->count; i++)
         st = send_to_locked(&edge->outlets[i], item, deadline, err);
+    return st;
+}
+
+/* Over the edges that there were when it was put: while it waits for room on one of them, the graph may change. */
+static exo_status
+send_over_all_locked(exo_port *port, exo_item *item, exo_time deadline, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    uint64_t generation = port->generation;
+    port->inside = true;
+    for (uint32_t e = 0; st == EXO_OK && e < port->num_edges; e++)
+        if (port->edges[e]->born <= generation && generation < port->edges[e]->retired)
+            st = send_over_locked(port->edges[e], item, deadline, err);
+    port->inside = false;
+    exo_port_end_retired_locked(port);
     return st;
 }
 
@@ -311,8 +326,8 @@ exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err)
     exo_status st = check_locked(place, err);
     if (st == EXO_OK && port->finished)
         st = exo_fail(err, EXO_CLOSED, "%s has finished its port '%s'", place->actor.name, port->class_port->name);
-    for (uint32_t e = 0; st == EXO_OK && e < port->num_edges; e++)
-        st = send_over_locked(&port->edges[e], i, deadline, err);
+    if (st == EXO_OK)
+        st = send_over_all_locked(port, i, deadline, err);
     if (st == EXO_OK && !somebody_is_left_locked(port))
         st = exo_fail(err, EXO_CLOSED, "%s: nobody takes '%s' any more", place->actor.name, port->class_port->name);
     pthread_mutex_unlock(&place->lock);
@@ -342,8 +357,7 @@ take_locked(exo_port *port, exo_item **out)
     if (!tell)
         return;
     pthread_mutex_unlock(&place->lock);
-    exo_channel_tell(place, EXO_CHANNEL_CREDIT, in->edge, in->edge_index, in->from, place->actor.index, false,
-                     in->sender, 1, in->traffic);
+    exo_inlet_tell(in, EXO_CHANNEL_CREDIT, 1);
     pthread_mutex_lock(&place->lock);
 }
 
@@ -351,8 +365,8 @@ static bool
 all_have_ended_locked(const exo_port *port)
 {
     for (uint32_t e = 0; e < port->num_edges; e++)
-        for (uint32_t i = 0; i < port->edges[e].count; i++)
-            if (!port->edges[e].inlets[i].ended)
+        for (uint32_t i = 0; i < port->edges[e]->count; i++)
+            if (!port->edges[e]->inlets[i].ended)
                 return false;
     return true;
 }
@@ -385,7 +399,7 @@ receive_locked(exo_port *port, exo_time deadline, exo_item **out, exo_err *err)
         if (!waited) {
             waited = true;
             pthread_mutex_unlock(&place->lock);
-            exo_pace_wait_begin(&place->pace, port->edges[0].edge->name, EXO_SPAN_RECV_BLOCKED);
+            exo_pace_wait_begin(&place->pace, port->edges[0]->edge->name, EXO_SPAN_RECV_BLOCKED);
             pthread_mutex_lock(&place->lock);
             continue;
         }
@@ -395,7 +409,7 @@ receive_locked(exo_port *port, exo_time deadline, exo_item **out, exo_err *err)
         pthread_mutex_unlock(&place->lock);
         exo_time blocked = exo_pace_wait_end(&place->pace);
         pthread_mutex_lock(&place->lock);
-        port->edges[0].traffic.recv_blocked += blocked;
+        port->edges[0]->traffic.recv_blocked += blocked;
     }
     return st;
 }

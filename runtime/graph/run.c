@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <exogym/memory.h>
 
@@ -34,6 +35,10 @@ struct run {
     exo_time began;       /* on the real clock */
     exo_time reported;    /* likewise: the last progress */
     bool cancelled;
+    const exo_graph_spec *graph; /* the latest */
+    uint64_t changes;
+    exo_err change_err; /* on the virtual clock: what came of the change */
+    _Atomic bool change_done;
 };
 
 static exo_time
@@ -173,15 +178,12 @@ count_of(const json_t *object, const char *key)
 }
 
 static exo_status
-read_traffic(struct run *run, const char *actor, const char *host, const json_t *edges, exo_ledger *ledger,
-             exo_err *err)
+read_traffic(const char *actor, const char *host, const json_t *edges, exo_ledger *ledger, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < json_array_size(edges); i++) {
         const json_t *row = json_array_get(edges, i);
-        uint64_t edge = count_of(row, "edge");
-        if (edge >= run->spec->num_edges)
-            continue;
+        const char *edge = json_string_value(json_object_get(row, "edge"));
         const exo_traffic traffic = {.messages = count_of(row, "messages"),
                                      .items = count_of(row, "items"),
                                      .payload_bytes = count_of(row, "payload_bytes"),
@@ -190,7 +192,7 @@ read_traffic(struct run *run, const char *actor, const char *host, const json_t 
                                      .drops = count_of(row, "drops"),
                                      .send_blocked = (exo_time)count_of(row, "send_blocked_ns"),
                                      .recv_blocked = (exo_time)count_of(row, "recv_blocked_ns")};
-        st = exo_ledger_add(ledger, run->spec->edges[edge].name, actor, host, &traffic, err);
+        st = exo_ledger_add(ledger, edge ? edge : "?", actor, host, &traffic, err);
     }
     return st;
 }
@@ -246,7 +248,7 @@ read_report(struct run *run, uint32_t i, const exo_payload *reply, bool at_the_e
     json_t *report = reply && reply->size ? json_loadb(reply->data, reply->size - 1, 0, NULL) : NULL;
     if (!report)
         return exo_fail(err, EXO_INVAL, "%s: its report is none", name);
-    exo_status st = read_traffic(run, name, host, json_object_get(report, "edges"), &result->ledger, err);
+    exo_status st = read_traffic(name, host, json_object_get(report, "edges"), &result->ledger, err);
     if (st == EXO_OK)
         st = read_figures(result, name, json_object_get(report, "metrics"), err);
     if (st == EXO_OK && at_the_end) {
@@ -283,6 +285,86 @@ show_progress(struct run *run)
                                          .ledger = &now.ledger};
     run->opts->progress(run->opts->context, &progress);
     exo_graph_result_release(&now);
+}
+
+/* --- Changes ---------------------------------------------------------------------------------------------------------------------- */
+
+/* Asks those that have not ended, and waits for all of them. */
+static exo_status
+change_step(struct run *run, exo_change_step step, const char *text, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    exo_time deadline = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
+    exo_future **futures = exo_calloc(run->count, sizeof(exo_future *));
+    if (!futures)
+        return exo_fail(err, EXO_NOMEM, "no memory for a change");
+    for (uint32_t i = 0; st == EXO_OK && i < run->count; i++) {
+        exo_payload payload = {0};
+        st = exo_host_change_text(&payload, run->changes, step, text, err);
+        if (st == EXO_OK)
+            st = exo_call(run->runtime, run->actors[i], "change", payload, deadline, &futures[i], err);
+    }
+    for (uint32_t i = 0; i < run->count; i++) {
+        if (futures[i] && st == EXO_OK)
+            st = exo_wait(futures[i], deadline, NULL, err);
+        exo_future_drop(&futures[i]);
+    }
+    exo_free(futures);
+    return st;
+}
+
+/* On the virtual clock a change is an event: between two steps of everybody. */
+static void
+on_change(void *context, exo_time at)
+{
+    struct run *run = context;
+    exo_status st = EXO_OK;
+    (void)at;
+    for (uint32_t i = 0; st == EXO_OK && i < run->count; i++)
+        st = exo_place_change_inputs(run->places[i], NULL, &run->change_err);
+    for (uint32_t i = 0; st == EXO_OK && i < run->count; i++)
+        st = exo_place_change_outputs(run->places[i], NULL, &run->change_err);
+    run->change_done = true;
+}
+
+static exo_status
+change_virtually(struct run *run, exo_err *err)
+{
+    run->change_err = (exo_err){0};
+    run->change_done = false;
+    exo_status st = exo_sim_at(run->site->sim, 0, on_change, run, err); /* now */
+    exo_time deadline = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
+    while (st == EXO_OK && !run->change_done && real_now() < deadline)
+        nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
+    if (st == EXO_OK && !run->change_done)
+        return exo_fail(err, EXO_TIMEOUT, "the change was not made in time");
+    if (st == EXO_OK && run->change_err.code != EXO_OK)
+        *err = run->change_err;
+    return st == EXO_OK ? run->change_err.code : st;
+}
+
+/* Goes over to another graph, if there is one. */
+static void
+look_for_change(struct run *run)
+{
+    const exo_graph_spec *next = NULL;
+    const char *text = NULL;
+    exo_err err = {0};
+    if (!run->opts->next || !run->opts->next(run->opts->context, run->graph, &next, &text))
+        return;
+    run->changes++;
+    exo_status st = run->site ? exo_site_change(run->site, next, &err) : EXO_OK;
+    if (st == EXO_OK && run->site && run->site->sim) {
+        st = change_virtually(run, &err);
+    } else if (st == EXO_OK) {
+        st = change_step(run, EXO_CHANGE_INPUTS, text, &err);
+        if (st == EXO_OK)
+            st = change_step(run, EXO_CHANGE_OUTPUTS, text, &err);
+    }
+    if (st == EXO_OK)
+        run->graph = next;
+    if (run->opts->changed)
+        run->opts->changed(run->opts->context, st, err.text);
 }
 
 /* --- Running ------------------------------------------------------------------------------------------------------------------------- */
@@ -357,8 +439,10 @@ await_all(struct run *run, exo_err *err)
             if (real_now() > patience)
                 return exo_fail(err, EXO_TIMEOUT, "%u actors have not ended within %" PRId64 " s", left,
                                 CLOSE_GRACE / EXO_SECOND);
-            if (!run->cancelled)
+            if (!run->cancelled) {
+                look_for_change(run);
                 show_progress(run);
+            }
             continue;
         }
         const exo_payload *reply = NULL;
@@ -491,7 +575,7 @@ exo_status
 exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_graph_result *result, exo_err *err)
 {
     exo_err unused = {0}, close_err = {0};
-    struct run run = {.spec = spec, .opts = opts, .result = result};
+    struct run run = {.spec = spec, .graph = spec, .opts = opts, .result = result};
     err = err ? err : &unused;
     *result = (exo_graph_result){0};
     exo_status st = allocate(&run, err);

@@ -56,6 +56,10 @@ typedef struct exo_graph_run_opts {
     uint64_t tie_seed;    /* of the virtual clock; 0: ties go by order                 */
     exo_time interval;    /* of progress; 0: 1 s                                        */
     void (*progress)(void *context, const exo_graph_progress *progress); /* on the caller's thread; may be NULL */
+    /* Asked now and then: a graph to go over to (checked by exo_graph_check_change against `now`; it lives until the run is over; text: the
+     * same for workers), or false. What came of it is told to `changed`. Both may be NULL. */
+    bool (*next)(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text);
+    void (*changed)(void *context, exo_status status, const char *reason);
     /* Writes why the actor of that name is dead, "" if that is not known; may be NULL. */
     void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
     void *context, *explain_context; /* of progress, of explain */

@@ -9,10 +9,16 @@
 
 #include "edge.h"
 
+enum {
+    MAX_CHANGES = 1000 /* of one run */
+};
+
 /* A site of a worker. */
 struct shared {
     exo_site *site;
-    exo_graph_spec *spec; /* its own */
+    exo_graph_spec *spec;               /* its own                */
+    exo_graph_spec *later[MAX_CHANGES]; /* what it was changed to */
+    size_t num_later;
     char *space;
     unsigned users;         /* guarded by lock, as next              */
     pthread_mutex_t making; /* held while it is made: others wait    */
@@ -48,16 +54,28 @@ make_own_link(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_links *
     return st;
 }
 
+/* Gives an edge the next number. */
+static exo_status
+number_edge(exo_site *site, const exo_graph_spec *graph, const exo_edge_spec *edge, uint32_t *id, exo_err *err)
+{
+    exo_links **links = exo_realloc(site->links, site->num_ids + 1, sizeof *links);
+    if (!links)
+        return exo_fail(err, EXO_NOMEM, "no memory for an edge");
+    site->links = links;
+    *id = site->num_ids;
+    links[*id] = site->network;
+    exo_status st = edge->link >= 0 ? make_own_link(graph, edge, &links[*id], err) : EXO_OK;
+    site->num_ids += st == EXO_OK;
+    return st;
+}
+
 static exo_status
 make_links(exo_site *site, exo_err *err)
 {
     const exo_graph_spec *spec = site->spec;
     exo_status st = spec->emulated ? exo_graph_links(spec, &site->network, err) : EXO_OK;
-    for (size_t e = 0; st == EXO_OK && e < spec->num_edges; e++) {
-        site->links[e] = site->network;
-        if (spec->edges[e].link >= 0)
-            st = make_own_link(spec, &spec->edges[e], &site->links[e], err);
-    }
+    for (size_t e = 0; st == EXO_OK && e < spec->num_edges; e++)
+        st = number_edge(site, spec, &spec->edges[e], &site->ids[e], err);
     return st;
 }
 
@@ -94,12 +112,13 @@ new_site(exo_site **out, const exo_graph_spec *spec, const char *space, exo_err 
     s->space = space;
     s->clock = exo_clock_real();
     s->first = exo_calloc(spec->num_actors + 1, sizeof *s->first);
-    s->links = exo_calloc(spec->num_edges + 1, sizeof *s->links);
+    s->graph = spec;
+    s->ids = exo_calloc(spec->num_edges + 1, sizeof *s->ids);
     s->comms = exo_calloc(spec->num_edges + 1, sizeof(exo_comm *));
     if (s->first)
         s->places = exo_calloc(count_actors(s) + 1, sizeof(exo_place *));
     exo_status st =
-        s->first && s->links && s->comms && s->places ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a graph");
+        s->first && s->ids && s->comms && s->places ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a graph");
     if (st == EXO_OK)
         st = make_links(s, err);
     if (st != EXO_OK) {
@@ -139,19 +158,125 @@ exo_site_free(exo_site **site)
     *site = NULL;
     if (!s)
         return;
-    for (size_t e = 0; e < s->spec->num_edges; e++) {
-        if (s->comms && s->comms[e])
-            exo_comm_drop(&s->comms[e]);
-        if (s->links && s->links[e] && s->links[e] != s->network)
-            exo_links_free(&s->links[e]);
-    }
+    for (size_t e = 0; s->comms && e < s->spec->num_edges; e++)
+        exo_comm_drop(&s->comms[e]);
+    for (uint32_t i = 0; i < s->num_ids; i++)
+        if (s->links[i] != s->network)
+            exo_links_free(&s->links[i]);
     exo_links_free(&s->network);
     exo_sim_free(&s->sim);
     exo_free(s->comms);
     exo_free(s->links);
+    exo_free(s->ids);
     exo_free(s->first);
     exo_free(s->places);
     exo_free(s);
+}
+
+/* --- Changes ---------------------------------------------------------------------------------------------------------------- */
+
+static bool
+is_same_edge(const exo_edge_spec *a, const exo_edge_spec *b)
+{
+    return a->from == b->from && a->to == b->to && strcmp(a->carries, b->carries) == 0 &&
+           strcmp(a->name, b->name) == 0 && a->route == b->route && a->idle_senders == b->idle_senders &&
+           strcmp(a->codec_text, b->codec_text) == 0 && a->capacity == b->capacity && a->on_full == b->on_full &&
+           a->every == b->every && a->delay == b->delay && a->deadline == b->deadline && (a->link < 0) == (b->link < 0);
+}
+
+static const exo_edge_spec *
+find_collective(const exo_graph_spec *graph, const exo_edge_spec *wanted)
+{
+    for (size_t e = 0; e < graph->num_edges; e++)
+        if (graph->edges[e].route == EXO_ROUTE_ALL_REDUCE && graph->edges[e].from == wanted->from &&
+            strcmp(graph->edges[e].carries, wanted->carries) == 0)
+            return &graph->edges[e];
+    return NULL;
+}
+
+static exo_status
+check_collectives(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
+{
+    for (size_t e = 0; e < now->num_edges; e++) {
+        const exo_edge_spec *edge = &now->edges[e];
+        const exo_edge_spec *other = edge->route == EXO_ROUTE_ALL_REDUCE ? find_collective(next, edge) : edge;
+        if (!other || !is_same_edge(edge, other))
+            return exo_fail(err, EXO_INVAL, "%s: edge '%s' is a collective: while it runs only its links can change",
+                            next->source, edge->name);
+    }
+    for (size_t e = 0; e < next->num_edges; e++)
+        if (next->edges[e].route == EXO_ROUTE_ALL_REDUCE && !find_collective(now, &next->edges[e]))
+            return exo_config_fail(next->edges[e].node, err, "a collective cannot be added to a graph that runs");
+    return EXO_OK;
+}
+
+exo_status
+exo_graph_check_change(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
+{
+    if (now->virtual_clock != next->virtual_clock)
+        return exo_fail(err, EXO_INVAL, "%s: the clock of a graph that runs cannot change", next->source);
+    if (now->num_actors != next->num_actors || now->num_hosts != next->num_hosts || now->seed != next->seed)
+        return exo_fail(err, EXO_INVAL,
+                        "%s: edges, buffers, codecs, links and rates can change while a graph runs; actors, hosts and "
+                        "seed cannot",
+                        next->source);
+    if (!now->emulated && next->emulated)
+        return exo_fail(err, EXO_INVAL, "%s: the graph runs without links: they cannot be added while it does",
+                        next->source);
+    for (size_t a = 0; a < now->num_actors; a++) {
+        const exo_actor_spec *x = &now->actors[a], *y = &next->actors[a];
+        if (strcmp(x->name, y->name) != 0 || x->class != y->class || x->count != y->count ||
+            memcmp(x->hosts, y->hosts, x->count * sizeof *x->hosts) != 0)
+            return exo_config_fail(y->node, err, "actor '%s': actors cannot change while a graph runs", y->name);
+    }
+    return check_collectives(now, next, err);
+}
+
+/* The number of an edge that is there already; UINT32_MAX: it is new. */
+static uint32_t
+find_id(const exo_site *site, const exo_edge_spec *edge)
+{
+    for (size_t e = 0; e < site->graph->num_edges; e++)
+        if (is_same_edge(&site->graph->edges[e], edge))
+            return site->ids[e];
+    return UINT32_MAX;
+}
+
+static exo_status
+change_network(exo_site *site, const exo_graph_spec *next, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t h = 0; st == EXO_OK && site->network && h < next->num_hosts; h++)
+        st = exo_links_set_host(site->network, h, &next->hosts[h].spec, err);
+    for (uint32_t a = 0; st == EXO_OK && site->network && a < next->num_hosts; a++)
+        for (uint32_t b = 0; st == EXO_OK && b < next->num_hosts; b++)
+            if (a != b)
+                st = exo_links_between(site->network, a, b, exo_graph_link_between(next, a, b), err);
+    return st;
+}
+
+exo_status
+exo_site_change(exo_site *site, const exo_graph_spec *next, exo_err *err)
+{
+    uint32_t *ids = exo_calloc(next->num_edges + 1, sizeof *ids);
+    exo_status st = ids ? change_network(site, next, err) : exo_fail(err, EXO_NOMEM, "no memory for the edges");
+    for (size_t e = 0; st == EXO_OK && e < next->num_edges; e++) {
+        const exo_edge_spec *edge = &next->edges[e];
+        ids[e] = find_id(site, edge);
+        if (ids[e] == UINT32_MAX)
+            st = number_edge(site, next, edge, &ids[e], err);
+        else if (edge->link >= 0)
+            st = exo_links_set_fallback(site->links[ids[e]], &next->links[edge->link].spec, err);
+    }
+    if (st != EXO_OK) {
+        exo_free(ids);
+        return st;
+    }
+    exo_free(site->ids);
+    site->ids = ids;
+    site->graph = next;
+    site->changes++;
+    return EXO_OK;
 }
 
 /* --- In workers ------------------------------------------------------------------------------------------------------------ */
@@ -161,6 +286,8 @@ free_shared(struct shared *s)
 {
     exo_site_free(&s->site);
     exo_graph_spec_free(&s->spec);
+    for (size_t i = 0; i < s->num_later; i++)
+        exo_graph_spec_free(&s->later[i]);
     pthread_mutex_destroy(&s->making);
     exo_free(s->space);
     exo_free(s);
@@ -229,6 +356,44 @@ exo_site_hold(exo_site **out, const char *space, const char *source, const char 
     return st;
 }
 
+static struct shared *
+shared_of(const exo_site *site)
+{
+    pthread_mutex_lock(&lock);
+    struct shared *s = all;
+    while (s && s->site != site)
+        s = s->next;
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+exo_status
+exo_site_change_to(exo_site *site, uint64_t number, const char *source, const char *text, exo_err *err)
+{
+    struct shared *s = shared_of(site);
+    exo_status st = EXO_OK;
+    if (!s)
+        return exo_fail(err, EXO_INVAL, "a change for a graph that is not here");
+    pthread_mutex_lock(&s->making);
+    if (site->changes + 1 == number && s->num_later < MAX_CHANGES) {
+        exo_graph_spec *next = NULL;
+        st = exo_graph_parse(&next, source, text, NULL, err);
+        if (st == EXO_OK)
+            st = exo_graph_check_change(site->graph, next, err);
+        if (st == EXO_OK)
+            st = exo_site_change(site, next, err);
+        if (st == EXO_OK)
+            s->later[s->num_later++] = next;
+        else
+            exo_graph_spec_free(&next);
+    } else if (site->changes != number) {
+        st = exo_fail(err, EXO_INVAL, "change %llu of a graph comes after %llu", (unsigned long long)number,
+                      (unsigned long long)site->changes);
+    }
+    pthread_mutex_unlock(&s->making);
+    return st;
+}
+
 void
 exo_site_drop(exo_site **site)
 {
@@ -236,11 +401,7 @@ exo_site_drop(exo_site **site)
     *site = NULL;
     if (!wanted || wanted->whole)
         return;
-    pthread_mutex_lock(&lock);
-    struct shared *s = all;
-    while (s && s->site != wanted)
-        s = s->next;
-    pthread_mutex_unlock(&lock);
+    struct shared *s = shared_of(wanted);
     if (s)
         drop_shared(s);
 }

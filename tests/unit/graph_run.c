@@ -6,10 +6,12 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <exogym/memory.h>
 
 #include "run.h"
+#include "site.h"
 
 /* --- A source that sends numbers, and a sink that writes down what comes ---------------------------------------------------------- */
 
@@ -21,6 +23,7 @@ static struct {
     uint32_t items;        /* that each source sends                          */
     size_t size;           /* of an item, elements                            */
     uint32_t take;         /* items that a sink takes before it ends; 0: all  */
+    bool slow;             /* a source really takes half a millisecond an item */
     exo_status sink_error; /* of a sink after its first item                  */
     _Atomic uint32_t length;
     struct seen {
@@ -42,6 +45,8 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
         exo_item *item = NULL;
         const exo_item_part parts[] = {{.dtype = EXO_F32, .count = world.size}, {.dtype = EXO_I32, .count = 1}};
         exo_graph_phase(actor, "make");
+        if (world.slow)
+            nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
         st = exo_item_new(&item, parts, 2, err);
         if (st != EXO_OK)
             break;
@@ -437,4 +442,103 @@ Test(graph_run, a_run_ends_when_its_time_is_over, .timeout = 60)
         cr_expect_lt(world.length, 45);
         exo_graph_result_release(&g.result);
     }
+}
+
+/* --- Changes while it runs -------------------------------------------------------------------------------------------------------- */
+
+enum {
+    CHANGES = 6
+};
+
+/* Graphs that the run goes over to, one after the other. */
+static struct changes {
+    struct graph graphs[CHANGES];
+    size_t given, made;
+    exo_status status;
+    char reason[EXO_ERR_TEXT];
+} changes;
+
+static bool
+next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+{
+    exo_err err = {0};
+    (void)context;
+    (void)text;
+    if (changes.given == CHANGES)
+        return false;
+    *graph = &changes.graphs[changes.given++].spec;
+    cr_expect_eq(exo_graph_check_change(now, *graph, &err), EXO_OK, "%s", err.text);
+    return true;
+}
+
+static void
+graph_changed(void *context, exo_status status, const char *reason)
+{
+    (void)context;
+    changes.made++;
+    if (status != EXO_OK) {
+        changes.status = status;
+        snprintf(changes.reason, sizeof changes.reason, "%s", reason);
+    }
+}
+
+/* graph_init without forgetting what the sources do. */
+static void
+graph_again(struct graph *g, uint32_t sources, uint32_t sinks, exo_route route, bool virtual_clock)
+{
+    uint32_t items = world.items;
+    bool slow = world.slow;
+    graph_init(g, sources, sinks, route, virtual_clock);
+    world.items = items;
+    world.slow = slow;
+}
+
+Test(graph_run, a_graph_changes_while_it_runs_and_loses_nothing, .timeout = 120)
+{
+    static const exo_route routes[CHANGES] = {EXO_ROUTE_ROUND_ROBIN, EXO_ROUTE_LEAST_LOADED, EXO_ROUTE_HASH,
+                                              EXO_ROUTE_ROUND_ROBIN, EXO_ROUTE_MODULO,       EXO_ROUTE_ROUND_ROBIN};
+    for (size_t c = 0; c < 2; c++) {
+        struct graph g;
+        memset(&changes, 0, sizeof changes);
+        world.items = 1200;
+        world.slow = true;
+        graph_again(&g, 3, 2, EXO_ROUTE_ROUND_ROBIN, clocks[c]);
+        for (size_t i = 0; i < CHANGES; i++) {
+            struct graph *next = &changes.graphs[i];
+            graph_again(next, 3, 2, routes[i], clocks[c]);
+            next->edges[0].capacity = 1 + (uint32_t)i;
+            next->edges[0].codec_text = i % 2 ? "zstd" : "raw";
+            next->edges[0].every = 1;
+        }
+        const exo_graph_run_opts opts = {.space = "test", .next = next_graph, .changed = graph_changed};
+        cr_assert_eq(exo_graph_run(&g.spec, &opts, &g.result, &g.err), EXO_OK, "%s", g.err.text);
+        cr_expect_eq(changes.status, EXO_OK, "%s", changes.reason);
+        cr_expect_geq(changes.made, 4, "%zu changes were made", changes.made);
+        /* Everything once; the order is each channel's, and a change makes another channel. */
+        uint32_t count[3][1200] = {{0}};
+        cr_assert_eq(world.length, 3 * 1200, "%u items came", world.length);
+        for (uint32_t i = 0; i < world.length; i++)
+            count[world.seen[i].from][world.seen[i].value]++;
+        for (int f = 0; f < 3; f++)
+            for (int v = 0; v < 1200; v++)
+                cr_assert_eq(count[f][v], 1, "item %d of source %d came %u times", v, f, count[f][v]);
+        exo_traffic sum = exo_ledger_sum(&g.result.ledger, NULL);
+        cr_expect_eq(sum.items, 3 * 1200);
+        cr_expect_eq(sum.drops, 0);
+        exo_graph_result_release(&g.result);
+    }
+}
+
+Test(graph_run, what_cannot_change_is_named)
+{
+    struct graph g, next;
+    exo_err err = {0};
+    graph_init(&g, 2, 2, EXO_ROUTE_ROUND_ROBIN, false);
+    graph_init(&next, 2, 2, EXO_ROUTE_ROUND_ROBIN, true);
+    cr_expect_eq(exo_graph_check_change(&g.spec, &next.spec, &err), EXO_INVAL);
+    cr_expect_str_eq(err.text, "test: the clock of a graph that runs cannot change");
+    graph_init(&next, 2, 2, EXO_ROUTE_ROUND_ROBIN, false);
+    next.spec.num_actors = 1;
+    cr_expect_eq(exo_graph_check_change(&g.spec, &next.spec, &err), EXO_INVAL);
+    cr_expect_not_null(strstr(err.text, "actors, hosts and seed cannot"));
 }
