@@ -30,7 +30,8 @@ static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
     static const char *const keys[] = {"exogym", "name",   "seed",  "plugins",  "model",   "data",
-                                       "nodes",  "device", "train", "strategy", "compare", "presets"};
+                                       "nodes",  "device", "train", "strategy", "compare", "presets",
+                                       "clock",  "hosts",  "links", "compute",  "edges"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         exo_config_get(root, keys[i]);
     return exo_config_finish(root, err);
@@ -382,14 +383,16 @@ exo_job_load(exo_job *job, const char *path, const exo_job_opts *opts, exo_err *
         st = open_model_and_data(root, job, err);
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
         st = write_config(job, &job->runs[i], err);
-    return st;
+    return st == EXO_OK ? exo_job_make_graphs(job, err) : st;
 }
 
 void
 exo_job_release(exo_job *job)
 {
-    for (size_t i = 0; i < job->num_runs; i++)
+    for (size_t i = 0; i < job->num_runs; i++) {
+        exo_graph_spec_free(&job->runs[i].graph);
         exo_free(job->runs[i].config_json);
+    }
     exo_free(job->runs);
     exo_free(job->folder);
     exo_dataset_drop(&job->train);

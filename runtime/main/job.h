@@ -8,13 +8,15 @@
 #include <exogym/trainer.h>
 
 #include "args.h"
+#include "spec.h"
 
 /* One run of the job: a strategy with its options. */
 typedef struct exo_job_run {
-    const char *label;    /* names the run and its folder */
-    const char *strategy; /* registered name              */
-    exo_config *options;  /* its mapping, what all runs share included */
-    char *config_json;    /* everything that decides the run's numbers */
+    const char *label;     /* names the run and its folder */
+    const char *strategy;  /* registered name              */
+    exo_config *options;   /* its mapping, what all runs share included */
+    char *config_json;     /* everything that decides the run's numbers */
+    exo_graph_spec *graph; /* the actors and edges that it stands for    */
 } exo_job_run;
 
 typedef struct exo_job {
@@ -44,5 +46,8 @@ typedef struct exo_job_opts {
  * place or argument), anything else (something is missing or failed). The caller releases the job, also after an error. */
 exo_status exo_job_load(exo_job *job, const char *path, const exo_job_opts *opts, exo_err *err);
 void exo_job_release(exo_job *job);
+
+/* job_graph.c: fills in the graph of each run. */
+exo_status exo_job_make_graphs(exo_job *job, exo_err *err);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <exogym/codec.h>
 #include <exogym/data.h>
+#include <exogym/graph.h>
 #include <exogym/memory.h>
 #include <exogym/model.h>
 #include <exogym/plugin.h>
@@ -27,6 +28,14 @@ print_strategies(void)
 {
     const exo_strategy_class *c = NULL;
     for (size_t i = 0; (c = exo_strategy_class_at(i)); i++)
+        print_entry(c->name, c->help);
+}
+
+static void
+print_classes(void)
+{
+    const exo_graph_class *c = NULL;
+    for (size_t i = 0; (c = exo_graph_class_at(i)); i++)
         print_entry(c->name, c->help);
 }
 
@@ -117,6 +126,8 @@ list_command(const exo_command_line *line)
             return exo_report_usage(line->command, &err);
     if (strcmp(args->what, "strategies") == 0)
         print_strategies();
+    else if (strcmp(args->what, "classes") == 0)
+        print_classes();
     else if (strcmp(args->what, "models") == 0)
         print_models();
     else if (strcmp(args->what, "data") == 0)
@@ -131,10 +142,11 @@ list_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "strategies|models|data|codecs|commands|nodes|actors|jobs|objects",
+    {.value = "strategies|models|data|codecs|classes|commands|nodes|actors|jobs|objects",
      .help =
          "What is listed: the strategies, models or data sets that a job can name, the codecs that arrays can be sent "
-         "with, the commands of exogym, or the nodes, actors, jobs or shared objects of a cluster.",
+         "with, the classes of actors that a graph can name, the commands of exogym, or the nodes, actors, jobs or "
+         "shared objects of a cluster.",
      .word = EXO_WORD_FIXED,
      .required = true,
      EXO_INTO(struct list_args, what)},
@@ -154,7 +166,7 @@ static const exo_note examples[] = {
 
 const exo_command exo_command_list = {
     .name = "list",
-    .summary = "Lists what a job can name, or what is in a cluster",
+    .summary = "Lists what a job or graph can name, or what is in a cluster",
     .description =
         "One a line: the name, then what it is. --cluster and what follows it are for nodes, actors, jobs and objects.",
     .args = table,

@@ -15,6 +15,7 @@
 #include <exogym/memory.h>
 
 #include "commands.h"
+#include "config_edit.h"
 #include "fit_run.h"
 #include "job.h"
 #include "local_cluster.h"

@@ -170,7 +170,7 @@ exo_print_json(json_t *json, exo_err *err)
 {
     if (!json)
         return exo_fail(err, EXO_NOMEM, "no memory for JSON, or a text that is not UTF-8");
-    json_dumpf(json, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    json_dumpf(json, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
     putchar('\n');
     json_decref(json);
     return EXO_OK;

@@ -52,7 +52,9 @@ sets=$("$EXOGYM" list data | cut -d' ' -f1 | LC_ALL=C sort | tr '\n' ' ')
 completes "${sets% }" data get ''
 completes mnist data get mn
 completes '' data get mnist ''
-completes 'actors codecs commands data jobs models nodes objects strategies' list ''
+completes 'actors classes codecs commands data jobs models nodes objects strategies' list ''
+completes 'check dot expand plan schema' graph ''
+completes 'job.yaml jobs.txt' graph check j
 completes strategies list --plugin job.yaml s
 completes plot help p
 completes '--help --man' help -

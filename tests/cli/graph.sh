@@ -1,0 +1,222 @@
+#!/usr/bin/env bash
+# exogym graph: what is right is expanded, drawn and planned; each kind of mistake is one line with its place and exit status 2.
+. "$EXO_SOURCE/tests/cli/common.bash"
+
+plugin=$EXO_BUILD/tests/plugins/graphs.so
+head="plugins: [$plugin]"
+actors='actors: {a: {class: maker, count: 2}, b: {class: learner, count: 3}}'
+
+# bad MESSAGE LINE...: a file of these lines is refused with "exogym: bad.yaml:MESSAGE".
+bad() {
+    local message=$1
+    shift
+    printf '%s\n' "$head" "$@" >bad.yaml
+    expect 2 "exogym: bad.yaml:$message" graph check bad.yaml
+}
+# bad_edge MESSAGE KEYS: likewise an edge besides one that is right; the message is of line 3.
+bad_edge() {
+    bad "3:$1" "$actors" "edges: [{from: a, to: b, carries: experience}, {$2}]"
+}
+
+# --- What is right ----------------------------------------------------------------------------------------------------
+
+cat >graph.yaml <<END
+exogym: 1
+plugins: [$plugin]
+variables: {makers: 2}
+hosts:
+  home: {count: 2, up: 20 Mbit/s, resources: {cpus: 4}}
+  dc: {up: 1 Gbit/s, down: 1 Gbit/s}
+actors:
+  maker: {class: maker, count: '\${makers}', host: home, resources: {cpus: 2}, compute: {act: 5 ms}}
+  trainer: {class: learner, host: dc}
+edges:
+  - {from: maker, to: trainer, carries: experience, item: 1 MB}
+  - {from: trainer, to: maker, carries: parameters, route: broadcast, codec: bf16, buffer: {on_full: latest}}
+links: {default: {bandwidth: 100 Mbit/s, latency: 20 ms}}
+presets: {many: {variables.makers: 4}}
+END
+ok graph check graph.yaml
+[ "$(cat out)" = 'graph: 3 actors, 2 edges, 3 hosts, real clock' ] || fail "check: $(cat out)"
+ok graph check graph.yaml --preset many
+has out 'graph: 5 actors'
+ok graph check graph.yaml --preset many --set variables.makers=1 --set clock=virtual
+has out 'graph: 2 actors, 2 edges, 3 hosts, virtual clock'
+
+ok graph expand graph.yaml
+cp out expanded.yaml
+has out '    buffer: {capacity: 1, on_full: latest}'
+ok graph expand expanded.yaml
+sed 's/^name: expanded$/name: graph/' out | cmp -s - expanded.yaml || fail 'what is expanded is not the same graph'
+ok graph plan graph.yaml
+grep -qE '^maker>trainer:experience +one +2 -> 1 +1.00 MB +1.00 MB +2.00 MB +438 ms +438 ms$' out ||
+    fail "plan: $(cat out)"
+grep -qE '^trainer>maker:parameters +broadcast +1 -> 2 +\? +\? +\? +\? +\?$' out || fail "plan: $(cat out)"
+has out 'a step of maker: 5 ms of compute, 0 s of exchange: 5 ms'
+ok graph plan graph.yaml --json
+[ "$(json out encoded_bytes)" = 1000000.0 ] || fail "plan --json: $(cat out)"
+has out '"item_bytes": null'
+
+ok graph dot graph.yaml
+has out '"maker" -> "trainer" [label="experience\none\n100 Mbit/s, 20 ms"];'
+ok graph dot graph.yaml -o graph.dot
+[ "$(cat out)" = graph.dot ] || fail "dot: $(cat out)"
+has graph.dot 'subgraph "cluster_0"'
+if command -v dot >/dev/null; then
+    ok graph dot graph.yaml -o graph.svg
+    has graph.svg '<svg'
+    ok graph dot graph.yaml -o graph.png
+    [ "$(head -c 4 graph.png | tail -c 3)" = PNG ] || fail 'dot: no picture'
+fi
+mkdir empty
+(
+    PATH=$PWD/empty
+    "$EXOGYM" graph dot graph.yaml -o none.svg 2>err
+    echo $? >status
+)
+[ "$(cat status)" = 1 ] || fail "without graphviz: ended with $(cat status)"
+has err "exogym: a picture needs graphviz's program dot, which is not installed (Debian: apt install graphviz); without it, write to a file that ends with .dot"
+[ ! -e none.svg ] || fail 'without graphviz: left a file'
+
+# --- Jobs -------------------------------------------------------------------------------------------------------------
+
+ok graph check job.yaml
+[ "$(cat out)" = 'small/ddp: 2 actors, 1 edge, real clock
+small/diloco: 2 actors, 1 edge, real clock
+small/sparta: 2 actors, 1 edge, real clock' ] || fail "check of a job: $(cat out)"
+ok graph expand job.yaml --run diloco
+has out 'class: train_node'
+has out '    carries: parameters'
+has out '    interval: 4'
+has out '    deadline: 10 min'
+cp out diloco.yaml
+ok graph expand diloco.yaml
+cmp -s out <(tail -n +2 diloco.yaml) || fail "a job's graph does not read back the same: $(diff out diloco.yaml)"
+numel=101770
+ok graph plan job.yaml --json
+[ "$(sed -n 's/^ *"item_bytes": \([0-9.]*\),$/\1/p' out | tr '\n' ' ')" = "$((4 * numel)).0 $((4 * numel)).0 $((4 * numel / 10)).0 " ] ||
+    fail "plan of a job: $(cat out)"
+[ "$(sed -n 's/^ *"bytes_per_step": \([0-9.]*\),\{0,1\}$/\1/p' out | tr '\n' ' ')" = "$((8 * numel)).0 $((2 * numel)).0 $((8 * numel / 10)).0 " ] ||
+    fail "plan of a job: $(cat out)"
+expect 2 'exogym: the job has 3 runs: choose one with --run' graph dot job.yaml
+expect 2 'exogym: --run fsdp: the job has no such run; it has: ddp, diloco, sparta' graph plan job.yaml --run fsdp
+expect 2 'exogym: --run ddp: this is a graph, not a job with runs' graph plan graph.yaml --run ddp
+
+# bad_job ASSIGNMENT MESSAGE
+bad_job() {
+    expect 2 "exogym: --set ${1%%=*}: $2" graph check job.yaml --set "$1"
+}
+cat >network.yaml <<END
+$(cat job.yaml)
+hosts: {home: {count: 2, up: 8 Mbit/s}, dc: {}}
+links: {default: {latency: 5 ms}}
+compute: {step: 50 ms}
+edges: [{carries: gradients, codec: bf16}]
+END
+ok graph expand network.yaml --run ddp
+has out '    host: [home, dc]'
+has out '    compute: {step: 50 ms}'
+has out '    codec: bf16'
+ok graph plan network.yaml --run ddp
+has out 'a step of node: 50 ms of compute'
+bad_job 'edges=[{carries: gradient}]' "edges: no strategy of this job sends 'gradient'; did you mean 'gradients'?"
+bad_job 'edges=[{carries: activations}]' "edges: no strategy of this job sends 'activations'; they send: gradients, parameters"
+bad_job 'edges=[{codec: bf16}]' "edges: the key 'carries' is missing"
+bad_job 'edges=[{carries: gradients, route: gossip}]' "unknown key 'route'; known are: carries, name, codec, deadline, link"
+bad_job 'edges=[{carries: gradients}, {carries: gradients}]' "edges: there is already an entry that carries 'gradients'"
+bad_job 'edges=[gradients]' 'edges: expected a mapping with carries'
+bad_job 'edges=[{carries: gradients, codec: zstd}]' \
+    'codec: an all_reduce needs one that remembers nothing and has a fixed size, not {name: zstd, level: 3}'
+bad_job 'compute={stop: 1 ms}' "unknown key 'stop'; did you mean 'step'?"
+bad_job 'links={default: {latency: 5}}' "latency: '5' has no unit; expected a time such as 20 ms"
+bad_job 'clock=fast' "clock: expected one of real, virtual, got 'fast'"
+
+# What is not run yet is not taken for done.
+expect 1 'exogym: --set clock: clock: virtual: this version can check and plan it (exogym graph), but not run it' \
+    run job.yaml --set clock=virtual
+for key in 'hosts={h: {}}' 'links={default: {}}' 'compute={step: 1 ms}' 'edges=[{carries: gradients}]'; do
+    name=${key%%=*}
+    expect 1 "exogym: --set $name: $name: this version can check and plan it (exogym graph), but not run it" run job.yaml --set "$key"
+done
+ok run job.yaml --set clock=real --set 'compare=[ddp]' --set train.max_steps=1 --no-plot --save-dir quick
+
+# --- Mistakes ---------------------------------------------------------------------------------------------------------
+
+# The top level and actors
+bad "2:1: unknown key 'actor'; did you mean 'actors'?" 'actor: {}'
+bad "1:1: the key 'actors' is missing" 'edges: []'
+bad "3:1: duplicate key 'actors', first in line 2" 'actors: {a: {class: talker}}' 'actors: {}'
+bad "2:8: clock: expected one of real, virtual, got 'fast'" 'clock: fast' "$actors"
+bad "2:8: until: '20' has no unit; expected a time such as 20 ms" 'until: 20' "$actors"
+bad "2:21: there is no graph class 'makr'; did you mean 'maker'?" 'actors: {a: {class: makr}}'
+bad "2:13: actor 'a': the key 'class' is missing" 'actors: {a: {count: 2}}'
+bad '2:35: count must be at least 1, got 0' 'actors: {a: {class: maker, count: 0}}'
+bad '2:47: 65537 actors so far: a graph has at most 65536' 'actors: {a: {class: talker, count: 65536}, b: {class: talker}}'
+bad "2:37: unknown key 'lenght'; did you mean 'length'?" 'actors: {a: {class: maker, config: {lenght: 2}}}'
+bad '2:36: 13 is unlucky' 'actors: {a: {class: maker, config: {length: 13}}}'
+bad "2:38: unknown key 'lern'; did you mean 'learn'?" 'actors: {a: {class: maker, compute: {lern: 3 ms}}}'
+bad '2:43: restart: max says nothing without when: on_failure or when: always' 'actors: {a: {class: maker, restart: {max: 3}}}'
+bad "2:13: actor 'a': the output 'experience' of class 'maker' needs an edge: {from: a, to: ..., carries: experience}" "$actors"
+
+# Variables and files
+bad "2:8: there is no variable 'n'; there are none" 'until: ${n} s' "$actors"
+bad "3:8: there is no variable 'cuont'; did you mean 'count'?" 'variables: {count: 2}' 'until: ${cuont}' "$actors"
+bad "2:11: cannot read 'none.yaml': there is no such file" 'include: [none.yaml]'
+bad "2:11: include: 'bad.yaml' includes itself, or a file that does" 'include: [bad.yaml]'
+printf 'actors:\n  a: {class: maker}\n' >part.yaml
+bad "4:3: duplicate actor 'a', first in part.yaml:2:3" 'include: [part.yaml]' 'actors:' '  a: {class: learner}'
+expect 2 'exogym: --preset few: the graph has no such preset; it has: many' graph check graph.yaml --preset few
+expect 2 'exogym: --set actors.maker.count: count must be at least 1, got 0' graph check graph.yaml --set actors.maker.count=0
+
+# Hosts and links
+bad "2:17: up: '20' has no unit; expected a rate such as 100 Mbit/s" 'hosts: {h: {up: 20}}' "$actors"
+bad "3:34: there is no host 'hom'; did you mean 'home'?" 'hosts: {home: {count: 2}}' 'actors: {a: {class: maker, host: hom}}'
+bad "3:13: actor 'a': the key 'host' is missing: which of the hosts is it on?" 'hosts: {g: {}, h: {}}' "$actors"
+bad "3:35: host 'h_0' has 4 of 'cpus', and with 't_2' its actors need 6: there must be more hosts, or fewer actors" \
+    'hosts: {h: {count: 2, resources: {cpus: 4}}}' 'actors: {t: {count: 3, resources: {cpus: 3}, class: talker}}'
+bad "2:30: bandwidth: 'gbit/s' is no unit of a rate; did you mean 'Gbit/s'?" 'links: {default: {bandwidth: 1 gbit/s}}' "$actors"
+bad '2:25: loss must be at most 0.99, got 100 %' 'links: {default: {loss: 100 %}}' "$actors"
+bad "2:33: link 'y': 'x' is between the same hosts already, in bad.yaml:2:12" \
+    'links: {x: {from: a, to: b}, y: {from: b, to: a}}' "$actors"
+
+# Edges
+bad_edge "62: there is no actor 'c'; there are: a, b" 'from: b, to: c, carries: parameters'
+bad_edge "48: edge: the key 'from' is missing" 'to: a, carries: parameters'
+bad_edge "74: there is no port of class 'learner' (of actor 'b') called 'paramters'; did you mean 'parameters'?" \
+    'from: b, to: a, carries: paramters'
+bad_edge "74: 'parameters' of class 'maker' is an input, but the edge needs an output of 'a' there" \
+    'from: a, to: b, carries: parameters'
+bad_edge "74: 'gradients' of class 'learner' is a collective: its edge has from and to the same, and the route all_reduce" \
+    'from: b, to: a, carries: gradients'
+bad_edge "48: there is already an edge from 'a' to 'b' that carries 'experience', in bad.yaml:3:9" \
+    'from: a, to: b, carries: experience'
+bad_edge "93: route one needs one target, or as many as there are senders: there are 3 of 'b' and 2 of 'a'; round_robin and modulo fit any" \
+    'from: b, to: a, carries: parameters, route: one'
+bad_edge '100: idle_senders is for the route modulo, not for round_robin' \
+    'from: b, to: a, carries: parameters, idle_senders: true'
+bad_edge '122: on_full: latest keeps one item: capacity must be 1, got 3' \
+    'from: b, to: a, carries: parameters, buffer: {on_full: latest, capacity: 3}'
+bad_edge "92: there is no link 'wan'; there are none" 'from: b, to: a, carries: parameters, link: wan'
+bad_edge "93: unknown codec 'bf61'; did you mean 'bf16'?" 'from: b, to: a, carries: parameters, codec: bf61'
+bad "3:35: 'experience' is 'text' where 't' sends it and 'cartpole experience' where 'b' takes it" \
+    'actors: {t: {class: text}, b: {class: learner}}' 'edges: [{from: t, to: b, carries: experience}]'
+bad "3:49: route gossip needs at least 2 of 't' to choose from; there is 1" \
+    'actors: {t: {class: talker}}' 'edges: [{from: t, to: t, carries: state, route: gossip}]'
+bad "3:9: these can wait for each other for ever: x -> y -> x (edges 'x>y:ping', 'y>x:pong'); let one of the edges drop (buffer: {on_full: latest}), or end at an actor that sends before it waits" \
+    'actors: {x: {class: ping}, y: {class: pong}}' 'edges: [{from: x, to: y, carries: ping}, {from: y, to: x, carries: pong}]'
+
+# --- The command line -------------------------------------------------------------------------------------------------
+
+see='(see `exogym help graph`)'
+expect 2 "exogym: graph: expected check, expand, dot, plan or schema $see" graph
+expect 2 "exogym: graph: expected check, expand, dot, plan or schema, got 'chek' $see" graph chek graph.yaml
+expect 2 "exogym: graph: check which graph or job? FILE is missing $see" graph check
+expect 2 "exogym: graph: 'graph.yaml' is one word too many $see" graph schema graph.yaml
+expect 2 "exogym: graph: --output is for dot $see" graph plan graph.yaml -o x.svg
+expect 2 "exogym: graph: --json is for plan $see" graph check graph.yaml --json
+expect 2 "exogym: 'graph.pdf': the file's name ends with .svg, .png or .dot" graph dot graph.yaml -o graph.pdf
+expect 1 "exogym: cannot read 'none.yaml': No such file or directory" graph check none.yaml
+ok list classes --plugin "$plugin"
+has out 'train_node       one of the nodes that train a model under a strategy'
+has out 'maker            makes experience'
+finish
