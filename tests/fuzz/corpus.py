@@ -208,7 +208,31 @@ def config():
     yield "set", b"a.b.0=[1, 2]\n"
 
 
-for target in (wire, handshake, cluster, ring_steps, codec, keys, config):
+# --- Graphs, of the classes in tests/support/graph_classes.h ---
+
+
+def graph():
+    yield "small", b"actors: {a: {class: maker}, b: {class: learner}}\nedges: [{from: a, to: b, carries: experience}]\n"
+    yield "actors", (b"actors:\n  a: {class: talker, count: 3, resources: {cpus: 1, memory: 2 GiB}, restart: {when: always, max: 3, "
+                     b"within: 60 s, backoff: 1 ms}}\n  m: {class: train_node, config: {model: mlp, data: x, strategy: ddp}}\n"
+                     b"edges:\n  - {from: a, to: a, carries: state, route: gossip, buffer: {on_full: latest}}\n")
+    yield "hosts", (b"hosts: {h: {count: 2, up: 20 Mbit/s, down: unlimited, latency: 1 ms, speed: 0.5, resources: {cpus: 4},\n"
+                    b"  schedule: [{at: 1 s, for: 2 s, every: 1 h, factor: 0}]}, dc: {}}\n"
+                    b"actors: {a: {class: maker, count: 3, host: [h, dc], compute: {act: 1 us}}, b: {class: learner, host: h_1}}\n"
+                    b"edges: [{from: a, to: b, carries: experience, item: 1.5 KiB, interval: 2}]\n"
+                    b"links: {default: {bandwidth: 1 Gbit/s, loss: 1 %}, x: {from: h, to: dc, jitter: 2 ns, transport: ideal, "
+                    b"one_way: true}}\n")
+    yield "edges", (b"actors: {a: {class: maker, count: 2}, b: {class: learner, count: 3}}\n"
+                    b"edges:\n  - {from: a, to: b, carries: experience, route: modulo, idle_senders: true, codec: [bf16, zstd], "
+                    b"deadline: 1 min}\n  - {from: b, to: a, carries: parameters, route: broadcast, every: 2, delay: 1 s, link: l, "
+                    b"name: p}\n  - {from: b, to: b, carries: gradients, codec: {name: int8, block: 64}, item: 4 MB}\nlinks: {l: {}}\n")
+    yield "cycle", (b"actors: {x: {class: ping}, y: {class: pong}}\n"
+                    b"edges: [{from: x, to: y, carries: ping}, {from: y, to: x, carries: pong}]\n")
+    yield "variables", (b"name: '${who}'\nvariables: {n: 2, who: 'm${n}', price: '$${'}\nuntil: '${n} s'\nclock: virtual\n"
+                        b"actors:\n  a:\n    class: talker\n    count: ${n}${n}\npresets: {p: {variables.n: 3, seed: 1}}\n")
+
+
+for target in (wire, handshake, cluster, ring_steps, codec, keys, config, graph):
     folder = here / target.__name__.removesuffix("_steps")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
