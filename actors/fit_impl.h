@@ -8,6 +8,7 @@
 #define EXO_FIT_IMPL_H
 
 #include "checkpoint.h"
+#include "fit_network.h"
 #include "fit_run.h"
 #include "ledger.h"
 #include "metrics.h"
@@ -95,10 +96,6 @@ uint64_t exo_fit_elapsed(const struct run *run);
 
 /* --- fit_network.c -------------------------------------------------------------------------------------------------------------- */
 
-/* What a step costs by declaration on a host of speed 1; -1: it is measured. `graph` may be NULL. */
-exo_time exo_fit_step_cost(const exo_graph_spec *graph);
-/* The codec that a strategy's edge was given besides what the strategy does itself; NULL: none. */
-const char *exo_fit_edge_codec(const exo_edge_spec *edge);
 /* The clock, the links and every node's pace, by the run's graph. */
 exo_status exo_fit_open_network(struct run *run, exo_err *err);
 /* The communicator of the strategy's edge, for nodes in this process. */

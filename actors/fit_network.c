@@ -91,10 +91,16 @@ exo_fit_open_edge(struct run *run, exo_err *err)
     return exo_comm_local_on(&run->comm, run->fit.num_nodes, run->sim ? exo_sim_clock(run->sim) : run->clock, &on, err);
 }
 
+/* What a strategy does itself, as SPARTA's selection, stands at its edge too, for plans: it is none that a collective could have. */
 const char *
 exo_fit_edge_codec(const exo_edge_spec *edge)
 {
-    return edge->codec ? edge->codec_text : NULL; /* what the strategy itself does not encode */
+    exo_codec *codec = NULL;
+    size_t size = 0;
+    bool own = exo_codec_parse(&codec, edge->codec_text, NULL) != EXO_OK || !exo_codec_is_stateless(codec) ||
+               !exo_codec_size(codec, 1, &size);
+    exo_codec_free(&codec);
+    return own ? NULL : edge->codec_text;
 }
 
 /* --- The report --------------------------------------------------------------------------------------------------------------- */
@@ -141,7 +147,7 @@ seconds(exo_time time)
 static json_t *
 host_json(const struct run *run, uint32_t rank)
 {
-    char name[EXO_NODE_NAME];
+    char name[EXO_NODE_NAME], host[EXO_NODE_NAME];
     exo_time times[3] = {0};
     const exo_track *track = &run->paces[rank].track;
     exo_link_stats up = {0}, down = {0};
@@ -153,7 +159,8 @@ host_json(const struct run *run, uint32_t rank)
     if (run->links)
         exo_links_host_stats(run->links, nodes_of(run->graph)->hosts[rank], &up, &down);
     exo_time all = exo_fit_now(run);
-    return json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "host", host_name(run, rank, name),
+    snprintf(name, sizeof name, "node_%u", rank);
+    return json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "host", host_name(run, rank, host),
                      "actor", name, "utilization", all > 0 ? (double)times[EXO_SPAN_COMPUTE] / (double)all : 0.0,
                      "compute_s", seconds(times[EXO_SPAN_COMPUTE]), "send_blocked_s",
                      seconds(times[EXO_SPAN_SEND_BLOCKED]), "recv_blocked_s", seconds(times[EXO_SPAN_RECV_BLOCKED]),
@@ -208,7 +215,7 @@ exo_fit_report_network(struct run *run, exo_fit_result *result, exo_err *err)
     exo_status st = write_ledger(run, result, err);
     result->wall_seconds = (double)(exo_now(run->clock) - run->started) * 1e-9;
     result->is_virtual = run->sim != NULL;
-    if (st == EXO_OK && run->folder[0] && run->graph && !run->far)
+    if (st == EXO_OK && run->folder[0] && run->graph && (run->sim || run->links) && !run->far)
         st = write_report(run, err);
     if (st == EXO_OK && run->folder[0] && run->sim)
         st = write_timeline(run, err);

@@ -235,6 +235,15 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
                   "val_size", (json_int_t)run->opts->val_size, "timeout_ms", (json_int_t)(fit->timeout / EXO_MS));
     if (numbers && fit->resume_from)
         json_object_set_new(numbers, "resume_from", json_string(fit->resume_from));
+    char *graph = NULL;
+    exo_status st = run->graph ? exo_graph_expand(run->graph, &graph, err) : EXO_OK;
+    if (numbers && graph)
+        json_object_set_new(numbers, "graph", json_string(graph));
+    exo_free(graph);
+    if (st != EXO_OK) {
+        json_decref(numbers);
+        return st;
+    }
     char *text = numbers ? json_dumps(numbers, JSON_COMPACT) : NULL;
     json_decref(numbers);
     size_t size = text ? strlen(text) + strlen(far->model) + strlen(far->data) + strlen(far->strategy) + 64 : 0;

@@ -12,6 +12,7 @@
 
 #include "config_edit.h"
 #include "far.h"
+#include "fit_network.h"
 
 enum {
     STRATEGY_CHANNEL = 1, /* of collectives */
@@ -29,6 +30,9 @@ struct shared {
     exo_dataset *train;
     uint32_t *val_order;
     char *resume_from;
+    exo_graph_spec *graph; /* NULL: nothing is emulated */
+    exo_links *links;      /* likewise                  */
+    exo_time origin;       /* of the run, on the real clock, as far as this process knows */
 };
 
 struct exo_node_host {
@@ -89,6 +93,8 @@ drop_shared(struct shared *s)
     exo_model_drop(&s->fit.model);
     exo_tape_pool_release(&s->fit.train_tapes);
     exo_tape_pool_release(&s->fit.eval_tapes);
+    exo_links_free(&s->links);
+    exo_graph_spec_free(&s->graph);
     exo_free(s->val_order);
     exo_free(s->resume_from);
     exo_free(s->run);
@@ -173,6 +179,19 @@ plan_evaluation(exo_config *root, struct shared *s, exo_err *err)
     return EXO_OK;
 }
 
+/* The job's graph, if it came along: what this process's nodes send over links that are not there. */
+static exo_status
+make_network(struct shared *s, exo_config *root, exo_err *err)
+{
+    const char *text = NULL;
+    exo_status st = exo_config_string(root, "graph", NULL, &text, err);
+    if (st != EXO_OK || !text)
+        return st;
+    s->origin = exo_now(exo_clock_real());
+    st = exo_graph_parse(&s->graph, "graph", text, NULL, err);
+    return st == EXO_OK && s->graph->emulated ? exo_graph_links(s->graph, &s->links, err) : st;
+}
+
 static exo_status
 make_shared(struct shared *s, exo_config *root, exo_err *err)
 {
@@ -191,6 +210,8 @@ make_shared(struct shared *s, exo_config *root, exo_err *err)
         st = exo_model_new_named(&s->fit.model, model, model_options, err);
     if (st == EXO_OK)
         st = exo_dataset_named(data, data_options, &s->train, &s->fit.val, err);
+    if (st == EXO_OK)
+        st = make_network(s, root, err);
     return st == EXO_OK ? plan_evaluation(root, s, err) : st;
 }
 
@@ -233,13 +254,22 @@ make_strategy(exo_node_host *h, exo_config *root, exo_err *err)
 static exo_status
 make_comms(exo_node_host *h, exo_err *err)
 {
+    const exo_graph_spec *graph = h->shared->graph;
+    const exo_edge_spec *edge = graph && graph->num_edges ? &graph->edges[0] : NULL;
+    const exo_comm_edge on = {.name = edge ? edge->carries : NULL,
+                              .links = h->shared->links,
+                              .hosts = graph ? graph->actors[0].hosts : NULL,
+                              .origin = h->shared->origin,
+                              .codec = edge ? exo_fit_edge_codec(edge) : NULL};
     exo_comm_far_opts opts = {.runtime = h->runtime,
                               .size = h->shared->fit.num_nodes,
                               .rank = h->rank,
                               .channel = STRATEGY_CHANNEL,
-                              .method = "deliver"};
+                              .method = "deliver",
+                              .edge = edge ? &on : NULL};
     exo_status st = exo_comm_far(&h->comm, &opts, err);
     opts.channel = SIDE_CHANNEL;
+    opts.edge = NULL; /* evaluation is not the strategy's */
     return st == EXO_OK ? exo_comm_far(&h->side, &opts, err) : st;
 }
 
@@ -249,6 +279,12 @@ read_text(exo_node_host *h, const exo_payload *text, exo_err *err)
     if (text->size == 0 || ((const char *)text->data)[text->size - 1] != 0)
         return exo_fail(err, EXO_INVAL, "a node is started with a text");
     return exo_config_parse(&h->doc, "node", text->data, err);
+}
+
+static double
+graph_speed(const exo_graph_spec *graph, uint32_t rank)
+{
+    return graph ? graph->hosts[graph->actors[0].hosts[rank]].speed : 1;
 }
 
 exo_status
@@ -283,7 +319,9 @@ exo_node_host_open(exo_node_host **out, exo_call_context *call, const exo_payloa
                             .train = h->shared->train,
                             .strategy = h->strategy,
                             .comm = h->comm,
-                            .side = h->side};
+                            .side = h->side,
+                            .step_cost = exo_fit_step_cost(h->shared->graph),
+                            .speed = graph_speed(h->shared->graph, h->rank)};
     *out = h;
     return EXO_OK;
 }

@@ -86,7 +86,7 @@ take_place(struct train_node *n, const exo_node_spec *spec, exo_err *err)
     n->step_cost = spec->step_cost;
     n->pace = spec->pace ? spec->pace : &n->own_pace;
 
-    exo_status st = spec->pace ? EXO_OK : exo_pace_init(&n->own_pace, NULL, 0, 1, err);
+    exo_status st = spec->pace ? EXO_OK : exo_pace_init(&n->own_pace, NULL, 0, spec->speed, err);
     if (st == EXO_OK)
         st = open_place(n, err);
     if (st == EXO_OK)

@@ -51,6 +51,7 @@ typedef struct exo_node_spec {
     exo_comm *side;         /* set-up, averages, correlations: not counted; held by the trainer */
     exo_pace *pace;         /* owned by the trainer; NULL: the node makes one on the real clock */
     exo_time step_cost;     /* declared, of a step's computation on a host of speed 1; -1: measured */
+    double speed;           /* of its host, for a pace of its own; 0 counts as 1 */
 } exo_node_spec;
 
 /* setup -> where the node stands. */

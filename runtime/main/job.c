@@ -340,6 +340,12 @@ write_config(exo_job *job, exo_job_run *run, exo_err *err)
         "seed", (json_int_t)job->opts.seed, "model", node_json(job->model_config, job->model_name), "data",
         node_json(job->data_config, job->data_name), "nodes", (int)job->opts.num_nodes, "device", job->opts.device,
         "train", train_json(&job->opts), "strategy", node_json(run->options, NULL));
+    static const char *const network[] = {"clock", "hosts", "links", "compute", "edges"};
+    for (size_t i = 0; config && i < sizeof network / sizeof *network; i++) {
+        exo_config *value = exo_config_get(exo_config_root(job->doc), network[i]);
+        if (value)
+            json_object_set_new(config, network[i], node_json(value, NULL));
+    }
     if (!config || json_dump_callback(config, add_to_text, &text, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) != 0) {
         st = exo_fail(err, EXO_NOMEM, "out of memory");
         goto done;

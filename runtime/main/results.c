@@ -11,6 +11,7 @@
 #include <exogym/memory.h>
 
 #include "file.h"
+#include "network_table.h"
 #include "text.h"
 
 /* 15 digits: what a person wrote as 3e-4 is 0.0003 again, and losses keep more than they have. */
@@ -43,15 +44,31 @@ number(double value)
 }
 
 static json_t *
+traffic_json(const exo_traffic *t)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f}", "messages", (json_int_t)t->messages, "calls",
+                     (json_int_t)t->items, "payload_bytes", (json_int_t)t->payload_bytes, "encoded_bytes",
+                     (json_int_t)t->encoded_bytes, "wire_bytes", (json_int_t)t->wire_bytes, "waited_s",
+                     (double)t->recv_blocked * 1e-9);
+}
+
+static json_t *
 result_json(const exo_job_run *run, const exo_fit_result *r)
 {
     json_t *config = json_loads(run->config_json, 0, NULL);
-    return json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s, s:o}", "label", run->label,
-                     "strategy", run->strategy, "steps", (json_int_t)r->steps, "local_loss", number(r->local_loss),
-                     "global_loss", number(r->global_loss), "local_accuracy", number(r->local_accuracy),
-                     "global_accuracy", number(r->global_accuracy), "bytes_sent_per_node", (json_int_t)r->bytes_sent,
-                     "seconds", number(r->seconds), "train_seconds", number(r->train_seconds), "samples_per_second",
-                     number(r->samples_per_second), "sha256", r->sha256, "config", config);
+    json_t *all =
+        json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s, s:o}", "label", run->label, "strategy",
+                  run->strategy, "steps", (json_int_t)r->steps, "local_loss", number(r->local_loss), "global_loss",
+                  number(r->global_loss), "local_accuracy", number(r->local_accuracy), "global_accuracy",
+                  number(r->global_accuracy), "bytes_sent_per_node", (json_int_t)r->bytes_sent, "seconds",
+                  number(r->seconds), "train_seconds", number(r->train_seconds), "samples_per_second",
+                  number(r->samples_per_second), "sha256", r->sha256, "config", config);
+    if (all) {
+        json_object_set_new(all, "clock", json_string(r->is_virtual ? "virtual" : "real"));
+        json_object_set_new(all, "wall_seconds", number(r->wall_seconds));
+        json_object_set_new(all, "traffic", traffic_json(&r->traffic)); /* of all nodes together */
+    }
+    return all;
 }
 
 static int
@@ -130,6 +147,15 @@ exo_result_read(const exo_job *job, const exo_job_run *run, exo_fit_result *resu
         .train_seconds = get_number(json, "train_seconds"),
         .samples_per_second = get_number(json, "samples_per_second"),
     };
+    const char *clock = json_string_value(json_object_get(json, "clock"));
+    const json_t *traffic = json_object_get(json, "traffic");
+    result->is_virtual = clock && strcmp(clock, "virtual") == 0;
+    result->wall_seconds = get_number(json, "wall_seconds");
+    result->traffic = (exo_traffic){.messages = get_count(traffic, "messages"),
+                                    .items = get_count(traffic, "calls"),
+                                    .payload_bytes = get_count(traffic, "payload_bytes"),
+                                    .encoded_bytes = get_count(traffic, "encoded_bytes"),
+                                    .wire_bytes = get_count(traffic, "wire_bytes")};
     const char *sha256 = json_string_value(json_object_get(json, "sha256"));
     snprintf(result->sha256, sizeof result->sha256, "%s", sha256 ? sha256 : "");
     *found = true;
@@ -243,6 +269,43 @@ print_row(FILE *out, const struct row *row, const size_t widths[NUM_COLUMNS])
     for (size_t c = 1; c < NUM_COLUMNS; c++)
         fprintf(out, "  %*s", (int)widths[c], row->cells[c]);
     fputc('\n', out);
+}
+
+static exo_time
+nanoseconds(const json_t *object, const char *key)
+{
+    return (exo_time)(json_number_value(json_object_get(object, key)) * 1e9);
+}
+
+void
+exo_results_print_network(FILE *out, const exo_job *job, size_t index)
+{
+    json_t *json = NULL;
+    char *path = path_of(job, &job->runs[index], "network.json");
+    if (path)
+        read_json(path, &json, NULL);
+    const json_t *hosts = json_object_get(json, "hosts");
+    size_t count = json_array_size(hosts);
+    exo_network_row *rows = exo_calloc(count + 1, sizeof *rows);
+    for (size_t i = 0; rows && i < count; i++) {
+        const json_t *host = json_array_get(hosts, i);
+        rows[i] = (exo_network_row){.host = json_string_value(json_object_get(host, "host")),
+                                    .actor = json_string_value(json_object_get(host, "actor")),
+                                    .compute = nanoseconds(host, "compute_s"),
+                                    .send_blocked = nanoseconds(host, "send_blocked_s"),
+                                    .recv_blocked = nanoseconds(host, "recv_blocked_s"),
+                                    .up_bytes = get_count(host, "up_bytes"),
+                                    .down_bytes = get_count(host, "down_bytes")};
+        if (!rows[i].host || !rows[i].actor)
+            count = 0;
+    }
+    if (rows && count > 0) {
+        fprintf(out, "\n%s\n", job->runs[index].label);
+        exo_network_print(out, rows, count, nanoseconds(json, "time_s"), job->runs[index].graph->emulated);
+    }
+    exo_free(rows);
+    exo_free(path);
+    json_decref(json);
 }
 
 void

@@ -165,7 +165,8 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
                              .plugins = job->plugins,
                              .num_plugins = job->num_plugins};
     if (st == EXO_OK)
-        st = exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, opts, &far, NULL, result, err);
+        st = exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, opts, &far, run->graph, result,
+                         err);
     exo_free(model);
     exo_free(data);
     exo_free(strategy);
@@ -176,8 +177,8 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
 }
 
 static exo_status
-run_one(const exo_job *job, const exo_job_run *run, exo_trainer *trainer, const exo_local_cluster *cluster, bool resume,
-        exo_display *display, exo_fit_result *result, exo_err *err)
+run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *cluster, bool resume, exo_display *display,
+        exo_fit_result *result, exo_err *err)
 {
     exo_fit_opts opts = job->opts;
     opts.save_dir = job->folder;
@@ -188,7 +189,8 @@ run_one(const exo_job *job, const exo_job_run *run, exo_trainer *trainer, const 
     opts.context = display;
     opts.stop = &stop_signal;
     exo_status st = cluster->runtime ? fit_far(job, run, &opts, cluster, result, err)
-                                     : exo_trainer_fit(trainer, run->strategy, run->options, &opts, result, err);
+                                     : exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, &opts,
+                                                   NULL, run->graph, result, err);
     exo_params_free(&result->params);
     if (st == EXO_CANCELLED && stop_signal != 0)
         return st;
@@ -204,7 +206,6 @@ static exo_status
 run_all(const exo_job *job, const struct run_args *args, const exo_local_cluster *cluster, exo_display *display,
         exo_fit_result *results, size_t *at, exo_err *err)
 {
-    exo_trainer *trainer = NULL;
     exo_status st = EXO_NOMEM;
     struct past *past = exo_calloc(job->num_runs, sizeof *past);
     if (!past) {
@@ -212,8 +213,6 @@ run_all(const exo_job *job, const struct run_args *args, const exo_local_cluster
         goto done;
     }
     st = look_back(job, args->resume, past, results, err);
-    if (st == EXO_OK)
-        st = exo_trainer_new(&trainer, job->model, job->train, job->val, err);
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
         *at = i;
         exo_display_begin(display, i, job->runs[i].label,
@@ -221,12 +220,11 @@ run_all(const exo_job *job, const struct run_args *args, const exo_local_cluster
                           : past[i].begun  ? "goes on"
                                            : "starts");
         if (!past[i].finished)
-            st = run_one(job, &job->runs[i], trainer, cluster, past[i].begun, display, &results[i], err);
+            st = run_one(job, &job->runs[i], cluster, past[i].begun, display, &results[i], err);
         if (st == EXO_OK)
             exo_display_end(display, &results[i], past[i].finished);
     }
 done:
-    exo_trainer_free(&trainer);
     exo_free(past);
     exo_display_clear(display);
     return st;
@@ -275,6 +273,9 @@ show_results(const exo_job *job, const exo_fit_result *results, const struct run
     if (!args->json) {
         fputc('\n', stdout);
         exo_results_print_table(stdout, job, results);
+        for (size_t i = 0; i < job->num_runs; i++)
+            if (job->runs[i].graph->emulated || job->runs[i].graph->virtual_clock)
+                exo_results_print_network(stdout, job, i);
         fputc('\n', stdout);
         printf("files:   %s\n", job->folder);
         fflush(stdout);

@@ -213,8 +213,7 @@ kind_json(const char *kind)
     for (size_t i = 0; i < NUM_REQUIRED; i++)
         for (size_t k = 0; strcmp(required[i].in, kind) == 0 && k < 4 && required[i].names[k]; k++)
             json_array_append_new(needed, json_string(required[i].names[k]));
-    json_t *value =
-        json_pack("{s:s, s:o, s:b}", "type", "object", "properties", properties, "additionalProperties", 0);
+    json_t *value = json_pack("{s:s, s:o, s:b}", "type", "object", "properties", properties, "additionalProperties", 0);
     if (json_array_size(needed) > 0)
         json_object_set(value, "required", needed);
     json_decref(needed);
