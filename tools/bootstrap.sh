@@ -12,14 +12,14 @@ run_packages=(
     libzstd-dev liblz4-dev
     dataset-fashion-mnist gnuplot-nox
 )
-test_packages=(libcriterion-dev clang libclang-rt-dev clang-format python3)
+test_packages=(libcriterion-dev clang libclang-rt-dev clang-format python3 spin)
 libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
   compute: oneDNN 2 (dnnl.h)
   cluster: ZeroMQ 4.3 (libzmq), protobuf-c with protoc-c, SQLite 3, uthash
   others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, zlib, zstd, lz4
   data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
   plots:   gnuplot
-  tests:   Criterion 2.4, clang with its sanitizers and libFuzzer (compiler-rt), clang-format, python3'
+  tests:   Criterion 2.4, clang with its sanitizers and libFuzzer (compiler-rt), clang-format, python3, spin'
 
 usage() {
     cat <<'TXT'
