@@ -72,45 +72,45 @@ drop_oldest_locked(exo_port *port, exo_inlet *in)
         port->first = a->next;
     if (port->last == a)
         port->last = before;
-    in->buffered--; /* an edge that drops takes nothing in */
+    in->buffered--;
     in->traffic->drops++;
     exo_item_drop(&a->item);
     exo_free(a);
 }
 
-/* Gives the sender the room of an arrival that is not received yet. Under the lock, which is open meanwhile. */
-static void
-take_in_locked(exo_place *place, exo_arrival *a)
+/* docs/channels.md, rules 1 and 2: credits for the room that there is, and, while the actor waits in send, one on a feedback edge whatever
+ * room there is. */
+static uint32_t
+credits_owed(const exo_inlet *in)
 {
-    exo_inlet *in = a->inlet;
-    if (a->credited || in->ended || in->taken_in >= EXO_TAKEN_IN || !exo_edge_needs_credits(in->edge))
-        return;
-    a->credited = true;
-    in->buffered--;
-    in->taken_in++;
-    pthread_mutex_unlock(&place->lock);
-    exo_inlet_tell(in, EXO_CHANNEL_CREDIT, 1);
-    pthread_mutex_lock(&place->lock);
-}
-
-/* The first arrival that can be taken in; NULL: none. */
-static exo_arrival *
-next_to_take_in(const exo_place *place)
-{
-    for (size_t i = 0; i < place->spec->class->num_ports; i++)
-        for (exo_arrival *a = place->ports[i].first; a; a = a->next)
-            if (!a->credited && !a->inlet->ended && a->inlet->taken_in < EXO_TAKEN_IN &&
-                exo_edge_needs_credits(a->inlet->edge))
-                return a;
-    return NULL;
+    if (in->ended || in->gone || !exo_edge_needs_credits(in->edge))
+        return 0;
+    if (in->edge->capacity > in->buffered + in->out)
+        return in->edge->capacity - in->buffered - in->out;
+    return in->place->sending && in->edge->feedback && in->out == 0 ? 1 : 0;
 }
 
 void
-exo_place_take_in_locked(exo_place *place)
+exo_inlet_settle_locked(exo_inlet *in)
 {
-    exo_arrival *a = NULL;
-    while ((a = next_to_take_in(place))) /* only the actor's own thread takes arrivals away */
-        take_in_locked(place, a);
+    uint32_t owed = credits_owed(in);
+    bool over = in->ended && in->buffered == 0 && !in->gone;
+    if (owed == 0 && !over)
+        return;
+    in->out += owed;
+    in->gone = in->gone || over;
+    pthread_mutex_unlock(&in->place->lock);
+    exo_inlet_tell(in, over ? EXO_CHANNEL_GONE : EXO_CHANNEL_CREDIT, owed);
+    pthread_mutex_lock(&in->place->lock);
+}
+
+void
+exo_place_settle_locked(exo_place *place)
+{
+    for (size_t i = 0; i < place->spec->class->num_ports; i++)
+        for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
+            for (uint32_t k = 0; place->ports[i].edges[e]->inlets && k < place->ports[i].edges[e]->count; k++)
+                exo_inlet_settle_locked(&place->ports[i].edges[e]->inlets[k]);
 }
 
 /* Behind everything that is ready no later. */
@@ -149,26 +149,22 @@ take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
     *a = (exo_arrival){.inlet = in, .item = item, .ready = arrived + in->edge->delay};
     pthread_mutex_lock(&place->lock);
     in->expected = header->number + 1;
-    if (port->finished) { /* the actor takes nothing any more */
+    bool needs = exo_edge_needs_credits(in->edge);
+    st = needs && in->out == 0 ? exo_fail(err, EXO_INVAL, "item %" PRIu64 " came without a credit", header->number)
+                               : EXO_OK;
+    if (st != EXO_OK || in->gone) { /* the actor takes nothing any more */
         pthread_mutex_unlock(&place->lock);
         exo_item_drop(&a->item);
         exo_free(a);
-        return EXO_OK;
+        return st;
     }
-    if (in->buffered == in->edge->capacity) {
-        if (exo_edge_needs_credits(in->edge)) {
-            pthread_mutex_unlock(&place->lock);
-            exo_item_drop(&a->item);
-            exo_free(a);
-            return exo_fail(err, EXO_INVAL, "item %" PRIu64 " came without a credit", header->number);
-        }
+    in->out -= needs;
+    if (!needs && in->buffered == in->edge->capacity)
         drop_oldest_locked(port, in);
-    }
     insert_locked(port, a);
     in->buffered++;
     exo_place_signal_locked(place, a->ready);
-    if (place->sending)
-        take_in_locked(place, a);
+    exo_inlet_settle_locked(in);
     pthread_mutex_unlock(&place->lock);
     return EXO_OK;
 }
@@ -206,6 +202,7 @@ take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
     pthread_mutex_lock(&place->lock);
     in->ended = true;
     exo_place_signal_locked(place, exo_place_now(place));
+    exo_inlet_settle_locked(in);
     pthread_mutex_unlock(&place->lock);
     return EXO_OK;
 }

@@ -229,18 +229,6 @@ take_locked(exo_outlet *o)
     return first;
 }
 
-/* Nobody takes it: what waits is thrown away. */
-static void
-give_up_locked(exo_outlet *o)
-{
-    for (uint32_t i = 0; i < o->waiting; i++) {
-        exo_item_drop(&o->outbox[i].item);
-        o->traffic->drops++;
-    }
-    o->waiting = 0;
-    o->ended = true;
-}
-
 /* --- On the virtual clock ---------------------------------------------------------------------------------------------------------- */
 
 static void
@@ -274,10 +262,23 @@ transmit_virtually_locked(exo_outlet *o)
 static void
 tell_end_locked(exo_outlet *o)
 {
-    o->ended = true;
+    o->ended = true; /* before the lock opens: once */
     pthread_mutex_unlock(&o->place->lock);
     exo_outlet_tell_end(o);
     pthread_mutex_lock(&o->place->lock);
+}
+
+/* Nobody takes it: what waits is thrown away. */
+static void
+give_up_locked(exo_outlet *o)
+{
+    for (uint32_t i = 0; i < o->waiting; i++) {
+        exo_item_drop(&o->outbox[i].item);
+        o->traffic->drops++;
+    }
+    o->waiting = 0;
+    if (!o->ended && !o->busy)
+        tell_end_locked(o);
 }
 
 /* --- On the real clock --------------------------------------------------------------------------------------------------------------- */

@@ -166,7 +166,8 @@ make_inlets(exo_place *p, exo_port_edge *edge, exo_err *err)
                           .links = p->actor.site->links[edge->id],
                           .edge_id = edge->id,
                           .from = i,
-                          .traffic = &edge->traffic};
+                          .traffic = &edge->traffic,
+                          .out = edge->edge->capacity};
         st = exo_codec_parse(&in->codec, edge->edge->codec_text, err);
     }
     exo_free(targets);
@@ -454,9 +455,16 @@ close_input(exo_place *place, exo_port *port)
     }
     for (uint32_t e = 0; e < port->num_edges; e++) {
         exo_port_edge *edge = port->edges[e];
-        for (uint32_t k = 0; edge->inlets && k < edge->count; k++)
-            if (!edge->inlets[k].ended)
-                exo_inlet_tell(&edge->inlets[k], EXO_CHANNEL_GONE, 0);
+        for (uint32_t k = 0; edge->inlets && k < edge->count; k++) {
+            exo_inlet *in = &edge->inlets[k];
+            pthread_mutex_lock(&place->lock);
+            bool tell = !in->gone;
+            in->gone = true;
+            in->buffered = 0;
+            pthread_mutex_unlock(&place->lock);
+            if (tell)
+                exo_inlet_tell(in, EXO_CHANNEL_GONE, 0);
+        }
     }
 }
 

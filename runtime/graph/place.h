@@ -8,9 +8,9 @@
  * On the virtual clock there are no such threads: transmissions and arrivals are events of the simulation (outlet.c), and messages go
  * straight to the other end's place.
  *
- * An actor that waits in send takes in what comes to it, beyond the capacity of its buffers: it gives the credits of what it has not
- * received yet. So a wait for room always ends at somebody who computes or receives, and actors that send to each other in a circle
- * cannot all wait. What is taken in is bounded by EXO_TAKEN_IN for each channel.
+ * While an actor waits in send, each of its inputs on a feedback edge (spec.h) keeps a credit out, beyond the capacity of its buffer if it
+ * must be: so a wait for room always ends at somebody who computes or receives, and actors that send to each other in a circle cannot
+ * all wait.
  *
  * One lock guards everything in a place that more than its own thread touches; it is held for a few instructions and never while
  * something is encoded, sent or called. Read next: port.c (the actor's side), outlet.c, inlet.c, host.c (the actor class). */
@@ -26,8 +26,7 @@
 #include "site.h"
 
 enum {
-    EXO_OUTBOX = 1,      /* items that wait at a sender, besides the one that is being transmitted */
-    EXO_TAKEN_IN = 1024, /* items of one channel that an actor takes in beyond its buffer while it waits in send */
+    EXO_OUTBOX = 1, /* items that wait at a sender, besides the one that is being transmitted */
     EXO_GRAPH_METRICS = 16,
     /* What one message puts on a wire beside its encoded arrays: header of the channel, envelope, framing. */
     EXO_CHANNEL_ENVELOPE = 64
@@ -67,11 +66,12 @@ typedef struct exo_inlet {
     uint32_t edge_id, from;
     exo_ref sender;
     exo_codec *codec;
-    uint64_t expected;    /* number of the next item        */
-    uint32_t buffered;    /* items in the port's queue whose credit was not given back  */
-    uint32_t taken_in;    /* those whose credit was                                     */
-    exo_traffic *traffic; /* of the edge at this actor     */
-    bool ended;           /* END came, or the sender is lost */
+    exo_traffic *traffic; /* of the edge at this actor                                 */
+    uint64_t expected;    /* number of the next item                                   */
+    uint32_t buffered;    /* items in the port's queue                                 */
+    uint32_t out;         /* credits that were granted, and no item has come for them  */
+    bool ended;           /* END came                                                  */
+    bool gone;            /* GONE was said                                             */
 } exo_inlet;
 
 /* An item that has arrived. */
@@ -80,7 +80,6 @@ typedef struct exo_arrival {
     exo_inlet *inlet;
     exo_item *item;
     exo_time ready; /* it may be received from then on; from the run's origin */
-    bool credited;  /* it was taken in: its sender has the credit already      */
 } exo_arrival;
 
 /* One edge at one port. It stays where it is in memory for the life of the place. An edge that is changed while the graph runs is
@@ -140,7 +139,7 @@ struct exo_place {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool waiting;   /* virtual clock: its lane waits for a signal */
-    bool sending;   /* the actor waits in send: what comes is taken in */
+    bool sending;   /* the actor waits in send */
     bool cancelled; /* everything is to end */
     exo_err failed; /* what ended the place: code OK: nothing */
     exo_metric metrics[EXO_GRAPH_METRICS];
@@ -195,7 +194,10 @@ void exo_outlet_tell_end(exo_outlet *outlet);
 
 /* CREDIT or GONE to its sender. Small messages pass the edge's links like any other. Not under the lock. */
 void exo_inlet_tell(exo_inlet *inlet, exo_channel_kind kind, uint64_t number);
-/* Takes in what waits at the actor's inputs. Under the lock, which is open meanwhile. */
-void exo_place_take_in_locked(exo_place *place);
+/* Grants what an inlet owes its sender, or says GONE after everything was taken: after whatever changed it. Under the lock, which is open
+ * meanwhile. */
+void exo_inlet_settle_locked(exo_inlet *inlet);
+/* The same for all inlets: when the actor begins to wait in send. */
+void exo_place_settle_locked(exo_place *place);
 
 #endif

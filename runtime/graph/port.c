@@ -188,7 +188,7 @@ send_to_locked(exo_outlet *o, exo_item *item, exo_time deadline, exo_err *err)
                 exo_pace_wait_begin(&place->pace, edge->name, EXO_SPAN_SEND_BLOCKED);
                 pthread_mutex_lock(&place->lock);
                 place->sending = true;
-                exo_place_take_in_locked(place);
+                exo_place_settle_locked(place);
             } else if (exo_place_now(place) >= deadline) {
                 st = exo_fail(err, EXO_TIMEOUT, "edge %s: %s_%u takes nothing from %s", edge->name,
                               place->actor.site->spec->actors[edge->to].name, o->to, place->actor.name);
@@ -341,24 +341,15 @@ exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err)
 static void
 take_locked(exo_port *port, exo_item **out)
 {
-    exo_place *place = port->place;
     exo_arrival *a = port->first;
     exo_inlet *in = a->inlet;
     port->first = a->next;
     if (!port->first)
         port->last = NULL;
-    bool tell = exo_edge_needs_credits(in->edge) && !in->ended && !a->credited;
-    if (a->credited)
-        in->taken_in--;
-    else
-        in->buffered--;
+    in->buffered--;
     *out = a->item;
     exo_free(a);
-    if (!tell)
-        return;
-    pthread_mutex_unlock(&place->lock);
-    exo_inlet_tell(in, EXO_CHANNEL_CREDIT, 1);
-    pthread_mutex_lock(&place->lock);
+    exo_inlet_settle_locked(in);
 }
 
 static bool

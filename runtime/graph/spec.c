@@ -299,7 +299,11 @@ read_graph(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
         st = exo_graph_read_links(spec, err);
     if (st == EXO_OK)
         st = exo_graph_read_edges(spec, err);
-    return st == EXO_OK ? exo_graph_check(spec, err) : st;
+    if (st == EXO_OK)
+        st = exo_graph_check(spec, err);
+    if (st == EXO_OK)
+        exo_graph_mark_feedback(spec);
+    return st;
 }
 
 exo_status

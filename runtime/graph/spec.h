@@ -73,6 +73,7 @@ typedef struct exo_edge_spec {
     const char *carries;
     const exo_graph_port *output, *input; /* of the classes at its ends; of a collective the same one twice */
     exo_route route;
+    bool feedback;          /* see exo_graph_mark_feedback */
     bool idle_senders;      /* modulo                                  */
     exo_config *codec;      /* NULL: raw                               */
     const char *codec_text; /* "raw", or the codec in flow style       */
@@ -159,6 +160,9 @@ void exo_graph_spec_free(exo_graph_spec **spec);
 /* Is the document a graph (it has actors, edges, or includes them), or a training job (it has a model)? */
 bool exo_graph_is(exo_config *root);
 
+/* Marks the feedback edges: some of the edges that block, so that every cycle of them has one. Those of outputs that are `initial`; where a
+ * cycle has none, all of it. Part of reading a graph. */
+void exo_graph_mark_feedback(exo_graph_spec *spec);
 /* "maker_1", the i-th actor of a name. */
 void exo_actor_instance(const exo_actor_spec *actor, uint32_t i, char *out, size_t size);
 /* The targets that sender `i` of an edge reaches, ascending; gives how many. `out` has room for the count of the target's actors; NULL:

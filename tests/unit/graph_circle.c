@@ -21,6 +21,7 @@ static struct setting {
     exo_route route;
     bool together; /* trainers reduce their gradients together     */
     bool waits;    /* makers wait for parameters before they begin */
+    bool no_rule;  /* no edge is a feedback edge                   */
     uint64_t seed;
 } setting;
 
@@ -97,7 +98,7 @@ static const exo_graph_port trainer_ports[] = {
 static const exo_graph_class maker = {.name = "maker", .ports = maker_ports, .num_ports = 2, .run = maker_run};
 static const exo_graph_class trainer = {.name = "trainer", .ports = trainer_ports, .num_ports = 3, .run = trainer_run};
 
-static void
+static exo_status
 run_setting(void)
 {
     static exo_compute_spec costs[10];
@@ -124,28 +125,36 @@ run_setting(void)
     edges[1].route = EXO_ROUTE_BROADCAST;
     edges[2].name = "gradients", edges[2].carries = "gradients", edges[2].from = edges[2].to = 1,
     edges[2].route = EXO_ROUTE_ALL_REDUCE;
-    const exo_graph_spec spec = {.source = "test",
-                                 .name = "test",
-                                 .seed = setting.seed,
-                                 .virtual_clock = true,
-                                 .actors = actors,
-                                 .num_actors = 2,
-                                 .edges = edges,
-                                 .num_edges = setting.together ? 3 : 2,
-                                 .hosts = hosts,
-                                 .num_hosts = 2 * MAX_SIDE};
+    exo_graph_spec spec = {.source = "test",
+                           .name = "test",
+                           .seed = setting.seed,
+                           .virtual_clock = true,
+                           .actors = actors,
+                           .num_actors = 2,
+                           .edges = edges,
+                           .num_edges = setting.together ? 3 : 2,
+                           .hosts = hosts,
+                           .num_hosts = 2 * MAX_SIDE};
+    edges[0].output = &maker_ports[0], edges[0].input = &trainer_ports[0];
+    edges[1].output = &trainer_ports[1], edges[1].input = &maker_ports[1];
+    exo_graph_mark_feedback(&spec);
+    cr_assert(edges[1].feedback && !edges[0].feedback, "parameters are, experience is not");
+    edges[1].feedback = !setting.no_rule;
     const exo_graph_run_opts opts = {.space = "test", .tie_seed = setting.seed + 1};
     exo_graph_result result;
     exo_err err = {0};
     exo_status st = exo_graph_run(&spec, &opts, &result, &err);
-    cr_expect_eq(st, EXO_OK, "%u makers, %u trainers, capacity %u, batch %u, route %d, %s, seed %llu: %s",
-                 setting.makers, setting.trainers, setting.capacity, setting.batch, (int)setting.route,
-                 setting.together ? "together" : "alone", (unsigned long long)setting.seed, err.text);
+    cr_expect(st == EXO_OK || (setting.no_rule && st == EXO_TIMEOUT),
+              "%u makers, %u trainers, capacity %u, batch %u, route %d, %s, seed %llu: %s", setting.makers,
+              setting.trainers, setting.capacity, setting.batch, (int)setting.route,
+              setting.together ? "together" : "alone", (unsigned long long)setting.seed, err.text);
     exo_graph_result_release(&result);
+    return st;
 }
 
+/* How many runs there were, and how many of them ended at a deadline. */
 static void
-run_all(bool together, uint64_t seeds)
+run_all(bool together, bool no_rule, uint64_t seeds, unsigned *runs, unsigned *stuck)
 {
     static const exo_route routes[] = {EXO_ROUTE_ROUND_ROBIN, EXO_ROUTE_MODULO, EXO_ROUTE_LEAST_LOADED,
                                        EXO_ROUTE_BROADCAST};
@@ -159,17 +168,33 @@ run_all(bool together, uint64_t seeds)
                                            .route = routes[seed % 4],
                                            .together = together,
                                            .waits = seed % 5 == 0,
+                                           .no_rule = no_rule,
                                            .seed = seed * 131 + makers * 17 + trainers};
-                run_setting();
+                *stuck += run_setting() != EXO_OK;
+                ++*runs;
             }
 }
 
 Test(graph_circle, trainers_of_their_own, .timeout = 250)
 {
-    run_all(false, 24);
+    unsigned runs = 0, stuck = 0;
+    run_all(false, false, 24, &runs, &stuck);
+    cr_expect_eq(stuck, 0);
+    cr_expect_eq(runs, 4 * 4 * 24);
 }
 
 Test(graph_circle, trainers_that_learn_together, .timeout = 250)
 {
-    run_all(true, 24);
+    unsigned runs = 0, stuck = 0;
+    run_all(true, false, 24, &runs, &stuck);
+    cr_expect_eq(stuck, 0);
+}
+
+/* The search would find it: without feedback edges some of the same runs end at a deadline. */
+Test(graph_circle, without_the_rule_some_wait_for_each_other, .timeout = 250)
+{
+    unsigned runs = 0, stuck = 0;
+    run_all(false, true, 24, &runs, &stuck);
+    cr_expect_gt(stuck, 5, "%u of %u", stuck, runs);
+    cr_expect_lt(stuck, runs / 2);
 }
