@@ -32,6 +32,7 @@ struct exo_sim_lane {
     exo_time time;
     exo_time until; /* WAITING: its deadline. Woken: when it goes on */
     bool woken;
+    bool woken_before; /* from outside, while it ran: its next wait ends at once */
     bool measure;
     exo_time since; /* on the real clock: what was computed before is in `time` */
 };
@@ -60,6 +61,7 @@ struct exo_sim {
 };
 
 static _Thread_local exo_sim_lane *current;
+static _Thread_local bool in_event; /* the thread calls back */
 
 /* --- The heap -------------------------------------------------------------------------------------------------------------- */
 
@@ -204,7 +206,9 @@ dispatch_locked(exo_sim *sim)
         exo_sim_lane *own = current; /* in an event it is the event's time, whoever calls it */
         pthread_mutex_unlock(&sim->lock);
         current = NULL;
+        in_event = true;
         entry.callback(entry.context, entry.time);
+        in_event = false;
         current = own;
         pthread_mutex_lock(&sim->lock);
         sim->busy = false;
@@ -229,13 +233,22 @@ await_baton_locked(exo_sim_lane *lane)
     lane->since = real_now();
 }
 
+/* Times beyond the end of time are the end of time. */
+static void
+add_cost(exo_sim_lane *lane, exo_time cost)
+{
+    double scaled = (double)cost / lane->speed;
+    exo_time left = INT64_MAX - lane->time;
+    lane->time = scaled < (double)left ? lane->time + (exo_time)scaled : INT64_MAX;
+}
+
 static void
 settle(exo_sim_lane *lane)
 {
     if (!lane->measure)
         return;
     exo_time now = real_now();
-    lane->time += (exo_time)((double)(now - lane->since) / lane->speed);
+    add_cost(lane, now - lane->since);
     lane->since = now;
 }
 
@@ -291,6 +304,16 @@ exo_sim_expect(exo_sim *sim, unsigned lanes)
 }
 
 void
+exo_sim_expect_one_less(exo_sim *sim)
+{
+    pthread_mutex_lock(&sim->lock);
+    if (sim->expected > 0)
+        sim->expected--;
+    dispatch_locked(sim);
+    pthread_mutex_unlock(&sim->lock);
+}
+
+void
 exo_sim_expect_no_more(exo_sim *sim)
 {
     pthread_mutex_lock(&sim->lock);
@@ -308,7 +331,7 @@ exo_sim_enter(exo_sim_lane *lane, exo_time at)
         lane->time = at;
     lane->state = READY;
     lane->measure = false;
-    lane->woken = false;
+    lane->woken = lane->woken_before = false;
     schedule_locked(lane, entry_of(lane, lane->time));
     if (sim->expected > 0)
         sim->expected--;
@@ -360,7 +383,7 @@ void
 exo_sim_spend(exo_sim_lane *lane, exo_time cost)
 {
     settle(lane);
-    lane->time += (exo_time)((double)cost / lane->speed);
+    add_cost(lane, cost);
 }
 
 void
@@ -378,6 +401,11 @@ exo_sim_wait(exo_sim_lane *lane, exo_time until)
     exo_sim *sim = lane->sim;
     settle(lane);
     pthread_mutex_lock(&sim->lock);
+    if (lane->woken_before) {
+        lane->woken_before = false;
+        pthread_mutex_unlock(&sim->lock);
+        return true;
+    }
     lane->woken = false;
     lane->state = WAITING;
     lane->until = until > lane->time ? until : lane->time;
@@ -405,6 +433,8 @@ exo_sim_wake(exo_sim_lane *lane, exo_time at)
         lane->until = at;
         schedule_locked(lane, entry_of(lane, at));
         dispatch_locked(sim);
+    } else if (lane->state == RUNNING && !in_event && !(current && current->sim == sim)) {
+        lane->woken_before = true;
     }
     pthread_mutex_unlock(&sim->lock);
 }

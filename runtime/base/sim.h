@@ -36,9 +36,11 @@ exo_time exo_sim_now(exo_sim *sim);
 exo_sim_lane *exo_sim_lane_new(exo_sim *sim, double speed);
 
 /* Nobody gets the baton until `lanes` more lanes have entered: who tells several threads to begin calls this first, so that none of them
- * runs ahead. Any thread outside of lanes. */
+ * runs ahead, and so does a lane that begins another. Any thread. */
 void exo_sim_expect(exo_sim *sim, unsigned lanes);
-/* Waits for nobody any more: a lane that was expected will not come. */
+/* One of those that were expected will not come. */
+void exo_sim_expect_one_less(exo_sim *sim);
+/* Waits for nobody any more. */
 void exo_sim_expect_no_more(exo_sim *sim);
 
 /* The calling thread becomes the lane, and has the baton when this returns. A lane that was idle begins at `at` if that is later than its
@@ -60,7 +62,8 @@ void exo_sim_sync(exo_sim_lane *lane);
 bool exo_sim_wait(exo_sim_lane *lane, exo_time until);
 
 /* Wakes a lane that waits: it goes on at `at`, or at its own time if that is later; woken twice, at the earlier one. A lane that does not
- * wait is left alone. Whoever holds the baton, callbacks of exo_sim_at, and threads outside. */
+ * wait is left alone, but a thread outside does not know whether it is just about to: then its next wait ends at once. So whoever waits
+ * looks again at what it waits for. Whoever holds the baton, callbacks of exo_sim_at, and threads outside. */
 void exo_sim_wake(exo_sim_lane *lane, exo_time at);
 /* Calls `callback` at time `at` (or now, if that is past), with the baton and without any lock, before lanes of the same time run. It must
  * not wait. Who may: as exo_sim_wake. */
