@@ -1,6 +1,8 @@
 /* Communicators and groups: arguments are checked and bytes counted here, data is moved by a backend (backend.h, local.c).
- * A group belongs to one thread at a time; a communicator is safe from any thread. */
+ * A group belongs to one thread at a time, but for its figures, which `lock` guards; a communicator is safe from any thread. */
 #include <exogym/comm.h>
+
+#include <pthread.h>
 
 #include <exogym/memory.h>
 
@@ -15,9 +17,10 @@ struct exo_group {
     uint32_t rank;
     uint64_t calls;
     exo_time timeout;
-    exo_time waited;
-    exo_traffic traffic;
     exo_encoder encoder;
+    pthread_mutex_t lock;
+    exo_time waited; /* guarded by lock, as traffic */
+    exo_traffic traffic;
 };
 
 exo_comm *
@@ -53,6 +56,7 @@ exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name,
         return st;
     }
     *g = (exo_group){.comm = exo_comm_hold(comm), .rank = rank, .timeout = DEFAULT_TIMEOUT};
+    pthread_mutex_init(&g->lock, NULL);
     st = exo_encoder_init(&g->encoder, comm->codec, err);
     if (st != EXO_OK)
         exo_group_close(&g);
@@ -69,6 +73,7 @@ exo_group_close(exo_group **group)
     g->comm->backend->leave(g->comm->state, g->rank);
     exo_encoder_release(&g->encoder);
     exo_comm_drop(&g->comm);
+    pthread_mutex_destroy(&g->lock);
     exo_free(g);
     *group = NULL;
 }
@@ -101,14 +106,20 @@ exo_group_set_timeout(exo_group *group, exo_time timeout)
 exo_comm_stats
 exo_group_stats(const exo_group *group)
 {
-    return (exo_comm_stats){
+    pthread_mutex_lock((pthread_mutex_t *)&group->lock);
+    const exo_comm_stats stats = {
         .calls = group->traffic.items, .bytes_sent = group->traffic.payload_bytes, .waited = group->waited};
+    pthread_mutex_unlock((pthread_mutex_t *)&group->lock);
+    return stats;
 }
 
 exo_traffic
 exo_group_traffic(const exo_group *group)
 {
-    return group->traffic;
+    pthread_mutex_lock((pthread_mutex_t *)&group->lock);
+    const exo_traffic traffic = group->traffic;
+    pthread_mutex_unlock((pthread_mutex_t *)&group->lock);
+    return traffic;
 }
 
 void
@@ -137,7 +148,7 @@ add_messages(exo_traffic *t, const exo_collective_args *args, size_t count, uint
  *   to gather: to each other one its own shard;
  *   to broadcast: everything to everyone, if it is the root, and they that it came. */
 static void
-count_call(exo_group *g, const exo_collective_args *args)
+count_call_locked(exo_group *g, const exo_collective_args *args)
 {
     uint32_t size = g->comm->size;
     size_t first, own;
@@ -192,10 +203,12 @@ run(exo_group *g, exo_collective_args *args, exo_err *err)
     exo_time deadline = exo_deadline(c->clock, g->timeout), waited = 0;
     st = c->backend->run(c->state, g->rank, g->calls, args, deadline, &waited, err);
     g->calls++;
+    pthread_mutex_lock(&g->lock);
     g->waited += waited;
     g->traffic.recv_blocked += waited;
     if (st == EXO_OK)
-        count_call(g, args);
+        count_call_locked(g, args);
+    pthread_mutex_unlock(&g->lock);
     return st;
 }
 

@@ -200,7 +200,10 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a message of a collective");
     }
     m->header = header;
-    m->ready = exo_now(f->clock) + (f->edge.links && header.passing > 0 ? header.passing : 0);
+    exo_time now = exo_now(f->clock);
+    m->ready = !f->edge.links || header.passing < 0 ? now
+               : header.passing < INT64_MAX - now   ? now + header.passing
+                                                    : INT64_MAX;
     m->payload = *payload;
     *payload = (exo_payload){0};
     pthread_mutex_lock(&f->lock);
