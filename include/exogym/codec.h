@@ -65,6 +65,13 @@ EXO_API exo_status exo_codec_encode_bytes(exo_codec *codec, const void *in, size
 EXO_API exo_status exo_codec_decode_bytes(exo_codec *codec, const void *in, size_t in_size, void *out, size_t size,
                                           exo_err *err);
 
+/* Could `size` bytes be what encode or encode_bytes made of `count` elements, or of `bytes` bytes, at this place? Their number is looked
+ * at, and where that follows from the values their check, too: for who has to make room for a count that came from elsewhere. What is
+ * accepted may still be refused by decode. */
+EXO_API bool exo_codec_accepts(const exo_codec *codec, const exo_codec_place *place, const void *in, size_t size,
+                               size_t count);
+EXO_API bool exo_codec_accepts_bytes(const exo_codec *codec, const void *in, size_t size, size_t bytes);
+
 /* The i-th codec's name and a line about it, for `exogym list codecs`; false after the last. Any thread. */
 EXO_API bool exo_codec_at(size_t index, const char **name, const char **help);
 

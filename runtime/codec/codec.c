@@ -329,6 +329,40 @@ take_check(const exo_codec *codec, const exo_codec_place *place, size_t count, c
     return EXO_OK;
 }
 
+/* Bytes that `size` bytes can become at most: a block of zstd is at most 2^17 bytes and at least 4 encoded, lz4 counts 255 in a byte. */
+static size_t
+most_expanded(const exo_codec *codec, size_t size)
+{
+    for (size_t i = 0; i < codec->spec.num_lossless; i++) {
+        size_t most = codec->spec.lossless[i].kind == EXO_CODEC_LZ4 ? 256 : 1 << 15;
+        size = size > SIZE_MAX / most ? SIZE_MAX : size * most;
+    }
+    return size;
+}
+
+bool
+exo_codec_accepts(const exo_codec *codec, const exo_codec_place *place, const void *in, size_t size, size_t count)
+{
+    place = place ? place : &nowhere;
+    if (check_call(codec, place, count, NULL) != EXO_OK)
+        return false;
+    bool sparse = codec->spec.selection == EXO_CODEC_SPARSE;
+    double half = codec->spec.p * (double)count / 2; /* far below what any round has, by lot as well */
+    size_t kept = !sparse ? most_kept(codec, count) : half > 64 ? (size_t)half - 64 : 0;
+    size_t least = body_size(codec, count, kept);
+    if (codec->spec.num_lossless == 0 && !sparse)
+        return size == least + EXO_CHECKSUM_BYTES;
+    return least <= most_expanded(codec, size) && take_check(codec, place, count, in, &size, NULL) == EXO_OK;
+}
+
+bool
+exo_codec_accepts_bytes(const exo_codec *codec, const void *in, size_t size, size_t bytes)
+{
+    if (codec->spec.num_lossless == 0)
+        return bytes <= SIZE_MAX - EXO_CHECKSUM_BYTES && size == bytes + EXO_CHECKSUM_BYTES;
+    return bytes <= most_expanded(codec, size) && take_check(codec, &nowhere, ~bytes, in, &size, NULL) == EXO_OK;
+}
+
 /* --- Arrays --------------------------------------------------------------------------------------------------------------- */
 
 struct addition {

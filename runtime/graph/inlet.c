@@ -210,7 +210,7 @@ take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
 void
 exo_place_deliver(exo_place *place, exo_payload *message)
 {
-    exo_channel_header header;
+    exo_channel_header header = {0};
     exo_err err = {0};
     exo_port *port = NULL;
     exo_status st = exo_channel_read(message, &header, &err);

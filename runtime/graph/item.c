@@ -18,10 +18,19 @@ struct counted {
 
 /* Of each array in a message. */
 struct part_header {
-    uint32_t dtype, encoded; /* encoded: by the codec as fp32, or as bytes */
+    uint32_t dtype, reserved; /* reserved: 0 */
     uint64_t count;
     uint64_t bytes; /* in the message */
 };
+
+/* Are these the bytes of such an array? Before there is room made for it. */
+static bool
+is_array(const struct part_header *h, const exo_codec *codec, const exo_codec_place *place, const char *in)
+{
+    return h->dtype == EXO_F32
+               ? exo_codec_accepts(codec, place, in, h->bytes, h->count)
+               : exo_codec_accepts_bytes(codec, in, h->bytes, h->count * exo_dtype_size((exo_dtype)h->dtype));
+}
 
 /* A product of what came from elsewhere; false: it does not fit. */
 static bool
@@ -168,7 +177,7 @@ exo_channel_read(const exo_payload *message, exo_channel_header *out, exo_err *e
         return exo_fail(err, EXO_INVAL, "a message of %zu bytes is none of a channel", message->size);
     memcpy(out, message->data, sizeof *out);
     if (out->bytes != message->size - sizeof *out || out->kind < EXO_CHANNEL_DATA || out->kind > EXO_CHANNEL_GONE ||
-        out->num_parts > EXO_MAX_PARTS || out->passing < 0)
+        out->num_parts > EXO_MAX_PARTS || out->passing < 0 || out->passing > EXO_PASSING_MAX)
         return exo_fail(err, EXO_INVAL, "a message that no channel has sent");
     return EXO_OK;
 }
@@ -183,13 +192,16 @@ exo_item_read(exo_item **out, const exo_payload *message, const exo_channel_head
     if (header->bytes < size || header->num_parts == 0)
         return exo_fail(err, EXO_INVAL, "a message that is cut");
     const char *at = (const char *)message->data + sizeof *header;
-    uint64_t left = header->bytes - size;
+    const uint64_t total = header->bytes - size;
+    uint64_t left = total;
     memcpy(heads, at, size);
     at += size;
     for (uint32_t i = 0; i < header->num_parts; i++) {
+        const exo_codec_place place = {.slot = i, .round = header->number, .seed = seed};
         uint64_t bytes = 0;
-        if (heads[i].dtype > EXO_I64 || !part_bytes((exo_dtype)heads[i].dtype, heads[i].count, &bytes) ||
-            heads[i].bytes > left)
+        if (heads[i].dtype > EXO_I64 || heads[i].reserved || heads[i].bytes > left ||
+            !part_bytes((exo_dtype)heads[i].dtype, heads[i].count, &bytes) ||
+            !is_array(&heads[i], codec, &place, at + (total - left)))
             return exo_fail(err, EXO_INVAL, "array %u of a message makes no sense", i);
         left -= heads[i].bytes;
         parts[i] = (exo_item_part){.dtype = (exo_dtype)heads[i].dtype, .count = heads[i].count};

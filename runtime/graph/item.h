@@ -17,6 +17,9 @@ typedef enum exo_channel_kind {
     EXO_CHANNEL_GONE,     /* to the sender: the receiver takes nothing any more               */
 } exo_channel_kind;
 
+/* No link takes longer. */
+#define EXO_PASSING_MAX (INT64_MAX / 4)
+
 typedef struct exo_channel_header {
     uint32_t kind;
     uint32_t edge;     /* its number                               */
