@@ -5,6 +5,7 @@
 
 #include "exogym-node.h"
 #include "exogym-watcher.h"
+#include "run.h"
 
 static int
 worker_program(const exo_command_line *line)
@@ -25,6 +26,8 @@ worker_program(const exo_command_line *line)
     node.opts.name = watched.name;
     node.opts.log = watched.log;
     st = exo_train_node_register(&err);
+    if (st == EXO_OK)
+        st = exo_graph_actor_register(&err);
     for (size_t i = 0; st == EXO_OK && i < args->plugins.length; i++)
         st = exo_plugin_load(args->plugins.items[i], &err);
     if (st == EXO_OK)
