@@ -119,13 +119,13 @@ tell(struct telling *t)
     t->header.passing = transit.arrives - now;
     exo_err err = {0};
     exo_status st = exo_channel_write(&message, &t->header, NULL, 0, &err);
-    if (st == EXO_OK)
-        st = hand_over(place, site->sim ? peer_of(place, t->edge, from, to, t->to_receiver) : NULL, t->target, &message,
-                       transit.arrives, &err);
-    pthread_mutex_lock(&place->lock);
+    pthread_mutex_lock(&place->lock); /* before it is sent: whoever gets it may end the run */
     t->traffic->messages++;
     t->traffic->wire_bytes += sizeof t->header + EXO_CHANNEL_ENVELOPE;
     pthread_mutex_unlock(&place->lock);
+    if (st == EXO_OK)
+        st = hand_over(place, site->sim ? peer_of(place, edge, from, to, to_receiver) : NULL, target, &message,
+                       transit.arrives, &err);
     if (st != EXO_OK && st != EXO_PEER_LOST && st != EXO_NOT_FOUND && st != EXO_CLOSED)
         fail_place(place, &err); /* who is not there any more is found out by whoever watches it */
 }
@@ -262,10 +262,11 @@ transmit_virtually_locked(exo_outlet *o)
 static void
 tell_end_locked(exo_outlet *o)
 {
-    o->ended = true; /* before the lock opens: once */
+    o->ending = true; /* before the lock opens: once */
     pthread_mutex_unlock(&o->place->lock);
     exo_outlet_tell_end(o);
     pthread_mutex_lock(&o->place->lock);
+    o->ended = true;
 }
 
 /* Nobody takes it: what waits is thrown away. */
@@ -277,7 +278,7 @@ give_up_locked(exo_outlet *o)
         o->traffic->drops++;
     }
     o->waiting = 0;
-    if (!o->ended && !o->busy)
+    if (!o->ending && !o->busy)
         tell_end_locked(o);
 }
 
@@ -361,7 +362,7 @@ exo_outlet_pump_locked(exo_outlet *o)
         give_up_locked(o);
     else if (can_leave_locked(o))
         transmit_virtually_locked(o);
-    else if (o->finished && o->waiting == 0 && !o->busy && !o->ended)
+    else if (o->finished && o->waiting == 0 && !o->busy && !o->ending && !o->ended)
         tell_end_locked(o);
 }
 

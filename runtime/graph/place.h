@@ -51,6 +51,7 @@ typedef struct exo_outlet {
     exo_time *credit_due; /* (capacity) those on their way over an emulated link: when they are there */
     uint32_t credits_coming, capacity;
     bool finished; /* END is to be sent after what waits */
+    bool ending;   /* it is being sent */
     bool ended;    /* it was sent, or there is nobody to send it to */
     bool gone;     /* the receiver takes nothing any more */
     bool busy;     /* something is being transmitted */
@@ -144,6 +145,7 @@ struct exo_place {
     exo_err failed; /* what ended the place: code OK: nothing */
     exo_metric metrics[EXO_GRAPH_METRICS];
     size_t num_metrics;
+    exo_time ended_at; /* when its class's run was over, on the run's clock; of the actor's thread */
 };
 
 exo_status exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t index, exo_runtime *runtime,
