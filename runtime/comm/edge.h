@@ -25,5 +25,7 @@ typedef struct exo_comm_edge {
 /* As exo_comm_local. INVAL: the codec is wrong, or has a state. */
 exo_status exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge,
                              exo_err *err);
+/* The run begins at `origin`: of one on the real clock that was made before. Before the first call. */
+void exo_comm_local_begin(exo_comm *comm, exo_time origin);
 
 #endif

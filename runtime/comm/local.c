@@ -598,6 +598,12 @@ exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const e
     return EXO_OK;
 }
 
+void
+exo_comm_local_begin(exo_comm *comm, exo_time origin)
+{
+    ((struct local *)comm->state)->edge.origin = origin;
+}
+
 exo_status
 exo_comm_local(exo_comm **out, uint32_t size, const exo_clock *clock, exo_err *err)
 {

@@ -124,7 +124,7 @@ tell(struct telling *t)
     t->traffic->wire_bytes += sizeof t->header + EXO_CHANNEL_ENVELOPE;
     pthread_mutex_unlock(&place->lock);
     if (st == EXO_OK)
-        st = hand_over(place, site->sim ? peer_of(place, edge, from, to, to_receiver) : NULL, target, &message,
+        st = hand_over(place, site->sim ? peer_of(place, t->edge, from, to, t->to_receiver) : NULL, t->target, &message,
                        transit.arrives, &err);
     if (st != EXO_OK && st != EXO_PEER_LOST && st != EXO_NOT_FOUND && st != EXO_CLOSED)
         fail_place(place, &err); /* who is not there any more is found out by whoever watches it */

@@ -15,9 +15,9 @@ enum {
 
 /* A site of a worker. */
 struct shared {
-    exo_site *site;
-    exo_graph_spec *spec;               /* its own                */
-    exo_graph_spec *later[MAX_CHANGES]; /* what it was changed to */
+    exo_site *site;                     /* written under both locks      */
+    exo_graph_spec *spec;               /* its own; guarded by making    */
+    exo_graph_spec *later[MAX_CHANGES]; /* what it was changed to        */
     size_t num_later;
     char *space;
     unsigned users;         /* guarded by lock, as next              */
@@ -149,6 +149,17 @@ exo_site_new(exo_site **out, const exo_graph_spec *spec, const char *space, cons
         exo_site_free(&s);
     *out = s;
     return st;
+}
+
+void
+exo_site_begin(exo_site *site)
+{
+    if (site->sim)
+        return;
+    site->origin = exo_now(site->clock);
+    for (size_t e = 0; e < site->spec->num_edges; e++)
+        if (site->comms[e])
+            exo_comm_local_begin(site->comms[e], site->origin);
 }
 
 void
@@ -337,6 +348,7 @@ exo_status
 exo_site_hold(exo_site **out, const char *space, const char *source, const char *text, exo_err *err)
 {
     struct shared *s = hold_shared(space);
+    exo_site *made = NULL;
     exo_status st = EXO_OK;
     if (!s)
         return exo_fail(err, EXO_NOMEM, "no memory for a graph");
@@ -344,9 +356,13 @@ exo_site_hold(exo_site **out, const char *space, const char *source, const char 
     if (!s->site) {
         st = s->spec ? EXO_OK : exo_graph_parse(&s->spec, source, text, NULL, err);
         if (st == EXO_OK)
-            st = new_site(&s->site, s->spec, s->space, err);
-        if (st == EXO_OK)
-            s->site->origin = exo_now(s->site->clock);
+            st = new_site(&made, s->spec, s->space, err);
+        if (st == EXO_OK) {
+            made->origin = exo_now(made->clock);
+            pthread_mutex_lock(&lock);
+            s->site = made;
+            pthread_mutex_unlock(&lock);
+        }
     }
     pthread_mutex_unlock(&s->making);
     if (st == EXO_OK)

@@ -35,6 +35,8 @@ typedef struct exo_site {
 /* A site of its own for the runner: of all actors. The spec and the texts are borrowed. */
 exo_status exo_site_new(exo_site **out, const exo_graph_spec *spec, const char *space, const char *folder,
                         uint64_t tie_seed, exo_err *err);
+/* The run's clock begins now: all actors are made, and none is connected. */
+void exo_site_begin(exo_site *site);
 void exo_site_free(exo_site **site);
 /* The edges, hosts' rates and links are those of `next` from now on, which is borrowed; edges that are the same keep their number. Nothing
  * is done about channels: that is the places' part. `next` was checked by exo_graph_check_change. */
