@@ -333,9 +333,9 @@ report(exo_place *p, bool phases, exo_payload *reply, exo_err *err)
         json_array_append_new(times, json_pack("{s:s, s:s, s:I, s:I}", "name", t->name, "kind", kinds[t->kind],
                                                "time_ns", (json_int_t)t->time, "count", (json_int_t)t->count));
     }
-    json_t *all = json_pack("{s:s, s:I, s:o, s:o, s:o}", "name", p->actor.name, "time_ns",
-                            (json_int_t)(phases ? exo_pace_now(&p->pace) : 0), "metrics", metrics, "edges", edges,
-                            "phases", times);
+    json_t *all =
+        json_pack("{s:s, s:I, s:o, s:o, s:o}", "name", p->actor.name, "time_ns", (json_int_t)(phases ? p->ended_at : 0),
+                  "metrics", metrics, "edges", edges, "phases", times);
     char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     exo_status st = text ? exo_payload_copy(reply, text, strlen(text) + 1) : EXO_NOMEM;
@@ -375,6 +375,19 @@ fail_collectives(exo_place *p, const char *cause)
             exo_comm_fail(p->groups[i].comm, p->actor.index, cause);
 }
 
+/* What ended the place is the end of its actor, whatever the class makes of it: it may have taken it for the end of the run. */
+static exo_status
+end_of_place(exo_place *p, exo_status st, exo_err *err)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->failed.code != EXO_OK) {
+        st = p->failed.code;
+        *err = p->failed;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return st;
+}
+
 static exo_status
 host_run(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -383,20 +396,32 @@ host_run(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
     exo_err reason = {0};
     (void)call;
     (void)args;
+    p->pace.origin = p->actor.site->origin;
     exo_pace_enter(&p->pace);
     exo_status st = p->spec->class->run(h->self, &p->actor, &reason);
     exo_pace_phase(&p->pace, NULL, -1);
     if (st == EXO_OK)
         st = exo_place_finish(p, longest_deadline(p), &reason);
+    if (st == EXO_OK || st == EXO_CANCELLED)
+        st = end_of_place(p, st, &reason);
+    p->ended_at = exo_pace_now(&p->pace);
+    if (st != EXO_OK) { /* before the baton goes to those who wait for it, and time to their deadline */
+        if (strncmp(reason.text, p->actor.name, strlen(p->actor.name)) != 0)
+            exo_fail_in(&reason, st, "%s", p->actor.name);
+        fail_collectives(p, reason.text);
+    }
     exo_pace_leave(&p->pace);
-    if (st == EXO_OK)
-        return report(p, true, reply, err);
-    exo_fail_in(&reason, st, "%s", p->actor.name);
-    fail_collectives(p, reason.text);
-    return exo_fail(err, st, "%s", reason.text);
+    return st == EXO_OK ? report(p, true, reply, err) : exo_fail(err, st, "%s", reason.text);
 }
 
 /* --- Mail --------------------------------------------------------------------------------------------------------------------------- */
+
+void
+exo_host_cancel(exo_place *place)
+{
+    exo_place_cancel(place);
+    fail_collectives(place, "the run ends");
+}
 
 static exo_status
 host_cancel(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
@@ -406,8 +431,7 @@ host_cancel(exo_call_context *call, void *self, const exo_payload *args, exo_pay
     (void)args;
     (void)reply;
     (void)err;
-    exo_place_cancel(h->place);
-    fail_collectives(h->place, "the run ends");
+    exo_host_cancel(h->place);
     return EXO_OK;
 }
 

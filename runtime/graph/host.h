@@ -36,6 +36,9 @@ typedef enum exo_change_step {
 exo_status exo_host_change_text(exo_payload *out, uint64_t number, exo_change_step step, const char *text,
                                 exo_err *err);
 
+/* Ends every wait of the place and its collectives. Any thread, while the actor lives. */
+void exo_host_cancel(exo_place *place);
+
 /* What a worker's actor is started with: the graph's text and where in it the actor stands. */
 exo_status exo_host_start_text(exo_payload *out, const char *space, const char *source, const char *text,
                                uint32_t actor, uint32_t index, exo_err *err);

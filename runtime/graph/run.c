@@ -30,6 +30,7 @@ struct run {
     uint32_t count;
     exo_ref *actors;      /* (count) in the order of the spec   */
     exo_future **futures; /* (count) of what is under way       */
+    exo_future **reports; /* (count) of who has ended           */
     exo_place **places;   /* (count) in this process            */
     bool *ended;          /* (count) */
     exo_time began;       /* on the real clock */
@@ -134,9 +135,12 @@ static void
 cancel_all(struct run *run)
 {
     run->cancelled = true;
-    for (uint32_t i = 0; i < run->count; i++)
-        if (run->actors[i].id && !run->ended[i])
+    for (uint32_t i = 0; i < run->count; i++) {
+        if (run->places[i]) /* here; without a message, for which there may be no memory */
+            exo_host_cancel(run->places[i]);
+        else if (run->actors[i].id && !run->ended[i])
             exo_send(run->runtime, run->actors[i], "cancel", (exo_payload){0}, INT64_MAX, NULL);
+    }
     if (run->site && run->site->sim)
         exo_sim_expect_no_more(run->site->sim);
 }
@@ -156,7 +160,7 @@ blame(const struct run *run, uint32_t i, exo_status st, const char *reason, exo_
     return exo_fail(err, st, "%s%s%s", named ? "" : name, named ? "" : ": ", reason[0] ? reason : exo_status_text(st));
 }
 
-/* How much an error says of what went wrong: least, if it is what an actor heard of another, or was told. */
+/* How much an error says of what went wrong: least, if it is what an actor heard of another; nothing, if it was told so. */
 static int
 weight(const struct run *run, uint32_t i, exo_status st)
 {
@@ -164,7 +168,7 @@ weight(const struct run *run, uint32_t i, exo_status st)
     if (st == EXO_OK || (st == EXO_CANCELLED && run->cancelled))
         return 0;
     if (st == EXO_PEER_LOST)
-        return exo_cause(run->runtime, run->actors[i], cause, sizeof cause) == EXO_OK ? 3 : 1;
+        return exo_cause(run->runtime, run->actors[i], cause, sizeof cause) == EXO_OK ? 3 : !run->cancelled;
     return st == EXO_TIMEOUT || st == EXO_CANCELLED ? 2 : 4;
 }
 
@@ -412,19 +416,28 @@ on_until(void *context, exo_time at)
     struct run *run = context;
     (void)at;
     for (uint32_t i = 0; i < run->count; i++)
-        exo_place_cancel(run->places[i]);
+        exo_host_cancel(run->places[i]);
 }
 
-/* Until all have ended. The first error that is an actor's own, or its death, is the run's; the others are told to end. */
+/* When an actor's run was over, where that does not depend on whose thread was faster; else 0. */
+static exo_time
+ended_at(const struct run *run, uint32_t i)
+{
+    return run->site && run->site->sim ? run->places[i]->ended_at : 0;
+}
+
+/* Until all that run have ended. The first error that is an actor's own, or its death, is the run's; the others are told to end. */
 static exo_status
 await_all(struct run *run, exo_err *err)
 {
     exo_status root = EXO_OK;
     exo_err root_err = {0};
-    uint32_t left = run->count, root_at = 0;
+    uint32_t left = 0, root_at = 0;
     int heaviest = 0;
-    exo_time patience = INT64_MAX;
+    exo_time patience = run->cancelled ? exo_deadline(exo_clock_real(), CLOSE_GRACE) : INT64_MAX;
     bool over = false;
+    for (uint32_t i = 0; i < run->count; i++)
+        left += run->futures[i] != NULL;
     while (left > 0) {
         size_t at = 0;
         exo_err reason = {0};
@@ -445,32 +458,46 @@ await_all(struct run *run, exo_err *err)
             }
             continue;
         }
-        const exo_payload *reply = NULL;
-        st = exo_wait(run->futures[at], INT64_MAX, &reply, &reason);
+        st = exo_wait(run->futures[at], INT64_MAX, NULL, &reason);
         run->ended[at] = true;
+        run->reports[at] = run->futures[at];
+        run->futures[at] = NULL;
         left--;
-        if (st == EXO_OK)
-            st = read_report(run, (uint32_t)at, reply, true, run->result, &reason);
-        if (weight(run, (uint32_t)at, st) > heaviest) {
-            heaviest = weight(run, (uint32_t)at, st);
+        int says = weight(run, (uint32_t)at, st);
+        if (says > heaviest || (says && says == heaviest && ended_at(run, (uint32_t)at) < ended_at(run, root_at))) {
+            heaviest = says;
             root = st;
             root_err = reason;
             root_at = (uint32_t)at;
         }
-        exo_future_drop(&run->futures[at]);
         if (st != EXO_OK && !run->cancelled) {
             cancel_all(run);
             patience = exo_deadline(exo_clock_real(), CLOSE_GRACE);
         }
     }
-    if (root != EXO_OK && !(root == EXO_CANCELLED && (over || is_over(run))))
+    bool told = root == EXO_CANCELLED || (root == EXO_PEER_LOST && heaviest == 1);
+    if (root != EXO_OK && !(told && (over || is_over(run))))
         return blame(run, root_at, root, root_err.text, err);
     return run->opts->stop && *run->opts->stop ? exo_fail(err, EXO_CANCELLED, "stopped") : EXO_OK;
+}
+
+/* In the actors' order, whoever was first. */
+static exo_status
+read_reports(struct run *run, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < run->count; i++) {
+        const exo_payload *reply = NULL;
+        if (run->reports[i] && exo_wait(run->reports[i], INT64_MAX, &reply, NULL) == EXO_OK)
+            st = read_report(run, i, reply, true, run->result, err);
+    }
+    return st;
 }
 
 static exo_status
 run_actors(struct run *run, exo_err *err)
 {
+    exo_err unused = {0};
     exo_sim *sim = run->site ? run->site->sim : NULL;
     exo_status st = EXO_OK;
     if (sim)
@@ -478,17 +505,15 @@ run_actors(struct run *run, exo_err *err)
     if (sim && run->spec->until)
         st = exo_sim_at(sim, run->spec->until, on_until, run, err);
     run->began = run->reported = real_now();
-    if (run->site && !sim)
-        run->site->origin = run->began;
     if (st == EXO_OK)
         st = ask_all(run, "run", err);
-    if (st != EXO_OK) {
+    if (st != EXO_OK)
         cancel_all(run);
-        return st;
-    }
-    st = await_all(run, err);
+    exo_status ended = await_all(run, st == EXO_OK ? err : &unused);
+    st = st == EXO_OK ? ended : st;
     run->result->seconds = (double)(real_now() - run->began) * 1e-9;
-    return st;
+    exo_status read = read_reports(run, st == EXO_OK ? err : &unused);
+    return st == EXO_OK ? read : st;
 }
 
 /* --- The end ------------------------------------------------------------------------------------------------------------------------- */
@@ -539,6 +564,8 @@ close_run(struct run *run, exo_err *err)
     exo_status st = EXO_OK;
     for (uint32_t i = 0; run->futures && i < run->count; i++)
         exo_future_drop(&run->futures[i]);
+    for (uint32_t i = 0; run->reports && i < run->count; i++)
+        exo_future_drop(&run->reports[i]);
     if (run->opts->runtime) {
         for (uint32_t i = 0; run->actors && i < run->count; i++)
             if (run->actors[i].id)
@@ -551,6 +578,7 @@ close_run(struct run *run, exo_err *err)
     exo_site_free(&run->site);
     exo_free(run->actors);
     exo_free(run->futures);
+    exo_free(run->reports);
     exo_free(run->places);
     exo_free(run->ended);
     return st;
@@ -563,10 +591,11 @@ allocate(struct run *run, exo_err *err)
         run->count += run->spec->actors[a].count;
     run->actors = exo_calloc(run->count, sizeof *run->actors);
     run->futures = exo_calloc(run->count, sizeof(exo_future *));
+    run->reports = exo_calloc(run->count, sizeof(exo_future *));
     run->places = exo_calloc(run->count, sizeof(exo_place *));
     run->ended = exo_calloc(run->count, sizeof *run->ended);
     run->result->parts = exo_calloc(run->count, sizeof *run->result->parts);
-    return run->actors && run->futures && run->places && run->ended && run->result->parts
+    return run->actors && run->futures && run->reports && run->places && run->ended && run->result->parts
                ? EXO_OK
                : exo_fail(err, EXO_NOMEM, "no memory for %u actors", run->count);
 }
@@ -583,6 +612,8 @@ exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_gr
         st = open_site(&run, err);
     if (st == EXO_OK)
         st = make_actors(&run, err);
+    if (st == EXO_OK && run.site)
+        exo_site_begin(run.site);
     if (st == EXO_OK)
         st = connect_all(&run, err);
     if (st == EXO_OK)
