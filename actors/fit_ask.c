@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "many.h"
+
 /* Ends the collectives that wait for node `rank`. */
 static void
 fail_collectives(struct run *run, uint32_t rank, const char *cause)
@@ -99,7 +101,7 @@ exo_fit_await_all(struct run *run, exo_err *err)
         size_t at = 0;
         exo_err node_err = {0};
         exo_time deadline = exo_deadline(run->clock, run->fit.timeout + EXO_FIT_CLOSE_GRACE);
-        exo_status st = exo_wait_any(run->pending, count, deadline, &at, &node_err);
+        exo_status st = exo_wait_any_of_many(run->pending, count, deadline, &at, &node_err);
         if (st != EXO_OK) {
             fail_collectives(run, run->pending_ranks[0], "it does not answer");
             return exo_fail(err, st, "node_%u has not answered for %" PRId64 " s", run->pending_ranks[0],

@@ -11,6 +11,7 @@
 #include <exogym/memory.h>
 
 #include "host.h"
+#include "many.h"
 #include "timeline.h"
 
 #define SLICE           (50 * EXO_MS)
@@ -441,7 +442,8 @@ await_all(struct run *run, exo_err *err)
     while (left > 0) {
         size_t at = 0;
         exo_err reason = {0};
-        exo_status st = exo_wait_any(run->futures, run->count, exo_deadline(exo_clock_real(), SLICE), &at, &reason);
+        exo_status st =
+            exo_wait_any_of_many(run->futures, run->count, exo_deadline(exo_clock_real(), SLICE), &at, &reason);
         if (st == EXO_TIMEOUT) {
             bool stopped = run->opts->stop && *run->opts->stop;
             over = over || is_over(run);
