@@ -108,6 +108,9 @@ print_escaped(const char *text, bool start)
         case '~':
             fputs("\\(ti", stdout);
             break;
+        case '|':
+            fputs("|\\:", stdout); /* a line may end here */
+            break;
         case '\n':
             start = c[1] == '\n'; /* an empty line: the next paragraph */
             fputs(start ? "\n.PP\n" : " ", stdout);
@@ -213,17 +216,37 @@ print_sections(const struct look *look, const exo_command *command)
 
 /* --- The pages ------------------------------------------------------------------------------------------------------------ */
 
+/* One operand of the usage line, from column `at` on: a long choice goes on in the next line. Gives the column. */
+static int
+print_operand(const exo_arg *arg, int at)
+{
+    const char *value = arg->value;
+    at += printf(arg->required ? " " : " [");
+    while (at + (int)strlen(value) > WIDTH && strchr(value, '|')) {
+        size_t length = 0, next;
+        while ((next = strcspn(value + length, "|")) < strlen(value + length) && at + (int)(length + next + 1) <= WIDTH)
+            length += next + 1;
+        if (length == 0)
+            break;
+        printf("%.*s\n%*s", (int)length, value, (int)strlen("Usage: "), "");
+        at = (int)strlen("Usage: ");
+        value += length;
+    }
+    return at + printf("%s%s%s", value, arg->required ? "" : "]", arg->kind == EXO_ARG_LIST ? "..." : "");
+}
+
 void
 exo_page_print_text(const exo_command *command)
 {
     const exo_command *program = exo_program();
     const exo_arg *arg;
-    printf("%s.\n\nUsage: %s%s%s", command->summary, program->name, command == program ? "" : " ",
-           command == program ? "" : command->name);
+    printf("%s.\n\n", command->summary);
+    int at =
+        printf("Usage: %s%s%s", program->name, command == program ? "" : " ", command == program ? "" : command->name);
     if (command->commands)
         fputs(" COMMAND [ARGUMENTS]", stdout);
     for (size_t i = 0; (arg = exo_operand_at(command, i)); i++)
-        printf(arg->required ? " %s%s" : " [%s]%s", arg->value, arg->kind == EXO_ARG_LIST ? "..." : "");
+        at = print_operand(arg, at);
     for (size_t i = 0; (arg = exo_option_at(command, i)); i++)
         if (arg->required)
             printf(" %s %s", arg->brief ? arg->brief : arg->name, arg->value);
