@@ -75,8 +75,8 @@ Test(graph_plan, every_default_is_written_out)
     exo_graph_spec_free(&s);
 }
 
-static const char *const graphs[] = {
-    "actors: {t: {class: talker}}\n",
+static const char bare[] = "actors: {t: {class: talker}}\n";
+static const char everything[] =
     "name: 'true'\nseed: 7\nclock: virtual\nuntil: 90 s\n"
     "hosts:\n"
     "  home: {count: 3, up: 20 Mbit/s, latency: 2 ms, speed: 0.3, resources: {cpus: 4, memory: 2 GiB, x.y: 0.25},\n"
@@ -97,10 +97,11 @@ static const char *const graphs[] = {
     "  slow: {bandwidth: 1.25 Mbit/s, loss: 0.1 %}\n"
     "  wan: {from: home, to: dc, one_way: true, latency: 3 us, jitter: 7 ns, transport: ideal, schedule: [{factor: "
     "0}]}\n"
-    "  default: {}\n",
+    "  default: {}\n";
+static const char in_turn[] =
     "hosts: {only: {count: 2}}\nactors: {t: {class: talker, count: 3}}\n"
-    "edges: [{from: t, to: t, carries: state, route: gossip, buffer: {on_full: drop_newest}}]\n",
-};
+    "edges: [{from: t, to: t, carries: state, route: gossip, buffer: {on_full: drop_newest}}]\n";
+static const char *const graphs[] = {bare, everything, in_turn};
 
 Test(graph_plan, what_is_expanded_is_the_same_graph)
 {
@@ -134,7 +135,7 @@ Test(graph_plan, what_is_expanded_is_the_same_graph)
 
 Test(graph_plan, variables_are_gone_and_their_signs_stay)
 {
-    exo_graph_spec *first = parse(graphs[1]);
+    exo_graph_spec *first = parse(everything);
     char *text = expand(first);
     const char *name = NULL;
     exo_graph_spec *second = parse(text);
@@ -306,7 +307,7 @@ Test(graph_plan, every_failed_allocation_is_an_error)
 {
     for (int what = 0; what < 3; what++) {
         exo_status st = EXO_NOMEM;
-        exo_graph_spec *s = parse(graphs[1]);
+        exo_graph_spec *s = parse(everything);
         for (uint64_t n = 1; st != EXO_OK; n++) {
             char *text = NULL;
             exo_plan_edge plan[8];
