@@ -3,8 +3,8 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <exogym/memory.h>
@@ -12,6 +12,7 @@
 #include "graph_classes.h"
 #include "memory_fault.h"
 #include "spec.h"
+#include "temp.h"
 
 static exo_graph_spec *
 parse_with(const char *text, const exo_graph_opts *opts)
@@ -40,13 +41,20 @@ expect_refused(const char *text, const exo_graph_opts *opts, const char *message
     cr_expect_null(spec);
 }
 
-/* A folder of its own for each test, which is a process. */
+static char folder[64]; /* of a test, which is a process */
+
 static void
 go_to_folder(void)
 {
-    char path[] = "/tmp/exogym-graph-XXXXXX";
-    cr_assert_not_null(mkdtemp(path));
-    cr_assert_eq(chdir(path), 0);
+    temp_folder(folder, sizeof folder);
+    cr_assert_eq(chdir(folder), 0);
+}
+
+static void
+leave_folder(void)
+{
+    cr_assert_eq(chdir("/"), 0);
+    temp_remove(folder);
 }
 
 static void
@@ -279,7 +287,7 @@ Test(graph_spec, mistakes_with_variables_are_named)
 Test(graph_spec, files_include_others)
 {
     go_to_folder();
-    cr_assert_eq(system("mkdir parts"), 0);
+    cr_assert_eq(mkdir("parts", 0700), 0);
     write_file("parts/actors.yaml", "exogym: 1\ninclude: [more.yaml]\nactors: {a: {class: maker, count: '${n}'}}\n"
                                     "variables: {n: 2}\n");
     write_file("parts/more.yaml", "actors: {b: {class: learner}}\nedges: [{from: a, to: b, carries: experience}]\n");
@@ -299,6 +307,7 @@ Test(graph_spec, files_include_others)
     cr_expect_eq(s->num_edges, 2);
     cr_expect_str_eq(s->name, "main");
     exo_graph_spec_free(&s);
+    leave_folder();
 }
 
 static void
@@ -344,6 +353,7 @@ Test(graph_spec, mistakes_in_included_files_name_their_file)
     write_file("3.yaml", "{}\n");
     expect_load_refused("main.yaml", EXO_INVAL, "main.yaml:1:19: include: expected the path of a file");
     expect_load_refused("none.yaml", EXO_IO, "cannot read 'none.yaml': No such file or directory");
+    leave_folder();
 }
 
 Test(graph_spec, a_closed_graph_reads_no_files)
@@ -445,4 +455,5 @@ Test(graph_spec, every_failed_allocation_is_an_error)
         exo_graph_spec_free(&s);
     }
     cr_expect_gt(n, 10);
+    leave_folder();
 }
