@@ -1,4 +1,5 @@
-/* `exogym graph`: looks at a graph, or at those that a training job stands for, without running anything. Read next: plan.h, schema.c. */
+/* `exogym graph`: looks at a graph, or at those that a training job stands for, without running anything; and changes one that runs. Read
+ * next: plan.h, schema.c, apply.h. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -11,6 +12,7 @@
 #include <exogym/memory.h>
 #include <jansson.h>
 
+#include "apply.h"
 #include "commands.h"
 #include "config_edit.h"
 #include "file.h"
@@ -20,7 +22,7 @@
 #include "where.h"
 
 struct graph_args {
-    const char *action, *path, *out, *preset, *run;
+    const char *action, *path, *to, *out, *preset, *run;
     exo_words sets;
     bool json;
 };
@@ -132,6 +134,20 @@ expand(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
         fputs(text, stdout);
         exo_free(text);
     }
+    return st;
+}
+
+#define APPLY_TIMEOUT (60 * EXO_SECOND)
+
+static exo_status
+apply(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
+{
+    if (!graphs->own)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "a training job cannot be changed while it runs: stop it, and go on with --resume");
+    exo_status st = exo_apply_ask(args->to, graphs->own, exo_deadline(exo_clock_real(), APPLY_TIMEOUT), err);
+    if (st == EXO_OK)
+        printf("%s: changed\n", args->to);
     return st;
 }
 
@@ -349,7 +365,7 @@ plan(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
 static const struct action {
     const char *name;
     exo_status (*run)(const struct graphs *graphs, const struct graph_args *args, exo_err *err);
-} actions[] = {{"check", check}, {"expand", expand}, {"dot", dot}, {"plan", plan}};
+} actions[] = {{"check", check}, {"expand", expand}, {"dot", dot}, {"plan", plan}, {"apply", apply}};
 
 static exo_status
 check_args(const struct graph_args *args, exo_err *err)
@@ -359,6 +375,11 @@ check_args(const struct graph_args *args, exo_err *err)
         return exo_fail(err, EXO_INVAL, "%s which graph or job? FILE is missing", args->action);
     if (schema && args->path)
         return exo_fail(err, EXO_INVAL, "'%s' is one word too many", args->path);
+    bool is_apply = strcmp(args->action, "apply") == 0;
+    if (is_apply && !args->to)
+        return exo_fail(err, EXO_INVAL, "apply it to which run? --to runs/NAME is missing");
+    if (args->to && !is_apply)
+        return exo_fail(err, EXO_INVAL, "--to is for apply");
     if (args->out && strcmp(args->action, "dot") != 0)
         return exo_fail(err, EXO_INVAL, "--output is for dot");
     if (args->json && strcmp(args->action, "plan") != 0)
@@ -387,10 +408,11 @@ graph_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "check|expand|dot|plan|schema",
+    {.value = "check|expand|dot|plan|apply|schema",
      .help = "check: says whether it is right. expand: prints it with every default; of a job, the actors and edges "
              "that it "
-             "stands for. dot: prints it for graphviz, or draws it. plan: bytes and times of each edge. schema: a JSON "
+             "stands for. dot: prints it for graphviz, or draws it. plan: bytes and times of each edge. apply: changes "
+             "a run's graph to it, between two items, without losing one. schema: a JSON "
              "schema of graphs and jobs, for editors.",
      .word = EXO_WORD_FIXED,
      .required = true,
@@ -417,6 +439,11 @@ static const exo_arg table[] = {
      .help = "Where dot writes; the ending says what: .svg, .png or .dot. Standard output unless given.",
      .word = EXO_WORD_FILE,
      EXO_INTO(struct graph_args, out)},
+    {.name = "--to",
+     .value = "RUN",
+     .help = "The folder of the run that apply changes: runs/NAME.",
+     .word = EXO_WORD_FOLDER,
+     EXO_INTO(struct graph_args, to)},
     {.name = "--json", .help = "Prints the plan as JSON.", EXO_INTO(struct graph_args, json)},
     {0},
 };
@@ -428,6 +455,8 @@ static const exo_note examples[] = {
     {"exogym graph dot graph.yaml -o graph.svg", "Draws it."},
     {"exogym graph plan job.yaml --set 'links={default: {bandwidth: 100 Mbit/s, latency: 20 ms}}'",
      "Predicts what each strategy of a job would cost over such links."},
+    {"exogym graph apply graph.yaml --to runs/graph --set 'edges.0.codec=bf16'",
+     "Changes the codec of an edge while the graph runs."},
     {0},
 };
 
@@ -444,6 +473,8 @@ const exo_command exo_command_graph = {
     .description =
         "Reads the file as a run would, plugins included, and starts nothing. A mistake is one line with file, "
         "line and column.\n\n"
+        "apply adds, removes and re-routes edges of a graph that runs, and changes their codecs, buffers and links "
+        "and the hosts' rates. Actors and collectives stay as they are.\n\n"
         "A plan's bytes are exact where the codec's size is. An edge whose items are not known shows ?; declare "
         "them in the graph (item: 1 MiB). Times are closed forms: rates, latencies, headers and counts, without "
         "schedules.",

@@ -12,6 +12,7 @@
 
 #include <exogym/memory.h>
 
+#include "apply.h"
 #include "file.h"
 #include "network_table.h"
 #include "program.h"
@@ -24,6 +25,7 @@
 struct show {
     exo_display display;
     const exo_run_graph_opts *opts;
+    exo_apply_box box;
 };
 
 /* --- Progress ---------------------------------------------------------------------------------------------------------------- */
@@ -49,6 +51,22 @@ on_progress(void *context, const exo_graph_progress *p)
     if (line.data)
         exo_display_line(&show->display, line.data);
     exo_free(line.data);
+}
+
+static bool
+next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+{
+    struct show *show = context;
+    return exo_apply_next(&show->box, now, graph, text);
+}
+
+static void
+graph_changed(void *context, exo_status status, const char *reason)
+{
+    struct show *show = context;
+    exo_apply_answer(&show->box, status, reason);
+    exo_display_note(&show->display, status == EXO_OK ? "the graph was changed%s" : "the graph was not changed: %s",
+                     status == EXO_OK ? "" : reason);
 }
 
 static void
@@ -227,7 +245,7 @@ exo_run_graph(const exo_run_graph_opts *opts)
     const exo_graph_spec *spec = opts->spec;
     exo_err err = {0};
     exo_graph_result result = {0};
-    struct show show = {.opts = opts};
+    struct show show = {.opts = opts, .box = {.lock = -1}};
     exo_text folder = {0}, timeline = {0}, space = {0};
     char *text = NULL;
     bool here = !opts->cluster || !opts->cluster->runtime;
@@ -236,6 +254,8 @@ exo_run_graph(const exo_run_graph_opts *opts)
     exo_text_add(&space, "%s/%d", spec->name, (int)getpid());
     exo_status st = folder.failed || timeline.failed || space.failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
                                                                      : exo_folder_make(folder.data, &err);
+    if (st == EXO_OK)
+        st = exo_apply_open(&show.box, folder.data, &err);
     if (st == EXO_OK && !here)
         st = exo_graph_expand(spec, &text, &err);
     if (st == EXO_OK) {
@@ -247,6 +267,8 @@ exo_run_graph(const exo_run_graph_opts *opts)
                                         .folder = folder.data,
                                         .timeline = here ? timeline.data : NULL,
                                         .progress = on_progress,
+                                        .next = next_graph,
+                                        .changed = graph_changed,
                                         .context = &show,
                                         .explain = here ? NULL : opts->explain,
                                         .explain_context = here ? NULL : opts->cluster->cluster,
@@ -262,6 +284,7 @@ exo_run_graph(const exo_run_graph_opts *opts)
     else if (st != EXO_OK)
         status = exo_report(&err);
     exo_graph_result_release(&result);
+    exo_apply_release(&show.box);
     exo_free(text);
     exo_free(folder.data);
     exo_free(timeline.data);

@@ -53,7 +53,7 @@ completes "${sets% }" data get ''
 completes mnist data get mn
 completes '' data get mnist ''
 completes 'actors classes codecs commands data jobs models nodes objects strategies' list ''
-completes 'check dot expand plan schema' graph ''
+completes 'apply check dot expand plan schema' graph ''
 completes 'job.yaml jobs.txt' graph check j
 completes strategies list --plugin job.yaml s
 completes plot help p

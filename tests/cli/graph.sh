@@ -208,8 +208,8 @@ bad "3:9: these can wait for each other for ever: x -> y -> x (edges 'x>y:ping',
 # --- The command line -------------------------------------------------------------------------------------------------
 
 see='(see `exogym help graph`)'
-expect 2 "exogym: graph: expected check, expand, dot, plan or schema $see" graph
-expect 2 "exogym: graph: expected check, expand, dot, plan or schema, got 'chek' $see" graph chek graph.yaml
+expect 2 "exogym: graph: expected check, expand, dot, plan, apply or schema $see" graph
+expect 2 "exogym: graph: expected check, expand, dot, plan, apply or schema, got 'chek' $see" graph chek graph.yaml
 expect 2 "exogym: graph: check which graph or job? FILE is missing $see" graph check
 expect 2 "exogym: graph: 'graph.yaml' is one word too many $see" graph schema graph.yaml
 expect 2 "exogym: graph: --output is for dot $see" graph plan graph.yaml -o x.svg

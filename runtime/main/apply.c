@@ -1,0 +1,200 @@
+/* Changing a graph that runs: see apply.h. */
+#include "apply.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "file.h"
+#include "grow_text.h"
+#include "site.h"
+
+enum {
+    LARGEST = 16 << 20,
+    LARGEST_ANSWER = 4096
+};
+
+/* folder/file; the caller frees it. NULL: no memory. */
+static char *
+path_of(const char *folder, const char *file)
+{
+    exo_text path = {0};
+    exo_text_add(&path, "%s/%s", folder, file);
+    if (path.failed) {
+        exo_free(path.data);
+        return NULL;
+    }
+    return path.data;
+}
+
+/* --- Asking ------------------------------------------------------------------------------------------------------------------ */
+
+/* Does a run hold the folder's lock? */
+static bool
+is_running(const char *folder)
+{
+    char *path = path_of(folder, ".graph.lock");
+    int lock = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    bool running = lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0;
+    if (lock >= 0)
+        close(lock);
+    exo_free(path);
+    return running;
+}
+
+/* The answer to `id`, without the number; NULL: it is not there yet. The caller frees it. */
+static char *
+read_answer(const char *folder, uint64_t id)
+{
+    char *path = path_of(folder, "graph.answer"), *text = NULL, *end = NULL, *answer = NULL;
+    size_t size = 0;
+    if (path && exo_file_read(path, LARGEST_ANSWER, &text, &size, NULL) == EXO_OK && strtoull(text, &end, 10) == id &&
+        *end == ' ')
+        answer = exo_strdup(end + 1);
+    exo_free(text);
+    exo_free(path);
+    return answer;
+}
+
+exo_status
+exo_apply_ask(const char *folder, const exo_graph_spec *next, exo_time deadline, exo_err *err)
+{
+    exo_text text = {0};
+    char *yaml = NULL, *path = path_of(folder, "graph.next"), *answer = NULL;
+    uint64_t id = (uint64_t)exo_now(exo_clock_real()) ^ ((uint64_t)getpid() << 48);
+    exo_status st = path ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+    if (st == EXO_OK && !is_running(folder))
+        st = exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
+    if (st == EXO_OK)
+        st = exo_graph_expand(next, &yaml, err);
+    if (st == EXO_OK) {
+        exo_text_add(&text, "# %" PRIu64 "\n%s", id, yaml);
+        st = text.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                         : exo_file_write_atomic(path, text.data, text.length, err);
+    }
+    while (st == EXO_OK && !(answer = read_answer(folder, id))) {
+        if (exo_now(exo_clock_real()) >= deadline)
+            st = exo_fail(err, EXO_TIMEOUT, "%s: the run has not answered", folder);
+        else if (!is_running(folder) && !(answer = read_answer(folder, id)))
+            st = exo_fail(err, EXO_NOT_FOUND, "%s: the run has ended", folder);
+        else if (!answer)
+            nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
+        if (answer)
+            break;
+    }
+    if (st == EXO_OK && strcmp(answer, "ok") != 0)
+        st = exo_fail(err, EXO_INVAL, "%s", answer);
+    if (st != EXO_OK && path)
+        unlink(path); /* nobody shall take it later */
+    exo_free(answer);
+    exo_free(yaml);
+    exo_free(text.data);
+    exo_free(path);
+    return st;
+}
+
+/* --- Answering --------------------------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_apply_open(exo_apply_box *box, const char *folder, exo_err *err)
+{
+    char *path = path_of(folder, ".graph.lock"), *next = path_of(folder, "graph.next");
+    *box = (exo_apply_box){.folder = folder, .lock = -1};
+    exo_status st = path && next ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+    if (st == EXO_OK && (box->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644)) < 0)
+        st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    if (st == EXO_OK && flock(box->lock, LOCK_EX | LOCK_NB) != 0)
+        st = exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
+                      folder);
+    if (st == EXO_OK)
+        unlink(next); /* of a run before */
+    else if (box->lock >= 0)
+        exo_apply_release(box);
+    exo_free(path);
+    exo_free(next);
+    return st;
+}
+
+void
+exo_apply_release(exo_apply_box *box)
+{
+    for (size_t i = 0; i < box->count; i++) {
+        exo_graph_spec_free(&box->specs[i]);
+        exo_free(box->texts[i]);
+    }
+    exo_free(box->specs);
+    exo_free(box->texts);
+    if (box->lock >= 0)
+        close(box->lock);
+    *box = (exo_apply_box){.lock = -1};
+}
+
+void
+exo_apply_answer(exo_apply_box *box, exo_status status, const char *reason)
+{
+    char answer[LARGEST_ANSWER], *path = path_of(box->folder, "graph.answer");
+    int length = snprintf(answer, sizeof answer, "%" PRIu64 " %s", box->id, status == EXO_OK ? "ok" : reason);
+    if (path)
+        exo_file_write_atomic(path, answer, (size_t)length, NULL); /* whoever asked has a deadline */
+    exo_free(path);
+}
+
+/* Takes what lies in the folder. The caller frees it. */
+static char *
+take_text(exo_apply_box *box)
+{
+    char *path = path_of(box->folder, "graph.next"), *text = NULL;
+    size_t size = 0;
+    if (path && access(path, R_OK) == 0 && exo_file_read(path, LARGEST, &text, &size, NULL) == EXO_OK) {
+        unlink(path);
+        box->id = strncmp(text, "# ", 2) == 0 ? strtoull(text + 2, NULL, 10) : 0;
+    }
+    exo_free(path);
+    return text;
+}
+
+static exo_status
+keep(exo_apply_box *box, exo_graph_spec *spec, char *text, exo_err *err)
+{
+    exo_graph_spec **specs = exo_realloc(box->specs, box->count + 1, sizeof *specs);
+    box->specs = specs ? specs : box->specs;
+    char **texts = exo_realloc(box->texts, box->count + 1, sizeof *texts);
+    box->texts = texts ? texts : box->texts;
+    if (!specs || !texts)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    specs[box->count] = spec;
+    texts[box->count++] = text;
+    return EXO_OK;
+}
+
+bool
+exo_apply_next(exo_apply_box *box, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+{
+    exo_err err = {0};
+    exo_graph_spec *spec = NULL;
+    char *next = take_text(box);
+    if (!next)
+        return false;
+    exo_status st = exo_graph_parse(&spec, "graph.next", next, NULL, &err);
+    if (st == EXO_OK)
+        st = exo_graph_check_change(now, spec, &err);
+    if (st == EXO_OK)
+        st = keep(box, spec, next, &err);
+    if (st != EXO_OK) {
+        exo_graph_spec_free(&spec);
+        exo_free(next);
+        exo_apply_answer(box, st, err.text);
+        return false;
+    }
+    *graph = spec;
+    *text = next;
+    return true;
+}

@@ -1,0 +1,34 @@
+/* Changing a graph that runs: `exogym graph apply` leaves the next graph in the run's folder, and the run takes it from there.
+ *
+ *     graph.next     YAML, expanded; its first line is "# ID" and a number that the asker chose
+ *     graph.answer   "ID ok", or "ID " and why not
+ *
+ * The folder is the user's own, so nothing has to listen anywhere. */
+#ifndef EXO_MAIN_APPLY_H
+#define EXO_MAIN_APPLY_H
+
+#include "spec.h"
+
+/* For the asker: leaves the graph in the folder and waits for the answer, until `deadline` on the real clock. NOT_FOUND: nothing runs there;
+ * INVAL: the run refuses it, and why; TIMEOUT. */
+exo_status exo_apply_ask(const char *folder, const exo_graph_spec *next, exo_time deadline, exo_err *err);
+
+/* For the run. Zeroed but for the folder; exo_apply_release frees what it was given. */
+typedef struct exo_apply_box {
+    const char *folder;
+    uint64_t id; /* of the graph that is under way */
+    int lock;    /* descriptor: says that somebody runs here */
+    exo_graph_spec **specs;
+    char **texts;
+    size_t count;
+} exo_apply_box;
+
+exo_status exo_apply_open(exo_apply_box *box, const char *folder, exo_err *err);
+/* After the run. */
+void exo_apply_release(exo_apply_box *box);
+/* The next graph, if one is there that can follow `now`; false: none. A wrong one is answered at once. */
+bool exo_apply_next(exo_apply_box *box, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text);
+/* Answers the one that was given last. */
+void exo_apply_answer(exo_apply_box *box, exo_status status, const char *reason);
+
+#endif

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# exogym run of a graph: figures, ledger and timeline, on either clock; exogym graph apply changes it while it runs, and loses nothing.
+. "$EXO_SOURCE/tests/cli/common.bash"
+
+cat >graph.yaml <<END
+exogym: 1
+name: flow
+plugins: [$EXO_BUILD/tests/plugins/numbers.so]
+variables: {items: 200, pause: 0}
+actors:
+  source: {class: source, count: 2, config: {items: '\${items}', pause_us: '\${pause}'}, compute: {make: 10 ms}}
+  sink: {class: sink, count: 3}
+edges:
+  - {from: source, to: sink, carries: numbers, route: round_robin, buffer: {capacity: 4}}
+links:
+  default: {bandwidth: 1 Mbit/s, latency: 5 ms}
+END
+
+# total COUNT|SUM: over the sinks, of result.json.
+total() {
+    sed -n "s/^ *\"$1\": \([0-9.]*\),\{0,1\}\$/\1/p" runs/flow/result.json | awk '{ s += $1 } END { printf "%d\n", s }'
+}
+
+# --- What a run leaves ------------------------------------------------------------------------------------------------
+
+ok run graph.yaml --set clock=virtual
+[ "$(total count)" = 400 ] || fail "400 items were sent, $(total count) came"
+[ "$(total sum)" = 39800 ] || fail "their sum is $(total sum), not 39800"
+has out 'predicted: '
+has out 'source>sink:numbers'
+first=$(json runs/flow/result.json time_s)
+[ "$(awk -v t="$first" 'BEGIN { print (t > 2.0 && t < 4.5) }')" = 1 ] || fail "predicted $first s"
+has runs/flow/ledger.csv 'edge,actor,host,messages,items,payload_bytes,encoded_bytes,wire_bytes,drops,send_blocked_s,recv_blocked_s'
+[ "$(grep -c '^source>sink:numbers,' runs/flow/ledger.csv)" = 5 ] || fail "the ledger has not five rows"
+python3 - runs/flow/timeline.json <<'END' || fail "timeline.json is no trace"
+import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+spans = [e for e in events if e["ph"] == "X"]
+assert len(spans) >= 4 and all(e["dur"] > 0 and e["ts"] >= 0 for e in spans)
+assert {"make"} <= {e["name"] for e in spans}
+END
+
+ok run graph.yaml --set clock=virtual --json
+[ "$(json out time_s)" = "$first" ] || fail "predicted $(json out time_s) s, and $first s before"
+
+# The same items without a virtual clock and without links, and as many bytes.
+bytes=$(json runs/flow/result.json encoded_bytes)
+grep -v -e links -e default: graph.yaml >plain.yaml
+ok run plain.yaml --set actors.source.compute.make='0 ms'
+[ "$(total count)" = 400 ] || fail "plain: $(total count) items came"
+[ "$(json runs/flow/result.json encoded_bytes)" = "$bytes" ] || fail "plain: other bytes than on the virtual clock"
+
+# --- apply ------------------------------------------------------------------------------------------------------------
+
+expect 1 'exogym: runs/flow: no graph runs in this folder' graph apply graph.yaml --to runs/flow
+expect 2 'exogym: graph: apply it to which run? --to runs/NAME is missing (see `exogym help graph`)' graph apply graph.yaml
+
+"$EXOGYM" run plain.yaml --set variables.items=1500 --set variables.pause=1000 --set actors.source.compute.make='0 ms' >live.out 2>live.err &
+live=$!
+changed=(--set variables.items=1500 --set variables.pause=1000 --set actors.source.compute.make='0 ms')
+for try in $(seq 100); do # until it runs
+    "$EXOGYM" graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.codec=bf16 >out 2>err && break
+    sleep 0.05
+done
+has out 'runs/flow: changed'
+ok graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.route=least_loaded --set edges.0.buffer.capacity=1
+ok graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.codec='[int8, zstd]' --set edges.0.buffer.capacity=9
+expect 2 "exogym: graph.next: edges, buffers, codecs, links and rates can change while a graph runs; actors, hosts and seed cannot" \
+    graph apply plain.yaml --to runs/flow "${changed[@]}" --set actors.sink.count=2
+wait "$live" || fail "the run that was changed ended with $?: $(tail -3 live.err)"
+[ "$(total count)" = 3000 ] || fail "3000 items were sent, $(total count) came: $(cat live.err)"
+has live.err 'the graph was changed'
+[ "$(json runs/flow/result.json drops)" = 0 ] || fail "items were dropped"
+encoded=$(json runs/flow/result.json encoded_bytes)
+[ "$encoded" -lt $((3000 * 1028)) ] || fail "no codec was ever in use: $encoded bytes"
+
+finish

@@ -1,0 +1,78 @@
+/* Graph classes for tests of the command: a source that sends so many numbers, a few each second, and a sink that counts and adds them up. */
+#include <time.h>
+
+#include <exogym/graph.h>
+#include <exogym/plugin.h>
+
+struct source {
+    uint64_t items, pause_us;
+};
+
+static exo_status
+source_init(void *self, exo_config *config, exo_err *err)
+{
+    struct source *s = self;
+    exo_status st = exo_config_u64(config, "items", 100, 1, 1000000, &s->items, err);
+    return st == EXO_OK ? exo_config_u64(config, "pause_us", 0, 0, 1000000, &s->pause_us, err) : st;
+}
+
+static exo_status
+source_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    const struct source *s = self;
+    exo_port *out = exo_graph_output(actor, "numbers");
+    exo_status st = EXO_OK;
+    for (uint64_t i = 0; st == EXO_OK && i < s->items && !exo_graph_cancelled(actor); i++) {
+        exo_item *item = NULL;
+        const struct timespec pause = {.tv_nsec = (long)(s->pause_us * 1000)};
+        nanosleep(&pause, NULL);
+        exo_graph_phase(actor, "make");
+        st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = 256}, 1, err);
+        exo_graph_phase(actor, NULL);
+        if (st != EXO_OK)
+            break;
+        for (size_t k = 0; k < 256; k++)
+            ((float *)item->parts[0].data)[k] = (float)i;
+        st = exo_port_send(out, &item, EXO_PORT_TIMEOUT, err);
+    }
+    return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+static exo_status
+sink_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    (void)self;
+    exo_port *in = exo_graph_input(actor, "numbers");
+    double count = 0, sum = 0;
+    exo_item *item = NULL;
+    exo_status st = EXO_OK;
+    while ((st = exo_port_receive(in, EXO_PORT_TIMEOUT, &item, err)) == EXO_OK) {
+        count++;
+        sum += (double)((const float *)item->parts[0].data)[255];
+        exo_graph_metric(actor, "count", count);
+        exo_graph_metric(actor, "sum", sum);
+        exo_item_drop(&item);
+    }
+    return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+static const exo_graph_port source_ports[] = {{.name = "numbers", .type = "numbers", .direction = EXO_PORT_OUTPUT}};
+static const exo_graph_port sink_ports[] = {
+    {.name = "numbers", .type = "numbers", .direction = EXO_PORT_INPUT, .blocking = true}};
+static const char *const phases[] = {"make", NULL};
+static const exo_graph_class source = {.name = "source",
+                                       .help = "sends numbers",
+                                       .ports = source_ports,
+                                       .num_ports = 1,
+                                       .phases = phases,
+                                       .state_size = sizeof(struct source),
+                                       .init = source_init,
+                                       .run = source_run};
+static const exo_graph_class sink = {
+    .name = "sink", .help = "counts numbers", .ports = sink_ports, .num_ports = 1, .run = sink_run};
+
+EXO_PLUGIN
+{
+    exo_status st = exo_graph_class_register(&source, err);
+    return st == EXO_OK ? exo_graph_class_register(&sink, err) : st;
+}
