@@ -1,0 +1,315 @@
+/* The graph class `cartpole_trainer`: learns from experience by PPO and sends the parameters of every version. Several whose gradients are
+ * all-reduced learn as one.
+ *
+ * Everything of it belongs to the thread that runs it. Read next: ppo_update.h (how it learns), rollout.h (what it gets), maker.c. */
+#include <exogym/cartpole.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/state.h>
+
+#include "builtin_classes.h"
+#include "file.h"
+#include "ppo_update.h"
+#include "rollout.h"
+#include "stream_seed.h"
+
+enum {
+    MAX_BATCH = 1024,
+    MAX_PATH = 4096
+};
+
+struct trainer {
+    exo_ppo_update_opts opts;
+    uint64_t batch, max_staleness;
+    double target;
+    exo_ppo_update *update;
+    /* Of this update: (batch) items that are held, and their arrays. */
+    exo_item **items;
+    exo_rollout *rollouts;
+    size_t held;
+    /* So far: */
+    exo_returns returns;
+    double return_mean;     /* as the trainers agreed on it; NaN: no episode has ended */
+    uint64_t used, dropped; /* items                                                   */
+    double staleness;       /* sum over the used                                       */
+};
+
+/* --- Options -------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+read_numbers(struct trainer *t, exo_config *config, exo_err *err)
+{
+    const double most = 1e9;
+    const struct {
+        const char *key;
+        double fallback, min, max;
+        double *out;
+    } numbers[] = {
+        {"lr", 1e-3, 0, most, &t->opts.lr},
+        {"gamma", 0.99, 0, 1, &t->opts.gamma},
+        {"lambda", 0.95, 0, 1, &t->opts.lambda},
+        {"clip", 0.2, 0, most, &t->opts.loss.clip},
+        {"value_clip", 0, 0, most, &t->opts.loss.value_clip},
+        {"entropy", 0.01, 0, most, &t->opts.loss.entropy},
+        {"value", 0.5, 0, most, &t->opts.loss.value},
+        {"max_norm", 0.5, 0, most, &t->opts.max_norm},
+        {"target_return", 0, 0, EXO_CARTPOLE_MAX_STEPS, &t->target},
+    };
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < sizeof numbers / sizeof *numbers; i++)
+        st = exo_config_double(config, numbers[i].key, numbers[i].fallback, numbers[i].min, numbers[i].max,
+                               numbers[i].out, err);
+    return st;
+}
+
+static exo_status
+read_counts(struct trainer *t, exo_config *config, exo_err *err)
+{
+    const struct {
+        const char *key;
+        uint64_t fallback, min, max;
+        uint64_t *out;
+    } counts[] = {
+        {"batch", 4, 1, MAX_BATCH, &t->batch},
+        {"epochs", 4, 1, 1000, &t->opts.epochs},
+        {"minibatches", 16, 1, 1000000, &t->opts.minibatches},
+        {"updates", 200, 1, UINT32_MAX, &t->opts.updates},
+        {"max_staleness", 0, 0, UINT64_MAX, &t->max_staleness},
+        {"slow_down", 1, 1, 1000000, &t->opts.repeat},
+    };
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < sizeof counts / sizeof *counts; i++)
+        st =
+            exo_config_u64(config, counts[i].key, counts[i].fallback, counts[i].min, counts[i].max, counts[i].out, err);
+    return st;
+}
+
+static exo_status
+trainer_init(void *self, exo_config *config, exo_err *err)
+{
+    struct trainer *t = self;
+    exo_status st = read_numbers(t, config, err);
+    if (st == EXO_OK)
+        st = read_counts(t, config, err);
+    if (st != EXO_OK)
+        return st;
+    t->return_mean = (double)NAN;
+    t->items = exo_calloc(t->batch, sizeof *t->items);
+    t->rollouts = exo_calloc(t->batch, sizeof *t->rollouts);
+    return t->items && t->rollouts ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a batch of items");
+}
+
+static void
+drop_items(struct trainer *t)
+{
+    while (t->held > 0)
+        exo_item_drop(&t->items[--t->held]);
+}
+
+static void
+trainer_release(void *self)
+{
+    struct trainer *t = self;
+    drop_items(t);
+    exo_free(t->items);
+    exo_free(t->rollouts);
+    exo_ppo_update_free(&t->update);
+}
+
+/* --- Experience -------------------------------------------------------------------------------------------------------- */
+
+/* Receives one item and holds it, unless it is too old. */
+static exo_status
+receive_item(struct trainer *t, exo_port *port, exo_err *err)
+{
+    exo_item *item = NULL;
+    exo_rollout *rollout = &t->rollouts[t->held];
+    exo_status st = exo_port_receive(port, EXO_PORT_TIMEOUT, &item, err);
+    if (st != EXO_OK)
+        return st;
+    st = exo_rollout_view(rollout, item, err);
+    if (st != EXO_OK) {
+        st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from, (unsigned long long)item->number);
+        exo_item_drop(&item);
+        return st;
+    }
+    exo_returns_add(&t->returns, rollout);
+    uint64_t version = exo_ppo_update_count(t->update);
+    uint64_t staleness = version > item->version ? version - item->version : 0;
+    if (t->max_staleness > 0 && staleness > t->max_staleness) {
+        t->dropped++;
+        exo_item_drop(&item);
+        return EXO_OK;
+    }
+    t->used++;
+    t->staleness += (double)staleness;
+    t->items[t->held++] = item;
+    return EXO_OK;
+}
+
+/* A batch of items. Alone, it takes further ones for those that were too old. Of several that learn as one each receives equally many and
+ * learns from fewer: otherwise one could wait for items that its makers cannot send, as they wait for room at another one, which waits
+ * for this one's gradients. */
+static exo_status
+collect(struct trainer *t, exo_port *port, bool alone, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint64_t i = 0; st == EXO_OK && i < t->batch; i = alone ? t->held : i + 1)
+        st = receive_item(t, port, err);
+    return st;
+}
+
+/* Is it over? All that learn as one come to the same answer: it is when one of them has no more to learn from, or when the mean return
+ * over the last episodes of all reaches the target. */
+static exo_status
+agree_to_end(struct trainer *t, exo_group *group, bool mine, bool *end, exo_err *err)
+{
+    enum {
+        ENDS,
+        SUM,
+        EPISODES,
+        COUNT
+    };
+    float figures[COUNT];
+    double sum;
+    figures[EPISODES] = (float)exo_returns_sum(&t->returns, &sum);
+    figures[SUM] = (float)sum;
+    figures[ENDS] = mine;
+    exo_status st = group ? exo_all_reduce(group, figures, COUNT, EXO_F32, EXO_SUM, err) : EXO_OK;
+    if (st != EXO_OK)
+        return st;
+    float full = (float)EXO_RETURN_WINDOW * (group ? (float)exo_group_size(group) : 1.0f);
+    if (figures[EPISODES] > 0)
+        t->return_mean = (double)figures[SUM] / (double)figures[EPISODES];
+    *end = figures[ENDS] > 0 || (t->target > 0 && figures[EPISODES] >= full && t->return_mean >= t->target);
+    return EXO_OK;
+}
+
+/* --- Learning ---------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+learn(struct trainer *t, exo_graph_actor *actor, exo_group *group, exo_err *err)
+{
+    exo_graph_phase(actor, "learn");
+    exo_status st = exo_ppo_update_begin(t->update, t->rollouts, t->held, err);
+    drop_items(t);
+    for (uint64_t i = 0; st == EXO_OK && i < exo_ppo_update_steps(t->update); i++) {
+        if (i > 0)
+            exo_graph_phase(actor, "learn");
+        exo_ppo_update_gradient(t->update);
+        if (group)
+            st = exo_all_reduce(group, exo_ppo_update_sums(t->update), EXO_PPO_SUMS, EXO_F32, EXO_SUM, err);
+        exo_graph_phase(actor, "apply");
+        if (st == EXO_OK)
+            exo_ppo_update_apply(t->update);
+    }
+    if (st == EXO_OK)
+        exo_ppo_update_end(t->update);
+    return st;
+}
+
+static exo_status
+send_policy(struct trainer *t, exo_port *port, exo_err *err)
+{
+    exo_item *item = NULL;
+    exo_status st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = EXO_POLICY_NUMEL}, 1, err);
+    if (st != EXO_OK)
+        return st;
+    memcpy(item->parts[0].data, exo_ppo_update_policy(t->update), sizeof(exo_policy));
+    item->version = exo_ppo_update_count(t->update);
+    st = exo_port_send(port, &item, EXO_PORT_TIMEOUT, err);
+    return st == EXO_CLOSED ? EXO_OK : st; /* who has left needs none */
+}
+
+static double
+staleness_mean(const struct trainer *t)
+{
+    return t->used ? t->staleness / (double)t->used : 0;
+}
+
+static void
+report(const struct trainer *t, exo_graph_actor *actor)
+{
+    if (!isnan(t->return_mean))
+        exo_graph_metric(actor, "return_mean", t->return_mean);
+    exo_graph_metric(actor, "loss", exo_ppo_update_loss(t->update));
+    exo_graph_metric(actor, "staleness_mean", staleness_mean(t));
+    exo_graph_metric(actor, "items", (double)t->used);
+    exo_graph_metric(actor, "dropped", (double)t->dropped);
+    exo_graph_metric(actor, "updates", (double)exo_ppo_update_count(t->update));
+}
+
+static exo_status
+write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err)
+{
+    char path[MAX_PATH], text[1024], sha256[65], mean[32] = "null";
+    if (!exo_graph_folder(actor))
+        return EXO_OK;
+    if (!isnan(t->return_mean))
+        snprintf(mean, sizeof mean, "%.9g", t->return_mean);
+    exo_sha256(exo_ppo_update_policy(t->update), sizeof(exo_policy), sha256);
+    int size =
+        snprintf(text, sizeof text,
+                 "{\"return_mean\": %s, \"episodes\": %llu, \"updates\": %llu, \"items\": %llu, \"dropped\": %llu, "
+                 "\"staleness_mean\": %.9g, \"sha256\": \"%s\"}\n",
+                 mean, (unsigned long long)t->returns.count, (unsigned long long)exo_ppo_update_count(t->update),
+                 (unsigned long long)t->used, (unsigned long long)t->dropped, staleness_mean(t), sha256);
+    if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor), exo_graph_name(actor)) >=
+        sizeof path)
+        return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
+    return exo_file_write_atomic(path, text, (size_t)size, err);
+}
+
+static exo_status
+trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    struct trainer *t = self;
+    exo_port *experience = exo_graph_input(actor, "experience"), *parameters = exo_graph_output(actor, "parameters");
+    exo_group *group = exo_graph_group(actor, "gradients");
+    uint64_t seed = exo_graph_seed(actor);
+    bool end = false;
+
+    exo_status st = exo_ppo_update_new(&t->update, &t->opts, seed, exo_stream_seed(seed, exo_graph_name(actor)), err);
+    if (st == EXO_OK)
+        st = send_policy(t, parameters, err);
+    while (st == EXO_OK && !end && exo_ppo_update_count(t->update) < t->opts.updates) {
+        st = collect(t, experience, !group, err);
+        if (st == EXO_OK || st == EXO_CLOSED)
+            st = agree_to_end(t, group, st == EXO_CLOSED || exo_graph_cancelled(actor), &end, err);
+        if (st == EXO_OK && !end)
+            st = learn(t, actor, group, err);
+        if (st == EXO_OK && !end)
+            st = send_policy(t, parameters, err);
+        if (st == EXO_OK)
+            report(t, actor);
+    }
+    return st == EXO_OK ? write_result(t, actor, err) : st;
+}
+
+static const exo_graph_port trainer_ports[] = {
+    {.name = "experience",
+     .type = "cartpole experience",
+     .direction = EXO_PORT_INPUT,
+     .required = true,
+     .blocking = true},
+    {.name = "parameters", .type = "cartpole parameters", .direction = EXO_PORT_OUTPUT, .initial = true},
+    {.name = "gradients", .type = "cartpole gradients", .direction = EXO_PORT_COLLECTIVE},
+};
+static const char *const trainer_phases[] = {"learn", "apply", NULL}; /* of each minibatch */
+
+const exo_graph_class exo_cartpole_trainer_class = {
+    .name = "cartpole_trainer",
+    .help =
+        "learns CartPole-v1 by PPO; options batch, updates, target_return, max_staleness, epochs, minibatches, lr, ...",
+    .ports = trainer_ports,
+    .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
+    .phases = trainer_phases,
+    .state_size = sizeof(struct trainer),
+    .init = trainer_init,
+    .run = trainer_run,
+    .release = trainer_release,
+};

@@ -1,0 +1,138 @@
+/* The graph class `cartpole_maker`: plays CartPole with the newest policy that has come, and sends what came of it.
+ *
+ * Everything of it belongs to the thread that runs it. Read next: player.h (how it plays), rollout.h (what it sends), learner.c. */
+#include <exogym/cartpole.h>
+#include <exogym/memory.h>
+
+#include "builtin_classes.h"
+#include "player.h"
+#include "rollout.h"
+#include "stream_seed.h"
+
+struct maker {
+    uint64_t environments, steps, total;
+    bool wait;
+    exo_player *player;
+    exo_policy policy;
+    uint64_t version; /* of the policy */
+};
+
+static exo_status
+maker_init(void *self, exo_config *config, exo_err *err)
+{
+    struct maker *m = self;
+    exo_status st = exo_config_u64(config, "environments", 4, 1, EXO_PLAYER_MAX_ENVIRONMENTS, &m->environments, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "steps", 128, 1, EXO_ROLLOUT_MAX_STEPS, &m->steps, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "total", 0, 0, UINT64_MAX, &m->total, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(config, "wait_for_parameters", false, &m->wait, err);
+    if (st == EXO_OK && m->steps * m->environments > EXO_ROLLOUT_MAX_STEPS)
+        return exo_config_fail(config, err, "steps * environments is at most %d", EXO_ROLLOUT_MAX_STEPS);
+    return st;
+}
+
+static void
+maker_release(void *self)
+{
+    struct maker *m = self;
+    exo_player_free(&m->player);
+}
+
+/* Waits at most `timeout` for parameters; takes them if they are not older than those it has. */
+static exo_status
+receive_policy(struct maker *m, exo_port *port, exo_time timeout, exo_err *err)
+{
+    exo_item *item = NULL;
+    exo_status st = exo_port_receive(port, timeout, &item, err);
+    if (st != EXO_OK)
+        return st;
+    if (item->version >= m->version)
+        st = exo_policy_read(&m->policy, item, err);
+    if (st != EXO_OK)
+        st = exo_fail_in(err, st, "parameters from sender %u, item %llu", item->from, (unsigned long long)item->number);
+    else if (item->version > m->version)
+        m->version = item->version;
+    exo_item_drop(&item);
+    return st;
+}
+
+/* All that have come; none is fine, and also that no more will. */
+static exo_status
+newest_policy(struct maker *m, exo_port *port, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    while (st == EXO_OK && port && exo_port_pending(port) > 0)
+        st = receive_policy(m, port, 0, err);
+    return st == EXO_TIMEOUT || st == EXO_CLOSED ? EXO_OK : st;
+}
+
+static exo_status
+play(struct maker *m, exo_graph_actor *actor, exo_item **out, exo_err *err)
+{
+    exo_item_part parts[EXO_ROLLOUT_PARTS];
+    exo_rollout rollout;
+    exo_rollout_parts(m->steps, m->environments, parts);
+    exo_status st = exo_item_new(out, parts, EXO_ROLLOUT_PARTS, err);
+    if (st == EXO_OK)
+        st = exo_rollout_view(&rollout, *out, err);
+    if (st != EXO_OK)
+        return st;
+    exo_graph_phase(actor, "play");
+    exo_player_play(m->player, &m->policy, &rollout);
+    (*out)->version = m->version;
+    return EXO_OK;
+}
+
+static exo_status
+maker_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    struct maker *m = self;
+    exo_port *experience = exo_graph_output(actor, "experience"), *parameters = exo_graph_input(actor, "parameters");
+    uint64_t seed = exo_graph_seed(actor);
+
+    exo_policy_init(&m->policy, seed);
+    exo_status st = exo_player_new(&m->player, m->environments, exo_stream_seed(seed, exo_graph_name(actor)), err);
+    if (st == EXO_OK && m->wait && parameters)
+        st = receive_policy(m, parameters, EXO_PORT_TIMEOUT, err);
+    for (uint64_t i = 0; st == EXO_OK && (m->total == 0 || i < m->total) && !exo_graph_cancelled(actor); i++) {
+        exo_item *item = NULL;
+        st = newest_policy(m, parameters, err);
+        if (st == EXO_OK)
+            st = play(m, actor, &item, err);
+        if (st == EXO_OK)
+            st = exo_port_send(experience, &item, EXO_PORT_TIMEOUT, err);
+        exo_item_drop(&item);
+        if (st == EXO_OK) {
+            exo_graph_metric(actor, "items", (double)(i + 1));
+            exo_graph_metric(actor, "version", (double)m->version);
+        }
+    }
+    return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+static const exo_graph_port maker_ports[] = {
+    {.name = "experience", .type = "cartpole experience", .direction = EXO_PORT_OUTPUT, .required = true},
+    {.name = "parameters", .type = "cartpole parameters", .direction = EXO_PORT_INPUT},
+};
+static const char *const maker_phases[] = {"play", NULL};
+
+const exo_graph_class exo_cartpole_maker_class = {
+    .name = "cartpole_maker",
+    .help = "plays CartPole-v1; options environments, steps, total, wait_for_parameters",
+    .ports = maker_ports,
+    .num_ports = sizeof maker_ports / sizeof *maker_ports,
+    .phases = maker_phases,
+    .state_size = sizeof(struct maker),
+    .init = maker_init,
+    .run = maker_run,
+    .release = maker_release,
+};
+
+exo_status
+exo_cartpole_register(exo_err *err)
+{
+    exo_status st = exo_graph_class_register(&exo_cartpole_maker_class, err);
+    return st == EXO_OK ? exo_graph_class_register(&exo_cartpole_trainer_class, err) : st;
+}

@@ -1,0 +1,258 @@
+/* The graph classes cartpole_maker and cartpole_trainer, in graphs on the virtual clock with declared costs: so every run is the same. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/cartpole.h>
+#include <exogym/memory.h>
+
+#include "file.h"
+#include "rollout.h"
+#include "run.h"
+#include "temp.h"
+
+/* --- Graphs -------------------------------------------------------------------------------------------------------- */
+
+struct graph {
+    const char *maker, *trainer; /* configs, "{...}"; NULL: defaults */
+    const char *maker_class;     /* NULL: cartpole_maker */
+    const char *play;            /* what a rollout costs; NULL: 8 ms */
+    uint32_t makers, trainers;   /* 0: 1 */
+    bool apart;                  /* trainers do not add up their gradients */
+};
+
+struct outcome {
+    exo_status status;
+    exo_err err;
+    exo_graph_result result;
+    char folder[256];
+};
+
+static void
+run_graph(const struct graph *g, struct outcome *out)
+{
+    char text[2048];
+    exo_graph_spec *spec = NULL;
+    uint32_t trainers = g->trainers ? g->trainers : 1;
+    if (!exo_graph_class_find("cartpole_maker"))
+        cr_assert_eq(exo_cartpole_register(NULL), EXO_OK);
+    snprintf(text, sizeof text,
+             "exogym: 1\n"
+             "seed: 7\n"
+             "clock: virtual\n"
+             "actors:\n"
+             "  maker: {class: %s, count: %u, config: %s, compute: {play: %s}}\n"
+             "  trainer: {class: cartpole_trainer, count: %u, config: %s, compute: {learn: 2 ms, apply: 20 us}}\n"
+             "edges:\n"
+             "  - {from: maker, to: trainer, carries: experience, route: round_robin, buffer: {capacity: 4}}\n"
+             "  - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: {on_full: latest}}\n"
+             "%s",
+             g->maker_class ? g->maker_class : "cartpole_maker", g->makers ? g->makers : 1, g->maker ? g->maker : "{}",
+             g->play ? g->play : "8 ms", trainers, g->trainer ? g->trainer : "{}",
+             trainers > 1 && !g->apart ? "  - {from: trainer, to: trainer, carries: gradients, route: all_reduce}\n"
+                                       : "");
+    *out = (struct outcome){0};
+    temp_folder(out->folder, sizeof out->folder);
+    out->status = exo_graph_parse(&spec, "test.yaml", text, &(exo_graph_opts){.name = "test"}, &out->err);
+    if (out->status == EXO_OK)
+        out->status =
+            exo_graph_run(spec, &(exo_graph_run_opts){.space = "test", .folder = out->folder}, &out->result, &out->err);
+    exo_graph_spec_free(&spec);
+}
+
+static void
+outcome_release(struct outcome *out)
+{
+    exo_graph_result_release(&out->result);
+    temp_remove(out->folder);
+}
+
+static double
+figure(const struct outcome *out, const char *actor, const char *name)
+{
+    for (size_t i = 0; i < out->result.num_figures; i++)
+        if (strcmp(out->result.figures[i].actor, actor) == 0 && strcmp(out->result.figures[i].name, name) == 0)
+            return out->result.figures[i].value;
+    return (double)NAN;
+}
+
+/* The SHA-256 in the file of a trainer's result. */
+static void
+read_hash(const struct outcome *out, const char *actor, char hash[65])
+{
+    char path[512], *text = NULL;
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/final_%s.json", out->folder, actor);
+    cr_assert_eq(exo_file_read(path, 4096, &text, &size, NULL), EXO_OK, "%s", path);
+    const char *at = strstr(text, "\"sha256\": \"");
+    cr_assert_not_null(at, "%s", text);
+    snprintf(hash, 65, "%s", at + strlen("\"sha256\": \""));
+    exo_free(text);
+}
+
+/* --- What must hold -------------------------------------------------------------------------------------------------- */
+
+Test(maker_trainer, trainers_that_add_up_gradients_are_one_and_a_run_is_the_same_again, .timeout = 120)
+{
+    char first[65] = "", hash[65];
+    for (int round = 0; round < 2; round++) {
+        struct outcome out;
+        run_graph(&(struct graph){.makers = 2, .trainers = 2, .trainer = "{updates: 3}"}, &out);
+        cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+        for (int t = 0; t < 2; t++) {
+            const char *name = t ? "trainer_1" : "trainer_0";
+            read_hash(&out, name, hash);
+            if (!*first)
+                memcpy(first, hash, sizeof first);
+            cr_expect_str_eq(hash, first);
+            cr_expect_eq(figure(&out, name, "updates"), 3);
+            cr_expect_eq(figure(&out, name, "items"), 12);
+            cr_expect_gt(figure(&out, name, "return_mean"), 5);
+        }
+        cr_expect_geq(figure(&out, "maker_1", "version"), 1);
+        outcome_release(&out);
+    }
+}
+
+Test(maker_trainer, trainers_apart_learn_apart, .timeout = 120)
+{
+    char first[65], second[65];
+    struct outcome out;
+    run_graph(&(struct graph){.makers = 2, .trainers = 2, .apart = true, .trainer = "{updates: 2}"}, &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    read_hash(&out, "trainer_0", first);
+    read_hash(&out, "trainer_1", second);
+    cr_expect_str_neq(first, second);
+    outcome_release(&out);
+}
+
+Test(maker_trainer, ends_with_the_makers_items, .timeout = 120)
+{
+    struct outcome out;
+    run_graph(&(struct graph){.maker = "{total: 10, environments: 2, steps: 64, wait_for_parameters: true}"}, &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    cr_expect_eq(figure(&out, "maker_0", "items"), 10);
+    cr_expect_eq(figure(&out, "trainer_0", "updates"), 2, "two whole batches of four");
+    outcome_release(&out);
+
+    /* Where one of two that learn as one has no more, both end. */
+    run_graph(&(struct graph){.makers = 1, .trainers = 2, .maker = "{total: 15, steps: 32}"}, &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    cr_expect_eq(figure(&out, "trainer_0", "updates"), 1);
+    cr_expect_eq(figure(&out, "trainer_1", "updates"), 1);
+    outcome_release(&out);
+}
+
+Test(maker_trainer, ends_at_the_target, .timeout = 120)
+{
+    struct outcome out;
+    run_graph(&(struct graph){.trainers = 2, .makers = 2, .trainer = "{target_return: 20}"}, &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    cr_expect_geq(figure(&out, "trainer_0", "return_mean"), 20);
+    cr_expect_lt(figure(&out, "trainer_0", "updates"), 20);
+    cr_expect_eq(figure(&out, "trainer_0", "return_mean"), figure(&out, "trainer_1", "return_mean"));
+    outcome_release(&out);
+}
+
+Test(maker_trainer, too_stale_items_are_dropped_and_counted, .timeout = 120)
+{
+    /* A maker that is far faster than the trainer fills the buffer: without a bound, what is learnt from is up to two versions old. */
+    struct outcome out;
+    run_graph(&(struct graph){.trainer = "{updates: 6}"}, &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    cr_expect_gt(figure(&out, "trainer_0", "staleness_mean"), 1);
+    cr_expect_eq(figure(&out, "trainer_0", "dropped"), 0);
+    outcome_release(&out);
+
+    run_graph(&(struct graph){.trainer = "{updates: 6, max_staleness: 1}"}, &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    cr_expect_leq(figure(&out, "trainer_0", "staleness_mean"), 1);
+    cr_expect_gt(figure(&out, "trainer_0", "dropped"), 0);
+    cr_expect_eq(figure(&out, "trainer_0", "items"), 6 * 4, "others took their places");
+    outcome_release(&out);
+
+    /* Of several that learn as one each receives equally many: nobody waits for items that cannot come. */
+    run_graph(&(struct graph){.makers = 3, .trainers = 2, .trainer = "{updates: 6, max_staleness: 1}"}, &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    for (int t = 0; t < 2; t++) {
+        const char *name = t ? "trainer_1" : "trainer_0";
+        cr_expect_eq(figure(&out, name, "items") + figure(&out, name, "dropped"), 6 * 4);
+        cr_expect_gt(figure(&out, name, "dropped"), 0);
+    }
+    outcome_release(&out);
+}
+
+Test(maker_trainer, a_slow_maker_plays_with_the_newest_parameters, .timeout = 120)
+{
+    struct outcome out;
+    run_graph(&(struct graph){.play = "10 s", .trainer = "{updates: 4, batch: 1}"}, &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    /* It plays one while the trainer learns from the last: each but the first is one version old. */
+    cr_expect_eq(figure(&out, "trainer_0", "staleness_mean"), 0.75);
+    cr_expect_eq(figure(&out, "maker_0", "version"), 2, "of the fourth item");
+    outcome_release(&out);
+}
+
+/* --- Mistakes ----------------------------------------------------------------------------------------------------------- */
+
+/* Sends one rollout that is whole, then one whose values are too few. */
+static exo_status
+broken_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    (void)self;
+    exo_port *port = exo_graph_output(actor, "experience");
+    exo_status st = EXO_OK;
+    for (int i = 0; st == EXO_OK && i < 2; i++) {
+        exo_item_part parts[EXO_ROLLOUT_PARTS];
+        exo_item *item = NULL;
+        exo_rollout_parts(8, 2, parts);
+        parts[3].count -= (size_t)i;
+        st = exo_item_new(&item, parts, EXO_ROLLOUT_PARTS, err);
+        if (st == EXO_OK)
+            st = exo_port_send(port, &item, EXO_PORT_TIMEOUT, err);
+    }
+    return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+Test(maker_trainer, an_item_that_does_not_fit_names_its_sender, .timeout = 120)
+{
+    static const exo_graph_port ports[] = {
+        {.name = "experience", .type = "cartpole experience"},
+        {.name = "parameters", .type = "cartpole parameters", .direction = EXO_PORT_INPUT},
+    };
+    static const char *const phases[] = {"play", NULL};
+    static const exo_graph_class broken = {
+        .name = "broken_maker", .ports = ports, .num_ports = 2, .phases = phases, .state_size = 1, .run = broken_run};
+    struct outcome out;
+    cr_assert_eq(exo_graph_class_register(&broken, NULL), EXO_OK);
+    run_graph(&(struct graph){.maker_class = "broken_maker"}, &out);
+    cr_expect_eq(out.status, EXO_INVAL);
+    cr_expect(strstr(out.err.text, "experience from sender 0, item 1: values: 15 of fp32, not 16 of fp32"), "%s",
+              out.err.text);
+    outcome_release(&out);
+}
+
+Test(maker_trainer, options_are_checked, .timeout = 120)
+{
+    static const struct {
+        struct graph graph;
+        const char *reason;
+    } cases[] = {
+        {{.maker = "{environments: 0}"}, "environments"},
+        {{.maker = "{environments: 4096, steps: 1024}"}, "steps * environments is at most 1048576"},
+        {{.maker = "{step: 4}"}, "step"},
+        {{.trainer = "{gamma: 1.5}"}, "gamma"},
+        {{.trainer = "{batch: 0}"}, "batch"},
+        {{.trainer = "{target_return: 501}"}, "target_return"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct outcome out;
+        run_graph(&cases[i].graph, &out);
+        cr_expect_eq(out.status, EXO_INVAL, "case %zu", i);
+        cr_expect(strstr(out.err.text, cases[i].reason), "case %zu: %s", i, out.err.text);
+        outcome_release(&out);
+    }
+}
