@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# examples/06_maker_trainer: every graph learns CartPole. On the virtual clock with declared costs, so that the same happens every time.
+. "$EXO_SOURCE/tests/cli/common.bash"
+
+# A sanitizer's time is for looking at a few updates of each.
+target=400 updates=100
+grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt" || target=0 updates=2
+
+# final FILE KEY: a number or hash of a trainer's result.
+final() {
+    sed -n "s/.*\"$2\": \"\{0,1\}\([^\",}]*\).*/\1/p" "$1"
+}
+
+for graph in 1m1t 2m1t 2m2t; do
+    ok run "$EXO_SOURCE/examples/06_maker_trainer/$graph.yaml" --set clock=virtual \
+        --set 'actors.maker.compute={play: 8 ms}' --set 'actors.trainer.compute={learn: 2 ms, apply: 20 us}' \
+        --set "actors.trainer.config={target_return: $target, updates: $updates}"
+    reached=$(final "runs/$graph/final_trainer_0.json" return_mean)
+    awk "BEGIN { exit !($reached >= $target) }" || fail "$graph reached $reached"
+done
+[ "$(final runs/2m2t/final_trainer_0.json sha256)" = "$(final runs/2m2t/final_trainer_1.json sha256)" ] ||
+    fail 'two trainers that learn as one have two policies'
+finish
