@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEGMENT (200 * EXO_MS)
+#define SEGMENT     (200 * EXO_MS)
+#define FAR_SEGMENT (2 * EXO_SECOND) /* of nodes elsewhere: between two segments they wait for a message from here */
 
 /* --- Events --------------------------------------------------------------------------------------------------------------- */
 
@@ -179,7 +180,8 @@ segment_end(const struct run *run)
     end = next_due(run->step, opts->val_interval, end);
     end = next_due(run->step, opts->correlation_interval, end);
     end = next_due(run->step, opts->checkpoint_interval, end);
-    uint64_t steps = run->step_time > 0 ? (uint64_t)(SEGMENT / run->step_time) : 1;
+    exo_time length = run->far ? FAR_SEGMENT : SEGMENT;
+    uint64_t steps = run->step_time > 0 ? (uint64_t)(length / run->step_time) : 1;
     steps = steps < 1 ? 1 : steps > 10000 ? 10000 : steps;
     return end - run->step > steps ? run->step + steps : end;
 }

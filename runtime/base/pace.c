@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <time.h>
 
+#include "parallel.h"
+
 static _Thread_local exo_pace *current;
 
 exo_status
@@ -73,8 +75,11 @@ pay(exo_pace *pace)
     }
     exo_time cost = (exo_time)((double)pace->declared / pace->speed);
     exo_time worked = pace->worked + exo_now(pace->clock) - pace->begun;
-    if (worked < cost)
-        sleep_until(exo_now(pace->clock) + cost - worked);
+    if (worked >= cost)
+        return;
+    exo_compute_pause(); /* it computes on a machine of its own, not here */
+    sleep_until(exo_now(pace->clock) + cost - worked);
+    exo_compute_resume();
 }
 
 void
