@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cartpole_arrays.h"
+#include "memory_fault.h"
 #include "numbers.h"
 #include "player.h"
 #include "ppo_update.h"
@@ -218,6 +219,30 @@ Test(ppo_update, learning_rate_goes_to_zero)
     exo_ppo_update_free(&update);
 }
 
+Test(ppo_update, every_allocation_may_fail)
+{
+    exo_rollout rollout;
+    play_some(&rollout, 1, 5);
+    size_t failed = 0;
+    for (uint64_t n = 1; n <= 16; n++) {
+        exo_ppo_update *update = NULL;
+        exo_err err = {0};
+        exo_memory_fail_at(n);
+        exo_status st = exo_ppo_update_new(&update, &defaults, 1, 2, &err);
+        cr_assert((st == EXO_OK) == (update != NULL));
+        if (st == EXO_OK)
+            st = exo_ppo_update_begin(update, &rollout, 1, &err);
+        cr_assert(st == EXO_OK || (st == EXO_NOMEM && err.text[0]));
+        failed += st != EXO_OK;
+        if (update && st != EXO_OK) /* and then there is memory again */
+            cr_assert_eq(exo_ppo_update_begin(update, &rollout, 1, &err), EXO_OK);
+        exo_memory_fail_at(0);
+        exo_ppo_update_free(&update);
+    }
+    cr_expect_eq(failed, 11, "%zu", failed);
+    arrays_free(&rollout);
+}
+
 /* --- Learning CartPole ------------------------------------------------------------------------------------------------ */
 
 enum {
@@ -300,7 +325,7 @@ learn_cartpole(size_t makers, size_t trainers, double target, uint64_t seed)
     return updates;
 }
 
-/* Of 20 seeds none takes less than 29 or more than 46 updates, in any structure. */
+/* Of 20 seeds none takes less than 29 or more than 46 updates to 400, in any structure; cli/maker_trainer goes there with all of them. */
 Test(ppo_update, one_maker_and_one_trainer_learn_cartpole)
 {
     cr_expect_leq(learn_cartpole(1, 1, 400, 1), 60);
@@ -308,10 +333,10 @@ Test(ppo_update, one_maker_and_one_trainer_learn_cartpole)
 
 Test(ppo_update, two_makers_and_one_trainer_learn_cartpole)
 {
-    cr_expect_leq(learn_cartpole(2, 1, 400, 2), 60);
+    cr_expect_leq(learn_cartpole(2, 1, 150, 2), 30);
 }
 
 Test(ppo_update, two_makers_and_two_trainers_learn_cartpole)
 {
-    cr_expect_leq(learn_cartpole(2, 2, 400, 3), 60);
+    cr_expect_leq(learn_cartpole(2, 2, 150, 3), 30);
 }

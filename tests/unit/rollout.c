@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cartpole_arrays.h"
+#include "memory_fault.h"
 #include "player.h"
 #include "rollout.h"
 
@@ -111,13 +112,19 @@ Test(player, an_episode_that_lasts_is_truncated_with_the_value_of_its_end)
     arrays_free(&r);
 }
 
-Test(player, needs_an_environment)
+Test(player, needs_an_environment_and_memory)
 {
     exo_player *player = NULL;
     exo_err err = {0};
     cr_expect_eq(exo_player_new(&player, 0, 1, &err), EXO_INVAL);
     cr_expect_str_eq(err.text, "a player has 1 to 4096 environments, not 0");
     cr_expect_null(player);
+    for (uint64_t n = 1; n <= 2; n++) {
+        exo_memory_fail_at(n);
+        cr_expect_eq(exo_player_new(&player, 3, 1, &err), EXO_NOMEM);
+        cr_expect_null(player);
+    }
+    exo_memory_fail_at(0);
 }
 
 /* --- Items --------------------------------------------------------------------------------------------------------- */
