@@ -40,13 +40,14 @@ struct exchange {
     const exo_time *begins;
     exo_time *ends, *sent;
     /* scratch, (n) each */
-    struct entry *order;   /* members by the time when they begin, or when their first byte leaves */
-    struct entry *sizes;   /* bytes, ascending                                                     */
-    struct pieces *pieces; /* of each member's messages                                            */
-    double *sums;          /* (n + 1) of those before                                              */
-    double *highest[2];    /* see downlink_done()                                                  */
-    exo_time *latency;     /* of one member's messages */
-    exo_time *last;        /* from then on nothing more comes to a member; -1: nothing does */
+    struct entry *order;             /* members by the time when they begin, or when their first byte leaves */
+    struct entry *sizes;             /* bytes, ascending                                                     */
+    struct connection **connections; /* of one member's messages */
+    struct pieces *pieces;           /* of each member's messages                                            */
+    double *sums;                    /* (n + 1) of those before                                              */
+    double *highest[2];              /* see downlink_done()                                                  */
+    exo_time *latency;               /* of one member's messages */
+    exo_time *last;                  /* from then on nothing more comes to a member; -1: nothing does */
 };
 
 static int
@@ -68,6 +69,38 @@ static void
 end_later(struct exchange *x, uint32_t member, exo_time time)
 {
     x->ends[member] = exo_link_max(x->ends[member], time);
+}
+
+static double
+bits_of(const struct exchange *x, uint32_t from, uint32_t to)
+{
+    return 8 * exo_link_wire(&x->links->fallback, bytes_between(x, from, to));
+}
+
+/* What a member gets and sends, in bits. */
+static void
+sums_of(const struct exchange *x, uint32_t i, double all_bits, double *gets, double *sends)
+{
+    double own = bits_of(x, i, i), each = own * (x->n - 1), others = all_bits - own;
+    *gets = x->kind == EXO_EXCHANGE_SCATTER ? each : others;
+    *sends = x->kind == EXO_EXCHANGE_SCATTER ? others : each;
+}
+
+/* A member's acknowledgements pass beside what it sends, and those that it gets beside what comes. */
+static void
+acknowledge(struct exchange *x, uint32_t i, double all_bits)
+{
+    const struct line *line = &x->links->fallback;
+    struct host *h = &x->links->hosts[x->hosts[i]];
+    const exo_link_path up = {.rates = {&h->up.rate}, .num_rates = 1};
+    const exo_link_path down = {.rates = {&h->down.rate}, .num_rates = 1};
+    exo_time now = x->begins[i], later = exo_link_later(now, exo_link_later(line->latency, h->latency));
+    double gets, sends;
+    if (line->transport != EXO_LINK_TCP)
+        return;
+    sums_of(x, i, all_bits, &gets, &sends);
+    exo_link_queue_put(&h->up.queue, &up, now, now, exo_link_acknowledgements(line, gets), NULL);
+    exo_link_queue_put(&h->down.queue, &down, now, later, exo_link_acknowledgements(line, sends), NULL);
 }
 
 /* --- Message by message ------------------------------------------------------------------------------------------------------------ */
@@ -96,12 +129,11 @@ static exo_time
 send_each(struct exchange *x, uint32_t i)
 {
     exo_links *l = x->links;
-    exo_time through = x->begins[i], sent = x->begins[i], starts = EXO_LINK_NEVER;
+    exo_time through = x->begins[i], sent = x->begins[i];
     for (uint32_t k = 1; k < x->n; k++) {
         uint32_t j = (i + k) % x->n;
         uint64_t bytes = bytes_between(x, i, j);
-        struct sending s = {
-            .from = x->hosts[i], .to = x->hosts[j], .now = x->begins[i], .copies = 1, .beside = true, .starts = starts};
+        struct sending s = {.from = x->hosts[i], .to = x->hosts[j], .now = x->begins[i], .copies = 1, .exchange = true};
         if (s.from == s.to)
             continue;
         const struct line *line = exo_link_line(l, s.from, s.to, &s.pair);
@@ -110,7 +142,7 @@ send_each(struct exchange *x, uint32_t i)
         exo_link_transmit(l, &s, line, c, bytes);
         exo_link_count(l, s.from, s.to, 1, bytes);
         exo_link_arrived(c, &s);
-        starts = s.starts;
+        x->connections[j] = c;
         through = exo_link_max(through, s.up_done);
         sent = exo_link_max(sent, s.sent);
         x->latency[j] = s.latency;
@@ -134,12 +166,15 @@ receive_each(struct exchange *x, uint32_t i, exo_time through)
             continue;
         exo_time done = through == EXO_LINK_NEVER ? through : through - (exo_time)after;
         end_later(x, j, exo_link_later(done, x->latency[j]));
+        if (x->connections[j] && done != EXO_LINK_NEVER)
+            x->connections[j]->last = exo_link_max(x->connections[j]->last, done);
     }
 }
 
 static void
 message_by_message(struct exchange *x)
 {
+    double all_bits = 0;
     for (uint32_t i = 0; i < x->n; i++) {
         x->sizes[i] = (struct entry){.value = (int64_t)x->bytes[i], .member = i};
         x->order[i] = (struct entry){.value = x->begins[i], .member = i};
@@ -149,6 +184,10 @@ message_by_message(struct exchange *x)
     qsort(x->order, x->n, sizeof *x->order, compare_entries);
     for (uint32_t i = 0; i < x->n; i++)
         x->sums[i + 1] = x->sums[i] + (double)x->sizes[i].value;
+    for (uint32_t i = 0; i < x->n; i++)
+        all_bits += bits_of(x, i, i);
+    for (uint32_t place = 0; place < x->n; place++)
+        acknowledge(x, x->order[place].member, all_bits);
     for (uint32_t place = 0; place < x->n; place++) {
         uint32_t i = x->order[place].member;
         receive_each(x, i, send_each(x, i));
@@ -182,12 +221,6 @@ can_be_summed(const struct exchange *x)
     for (uint32_t i = 1; i < x->n; i++)
         can = can && x->sizes[i].value != x->sizes[i - 1].value;
     return can;
-}
-
-static double
-bits_of(const struct exchange *x, uint32_t from, uint32_t to)
-{
-    return 8 * exo_link_wire(&x->links->fallback, bytes_between(x, from, to));
 }
 
 /* What downlink_done() keeps from one member to the next, in x->highest: [0][r] is the latest time until r of the order, [1][r] from r on.
@@ -238,7 +271,7 @@ downlink_done(struct exchange *x, struct downlinks *d, uint32_t place)
 
 /* The uplinks. Gives when the last two members are through, latencies on their side included; *last is who is the last. */
 static void
-send_sums(struct exchange *x, uint64_t total, exo_time through[2], uint32_t *last)
+send_sums(struct exchange *x, uint64_t total, double all_bits, exo_time through[2], uint32_t *last)
 {
     exo_links *l = x->links;
     double others = (double)(x->n - 1);
@@ -246,12 +279,9 @@ send_sums(struct exchange *x, uint64_t total, exo_time through[2], uint32_t *las
     for (uint32_t i = 0; i < x->n; i++) {
         struct host *h = &l->hosts[x->hosts[i]];
         uint64_t all = x->kind == EXO_EXCHANGE_SCATTER ? total - x->bytes[i] : x->bytes[i] * (x->n - 1);
-        struct sending s = {.from = x->hosts[i],
-                            .to = x->hosts[i == 0],
-                            .now = x->begins[i],
-                            .copies = others,
-                            .starts = EXO_LINK_NEVER};
+        struct sending s = {.from = x->hosts[i], .to = x->hosts[i == 0], .now = x->begins[i], .copies = others};
         struct connection *c = exo_link_connection(l, s.from, EVERYONE, x->flow);
+        acknowledge(x, i, all_bits);
         exo_link_transmit(l, &s, &l->fallback, c, (all + x->n - 2) / (x->n - 1));
         h->up.messages += x->n - 1;
         h->up.bytes += all;
@@ -285,7 +315,7 @@ in_sums(struct exchange *x)
         total += x->bytes[i];
         all_bits += bits_of(x, i, i);
     }
-    send_sums(x, total, through, &last);
+    send_sums(x, total, all_bits, through, &last);
     qsort(x->order, x->n, sizeof *x->order, compare_entries);
     struct downlinks d = {.origin = x->begins[0]};
     for (uint32_t i = 1; i < x->n; i++)
@@ -297,10 +327,12 @@ in_sums(struct exchange *x)
         exo_time later = exo_link_later(line->latency + jitter, h->latency);
         exo_time first = exo_link_later(x->order[place == 0].value, later);
         bool scatter = x->kind == EXO_EXCHANGE_SCATTER;
-        double done = ceil(downlink_done(x, &d, place));
+        double gets, sends, acknowledgements;
+        sums_of(x, j, all_bits, &gets, &sends);
+        acknowledgements = exo_link_acknowledgements(line, sends) / h->down.rate.rate * (double)EXO_SECOND;
+        double done = ceil(downlink_done(x, &d, place) + acknowledgements);
         exo_time queued = done < 0x1p62 ? exo_link_later(d.origin, (exo_time)done) : EXO_LINK_NEVER;
-        double bits = scatter ? bits_of(x, j, j) * others : all_bits - bits_of(x, j, j);
-        end_later(x, j, exo_link_queue_put(&h->down.queue, &down, x->begins[j], first, bits, NULL));
+        end_later(x, j, exo_link_queue_put(&h->down.queue, &down, x->begins[j], first, gets, NULL));
         end_later(x, j, exo_link_later(queued, later));
         end_later(x, j, exo_link_later(through[j == last], later));
         h->down.messages += x->n - 1;
@@ -328,8 +360,9 @@ exo_links_exchange(exo_links *links, exo_exchange kind, uint32_t n, const uint32
     x.sums = exo_calloc((size_t)n + 1, 3 * sizeof *x.sums);
     x.last = exo_calloc(n, 2 * sizeof *x.last);
     x.pieces = exo_calloc(n, sizeof *x.pieces);
+    x.connections = exo_calloc(n, sizeof *x.connections);
     exo_status st = EXO_OK;
-    if (!x.order || !x.sizes || !x.sums || !x.last || !x.pieces) {
+    if (!x.order || !x.sizes || !x.sums || !x.last || !x.pieces || !x.connections) {
         st = exo_fail(err, EXO_NOMEM, "no memory for an exchange of %u members", n);
         goto done;
     }
@@ -353,5 +386,6 @@ done:
     exo_free(x.sums);
     exo_free(x.last);
     exo_free(x.pieces);
+    exo_free(x.connections);
     return st;
 }

@@ -397,44 +397,37 @@ rate_alone(const struct sending *s)
     return rate;
 }
 
-/* Bytes that leave the host at `at`, as far as rates allow it. */
+/* Bytes that the connection gives to the uplink at `at`. Connections share it side by side, so that the first bytes of each pass at once,
+ * and the last when the uplink is through with all that was there before. Within a connection they wait for each other. */
 static void
-send_piece(exo_links *l, struct sending *s, exo_time at, double bytes)
+send_piece(exo_links *l, struct sending *s, const struct connection *c, exo_time at, double bytes)
 {
-    exo_time start, done, passed;
-    double bits = 8 * bytes;
-    done = exo_link_queue_put(&l->hosts[s->from].up.queue, &s->up, s->now, at, bits * s->copies, &start);
+    exo_time start, passed, first = exo_link_max(at, c->last), arrived = 0;
+    const double bits = 8 * bytes;
+    exo_link_queue *up = &l->hosts[s->from].up.queue, *down = &l->hosts[s->to].down.queue;
+    s->up_done = exo_link_max(s->up_done, exo_link_queue_put(up, &s->up, s->now, at, bits * s->copies, &start));
     s->starts = start < s->starts ? start : s->starts;
-    s->up_done = exo_link_max(s->up_done, done);
     if (s->num_pieces < MAX_PIECES)
-        s->pieces[s->num_pieces++] = (struct piece){.at = exo_link_max(at, s->starts), .before = s->bits};
+        s->pieces[s->num_pieces++] = (struct piece){.at = first, .before = s->bits};
     s->bits += bits;
-    if (s->beside) { /* the uplink is shared, not waited for: up_done says what that costs all of them together */
-        start = exo_link_max(at, s->starts);
-        done = exo_link_path_pass(&s->up, start, bits);
-    }
+    passed = exo_link_path_pass(&s->leaving, first, bits);
     if (s->pair)
-        passed = exo_link_queue_put(&s->pair->queue, &s->between, s->now, start, bits, NULL);
-    else
-        passed = exo_link_path_pass(&s->between, start, bits);
-    s->sent = exo_link_max(s->sent, exo_link_max(done, passed));
-    if (s->changes && start != EXO_LINK_NEVER) { /* an outage of one stage holds up the bytes of the others, too */
-        s->sent = exo_link_max(s->sent, exo_link_path_pass(&s->leaving, start, bits));
-        s->arrives = exo_link_max(s->arrives, exo_link_later(exo_link_path_pass(&s->path, start, bits), s->latency));
-    }
-    if (s->copies == 1) {
-        s->last = exo_link_later(start, s->latency);
-        s->arrives = exo_link_max(
-            s->arrives, exo_link_queue_put(&l->hosts[s->to].down.queue, &s->down, s->now, s->last, bits, NULL));
-    }
+        passed = exo_link_max(passed, exo_link_queue_put(&s->pair->queue, &s->between, s->now, first, bits, NULL));
+    s->sent = exo_link_max(s->sent, passed);
+    if (s->changes)
+        arrived = exo_link_later(exo_link_path_pass(&s->path, first, bits), s->latency);
+    s->last = exo_link_later(first, s->latency);
+    if (s->copies == 1)
+        arrived = exo_link_max(arrived, exo_link_queue_put(down, &s->down, s->now, s->last, bits, NULL));
+    s->arrives = exo_link_max(s->arrives, arrived);
 }
 
 /* After an idle time of more than the timeout, Linux halves the window for each timeout that passed (tcp_cwnd_restart, RFC 2861). */
 static void
-begin_round(struct connection *c, exo_time now, exo_time rtt, double full, double most)
+begin_round(struct connection *c, exo_time now, exo_time rtt, exo_time idle, double full, double most)
 {
     const double first = INITIAL_WINDOW * SEGMENT;
-    exo_time timeout = exo_link_later(rtt, RTO_MIN), idle = now - c->last;
+    exo_time timeout = exo_link_later(rtt, RTO_MIN);
     if (c->window == 0) {
         c->window = first;
     } else if (idle > timeout) {
@@ -443,11 +436,12 @@ begin_round(struct connection *c, exo_time now, exo_time rtt, double full, doubl
         c->window = c->window < first ? first : c->window;
     } else {
         double used = c->window - c->left; /* a window that is not used does not grow (RFC 7661, tcp_is_cwnd_limited) */
-        c->window += c->window < full && 2 * used > c->window ? used : 0;
+        c->window += c->window < full && (c->limited || 2 * used > c->window) ? used : 0;
     }
     c->window = c->window < most ? c->window : most;
     c->round = now;
     c->left = c->window;
+    c->limited = false;
 }
 
 /* One piece a round trip, of a window that doubles, until as much is under way as the rate can take (or loss allows); then the rest. */
@@ -457,7 +451,7 @@ send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connec
     double rate = rate_alone(s), most = MAX_WINDOW, full;
     exo_time rtt = s->rtt;
     if (isinf(rate) && rtt == 0) {
-        send_piece(l, s, s->now, bytes);
+        send_piece(l, s, c, s->now, bytes);
         return;
     }
     if (!isinf(rate))
@@ -467,30 +461,33 @@ send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connec
         double window = SEGMENT * sqrt(1.5 / line->loss);
         most = window < most ? window : most;
     }
-    if (c->window == 0 || s->now >= exo_link_later(c->round, rtt))
-        begin_round(c, s->now, rtt, full, most);
+    if (c->window == 0 || s->now >= exo_link_later(c->round, rtt)) {
+        /* As connections share the uplink, this one sent as long as the others did. */
+        exo_time last = exo_link_queue_busy(&l->hosts[s->from].up.queue, s->now, c->last);
+        begin_round(c, s->now, rtt, s->now - last, full, most);
+    }
     for (;;) {
         exo_time at = exo_link_max(s->now, c->round);
         if (c->window >= full || bytes <= c->left) {
-            send_piece(l, s, at, bytes);
+            send_piece(l, s, c, at, bytes);
             c->left = bytes < c->left ? c->left - bytes : 0;
             break;
         }
         if (c->window >= most) { /* a window a round trip, and no more */
-            send_piece(l, s, at, bytes);
+            send_piece(l, s, c, at, bytes);
             double rounds = (bytes - c->left) / c->window * (double)rtt;
             c->round = rounds < 0x1p62 ? exo_link_later(at, (exo_time)rounds) : EXO_LINK_NEVER;
             c->left = 0;
             s->sent = exo_link_max(s->sent, c->round);
             break;
         }
-        send_piece(l, s, at, c->left);
+        send_piece(l, s, c, at, c->left);
         bytes -= c->left;
         c->round = exo_link_later(at, rtt);
         c->window = 2 * c->window < most ? 2 * c->window : most;
         c->left = c->window;
+        c->limited = true;
     }
-    c->last = s->sent == EXO_LINK_NEVER ? s->now : s->sent;
 }
 
 static exo_time
@@ -520,17 +517,40 @@ exo_link_transmit(exo_links *l, struct sending *s, const struct line *line, stru
     s->path.shifts[s->path.num_rates] = s->latency;
     s->path.rates[s->path.num_rates++] = &to->down.rate;
     s->changes = exo_link_path_changes(&s->path);
+    s->starts = EXO_LINK_NEVER;
     s->sent = s->up_done = s->arrives = s->now;
+    struct connection fresh = {0};
+    c = c ? c : &fresh;
     if (line->transport == EXO_LINK_TCP) {
-        struct connection fresh = {0};
         const struct line *back = exo_link_line(l, s->to, s->from, NULL);
         s->rtt = exo_link_later(latency(l, line, s->from, s->to), latency(l, back, s->to, s->from));
         s->rtt = exo_link_later(s->rtt, (line->jitter + back->jitter) / 2); /* the mean */
-        send_tcp(l, s, line, c ? c : &fresh, wire);
+        send_tcp(l, s, line, c, wire);
     } else {
-        send_piece(l, s, s->now, wire);
+        send_piece(l, s, c, s->now, wire);
     }
+    if (!s->exchange)
+        s->sent = exo_link_max(s->sent, s->up_done);
+    c->last = s->sent == EXO_LINK_NEVER ? s->now : exo_link_max(c->last, s->sent);
     s->arrives = exo_link_max(s->arrives, exo_link_later(s->sent, s->latency));
+}
+
+/* One for two segments (RFC 5681), each a segment without payload. */
+double
+exo_link_acknowledgements(const struct line *line, double bits)
+{
+    return line->transport == EXO_LINK_TCP ? bits * HEADERS / (2 * SEGMENT) : 0;
+}
+
+/* They take their share of the way back while the message passes. */
+static void
+acknowledge(exo_links *l, const struct sending *s, const struct line *line)
+{
+    double bits = exo_link_acknowledgements(line, s->bits);
+    if (bits == 0 || s->sent == EXO_LINK_NEVER)
+        return;
+    exo_link_queue_load(&l->hosts[s->to].up.queue, s->now, (exo_link_load){s->now, s->sent, bits});
+    exo_link_queue_load(&l->hosts[s->from].down.queue, s->now, (exo_link_load){s->now, s->sent, bits});
 }
 
 /* Keeps the order of the connection's messages. What never comes holds up nobody. */
@@ -553,11 +573,12 @@ exo_links_send(exo_links *links, uint32_t from, uint32_t to, uint32_t flow, uint
         return;
     pthread_mutex_lock(&links->lock);
     links->now = exo_link_max(links->now, now);
-    struct sending s = {.from = from, .to = to, .now = now, .copies = 1, .starts = EXO_LINK_NEVER};
+    struct sending s = {.from = from, .to = to, .now = now, .copies = 1};
     const struct line *line = exo_link_line(links, from, to, &s.pair);
     struct connection *c = exo_link_connection(links, from, to, flow);
     s.latency = c ? exo_link_jitter(links, c, line->jitter) : 0;
     exo_link_transmit(links, &s, line, c, bytes);
+    acknowledge(links, &s, line);
     exo_link_count(links, from, to, 1, bytes);
     exo_link_arrived(c, &s);
     pthread_mutex_unlock(&links->lock);

@@ -60,8 +60,9 @@ struct connection {
     uint64_t seed, messages;
     double window;    /* of TCP, in bytes on the wire; 0: it has not sent yet */
     double left;      /* of the window in this round trip                     */
+    bool limited;     /* the round trip before has used all of its window     */
     exo_time round;   /* when that began, or will                             */
-    exo_time last;    /* the last byte leaves                                 */
+    exo_time last;    /* the last byte has left                               */
     exo_time arrived; /* the last message                                     */
 };
 
@@ -85,12 +86,12 @@ struct piece {
     double before;
 };
 
-/* A message under way. The caller sets the first part, and `starts` to NEVER. */
+/* A message under way. The caller sets the first part. */
 struct sending {
     uint32_t from, to;
     exo_time now;
-    double copies; /* 1, or to so many hosts: they share the uplink, and take nothing of downlinks yet */
-    bool beside;   /* leaves side by side with others since `starts`: of the uplink only up_done is to be waited for */
+    double copies;     /* 1, or to so many hosts: they share the uplink, and take nothing of downlinks yet */
+    bool exchange;     /* one of several at once: `sent` is without up_done, which whoever sends them sees to */
     exo_time latency;  /* in: jitter; out: all of it */
     struct pair *pair; /* NULL: nobody else is on that link */
     /* out */
@@ -112,6 +113,8 @@ exo_time exo_link_jitter(exo_links *l, struct connection *c, exo_time most);
 /* `c` NULL: one that begins now. */
 void exo_link_transmit(exo_links *l, struct sending *s, const struct line *line, struct connection *c, uint64_t bytes);
 void exo_link_arrived(struct connection *c, struct sending *s);
+/* Bits of the acknowledgements of so many. */
+double exo_link_acknowledgements(const struct line *line, double bits);
 void exo_link_count(exo_links *l, uint32_t from, uint32_t to, uint64_t messages, uint64_t bytes);
 
 #endif

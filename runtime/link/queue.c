@@ -4,6 +4,11 @@
 #include <assert.h>
 #include <string.h>
 
+enum {
+    LOAD_ROUNDS =
+        3 /* a message that takes longer because of a load shares with more of it: so often it is asked how much */
+};
+
 static void
 remove_at(exo_link_queue *q, uint32_t index, uint32_t count)
 {
@@ -12,15 +17,21 @@ remove_at(exo_link_queue *q, uint32_t index, uint32_t count)
 }
 
 static void
+pass(exo_link_queue *q, exo_time at, exo_time done)
+{
+    if (at > q->free)
+        q->since = at;
+    q->free = done;
+}
+
+static void
 forget_before(exo_link_queue *q, exo_time now)
 {
     uint32_t past = 0;
-    while (past < q->count && q->arrivals[past].at <= now)
-        past++;
-    if (past > 0) {
-        q->free = q->arrivals[past - 1].done;
+    for (; past < q->count && q->arrivals[past].at <= now; past++)
+        pass(q, q->arrivals[past].at, q->arrivals[past].done);
+    if (past > 0)
         remove_at(q, 0, past);
-    }
 }
 
 /* Makes room: the two neighbours that come closest after each other become one. */
@@ -33,6 +44,7 @@ join_closest(exo_link_queue *q)
             best = i;
     q->arrivals[best].bits += q->arrivals[best + 1].bits;
     q->arrivals[best].done = q->arrivals[best + 1].done;
+    q->arrivals[best].count += q->arrivals[best + 1].count;
     remove_at(q, best + 1, 1);
 }
 
@@ -59,30 +71,89 @@ exo_link_queue_done(const exo_link_queue *q, exo_time at)
 }
 
 exo_time
+exo_link_queue_busy(exo_link_queue *q, exo_time now, exo_time t)
+{
+    forget_before(q, now);
+    return t >= q->since && t < q->free ? q->free : t;
+}
+
+/* What is to pass before `done` and was told so: it shares the rate with as much of it. */
+static exo_time
+share(const exo_link_queue *q, const exo_link_path *path, uint32_t index, exo_time from, exo_time done, double bits)
+{
+    double sum = bits;
+    for (; index < q->count && q->arrivals[index].at < done && done != EXO_LINK_NEVER; index++) {
+        const exo_link_arrival *a = &q->arrivals[index];
+        sum += a->bits < bits * a->count ? a->bits : bits * a->count;
+        done = exo_link_path_pass(path, from, sum);
+    }
+    return done;
+}
+
+void
+exo_link_queue_load(exo_link_queue *q, exo_time now, exo_link_load load)
+{
+    exo_link_load *first = &q->loads[0];
+    for (size_t i = 1; i < EXO_LINK_LOADS; i++)
+        first = q->loads[i].until < first->until ? &q->loads[i] : first;
+    if (load.until <= load.from)
+        return;
+    if (first->until <= now) {
+        *first = load;
+        return;
+    }
+    first->from = load.from < first->from ? load.from : first->from; /* too many: two become one */
+    first->until = exo_link_max(load.until, first->until);
+    first->bits += load.bits;
+}
+
+/* When `bits` are through that begin at `from`, beside the loads. */
+static exo_time
+pass_loads(const exo_link_queue *q, const exo_link_path *path, exo_time from, double bits)
+{
+    exo_time done = exo_link_path_pass(path, from, bits);
+    for (int round = 0; round < LOAD_ROUNDS; round++) {
+        double sum = bits;
+        for (size_t i = 0; i < EXO_LINK_LOADS; i++) {
+            const exo_link_load *load = &q->loads[i];
+            exo_time begin = exo_link_max(load->from, from), end = load->until < done ? load->until : done;
+            if (end > begin)
+                sum += load->bits * ((double)(end - begin) / (double)(load->until - load->from));
+        }
+        if (sum == bits)
+            break;
+        done = exo_link_path_pass(path, from, sum);
+    }
+    return done;
+}
+
+exo_time
 exo_link_queue_put(exo_link_queue *q, const exo_link_path *path, exo_time now, exo_time at, double bits,
                    exo_time *start)
 {
     assert(q->capacity >= 2);
     forget_before(q, now);
     uint32_t index = count_until(q, at);
-    exo_time from = exo_link_max(done_before(q, index), at), done = exo_link_path_pass(path, from, bits);
+    exo_time from = exo_link_max(done_before(q, index), at), done = pass_loads(q, path, from, bits);
     if (start)
         *start = from;
     if (done == EXO_LINK_NEVER)
         return done;
+    const exo_time told = share(q, path, index, from, done, bits);
     q->busy += done - from;
     if (index > 0 && q->arrivals[index - 1].at == at) {
         q->arrivals[index - 1].bits += bits;
         q->arrivals[index - 1].done = done;
-    } else if (at <= now && index == 0) {
-        q->free = done;
+        q->arrivals[index - 1].count++;
+    } else if (at <= now) {
+        pass(q, at, done);
     } else {
         if (q->count == q->capacity) {
             join_closest(q);
             index = count_until(q, at);
         }
         memmove(q->arrivals + index + 1, q->arrivals + index, (q->count - index) * sizeof *q->arrivals);
-        q->arrivals[index++] = (exo_link_arrival){.at = at, .done = done, .bits = bits};
+        q->arrivals[index++] = (exo_link_arrival){.at = at, .done = done, .bits = bits, .count = 1};
         q->count++;
     }
     for (exo_time before = done; index < q->count; index++) { /* who comes later waits for it */
@@ -92,5 +163,5 @@ exo_link_queue_put(exo_link_queue *q, const exo_link_path *path, exo_time now, e
             break;
         before = a->done = later;
     }
-    return done;
+    return told;
 }
