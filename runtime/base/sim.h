@@ -36,12 +36,15 @@ exo_time exo_sim_now(exo_sim *sim);
 exo_sim_lane *exo_sim_lane_new(exo_sim *sim, double speed);
 
 /* Nobody gets the baton until `lanes` more lanes have entered: who tells several threads to begin calls this first, so that none of them
- * runs ahead, and so does a lane that begins another. Any thread. */
+ * runs ahead. Any thread outside of lanes. */
 void exo_sim_expect(exo_sim *sim, unsigned lanes);
-/* One of those that were expected will not come. */
-void exo_sim_expect_one_less(exo_sim *sim);
-/* Waits for nobody any more. */
+/* Waits for nobody any more: a lane that was expected will not come. */
 void exo_sim_expect_no_more(exo_sim *sim);
+
+/* The lane has its turn from now on, for a thread that is about to enter it: who makes such a thread calls this first, and cancels it if
+ * there is none after all. Whoever holds the baton. */
+void exo_sim_begin(exo_sim_lane *lane);
+void exo_sim_begin_cancel(exo_sim_lane *lane);
 
 /* The calling thread becomes the lane, and has the baton when this returns. A lane that was idle begins at `at` if that is later than its
  * own time. */

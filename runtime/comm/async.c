@@ -107,10 +107,10 @@ exo_async_open(exo_async **out, exo_group *group, exo_sim *sim, exo_err *err)
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
     if (sim)
-        exo_sim_expect(sim, 1); /* or calls would begin before it is there, and time run away */
+        exo_sim_begin(a->lane); /* or calls would be waited for before it is there, and time run away */
     if (pthread_create(&a->thread, NULL, async_main, a) != 0) {
         if (sim)
-            exo_sim_expect_one_less(sim);
+            exo_sim_begin_cancel(a->lane);
         pthread_cond_destroy(&a->changed);
         pthread_mutex_destroy(&a->lock);
         exo_free(a);
