@@ -333,6 +333,7 @@ train(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
         out->num_steps += st == EXO_OK;
     }
     exo_compute_leave();
+    give_up(n, st, err); /* before the baton goes to those who wait for it, and time to their deadline */
     exo_pace_leave(n->pace);
 
     exo_comm_stats stats = exo_group_stats(n->group);
@@ -341,7 +342,7 @@ train(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     out->traffic = exo_group_traffic(n->group);
     *reply =
         (exo_payload){.data = out, .size = sizeof *out + out->num_steps * sizeof out->steps[0], .release = exo_free};
-    return give_up(n, st, err);
+    return st;
 }
 
 /* --- average, evaluate, correlate ------------------------------------------------------------------------------------ */
