@@ -481,7 +481,7 @@ exo_place_finish(exo_place *place, exo_time timeout, exo_err *err)
     }
     pthread_mutex_lock(&place->lock);
     exo_status st = EXO_OK;
-    while (!all_have_left_locked(place) && !place->cancelled && st == EXO_OK) {
+    while (!all_have_left_locked(place) && !place->cancelled && place->failed.code == EXO_OK && st == EXO_OK) {
         if (exo_place_now(place) >= deadline)
             st = exo_fail(err, EXO_TIMEOUT, "%s: what it sent last has not left in time", place->actor.name);
         else
