@@ -7,6 +7,8 @@
 
 #include <exogym/memory.h>
 
+#include "checksum.h"
+
 enum {
     ALIGNMENT = 64
 };
@@ -18,10 +20,23 @@ struct counted {
 
 /* Of each array in a message. */
 struct part_header {
-    uint32_t dtype, reserved; /* reserved: 0 */
+    uint32_t dtype;
+    uint32_t check; /* of this, with 0 here, and of the message's header */
     uint64_t count;
     uint64_t bytes; /* in the message */
 };
+
+/* What is said of an array, and of the message that it is in, in 4 bytes; its own bytes have a check of the codec's. */
+static uint32_t
+check_of(const exo_channel_header *header, const struct part_header *part, uint32_t index)
+{
+    exo_channel_header h = *header;
+    struct part_header p = *part;
+    h.passing = 0; /* the sender learns them later */
+    h.bytes = 0;
+    p.check = 0;
+    return exo_checksum(&p, sizeof p, exo_checksum(&h, sizeof h, index));
+}
 
 /* Are these the bytes of such an array? Before there is room made for it. */
 static bool
@@ -155,6 +170,7 @@ exo_item_write(exo_payload *out, const exo_channel_header *header, const exo_ite
         const exo_codec_place place = {.slot = (uint32_t)i, .round = header->number, .seed = seed};
         struct part_header part;
         st = write_part(&part, &item->parts[i], codec, &place, at, err);
+        part.check = check_of(h, &part, (uint32_t)i);
         memcpy(message + sizeof *h + i * sizeof part, &part, sizeof part);
         at += part.bytes;
         *encoded += part.bytes;
@@ -199,7 +215,7 @@ exo_item_read(exo_item **out, const exo_payload *message, const exo_channel_head
     for (uint32_t i = 0; i < header->num_parts; i++) {
         const exo_codec_place place = {.slot = i, .round = header->number, .seed = seed};
         uint64_t bytes = 0;
-        if (heads[i].dtype > EXO_I64 || heads[i].reserved || heads[i].bytes > left ||
+        if (heads[i].check != check_of(header, &heads[i], i) || heads[i].dtype > EXO_I64 || heads[i].bytes > left ||
             !part_bytes((exo_dtype)heads[i].dtype, heads[i].count, &bytes) ||
             !is_array(&heads[i], codec, &place, at + (total - left)))
             return exo_fail(err, EXO_INVAL, "array %u of a message makes no sense", i);
