@@ -1,0 +1,121 @@
+/* Graphs under the thread sanitizer: several sources and sinks on either clock, over every route and on_full, with ends, errors, cancels
+ * and receivers that go away, while figures are read. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <exogym/exogym.h>
+
+#include "check.h"
+#include "run.h"
+#include "stream.h"
+
+static const char *const clocks[] = {"real", "virtual"};
+
+/* {clock, count of sources, count of sinks, edge, sink's config} */
+static const char form[] = "exogym: 1\n"
+                           "name: race\n"
+                           "seed: 3\n"
+                           "clock: %s\n"
+                           "%s"
+                           "actors:\n"
+                           "  source: {class: stream_source, count: %d, config: {items: 40, size: 300}%s}\n"
+                           "  sink: {class: stream_sink, count: %d, config: {%s}%s}\n"
+                           "edges:\n"
+                           "  - {from: source, to: sink, carries: items, deadline: 20 s, %s}\n"
+                           "  - {from: sink, to: sink, carries: sums, deadline: 20 s}\n";
+
+struct what {
+    const char *more, *edge, *sink, *source_costs, *sink_costs;
+    exo_status expected;
+    exo_time stop_after; /* 0: not */
+};
+
+struct stopper {
+    exo_time after;
+    _Atomic int stop;
+};
+
+static void *
+stopper_main(void *argument)
+{
+    struct stopper *s = argument;
+    const struct timespec time = {.tv_nsec = (long)s->after};
+    nanosleep(&time, NULL);
+    s->stop = 1;
+    return NULL;
+}
+
+static void
+look(void *context, const exo_graph_progress *progress)
+{
+    size_t *looks = context;
+    exo_ledger_sum(progress->ledger, NULL);
+    (*looks)++;
+}
+
+static void
+run(const char *clock, const struct what *w, int sources, int sinks)
+{
+    exo_err err = {0};
+    exo_graph_result result = {0};
+    struct stopper stopper = {.after = w->stop_after};
+    pthread_t thread;
+    size_t looks = 0;
+    exo_graph_spec *spec =
+        stream_graph(form, clock, w->more ? w->more : "", sources, w->source_costs ? w->source_costs : "", sinks,
+                     w->sink ? w->sink : "", w->sink_costs ? w->sink_costs : "", w->edge);
+    const exo_graph_run_opts opts = {
+        .space = "race", .interval = 1, .progress = look, .context = &looks, .stop = &stopper.stop};
+    if (w->stop_after)
+        CHECK(pthread_create(&thread, NULL, stopper_main, &stopper) == 0);
+    exo_status st = exo_graph_run(spec, &opts, &result, &err);
+    if (w->stop_after)
+        CHECK(pthread_join(thread, NULL) == 0);
+    if (st != w->expected)
+        fprintf(stderr, "%s clock, %s, %s: %s\n", clock, w->edge, w->sink ? w->sink : "", err.text);
+    CHECK(st == w->expected);
+    exo_graph_result_release(&result);
+    exo_graph_spec_free(&spec);
+}
+
+int
+main(void)
+{
+    static const char links[] = "links: {default: {bandwidth: 400 Mbit/s, latency: 1 ms, transport: ideal}}\n";
+    static const struct what all[] = {
+        {.edge = "route: round_robin", .sink = "rounds: 5"},
+        {.edge = "route: broadcast, codec: bf16, buffer: {capacity: 1}", .sink = "rounds: 5"},
+        {.edge = "route: least_loaded", .more = links, .sink = "rounds: 5"},
+        {.edge = "route: gossip, codec: [int8, zstd]", .more = links},
+        {.edge = "route: round_robin, buffer: {capacity: 2, on_full: drop_oldest}",
+         .sink_costs = ", compute: {use: 1 ms}"},
+        {.edge = "route: round_robin, buffer: {capacity: 2, on_full: drop_newest}",
+         .sink_costs = ", compute: {use: 1 ms}"},
+        {.edge = "route: broadcast, buffer: {capacity: 1, on_full: latest}", .sink_costs = ", compute: {use: 1 ms}"},
+        {.edge = "route: round_robin", .sink = "take: 5"}, /* goes away, and is passed over */
+        {.edge = "route: broadcast", .sink = "take: 5", .more = links},
+        {.edge = "route: round_robin", .sink = "fail_at: 7, rounds: 3", .expected = EXO_FAILED},
+        {.edge = "route: broadcast, buffer: {capacity: 1}", .sink = "fail_at: 20", .more = links, .expected = EXO_FAILED},
+        {.edge = "route: round_robin",
+         .more = "until: 30 ms\n",
+         .sink = "rounds: 2",
+         .source_costs = ", compute: {make: 2 ms}"},
+        {.edge = "route: round_robin",
+         .sink = "rounds: 100000",
+         .stop_after = 60 * EXO_MS,
+         .expected = EXO_CANCELLED}, /* in the collectives */
+        {.edge = "route: broadcast, buffer: {capacity: 1}",
+         .sink = "pause: 20 ms",
+         .stop_after = 60 * EXO_MS,
+         .expected = EXO_CANCELLED}, /* in send */
+    };
+    for (size_t c = 0; c < 2; c++)
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+            run(clocks[c], &all[i], 3, 2);
+            run(clocks[c], &all[i], 2, 3);
+        }
+    return 0;
+}
