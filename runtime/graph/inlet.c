@@ -83,8 +83,8 @@ drop_oldest_locked(exo_port *port, exo_inlet *in)
 static uint32_t
 credits_owed(const exo_inlet *in)
 {
-    if (in->ended || in->gone || !exo_edge_needs_credits(in->edge))
-        return 0;
+    if (in->gone || !exo_edge_needs_credits(in->edge))
+        return 0; /* to who has ended, too: what is counted does not depend on who was faster */
     if (in->edge->capacity > in->buffered + in->out)
         return in->edge->capacity - in->buffered - in->out;
     return in->place->sending && in->edge->feedback && in->out == 0 ? 1 : 0;
@@ -100,7 +100,10 @@ exo_inlet_settle_locked(exo_inlet *in)
     in->out += owed;
     in->gone = in->gone || over;
     pthread_mutex_unlock(&in->place->lock);
-    exo_inlet_tell(in, over ? EXO_CHANNEL_GONE : EXO_CHANNEL_CREDIT, owed);
+    if (owed > 0)
+        exo_inlet_tell(in, EXO_CHANNEL_CREDIT, owed);
+    if (over)
+        exo_inlet_tell(in, EXO_CHANNEL_GONE, 0);
     pthread_mutex_lock(&in->place->lock);
 }
 
