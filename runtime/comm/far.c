@@ -33,6 +33,7 @@ struct header {
     uint64_t bytes;   /* that follow */
     exo_time passing; /* of an emulated link: how long after it was sent it may be seen */
 };
+_Static_assert(sizeof(struct header) == EXO_COMM_HEADER, "the ledger counts it");
 
 struct message {
     struct message *next;

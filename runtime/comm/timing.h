@@ -4,10 +4,11 @@
 
 #include "backend.h"
 
-/* What one message of `bytes` puts on a wire beside them: the collective's header, the envelope and ZeroMQ's framing. */
+/* What one message of `bytes` puts on a wire beside them: the collective's header, and, as of channels (runtime/graph/place.h), the call's
+ * envelope and ZeroMQ's framing. */
 enum {
-    EXO_COMM_HEADER = 72,
-    EXO_COMM_ENVELOPE = 64
+    EXO_COMM_HEADER = 64,
+    EXO_COMM_ENVELOPE = 68
 };
 
 /* The encoded bytes of a shard of `count` elements. */

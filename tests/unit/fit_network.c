@@ -9,6 +9,7 @@
 
 #include "fit_run.h"
 #include "points.h"
+#include "timing.h"
 
 enum {
     NODES = 4,
@@ -133,7 +134,7 @@ Test(fit_network, a_virtual_run_says_what_the_closed_form_says, .timeout = 60)
     scene_init(&s, true);
     fit(&s, "ddp", "{}", true);
     /* A step: 50 ms, then twice 3 messages of a quarter of the gradients over 1 Mbit/s, one after the other, and a latency. */
-    double bytes = (double)exo_model_numel(s.model) * 4 / NODES + 136;
+    double bytes = (double)exo_model_numel(s.model) * 4 / NODES + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
     double expected = STEPS * (0.050 + 2 * (3 * bytes * 8 / 1e6 + 0.010));
     cr_expect_float_eq(s.result.seconds, expected, 0.01 * expected, "%g s, expected %g", s.result.seconds, expected);
     cr_expect_lt(s.result.wall_seconds, 5.0);
