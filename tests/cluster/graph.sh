@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# A graph of a plugin's classes in one process and in workers, over every transport: the same items, figures and ledger, but for times. A
+# worker is killed in the middle: the run ends at once, says who died of what, and leaves nothing behind; so does ctrl-C.
+. "$EXO_SOURCE/tests/cluster/common.bash"
+
+export TMPDIR=$folder
+cat >graph.yaml <<YAML
+exogym: 1
+name: stream
+seed: 5
+plugins: [$EXO_BUILD/tests/plugins/stream.so]
+actors:
+  source: {class: stream_source, count: 3, config: {items: 60, size: 2000}}
+  sink: {class: stream_sink, count: 2, config: {rounds: 4}}
+edges:
+  - {from: source, to: sink, carries: items, route: round_robin, codec: [int8, zstd], buffer: {capacity: 3}}
+  - {from: sink, to: sink, carries: sums, codec: bf16}
+YAML
+
+# what FOLDER: the ledger without times and in order, and the figures.
+what() {
+    cut -d, -f1-9 "$1/stream/ledger.csv" | sort
+    grep -E '"(sent|items|digest|sums)"' "$1/stream/result.json" | sort
+}
+
+left() {
+    find "$folder" -path '*/exogym-run-*/*'
+    grep -ls "$folder/exogym[-]run-" /proc/[0-9]*/cmdline # not itself
+}
+
+nothing_left() {
+    [ -z "$(left)" ]
+}
+
+ok run graph.yaml --json --save-dir embedded
+what embedded >wanted
+[ "$(grep -c '"digest"' wanted)" = 5 ] || fail "there are no digests: $(cat wanted)"
+[ "$(grep -c '^source>sink:items,source_' wanted)" = 3 ] || fail "the ledger has no sources: $(cat wanted)"
+for way in '--workers 2' '--workers 3 --transport tcp' '--workers 2 --transport curve' '--workers 1'; do
+    # shellcheck disable=SC2086
+    ok run graph.yaml --json --save-dir far $way
+    what far >got
+    cmp -s wanted got || fail "$way: $(diff wanted got)"
+done
+
+# --- Somebody dies, or is stopped ------------------------------------------------------------------------------------------------
+
+sed -e 's/items: 60, size: 2000/items: 1000000, size: 100, pause: 1 ms/' graph.yaml >long.yaml
+
+# patiently SECONDS COMMAND...: as until_true, for what takes seconds.
+patiently() {
+    local tries=$(($1 * 20 * slower))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ $((tries--)) -gt 0 ] || return 1
+        sleep 0.05
+    done
+}
+
+# begin OPTIONS...: a run that goes on, in the background, `run_pid`, when items have come.
+begin() {
+    "$EXOGYM" run long.yaml --save-dir long --workers 2 "$@" >out 2>err </dev/null &
+    run_pid=$!
+    started+=("$run_pid")
+    patiently 20 grep -q 'items [0-9]' err || fail "nothing comes: $(cat err)"
+}
+
+# The processes that host actors: those of workers' watchers.
+hosts() {
+    local pid
+    for pid in $(grep -ls 'exogym-worker' /proc/[0-9]*/cmdline | grep -o '[0-9]*'); do
+        if grep -qs "$folder/exogym-run-" "/proc/$pid/cmdline" && [ -z "$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)" ]; then
+            echo "$pid"
+        fi
+    done
+}
+
+for transport in ipc tcp; do
+    begin --transport $transport
+    victim=$(hosts | head -1)
+    [ -n "$victim" ] || fail 'there is no worker'
+    began=$(now_ms)
+    kill -9 "$victim"
+    wait "$run_pid"
+    status=$?
+    took=$(($(now_ms) - began))
+    echo "over $transport the run ended $took ms after a worker's death: $(tail -1 err)"
+    [ "$status" = 1 ] || fail "a run whose worker was killed ended with $status"
+    [ "$took" -lt $((2000 * slower)) ] || fail "it took $took ms"
+    tail -1 err | grep -qE "exogym: (source|sink)_[0-9]: .*'worker_[01]' was killed by signal 9 \(SIGKILL\)" || fail "it said: $(cat err)"
+    patiently 5 nothing_left || fail "left behind: $(left)"
+done
+
+for signal in INT TERM; do
+    begin
+    kill -$signal "$run_pid"
+    wait "$run_pid"
+    status=$?
+    [ "$status" = $((128 + $(kill -l $signal))) ] || fail "SIG$signal: the run ended with $status: $(cat err)"
+    patiently 5 nothing_left || fail "left behind: $(left)"
+done
+
+# In one process, too.
+"$EXOGYM" run long.yaml --save-dir long >out 2>err </dev/null &
+run_pid=$!
+patiently 20 grep -q 'items [0-9]' err || fail "nothing comes: $(cat err)"
+kill -INT "$run_pid"
+wait "$run_pid"
+status=$?
+[ "$status" = 130 ] || fail "ctrl-C: the run ended with $status: $(cat err)"
+
+# An actor's own error is the run's, with its name, wherever it is.
+sed -e 's/rounds: 4/fail_at: 7/' graph.yaml >fails.yaml
+for way in '' '--workers 2'; do
+    # shellcheck disable=SC2086
+    "$EXOGYM" run fails.yaml $way --save-dir fails >out 2>err </dev/null
+    [ $? = 1 ] || fail 'a run whose sink failed did not end with 1'
+    tail -1 err | grep -qE '^exogym: sink_[01]: on purpose$' || fail "it said: $(cat err)"
+done
+finish
