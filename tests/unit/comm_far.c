@@ -1,0 +1,300 @@
+/* Collectives among actors give the bits of those among threads, with every codec, and count the same traffic; over links they take the
+ * time of the model at least. */
+#include <criterion/criterion.h>
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/exogym.h>
+#include <exogym/memory.h>
+
+#include "far.h"
+#include "timing.h"
+
+enum {
+    MAX_MEMBERS = 5
+};
+
+static const char *const codecs[] = {
+    NULL,   "raw", "fp16", "bf16", "fp8", "{name: fp8, format: e5m2}", "int8", "{name: int8, block: 7, scale: bf16}",
+    "int4", "e3m0"};
+
+enum {
+    CODECS = sizeof codecs / sizeof *codecs
+};
+
+/* --- Members ------------------------------------------------------------------------------------------------------------------ */
+
+/* An actor that hands what comes to its communicator. */
+struct hearer {
+    exo_comm *comm;
+};
+
+static exo_status
+hearer_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    (void)call;
+    (void)err;
+    ((struct hearer *)self)->comm = *(exo_comm *const *)args->data;
+    return EXO_OK;
+}
+
+static exo_status
+hearer_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_payload message = {0};
+    (void)args;
+    (void)reply;
+    exo_call_take_args(call, &message);
+    exo_status st = exo_comm_far_deliver(((struct hearer *)self)->comm, &message, err);
+    exo_payload_release(&message);
+    return st;
+}
+
+static const exo_lane_class lanes[] = {{.name = "mail", .capacity = 1 << 16}};
+static const exo_method methods[] = {{.name = "collective", .run = hearer_collective}};
+static const exo_actor_class hearer_class = {.name = "hearer",
+                                             .state_size = sizeof(struct hearer),
+                                             .start = hearer_start,
+                                             .lanes = lanes,
+                                             .num_lanes = 1,
+                                             .methods = methods,
+                                             .num_methods = 1};
+
+/* One run through all operations. */
+struct what {
+    uint32_t size;
+    size_t count;
+    const exo_comm_edge *edge;
+};
+
+struct member {
+    const struct what *what;
+    exo_comm *comm;
+    uint32_t rank;
+    float *data; /* (6 count) what each operation leaves */
+    exo_traffic traffic;
+    exo_time took;
+    exo_status status;
+    exo_err err;
+};
+
+static void
+fill(const struct member *m, float *data, int operation)
+{
+    for (size_t i = 0; i < m->what->count; i++)
+        data[i] = (float)((int)((i * 7919 + m->rank * 104729 + (unsigned)operation * 31) % 20011) - 10005) / 997;
+}
+
+static void *
+member_main(void *argument)
+{
+    struct member *m = argument;
+    exo_group *group = NULL;
+    size_t count = m->what->count;
+    exo_time began = exo_now(exo_clock_real());
+    m->status = exo_group_open(&group, m->comm, m->rank, "member", &m->err);
+    if (m->status != EXO_OK)
+        return NULL;
+    exo_group_set_timeout(group, 20 * EXO_SECOND);
+    for (int operation = 0; operation < 6 && m->status == EXO_OK; operation++) {
+        float *data = m->data + (size_t)operation * count;
+        fill(m, data, operation);
+        switch (operation) {
+        case 0:
+            m->status = exo_all_reduce(group, data, count, EXO_F32, EXO_MEAN, &m->err);
+            break;
+        case 1:
+            m->status = exo_reduce_scatter(group, data, count, EXO_F32, EXO_SUM, &m->err);
+            break;
+        case 2:
+            m->status = exo_all_gather(group, data, count, EXO_F32, &m->err);
+            break;
+        case 3:
+            m->status = exo_broadcast(group, data, count, EXO_F32, 1 % m->what->size, &m->err);
+            break;
+        case 4:
+            memset(data, 0, count * sizeof *data);
+            for (size_t i = 0; i < count; i++)
+                ((int32_t *)(void *)data)[i] = (int32_t)(i * (m->rank + 1));
+            m->status = exo_all_reduce(group, data, count, EXO_I32, EXO_SUM, &m->err);
+            break;
+        case 5:
+            m->status = exo_barrier(group, &m->err);
+            break;
+        }
+    }
+    m->took = exo_now(exo_clock_real()) - began;
+    m->traffic = exo_group_traffic(group);
+    exo_group_close(&group);
+    return NULL;
+}
+
+static void
+run_members(struct member members[MAX_MEMBERS], const struct what *what)
+{
+    pthread_t threads[MAX_MEMBERS];
+    for (uint32_t r = 0; r < what->size; r++)
+        cr_assert_eq(pthread_create(&threads[r], NULL, member_main, &members[r]), 0);
+    for (uint32_t r = 0; r < what->size; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t r = 0; r < what->size; r++)
+        cr_assert_eq(members[r].status, EXO_OK, "rank %u: %s", r, members[r].err.text);
+}
+
+static void
+init_members(struct member members[MAX_MEMBERS], const struct what *what)
+{
+    for (uint32_t r = 0; r < what->size; r++)
+        members[r] =
+            (struct member){.what = what, .rank = r, .data = calloc(6 * what->count + 1, sizeof *members[r].data)};
+}
+
+static void
+release_members(struct member members[MAX_MEMBERS], const struct what *what)
+{
+    for (uint32_t r = 0; r < what->size; r++)
+        free(members[r].data);
+}
+
+static void
+run_local(struct member members[MAX_MEMBERS], const struct what *what)
+{
+    exo_comm *comm = NULL;
+    init_members(members, what);
+    cr_assert_eq(exo_comm_local_on(&comm, what->size, exo_clock_real(), what->edge, NULL), EXO_OK);
+    for (uint32_t r = 0; r < what->size; r++)
+        members[r].comm = comm;
+    run_members(members, what);
+    exo_comm_drop(&comm);
+}
+
+static void
+run_far(struct member members[MAX_MEMBERS], const struct what *what)
+{
+    exo_runtime *runtime = NULL;
+    exo_ref refs[MAX_MEMBERS];
+    exo_err err = {0};
+    init_members(members, what);
+    cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK, "%s", err.text);
+    for (uint32_t r = 0; r < what->size; r++) {
+        const exo_comm_far_opts opts = {.runtime = runtime,
+                                        .size = what->size,
+                                        .rank = r,
+                                        .channel = 3,
+                                        .method = "collective",
+                                        .edge = what->edge};
+        cr_assert_eq(exo_comm_far(&members[r].comm, &opts, &err), EXO_OK, "%s", err.text);
+        const exo_spawn_opts spawn = {.args = exo_payload_borrow(&members[r].comm, sizeof(exo_comm *))};
+        cr_assert_eq(exo_spawn(runtime, &hearer_class, &spawn, &refs[r], &err), EXO_OK, "%s", err.text);
+    }
+    for (uint32_t r = 0; r < what->size; r++)
+        cr_assert_eq(exo_comm_far_connect(members[r].comm, refs, &err), EXO_OK, "%s", err.text);
+    run_members(members, what);
+    for (uint32_t r = 0; r < what->size; r++)
+        exo_comm_far_disconnect(members[r].comm);
+    cr_assert_eq(exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 10 * EXO_SECOND), &err), EXO_OK, "%s",
+                 err.text);
+    for (uint32_t r = 0; r < what->size; r++)
+        exo_comm_drop(&members[r].comm);
+}
+
+/* --- The same ------------------------------------------------------------------------------------------------------------------ */
+
+static void
+expect_same(const struct what *what, const char *codec)
+{
+    struct member near[MAX_MEMBERS], far[MAX_MEMBERS];
+    run_local(near, what);
+    run_far(far, what);
+    for (uint32_t r = 0; r < what->size; r++) {
+        const exo_traffic *a = &near[r].traffic, *b = &far[r].traffic;
+        for (int operation = 0; operation < 6; operation++) {
+            size_t first = 0, length = what->count; /* of a reduce_scatter each has its own part only */
+            if (operation == 1)
+                exo_shard(what->count, what->size, r, &first, &length);
+            first += (size_t)operation * what->count;
+            cr_expect(length == 0 || memcmp(near[r].data + first, far[r].data + first, length * sizeof(float)) == 0,
+                      "%s: %u members, %zu elements, operation %d, rank %u", codec, what->size, what->count, operation,
+                      r);
+        }
+        cr_expect(a->messages == b->messages && a->items == b->items && a->payload_bytes == b->payload_bytes &&
+                      a->encoded_bytes == b->encoded_bytes && a->wire_bytes == b->wire_bytes && a->drops == b->drops,
+                  "%s: %u members, %zu elements", codec, what->size, what->count);
+        cr_expect_eq(a->items, 6);
+    }
+    release_members(near, what);
+    release_members(far, what);
+}
+
+Test(comm_far, bits_and_traffic_are_those_of_threads, .timeout = 120)
+{
+    static const size_t counts[] = {0, 1, 3, 1000, 4097};
+    for (size_t c = 0; c < CODECS; c++)
+        for (uint32_t size = 1; size <= MAX_MEMBERS; size += 2)
+            for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
+                const exo_comm_edge edge = {.name = "edge", .codec = codecs[c]};
+                const struct what what = {.size = size, .count = counts[n], .edge = &edge};
+                expect_same(&what, codecs[c] ? codecs[c] : "none");
+            }
+}
+
+/* --- Links --------------------------------------------------------------------------------------------------------------------- */
+
+/* What the timing model says of all the operations, one after the other. */
+static exo_time
+model(const struct what *what, const char *codec)
+{
+    exo_time begins[MAX_MEMBERS] = {0}, ends[MAX_MEMBERS], scratch[2 * MAX_MEMBERS];
+    uint64_t bytes[MAX_MEMBERS];
+    exo_encoder encoder = {0};
+    cr_assert_eq(exo_encoder_init(&encoder, codec, NULL), EXO_OK);
+    const exo_collective operations[] = {EXO_ALL_REDUCE, EXO_REDUCE_SCATTER, EXO_ALL_GATHER,
+                                         EXO_BROADCAST,  EXO_ALL_REDUCE,     EXO_BARRIER};
+    for (int i = 0; i < 6; i++) {
+        const exo_collective_args args = {.operation = operations[i],
+                                          .count = i == 5 ? 0 : what->count,
+                                          .dtype = i == 4 ? EXO_I32 : EXO_F32,
+                                          .root = i == 3 ? 1 % what->size : 0,
+                                          .encoder = i < 3 && encoder.codec ? &encoder : NULL};
+        cr_assert_eq(exo_comm_timing(what->edge, what->size, &args, begins, ends, scratch, bytes, NULL), EXO_OK);
+        memcpy(begins, ends, sizeof begins);
+    }
+    exo_encoder_release(&encoder);
+    exo_time last = 0;
+    for (uint32_t r = 0; r < what->size; r++)
+        last = begins[r] > last ? begins[r] : last;
+    return last;
+}
+
+Test(comm_far, links_take_the_time_of_the_model_at_least, .timeout = 60)
+{
+    static const uint32_t hosts[3] = {0, 1, 2};
+    static const exo_host_spec specs[3] = {{.name = "a", .up = 20e6, .down = 20e6},
+                                           {.name = "b", .up = 10e6, .down = 20e6},
+                                           {.name = "c", .up = 20e6, .down = 20e6}};
+    static const exo_link_spec link = {.bandwidth = 1e9, .latency = 5 * EXO_MS, .transport = EXO_LINK_IDEAL};
+    static const char *const some[] = {NULL, "int8"};
+    for (int c = 0; c < 2; c++)
+        for (int far = 0; far < 2; far++) {
+            exo_links *links = NULL, *model_links = NULL;
+            struct member members[MAX_MEMBERS];
+            cr_assert_eq(exo_links_new(&links, specs, 3, &link, 1, NULL), EXO_OK);
+            cr_assert_eq(exo_links_new(&model_links, specs, 3, &link, 1, NULL), EXO_OK);
+            exo_comm_edge edge = {.name = "edge", .links = model_links, .hosts = hosts, .codec = some[c]};
+            const struct what what = {.size = 3, .count = 20000, .edge = &edge};
+            exo_time expected = model(&what, some[c]);
+            edge.links = links;
+            edge.origin = exo_now(exo_clock_real());
+            (far ? run_far : run_local)(members, &what);
+            exo_time took = 0;
+            for (uint32_t r = 0; r < 3; r++)
+                took = members[r].took > took ? members[r].took : took;
+            cr_expect_geq(took, (exo_time)(0.98 * (double)expected), "%s: took %g ms, the model says %g ms",
+                          far ? "far" : "local", (double)took * 1e-6, (double)expected * 1e-6);
+            release_members(members, &what);
+            exo_links_free(&links);
+            exo_links_free(&model_links);
+        }
+}
