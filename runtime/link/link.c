@@ -19,14 +19,18 @@
     1448.0 /* of a segment: an Ethernet frame of 1,500 bytes, less 20 for IPv4 and 32 for TCP with timestamps */
 #define HEADERS                                                                                                        \
     66.0 /* of a segment: those, and 14 of Ethernet                                                         */
-#define SEGMENT (PAYLOAD + HEADERS)
+#define SEGMENT    (PAYLOAD + HEADERS)
+#define CUBIC_BETA 0.7 /* RFC 9438 */
+#define MOST_OF_FULL                                                                                                   \
+    1.25 /* a window at the first loss is between what the rate takes and half as much again: HyStart */
 #define RTO_MIN (200 * EXO_MS) /* Linux's TCP_RTO_MIN: RFC 6298 says a second */
 
 enum {
     INITIAL_WINDOW = 10, /* segments: RFC 6928                     */
     FIRST_HEADS = 64,    /* of a table                             */
     RNG_LINK = 9,        /* exo_purpose of jitter                  */
-    HALVINGS = 64        /* of a window: more than any window has */
+    HALVINGS = 64,       /* of a window: more than any window has */
+    MAX_LOSSES = 32      /* in a message, taken one by one: by then its window is the steady one */
 };
 
 /* --- Tables ------------------------------------------------------------------------------------------------------------------------ */
@@ -424,12 +428,13 @@ send_piece(exo_links *l, struct sending *s, const struct connection *c, exo_time
 
 /* After an idle time of more than the timeout, Linux halves the window for each timeout that passed (tcp_cwnd_restart, RFC 2861). */
 static void
-begin_round(struct connection *c, exo_time now, exo_time rtt, exo_time idle, double full, double most)
+begin_round(struct connection *c, exo_time now, exo_time rtt, exo_time idle, double full)
 {
     const double first = INITIAL_WINDOW * SEGMENT;
     exo_time timeout = exo_link_later(rtt, RTO_MIN);
     if (c->window == 0) {
         c->window = first;
+        c->threshold = INFINITY;
     } else if (idle > timeout) {
         for (int i = 0; i < HALVINGS && (idle -= timeout) > 0 && c->window > first; i++)
             c->window /= 2;
@@ -438,17 +443,42 @@ begin_round(struct connection *c, exo_time now, exo_time rtt, exo_time idle, dou
         double used = c->window - c->left; /* a window that is not used does not grow (RFC 7661, tcp_is_cwnd_limited) */
         c->window += c->window < full && (c->limited || 2 * used > c->window) ? used : 0;
     }
-    c->window = c->window < most ? c->window : most;
+    c->window = c->window < MAX_WINDOW ? c->window : MAX_WINDOW;
     c->round = now;
     c->left = c->window;
     c->limited = false;
 }
 
-/* One piece a round trip, of a window that doubles, until as much is under way as the rate can take (or loss allows); then the rest. */
+/* How a connection with loss goes on once it has lost a first segment. Every 1/p segments (the mean) one is lost: then CUBIC takes 0.7 of
+ * the window, and while it is below what it was, which at such rates it always is, it grows as fast as Reno would with a half (RFC 9438,
+ * 4.3). So the window comes down to a mean of sqrt(3/2) / sqrt(p) segments (Mathis et al., 1997). Gives how long the bytes take. */
+static double
+pass_with_loss(struct connection *c, double bytes, double loss, double full, double rtt)
+{
+    const double steady = SEGMENT * sqrt(1.5 / loss), grow = 3 * (1 - CUBIC_BETA) / (1 + CUBIC_BETA) * SEGMENT;
+    double took = 0;
+    c->window = c->window < MOST_OF_FULL * full ? c->window : MOST_OF_FULL * full;
+    for (int i = 0; bytes > 0 && i < MAX_LOSSES; i++) {
+        bool ends = bytes <= c->credit;
+        double sent = ends ? bytes : c->credit, rounds = sent / c->window;
+        double mean = c->window + grow * rounds / 2;
+        took += sent / (mean < full ? mean : full) * rtt;
+        bytes -= sent;
+        c->credit -= sent;
+        c->window += grow * rounds;
+        if (!ends) {
+            c->window *= CUBIC_BETA;
+            c->credit = SEGMENT / loss;
+        }
+    }
+    return took + bytes / (steady < full ? steady : full) * rtt;
+}
+
+/* One piece a round trip, of a window that doubles, until as much is under way as the rate can take; then the rest. */
 static void
 send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connection *c, double bytes)
 {
-    double rate = rate_alone(s), most = MAX_WINDOW, full;
+    double rate = rate_alone(s), full;
     exo_time rtt = s->rtt;
     if (isinf(rate) && rtt == 0) {
         send_piece(l, s, c, s->now, bytes);
@@ -457,34 +487,36 @@ send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connec
     if (!isinf(rate))
         rtt = exo_link_later(rtt, (exo_time)(ROUND_SEGMENTS * SEGMENT * 8 / rate * (double)EXO_SECOND));
     full = rate / 8 * (double)rtt / (double)EXO_SECOND;
-    if (line->loss > 0) { /* Mathis et al. (1997): MSS / RTT * sqrt(3/2) / sqrt(p) */
-        double window = SEGMENT * sqrt(1.5 / line->loss);
-        most = window < most ? window : most;
-    }
+    if (c->window == 0)
+        c->credit = SEGMENT / line->loss; /* INFINITY without loss */
     if (c->window == 0 || s->now >= exo_link_later(c->round, rtt)) {
         /* As connections share the uplink, this one sent as long as the others did. */
         exo_time last = exo_link_queue_busy(&l->hosts[s->from].up.queue, s->now, c->last);
-        begin_round(c, s->now, rtt, s->now - last, full, most);
+        begin_round(c, s->now, rtt, s->now - last, full);
     }
     for (;;) {
         exo_time at = exo_link_max(s->now, c->round);
-        if (c->window >= full || bytes <= c->left) {
+        bool rest = bytes <= c->left, open = c->window >= full || c->window >= c->threshold || c->window >= MAX_WINDOW;
+        double piece = rest || open ? bytes : c->left;
+        if (piece > c->credit || (!rest && open && c->window < full)) { /* a window a round trip, and no more */
+            double took = line->loss > 0 ? pass_with_loss(c, bytes, line->loss, full, (double)rtt)
+                                         : (bytes - c->left) / c->window * (double)rtt;
             send_piece(l, s, c, at, bytes);
-            c->left = bytes < c->left ? c->left - bytes : 0;
-            break;
-        }
-        if (c->window >= most) { /* a window a round trip, and no more */
-            send_piece(l, s, c, at, bytes);
-            double rounds = (bytes - c->left) / c->window * (double)rtt;
-            c->round = rounds < 0x1p62 ? exo_link_later(at, (exo_time)rounds) : EXO_LINK_NEVER;
+            c->threshold = line->loss > 0 ? c->window : INFINITY;
+            c->round = took < 0x1p62 ? exo_link_later(at, (exo_time)took) : EXO_LINK_NEVER;
             c->left = 0;
             s->sent = exo_link_max(s->sent, c->round);
             break;
         }
-        send_piece(l, s, c, at, c->left);
-        bytes -= c->left;
+        send_piece(l, s, c, at, piece);
+        c->credit -= piece;
+        if (rest || open) {
+            c->left = bytes < c->left ? c->left - bytes : 0;
+            break;
+        }
+        bytes -= piece;
         c->round = exo_link_later(at, rtt);
-        c->window = 2 * c->window < most ? 2 * c->window : most;
+        c->window = 2 * c->window < MAX_WINDOW ? 2 * c->window : MAX_WINDOW;
         c->left = c->window;
         c->limited = true;
     }

@@ -60,6 +60,8 @@ struct connection {
     uint64_t seed, messages;
     double window;    /* of TCP, in bytes on the wire; 0: it has not sent yet */
     double left;      /* of the window in this round trip                     */
+    double credit;    /* bytes until the next loss                            */
+    double threshold; /* of slow start; INFINITY until there was a loss       */
     bool limited;     /* the round trip before has used all of its window     */
     exo_time round;   /* when that began, or will                             */
     exo_time last;    /* the last byte has left                               */
