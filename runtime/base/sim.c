@@ -438,10 +438,11 @@ exo_sim_wake(exo_sim_lane *lane, exo_time at)
 {
     exo_sim *sim = lane->sim;
     pthread_mutex_lock(&sim->lock);
-    at = at > lane->time ? at : lane->time;
-    if (!sim->busy && at < sim->now)
-        at = sim->now;
     bool waits = lane->state == WAITING || (lane->state == READY && lane->woken);
+    if (waits && at < lane->time) /* which is its own thread's while it runs */
+        at = lane->time;
+    if (waits && !sim->busy && at < sim->now)
+        at = sim->now;
     if (waits && at <= lane->until) {
         lane->state = READY;
         lane->woken = true;

@@ -190,6 +190,37 @@ def codec():
     yield "nothing", begin(0, 0, 0)
 
 
+# --- Messages of channels ---
+
+
+def item():
+    def header(kind, edge=0, parts=0, number=0, bytes_=0):  # from actor 1 to actor 0
+        return struct.pack("<6I6Q", kind, edge, 1, 0, 0, parts, number, 5, 6, 7, 0, bytes_)
+
+    def begin(chain, kind):
+        return bytes([chain + 6 * kind])
+
+    def part(dtype, count, bytes_):
+        return struct.pack("<2I2Q", dtype, 0, count, bytes_)
+
+    def framed(*messages):
+        return b"".join(struct.pack("<H", len(m) | 1 << 14) + m for m in messages)
+
+    floats = struct.pack("<4f", 1, -2, 3.5, 0) + b"\0" * 4
+    array = part(0, 4, 20) + floats
+    two = part(0, 4, 20) + part(1, 4, 20) + floats + floats
+    ends = header(3), header(3, 1)
+    for chain in range(6):
+        for kind in range(3):
+            yield f"one_{chain}_{kind}", begin(chain, kind) + header(1, 0, 1, 0, len(array)) + array
+        yield f"two_{chain}", begin(chain, 2) + header(1, 0, 2, 0, len(two)) + two
+        items = [header(1, edge, 1, number, len(array)) + array for number in range(5) for edge in range(2)]
+        yield f"place_{chain}", begin(chain, 4) + framed(*items, *ends)
+    yield "answers", begin(0, 3) + framed(header(2, 0, 0, 1), header(2, 0, 0, 2**63), header(4), header(4, 1))
+    yield "strangers", begin(0, 3) + framed(header(1, 9), header(5), header(2, 9), b"short")
+    yield "ends", begin(0, 3) + framed(*ends, *ends)
+
+
 # --- Keys and jobs ---
 
 
@@ -232,7 +263,7 @@ def graph():
                         b"actors:\n  a:\n    class: talker\n    count: ${n}${n}\npresets: {p: {variables.n: 3, seed: 1}}\n")
 
 
-for target in (wire, handshake, cluster, ring_steps, codec, keys, config, graph):
+for target in (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph):
     folder = here / target.__name__.removesuffix("_steps")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
