@@ -66,6 +66,11 @@ EXO_API exo_status exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_ti
 EXO_API void exo_cluster_interrupt(exo_cluster *cluster);
 /* The head, to call its methods. Waits for one that is away. */
 EXO_API exo_status exo_cluster_head(exo_cluster *cluster, exo_time deadline, exo_ref *out, exo_err *err);
+/* Tells the head how this driver's job goes: `json`, an object of at most 64 KiB, stands as "report" in the job's entry of
+ * exo_cluster_list until the next one takes its place or the job ends. It is kept in memory only: a head that is started again has the
+ * next one. Waits for the head until `deadline`. Errors: INVAL (no object, or too long; not a driver), NOT_FOUND (the head knows no such
+ * job, or not yet again), TIMEOUT. */
+EXO_API exo_status exo_cluster_report(exo_cluster *cluster, const char *json, exo_time deadline, exo_err *err);
 /* What is there, as JSON: {"cluster", "nodes": [...], "actors": [...], "jobs": [...]}. The caller frees *json with exo_free. */
 EXO_API exo_status exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **json, exo_err *err);
 /* The shared objects that workers and drivers hold, as a JSON array: [{"node", "id", "bytes", "references", "borrowers", "sealed",

@@ -432,6 +432,7 @@ exo_job_describe(const exo_job_entry *job, Exo__Cluster__Job *out)
     out->cause = exo_pb_text(job->cause);
     out->began = job->began;
     out->ended = job->ended;
+    out->report = exo_pb_text(job->report);
 }
 
 /* --- Everything ---------------------------------------------------------------------------------------------------------------- */
@@ -536,6 +537,7 @@ exo_directory_release(exo_directory *directory)
         HASH_DEL(directory->jobs, j);
         exo_free(j->name);
         exo_free(j->cause);
+        exo_free(j->report);
         exo_free(j);
     }
 }

@@ -94,6 +94,7 @@ typedef struct exo_job_entry {
     char *name, *cause;
     const char *state; /* a literal */
     int64_t began, ended;
+    char *report; /* JSON, the driver's latest; NULL: none */
     UT_hash_handle hh;
 } exo_job_entry;
 

@@ -604,6 +604,7 @@ static const exo_method methods[] = {
     {.name = "why", .run = exo_head_why},       {.name = "log", .run = exo_head_log},
     {.name = "logs", .run = exo_head_logs},     {.name = "tick", .run = head_tick},
     {.name = "end", .run = head_end},           {.name = "give_up", .run = exo_head_give_up},
+    {.name = "report", .run = exo_head_report},
 };
 
 const exo_actor_class exo_head_class = {

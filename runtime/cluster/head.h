@@ -14,6 +14,7 @@
  *     died(Name)                              an actor that has a key or a name
  *     lost(NodeInfo)                          a connection is gone: from this process's own net
  *     epitaph(Epitaph)                        why a process ended: from its watcher
+ *     report(Report)                          how a job goes: from its driver, again and again
  *     list() -> Listing, why(Name) -> text
  *     log(LogLines), logs(number) -> lines after it, waits for some; logs() -> all, at once
  *     end()                                   ends the workers, then this process; the reply comes when the workers have left

@@ -8,7 +8,8 @@
 #include "messages.h"
 
 enum {
-    LOG_LINES = 4096
+    LOG_LINES = 4096,
+    MAX_REPORT = 64 << 10 /* bytes of what a driver says of its job */
 };
 
 /* Spawning that finds no place while workers may still come back to a head that was restarted: then it is asked for again. */
@@ -56,6 +57,9 @@ void exo_head_keep_job(struct head *h, const exo_job_entry *j);
 void exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state);
 void exo_head_recall_actor(void *context, const exo_durable_row *row);
 void exo_head_recall_job(void *context, const exo_durable_row *row);
+/* How a job goes, until it has ended: in memory only. */
+exo_status exo_head_report(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                           exo_err *err);
 
 /* --- Making actors (head_spawn.c) --------------------------------------------------------------------------------- */
 

@@ -163,6 +163,8 @@ finish_job(struct head *h, exo_job_entry *job, const char *state, const char *ca
     job->ended = exo_head_date();
     exo_free(job->cause);
     job->cause = exo_strdup(cause);
+    exo_free(job->report);
+    job->report = NULL;
     exo_head_keep_job(h, job);
     HASH_ITER (by_key, h->directory.actors, a, next)
         if (strcmp(a->spec->job, job->name) == 0)

@@ -1,4 +1,4 @@
-/* What the head keeps of actors and jobs, for one that is started after it. Read next: durable.c (the file). */
+/* What the head keeps of actors and jobs, for one that is started after it; and of jobs while it lives. Read next: durable.c (the file). */
 #include "head_impl.h"
 
 #include <stdio.h>
@@ -46,6 +46,7 @@ exo_head_keep_job(struct head *h, const exo_job_entry *j)
     if (!h->durable)
         return;
     exo_job_describe(j, &info);
+    info.report = exo_pb_text(NULL); /* another head gets the next one */
     if (exo_message_pack(&packed, &info.base) != EXO_OK)
         return;
     const exo_durable_row row = {.table = "jobs",
@@ -123,4 +124,30 @@ exo_head_recall_job(void *context, const exo_durable_row *row)
     if (row->key >= h->next_key)
         h->next_key = row->key + 1;
     EXO_RELEASE(was);
+}
+
+exo_status
+exo_head_report(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    exo_status st = EXO_OK;
+    (void)call;
+    (void)reply;
+    Exo__Cluster__Report *m = EXO_UNPACK(Exo__Cluster__Report, exo__cluster__report, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "report: the arguments cannot be read");
+    exo_job_entry *job = exo_directory_job(&h->directory, m->job, 0);
+    char *report = NULL;
+    if (strlen(m->json) > MAX_REPORT)
+        st = exo_fail(err, EXO_INVAL, "a report has at most %d bytes, not %zu", MAX_REPORT, strlen(m->json));
+    else if (!job || job->ended || job->driver != m->node)
+        st = exo_fail(err, EXO_NOT_FOUND, "there is no job '%s' of this driver that runs", m->job);
+    else if (!(report = exo_strdup(m->json)))
+        st = exo_fail(err, EXO_NOMEM, "the head has no memory for a report");
+    if (st == EXO_OK) {
+        exo_free(job->report);
+        job->report = report;
+    }
+    EXO_RELEASE(m);
+    return st;
 }

@@ -77,13 +77,39 @@ listing_json(const Exo__Cluster__Listing *listing)
         json_array_append_new(actors, actor_json(listing->actors[i]));
     for (size_t i = 0; i < listing->n_jobs; i++) {
         const Exo__Cluster__Job *j = listing->jobs[i];
-        json_array_append_new(jobs, json_pack("{s:o, s:o, s:o, s:I, s:I}", "name", text_of(j->name), "state",
-                                              text_of(j->state), "cause", text_of(j->cause), "began",
-                                              (json_int_t)j->began, "ended", (json_int_t)j->ended));
+        json_t *job =
+            json_pack("{s:o, s:o, s:o, s:I, s:I}", "name", text_of(j->name), "state", text_of(j->state), "cause",
+                      text_of(j->cause), "began", (json_int_t)j->began, "ended", (json_int_t)j->ended);
+        json_t *report = j->report[0] ? json_loads(j->report, 0, NULL) : NULL;
+        if (json_is_object(report)) /* anybody can tell the head anything */
+            json_object_set(job, "report", report);
+        json_decref(report);
+        json_array_append_new(jobs, job);
     }
     return json_pack("{s:o, s:o, s:I, s:i, s:o, s:o, s:o, s:o}", "cluster", text_of(listing->cluster), "version",
                      text_of(listing->version), "began", (json_int_t)listing->began, "pid", (int)listing->pid, "host",
                      text_of(listing->host), "nodes", nodes, "actors", actors, "jobs", jobs);
+}
+
+exo_status
+exo_cluster_report(exo_cluster *cluster, const char *json, exo_time deadline, exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    if (cluster->role != EXO_ROLE_DRIVER)
+        return exo_fail(err, EXO_INVAL, "only a driver has a job to report of");
+    json_t *object = json_loads(json, 0, NULL);
+    bool fine = json_is_object(object);
+    json_decref(object);
+    if (!fine)
+        return exo_fail(err, EXO_INVAL, "a report is a JSON object");
+    Exo__Cluster__Report args = EXO__CLUSTER__REPORT__INIT;
+    args.job = cluster->job;
+    args.node = exo_net_node(exo_remote_net(cluster->remote));
+    args.json = exo_pb_text(json);
+    exo_status st = exo_cluster_call_head(cluster, "report", &args.base, true, deadline, &future, &reply, err);
+    exo_future_drop(&future);
+    return st;
 }
 
 exo_status

@@ -101,7 +101,7 @@ def handshake():
 # --- cluster.proto: the methods in the order of `asked` in cluster.c; "wait" lets time pass ---
 
 methods = ["register", "gone", "spawn", "started", "find", "claim", "died", "epitaph", "list", "why", "log", "logs", "tick",
-           "kill", "make", "wait", "node", "end", "end_worker", "give_up"]
+           "kill", "make", "wait", "node", "end", "end_worker", "give_up", "report"]
 
 
 def ask(method, args=b""):
@@ -143,6 +143,9 @@ def cluster():
     yield "node", begin + ask("node", message((1, 5))) + ask("node", message((1, 77)))
     yield "end", begin + ask("end") + ask("end_worker") + ask("gone", message((1, 5), (6, "left"))) + b"\x0f\xff\xff" + ask("tick")
     yield "give_up", lives + ask("gone", message((1, 5), (6, "lost"))) + ask("give_up", name) + ask("why", name)
+    report = message((1, "job"), (2, 6), (3, '{"time_s": 1}'))
+    yield "report", (ask("register", driver) + ask("report", report) + ask("list") + ask("report", report)
+                     + ask("gone", message((1, 6), (6, "left"))) + ask("report", report))
     yield "empty", b"".join(ask(m) for m in methods)
 
 

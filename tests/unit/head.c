@@ -122,8 +122,8 @@ Test(head, is_not_nested_to_death)
 
 Test(head, survives_bytes_that_are_no_arguments)
 {
-    static const char *const methods[] = {"register", "gone", "spawn", "started", "find", "claim", "died",
-                                          "epitaph",  "list", "why",   "log",     "logs", "tick",  "give_up"};
+    static const char *const methods[] = {"register", "gone", "spawn", "started", "find", "claim",   "died",  "epitaph",
+                                          "list",     "why",  "log",   "logs",    "tick", "give_up", "report"};
     uint8_t bytes[700];
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
         for (size_t size = 0; size < sizeof bytes; size = size * 2 + 1) {
@@ -137,6 +137,46 @@ Test(head, survives_bytes_that_are_no_arguments)
     }
     cr_expect_eq(ask("started", "short", 5), EXO_INVAL);
     cr_expect_eq(ask("list", "", 0), EXO_OK);
+}
+
+/* A Register of the driver `node` of the job "job". */
+static const uint8_t driver[] = {0x08, 9, 0x3a, 6, 'd', 'r', 'i', 'v', 'e', 'r', 0x52, 3, 'j', 'o', 'b'};
+
+/* A Report of `size` characters by `node`; the caller frees it. */
+static uint8_t *
+report_of(uint8_t node, size_t size, size_t *total)
+{
+    uint8_t *m = exo_calloc(1, size + 11);
+    const uint8_t fixed[] = {0x0a, 3, 'j', 'o', 'b', 0x10, node, 0x1a};
+    size_t n = sizeof fixed;
+    memcpy(m, fixed, n);
+    for (size_t left = size; left || n == sizeof fixed; left >>= 7)
+        m[n++] = (uint8_t)((left & 127) | (left > 127 ? 128 : 0));
+    memset(m + n, 'r', size);
+    *total = n + size;
+    return m;
+}
+
+static exo_status
+report(uint8_t node, size_t size)
+{
+    size_t total = 0;
+    uint8_t *m = report_of(node, size, &total);
+    exo_status st = ask("report", m, total);
+    exo_free(m);
+    return st;
+}
+
+Test(head, keeps_reports_of_drivers_that_live)
+{
+    cr_expect_eq(report(9, 10), EXO_NOT_FOUND, "there is no such job");
+    cr_expect_eq(ask("register", driver, sizeof driver), EXO_OK);
+    cr_expect_eq(report(9, 10), EXO_OK);
+    cr_expect_eq(report(9, 64 << 10), EXO_OK);
+    cr_expect_eq(report(9, (64 << 10) + 1), EXO_INVAL, "that is too long");
+    cr_expect_eq(report(8, 10), EXO_NOT_FOUND, "the job is another driver's");
+    cr_expect_eq(ask("gone", "\x08\x09\x32\x04left", 8), EXO_OK);
+    cr_expect_eq(report(9, 10), EXO_NOT_FOUND, "the job has ended");
 }
 
 Test(head, takes_no_name_that_is_too_long)
