@@ -37,6 +37,10 @@ report(struct run *run, bool evaluated)
     p.eta = run->rate > 0 ? (double)left * per_step / run->rate : (double)NAN;
     p.bytes_sent = run->bytes_sent;
     p.evaluated = evaluated;
+    p.edge = exo_fit_edge_name(run);
+    p.traffic = (exo_traffic){0};
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+        exo_traffic_add(&p.traffic, &run->traffic[r]);
     run->opts->progress(run->opts->context, &p);
 }
 

@@ -100,6 +100,8 @@ uint64_t exo_fit_elapsed(const struct run *run);
 exo_status exo_fit_open_network(struct run *run, exo_err *err);
 /* The communicator of the strategy's edge, for nodes in this process. */
 exo_status exo_fit_open_edge(struct run *run, exo_err *err);
+/* What the edge is called in reports. */
+const char *exo_fit_edge_name(const struct run *run);
 /* Now, since this process's part began, on the run's clock. */
 exo_time exo_fit_now(const struct run *run);
 /* Before the nodes are told to train, on the virtual clock: none of them runs ahead. */

@@ -105,8 +105,8 @@ exo_fit_edge_codec(const exo_edge_spec *edge)
 
 /* --- The report --------------------------------------------------------------------------------------------------------------- */
 
-static const char *
-edge_name(const struct run *run)
+const char *
+exo_fit_edge_name(const struct run *run)
 {
     return run->graph && run->graph->num_edges ? run->graph->edges[0].name : "node>node";
 }
@@ -128,7 +128,7 @@ write_ledger(const struct run *run, exo_fit_result *result, exo_err *err)
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
         snprintf(actor, sizeof actor, "node_%u", r);
-        st = exo_ledger_add(&ledger, edge_name(run), actor, host_name(run, r, host), &run->traffic[r], err);
+        st = exo_ledger_add(&ledger, exo_fit_edge_name(run), actor, host_name(run, r, host), &run->traffic[r], err);
         exo_traffic_add(&result->traffic, &run->traffic[r]);
     }
     snprintf(path, sizeof path, "%s/ledger.csv", run->folder);

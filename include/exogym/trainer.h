@@ -30,6 +30,8 @@ typedef struct exo_progress {
     bool evaluated;            /* the fields below are new                               */
     double local_loss, global_loss;
     double local_accuracy, global_accuracy; /* NaN if the model reports none               */
+    const char *edge;                       /* the strategy's, as its graph calls it; always there            */
+    exo_traffic traffic;                    /* over it so far, all nodes together; likewise                   */
 } exo_progress;
 
 typedef struct exo_fit_opts {

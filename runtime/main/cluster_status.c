@@ -1,11 +1,15 @@
-/* `exogym status`: what a cluster has and does, on one page. */
+/* `exogym status`: what a cluster has and does, on one page; or how a run of this host goes. */
 #include <stdio.h>
 #include <string.h>
 
+#include <exogym/memory.h>
+
+#include "run_report.h"
 #include "where.h"
 
 struct status_args {
     struct exo_where where;
+    const char *run;
 };
 
 /* Of how many objects of a list the state is `state`. */
@@ -17,6 +21,30 @@ count(const json_t *list, const char *state)
     json_array_foreach ((json_t *)(uintptr_t)list, i, object)
         found += strcmp(json_string_value(json_object_get(object, "state")), state) == 0;
     return found;
+}
+
+static void
+print_report(const char *what, const char *name, const char *state, const json_t *report)
+{
+    exo_text title = {0};
+    exo_text_add(&title, "%s%s: %s", what, name, state);
+    exo_run_report_print(stdout, title.failed ? "?" : title.data, report);
+    exo_free(title.data);
+}
+
+/* How each job goes that says so. */
+static void
+print_reports(const json_t *jobs)
+{
+    size_t i;
+    const json_t *job;
+    json_array_foreach ((json_t *)(uintptr_t)jobs, i, job) {
+        const json_t *report = json_object_get(job, "report");
+        if (!report)
+            continue;
+        printf("\n");
+        print_report("job ", json_string_value(json_object_get(job, "name")), "running", report);
+    }
 }
 
 static exo_status
@@ -42,28 +70,72 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
         printf("\n");
         exo_print_nodes(listing, false);
     }
+    print_reports(jobs);
     json_decref(listing);
     return EXO_OK;
+}
+
+/* Asks nobody: what runs say lies in their folders. */
+static int
+status_of_run(const struct status_args *args)
+{
+    exo_err err = {0};
+    json_t *runs = NULL;
+    size_t i;
+    const json_t *run;
+    exo_status st = exo_run_report_read(args->run, &runs, &err);
+    if (st == EXO_OK && args->where.json) {
+        st = exo_print_json(json_pack("{s:o}", "runs", runs), &err);
+        return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
+    }
+    json_array_foreach (runs, i, run) {
+        if (i)
+            printf("\n");
+        print_report("", json_string_value(json_object_get(run, "folder")),
+                     json_is_true(json_object_get(run, "running")) ? "running" : "ended",
+                     json_object_get(run, "report"));
+    }
+    json_decref(runs);
+    return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }
 
 static int
 status_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, &((const struct status_args *)line->args)->where, status);
+    const struct status_args *args = line->args;
+    if (args->run)
+        return status_of_run(args);
+    return exo_visit_do(line, &args->where, status);
 }
 
 static const exo_arg table[] = {
-    EXO_WHERE_ROWS(struct status_args, "Prints all that the head knows as one JSON object."),
+    {.name = "--run",
+     .value = "DIR",
+     .help = "How the run of this folder goes, or those of the runs in it, instead: runs/NAME. Needs no cluster.",
+     .word = EXO_WORD_FOLDER,
+     EXO_INTO(struct status_args, run)},
+    EXO_WHERE_ROWS(struct status_args,
+                   "Prints all that the head knows as one JSON object; of --run, what the run says."),
+    {0},
+};
+
+static const exo_note examples[] = {
+    {"exogym status --run runs/compare",
+     "Shows how the runs of a job go that runs on this host, with or without a cluster."},
     {0},
 };
 
 const exo_command exo_command_status = {
     .name = "status",
     .summary = "Shows what a cluster has and does",
-    .description = "Nodes with what is free of their cpus, gpus and memory, and how many actors and jobs there are. "
-                   "Nodes that left "
-                   "in good order, as drivers do, are counted only; `exogym list nodes` has them.",
+    .description =
+        "Nodes with what is free of their cpus, gpus and memory, and how many actors and jobs there are. "
+        "Nodes that left "
+        "in good order, as drivers do, are counted only; `exogym list nodes` has them.\n\n"
+        "Of each job that `exogym run` runs there: its time, its figures, and what went over its edges so far "
+        "(the ledger; docs/graph.md explains its columns), as it said about a second ago.",
     .args = table,
+    .examples = examples,
     .args_size = sizeof(struct status_args),
     .run = status_command,
 };

@@ -23,6 +23,7 @@
 #include "progress.h"
 #include "results.h"
 #include "run_graph.h"
+#include "run_report.h"
 #include "text.h"
 
 #define EXPLAIN_TIMEOUT (2 * EXO_SECOND)
@@ -59,10 +60,27 @@ catch_signals(const char *message)
     sigaction(SIGTERM, &action, NULL);
 }
 
+/* To whom a run tells how it goes. */
+struct audience {
+    exo_display *display;
+    exo_run_report report;
+    bool virtual_clock;
+};
+
 static void
-on_progress(void *context, const exo_progress *progress)
+on_progress(void *context, const exo_progress *p)
 {
-    exo_display_step(context, progress);
+    struct audience *audience = context;
+    exo_display_step(audience->display, p);
+    json_t *report = exo_run_report_new(p->elapsed, audience->virtual_clock);
+    exo_run_report_add_figure(report, "node_0", "step", (double)p->step);
+    exo_run_report_add_figure(report, "node_0", "max_steps", (double)p->max_steps);
+    exo_run_report_add_figure(report, "node_0", "train_loss", (double)p->train_loss);
+    exo_run_report_add_edge(report, p->edge, &p->traffic);
+    if (p->step == p->max_steps || exo_run_report_is_due(&audience->report))
+        exo_run_report_say(&audience->report, report);
+    else
+        exo_run_report_keep(&audience->report, report);
 }
 
 static void
@@ -180,17 +198,24 @@ static exo_status
 run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *cluster, bool resume, exo_display *display,
         exo_fit_result *result, exo_err *err)
 {
+    exo_text folder = {0};
+    exo_text_add(&folder, "%s/%s", job->folder, run->label);
+    struct audience audience = {.display = display,
+                                .report = {.folder = folder.failed ? NULL : folder.data, .cluster = cluster->cluster},
+                                .virtual_clock = run->graph && run->graph->virtual_clock};
     exo_fit_opts opts = job->opts;
     opts.save_dir = job->folder;
     opts.run_name = run->label;
     opts.resume = resume;
     opts.config_json = run->config_json;
     opts.progress = on_progress;
-    opts.context = display;
+    opts.context = &audience;
     opts.stop = &stop_signal;
     exo_status st = cluster->runtime ? fit_far(job, run, &opts, cluster, result, err)
                                      : exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, &opts,
                                                    NULL, run->graph, result, err);
+    exo_run_report_close(&audience.report);
+    exo_free(folder.data);
     exo_params_free(&result->params);
     if (st == EXO_CANCELLED && stop_signal != 0)
         return st;
@@ -502,6 +527,7 @@ static const exo_note files[] = {
     {"DIR/NAME/STRATEGY/events.out.tfevents.*", "The same for TensorBoard."},
     {"DIR/NAME/STRATEGY/checkpoints/", "What --resume goes on from."},
     {"DIR/NAME/STRATEGY/model.safetensors", "The averaged model."},
+    {"DIR/NAME/STRATEGY/progress.json", "How the run goes, once a second; `exogym status --run` shows it."},
     {"DIR/NAME/STRATEGY/result.json", "The run's results; there only when it is finished."},
     {"DIR/NAME/compare.png", "Validation loss of all runs by step, by bytes sent and by time."},
     {0},

@@ -1,5 +1,5 @@
-/* Runs a graph for `exogym run`: see run_graph.h. What a run leaves in its folder: result.json, ledger.csv, timeline.json, and what its
- * actors write. */
+/* Runs a graph for `exogym run`: see run_graph.h. What a run leaves in its folder: progress.json (run_report.h), result.json, ledger.csv,
+ * timeline.json, and what its actors write. */
 #include "run_graph.h"
 
 #include <errno.h>
@@ -18,6 +18,7 @@
 #include "program.h"
 #include "progress.h"
 #include "run.h"
+#include "run_report.h"
 #include "text.h"
 
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
@@ -26,9 +27,22 @@ struct show {
     exo_display display;
     const exo_run_graph_opts *opts;
     exo_apply_box box;
+    exo_run_report report;
 };
 
 /* --- Progress ---------------------------------------------------------------------------------------------------------------- */
+
+/* For whoever asks how it goes. */
+static void
+say(struct show *show, exo_time time, const exo_graph_figure *figures, size_t num_figures, const exo_ledger *ledger)
+{
+    json_t *report = exo_run_report_new((double)time * 1e-9, show->opts->spec->virtual_clock);
+    for (size_t i = 0; i < num_figures; i++)
+        exo_run_report_add_figure(report, figures[i].actor, figures[i].name, figures[i].value);
+    if (ledger)
+        exo_run_report_add_ledger(report, ledger);
+    exo_run_report_say(&show->report, report);
+}
 
 /* "3:07  trainer_0 return_mean 212.5, loss 0.31  12.4 MB sent" */
 static void
@@ -51,6 +65,7 @@ on_progress(void *context, const exo_graph_progress *p)
     if (line.data)
         exo_display_line(&show->display, line.data);
     exo_free(line.data);
+    say(show, p->time, p->figures, p->num_figures, p->ledger);
 }
 
 static bool
@@ -92,20 +107,10 @@ number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static json_t *
-traffic_json(const char *edge, const exo_traffic *t)
-{
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "edge", edge, "messages", (json_int_t)t->messages,
-                     "items", (json_int_t)t->items, "payload_bytes", (json_int_t)t->payload_bytes, "encoded_bytes",
-                     (json_int_t)t->encoded_bytes, "wire_bytes", (json_int_t)t->wire_bytes, "drops",
-                     (json_int_t)t->drops, "send_blocked_s", (double)t->send_blocked * 1e-9, "recv_blocked_s",
-                     (double)t->recv_blocked * 1e-9);
-}
-
 static void
 add_edge(void *context, const char *name, const exo_traffic *sum)
 {
-    json_array_append_new(context, traffic_json(name, sum));
+    json_array_append_new(context, exo_run_traffic_json(name, sum));
 }
 
 static json_t *
@@ -261,6 +266,8 @@ exo_run_graph(const exo_run_graph_opts *opts)
     if (st == EXO_OK) {
         exo_display_init(&show.display, stderr, exo_clock_real(), 1, 0);
         print_banner(&show, folder.data);
+        show.report = (exo_run_report){.folder = folder.data, .cluster = here ? NULL : opts->cluster->cluster};
+        say(&show, 0, NULL, 0, NULL); /* nothing is left of a run before */
         const exo_graph_run_opts run = {.runtime = here ? NULL : opts->cluster->runtime,
                                         .text = text,
                                         .space = space.data,
@@ -275,6 +282,9 @@ exo_run_graph(const exo_run_graph_opts *opts)
                                         .stop = opts->stop};
         st = exo_graph_run(spec, &run, &result, &err);
         exo_display_clear(&show.display);
+        if (st == EXO_OK)
+            say(&show, result.time, result.figures, result.num_figures, &result.ledger);
+        exo_run_report_close(&show.report);
     }
     if (st == EXO_OK)
         st = finish(opts, folder.data, here ? timeline.data : NULL, &result, &err);

@@ -87,9 +87,9 @@ exo_ledger_each(const exo_ledger *ledger, void (*edge)(void *context, const char
                 void *context)
 {
     for (size_t i = 0; i < ledger->length; i++) {
-        bool first = true;
-        for (size_t k = 0; k < i; k++)
-            first = first && strcmp(ledger->rows[k].edge, ledger->rows[i].edge) != 0;
+        bool first = true; /* the nearest rows are the likeliest ones */
+        for (size_t k = i; first && k-- > 0;)
+            first = strcmp(ledger->rows[k].edge, ledger->rows[i].edge) != 0;
         if (!first)
             continue;
         exo_traffic sum = exo_ledger_sum(ledger, ledger->rows[i].edge);

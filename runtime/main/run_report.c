@@ -1,0 +1,356 @@
+/* How a run goes: see run_report.h. No state of its own. */
+#include "run_report.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "file.h"
+#include "text.h"
+
+#define EVERY        EXO_SECOND
+#define HEAD_TIMEOUT (100 * EXO_MS)
+#define HEAD_QUIET   (5 * EXO_SECOND) /* after a report that did not get there */
+#define FILE_STYLE   (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+#define HEAD_STYLE   (JSON_COMPACT | JSON_REAL_PRECISION(15))
+
+enum {
+    HEAD_TAKES = 64 << 10,
+    LARGEST = 64 << 20
+};
+
+/* --- Making one --------------------------------------------------------------------------------------------------------------- */
+
+json_t *
+exo_run_report_new(double time_s, bool virtual_clock)
+{
+    return json_pack("{s:f, s:s, s:[], s:{}}", "time_s", time_s, "clock", virtual_clock ? "virtual" : "real", "edges",
+                     "figures");
+}
+
+json_t *
+exo_run_traffic_json(const char *edge, const exo_traffic *t)
+{
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "edge", edge, "messages", (json_int_t)t->messages,
+                     "items", (json_int_t)t->items, "payload_bytes", (json_int_t)t->payload_bytes, "encoded_bytes",
+                     (json_int_t)t->encoded_bytes, "wire_bytes", (json_int_t)t->wire_bytes, "drops",
+                     (json_int_t)t->drops, "send_blocked_s", (double)t->send_blocked * 1e-9, "recv_blocked_s",
+                     (double)t->recv_blocked * 1e-9);
+}
+
+void
+exo_run_report_add_edge(json_t *report, const char *edge, const exo_traffic *traffic)
+{
+    json_array_append_new(json_object_get(report, "edges"), exo_run_traffic_json(edge, traffic));
+}
+
+static void
+add_edge(void *context, const char *name, const exo_traffic *sum)
+{
+    exo_run_report_add_edge(context, name, sum);
+}
+
+void
+exo_run_report_add_ledger(json_t *report, const exo_ledger *ledger)
+{
+    exo_ledger_each(ledger, add_edge, report);
+}
+
+void
+exo_run_report_add_figure(json_t *report, const char *actor, const char *name, double value)
+{
+    json_t *all = json_object_get(report, "figures"), *figures = json_object_get(all, actor);
+    if (!figures) {
+        figures = json_object();
+        json_object_set_new(all, actor, figures);
+    }
+    bool whole = fabs(value) < 1e15 && value == floor(value);
+    json_object_set_new(figures, name,
+                        !isfinite(value) ? json_null()
+                        : whole          ? json_integer((json_int_t)value)
+                                         : json_real(value));
+}
+
+/* --- Saying it ------------------------------------------------------------------------------------------------------------------ */
+
+static void
+release_text(char *text)
+{
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+}
+
+/* Whoever reads it sees all of one report. Nothing waits for the disk: after a crash of the host it may be empty. */
+static void
+write_file(const char *folder, const json_t *report)
+{
+    exo_text path = {0}, temporary = {0};
+    exo_text_add(&path, "%s/progress.json", folder);
+    exo_text_add(&temporary, "%s/.progress.json.part", folder);
+    FILE *file = path.failed || temporary.failed ? NULL : fopen(temporary.data, "we");
+    bool written = file && json_dumpf(report, file, FILE_STYLE) == 0 && fputc('\n', file) != EOF;
+    if (file && fclose(file) == 0 && written)
+        written = rename(temporary.data, path.data) == 0;
+    else
+        written = false;
+    if (file && !written)
+        unlink(temporary.data);
+    exo_free(path.data);
+    exo_free(temporary.data);
+}
+
+/* As much of the report as the head takes; the caller releases it. */
+static char *
+text_for_head(const json_t *report)
+{
+    static const char *const less[] = {"figures", "edges"};
+    char *text = json_dumps(report, HEAD_STYLE);
+    json_t *copy = text && strlen(text) > HEAD_TAKES ? json_copy((json_t *)(uintptr_t)report) : NULL;
+    for (size_t i = 0; copy && text && strlen(text) > HEAD_TAKES && i < 2; i++) {
+        json_object_set_new(copy, less[i], i == 0 ? json_object() : json_array());
+        json_object_set_new(copy, "shortened", json_true());
+        release_text(text);
+        text = json_dumps(copy, HEAD_STYLE);
+    }
+    json_decref(copy);
+    return text;
+}
+
+static void
+tell_head(exo_run_report *r)
+{
+    exo_time now = exo_now(exo_clock_real());
+    char *text = r->cluster && now >= r->quiet ? text_for_head(r->latest) : NULL;
+    if (text && exo_cluster_report(r->cluster, text, now + HEAD_TIMEOUT, NULL) != EXO_OK)
+        r->quiet = now + HEAD_QUIET; /* the run shall not wait for it each time */
+    release_text(text);
+}
+
+bool
+exo_run_report_is_due(const exo_run_report *r)
+{
+    return r->said == 0 || exo_now(exo_clock_real()) - r->said >= EVERY;
+}
+
+void
+exo_run_report_keep(exo_run_report *r, json_t *report)
+{
+    if (!report)
+        return;
+    json_decref(r->latest);
+    r->latest = report;
+    r->unsaid = true;
+}
+
+void
+exo_run_report_say(exo_run_report *r, json_t *report)
+{
+    exo_run_report_keep(r, report);
+    if (!r->latest)
+        return;
+    if (r->folder)
+        write_file(r->folder, r->latest);
+    tell_head(r);
+    r->said = exo_now(exo_clock_real());
+    r->unsaid = false;
+}
+
+void
+exo_run_report_close(exo_run_report *r)
+{
+    if (r->unsaid && r->folder)
+        write_file(r->folder, r->latest);
+    json_decref(r->latest);
+    *r = (exo_run_report){0};
+}
+
+/* --- Printing one ------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t
+whole(const json_t *object, const char *key)
+{
+    json_int_t value = json_integer_value(json_object_get(object, key));
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+static exo_time
+seconds(const json_t *object, const char *key)
+{
+    double value = json_number_value(json_object_get(object, key));
+    return value > 0 && value < 9e9 ? (exo_time)(value * 1e9) : 0;
+}
+
+/* Names are anybody's: what a terminal would obey becomes a '?'. The caller frees it. */
+static char *
+harmless(const char *text)
+{
+    char *copy = exo_strdup(text ? text : "");
+    for (char *c = copy; c && *c; c++)
+        if ((unsigned char)*c < 32 || *c == 127)
+            *c = '?';
+    return copy;
+}
+
+static void
+print_figures(FILE *out, const json_t *all)
+{
+    const char *actor, *name;
+    char figure[EXO_FIGURE];
+    json_t *figures, *value;
+    json_object_foreach((json_t *)(uintptr_t)all, actor, figures)
+    {
+        char *plain = harmless(actor);
+        const char *between = ": ";
+        fprintf(out, "  %s", plain ? plain : "?");
+        json_object_foreach(figures, name, value)
+        {
+            exo_free(plain);
+            plain = harmless(name);
+            if (json_is_integer(value))
+                snprintf(figure, sizeof figure, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+            else
+                exo_text_number(json_is_number(value) ? json_number_value(value) : (double)NAN, 6, figure);
+            fprintf(out, "%s%s %s", between, plain ? plain : "?", figure);
+            between = ", ";
+        }
+        fputc('\n', out);
+        exo_free(plain);
+    }
+}
+
+static void
+print_edges(FILE *out, const json_t *edges)
+{
+    exo_ledger ledger = {0};
+    size_t i, size = 0;
+    json_t *e;
+    char *text = NULL;
+    json_array_foreach (edges, i, e) {
+        const exo_traffic t = {.messages = whole(e, "messages"),
+                               .items = whole(e, "items"),
+                               .payload_bytes = whole(e, "payload_bytes"),
+                               .encoded_bytes = whole(e, "encoded_bytes"),
+                               .wire_bytes = whole(e, "wire_bytes"),
+                               .drops = whole(e, "drops"),
+                               .send_blocked = seconds(e, "send_blocked_s"),
+                               .recv_blocked = seconds(e, "recv_blocked_s")};
+        char *name = harmless(json_string_value(json_object_get(e, "edge")));
+        exo_ledger_add(&ledger, name ? name : "?", "", "", &t, NULL);
+        exo_free(name);
+    }
+    FILE *table = open_memstream(&text, &size);
+    if (table)
+        exo_ledger_print(table, &ledger);
+    if (table && fclose(table) == 0)
+        for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
+            fprintf(out, "  %.*s\n", (int)strcspn(line, "\n"), line);
+    (free)(text); /* open_memstream's */
+    exo_ledger_release(&ledger);
+}
+
+void
+exo_run_report_print(FILE *out, const char *title, const json_t *report)
+{
+    const json_t *time = json_object_get(report, "time_s");
+    const char *clock = json_string_value(json_object_get(report, "clock"));
+    char figure[EXO_FIGURE], *plain = harmless(title);
+    fprintf(out, "%s\n", plain ? plain : "?");
+    exo_free(plain);
+    if (json_is_number(time))
+        fprintf(out, "  time %s%s\n", exo_text_seconds(json_number_value(time), figure),
+                clock && strcmp(clock, "virtual") == 0 ? " of the virtual clock" : "");
+    print_figures(out, json_object_get(report, "figures"));
+    print_edges(out, json_object_get(report, "edges"));
+}
+
+/* --- Reading what runs of this host say ------------------------------------------------------------------------------------- */
+
+/* Does a run hold one of the folder's locks? */
+static bool
+is_running(const char *folder)
+{
+    static const char *const names[] = {".lock", ".graph.lock"}; /* of a training job's run, of a graph's */
+    bool running = false;
+    for (size_t i = 0; i < 2; i++) {
+        exo_text path = {0};
+        exo_text_add(&path, "%s/%s", folder, names[i]);
+        int lock = path.failed ? -1 : open(path.data, O_RDONLY | O_CLOEXEC);
+        running = running || (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
+        if (lock >= 0)
+            close(lock);
+        exo_free(path.data);
+    }
+    return running;
+}
+
+/* Adds the folder's run; NOT_FOUND: it has none. */
+static exo_status
+read_one(const char *folder, json_t *runs, exo_err *err)
+{
+    exo_text path = {0};
+    char *text = NULL;
+    size_t size = 0;
+    exo_text_add(&path, "%s/progress.json", folder);
+    if (!path.failed && access(path.data, F_OK) != 0) {
+        exo_free(path.data);
+        return EXO_NOT_FOUND;
+    }
+    bool running = is_running(folder); /* first: what has ended since has written its last */
+    exo_status st =
+        path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_file_read(path.data, LARGEST, &text, &size, err);
+    json_t *report = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
+    if (st == EXO_OK && !json_is_object(report))
+        st = exo_fail(err, EXO_FAILED, "%s: it is no report of a run", path.data);
+    if (st == EXO_OK && json_array_append_new(runs, json_pack("{s:s, s:b, s:O}", "folder", folder, "running",
+                                                              (int)running, "report", report)) != 0)
+        st = exo_fail(err, EXO_NOMEM, "no memory for JSON, or a text that is not UTF-8");
+    json_decref(report);
+    exo_free(text);
+    exo_free(path.data);
+    return st;
+}
+
+static int
+is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+exo_status
+exo_run_report_read(const char *folder, json_t **out, exo_err *err)
+{
+    struct dirent **entries = NULL;
+    json_t *runs = json_array();
+    *out = NULL;
+    exo_status st = runs ? read_one(folder, runs, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    int count = st == EXO_NOT_FOUND ? scandir(folder, &entries, is_visible, alphasort) : 0;
+    if (count > 0)
+        st = EXO_OK;
+    for (int i = 0; i < count; i++) {
+        exo_text path = {0};
+        exo_text_add(&path, "%s/%s", folder, entries[i]->d_name);
+        exo_status one = st != EXO_OK  ? st
+                         : path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                       : read_one(path.data, runs, err);
+        st = one == EXO_NOT_FOUND ? st : one;
+        exo_free(path.data);
+        (free)(entries[i]); /* scandir's */
+    }
+    (free)(entries);
+    if (st == EXO_OK && json_array_size(runs) == 0)
+        st = EXO_NOT_FOUND;
+    if (st == EXO_NOT_FOUND)
+        exo_fail(err, st, "%s: no run has said how it goes in this folder", folder);
+    if (st == EXO_OK)
+        *out = json_incref(runs);
+    json_decref(runs);
+    return st;
+}

@@ -1,0 +1,51 @@
+/* How a run goes, said while it runs: the file progress.json in its folder, and the head's entry of its job, where there is a cluster.
+ *
+ * A report is the object {"time_s", "clock", "edges": [{"edge", "messages", ...}], "figures": {actor: {name: value}}}. The file has all of
+ * it; the head, which takes 64 KiB, gets less if it must. Nothing that fails here disturbs the run.
+ *
+ * Owner: the run's thread. Reading and printing: `exogym status`. */
+#ifndef EXO_MAIN_RUN_REPORT_H
+#define EXO_MAIN_RUN_REPORT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <exogym/cluster.h>
+#include <jansson.h>
+
+#include "ledger.h"
+
+typedef struct exo_run_report {
+    exo_cluster *cluster; /* NULL: none */
+    const char *folder;   /* NULL: no file */
+    json_t *latest;
+    bool unsaid;    /* `latest`                                          */
+    exo_time said;  /* when it was last said; 0: never                   */
+    exo_time quiet; /* the head did not answer: it is left alone so long */
+} exo_run_report;
+
+/* A report without edges and figures; NULL: no memory. */
+json_t *exo_run_report_new(double time_s, bool virtual_clock);
+/* One edge's traffic, and that of all edges of a ledger. */
+void exo_run_report_add_edge(json_t *report, const char *edge, const exo_traffic *traffic);
+void exo_run_report_add_ledger(json_t *report, const exo_ledger *ledger);
+/* One that is not finite is null. */
+void exo_run_report_add_figure(json_t *report, const char *actor, const char *name, double value);
+
+/* Is it time for another one? A second after the one before. */
+bool exo_run_report_is_due(const exo_run_report *r);
+/* Says it; takes the report, which may be NULL. Blocks for no longer than a tenth of a second, and rarely that. */
+void exo_run_report_say(exo_run_report *r, json_t *report);
+/* For one that is not due: it takes the report, which the file has in the end if nothing is said after it. */
+void exo_run_report_keep(exo_run_report *r, json_t *report);
+/* Writes what was kept. The struct is as new. */
+void exo_run_report_close(exo_run_report *r);
+
+/* One edge as an object, as result.json has it, too. */
+json_t *exo_run_traffic_json(const char *edge, const exo_traffic *t);
+/* `title`, a line, and below it time, figures and the ledger's table. What is not there, or of another type, is left out. */
+void exo_run_report_print(FILE *out, const char *title, const json_t *report);
+/* What a run of this host says of itself: [{"folder", "running", "report"}] of `folder`, or of the runs in it. NOT_FOUND: there is none. */
+exo_status exo_run_report_read(const char *folder, json_t **out, exo_err *err);
+
+#endif
