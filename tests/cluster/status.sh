@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# How runs go while they go, and after: `exogym status` of a cluster, `exogym status --run` of a folder.
+. "$EXO_SOURCE/tests/cluster/common.bash"
+
+cat >flow.yaml <<YAML
+exogym: 1
+name: flow
+plugins: [$EXO_BUILD/tests/plugins/numbers.so]
+actors:
+  source: {class: source, count: 2, config: {items: 400, pause_us: 10000}}
+  sink: {class: sink}
+edges:
+  - {from: source, to: sink, carries: numbers}
+YAML
+
+cat >train.yaml <<'YAML'
+exogym: 1
+name: train
+seed: 7
+model: mlp
+data: synthetic
+nodes: 2
+train: {max_steps: 1000000, batch_size: 16, val_size: 64, val_interval: 0}
+strategy: {optimizer: {name: adamw, lr: 1e-3}}
+compare: [ddp]
+YAML
+
+# python CODE FILE: whether what the code says of `all`, the JSON of the file, is so.
+python() {
+    python3 -c "import json, sys
+all = json.load(open(sys.argv[1]))
+def moved(report):
+    return report['time_s'] > 0 and sum(e['items'] for e in report['edges']) > 0
+sys.exit(0 if ($1) else 1)" "$2"
+}
+
+# run_says CODE FOLDER: status --run says so of its first run, `run`.
+run_says() {
+    "$EXOGYM" status --run "$2" --json >run.json 2>run.err && python "[run for run in [all['runs'][0]] if $1]" run.json
+}
+
+# job_says CODE NAME: status says so of the job's report.
+job_says() {
+    x status --json >status.json 2>status.err &&
+        python "[job for job in all['jobs'] if job['name'] == '$2' and 'report' in job for report in [job['report']] if $1]" status.json
+}
+
+# --- In one process, without a cluster --------------------------------------------------------------------------------
+
+expect 1 'exogym: runs/flow: no run has said how it goes in this folder' status --run runs/flow
+
+"$EXOGYM" run flow.yaml >flow.out 2>flow.err &
+flow=$!
+until_true 20 run_says "run['running'] and moved(run['report']) and run['report']['figures']['sink_0']['count'] > 0" runs/flow ||
+    fail "the graph says nothing while it runs: $(cat run.json run.err flow.err)"
+ok status --run runs/flow
+has out 'runs/flow: running'
+has out '  sink_0: count '
+has out 'source>sink:numbers'
+wait "$flow" || fail "the graph ended with $?: $(cat flow.err)"
+run_says "not run['running'] and run['report']['clock'] == 'real' and run['report']['figures']['sink_0']['count'] == 800" runs/flow ||
+    fail "after the end: $(cat run.json run.err)"
+ok status --run runs/flow
+has out 'runs/flow: ended'
+python3 - <<'PYTHON' || fail "the last report is not the result: $(cat runs/flow/progress.json runs/flow/result.json)"
+import json
+last, result = json.load(open("runs/flow/progress.json")), json.load(open("runs/flow/result.json"))
+assert last["edges"] == result["edges"] and last["figures"] == result["figures"] and last["time_s"] == result["time_s"]
+PYTHON
+
+ok run flow.yaml --name soon --set clock=virtual --set actors.source.config.items=5 --set actors.source.config.pause_us=0
+run_says "run['report']['clock'] == 'virtual' and moved(run['report'])" runs/soon || fail "virtual: $(cat run.json)"
+ok status --run runs/soon
+has out ' of the virtual clock'
+
+"$EXOGYM" run train.yaml --no-plot >train.out 2>train.err &
+train=$!
+until_true 30 run_says "run['running'] and moved(run['report']) and run['report']['figures']['node_0']['step'] > 1" runs/train ||
+    fail "the job says nothing while it runs: $(cat run.json run.err train.err)"
+ok status --run runs/train
+has out 'runs/train/ddp: running'
+has out '  node_0: step '
+has out ', max_steps 1000000, train_loss '
+kill -INT "$train"
+wait "$train"
+run_says "not run['running'] and run['report']['figures']['node_0']['step'] > 1" runs/train/ddp || fail "stopped: $(cat run.json)"
+ok run train.yaml --no-plot --set train.max_steps=3
+run_says "not run['running'] and run['report']['figures']['node_0']['step'] == 3 and run['report']['edges'][0]['items'] == 3 * 2" \
+    runs/train || fail "after three steps: $(cat run.json)"
+[ "$(ls -A runs/train/ddp | grep -c part)" = 0 ] || fail "something is left: $(ls -A runs/train/ddp)"
+
+# What lies there is anybody's.
+mkdir -p runs/odd
+echo '{"time_s": "x", "edges": [1, {"edge": "a\u001bb", "items": -3}], "figures": {"a\u001b": {"n": "t"}, "b": 3}}' >runs/odd/progress.json
+ok status --run runs/odd
+has out 'a?b'
+echo '[]' >runs/odd/progress.json
+expect 1 'exogym: runs/odd/progress.json: it is no report of a run' status --run runs/odd
+
+# --- On workers -------------------------------------------------------------------------------------------------------
+
+head
+worker w1
+worker w2
+address=ipc://$place/head
+
+"$EXOGYM" run flow.yaml --head "$address" --set actors.source.config.items=1500 >flow.out 2>flow.err &
+flow=$!
+until_true 30 job_says "moved(report) and report['figures']['sink_0']['count'] > 0" flow ||
+    fail "the head knows nothing of the graph: $(cat status.json status.err flow.err)"
+tells 'source>sink:numbers' status || fail "status: $(cat told)"
+has told 'job flow: running'
+has told '  sink_0: count '
+
+# A head that is away disturbs nobody; the one after it hears the next report.
+kill -9 "$head_pid"
+until_true 10 gone "$head_pid"
+until_true 20 run_says "run['running'] and moved(run['report'])" runs/flow || fail "without a head: $(cat run.json run.err)"
+head
+until_true 60 job_says "moved(report)" flow || fail "the next head knows nothing of the graph: $(cat status.json flow.err)"
+wait "$flow" || fail "the graph ended with $?: $(cat flow.err)"
+x status >told
+grep -q 'job flow' told && fail "the job has ended, and status has it: $(cat told)"
+run_says "not run['running'] and run['report']['figures']['sink_0']['count'] == 3000" runs/flow || fail "flow: $(cat run.json)"
+
+"$EXOGYM" run train.yaml --no-plot --head "$address" >train.out 2>train.err &
+train=$!
+until_true 30 job_says "moved(report) and report['figures']['node_0']['max_steps'] == 1000000" train ||
+    fail "the head knows nothing of the job: $(cat status.json status.err train.err)"
+tells 'job train: running' status || fail "status: $(cat told)"
+has told '  node_0: step '
+kill -INT "$train"
+wait "$train"
+
+ok run train.yaml --no-plot --workers 2 --set train.max_steps=3
+run_says "not run['running'] and run['report']['figures']['node_0']['step'] == 3" runs/train || fail "workers: $(cat run.json)"
+x stop
+finish
