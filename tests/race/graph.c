@@ -98,7 +98,10 @@ main(void)
         {.edge = "route: round_robin", .sink = "take: 5"}, /* goes away, and is passed over */
         {.edge = "route: broadcast", .sink = "take: 5", .more = links},
         {.edge = "route: round_robin", .sink = "fail_at: 7, rounds: 3", .expected = EXO_FAILED},
-        {.edge = "route: broadcast, buffer: {capacity: 1}", .sink = "fail_at: 20", .more = links, .expected = EXO_FAILED},
+        {.edge = "route: broadcast, buffer: {capacity: 1}",
+         .sink = "fail_at: 20",
+         .more = links,
+         .expected = EXO_FAILED},
         {.edge = "route: round_robin",
          .more = "until: 30 ms\n",
          .sink = "rounds: 2",

@@ -178,7 +178,7 @@ Test(net, no_kick_is_lost)
     net_end_open(&e, NULL, NULL);
     for (int i = 0; i < 100; i++) {
         EVENTUALLY(e.net->waiting);
-        pthread_mutex_lock(&e.net->lock); /* the driver wakes, and gets no further */
+        pthread_mutex_lock(&e.net->lock);                   /* the driver wakes, and gets no further */
         EVENTUALLY((exo_net_kick(e.net), !e.net->waiting)); /* again, in case that it was between two sleeps */
         usleep(100);
         /* The rest of a kick that began before the driver woke. */
