@@ -151,7 +151,7 @@ lock_folder(struct run *run, exo_err *err)
     run->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644);
     if (run->lock < 0)
         return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
-    if (flock(run->lock, LOCK_EX | LOCK_NB) != 0)
+    if (!exo_file_lock(run->lock))
         return exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
                         run->folder);
     return EXO_OK;

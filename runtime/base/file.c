@@ -6,7 +6,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <exogym/memory.h>
@@ -189,4 +191,15 @@ exo_folder_make(const char *path, exo_err *err)
     }
     exo_free(copy);
     return st;
+}
+
+bool
+exo_file_lock(int descriptor)
+{
+    for (int look = 0; look < 10; look++) {
+        if (flock(descriptor, LOCK_EX | LOCK_NB) == 0)
+            return true;
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    return false;
 }

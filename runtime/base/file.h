@@ -2,6 +2,7 @@
 #ifndef EXO_BASE_FILE_H
 #define EXO_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include <exogym/status.h>
@@ -22,6 +23,10 @@ exo_status exo_file_write(exo_file *file, const void *data, size_t size, exo_err
 
 /* All of the above for bytes in memory. */
 exo_status exo_file_write_atomic(const char *path, const void *data, size_t size, exo_err *err);
+
+/* Takes the lock of an open file for this process alone; false: somebody else has it. Waits a moment for whoever only looks whether it is
+ * taken. */
+bool exo_file_lock(int descriptor);
 
 /* Reads a file of at most `limit` bytes, with a 0 after the last; the caller frees *out with exo_free. NOT_FOUND, IO, INVAL (larger). */
 exo_status exo_file_read(const char *path, size_t limit, char **out, size_t *size, exo_err *err);

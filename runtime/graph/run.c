@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "host.h"
@@ -114,10 +115,21 @@ make_actors(struct run *run, exo_err *err)
     return st;
 }
 
+/* What a graph may say, and a run does not do yet, is said. */
+static void
+warn_of_restarts(const struct run *run)
+{
+    for (size_t a = 0; a < run->spec->num_actors; a++)
+        if (run->spec->actors[a].restart.when != EXO_RESTART_NEVER)
+            EXO_LOG(WARN, GRAPH, "actor=%s its restart rule does not count: a graph ends when an actor dies",
+                    run->spec->actors[a].name);
+}
+
 static exo_status
 open_site(struct run *run, exo_err *err)
 {
     const exo_runtime_opts runtime_opts = {0};
+    warn_of_restarts(run);
     if (run->opts->runtime) {
         run->runtime = run->opts->runtime;
         return run->spec->virtual_clock
@@ -231,7 +243,15 @@ read_part(exo_graph_part *part, const char *actor, const char *host, const json_
     for (size_t i = 0; i < json_array_size(phases); i++) {
         const json_t *phase = json_array_get(phases, i);
         const char *kind = json_string_value(json_object_get(phase, "kind"));
+        const char *name = json_string_value(json_object_get(phase, "name"));
         exo_time time = (exo_time)count_of(phase, "time_ns");
+        if (kind && name && part->num_phases < EXO_GRAPH_PHASES) {
+            size_t at = part->num_phases++;
+            snprintf(part->phases[at].name, sizeof part->phases[at].name, "%s", name);
+            snprintf(part->phases[at].kind, sizeof part->phases[at].kind, "%s", kind);
+            part->phases[at].time = time;
+            part->phases[at].count = count_of(phase, "count");
+        }
         if (kind && strcmp(kind, "compute") == 0)
             part->compute += time;
         else if (kind && strcmp(kind, "send_blocked") == 0)

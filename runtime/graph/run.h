@@ -20,12 +20,22 @@ typedef struct exo_graph_figure {
     double value;
 } exo_graph_figure;
 
+enum {
+    EXO_GRAPH_PHASES = 24
+};
+
 /* Where the time of one actor went. */
 typedef struct exo_graph_part {
     char actor[96];
     const char *host;
     exo_time time; /* when it ended */
     exo_time compute, send_blocked, recv_blocked;
+    struct {
+        char name[64], kind[16]; /* compute, send_blocked, recv_blocked: then the name is the edge's */
+        exo_time time;
+        uint64_t count;
+    } phases[EXO_GRAPH_PHASES];
+    size_t num_phases;
 } exo_graph_part;
 
 /* What an emulated host sent and received. */

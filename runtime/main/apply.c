@@ -111,7 +111,7 @@ exo_apply_open(exo_apply_box *box, const char *folder, exo_err *err)
     exo_status st = path && next ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
     if (st == EXO_OK && (box->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644)) < 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
-    if (st == EXO_OK && flock(box->lock, LOCK_EX | LOCK_NB) != 0)
+    if (st == EXO_OK && !exo_file_lock(box->lock))
         st = exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
                       folder);
     if (st == EXO_OK)

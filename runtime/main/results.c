@@ -11,6 +11,7 @@
 #include <exogym/memory.h>
 
 #include "file.h"
+#include "ledger.h"
 #include "network_table.h"
 #include "text.h"
 
@@ -271,6 +272,22 @@ print_row(FILE *out, const struct row *row, const size_t widths[NUM_COLUMNS])
     fputc('\n', out);
 }
 
+void
+exo_results_print_ledger(FILE *out, const exo_job *job, const exo_fit_result *results)
+{
+    exo_ledger ledger = {0};
+    bool failed = false;
+    for (size_t i = 0; i < job->num_runs; i++) {
+        char edge[160];
+        const exo_graph_spec *graph = job->runs[i].graph;
+        snprintf(edge, sizeof edge, "%s: %s", job->runs[i].label, graph->num_edges ? graph->edges[0].carries : "?");
+        failed = exo_ledger_add(&ledger, edge, "nodes", "all", &results[i].traffic, NULL) != EXO_OK || failed;
+    }
+    if (!failed)
+        exo_ledger_print(out, &ledger);
+    exo_ledger_release(&ledger);
+}
+
 static exo_time
 nanoseconds(const json_t *object, const char *key)
 {
@@ -339,8 +356,15 @@ exo_status
 exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *results, const char *picture, exo_err *err)
 {
     json_t *runs = json_array();
-    for (size_t i = 0; i < job->num_runs; i++)
-        json_array_append_new(runs, result_json(&job->runs[i], &results[i]));
+    for (size_t i = 0; i < job->num_runs; i++) {
+        json_t *run = result_json(&job->runs[i], &results[i]), *network = NULL;
+        char *path = path_of(job, &job->runs[i], "network.json");
+        bool emulated = job->runs[i].graph->emulated || job->runs[i].graph->virtual_clock;
+        if (path && emulated && read_json(path, &network, NULL) == EXO_OK && network)
+            json_object_set_new(run, "network", network);
+        json_array_append_new(runs, run);
+        exo_free(path);
+    }
     json_t *all =
         json_pack("{s:s, s:s, s:s?, s:o}", "name", job->name, "folder", job->folder, "picture", picture, "runs", runs);
     exo_status st = all && json_dumpf(all, out, JSON_STYLE) == 0 ? EXO_OK : fail_nomem(err);

@@ -20,6 +20,8 @@ exo_status exo_result_check_resume(const exo_job *job, const exo_job_run *run, b
 
 /* One row a run: final losses and accuracies, bytes sent per node, time, samples a second. */
 void exo_results_print_table(FILE *out, const exo_job *job, const exo_fit_result *results);
+/* What the strategies' edges carried, all nodes together. */
+void exo_results_print_ledger(FILE *out, const exo_job *job, const exo_fit_result *results);
 /* Where the time of a run went, by its network.json; nothing if there is none. */
 void exo_results_print_network(FILE *out, const exo_job *job, size_t index);
 /* All as one JSON object; `picture` may be NULL. */

@@ -298,6 +298,8 @@ show_results(const exo_job *job, const exo_fit_result *results, const struct run
     if (!args->json) {
         fputc('\n', stdout);
         exo_results_print_table(stdout, job, results);
+        fputc('\n', stdout);
+        exo_results_print_ledger(stdout, job, results);
         for (size_t i = 0; i < job->num_runs; i++)
             if (job->runs[i].graph->emulated || job->runs[i].graph->virtual_clock)
                 exo_results_print_network(stdout, job, i);

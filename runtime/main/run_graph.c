@@ -137,11 +137,16 @@ result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_resu
     for (size_t i = 0; i < result->num_parts; i++) {
         const exo_graph_part *p = &result->parts[i];
         double all = (double)result->time;
+        json_t *phases = json_array();
+        for (size_t k = 0; k < p->num_phases; k++)
+            json_array_append_new(phases, json_pack("{s:s, s:s, s:f, s:I}", "name", p->phases[k].name, "kind",
+                                                    p->phases[k].kind, "time_s", (double)p->phases[k].time * 1e-9,
+                                                    "spans", (json_int_t)p->phases[k].count));
         json_array_append_new(
-            actors, json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f}", "name", p->actor, "host", p->host, "time_s",
+            actors, json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:o}", "name", p->actor, "host", p->host, "time_s",
                               (double)p->time * 1e-9, "compute_s", (double)p->compute * 1e-9, "send_blocked_s",
                               (double)p->send_blocked * 1e-9, "recv_blocked_s", (double)p->recv_blocked * 1e-9,
-                              "utilization", all > 0 ? (double)p->compute / all : 0.0));
+                              "utilization", all > 0 ? (double)p->compute / all : 0.0, "phases", phases));
     }
     for (size_t i = 0; i < result->num_hosts; i++) {
         const exo_graph_host *h = &result->hosts[i];
