@@ -59,7 +59,8 @@ patiently() {
 
 # begin OPTIONS...: a run that goes on, in the background, `run_pid`, when items have come.
 begin() {
-    "$EXOGYM" run long.yaml --save-dir long --workers 2 "$@" >out 2>err </dev/null &
+    rm -f err # of the one before
+    "$EXOGYM" run long.yaml --save-dir long "$@" >out 2>err </dev/null &
     run_pid=$!
     started+=("$run_pid")
     patiently 20 grep -q 'items [0-9]' err || fail "nothing comes: $(cat err)"
@@ -76,7 +77,7 @@ hosts() {
 }
 
 for transport in ipc tcp; do
-    begin --transport $transport
+    begin --workers 2 --transport $transport
     victim=$(hosts | head -1)
     [ -n "$victim" ] || fail 'there is no worker'
     began=$(now_ms)
@@ -92,7 +93,7 @@ for transport in ipc tcp; do
 done
 
 for signal in INT TERM; do
-    begin
+    begin --workers 2
     kill -$signal "$run_pid"
     wait "$run_pid"
     status=$?
@@ -101,9 +102,7 @@ for signal in INT TERM; do
 done
 
 # In one process, too.
-"$EXOGYM" run long.yaml --save-dir long >out 2>err </dev/null &
-run_pid=$!
-patiently 20 grep -q 'items [0-9]' err || fail "nothing comes: $(cat err)"
+begin
 kill -INT "$run_pid"
 wait "$run_pid"
 status=$?
