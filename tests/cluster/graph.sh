@@ -78,7 +78,8 @@ hosts() {
 
 for transport in ipc tcp; do
     begin --workers 2 --transport $transport
-    victim=$(hosts | head -1)
+    victim=$(hosts)
+    victim=${victim%%$'\n'*}
     [ -n "$victim" ] || fail 'there is no worker'
     began=$(now_ms)
     kill -9 "$victim"
