@@ -246,6 +246,7 @@ exo_fit_train(struct run *run, exo_err *err)
     if (run->step == 0)
         st = run_events(run, err);
     while (st == EXO_OK && !run->stopped && run->step < run->fit.max_steps) {
+        exo_fit_look_for_change(run);
         st = train_segment(run, err);
         if (st == EXO_OK)
             st = run_events(run, err);

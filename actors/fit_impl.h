@@ -26,6 +26,7 @@ struct run {
     const exo_fit_opts *opts;
     const exo_fit_far *far;      /* NULL: the nodes are in this process */
     const exo_graph_spec *graph; /* NULL: the real clock, nothing emulated */
+    const exo_fit_live *live;    /* NULL: nothing changes */
     const char *strategy_name;
     const exo_clock *clock; /* real: for deadlines */
 
@@ -106,6 +107,8 @@ const char *exo_fit_edge_name(const struct run *run);
 exo_time exo_fit_now(const struct run *run);
 /* Before the nodes are told to train, on the virtual clock: none of them runs ahead. */
 void exo_fit_expect_nodes(struct run *run);
+/* Goes over to another graph, if somebody asks for it. All nodes are idle. An error is that of the change: the run goes on. */
+void exo_fit_look_for_change(struct run *run);
 /* Nobody is waited for any more: a node cannot go on. */
 void exo_fit_expect_no_more(struct run *run);
 /* ledger.csv, network.json and, on the virtual clock, timeline.json, into the run's folder. */

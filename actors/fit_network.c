@@ -9,6 +9,7 @@
 #include "edge.h"
 #include "file.h"
 #include "fit_impl.h"
+#include "site.h"
 #include "timeline.h"
 
 enum {
@@ -103,6 +104,41 @@ exo_fit_edge_codec(const exo_edge_spec *edge)
     return own ? NULL : edge->codec_text;
 }
 
+/* --- Changes ------------------------------------------------------------------------------------------------------------------ */
+
+static exo_status
+change_here(struct run *run, const exo_graph_spec *next, exo_err *err)
+{
+    exo_status st = run->links ? exo_graph_change_links(run->links, next, err) : EXO_OK;
+    if (st == EXO_OK && next->num_edges > 0)
+        st = exo_comm_recode(run->comm, exo_fit_edge_codec(&next->edges[0]), err);
+    return st;
+}
+
+/* Nodes elsewhere do the same each for itself. */
+static exo_status
+change_there(struct run *run, const char *text, exo_err *err)
+{
+    exo_status st = exo_fit_ask_all(run, "change", text, strlen(text) + 1, err);
+    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
+    exo_fit_drop_futures(run);
+    return st == EXO_OK ? all : st;
+}
+
+void
+exo_fit_look_for_change(struct run *run)
+{
+    const exo_graph_spec *next = NULL;
+    const char *text = NULL;
+    exo_err err = {0};
+    if (!run->live || !run->graph || !run->live->next(run->live->context, run->graph, &next, &text))
+        return;
+    exo_status st = run->far ? change_there(run, text, &err) : change_here(run, next, &err);
+    if (st == EXO_OK)
+        run->graph = next;
+    run->live->changed(run->live->context, st, err.text);
+}
+
 /* --- The report --------------------------------------------------------------------------------------------------------------- */
 
 const char *
@@ -126,6 +162,7 @@ write_ledger(const struct run *run, exo_fit_result *result, exo_err *err)
     exo_ledger ledger = {0};
     char path[EXO_CHECKPOINT_PATH + 32], actor[EXO_NODE_NAME], host[EXO_NODE_NAME];
     exo_status st = EXO_OK;
+    result->traffic = (exo_traffic){0};
     for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
         snprintf(actor, sizeof actor, "node_%u", r);
         st = exo_ledger_add(&ledger, exo_fit_edge_name(run), actor, host_name(run, r, host), &run->traffic[r], err);

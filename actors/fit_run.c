@@ -140,8 +140,8 @@ close_run(struct run *run, exo_err *err)
 
 exo_status
 exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy, exo_config *options,
-            const exo_fit_opts *opts, const exo_fit_far *far, const exo_graph_spec *graph, exo_fit_result *result,
-            exo_err *err)
+            const exo_fit_opts *opts, const exo_fit_far *far, const exo_graph_spec *graph, const exo_fit_live *live,
+            exo_fit_result *result, exo_err *err)
 {
     exo_err unused = {0};
     if (!err)
@@ -163,6 +163,7 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
         .opts = opts,
         .far = far,
         .graph = graph,
+        .live = live,
         .strategy_name = strategy,
         .clock = exo_clock_real(),
         .lock = -1,

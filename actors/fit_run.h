@@ -19,11 +19,19 @@ typedef struct exo_fit_far {
     void *context;
 } exo_fit_far;
 
+/* Changes while it trains: asked for between two segments, when all nodes are idle. */
+typedef struct exo_fit_live {
+    void *context;
+    /* A graph to go over to (checked by exo_graph_check_job_change against `now`; it lives until the fit is over), or false. */
+    bool (*next)(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text);
+    void (*changed)(void *context, exo_status status, const char *reason);
+} exo_fit_live;
+
 /* exo_trainer_fit's work. `train` and `val` may be NULL if opts->factory makes them. far: NULL for nodes in this process; else `train`
  * and `val` are those that its texts name. graph: of the job, whose first actor is the node: its clock, hosts, links, edges and declared
- * costs; NULL: the real clock, and nothing emulated. */
+ * costs; NULL: the real clock, and nothing emulated. live: may be NULL. */
 exo_status exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
                        exo_config *options, const exo_fit_opts *opts, const exo_fit_far *far,
-                       const exo_graph_spec *graph, exo_fit_result *result, exo_err *err);
+                       const exo_graph_spec *graph, const exo_fit_live *live, exo_fit_result *result, exo_err *err);
 
 #endif

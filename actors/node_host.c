@@ -13,6 +13,7 @@
 #include "config_edit.h"
 #include "far.h"
 #include "fit_network.h"
+#include "site.h"
 
 enum {
     STRATEGY_CHANNEL = 1, /* of collectives */
@@ -365,6 +366,24 @@ exo_node_host_meet(exo_node_host *host, exo_err *err)
     if (st == EXO_OK)
         st = exo_comm_far_connect(host->side, nodes, err);
     exo_free(nodes);
+    return st;
+}
+
+/* Every node of the run does this; of those in one process each sets the same links. */
+exo_status
+exo_node_host_change(exo_node_host *host, const exo_payload *text, exo_err *err)
+{
+    exo_graph_spec *next = NULL;
+    if (text->size == 0 || ((const char *)text->data)[text->size - 1] != 0 || !host->shared->graph)
+        return exo_fail(err, EXO_INVAL, "a node changes to a graph");
+    exo_status st = exo_graph_parse(&next, "graph", text->data, NULL, err);
+    if (st == EXO_OK)
+        st = exo_graph_check_job_change(host->shared->graph, next, err);
+    if (st == EXO_OK && host->shared->links)
+        st = exo_graph_change_links(host->shared->links, next, err);
+    if (st == EXO_OK && next->num_edges > 0)
+        st = exo_comm_recode(host->comm, exo_fit_edge_codec(&next->edges[0]), err);
+    exo_graph_spec_free(&next);
     return st;
 }
 

@@ -20,6 +20,8 @@ exo_status exo_node_host_open(exo_node_host **out, exo_call_context *call, const
 void exo_node_host_close(exo_node_host **host);
 /* Finds the other nodes: all of them have started by now. */
 exo_status exo_node_host_meet(exo_node_host *host, exo_err *err);
+/* Goes over to the graph of that text: its links and its edge's codec. Between two steps. */
+exo_status exo_node_host_change(exo_node_host *host, const exo_payload *text, exo_err *err);
 /* Takes a message of a collective; *payload is moved. Any thread. */
 exo_status exo_node_host_deliver(exo_node_host *host, exo_payload *payload, exo_err *err);
 

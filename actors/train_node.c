@@ -540,6 +540,14 @@ save(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
 /* --- mail ------------------------------------------------------------------------------------------------------------ */
 
 static exo_status
+change(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)reply;
+    return exo_node_host_change(((struct train_node *)self)->host, args, err);
+}
+
+static exo_status
 deliver(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct train_node *n = self;
@@ -581,6 +589,7 @@ static const exo_method methods[] = {
     {.name = "evaluate", .run = evaluate},
     {.name = "correlate", .run = correlate},
     {.name = "save", .run = save},
+    {.name = "change", .run = change},
     {.name = "deliver", .lane = 1, .run = deliver},
     {.name = "abandon", .lane = 1, .run = abandon},
 };

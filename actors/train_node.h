@@ -91,6 +91,7 @@ typedef struct exo_save_args {
 extern const exo_actor_class exo_train_node_class;
 /* The class "train_node" of workers, started with the text that exo_node_host_open reads. It has a light lane besides, "mail", with the
  * methods
+ *     change    text: the graph that the run goes over to (on the compute lane)
  *     deliver   a message of a collective, from another node
  *     abandon   text: the run is over for a reason; ends its collectives */
 extern const exo_actor_class exo_far_node_class;

@@ -50,8 +50,8 @@ exo_trainer_fit(exo_trainer *trainer, const char *strategy, exo_config *options,
     *result = (exo_fit_result){0};
     if (atomic_flag_test_and_set(&trainer->busy))
         return exo_fail(err, EXO_EXISTS, "the trainer fits a run already: one at a time, or another trainer");
-    exo_status st =
-        exo_fit_run(trainer->model, trainer->train, trainer->val, strategy, options, opts, NULL, NULL, result, err);
+    exo_status st = exo_fit_run(trainer->model, trainer->train, trainer->val, strategy, options, opts, NULL, NULL, NULL,
+                                result, err);
     atomic_flag_clear(&trainer->busy);
     return st;
 }

@@ -47,7 +47,8 @@ struct exo_comm {
     const exo_clock *clock;
     const exo_comm_backend *backend;
     void *state;
-    const char *codec; /* of its edge, copied; NULL: raw */
+    const char *codec;        /* of its edge, copied; NULL: raw */
+    _Atomic uint32_t codings; /* how often the codec was changed: groups follow with their next call */
 };
 
 #endif

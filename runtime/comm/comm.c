@@ -18,6 +18,7 @@ struct exo_group {
     uint64_t calls;
     exo_time timeout;
     exo_encoder encoder;
+    uint32_t codings; /* of the communicator, when the encoder was made */
     pthread_mutex_t lock;
     exo_time waited; /* guarded by lock, as traffic */
     exo_traffic traffic;
@@ -57,6 +58,7 @@ exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name,
     }
     *g = (exo_group){.comm = exo_comm_hold(comm), .rank = rank, .timeout = DEFAULT_TIMEOUT};
     pthread_mutex_init(&g->lock, NULL);
+    g->codings = comm->codings;
     st = exo_encoder_init(&g->encoder, comm->codec, err);
     if (st != EXO_OK)
         exo_group_close(&g);
@@ -176,6 +178,38 @@ count_call_locked(exo_group *g, const exo_collective_args *args)
 
 /* --- Calls ----------------------------------------------------------------------------------------------------------------- */
 
+exo_status
+exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err)
+{
+    exo_encoder probe = {0};
+    char *copy = codec ? exo_strdup(codec) : NULL;
+    exo_status st = codec && !copy ? exo_fail(err, EXO_NOMEM, "no memory for a codec") : EXO_OK;
+    if (st == EXO_OK)
+        st = exo_encoder_init(&probe, codec, err);
+    exo_encoder_release(&probe);
+    if (st != EXO_OK) {
+        exo_free(copy);
+        return st;
+    }
+    exo_free((char *)comm->codec);
+    comm->codec = copy;
+    comm->codings++;
+    return EXO_OK;
+}
+
+/* The codec may have been changed since the last call. */
+static exo_status
+follow_codec(exo_group *g, exo_err *err)
+{
+    uint32_t codings = g->comm->codings;
+    if (g->codings == codings)
+        return EXO_OK;
+    exo_encoder_release(&g->encoder);
+    exo_status st = exo_encoder_init(&g->encoder, g->comm->codec, err);
+    g->codings = st == EXO_OK ? codings : g->codings;
+    return st;
+}
+
 /* Room to encode in: a reduction decodes every member's part of one shard. */
 static exo_status
 prepare_encoder(exo_group *g, exo_collective_args *args, exo_err *err)
@@ -195,7 +229,9 @@ static exo_status
 run(exo_group *g, exo_collective_args *args, exo_err *err)
 {
     exo_comm *c = g->comm;
-    exo_status st = prepare_encoder(g, args, err);
+    exo_status st = follow_codec(g, err);
+    if (st == EXO_OK)
+        st = prepare_encoder(g, args, err);
     if (st != EXO_OK) {
         exo_comm_fail(c, g->rank, "no memory to encode"); /* the others would wait for it in vain */
         return st;

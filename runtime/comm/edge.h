@@ -28,4 +28,7 @@ exo_status exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clo
 /* The run begins at `origin`: of one on the real clock that was made before. Before the first call. */
 void exo_comm_local_begin(exo_comm *comm, exo_time origin);
 
+/* Changes the codec of a communicator while none of its members is in a call. NULL: raw. INVAL as above, NOMEM; it then stays as it was. */
+exo_status exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err);
+
 #endif

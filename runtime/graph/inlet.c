@@ -99,6 +99,10 @@ exo_inlet_settle_locked(exo_inlet *in)
         return;
     in->out += owed;
     in->gone = in->gone || over;
+    if (owed > 0)
+        exo_channel_count_locked(in->traffic);
+    if (over)
+        exo_channel_count_locked(in->traffic);
     pthread_mutex_unlock(&in->place->lock);
     if (owed > 0)
         exo_inlet_tell(in, EXO_CHANNEL_CREDIT, owed);

@@ -92,6 +92,13 @@ hand_over(exo_place *place, exo_place *to, exo_ref target, exo_payload *message,
     return st;
 }
 
+void
+exo_channel_count_locked(exo_traffic *traffic)
+{
+    traffic->messages++;
+    traffic->wire_bytes += sizeof(exo_channel_header) + EXO_CHANNEL_ENVELOPE;
+}
+
 /* Where a small message goes. */
 struct telling {
     exo_place *place;
@@ -119,10 +126,6 @@ tell(struct telling *t)
     t->header.passing = transit.arrives - now;
     exo_err err = {0};
     exo_status st = exo_channel_write(&message, &t->header, NULL, 0, &err);
-    pthread_mutex_lock(&place->lock); /* before it is sent: whoever gets it may end the run */
-    t->traffic->messages++;
-    t->traffic->wire_bytes += sizeof t->header + EXO_CHANNEL_ENVELOPE;
-    pthread_mutex_unlock(&place->lock);
     if (st == EXO_OK)
         st = hand_over(place, site->sim ? peer_of(place, t->edge, from, to, t->to_receiver) : NULL, t->target, &message,
                        transit.arrives, &err);
@@ -263,6 +266,7 @@ static void
 tell_end_locked(exo_outlet *o)
 {
     o->ending = true; /* before the lock opens: once */
+    exo_channel_count_locked(o->traffic);
     pthread_mutex_unlock(&o->place->lock);
     exo_outlet_tell_end(o);
     pthread_mutex_lock(&o->place->lock);

@@ -461,6 +461,8 @@ close_input(exo_place *place, exo_port *port)
             bool tell = !in->gone;
             in->gone = true;
             in->buffered = 0;
+            if (tell)
+                exo_channel_count_locked(in->traffic);
             pthread_mutex_unlock(&place->lock);
             if (tell)
                 exo_inlet_tell(in, EXO_CHANNEL_GONE, 0);

@@ -190,6 +190,8 @@ void exo_outlet_pump_locked(exo_outlet *outlet);
 void exo_outlet_stop(exo_outlet *outlet);
 /* Waits for an item's room. */
 bool exo_edge_needs_credits(const exo_edge_spec *edge);
+/* Counts a small message: under the lock under which it was decided to send it, so that whoever reports afterwards has it. */
+void exo_channel_count_locked(exo_traffic *traffic);
 /* END, at the end of what was sent. */
 void exo_outlet_tell_end(exo_outlet *outlet);
 

@@ -206,12 +206,13 @@ find_collective(const exo_graph_spec *graph, const exo_edge_spec *wanted)
 }
 
 static exo_status
-check_collectives(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
+check_collectives(const exo_graph_spec *now, const exo_graph_spec *next, bool recode, exo_err *err)
 {
     for (size_t e = 0; e < now->num_edges; e++) {
         const exo_edge_spec *edge = &now->edges[e];
         const exo_edge_spec *other = edge->route == EXO_ROUTE_ALL_REDUCE ? find_collective(next, edge) : edge;
-        if (!other || !is_same_edge(edge, other))
+        bool same = other && (is_same_edge(edge, other) || (recode && edge->route == EXO_ROUTE_ALL_REDUCE));
+        if (!same)
             return exo_fail(err, EXO_INVAL, "%s: edge '%s' is a collective: while it runs only its links can change",
                             next->source, edge->name);
     }
@@ -221,8 +222,8 @@ check_collectives(const exo_graph_spec *now, const exo_graph_spec *next, exo_err
     return EXO_OK;
 }
 
-exo_status
-exo_graph_check_change(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
+static exo_status
+check_change(const exo_graph_spec *now, const exo_graph_spec *next, bool recode, exo_err *err)
 {
     if (now->virtual_clock != next->virtual_clock)
         return exo_fail(err, EXO_INVAL, "%s: the clock of a graph that runs cannot change", next->source);
@@ -240,7 +241,19 @@ exo_graph_check_change(const exo_graph_spec *now, const exo_graph_spec *next, ex
             memcmp(x->hosts, y->hosts, x->count * sizeof *x->hosts) != 0)
             return exo_config_fail(y->node, err, "actor '%s': actors cannot change while a graph runs", y->name);
     }
-    return check_collectives(now, next, err);
+    return check_collectives(now, next, recode, err);
+}
+
+exo_status
+exo_graph_check_change(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
+{
+    return check_change(now, next, false, err);
+}
+
+exo_status
+exo_graph_check_job_change(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
+{
+    return check_change(now, next, true, err);
 }
 
 /* The number of an edge that is there already; UINT32_MAX: it is new. */
@@ -253,16 +266,16 @@ find_id(const exo_site *site, const exo_edge_spec *edge)
     return UINT32_MAX;
 }
 
-static exo_status
-change_network(exo_site *site, const exo_graph_spec *next, exo_err *err)
+exo_status
+exo_graph_change_links(exo_links *links, const exo_graph_spec *next, exo_err *err)
 {
     exo_status st = EXO_OK;
-    for (uint32_t h = 0; st == EXO_OK && site->network && h < next->num_hosts; h++)
-        st = exo_links_set_host(site->network, h, &next->hosts[h].spec, err);
-    for (uint32_t a = 0; st == EXO_OK && site->network && a < next->num_hosts; a++)
+    for (uint32_t h = 0; st == EXO_OK && h < next->num_hosts; h++)
+        st = exo_links_set_host(links, h, &next->hosts[h].spec, err);
+    for (uint32_t a = 0; st == EXO_OK && a < next->num_hosts; a++)
         for (uint32_t b = 0; st == EXO_OK && b < next->num_hosts; b++)
             if (a != b)
-                st = exo_links_between(site->network, a, b, exo_graph_link_between(next, a, b), err);
+                st = exo_links_between(links, a, b, exo_graph_link_between(next, a, b), err);
     return st;
 }
 
@@ -270,7 +283,9 @@ exo_status
 exo_site_change(exo_site *site, const exo_graph_spec *next, exo_err *err)
 {
     uint32_t *ids = exo_calloc(next->num_edges + 1, sizeof *ids);
-    exo_status st = ids ? change_network(site, next, err) : exo_fail(err, EXO_NOMEM, "no memory for the edges");
+    exo_status st = ids ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the edges");
+    if (st == EXO_OK && site->network)
+        st = exo_graph_change_links(site->network, next, err);
     for (size_t e = 0; st == EXO_OK && e < next->num_edges; e++) {
         const exo_edge_spec *edge = &next->edges[e];
         ids[e] = find_id(site, edge);

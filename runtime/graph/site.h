@@ -49,5 +49,9 @@ exo_status exo_site_change_to(exo_site *site, uint64_t number, const char *sourc
 
 /* Can a running graph become `next`? Its actors, clock and collectives must be the same. INVAL names what is not. */
 exo_status exo_graph_check_change(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err);
+/* The same for a training job, whose nodes stop for it: the codecs of its collectives may change, too. */
+exo_status exo_graph_check_job_change(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err);
+/* The hosts' rates and the links between them become those of `next`. */
+exo_status exo_graph_change_links(exo_links *links, const exo_graph_spec *next, exo_err *err);
 
 #endif

@@ -104,10 +104,10 @@ exo_apply_ask(const char *folder, const exo_graph_spec *next, exo_time deadline,
 /* --- Answering --------------------------------------------------------------------------------------------------------------- */
 
 exo_status
-exo_apply_open(exo_apply_box *box, const char *folder, exo_err *err)
+exo_apply_open(exo_apply_box *box, const char *folder, bool job, exo_err *err)
 {
     char *path = path_of(folder, ".graph.lock"), *next = path_of(folder, "graph.next");
-    *box = (exo_apply_box){.folder = folder, .lock = -1};
+    *box = (exo_apply_box){.folder = folder, .job = job, .lock = -1};
     exo_status st = path && next ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
     if (st == EXO_OK && (box->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644)) < 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
@@ -185,7 +185,7 @@ exo_apply_next(exo_apply_box *box, const exo_graph_spec *now, const exo_graph_sp
         return false;
     exo_status st = exo_graph_parse(&spec, "graph.next", next, NULL, &err);
     if (st == EXO_OK)
-        st = exo_graph_check_change(now, spec, &err);
+        st = box->job ? exo_graph_check_job_change(now, spec, &err) : exo_graph_check_change(now, spec, &err);
     if (st == EXO_OK)
         st = keep(box, spec, next, &err);
     if (st != EXO_OK) {

@@ -16,6 +16,7 @@ exo_status exo_apply_ask(const char *folder, const exo_graph_spec *next, exo_tim
 /* For the run. Zeroed but for the folder; exo_apply_release frees what it was given. */
 typedef struct exo_apply_box {
     const char *folder;
+    bool job;    /* a training job: its nodes stop for a change */
     uint64_t id; /* of the graph that is under way */
     int lock;    /* descriptor: says that somebody runs here */
     exo_graph_spec **specs;
@@ -23,7 +24,7 @@ typedef struct exo_apply_box {
     size_t count;
 } exo_apply_box;
 
-exo_status exo_apply_open(exo_apply_box *box, const char *folder, exo_err *err);
+exo_status exo_apply_open(exo_apply_box *box, const char *folder, bool job, exo_err *err);
 /* After the run. */
 void exo_apply_release(exo_apply_box *box);
 /* The next graph, if one is there that can follow `now`; false: none. A wrong one is answered at once. */

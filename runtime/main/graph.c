@@ -142,10 +142,9 @@ expand(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
 static exo_status
 apply(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
 {
-    if (!graphs->own)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "a training job cannot be changed while it runs: stop it, and go on with --resume");
-    exo_status st = exo_apply_ask(args->to, graphs->own, exo_deadline(exo_clock_real(), APPLY_TIMEOUT), err);
+    if (graphs->count > 1)
+        return exo_fail(err, EXO_INVAL, "the job has %zu runs: choose one with --run", graphs->count);
+    exo_status st = exo_apply_ask(args->to, graphs->each[0], exo_deadline(exo_clock_real(), APPLY_TIMEOUT), err);
     if (st == EXO_OK)
         printf("%s: changed\n", args->to);
     return st;
@@ -441,7 +440,7 @@ static const exo_arg table[] = {
      EXO_INTO(struct graph_args, out)},
     {.name = "--to",
      .value = "RUN",
-     .help = "The folder of the run that apply changes: runs/NAME.",
+     .help = "The folder of the run that apply changes: runs/NAME of a graph, runs/NAME/LABEL of a job.",
      .word = EXO_WORD_FOLDER,
      EXO_INTO(struct graph_args, to)},
     {.name = "--json", .help = "Prints the plan as JSON.", EXO_INTO(struct graph_args, json)},
@@ -474,7 +473,7 @@ const exo_command exo_command_graph = {
         "Reads the file as a run would, plugins included, and starts nothing. A mistake is one line with file, "
         "line and column.\n\n"
         "apply adds, removes and re-routes edges of a graph that runs, and changes their codecs, buffers and links "
-        "and the hosts' rates. Actors and collectives stay as they are.\n\n"
+        "and the hosts' rates; of a training job, the codec of its edge, links and rates. Actors stay as they are.\n\n"
         "A plan's bytes are exact where the codec's size is. An edge whose items are not known shows ?; declare "
         "them in the graph (item: 1 MiB). Times are closed forms: rates, latencies, headers and counts, without "
         "schedules.",

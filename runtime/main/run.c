@@ -14,8 +14,10 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "apply.h"
 #include "commands.h"
 #include "config_edit.h"
+#include "file.h"
 #include "fit_run.h"
 #include "job.h"
 #include "local_cluster.h"
@@ -65,6 +67,7 @@ struct audience {
     exo_display *display;
     exo_run_report report;
     bool virtual_clock;
+    exo_apply_box box; /* graphs that it is to go over to */
 };
 
 static void
@@ -81,6 +84,22 @@ on_progress(void *context, const exo_progress *p)
         exo_run_report_say(&audience->report, report);
     else
         exo_run_report_keep(&audience->report, report);
+}
+
+static bool
+next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+{
+    struct audience *audience = context;
+    return exo_apply_next(&audience->box, now, graph, text);
+}
+
+static void
+graph_changed(void *context, exo_status status, const char *reason)
+{
+    struct audience *audience = context;
+    exo_apply_answer(&audience->box, status, reason);
+    exo_display_note(audience->display, status == EXO_OK ? "the graph was changed%s" : "the graph was not changed: %s",
+                     status == EXO_OK ? "" : reason);
 }
 
 static void
@@ -159,7 +178,7 @@ explain(void *context, const char *space, const char *name, char *out, size_t si
 /* Nodes on the cluster's workers: what they are started with is what the job says, word for word. */
 static exo_status
 fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, const exo_local_cluster *cluster,
-        exo_fit_result *result, exo_err *err)
+        const exo_fit_live *live, exo_fit_result *result, exo_err *err)
 {
     char *model = NULL, *data = NULL, *strategy = NULL;
     exo_text space = {0}, model_name = {0}, data_name = {0};
@@ -183,8 +202,8 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
                              .plugins = job->plugins,
                              .num_plugins = job->num_plugins};
     if (st == EXO_OK)
-        st = exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, opts, &far, run->graph, result,
-                         err);
+        st = exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, opts, &far, run->graph, live,
+                         result, err);
     exo_free(model);
     exo_free(data);
     exo_free(strategy);
@@ -202,7 +221,8 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     exo_text_add(&folder, "%s/%s", job->folder, run->label);
     struct audience audience = {.display = display,
                                 .report = {.folder = folder.failed ? NULL : folder.data, .cluster = cluster->cluster},
-                                .virtual_clock = run->graph && run->graph->virtual_clock};
+                                .virtual_clock = run->graph && run->graph->virtual_clock,
+                                .box = {.lock = -1}};
     exo_fit_opts opts = job->opts;
     opts.save_dir = job->folder;
     opts.run_name = run->label;
@@ -211,9 +231,15 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     opts.progress = on_progress;
     opts.context = &audience;
     opts.stop = &stop_signal;
-    exo_status st = cluster->runtime ? fit_far(job, run, &opts, cluster, result, err)
-                                     : exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, &opts,
-                                                   NULL, run->graph, result, err);
+    const exo_fit_live live = {.context = &audience, .next = next_graph, .changed = graph_changed};
+    exo_status st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_folder_make(folder.data, err);
+    if (st == EXO_OK)
+        st = exo_apply_open(&audience.box, folder.data, true, err);
+    if (st == EXO_OK)
+        st = cluster->runtime ? fit_far(job, run, &opts, cluster, &live, result, err)
+                              : exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, &opts, NULL,
+                                            run->graph, &live, result, err);
+    exo_apply_release(&audience.box);
     exo_run_report_close(&audience.report);
     exo_free(folder.data);
     exo_params_free(&result->params);

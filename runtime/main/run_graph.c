@@ -265,7 +265,7 @@ exo_run_graph(const exo_run_graph_opts *opts)
     exo_status st = folder.failed || timeline.failed || space.failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
                                                                      : exo_folder_make(folder.data, &err);
     if (st == EXO_OK)
-        st = exo_apply_open(&show.box, folder.data, &err);
+        st = exo_apply_open(&show.box, folder.data, false, &err);
     if (st == EXO_OK && !here)
         st = exo_graph_expand(spec, &text, &err);
     if (st == EXO_OK) {

@@ -74,4 +74,28 @@ has live.err 'the graph was changed'
 encoded=$(json runs/flow/result.json encoded_bytes)
 [ "$encoded" -lt $((3000 * 1028)) ] || fail "no codec was ever in use: $encoded bytes"
 
+# --- apply to a training job ------------------------------------------------------------------------------------------
+
+cat >>job.yaml <<'END'
+hosts: {home: {count: 2, up: 2 Mbit/s, down: 2 Mbit/s}}
+links: {default: {latency: 5 ms}}
+END
+for way in '' '--workers 2'; do
+    # shellcheck disable=SC2086
+    "$EXOGYM" run job.yaml $way --set train.max_steps=60 --set strategy.name=ddp --set compare=[ddp] --no-plot >live.out 2>live.err &
+    live=$!
+    for try in $(seq 200); do # until it runs
+        "$EXOGYM" graph apply job.yaml --to runs/small/ddp --set train.max_steps=60 --set compare=[ddp] \
+            --set hosts.home.up='1 Gbit/s' --set hosts.home.down='1 Gbit/s' \
+            --set 'edges=[{carries: gradients, codec: bf16}]' >out 2>err && break
+        sleep 0.05
+    done
+    has out 'runs/small/ddp: changed'
+    wait "$live" || fail "the job that was changed ended with $?: $(tail -3 live.err)"
+    has live.err 'the graph was changed'
+    payload=$(json runs/small/ddp/result.json payload_bytes) encoded=$(json runs/small/ddp/result.json encoded_bytes)
+    [ "$encoded" -lt "$payload" ] || fail "no codec was in use: $encoded of $payload bytes"
+    [ "$(json runs/small/ddp/result.json steps)" = 60 ] || fail 'a step is missing'
+done
+
 finish

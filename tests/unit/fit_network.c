@@ -9,6 +9,7 @@
 
 #include "fit_run.h"
 #include "points.h"
+#include "site.h"
 #include "timing.h"
 
 enum {
@@ -28,6 +29,7 @@ struct scene {
     exo_compute_spec step;
     uint32_t placed[NODES];
     exo_emulated_host hosts[NODES];
+    const exo_fit_live *live;
     exo_fit_result result;
     exo_err err;
 };
@@ -93,7 +95,7 @@ fit(struct scene *s, const char *strategy, const char *options, bool emulated)
     exo_params_free(&s->result.params);
     cr_assert_eq(exo_config_parse(&doc, "options", options, NULL), EXO_OK);
     exo_status st = exo_fit_run(s->model, s->train, s->val, strategy, exo_config_root(doc), &s->opts, NULL,
-                                emulated ? &s->graph : NULL, &s->result, &s->err);
+                                emulated ? &s->graph : NULL, s->live, &s->result, &s->err);
     exo_config_free(&doc);
     cr_assert_eq(st, EXO_OK, "%s: %s", strategy, s->err.text);
 }
@@ -185,5 +187,64 @@ Test(fit_network, many_virtual_hosts, .timeout = 120)
     s.opts.max_steps = 4;
     fit(&s, "diloco", "{H: 2}", true);
     cr_expect_geq(s.result.seconds, 4 * 0.050);
+    scene_release(&s);
+}
+
+/* --- Changes ------------------------------------------------------------------------------------------------------------------ */
+
+static struct {
+    struct scene next;
+    int given;
+    exo_status status;
+} change;
+
+static bool
+next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+{
+    exo_err err = {0};
+    (void)context;
+    (void)text;
+    if (change.given++ > 0)
+        return false;
+    *graph = &change.next.graph;
+    cr_expect_eq(exo_graph_check_job_change(now, *graph, &err), EXO_OK, "%s", err.text);
+    return true;
+}
+
+static void
+graph_changed(void *context, exo_status status, const char *reason)
+{
+    (void)context;
+    (void)reason;
+    change.status = status;
+}
+
+Test(fit_network, links_and_codec_change_between_two_steps, .timeout = 60)
+{
+    static const exo_fit_live live = {.next = next_graph, .changed = graph_changed};
+    struct scene s;
+    scene_init(&s, true);
+    fit(&s, "ddp", "{}", true);
+    char before[65];
+    double slow = s.result.seconds;
+    memcpy(before, s.result.sha256, sizeof before);
+    scene_init(&change.next, true);
+    for (uint32_t h = 0; h < NODES; h++)
+        change.next.hosts[h].spec.up = change.next.hosts[h].spec.down = 1e9;
+    s.live = &live;
+    fit(&s, "ddp", "{}", true);
+    cr_expect_eq(change.status, EXO_OK);
+    cr_expect_eq(change.given > 0, true);
+    cr_expect_str_eq(s.result.sha256, before, "links change times, not numbers");
+    cr_expect_lt(s.result.seconds, 0.95 * slow);
+    change.given = 0;
+    change.next.edge.codec_text = "bf16";
+    fit(&s, "ddp", "{}", true);
+    cr_expect_eq(change.status, EXO_OK);
+    cr_expect_str_neq(s.result.sha256, before, "a codec changes the numbers");
+    cr_expect_lt(s.result.traffic.encoded_bytes, s.result.traffic.payload_bytes * 6 / 10, "%llu of %llu",
+                 (unsigned long long)s.result.traffic.encoded_bytes,
+                 (unsigned long long)s.result.traffic.payload_bytes);
+    scene_release(&change.next);
     scene_release(&s);
 }

@@ -133,8 +133,8 @@ run_fit(void *context, exo_err *err)
 {
     struct fit *f = context;
     exo_fit_result result = {0};
-    exo_status st =
-        exo_fit_run(f->model, f->train, f->val, "ddp", exo_config_root(f->doc), &f->opts, NULL, f->graph, &result, err);
+    exo_status st = exo_fit_run(f->model, f->train, f->val, "ddp", exo_config_root(f->doc), &f->opts, NULL, f->graph,
+                                NULL, &result, err);
     exo_params_free(&result.params);
     return st;
 }
