@@ -116,6 +116,11 @@ net_up() {
 
 net_latency() {
     local hub=$1 latency=$2 i line
+    if [ "$LOSS" != 0 ]; then # of segments, not of several that stay together
+        for ((i = 0; i < net_hosts; i++)); do
+            ip -n "$(host_netns "$i")" link set eth0 gso_max_segs 1 || return
+        done
+    fi
     if [ "$DELAY" = netem ]; then
         for ((i = 0; i < net_hosts; i++)); do
             tc -n "$hub" qdisc add dev "h$i" parent 1:1 handle 10: netem delay "${latency}ms" \

@@ -1,4 +1,4 @@
-/* Emulated networks: hosts, links, connections, and when a message arrives. See link.h for what is promised.
+/* Emulated networks: hosts, links, connections, and when a message arrives. See link.h for what is promised, docs/links.md for the model.
  *
  * A message passes three queues (queue.h): its sender's uplink, the link of the pair, its receiver's downlink. Slow start cuts it into
  * pieces, one a round trip, each of which comes to the uplink when the window of its connection allows it. So what one connection leaves

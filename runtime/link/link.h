@@ -9,7 +9,8 @@
  * Times are on the run's clock from its beginning; a rate is in bits per second of what a link carries: with the transport `tcp`, TCP
  * segments with their headers (Ethernet, IPv4, TCP with timestamps: 66 bytes for each 1,448 of payload), which is what `tc tbf` counts.
  *
- * The same questions get the same answers, to the bit. Threads: any; one lock inside.
+ * The same questions get the same answers, to the bit. docs/links.md has the formulas, and how close they are to a kernel. Threads: any; one
+ * lock inside.
  */
 #ifndef EXO_LINK_LINK_H
 #define EXO_LINK_LINK_H
@@ -63,7 +64,7 @@ exo_status exo_links_between(exo_links *links, uint32_t from, uint32_t to, const
 /* Changes a host's rates, latency and schedule, or the fallback's, likewise. */
 exo_status exo_links_set_host(exo_links *links, uint32_t host, const exo_host_spec *spec, exo_err *err);
 exo_status exo_links_set_fallback(exo_links *links, const exo_link_spec *spec, exo_err *err);
-/* From now until `until` nothing passes between hosts of `side` (num_hosts flags) and the others: a partition. */
+/* From `from` until `until` nothing passes between hosts of `side` (num_hosts flags) and the others: a partition. */
 exo_status exo_links_partition(exo_links *links, const bool *side, exo_time from, exo_time until, exo_err *err);
 
 /* When a message's bytes pass. */
