@@ -17,7 +17,7 @@ static bool
 has_rings(net_end *e, const exo_peer *peer)
 {
     pthread_mutex_lock(&e->net->lock);
-    bool both = peer->in && peer->out;
+    bool both = peer && peer->in && peer->out; /* whoever was connected to may not have heard of it yet */
     pthread_mutex_unlock(&e->net->lock);
     return both;
 }
