@@ -19,9 +19,12 @@ in_ms(int64_t ms)
 #define EVENTUALLY(condition)                                                                                          \
     do {                                                                                                               \
         exo_time until = in_ms(60000);                                                                                 \
-        while (!(condition) && exo_now(exo_clock_real()) < until)                                                      \
+        bool came = (condition);                                                                                       \
+        while (!came && exo_now(exo_clock_real()) < until) {                                                           \
             usleep(200);                                                                                               \
-        cr_assert(condition, "it did not come to be: %s", #condition);                                                 \
+            came = (condition);                                                                                        \
+        }                                                                                                              \
+        cr_assert(came, "it did not come to be: %s", #condition);                                                      \
     } while (0)
 
 #endif
