@@ -44,6 +44,7 @@ typedef struct exo_cluster_opts {
     const char *log;       /* of a worker: the file that its output goes to; passed on to whoever looks. May be
                                    NULL; may be renamed, with another one of the name after it                   */
     const char *folder;    /* for sockets; NULL: $XDG_RUNTIME_DIR/exogym or /tmp/exogym-UID                   */
+    bool folder_exists;    /* `folder` must be there, and is not made: it goes with whoever made it                 */
 } exo_cluster_opts;
 
 /* Joins. The runtime must be new and outlive the cluster. Waits for the head until `deadline` (of the real clock). After an error the

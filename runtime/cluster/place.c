@@ -25,10 +25,10 @@
 /* --- Folder -------------------------------------------------------------------------------------------------------------------- */
 
 static exo_status
-make_private(const char *path, exo_err *err)
+make_private(const char *path, bool exists, exo_err *err)
 {
     struct stat info;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+    if (!exists && mkdir(path, 0700) != 0 && errno != EEXIST)
         return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
     if (lstat(path, &info) != 0)
         return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
@@ -48,9 +48,9 @@ find_folder(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
                                    : snprintf(base, sizeof base, "/tmp/exogym-%u", (unsigned)geteuid());
     if (n < 0 || (size_t)n + strlen(p->cluster) + 32 >= sizeof base)
         return exo_fail(err, EXO_INVAL, "%s: the path is too long for a socket", opts->folder ? opts->folder : run);
-    exo_status st = make_private(base, err);
+    exo_status st = make_private(base, opts->folder && opts->folder_exists, err);
     snprintf(p->folder, sizeof p->folder, "%s/%s", base, p->cluster);
-    return st == EXO_OK ? make_private(p->folder, err) : st;
+    return st == EXO_OK ? make_private(p->folder, false, err) : st;
 }
 
 enum {

@@ -72,7 +72,8 @@ exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_clus
                                     .resources = node->resources,
                                     .num_resources = args->resources.length,
                                     .state = args->state,
-                                    .folder = args->folder};
+                                    .folder = args->folder,
+                                    .folder_exists = args->parent != NULL};
     if (args->resources.length > EXO_NODE_RESOURCES)
         return exo_fail(err, EXO_INVAL, "more than %d resources", (int)EXO_NODE_RESOURCES);
     for (size_t i = 0; st == EXO_OK && i < args->resources.length; i++) {
@@ -135,8 +136,10 @@ stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FIL
     exo_cluster *cluster = NULL;
     exo_time patience = node->grace < INT64_MAX ? node->grace : CLOSE_TIMEOUT;
     exo_status st = exo_cluster_join(&cluster, runtime, &node->opts, exo_deadline(exo_clock_real(), patience), err);
-    if (st != EXO_OK)
+    if (st != EXO_OK) {
+        clean(node);
         _exit(exo_report(err)); /* the runtime went with it */
+    }
     if (joined)
         joined(context, cluster);
     pthread_mutex_lock(&l->lock);
