@@ -2,8 +2,6 @@
  * all-reduced learn as one.
  *
  * Everything of it belongs to the thread that runs it. Read next: ppo_update.h (how it learns), rollout.h (what it gets), maker.c. */
-#include <exogym/cartpole.h>
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +9,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "builtin_classes.h"
+#include "builtin.h"
 #include "file.h"
 #include "ppo_update.h"
 #include "rollout.h"

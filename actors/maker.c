@@ -1,10 +1,9 @@
 /* The graph class `cartpole_maker`: plays CartPole with the newest policy that has come, and sends what came of it.
  *
  * Everything of it belongs to the thread that runs it. Read next: player.h (how it plays), rollout.h (what it sends), learner.c. */
-#include <exogym/cartpole.h>
 #include <exogym/memory.h>
 
-#include "builtin_classes.h"
+#include "builtin.h"
 #include "player.h"
 #include "rollout.h"
 #include "stream_seed.h"
@@ -129,10 +128,3 @@ const exo_graph_class exo_cartpole_maker_class = {
     .run = maker_run,
     .release = maker_release,
 };
-
-exo_status
-exo_cartpole_register(exo_err *err)
-{
-    exo_status st = exo_graph_class_register(&exo_cartpole_maker_class, err);
-    return st == EXO_OK ? exo_graph_class_register(&exo_cartpole_trainer_class, err) : st;
-}

@@ -1,5 +1,4 @@
-/* Nodes elsewhere: see node_host.h. What the nodes of a run share is found by the run's namespace, in a list under `lock`; its first
- * user makes it, and its last one frees it. */
+/* Nodes elsewhere: see node_host.h. What the nodes of a run share in a process is found by the run's namespace (shared.h). */
 #include "node_host.h"
 
 #include <pthread.h>
@@ -13,6 +12,7 @@
 #include "config_edit.h"
 #include "far.h"
 #include "fit_network.h"
+#include "shared.h"
 #include "site.h"
 
 enum {
@@ -22,10 +22,7 @@ enum {
 
 /* What the nodes of a run share in this process. */
 struct shared {
-    char *run;
-    unsigned users; /* guarded by lock, as next */
-    struct shared *next;
-    pthread_mutex_t making; /* held while it is made: the second node waits for the first */
+    exo_shared shared; /* first: by the run's namespace; the second node waits until the first has made it */
     bool made;
     exo_fit fit;
     exo_dataset *train;
@@ -46,49 +43,10 @@ struct exo_node_host {
     exo_comm *comm, *side;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shared *all; /* guarded by lock */
-
-/* --- What is shared ------------------------------------------------------------------------------------------------------------ */
-
-static struct shared *
-hold_shared(const char *run)
-{
-    pthread_mutex_lock(&lock);
-    struct shared *s = all;
-    while (s && strcmp(s->run, run) != 0)
-        s = s->next;
-    if (!s && (s = exo_calloc(1, sizeof *s))) {
-        s->run = exo_strdup(run);
-        if (s->run) {
-            pthread_mutex_init(&s->making, NULL);
-            s->next = all;
-            all = s;
-        } else {
-            exo_free(s);
-            s = NULL;
-        }
-    }
-    if (s)
-        s->users++;
-    pthread_mutex_unlock(&lock);
-    return s;
-}
-
 static void
-drop_shared(struct shared *s)
+release_shared(exo_shared *shared)
 {
-    pthread_mutex_lock(&lock);
-    bool last = --s->users == 0;
-    if (last) {
-        struct shared **at = &all;
-        while (*at != s)
-            at = &(*at)->next;
-        *at = s->next;
-    }
-    pthread_mutex_unlock(&lock);
-    if (!last)
-        return;
+    struct shared *s = (struct shared *)shared;
     exo_dataset_drop(&s->train);
     exo_dataset_drop(&s->fit.val);
     exo_model_drop(&s->fit.model);
@@ -98,10 +56,9 @@ drop_shared(struct shared *s)
     exo_graph_spec_free(&s->graph);
     exo_free(s->val_order);
     exo_free(s->resume_from);
-    exo_free(s->run);
-    pthread_mutex_destroy(&s->making);
-    exo_free(s);
 }
+
+static exo_shared_list runs = EXO_SHARED_LIST(struct shared, release_shared);
 
 /* "name" or {name: ...}: the options are the mapping, or NULL. */
 static exo_status
@@ -224,18 +181,18 @@ get_shared(exo_config *root, struct shared **out, exo_err *err)
     exo_status st = exo_config_string(root, "run", NULL, &run, err);
     if (st != EXO_OK || !run)
         return st != EXO_OK ? st : exo_fail(err, EXO_INVAL, "a node is started with the namespace of its run");
-    struct shared *s = hold_shared(run);
+    struct shared *s = (struct shared *)exo_shared_hold(&runs, run);
     if (!s)
         return exo_fail(err, EXO_NOMEM, "no memory for a run");
-    pthread_mutex_lock(&s->making);
+    pthread_mutex_lock(&s->shared.making);
     if (!s->made)
         st = make_shared(s, root, err);
     s->made = s->made || st == EXO_OK;
-    pthread_mutex_unlock(&s->making);
+    pthread_mutex_unlock(&s->shared.making);
     if (st == EXO_OK)
         *out = s;
     else
-        drop_shared(s);
+        exo_shared_drop(&runs, &s->shared);
     return st;
 }
 
@@ -343,7 +300,7 @@ exo_node_host_close(exo_node_host **host)
     exo_strategy_free(&h->strategy);
     exo_config_free(&h->doc);
     if (h->shared)
-        drop_shared(h->shared);
+        exo_shared_drop(&runs, &h->shared->shared);
     exo_free(h);
 }
 
@@ -359,7 +316,7 @@ exo_node_host_meet(exo_node_host *host, exo_err *err)
         if (r == host->rank)
             nodes[r] = host->self;
         else
-            st = exo_get_actor(host->runtime, host->shared->run, name, &nodes[r], err);
+            st = exo_get_actor(host->runtime, host->shared->shared.name, name, &nodes[r], err);
     }
     if (st == EXO_OK)
         st = exo_comm_far_connect(host->comm, nodes, err);

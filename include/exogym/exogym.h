@@ -3,7 +3,6 @@
 #define EXOGYM_EXOGYM_H
 
 #include <exogym/actor.h>
-#include <exogym/cartpole.h>
 #include <exogym/clock.h>
 #include <exogym/cluster.h>
 #include <exogym/codec.h>

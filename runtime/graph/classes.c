@@ -16,6 +16,8 @@
 static const exo_graph_class *const builtin[] = {
     &exo_train_node_graph_class,
     &exo_stand_in_class,
+    &exo_cartpole_maker_class,
+    &exo_cartpole_trainer_class,
 };
 
 enum {

@@ -1,4 +1,4 @@
-/* Sites: see site.h. Those of workers are in a list under `lock`; the first user makes one, the last frees it. */
+/* Sites: see site.h. */
 #include "site.h"
 
 #include <math.h>
@@ -8,25 +8,20 @@
 #include <exogym/memory.h>
 
 #include "edge.h"
+#include "shared.h"
 
 enum {
     MAX_CHANGES = 1000 /* of one run */
 };
 
-/* A site of a worker. */
-struct shared {
-    exo_site *site;                     /* written under both locks      */
-    exo_graph_spec *spec;               /* its own; guarded by making    */
-    exo_graph_spec *later[MAX_CHANGES]; /* what it was changed to        */
+/* A site of a worker, shared by the run's namespace. Guarded by `making` of its beginning. */
+struct shared_site {
+    exo_shared shared; /* first */
+    exo_site *site;
+    exo_graph_spec *spec;               /* its own         */
+    exo_graph_spec *later[MAX_CHANGES]; /* what it was changed to */
     size_t num_later;
-    char *space;
-    unsigned users;         /* guarded by lock, as next              */
-    pthread_mutex_t making; /* held while it is made: others wait    */
-    struct shared *next;
 };
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct shared *all; /* guarded by lock */
 
 static uint32_t
 count_actors(exo_site *site)
@@ -308,104 +303,48 @@ exo_site_change(exo_site *site, const exo_graph_spec *next, exo_err *err)
 /* --- In workers ------------------------------------------------------------------------------------------------------------ */
 
 static void
-free_shared(struct shared *s)
+release_shared(exo_shared *shared)
 {
+    struct shared_site *s = (struct shared_site *)shared;
     exo_site_free(&s->site);
     exo_graph_spec_free(&s->spec);
     for (size_t i = 0; i < s->num_later; i++)
         exo_graph_spec_free(&s->later[i]);
-    pthread_mutex_destroy(&s->making);
-    exo_free(s->space);
-    exo_free(s);
 }
 
-static void
-drop_shared(struct shared *s)
-{
-    pthread_mutex_lock(&lock);
-    bool last = --s->users == 0;
-    if (last) {
-        struct shared **at = &all;
-        while (*at != s)
-            at = &(*at)->next;
-        *at = s->next;
-    }
-    pthread_mutex_unlock(&lock);
-    if (last)
-        free_shared(s);
-}
-
-static struct shared *
-hold_shared(const char *space)
-{
-    pthread_mutex_lock(&lock);
-    struct shared *s = all;
-    while (s && strcmp(s->space, space) != 0)
-        s = s->next;
-    if (!s && (s = exo_calloc(1, sizeof *s))) {
-        s->space = exo_strdup(space);
-        if (s->space) {
-            pthread_mutex_init(&s->making, NULL);
-            s->next = all;
-            all = s;
-        } else {
-            exo_free(s);
-            s = NULL;
-        }
-    }
-    if (s)
-        s->users++;
-    pthread_mutex_unlock(&lock);
-    return s;
-}
+static exo_shared_list sites = EXO_SHARED_LIST(struct shared_site, release_shared);
 
 exo_status
 exo_site_hold(exo_site **out, const char *space, const char *source, const char *text, exo_err *err)
 {
-    struct shared *s = hold_shared(space);
-    exo_site *made = NULL;
+    struct shared_site *s = (struct shared_site *)exo_shared_hold(&sites, space);
     exo_status st = EXO_OK;
     if (!s)
         return exo_fail(err, EXO_NOMEM, "no memory for a graph");
-    pthread_mutex_lock(&s->making);
+    pthread_mutex_lock(&s->shared.making);
     if (!s->site) {
         st = s->spec ? EXO_OK : exo_graph_parse(&s->spec, source, text, NULL, err);
         if (st == EXO_OK)
-            st = new_site(&made, s->spec, s->space, err);
+            st = new_site(&s->site, s->spec, s->shared.name, err);
         if (st == EXO_OK) {
-            made->origin = exo_now(made->clock);
-            pthread_mutex_lock(&lock);
-            s->site = made;
-            pthread_mutex_unlock(&lock);
+            s->site->origin = exo_now(s->site->clock);
+            s->site->shared = s;
         }
     }
-    pthread_mutex_unlock(&s->making);
     if (st == EXO_OK)
         *out = s->site;
-    else
-        drop_shared(s);
+    pthread_mutex_unlock(&s->shared.making);
+    if (st != EXO_OK)
+        exo_shared_drop(&sites, &s->shared);
     return st;
-}
-
-static struct shared *
-shared_of(const exo_site *site)
-{
-    pthread_mutex_lock(&lock);
-    struct shared *s = all;
-    while (s && s->site != site)
-        s = s->next;
-    pthread_mutex_unlock(&lock);
-    return s;
 }
 
 exo_status
 exo_site_change_to(exo_site *site, uint64_t number, const char *source, const char *text, exo_err *err)
 {
-    struct shared *s = shared_of(site);
+    struct shared_site *s = site->shared;
     exo_status st = EXO_OK;
-    if (!s)
-        return exo_fail(err, EXO_INVAL, "a change for a graph that is not here");
-    pthread_mutex_lock(&s->making);
+    pthread_mutex_lock(&s->shared.making);
     if (site->changes + 1 == number && s->num_later < MAX_CHANGES) {
         exo_graph_spec *next = NULL;
         st = exo_graph_parse(&next, source, text, NULL, err);
@@ -421,18 +360,15 @@ exo_site_change_to(exo_site *site, uint64_t number, const char *source, const ch
         st = exo_fail(err, EXO_INVAL, "change %llu of a graph comes after %llu", (unsigned long long)number,
                       (unsigned long long)site->changes);
     }
-    pthread_mutex_unlock(&s->making);
+    pthread_mutex_unlock(&s->shared.making);
     return st;
 }
 
 void
 exo_site_drop(exo_site **site)
 {
-    exo_site *wanted = *site;
+    exo_site *s = *site;
     *site = NULL;
-    if (!wanted || wanted->whole)
-        return;
-    struct shared *s = shared_of(wanted);
-    if (s)
-        drop_shared(s);
+    if (s && s->shared)
+        exo_shared_drop(&sites, &s->shared->shared);
 }

@@ -16,6 +16,7 @@ typedef struct exo_site {
     const char *space;          /* namespace of the actors                      */
     const char *folder;         /* for their files; NULL: none                  */
     bool whole;                 /* every actor is in this process               */
+    struct shared_site *shared; /* in a worker: what it belongs to; NULL: whole */
     exo_sim *sim;               /* NULL: the real clock                         */
     const exo_clock *clock;
     exo_time origin;    /* of the run, on the clock                                            */

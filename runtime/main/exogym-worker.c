@@ -1,6 +1,5 @@
 /* exogym-worker: a process that hosts actors of a cluster, under a watcher that tells the head why it ended. Read next:
  * exogym-watcher.h, exogym-node.c, runtime/cluster/worker.h. */
-#include <exogym/cartpole.h>
 #include <exogym/plugin.h>
 #include <exogym/trainer.h>
 
@@ -29,8 +28,6 @@ worker_program(const exo_command_line *line)
     st = exo_train_node_register(&err);
     if (st == EXO_OK)
         st = exo_graph_actor_register(&err);
-    if (st == EXO_OK)
-        st = exo_cartpole_register(&err);
     for (size_t i = 0; st == EXO_OK && i < args->plugins.length; i++)
         st = exo_plugin_load(args->plugins.items[i], &err);
     if (st == EXO_OK)

@@ -1,6 +1,4 @@
 /* main() of the exogym command: its table, with the list of commands. Read next: program.c, commands.h, run.c. */
-#include <exogym/cartpole.h>
-
 #include "commands.h"
 
 static const exo_command *const commands[] = {
@@ -56,8 +54,5 @@ static const exo_command exogym = {
 int
 main(int argc, char **argv)
 {
-    exo_err err = {0};
-    if (exo_cartpole_register(&err) != EXO_OK)
-        return exo_report(&err);
     return exo_program_main(&exogym, argc, argv);
 }

@@ -72,9 +72,9 @@ Test(graph_check, actors)
     expect_refused("actors: {a: {clas: maker}}\n", "g:1:14: unknown key 'clas'; did you mean 'class'?");
     expect_refused("actors: {a: {count: 2}}\n", "g:1:13: actor 'a': the key 'class' is missing");
     expect_refused("actors: {a: {class: makr}}\n", "g:1:21: there is no graph class 'makr'; did you mean 'maker'?");
-    expect_refused("actors: {a: {class: unheard_of}}\n",
-                   "g:1:21: there is no graph class 'unheard_of'; known are: train_node, stand_in, "
-                   "maker, learner, talker, ping, pong, starter, text");
+    expect_refused("actors: {a: {class: unheard_of}}\n", "g:1:21: there is no graph class 'unheard_of'; known are: "
+                                                         "train_node, stand_in, cartpole_maker, cartpole_trainer, "
+                                                         "maker, learner, talker, ping, pong, starter, text");
     expect_refused("actors: {a: maker}\n", "g:1:13: a: expected a mapping, got 'maker'");
     expect_refused(
         "actors: {a b: {class: maker}}\n",
@@ -318,8 +318,9 @@ Test(graph_check, classes_are_known_by_their_names)
     cr_expect_eq(exo_graph_class_register(&bare, &err), EXO_INVAL);
     cr_expect_null(exo_graph_class_find("two"));
     cr_expect_str_eq(exo_graph_class_at(0)->name, "train_node", "built-in ones first");
-    cr_expect_eq(exo_graph_class_at(2), &mine);
-    cr_expect_null(exo_graph_class_at(3));
+    cr_expect_eq(exo_graph_class_at(4), &mine);
+    cr_expect_null(exo_graph_class_at(5));
     cr_expect_eq(exo_graph_class_get(&found, "unheard_of", &err), EXO_NOT_FOUND);
-    cr_expect_str_eq(err.text, "there is no graph class 'unheard_of'; known are: train_node, stand_in, mine");
+    cr_expect_str_eq(err.text, "there is no graph class 'unheard_of'; known are: train_node, stand_in, cartpole_maker, "
+                               "cartpole_trainer, mine");
 }

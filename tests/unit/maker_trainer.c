@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <exogym/cartpole.h>
 #include <exogym/memory.h>
 
 #include "file.h"
@@ -37,8 +36,6 @@ run_graph(const struct graph *g, struct outcome *out)
     char text[2048];
     exo_graph_spec *spec = NULL;
     uint32_t trainers = g->trainers ? g->trainers : 1;
-    if (!exo_graph_class_find("cartpole_maker"))
-        cr_assert_eq(exo_cartpole_register(NULL), EXO_OK);
     snprintf(text, sizeof text,
              "exogym: 1\n"
              "seed: 7\n"
