@@ -21,6 +21,7 @@ typedef enum exo_purpose {
     EXO_RNG_ISLAND = 6,  /* which nodes meet             */
     EXO_RNG_EVAL = 7,    /* which samples are evaluated  */
     EXO_RNG_GOSSIP = 8,  /* who is told                  */
+    EXO_RNG_LINK = 9,    /* jitter of emulated links     */
     EXO_RNG_RESET = 16,  /* how an episode begins        */
     EXO_RNG_ACTION = 17, /* what a policy samples        */
     EXO_RNG_USER = 128,

@@ -28,7 +28,6 @@
 enum {
     INITIAL_WINDOW = 10, /* segments: RFC 6928                     */
     FIRST_HEADS = 64,    /* of a table                             */
-    RNG_LINK = 9,        /* exo_purpose of jitter                  */
     HALVINGS = 64,       /* of a window: more than any window has */
     MAX_LOSSES = 32      /* in a message, taken one by one: by then its window is the steady one */
 };
@@ -375,13 +374,12 @@ exo_link_jitter(exo_links *l, struct connection *c, exo_time most)
     if (most == 0)
         return 0;
     if (!c->keyed) {
-        exo_rng_init(&rng, l->seed, (exo_purpose)RNG_LINK, c->node.key[0],
-                     (uint64_t)c->node.key[1] << 32 | c->node.key[2]);
+        exo_rng_init(&rng, l->seed, EXO_RNG_LINK, c->node.key[0], (uint64_t)c->node.key[1] << 32 | c->node.key[2]);
         c->seed = (uint64_t)exo_rng_u32(&rng) << 32;
         c->seed |= exo_rng_u32(&rng);
         c->keyed = true;
     }
-    exo_rng_init(&rng, c->seed, (exo_purpose)RNG_LINK, 0, c->messages);
+    exo_rng_init(&rng, c->seed, EXO_RNG_LINK, 0, c->messages);
     uint64_t draw = (uint64_t)exo_rng_u32(&rng) << 21;
     draw |= exo_rng_u32(&rng) >> 11;
     return (exo_time)((double)draw * 0x1p-53 * (double)most);
