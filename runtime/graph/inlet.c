@@ -159,8 +159,15 @@ take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
     bool needs = exo_edge_needs_credits(in->edge);
     st = needs && in->out == 0 ? exo_fail(err, EXO_INVAL, "item %" PRIu64 " came without a credit", header->number)
                                : EXO_OK;
+    bool late = st == EXO_OK && port->finished && !in->gone; /* a channel that was opened when the actor had ended */
+    if (late) {
+        in->gone = true;
+        exo_channel_count_locked(in->traffic);
+    }
     if (st != EXO_OK || in->gone) { /* the actor takes nothing any more */
         pthread_mutex_unlock(&place->lock);
+        if (late)
+            exo_inlet_tell(in, EXO_CHANNEL_GONE, 0);
         exo_item_drop(&a->item);
         exo_free(a);
         return st;

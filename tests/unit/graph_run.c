@@ -22,6 +22,7 @@ enum {
 static struct {
     uint32_t items;        /* that each source sends                          */
     size_t size;           /* of an item, elements                            */
+    bool only_first;       /* `take` is for sink 0, the others take all              */
     uint32_t take;         /* items that a sink takes before it ends; 0: all  */
     bool slow;             /* a source really takes half a millisecond an item */
     exo_status sink_error; /* of a sink after its first item                  */
@@ -70,7 +71,8 @@ sink_run(void *self, exo_graph_actor *actor, exo_err *err)
     (void)self;
     exo_port *in = exo_graph_input(actor, "numbers");
     exo_status st = EXO_OK;
-    for (uint32_t i = 0; !world.take || i < world.take; i++) {
+    const uint32_t take = world.only_first && exo_graph_index(actor) > 0 ? 0 : world.take;
+    for (uint32_t i = 0; !take || i < take; i++) {
         exo_item *item = NULL;
         st = exo_port_receive(in, EXO_PORT_TIMEOUT, &item, err);
         if (st != EXO_OK)
@@ -525,6 +527,30 @@ Test(graph_run, a_graph_changes_while_it_runs_and_loses_nothing, .timeout = 120)
         exo_traffic sum = exo_ledger_sum(&g.result.ledger, NULL);
         cr_expect_eq(sum.items, 3 * 1200);
         cr_expect_eq(sum.drops, 0);
+        exo_graph_result_release(&g.result);
+    }
+}
+
+/* A channel that is opened to an actor that has ended says so to the first item. */
+Test(graph_run, a_change_after_a_receiver_has_ended_holds_nobody_up, .timeout = 60)
+{
+    for (size_t c = 0; c < 2; c++) {
+        struct graph g;
+        memset(&changes, 0, sizeof changes);
+        graph_init(&g, 1, 2, EXO_ROUTE_ROUND_ROBIN, clocks[c]);
+        for (size_t i = 0; i < CHANGES; i++) {
+            graph_init(&changes.graphs[i], 1, 2, EXO_ROUTE_ROUND_ROBIN, clocks[c]);
+            changes.graphs[i].edges[0].capacity = 2 + (uint32_t)i;
+        }
+        world.items = 800;
+        world.slow = true;
+        world.take = 3;
+        world.only_first = true;
+        const exo_graph_run_opts opts = {.space = "test", .next = next_graph, .changed = graph_changed};
+        cr_assert_eq(exo_graph_run(&g.spec, &opts, &g.result, &g.err), EXO_OK, "%s", g.err.text);
+        cr_expect_geq(changes.made, 3);
+        cr_expect_eq(changes.status, EXO_OK, "%s", changes.reason);
+        cr_expect_gt(world.length, 700, "%u items came", world.length);
         exo_graph_result_release(&g.result);
     }
 }
