@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "edge.h"
 #include "node_host.h"
 #include "parallel.h"
 
@@ -369,6 +370,7 @@ average_copies(struct train_node *n, exo_err *err)
     st = exo_all_reduce(n->side_group, values, n->node.numel, EXO_F32, EXO_MEAN, err);
     if (st == EXO_OK)
         st = exo_all_reduce(n->side_group, buffers, n->node.buffer_numel, EXO_F32, EXO_MEAN, err);
+    exo_comm_warm(n->comm, n->node.rank, n->node.numel);
     exo_compute_leave();
     return st;
 }

@@ -38,6 +38,8 @@ typedef struct exo_comm_backend {
     /* The `number`-th call of member `rank`, counted from 0. Adds the time that it waited for others to *waited. */
     exo_status (*run)(void *state, uint32_t rank, uint64_t number, const exo_collective_args *args, exo_time deadline,
                       exo_time *waited, exo_err *err);
+    /* Others have just done an all_reduce of `count` fp32 elements over the connections of member `rank`. May be NULL. */
+    void (*warm)(void *state, uint32_t rank, size_t count);
     void (*free)(void *state);
 } exo_comm_backend;
 

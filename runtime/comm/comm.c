@@ -197,6 +197,13 @@ exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err)
     return EXO_OK;
 }
 
+void
+exo_comm_warm(exo_comm *comm, uint32_t rank, size_t count)
+{
+    if (comm->backend->warm)
+        comm->backend->warm(comm->state, rank, count);
+}
+
 /* The codec may have been changed since the last call. */
 static exo_status
 follow_codec(exo_group *g, exo_err *err)

@@ -595,8 +595,17 @@ far_free(void *state)
     exo_free(f);
 }
 
+static void
+far_warm(void *state, uint32_t rank, size_t count)
+{
+    struct far *f = state;
+    exo_comm_edge edge = f->edge;
+    edge.hosts = f->hosts;
+    exo_comm_warm_links(&edge, f->opts.size, rank, count, exo_now(f->clock));
+}
+
 static const exo_comm_backend far_backend = {
-    .join = far_join, .leave = far_leave, .fail = far_fail, .run = far_run, .free = far_free};
+    .join = far_join, .leave = far_leave, .fail = far_fail, .run = far_run, .warm = far_warm, .free = far_free};
 
 exo_status
 exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)

@@ -529,8 +529,19 @@ local_free(void *state)
     exo_free(l);
 }
 
-static const exo_comm_backend local_backend = {
-    .join = local_join, .leave = local_leave, .fail = local_fail, .run = local_run, .free = local_free};
+static void
+local_warm(void *state, uint32_t rank, size_t count)
+{
+    struct local *l = state;
+    exo_comm_warm_links(&l->edge, l->size, rank, count, exo_now(l->clock));
+}
+
+static const exo_comm_backend local_backend = {.join = local_join,
+                                               .leave = local_leave,
+                                               .fail = local_fail,
+                                               .run = local_run,
+                                               .warm = local_warm,
+                                               .free = local_free};
 
 /* What an edge with links or on the virtual clock needs besides. */
 static bool

@@ -59,3 +59,15 @@ exo_comm_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_a
                                 NULL, err);
     return st;
 }
+
+void
+exo_comm_warm_links(const exo_comm_edge *edge, uint32_t size, uint32_t rank, size_t count, exo_time now)
+{
+    size_t first, length;
+    if (!edge->links || size == 1)
+        return;
+    exo_shard(count, size, rank, &first, &length);
+    for (int half = 0; half < 2; half++)
+        exo_links_warm(edge->links, size, edge->hosts, edge->flow, rank,
+                       length * sizeof(float) + EXO_COMM_HEADER + EXO_COMM_ENVELOPE, now - edge->origin);
+}

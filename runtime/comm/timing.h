@@ -17,5 +17,7 @@ size_t exo_comm_shard_bytes(const exo_collective_args *args, size_t count);
  * `bytes` (size) are the caller's. */
 exo_status exo_comm_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_args *args,
                            const exo_time *begins, exo_time *ends, exo_time *scratch, uint64_t *bytes, exo_err *err);
+/* Says so to the edge's links, of both halves of an all_reduce that ends at `now` of the clock: see exo_comm_warm(). */
+void exo_comm_warm_links(const exo_comm_edge *edge, uint32_t size, uint32_t rank, size_t count, exo_time now);
 
 #endif

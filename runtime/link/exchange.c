@@ -199,13 +199,19 @@ message_by_message(struct exchange *x)
 
 /* --- In sums ----------------------------------------------------------------------------------------------------------------------- */
 
+static bool
+may_be_summed(const exo_links *l, uint32_t n)
+{
+    return n > SMALL && l->num_own == 0 && l->num_partitions == 0 && l->fallback.rate.num_changes == 0;
+}
+
 /* Equal links, hosts that do not change, each with one member, and messages of nearly the same size. */
 static bool
 can_be_summed(const struct exchange *x)
 {
     exo_links *l = x->links;
     uint64_t least = UINT64_MAX, most = 0;
-    if (x->n <= SMALL || l->num_own > 0 || l->num_partitions > 0 || l->fallback.rate.num_changes > 0)
+    if (!may_be_summed(l, x->n))
         return false;
     bool can = true;
     for (uint32_t i = 0; i < x->n; i++) {
@@ -388,4 +394,20 @@ done:
     exo_free(x.pieces);
     exo_free(x.connections);
     return st;
+}
+
+void
+exo_links_warm(exo_links *links, uint32_t n, const uint32_t *hosts, uint32_t flow, uint32_t member, uint64_t bytes,
+               exo_time now)
+{
+    pthread_mutex_lock(&links->lock);
+    bool summed = may_be_summed(links, n);
+    for (uint32_t k = 1; k < (summed ? 2 : n); k++) {
+        struct sending s = {.from = hosts[member], .to = hosts[(member + k) % n], .now = now, .copies = 1};
+        const struct line *line = exo_link_line(links, s.from, s.to, &s.pair);
+        struct connection *c = exo_link_connection(links, s.from, summed ? EVERYONE : s.to, flow);
+        if (c && s.from != s.to)
+            exo_link_warm(links, &s, line, c, bytes);
+    }
+    pthread_mutex_unlock(&links->lock);
 }

@@ -472,19 +472,29 @@ pass_with_loss(struct connection *c, double bytes, double loss, double full, dou
     return took + bytes / (steady < full ? steady : full) * rtt;
 }
 
+/* How much is under way where the rate is used to the full; *rtt becomes a round's time. 0: there are no rounds. */
+static double
+full_window(const struct sending *s, exo_time *rtt)
+{
+    double rate = rate_alone(s);
+    *rtt = s->rtt;
+    if (isinf(rate) && *rtt == 0)
+        return 0;
+    if (!isinf(rate))
+        *rtt = exo_link_later(*rtt, (exo_time)(ROUND_SEGMENTS * SEGMENT * 8 / rate * (double)EXO_SECOND));
+    return rate / 8 * (double)*rtt / (double)EXO_SECOND;
+}
+
 /* One piece a round trip, of a window that doubles, until as much is under way as the rate can take; then the rest. */
 static void
 send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connection *c, double bytes)
 {
-    double rate = rate_alone(s), full;
-    exo_time rtt = s->rtt;
-    if (isinf(rate) && rtt == 0) {
+    exo_time rtt;
+    double full = full_window(s, &rtt);
+    if (full == 0) {
         send_piece(l, s, c, s->now, bytes);
         return;
     }
-    if (!isinf(rate))
-        rtt = exo_link_later(rtt, (exo_time)(ROUND_SEGMENTS * SEGMENT * 8 / rate * (double)EXO_SECOND));
-    full = rate / 8 * (double)rtt / (double)EXO_SECOND;
     if (c->window == 0)
         c->credit = SEGMENT / line->loss; /* INFINITY without loss */
     if (c->window == 0 || s->now >= exo_link_later(c->round, rtt)) {
@@ -526,11 +536,11 @@ latency(const exo_links *l, const struct line *line, uint32_t from, uint32_t to)
     return exo_link_later(exo_link_later(line->latency, l->hosts[from].latency), l->hosts[to].latency);
 }
 
-void
-exo_link_transmit(exo_links *l, struct sending *s, const struct line *line, struct connection *c, uint64_t bytes)
+/* What the message passes. */
+static void
+find_way(exo_links *l, struct sending *s, const struct line *line)
 {
     const struct host *from = &l->hosts[s->from], *to = &l->hosts[s->to];
-    double wire = exo_link_wire(line, bytes);
     s->up = (exo_link_path){.rates = {&from->up.rate}, .num_rates = 1};
     s->between = (exo_link_path){.rates = {&line->rate},
                                  .num_rates = 1,
@@ -547,22 +557,51 @@ exo_link_transmit(exo_links *l, struct sending *s, const struct line *line, stru
     s->path.shifts[s->path.num_rates] = s->latency;
     s->path.rates[s->path.num_rates++] = &to->down.rate;
     s->changes = exo_link_path_changes(&s->path);
+    if (line->transport != EXO_LINK_TCP)
+        return;
+    const struct line *back = exo_link_line(l, s->to, s->from, NULL);
+    s->rtt = exo_link_later(latency(l, line, s->from, s->to), latency(l, back, s->to, s->from));
+    s->rtt = exo_link_later(s->rtt, (line->jitter + back->jitter) / 2); /* the mean */
+}
+
+void
+exo_link_transmit(exo_links *l, struct sending *s, const struct line *line, struct connection *c, uint64_t bytes)
+{
+    double wire = exo_link_wire(line, bytes);
+    find_way(l, s, line);
     s->starts = EXO_LINK_NEVER;
     s->sent = s->up_done = s->arrives = s->now;
     struct connection fresh = {0};
     c = c ? c : &fresh;
-    if (line->transport == EXO_LINK_TCP) {
-        const struct line *back = exo_link_line(l, s->to, s->from, NULL);
-        s->rtt = exo_link_later(latency(l, line, s->from, s->to), latency(l, back, s->to, s->from));
-        s->rtt = exo_link_later(s->rtt, (line->jitter + back->jitter) / 2); /* the mean */
+    if (line->transport == EXO_LINK_TCP)
         send_tcp(l, s, line, c, wire);
-    } else {
+    else
         send_piece(l, s, c, s->now, wire);
-    }
     if (!s->exchange)
         s->sent = exo_link_max(s->sent, s->up_done);
     c->last = s->sent == EXO_LINK_NEVER ? s->now : exo_link_max(c->last, s->sent);
     s->arrives = exo_link_max(s->arrives, exo_link_later(s->sent, s->latency));
+}
+
+void
+exo_link_warm(exo_links *l, struct sending *s, const struct line *line, struct connection *c, uint64_t bytes)
+{
+    if (line->transport != EXO_LINK_TCP)
+        return;
+    find_way(l, s, line);
+    exo_time rtt;
+    double wire = exo_link_wire(line, bytes), full = full_window(s, &rtt);
+    if (c->window == 0)
+        c->credit = SEGMENT / line->loss; /* INFINITY without loss */
+    begin_round(c, s->now, rtt, s->now - c->last, full);
+    for (double most = full < c->threshold ? full : c->threshold; c->window < most && c->window <= wire;) {
+        wire -= c->window;
+        c->window = 2 * c->window < MAX_WINDOW ? 2 * c->window : MAX_WINDOW;
+        c->limited = true;
+    }
+    c->left = wire < c->window ? c->window - wire : 0;
+    c->round = s->now - rtt; /* it is over */
+    c->last = exo_link_max(c->last, s->now);
 }
 
 /* One for two segments (RFC 5681), each a segment without payload. */

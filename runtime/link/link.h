@@ -95,6 +95,11 @@ exo_status exo_links_exchange(exo_links *links, exo_exchange kind, uint32_t n, c
                               const uint64_t *bytes, const exo_time *begins, exo_time *ends, exo_time *sent,
                               exo_err *err);
 
+/* Others have just sent `bytes` to each other member on the connections of member `member`, and left them warm: as after an exchange that
+ * ends at `now`. It takes neither time nor rate. */
+void exo_links_warm(exo_links *links, uint32_t n, const uint32_t *hosts, uint32_t flow, uint32_t member, uint64_t bytes,
+                    exo_time now);
+
 /* What has passed, for the report. */
 typedef struct exo_link_stats {
     uint64_t messages, bytes; /* bytes as given to exo_links_send         */

@@ -114,6 +114,8 @@ double exo_link_wire(const struct line *line, uint64_t bytes);
 exo_time exo_link_jitter(exo_links *l, struct connection *c, exo_time most);
 /* `c` NULL: one that begins now. */
 void exo_link_transmit(exo_links *l, struct sending *s, const struct line *line, struct connection *c, uint64_t bytes);
+/* As if `bytes` had just left: the window is what it then is. */
+void exo_link_warm(exo_links *l, struct sending *s, const struct line *line, struct connection *c, uint64_t bytes);
 void exo_link_arrived(struct connection *c, struct sending *s);
 /* Bits of the acknowledgements of so many. */
 double exo_link_acknowledgements(const struct line *line, double bits);

@@ -637,6 +637,45 @@ Test(link, both_ways_to_take_an_exchange_agree)
             }
 }
 
+static exo_time
+exchange_takes(exo_links *l, uint32_t n, uint64_t bytes, exo_time begins)
+{
+    exchange(l, EXO_EXCHANGE_SCATTER, n, bytes, begins);
+    return x.ends[0] - begins;
+}
+
+/* What others send over the same connections leaves them as warm as what goes over these links. */
+Test(link, connections_that_others_use_are_warm)
+{
+    static const uint32_t sizes[] = {3, 8, MANY};
+    for (int s = 0; s < 3; s++)
+        for (int lossy = 0; lossy < 2; lossy++)
+            for (uint64_t others = 10000; others <= 1000000; others *= 10) {
+                uint32_t n = sizes[s];
+                exo_link_spec link = {
+                    .bandwidth = INFINITY, .latency = 20 * EXO_MS, .transport = EXO_LINK_TCP, .loss = lossy ? 1e-4 : 0};
+                exo_links *used = network(n, 100 * MBIT, 100 * MBIT, &link),
+                          *warm = network(n, 100 * MBIT, 100 * MBIT, &link),
+                          *cold = network(n, 100 * MBIT, 100 * MBIT, &link);
+                exo_time soon = exchange_takes(used, n, others, 0) + 100 * EXO_MS, later = soon + 5 * EXO_SECOND;
+                for (uint32_t i = 0; i < n; i++)
+                    exo_links_warm(warm, n, x.hosts, 0, i, others, soon - 100 * EXO_MS);
+                exo_link_stats up, down;
+                exo_links_host_stats(warm, 0, &up, &down);
+                cr_expect(up.bytes == 0 && up.busy == 0 && down.messages == 0);
+                exo_time a = exchange_takes(used, n, 200000, soon), b = exchange_takes(warm, n, 200000, soon),
+                         c = exchange_takes(cold, n, 200000, soon);
+                if (!lossy || others < 1000000) { /* where the one has lost something, and the other has not */
+                    NEAR(b, a, a / 100);
+                }
+                cr_expect(n == MANY ? b <= c + 1 : b < c, "%u: %lld, cold %lld", n, (long long)b, (long long)c);
+                NEAR(exchange_takes(warm, n, 200000, later), exchange_takes(cold, n, 200000, later), EXO_MS);
+                exo_links_free(&used);
+                exo_links_free(&warm);
+                exo_links_free(&cold);
+            }
+}
+
 Test(link, an_exchange_waits_for_the_last_one)
 {
     exo_links *l = network(3, 100 * MBIT, 100 * MBIT, &wire);
