@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <exogym/memory.h>
+#include <exogym/sequence.h>
 
 #include "params_impl.h"
 
@@ -56,7 +57,8 @@ struct exo_tape {
 
     exo_op *ops;
     size_t num_ops, cap_ops;
-    struct cached *cache; /* by ordinal */
+    uint32_t next_ordinal; /* operations without checkpoints */
+    struct cached *cache;  /* by ordinal */
     size_t cap_cache;
 
     exo_tensor **param_tensors; /* by index, of this pass */
@@ -125,6 +127,7 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
     tape->slab = tape->slabs;
     tape->slab_used = 0;
     tape->num_ops = 0;
+    tape->next_ordinal = 0;
     tape->num_metrics = 0;
     if (tape->num_param_tensors)
         memset(tape->param_tensors, 0, tape->num_param_tensors * sizeof(exo_tensor *));
@@ -331,7 +334,7 @@ exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in,
     if (!grow(tape, (void **)&tape->ops, &tape->cap_ops, tape->num_ops + 1, sizeof *tape->ops))
         return NULL;
     exo_op *op = &tape->ops[tape->num_ops];
-    *op = (exo_op){.op_class = op_class, .ordinal = (uint32_t)tape->num_ops};
+    *op = (exo_op){.op_class = op_class, .ordinal = tape->next_ordinal++};
     for (size_t i = 0; i < num_in; i++)
         op->in[i] = in[i];
     tape->num_ops++;
@@ -391,6 +394,90 @@ exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status sta
         return exo_tape_fail(tape, status, "%s: autocast to bf16 needs a processor with AVX-512; run without it",
                              op->op_class->name);
     return exo_tape_fail(tape, status, "%s", err->text);
+}
+
+/* --- Checkpoints --------------------------------------------------------------------------------------------------------- */
+
+/* The operations of a body take the places [first, first + count) of the pass. Forward runs it, forgets what it has computed and takes its
+ * result over; backward, which comes to the checkpoint's own place first and then to theirs, runs it again into the same places: plans,
+ * dropout and order are those of a pass without the checkpoint. */
+struct checkpoint {
+    exo_checkpoint_body body;
+    void *context;
+    size_t first, count;
+    uint32_t first_ordinal;
+};
+
+static void op_done(exo_tape *tape, exo_op *op);
+
+/* Gives back all that the operations hold but the data of `kept`. */
+static void
+forget_ops(exo_tape *tape, size_t first, size_t end, const exo_tensor *kept)
+{
+    for (size_t i = first; i < end; i++) {
+        exo_op *op = &tape->ops[i];
+        if (op->out && op->out->owns_data && op->out->data == kept->data)
+            op->out->owns_data = false;
+        else if (op->out && op->out->owns_data && op->out->numel == 1) /* op_done leaves it */
+            exo_tape_buffer_done(tape, op->out->data);
+        op_done(tape, op);
+        op->out = NULL;
+    }
+}
+
+static exo_status
+checkpoint_backward(exo_tape *tape, exo_op *op, exo_err *err)
+{
+    const struct checkpoint c = *(const struct checkpoint *)op->saved[0];
+    exo_tensor *out = op->out, *x = op->in[0];
+    size_t all = tape->num_ops;
+    uint32_t ordinals = tape->next_ordinal;
+    tape->num_ops = c.first;
+    tape->next_ordinal = c.first_ordinal;
+    exo_tensor *again = c.body(c.context, tape, x);
+    bool same = tape->num_ops == c.first + c.count;
+    tape->num_ops = all;
+    tape->next_ordinal = ordinals;
+    if (!again)
+        return exo_tape_error(tape, err);
+    if (!same || again->numel != out->numel || again->dtype != out->dtype)
+        return exo_fail(err, EXO_FAILED, "checkpoint: the body did something else the second time");
+    bool add = false;
+    exo_status st = EXO_OK;
+    void *grad = exo_tape_grad(tape, again, &add, &st);
+    if (grad)
+        memcpy(grad, out->grad, out->numel * exo_dtype_size(out->dtype));
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
+}
+
+static const exo_op_class checkpoint_class = {.name = "checkpoint", .backward = checkpoint_backward};
+
+exo_tensor *
+exo_checkpoint(exo_tape *tape, exo_tensor *x, exo_checkpoint_body body, void *context)
+{
+    if (!x || tape->error.code != EXO_OK)
+        return NULL;
+    if (!tape->pass.grad)
+        return body(context, tape, x);
+    struct checkpoint c = {
+        .body = body, .context = context, .first = tape->num_ops, .first_ordinal = tape->next_ordinal};
+    exo_tensor *y = body(context, tape, x);
+    c.count = tape->num_ops - c.first;
+    if (!y || c.count == 0 || !y->needs_grad || y->is_param)
+        return y;
+    exo_op *op = exo_tape_op(tape, &checkpoint_class, &x, 1);
+    if (!op)
+        return NULL;
+    tape->next_ordinal--; /* ordinals are those of a pass without checkpoints */
+    op->saved[0] = exo_tape_buffer(tape, sizeof c);
+    exo_tensor *out = op->saved[0] ? exo_tape_view(tape, y, y->layout, y->num_dims, y->dims) : NULL;
+    if (!out)
+        return NULL;
+    memcpy(op->saved[0], &c, sizeof c);
+    out->owns_data = y->data != x->data;
+    out->needs_grad = true; /* of a parameter in the body, if not of x */
+    forget_ops(tape, c.first, c.first + c.count, out);
+    return exo_tape_finish(tape, op, out);
 }
 
 /* --- Backward ------------------------------------------------------------------------------------------------------------ */

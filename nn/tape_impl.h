@@ -58,7 +58,7 @@ struct exo_op {
     void *state;                /* the cache's: primitives and plans            */
     float factor;
     size_t number;
-    uint32_t ordinal; /* of the call in its pass */
+    uint32_t ordinal; /* of the call in its pass, checkpoints not counted */
 };
 
 /* A tensor with uninitialized data from the pool. NULL: recorded in the tape. */

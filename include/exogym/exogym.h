@@ -9,6 +9,7 @@
 #include <exogym/comm.h>
 #include <exogym/config.h>
 #include <exogym/data.h>
+#include <exogym/decoder.h>
 #include <exogym/graph.h>
 #include <exogym/log.h>
 #include <exogym/memory.h>
@@ -18,10 +19,12 @@
 #include <exogym/plugin.h>
 #include <exogym/rng.h>
 #include <exogym/select.h>
+#include <exogym/sequence.h>
 #include <exogym/state.h>
 #include <exogym/status.h>
 #include <exogym/strategy.h>
 #include <exogym/tensor.h>
+#include <exogym/tokenizer.h>
 #include <exogym/traffic.h>
 #include <exogym/trainer.h>
 

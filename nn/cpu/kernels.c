@@ -150,9 +150,9 @@ exo_accumulate(exo_dtype type, const void *x, void *y, size_t count)
 }
 
 void
-exo_column_sums(exo_dtype type, const void *x, size_t rows, size_t columns, double *sum)
+exo_column_sums(exo_dtype type, const void *x, size_t rows, size_t stride, size_t columns, double *sum)
 {
-    CHOOSE(type, column_sums, x, rows, columns, sum);
+    CHOOSE(type, column_sums, x, rows, stride, columns, sum);
 }
 
 void

@@ -41,8 +41,8 @@ void exo_channel_scale(exo_dtype type, const void *x, void *y, const float *fact
 void exo_cast(exo_dtype from, const void *x, exo_dtype to, void *y, size_t count);
 /* y += x. */
 void exo_accumulate(exo_dtype type, const void *x, void *y, size_t count);
-/* sum (columns) += every row of x. */
-void exo_column_sums(exo_dtype type, const void *x, size_t rows, size_t columns, double *sum);
+/* sum (columns) += every row of x, whose rows are `stride` elements apart. */
+void exo_column_sums(exo_dtype type, const void *x, size_t rows, size_t stride, size_t columns, double *sum);
 /* y (columns, rows) = x (rows, columns) transposed. */
 void exo_transpose(exo_dtype type, const void *x, void *y, size_t rows, size_t columns, bool add);
 

@@ -260,11 +260,11 @@ NAME(accumulate)(const T *restrict x, T *restrict y, size_t count)
 }
 
 static void
-NAME(column_sums)(const T *restrict x, size_t rows, size_t columns, double *restrict sum)
+NAME(column_sums)(const T *restrict x, size_t rows, size_t stride, size_t columns, double *restrict sum)
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < columns; c++)
-            sum[c] += (double)LOAD(x[r * columns + c]);
+            sum[c] += (double)LOAD(x[r * stride + c]);
 }
 
 static void

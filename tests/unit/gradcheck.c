@@ -149,6 +149,87 @@ run_shared_images(exo_tape *t, exo_tensor **v)
     return exo_add(t, exo_add(t, a, b), exo_dropout(t, y, 0.3f));
 }
 
+static const int32_t tokens[6] = {2, 0, 3, 2, -1, 1};
+
+static exo_tensor *
+run_embedding(exo_tape *t, exo_tensor **v)
+{
+    static const int32_t some[6] = {2, 0, 3, 2, 2, 1};
+    return exo_add_positions(t, exo_embedding(t, exo_tape_input(t, EXO_I32, 2, (size_t[]){2, 3}, some), v[0]), v[1], 3,
+                             1);
+}
+
+static exo_tensor *
+run_gelu(exo_tape *t, exo_tensor **v)
+{
+    return exo_linear_activation(t, v[0], v[1], v[2], EXO_GELU);
+}
+
+static exo_tensor *
+run_gelu_tanh(exo_tape *t, exo_tensor **v)
+{
+    return exo_linear_activation(t, v[0], v[1], v[2], EXO_GELU_TANH);
+}
+
+static exo_tensor *
+run_silu(exo_tape *t, exo_tensor **v)
+{
+    return exo_linear_activation(t, v[0], v[1], NULL, EXO_SILU);
+}
+
+/* The residual is used twice, as in a model. */
+static exo_tensor *
+run_residual(exo_tape *t, exo_tensor **v)
+{
+    return exo_linear_residual(t, exo_tanh(t, v[0]), v[1], v[2], v[0]);
+}
+
+static exo_tensor *
+run_gated(exo_tape *t, exo_tensor **v)
+{
+    return exo_gated(t, v[0], EXO_SILU);
+}
+
+static exo_tensor *
+run_layer_norm(exo_tape *t, exo_tensor **v)
+{
+    return exo_layer_norm(t, v[0], v[1], v[2], 1e-5f);
+}
+
+static exo_tensor *
+run_rms_norm(exo_tape *t, exo_tensor **v)
+{
+    return exo_rms_norm(t, v[0], v[1], 1e-5f);
+}
+
+static exo_tensor *
+run_linear_cross_entropy(exo_tape *t, exo_tensor **v)
+{
+    return exo_linear_cross_entropy(t, v[0], v[1], exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens));
+}
+
+static exo_tensor *
+run_log_probs(exo_tape *t, exo_tensor **v)
+{
+    return exo_linear_log_probs(t, v[0], v[1], exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens), 0.7f);
+}
+
+static exo_tensor *
+checkpointed(void *context, exo_tape *t, exo_tensor *x)
+{
+    exo_tensor **v = context;
+    exo_tensor *y = exo_linear_activation(t, x, v[1], v[2], EXO_SILU);
+    return exo_add(t, exo_dropout(t, y, 0.3f), exo_scale(t, x, 0.5f));
+}
+
+/* What goes in is used outside too. */
+static exo_tensor *
+run_checkpoint(exo_tape *t, exo_tensor **v)
+{
+    exo_tensor *y = exo_checkpoint(t, exo_tanh(t, v[0]), checkpointed, v);
+    return exo_mul(t, exo_checkpoint(t, y, checkpointed, v), v[0]);
+}
+
 static const struct check checks[] = {
     {"conv2d", 3, {{4, {3, 2, 5, 6}}, {4, {4, 2, 3, 3}}, {1, {4}}}, run_conv},
     {"batch_norm", 3, {{4, {4, 3, 2, 3}}, {1, {3}}, {1, {3}}}, run_batch_norm},
@@ -166,6 +247,17 @@ static const struct check checks[] = {
     {"scale", 1, {{2, {3, 4}}}, run_scale},
     {"mean", 1, {{2, {3, 4}}}, run_mean},
     {"softmax_cross_entropy", 1, {{2, {5, 4}}}, run_cross_entropy},
+    {"embedding and positions", 2, {{2, {5, 3}}, {2, {4, 3}}}, run_embedding},
+    {"linear and gelu", 3, {{2, {4, 6}}, {2, {5, 6}}, {1, {5}}}, run_gelu},
+    {"linear and gelu by tanh", 3, {{2, {4, 6}}, {2, {5, 6}}, {1, {5}}}, run_gelu_tanh},
+    {"linear and silu", 2, {{2, {4, 6}}, {2, {5, 6}}}, run_silu},
+    {"linear and residual", 3, {{2, {4, 6}}, {2, {6, 6}}, {1, {6}}}, run_residual},
+    {"gated", 1, {{2, {4, 6}}}, run_gated},
+    {"layer_norm", 3, {{2, {5, 7}}, {1, {7}}, {1, {7}}}, run_layer_norm},
+    {"rms_norm", 2, {{2, {5, 7}}, {1, {7}}}, run_rms_norm},
+    {"linear_cross_entropy", 2, {{2, {6, 3}}, {2, {4, 3}}}, run_linear_cross_entropy},
+    {"linear_log_probs", 2, {{2, {6, 3}}, {2, {4, 3}}}, run_log_probs},
+    {"checkpoint", 3, {{2, {4, 5}}, {2, {5, 5}}, {1, {5}}}, run_checkpoint},
     {"a tensor used three times", 2, {{2, {3, 4}}, {2, {5, 4}}}, run_shared},
     {"images used three times", 2, {{4, {2, 3, 3, 3}}, {4, {3, 3, 3, 3}}}, run_shared_images},
 };

@@ -8,46 +8,8 @@
 #include <exogym/exogym.h>
 
 #include "numbers.h"
+#include "passes.h"
 #include "ref.h"
-
-/* What rounding to fp32 in another order of summation, and to 8 bits of mantissa, may cost. */
-static const double tolerance[2] = {2e-4, 4e-2};
-
-static exo_tape *
-tape_new(void)
-{
-    exo_tape *tape = NULL;
-    cr_assert_eq(exo_tape_new(&tape, NULL), EXO_OK);
-    return tape;
-}
-
-static void
-begin(exo_tape *tape, bool train, bool bf16)
-{
-    const exo_pass pass = {.train = train, .grad = true, .autocast = bf16, .seed = 3, .node = 1, .step = 2};
-    exo_tape_begin(tape, NULL, &pass);
-}
-
-/* Reads y (into `value`), then runs backward from sum(y * r). */
-static void
-backward(exo_tape *tape, exo_tensor *y, const float *r, float *value)
-{
-    exo_err err = {0};
-    size_t dims[EXO_MAX_DIMS];
-    cr_assert_not_null(y, "%s", (exo_tape_error(tape, &err), err.text));
-    size_t n = exo_tensor_dims(y, dims), numel = exo_tensor_numel(y);
-    exo_tensor_read(y, value);
-    exo_tensor *weights = exo_tape_input(tape, EXO_F32, n, dims, r);
-    exo_tensor *loss = exo_mean(tape, exo_mul(tape, y, weights));
-    cr_assert_not_null(loss);
-    cr_assert_eq(exo_tape_backward(tape, loss, (float)numel, &err), EXO_OK, "%s", err.text);
-}
-
-#define CLOSE(bf16, a, b, count, ...)                                                                                  \
-    do {                                                                                                               \
-        double off = numbers_distance(a, b, count);                                                                    \
-        cr_expect(off <= tolerance[bf16], "%s %s: off by %g", (bf16) ? "bf16" : "fp32", __VA_ARGS__, off);             \
-    } while (0)
 
 /* --- Convolution ------------------------------------------------------------------------------------------------------- */
 
@@ -98,23 +60,23 @@ check_conv(size_t i, bool bf16)
     exo_ref_conv_forward(&s, x, w, convs[i].bias ? b : NULL, want[0]);
     exo_ref_conv_backward(&s, x, w, r, want[1], want[2], want[3]);
 
-    exo_tape *tape = tape_new();
-    begin(tape, true, bf16);
+    exo_tape *tape = passes_tape();
+    passes_begin(tape, true, bf16);
     exo_tensor *tx = exo_tape_variable(tape, 4, (size_t[]){s.batch, s.in_channels, s.height, s.width}, x);
     exo_tensor *tw =
         exo_tape_variable(tape, 4, (size_t[]){s.out_channels, s.in_channels, s.kernel_height, s.kernel_width}, w);
     exo_tensor *tb = convs[i].bias ? exo_tape_variable(tape, 1, &s.out_channels, b) : NULL;
     exo_tensor *y =
         exo_conv2d(tape, tx, tw, tb, &(exo_conv2d_opts){.stride = convs[i].stride, .padding = convs[i].padding});
-    backward(tape, y, r, got[0]);
+    passes_backward(tape, y, r, got[0]);
     exo_tensor_grad(tx, got[1]);
     exo_tensor_grad(tw, got[2]);
-    CLOSE(bf16, got[0], want[0], ny, convs[i].name);
-    CLOSE(bf16, got[1], want[1], nx, convs[i].name);
-    CLOSE(bf16, got[2], want[2], nw, convs[i].name);
+    PASSES_CLOSE(bf16, got[0], want[0], ny, convs[i].name);
+    PASSES_CLOSE(bf16, got[1], want[1], nx, convs[i].name);
+    PASSES_CLOSE(bf16, got[2], want[2], nw, convs[i].name);
     if (tb) {
         exo_tensor_grad(tb, got[3]);
-        CLOSE(bf16, got[3], want[3], s.out_channels, convs[i].name);
+        PASSES_CLOSE(bf16, got[3], want[3], s.out_channels, convs[i].name);
     }
     exo_tape_free(&tape);
     for (int k = 0; k < 4; k++) {
@@ -167,24 +129,24 @@ check_norm(size_t i, bool train, bool relu)
     }
     exo_ref_batch_norm_backward(n, c, area, x, gamma, mean, var, dy, 1e-5f, train, dx, dgamma, dbeta);
 
-    exo_tape *tape = tape_new();
-    begin(tape, train, false);
+    exo_tape *tape = passes_tape();
+    passes_begin(tape, train, false);
     const size_t dims[4] = {n, c, norms[i].h, norms[i].w};
     exo_tensor *tx = exo_tape_variable(tape, norms[i].h ? 4 : 2, dims, x);
     exo_tensor *tg = exo_tape_variable(tape, 1, &c, gamma), *tb = exo_tape_variable(tape, 1, &c, beta);
     exo_tensor *out = exo_batch_norm(tape, tx, tg, tb, exo_tape_input(tape, EXO_F32, 1, &c, mean),
                                      exo_tape_input(tape, EXO_F32, 1, &c, var), &(exo_batch_norm_opts){.relu = relu});
     float *got = malloc(nx * 4);
-    backward(tape, out, r, got);
-    CLOSE(0, got, want_y, nx, "batch_norm y");
+    passes_backward(tape, out, r, got);
+    PASSES_CLOSE(0, got, want_y, nx, "batch_norm y");
     exo_tensor_grad(tx, got);
-    CLOSE(0, got, dx, nx, "batch_norm dx");
+    PASSES_CLOSE(0, got, dx, nx, "batch_norm dx");
     exo_tensor_grad(tg, got);
-    CLOSE(0, got, dgamma, c, "batch_norm dgamma");
+    PASSES_CLOSE(0, got, dgamma, c, "batch_norm dgamma");
     exo_tensor_grad(tb, got);
-    CLOSE(0, got, dbeta, c, "batch_norm dbeta");
-    CLOSE(0, mean, want_mean, c, "running mean");
-    CLOSE(0, var, want_var, c, "running variance");
+    PASSES_CLOSE(0, got, dbeta, c, "batch_norm dbeta");
+    PASSES_CLOSE(0, mean, want_mean, c, "running mean");
+    PASSES_CLOSE(0, var, want_var, c, "running variance");
     exo_tape_free(&tape);
     float *all[] = {x, gamma, beta, r, mean, var, want_mean, want_var, y, dy, want_y, dx, dgamma, dbeta, got};
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
@@ -208,13 +170,13 @@ Test(ops, relu_is_the_plain_one)
         x[0] = 0; /* no gradient at the corner */
         exo_ref_relu_forward(n, x, y);
         exo_ref_relu_backward(n, x, r, dx);
-        exo_tape *tape = tape_new();
-        begin(tape, true, false);
+        exo_tape *tape = passes_tape();
+        passes_begin(tape, true, false);
         exo_tensor *tx = exo_tape_variable(tape, 1, &n, x);
-        backward(tape, exo_relu(tape, tx), r, got);
+        passes_backward(tape, exo_relu(tape, tx), r, got);
         cr_expect_arr_eq(got, y, n * 4);
         exo_tensor_grad(tx, got);
-        CLOSE(0, got, dx, n, "relu");
+        PASSES_CLOSE(0, got, dx, n, "relu");
         exo_tape_free(&tape);
         float *all[] = {x, r, y, dx, got};
         for (size_t k = 0; k < 5; k++)
@@ -256,8 +218,8 @@ Test(ops, layers_keep_bf16_and_stay_near_the_plain_ones)
     const size_t c = C;
     const size_t dims[4] = {N, C, H, W};
 
-    exo_tape *tape = tape_new();
-    begin(tape, true, true);
+    exo_tape *tape = passes_tape();
+    passes_begin(tape, true, true);
     exo_tensor *tx = exo_tape_variable(tape, 4, dims, x);
     exo_tensor *tg = exo_tape_variable(tape, 1, &c, gamma), *tb = exo_tape_variable(tape, 1, &c, beta);
     exo_tensor *in = to_bf16(tape, tx, C, eye);
@@ -268,28 +230,28 @@ Test(ops, layers_keep_bf16_and_stay_near_the_plain_ones)
     cr_assert_eq(exo_tensor_dtype(out), EXO_BF16, "activations stay bf16");
     out = exo_relu(tape, out);
     cr_assert_eq(exo_tensor_dtype(out), EXO_BF16);
-    backward(tape, out, r, got);
+    passes_backward(tape, out, r, got);
 
     exo_ref_batch_norm_forward(N, C, H * W, rounded, gamma, beta, want_mean, want_var, 1e-5f, 0.1f, true, y);
     exo_ref_relu_forward(COUNT, y, want);
     exo_ref_relu_backward(COUNT, y, r, dy);
     exo_ref_batch_norm_backward(N, C, H * W, rounded, gamma, mean, var, dy, 1e-5f, true, dx, dgamma, dbeta);
-    CLOSE(1, got, want, COUNT, "batch_norm and relu");
+    PASSES_CLOSE(1, got, want, COUNT, "batch_norm and relu");
     exo_tensor_grad(tx, got);
-    CLOSE(1, got, dx, COUNT, "batch_norm and relu, dx");
-    CLOSE(0, mean, want_mean, C, "statistics are fp32");
-    CLOSE(0, var, want_var, C, "statistics are fp32");
+    PASSES_CLOSE(1, got, dx, COUNT, "batch_norm and relu, dx");
+    PASSES_CLOSE(0, mean, want_mean, C, "statistics are fp32");
+    PASSES_CLOSE(0, var, want_var, C, "statistics are fp32");
 
-    begin(tape, true, true);
+    passes_begin(tape, true, true);
     in = to_bf16(tape, tx = exo_tape_variable(tape, 4, dims, x), C, eye);
     exo_tensor *pooled = exo_max_pool2d(tape, in, 2);
     cr_assert_eq(exo_tensor_dtype(pooled), EXO_BF16);
-    backward(tape, pooled, r, got);
+    passes_backward(tape, pooled, r, got);
     exo_ref_max_pool_forward(N * C, H, W, 2, rounded, want);
     exo_ref_max_pool_backward(N * C, H, W, 2, rounded, r, dx);
     cr_expect_eq(numbers_distance(got, want, POOLED), 0, "a maximum does not round");
     exo_tensor_grad(tx, got);
-    CLOSE(1, got, dx, COUNT, "max_pool2d dx");
+    PASSES_CLOSE(1, got, dx, COUNT, "max_pool2d dx");
 
     exo_tape_free(&tape);
     float *all[] = {x, r, gamma, beta, rounded, y, dy, want, dx, got};
@@ -312,13 +274,13 @@ Test(ops, max_pool2d_is_the_plain_one)
         float *y = malloc(ny * 4), *dx = malloc(nx * 4), *got = malloc(nx * 4);
         exo_ref_max_pool_forward(n * c, h, w, size, x, y);
         exo_ref_max_pool_backward(n * c, h, w, size, x, r, dx);
-        exo_tape *tape = tape_new();
-        begin(tape, true, false);
+        exo_tape *tape = passes_tape();
+        passes_begin(tape, true, false);
         exo_tensor *tx = exo_tape_variable(tape, 4, (size_t[]){n, c, h, w}, x);
-        backward(tape, exo_max_pool2d(tape, tx, size), r, got);
+        passes_backward(tape, exo_max_pool2d(tape, tx, size), r, got);
         cr_expect_eq(numbers_distance(got, y, ny), 0);
         exo_tensor_grad(tx, got);
-        CLOSE(0, got, dx, nx, "max_pool2d");
+        PASSES_CLOSE(0, got, dx, nx, "max_pool2d");
         exo_tape_free(&tape);
         float *all[] = {x, r, y, dx, got};
         for (size_t k = 0; k < 5; k++)
@@ -329,8 +291,8 @@ Test(ops, max_pool2d_is_the_plain_one)
 Test(ops, max_pool2d_keeps_a_nan)
 {
     float x[4] = {1, NAN, 3, 2}, y;
-    exo_tape *tape = tape_new();
-    begin(tape, true, false);
+    exo_tape *tape = passes_tape();
+    passes_begin(tape, true, false);
     exo_tensor *out = exo_max_pool2d(tape, exo_tape_variable(tape, 4, (size_t[]){1, 1, 2, 2}, x), 2);
     exo_tensor_read(out, &y);
     cr_expect(isnan(y));
@@ -354,19 +316,19 @@ Test(ops, linear_is_the_plain_one)
             float *got = malloc(most * 4);
             exo_ref_linear_forward(n, d, o, x, w, b, y);
             exo_ref_linear_backward(n, d, o, x, w, r, dx, dw, db);
-            exo_tape *tape = tape_new();
-            begin(tape, true, bf16);
+            exo_tape *tape = passes_tape();
+            passes_begin(tape, true, bf16);
             exo_tensor *tx = exo_tape_variable(tape, 2, (size_t[]){n, d}, x);
             exo_tensor *tw = exo_tape_variable(tape, 2, (size_t[]){o, d}, w);
             exo_tensor *tb = exo_tape_variable(tape, 1, &o, b);
-            backward(tape, exo_linear(tape, tx, tw, tb), r, got);
-            CLOSE(bf16, got, y, n * o, "linear y");
+            passes_backward(tape, exo_linear(tape, tx, tw, tb), r, got);
+            PASSES_CLOSE(bf16, got, y, n * o, "linear y");
             exo_tensor_grad(tx, got);
-            CLOSE(bf16, got, dx, n * d, "linear dx");
+            PASSES_CLOSE(bf16, got, dx, n * d, "linear dx");
             exo_tensor_grad(tw, got);
-            CLOSE(bf16, got, dw, o * d, "linear dw");
+            PASSES_CLOSE(bf16, got, dw, o * d, "linear dw");
             exo_tensor_grad(tb, got);
-            CLOSE(bf16, got, db, o, "linear db");
+            PASSES_CLOSE(bf16, got, db, o, "linear db");
             exo_tape_free(&tape);
             float *all[] = {x, w, b, r, y, dx, dw, db, got};
             for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
@@ -388,8 +350,8 @@ Test(ops, softmax_cross_entropy_is_the_plain_one)
         labels[i] = i % K;
     x[0] = 1e4f; /* exp of it overflows unless the maximum is taken off */
     double loss = exo_ref_cross_entropy(N, K, x, labels, want);
-    exo_tape *tape = tape_new();
-    begin(tape, true, false);
+    exo_tape *tape = passes_tape();
+    passes_begin(tape, true, false);
     exo_tensor *tx = exo_tape_variable(tape, 2, (size_t[]){N, K}, x);
     exo_tensor *out = exo_softmax_cross_entropy(tape, tx, exo_tape_input(tape, EXO_I32, 1, &rows, labels));
     cr_assert_not_null(out);
@@ -412,10 +374,10 @@ Test(ops, dropout_drops_the_asked_share_and_scales_the_rest)
     uint8_t *keep = malloc(COUNT);
     for (int i = 0; i < COUNT; i++)
         x[i] = 1;
-    exo_tape *tape = tape_new();
-    begin(tape, true, false);
+    exo_tape *tape = passes_tape();
+    passes_begin(tape, true, false);
     exo_tensor *tx = exo_tape_variable(tape, 2, (size_t[]){10, COUNT / 10}, x);
-    backward(tape, exo_dropout(tape, tx, 0.3f), x, y);
+    passes_backward(tape, exo_dropout(tape, tx, 0.3f), x, y);
     exo_tensor_grad(tx, dx);
     size_t kept = 0;
     for (int i = 0; i < COUNT; i++)
@@ -425,7 +387,7 @@ Test(ops, dropout_drops_the_asked_share_and_scales_the_rest)
     cr_expect_lt(numbers_distance(y, want, COUNT), 1e-6);
     cr_expect_eq(numbers_distance(dx, y, COUNT), 0, "the gradient passes where the value did");
 
-    begin(tape, false, false);
+    passes_begin(tape, false, false);
     tx = exo_tape_variable(tape, 2, (size_t[]){10, COUNT / 10}, x);
     cr_expect_eq(exo_dropout(tape, tx, 0.3f), tx, "outside training it is the identity");
     exo_tape_free(&tape);
@@ -447,10 +409,10 @@ Test(ops, dropout2d_drops_whole_channels)
     static float x[COUNT], y[COUNT];
     for (int i = 0; i < COUNT; i++)
         x[i] = 1;
-    exo_tape *tape = tape_new();
-    begin(tape, true, false);
+    exo_tape *tape = passes_tape();
+    passes_begin(tape, true, false);
     exo_tensor *tx = exo_tape_variable(tape, 4, (size_t[]){N, C, 3, 3}, x);
-    backward(tape, exo_dropout2d(tape, tx, 0.25f), x, y);
+    passes_backward(tape, exo_dropout2d(tape, tx, 0.25f), x, y);
     size_t kept = 0;
     for (int e = 0; e < N * C; e++) {
         kept += y[e * AREA] != 0;
@@ -469,7 +431,7 @@ Test(ops, dropout_depends_on_the_pass_and_the_layer)
     float x[COUNT], first[COUNT], again[COUNT], layer[COUNT], step[COUNT];
     for (int i = 0; i < COUNT; i++)
         x[i] = 1;
-    exo_tape *tape = tape_new();
+    exo_tape *tape = passes_tape();
     exo_pass pass = {.train = true, .seed = 1, .node = 2, .step = 3};
     for (int round = 0; round < 3; round++) {
         pass.step = round == 2 ? 4 : 3;
@@ -494,7 +456,7 @@ Test(ops, dropout_does_not_repeat_in_deep_models)
     float x[COUNT], first[COUNT], far[COUNT];
     for (int i = 0; i < COUNT; i++)
         x[i] = 1;
-    exo_tape *tape = tape_new();
+    exo_tape *tape = passes_tape();
     exo_tape_begin(tape, NULL, &(exo_pass){.train = true, .seed = 1});
     exo_tensor *tx = exo_tape_input(tape, EXO_F32, 2, (size_t[]){1, COUNT}, x);
     exo_tensor_read(exo_dropout(tape, tx, 0.5f), first); /* place 0 */
@@ -510,13 +472,13 @@ Test(ops, dropout_does_not_repeat_in_deep_models)
 Test(ops, wrong_shapes_are_errors_that_name_them)
 {
     static const float x[64] = {0};
-    exo_tape *tape = tape_new();
+    exo_tape *tape = passes_tape();
     exo_err err;
     int32_t label[2] = {0, 7};
     const size_t two = 2;
 #define FAILS(expression, word)                                                                                        \
     do {                                                                                                               \
-        begin(tape, true, false);                                                                                      \
+        passes_begin(tape, true, false);                                                                               \
         err = (exo_err){0};                                                                                            \
         cr_expect_null(expression);                                                                                    \
         cr_expect_eq(exo_tape_error(tape, &err), EXO_INVAL, "%s", #expression);                                        \

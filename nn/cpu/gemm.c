@@ -1,0 +1,152 @@
+/* A matrix product through oneDNN: see gemm.h. Each slot has memory objects and scratch of its own. */
+#include "gemm.h"
+
+#include <exogym/memory.h>
+
+#include "onednn.h"
+
+struct slot {
+    dnnl_memory_t a, b, bias, c, scratch;
+    void *scratch_memory;
+};
+
+struct exo_gemm {
+    exo_onednn_op op;
+    bool with_bias;
+    size_t num_slots;
+    struct slot *slots;
+};
+
+static dnnl_dim_t
+stride(size_t given, size_t tight)
+{
+    return (dnnl_dim_t)(given ? given : tight);
+}
+
+static exo_status
+make_op(exo_onednn_op *op, const exo_gemm_shape *s, exo_err *err)
+{
+    dnnl_dim_t m = (dnnl_dim_t)s->rows, n = (dnnl_dim_t)s->cols, k = (dnnl_dim_t)s->inner;
+    const dnnl_dims_t a_dims = {m, k}, b_dims = {k, n}, c_dims = {m, n}, bias_dims = {1, n}, bias_strides = {n, 1};
+    const dnnl_dim_t a_row = stride(s->a_stride, s->transpose_a ? s->rows : s->inner);
+    const dnnl_dim_t b_row = stride(s->b_stride, s->transpose_b ? s->inner : s->cols);
+    const dnnl_dims_t a_strides = {s->transpose_a ? 1 : a_row, s->transpose_a ? a_row : 1};
+    const dnnl_dims_t b_strides = {s->transpose_b ? 1 : b_row, s->transpose_b ? b_row : 1};
+    const dnnl_dims_t c_strides = {stride(s->c_stride, s->cols), 1};
+    dnnl_data_type_t in = exo_onednn_type((exo_dtype)s->in_dtype), out = exo_onednn_type((exo_dtype)s->out_dtype);
+
+    dnnl_memory_desc_t a, b, c, bias;
+    dnnl_memory_desc_init_by_strides(&a, 2, a_dims, in, a_strides);
+    dnnl_memory_desc_init_by_strides(&b, 2, b_dims, in, b_strides);
+    dnnl_memory_desc_init_by_strides(&c, 2, c_dims, out, c_strides);
+    dnnl_memory_desc_init_by_strides(&bias, 2, bias_dims, dnnl_f32, bias_strides);
+
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t post = NULL;
+    dnnl_matmul_desc_t desc;
+    exo_status st = exo_onednn_check(dnnl_primitive_attr_create(&attr), "matrix product", err);
+    if (st != EXO_OK)
+        return st;
+    dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (s->add) {
+        st = exo_onednn_check(dnnl_post_ops_create(&post), "matrix product", err);
+        if (st == EXO_OK) {
+            dnnl_post_ops_append_sum(post, 1.0f);
+            dnnl_primitive_attr_set_post_ops(attr, post);
+        }
+    }
+    if (st == EXO_OK)
+        st = exo_onednn_check(dnnl_matmul_desc_init(&desc, &a, &b, s->with_bias ? &bias : NULL, &c), "matrix product",
+                              err);
+    if (st == EXO_OK)
+        st = exo_onednn_op_init(op, &desc, attr, NULL, "matrix product", err);
+    if (post)
+        dnnl_post_ops_destroy(post);
+    dnnl_primitive_attr_destroy(attr);
+    return st;
+}
+
+static exo_status
+make_memory(dnnl_memory_t *out, const exo_onednn_op *op, dnnl_query_t what, int index, exo_err *err)
+{
+    const dnnl_memory_desc_t *desc = dnnl_primitive_desc_query_md(op->desc, what, index);
+    return exo_onednn_check(dnnl_memory_create(out, desc, exo_onednn_engine(), DNNL_MEMORY_NONE), "matrix product",
+                            err);
+}
+
+static exo_status
+make_slot(struct slot *p, const exo_onednn_op *op, bool with_bias, exo_err *err)
+{
+    exo_status st = make_memory(&p->a, op, dnnl_query_src_md, 0, err);
+    if (st == EXO_OK)
+        st = make_memory(&p->b, op, dnnl_query_weights_md, 0, err);
+    if (st == EXO_OK && with_bias)
+        st = make_memory(&p->bias, op, dnnl_query_weights_md, 1, err);
+    if (st == EXO_OK)
+        st = make_memory(&p->c, op, dnnl_query_dst_md, 0, err);
+    if (st == EXO_OK && op->scratch) {
+        st = make_memory(&p->scratch, op, dnnl_query_scratchpad_md, 0, err);
+        p->scratch_memory = exo_alloc_aligned(op->scratch);
+        if (st == EXO_OK && !p->scratch_memory)
+            st = exo_fail(err, EXO_NOMEM, "matrix product: no memory for scratch");
+    }
+    return st;
+}
+
+exo_status
+exo_gemm_new(exo_gemm **out, const exo_gemm_shape *shape, size_t slots, exo_err *err)
+{
+    exo_gemm *g = exo_calloc(1, sizeof *g);
+    if (!g)
+        return exo_fail(err, EXO_NOMEM, "matrix product: no memory");
+    g->with_bias = shape->with_bias != 0;
+    g->slots = exo_calloc(slots, sizeof *g->slots);
+    exo_status st = g->slots ? EXO_OK : exo_fail(err, EXO_NOMEM, "matrix product: no memory");
+    if (st == EXO_OK)
+        st = make_op(&g->op, shape, err);
+    while (st == EXO_OK && g->num_slots < slots)
+        st = make_slot(&g->slots[g->num_slots++], &g->op, g->with_bias, err);
+    if (st != EXO_OK) {
+        exo_gemm_free(&g);
+        return st;
+    }
+    *out = g;
+    return EXO_OK;
+}
+
+void
+exo_gemm_free(exo_gemm **gemm)
+{
+    exo_gemm *g = *gemm;
+    if (!g)
+        return;
+    for (size_t i = 0; g->slots && i < g->num_slots; i++) {
+        struct slot *p = &g->slots[i];
+        dnnl_memory_t all[] = {p->a, p->b, p->bias, p->c, p->scratch};
+        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+            if (all[k])
+                dnnl_memory_destroy(all[k]);
+        exo_free(p->scratch_memory);
+    }
+    exo_onednn_op_release(&g->op);
+    exo_free(g->slots);
+    exo_free(g);
+    *gemm = NULL;
+}
+
+exo_status
+exo_gemm_run(exo_gemm *g, size_t slot, const void *a, const void *b, const float *bias, void *c, exo_err *err)
+{
+    struct slot *p = &g->slots[slot];
+    exo_onednn_arg args[5] = {
+        {DNNL_ARG_SRC, p->a, (void *)(uintptr_t)a},
+        {DNNL_ARG_WEIGHTS, p->b, (void *)(uintptr_t)b},
+        {DNNL_ARG_DST, p->c, c},
+    };
+    size_t count = 3;
+    if (g->with_bias)
+        args[count++] = (exo_onednn_arg){DNNL_ARG_BIAS, p->bias, (void *)(uintptr_t)bias};
+    if (p->scratch)
+        args[count++] = (exo_onednn_arg){DNNL_ARG_SCRATCHPAD, p->scratch, p->scratch_memory};
+    return exo_onednn_run(&g->op, count, args, err);
+}

@@ -1,0 +1,28 @@
+/* One matrix product, C (rows, cols) = op(A) op(B) [+ bias] [+ C], of row-major matrices or parts of such, on the calling thread.
+ *
+ * A is (rows, inner), or (inner, rows) if transposed; B is (inner, cols), or (cols, inner) if transposed; a stride is the distance of two rows
+ * in memory, in elements; 0: there are no gaps. */
+#ifndef EXO_CPU_GEMM_H
+#define EXO_CPU_GEMM_H
+
+#include <exogym/tensor.h>
+
+/* Plain numbers: compared byte by byte. */
+typedef struct exo_gemm_shape {
+    size_t rows, cols, inner;
+    size_t a_stride, b_stride, c_stride;
+    size_t transpose_a, transpose_b; /* 0 or 1 */
+    size_t in_dtype, out_dtype;      /* EXO_F32 or EXO_BF16 */
+    size_t with_bias;                /* (cols) fp32 */
+    size_t add;                      /* to what C holds, which is fp32 then */
+} exo_gemm_shape;
+
+typedef struct exo_gemm exo_gemm;
+
+/* So many calls can run at once, each in a slot of its own. UNSUPPORTED: not on this processor. */
+exo_status exo_gemm_new(exo_gemm **out, const exo_gemm_shape *shape, size_t slots, exo_err *err);
+void exo_gemm_free(exo_gemm **gemm);
+exo_status exo_gemm_run(exo_gemm *gemm, size_t slot, const void *a, const void *b, const float *bias, void *c,
+                        exo_err *err);
+
+#endif

@@ -1,0 +1,78 @@
+/* Softmax over parts of rows, vectorized: see softmax.h. */
+#include "softmax.h"
+
+#include <math.h>
+
+#include "typed.h"
+#include "vector_math.h"
+
+enum {
+    LANES = 16
+};
+
+static float
+row_max(const float *restrict x, size_t columns, float scale)
+{
+    float max[LANES];
+    for (int l = 0; l < LANES; l++)
+        max[l] = -INFINITY;
+    size_t i = 0;
+    for (; i + LANES <= columns; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float v = x[i + (size_t)l] * scale;
+            max[l] = v > max[l] ? v : max[l];
+        }
+    for (int l = 0; i < columns; i++, l++)
+        max[l] = x[i] * scale > max[l] ? x[i] * scale : max[l];
+    for (int l = 1; l < LANES; l++)
+        max[0] = max[l] > max[0] ? max[l] : max[0];
+    return max[0];
+}
+
+static float
+row_sum(const float *restrict x, size_t columns, float scale, float max)
+{
+    float sum[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= columns; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            sum[l] += exo_vexp(x[i + (size_t)l] * scale - max);
+    for (int l = 0; i < columns; i++, l++)
+        sum[l] += exo_vexp(x[i] * scale - max);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            sum[l] += sum[l + half];
+    return sum[0];
+}
+
+void
+exo_softmax_part(const float *x, size_t rows, size_t stride, size_t columns, float scale, float *max, float *sum)
+{
+    for (size_t r = 0; r < rows; r++) {
+        max[r] = row_max(x + r * stride, columns, scale);
+        sum[r] = row_sum(x + r * stride, columns, scale, max[r]);
+    }
+}
+
+EXO_INLINED void
+scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
+       const float *factor, exo_dtype type, void *y)
+{
+    for (size_t r = 0; r < rows; r++) {
+        const float *restrict in = x + r * stride;
+        void *restrict out = (char *)y + r * columns * (type == EXO_BF16 ? 2 : 4);
+        const float off = log_sum[r], by = factor[r];
+        for (size_t i = 0; i < columns; i++)
+            exo_store(type, out, i, by * exo_vexp(in[i] * scale - off));
+    }
+}
+
+void
+exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
+                   const float *factor, exo_dtype type, void *y)
+{
+    if (type == EXO_BF16)
+        scaled(x, rows, stride, columns, scale, log_sum, factor, EXO_BF16, y);
+    else
+        scaled(x, rows, stride, columns, scale, log_sum, factor, EXO_F32, y);
+}

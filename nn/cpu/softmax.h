@@ -1,0 +1,13 @@
+/* Softmax over parts of rows, for a head whose logits are never whole. Sums over a row go by lanes of 16 in a fixed order. */
+#ifndef EXO_CPU_SOFTMAX_H
+#define EXO_CPU_SOFTMAX_H
+
+#include <exogym/tensor.h>
+
+/* Of each row of x (rows, columns, rows `stride` elements apart): max = the largest of scale x, sum = the sum of e^(scale x - max). */
+void exo_softmax_part(const float *x, size_t rows, size_t stride, size_t columns, float scale, float *max, float *sum);
+/* y (rows, columns) of `type` = factor[row] * e^(scale x - log_sum[row]). */
+void exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
+                        const float *factor, exo_dtype type, void *y);
+
+#endif

@@ -1,0 +1,61 @@
+/* Elementary functions in plain C that compilers turn into vector code: no tables, no branches. Errors are below 2e-7 of the value, results
+ * the same on every machine.
+ */
+#ifndef EXO_CPU_VECTOR_MATH_H
+#define EXO_CPU_VECTOR_MATH_H
+
+#include <stdint.h>
+#include <string.h>
+
+/* e^x = 2^n e^r with n = round(x / ln 2), e^r by its series. 0 below -87.3, infinity is 2e38 from 88 on. */
+static inline float
+exo_vexp(float x)
+{
+    const float round = 12582912.0f; /* 1.5 * 2^23: adding it leaves the integer in the low bits */
+    float in = x > 88.0f ? 88.0f : x;
+    float shifted = in * 1.44269504088896341f + round;
+    float n = shifted - round;
+    float r = in - n * 0.693145751953125f; /* ln 2 in two parts, the first with 9 zero bits */
+    r = r - n * 1.42860682030941723e-6f;
+    float p = 1.0f / 5040;
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 127u) << 23;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    float y = p * scale;
+    return x < -87.3f ? 0.0f : y;
+}
+
+/* 1 / (1 + e^-x) */
+static inline float
+exo_vsigmoid(float x)
+{
+    return 1.0f / (1.0f + exo_vexp(-x));
+}
+
+/* Phi(x), the normal distribution: for x < 0, e^(-x^2/2) times a polynomial of 1 / (1 + 0.23 |x|), fitted to a relative error of 4e-8. */
+static inline float
+exo_vnormal(float x)
+{
+    float a = x < 0.0f ? -x : x, t = 1.0f / (1.0f + 0.23f * a);
+    float p = -0.07673317f;
+    p = p * t + 0.28144965f;
+    p = p * t - 0.25826755f;
+    p = p * t + 0.27687549f;
+    p = p * t - 0.01431299f;
+    p = p * t + 0.11072058f;
+    p = p * t + 0.08829574f;
+    p = p * t + 0.09197223f;
+    float below = exo_vexp(-0.5f * a * a) * p * t;
+    return x < 0.0f ? below : 1.0f - below;
+}
+
+#endif
