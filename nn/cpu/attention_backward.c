@@ -1,0 +1,376 @@
+/* Attention backward: keys in spans, each against every block of queries that sees it; scores are computed again (Dao et al., 2022).
+ *
+ * A piece is a range of one key-value head's keys. It sums up the gradients of its keys and values itself, and of a block of queries
+ * what its keys add: the whole gradient if it has all keys and they fit the cache; else pieces leave partial sums, which are added in
+ * the order of the keys. With weights P of a block's scores S, out = P V and delta_i = dout_i . out_i:
+ * dP = dout V^T, dS = P (dP - delta), dQ = dS K scale, dK = dS^T Q scale, dV = P^T dout. */
+#include "attention_kernels.h"
+
+#include <string.h>
+
+#include "attention_block.h"
+
+enum {
+    WANTED_PIECES = 8,      /* at least, if the tokens allow it */
+    MAX_RANGES = 4,         /* of a head's keys                 */
+    MIN_RANGE_BLOCKS = 4,   /* keys of a range, in blocks       */
+    SPAN_FLOATS = 64 * 1024 /* of keys: a quarter of the second cache with their values and both gradients */
+};
+
+/* A block of queries with what their gradients need; lanes are queries. */
+struct queries {
+    float *across, *dout_across; /* (units, 64)                                        */
+    float *along, *dout_along;   /* (64, padded), or (32, padded) pairs                */
+    float *delta, *lse;          /* (64); lse with the opposite sign                   */
+    float *grads;                /* (padded, 64)                                       */
+    size_t first, columns;
+};
+
+struct backward {
+    const exo_attention_plan *plan;
+    size_t sequence, head, padded, units;
+    float scale; /* of scores, as powers of two */
+    float kept;  /* 1 / (1 - the probability of dropout) */
+
+    /* A span's. */
+    float *keys, *values;           /* (keys, units)            */
+    float *key_pairs;               /* (keys / 2, padded) pairs */
+    float *key_grads, *value_grads; /* (keys, padded)           */
+
+    /* A block's. */
+    float *scores, *grads;                            /* (64, 64): in fp32 also the weights and dS        */
+    float *weights, *score_grads, *score_grads_pairs; /* (64, 32), (64, 32), (32, 64) of pairs            */
+    float *rows;                                      /* (64, padded): on their way in and out            */
+    uint32_t *keep;                                   /* (64, 64), or NULL                                */
+    struct queries queries;
+};
+
+/* --- Pieces and scratch ---------------------------------------------------------------------------------------------------- */
+
+static size_t
+num_blocks(const exo_attention_plan *plan)
+{
+    return (plan->tokens + BLOCK - 1) / BLOCK;
+}
+
+/* How many ranges the keys of a head are cut into. */
+static size_t
+num_ranges(const exo_attention_plan *plan)
+{
+    size_t heads = plan->sequences * plan->kv_heads, blocks = num_blocks(plan);
+    size_t wanted = (WANTED_PIECES + heads - 1) / heads, most = blocks / MIN_RANGE_BLOCKS;
+    wanted = wanted < MAX_RANGES ? wanted : MAX_RANGES;
+    wanted = wanted < most ? wanted : most;
+    return wanted ? wanted : 1;
+}
+
+/* The first block of keys of range `index`: ranges have about the same number of visible pairs of queries and keys. */
+static size_t
+range_start(const exo_attention_plan *plan, size_t index)
+{
+    size_t ranges = num_ranges(plan), blocks = num_blocks(plan), at = 0;
+    /* Blocks of pairs of the keys from block b on: (blocks - b) (blocks - b + 1) / 2. */
+    while (at < blocks && (blocks - at) * (blocks - at + 1) * ranges > blocks * (blocks + 1) * (ranges - index))
+        at++;
+    return at;
+}
+
+static size_t
+span_keys(const exo_attention_plan *plan)
+{
+    size_t fit = SPAN_FLOATS / exo_padded_width(plan) / BLOCK, all = num_blocks(plan);
+    fit = fit ? fit : 1;
+    return (fit < all ? fit : all) * BLOCK;
+}
+
+size_t
+exo_attention_partials(const exo_attention_plan *plan)
+{
+    if (num_ranges(plan) == 1 && span_keys(plan) >= plan->tokens)
+        return 0;
+    return num_ranges(plan) * plan->sequences * plan->heads * plan->tokens * exo_padded_width(plan) * sizeof(float);
+}
+
+size_t
+exo_attention_backward_pieces(const exo_attention_plan *plan)
+{
+    return num_ranges(plan) * plan->sequences * plan->kv_heads;
+}
+
+/* Cuts the next `count` floats off the scratch; without memory, only counts. */
+static float *
+cut(float *scratch, size_t *used, size_t count)
+{
+    float *at = scratch ? scratch + *used : NULL;
+    *used += count;
+    return at;
+}
+
+static size_t
+lay_out(struct backward *b, const exo_attention_plan *plan, float *scratch)
+{
+    bool pairs = exo_in_pairs(plan);
+    size_t used = 0, padded = exo_padded_width(plan), units = pairs ? padded / 2 : padded, keys = span_keys(plan);
+    const size_t square = (size_t)BLOCK * BLOCK;
+    *b = (struct backward){.plan = plan, .padded = padded, .units = units};
+    b->scores = cut(scratch, &used, square);
+    b->grads = cut(scratch, &used, square);
+    b->weights = pairs ? cut(scratch, &used, square / 2) : b->scores;
+    b->score_grads = pairs ? cut(scratch, &used, square / 2) : b->grads;
+    b->score_grads_pairs = pairs ? cut(scratch, &used, square / 2) : b->grads;
+    b->queries.across = cut(scratch, &used, units * BLOCK);
+    b->queries.dout_across = cut(scratch, &used, units * BLOCK);
+    b->queries.along = cut(scratch, &used, units * BLOCK);
+    b->queries.dout_along = cut(scratch, &used, units * BLOCK);
+    b->queries.grads = cut(scratch, &used, padded * BLOCK);
+    b->queries.delta = cut(scratch, &used, BLOCK);
+    b->queries.lse = cut(scratch, &used, BLOCK);
+    b->rows = cut(scratch, &used, padded * BLOCK);
+    b->keep = plan->dropped ? (uint32_t *)(void *)cut(scratch, &used, square) : NULL;
+    b->keys = cut(scratch, &used, keys * units);
+    b->values = cut(scratch, &used, keys * units);
+    b->key_pairs = pairs ? cut(scratch, &used, keys * units) : b->keys;
+    b->key_grads = cut(scratch, &used, keys * padded);
+    b->value_grads = cut(scratch, &used, keys * padded);
+    return used;
+}
+
+size_t
+exo_attention_backward_scratch(const exo_attention_plan *plan)
+{
+    struct backward b;
+    return lay_out(&b, plan, NULL) * sizeof(float);
+}
+
+/* --- A block --------------------------------------------------------------------------------------------------------------- */
+
+/* Of a vector of queries: scores to weights and gradients of weights to those of scores, but for the scale. */
+INLINE void
+column_grads(const struct backward *b, bool pairs, bool dropped, bool diagonal, size_t c)
+{
+    const struct queries *q = &b->queries;
+    vec scale = vec_splat(b->scale), shift = vec_load(q->lse + c), delta = vec_load(q->delta + c),
+        kept = vec_splat(b->kept);
+    ivec query = vec_lanes() + (int32_t)c;
+    size_t rows = visible_rows(diagonal, c), hidden_from = diagonal ? c / BAND * BAND : BLOCK;
+    for (size_t j = 0; j < rows; j += 2) {
+        vec w[2], ds[2];
+#pragma GCC unroll 2
+        for (size_t k = 0; k < 2; k++) {
+            size_t at = (j + k) * BLOCK + c;
+            vec dw = vec_load(b->grads + at);
+            w[k] = vec_exp2(vec_multiply_add(vec_load(b->scores + at), scale, shift));
+            if (diagonal && j >= hidden_from)
+                w[k] = vec_select(query < (int32_t)(j + k), (vec){0}, w[k]);
+            if (dropped)
+                dw = (vec)((ivec)(dw * kept) & *(const ivec *)(b->keep + at));
+            ds[k] = w[k] * (dw - delta);
+            if (dropped)
+                w[k] = (vec)((ivec)w[k] & *(const ivec *)(b->keep + at));
+#if PAIRS_RUN
+            if (pairs) {
+                vec_store_bf16(b->weights + at / 2, w[k]);
+                vec_store_bf16(b->score_grads + at / 2, ds[k]);
+                continue;
+            }
+#endif
+            vec_store(b->weights + at, w[k]);
+            vec_store(b->score_grads + at, ds[k]);
+        }
+#if PAIRS_RUN
+        if (pairs)
+            vec_store(b->score_grads_pairs + j / 2 * BLOCK + c, vec_pair(ds[0], ds[1]));
+#endif
+    }
+}
+
+/* out (keys, padded) += a b, where a (keys, queries) are weights or their gradients and b (queries, padded): a sum over queries for each
+ * key. Units are queries or pairs of them. */
+INLINE void
+key_product(const struct backward *s, bool pairs, bool diagonal, const float *a, const float *b, float *out)
+{
+    size_t each = pairs ? 2 : 1;
+    for (size_t g = 0; g < num_bands(diagonal, s->queries.columns); g++) {
+        size_t row = g * BAND, skipped = g * BAND / each;
+        product_run((product){.rows = band_rows(diagonal),
+                              .columns = s->padded,
+                              .inner = s->queries.columns / each - skipped,
+                              .a = a + row * (BLOCK / each) + skipped,
+                              .a_row = BLOCK / each,
+                              .a_step = 1,
+                              .b = b + skipped * s->padded,
+                              .b_row = s->padded,
+                              .c = out + row * s->padded,
+                              .c_row = s->padded},
+                    pairs, true);
+    }
+}
+
+/* `key`: the block's first key, counted from the span's first, which is key `span`. */
+INLINE void
+run_block(const struct backward *b, bool pairs, size_t span, size_t key)
+{
+    const exo_attention_plan *plan = b->plan;
+    const struct queries *q = &b->queries;
+    bool diagonal = span + key == q->first;
+    score_product(pairs, diagonal, q->columns, b->units, b->keys + key * b->units, q->across, b->scores);
+    score_product(pairs, diagonal, q->columns, b->units, b->values + key * b->units, q->dout_across, b->grads);
+    if (plan->slopes)
+        add_bias(diagonal, q->columns, plan->slopes[b->head] / plan->scale, q->first, span + key, b->scores);
+    if (b->keep)
+        exo_attention_keep(plan, b->sequence, b->head, q->first, span + key, b->keep);
+    for (size_t c = 0; c < q->columns; c += LANES) {
+        if (b->keep)
+            column_grads(b, pairs, true, diagonal, c);
+        else
+            column_grads(b, pairs, false, diagonal, c);
+    }
+    key_product(b, pairs, diagonal, b->weights, q->dout_along, b->value_grads + key * b->padded);
+    key_product(b, pairs, diagonal, b->score_grads, q->along, b->key_grads + key * b->padded);
+    query_product(pairs, diagonal, q->columns, b->padded, b->key_pairs + key * b->units, b->score_grads_pairs,
+                  q->grads);
+}
+
+static void
+run_block_fp32(const struct backward *b, size_t span, size_t key)
+{
+    run_block(b, false, span, key);
+}
+
+static void
+run_block_pairs(const struct backward *b, size_t span, size_t key)
+{
+#if PAIRS_RUN
+    run_block(b, true, span, key);
+#else
+    run_block_fp32(b, span, key);
+#endif
+}
+
+/* --- A block of queries ------------------------------------------------------------------------------------------------------ */
+
+/* Both forms of a block of rows: (units, 64), and (64, padded) or pairs of them. */
+static void
+pack_both(const struct backward *b, const exo_head_rows *rows, size_t first, float *across, float *along)
+{
+    bool pairs = exo_in_pairs(b->plan);
+    float *straight = pairs ? b->rows : along;
+    exo_pack_rows(rows, first, BLOCK, b->padded, pairs, straight);
+    exo_transpose_units(straight, b->units, BLOCK, b->units, across, BLOCK);
+    if (pairs)
+        exo_pack_row_pairs(rows, first, BLOCK, b->padded, along);
+}
+
+static void
+start_queries(struct backward *b, const exo_attention_grads *grads, size_t first)
+{
+    const exo_attention_plan *plan = b->plan;
+    struct queries *q = &b->queries;
+    exo_head_rows queries = exo_input_rows(plan, EXO_QUERIES, grads->x, b->sequence, b->head);
+    exo_head_rows out = exo_output_rows(plan, grads->out, b->sequence, b->head);
+    exo_head_rows dout = exo_output_rows(plan, grads->dout, b->sequence, b->head);
+    const float *lse = grads->lse + (b->sequence * plan->heads + b->head) * plan->tokens;
+    q->first = first;
+    q->columns = block_columns(plan->tokens, first);
+    pack_both(b, &queries, first, q->across, q->along);
+    pack_both(b, &dout, first, q->dout_across, q->dout_along);
+    exo_row_products(&dout, &out, first, BLOCK, q->delta);
+    for (size_t i = 0; i < BLOCK; i++)
+        q->lse[i] = first + i < plan->tokens ? -lse[first + i] : 0.0f;
+    memset(q->grads, 0, b->padded * BLOCK * sizeof *q->grads);
+}
+
+/* The queries' gradient, or what this span adds to the partial one of range `range`. */
+static void
+finish_queries(struct backward *b, const exo_attention_grads *grads, size_t range, bool first_span)
+{
+    const exo_attention_plan *plan = b->plan;
+    const struct queries *q = &b->queries;
+    exo_transpose_units(q->grads, BLOCK, b->padded, BLOCK, b->rows, b->padded);
+    if (exo_attention_partials(plan) == 0) {
+        exo_head_rows rows = exo_input_rows(plan, EXO_QUERIES, grads->dx, b->sequence, b->head);
+        exo_unpack_rows(&rows, q->first, BLOCK, b->padded, b->rows, plan->scale, grads->add);
+        return;
+    }
+    size_t head = (range * plan->sequences + b->sequence) * plan->heads + b->head, left = plan->tokens - q->first;
+    size_t count = (left < BLOCK ? left : BLOCK) * b->padded;
+    float *restrict out = grads->partials + (head * plan->tokens + q->first) * b->padded;
+    for (size_t i = 0; i < count; i++)
+        out[i] = first_span ? b->rows[i] : out[i] + b->rows[i];
+}
+
+/* --- A piece ----------------------------------------------------------------------------------------------------------------- */
+
+static void
+start_span(struct backward *b, const exo_head_rows *keys, const exo_head_rows *values, size_t first, size_t count)
+{
+    bool pairs = exo_in_pairs(b->plan);
+    exo_pack_rows(keys, first, count, b->padded, pairs, b->keys);
+    exo_pack_rows(values, first, count, b->padded, pairs, b->values);
+    if (pairs)
+        exo_pack_row_pairs(keys, first, count, b->padded, b->key_pairs);
+    memset(b->key_grads, 0, count * b->padded * sizeof *b->key_grads);
+    memset(b->value_grads, 0, count * b->padded * sizeof *b->value_grads);
+}
+
+void
+exo_attention_backward_piece(const exo_attention_plan *plan, size_t piece, const exo_attention_grads *grads,
+                             void *scratch)
+{
+    struct backward b;
+    lay_out(&b, plan, scratch);
+    size_t ranges = num_ranges(plan), range = piece % ranges, group = piece / ranges % plan->kv_heads;
+    size_t shared = plan->heads / plan->kv_heads, whole = num_blocks(plan) * BLOCK;
+    size_t start = range_start(plan, range) * BLOCK, end = range_start(plan, range + 1) * BLOCK;
+    bool pairs = exo_in_pairs(plan);
+    b.sequence = piece / ranges / plan->kv_heads;
+    b.scale = (float)((double)plan->scale * LOG2_E);
+    b.kept = plan->dropped ? 65536.0f / (float)(65536 - plan->dropped) : 1.0f;
+    exo_head_rows keys = exo_input_rows(plan, EXO_KEYS, grads->x, b.sequence, group);
+    exo_head_rows values = exo_input_rows(plan, EXO_VALUES, grads->x, b.sequence, group);
+    exo_head_rows key_grads = exo_input_rows(plan, EXO_KEYS, grads->dx, b.sequence, group);
+    exo_head_rows value_grads = exo_input_rows(plan, EXO_VALUES, grads->dx, b.sequence, group);
+
+    for (size_t span = start; span < end; span += span_keys(plan)) {
+        size_t count = end - span < span_keys(plan) ? end - span : span_keys(plan);
+        start_span(&b, &keys, &values, span, count);
+        for (b.head = group * shared; b.head < (group + 1) * shared; b.head++) {
+            for (size_t query = span; query < whole; query += BLOCK) {
+                start_queries(&b, grads, query);
+                for (size_t key = 0; key < count && span + key <= query; key += BLOCK) {
+                    if (pairs)
+                        run_block_pairs(&b, span, key);
+                    else
+                        run_block_fp32(&b, span, key);
+                }
+                finish_queries(&b, grads, range, span == start);
+            }
+        }
+        exo_unpack_rows(&key_grads, span, count, b.padded, b.key_grads, plan->scale, grads->add);
+        exo_unpack_rows(&value_grads, span, count, b.padded, b.value_grads, b.kept, grads->add);
+    }
+}
+
+/* --- Partial sums ---------------------------------------------------------------------------------------------------------- */
+
+size_t
+exo_attention_gather_pieces(const exo_attention_plan *plan)
+{
+    return exo_attention_partials(plan) ? plan->sequences * plan->heads * num_blocks(plan) : 0;
+}
+
+void
+exo_attention_gather_piece(const exo_attention_plan *plan, size_t piece, const exo_attention_grads *grads)
+{
+    size_t block = piece % num_blocks(plan), head = piece / num_blocks(plan), heads = plan->sequences * plan->heads;
+    size_t padded = exo_padded_width(plan), first = block * BLOCK;
+    exo_head_rows rows = exo_input_rows(plan, EXO_QUERIES, grads->dx, head / plan->heads, head % plan->heads);
+    size_t count = plan->tokens - first < BLOCK ? plan->tokens - first : BLOCK;
+    float *restrict sum = grads->partials + (head * plan->tokens + first) * padded; /* range 0 sees every query */
+    for (size_t range = 1; range < num_ranges(plan) && range_start(plan, range) <= block; range++) {
+        const float *restrict more = grads->partials + ((range * heads + head) * plan->tokens + first) * padded;
+        for (size_t i = 0; i < count * padded; i++)
+            sum[i] += more[i];
+    }
+    exo_unpack_rows(&rows, first, count, padded, sum, plan->scale, grads->add);
+}

@@ -1,0 +1,114 @@
+/* What forward and backward do alike with a block of scores: 64 keys (rows) by up to 64 queries (columns), fp32 at a row length of 64.
+ *
+ * A block on the diagonal, whose first key is its first query, is done in bands of 16 keys: band g sees the columns from 16 g on, and
+ * what lies left of them is never written nor read. */
+#ifndef EXO_CPU_ATTENTION_BLOCK_H
+#define EXO_CPU_ATTENTION_BLOCK_H
+
+#include "attention_pack.h"
+#include "attention_product.h"
+
+enum {
+    BAND = 16
+};
+
+#define LOG2_E 1.44269504088896340736
+
+/* The rows of the next band from row `first` on, and the first column that they see. */
+static inline size_t
+band_rows(bool diagonal)
+{
+    return diagonal ? BAND : BLOCK;
+}
+
+static inline size_t
+num_bands(bool diagonal, size_t columns)
+{
+    return diagonal ? columns / BAND : 1;
+}
+
+/* Rows that the vector of columns from `column` on takes part in. */
+static inline size_t
+visible_rows(bool diagonal, size_t column)
+{
+    return diagonal ? (column / BAND + 1) * BAND : BLOCK;
+}
+
+/* Columns of a block whose first query is `first`: a multiple of 16. */
+static inline size_t
+block_columns(size_t tokens, size_t first)
+{
+    size_t left = tokens - first;
+    return left < BLOCK ? (left + BAND - 1) / BAND * BAND : BLOCK;
+}
+
+/* out (rows, columns) = a (rows, units) b (units, columns): scores of queries and keys, or gradients of weights. */
+INLINE void
+score_product(bool pairs, bool diagonal, size_t columns, size_t units, const float *a, const float *b, float *out)
+{
+    for (size_t g = 0; g < num_bands(diagonal, columns); g++) {
+        size_t row = g * BAND, column = g * BAND;
+        product_run((product){.rows = band_rows(diagonal),
+                              .columns = columns - column,
+                              .inner = units,
+                              .a = a + row * units,
+                              .a_row = units,
+                              .a_step = 1,
+                              .b = b + column,
+                              .b_row = BLOCK,
+                              .c = out + row * BLOCK + column,
+                              .c_row = BLOCK},
+                    pairs, false);
+    }
+}
+
+/* out (padded, columns) += a^T b, where a (keys or pairs of them, padded) are a block's keys or values and b (the same, columns) its weights
+ * or their gradients: a sum over keys for each query. */
+INLINE void
+query_product(bool pairs, bool diagonal, size_t columns, size_t padded, const float *a, const float *b, float *out)
+{
+    size_t inner = band_rows(diagonal) / (pairs ? 2 : 1);
+    for (size_t g = 0; g < num_bands(diagonal, columns); g++) {
+        size_t row = g * inner, column = g * BAND;
+        product_run((product){.rows = padded,
+                              .columns = columns - column,
+                              .inner = inner,
+                              .a = a + row * padded,
+                              .a_row = 1,
+                              .a_step = padded,
+                              .b = b + row * BLOCK + column,
+                              .b_row = BLOCK,
+                              .c = out + column,
+                              .c_row = BLOCK},
+                    pairs, true);
+    }
+}
+
+/* Adds slope (j - i) to the score of key first_key + j and query first_query + i. */
+INLINE void
+add_bias(bool diagonal, size_t columns, float slope, size_t first_query, size_t first_key, float *scores)
+{
+    float apart = (float)first_query - (float)first_key;
+    for (size_t c = 0; c < columns; c += LANES) {
+        vec query = __builtin_convertvector(vec_lanes() + (int32_t)c, vec) + vec_splat(apart);
+        for (size_t j = 0; j < visible_rows(diagonal, c); j++) {
+            float *at = scores + j * BLOCK + c;
+            vec_store(at, vec_multiply_add(vec_splat(slope), vec_splat((float)j) - query, vec_load(at)));
+        }
+    }
+}
+
+/* In a block on the diagonal: puts `value` where a key is after the query. */
+INLINE void
+hide_later_keys(size_t columns, float value, float *scores)
+{
+    for (size_t c = 0; c < columns; c += LANES) {
+        ivec query = vec_lanes() + (int32_t)c;
+        for (size_t j = c / BAND * BAND; j < visible_rows(true, c); j++) {
+            float *at = scores + j * BLOCK + c;
+            vec_store(at, vec_select(query < (int32_t)j, vec_splat(value), vec_load(at)));
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,271 @@
+/* Attention forward: queries in pieces of 256, in turn against every block of keys that they see (Dao et al., 2022).
+ *
+ * Of each block of 64 queries a piece holds the queries (units, 64), the output so far (D, 64), and each query's largest score and sum of
+ * exponentials; when a largest score grows, sum and output shrink to it. Scores are taken in powers of two. */
+#include "attention_kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "attention_block.h"
+
+enum {
+    PIECE_BLOCKS = 4 /* of queries; they share the copies of keys and values */
+};
+
+#define NO_SCORE (-1e30f) /* below all, and finite: the difference of two is a number */
+
+/* A block of queries; lanes are queries. */
+struct queries {
+    float *units; /* (units, 64)  */
+    float *out;   /* (padded, 64) */
+    float *peak;  /* (64)         */
+    float *sum;   /* (64)         */
+    size_t first, columns;
+};
+
+struct forward {
+    const exo_attention_plan *plan;
+    size_t sequence, head, padded, units;
+    float scale;                   /* of scores, as powers of two */
+    float *keys, *values, *scores; /* a block's: (64, units), (64 or 32, padded), (64, 64) */
+    float *weights;                /* (64, 64), in place of the scores, or (32, 64) pairs */
+    uint32_t *keep;                /* (64, 64), or NULL */
+    struct queries queries[PIECE_BLOCKS];
+};
+
+/* --- Pieces and scratch -------------------------------------------------------------------------------------------------- */
+
+static size_t
+pieces_of_sequence(const exo_attention_plan *plan)
+{
+    return (plan->tokens + PIECE_BLOCKS * BLOCK - 1) / (PIECE_BLOCKS * BLOCK);
+}
+
+size_t
+exo_attention_forward_pieces(const exo_attention_plan *plan)
+{
+    return plan->sequences * plan->heads * pieces_of_sequence(plan);
+}
+
+/* Cuts the next `count` floats off the scratch; without memory, only counts. */
+static float *
+cut(float *scratch, size_t *used, size_t count)
+{
+    float *at = scratch ? scratch + *used : NULL;
+    *used += count;
+    return at;
+}
+
+static size_t
+lay_out(struct forward *f, const exo_attention_plan *plan, float *scratch)
+{
+    bool pairs = exo_in_pairs(plan);
+    size_t used = 0, padded = exo_padded_width(plan), units = pairs ? padded / 2 : padded;
+    *f = (struct forward){.plan = plan, .padded = padded, .units = units};
+    f->keys = cut(scratch, &used, BLOCK * padded); /* also rows on their way in and out */
+    f->values = cut(scratch, &used, BLOCK * units);
+    f->scores = cut(scratch, &used, (size_t)BLOCK * BLOCK);
+    f->weights = pairs ? cut(scratch, &used, (size_t)BLOCK * BLOCK / 2) : f->scores;
+    f->keep = plan->dropped ? (uint32_t *)(void *)cut(scratch, &used, (size_t)BLOCK * BLOCK) : NULL;
+    for (size_t b = 0; b < PIECE_BLOCKS; b++) {
+        struct queries *q = &f->queries[b];
+        q->units = cut(scratch, &used, units * BLOCK);
+        q->out = cut(scratch, &used, padded * BLOCK);
+        q->peak = cut(scratch, &used, BLOCK);
+        q->sum = cut(scratch, &used, BLOCK);
+    }
+    return used;
+}
+
+size_t
+exo_attention_forward_scratch(const exo_attention_plan *plan)
+{
+    struct forward f;
+    return lay_out(&f, plan, NULL) * sizeof(float);
+}
+
+/* --- A block --------------------------------------------------------------------------------------------------------------- */
+
+/* The largest of a vector of queries' scores and `peak`. */
+INLINE vec
+column_peak(const float *scores, size_t rows, vec peak)
+{
+    vec m[4] = {peak, peak, peak, peak};
+    for (size_t j = 0; j < rows; j += 4)
+#pragma GCC unroll 4
+        for (size_t k = 0; k < 4; k++)
+            m[k] = vec_max(m[k], vec_load(scores + (j + k) * BLOCK));
+    return vec_max(vec_max(m[0], m[1]), vec_max(m[2], m[3]));
+}
+
+/* Weights of a vector of queries: 2^(score * scale - shift). Gives their sum, those that dropout takes included. */
+INLINE vec
+column_weights(bool pairs, bool dropped, const float *scores, size_t rows, vec scale, vec shift, const uint32_t *keep,
+               float *weights)
+{
+    vec sum[2] = {{0}, {0}};
+    for (size_t j = 0; j < rows; j += 2) {
+        vec w[2];
+#pragma GCC unroll 2
+        for (size_t k = 0; k < 2; k++) {
+            w[k] = vec_exp2(vec_multiply_add(vec_load(scores + (j + k) * BLOCK), scale, shift));
+            sum[k] += w[k];
+            if (dropped)
+                w[k] = (vec)((ivec)w[k] & *(const ivec *)(keep + (j + k) * BLOCK));
+        }
+#if PAIRS_RUN
+        if (pairs) {
+            vec_store(weights + j / 2 * BLOCK, vec_pair(w[0], w[1]));
+            continue;
+        }
+#endif
+        (void)pairs;
+        vec_store(weights + j * BLOCK, w[0]);
+        vec_store(weights + (j + 1) * BLOCK, w[1]);
+    }
+    return sum[0] + sum[1];
+}
+
+/* Scores to weights. Sums and outputs so far shrink by 2^(old peak - new peak). */
+INLINE void
+weigh(const struct forward *f, struct queries *q, bool pairs, bool dropped, bool diagonal)
+{
+    vec scale = vec_splat(f->scale);
+    float shrink[BLOCK] __attribute__((aligned(64)));
+    ivec grown = {0};
+    for (size_t c = 0; c < q->columns; c += LANES) {
+        size_t rows = visible_rows(diagonal, c);
+        vec old = vec_load(q->peak + c), peak = column_peak(f->scores + c, rows, old);
+        vec shift = -(peak * scale), factor = vec_exp2(vec_multiply_add(old, scale, shift));
+        vec sum = column_weights(pairs, dropped, f->scores + c, rows, scale, shift, dropped ? f->keep + c : NULL,
+                                 f->weights + c);
+        grown |= peak > old;
+        vec_store(shrink + c, factor);
+        vec_store(q->peak + c, peak);
+        vec_store(q->sum + c, vec_multiply_add(vec_load(q->sum + c), factor, sum));
+    }
+    bool any = false;
+    for (size_t lane = 0; lane < LANES; lane++)
+        any |= grown[lane] != 0;
+    if (!any)
+        return;
+    for (size_t c = 0; c < q->columns; c += LANES) {
+        vec factor = vec_load(shrink + c);
+        for (size_t d = 0; d < f->padded; d++)
+            vec_store(q->out + d * BLOCK + c, vec_load(q->out + d * BLOCK + c) * factor);
+    }
+}
+
+INLINE void
+run_block(const struct forward *f, struct queries *q, bool pairs, size_t first_key)
+{
+    const exo_attention_plan *plan = f->plan;
+    bool diagonal = first_key == q->first;
+    score_product(pairs, diagonal, q->columns, f->units, f->keys, q->units, f->scores);
+    if (plan->slopes)
+        add_bias(diagonal, q->columns, plan->slopes[f->head] / plan->scale, q->first, first_key, f->scores);
+    if (diagonal)
+        hide_later_keys(q->columns, NO_SCORE, f->scores);
+    if (f->keep) {
+        exo_attention_keep(plan, f->sequence, f->head, q->first, first_key, f->keep);
+        weigh(f, q, pairs, true, diagonal);
+    } else {
+        weigh(f, q, pairs, false, diagonal);
+    }
+    query_product(pairs, diagonal, q->columns, f->padded, f->values, f->weights, q->out);
+}
+
+static void
+run_block_fp32(const struct forward *f, struct queries *q, size_t first_key)
+{
+    run_block(f, q, false, first_key);
+}
+
+static void
+run_block_pairs(const struct forward *f, struct queries *q, size_t first_key)
+{
+#if PAIRS_RUN
+    run_block(f, q, true, first_key);
+#else
+    run_block_fp32(f, q, first_key);
+#endif
+}
+
+/* --- A piece --------------------------------------------------------------------------------------------------------------- */
+
+static void
+start_queries(struct forward *f, struct queries *q, const exo_head_rows *rows, size_t first)
+{
+    q->first = first;
+    q->columns = block_columns(f->plan->tokens, first);
+    exo_pack_rows(rows, first, BLOCK, f->padded, exo_in_pairs(f->plan), f->keys);
+    exo_transpose_units(f->keys, f->units, BLOCK, f->units, q->units, BLOCK);
+    memset(q->out, 0, f->padded * BLOCK * sizeof *q->out);
+    for (size_t i = 0; i < BLOCK; i++) {
+        q->peak[i] = NO_SCORE;
+        q->sum[i] = 0.0f;
+    }
+}
+
+/* The output over the sum of weights, in rows, and the logarithms of the sums. */
+static void
+finish_queries(struct forward *f, struct queries *q, const exo_head_rows *rows, float *lse)
+{
+    const exo_attention_plan *plan = f->plan;
+    float kept = plan->dropped ? 65536.0f / (float)(65536 - plan->dropped) : 1.0f;
+    for (size_t c = 0; c < q->columns; c += LANES) {
+        vec factor = vec_splat(kept) / vec_load(q->sum + c);
+        for (size_t d = 0; d < f->padded; d++)
+            vec_store(q->out + d * BLOCK + c, vec_load(q->out + d * BLOCK + c) * factor);
+    }
+    exo_transpose_units(q->out, BLOCK, f->padded, BLOCK, f->keys, f->padded);
+    exo_unpack_rows(rows, q->first, BLOCK, f->padded, f->keys, 1.0f, false);
+    if (!lse)
+        return;
+    for (size_t i = 0; i < BLOCK && q->first + i < plan->tokens; i++)
+        lse[(f->sequence * plan->heads + f->head) * plan->tokens + q->first + i] =
+            q->peak[i] * f->scale + log2f(q->sum[i]);
+}
+
+void
+exo_attention_forward_piece(const exo_attention_plan *plan, size_t piece, const void *x, void *out, float *lse,
+                            void *scratch)
+{
+    struct forward f;
+    lay_out(&f, plan, scratch);
+    /* The last queries see the most: they go first, and the short pieces fill up at the end. */
+    size_t rows_of_heads = plan->sequences * plan->heads, of_sequence = pieces_of_sequence(plan);
+    size_t first = (of_sequence - 1 - piece / rows_of_heads) * PIECE_BLOCKS * BLOCK;
+    f.sequence = piece % rows_of_heads / plan->heads;
+    f.head = piece % plan->heads;
+    f.scale = (float)((double)plan->scale * LOG2_E);
+    size_t group = f.head / (plan->heads / plan->kv_heads);
+    exo_head_rows queries = exo_input_rows(plan, EXO_QUERIES, x, f.sequence, f.head);
+    exo_head_rows keys = exo_input_rows(plan, EXO_KEYS, x, f.sequence, group);
+    exo_head_rows values = exo_input_rows(plan, EXO_VALUES, x, f.sequence, group);
+    exo_head_rows rows = exo_output_rows(plan, out, f.sequence, f.head);
+    bool pairs = exo_in_pairs(plan);
+
+    size_t blocks = 0;
+    for (size_t at = first; blocks < PIECE_BLOCKS && at < plan->tokens; at += BLOCK)
+        start_queries(&f, &f.queries[blocks++], &queries, at);
+    size_t last = f.queries[blocks - 1].first;
+    for (size_t key = 0; key <= last; key += BLOCK) {
+        exo_pack_rows(&keys, key, BLOCK, f.padded, pairs, f.keys);
+        if (pairs)
+            exo_pack_row_pairs(&values, key, BLOCK, f.padded, f.values);
+        else
+            exo_pack_rows(&values, key, BLOCK, f.padded, false, f.values);
+        for (size_t b = 0; b < blocks; b++) {
+            if (f.queries[b].first < key)
+                continue;
+            if (pairs)
+                run_block_pairs(&f, &f.queries[b], key);
+            else
+                run_block_fp32(&f, &f.queries[b], key);
+        }
+    }
+    for (size_t b = 0; b < blocks; b++)
+        finish_queries(&f, &f.queries[b], &rows, lse);
+}

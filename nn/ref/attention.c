@@ -1,0 +1,154 @@
+/* Plain causal attention: see attention.h. No state. */
+#include "attention.h"
+
+#include <math.h>
+
+/* Element d of one token's query, key or value; `head` counts over all of a row's heads. */
+static size_t
+place(const exo_ref_attention *s, size_t n, size_t t, size_t head, size_t d)
+{
+    return ((n * s->tokens + t) * (s->heads + 2 * s->kv_heads) + head) * s->width + d;
+}
+
+/* Element d after rotary positions is cosine * element d + sine * element *other. */
+static void
+turn(const exo_ref_attention *s, size_t t, size_t d, size_t *other, double *cosine, double *sine)
+{
+    size_t half = s->turned / 2, i = d < half ? d : d - half;
+    *other = d;
+    *cosine = 1;
+    *sine = 0;
+    if (d >= s->turned)
+        return;
+    double angle = (double)t * pow(s->theta, -2.0 * (double)i / (double)s->turned);
+    if (s->scaled)
+        angle *= (double)s->scaled[i];
+    *other = d < half ? d + half : d - half;
+    *cosine = cos(angle);
+    *sine = d < half ? -sin(angle) : sin(angle);
+}
+
+static double
+turned(const exo_ref_attention *s, const float *x, size_t n, size_t t, size_t head, size_t d)
+{
+    size_t other;
+    double cosine, sine;
+    turn(s, t, d, &other, &cosine, &sine);
+    return cosine * (double)x[place(s, n, t, head, d)] + sine * (double)x[place(s, n, t, head, other)];
+}
+
+/* Adds `grad`, of element d after rotary positions, to the gradients of what it was made of. */
+static void
+add_turned(const exo_ref_attention *s, float *dx, size_t n, size_t t, size_t head, size_t d, double grad)
+{
+    size_t other;
+    double cosine, sine;
+    turn(s, t, d, &other, &cosine, &sine);
+    dx[place(s, n, t, head, d)] += (float)(cosine * grad);
+    dx[place(s, n, t, head, other)] += (float)(sine * grad);
+}
+
+static double
+slope(const exo_ref_attention *s, size_t head)
+{
+    size_t below = 1;
+    if (!s->alibi)
+        return 0;
+    while (2 * below <= s->heads)
+        below *= 2;
+    if (head < below)
+        return pow(pow(2, -8.0 / (double)below), (double)(head + 1));
+    return pow(pow(2, -8.0 / (double)(2 * below)), (double)(2 * (head - below) + 1));
+}
+
+static double
+score(const exo_ref_attention *s, const float *x, size_t n, size_t h, size_t i, size_t j)
+{
+    size_t key = s->heads + h / (s->heads / s->kv_heads);
+    double sum = 0;
+    for (size_t d = 0; d < s->width; d++)
+        sum += turned(s, x, n, i, h, d) * turned(s, x, n, j, key, d);
+    return s->scale * sum + slope(s, h) * ((double)j - (double)i);
+}
+
+/* Of a row's scores: the largest, and the sum of exponentials of what they are below it. */
+static void
+normalizer(const exo_ref_attention *s, const float *x, size_t n, size_t h, size_t i, double *peak, double *sum)
+{
+    *peak = -INFINITY;
+    *sum = 0;
+    for (size_t j = 0; j <= i; j++)
+        *peak = fmax(*peak, score(s, x, n, h, i, j));
+    for (size_t j = 0; j <= i; j++)
+        *sum += exp(score(s, x, n, h, i, j) - *peak);
+}
+
+static double
+dropout(const exo_ref_attention *s, size_t n, size_t h, size_t i, size_t j)
+{
+    if (!s->keep)
+        return 1;
+    return s->keep[((n * s->heads + h) * s->tokens + i) * s->tokens + j] ? 1 / s->kept : 0;
+}
+
+void
+exo_ref_attention_forward(const exo_ref_attention *s, const float *x, float *y)
+{
+    for (size_t n = 0; n < s->sequences; n++)
+        for (size_t h = 0; h < s->heads; h++)
+            for (size_t i = 0; i < s->tokens; i++) {
+                size_t value = s->heads + s->kv_heads + h / (s->heads / s->kv_heads);
+                float *out = y + ((n * s->tokens + i) * s->heads + h) * s->width;
+                double peak, sum;
+                normalizer(s, x, n, h, i, &peak, &sum);
+                for (size_t d = 0; d < s->width; d++) {
+                    double total = 0;
+                    for (size_t j = 0; j <= i; j++)
+                        total += exp(score(s, x, n, h, i, j) - peak) / sum * dropout(s, n, h, i, j) *
+                                 (double)x[place(s, n, j, value, d)];
+                    out[d] = (float)total;
+                }
+            }
+}
+
+/* dy_i . value_j: the gradient of weight (i, j) after dropout. */
+static double
+weight_grad(const exo_ref_attention *s, const float *x, const float *dy, size_t n, size_t h, size_t i, size_t j)
+{
+    size_t value = s->heads + s->kv_heads + h / (s->heads / s->kv_heads);
+    double sum = 0;
+    for (size_t d = 0; d < s->width; d++)
+        sum += (double)dy[((n * s->tokens + i) * s->heads + h) * s->width + d] * (double)x[place(s, n, j, value, d)];
+    return sum;
+}
+
+static void
+row_backward(const exo_ref_attention *s, const float *x, const float *dy, float *dx, size_t n, size_t h, size_t i)
+{
+    size_t key = s->heads + h / (s->heads / s->kv_heads), value = key + s->kv_heads;
+    double peak, sum, mean = 0;
+    normalizer(s, x, n, h, i, &peak, &sum);
+    for (size_t j = 0; j <= i; j++)
+        mean += exp(score(s, x, n, h, i, j) - peak) / sum * dropout(s, n, h, i, j) * weight_grad(s, x, dy, n, h, i, j);
+    for (size_t j = 0; j <= i; j++) {
+        double weight = exp(score(s, x, n, h, i, j) - peak) / sum, kept = dropout(s, n, h, i, j);
+        double dscore = s->scale * weight * (kept * weight_grad(s, x, dy, n, h, i, j) - mean);
+        for (size_t d = 0; d < s->width; d++) {
+            double dout = (double)dy[((n * s->tokens + i) * s->heads + h) * s->width + d];
+            dx[place(s, n, j, value, d)] += (float)(weight * kept * dout);
+            add_turned(s, dx, n, i, h, d, dscore * turned(s, x, n, j, key, d));
+            add_turned(s, dx, n, j, key, d, dscore * turned(s, x, n, i, h, d));
+        }
+    }
+}
+
+void
+exo_ref_attention_backward(const exo_ref_attention *s, const float *x, const float *dy, float *dx)
+{
+    for (size_t k = 0; k < s->sequences * s->tokens * (s->heads + 2 * s->kv_heads) * s->width; k++)
+        dx[k] = 0;
+    for (size_t n = 0; n < s->sequences; n++)
+        for (size_t h = 0; h < s->heads; h++)
+            for (size_t i = 0; i < s->tokens; i++)
+                row_backward(s, x, dy, dx, n, h, i);
+}
