@@ -194,3 +194,349 @@ Test(attention, is_the_plain_one)
         check_shape(&shapes[i], true);
     }
 }
+
+/* --- Gradients against finite differences ------------------------------------------------------------------------------- */
+
+static double
+weighted_sum(exo_tape *tape, const struct shape *s, const float *x, const float *r, float *y)
+{
+    double sum = 0;
+    run(tape, s, false, x, r, y, NULL);
+    for (size_t i = 0; i < s->n * s->t * s->h * s->d; i++)
+        sum += (double)y[i] * (double)r[i];
+    return sum;
+}
+
+static void
+check_slopes(const struct shape *s)
+{
+    size_t nx = s->n * s->t * columns(s), ny = s->n * s->t * s->h * s->d;
+    float *x = numbers_new(nx, 5), *r = numbers_new(ny, 6), *y = malloc(ny * 4), *dx = malloc(nx * 4);
+    const float step = 1e-2f;
+    exo_tape *tape = tape_new();
+    run(tape, s, false, x, r, y, dx);
+    for (size_t k = 0; k < nx; k++) {
+        float kept = x[k];
+        x[k] = kept + step;
+        double above = weighted_sum(tape, s, x, r, y);
+        x[k] = kept - step;
+        double below = weighted_sum(tape, s, x, r, y);
+        x[k] = kept;
+        double slope = (above - below) / (2 * (double)step);
+        cr_expect_float_eq((double)dx[k], slope, 2e-3 * (1 + fabs(slope)), "%s: element %zu: %g is not %g", s->name, k,
+                           (double)dx[k], slope);
+    }
+    exo_tape_free(&tape);
+    free(x);
+    free(r);
+    free(y);
+    free(dx);
+}
+
+Test(attention, gradients_are_slopes)
+{
+    static const struct shape small[] = {
+        {"plain", 2, 5, 2, 2, 4, 0, false, 0, NULL, 0},
+        {"more than a band", 1, 19, 2, 1, 3, 0, false, 0, NULL, 0},
+        {"rotary, alibi, grouped", 1, 7, 3, 1, 6, 0.5f, true, 4, stretched, 0},
+        {"dropout", 1, 18, 2, 2, 3, 0, false, 0, NULL, 0.4f},
+    };
+    for (size_t i = 0; i < sizeof small / sizeof small[0]; i++)
+        check_slopes(&small[i]);
+}
+
+/* --- The same bits ---------------------------------------------------------------------------------------------------------- */
+
+Test(attention, bits_depend_neither_on_threads_nor_on_the_pass)
+{
+    static const struct shape cases[] = {
+        {"short", 3, 100, 4, 2, 20, 0, true, 12, stretched, 0.2f},
+        {"long", 1, 1100, 2, 1, 16, 0, false, 0, NULL, 0},
+    };
+    static const unsigned threads[] = {1, 2, 5, 1};
+    for (size_t i = 0; i < 4; i++) {
+        const struct shape *s = &cases[i / 2];
+        bool bf16 = i % 2;
+        size_t nx = s->n * s->t * columns(s), ny = s->n * s->t * s->h * s->d;
+        float *x = numbers_new(nx, 7), *r = numbers_new(ny, 8);
+        float *first[2] = {malloc(ny * 4), malloc(nx * 4)}, *now[2] = {malloc(ny * 4), malloc(nx * 4)};
+        exo_tape *tape = tape_new();
+        run(tape, s, bf16, x, r, first[0], first[1]);
+        for (size_t k = 0; k < sizeof threads / sizeof threads[0]; k++) {
+            exo_set_num_threads(threads[k]);
+            for (int repeat = 0; repeat < 2; repeat++) {
+                run(tape, s, bf16, x, r, now[0], now[1]);
+                cr_expect_eq(memcmp(first[0], now[0], ny * 4), 0, "%s: output with %u threads", s->name, threads[k]);
+                cr_expect_eq(memcmp(first[1], now[1], nx * 4), 0, "%s: gradient with %u threads", s->name, threads[k]);
+            }
+        }
+        exo_tape_free(&tape);
+        void *all[] = {x, r, first[0], first[1], now[0], now[1]};
+        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+            free(all[k]);
+    }
+}
+
+/* What comes later changes nothing of what was before: the rows of a prefix are those of the whole. */
+Test(attention, later_tokens_do_not_matter)
+{
+    const struct shape whole = {"whole", 1, 150, 2, 2, 16, 0, true, 16, NULL, 0};
+    struct shape prefix = whole;
+    prefix.t = 70;
+    size_t ny = whole.t * whole.h * whole.d, part = prefix.t * whole.h * whole.d;
+    float *x = numbers_new(whole.t * columns(&whole), 9), *y = malloc(ny * 4), *want = malloc(ny * 4);
+    exo_tape *tape = tape_new();
+    run(tape, &prefix, false, x, NULL, want, NULL);
+    for (size_t i = prefix.t * columns(&whole); i < whole.t * columns(&whole); i++)
+        x[i] = 1e4f * x[i];
+    run(tape, &whole, false, x, NULL, y, NULL);
+    cr_expect_eq(memcmp(y, want, part * 4), 0);
+    exo_tape_free(&tape);
+    free(x);
+    free(y);
+    free(want);
+}
+
+/* Scores far apart neither overflow nor leave a sum of 0. */
+Test(attention, large_scores_are_weights)
+{
+    const struct shape s = {"large", 1, 130, 1, 1, 16, 1.0f, false, 0, NULL, 0};
+    size_t nx = s.t * columns(&s), ny = s.t * s.d;
+    float *x = numbers_new(nx, 10), *r = numbers_new(ny, 11), *y = malloc(ny * 4), *dx = malloc(nx * 4);
+    exo_tape *tape = tape_new();
+    for (size_t i = 0; i < nx; i++)
+        x[i] *= i % columns(&s) < 2 * s.d ? 300.0f : 1.0f;
+    run(tape, &s, false, x, r, y, dx);
+    for (size_t i = 0; i < ny; i++)
+        cr_assert(fabsf(y[i]) < 10, "output %zu is %g", i, (double)y[i]);
+    for (size_t i = 0; i < nx; i++)
+        cr_assert(isfinite(dx[i]), "gradient %zu is %g", i, (double)dx[i]);
+    exo_tape_free(&tape);
+    free(x);
+    free(r);
+    free(y);
+    free(dx);
+}
+
+Test(attention, a_number_that_is_none_is_seen)
+{
+    const struct shape s = {"NaN", 1, 40, 1, 1, 8, 0, false, 0, NULL, 0};
+    float *x = numbers_new(s.t * columns(&s), 12), *y = malloc(s.t * s.d * 4);
+    exo_tape *tape = tape_new();
+    x[20 * columns(&s) + s.d] = NAN; /* in the key of token 20 */
+    run(tape, &s, false, x, NULL, y, NULL);
+    for (size_t i = 0; i < s.t * s.d; i++)
+        cr_expect_eq(!!isnan(y[i]), i >= 20 * s.d, "row %zu", i / s.d);
+    exo_tape_free(&tape);
+    free(x);
+    free(y);
+}
+
+/* --- Dropout ------------------------------------------------------------------------------------------------------------------ */
+
+/* With values of 1 an output is the sum of weights that were kept, over the probability to be kept: 1 in the mean. */
+Test(attention, dropout_keeps_the_mean)
+{
+    const struct shape s = {"mean", 4, 200, 4, 4, 4, 0, false, 0, NULL, 0.25f};
+    size_t nx = s.n * s.t * columns(&s), ny = s.n * s.t * s.h * s.d, others = 0;
+    float *x = numbers_new(nx, 13), *y = malloc(ny * 4);
+    double mean = 0;
+    for (size_t i = 0; i < nx; i++)
+        x[i] = i % columns(&s) >= 2 * s.h * s.d ? 1.0f : 0.3f * x[i];
+    exo_tape *tape = tape_new();
+    run(tape, &s, false, x, NULL, y, NULL);
+    for (size_t i = 0; i < ny; i++) {
+        mean += (double)y[i] / (double)ny;
+        others += fabsf(y[i] - 1) > 1e-3f;
+    }
+    cr_expect_float_eq(mean, 1.0, 0.01, "the mean is %g", mean);
+    cr_expect_gt(others, ny * 9 / 10, "weights are dropped");
+
+    exo_tape_begin(tape, NULL, &(exo_pass){.seed = SEED}); /* not in training */
+    exo_tensor *out = attend(tape, exo_tape_variable(tape, 2, (size_t[]){s.n * s.t, columns(&s)}, x), &s);
+    cr_assert_not_null(out);
+    exo_tensor_read(out, y);
+    for (size_t i = 0; i < ny; i++)
+        cr_expect_float_eq(y[i], 1.0f, 1e-6f);
+    exo_tape_free(&tape);
+    free(x);
+    free(y);
+}
+
+/* Two operations of one pass and two steps drop other weights each. */
+Test(attention, dropout_differs_from_call_to_call)
+{
+    const struct shape s = {"calls", 1, 60, 2, 2, 8, 0, false, 0, NULL, 0.5f};
+    size_t nx = s.t * columns(&s), ny = s.t * s.h * s.d, differ[2] = {0, 0};
+    float *x = numbers_new(nx, 14), *y[3] = {malloc(ny * 4), malloc(ny * 4), malloc(ny * 4)};
+    exo_tape *tape = tape_new();
+    for (uint64_t step = 0; step < 2; step++) {
+        exo_tape_begin(tape, NULL, &(exo_pass){.train = true, .seed = SEED, .step = step});
+        exo_tensor *v = exo_tape_variable(tape, 2, (size_t[]){s.t, columns(&s)}, x);
+        exo_tensor *out = attend(tape, v, &s), *again = attend(tape, v, &s);
+        cr_assert(out && again);
+        exo_tensor_read(out, y[2 * step]);
+        if (step == 0)
+            exo_tensor_read(again, y[1]);
+    }
+    for (size_t i = 0; i < ny; i++) {
+        differ[0] += y[0][i] != y[1][i];
+        differ[1] += y[0][i] != y[2][i];
+    }
+    cr_expect_gt(differ[0], ny / 2);
+    cr_expect_gt(differ[1], ny / 2);
+    exo_tape_free(&tape);
+    free(x);
+    for (int i = 0; i < 3; i++)
+        free(y[i]);
+}
+
+/* --- Memory ------------------------------------------------------------------------------------------------------------------- */
+
+Test(attention, a_steady_pass_allocates_nothing)
+{
+    const struct shape s = {"steady", 1, 600, 4, 2, 16, 0, true, 8, stretched, 0.1f};
+    size_t nx = s.t * columns(&s), ny = s.t * s.h * s.d;
+    float *x = numbers_new(nx, 15), *r = numbers_new(ny, 16), *y = malloc(ny * 4), *dx = malloc(nx * 4);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        exo_tape *tape = tape_new();
+        for (int i = 0; i < 2; i++)
+            run(tape, &s, bf16, x, r, y, dx);
+        uint64_t asked = exo_memory_allocations(), by_tape = exo_tape_allocations(tape);
+        size_t bytes = exo_tape_bytes(tape);
+        for (int i = 0; i < 3; i++)
+            run(tape, &s, bf16, x, r, y, dx);
+        cr_expect_eq(exo_memory_allocations(), asked);
+        cr_expect_eq(exo_tape_allocations(tape), by_tape);
+        cr_expect_eq(exo_tape_bytes(tape), bytes);
+        exo_tape_free(&tape);
+    }
+    free(x);
+    free(r);
+    free(y);
+    free(dx);
+}
+
+/* Never T x T of anything, nor the same for each of many threads: twice the tokens, about twice the memory. */
+Test(attention, memory_grows_with_the_tokens)
+{
+    size_t bytes[2];
+    for (size_t i = 0; i < 2; i++) {
+        const struct shape s = {"long", 1, i ? 4096 : 2048, 1, 1, 4, 0, false, 0, NULL, 0};
+        size_t nx = s.t * columns(&s), ny = s.t * s.d;
+        float *x = numbers_new(nx, 17), *r = numbers_new(ny, 18), *y = malloc(ny * 4), *dx = malloc(nx * 4);
+        exo_tape *tape = tape_new();
+        run(tape, &s, false, x, r, y, dx);
+        bytes[i] = exo_tape_bytes(tape);
+        exo_tape_free(&tape);
+        free(x);
+        free(r);
+        free(y);
+        free(dx);
+    }
+    cr_expect_lt(bytes[1], 5 * bytes[0] / 2, "%zu bytes, then %zu", bytes[0], bytes[1]);
+}
+
+/* Other tables, types and shapes at the same place of a pass. */
+Test(attention, passes_of_other_shapes_follow_each_other)
+{
+    exo_tape *tape = tape_new();
+    for (size_t round = 0; round < 2; round++)
+        for (size_t i = 10; i < NUM_SHAPES; i++) {
+            const struct shape *s = &shapes[i];
+            size_t nx = s->n * s->t * columns(s), ny = s->n * s->t * s->h * s->d;
+            float *x = numbers_new(nx, 19), *r = numbers_new(ny, 20), *out[4];
+            for (int k = 0; k < 4; k++)
+                out[k] = malloc((k % 2 ? nx : ny) * 4);
+            exo_tape *fresh = tape_new();
+            run(tape, s, round, x, r, out[0], out[1]);
+            run(fresh, s, round, x, r, out[2], out[3]);
+            cr_expect_eq(memcmp(out[0], out[2], ny * 4), 0, "%s", s->name);
+            cr_expect_eq(memcmp(out[1], out[3], nx * 4), 0, "%s", s->name);
+            exo_tape_free(&fresh);
+            free(x);
+            free(r);
+            for (int k = 0; k < 4; k++)
+                free(out[k]);
+        }
+    exo_tape_free(&tape);
+}
+
+Test(attention, without_memory_there_is_an_error)
+{
+    const struct shape s = {"no memory", 1, 520, 2, 2, 8, 0, true, 4, NULL, 0.1f};
+    size_t nx = s.t * columns(&s);
+    float *x = numbers_new(nx, 21);
+    for (uint64_t n = 1; n < 200; n++) {
+        exo_tape *tape = NULL;
+        exo_err err = {0};
+        exo_memory_fail_at(n);
+        exo_status st = exo_tape_new(&tape, &err);
+        if (st == EXO_OK) {
+            exo_tape_begin(tape, NULL, &(exo_pass){.train = true, .grad = true, .seed = 1});
+            exo_tensor *v = exo_tape_variable(tape, 2, (size_t[]){s.t, columns(&s)}, x);
+            exo_tensor *loss = v ? exo_mean(tape, attend(tape, v, &s)) : NULL;
+            st = loss ? exo_tape_backward(tape, loss, 1, &err) : exo_tape_error(tape, &err);
+        }
+        exo_memory_fail_at(0);
+        exo_tape_free(&tape);
+        if (st == EXO_OK) {
+            cr_expect_gt(n, 10, "there were allocations to fail");
+            free(x);
+            return;
+        }
+        cr_assert_eq(st, EXO_NOMEM, "allocation %u: %s", (unsigned)n, err.text);
+    }
+    cr_assert_fail("the number of allocations does not end");
+}
+
+/* --- What is refused ------------------------------------------------------------------------------------------------------------ */
+
+static void
+expect_refused(size_t rows, size_t width, const exo_attention_opts *opts, const char *part)
+{
+    float *x = numbers_new(rows * width, 22);
+    exo_tape *tape = tape_new();
+    exo_err err = {0};
+    exo_tape_begin(tape, NULL, &(exo_pass){.train = true, .grad = true});
+    exo_tensor *y = exo_attention(tape, exo_tape_variable(tape, 2, (size_t[]){rows, width}, x), opts);
+    cr_expect_null(y, "%s", part);
+    cr_expect_eq(exo_tape_error(tape, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, part), "'%s' does not say '%s'", err.text, part);
+    exo_tape_free(&tape);
+    free(x);
+}
+
+Test(attention, wrong_shapes_are_refused)
+{
+    const exo_rotary_opts odd = {.theta = 10, .width = 3}, wide = {.theta = 10, .width = 6}, flat = {.theta = 0};
+    const exo_attention_opts good = {.sequence = 5, .heads = 4, .kv_heads = 2};
+    exo_attention_opts o = good;
+    expect_refused(11, 32, &o, "x (11, 32): its rows are not sequences of 5 tokens");
+    expect_refused(10, 33, &o, "x (10, 33) with 4 query and 2 key-value heads");
+    o.kv_heads = 3;
+    expect_refused(10, 40, &o, "4 query and 3 key-value heads");
+    o.kv_heads = 0;
+    expect_refused(10, 32, &o, "4 query and 0 key-value heads");
+    o.kv_heads = SIZE_MAX / 2 + 1;
+    expect_refused(10, 32, &o, "x (10, 32)");
+    o = good;
+    o.heads = o.kv_heads = 1;
+    expect_refused(5, 3 * 1025, &o, "D at most 1024");
+    o = good;
+    o.sequence = 0;
+    expect_refused(10, 32, &o, "sequences of 0 tokens");
+    o = good;
+    o.rotary = &odd;
+    expect_refused(10, 32, &o, "turn 3 elements of heads of 4");
+    o.rotary = &wide;
+    expect_refused(10, 32, &o, "turn 6 elements of heads of 4");
+    o.rotary = &flat;
+    expect_refused(10, 32, &o, "theta is 0");
+    o = good;
+    o.dropout = 1.0f;
+    expect_refused(10, 32, &o, "dropout 1");
+    o = good;
+    o.scale = -1.0f;
+    expect_refused(10, 32, &o, "scale -1");
+}
