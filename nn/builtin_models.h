@@ -6,5 +6,6 @@
 
 extern const exo_model_class exo_mnist_cnn;
 extern const exo_model_class exo_mlp;
+extern const exo_model_class exo_gpt;
 
 #endif

@@ -12,6 +12,7 @@
 #include <exogym/memory.h>
 
 #include "builtin_models.h"
+#include "model_impl.h"
 #include "params_impl.h"
 
 struct exo_builder {
@@ -141,30 +142,42 @@ builder_release(exo_builder *b)
 
 /* --- Models ------------------------------------------------------------------------------------------------------------- */
 
-exo_status
-exo_model_new(exo_model **out, const exo_model_class *model_class, exo_config *config, exo_err *err)
+/* A model with zeroed state, not built yet. */
+static exo_status
+begin(exo_model **out, const exo_model_class *model_class, exo_err *err)
 {
-    exo_config_doc *empty = NULL;
-    exo_status st = EXO_OK;
     exo_model *m = exo_calloc(1, sizeof *m);
     if (m) {
         m->references = 1;
         m->model_class = model_class;
         m->self = exo_calloc(1, model_class->state_size);
     }
-    if (!m || !m->self) {
-        st = exo_fail(err, EXO_NOMEM, "no memory for the model '%s'", model_class->name);
+    *out = m;
+    return m && m->self ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the model '%s'", model_class->name);
+}
+
+static exo_status
+build(exo_model *m, exo_config *config, exo_err *err)
+{
+    exo_status st = m->model_class->build(m->self, &m->built, config, err);
+    return st == EXO_OK ? exo_build_status(&m->built, err) : st; /* also of a build that forgot to ask */
+}
+
+exo_status
+exo_model_new(exo_model **out, const exo_model_class *model_class, exo_config *config, exo_err *err)
+{
+    exo_config_doc *empty = NULL;
+    exo_model *m = NULL;
+    exo_status st = begin(&m, model_class, err);
+    if (st != EXO_OK)
         goto done;
-    }
     if (!config) {
         st = exo_config_parse(&empty, "defaults", "{}", err);
         if (st != EXO_OK)
             goto done;
         config = exo_config_root(empty);
     }
-    st = model_class->build(m->self, &m->built, config, err);
-    if (st == EXO_OK)
-        st = exo_build_status(&m->built, err); /* also of a build that forgot to ask */
+    st = build(m, config, err);
     if (st == EXO_OK)
         st = exo_config_finish(config, err);
     if (st != EXO_OK)
@@ -175,6 +188,29 @@ done:
     exo_config_free(&empty);
     exo_model_drop(&m);
     return st;
+}
+
+exo_status
+exo_model_new_from(exo_model **out, const exo_model_class *model_class, const void *state, exo_err *err)
+{
+    exo_model *m = NULL;
+    exo_status st = begin(&m, model_class, err);
+    if (st == EXO_OK) {
+        memcpy(m->self, state, model_class->state_size);
+        st = build(m, NULL, err);
+    }
+    if (st == EXO_OK) {
+        *out = m;
+        m = NULL;
+    }
+    exo_model_drop(&m);
+    return st;
+}
+
+const void *
+exo_model_state_of(const exo_model *model, const exo_model_class *model_class)
+{
+    return model && model->model_class == model_class ? model->self : NULL;
 }
 
 exo_model *
@@ -239,7 +275,7 @@ draw_initial(float *out, size_t numel, exo_init init, uint64_t seed, uint64_t in
 }
 
 exo_status
-exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err)
+exo_model_params_blank(const exo_model *model, exo_params **out, exo_err *err)
 {
     const struct exo_builder *b = &model->built;
     exo_params *p = exo_calloc(1, sizeof *p);
@@ -253,10 +289,28 @@ exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err
         exo_params_free(&p);
         return exo_fail(err, EXO_NOMEM, "no memory for %zu parameters", b->numel);
     }
+    *out = p;
+    return EXO_OK;
+}
+
+exo_status
+exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err)
+{
+    const struct exo_builder *b = &model->built;
+    exo_params *p = NULL;
+    exo_status st = exo_model_params_blank(model, &p, err);
+    if (st != EXO_OK)
+        return st;
     for (size_t i = 0; i < b->count; i++) {
         const exo_param_info *info = &b->infos[i];
         float *at = (info->is_buffer ? p->buffers : p->values) + info->offset;
         draw_initial(at, info->numel, b->inits[i], seed, i);
+    }
+    if (model->model_class->fill)
+        st = model->model_class->fill(model->self, p, err);
+    if (st != EXO_OK) {
+        exo_params_free(&p);
+        return st;
     }
     *out = p;
     return EXO_OK;
@@ -332,7 +386,7 @@ enum {
 /* Slots are filled in order and never emptied; a slot is published by its own store. */
 static _Atomic(const exo_model_class *) registered[MAX_CLASSES];
 
-static const exo_model_class *const builtin[] = {&exo_mnist_cnn, &exo_mlp};
+static const exo_model_class *const builtin[] = {&exo_mnist_cnn, &exo_mlp, &exo_gpt};
 enum {
     NUM_BUILTIN = sizeof builtin / sizeof builtin[0]
 };

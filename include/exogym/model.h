@@ -66,6 +66,8 @@ typedef struct exo_model_class {
     exo_tensor *(*loss)(const void *self, exo_tape *tape, const exo_batch *batch);
     /* Frees what build allocated inside the state. May be NULL. */
     void (*release)(void *self);
+    /* Fills a new copy's values from elsewhere, after the initial ones are drawn: from files, say. May be NULL. */
+    exo_status (*fill)(const void *self, exo_params *params, exo_err *err);
 } exo_model_class;
 
 /* --- Parameters: one copy of a model's numbers ----------------------------------------------------------------------- */

@@ -1,0 +1,192 @@
+/* The class "gpt": parameters of a decoder, in the order that exogym/decoder.h declares. Read next: decoder_forward.c. */
+#include <math.h>
+#include <stdio.h>
+
+#include <exogym/memory.h>
+
+#include "builtin_models.h"
+#include "decoder.h"
+#include "model_impl.h"
+#include "pretrained.h"
+
+enum {
+    MAX_NAME = 64
+};
+
+/* What the functions below share while a decoder is built. */
+struct building {
+    exo_builder *b;
+    const exo_decoder_spec *spec;
+    bool from_files; /* what is drawn would be overwritten */
+    char prefix[MAX_NAME / 2];
+};
+
+static exo_param
+declare(struct building *g, const char *part, size_t num_dims, const size_t *dims, exo_init init)
+{
+    char name[MAX_NAME];
+    snprintf(name, sizeof name, "%s%s", g->prefix, part);
+    return exo_build_param(g->b, name, num_dims, dims, g->from_files ? exo_init_constant(0.0f) : init);
+}
+
+static exo_decoder_param
+declare_bias(struct building *g, const char *part, size_t length, bool there)
+{
+    char name[MAX_NAME];
+    exo_decoder_param bias = {.there = there};
+    snprintf(name, sizeof name, "%s.bias", part);
+    if (there)
+        bias.param = declare(g, name, 1, &length, exo_init_constant(0.0f));
+    return bias;
+}
+
+static exo_decoder_norm
+declare_norm(struct building *g, const char *part)
+{
+    char name[MAX_NAME];
+    exo_decoder_norm norm;
+    snprintf(name, sizeof name, "%s.weight", part);
+    norm.weight = declare(g, name, 1, &g->spec->width, exo_init_constant(1.0f));
+    norm.bias = declare_bias(g, part, g->spec->width, g->spec->norm == EXO_NORM_LAYER);
+    return norm;
+}
+
+static exo_decoder_linear
+declare_linear(struct building *g, const char *part, size_t out, size_t in, bool bias, float deviation)
+{
+    char name[MAX_NAME];
+    exo_decoder_linear linear;
+    snprintf(name, sizeof name, "%s.weight", part);
+    linear.weight = declare(g, name, 2, (size_t[]){out, in}, exo_init_normal(deviation));
+    linear.bias = declare_bias(g, part, out, bias);
+    return linear;
+}
+
+static void
+declare_block(struct building *g, exo_decoder_block *block, size_t index)
+{
+    const exo_decoder_spec *s = g->spec;
+    const float deviation = 0.02f, ends = deviation / sqrtf(2.0f * (float)s->layers);
+    size_t heads = s->heads * s->head_width, all = (s->heads + 2 * s->kv_heads) * s->head_width;
+    snprintf(g->prefix, sizeof g->prefix, "blocks.%zu.", index);
+    block->norm1 = declare_norm(g, "norm1");
+    block->qkv = declare_linear(g, "attention.qkv", all, s->width, s->attention_qkv_bias, deviation);
+    block->out = declare_linear(g, "attention.out", s->width, heads, s->attention_out_bias, ends);
+    block->norm2 = declare_norm(g, "norm2");
+    block->up = declare_linear(g, "mlp.up", s->gated ? 2 * s->inner : s->inner, s->width, s->mlp_bias, deviation);
+    block->down = declare_linear(g, "mlp.down", s->width, s->inner, s->mlp_bias, ends);
+    g->prefix[0] = '\0';
+}
+
+/* The factors of LLaMA's scaled frequencies theta^(-2 i / width), as transformers computes them (modeling_rope_utils.py): `linear`
+ * divides all; LLaMA 3 leaves those of short wavelengths, divides those of long ones, and goes from one to the other between. */
+static void
+scale_frequencies(const exo_decoder_spec *s, float *out)
+{
+    const exo_rope_scaling *r = &s->rope_scaling;
+    const double pi = 3.14159265358979323846, width = (double)s->head_width;
+    for (size_t i = 0; i < s->head_width / 2; i++) {
+        double frequency = pow((double)s->rope_theta, -2.0 * (double)i / width), length = 2.0 * pi / frequency;
+        double context = (double)r->original_context, low = (double)r->low_freq_factor;
+        double high = (double)r->high_freq_factor, factor = (double)r->factor;
+        double smooth = (context / length - low) / (high - low);
+        if (r->linear || length > context / low)
+            out[i] = (float)(1.0 / factor);
+        else if (length < context / high)
+            out[i] = 1.0f;
+        else
+            out[i] = (float)((1.0 - smooth) / factor + smooth);
+    }
+}
+
+static exo_status
+prepare_rotary(exo_decoder *d, exo_err *err)
+{
+    const exo_decoder_spec *s = &d->spec;
+    if (s->position != EXO_POSITION_ROTARY)
+        return EXO_OK;
+    d->rotary = (exo_rotary_opts){.theta = s->rope_theta, .width = s->head_width};
+    if (s->rope_scaling.factor == 0.0f)
+        return EXO_OK;
+    d->scaled = exo_calloc(s->head_width / 2, sizeof *d->scaled);
+    if (!d->scaled)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu rotary frequencies", s->head_width / 2);
+    scale_frequencies(s, d->scaled);
+    d->rotary.scaled = d->scaled;
+    return EXO_OK;
+}
+
+static void
+declare_all(exo_decoder *d, struct building *g)
+{
+    const exo_decoder_spec *s = &d->spec;
+    exo_init normal = exo_init_normal(0.02f);
+    d->embedding = declare(g, "embedding.weight", 2, (size_t[]){s->vocabulary, s->width}, normal);
+    if (s->position == EXO_POSITION_LEARNED)
+        d->position = declare(g, "position.weight", 2, (size_t[]){s->context + s->position_offset, s->width}, normal);
+    if (s->embedding_norm)
+        d->embedding_norm = declare_norm(g, "embedding_norm");
+    for (size_t i = 0; i < s->layers; i++)
+        declare_block(g, &d->blocks[i], i);
+    d->norm = declare_norm(g, "norm");
+    d->head.there = !s->tied;
+    if (!s->tied)
+        d->head.param = declare(g, "head.weight", 2, (size_t[]){s->vocabulary, s->width}, normal);
+}
+
+/* `config` is NULL when the state began with a spec: exo_decoder_new. */
+static exo_status
+decoder_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
+{
+    exo_decoder *d = self;
+    exo_status st = config ? exo_decoder_read_options(d, config, err) : exo_decoder_check(&d->spec, err);
+    if (st == EXO_OK)
+        st = prepare_rotary(d, err);
+    if (st != EXO_OK)
+        return st;
+    d->blocks = exo_calloc(d->spec.layers, sizeof *d->blocks);
+    if (!d->blocks)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu blocks", d->spec.layers);
+    declare_all(d, &(struct building){.b = b, .spec = &d->spec, .from_files = d->folder != NULL});
+    return exo_build_status(b, err);
+}
+
+static exo_status
+decoder_fill(const void *self, exo_params *params, exo_err *err)
+{
+    const exo_decoder *d = self;
+    return d->folder ? exo_pretrained_read(d->folder, &d->spec, params, err) : EXO_OK;
+}
+
+static void
+decoder_release(void *self)
+{
+    exo_decoder *d = self;
+    exo_free(d->blocks);
+    exo_free(d->scaled);
+    exo_free(d->folder);
+}
+
+const exo_model_class exo_gpt = {
+    .name = "gpt",
+    .help =
+        "a decoder for language: GPT-2 by size, or with options OPT, BLOOM, LLaMA, or from a Hugging Face directory",
+    .state_size = sizeof(exo_decoder),
+    .build = decoder_build,
+    .loss = exo_decoder_loss,
+    .release = decoder_release,
+    .fill = decoder_fill,
+};
+
+exo_status
+exo_decoder_new(exo_model **out, const exo_decoder_spec *spec, exo_err *err)
+{
+    return exo_model_new_from(out, &exo_gpt, &(exo_decoder){.spec = *spec}, err);
+}
+
+const exo_decoder_spec *
+exo_decoder_spec_of(const exo_model *model)
+{
+    const exo_decoder *d = exo_model_state_of(model, &exo_gpt);
+    return d ? &d->spec : NULL;
+}

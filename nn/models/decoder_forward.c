@@ -1,0 +1,188 @@
+/* The pass of a decoder: token embeddings, blocks, the last norm, the head. Shapes: N sequences of T tokens, R = N T rows, W width.
+ *
+ * Read-only but for what the tape holds. Read next: exogym/sequence.h. */
+#include <string.h>
+
+#include "builtin_models.h"
+#include "decoder.h"
+#include "model_impl.h"
+#include "tape_impl.h"
+
+/* One block in one pass; lives as long as the pass, as checkpoints run the block again in backward. */
+struct step {
+    const exo_decoder *decoder;
+    const exo_decoder_block *block;
+    size_t sequence; /* T */
+};
+
+static exo_tensor *
+optional(exo_tape *t, exo_decoder_param p)
+{
+    return p.there ? exo_tape_param(t, p.param) : NULL;
+}
+
+static exo_tensor *
+norm(const exo_decoder *d, exo_tape *t, const exo_decoder_norm *n, exo_tensor *x)
+{
+    exo_tensor *weight = exo_tape_param(t, n->weight);
+    if (d->spec.norm == EXO_NORM_RMS)
+        return exo_rms_norm(t, x, weight, d->spec.norm_eps);
+    return exo_layer_norm(t, x, weight, optional(t, n->bias), d->spec.norm_eps);
+}
+
+static bool
+drops(const exo_decoder *d, const exo_tape *t)
+{
+    return d->spec.dropout > 0.0f && exo_tape_pass(t)->train;
+}
+
+/* x + dropout(linear(branch)): the end of a branch. */
+static exo_tensor *
+end_branch(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tensor *branch, exo_tensor *x)
+{
+    exo_tensor *weight = exo_tape_param(t, l->weight), *bias = optional(t, l->bias);
+    if (!drops(d, t))
+        return exo_linear_residual(t, branch, weight, bias, x);
+    branch = exo_linear_activation(t, branch, weight, bias, EXO_LINEAR);
+    return exo_add(t, x, exo_dropout(t, branch, d->spec.dropout));
+}
+
+static exo_tensor *
+attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t sequence, exo_tensor *x)
+{
+    const exo_decoder_spec *s = &d->spec;
+    exo_attention_opts opts = {
+        .sequence = sequence,
+        .heads = s->heads,
+        .kv_heads = s->kv_heads,
+        .alibi = s->position == EXO_POSITION_ALIBI,
+        .rotary = s->position == EXO_POSITION_ROTARY ? &d->rotary : NULL,
+        .dropout = s->dropout,
+    };
+    exo_tensor *branch = norm(d, t, &k->norm1, x);
+    branch = exo_linear_activation(t, branch, exo_tape_param(t, k->qkv.weight), optional(t, k->qkv.bias), EXO_LINEAR);
+    return end_branch(d, t, &k->out, exo_attention(t, branch, &opts), x);
+}
+
+static exo_tensor *
+mlp(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, exo_tensor *x)
+{
+    const exo_decoder_spec *s = &d->spec;
+    exo_tensor *branch = norm(d, t, &k->norm2, x);
+    branch = exo_linear_activation(t, branch, exo_tape_param(t, k->up.weight), optional(t, k->up.bias),
+                                   s->gated ? EXO_LINEAR : s->activation);
+    if (s->gated)
+        branch = exo_gated(t, branch, s->activation);
+    return end_branch(d, t, &k->down, branch, x);
+}
+
+static exo_tensor *
+block(void *context, exo_tape *t, exo_tensor *x)
+{
+    const struct step *s = context;
+    return mlp(s->decoder, t, s->block, attention(s->decoder, t, s->block, s->sequence, x));
+}
+
+/* T, if `tokens` are what a decoder takes; 0: recorded in the tape. */
+static size_t
+check_tokens(const exo_decoder *d, exo_tape *t, const exo_tensor *tokens)
+{
+    char shape[96];
+    size_t dims[EXO_MAX_DIMS] = {0};
+    if (!tokens)
+        return 0;
+    if (exo_tensor_dims(tokens, dims) != 2 || exo_tensor_dtype(tokens) != EXO_I32 || dims[1] == 0) {
+        exo_tape_fail(t, EXO_INVAL, "gpt: tokens must be (N, T) of int32, not %s of %s", exo_shape_text(tokens, shape),
+                      exo_dtype_name(exo_tensor_dtype(tokens)));
+        return 0;
+    }
+    if (dims[1] > d->spec.context) {
+        exo_tape_fail(t, EXO_INVAL, "gpt: sequences of %zu tokens, the context is %zu", dims[1], d->spec.context);
+        return 0;
+    }
+    return dims[1];
+}
+
+static exo_tensor *
+embed(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, size_t sequence)
+{
+    exo_tensor *x = exo_embedding(t, tokens, exo_tape_param(t, d->embedding));
+    if (d->spec.position == EXO_POSITION_LEARNED)
+        x = exo_add_positions(t, x, exo_tape_param(t, d->position), sequence, d->spec.position_offset);
+    if (d->spec.embedding_norm)
+        x = norm(d, t, &d->embedding_norm, x);
+    return exo_dropout(t, x, d->spec.dropout);
+}
+
+static exo_tensor *
+hidden(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
+{
+    size_t sequence = check_tokens(d, t, tokens), layers = d->spec.layers;
+    struct step *steps = sequence ? exo_tape_buffer(t, layers * sizeof *steps) : NULL;
+    if (!steps)
+        return NULL;
+    bool checkpoint = d->spec.checkpoint && exo_tape_pass(t)->grad;
+    exo_tensor *x = embed(d, t, tokens, sequence); /* (R, W) */
+    for (size_t i = 0; i < layers; i++) {
+        steps[i] = (struct step){.decoder = d, .block = &d->blocks[i], .sequence = sequence};
+        x = checkpoint ? exo_checkpoint(t, x, block, &steps[i]) : block(&steps[i], t, x);
+    }
+    return norm(d, t, &d->norm, x);
+}
+
+static exo_tensor *
+head(const exo_decoder *d, exo_tape *t)
+{
+    return exo_tape_param(t, d->head.there ? d->head.param : d->embedding);
+}
+
+/* --- The class and the header's functions ------------------------------------------------------------------------------------ */
+
+/* The field of that name as a tensor. */
+static exo_tensor *
+field(exo_tape *t, const exo_batch *batch, const char *name)
+{
+    for (size_t i = 0; i < batch->num_fields; i++)
+        if (batch->fields[i].name && strcmp(batch->fields[i].name, name) == 0)
+            return exo_batch_tensor(t, batch, i);
+    return exo_tape_fail(t, EXO_INVAL, "gpt: the data have no field '%s': it trains on texts, not on images", name);
+}
+
+exo_tensor *
+exo_decoder_loss(const void *self, exo_tape *tape, const exo_batch *batch)
+{
+    const exo_decoder *d = self;
+    exo_tensor *tokens = field(tape, batch, "tokens"), *targets = field(tape, batch, "targets");
+    return exo_linear_cross_entropy(tape, hidden(d, tape, tokens), head(d, tape), targets);
+}
+
+/* The model's state; NULL, recorded in the tape, if it is no decoder. */
+static const exo_decoder *
+decoder_of(const exo_model *model, exo_tape *tape)
+{
+    const exo_decoder *d = exo_model_state_of(model, &exo_gpt);
+    if (!d)
+        exo_tape_fail(tape, EXO_INVAL, "the model '%s' is no decoder", exo_model_name(model));
+    return d;
+}
+
+exo_tensor *
+exo_decoder_hidden(const exo_model *model, exo_tape *tape, exo_tensor *tokens)
+{
+    const exo_decoder *d = decoder_of(model, tape);
+    return d ? hidden(d, tape, tokens) : NULL;
+}
+
+exo_tensor *
+exo_decoder_logits(const exo_model *model, exo_tape *tape, exo_tensor *tokens)
+{
+    const exo_decoder *d = decoder_of(model, tape);
+    return d ? exo_linear(tape, hidden(d, tape, tokens), head(d, tape), NULL) : NULL;
+}
+
+exo_tensor *
+exo_decoder_head(const exo_model *model, exo_tape *tape)
+{
+    const exo_decoder *d = decoder_of(model, tape);
+    return d ? head(d, tape) : NULL;
+}
