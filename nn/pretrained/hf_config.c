@@ -1,0 +1,244 @@
+/* Strict reading of config.json. */
+#include "hf_config.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "file.h"
+
+enum {
+    MAX_CONFIG = 1 << 20
+};
+
+/* What says nothing about the function from tokens to logits, in transformers' PretrainedConfig and in published files: */
+static const char *const harmless[] = {
+    /* names and versions: of files, classes, tasks, tokenizers */
+    "_name_or_path", "architectures", "auto_map", "finetuning_task", "id2label", "label2id", "model_type",
+    "name_or_path", "problem_type", "task_specific_params", "tokenizer_class", "transformers_version",
+    "transformers.js_config",
+    /* tokens that begin, end and fill, and how text is generated: of who asks the model */
+    "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "diversity_penalty",
+    "do_sample", "early_stopping", "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty",
+    "forced_bos_token_id", "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "min_length",
+    "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences", "pad_token_id", "prefix",
+    "remove_invalid_values", "repetition_penalty", "sep_token_id", "suppress_tokens", "temperature", "top_k", "top_p",
+    "typical_p", "unk_token_id",
+    /* what a call returns and keeps, and in which type or pieces it computes: the same numbers up to rounding */
+    "chunk_size_feed_forward", "dtype", "gradient_checkpointing", "output_attentions", "output_hidden_states",
+    "output_scores", "pretraining_tp", "return_dict", "return_dict_in_generate", "torch_dtype", "torchscript",
+    "use_bfloat16", "use_cache", "use_return_dict", "_attn_implementation", "_attn_implementation_autoset",
+    "attn_implementation",
+    /* initial values, which the files replace */
+    "initializer_range", NULL};
+
+/* These mean another computation unless they are false or empty; every config.json that an older transformers wrote has some. */
+static const char *const must_be_off[] = {"add_cross_attention", "is_encoder_decoder",  "pruned_heads",
+                                          "quantization_config", "tie_encoder_decoder", "cross_attention_hidden_size"};
+
+static const struct {
+    const char *name;
+    exo_activation activation;
+} activations[] = {
+    /* the first name of each is what is written */
+    {"gelu_new", EXO_GELU_TANH},  {"gelu_pytorch_tanh", EXO_GELU_TANH},
+    {"gelu_fast", EXO_GELU_TANH}, {"gelu_python_tanh", EXO_GELU_TANH},
+    {"gelu", EXO_GELU},           {"gelu_python", EXO_GELU},
+    {"relu", EXO_RELU},           {"silu", EXO_SILU},
+    {"swish", EXO_SILU},          {"linear", EXO_LINEAR},
+};
+
+exo_status
+exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    json_error_t reason;
+    *config = (exo_hf_config){0};
+    exo_status st = exo_pretrained_path(config->path, folder, EXO_CONFIG_FILE, err);
+    if (st == EXO_OK)
+        st = exo_file_read(config->path, MAX_CONFIG, &text, &size, err);
+    if (st != EXO_OK)
+        return st;
+    config->root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason);
+    exo_free(text);
+    if (!config->root)
+        return exo_fail(err, EXO_INVAL, "%s:%d:%d: %s", config->path, reason.line, reason.column, reason.text);
+    if (!json_is_object(config->root))
+        return exo_fail(err, EXO_INVAL, "%s: is no JSON object", config->path);
+    return EXO_OK;
+}
+
+void
+exo_hf_config_close(exo_hf_config *config)
+{
+    json_decref(config->root);
+    config->root = NULL;
+}
+
+/* The value under `key` as JSON, cut to what a message has room for. */
+static void
+fail(exo_hf_config *c, exo_status status, const char *key, const char *verb, const char *reason)
+{
+    char value[128];
+    if (c->error.code != EXO_OK)
+        return;
+    const json_t *json = json_object_get(c->root, key);
+    size_t length = json ? json_dumpb(json, value, sizeof value - 1, JSON_COMPACT | JSON_ENCODE_ANY) : 0;
+    value[length < sizeof value ? length : sizeof value - 1] = '\0';
+    if (json)
+        exo_fail(&c->error, status, "%s: \"%s\": %.120s %s: %s", c->path, key, value, verb, reason);
+    else
+        exo_fail(&c->error, status, "%s: \"%s\" is missing: %s", c->path, key, reason);
+}
+
+void
+exo_hf_refuse(exo_hf_config *config, const char *key, const char *reason)
+{
+    fail(config, EXO_UNSUPPORTED, key, "is not supported", reason);
+}
+
+void
+exo_hf_wrong(exo_hf_config *config, const char *key, const char *expected)
+{
+    fail(config, EXO_INVAL, key, "is wrong", expected);
+}
+
+static bool
+in_list(const char *const *list, const char *key)
+{
+    for (; *list; list++)
+        if (strcmp(*list, key) == 0)
+            return true;
+    return false;
+}
+
+static bool
+was_asked(const exo_hf_config *c, const char *key)
+{
+    for (size_t i = 0; i < c->num_asked; i++)
+        if (strcmp(c->asked[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* false, 0, {} and []: an option that is off. */
+static bool
+is_off(const json_t *value)
+{
+    return json_is_false(value) || (json_is_integer(value) && json_integer_value(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0);
+}
+
+exo_status
+exo_hf_config_finish(exo_hf_config *config, const char *const *more, exo_err *err)
+{
+    const char *key = NULL;
+    json_t *value = NULL;
+    for (size_t i = 0; i < sizeof must_be_off / sizeof *must_be_off; i++) {
+        const json_t *option = exo_hf_get(config, must_be_off[i]);
+        if (option && !is_off(option))
+            exo_hf_refuse(config, must_be_off[i], "a decoder here has no such part");
+    }
+    json_object_foreach(config->root, key, value)
+    {
+        if (json_is_null(value) || was_asked(config, key) || in_list(harmless, key) || in_list(more, key))
+            continue;
+        exo_hf_refuse(config, key,
+                      "it is not known whether the key changes what the model computes; if it does not, take it out");
+    }
+    if (config->error.code != EXO_OK && err)
+        *err = config->error;
+    return config->error.code;
+}
+
+const json_t *
+exo_hf_get(exo_hf_config *config, const char *key)
+{
+    if (!was_asked(config, key) && config->num_asked < EXO_HF_KEYS)
+        config->asked[config->num_asked++] = key;
+    const json_t *value = json_object_get(config->root, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+size_t
+exo_hf_size(exo_hf_config *config, const char *key, size_t fallback)
+{
+    const json_t *value = exo_hf_get(config, key);
+    if (!value && fallback > 0)
+        return fallback;
+    if (json_is_integer(value) && json_integer_value(value) >= 1 && json_integer_value(value) <= INT32_MAX)
+        return (size_t)json_integer_value(value);
+    exo_hf_wrong(config, key, "expected an integer from 1");
+    return 1;
+}
+
+float
+exo_hf_float(exo_hf_config *config, const char *key, float fallback)
+{
+    const json_t *value = exo_hf_get(config, key);
+    if (!value)
+        return fallback;
+    if (json_is_number(value) && isfinite(json_number_value(value)))
+        return (float)json_number_value(value);
+    exo_hf_wrong(config, key, "expected a number");
+    return fallback;
+}
+
+bool
+exo_hf_bool(exo_hf_config *config, const char *key, bool fallback)
+{
+    const json_t *value = exo_hf_get(config, key);
+    if (!value)
+        return fallback;
+    if (!json_is_boolean(value))
+        exo_hf_wrong(config, key, "expected true or false");
+    return json_is_true(value);
+}
+
+void
+exo_hf_must(exo_hf_config *config, const char *key, bool value)
+{
+    if (exo_hf_bool(config, key, value) != value)
+        exo_hf_refuse(config, key, value ? "only true is" : "only false is");
+}
+
+exo_activation
+exo_hf_activation(exo_hf_config *config, const char *key, exo_activation fallback)
+{
+    const json_t *value = exo_hf_get(config, key);
+    const char *name = json_string_value(value);
+    if (!value)
+        return fallback;
+    for (size_t i = 0; name && i < sizeof activations / sizeof *activations; i++)
+        if (strcmp(activations[i].name, name) == 0)
+            return activations[i].activation;
+    exo_hf_refuse(config, key, "there are gelu_new, gelu, relu, silu and linear, and their other names");
+    return fallback;
+}
+
+json_t *
+exo_hf_real(float value)
+{
+    char text[32];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    return json_real(strtod(text, NULL));
+}
+
+const char *
+exo_hf_activation_name(exo_activation activation)
+{
+    for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+        if (activations[i].activation == activation)
+            return activations[i].name;
+    return "linear";
+}

@@ -1,0 +1,169 @@
+/* LLaMA (Touvron et al., 2023; Grattafiori et al., 2024) as transformers has it: RMS norms, rotary positions of halves, gated MLPs, fewer
+ * key-value heads than heads. */
+#include "family.h"
+
+#include <string.h>
+
+static bool
+has_other_keys(const json_t *rope)
+{
+    static const char *const known[] = {"rope_type",        "type",
+                                        "factor",           "low_freq_factor",
+                                        "high_freq_factor", "original_max_position_embeddings",
+                                        "rope_theta",       "partial_rotary_factor"};
+    size_t found = 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        found += json_object_get(rope, known[i]) != NULL;
+    return found != json_object_size(rope);
+}
+
+/* "default", "linear" or "llama3" in `rope`, the value of `key`. */
+static void
+read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_scaling *out)
+{
+    const json_t *type = json_object_get(rope, "rope_type"), *older = json_object_get(rope, "type");
+    const char *name = json_string_value(type ? type : older);
+    if (!json_is_object(rope) || (!name && json_object_get(rope, "factor"))) {
+        exo_hf_wrong(c, key, "expected a mapping with rope_type");
+        return;
+    }
+    if (has_other_keys(rope))
+        exo_hf_refuse(c, key, "one of its keys is not known");
+    const json_t *partial = json_object_get(rope, "partial_rotary_factor");
+    if (partial && json_number_value(partial) != 1.0)
+        exo_hf_refuse(c, key, "only whole heads are turned: partial_rotary_factor 1");
+    if (!name || strcmp(name, "default") == 0)
+        return;
+    out->linear = strcmp(name, "linear") == 0;
+    out->factor = (float)json_number_value(json_object_get(rope, "factor"));
+    if (!out->linear && strcmp(name, "llama3") != 0)
+        exo_hf_refuse(c, key, "of the ways to scale rotary positions there are linear and llama3");
+    else if (!(out->factor >= 1.0f))
+        exo_hf_wrong(c, key, "expected a factor from 1");
+    if (out->linear)
+        return;
+    json_int_t original = json_integer_value(json_object_get(rope, "original_max_position_embeddings"));
+    out->low_freq_factor = (float)json_number_value(json_object_get(rope, "low_freq_factor"));
+    out->high_freq_factor = (float)json_number_value(json_object_get(rope, "high_freq_factor"));
+    out->original_context = original > 0 ? (size_t)original : 0;
+    if (original <= 0)
+        exo_hf_wrong(c, key, "expected original_max_position_embeddings");
+}
+
+/* Older files have rope_theta and rope_scaling, newer ones both in rope_parameters. */
+static void
+read_rope(exo_hf_config *c, exo_decoder_spec *s)
+{
+    const json_t *scaling = exo_hf_get(c, "rope_scaling"), *newer = exo_hf_get(c, "rope_parameters");
+    s->rope_theta = exo_hf_float(c, "rope_theta", 10000.0f);
+    if (scaling && newer && !json_equal(scaling, newer))
+        exo_hf_refuse(c, "rope_scaling", "rope_parameters says something else");
+    if (newer) {
+        const json_t *theta = json_object_get(newer, "rope_theta");
+        if (theta && !json_is_number(theta))
+            exo_hf_wrong(c, "rope_parameters", "expected a number rope_theta");
+        else if (theta)
+            s->rope_theta = (float)json_number_value(theta);
+    }
+    if (newer || scaling)
+        read_scaling(c, newer ? "rope_parameters" : "rope_scaling", newer ? newer : scaling, &s->rope_scaling);
+}
+
+static void
+read_llama(exo_hf_config *c, exo_decoder_spec *s)
+{
+    s->vocabulary = exo_hf_size(c, "vocab_size", 32000);
+    s->context = exo_hf_size(c, "max_position_embeddings", 2048);
+    s->width = exo_hf_size(c, "hidden_size", 4096);
+    s->layers = exo_hf_size(c, "num_hidden_layers", 32);
+    s->heads = exo_hf_size(c, "num_attention_heads", 32);
+    s->kv_heads = exo_hf_size(c, "num_key_value_heads", s->heads);
+    s->head_width = exo_hf_size(c, "head_dim", s->width / s->heads > 0 ? s->width / s->heads : 1);
+    s->inner = exo_hf_size(c, "intermediate_size", 11008);
+    s->position = EXO_POSITION_ROTARY;
+    s->norm = EXO_NORM_RMS;
+    s->norm_eps = exo_hf_float(c, "rms_norm_eps", 1e-6f);
+    s->activation = exo_hf_activation(c, "hidden_act", EXO_SILU);
+    s->gated = true;
+    s->attention_qkv_bias = s->attention_out_bias = exo_hf_bool(c, "attention_bias", false);
+    s->mlp_bias = exo_hf_bool(c, "mlp_bias", false);
+    s->tied = exo_hf_bool(c, "tie_word_embeddings", false);
+    read_rope(c, s);
+    if (exo_hf_float(c, "partial_rotary_factor", 1.0f) != 1.0f)
+        exo_hf_refuse(c, "partial_rotary_factor", "only whole heads are turned");
+}
+
+static const char *
+lacks(const exo_decoder_spec *s)
+{
+    if (s->position != EXO_POSITION_ROTARY)
+        return "its positions are rotary";
+    if (s->norm != EXO_NORM_RMS || s->embedding_norm)
+        return "it has RMS norms, and none after the embedding";
+    if (!s->gated)
+        return "its MLP is gated";
+    if (s->attention_qkv_bias != s->attention_out_bias)
+        return "all linear layers of its attention have biases, or none has";
+    return NULL;
+}
+
+static json_t *
+write_scaling(const exo_rope_scaling *r)
+{
+    if (r->factor == 0.0f)
+        return json_null();
+    if (r->linear)
+        return json_pack("{s:s, s:o}", "rope_type", "linear", "factor", exo_hf_real(r->factor));
+    return json_pack("{s:s, s:o, s:o, s:o, s:I}", "rope_type", "llama3", "factor", exo_hf_real(r->factor),
+                     "low_freq_factor", exo_hf_real(r->low_freq_factor), "high_freq_factor",
+                     exo_hf_real(r->high_freq_factor), "original_max_position_embeddings",
+                     (json_int_t)r->original_context);
+}
+
+static json_t *
+write_llama(const exo_decoder_spec *s)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:b, s:b, s:b, s:o, s:o, s:o}", "vocab_size",
+                     (json_int_t)s->vocabulary, "max_position_embeddings", (json_int_t)s->context, "hidden_size",
+                     (json_int_t)s->width, "num_hidden_layers", (json_int_t)s->layers, "num_attention_heads",
+                     (json_int_t)s->heads, "num_key_value_heads", (json_int_t)s->kv_heads, "head_dim",
+                     (json_int_t)s->head_width, "intermediate_size", (json_int_t)s->inner, "rms_norm_eps",
+                     exo_hf_real(s->norm_eps), "hidden_act", exo_hf_activation_name(s->activation), "attention_bias",
+                     s->attention_qkv_bias, "mlp_bias", s->mlp_bias, "tie_word_embeddings", s->tied, "rope_theta",
+                     exo_hf_real(s->rope_theta), "rope_scaling", write_scaling(&s->rope_scaling), "attention_dropout",
+                     exo_hf_real(s->dropout));
+}
+
+static void
+places(const exo_decoder_spec *s, exo_places *p)
+{
+    size_t width = s->width, heads = s->heads * s->head_width, keys = s->kv_heads * s->head_width;
+    bool bias = s->attention_qkv_bias, mlp_bias = s->mlp_bias;
+    exo_places_add(p, "embed_tokens.weight", "embedding.weight", 0, s->vocabulary, width);
+    for (size_t i = 0; i < s->layers; i++) {
+        const char *qkv = "blocks.#.attention.qkv", *up = "blocks.#.mlp.up";
+        exo_places_norm(p, "layers.#.input_layernorm", "blocks.#.norm1", i, width, false);
+        exo_places_linear(p, "layers.#.self_attn.q_proj", qkv, i, 0, heads, width, bias);
+        exo_places_linear(p, "layers.#.self_attn.k_proj", qkv, i, heads, keys, width, bias);
+        exo_places_linear(p, "layers.#.self_attn.v_proj", qkv, i, heads + keys, keys, width, bias);
+        exo_places_linear(p, "layers.#.self_attn.o_proj", "blocks.#.attention.out", i, 0, width, heads, bias);
+        exo_places_norm(p, "layers.#.post_attention_layernorm", "blocks.#.norm2", i, width, false);
+        exo_places_linear(p, "layers.#.mlp.gate_proj", up, i, 0, s->inner, width, mlp_bias);
+        exo_places_linear(p, "layers.#.mlp.up_proj", up, i, s->inner, s->inner, width, mlp_bias);
+        exo_places_linear(p, "layers.#.mlp.down_proj", "blocks.#.mlp.down", i, 0, width, s->inner, mlp_bias);
+    }
+    exo_places_norm(p, "norm", "norm", 0, width, false);
+}
+
+const exo_family exo_family_llama = {
+    .name = "llama",
+    .architecture = "LlamaForCausalLM",
+    .prefixes = {"model.", ""},
+    /* what is random in training */
+    .harmless = {"attention_dropout"},
+    .buffers = {"layers.#.self_attn.rotary_emb.inv_freq"}, /* follows from rope_theta */
+    .read = read_llama,
+    .lacks = lacks,
+    .write = write_llama,
+    .places = places,
+};

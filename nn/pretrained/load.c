@@ -1,0 +1,358 @@
+/* Reads Hugging Face directories: the spec of config.json, and each tensor into its place. No state; any thread. Read next: family.h. */
+#include <string.h>
+
+#include "bf16.h"
+#include "family.h"
+#include "model_impl.h"
+#include "parallel.h"
+#include "pretrained.h"
+#include "weights.h"
+
+#include <exogym/memory.h>
+
+/* --- The spec ---------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+read_spec(exo_hf_config *c, exo_decoder_spec *out, exo_err *err)
+{
+    exo_err reason = {0};
+    const char *type = json_string_value(exo_hf_get(c, "model_type"));
+    const exo_family *family = type ? exo_family_find(type) : NULL;
+    if (!family) {
+        exo_hf_refuse(c, "model_type", "the families that are read are " EXO_FAMILIES);
+        *err = c->error;
+        return c->error.code;
+    }
+    *out = (exo_decoder_spec){0};
+    strcpy(out->family, family->name);
+    family->read(c, out);
+    exo_status st = exo_hf_config_finish(c, family->harmless, err);
+    if (st == EXO_OK && exo_decoder_check(out, &reason) != EXO_OK)
+        st = exo_fail(err, EXO_INVAL, "%s: %s", c->path, reason.text);
+    return st;
+}
+
+exo_status
+exo_decoder_load_spec(const char *folder, exo_decoder_spec *out, exo_err *err)
+{
+    exo_hf_config c;
+    exo_err mine = {0};
+    exo_decoder_spec spec;
+    exo_status st = exo_hf_config_open(&c, folder, &mine);
+    if (st == EXO_OK)
+        st = read_spec(&c, &spec, &mine);
+    exo_hf_config_close(&c);
+    if (st == EXO_OK)
+        *out = spec;
+    else if (err)
+        *err = mine;
+    return st;
+}
+
+/* The first thing in which the specs differ that shapes parameters or decides what is computed; NULL: they are alike. */
+static const char *
+difference(const exo_decoder_spec *a, const exo_decoder_spec *b)
+{
+    const struct {
+        const char *name;
+        bool same;
+    } parts[] = {
+        {"family", strcmp(a->family, b->family) == 0},
+        {"vocabulary", a->vocabulary == b->vocabulary},
+        {"context", a->context == b->context || a->position != EXO_POSITION_LEARNED},
+        {"layers", a->layers == b->layers},
+        {"heads", a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_width == b->head_width},
+        {"width", a->width == b->width && a->inner == b->inner},
+        {"positions", a->position == b->position && a->position_offset == b->position_offset},
+        {"norm", a->norm == b->norm && a->norm_eps == b->norm_eps && a->embedding_norm == b->embedding_norm},
+        {"activation", a->activation == b->activation && a->gated == b->gated},
+        {"biases", a->attention_qkv_bias == b->attention_qkv_bias && a->attention_out_bias == b->attention_out_bias &&
+                       a->mlp_bias == b->mlp_bias},
+        {"head", a->tied == b->tied},
+        {"rotary frequencies",
+         a->position != EXO_POSITION_ROTARY ||
+             (a->rope_theta == b->rope_theta && a->rope_scaling.factor == b->rope_scaling.factor &&
+              a->rope_scaling.linear == b->rope_scaling.linear &&
+              a->rope_scaling.low_freq_factor == b->rope_scaling.low_freq_factor &&
+              a->rope_scaling.high_freq_factor == b->rope_scaling.high_freq_factor &&
+              a->rope_scaling.original_context == b->rope_scaling.original_context)},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!parts[i].same)
+            return parts[i].name;
+    return NULL;
+}
+
+/* --- Tensors ------------------------------------------------------------------------------------------------------------------- */
+
+/* One tensor on its way; pieces of the parallel loop. */
+struct move {
+    const exo_place *place;
+    const exo_safetensor *tensor;
+    float *here;
+    bool failed; /* no memory */
+};
+
+struct loading {
+    const char *folder, *prefix;
+    const exo_family *family;
+    const exo_decoder_spec *spec;
+    exo_places places;
+    exo_weights weights;
+    struct move *moves; /* (places.count) */
+};
+
+static void
+from_bf16(const void *data, float *out, size_t count)
+{
+    const unsigned char *in = data;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t bits;
+        memcpy(&bits, in + 2 * i, sizeof bits);
+        out[i] = exo_from_bf16(bits);
+    }
+}
+
+/* IEEE 754 binary16. */
+static float
+from_half(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u, fraction = bits & 1023u, out;
+    float value;
+    if (exponent == 0) { /* zero, or a number of 2^-24 */
+        value = (float)fraction * 0x1p-24f;
+        memcpy(&out, &value, sizeof out);
+        out |= sign;
+    } else if (exponent == 31) {
+        out = sign | 0x7F800000u | fraction << 13;
+    } else {
+        out = sign | (exponent + 112u) << 23 | fraction << 13;
+    }
+    memcpy(&value, &out, sizeof value);
+    return value;
+}
+
+static void
+from_f16(const void *data, float *out, size_t count)
+{
+    const unsigned char *in = data;
+    for (size_t i = 0; i < count; i++) {
+        uint16_t bits;
+        memcpy(&bits, in + 2 * i, sizeof bits);
+        out[i] = from_half(bits);
+    }
+}
+
+static void
+convert(const exo_safetensor *t, float *out)
+{
+    if (strcmp(t->dtype, "BF16") == 0)
+        from_bf16(t->data, out, t->numel);
+    else if (strcmp(t->dtype, "F16") == 0)
+        from_f16(t->data, out, t->numel);
+    else
+        memcpy(out, t->data, t->bytes);
+}
+
+static void
+move_piece(void *context, size_t index)
+{
+    struct move *m = (struct move *)context + index;
+    if (m->place->kind == EXO_PLACE_PLAIN) {
+        convert(m->tensor, m->here);
+        return;
+    }
+    float *there = exo_alloc_aligned(m->tensor->numel * sizeof *there);
+    m->failed = !there;
+    if (!there)
+        return;
+    convert(m->tensor, there);
+    exo_place_read(m->place, there, m->here);
+    exo_free(there);
+}
+
+static void
+full_name(const struct loading *l, const exo_place *p, char out[2 * EXO_PLACE_NAME])
+{
+    strcpy(out, p->bare ? "" : l->prefix);
+    strcat(out, p->tensor);
+}
+
+/* The prefix that the files have: that of the first tensor, the embedding. */
+static void
+find_prefix(struct loading *l)
+{
+    char name[2 * EXO_PLACE_NAME];
+    for (size_t i = 0; l->family->prefixes[i]; i++) {
+        l->prefix = l->family->prefixes[i];
+        full_name(l, &l->places.items[0], name);
+        if (exo_weights_find(&l->weights, name))
+            return;
+    }
+    l->prefix = l->family->prefixes[0];
+}
+
+static exo_status
+check_tensor(const exo_place *p, const exo_weight *w, exo_err *err)
+{
+    const exo_safetensor *t = w->tensor;
+    char found[EXO_SHAPE_TEXT], expected[EXO_SHAPE_TEXT];
+    if (t->num_dims != p->num_dims || memcmp(t->dims, p->dims, p->num_dims * sizeof *p->dims) != 0)
+        return exo_fail(err, EXO_INVAL, "%s: tensor '%s' has the shape %s, expected is %s", w->path, t->name,
+                        exo_safetensors_shape(t->num_dims, t->dims, found),
+                        exo_safetensors_shape(p->num_dims, p->dims, expected));
+    if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 && strcmp(t->dtype, "BF16") != 0)
+        return exo_fail(err, EXO_UNSUPPORTED, "%s: tensor '%s' is of type %s; F32, F16 and BF16 are read", w->path,
+                        t->name, t->dtype);
+    return EXO_OK;
+}
+
+static const exo_param_info *
+find_param(const exo_params *params, const char *name)
+{
+    for (size_t i = 0; i < exo_params_count(params); i++)
+        if (strcmp(exo_params_info(params, i)->name, name) == 0)
+            return exo_params_info(params, i);
+    return NULL;
+}
+
+/* Finds each place's tensor and its part of the parameters. */
+static exo_status
+plan_moves(struct loading *l, exo_params *params, exo_err *err)
+{
+    size_t filled = 0;
+    for (size_t i = 0; i < l->places.count; i++) {
+        const exo_place *p = &l->places.items[i];
+        char name[2 * EXO_PLACE_NAME];
+        full_name(l, p, name);
+        exo_weight *w = exo_weights_find(&l->weights, name);
+        if (!w)
+            return exo_fail(err, EXO_INVAL, "%s: has no tensor '%s', which '%s' is to come from", l->folder, name,
+                            p->param);
+        exo_status st = check_tensor(p, w, err);
+        if (st != EXO_OK)
+            return st;
+        const exo_param_info *info = find_param(params, p->param);
+        if (!info || p->first + exo_place_numel(p) > info->numel)
+            return exo_fail(err, EXO_INVAL, "the model has no parameter '%s' that tensor '%s' of %s fits", p->param,
+                            name, w->path);
+        w->used = true;
+        l->moves[i] =
+            (struct move){.place = p, .tensor = w->tensor, .here = exo_params_values(params) + info->offset + p->first};
+        filled += exo_place_numel(p);
+    }
+    if (filled != exo_params_numel(params))
+        return exo_fail(err, EXO_INVAL, "%s: fills %zu of the model's %zu parameters", l->folder, filled,
+                        exo_params_numel(params));
+    return EXO_OK;
+}
+
+/* A head beside the embedding that it is tied to: some files have both, alike. */
+static exo_status
+check_tied_head(struct loading *l, exo_weight *head, exo_err *err)
+{
+    const exo_safetensor *embedding = l->moves[0].tensor, *t = head->tensor;
+    if (strcmp(t->dtype, embedding->dtype) != 0 || t->bytes != embedding->bytes ||
+        memcmp(t->data, embedding->data, t->bytes) != 0)
+        return exo_fail(err, EXO_INVAL,
+                        "%s: tensor '%s' differs from the embedding, though config.json says tie_word_embeddings",
+                        head->path, t->name);
+    head->used = true;
+    return EXO_OK;
+}
+
+static exo_status
+check_rest(struct loading *l, exo_err *err)
+{
+    for (size_t i = 0; i < l->weights.count; i++) {
+        exo_weight *w = &l->weights.all[i];
+        size_t prefix = strlen(l->prefix);
+        const char *name = w->tensor->name;
+        exo_status st = EXO_OK;
+        if (!w->used && l->spec->tied && strcmp(name, "lm_head.weight") == 0)
+            st = check_tied_head(l, w, err);
+        if (st != EXO_OK)
+            return st;
+        if (w->used || (strncmp(name, l->prefix, prefix) == 0 && exo_family_is_buffer(l->family, name + prefix)))
+            continue;
+        return exo_fail(err, EXO_INVAL, "%s: tensor '%s' has no place in a %s of %zu layers", w->path, name,
+                        l->family->name, l->spec->layers);
+    }
+    return EXO_OK;
+}
+
+static exo_status
+move_all(struct loading *l, exo_err *err)
+{
+    exo_parallel_for(l->places.count, move_piece, l->moves);
+    for (size_t i = 0; i < l->places.count; i++)
+        if (l->moves[i].failed)
+            return exo_fail(err, EXO_NOMEM, "%s: no memory for tensor '%s'", l->folder, l->moves[i].tensor->name);
+    return EXO_OK;
+}
+
+exo_status
+exo_pretrained_read(const char *folder, const exo_decoder_spec *spec, exo_params *params, exo_err *err)
+{
+    exo_decoder_spec there;
+    exo_status st = exo_decoder_load_spec(folder, &there, err);
+    if (st != EXO_OK)
+        return st;
+    const char *other = difference(&there, spec);
+    if (other)
+        return exo_fail(err, EXO_INVAL, "%s: is of another model: the %s differs", folder, other);
+    struct loading l = {.folder = folder, .family = exo_family_find(there.family), .spec = spec};
+    st = exo_weights_open(&l.weights, folder, err);
+    if (st == EXO_OK)
+        st = exo_family_places(l.family, spec, &l.places, err);
+    if (st != EXO_OK)
+        goto done;
+    l.moves = exo_calloc(l.places.count, sizeof *l.moves);
+    if (!l.moves) {
+        st = exo_fail(err, EXO_NOMEM, "%s: no memory", folder);
+        goto done;
+    }
+    find_prefix(&l);
+    st = plan_moves(&l, params, err);
+    if (st == EXO_OK)
+        st = check_rest(&l, err);
+    if (st == EXO_OK)
+        st = move_all(&l, err);
+done:
+    exo_free(l.moves);
+    exo_places_release(&l.places);
+    exo_weights_close(&l.weights);
+    return st;
+}
+
+exo_status
+exo_decoder_load_params(const char *folder, const exo_model *model, exo_params *params, exo_err *err)
+{
+    const exo_decoder_spec *spec = exo_decoder_spec_of(model);
+    if (!spec)
+        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder, exo_model_name(model));
+    return exo_pretrained_read(folder, spec, params, err);
+}
+
+exo_status
+exo_decoder_load(const char *folder, exo_model **model, exo_params **params, exo_err *err)
+{
+    exo_decoder_spec spec;
+    exo_model *m = NULL;
+    exo_params *p = NULL;
+    exo_status st = exo_decoder_load_spec(folder, &spec, err);
+    if (st == EXO_OK)
+        st = exo_decoder_new(&m, &spec, err);
+    if (st == EXO_OK)
+        st = exo_model_params_blank(m, &p, err);
+    if (st == EXO_OK)
+        st = exo_decoder_load_params(folder, m, p, err);
+    if (st == EXO_OK) {
+        *model = m;
+        *params = p;
+        return EXO_OK;
+    }
+    exo_params_free(&p);
+    exo_model_drop(&m);
+    return st;
+}

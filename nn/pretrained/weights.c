@@ -1,0 +1,181 @@
+/* Weights of a directory: one file, or shards with their index. */
+#include "weights.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include <exogym/memory.h>
+
+#include "file.h"
+#include "paths.h"
+
+enum {
+    MAX_INDEX = 64 << 20,
+    MAX_FILES = 10000,
+};
+
+void
+exo_weights_close(exo_weights *weights)
+{
+    for (size_t i = 0; i < weights->num_files; i++)
+        exo_safetensors_close(&weights->files[i]);
+    exo_free(weights->files);
+    exo_free(weights->all);
+    *weights = (exo_weights){0};
+}
+
+exo_weight *
+exo_weights_find(const exo_weights *weights, const char *name)
+{
+    for (size_t i = 0; i < weights->count; i++)
+        if (strcmp(weights->all[i].tensor->name, name) == 0)
+            return &weights->all[i];
+    return NULL;
+}
+
+/* Opens one more file and adds its tensors. */
+static exo_status
+add_file(exo_weights *w, const char *path, exo_err *err)
+{
+    exo_safetensors **files = exo_realloc(w->files, w->num_files + 1, sizeof *files);
+    if (!files)
+        return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
+    w->files = files;
+    exo_safetensors *file = NULL;
+    exo_status st = exo_safetensors_open(&file, path, err);
+    if (st != EXO_OK)
+        return st;
+    w->files[w->num_files++] = file;
+    size_t count = exo_safetensors_count(file);
+    exo_weight *all = exo_realloc(w->all, w->count + count + 1, sizeof *all);
+    if (!all)
+        return exo_fail(err, EXO_NOMEM, "%s: no memory for %zu tensors", path, count);
+    w->all = all;
+    for (size_t i = 0; i < count; i++) {
+        const exo_safetensor *t = exo_safetensors_at(file, i);
+        const exo_weight *other = w->num_files > 1 ? exo_weights_find(w, t->name) : NULL;
+        if (other)
+            return exo_fail(err, EXO_INVAL, "%s: tensor '%s' is in %s too", path, t->name, other->path);
+        w->all[w->count++] = (exo_weight){.tensor = t, .path = exo_safetensors_path(file)};
+    }
+    return EXO_OK;
+}
+
+static bool
+is_open(const exo_weights *w, const char *path)
+{
+    for (size_t i = 0; i < w->num_files; i++)
+        if (strcmp(exo_safetensors_path(w->files[i]), path) == 0)
+            return true;
+    return false;
+}
+
+/* Each tensor is where the index says, and the index says it of each. */
+static exo_status
+check_index(const exo_weights *w, const char *folder, const char *index, json_t *map, exo_err *err)
+{
+    const char *name = NULL;
+    json_t *file = NULL;
+    json_object_foreach(map, name, file)
+    {
+        char path[EXO_PRETRAINED_PATH];
+        const exo_weight *weight = exo_weights_find(w, name);
+        exo_status st = exo_pretrained_path(path, folder, json_string_value(file), err);
+        if (st != EXO_OK)
+            return st;
+        if (!weight || strcmp(weight->path, path) != 0)
+            return exo_fail(err, EXO_INVAL, "%s: tensor '%s' is not in %s", index, name, path);
+    }
+    for (size_t i = 0; i < w->count; i++)
+        if (!json_object_get(map, w->all[i].tensor->name))
+            return exo_fail(err, EXO_INVAL, "%s: does not have tensor '%s' of %s", index, w->all[i].tensor->name,
+                            w->all[i].path);
+    return EXO_OK;
+}
+
+static exo_status
+open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, exo_err *err)
+{
+    const char *name = NULL;
+    json_t *file = NULL;
+    if (!json_is_object(map))
+        return exo_fail(err, EXO_INVAL, "%s: has no weight_map", index);
+    json_object_foreach(map, name, file)
+    {
+        char path[EXO_PRETRAINED_PATH];
+        const char *text = json_string_value(file);
+        if (!text || text[0] == '\0' || text[0] == '.' || strchr(text, '/'))
+            return exo_fail(err, EXO_INVAL, "%s: tensor '%s' is in no file of this folder: '%.80s'", index, name,
+                            text ? text : "");
+        exo_status st = exo_pretrained_path(path, folder, text, err);
+        if (st != EXO_OK)
+            return st;
+        if (is_open(w, path))
+            continue;
+        if (w->num_files == MAX_FILES)
+            return exo_fail(err, EXO_INVAL, "%s: names more than %d files", index, MAX_FILES);
+        st = add_file(w, path, err);
+        if (st != EXO_OK)
+            return st == EXO_NOT_FOUND ? exo_fail_in(err, EXO_NOT_FOUND, "%s names it", index) : st;
+    }
+    return check_index(w, folder, index, map, err);
+}
+
+static exo_status
+open_index(exo_weights *w, const char *folder, const char *index, exo_err *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    json_error_t reason;
+    exo_status st = exo_file_read(index, MAX_INDEX, &text, &size, err);
+    if (st != EXO_OK)
+        return st;
+    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason);
+    if (!root)
+        st = exo_fail(err, EXO_INVAL, "%s:%d:%d: %s", index, reason.line, reason.column, reason.text);
+    else
+        st = open_shards(w, folder, index, json_object_get(root, "weight_map"), err);
+    json_decref(root);
+    exo_free(text);
+    return st;
+}
+
+/* What is wrong with a folder that has neither. */
+static exo_status
+fail_missing(const char *folder, exo_err *err)
+{
+    static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5",
+                                         "flax_model.msgpack"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char path[EXO_PRETRAINED_PATH];
+        if (exo_pretrained_path(path, folder, others[i], NULL) == EXO_OK && access(path, F_OK) == 0)
+            return exo_fail(err, EXO_UNSUPPORTED,
+                            "%s: is not read: save the model again with transformers, which writes model.safetensors",
+                            path);
+    }
+    return exo_fail(err, EXO_NOT_FOUND, "%s: has neither " EXO_WEIGHTS_FILE " nor " EXO_WEIGHTS_INDEX, folder);
+}
+
+exo_status
+exo_weights_open(exo_weights *weights, const char *folder, exo_err *err)
+{
+    char path[EXO_PRETRAINED_PATH], index[EXO_PRETRAINED_PATH];
+    *weights = (exo_weights){0};
+    exo_status st = exo_pretrained_path(path, folder, EXO_WEIGHTS_FILE, err);
+    if (st == EXO_OK)
+        st = exo_pretrained_path(index, folder, EXO_WEIGHTS_INDEX, err);
+    if (st != EXO_OK)
+        return st;
+    if (access(path, F_OK) == 0) /* transformers, too, takes this one if there are both */
+        st = add_file(weights, path, err);
+    else if (access(index, F_OK) == 0)
+        st = open_index(weights, folder, index, err);
+    else
+        st = fail_missing(folder, err);
+    if (st != EXO_OK)
+        exo_weights_close(weights);
+    return st;
+}
