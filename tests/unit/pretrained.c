@@ -1,0 +1,429 @@
+/* Hugging Face directories: what transformers wrote is read, what is written is the same again, and whatever does not fit, in config.json or
+ * in the tensors, is an error that names it. tests/unit/decoder.c holds what the models compute against transformers. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/decoder.h>
+#include <exogym/memory.h>
+#include <exogym/state.h>
+
+#include "decoders.h"
+#include "memory_fault.h"
+#include "safetensors.h"
+#include "temp.h"
+
+static char folder[64];
+
+static void
+setup(void)
+{
+    temp_folder(folder, sizeof folder);
+}
+
+static void
+teardown(void)
+{
+    temp_remove(folder);
+}
+
+TestSuite(pretrained, .init = setup, .fini = teardown);
+
+static void
+expect_equal(exo_params *a, exo_params *b, const char *what)
+{
+    cr_assert_eq(exo_params_numel(a), exo_params_numel(b));
+    cr_expect_eq(memcmp(exo_params_values(a), exo_params_values(b), exo_params_numel(a) * sizeof(float)), 0, "%s",
+                 what);
+}
+
+static bool
+exists(const char *file)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    return access(path, F_OK) == 0;
+}
+
+/* --- Reading -------------------------------------------------------------------------------------------------------------- */
+
+Test(pretrained, specs_are_what_the_configs_say)
+{
+    static const exo_decoder_spec expected[] = {
+        {.family = "gpt2",
+         .heads = 4,
+         .kv_heads = 4,
+         .width = 32,
+         .head_width = 8,
+         .inner = 48,
+         .norm_eps = 1e-5f,
+         .activation = EXO_GELU_TANH,
+         .attention_qkv_bias = true,
+         .attention_out_bias = true,
+         .mlp_bias = true,
+         .tied = true},
+        {.family = "opt",
+         .heads = 4,
+         .kv_heads = 4,
+         .width = 32,
+         .head_width = 8,
+         .inner = 48,
+         .position_offset = 2,
+         .norm_eps = 1e-5f,
+         .activation = EXO_RELU,
+         .attention_qkv_bias = true,
+         .attention_out_bias = true,
+         .mlp_bias = true,
+         .tied = true},
+        {.family = "bloom",
+         .context = 2048,
+         .heads = 6,
+         .kv_heads = 6,
+         .width = 24,
+         .head_width = 4,
+         .inner = 96,
+         .position = EXO_POSITION_ALIBI,
+         .norm_eps = 1e-5f,
+         .activation = EXO_GELU_TANH,
+         .attention_qkv_bias = true,
+         .attention_out_bias = true,
+         .mlp_bias = true,
+         .tied = true,
+         .embedding_norm = true},
+        {.family = "llama",
+         .heads = 4,
+         .kv_heads = 2,
+         .width = 32,
+         .head_width = 8,
+         .inner = 44,
+         .position = EXO_POSITION_ROTARY,
+         .norm = EXO_NORM_RMS,
+         .norm_eps = 1e-6f,
+         .activation = EXO_SILU,
+         .gated = true},
+        {.family = "llama",
+         .heads = 4,
+         .kv_heads = 2,
+         .width = 32,
+         .head_width = 16,
+         .inner = 44,
+         .position = EXO_POSITION_ROTARY,
+         .norm = EXO_NORM_RMS,
+         .norm_eps = 1e-6f,
+         .activation = EXO_SILU,
+         .gated = true,
+         .attention_qkv_bias = true,
+         .attention_out_bias = true,
+         .mlp_bias = true,
+         .tied = true,
+         .rope_theta = 500.0f,
+         .rope_scaling = {.factor = 4, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 16}},
+    };
+    for (size_t i = 0; decoders_names[i]; i++) {
+        char path[256];
+        exo_decoder_spec s, e = expected[i];
+        exo_err err = {0};
+        cr_assert_eq(exo_decoder_load_spec(decoders_path(decoders_names[i], path), &s, &err), EXO_OK, "%s", err.text);
+        cr_expect_str_eq(s.family, e.family);
+        cr_expect_eq(s.vocabulary, 101);
+        cr_expect_eq(s.context, e.context ? e.context : 32);
+        cr_expect_eq(s.layers, 2);
+        cr_expect(s.heads == e.heads && s.kv_heads == e.kv_heads && s.head_width == e.head_width, "%s", path);
+        cr_expect(s.width == e.width && s.inner == e.inner, "%s", path);
+        cr_expect(s.position == e.position && s.position_offset == e.position_offset, "%s", path);
+        cr_expect(s.norm == e.norm && s.norm_eps == e.norm_eps && s.embedding_norm == e.embedding_norm, "%s", path);
+        cr_expect(s.activation == e.activation && s.gated == e.gated && s.tied == e.tied, "%s", path);
+        cr_expect(s.attention_qkv_bias == e.attention_qkv_bias && s.attention_out_bias == e.attention_out_bias &&
+                      s.mlp_bias == e.mlp_bias,
+                  "%s", path);
+        cr_expect_eq(s.rope_theta, e.rope_theta != 0.0f ? e.rope_theta : 10000.0f);
+        cr_expect_eq(memcmp(&s.rope_scaling, &e.rope_scaling, sizeof s.rope_scaling), 0, "%s", path);
+    }
+}
+
+static const float *
+values_of(exo_params *params, const char *name)
+{
+    for (size_t i = 0; i < exo_params_count(params); i++)
+        if (strcmp(exo_params_info(params, i)->name, name) == 0)
+            return exo_params_values(params) + exo_params_info(params, i)->offset;
+    cr_assert(false, "there is no parameter '%s'", name);
+    return NULL;
+}
+
+static const exo_safetensor *
+tensor_of(const exo_safetensors *file, const char *name)
+{
+    for (size_t i = 0; i < exo_safetensors_count(file); i++)
+        if (strcmp(exo_safetensors_at(file, i)->name, name) == 0)
+            return exo_safetensors_at(file, i);
+    cr_assert(false, "there is no tensor '%s'", name);
+    return NULL;
+}
+
+/* Of GPT-2, whose weights are transposed, and LLaMA, whose projections are joined. */
+Test(pretrained, elements_lie_where_the_header_says)
+{
+    exo_model *gpt2 = NULL, *llama = NULL;
+    exo_params *params = NULL, *others = NULL;
+    exo_safetensors *file = NULL;
+    char path[256];
+    decoders_load(decoders_path("gpt2", path), &gpt2, &params);
+    cr_assert_eq(exo_safetensors_open(&file, strcat(path, "/model.safetensors"), NULL), EXO_OK);
+    const float *there = tensor_of(file, "transformer.h.1.attn.c_attn.weight")->data;
+    const float *here = values_of(params, "blocks.1.attention.qkv.weight");
+    for (size_t row = 0; row < 96; row++)
+        for (size_t column = 0; column < 32; column++)
+            cr_assert_eq(here[row * 32 + column], there[column * 96 + row]);
+    exo_safetensors_close(&file);
+    decoders_load(decoders_path("llama", path), &llama, &others);
+    cr_assert_eq(exo_safetensors_open(&file, strcat(path, "/model.safetensors"), NULL), EXO_OK);
+    here = values_of(others, "blocks.0.attention.qkv.weight"); /* 32 rows of queries, 16 of keys, 16 of values */
+    there = tensor_of(file, "model.layers.0.self_attn.v_proj.weight")->data;
+    cr_expect_eq(memcmp(here + (size_t)48 * 32, there, (size_t)16 * 32 * sizeof(float)), 0);
+    here = values_of(others, "blocks.0.mlp.up.weight"); /* 44 rows of the gate, 44 of the rest */
+    there = tensor_of(file, "model.layers.0.mlp.up_proj.weight")->data;
+    cr_expect_eq(memcmp(here + (size_t)44 * 32, there, (size_t)44 * 32 * sizeof(float)), 0);
+    exo_safetensors_close(&file);
+    exo_params_free(&params);
+    exo_params_free(&others);
+    exo_model_drop(&gpt2);
+    exo_model_drop(&llama);
+}
+
+Test(pretrained, fp16_is_read_exactly)
+{
+    /* what each bit pattern means: signed zeros, the smallest and largest numbers, infinity, NaN */
+    static const uint16_t bits[] = {0,      0x8000, 1,      0x8001, 0x03FF, 0x0400,
+                                    0x3C00, 0xBC01, 0x7BFF, 0xFC00, 0x7E00, 0x3555};
+    static const float values[] = {0.0f,       -0.0f,     0x1p-24f, -0x1p-24f,
+                                   0x3FFp-24f, 0x1p-14f,  1.0f,     -1.0f - 0x1p-10f,
+                                   65504.0f,   -INFINITY, NAN,      0x1.554p-2f};
+    exo_model *model = NULL;
+    exo_params *params = NULL;
+    size_t size = 0;
+    decoders_copy("bloom", folder);
+    char *data = decoders_read(folder, "model.safetensors", &size);
+    uint64_t header = 0;
+    memcpy(&header, data, 8);
+    memcpy(data + 8 + header, bits, sizeof bits); /* the first tensor */
+    decoders_write(folder, "model.safetensors", data, size);
+    exo_safetensors *file = NULL;
+    char path[128];
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    cr_assert_eq(exo_safetensors_open(&file, path, NULL), EXO_OK);
+    cr_assert_str_eq(exo_safetensors_at(file, 0)->name, "transformer.h.0.input_layernorm.bias");
+    decoders_load(folder, &model, &params);
+    const float *got = values_of(params, "blocks.0.norm1.bias");
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        cr_expect((isnan(values[i]) && isnan(got[i])) || memcmp(&got[i], &values[i], 4) == 0, "%04x gives %a",
+                  (unsigned)bits[i], (double)got[i]);
+    exo_safetensors_close(&file);
+    exo_free(data);
+    exo_params_free(&params);
+    exo_model_drop(&model);
+}
+
+/* --- Writing ---------------------------------------------------------------------------------------------------------------- */
+
+/* Every tensor of transformers' file is in ours with the same name, type, shape and bytes. */
+static void
+expect_same_tensors(const char *ours_path, const char *theirs_path)
+{
+    exo_safetensors *ours = NULL, *theirs = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_safetensors_open(&ours, ours_path, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_safetensors_open(&theirs, theirs_path, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_safetensors_count(ours), exo_safetensors_count(theirs));
+    for (size_t i = 0; i < exo_safetensors_count(theirs); i++) {
+        const exo_safetensor *t = exo_safetensors_at(theirs, i), *o = NULL;
+        for (size_t k = 0; k < exo_safetensors_count(ours) && !o; k++)
+            if (strcmp(exo_safetensors_at(ours, k)->name, t->name) == 0)
+                o = exo_safetensors_at(ours, k);
+        cr_assert_not_null(o, "%s", t->name);
+        cr_expect_str_eq(o->dtype, t->dtype);
+        cr_expect(o->num_dims == t->num_dims && memcmp(o->dims, t->dims, sizeof o->dims) == 0, "%s", t->name);
+        cr_expect(o->bytes == t->bytes && memcmp(o->data, t->data, t->bytes) == 0, "%s", t->name);
+    }
+    exo_safetensors_close(&ours);
+    exo_safetensors_close(&theirs);
+}
+
+Test(pretrained, writes_the_tensors_that_transformers_wrote)
+{
+    static const char *const whole[] = {"gpt2", "llama"};
+    for (size_t i = 0; i < 2; i++) {
+        exo_model *model = NULL;
+        exo_params *params = NULL;
+        exo_err err = {0};
+        char theirs[256], ours[256];
+        decoders_load(decoders_path(whole[i], theirs), &model, &params);
+        cr_assert_eq(exo_decoder_save(folder, model, params, EXO_F32, 0, &err), EXO_OK, "%s", err.text);
+        snprintf(ours, sizeof ours, "%s/model.safetensors", folder);
+        strcat(theirs, "/model.safetensors");
+        expect_same_tensors(ours, theirs);
+        exo_params_free(&params);
+        exo_model_drop(&model);
+    }
+}
+
+static void
+round_trip(const char *name, exo_dtype dtype, size_t shard_bytes)
+{
+    exo_model *model = NULL, *again = NULL;
+    exo_params *params = NULL, *read = NULL;
+    exo_err err = {0};
+    char path[256];
+    decoders_load(decoders_path(name, path), &model, &params);
+    cr_assert_eq(exo_decoder_save(folder, model, params, dtype, shard_bytes, &err), EXO_OK, "%s", err.text);
+    decoders_load(folder, &again, &read);
+    expect_equal(params, read, name);
+    cr_expect_eq(memcmp(exo_decoder_spec_of(model), exo_decoder_spec_of(again), sizeof(exo_decoder_spec)), 0, "%s",
+                 name);
+    exo_params_free(&params);
+    exo_params_free(&read);
+    exo_model_drop(&model);
+    exo_model_drop(&again);
+}
+
+Test(pretrained, what_is_written_is_read_to_the_bit)
+{
+    for (size_t i = 0; decoders_names[i]; i++)
+        round_trip(decoders_names[i], EXO_F32, 0);
+    round_trip("llama3", EXO_BF16, 0); /* its numbers are of that type */
+}
+
+Test(pretrained, shards_replace_one_file_and_the_other_way_round)
+{
+    round_trip("opt", EXO_F32, 0);
+    cr_expect(exists("model.safetensors") && !exists("model.safetensors.index.json"));
+    round_trip("opt", EXO_F32, 20000);
+    cr_expect(exists("model-00001-of-00005.safetensors") && exists("model.safetensors.index.json"));
+    cr_expect(!exists("model.safetensors"));
+    round_trip("opt", EXO_F32, 30000);
+    cr_expect(exists("model-00001-of-00003.safetensors") && !exists("model-00001-of-00005.safetensors"));
+    round_trip("opt", EXO_F32, 1); /* every tensor in a file of its own */
+    cr_expect(exists("model-00036-of-00036.safetensors"));
+    round_trip("opt", EXO_F32, 0);
+    cr_expect(exists("model.safetensors") && !exists("model-00036-of-00036.safetensors"));
+}
+
+Test(pretrained, a_spec_that_no_family_has_is_not_written)
+{
+    static const struct {
+        const char *size_and_more, *text;
+    } cases[] = {
+        {"{gated: true, layers: 1, vocabulary: 10, context: 4}", "its MLP is not gated"},
+        {"{norm: rms, layers: 1, vocabulary: 10, context: 4}", "it has layer norms"},
+        {"{bias: false, layers: 1, vocabulary: 10, context: 4}", "all its linear layers have biases"},
+        {"{kv_heads: 2, layers: 1, vocabulary: 10, context: 4}", "as many key-value heads"},
+        {"{position: rotary, layers: 1, vocabulary: 10, context: 4}", "it has RMS norms"},
+        {"{position: rotary, norm: rms, layers: 1, vocabulary: 10, context: 4}", "its MLP is gated"},
+        {"{position: alibi, layers: 1, vocabulary: 10, context: 4}", "embedding_norm"},
+        {"{position: alibi, embedding_norm: true, activation: relu, layers: 1, vocabulary: 10, context: 4}",
+         "gelu_tanh"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_config_doc *doc = NULL;
+        exo_model *model = NULL;
+        exo_params *params = NULL;
+        exo_err err = {0};
+        cr_assert_eq(exo_config_parse(&doc, "test", cases[i].size_and_more, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_model_new_named(&model, "gpt", exo_config_root(doc), &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_model_params(model, 1, &params, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(exo_decoder_save(folder, model, params, EXO_F32, 0, &err), EXO_UNSUPPORTED);
+        cr_expect(strstr(err.text, cases[i].text), "%s: %s", cases[i].size_and_more, err.text);
+        cr_expect(!exists("model.safetensors") && !exists("config.json"));
+        exo_params_free(&params);
+        exo_model_drop(&model);
+        exo_config_free(&doc);
+    }
+}
+
+/* --- What a job says ------------------------------------------------------------------------------------------------------------ */
+
+static exo_status
+build(const char *options, exo_model **model, exo_err *err)
+{
+    exo_config_doc *doc = NULL;
+    exo_status st = exo_config_parse(&doc, "job", options, err);
+    if (st == EXO_OK)
+        st = exo_model_new_named(model, "gpt", exo_config_root(doc), err);
+    exo_config_free(&doc);
+    return st;
+}
+
+Test(pretrained, a_job_begins_with_the_values_of_a_folder)
+{
+    exo_model *model = NULL, *loaded = NULL;
+    exo_params *params = NULL, *expected = NULL;
+    exo_err err = {0};
+    char path[256], options[512];
+    snprintf(options, sizeof options, "{path: '%s', dropout: 0.25, checkpoint: true}", decoders_path("llama", path));
+    cr_assert_eq(build(options, &model, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_decoder_spec_of(model)->dropout, 0.25f);
+    cr_expect(exo_decoder_spec_of(model)->checkpoint);
+    cr_assert_eq(exo_model_params(model, 7, &params, &err), EXO_OK, "%s", err.text);
+    decoders_load(path, &loaded, &expected);
+    expect_equal(params, expected, "from a job");
+    exo_params_free(&params);
+    exo_params_free(&expected);
+    exo_model_drop(&model);
+    exo_model_drop(&loaded);
+}
+
+Test(pretrained, a_job_may_not_say_what_the_folder_says)
+{
+    exo_model *model = NULL;
+    exo_err err = {0};
+    char path[256], options[512];
+    snprintf(options, sizeof options, "{path: '%s', width: 64}", decoders_path("llama", path));
+    cr_expect_eq(build(options, &model, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "'width' cannot be given beside 'path'"), "%s", err.text);
+    cr_expect_eq(build("{path: /nowhere/at/all}", &model, &err), EXO_NOT_FOUND);
+    cr_expect(strstr(err.text, "/nowhere/at/all/config.json"), "%s", err.text);
+}
+
+Test(pretrained, values_of_another_model_are_refused)
+{
+    exo_model *model = NULL;
+    exo_params *params = NULL;
+    exo_err err = {0};
+    char path[256];
+    decoders_load(decoders_path("llama", path), &model, &params);
+    cr_expect_eq(exo_decoder_load_params(decoders_path("llama3", path), model, params, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "is of another model: the heads differs"), "%s", err.text);
+    exo_params_free(&params);
+    exo_model_drop(&model);
+}
+
+/* --- Memory ------------------------------------------------------------------------------------------------------------------------ */
+
+Test(pretrained, any_allocation_may_fail)
+{
+    exo_err err = {0};
+    char path[256];
+    decoders_path("llama3", path);
+    for (uint64_t n = 1;; n++) {
+        exo_model *model = NULL;
+        exo_params *params = NULL;
+        uint64_t before = exo_memory_allocations();
+        exo_memory_fail_at(n);
+        exo_status st = exo_decoder_load(path, &model, &params, &err);
+        if (st == EXO_OK)
+            st = exo_decoder_save(folder, model, params, EXO_F32, 30000, &err);
+        bool reached = exo_memory_allocations() - before >= n;
+        exo_memory_fail_at(0);
+        exo_params_free(&params);
+        exo_model_drop(&model);
+        if (!reached) {
+            cr_expect_eq(st, EXO_OK);
+            break;
+        }
+        /* without memory for its path a folder is not flushed, which is no error */
+        cr_assert(st == EXO_NOMEM || st == EXO_OK, "allocation %llu: %s", (unsigned long long)n, err.text);
+    }
+}
