@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 
@@ -41,10 +42,22 @@ decoders_write(const char *folder, const char *file, const void *data, size_t si
     CHECK(exo_file_write_atomic(path, data, size, NULL) == EXO_OK);
 }
 
+static void
+remove_files(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    CHECK(dir != NULL);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (entry->d_name[0] != '.')
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    closedir(dir);
+}
+
 void
 decoders_copy(const char *name, const char *folder)
 {
     char from[256];
+    remove_files(folder);
     DIR *dir = opendir(decoders_path(name, from));
     CHECK(dir != NULL);
     for (struct dirent *entry; (entry = readdir(dir));) {

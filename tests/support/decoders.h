@@ -11,7 +11,7 @@ extern const char *const decoders_names[];
 
 /* .../tests/golden/decoders/NAME; `out` has room for 256. */
 const char *decoders_path(const char *name, char *out);
-/* A copy of the golden directory NAME, without expected.safetensors, in `folder`. */
+/* A copy of the golden directory NAME, without expected.safetensors, in `folder` in place of what is there. */
 void decoders_copy(const char *name, const char *folder);
 /* Replaces the first `from` in folder/file, which must be there, by `to`. */
 void decoders_edit(const char *folder, const char *file, const char *from, const char *to);
