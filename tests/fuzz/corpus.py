@@ -266,7 +266,26 @@ def graph():
                         b"actors:\n  a:\n    class: talker\n    count: ${n}${n}\npresets: {p: {variables.n: 3, seed: 1}}\n")
 
 
-for target in (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph):
+# --- Safetensors files ---
+
+
+def safetensors():
+    def file(header, data=b"", length=None):
+        return struct.pack("<Q", len(header) if length is None else length) + header + data
+
+    def tensor(name, dtype, shape, first, last):
+        return b'"%s":{"dtype":"%s","shape":%s,"data_offsets":[%d,%d]}' % (name, dtype, shape, first, last)
+
+    yield "empty", file(b"{}")
+    yield "two", file(b'{"__metadata__":{"format":"pt"},' + tensor(b"a", b"F32", b"[2,3]", 0, 24) + b"," +
+                      tensor(b"b", b"BF16", b"[]", 24, 26) + b"}   ", bytes(26))
+    yield "none", file(b"{" + tensor(b"a", b"F32", b"[0,3]", 0, 0) + b"}")
+    yield "overlap", file(b"{" + tensor(b"a", b"U8", b"[4]", 0, 4) + b"," + tensor(b"b", b"I8", b"[4]", 2, 6) + b"}", bytes(6))
+    yield "large", file(b"{" + tensor(b"a", b"F64", b"[4294967296,4294967296]", 0, 0) + b"}")
+    yield "length", file(b"{}", length=2**64 - 1)
+
+
+for target in (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph, safetensors):
     folder = here / target.__name__.removesuffix("_steps")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
