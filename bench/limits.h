@@ -70,6 +70,9 @@ exo_status bench_futex_round_trips(bench_placement placement, size_t count, benc
  * Small copies are timed in batches, so their percentiles are of batch means. Errors: NOMEM. */
 exo_status bench_memcpy(size_t bytes, size_t rounds, bench_stats *out, exo_err *err);
 
+/* Fused multiplications and additions in fp32 with all compute threads, in GFLOP/s, two operations each: the best of three. */
+double bench_peak_fp32(void);
+
 /* --- libzmq --------------------------------------------------------------------------------------------------------------- */
 
 typedef enum bench_transport {
