@@ -1,5 +1,5 @@
 /* Convolutions through oneDNN: see conv.h. A plan has the primitives for full pieces and for a shorter last one, and for each
- * piece the memory objects, scratch and partial gradients that it alone uses. */
+ * piece the memory objects and partial gradients that it alone uses. */
 #include "conv.h"
 
 #include <string.h>
@@ -17,8 +17,7 @@ struct piece {
     const struct sized *ops;
     dnnl_memory_t src, dst, forward_weights, data_weights, grad_weights, bias, grad_bias;
     dnnl_memory_t scratch[3]; /* of forward, data, weights */
-    void *scratch_memory;
-    float *partial_weights; /* in oneDNN's order */
+    float *partial_weights;   /* in oneDNN's order */
     float *partial_bias;
 };
 
@@ -159,14 +158,6 @@ make_piece(const exo_conv *c, struct piece *p, exo_err *err)
         if (st == EXO_OK && (!p->partial_weights || !p->partial_bias))
             st = exo_fail(err, EXO_NOMEM, "conv2d: no memory for gradients");
     }
-    size_t scratch = ops->forward.scratch;
-    scratch = ops->data.scratch > scratch ? ops->data.scratch : scratch;
-    scratch = ops->weights.scratch > scratch ? ops->weights.scratch : scratch;
-    if (st == EXO_OK && scratch) {
-        p->scratch_memory = exo_alloc_aligned(scratch);
-        if (!p->scratch_memory)
-            st = exo_fail(err, EXO_NOMEM, "conv2d: no memory for scratch");
-    }
     return st;
 }
 
@@ -178,7 +169,6 @@ release_piece(struct piece *p)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i])
             dnnl_memory_destroy(all[i]);
-    exo_free(p->scratch_memory);
     exo_free(p->partial_weights);
     exo_free(p->partial_bias);
 }
@@ -353,7 +343,7 @@ exo_conv_forward(exo_conv *c, size_t piece, const void *x, const float *bias, vo
     if (c->shape.with_bias)
         args[count++] = (exo_onednn_arg){DNNL_ARG_BIAS, p->bias, (void *)(uintptr_t)bias};
     if (p->scratch[0])
-        args[count++] = (exo_onednn_arg){DNNL_ARG_SCRATCHPAD, p->scratch[0], p->scratch_memory};
+        args[count++] = (exo_onednn_arg){DNNL_ARG_SCRATCHPAD, p->scratch[0], NULL};
     return exo_onednn_run(&p->ops->forward, count, args, err);
 }
 
@@ -368,7 +358,7 @@ exo_conv_backward_data(exo_conv *c, size_t piece, const void *dy, void *dx, exo_
     };
     size_t count = 3;
     if (p->scratch[1])
-        args[count++] = (exo_onednn_arg){DNNL_ARG_SCRATCHPAD, p->scratch[1], p->scratch_memory};
+        args[count++] = (exo_onednn_arg){DNNL_ARG_SCRATCHPAD, p->scratch[1], NULL};
     return exo_onednn_run(&p->ops->data, count, args, err);
 }
 
@@ -385,7 +375,7 @@ exo_conv_backward_weights(exo_conv *c, size_t piece, const void *x, const void *
     if (c->shape.with_bias)
         args[count++] = (exo_onednn_arg){DNNL_ARG_DIFF_BIAS, p->grad_bias, p->partial_bias};
     if (p->scratch[2])
-        args[count++] = (exo_onednn_arg){DNNL_ARG_SCRATCHPAD, p->scratch[2], p->scratch_memory};
+        args[count++] = (exo_onednn_arg){DNNL_ARG_SCRATCHPAD, p->scratch[2], NULL};
     return exo_onednn_run(&p->ops->weights, count, args, err);
 }
 

@@ -1,4 +1,4 @@
-/* A matrix product through oneDNN: see gemm.h. Each slot has memory objects and scratch of its own. */
+/* A matrix product through oneDNN: see gemm.h. Each slot has memory objects of its own. */
 #include "gemm.h"
 
 #include <exogym/memory.h>
@@ -7,7 +7,6 @@
 
 struct slot {
     dnnl_memory_t a, b, bias, c, scratch;
-    void *scratch_memory;
 };
 
 struct exo_gemm {
@@ -84,12 +83,8 @@ make_slot(struct slot *p, const exo_onednn_op *op, bool with_bias, exo_err *err)
         st = make_memory(&p->bias, op, dnnl_query_weights_md, 1, err);
     if (st == EXO_OK)
         st = make_memory(&p->c, op, dnnl_query_dst_md, 0, err);
-    if (st == EXO_OK && op->scratch) {
+    if (st == EXO_OK && op->scratch)
         st = make_memory(&p->scratch, op, dnnl_query_scratchpad_md, 0, err);
-        p->scratch_memory = exo_alloc_aligned(op->scratch);
-        if (st == EXO_OK && !p->scratch_memory)
-            st = exo_fail(err, EXO_NOMEM, "matrix product: no memory for scratch");
-    }
     return st;
 }
 
@@ -126,7 +121,6 @@ exo_gemm_free(exo_gemm **gemm)
         for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
             if (all[k])
                 dnnl_memory_destroy(all[k]);
-        exo_free(p->scratch_memory);
     }
     exo_onednn_op_release(&g->op);
     exo_free(g->slots);
@@ -147,6 +141,6 @@ exo_gemm_run(exo_gemm *g, size_t slot, const void *a, const void *b, const float
     if (g->with_bias)
         args[count++] = (exo_onednn_arg){DNNL_ARG_BIAS, p->bias, (void *)(uintptr_t)bias};
     if (p->scratch)
-        args[count++] = (exo_onednn_arg){DNNL_ARG_SCRATCHPAD, p->scratch, p->scratch_memory};
+        args[count++] = (exo_onednn_arg){DNNL_ARG_SCRATCHPAD, p->scratch, NULL};
     return exo_onednn_run(&g->op, count, args, err);
 }

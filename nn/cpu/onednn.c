@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <threads.h>
 
+#include <exogym/memory.h>
+
 /* libgomp's; omp.h is not where every compiler looks. Sets a variable of the calling thread only. */
 extern void omp_set_num_threads(int threads);
 
@@ -29,39 +31,71 @@ exo_onednn_engine(void)
     return expected;
 }
 
-/* A thread's stream ends with it. */
-static tss_t stream_key;
+/* What a thread has of its own, and what ends with it. */
+struct thread {
+    dnnl_stream_t stream;
+    void *scratch;
+    size_t scratch_size;
+};
+
+static tss_t thread_key;
+static _Thread_local struct thread *this_thread;
 
 static void
-destroy_stream(void *stream)
+destroy_thread(void *argument)
 {
-    dnnl_stream_destroy(stream);
+    struct thread *t = argument;
+    dnnl_stream_destroy(t->stream);
+    exo_free(t->scratch);
+    exo_free(t);
+    this_thread = NULL;
 }
 
 static void
-make_stream_key(void)
+make_thread_key(void)
 {
-    if (tss_create(&stream_key, destroy_stream) != thrd_success)
+    if (tss_create(&thread_key, destroy_thread) != thrd_success)
         abort(); /* at the first use of the engine, before there is anything to lose */
+}
+
+static struct thread *
+get_thread(void)
+{
+    static once_flag once = ONCE_FLAG_INIT;
+    if (this_thread)
+        return this_thread;
+    call_once(&once, make_thread_key);
+    omp_set_num_threads(1);
+    struct thread *t = exo_calloc(1, sizeof *t);
+    dnnl_engine_t engine = exo_onednn_engine();
+    if (!t || !engine || dnnl_stream_create(&t->stream, engine, dnnl_stream_default_flags) != dnnl_success) {
+        exo_free(t);
+        return NULL;
+    }
+    if (tss_set(thread_key, t) != thrd_success) {
+        destroy_thread(t);
+        return NULL;
+    }
+    return this_thread = t;
 }
 
 dnnl_stream_t
 exo_onednn_stream(void)
 {
-    static once_flag once = ONCE_FLAG_INIT;
-    static _Thread_local dnnl_stream_t stream;
-    if (stream)
-        return stream;
-    call_once(&once, make_stream_key);
-    omp_set_num_threads(1);
-    dnnl_engine_t engine = exo_onednn_engine();
-    if (!engine || dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) != dnnl_success)
-        stream = NULL;
-    if (stream && tss_set(stream_key, stream) != thrd_success) {
-        dnnl_stream_destroy(stream);
-        stream = NULL;
+    struct thread *t = get_thread();
+    return t ? t->stream : NULL;
+}
+
+/* The thread's scratch memory, at least so large. NULL: no memory. */
+static void *
+get_scratch(struct thread *t, size_t size)
+{
+    if (t->scratch_size < size) {
+        exo_free(t->scratch);
+        t->scratch = exo_alloc_aligned(size);
+        t->scratch_size = t->scratch ? size : 0;
     }
-    return stream;
+    return t->scratch;
 }
 
 dnnl_data_type_t
@@ -114,12 +148,16 @@ exo_status
 exo_onednn_run(const exo_onednn_op *op, size_t count, const exo_onednn_arg *args, exo_err *err)
 {
     dnnl_exec_arg_t list[MAX_ARGS];
-    dnnl_stream_t stream = exo_onednn_stream();
-    if (!stream)
+    struct thread *t = get_thread();
+    if (!t)
         return exo_fail(err, EXO_FAILED, "oneDNN does not start");
     for (size_t i = 0; i < count; i++) {
-        dnnl_memory_set_data_handle(args[i].memory, args[i].data);
+        bool scratch = args[i].name == DNNL_ARG_SCRATCHPAD;
+        void *data = scratch ? get_scratch(t, op->scratch) : args[i].data;
+        if (!data)
+            return exo_fail(err, EXO_NOMEM, "no memory for the %zu bytes of scratch of a product", op->scratch);
+        dnnl_memory_set_data_handle(args[i].memory, data);
         list[i] = (dnnl_exec_arg_t){.arg = args[i].name, .memory = args[i].memory};
     }
-    return exo_onednn_check(dnnl_primitive_execute(op->primitive, stream, (int)count, list), "execution", err);
+    return exo_onednn_check(dnnl_primitive_execute(op->primitive, t->stream, (int)count, list), "execution", err);
 }

@@ -1,7 +1,7 @@
 /* What the oneDNN kernels share: engine, stream, one thread a call, status codes. Private to nn/cpu.
  *
  * oneDNN runs on the calling thread alone: the engine splits work into pieces itself, so that results do not depend on how many
- * threads there are. Primitives take their scratch memory from the caller, so one primitive runs on many threads at once. */
+ * threads there are. Scratch memory is the thread's, as large as the largest that it has run, so one primitive runs on many threads at once. */
 #ifndef EXO_CPU_ONEDNN_H
 #define EXO_CPU_ONEDNN_H
 
@@ -34,7 +34,7 @@ void exo_onednn_op_release(exo_onednn_op *op);
 typedef struct exo_onednn_arg {
     int name; /* DNNL_ARG_... */
     dnnl_memory_t memory;
-    void *data;
+    void *data; /* of DNNL_ARG_SCRATCHPAD nothing: it is the thread's */
 } exo_onednn_arg;
 
 /* Runs a primitive on the calling thread with up to 5 arguments. */
