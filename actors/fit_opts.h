@@ -18,7 +18,7 @@ exo_status exo_fit_config_json(const exo_fit_opts *opts, const char *strategy, c
                                exo_err *err);
 
 /* The largest divisor of `batch_size` for which a forward and backward pass of `copies` nodes at once fits into most of the
- * memory that is free now. Runs two small passes to see what a sample takes. */
+ * memory that is free now; 1 if none does. */
 exo_status exo_fit_auto_minibatch(exo_model *model, exo_dataset *train, size_t batch_size, bool autocast,
                                   unsigned copies, size_t *out, exo_err *err);
 

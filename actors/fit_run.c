@@ -61,7 +61,7 @@ static exo_status
 make_result(struct run *run, exo_fit_result *result, exo_err *err)
 {
     exo_params *params = NULL;
-    exo_status st = exo_model_params(run->fit.model, run->fit.seed, &params, err);
+    exo_status st = exo_model_copy(run->fit.model, &params, err);
     if (st == EXO_OK)
         st = take_average(run, params, result->sha256, err);
     if (st == EXO_OK && run->opts->save_dir)

@@ -351,7 +351,7 @@ train(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
 static exo_status
 need_average(struct train_node *n, exo_err *err)
 {
-    return n->average ? EXO_OK : exo_model_params(n->fit->model, n->fit->seed, &n->average, err);
+    return n->average ? EXO_OK : exo_model_copy(n->fit->model, &n->average, err);
 }
 
 /* Parameters and statistics alike: the average of models whose batch-norm statistics differ has the average statistics. */

@@ -14,6 +14,7 @@
 #include "builtin_models.h"
 #include "model_impl.h"
 #include "params_impl.h"
+#include "phantom.h"
 
 struct exo_builder {
     exo_param_info *infos;
@@ -246,6 +247,12 @@ exo_model_numel(const exo_model *model)
     return model->built.numel;
 }
 
+size_t
+exo_model_buffer_numel(const exo_model *model)
+{
+    return model->built.buffer_numel;
+}
+
 exo_tensor *
 exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
 {
@@ -275,17 +282,17 @@ draw_initial(float *out, size_t numel, exo_init init, uint64_t seed, uint64_t in
 }
 
 exo_status
-exo_model_params_blank(const exo_model *model, exo_params **out, exo_err *err)
+exo_model_params_blank(const exo_model *model, bool learns, exo_params **out, exo_err *err)
 {
     const struct exo_builder *b = &model->built;
     exo_params *p = exo_calloc(1, sizeof *p);
     if (p) {
         *p = (exo_params){.infos = b->infos, .count = b->count, .numel = b->numel, .buffer_numel = b->buffer_numel};
         p->values = exo_alloc_aligned(b->numel * sizeof(float));
-        p->grads = exo_alloc_aligned(b->numel * sizeof(float));
+        p->grads = learns ? exo_alloc_aligned(b->numel * sizeof(float)) : NULL;
         p->buffers = exo_alloc_aligned(b->buffer_numel * sizeof(float));
     }
-    if (!p || !p->values || !p->grads || !p->buffers) {
+    if (!p || !p->values || (learns && !p->grads) || !p->buffers) {
         exo_params_free(&p);
         return exo_fail(err, EXO_NOMEM, "no memory for %zu parameters", b->numel);
     }
@@ -294,11 +301,37 @@ exo_model_params_blank(const exo_model *model, exo_params **out, exo_err *err)
 }
 
 exo_status
+exo_model_params_phantom(const exo_model *model, exo_params **out, exo_err *err)
+{
+    const struct exo_builder *b = &model->built;
+    exo_params *p = exo_calloc(1, sizeof *p);
+    if (p) {
+        *p = (exo_params){.infos = b->infos, .count = b->count, .numel = b->numel, .buffer_numel = b->buffer_numel};
+        p->phantom = true;
+        p->values = exo_phantom_new(b->numel * sizeof(float));
+        p->grads = exo_phantom_new(b->numel * sizeof(float));
+        p->buffers = exo_phantom_new(b->buffer_numel * sizeof(float));
+    }
+    if (!p || !p->values || !p->grads || !p->buffers) {
+        exo_params_free(&p);
+        return exo_fail(err, EXO_NOMEM, "no addresses for %zu parameters", b->numel);
+    }
+    *out = p;
+    return EXO_OK;
+}
+
+exo_status
+exo_model_copy(exo_model *model, exo_params **out, exo_err *err)
+{
+    return exo_model_params_blank(model, false, out, err);
+}
+
+exo_status
 exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err)
 {
     const struct exo_builder *b = &model->built;
     exo_params *p = NULL;
-    exo_status st = exo_model_params_blank(model, &p, err);
+    exo_status st = exo_model_params_blank(model, true, &p, err);
     if (st != EXO_OK)
         return st;
     for (size_t i = 0; i < b->count; i++) {
@@ -322,9 +355,15 @@ exo_params_free(exo_params **params)
     exo_params *p = *params;
     if (!p)
         return;
-    exo_free(p->values);
-    exo_free(p->grads);
-    exo_free(p->buffers);
+    if (p->phantom) {
+        exo_phantom_free(p->values, p->numel * sizeof(float));
+        exo_phantom_free(p->grads, p->numel * sizeof(float));
+        exo_phantom_free(p->buffers, p->buffer_numel * sizeof(float));
+    } else {
+        exo_free(p->values);
+        exo_free(p->grads);
+        exo_free(p->buffers);
+    }
     exo_free(p);
     *params = NULL;
 }

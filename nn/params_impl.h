@@ -8,7 +8,8 @@ struct exo_params {
     const exo_param_info *infos; /* (count), the model's */
     size_t count;
     size_t numel, buffer_numel;
-    float *values, *grads, *buffers;
+    float *values, *grads, *buffers; /* grads may be NULL: of a copy that does not learn */
+    bool phantom;                    /* all three are (phantom.h)                         */
 };
 
 #endif

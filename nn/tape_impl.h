@@ -61,6 +61,9 @@ struct exo_op {
     uint32_t ordinal; /* of the call in its pass, checkpoints not counted */
 };
 
+/* A tape whose buffers are phantoms (phantom.h): a pass over it takes the buffers that a pass takes, and computes nothing of use. */
+exo_status exo_tape_new_rehearsal(exo_tape **out, exo_err *err);
+
 /* A tensor with uninitialized data from the pool. NULL: recorded in the tape. */
 exo_tensor *exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, const size_t *dims);
 /* Another view of the same data (a reshape): shares data, has a gradient of its own. */

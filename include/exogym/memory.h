@@ -15,6 +15,8 @@ EXO_API void *exo_calloc(size_t count, size_t size);
 EXO_API void *exo_realloc(void *memory, size_t count, size_t size);
 /* Zeroed memory aligned to 64 bytes, for buffers that kernels read; from 2 MiB on, aligned to and advised as huge pages. */
 EXO_API void *exo_alloc_aligned(size_t bytes);
+/* What that takes: `bytes` rounded up. SIZE_MAX: more than there can be. */
+EXO_API size_t exo_aligned_size(size_t bytes);
 EXO_API char *exo_strdup(const char *text);
 /* Frees what any of the above gave; NULL is fine. */
 EXO_API void exo_free(void *memory);

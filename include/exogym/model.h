@@ -106,9 +106,20 @@ EXO_API exo_model *exo_model_hold(exo_model *model);
 EXO_API void exo_model_drop(exo_model **model);
 EXO_API const char *exo_model_name(const exo_model *model);
 EXO_API size_t exo_model_numel(const exo_model *model);
+EXO_API size_t exo_model_buffer_numel(const exo_model *model);
 
 /* A new copy of the numbers, initialized from `seed`. The caller frees it, before the model is dropped for the last time. */
 EXO_API exo_status exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err);
+/* A new copy without gradients, all zero: for values from elsewhere, to be evaluated. Freed likewise. */
+EXO_API exo_status exo_model_copy(exo_model *model, exo_params **out, exo_err *err);
+/* What the tape of a pass over `size` samples of such fields (data.h) takes, in bytes, and what plans and primitives take beside it. Computes
+ * nothing and takes next to no memory: so a model can be asked that would not fit. */
+typedef struct exo_pass_memory {
+    size_t tape;  /* activations, gradients of them, and what operations keep for backward */
+    size_t plans; /* of operations, kept with the tape                                     */
+} exo_pass_memory;
+EXO_API exo_status exo_model_pass_memory(const exo_model *model, const exo_pass *pass, const exo_dataset *data,
+                                         size_t size, exo_pass_memory *out, exo_err *err);
 EXO_API exo_tensor *exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch);
 
 /* Registers a class under its name, which must be new; the class must live as long as the process. Any thread. */

@@ -39,7 +39,7 @@ struct thread {
 };
 
 static tss_t thread_key;
-static _Thread_local struct thread *this_thread;
+static _Thread_local struct thread this_thread;
 
 static void
 destroy_thread(void *argument)
@@ -47,8 +47,7 @@ destroy_thread(void *argument)
     struct thread *t = argument;
     dnnl_stream_destroy(t->stream);
     exo_free(t->scratch);
-    exo_free(t);
-    this_thread = NULL;
+    *t = (struct thread){0};
 }
 
 static void
@@ -62,21 +61,17 @@ static struct thread *
 get_thread(void)
 {
     static once_flag once = ONCE_FLAG_INIT;
-    if (this_thread)
-        return this_thread;
+    struct thread *t = &this_thread;
+    if (t->stream)
+        return t;
     call_once(&once, make_thread_key);
     omp_set_num_threads(1);
-    struct thread *t = exo_calloc(1, sizeof *t);
     dnnl_engine_t engine = exo_onednn_engine();
-    if (!t || !engine || dnnl_stream_create(&t->stream, engine, dnnl_stream_default_flags) != dnnl_success) {
-        exo_free(t);
-        return NULL;
-    }
-    if (tss_set(thread_key, t) != thrd_success) {
+    if (!engine || dnnl_stream_create(&t->stream, engine, dnnl_stream_default_flags) != dnnl_success)
+        t->stream = NULL;
+    if (t->stream && tss_set(thread_key, t) != thrd_success)
         destroy_thread(t);
-        return NULL;
-    }
-    return this_thread = t;
+    return t->stream ? t : NULL;
 }
 
 dnnl_stream_t

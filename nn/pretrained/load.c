@@ -344,7 +344,7 @@ exo_decoder_load(const char *folder, exo_model **model, exo_params **params, exo
     if (st == EXO_OK)
         st = exo_decoder_new(&m, &spec, err);
     if (st == EXO_OK)
-        st = exo_model_params_blank(m, &p, err);
+        st = exo_model_params_blank(m, true, &p, err);
     if (st == EXO_OK)
         st = exo_decoder_load_params(folder, m, p, err);
     if (st == EXO_OK) {

@@ -49,20 +49,33 @@ exo_realloc(void *memory, size_t count, size_t size)
     return realloc(memory, bytes ? bytes : 1);
 }
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
+static size_t
+alignment_of(size_t bytes)
+{
+    return bytes >= HUGE_PAGE ? HUGE_PAGE : 64;
+}
+
+size_t
+exo_aligned_size(size_t bytes)
+{
+    size_t alignment = alignment_of(bytes);
+    if (bytes > SIZE_MAX - alignment)
+        return SIZE_MAX;
+    return bytes == 0 ? alignment : (bytes + alignment - 1) / alignment * alignment;
+}
+
 void *
 exo_alloc_aligned(size_t bytes)
 {
-    const size_t huge = (size_t)2 << 20;
-    size_t alignment = bytes >= huge ? huge : 64;
-    if (bytes > SIZE_MAX - alignment || allocation_fails())
+    size_t alignment = alignment_of(bytes), rounded = exo_aligned_size(bytes);
+    if (rounded == SIZE_MAX || allocation_fails())
         return NULL;
-    size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-    if (rounded == 0)
-        rounded = alignment;
     void *memory = aligned_alloc(alignment, rounded);
     if (!memory)
         return NULL;
-    if (alignment == huge)
+    if (alignment == HUGE_PAGE)
         madvise(memory, rounded, MADV_HUGEPAGE); /* a hint: failure changes speed only */
     memset(memory, 0, rounded);
     return memory;

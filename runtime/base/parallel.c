@@ -48,6 +48,7 @@ static struct {
 static _Thread_local unsigned depth; /* nested enters of this thread */
 static _Thread_local bool paused;
 static _Thread_local bool in_piece;
+static _Thread_local bool rehearsing;
 
 unsigned
 exo_usable_cores(void)
@@ -229,8 +230,16 @@ start_helpers_locked(void)
 }
 
 void
+exo_parallel_rehearse(bool on)
+{
+    rehearsing = on;
+}
+
+void
 exo_parallel_for(size_t count, void (*piece)(void *context, size_t index), void *context)
 {
+    if (rehearsing)
+        return;
     if (count <= 1 || in_piece) {
         for (size_t i = 0; i < count; i++)
             piece(context, i);

@@ -10,6 +10,7 @@
 #ifndef EXO_BASE_PARALLEL_H
 #define EXO_BASE_PARALLEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The cores that this process may use, at least 1. */
@@ -25,5 +26,8 @@ void exo_compute_resume(void);
 /* Runs piece(context, i) for every i in [0, count) and returns when all are done. Pieces may run on other threads and must not
  * wait for each other. Loops inside a piece run on that piece's thread. Any thread. */
 void exo_parallel_for(size_t count, void (*piece)(void *context, size_t index), void *context);
+
+/* From here on loops of the calling thread run none of their pieces: for whoever wants to know what a computation allocates. */
+void exo_parallel_rehearse(bool on);
 
 #endif

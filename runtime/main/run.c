@@ -17,6 +17,7 @@
 #include "apply.h"
 #include "commands.h"
 #include "config_edit.h"
+#include "dry_run.h"
 #include "file.h"
 #include "fit_run.h"
 #include "job.h"
@@ -33,7 +34,7 @@
 struct run_args {
     const char *job_path;
     exo_job_opts job;
-    bool resume, json, no_plot;
+    bool resume, json, no_plot, dry_run;
     const char *workers, *transport, *head, *head_key, *keys, *cluster;
 };
 
@@ -423,6 +424,9 @@ run_graph_file(const struct run_args *args, exo_local_cluster_opts *cluster_opts
     exo_status st = exo_graph_load(&spec, args->job_path, &opts, &err);
     if (st == EXO_OK && args->resume)
         st = exo_fail(&err, EXO_INVAL, "--resume is for training jobs: '%s' is a graph", args->job_path);
+    if (st == EXO_OK && args->dry_run)
+        st = exo_fail(&err, EXO_INVAL, "--dry-run is for training jobs: '%s' is a graph (see `exogym graph plan`)",
+                      args->job_path);
     if (st == EXO_OK && wants_cluster(args)) {
         cluster_opts->job = spec->name;
         cluster_opts->plugins = spec->plugins;
@@ -461,6 +465,11 @@ run_command(const exo_command_line *line)
     if (is_graph(args->job_path))
         return run_graph_file(args, &cluster_opts);
     exo_status st = exo_job_load(&job, args->job_path, &args->job, &err);
+    if (args->dry_run) {
+        status = st == EXO_OK ? exo_dry_run(&job, args->json) : exo_report(&err);
+        exo_job_release(&job);
+        return status;
+    }
     if (st == EXO_OK && wants_cluster(args)) {
         cluster_opts.job = job.name;
         cluster_opts.plugins = job.plugins;
@@ -495,6 +504,9 @@ static const exo_arg table[] = {
     {.name = "--resume",
      .help = "Goes on with what was stopped; runs that are finished are kept.",
      EXO_INTO(struct run_args, resume)},
+    {.name = "--dry-run",
+     .help = "Prints what the job would take of memory, and runs nothing.",
+     EXO_INTO(struct run_args, dry_run)},
     {.name = "--save-dir",
      .value = "DIR",
      .help = "Where run folders go, instead of the job's train.save_dir (runs).",

@@ -1,0 +1,162 @@
+/* The memory plan of a training job: see fit_memory.h. */
+#include "fit_memory.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "fit_opts.h"
+
+enum {
+    FEW = 1 << 16,   /* parameters of the smaller node by which a strategy is measured */
+    READ_AHEAD = 2,  /* batches that a loader holds                                    */
+    EVALUATIONS = 2, /* at once: of node 0 and of the average                          */
+    RUN = 5 << 20,   /* what a run brings with it: lanes, files, the allocator's arenas */
+    LANE = 96 << 10  /* of a node's actor: stacks and queues                           */
+};
+
+static size_t
+allocated(void)
+{
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+/* What this process has of its own; 0: unknown. */
+static uint64_t
+resident(void)
+{
+    unsigned long long all = 0, pages = 0, shared = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file && fscanf(file, "%llu %llu %llu", &all, &pages, &shared) != 3)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* What optimizer and strategy of a node of `numel` parameters take. */
+static exo_status
+measure_strategy(const char *name, exo_config *options, const exo_fit_opts *opts, size_t numel, size_t *bytes,
+                 exo_err *err)
+{
+    exo_comm *comm = NULL;
+    exo_strategy *strategy = NULL;
+    exo_node node = {.num_nodes = opts->num_nodes,
+                     .max_steps = opts->max_steps ? opts->max_steps : 1,
+                     .seed = opts->seed,
+                     .numel = numel,
+                     .params = exo_alloc_aligned(numel * sizeof(float)),
+                     .grads = exo_alloc_aligned(numel * sizeof(float))};
+    exo_status st = node.params && node.grads ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to measure a strategy");
+    if (st == EXO_OK)
+        st = exo_comm_local(&comm, opts->num_nodes, exo_clock_real(), err);
+    if (st == EXO_OK)
+        st = exo_group_open(&node.group, comm, 0, "node_0", err);
+    if (st == EXO_OK)
+        exo_group_set_timeout(node.group,
+                              EXO_MS); /* nobody else is there: a strategy that asks them at its start fails */
+    size_t before = allocated();
+    if (st == EXO_OK)
+        st = exo_strategy_new(&strategy, name, options, err);
+    if (st == EXO_OK)
+        st = exo_strategy_start(strategy, &node, err);
+    size_t after = allocated();
+    *bytes = after > before ? after - before : 0;
+    exo_optim_free(&node.optim);
+    exo_strategy_free(&strategy);
+    exo_group_close(&node.group);
+    exo_comm_drop(&comm);
+    exo_free(node.params);
+    exo_free(node.grads);
+    return st;
+}
+
+/* It grows with the parameters: two sizes tell by how much. */
+static exo_status
+plan_strategy(const char *name, exo_config *options, const exo_fit_opts *opts, size_t numel, uint64_t *bytes,
+              exo_err *err)
+{
+    size_t few = 0, twice = 0;
+    exo_status st = measure_strategy(name, options, opts, FEW, &few, err);
+    if (st == EXO_OK)
+        st = measure_strategy(name, options, opts, 2 * FEW, &twice, err);
+    double each = twice > few ? (double)(twice - few) / FEW : 0;
+    *bytes = (uint64_t)((double)few + each * ((double)numel - FEW > 0 ? (double)numel - FEW : 0));
+    return st;
+}
+
+static uint64_t
+batch_bytes(const exo_dataset *data, size_t size)
+{
+    exo_field fields[EXO_MAX_FIELDS];
+    size_t count = exo_dataset_fields(data, fields), bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t sample = exo_dtype_size(fields[i].dtype);
+        for (size_t d = 0; d < fields[i].num_dims; d++)
+            sample *= fields[i].dims[d];
+        bytes += sample * size;
+    }
+    return bytes;
+}
+
+static exo_status
+plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fit_opts *opts, exo_fit_memory *m,
+            exo_err *err)
+{
+    exo_pass_memory memory;
+    unsigned threads = exo_num_threads(), nodes = opts->num_nodes;
+    size_t val_length = val ? exo_dataset_length(val) : 0;
+    size_t val_count = opts->val_size && opts->val_size < val_length ? opts->val_size : val_length;
+    m->passes = nodes < threads ? nodes : threads;
+    m->minibatch_size = opts->minibatch_size ? opts->minibatch_size : opts->batch_size;
+    exo_pass pass = {.train = true, .grad = true, .autocast = opts->autocast};
+    exo_status st = EXO_OK;
+    if (opts->minibatch_size == EXO_MINIBATCH_AUTO)
+        st = exo_fit_auto_minibatch(model, train, opts->batch_size, opts->autocast, m->passes, &m->minibatch_size, err);
+    if (st == EXO_OK)
+        st = exo_model_pass_memory(model, &pass, train, m->minibatch_size, &memory, err);
+    if (st != EXO_OK)
+        return st;
+    m->activations = (memory.tape + memory.plans) * m->passes;
+    size_t size = m->minibatch_size < val_count ? m->minibatch_size : val_count;
+    if (size > 0) {
+        pass = (exo_pass){.autocast = opts->autocast};
+        st = exo_model_pass_memory(model, &pass, val, size, &memory, err);
+        unsigned at_once = m->passes < EVALUATIONS ? m->passes : EVALUATIONS;
+        m->evaluation = st == EXO_OK ? (memory.tape + memory.plans + batch_bytes(val, size)) * at_once : 0;
+    }
+    /* What loaders read ahead; samplers' orders: of a node's share, and of all to draw it. */
+    m->batches = nodes * (READ_AHEAD * batch_bytes(train, opts->batch_size) +
+                          sizeof(uint32_t) * (exo_dataset_length(train) + exo_dataset_length(train) / nodes)) +
+                 sizeof(uint32_t) * val_length;
+    return st;
+}
+
+exo_status
+exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy, exo_config *options,
+                    const exo_fit_opts *opts, exo_fit_memory *out, exo_err *err)
+{
+    uint64_t of_node = 0, nodes = opts->num_nodes, numel = exo_model_numel(model), buffers;
+    *out = (exo_fit_memory){.nodes = opts->num_nodes};
+    exo_status st = exo_fit_opts_check(opts, err);
+    if (st == EXO_OK)
+        st = plan_strategy(strategy, options, opts, (size_t)numel, &of_node, err);
+    if (st == EXO_OK)
+        st = plan_passes(model, train, val, opts, out, err);
+    if (st != EXO_OK)
+        return st;
+    buffers = exo_model_buffer_numel(model);
+    uint64_t values = exo_aligned_size(numel * sizeof(float)), statistics = exo_aligned_size(buffers * sizeof(float));
+    out->process = resident() + RUN + nodes * LANE;
+    out->parameters = nodes * (values + statistics);
+    out->gradients = nodes * values;
+    out->optimizer = nodes * of_node;
+    out->average = nodes * (values + statistics);
+    out->result = 2 * (values + statistics);
+    out->peak = out->process + out->parameters + out->gradients + out->optimizer + out->average + out->activations +
+                out->evaluation + out->batches + out->result;
+    return EXO_OK;
+}

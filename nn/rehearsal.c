@@ -1,0 +1,57 @@
+/* What a pass takes: its operations are called on phantom memory with loops that do nothing, and the buffers that they ask for are counted. */
+#include <malloc.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/model.h>
+
+#include "model_impl.h"
+#include "parallel.h"
+#include "tape_impl.h"
+
+static size_t
+allocated(void)
+{
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+static exo_status
+run_pass(const exo_model *model, exo_tape *tape, const exo_pass *pass, const exo_batch *batch, exo_err *err)
+{
+    exo_tensor *loss = exo_model_loss(model, tape, batch);
+    if (!loss) {
+        exo_status st = exo_tape_error(tape, err);
+        return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
+    }
+    return pass->grad ? exo_tape_backward(tape, loss, 1.0f, err) : EXO_OK;
+}
+
+exo_status
+exo_model_pass_memory(const exo_model *model, const exo_pass *pass, const exo_dataset *data, size_t size,
+                      exo_pass_memory *out, exo_err *err)
+{
+    exo_tape *tape = NULL;
+    exo_params *params = NULL;
+    exo_batch batch = {0};
+    *out = (exo_pass_memory){0};
+    exo_status st = exo_batch_init(&batch, data, size, err); /* zeros: labels and tokens that there are */
+    if (st == EXO_OK)
+        st = exo_model_params_phantom(model, &params, err);
+    if (st == EXO_OK)
+        st = exo_tape_new_rehearsal(&tape, err);
+    if (st == EXO_OK) {
+        size_t before = allocated();
+        batch.size = size;
+        exo_parallel_rehearse(true);
+        exo_tape_begin(tape, params, pass);
+        st = run_pass(model, tape, pass, &batch, err);
+        exo_parallel_rehearse(false);
+        size_t after = allocated();
+        *out = (exo_pass_memory){.tape = exo_tape_bytes(tape), .plans = after > before ? after - before : 0};
+    }
+    exo_tape_free(&tape);
+    exo_params_free(&params);
+    exo_batch_release(&batch);
+    return st;
+}

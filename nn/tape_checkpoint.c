@@ -1,0 +1,86 @@
+/* Checkpoints: parts of a pass that are computed again in backward. */
+#include "tape_private.h"
+
+#include <string.h>
+
+#include <exogym/sequence.h>
+
+/* The operations of a body take the places [first, first + count) of the pass. Forward runs it, forgets what it has computed and takes its
+ * result over; backward, which comes to the checkpoint's own place first and then to theirs, runs it again into the same places: plans,
+ * dropout and order are those of a pass without the checkpoint. */
+struct checkpoint {
+    exo_checkpoint_body body;
+    void *context;
+    size_t first, count;
+    uint32_t first_ordinal;
+};
+
+/* Gives back all that the operations hold but the data of `kept`. */
+static void
+forget_ops(exo_tape *tape, size_t first, size_t end, const exo_tensor *kept)
+{
+    for (size_t i = first; i < end; i++) {
+        exo_op *op = &tape->ops[i];
+        if (op->out && op->out->owns_data && op->out->data == kept->data)
+            op->out->owns_data = false;
+        else if (op->out && op->out->owns_data && op->out->numel == 1) /* op_done leaves it */
+            exo_tape_buffer_done(tape, op->out->data);
+        exo_tape_op_done(tape, op);
+        op->out = NULL;
+    }
+}
+
+static exo_status
+checkpoint_backward(exo_tape *tape, exo_op *op, exo_err *err)
+{
+    const struct checkpoint c = *(const struct checkpoint *)op->saved[0];
+    exo_tensor *out = op->out, *x = op->in[0];
+    size_t all = tape->num_ops;
+    uint32_t ordinals = tape->next_ordinal;
+    tape->num_ops = c.first;
+    tape->next_ordinal = c.first_ordinal;
+    exo_tensor *again = c.body(c.context, tape, x);
+    bool same = tape->num_ops == c.first + c.count;
+    tape->num_ops = all;
+    tape->next_ordinal = ordinals;
+    if (!again)
+        return exo_tape_error(tape, err);
+    if (!same || again->numel != out->numel || again->dtype != out->dtype)
+        return exo_fail(err, EXO_FAILED, "checkpoint: the body did something else the second time");
+    bool add = false;
+    exo_status st = EXO_OK;
+    void *grad = exo_tape_grad(tape, again, &add, &st);
+    if (grad)
+        memcpy(grad, out->grad, out->numel * exo_dtype_size(out->dtype));
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
+}
+
+static const exo_op_class checkpoint_class = {.name = "checkpoint", .backward = checkpoint_backward};
+
+exo_tensor *
+exo_checkpoint(exo_tape *tape, exo_tensor *x, exo_checkpoint_body body, void *context)
+{
+    if (!x || tape->error.code != EXO_OK)
+        return NULL;
+    if (!tape->pass.grad)
+        return body(context, tape, x);
+    struct checkpoint c = {
+        .body = body, .context = context, .first = tape->num_ops, .first_ordinal = tape->next_ordinal};
+    exo_tensor *y = body(context, tape, x);
+    c.count = tape->num_ops - c.first;
+    if (!y || c.count == 0 || !y->needs_grad || y->is_param)
+        return y;
+    exo_op *op = exo_tape_op(tape, &checkpoint_class, &x, 1);
+    if (!op)
+        return NULL;
+    tape->next_ordinal--; /* ordinals are those of a pass without checkpoints */
+    op->saved[0] = exo_tape_buffer(tape, sizeof c);
+    exo_tensor *out = op->saved[0] ? exo_tape_view(tape, y, y->layout, y->num_dims, y->dims) : NULL;
+    if (!out)
+        return NULL;
+    memcpy(op->saved[0], &c, sizeof c);
+    out->owns_data = y->data != x->data;
+    out->needs_grad = true; /* of a parameter in the body, if not of x */
+    forget_ops(tape, c.first, c.first + c.count, out);
+    return exo_tape_finish(tape, op, out);
+}

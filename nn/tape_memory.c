@@ -1,0 +1,192 @@
+/* The tape's memory: a pool of buffers, and the tensors of a pass. Next: tape_impl.h for its life. */
+#include "tape_private.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "phantom.h"
+
+enum {
+    PHANTOM_FROM = 256 << 10 /* bytes */
+};
+
+static bool
+is_phantom(const exo_tape *tape, size_t bytes)
+{
+    return tape->rehearses && bytes >= PHANTOM_FROM;
+}
+
+static void *
+new_block(const exo_tape *tape, size_t bytes)
+{
+    return is_phantom(tape, bytes) ? exo_phantom_new(bytes) : exo_alloc_aligned(bytes);
+}
+
+static void
+free_block(const exo_tape *tape, const struct block *b)
+{
+    if (is_phantom(tape, b->bytes))
+        exo_phantom_free(b->memory, b->bytes);
+    else
+        exo_free(b->memory);
+}
+void
+exo_tape_free_blocks(exo_tape *tape)
+{
+    for (size_t i = 0; i < tape->num_blocks; i++)
+        free_block(tape, &tape->blocks[i]);
+    exo_free(tape->blocks);
+}
+
+bool
+exo_tape_grow(exo_tape *tape, void **array, size_t *cap, size_t need, size_t size)
+{
+    if (need <= *cap)
+        return true;
+    size_t wanted = *cap ? *cap * 2 : 32;
+    wanted = wanted < need ? need : wanted;
+    void *larger = exo_realloc(*array, wanted, size);
+    if (!larger) {
+        exo_tape_fail(tape, EXO_NOMEM, "no memory for the tape");
+        return false;
+    }
+    memset((char *)larger + *cap * size, 0, (wanted - *cap) * size);
+    *array = larger;
+    *cap = wanted;
+    tape->allocations++;
+    return true;
+}
+
+void *
+exo_tape_buffer(exo_tape *tape, size_t bytes)
+{
+    struct block *best = NULL;
+    for (size_t i = 0; i < tape->num_blocks; i++) {
+        struct block *b = &tape->blocks[i];
+        /* Half a block wasted is the most: a large one stays for those who need it. */
+        if (!b->used && b->bytes >= bytes && b->bytes / 2 <= bytes && (!best || b->bytes < best->bytes))
+            best = b;
+    }
+    if (!best) {
+        if (!exo_tape_grow(tape, (void **)&tape->blocks, &tape->cap_blocks, tape->num_blocks + 1, sizeof *tape->blocks))
+            return NULL;
+        void *memory = new_block(tape, bytes);
+        if (!memory) {
+            exo_tape_fail(tape, EXO_NOMEM, "no memory for a buffer of %zu bytes", bytes);
+            return NULL;
+        }
+        best = &tape->blocks[tape->num_blocks++];
+        *best = (struct block){.memory = memory, .bytes = bytes};
+        tape->allocations++;
+        tape->bytes += exo_aligned_size(bytes);
+    }
+    best->used = true;
+    return best->memory;
+}
+
+void
+exo_tape_buffer_done(exo_tape *tape, void *buffer)
+{
+    for (size_t i = 0; buffer && i < tape->num_blocks; i++) {
+        if (tape->blocks[i].memory == buffer) {
+            tape->blocks[i].used = false;
+            return;
+        }
+    }
+}
+
+static exo_tensor *
+new_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, const size_t *dims)
+{
+    if (!tape->slab || tape->slab_used == TENSORS_PER_SLAB) {
+        struct slab *next = tape->slab ? tape->slab->next : tape->slabs;
+        if (!next) {
+            next = exo_calloc(1, sizeof *next);
+            if (!next)
+                return exo_tape_fail(tape, EXO_NOMEM, "no memory for a tensor");
+            if (tape->slab)
+                tape->slab->next = next;
+            else
+                tape->slabs = next;
+            tape->allocations++;
+        }
+        tape->slab = next;
+        tape->slab_used = 0;
+    }
+    if (num_dims > EXO_MAX_DIMS)
+        return exo_tape_fail(tape, EXO_INVAL, "a tensor has at most %d dimensions, not %zu", EXO_MAX_DIMS, num_dims);
+    exo_tensor *t = &tape->slab->tensors[tape->slab_used++];
+    *t = (exo_tensor){.tape = tape, .dtype = dtype, .layout = layout, .num_dims = num_dims, .numel = 1};
+    for (size_t d = 0; d < num_dims; d++) {
+        t->dims[d] = dims[d];
+        if (__builtin_mul_overflow(t->numel, dims[d], &t->numel) || t->numel > SIZE_MAX / 8)
+            return exo_tape_fail(tape, EXO_INVAL, "a tensor's size overflows");
+    }
+    return t;
+}
+
+exo_tensor *
+exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, const size_t *dims)
+{
+    exo_tensor *t = new_tensor(tape, dtype, layout, num_dims, dims);
+    if (!t)
+        return NULL;
+    t->data = exo_tape_buffer(tape, t->numel * exo_dtype_size(dtype));
+    t->owns_data = true;
+    return t->data ? t : NULL;
+}
+
+exo_tensor *
+exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, size_t num_dims, const size_t *dims)
+{
+    exo_tensor *t = new_tensor(tape, of->dtype, layout, num_dims, dims);
+    if (t)
+        t->data = of->data;
+    return t;
+}
+
+exo_tensor *
+exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_dims, const size_t *dims, const void *data)
+{
+    exo_tensor *t = new_tensor(tape, dtype, EXO_ROW_MAJOR, num_dims, dims);
+    if (t)
+        t->data = (void *)(uintptr_t)data; /* never written: an input has no operation that owns it */
+    return t;
+}
+
+exo_tensor *
+exo_tape_variable(exo_tape *tape, size_t num_dims, const size_t *dims, const float *data)
+{
+    exo_tensor *t = exo_tape_input(tape, EXO_F32, num_dims, dims, data);
+    if (t) {
+        t->needs_grad = tape->pass.grad;
+        t->keeps_grad = true;
+    }
+    return t;
+}
+
+exo_tensor *
+exo_tape_param(exo_tape *tape, exo_param param)
+{
+    exo_params *p = tape->params;
+    size_t count = p ? exo_params_count(p) : 0;
+    if (param.index >= count)
+        return exo_tape_fail(tape, EXO_INVAL, "parameter %u is not one of the model's %zu", param.index, count);
+    if (!exo_tape_grow(tape, (void **)&tape->param_tensors, &tape->num_param_tensors, count, sizeof(exo_tensor *)))
+        return NULL;
+    exo_tensor *t = tape->param_tensors[param.index];
+    if (t)
+        return t; /* used before in this pass: one tensor, one gradient */
+    const exo_param_info *info = exo_params_info(p, param.index);
+    t = new_tensor(tape, EXO_F32, EXO_ROW_MAJOR, info->num_dims, info->dims);
+    if (!t)
+        return NULL;
+    t->is_param = true;
+    t->data = (info->is_buffer ? exo_params_buffers(p) : exo_params_values(p)) + info->offset;
+    t->grad = info->is_buffer ? NULL : exo_params_grads(p) + info->offset;
+    t->needs_grad = tape->pass.grad && !info->is_buffer;
+    tape->param_tensors[param.index] = t;
+    return t;
+}

@@ -1,0 +1,74 @@
+/* The tape's own structure, shared by the files that make it up: tape.c (operations, forwards and backwards), tape_memory.c (buffers and
+ * tensors), tape_checkpoint.c. */
+#ifndef EXO_TAPE_PRIVATE_H
+#define EXO_TAPE_PRIVATE_H
+
+#include "params_impl.h"
+#include "tape_impl.h"
+
+enum {
+    TENSORS_PER_SLAB = 64,
+    MAX_METRICS = 8
+};
+
+struct block {
+    void *memory;
+    size_t bytes;
+    bool used;
+};
+
+struct slab {
+    exo_tensor tensors[TENSORS_PER_SLAB];
+    struct slab *next;
+};
+
+struct cached {
+    const exo_op_class *op_class;
+    void *signature;
+    size_t signature_size;
+    void *state;
+};
+
+struct metric {
+    const char *name;
+    double mean;
+    size_t count;
+};
+
+struct exo_tape {
+    exo_pass pass;
+    exo_params *params;
+    exo_err error;
+    bool walked;    /* backward has run */
+    bool rehearses; /* its buffers are phantoms */
+
+    struct block *blocks;
+    size_t num_blocks, cap_blocks;
+
+    struct slab *slabs; /* first */
+    struct slab *slab;  /* in use */
+    size_t slab_used;
+
+    exo_op *ops;
+    size_t num_ops, cap_ops;
+    uint32_t next_ordinal; /* operations without checkpoints */
+    struct cached *cache;  /* by ordinal */
+    size_t cap_cache;
+
+    exo_tensor **param_tensors; /* by index, of this pass */
+    size_t num_param_tensors;
+
+    struct metric metrics[MAX_METRICS];
+    size_t num_metrics;
+
+    uint64_t allocations;
+    size_t bytes;
+};
+
+/* Grows an array to hold at least `need` elements; what is new is zeroed. false: no memory, recorded. */
+bool exo_tape_grow(exo_tape *tape, void **array, size_t *cap, size_t need, size_t size);
+void exo_tape_free_blocks(exo_tape *tape);
+/* Gives back all that an operation holds once its backward has run. */
+void exo_tape_op_done(exo_tape *tape, exo_op *op);
+
+#endif

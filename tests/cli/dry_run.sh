@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# --dry-run says what a run takes of memory before anything of it is made, and is right to a tenth.
+. "$EXO_SOURCE/tests/cli/common.bash"
+
+ok run job.yaml --dry-run
+for row in parameters gradients optimizer average activations evaluation batches result process peak; do
+    has out "  $row "
+done
+has out 'ddp: mlp with 101,770 parameters, 2 nodes, batch 16 in passes of 16'
+has out 'sparta: '
+[ ! -e runs ] || fail 'a dry run made a folder'
+expect 2 "exogym: ddp: gpt: the data have no field 'tokens': it trains on texts, not on images" \
+    run job.yaml --dry-run --set 'model={name: gpt, size: xl}'
+
+# What is used: the process's largest resident size.
+used() {
+    python3 - "$@" <<'END'
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+_, status, usage = os.wait4(child.pid, 0)
+print(usage.ru_maxrss * 1024 if status == 0 else 0)
+END
+}
+if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
+    sed -i 's/^compare:.*/strategy: ddp/; /^presets:/d; 0,/^strategy: {/{/^strategy: {/d}; s/max_steps: 12/max_steps: 3/' job.yaml
+    # right MODEL BATCH STRATEGY
+    right() {
+        local args=(--set "model=$1" --set "train.batch_size=$2" --set "strategy=$3" --set train.correlation_interval=0) planned took
+        ok run job.yaml --dry-run --json "${args[@]}"
+        planned=$(json out peak)
+        took=$(used "$EXOGYM" run job.yaml --no-plot --save-dir used "${args[@]}")
+        awk -v p="$planned" -v u="$took" 'BEGIN { exit !(u > 0 && p > 0.9 * u && p < 1.1 * u) }' ||
+            fail "$1, batch $2, $3: planned $planned bytes, used $took"
+    }
+    right '{name: mlp, hidden: [1500, 1500]}' 64 ddp
+    right mnist_cnn 32 '{name: diloco, H: 2}'
+    right mnist_cnn 64 sparta
+fi
+finish
