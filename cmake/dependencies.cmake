@@ -13,6 +13,12 @@ pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(lz4 REQUIRED IMPORTED_TARGET liblz4)
 pkg_check_modules(sqlite REQUIRED IMPORTED_TARGET sqlite3)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.40)
+
+find_path(UNISTRING_INCLUDE uninorm.h REQUIRED)
+find_library(UNISTRING_LIBRARY unistring REQUIRED)
+add_library(unistring UNKNOWN IMPORTED)
+set_target_properties(unistring PROPERTIES IMPORTED_LOCATION ${UNISTRING_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${UNISTRING_INCLUDE})
 
 find_path(UTHASH_INCLUDE uthash.h REQUIRED) # headers only
 

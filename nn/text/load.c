@@ -1,0 +1,222 @@
+/* tokenizer.json, all of it: the file, its parts in the order in which they need each other, the post-processor. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <exogym/memory.h>
+
+#include "file.h"
+#include "tokenizer_impl.h"
+
+enum {
+    DEPTH_MOST = 16,      /* of sequences in sequences */
+    FILE_MOST = 256 << 20 /* bytes                     */
+};
+
+/* --- The post-processor ---------------------------------------------------------------------------------------------------- */
+
+/* The tokens of {"SpecialToken": {"id": ...}}: ids of special_tokens. */
+static exo_status
+load_special(exo_tokenizer *t, const exo_json *template, const exo_json *part, exo_tokens *out, exo_err *err)
+{
+    static const char *const keys[] = {"id", "type_id", NULL}, *const token_keys[] = {"id", "ids", "tokens", NULL};
+    exo_json all, token, ids;
+    const char *name = NULL;
+    size_t count = 0;
+    exo_status st = exo_json_only(part, keys, err);
+    if (st == EXO_OK)
+        st = exo_json_text_of(part, "id", &name, err);
+    if (st == EXO_OK)
+        st = exo_json_get(template, "special_tokens", &all, err);
+    if (st == EXO_OK)
+        st = exo_json_get(&all, name, &token, err);
+    if (st == EXO_OK)
+        st = exo_json_only(&token, token_keys, err);
+    if (st == EXO_OK)
+        st = exo_json_get(&token, "ids", &ids, err);
+    if (st == EXO_OK)
+        st = exo_json_list(&ids, &count, err);
+    for (size_t i = 0; i < count && st == EXO_OK; i++) {
+        exo_json item = exo_json_item(&ids, i);
+        uint64_t number = 0;
+        st = exo_json_number(&item, EXO_VOCAB_MOST - 1, &number, err);
+        int32_t id = (int32_t)number;
+        if (st == EXO_OK && !exo_vocab_spelling(&t->bpe.vocab, id))
+            st = exo_json_fail(&item, err, EXO_INVAL, "no token has the number %d", id);
+        if (st == EXO_OK && !exo_tokens_add(out, &id, 1))
+            st = exo_json_fail(&item, err, EXO_NOMEM, "no memory");
+    }
+    return st;
+}
+
+static exo_status
+load_template(exo_tokenizer *t, const exo_json *part, exo_err *err)
+{
+    static const char *const keys[] = {"type", "single", "pair", "special_tokens", NULL};
+    static const char *const piece_keys[] = {"Sequence", "SpecialToken", NULL};
+    exo_json single, inner;
+    size_t count = 0;
+    bool text = false;
+    exo_status st = exo_json_only(part, keys, err);
+    if (st == EXO_OK)
+        st = exo_json_get(part, "single", &single, err);
+    if (st == EXO_OK)
+        st = exo_json_list(&single, &count, err);
+    for (size_t i = 0; i < count && st == EXO_OK; i++) {
+        exo_json piece = exo_json_item(&single, i);
+        st = exo_json_only(&piece, piece_keys, err);
+        if (st == EXO_OK && exo_json_find(&piece, "SpecialToken", &inner)) {
+            st = load_special(t, part, &inner, text ? &t->after : &t->before, err);
+        } else if (st == EXO_OK) {
+            const char *name = NULL;
+            st = exo_json_get(&piece, "Sequence", &inner, err);
+            if (st == EXO_OK)
+                st = exo_json_text_of(&inner, "id", &name, err);
+            if (st == EXO_OK && (strcmp(name, "A") != 0 || text))
+                st = exo_json_fail(&piece, err, EXO_UNSUPPORTED, "only one sequence, 'A', is supported");
+            text = true;
+        }
+    }
+    if (st == EXO_OK && !text)
+        st = exo_json_fail(&single, err, EXO_UNSUPPORTED, "a template without the sequence 'A' is not supported");
+    return st;
+}
+
+static exo_status
+load_processor(exo_tokenizer *t, const exo_json *part, int depth, bool *templates, exo_err *err)
+{
+    static const char *const byte_level_keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
+    static const char *const sequence_keys[] = {"type", "processors", NULL};
+    const char *type = NULL;
+    exo_json list;
+    size_t count = 0;
+    exo_status st = exo_json_text_of(part, "type", &type, err);
+    if (st != EXO_OK)
+        return st;
+    if (strcmp(type, "ByteLevel") == 0) /* changes where tokens are said to be, nothing else */
+        return exo_json_only(part, byte_level_keys, err);
+    if (strcmp(type, "TemplateProcessing") == 0) {
+        if (*templates)
+            return exo_json_fail(part, err, EXO_UNSUPPORTED, "a second template is not supported");
+        *templates = true;
+        return load_template(t, part, err);
+    }
+    if (strcmp(type, "Sequence") != 0)
+        return exo_json_unknown(part, "the post-processor", type, err);
+    if (depth > DEPTH_MOST)
+        return exo_json_fail(part, err, EXO_UNSUPPORTED, "sequences that are so deep are not supported");
+    st = exo_json_only(part, sequence_keys, err);
+    if (st == EXO_OK)
+        st = exo_json_get(part, "processors", &list, err);
+    if (st == EXO_OK)
+        st = exo_json_list(&list, &count, err);
+    for (size_t i = 0; i < count && st == EXO_OK; i++) {
+        exo_json item = exo_json_item(&list, i);
+        st = load_processor(t, &item, depth + 1, templates, err);
+    }
+    return st;
+}
+
+exo_status
+exo_load_post_processor(exo_tokenizer *t, const exo_json *part, exo_err *err)
+{
+    bool templates = false;
+    return load_processor(t, part, 0, &templates, err);
+}
+
+/* --- The file -------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+load_root(exo_tokenizer *t, const exo_json *root, exo_err *err)
+{
+    static const char *const keys[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
+                                       "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
+    static const char *const unused[] = {"truncation", "padding"};
+    static const struct {
+        const char *key;
+        exo_status (*load)(exo_tokenizer *t, const exo_json *part, exo_err *err);
+    } parts[] = {{"normalizer", exo_load_normalizer},
+                 {"pre_tokenizer", exo_load_pre_tokenizer},
+                 {"decoder", exo_load_decoder},
+                 {"added_tokens", exo_load_added},
+                 {"post_processor", exo_load_post_processor}};
+    exo_json part;
+    const char *version = "1.0";
+    exo_status st = exo_json_only(root, keys, err);
+    if (st == EXO_OK && exo_json_find(root, "version", &part))
+        st = exo_json_text(&part, &version, err);
+    if (st == EXO_OK && strcmp(version, "1.0") != 0)
+        st = exo_json_unknown(root, "the version", version, err);
+    for (size_t i = 0; i < 2 && st == EXO_OK; i++)
+        if (exo_json_find(root, unused[i], &part))
+            st = exo_json_fail(&part, err, EXO_UNSUPPORTED, "%s is not supported; set it to null", unused[i]);
+    if (st == EXO_OK)
+        st = exo_json_get(root, "model", &part, err);
+    if (st == EXO_OK)
+        st = exo_load_model(t, &part, err);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && st == EXO_OK; i++)
+        if (exo_json_find(root, parts[i].key, &part))
+            st = parts[i].load(t, &part, err);
+    t->joins = !exo_json_find(root, "decoder", &part);
+    return st;
+}
+
+exo_status
+exo_tokenizer_parse(exo_tokenizer **out, const char *name, char *file, size_t size, exo_err *err)
+{
+    json_error_t error;
+    json_t *json = NULL;
+    exo_status st = EXO_NOMEM;
+    exo_tokenizer *t = exo_calloc(1, sizeof *t);
+    if (!t) {
+        exo_free(file);
+        exo_fail(err, EXO_NOMEM, "%s: no memory", name);
+        goto done;
+    }
+    atomic_init(&t->references, 1);
+    t->file = file;
+    t->file_size = size;
+    t->added.most = t->begin = t->end = -1;
+    json = json_loadb(file, size, JSON_REJECT_DUPLICATES, &error);
+    if (!json) {
+        st = json_error_code(&error) == json_error_out_of_memory ? EXO_NOMEM : EXO_INVAL;
+        exo_fail(err, st, "%s:%d:%d: %s", name, error.line, error.column, error.text);
+        goto done;
+    }
+    st = load_root(t, &(exo_json){.value = json, .file = name}, err);
+    if (st == EXO_OK) {
+        *out = t;
+        t = NULL;
+    }
+done:
+    json_decref(json);
+    exo_tokenizer_drop(&t);
+    return st;
+}
+
+exo_status
+exo_tokenizer_load(exo_tokenizer **out, const char *path, exo_err *err)
+{
+    static const char in_folder[] = "/tokenizer.json";
+    struct stat info;
+    char *name = exo_calloc(strlen(path) + sizeof in_folder, 1), *file = NULL;
+    size_t size = 0;
+    exo_tokenizer *t = NULL;
+    if (!name)
+        return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
+    strcpy(name, path);
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        strcat(name, in_folder);
+    exo_status st = exo_file_read(name, FILE_MOST, &file, &size, err);
+    if (st == EXO_OK)
+        st = exo_tokenizer_parse(&t, name, file, size, err);
+    if (st == EXO_OK)
+        st = exo_load_ends(t, name, err);
+    if (st == EXO_OK) {
+        *out = t;
+        t = NULL;
+    }
+    exo_tokenizer_drop(&t);
+    exo_free(name);
+    return st;
+}

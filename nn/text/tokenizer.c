@@ -1,0 +1,261 @@
+/* Tokenizers: text to numbers and back. How a text goes: bytes that are no UTF-8 become U+FFFD; added tokens are found in it, what is
+ * between them is normalized, and those that are looked for there are found; the pre-tokenizer splits the rest into pieces, of which the model
+ * makes tokens; the post-processor puts its own around them.
+ */
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "file.h"
+#include "tokenizer_impl.h"
+#include "utf8.h"
+
+exo_tokenizer *
+exo_tokenizer_hold(exo_tokenizer *tokenizer)
+{
+    atomic_fetch_add(&tokenizer->references, 1);
+    return tokenizer;
+}
+
+void
+exo_tokenizer_drop(exo_tokenizer **tokenizer)
+{
+    exo_tokenizer *t = *tokenizer;
+    *tokenizer = NULL;
+    if (!t || atomic_fetch_sub(&t->references, 1) != 1)
+        return;
+    exo_free(t->file);
+    exo_bpe_release(&t->bpe);
+    exo_added_release(&t->added);
+    exo_steps_release(&t->normalizer);
+    exo_steps_release(&t->pre_tokenizer);
+    exo_steps_release(&t->decoder);
+    exo_free(t->before.items);
+    exo_free(t->after.items);
+    exo_free(t);
+}
+
+exo_status
+exo_tokenizer_save(const exo_tokenizer *tokenizer, const char *folder, exo_err *err)
+{
+    exo_text path = {0};
+    exo_text_add(&path, "%s/tokenizer.json", folder);
+    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "%s: no memory", folder) : exo_folder_make(folder, err);
+    if (st == EXO_OK)
+        st = exo_file_write_atomic(path.data, tokenizer->file, tokenizer->file_size, err);
+    exo_free(path.data);
+    return st;
+}
+
+size_t
+exo_tokenizer_vocabulary(const exo_tokenizer *tokenizer)
+{
+    return tokenizer->bpe.vocab.count;
+}
+
+int32_t
+exo_tokenizer_token(const exo_tokenizer *tokenizer, const char *text)
+{
+    return exo_vocab_find(&tokenizer->bpe.vocab, text, strlen(text));
+}
+
+int32_t
+exo_tokenizer_end(const exo_tokenizer *tokenizer)
+{
+    return tokenizer->end;
+}
+
+int32_t
+exo_tokenizer_begin(const exo_tokenizer *tokenizer)
+{
+    return tokenizer->begin;
+}
+
+/* --- Encoding -------------------------------------------------------------------------------------------------------------- */
+
+/* One call's. */
+struct encoding {
+    const exo_tokenizer *t;
+    exo_text lossy;
+    exo_pieces pieces, spare;
+    exo_bpe_work work;
+};
+
+/* Normalizes what is between added tokens, and finds those that are looked for there. */
+static exo_status
+normalize(struct encoding *e, exo_err *err)
+{
+    const exo_tokenizer *t = e->t;
+    exo_text out = {0}, spare = {0};
+    exo_status st = EXO_OK;
+    if (!t->normalizer.count && !t->added.normalized.count)
+        return EXO_OK;
+    exo_pieces_clear(&e->spare);
+    for (size_t i = 0; i < e->pieces.count && st == EXO_OK; i++) {
+        const exo_piece *piece = &e->pieces.items[i];
+        const char *text = e->pieces.text + piece->begin;
+        size_t size = piece->length, begin = piece->begin;
+        if (piece->token >= 0) {
+            exo_pieces_add(&e->spare, 0, 0, piece->token, false);
+            continue;
+        }
+        if (t->normalizer.count) {
+            st = exo_steps_normalize(&t->normalizer, text, size, &out, &spare, err);
+            if (st != EXO_OK)
+                break;
+            begin = e->spare.own.length;
+            text = out.data;
+            size = out.length;
+            exo_text_add_bytes(&e->spare.own, text, size);
+        }
+        exo_added_split(&t->added, true, text, size, begin, piece->first, &e->spare);
+    }
+    exo_free(out.data);
+    exo_free(spare.data);
+    if (!t->normalizer.count)
+        exo_pieces_share(&e->spare, &e->pieces);
+    if (st == EXO_OK)
+        st = exo_pieces_finish(&e->spare, err);
+    exo_pieces given = e->pieces;
+    e->pieces = e->spare;
+    e->spare = given;
+    return st;
+}
+
+static exo_status
+encode_pieces(struct encoding *e, exo_err *err)
+{
+    exo_status st = exo_bpe_work_expect(&e->work, e->pieces.count, err);
+    for (size_t i = 0; i < e->pieces.count && st == EXO_OK; i++) {
+        const exo_piece *piece = &e->pieces.items[i];
+        if (piece->token < 0)
+            st = exo_bpe_encode(&e->t->bpe, &e->work, e->pieces.text, piece->begin, piece->length, err);
+        else if (!exo_tokens_add(&e->work.out, &piece->token, 1))
+            st = exo_fail(err, EXO_NOMEM, "no memory to encode a text");
+    }
+    return st;
+}
+
+static exo_status
+encode_text(struct encoding *e, const char *text, size_t size, exo_err *err)
+{
+    if (exo_utf8_valid(text, size) < size) {
+        exo_utf8_lossy(&e->lossy, text, size);
+        if (e->lossy.failed)
+            return exo_fail(err, EXO_NOMEM, "no memory for a text of %zu bytes", size);
+        text = e->lossy.data;
+        size = e->lossy.length;
+    }
+    exo_added_split(&e->t->added, false, text, size, 0, true, &e->pieces);
+    e->pieces.text = text;
+    exo_status st = exo_pieces_finish(&e->pieces, err);
+    if (st == EXO_OK)
+        st = normalize(e, err);
+    if (st == EXO_OK)
+        st = exo_steps_split(&e->t->pre_tokenizer, &e->pieces, &e->spare, err);
+    return st == EXO_OK ? encode_pieces(e, err) : st;
+}
+
+/* Each byte is its own number. */
+static exo_status
+encode_bytes(struct encoding *e, const char *text, size_t size, exo_err *err)
+{
+    for (size_t i = 0; i < size; i++) {
+        int32_t number = (unsigned char)text[i];
+        if (!exo_tokens_add(&e->work.out, &number, 1))
+            return exo_fail(err, EXO_NOMEM, "no memory to encode %zu bytes", size);
+    }
+    return EXO_OK;
+}
+
+exo_status
+exo_tokenizer_encode(const exo_tokenizer *tokenizer, const char *text, size_t size, bool special, int32_t **tokens,
+                     size_t *count, exo_err *err)
+{
+    struct encoding e = {.t = tokenizer};
+    exo_tokens *out = &e.work.out;
+    exo_status st = EXO_OK;
+    size_t before = special ? tokenizer->before.count : 0;
+    if (before && !exo_tokens_add(out, tokenizer->before.items, before))
+        st = exo_fail(err, EXO_NOMEM, "no memory to encode a text");
+    if (st == EXO_OK && size)
+        st = tokenizer->raw ? encode_bytes(&e, text, size, err) : encode_text(&e, text, size, err);
+    if (st == EXO_OK && !exo_tokens_add(out, tokenizer->after.items, special ? tokenizer->after.count : 0))
+        st = exo_fail(err, EXO_NOMEM, "no memory to encode a text");
+    if (st == EXO_OK) {
+        *tokens = out->items;
+        *count = out->count;
+        out->items = NULL;
+    }
+    exo_free(e.lossy.data);
+    exo_pieces_release(&e.pieces);
+    exo_pieces_release(&e.spare);
+    exo_bpe_work_release(&e.work);
+    return st;
+}
+
+/* --- Decoding -------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+spell(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special, exo_pieces *out, exo_err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const exo_spelling *spelling = exo_vocab_spelling(&t->bpe.vocab, tokens[i]);
+        if (!spelling)
+            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer", tokens[i], i);
+        if (special || !spelling->special)
+            exo_pieces_add(out, spelling->begin, spelling->length, -1, false);
+    }
+    out->text = t->bpe.vocab.bytes.data ? t->bpe.vocab.bytes.data : "";
+    return exo_pieces_finish(out, err);
+}
+
+exo_status
+exo_tokenizer_decode_text(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special, exo_text *out,
+                          exo_err *err)
+{
+    exo_pieces pieces = {0}, spare = {0};
+    exo_status st = spell(t, tokens, count, special, &pieces, err);
+    if (st == EXO_OK)
+        st = exo_steps_decode(&t->decoder, &pieces, &spare, err);
+    exo_text_add_bytes(out, "", 0);
+    for (size_t i = 0; i < pieces.count && st == EXO_OK; i++) {
+        if (t->joins && i)
+            exo_text_add_bytes(out, " ", 1);
+        exo_text_add_bytes(out, pieces.text + pieces.items[i].begin, pieces.items[i].length);
+    }
+    if (st == EXO_OK && out->failed)
+        st = exo_fail(err, EXO_NOMEM, "no memory to decode %zu tokens", count);
+    exo_pieces_release(&pieces);
+    exo_pieces_release(&spare);
+    return st;
+}
+
+static exo_status
+decode_bytes(const int32_t *tokens, size_t count, exo_text *out, exo_err *err)
+{
+    exo_text_add_bytes(out, "", 0);
+    for (size_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || tokens[i] > 255)
+            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer", tokens[i], i);
+        char byte = (char)tokens[i];
+        exo_text_add_bytes(out, &byte, 1);
+    }
+    return out->failed ? exo_fail(err, EXO_NOMEM, "no memory to decode %zu tokens", count) : EXO_OK;
+}
+
+exo_status
+exo_tokenizer_decode(const exo_tokenizer *tokenizer, const int32_t *tokens, size_t count, bool special, char **text,
+                     size_t *size, exo_err *err)
+{
+    exo_text out = {0};
+    exo_status st = tokenizer->raw ? decode_bytes(tokens, count, &out, err)
+                                   : exo_tokenizer_decode_text(tokenizer, tokens, count, special, &out, err);
+    if (st != EXO_OK) {
+        exo_free(out.data);
+        return st;
+    }
+    *text = out.data;
+    *size = out.length;
+    return EXO_OK;
+}
