@@ -152,6 +152,7 @@ column_grads(const struct backward *b, bool pairs, bool dropped, bool diagonal, 
     vec scale = vec_splat(b->scale), shift = vec_load(q->lse + c), delta = vec_load(q->delta + c),
         kept = vec_splat(b->kept);
     ivec query = vec_lanes() + (int32_t)c;
+    (void)pairs; /* false where they do not run */
     size_t rows = visible_rows(diagonal, c), hidden_from = diagonal ? c / BAND * BAND : BLOCK;
     for (size_t j = 0; j < rows; j += 2) {
         vec w[2], ds[2];
