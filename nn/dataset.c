@@ -105,6 +105,32 @@ exo_dataset_self(const exo_dataset *dataset)
     return dataset->self;
 }
 
+exo_tokenizer *
+exo_dataset_tokenizer(const exo_dataset *dataset)
+{
+    return dataset->dataset_class->tokenizer ? dataset->dataset_class->tokenizer(dataset->self) : NULL;
+}
+
+size_t
+exo_dataset_vocabulary(const exo_dataset *dataset)
+{
+    return dataset->dataset_class->vocabulary ? dataset->dataset_class->vocabulary(dataset->self) : 0;
+}
+
+exo_status
+exo_dataset_split(exo_dataset **out, exo_dataset *dataset, uint32_t rank, uint32_t num_parts, exo_err *err)
+{
+    if (rank >= num_parts)
+        return exo_fail(err, EXO_INVAL, "part %u is not one of %u", rank, num_parts);
+    if (dataset->dataset_class->split)
+        return dataset->dataset_class->split(dataset->self, rank, num_parts, out, err);
+    size_t first = exo_split_point(dataset->length, rank, num_parts),
+           end = exo_split_point(dataset->length, rank + 1, num_parts);
+    if (first == end)
+        return exo_fail(err, EXO_INVAL, "a data set of %zu samples has no %u parts", dataset->length, num_parts);
+    return exo_dataset_slice(out, dataset, first, end - first, err);
+}
+
 /* --- Slices -------------------------------------------------------------------------------------------------------------- */
 
 struct slice {
@@ -138,8 +164,25 @@ slice_free(void *self)
     exo_free(self);
 }
 
-static const exo_dataset_class slice_class = {
-    .name = "slice", .length = slice_length, .fields = slice_fields, .get = slice_get, .free = slice_free};
+static exo_tokenizer *
+slice_tokenizer(const void *self)
+{
+    return exo_dataset_tokenizer(((const struct slice *)self)->of);
+}
+
+static size_t
+slice_vocabulary(const void *self)
+{
+    return exo_dataset_vocabulary(((const struct slice *)self)->of);
+}
+
+static const exo_dataset_class slice_class = {.name = "slice",
+                                              .length = slice_length,
+                                              .fields = slice_fields,
+                                              .get = slice_get,
+                                              .free = slice_free,
+                                              .tokenizer = slice_tokenizer,
+                                              .vocabulary = slice_vocabulary};
 
 exo_status
 exo_dataset_slice(exo_dataset **out, exo_dataset *dataset, size_t first, size_t count, exo_err *err)
@@ -191,17 +234,23 @@ exo_batch_release(exo_batch *batch)
 }
 
 exo_status
+exo_batch_read_row(exo_batch *batch, size_t row, const exo_dataset *dataset, size_t index, const exo_sample_key *key,
+                   exo_err *err)
+{
+    void *out[EXO_MAX_FIELDS];
+    for (size_t i = 0; i < batch->num_fields; i++)
+        out[i] = (char *)batch->data[i] + row * sample_bytes(&batch->fields[i]);
+    exo_status st = exo_dataset_get(dataset, index, key, out, err);
+    return st == EXO_OK ? EXO_OK : exo_fail_in(err, st, "sample %zu", index);
+}
+
+exo_status
 exo_batch_read(exo_batch *batch, const exo_dataset *dataset, const uint32_t *indices, size_t count,
                const exo_sample_key *key, exo_err *err)
 {
+    exo_status st = EXO_OK;
     batch->size = count;
-    for (size_t n = 0; n < count; n++) {
-        void *out[EXO_MAX_FIELDS];
-        for (size_t i = 0; i < batch->num_fields; i++)
-            out[i] = (char *)batch->data[i] + n * sample_bytes(&batch->fields[i]);
-        exo_status st = exo_dataset_get(dataset, indices[n], key, out, err);
-        if (st != EXO_OK)
-            return exo_fail_in(err, st, "sample %u", indices[n]);
-    }
-    return EXO_OK;
+    for (size_t n = 0; st == EXO_OK && n < count; n++)
+        st = exo_batch_read_row(batch, n, dataset, indices[n], key, err);
+    return st;
 }

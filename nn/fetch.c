@@ -38,7 +38,7 @@ static const struct exo_data_file mnist_files[] = {
      "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4542},
 };
 
-static const struct exo_data_file tiny_shakespeare_files[] = {
+static const struct exo_data_file shakespeare_files[] = {
     {"tinyshakespeare.txt",
      {"https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"},
      "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
@@ -47,7 +47,7 @@ static const struct exo_data_file tiny_shakespeare_files[] = {
 
 static const exo_data_source sources[] = {
     {"mnist", "handwritten digits, 60,000 and 10,000 images of 28x28", 4, mnist_files},
-    {"tiny_shakespeare", "1.1 MB of Shakespeare's plays, one text", 1, tiny_shakespeare_files},
+    {"shakespeare", "1.1 MB of Shakespeare's plays, one text", 1, shakespeare_files},
 };
 enum {
     NUM_SOURCES = sizeof sources / sizeof sources[0]
@@ -208,8 +208,7 @@ exo_data_fetch(const char *name, exo_fetch_progress progress, void *context, exo
         if (strcmp(sources[i].name, name) == 0)
             source = &sources[i];
     if (!source)
-        return exo_fail(err, EXO_NOT_FOUND, "there is no public data set '%s'; there are: mnist, tiny_shakespeare",
-                        name);
+        return exo_fail(err, EXO_NOT_FOUND, "there is no public data set '%s'; there are: mnist, shakespeare", name);
     char *folder = NULL;
     exo_status st = exo_data_folder(name, &folder, err);
     if (st == EXO_OK)

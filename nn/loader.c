@@ -12,6 +12,8 @@
 
 #include <exogym/memory.h>
 
+#include "dataset_impl.h"
+
 struct place {
     exo_batch batch;
     uint64_t number; /* of the batch, if full */
@@ -40,7 +42,6 @@ struct exo_loader {
 struct reader {
     exo_loader *loader;
     exo_sampler sampler;
-    uint32_t *indices; /* (batch_size) */
     pthread_t thread;
 };
 
@@ -71,10 +72,14 @@ read_batch(struct reader *r, uint64_t number, exo_batch *batch, exo_err *err)
     exo_loader *l = r->loader;
     size_t size = l->opts.batch_size, share = exo_sampler_share(&r->sampler);
     uint64_t epoch = number / l->epoch_batches, within = number % l->epoch_batches;
-    for (size_t i = 0; i < size; i++)
-        r->indices[i] = (uint32_t)exo_sampler_at(&r->sampler, epoch * share + within * size + i);
     const exo_sample_key key = {.seed = l->opts.seed, .epoch = epoch};
-    return exo_batch_read(batch, l->dataset, r->indices, size, &key, err);
+    exo_status st = EXO_OK;
+    batch->size = size;
+    for (size_t i = 0; st == EXO_OK && i < size; i++) {
+        size_t index = exo_sampler_at(&r->sampler, epoch * share + within * size + i);
+        st = exo_batch_read_row(batch, i, l->dataset, index, &key, err);
+    }
+    return st;
 }
 
 static void *
@@ -111,9 +116,7 @@ start_readers(exo_loader *l, exo_err *err)
     for (unsigned i = 0; st == EXO_OK && i < o->threads; i++) {
         struct reader *r = &l->readers[i];
         r->loader = l;
-        r->indices = exo_calloc(o->batch_size, sizeof *r->indices);
-        st = r->indices ? exo_sampler_init(&r->sampler, length, o->num_nodes, o->rank, o->shuffle, o->seed, err)
-                        : exo_fail(err, EXO_NOMEM, "no memory for a loader");
+        st = exo_sampler_init(&r->sampler, length, o->num_nodes, o->rank, o->shuffle, o->seed, err);
         if (st == EXO_OK && pthread_create(&r->thread, NULL, reader_main, r) != 0)
             st = exo_fail(err, EXO_FAILED, "a loader's thread cannot be started");
         l->started += st == EXO_OK;
@@ -177,10 +180,8 @@ exo_loader_close(exo_loader **loader)
     pthread_mutex_unlock(&l->lock);
     for (unsigned i = 0; i < l->started; i++)
         pthread_join(l->readers[i].thread, NULL); /* a thread reads one batch to its end at most */
-    for (unsigned i = 0; l->readers && i < l->opts.threads; i++) {
+    for (unsigned i = 0; l->readers && i < l->opts.threads; i++)
         exo_sampler_release(&l->readers[i].sampler);
-        exo_free(l->readers[i].indices);
-    }
     for (size_t i = 0; l->ring && i < l->opts.depth; i++)
         exo_batch_release(&l->ring[i].batch);
     pthread_cond_destroy(&l->filled);

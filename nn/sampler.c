@@ -1,7 +1,13 @@
-/* The shuffling sampler: which samples a node sees, as a pure function of its position. One thread. */
+/* The shuffling sampler: which samples a node sees, as a pure function of its position. One thread.
+ *
+ * Up to TABLE samples an epoch's order is a table, a uniform permutation. Beyond, windows over billions of tokens, it is a keyed bijection
+ * that is computed sample by sample and needs no memory: a Feistel network over the next power of four whose rounds are Philox, walked until
+ * it lands inside (Black & Rogaway, 2002, "Ciphers with arbitrary finite domains"). */
 #include <exogym/data.h>
 
 #include <exogym/memory.h>
+
+#define TABLE ((size_t)1 << 24)
 
 exo_status
 exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32_t rank, bool shuffle, uint64_t seed,
@@ -10,11 +16,13 @@ exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32
     *sampler = (exo_sampler){0};
     if (num_nodes < 1 || rank >= num_nodes)
         return exo_fail(err, EXO_INVAL, "node %u is not one of %u", rank, num_nodes);
-    if (length < num_nodes || length > UINT32_MAX)
+    if (length < num_nodes)
         return exo_fail(err, EXO_INVAL, "a data set of %zu samples cannot be shared out to %u nodes", length,
                         num_nodes);
     *sampler = (exo_sampler){
         .length = length, .num_nodes = num_nodes, .rank = rank, .shuffle = shuffle, .seed = seed, .epoch = UINT64_MAX};
+    if (!shuffle || length > TABLE)
+        return EXO_OK;
     sampler->order = exo_calloc(length / num_nodes, sizeof *sampler->order);
     sampler->scratch = exo_calloc(length, sizeof *sampler->scratch);
     if (sampler->order && sampler->scratch)
@@ -39,25 +47,60 @@ exo_sampler_share(const exo_sampler *sampler)
 
 /* Every num_nodes-th sample of the epoch's order, from the node's own rank on. */
 static void
-begin_epoch(exo_sampler *s, uint64_t epoch)
+fill_table(exo_sampler *s, uint64_t epoch)
 {
-    s->epoch = epoch;
-    if (s->shuffle) {
-        exo_rng rng;
-        exo_rng_init(&rng, s->seed, EXO_RNG_SHUFFLE, 0, epoch);
-        exo_rng_permutation(&rng, s->scratch, (uint32_t)s->length);
-    }
-    for (size_t i = 0; i < exo_sampler_share(s); i++) {
-        size_t at = i * s->num_nodes + s->rank;
-        s->order[i] = s->shuffle ? s->scratch[at] : (uint32_t)at;
-    }
+    exo_rng rng;
+    exo_rng_init(&rng, s->seed, EXO_RNG_SHUFFLE, 0, epoch);
+    exo_rng_permutation(&rng, s->scratch, (uint32_t)s->length);
+    for (size_t i = 0; i < exo_sampler_share(s); i++)
+        s->order[i] = s->scratch[i * s->num_nodes + s->rank];
+}
+
+/* The table's stream is that of node 0; the rounds have the next ones. */
+static void
+key_rounds(exo_sampler *s, uint64_t epoch)
+{
+    s->half_bits = 1;
+    while (s->half_bits < 32 && (s->length - 1) >> (2 * s->half_bits) != 0)
+        s->half_bits++;
+    for (uint32_t r = 0; r < EXO_SAMPLER_ROUNDS; r++)
+        exo_rng_init(&s->rounds[r], s->seed, EXO_RNG_SHUFFLE, 1 + r, epoch);
+}
+
+/* The `at`-th of the epoch's order. At most four times as many numbers as samples: four walks on average at worst. */
+static size_t
+permuted(const exo_sampler *s, size_t at)
+{
+    const uint32_t mask = (uint32_t)(UINT32_MAX >> (32 - s->half_bits));
+    do {
+        uint32_t left = (uint32_t)(at >> s->half_bits), right = (uint32_t)at & mask;
+        for (int r = 0; r < EXO_SAMPLER_ROUNDS; r++) {
+            uint32_t noise[4];
+            exo_rng_block(&s->rounds[r], right, noise);
+            uint32_t mixed = left ^ (noise[0] & mask);
+            left = right;
+            right = mixed;
+        }
+        at = (size_t)left << s->half_bits | right;
+    } while (at >= s->length);
+    return at;
 }
 
 size_t
 exo_sampler_at(exo_sampler *sampler, uint64_t position)
 {
-    size_t share = exo_sampler_share(sampler);
-    if (position / share != sampler->epoch)
-        begin_epoch(sampler, position / share);
-    return sampler->order[position % share];
+    exo_sampler *s = sampler;
+    size_t share = exo_sampler_share(s), i = (size_t)(position % share);
+    uint64_t epoch = position / share;
+    if (s->shuffle && epoch != s->epoch) {
+        s->epoch = epoch;
+        if (s->order)
+            fill_table(s, epoch);
+        else
+            key_rounds(s, epoch);
+    }
+    if (s->order)
+        return s->order[i];
+    size_t at = i * s->num_nodes + s->rank;
+    return s->shuffle ? permuted(s, at) : at;
 }

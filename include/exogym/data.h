@@ -10,7 +10,9 @@
 
 #include <exogym/clock.h>
 #include <exogym/config.h>
+#include <exogym/rng.h>
 #include <exogym/tensor.h>
+#include <exogym/tokenizer.h>
 
 enum {
     EXO_MAX_FIELDS = 4
@@ -30,6 +32,9 @@ typedef struct exo_sample_key {
     uint64_t epoch;
 } exo_sample_key;
 
+/* Counted references; any thread. */
+typedef struct exo_dataset exo_dataset;
+
 typedef struct exo_dataset_class {
     const char *name;
     size_t (*length)(const void *self);
@@ -38,10 +43,11 @@ typedef struct exo_dataset_class {
     /* Writes sample `index`, field i to out[i]. Any thread, many at once. */
     exo_status (*get)(const void *self, size_t index, const exo_sample_key *key, void *const *out, exo_err *err);
     void (*free)(void *self);
+    /* What follows may be NULL. See exo_dataset_tokenizer, exo_dataset_vocabulary, exo_dataset_split. */
+    exo_tokenizer *(*tokenizer)(const void *self);
+    size_t (*vocabulary)(const void *self);
+    exo_status (*split)(const void *self, uint32_t rank, uint32_t num_parts, exo_dataset **out, exo_err *err);
 } exo_dataset_class;
-
-/* Counted references; any thread. */
-typedef struct exo_dataset exo_dataset;
 
 /* Makes a data set of a class of your own; `self` is handed over and freed by the class's free, also on failure. */
 EXO_API exo_status exo_dataset_new(exo_dataset **out, const exo_dataset_class *dataset_class, void *self, exo_err *err);
@@ -53,6 +59,14 @@ EXO_API exo_status exo_dataset_get(const exo_dataset *dataset, size_t index, con
                                    void *const *out, exo_err *err);
 /* Samples [first, first + count) of another data set, which is held. INVAL if out of range. */
 EXO_API exo_status exo_dataset_slice(exo_dataset **out, exo_dataset *dataset, size_t first, size_t count, exo_err *err);
+/* Part `rank` of `num_parts` parts, one after the other and as long as each other but for one. Of windows over tokens it is the tokens that
+ * are parted, so that no token is in two parts; of others the samples. INVAL: rank, or a part is too short to hold a sample. */
+EXO_API exo_status exo_dataset_split(exo_dataset **out, exo_dataset *dataset, uint32_t rank, uint32_t num_parts,
+                                     exo_err *err);
+/* The tokenizer that made its tokens; NULL: none, or not known. Lives as long as the data set; hold it to keep it longer. */
+EXO_API exo_tokenizer *exo_dataset_tokenizer(const exo_dataset *dataset);
+/* What all its tokens are less than; 0: it has none, or it is not known. */
+EXO_API size_t exo_dataset_vocabulary(const exo_dataset *dataset);
 
 /* Images and labels from arrays, fields "image" (1, rows, columns) fp32 and "label" int32; pixels are kept as bytes and
  * normalized when read: (pixel / 255 - mean) / deviation. Arrays are copied. */
@@ -75,12 +89,79 @@ EXO_API exo_status exo_dataset_images_view(exo_dataset **out, exo_dataset *image
 EXO_API exo_status exo_dataset_idx(exo_dataset **out, const char *images_path, const char *labels_path,
                                    const exo_image_opts *opts, exo_err *err);
 
-/* A public data set by name, both halves, with its usual normalization and, for training, augmentation unless `config`
- * says `augment: false`: "fashion_mnist", "mnist", "synthetic" (made from the seed, needs no files). `config` may be NULL;
- * key `path` overrides the folder. Errors: INVAL (no such name; lists them), NOT_FOUND (says where was looked and how to get
- * the files). */
+/* --- Text ------------------------------------------------------------------------------------------------------------------ */
+
+/* What becomes of the place where a document ends and the next one begins. */
+typedef enum exo_documents {
+    EXO_DOCUMENTS_AUTO, /* END if the tokenizer has an end token, else IGNORE                                         */
+    EXO_DOCUMENTS_IGNORE, /* one follows the other                                                                      */
+    EXO_DOCUMENTS_END, /* the tokenizer's end token stands between them; the next one's first token is a target      */
+    EXO_DOCUMENTS_SEPARATE, /* an end token as above, if there is one; the next one's first token is never a target: -1   */
+} exo_documents;
+
+/* Windows over a stream of tokens. A sample is `block` tokens and the `block` tokens that follow each of them, and begins `stride` tokens
+ * after the one before. The parts are fractions of the stream: of `count` tokens, [(size_t)(start * count), (size_t)(end * count)), and no
+ * window leaves its part. A part of n tokens has (n - block - 1) / stride + 1 samples; with stride 1 that is n - block. */
+typedef struct exo_window_opts {
+    size_t block;      /* at least 1 */
+    size_t stride;     /* at least 1 */
+    double start, end; /* what is trained on, 0 <= start < end <= 1 */
+    double val_start, val_end;
+    exo_documents documents;
+} exo_window_opts;
+
+/* block 256, stride 1, trains on [0, 0.9), validates on [0.9, 1), EXO_DOCUMENTS_AUTO. */
+EXO_API exo_window_opts exo_window_opts_init(void);
+
+/* A text file, or all *.txt in a folder, in the order of their names, each a document. It is made into tokens here and now; they are in
+ * memory once, 2 or 4 bytes each, for both halves and all nodes. Fields "tokens" (block) and "targets" (block), int32. The tokenizer is held;
+ * NULL: the characters of this text. `opts` may be NULL; `val` may be NULL where nobody validates. Errors: NOT_FOUND, IO; INVAL: the
+ * tokenizer refuses the text (names file and place), a part has no sample (names it). */
+EXO_API exo_status exo_dataset_text(exo_dataset **train, exo_dataset **val, const char *path, exo_tokenizer *tokenizer,
+                                    const exo_window_opts *opts, exo_err *err);
+
+/* How tokens lie in a file: in shards, or as bare little-endian numbers without a header (nanoGPT's train.bin is EXO_TOKEN_FILES_U16). */
+typedef enum exo_token_files {
+    EXO_TOKEN_FILES_SHARDS,
+    EXO_TOKEN_FILES_U16,
+    EXO_TOKEN_FILES_U32,
+} exo_token_files;
+
+/* Shards as exo_data_tokenize writes them (docs/data.md has the format): a file, or all *.tokens in a folder (bare numbers: *.bin), in the
+ * order of their names, as one stream. They are mapped, not read: all processes of a host share one copy, and it may be larger than memory.
+ * The tokenizer is held; NULL: tokenizer.json beside them, if it is there. Fields as above. Of opts->documents only SEPARATE makes a
+ * difference: boundaries are where the end token is. Errors: NOT_FOUND, IO; INVAL: cut or altered (names file and place), shards or a tokenizer
+ * that do not belong together. A token out of the vocabulary is an error of exo_dataset_get. */
+EXO_API exo_status exo_dataset_tokens(exo_dataset **train, exo_dataset **val, const char *path, exo_token_files files,
+                                      exo_tokenizer *tokenizer, const exo_window_opts *opts, exo_err *err);
+
+typedef struct exo_tokenize_opts {
+    exo_tokenizer *tokenizer;                                        /* NULL: the characters of the inputs */
+    exo_documents documents;                                         /* AUTO, IGNORE or END                */
+    uint64_t shard_tokens;                                           /* in a file; 0: 100,000,000          */
+    void (*progress)(void *context, uint64_t bytes, uint64_t total); /* of the inputs; may be NULL */
+    void *context;
+} exo_tokenize_opts;
+
+typedef struct exo_tokenize_result {
+    uint64_t documents, bytes, tokens;
+    size_t shards, vocabulary;
+} exo_tokenize_result;
+
+/* Makes text files, and the *.txt of folders, into shards and tokenizer.json in a new folder, which appears whole or not at all. Memory does
+ * not grow with the inputs: what is longer than 16 MiB is cut at the end of a line, if it has any. Errors: as exo_dataset_text; EXISTS: the
+ * folder is there and not empty. */
+EXO_API exo_status exo_data_tokenize(const char *const *inputs, size_t num_inputs, const char *folder,
+                                     const exo_tokenize_opts *opts, exo_tokenize_result *result, exo_err *err);
+
+/* --- By name ---------------------------------------------------------------------------------------------------------------- */
+
+/* A data set by name, both halves; options are keys of `config`, which may be NULL: docs/jobs.md has them. Errors: INVAL (no such name; lists
+ * them; an option), NOT_FOUND (says where was looked and how to get the files). */
 EXO_API exo_status exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val,
                                      exo_err *err);
+/* The name of the index-th of them and one line about it; NULL after the last. */
+EXO_API const char *exo_dataset_name_at(size_t index, const char **help);
 
 /* Builds the data of one node, the seed's second form: each node loads only what it needs. `*out` is the caller's. */
 typedef struct exo_dataset_factory {
@@ -90,17 +171,24 @@ typedef struct exo_dataset_factory {
 
 /* --- Samplers ---------------------------------------------------------------------------------------------------------- */
 
+enum {
+    EXO_SAMPLER_ROUNDS = 6
+};
+
 /* Shares a data set of `length` out to `num_nodes` nodes: in each epoch every node gets length / num_nodes samples, none
  * of them twice and none that another node gets; a remainder of up to num_nodes - 1 samples, others in each epoch if
- * shuffled, sits out. */
+ * shuffled, sits out. Up to 2^24 samples it takes 4 to 8 bytes for each, beyond that none: nn/sampler.c. */
 typedef struct exo_sampler {
     size_t length;
     uint32_t num_nodes, rank;
-    bool shuffle; /* a new permutation each epoch from (seed, SHUFFLE, 0, epoch) */
+    bool shuffle; /* a new permutation each epoch from (seed, SHUFFLE, 0, epoch), or from the rounds' */
     uint64_t seed;
-    uint64_t epoch;  /* of `order` */
-    uint32_t *order; /* (length / num_nodes): this node's samples of the epoch; owned */
+    uint64_t epoch; /* of `order` or `rounds` */
+    uint32_t
+        *order; /* (length / num_nodes): this node's samples of the epoch; owned. NULL: not shuffled, or too long */
     uint32_t *scratch;
+    exo_rng rounds[EXO_SAMPLER_ROUNDS]; /* of the permutation of a long data set */
+    unsigned half_bits;
 } exo_sampler;
 
 EXO_API exo_status exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32_t rank,

@@ -1,0 +1,201 @@
+/* See corpus.h. */
+#include "corpus.h"
+
+#include <endian.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <exogym/memory.h>
+
+struct exo_corpus {
+    atomic_uint references;
+    exo_tokenizer *tokenizer; /* or NULL */
+    size_t vocabulary;
+    int32_t end;
+    exo_corpus_part *parts;
+    size_t num_parts, room;
+    size_t count;
+    size_t *starts; /* of documents, where they are known */
+    size_t num_starts;
+};
+
+exo_status
+exo_corpus_new(exo_corpus **out, exo_tokenizer *tokenizer, size_t vocabulary, int32_t end, exo_err *err)
+{
+    exo_corpus *c = exo_calloc(1, sizeof *c);
+    if (!c)
+        return exo_fail(err, EXO_NOMEM, "no memory for a corpus");
+    *c = (exo_corpus){.references = 1,
+                      .tokenizer = tokenizer ? exo_tokenizer_hold(tokenizer) : NULL,
+                      .vocabulary = vocabulary,
+                      .end = end};
+    *out = c;
+    return EXO_OK;
+}
+
+exo_corpus *
+exo_corpus_hold(exo_corpus *corpus)
+{
+    atomic_fetch_add(&corpus->references, 1);
+    return corpus;
+}
+
+void
+exo_corpus_part_release(exo_corpus_part *part)
+{
+    if (part->map)
+        munmap(part->map, part->map_bytes);
+    else
+        exo_free((void *)(uintptr_t)part->tokens);
+    exo_free(part->path);
+}
+
+void
+exo_corpus_drop(exo_corpus **corpus)
+{
+    exo_corpus *c = *corpus;
+    *corpus = NULL;
+    if (!c || atomic_fetch_sub(&c->references, 1) > 1)
+        return;
+    for (size_t i = 0; i < c->num_parts; i++)
+        exo_corpus_part_release(&c->parts[i]);
+    exo_tokenizer_drop(&c->tokenizer);
+    exo_free(c->parts);
+    exo_free(c->starts);
+    exo_free(c);
+}
+
+exo_status
+exo_corpus_add(exo_corpus *corpus, exo_corpus_part part, exo_err *err)
+{
+    exo_corpus *c = corpus;
+    if (c->num_parts == c->room) {
+        size_t room = c->room ? 2 * c->room : 4;
+        exo_corpus_part *parts = exo_realloc(c->parts, room, sizeof *parts);
+        if (!parts) {
+            exo_corpus_part_release(&part);
+            return exo_fail(err, EXO_NOMEM, "no memory for a corpus of %zu files", c->num_parts + 1);
+        }
+        c->parts = parts;
+        c->room = room;
+    }
+    part.first = c->count;
+    c->parts[c->num_parts++] = part;
+    c->count += part.count;
+    return EXO_OK;
+}
+
+void
+exo_corpus_set_documents(exo_corpus *corpus, size_t *starts, size_t count)
+{
+    exo_free(corpus->starts);
+    corpus->starts = starts;
+    corpus->num_starts = count;
+}
+
+size_t
+exo_corpus_count(const exo_corpus *corpus)
+{
+    return corpus->count;
+}
+
+exo_tokenizer *
+exo_corpus_tokenizer(const exo_corpus *corpus)
+{
+    return corpus->tokenizer;
+}
+
+size_t
+exo_corpus_vocabulary(const exo_corpus *corpus)
+{
+    return corpus->vocabulary;
+}
+
+int32_t
+exo_corpus_end(const exo_corpus *corpus)
+{
+    return corpus->end;
+}
+
+size_t
+exo_corpus_next_document(const exo_corpus *corpus, size_t at)
+{
+    size_t low = 0, high = corpus->num_starts;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (corpus->starts[middle] <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < corpus->num_starts ? corpus->starts[low] : SIZE_MAX;
+}
+
+/* The part that token `at` lies in. */
+static size_t
+find_part(const exo_corpus *c, size_t at)
+{
+    size_t low = 0, high = c->num_parts;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (c->parts[middle].first <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static exo_status
+fail_token(const exo_corpus *c, const exo_corpus_part *part, size_t at, uint32_t token, exo_err *err)
+{
+    size_t byte = part->map ? (size_t)((const char *)part->tokens - (const char *)part->map) + at * part->width
+                            : at * part->width;
+    return exo_fail(err, EXO_INVAL, "%s: the token %u at byte %zu is not in the vocabulary of %zu",
+                    part->path ? part->path : "tokens", token, byte, c->vocabulary);
+}
+
+/* Tokens [at, at + count) of one part. */
+static exo_status
+read_part(const exo_corpus *c, const exo_corpus_part *part, size_t at, size_t count, int32_t *out, exo_err *err)
+{
+    const uint32_t limit = c->vocabulary && c->vocabulary <= INT32_MAX ? (uint32_t)c->vocabulary : INT32_MAX;
+    uint32_t largest = 0;
+    if (part->width == 2) {
+        const uint16_t *in = (const uint16_t *)part->tokens + at;
+        for (size_t i = 0; i < count; i++) {
+            uint32_t token = le16toh(in[i]);
+            largest = token > largest ? token : largest;
+            out[i] = (int32_t)token;
+        }
+    } else {
+        const uint32_t *in = (const uint32_t *)part->tokens + at;
+        for (size_t i = 0; i < count; i++) {
+            uint32_t token = le32toh(in[i]);
+            largest = token > largest ? token : largest;
+            out[i] = (int32_t)token;
+        }
+    }
+    if (largest < limit)
+        return EXO_OK;
+    size_t bad = 0;
+    while ((uint32_t)out[bad] < limit)
+        bad++;
+    return fail_token(c, part, at + bad, (uint32_t)out[bad], err);
+}
+
+exo_status
+exo_corpus_read(const exo_corpus *corpus, size_t first, size_t count, int32_t *out, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t p = find_part(corpus, first); st == EXO_OK && count > 0; p++) {
+        const exo_corpus_part *part = &corpus->parts[p];
+        size_t at = first - part->first, here = part->count - at < count ? part->count - at : count;
+        st = read_part(corpus, part, at, here, out, err);
+        first += here;
+        count -= here;
+        out += here;
+    }
+    return st;
+}

@@ -1,0 +1,174 @@
+/* `exogym data tokenize`: text files into shards, in memory that does not grow with them. One thread. */
+#include "documents.h"
+#include "shard.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+enum {
+    SHARD_TOKENS = 100000000
+};
+
+/* --- The folder --------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+check_absent(const char *folder, exo_err *err)
+{
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return errno == ENOENT ? EXO_OK : exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
+    bool empty = true;
+    for (const struct dirent *entry; empty && (entry = readdir(dir));)
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    closedir(dir);
+    return empty ? EXO_OK
+                 : exo_fail(err, EXO_EXISTS, "%s: the folder is there and not empty: name a new one or remove it",
+                            folder);
+}
+
+/* A folder beside the one that it will become: *out is its name. */
+static exo_status
+make_beside(const char *folder, char **out, exo_err *err)
+{
+    static const char suffix[] = ".partial-XXXXXX";
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    char *name = exo_calloc(length + sizeof suffix, 1), *parent = NULL;
+    if (!name)
+        return exo_fail(err, EXO_NOMEM, "no memory for a path");
+    memcpy(name, folder, length);
+    char *slash = strrchr(name, '/');
+    exo_status st = EXO_OK;
+    if (slash && slash != name) {
+        *slash = '\0';
+        parent = name;
+        st = exo_folder_make(parent, err);
+        *slash = '/';
+    }
+    memcpy(name + length, suffix, sizeof suffix);
+    if (st == EXO_OK && !mkdtemp(name))
+        st = exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
+    if (st == EXO_OK && chmod(name, 0755) != 0)
+        st = exo_fail(err, EXO_IO, "%s: %s", name, strerror(errno));
+    if (st != EXO_OK) {
+        exo_free(name);
+        return st;
+    }
+    *out = name;
+    return EXO_OK;
+}
+
+static void
+remove_folder(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    for (const struct dirent *entry; dir && (entry = readdir(dir));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+    rmdir(folder);
+}
+
+/* --- The work ----------------------------------------------------------------------------------------------------------- */
+
+struct count {
+    exo_shard_writer writer;
+    uint64_t documents;
+};
+
+static exo_status
+write_and_count(void *context, const int32_t *tokens, size_t count, bool begins, exo_err *err)
+{
+    struct count *c = context;
+    c->documents += begins;
+    return exo_shard_write(&c->writer, tokens, count, begins, err);
+}
+
+/* Everything into the folder, which is empty. */
+static exo_status
+fill(const exo_file_list *files, const char *folder, exo_tokenizer *tokenizer, const exo_tokenize_opts *opts,
+     exo_tokenize_result *result, exo_err *err)
+{
+    struct count count = {0};
+    exo_shard_info info = {.vocabulary = exo_tokenizer_vocabulary(tokenizer)};
+    info.width = info.vocabulary <= 1 << 16 ? 2 : 4;
+    exo_status st = exo_documents_end(opts->documents, tokenizer, &info.end, err);
+    if (st == EXO_OK)
+        st = exo_tokenizer_save(tokenizer, folder, err);
+    if (st == EXO_OK)
+        st = exo_tokenizer_file_hash(folder, info.tokenizer, err);
+    if (st == EXO_OK)
+        st = exo_shard_writer_init(&count.writer, folder, &info, opts->shard_tokens ? opts->shard_tokens : SHARD_TOKENS,
+                                   err);
+    const exo_encoding encoding = {.tokenizer = tokenizer,
+                                   .end = info.end,
+                                   .limit = EXO_PIECE_BYTES,
+                                   .sink = write_and_count,
+                                   .context = &count,
+                                   .progress = opts->progress,
+                                   .progress_context = opts->context};
+    if (st == EXO_OK)
+        st = exo_documents_encode(files, &encoding, err);
+    if (st == EXO_OK)
+        st = exo_shard_writer_finish(&count.writer, err);
+    if (st == EXO_OK && count.writer.tokens == 0)
+        st = exo_fail(err, EXO_INVAL, "%s: there is no text", files->paths[0]);
+    *result = (exo_tokenize_result){.documents = count.documents,
+                                    .bytes = exo_file_list_bytes(files),
+                                    .tokens = count.writer.tokens,
+                                    .shards = count.writer.shards,
+                                    .vocabulary = (size_t)info.vocabulary};
+    exo_shard_writer_release(&count.writer);
+    return st;
+}
+
+static exo_status
+write_folder(const exo_file_list *files, const char *folder, exo_tokenizer *tokenizer, const exo_tokenize_opts *opts,
+             exo_tokenize_result *result, exo_err *err)
+{
+    char *beside = NULL;
+    exo_status st = check_absent(folder, err);
+    if (st == EXO_OK)
+        st = make_beside(folder, &beside, err);
+    if (st == EXO_OK)
+        st = fill(files, beside, tokenizer, opts, result, err);
+    if (st == EXO_OK && rename(beside, folder) != 0)
+        st = exo_fail(err, errno == ENOTEMPTY || errno == EEXIST ? EXO_EXISTS : EXO_IO, "%s: %s", folder,
+                      strerror(errno));
+    if (st != EXO_OK && beside)
+        remove_folder(beside);
+    exo_free(beside);
+    return st;
+}
+
+exo_status
+exo_data_tokenize(const char *const *inputs, size_t num_inputs, const char *folder, const exo_tokenize_opts *opts,
+                  exo_tokenize_result *result, exo_err *err)
+{
+    exo_file_list files = {0};
+    exo_tokenizer *characters = NULL;
+    *result = (exo_tokenize_result){0};
+    if (num_inputs == 0)
+        return exo_fail(err, EXO_INVAL, "no text to tokenize");
+    if (opts->documents == EXO_DOCUMENTS_SEPARATE)
+        return exo_fail(err, EXO_INVAL, "documents: separate is said when the tokens are read: choose end or ignore");
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < num_inputs; i++)
+        st = exo_file_list_add(&files, inputs[i], ".txt", err);
+    if (st == EXO_OK && !opts->tokenizer)
+        st = exo_documents_alphabet(&files, EXO_PIECE_BYTES, &characters, err);
+    if (st == EXO_OK)
+        st = write_folder(&files, folder, opts->tokenizer ? opts->tokenizer : characters, opts, result, err);
+    exo_tokenizer_drop(&characters);
+    exo_file_list_release(&files);
+    return st;
+}
