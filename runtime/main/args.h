@@ -23,7 +23,7 @@ typedef enum exo_word_kind {
     EXO_WORD_COMMAND,  /* a command of the program                 */
     EXO_WORD_STRATEGY, /* registered names                         */
     EXO_WORD_MODEL,
-    EXO_WORD_DATA,
+    EXO_WORD_DATA, /* one that `exogym data get` fetches, or a file */
 } exo_word_kind;
 
 /* What is done with what is given: a bool becomes true, a text is the last one given, words are all of them. */

@@ -30,7 +30,7 @@ registry_of(exo_word_kind kind)
     case EXO_WORD_MODEL:
         return "models";
     case EXO_WORD_DATA:
-        return "data";
+        return "downloads";
     default:
         return NULL;
     }
@@ -86,7 +86,7 @@ bash_kind(const exo_arg *arg)
     const char *registry = registry_of(arg->word);
     fputs(") kind='", stdout);
     if (registry) {
-        printf("list %s", registry);
+        printf("list %s%s", registry, arg->word == EXO_WORD_DATA ? " -f" : "");
     } else if (arg->word == EXO_WORD_FIXED || arg->word == EXO_WORD_COMMAND) {
         fputs("words ", stdout);
         print_words(arg);
@@ -141,7 +141,8 @@ print_bash(void)
         "# Completes the arguments of %s in bash.\n"
         "#\n"
         "# `kind` is what can come: text (anything), -f (files), -d (folders), \"list WHAT\" (what `exogym list WHAT`\n"
-        "# names), \"words ...\" (these); empty: nothing. Each is asked by \"COMMAND:\" and what follows.\n\n"
+        "# names), \"list WHAT -f\" (or a file), \"words ...\" (these); empty: nothing. Each is asked by \"COMMAND:\" "
+        "and what follows.\n\n"
         "_%s_value() {\n    case $1 in\n",
         exo_program()->name, name);
     each_command(bash_values);
@@ -158,6 +159,12 @@ print_bash(void)
         "    -*)\n"
         "        compopt -o filenames 2>/dev/null\n"
         "        mapfile -t COMPREPLY < <(compgen \"$kind\" -- \"$1\")\n"
+        "        ;;\n"
+        "    list*' -f')\n"
+        "        compopt -o filenames 2>/dev/null\n"
+        "        kind=${kind%% -f}\n"
+        "        mapfile -t COMPREPLY < <(compgen -W \"$(exogym list \"${kind#list }\" 2>/dev/null | cut -d' ' -f1)\" "
+        "-- \"$1\"; compgen -f -- \"$1\")\n"
         "        ;;\n"
         "    list*)\n"
         "        mapfile -t COMPREPLY < <(compgen -W \"$(exogym list \"${kind#list }\" 2>/dev/null | cut -d' ' -f1)\" "
@@ -227,7 +234,9 @@ zsh_value(const exo_arg *arg)
     const char *registry = registry_of(arg->word);
     print_quoted(arg->word == EXO_WORD_FIXED ? "word" : arg->value, "'\\''", ":\\[]");
     putchar(':');
-    if (registry) {
+    if (registry && arg->word == EXO_WORD_DATA) {
+        printf("{_%s_list %s; _files}", function_name(), registry);
+    } else if (registry) {
         printf("_%s_list %s", function_name(), registry);
     } else if (arg->word == EXO_WORD_FIXED || arg->word == EXO_WORD_COMMAND) {
         putchar('(');
@@ -338,7 +347,8 @@ fish_value(const exo_arg *arg)
 {
     const char *registry = registry_of(arg->word);
     if (registry) {
-        printf(" -x -a '(exogym list %s 2>/dev/null | string replace -r \" .*\" \"\")'", registry);
+        printf(" %s -a '(exogym list %s 2>/dev/null | string replace -r \" .*\" \"\")'",
+               arg->word == EXO_WORD_DATA ? "-F" : "-x", registry);
     } else if (arg->word == EXO_WORD_FIXED || arg->word == EXO_WORD_COMMAND) {
         fputs(" -x -a '", stdout);
         print_words(arg);

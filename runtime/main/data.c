@@ -1,4 +1,4 @@
-/* `exogym data`: the public data sets, what of them is here, and fetching them. */
+/* `exogym data`: the public data sets, what of them is here, fetching them, and making text into tokens (data_tokenize.c). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include <exogym/memory.h>
 
 #include "commands.h"
+#include "data_tokenize.h"
 #include "text.h"
 
 /* How many of a set's files are in its folder, whole. */
@@ -92,40 +93,89 @@ get(const char *name, exo_err *err)
 }
 
 struct data_args {
-    const char *action, *name;
+    const char *action;
+    exo_words names;
+    struct exo_tokenize_args tokenize;
 };
+
+/* Do the words fit the action? */
+static exo_status
+check_args(const struct data_args *args, exo_err *err)
+{
+    const exo_words *names = &args->names;
+    if (strcmp(args->action, "tokenize") == 0)
+        return exo_tokenize_check(&args->tokenize, names, err);
+    if (exo_tokenize_option(&args->tokenize))
+        return exo_fail(err, EXO_INVAL, "%s is an option of 'exogym data tokenize'",
+                        exo_tokenize_option(&args->tokenize));
+    bool getting = strcmp(args->action, "get") == 0;
+    if (getting && names->length == 0)
+        return exo_fail(err, EXO_INVAL, "get which data set? NAME is missing");
+    if (names->length > (getting ? 1 : 0))
+        return exo_fail(err, EXO_INVAL, "'%s' is one word too many", names->items[getting ? 1 : 0]);
+    return EXO_OK;
+}
 
 static int
 data_command(const exo_command_line *line)
 {
     exo_err err = {0};
     const struct data_args *args = line->args;
-    bool getting = strcmp(args->action, "get") == 0;
-    if (getting && !args->name)
-        exo_fail(&err, EXO_INVAL, "get which data set? NAME is missing");
-    if (!getting && args->name)
-        exo_fail(&err, EXO_INVAL, "'%s' is one word too many", args->name);
-    if (err.code != EXO_OK)
+    exo_status st = check_args(args, &err);
+    if (st != EXO_OK)
         return exo_report_usage(line->command, &err);
-    exo_status st = getting ? get(args->name, &err) : print_sets(&err);
-    if (getting && st == EXO_NOT_FOUND)
-        err.code = EXO_INVAL; /* the name is wrong */
+    if (strcmp(args->action, "list") == 0) {
+        st = print_sets(&err);
+    } else if (strcmp(args->action, "get") == 0) {
+        st = get(args->names.items[0], &err);
+        if (st == EXO_NOT_FOUND)
+            err.code = EXO_INVAL; /* the name is wrong */
+    } else {
+        st = exo_tokenize(&args->tokenize, &args->names, &err);
+    }
     return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }
 
 static const exo_arg table[] = {
-    {.value = "list|get",
-     .help = "list: shows the sets, their sizes, and where they are. get: fetches what is missing of the set NAME.",
+    {.value = "list|get|tokenize",
+     .help =
+         "list: shows the public sets, their sizes, and where they are. get: fetches what is missing of the set "
+         "NAME. tokenize: makes text files, and the *.txt of folders, into token shards for `data: {name: tokens}`.",
      .word = EXO_WORD_FIXED,
      .required = true,
      EXO_INTO(struct data_args, action)},
-    {.value = "NAME", .help = "The set to get.", .word = EXO_WORD_DATA, EXO_INTO(struct data_args, name)},
+    {.value = "NAME|FILE",
+     .help = "The set to get, or the files and folders to tokenize.",
+     .word = EXO_WORD_DATA,
+     EXO_INTO(struct data_args, names)},
+    {.name = "--tokenizer",
+     .value = "TOKENIZER",
+     .help = "tokenize: characters, bytes, or a tokenizer.json or the folder it is in.",
+     .word = EXO_WORD_FILE,
+     EXO_INTO(struct data_args, tokenize.tokenizer)},
+    {.name = "--output",
+     .brief = "-o",
+     .value = "FOLDER",
+     .help = "tokenize: the new folder for shards and tokenizer.json. It appears when all is done.",
+     .word = EXO_WORD_FOLDER,
+     EXO_INTO(struct data_args, tokenize.output)},
+    {.name = "--shard-size",
+     .value = "TOKENS",
+     .help = "tokenize: tokens in a file, such as 100M, which is the default.",
+     EXO_INTO(struct data_args, tokenize.shard_size)},
+    {.name = "--documents",
+     .value = "end|ignore",
+     .help = "tokenize: whether the tokenizer's end token stands between files; end, if it has one.",
+     .word = EXO_WORD_FIXED,
+     EXO_INTO(struct data_args, tokenize.documents)},
     {0},
 };
 
 static const exo_note examples[] = {
     {"exogym data list", "Says what there is, and where."},
     {"exogym data get mnist", "Fetches MNIST; again, it does nothing."},
+    {"exogym data tokenize books/ --tokenizer gpt2/ -o books.gpt2",
+     "Makes books/*.txt into tokens of gpt2/tokenizer.json."},
     {0},
 };
 
@@ -138,7 +188,7 @@ static const exo_note files[] = {
 
 const exo_command exo_command_data = {
     .name = "data",
-    .summary = "Lists and fetches public data sets",
+    .summary = "Lists and fetches public data sets, makes text into tokens",
     .description = "A download that was cut goes on where it was, and no file gets its name before its SHA-256 is "
                    "right.\n\n"
                    "Fashion-MNIST also comes as the Debian package dataset-fashion-mnist.",

@@ -50,6 +50,14 @@ print_models(void)
 static void
 print_data_sets(void)
 {
+    const char *name = NULL, *help = NULL;
+    for (size_t i = 0; (name = exo_dataset_name_at(i, &help)); i++)
+        print_entry(name, help);
+}
+
+static void
+print_downloads(void)
+{
     const exo_data_source *source = NULL;
     for (size_t i = 0; (source = exo_data_source_at(i)); i++)
         print_entry(source->name, source->help);
@@ -132,6 +140,8 @@ list_command(const exo_command_line *line)
         print_models();
     else if (strcmp(args->what, "data") == 0)
         print_data_sets();
+    else if (strcmp(args->what, "downloads") == 0)
+        print_downloads();
     else if (strcmp(args->what, "codecs") == 0)
         print_codecs();
     else
@@ -142,11 +152,11 @@ list_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "strategies|models|data|codecs|classes|commands|nodes|actors|jobs|objects",
-     .help =
-         "What is listed: the strategies, models or data sets that a job can name, the codecs that arrays can be sent "
-         "with, the classes of actors that a graph can name, the commands of exogym, or the nodes, actors, jobs or "
-         "shared objects of a cluster.",
+    {.value = "strategies|models|data|downloads|codecs|classes|commands|nodes|actors|jobs|objects",
+     .help = "What is listed: the strategies, models or data sets that a job can name, the sets that `exogym data get` "
+             "fetches, the codecs that arrays can be sent with, the classes of actors that a graph can name, the "
+             "commands of exogym, or the nodes, actors, jobs or "
+             "shared objects of a cluster.",
      .word = EXO_WORD_FIXED,
      .required = true,
      EXO_INTO(struct list_args, what)},
