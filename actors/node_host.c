@@ -25,7 +25,7 @@ struct shared {
     exo_shared shared; /* first: by the run's namespace; the second node waits until the first has made it */
     bool made;
     exo_fit fit;
-    exo_dataset *train;
+    exo_dataset *train; /* all of it: with split_by_node each node takes its part */
     uint32_t *val_order;
     char *resume_from;
     exo_graph_spec *graph; /* NULL: nothing is emulated */
@@ -39,6 +39,7 @@ struct exo_node_host {
     exo_ref self;
     uint32_t rank;
     exo_config_doc *doc; /* the strategy's options lie in it */
+    exo_dataset *train;  /* what this node sees */
     exo_strategy *strategy;
     exo_comm *comm, *side;
 };
@@ -110,7 +111,6 @@ read_numbers(exo_config *root, struct shared *s, exo_err *err)
     fit->batch_size = batch;
     fit->minibatch_size = minibatch;
     fit->timeout = (exo_time)timeout * EXO_MS;
-    fit->shared_data = true;
     if (resume && !(s->resume_from = exo_strdup(resume)))
         return exo_fail(err, EXO_NOMEM, "no memory for a path");
     fit->resume_from = s->resume_from;
@@ -151,23 +151,38 @@ make_network(struct shared *s, exo_config *root, exo_err *err)
 }
 
 static exo_status
+make_data(struct shared *s, exo_config *root, exo_err *err)
+{
+    const char *name = NULL;
+    exo_config *options = NULL;
+    bool split = false;
+    exo_status st = read_named(root, "data", &name, &options, err);
+    if (st == EXO_OK && !name)
+        st = exo_fail(err, EXO_INVAL, "a node is started with the name of data");
+    if (st == EXO_OK && options)
+        st = exo_config_bool(options, "split_by_node", false, &split, err);
+    if (st == EXO_OK)
+        st = exo_dataset_named(name, options, &s->train, &s->fit.val, err);
+    s->fit.shared_data = !split;
+    return st;
+}
+
+static exo_status
 make_shared(struct shared *s, exo_config *root, exo_err *err)
 {
-    const char *model = NULL, *data = NULL;
-    exo_config *model_options = NULL, *data_options = NULL;
+    const char *model = NULL;
+    exo_config *model_options = NULL;
     exo_status st = load_plugins(root, err);
     if (st == EXO_OK)
         st = read_numbers(root, s, err);
     if (st == EXO_OK)
         st = read_named(root, "model", &model, &model_options, err);
-    if (st == EXO_OK)
-        st = read_named(root, "data", &data, &data_options, err);
-    if (st == EXO_OK && (!model || !data))
-        st = exo_fail(err, EXO_INVAL, "a node is started with the names of a model and of data");
+    if (st == EXO_OK && !model)
+        st = exo_fail(err, EXO_INVAL, "a node is started with the name of a model");
     if (st == EXO_OK)
         st = exo_model_new_named(&s->fit.model, model, model_options, err);
     if (st == EXO_OK)
-        st = exo_dataset_named(data, data_options, &s->train, &s->fit.val, err);
+        st = make_data(s, root, err);
     if (st == EXO_OK)
         st = make_network(s, root, err);
     return st == EXO_OK ? plan_evaluation(root, s, err) : st;
@@ -207,6 +222,16 @@ make_strategy(exo_node_host *h, exo_config *root, exo_err *err)
     if (st == EXO_OK && !name)
         st = exo_fail(err, EXO_INVAL, "a node is started with the name of a strategy");
     return st == EXO_OK ? exo_strategy_new(&h->strategy, name, options, err) : st;
+}
+
+static exo_status
+take_data(exo_node_host *h, exo_err *err)
+{
+    const exo_fit *fit = &h->shared->fit;
+    if (!fit->shared_data)
+        return exo_dataset_split(&h->train, h->shared->train, h->rank, fit->num_nodes, err);
+    h->train = exo_dataset_hold(h->shared->train);
+    return EXO_OK;
 }
 
 static exo_status
@@ -265,6 +290,8 @@ exo_node_host_open(exo_node_host **out, exo_call_context *call, const exo_payloa
     if (st == EXO_OK)
         st = get_shared(root, &h->shared, err);
     if (st == EXO_OK)
+        st = take_data(h, err);
+    if (st == EXO_OK)
         st = make_strategy(h, root, err);
     if (st == EXO_OK)
         st = make_comms(h, err);
@@ -274,7 +301,7 @@ exo_node_host_open(exo_node_host **out, exo_call_context *call, const exo_payloa
     }
     *spec = (exo_node_spec){.fit = &h->shared->fit,
                             .rank = h->rank,
-                            .train = h->shared->train,
+                            .train = h->train,
                             .strategy = h->strategy,
                             .comm = h->comm,
                             .side = h->side,
@@ -297,6 +324,7 @@ exo_node_host_close(exo_node_host **host)
         exo_comm_far_disconnect(h->side);
     exo_comm_drop(&h->comm);
     exo_comm_drop(&h->side);
+    exo_dataset_drop(&h->train);
     exo_strategy_free(&h->strategy);
     exo_config_free(&h->doc);
     if (h->shared)

@@ -129,6 +129,30 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
     return st;
 }
 
+/* The data of one node: a factory, so that every node has a data set of its own. */
+static exo_status
+make_part(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out, exo_err *err)
+{
+    const exo_job *job = context;
+    if (train)
+        return exo_dataset_split(out, job->train, rank, num_nodes, err);
+    *out = exo_dataset_hold(job->val);
+    return EXO_OK;
+}
+
+/* `data`: the name, and what is the same for every data set; the rest is the data set's. */
+static exo_status
+read_data(exo_config *root, exo_job *job, exo_err *err)
+{
+    bool split = false;
+    exo_status st = read_named(root, "data", &job->data_name, &job->data_config, err);
+    if (st == EXO_OK && job->data_config)
+        st = exo_config_bool(job->data_config, "split_by_node", false, &split, err);
+    if (st == EXO_OK && split)
+        job->opts.factory = (exo_dataset_factory){.make = make_part, .context = job};
+    return st;
+}
+
 /* Everything but strategies, name and presets. */
 static exo_status
 read_common(exo_config *root, exo_job *job, exo_err *err)
@@ -144,7 +168,7 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = read_named(root, "model", &job->model_name, &job->model_config, err);
     if (st == EXO_OK)
-        st = read_named(root, "data", &job->data_name, &job->data_config, err);
+        st = read_data(root, job, err);
     if (st == EXO_OK)
         st = exo_config_u64(root, "nodes", o->num_nodes, 1, MAX_NODES, &nodes, err);
     if (st == EXO_OK)
@@ -258,17 +282,54 @@ read_strategies(exo_config *root, exo_job *job, exo_err *err)
 
 /* --- Model and data ---------------------------------------------------------------------------------------------------------- */
 
+/* Models whose `vocabulary` is the data's unless the job says otherwise. */
+static bool
+takes_vocabulary(const exo_job *job)
+{
+    static const char *const names[] = {"gpt"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(job->model_name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* With split_by_node: every node's part holds a batch. */
+static exo_status
+check_parts(exo_config *root, const exo_job *job, exo_err *err)
+{
+    exo_config *train = value_of(root, "train", root);
+    const exo_fit_opts *o = &job->opts;
+    for (uint32_t r = 0; r < o->num_nodes; r++) {
+        exo_dataset *part = NULL;
+        exo_status st = exo_dataset_split(&part, job->train, r, o->num_nodes, err);
+        if (st != EXO_OK)
+            return exo_config_add_place(value_of(root, "data", root), err);
+        size_t length = exo_dataset_length(part);
+        exo_dataset_drop(&part);
+        if (o->batch_size > length)
+            return exo_config_fail(value_of(train, "batch_size", train), err,
+                                   "batch_size %zu is more than node_%u's part of the data: %zu samples", o->batch_size,
+                                   r, length);
+    }
+    return EXO_OK;
+}
+
 static exo_status
 check_sizes(exo_config *root, const exo_job *job, exo_err *err)
 {
     exo_config *train = value_of(root, "train", root);
     const exo_fit_opts *o = &job->opts;
     size_t length = exo_dataset_length(job->train), share = length / o->num_nodes;
-    if (o->batch_size > share)
+    if (o->factory.make) {
+        exo_status st = check_parts(root, job, err);
+        if (st != EXO_OK)
+            return st;
+    } else if (o->batch_size > share) {
         return exo_config_fail(value_of(train, "batch_size", train), err,
                                "batch_size %zu is more than a node's share of the data: %zu samples on %u node%s are "
                                "%zu each",
                                o->batch_size, length, o->num_nodes, o->num_nodes == 1 ? "" : "s", share);
+    }
     size_t val_length = exo_dataset_length(job->val);
     const exo_config *val_size = value_of(train, "val_size", NULL);
     if (val_size && o->val_size > val_length)
@@ -277,21 +338,77 @@ check_sizes(exo_config *root, const exo_job *job, exo_err *err)
     return EXO_OK;
 }
 
+/* The data's vocabulary becomes the model's: in the document, so that the model here, those that workers make, and config.json agree. */
 static exo_status
-open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
+give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
+{
+    char text[24];
+    exo_config *model = job->model_config;
+    size_t vocabulary = exo_dataset_vocabulary(job->train);
+    exo_status st = EXO_OK;
+    if (vocabulary == 0)
+        return EXO_OK;
+    if (!model) { /* the short form becomes a mapping */
+        st = exo_config_overlay(NULL, value_of(root, "model", NULL), &model, err);
+        exo_config_remove(root, "model");
+        if (st == EXO_OK)
+            st = exo_config_adopt(root, "model", model, err);
+        if (st == EXO_OK)
+            st = read_named(root, "model", &job->model_name, &job->model_config, err);
+    }
+    snprintf(text, sizeof text, "%zu", vocabulary);
+    return st == EXO_OK ? exo_config_graft_text(model, "vocabulary", text, err) : st;
+}
+
+/* One that the job itself gives may be larger than the data's, not smaller. */
+static exo_status
+check_vocabulary(const exo_job *job, exo_err *err)
+{
+    size_t needed = exo_dataset_vocabulary(job->train);
+    uint64_t given = needed;
+    if (!takes_vocabulary(job) || !exo_config_has(job->model_config, "vocabulary"))
+        return EXO_OK;
+    exo_status st = exo_config_u64(job->model_config, "vocabulary", needed, 1, UINT64_MAX, &given, err);
+    if (st == EXO_OK && given < needed)
+        st = exo_config_fail(exo_config_get(job->model_config, "vocabulary"), err,
+                             "vocabulary %" PRIu64 " is less than that of the data, %zu", given, needed);
+    return st;
+}
+
+static exo_status
+open_model(exo_config *root, exo_job *job, exo_err *err)
 {
     exo_status st = exo_model_new_named(&job->model, job->model_name, job->model_config, err);
     if (st == EXO_NOT_FOUND)
         err->code = EXO_INVAL;
     if (st != EXO_OK)
         return exo_config_add_place(value_of(root, "model", root), err);
-    st = exo_config_finish(job->model_config, err);
-    if (st != EXO_OK)
-        return st;
-    st = exo_dataset_named(job->data_name, job->data_config, &job->train, &job->val, err);
+    return exo_config_finish(job->model_config, err);
+}
+
+static exo_status
+open_data(exo_config *root, exo_job *job, exo_err *err)
+{
+    exo_status st = exo_dataset_named(job->data_name, job->data_config, &job->train, &job->val, err);
     if (st != EXO_OK)
         return exo_config_add_place(value_of(root, "data", root), err);
-    st = exo_config_finish(job->data_config, err);
+    return exo_config_finish(job->data_config, err);
+}
+
+/* The model first, whose mistakes are found at once; unless it waits for the data's vocabulary. */
+static exo_status
+open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
+{
+    bool waits = takes_vocabulary(job) && !(job->model_config && exo_config_has(job->model_config, "vocabulary"));
+    exo_status st = waits ? open_data(root, job, err) : EXO_OK;
+    if (st == EXO_OK && waits)
+        st = give_vocabulary(root, job, err);
+    if (st == EXO_OK)
+        st = open_model(root, job, err);
+    if (st == EXO_OK && !waits)
+        st = open_data(root, job, err);
+    if (st == EXO_OK)
+        st = check_vocabulary(job, err);
     return st == EXO_OK ? check_sizes(root, job, err) : st;
 }
 
