@@ -107,7 +107,10 @@ plan_evaluation(struct run *run, exo_err *err)
 {
     size_t length = run->fit.val ? exo_dataset_length(run->fit.val) : 0;
     if (length > UINT32_MAX)
-        return exo_fail(err, EXO_UNSUPPORTED, "a validation set of %zu samples is too large", length);
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "a validation set of %zu samples is too large, %u are possible: take a smaller part or a stride", length,
+            UINT32_MAX);
     if (length == 0)
         return EXO_OK;
     run->val_order = exo_calloc(length, sizeof *run->val_order);

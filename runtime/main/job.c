@@ -282,7 +282,7 @@ read_strategies(exo_config *root, exo_job *job, exo_err *err)
 
 /* --- Model and data ---------------------------------------------------------------------------------------------------------- */
 
-/* Models whose `vocabulary` is the data's unless the job says otherwise. */
+/* Models whose `vocabulary` is the data's unless the job says otherwise: itself, or by the `path` of one that was trained. */
 static bool
 takes_vocabulary(const exo_job *job)
 {
@@ -399,7 +399,9 @@ open_data(exo_config *root, exo_job *job, exo_err *err)
 static exo_status
 open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
 {
-    bool waits = takes_vocabulary(job) && !(job->model_config && exo_config_has(job->model_config, "vocabulary"));
+    const exo_config *model = job->model_config;
+    bool says = model && (exo_config_has(model, "vocabulary") || exo_config_has(model, "path"));
+    bool waits = takes_vocabulary(job) && !says;
     exo_status st = waits ? open_data(root, job, err) : EXO_OK;
     if (st == EXO_OK && waits)
         st = give_vocabulary(root, job, err);

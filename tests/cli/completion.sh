@@ -47,12 +47,14 @@ completes 'runs/a' plot runs/
 completes 'job.yaml jobs.txt' plot runs -o jo
 completes 'job.yaml jobs.txt' plot runs --output = jo
 
-completes 'get list' data ''
-sets=$("$EXOGYM" list data | cut -d' ' -f1 | LC_ALL=C sort | tr '\n' ' ')
+completes 'get list tokenize' data ''
+sets=$({ "$EXOGYM" list downloads | cut -d' ' -f1 && ls -A; } | LC_ALL=C sort | tr '\n' ' ')
 completes "${sets% }" data get ''
 completes mnist data get mn
-completes '' data get mnist ''
-completes 'actors classes codecs commands data jobs models nodes objects strategies' list ''
+completes 'job.yaml jobs.txt' data tokenize j
+completes 'job.yaml jobs.txt' data tokenize job.yaml j
+completes runs data tokenize job.yaml --output ru
+completes 'actors classes codecs commands data downloads jobs models nodes objects strategies' list ''
 completes 'apply check dot expand plan schema' graph ''
 completes 'job.yaml jobs.txt' graph check j
 completes strategies list --plugin job.yaml s
@@ -65,7 +67,7 @@ mkdir bin
 ln -s "$(command -v cut)" bin/cut
 noise=$(
     PATH=$PWD/bin
-    COMP_WORDS=(exogym data get '') COMP_CWORD=3
+    COMP_WORDS=(exogym data get m) COMP_CWORD=3
     _exogym 2>&1
     echo "${COMPREPLY[*]}"
 )

@@ -30,6 +30,9 @@ ok list classes
 has out train_node
 ok list data
 has out mnist
+has out synthetic
+ok list downloads
+has out mnist
 ok data list
 has out mnist
 ok list codecs
@@ -57,11 +60,11 @@ expect 2 "exogym: run: --set needs a value $see" run job.yaml --set
 expect 2 "exogym: run: --json takes no value $see" run job.yaml --json=yes
 expect 2 'exogym: plot: RUN is missing (see `exogym help plot`)' plot -o a.png
 expect 2 'exogym: plot: --output FILE is missing (see `exogym help plot`)' plot runs
-expect 2 'exogym: data: expected list or get (see `exogym help data`)' data
+expect 2 'exogym: data: expected list, get or tokenize (see `exogym help data`)' data
 expect 2 'exogym: data: get which data set? NAME is missing (see `exogym help data`)' data get
 expect 2 "exogym: data: 'mnist' is one word too many (see \`exogym help data\`)" data list mnist
-expect 2 'exogym: list: expected strategies, models, data, codecs, classes, commands, nodes, actors, jobs or objects (see `exogym help list`)' list
-expect 2 "exogym: list: expected strategies, models, data, codecs, classes, commands, nodes, actors, jobs or objects, got 'node' (see \`exogym help list\`)" list node
+expect 2 'exogym: list: expected strategies, models, data, downloads, codecs, classes, commands, nodes, actors, jobs or objects (see `exogym help list`)' list
+expect 2 "exogym: list: expected strategies, models, data, downloads, codecs, classes, commands, nodes, actors, jobs or objects, got 'node' (see \`exogym help list\`)" list node
 
 ok list models --json
 [ "$(json out name)" != '' ] || fail "list --json: $(cat out)"

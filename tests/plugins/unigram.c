@@ -1,0 +1,48 @@
+/* A plugin that brings a language model, the smallest there is: each token's logarithm of its frequency is one parameter. */
+#include <exogym/model.h>
+#include <exogym/plugin.h>
+
+enum {
+    MAX_ROWS = 4096
+};
+
+struct unigram {
+    exo_param weight, bias;
+};
+
+static exo_status
+build(void *self, exo_builder *builder, exo_config *config, exo_err *err)
+{
+    struct unigram *m = self;
+    uint64_t vocabulary = 0;
+    exo_status st = exo_config_u64(config, "vocabulary", 256, 1, 1 << 24, &vocabulary, err);
+    if (st != EXO_OK)
+        return st;
+    m->weight = exo_build_param(builder, "weight", 2, (size_t[]){(size_t)vocabulary, 1}, exo_init_constant(0));
+    m->bias = exo_build_param(builder, "bias", 1, (size_t[]){(size_t)vocabulary}, exo_init_constant(0));
+    return exo_build_status(builder, err);
+}
+
+static exo_tensor *
+loss(const void *self, exo_tape *tape, const exo_batch *batch)
+{
+    static const float nothing[MAX_ROWS];
+    const struct unigram *m = self;
+    size_t rows = batch->size * batch->fields[1].dims[0];
+    if (rows > MAX_ROWS)
+        return exo_tape_fail(tape, EXO_INVAL, "%zu rows are too many", rows);
+    exo_tensor *x = exo_tape_input(tape, EXO_F32, 2, (size_t[]){rows, 1}, nothing);
+    exo_tensor *logits = exo_linear(tape, x, exo_tape_param(tape, m->weight), exo_tape_param(tape, m->bias));
+    return exo_softmax_cross_entropy(tape, logits, exo_tape_input(tape, EXO_I32, 1, &rows, batch->data[1]));
+}
+
+static const exo_model_class unigram = {.name = "unigram",
+                                        .help = "frequencies of tokens",
+                                        .state_size = sizeof(struct unigram),
+                                        .build = build,
+                                        .loss = loss};
+
+EXO_PLUGIN
+{
+    return exo_model_register(&unigram, err);
+}
