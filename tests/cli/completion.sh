@@ -67,7 +67,7 @@ mkdir bin
 ln -s "$(command -v cut)" bin/cut
 noise=$(
     PATH=$PWD/bin
-    COMP_WORDS=(exogym data get m) COMP_CWORD=3
+    COMP_WORDS=(exogym data get zz) COMP_CWORD=3
     _exogym 2>&1
     echo "${COMPREPLY[*]}"
 )
