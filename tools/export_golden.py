@@ -43,7 +43,15 @@ MODELS = {
                            rope_parameters=dict(rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0,
                                                 high_freq_factor=4.0, original_max_position_embeddings=16)),
                torch.bfloat16, "20KB"),
+    "linear": (LlamaForCausalLM,
+               LlamaConfig(**LLAMA | dict(hidden_size=16, intermediate_size=16, num_key_value_heads=1),
+                           rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=3.0)), torch.float32, None),
 }
+
+
+def open_model(folder, dtype, **more):
+    key = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
+    return AutoModelForCausalLM.from_pretrained(folder, **{key: dtype}, **more)
 
 
 def draw(model, generator):
@@ -55,7 +63,7 @@ def draw(model, generator):
 
 
 def expected(folder, tokens):
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
+    model = open_model(folder, torch.float64, attn_implementation="eager").eval()
     out = model(input_ids=tokens, labels=tokens)
     out.loss.backward()
     values = {"logits": out.logits, "loss": out.loss.reshape(1)}
@@ -88,7 +96,7 @@ def check(folder):
     good = True
     for path in sorted(p for p in pathlib.Path(folder).iterdir() if (p / "config.json").exists()):
         ours = load_file(path / "exogym.safetensors")
-        model, info = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, output_loading_info=True)
+        model, info = open_model(path, torch.float32, output_loading_info=True)
         strays = {key: sorted(names) for key, names in info.items() if names}
         with torch.no_grad():
             theirs = model.eval()(input_ids=ours["tokens"].long()).logits

@@ -121,6 +121,18 @@ Test(pretrained, specs_are_what_the_configs_say)
          .tied = true,
          .rope_theta = 500.0f,
          .rope_scaling = {.factor = 4, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 16}},
+        {.family = "llama",
+         .heads = 4,
+         .kv_heads = 1,
+         .width = 16,
+         .head_width = 4,
+         .inner = 16,
+         .position = EXO_POSITION_ROTARY,
+         .norm = EXO_NORM_RMS,
+         .norm_eps = 1e-6f,
+         .activation = EXO_SILU,
+         .gated = true,
+         .rope_scaling = {.factor = 3, .linear = true}},
     };
     for (size_t i = 0; decoders_names[i]; i++) {
         char path[256];
