@@ -39,7 +39,7 @@ struct run {
     uint32_t *pending_ranks; /* (num_nodes) likewise                   */
     exo_strategy **strategy; /* (num_nodes) */
     exo_dataset **train;     /* (num_nodes) held                       */
-    uint32_t *val_order;
+    size_t *val_order;
 
     exo_sim *sim;         /* NULL: the run's clock is the real one        */
     exo_links *links;     /* NULL: nothing is emulated                    */

@@ -106,22 +106,13 @@ static exo_status
 plan_evaluation(struct run *run, exo_err *err)
 {
     size_t length = run->fit.val ? exo_dataset_length(run->fit.val) : 0;
-    if (length > UINT32_MAX)
-        return exo_fail(
-            err, EXO_UNSUPPORTED,
-            "a validation set of %zu samples is too large, %u are possible: take a smaller part or a stride", length,
-            UINT32_MAX);
+    size_t count = run->opts->val_size && run->opts->val_size < length ? run->opts->val_size : length;
     if (length == 0)
         return EXO_OK;
-    run->val_order = exo_calloc(length, sizeof *run->val_order);
-    if (!run->val_order)
-        return exo_fail(err, EXO_NOMEM, "no memory for the order of %zu samples", length);
-    exo_rng rng;
-    exo_rng_init(&rng, run->opts->seed, EXO_RNG_EVAL, 0, 0);
-    exo_rng_permutation(&rng, run->val_order, (uint32_t)length);
+    exo_status st = exo_eval_order(length, count, run->opts->seed, &run->val_order, err);
     run->fit.val_order = run->val_order;
-    run->fit.val_count = run->opts->val_size && run->opts->val_size < length ? run->opts->val_size : length;
-    return EXO_OK;
+    run->fit.val_count = count;
+    return st;
 }
 
 static exo_status

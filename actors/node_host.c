@@ -7,7 +7,6 @@
 
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
-#include <exogym/rng.h>
 
 #include "config_edit.h"
 #include "far.h"
@@ -26,7 +25,7 @@ struct shared {
     bool made;
     exo_fit fit;
     exo_dataset *train; /* all of it: with split_by_node each node takes its part */
-    uint32_t *val_order;
+    size_t *val_order;
     char *resume_from;
     exo_graph_spec *graph; /* NULL: nothing is emulated */
     exo_links *links;      /* likewise                  */
@@ -123,18 +122,14 @@ plan_evaluation(exo_config *root, struct shared *s, exo_err *err)
 {
     size_t length = s->fit.val ? exo_dataset_length(s->fit.val) : 0;
     uint64_t val_size = 0;
-    exo_rng rng;
     exo_status st = exo_config_u64(root, "val_size", 0, 0, UINT32_MAX, &val_size, err);
     if (st != EXO_OK || length == 0)
         return st;
-    s->val_order = exo_calloc(length, sizeof *s->val_order);
-    if (!s->val_order)
-        return exo_fail(err, EXO_NOMEM, "no memory for the order of %zu samples", length);
-    exo_rng_init(&rng, s->fit.seed, EXO_RNG_EVAL, 0, 0);
-    exo_rng_permutation(&rng, s->val_order, (uint32_t)length);
+    size_t count = val_size && val_size < length ? val_size : length;
+    st = exo_eval_order(length, count, s->fit.seed, &s->val_order, err);
     s->fit.val_order = s->val_order;
-    s->fit.val_count = val_size && val_size < length ? val_size : length;
-    return EXO_OK;
+    s->fit.val_count = count;
+    return st;
 }
 
 /* The job's graph, if it came along: what this process's nodes send over links that are not there. */

@@ -35,7 +35,7 @@ typedef struct exo_fit {
     uint64_t seed;
     uint32_t num_nodes;
     exo_time timeout;
-    const uint32_t *val_order; /* (val_count) which samples are evaluated       */
+    const size_t *val_order; /* (val_count) which samples are evaluated       */
     size_t val_count;
     exo_tape_pool train_tapes, eval_tapes;
     const char *resume_from; /* folder of a checkpoint, or NULL                */

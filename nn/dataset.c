@@ -245,7 +245,7 @@ exo_batch_read_row(exo_batch *batch, size_t row, const exo_dataset *dataset, siz
 }
 
 exo_status
-exo_batch_read(exo_batch *batch, const exo_dataset *dataset, const uint32_t *indices, size_t count,
+exo_batch_read(exo_batch *batch, const exo_dataset *dataset, const size_t *indices, size_t count,
                const exo_sample_key *key, exo_err *err)
 {
     exo_status st = EXO_OK;

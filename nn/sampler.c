@@ -58,13 +58,13 @@ fill_table(exo_sampler *s, uint64_t epoch)
 
 /* The table's stream is that of node 0; the rounds have the next ones. */
 static void
-key_rounds(exo_sampler *s, uint64_t epoch)
+key_rounds(exo_sampler *s, exo_purpose purpose, uint64_t epoch)
 {
     s->half_bits = 1;
     while (s->half_bits < 32 && (s->length - 1) >> (2 * s->half_bits) != 0)
         s->half_bits++;
     for (uint32_t r = 0; r < EXO_SAMPLER_ROUNDS; r++)
-        exo_rng_init(&s->rounds[r], s->seed, EXO_RNG_SHUFFLE, 1 + r, epoch);
+        exo_rng_init(&s->rounds[r], s->seed, purpose, 1 + r, epoch);
 }
 
 /* The `at`-th of the epoch's order. At most four times as many numbers as samples: four walks on average at worst. */
@@ -97,10 +97,50 @@ exo_sampler_at(exo_sampler *sampler, uint64_t position)
         if (s->order)
             fill_table(s, epoch);
         else
-            key_rounds(s, epoch);
+            key_rounds(s, EXO_RNG_SHUFFLE, epoch);
     }
     if (s->order)
         return s->order[i];
     size_t at = i * s->num_nodes + s->rank;
     return s->shuffle ? permuted(s, at) : at;
+}
+
+/* The first of a table of all. */
+static exo_status
+first_of_table(size_t length, size_t count, uint64_t seed, size_t *out, exo_err *err)
+{
+    exo_rng rng;
+    uint32_t *all = exo_calloc(length, sizeof *all);
+    if (!all)
+        return exo_fail(err, EXO_NOMEM, "no memory for the order of %zu samples", length);
+    exo_rng_init(&rng, seed, EXO_RNG_EVAL, 0, 0);
+    exo_rng_permutation(&rng, all, (uint32_t)length);
+    for (size_t i = 0; i < count; i++)
+        out[i] = all[i];
+    exo_free(all);
+    return EXO_OK;
+}
+
+exo_status
+exo_eval_order(size_t length, size_t count, uint64_t seed, size_t **out, exo_err *err)
+{
+    exo_sampler sampler = {.length = length, .seed = seed};
+    if (count > length)
+        return exo_fail(err, EXO_INVAL, "%zu samples are not in a data set of %zu", count, length);
+    size_t *order = exo_calloc(count ? count : 1, sizeof *order);
+    if (!order)
+        return exo_fail(err, EXO_NOMEM, "no memory for the order of %zu samples", count);
+    exo_status st = EXO_OK;
+    if (length <= TABLE) {
+        st = first_of_table(length, count, seed, order, err);
+    } else {
+        key_rounds(&sampler, EXO_RNG_EVAL, 0);
+        for (size_t i = 0; i < count; i++)
+            order[i] = permuted(&sampler, i);
+    }
+    if (st == EXO_OK)
+        *out = order;
+    else
+        exo_free(order);
+    return st;
 }

@@ -199,6 +199,10 @@ EXO_API size_t exo_sampler_share(const exo_sampler *sampler);
 /* The node's `position`-th sample since the start of training (epoch = position / share). */
 EXO_API size_t exo_sampler_at(exo_sampler *sampler, uint64_t position);
 
+/* Which samples evaluations look at: the first `count` of an order of all `length` that is a function of (seed, EVAL). *out (count) is freed
+ * with exo_free. */
+EXO_API exo_status exo_eval_order(size_t length, size_t count, uint64_t seed, size_t **out, exo_err *err);
+
 /* --- Batches and loaders -------------------------------------------------------------------------------------------------- */
 
 /* `size` samples, field by field, row-major: field i is (size, dims of the field). */
@@ -215,7 +219,7 @@ EXO_API exo_tensor *exo_batch_tensor(exo_tape *tape, const exo_batch *batch, siz
 EXO_API exo_status exo_batch_init(exo_batch *batch, const exo_dataset *dataset, size_t size, exo_err *err);
 EXO_API void exo_batch_release(exo_batch *batch);
 /* Reads samples indices[0..count) into rows 0.. of the batch and sets its size; count at most what it was made for. */
-EXO_API exo_status exo_batch_read(exo_batch *batch, const exo_dataset *dataset, const uint32_t *indices, size_t count,
+EXO_API exo_status exo_batch_read(exo_batch *batch, const exo_dataset *dataset, const size_t *indices, size_t count,
                                   const exo_sample_key *key, exo_err *err);
 
 typedef struct exo_loader_opts {

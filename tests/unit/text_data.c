@@ -506,6 +506,30 @@ Test(text_data, a_shuffle_without_a_table_has_every_sample_once)
     exo_sampler_release(&s);
 }
 
+Test(text_data, evaluations_look_at_the_first_of_one_order)
+{
+    static const size_t lengths[] = {50, ((size_t)1 << 24) + 1, ((size_t)1 << 40) + 7};
+    for (int c = 0; c < 3; c++) {
+        size_t *few = NULL, *more = NULL, *other = NULL, differ = 0;
+        cr_assert_eq(exo_eval_order(lengths[c], 20, 1, &few, NULL), EXO_OK);
+        cr_assert_eq(exo_eval_order(lengths[c], 50, 1, &more, NULL), EXO_OK);
+        cr_assert_eq(exo_eval_order(lengths[c], 50, 2, &other, NULL), EXO_OK);
+        cr_expect_arr_eq(few, more, 20 * sizeof *few);
+        for (size_t i = 0; i < 50; i++) {
+            cr_expect_lt(more[i], lengths[c]);
+            differ += more[i] != other[i];
+            for (size_t k = 0; k < i; k++)
+                cr_expect_neq(more[i], more[k]);
+        }
+        cr_expect_gt(differ, 30);
+        exo_free(few);
+        exo_free(more);
+        exo_free(other);
+    }
+    size_t *none = NULL;
+    cr_expect_eq(exo_eval_order(5, 6, 1, &none, NULL), EXO_INVAL);
+}
+
 /* --- By name ---------------------------------------------------------------------------------------------------------- */
 
 static exo_status
