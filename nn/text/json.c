@@ -54,16 +54,15 @@ bool
 exo_json_find(const exo_json *object, const char *key, exo_json *out)
 {
     json_t *value = json_object_get(object->value, key);
-    if (!value || json_is_null(value))
-        return false;
     *out = (exo_json){.up = object, .key = key, .value = value, .file = object->file};
-    return true;
+    return value && !json_is_null(value);
 }
 
 exo_status
 exo_json_get(const exo_json *object, const char *key, exo_json *out, exo_err *err)
 {
     exo_status st = exo_json_object(object, err);
+    *out = (exo_json){0};
     if (st == EXO_OK && !exo_json_find(object, key, out))
         st = exo_json_fail(object, err, EXO_INVAL, "'%s' is missing", key);
     return st;

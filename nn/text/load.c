@@ -179,7 +179,9 @@ exo_tokenizer_parse(exo_tokenizer **out, const char *name, char *file, size_t si
     t->added.most = t->begin = t->end = -1;
     json = json_loadb(file, size, JSON_REJECT_DUPLICATES, &error);
     if (!json) {
-        st = json_error_code(&error) == json_error_out_of_memory ? EXO_NOMEM : EXO_INVAL;
+        enum json_error_code code = json_error_code(&error);
+        bool nul = code == json_error_null_character || code == json_error_null_byte_in_key;
+        st = code == json_error_out_of_memory ? EXO_NOMEM : nul ? EXO_UNSUPPORTED : EXO_INVAL;
         exo_fail(err, st, "%s:%d:%d: %s", name, error.line, error.column, error.text);
         goto done;
     }

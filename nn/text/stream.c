@@ -2,7 +2,7 @@
  * shown just before, because some decoders treat the first token otherwise (they take a space off it).
  *
  * A text that ends with U+FFFD may end within a character, whose other bytes come with the next tokens, so it waits. A character has four
- * bytes at most, so what three more tokens have not completed is shown as it is.
+ * bytes at most, so of what is still lost after three more tokens the first is shown as it is.
  */
 #include <string.h>
 
@@ -63,6 +63,12 @@ ends_lost(const exo_text *text)
     return text->length >= length && memcmp(text->data + text->length - length, EXO_UTF8_LOST, length) == 0;
 }
 
+static bool
+begins_with(const exo_text *text, const exo_text *beginning)
+{
+    return beginning->length <= text->length && memcmp(text->data, beginning->data, beginning->length) == 0;
+}
+
 /* What the first `upto` tokens give beyond those that were shown. These are forgotten, and the new ones are what was shown last. */
 static exo_status
 show(exo_token_stream *s, size_t upto, const char **text, exo_err *err)
@@ -73,7 +79,7 @@ show(exo_token_stream *s, size_t upto, const char **text, exo_err *err)
     if (st != EXO_OK)
         return st;
     size_t known = s->before.length, gone = s->shown;
-    bool goes_on = known <= s->text.length && memcmp(s->text.data, s->before.data, known) == 0;
+    bool goes_on = begins_with(&s->text, &s->before);
     memmove(s->window, s->window + gone, (s->count - gone) * sizeof *s->window);
     s->count -= gone;
     s->shown = upto - gone;
@@ -101,10 +107,17 @@ exo_token_stream_put(exo_token_stream *s, int32_t token, const char **text, exo_
         s->count--;
         return st;
     }
-    size_t upto = s->count;
-    if (ends_lost(&s->text))
-        upto = s->count - s->shown > WAITING_MOST ? s->count - WAITING_MOST : s->shown;
-    return upto > s->shown ? show(s, upto, text, err) : EXO_OK;
+    if (!ends_lost(&s->text))
+        return show(s, s->count, text, err);
+    if (s->count - s->shown <= WAITING_MOST)
+        return EXO_OK;
+    size_t upto = s->count - WAITING_MOST; /* or more, if these end within a character */
+    for (; upto < s->count && st == EXO_OK; upto++) {
+        st = decode(s, upto, &s->before, err);
+        if (st == EXO_OK && begins_with(&s->text, &s->before))
+            break;
+    }
+    return st == EXO_OK ? show(s, upto, text, err) : st;
 }
 
 exo_status
