@@ -13,6 +13,7 @@
 #include <exogym/memory.h>
 
 #include "commands.h"
+#include "export_tokenizer.h"
 #include "file.h"
 #include "safetensors.h"
 #include "text.h"
@@ -23,7 +24,7 @@ enum {
 };
 
 struct export_args {
-    const char *source, *folder, *dtype, *shard_size;
+    const char *source, *folder, *dtype, *shard_size, *tokenizer;
 };
 
 /* What is exported: the model, and the files that its numbers are the mean of. */
@@ -32,6 +33,8 @@ struct source {
     char config[MAX_PATH]; /* the run's config.json */
     char values[MAX_PATH]; /* the run's model.safetensors, or the folder of nodes' checkpoints */
     bool checkpoint;
+    json_t *json;    /* the source's config.json */
+    bool pretrained; /* it is a Hugging Face directory */
     exo_model *model;
     exo_params *params;
 };
@@ -208,32 +211,63 @@ read_checkpoint(struct source *s, exo_err *err)
 }
 
 static exo_status
-open_source(struct source *s, exo_err *err)
+open_run(struct source *s, exo_err *err)
 {
-    json_t *config = NULL;
-    exo_status st = EXO_OK;
-    if (exists(s->path, "config.json")) {
-        st = join(s->config, err, s->path, "config.json");
-        if (st == EXO_OK)
-            st = read_json(s->config, &config, err);
-        bool pretrained = st == EXO_OK && json_object_get(config, "model_type");
-        if (pretrained)
-            st = exo_decoder_load(s->path, &s->model, &s->params, err);
-        json_decref(config);
-        config = NULL;
-        if (st != EXO_OK || pretrained)
-            return st;
-    }
-    st = find_values(s, err);
+    exo_status st = find_values(s, err);
+    if (st == EXO_OK && !s->json)
+        st = read_json(s->config, &s->json, err);
     if (st == EXO_OK)
-        st = read_json(s->config, &config, err);
-    if (st == EXO_OK)
-        st = build_model(s, config, err);
+        st = build_model(s, s->json, err);
     if (st == EXO_OK)
         st = exo_model_params(s->model, 0, &s->params, err);
     if (st == EXO_OK)
         st = s->checkpoint ? read_checkpoint(s, err) : add_values(s->params, s->values, "", 1.0f, err);
-    json_decref(config);
+    return st;
+}
+
+static exo_status
+open_source(struct source *s, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    if (exists(s->path, "config.json")) {
+        st = join(s->config, err, s->path, "config.json");
+        if (st == EXO_OK)
+            st = read_json(s->config, &s->json, err);
+        s->pretrained = st == EXO_OK && json_object_get(s->json, "model_type");
+    }
+    if (st != EXO_OK)
+        return st;
+    return s->pretrained ? exo_decoder_load(s->path, &s->model, &s->params, err) : open_run(s, err);
+}
+
+static void
+close_source(struct source *s)
+{
+    json_decref(s->json);
+    exo_params_free(&s->params);
+    exo_model_drop(&s->model);
+}
+
+/* The tokenizer that is named; else that of the directory that the model comes from; else that of the run's data. */
+static exo_status
+write_tokenizer(const struct source *s, const struct export_args *args, bool *found, exo_err *err)
+{
+    const char *path = json_string_value(json_object_get(json_object_get(s->json, "model"), "path"));
+    exo_tokenizer *tokenizer = NULL;
+    exo_status st = EXO_OK;
+    *found = false;
+    if (args->tokenizer) {
+        st = exo_tokenizer_load(&tokenizer, args->tokenizer, err);
+    } else if (s->pretrained || path) {
+        st = exo_export_copy_tokenizer(s->pretrained ? s->path : path, args->folder, found, err);
+    }
+    if (st == EXO_OK && !args->tokenizer && !s->pretrained && !*found)
+        st = exo_export_find_tokenizer(s->json, &tokenizer, err);
+    if (st == EXO_OK && tokenizer) {
+        st = exo_export_tokenizer(tokenizer, args->folder, err);
+        *found = st == EXO_OK;
+    }
+    exo_tokenizer_drop(&tokenizer);
     return st;
 }
 
@@ -274,16 +308,23 @@ export_command(const exo_command_line *line)
     if (args->shard_size && read_size(args->shard_size, &shard_bytes, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);
     exo_status st = open_source(&source, &err);
+    bool tokenizer = false;
     if (st == EXO_OK)
         st = exo_decoder_save(args->folder, source.model, source.params, dtype, shard_bytes, &err);
+    if (st == EXO_OK && write_tokenizer(&source, args, &tokenizer, &err) != EXO_OK) {
+        if (args->tokenizer)
+            st = err.code;
+        else /* the model is there, and its tokenizer can be named */
+            fprintf(stderr, "exogym: no tokenizer was written: %s\n", err.text);
+    }
     if (st == EXO_OK) {
         char count[EXO_FIGURE];
         const exo_decoder_spec *spec = exo_decoder_spec_of(source.model);
-        printf("%s: %s, %s parameters, %s\n", args->folder, spec->family,
-               exo_text_count(exo_params_numel(source.params), count), dtype == EXO_BF16 ? "bf16" : "fp32");
+        printf("%s: %s, %s parameters, %s, %s\n", args->folder, spec->family,
+               exo_text_count(exo_params_numel(source.params), count), dtype == EXO_BF16 ? "bf16" : "fp32",
+               tokenizer ? "with its tokenizer" : "without a tokenizer");
     }
-    exo_params_free(&source.params);
-    exo_model_drop(&source.model);
+    close_source(&source);
     return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }
 
@@ -308,6 +349,11 @@ static const exo_arg table[] = {
      .value = "SIZE",
      .help = "Files of at most so many bytes, 5GB or 500MiB; one file unless it is given.",
      EXO_INTO(struct export_args, shard_size)},
+    {.name = "--tokenizer",
+     .value = "PATH",
+     .help = "A tokenizer.json or the folder it is in, instead of the one that the run's data have.",
+     .word = EXO_WORD_FILE,
+     EXO_INTO(struct export_args, tokenizer)},
     {0},
 };
 
@@ -321,6 +367,7 @@ static const exo_note examples[] = {
 
 static const exo_note files[] = {
     {"FOLDER/config.json", "What transformers reads the architecture from."},
+    {"FOLDER/tokenizer.json", "The tokenizer of the run's data, if they have one."},
     {"FOLDER/model.safetensors", "The weights; with --shard-size model-00001-of-0000N.safetensors and their index."},
     {0},
 };
@@ -328,12 +375,12 @@ static const exo_note files[] = {
 const exo_command exo_command_export = {
     .name = "export",
     .summary = "Writes a trained decoder as a Hugging Face directory",
-    .description = "Of a run that has ended it is the averaged model; of one that has not, or of a checkpoint, the "
-                   "mean of the nodes' "
-                   "parameters. Only the model 'gpt' is exported: as GPT-2, OPT, BLOOM or LLaMA, whichever it is.\n\n"
-                   "transformers' AutoModelForCausalLM.from_pretrained opens the folder, and so does a job's model: "
-                   "{name: gpt, path: "
-                   "FOLDER}.",
+    .description =
+        "Of a run that has ended it is the averaged model; of one that has not, or of a checkpoint, the mean of the "
+        "nodes' parameters. Only the model 'gpt' is exported: as GPT-2, OPT, BLOOM or LLaMA, whichever it is. The "
+        "tokenizer goes with it: that of the directory that the run began with, else that of its data.\n\n"
+        "transformers' AutoModelForCausalLM.from_pretrained opens the folder, and so does a job's model: {name: gpt, "
+        "path: FOLDER}.",
     .args = table,
     .examples = examples,
     .files = files,

@@ -1,0 +1,149 @@
+/* Tokenizers of exported models. */
+#include "export_tokenizer.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/data.h>
+#include <exogym/memory.h>
+
+#include "file.h"
+
+enum {
+    MAX_PATH = 4096,
+    MAX_FILE = 1 << 28,
+};
+
+static exo_status
+join(char out[MAX_PATH], const char *folder, const char *file, exo_err *err)
+{
+    int length = snprintf(out, MAX_PATH, "%s/%s", folder, file);
+    return length >= 0 && length < MAX_PATH ? EXO_OK
+                                            : exo_fail(err, EXO_INVAL, "the path '%.200s...' is too long", folder);
+}
+
+static exo_status
+copy_file(const char *from, const char *folder, const char *file, bool *found, exo_err *err)
+{
+    char source[MAX_PATH], target[MAX_PATH], *data = NULL;
+    size_t size = 0;
+    *found = false;
+    exo_status st = join(source, from, file, err);
+    if (st == EXO_OK)
+        st = join(target, folder, file, err);
+    if (st != EXO_OK || access(source, F_OK) != 0)
+        return st;
+    st = exo_file_read(source, MAX_FILE, &data, &size, err);
+    if (st == EXO_OK)
+        st = exo_file_write_atomic(target, data, size, err);
+    exo_free(data);
+    *found = st == EXO_OK;
+    return st;
+}
+
+exo_status
+exo_export_copy_tokenizer(const char *from, const char *folder, bool *found, exo_err *err)
+{
+    static const char *const files[] = {
+        "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+        "tokenizer.model",       "generation_config.json"};
+    bool ignored = false;
+    exo_status st = copy_file(from, folder, "tokenizer.json", found, err);
+    for (size_t i = 0; st == EXO_OK && i < sizeof files / sizeof *files; i++)
+        st = copy_file(from, folder, files[i], &ignored, err);
+    return st;
+}
+
+static exo_status
+write_json(const char *folder, const char *file, json_t *json, exo_err *err)
+{
+    char path[MAX_PATH], *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
+    exo_status st = text ? join(path, folder, file, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    if (st == EXO_OK)
+        st = exo_file_write_atomic(path, text, strlen(text), err);
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    return st;
+}
+
+/* Under `key` the token's text, if there is one. */
+static exo_status
+set_text(json_t *json, const char *key, const exo_tokenizer *tokenizer, int32_t token, exo_err *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    if (token < 0)
+        return EXO_OK;
+    exo_status st = exo_tokenizer_decode(tokenizer, &token, 1, true, &text, &size, err);
+    if (st == EXO_OK)
+        json_object_set_new(json, key, json_stringn(text, size));
+    exo_free(text);
+    return st;
+}
+
+exo_status
+exo_export_tokenizer(const exo_tokenizer *tokenizer, const char *folder, exo_err *err)
+{
+    int32_t begin = exo_tokenizer_begin(tokenizer), end = exo_tokenizer_end(tokenizer);
+    json_t *config =
+        json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0);
+    json_t *generation = json_object();
+    exo_status st = exo_tokenizer_save(tokenizer, folder, err);
+    if (st == EXO_OK)
+        st = set_text(config, "bos_token", tokenizer, begin, err);
+    if (st == EXO_OK)
+        st = set_text(config, "eos_token", tokenizer, end, err);
+    if (st == EXO_OK)
+        st = write_json(folder, "tokenizer_config.json", config, err);
+    if (begin >= 0)
+        json_object_set_new(generation, "bos_token_id", json_integer(begin));
+    if (end >= 0)
+        json_object_set_new(generation, "eos_token_id", json_integer(end));
+    if (st == EXO_OK)
+        st = write_json(folder, "generation_config.json", generation, err);
+    json_decref(config);
+    json_decref(generation);
+    return st;
+}
+
+/* The tokenizer belongs to the data set: it is held before that goes. */
+static exo_status
+of_data(const char *name, exo_config *config, exo_tokenizer **out, exo_err *err)
+{
+    exo_dataset *train = NULL, *val = NULL;
+    exo_status st = exo_dataset_named(name, config, &train, &val, err);
+    exo_tokenizer *tokenizer = st == EXO_OK ? exo_dataset_tokenizer(train) : NULL;
+    if (tokenizer)
+        *out = exo_tokenizer_hold(tokenizer);
+    exo_dataset_drop(&train);
+    exo_dataset_drop(&val);
+    return st;
+}
+
+exo_status
+exo_export_find_tokenizer(const json_t *config, exo_tokenizer **out, exo_err *err)
+{
+    const json_t *data = json_object_get(config, "data");
+    const char *name = json_string_value(json_object_get(data, "name"));
+    char *text = name ? json_dumps(data, JSON_COMPACT) : NULL;
+    exo_config_doc *doc = NULL;
+    *out = NULL;
+    if (!text)
+        return EXO_OK;
+    exo_status st = exo_config_parse(&doc, "data", text, err);
+    const char *ignored = NULL; /* what the job reads of it, and the data set does not know */
+    bool split = false;
+    if (st == EXO_OK)
+        st = exo_config_string(exo_config_root(doc), "name", NULL, &ignored, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(exo_config_root(doc), "split_by_node", false, &split, err);
+    if (st == EXO_OK)
+        st = of_data(name, exo_config_root(doc), out, err);
+    exo_config_free(&doc);
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    return st;
+}
