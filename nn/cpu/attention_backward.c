@@ -170,8 +170,8 @@ column_grads(const struct backward *b, bool pairs, bool dropped, bool diagonal, 
                 w[k] = (vec)((ivec)w[k] & *(const ivec *)(b->keep + at));
 #if PAIRS_RUN
             if (pairs) {
-                vec_store_bf16(b->weights + at / 2, w[k]);
-                vec_store_bf16(b->score_grads + at / 2, ds[k]);
+                vec_store_bf16((uint16_t *)(void *)b->weights + at, w[k]);
+                vec_store_bf16((uint16_t *)(void *)b->score_grads + at, ds[k]);
                 continue;
             }
 #endif
@@ -281,6 +281,17 @@ start_queries(struct backward *b, const exo_attention_grads *grads, size_t first
     memset(q->grads, 0, b->padded * BLOCK * sizeof *q->grads);
 }
 
+static void
+prefetch_queries(const struct backward *b, const exo_attention_grads *grads, size_t first)
+{
+    exo_head_rows queries = exo_input_rows(b->plan, EXO_QUERIES, grads->x, b->sequence, b->head);
+    exo_head_rows out = exo_output_rows(b->plan, grads->out, b->sequence, b->head);
+    exo_head_rows dout = exo_output_rows(b->plan, grads->dout, b->sequence, b->head);
+    exo_prefetch_rows(&queries, first, BLOCK);
+    exo_prefetch_rows(&out, first, BLOCK);
+    exo_prefetch_rows(&dout, first, BLOCK);
+}
+
 /* The queries' gradient, or what this span adds to the partial one of range `range`. */
 static void
 finish_queries(struct backward *b, const exo_attention_grads *grads, size_t range, bool first_span)
@@ -338,6 +349,7 @@ exo_attention_backward_piece(const exo_attention_plan *plan, size_t piece, const
         for (b.head = group * shared; b.head < (group + 1) * shared; b.head++) {
             for (size_t query = span; query < whole; query += BLOCK) {
                 start_queries(&b, grads, query);
+                prefetch_queries(&b, grads, query + BLOCK);
                 for (size_t key = 0; key < count && span + key <= query; key += BLOCK) {
                     if (pairs)
                         run_block_pairs(&b, span, key);

@@ -257,6 +257,10 @@ exo_attention_forward_piece(const exo_attention_plan *plan, size_t piece, const 
             exo_pack_row_pairs(&values, key, BLOCK, f.padded, f.values);
         else
             exo_pack_rows(&values, key, BLOCK, f.padded, false, f.values);
+        if (key < last) {
+            exo_prefetch_rows(&keys, key + BLOCK, BLOCK);
+            exo_prefetch_rows(&values, key + BLOCK, BLOCK);
+        }
         for (size_t b = 0; b < blocks; b++) {
             if (f.queries[b].first < key)
                 continue;

@@ -6,6 +6,10 @@
 
 #include "bf16.h"
 
+enum {
+    CACHE_LINE = 64 /* bytes */
+};
+
 static exo_head_rows
 head_rows(const exo_attention_plan *plan, const void *data, size_t columns, size_t sequence, size_t column)
 {
@@ -36,10 +40,20 @@ exo_output_rows(const exo_attention_plan *plan, const void *out, size_t sequence
     return head_rows(plan, out, plan->heads * plan->width, sequence, head * plan->width);
 }
 
-static const void *
+static inline const void *
 row_at(const exo_head_rows *rows, size_t token)
 {
-    return (const char *)rows->data + token * rows->stride * exo_dtype_size(rows->dtype);
+    return (const char *)rows->data +
+           token * rows->stride * (rows->dtype == EXO_BF16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+void
+exo_prefetch_rows(const exo_head_rows *rows, size_t first, size_t count)
+{
+    size_t bytes = rows->width * (rows->dtype == EXO_BF16 ? sizeof(uint16_t) : sizeof(float));
+    for (size_t t = first; t < first + count && t < rows->tokens; t++)
+        for (size_t at = 0; at < bytes; at += CACHE_LINE)
+            __builtin_prefetch((const char *)row_at(rows, t) + at);
 }
 
 /* Elements i and i + half as one point in the plane, turned by the angle whose cosine and sine stand in `turns`; by its negative if
@@ -55,39 +69,64 @@ turn(float *restrict row, const float *restrict turns, size_t turned, float sign
     }
 }
 
-static void
-load_row(const exo_head_rows *rows, size_t token, float *restrict row)
+/* Rows are short: calls of memcpy would take longer than the copies. */
+INLINE void
+copy_row(const float *in, float *out, size_t width)
+{
+    size_t d = 0;
+    for (; d + LANES <= width; d += LANES)
+        vec_store_any(out + d, vec_load_any(in + d));
+    for (; d < width; d++)
+        out[d] = in[d];
+}
+
+INLINE void
+copy_bf16_row(const uint16_t *in, uint16_t *out, size_t width)
+{
+    size_t d = 0;
+    for (; d + 2 * LANES <= width; d += 2 * LANES)
+        memcpy(out + d, in + d, 2 * LANES * sizeof *in);
+    for (; d < width; d++)
+        out[d] = in[d];
+}
+
+static inline void
+load_row(const exo_head_rows *rows, size_t token, float *row)
 {
     const void *from = row_at(rows, token);
     if (rows->dtype == EXO_F32) {
-        memcpy(row, from, rows->width * sizeof *row);
+        copy_row(from, row, rows->width);
     } else {
-        const uint16_t *restrict in = from;
-        for (size_t d = 0; d < rows->width; d++)
+        const uint16_t *in = from;
+        size_t d = 0;
+        for (; d + LANES <= rows->width; d += LANES)
+            vec_store_any(row + d, vec_load_bf16(in + d));
+        for (; d < rows->width; d++)
             row[d] = exo_from_bf16(in[d]);
     }
     if (rows->turns)
         turn(row, rows->turns + token * rows->turned, rows->turned, 1.0f);
 }
 
-static void
-load_bf16_row(const exo_head_rows *rows, size_t token, uint16_t *restrict row)
+/* The row in bf16: in place where it is so, else in `copy`. */
+static inline const uint16_t *
+bf16_row(const exo_head_rows *rows, size_t token, uint16_t *copy)
 {
     float exact[EXO_ATTENTION_MAX_WIDTH];
-    if (rows->dtype == EXO_BF16 && !rows->turns) {
-        memcpy(row, row_at(rows, token), rows->width * sizeof *row);
-        return;
-    }
+    if (rows->dtype == EXO_BF16 && !rows->turns)
+        return row_at(rows, token);
     assert(rows->width <= EXO_ATTENTION_MAX_WIDTH);
     load_row(rows, token, exact);
     for (size_t d = 0; d < rows->width; d++)
-        row[d] = exo_to_bf16(exact[d]);
+        copy[d] = exo_to_bf16(exact[d]);
+    return copy;
 }
 
 void
 exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, bool pairs, float *out)
 {
     size_t size = pairs ? sizeof(uint16_t) : sizeof(float);
+    uint16_t copy[EXO_ATTENTION_MAX_WIDTH];
     for (size_t r = 0; r < count; r++) {
         char *row = (char *)out + r * padded * size;
         if (first + r >= rows->tokens) {
@@ -95,7 +134,7 @@ exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padd
             return;
         }
         if (pairs)
-            load_bf16_row(rows, first + r, (uint16_t *)(void *)row);
+            copy_bf16_row(bf16_row(rows, first + r, copy), (uint16_t *)(void *)row, rows->width);
         else
             load_row(rows, first + r, (float *)(void *)row);
         if (padded > rows->width)
@@ -103,26 +142,29 @@ exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padd
     }
 }
 
+static inline void
+interleave(const uint16_t *restrict even, const uint16_t *restrict odd, size_t width, uint32_t *restrict out)
+{
+    for (size_t d = 0; d < width; d++)
+        out[d] = even[d] | (uint32_t)odd[d] << 16;
+}
+
 void
 exo_pack_row_pairs(const exo_head_rows *rows, size_t first, size_t count, size_t padded, float *out)
 {
-    uint16_t even[EXO_ATTENTION_MAX_WIDTH], odd[EXO_ATTENTION_MAX_WIDTH];
-    assert(rows->width <= EXO_ATTENTION_MAX_WIDTH);
+    static const uint16_t nothing[EXO_ATTENTION_MAX_WIDTH];
+    uint16_t copies[2][EXO_ATTENTION_MAX_WIDTH];
     for (size_t r = 0; r < count; r += 2) {
-        uint32_t *restrict units = (uint32_t *)(void *)(out + r / 2 * padded);
+        uint32_t *units = (uint32_t *)(void *)(out + r / 2 * padded);
         if (first + r >= rows->tokens) {
             memset(units, 0, (count - r) / 2 * padded * sizeof *units);
             return;
         }
-        load_bf16_row(rows, first + r, even);
-        if (first + r + 1 < rows->tokens)
-            load_bf16_row(rows, first + r + 1, odd);
-        else
-            memset(odd, 0, rows->width * sizeof *odd);
-        for (size_t d = 0; d < rows->width; d++)
-            units[d] = even[d] | (uint32_t)odd[d] << 16;
-        for (size_t d = rows->width; d < padded; d++)
-            units[d] = 0;
+        const uint16_t *even = bf16_row(rows, first + r, copies[0]);
+        const uint16_t *odd = first + r + 1 < rows->tokens ? bf16_row(rows, first + r + 1, copies[1]) : nothing;
+        interleave(even, odd, rows->width, units);
+        if (padded > rows->width)
+            memset(units + rows->width, 0, (padded - rows->width) * sizeof *units);
     }
 }
 
@@ -171,40 +213,68 @@ exo_transpose_units(const float *in, size_t in_row, size_t rows, size_t columns,
             transpose_tile(in + r * in_row + c, in_row, out + c * out_row + r, out_row);
 }
 
-void
-exo_row_products(const exo_head_rows *a, const exo_head_rows *b, size_t first, size_t count, float *out)
+INLINE vec
+load_any(const void *row, exo_dtype dtype, size_t d)
 {
-    float rows[2][EXO_ATTENTION_MAX_WIDTH];
+    return dtype == EXO_BF16 ? vec_load_bf16((const uint16_t *)row + d) : vec_load_any((const float *)row + d);
+}
+
+INLINE float
+load_one(const void *row, exo_dtype dtype, size_t d)
+{
+    return dtype == EXO_BF16 ? exo_from_bf16(((const uint16_t *)row)[d]) : ((const float *)row)[d];
+}
+
+/* Both without rotary positions. */
+INLINE void
+row_products(const exo_head_rows *a, const exo_head_rows *b, exo_dtype dtype, size_t first, size_t count, float *out)
+{
     for (size_t r = 0; r < count; r++) {
-        float lanes[16] = {0}, sum = 0.0f;
-        if (first + r < a->tokens) {
-            load_row(a, first + r, rows[0]);
-            load_row(b, first + r, rows[1]);
-            size_t d = 0;
-            for (; d + 16 <= a->width; d += 16)
-                for (size_t k = 0; k < 16; k++)
-                    lanes[k] += rows[0][d + k] * rows[1][d + k];
-            for (size_t k = 0; d + k < a->width; k++)
-                lanes[k] += rows[0][d + k] * rows[1][d + k];
-        }
-        for (size_t k = 0; k < 16; k++)
-            sum += lanes[k];
+        const void *left = row_at(a, first + r), *right = row_at(b, first + r);
+        vec lanes = {0};
+        size_t d = 0;
+        for (; d + LANES <= a->width; d += LANES)
+            lanes = vec_multiply_add(load_any(left, dtype, d), load_any(right, dtype, d), lanes);
+        float sum = vec_sum(lanes);
+        for (; d < a->width; d++)
+            sum += load_one(left, dtype, d) * load_one(right, dtype, d);
         out[r] = sum;
     }
 }
 
-static void
-put_row(const exo_head_rows *rows, size_t token, const float *restrict values, bool add)
+void
+exo_row_products(const exo_head_rows *a, const exo_head_rows *b, size_t first, size_t count, float *out)
 {
-    void *to = (void *)(uintptr_t)row_at(rows, token); /* the caller's own memory */
-    if (rows->dtype == EXO_F32) {
-        float *restrict out = to;
-        for (size_t d = 0; d < rows->width; d++)
-            out[d] = add ? out[d] + values[d] : values[d];
-    } else {
-        uint16_t *restrict out = to;
-        for (size_t d = 0; d < rows->width; d++)
-            out[d] = exo_to_bf16(add ? exo_from_bf16(out[d]) + values[d] : values[d]);
+    size_t left = a->tokens - first, valid = left < count ? left : count;
+    if (a->dtype == EXO_BF16)
+        row_products(a, b, EXO_BF16, first, valid, out);
+    else
+        row_products(a, b, EXO_F32, first, valid, out);
+    for (size_t r = valid; r < count; r++)
+        out[r] = 0.0f;
+}
+
+/* `values` times `factor` to one row. */
+INLINE void
+put_row(exo_dtype dtype, void *row, size_t width, const float *values, float factor, bool add)
+{
+    vec factors = vec_splat(factor);
+    size_t d = 0;
+    for (; d + LANES <= width; d += LANES) {
+        vec v = vec_load_any(values + d) * factors;
+        if (add)
+            v += load_any(row, dtype, d);
+        if (dtype == EXO_BF16)
+            vec_store_bf16((uint16_t *)row + d, v);
+        else
+            vec_store_any((float *)row + d, v);
+    }
+    for (; d < width; d++) {
+        float v = values[d] * factor + (add ? load_one(row, dtype, d) : 0.0f);
+        if (dtype == EXO_BF16)
+            ((uint16_t *)row)[d] = exo_to_bf16(v);
+        else
+            ((float *)row)[d] = v;
     }
 }
 
@@ -214,11 +284,12 @@ exo_unpack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t pa
 {
     for (size_t r = 0; r < count && first + r < rows->tokens; r++) {
         float *row = values + r * padded;
-        if (factor != 1.0f)
-            for (size_t d = 0; d < rows->width; d++)
-                row[d] *= factor;
+        void *to = (void *)(uintptr_t)row_at(rows, first + r); /* the caller's own memory */
         if (rows->turns)
             turn(row, rows->turns + (first + r) * rows->turned, rows->turned, -1.0f);
-        put_row(rows, first + r, row, add);
+        if (rows->dtype == EXO_BF16)
+            put_row(EXO_BF16, to, rows->width, row, factor, add);
+        else
+            put_row(EXO_F32, to, rows->width, row, factor, add);
     }
 }

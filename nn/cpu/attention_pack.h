@@ -46,6 +46,10 @@ exo_padded_width(const exo_attention_plan *plan)
     return exo_in_pairs(plan) ? (plan->width + 31) / 32 * 32 : (plan->width + 15) / 16 * 16;
 }
 
+/* Asks for the rows `first` and on, as far as there are tokens, to be brought near: rows of a head are too far apart for the processor to
+ * see them coming. */
+void exo_prefetch_rows(const exo_head_rows *rows, size_t first, size_t count);
+
 /* out (count, units of a padded head): the rows `first` and on, zeros beyond the last token. Pairs are along a row. */
 void exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, bool pairs, float *out);
 /* out (count / 2, padded) of pairs: element d of rows 2 r and 2 r + 1. */

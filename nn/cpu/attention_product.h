@@ -62,8 +62,11 @@ product_tile(const product *p, bool pairs, bool add, size_t row, size_t column, 
     for (size_t i = 0; i < p->inner; i++, a += p->a_step, b += p->b_row) {
         vec line[PANEL];
 #pragma GCC unroll 4
-        for (size_t v = 0; v < vectors; v++)
+        for (size_t v = 0; v < vectors; v++) {
             line[v] = vec_load(b + v * LANES);
+            IN_REGISTER(
+                line[v]); /* one load, not one for each row: loads would be more than the processor does beside products */
+        }
 #pragma GCC unroll 8
         for (size_t r = 0; r < rows; r++)
 #pragma GCC unroll 4

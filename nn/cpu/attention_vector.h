@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+#include "bf16.h"
 
 #if defined(__AVX__)
 #include <immintrin.h>
@@ -29,6 +32,13 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Keeps the compiler from reading `v` from memory again at each use. */
+#if defined(__x86_64__)
+#define IN_REGISTER(v) __asm__("" : "+v"(v))
+#else
+#define IN_REGISTER(v) ((void)0)
+#endif
+
 typedef float vec __attribute__((vector_size(LANES * 4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(LANES * 4), may_alias));
 
@@ -42,6 +52,21 @@ INLINE void
 vec_store(float *at, vec v)
 {
     *(vec *)at = v;
+}
+
+/* From and to memory that is aligned to a number only. */
+INLINE vec
+vec_load_any(const float *at)
+{
+    vec v;
+    memcpy(&v, at, sizeof v);
+    return v;
+}
+
+INLINE void
+vec_store_any(float *at, vec v)
+{
+    memcpy(at, &v, sizeof v);
 }
 
 INLINE vec
@@ -128,6 +153,45 @@ vec_exp2(vec x)
 #endif
 }
 
+INLINE float
+vec_sum(vec v)
+{
+#if LANES == 16
+    return _mm512_reduce_add_ps(v);
+#else
+    float sum = 0.0f;
+    for (size_t i = 0; i < LANES; i++)
+        sum += v[i];
+    return sum;
+#endif
+}
+
+INLINE vec
+vec_load_bf16(const uint16_t *at)
+{
+#if LANES == 16
+    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)at));
+    return (vec)_mm512_slli_epi32(bits, 16);
+#else
+    vec v;
+    for (size_t i = 0; i < LANES; i++)
+        v[i] = exo_from_bf16(at[i]);
+    return v;
+#endif
+}
+
+/* The lanes in bf16, at half a vector. */
+INLINE void
+vec_store_bf16(uint16_t *at, vec v)
+{
+#if PAIRS_RUN
+    _mm256_storeu_si256((__m256i *)(void *)at, (__m256i)_mm512_cvtneps_pbh(v));
+#else
+    for (size_t i = 0; i < LANES; i++)
+        at[i] = exo_to_bf16(v[i]);
+#endif
+}
+
 #if PAIRS_RUN
 /* Units of (a, b) in bf16, a in the lower half. */
 INLINE vec
@@ -138,13 +202,6 @@ vec_pair(vec a, vec b)
                                         8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     __m512i both = (__m512i)_mm512_cvtne2ps_pbh(b, a);
     return (vec)_mm512_permutexvar_epi16(_mm512_load_si512(order), both);
-}
-
-/* The lanes in bf16, at half a vector. */
-INLINE void
-vec_store_bf16(float *at, vec v)
-{
-    _mm256_store_si256((__m256i *)(void *)at, (__m256i)_mm512_cvtneps_pbh(v));
 }
 #endif
 
