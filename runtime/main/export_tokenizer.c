@@ -87,8 +87,8 @@ exo_status
 exo_export_tokenizer(const exo_tokenizer *tokenizer, const char *folder, exo_err *err)
 {
     int32_t begin = exo_tokenizer_begin(tokenizer), end = exo_tokenizer_end(tokenizer);
-    json_t *config =
-        json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0);
+    json_t *config = json_pack("{s:s, s:b, s:[s, s]}", "tokenizer_class", "PreTrainedTokenizerFast",
+                               "clean_up_tokenization_spaces", 0, "model_input_names", "input_ids", "attention_mask");
     json_t *generation = json_object();
     exo_status st = exo_tokenizer_save(tokenizer, folder, err);
     if (st == EXO_OK)
