@@ -93,10 +93,10 @@ EXO_API exo_status exo_dataset_idx(exo_dataset **out, const char *images_path, c
 
 /* What becomes of the place where a document ends and the next one begins. */
 typedef enum exo_documents {
-    EXO_DOCUMENTS_AUTO, /* END if the tokenizer has an end token, else IGNORE                                         */
-    EXO_DOCUMENTS_IGNORE, /* one follows the other                                                                      */
-    EXO_DOCUMENTS_END, /* the tokenizer's end token stands between them; the next one's first token is a target      */
-    EXO_DOCUMENTS_SEPARATE, /* an end token as above, if there is one; the next one's first token is never a target: -1   */
+    EXO_DOCUMENTS_AUTO,     /* END if the tokenizer has an end token, else IGNORE                     */
+    EXO_DOCUMENTS_IGNORE,   /* one follows the other                                                  */
+    EXO_DOCUMENTS_END,      /* the tokenizer's end token stands between them                          */
+    EXO_DOCUMENTS_SEPARATE, /* so it does, if there is one; and targets never begin another document: -1 */
 } exo_documents;
 
 /* Windows over a stream of tokens. A sample is `block` tokens and the `block` tokens that follow each of them, and begins `stride` tokens
@@ -114,9 +114,9 @@ typedef struct exo_window_opts {
 EXO_API exo_window_opts exo_window_opts_init(void);
 
 /* A text file, or all *.txt in a folder, in the order of their names, each a document. It is made into tokens here and now; they are in
- * memory once, 2 or 4 bytes each, for both halves and all nodes. Fields "tokens" (block) and "targets" (block), int32. The tokenizer is held;
- * NULL: the characters of this text. `opts` may be NULL; `val` may be NULL where nobody validates. Errors: NOT_FOUND, IO; INVAL: the
- * tokenizer refuses the text (names file and place), a part has no sample (names it). */
+ * memory once, 2 or 4 bytes each, for both halves and all nodes of the process. Fields "tokens" (block) and "targets" (block), int32. The
+ * tokenizer is held; NULL: the characters of this text. `opts` may be NULL; `val` may be NULL where nobody validates. Errors: NOT_FOUND, IO;
+ * INVAL: the tokenizer refuses the text (names file and place), a part has no sample (names it). */
 EXO_API exo_status exo_dataset_text(exo_dataset **train, exo_dataset **val, const char *path, exo_tokenizer *tokenizer,
                                     const exo_window_opts *opts, exo_err *err);
 
@@ -136,10 +136,11 @@ EXO_API exo_status exo_dataset_tokens(exo_dataset **train, exo_dataset **val, co
                                       exo_tokenizer *tokenizer, const exo_window_opts *opts, exo_err *err);
 
 typedef struct exo_tokenize_opts {
-    exo_tokenizer *tokenizer;                                        /* NULL: the characters of the inputs */
-    exo_documents documents;                                         /* AUTO, IGNORE or END                */
-    uint64_t shard_tokens;                                           /* in a file; 0: 100,000,000          */
-    void (*progress)(void *context, uint64_t bytes, uint64_t total); /* of the inputs; may be NULL */
+    exo_tokenizer *tokenizer; /* NULL: the characters of the inputs */
+    exo_documents documents;  /* AUTO, IGNORE or END                */
+    uint64_t shard_tokens;    /* in a file; 0: 100,000,000          */
+    /* Bytes of the inputs that are done; may be NULL. */
+    void (*progress)(void *context, uint64_t bytes, uint64_t total);
     void *context;
 } exo_tokenize_opts;
 
@@ -183,9 +184,8 @@ typedef struct exo_sampler {
     uint32_t num_nodes, rank;
     bool shuffle; /* a new permutation each epoch from (seed, SHUFFLE, 0, epoch), or from the rounds' */
     uint64_t seed;
-    uint64_t epoch; /* of `order` or `rounds` */
-    uint32_t
-        *order; /* (length / num_nodes): this node's samples of the epoch; owned. NULL: not shuffled, or too long */
+    uint64_t epoch;  /* of `order` or `rounds` */
+    uint32_t *order; /* (length / num_nodes): this node's samples of the epoch; owned. NULL: none is needed */
     uint32_t *scratch;
     exo_rng rounds[EXO_SAMPLER_ROUNDS]; /* of the permutation of a long data set */
     unsigned half_bits;

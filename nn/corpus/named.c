@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "config_edit.h"
 #include "dataset_impl.h"
 
 enum {
@@ -27,6 +28,9 @@ read_stride(exo_config *config, exo_window_opts *o, exo_err *err)
     exo_status st = exo_config_string(config, "stride", "1", &word, err);
     if (st == EXO_OK && strcmp(word, "block") == 0)
         stride = o->block;
+    else if (st == EXO_OK && (*word < '0' || *word > '9'))
+        st = exo_config_fail(exo_config_get(config, "stride"), err, "stride: expected an integer or block, got '%.60s'",
+                             word);
     else if (st == EXO_OK)
         st = exo_config_u64(config, "stride", 1, 1, MAX_BLOCK, &stride, err);
     o->stride = (size_t)stride;

@@ -582,7 +582,8 @@ Test(text_data, a_job_says_what_is_read)
     refuse_named("text", "{path: t.txt, blok: 3}", EXO_INVAL, "job:1:15: unknown key 'blok'; did you mean 'block'?");
     refuse_named("text", "{block: 3}", EXO_INVAL, "job:1:1: the key 'path' is missing");
     refuse_named("text", "{path: t.txt, block: 0}", EXO_INVAL, "job:1:22: block must be at least 1");
-    refuse_named("text", "{path: t.txt, stride: far}", EXO_INVAL, "job:1:23: stride: expected an integer");
+    refuse_named("text", "{path: t.txt, stride: far}", EXO_INVAL,
+                 "job:1:23: stride: expected an integer or block, got 'far'");
     refuse_named("text", "{path: t.txt, documents: all}", EXO_INVAL,
                  "job:1:26: documents: expected one of auto, ignore, end, separate, got 'all'");
     refuse_named("text", "{path: t.txt, start_pc: 0.5, end_pc: 0.2}", EXO_INVAL, "start_pc must be less than end_pc");
