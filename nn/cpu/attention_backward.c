@@ -91,10 +91,16 @@ exo_attention_partials(const exo_attention_plan *plan)
     return num_ranges(plan) * plan->sequences * plan->heads * plan->tokens * exo_padded_width(plan) * sizeof(float);
 }
 
+static size_t
+groups_of_piece(const exo_attention_plan *plan)
+{
+    return exo_heads_of_piece(plan->kv_heads, plan->sequences * num_ranges(plan));
+}
+
 size_t
 exo_attention_backward_pieces(const exo_attention_plan *plan)
 {
-    return num_ranges(plan) * plan->sequences * plan->kv_heads;
+    return num_ranges(plan) * plan->sequences * (plan->kv_heads / groups_of_piece(plan));
 }
 
 /* Cuts the next `count` floats off the scratch; without memory, only counts. */
@@ -281,17 +287,6 @@ start_queries(struct backward *b, const exo_attention_grads *grads, size_t first
     memset(q->grads, 0, b->padded * BLOCK * sizeof *q->grads);
 }
 
-static void
-prefetch_queries(const struct backward *b, const exo_attention_grads *grads, size_t first)
-{
-    exo_head_rows queries = exo_input_rows(b->plan, EXO_QUERIES, grads->x, b->sequence, b->head);
-    exo_head_rows out = exo_output_rows(b->plan, grads->out, b->sequence, b->head);
-    exo_head_rows dout = exo_output_rows(b->plan, grads->dout, b->sequence, b->head);
-    exo_prefetch_rows(&queries, first, BLOCK);
-    exo_prefetch_rows(&out, first, BLOCK);
-    exo_prefetch_rows(&dout, first, BLOCK);
-}
-
 /* The queries' gradient, or what this span adds to the partial one of range `range`. */
 static void
 finish_queries(struct backward *b, const exo_attention_grads *grads, size_t range, bool first_span)
@@ -313,16 +308,83 @@ finish_queries(struct backward *b, const exo_attention_grads *grads, size_t rang
 
 /* --- A piece ----------------------------------------------------------------------------------------------------------------- */
 
+/* A piece's keys, and the one key-value head of them that is being done. */
+struct range {
+    size_t index, first, end;
+    size_t group, groups_end;
+    exo_head_rows keys, values, key_grads, value_grads;
+};
+
 static void
-start_span(struct backward *b, const exo_head_rows *keys, const exo_head_rows *values, size_t first, size_t count)
+start_group(const struct backward *b, const exo_attention_grads *grads, struct range *r)
+{
+    r->keys = exo_input_rows(b->plan, EXO_KEYS, grads->x, b->sequence, r->group);
+    r->values = exo_input_rows(b->plan, EXO_VALUES, grads->x, b->sequence, r->group);
+    r->key_grads = exo_input_rows(b->plan, EXO_KEYS, grads->dx, b->sequence, r->group);
+    r->value_grads = exo_input_rows(b->plan, EXO_VALUES, grads->dx, b->sequence, r->group);
+}
+
+static void
+start_span(struct backward *b, const struct range *r, size_t first, size_t count)
 {
     bool pairs = exo_in_pairs(b->plan);
-    exo_pack_rows(keys, first, count, b->padded, pairs, b->keys);
-    exo_pack_rows(values, first, count, b->padded, pairs, b->values);
+    exo_pack_rows(&r->keys, first, count, b->padded, pairs, b->keys);
+    exo_pack_rows(&r->values, first, count, b->padded, pairs, b->values);
     if (pairs)
-        exo_pack_row_pairs(keys, first, count, b->padded, b->key_pairs);
+        exo_pack_row_pairs(&r->keys, first, count, b->padded, b->key_pairs);
     memset(b->key_grads, 0, count * b->padded * sizeof *b->key_grads);
     memset(b->value_grads, 0, count * b->padded * sizeof *b->value_grads);
+}
+
+/* Fetches what comes after the block of queries from `query` on: the next block, or the next head's first one with its keys. */
+static void
+fetch_ahead(const struct backward *b, const exo_attention_grads *grads, const struct range *r, size_t query)
+{
+    const exo_attention_plan *plan = b->plan;
+    size_t shared = plan->heads / plan->kv_heads, end = r->groups_end * shared;
+    size_t head = query + BLOCK < plan->tokens ? b->head : b->head + 1;
+    size_t first = query + BLOCK < plan->tokens ? query + BLOCK : r->first;
+    exo_head_rows query_grads = exo_input_rows(plan, EXO_QUERIES, grads->dx, b->sequence, b->head);
+    exo_prefetch_rows_to_write(&query_grads, query, BLOCK);
+    if (head < end) {
+        exo_head_rows queries = exo_input_rows(plan, EXO_QUERIES, grads->x, b->sequence, head);
+        exo_head_rows out = exo_output_rows(plan, grads->out, b->sequence, head);
+        exo_head_rows dout = exo_output_rows(plan, grads->dout, b->sequence, head);
+        exo_prefetch_rows(&queries, first, BLOCK);
+        exo_prefetch_rows(&out, first, BLOCK);
+        exo_prefetch_rows(&dout, first, BLOCK);
+    }
+    if ((b->head + 1) % shared == 0 && r->group + 1 < r->groups_end && query < r->end) {
+        exo_head_rows keys = exo_input_rows(plan, EXO_KEYS, grads->x, b->sequence, r->group + 1);
+        exo_head_rows values = exo_input_rows(plan, EXO_VALUES, grads->x, b->sequence, r->group + 1);
+        exo_prefetch_rows(&keys, query, BLOCK);
+        exo_prefetch_rows(&values, query, BLOCK);
+    }
+}
+
+/* Keys `span` and `count` on against all queries that see them. */
+static void
+run_span(struct backward *b, const exo_attention_grads *grads, const struct range *r, size_t span, size_t count)
+{
+    const exo_attention_plan *plan = b->plan;
+    size_t shared = plan->heads / plan->kv_heads, end = num_blocks(plan) * BLOCK;
+    bool pairs = exo_in_pairs(plan);
+    start_span(b, r, span, count);
+    for (b->head = r->group * shared; b->head < (r->group + 1) * shared; b->head++) {
+        for (size_t query = span; query < end; query += BLOCK) {
+            start_queries(b, grads, query);
+            fetch_ahead(b, grads, r, query);
+            for (size_t key = 0; key < count && span + key <= query; key += BLOCK) {
+                if (pairs)
+                    run_block_pairs(b, span, key);
+                else
+                    run_block_fp32(b, span, key);
+            }
+            finish_queries(b, grads, r->index, span == r->first);
+        }
+    }
+    exo_unpack_rows(&r->key_grads, span, count, b->padded, b->key_grads, plan->scale, grads->add);
+    exo_unpack_rows(&r->value_grads, span, count, b->padded, b->value_grads, b->kept, grads->add);
 }
 
 void
@@ -331,36 +393,20 @@ exo_attention_backward_piece(const exo_attention_plan *plan, size_t piece, const
 {
     struct backward b;
     lay_out(&b, plan, scratch);
-    size_t ranges = num_ranges(plan), range = piece % ranges, group = piece / ranges % plan->kv_heads;
-    size_t shared = plan->heads / plan->kv_heads, whole = num_blocks(plan) * BLOCK;
-    size_t start = range_start(plan, range) * BLOCK, end = range_start(plan, range + 1) * BLOCK;
-    bool pairs = exo_in_pairs(plan);
-    b.sequence = piece / ranges / plan->kv_heads;
+    size_t groups = groups_of_piece(plan), bundle = piece / num_ranges(plan), of_sequence = plan->kv_heads / groups;
+    struct range r = {.index = piece % num_ranges(plan), .group = bundle % of_sequence * groups};
+    r.first = range_start(plan, r.index) * BLOCK;
+    r.end = range_start(plan, r.index + 1) * BLOCK;
+    r.groups_end = r.group + groups;
+    b.sequence = bundle / of_sequence;
     b.scale = (float)((double)plan->scale * LOG2_E);
     b.kept = plan->dropped ? 65536.0f / (float)(65536 - plan->dropped) : 1.0f;
-    exo_head_rows keys = exo_input_rows(plan, EXO_KEYS, grads->x, b.sequence, group);
-    exo_head_rows values = exo_input_rows(plan, EXO_VALUES, grads->x, b.sequence, group);
-    exo_head_rows key_grads = exo_input_rows(plan, EXO_KEYS, grads->dx, b.sequence, group);
-    exo_head_rows value_grads = exo_input_rows(plan, EXO_VALUES, grads->dx, b.sequence, group);
-
-    for (size_t span = start; span < end; span += span_keys(plan)) {
-        size_t count = end - span < span_keys(plan) ? end - span : span_keys(plan);
-        start_span(&b, &keys, &values, span, count);
-        for (b.head = group * shared; b.head < (group + 1) * shared; b.head++) {
-            for (size_t query = span; query < whole; query += BLOCK) {
-                start_queries(&b, grads, query);
-                prefetch_queries(&b, grads, query + BLOCK);
-                for (size_t key = 0; key < count && span + key <= query; key += BLOCK) {
-                    if (pairs)
-                        run_block_pairs(&b, span, key);
-                    else
-                        run_block_fp32(&b, span, key);
-                }
-                finish_queries(&b, grads, range, span == start);
-            }
+    for (; r.group < r.groups_end; r.group++) {
+        start_group(&b, grads, &r);
+        for (size_t span = r.first; span < r.end; span += span_keys(plan)) {
+            size_t left = r.end - span;
+            run_span(&b, grads, &r, span, left < span_keys(plan) ? left : span_keys(plan));
         }
-        exo_unpack_rows(&key_grads, span, count, b.padded, b.key_grads, plan->scale, grads->add);
-        exo_unpack_rows(&value_grads, span, count, b.padded, b.value_grads, b.kept, grads->add);
     }
 }
 

@@ -42,10 +42,16 @@ pieces_of_sequence(const exo_attention_plan *plan)
     return (plan->tokens + PIECE_BLOCKS * BLOCK - 1) / (PIECE_BLOCKS * BLOCK);
 }
 
+static size_t
+heads_of_piece(const exo_attention_plan *plan)
+{
+    return exo_heads_of_piece(plan->heads, plan->sequences * pieces_of_sequence(plan));
+}
+
 size_t
 exo_attention_forward_pieces(const exo_attention_plan *plan)
 {
-    return plan->sequences * plan->heads * pieces_of_sequence(plan);
+    return plan->sequences * (plan->heads / heads_of_piece(plan)) * pieces_of_sequence(plan);
 }
 
 /* Cuts the next `count` floats off the scratch; without memory, only counts. */
@@ -192,7 +198,24 @@ run_block_pairs(const struct forward *f, struct queries *q, size_t first_key)
 #endif
 }
 
-/* --- A piece --------------------------------------------------------------------------------------------------------------- */
+/* --- A head --------------------------------------------------------------------------------------------------------------- */
+
+/* Of one head. */
+struct rows {
+    exo_head_rows queries, keys, values, out;
+};
+
+/* `head` counts over all sequences. */
+static struct rows
+head_rows(const exo_attention_plan *plan, const void *x, void *out, size_t head)
+{
+    size_t sequence = head / plan->heads, of_sequence = head % plan->heads;
+    size_t group = of_sequence / (plan->heads / plan->kv_heads);
+    return (struct rows){.queries = exo_input_rows(plan, EXO_QUERIES, x, sequence, of_sequence),
+                         .keys = exo_input_rows(plan, EXO_KEYS, x, sequence, group),
+                         .values = exo_input_rows(plan, EXO_VALUES, x, sequence, group),
+                         .out = exo_output_rows(plan, out, sequence, of_sequence)};
+}
 
 static void
 start_queries(struct forward *f, struct queries *q, const exo_head_rows *rows, size_t first)
@@ -228,6 +251,51 @@ finish_queries(struct forward *f, struct queries *q, const exo_head_rows *rows, 
             q->peak[i] * f->scale + log2f(q->sum[i]);
 }
 
+/* The keys and values of one block of keys, and the rows that come next: of the same head, or those of the next one. */
+static void
+start_keys(struct forward *f, const struct rows *rows, const struct rows *next, size_t first, size_t last)
+{
+    bool pairs = exo_in_pairs(f->plan);
+    exo_pack_rows(&rows->keys, first, BLOCK, f->padded, pairs, f->keys);
+    if (pairs)
+        exo_pack_row_pairs(&rows->values, first, BLOCK, f->padded, f->values);
+    else
+        exo_pack_rows(&rows->values, first, BLOCK, f->padded, false, f->values);
+    if (first < last) {
+        exo_prefetch_rows(&rows->keys, first + BLOCK, BLOCK);
+        exo_prefetch_rows(&rows->values, first + BLOCK, BLOCK);
+    } else if (next) {
+        exo_prefetch_rows(&next->keys, 0, BLOCK);
+        exo_prefetch_rows(&next->values, 0, BLOCK);
+    }
+}
+
+/* One head's blocks of queries from query `first` on. */
+static void
+run_head(struct forward *f, const struct rows *rows, const struct rows *next, size_t first, float *lse)
+{
+    bool pairs = exo_in_pairs(f->plan);
+    size_t blocks = 0;
+    for (size_t at = first; blocks < PIECE_BLOCKS && at < f->plan->tokens; at += BLOCK)
+        start_queries(f, &f->queries[blocks++], &rows->queries, at);
+    size_t last = f->queries[blocks - 1].first;
+    for (size_t key = 0; key <= last; key += BLOCK) {
+        start_keys(f, rows, next, key, last);
+        for (size_t b = 0; b < blocks; b++) {
+            if (f->queries[b].first < key)
+                continue;
+            if (pairs)
+                run_block_pairs(f, &f->queries[b], key);
+            else
+                run_block_fp32(f, &f->queries[b], key);
+            if (next && key == 0)
+                exo_prefetch_rows(&next->queries, f->queries[b].first, BLOCK);
+        }
+    }
+    for (size_t b = 0; b < blocks; b++)
+        finish_queries(f, &f->queries[b], &rows->out, lse);
+}
+
 void
 exo_attention_forward_piece(const exo_attention_plan *plan, size_t piece, const void *x, void *out, float *lse,
                             void *scratch)
@@ -235,41 +303,17 @@ exo_attention_forward_piece(const exo_attention_plan *plan, size_t piece, const 
     struct forward f;
     lay_out(&f, plan, scratch);
     /* The last queries see the most: they go first, and the short pieces fill up at the end. */
-    size_t rows_of_heads = plan->sequences * plan->heads, of_sequence = pieces_of_sequence(plan);
-    size_t first = (of_sequence - 1 - piece / rows_of_heads) * PIECE_BLOCKS * BLOCK;
-    f.sequence = piece % rows_of_heads / plan->heads;
-    f.head = piece % plan->heads;
+    size_t heads = heads_of_piece(plan), bundles = plan->sequences * plan->heads / heads;
+    size_t first = (pieces_of_sequence(plan) - 1 - piece / bundles) * PIECE_BLOCKS * BLOCK;
+    size_t head = piece % bundles * heads, end = head + heads; /* of all sequences */
     f.scale = (float)((double)plan->scale * LOG2_E);
-    size_t group = f.head / (plan->heads / plan->kv_heads);
-    exo_head_rows queries = exo_input_rows(plan, EXO_QUERIES, x, f.sequence, f.head);
-    exo_head_rows keys = exo_input_rows(plan, EXO_KEYS, x, f.sequence, group);
-    exo_head_rows values = exo_input_rows(plan, EXO_VALUES, x, f.sequence, group);
-    exo_head_rows rows = exo_output_rows(plan, out, f.sequence, f.head);
-    bool pairs = exo_in_pairs(plan);
-
-    size_t blocks = 0;
-    for (size_t at = first; blocks < PIECE_BLOCKS && at < plan->tokens; at += BLOCK)
-        start_queries(&f, &f.queries[blocks++], &queries, at);
-    size_t last = f.queries[blocks - 1].first;
-    for (size_t key = 0; key <= last; key += BLOCK) {
-        exo_pack_rows(&keys, key, BLOCK, f.padded, pairs, f.keys);
-        if (pairs)
-            exo_pack_row_pairs(&values, key, BLOCK, f.padded, f.values);
-        else
-            exo_pack_rows(&values, key, BLOCK, f.padded, false, f.values);
-        if (key < last) {
-            exo_prefetch_rows(&keys, key + BLOCK, BLOCK);
-            exo_prefetch_rows(&values, key + BLOCK, BLOCK);
-        }
-        for (size_t b = 0; b < blocks; b++) {
-            if (f.queries[b].first < key)
-                continue;
-            if (pairs)
-                run_block_pairs(&f, &f.queries[b], key);
-            else
-                run_block_fp32(&f, &f.queries[b], key);
-        }
+    struct rows now = head_rows(plan, x, out, head), next = now;
+    for (; head < end; head++) {
+        f.sequence = head / plan->heads;
+        f.head = head % plan->heads;
+        if (head + 1 < end)
+            next = head_rows(plan, x, out, head + 1);
+        run_head(&f, &now, head + 1 < end ? &next : NULL, first, lse);
+        now = next;
     }
-    for (size_t b = 0; b < blocks; b++)
-        finish_queries(&f, &f.queries[b], &rows, lse);
 }

@@ -7,7 +7,8 @@
 #include "bf16.h"
 
 enum {
-    CACHE_LINE = 64 /* bytes */
+    CACHE_LINE = 64,   /* bytes                                      */
+    ENOUGH_PIECES = 16 /* that threads still share the work out well */
 };
 
 static exo_head_rows
@@ -47,13 +48,41 @@ row_at(const exo_head_rows *rows, size_t token)
            token * rows->stride * (rows->dtype == EXO_BF16 ? sizeof(uint16_t) : sizeof(float));
 }
 
+size_t
+exo_heads_of_piece(size_t heads, size_t others)
+{
+    size_t most = heads;
+    while (heads % most != 0 || heads / most * others < ENOUGH_PIECES)
+        if (--most <= 1)
+            return 1;
+    return most;
+}
+
+INLINE void
+prefetch_rows(const exo_head_rows *rows, size_t first, size_t count, bool write)
+{
+    size_t bytes = rows->width * (rows->dtype == EXO_BF16 ? sizeof(uint16_t) : sizeof(float));
+    for (size_t t = first; t < first + count && t < rows->tokens; t++) {
+        const char *row = row_at(rows, t);
+        for (size_t at = 0; at < bytes; at += CACHE_LINE) {
+            if (write)
+                __builtin_prefetch(row + at, 1);
+            else
+                __builtin_prefetch(row + at, 0, 2); /* into the second cache */
+        }
+    }
+}
+
 void
 exo_prefetch_rows(const exo_head_rows *rows, size_t first, size_t count)
 {
-    size_t bytes = rows->width * (rows->dtype == EXO_BF16 ? sizeof(uint16_t) : sizeof(float));
-    for (size_t t = first; t < first + count && t < rows->tokens; t++)
-        for (size_t at = 0; at < bytes; at += CACHE_LINE)
-            __builtin_prefetch((const char *)row_at(rows, t) + at);
+    prefetch_rows(rows, first, count, false);
+}
+
+void
+exo_prefetch_rows_to_write(const exo_head_rows *rows, size_t first, size_t count)
+{
+    prefetch_rows(rows, first, count, true);
 }
 
 /* Elements i and i + half as one point in the plane, turned by the angle whose cosine and sine stand in `turns`; by its negative if

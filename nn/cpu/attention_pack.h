@@ -46,9 +46,15 @@ exo_padded_width(const exo_attention_plan *plan)
     return exo_in_pairs(plan) ? (plan->width + 31) / 32 * 32 : (plan->width + 15) / 16 * 16;
 }
 
+/* How many of `heads` neighbouring heads a piece takes, if `others` pieces take one each: as many as leave enough pieces. The rows of the
+ * next one are fetched while one is computed. */
+size_t exo_heads_of_piece(size_t heads, size_t others);
+
 /* Asks for the rows `first` and on, as far as there are tokens, to be brought near: rows of a head are too far apart for the processor to
  * see them coming. */
 void exo_prefetch_rows(const exo_head_rows *rows, size_t first, size_t count);
+/* The same for rows that will be written. */
+void exo_prefetch_rows_to_write(const exo_head_rows *rows, size_t first, size_t count);
 
 /* out (count, units of a padded head): the rows `first` and on, zeros beyond the last token. Pairs are along a row. */
 void exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, bool pairs, float *out);
