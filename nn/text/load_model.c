@@ -19,7 +19,7 @@ load_vocabulary(exo_tokenizer *t, const exo_json *part, exo_err *err)
             return st;
         st = exo_vocab_add(&t->bpe.vocab, text, strlen(text), number, EXO_TOKEN_MODEL, err);
         if (st != EXO_OK)
-            return exo_json_in(part, err, st == EXO_EXISTS ? EXO_INVAL : st);
+            return exo_json_in(part, err, st);
     }
     return st;
 }
@@ -218,7 +218,7 @@ load_one(exo_tokenizer *t, const exo_json *part, size_t model_tokens, exo_err *e
     if (exo_vocab_find(&t->bpe.vocab, content, strlen(content)) < 0) {
         st = exo_vocab_add(&t->bpe.vocab, content, strlen(content), number, EXO_TOKEN_ADDED, err);
         if (st != EXO_OK)
-            return exo_json_in(part, err, st == EXO_EXISTS ? EXO_INVAL : st);
+            return exo_json_in(part, err, st);
     }
     exo_spelling *spelling = &t->bpe.vocab.spellings[number];
     if (spelling->added)

@@ -201,7 +201,7 @@ Test(tokenizer_golden, random_texts)
     read_corpus();
     for (size_t k = 0; k < COUNT(golden_tokenizers); k++) {
         exo_tokenizer *t = load(golden_tokenizers[k].name);
-        random_state = 42;
+        random_state = GOLDEN_SEED;
         for (size_t block = 0; block < GOLDEN_BLOCKS; block++)
             cr_expect_eq(random_block(t), golden_tokenizers[k].random[block], "%s, texts %zu to %zu",
                          golden_tokenizers[k].name, block * GOLDEN_BLOCK, (block + 1) * GOLDEN_BLOCK - 1);
