@@ -89,6 +89,7 @@ read_llama(exo_hf_config *c, exo_decoder_spec *s)
     s->mlp_bias = exo_hf_bool(c, "mlp_bias", false);
     s->tied = exo_hf_bool(c, "tie_word_embeddings", false);
     read_rope(c, s);
+    exo_hf_must(c, "rope_interleaved", false);
     if (exo_hf_float(c, "partial_rotary_factor", 1.0f) != 1.0f)
         exo_hf_refuse(c, "partial_rotary_factor", "only whole heads are turned");
 }
@@ -159,8 +160,8 @@ const exo_family exo_family_llama = {
     .name = "llama",
     .architecture = "LlamaForCausalLM",
     .prefixes = {"model.", ""},
-    /* what is random in training */
-    .harmless = {"attention_dropout"},
+    /* what is random in training; names and versions */
+    .harmless = {"attention_dropout", "is_llama_config", "max_sequence_length", "unsloth_fixed", "unsloth_version"},
     .buffers = {"layers.#.self_attn.rotary_emb.inv_freq"}, /* follows from rope_theta */
     .read = read_llama,
     .lacks = lacks,

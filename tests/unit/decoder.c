@@ -12,6 +12,7 @@
 
 #include "decoders.h"
 #include "family.h"
+#include "numbers.h"
 #include "safetensors.h"
 
 #define TOLERANCE 1e-4
@@ -412,6 +413,45 @@ Test(decoder, checkpoints_change_no_bit)
         cr_expect_eq(memcmp(grads, exo_params_grads(g.params), bytes), 0, "%s", decoders_names[i]);
         free(grads);
         exo_model_drop(&model);
+        golden_close(&g);
+    }
+}
+
+Test(decoder, threads_change_no_bit)
+{
+    for (size_t i = 0; decoders_names[i]; i++) {
+        struct golden g;
+        exo_err err = {0};
+        float loss[2] = {0};
+        golden_open(&g, decoders_names[i]);
+        size_t bytes = exo_params_numel(g.params) * sizeof(float);
+        float *grads = malloc(bytes);
+        for (unsigned k = 0; k < 2; k++) {
+            exo_set_num_threads(k ? 3 : 1);
+            cr_assert_eq(run_loss(&g, g.model, &(exo_pass){.train = true, .grad = true}, &loss[k], &err), EXO_OK, "%s",
+                         err.text);
+            if (k == 0)
+                memcpy(grads, exo_params_grads(g.params), bytes);
+        }
+        cr_expect_eq(memcmp(&loss[0], &loss[1], sizeof loss[0]), 0, "%s", decoders_names[i]);
+        cr_expect_eq(memcmp(grads, exo_params_grads(g.params), bytes), 0, "%s", decoders_names[i]);
+        free(grads);
+        golden_close(&g);
+    }
+}
+
+/* Products of bf16 operands: three digits. */
+Test(decoder, autocast_is_close)
+{
+    for (size_t i = 0; numbers_bf16_runs() && decoders_names[i]; i++) {
+        struct golden g;
+        exo_err err = {0};
+        float loss = 0;
+        golden_open(&g, decoders_names[i]);
+        exo_pass pass = {.train = true, .grad = true, .autocast = true};
+        cr_assert_eq(run_loss(&g, g.model, &pass, &loss, &err), EXO_OK, "%s: %s", decoders_names[i], err.text);
+        double off = distance(&loss, expected(&g, "loss")->data, 1);
+        cr_expect_lt(off, 5e-3, "%s: the loss is off by %g", decoders_names[i], off);
         golden_close(&g);
     }
 }

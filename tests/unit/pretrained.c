@@ -176,6 +176,74 @@ tensor_of(const exo_safetensors *file, const char *name)
     return NULL;
 }
 
+/* With the keys that published files have, of several years and versions of transformers. */
+static const struct {
+    const char *config;
+    size_t numel;
+} published[] = {
+    {"{\"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], \"attn_pdrop\": 0.1, "
+     "\"bos_token_id\": 50256,"
+     " \"embd_pdrop\": 0.1, \"eos_token_id\": 50256, \"initializer_range\": 0.02, \"layer_norm_epsilon\": 1e-05, "
+     "\"model_type\": \"gpt2\","
+     " \"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12, \"n_layer\": 12, \"n_positions\": 1024, \"resid_pdrop\": 0.1,"
+     " \"summary_activation\": null, \"summary_first_dropout\": 0.1, \"summary_proj_to_labels\": true, "
+     "\"summary_type\": \"cls_index\","
+     " \"summary_use_proj\": true, \"task_specific_params\": {\"text-generation\": {\"do_sample\": true, "
+     "\"max_length\": 50}},"
+     " \"vocab_size\": 50257}",
+     124439808},
+    {"{\"_name_or_path\": \"facebook/opt-125m\", \"activation_dropout\": 0.0, \"activation_function\": \"relu\", "
+     "\"architectures\":"
+     " [\"OPTForCausalLM\"], \"attention_dropout\": 0.0, \"bos_token_id\": 2, \"do_layer_norm_before\": true, "
+     "\"dropout\": 0.1,"
+     " \"eos_token_id\": 2, \"ffn_dim\": 3072, \"hidden_size\": 768, \"init_std\": 0.02, \"layerdrop\": 0.0,"
+     " \"max_position_embeddings\": 2048, \"model_type\": \"opt\", \"num_attention_heads\": 12, \"num_hidden_layers\": "
+     "12,"
+     " \"pad_token_id\": 1, \"prefix\": \"</s>\", \"torch_dtype\": \"float16\", \"transformers_version\": "
+     "\"4.21.0.dev0\","
+     " \"use_cache\": true, \"vocab_size\": 50272, \"word_embed_proj_dim\": 768}",
+     125239296},
+    {"{\"apply_residual_connection_post_layernorm\": false, \"attention_dropout\": 0.0, \"attention_softmax_in_fp32\": "
+     "true,"
+     " \"bias_dropout_fusion\": true, \"bos_token_id\": 1, \"eos_token_id\": 2, \"hidden_dropout\": 0.0, "
+     "\"initializer_range\": 0.02,"
+     " \"layer_norm_epsilon\": 1e-05, \"masked_softmax_fusion\": true, \"model_type\": \"bloom\", \"n_embed\": 1024, "
+     "\"n_inner\": null,"
+     " \"n_layer\": 24, \"num_attention_heads\": 16, \"offset_alibi\": 100, \"pad_token_id\": 3, \"pretraining_tp\": "
+     "1, \"seq_length\":"
+     " 2048, \"skip_bias_add\": true, \"skip_bias_add_qkv\": false, \"unk_token_id\": 0, \"use_cache\": true, "
+     "\"vocab_size\": 250880}",
+     559214592},
+    {"{\"architectures\": [\"LlamaForCausalLM\"], \"attention_bias\": false, \"attention_dropout\": 0.0, "
+     "\"bos_token_id\": 128000,"
+     " \"eos_token_id\": [128001, 128008, 128009], \"head_dim\": 64, \"hidden_act\": \"silu\", \"hidden_size\": 2048,"
+     " \"initializer_range\": 0.02, \"intermediate_size\": 8192, \"max_position_embeddings\": 131072, \"mlp_bias\": "
+     "false,"
+     " \"model_type\": \"llama\", \"num_attention_heads\": 32, \"num_hidden_layers\": 16, \"num_key_value_heads\": 8,"
+     " \"pretraining_tp\": 1, \"rms_norm_eps\": 1e-05, \"rope_scaling\": {\"factor\": 32.0, \"high_freq_factor\": 4.0,"
+     " \"low_freq_factor\": 1.0, \"original_max_position_embeddings\": 8192, \"rope_type\": \"llama3\"}, "
+     "\"rope_theta\": 500000.0,"
+     " \"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", \"transformers_version\": \"4.45.0.dev0\", "
+     "\"use_cache\": true,"
+     " \"vocab_size\": 128256}",
+     1235814400},
+};
+
+Test(pretrained, configs_as_they_are_published_are_read)
+{
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        exo_decoder_spec spec;
+        exo_model *model = NULL;
+        exo_err err = {0};
+        decoders_write(folder, "config.json", published[i].config, strlen(published[i].config));
+        cr_assert_eq(exo_decoder_load_spec(folder, &spec, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_decoder_new(&model, &spec, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(exo_model_numel(model), published[i].numel, "%s has %zu parameters", spec.family,
+                     exo_model_numel(model));
+        exo_model_drop(&model);
+    }
+}
+
 /* Of GPT-2, whose weights are transposed, and LLaMA, whose projections are joined. */
 Test(pretrained, elements_lie_where_the_header_says)
 {

@@ -81,6 +81,7 @@ static const struct {
     {"llama3", "\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"", EXO_UNSUPPORTED, "linear and llama3"},
     {"llama3", "\"factor\": 4.0", "\"attention_factor\": 2.0, \"factor\": 4.0", EXO_UNSUPPORTED, "one of its keys"},
     {"llama", "\"use_cache\": true", "\"partial_rotary_factor\": 0.5", EXO_UNSUPPORTED, "partial_rotary_factor"},
+    {"llama", "\"use_cache\": true", "\"rope_interleaved\": true", EXO_UNSUPPORTED, "rope_interleaved"},
     {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}", EXO_UNSUPPORTED,
      "rope_parameters"},
     {"llama", "\"use_cache\": true", "\"sliding_window\": 16", EXO_UNSUPPORTED, "\"sliding_window\": 16"},
