@@ -64,8 +64,7 @@ Test(tokenizer, characters_are_numbered_in_the_order_of_code_points)
     int32_t *tokens = NULL;
     const char *text = "hello \u00e9\n\U0001f600\"\\";
     cr_assert_eq(exo_tokenizer_characters_of(&t, text, strlen(text), NULL), EXO_OK);
-    cr_expect_eq(exo_tokenizer_vocabulary(t),
-                 11); /* \n, space, ", \, e, h, l, o, é and the emoji are ten, counting l once */
+    cr_expect_eq(exo_tokenizer_vocabulary(t), 10); /* l is in it once */
     cr_expect_eq(encode(t, "\n o\u00e9", 5, &tokens), 4);
     cr_expect_arr_eq(tokens, ((int32_t[]){0, 1, 7, 8}), 4 * sizeof *tokens);
     cr_expect_eq(exo_tokenizer_token(t, "\U0001f600"), 9);
