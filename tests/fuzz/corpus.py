@@ -285,7 +285,55 @@ def safetensors():
     yield "length", file(b"{}", length=2**64 - 1)
 
 
-for target in (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph, safetensors):
+# --- tokenizer.json, and texts ---
+
+
+def tokenizer():
+    def file(model='{"type": "BPE", "unk_token": "u", "vocab": {"u": 0, "a": 1, "b": 2, "ab": 3, " ": 4}, "merges": ["a b"]}', **parts):
+        return ("{" + "".join(f'"{key}": {value}, ' for key, value in parts.items()) + f'"model": {model}}}').encode()
+
+    def sequence(kind, key, *all_):
+        return f'{{"type": "{kind}", "{key}": [{", ".join(all_)}]}}'
+
+    def replace(kind, pattern, content):
+        return f'{{"type": "Replace", "pattern": {{"{kind}": "{pattern}"}}, "content": "{content}"}}'
+
+    def split(pattern, behavior, invert="false", kind="Regex"):
+        return f'{{"type": "Split", "pattern": {{"{kind}": "{pattern}"}}, "behavior": "{behavior}", "invert": {invert}}}'
+
+    def token(number, content, **flags):
+        return f'{{"id": {number}, "content": "{content}"' + "".join(f', "{key}": true' for key in flags) + "}"
+
+    special = '{"x": {"id": "x", "ids": [1, 2], "tokens": ["a", "b"]}}'
+    yield "plain", file(version='"1.0"', truncation="null")
+    yield "pairs", file('{"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]], "ignore_merges": true}')
+    yield "bytes", file('{"type": "BPE", "byte_fallback": true, "fuse_unk": true, "unk_token": "u", "vocab": {"u": 0, "<0xC3>": 1, "<0xA9>": 2}, '
+                        '"merges": []}', decoder=sequence("Sequence", "decoders", replace("String", "u", " "), '{"type": "ByteFallback"}',
+                                                          '{"type": "Fuse"}', '{"type": "Strip", "content": " ", "start": 1, "stop": 1}'))
+    yield "added", file(added_tokens="[%s]" % ", ".join([token(5, "<s>", special=1), token(6, "[x]", lstrip=1, rstrip=1, normalized=1), token(7, "word", single_word=1)]))
+    yield "normalizers", file(normalizer=sequence("Sequence", "normalizers", '{"type": "Prepend", "prepend": "_"}', replace("Regex", "[a-c]+", "b"),
+                                                  *(f'{{"type": "{n}"}}' for n in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase"))))
+    yield "splits", file(pre_tokenizer=sequence("Sequence", "pretokenizers", *(split("a|\\\\s+", b) for b in ("Removed", "Isolated", "MergedWithPrevious")),
+                                                split("b", "MergedWithNext", "true", "String"), split("(?i:'s)|[^\\\\s\\\\p{L}[x]]{1,3}(?!\\\\S)", "Contiguous")))
+    yield "pre_tokenizers", file(pre_tokenizer=sequence("Sequence", "pretokenizers", '{"type": "Digits", "individual_digits": true}', '{"type": "Whitespace"}',
+                                                        '{"type": "WhitespaceSplit"}', '{"type": "Punctuation", "behavior": "Isolated"}',
+                                                        '{"type": "Metaspace", "replacement": "_", "prepend_scheme": "first", "split": true}'))
+    yield "byte_level", file(pre_tokenizer='{"type": "ByteLevel", "add_prefix_space": true, "use_regex": true}', decoder='{"type": "ByteLevel"}',
+                             post_processor='{"type": "ByteLevel", "trim_offsets": false}')
+    yield "template", file(post_processor='{"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x", "type_id": 0}}, {"Sequence": '
+                                          '{"id": "A", "type_id": 0}}], "pair": [], "special_tokens": ' + special + "}",
+                           decoder='{"type": "Metaspace", "replacement": "a", "prepend_scheme": "always"}')
+
+
+def tokenizer_text():
+    texts = ["", "Hello  world, it's 12 <s>x</s>\n", "\u00e9\u4f60\U0001f600\u2581a \u2581", "ab" * 50, "aabcdabcbbcd" * 12, "\0a\0"]
+    for kind in range(4):
+        for i, text in enumerate(texts):
+            yield f"text_{kind}_{i}", bytes([kind]) + text.encode()
+        yield f"wrong_{kind}", bytes([kind]) + b"\xff\xfe \xc3\xa9\xe2\x82 \xf0\x9f\x98\x80\xf0\x9f"
+
+
+for target in (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph, safetensors, tokenizer, tokenizer_text):
     folder = here / target.__name__.removesuffix("_steps")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
