@@ -47,7 +47,8 @@ bytes=$(cat docs/*.txt | wc -c)
 
 ok data tokenize docs --tokenizer characters -o shards --shard-size 2k
 has out 'tokens of 3 documents'
-has out "shards: shards"
+has out 'shards: shards'
+vocabulary=$(sed 's/.*, vocabulary \([0-9]*\),.*/\1/' out)
 [ -f shards/tokenizer.json ] || fail 'the tokenizer does not come with the shards'
 shards=$(((bytes + 1999) / 2000))
 [ "$(find shards -name 'shard-*.tokens' | wc -l)" = "$shards" ] || fail "not $shards shards: $(ls shards)"
@@ -123,6 +124,22 @@ refused 2 "batch_size 8 is more than node_0's part of the data: 1 samples" \
 refused 2 "the key 'path' is missing: data: {name: text, path: my.txt}" --set 'data=text'
 refused 1 'none.txt: No such file or directory' --set 'data={name: text, path: none.txt}'
 refused 2 'there is no data set' --set data=imagenet
+
+# A language model gets the data's vocabulary, also on workers, and that is written down.
+if "$EXOGYM" list models | grep -q '^gpt '; then
+    gpt='layers: 1, heads: 1, width: 16, context: 32'
+    ok run job.yaml --json --no-plot --name gpt --set "model={name: gpt, $gpt}"
+    [ "$(json runs/gpt/ddp/config.json vocabulary)" = "$vocabulary" ] || fail "the vocabulary is not $vocabulary"
+    wanted=$(hash_of out)
+    ok run job.yaml --json --no-plot --name gpt_far --set "model={name: gpt, $gpt}" --workers 2
+    [ "$(hash_of out)" = "$wanted" ] || fail 'workers have another language model'
+    ok graph expand job.yaml --set model=gpt
+    has out "model: {name: gpt, vocabulary: $vocabulary}"
+    ok run job.yaml --json --no-plot --name gpt_more --set "model={name: gpt, vocabulary: 64, $gpt}"
+    [ "$(json runs/gpt_more/ddp/config.json vocabulary)" = 64 ] || fail 'a vocabulary that is given is not kept'
+    refused 2 "vocabulary 30 is less than that of the data, $vocabulary" --set 'model={name: gpt, vocabulary: 30}'
+fi
+
 printf 'X' | dd of=shards/shard-000001.tokens bs=1 seek=16 conv=notrunc 2>/dev/null
 refused 2 'shards/shard-000001.tokens: byte 96: the header is damaged'
 cp again/shard-000001.tokens shards/
