@@ -24,6 +24,7 @@ typedef enum exo_purpose {
     EXO_RNG_LINK = 9,    /* jitter of emulated links     */
     EXO_RNG_RESET = 16,  /* how an episode begins        */
     EXO_RNG_ACTION = 17, /* what a policy samples        */
+    EXO_RNG_TOKEN = 18,  /* what a decoder samples       */
     EXO_RNG_USER = 128,
 } exo_purpose;
 

@@ -1,0 +1,265 @@
+/* Products of rows with weights in panels (decode.h).
+ *
+ * A tile of rows sweeps over one panel with its sums in registers: each weight is read once for all rows of the tile, and each sum is one
+ * chain of additions in the order of the inputs, so that a row's result does not depend on the others. Quantized products add integers
+ * within a group, exactly, and the groups in their order. */
+#include "decode.h"
+
+#include "decode_vector.h"
+
+enum {
+    PANEL = EXO_DECODE_PANEL,
+    PAIRS = EXO_DECODE_GROUP / 2,
+    VECTORS = PANEL / LANES,
+    AHEAD = 4096 /* bytes between what is read and what is fetched */
+};
+
+/* --- fp32 ----------------------------------------------------------------------------------------------------------------------- */
+
+ALWAYS_INLINE void
+tile_f32(size_t rows, size_t inputs, const float *w, const float *x, size_t stride, float *out)
+{
+    vec sum[TILE][VECTORS];
+    for (size_t r = 0; r < rows; r++)
+        for (size_t v = 0; v < VECTORS; v++)
+            sum[r][v] = SPREAD(0.0f);
+    for (size_t k = 0; k < inputs; k++) {
+        vec weights[VECTORS];
+        __builtin_prefetch((const char *)(w + k * PANEL) + AHEAD);
+        __builtin_prefetch((const char *)(w + k * PANEL) + AHEAD + 64);
+#pragma GCC unroll 8
+        for (size_t v = 0; v < VECTORS; v++)
+            weights[v] = LOAD(w + k * PANEL + v * LANES);
+#pragma GCC unroll 12
+        for (size_t r = 0; r < rows; r++) {
+            vec value = SPREAD(x[r * stride + k]);
+#pragma GCC unroll 8
+            for (size_t v = 0; v < VECTORS; v++)
+                sum[r][v] = FMA(weights[v], value, sum[r][v]);
+        }
+    }
+    for (size_t r = 0; r < rows; r++)
+        for (size_t v = 0; v < VECTORS; v++)
+            STORE(out + r * PANEL + v * LANES, sum[r][v]);
+}
+
+/* --- int8 and int4 -------------------------------------------------------------------------------------------------------------- */
+
+/* What a tile of a quantized product reads. */
+struct quantized {
+    size_t pairs, groups;
+    const uint8_t *weights;       /* of the panel         */
+    const float *scales, *minima; /* (groups, 32)         */
+    const int16_t *q;             /* of the first row     */
+    size_t stride;
+    const float *row_scales, *row_sums;
+    size_t pitch;
+};
+
+#if defined(__AVX512BW__)
+
+/* sum += w x of pairs of int16. In assembler, as gcc copies every sum before and after the intrinsic. */
+ALWAYS_INLINE __m512i
+add_pairs(__m512i sum, __m512i w, __m512i x)
+{
+#if defined(__AVX512VNNI__)
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
+    return sum;
+#else
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(w, x));
+#endif
+}
+
+ALWAYS_INLINE void
+add_group(size_t rows, bool nibbles, const uint8_t *w, size_t pairs, const int16_t *q, size_t stride,
+          __m512i sum[TILE][2])
+{
+    for (size_t p = 0; p < pairs; p++) {
+        __m512i low, high;
+        if (nibbles) {
+            __m512i both = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)(w + p * PANEL)));
+            low = _mm512_and_si512(both, _mm512_set1_epi16(15));
+            high = _mm512_srli_epi16(both, 4);
+            __builtin_prefetch(w + p * PANEL + AHEAD);
+        } else {
+            low = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)(w + p * PANEL * 2)));
+            high = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)(w + p * PANEL * 2 + PANEL)));
+            __builtin_prefetch(w + p * PANEL * 2 + AHEAD);
+        }
+#pragma GCC unroll 12
+        for (size_t r = 0; r < rows; r++) {
+            int32_t pair;
+            memcpy(&pair, q + r * stride + 2 * p, sizeof pair);
+            __m512i value = _mm512_set1_epi32(pair);
+            sum[r][0] = add_pairs(sum[r][0], low, value);
+            sum[r][1] = add_pairs(sum[r][1], high, value);
+        }
+    }
+}
+
+ALWAYS_INLINE void
+tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
+{
+    size_t width = nibbles ? PANEL : 2 * PANEL;
+    for (size_t i = 0; i < rows * PANEL; i++)
+        out[i] = 0;
+    for (size_t g = 0; g < t->groups; g++) {
+        size_t first = g * PAIRS, pairs = t->pairs - first < PAIRS ? t->pairs - first : PAIRS;
+        __m512i sum[TILE][2];
+#pragma GCC unroll 12
+        for (size_t r = 0; r < rows; r++)
+            sum[r][0] = sum[r][1] = _mm512_setzero_si512();
+        add_group(rows, nibbles, t->weights + first * width, pairs, t->q + 2 * first, t->stride, sum);
+#pragma GCC unroll 12
+        for (size_t r = 0; r < rows; r++) {
+#pragma GCC unroll 2
+            for (size_t v = 0; v < 2; v++) {
+                vec value = (vec)_mm512_cvtepi32_ps(sum[r][v]) * SPREAD(t->row_scales[r * t->pitch + g]);
+                vec so_far = FMA(value, LOAD(t->scales + g * PANEL + v * LANES), LOAD(out + r * PANEL + v * LANES));
+                if (nibbles)
+                    so_far =
+                        FMA(SPREAD(t->row_sums[r * t->pitch + g]), LOAD(t->minima + g * PANEL + v * LANES), so_far);
+                STORE(out + r * PANEL + v * LANES, so_far);
+            }
+        }
+    }
+}
+
+#else
+
+/* The same sums by plain loops. */
+ALWAYS_INLINE void
+add_group(bool nibbles, const uint8_t *restrict w, size_t pairs, const int16_t *restrict q, int32_t *restrict sum)
+{
+    for (size_t p = 0; p < pairs; p++) {
+        int32_t first = q[2 * p], second = q[2 * p + 1];
+        if (nibbles) {
+            const uint8_t *at = w + p * PANEL;
+            for (size_t i = 0; i < PANEL / 2; i++) {
+                sum[i] += first * (at[2 * i] & 15) + second * (at[2 * i + 1] & 15);
+                sum[i + PANEL / 2] += first * (at[2 * i] >> 4) + second * (at[2 * i + 1] >> 4);
+            }
+        } else {
+            const int8_t *at = (const int8_t *)w + p * PANEL * 2;
+            for (size_t i = 0; i < PANEL; i++)
+                sum[i] += first * at[2 * i] + second * at[2 * i + 1];
+        }
+    }
+}
+
+ALWAYS_INLINE void
+tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
+{
+    size_t width = nibbles ? PANEL : 2 * PANEL;
+    for (size_t i = 0; i < rows * PANEL; i++)
+        out[i] = 0;
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t g = 0; g < t->groups; g++) {
+            size_t first = g * PAIRS, pairs = t->pairs - first < PAIRS ? t->pairs - first : PAIRS;
+            int32_t sum[PANEL] = {0};
+            add_group(nibbles, t->weights + first * width, pairs, t->q + r * t->stride + 2 * first, sum);
+            for (size_t v = 0; v < VECTORS; v++) {
+                float value[LANES];
+                for (size_t i = 0; i < LANES; i++)
+                    value[i] = (float)sum[v * LANES + i] * t->row_scales[r * t->pitch + g];
+                float *at = out + r * PANEL + v * LANES;
+                vec so_far = FMA(LOAD(value), LOAD(t->scales + g * PANEL + v * LANES), LOAD(at));
+                if (nibbles)
+                    so_far =
+                        FMA(SPREAD(t->row_sums[r * t->pitch + g]), LOAD(t->minima + g * PANEL + v * LANES), so_far);
+                STORE(at, so_far);
+            }
+        }
+    }
+}
+
+#endif
+
+/* --- Tiles by their number of rows ------------------------------------------------------------------------------------------------- */
+
+/* One function a number of rows, which the compiler unrolls. */
+#define TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#define DEFINE_TILE(n)                                                                                                 \
+    static void tile_f32_##n(size_t inputs, const float *w, const float *x, size_t stride, float *out)                 \
+    {                                                                                                                  \
+        tile_f32((n) <= TILE ? (n) : TILE, inputs, w, x, stride, out);                                                 \
+    }                                                                                                                  \
+    static void tile_int8_##n(const struct quantized *t, float *out)                                                   \
+    {                                                                                                                  \
+        tile_quantized((n) <= TILE ? (n) : TILE, false, t, out);                                                       \
+    }                                                                                                                  \
+    static void tile_int4_##n(const struct quantized *t, float *out)                                                   \
+    {                                                                                                                  \
+        tile_quantized((n) <= TILE ? (n) : TILE, true, t, out);                                                        \
+    }
+TILES(DEFINE_TILE)
+
+static void (*const tiles_f32[])(size_t, const float *, const float *, size_t, float *) = {
+#define NAME_F32(n) tile_f32_##n,
+    TILES(NAME_F32)};
+static void (*const tiles_int8[])(const struct quantized *, float *) = {
+#define NAME_INT8(n) tile_int8_##n,
+    TILES(NAME_INT8)};
+static void (*const tiles_int4[])(const struct quantized *, float *) = {
+#define NAME_INT4(n) tile_int4_##n,
+    TILES(NAME_INT4)};
+
+static void
+run_tile(const exo_decode_matrix *m, const exo_decode_rows *x, size_t row, size_t rows, size_t panel, float *out)
+{
+    size_t pairs = (m->inputs + 1) / 2;
+    if (m->format == EXO_DECODE_F32) {
+        const float *w = (const float *)m->weights + panel * m->inputs * PANEL;
+        tiles_f32[rows - 1](m->inputs, w, x->x + row * x->stride, x->stride, out);
+        return;
+    }
+    bool nibbles = m->format == EXO_DECODE_INT4;
+    const struct quantized t = {
+        .pairs = pairs,
+        .groups = m->groups,
+        .weights = (const uint8_t *)m->weights + panel * pairs * PANEL * (nibbles ? 1 : 2),
+        .scales = m->scales + panel * m->groups * PANEL,
+        .minima = nibbles ? m->minima + panel * m->groups * PANEL : NULL,
+        .q = x->q + row * x->stride,
+        .stride = x->stride,
+        .row_scales = x->scales + row * x->groups,
+        .row_sums = x->sums + row * x->groups,
+        .pitch = x->groups,
+    };
+    (nibbles ? tiles_int4 : tiles_int8)[rows - 1](&t, out);
+}
+
+/* --- What becomes of the sums ------------------------------------------------------------------------------------------------------- */
+
+static void
+put_row(const exo_decode_end *end, const float *bias, float *restrict sum, float *restrict y)
+{
+    if (bias)
+        for (size_t i = 0; i < PANEL; i++)
+            sum[i] += bias[i];
+    exo_decode_activate(end->activation, sum, PANEL);
+    if (end->put == EXO_DECODE_SET)
+        memcpy(y, sum, PANEL * sizeof *y);
+    else if (end->put == EXO_DECODE_ADD)
+        for (size_t i = 0; i < PANEL; i++)
+            y[i] += sum[i];
+    else
+        for (size_t i = 0; i < PANEL; i++)
+            y[i] *= sum[i];
+}
+
+void
+exo_decode_product(const exo_decode_matrix *m, const exo_decode_rows *x, size_t rows, size_t panel,
+                   const exo_decode_end *end, float *y, size_t stride)
+{
+    float sums[TILE * PANEL] __attribute__((aligned(64)));
+    const float *bias = end->bias ? end->bias + panel * PANEL : NULL;
+    size_t tiles = (rows + TILE - 1) / TILE;
+    for (size_t tile = 0, row = 0; tile < tiles; tile++) {
+        size_t count = (rows - row + tiles - tile - 1) / (tiles - tile); /* as even as can be */
+        run_tile(m, x, row, count, panel, sums);
+        for (size_t r = 0; r < count; r++)
+            put_row(end, bias, sums + r * PANEL, y + (row + r) * stride + panel * PANEL);
+        row += count;
+    }
+}

@@ -1,0 +1,316 @@
+/* Generators: making them, and the coming and going of sequences. Read next: step.c, forward.c. */
+#include "generator.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+enum {
+    MAX_SEQUENCES = 65536,
+    MAX_STEP_TOKENS = 1 << 20,
+    DEFAULT_STEP_TOKENS = 256
+};
+
+#define MAX_ID (UINT64_C(1) << 56)
+
+static const char *const format_names[] = {"fp32", "int8", "int4"};
+
+exo_status
+exo_weight_format_named(const char *name, exo_weight_format *out, exo_err *err)
+{
+    for (size_t i = 0; i < sizeof format_names / sizeof format_names[0]; i++)
+        if (strcmp(name, format_names[i]) == 0) {
+            *out = (exo_weight_format)i;
+            return EXO_OK;
+        }
+    return exo_fail(err, EXO_INVAL, "expected fp32, int8 or int4, got '%.60s'", name);
+}
+
+const char *
+exo_finish_text(exo_finish finish)
+{
+    switch (finish) {
+    case EXO_FINISH_NONE:
+        return "not finished";
+    case EXO_FINISH_STOP:
+        return "stop";
+    case EXO_FINISH_LENGTH:
+        return "length";
+    case EXO_FINISH_CONTEXT:
+        return "context";
+    case EXO_FINISH_NOT_FINITE:
+        return "not finite";
+    }
+    return "?";
+}
+
+/* --- Making and freeing ----------------------------------------------------------------------------------------------------------- */
+
+/* What exo_decoder_check does not know of: the limits of these kernels. */
+static exo_status
+check_spec(const exo_decoder_spec *s, exo_err *err)
+{
+    exo_status st = exo_decoder_check(s, err);
+    if (st == EXO_OK && s->head_width > EXO_DECODE_MAX_HEAD)
+        st = exo_fail(err, EXO_UNSUPPORTED, "generation: a head is %zu wide; the most is %d", s->head_width,
+                      EXO_DECODE_MAX_HEAD);
+    return st;
+}
+
+static exo_status
+choose_options(exo_generator_opts *out, const exo_decoder_spec *spec, const exo_generator_opts *opts, exo_err *err)
+{
+    *out = opts ? *opts : (exo_generator_opts){0};
+    out->sequences = out->sequences ? out->sequences : 1;
+    out->context = out->context ? out->context : spec->context;
+    size_t usual = out->sequences > DEFAULT_STEP_TOKENS ? out->sequences : DEFAULT_STEP_TOKENS;
+    out->step_tokens = out->step_tokens ? out->step_tokens : usual;
+    if ((unsigned)out->weights > EXO_WEIGHTS_INT4)
+        return exo_fail(err, EXO_INVAL, "generation: %d is no format of weights", (int)out->weights);
+    if (out->sequences > MAX_SEQUENCES)
+        return exo_fail(err, EXO_INVAL, "generation: %zu sequences at once; the most is %d", out->sequences,
+                        MAX_SEQUENCES);
+    if (out->context < 2 || out->context > spec->context)
+        return exo_fail(err, EXO_INVAL, "generation: a context of %zu tokens; the decoder's is %zu, and the least is 2",
+                        out->context, spec->context);
+    if (out->step_tokens < out->sequences || out->step_tokens > MAX_STEP_TOKENS)
+        return exo_fail(err, EXO_INVAL,
+                        "generation: %zu tokens a step; it must be at least the %zu sequences and at most %d",
+                        out->step_tokens, out->sequences, MAX_STEP_TOKENS);
+    return EXO_OK;
+}
+
+static exo_status
+make_sequence(exo_generator *g, exo_sequence *s, exo_err *err)
+{
+    size_t context = g->opts.context, bytes = 0;
+    s->tokens = exo_calloc(context, sizeof *s->tokens);
+    s->log_probs = exo_calloc(context, sizeof *s->log_probs);
+    s->plain_log_probs = exo_calloc(context, sizeof *s->plain_log_probs);
+    s->seen = exo_calloc((g->weights.spec.vocabulary + 63) / 64, sizeof *s->seen);
+    bool counted = !__builtin_mul_overflow(g->forward.cache_size, sizeof(float), &bytes);
+    s->cache = counted ? exo_alloc_aligned(bytes) : NULL;
+    if (s->tokens && s->log_probs && s->plain_log_probs && s->seen && s->cache)
+        return EXO_OK;
+    return exo_fail(err, EXO_NOMEM, "generation: no memory for %zu caches of %zu bytes", g->opts.sequences, bytes);
+}
+
+exo_status
+exo_generator_new(exo_generator **out, const exo_decoder_spec *spec, exo_params *params, const exo_generator_opts *opts,
+                  exo_err *err)
+{
+    exo_status st = check_spec(spec, err);
+    if (st != EXO_OK)
+        return st;
+    exo_generator *g = exo_calloc(1, sizeof *g);
+    if (!g)
+        return exo_fail(err, EXO_NOMEM, "no memory for a generator");
+    st = choose_options(&g->opts, spec, opts, err);
+    if (st == EXO_OK)
+        st = exo_decoder_weights_init(&g->weights, spec, g->opts.weights, err);
+    if (st == EXO_OK)
+        st = exo_decoder_weights_fill(&g->weights, params, err);
+    if (st == EXO_OK)
+        st = exo_forward_init(&g->forward, &g->weights, g->opts.context, g->opts.step_tokens, err);
+    if (st == EXO_OK) {
+        g->sequences = exo_calloc(g->opts.sequences, sizeof *g->sequences);
+        g->order = exo_calloc(g->opts.sequences, sizeof *g->order);
+        if (!g->sequences || !g->order)
+            st = exo_fail(err, EXO_NOMEM, "no memory for %zu sequences", g->opts.sequences);
+    }
+    for (size_t i = 0; st == EXO_OK && i < g->opts.sequences; i++)
+        st = make_sequence(g, &g->sequences[i], err);
+    if (st != EXO_OK) {
+        exo_generator_free(&g);
+        return st;
+    }
+    *out = g;
+    return EXO_OK;
+}
+
+void
+exo_generator_free(exo_generator **generator)
+{
+    exo_generator *g = *generator;
+    if (!g)
+        return;
+    for (size_t i = 0; g->sequences && i < g->opts.sequences; i++) {
+        exo_sequence *s = &g->sequences[i];
+        void *all[] = {s->tokens, s->log_probs, s->plain_log_probs, s->seen, s->cache};
+        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+            exo_free(all[k]);
+    }
+    exo_free(g->sequences);
+    exo_free(g->order);
+    exo_forward_release(&g->forward);
+    exo_decoder_weights_release(&g->weights);
+    exo_free(g);
+    *generator = NULL;
+}
+
+exo_status
+exo_generator_set_weights(exo_generator *generator, exo_params *params, exo_err *err)
+{
+    return exo_decoder_weights_fill(&generator->weights, params, err);
+}
+
+const exo_decoder_spec *
+exo_generator_spec(const exo_generator *generator)
+{
+    return &generator->weights.spec;
+}
+
+const exo_generator_opts *
+exo_generator_options(const exo_generator *generator)
+{
+    return &generator->opts;
+}
+
+size_t
+exo_generator_weight_bytes(const exo_generator *generator)
+{
+    return generator->weights.bytes;
+}
+
+size_t
+exo_generator_cache_bytes(const exo_generator *generator)
+{
+    return generator->opts.sequences * generator->forward.cache_size * sizeof(float);
+}
+
+/* --- Sequences --------------------------------------------------------------------------------------------------------------------- */
+
+exo_sequence *
+exo_generator_free_place(const exo_generator *generator)
+{
+    for (size_t i = 0; i < generator->opts.sequences; i++)
+        if (!generator->sequences[i].used)
+            return &generator->sequences[i];
+    return NULL;
+}
+
+size_t
+exo_generator_room(const exo_generator *generator)
+{
+    return generator->opts.sequences - generator->used;
+}
+
+size_t
+exo_generator_active(const exo_generator *generator)
+{
+    size_t active = 0;
+    for (size_t i = 0; i < generator->used; i++)
+        active += generator->sequences[generator->order[i]].finish == EXO_FINISH_NONE;
+    return active;
+}
+
+static exo_status
+check_prompt(const exo_generator *g, uint64_t id, const int32_t *prompt, size_t count, exo_err *err)
+{
+    size_t vocabulary = g->weights.spec.vocabulary;
+    if (id >= MAX_ID)
+        return exo_fail(err, EXO_INVAL, "sequence %" PRIu64 ": an id must be below 2^56", id);
+    for (size_t i = 0; i < g->used; i++)
+        if (g->sequences[g->order[i]].id == id)
+            return exo_fail(err, EXO_EXISTS, "sequence %" PRIu64 " is there already", id);
+    if (exo_generator_room(g) == 0)
+        return exo_fail(err, EXO_FULL, "sequence %" PRIu64 ": all %zu places are taken", id, g->opts.sequences);
+    if (count == 0)
+        return exo_fail(err, EXO_INVAL, "sequence %" PRIu64 ": the prompt is empty; it needs one token at least", id);
+    if (count >= g->opts.context)
+        return exo_fail(err, EXO_INVAL,
+                        "sequence %" PRIu64 ": the prompt has %zu tokens and the context %zu, which leaves no room for "
+                        "a new one; shorten the prompt",
+                        id, count, g->opts.context);
+    for (size_t i = 0; i < count; i++)
+        if (prompt[i] < 0 || (size_t)prompt[i] >= vocabulary)
+            return exo_fail(err, EXO_INVAL,
+                            "sequence %" PRIu64 ": token %zu of the prompt is %d; the vocabulary is %zu", id, i,
+                            prompt[i], vocabulary);
+    return EXO_OK;
+}
+
+exo_status
+exo_generator_submit(exo_generator *generator, uint64_t id, const int32_t *prompt, size_t count,
+                     const exo_sampling *sampling, exo_err *err)
+{
+    size_t vocabulary = generator->weights.spec.vocabulary;
+    exo_status st = check_prompt(generator, id, prompt, count, err);
+    if (st == EXO_OK && exo_sampling_check(sampling, vocabulary, err) != EXO_OK)
+        st = exo_fail_in(err, EXO_INVAL, "sequence %" PRIu64, id);
+    if (st != EXO_OK)
+        return st;
+    exo_sequence *s = exo_generator_free_place(generator);
+    generator->order[generator->used++] = (size_t)(s - generator->sequences);
+    s->used = true;
+    s->id = id;
+    s->prompt = s->length = count;
+    s->cached = 0;
+    s->finish = EXO_FINISH_NONE;
+    s->sampling = *sampling;
+    for (size_t i = 0; i < sampling->num_stop_tokens; i++)
+        s->stop_tokens[i] = sampling->stop_tokens[i];
+    s->sampling.stop_tokens = s->stop_tokens;
+    memcpy(s->tokens, prompt, count * sizeof *prompt);
+    memset(s->seen, 0, (vocabulary + 63) / 64 * sizeof *s->seen);
+    for (size_t i = 0; i < count; i++)
+        s->seen[(size_t)prompt[i] / 64] |= UINT64_C(1) << prompt[i] % 64;
+    return EXO_OK;
+}
+
+static void
+describe(const exo_sequence *s, exo_generated *out)
+{
+    *out = (exo_generated){
+        .id = s->id,
+        .tokens = s->tokens,
+        .prompt = s->prompt,
+        .length = s->length,
+        .log_probs = s->log_probs,
+        .plain_log_probs = s->plain_log_probs,
+        .finish = s->finish,
+    };
+}
+
+static void
+remove_at(exo_generator *g, size_t index)
+{
+    g->sequences[g->order[index]].used = false;
+    g->used--;
+    memmove(g->order + index, g->order + index + 1, (g->used - index) * sizeof *g->order);
+}
+
+bool
+exo_generator_at(const exo_generator *generator, size_t index, exo_generated *out)
+{
+    if (index >= generator->used)
+        return false;
+    describe(&generator->sequences[generator->order[index]], out);
+    return true;
+}
+
+bool
+exo_generator_take(exo_generator *generator, exo_generated *out)
+{
+    for (size_t i = 0; i < generator->used; i++) {
+        const exo_sequence *s = &generator->sequences[generator->order[i]];
+        if (s->finish == EXO_FINISH_NONE)
+            continue;
+        describe(s, out);
+        remove_at(generator, i);
+        return true;
+    }
+    return false;
+}
+
+exo_status
+exo_generator_cancel(exo_generator *generator, uint64_t id, exo_err *err)
+{
+    for (size_t i = 0; i < generator->used; i++)
+        if (generator->sequences[generator->order[i]].id == id) {
+            remove_at(generator, i);
+            return EXO_OK;
+        }
+    return exo_fail(err, EXO_NOT_FOUND, "there is no sequence %" PRIu64, id);
+}

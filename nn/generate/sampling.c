@@ -1,0 +1,259 @@
+/* Choosing a token: see sampling.h. Penalty, temperature, top-k, top-p as transformers has them, without sorting the vocabulary. */
+#include "sampling.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    STRIDE = 64, /* logits of a block whose largest is looked at */
+    SUM_BLOCK = EXO_DECODE_SUM_BLOCK
+};
+
+exo_status
+exo_sampling_check(const exo_sampling *s, size_t vocabulary, exo_err *err)
+{
+    if (!(s->temperature >= 0) || isinf(s->temperature))
+        return exo_fail(err, EXO_INVAL, "temperature is %g; it must be 0 or more", (double)s->temperature);
+    if (!(s->top_p >= 0 && s->top_p <= 1))
+        return exo_fail(err, EXO_INVAL, "top_p is %g; it must be in 0 to 1", (double)s->top_p);
+    if (!(s->repetition_penalty >= 0) || isinf(s->repetition_penalty))
+        return exo_fail(err, EXO_INVAL, "repetition_penalty is %g; it must be greater than 0, or 0: none",
+                        (double)s->repetition_penalty);
+    if (s->num_stop_tokens > EXO_MAX_STOP_TOKENS || (s->num_stop_tokens > 0 && !s->stop_tokens))
+        return exo_fail(err, EXO_INVAL, "%zu stop tokens; there can be %d", s->num_stop_tokens, EXO_MAX_STOP_TOKENS);
+    for (size_t i = 0; i < s->num_stop_tokens; i++)
+        if (s->stop_tokens[i] < 0 || (size_t)s->stop_tokens[i] >= vocabulary)
+            return exo_fail(err, EXO_INVAL, "stop token %d is not in the vocabulary of %zu", s->stop_tokens[i],
+                            vocabulary);
+    return EXO_OK;
+}
+
+double
+exo_sampling_draw(uint64_t seed, uint64_t id, size_t position)
+{
+    exo_rng rng;
+    exo_rng_init(&rng, seed, EXO_RNG_TOKEN, (uint32_t)(id & 0xFFFFFFu), (uint64_t)position | id >> 24 << 32);
+    uint32_t high = exo_rng_u32(&rng) >> 5, low = exo_rng_u32(&rng) >> 6;
+    return ((double)high * 67108864.0 + (double)low) * 0x1p-53;
+}
+
+double
+exo_sampling_nll(const float *logits, size_t vocabulary, size_t token)
+{
+    float largest = exo_decode_max(logits, vocabulary, NULL);
+    if (!isfinite(largest))
+        return (double)NAN;
+    double sum = exo_decode_exp_sum(logits, vocabulary, largest, NULL);
+    return log(sum) - ((double)logits[token] - (double)largest);
+}
+
+/* --- The k-th largest ------------------------------------------------------------------------------------------------------------ */
+
+/* Of `count` numbers, which are moved about (Hoare, 1961). k from 1 to count. */
+static float
+select_largest(float *x, size_t count, size_t k)
+{
+    size_t from = 0, to = count - 1, want = k - 1;
+    while (from < to) {
+        float a = x[from], b = x[from + (to - from) / 2], c = x[to];
+        float pivot = a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
+        size_t i = from, j = to;
+        for (;;) {
+            while (x[i] > pivot)
+                i++;
+            while (x[j] < pivot)
+                j--;
+            if (i >= j)
+                break;
+            float swapped = x[i];
+            x[i++] = x[j];
+            x[j--] = swapped;
+        }
+        /* What is before i is at least the pivot, what is after j at most; at i == j stands the pivot. */
+        if (i == j && want == j)
+            return x[j];
+        if (want <= j)
+            to = i == j ? j - 1 : j;
+        else
+            from = j + 1;
+    }
+    return x[want];
+}
+
+/* The k-th largest of x without touching it: the k-th largest of the blocks' largest is a bound below it, which few numbers pass. */
+static float
+kth_largest(const float *x, size_t count, size_t k, const exo_logits_scratch *scratch)
+{
+    size_t blocks = (count + STRIDE - 1) / STRIDE, found = 0;
+    float *values = scratch->values;
+    if (k <= blocks) {
+        for (size_t b = 0; b < blocks; b++)
+            values[b] = exo_decode_max(x + b * STRIDE, b + 1 < blocks ? STRIDE : count - b * STRIDE, NULL);
+        found = exo_decode_at_least(x, count, select_largest(values, blocks, k), scratch->places, count);
+    }
+    if (found == 0) {
+        memcpy(values, x, count * sizeof *values);
+        return select_largest(values, count, k);
+    }
+    for (size_t i = 0; i < found; i++)
+        values[i] = x[scratch->places[i]];
+    return select_largest(values, found, k);
+}
+
+/* --- The nucleus ------------------------------------------------------------------------------------------------------------------ */
+
+/* Does candidate a stand before b: a larger weight, or the same and a smaller number. */
+static bool
+before(const float *p, uint32_t a, uint32_t b)
+{
+    return p[a] > p[b] || (p[a] == p[b] && a < b);
+}
+
+static void
+sift_down(const float *p, uint32_t *heap, size_t count, size_t at)
+{
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= count)
+            return;
+        if (child + 1 < count && before(p, heap[child + 1], heap[child]))
+            child++;
+        if (!before(p, heap[child], heap[at]))
+            return;
+        uint32_t swapped = heap[at];
+        heap[at] = heap[child];
+        heap[child] = swapped;
+        at = child;
+    }
+}
+
+/* Keeps of `count` candidates those before which there is less than `mass`, in their order of number: moves weights and places up. Gives how
+ * many are left, at least 1. */
+static size_t
+keep_nucleus(float *p, uint32_t *places, size_t count, double mass, uint32_t *heap)
+{
+    for (size_t i = 0; i < count; i++)
+        heap[i] = (uint32_t)i;
+    for (size_t i = count / 2; i-- > 0;)
+        sift_down(p, heap, count, i);
+    double above = 0;
+    size_t left = count;
+    uint32_t last = heap[0];
+    while (left > 0 && (left == count || above < mass)) {
+        last = heap[0];
+        above += (double)p[last];
+        heap[0] = heap[--left];
+        sift_down(p, heap, left, 0);
+    }
+    size_t kept = 0;
+    float edge = p[last];
+    for (uint32_t i = 0; i < count; i++)
+        if (p[i] > edge || (p[i] == edge && i <= last)) {
+            p[kept] = p[i];
+            places[kept++] = places[i];
+        }
+    return kept;
+}
+
+/* --- Choosing ---------------------------------------------------------------------------------------------------------------------- */
+
+/* The index whose share of the weights' sum `draw` falls into. */
+static size_t
+pick(const float *p, size_t count, double total, double draw)
+{
+    double target = draw * total, sum = 0;
+    size_t first = 0, length = 0;
+    for (;; first += SUM_BLOCK) {
+        length = count - first < SUM_BLOCK ? count - first : SUM_BLOCK;
+        double block = exo_decode_block_sum(p + first, length);
+        if (target < sum + block || first + length == count)
+            break;
+        sum += block;
+    }
+    size_t last = first; /* where the two sums differ in their last bits */
+    for (size_t i = first; i < first + length; i++) {
+        if (p[i] > 0)
+            last = i;
+        sum += (double)p[i];
+        if (target < sum)
+            return i;
+    }
+    return last;
+}
+
+/* The logits after penalty and temperature: themselves if there is neither. */
+static const float *
+warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen, float *out)
+{
+    float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
+    float temperature = s->temperature > 0 ? s->temperature : 1;
+    if (penalty == 1.0f && temperature == 1.0f)
+        return logits;
+    memcpy(out, logits, count * sizeof *out);
+    for (size_t word = 0; penalty != 1.0f && word < (count + 63) / 64; word++)
+        for (uint64_t bits = seen[word]; bits; bits &= bits - 1) {
+            size_t token = word * 64 + (size_t)__builtin_ctzll(bits);
+            out[token] = out[token] < 0 ? out[token] * penalty : out[token] / penalty;
+        }
+    if (temperature != 1.0f)
+        for (size_t i = 0; i < count; i++)
+            out[i] /= temperature;
+    return out;
+}
+
+/* The tokens that top-k and top-p leave -> scratch->places, their weights exp(logit - largest) -> scratch->values. Gives how many; SIZE_MAX:
+ * all, and places is not written. *total: the weights' sum. */
+static size_t
+candidates(const exo_sampling *s, const float *x, size_t count, float largest, const exo_logits_scratch *scratch,
+           double *total)
+{
+    float *p = scratch->values;
+    size_t kept = SIZE_MAX;
+    if (s->top_k > 0 && s->top_k < count) {
+        kept = exo_decode_at_least(x, count, kth_largest(x, count, s->top_k, scratch), scratch->places, count);
+        for (size_t i = 0; i < kept; i++)
+            p[i] = x[scratch->places[i]];
+        *total = exo_decode_exp_sum(p, kept, largest, p);
+    } else {
+        *total = exo_decode_exp_sum(x, count, largest, p);
+    }
+    if (!(s->top_p > 0 && s->top_p < 1))
+        return kept;
+    double mass = (double)s->top_p * *total;
+    if (kept == SIZE_MAX) { /* tokens below half of what the tail has room for on the average are in no nucleus */
+        double floor = 0.5 * (1 - (double)s->top_p) * *total / (double)count;
+        kept = exo_decode_at_least(p, count, (float)floor, scratch->places, count);
+        for (size_t i = 0; i < kept; i++)
+            p[i] = p[scratch->places[i]];
+    }
+    kept = keep_nucleus(p, scratch->places, kept, mass, scratch->order);
+    *total = 0;
+    for (size_t first = 0; first < kept; first += SUM_BLOCK)
+        *total += exo_decode_block_sum(p + first, kept - first < SUM_BLOCK ? kept - first : SUM_BLOCK);
+    return kept;
+}
+
+bool
+exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen, double draw,
+                    const exo_logits_scratch *scratch, exo_choice *out)
+{
+    float largest = exo_decode_max(logits, count, NULL);
+    if (!isfinite(largest))
+        return false;
+    double plain = (double)largest + log(exo_decode_exp_sum(logits, count, largest, NULL));
+    const float *x = warp(s, logits, count, seen, scratch->weights);
+    size_t token = 0;
+    largest = exo_decode_max(x, count, &token);
+    if (!isfinite(largest)) /* a penalty or temperature near 0 */
+        return false;
+    double log_prob = 0;
+    if (s->temperature > 0) {
+        double total = 0;
+        size_t kept = candidates(s, x, count, largest, scratch, &total);
+        size_t place = pick(scratch->values, kept == SIZE_MAX ? count : kept, total, draw);
+        token = kept == SIZE_MAX ? place : scratch->places[place];
+        log_prob = (double)x[token] - (double)largest - log(total);
+    }
+    *out = (exo_choice){(int32_t)token, (float)log_prob, (float)((double)logits[token] - plain)};
+    return true;
+}

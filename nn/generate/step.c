@@ -1,0 +1,62 @@
+/* A generator's step: which tokens it computes, what is drawn, what has come to its end. */
+#include <assert.h>
+
+#include "generator.h"
+
+static void
+choose(void *context, size_t place, float *logits, const exo_logits_scratch *scratch)
+{
+    exo_generator *g = context;
+    exo_sequence *s = &g->sequences[place];
+    double draw = s->sampling.temperature > 0 ? exo_sampling_draw(s->sampling.seed, s->id, s->length) : 0;
+    s->finite =
+        exo_sampling_choose(&s->sampling, logits, g->weights.spec.vocabulary, s->seen, draw, scratch, &s->choice);
+}
+
+static exo_finish
+finish_of(const exo_generator *g, const exo_sequence *s)
+{
+    for (size_t i = 0; i < s->sampling.num_stop_tokens; i++)
+        if (s->tokens[s->length - 1] == s->stop_tokens[i])
+            return EXO_FINISH_STOP;
+    if (s->length - s->prompt == s->sampling.max_new_tokens)
+        return EXO_FINISH_LENGTH;
+    return s->length == g->opts.context ? EXO_FINISH_CONTEXT : EXO_FINISH_NONE;
+}
+
+static void
+append(const exo_generator *g, exo_sequence *s)
+{
+    if (!s->finite) {
+        s->finish = EXO_FINISH_NOT_FINITE;
+        return;
+    }
+    size_t token = (size_t)s->choice.token;
+    s->log_probs[s->length - s->prompt] = s->choice.log_prob;
+    s->plain_log_probs[s->length - s->prompt] = s->choice.plain_log_prob;
+    s->tokens[s->length++] = s->choice.token;
+    s->seen[token / 64] |= UINT64_C(1) << token % 64;
+    s->finish = finish_of(g, s);
+}
+
+exo_status
+exo_generator_step(exo_generator *generator, exo_err *err)
+{
+    exo_generator *g = generator;
+    exo_forward *f = &g->forward;
+    (void)err; /* a step allocates nothing and reads only what submit has checked */
+    exo_pass_begin(f, choose, g);
+    for (int prompts = 0; prompts < 2; prompts++) /* first those that want one token each: there is room for all */
+        for (size_t i = 0; i < g->used && f->rows < f->max_rows; i++) {
+            exo_sequence *s = &g->sequences[g->order[i]];
+            if (s->finish != EXO_FINISH_NONE || (s->cached + 1 == s->length) == (prompts == 1))
+                continue;
+            size_t left = s->length - s->cached, room = f->max_rows - f->rows, count = left < room ? left : room;
+            exo_pass_add(f, s->cache, s->tokens + s->cached, count, s->cached, count == left, g->order[i]);
+            s->cached += count;
+        }
+    exo_pass_run(f);
+    for (size_t i = 0; i < f->outputs; i++)
+        append(g, &g->sequences[f->tag[i]]);
+    return EXO_OK;
+}
