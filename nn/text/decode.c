@@ -164,6 +164,23 @@ replace(const exo_step *step, const exo_pieces *in, exo_pieces *out, exo_err *er
     return st;
 }
 
+void
+exo_steps_token_bytes(const exo_steps *steps, const char *token, size_t size, exo_text *out)
+{
+    int byte = fallback_byte(token, size);
+    for (size_t i = 0; i < steps->count; i++) {
+        if (steps->items[i].kind == EXO_STEP_UNBYTES) {
+            add_unbyted(token, size, out);
+            return;
+        }
+        if (steps->items[i].kind == EXO_STEP_BYTE_FALLBACK && byte >= 0) {
+            exo_text_add_bytes(out, &(char){(char)byte}, 1);
+            return;
+        }
+    }
+    exo_text_add_bytes(out, token, size);
+}
+
 exo_status
 exo_steps_decode(const exo_steps *steps, exo_pieces *pieces, exo_pieces *spare, exo_err *err)
 {

@@ -74,6 +74,9 @@ exo_status exo_steps_split(const exo_steps *steps, exo_pieces *pieces, exo_piece
 /* Steps from tokens to text, on pieces that are tokens' spellings. */
 exo_status exo_steps_decode(const exo_steps *steps, exo_pieces *pieces, exo_pieces *spare, exo_err *err);
 
+/* Adds a token's bytes as the decoder takes them; UTF-8 together with those of other tokens, not by themselves. */
+void exo_steps_token_bytes(const exo_steps *steps, const char *token, size_t size, exo_text *out);
+
 /* One step from text to text. `matcher` is open for its pattern, if it has one. */
 exo_status exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, bool first,
                               exo_text *out, exo_err *err);

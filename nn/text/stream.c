@@ -1,8 +1,7 @@
 /* Decoding token by token. What is new is what a few tokens give more than without the last of them; they are decoded together with those
  * shown just before, because some decoders treat the first token otherwise (they take a space off it).
  *
- * A text that ends with U+FFFD may end within a character, whose other bytes come with the next tokens, so it waits. A character has four
- * bytes at most, so of what is still lost after three more tokens the first is shown as it is.
+ * Tokens whose bytes end within a character wait for those that complete it, or turn out not to.
  */
 #include <string.h>
 
@@ -12,16 +11,15 @@
 #include "utf8.h"
 
 enum {
-    WAITING_MOST = 3, /* tokens that may be the beginning of a character */
-    WINDOW_MOST = 16
+    WINDOW_MOST = 16 /* a character has 4 bytes at most, so that 3 tokens may wait, after 4 that were shown together */
 };
 
 struct exo_token_stream {
     exo_tokenizer *tokenizer;
     bool special;
     int32_t window[WINDOW_MOST];
-    size_t count, shown; /* tokens; the first `shown` of them were shown */
-    exo_text before, text;
+    size_t count, shown;   /* tokens; the first `shown` of them were shown */
+    exo_text before, text; /* text is also where bytes are put together */
 };
 
 exo_status
@@ -56,11 +54,28 @@ decode(exo_token_stream *s, size_t count, exo_text *out, exo_err *err)
     return exo_tokenizer_decode_text(s->tokenizer, s->window, count, s->special, out, err);
 }
 
-static bool
-ends_lost(const exo_text *text)
+/* How many tokens of the window do not wait: those that end with a whole character. NOMEM. */
+static exo_status
+settled(exo_token_stream *s, size_t *upto, exo_err *err)
 {
-    size_t length = strlen(EXO_UTF8_LOST);
-    return text->length >= length && memcmp(text->data + text->length - length, EXO_UTF8_LOST, length) == 0;
+    const exo_vocab *vocab = &s->tokenizer->bpe.vocab;
+    size_t ends[WINDOW_MOST];
+    s->text.length = 0;
+    exo_text_add_bytes(&s->text, "", 0);
+    for (size_t i = s->shown; i < s->count; i++) {
+        const exo_spelling *spelling = &vocab->spellings[s->window[i]];
+        exo_steps_token_bytes(&s->tokenizer->decoder, vocab->bytes.data + spelling->begin, spelling->length, &s->text);
+        ends[i] = s->text.length;
+    }
+    if (s->text.failed)
+        return exo_fail(err, EXO_NOMEM, "no memory to decode a token");
+    *upto = s->count;
+    if (s->count == WINDOW_MOST) /* bytes that are no text, or tokens without any */
+        return EXO_OK;
+    size_t whole = s->text.length - exo_utf8_unfinished(s->text.data, s->text.length);
+    while (*upto > s->shown && (ends[*upto - 1] > whole || exo_utf8_unfinished(s->text.data, ends[*upto - 1])))
+        --*upto;
+    return EXO_OK;
 }
 
 static bool
@@ -102,22 +117,13 @@ exo_token_stream_put(exo_token_stream *s, int32_t token, const char **text, exo_
     if (!s->special && spelling->special)
         return EXO_OK;
     s->window[s->count++] = token;
-    exo_status st = decode(s, s->count, &s->text, err);
-    if (st != EXO_OK) {
+    size_t upto = 0;
+    exo_status st = settled(s, &upto, err);
+    if (st != EXO_OK)
         s->count--;
-        return st;
-    }
-    if (!ends_lost(&s->text))
-        return show(s, s->count, text, err);
-    if (s->count - s->shown <= WAITING_MOST)
-        return EXO_OK;
-    size_t upto = s->count - WAITING_MOST; /* or more, if these end within a character */
-    for (; upto < s->count && st == EXO_OK; upto++) {
-        st = decode(s, upto, &s->before, err);
-        if (st == EXO_OK && begins_with(&s->text, &s->before))
-            break;
-    }
-    return st == EXO_OK ? show(s, upto, text, err) : st;
+    else if (upto > s->shown)
+        st = show(s, upto, text, err);
+    return st;
 }
 
 exo_status
