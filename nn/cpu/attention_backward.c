@@ -150,24 +150,24 @@ exo_attention_backward_scratch(const exo_attention_plan *plan)
 
 /* --- A block --------------------------------------------------------------------------------------------------------------- */
 
-/* Of a vector of queries: scores to weights and gradients of weights to those of scores, but for the scale. */
+/* Of a vector of queries and keys `from` to `to`: scores to weights, and gradients of weights to those of scores but for the scale. In the
+ * last band of a block on the diagonal, keys after a query have no weight. */
 INLINE void
-column_grads(const struct backward *b, bool pairs, bool dropped, bool diagonal, size_t c)
+column_grads(const struct backward *b, bool pairs, bool dropped, bool band, size_t from, size_t to, size_t c)
 {
     const struct queries *q = &b->queries;
     vec scale = vec_splat(b->scale), shift = vec_load(q->lse + c), delta = vec_load(q->delta + c),
         kept = vec_splat(b->kept);
     ivec query = vec_lanes() + (int32_t)c;
     (void)pairs; /* false where they do not run */
-    size_t rows = visible_rows(diagonal, c), hidden_from = diagonal ? c / BAND * BAND : BLOCK;
-    for (size_t j = 0; j < rows; j += 2) {
+    for (size_t j = from; j < to; j += 2) {
         vec w[2], ds[2];
 #pragma GCC unroll 2
         for (size_t k = 0; k < 2; k++) {
             size_t at = (j + k) * BLOCK + c;
             vec dw = vec_load(b->grads + at);
             w[k] = vec_exp2(vec_multiply_add(vec_load(b->scores + at), scale, shift));
-            if (diagonal && j >= hidden_from)
+            if (band)
                 w[k] = vec_select(query < (int32_t)(j + k), (vec){0}, w[k]);
             if (dropped)
                 dw = (vec)((ivec)(dw * kept) & *(const ivec *)(b->keep + at));
@@ -188,6 +188,17 @@ column_grads(const struct backward *b, bool pairs, bool dropped, bool diagonal, 
         if (pairs)
             vec_store(b->score_grads_pairs + j / 2 * BLOCK + c, vec_pair(ds[0], ds[1]));
 #endif
+    }
+}
+
+INLINE void
+block_grads(const struct backward *b, bool pairs, bool dropped, bool diagonal)
+{
+    for (size_t c = 0; c < b->queries.columns; c += LANES) {
+        size_t band = diagonal ? c / BAND * BAND : BLOCK;
+        column_grads(b, pairs, dropped, false, 0, band, c);
+        if (diagonal)
+            column_grads(b, pairs, dropped, true, band, band + BAND, c);
     }
 }
 
@@ -224,17 +235,15 @@ run_block(const struct backward *b, bool pairs, size_t span, size_t key)
     score_product(pairs, diagonal, q->columns, b->units, b->values + key * b->units, q->dout_across, b->grads);
     if (plan->slopes)
         add_bias(diagonal, q->columns, plan->slopes[b->head] / plan->scale, q->first, span + key, b->scores);
-    if (b->keep)
+    if (b->keep) {
         exo_attention_keep(plan, b->sequence, b->head, q->first, span + key, b->keep);
-    for (size_t c = 0; c < q->columns; c += LANES) {
-        if (b->keep)
-            column_grads(b, pairs, true, diagonal, c);
-        else
-            column_grads(b, pairs, false, diagonal, c);
+        block_grads(b, pairs, true, diagonal);
+    } else {
+        block_grads(b, pairs, false, diagonal);
     }
     key_product(b, pairs, diagonal, b->weights, q->dout_along, b->value_grads + key * b->padded);
     key_product(b, pairs, diagonal, b->score_grads, q->along, b->key_grads + key * b->padded);
-    query_product(pairs, diagonal, q->columns, b->padded, b->key_pairs + key * b->units, b->score_grads_pairs,
+    query_product(pairs, diagonal, q->columns, b->padded, b->key_pairs + key * b->units, b->score_grads_pairs, NULL,
                   q->grads);
 }
 
@@ -344,8 +353,10 @@ fetch_ahead(const struct backward *b, const exo_attention_grads *grads, const st
     size_t shared = plan->heads / plan->kv_heads, end = r->groups_end * shared;
     size_t head = query + BLOCK < plan->tokens ? b->head : b->head + 1;
     size_t first = query + BLOCK < plan->tokens ? query + BLOCK : r->first;
-    exo_head_rows query_grads = exo_input_rows(plan, EXO_QUERIES, grads->dx, b->sequence, b->head);
-    exo_prefetch_rows_to_write(&query_grads, query, BLOCK);
+    if (!grads->partials) {
+        exo_head_rows query_grads = exo_input_rows(plan, EXO_QUERIES, grads->dx, b->sequence, b->head);
+        exo_prefetch_rows_to_write(&query_grads, query, BLOCK);
+    }
     if (head < end) {
         exo_head_rows queries = exo_input_rows(plan, EXO_QUERIES, grads->x, b->sequence, head);
         exo_head_rows out = exo_output_rows(plan, grads->out, b->sequence, head);

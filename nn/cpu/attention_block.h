@@ -62,10 +62,11 @@ score_product(bool pairs, bool diagonal, size_t columns, size_t units, const flo
     }
 }
 
-/* out (padded, columns) += a^T b, where a (keys or pairs of them, padded) are a block's keys or values and b (the same, columns) its weights
- * or their gradients: a sum over keys for each query. */
+/* out (padded, columns) = out * factors + a^T b, where a (keys or pairs of them, padded) are a block's keys or values and b (the same,
+ * columns) its weights or their gradients: a sum over keys for each query. factors (columns) may be NULL. */
 INLINE void
-query_product(bool pairs, bool diagonal, size_t columns, size_t padded, const float *a, const float *b, float *out)
+query_product(bool pairs, bool diagonal, size_t columns, size_t padded, const float *a, const float *b,
+              const float *factors, float *out)
 {
     size_t inner = band_rows(diagonal) / (pairs ? 2 : 1);
     for (size_t g = 0; g < num_bands(diagonal, columns); g++) {
@@ -79,7 +80,8 @@ query_product(bool pairs, bool diagonal, size_t columns, size_t padded, const fl
                               .b = b + row * BLOCK + column,
                               .b_row = BLOCK,
                               .c = out + column,
-                              .c_row = BLOCK},
+                              .c_row = BLOCK,
+                              .factors = g == 0 ? factors : NULL},
                     pairs, true);
     }
 }

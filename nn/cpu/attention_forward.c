@@ -133,41 +133,37 @@ column_weights(bool pairs, bool dropped, const float *scores, size_t rows, vec s
     return sum[0] + sum[1];
 }
 
-/* Scores to weights. Sums and outputs so far shrink by 2^(old peak - new peak). */
-INLINE void
-weigh(const struct forward *f, struct queries *q, bool pairs, bool dropped, bool diagonal)
+/* Scores to weights. Sums shrink by 2^(old peak - new peak), which is written to `factors`; the output so far has yet to. Gives whether any
+ * factor is not 1. */
+INLINE bool
+weigh(const struct forward *f, struct queries *q, bool pairs, bool dropped, bool diagonal, float *factors)
 {
     vec scale = vec_splat(f->scale);
-    float shrink[BLOCK] __attribute__((aligned(64)));
     ivec grown = {0};
     for (size_t c = 0; c < q->columns; c += LANES) {
-        size_t rows = visible_rows(diagonal, c);
-        vec old = vec_load(q->peak + c), peak = column_peak(f->scores + c, rows, old);
-        vec shift = -(peak * scale), factor = vec_exp2(vec_multiply_add(old, scale, shift));
-        vec sum = column_weights(pairs, dropped, f->scores + c, rows, scale, shift, dropped ? f->keep + c : NULL,
-                                 f->weights + c);
-        grown |= peak > old;
-        vec_store(shrink + c, factor);
+        vec old = vec_load(q->peak + c), peak = column_peak(f->scores + c, visible_rows(diagonal, c), old);
+        vec_store(factors + c, vec_exp2((old - peak) * scale));
         vec_store(q->peak + c, peak);
-        vec_store(q->sum + c, vec_multiply_add(vec_load(q->sum + c), factor, sum));
+        grown |= peak > old;
+    }
+    for (size_t c = 0; c < q->columns; c += LANES) {
+        vec shift = -(vec_load(q->peak + c) * scale);
+        vec sum = column_weights(pairs, dropped, f->scores + c, visible_rows(diagonal, c), scale, shift,
+                                 dropped ? f->keep + c : NULL, f->weights + c);
+        vec_store(q->sum + c, vec_multiply_add(vec_load(q->sum + c), vec_load(factors + c), sum));
     }
     bool any = false;
     for (size_t lane = 0; lane < LANES; lane++)
         any |= grown[lane] != 0;
-    if (!any)
-        return;
-    for (size_t c = 0; c < q->columns; c += LANES) {
-        vec factor = vec_load(shrink + c);
-        for (size_t d = 0; d < f->padded; d++)
-            vec_store(q->out + d * BLOCK + c, vec_load(q->out + d * BLOCK + c) * factor);
-    }
+    return any;
 }
 
 INLINE void
 run_block(const struct forward *f, struct queries *q, bool pairs, size_t first_key)
 {
     const exo_attention_plan *plan = f->plan;
-    bool diagonal = first_key == q->first;
+    bool diagonal = first_key == q->first, grown;
+    float factors[BLOCK] __attribute__((aligned(64)));
     score_product(pairs, diagonal, q->columns, f->units, f->keys, q->units, f->scores);
     if (plan->slopes)
         add_bias(diagonal, q->columns, plan->slopes[f->head] / plan->scale, q->first, first_key, f->scores);
@@ -175,11 +171,11 @@ run_block(const struct forward *f, struct queries *q, bool pairs, size_t first_k
         hide_later_keys(q->columns, NO_SCORE, f->scores);
     if (f->keep) {
         exo_attention_keep(plan, f->sequence, f->head, q->first, first_key, f->keep);
-        weigh(f, q, pairs, true, diagonal);
+        grown = weigh(f, q, pairs, true, diagonal, factors);
     } else {
-        weigh(f, q, pairs, false, diagonal);
+        grown = weigh(f, q, pairs, false, diagonal, factors);
     }
-    query_product(pairs, diagonal, q->columns, f->padded, f->values, f->weights, q->out);
+    query_product(pairs, diagonal, q->columns, f->padded, f->values, f->weights, grown ? factors : NULL, q->out);
 }
 
 static void

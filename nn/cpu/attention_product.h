@@ -29,6 +29,7 @@ typedef struct product {
     size_t b_row;
     float *c; /* (r, c) at r * c_row + c */
     size_t c_row;
+    const float *factors; /* (columns): C is multiplied by them before; NULL: not */
 } product;
 
 /* acc += a * b, by unit. */
@@ -59,6 +60,15 @@ product_tile(const product *p, bool pairs, bool add, size_t row, size_t column, 
 #pragma GCC unroll 4
         for (size_t v = 0; v < vectors; v++)
             acc[r][v] = add ? vec_load(c + r * p->c_row + v * LANES) : (vec){0};
+    if (add && p->factors) {
+#pragma GCC unroll 4
+        for (size_t v = 0; v < vectors; v++) {
+            vec factor = vec_load(p->factors + column + v * LANES);
+#pragma GCC unroll 8
+            for (size_t r = 0; r < rows; r++)
+                acc[r][v] *= factor;
+        }
+    }
     for (size_t i = 0; i < p->inner; i++, a += p->a_step, b += p->b_row) {
         vec line[PANEL];
 #pragma GCC unroll 4
