@@ -128,10 +128,11 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
         unsigned at_once = m->passes < EVALUATIONS ? m->passes : EVALUATIONS;
         m->evaluation = st == EXO_OK ? (memory.tape + memory.plans + batch_bytes(val, size)) * at_once : 0;
     }
-    /* What loaders read ahead; samplers' orders: of a node's share, and of all to draw it. */
-    m->batches = nodes * (READ_AHEAD * batch_bytes(train, opts->batch_size) +
-                          sizeof(uint32_t) * (exo_dataset_length(train) + exo_dataset_length(train) / nodes)) +
-                 sizeof(uint32_t) * val_length;
+    /* What loaders read ahead; orders of samples: of a node's share, and of all to draw it. */
+    size_t length = exo_dataset_length(train);
+    bool tables = opts->shuffle && length <= EXO_SAMPLER_TABLE;
+    m->batches = nodes * READ_AHEAD * batch_bytes(train, opts->batch_size) +
+                 (tables ? nodes * sizeof(uint32_t) * (length + length / nodes) : 0) + val_count * sizeof(size_t);
     return st;
 }
 

@@ -1,13 +1,11 @@
 /* The shuffling sampler: which samples a node sees, as a pure function of its position. One thread.
  *
- * Up to TABLE samples an epoch's order is a table, a uniform permutation. Beyond, windows over billions of tokens, it is a keyed bijection
+ * Up to EXO_SAMPLER_TABLE samples an epoch's order is a table, a uniform permutation. Beyond, windows over billions of tokens, it is a keyed bijection
  * that is computed sample by sample and needs no memory: a Feistel network over the next power of four whose rounds are Philox, walked until
  * it lands inside (Black & Rogaway, 2002, "Ciphers with arbitrary finite domains"). */
 #include <exogym/data.h>
 
 #include <exogym/memory.h>
-
-#define TABLE ((size_t)1 << 24)
 
 exo_status
 exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32_t rank, bool shuffle, uint64_t seed,
@@ -21,7 +19,7 @@ exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32
                         num_nodes);
     *sampler = (exo_sampler){
         .length = length, .num_nodes = num_nodes, .rank = rank, .shuffle = shuffle, .seed = seed, .epoch = UINT64_MAX};
-    if (!shuffle || length > TABLE)
+    if (!shuffle || length > EXO_SAMPLER_TABLE)
         return EXO_OK;
     sampler->order = exo_calloc(length / num_nodes, sizeof *sampler->order);
     sampler->scratch = exo_calloc(length, sizeof *sampler->scratch);
@@ -131,7 +129,7 @@ exo_eval_order(size_t length, size_t count, uint64_t seed, size_t **out, exo_err
     if (!order)
         return exo_fail(err, EXO_NOMEM, "no memory for the order of %zu samples", count);
     exo_status st = EXO_OK;
-    if (length <= TABLE) {
+    if (length <= EXO_SAMPLER_TABLE) {
         st = first_of_table(length, count, seed, order, err);
     } else {
         key_rounds(&sampler, EXO_RNG_EVAL, 0);

@@ -6,6 +6,7 @@
 
 extern const exo_strategy_class exo_ddp_class;
 extern const exo_strategy_class exo_diloco_class;
+extern const exo_strategy_class exo_fedavg_class;
 extern const exo_strategy_class exo_sparta_class;
 
 /* The class of that name, or NULL. Any thread. */

@@ -14,6 +14,7 @@ static const exo_strategy_class *const builtin[] = {
     &exo_ddp_class,
     &exo_diloco_class,
     &exo_sparta_class,
+    &exo_fedavg_class,
 };
 
 enum {

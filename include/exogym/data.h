@@ -173,7 +173,8 @@ typedef struct exo_dataset_factory {
 /* --- Samplers ---------------------------------------------------------------------------------------------------------- */
 
 enum {
-    EXO_SAMPLER_ROUNDS = 6
+    EXO_SAMPLER_ROUNDS = 6,
+    EXO_SAMPLER_TABLE = 1 << 24 /* samples; of more the order is computed, not kept */
 };
 
 /* Shares a data set of `length` out to `num_nodes` nodes: in each epoch every node gets length / num_nodes samples, none

@@ -43,38 +43,6 @@ expect_nodes_differ(const nodes *n, const char *what)
         cr_expect(memcmp(n->each[0].params, n->each[r].params, n->numel * sizeof(float)) != 0, "%s: node %u", what, r);
 }
 
-/* FedAvg, the yardstick: inner steps, and the mean of the parameters every H. */
-struct fedavg {
-    uint64_t interval;
-};
-
-static exo_status
-fedavg_init(void *self, exo_config *config, exo_err *err)
-{
-    struct fedavg *s = self;
-    return exo_config_u64(config, "H", 1, 1, UINT64_MAX, &s->interval, err);
-}
-
-static exo_status
-fedavg_step(void *self, exo_node *node, exo_err *err)
-{
-    const struct fedavg *s = self;
-    exo_status st = exo_node_inner_step(node, err);
-    if (st == EXO_OK && (node->step + 1) % s->interval == 0)
-        st = exo_all_reduce(node->group, node->params, node->numel, EXO_F32, EXO_MEAN, err);
-    return st;
-}
-
-static void
-register_fedavg(void)
-{
-    static const exo_strategy_class fedavg = {
-        .name = "test_fedavg", .state_size = sizeof(struct fedavg), .init = fedavg_init, .step = fedavg_step};
-    cr_assert_eq(exo_strategy_register(&fedavg, NULL), EXO_OK);
-}
-
-TestSuite(strategies, .init = register_fedavg);
-
 /* --- DDP --------------------------------------------------------------------------------------------------------------- */
 
 /* Gradients are summed in another order: they differ by a few units in the last place, about 1e-6 of their size. */
@@ -125,7 +93,7 @@ Test(strategies, diloco_with_outer_sgd_of_rate_1_is_fedavg)
     nodes diloco, fedavg;
     nodes_init(&diloco, NODES, NUMEL, BATCH, STEPS, "diloco",
                "{H: 4, outer_optimizer: {name: sgd, lr: 1, momentum: 0}, optimizer: {name: sgd, lr: 0.1}}");
-    nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "test_fedavg", "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "fedavg", "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
     for (int round = 0; round < STEPS / 4; round++) {
         nodes_train(&diloco, 4);
         nodes_train(&fedavg, 4);
@@ -240,7 +208,7 @@ Test(strategies, sparta_of_p_1_is_fedavg_every_step)
     for (size_t i = 0; i < 4; i++) {
         nodes sparta, fedavg;
         nodes_init(&sparta, NODES, NUMEL, BATCH, STEPS, "sparta", options[i]);
-        nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "test_fedavg",
+        nodes_init(&fedavg, NODES, NUMEL, BATCH, STEPS, "fedavg",
                    i < 3 ? "optimizer: {name: adamw, lr: 0.01}" : "{H: 3, optimizer: {name: adamw, lr: 0.01}}");
         nodes_train(&sparta, STEPS);
         nodes_train(&fedavg, STEPS);

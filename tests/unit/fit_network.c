@@ -105,6 +105,7 @@ static const struct {
 } strategies[] = {
     {"ddp", "{optimizer: {name: adamw, lr: 0.01}}"},
     {"diloco", "{H: 4, optimizer: {name: adamw, lr: 0.01}}"},
+    {"fedavg", "{H: 3, optimizer: {name: sgd, lr: 0.1}}"},
     {"sparta", "{p: 0.2, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}}"},
 };
 

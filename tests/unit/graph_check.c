@@ -105,7 +105,7 @@ Test(graph_check, options_of_classes)
     expect_refused("actors: {a: {class: talker, config: {x: 1}}}\n", "g:1:38: unknown key 'x'; there are none here");
     expect_refused("actors: {a: {class: maker, config: 3}}\n", "g:1:36: config: expected a mapping, got '3'");
     expect_refused("actors: {a: {class: train_node, config: {model: mlp, data: synthetic, strategy: dpd}}}\n",
-                   "g:1:81: there is no strategy 'dpd'; known are: ddp, diloco, sparta");
+                   "g:1:81: there is no strategy 'dpd'; known are: ddp, diloco, sparta, fedavg");
     expect_refused("actors: {a: {class: train_node, config: {model: mlp, data: synthetic}}}\n",
                    "g:1:41: the key 'strategy' is missing");
 }

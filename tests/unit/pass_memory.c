@@ -75,9 +75,9 @@ used(exo_model *model, exo_dataset *data, size_t size, const exo_pass *pass)
     exo_tape *tape = NULL;
     exo_batch batch;
     exo_err err = {0};
-    uint32_t indices[64];
+    size_t indices[64];
     const exo_sample_key key = {0};
-    for (uint32_t i = 0; i < 64; i++)
+    for (size_t i = 0; i < 64; i++)
         indices[i] = i;
     cr_assert_eq(exo_model_params(model, 1, &params, NULL), EXO_OK);
     cr_assert_eq(exo_tape_new(&tape, NULL), EXO_OK);

@@ -27,14 +27,15 @@ Test(strategy, the_built_in_ones_come_first)
     cr_expect_str_eq(exo_strategy_class_at(0)->name, "ddp");
     cr_expect_str_eq(exo_strategy_class_at(1)->name, "diloco");
     cr_expect_str_eq(exo_strategy_class_at(2)->name, "sparta");
-    cr_expect_null(exo_strategy_class_at(3));
+    cr_expect_str_eq(exo_strategy_class_at(3)->name, "fedavg");
+    cr_expect_null(exo_strategy_class_at(4));
 }
 
 Test(strategy, an_unknown_name_lists_the_known_ones)
 {
     exo_err err = {0};
     cr_expect_eq(parse("dilocoo", "{}", &err), EXO_NOT_FOUND);
-    cr_expect(strstr(err.text, "'dilocoo'") && strstr(err.text, "ddp, diloco, sparta"), "%s", err.text);
+    cr_expect(strstr(err.text, "'dilocoo'") && strstr(err.text, "ddp, diloco, sparta, fedavg"), "%s", err.text);
 }
 
 static exo_status
@@ -60,9 +61,9 @@ Test(strategy, classes_are_registered_once)
     cr_expect_eq(exo_strategy_register(&ddp, &err), EXO_EXISTS);
     cr_expect_eq(exo_strategy_register(&nameless, &err), EXO_INVAL);
     cr_expect_eq(exo_strategy_register(&idle, &err), EXO_INVAL);
-    cr_expect_eq(exo_strategy_class_at(3), &mine);
-    cr_expect_eq(exo_strategy_class_at(4), &other);
-    cr_expect_null(exo_strategy_class_at(5));
+    cr_expect_eq(exo_strategy_class_at(4), &mine);
+    cr_expect_eq(exo_strategy_class_at(5), &other);
+    cr_expect_null(exo_strategy_class_at(6));
     cr_expect_eq(parse("mine", "optimizer: sgd", &err), EXO_OK);
 }
 
@@ -107,6 +108,7 @@ Test(strategy, mistakes_are_named_with_their_place)
         {"ddp", "{warmup_steps: 1.5, lr_scheduler: lambda_cosine}", "1:16", "an integer"},
         {"diloco", "{H: 0}", "1:5", "H must be at least 1"},
         {"diloco", "{outer_optimizer: {name: sgd, lr: fast}}", "1:35", "lr"},
+        {"fedavg", "{H: 0}", "1:5", "H must be"},
         {"sparta", "{p: 0}", "", "p must be"},
         {"sparta", "{p: 1.5}", "1:5", "p must be"},
         {"sparta", "{p: -0.5}", "1:5", "p must be"},
@@ -253,6 +255,7 @@ Test(strategy, what_is_declared_is_what_is_sent)
 {
     expect_traffic("ddp", "{}", 7, 0);
     expect_traffic("diloco", "H: 3", 10, 0);
+    expect_traffic("fedavg", "{H: 3}", 10, 0);
     expect_traffic("sparta", "{p: 1, interval: 2}", 10, 0);
     expect_traffic("sparta", "{p: 0.1, selector: partitioned}", 20, 1e-12);
     expect_traffic("sparta", "{p: 0.1, selector: shuffled_sequential}", 30, 1e-12);
@@ -277,6 +280,7 @@ static const struct {
 } all[] = {
     {"ddp", "optimizer: {name: rmsprop, centered: true, momentum: 0.5}"},
     {"diloco", "H: 5"},
+    {"fedavg", "H: 2"},
     {"sparta", "p: 0.1"},
     {"sparta", "{p: 0.1, selector: partitioned, delay: 2}"},
 };
