@@ -333,7 +333,18 @@ def tokenizer_text():
         yield f"wrong_{kind}", bytes([kind]) + b"\xff\xfe \xc3\xa9\xe2\x82 \xf0\x9f\x98\x80\xf0\x9f"
 
 
-for target in (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph, safetensors, tokenizer, tokenizer_text):
+# --- config.json of a Hugging Face directory ---
+
+
+def decoder_config():
+    golden = here.parent.parent / "golden" / "decoders"
+    yield from ((path.parent.name, path.read_bytes()) for path in sorted(golden.glob("*/config.json")))
+    yield "bloom_older", b'{"model_type": "bloom", "n_embed": 8, "num_attention_heads": 2, "seq_length": 64, "n_inner": null, "offset_alibi": 1}'
+    yield "llama_older", (b'{"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "rope_theta": 1e4, '
+                          b'"rope_scaling": {"type": "linear", "factor": 2.0}}')
+
+
+for target in (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph, safetensors, tokenizer, tokenizer_text, decoder_config):
     folder = here / target.__name__.removesuffix("_steps")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
