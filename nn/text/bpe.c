@@ -134,7 +134,7 @@ exo_bpe_work_release(exo_bpe_work *work)
 static bool
 reserve(exo_tokens *tokens, size_t count)
 {
-    if (tokens->room - tokens->count >= count)
+    if (tokens->items && tokens->room - tokens->count >= count)
         return true;
     size_t room = 2 * tokens->room + count + 16;
     int32_t *grown = exo_realloc(tokens->items, room, sizeof *grown);

@@ -40,7 +40,7 @@ typedef struct exo_tokens {
     size_t count, room;
 } exo_tokens;
 
-/* False: no memory. */
+/* False: no memory. There are `items` afterwards, also if there are none. */
 bool exo_tokens_add(exo_tokens *tokens, const int32_t *items, size_t count);
 
 typedef struct exo_bpe_cached {
@@ -64,8 +64,8 @@ typedef struct exo_bpe_work {
 void exo_bpe_work_release(exo_bpe_work *work);
 /* A cache for so many pieces. NOMEM. */
 exo_status exo_bpe_work_expect(exo_bpe_work *work, size_t pieces, exo_err *err);
-/* Adds the tokens of text[begin, begin + length) to work->out; `text` must be the same in all calls with this work. INVAL: a character without
- * token, where none stands for those. */
+/* Adds the tokens of text[begin, begin + length) to work->out; `text` must be the same in all calls with this work. INVAL: a character
+ * without token, where none stands for those. UNSUPPORTED: 2 GiB. NOMEM. */
 exo_status exo_bpe_encode(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t begin, size_t length,
                           exo_err *err);
 

@@ -84,6 +84,17 @@ begins_with(const exo_text *text, const exo_text *beginning)
     return beginning->length <= text->length && memcmp(text->data, beginning->data, beginning->length) == 0;
 }
 
+/* A 0 would end the text for whoever gets it. */
+static void
+leave_out_zeros(char *text, size_t size)
+{
+    size_t length = 0;
+    for (size_t i = 0; i < size; i++)
+        if (text[i])
+            text[length++] = text[i];
+    text[length] = '\0';
+}
+
 /* What the first `upto` tokens give beyond those that were shown. These are forgotten, and the new ones are what was shown last. */
 static exo_status
 show(exo_token_stream *s, size_t upto, const char **text, exo_err *err)
@@ -102,8 +113,10 @@ show(exo_token_stream *s, size_t upto, const char **text, exo_err *err)
         known = 0;
         st = decode(s, s->shown, &s->text, err);
     }
-    if (st == EXO_OK)
+    if (st == EXO_OK) {
+        leave_out_zeros(s->text.data + known, s->text.length - known);
         *text = s->text.data + known;
+    }
     return st;
 }
 

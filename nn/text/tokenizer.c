@@ -1,6 +1,6 @@
 /* Tokenizers: text to numbers and back. How a text goes: bytes that are no UTF-8 become U+FFFD; added tokens are found in it, what is
- * between them is normalized, and those that are looked for there are found; the pre-tokenizer splits the rest into pieces, of which the model
- * makes tokens; the post-processor puts its own around them.
+ * between them is normalized, and those that are looked for there are found; the pre-tokenizer splits the rest into pieces, of which the
+ * model makes tokens; the post-processor puts its own around them.
  */
 #include <string.h>
 

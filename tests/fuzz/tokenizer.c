@@ -1,6 +1,5 @@
 /* A tokenizer.json: it is read or refused with a reason that names it; one that is read encodes, decodes and streams some texts, with
- * values or errors, and what it saves is what was read. What a file may make a call cost is bounded, but files of regular expressions that are
- * slow on purpose are no bug: texts are short. */
+ * values or errors, and what it saves is what was read. The texts are short: a regular expression that is slow on purpose is no bug. */
 #include <stdlib.h>
 #include <string.h>
 

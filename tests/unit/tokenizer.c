@@ -360,6 +360,8 @@ Test(tokenizer, an_unfinished_character_waits)
     cr_expect_str_eq(text, "");
     cr_expect_eq(exo_token_stream_put(s, 256, &text, &err), EXO_INVAL);
     expect_put(s, 'c', "c");
+    expect_put(s, 0, ""); /* U+0000 cannot be shown */
+    expect_put(s, 'd', "d");
     exo_token_stream_close(&s);
     exo_tokenizer_drop(&t);
 }
