@@ -15,7 +15,7 @@
  * Tokens and log-probabilities are the same to the bit whatever other sequences there are, whatever the limit of tokens a step, and with any
  * number of threads; and logits are those of the whole sequence computed anew, to the bit (docs/generation.md).
  *
- * Memory is allocated by exo_generator_new and at no other time. Threads: a generator belongs to one thread at a time. */
+ * Memory for sequences is allocated by exo_generator_new; submitting and steps allocate nothing. Threads: a generator belongs to one thread at a time. */
 #ifndef EXOGYM_GENERATE_H
 #define EXOGYM_GENERATE_H
 
@@ -60,25 +60,21 @@ EXO_API size_t exo_generator_cache_bytes(const exo_generator *generator);
 
 /* --- Sequences ----------------------------------------------------------------------------------------------------------------- */
 
-/* How tokens are chosen, in transformers' order: the repetition penalty, the temperature, top-k, top-p; then a draw. */
+/* How tokens are chosen, in transformers' order: the repetition penalty, the temperature, top-k, top-p; then a draw.
+ *
+ * repetition_penalty: p divides positive logits of tokens of prompt and answer, and multiplies negative ones (Keskar et al., 2019).
+ * top_k: logits that are at least the k-th largest. top_p: the fewest most probable tokens that hold at least p together (Holtzman et al.,
+ * 2019), of equals those with smaller numbers first. */
 typedef struct exo_sampling {
-    float
-        repetition_penalty; /* of tokens of prompt and answer: logit > 0 ? logit / p : logit * p (Keskar et al., 2019); 0 or 1: none */
-    float
-        temperature; /* divides the logits; 0: the most probable token, the first of equals, whatever top_k and top_p say     */
-    size_t
-        top_k; /* only logits that are at least the k-th largest; 0: all                                                */
-    float
-        top_p; /* only the fewest most probable tokens that hold at least p together (Holtzman et al., 2019), of equals
-                                   those with smaller numbers first; 0 or 1: all                                                          */
-    size_t
-        max_new_tokens; /* 0: as many as the context has room for                                                                 */
-    const int32_t *
-        stop_tokens; /* copied; the one that was met is the sequence's last                                                    */
-    size_t
-        num_stop_tokens; /* at most EXO_MAX_STOP_TOKENS                                                                            */
-    uint64_t
-        seed; /* draws are from (seed, EXO_RNG_TOKEN, id, position)                                                     */
+    float repetition_penalty;   /* 0 or 1: none                                                    */
+    float temperature;          /* divides the logits; 0: the first of the most probable, always   */
+    size_t top_k;               /* 0: all                                                          */
+    float top_p;                /* 0 or 1: all                                                     */
+    size_t vocabulary;          /* only tokens below it, where a head is padded; 0: all            */
+    size_t max_new_tokens;      /* 0: as many as the context has room for                          */
+    const int32_t *stop_tokens; /* copied; the one that was met is the sequence's last             */
+    size_t num_stop_tokens;     /* at most EXO_MAX_STOP_TOKENS                                     */
+    uint64_t seed;              /* draws are from (seed, EXO_RNG_TOKEN, id, position)              */
 } exo_sampling;
 
 enum {

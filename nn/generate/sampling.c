@@ -193,6 +193,8 @@ warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *s
     for (size_t word = 0; penalty != 1.0f && word < (count + 63) / 64; word++)
         for (uint64_t bits = seen[word]; bits; bits &= bits - 1) {
             size_t token = word * 64 + (size_t)__builtin_ctzll(bits);
+            if (token >= count) /* one that is not to be chosen */
+                break;
             out[token] = out[token] < 0 ? out[token] * penalty : out[token] / penalty;
         }
     if (temperature != 1.0f)
@@ -241,6 +243,7 @@ exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, co
     if (!isfinite(largest))
         return false;
     double plain = (double)largest + log(exo_decode_exp_sum(logits, count, largest, NULL));
+    count = s->vocabulary > 0 && s->vocabulary < count ? s->vocabulary : count;
     const float *x = warp(s, logits, count, seen, scratch->weights);
     size_t token = 0;
     largest = exo_decode_max(x, count, &token);

@@ -6,6 +6,7 @@ static const exo_command *const commands[] = {
     &exo_command_graph,
     &exo_command_plot,
     &exo_command_export,
+    &exo_command_generate,
     &exo_command_data,
     &exo_command_list,
     &exo_command_keygen,

@@ -229,6 +229,19 @@ Test(generate_sampling, of_equals_the_nucleus_has_the_first)
     }
 }
 
+Test(generate_sampling, tokens_of_the_padding_are_not_chosen)
+{
+    const float logits[] = {1, 2, 0, 9, 8};
+    const uint64_t seen = 8;
+    exo_sampling s = {.vocabulary = 3, .repetition_penalty = 1.1f};
+    exo_choice c = choose(&s, logits, 5, &seen, 0);
+    cr_expect_eq(c.token, 1);
+    cr_expect_float_eq((double)c.plain_log_prob, 2 - log(exp(1) + exp(2) + 1 + exp(9) + exp(8)), 1e-5);
+    s.temperature = 1;
+    for (int d = 0; d < 100; d++)
+        cr_assert_lt(choose(&s, logits, 5, &seen, d / 100.0).token, 3);
+}
+
 Test(generate_sampling, large_logits_do_not_overflow)
 {
     const float logits[] = {1e30f, -1e30f, 3e4f};
