@@ -10,6 +10,7 @@
 #include <exogym/config.h>
 #include <exogym/data.h>
 #include <exogym/decoder.h>
+#include <exogym/generate.h>
 #include <exogym/graph.h>
 #include <exogym/log.h>
 #include <exogym/memory.h>

@@ -159,8 +159,11 @@ encode_prompt(struct generation *g, exo_err *err)
 {
     int32_t begin = exo_tokenizer_begin(g->tokenizer);
     begin = begin >= 0 ? begin : g->end;
-    if (g->prompt_size > 0)
-        return exo_tokenizer_encode(g->tokenizer, g->prompt, g->prompt_size, true, &g->tokens, &g->num_tokens, err);
+    if (g->prompt_size > 0) {
+        exo_status st =
+            exo_tokenizer_encode(g->tokenizer, g->prompt, g->prompt_size, true, &g->tokens, &g->num_tokens, err);
+        return st == EXO_OK ? st : exo_fail_in(err, st, "the prompt");
+    }
     if (begin < 0)
         return exo_fail(err, EXO_INVAL, "--prompt TEXT is missing: this tokenizer has no token that begins a text");
     g->tokens = exo_calloc(1, sizeof *g->tokens);

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Text from a trained language model: of a run, a checkpoint and a Hugging Face directory, the same each time.
+. "$EXO_SOURCE/tests/cli/common.bash"
+
+# bad STATUS TEXT ARGUMENTS...: it ends with STATUS, and says TEXT.
+bad() {
+    local status=$1 text=$2 got
+    shift 2
+    "$EXOGYM" "$@" >out 2>err </dev/null
+    got=$?
+    [ "$got" = "$status" ] || fail "exogym $*: ended with $got instead of $status: $(head -3 err)"
+    has err "$text"
+}
+
+for i in $(seq 200); do
+    printf 'line %d: the quick brown fox jumps over the lazy dog, %d times\n' "$i" $((i * 7 % 13))
+done >text.txt
+cat >lm.yaml <<'END'
+model: {name: gpt, layers: 2, heads: 4, width: 32, context: 32}
+data: {name: text, path: text.txt, block: 32}
+nodes: 2
+train: {max_steps: 20, batch_size: 8, val_size: 8, val_interval: 0, checkpoint_interval: 10}
+strategy: {name: ddp, optimizer: {name: adamw, lr: 3e-3}}
+END
+ok run lm.yaml --no-plot
+run=runs/lm/ddp
+
+# The prompt and 20 characters, and the same again with one thread.
+ok generate --model $run --prompt 'line 5' --max-new-tokens 20
+[ "$(head -c 6 out)" = 'line 5' ] || fail "it does not begin with the prompt: $(cat out)"
+[ "$(wc -m <out)" = 27 ] || fail "6 characters, 20 new ones and a line's end are not $(wc -m <out)"
+cp out first
+EXOGYM_THREADS=1 ok generate --model $run --prompt 'line 5' --max-new-tokens 20
+cmp out first || fail 'one thread gives another text'
+ok generate --model $run --prompt 'line 5' --max-new-tokens 20 --seed 2
+! cmp -s out first || fail 'another seed gives the same text'
+
+# Of the last checkpoint, of the exported model, and from a file: the same.
+ok generate --model $run/checkpoints/step_00000020 --prompt 'line 5' --max-new-tokens 20
+cmp out first || fail 'the last checkpoint gives another text'
+ok export $run model
+ok generate --model model --prompt 'line 5' --max-new-tokens 20
+cmp out first || fail 'the exported model gives another text'
+printf 'line 5' >prompt
+ok generate --model $run --prompt-file prompt --max-new-tokens 20
+cmp out first || fail 'the prompt in a file gives another text'
+
+# Sample 1 does not depend on how many there are; more than are generated at once, too.
+ok generate --model $run --prompt 'line 5' --max-new-tokens 5 --samples 20
+[ "$(grep -c '^--- ' out)" = 20 ] || fail "20 samples: $(cat out)"
+[ "$(sed -n '/^--- 1$/,/^--- 2$/p' out | sed '1d;$d')" = "$(head -c 11 first)" ] || fail "sample 1: $(cat out)"
+
+# Why it ends.
+ok generate --model $run --prompt 'line 5' --max-new-tokens 100
+has err 'the context of 32 tokens is full'
+ok generate --model $run --prompt 'line 5' --temperature 0 --json --max-new-tokens 7 --weights int8
+has out '"finish": "length"'
+has out '"new_tokens": 7'
+ok generate --model $run --prompt 'line 5' --temperature 0 --json --max-new-tokens 20
+stop=$(grep -o '"text": ".*"' out | head -1 | cut -c 14-15)
+ok generate --model $run --prompt 'line 5' --temperature 0 --json --max-new-tokens 20 --stop "$stop" --weights fp32
+has out '"finish": "stop"'
+
+# Mistakes.
+bad 2 'top-k' generate --model $run --prompt x --top-k -3
+bad 2 'twice' generate --model $run --prompt x --prompt-file prompt
+bad 1 'is no run' generate --model nowhere --prompt x
+bad 2 'the prompt: ' generate --model $run --prompt 'Ω'
+bad 2 'no room' generate --model $run --prompt-file text.txt
+bad 2 'prompt TEXT is missing' generate --model $run
+mv text.txt elsewhere.txt
+bad 1 'tokenizer' generate --model $run --prompt x
+ok generate --model $run --prompt 'line 5' --max-new-tokens 20 --tokenizer model
+cmp out first || fail 'a tokenizer that is named gives another text'
+
+finish
