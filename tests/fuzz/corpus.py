@@ -344,7 +344,34 @@ def decoder_config():
                           b'"rope_scaling": {"type": "linear", "factor": 2.0}}')
 
 
-for target in (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph, safetensors, tokenizer, tokenizer_text, decoder_config):
+# --- Shards, bare numbers and texts ---
+
+
+def text_data():
+    def shard(tokens, width=2, version=1, vocabulary=10, end=-1, count=None):
+        header = b"EXOTOKEN" + struct.pack("<IIQQi", version, width, len(tokens) if count is None else count, vocabulary, end)
+        return header.ljust(128, b"\0") + b"".join(t.to_bytes(width, "little") for t in tokens)
+
+    some = [i % 10 for i in range(40)]
+    yield "shard", b"\1\0" + shard(some)
+    yield "wrong_checksum", b"\0\0" + shard(some)
+    yield "separate", b"\1\1" + shard(some, end=3)
+    yield "wide", b"\1\0" + shard(some, width=4, vocabulary=100000, end=9)
+    yield "beyond", b"\1\0" + shard(some[:20] + [10] + some, vocabulary=10)
+    yield "cut", b"\1\0" + shard(some)[:-3]
+    yield "count", b"\1\0" + shard(some, count=2**64 - 1)
+    yield "width", b"\1\0" + shard(some, width=3)
+    yield "vocabulary", b"\1\0" + shard(some, vocabulary=2**40)
+    yield "u16", b"\2\0" + struct.pack("<40H", *some)
+    yield "u32", b"\3\1" + struct.pack("<40I", *some)
+    for limit in (0, 5, 60):
+        yield f"lines_{limit}", bytes([4, limit]) + b"a line\nand another one\n\n1.\n2.\n" * 4
+        yield f"characters_{limit}", bytes([4, limit]) + "\u00e9\u4f60\U0001f600a\u2581\ue000".encode() * 5
+        yield f"wrong_{limit}", bytes([4, limit]) + b"\x80\x80\x80\x80\x80\xff\xed\xa0\x80\xc3" * 4
+
+
+for target in (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph, safetensors, tokenizer, tokenizer_text, decoder_config,
+               text_data):
     folder = here / target.__name__.removesuffix("_steps")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -292,6 +292,7 @@ Test(text_data, an_alphabet_has_every_character_once)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refuse_text(texts_write_text(folder, "w.txt", wrong[i]), NULL, whole(1, 1), EXO_INVAL,
                     "w.txt: byte 1 is no UTF-8");
+    refuse_text(texts_write(folder, "z.txt", "ab\0c", 4), NULL, whole(1, 1), EXO_INVAL, "z.txt: byte 2 is U+0000");
 }
 
 /* --- Pieces ----------------------------------------------------------------------------------------------------------- */
