@@ -157,6 +157,9 @@ main(void)
         {"4 heads of 32, T 256, N 16", {.sequences = 16, .tokens = 256, .heads = 4, .kv_heads = 4, .width = 32}},
         {"4 heads of 32, T 1024, N 1", {.sequences = 1, .tokens = 1024, .heads = 4, .kv_heads = 4, .width = 32}},
         {"12 heads of 64, T 1024, N 1", {.sequences = 1, .tokens = 1024, .heads = 12, .kv_heads = 12, .width = 64}},
+        {"the same with dropout",
+         {.sequences = 1, .tokens = 1024, .heads = 12, .kv_heads = 12, .width = 64, .dropped = 6554}},
+        {"12 of 64 on 4, T 1024, N 1", {.sequences = 1, .tokens = 1024, .heads = 12, .kv_heads = 4, .width = 64}},
     };
     printf("%u threads\n", exo_num_threads());
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {

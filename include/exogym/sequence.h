@@ -46,15 +46,16 @@ typedef struct exo_rotary_opts {
 typedef struct exo_attention_opts {
     size_t sequence;               /* T                                                                         */
     size_t heads, kv_heads;        /* H, G                                                                      */
-    float scale;                   /* of the scores; 0: 1 / sqrt(D)                                             */
+    float scale;                   /* of the scores, at least 0; 0: 1 / sqrt(D)                                 */
     bool alibi;                    /* adds slope_h (j - i) to score (i, j) (Press et al., 2021; BLOOM's slopes) */
     const exo_rotary_opts *rotary; /* turns queries and keys first; NULL: not. Must live as long as the tape    */
-    float dropout;                 /* of the weights, in training; 0: none                                      */
+    float dropout;                 /* of the weights, in training, to the nearest of 2^-16; 0: none             */
 } exo_attention_opts;
 
 /* Causal attention: token i sees tokens 0..i of its sequence. x (R, (H + 2 G) D): a row holds its queries head by head, then its keys,
- * then its values; query head h uses key-value head h / (H / G) -> (R, H D). Never holds T x T of anything: a block of scores at a time,
- * with the running maximum and sum of each row (Milakov & Gimelshein, 2018; Dao et al., 2022); backward computes them again. */
+ * then its values; query head h uses key-value head h / (H / G) -> (R, H D). D is at most 1024. Never holds T x T of anything: a block
+ * of scores at a time, with the running maximum and sum of each row (Milakov & Gimelshein, 2018; Dao et al., 2022); backward computes them
+ * again. */
 EXO_API exo_tensor *exo_attention(exo_tape *tape, exo_tensor *x, const exo_attention_opts *opts);
 
 /* Mean of -log softmax(x weight^T)[target] over the rows whose target is not negative -> one element, fp32. x (R, W), weight (V, W).

@@ -10,6 +10,7 @@
 #include <exogym/sequence.h>
 
 #include "attention.h"
+#include "attention_kernels.h"
 #include "bf16.h"
 #include "memory_fault.h"
 #include "numbers.h"
@@ -389,6 +390,30 @@ Test(attention, dropout_differs_from_call_to_call)
     free(x);
     for (int i = 0; i < 3; i++)
         free(y[i]);
+}
+
+/* Masks of a block are those of single numbers, also where numbers of 2^22 blocks do not reach. */
+Test(attention, dropout_draws_single_numbers)
+{
+    static uint32_t keep[EXO_ATTENTION_BLOCK * EXO_ATTENTION_BLOCK];
+    exo_attention_plan plan = {
+        .sequences = 2, .tokens = 10000, .heads = 12, .kv_heads = 12, .width = 8, .dropped = 20000, .ordinal = 5};
+    const size_t head = 11, queries = 9984, keys = 4096;
+    exo_rng_init(&plan.rng, SEED, EXO_RNG_DROPOUT, NODE, STEP);
+    for (size_t sequence = 0; sequence < 2; sequence++) {
+        exo_attention_keep(&plan, sequence, head, queries, keys, keep);
+        for (size_t j = 0; j < EXO_ATTENTION_BLOCK; j++)
+            for (size_t i = 0; i < 16; i++) { /* to the last token */
+                uint64_t row = (sequence * plan.heads + head) * plan.tokens + queries + i;
+                uint64_t block = row * (plan.tokens / 8) + (keys + j) / 8;
+                uint32_t numbers[4];
+                exo_rng rng;
+                exo_rng_init(&rng, SEED, EXO_RNG_DROPOUT, NODE, STEP ^ block >> 22 << 48);
+                exo_rng_block(&rng, plan.ordinal << 22 | (uint32_t)(block & 0x3FFFFF), numbers);
+                bool kept = (numbers[j % 8 / 2] >> (j % 2 * 16) & 0xFFFF) >= plan.dropped;
+                cr_assert_eq(keep[j * EXO_ATTENTION_BLOCK + i], kept ? UINT32_MAX : 0, "key %zu, query %zu", j, i);
+            }
+    }
 }
 
 /* --- Memory ------------------------------------------------------------------------------------------------------------------- */
