@@ -15,6 +15,8 @@
 
 #define SPACE EXO_REGEX_SPACE
 #define WORD  EXO_REGEX_WORD
+/* Outside of classes, Oniguruma takes \w of Latin-1 from another table, which has superscripts and fractions, too. */
+#define WORD_OUTSIDE WORD "\\xb2\\xb3\\xb9\\xbc-\\xbe"
 
 enum {
     DEPTH_MOST = 50 /* of groups and classes */
@@ -172,10 +174,10 @@ escape(struct reader *r)
         put(r, "[^" SPACE "]");
         return EXO_OK;
     case 'w':
-        put(r, "[" WORD "]");
+        put(r, "[" WORD_OUTSIDE "]");
         return EXO_OK;
     case 'W':
-        put(r, "[^" WORD "]");
+        put(r, "[^" WORD_OUTSIDE "]");
         return EXO_OK;
     case 'd':
         put(r, "\\p{Nd}");
@@ -184,7 +186,7 @@ escape(struct reader *r)
         put(r, "\\P{Nd}");
         return EXO_OK;
     case 'b':
-        put(r, "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))");
+        put(r, "(?:(?<=[" WORD_OUTSIDE "])(?![" WORD_OUTSIDE "])|(?<![" WORD_OUTSIDE "])(?=[" WORD_OUTSIDE "]))");
         return EXO_OK;
     case 'p':
     case 'P':
