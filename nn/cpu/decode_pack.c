@@ -11,7 +11,8 @@
 enum {
     PANEL = EXO_DECODE_PANEL,
     GROUP = EXO_DECODE_GROUP,
-    TRIES = 12 /* spacings of int4 that are tried for a group */
+    STRETCH = 16, /* inputs that are packed together                */
+    TRIES = 12    /* spacings of int4 that are tried for a group    */
 };
 
 static size_t
@@ -162,14 +163,17 @@ quantize4(const float *w, size_t count, uint8_t *q, float *scale, float *minimum
 
 /* --- Panels --------------------------------------------------------------------------------------------------------------------- */
 
+/* Sixteen inputs at a time, so that what is written stays in the cache until it is whole. */
 static void
 pack_f32(exo_decode_matrix *m, const float *w, size_t panel)
 {
     float *out = (float *)m->weights + panel * m->inputs * PANEL;
-    for (size_t i = 0; i < PANEL; i++) {
-        size_t output = panel * PANEL + i;
-        for (size_t k = 0; k < m->inputs; k++)
-            out[k * PANEL + i] = output < m->outputs ? w[output * m->inputs + k] : 0;
+    size_t first = panel * PANEL, outputs = m->outputs - first < PANEL ? m->outputs - first : PANEL;
+    for (size_t from = 0; from < m->inputs; from += STRETCH) {
+        size_t last = m->inputs - from < STRETCH ? m->inputs : from + STRETCH;
+        for (size_t i = 0; i < outputs; i++)
+            for (size_t k = from; k < last; k++)
+                out[k * PANEL + i] = w[(first + i) * m->inputs + k];
     }
 }
 

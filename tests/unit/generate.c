@@ -8,6 +8,7 @@
 #include <exogym/generate.h>
 #include <exogym/memory.h>
 
+#include "memory_fault.h"
 #include "small_decoders.h"
 
 enum {
@@ -480,6 +481,36 @@ Test(generate, memory_is_what_is_said)
     g = generator_new(&d, &(exo_generator_opts){.weights = EXO_WEIGHTS_INT4});
     cr_expect_lt(int8, fp32);
     cr_expect_lt(exo_generator_weight_bytes(g), int8);
+    exo_generator_free(&g);
+    small_decoder_free(&d);
+}
+
+/* Every allocation of making one fails in turn, and nothing is left; then submitting and steps allocate nothing. */
+Test(generate, memory_that_is_missing_is_said)
+{
+    const exo_decoder_spec spec = small_decoder_spec(4);
+    small_decoder d;
+    small_decoder_new(&d, &spec, 28);
+    const exo_generator_opts opts = {.weights = EXO_WEIGHTS_INT4, .sequences = 2};
+    exo_generator *g = NULL;
+    uint64_t failed = 0;
+    for (;; failed++) {
+        exo_err err = {0};
+        exo_memory_fail_at(failed + 1);
+        exo_status st = exo_generator_new(&g, &spec, d.params, &opts, &err);
+        exo_memory_fail_at(0);
+        if (st == EXO_OK)
+            break;
+        cr_assert_eq(st, EXO_NOMEM, "allocation %zu", (size_t)failed);
+        cr_assert(strstr(err.text, "memory"), "%s", err.text);
+        cr_assert_null(g);
+    }
+    cr_expect_gt(failed, 60);
+    uint64_t before = exo_memory_allocations();
+    submit(g, 1, (int32_t[]){1, 2, 3}, 3, &(exo_sampling){.temperature = 1, .top_p = 0.5f});
+    while (exo_generator_active(g) > 0)
+        cr_assert_eq(exo_generator_step(g, NULL), EXO_OK);
+    cr_expect_eq(exo_memory_allocations(), before);
     exo_generator_free(&g);
     small_decoder_free(&d);
 }
