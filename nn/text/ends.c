@@ -60,7 +60,8 @@ read_file(exo_tokenizer *t, const char *folder, const char *file, struct ends *e
     } else if (st != EXO_OK) {
         st = exo_fail(err, st, "%s", missing.text);
     } else {
-        json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+        /* model_max_length is often a number of thirty digits. */
+        json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
         exo_json root = {.value = json, .file = path.data};
         st = json ? exo_json_object(&root, err)
                   : exo_fail(err, EXO_INVAL, "%s:%d:%d: %s", path.data, error.line, error.column, error.text);

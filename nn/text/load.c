@@ -65,6 +65,8 @@ load_template(exo_tokenizer *t, const exo_json *part, exo_err *err)
     for (size_t i = 0; i < count && st == EXO_OK; i++) {
         exo_json piece = exo_json_item(&single, i);
         st = exo_json_only(&piece, piece_keys, err);
+        if (st == EXO_OK && json_object_size(piece.value) != 1)
+            st = exo_json_fail(&piece, err, EXO_INVAL, "either 'Sequence' or 'SpecialToken' is expected");
         if (st == EXO_OK && exo_json_find(&piece, "SpecialToken", &inner)) {
             st = load_special(t, part, &inner, text ? &t->after : &t->before, err);
         } else if (st == EXO_OK) {
@@ -124,6 +126,24 @@ exo_load_post_processor(exo_tokenizer *t, const exo_json *part, exo_err *err)
     return load_processor(t, part, 0, &templates, err);
 }
 
+/* --- What must do nothing -------------------------------------------------------------------------------------------------- */
+
+/* transformers sets both at each call; a text alone is as long as the longest of its batch. */
+static exo_status
+refuse_lengths(const exo_json *root, exo_err *err)
+{
+    exo_json part, key;
+    if (exo_json_find(root, "truncation", &part))
+        return exo_json_fail(&part, err, EXO_UNSUPPORTED, "truncation is not supported; set it to null");
+    if (!exo_json_find(root, "padding", &part))
+        return EXO_OK;
+    exo_status st = exo_json_get(&part, "strategy", &key, err);
+    if (st == EXO_OK && (!json_is_string(key.value) || strcmp(json_string_value(key.value), "BatchLongest") != 0 ||
+                         exo_json_find(&part, "pad_to_multiple_of", &key)))
+        st = exo_json_fail(&part, err, EXO_UNSUPPORTED, "padding is not supported; set it to null");
+    return st;
+}
+
 /* --- The file -------------------------------------------------------------------------------------------------------------- */
 
 static exo_status
@@ -131,7 +151,6 @@ load_root(exo_tokenizer *t, const exo_json *root, exo_err *err)
 {
     static const char *const keys[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
                                        "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
-    static const char *const unused[] = {"truncation", "padding"};
     static const struct {
         const char *key;
         exo_status (*load)(exo_tokenizer *t, const exo_json *part, exo_err *err);
@@ -147,9 +166,8 @@ load_root(exo_tokenizer *t, const exo_json *root, exo_err *err)
         st = exo_json_text(&part, &version, err);
     if (st == EXO_OK && strcmp(version, "1.0") != 0)
         st = exo_json_unknown(root, "the version", version, err);
-    for (size_t i = 0; i < 2 && st == EXO_OK; i++)
-        if (exo_json_find(root, unused[i], &part))
-            st = exo_json_fail(&part, err, EXO_UNSUPPORTED, "%s is not supported; set it to null", unused[i]);
+    if (st == EXO_OK)
+        st = refuse_lengths(root, err);
     if (st == EXO_OK)
         st = exo_json_get(root, "model", &part, err);
     if (st == EXO_OK)

@@ -97,6 +97,8 @@ read_pattern(const exo_json *part, exo_pattern **out, bool *regex, exo_err *err)
     exo_status st = exo_json_get(part, "pattern", &pattern, err);
     if (st == EXO_OK)
         st = exo_json_only(&pattern, keys, err);
+    if (st == EXO_OK && json_object_size(pattern.value) != 1)
+        st = exo_json_fail(&pattern, err, EXO_INVAL, "either 'String' or 'Regex' is expected");
     if (st != EXO_OK)
         return st;
     *regex = exo_json_find(&pattern, "Regex", &text);

@@ -223,6 +223,9 @@ Test(tokenizer, ends)
                 turn);
     expect_ends("tokenizer_config.json", "{\"eos_token\": {\"content\": \"<|eot_id|>\", \"lstrip\": false}}", EXO_OK,
                 first, turn);
+    expect_ends("tokenizer_config.json",
+                "{\"model_max_length\": 1000000000000000019884624838656, \"eos_token\": \"<|eot_id|>\"}", EXO_OK, first,
+                turn);
     expect_ends("special_tokens_map.json", "{\"eos_token\": \"<|eot_id|>\"}", EXO_OK, first, turn);
     expect_ends("tokenizer_config.json", "{\"eos_token\": \"<nothing>\"}", EXO_INVAL, 0, 0);
     expect_ends("tokenizer_config.json", "{\"eos_token\": 5}", EXO_INVAL, 0, 0);

@@ -38,7 +38,10 @@ static const struct {
     {"{\"model\": {}, \"model\": {}}", EXO_INVAL, ":1:", "duplicate"},
     {"{\"version\": \"2.0\", " MODEL "}", EXO_UNSUPPORTED, "", "the version '2.0'"},
     {"{\"chat\": 1, " MODEL "}", EXO_UNSUPPORTED, "", "the key 'chat'"},
-    {"{\"padding\": {}, " MODEL "}", EXO_UNSUPPORTED, "padding", "set it to null"},
+    {"{\"padding\": {}, " MODEL "}", EXO_INVAL, "padding", "'strategy' is missing"},
+    {"{\"padding\": {\"strategy\": {\"Fixed\": 8}}, " MODEL "}", EXO_UNSUPPORTED, "padding", "set it to null"},
+    {"{\"padding\": {\"strategy\": \"BatchLongest\", \"pad_to_multiple_of\": 8}, " MODEL "}", EXO_UNSUPPORTED,
+     "padding", "set it to null"},
     {"{\"truncation\": {}, " MODEL "}", EXO_UNSUPPORTED, "truncation", "set it to null"},
     {"{\"model\": {\"type\": \"Unigram\"}}", EXO_UNSUPPORTED, "model", "the model 'Unigram'"},
     {"{\"model\": {\"type\": \"BPE\", \"vocab\": [], \"merges\": []}}", EXO_INVAL, "model.vocab",
@@ -92,6 +95,9 @@ static const struct {
      EXO_UNSUPPORTED, "normalizer", "'$'"},
     {PART("normalizer", "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a(\"}, \"content\": \"\"}"),
      EXO_UNSUPPORTED, "normalizer.pattern.Regex", "regular expression"},
+    {PART("normalizer",
+          "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\", \"Regex\": \"a\"}, \"content\": \"\"}"),
+     EXO_INVAL, "normalizer.pattern", "either"},
     {PART("pre_tokenizer", "{\"type\": \"UnicodeScripts\"}"), EXO_UNSUPPORTED, "pre_tokenizer",
      "the pre-tokenizer 'UnicodeScripts'"},
     {PART("pre_tokenizer", "{\"type\": \"ByteLevel\"}"), EXO_INVAL, "pre_tokenizer", "'add_prefix_space' is missing"},
@@ -102,6 +108,14 @@ static const struct {
      "one character"},
     {PART("pre_tokenizer", "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"add_prefix_space\": false}"), EXO_INVAL,
      "pre_tokenizer", "never"},
+    {PART("pre_tokenizer",
+          "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\", \"add_prefix_space\": true},"
+          "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"first\"}]}"),
+     EXO_UNSUPPORTED, "pre_tokenizer.pretokenizers[1]", "after another prefix"},
+    {PART("normalizer",
+          "{\"type\": \"Prepend\", \"prepend\": \"_\"}, \"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": "
+          "\"_\", \"prepend_scheme\": \"first\"}"),
+     EXO_UNSUPPORTED, "pre_tokenizer", "with the normalizer 'Prepend'"},
     {PART("post_processor", "{\"type\": \"BertProcessing\"}"), EXO_UNSUPPORTED, "post_processor", "'BertProcessing'"},
     {PART("post_processor", "{\"type\": \"TemplateProcessing\", \"single\": [], \"special_tokens\": {}}"),
      EXO_UNSUPPORTED, "post_processor.single", "without the sequence"},
@@ -209,6 +223,13 @@ Test(tokenizer_file, templates_put_tokens_on_both_sides)
                    "\"special_tokens\": {\"x\": {\"id\": \"x\", \"ids\": [7, 8], \"tokens\": [\"r\", \"d\"]},"
                    "\"y\": {\"id\": \"y\", \"ids\": [5], \"tokens\": [\"w\"]}}}, " MODEL "}",
                    "ab", "7 8 3 5");
+}
+
+Test(tokenizer_file, padding_to_the_longest_of_one_text_is_none)
+{
+    expect_encoded("{\"padding\": {\"strategy\": \"BatchLongest\", \"pad_to_multiple_of\": null, \"pad_id\": 3}, " MODEL
+                   "}",
+                   "ab", "3");
 }
 
 Test(tokenizer_file, characters_without_token)
