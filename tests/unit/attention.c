@@ -395,7 +395,7 @@ Test(attention, dropout_differs_from_call_to_call)
 /* Masks of a block are those of single numbers, also where numbers of 2^22 blocks do not reach. */
 Test(attention, dropout_draws_single_numbers)
 {
-    static uint32_t keep[EXO_ATTENTION_BLOCK * EXO_ATTENTION_BLOCK];
+    static uint32_t keep[EXO_ATTENTION_BLOCK * EXO_ATTENTION_BLOCK] __attribute__((aligned(64)));
     exo_attention_plan plan = {
         .sequences = 2, .tokens = 10000, .heads = 12, .kv_heads = 12, .width = 8, .dropped = 20000, .ordinal = 5};
     const size_t head = 11, queries = 9984, keys = 4096;
