@@ -72,7 +72,7 @@ expect 1 'exogym: nowhere: is no run with a model.safetensors or checkpoints, no
 expect 2 "exogym: export: --shard-size '5': expected bytes with their unit, such as 5GB or 500MiB (see \`exogym help export\`)" \
     export model x --shard-size 5
 ok run job.yaml --preset quick --no-plot
-expect 2 "exogym: runs/small/ddp/config.json: the model 'mlp' is no decoder: only 'gpt' is exported" export runs/small/ddp x
+expect 2 "exogym: runs/small/ddp/config.json: the model 'mlp' is no decoder: only 'gpt' is one" export runs/small/ddp x
 mv gone.txt text.txt
 ok run lm.yaml --no-plot --name gated --set model.gated=true
 expect 1 "exogym: transformers' GPT2LMHeadModel cannot express this model: its MLP is not gated" export runs/gated/ddp x

@@ -447,7 +447,7 @@ Test(attention, memory_grows_with_the_tokens)
 {
     size_t bytes[2];
     for (size_t i = 0; i < 2; i++) {
-        const struct shape s = {"long", 1, i ? 4096 : 2048, 1, 1, 4, 0, false, 0, NULL, 0};
+        const struct shape s = {"long", 1, i ? 4096 : 2048, 1, 1, 64, 0, false, 0, NULL, 0};
         size_t nx = s.t * columns(&s), ny = s.t * s.d;
         float *x = numbers_new(nx, 17), *r = numbers_new(ny, 18), *y = malloc(ny * 4), *dx = malloc(nx * 4);
         exo_tape *tape = tape_new();
