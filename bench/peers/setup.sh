@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs the peers. What is there already is left as it is, so it can be run again and again.
-#     bench/peers/setup.sh [torch|ray|all]
+#     bench/peers/setup.sh [torch|gpt|ray|all]
 #   torch  Debian's PyTorch and Fashion-MNIST, for /usr/bin/python3
+#   gpt    the newest PyTorch and transformers from PyPI: build/peers/gpt/bin/python (6 GB)
 #   ray    Ray from PyPI, in a virtual environment of its own: build/peers/ray/bin/python
-#   all    both (the default)
+#   all    all of them (the default)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -62,12 +63,26 @@ setup_ray() {
     echo "Ray $ray_version is there: $ray_folder/bin/python"
 }
 
+setup_gpt() {
+    local folder=build/peers/gpt
+    if ! "$folder/bin/python" -c 'import torch, transformers' 2>/dev/null; then
+        packages python3 python3-venv
+        "$folder/bin/python" -m pip --version >/dev/null 2>&1 || /usr/bin/python3 -m venv --clear "$folder" ||
+            fail "no virtual environment could be made in $folder"
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check torch transformers numpy safetensors ||
+            fail "pip could not install PyTorch and transformers from PyPI; it says why above (no network?)"
+    fi
+    "$folder/bin/python" -c 'import torch, transformers; print("PyTorch", torch.__version__, "and transformers", transformers.__version__, "are there")'
+}
+
 case ${1:-all} in
 torch) setup_torch ;;
+gpt) setup_gpt ;;
 ray) setup_ray ;;
 all)
     setup_torch
+    setup_gpt
     setup_ray
     ;;
-*) fail "usage: bench/peers/setup.sh [torch|ray|all]" ;;
+*) fail "usage: bench/peers/setup.sh [torch|gpt|ray|all]" ;;
 esac

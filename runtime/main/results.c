@@ -246,12 +246,14 @@ struct row {
     char cells[NUM_COLUMNS][128];
 };
 
+/* Where no run has an accuracy, the columns are of perplexities. */
 static void
-fill_row(struct row *row, const char *label, const exo_fit_result *r)
+fill_row(struct row *row, const char *label, const exo_fit_result *r, bool perplexities)
 {
     char figure[EXO_FIGURE];
     snprintf(row->cells[0], sizeof row->cells[0], "%s", label);
-    const double losses[] = {r->local_loss, r->global_loss, r->local_accuracy, r->global_accuracy};
+    const double losses[] = {r->local_loss, r->global_loss, perplexities ? exp(r->local_loss) : r->local_accuracy,
+                             perplexities ? exp(r->global_loss) : r->global_accuracy};
     for (int i = 0; i < 4; i++) {
         if (isnan(losses[i]))
             snprintf(row->cells[1 + i], sizeof row->cells[1 + i], "-");
@@ -328,18 +330,27 @@ exo_results_print_network(FILE *out, const exo_job *job, size_t index)
 void
 exo_results_print_table(FILE *out, const exo_job *job, const exo_fit_result *results)
 {
+    const char *names[NUM_COLUMNS];
     size_t widths[NUM_COLUMNS], total = 0;
     struct row row;
+    bool perplexities = true;
+    for (size_t i = 0; i < job->num_runs; i++)
+        perplexities = perplexities && isnan(results[i].local_accuracy) && !isnan(results[i].local_loss);
+    memcpy(names, column_names, sizeof names);
+    if (perplexities) {
+        names[3] = "local perplexity";
+        names[4] = "global perplexity";
+    }
     for (size_t c = 0; c < NUM_COLUMNS; c++)
-        widths[c] = strlen(column_names[c]);
+        widths[c] = strlen(names[c]);
     for (size_t i = 0; i < job->num_runs; i++) {
-        fill_row(&row, job->runs[i].label, &results[i]);
+        fill_row(&row, job->runs[i].label, &results[i], perplexities);
         for (size_t c = 0; c < NUM_COLUMNS; c++)
             if (strlen(row.cells[c]) > widths[c])
                 widths[c] = strlen(row.cells[c]);
     }
     for (size_t c = 0; c < NUM_COLUMNS; c++) {
-        snprintf(row.cells[c], sizeof row.cells[c], "%s", column_names[c]);
+        snprintf(row.cells[c], sizeof row.cells[c], "%s", names[c]);
         total += widths[c] + (c ? 2 : 0);
     }
     print_row(out, &row, widths);
@@ -347,7 +358,7 @@ exo_results_print_table(FILE *out, const exo_job *job, const exo_fit_result *res
         fputc('-', out);
     fputc('\n', out);
     for (size_t i = 0; i < job->num_runs; i++) {
-        fill_row(&row, job->runs[i].label, &results[i]);
+        fill_row(&row, job->runs[i].label, &results[i], perplexities);
         print_row(out, &row, widths);
     }
 }
