@@ -8,14 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <exogym/clock.h>
 #include <exogym/memory.h>
 #include <exogym/model.h>
-#include <exogym/optim.h>
+
+#include "training.h"
 
 enum {
-    WARM_UP = 3,
-    MAX_STEPS = 1000
+    WARM_UP = 3
 };
 
 struct setting {
@@ -23,29 +22,6 @@ struct setting {
     size_t batch;
     int steps;
 };
-
-static int
-compare_times(const void *a, const void *b)
-{
-    exo_time x = *(const exo_time *)a, y = *(const exo_time *)b;
-    return x < y ? -1 : x > y;
-}
-
-static exo_status
-step(exo_model *model, exo_tape *tape, exo_params *params, exo_optim *optim, const exo_batch *batch, uint64_t index,
-     bool bf16, exo_err *err)
-{
-    const exo_pass pass = {.train = true, .grad = true, .autocast = bf16, .seed = 1, .step = index};
-    exo_params_zero_grads(params);
-    exo_tape_begin(tape, params, &pass);
-    exo_tensor *loss = exo_model_loss(model, tape, batch);
-    if (!loss)
-        return exo_tape_error(tape, err);
-    exo_status st = exo_tape_backward(tape, loss, 1.0f, err);
-    if (st == EXO_OK)
-        exo_optim_step(optim, exo_params_values(params), exo_params_grads(params), 3e-4f);
-    return st;
-}
 
 static void
 fill(exo_batch *batch, size_t size)
@@ -70,38 +46,21 @@ fill(exo_batch *batch, size_t size)
 static exo_status
 run(const struct setting *s, exo_err *err)
 {
+    bench_training training = {0};
     exo_model *model = NULL;
-    exo_params *params = NULL;
-    exo_tape *tape = NULL;
-    exo_optim *optim = NULL;
     exo_batch batch;
-    static exo_time times[MAX_STEPS];
-    exo_optim_spec spec = exo_optim_spec_init(EXO_ADAMW);
+    double seconds = 0;
     fill(&batch, s->batch);
-
     exo_status st = exo_model_new_named(&model, "mnist_cnn", NULL, err);
     if (st == EXO_OK)
-        st = exo_model_params(model, 1, &params, err);
+        st = bench_training_init(&training, model, s->bf16, 3e-4f, err);
     if (st == EXO_OK)
-        st = exo_tape_new(&tape, err);
+        st = bench_training_run(&training, &batch, WARM_UP, s->steps, &seconds, err);
     if (st == EXO_OK)
-        st = exo_optim_new(&optim, &spec, exo_params_numel(params), err);
-    for (int i = 0; st == EXO_OK && i < WARM_UP + s->steps; i++) {
-        exo_time before = exo_now(exo_clock_real());
-        st = step(model, tape, params, optim, &batch, (uint64_t)i, s->bf16, err);
-        if (i >= WARM_UP)
-            times[i - WARM_UP] = exo_now(exo_clock_real()) - before;
-    }
-    if (st == EXO_OK) {
-        qsort(times, (size_t)s->steps, sizeof times[0], compare_times);
-        double seconds = (double)times[s->steps / 2] * 1e-9;
         printf("exogym dtype=%s batch=%zu threads=%u images_per_second=%.1f tape_MiB=%.0f\n", s->bf16 ? "bf16" : "fp32",
-               s->batch, exo_num_threads(), (double)s->batch / seconds, (double)exo_tape_bytes(tape) / (1 << 20));
-    }
-    exo_optim_free(&optim);
-    exo_tape_free(&tape);
-    exo_params_free(&params);
-    exo_model_drop(&model);
+               s->batch, exo_num_threads(), (double)s->batch / seconds,
+               (double)exo_tape_bytes(training.tape) / (1 << 20));
+    bench_training_release(&training);
     exo_free(batch.data[0]);
     exo_free(batch.data[1]);
     return st;
@@ -121,8 +80,8 @@ main(int argc, char **argv)
         else if (strcmp(argv[i], "--threads") == 0)
             exo_set_num_threads((unsigned)atoi(argv[i + 1]));
     }
-    if (s.batch < 1 || s.steps < 1 || s.steps > MAX_STEPS) {
-        fprintf(stderr, "bench_cnn_step: batch at least 1, steps 1 to %d\n", MAX_STEPS);
+    if (s.batch < 1) {
+        fprintf(stderr, "bench_cnn_step: batch at least 1\n");
         return 2;
     }
     exo_err err = {0};

@@ -10,16 +10,14 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include <exogym/clock.h>
 #include <exogym/decoder.h>
 #include <exogym/memory.h>
-#include <exogym/optim.h>
 
 #include "limits.h"
+#include "training.h"
 
 enum {
-    WARM_UP = 2,
-    MAX_STEPS = 1000
+    WARM_UP = 2
 };
 
 struct setting {
@@ -28,30 +26,6 @@ struct setting {
     bool bf16;
     int steps;
 };
-
-static int
-compare_times(const void *a, const void *b)
-{
-    exo_time x = *(const exo_time *)a, y = *(const exo_time *)b;
-    return x < y ? -1 : x > y;
-}
-
-static exo_status
-step(exo_model *model, exo_tape *tape, exo_params *params, exo_optim *optim, const exo_batch *batch, uint64_t index,
-     bool bf16, float *loss, exo_err *err)
-{
-    const exo_pass pass = {.train = true, .grad = true, .autocast = bf16, .seed = 1, .step = index};
-    exo_params_zero_grads(params);
-    exo_tape_begin(tape, params, &pass);
-    exo_tensor *out = exo_model_loss(model, tape, batch);
-    if (!out)
-        return exo_tape_error(tape, err);
-    *loss = exo_tensor_item(out);
-    exo_status st = exo_tape_backward(tape, out, 1.0f, err);
-    if (st == EXO_OK)
-        exo_optim_step(optim, exo_params_values(params), exo_params_grads(params), 1e-3f);
-    return st;
-}
 
 static void
 fill(exo_batch *batch, const struct setting *s)
@@ -83,49 +57,31 @@ operations(const exo_decoder_spec *d, const struct setting *s)
 static exo_status
 run(const struct setting *s, exo_err *err)
 {
+    bench_training training = {0};
     exo_model *model = NULL;
-    exo_params *params = NULL;
-    exo_tape *tape = NULL;
-    exo_optim *optim = NULL;
     exo_decoder_spec spec;
     exo_batch batch;
-    float loss = 0;
-    static exo_time times[MAX_STEPS];
-    exo_optim_spec rule = exo_optim_spec_init(EXO_ADAMW);
+    double seconds = 0;
     fill(&batch, s);
-
     exo_status st = exo_decoder_size(&spec, s->size, err);
     spec.vocabulary = s->vocabulary;
     spec.context = s->block;
     if (st == EXO_OK)
         st = exo_decoder_new(&model, &spec, err);
     if (st == EXO_OK)
-        st = exo_model_params(model, 1, &params, err);
+        st = bench_training_init(&training, model, s->bf16, 1e-3f, err);
     if (st == EXO_OK)
-        st = exo_tape_new(&tape, err);
-    if (st == EXO_OK)
-        st = exo_optim_new(&optim, &rule, exo_params_numel(params), err);
-    for (int i = 0; st == EXO_OK && i < WARM_UP + s->steps; i++) {
-        exo_time before = exo_now(exo_clock_real());
-        st = step(model, tape, params, optim, &batch, (uint64_t)i, s->bf16, &loss, err);
-        if (i >= WARM_UP)
-            times[i - WARM_UP] = exo_now(exo_clock_real()) - before;
-    }
+        st = bench_training_run(&training, &batch, WARM_UP, s->steps, &seconds, err);
     if (st == EXO_OK) {
         struct rusage usage;
         getrusage(RUSAGE_SELF, &usage);
-        qsort(times, (size_t)s->steps, sizeof times[0], compare_times);
-        double seconds = (double)times[s->steps / 2] * 1e-9, rate = operations(&spec, s) / seconds * 1e-9;
-        double limit = bench_peak_fp32();
+        double rate = operations(&spec, s) / seconds * 1e-9, limit = bench_peak_fp32();
         printf("{\"tokens_per_second\": %.1f, \"step_ms\": %.2f, \"peak_mib\": %.1f, \"loss\": %.4f, \"gflops\": %.1f, "
                "\"fp32_peak_gflops\": %.1f, \"of_peak\": %.3f, \"tape_mib\": %.1f}\n",
-               (double)(s->batch * s->block) / seconds, seconds * 1e3, (double)usage.ru_maxrss / 1024, (double)loss,
-               rate, limit, rate / limit, (double)exo_tape_bytes(tape) / (1 << 20));
+               (double)(s->batch * s->block) / seconds, seconds * 1e3, (double)usage.ru_maxrss / 1024,
+               (double)training.loss, rate, limit, rate / limit, (double)exo_tape_bytes(training.tape) / (1 << 20));
     }
-    exo_optim_free(&optim);
-    exo_tape_free(&tape);
-    exo_params_free(&params);
-    exo_model_drop(&model);
+    bench_training_release(&training);
     exo_free(batch.data[0]);
     exo_free(batch.data[1]);
     return st;
@@ -152,10 +108,8 @@ main(int argc, char **argv)
         else if (strcmp(argv[i], "--threads") == 0)
             exo_set_num_threads((unsigned)atoi(value));
     }
-    if (s.vocabulary < 2 || s.vocabulary > INT32_MAX || s.block < 1 || s.batch < 1 || s.steps < 1 ||
-        s.steps > MAX_STEPS) {
-        fprintf(stderr, "bench_gpt_step: vocabulary at least 2, block and batch at least 1, steps 1 to %d\n",
-                MAX_STEPS);
+    if (s.vocabulary < 2 || s.vocabulary > INT32_MAX || s.block < 1 || s.batch < 1) {
+        fprintf(stderr, "bench_gpt_step: vocabulary at least 2, block and batch at least 1\n");
         return 2;
     }
     exo_err err = {0};
