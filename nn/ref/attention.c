@@ -91,24 +91,28 @@ dropout(const exo_ref_attention *s, size_t n, size_t h, size_t i, size_t j)
     return s->keep[((n * s->heads + h) * s->tokens + i) * s->tokens + j] ? 1 / s->kept : 0;
 }
 
+static void
+row_forward(const exo_ref_attention *s, const float *x, float *y, size_t n, size_t h, size_t i)
+{
+    size_t value = s->heads + s->kv_heads + h / (s->heads / s->kv_heads);
+    double peak, sum, total[EXO_REF_ATTENTION_WIDTH] = {0};
+    normalizer(s, x, n, h, i, &peak, &sum);
+    for (size_t j = 0; j <= i; j++) {
+        double weight = exp(score(s, x, n, h, i, j) - peak) / sum * dropout(s, n, h, i, j);
+        for (size_t d = 0; d < s->width; d++)
+            total[d] += weight * (double)x[place(s, n, j, value, d)];
+    }
+    for (size_t d = 0; d < s->width; d++)
+        y[((n * s->tokens + i) * s->heads + h) * s->width + d] = (float)total[d];
+}
+
 void
 exo_ref_attention_forward(const exo_ref_attention *s, const float *x, float *y)
 {
     for (size_t n = 0; n < s->sequences; n++)
         for (size_t h = 0; h < s->heads; h++)
-            for (size_t i = 0; i < s->tokens; i++) {
-                size_t value = s->heads + s->kv_heads + h / (s->heads / s->kv_heads);
-                float *out = y + ((n * s->tokens + i) * s->heads + h) * s->width;
-                double peak, sum;
-                normalizer(s, x, n, h, i, &peak, &sum);
-                for (size_t d = 0; d < s->width; d++) {
-                    double total = 0;
-                    for (size_t j = 0; j <= i; j++)
-                        total += exp(score(s, x, n, h, i, j) - peak) / sum * dropout(s, n, h, i, j) *
-                                 (double)x[place(s, n, j, value, d)];
-                    out[d] = (float)total;
-                }
-            }
+            for (size_t i = 0; i < s->tokens; i++)
+                row_forward(s, x, y, n, h, i);
 }
 
 /* dy_i . value_j: the gradient of weight (i, j) after dropout. */

@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum {
+    EXO_REF_ATTENTION_WIDTH = 1024 /* D at most */
+};
+
 /* x (N T, (H + 2 G) D) -> y (N T, H D). */
 typedef struct exo_ref_attention {
     size_t sequences, tokens, heads, kv_heads, width; /* N, T, H, G, D */
