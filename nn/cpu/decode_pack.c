@@ -124,7 +124,7 @@ try_spacing(const float *w, size_t count, float lowest, float inverse, float *s,
     return error;
 }
 
-/* The best of TRIES spacings, from (max - min) / 15 down to four fifths of it, where the ends of the range are cut. */
+/* The best of TRIES spacings, from (max - min) / 15 down to 78 % of it, where the ends of the range are cut. */
 static void
 quantize4(const float *w, size_t count, uint8_t *q, float *scale, float *minimum)
 {

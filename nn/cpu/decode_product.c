@@ -226,7 +226,10 @@ run_tile(const exo_decode_matrix *m, const exo_decode_rows *x, size_t row, size_
         .row_sums = x->sums + row * x->groups,
         .pitch = x->groups,
     };
-    (nibbles ? tiles_int4 : tiles_int8)[rows - 1](&t, out);
+    if (nibbles)
+        tiles_int4[rows - 1](&t, out);
+    else
+        tiles_int8[rows - 1](&t, out);
 }
 
 /* --- What becomes of the sums ------------------------------------------------------------------------------------------------------- */

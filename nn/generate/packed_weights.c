@@ -1,4 +1,5 @@
-/* Weights for inference: see packed_weights.h. A list of places says where every parameter goes; allocating, checking and filling walk over it. */
+/* Weights for inference: see packed_weights.h. A list of places says where every parameter goes; allocating, checking and filling walk
+ * over it. */
 #include "packed_weights.h"
 
 #include <stdarg.h>

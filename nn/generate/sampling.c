@@ -127,8 +127,8 @@ sift_down(const float *p, uint32_t *heap, size_t count, size_t at)
     }
 }
 
-/* Keeps of `count` candidates those before which there is less than `mass`, in their order of number: moves weights and places up. Gives how
- * many are left, at least 1. */
+/* Keeps of `count` candidates those before which there is less than `mass`, in their order of number: moves weights and places up.
+ * Gives how many are left, at least 1. */
 static size_t
 keep_nucleus(float *p, uint32_t *places, size_t count, double mass, uint32_t *heap)
 {
@@ -203,8 +203,8 @@ warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *s
     return out;
 }
 
-/* The tokens that top-k and top-p leave -> scratch->places, their weights exp(logit - largest) -> scratch->values. Gives how many; SIZE_MAX:
- * all, and places is not written. *total: the weights' sum. */
+/* The tokens that top-k and top-p leave -> scratch->places, their weights exp(logit - largest) -> scratch->values. Gives how many;
+ * SIZE_MAX: all, and places is not written. *total: the weights' sum. */
 static size_t
 candidates(const exo_sampling *s, const float *x, size_t count, float largest, const exo_logits_scratch *scratch,
            double *total)

@@ -10,6 +10,35 @@
 
 #include <exogym/model.h>
 
+static void
+make_llama(exo_decoder_spec *s)
+{
+    strcpy(s->family, "llama");
+    s->position = EXO_POSITION_ROTARY;
+    s->norm = EXO_NORM_RMS;
+    s->norm_eps = 1e-6f;
+    s->activation = EXO_SILU;
+    s->gated = true;
+    s->attention_qkv_bias = s->attention_out_bias = s->mlp_bias = s->tied = false;
+}
+
+static void
+make_odd(exo_decoder_spec *s)
+{
+    s->position = EXO_POSITION_ROTARY;
+    s->activation = EXO_GELU;
+    s->vocabulary = 131;
+    s->layers = 3;
+    s->heads = 3;
+    s->kv_heads = 1;
+    s->head_width = 18;
+    s->width = 29;
+    s->inner = 151;
+    s->attention_qkv_bias = false;
+    s->tied = false;
+    s->rope_scaling = (exo_rope_scaling){.factor = 2, .linear = true};
+}
+
 exo_decoder_spec
 small_decoder_spec(int kind)
 {
@@ -31,50 +60,26 @@ small_decoder_spec(int kind)
                           .mlp_bias = true,
                           .tied = true,
                           .rope_theta = 10000.0f};
-    switch (kind) {
-    case 0:
-        break;
-    case 1:
+    if (kind == 1) {
         strcpy(s.family, "opt");
         s.activation = EXO_RELU;
         s.position_offset = 2;
-        break;
-    case 2:
+    } else if (kind == 2) {
         strcpy(s.family, "bloom");
         s.position = EXO_POSITION_ALIBI;
         s.embedding_norm = true;
         s.heads = s.kv_heads = 6;
         s.width = 48;
-        break;
-    case 3:
-    case 4:
-        strcpy(s.family, "llama");
-        s.position = EXO_POSITION_ROTARY;
-        s.norm = EXO_NORM_RMS;
-        s.norm_eps = 1e-6f;
-        s.activation = EXO_SILU;
-        s.gated = true;
-        s.attention_qkv_bias = s.attention_out_bias = s.mlp_bias = s.tied = false;
-        if (kind == 4) {
-            s.heads = 8;
-            s.kv_heads = 2;
-            s.rope_scaling =
-                (exo_rope_scaling){.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 16};
-        }
-        break;
-    default:
-        s.position = EXO_POSITION_ROTARY;
-        s.activation = EXO_GELU;
-        s.vocabulary = 131;
-        s.layers = 3;
-        s.heads = 3;
-        s.kv_heads = 1;
-        s.head_width = 18;
-        s.width = 29;
-        s.inner = 151;
-        s.attention_qkv_bias = false;
-        s.tied = false;
-        s.rope_scaling = (exo_rope_scaling){.factor = 2, .linear = true};
+    } else if (kind == 3 || kind == 4) {
+        make_llama(&s);
+    } else if (kind == 5) {
+        make_odd(&s);
+    }
+    if (kind == 4) {
+        s.heads = 8;
+        s.kv_heads = 2;
+        s.rope_scaling =
+            (exo_rope_scaling){.factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 16};
     }
     return s;
 }

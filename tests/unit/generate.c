@@ -1,4 +1,5 @@
-/* Generation: logits against plain loops, and that a sequence is the same alone, in any batch, in any pieces, with any number of threads. */
+/* Generation: logits against plain loops, and that a sequence is the same alone, in any batch, in any pieces, with any number of
+ * threads. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -64,15 +64,11 @@ go(void *context, size_t index)
     exo_team_go(w->team, body, w);
 }
 
-struct inside {
-    struct work *w;
-};
-
 static void
-go_inside(void *context, size_t index)
+go_once(void *context, size_t index)
 {
     if (index == 0)
-        go(((struct inside *)context)->w, 0);
+        go(context, 0);
 }
 
 Test(generate_team, every_item_runs_once_with_any_number_of_threads)
@@ -97,8 +93,7 @@ Test(generate_team, one_thread_can_be_all_members)
     struct work w = {0};
     exo_set_num_threads(4);
     cr_assert_eq(exo_team_new(&w.team, LOOPS + 1, NULL), EXO_OK);
-    struct inside in = {&w};
-    exo_parallel_for(2, go_inside, &in);
+    exo_parallel_for(2, go_once, &w);
     cr_expect_eq(w.members, 4);
     expect_done(&w);
     exo_team_free(&w.team);
