@@ -1,4 +1,7 @@
-/* Added tokens: a trie of their bytes; in a text, the leftmost one is found, and of those that begin there the longest. */
+/* Added tokens: a trie of their bytes; in a text, the leftmost one is found, and of those that begin there the longest.
+ *
+ * One that takes white space after it may take the beginning of the next. That one counts all the same, and what is behind it goes on there;
+ * if nothing is left of it, it does not. So does the original. */
 #include "added.h"
 
 #include <string.h>
@@ -81,8 +84,10 @@ exo_added_index(exo_added *added, size_t token, const char *text, size_t size, e
     }
     if (node < 0)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu added tokens", added->count);
-    if (trie->nodes[node].token < 0)
-        trie->nodes[node].token = (int32_t)token;
+    if (trie->nodes[node].token >= 0)
+        return exo_fail(err, EXO_UNSUPPORTED, "'%.64s' and '%.64s' are the same when they are normalized",
+                        added->tokens[trie->nodes[node].token].content, added->tokens[token].content);
+    trie->nodes[node].token = (int32_t)token;
     trie->begins[(unsigned char)text[0]] = true;
     return EXO_OK;
 }
@@ -131,13 +136,14 @@ is_single(const char *text, size_t size, size_t begin, size_t end)
     return end == size || !exo_utf8_is_word(code);
 }
 
+/* Where the white space before `at` begins, but not before `least`, as far as which another token has taken it. */
 static size_t
 spaces_before(const char *text, size_t least, size_t at)
 {
     size_t from = at;
     while (at > least && exo_utf8_is_space(before(text, at, &from)))
         at = from;
-    return at;
+    return at > least ? at : least;
 }
 
 static size_t
@@ -172,15 +178,13 @@ exo_added_split(const exo_added *added, bool normalized, const char *text, size_
             continue;
         if (token->lstrip)
             from = spaces_before(text, done, from);
-        if (from < done)
-            from = done;
         if (token->rstrip)
-            to = spaces_after(text, size, to < done ? done : to);
+            to = spaces_after(text, size, to);
         if (done < from)
             exo_pieces_add(out, begin + done, from - done, -1, first && done == 0);
-        exo_pieces_add(out, 0, 0, token->number, false);
-        if (done < to)
-            done = to;
+        if (from < to)
+            exo_pieces_add(out, 0, 0, token->number, false);
+        done = to;
     }
     if (done < size)
         exo_pieces_add(out, begin + done, size - done, -1, first && done == 0);

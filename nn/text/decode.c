@@ -156,7 +156,8 @@ replace(const exo_step *step, const exo_pieces *in, exo_pieces *out, exo_err *er
     exo_status st = exo_matcher_open(&matcher, step->pattern, err);
     for (size_t i = 0; i < in->count && st == EXO_OK; i++) {
         size_t begin = out->own.length;
-        st = exo_step_transform(step, &matcher, in->text + in->items[i].begin, in->items[i].length, false, &out->own,
+        bool first = false;
+        st = exo_step_transform(step, &matcher, in->text + in->items[i].begin, in->items[i].length, &first, &out->own,
                                 err);
         add_written(out, begin);
     }

@@ -232,9 +232,8 @@ load_one(exo_tokenizer *t, const exo_json *part, size_t model_tokens, exo_err *e
     return exo_added_add(&t->added, token, err);
 }
 
-/* Of tokens that look the same in a text, special ones go first. */
 static exo_status
-index_added(exo_tokenizer *t, const exo_json *part, bool special, exo_err *err)
+index_added(exo_tokenizer *t, const exo_json *part, exo_err *err)
 {
     exo_text out = {0}, spare = {0};
     exo_status st = EXO_OK;
@@ -242,19 +241,20 @@ index_added(exo_tokenizer *t, const exo_json *part, bool special, exo_err *err)
         const exo_added_token *token = &t->added.tokens[i];
         const char *text = token->content;
         size_t size = strlen(text);
-        if (token->special != special)
-            continue;
+        bool first = false;
         if (token->normalized && t->normalizer.count) {
-            st = exo_steps_normalize(&t->normalizer, text, size, &out, &spare, err);
+            st = exo_steps_normalize(&t->normalizer, text, size, &first, &out, &spare, err);
             text = out.data;
             size = out.length;
         }
-        exo_json item = exo_json_item(part, i);
         if (st == EXO_OK && size == 0)
-            st = exo_json_fail(&item, err, EXO_UNSUPPORTED, "nothing is left of '%.64s' when it is normalized",
-                               token->content);
+            st = exo_fail(err, EXO_UNSUPPORTED, "nothing is left of '%.64s' when it is normalized", token->content);
         if (st == EXO_OK)
             st = exo_added_index(&t->added, i, text, size, err);
+        if (st != EXO_OK) {
+            exo_json item = exo_json_item(part, i);
+            exo_json_in(&item, err, st);
+        }
     }
     exo_free(out.data);
     exo_free(spare.data);
@@ -270,7 +270,5 @@ exo_load_added(exo_tokenizer *t, const exo_json *part, exo_err *err)
         exo_json item = exo_json_item(part, i);
         st = load_one(t, &item, model_tokens, err);
     }
-    if (st == EXO_OK)
-        st = index_added(t, part, true, err);
-    return st == EXO_OK ? index_added(t, part, false, err) : st;
+    return st == EXO_OK ? index_added(t, part, err) : st;
 }

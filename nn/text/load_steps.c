@@ -123,10 +123,14 @@ load_replace(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
         st = read_pattern(part, &step.pattern, &regex, err);
     if (st != EXO_OK)
         return st;
-    if (regex && strchr(content, '$')) {
+    if (regex && strchr(content, '$'))
+        st = exo_json_fail(part, err, EXO_UNSUPPORTED, "a '$' in what replaces a regular expression is not supported");
+    else if (exo_pattern_may_be_empty(step.pattern)) /* the original panics */
+        st = exo_json_fail(part, err, EXO_UNSUPPORTED,
+                           "to replace what a regular expression finds between characters is not supported");
+    if (st != EXO_OK) {
         exo_pattern_free(&step.pattern);
-        return exo_json_fail(part, err, EXO_UNSUPPORTED,
-                             "a '$' in what replaces a regular expression is not supported");
+        return st;
     }
     return add(steps, part, step, content, err);
 }
@@ -207,6 +211,8 @@ load_prepend(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     (void)depth;
     const char *text = NULL;
     exo_status st = exo_json_text_of(part, "prepend", &text, err);
+    if (st == EXO_OK && !*text)
+        st = exo_json_fail(part, err, EXO_UNSUPPORTED, "to prepend nothing is not supported");
     return st == EXO_OK ? add(steps, part, (exo_step){.kind = EXO_STEP_PREPEND}, text, err) : st;
 }
 

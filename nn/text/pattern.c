@@ -124,6 +124,13 @@ exo_pattern_free(exo_pattern **pattern)
     *pattern = NULL;
 }
 
+bool
+exo_pattern_may_be_empty(const exo_pattern *pattern)
+{
+    uint32_t empty = 0;
+    return pattern->code && pcre2_pattern_info(pattern->code, PCRE2_INFO_MATCHEMPTY, &empty) == 0 && empty;
+}
+
 exo_status
 exo_matcher_open(exo_matcher *matcher, const exo_pattern *pattern, exo_err *err)
 {

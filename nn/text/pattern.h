@@ -25,6 +25,8 @@ exo_status exo_pattern_regex(exo_pattern **out, const char *regex, exo_err *err)
 /* One in PCRE2's syntax: ours. */
 exo_status exo_pattern_own(exo_pattern **out, const char *regex, exo_err *err);
 void exo_pattern_free(exo_pattern **pattern);
+/* Can it match between two characters? */
+bool exo_pattern_may_be_empty(const exo_pattern *pattern);
 
 /* Oniguruma's syntax to PCRE2's. UNSUPPORTED, with the offset and what it is. */
 exo_status exo_regex_translate(exo_text *out, const char *regex, exo_err *err);

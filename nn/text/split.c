@@ -102,10 +102,10 @@ one_step(const exo_step *step, exo_pieces *in, exo_pieces *out, exo_err *err)
             st = split_piece(step, &matcher, in, piece, out, err);
         } else {
             size_t begin = out->own.length;
-            st = exo_step_transform(step, &matcher, in->text + piece->begin, piece->length, piece->first, &out->own,
-                                    err);
+            bool first = piece->first;
+            st = exo_step_transform(step, &matcher, in->text + piece->begin, piece->length, &first, &out->own, err);
             if (out->own.length > begin)
-                exo_pieces_add(out, begin, out->own.length - begin, -1, piece->first);
+                exo_pieces_add(out, begin, out->own.length - begin, -1, first);
         }
     }
     exo_matcher_close(&matcher);

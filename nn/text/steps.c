@@ -144,8 +144,10 @@ add_lowercase(const char *text, size_t size, exo_text *out)
     }
 }
 
+/* Of several characters, what replaces them stands where the last of them stood. */
 static exo_status
-add_replaced(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, exo_text *out, exo_err *err)
+add_replaced(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, bool *first, exo_text *out,
+             exo_err *err)
 {
     size_t done = 0, begin = 0, end = 0, length = strlen(step->content);
     bool found;
@@ -156,6 +158,9 @@ add_replaced(const exo_step *step, exo_matcher *matcher, const char *text, size_
             return st;
         if (!found || size == 0)
             break;
+        uint32_t code;
+        if (begin == 0 && end > 0 && (length == 0 || exo_utf8_next(text, size, &code) < end))
+            *first = false;
         exo_text_add_bytes(out, text + done, begin - done);
         exo_text_add_bytes(out, step->content, length);
         done = end;
@@ -165,13 +170,13 @@ add_replaced(const exo_step *step, exo_matcher *matcher, const char *text, size_
 }
 
 exo_status
-exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, bool first, exo_text *out,
-                   exo_err *err)
+exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, bool *first,
+                   exo_text *out, exo_err *err)
 {
     size_t length = step->content ? strlen(step->content) : 0;
     switch (step->kind) {
     case EXO_STEP_REPLACE:
-        return add_replaced(step, matcher, text, size, out, err);
+        return add_replaced(step, matcher, text, size, first, out, err);
     case EXO_STEP_UNICODE:
         return add_normalized(step->form, text, size, out, err);
     case EXO_STEP_LOWERCASE:
@@ -185,7 +190,7 @@ exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text,
             exo_text_add_bytes(out, step->content, length);
         break;
     default: /* a prefix */
-        if (size && (first || step->kind == EXO_STEP_PREFIX) &&
+        if (size && (*first || step->kind == EXO_STEP_PREFIX) &&
             !(size >= length && memcmp(text, step->content, length) == 0))
             exo_text_add_bytes(out, step->content, length);
         break;
@@ -195,7 +200,8 @@ exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text,
 }
 
 exo_status
-exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, exo_text *out, exo_text *spare, exo_err *err)
+exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool *first, exo_text *out, exo_text *spare,
+                    exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; i < steps->count && st == EXO_OK; i++) {
@@ -206,7 +212,7 @@ exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, exo_t
         if (step->pattern)
             st = exo_matcher_open(&matcher, step->pattern, err);
         if (st == EXO_OK)
-            st = exo_step_transform(step, &matcher, text, size, false, spare, err);
+            st = exo_step_transform(step, &matcher, text, size, first, spare, err);
         exo_matcher_close(&matcher);
         if (st == EXO_OK && spare->failed)
             st = exo_fail(err, EXO_NOMEM, "no memory to normalize a text of %zu bytes", size);

@@ -95,12 +95,13 @@ normalize(struct encoding *e, exo_err *err)
         const exo_piece *piece = &e->pieces.items[i];
         const char *text = e->pieces.text + piece->begin;
         size_t size = piece->length, begin = piece->begin;
+        bool first = piece->first;
         if (piece->token >= 0) {
             exo_pieces_add(&e->spare, 0, 0, piece->token, false);
             continue;
         }
         if (t->normalizer.count) {
-            st = exo_steps_normalize(&t->normalizer, text, size, &out, &spare, err);
+            st = exo_steps_normalize(&t->normalizer, text, size, &first, &out, &spare, err);
             if (st != EXO_OK)
                 break;
             begin = e->spare.own.length;
@@ -108,7 +109,7 @@ normalize(struct encoding *e, exo_err *err)
             size = out.length;
             exo_text_add_bytes(&e->spare.own, text, size);
         }
-        exo_added_split(&t->added, true, text, size, begin, piece->first, &e->spare);
+        exo_added_split(&t->added, true, text, size, begin, first, &e->spare);
     }
     exo_free(out.data);
     exo_free(spare.data);

@@ -83,6 +83,10 @@ static const struct {
     {ADDED("\"id\": 12, \"content\": \"y\""), EXO_INVAL, "added_tokens[1]", "12 here, but 10"},
     {ADDED("\"id\": 9, \"content\": \"x\""), EXO_INVAL, "added_tokens[1]", "twice"},
     {ADDED("\"id\": 10, \"content\": \"y\", \"odd\": true"), EXO_UNSUPPORTED, "added_tokens[1]", "the key 'odd'"},
+    {"{\"normalizer\": {\"type\": \"Lowercase\"}, \"added_tokens\": [{\"id\": 9, \"content\": \"X\"}, {\"id\": 10, "
+     "\"content\": \"x\"}], " MODEL "}",
+     EXO_UNSUPPORTED, "added_tokens[1]", "'X' and 'x' are the same"},
+    {PART("normalizer", "{\"type\": \"Prepend\", \"prepend\": \"\"}"), EXO_UNSUPPORTED, "normalizer", "nothing"},
     {PART("normalizer", "{}"), EXO_INVAL, "normalizer", "'type' is missing"},
     {PART("normalizer", "{\"type\": \"BertNormalizer\"}"), EXO_UNSUPPORTED, "normalizer",
      "the normalizer 'BertNormalizer'"},
@@ -98,6 +102,8 @@ static const struct {
     {PART("normalizer",
           "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\", \"Regex\": \"a\"}, \"content\": \"\"}"),
      EXO_INVAL, "normalizer.pattern", "either"},
+    {PART("normalizer", "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"(?=x)\"}, \"content\": \"a\"}"),
+     EXO_UNSUPPORTED, "normalizer", "between characters"},
     {PART("pre_tokenizer", "{\"type\": \"UnicodeScripts\"}"), EXO_UNSUPPORTED, "pre_tokenizer",
      "the pre-tokenizer 'UnicodeScripts'"},
     {PART("pre_tokenizer", "{\"type\": \"ByteLevel\"}"), EXO_INVAL, "pre_tokenizer", "'add_prefix_space' is missing"},
@@ -212,6 +218,38 @@ Test(tokenizer_file, normalized_added_tokens)
     cr_expect_str_eq(text, "Word");
     exo_free(text);
     exo_tokenizer_drop(&t);
+}
+
+/* An added token that takes the white space behind it takes it from the next one, which counts all the same. */
+Test(tokenizer_file, added_tokens_that_take_white_space)
+{
+    const char *json =
+        "{\"added_tokens\": [{\"id\": 9, \"content\": \"X\", \"rstrip\": true}, {\"id\": 10, \"content\": \" y\"},"
+        "{\"id\": 11, \"content\": \"  \", \"lstrip\": true, \"rstrip\": true}], " MODEL "}";
+    expect_encoded(json, "X y", "9 10");
+    expect_encoded(json, "X  a", "9 1");
+    expect_encoded(json, "a    b", "1 11 2");
+}
+
+/* A beginning that is replaced by nothing is gone; what is behind it is not the first piece. */
+Test(tokenizer_file, what_is_first)
+{
+    const char *json =
+        "{\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"Regex\": \"^x+\"}, \"content\": \"%s\"},"
+        "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"w\", \"prepend_scheme\": \"first\"}, " MODEL
+        "}";
+    static const struct {
+        const char *by, *text, *expected;
+    } cases[] = {{"", "ab", "5 3"}, {"", "xab", "3"}, {"r", "xab", "5 7 3"}, {"r", "xxab", "7 3"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_text file = {0};
+        char before[256];
+        const char *rest = strstr(json, "%s");
+        snprintf(before, sizeof before, "%.*s", (int)(rest - json), json);
+        exo_text_add(&file, "%s%s%s", before, cases[i].by, rest + 2);
+        expect_encoded(file.data, cases[i].text, cases[i].expected);
+        exo_free(file.data);
+    }
 }
 
 Test(tokenizer_file, templates_put_tokens_on_both_sides)
