@@ -14,6 +14,7 @@
 
 #include <exogym/log.h>
 #include <exogym/memory.h>
+#include <exogym/tokenizer.h>
 
 #include "file.h"
 #include "fit_opts.h"
@@ -212,6 +213,14 @@ prepare_folder(struct run *run, exo_err *err)
     return st;
 }
 
+/* Texts can be written with the model wherever its folder goes, whatever becomes of the data. */
+static exo_status
+save_tokenizer(const struct run *run, exo_err *err)
+{
+    const exo_tokenizer *tokenizer = exo_dataset_tokenizer(run->train[0]);
+    return tokenizer && run->folder[0] ? exo_tokenizer_save(tokenizer, run->folder, err) : EXO_OK;
+}
+
 /* The text that a node elsewhere is started with (node_host.h). */
 static exo_status
 describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *err)
@@ -354,6 +363,8 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
         st = plan_minibatch(run, err);
     if (st == EXO_OK)
         st = prepare_folder(run, err);
+    if (st == EXO_OK)
+        st = save_tokenizer(run, err);
     if (st == EXO_OK)
         st = exo_fit_open_network(run, err);
     if (st == EXO_OK)

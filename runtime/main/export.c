@@ -32,7 +32,7 @@ write_tokenizer(const exo_decoder_source *s, const struct export_args *args, boo
         st = exo_export_copy_tokenizer(s->pretrained ? s->path : path, args->folder, found, err);
     }
     if (st == EXO_OK && !args->tokenizer && !s->pretrained && !*found)
-        st = exo_export_find_tokenizer(s->json, &tokenizer, err);
+        st = exo_export_find_tokenizer(s->config, s->json, &tokenizer, err);
     if (st == EXO_OK && tokenizer) {
         st = exo_export_tokenizer(tokenizer, args->folder, err);
         *found = st == EXO_OK;

@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 
 #include "file.h"
+#include "text.h"
 
 enum {
     MAX_PATH = 4096,
@@ -123,8 +124,20 @@ of_data(const char *name, exo_config *config, exo_tokenizer **out, exo_err *err)
 }
 
 exo_status
-exo_export_find_tokenizer(const json_t *config, exo_tokenizer **out, exo_err *err)
+exo_export_find_tokenizer(const char *path, const json_t *config, exo_tokenizer **out, exo_err *err)
 {
+    exo_text beside = {0};
+    const char *slash = strrchr(path, '/');
+    if (slash)
+        exo_text_add_bytes(&beside, path, (size_t)(slash + 1 - path));
+    exo_text_add(&beside, "tokenizer.json");
+    if (beside.failed)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    bool there = access(beside.data, F_OK) == 0;
+    exo_status found = there ? exo_tokenizer_load(out, beside.data, err) : EXO_OK;
+    exo_free(beside.data);
+    if (there)
+        return found;
     const json_t *data = json_object_get(config, "data");
     const char *name = json_string_value(json_object_get(data, "name"));
     char *text = name ? json_dumps(data, JSON_COMPACT) : NULL;

@@ -11,7 +11,8 @@
 exo_status exo_export_copy_tokenizer(const char *from, const char *folder, bool *found, exo_err *err);
 /* Writes tokenizer.json, tokenizer_config.json and generation_config.json. */
 exo_status exo_export_tokenizer(const exo_tokenizer *tokenizer, const char *folder, exo_err *err);
-/* The tokenizer of a run's data, of its config.json; the caller drops it. NULL: the data have none. */
-exo_status exo_export_find_tokenizer(const json_t *config, exo_tokenizer **out, exo_err *err);
+/* The tokenizer of a run: the tokenizer.json beside its config.json, whose path and contents these are, or that of its data. The caller drops
+ * it. NULL: it has none. */
+exo_status exo_export_find_tokenizer(const char *path, const json_t *config, exo_tokenizer **out, exo_err *err);
 
 #endif

@@ -128,7 +128,7 @@ find_tokenizer(struct generation *g, exo_err *err)
         return exo_tokenizer_load(&g->tokenizer, named, err);
     if (g->source.pretrained)
         return exo_tokenizer_load(&g->tokenizer, g->source.path, err);
-    exo_status st = exo_export_find_tokenizer(g->source.json, &g->tokenizer, err);
+    exo_status st = exo_export_find_tokenizer(g->source.config, g->source.json, &g->tokenizer, err);
     if (st != EXO_OK)
         return exo_fail_in(err, st, "the tokenizer comes from the run's data (or name one with --tokenizer)");
     if (!g->tokenizer && path)

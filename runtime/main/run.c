@@ -567,6 +567,7 @@ static const exo_note files[] = {
     {"DIR/NAME/STRATEGY/events.out.tfevents.*", "The same for TensorBoard."},
     {"DIR/NAME/STRATEGY/checkpoints/", "What --resume goes on from."},
     {"DIR/NAME/STRATEGY/model.safetensors", "The averaged model."},
+    {"DIR/NAME/STRATEGY/tokenizer.json", "Of a language model: how its text becomes tokens."},
     {"DIR/NAME/STRATEGY/progress.json", "How the run goes, once a second; `exogym status --run` shows it."},
     {"DIR/NAME/STRATEGY/result.json", "The run's results; there only when it is finished."},
     {"DIR/NAME/compare.png", "Validation loss of all runs by step, by bytes sent and by time."},

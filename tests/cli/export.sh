@@ -63,6 +63,9 @@ has out 'without a tokenizer'
 ok export "$golden/opt" bare --tokenizer model
 [ -s bare/tokenizer.json ] || fail '--tokenizer is ignored'
 mv text.txt gone.txt
+ok export $run/checkpoints/step_00000006 kept
+cmp model/tokenizer.json kept/tokenizer.json || fail "the run's tokenizer was not kept"
+rm $run/tokenizer.json
 ok export $run/checkpoints/step_00000006 without
 has err 'no tokenizer was written: '
 has out 'without a tokenizer'

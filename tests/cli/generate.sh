@@ -35,6 +35,12 @@ cmp out first || fail 'one thread gives another text'
 ok generate --model $run --prompt 'line 5' --max-new-tokens 20 --seed 2
 ! cmp -s out first || fail 'another seed gives the same text'
 
+# The run's folder is enough: the text that it learned from may be gone.
+mv text.txt gone.txt
+ok generate --model $run --prompt 'line 5' --max-new-tokens 20
+cmp out first || fail 'without the data it is another text'
+mv gone.txt text.txt
+
 # Of the last checkpoint, of the exported model, and from a file: the same.
 ok generate --model $run/checkpoints/step_00000020 --prompt 'line 5' --max-new-tokens 20
 cmp out first || fail 'the last checkpoint gives another text'
@@ -69,6 +75,7 @@ bad 2 'the prompt: ' generate --model $run --prompt 'Ω'
 bad 2 'no room' generate --model $run --prompt-file text.txt
 bad 2 'prompt TEXT is missing' generate --model $run
 mv text.txt elsewhere.txt
+rm $run/tokenizer.json
 bad 1 'tokenizer' generate --model $run --prompt x
 ok generate --model $run --prompt 'line 5' --max-new-tokens 20 --tokenizer model
 cmp out first || fail 'a tokenizer that is named gives another text'
