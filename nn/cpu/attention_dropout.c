@@ -28,12 +28,14 @@ wide_product(uvec a, uint32_t factor, uvec *high, uvec *low)
     *high = (uvec)_mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
     *low = (uvec)_mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
 #else
-    *high = *low = (uvec){0};
+    uint32_t upper[LANES], lower[LANES];
     for (size_t l = 0; l < LANES; l++) {
         uint64_t product = (uint64_t)a[l] * factor;
-        (*high)[l] = (uint32_t)(product >> 32);
-        (*low)[l] = (uint32_t)product;
+        upper[l] = (uint32_t)(product >> 32);
+        lower[l] = (uint32_t)product;
     }
+    memcpy(high, upper, sizeof *high);
+    memcpy(low, lower, sizeof *low);
 #endif
 }
 

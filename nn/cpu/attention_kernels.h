@@ -54,9 +54,9 @@ size_t exo_attention_partials(const exo_attention_plan *plan);
 size_t exo_attention_gather_pieces(const exo_attention_plan *plan);
 void exo_attention_gather_piece(const exo_attention_plan *plan, size_t piece, const exo_attention_grads *grads);
 
-/* keep (64, 64), 64-byte aligned: all ones where dropout keeps the weight of key first_key + row for query first_query + column, else 0. The weight of
- * (n, h, i, j) is number j % 8 of 16 bits, the lower half of a word first, of block ((n H + h) T + i) ceil(T / 8) + j / 8 of the
- * operation's part of the pass's stream, which is cut as for exo_dropout. Both first ones are multiples of 8. */
+/* keep (64, 64), 64-byte aligned: all ones where dropout keeps the weight of key first_key + row for query first_query + column, else 0.
+ * The weight of (n, h, i, j) is number j % 8 of 16 bits, the lower half of a word first, of block ((n H + h) T + i) ceil(T / 8) + j / 8 of
+ * the operation's part of the pass's stream, which is cut as for exo_dropout. Both first ones are multiples of 8. */
 void exo_attention_keep(const exo_attention_plan *plan, size_t sequence, size_t head, size_t first_query,
                         size_t first_key, uint32_t *keep);
 
