@@ -144,25 +144,44 @@ enum {
     ORDINAL_SHIFT = 40
 };
 
+struct drawing {
+    const exo_pass *pass;
+    uint32_t ordinal, threshold;
+    uint8_t *keep;
+    size_t count;
+};
+
+static void
+draw_piece(void *context, size_t piece)
+{
+    const struct drawing *d = context;
+    const size_t span = (size_t)1 << BLOCK_BITS, first = piece * EXO_PIECE_ELEMENTS;
+    size_t end = first + exo_piece_length(d->count, EXO_PIECE_ELEMENTS, piece);
+    exo_rng rng;
+    for (size_t i = first; i < end; i += 4) {
+        size_t block = i / 4;
+        if (i == first || block % span == 0)
+            exo_rng_init(&rng, d->pass->seed, EXO_RNG_DROPOUT, d->pass->node,
+                         d->pass->step ^ (uint64_t)(block >> BLOCK_BITS) << BLOCK_SHIFT ^
+                             (uint64_t)(d->ordinal >> ORDINAL_BITS) << ORDINAL_SHIFT);
+        uint32_t numbers[4];
+        exo_rng_block(&rng, (d->ordinal << BLOCK_BITS) | (uint32_t)(block & (span - 1)), numbers);
+        for (size_t k = 0; k < 4 && i + k < end; k++)
+            d->keep[i + k] = numbers[k] >= d->threshold;
+    }
+}
+
 /* keep[i] = whether a uniform number is at least p. */
 static void
 draw_mask(const exo_tape *tape, const exo_op *op, float p, uint8_t *keep, size_t count)
 {
-    const exo_pass *pass = exo_tape_pass(tape);
-    uint32_t threshold = (uint32_t)((double)p * 4294967296.0);
-    exo_rng rng;
-    for (size_t i = 0; i < count; i += 4) {
-        size_t block = i / 4;
-        if (block % ((size_t)1 << BLOCK_BITS) == 0)
-            exo_rng_init(&rng, pass->seed, EXO_RNG_DROPOUT, pass->node,
-                         pass->step ^ (uint64_t)(block >> BLOCK_BITS) << BLOCK_SHIFT ^
-                             (uint64_t)(op->ordinal >> ORDINAL_BITS) << ORDINAL_SHIFT);
-        uint32_t numbers[4];
-        uint32_t index = (op->ordinal << BLOCK_BITS) | (uint32_t)(block & (((size_t)1 << BLOCK_BITS) - 1));
-        exo_rng_block(&rng, index, numbers);
-        for (size_t k = 0; k < 4 && i + k < count; k++)
-            keep[i + k] = numbers[k] >= threshold;
-    }
+    _Static_assert(EXO_PIECE_ELEMENTS % 4 == 0, "a piece is whole blocks of four numbers");
+    struct drawing d = {.pass = exo_tape_pass(tape),
+                        .ordinal = op->ordinal,
+                        .threshold = (uint32_t)((double)p * 4294967296.0),
+                        .keep = keep,
+                        .count = count};
+    exo_parallel_for(exo_pieces(count, EXO_PIECE_ELEMENTS), draw_piece, &d);
 }
 
 static void
