@@ -8,12 +8,13 @@
 #include <exogym/memory.h>
 
 #include "fit_opts.h"
+#include "parallel.h"
 
 enum {
-    FEW = 1 << 16,   /* parameters of the smaller node by which a strategy is measured */
-    READ_AHEAD = 2,  /* batches that a loader holds                                    */
+    FEW = 1 << 21,   /* parameters of the smaller node by which a strategy is measured: whole pages, also huge ones */
+    READ_AHEAD = 3,  /* batches that a loader holds, that of its user included         */
     EVALUATIONS = 2, /* at once: of node 0 and of the average                          */
-    RUN = 5 << 20,   /* what a run brings with it: lanes, files, the allocator's arenas */
+    RUN = 10 << 20,  /* what a run brings with it: lanes, files, the allocator's arenas */
     LANE = 96 << 10  /* of a node's actor: stacks and queues                           */
 };
 
@@ -24,9 +25,8 @@ allocated(void)
     return info.uordblks + info.hblkhd;
 }
 
-/* What this process has of its own; 0: unknown. */
-static uint64_t
-resident(void)
+uint64_t
+exo_fit_memory_now(void)
 {
     unsigned long long all = 0, pages = 0, shared = 0;
     FILE *file = fopen("/proc/self/statm", "re");
@@ -79,12 +79,17 @@ static exo_status
 plan_strategy(const char *name, exo_config *options, const exo_fit_opts *opts, size_t numel, uint64_t *bytes,
               exo_err *err)
 {
-    size_t few = 0, twice = 0;
-    exo_status st = measure_strategy(name, options, opts, FEW, &few, err);
+    size_t few = 0, twice = 0, small = numel < 2 * FEW ? numel : FEW;
+    /* The allocator gives out large blocks otherwise once it has taken some back: the first measurement does not count. */
+    exo_status st = measure_strategy(name, options, opts, 2 * FEW, &few, err);
     if (st == EXO_OK)
-        st = measure_strategy(name, options, opts, 2 * FEW, &twice, err);
+        st = measure_strategy(name, options, opts, small, &few, err);
+    *bytes = few;
+    if (st != EXO_OK || small == numel)
+        return st;
+    st = measure_strategy(name, options, opts, 2 * FEW, &twice, err);
     double each = twice > few ? (double)(twice - few) / FEW : 0;
-    *bytes = (uint64_t)((double)few + each * ((double)numel - FEW > 0 ? (double)numel - FEW : 0));
+    *bytes = (uint64_t)((double)few + each * (double)(numel - FEW));
     return st;
 }
 
@@ -126,19 +131,27 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
         pass = (exo_pass){.autocast = opts->autocast};
         st = exo_model_pass_memory(model, &pass, val, size, &memory, err);
         unsigned at_once = m->passes < EVALUATIONS ? m->passes : EVALUATIONS;
-        m->evaluation = st == EXO_OK ? (memory.tape + memory.plans + batch_bytes(val, size)) * at_once : 0;
+        uint64_t rest = 0;
+        if (st == EXO_OK && val_count % size > 0 &&
+            2 * (val_count % size) < size) { /* too small for the others' buffers */
+            exo_pass_memory last;
+            st = exo_model_pass_memory(model, &pass, val, val_count % size, &last, err);
+            rest = last.tape + last.plans;
+        }
+        m->evaluation = st == EXO_OK ? (memory.tape + memory.plans + rest + batch_bytes(val, size)) * at_once : 0;
     }
     /* What loaders read ahead; orders of samples: of a node's share, and of all to draw it. */
     size_t length = exo_dataset_length(train);
     bool tables = opts->shuffle && length <= EXO_SAMPLER_TABLE;
+    size_t drawn = opts->factory.make ? length / nodes : length; /* nodes with data of their own draw from that */
     m->batches = nodes * READ_AHEAD * batch_bytes(train, opts->batch_size) +
-                 (tables ? nodes * sizeof(uint32_t) * (length + length / nodes) : 0) + val_count * sizeof(size_t);
+                 (tables ? nodes * sizeof(uint32_t) * (drawn + length / nodes) : 0) + val_count * sizeof(size_t);
     return st;
 }
 
 exo_status
 exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy, exo_config *options,
-                    const exo_fit_opts *opts, exo_fit_memory *out, exo_err *err)
+                    const exo_fit_opts *opts, uint64_t now, exo_fit_memory *out, exo_err *err)
 {
     uint64_t of_node = 0, nodes = opts->num_nodes, numel = exo_model_numel(model), buffers;
     *out = (exo_fit_memory){.nodes = opts->num_nodes};
@@ -151,7 +164,7 @@ exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, cons
         return st;
     buffers = exo_model_buffer_numel(model);
     uint64_t values = exo_aligned_size(numel * sizeof(float)), statistics = exo_aligned_size(buffers * sizeof(float));
-    out->process = resident() + RUN + nodes * LANE;
+    out->process = now + RUN + nodes * LANE + exo_num_threads() * exo_parallel_scratch();
     out->parameters = nodes * (values + statistics);
     out->gradients = nodes * values;
     out->optimizer = nodes * of_node;

@@ -48,7 +48,11 @@ exo_fit_auto_minibatch(exo_model *model, exo_dataset *train, size_t batch_size, 
         exo_pass_memory memory;
         *out = batch_size / parts;
         st = exo_model_pass_memory(model, &pass, train, *out, &memory, err);
-        if (budget <= 0 || (double)(memory.tape + memory.plans) <= budget)
+        if (st == EXO_NOMEM && *out > 1) { /* it takes more than there are addresses for */
+            st = EXO_OK;
+            continue;
+        }
+        if (st != EXO_OK || budget <= 0 || (double)(memory.tape + memory.plans) <= budget)
             break;
     }
     return st;

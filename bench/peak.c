@@ -7,8 +7,8 @@
 enum {
     LANES = 16,
     CHAINS = 12,
-    ROUNDS = 1 << 20,
-    PIECES = 8
+    ROUNDS = 1 << 17,
+    PIECES = 96 /* as many as most numbers of threads divide */
 };
 
 struct sums {

@@ -1,4 +1,4 @@
-/* Phantom memory: one small anonymous file, mapped again and again. See phantom.h. */
+/* Phantom memory: one anonymous file, mapped again and again. It is sparse, and rehearsals touch little of it. See phantom.h. */
 #include "phantom.h"
 
 #include <stdatomic.h>
@@ -6,9 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum {
-    SPAN = 2 << 20
-};
+#define SPAN ((size_t)64 << 20) /* the file; a process can have some ten thousand mappings */
 
 static size_t
 spans(size_t bytes)
@@ -25,7 +23,7 @@ phantom_file(void)
     if (file >= 0)
         return file;
     file = memfd_create("exogym-phantom", MFD_CLOEXEC);
-    if (file >= 0 && ftruncate(file, SPAN) != 0) {
+    if (file >= 0 && ftruncate(file, (off_t)SPAN) != 0) {
         close(file);
         return -1;
     }
@@ -37,19 +35,27 @@ phantom_file(void)
     return file;
 }
 
+static size_t
+span_length(size_t bytes, size_t index)
+{
+    size_t left = bytes - index * SPAN;
+    return left < SPAN ? left : SPAN;
+}
+
 void *
 exo_phantom_new(size_t bytes)
 {
     int file = phantom_file();
-    size_t count = spans(bytes);
-    if (file < 0 || count > (size_t)PTRDIFF_MAX / SPAN)
+    if (file < 0 || bytes > (size_t)PTRDIFF_MAX - SPAN)
         return NULL;
-    char *memory = mmap(NULL, count * SPAN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t length = bytes ? bytes : 1;
+    char *memory = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
-    for (size_t i = 0; i < count; i++)
-        if (mmap(memory + i * SPAN, SPAN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
-            munmap(memory, count * SPAN);
+    for (size_t i = 0; i < spans(length - 1); i++)
+        if (mmap(memory + i * SPAN, span_length(length, i), PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED) {
+            munmap(memory, length);
             return NULL;
         }
     return memory;
@@ -59,5 +65,5 @@ void
 exo_phantom_free(void *memory, size_t bytes)
 {
     if (memory)
-        munmap(memory, spans(bytes) * SPAN);
+        munmap(memory, bytes ? bytes : 1);
 }

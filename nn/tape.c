@@ -30,7 +30,6 @@ exo_tape_new_rehearsal(exo_tape **out, exo_err *err)
     return st;
 }
 
-/* What is small may hold pointers: of those there is one each. */
 static void
 release_cached(struct cached *c)
 {
@@ -68,6 +67,7 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
     tape->params = params;
     tape->error = (exo_err){0};
     tape->walked = false;
+    tape->again = false;
     for (size_t i = 0; i < tape->num_blocks; i++)
         tape->blocks[i].used = false;
     tape->slab = tape->slabs;
@@ -112,6 +112,12 @@ exo_tape_bytes(const exo_tape *tape)
     return tape->bytes;
 }
 
+size_t
+exo_tape_real_bytes(const exo_tape *tape)
+{
+    return tape->real_bytes;
+}
+
 uint64_t
 exo_tape_allocations(const exo_tape *tape)
 {
@@ -120,9 +126,19 @@ exo_tape_allocations(const exo_tape *tape)
 
 /* --- Recording --------------------------------------------------------------------------------------------------------- */
 
+bool
+exo_tape_again(const exo_tape *tape)
+{
+    return tape->again;
+}
+
 exo_op *
 exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in, size_t num_in)
 {
+    if (tape->again && tape->num_ops >= tape->most_ops) {
+        exo_tape_fail(tape, EXO_FAILED, "checkpoint: the body does more the second time: %s", op_class->name);
+        return NULL;
+    }
     if (!exo_tape_grow(tape, (void **)&tape->ops, &tape->cap_ops, tape->num_ops + 1, sizeof *tape->ops))
         return NULL;
     exo_op *op = &tape->ops[tape->num_ops];
@@ -273,7 +289,7 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
 void
 exo_tape_metric(exo_tape *tape, const char *name, double mean, size_t count)
 {
-    if (tape->num_metrics < MAX_METRICS)
+    if (!tape->again && tape->num_metrics < MAX_METRICS)
         tape->metrics[tape->num_metrics++] = (struct metric){.name = name, .mean = mean, .count = count};
 }
 

@@ -37,12 +37,18 @@ checkpoint_backward(exo_tape *tape, exo_op *op, exo_err *err)
     exo_tensor *out = op->out, *x = op->in[0];
     size_t all = tape->num_ops;
     uint32_t ordinals = tape->next_ordinal;
+    bool nested = tape->again;
+    size_t most = tape->most_ops;
     tape->num_ops = c.first;
     tape->next_ordinal = c.first_ordinal;
+    tape->again = true;
+    tape->most_ops = c.first + c.count;
     exo_tensor *again = c.body(c.context, tape, x);
     bool same = tape->num_ops == c.first + c.count;
     tape->num_ops = all;
     tape->next_ordinal = ordinals;
+    tape->again = nested;
+    tape->most_ops = most;
     if (!again)
         return exo_tape_error(tape, err);
     if (!same || again->numel != out->numel || again->dtype != out->dtype)

@@ -63,6 +63,11 @@ struct exo_op {
 
 /* A tape whose buffers are phantoms (phantom.h): a pass over it takes the buffers that a pass takes, and computes nothing of use. */
 exo_status exo_tape_new_rehearsal(exo_tape **out, exo_err *err);
+/* Of exo_tape_bytes, what is really there. */
+size_t exo_tape_real_bytes(const exo_tape *tape);
+
+/* Whether this part of the pass runs for the second time, for a checkpoint: what is not computation, as running statistics, has been done. */
+bool exo_tape_again(const exo_tape *tape);
 
 /* A tensor with uninitialized data from the pool. NULL: recorded in the tape. */
 exo_tensor *exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, const size_t *dims);

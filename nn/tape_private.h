@@ -39,8 +39,10 @@ struct exo_tape {
     exo_pass pass;
     exo_params *params;
     exo_err error;
-    bool walked;    /* backward has run */
-    bool rehearses; /* its buffers are phantoms */
+    bool walked;     /* backward has run */
+    bool rehearses;  /* its buffers are phantoms */
+    bool again;      /* a checkpoint's part runs for the second time */
+    size_t most_ops; /* then: where its places end */
 
     struct block *blocks;
     size_t num_blocks, cap_blocks;
@@ -63,6 +65,7 @@ struct exo_tape {
 
     uint64_t allocations;
     size_t bytes;
+    size_t real_bytes; /* of them, those that are no phantoms */
 };
 
 /* Grows an array to hold at least `need` elements; what is new is zeroed. false: no memory, recorded. */

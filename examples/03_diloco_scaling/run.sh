@@ -42,6 +42,6 @@ printf '%-4s %6s %6s %12s %14s %8s\n' K nodes batch 'global loss' 'sent by a nod
 for k in $ks; do
     value() { sed -n "s/^ *\"$1\": \([0-9.e+-]*\),*\$/\1/p" "$save_dir/k$k/k$k/result.json" | head -1; }
     awk -v k="$k" -v n="$((k > 0 ? k : 1))" -v b="$batch" -v l="$(value global_loss)" -v s="$(value bytes_sent_per_node)" -v t="$(value seconds)" \
-        'BEGIN { printf "%-4s %6d %6d %12.4f %11.1f MB %8.1f\n", k, n, b / n, l, s / 1e6, t }'
+        'BEGIN { printf "%-4s %6d %6d %12s %11.1f MB %8.1f\n", k, n, b / n, l == "" ? "-" : sprintf("%.4f", l), s / 1e6, t }'
 done
 "${EXOGYM:-exogym}" plot "${folders[@]}" -o "$save_dir/scaling.png" --title "DiLoCo with K nodes (K = 0: ddp), $steps steps of $batch sequences"

@@ -59,7 +59,8 @@ typedef struct exo_attention_opts {
 EXO_API exo_tensor *exo_attention(exo_tape *tape, exo_tensor *x, const exo_attention_opts *opts);
 
 /* Mean of -log softmax(x weight^T)[target] over the rows whose target is not negative -> one element, fp32. x (R, W), weight (V, W).
- * Holds a piece of the logits at a time, and the gradients of x and weight come with the forward pass. No target at all: 0. */
+ * Holds a piece of the logits at a time; where the weights take up to 64 MiB, the gradients come with the forward pass, else backward computes
+ * the logits again. No target at all: 0. */
 EXO_API exo_tensor *exo_linear_cross_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *targets);
 /* log softmax(x weight^T / temperature)[target] of each row -> (R) fp32; 0 where the target is negative. Holds a piece of the logits at a
  * time. temperature 0 counts as 1. */

@@ -1,11 +1,15 @@
-/* A matrix product through oneDNN: see gemm.h. Each slot has memory objects of its own. */
+/* A matrix product through oneDNN: see gemm.h. A slot is memory objects that one call at a time uses; there are a few more than threads. */
 #include "gemm.h"
+
+#include <sched.h>
+#include <stdatomic.h>
 
 #include <exogym/memory.h>
 
 #include "onednn.h"
 
 struct slot {
+    atomic_bool taken;
     dnnl_memory_t a, b, bias, c, scratch;
 };
 
@@ -14,6 +18,10 @@ struct exo_gemm {
     bool with_bias;
     size_t num_slots;
     struct slot *slots;
+};
+
+enum {
+    SPARE = 2
 };
 
 static dnnl_dim_t
@@ -89,8 +97,9 @@ make_slot(struct slot *p, const exo_onednn_op *op, bool with_bias, exo_err *err)
 }
 
 exo_status
-exo_gemm_new(exo_gemm **out, const exo_gemm_shape *shape, size_t slots, exo_err *err)
+exo_gemm_new(exo_gemm **out, const exo_gemm_shape *shape, size_t calls, exo_err *err)
 {
+    size_t enough = exo_num_threads() + SPARE, slots = calls < enough ? calls : enough;
     exo_gemm *g = exo_calloc(1, sizeof *g);
     if (!g)
         return exo_fail(err, EXO_NOMEM, "matrix product: no memory");
@@ -128,10 +137,23 @@ exo_gemm_free(exo_gemm **gemm)
     *gemm = NULL;
 }
 
-exo_status
-exo_gemm_run(exo_gemm *g, size_t slot, const void *a, const void *b, const float *bias, void *c, exo_err *err)
+/* A slot that nobody has, from `hint` on. If there are more threads than there were, waits until one of them is through. */
+static struct slot *
+take_slot(exo_gemm *g, size_t hint)
 {
-    struct slot *p = &g->slots[slot];
+    for (size_t i = hint;; i++) {
+        struct slot *p = &g->slots[i % g->num_slots];
+        if (!atomic_exchange_explicit(&p->taken, true, memory_order_acquire))
+            return p;
+        if ((i + 1 - hint) % g->num_slots == 0)
+            sched_yield();
+    }
+}
+
+exo_status
+exo_gemm_run(exo_gemm *g, size_t call, const void *a, const void *b, const float *bias, void *c, exo_err *err)
+{
+    struct slot *p = take_slot(g, call);
     exo_onednn_arg args[5] = {
         {DNNL_ARG_SRC, p->a, (void *)(uintptr_t)a},
         {DNNL_ARG_WEIGHTS, p->b, (void *)(uintptr_t)b},
@@ -142,5 +164,7 @@ exo_gemm_run(exo_gemm *g, size_t slot, const void *a, const void *b, const float
         args[count++] = (exo_onednn_arg){DNNL_ARG_BIAS, p->bias, (void *)(uintptr_t)bias};
     if (p->scratch)
         args[count++] = (exo_onednn_arg){DNNL_ARG_SCRATCHPAD, p->scratch, NULL};
-    return exo_onednn_run(&g->op, count, args, err);
+    exo_status st = exo_onednn_run(&g->op, count, args, err);
+    atomic_store_explicit(&p->taken, false, memory_order_release);
+    return st;
 }

@@ -19,10 +19,11 @@ typedef struct exo_gemm_shape {
 
 typedef struct exo_gemm exo_gemm;
 
-/* So many calls can run at once, each in a slot of its own. UNSUPPORTED: not on this processor. */
-exo_status exo_gemm_new(exo_gemm **out, const exo_gemm_shape *shape, size_t slots, exo_err *err);
+/* At most `calls` calls run at once. UNSUPPORTED: not on this processor. */
+exo_status exo_gemm_new(exo_gemm **out, const exo_gemm_shape *shape, size_t calls, exo_err *err);
 void exo_gemm_free(exo_gemm **gemm);
-exo_status exo_gemm_run(exo_gemm *gemm, size_t slot, const void *a, const void *b, const float *bias, void *c,
+/* `call`: which of them, for a quick choice of what it works with. Any thread. */
+exo_status exo_gemm_run(exo_gemm *gemm, size_t call, const void *a, const void *b, const float *bias, void *c,
                         exo_err *err);
 
 #endif

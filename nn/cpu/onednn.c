@@ -8,6 +8,8 @@
 
 #include <exogym/memory.h>
 
+#include "parallel.h"
+
 /* libgomp's; omp.h is not where every compiler looks. Sets a variable of the calling thread only. */
 extern void omp_set_num_threads(int threads);
 
@@ -126,6 +128,7 @@ exo_onednn_op_init(exo_onednn_op *op, const void *op_desc, const_dnnl_primitive_
         st = exo_onednn_check(dnnl_primitive_create(&op->primitive, op->desc), what, err);
     if (st == EXO_OK)
         op->scratch = dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(op->desc, dnnl_query_scratchpad_md, 0));
+    exo_parallel_need_scratch(op->scratch);
     return st;
 }
 

@@ -147,8 +147,10 @@ positions_backward(exo_tape *tape, exo_op *op, exo_err *err)
     float *dx = exo_tape_grad(tape, x, &add, &st);
     if (st != EXO_OK)
         return exo_tape_error(tape, err);
-    for (size_t i = 0; dx && i < x->numel; i++)
-        dx[i] = (add ? dx[i] : 0.0f) + l.dy[i];
+    if (dx && add)
+        exo_accumulate_all(EXO_F32, l.dy, dx, x->numel);
+    else if (dx)
+        exo_cast_all(EXO_F32, l.dy, EXO_F32, dx, x->numel);
     return EXO_OK;
 }
 

@@ -223,12 +223,14 @@ block_gradient(const struct loop *l, size_t block, char *out)
         int32_t target = h->targets[l->first + r];
         if (target < 0 || (size_t)target < first || (size_t)target >= first + columns)
             continue;
+        /* Rounded once: what is left of a probability near 1 is small beside it. */
         size_t at = r * columns + (size_t)target - first;
-        float off = h->factor[l->first + r];
+        double logit = (double)(h->buffer[r * p->shape.vocabulary + (size_t)target] * h->scale);
+        float value = h->factor[l->first + r] * (float)expm1(logit - (double)h->log_sum[l->first + r]);
         if (dtype == EXO_BF16)
-            ((uint16_t *)(void *)out)[at] = exo_to_bf16(exo_from_bf16(((uint16_t *)(void *)out)[at]) - off);
+            ((uint16_t *)(void *)out)[at] = exo_to_bf16(value);
         else
-            ((float *)(void *)out)[at] -= off;
+            ((float *)(void *)out)[at] = value;
     }
 }
 

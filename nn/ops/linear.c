@@ -147,7 +147,7 @@ backward_to_input(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
         return exo_tape_error(tape, err);
     st = run_matmul(s->grad_x, dy, compute_weights(op), target, err);
     if (add && st == EXO_OK)
-        exo_accumulate(x->dtype, target, dx, x->numel);
+        exo_accumulate_all(x->dtype, target, dx, x->numel);
     if (add)
         exo_tape_buffer_done(tape, target);
     return st;
@@ -226,7 +226,7 @@ backward_to_residual(exo_tape *tape, exo_op *op, exo_err *err)
         return EXO_OK;
     float *gradient = exo_tape_grad(tape, residual, &add, &st);
     if (gradient && add)
-        exo_accumulate(EXO_F32, op->out->grad, gradient, residual->numel);
+        exo_accumulate_all(EXO_F32, op->out->grad, gradient, residual->numel);
     else if (gradient)
         memcpy(gradient, op->out->grad, residual->numel * sizeof *gradient);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
@@ -316,9 +316,7 @@ begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias, exo_t
         op->saved[WEIGHTS_KEPT] = exo_tape_buffer(tape, weight->numel * exo_dtype_size(dtype));
         if (!op->saved[WEIGHTS_KEPT])
             return NULL;
-        struct sweep cast = {
-            .from = EXO_F32, .type = dtype, .dy = weight->data, .out = op->saved[WEIGHTS_KEPT], .count = weight->numel};
-        exo_parallel_for(exo_pieces(cast.count, EXO_PIECE_ELEMENTS), sweep_piece, &cast);
+        exo_cast_all(EXO_F32, weight->data, dtype, op->saved[WEIGHTS_KEPT], weight->numel);
     }
     return s ? op : NULL;
 }

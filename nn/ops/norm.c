@@ -141,7 +141,7 @@ clear_sums(const struct state *s, size_t pieces, size_t channels)
 }
 
 static void
-batch_statistics(struct loop *l, size_t pieces, const exo_op *op, float eps, float momentum)
+batch_statistics(struct loop *l, size_t pieces, const exo_op *op, float eps, float momentum, bool again)
 {
     const struct state *s = l->state;
     float *running_mean = op->in[RUNNING_MEAN]->data, *running_var = op->in[RUNNING_VAR]->data;
@@ -160,6 +160,8 @@ batch_statistics(struct loop *l, size_t pieces, const exo_op *op, float eps, flo
         s->mean[c] = (float)mean;
         s->inverse[c] = (float)(1.0 / sqrt(variance + (double)eps));
         double unbiased = count > 1 ? variance * count / (count - 1) : variance;
+        if (again)
+            continue; /* a checkpoint: they have moved */
         running_mean[c] = (1 - momentum) * running_mean[c] + momentum * (float)mean;
         running_var[c] = (1 - momentum) * running_var[c] + momentum * (float)unbiased;
     }
@@ -306,7 +308,7 @@ exo_batch_norm(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bi
         return NULL;
     struct loop l = make_loop(op, x);
     if (exo_tape_pass(tape)->train)
-        batch_statistics(&l, pieces, op, eps, momentum);
+        batch_statistics(&l, pieces, op, eps, momentum, exo_tape_again(tape));
     else
         running_statistics(s, op, l.channels, eps);
     set_scale(s, op, l.channels);

@@ -1,5 +1,7 @@
-/* Failures of pieces: the first one that comes is kept. */
+/* Failures of pieces: the first one that comes is kept. Sweeps over all elements. */
 #include "pieces.h"
+
+#include "kernels.h"
 
 void
 exo_failure_note(exo_failure *failure, exo_status status, const exo_err *err)
@@ -16,4 +18,49 @@ exo_failure_result(const exo_failure *failure, exo_err *err)
     if (st != EXO_OK && err)
         *err = failure->err;
     return st;
+}
+
+struct cast_loop {
+    exo_dtype from, to;
+    const char *in;
+    char *out;
+    size_t count;
+};
+
+static void
+cast_piece(void *context, size_t piece)
+{
+    const struct cast_loop *l = context;
+    size_t first = piece * EXO_PIECE_ELEMENTS;
+    exo_cast(l->from, l->in + first * exo_dtype_size(l->from), l->to, l->out + first * exo_dtype_size(l->to),
+             exo_piece_length(l->count, EXO_PIECE_ELEMENTS, piece));
+}
+
+void
+exo_cast_all(exo_dtype from, const void *in, exo_dtype to, void *out, size_t count)
+{
+    struct cast_loop l = {.from = from, .to = to, .in = in, .out = out, .count = count};
+    exo_parallel_for(exo_pieces(count, EXO_PIECE_ELEMENTS), cast_piece, &l);
+}
+
+struct accumulate_loop {
+    exo_dtype type;
+    const char *in;
+    char *out;
+    size_t count;
+};
+
+static void
+accumulate_piece(void *context, size_t piece)
+{
+    const struct accumulate_loop *l = context;
+    size_t skip = piece * EXO_PIECE_ELEMENTS * exo_dtype_size(l->type);
+    exo_accumulate(l->type, l->in + skip, l->out + skip, exo_piece_length(l->count, EXO_PIECE_ELEMENTS, piece));
+}
+
+void
+exo_accumulate_all(exo_dtype type, const void *in, void *out, size_t count)
+{
+    struct accumulate_loop l = {.type = type, .in = in, .out = out, .count = count};
+    exo_parallel_for(exo_pieces(count, EXO_PIECE_ELEMENTS), accumulate_piece, &l);
 }

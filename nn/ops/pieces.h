@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include <exogym/status.h>
+#include <exogym/tensor.h>
 
 #include "parallel.h"
 
@@ -38,5 +39,9 @@ typedef struct exo_failure {
 void exo_failure_note(exo_failure *failure, exo_status status, const exo_err *err);
 /* After the loop. */
 exo_status exo_failure_result(const exo_failure *failure, exo_err *err);
+
+/* out (count) = in, from one type to another; out += in. With all threads. */
+void exo_cast_all(exo_dtype from, const void *in, exo_dtype to, void *out, size_t count);
+void exo_accumulate_all(exo_dtype type, const void *in, void *out, size_t count);
 
 #endif

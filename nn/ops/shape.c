@@ -57,7 +57,7 @@ layout_backward(exo_tape *tape, exo_op *op, exo_err *err)
     if (op->number != 0)
         transpose_samples(x, op->out->grad, dx, x->layout == EXO_CHANNELS_LAST, add);
     else if (add)
-        exo_accumulate(x->dtype, op->out->grad, dx, x->numel);
+        exo_accumulate_all(x->dtype, op->out->grad, dx, x->numel);
     else
         memcpy(dx, op->out->grad, x->numel * exo_dtype_size(x->dtype));
     return EXO_OK;
@@ -107,29 +107,6 @@ exo_flatten(exo_tape *tape, exo_tensor *x)
 
 /* --- Type ------------------------------------------------------------------------------------------------------------------- */
 
-struct cast_loop {
-    exo_dtype from, to;
-    const char *in;
-    char *out;
-    size_t count;
-};
-
-static void
-cast_piece(void *context, size_t piece)
-{
-    const struct cast_loop *l = context;
-    size_t first = piece * EXO_PIECE_ELEMENTS;
-    exo_cast(l->from, l->in + first * exo_dtype_size(l->from), l->to, l->out + first * exo_dtype_size(l->to),
-             exo_piece_length(l->count, EXO_PIECE_ELEMENTS, piece));
-}
-
-static void
-cast_all(exo_dtype from, const void *in, exo_dtype to, void *out, size_t count)
-{
-    struct cast_loop l = {.from = from, .to = to, .in = in, .out = out, .count = count};
-    exo_parallel_for(exo_pieces(count, EXO_PIECE_ELEMENTS), cast_piece, &l);
-}
-
 static exo_status
 cast_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
@@ -140,9 +117,9 @@ cast_backward(exo_tape *tape, exo_op *op, exo_err *err)
     void *target = add ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype)) : dx;
     if (st != EXO_OK || !target)
         return exo_tape_error(tape, err);
-    cast_all(op->out->dtype, op->out->grad, x->dtype, target, x->numel);
+    exo_cast_all(op->out->dtype, op->out->grad, x->dtype, target, x->numel);
     if (add) {
-        exo_accumulate(x->dtype, target, dx, x->numel);
+        exo_accumulate_all(x->dtype, target, dx, x->numel);
         exo_tape_buffer_done(tape, target);
     }
     return EXO_OK;
@@ -162,6 +139,6 @@ exo_to_dtype(exo_tape *tape, exo_tensor *x, exo_dtype dtype)
     exo_tensor *y = op ? exo_tape_tensor(tape, dtype, x->layout, x->num_dims, x->dims) : NULL;
     if (!y)
         return NULL;
-    cast_all(x->dtype, x->data, dtype, y->data, x->numel);
+    exo_cast_all(x->dtype, x->data, dtype, y->data, x->numel);
     return exo_tape_finish(tape, op, y);
 }

@@ -86,14 +86,14 @@ give_x_gradient(exo_tape *tape, exo_tensor *x, float *gradient, float factor)
     }
     scale_into(gradient, gradient, x->numel, factor, false);
     if (!add) {
-        exo_cast(EXO_F32, gradient, x->dtype, dx, x->numel);
+        exo_cast_all(EXO_F32, gradient, x->dtype, dx, x->numel);
         return EXO_OK;
     }
     void *cast = exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype));
     if (!cast)
         return EXO_NOMEM;
-    exo_cast(EXO_F32, gradient, x->dtype, cast, x->numel);
-    exo_accumulate(x->dtype, cast, dx, x->numel);
+    exo_cast_all(EXO_F32, gradient, x->dtype, cast, x->numel);
+    exo_accumulate_all(x->dtype, cast, dx, x->numel);
     exo_tape_buffer_done(tape, cast);
     return EXO_OK;
 }
@@ -263,7 +263,7 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
     if (s && dtype != EXO_F32) {
         op->saved[WEIGHTS] = exo_tape_buffer(tape, weight->numel * exo_dtype_size(dtype));
         if (op->saved[WEIGHTS])
-            exo_cast(EXO_F32, weight->data, dtype, op->saved[WEIGHTS], weight->numel);
+            exo_cast_all(EXO_F32, weight->data, dtype, op->saved[WEIGHTS], weight->numel);
     }
     if (exo_tape_error(tape, NULL) != EXO_OK)
         return NULL;

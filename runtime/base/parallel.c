@@ -229,6 +229,22 @@ start_helpers_locked(void)
     }
 }
 
+static atomic_size_t scratch;
+
+void
+exo_parallel_need_scratch(size_t bytes)
+{
+    size_t most = atomic_load(&scratch);
+    while (bytes > most && !atomic_compare_exchange_weak(&scratch, &most, bytes))
+        ;
+}
+
+size_t
+exo_parallel_scratch(void)
+{
+    return atomic_load(&scratch);
+}
+
 void
 exo_parallel_rehearse(bool on)
 {

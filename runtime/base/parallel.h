@@ -30,4 +30,8 @@ void exo_parallel_for(size_t count, void (*piece)(void *context, size_t index), 
 /* From here on loops of the calling thread run none of their pieces: for whoever wants to know what a computation allocates. */
 void exo_parallel_rehearse(bool on);
 
+/* Says that a thread that runs pieces keeps so much scratch memory; and the most that was said. */
+void exo_parallel_need_scratch(size_t bytes);
+size_t exo_parallel_scratch(void);
+
 #endif

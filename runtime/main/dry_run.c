@@ -75,11 +75,12 @@ exo_dry_run(const exo_job *job, bool json)
 {
     exo_err err = {0};
     json_t *plans = json_array();
+    const uint64_t now = exo_fit_memory_now();
     for (size_t i = 0; i < job->num_runs; i++) {
         const exo_job_run *run = &job->runs[i];
         exo_fit_memory m;
-        exo_status st =
-            exo_fit_memory_plan(job->model, job->train, job->val, run->strategy, run->options, &job->opts, &m, &err);
+        exo_status st = exo_fit_memory_plan(job->model, job->train, job->val, run->strategy, run->options, &job->opts,
+                                            now, &m, &err);
         if (st != EXO_OK) {
             exo_fail_in(&err, st, "%s", run->label);
             json_decref(plans);

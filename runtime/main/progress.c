@@ -161,14 +161,13 @@ print_step(exo_display *d, const exo_progress *p)
     print(d, line);
 }
 
-/* How good the global model is: its accuracy, or where it predicts no class, its perplexity. */
+/* How good the global model is: its accuracy, or a language model's perplexity. */
 static const char *
-quality(double accuracy, double loss, char out[2 * EXO_FIGURE])
+quality(const exo_display *d, double accuracy, double loss, char out[2 * EXO_FIGURE])
 {
     char figure[EXO_FIGURE];
-    bool perplexity = isnan(accuracy) && !isnan(loss);
-    snprintf(out, 2 * EXO_FIGURE, "%s %s", perplexity ? "perplexity" : "accuracy",
-             exo_text_number(perplexity ? exp(loss) : accuracy, 4, figure));
+    snprintf(out, 2 * EXO_FIGURE, "%s %s", d->perplexity ? "perplexity" : "accuracy",
+             exo_text_number(d->perplexity ? exp(loss) : accuracy, 4, figure));
     return out;
 }
 
@@ -180,7 +179,7 @@ print_evaluation(exo_display *d, const exo_progress *p)
     snprintf(line + used, sizeof line - used,
              "step %" PRIu64 "/%" PRIu64 "  validation: local loss %s  global loss %s  global %s  %s/node", p->step,
              p->max_steps, exo_text_number(p->local_loss, 4, local), exo_text_number(p->global_loss, 4, global),
-             quality(p->global_accuracy, p->global_loss, good), exo_text_bytes((double)p->bytes_sent, bytes));
+             quality(d, p->global_accuracy, p->global_loss, good), exo_text_bytes((double)p->bytes_sent, bytes));
     print(d, line);
 }
 
@@ -207,7 +206,7 @@ exo_display_end(exo_display *d, const exo_fit_result *r, bool from_before)
     size_t used = prefix(d, line);
     snprintf(line + used, sizeof line - used, "%s%" PRIu64 " steps in %s: global loss %s, %s, %s sent per node",
              from_before ? "finished before: " : "", r->steps, exo_text_seconds(r->seconds, seconds),
-             exo_text_number(r->global_loss, 4, global), quality(r->global_accuracy, r->global_loss, good),
+             exo_text_number(r->global_loss, 4, global), quality(d, r->global_accuracy, r->global_loss, good),
              exo_text_bytes((double)r->bytes_sent, bytes));
     print(d, line);
 }

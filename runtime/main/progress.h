@@ -22,6 +22,7 @@ typedef struct exo_display {
     int label_width;
     const char *label; /* of the current run                */
     double val_loss;   /* of its last evaluation; NaN: none */
+    bool perplexity;   /* of a language model: shown instead of the accuracy */
 } exo_display;
 
 void exo_display_init(exo_display *display, FILE *out, const exo_clock *clock, size_t runs, int label_width);

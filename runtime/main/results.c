@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <exogym/decoder.h>
 #include <exogym/memory.h>
 
 #include "file.h"
@@ -246,7 +247,7 @@ struct row {
     char cells[NUM_COLUMNS][128];
 };
 
-/* Where no run has an accuracy, the columns are of perplexities. */
+/* Of a language model the accuracies' columns are its perplexities. */
 static void
 fill_row(struct row *row, const char *label, const exo_fit_result *r, bool perplexities)
 {
@@ -333,9 +334,7 @@ exo_results_print_table(FILE *out, const exo_job *job, const exo_fit_result *res
     const char *names[NUM_COLUMNS];
     size_t widths[NUM_COLUMNS], total = 0;
     struct row row;
-    bool perplexities = true;
-    for (size_t i = 0; i < job->num_runs; i++)
-        perplexities = perplexities && isnan(results[i].local_accuracy) && !isnan(results[i].local_loss);
+    bool perplexities = exo_decoder_spec_of(job->model) != NULL;
     memcpy(names, column_names, sizeof names);
     if (perplexities) {
         names[3] = "local perplexity";

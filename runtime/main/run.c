@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <exogym/decoder.h>
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
@@ -361,6 +362,7 @@ run_job(const exo_job *job, const struct run_args *args, const exo_local_cluster
         if ((int)strlen(job->runs[i].label) > label_width)
             label_width = (int)strlen(job->runs[i].label);
     exo_display_init(&display, stderr, exo_clock_real(), job->num_runs, label_width);
+    display.perplexity = exo_decoder_spec_of(job->model) != NULL;
     print_banner(&display, job);
 
     exo_status st = run_all(job, args, cluster, &display, results, &at, &err);
@@ -395,6 +397,9 @@ read_cluster_args(const struct run_args *args, exo_local_cluster_opts *opts, exo
     if (args->workers && (args->head || args->cluster))
         return exo_fail(err, EXO_INVAL,
                         "--workers starts a cluster of its own: it does not go with --head or --cluster");
+    if (args->dry_run && wants_cluster(args))
+        return exo_fail(err, EXO_INVAL,
+                        "--dry-run plans all nodes in one process: it does not go with --workers, --head or --cluster");
     if (args->transport && !args->workers)
         return exo_fail(err, EXO_INVAL, "--transport is for --workers");
     opts->workers = (unsigned)workers;

@@ -12,6 +12,25 @@ has out 'sparta: '
 expect 2 "exogym: ddp: gpt: the data have no field 'tokens': it trains on texts, not on images" \
     run job.yaml --dry-run --set 'model={name: gpt, size: xl}'
 
+expect 2 'exogym: run: --dry-run plans all nodes in one process: it does not go with --workers, --head or --cluster (see `exogym help run`)' \
+    run job.yaml --dry-run --workers 2
+
+# A language model, and one that no machine here could train.
+for i in $(seq 300); do
+    printf 'line %d of a text that is learned from\n' "$i"
+done >text.txt
+cat >text.yaml <<'END'
+model: {name: gpt, size: small, context: 64}
+data: {name: text, path: text.txt, block: 64}
+nodes: 2
+train: {max_steps: 3, batch_size: 32, minibatch_size: auto, val_size: 40, val_interval: 0}
+strategy: fedavg
+END
+ok run text.yaml --dry-run
+has out 'fedavg: gpt with '
+ok run text.yaml --dry-run --set 'model={name: gpt, size: xl, vocabulary: 50304}' --set data.block=1024 --set train.batch_size=4096
+has out 'batch 4096 in passes of '
+
 # What is used: the process's largest resident size.
 used() {
     python3 - "$@" <<'END'
@@ -26,14 +45,18 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     # right MODEL BATCH STRATEGY
     right() {
         local args=(--set "model=$1" --set "train.batch_size=$2" --set "strategy=$3" --set train.correlation_interval=0) planned took
-        ok run job.yaml --dry-run --json "${args[@]}"
+        ok run "$job" --dry-run --json "${args[@]}"
         planned=$(json out peak)
-        took=$(used "$EXOGYM" run job.yaml --no-plot --save-dir used "${args[@]}")
+        took=$(used "$EXOGYM" run "$job" --no-plot --save-dir used "${args[@]}")
         awk -v p="$planned" -v u="$took" 'BEGIN { exit !(u > 0 && p > 0.9 * u && p < 1.1 * u) }' ||
             fail "$1, batch $2, $3: planned $planned bytes, used $took"
     }
+    job=job.yaml
     right '{name: mlp, hidden: [1500, 1500]}' 64 ddp
     right mnist_cnn 32 '{name: diloco, H: 2}'
     right mnist_cnn 64 sparta
+    job=text.yaml
+    right '{name: gpt, size: small, context: 64}' 64 '{name: diloco, H: 2}'
+    right '{name: gpt, layers: 2, heads: 4, width: 256, vocabulary: 5000, context: 64}' 32 ddp
 fi
 finish

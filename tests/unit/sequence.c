@@ -370,6 +370,89 @@ Test(sequence, bits_do_not_depend_on_threads_passes_or_checkpoints)
     }
 }
 
+/* What is not computation happens once: running statistics move as without a checkpoint. */
+static exo_tensor *
+normalize(void *context, exo_tape *t, exo_tensor *x)
+{
+    exo_tensor **v = context;
+    return exo_batch_norm(t, x, v[0], v[1], v[2], v[3], NULL);
+}
+
+Test(sequence, a_checkpoint_moves_statistics_once)
+{
+    enum {
+        ROWS = 9,
+        C = 5
+    };
+    float *x = array(ROWS * C, 1), *ones = array(C, 2), *kept[2][2];
+    for (int checkpoint = 0; checkpoint < 2; checkpoint++) {
+        float *mean = kept[checkpoint][0] = array(C, 3), *var = kept[checkpoint][1] = array(C, 4);
+        exo_tape *tape = passes_tape();
+        passes_begin(tape, true, false);
+        exo_tensor *v[4] = {exo_tape_variable(tape, 1, (size_t[]){C}, ones),
+                            exo_tape_variable(tape, 1, (size_t[]){C}, ones),
+                            exo_tape_input(tape, EXO_F32, 1, (size_t[]){C}, mean),
+                            exo_tape_input(tape, EXO_F32, 1, (size_t[]){C}, var)};
+        exo_tensor *in = exo_tape_variable(tape, 2, (size_t[]){ROWS, C}, x);
+        exo_tensor *y = checkpoint ? exo_checkpoint(tape, in, normalize, v) : normalize(v, tape, in);
+        exo_tensor *loss = exo_mean(tape, exo_mul(tape, y, y));
+        cr_assert_not_null(loss);
+        cr_assert_eq(exo_tape_backward(tape, loss, 1.0f, NULL), EXO_OK);
+        exo_tape_free(&tape);
+    }
+    cr_expect_eq(memcmp(kept[0][0], kept[1][0], C * sizeof(float)), 0);
+    cr_expect_eq(memcmp(kept[0][1], kept[1][1], C * sizeof(float)), 0);
+}
+
+static int calls;
+
+static exo_tensor *
+more_each_time(void *context, exo_tape *t, exo_tensor *x)
+{
+    (void)context;
+    calls++;
+    for (int i = 0; i < calls * 20; i++)
+        x = exo_scale(t, x, 1.5f);
+    return x;
+}
+
+Test(sequence, a_checkpoint_that_does_something_else_is_an_error)
+{
+    exo_err err = {0};
+    float *x = array(6, 1);
+    exo_tape *tape = passes_tape();
+    passes_begin(tape, true, false);
+    exo_tensor *y = exo_checkpoint(tape, exo_tape_variable(tape, 2, (size_t[]){2, 3}, x), more_each_time, NULL);
+    cr_expect_eq(exo_tape_backward(tape, exo_mean(tape, y), 1.0f, &err), EXO_FAILED);
+    cr_expect_str_eq(err.text, "checkpoint: the body does more the second time: scale");
+    exo_tape_free(&tape);
+}
+
+/* A target that is nearly certain: what is left of its gradient is not lost to bf16. */
+Test(sequence, gradients_of_certain_targets_are_not_lost)
+{
+    static const int32_t target = 0;
+    const float weight[4] = {8, 0, 0, 0}, x = 1.0f;
+    float want = 0, got = 0;
+    if (!numbers_bf16_runs())
+        return;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        exo_tape *tape = passes_tape();
+        passes_begin(tape, true, bf16);
+        float grad[4];
+        exo_tensor *w = exo_tape_variable(tape, 2, (size_t[]){4, 1}, weight);
+        exo_tensor *in = exo_tape_variable(tape, 2, (size_t[]){1, 1}, &x);
+        exo_tensor *loss =
+            exo_linear_cross_entropy(tape, in, w, exo_tape_input(tape, EXO_I32, 1, (size_t[]){1}, &target));
+        cr_assert_eq(exo_tape_backward(tape, loss, 1.0f, NULL), EXO_OK);
+        exo_tensor_grad(w, grad);
+        *(bf16 ? &got : &want) = grad[0];
+        exo_tape_free(&tape);
+    }
+    cr_expect_lt(want, -5e-4f);
+    cr_expect_float_eq((double)got, (double)want, 0.01 * fabs((double)want), "%g, not %g", (double)got, (double)want);
+}
+
 /* --- Errors ------------------------------------------------------------------------------------------------------------------------ */
 
 #define REFUSED(call, expected)                                                                                        \
