@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Generation beside transformers', in alternation: medians over the rounds in tokens a second, and ratios to transformers in fp32.
 #     bench/generate.sh [ROUNDS] [BUILD_FOLDER]
-# Needs a build (preset release) and a Python with PyTorch and transformers. THREADS (2), SIZE (base), PYTHON (/usr/bin/python3), and COMPILE=1
+# Needs a build (preset release) and bench/peers/setup.sh gpt. THREADS (2), SIZE (base), PYTHON (build/peers/gpt/bin/python), and COMPILE=1
 # (the peer with its static cache and torch.compile) can be set.
 set -eu
 cd "$(dirname "$0")/.."
 rounds=${1:-3}
 build=${2:-build/release}
-python=${PYTHON:-/usr/bin/python3}
+python=${PYTHON:-build/peers/gpt/bin/python}
 threads=${THREADS:-2}
 size=${SIZE:-base}
 

@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-# Versions are named, so that a ratio can be measured again. RAY_VERSION=... takes another one.
+# Versions are named, so that a ratio can be measured again; but of PyTorch beside GPT-2 the newest is the peer. RAY_VERSION=... takes another one.
 ray_version=${RAY_VERSION:-2.60.0}
 numpy_version=2.3.5
 ray_folder=build/peers/ray
