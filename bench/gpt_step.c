@@ -2,6 +2,7 @@
  * peak memory.
  *
  *     bench_gpt_step [--size small|base|...] [--vocabulary N] [--block N] [--batch N] [--dtype fp32|bf16] [--steps N] [--threads N]
+ *                    [--checkpoint 0|1]
  *
  * bench/peers/gpt_step.py prints the same for PyTorch; bench/gpt_step.py runs both in turn and prints ratios.
  */
@@ -23,7 +24,7 @@ enum {
 struct setting {
     const char *size;
     size_t vocabulary, block, batch;
-    bool bf16;
+    bool bf16, checkpoint;
     int steps;
 };
 
@@ -66,6 +67,7 @@ run(const struct setting *s, exo_err *err)
     exo_status st = exo_decoder_size(&spec, s->size, err);
     spec.vocabulary = s->vocabulary;
     spec.context = s->block;
+    spec.checkpoint = s->checkpoint;
     if (st == EXO_OK)
         st = exo_decoder_new(&model, &spec, err);
     if (st == EXO_OK)
@@ -97,6 +99,8 @@ main(int argc, char **argv)
             s.size = value;
         else if (strcmp(argv[i], "--dtype") == 0)
             s.bf16 = strcmp(value, "bf16") == 0;
+        else if (strcmp(argv[i], "--checkpoint") == 0)
+            s.checkpoint = strcmp(value, "1") == 0;
         else if (strcmp(argv[i], "--vocabulary") == 0)
             s.vocabulary = strtoul(value, NULL, 10);
         else if (strcmp(argv[i], "--block") == 0)

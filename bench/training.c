@@ -12,7 +12,7 @@ bench_training_init(bench_training *t, exo_model *model, bool bf16, float lr, ex
 {
     const exo_optim_spec rule = exo_optim_spec_init(EXO_ADAMW);
     *t = (bench_training){.model = model, .bf16 = bf16, .lr = lr};
-    exo_status st = exo_model_params(model, 1, &t->params, err);
+    exo_status st = exo_model_values(model, 1, &t->params, err);
     if (st == EXO_OK)
         st = exo_tape_new(&t->tape, err);
     return st == EXO_OK ? exo_optim_new(&t->optim, &rule, exo_params_numel(t->params), err) : st;
@@ -30,17 +30,15 @@ bench_training_release(bench_training *t)
 static exo_status
 step(bench_training *t, const exo_batch *batch, uint64_t index, exo_err *err)
 {
-    const exo_pass pass = {.train = true, .grad = true, .autocast = t->bf16, .seed = 1, .step = index};
-    exo_params_zero_grads(t->params);
+    exo_pass pass = {.train = true, .grad = true, .autocast = t->bf16, .seed = 1, .step = index};
+    const exo_grad_sink sink = exo_optim_sink(t->optim, exo_params_values(t->params), t->lr);
+    pass.sink = &sink;
     exo_tape_begin(t->tape, t->params, &pass);
     exo_tensor *loss = exo_model_loss(t->model, t->tape, batch);
     if (!loss)
         return exo_tape_error(t->tape, err);
     t->loss = exo_tensor_item(loss);
-    exo_status st = exo_tape_backward(t->tape, loss, 1.0f, err);
-    if (st == EXO_OK)
-        exo_optim_step(t->optim, exo_params_values(t->params), exo_params_grads(t->params), t->lr);
-    return st;
+    return exo_tape_backward(t->tape, loss, 1.0f, err);
 }
 
 exo_status

@@ -326,12 +326,12 @@ exo_model_copy(exo_model *model, exo_params **out, exo_err *err)
     return exo_model_params_blank(model, false, out, err);
 }
 
-exo_status
-exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err)
+static exo_status
+initial_params(exo_model *model, uint64_t seed, bool learns, exo_params **out, exo_err *err)
 {
     const struct exo_builder *b = &model->built;
     exo_params *p = NULL;
-    exo_status st = exo_model_params_blank(model, true, &p, err);
+    exo_status st = exo_model_params_blank(model, learns, &p, err);
     if (st != EXO_OK)
         return st;
     for (size_t i = 0; i < b->count; i++) {
@@ -347,6 +347,18 @@ exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err
     }
     *out = p;
     return EXO_OK;
+}
+
+exo_status
+exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err)
+{
+    return initial_params(model, seed, true, out, err);
+}
+
+exo_status
+exo_model_values(exo_model *model, uint64_t seed, exo_params **out, exo_err *err)
+{
+    return initial_params(model, seed, false, out, err);
 }
 
 void

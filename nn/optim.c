@@ -18,11 +18,25 @@ enum {
     PIECE = 1 << 15 /* elements: five buffers of it fit the second-level cache */
 };
 
+/* One step: the sweep's constants are those of the rule, in single precision at the last moment. */
+struct sweep {
+    const exo_optim *optim;
+    float *params;
+    const float *grads;
+    union {
+        exo_adam_step adam;
+        exo_sgd_step sgd;
+        exo_rmsprop_step rmsprop;
+        exo_adagrad_step adagrad;
+    };
+};
+
 struct exo_optim {
     exo_optim_spec spec;
     size_t numel;
     uint64_t steps;              /* done so far */
     float *buffers[MAX_BUFFERS]; /* (numel) each, NULL where the rule needs none; buffer_name says what they are */
+    struct sweep sweep;          /* of the step that goes on */
 };
 
 /* What buffer `index` of a rule holds, in torch.optim's words; NULL: the rule does without. */
@@ -90,19 +104,6 @@ exo_optim_free(exo_optim **optim)
     *optim = NULL;
 }
 
-/* One step: the sweep's constants are those of the rule, in single precision at the last moment. */
-struct sweep {
-    const exo_optim *optim;
-    float *params;
-    const float *grads;
-    union {
-        exo_adam_step adam;
-        exo_sgd_step sgd;
-        exo_rmsprop_step rmsprop;
-        exo_adagrad_step adagrad;
-    };
-};
-
 static void
 set_constants(struct sweep *sweep, double lr)
 {
@@ -159,15 +160,12 @@ buffer_at(const exo_optim *optim, size_t buffer, size_t first)
     return optim->buffers[buffer] ? optim->buffers[buffer] + first : NULL;
 }
 
+/* Elements [first, first + n), whose gradients are `grads` (n). */
 static void
-sweep_piece(void *context, size_t index)
+sweep_part(const struct sweep *sweep, size_t first, size_t n, const float *grads)
 {
-    const struct sweep *sweep = context;
     const exo_optim *optim = sweep->optim;
-    size_t first = index * PIECE;
-    size_t n = optim->numel - first < PIECE ? optim->numel - first : PIECE;
     float *params = sweep->params + first;
-    const float *grads = sweep->grads + first;
     float *b0 = buffer_at(optim, 0, first), *b1 = buffer_at(optim, 1, first), *b2 = buffer_at(optim, 2, first);
 
     switch (optim->spec.kind) {
@@ -187,13 +185,40 @@ sweep_piece(void *context, size_t index)
     }
 }
 
+static struct sweep *
+begin_sweep(exo_optim *optim, float *params, const float *grads, float lr)
+{
+    struct sweep *sweep = &optim->sweep;
+    *sweep = (struct sweep){.optim = optim, .params = params, .grads = grads};
+    optim->steps++;
+    set_constants(sweep, (double)lr);
+    return sweep;
+}
+
+static void
+sweep_piece(void *context, size_t index)
+{
+    const struct sweep *sweep = context;
+    size_t first = index * PIECE, left = sweep->optim->numel - first;
+    sweep_part(sweep, first, left < PIECE ? left : PIECE, sweep->grads + first);
+}
+
 void
 exo_optim_step(exo_optim *optim, float *params, const float *grads, float lr)
 {
-    struct sweep sweep = {.optim = optim, .params = params, .grads = grads};
-    optim->steps++;
-    set_constants(&sweep, (double)lr);
-    exo_parallel_for((optim->numel + PIECE - 1) / PIECE, sweep_piece, &sweep);
+    exo_parallel_for((optim->numel + PIECE - 1) / PIECE, sweep_piece, begin_sweep(optim, params, grads, lr));
+}
+
+static void
+sweep_taken(void *context, size_t first, size_t count, const float *grad)
+{
+    sweep_part(context, first, count, grad);
+}
+
+exo_grad_sink
+exo_optim_sink(exo_optim *optim, float *params, float lr)
+{
+    return (exo_grad_sink){.take = sweep_taken, .context = begin_sweep(optim, params, NULL, lr)};
 }
 
 void

@@ -9,10 +9,6 @@
 #include "parallel.h"
 #include "tape_impl.h"
 
-enum {
-    PASSES = 2 /* the second may need a buffer that the first one's are too small for */
-};
-
 static size_t
 allocated(void)
 {
@@ -48,10 +44,8 @@ exo_model_pass_memory(const exo_model *model, const exo_pass *pass, const exo_da
         size_t before = allocated();
         batch.size = size;
         exo_parallel_rehearse(true);
-        for (int i = 0; st == EXO_OK && i < PASSES; i++) {
-            exo_tape_begin(tape, params, pass);
-            st = run_pass(model, tape, pass, &batch, err);
-        }
+        exo_tape_begin(tape, params, pass);
+        st = run_pass(model, tape, pass, &batch, err);
         exo_parallel_rehearse(false);
         size_t now = allocated(), not_plans = before + exo_tape_real_bytes(tape);
         *out = (exo_pass_memory){.tape = exo_tape_bytes(tape), .plans = now > not_plans ? now - not_plans : 0};

@@ -55,6 +55,7 @@ exo_tape_free(exo_tape **tape)
     }
     exo_free(t->cache);
     exo_free(t->ops);
+    exo_free(t->requests);
     exo_free(t->param_tensors);
     exo_free(t);
     *tape = NULL;
@@ -70,6 +71,7 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
     tape->again = false;
     for (size_t i = 0; i < tape->num_blocks; i++)
         tape->blocks[i].used = false;
+    tape->num_requests = 0;
     tape->slab = tape->slabs;
     tape->slab_used = 0;
     tape->num_ops = 0;
@@ -143,8 +145,11 @@ exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in,
         return NULL;
     exo_op *op = &tape->ops[tape->num_ops];
     *op = (exo_op){.op_class = op_class, .ordinal = tape->next_ordinal++};
-    for (size_t i = 0; i < num_in; i++)
+    for (size_t i = 0; i < num_in; i++) {
         op->in[i] = in[i];
+        if (in[i] && in[i]->is_param && !tape->again)
+            in[i]->uses++;
+    }
     tape->num_ops++;
     return op;
 }
@@ -211,14 +216,14 @@ exo_tape_grad(exo_tape *tape, exo_tensor *in, bool *add, exo_status *st)
 {
     if (!in || !in->needs_grad)
         return NULL;
-    if (in->is_param || in->grad) {
-        *add = true;
-        return in->grad;
+    *add = in->is_param || in->grad;
+    if (!in->grad) {
+        in->grad = exo_tape_buffer(tape, in->numel * exo_dtype_size(in->dtype));
+        if (!in->grad)
+            *st = EXO_NOMEM;
+        else if (in->is_param)
+            memset(in->grad, 0, in->numel * sizeof(float));
     }
-    in->grad = exo_tape_buffer(tape, in->numel * exo_dtype_size(in->dtype));
-    if (!in->grad)
-        *st = EXO_NOMEM;
-    *add = false;
     return in->grad;
 }
 
@@ -263,8 +268,10 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     if (tape->walked)
         return exo_fail(err, EXO_INVAL, "backward has run: once per pass");
     tape->walked = true;
-    if (!loss->needs_grad)
-        return EXO_OK; /* nothing that is learned led to it */
+    if (!loss->needs_grad) { /* nothing that is learned led to it */
+        exo_tape_sink_rest(tape);
+        return EXO_OK;
+    }
 
     bool add = false;
     exo_status st = EXO_OK;
@@ -278,7 +285,11 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
         if (op->out && op->out->needs_grad && op->out->grad && op->op_class->backward)
             st = op->op_class->backward(tape, op, err);
         exo_tape_op_done(tape, op);
+        if (st == EXO_OK)
+            exo_tape_sink_inputs(tape, op);
     }
+    if (st == EXO_OK)
+        exo_tape_sink_rest(tape);
     if (st == EXO_OK || tape->error.code == EXO_OK)
         return st;
     return exo_tape_error(tape, err);

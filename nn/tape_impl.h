@@ -2,8 +2,9 @@
  *
  * Life of memory. Every buffer of a pass comes from the tape's pool (exo_tape_buffer) and goes back to it when it is dead: an
  * operation's output, its gradient and what the operation saved are dead as soon as its backward function has run, as every
- * consumer came later in the pass. exo_tape_begin takes back the rest. The pool gives out the smallest idle block that is large
- * enough; equal passes ask in equal order, so from the second one on nothing is allocated.
+ * consumer came later in the pass. exo_tape_begin takes back the rest. A request gets the block that the
+ * request at the same place of the last pass got, or the smallest idle one that is large enough: equal passes ask in equal order, so from the
+ * second one on nothing is allocated.
  *
  * Layout. A tensor of 4 dimensions (N, C, H, W) lies in memory as (N, C, H, W) or channels-last as (N, H, W, C); all others
  * are row-major. Operations on images work on channels-last.
@@ -11,12 +12,22 @@
 #ifndef EXO_TAPE_IMPL_H
 #define EXO_TAPE_IMPL_H
 
+#include <stdint.h>
+
 #include <exogym/tensor.h>
 
 typedef enum exo_layout {
     EXO_ROW_MAJOR,
     EXO_CHANNELS_LAST,
 } exo_layout;
+
+/* The gradient of a table (V, W) of which only these rows are not whole yet. */
+typedef struct exo_row_grads {
+    int32_t *slot; /* (V): where a row's gradient is in `values`; -1: it has been handed on */
+    int32_t *rows; /* (count): of the table                                                 */
+    float *values; /* (count, W)                                                            */
+    size_t count;
+} exo_row_grads;
 
 struct exo_tensor {
     exo_tape *tape;
@@ -28,9 +39,14 @@ struct exo_tensor {
     exo_dtype dtype;
     exo_layout layout;
     bool needs_grad;
-    bool is_param;   /* grad is not the tape's: always added to */
+    bool is_param;   /* grad is not the tape's, or it goes to a sink: always added to */
     bool owns_data;  /* data is a block of the tape's pool      */
     bool keeps_grad; /* a variable: its gradient is read after backward */
+    /* Of a parameter whose gradient goes to a sink: */
+    size_t offset;       /* in the flat parameters                                   */
+    size_t uses;         /* operations of the pass that backward has still to come to */
+    exo_row_grads *rows; /* in place of grad; NULL: not opened                        */
+    bool handed_on;      /* all of it                                                 */
 };
 
 enum {
@@ -47,6 +63,8 @@ typedef struct exo_op_class {
     exo_status (*backward)(exo_tape *tape, exo_op *op, exo_err *err);
     /* Frees the cached state's contents. May be NULL. */
     void (*release)(void *state);
+    /* Backward reads nothing of in[1], a table, and adds to those of its rows that in[0] (int32) names, also where they are open: `rows`. */
+    bool picks_rows;
 } exo_op_class;
 
 /* One call of the pass. */
@@ -93,12 +111,19 @@ void exo_tape_state_failed(exo_tape *tape, exo_op *op);
 /* The same, and records why: that a product of `dtype` operands could not be planned. Gives NULL. */
 exo_tensor *exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status status, const exo_err *err);
 
-/* Where an operation's backward writes the gradient of `in`; *add says whether to add to what is there or to overwrite. NULL if
- * none is needed, or, with *st set, if there is no memory. */
+/* Where an operation's backward writes the gradient of `in`; *add says whether to add to what is there or to overwrite: for parameters always
+ * to add. NULL if none is needed, or, with *st set, if there is no memory. */
 void *exo_tape_grad(exo_tape *tape, exo_tensor *in, bool *add, exo_status *st);
 /* Hands the output's gradient buffer to `in` as its gradient, if `in` has none yet and they are alike: then backward may work in
  * place. Gives whether it did. */
 bool exo_tape_steal_grad(exo_op *op, exo_tensor *in);
+
+/* For an operation that knows the gradient of a parameter (V, W) row by row: whether it may hand whole rows on with exo_tape_give_rows, all of
+ * them, once, in place of exo_tape_grad. False: the pass has no sink, something has been added, what is still to come in backward is more than
+ * rows picked, or, recorded in the tape, there is no memory. */
+bool exo_tape_open_rows(exo_tape *tape, exo_tensor *param);
+/* Rows [first, first + count) of an open parameter: `grad` (count, W). Any thread; inside loops. */
+void exo_tape_give_rows(exo_tape *tape, exo_tensor *param, size_t first, size_t count, const float *grad);
 
 /* `x` in another layout or type, through an operation that is differentiable; `x` itself if it is so already. */
 exo_tensor *exo_to_layout(exo_tape *tape, exo_tensor *x, exo_layout layout);

@@ -61,8 +61,8 @@ exo_tape_grow(exo_tape *tape, void **array, size_t *cap, size_t need, size_t siz
     return true;
 }
 
-void *
-exo_tape_buffer(exo_tape *tape, size_t bytes)
+static struct block *
+smallest_that_fits(exo_tape *tape, size_t bytes)
 {
     struct block *best = NULL;
     for (size_t i = 0; i < tape->num_blocks; i++) {
@@ -71,22 +71,45 @@ exo_tape_buffer(exo_tape *tape, size_t bytes)
         if (!b->used && b->bytes >= bytes && b->bytes / 2 <= bytes && (!best || b->bytes < best->bytes))
             best = b;
     }
-    if (!best) {
-        if (!exo_tape_grow(tape, (void **)&tape->blocks, &tape->cap_blocks, tape->num_blocks + 1, sizeof *tape->blocks))
-            return NULL;
-        void *memory = new_block(tape, bytes);
-        if (!memory) {
-            exo_tape_fail(tape, EXO_NOMEM, "no memory for a buffer of %zu bytes", bytes);
-            return NULL;
-        }
-        best = &tape->blocks[tape->num_blocks++];
-        *best = (struct block){.memory = memory, .bytes = bytes};
-        tape->allocations++;
-        tape->bytes += exo_aligned_size(bytes);
-        tape->real_bytes += is_phantom(tape, bytes) ? 0 : exo_aligned_size(bytes);
+    return best;
+}
+
+static struct block *
+add_block(exo_tape *tape, size_t bytes)
+{
+    if (!exo_tape_grow(tape, (void **)&tape->blocks, &tape->cap_blocks, tape->num_blocks + 1, sizeof *tape->blocks))
+        return NULL;
+    void *memory = new_block(tape, bytes);
+    if (!memory) {
+        exo_tape_fail(tape, EXO_NOMEM, "no memory for a buffer of %zu bytes", bytes);
+        return NULL;
     }
-    best->used = true;
-    return best->memory;
+    struct block *b = &tape->blocks[tape->num_blocks++];
+    *b = (struct block){.memory = memory, .bytes = bytes};
+    tape->allocations++;
+    tape->bytes += exo_aligned_size(bytes);
+    tape->real_bytes += is_phantom(tape, bytes) ? 0 : exo_aligned_size(bytes);
+    return b;
+}
+
+/* The block that the request at the same place of the last pass got comes first: a pass like the last one finds all that it needs. */
+void *
+exo_tape_buffer(exo_tape *tape, size_t bytes)
+{
+    size_t place = tape->num_requests++;
+    if (!exo_tape_grow(tape, (void **)&tape->requests, &tape->cap_requests, place + 1, sizeof *tape->requests))
+        return NULL;
+    struct request *r = &tape->requests[place];
+    struct block *b = r->bytes == bytes && r->block < tape->num_blocks ? &tape->blocks[r->block] : NULL;
+    if (!b || b->used || b->bytes < bytes)
+        b = smallest_that_fits(tape, bytes);
+    if (!b)
+        b = add_block(tape, bytes);
+    if (!b)
+        return NULL;
+    *r = (struct request){.bytes = bytes, .block = (size_t)(b - tape->blocks)};
+    b->used = true;
+    return b->memory;
 }
 
 void
@@ -186,10 +209,14 @@ exo_tape_param(exo_tape *tape, exo_param param)
     t = new_tensor(tape, EXO_F32, EXO_ROW_MAJOR, info->num_dims, info->dims);
     if (!t)
         return NULL;
+    float *grads = tape->pass.sink ? NULL : exo_params_grads(p);
     t->is_param = true;
     t->data = (info->is_buffer ? exo_params_buffers(p) : exo_params_values(p)) + info->offset;
-    t->grad = info->is_buffer ? NULL : exo_params_grads(p) + info->offset;
+    t->offset = info->offset;
     t->needs_grad = tape->pass.grad && !info->is_buffer;
+    if (t->needs_grad && !grads && !tape->pass.sink)
+        return exo_tape_fail(tape, EXO_INVAL, "this copy of the model has no gradients: a pass over it needs a sink");
+    t->grad = t->needs_grad && grads ? grads + info->offset : NULL;
     tape->param_tensors[param.index] = t;
     return t;
 }

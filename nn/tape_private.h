@@ -1,5 +1,5 @@
 /* The tape's own structure, shared by the files that make it up: tape.c (operations, forwards and backwards), tape_memory.c (buffers and
- * tensors), tape_checkpoint.c. */
+ * tensors), tape_checkpoint.c, tape_sink.c (gradients that are handed on). */
 #ifndef EXO_TAPE_PRIVATE_H
 #define EXO_TAPE_PRIVATE_H
 
@@ -15,6 +15,11 @@ struct block {
     void *memory;
     size_t bytes;
     bool used;
+};
+
+/* A call of exo_tape_buffer, and which block it got. */
+struct request {
+    size_t bytes, block;
 };
 
 struct slab {
@@ -47,6 +52,9 @@ struct exo_tape {
     struct block *blocks;
     size_t num_blocks, cap_blocks;
 
+    struct request *requests; /* of this pass, and beyond num_requests of passes before it */
+    size_t num_requests, cap_requests;
+
     struct slab *slabs; /* first */
     struct slab *slab;  /* in use */
     size_t slab_used;
@@ -73,5 +81,10 @@ bool exo_tape_grow(exo_tape *tape, void **array, size_t *cap, size_t need, size_
 void exo_tape_free_blocks(exo_tape *tape);
 /* Gives back all that an operation holds once its backward has run. */
 void exo_tape_op_done(exo_tape *tape, exo_op *op);
+
+/* Counts a use of each parameter among the inputs as done, and hands on the gradients that are whole by that. (tape_sink.c) */
+void exo_tape_sink_inputs(exo_tape *tape, const exo_op *op);
+/* After the last: the gradients of parameters that the pass has not used, which are zeros. */
+void exo_tape_sink_rest(exo_tape *tape);
 
 #endif

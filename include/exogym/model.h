@@ -110,6 +110,8 @@ EXO_API size_t exo_model_buffer_numel(const exo_model *model);
 
 /* A new copy of the numbers, initialized from `seed`. The caller frees it, before the model is dropped for the last time. */
 EXO_API exo_status exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err);
+/* The same without room for gradients: to be evaluated, or for passes that hand them to a sink. */
+EXO_API exo_status exo_model_values(exo_model *model, uint64_t seed, exo_params **out, exo_err *err);
 /* A new copy without gradients, all zero: for values from elsewhere, to be evaluated. Freed likewise. */
 EXO_API exo_status exo_model_copy(exo_model *model, exo_params **out, exo_err *err);
 /* What the tape of a pass over `size` samples of such fields (data.h) takes, in bytes, and what plans and primitives take beside it. Computes

@@ -8,6 +8,7 @@
 
 #include <exogym/config.h>
 #include <exogym/state.h>
+#include <exogym/tensor.h>
 
 /* Which rule, with what constants. Constants are double, as PyTorch's scalars are: 1 - 0.999f is off by 1.3e-5. */
 typedef enum exo_optim_kind {
@@ -49,6 +50,9 @@ EXO_API void exo_optim_free(exo_optim **optim);
 /* One step: params (numel) are changed by the rule with gradients (numel) and learning rate `lr`. Bitwise the same with any
  * number of threads. Gradients that are not finite spread into the parameters, as in PyTorch. Does not block. */
 EXO_API void exo_optim_step(exo_optim *optim, float *params, const float *grads, float lr);
+/* The same step taken within backward: begins it, and gives what a pass hands its gradients to (exo_pass). Every element of params (numel) must
+ * come once before the next step. As long as that takes the optimizer and `params` must live. The same bits as exo_optim_step. */
+EXO_API exo_grad_sink exo_optim_sink(exo_optim *optim, float *params, float lr);
 /* Adds moments and step count to a checkpoint, as "name.step", "name.exp_avg" and so on: a node may have several. */
 EXO_API void exo_optim_state(exo_optim *optim, const char *name, exo_state *state);
 

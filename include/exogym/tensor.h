@@ -51,13 +51,23 @@ typedef struct exo_param {
 } exo_param;
 
 /* How a pass runs. */
+/* Who takes the gradients of a pass as they come, in place of a buffer for all of them: exo_optim_sink() makes an optimizer's step of it. */
+typedef struct exo_grad_sink {
+    /* Elements [first, first + count) of the flat parameters have this gradient: nothing more will be added, and nothing of the pass still
+     * reads their values, which may change here. Every element of exo_params_values comes once a backward; several calls at a time from any
+     * threads, for parts that do not overlap. `grad` (count) lives as long as the call. Must not wait for another call. */
+    void (*take)(void *context, size_t first, size_t count, const float *grad);
+    void *context;
+} exo_grad_sink;
+
 typedef struct exo_pass {
     bool train;    /* batch statistics and dropout; otherwise running statistics and none         */
     bool grad;     /* record for backward                                                         */
     bool autocast; /* matrix products and convolutions take bf16 operands, as PyTorch's autocast  */
     uint64_t seed; /* dropout draws from (seed, DROPOUT, node, step), a fresh part for each layer */
     uint32_t node;
-    uint64_t step; /* counts passes, not optimizer steps, when a step has several minibatches     */
+    uint64_t step;             /* counts passes, not optimizer steps, when a step has several minibatches     */
+    const exo_grad_sink *sink; /* NULL: backward adds to exo_params_grads                             */
 } exo_pass;
 
 EXO_API exo_status exo_tape_new(exo_tape **out, exo_err *err);
@@ -68,7 +78,8 @@ EXO_API void exo_tape_free(exo_tape **tape);
 EXO_API void exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass);
 EXO_API const exo_pass *exo_tape_pass(const exo_tape *tape);
 
-/* Adds d(scale * loss)/d(parameter) to every parameter's gradient. `loss` has one element. Once per pass. */
+/* Adds d(scale * loss)/d(parameter) to every parameter's gradient, or hands it to the pass's sink: in memory there are then the gradients
+ * that are not yet whole. The bits are the same. `loss` has one element. Once per pass. After an error a sink may have been handed a part. */
 EXO_API exo_status exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err);
 
 /* The first error since exo_tape_begin, or EXO_OK. */

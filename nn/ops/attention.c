@@ -2,13 +2,12 @@
 #include <exogym/sequence.h>
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
 #include "attention_kernels.h"
-#include "parallel.h"
+#include "pieces.h"
 #include "tape_impl.h"
 
 enum {
@@ -122,12 +121,9 @@ find_state(exo_tape *tape, exo_op *op, size_t tokens, size_t turned, const exo_a
 
 /* --- Loops ------------------------------------------------------------------------------------------------------------------- */
 
-/* Pieces in scratch of the thread that runs them: as many runners as threads take the next piece in turn, so that scratch grows with
- * the threads and not with the pieces. Which runner has which piece changes nothing in the numbers. */
 struct loop {
     const exo_attention_plan *plan;
-    size_t count, scratch_size;
-    atomic_size_t next;
+    size_t count, scratch_size; /* of a runner */
     char *scratch;
     void (*piece)(const struct loop *loop, size_t index, void *scratch);
 
@@ -138,23 +134,17 @@ struct loop {
 };
 
 static void
-run_pieces(void *context, size_t runner)
+run_piece(void *context, size_t runner, size_t index)
 {
-    struct loop *l = context;
-    for (;;) {
-        size_t index = atomic_fetch_add(&l->next, 1);
-        if (index >= l->count)
-            return;
-        l->piece(l, index, l->scratch ? l->scratch + runner * l->scratch_size : NULL);
-    }
+    const struct loop *l = context;
+    l->piece(l, index, l->scratch ? l->scratch + runner * l->scratch_size : NULL);
 }
 
 /* False: no memory, recorded. */
 static bool
 run_loop(exo_tape *tape, struct loop *l)
 {
-    size_t runners = exo_num_threads(), size = 0;
-    runners = runners < l->count ? runners : l->count;
+    size_t runners = exo_runners(l->count), size = 0;
     if (l->scratch_size) {
         if (__builtin_mul_overflow(runners, l->scratch_size, &size)) {
             exo_tape_fail(tape, EXO_NOMEM, "attention: scratch of %zu threads overflows", runners);
@@ -164,7 +154,7 @@ run_loop(exo_tape *tape, struct loop *l)
         if (!l->scratch)
             return false;
     }
-    exo_parallel_for(runners, run_pieces, l);
+    exo_run_for(l->count, run_piece, l);
     exo_tape_buffer_done(tape, l->scratch);
     return true;
 }

@@ -16,6 +16,7 @@ struct loop {
     const int32_t *tokens;
     const float *table, *x, *dy;
     float *y, *gradient;
+    const int32_t *slot; /* of a row of the table in `gradient`; NULL: the row itself */
     size_t rows, width, sequence, first;
 };
 
@@ -37,7 +38,8 @@ scatter_piece(void *context, size_t piece)
     size_t first = piece * COLUMNS, count = exo_piece_length(l->width, COLUMNS, piece);
     for (size_t r = 0; r < l->rows; r++) {
         const float *restrict dy = l->dy + r * l->width + first;
-        float *restrict row = l->gradient + (size_t)l->tokens[r] * l->width + first;
+        size_t token = (size_t)l->tokens[r], at = l->slot ? (size_t)l->slot[token] : token;
+        float *restrict row = l->gradient + at * l->width + first;
         for (size_t i = 0; i < count; i++)
             row[i] += dy[i];
     }
@@ -59,17 +61,20 @@ embedding_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
     exo_tensor *table = op->in[1];
     exo_status st = EXO_OK;
-    struct loop l = {.tokens = op->in[0]->data,
-                     .dy = op->out->grad,
-                     .rows = op->out->dims[0],
-                     .width = op->out->dims[1],
-                     .gradient = table_gradient(tape, table, &st)};
+    struct loop l = {
+        .tokens = op->in[0]->data, .dy = op->out->grad, .rows = op->out->dims[0], .width = op->out->dims[1]};
+    if (table->rows) {
+        l.slot = table->rows->slot;
+        l.gradient = table->rows->values;
+    } else {
+        l.gradient = table_gradient(tape, table, &st);
+    }
     if (l.gradient)
         exo_parallel_for(exo_pieces(l.width, COLUMNS), scatter_piece, &l);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-static const exo_op_class embedding_class = {.name = "embedding", .backward = embedding_backward};
+static const exo_op_class embedding_class = {.name = "embedding", .backward = embedding_backward, .picks_rows = true};
 
 exo_tensor *
 exo_embedding(exo_tape *tape, exo_tensor *tokens, exo_tensor *weight)

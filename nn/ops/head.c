@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "bf16.h"
+#include "kernels.h"
 #include "softmax.h"
 #include "tape_impl.h"
 
 enum {
-    CHUNK_ELEMENTS = 1 << 24, /* of logits that are there at a time: 64 MiB */
+    CHUNK_ELEMENTS = 1 << 24, /* of logits of the whole vocabulary: 64 MiB */
     MIN_CHUNK = 64,
     MAX_CHUNK = 1024,
     MIN_BLOCK = 64,
@@ -39,7 +40,7 @@ plan_products(exo_head_plan *p, size_t rows, size_t columns, int r, int c, exo_e
                         .cols = columns,
                         .inner = s->width,
                         .transpose_b = 1,
-                        .c_stride = s->vocabulary,
+                        .c_stride = s->wide ? s->vocabulary : columns,
                         .in_dtype = s->dtype,
                         .out_dtype = EXO_F32};
     exo_status st = exo_gemm_new(&p->logits[r][c], &g, EXO_HEAD_LANES, err);
@@ -74,6 +75,8 @@ exo_head_plan_init(exo_head_plan *p, const exo_head_shape *shape, exo_err *err)
     p->chunk = clamp(CHUNK_ELEMENTS / shape->vocabulary / 64 * 64, MIN_CHUNK, MAX_CHUNK);
     p->chunks = exo_pieces(shape->rows, p->chunk);
     p->blocks = exo_pieces(shape->vocabulary, p->block);
+    /* All parts of dx take at most half of what the gradient of the weights does. */
+    p->span = shape->wide ? 1 : clamp(shape->vocabulary / (2 * EXO_HEAD_LANES * p->chunk), 1, p->chunks);
     size_t rows[2] = {p->chunk, rows_of(p, p->chunks - 1)}, columns[2] = {p->block, columns_of(p, p->blocks - 1)};
     for (int r = 0; r < 2; r++)
         for (int c = 0; st == EXO_OK && c < 2; c++) {
@@ -99,47 +102,72 @@ exo_head_plan_release(exo_head_plan *p)
 
 /* --- Memory ---------------------------------------------------------------------------------------------------------------------- */
 
+/* Rows of chunks [begin, end). */
+static size_t
+rows_between(const exo_head_plan *p, size_t begin, size_t end)
+{
+    size_t first = begin * p->chunk, last = end * p->chunk;
+    return (last < p->shape.rows ? last : p->shape.rows) - first;
+}
+
 bool
 exo_head_open(exo_head *h, exo_tape *tape)
 {
     const exo_head_plan *p = h->plan;
-    size_t chunk = rows_of(p, 0), width = p->shape.width, block = columns_of(p, 0);
-    h->buffer = exo_tape_buffer(tape, chunk * p->shape.vocabulary * sizeof *h->buffer);
-    h->sums = exo_tape_buffer(tape, p->blocks * chunk * 2 * sizeof *h->sums);
-    if (p->shape.gradients) {
-        h->blocks = exo_tape_buffer(tape, EXO_HEAD_LANES * chunk * block * exo_dtype_size((exo_dtype)p->shape.dtype));
-        h->partials = exo_tape_buffer(tape, EXO_HEAD_LANES * chunk * width * sizeof *h->partials);
+    size_t chunk = rows_of(p, 0), width = p->shape.width, block = columns_of(p, 0),
+           runners = exo_runners(EXO_HEAD_LANES), element = exo_dtype_size((exo_dtype)p->shape.dtype);
+    h->tape = tape;
+    h->buffer = exo_tape_buffer(tape, (p->shape.wide ? chunk * p->shape.vocabulary : runners * chunk * block) *
+                                          sizeof *h->buffer);
+    h->sums = exo_tape_buffer(tape, p->blocks * (p->shape.wide ? chunk : p->shape.rows) * 2 * sizeof *h->sums);
+    if (p->shape.dtype != EXO_F32 && !h->cast)
+        h->block_cast = exo_tape_buffer(tape, runners * block * width * element);
+    if (h->factor) {
+        h->gradients = exo_tape_buffer(tape, runners * chunk * block * element);
+        h->partials = exo_tape_buffer(tape, EXO_HEAD_LANES * rows_between(p, 0, p->span) * width * sizeof *h->partials);
     }
+    if (h->open)
+        h->rows = exo_tape_buffer(tape, runners * block * width * sizeof *h->rows);
     return exo_tape_error(tape, NULL) == EXO_OK;
 }
 
 void
-exo_head_close(exo_head *h, exo_tape *tape)
+exo_head_close(exo_head *h)
 {
-    exo_tape_buffer_done(tape, h->buffer);
-    exo_tape_buffer_done(tape, h->sums);
-    exo_tape_buffer_done(tape, h->blocks);
-    exo_tape_buffer_done(tape, h->partials);
+    exo_tape_buffer_done(h->tape, h->buffer);
+    exo_tape_buffer_done(h->tape, h->sums);
+    exo_tape_buffer_done(h->tape, h->block_cast);
+    exo_tape_buffer_done(h->tape, h->gradients);
+    exo_tape_buffer_done(h->tape, h->partials);
+    exo_tape_buffer_done(h->tape, h->rows);
 }
 
-/* --- A chunk --------------------------------------------------------------------------------------------------------------------- */
+/* --- A block --------------------------------------------------------------------------------------------------------------------- */
 
+/* Some chunks, by all lanes. */
 struct loop {
     exo_head *head;
-    size_t chunk, first, rows; /* of x */
-    int last;                  /* the chunk is the last one */
+    size_t begin, end;  /* chunks */
+    size_t first, rows; /* of x   */
     exo_failure failure;
 };
 
+/* A part of the logits, on one runner. */
+struct part {
+    size_t runner;
+    size_t block, columns, column; /* which, how many, the first */
+    const void *weight;            /* (columns, width) of dtype  */
+    size_t chunk, rows, row;
+    float *logits; /* (rows, columns) */
+    size_t stride; /* of its rows     */
+};
+
 static struct loop
-loop_of(exo_head *h, size_t chunk)
+loop_of(exo_head *h, size_t begin, size_t end)
 {
     const exo_head_plan *p = h->plan;
-    return (struct loop){.head = h,
-                         .chunk = chunk,
-                         .first = chunk * p->chunk,
-                         .rows = rows_of(p, chunk),
-                         .last = chunk + 1 == p->chunks};
+    return (struct loop){
+        .head = h, .begin = begin, .end = end, .first = begin * p->chunk, .rows = rows_between(p, begin, end)};
 }
 
 /* Blocks of a lane: [*begin, *end). */
@@ -156,23 +184,88 @@ elements(const void *of, size_t skip, size_t dtype)
     return (const char *)of + skip * exo_dtype_size((exo_dtype)dtype);
 }
 
+static struct part
+part_of(const exo_head *h, size_t runner, size_t block)
+{
+    const exo_head_plan *p = h->plan;
+    struct part part = {.runner = runner, .block = block, .columns = columns_of(p, block), .column = block * p->block};
+    size_t skip = part.column * p->shape.width;
+    if (p->shape.dtype == EXO_F32) {
+        part.weight = h->weight + skip;
+    } else if (h->cast) {
+        part.weight = elements(h->cast, skip, p->shape.dtype);
+    } else {
+        exo_dtype dtype = (exo_dtype)p->shape.dtype;
+        void *cast = h->block_cast + runner * columns_of(p, 0) * p->shape.width * exo_dtype_size(dtype);
+        exo_cast(EXO_F32, h->weight + skip, dtype, cast, part.columns * p->shape.width);
+        part.weight = cast;
+    }
+    return part;
+}
+
 static void
-logits_lane(void *context, size_t lane)
+move_to_chunk(const exo_head *h, struct part *part, size_t chunk)
+{
+    const exo_head_plan *p = h->plan;
+    part->chunk = chunk;
+    part->rows = rows_of(p, chunk);
+    part->row = chunk * p->chunk;
+    part->stride = p->shape.wide ? p->shape.vocabulary : part->columns;
+    part->logits = h->buffer + (p->shape.wide ? part->column : part->runner * rows_of(p, 0) * columns_of(p, 0));
+}
+
+static const void *
+rows_of_x(const exo_head *h, const struct part *part)
+{
+    const exo_head_shape *s = &h->plan->shape;
+    return elements(h->x, part->row * s->width, s->dtype);
+}
+
+/* One of the four gemms of a kind. */
+static exo_gemm *
+product(const exo_head_plan *p, exo_gemm *const kinds[2][2], const struct part *part)
+{
+    return kinds[part->chunk + 1 == p->chunks][part->block + 1 == p->blocks];
+}
+
+static void
+compute_logits(struct loop *l, const struct part *part)
+{
+    const exo_head *h = l->head;
+    exo_err err = {0};
+    exo_gemm *g = product(h->plan, h->plan->logits, part);
+    exo_failure_note(&l->failure,
+                     exo_gemm_run(g, part->runner, rows_of_x(h, part), part->weight, NULL, part->logits, &err), &err);
+}
+
+/* --- Forward --------------------------------------------------------------------------------------------------------------------- */
+
+static void
+pick_targets(const exo_head *h, const struct part *part)
+{
+    for (size_t r = 0; r < part->rows; r++) {
+        int32_t target = h->targets[part->row + r];
+        if (target >= 0 && (size_t)target >= part->column && (size_t)target < part->column + part->columns)
+            h->picked[part->row + r] = part->logits[r * part->stride + (size_t)target - part->column] * h->scale;
+    }
+}
+
+static void
+forward_lane(void *context, size_t runner, size_t lane)
 {
     struct loop *l = context;
     exo_head *h = l->head;
-    const exo_head_plan *p = h->plan;
-    const exo_head_shape *s = &p->shape;
-    const void *x = elements(h->x, l->first * s->width, s->dtype);
     size_t begin, end;
-    exo_err err = {0};
-    lane_blocks(p, lane, &begin, &end);
+    lane_blocks(h->plan, lane, &begin, &end);
     for (size_t b = begin; b < end; b++) {
-        const void *w = elements(h->weight, b * p->block * s->width, s->dtype);
-        float *out = h->buffer + b * p->block, *sums = h->sums + b * l->rows * 2;
-        exo_gemm *g = p->logits[l->last][b + 1 == p->blocks];
-        exo_failure_note(&l->failure, exo_gemm_run(g, lane, x, w, NULL, out, &err), &err);
-        exo_softmax_part(out, l->rows, s->vocabulary, columns_of(p, b), h->scale, sums, sums + l->rows);
+        struct part part = part_of(h, runner, b);
+        for (size_t c = l->begin; c < l->end; c++) {
+            move_to_chunk(h, &part, c);
+            compute_logits(l, &part);
+            float *sums = h->sums + b * l->rows * 2 + (part.row - l->first);
+            pick_targets(h, &part);
+            exo_softmax_part(part.logits, part.rows, part.stride, part.columns, h->scale, sums, sums + l->rows);
+        }
     }
 }
 
@@ -185,7 +278,6 @@ sum_blocks(void *context, size_t piece)
     const exo_head_plan *p = h->plan;
     size_t first = piece * SUM_ROWS, end = first + exo_piece_length(l->rows, SUM_ROWS, piece);
     for (size_t r = first; r < end; r++) {
-        int32_t target = h->targets[l->first + r];
         float max = -INFINITY;
         double sum = 0;
         for (size_t b = 0; b < p->blocks; b++)
@@ -195,72 +287,89 @@ sum_blocks(void *context, size_t piece)
             sum += (double)part[l->rows] * exp((double)(part[0] - max));
         }
         h->log_sum[l->first + r] = (float)((double)max + log(sum));
-        if (target >= 0)
-            h->picked[l->first + r] = h->buffer[r * p->shape.vocabulary + (size_t)target] * h->scale;
     }
 }
 
-exo_status
-exo_head_logits(exo_head *h, size_t chunk, exo_err *err)
+static exo_status
+forward_chunks(exo_head *h, size_t begin, size_t end, exo_err *err)
 {
-    struct loop l = loop_of(h, chunk);
-    exo_parallel_for(EXO_HEAD_LANES, logits_lane, &l);
+    struct loop l = loop_of(h, begin, end);
+    exo_run_for(EXO_HEAD_LANES, forward_lane, &l);
     exo_parallel_for(exo_pieces(l.rows, SUM_ROWS), sum_blocks, &l);
     return exo_failure_result(&l.failure, err);
 }
 
-/* d logits of a block from its logits. */
+/* --- Gradients ------------------------------------------------------------------------------------------------------------------- */
+
+/* d logits of a part from its logits. */
 static void
-block_gradient(const struct loop *l, size_t block, char *out)
+part_gradient(const exo_head *h, const struct part *part, void *out)
 {
-    const exo_head *h = l->head;
-    const exo_head_plan *p = h->plan;
-    size_t first = block * p->block, columns = columns_of(p, block);
-    exo_dtype dtype = (exo_dtype)p->shape.dtype;
-    exo_softmax_scaled(h->buffer + first, l->rows, p->shape.vocabulary, columns, h->scale, h->log_sum + l->first,
-                       h->factor + l->first, dtype, out);
-    for (size_t r = 0; r < l->rows; r++) {
-        int32_t target = h->targets[l->first + r];
-        if (target < 0 || (size_t)target < first || (size_t)target >= first + columns)
+    exo_dtype dtype = (exo_dtype)h->plan->shape.dtype;
+    exo_softmax_scaled(part->logits, part->rows, part->stride, part->columns, h->scale, h->log_sum + part->row,
+                       h->factor + part->row, dtype, out);
+    for (size_t r = 0; r < part->rows; r++) {
+        int32_t target = h->targets[part->row + r];
+        if (target < 0 || (size_t)target < part->column || (size_t)target >= part->column + part->columns)
             continue;
         /* Rounded once: what is left of a probability near 1 is small beside it. */
-        size_t at = r * columns + (size_t)target - first;
-        double logit = (double)(h->buffer[r * p->shape.vocabulary + (size_t)target] * h->scale);
-        float value = h->factor[l->first + r] * (float)expm1(logit - (double)h->log_sum[l->first + r]);
+        size_t column = (size_t)target - part->column, at = r * part->columns + column;
+        double logit = (double)(part->logits[r * part->stride + column] * h->scale);
+        float value = h->factor[part->row + r] * (float)expm1(logit - (double)h->log_sum[part->row + r]);
         if (dtype == EXO_BF16)
-            ((uint16_t *)(void *)out)[at] = exo_to_bf16(value);
+            ((uint16_t *)out)[at] = exo_to_bf16(value);
         else
-            ((float *)(void *)out)[at] = value;
+            ((float *)out)[at] = value;
     }
 }
 
+/* Adds a part's share of dx to `partial` (rows of the loop, width), and of the weights' gradient to `dw` (columns, width); NULL: not wanted. */
 static void
-gradients_lane(void *context, size_t lane)
+add_gradients(struct loop *l, const struct part *part, float *partial, float *dw)
+{
+    const exo_head *h = l->head;
+    const exo_head_plan *p = h->plan;
+    size_t width = p->shape.width;
+    exo_err err = {0};
+    char *out =
+        h->gradients + part->runner * rows_of(p, 0) * columns_of(p, 0) * exo_dtype_size((exo_dtype)p->shape.dtype);
+    part_gradient(h, part, out);
+    if (h->dx)
+        exo_failure_note(&l->failure,
+                         exo_gemm_run(product(p, p->grad_x, part), part->runner, out, part->weight, NULL,
+                                      partial + (part->row - l->first) * width, &err),
+                         &err);
+    if (dw)
+        exo_failure_note(
+            &l->failure,
+            exo_gemm_run(product(p, p->grad_w, part), part->runner, out, rows_of_x(h, part), NULL, dw, &err), &err);
+}
+
+static void
+gradients_lane(void *context, size_t runner, size_t lane)
 {
     struct loop *l = context;
     exo_head *h = l->head;
     const exo_head_plan *p = h->plan;
-    const exo_head_shape *s = &p->shape;
-    const void *x = elements(h->x, l->first * s->width, s->dtype);
-    size_t begin, end;
-    exo_err err = {0};
-    char *out = h->blocks + lane * rows_of(p, 0) * columns_of(p, 0) * exo_dtype_size((exo_dtype)s->dtype);
-    float *partial = h->partials + lane * l->rows * s->width;
+    size_t width = p->shape.width, begin, end;
+    float *partial = h->partials + lane * l->rows * width;
     lane_blocks(p, lane, &begin, &end);
-    memset(partial, 0, l->rows * s->width * sizeof *partial);
+    memset(partial, 0, l->rows * width * sizeof *partial);
     for (size_t b = begin; b < end; b++) {
-        int short_block = b + 1 == p->blocks;
-        size_t skip = b * p->block * s->width;
-        block_gradient(l, b, out);
-        if (h->dx)
-            exo_failure_note(&l->failure,
-                             exo_gemm_run(p->grad_x[l->last][short_block], lane, out,
-                                          elements(h->weight, skip, s->dtype), NULL, partial, &err),
-                             &err);
-        if (h->dweight)
-            exo_failure_note(&l->failure,
-                             exo_gemm_run(p->grad_w[l->last][short_block], lane, out, x, NULL, h->dweight + skip, &err),
-                             &err);
+        struct part part = part_of(h, runner, b);
+        float *dw = h->dweight ? h->dweight + part.column * width : NULL;
+        if (h->open) {
+            dw = h->rows + runner * columns_of(p, 0) * width;
+            memset(dw, 0, part.columns * width * sizeof *dw);
+        }
+        for (size_t c = l->begin; c < l->end; c++) {
+            move_to_chunk(h, &part, c);
+            if (!p->shape.wide)
+                compute_logits(l, &part);
+            add_gradients(l, &part, partial, dw);
+        }
+        if (h->open)
+            exo_tape_give_rows(h->tape, h->open, part.column, part.columns, dw);
     }
 }
 
@@ -279,12 +388,39 @@ sum_row(void *context, size_t row)
     }
 }
 
-exo_status
-exo_head_gradients(exo_head *h, size_t chunk, exo_err *err)
+static exo_status
+gradient_chunks(exo_head *h, size_t begin, size_t end, exo_err *err)
 {
-    struct loop l = loop_of(h, chunk);
-    exo_parallel_for(EXO_HEAD_LANES, gradients_lane, &l);
+    struct loop l = loop_of(h, begin, end);
+    exo_run_for(EXO_HEAD_LANES, gradients_lane, &l);
     if (h->dx)
         exo_parallel_for(l.rows, sum_row, &l);
     return exo_failure_result(&l.failure, err);
+}
+
+/* --- All rows -------------------------------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_head_forward(exo_head *h, exo_err *err)
+{
+    const exo_head_plan *p = h->plan;
+    if (!p->shape.wide)
+        return forward_chunks(h, 0, p->chunks, err);
+    exo_status st = EXO_OK;
+    for (size_t c = 0; st == EXO_OK && c < p->chunks; c++) {
+        st = forward_chunks(h, c, c + 1, err);
+        if (st == EXO_OK && h->factor)
+            st = gradient_chunks(h, c, c + 1, err);
+    }
+    return st;
+}
+
+exo_status
+exo_head_backward(exo_head *h, exo_err *err)
+{
+    const exo_head_plan *p = h->plan;
+    exo_status st = EXO_OK;
+    for (size_t c = 0; st == EXO_OK && c < p->chunks; c += p->span)
+        st = gradient_chunks(h, c, c + p->span < p->chunks ? c + p->span : p->chunks, err);
+    return st;
 }

@@ -1,4 +1,4 @@
-/* Failures of pieces: the first one that comes is kept. Sweeps over all elements. */
+/* Loops with scratch; failures of pieces, of which the first one that comes is kept; sweeps over all elements. */
 #include "pieces.h"
 
 #include "kernels.h"
@@ -18,6 +18,35 @@ exo_failure_result(const exo_failure *failure, exo_err *err)
     if (st != EXO_OK && err)
         *err = failure->err;
     return st;
+}
+
+struct runners {
+    atomic_size_t next;
+    size_t count;
+    void (*piece)(void *context, size_t runner, size_t index);
+    void *context;
+};
+
+static void
+run_pieces(void *context, size_t runner)
+{
+    struct runners *r = context;
+    for (size_t index; (index = atomic_fetch_add(&r->next, 1)) < r->count;)
+        r->piece(r->context, runner, index);
+}
+
+size_t
+exo_runners(size_t count)
+{
+    size_t threads = exo_num_threads();
+    return threads < count ? threads : count;
+}
+
+void
+exo_run_for(size_t count, void (*piece)(void *context, size_t runner, size_t index), void *context)
+{
+    struct runners r = {.count = count, .piece = piece, .context = context};
+    exo_parallel_for(exo_runners(count), run_pieces, &r);
 }
 
 struct cast_loop {

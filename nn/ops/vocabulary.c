@@ -1,4 +1,4 @@
-/* Cross-entropy and log-probabilities over a large vocabulary, with the head in them: logits are there a chunk of rows at a time.
+/* Cross-entropy and log-probabilities over a large vocabulary, with the head in them: of the logits there is a part at a time.
  *
  * Cross-entropy computes its gradients with the loss where that costs little memory, and keeps them for backward; else, as always for
  * log-probabilities, backward computes the logits again. */
@@ -21,11 +21,11 @@ enum {
     LOG_SUMS, /* saved: (rows)                                                      */
     X_GRAD,   /* saved: of a loss whose gradients are there already (rows, width)   */
     W_GRAD,   /* (vocabulary, width)                                                */
-    WEIGHTS   /* saved: the weights as bf16, under autocast                         */
+    WEIGHTS   /* the weights as bf16, under autocast, where gradients are kept      */
 };
 
 enum {
-    KEPT_BYTES = 1 << 26 /* a gradient of the weights up to this size is kept */
+    KEPT_BYTES = 1 << 26 /* a gradient of the weights up to this size comes with the loss */
 };
 
 struct state {
@@ -118,24 +118,13 @@ head_of(const exo_op *op)
     const exo_tensor *weight = op->in[WEIGHT];
     return (exo_head){.plan = &((struct state *)op->state)->plan,
                       .x = op->in[INPUT]->data,
-                      .weight = op->saved[WEIGHTS] ? op->saved[WEIGHTS] : weight->data,
+                      .weight = weight->data,
+                      .cast = op->saved[WEIGHTS],
                       .targets = op->in[TARGETS]->data,
                       .scale = op->factor};
 }
 
-/* All chunks: logits, and gradients if there are factors. */
-static exo_status
-walk(exo_head *h, exo_err *err)
-{
-    exo_status st = EXO_OK;
-    for (size_t c = 0; st == EXO_OK && c < h->plan->chunks; c++) {
-        st = exo_head_logits(h, c, err);
-        if (st == EXO_OK && h->factor)
-            st = exo_head_gradients(h, c, err);
-    }
-    return st;
-}
-
+/* The gradients of weights that are not kept, to a sink as they become whole or where there are all. */
 static exo_status
 compute_again(exo_tape *tape, exo_op *op, const float *factor, exo_err *err)
 {
@@ -145,22 +134,23 @@ compute_again(exo_tape *tape, exo_op *op, const float *factor, exo_err *err)
     exo_status st = EXO_OK;
     h.log_sum = op->saved[LOG_SUMS];
     h.factor = factor;
-    h.dweight = exo_tape_grad(tape, weight, &add, &st);
+    if (h.plan->span >= h.plan->chunks && exo_tape_open_rows(tape, weight))
+        h.open = weight;
+    else
+        h.dweight = exo_tape_grad(tape, weight, &add, &st);
     if (h.dweight && !add)
         memset(h.dweight, 0, weight->numel * sizeof *h.dweight);
-    h.picked = st == EXO_OK ? exo_tape_buffer(tape, x->dims[0] * sizeof *h.picked) : NULL;
     if (x->needs_grad)
         h.dx = exo_tape_buffer(tape, x->numel * sizeof *h.dx);
     if (exo_tape_error(tape, NULL) != EXO_OK || !exo_head_open(&h, tape))
         return exo_tape_error(tape, err);
     if (h.dx)
         memset(h.dx, 0, x->numel * sizeof *h.dx);
-    st = walk(&h, err);
-    exo_head_close(&h, tape);
+    st = exo_head_backward(&h, err);
+    exo_head_close(&h);
     if (st == EXO_OK && h.dx && give_x_gradient(tape, x, h.dx, 1.0f) != EXO_OK)
         st = exo_tape_error(tape, err);
     exo_tape_buffer_done(tape, h.dx);
-    exo_tape_buffer_done(tape, h.picked);
     return st;
 }
 
@@ -233,9 +223,10 @@ check(exo_tape *tape, const char *name, const exo_tensor *x, const exo_tensor *w
     return true;
 }
 
-/* The operation with plan and weights, x in the type of products. NULL: recorded in the tape. */
+/* The operation with its plan, x in the type of products; `keeps`: gradients come with the forward pass where they are small. NULL: recorded
+ * in the tape. */
 static exo_op *
-begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *weight, exo_tensor *targets)
+begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *weight, exo_tensor *targets, bool keeps)
 {
     exo_dtype dtype = exo_compute_dtype(tape);
     size_t counted = 0;
@@ -246,11 +237,13 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
     exo_op *op = x ? exo_tape_op(tape, op_class, (exo_tensor *[]){x, weight, targets}, 3) : NULL;
     if (!op)
         return NULL;
+    bool wide = keeps && exo_tape_pass(tape)->grad && weight->numel * sizeof(float) <= KEPT_BYTES;
     const exo_head_shape shape = {.rows = x->dims[0],
                                   .width = x->dims[1],
                                   .vocabulary = weight->dims[0],
                                   .dtype = (size_t)dtype,
-                                  .gradients = exo_tape_pass(tape)->grad};
+                                  .gradients = exo_tape_pass(tape)->grad,
+                                  .wide = wide};
     exo_err err = {0};
     bool fresh = false;
     struct state *s = exo_tape_state(tape, op, &shape, sizeof shape, sizeof *s, &fresh);
@@ -260,7 +253,7 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
         return NULL;
     }
     op->saved[LOG_SUMS] = s ? exo_tape_buffer(tape, shape.rows * sizeof(float)) : NULL;
-    if (s && dtype != EXO_F32) {
+    if (s && dtype != EXO_F32 && wide) {
         op->saved[WEIGHTS] = exo_tape_buffer(tape, weight->numel * exo_dtype_size(dtype));
         if (op->saved[WEIGHTS])
             exo_cast_all(EXO_F32, weight->data, dtype, op->saved[WEIGHTS], weight->numel);
@@ -296,7 +289,7 @@ keep_gradients(exo_tape *tape, exo_op *op, exo_head *h, size_t counted)
 exo_tensor *
 exo_linear_cross_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *targets)
 {
-    exo_op *op = begin(tape, &cross_entropy_class, x, weight, targets);
+    exo_op *op = begin(tape, &cross_entropy_class, x, weight, targets, true);
     exo_tensor *loss = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 0, NULL) : NULL;
     if (!loss)
         return NULL;
@@ -306,18 +299,17 @@ exo_linear_cross_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_
     exo_head h = head_of(op);
     h.log_sum = op->saved[LOG_SUMS];
     float *picked = h.picked = exo_tape_buffer(tape, rows * sizeof *picked), *factor = NULL;
-    bool grad = exo_tape_pass(tape)->grad && s->counted > 0;
-    if (picked && grad && weight->numel * sizeof(float) <= KEPT_BYTES)
+    if (picked && s->plan.shape.wide && s->counted > 0)
         h.factor = factor = keep_gradients(tape, op, &h, s->counted);
     if (exo_tape_error(tape, NULL) != EXO_OK || !exo_head_open(&h, tape))
         return NULL;
     exo_err err = {0};
-    exo_status st = walk(&h, &err);
+    exo_status st = exo_head_forward(&h, &err);
     double sum = 0;
     for (size_t r = 0; r < rows; r++)
         sum += h.targets[r] >= 0 ? (double)h.log_sum[r] - (double)picked[r] : 0.0;
     *(float *)loss->data = s->counted > 0 ? (float)(sum / (double)s->counted) : 0.0f;
-    exo_head_close(&h, tape);
+    exo_head_close(&h);
     exo_tape_buffer_done(tape, picked);
     exo_tape_buffer_done(tape, factor);
     if (st != EXO_OK)
@@ -331,7 +323,7 @@ exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tens
     if (!(temperature >= 0.0f) || isinf(temperature))
         return exo_tape_fail(tape, EXO_INVAL, "linear_log_probs: the temperature %g is not a number from 0",
                              (double)temperature);
-    exo_op *op = begin(tape, &log_probs_class, x, weight, targets);
+    exo_op *op = begin(tape, &log_probs_class, x, weight, targets, false);
     size_t rows = op ? op->in[INPUT]->dims[0] : 0;
     exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 1, &rows) : NULL;
     if (!y)
@@ -343,10 +335,10 @@ exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tens
     if (!exo_head_open(&h, tape))
         return NULL;
     exo_err err = {0};
-    exo_status st = walk(&h, &err);
+    exo_status st = exo_head_forward(&h, &err);
     for (size_t r = 0; r < rows; r++)
         out[r] = h.targets[r] >= 0 ? out[r] - h.log_sum[r] : 0.0f;
-    exo_head_close(&h, tape);
+    exo_head_close(&h);
     if (st != EXO_OK)
         return exo_tape_fail(tape, st, "linear_log_probs: %s", err.text);
     return exo_tape_finish(tape, op, y);
