@@ -93,6 +93,27 @@ plan_strategy(const char *name, exo_config *options, const exo_fit_opts *opts, s
     return st;
 }
 
+static exo_status
+plan_step(const char *name, exo_config *options, const exo_fit_opts *opts, size_t minibatch_size, bool *within,
+          exo_err *err)
+{
+    exo_strategy *strategy = NULL;
+    exo_status st = exo_strategy_new(&strategy, name, options, err);
+    if (st == EXO_OK)
+        *within = exo_fit_steps_within(strategy, opts->num_nodes, opts->batch_size, minibatch_size);
+    exo_strategy_free(&strategy);
+    return st;
+}
+
+static void
+take_nothing(void *context, size_t first, size_t count, const float *grad)
+{
+    (void)context;
+    (void)first;
+    (void)count;
+    (void)grad;
+}
+
 static uint64_t
 batch_bytes(const exo_dataset *data, size_t size)
 {
@@ -108,21 +129,28 @@ batch_bytes(const exo_dataset *data, size_t size)
 }
 
 static exo_status
-plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fit_opts *opts, exo_fit_memory *m,
-            exo_err *err)
+plan_minibatch(exo_model *model, exo_dataset *train, const exo_fit_opts *opts, size_t *size, exo_err *err)
 {
+    unsigned threads = exo_num_threads(), copies = opts->num_nodes < threads ? opts->num_nodes : threads;
+    *size = opts->minibatch_size ? opts->minibatch_size : opts->batch_size;
+    if (opts->minibatch_size != EXO_MINIBATCH_AUTO)
+        return EXO_OK;
+    return exo_fit_auto_minibatch(model, train, opts->batch_size, opts->autocast, copies, size, err);
+}
+
+/* `within`: whether the step is taken within backward. */
+static exo_status
+plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fit_opts *opts, bool within,
+            exo_fit_memory *m, exo_err *err)
+{
+    const exo_grad_sink sink = {.take = take_nothing};
     exo_pass_memory memory;
     unsigned threads = exo_num_threads(), nodes = opts->num_nodes;
     size_t val_length = val ? exo_dataset_length(val) : 0;
     size_t val_count = opts->val_size && opts->val_size < val_length ? opts->val_size : val_length;
     m->passes = nodes < threads ? nodes : threads;
-    m->minibatch_size = opts->minibatch_size ? opts->minibatch_size : opts->batch_size;
-    exo_pass pass = {.train = true, .grad = true, .autocast = opts->autocast};
-    exo_status st = EXO_OK;
-    if (opts->minibatch_size == EXO_MINIBATCH_AUTO)
-        st = exo_fit_auto_minibatch(model, train, opts->batch_size, opts->autocast, m->passes, &m->minibatch_size, err);
-    if (st == EXO_OK)
-        st = exo_model_pass_memory(model, &pass, train, m->minibatch_size, &memory, err);
+    exo_pass pass = {.train = true, .grad = true, .autocast = opts->autocast, .sink = within ? &sink : NULL};
+    exo_status st = exo_model_pass_memory(model, &pass, train, m->minibatch_size, &memory, err);
     if (st != EXO_OK)
         return st;
     m->activations = (memory.tape + memory.plans) * m->passes;
@@ -153,20 +181,25 @@ exo_status
 exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy, exo_config *options,
                     const exo_fit_opts *opts, uint64_t now, exo_fit_memory *out, exo_err *err)
 {
+    bool within = false;
     uint64_t of_node = 0, nodes = opts->num_nodes, numel = exo_model_numel(model), buffers;
     *out = (exo_fit_memory){.nodes = opts->num_nodes};
     exo_status st = exo_fit_opts_check(opts, err);
     if (st == EXO_OK)
         st = plan_strategy(strategy, options, opts, (size_t)numel, &of_node, err);
     if (st == EXO_OK)
-        st = plan_passes(model, train, val, opts, out, err);
+        st = plan_minibatch(model, train, opts, &out->minibatch_size, err);
+    if (st == EXO_OK)
+        st = plan_step(strategy, options, opts, out->minibatch_size, &within, err);
+    if (st == EXO_OK)
+        st = plan_passes(model, train, val, opts, within, out, err);
     if (st != EXO_OK)
         return st;
     buffers = exo_model_buffer_numel(model);
     uint64_t values = exo_aligned_size(numel * sizeof(float)), statistics = exo_aligned_size(buffers * sizeof(float));
     out->process = now + RUN + nodes * LANE + exo_num_threads() * exo_parallel_scratch();
     out->parameters = nodes * (values + statistics);
-    out->gradients = nodes * values;
+    out->gradients = within ? 0 : nodes * values;
     out->optimizer = nodes * of_node;
     out->average = nodes * (values + statistics);
     out->result = 2 * (values + statistics);

@@ -11,7 +11,7 @@ typedef struct exo_fit_memory {
     size_t minibatch_size; /* samples of a pass                                      */
     uint64_t process;      /* the program, its libraries, and the data: what it has now */
     uint64_t parameters;   /* of all nodes, with statistics                          */
-    uint64_t gradients;    /* of all nodes                                           */
+    uint64_t gradients;    /* of all nodes; none where steps are taken within backward */
     uint64_t optimizer;    /* of all nodes: moments, and what the strategy keeps     */
     uint64_t average;      /* of all nodes: the copies that are averaged             */
     uint64_t activations;  /* of a forward and backward pass, times `passes`         */

@@ -113,3 +113,9 @@ exo_fit_config_json(const exo_fit_opts *opts, const char *strategy, const char *
     json_decref(rest);
     return dump(all, JSON_INDENT(2), out, err);
 }
+
+bool
+exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size_t batch_size, size_t minibatch_size)
+{
+    return minibatch_size == batch_size && exo_strategy_steps_alone(strategy, num_nodes);
+}

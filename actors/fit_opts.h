@@ -2,6 +2,7 @@
 #ifndef EXO_FIT_OPTS_H
 #define EXO_FIT_OPTS_H
 
+#include <exogym/strategy.h>
 #include <exogym/trainer.h>
 
 /* INVAL names the option and what it must be. */
@@ -16,6 +17,9 @@ exo_status exo_fit_settings_json(const exo_fit_opts *opts, const char *strategy,
 exo_status exo_fit_config_json(const exo_fit_opts *opts, const char *strategy, const char *options,
                                const exo_model *model, uint64_t max_steps, size_t minibatch_size, char **out,
                                exo_err *err);
+
+/* Whether nodes take the inner step within backward and have no buffer of gradients: the strategy steps alone, and a step is one pass. */
+bool exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size_t batch_size, size_t minibatch_size);
 
 /* The largest divisor of `batch_size` for which a forward and backward pass of `copies` nodes at once fits into most of the
  * memory that is free now; 1 if none does. */

@@ -10,6 +10,7 @@
 #include <exogym/state.h>
 
 #include "edge.h"
+#include "fit_opts.h"
 #include "node_host.h"
 #include "parallel.h"
 
@@ -28,6 +29,7 @@ struct train_node {
     exo_pace *pace, own_pace; /* how its time passes */
     exo_time step_cost;
     uint64_t bytes_before; /* sent before the checkpoint that this run went on from */
+    bool within;           /* the inner step is taken within backward               */
     bool warned;           /* of a loss that is not finite                          */
 };
 
@@ -86,11 +88,14 @@ take_place(struct train_node *n, const exo_node_spec *spec, exo_err *err)
     n->node.rank = spec->rank;
     n->step_cost = spec->step_cost;
     n->pace = spec->pace ? spec->pace : &n->own_pace;
+    n->within = exo_fit_steps_within(n->strategy, fit->num_nodes, fit->batch_size, fit->minibatch_size);
 
     exo_status st = spec->pace ? EXO_OK : exo_pace_init(&n->own_pace, NULL, 0, spec->speed, err);
     if (st == EXO_OK)
         st = open_place(n, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK && n->within)
+        st = exo_model_values(fit->model, fit->seed, &n->params, err);
+    else if (st == EXO_OK)
         st = exo_model_params(fit->model, fit->seed, &n->params, err);
     if (st != EXO_OK) {
         give_up(n, st, err);
@@ -235,11 +240,12 @@ batch_rows(const exo_batch *batch, size_t first, size_t size)
     return rows;
 }
 
-/* One forward and backward pass; adds to the gradients and gives the loss. */
+/* One forward and backward pass; adds to the gradients, or takes the inner step, and adds to the loss. */
 static exo_status
 run_minibatch(struct train_node *n, exo_tape *tape, const exo_batch *batch, uint64_t pass_index, float scale,
               double *loss, exo_err *err)
 {
+    const exo_grad_sink sink = n->within ? exo_node_inner_sink(&n->node) : (exo_grad_sink){0};
     const exo_pass pass = {
         .train = true,
         .grad = true,
@@ -247,6 +253,7 @@ run_minibatch(struct train_node *n, exo_tape *tape, const exo_batch *batch, uint
         .seed = n->fit->seed,
         .node = n->node.rank,
         .step = pass_index,
+        .sink = n->within ? &sink : NULL,
     };
     exo_tape_begin(tape, n->params, &pass);
     exo_tensor *out = exo_model_loss(n->fit->model, tape, batch);
@@ -258,7 +265,7 @@ run_minibatch(struct train_node *n, exo_tape *tape, const exo_batch *batch, uint
     return exo_tape_backward(tape, out, scale, err);
 }
 
-/* The gradients of this step's batch: the mean over its minibatches. */
+/* The gradients of this step's batch: the mean over its minibatches. Or, where it is taken within backward, the inner step. */
 static exo_status
 compute_gradients(struct train_node *n, const exo_batch *batch, float *loss, exo_err *err)
 {
@@ -268,7 +275,8 @@ compute_gradients(struct train_node *n, const exo_batch *batch, float *loss, exo
         return st;
     size_t minibatches = n->fit->batch_size / n->fit->minibatch_size;
     double sum = 0;
-    exo_params_zero_grads(n->params);
+    if (!n->within)
+        exo_params_zero_grads(n->params);
     for (size_t m = 0; st == EXO_OK && m < minibatches; m++) {
         exo_batch rows = batch_rows(batch, m * n->fit->minibatch_size, n->fit->minibatch_size);
         st = run_minibatch(n, tape, &rows, n->node.step * minibatches + m, 1.0f / (float)minibatches, &sum, err);

@@ -12,4 +12,7 @@ extern const exo_strategy_class exo_sparta_class;
 /* The class of that name, or NULL. Any thread. */
 const exo_strategy_class *exo_strategy_class_find(const char *name);
 
+/* steps_alone of classes whose nodes always do. */
+bool exo_always_steps_alone(const void *self, uint32_t num_nodes);
+
 #endif

@@ -9,8 +9,17 @@ static exo_status
 ddp_step(void *self, exo_node *node, exo_err *err)
 {
     (void)self;
-    exo_status st = exo_all_reduce(node->group, node->grads, node->numel, EXO_F32, EXO_MEAN, err);
+    exo_status st = EXO_OK;
+    if (node->num_nodes > 1)
+        st = exo_all_reduce(node->group, node->grads, node->numel, EXO_F32, EXO_MEAN, err);
     return st == EXO_OK ? exo_node_inner_step(node, err) : st;
+}
+
+static bool
+ddp_steps_alone(const void *self, uint32_t num_nodes)
+{
+    (void)self;
+    return num_nodes == 1;
 }
 
 static size_t
@@ -26,5 +35,6 @@ const exo_strategy_class exo_ddp_class = {
     .name = "ddp",
     .help = "all-reduce the gradients at every step",
     .step = ddp_step,
+    .steps_alone = ddp_steps_alone,
     .edges = ddp_edges,
 };

@@ -53,12 +53,11 @@ outer_step(struct diloco *d, exo_node *node, exo_err *err)
     exo_status st = exo_reduce_scatter(node->group, node->params, node->numel, EXO_F32, EXO_MEAN, err);
     if (st != EXO_OK)
         return st;
-    float *mean = node->params + d->first;
-    float *delta = node->grads + d->first; /* the inner step is done with the gradients */
+    float *shard = node->params + d->first; /* the mean, then the change up to it, then the outer parameters */
     for (size_t i = 0; i < d->length; i++)
-        delta[i] = d->outer[i] - mean[i];
-    exo_optim_step(d->outer_optim, d->outer, delta, d->outer_spec.lr);
-    memcpy(mean, d->outer, d->length * sizeof *d->outer);
+        shard[i] = d->outer[i] - shard[i];
+    exo_optim_step(d->outer_optim, d->outer, shard, d->outer_spec.lr);
+    memcpy(shard, d->outer, d->length * sizeof *d->outer);
     return exo_all_gather(node->group, node->params, node->numel, EXO_F32, err);
 }
 
@@ -106,6 +105,7 @@ const exo_strategy_class exo_diloco_class = {
     .init = diloco_init,
     .start = diloco_start,
     .step = diloco_step,
+    .steps_alone = exo_always_steps_alone,
     .state = diloco_state,
     .release = diloco_release,
     .edges = diloco_edges,

@@ -42,5 +42,6 @@ const exo_strategy_class exo_fedavg_class = {
     .state_size = sizeof(struct fedavg),
     .init = fedavg_init,
     .step = fedavg_step,
+    .steps_alone = exo_always_steps_alone,
     .edges = fedavg_edges,
 };

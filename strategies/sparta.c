@@ -156,6 +156,7 @@ const exo_strategy_class exo_sparta_class = {
     .init = sparta_init,
     .start = sparta_start,
     .step = sparta_step,
+    .steps_alone = exo_always_steps_alone,
     .state = sparta_state,
     .release = sparta_release,
     .edges = sparta_edges,

@@ -160,6 +160,13 @@ exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err)
 }
 
 bool
+exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return c->steps_alone && strategy->max_norm == 0.0f && c->steps_alone(strategy->self, num_nodes);
+}
+
+bool
 exo_strategy_edges(const exo_strategy *strategy, size_t numel, uint32_t num_nodes,
                    exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES], size_t *count)
 {

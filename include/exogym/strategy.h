@@ -32,7 +32,7 @@ typedef struct exo_node {
     uint64_t seed;
     size_t numel;   /* Psi                                                   */
     float *params;  /* (numel) theta                                         */
-    float *grads;   /* (numel) mean over this node's batch                   */
+    float *grads;   /* (numel) mean over this node's batch; NULL where the inner step is taken within backward */
     float *buffers; /* (buffer_numel) statistics, as batch-norm's            */
     size_t buffer_numel;
     exo_params *model;    /* the same buffers with names and shapes; may be NULL      */
@@ -43,10 +43,14 @@ typedef struct exo_node {
     float max_norm;  /* 0: no clip                                            */
     float lr;        /* written by exo_node_inner_step: the rate it used      */
     float grad_norm; /* written by it: the norm before clipping, if it clips  */
+    bool stepped;    /* within backward: the next exo_node_inner_step does nothing more */
 } exo_node;
 
 /* Clips if max_norm is set, then one step of the inner optimizer at the scheduled rate. */
 EXO_API exo_status exo_node_inner_step(exo_node *node, exo_err *err);
+/* Begins the same step for a pass whose gradients it takes as they come (exo_pass): in place of gradients that lie in node->grads. For hosts of
+ * strategies that exo_strategy_steps_alone. */
+EXO_API exo_grad_sink exo_node_inner_sink(exo_node *node);
 
 /* What the nodes of a run exchange, round by round: for plans, predictions and the graph that a job stands for. */
 typedef struct exo_strategy_edge {
@@ -75,6 +79,9 @@ typedef struct exo_strategy_class {
     void (*state)(void *self, exo_state *state);
     /* Frees what init and start allocated; once, also after their failure. May be NULL. */
     void (*release)(void *self);
+    /* Whether step, among so many nodes, begins with exo_node_inner_step and has no other use for node->grads: the step may then have been
+     * taken within backward, and node->grads is NULL. After init. May be NULL: no. */
+    bool (*steps_alone)(const void *self, uint32_t num_nodes);
     /* What `num_nodes` nodes of a model of `numel` parameters exchange; gives how many edges it wrote, no two of which carry the same.
      * After init, perhaps without start. May be NULL: it is not known. */
     size_t (*edges)(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
@@ -97,6 +104,8 @@ EXO_API exo_status exo_strategy_start(exo_strategy *strategy, exo_node *node, ex
 /* One local step with the gradients in node->grads; the caller then counts node->step up. Errors: those of the collectives;
  * the parameters are then undefined. */
 EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err);
+/* Whether the inner step needs no more than this node's gradients, one after the other: the class says so, and they are not clipped. */
+EXO_API bool exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes);
 /* What it exchanges; false: the class does not say. */
 EXO_API bool exo_strategy_edges(const exo_strategy *strategy, size_t numel, uint32_t num_nodes,
                                 exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES], size_t *count);
