@@ -68,12 +68,12 @@ exo_checkpoint(exo_tape *tape, exo_tensor *x, exo_checkpoint_body body, void *co
 {
     if (!x || tape->error.code != EXO_OK)
         return NULL;
-    if (!tape->pass.grad)
-        return body(context, tape, x);
     struct checkpoint c = {
         .body = body, .context = context, .first = tape->num_ops, .first_ordinal = tape->next_ordinal};
     exo_tensor *y = body(context, tape, x);
     c.count = tape->num_ops - c.first;
+    if (y && !tape->pass.grad)
+        forget_ops(tape, c.first, tape->num_ops, y);
     if (!y || c.count == 0 || !y->needs_grad || y->is_param)
         return y;
     exo_op *op = exo_tape_op(tape, &checkpoint_class, &x, 1);

@@ -121,11 +121,11 @@ hidden(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
     struct step *steps = sequence ? exo_tape_buffer(t, layers * sizeof *steps) : NULL;
     if (!steps)
         return NULL;
-    bool checkpoint = d->spec.checkpoint && exo_tape_pass(t)->grad;
+    bool forgets = d->spec.checkpoint || !exo_tape_pass(t)->grad;
     exo_tensor *x = embed(d, t, tokens, sequence); /* (R, W) */
     for (size_t i = 0; i < layers; i++) {
         steps[i] = (struct step){.decoder = d, .block = &d->blocks[i], .sequence = sequence};
-        x = checkpoint ? exo_checkpoint(t, x, block, &steps[i]) : block(&steps[i], t, x);
+        x = forgets ? exo_checkpoint(t, x, block, &steps[i]) : block(&steps[i], t, x);
     }
     return norm(d, t, &d->norm, x);
 }

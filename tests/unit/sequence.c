@@ -506,3 +506,36 @@ Test(sequence, a_batch_without_targets_has_no_loss)
         cr_expect_eq(grad[i], 0.0f);
     exo_tape_free(&tape);
 }
+
+/* A pass that does not record keeps one body's buffers at a time, not all bodies'. */
+Test(sequence, without_gradients_a_checkpoint_keeps_its_result_only)
+{
+    static const size_t dims[][2] = {{V, W}, {40, W}, {W, 1}, {W, 1}, {2 * W, W}, {W, W}};
+    const exo_pass pass = {.seed = 3};
+    float *values[6], *x = array(R * W, 9), out[2];
+    size_t bytes[2][2];
+    for (size_t i = 0; i < 6; i++)
+        values[i] = array(dims[i][0] * dims[i][1], 40 + i);
+    for (int checkpoint = 0; checkpoint < 2; checkpoint++)
+        for (int deep = 0; deep < 2; deep++) {
+            exo_tape *tape = passes_tape();
+            exo_tensor *v[6];
+            exo_tape_begin(tape, NULL, &pass);
+            for (size_t i = 0; i < 6; i++)
+                v[i] = exo_tape_variable(tape, dims[i][1] == 1 ? 1 : 2, dims[i], values[i]);
+            exo_tensor *y = exo_tape_input(tape, EXO_F32, 2, (size_t[]){R, W}, x);
+            for (int i = 0; i < (deep ? 8 : 2); i++)
+                y = checkpoint ? exo_checkpoint(tape, y, part, v) : part(v, tape, y);
+            exo_tensor *mean = exo_mean(tape, exo_mul(tape, y, y));
+            cr_assert_not_null(mean);
+            if (deep)
+                out[checkpoint] = exo_tensor_item(mean);
+            bytes[checkpoint][deep] = exo_tape_bytes(tape);
+            exo_tape_free(&tape);
+        }
+    cr_expect_eq(out[0], out[1], "%g, %g", (double)out[0], (double)out[1]);
+    /* Six blocks more: their results, and without checkpoints all that they computed. */
+    size_t result = R * W * sizeof(float);
+    cr_expect_leq(bytes[1][1] - bytes[1][0], 6 * result, "%zu", bytes[1][1] - bytes[1][0]);
+    cr_expect_gt(bytes[0][1] - bytes[0][0], 12 * result, "%zu", bytes[0][1] - bytes[0][0]);
+}
