@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """GPT-2's training step beside PyTorch's, in alternation: medians over the rounds, and ratios.
 
-    bench/gpt_step.py [--rounds 3] [--steps 5] [--build build/release] [--python build/peers/gpt/bin/python] [--base] [--compile]
+    bench/gpt_step.py [--rounds 3] [--steps 5] [--build build/release] [--python build/peers/gpt/bin/python] [--base] [--keep] [--compile]
 
 The settings: small (4 layers, 4 heads, width 128) with a vocabulary of 66 and of 50,304, 16 sequences of 256 tokens and one of 1,024; with --base
-also GPT-2's own size (12, 12, 768), one sequence of 1,024. A step is forward, backward and AdamW. bench/peers/setup.sh gpt installs the newest
+also GPT-2's own size (12, 12, 768), one sequence of 1,024, with activation checkpoints unless --keep is given. A step is forward, backward and
+AdamW; exogym takes it within backward. bench/peers/setup.sh gpt installs the newest
 PyTorch.
 """
 import argparse
@@ -34,6 +35,7 @@ def main():
     parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
     parser.add_argument("--python", default=os.path.join(ROOT, "build/peers/gpt/bin/python"), help="one that has PyTorch")
     parser.add_argument("--base", action="store_true", help="also the base size: minutes a round, 6 GB")
+    parser.add_argument("--keep", action="store_true", help="the base size without activation checkpoints: faster, in more memory")
     parser.add_argument("--compile", action="store_true", help="the peer with torch.compile")
     args = parser.parse_args()
 
@@ -41,11 +43,12 @@ def main():
         "size", "type", "vocab", "block", "batch", "exogym t/s", "torch t/s", "ratio", "MiB", "torch MiB", "part", "GFLOP/s", "of peak"))
     for size, vocabulary, block, batch in SMALL + (BASE if args.base else []):
         for dtype in ("fp32", "bf16"):
+            keeps = ["--checkpoint", "1" if size == "base" and not args.keep else "0"]
             options = ["--size", size, "--vocabulary", str(vocabulary), "--block", str(block), "--batch", str(batch), "--dtype", dtype,
                        "--steps", str(args.steps), "--threads", str(args.threads)]
             ours, theirs = [], []
             for _ in range(args.rounds):
-                ours.append(run([os.path.join(args.build, "bench/bench_gpt_step"), *options]))
+                ours.append(run([os.path.join(args.build, "bench/bench_gpt_step"), *options, *keeps]))
                 theirs.append(run([args.python, os.path.join(ROOT, "bench/peers/gpt_step.py"), *options] + ["--compile"] * args.compile))
 
             def median(results, key):

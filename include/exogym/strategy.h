@@ -12,7 +12,7 @@
  * Options that every strategy has are read before the class sees the config, under the same mapping:
  *     optimizer (adamw), lr_scheduler (constant | lambda_cosine), warmup_steps, cosine_anneal, max_norm (0: no clip).
  *
- * A step may use node->grads as scratch once the inner step is done. Statistics in node->buffers are each node's own under
+ * A step may use node->grads, where they are, as scratch once the inner step is done. Statistics in node->buffers are each node's own under
  * every strategy, as in PyTorch without synchronized batch-norm; they are averaged for evaluation and the result only.
  */
 #ifndef EXOGYM_STRATEGY_H
