@@ -134,6 +134,12 @@ exo_tape_again(const exo_tape *tape)
     return tape->again;
 }
 
+bool
+exo_tape_result_idle(const exo_tape *tape)
+{
+    return tape->again && tape->num_ops == tape->most_ops;
+}
+
 exo_op *
 exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in, size_t num_in)
 {

@@ -86,6 +86,8 @@ size_t exo_tape_real_bytes(const exo_tape *tape);
 
 /* Whether this part of the pass runs for the second time, for a checkpoint: what is not computation, as running statistics, has been done. */
 bool exo_tape_again(const exo_tape *tape);
+/* Whether the operation appended last is the last one of a part that runs again: nobody reads its result, unless its own backward does. */
+bool exo_tape_result_idle(const exo_tape *tape);
 
 /* A tensor with uninitialized data from the pool. NULL: recorded in the tape. */
 exo_tensor *exo_tape_tensor(exo_tape *tape, exo_dtype dtype, exo_layout layout, size_t num_dims, const size_t *dims);

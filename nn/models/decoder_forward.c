@@ -121,10 +121,12 @@ hidden(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
     struct step *steps = sequence ? exo_tape_buffer(t, layers * sizeof *steps) : NULL;
     if (!steps)
         return NULL;
-    bool forgets = d->spec.checkpoint || !exo_tape_pass(t)->grad;
+    bool grad = exo_tape_pass(t)->grad;
     exo_tensor *x = embed(d, t, tokens, sequence); /* (R, W) */
     for (size_t i = 0; i < layers; i++) {
         steps[i] = (struct step){.decoder = d, .block = &d->blocks[i], .sequence = sequence};
+        /* Backward begins with the last block: it would be computed again at once. */
+        bool forgets = !grad || (d->spec.checkpoint && i + 1 < layers);
         x = forgets ? exo_checkpoint(t, x, block, &steps[i]) : block(&steps[i], t, x);
     }
     return norm(d, t, &d->norm, x);
