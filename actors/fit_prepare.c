@@ -46,6 +46,8 @@ make_strategies(struct run *run, exo_config *options, exo_err *err)
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++)
         st = exo_strategy_new(&run->strategy[r], run->strategy_name, options, err);
+    if (st == EXO_OK)
+        st = exo_strategy_check(run->strategy[0], run->fit.num_nodes, err);
     if (st == EXO_OK && options)
         st = exo_config_text(options, &run->options_text, err);
     else if (st == EXO_OK && !(run->options_text = exo_strdup("{}")))

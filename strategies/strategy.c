@@ -134,6 +134,13 @@ exo_strategy_name(const exo_strategy *strategy)
 }
 
 exo_status
+exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes, exo_err *err)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return c->check ? c->check(strategy->self, num_nodes, err) : EXO_OK;
+}
+
+exo_status
 exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
 {
     const exo_strategy_class *c = strategy->strategy_class;
@@ -144,7 +151,10 @@ exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
     node->max_norm = strategy->max_norm;
     node->lr = 0;
     node->grad_norm = 0;
-    exo_status st = exo_optim_new(&node->optim, &strategy->inner, node->numel, err);
+    node->optim = NULL;
+    exo_status st = exo_strategy_check(strategy, node->num_nodes, err);
+    if (st == EXO_OK)
+        st = exo_optim_new(&node->optim, &strategy->inner, node->numel, err);
     if (st == EXO_OK && c->start)
         st = c->start(strategy->self, node, err);
     if (st != EXO_OK)

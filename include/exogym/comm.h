@@ -1,7 +1,8 @@
 /* Collectives: operations that every member of a group takes part in.
  *
  * A communicator has N members, ranks 0..N-1. Each member has a group handle, which belongs to one thread at a time. All
- * members call the same operations in the same order with equal counts and types; a mismatch is an error for all of them.
+ * members call the same operations in the same order with equal counts and types; a mismatch is an error for all of them. Some of them
+ * may call together without the others (exo_group_among).
  * Every call ends: with its result, at its deadline (now + the group's timeout), or with PEER_LOST and the name and cause of
  * the member that died. After an error the communicator is broken, and further calls fail with the same reason.
  *
@@ -40,6 +41,14 @@ EXO_API exo_status exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank
 EXO_API void exo_group_close(exo_group **group);
 /* Says that member `rank` died and why; ends every call in progress. Any thread. */
 EXO_API void exo_comm_fail(exo_comm *comm, uint32_t rank, const char *cause);
+
+/* A group of some of a group's members: `ranks` (size), ascending, this one's among them; in the new group their ranks are their places in
+ * this list. It takes no message and no waiting: each of these members makes it by itself, with the same list, and calls together with
+ * them; others may meanwhile do so elsewhere. All members of a call must get to it: where one is in several groups, they are called in one
+ * order by all. What it sends is counted by both groups. It belongs to the thread of `parent`, has its timeout of now, and is closed before
+ * it; to close it is not to leave. Errors: INVAL, NOMEM. Blocks: never. */
+EXO_API exo_status exo_group_among(exo_group **out, exo_group *parent, const uint32_t *ranks, uint32_t size,
+                                   exo_err *err);
 
 EXO_API uint32_t exo_group_rank(const exo_group *group);
 EXO_API uint32_t exo_group_size(const exo_group *group);

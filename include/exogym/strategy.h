@@ -59,6 +59,8 @@ typedef struct exo_strategy_edge {
     double elements;   /* fp32 values in a round, exactly; where they are drawn, the expected number                 */
     uint64_t every;    /* steps from one round to the next                                                           */
     const char *codec; /* NULL: raw                                                                                  */
+    uint32_t
+        members; /* of an all_reduce: how many nodes meet in one, those left over in a smaller one; 0: all        */
 } exo_strategy_edge;
 
 enum {
@@ -85,6 +87,8 @@ typedef struct exo_strategy_class {
     /* What `num_nodes` nodes of a model of `numel` parameters exchange; gives how many edges it wrote, no two of which carry the same.
      * After init, perhaps without start. May be NULL: it is not known. */
     size_t (*edges)(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
+    /* Whether so many nodes can train by these options; INVAL says why not. After init, before start. May be NULL: any number can. */
+    exo_status (*check)(const void *self, uint32_t num_nodes, exo_err *err);
 } exo_strategy_class;
 
 /* One node's strategy. */
@@ -97,6 +101,9 @@ EXO_API exo_status exo_strategy_new(exo_strategy **out, const char *name, exo_co
 EXO_API exo_status exo_strategy_parse(exo_strategy **out, const char *name, const char *options, exo_err *err);
 EXO_API void exo_strategy_free(exo_strategy **strategy);
 EXO_API const char *exo_strategy_name(const exo_strategy *strategy);
+/* Whether `num_nodes` nodes can train so: a mistake that is found before a run. exo_strategy_start checks it too. INVAL, with the place of
+ * the option. */
+EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes, exo_err *err);
 
 /* Makes the inner optimizer and the strategy's own state for `node`, whose rank to group the caller has filled in; sets
  * optim (which whoever owns the node frees; NULL after an error) to grad_norm. Once. */
@@ -111,6 +118,12 @@ EXO_API bool exo_strategy_edges(const exo_strategy *strategy, size_t numel, uint
                                 exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES], size_t *count);
 /* Adds the inner optimizer's and the strategy's state to a checkpoint. */
 EXO_API void exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_state *state);
+
+/* Who meets in a round: the ranks 0..num_nodes-1 are shuffled, for each round anew, and cut into islands of `island_size` (from 1), the last
+ * of which has what remains. Writes the ranks of the island that `rank` is in to `out`, ascending, and gives how many; `out` (num_nodes) is
+ * room to work in. A function of its arguments alone, the same on every node: nothing is sent. For exo_group_among. */
+EXO_API uint32_t exo_island(uint64_t seed, uint64_t round, uint32_t num_nodes, uint32_t island_size, uint32_t rank,
+                            uint32_t *out);
 
 /* Registers a class under its name, which must be new; it must live as long as the process. Any thread. Errors: EXISTS,
  * INVAL (no name, no step), NOMEM. */

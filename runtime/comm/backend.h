@@ -17,16 +17,18 @@ typedef enum exo_collective {
     EXO_BARRIER,
 } exo_collective;
 
-/* One member's part in one call. All but `data` and `encoder` must be equal on all members. */
+/* One member's part in one call. All but `data`, `encoder` and `place` must be equal on all members. */
 typedef struct exo_collective_args {
     exo_collective operation;
     void *data;
     size_t count;
     exo_dtype dtype;
     exo_reduce reduce;
-    uint32_t root;
-    bool rehearsal;       /* there is no data: only the time is taken              */
-    exo_encoder *encoder; /* this member's, with room for the call; NULL: as it is */
+    uint32_t root;         /* a place, as below                                    */
+    uint32_t size, place;  /* how many members take part, and which of them this is */
+    const uint32_t *ranks; /* (size) theirs, ascending; NULL: all, whose places are their ranks */
+    bool rehearsal;        /* there is no data: only the time is taken              */
+    exo_encoder *encoder;  /* this member's, with room for the call; NULL: as it is */
 } exo_collective_args;
 
 typedef struct exo_comm_backend {
@@ -35,9 +37,9 @@ typedef struct exo_comm_backend {
     void (*leave)(void *state, uint32_t rank);
     /* Ends calls in progress and all later ones. */
     void (*fail)(void *state, uint32_t rank, const char *cause);
-    /* The `number`-th call of member `rank`, counted from 0. Adds the time that it waited for others to *waited. */
-    exo_status (*run)(void *state, uint32_t rank, uint64_t number, const exo_collective_args *args, exo_time deadline,
-                      exo_time *waited, exo_err *err);
+    /* A call of member `rank`. Adds the time that it waited for others to *waited. */
+    exo_status (*run)(void *state, uint32_t rank, const exo_collective_args *args, exo_time deadline, exo_time *waited,
+                      exo_err *err);
     /* Others have just done an all_reduce of `count` fp32 elements over the connections of member `rank`. May be NULL. */
     void (*warm)(void *state, uint32_t rank, size_t count);
     void (*free)(void *state);

@@ -13,12 +13,14 @@
 #define DEFAULT_TIMEOUT (60 * EXO_SECOND)
 
 struct exo_group {
-    exo_comm *comm; /* held */
-    uint32_t rank;
-    uint64_t calls;
+    exo_comm *comm;    /* held */
+    exo_group *parent; /* of a group of some: whose place this is; else NULL */
+    uint32_t rank;     /* in the communicator */
+    uint32_t size, place;
+    uint32_t *ranks; /* (size) of a group of some; NULL: all */
     exo_time timeout;
-    exo_encoder encoder;
-    uint32_t codings; /* of the communicator, when the encoder was made */
+    exo_encoder encoder; /* a parent's only */
+    uint32_t codings;    /* of the communicator, when the encoder was made */
     pthread_mutex_t lock;
     exo_time waited; /* guarded by lock, as traffic */
     exo_traffic traffic;
@@ -56,7 +58,8 @@ exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name,
         exo_free(g);
         return st;
     }
-    *g = (exo_group){.comm = exo_comm_hold(comm), .rank = rank, .timeout = DEFAULT_TIMEOUT};
+    *g = (exo_group){
+        .comm = exo_comm_hold(comm), .rank = rank, .size = comm->size, .place = rank, .timeout = DEFAULT_TIMEOUT};
     pthread_mutex_init(&g->lock, NULL);
     g->codings = comm->codings;
     st = exo_encoder_init(&g->encoder, comm->codec, err);
@@ -66,13 +69,62 @@ exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name,
     return st;
 }
 
+/* The place of this member among `ranks`, which must be ascending. */
+static exo_status
+find_place(const exo_group *parent, const uint32_t *ranks, uint32_t size, uint32_t *place, exo_err *err)
+{
+    bool found = false;
+    if (size == 0)
+        return exo_fail(err, EXO_INVAL, "a group of no members");
+    for (uint32_t i = 0; i < size; i++) {
+        if (ranks[i] >= parent->size)
+            return exo_fail(err, EXO_INVAL, "rank %u is not in a group of %u", ranks[i], parent->size);
+        if (i > 0 && ranks[i] <= ranks[i - 1])
+            return exo_fail(err, EXO_INVAL, "the ranks of a group ascend: %u stands before %u", ranks[i - 1], ranks[i]);
+        if (ranks[i] == parent->place) {
+            *place = i;
+            found = true;
+        }
+    }
+    return found ? EXO_OK : exo_fail(err, EXO_INVAL, "rank %u is not in the group that it opens", parent->place);
+}
+
+exo_status
+exo_group_among(exo_group **out, exo_group *parent, const uint32_t *ranks, uint32_t size, exo_err *err)
+{
+    uint32_t place = 0;
+    exo_status st = find_place(parent, ranks, size, &place, err);
+    if (st != EXO_OK)
+        return st;
+    exo_group *g = exo_calloc(1, sizeof *g);
+    uint32_t *own = size < parent->comm->size ? exo_calloc(size, sizeof *own) : NULL; /* all of them: as if not named */
+    if (!g || (!own && size < parent->comm->size)) {
+        exo_free(g);
+        return exo_fail(err, EXO_NOMEM, "no memory for a group");
+    }
+    for (uint32_t i = 0; own && i < size; i++)
+        own[i] = parent->ranks ? parent->ranks[ranks[i]] : ranks[i];
+    *g = (exo_group){.comm = exo_comm_hold(parent->comm),
+                     .parent = parent,
+                     .rank = parent->rank,
+                     .size = size,
+                     .place = place,
+                     .ranks = own,
+                     .timeout = parent->timeout};
+    pthread_mutex_init(&g->lock, NULL);
+    *out = g;
+    return EXO_OK;
+}
+
 void
 exo_group_close(exo_group **group)
 {
     exo_group *g = *group;
     if (!g)
         return;
-    g->comm->backend->leave(g->comm->state, g->rank);
+    if (!g->parent)
+        g->comm->backend->leave(g->comm->state, g->rank);
+    exo_free(g->ranks);
     exo_encoder_release(&g->encoder);
     exo_comm_drop(&g->comm);
     pthread_mutex_destroy(&g->lock);
@@ -90,13 +142,13 @@ exo_comm_fail(exo_comm *comm, uint32_t rank, const char *cause)
 uint32_t
 exo_group_rank(const exo_group *group)
 {
-    return group->rank;
+    return group->place;
 }
 
 uint32_t
 exo_group_size(const exo_group *group)
 {
-    return group->comm->size;
+    return group->size;
 }
 
 void
@@ -152,14 +204,14 @@ add_messages(exo_traffic *t, const exo_collective_args *args, size_t count, uint
 static void
 count_call_locked(exo_group *g, const exo_collective_args *args)
 {
-    uint32_t size = g->comm->size;
+    uint32_t size = args->size;
     size_t first, own;
     g->traffic.items++;
     if (size == 1)
         return;
-    exo_shard(args->count, size, g->rank, &first, &own);
+    exo_shard(args->count, size, args->place, &first, &own);
     if (args->operation == EXO_BROADCAST) {
-        bool root = g->rank == args->root;
+        bool root = args->place == args->root;
         exo_collective_args plain = *args;
         plain.encoder = NULL;
         add_messages(&g->traffic, &plain, root ? args->count : 0, root ? size - 1 : 1);
@@ -168,7 +220,7 @@ count_call_locked(exo_group *g, const exo_collective_args *args)
     if (args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER) {
         /* Shards have one of two lengths: the longer ones first. */
         size_t longer = args->count % size, length = args->count / size;
-        bool own_is_longer = g->rank < longer;
+        bool own_is_longer = args->place < longer;
         add_messages(&g->traffic, args, length + 1, longer - own_is_longer);
         add_messages(&g->traffic, args, length, size - longer - !own_is_longer);
     }
@@ -221,37 +273,51 @@ follow_codec(exo_group *g, exo_err *err)
 static exo_status
 prepare_encoder(exo_group *g, exo_collective_args *args, exo_err *err)
 {
-    if (!g->encoder.codec || args->dtype != EXO_F32 || args->operation == EXO_BROADCAST || g->comm->size == 1)
+    if (!g->encoder.codec || args->dtype != EXO_F32 || args->operation == EXO_BROADCAST || args->size == 1)
         return EXO_OK;
     if (args->rehearsal) { /* sizes are all that counts */
         args->encoder = &g->encoder;
         return EXO_OK;
     }
-    size_t shard = args->count / g->comm->size + 1;
+    size_t shard = args->count / args->size + 1;
     args->encoder = &g->encoder;
-    return exo_encoder_reserve(&g->encoder, shard * (g->comm->size + 1), shard, err);
+    return exo_encoder_reserve(&g->encoder, shard * (args->size + 1), shard, err);
+}
+
+/* The group of all, whose encoder those of some share. */
+static exo_group *
+whole_of(exo_group *g)
+{
+    while (g->parent)
+        g = g->parent;
+    return g;
 }
 
 static exo_status
 run(exo_group *g, exo_collective_args *args, exo_err *err)
 {
     exo_comm *c = g->comm;
-    exo_status st = follow_codec(g, err);
+    exo_group *whole = whole_of(g);
+    args->size = g->size;
+    args->place = g->place;
+    args->ranks = g->ranks;
+    exo_status st = follow_codec(whole, err);
     if (st == EXO_OK)
-        st = prepare_encoder(g, args, err);
+        st = prepare_encoder(whole, args, err);
     if (st != EXO_OK) {
         exo_comm_fail(c, g->rank, "no memory to encode"); /* the others would wait for it in vain */
         return st;
     }
     exo_time deadline = exo_deadline(c->clock, g->timeout), waited = 0;
-    st = c->backend->run(c->state, g->rank, g->calls, args, deadline, &waited, err);
-    g->calls++;
-    pthread_mutex_lock(&g->lock);
-    g->waited += waited;
-    g->traffic.recv_blocked += waited;
-    if (st == EXO_OK)
-        count_call_locked(g, args);
-    pthread_mutex_unlock(&g->lock);
+    st = c->backend->run(c->state, g->rank, args, deadline, &waited, err);
+    for (exo_group *each = g; each; each = each->parent) {
+        pthread_mutex_lock(&each->lock);
+        each->waited += waited;
+        each->traffic.recv_blocked += waited;
+        if (st == EXO_OK)
+            count_call_locked(each, args);
+        pthread_mutex_unlock(&each->lock);
+    }
     return st;
 }
 
@@ -302,8 +368,8 @@ exo_status
 exo_broadcast(exo_group *group, void *data, size_t count, exo_dtype dtype, uint32_t root, exo_err *err)
 {
     exo_collective_args args = {.operation = EXO_BROADCAST, .data = data, .count = count, .dtype = dtype, .root = root};
-    if (root >= group->comm->size)
-        return exo_fail(err, EXO_INVAL, "the root %u is not in a communicator of %u", root, group->comm->size);
+    if (root >= group->size)
+        return exo_fail(err, EXO_INVAL, "the root %u is not in a group of %u", root, group->size);
     return run(group, &args, err);
 }
 

@@ -27,9 +27,10 @@ enum {
 
 /* Before the data of every message; little endian, as all machines that this runs on. */
 struct header {
-    uint32_t channel, phase, from, operation;
-    uint64_t number, count;
-    uint32_t dtype, reduce, root, reserved;
+    uint32_t channel, phase, from, operation; /* from: a rank; root: a place */
+    uint64_t number, count;                   /* number: of the calls that both were in, from 0 */
+    uint32_t dtype, reduce, root;
+    uint32_t members; /* tells the sets of members apart that call together; 0: all */
     uint64_t bytes;   /* that follow */
     exo_time passing; /* of an emulated link: how long after it was sent it may be seen */
 };
@@ -58,7 +59,9 @@ struct far {
     exo_ref *members;      /* (size); NULL until connected. Guarded by lock, as all below */
     struct watch *watches; /* (size) */
     unsigned watching;
-    bool *left; /* (size) stopped cleanly */
+    bool *left;      /* (size) stopped cleanly */
+    uint64_t *calls; /* (size) how many this member was in with each other one. Owner: who calls, as is */
+    uint32_t among;  /* members_of() the call under way                                        */
     struct message *inbox;
     char name[NAME];
     bool open;
@@ -240,19 +243,38 @@ take_message_locked(struct far *f, uint64_t number, uint32_t phase, uint32_t fro
     return NULL;
 }
 
+static uint32_t
+rank_at(const exo_collective_args *args, uint32_t place)
+{
+    return args->ranks ? args->ranks[place] : place;
+}
+
+/* FNV-1a over the ranks (http://www.isthe.com/chongo/tech/comp/fnv/); 0 for all. */
+static uint32_t
+members_of(const exo_collective_args *args)
+{
+    uint32_t hash = 2166136261u;
+    for (uint32_t m = 0; args->ranks && m < args->size; m++)
+        for (int byte = 0; byte < 4; byte++)
+            hash = (hash ^ ((args->ranks[m] >> (8 * byte)) & 255)) * 16777619u;
+    return !args->ranks ? 0 : hash ? hash : 1;
+}
+
+/* What goes to `to`, a rank, in this call. */
 static void
-describe(struct header *h, const struct far *f, uint64_t number, uint32_t phase, const exo_collective_args *args,
+describe(struct header *h, const struct far *f, uint32_t to, uint32_t phase, const exo_collective_args *args,
          size_t bytes)
 {
     *h = (struct header){.channel = f->opts.channel,
                          .phase = phase,
                          .from = f->opts.rank,
                          .operation = (uint32_t)args->operation,
-                         .number = number,
+                         .number = f->calls[to],
                          .count = args->count,
                          .dtype = (uint32_t)args->dtype,
                          .reduce = (uint32_t)args->reduce,
                          .root = args->root,
+                         .members = f->among,
                          .bytes = bytes};
 }
 
@@ -304,16 +326,17 @@ send_to(struct far *f, uint32_t to, struct header *header, exo_encoder *encoder,
     return exo_send(f->opts.runtime, f->members[to], f->opts.method, payload, INT64_MAX, err);
 }
 
-/* What the member `from` sends in this call; checked against our part of the call. NULL: *st says why. */
+/* What the member at `place` sends in this call; checked against our part of the call. NULL: *st says why. */
 static struct message *
-await_message(struct far *f, uint64_t number, uint32_t phase, uint32_t from, const exo_collective_args *args,
-              size_t bytes, exo_time deadline, exo_status *st, exo_err *err)
+await_message(struct far *f, uint32_t phase, uint32_t place, const exo_collective_args *args, size_t bytes,
+              exo_time deadline, exo_status *st, exo_err *err)
 {
+    uint32_t from = rank_at(args, place);
     struct message *m = NULL;
     char text[EXO_ERR_TEXT];
     pthread_mutex_lock(&f->lock);
     exo_time ready = 0;
-    while (!(m = take_message_locked(f, number, phase, from, &ready)) && f->broken.code == EXO_OK) {
+    while (!(m = take_message_locked(f, f->calls[from], phase, from, &ready)) && f->broken.code == EXO_OK) {
         exo_time now = exo_now(f->clock), left = (ready && ready < deadline ? ready : deadline) - now;
         if (f->left[from] && !ready) {
             snprintf(text, sizeof text, "node_%u (rank %u) has left", from, from);
@@ -333,8 +356,9 @@ await_message(struct far *f, uint64_t number, uint32_t phase, uint32_t from, con
     }
     if (m && (m->header.operation != (uint32_t)args->operation || m->header.count != args->count ||
               m->header.dtype != (uint32_t)args->dtype || m->header.reduce != (uint32_t)args->reduce ||
-              m->header.root != args->root || m->header.bytes != bytes)) {
-        snprintf(text, sizeof text, "members disagree: node_%u (rank %u) calls another operation, count or type", from,
+              m->header.root != args->root || m->header.bytes != bytes || m->header.members != f->among)) {
+        snprintf(text, sizeof text,
+                 "members disagree: node_%u (rank %u) calls another operation, count or type, or among others", from,
                  from);
         break_locked(f, EXO_INVAL, text);
         free_message(m);
@@ -356,10 +380,10 @@ struct part {
 };
 
 static struct part
-shard(const struct far *f, size_t count, uint32_t rank)
+shard(const exo_collective_args *args, uint32_t place)
 {
     struct part p;
-    exo_shard(count, f->opts.size, rank, &p.first, &p.length);
+    exo_shard(args->count, args->size, place, &p.first, &p.length);
     return p;
 }
 
@@ -372,15 +396,15 @@ encoder_of(const exo_collective_args *args)
 
 /* Sends every other member its part: the reduce phase each its own shard, the gather phase ours. */
 static exo_status
-send_shards(struct far *f, uint64_t number, uint32_t phase, const exo_collective_args *args, exo_err *err)
+send_shards(struct far *f, uint32_t phase, const exo_collective_args *args, exo_err *err)
 {
     size_t size = exo_dtype_size(args->dtype);
     exo_status st = EXO_OK;
-    for (uint32_t i = 1; st == EXO_OK && i < f->opts.size; i++) {
-        uint32_t to = (f->opts.rank + i) % f->opts.size; /* not all to the same one first */
+    for (uint32_t i = 1; st == EXO_OK && i < args->size; i++) {
+        uint32_t place = (args->place + i) % args->size, to = rank_at(args, place); /* not all to the same one first */
         struct header header;
-        struct part p = shard(f, args->count, phase == REDUCE ? to : f->opts.rank);
-        describe(&header, f, number, phase, args, exo_comm_shard_bytes(args, p.length));
+        struct part p = shard(args, phase == REDUCE ? place : args->place);
+        describe(&header, f, to, phase, args, exo_comm_shard_bytes(args, p.length));
         st = send_to(f, to, &header, encoder_of(args), (const char *)args->data + p.first * size, p.length, err);
     }
     return st;
@@ -403,19 +427,19 @@ read_data(const exo_collective_args *args, const struct message *m, void *out, s
 
 /* Sums our shard over all members, in rank order. What it becomes for the others it becomes for us, too. */
 static exo_status
-reduce_shard(struct far *f, uint64_t number, const exo_collective_args *args, exo_time deadline, exo_err *err)
+reduce_shard(struct far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
     float sum[EXO_REDUCE_BLOCK]; /* or int32_t */
-    uint32_t size = f->opts.size;
-    struct part p = shard(f, args->count, f->opts.rank);
+    uint32_t size = args->size;
+    struct part p = shard(args, args->place);
     struct message **from = exo_calloc(size, sizeof *from);
     void **data = exo_calloc(size, sizeof *data);
     exo_encoder *encoder = encoder_of(args);
     exo_status st = from && data ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a reduction");
     for (uint32_t r = 0; st == EXO_OK && r < size; r++) {
         const void *part = (float *)args->data + p.first;
-        if (r != f->opts.rank && (from[r] = await_message(f, number, REDUCE, r, args,
-                                                          exo_comm_shard_bytes(args, p.length), deadline, &st, err)))
+        if (r != args->place &&
+            (from[r] = await_message(f, REDUCE, r, args, exo_comm_shard_bytes(args, p.length), deadline, &st, err)))
             st = read_data(args, from[r], encoder ? encoder->floats + r * p.length : NULL, p.length, &part, err);
         data[r] = (void *)part;
     }
@@ -433,21 +457,20 @@ reduce_shard(struct far *f, uint64_t number, const exo_collective_args *args, ex
 }
 
 static exo_status
-receive_shards(struct far *f, uint64_t number, const exo_collective_args *args, exo_time deadline, exo_err *err)
+receive_shards(struct far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
     size_t size = exo_dtype_size(args->dtype);
     exo_status st = EXO_OK;
-    for (uint32_t r = 0; st == EXO_OK && r < f->opts.size; r++) {
-        struct part p = shard(f, args->count, r);
+    for (uint32_t r = 0; st == EXO_OK && r < args->size; r++) {
+        struct part p = shard(args, r);
         char *own = (char *)args->data + p.first * size;
-        if (r == f->opts.rank) {
+        if (r == args->place) {
             if (encoder_of(args) && p.length)
                 st = exo_encoder_round_trip(args->encoder, (float *)(void *)own, (float *)(void *)own, p.length, err);
             continue;
         }
         const void *data = NULL;
-        struct message *m =
-            await_message(f, number, GATHER, r, args, exo_comm_shard_bytes(args, p.length), deadline, &st, err);
+        struct message *m = await_message(f, GATHER, r, args, exo_comm_shard_bytes(args, p.length), deadline, &st, err);
         if (!m)
             break;
         st = read_data(args, m, own, p.length, &data, err);
@@ -460,51 +483,52 @@ receive_shards(struct far *f, uint64_t number, const exo_collective_args *args, 
 
 /* The root sends all of it, and hears from each that it came: so it never runs ahead of the others. */
 static exo_status
-broadcast(struct far *f, uint64_t number, const exo_collective_args *args, exo_time deadline, exo_err *err)
+broadcast(struct far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
     exo_status st = EXO_OK;
     struct header header;
     size_t bytes = args->count * exo_dtype_size(args->dtype);
-    if (f->opts.rank == args->root) {
-        describe(&header, f, number, GATHER, args, bytes);
-        for (uint32_t r = 0; st == EXO_OK && r < f->opts.size; r++)
-            if (r != args->root)
-                st = send_to(f, r, &header, NULL, args->data, args->count, err);
-        for (uint32_t r = 0; st == EXO_OK && r < f->opts.size; r++) {
+    if (args->place == args->root) {
+        for (uint32_t r = 0; st == EXO_OK && r < args->size; r++) {
+            if (r == args->root)
+                continue;
+            describe(&header, f, rank_at(args, r), GATHER, args, bytes);
+            st = send_to(f, rank_at(args, r), &header, NULL, args->data, args->count, err);
+        }
+        for (uint32_t r = 0; st == EXO_OK && r < args->size; r++) {
             struct message *m = NULL;
-            if (r != args->root && (m = await_message(f, number, REDUCE, r, args, 0, deadline, &st, err)))
+            if (r != args->root && (m = await_message(f, REDUCE, r, args, 0, deadline, &st, err)))
                 free_message(m);
         }
         return st;
     }
-    struct message *m = await_message(f, number, GATHER, args->root, args, bytes, deadline, &st, err);
+    struct message *m = await_message(f, GATHER, args->root, args, bytes, deadline, &st, err);
     if (!m)
         return st;
     if (bytes)
         memcpy(args->data, (char *)m->payload.data + sizeof(struct header), bytes);
     free_message(m);
-    describe(&header, f, number, REDUCE, args, 0);
-    return send_to(f, args->root, &header, NULL, NULL, 0, err);
+    describe(&header, f, rank_at(args, args->root), REDUCE, args, 0);
+    return send_to(f, rank_at(args, args->root), &header, NULL, NULL, 0, err);
 }
 
 static exo_status
-exchange(struct far *f, uint64_t number, const exo_collective_args *args, exo_time deadline, exo_err *err)
+exchange(struct far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
     if (args->operation == EXO_BROADCAST)
-        return broadcast(f, number, args, deadline, err);
+        return broadcast(f, args, deadline, err);
     bool reduces = args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER;
-    exo_status st = reduces ? send_shards(f, number, REDUCE, args, err) : EXO_OK;
+    exo_status st = reduces ? send_shards(f, REDUCE, args, err) : EXO_OK;
     if (st == EXO_OK && reduces)
-        st = reduce_shard(f, number, args, deadline, err);
+        st = reduce_shard(f, args, deadline, err);
     if (st != EXO_OK || args->operation == EXO_REDUCE_SCATTER)
         return st;
-    st = send_shards(f, number, GATHER, args, err); /* of a barrier: nothing, which says that we are here */
-    return st == EXO_OK ? receive_shards(f, number, args, deadline, err) : st;
+    st = send_shards(f, GATHER, args, err); /* of a barrier: nothing, which says that we are here */
+    return st == EXO_OK ? receive_shards(f, args, deadline, err) : st;
 }
 
 static exo_status
-far_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args *args, exo_time deadline,
-        exo_time *waited, exo_err *err)
+far_run(void *state, uint32_t rank, const exo_collective_args *args, exo_time deadline, exo_time *waited, exo_err *err)
 {
     struct far *f = state;
     exo_err reason = {0};
@@ -522,8 +546,11 @@ far_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args *
     pthread_mutex_unlock(&f->lock);
     if (st == EXO_OK) {
         exo_compute_pause();
-        st = exchange(f, number, args, deadline, &reason);
+        f->among = members_of(args);
+        st = exchange(f, args, deadline, &reason);
         exo_compute_resume();
+        for (uint32_t m = 0; m < args->size; m++)
+            f->calls[rank_at(args, m)]++;
         if (st != EXO_OK)
             break_by(f, st, reason.text);
     }
@@ -589,6 +616,7 @@ far_free(void *state)
     exo_free(f->members);
     exo_free(f->watches);
     exo_free(f->left);
+    exo_free(f->calls);
     exo_free(f->hosts);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->lock);
@@ -633,7 +661,8 @@ exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
     f->watches = exo_calloc(opts->size, sizeof *f->watches);
     f->left = exo_calloc(opts->size, sizeof *f->left);
     f->hosts = exo_calloc(opts->size, sizeof *f->hosts);
-    bool memory = f->watches && f->left && f->hosts;
+    f->calls = exo_calloc(opts->size, sizeof *f->calls);
+    bool memory = f->watches && f->left && f->hosts && f->calls;
     if (opts->edge) {
         f->edge = *opts->edge;
         f->opts.edge = NULL;

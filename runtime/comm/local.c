@@ -1,21 +1,19 @@
 /* Collectives among the threads of one process: buffers are read and written where they lie.
  *
- * A call gathers its members under the lock. It commits when the last one has come, or is broken before that by a deadline, a death
+ * A call gathers its members under the lock: all of the communicator's, or some, while others meet in calls of their own (local_call.h has
+ * a call's record and its work). It commits when the last one has come, or is broken before that by a deadline, a death
  * or a mismatch; then nobody touches anybody's buffer. After the commit the work lies open as blocks that any member takes
  * from a counter, so the last to come, who is awake, need not wait for the others to wake up; and everyone returns when all
  * blocks are done, which only needs a processor. So a buffer is never touched after its owner has returned.
  *
- * An element is summed over the ranks in their order by whoever takes its block: the bits do not depend on who that is.
+ * Who comes looks for the call among the same members that has not committed yet, or begins one. A record is free when all have gone from it;
+ * there are two from the beginning, with room for all, so calls of all members take no memory.
  *
- * Two call records take turns: to commit call k + 1 every member must have left call k, so record k is free when k + 2 begins.
- *
- * On an edge with a codec a block is a shard: whoever takes it does to every member's part what encoding and decoding would.
  * On an edge with links a call has ends, one for each member, on the run's clock; before its own nobody returns. On the virtual clock
  * members are lanes: they wait for the baton instead of the condition, and the last to come does all the work.
  */
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,15 +21,13 @@
 
 #include <exogym/memory.h>
 
-#include "backend.h"
+#include "local_call.h"
 #include "pace.h"
 #include "parallel.h"
-#include "reduce.h"
 #include "timing.h"
 
 enum {
     MAX_SIZE = 65536,
-    BLOCK = EXO_REDUCE_BLOCK, /* elements: what one member reduces at a time */
     NAME = 64,
     SLICE_MS = 2, /* how often a clock that is not the real one is looked at */
 };
@@ -41,28 +37,15 @@ struct member {
     bool open, left;
 };
 
-/* One call of all members. Guarded by the lock up to the commit; read-only after it but for the counters. */
-struct call {
-    exo_collective_args args; /* the first member's */
-    uint32_t first;           /* who that was       */
-    uint32_t arrived;
-    bool committed;
-    void **data; /* (size)              */
-    bool *here;  /* (size) who has come */
-    size_t blocks;
-    atomic_size_t next, done;
-    exo_time *begins, *ends; /* (size) of an edge with links; from the run's origin */
-    atomic_int failed;       /* the status of a block that could not be done        */
-};
-
 struct local {
     uint32_t size;
     const exo_clock *clock;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct member *members; /* (size)             */
-    struct call calls[2];
-    exo_err broken; /* code OK: it is not */
+    struct member *members;     /* (size)             */
+    exo_local_call **open;      /* (size) calls that have not committed, by the lowest rank of their members */
+    exo_local_call *free, *all; /* records that nobody is in; all of them */
+    exo_err broken;             /* code OK: it is not */
     exo_comm_edge edge;
     exo_sim_lane **lanes; /* (size) those that are in a call on the virtual clock; guarded by the lock */
     uint32_t *hosts;      /* the edge's, copied */
@@ -75,133 +58,6 @@ static const char *const operation_names[] = {
     [EXO_ALL_GATHER] = "all_gather", [EXO_BROADCAST] = "broadcast",
     [EXO_BARRIER] = "barrier",
 };
-
-/* --- The work ------------------------------------------------------------------------------------------------------------ */
-
-/* The rank whose shard element `at` is in, and how many elements of it follow, up to `count`. */
-static uint32_t
-owner_of(const struct local *l, size_t total, size_t at, size_t *count)
-{
-    size_t each = total / l->size, longer = total % l->size, first, length;
-    size_t rank = at < longer * (each + 1) ? at / (each + 1) : longer + (at - longer * (each + 1)) / (each ? each : 1);
-    exo_shard(total, l->size, (uint32_t)rank, &first, &length);
-    if (first + length - at < *count)
-        *count = first + length - at;
-    return (uint32_t)rank;
-}
-
-static void
-reduce_range(const struct local *l, const struct call *c, size_t at, size_t count)
-{
-    float sum[BLOCK]; /* or int32_t, which are as long */
-    exo_reduce_block(sum, c->data, l->size, at, count, c->args.dtype, c->args.reduce);
-    if (c->args.operation == EXO_ALL_REDUCE) {
-        for (uint32_t r = 0; r < l->size; r++)
-            memcpy((float *)c->data[r] + at, sum, count * sizeof(float));
-        return;
-    }
-    for (size_t done = 0; done < count;) {
-        size_t part = count - done;
-        uint32_t owner = owner_of(l, c->args.count, at + done, &part);
-        memcpy((float *)c->data[owner] + at + done, sum + done, part * sizeof(float));
-        done += part;
-    }
-}
-
-static void
-copy_range(const struct local *l, const struct call *c, uint32_t from, size_t at, size_t count)
-{
-    size_t size = exo_dtype_size(c->args.dtype);
-    const char *source = (const char *)c->data[from] + at * size;
-    for (uint32_t r = 0; r < l->size; r++)
-        if (r != from)
-            memcpy((char *)c->data[r] + at * size, source, count * size);
-}
-
-static void
-do_block(const struct local *l, const struct call *c, size_t block)
-{
-    size_t at = block * BLOCK;
-    size_t count = c->args.count - at < BLOCK ? c->args.count - at : BLOCK;
-    switch (c->args.operation) {
-    case EXO_ALL_REDUCE:
-    case EXO_REDUCE_SCATTER:
-        reduce_range(l, c, at, count);
-        break;
-    case EXO_BROADCAST:
-        copy_range(l, c, c->args.root, at, count);
-        break;
-    case EXO_ALL_GATHER:
-        for (size_t done = 0; done < count;) {
-            size_t part = count - done;
-            uint32_t owner = owner_of(l, c->args.count, at + done, &part);
-            copy_range(l, c, owner, at + done, part);
-            done += part;
-        }
-        break;
-    case EXO_BARRIER:
-        break;
-    }
-}
-
-/* Shard `j` of a call on an edge with a codec: each member's part as member j would get it, their sum, and the sum as they would. */
-static exo_status
-do_shard(const struct local *l, const struct call *c, uint32_t j, exo_encoder *encoder)
-{
-    size_t first, length;
-    exo_shard(c->args.count, l->size, j, &first, &length);
-    float *sum = encoder->floats + l->size * length;
-    exo_status st = EXO_OK;
-    if (length == 0)
-        return EXO_OK;
-    if (c->args.operation == EXO_ALL_GATHER) {
-        memcpy(sum, (const float *)c->data[j] + first, length * sizeof *sum);
-    } else {
-        void *parts[l->size];
-        for (uint32_t r = 0; st == EXO_OK && r < l->size; r++) {
-            float *part = encoder->floats + r * length;
-            const float *own = (const float *)c->data[r] + first;
-            parts[r] = part;
-            if (r == j)
-                memcpy(part, own, length * sizeof *part);
-            else
-                st = exo_encoder_round_trip(encoder, own, part, length, NULL);
-        }
-        for (size_t at = 0; st == EXO_OK && at < length; at += BLOCK) {
-            size_t count = length - at < BLOCK ? length - at : BLOCK;
-            exo_reduce_block(sum + at, parts, l->size, at, count, EXO_F32, c->args.reduce);
-        }
-    }
-    if (st == EXO_OK && c->args.operation != EXO_REDUCE_SCATTER)
-        st = exo_encoder_round_trip(encoder, sum, sum, length, NULL);
-    for (uint32_t r = 0; st == EXO_OK && r < l->size; r++)
-        if (r == j || c->args.operation != EXO_REDUCE_SCATTER)
-            memcpy((float *)c->data[r] + first, sum, length * sizeof *sum);
-    return st;
-}
-
-/* Takes blocks until there are none; whoever does the last one wakes those who wait for it. */
-static void
-help(struct local *l, struct call *c, exo_encoder *encoder)
-{
-    for (;;) {
-        size_t block = atomic_fetch_add(&c->next, 1);
-        if (block >= c->blocks)
-            return;
-        exo_status st = EXO_OK;
-        if (encoder)
-            st = do_shard(l, c, (uint32_t)block, encoder);
-        else
-            do_block(l, c, block);
-        if (st != EXO_OK)
-            atomic_store(&c->failed, (int)st);
-        if (atomic_fetch_add(&c->done, 1) + 1 == c->blocks) {
-            pthread_mutex_lock(&l->lock);
-            pthread_cond_broadcast(&l->changed);
-            pthread_mutex_unlock(&l->lock);
-        }
-    }
-}
 
 /* --- Meeting -------------------------------------------------------------------------------------------------------------- */
 
@@ -248,17 +104,17 @@ member_text(const struct local *l, uint32_t rank, char *out, size_t size)
 }
 
 static void
-break_by_timeout(struct local *l, const struct call *c)
+break_by_timeout(struct local *l, const exo_local_call *c)
 {
     char text[EXO_ERR_TEXT], who[NAME + 32];
     size_t at = (size_t)snprintf(text, sizeof text, "%s: deadline passed while waiting for",
                                  operation_names[c->args.operation]);
     uint32_t named = 0;
-    for (uint32_t r = 0; r < l->size; r++) {
-        if (c->here[r] || named++ >= 4)
+    for (uint32_t m = 0; m < c->args.size; m++) {
+        if (c->here[m] || named++ >= 4)
             continue;
         at += (size_t)snprintf(text + at, sizeof text - at, "%s %s", named > 1 ? "," : "",
-                               member_text(l, r, who, sizeof who));
+                               member_text(l, exo_local_call_rank(c, m), who, sizeof who));
     }
     if (named > 4)
         snprintf(text + at, sizeof text - at, " and %u more", named - 4);
@@ -273,24 +129,26 @@ same_call(const exo_collective_args *a, const exo_collective_args *b)
 }
 
 static void
-break_by_mismatch(struct local *l, const struct call *c, uint32_t rank, const exo_collective_args *args)
+break_by_mismatch(struct local *l, const exo_local_call *c, uint32_t rank, const exo_collective_args *args)
 {
     char text[EXO_ERR_TEXT], a[NAME + 32], b[NAME + 32];
     snprintf(text, sizeof text, "members disagree: %s calls %s of %zu %s, %s calls %s of %zu %s%s",
-             member_text(l, c->first, a, sizeof a), operation_names[c->args.operation], c->args.count,
-             exo_dtype_name(c->args.dtype), member_text(l, rank, b, sizeof b), operation_names[args->operation],
-             args->count, exo_dtype_name(args->dtype),
+             member_text(l, exo_local_call_rank(c, c->first), a, sizeof a), operation_names[c->args.operation],
+             c->args.count, exo_dtype_name(c->args.dtype), member_text(l, rank, b, sizeof b),
+             operation_names[args->operation], args->count, exo_dtype_name(args->dtype),
              c->args.operation == args->operation && c->args.count == args->count && c->args.dtype == args->dtype
                  ? " with another reduction or root"
                  : "");
     break_locked(l, EXO_INVAL, text);
 }
 
+/* Whether one of the members of a call has left. */
 static void
-break_by_absence(struct local *l)
+break_by_absence(struct local *l, const exo_collective_args *args)
 {
     char text[EXO_ERR_TEXT], who[NAME + 32];
-    for (uint32_t r = 0; r < l->size; r++) {
+    for (uint32_t m = 0; m < args->size; m++) {
+        uint32_t r = args->ranks ? args->ranks[m] : m;
         if (!l->members[r].left)
             continue;
         snprintf(text, sizeof text, "%s has left", member_text(l, r, who, sizeof who));
@@ -299,48 +157,124 @@ break_by_absence(struct local *l)
     }
 }
 
-/* Enters the call; the last to come commits it. False: the communicator is broken, the member is not in the call. */
-static bool
-arrive_locked(struct local *l, struct call *c, uint32_t rank, const exo_collective_args *args)
+/* --- Records of calls ------------------------------------------------------------------------------------------------------- */
+
+static exo_local_call **
+open_calls(struct local *l, const exo_collective_args *args)
 {
-    if (c->committed || c->arrived == 0) { /* the record of two calls ago */
-        c->args = *args;
-        c->first = rank;
-        c->arrived = 0;
-        c->committed = false;
-        c->blocks = args->rehearsal ? 0 : args->encoder ? l->size : (args->count + BLOCK - 1) / BLOCK;
-        atomic_store(&c->next, 0);
-        atomic_store(&c->done, 0);
-        atomic_store(&c->failed, 0);
-        memset(c->here, 0, l->size * sizeof *c->here);
+    return &l->open[args->ranks ? args->ranks[0] : 0];
+}
+
+static exo_local_call *
+add_record(struct local *l, uint32_t room)
+{
+    exo_local_call *c = exo_local_call_new(room, l->edge.links != NULL);
+    if (c) {
+        c->next_all = l->all;
+        l->all = c;
     }
-    break_by_absence(l);
+    return c;
+}
+
+/* The call among these members that has not committed; a new one if there is none. NULL: no memory. */
+static exo_local_call *
+find_call_locked(struct local *l, const exo_collective_args *args)
+{
+    exo_local_call **open = open_calls(l, args), *c = *open;
+    while (c && !exo_local_call_is_among(c, args))
+        c = c->next;
+    if (c)
+        return c;
+    exo_local_call **at = &l->free;
+    while (*at && (*at)->room < args->size)
+        at = &(*at)->next;
+    c = *at;
+    if (c)
+        *at = c->next;
+    else if (!(c = add_record(l, args->size)))
+        return NULL;
+    exo_local_call_begin(c, args, l->hosts);
+    c->next = *open;
+    *open = c;
+    return c;
+}
+
+static void
+commit_locked(struct local *l, exo_local_call *c)
+{
+    exo_local_call **at = open_calls(l, &c->args);
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+    c->committed = true;
+}
+
+/* The last to go frees the record. */
+static void
+go_locked(struct local *l, exo_local_call *c)
+{
+    if (--c->inside > 0)
+        return;
+    c->next = l->free;
+    l->free = c;
+}
+
+/* When each member has its result, from when each came. */
+static void
+time_call_locked(struct local *l, exo_local_call *c, const exo_collective_args *args)
+{
+    exo_err reason = {0};
+    exo_comm_edge edge = l->edge;
+    edge.hosts = c->hosts;
+    if (exo_comm_timing(&edge, args->size, args, c->begins, c->ends, l->times, l->bytes, &reason) != EXO_OK)
+        break_locked(l, reason.code, reason.text);
+}
+
+/* Enters the call; the last to come commits it. NULL: the communicator is broken, the member is not in the call. */
+static exo_local_call *
+arrive_locked(struct local *l, uint32_t rank, const exo_collective_args *args)
+{
+    exo_local_call *c = find_call_locked(l, args);
+    if (!c)
+        break_locked(l, EXO_NOMEM, "no memory for a call");
+    break_by_absence(l, args);
     if (l->broken.code == EXO_OK && !same_call(&c->args, args))
         break_by_mismatch(l, c, rank, args);
     if (l->broken.code != EXO_OK)
-        return false;
-    c->data[rank] = args->data;
-    c->here[rank] = true;
+        return NULL;
+    c->data[args->place] = args->data;
+    c->here[args->place] = true;
     if (c->begins)
-        c->begins[rank] = exo_now(l->clock) - l->edge.origin;
-    if (++c->arrived < l->size)
-        return true;
-    exo_err reason = {0};
-    if (c->begins &&
-        exo_comm_timing(&l->edge, l->size, args, c->begins, c->ends, l->times, l->bytes, &reason) != EXO_OK)
-        break_locked(l, reason.code, reason.text);
-    c->committed = l->broken.code == EXO_OK;
+        c->begins[args->place] = exo_now(l->clock) - l->edge.origin;
+    c->inside++;
+    if (++c->arrived < args->size)
+        return c;
+    if (c->begins)
+        time_call_locked(l, c, args);
+    if (l->broken.code == EXO_OK)
+        commit_locked(l, c);
     pthread_cond_broadcast(&l->changed);
-    return c->committed;
+    return c->committed ? c : NULL;
 }
 
 /* Waits for the commit. */
 static void
-meet_locked(struct local *l, struct call *c, exo_time deadline)
+meet_locked(struct local *l, exo_local_call *c, exo_time deadline)
 {
     while (!c->committed && l->broken.code == EXO_OK)
         if (!wait_locked(l, deadline) && !c->committed && l->broken.code == EXO_OK)
             break_by_timeout(l, c);
+}
+
+/* Does its share of the work; whoever does the last of it wakes those who wait for it. */
+static void
+help(struct local *l, exo_local_call *c, exo_encoder *encoder)
+{
+    if (!exo_local_call_help(c, encoder))
+        return;
+    pthread_mutex_lock(&l->lock);
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
 }
 
 /* Ends the wait of lanes that wait for a call that will not be. Not under the lock: waking may run what is due. */
@@ -358,8 +292,8 @@ wake_lanes(struct local *l)
 
 /* Waits for the commit in virtual time. The last to come does the work and says to each of the others when it is over. */
 static void
-meet_in_virtual_time(struct local *l, struct call *c, uint32_t rank, exo_sim_lane *lane, bool last, exo_time deadline,
-                     exo_encoder *encoder)
+meet_in_virtual_time(struct local *l, exo_local_call *c, const exo_collective_args *args, exo_sim_lane *lane, bool last,
+                     exo_time deadline)
 {
     while (!last) {
         pthread_mutex_lock(&l->lock);
@@ -375,19 +309,19 @@ meet_in_virtual_time(struct local *l, struct call *c, uint32_t rank, exo_sim_lan
             wake_lanes(l);
         }
     }
-    help(l, c, encoder);
-    for (uint32_t r = 0; r < l->size; r++)
-        if (r != rank)
-            exo_sim_wake(l->lanes[r], c->ends ? c->ends[r] + l->edge.origin : 0);
+    help(l, c, args->encoder);
+    for (uint32_t m = 0; m < args->size; m++)
+        if (m != args->place)
+            exo_sim_wake(l->lanes[exo_local_call_rank(c, m)], c->ends ? c->ends[m] + l->edge.origin : 0);
 }
 
 /* Nobody has its result before its messages would have come: waits for that. */
 static exo_status
-await_end(struct local *l, const struct call *c, uint32_t rank, exo_sim_lane *lane, exo_time deadline, exo_err *err)
+await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane *lane, exo_time deadline, exo_err *err)
 {
     if (!c->ends)
         return EXO_OK;
-    exo_time end = c->ends[rank] == INT64_MAX ? INT64_MAX : c->ends[rank] + l->edge.origin;
+    exo_time end = c->ends[place] == INT64_MAX ? INT64_MAX : c->ends[place] + l->edge.origin;
     exo_time until = end < deadline ? end : deadline;
     if (lane) {
         while (exo_sim_time(lane) < until)
@@ -409,12 +343,33 @@ await_end(struct local *l, const struct call *c, uint32_t rank, exo_sim_lane *la
     return exo_fail(err, EXO_TIMEOUT, "%s", text);
 }
 
+/* In a call that has committed: does its part of the work, waits for the others' and for the links. */
 static exo_status
-local_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args *args, exo_time deadline,
-          exo_time *waited, exo_err *err)
+finish(struct local *l, exo_local_call *c, const exo_collective_args *args, exo_sim_lane *lane, exo_time deadline,
+       exo_err *err)
+{
+    exo_status st = EXO_OK;
+    help(l, c, args->encoder);
+    pthread_mutex_lock(&l->lock);
+    while (atomic_load(&c->done) < c->blocks)
+        pthread_cond_wait(&l->changed, &l->lock); /* bounded: others are computing their blocks */
+    pthread_mutex_unlock(&l->lock);
+    if (atomic_load(&c->failed))
+        st = exo_fail(err, (exo_status)atomic_load(&c->failed), "%s: the codec failed",
+                      operation_names[args->operation]);
+    if (st == EXO_OK)
+        st = await_end(l, c, args->place, lane, deadline, err);
+    pthread_mutex_lock(&l->lock);
+    go_locked(l, c);
+    pthread_mutex_unlock(&l->lock);
+    return st;
+}
+
+static exo_status
+local_run(void *state, uint32_t rank, const exo_collective_args *args, exo_time deadline, exo_time *waited,
+          exo_err *err)
 {
     struct local *l = state;
-    struct call *c = &l->calls[number % 2];
     exo_status st = EXO_OK;
     exo_pace *pace = exo_pace_current();
     exo_sim_lane *lane = l->edge.sim ? exo_sim_current() : NULL;
@@ -426,21 +381,21 @@ local_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args
     pthread_mutex_lock(&l->lock);
     if (lane)
         l->lanes[rank] = lane;
-    bool arrived = l->broken.code == EXO_OK && arrive_locked(l, c, rank, args);
-    bool met = arrived && c->committed;
+    exo_local_call *c = l->broken.code == EXO_OK ? arrive_locked(l, rank, args) : NULL;
+    bool met = c && c->committed;
     bool is_broken = l->broken.code != EXO_OK;
     pthread_mutex_unlock(&l->lock);
     if (is_broken)
         wake_lanes(l);
-    if (arrived && lane)
-        meet_in_virtual_time(l, c, rank, lane, met, deadline, args->encoder);
+    if (c && lane)
+        meet_in_virtual_time(l, c, args, lane, met, deadline);
     if (!met) {
         if (!lane)
             exo_compute_pause();
         pthread_mutex_lock(&l->lock);
-        if (arrived && !lane)
+        if (c && !lane)
             meet_locked(l, c, deadline);
-        if (!arrived || !c->committed) { /* who is not in the call must not look at its record: it may be an old one */
+        if (!c || !c->committed) {
             st = l->broken.code;
             if (err)
                 *err = l->broken;
@@ -449,18 +404,8 @@ local_run(void *state, uint32_t rank, uint64_t number, const exo_collective_args
         if (!lane)
             exo_compute_resume();
     }
-    if (st == EXO_OK) {
-        help(l, c, args->encoder);
-        pthread_mutex_lock(&l->lock);
-        while (atomic_load(&c->done) < c->blocks)
-            pthread_cond_wait(&l->changed, &l->lock); /* bounded: others are computing their blocks */
-        pthread_mutex_unlock(&l->lock);
-        if (atomic_load(&c->failed))
-            st = exo_fail(err, (exo_status)atomic_load(&c->failed), "%s: the codec failed",
-                          operation_names[c->args.operation]);
-    }
     if (st == EXO_OK)
-        st = await_end(l, c, rank, lane, deadline, err);
+        st = finish(l, c, args, lane, deadline, err);
     *waited += exo_now(l->clock) - before;
     exo_pace_wait_end(pace);
     return st;
@@ -490,9 +435,9 @@ local_leave(void *state, uint32_t rank)
     pthread_mutex_lock(&l->lock);
     l->members[rank].open = false;
     l->members[rank].left = true;
-    for (int k = 0; k < 2; k++)
-        if (l->calls[k].arrived > 0 && !l->calls[k].committed)
-            break_by_absence(l); /* somebody waits for it */
+    for (exo_local_call *c = l->all; c; c = c->next_all)
+        if (c->arrived > 0 && !c->committed && exo_local_call_has(c, rank))
+            break_by_absence(l, &c->args); /* somebody waits for it */
     pthread_mutex_unlock(&l->lock);
     wake_lanes(l);
 }
@@ -513,12 +458,11 @@ static void
 local_free(void *state)
 {
     struct local *l = state;
-    for (int k = 0; k < 2; k++) {
-        exo_free(l->calls[k].data);
-        exo_free(l->calls[k].here);
-        exo_free(l->calls[k].begins);
-        exo_free(l->calls[k].ends);
+    for (exo_local_call *c = l->all, *next; c; c = next) {
+        next = c->next_all;
+        exo_local_call_free(c);
     }
+    exo_free(l->open);
     exo_free(l->lanes);
     exo_free(l->hosts);
     exo_free(l->times);
@@ -547,21 +491,15 @@ static const exo_comm_backend local_backend = {.join = local_join,
 static bool
 allocate_edge(struct local *l, const exo_comm_edge *edge)
 {
-    bool memory = true;
     l->edge = *edge;
     l->lanes = exo_calloc(l->size, sizeof *l->lanes);
     l->hosts = exo_calloc(l->size, sizeof *l->hosts);
     l->times = exo_calloc(2 * (size_t)l->size, sizeof *l->times);
     l->bytes = exo_calloc(l->size, sizeof *l->bytes);
     l->edge.hosts = l->hosts;
-    for (int k = 0; k < 2 && edge->links; k++) {
-        l->calls[k].begins = exo_calloc(l->size, sizeof *l->calls[k].begins);
-        l->calls[k].ends = exo_calloc(l->size, sizeof *l->calls[k].ends);
-        memory = memory && l->calls[k].begins && l->calls[k].ends;
-    }
     if (l->hosts && edge->links)
         memcpy(l->hosts, edge->hosts, l->size * sizeof *l->hosts);
-    return memory && l->lanes && l->hosts && l->times && l->bytes;
+    return l->lanes && l->hosts && l->times && l->bytes;
 }
 
 exo_status
@@ -591,14 +529,18 @@ exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const e
     pthread_cond_init(&l->changed, &attr);
     pthread_condattr_destroy(&attr);
     l->members = exo_calloc(size, sizeof *l->members);
-    bool memory = l->members != NULL;
-    for (int k = 0; k < 2; k++) {
-        l->calls[k].data = exo_calloc(size, sizeof *l->calls[k].data);
-        l->calls[k].here = exo_calloc(size, sizeof *l->calls[k].here);
-        memory = memory && l->calls[k].data && l->calls[k].here;
-    }
+    l->open = exo_calloc(size, sizeof *l->open);
+    bool memory = l->members && l->open;
     if (edge)
         memory = allocate_edge(l, edge) && memory;
+    for (int k = 0; k < 2; k++) {
+        exo_local_call *call = add_record(l, size);
+        memory = memory && call;
+        if (call) {
+            call->next = l->free;
+            l->free = call;
+        }
+    }
     if (edge && edge->codec)
         memory = (c->codec = exo_strdup(edge->codec)) && memory;
     if (!memory) {

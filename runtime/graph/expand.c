@@ -206,6 +206,8 @@ add_edge(exo_text *t, const exo_graph_spec *s, const exo_edge_spec *edge)
         exo_text_add(t, "    item: %s\n", exo_unit_bytes(edge->item, size));
     if (edge->item > 0 || edge->interval != 1)
         exo_text_add(t, "    interval: %" PRIu64 "\n", edge->interval);
+    if (edge->route == EXO_ROUTE_ALL_REDUCE && edge->members < s->actors[edge->from].count)
+        exo_text_add(t, "    members: %" PRIu32 "\n", edge->members);
 }
 
 static void

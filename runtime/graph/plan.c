@@ -4,7 +4,8 @@
  * messages share; the slowest pair counts. With the transport `tcp`, 66 bytes of headers go with each 1,448. Loss divides the rate by
  * 1 - loss. Schedules and slow start are left out: the link model (link.h) knows them, and a run on the virtual clock uses it.
  *
- * An all_reduce among N is a direct exchange in two halves: everybody sends each other's shard, and then its own to everybody.
+ * An all_reduce among N is a direct exchange in two halves: everybody sends each other's shard, and then its own to everybody. Where fewer
+ * meet at a time there are several at once, those left over in a smaller one; its time is that of the slowest.
  */
 #include "plan.h"
 
@@ -115,16 +116,30 @@ slowest_pair(const exo_graph_spec *spec, const exo_edge_spec *edge, const struct
 
 /* --- Edges ---------------------------------------------------------------------------------------------------------------------- */
 
+/* `count` all_reduces among n at once: gives what their members send, all together. */
+static double
+plan_islands(const exo_graph_spec *spec, const exo_codec *codec, const struct sites *sites, uint32_t count, uint32_t n,
+             exo_plan_edge *p)
+{
+    double largest = 0, all = n ? shards_size(codec, p->item / 4, n, &largest, &p->at_most) : 0;
+    if (n < 2 || count == 0)
+        return 0;
+    p->encoded = fmax(p->encoded, all);
+    p->seconds = fmax(p->seconds, 2 * slowest_pair(spec, p->edge, sites, sites, largest, n - 1, n - 1));
+    return count * 2.0 * (n - 1) * all;
+}
+
 static void
 plan_collective(const exo_graph_spec *spec, const exo_codec *codec, const struct sites *sites, exo_plan_edge *p)
 {
     const exo_edge_spec *edge = p->edge;
-    uint32_t n = spec->actors[edge->from].count;
-    double largest = 0, all = shards_size(codec, p->item / 4, n, &largest, &p->at_most);
-    p->targets = n;
-    p->encoded = all;
-    p->sent = 2.0 * (n - 1) * all / n;
-    p->seconds = n == 1 ? 0 : 2 * slowest_pair(spec, edge, sites, sites, largest, n - 1, n - 1);
+    uint32_t n = spec->actors[edge->from].count, most = edge->members;
+    double largest = 0;
+    p->encoded = shards_size(codec, p->item / 4, most, &largest, &p->at_most);
+    p->seconds = 0;
+    double sent = plan_islands(spec, codec, sites, n / most, most, p);
+    sent += plan_islands(spec, codec, sites, 1, n % most, p);
+    p->sent = sent / n;
 }
 
 static void
@@ -147,7 +162,7 @@ count_ends(const exo_graph_spec *spec, exo_plan_edge *p)
     p->senders = spec->actors[edge->from].count;
     p->targets = edge->route == EXO_ROUTE_BROADCAST ? exo_edge_targets(spec, edge, 0, NULL) : 1;
     if (edge->route == EXO_ROUTE_ALL_REDUCE)
-        p->targets = p->senders;
+        p->targets = edge->members;
     if (edge->route == EXO_ROUTE_MODULO && edge->idle_senders && p->senders > spec->actors[edge->to].count)
         p->senders = spec->actors[edge->to].count;
 }

@@ -8,10 +8,11 @@
 typedef struct exo_plan_edge {
     const exo_edge_spec *edge;
     uint32_t senders; /* actors that send                                                                    */
-    uint32_t targets; /* actors that get one item: 1, or all of a broadcast; of an all_reduce its members    */
-    double item;      /* bytes of an item before the codec                                                   */
-    double encoded;   /* bytes of an item after it                                                           */
-    bool at_most;     /* `encoded`, and what follows from it, is a bound: the codec's size depends on values */
+    uint32_t
+        targets;    /* actors that get one item: 1, or all of a broadcast; of an all_reduce those that meet in one    */
+    double item;    /* bytes of an item before the codec                                                   */
+    double encoded; /* bytes of an item after it                                                           */
+    bool at_most;   /* `encoded`, and what follows from it, is a bound: the codec's size depends on values */
     /* What one sender puts on its link for an item, its copies included; in an all_reduce 2 (N - 1) shards, on average. */
     double sent;
     double per_step; /* the same of all senders together, a step of each: by `interval` and `every`      */

@@ -88,6 +88,8 @@ typedef struct exo_edge_spec {
      * sender lie between two. */
     double item;
     uint64_t interval;
+    uint32_t
+        members; /* of an all_reduce, declared for plans too: how many meet in one, those left over in a smaller one */
     exo_config *node;
 } exo_edge_spec;
 

@@ -219,11 +219,25 @@ check_collective(const exo_edge_spec *edge, exo_err *err)
     return EXO_OK;
 }
 
+/* How many of an all_reduce's actors meet at a time. */
+static exo_status
+read_members(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
+{
+    uint64_t count = spec->actors[edge->from].count, members = 0;
+    if (edge->route != EXO_ROUTE_ALL_REDUCE && exo_config_has(edge->node, "members"))
+        return exo_config_fail(exo_config_get(edge->node, "members"), err,
+                               "edge '%s': members is of an all_reduce, where so many meet", edge->name);
+    exo_status st = exo_config_u64(edge->node, "members", count, 1, count, &members, err);
+    edge->members = (uint32_t)members;
+    return st;
+}
+
 static exo_status
 read_edge(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
 {
-    static const char *const keys[] = {"from",  "to",       "carries", "route", "buffer", "codec",    "every",
-                                       "delay", "deadline", "link",    "name",  "item",   "interval", "idle_senders"};
+    static const char *const keys[] = {"from",  "to",    "carries",  "route",        "buffer",
+                                       "codec", "every", "delay",    "deadline",     "link",
+                                       "name",  "item",  "interval", "idle_senders", "members"};
     exo_config *node = edge->node;
     if (!exo_config_is_map(node))
         return exo_config_fail(node, err, "edges: expected a mapping with from, to and carries");
@@ -260,7 +274,9 @@ read_edge(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
         st = read_link(spec, edge, err);
     if (st == EXO_OK)
         st = exo_config_bytes_expected(node, "item", 0, &edge->item, err);
-    return st == EXO_OK ? exo_config_u64(node, "interval", 1, 1, UINT64_MAX, &edge->interval, err) : st;
+    if (st == EXO_OK)
+        st = exo_config_u64(node, "interval", 1, 1, UINT64_MAX, &edge->interval, err);
+    return st == EXO_OK ? read_members(spec, edge, err) : st;
 }
 
 exo_status

@@ -241,6 +241,8 @@ read_run(exo_job *job, size_t index, exo_config *options, exo_err *err)
 
     exo_strategy *strategy = NULL;
     st = exo_strategy_new(&strategy, run->strategy, options, err);
+    if (st == EXO_OK)
+        st = exo_strategy_check(strategy, job->opts.num_nodes, err);
     exo_strategy_free(&strategy);
     if (st == EXO_NOT_FOUND)
         err->code = EXO_INVAL;

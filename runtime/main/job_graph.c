@@ -139,6 +139,8 @@ add_edge(exo_config *edges, const exo_job *job, const exo_strategy_edge *edge, e
         st = exo_config_graft_text(map, "item", exo_unit_bytes(4 * edge->elements, size), err);
     if (st == EXO_OK)
         st = add_number(map, "interval", edge->every, err);
+    if (st == EXO_OK && edge->members > 0)
+        st = add_number(map, "members", edge->members, err);
     if (st == EXO_OK && edge->codec && !exo_config_has(entry, "codec")) {
         exo_config_doc *codec = NULL;
         st = exo_config_parse(&codec, edge->carries, edge->codec, err);

@@ -67,6 +67,7 @@ static const struct key keys[] = {
     {"edge", "link", "text", "A link without from and to, for this edge alone."},
     {"edge", "item", "bytes", "Of an item before its codec, for plans."},
     {"edge", "interval", "positive", "Steps of the sender from one item to the next, for plans."},
+    {"edge", "members", "positive", "Of an all_reduce: how many of the actors meet in one, for plans."},
 
     {"buffer", "capacity", "positive", "Items."},
     {"buffer", "on_full", "block|drop_oldest|drop_newest|latest|fail", "What happens when it is full."},

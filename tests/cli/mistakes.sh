@@ -35,6 +35,7 @@ wrong 'compare: [ddp, ddp]' "16: two runs are named 'ddp': give one of them a la
 wrong 'compare: [{name: diloco, H: 0}]' '29: H must be at least 1, got 0'
 wrong 'compare: [{name: diloco, H: 2.5}]' "29: H: expected an integer, got '2.5'"
 wrong 'compare: [{name: sparta, p: 1.5}]' '29: p must be at most 1, got 1.5'
+wrong 'compare: [{name: fedavg, island_size: 3}]' '39: island_size must be at most 2, the number of nodes, got 3; leave it out for all of them'
 grep -v -e compare: -e strategy: job.yaml >wrong.yaml
 expect 2 "exogym: wrong.yaml:1:1: the key 'strategy' or 'compare' is missing" run wrong.yaml
 grep -v -e model: job.yaml >wrong.yaml

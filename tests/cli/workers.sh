@@ -13,7 +13,7 @@ data: {name: synthetic, count: 1024}
 nodes: 3
 train: {max_steps: 24, batch_size: 32, val_size: 64, val_interval: 6, checkpoint_interval: 8, correlation_interval: 6}
 strategy: {optimizer: {name: adamw, lr: 1e-3}, max_norm: 1.0}
-compare: [ddp, {name: diloco, H: 5}, {name: sparta, p: 0.3, selector: shuffled_sequential}]
+compare: [ddp, {name: diloco, H: 5}, {name: sparta, p: 0.3, selector: shuffled_sequential}, {name: fedavg, H: 4, island_size: 2}]
 YAML
 
 # what RESULT: hashes, bytes and losses of a result.
@@ -23,7 +23,7 @@ what() {
 
 ok run job.yaml --json --no-plot --save-dir embedded
 what out >wanted
-[ "$(grep -c sha256 wanted)" = 3 ] || fail 'three results are not there'
+[ "$(grep -c sha256 wanted)" = 4 ] || fail 'four results are not there'
 for workers in 1 2 3; do
     for transport in ipc tcp curve; do
         [ "$workers" = 3 ] || [ "$transport" = ipc ] || continue

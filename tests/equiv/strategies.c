@@ -284,6 +284,125 @@ Test(strategies, sparta_with_a_delay_applies_the_means_of_that_many_steps_ago)
     nodes_release(&n);
 }
 
+/* --- Islands ------------------------------------------------------------------------------------------------------------ */
+
+/* All of a round's islands as the nodes compute them: each is the same for all of its members, and every rank is in one. */
+static void
+expect_partition(uint32_t num_nodes, uint32_t island_size, uint64_t round)
+{
+    uint32_t alone = 0, left_over = num_nodes % island_size;
+    for (uint32_t rank = 0; rank < num_nodes; rank++) {
+        uint32_t island[64], again[64];
+        uint32_t count = exo_island(7, round, num_nodes, island_size, rank, island);
+        bool inside = false;
+        cr_assert(count >= 1 && count <= island_size && count <= num_nodes);
+        for (uint32_t i = 0; i < count; i++) {
+            cr_assert(island[i] < num_nodes && (i == 0 || island[i - 1] < island[i]));
+            inside = inside || island[i] == rank;
+            cr_assert_eq(exo_island(7, round, num_nodes, island_size, island[i], again), count);
+            cr_assert_arr_eq(again, island, count * sizeof *island);
+        }
+        cr_assert(inside);
+        cr_assert(count == island_size || count == left_over);
+        alone += count < island_size;
+    }
+    cr_assert_eq(alone, left_over, "those left over are in one island");
+}
+
+Test(strategies, the_islands_of_a_round_partition_the_nodes)
+{
+    for (uint64_t round = 0; round < 20; round++) {
+        expect_partition(1, 2, round);
+        expect_partition(4, 2, round);
+        expect_partition(7, 3, round);
+        expect_partition(6, 6, round);
+        expect_partition(64, 5, round);
+    }
+}
+
+/* Among 4 nodes in pairs each of the 3 others is met in a third of the rounds. */
+Test(strategies, islands_are_shuffled_for_each_round_by_the_seed)
+{
+    enum {
+        ROUNDS = 900
+    };
+    uint32_t met[4] = {0}, other_seed = 0, pair[4], other[4];
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        cr_assert_eq(exo_island(7, round, 4, 2, 1, pair), 2);
+        met[pair[0] == 1 ? pair[1] : pair[0]]++;
+        exo_island(8, round, 4, 2, 1, other);
+        other_seed += memcmp(pair, other, 2 * sizeof *pair) != 0;
+    }
+    cr_expect_eq(met[1], 0);
+    for (uint32_t r = 0; r < 4; r++) /* 5 standard deviations */
+        cr_expect(r == 1 || fabs(met[r] - ROUNDS / 3.0) < 5 * sqrt(ROUNDS * 2.0 / 9), "%u met in %u rounds", r, met[r]);
+    cr_expect_gt(other_seed, ROUNDS / 2);
+}
+
+/* FedAvg in islands, plainly: theta of a node after a round is the mean over its island, summed in the order of ranks. */
+static void
+simulate_islands(uint32_t num_nodes, uint32_t island_size, uint64_t interval, uint64_t steps, float theta[][NUMEL])
+{
+    static float grads[NUMEL], before[NODES_MAX][NUMEL];
+    for (uint64_t t = 0; t < steps; t++) {
+        for (uint32_t i = 0; i < num_nodes; i++) {
+            nodes_gradient(NUMEL, theta[i], (t * num_nodes + i) * BATCH, BATCH, grads);
+            for (size_t j = 0; j < NUMEL; j++)
+                theta[i][j] -= 0.1f * grads[j];
+            memcpy(before[i], theta[i], sizeof before[i]);
+        }
+        for (uint32_t i = 0; i < num_nodes && (t + 1) % interval == 0; i++) {
+            uint32_t island[NODES_MAX];
+            uint32_t count = exo_island(NODES_SEED, t / interval, num_nodes, island_size, i, island);
+            for (size_t j = 0; j < NUMEL; j++) {
+                float sum = before[island[0]][j];
+                for (uint32_t k = 1; k < count; k++)
+                    sum += before[island[k]][j];
+                theta[i][j] = sum / (float)count;
+            }
+        }
+    }
+}
+
+Test(strategies, fedavg_in_islands_is_the_plain_simulation)
+{
+    static const struct {
+        uint32_t num_nodes, island_size;
+        uint64_t interval;
+    } cases[] = {{4, 2, 1}, {4, 2, 3}, {7, 3, 2}, {5, 4, 2}, {3, 2, 1}, {8, 8, 2}, {2, 2, 1}};
+    static float theta[NODES_MAX][NUMEL];
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        char options[128];
+        nodes n;
+        uint32_t num_nodes = cases[c].num_nodes;
+        snprintf(options, sizeof options, "{H: %d, island_size: %u, optimizer: {name: sgd, lr: 0.1}}",
+                 (int)cases[c].interval, cases[c].island_size);
+        nodes_init(&n, num_nodes, NUMEL, BATCH, STEPS, "fedavg", options);
+        for (uint32_t i = 0; i < num_nodes; i++)
+            nodes_initial(NUMEL, theta[i]);
+        simulate_islands(num_nodes, cases[c].island_size, cases[c].interval, STEPS, theta);
+        nodes_train(&n, STEPS);
+        for (uint32_t i = 0; i < num_nodes; i++)
+            cr_expect_arr_eq(n.each[i].params, theta[i], sizeof theta[i], "%u nodes, %s: node %u", num_nodes, options,
+                             i);
+        nodes_release(&n);
+    }
+}
+
+Test(strategies, an_island_of_all_nodes_is_fedavg_without_islands)
+{
+    nodes plain, one;
+    nodes_init(&plain, NODES, NUMEL, BATCH, STEPS, "fedavg", "{H: 3}");
+    nodes_init(&one, NODES, NUMEL, BATCH, STEPS, "fedavg", "{H: 3, island_size: 4}");
+    nodes_train(&plain, STEPS);
+    nodes_train(&one, STEPS);
+    expect_nodes_equal(&one, "one island");
+    cr_expect_arr_eq(plain.each[0].params, one.each[0].params, NUMEL * sizeof(float));
+    cr_expect_eq(nodes_bytes(&plain), nodes_bytes(&one));
+    nodes_release(&plain);
+    nodes_release(&one);
+}
+
 /* --- Traffic ------------------------------------------------------------------------------------------------------------ */
 
 static uint64_t
@@ -301,7 +420,11 @@ Test(strategies, bytes_are_the_closed_forms)
 {
     for (uint32_t count = 1; count <= 4; count++) {
         const uint64_t all_reduce = 2 * (count - 1) * NUMEL * sizeof(float); /* over all nodes */
+        const uint64_t pairs = count / 2 * 2 * NUMEL * sizeof(float); /* of islands of two, and perhaps one left over */
         cr_expect_eq(bytes_of(count, NUMEL, 7, "ddp", "{}"), 7 * all_reduce);
+        cr_expect_eq(bytes_of(count, NUMEL, 7, "fedavg", "H: 3"), 2 * all_reduce);
+        if (count >= 2)
+            cr_expect_eq(bytes_of(count, NUMEL, 7, "fedavg", "{H: 3, island_size: 2}"), 2 * pairs);
         cr_expect_eq(bytes_of(count, NUMEL, 7, "diloco", "H: 3"), 2 * all_reduce, "two whole rounds in seven steps");
         cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta", "{p: 0.1, selector: partitioned}"), 2 * all_reduce);
         cr_expect_eq(bytes_of(count, NUMEL, 20, "sparta", "{p: 0.1, selector: shuffled_sequential, interval: 2}"),
@@ -316,6 +439,29 @@ Test(strategies, each_node_sends_its_share)
     nodes_train(&n, 6);
     for (uint32_t r = 0; r < NODES; r++)
         cr_expect_eq(exo_group_stats(n.each[r].group).bytes_sent, 3 * 2 * 1000 * sizeof(float) * (NODES - 1) / NODES);
+    nodes_release(&n);
+}
+
+/* 7 nodes in islands of 3: two of 3, and one node that is alone, another one in each round. */
+Test(strategies, each_node_sends_its_share_of_its_island)
+{
+    enum {
+        ROUNDS = 6,
+        SIZE = 600
+    };
+    nodes n;
+    nodes_init(&n, 7, SIZE, 1, ROUNDS, "fedavg", "island_size: 3");
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        uint64_t before[7];
+        for (uint32_t r = 0; r < 7; r++)
+            before[r] = exo_group_stats(n.each[r].group).bytes_sent;
+        nodes_train(&n, 1);
+        for (uint32_t r = 0; r < 7; r++) {
+            uint32_t island[7], count = exo_island(NODES_SEED, round, 7, 3, r, island);
+            cr_expect_eq(exo_group_stats(n.each[r].group).bytes_sent - before[r],
+                         2 * SIZE * sizeof(float) * (count - 1) / count);
+        }
+    }
     nodes_release(&n);
 }
 
@@ -342,6 +488,7 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
         {"ddp", "{max_norm: 0.5, lr_scheduler: lambda_cosine, warmup_steps: 3, cosine_anneal: true}"},
         {"diloco", "{H: 3}"},
         {"diloco", "{H: 2, outer_optimizer: {name: adam, lr: 0.05}, optimizer: {name: sgd, momentum: 0.9, lr: 0.1}}"},
+        {"fedavg", "{H: 2, island_size: 2}"},
         {"sparta", "{p: 0.2}"},
         {"sparta", "{p: 0.2, selector: shuffled_sequential}"},
         {"sparta", "{p: 0.2, selector: partitioned, interval: 2}"},

@@ -33,13 +33,16 @@ member_main(void *argument)
     snprintf(name, sizeof name, "node_%u", m->rank);
     CHECK(exo_group_open(&group, m->comm, m->rank, name, NULL) == EXO_OK);
     exo_group_set_timeout(group, 60 * EXO_SECOND);
+    uint32_t ranks[MEMBERS / 2] = {m->rank % 2, m->rank % 2 + 2};
+    exo_group *some = NULL;
+    CHECK(exo_group_among(&some, group, ranks, MEMBERS / 2, NULL) == EXO_OK);
     exo_compute_enter();
     for (int round = 0; round < ROUNDS && m->last == EXO_OK; round++) {
-        size_t count = round % 5 == 4 ? 3 : COUNT;
+        size_t count = round % 6 == 4 ? 3 : COUNT;
         float *x = malloc(count * sizeof *x);
         for (size_t i = 0; i < count; i++)
             x[i] = (float)(m->rank + i % 7);
-        switch (round % 5) {
+        switch (round % 6) {
         case 0:
             m->last = exo_all_reduce(group, x, count, EXO_F32, EXO_SUM, NULL);
             CHECK(m->last != EXO_OK || x[8] == 0 + 1 + 2 + 3 + 4.0f);
@@ -58,10 +61,16 @@ member_main(void *argument)
         case 4:
             m->last = exo_barrier(group, NULL);
             break;
+        case 5: /* two at a time, one pair more often than the other */
+            for (uint32_t i = 0; i <= m->rank % 2 && m->last == EXO_OK; i++)
+                m->last = exo_all_reduce(some, x, count, EXO_F32, EXO_MEAN, NULL);
+            CHECK(m->last != EXO_OK || x[0] == (float)(m->rank % 2) + 1);
+            break;
         }
         free(x);
     }
     exo_compute_leave();
+    exo_group_close(&some);
     exo_group_close(&group);
     return NULL;
 }

@@ -19,15 +19,11 @@
         }                                                                                                              \
     } while (0)
 
-enum {
-    SEED = 11
-};
-
 void
 nodes_initial(size_t numel, float *params)
 {
     exo_rng rng;
-    exo_rng_init(&rng, SEED, EXO_RNG_INIT, 0, 0);
+    exo_rng_init(&rng, NODES_SEED, EXO_RNG_INIT, 0, 0);
     for (size_t j = 0; j < numel; j++)
         params[j] = 2.0f * exo_rng_uniform(&rng) - 1.0f;
 }
@@ -38,7 +34,7 @@ nodes_gradient(size_t numel, const float *params, uint64_t first, size_t count, 
     memset(grads, 0, numel * sizeof *grads);
     for (uint64_t k = first; k < first + count; k++) {
         exo_rng rng;
-        exo_rng_init(&rng, SEED, EXO_RNG_USER, 0, k);
+        exo_rng_init(&rng, NODES_SEED, EXO_RNG_USER, 0, k);
         for (size_t j = 0; j < numel; j++) {
             float a = 0.5f + exo_rng_uniform(&rng), b = 4.0f * exo_rng_uniform(&rng) - 2.0f;
             grads[j] += a * tanhf(params[j] - b) / (float)count;
@@ -67,7 +63,7 @@ nodes_init(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_st
             .rank = r,
             .num_nodes = count,
             .max_steps = max_steps,
-            .seed = SEED,
+            .seed = NODES_SEED,
             .numel = numel,
             .params = each->params,
             .grads = each->grads,

@@ -11,7 +11,8 @@
 #include <exogym/strategy.h>
 
 enum {
-    NODES_MAX = 8
+    NODES_MAX = 8,
+    NODES_SEED = 11 /* of the run */
 };
 
 typedef struct nodes_node {

@@ -297,6 +297,160 @@ Test(comm, counted_bytes_are_the_closed_forms)
     }
 }
 
+/* --- Groups of some ----------------------------------------------------------------------------------------------------------- */
+
+/* Members 0, 2 and 5 meet, and 1, 3, 4 and 6; each as often as m->arg says, and then all. */
+static const uint32_t three[] = {0, 2, 5}, four[] = {1, 3, 4, 6};
+
+static const uint32_t *
+island_of(uint32_t rank, uint32_t *size)
+{
+    bool in_three = rank == 0 || rank == 2 || rank == 5;
+    *size = in_three ? 3 : 4;
+    return in_three ? three : four;
+}
+
+static exo_status
+act_islands(struct member *m)
+{
+    exo_group *some = NULL;
+    uint32_t size = 0;
+    const uint32_t *ranks = island_of(m->rank, &size);
+    exo_status st = exo_group_among(&some, m->group, ranks, size, &m->err);
+    for (uint32_t i = 0; st == EXO_OK && i < m->arg; i++)
+        st = exo_all_reduce(some, m->x, m->count, EXO_F32, EXO_SUM, &m->err);
+    exo_group_close(&some);
+    return st;
+}
+
+static exo_status
+act_islands_and_all(struct member *m)
+{
+    exo_status st = act_islands(m);
+    return st == EXO_OK ? act_sum(m) : st;
+}
+
+Test(comm, some_members_meet_while_others_meet_elsewhere, .timeout = 60)
+{
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        struct team t;
+        size_t count = counts[c];
+        team_init(&t, 7, count);
+        for (uint32_t r = 0; r < 7; r++)
+            t.m[r].arg = island_of(r, &(uint32_t){0}) == three ? 1 : 2; /* not equally often */
+        team_run(&t, act_islands_and_all);
+        expect_ok(&t, count);
+        for (size_t i = 0; i < count; i += 1 + count / 50) {
+            float a = (element(0, i) + element(2, i)) + element(5, i);
+            float b = ((element(1, i) + element(3, i)) + element(4, i)) + element(6, i);
+            b = ((b + b) + b) + b;
+            float all = ((((((a + b) + a) + b) + b) + a) + b);
+            for (uint32_t r = 0; r < 7; r++)
+                cr_assert_eq(t.m[r].x[i], all, "element %zu of rank %u", i, r);
+        }
+        team_release(&t);
+    }
+}
+
+Test(comm, those_who_meet_do_not_wait_for_others, .timeout = 30)
+{
+    struct team t;
+    team_init(&t, 7, 100);
+    for (uint32_t i = 0; i < 3; i++) {
+        t.m[three[i]].arg = 5;
+        team_start(&t, three[i], act_islands);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        pthread_join(t.threads[three[i]], NULL);
+        cr_expect_eq(t.m[three[i]].status, EXO_OK, "%s", t.m[three[i]].err.text);
+    }
+    exo_group_close(&t.m[5].group); /* of no concern to the others, but for calls of all */
+    for (uint32_t i = 0; i < 4; i++) {
+        t.m[four[i]].arg = 1;
+        team_start(&t, four[i], act_islands);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        pthread_join(t.threads[four[i]], NULL);
+        cr_expect_eq(t.m[four[i]].status, EXO_OK, "%s", t.m[four[i]].err.text);
+    }
+    team_start(&t, 6, act_sum);
+    pthread_join(t.threads[6], NULL);
+    cr_expect_eq(t.m[6].status, EXO_PEER_LOST);
+    cr_expect(strstr(t.m[6].err.text, "node_5"), "%s", t.m[6].err.text);
+    team_release(&t);
+}
+
+Test(comm, some_count_what_so_many_would, .timeout = 60)
+{
+    struct team t, alone;
+    team_init(&t, 7, 1000);
+    team_init(&alone, 4, 1000);
+    for (uint32_t r = 0; r < 7; r++)
+        t.m[r].arg = 1;
+    team_run(&t, act_islands);
+    team_run(&alone, act_sum);
+    for (uint32_t i = 0; i < 4; i++) {
+        exo_traffic a = exo_group_traffic(t.m[four[i]].group), b = exo_group_traffic(alone.m[i].group);
+        cr_expect_eq(a.items, 1);
+        cr_expect_eq(a.messages, b.messages);
+        cr_expect_eq(a.payload_bytes, 2 * 1000 * sizeof(float) * 3 / 4);
+        cr_expect_eq(a.payload_bytes, b.payload_bytes);
+        cr_expect_eq(a.wire_bytes, b.wire_bytes);
+    }
+    team_release(&t);
+    team_release(&alone);
+}
+
+Test(comm, who_is_missing_among_some_is_named, .timeout = 30)
+{
+    struct team t;
+    team_init(&t, 7, 10);
+    t.m[0].arg = t.m[5].arg = 1;
+    exo_group_set_timeout(t.m[0].group, 5 * EXO_SECOND);
+    team_start(&t, 0, act_islands);
+    team_start(&t, 5, act_islands);
+    for (uint32_t r = 0; r < 6; r += 5)
+        while (pthread_tryjoin_np(t.threads[r], NULL) != 0) {
+            exo_clock_manual_advance(&t.clock, EXO_SECOND);
+            sched_yield();
+        }
+    for (uint32_t r = 0; r < 6; r += 5) {
+        cr_expect_eq(t.m[r].status, EXO_TIMEOUT);
+        cr_expect(strstr(t.m[r].err.text, "for node_2 (rank 2)") && !strstr(t.m[r].err.text, "node_1"), "%s",
+                  t.m[r].err.text);
+    }
+    team_release(&t);
+}
+
+Test(comm, a_group_of_some_has_places_of_its_own)
+{
+    static const uint32_t down[] = {2, 0}, twice[] = {0, 0, 2}, far[] = {0, 9}, others[] = {1, 3}, some[] = {1, 2},
+                          all[] = {0, 1, 2, 3, 4, 5, 6};
+    struct team t;
+    exo_group *g = NULL, *inner = NULL;
+    exo_err err = {0};
+    team_init(&t, 7, 10);
+    cr_expect_eq(exo_group_among(&g, t.m[0].group, down, 2, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "ascend"), "%s", err.text);
+    cr_expect_eq(exo_group_among(&g, t.m[0].group, twice, 3, &err), EXO_INVAL);
+    cr_expect_eq(exo_group_among(&g, t.m[0].group, far, 2, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "rank 9 is not in a group of 7"), "%s", err.text);
+    cr_expect_eq(exo_group_among(&g, t.m[0].group, others, 2, &err), EXO_INVAL);
+    cr_expect_eq(exo_group_among(&g, t.m[0].group, others, 0, &err), EXO_INVAL);
+    cr_assert_eq(exo_group_among(&g, t.m[5].group, three, 3, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_group_rank(g), 2);
+    cr_expect_eq(exo_group_size(g), 3);
+    cr_expect_eq(exo_broadcast(g, t.m[5].x, 10, EXO_F32, 3, &err), EXO_INVAL, "there is no member 3 among three");
+    cr_assert_eq(exo_group_among(&inner, g, some, 2, &err), EXO_OK, "of a group of some: ranks 2 and 5");
+    cr_expect_eq(exo_group_rank(inner), 1);
+    exo_group_close(&inner);
+    exo_group_close(&g);
+    cr_assert_eq(exo_group_among(&g, t.m[5].group, all, 7, &err), EXO_OK);
+    cr_expect_eq(exo_group_rank(g), 5);
+    exo_group_close(&g);
+    team_release(&t);
+}
+
 /* --- Ends ----------------------------------------------------------------------------------------------------------------------- */
 
 /* Until the given members wait inside a call, there is nothing to see from outside; a short pause makes it likely, and the tests hold

@@ -13,7 +13,9 @@
 #include "timing.h"
 
 enum {
-    MAX_MEMBERS = 5
+    MAX_MEMBERS = 5,
+    OPERATIONS = 6,    /* of all members                                        */
+    ALL_OPERATIONS = 8 /* then of those with odd and even ranks, and again of all */
 };
 
 static const char *const codecs[] = {
@@ -67,13 +69,14 @@ struct what {
     uint32_t size;
     size_t count;
     const exo_comm_edge *edge;
+    int operations;
 };
 
 struct member {
     const struct what *what;
     exo_comm *comm;
     uint32_t rank;
-    float *data; /* (6 count) what each operation leaves */
+    float *data; /* (ALL_OPERATIONS count) what each operation leaves */
     exo_traffic traffic;
     exo_time took;
     exo_status status;
@@ -87,6 +90,23 @@ fill(const struct member *m, float *data, int operation)
         data[i] = (float)((int)((i * 7919 + m->rank * 104729 + (unsigned)operation * 31) % 20011) - 10005) / 997;
 }
 
+/* Members of odd rank meet twice, those of even rank once; each passes an array on to its island's last one besides. */
+static exo_status
+meet_in_islands(struct member *m, exo_group *group, float *data)
+{
+    uint32_t ranks[MAX_MEMBERS], size = 0;
+    exo_group *island = NULL;
+    for (uint32_t r = m->rank % 2; r < m->what->size; r += 2)
+        ranks[size++] = r;
+    exo_status st = exo_group_among(&island, group, ranks, size, &m->err);
+    for (uint32_t i = 0; st == EXO_OK && i <= m->rank % 2; i++)
+        st = exo_all_reduce(island, data, m->what->count, EXO_F32, i == 0 ? EXO_MEAN : EXO_SUM, &m->err);
+    if (st == EXO_OK)
+        st = exo_broadcast(island, data, m->what->count, EXO_F32, size - 1, &m->err);
+    exo_group_close(&island);
+    return st;
+}
+
 static void *
 member_main(void *argument)
 {
@@ -98,7 +118,7 @@ member_main(void *argument)
     if (m->status != EXO_OK)
         return NULL;
     exo_group_set_timeout(group, 20 * EXO_SECOND);
-    for (int operation = 0; operation < 6 && m->status == EXO_OK; operation++) {
+    for (int operation = 0; operation < m->what->operations && m->status == EXO_OK; operation++) {
         float *data = m->data + (size_t)operation * count;
         fill(m, data, operation);
         switch (operation) {
@@ -122,6 +142,12 @@ member_main(void *argument)
             break;
         case 5:
             m->status = exo_barrier(group, &m->err);
+            break;
+        case 6:
+            m->status = meet_in_islands(m, group, data);
+            break;
+        case 7:
+            m->status = exo_all_reduce(group, data, count, EXO_F32, EXO_SUM, &m->err);
             break;
         }
     }
@@ -147,8 +173,8 @@ static void
 init_members(struct member members[MAX_MEMBERS], const struct what *what)
 {
     for (uint32_t r = 0; r < what->size; r++)
-        members[r] =
-            (struct member){.what = what, .rank = r, .data = calloc(6 * what->count + 1, sizeof *members[r].data)};
+        members[r] = (struct member){
+            .what = what, .rank = r, .data = calloc(ALL_OPERATIONS * what->count + 1, sizeof *members[r].data)};
 }
 
 static void
@@ -210,7 +236,7 @@ expect_same(const struct what *what, const char *codec)
     run_far(far, what);
     for (uint32_t r = 0; r < what->size; r++) {
         const exo_traffic *a = &near[r].traffic, *b = &far[r].traffic;
-        for (int operation = 0; operation < 6; operation++) {
+        for (int operation = 0; operation < what->operations; operation++) {
             size_t first = 0, length = what->count; /* of a reduce_scatter each has its own part only */
             if (operation == 1)
                 exo_shard(what->count, what->size, r, &first, &length);
@@ -222,7 +248,7 @@ expect_same(const struct what *what, const char *codec)
         cr_expect(a->messages == b->messages && a->items == b->items && a->payload_bytes == b->payload_bytes &&
                       a->encoded_bytes == b->encoded_bytes && a->wire_bytes == b->wire_bytes && a->drops == b->drops,
                   "%s: %u members, %zu elements", codec, what->size, what->count);
-        cr_expect_eq(a->items, 6);
+        cr_expect_eq(a->items, ALL_OPERATIONS + 1 + r % 2);
     }
     release_members(near, what);
     release_members(far, what);
@@ -235,7 +261,8 @@ Test(comm_far, bits_and_traffic_are_those_of_threads, .timeout = 120)
         for (uint32_t size = 1; size <= MAX_MEMBERS; size += 2)
             for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
                 const exo_comm_edge edge = {.name = "edge", .codec = codecs[c]};
-                const struct what what = {.size = size, .count = counts[n], .edge = &edge};
+                const struct what what = {
+                    .size = size, .count = counts[n], .edge = &edge, .operations = ALL_OPERATIONS};
                 expect_same(&what, codecs[c] ? codecs[c] : "none");
             }
 }
@@ -252,7 +279,7 @@ model(const struct what *what, const char *codec)
     cr_assert_eq(exo_encoder_init(&encoder, codec, NULL), EXO_OK);
     const exo_collective operations[] = {EXO_ALL_REDUCE, EXO_REDUCE_SCATTER, EXO_ALL_GATHER,
                                          EXO_BROADCAST,  EXO_ALL_REDUCE,     EXO_BARRIER};
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < OPERATIONS; i++) {
         const exo_collective_args args = {.operation = operations[i],
                                           .count = i == 5 ? 0 : what->count,
                                           .dtype = i == 4 ? EXO_I32 : EXO_F32,
@@ -283,7 +310,7 @@ Test(comm_far, links_take_the_time_of_the_model_at_least, .timeout = 60)
             cr_assert_eq(exo_links_new(&links, specs, 3, &link, 1, NULL), EXO_OK);
             cr_assert_eq(exo_links_new(&model_links, specs, 3, &link, 1, NULL), EXO_OK);
             exo_comm_edge edge = {.name = "edge", .links = model_links, .hosts = hosts, .codec = some[c]};
-            const struct what what = {.size = 3, .count = 20000, .edge = &edge};
+            const struct what what = {.size = 3, .count = 20000, .edge = &edge, .operations = OPERATIONS};
             exo_time expected = model(&what, some[c]);
             edge.links = links;
             edge.origin = exo_now(exo_clock_real());

@@ -106,6 +106,7 @@ static const struct {
     {"ddp", "{optimizer: {name: adamw, lr: 0.01}}"},
     {"diloco", "{H: 4, optimizer: {name: adamw, lr: 0.01}}"},
     {"fedavg", "{H: 3, optimizer: {name: sgd, lr: 0.1}}"},
+    {"fedavg", "{H: 2, island_size: 3, optimizer: {name: adamw, lr: 0.01}}"},
     {"sparta", "{p: 0.2, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}}"},
 };
 
@@ -151,6 +152,38 @@ Test(fit_network, a_virtual_run_says_what_the_closed_form_says, .timeout = 60)
         s.hosts[i].speed = 2;
     fit(&s, "ddp", "{}", true);
     cr_expect_float_eq(first - s.result.seconds, STEPS * 0.025, 1e-6);
+    scene_release(&s);
+}
+
+Test(fit_network, nodes_in_islands_send_to_those_only, .timeout = 60)
+{
+    struct scene s;
+    scene_init(&s, true);
+    fit(&s, "fedavg", "{island_size: 2}", true);
+    /* A step: 50 ms, then twice half of the parameters to the other one over 1 Mbit/s, and a latency. */
+    double bytes = (double)exo_model_numel(s.model) * 4 / 2 + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
+    double expected = STEPS * (0.050 + 2 * (bytes * 8 / 1e6 + 0.010)), first = s.result.seconds;
+    cr_expect_float_eq(first, expected, 0.01 * expected, "%g s, expected %g", first, expected);
+    cr_expect_eq(s.result.traffic.messages, STEPS * NODES * 2);
+    fit(&s, "fedavg", "{island_size: 2}", true);
+    cr_expect_eq(s.result.seconds, first, "the same to the bit");
+    scene_release(&s);
+}
+
+/* The hosts of two nodes compute at half the speed: where these meet the others of their island only, the other island is not held up. */
+Test(fit_network, an_island_does_not_wait_for_another, .timeout = 60)
+{
+    struct scene s;
+    scene_init(&s, true);
+    s.opts.max_steps = 1;
+    uint32_t island[NODES], count = exo_island(s.opts.seed, 0, NODES, 2, 0, island);
+    cr_assert_eq(count, 2);
+    s.hosts[island[0]].speed = s.hosts[island[1]].speed = 0.5;
+    fit(&s, "fedavg", "{island_size: 2}", true);
+    uint64_t slow = (uint64_t)s.result.traffic.recv_blocked;
+    fit(&s, "fedavg", "{}", true);
+    cr_expect_geq((uint64_t)s.result.traffic.recv_blocked, slow + 2 * 50 * (uint64_t)EXO_MS,
+                  "among all, two wait for two");
     scene_release(&s);
 }
 

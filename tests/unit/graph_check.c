@@ -229,6 +229,9 @@ Test(graph_check, routes)
                 "100: idle_senders is for the route modulo, not for round_robin");
     expect_edge("from: b, to: b, carries: gradients, every: 2",
                 "92: edge 'b>b:gradients': every says nothing about an all_reduce, which all call together");
+    expect_edge("from: b, to: b, carries: gradients, members: 4", "94: members must be at most 3, got 4");
+    expect_edge("from: b, to: a, carries: parameters, members: 2",
+                "95: edge 'b>a:parameters': members is of an all_reduce, where so many meet");
     expect_edge(
         "from: b, to: b, carries: gradients, codec: zstd",
         "92: codec: an all_reduce needs one that remembers nothing and has a fixed size, not {name: zstd, level: 3}");

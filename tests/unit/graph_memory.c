@@ -194,7 +194,9 @@ make_comm(void *context, exo_err *err)
 {
     exo_links *links = NULL;
     exo_comm *comm = NULL;
-    exo_group *groups[3] = {0};
+    exo_group *groups[3] = {0}, *some = NULL;
+    const uint32_t alone = 1;
+    float number = 1;
     static const uint32_t hosts[3] = {0, 1, 2};
     const exo_host_spec specs[3] = {{.name = "a", .up = 1e9, .down = 1e9},
                                     {.name = "b", .up = 1e9, .down = 1e9},
@@ -207,6 +209,11 @@ make_comm(void *context, exo_err *err)
         st = exo_comm_local_on(&comm, 3, exo_clock_real(), &edge, err);
     for (uint32_t r = 0; st == EXO_OK && r < 3; r++)
         st = exo_group_open(&groups[r], comm, r, "m", err);
+    if (st == EXO_OK)
+        st = exo_group_among(&some, groups[1], &alone, 1, err);
+    if (st == EXO_OK)
+        st = exo_all_reduce(some, &number, 1, EXO_F32, EXO_MEAN, err);
+    exo_group_close(&some);
     for (uint32_t r = 0; r < 3; r++)
         exo_group_close(&groups[r]);
     exo_comm_drop(&comm);

@@ -92,7 +92,7 @@ static const char everything[] =
     "     codec: [bf16, zstd], buffer: {capacity: 2, on_full: fail}, name: x}\n"
     "  - {from: '12', to: 'null', carries: parameters, route: broadcast, every: 3, delay: 1500 ms, deadline: 5 s,\n"
     "     codec: {name: int8, block: 64}, item: 0.3 B, interval: 9, buffer: {on_full: latest}}\n"
-    "  - {from: '12', to: '12', carries: gradients, codec: bf16, interval: 2}\n"
+    "  - {from: '12', to: '12', carries: gradients, codec: bf16, interval: 2, members: 1}\n"
     "links:\n"
     "  slow: {bandwidth: 1.25 Mbit/s, loss: 0.1 %}\n"
     "  wan: {from: home, to: dc, one_way: true, latency: 3 us, jitter: 7 ns, transport: ideal, schedule: [{factor: "
@@ -118,6 +118,7 @@ Test(graph_plan, what_is_expanded_is_the_same_graph)
                              first->actors[a].count * sizeof(uint32_t));
         for (size_t e = 0; e < first->num_edges; e++) {
             cr_expect_eq(first->edges[e].item, second->edges[e].item);
+            cr_expect_eq(first->edges[e].members, second->edges[e].members);
             cr_expect_eq(first->edges[e].capacity, second->edges[e].capacity);
             cr_expect_eq(first->edges[e].delay, second->edges[e].delay);
             cr_expect_eq(first->edges[e].output, second->edges[e].output);
@@ -276,6 +277,28 @@ Test(graph_plan, an_all_reduce_is_an_exchange_of_shards)
         "edges: [{from: b, to: b, carries: gradients, item: 40 B}, {from: a, to: b, carries: experience}]\n");
     cr_expect_eq(p.sent, 0);
     cr_expect_eq(p.seconds, 0);
+}
+
+Test(graph_plan, an_all_reduce_among_some_is_several_at_once)
+{
+    /* Ten elements; of five, two pairs send 2 * 5 elements each, and one sends nothing. A shard of 5 elements takes 20 s. */
+    exo_plan_edge p = plan_first(
+        "actors: {b: {class: learner, count: 5}, a: {class: maker}}\n"
+        "edges: [{from: b, to: b, carries: gradients, item: 40 B, members: 2}, {from: a, to: b, carries: experience}]\n"
+        "links: {default: {bandwidth: 8 bit/s, latency: 10 s, transport: ideal}}\n");
+    cr_expect_eq(p.targets, 2);
+    cr_expect_eq(p.senders, 5);
+    cr_expect_eq(p.encoded, 40);
+    cr_expect_eq(p.per_step, 160);
+    cr_expect_eq(p.sent, 32);
+    NEAR(p.seconds, 60.0);
+    /* Three and, left over, two, whose shards are larger. */
+    p = plan_first(
+        "actors: {b: {class: learner, count: 5}, a: {class: maker}}\n"
+        "edges: [{from: b, to: b, carries: gradients, item: 40 B, members: 3}, {from: a, to: b, carries: experience}]\n"
+        "links: {default: {bandwidth: 8 bit/s, latency: 10 s, transport: ideal}}\n");
+    cr_expect_eq(p.per_step, 2 * 2 * 40 + 2 * 40);
+    NEAR(p.seconds, 60.0);
 }
 
 Test(graph_plan, a_size_that_depends_on_values_is_a_bound)

@@ -109,6 +109,8 @@ Test(strategy, mistakes_are_named_with_their_place)
         {"diloco", "{H: 0}", "1:5", "H must be at least 1"},
         {"diloco", "{outer_optimizer: {name: sgd, lr: fast}}", "1:35", "lr"},
         {"fedavg", "{H: 0}", "1:5", "H must be"},
+        {"fedavg", "{island_size: 1}", "1:15", "island_size must be at least 2"},
+        {"fedavg", "{island_size: all}", "1:15", "island_size"},
         {"sparta", "{p: 0}", "", "p must be"},
         {"sparta", "{p: 1.5}", "1:5", "p must be"},
         {"sparta", "{p: -0.5}", "1:5", "p must be"},
@@ -121,6 +123,22 @@ Test(strategy, mistakes_are_named_with_their_place)
         cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason), "'%s' gave '%s'",
                   cases[i].options, err.text);
     }
+}
+
+Test(strategy, an_island_larger_than_all_nodes_is_a_mistake_with_its_place)
+{
+    exo_err err = {0};
+    exo_strategy *strategy = NULL;
+    float params[4] = {0}, grads[4] = {0};
+    exo_node node = {.num_nodes = 3, .max_steps = 1, .numel = 4, .params = params, .grads = grads};
+    cr_assert_eq(exo_strategy_parse(&strategy, "fedavg", "{H: 2, island_size: 4}", &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_strategy_check(strategy, 4, &err), EXO_OK);
+    cr_expect_eq(exo_strategy_check(strategy, 3, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "fedavg:1:21: island_size must be at most 3") && strstr(err.text, "got 4"), "%s",
+              err.text);
+    cr_expect_eq(exo_strategy_start(strategy, &node, &err), EXO_INVAL, "who did not check is told at the start");
+    cr_expect_null(node.optim);
+    exo_strategy_free(&strategy);
 }
 
 Test(strategy, options_that_are_no_yaml_are_an_error)
@@ -244,7 +262,10 @@ expect_traffic(const char *name, const char *options, uint64_t steps, double tol
     double counted = (double)nodes_bytes(&n), declared = 0;
     for (size_t i = 0; i < count; i++) {
         cr_expect_str_eq(edges[i].route, "all_reduce");
-        declared += 2 * (3 - 1) * 4 * edges[i].elements * (double)(steps / edges[i].every);
+        uint32_t meet = edges[i].members ? edges[i].members : 3, left_over = 3 % meet;
+        double pairs =
+            3 / meet * (meet - 1) + (left_over ? left_over - 1 : 0); /* members of an island but one, of all */
+        declared += 2 * pairs * 4 * edges[i].elements * (double)(steps / edges[i].every);
     }
     cr_expect_float_eq(counted, declared, tolerance * declared + 1e-9, "%s %s: %g, declared %g", name, options, counted,
                        declared);
@@ -256,6 +277,8 @@ Test(strategy, what_is_declared_is_what_is_sent)
     expect_traffic("ddp", "{}", 7, 0);
     expect_traffic("diloco", "H: 3", 10, 0);
     expect_traffic("fedavg", "{H: 3}", 10, 0);
+    expect_traffic("fedavg", "{H: 3, island_size: 2}", 10, 0);
+    expect_traffic("fedavg", "{H: 3, island_size: 3}", 10, 0);
     expect_traffic("sparta", "{p: 1, interval: 2}", 10, 0);
     expect_traffic("sparta", "{p: 0.1, selector: partitioned}", 20, 1e-12);
     expect_traffic("sparta", "{p: 0.1, selector: shuffled_sequential}", 30, 1e-12);
@@ -281,6 +304,7 @@ static const struct {
     {"ddp", "optimizer: {name: rmsprop, centered: true, momentum: 0.5}"},
     {"diloco", "H: 5"},
     {"fedavg", "H: 2"},
+    {"fedavg", "{H: 1, island_size: 2}"},
     {"sparta", "p: 0.1"},
     {"sparta", "{p: 0.1, selector: partitioned, delay: 2}"},
 };

@@ -1,0 +1,219 @@
+/* Calls among threads: see local_call.h. An element is summed over the members in the order of their ranks by whoever takes its block: the
+ * bits do not depend on who that is. On an edge with a codec a block is a shard: whoever takes it does to every member's part what encoding
+ * and decoding would. */
+#include "local_call.h"
+
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "reduce.h"
+
+enum {
+    BLOCK = EXO_REDUCE_BLOCK /* elements: what one member reduces at a time */
+};
+
+/* --- Records ------------------------------------------------------------------------------------------------------------- */
+
+exo_local_call *
+exo_local_call_new(uint32_t room, bool links)
+{
+    exo_local_call *c = exo_calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->room = room;
+    c->ranks = exo_calloc(room, sizeof *c->ranks);
+    c->data = exo_calloc(room, sizeof *c->data);
+    c->here = exo_calloc(room, sizeof *c->here);
+    bool memory = c->ranks && c->data && c->here;
+    if (links) {
+        c->begins = exo_calloc(room, sizeof *c->begins);
+        c->ends = exo_calloc(room, sizeof *c->ends);
+        c->hosts = exo_calloc(room, sizeof *c->hosts);
+        memory = memory && c->begins && c->ends && c->hosts;
+    }
+    if (memory)
+        return c;
+    exo_local_call_free(c);
+    return NULL;
+}
+
+void
+exo_local_call_free(exo_local_call *c)
+{
+    if (!c)
+        return;
+    exo_free(c->ranks);
+    exo_free(c->data);
+    exo_free(c->here);
+    exo_free(c->begins);
+    exo_free(c->ends);
+    exo_free(c->hosts);
+    exo_free(c);
+}
+
+void
+exo_local_call_begin(exo_local_call *c, const exo_collective_args *args, const uint32_t *hosts)
+{
+    c->args = *args;
+    if (args->ranks) {
+        memcpy(c->ranks, args->ranks, args->size * sizeof *c->ranks);
+        c->args.ranks = c->ranks;
+    }
+    for (uint32_t m = 0; c->hosts && m < args->size; m++)
+        c->hosts[m] = hosts[exo_local_call_rank(c, m)];
+    c->first = args->place;
+    c->arrived = c->inside = 0;
+    c->committed = false;
+    c->blocks = args->rehearsal ? 0 : args->encoder ? args->size : (args->count + BLOCK - 1) / BLOCK;
+    atomic_store(&c->next_block, 0);
+    atomic_store(&c->done, 0);
+    atomic_store(&c->failed, 0);
+    memset(c->here, 0, args->size * sizeof *c->here);
+}
+
+bool
+exo_local_call_is_among(const exo_local_call *c, const exo_collective_args *args)
+{
+    if (c->args.size != args->size || (c->args.ranks == NULL) != (args->ranks == NULL))
+        return false;
+    return !args->ranks || memcmp(c->ranks, args->ranks, args->size * sizeof *c->ranks) == 0;
+}
+
+uint32_t
+exo_local_call_rank(const exo_local_call *c, uint32_t place)
+{
+    return c->args.ranks ? c->ranks[place] : place;
+}
+
+bool
+exo_local_call_has(const exo_local_call *c, uint32_t rank)
+{
+    for (uint32_t m = 0; c->args.ranks && m < c->args.size; m++)
+        if (c->ranks[m] == rank)
+            return true;
+    return !c->args.ranks;
+}
+
+/* --- The work ------------------------------------------------------------------------------------------------------------ */
+
+/* The member whose shard element `at` is in, and how many elements of it follow, up to `count`. */
+static uint32_t
+owner_of(const exo_local_call *c, size_t at, size_t *count)
+{
+    size_t total = c->args.count, size = c->args.size, each = total / size, longer = total % size, first, length;
+    size_t place = at < longer * (each + 1) ? at / (each + 1) : longer + (at - longer * (each + 1)) / (each ? each : 1);
+    exo_shard(total, c->args.size, (uint32_t)place, &first, &length);
+    if (first + length - at < *count)
+        *count = first + length - at;
+    return (uint32_t)place;
+}
+
+static void
+reduce_range(const exo_local_call *c, size_t at, size_t count)
+{
+    float sum[BLOCK]; /* or int32_t, which are as long */
+    exo_reduce_block(sum, c->data, c->args.size, at, count, c->args.dtype, c->args.reduce);
+    if (c->args.operation == EXO_ALL_REDUCE) {
+        for (uint32_t r = 0; r < c->args.size; r++)
+            memcpy((float *)c->data[r] + at, sum, count * sizeof(float));
+        return;
+    }
+    for (size_t done = 0; done < count;) {
+        size_t part = count - done;
+        uint32_t owner = owner_of(c, at + done, &part);
+        memcpy((float *)c->data[owner] + at + done, sum + done, part * sizeof(float));
+        done += part;
+    }
+}
+
+static void
+copy_range(const exo_local_call *c, uint32_t from, size_t at, size_t count)
+{
+    size_t size = exo_dtype_size(c->args.dtype);
+    const char *source = (const char *)c->data[from] + at * size;
+    for (uint32_t r = 0; r < c->args.size; r++)
+        if (r != from)
+            memcpy((char *)c->data[r] + at * size, source, count * size);
+}
+
+static void
+do_block(const exo_local_call *c, size_t block)
+{
+    size_t at = block * BLOCK;
+    size_t count = c->args.count - at < BLOCK ? c->args.count - at : BLOCK;
+    switch (c->args.operation) {
+    case EXO_ALL_REDUCE:
+    case EXO_REDUCE_SCATTER:
+        reduce_range(c, at, count);
+        break;
+    case EXO_BROADCAST:
+        copy_range(c, c->args.root, at, count);
+        break;
+    case EXO_ALL_GATHER:
+        for (size_t done = 0; done < count;) {
+            size_t part = count - done;
+            uint32_t owner = owner_of(c, at + done, &part);
+            copy_range(c, owner, at + done, part);
+            done += part;
+        }
+        break;
+    case EXO_BARRIER:
+        break;
+    }
+}
+
+/* Shard `j` of a call on an edge with a codec: each member's part as member j would get it, their sum, and the sum as they would. */
+static exo_status
+do_shard(const exo_local_call *c, uint32_t j, exo_encoder *encoder)
+{
+    size_t first, length;
+    exo_shard(c->args.count, c->args.size, j, &first, &length);
+    float *sum = encoder->floats + c->args.size * length;
+    exo_status st = EXO_OK;
+    if (length == 0)
+        return EXO_OK;
+    if (c->args.operation == EXO_ALL_GATHER) {
+        memcpy(sum, (const float *)c->data[j] + first, length * sizeof *sum);
+    } else {
+        void *parts[c->args.size];
+        for (uint32_t r = 0; st == EXO_OK && r < c->args.size; r++) {
+            float *part = encoder->floats + r * length;
+            const float *own = (const float *)c->data[r] + first;
+            parts[r] = part;
+            if (r == j)
+                memcpy(part, own, length * sizeof *part);
+            else
+                st = exo_encoder_round_trip(encoder, own, part, length, NULL);
+        }
+        for (size_t at = 0; st == EXO_OK && at < length; at += BLOCK) {
+            size_t count = length - at < BLOCK ? length - at : BLOCK;
+            exo_reduce_block(sum + at, parts, c->args.size, at, count, EXO_F32, c->args.reduce);
+        }
+    }
+    if (st == EXO_OK && c->args.operation != EXO_REDUCE_SCATTER)
+        st = exo_encoder_round_trip(encoder, sum, sum, length, NULL);
+    for (uint32_t r = 0; st == EXO_OK && r < c->args.size; r++)
+        if (r == j || c->args.operation != EXO_REDUCE_SCATTER)
+            memcpy((float *)c->data[r] + first, sum, length * sizeof *sum);
+    return st;
+}
+
+bool
+exo_local_call_help(exo_local_call *c, exo_encoder *encoder)
+{
+    for (;;) {
+        size_t block = atomic_fetch_add(&c->next_block, 1);
+        if (block >= c->blocks)
+            return false;
+        exo_status st = EXO_OK;
+        if (encoder)
+            st = do_shard(c, (uint32_t)block, encoder);
+        else
+            do_block(c, block);
+        if (st != EXO_OK)
+            atomic_store(&c->failed, (int)st);
+        if (atomic_fetch_add(&c->done, 1) + 1 == c->blocks)
+            return true;
+    }
+}
