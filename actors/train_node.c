@@ -410,11 +410,17 @@ result(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
     return EXO_OK;
 }
 
-/* Adds one batch's figures, weighted by its samples. */
+/* Sums over the batches of an evaluation, and over how much each of them is. */
+struct eval_sums {
+    double loss, hits;
+    size_t weighed, judged;
+};
+
+/* Adds one batch's figures, weighted by what they are means of: its samples, unless the model says another count. */
 static exo_status
-evaluate_batch(struct train_node *n, exo_tape *tape, exo_params *params, double *loss, double *hits, size_t *judged,
-               exo_err *err)
+evaluate_batch(struct train_node *n, exo_tape *tape, exo_params *params, struct eval_sums *sums, exo_err *err)
 {
+    size_t weight = n->eval_batch.size;
     const exo_pass pass = {.autocast = n->fit->autocast, .seed = n->fit->seed, .node = n->node.rank};
     exo_tape_begin(tape, params, &pass);
     exo_tensor *out = exo_model_loss(n->fit->model, tape, &n->eval_batch);
@@ -422,15 +428,20 @@ evaluate_batch(struct train_node *n, exo_tape *tape, exo_params *params, double 
         exo_status st = exo_tape_error(tape, err);
         return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
     }
-    *loss += (double)exo_tensor_item(out) * (double)n->eval_batch.size;
     for (size_t i = 0; i < exo_tape_num_metrics(tape); i++) {
         double mean = 0;
         size_t count = 0;
-        if (strcmp(exo_tape_metric_at(tape, i, &mean, &count), "accuracy") == 0) {
-            *hits += mean * (double)count;
-            *judged += count;
+        const char *name = exo_tape_metric_at(tape, i, &mean, &count);
+        if (strcmp(name, "loss") == 0) {
+            weight = count;
+        } else if (strcmp(name, "accuracy") == 0) {
+            sums->hits += mean * (double)count;
+            sums->judged += count;
         }
     }
+    if (weight > 0) /* a loss over nothing is no figure */
+        sums->loss += (double)exo_tensor_item(out) * (double)weight;
+    sums->weighed += weight;
     return EXO_OK;
 }
 
@@ -441,8 +452,7 @@ evaluate_params(struct train_node *n, exo_params *params, exo_eval_reply *out, e
     const exo_fit *fit = n->fit;
     size_t batch = fit->minibatch_size < fit->val_count ? fit->minibatch_size : fit->val_count;
     exo_tape *tape = NULL;
-    double loss = 0, hits = 0;
-    size_t judged = 0;
+    struct eval_sums sums = {0};
 
     exo_status st = n->eval_batch.data[0] ? EXO_OK : exo_batch_init(&n->eval_batch, fit->val, batch, err);
     if (st == EXO_OK)
@@ -452,12 +462,12 @@ evaluate_params(struct train_node *n, exo_params *params, exo_eval_reply *out, e
         size_t count = fit->val_count - first < batch ? fit->val_count - first : batch;
         st = exo_batch_read(&n->eval_batch, fit->val, fit->val_order + first, count, &key, err);
         if (st == EXO_OK)
-            st = evaluate_batch(n, tape, params, &loss, &hits, &judged, err);
+            st = evaluate_batch(n, tape, params, &sums, err);
     }
     exo_tape_pool_give(&n->fit->eval_tapes, &tape);
     *out = (exo_eval_reply){
-        .loss = loss / (double)fit->val_count,
-        .accuracy = judged ? hits / (double)judged : (double)NAN,
+        .loss = sums.weighed ? sums.loss / (double)sums.weighed : 0.0,
+        .accuracy = sums.judged ? sums.hits / (double)sums.judged : (double)NAN,
     };
     return st;
 }

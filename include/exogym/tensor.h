@@ -100,7 +100,8 @@ EXO_API exo_tensor *exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_d
 EXO_API exo_tensor *exo_tape_variable(exo_tape *tape, size_t num_dims, const size_t *dims, const float *data);
 
 /* Reports a figure of this pass beside the loss, as accuracy: the mean over `count` samples. At most 8 names a pass;
- * `name` must outlive the tape. */
+ * `name` must outlive the tape. A model whose loss is not the mean over the batch's samples reports it as "loss", with the count of what it is
+ * the mean over, as tokens that count: evaluations weigh batches by that. */
 EXO_API void exo_tape_metric(exo_tape *tape, const char *name, double mean, size_t count);
 EXO_API size_t exo_tape_num_metrics(const exo_tape *tape);
 EXO_API const char *exo_tape_metric_at(const exo_tape *tape, size_t index, double *mean, size_t *count);

@@ -150,12 +150,26 @@ field(exo_tape *t, const exo_batch *batch, const char *name)
     return exo_tape_fail(t, EXO_INVAL, "gpt: the data have no field '%s': it trains on texts, not on images", name);
 }
 
+/* Says how many targets the loss is the mean of: an evaluation of several batches weighs it by that. */
+static void
+report_loss(exo_tape *tape, const exo_tensor *loss, const exo_tensor *targets)
+{
+    const int32_t *target = targets->data;
+    size_t counted = 0;
+    for (size_t i = 0; i < targets->numel; i++)
+        counted += target[i] >= 0;
+    exo_tape_metric(tape, "loss", (double)exo_tensor_item(loss), counted);
+}
+
 exo_tensor *
 exo_decoder_loss(const void *self, exo_tape *tape, const exo_batch *batch)
 {
     const exo_decoder *d = self;
     exo_tensor *tokens = field(tape, batch, "tokens"), *targets = field(tape, batch, "targets");
-    return exo_linear_cross_entropy(tape, hidden(d, tape, tokens), head(d, tape), targets);
+    exo_tensor *loss = exo_linear_cross_entropy(tape, hidden(d, tape, tokens), head(d, tape), targets);
+    if (loss)
+        report_loss(tape, loss, targets);
+    return loss;
 }
 
 /* The model's state; NULL, recorded in the tape, if it is no decoder. */
