@@ -59,8 +59,7 @@ typedef struct exo_strategy_edge {
     double elements;   /* fp32 values in a round, exactly; where they are drawn, the expected number                 */
     uint64_t every;    /* steps from one round to the next                                                           */
     const char *codec; /* NULL: raw                                                                                  */
-    uint32_t
-        members; /* of an all_reduce: how many nodes meet in one, those left over in a smaller one; 0: all        */
+    uint32_t members;  /* of an all_reduce: how many nodes meet in one, those left over in a smaller one; 0: all    */
 } exo_strategy_edge;
 
 enum {

@@ -50,7 +50,6 @@ typedef struct exo_param {
     uint32_t index;
 } exo_param;
 
-/* How a pass runs. */
 /* Who takes the gradients of a pass as they come, in place of a buffer for all of them: exo_optim_sink() makes an optimizer's step of it. */
 typedef struct exo_grad_sink {
     /* Elements [first, first + count) of the flat parameters have this gradient: nothing more will be added, and nothing of the pass still
@@ -60,6 +59,7 @@ typedef struct exo_grad_sink {
     void *context;
 } exo_grad_sink;
 
+/* How a pass runs. */
 typedef struct exo_pass {
     bool train;    /* batch statistics and dropout; otherwise running statistics and none         */
     bool grad;     /* record for backward                                                         */
