@@ -10,8 +10,11 @@
 #include "tokenizer_impl.h"
 #include "utf8.h"
 
+/* Tokens that are kept after they were shown, as many as a character has bytes; and those with the ones that wait, which are more than 3 only
+ * where each ends within a character that the next one completes. */
 enum {
-    WINDOW_MOST = 16 /* a character has 4 bytes at most, so that 3 tokens may wait, after 4 that were shown together */
+    SHOWN_MOST = 4,
+    WINDOW_MOST = 16
 };
 
 struct exo_token_stream {
@@ -54,7 +57,7 @@ decode(exo_token_stream *s, size_t count, exo_text *out, exo_err *err)
     return exo_tokenizer_decode_text(s->tokenizer, s->window, count, s->special, out, err);
 }
 
-/* How many tokens of the window do not wait: those that end with a whole character. NOMEM. */
+/* How many tokens of the window do not wait: those that end with a whole character, or with bytes that turned out to be none. NOMEM. */
 static exo_status
 settled(exo_token_stream *s, size_t *upto, exo_err *err)
 {
@@ -69,12 +72,19 @@ settled(exo_token_stream *s, size_t *upto, exo_err *err)
     }
     if (s->text.failed)
         return exo_fail(err, EXO_NOMEM, "no memory to decode a token");
-    *upto = s->count;
-    if (s->count == WINDOW_MOST) /* bytes that are no text, or tokens without any */
-        return EXO_OK;
-    size_t whole = s->text.length - exo_utf8_unfinished(s->text.data, s->text.length);
-    while (*upto > s->shown && (ends[*upto - 1] > whole || exo_utf8_unfinished(s->text.data, ends[*upto - 1])))
-        --*upto;
+    size_t whole = s->text.length - exo_utf8_unfinished(s->text.data, s->text.length), at = 0, i = s->shown;
+    *upto = s->shown;
+    while (i < s->count) {
+        uint32_t code;
+        for (; i < s->count && ends[i] <= at; i++)
+            if (ends[i] == at)
+                *upto = i + 1;
+        if (at >= whole)
+            break;
+        at += exo_utf8_next(s->text.data + at, s->text.length - at, &code);
+    }
+    if (s->count == WINDOW_MOST && *upto <= SHOWN_MOST) /* there is no room to wait any longer */
+        *upto = s->count;
     return EXO_OK;
 }
 
@@ -116,6 +126,12 @@ show(exo_token_stream *s, size_t upto, const char **text, exo_err *err)
     if (st == EXO_OK) {
         leave_out_zeros(s->text.data + known, s->text.length - known);
         *text = s->text.data + known;
+    }
+    if (s->shown > SHOWN_MOST) {
+        size_t old = s->shown - SHOWN_MOST;
+        memmove(s->window, s->window + old, (s->count - old) * sizeof *s->window);
+        s->count -= old;
+        s->shown = SHOWN_MOST;
     }
     return st;
 }

@@ -385,6 +385,49 @@ Test(tokenizer, bytes_that_begin_no_character_do_not_wait)
     exo_tokenizer_drop(&t);
 }
 
+Test(tokenizer, bytes_that_begin_characters_and_do_not_go_on_wait_for_one_more)
+{
+    exo_tokenizer *t = NULL;
+    exo_token_stream *s = NULL;
+    cr_assert_eq(exo_tokenizer_bytes(&t, NULL), EXO_OK);
+    cr_assert_eq(exo_token_stream_open(&s, t, true, NULL), EXO_OK);
+    expect_put(s, 0xe2, "");
+    for (int i = 0; i < 100; i++)
+        expect_put(s, 0xe2, "\ufffd");
+    expect_put(s, 0x82, "");
+    expect_put(s, 0xac, "\u20ac");
+    exo_token_stream_close(&s);
+    exo_tokenizer_drop(&t);
+}
+
+/* Each token of "\xe2", "\x82\xac\xe2", "\x82\xac\xe2", ... ends within a character. What waits has a limit. */
+Test(tokenizer, a_stream_without_an_end_of_a_character_goes_on)
+{
+    static const char json[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"\u00e2\": 0, \"\u0124\u00ac\u00e2\": 1}, "
+        "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+        "\"decoder\": {\"type\": \"ByteLevel\"}}";
+    char folder[256], path[288];
+    exo_tokenizer *t = NULL;
+    exo_token_stream *s = NULL;
+    exo_err err = {0};
+    const char *text;
+    size_t shown = 0;
+    temp_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    cr_assert_eq(exo_file_write_atomic(path, json, sizeof json - 1, NULL), EXO_OK);
+    cr_assert_eq(exo_tokenizer_load(&t, folder, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_token_stream_open(&s, t, true, NULL), EXO_OK);
+    for (int i = 0; i < 100; i++) {
+        cr_assert_eq(exo_token_stream_put(s, i > 0, &text, NULL), EXO_OK);
+        shown += strlen(text);
+    }
+    cr_expect_gt(shown, 100);
+    exo_token_stream_close(&s);
+    exo_tokenizer_drop(&t);
+    temp_remove(folder);
+}
+
 /* --- Memory ------------------------------------------------------------------------------------------------------------------------ */
 
 /* Loads a tokenizer, encodes, decodes and streams. */
