@@ -20,7 +20,8 @@ struct exo_selector {
     uint64_t seed;
     uint64_t drawn;        /* what `coordinates` holds: of random the round, of the others the cycle       */
     bool valid;            /* has anything been drawn?                                                     */
-    uint32_t *coordinates; /* (numel) random: the round's; the others: part after part, each ascending     */
+    uint32_t *coordinates; /* (room) random: the round's; the others: part after part, each ascending      */
+    size_t room;           /* random: the most that a round can have; the others: numel                    */
     size_t length;         /* random: coordinates of the round                                             */
 
     /* All but random. */
@@ -38,6 +39,14 @@ exo_selector_parts(double p, size_t numel)
     return parts < (double)numel ? (uint32_t)parts : (uint32_t)numel;
 }
 
+/* Twenty deviations above the mean: a random round that would exceed it comes once in e^200 rounds (Bernstein), and ends there. */
+static size_t
+random_room(double p, size_t numel)
+{
+    double mean = p * (double)numel, room = ceil(mean + 20.0 * sqrt(mean * (1.0 - p)) + 100.0);
+    return room < (double)numel ? (size_t)room : numel;
+}
+
 exo_status
 exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t numel, uint64_t seed, exo_err *err)
 {
@@ -53,8 +62,8 @@ exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t nume
     s->p = p;
     s->numel = (uint32_t)numel;
     s->seed = seed;
-    /* Not exo_alloc_aligned: a random round touches the first p numel only, the rest stays untouched zero pages. */
-    s->coordinates = exo_calloc(numel, sizeof *s->coordinates);
+    s->room = kind == EXO_SELECT_RANDOM ? random_room(p, numel) : numel;
+    s->coordinates = exo_calloc(s->room, sizeof *s->coordinates);
     if (!s->coordinates)
         goto done;
     if (kind != EXO_SELECT_RANDOM) {
@@ -141,7 +150,7 @@ draw_random(exo_selector *s, uint64_t round)
     const double scale = 1.0 / log_one_minus(s->p);
     exo_rng rng;
     exo_rng_init(&rng, s->seed, EXO_RNG_SELECT, (uint32_t)s->kind, round);
-    for (uint32_t c = 0; c < s->numel; c++) {
+    for (uint32_t c = 0; c < s->numel && s->length < s->room; c++) {
         double gap = log_portable(uniform_above_zero(&rng)) * scale;
         if (!(gap < (double)(s->numel - c)))
             return;
