@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <exogym/decoder.h>
 #include <exogym/memory.h>
 
 #include "config_edit.h"
@@ -377,6 +378,27 @@ check_vocabulary(const exo_job *job, exo_err *err)
     return st;
 }
 
+/* A decoder takes sequences of tokens, and none that is longer than its context. */
+static exo_status
+check_sequences(exo_config *root, const exo_job *job, exo_err *err)
+{
+    const exo_decoder_spec *spec = exo_decoder_spec_of(job->model);
+    exo_config *data = value_of(root, "data", root);
+    exo_field fields[EXO_MAX_FIELDS];
+    size_t count = exo_dataset_fields(job->train, fields), i = 0;
+    if (!spec)
+        return EXO_OK;
+    while (i < count && !(fields[i].name && strcmp(fields[i].name, "tokens") == 0))
+        i++;
+    if (i == count)
+        return exo_config_fail(data, err, "'%s' has no tokens: the model '%s' trains on texts", job->data_name,
+                               job->model_name);
+    if (fields[i].num_dims == 1 && fields[i].dims[0] > spec->context)
+        return exo_config_fail(job->data_config ? value_of(job->data_config, "block", data) : data, err,
+                               "block %zu is more than the model's context, %zu", fields[i].dims[0], spec->context);
+    return EXO_OK;
+}
+
 static exo_status
 open_model(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -413,6 +435,8 @@ open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
         st = open_data(root, job, err);
     if (st == EXO_OK)
         st = check_vocabulary(job, err);
+    if (st == EXO_OK)
+        st = check_sequences(root, job, err);
     return st == EXO_OK ? check_sizes(root, job, err) : st;
 }
 

@@ -9,7 +9,7 @@ done
 has out 'ddp: mlp with 101,770 parameters, 2 nodes, batch 16 in passes of 16'
 has out 'sparta: '
 [ ! -e runs ] || fail 'a dry run made a folder'
-expect 2 "exogym: ddp: gpt: the data have no field 'tokens': it trains on texts, not on images" \
+expect 2 "exogym: job.yaml:5:7: 'synthetic' has no tokens: the model 'gpt' trains on texts" \
     run job.yaml --dry-run --set 'model={name: gpt, size: xl}'
 
 expect 2 'exogym: run: --dry-run plans all nodes in one process: it does not go with --workers, --head or --cluster (see `exogym help run`)' \

@@ -138,6 +138,12 @@ if "$EXOGYM" list models | grep -q '^gpt '; then
     ok run job.yaml --json --no-plot --name gpt_more --set "model={name: gpt, vocabulary: 64, $gpt}"
     [ "$(json runs/gpt_more/ddp/config.json vocabulary)" = 64 ] || fail 'a vocabulary that is given is not kept'
     refused 2 "vocabulary 30 is less than that of the data, $vocabulary" --set 'model={name: gpt, vocabulary: 30}'
+
+    # What does not fit together is found before an earlier run's folder is touched.
+    ok run job.yaml --json --no-plot --name refused --set "model={name: gpt, $gpt}"
+    refused 2 "block 32 is more than the model's context, 31" --set "model={name: gpt, $gpt}" --set model.context=31 --set data.block=32
+    refused 2 "'synthetic' has no tokens: the model 'gpt' trains on texts" --set "model={name: gpt, $gpt}" --set data=synthetic
+    [ -e runs/refused/ddp/result.json ] || fail 'a job that is wrong changed the folder of an earlier run'
 fi
 
 printf 'X' | dd of=shards/shard-000001.tokens bs=1 seek=16 conv=notrunc 2>/dev/null
