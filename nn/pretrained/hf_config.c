@@ -18,9 +18,9 @@ enum {
 /* What says nothing about the function from tokens to logits, in transformers' PretrainedConfig and in published files: */
 static const char *const harmless[] = {
     /* names and versions: of files, classes, tasks, tokenizers */
-    "_name_or_path", "architectures", "auto_map", "finetuning_task", "id2label", "label2id", "model_type",
-    "name_or_path", "problem_type", "task_specific_params", "tokenizer_class", "transformers_version",
-    "transformers.js_config",
+    "_name_or_path", "_num_labels", "architectures", "auto_map", "finetuning_task", "id2label", "label2id",
+    "model_type", "name_or_path", "num_labels", "problem_type", "task_specific_params", "tokenizer_class",
+    "transformers_version", "transformers.js_config",
     /* tokens that begin, end and fill, and how text is generated: of who asks the model */
     "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "diversity_penalty",
     "do_sample", "early_stopping", "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty",
@@ -28,11 +28,11 @@ static const char *const harmless[] = {
     "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences", "pad_token_id", "prefix",
     "remove_invalid_values", "repetition_penalty", "sep_token_id", "suppress_tokens", "temperature", "top_k", "top_p",
     "typical_p", "unk_token_id",
-    /* what a call returns and keeps, and in which type or pieces it computes: the same numbers up to rounding */
-    "chunk_size_feed_forward", "dtype", "gradient_checkpointing", "output_attentions", "output_hidden_states",
-    "output_scores", "pretraining_tp", "return_dict", "return_dict_in_generate", "torch_dtype", "torchscript",
-    "use_bfloat16", "use_cache", "use_return_dict", "_attn_implementation", "_attn_implementation_autoset",
-    "attn_implementation",
+    /* what a call returns and keeps, and in which type or pieces it computes: the same numbers up to rounding; that a decoder is one */
+    "is_decoder", "chunk_size_feed_forward", "dtype", "gradient_checkpointing", "output_attentions",
+    "output_hidden_states", "output_past", "output_scores", "pretraining_tp", "return_dict", "return_dict_in_generate",
+    "torch_dtype", "torchscript", "use_bfloat16", "use_cache", "use_return_dict", "_attn_implementation",
+    "_attn_implementation_autoset", "attn_implementation",
     /* initial values, which the files replace */
     "initializer_range", NULL};
 

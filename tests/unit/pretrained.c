@@ -192,6 +192,17 @@ static const struct {
      "\"max_length\": 50}},"
      " \"vocab_size\": 50257}",
      124439808},
+    {"{\"_num_labels\": 1, \"activation_function\": \"gelu_new\", \"architectures\": [\"GPT2LMHeadModel\"], "
+     "\"attn_pdrop\": 0.1,"
+     " \"bos_token_id\": 50256, \"embd_pdrop\": 0.1, \"eos_token_id\": 50256, \"id2label\": {\"0\": \"LABEL_0\"},"
+     " \"initializer_range\": 0.02, \"is_decoder\": true, \"label2id\": {\"LABEL_0\": 0}, \"layer_norm_epsilon\": "
+     "1e-05,"
+     " \"model_type\": \"gpt2\", \"n_ctx\": 1024, \"n_embd\": 768, \"n_head\": 12, \"n_layer\": 6, \"n_positions\": "
+     "1024,"
+     " \"output_past\": true, \"resid_pdrop\": 0.1, \"summary_activation\": null, \"summary_first_dropout\": 0.1,"
+     " \"summary_proj_to_labels\": true, \"summary_type\": \"cls_index\", \"summary_use_proj\": true,"
+     " \"vocab_size\": 50257}",
+     81912576},
     {"{\"_name_or_path\": \"facebook/opt-125m\", \"activation_dropout\": 0.0, \"activation_function\": \"relu\", "
      "\"architectures\":"
      " [\"OPTForCausalLM\"], \"attention_dropout\": 0.0, \"bos_token_id\": 2, \"do_layer_norm_before\": true, "
