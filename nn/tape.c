@@ -69,6 +69,7 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
     tape->error = (exo_err){0};
     tape->walked = false;
     tape->again = false;
+    tape->recalls = NULL;
     for (size_t i = 0; i < tape->num_blocks; i++)
         tape->blocks[i].used = false;
     tape->num_requests = 0;

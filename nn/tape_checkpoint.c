@@ -13,7 +13,48 @@ struct checkpoint {
     void *context;
     size_t first, count;
     uint32_t first_ordinal;
+    size_t remembered; /* the place of the operation that RESULT and BESIDE are of */
 };
+
+enum {
+    CHECKPOINT, /* saved                                                */
+    RESULT,     /* the result of an operation of the body; NULL: of none */
+    BESIDE      /* and its saved[0]                                      */
+};
+
+/* Moves what is to be remembered of the body's operations to the checkpoint's. */
+static void
+remember(exo_tape *tape, exo_op *checkpoint, struct checkpoint *c, const exo_tensor *result)
+{
+    for (size_t i = c->first + c->count; i > c->first; i--) {
+        exo_op *op = &tape->ops[i - 1];
+        if (!op->op_class->remembered || !op->out || !op->out->owns_data || op->out->data == result->data)
+            continue;
+        c->remembered = i - 1;
+        checkpoint->saved[RESULT] = op->out->data;
+        checkpoint->saved[BESIDE] = op->saved[0];
+        op->out->owns_data = false;
+        op->saved[0] = NULL;
+        return;
+    }
+}
+
+bool
+exo_tape_recall(exo_tape *tape, exo_op *op, exo_tensor *out)
+{
+    exo_op *checkpoint = tape->recalls;
+    if (!checkpoint || !checkpoint->saved[RESULT])
+        return false;
+    const struct checkpoint *c = checkpoint->saved[CHECKPOINT];
+    if (&tape->ops[c->remembered] != op)
+        return false;
+    exo_tape_buffer_done(tape, out->data);
+    exo_tape_buffer_done(tape, op->saved[0]);
+    out->data = checkpoint->saved[RESULT];
+    op->saved[0] = checkpoint->saved[BESIDE];
+    checkpoint->saved[RESULT] = checkpoint->saved[BESIDE] = NULL;
+    return true;
+}
 
 /* Gives back all that the operations hold but the data of `kept`. */
 static void
@@ -33,12 +74,14 @@ forget_ops(exo_tape *tape, size_t first, size_t end, const exo_tensor *kept)
 static exo_status
 checkpoint_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
-    const struct checkpoint c = *(const struct checkpoint *)op->saved[0];
+    const struct checkpoint c = *(const struct checkpoint *)op->saved[CHECKPOINT];
     exo_tensor *out = op->out, *x = op->in[0];
     size_t all = tape->num_ops;
     uint32_t ordinals = tape->next_ordinal;
     bool nested = tape->again;
     size_t most = tape->most_ops;
+    exo_op *recalls = tape->recalls;
+    tape->recalls = op;
     tape->num_ops = c.first;
     tape->next_ordinal = c.first_ordinal;
     tape->again = true;
@@ -49,6 +92,7 @@ checkpoint_backward(exo_tape *tape, exo_op *op, exo_err *err)
     tape->next_ordinal = ordinals;
     tape->again = nested;
     tape->most_ops = most;
+    tape->recalls = recalls;
     if (!again)
         return exo_tape_error(tape, err);
     if (!same || again->numel != out->numel || again->dtype != out->dtype)
@@ -80,13 +124,14 @@ exo_checkpoint(exo_tape *tape, exo_tensor *x, exo_checkpoint_body body, void *co
     if (!op)
         return NULL;
     tape->next_ordinal--; /* ordinals are those of a pass without checkpoints */
-    op->saved[0] = exo_tape_buffer(tape, sizeof c);
-    exo_tensor *out = op->saved[0] ? exo_tape_view(tape, y, y->layout, y->num_dims, y->dims) : NULL;
+    op->saved[CHECKPOINT] = exo_tape_buffer(tape, sizeof c);
+    exo_tensor *out = op->saved[CHECKPOINT] ? exo_tape_view(tape, y, y->layout, y->num_dims, y->dims) : NULL;
     if (!out)
         return NULL;
-    memcpy(op->saved[0], &c, sizeof c);
     out->owns_data = y->data != x->data;
     out->needs_grad = true; /* of a parameter in the body, if not of x */
+    remember(tape, op, &c, out);
+    memcpy(op->saved[CHECKPOINT], &c, sizeof c);
     forget_ops(tape, c.first, c.first + c.count, out);
     return exo_tape_finish(tape, op, out);
 }

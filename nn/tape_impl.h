@@ -63,6 +63,9 @@ typedef struct exo_op_class {
     exo_status (*backward)(exo_tape *tape, exo_op *op, exo_err *err);
     /* Frees the cached state's contents. May be NULL. */
     void (*release)(void *state);
+    /* Its result and saved[0] take little memory for the work that they are: a checkpoint keeps those of the last such operation in it, and the
+     * operation asks exo_tape_recall when it runs again. */
+    bool remembered;
     /* Backward reads nothing of in[1], a table, and adds to those of its rows that in[0] (int32) names, also where they are open: `rows`. */
     bool picks_rows;
 } exo_op_class;
@@ -97,6 +100,10 @@ exo_tensor *exo_tape_view(exo_tape *tape, exo_tensor *of, exo_layout layout, siz
 /* A buffer of the pool, 64-byte aligned, uninitialized. NULL: recorded in the tape. */
 void *exo_tape_buffer(exo_tape *tape, size_t bytes);
 void exo_tape_buffer_done(exo_tape *tape, void *buffer);
+
+/* For a class that is `remembered`, with `out` just made: whether a checkpoint has kept its result. out->data and op->saved[0] are what they were
+ * then, and there is nothing to compute. */
+bool exo_tape_recall(exo_tape *tape, exo_op *op, exo_tensor *out);
 
 /* Appends an operation; it needs a gradient if the pass records and an input needs one. Every operation is appended, so that
  * ordinals, and with them caches and dropout streams, do not depend on the kind of pass. */

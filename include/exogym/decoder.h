@@ -60,7 +60,7 @@ typedef struct exo_decoder_spec {
     float rope_theta;
     exo_rope_scaling rope_scaling;
     float dropout;   /* of embeddings, attention's weights, and both branches' ends, in training */
-    bool checkpoint; /* keeps of blocks, but the last, their input only, and computes them again in backward */
+    bool checkpoint; /* keeps little of blocks, but of the last, and computes them again in backward */
 } exo_decoder_spec;
 
 /* GPT-2 of a size: "small" 4/4/128, "sbase" 8/8/512, "base" 12/12/768, "medium" 24/16/1024, "large" 36/20/1280, "xl" 48/25/1600 (layers,

@@ -67,9 +67,9 @@ EXO_API exo_tensor *exo_linear_cross_entropy(exo_tape *tape, exo_tensor *x, exo_
 EXO_API exo_tensor *exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *targets,
                                          float temperature);
 
-/* Activation checkpointing (Chen et al., 2016): runs `body` on `x` without keeping what it computes; backward runs it again. `body` must do
- * the same both times, and reach parameters by exo_tape_param. `context` must live until backward. The result has gradients to the last bit
- * as without. In a pass that does not record for backward, `body` runs once, and only its result is kept. */
+/* Activation checkpointing (Chen et al., 2016): runs `body` on `x` without keeping what it computes, but for the result of its last attention;
+ * backward runs it again. `body` must do the same both times, and reach parameters by exo_tape_param. `context` must live until backward. The
+ * result has gradients to the last bit as without. In a pass that does not record for backward, `body` runs once, and only its result is kept. */
 typedef exo_tensor *(*exo_checkpoint_body)(void *context, exo_tape *tape, exo_tensor *x);
 EXO_API exo_tensor *exo_checkpoint(exo_tape *tape, exo_tensor *x, exo_checkpoint_body body, void *context);
 
