@@ -1,14 +1,18 @@
 /* The options of a fit. No state; the trainer's thread. */
 #include "fit_opts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include <jansson.h>
 
 #include <exogym/memory.h>
+#include <exogym/state.h>
 
 enum {
-    MAX_NODES = 65536
+    MAX_NODES = 65536,
+    MARKED = 8, /* samples that tell data apart */
+    MARK = 48
 };
 
 exo_fit_opts
@@ -91,11 +95,47 @@ dump(json_t *value, size_t flags, char **out, exo_err *err)
     return EXO_OK;
 }
 
+/* What tells data apart: how many samples there are, and the SHA-256 of a few of them, as far as they can be read. */
+static exo_status
+mark_data(const exo_dataset *data, char out[MARK], exo_err *err)
+{
+    exo_batch batch = {0};
+    const exo_sample_key key = {0};
+    char digests[MARKED][65] = {{0}}, digest[65];
+    size_t length = exo_dataset_length(data);
+    exo_status st = exo_batch_init(&batch, data, 1, err);
+    for (size_t i = 0; st == EXO_OK && i < MARKED && length > 0; i++) {
+        size_t index = length / MARKED * i + length % MARKED * i / MARKED;
+        exo_err unread = {0};
+        if (exo_batch_read(&batch, data, &index, 1, &key, &unread) != EXO_OK)
+            continue; /* whoever trains on it will hear why */
+        char fields[EXO_MAX_FIELDS][65] = {{0}};
+        for (size_t f = 0; f < batch.num_fields; f++) {
+            size_t bytes = exo_dtype_size(batch.fields[f].dtype);
+            for (size_t d = 0; d < batch.fields[f].num_dims; d++)
+                bytes *= batch.fields[f].dims[d];
+            exo_sha256(batch.data[f], bytes, fields[f]);
+        }
+        exo_sha256(fields, sizeof fields, digests[i]);
+    }
+    exo_batch_release(&batch);
+    exo_sha256(digests, sizeof digests, digest);
+    snprintf(out, MARK, "%zu samples %.16s", length, digest);
+    return st;
+}
+
 exo_status
 exo_fit_settings_json(const exo_fit_opts *opts, const char *strategy, const char *options, const exo_model *model,
-                      size_t minibatch_size, char **out, exo_err *err)
+                      const exo_dataset *train, size_t minibatch_size, char **out, exo_err *err)
 {
-    return dump(settings_object(opts, strategy, options, model, minibatch_size), JSON_COMPACT, out, err);
+    char mark[MARK];
+    exo_status st = mark_data(train, mark, err);
+    if (st != EXO_OK)
+        return st;
+    json_t *settings = settings_object(opts, strategy, options, model, minibatch_size);
+    if (settings)
+        json_object_set_new(settings, "data", json_string(mark));
+    return dump(settings, JSON_COMPACT, out, err);
 }
 
 exo_status

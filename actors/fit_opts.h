@@ -8,10 +8,11 @@
 /* INVAL names the option and what it must be. */
 exo_status exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err);
 
-/* The settings that a resumed run must share with its checkpoint, as a JSON object. `options` is the strategy's as text.
- * minibatch_size is the one in use. The caller frees *out with exo_free. */
+/* The settings that a resumed run must share with its checkpoint, as a JSON object: also what tells the data apart, by a few samples. `options` is
+ * the strategy's as text. minibatch_size is the one in use. The caller frees *out with exo_free. */
 exo_status exo_fit_settings_json(const exo_fit_opts *opts, const char *strategy, const char *options,
-                                 const exo_model *model, size_t minibatch_size, char **out, exo_err *err);
+                                 const exo_model *model, const exo_dataset *train, size_t minibatch_size, char **out,
+                                 exo_err *err);
 
 /* All options, for config.json. The caller frees *out with exo_free. */
 exo_status exo_fit_config_json(const exo_fit_opts *opts, const char *strategy, const char *options,

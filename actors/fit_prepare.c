@@ -202,8 +202,8 @@ prepare_folder(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = lock_folder(run, err);
     if (st == EXO_OK)
-        st = exo_fit_settings_json(opts, run->strategy_name, run->options_text, run->fit.model, run->fit.minibatch_size,
-                                   &run->settings, err);
+        st = exo_fit_settings_json(opts, run->strategy_name, run->options_text, run->fit.model, run->train[0],
+                                   run->fit.minibatch_size, &run->settings, err);
     if (st == EXO_OK)
         st = opts->resume ? prepare_resume(run, err) : prepare_start(run, err);
     if (st == EXO_OK && !opts->config_json)

@@ -462,6 +462,14 @@ Test(trainer, resume_refuses_other_settings)
     s.opts.batch_size = BATCH;
     cr_expect_eq(fit(&s, "ddp", "{max_norm: 1}"), EXO_INVAL);
     cr_expect(strstr(s.err.text, "options"), "%s", s.err.text);
+    for (uint64_t other = 0; other < 2; other++) { /* of another length; as long, but others */
+        exo_trainer_free(&s.trainer);
+        exo_dataset_drop(&s.train);
+        s.train = points_new(200 + 4 * (1 - other), 1 + other, SIZE_MAX);
+        cr_assert_eq(exo_trainer_new(&s.trainer, s.model, s.train, s.val, &s.err), EXO_OK);
+        cr_expect_eq(fit(&s, "ddp", "{}"), EXO_INVAL);
+        cr_expect(strstr(s.err.text, "written with data \"200 samples"), "%s", s.err.text);
+    }
     scene_release(&s);
 }
 
