@@ -1,45 +1,16 @@
 /* minibatch_size: auto. Passes of the batch, its half, its third, ... are rehearsed until one fits. */
-#include <stdio.h>
-
 #include "fit_opts.h"
+#include "free_memory.h"
 
 /* Of the free memory, what a run may take: the rest is for parameters, optimizers, data and other programs. */
 static const double share_of_memory = 0.6;
-
-/* Bytes that this process could still get: the machine's, or its control group's if that is less. 0: unknown. */
-static uint64_t
-free_memory(void)
-{
-    uint64_t bytes = 0;
-    char line[256];
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && fgets(line, sizeof line, file)) {
-        unsigned long long kib = 0;
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            bytes = (uint64_t)kib << 10;
-    }
-    if (file)
-        fclose(file);
-
-    unsigned long long limit = 0, used = 0;
-    FILE *max = fopen("/sys/fs/cgroup/memory.max", "re");
-    FILE *current = fopen("/sys/fs/cgroup/memory.current", "re");
-    if (max && current && fscanf(max, "%llu", &limit) == 1 && fscanf(current, "%llu", &used) == 1 && limit > used &&
-        limit - used < bytes)
-        bytes = limit - used;
-    if (max)
-        fclose(max);
-    if (current)
-        fclose(current);
-    return bytes;
-}
 
 exo_status
 exo_fit_auto_minibatch(exo_model *model, exo_dataset *train, size_t batch_size, bool autocast, unsigned copies,
                        size_t *out, exo_err *err)
 {
     const exo_pass pass = {.train = true, .grad = true, .autocast = autocast};
-    double budget = share_of_memory * (double)free_memory() / copies;
+    double budget = share_of_memory * (double)exo_free_memory() / copies;
     exo_status st = EXO_OK;
     *out = batch_size;
     for (size_t parts = 1; st == EXO_OK && parts <= batch_size; parts++) {

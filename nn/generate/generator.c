@@ -6,6 +6,8 @@
 
 #include <exogym/memory.h>
 
+#include "free_memory.h"
+
 enum {
     MAX_SEQUENCES = 65536,
     MAX_STEP_TOKENS = 1 << 20,
@@ -13,6 +15,9 @@ enum {
 };
 
 #define MAX_ID (UINT64_C(1) << 56)
+
+/* Of the free memory, what caches may take. */
+static const double share_of_memory = 0.9;
 
 static const char *const format_names[] = {"fp32", "int8", "int4"};
 
@@ -96,6 +101,21 @@ make_sequence(exo_generator *g, exo_sequence *s, exo_err *err)
     return exo_fail(err, EXO_NOMEM, "generation: no memory for %zu caches of %zu bytes", g->opts.sequences, bytes);
 }
 
+/* All caches are there from the beginning: what does not fit is refused, rather than ended by the system. */
+static exo_status
+check_room(const exo_generator *g, exo_err *err)
+{
+    uint64_t room = exo_free_memory();
+    double wanted = (double)g->opts.sequences * (double)g->forward.cache_size * sizeof(float);
+    if (room == 0 || wanted <= share_of_memory * (double)room)
+        return EXO_OK;
+    return exo_fail(
+        err, EXO_NOMEM,
+        "generation: the caches of %zu sequence%s of up to %zu tokens take %.1f GB, and %.1f GB are free: fewer "
+        "at once, or a shorter context",
+        g->opts.sequences, g->opts.sequences == 1 ? "" : "s", g->opts.context, wanted * 1e-9, (double)room * 1e-9);
+}
+
 exo_status
 exo_generator_new(exo_generator **out, const exo_decoder_spec *spec, exo_params *params, const exo_generator_opts *opts,
                   exo_err *err)
@@ -119,6 +139,8 @@ exo_generator_new(exo_generator **out, const exo_decoder_spec *spec, exo_params 
         if (!g->sequences || !g->order)
             st = exo_fail(err, EXO_NOMEM, "no memory for %zu sequences", g->opts.sequences);
     }
+    if (st == EXO_OK)
+        st = check_room(g, err);
     for (size_t i = 0; st == EXO_OK && i < g->opts.sequences; i++)
         st = make_sequence(g, &g->sequences[i], err);
     if (st != EXO_OK) {

@@ -486,6 +486,22 @@ Test(generate, memory_is_what_is_said)
     small_decoder_free(&d);
 }
 
+/* Caches of terabytes: refused before a byte of them is taken. */
+Test(generate, caches_that_do_not_fit_are_refused)
+{
+    exo_decoder_spec spec = small_decoder_spec(3);
+    small_decoder d;
+    exo_generator *g = NULL;
+    exo_err err = {0};
+    spec.context = 1 << 20;
+    small_decoder_new(&d, &spec, 24);
+    const exo_generator_opts opts = {.sequences = 65536};
+    cr_expect_eq(exo_generator_new(&g, &spec, d.params, &opts, &err), EXO_NOMEM);
+    cr_expect(strstr(err.text, "65536 sequences of up to 1048576 tokens take "), "%s", err.text);
+    cr_expect(strstr(err.text, "a shorter context"), "%s", err.text);
+    small_decoder_free(&d);
+}
+
 /* Every allocation of making one fails in turn, and nothing is left; then submitting and steps allocate nothing. */
 Test(generate, memory_that_is_missing_is_said)
 {
