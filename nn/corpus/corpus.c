@@ -152,8 +152,12 @@ fail_token(const exo_corpus *c, const exo_corpus_part *part, size_t at, uint32_t
 {
     size_t byte = part->map ? (size_t)((const char *)part->tokens - (const char *)part->map) + at * part->width
                             : at * part->width;
-    return exo_fail(err, EXO_INVAL, "%s: the token %u at byte %zu is not in the vocabulary of %zu",
-                    part->path ? part->path : "tokens", token, byte, c->vocabulary);
+    const char *path = part->path ? part->path : "tokens";
+    if (token > INT32_MAX)
+        return exo_fail(err, EXO_INVAL, "%s: the token %u at byte %zu is 2^31 or more: are these tokens of uint%d?",
+                        path, token, byte, part->width == 2 ? 32 : 16);
+    return exo_fail(err, EXO_INVAL, "%s: the token %u at byte %zu is not in the vocabulary of %zu", path, token, byte,
+                    c->vocabulary);
 }
 
 /* Tokens [at, at + count) of one part. */

@@ -129,8 +129,8 @@ is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Where `size` bytes of a longer text are cut: in their second half before a newline after a letter, else before a newline, else between
- * characters. */
+/* Where `size` bytes of a longer text are cut: in their second half before a newline (or CR LF) after a letter, else before a newline, else
+ * between characters. */
 static size_t
 find_cut(const char *text, size_t size)
 {
@@ -138,9 +138,10 @@ find_cut(const char *text, size_t size)
     for (size_t at = size - 1; at > size / 2; at--) {
         if (text[at] != '\n')
             continue;
-        if (is_letter(text[at - 1]))
-            return at;
-        newline = newline ? newline : at;
+        size_t end = at - (text[at - 1] == '\r'); /* of the line */
+        if (is_letter(text[end - 1]))
+            return end;
+        newline = newline ? newline : end;
     }
     if (newline)
         return newline;

@@ -341,6 +341,19 @@ check_sizes(exo_config *root, const exo_job *job, exo_err *err)
     return EXO_OK;
 }
 
+static bool
+has_tokens(const exo_dataset *data, exo_field *out)
+{
+    exo_field fields[EXO_MAX_FIELDS];
+    size_t count = exo_dataset_fields(data, fields);
+    for (size_t i = 0; i < count; i++)
+        if (fields[i].name && strcmp(fields[i].name, "tokens") == 0) {
+            *out = fields[i];
+            return true;
+        }
+    return false;
+}
+
 /* The data's vocabulary becomes the model's: in the document, so that the model here, those that workers make, and config.json agree. */
 static exo_status
 give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
@@ -348,7 +361,12 @@ give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
     char text[24];
     exo_config *model = job->model_config;
     size_t vocabulary = exo_dataset_vocabulary(job->train);
+    exo_field tokens;
     exo_status st = EXO_OK;
+    if (vocabulary == 0 && has_tokens(job->train, &tokens))
+        return exo_config_fail(value_of(root, "model", root), err,
+                               "vocabulary is missing: files of bare tokens do not say theirs; give the model's, "
+                               "vocabulary: N, or the data's tokenizer");
     if (vocabulary == 0)
         return EXO_OK;
     if (!model) { /* the short form becomes a mapping */
@@ -384,18 +402,15 @@ check_sequences(exo_config *root, const exo_job *job, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(job->model);
     exo_config *data = value_of(root, "data", root);
-    exo_field fields[EXO_MAX_FIELDS];
-    size_t count = exo_dataset_fields(job->train, fields), i = 0;
+    exo_field tokens;
     if (!spec)
         return EXO_OK;
-    while (i < count && !(fields[i].name && strcmp(fields[i].name, "tokens") == 0))
-        i++;
-    if (i == count)
+    if (!has_tokens(job->train, &tokens))
         return exo_config_fail(data, err, "'%s' has no tokens: the model '%s' trains on texts", job->data_name,
                                job->model_name);
-    if (fields[i].num_dims == 1 && fields[i].dims[0] > spec->context)
+    if (tokens.num_dims == 1 && tokens.dims[0] > spec->context)
         return exo_config_fail(job->data_config ? value_of(job->data_config, "block", data) : data, err,
-                               "block %zu is more than the model's context, %zu", fields[i].dims[0], spec->context);
+                               "block %zu is more than the model's context, %zu", tokens.dims[0], spec->context);
     return EXO_OK;
 }
 

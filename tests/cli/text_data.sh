@@ -139,6 +139,12 @@ if "$EXOGYM" list models | grep -q '^gpt '; then
     [ "$(json runs/gpt_more/ddp/config.json vocabulary)" = 64 ] || fail 'a vocabulary that is given is not kept'
     refused 2 "vocabulary 30 is less than that of the data, $vocabulary" --set 'model={name: gpt, vocabulary: 30}'
 
+    # Bare tokens say nothing of their vocabulary: a model's default is none of theirs.
+    head -c 8000 /dev/zero >bare.bin
+    bare='{name: tokens, path: bare.bin, dtype: uint16, block: 8}'
+    refused 2 'vocabulary is missing' --set "model={name: gpt, $gpt}" --set "data=$bare"
+    ok run job.yaml --no-plot --name bare --set "model={name: gpt, vocabulary: 10, $gpt}" --set "data=$bare"
+
     # What does not fit together is found before an earlier run's folder is touched.
     ok run job.yaml --json --no-plot --name refused --set "model={name: gpt, $gpt}"
     refused 2 "block 32 is more than the model's context, 31" --set "model={name: gpt, $gpt}" --set model.context=31 --set data.block=32

@@ -300,7 +300,7 @@ Test(text_data, an_alphabet_has_every_character_once)
 struct pieces {
     char text[4096];
     size_t size, count, longest, limit;
-    bool lines; /* each but the first begins with a newline after a letter */
+    const char *line; /* each but the first begins with this end of a line, after a letter; NULL: anywhere */
 };
 
 static exo_status
@@ -312,8 +312,8 @@ take_piece(void *context, size_t index, const char *text, size_t size, uint64_t 
     cr_expect_eq(offset, p->size);
     cr_expect(size > 0 && size <= p->limit);
     cr_expect_neq((unsigned char)text[0] & 0xC0, 0x80, "a character is cut at byte %zu", p->size);
-    if (p->lines && p->count > 0)
-        cr_expect(text[0] == '\n' && p->text[p->size - 1] == 'x');
+    if (p->line && p->count > 0)
+        cr_expect(strncmp(text, p->line, strlen(p->line)) == 0 && p->text[p->size - 1] == 'x');
     memcpy(p->text + p->size, text, size);
     p->size += size;
     p->count++;
@@ -322,9 +322,9 @@ take_piece(void *context, size_t index, const char *text, size_t size, uint64_t 
 }
 
 static void
-expect_pieces(const char *text, size_t size, size_t limit, bool lines, size_t count)
+expect_pieces(const char *text, size_t size, size_t limit, const char *line, size_t count)
 {
-    struct pieces p = {.limit = limit, .lines = lines};
+    struct pieces p = {.limit = limit, .line = line};
     exo_file_list files = {0};
     cr_assert_eq(exo_file_list_add(&files, texts_write(folder, "p.txt", text, size), ".txt", NULL), EXO_OK);
     cr_assert_eq(exo_documents_read(&files, limit, take_piece, &p, NULL), EXO_OK);
@@ -337,20 +337,22 @@ expect_pieces(const char *text, size_t size, size_t limit, bool lines, size_t co
 
 Test(text_data, long_documents_are_cut_where_it_does_no_harm)
 {
-    char lines[3000], points[3000], greek[3000], none[3000];
+    char lines[3000], windows[3000], points[3000], greek[3000], none[3000];
     for (size_t i = 0; i < sizeof lines; i++) {
         lines[i] = i % 20 == 19 ? '\n' : i % 20 == 18 && i % 3 ? 'x' : '.';
+        windows[i] = i % 20 == 19 ? '\n' : i % 20 == 18 ? '\r' : i % 20 == 17 && i % 3 ? 'x' : '.';
         points[i] = i % 20 == 19 ? '\n' : '.';
         greek[i] = i % 2 ? '\x80' : '\xCE';
         none[i] = '.';
     }
-    expect_pieces(lines, sizeof lines, 200, true, 0);
-    expect_pieces(points, sizeof points, 200, false, 0);
-    expect_pieces(greek, sizeof greek, 201, false, 15);
-    expect_pieces(none, sizeof none, 1000, false, 3);
-    expect_pieces(none, sizeof none, 3000, false, 1);
-    expect_pieces(none, 1, 3000, false, 1);
-    expect_pieces(none, 0, 3000, false, 0);
+    expect_pieces(lines, sizeof lines, 200, "\n", 0);
+    expect_pieces(windows, sizeof windows, 200, "\r\n", 0);
+    expect_pieces(points, sizeof points, 200, NULL, 0);
+    expect_pieces(greek, sizeof greek, 201, NULL, 15);
+    expect_pieces(none, sizeof none, 1000, NULL, 3);
+    expect_pieces(none, sizeof none, 3000, NULL, 1);
+    expect_pieces(none, 1, 3000, NULL, 1);
+    expect_pieces(none, 0, 3000, NULL, 0);
 }
 
 /* --- Nodes ------------------------------------------------------------------------------------------------------------ */
