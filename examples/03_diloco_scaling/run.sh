@@ -11,6 +11,14 @@ here=$(dirname "${BASH_SOURCE[0]}")
 ks='0 1 2 4 8' h=30 steps=300 batch=64 save_dir=runs/diloco_scaling sets=()
 while [ $# -gt 0 ]; do
     case $1 in
+    --*)
+        if [ $# -lt 2 ]; then
+            echo "run.sh: $1 needs a value" >&2
+            exit 2
+        fi
+        ;;
+    esac
+    case $1 in
     --ks) ks=$2 && shift ;;
     --h) h=$2 && shift ;;
     --steps) steps=$2 && shift ;;

@@ -307,12 +307,18 @@ generate(struct generation *g, exo_err *err)
 static json_t *
 sample_json(const exo_sample_text *text)
 {
-    json_t *tokens = json_array();
-    for (size_t i = 0; i < text->count; i++)
+    json_t *tokens = json_array(), *drawn = json_array(), *plain = json_array();
+    double log_prob = 0, plain_log_prob = 0;
+    for (size_t i = 0; i < text->count; i++) {
         json_array_append_new(tokens, json_integer(text->tokens[i]));
-    return json_pack("{s:s, s:o, s:s, s:f, s:f}", "text", text->text.data ? text->text.data : "", "tokens", tokens,
-                     "finish", exo_finish_text(text->finish), "log_prob", text->log_prob, "plain_log_prob",
-                     text->plain_log_prob);
+        json_array_append_new(drawn, json_real((double)text->log_probs[i]));
+        json_array_append_new(plain, json_real((double)text->plain_log_probs[i]));
+        log_prob += (double)text->log_probs[i];
+        plain_log_prob += (double)text->plain_log_probs[i];
+    }
+    return json_pack("{s:s, s:o, s:s, s:f, s:f, s:o, s:o}", "text", text->text.data ? text->text.data : "", "tokens",
+                     tokens, "finish", exo_finish_text(text->finish), "log_prob", log_prob, "plain_log_prob",
+                     plain_log_prob, "log_probs", drawn, "plain_log_probs", plain);
 }
 
 static exo_status

@@ -19,6 +19,8 @@ exo_sample_text_release(exo_sample_text *sample)
     exo_token_stream_close(&sample->stream);
     exo_free(sample->text.data);
     exo_free(sample->tokens);
+    exo_free(sample->log_probs);
+    exo_free(sample->plain_log_probs);
     *sample = (exo_sample_text){0};
 }
 
@@ -58,13 +60,13 @@ keep(exo_sample_text *s, const exo_generated *sequence, exo_err *err)
     s->finish = sequence->finish;
     s->count = s->read;
     s->tokens = exo_calloc(s->count, sizeof *s->tokens);
-    if (!s->tokens)
+    s->log_probs = exo_calloc(s->count, sizeof *s->log_probs);
+    s->plain_log_probs = exo_calloc(s->count, sizeof *s->plain_log_probs);
+    if (!s->tokens || !s->log_probs || !s->plain_log_probs)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu tokens", s->count);
     memcpy(s->tokens, sequence->tokens + sequence->prompt, s->count * sizeof *s->tokens);
-    for (size_t i = 0; i < s->count; i++) {
-        s->log_prob += (double)sequence->log_probs[i];
-        s->plain_log_prob += (double)sequence->plain_log_probs[i];
-    }
+    memcpy(s->log_probs, sequence->log_probs, s->count * sizeof *s->log_probs);
+    memcpy(s->plain_log_probs, sequence->plain_log_probs, s->count * sizeof *s->plain_log_probs);
     return EXO_OK;
 }
 

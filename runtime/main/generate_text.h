@@ -17,10 +17,9 @@ typedef struct exo_sample_text {
     bool stopped;  /* a stop text was met                                          */
     bool done;     /* nothing will come any more                                   */
     exo_finish finish;
-    int32_t *tokens; /* (count) the new ones, once it is done */
+    int32_t *tokens; /* (count) the new ones, once it is done                                       */
+    float *log_probs, *plain_log_probs; /* (count) of each: of the distribution it was drawn from; under log softmax */
     size_t count;
-    double log_prob; /* the sum over new tokens, as they were drawn; and under log softmax */
-    double plain_log_prob;
 } exo_sample_text;
 
 exo_status exo_sample_text_open(exo_sample_text *sample, exo_tokenizer *tokenizer, exo_err *err);

@@ -62,6 +62,14 @@ has err 'the context of 32 tokens is full'
 ok generate --model $run --prompt 'line 5' --temperature 0 --json --max-new-tokens 7 --weights int8
 has out '"finish": "length"'
 has out '"new_tokens": 7'
+python3 - out <<'END' || fail "the log-probabilities are not one a token, or their sums are others: $(cat out)"
+import json, sys
+sample = json.load(open(sys.argv[1]))["samples"][0]
+for key in ("log_prob", "plain_log_prob"):
+    each = sample[key + "s"]
+    assert len(each) == len(sample["tokens"]) == 7 and all(p <= 0 for p in each), key
+    assert abs(sum(each) - sample[key]) < 1e-6, key
+END
 ok generate --model $run --prompt 'line 5' --temperature 0 --json --max-new-tokens 20
 stop=$(grep -o '"text": ".*"' out | head -1 | cut -c 14-15)
 ok generate --model $run --prompt 'line 5' --temperature 0 --json --max-new-tokens 20 --stop "$stop" --weights fp32
