@@ -1,0 +1,197 @@
+/* Messages among the members of a collective: sending them, and those that came before they were asked for. See far_impl.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <exogym/memory.h>
+
+#include "backend.h"
+#include "far_impl.h"
+#include "timing.h"
+
+uint32_t
+exo_comm_far_channel(const exo_payload *payload)
+{
+    uint32_t channel = UINT32_MAX;
+    if (payload->size >= sizeof(exo_far_header))
+        memcpy(&channel, payload->data, sizeof channel);
+    return channel;
+}
+
+exo_status
+exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, exo_err *err)
+{
+    exo_far *f = comm->state;
+    exo_far_header header;
+    char text[EXO_ERR_TEXT];
+    if (payload->size < sizeof header)
+        return exo_fail(err, EXO_INVAL, "a message of %zu bytes is none of a collective", payload->size);
+    memcpy(&header, payload->data, sizeof header);
+    if (header.from >= f->opts.size || header.channel != f->opts.channel ||
+        header.bytes != payload->size - sizeof header)
+        return exo_fail(err, EXO_INVAL, "a message that is not for this communicator");
+    if (header.phase == EXO_FAR_FAILED) {
+        size_t length = header.bytes < 400 ? header.bytes : 400;
+        uint32_t rank = header.root < f->opts.size ? header.root : header.from;
+        snprintf(text, sizeof text, "node_%u (rank %u) died: %.*s", rank, rank, (int)length,
+                 (const char *)payload->data + sizeof header);
+        exo_far_break(f, EXO_PEER_LOST, text);
+        exo_payload_release(payload);
+        return EXO_OK;
+    }
+    exo_far_message *m = exo_calloc(1, sizeof *m);
+    if (!m) {
+        exo_far_break(f, EXO_NOMEM, "no memory for a message of a collective");
+        return exo_fail(err, EXO_NOMEM, "no memory for a message of a collective");
+    }
+    m->header = header;
+    exo_time now = exo_now(f->clock);
+    m->ready = !f->edge.links || header.passing < 0 ? now
+               : header.passing < INT64_MAX - now   ? now + header.passing
+                                                    : INT64_MAX;
+    m->payload = *payload;
+    *payload = (exo_payload){0};
+    pthread_mutex_lock(&f->lock);
+    m->next = f->inbox;
+    f->inbox = m;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    return EXO_OK;
+}
+
+void
+exo_far_message_free(exo_far_message *m)
+{
+    exo_payload_release(&m->payload);
+    exo_free(m);
+}
+
+/* *ready is when it may be taken, if it is here but may not be seen yet. */
+static exo_far_message *
+take_message_locked(exo_far *f, uint64_t number, uint32_t phase, uint32_t from, exo_time *ready)
+{
+    for (exo_far_message **at = &f->inbox; *at; at = &(*at)->next) {
+        exo_far_message *m = *at;
+        if (m->header.number == number && m->header.phase == phase && m->header.from == from) {
+            if (f->edge.links && m->ready > exo_now(f->clock)) {
+                *ready = m->ready;
+                return NULL;
+            }
+            *at = m->next;
+            return m;
+        }
+    }
+    return NULL;
+}
+
+void
+exo_far_describe(exo_far_header *h, const exo_far *f, uint32_t to, uint32_t phase, const exo_collective_args *args,
+                 size_t bytes)
+{
+    *h = (exo_far_header){.channel = f->opts.channel,
+                          .phase = phase,
+                          .from = f->opts.rank,
+                          .operation = (uint32_t)args->operation,
+                          .number = f->calls[to],
+                          .count = args->count,
+                          .dtype = (uint32_t)args->dtype,
+                          .reduce = (uint32_t)args->reduce,
+                          .root = args->root,
+                          .members = f->among,
+                          .bytes = bytes};
+}
+
+/* Waits until a message of `bytes` would have left on the edge's links; *passing is the rest of its way. */
+static void
+pass_links(exo_far *f, uint32_t to, uint64_t bytes, exo_time *passing)
+{
+    exo_transit transit;
+    exo_time now = exo_now(f->clock) - f->edge.origin;
+    exo_links_send(f->edge.links, f->hosts[f->opts.rank], f->hosts[to], f->edge.flow,
+                   bytes + EXO_COMM_HEADER + EXO_COMM_ENVELOPE, now, &transit);
+    *passing = transit.arrives - transit.sent;
+    exo_time at = transit.sent + f->edge.origin;
+    const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        ;
+}
+
+/* `data` becomes header->bytes bytes: as they are, or encoded. */
+static exo_status
+write_data(exo_encoder *encoder, const exo_far_header *header, const void *data, size_t count, char *out, exo_err *err)
+{
+    const exo_codec_place place = {0};
+    size_t size = header->bytes;
+    if (!encoder) {
+        memcpy(out, data, size);
+        return EXO_OK;
+    }
+    return exo_codec_encode(encoder->codec, &place, data, count, out, &size, err);
+}
+
+exo_status
+exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encoder, const void *data, size_t count,
+             exo_err *err)
+{
+    size_t room = encoder ? exo_codec_bound(encoder->codec, count) : header->bytes;
+    char *copy = exo_calloc(1, sizeof *header + room);
+    if (!copy)
+        return exo_fail(err, EXO_NOMEM, "no memory to send %llu bytes", (unsigned long long)header->bytes);
+    exo_status st = header->bytes ? write_data(encoder, header, data, count, copy + sizeof *header, err) : EXO_OK;
+    if (st != EXO_OK) {
+        exo_free(copy);
+        return st;
+    }
+    if (f->edge.links && header->phase != EXO_FAR_FAILED)
+        pass_links(f, to, header->bytes, &header->passing);
+    memcpy(copy, header, sizeof *header);
+    const exo_payload payload = {.data = copy, .size = sizeof *header + header->bytes, .release = exo_free};
+    return exo_send(f->opts.runtime, f->members[to], f->opts.method, payload, INT64_MAX, err);
+}
+
+exo_far_message *
+exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_args *args, size_t bytes,
+              exo_time deadline, exo_status *st, exo_err *err)
+{
+    uint32_t from = exo_far_rank_at(args, place);
+    exo_far_message *m = NULL;
+    char text[EXO_ERR_TEXT];
+    pthread_mutex_lock(&f->lock);
+    exo_time ready = 0;
+    while (!(m = take_message_locked(f, f->calls[from], phase, from, &ready)) && f->broken.code == EXO_OK) {
+        exo_time now = exo_now(f->clock), left = (ready && ready < deadline ? ready : deadline) - now;
+        if (f->left[from] && !ready) {
+            snprintf(text, sizeof text, "node_%u (rank %u) has left", from, from);
+            exo_far_break_locked(f, EXO_PEER_LOST, text);
+        } else if (now >= deadline) {
+            snprintf(text, sizeof text, "deadline passed while waiting for node_%u (rank %u)", from, from);
+            exo_far_break_locked(f, EXO_TIMEOUT, text);
+        } else {
+            exo_time slice = f->clock == exo_clock_real() ? EXO_SECOND : 2 * EXO_MS;
+            left = left < slice ? left : slice;
+            struct timespec until;
+            clock_gettime(CLOCK_MONOTONIC, &until);
+            exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + left;
+            until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+            pthread_cond_timedwait(&f->changed, &f->lock, &until);
+        }
+    }
+    if (m && (m->header.operation != (uint32_t)args->operation || m->header.count != args->count ||
+              m->header.dtype != (uint32_t)args->dtype || m->header.reduce != (uint32_t)args->reduce ||
+              m->header.root != args->root || m->header.bytes != bytes || m->header.members != f->among)) {
+        snprintf(text, sizeof text,
+                 "members disagree: node_%u (rank %u) calls another operation, count or type, or among others", from,
+                 from);
+        exo_far_break_locked(f, EXO_INVAL, text);
+        exo_far_message_free(m);
+        m = NULL;
+    }
+    if (!m) {
+        *st = f->broken.code;
+        if (err)
+            *err = f->broken;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return m;
+}

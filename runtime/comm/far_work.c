@@ -1,0 +1,211 @@
+/* The operations of a collective among actors elsewhere, as a direct exchange: see far.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "backend.h"
+#include "far_impl.h"
+#include "pace.h"
+#include "parallel.h"
+#include "reduce.h"
+
+struct part {
+    size_t first, length; /* elements */
+};
+
+static struct part
+shard(const exo_collective_args *args, uint32_t place)
+{
+    struct part p;
+    exo_shard(args->count, args->size, place, &p.first, &p.length);
+    return p;
+}
+
+/* The codec of this call, or NULL. */
+static exo_encoder *
+encoder_of(const exo_collective_args *args)
+{
+    return args->encoder && args->encoder->codec && args->dtype == EXO_F32 ? args->encoder : NULL;
+}
+
+/* Sends every other member its part: the reduce phase each its own shard, the gather phase ours. */
+static exo_status
+send_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_err *err)
+{
+    size_t size = exo_dtype_size(args->dtype);
+    exo_status st = EXO_OK;
+    for (uint32_t i = 1; st == EXO_OK && i < args->size; i++) {
+        uint32_t place = (args->place + i) % args->size,
+                 to = exo_far_rank_at(args, place); /* not all to the same one first */
+        exo_far_header header;
+        struct part p = shard(args, phase == EXO_FAR_REDUCE ? place : args->place);
+        exo_far_describe(&header, f, to, phase, args, exo_comm_shard_bytes(args, p.length));
+        st = exo_far_send(f, to, &header, encoder_of(args), (const char *)args->data + p.first * size, p.length, err);
+    }
+    return st;
+}
+
+/* The elements of a member's message: where they lie in it, or decoded to `out`. */
+static exo_status
+read_data(const exo_collective_args *args, const exo_far_message *m, void *out, size_t count, const void **data,
+          exo_err *err)
+{
+    const exo_codec_place place = {0};
+    exo_encoder *encoder = encoder_of(args);
+    *data = (const char *)m->payload.data + sizeof(exo_far_header);
+    if (!encoder || count == 0)
+        return EXO_OK;
+    const void *encoded = *data;
+    *data = out;
+    return exo_codec_decode(encoder->codec, &place, encoded, m->header.bytes, out, count, err);
+}
+
+/* Sums our shard over all members, in rank order. What it becomes for the others it becomes for us, too. */
+static exo_status
+reduce_shard(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
+{
+    float sum[EXO_REDUCE_BLOCK]; /* or int32_t */
+    uint32_t size = args->size;
+    struct part p = shard(args, args->place);
+    exo_far_message **from = exo_calloc(size, sizeof *from);
+    void **data = exo_calloc(size, sizeof *data);
+    exo_encoder *encoder = encoder_of(args);
+    exo_status st = from && data ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a reduction");
+    for (uint32_t r = 0; st == EXO_OK && r < size; r++) {
+        const void *part = (float *)args->data + p.first;
+        if (r != args->place && (from[r] = exo_far_await(f, EXO_FAR_REDUCE, r, args,
+                                                         exo_comm_shard_bytes(args, p.length), deadline, &st, err)))
+            st = read_data(args, from[r], encoder ? encoder->floats + r * p.length : NULL, p.length, &part, err);
+        data[r] = (void *)part;
+    }
+    for (size_t at = 0; st == EXO_OK && at < p.length; at += EXO_REDUCE_BLOCK) {
+        size_t count = p.length - at < EXO_REDUCE_BLOCK ? p.length - at : EXO_REDUCE_BLOCK;
+        exo_reduce_block(sum, data, size, at, count, args->dtype, args->reduce);
+        memcpy((float *)args->data + p.first + at, sum, count * sizeof(float));
+    }
+    for (uint32_t r = 0; from && r < size; r++)
+        if (from[r])
+            exo_far_message_free(from[r]);
+    exo_free(from);
+    exo_free(data);
+    return st;
+}
+
+static exo_status
+receive_shards(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
+{
+    size_t size = exo_dtype_size(args->dtype);
+    exo_status st = EXO_OK;
+    for (uint32_t r = 0; st == EXO_OK && r < args->size; r++) {
+        struct part p = shard(args, r);
+        char *own = (char *)args->data + p.first * size;
+        if (r == args->place) {
+            if (encoder_of(args) && p.length)
+                st = exo_encoder_round_trip(args->encoder, (float *)(void *)own, (float *)(void *)own, p.length, err);
+            continue;
+        }
+        const void *data = NULL;
+        exo_far_message *m =
+            exo_far_await(f, EXO_FAR_GATHER, r, args, exo_comm_shard_bytes(args, p.length), deadline, &st, err);
+        if (!m)
+            break;
+        st = read_data(args, m, own, p.length, &data, err);
+        if (st == EXO_OK && p.length && data != own)
+            memcpy(own, data, p.length * size);
+        exo_far_message_free(m);
+    }
+    return st;
+}
+
+/* The root sends all of it, and hears from each that it came: so it never runs ahead of the others. */
+static exo_status
+broadcast(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    exo_far_header header;
+    size_t bytes = args->count * exo_dtype_size(args->dtype);
+    if (args->place == args->root) {
+        for (uint32_t r = 0; st == EXO_OK && r < args->size; r++) {
+            if (r == args->root)
+                continue;
+            exo_far_describe(&header, f, exo_far_rank_at(args, r), EXO_FAR_GATHER, args, bytes);
+            st = exo_far_send(f, exo_far_rank_at(args, r), &header, NULL, args->data, args->count, err);
+        }
+        for (uint32_t r = 0; st == EXO_OK && r < args->size; r++) {
+            exo_far_message *m = NULL;
+            if (r != args->root && (m = exo_far_await(f, EXO_FAR_REDUCE, r, args, 0, deadline, &st, err)))
+                exo_far_message_free(m);
+        }
+        return st;
+    }
+    exo_far_message *m = exo_far_await(f, EXO_FAR_GATHER, args->root, args, bytes, deadline, &st, err);
+    if (!m)
+        return st;
+    if (bytes)
+        memcpy(args->data, (char *)m->payload.data + sizeof(exo_far_header), bytes);
+    exo_far_message_free(m);
+    exo_far_describe(&header, f, exo_far_rank_at(args, args->root), EXO_FAR_REDUCE, args, 0);
+    return exo_far_send(f, exo_far_rank_at(args, args->root), &header, NULL, NULL, 0, err);
+}
+
+static exo_status
+exchange(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
+{
+    if (args->operation == EXO_BROADCAST)
+        return broadcast(f, args, deadline, err);
+    bool reduces = args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER;
+    exo_status st = reduces ? send_shards(f, EXO_FAR_REDUCE, args, err) : EXO_OK;
+    if (st == EXO_OK && reduces)
+        st = reduce_shard(f, args, deadline, err);
+    if (st != EXO_OK || args->operation == EXO_REDUCE_SCATTER)
+        return st;
+    st = send_shards(f, EXO_FAR_GATHER, args, err); /* of a barrier: nothing, which says that we are here */
+    return st == EXO_OK ? receive_shards(f, args, deadline, err) : st;
+}
+
+/* FNV-1a over the ranks (http://www.isthe.com/chongo/tech/comp/fnv/); 0 for all. */
+static uint32_t
+members_of(const exo_collective_args *args)
+{
+    uint32_t hash = 2166136261u;
+    for (uint32_t m = 0; args->ranks && m < args->size; m++)
+        for (int byte = 0; byte < 4; byte++)
+            hash = (hash ^ ((args->ranks[m] >> (8 * byte)) & 255)) * 16777619u;
+    return !args->ranks ? 0 : hash ? hash : 1;
+}
+
+exo_status
+exo_far_run(void *state, uint32_t rank, const exo_collective_args *args, exo_time deadline, exo_time *waited,
+            exo_err *err)
+{
+    exo_far *f = state;
+    exo_err reason = {0};
+    exo_pace *pace = exo_pace_current();
+    exo_pace_wait_begin(pace, f->edge.name ? f->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
+    exo_time before = exo_now(f->clock);
+    (void)rank;
+    pthread_mutex_lock(&f->lock);
+    exo_status st = f->broken.code;
+    if (st == EXO_OK && !f->members && f->opts.size > 1)
+        st = exo_fail(&f->broken, EXO_CLOSED, "the communicator is not connected");
+    if (st == EXO_OK && args->rehearsal)
+        st = exo_fail(&f->broken, EXO_UNSUPPORTED, "a rehearsal is for members in one process");
+    reason = f->broken;
+    pthread_mutex_unlock(&f->lock);
+    if (st == EXO_OK) {
+        exo_compute_pause();
+        f->among = members_of(args);
+        st = exchange(f, args, deadline, &reason);
+        exo_compute_resume();
+        for (uint32_t m = 0; m < args->size; m++)
+            f->calls[exo_far_rank_at(args, m)]++;
+        if (st != EXO_OK)
+            exo_far_break(f, st, reason.text);
+    }
+    if (st != EXO_OK && err)
+        *err = reason;
+    *waited += exo_now(f->clock) - before;
+    exo_pace_wait_end(pace);
+    return st;
+}
