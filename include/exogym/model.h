@@ -87,10 +87,10 @@ EXO_API const exo_param_info *exo_params_info(const exo_params *params, size_t i
  * order of declaration without gaps, so that a count of elements is a count of parameters. */
 EXO_API size_t exo_params_numel(const exo_params *params);
 EXO_API size_t exo_params_buffer_numel(const exo_params *params);
-EXO_API float *exo_params_values(exo_params *params);  /* (numel) */
-EXO_API float *exo_params_grads(exo_params *params);   /* (numel) */
-EXO_API float *exo_params_buffers(exo_params *params); /* (buffer_numel) */
-EXO_API void exo_params_zero_grads(exo_params *params);
+EXO_API float *exo_params_values(exo_params *params);   /* (numel) */
+EXO_API float *exo_params_grads(exo_params *params);    /* (numel); NULL: a copy without room for them */
+EXO_API float *exo_params_buffers(exo_params *params);  /* (buffer_numel) */
+EXO_API void exo_params_zero_grads(exo_params *params); /* of a copy that has them */
 EXO_API void exo_params_free(exo_params **params);
 
 /* --- Models ----------------------------------------------------------------------------------------------------------- */

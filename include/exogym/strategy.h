@@ -107,8 +107,8 @@ EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num
 /* Makes the inner optimizer and the strategy's own state for `node`, whose rank to group the caller has filled in; sets
  * optim (which whoever owns the node frees; NULL after an error) to grad_norm. Once. */
 EXO_API exo_status exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err);
-/* One local step with the gradients in node->grads; the caller then counts node->step up. Errors: those of the collectives;
- * the parameters are then undefined. */
+/* One local step with the gradients in node->grads, or after a backward that has taken it (exo_node_inner_sink); the caller then counts
+ * node->step up. Errors: those of the collectives; the parameters are then undefined. */
 EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err);
 /* Whether the inner step needs no more than this node's gradients, one after the other: the class says so, and they are not clipped. */
 EXO_API bool exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes);
