@@ -8,6 +8,7 @@
 
 static _Atomic uint64_t allocations;
 static _Atomic uint64_t fail_at;
+static void (*_Atomic instead)(void);
 
 static int
 allocation_fails(void)
@@ -17,12 +18,25 @@ allocation_fails(void)
     if (target == 0 || n != target)
         return 0;
     fail_at = 0;
-    return 1;
+    void (*hook)(void) = instead;
+    if (!hook)
+        return 1;
+    instead = NULL;
+    hook();
+    return 0;
 }
 
 void
 exo_memory_fail_at(uint64_t n)
 {
+    instead = NULL;
+    fail_at = n == 0 ? 0 : allocations + n;
+}
+
+void
+exo_memory_call_at(uint64_t n, void (*hook)(void))
+{
+    instead = hook;
     fail_at = n == 0 ? 0 : allocations + n;
 }
 
@@ -86,8 +100,10 @@ exo_strdup(const char *text)
 {
     size_t size = strlen(text) + 1;
     char *copy = exo_calloc(size, 1);
-    if (copy)
+    if (copy) {
         memcpy(copy, text, size);
+        copy[size - 1] = 0; /* whatever another thread has made of the text since */
+    }
     return copy;
 }
 

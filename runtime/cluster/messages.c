@@ -3,6 +3,8 @@
 
 #include <exogym/memory.h>
 
+#include "pack.h"
+
 exo_status
 exo_message_pack(exo_payload *out, const ProtobufCMessage *message)
 {
@@ -10,9 +12,12 @@ exo_message_pack(exo_payload *out, const ProtobufCMessage *message)
     uint8_t *data = exo_calloc(1, size + 1);
     if (!data)
         return EXO_NOMEM;
-    protobuf_c_message_pack(message, data);
-    *out = (exo_payload){.data = data, .size = size, .release = exo_free};
-    return EXO_OK;
+    exo_status st = exo_pack_sized(message, data, size, NULL);
+    if (st == EXO_OK)
+        *out = (exo_payload){.data = data, .size = size, .release = exo_free};
+    else
+        exo_free(data);
+    return st;
 }
 
 /* --- Depth ----------------------------------------------------------------------------------------------------------------------- */

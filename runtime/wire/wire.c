@@ -5,6 +5,7 @@
 
 #include <exogym/memory.h>
 
+#include "pack.h"
 #include "wire.pb-c.h"
 
 enum {
@@ -262,7 +263,9 @@ exo_wire_add(exo_wire_writer *writer, const exo_envelope *envelope, exo_err *err
     if (st != EXO_OK)
         return st;
     put_u32(writer->data + writer->size, (uint32_t)size);
-    exo__wire__envelope__pack(&p.envelope, writer->data + writer->size + LENGTH);
+    st = exo_pack_sized(&p.envelope.base, writer->data + writer->size + LENGTH, size, err);
+    if (st != EXO_OK)
+        return st;
     writer->size += LENGTH + size;
     writer->count++;
     return EXO_OK;

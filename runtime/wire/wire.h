@@ -91,8 +91,8 @@ typedef struct exo_wire_writer {
     uint32_t count;
 } exo_wire_writer;
 
-/* Adds an envelope. INVAL: something in it is longer than the limits; FULL: the frame has no room for it; NOMEM. Each leaves the frame
- * as it was. A reason that is too long is cut. */
+/* Adds an envelope. INVAL: something in it is longer than the limits, or changed meanwhile; FULL: the frame has no room for it; NOMEM. Each
+ * leaves the frame as it was. A reason that is too long is cut. */
 exo_status exo_wire_add(exo_wire_writer *writer, const exo_envelope *envelope, exo_err *err);
 /* Writes the header of a frame that has an envelope: it is ready to be sent as the connection's message `number`. */
 void exo_wire_finish(exo_wire_writer *writer, uint32_t number);

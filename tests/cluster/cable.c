@@ -146,7 +146,7 @@ start_worker(const char *network, const char *name, const char *listen)
 {
     const char *const words[] = {"exogym-worker",  "--cluster", "t",          "--folder",   all.folder,
                                  "--name",         name,        "--no-ipc",   "--insecure", "--listen",
-                                 listen,           "--head",    HEAD_ADDRESS, "--plugin",   processes_plugin("victim"),
+                                 listen,           "--head",    HEAD_ADDRESS, "--plugin",   PROCESSES_PLUGIN("victim"),
                                  "--peer-timeout", "3s",        NULL};
     return start(network, name, name, words);
 }

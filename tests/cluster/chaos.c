@@ -214,7 +214,7 @@ fill(struct thread *t, struct slot *s)
 {
     char name[16];
     exo_err err = {0};
-    const char *plugin = processes_plugin("victim");
+    const char *plugin = PROCESSES_PLUGIN("victim");
     exo_spawn_opts opts = {.placement = EXO_PLACE_SPREAD, .plugins = &plugin, .num_plugins = 1};
     exo_time deadline = exo_deadline(exo_clock_real(), 5 * EXO_SECOND);
     exo_status st = EXO_NOT_FOUND;

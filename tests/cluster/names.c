@@ -73,7 +73,7 @@ poke(exo_ref ref, struct victim_reply *out, exo_err *err)
 static exo_status
 spawn(const char *name, exo_ref *out, exo_err *err)
 {
-    const char *plugin = processes_plugin("victim");
+    const char *plugin = PROCESSES_PLUGIN("victim");
     return exo_spawn_class(runtime, "victim", &(exo_spawn_opts){.name = name, .plugins = &plugin, .num_plugins = 1},
                            within(10 * EXO_SECOND), out, err);
 }

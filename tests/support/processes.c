@@ -44,14 +44,6 @@ processes_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-const char *
-processes_plugin(const char *name)
-{
-    static char path[512];
-    snprintf(path, sizeof path, "%s/tests/plugins/%s.so", EXO_TEST_BINARY_DIR, name);
-    return path;
-}
-
 /* --- Starting and ending ---------------------------------------------------------------------------------------------------- */
 
 void
@@ -156,7 +148,7 @@ processes_start_worker(processes *p, unsigned i, bool ready)
                                  "--head",
                                  head,
                                  "--plugin",
-                                 processes_plugin("victim"),
+                                 PROCESSES_PLUGIN("victim"),
                                  "--threads",
                                  "2",
                                  "--resource",

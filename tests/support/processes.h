@@ -42,8 +42,8 @@ bool processes_await(pid_t pid, exo_time deadline, int *status);
 /* Joins as a driver of job `job`. */
 exo_cluster *processes_join(const processes *p, const char *job, exo_runtime **runtime);
 void processes_leave(exo_cluster **cluster, exo_runtime **runtime);
-/* Path of a plugin of the tests. */
-const char *processes_plugin(const char *name);
+/* Path of a plugin of the tests, a literal. */
+#define PROCESSES_PLUGIN(name) EXO_TEST_BINARY_DIR "/tests/plugins/" name ".so"
 
 exo_time processes_now(void);
 /* Descriptors that process `pid` has open; kB of memory that it has. */

@@ -1,0 +1,41 @@
+/* Packing of protobuf messages into memory of a fixed size: see pack.h. */
+#include "pack.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* The last `room` bytes of the buffer are free. */
+struct bounded {
+    ProtobufCBuffer base;
+    uint8_t *at;
+    size_t room;
+    bool full;
+};
+
+static void
+append(ProtobufCBuffer *buffer, size_t length, const uint8_t *data)
+{
+    struct bounded *b = (struct bounded *)buffer;
+    b->full = b->full || length > b->room;
+    if (b->full || length == 0)
+        return;
+    memcpy(b->at, data, length);
+    b->at += length;
+    b->room -= length;
+}
+
+bool
+exo_pack_bounded(const ProtobufCMessage *message, uint8_t *data, size_t size)
+{
+    struct bounded b = {.base.append = append, .at = data, .room = size};
+    protobuf_c_message_pack_to_buffer(message, &b.base);
+    return !b.full && b.room == 0;
+}
+
+exo_status
+exo_pack_sized(const ProtobufCMessage *message, uint8_t *data, size_t size, exo_err *err)
+{
+    bool same = exo_pack_bounded(message, data, size);
+    assert(same && "a message changed while it was packed");
+    return same ? EXO_OK : exo_fail(err, EXO_INVAL, "a message of %zu bytes changed while it was packed", size);
+}
