@@ -6,6 +6,10 @@ install(TARGETS exogym EXPORT exogym LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
 install(DIRECTORY include/exogym DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 # The prefix is found from where the .pc file lies, so that the tree can be installed anywhere and moved.
+# Outside /usr the loader looks into no folder of itself, nor into /usr/local/lib before the next ldconfig, so the program carries the path.
+if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+    set(exo_rpath_flag " -Wl,-rpath,\${libdir}")
+endif()
 file(RELATIVE_PATH exo_prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/exogym.pc.in exogym.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/exogym.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An installation is enough to build against: a program outside the tree finds exogym through CMake and through pkg-config, in
-# a folder that is not the system's, and the shared library shows no symbol but its own.
+# An installation is enough to build against: a program outside the tree finds exogym through CMake and through pkg-config, with the
+# README's command, under the prefix of the build (staged) and under another one, and runs. The shared library shows no symbol but its own.
 set -euo pipefail
 
 fail() {
@@ -77,9 +77,23 @@ export CC
 printed=$("$folder/user/build/user")
 [ "$printed" = "$expected" ] || fail "found by CMake, the program printed: $printed"
 
-export PKG_CONFIG_PATH
-PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name exogym.pc)")
-read -ra flags <<<"$(pkg-config --cflags --libs exogym)"
-"$CC" -std=c17 "$folder/user/main.c" "${flags[@]}" -Wl,-rpath,"$(dirname "$library")" -o "$folder/user/by_pkg_config"
-printed=$("$folder/user/by_pkg_config")
-[ "$printed" = "$expected" ] || fail "found by pkg-config, the program printed: $printed"
+# by_pkg_config TREE: as the README says, and nothing else: no -rpath, no LD_LIBRARY_PATH, no ldconfig.
+grep -qF "cc main.c \$(pkg-config --cflags --libs exogym)" "$EXO_SOURCE/README.md" || fail "the README has another command"
+unset LD_LIBRARY_PATH
+by_pkg_config() {
+    local flags printed
+    export PKG_CONFIG_PATH
+    PKG_CONFIG_PATH=$(dirname "$(find "$1" -name exogym.pc)")
+    read -ra flags <<<"$(pkg-config --cflags --libs exogym)"
+    rm -f "$folder/user/a.out"
+    (cd "$folder/user" && "$CC" main.c "${flags[@]}")
+    printed=$("$folder/user/a.out" 2>&1) || true
+    [ "$printed" = "$expected" ] || fail "$1: found by pkg-config, the program printed: $printed"
+}
+by_pkg_config "$prefix"
+
+# The prefix of the build, into a staging folder as packagers do; then the tree is moved.
+DESTDIR=$folder/stage cmake --install "$EXO_BUILD" >"$folder/stage.log" || fail "$(cat "$folder/stage.log")"
+by_pkg_config "$folder/stage"
+mv "$folder/stage" "$folder/moved"
+by_pkg_config "$folder/moved"
