@@ -146,7 +146,7 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     const exo_grad_sink sink = {.take = take_nothing};
     exo_pass_memory memory;
     unsigned threads = exo_num_threads(), nodes = opts->num_nodes;
-    size_t val_length = val ? exo_dataset_length(val) : 0;
+    size_t val_length = val && opts->val_size != EXO_VAL_NONE ? exo_dataset_length(val) : 0;
     size_t val_count = opts->val_size && opts->val_size < val_length ? opts->val_size : val_length;
     m->passes = nodes < threads ? nodes : threads;
     exo_pass pass = {.train = true, .grad = true, .autocast = opts->autocast, .sink = within ? &sink : NULL};

@@ -143,10 +143,12 @@ exo_fit_config_json(const exo_fit_opts *opts, const char *strategy, const char *
                     uint64_t max_steps, size_t minibatch_size, char **out, exo_err *err)
 {
     json_t *all = settings_object(opts, strategy, options, model, minibatch_size);
-    json_t *rest = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "device", opts->device ? opts->device : "cpu",
+    bool evaluates = opts->val_size != EXO_VAL_NONE;
+    json_t *val_size = evaluates ? json_integer((json_int_t)opts->val_size) : json_string("none");
+    json_t *rest = json_pack("{s:s, s:I, s:I, s:o, s:I, s:I, s:I}", "device", opts->device ? opts->device : "cpu",
                              "num_epochs", (json_int_t)opts->num_epochs, "max_steps", (json_int_t)max_steps, "val_size",
-                             (json_int_t)opts->val_size, "val_interval", (json_int_t)opts->val_interval,
-                             "checkpoint_interval", (json_int_t)opts->checkpoint_interval, "correlation_interval",
+                             val_size, "val_interval", (json_int_t)opts->val_interval, "checkpoint_interval",
+                             (json_int_t)opts->checkpoint_interval, "correlation_interval",
                              (json_int_t)opts->correlation_interval);
     if (all && rest)
         json_object_update(all, rest);

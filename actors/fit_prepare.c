@@ -108,7 +108,8 @@ plan_steps(struct run *run, exo_err *err)
 static exo_status
 plan_evaluation(struct run *run, exo_err *err)
 {
-    size_t length = run->fit.val ? exo_dataset_length(run->fit.val) : 0;
+    bool wanted = run->fit.val && run->opts->val_size != EXO_VAL_NONE;
+    size_t length = wanted ? exo_dataset_length(run->fit.val) : 0;
     size_t count = run->opts->val_size && run->opts->val_size < length ? run->opts->val_size : length;
     if (length == 0)
         return EXO_OK;
@@ -230,14 +231,15 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
     const exo_fit *fit = &run->fit;
     const exo_fit_far *far = run->far;
     json_t *plugins = json_array();
+    bool evaluates = fit->val_count > 0;
     for (size_t i = 0; i < far->num_plugins; i++)
         json_array_append_new(plugins, json_string(far->plugins[i]));
-    json_t *numbers =
-        json_pack("{s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:I, s:I, s:I}", "run", far->run, "rank", (int)rank,
-                  "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps", (json_int_t)fit->max_steps,
-                  "batch_size", (json_int_t)fit->batch_size, "minibatch_size", (json_int_t)fit->minibatch_size,
-                  "shuffle", (int)fit->shuffle, "autocast", (int)fit->autocast, "seed", (json_int_t)fit->seed,
-                  "val_size", (json_int_t)run->opts->val_size, "timeout_ms", (json_int_t)(fit->timeout / EXO_MS));
+    json_t *numbers = json_pack(
+        "{s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:I, s:b, s:I, s:I}", "run", far->run, "rank", (int)rank,
+        "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps", (json_int_t)fit->max_steps, "batch_size",
+        (json_int_t)fit->batch_size, "minibatch_size", (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle,
+        "autocast", (int)fit->autocast, "seed", (json_int_t)fit->seed, "validate", (int)evaluates, "val_size",
+        (json_int_t)(evaluates ? run->opts->val_size : 0), "timeout_ms", (json_int_t)(fit->timeout / EXO_MS));
     if (numbers && fit->resume_from)
         json_object_set_new(numbers, "resume_from", json_string(fit->resume_from));
     char *graph = NULL;

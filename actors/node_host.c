@@ -150,14 +150,16 @@ make_data(struct shared *s, exo_config *root, exo_err *err)
 {
     const char *name = NULL;
     exo_config *options = NULL;
-    bool split = false;
+    bool split = false, validate = true;
     exo_status st = read_named(root, "data", &name, &options, err);
     if (st == EXO_OK && !name)
         st = exo_fail(err, EXO_INVAL, "a node is started with the name of data");
     if (st == EXO_OK && options)
         st = exo_config_bool(options, "split_by_node", false, &split, err);
     if (st == EXO_OK)
-        st = exo_dataset_named(name, options, &s->train, &s->fit.val, err);
+        st = exo_config_bool(root, "validate", true, &validate, err);
+    if (st == EXO_OK)
+        st = exo_dataset_named(name, options, &s->train, validate ? &s->fit.val : NULL, err);
     s->fit.shared_data = !split;
     return st;
 }

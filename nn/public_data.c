@@ -93,7 +93,7 @@ load_folder(const char *folder, const char *hint, const struct options *o, exo_d
             exo_err *err)
 {
     exo_status st = load_half(folder, "train", &o->train, train, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK && val)
         st = load_half(folder, "t10k", &o->val, val, err);
     if (st != EXO_OK)
         exo_dataset_drop(train);
@@ -199,7 +199,7 @@ load_synthetic(exo_config *config, exo_dataset **train, exo_dataset **val, exo_e
     plain.rotate = plain.translate = 0;
     if (st == EXO_OK)
         st = make_synthetic((size_t)count, seed, 0, augment ? &usual : &plain, train, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK && val)
         st = make_synthetic((size_t)(count + 3) / 4, seed, 1, &plain, val, err);
     if (st != EXO_OK)
         exo_dataset_drop(train);
@@ -236,7 +236,9 @@ exo_dataset_name_at(size_t index, const char **help)
 exo_status
 exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
 {
-    *train = *val = NULL;
+    *train = NULL;
+    if (val)
+        *val = NULL;
     for (size_t i = 0; i < NUM_SETS; i++) {
         if (strcmp(sets[i].name, name) != 0)
             continue;
@@ -245,7 +247,8 @@ exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo
             st = exo_config_finish(config, err);
         if (st != EXO_OK) {
             exo_dataset_drop(train);
-            exo_dataset_drop(val);
+            if (val)
+                exo_dataset_drop(val);
         }
         return st;
     }

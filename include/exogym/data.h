@@ -157,7 +157,7 @@ EXO_API exo_status exo_data_tokenize(const char *const *inputs, size_t num_input
 
 /* --- By name ---------------------------------------------------------------------------------------------------------------- */
 
-/* A data set by name, both halves; options are keys of `config`, which may be NULL: docs/jobs.md has them. Errors: INVAL (no such name; lists
+/* A data set by name, both halves; `val` may be NULL where nobody validates: that half is neither read nor needed. Options are keys of `config`, which may be NULL: docs/jobs.md has them. Errors: INVAL (no such name; lists
  * them; an option), NOT_FOUND (says where was looked and how to get the files). */
 EXO_API exo_status exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val,
                                      exo_err *err);

@@ -42,8 +42,8 @@ typedef struct exo_fit_opts {
     size_t batch_size;             /* 16; per node and step                                          */
     size_t minibatch_size;         /* 0: batch_size. Must divide it. EXO_MINIBATCH_AUTO: what fits   */
     bool shuffle;                  /* true                                                           */
-    size_t val_size;               /* 64 samples; 0: the whole set                                   */
-    uint64_t val_interval;         /* 100 steps; 0: at the start and the end only                    */
+    size_t val_size;               /* 64 samples; 0: the whole set. EXO_VAL_NONE: no evaluation      */
+    uint64_t val_interval;         /* 100 steps; 0: at the end only                                  */
     bool autocast;                 /* bf16                                                           */
     uint64_t checkpoint_interval;  /* steps; 0: none but at an interrupt                            */
     uint64_t correlation_interval; /* steps; 0: none                                               */
@@ -61,13 +61,14 @@ typedef struct exo_fit_opts {
 } exo_fit_opts;
 
 #define EXO_MINIBATCH_AUTO SIZE_MAX
+#define EXO_VAL_NONE       SIZE_MAX /* losses and accuracies of the result are NaN, no figure is written */
 
 EXO_API exo_fit_opts exo_fit_opts_init(void);
 
 typedef struct exo_fit_result {
     exo_params *params; /* the averaged model, parameters and buffers; the caller frees it before the model */
     uint64_t steps;
-    double local_loss, global_loss, local_accuracy, global_accuracy; /* at the end, as exo_progress         */
+    double local_loss, global_loss, local_accuracy, global_accuracy; /* at the end; NaN: not evaluated      */
     double seconds;            /* wall-clock of training and evaluation                                     */
     double train_seconds;      /* of the steps alone                                                        */
     double samples_per_second; /* over all nodes, of the steps alone                                        */
@@ -78,7 +79,7 @@ typedef struct exo_fit_result {
     char sha256[65];           /* of the averaged parameters and buffers, little-endian fp32                */
 } exo_fit_result;
 
-/* Holds model and data sets; `train` and `val` may be NULL if every fit brings a factory. */
+/* Holds model and data sets; `train` may be NULL if every fit brings a factory. Without `val` nothing is evaluated. */
 EXO_API exo_status exo_trainer_new(exo_trainer **out, exo_model *model, exo_dataset *train, exo_dataset *val,
                                    exo_err *err);
 EXO_API void exo_trainer_free(exo_trainer **trainer);

@@ -47,7 +47,7 @@ exo_status exo_corpus_read(const exo_corpus *corpus, size_t first, size_t count,
 exo_status exo_corpus_windows(exo_dataset **train, exo_dataset **val, exo_corpus *corpus, const char *name,
                               const exo_window_opts *opts, exo_err *err);
 /* INVAL says which option is wrong. */
-exo_status exo_window_opts_check(const exo_window_opts *opts, exo_err *err);
+exo_status exo_window_opts_check(const exo_window_opts *opts, bool validated, exo_err *err);
 /* What stands between documents: the tokenizer's end token, or -1: nothing. INVAL: `documents` is END and there is no such token. */
 exo_status exo_documents_end(exo_documents documents, const exo_tokenizer *tokenizer, int32_t *out, exo_err *err);
 

@@ -37,20 +37,22 @@ read_stride(exo_config *config, exo_window_opts *o, exo_err *err)
     return st;
 }
 
+/* A part that is not used may be empty. */
 static exo_status
-read_part(exo_config *config, const char *start_key, const char *end_key, double *start, double *end, exo_err *err)
+read_part(exo_config *config, const char *start_key, const char *end_key, double *start, double *end, bool used,
+          exo_err *err)
 {
     exo_status st = exo_config_fraction(config, start_key, *start, 0, 1, start, err);
     if (st == EXO_OK)
         st = exo_config_fraction(config, end_key, *end, 0, 1, end, err);
-    if (st == EXO_OK && *start >= *end)
+    if (st == EXO_OK && used && *start >= *end)
         st = exo_config_fail(config, err, "%s must be less than %s, got %g and %g", start_key, end_key, *start, *end);
     return st;
 }
 
 /* `documents`: words in the order of exo_documents, from the one after AUTO on. */
 static exo_status
-read_windows(exo_config *config, size_t block, exo_window_opts *o, exo_err *err)
+read_windows(exo_config *config, size_t block, bool validated, exo_window_opts *o, exo_err *err)
 {
     static const char *const words[] = {"auto", "ignore", "end", "separate", NULL};
     uint64_t size = block;
@@ -61,9 +63,9 @@ read_windows(exo_config *config, size_t block, exo_window_opts *o, exo_err *err)
     if (st == EXO_OK)
         st = read_stride(config, o, err);
     if (st == EXO_OK)
-        st = read_part(config, "start_pc", "end_pc", &o->start, &o->end, err);
+        st = read_part(config, "start_pc", "end_pc", &o->start, &o->end, true, err);
     if (st == EXO_OK)
-        st = read_part(config, "val_start_pc", "val_end_pc", &o->val_start, &o->val_end, err);
+        st = read_part(config, "val_start_pc", "val_end_pc", &o->val_start, &o->val_end, validated, err);
     if (st == EXO_OK)
         st = exo_config_choice(config, "documents", EXO_DOCUMENTS_AUTO, words, &choice, err);
     o->documents = (exo_documents)choice;
@@ -100,7 +102,7 @@ load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset
 {
     exo_window_opts opts;
     exo_tokenizer *tokenizer = NULL;
-    exo_status st = read_windows(config, TEXT_BLOCK, &opts, err);
+    exo_status st = read_windows(config, TEXT_BLOCK, val != NULL, &opts, err);
     if (st == EXO_OK)
         st = read_tokenizer(config, &tokenizer, err);
     if (st == EXO_OK)
@@ -162,7 +164,7 @@ load_tokens(exo_config *config, const char *path, exo_dataset **train, exo_datas
     size_t files = EXO_TOKEN_FILES_SHARDS;
     exo_window_opts opts;
     exo_tokenizer *tokenizer = NULL;
-    exo_status st = read_windows(config, TOKENS_BLOCK, &opts, err);
+    exo_status st = read_windows(config, TOKENS_BLOCK, val != NULL, &opts, err);
     if (st == EXO_OK)
         st = exo_config_choice(config, "dtype", EXO_TOKEN_FILES_SHARDS, types, &files, err);
     if (st == EXO_OK)

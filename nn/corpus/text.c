@@ -116,7 +116,7 @@ exo_dataset_text(exo_dataset **train, exo_dataset **val, const char *path, exo_t
     exo_file_list files = {0};
     exo_tokenizer *characters = NULL;
     opts = opts ? opts : &usual;
-    exo_status st = exo_window_opts_check(opts, err);
+    exo_status st = exo_window_opts_check(opts, val != NULL, err);
     if (st == EXO_OK)
         st = exo_file_list_add(&files, path, ".txt", err);
     if (st == EXO_OK && !tokenizer)

@@ -121,7 +121,7 @@ exo_dataset_tokens(exo_dataset **train, exo_dataset **val, const char *path, exo
     exo_file_list list = {0};
     exo_corpus *corpus = NULL;
     opts = opts ? opts : &usual;
-    exo_status st = exo_window_opts_check(opts, err);
+    exo_status st = exo_window_opts_check(opts, val != NULL, err);
     if (st == EXO_OK)
         st = exo_file_list_add(&list, path, files == EXO_TOKEN_FILES_SHARDS ? EXO_SHARD_ENDING : ".bin", err);
     if (st == EXO_OK)

@@ -30,7 +30,7 @@ check_part(const char *names[2], double start, double end, exo_err *err)
 }
 
 exo_status
-exo_window_opts_check(const exo_window_opts *opts, exo_err *err)
+exo_window_opts_check(const exo_window_opts *opts, bool validated, exo_err *err)
 {
     if (opts->block < 1 || opts->block > INT32_MAX)
         return exo_fail(err, EXO_INVAL, "block must be 1 to %d, got %zu", INT32_MAX, opts->block);
@@ -39,7 +39,7 @@ exo_window_opts_check(const exo_window_opts *opts, exo_err *err)
     if ((unsigned)opts->documents > EXO_DOCUMENTS_SEPARATE)
         return exo_fail(err, EXO_INVAL, "documents: there is no choice %d", (int)opts->documents);
     exo_status st = check_part((const char *[]){"start_pc", "end_pc"}, opts->start, opts->end, err);
-    return st == EXO_OK
+    return st == EXO_OK && validated
                ? check_part((const char *[]){"val_start_pc", "val_end_pc"}, opts->val_start, opts->val_end, err)
                : st;
 }
@@ -176,11 +176,13 @@ make_part(exo_dataset **out, exo_corpus *corpus, const char *name, const char *h
     w.first = (size_t)(start * count);
     w.count = after > w.first ? after - w.first : 0;
     w.separate = opts->documents == EXO_DOCUMENTS_SEPARATE;
+    bool validates = strcmp(half, "validation") == 0;
     if (w.count <= w.block)
         return exo_fail(err, EXO_INVAL,
                         "%s: the %s part, %g to %g of %zu tokens, has %zu: a window of block %zu takes one more than "
-                        "that",
-                        name, half, start, end, exo_corpus_count(corpus), w.count, w.block);
+                        "that%s",
+                        name, half, start, end, exo_corpus_count(corpus), w.count, w.block,
+                        validates ? "; a job with val_size: none needs no such part" : "");
     return windows_new(&w, out, err);
 }
 

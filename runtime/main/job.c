@@ -86,13 +86,27 @@ read_autocast(exo_config *train, exo_fit_opts *opts, exo_err *err)
     return st;
 }
 
+static exo_status
+read_val_size(exo_config *train, exo_fit_opts *opts, exo_err *err)
+{
+    const char *word = exo_config_scalar(value_of(train, "val_size", NULL));
+    uint64_t size = 0;
+    if (word && strcmp(word, "none") == 0) {
+        opts->val_size = EXO_VAL_NONE;
+        return EXO_OK;
+    }
+    exo_status st = exo_config_u64(train, "val_size", opts->val_size, 0, UINT32_MAX, &size, err);
+    opts->val_size = size;
+    return st;
+}
+
 /* The mapping `train`: defaults are those of exo_fit_opts_init. */
 static exo_status
 read_train(exo_config *root, exo_job *job, exo_err *err)
 {
     exo_config *train = NULL;
     exo_fit_opts *o = &job->opts;
-    uint64_t batch = 0, val_size = 0;
+    uint64_t batch = 0;
     double timeout = 0;
     exo_status st = exo_config_map(root, "train", &train, err);
     if (st == EXO_OK)
@@ -108,7 +122,7 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_bool(train, "shuffle", o->shuffle, &o->shuffle, err);
     if (st == EXO_OK)
-        st = exo_config_u64(train, "val_size", o->val_size, 0, UINT32_MAX, &val_size, err);
+        st = read_val_size(train, o, err);
     if (st == EXO_OK)
         st = exo_config_u64(train, "val_interval", o->val_interval, 0, INT64_MAX, &o->val_interval, err);
     if (st == EXO_OK)
@@ -125,7 +139,6 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
         st = exo_config_string(train, "save_dir", o->save_dir, &job->save_dir, err);
     if (st == EXO_OK)
         st = exo_config_finish(train, err);
-    o->val_size = val_size;
     o->timeout = (exo_time)(timeout * (double)EXO_SECOND);
     return st;
 }
@@ -137,7 +150,7 @@ make_part(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_data
     const exo_job *job = context;
     if (train)
         return exo_dataset_split(out, job->train, rank, num_nodes, err);
-    *out = exo_dataset_hold(job->val);
+    *out = job->val ? exo_dataset_hold(job->val) : NULL;
     return EXO_OK;
 }
 
@@ -333,11 +346,6 @@ check_sizes(exo_config *root, const exo_job *job, exo_err *err)
                                "%zu each",
                                o->batch_size, length, o->num_nodes, o->num_nodes == 1 ? "" : "s", share);
     }
-    size_t val_length = exo_dataset_length(job->val);
-    const exo_config *val_size = value_of(train, "val_size", NULL);
-    if (val_size && o->val_size > val_length)
-        return exo_config_fail(val_size, err, "val_size %zu is more than the %zu samples of the validation set",
-                               o->val_size, val_length);
     return EXO_OK;
 }
 
@@ -428,7 +436,8 @@ open_model(exo_config *root, exo_job *job, exo_err *err)
 static exo_status
 open_data(exo_config *root, exo_job *job, exo_err *err)
 {
-    exo_status st = exo_dataset_named(job->data_name, job->data_config, &job->train, &job->val, err);
+    bool validates = job->opts.val_size != EXO_VAL_NONE;
+    exo_status st = exo_dataset_named(job->data_name, job->data_config, &job->train, validates ? &job->val : NULL, err);
     if (st != EXO_OK)
         return exo_config_add_place(value_of(root, "data", root), err);
     return exo_config_finish(job->data_config, err);
@@ -475,10 +484,12 @@ static json_t *
 train_json(const exo_fit_opts *o)
 {
     bool automatic = o->minibatch_size == EXO_MINIBATCH_AUTO;
+    bool validates = o->val_size != EXO_VAL_NONE;
+    json_t *val_size = validates ? json_integer((json_int_t)o->val_size) : json_string("none");
     json_t *minibatch = automatic ? json_string("auto") : json_integer((json_int_t)o->minibatch_size);
-    return json_pack("{s:I, s:I, s:I, s:o, s:b, s:I, s:I, s:s, s:I, s:I}", "max_steps", (json_int_t)o->max_steps,
+    return json_pack("{s:I, s:I, s:I, s:o, s:b, s:o, s:I, s:s, s:I, s:I}", "max_steps", (json_int_t)o->max_steps,
                      "num_epochs", (json_int_t)o->num_epochs, "batch_size", (json_int_t)o->batch_size, "minibatch_size",
-                     minibatch, "shuffle", o->shuffle, "val_size", (json_int_t)o->val_size, "val_interval",
+                     minibatch, "shuffle", o->shuffle, "val_size", val_size, "val_interval",
                      (json_int_t)o->val_interval, "autocast", o->autocast ? "bf16" : "none", "checkpoint_interval",
                      (json_int_t)o->checkpoint_interval, "correlation_interval", (json_int_t)o->correlation_interval);
 }

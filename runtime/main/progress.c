@@ -27,6 +27,7 @@ exo_display_init(exo_display *display, FILE *out, const exo_clock *clock, size_t
                              .terminal = isatty(fileno(out)) != 0,
                              .runs = runs,
                              .label_width = label_width,
+                             .train_loss = NAN,
                              .val_loss = NAN};
 }
 
@@ -105,7 +106,7 @@ exo_display_begin(exo_display *d, size_t run, const char *label, const char *wha
     char line[MAX_LINE];
     d->run = run;
     d->label = label;
-    d->val_loss = NAN;
+    d->train_loss = d->val_loss = NAN;
     if (!what)
         return;
     size_t used = prefix(d, line);
@@ -187,6 +188,7 @@ void
 exo_display_step(exo_display *d, const exo_progress *p)
 {
     exo_time since = exo_now(d->clock) - d->last;
+    d->train_loss = (double)p->train_loss;
     if (p->evaluated)
         d->val_loss = p->global_loss;
     if (d->terminal) {
@@ -202,11 +204,18 @@ exo_display_step(exo_display *d, const exo_progress *p)
 void
 exo_display_end(exo_display *d, const exo_fit_result *r, bool from_before)
 {
-    char line[MAX_LINE], global[EXO_FIGURE], good[2 * EXO_FIGURE], bytes[EXO_FIGURE], seconds[EXO_FIGURE];
+    char line[MAX_LINE], loss[EXO_FIGURE], good[2 * EXO_FIGURE], bytes[EXO_FIGURE], seconds[EXO_FIGURE];
     size_t used = prefix(d, line);
-    snprintf(line + used, sizeof line - used, "%s%" PRIu64 " steps in %s: global loss %s, %s, %s sent per node",
-             from_before ? "finished before: " : "", r->steps, exo_text_seconds(r->seconds, seconds),
-             exo_text_number(r->global_loss, 4, global), quality(d, r->global_accuracy, r->global_loss, good),
-             exo_text_bytes((double)r->bytes_sent, bytes));
+    used += (size_t)snprintf(line + used, sizeof line - used,
+                             "%s%" PRIu64 " steps in %s: ", from_before ? "finished before: " : "", r->steps,
+                             exo_text_seconds(r->seconds, seconds));
+    if (!isnan(r->global_loss))
+        used += (size_t)snprintf(line + used, sizeof line - used, "global loss %s, %s, ",
+                                 exo_text_number(r->global_loss, 4, loss),
+                                 quality(d, r->global_accuracy, r->global_loss, good));
+    else if (!isnan(d->train_loss)) /* nothing was evaluated */
+        used += (size_t)snprintf(line + used, sizeof line - used, "training loss %s, ",
+                                 exo_text_number(d->train_loss, 4, loss));
+    snprintf(line + used, sizeof line - used, "%s sent per node", exo_text_bytes((double)r->bytes_sent, bytes));
     print(d, line);
 }

@@ -21,6 +21,7 @@ typedef struct exo_display {
     size_t run, runs; /* from 0                            */
     int label_width;
     const char *label; /* of the current run                */
+    double train_loss; /* of its last step; NaN: none       */
     double val_loss;   /* of its last evaluation; NaN: none */
     bool perplexity;   /* of a language model: shown instead of the accuracy */
 } exo_display;

@@ -118,6 +118,10 @@ print_banner(exo_display *display, const exo_job *job)
                      job->name, job->model_name, exo_text_count(exo_model_numel(job->model), parameters),
                      job->data_name, exo_text_count(exo_dataset_length(job->train), samples), o->num_nodes,
                      o->num_nodes == 1 ? "" : "s", o->batch_size, length, job->folder);
+    size_t there = job->val ? exo_dataset_length(job->val) : 0;
+    if (job->val && o->val_size > there)
+        exo_display_note(display, "val_size %zu is more than the validation set has: all %s samples of it are used",
+                         o->val_size, exo_text_count(there, samples));
 }
 
 /* The command that goes on with what was stopped. */
@@ -335,7 +339,7 @@ show_results(const exo_job *job, const exo_fit_result *results, const struct run
         printf("files:   %s\n", job->folder);
         fflush(stdout);
     }
-    char *picture = args->no_plot ? NULL : draw_picture(job);
+    char *picture = args->no_plot || !job->val ? NULL : draw_picture(job);
     if (args->json) {
         if (exo_results_print_json(stdout, job, results, picture, &err) != EXO_OK)
             status = exo_report(&err);
