@@ -353,6 +353,17 @@ host_look(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     return report(((struct host *)self)->place, false, reply, err);
 }
 
+/* After run: also one that ended with an error, or was told to end. Nothing leaves any more, so the counts are the last ones. */
+static exo_status
+host_report(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_place *p = ((struct host *)self)->place;
+    (void)call;
+    (void)args;
+    exo_place_stop(p);
+    return report(p, true, reply, err);
+}
+
 /* --- run ---------------------------------------------------------------------------------------------------------------------------- */
 
 static exo_time
@@ -485,6 +496,7 @@ static const exo_lane_class lanes[] = {
 static const exo_method methods[] = {
     {.name = "connect", .lane = RUN, .run = host_connect},
     {.name = "run", .lane = RUN, .run = host_run},
+    {.name = "report", .lane = RUN, .run = host_report},
     {.name = "look", .lane = MAIL, .run = host_look},
     {.name = "cancel", .lane = MAIL, .run = host_cancel},
     {.name = "channel", .lane = MAIL, .run = host_channel},

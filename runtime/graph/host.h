@@ -4,6 +4,7 @@
  * Methods:
  *     connect   finds the actors at the other ends of its channels, and joins its collectives
  *     run       the class's run -> an exo_graph_report as JSON
+ *     report    the same report after a run that ended with an error or was told to end (run)
  *     look      the same report of now, while it runs (mail)
  *     cancel    ends every wait (mail)
  *     channel   a message of a channel (mail)

@@ -2,8 +2,6 @@
 #include "run.h"
 
 #include <inttypes.h>
-#include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -13,11 +11,13 @@
 
 #include "host.h"
 #include "many.h"
+#include "report.h"
 #include "timeline.h"
 
 #define SLICE           (50 * EXO_MS)
 #define CLOSE_GRACE     (30 * EXO_SECOND)
 #define CONNECT_TIMEOUT (60 * EXO_SECOND)
+#define REPORT_TIMEOUT  (5 * EXO_SECOND)
 
 enum {
     SPANS = 200000 /* of each actor, for a timeline */
@@ -33,6 +33,8 @@ struct run {
     exo_ref *actors;      /* (count) in the order of the spec   */
     exo_future **futures; /* (count) of what is under way       */
     exo_future **reports; /* (count) of who has ended           */
+    exo_future **looks;   /* (count) of who is asked what it does */
+    exo_payload *last;    /* (count) what it said last          */
     exo_place **places;   /* (count) in this process            */
     bool *ended;          /* (count) */
     exo_time began;       /* on the real clock */
@@ -187,128 +189,83 @@ weight(const struct run *run, uint32_t i, exo_status st)
 
 /* --- Reports ------------------------------------------------------------------------------------------------------------------------- */
 
-static uint64_t
-count_of(const json_t *object, const char *key)
-{
-    json_int_t value = json_integer_value(json_object_get(object, key));
-    return value > 0 ? (uint64_t)value : 0;
-}
-
-static exo_status
-read_traffic(const char *actor, const char *host, const json_t *edges, exo_ledger *ledger, exo_err *err)
-{
-    exo_status st = EXO_OK;
-    for (size_t i = 0; st == EXO_OK && i < json_array_size(edges); i++) {
-        const json_t *row = json_array_get(edges, i);
-        const char *edge = json_string_value(json_object_get(row, "edge"));
-        const exo_traffic traffic = {.messages = count_of(row, "messages"),
-                                     .items = count_of(row, "items"),
-                                     .payload_bytes = count_of(row, "payload_bytes"),
-                                     .encoded_bytes = count_of(row, "encoded_bytes"),
-                                     .wire_bytes = count_of(row, "wire_bytes"),
-                                     .drops = count_of(row, "drops"),
-                                     .send_blocked = (exo_time)count_of(row, "send_blocked_ns"),
-                                     .recv_blocked = (exo_time)count_of(row, "recv_blocked_ns")};
-        st = exo_ledger_add(ledger, edge ? edge : "?", actor, host, &traffic, err);
-    }
-    return st;
-}
-
-static exo_status
-read_figures(exo_graph_result *result, const char *actor, json_t *metrics, exo_err *err)
-{
-    const char *name = NULL;
-    json_t *value = NULL;
-    size_t more = json_object_size(metrics);
-    exo_graph_figure *figures = exo_realloc(result->figures, result->num_figures + more + 1, sizeof *figures);
-    if (!figures)
-        return exo_fail(err, EXO_NOMEM, "no memory for the figures");
-    result->figures = figures;
-    json_object_foreach(metrics, name, value)
-    {
-        exo_graph_figure *f = &figures[result->num_figures++];
-        snprintf(f->actor, sizeof f->actor, "%s", actor);
-        snprintf(f->name, sizeof f->name, "%s", name);
-        f->value = json_is_number(value) ? json_number_value(value) : (double)NAN;
-    }
-    return EXO_OK;
-}
-
-static void
-read_part(exo_graph_part *part, const char *actor, const char *host, const json_t *report)
-{
-    const json_t *phases = json_object_get(report, "phases");
-    *part = (exo_graph_part){.host = host, .time = (exo_time)count_of(report, "time_ns")};
-    snprintf(part->actor, sizeof part->actor, "%s", actor);
-    for (size_t i = 0; i < json_array_size(phases); i++) {
-        const json_t *phase = json_array_get(phases, i);
-        const char *kind = json_string_value(json_object_get(phase, "kind"));
-        const char *name = json_string_value(json_object_get(phase, "name"));
-        exo_time time = (exo_time)count_of(phase, "time_ns");
-        if (kind && name && part->num_phases < EXO_GRAPH_PHASES) {
-            size_t at = part->num_phases++;
-            snprintf(part->phases[at].name, sizeof part->phases[at].name, "%s", name);
-            snprintf(part->phases[at].kind, sizeof part->phases[at].kind, "%s", kind);
-            part->phases[at].time = time;
-            part->phases[at].count = count_of(phase, "count");
-        }
-        if (kind && strcmp(kind, "compute") == 0)
-            part->compute += time;
-        else if (kind && strcmp(kind, "send_blocked") == 0)
-            part->send_blocked += time;
-        else
-            part->recv_blocked += time;
-    }
-}
-
 /* Adds an actor's report to `result`: at the end, or, of a running one, its figures and traffic. */
 static exo_status
-read_report(struct run *run, uint32_t i, const exo_payload *reply, bool at_the_end, exo_graph_result *result,
+read_report(const struct run *run, uint32_t i, const exo_payload *reply, bool at_the_end, exo_graph_result *result,
             exo_err *err)
 {
     char name[128];
     uint32_t index = 0;
     const exo_actor_spec *spec = actor_at(run, i, &index, name);
-    const char *host = run->spec->hosts[spec->hosts[index]].spec.name;
-    json_t *report = reply && reply->size ? json_loadb(reply->data, reply->size - 1, 0, NULL) : NULL;
-    if (!report)
-        return exo_fail(err, EXO_INVAL, "%s: its report is none", name);
-    exo_status st = read_traffic(name, host, json_object_get(report, "edges"), &result->ledger, err);
-    if (st == EXO_OK)
-        st = read_figures(result, name, json_object_get(report, "metrics"), err);
-    if (st == EXO_OK && at_the_end) {
-        exo_graph_part *part = &result->parts[result->num_parts++];
-        read_part(part, name, host, report);
-        result->time = part->time > result->time ? part->time : result->time;
-    }
-    json_decref(report);
-    return st;
+    return exo_graph_report_add(result, name, run->spec->hosts[spec->hosts[index]].spec.name, reply, at_the_end, err);
 }
 
-/* Asks those who run how it goes. */
+/* The reply to `run` of an actor that ended well; NULL: it did not, or has not yet. */
+static const exo_payload *
+reply_of(const struct run *run, uint32_t i)
+{
+    const exo_payload *reply = NULL;
+    return run->reports[i] && exo_wait(run->reports[i], INT64_MAX, &reply, NULL) == EXO_OK ? reply : NULL;
+}
+
+/* Asks all at once who have not given a reply: those that have ended with an error for a whole report, the others for a look. */
+static void
+ask_for_looks(struct run *run, exo_time deadline)
+{
+    for (uint32_t i = 0; i < run->count; i++)
+        if (run->actors[i].id && !reply_of(run, i) &&
+            exo_call(run->runtime, run->actors[i], run->ended[i] ? "report" : "look", (exo_payload){0}, deadline,
+                     &run->looks[i], NULL) != EXO_OK)
+            run->looks[i] = NULL;
+}
+
+/* What actor `i` says, or said last; NULL: it never said anything. *final: nothing will change in it. */
+static const exo_payload *
+latest_of(struct run *run, uint32_t i, exo_time deadline, bool *final)
+{
+    const exo_payload *reply = reply_of(run, i);
+    *final = reply != NULL;
+    if (!reply && run->looks[i] && exo_wait(run->looks[i], deadline, &reply, NULL) == EXO_OK) {
+        *final = run->ended[i];
+        exo_payload_release(&run->last[i]);
+        if (exo_payload_copy(&run->last[i], reply->data, reply->size) != EXO_OK)
+            run->last[i] = (exo_payload){0};
+        return reply;
+    }
+    return reply || run->last[i].size == 0 ? reply : &run->last[i];
+}
+
+static void
+drop_looks(struct run *run)
+{
+    for (uint32_t i = 0; i < run->count; i++)
+        exo_future_drop(&run->looks[i]);
+}
+
+/* One that does not answer in time has its last figures. */
 static void
 show_progress(struct run *run)
 {
     exo_time interval = run->opts->interval ? run->opts->interval : EXO_SECOND;
     if (!run->opts->progress || real_now() - run->reported < interval)
         return;
-    run->reported = real_now();
     exo_graph_result now = {0};
+    exo_time deadline = exo_deadline(exo_clock_real(), EXO_SECOND);
+    ask_for_looks(run, deadline);
     for (uint32_t i = 0; i < run->count; i++) {
-        exo_future *future = NULL;
-        const exo_payload *reply = NULL;
-        if (exo_call(run->runtime, run->actors[i], "look", (exo_payload){0}, exo_deadline(exo_clock_real(), EXO_SECOND),
-                     &future, NULL) == EXO_OK &&
-            exo_wait(future, exo_deadline(exo_clock_real(), EXO_SECOND), &reply, NULL) == EXO_OK)
+        bool final = false;
+        const exo_payload *reply = latest_of(run, i, deadline, &final);
+        if (reply)
             read_report(run, i, reply, false, &now, NULL);
-        exo_future_drop(&future);
     }
+    drop_looks(run);
     const exo_graph_progress progress = {.time = run->site ? exo_now(run->site->clock) - run->site->origin
                                                            : real_now() - run->began,
                                          .figures = now.figures,
                                          .num_figures = now.num_figures,
                                          .ledger = &now.ledger};
     run->opts->progress(run->opts->context, &progress);
+    run->reported = real_now();
     exo_graph_result_release(&now);
 }
 
@@ -456,7 +413,7 @@ await_all(struct run *run, exo_err *err)
     uint32_t left = 0, root_at = 0;
     int heaviest = 0;
     exo_time patience = run->cancelled ? exo_deadline(exo_clock_real(), CLOSE_GRACE) : INT64_MAX;
-    bool over = false;
+    bool over = false, stopped = false;
     for (uint32_t i = 0; i < run->count; i++)
         left += run->futures[i] != NULL;
     while (left > 0) {
@@ -465,8 +422,10 @@ await_all(struct run *run, exo_err *err)
         exo_status st =
             exo_wait_any_of_many(run->futures, run->count, exo_deadline(exo_clock_real(), SLICE), &at, &reason);
         if (st == EXO_TIMEOUT) {
-            bool stopped = run->opts->stop && *run->opts->stop;
-            over = over || is_over(run);
+            if (!run->cancelled) {
+                stopped = run->opts->stop && *run->opts->stop;
+                over = !stopped && is_over(run);
+            }
             if ((stopped || over) && !run->cancelled) {
                 cancel_all(run);
                 patience = exo_deadline(exo_clock_real(), CLOSE_GRACE);
@@ -500,19 +459,28 @@ await_all(struct run *run, exo_err *err)
     bool told = root == EXO_CANCELLED || (root == EXO_PEER_LOST && heaviest == 1);
     if (root != EXO_OK && !(told && (over || is_over(run))))
         return blame(run, root_at, root, root_err.text, err);
-    return run->opts->stop && *run->opts->stop ? exo_fail(err, EXO_CANCELLED, "stopped") : EXO_OK;
+    if (stopped)
+        return exo_fail(err, EXO_CANCELLED, "stopped");
+    bool cut = run->cancelled || (run->site && run->site->sim && is_over(run)); /* its actors may all have ended well */
+    run->result->end = cut ? EXO_GRAPH_UNTIL : EXO_GRAPH_FINISHED;
+    return EXO_OK;
 }
 
-/* In the actors' order, whoever was first. */
+/* What every actor had done and sent, in the actors' order, however the run ended: an actor that is still inside its class gives its
+ * figures without phases, and of a dead one there is what it said last. */
 static exo_status
 read_reports(struct run *run, exo_err *err)
 {
     exo_status st = EXO_OK;
+    exo_time deadline = exo_deadline(exo_clock_real(), REPORT_TIMEOUT);
+    ask_for_looks(run, deadline);
     for (uint32_t i = 0; st == EXO_OK && i < run->count; i++) {
-        const exo_payload *reply = NULL;
-        if (run->reports[i] && exo_wait(run->reports[i], INT64_MAX, &reply, NULL) == EXO_OK)
-            st = read_report(run, i, reply, true, run->result, err);
+        bool final = false;
+        const exo_payload *reply = latest_of(run, i, deadline, &final);
+        if (reply)
+            st = read_report(run, i, reply, final, run->result, err);
     }
+    drop_looks(run);
     return st;
 }
 
@@ -533,6 +501,9 @@ run_actors(struct run *run, exo_err *err)
         cancel_all(run);
     exo_status ended = await_all(run, st == EXO_OK ? err : &unused);
     st = st == EXO_OK ? ended : st;
+    if (st != EXO_OK)
+        run->result->end =
+            st == EXO_CANCELLED && run->opts->stop && *run->opts->stop ? EXO_GRAPH_STOPPED : EXO_GRAPH_FAILED;
     run->result->seconds = (double)(real_now() - run->began) * 1e-9;
     exo_status read = read_reports(run, st == EXO_OK ? err : &unused);
     return st == EXO_OK ? read : st;
@@ -601,6 +572,10 @@ close_run(struct run *run, exo_err *err)
     exo_free(run->actors);
     exo_free(run->futures);
     exo_free(run->reports);
+    exo_free(run->looks);
+    for (uint32_t i = 0; run->last && i < run->count; i++)
+        exo_payload_release(&run->last[i]);
+    exo_free(run->last);
     exo_free(run->places);
     exo_free(run->ended);
     return st;
@@ -614,10 +589,13 @@ allocate(struct run *run, exo_err *err)
     run->actors = exo_calloc(run->count, sizeof *run->actors);
     run->futures = exo_calloc(run->count, sizeof(exo_future *));
     run->reports = exo_calloc(run->count, sizeof(exo_future *));
+    run->looks = exo_calloc(run->count, sizeof(exo_future *));
+    run->last = exo_calloc(run->count, sizeof *run->last);
     run->places = exo_calloc(run->count, sizeof(exo_place *));
     run->ended = exo_calloc(run->count, sizeof *run->ended);
     run->result->parts = exo_calloc(run->count, sizeof *run->result->parts);
-    return run->actors && run->futures && run->reports && run->places && run->ended && run->result->parts
+    return run->actors && run->futures && run->reports && run->looks && run->last && run->places && run->ended &&
+                   run->result->parts
                ? EXO_OK
                : exo_fail(err, EXO_NOMEM, "no memory for %u actors", run->count);
 }
@@ -638,12 +616,13 @@ exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_gr
         exo_site_begin(run.site);
     if (st == EXO_OK)
         st = connect_all(&run, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK) {
         st = run_actors(&run, err);
-    if (st == EXO_OK)
-        st = read_hosts(&run, err);
-    if (st == EXO_OK)
-        st = write_timeline(&run, err);
+        exo_status hosts = read_hosts(&run, st == EXO_OK ? err : &unused);
+        st = st == EXO_OK ? hosts : st;
+        exo_status drawn = write_timeline(&run, st == EXO_OK ? err : &unused);
+        st = st == EXO_OK ? drawn : st;
+    }
     exo_status closed = close_run(&run, &close_err);
     return st == EXO_OK && closed != EXO_OK ? exo_fail(err, closed, "%s", close_err.text) : st;
 }

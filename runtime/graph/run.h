@@ -45,12 +45,22 @@ typedef struct exo_graph_host {
     exo_time up_busy, down_busy;
 } exo_graph_host;
 
+/* How a run ended. */
+typedef enum exo_graph_end {
+    EXO_GRAPH_NEVER_BEGAN, /* an error came before its actors ran     */
+    EXO_GRAPH_FINISHED,    /* all actors have ended                   */
+    EXO_GRAPH_UNTIL,       /* at the time that the graph gives itself */
+    EXO_GRAPH_STOPPED,     /* it was told to                          */
+    EXO_GRAPH_FAILED,
+} exo_graph_end;
+
 typedef struct exo_graph_result {
+    exo_graph_end end;
     exo_time time;  /* on the run's clock: on the virtual one, the prediction */
     double seconds; /* that it took here */
     exo_graph_figure *figures;
     size_t num_figures;
-    exo_graph_part *parts; /* one for each actor */
+    exo_graph_part *parts; /* one for each actor that ended and could say so */
     size_t num_parts;
     exo_graph_host *hosts; /* of an emulated network, where all actors are in this process */
     size_t num_hosts;
@@ -77,7 +87,8 @@ typedef struct exo_graph_run_opts {
 } exo_graph_run_opts;
 
 /* Blocks until the graph has ended. Errors: the first actor's own, with its name; PEER_LOST who died and why; CANCELLED after `stop`. The
- * caller releases the result, which holds what is known also after an error. */
+ * caller releases the result. However the run ended, also after an error, it holds what the actors had done until then: figures, ledger,
+ * and where their time went; of an actor that died what it said last, at most `interval` before. */
 exo_status exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_graph_result *result,
                          exo_err *err);
 void exo_graph_result_release(exo_graph_result *result);

@@ -75,6 +75,18 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
     return EXO_OK;
 }
 
+/* For people. */
+static const char *
+state_text(const json_t *run)
+{
+    const char *state = json_string_value(json_object_get(run, "state"));
+    if (state && strcmp(state, "until") == 0)
+        return "finished, at its until";
+    if (state && strcmp(state, "killed") == 0)
+        return "killed: it does not run, and has not said that it ended";
+    return state ? state : "ended";
+}
+
 /* Asks nobody: what runs say lies in their folders. */
 static int
 status_of_run(const struct status_args *args)
@@ -91,8 +103,7 @@ status_of_run(const struct status_args *args)
     json_array_foreach (runs, i, run) {
         if (i)
             printf("\n");
-        print_report("", json_string_value(json_object_get(run, "folder")),
-                     json_is_true(json_object_get(run, "running")) ? "running" : "ended",
+        print_report("", json_string_value(json_object_get(run, "folder")), state_text(run),
                      json_object_get(run, "report"));
     }
     json_decref(runs);

@@ -241,21 +241,27 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     exo_status st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_folder_make(folder.data, err);
     if (st == EXO_OK)
         st = exo_apply_open(&audience.box, folder.data, true, err);
+    if (st == EXO_OK && !resume) /* nothing is left of a run before */
+        exo_run_report_say(&audience.report, exo_run_report_new(0, audience.virtual_clock));
     if (st == EXO_OK)
         st = cluster->runtime ? fit_far(job, run, &opts, cluster, &live, result, err)
                               : exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, &opts, NULL,
                                             run->graph, &live, result, err);
     exo_apply_release(&audience.box);
-    exo_run_report_close(&audience.report);
-    exo_free(folder.data);
     exo_params_free(&result->params);
-    if (st == EXO_CANCELLED && stop_signal != 0)
-        return st;
+    bool stopped = st == EXO_CANCELLED && stop_signal != 0;
     if (st == EXO_INVAL)
         err->code = st = EXO_FAILED; /* the job was checked: what is invalid now is a file or the model's own doing */
     if (st == EXO_OK)
         st = exo_result_write(job, run, result, err);
-    return st == EXO_OK ? EXO_OK : exo_fail_in(err, st, "%s", run->label);
+    exo_run_report_end(&audience.report,
+                       stopped        ? EXO_RUN_STOPPED
+                       : st == EXO_OK ? EXO_RUN_FINISHED
+                                      : EXO_RUN_FAILED,
+                       stopped || st == EXO_OK ? NULL : err->text);
+    exo_run_report_close(&audience.report);
+    exo_free(folder.data);
+    return st == EXO_OK || stopped ? st : exo_fail_in(err, st, "%s", run->label);
 }
 
 /* Every run of the job in turn; *at is the one that it ended in. */

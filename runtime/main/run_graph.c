@@ -129,8 +129,20 @@ figures_json(const exo_graph_result *result)
     return all;
 }
 
+static exo_run_state
+state_of(const exo_graph_result *result)
+{
+    static const exo_run_state states[] = {[EXO_GRAPH_NEVER_BEGAN] = EXO_RUN_FAILED,
+                                           [EXO_GRAPH_FINISHED] = EXO_RUN_FINISHED,
+                                           [EXO_GRAPH_UNTIL] = EXO_RUN_UNTIL,
+                                           [EXO_GRAPH_STOPPED] = EXO_RUN_STOPPED,
+                                           [EXO_GRAPH_FAILED] = EXO_RUN_FAILED};
+    return states[result->end];
+}
+
+/* reason: of a run that failed; else NULL. */
 static json_t *
-result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_result *result)
+result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_result *result, const char *reason)
 {
     json_t *edges = json_array(), *actors = json_array(), *hosts = json_array();
     exo_ledger_each(&result->ledger, add_edge, edges);
@@ -155,10 +167,11 @@ result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_resu
                                         (json_int_t)h->up_bytes, "down_bytes", (json_int_t)h->down_bytes, "up_busy_s",
                                         (double)h->up_busy * 1e-9, "down_busy_s", (double)h->down_busy * 1e-9));
     }
-    return json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name, "folder", folder,
-                     "clock", spec->virtual_clock ? "virtual" : "real", "seed", (json_int_t)spec->seed, "time_s",
-                     (double)result->time * 1e-9, "wall_s", result->seconds, "figures", figures_json(result), "actors",
-                     actors, "hosts", hosts, "edges", edges);
+    return json_pack("{s:s, s:s, s:s, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name, "folder",
+                     folder, "state", exo_run_state_text(state_of(result)), "error",
+                     reason ? exo_run_text_json(reason) : NULL, "clock", spec->virtual_clock ? "virtual" : "real",
+                     "seed", (json_int_t)spec->seed, "time_s", (double)result->time * 1e-9, "wall_s", result->seconds,
+                     "figures", figures_json(result), "actors", actors, "hosts", hosts, "edges", edges);
 }
 
 static exo_status
@@ -213,13 +226,32 @@ print_parts(const exo_graph_spec *spec, const exo_graph_result *result)
     (void)spec;
 }
 
+/* Results of a run before, which this one would otherwise be taken for until it has its own. */
+static exo_status
+forget_results(const char *folder, exo_err *err)
+{
+    static const char *const names[] = {"result.json", "ledger.csv", "timeline.json"};
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < sizeof names / sizeof *names; i++) {
+        exo_text path = {0};
+        exo_text_add(&path, "%s/%s", folder, names[i]);
+        if (path.failed)
+            st = exo_fail(err, EXO_NOMEM, "out of memory");
+        else if (unlink(path.data) != 0 && errno != ENOENT)
+            st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path.data, strerror(errno));
+        exo_free(path.data);
+    }
+    return st;
+}
+
+/* Files and tables, of whatever there is: however the run ended. */
 static exo_status
 finish(const exo_run_graph_opts *opts, const char *folder, const char *timeline, const exo_graph_result *result,
-       exo_err *err)
+       const char *reason, exo_err *err)
 {
     char figure[EXO_FIGURE];
     exo_text path = {0};
-    json_t *json = result_json(opts->spec, folder, result);
+    json_t *json = result_json(opts->spec, folder, result, reason);
     exo_text_add(&path, "%s/ledger.csv", folder);
     exo_status st =
         path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_ledger_write(&result->ledger, path.data, err);
@@ -236,8 +268,11 @@ finish(const exo_run_graph_opts *opts, const char *folder, const char *timeline,
         print_parts(opts->spec, result);
         printf("\n");
         exo_ledger_print(stdout, &result->ledger);
-        printf("\n%s: %s", opts->spec->virtual_clock ? "predicted" : "time",
-               exo_text_seconds((double)result->time * 1e-9, figure));
+        printf("\n%s%s: %s",
+               result->end == EXO_GRAPH_STOPPED  ? "stopped, "
+               : result->end == EXO_GRAPH_FAILED ? "failed, "
+                                                 : "",
+               opts->spec->virtual_clock ? "predicted" : "time", exo_text_seconds((double)result->time * 1e-9, figure));
         if (opts->spec->virtual_clock)
             printf(" (simulated in %s)", exo_text_seconds(result->seconds, figure));
         printf("\nfiles: %s%s\n", folder, timeline ? " (timeline.json opens in https://ui.perfetto.dev)" : "");
@@ -268,6 +303,8 @@ exo_run_graph(const exo_run_graph_opts *opts)
         st = exo_apply_open(&show.box, folder.data, false, &err);
     if (st == EXO_OK && !here)
         st = exo_graph_expand(spec, &text, &err);
+    if (st == EXO_OK)
+        st = forget_results(folder.data, &err);
     if (st == EXO_OK) {
         exo_display_init(&show.display, stderr, exo_clock_real(), 1, 0);
         print_banner(&show, folder.data);
@@ -287,12 +324,18 @@ exo_run_graph(const exo_run_graph_opts *opts)
                                         .stop = opts->stop};
         st = exo_graph_run(spec, &run, &result, &err);
         exo_display_clear(&show.display);
-        if (st == EXO_OK)
+        if (result.end != EXO_GRAPH_NEVER_BEGAN)
             say(&show, result.time, result.figures, result.num_figures, &result.ledger);
+        const char *reason = state_of(&result) == EXO_RUN_FAILED ? err.text : NULL;
+        exo_run_report_end(&show.report, state_of(&result), reason);
         exo_run_report_close(&show.report);
+        exo_err unused = {0};
+        if (result.end != EXO_GRAPH_NEVER_BEGAN) {
+            exo_status left =
+                finish(opts, folder.data, here ? timeline.data : NULL, &result, reason, st == EXO_OK ? &err : &unused);
+            st = st == EXO_OK ? left : st;
+        }
     }
-    if (st == EXO_OK)
-        st = finish(opts, folder.data, here ? timeline.data : NULL, &result, &err);
     int status = st == EXO_OK ? EXO_EXIT_OK : 0;
     if (st == EXO_CANCELLED && opts->stop && *opts->stop)
         status = EXO_EXIT_SIGNAL + *opts->stop;

@@ -28,11 +28,18 @@ enum {
 
 /* --- Making one --------------------------------------------------------------------------------------------------------------- */
 
+const char *
+exo_run_state_text(exo_run_state state)
+{
+    static const char *const texts[] = {"running", "finished", "until", "stopped", "failed"};
+    return texts[state];
+}
+
 json_t *
 exo_run_report_new(double time_s, bool virtual_clock)
 {
-    return json_pack("{s:f, s:s, s:[], s:{}}", "time_s", time_s, "clock", virtual_clock ? "virtual" : "real", "edges",
-                     "figures");
+    return json_pack("{s:s, s:f, s:s, s:[], s:{}}", "state", exo_run_state_text(EXO_RUN_RUNNING), "time_s", time_s,
+                     "clock", virtual_clock ? "virtual" : "real", "edges", "figures");
 }
 
 json_t *
@@ -161,6 +168,30 @@ exo_run_report_say(exo_run_report *r, json_t *report)
     tell_head(r);
     r->said = exo_now(exo_clock_real());
     r->unsaid = false;
+}
+
+json_t *
+exo_run_text_json(const char *text)
+{
+    json_t *json = json_string(text);
+    char *copy = json ? NULL : exo_strdup(text);
+    for (char *c = copy; c && *c; c++)
+        if ((unsigned char)*c >= 128)
+            *c = '?';
+    json = copy ? json_string(copy) : json;
+    exo_free(copy);
+    return json;
+}
+
+void
+exo_run_report_end(exo_run_report *r, exo_run_state state, const char *reason)
+{
+    if (!r->latest)
+        r->latest = exo_run_report_new(0, false); /* it never got as far as its first */
+    json_object_set_new(r->latest, "state", json_string(exo_run_state_text(state)));
+    if (reason)
+        json_object_set_new(r->latest, "error", exo_run_text_json(reason));
+    exo_run_report_say(r, json_incref(r->latest));
 }
 
 void
@@ -309,8 +340,14 @@ read_one(const char *folder, json_t *runs, exo_err *err)
     json_t *report = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
     if (st == EXO_OK && !json_is_object(report))
         st = exo_fail(err, EXO_FAILED, "%s: it is no report of a run", path.data);
-    if (st == EXO_OK && json_array_append_new(runs, json_pack("{s:s, s:b, s:O}", "folder", folder, "running",
-                                                              (int)running, "report", report)) != 0)
+    const char *state = json_string_value(json_object_get(report, "state"));
+    if (running)
+        state = "running"; /* whatever a run before has left */
+    else if (state && strcmp(state, "running") == 0)
+        state = "killed"; /* nobody runs here, and nobody said that it had ended */
+    if (st == EXO_OK &&
+        json_array_append_new(runs, json_pack("{s:s, s:b, s:s, s:O}", "folder", folder, "running", (int)running,
+                                              "state", state ? state : "ended", "report", report)) != 0)
         st = exo_fail(err, EXO_NOMEM, "no memory for JSON, or a text that is not UTF-8");
     json_decref(report);
     exo_free(text);

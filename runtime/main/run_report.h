@@ -1,6 +1,7 @@
 /* How a run goes, said while it runs: the file progress.json in its folder, and the head's entry of its job, where there is a cluster.
  *
- * A report is the object {"time_s", "clock", "edges": [{"edge", "messages", ...}], "figures": {actor: {name: value}}}. The file has all of
+ * A report is the object {"state", "time_s", "clock", "edges": [{"edge", "messages", ...}], "figures": {actor: {name: value}}}; that of a
+ * run that failed has "error" besides. The file has all of
  * it; the head, which takes 64 KiB, gets less if it must. Nothing that fails here disturbs the run.
  *
  * Owner: the run's thread. Reading and printing: `exogym status`. */
@@ -24,7 +25,18 @@ typedef struct exo_run_report {
     exo_time quiet; /* the head did not answer: it is left alone so long */
 } exo_run_report;
 
-/* A report without edges and figures; NULL: no memory. */
+/* How the run stands: "running", and in the last report what became of it. "until": at the time that a graph gives itself. A report that
+ * says running, of a run that does not run, is that of one that was killed. */
+typedef enum exo_run_state {
+    EXO_RUN_RUNNING,
+    EXO_RUN_FINISHED,
+    EXO_RUN_UNTIL,
+    EXO_RUN_STOPPED,
+    EXO_RUN_FAILED,
+} exo_run_state;
+const char *exo_run_state_text(exo_run_state state);
+
+/* A report of a running run without edges and figures; NULL: no memory. */
 json_t *exo_run_report_new(double time_s, bool virtual_clock);
 /* One edge's traffic, and that of all edges of a ledger. */
 void exo_run_report_add_edge(json_t *report, const char *edge, const exo_traffic *traffic);
@@ -38,14 +50,19 @@ bool exo_run_report_is_due(const exo_run_report *r);
 void exo_run_report_say(exo_run_report *r, json_t *report);
 /* For one that is not due: it takes the report, which the file has in the end if nothing is said after it. */
 void exo_run_report_keep(exo_run_report *r, json_t *report);
+/* Says the last report once more, with what became of the run and, of one that failed, why (else NULL). */
+void exo_run_report_end(exo_run_report *r, exo_run_state state, const char *reason);
 /* Writes what was kept. The struct is as new. */
 void exo_run_report_close(exo_run_report *r);
 
+/* A text that may not be UTF-8: then without its bytes beyond ASCII. NULL: no memory. */
+json_t *exo_run_text_json(const char *text);
 /* One edge as an object, as result.json has it, too. */
 json_t *exo_run_traffic_json(const char *edge, const exo_traffic *t);
 /* `title`, a line, and below it time, figures and the ledger's table. What is not there, or of another type, is left out. */
 void exo_run_report_print(FILE *out, const char *title, const json_t *report);
-/* What a run of this host says of itself: [{"folder", "running", "report"}] of `folder`, or of the runs in it. NOT_FOUND: there is none. */
+/* What a run of this host says of itself: [{"folder", "running", "state", "report"}] of `folder`, or of the runs in it. "state" is the
+ * report's, or "killed" of one that ended without a word. NOT_FOUND: there is none. */
 exo_status exo_run_report_read(const char *folder, json_t **out, exo_err *err);
 
 #endif

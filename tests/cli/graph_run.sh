@@ -50,6 +50,52 @@ ok run plain.yaml --set actors.source.compute.make='0 ms'
 [ "$(total count)" = 400 ] || fail "plain: $(total count) items came"
 [ "$(json runs/flow/result.json encoded_bytes)" = "$bytes" ] || fail "plain: other bytes than on the virtual clock"
 
+# --- A run that is cut leaves all of it, too --------------------------------------------------------------------------
+
+# left STATE OUTPUT: result.json, ledger.csv and what was printed tell of the same items.
+left() {
+    python3 - runs/flow "$1" "$2" <<'END' || fail "$1: figures, result and ledger are not those of a run that was cut: $(head -40 "$2")"
+import csv, json, sys
+folder, state, output = sys.argv[1:]
+result, progress = (json.load(open(f"{folder}/{name}.json")) for name in ("result", "progress"))
+rows = {row["actor"]: row for row in csv.DictReader(open(f"{folder}/ledger.csv"))}
+assert result["state"] == progress["state"] == state, (result["state"], progress["state"])
+actors = ["source_0", "source_1", "sink_0", "sink_1", "sink_2"]
+assert [a["name"] for a in result["actors"]] == sorted(rows, key=actors.index) == actors
+sent = sum(int(row["items"]) for row in rows.values())
+came = sum(result["figures"][sink]["count"] for sink in actors[2:])
+assert 0 < came <= sent == result["edges"][0]["items"], (came, sent)
+assert result["edges"] == progress["edges"] and result["figures"] == progress["figures"]
+assert result["time_s"] > 0 and all(a["time_s"] > 0 for a in result["actors"])
+assert any(phase["name"] == "make" for a in result["actors"] for phase in a["phases"])
+text = open(output).read()
+assert all(f"{sink}: count" in text for sink in actors[2:]) and str(sent) in text
+END
+}
+
+for way in '--set clock=virtual' '' '--workers 2'; do
+    # shellcheck disable=SC2086
+    ok run plain.yaml $way --set variables.items=1000000 --set until='300 ms'
+    left until out
+done
+for signal in INT TERM; do
+    rm -f cut.err
+    "$EXOGYM" run plain.yaml --set variables.items=1000000 >cut.out 2>cut.err &
+    cut=$!
+    for try in $(seq 400); do # until something has come
+        grep -q 'sink_2: count' cut.err && break
+        sleep 0.05
+    done
+    [ ! -e runs/flow/result.json ] || fail 'a run that goes on has the result of the one before'
+    kill -$signal "$cut"
+    wait "$cut"
+    status=$?
+    [ "$status" = $((128 + $(kill -l $signal))) ] || fail "SIG$signal: ended with $status: $(cat cut.err)"
+    left stopped cut.out
+    ok status --run runs/flow
+    has out 'runs/flow: stopped'
+done
+
 # --- apply ------------------------------------------------------------------------------------------------------------
 
 expect 1 'exogym: runs/flow: no graph runs in this folder' graph apply graph.yaml --to runs/flow

@@ -91,6 +91,9 @@ for transport in ipc tcp; do
     [ "$took" -lt $((2000 * slower)) ] || fail "it took $took ms"
     grep -qE "exogym: (source|sink)_[0-9]: .*'worker_[01]' was killed by signal 9 \(SIGKILL\)" err || fail "it said: $(cat err)"
     patiently 5 nothing_left || fail "left behind: $(left)"
+    # Who lived on has reported; of who died there is what was said last.
+    [ "$(json long/stream/result.json state)" = failed ] || fail "the result does not say that the run failed"
+    [ "$(grep -c '^source>sink:items,' long/stream/ledger.csv)" = 5 ] || fail "the ledger lacks actors: $(cat long/stream/ledger.csv)"
 done
 
 for signal in INT TERM; do
@@ -99,6 +102,8 @@ for signal in INT TERM; do
     wait "$run_pid"
     status=$?
     [ "$status" = $((128 + $(kill -l $signal))) ] || fail "SIG$signal: the run ended with $status: $(cat err)"
+    [ "$(json long/stream/result.json state)" = stopped ] || fail "the result does not say that the run was stopped"
+    [ "$(grep -c '^source>sink:items,' long/stream/ledger.csv)" = 5 ] || fail "the ledger lacks actors: $(cat long/stream/ledger.csv)"
     patiently 5 nothing_left || fail "left behind: $(left)"
 done
 
@@ -116,5 +121,9 @@ for way in '' '--workers 2'; do
     "$EXOGYM" run fails.yaml $way --save-dir fails >out 2>err </dev/null
     [ $? = 1 ] || fail 'a run whose sink failed did not end with 1'
     grep -qE '^exogym: sink_[01]: on purpose$' err || fail "it said: $(cat err)"
+    for file in progress result; do
+        [ "$(json fails/stream/$file.json state): $(json fails/stream/$file.json error | cut -c 9-)" = 'failed: on purpose' ] ||
+            fail "$file.json does not say why the run failed"
+    done
 done
 finish

@@ -61,7 +61,7 @@ wait "$flow" || fail "the graph ended with $?: $(cat flow.err)"
 run_says "not run['running'] and run['report']['clock'] == 'real' and run['report']['figures']['sink_0']['count'] == 800" runs/flow ||
     fail "after the end: $(cat run.json run.err)"
 ok status --run runs/flow
-has out 'runs/flow: ended'
+has out 'runs/flow: finished'
 python3 - <<'PYTHON' || fail "the last report is not the result: $(cat runs/flow/progress.json runs/flow/result.json)"
 import json
 last, result = json.load(open("runs/flow/progress.json")), json.load(open("runs/flow/result.json"))
@@ -83,11 +83,27 @@ has out '  node_0: step '
 has out ', max_steps 1000000, train_loss '
 kill -INT "$train"
 wait "$train"
-run_says "not run['running'] and run['report']['figures']['node_0']['step'] > 1" runs/train/ddp || fail "stopped: $(cat run.json)"
+run_says "not run['running'] and run['state'] == 'stopped' and run['report']['figures']['node_0']['step'] > 1" runs/train/ddp ||
+    fail "stopped: $(cat run.json)"
 ok run train.yaml --no-plot --set train.max_steps=3
 run_says "not run['running'] and run['report']['figures']['node_0']['step'] == 3 and run['report']['edges'][0]['items'] == 3 * 2" \
     runs/train || fail "after three steps: $(cat run.json)"
 [ "$(ls -A runs/train/ddp | grep -c part)" = 0 ] || fail "something is left: $(ls -A runs/train/ddp)"
+
+# Who is killed cannot say that it has ended, and is not taken for a run that has.
+"$EXOGYM" run flow.yaml --name killed --set actors.source.config.items=100000 >flow.out 2>flow.err &
+flow=$!
+"$EXOGYM" run train.yaml --name killed_train --no-plot >train.out 2>train.err &
+train=$!
+until_true 30 run_says "run['state'] == 'running' and moved(run['report'])" runs/killed || fail "the graph does not run: $(cat flow.err)"
+until_true 30 run_says "run['state'] == 'running' and moved(run['report'])" runs/killed_train || fail "the job does not run: $(cat train.err)"
+kill -9 "$flow" "$train"
+wait "$flow" "$train" 2>/dev/null
+for run in killed killed_train/ddp; do
+    run_says "not run['running'] and run['state'] == 'killed' and moved(run['report'])" runs/$run || fail "killed: $(cat run.json)"
+    ok status --run runs/$run
+    has out "runs/$run: killed"
+done
 
 # What lies there is anybody's.
 mkdir -p runs/odd

@@ -442,6 +442,26 @@ Test(graph_run, a_run_ends_when_its_time_is_over, .timeout = 60)
         cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
         cr_expect_geq(world.length, 20);
         cr_expect_lt(world.length, 45);
+        /* What was done until then is not lost. */
+        cr_expect_eq(g.result.end, EXO_GRAPH_UNTIL);
+        cr_expect_eq(g.result.num_parts, 2);
+        cr_expect_geq(g.result.time, 300 * EXO_MS);
+        cr_expect_geq(row_of(&g, "source_0")->items, world.length);
+        cr_expect_eq(row_of(&g, "sink_0")->items, 0);
+        exo_graph_result_release(&g.result);
+    }
+}
+
+Test(graph_run, what_was_done_before_an_error_is_reported, .timeout = 60)
+{
+    for (size_t c = 0; c < 2; c++) {
+        struct graph g;
+        graph_init(&g, 1, 1, EXO_ROUTE_ONE, clocks[c]);
+        world.sink_error = EXO_FAILED;
+        cr_assert_eq(graph_run(&g, 0), EXO_FAILED);
+        cr_expect_eq(g.result.end, EXO_GRAPH_FAILED);
+        cr_expect_geq(row_of(&g, "source_0")->items, 1);
+        cr_expect_eq(g.result.num_parts, 2);
         exo_graph_result_release(&g.result);
     }
 }

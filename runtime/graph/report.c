@@ -1,0 +1,102 @@
+/* Reports of graph actors: see report.h. No state. */
+#include "report.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+static uint64_t
+count_of(const json_t *object, const char *key)
+{
+    json_int_t value = json_integer_value(json_object_get(object, key));
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+static exo_status
+read_traffic(const char *actor, const char *host, const json_t *edges, exo_ledger *ledger, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < json_array_size(edges); i++) {
+        const json_t *row = json_array_get(edges, i);
+        const char *edge = json_string_value(json_object_get(row, "edge"));
+        const exo_traffic traffic = {.messages = count_of(row, "messages"),
+                                     .items = count_of(row, "items"),
+                                     .payload_bytes = count_of(row, "payload_bytes"),
+                                     .encoded_bytes = count_of(row, "encoded_bytes"),
+                                     .wire_bytes = count_of(row, "wire_bytes"),
+                                     .drops = count_of(row, "drops"),
+                                     .send_blocked = (exo_time)count_of(row, "send_blocked_ns"),
+                                     .recv_blocked = (exo_time)count_of(row, "recv_blocked_ns")};
+        st = exo_ledger_add(ledger, edge ? edge : "?", actor, host, &traffic, err);
+    }
+    return st;
+}
+
+static exo_status
+read_figures(exo_graph_result *result, const char *actor, json_t *metrics, exo_err *err)
+{
+    const char *name = NULL;
+    json_t *value = NULL;
+    size_t more = json_object_size(metrics);
+    exo_graph_figure *figures = exo_realloc(result->figures, result->num_figures + more + 1, sizeof *figures);
+    if (!figures)
+        return exo_fail(err, EXO_NOMEM, "no memory for the figures");
+    result->figures = figures;
+    json_object_foreach(metrics, name, value)
+    {
+        exo_graph_figure *f = &figures[result->num_figures++];
+        snprintf(f->actor, sizeof f->actor, "%s", actor);
+        snprintf(f->name, sizeof f->name, "%s", name);
+        f->value = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    }
+    return EXO_OK;
+}
+
+static void
+read_part(exo_graph_part *part, const char *actor, const char *host, const json_t *report)
+{
+    const json_t *phases = json_object_get(report, "phases");
+    *part = (exo_graph_part){.host = host, .time = (exo_time)count_of(report, "time_ns")};
+    snprintf(part->actor, sizeof part->actor, "%s", actor);
+    for (size_t i = 0; i < json_array_size(phases); i++) {
+        const json_t *phase = json_array_get(phases, i);
+        const char *kind = json_string_value(json_object_get(phase, "kind"));
+        const char *name = json_string_value(json_object_get(phase, "name"));
+        exo_time time = (exo_time)count_of(phase, "time_ns");
+        if (kind && name && part->num_phases < EXO_GRAPH_PHASES) {
+            size_t at = part->num_phases++;
+            snprintf(part->phases[at].name, sizeof part->phases[at].name, "%s", name);
+            snprintf(part->phases[at].kind, sizeof part->phases[at].kind, "%s", kind);
+            part->phases[at].time = time;
+            part->phases[at].count = count_of(phase, "count");
+        }
+        if (kind && strcmp(kind, "compute") == 0)
+            part->compute += time;
+        else if (kind && strcmp(kind, "send_blocked") == 0)
+            part->send_blocked += time;
+        else
+            part->recv_blocked += time;
+    }
+}
+
+exo_status
+exo_graph_report_add(exo_graph_result *result, const char *actor, const char *host, const exo_payload *reply,
+                     bool at_the_end, exo_err *err)
+{
+    json_t *report = reply && reply->size ? json_loadb(reply->data, reply->size - 1, 0, NULL) : NULL;
+    if (!report)
+        return exo_fail(err, EXO_INVAL, "%s: its report is none", actor);
+    exo_status st = read_traffic(actor, host, json_object_get(report, "edges"), &result->ledger, err);
+    if (st == EXO_OK)
+        st = read_figures(result, actor, json_object_get(report, "metrics"), err);
+    if (st == EXO_OK && at_the_end) {
+        exo_graph_part *part = &result->parts[result->num_parts++];
+        read_part(part, actor, host, report);
+        result->time = part->time > result->time ? part->time : result->time;
+    }
+    json_decref(report);
+    return st;
+}
