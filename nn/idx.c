@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <zlib.h>
 
 #include <exogym/memory.h>
 
 #include "dataset_impl.h"
+#include "file.h"
 
 enum {
     MAX_IDX_DIMS = 3
@@ -68,14 +70,18 @@ read_header(gzFile file, const char *path, size_t num_dims, struct idx *out, exo
 static exo_status
 read_idx(const char *path, size_t num_dims, struct idx *out, exo_err *err)
 {
+    int fd = -1;
     *out = (struct idx){0};
-    errno = 0;
-    gzFile file = gzopen(path, "rbe");
-    if (!file)
-        return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path,
-                        errno ? strerror(errno) : "no memory");
+    exo_status st = exo_file_open(path, &fd, err);
+    if (st != EXO_OK)
+        return st;
+    gzFile file = gzdopen(fd, "rb"); /* closes fd with it */
+    if (!file) {
+        close(fd);
+        return exo_fail(err, EXO_NOMEM, "%s: no memory to read it", path);
+    }
     gzbuffer(file, 1 << 18);
-    exo_status st = read_header(file, path, num_dims, out, err);
+    st = read_header(file, path, num_dims, out, err);
     if (st == EXO_OK) {
         out->data = exo_calloc(out->bytes, 1);
         st = out->data ? read_exactly(file, path, out->data, out->bytes, err)

@@ -243,11 +243,11 @@ static exo_status
 open_reader(struct reader *r, const char *path, exo_err *err)
 {
     *r = (struct reader){.path = path};
-    r->stream = fopen(path, "rbe");
-    if (!r->stream)
-        return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path, strerror(errno));
     unsigned char size[8];
     uint64_t length = 0;
+    exo_status st = exo_file_open_stream(path, &r->stream, err);
+    if (st != EXO_OK)
+        return st;
     if (fseeko(r->stream, 0, SEEK_END) != 0)
         return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
     uint64_t total = (uint64_t)ftello(r->stream);

@@ -22,8 +22,9 @@
 typedef struct exo_config_doc exo_config_doc; /* a parsed document                      */
 typedef struct exo_config exo_config;         /* a mapping, sequence or scalar in it    */
 
-/* Parses a file, or `text` under the name `source` for messages. The caller frees the document.
- * Errors: IO (cannot be read), INVAL (not YAML, duplicate key; with place), NOMEM. */
+/* Parses a file, or `text` under the name `source` for messages. The file may be a pipe, which is read once, to its end; "-" is standard
+ * input. The caller frees the document. Errors: IO (cannot be read), INVAL (not YAML, duplicate key; with place), TIMEOUT (a pipe that
+ * nobody has opened for writing within 5 s), NOMEM. */
 EXO_API exo_status exo_config_load(exo_config_doc **out, const char *path, exo_err *err);
 EXO_API exo_status exo_config_parse(exo_config_doc **out, const char *source, const char *text, exo_err *err);
 EXO_API void exo_config_free(exo_config_doc **doc);

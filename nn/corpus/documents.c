@@ -11,6 +11,8 @@
 
 #include <exogym/memory.h>
 
+#include "file.h"
+
 /* --- Which files ------------------------------------------------------------------------------------------------------ */
 
 static exo_status
@@ -166,10 +168,10 @@ give_piece(const char *path, size_t index, const char *text, size_t size, uint64
 static exo_status
 read_file(const char *path, size_t index, char *buffer, size_t limit, exo_piece piece, void *context, exo_err *err)
 {
-    FILE *file = fopen(path, "rbe");
-    if (!file)
-        return fail_file(path, errno, err);
-    exo_status st = EXO_OK;
+    FILE *file = NULL;
+    exo_status st = exo_file_open_stream(path, &file, err);
+    if (st != EXO_OK)
+        return st;
     uint64_t offset = 0;
     size_t have = 0;
     for (bool more = true; st == EXO_OK && more;) {

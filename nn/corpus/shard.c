@@ -3,7 +3,6 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +13,8 @@
 #include <openssl/sha.h>
 
 #include <exogym/memory.h>
+
+#include "file.h"
 
 /* Where what stands in the header. What is not named is zero. */
 enum {
@@ -144,15 +145,13 @@ static exo_status
 map_file(const char *path, void **map, size_t *bytes, exo_err *err)
 {
     struct stat info;
-    exo_status st = EXO_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path, strerror(errno));
+    int fd = -1;
+    exo_status st = exo_file_open(path, &fd, err);
+    if (st != EXO_OK)
+        return st;
     *map = NULL;
     if (fstat(fd, &info) != 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        st = exo_fail(err, EXO_INVAL, "%s: is no file of tokens", path);
     else if (info.st_size == 0)
         st = exo_fail(err, EXO_INVAL, "%s: is empty", path);
     if (st == EXO_OK) {

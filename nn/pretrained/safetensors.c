@@ -3,7 +3,6 @@
 #include "safetensors.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,8 @@
 #include <jansson.h>
 
 #include <exogym/memory.h>
+
+#include "file.h"
 
 #define MAX_HEADER (UINT64_C(100) << 20) /* the reference implementation's */
 
@@ -84,14 +85,12 @@ static exo_status
 map_file(exo_safetensors *f, exo_err *err)
 {
     struct stat info;
-    exo_status st = EXO_OK;
-    int fd = open(f->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", f->path, strerror(errno));
+    int fd = -1;
+    exo_status st = exo_file_open(f->path, &fd, err);
+    if (st != EXO_OK)
+        return st;
     if (fstat(fd, &info) != 0) {
         st = exo_fail(err, EXO_IO, "%s: %s", f->path, strerror(errno));
-    } else if (!S_ISREG(info.st_mode)) {
-        st = exo_fail(err, EXO_INVAL, "%s: is no plain file", f->path);
     } else if (info.st_size > 0) {
         void *mapped = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (mapped == MAP_FAILED)

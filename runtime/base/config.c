@@ -3,7 +3,6 @@
 #include "config_tree.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <math.h>
@@ -11,10 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <exogym/memory.h>
 
+#include "input.h"
 #include "nearest.h"
 
 enum {
@@ -151,40 +150,13 @@ exo_config_parse(exo_config_doc **out, const char *source, const char *text, exo
     return parse_bytes(out, source, text, strlen(text), err);
 }
 
-/* Reads to the end, not to a size: a configuration may come from a pipe. */
 exo_status
 exo_config_read_file(const char *path, char **text, size_t *size, exo_err *err)
 {
-    exo_status st = EXO_OK;
-    size_t used = 0;
-    char *bytes = NULL;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return exo_fail(err, EXO_IO, "cannot read '%s': %s", path, strerror(errno));
-    bytes = exo_calloc(1, EXO_CONFIG_MAX_BYTES + 1); /* one more than is allowed shows that there is more */
-    if (!bytes) {
-        st = exo_fail(err, EXO_NOMEM, "%s: out of memory", path);
-        goto done;
-    }
-    while (used <= EXO_CONFIG_MAX_BYTES) {
-        ssize_t got = read(file, bytes + used, EXO_CONFIG_MAX_BYTES + 1 - used);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            st = exo_fail(err, EXO_IO, "cannot read '%s': %s", path, strerror(errno));
-            goto done;
-        }
-        if (got == 0)
-            break;
-        used += (size_t)got;
-    }
-    *size = used;
-    *text = bytes;
-    bytes = NULL; /* moved to the caller */
-done:
-    exo_free(bytes);
-    close(file);
-    return st;
+    exo_status st = exo_input_read(path, EXO_CONFIG_MAX_BYTES, EXO_INPUT_PATIENCE, text, size, err);
+    return st == EXO_INVAL
+               ? exo_fail(err, st, "%s:1:1: larger than %d bytes", exo_input_name(path), EXO_CONFIG_MAX_BYTES)
+               : st;
 }
 
 exo_status
@@ -194,7 +166,7 @@ exo_config_load(exo_config_doc **out, const char *path, exo_err *err)
     size_t size = 0;
     exo_status st = exo_config_read_file(path, &text, &size, err);
     if (st == EXO_OK)
-        st = parse_bytes(out, path, text, size, err);
+        st = parse_bytes(out, exo_input_name(path), text, size, err);
     exo_free(text);
     return st;
 }

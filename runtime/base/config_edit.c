@@ -9,6 +9,8 @@
 
 #include <exogym/memory.h>
 
+#include "input.h"
+
 enum {
     MAX_LABEL = 100
 };
@@ -324,7 +326,7 @@ exo_config_source(const exo_config *node)
 char *
 exo_config_relative(const exo_config *node, const char *path)
 {
-    const char *source = exo_config_source(node), *slash = strrchr(source, '/');
+    const char *source = exo_config_source(node), *slash = exo_input_is_unnamed(source) ? NULL : strrchr(source, '/');
     exo_text full = {0};
     if (*path != '/' && slash)
         exo_text_add(&full, "%.*s/", (int)(slash - source), source);

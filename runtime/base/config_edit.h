@@ -51,7 +51,8 @@ void exo_config_where(const exo_config *node, char *out, size_t size);
 exo_status exo_config_add_place(const exo_config *node, exo_err *err);
 /* The file that the node was written in; what --set wrote counts as written in the document's. */
 const char *exo_config_source(const exo_config *node);
-/* `path`, which stands in `node`, from the current folder: a relative one starts at the file's folder. NULL: no memory. */
+/* `path`, which stands in `node`, from the current folder: a relative one starts at the file's folder, or at the current one if the file is
+ * standard input or another descriptor. NULL: no memory. */
 char *exo_config_relative(const exo_config *node, const char *path);
 
 /* --- Files ------------------------------------------------------------------------------------------------------------------ */

@@ -86,7 +86,8 @@ exo_status exo_config_fail_at(const exo_config_doc *doc, const exo_config_place 
 /* Parses `size` bytes of YAML into nodes of `doc`; `source` and `origin` as in exo_config_place. *out is NULL for an empty text. */
 exo_status exo_config_read(exo_config_doc *doc, const char *text, size_t size, const char *source, const char *origin,
                            exo_config **out, exo_err *err);
-/* A file's bytes, with a 0 after them; the caller frees *text. IO, INVAL (larger than EXO_CONFIG_MAX_BYTES), NOMEM. */
+/* The bytes of a file, a pipe or, as "-", standard input (input.h), with a 0 after them; the caller frees *text. IO, INVAL (larger than
+ * EXO_CONFIG_MAX_BYTES), TIMEOUT (a pipe that nobody writes into), NOMEM. */
 exo_status exo_config_read_file(const char *path, char **text, size_t *size, exo_err *err);
 
 /* INVAL: "key: expected WHAT, got ...". */

@@ -128,19 +128,59 @@ exo_file_write_atomic(const char *path, const void *data, size_t size, exo_err *
     return st;
 }
 
+/* What is no regular file, in words; NULL: it is one. */
+static const char *
+kind_of(mode_t mode)
+{
+    if (S_ISREG(mode))
+        return NULL;
+    return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+exo_status
+exo_file_open(const char *path, int *descriptor, exo_err *err)
+{
+    struct stat info;
+    exo_status st = EXO_OK;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); /* a regular file is never waited for anyway */
+    if (fd < 0 || fstat(fd, &info) != 0)
+        st = errno == ENXIO ? exo_fail(err, EXO_INVAL, "%s: is a socket; a file is expected", path)
+                            : io_error(path, errno == ENOTDIR ? ENOENT : errno, err);
+    else if (kind_of(info.st_mode))
+        st = exo_fail(err, EXO_INVAL, "%s: is %s; a file is expected", path, kind_of(info.st_mode));
+    if (st == EXO_OK)
+        *descriptor = fd;
+    else if (fd >= 0)
+        close(fd);
+    return st;
+}
+
+exo_status
+exo_file_open_stream(const char *path, FILE **stream, exo_err *err)
+{
+    int fd = -1;
+    exo_status st = exo_file_open(path, &fd, err);
+    if (st != EXO_OK)
+        return st;
+    *stream = fdopen(fd, "rb");
+    if (!*stream) {
+        st = exo_fail(err, EXO_NOMEM, "%s: no memory to read it", path);
+        close(fd);
+    }
+    return st;
+}
+
 exo_status
 exo_file_read(const char *path, size_t limit, char **out, size_t *size, exo_err *err)
 {
     char *data = NULL;
-    exo_status st = EXO_OK;
-    FILE *stream = fopen(path, "rbe");
+    FILE *stream = NULL;
     struct stat info;
-    if (!stream || fstat(fileno(stream), &info) != 0) {
+    exo_status st = exo_file_open_stream(path, &stream, err);
+    if (st != EXO_OK)
+        return st;
+    if (fstat(fileno(stream), &info) != 0) {
         st = io_error(path, errno, err);
-        goto done;
-    }
-    if (S_ISDIR(info.st_mode)) {
-        st = exo_fail(err, EXO_INVAL, "%s: is a folder", path);
         goto done;
     }
     if (info.st_size < 0 || (uint64_t)info.st_size > limit) {
@@ -163,8 +203,7 @@ exo_file_read(const char *path, size_t limit, char **out, size_t *size, exo_err 
     data = NULL;
 done:
     exo_free(data);
-    if (stream)
-        fclose(stream);
+    fclose(stream);
     return st;
 }
 

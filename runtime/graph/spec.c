@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 
 #include "builtin.h"
+#include "input.h"
 
 enum {
     MAX_RESOURCES = 16 /* of one actor or host */
@@ -127,6 +128,8 @@ read_name(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
     const char *slash = strrchr(spec->source, '/'), *file = slash ? slash + 1 : spec->source, *dot = strrchr(file, '.');
     const char *name = opts->name ? opts->name : spec->name ? spec->name : file;
     size_t length = name == file && dot && dot != file ? (size_t)(dot - file) : strlen(name);
+    if (name == file && exo_input_is_unnamed(spec->source))
+        return exo_config_fail(spec->root, err, "a graph that is read from a pipe needs a name: add the key 'name'");
     spec->name = exo_config_copy_text(spec->doc, name, length);
     if (!spec->name)
         return exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);

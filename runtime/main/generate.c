@@ -14,6 +14,7 @@
 #include "export_tokenizer.h"
 #include "file.h"
 #include "generate_text.h"
+#include "input.h"
 #include "text.h"
 #include "where.h"
 
@@ -143,9 +144,10 @@ read_prompt(struct generation *g, exo_err *err)
 {
     const struct generate_args *a = g->args;
     if (a->prompt_file) {
-        exo_status st = exo_file_read(a->prompt_file, MAX_PROMPT, &g->prompt, &g->prompt_size, err);
+        exo_status st =
+            exo_input_read(a->prompt_file, MAX_PROMPT, EXO_INPUT_PATIENCE, &g->prompt, &g->prompt_size, err);
         if (st == EXO_OK && g->prompt_size == 0)
-            st = exo_fail(err, EXO_INVAL, "%s: the file is empty", a->prompt_file);
+            st = exo_fail(err, EXO_INVAL, "%s: the file is empty", exo_input_name(a->prompt_file));
         return st;
     }
     g->prompt = exo_strdup(a->prompt ? a->prompt : "");

@@ -71,14 +71,13 @@ open_graphs(struct graphs *graphs, const struct graph_args *args, exo_err *err)
     exo_config_doc *doc = NULL;
     exo_status st = exo_config_load(&doc, args->path, err);
     bool is_job = st == EXO_OK && !exo_graph_is(exo_config_root(doc)) && exo_config_has(exo_config_root(doc), "model");
-    exo_config_free(&doc);
     if (st != EXO_OK)
         return st;
     if (is_job) {
-        st = exo_job_load(&graphs->job, args->path, &(exo_job_opts){.preset = args->preset, .sets = args->sets}, err);
+        st = exo_job_from(&graphs->job, &doc, &(exo_job_opts){.preset = args->preset, .sets = args->sets}, err);
     } else {
         const exo_graph_opts opts = {.preset = args->preset, .sets = args->sets.items, .num_sets = args->sets.length};
-        st = exo_graph_load(&graphs->own, args->path, &opts, err);
+        st = exo_graph_from(&graphs->own, &doc, &opts, err);
     }
     if (st != EXO_OK)
         return st;
@@ -417,7 +416,7 @@ static const exo_arg table[] = {
      .required = true,
      EXO_INTO(struct graph_args, action)},
     {.value = "FILE",
-     .help = "A graph (docs/graph.md), or a training job (docs/jobs.md).",
+     .help = "A graph (docs/graph.md), or a training job (docs/jobs.md). It may be a pipe; - is standard input.",
      .word = EXO_WORD_FILE,
      EXO_INTO(struct graph_args, path)},
     {.name = "--set",

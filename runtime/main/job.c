@@ -11,6 +11,7 @@
 #include <exogym/memory.h>
 
 #include "config_edit.h"
+#include "input.h"
 #include "text.h"
 
 enum {
@@ -201,6 +202,9 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     exo_status st = exo_config_string(root, "name", NULL, &job->name, err);
     if (st != EXO_OK)
         return st;
+    if (!job->name && !opts->name && exo_input_is_unnamed(path))
+        return exo_config_fail(root, err,
+                               "a job that is read from a pipe needs a name: add the key 'name', or give --name");
     if (opts->name && !exo_config_is_label(opts->name))
         return exo_fail(err, EXO_INVAL, "--name '%s': expected " EXO_LABEL_RULE, opts->name);
     if (job->name && !exo_config_is_label(job->name))
@@ -532,16 +536,15 @@ done:
 /* --- The whole -------------------------------------------------------------------------------------------------------------------- */
 
 exo_status
-exo_job_load(exo_job *job, const char *path, const exo_job_opts *opts, exo_err *err)
+exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_err *err)
 {
-    memset(job, 0, sizeof *job);
-    exo_status st = exo_config_load(&job->doc, path, err);
-    if (st != EXO_OK)
-        return st;
+    *job = (exo_job){.doc = *doc};
+    *doc = NULL;
     exo_config *root = exo_config_root(job->doc);
+    const char *path = exo_config_source(root);
     if (!exo_config_is_map(root))
         return exo_config_fail(root, err, "a job is a mapping: model, data, nodes, train, strategy (docs/jobs.md)");
-    st = exo_config_apply_preset(root, opts->preset, "job", err);
+    exo_status st = exo_config_apply_preset(root, opts->preset, "job", err);
     for (size_t i = 0; st == EXO_OK && i < opts->sets.length; i++)
         st = exo_config_set(job->doc, opts->sets.items[i], err);
     if (st == EXO_OK)

@@ -42,9 +42,9 @@ typedef struct exo_job_opts {
     const char *name;
 } exo_job_opts;
 
-/* Reads and checks the file, loads its plugins, builds the model and opens the data. Errors: INVAL (the job is wrong; names
+/* Checks the document, which becomes the job's, loads its plugins, builds the model and opens the data. Errors: INVAL (the job is wrong; names
  * place or argument), anything else (something is missing or failed). The caller releases the job, also after an error. */
-exo_status exo_job_load(exo_job *job, const char *path, const exo_job_opts *opts, exo_err *err);
+exo_status exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_err *err);
 void exo_job_release(exo_job *job);
 
 /* job_graph.c: fills in the graph of each run. */

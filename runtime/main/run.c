@@ -416,18 +416,9 @@ read_cluster_args(const struct run_args *args, exo_local_cluster_opts *opts, exo
     return EXO_OK;
 }
 
-/* A graph of actors and edges rather than a training job? Errors are for whoever reads it in earnest. */
-static bool
-is_graph(const char *path)
-{
-    exo_config_doc *doc = NULL;
-    bool graph = exo_config_load(&doc, path, NULL) == EXO_OK && exo_graph_is(exo_config_root(doc));
-    exo_config_free(&doc);
-    return graph;
-}
-
+/* A graph of actors and edges rather than a training job. */
 static int
-run_graph_file(const struct run_args *args, exo_local_cluster_opts *cluster_opts)
+run_graph_file(const struct run_args *args, exo_config_doc **doc, exo_local_cluster_opts *cluster_opts)
 {
     exo_err err = {0};
     exo_graph_spec *spec = NULL;
@@ -436,7 +427,7 @@ run_graph_file(const struct run_args *args, exo_local_cluster_opts *cluster_opts
                                  .sets = args->job.sets.items,
                                  .num_sets = args->job.sets.length,
                                  .name = args->job.name};
-    exo_status st = exo_graph_load(&spec, args->job_path, &opts, &err);
+    exo_status st = exo_graph_from(&spec, doc, &opts, &err);
     if (st == EXO_OK && args->resume)
         st = exo_fail(&err, EXO_INVAL, "--resume is for training jobs: '%s' is a graph", args->job_path);
     if (st == EXO_OK && args->dry_run)
@@ -471,15 +462,18 @@ run_command(const exo_command_line *line)
 {
     exo_err err = {0};
     exo_job job = {0};
+    exo_config_doc *doc = NULL;
     const struct run_args *args = line->args;
     int status;
     exo_local_cluster cluster = {0};
     exo_local_cluster_opts cluster_opts = {0};
     if (read_cluster_args(args, &cluster_opts, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);
-    if (is_graph(args->job_path))
-        return run_graph_file(args, &cluster_opts);
-    exo_status st = exo_job_load(&job, args->job_path, &args->job, &err);
+    exo_status st = exo_config_load(&doc, args->job_path, &err); /* once: it may be a pipe */
+    if (st == EXO_OK && exo_graph_is(exo_config_root(doc)))
+        return run_graph_file(args, &doc, &cluster_opts);
+    if (st == EXO_OK)
+        st = exo_job_from(&job, &doc, &args->job, &err);
     if (args->dry_run) {
         status = st == EXO_OK ? exo_dry_run(&job, args->json) : exo_report(&err);
         exo_job_release(&job);
@@ -504,7 +498,7 @@ run_command(const exo_command_line *line)
 
 static const exo_arg table[] = {
     {.value = "JOB.yaml",
-     .help = "The job file; docs/jobs.md describes it.",
+     .help = "The job file; docs/jobs.md describes it. It may be a pipe; - is standard input.",
      .word = EXO_WORD_FILE,
      .required = true,
      EXO_INTO(struct run_args, job_path)},
