@@ -73,7 +73,8 @@ typedef struct exo_actor_class {
     const char *name;
     size_t state_size; /* bytes of zeroed state, `self` */
     /* `start` runs on the spawning thread, before any method; what it did it undoes itself if it fails. `stop` runs after the
-     * last method, on the thread that ended the actor. May be NULL. */
+     * last method, on the thread that ended the actor; what a `stop` ends is stopped when it has returned, so that a chain of any
+     * length can end. May be NULL. */
     exo_status (*start)(exo_call_context *call, void *self, const exo_payload *args, exo_err *err);
     void (*stop)(void *self);
     const exo_lane_class *lanes; /* NULL: one light lane "main" */

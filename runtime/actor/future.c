@@ -362,6 +362,13 @@ is_done(exo_future *f)
 }
 
 bool
+exo_future_is_over(const exo_future *future, exo_time now)
+{
+    unsigned at = phase(future);
+    return at == DONE || (at == QUEUED && now >= future->deadline);
+}
+
+bool
 exo_future_ready(const exo_future *future)
 {
     return is_done((exo_future *)(uintptr_t)future);

@@ -34,6 +34,8 @@ bool exo_future_begin_at(exo_future *future, exo_time now);
 void exo_future_complete(exo_future *future, exo_status status, const char *reason, exo_payload *reply);
 /* Moves the reply of a complete future out, for its only user. Gives its status and reason. */
 exo_status exo_future_take(exo_future *future, exo_payload *reply, exo_err *err);
+/* Is it complete, or would exo_future_ready complete it at this time because it is late? Completes nothing: for callers that hold a lock. */
+bool exo_future_is_over(const exo_future *future, exo_time now);
 bool exo_future_cancelled(const exo_future *future);
 exo_time exo_future_deadline(const exo_future *future);
 

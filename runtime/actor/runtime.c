@@ -3,7 +3,7 @@
  * A reference is (generation << 32 | slot + 1). A slot's generation grows when its actor dies, so a reference to an earlier life
  * never finds a later one. A slot never moves, and its generation stands in one word with the count of those who hold its actor: a
  * caller compares the one and counts up the other in one step, without a lock. The slot is used again when nobody holds the old actor
- * any more. */
+ * any more, but never after 2^31 lives: a generation that came again would let an old reference find a new life. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -28,12 +28,8 @@ enum {
     CHUNKS = 26 /* chunk k has FIRST_CHUNK << k slots: 2^32 in all */
 };
 
-struct exo_slot {
-    _Atomic uint64_t life; /* generation << 32 | references */
-    exo_actor *actor;      /* while there are references    */
-    uint32_t index;
-    uint32_t next_free; /* index + 1; guarded by runtime->lock */
-};
+/* Of references: the next one would reach EXO_REMOTE. */
+#define LAST_GENERATION ((EXO_REMOTE >> 32) - 1)
 
 /* The name of a living actor. The key is "namespace\0name". Guarded by runtime->lock while it is in the table. */
 struct exo_name {
@@ -209,9 +205,12 @@ take_slot_locked(exo_runtime *rt)
     return s;
 }
 
+/* A slot whose generations are used up stays away for good. */
 static void
 return_slot_locked(exo_runtime *rt, exo_slot *s)
 {
+    if (generation(atomic_load(&s->life)) > LAST_GENERATION)
+        return;
     s->next_free = rt->first_free;
     rt->first_free = s->index + 1;
 }
@@ -621,6 +620,7 @@ exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err)
         exo_actor_die(a, "the runtime was closed", false);
         exo_actor_drop(a);
     }
+    exo_actors_settle(rt);
     if (rt->pool)
         exo_pool_stop(rt->pool);
     if (!wait_for_threads(rt, deadline))

@@ -1,5 +1,5 @@
 /* Inside of the actor runtime. Read in this order: future.h, lane.c (mailboxes, and the running of messages), pool.c (threads of light
- * lanes), actor.c (life, death, calls), runtime.c (the table of actors).
+ * lanes), actor.c (life and calls), death.c, ties.c (links and monitors), runtime.c (the table of actors).
  *
  * A call takes no lock on its way to a light lane that is at work: it holds the actor by its slot, pushes its message into the lane's
  * inbox, and drops the actor. Only whoever pushes into an inbox that was idle takes the pool's lock, to have the lane served.
@@ -8,7 +8,7 @@
  * kept futures. No lock is held while a method, start, stop or release function runs.
  *
  * An actor's memory lives as long as somebody holds it (references): being alive, a call on its way, a lane that is to be served, a
- * thread of its own. Its state ends with `stop`, when it is dead and nothing of it runs any more (actor.c, settle). */
+ * thread of its own. Its state ends with `stop`, when it is dead and nothing of it runs any more (death.c, settle). */
 #ifndef EXO_RUNTIME_IMPL_H
 #define EXO_RUNTIME_IMPL_H
 
@@ -25,6 +25,14 @@ typedef struct exo_name exo_name;
 
 enum {
     EXO_CAUSE = 256
+};
+
+/* An actor's place in the table (runtime.c). */
+struct exo_slot {
+    _Atomic uint64_t life; /* generation << 32 | references */
+    exo_actor *actor;      /* while there are references    */
+    uint32_t index;
+    uint32_t next_free; /* index + 1; guarded by runtime->lock */
 };
 
 /* A mailbox, and what of it runs. Messages come into the inbox and go on to the queue, which is in the order of their coming. */
@@ -50,14 +58,20 @@ typedef enum exo_actor_state {
     EXO_ACTOR_DEAD,
 } exo_actor_state;
 
+/* Futures that are completed with a death, each held. */
+struct exo_tied {
+    exo_future **futures;
+    size_t count, cap;
+};
+
 /* Who wants to hear of a death. */
 struct exo_ties {
     uint64_t *links; /* ids */
     size_t num_links, cap_links;
-    exo_future **monitors; /* held */
-    size_t num_monitors, cap_monitors;
-    exo_future **deferred; /* held: of calls that will be answered */
-    size_t num_deferred, cap_deferred;
+    struct exo_tied monitors, deferred; /* deferred: of calls that will be answered */
+    struct exo_ties
+        *next; /* of a dead actor, as below, until its linked ones have died, too; owner: the thread that ends them */
+    char cause[EXO_CAUSE]; /* theirs */
 };
 
 /* One block of memory: this, the lanes, the state of the class. */
@@ -72,10 +86,12 @@ struct exo_actor {
     void *self;            /* guarded by lock, as all below but `stopping`. NULL: it ended */
     struct exo_ties *ties; /* NULL: none */
     exo_actor_state state;
-    bool drains;          /* told to stop while it was starting */
-    bool settled;         /* stop has run          */
-    bool failed;          /* died of a failure     */
-    atomic_bool stopping; /* what exo_call_cancelled reads */
+    bool drains;            /* told to stop while it was starting */
+    bool will_settle;       /* is in the list of a thread that will have stop run */
+    bool settled;           /* stop has run          */
+    bool failed;            /* died of a failure     */
+    atomic_bool stopping;   /* what exo_call_cancelled reads */
+    exo_actor *next_ending; /* in that list; owner: its thread */
     uint8_t num_lanes;
     exo_lane lanes[];
 };
@@ -114,12 +130,30 @@ exo_status exo_actor_new(exo_runtime *runtime, const exo_actor_class *actor_clas
 void exo_actor_free(exo_actor *actor);
 /* Start is over: the lanes serve what has come and what comes. */
 void exo_actor_open(exo_actor *actor);
-/* Ends it; failure: linked actors die with it. Any thread, no lock held. */
+/* For messages: its name, else its class's. */
+const char *exo_actor_name(const exo_actor *actor);
+
+/* The living actor, held, or PEER_LOST with the cause of its death. */
+exo_status exo_actor_find(exo_runtime *runtime, exo_ref ref, exo_actor **out, exo_err *err);
+exo_status exo_actor_fail_dead(exo_runtime *runtime, exo_ref ref, exo_err *err);
+/* Who serves a reference that says that its actor is elsewhere; NULL: it is here. */
+const exo_remote_ops *exo_runtime_elsewhere(exo_runtime *runtime, exo_ref actor, void **context);
+
+/* --- death.c ------------------------------------------------------------------------------------------------------------- */
+
+/* Ends it; failure: linked actors die with it. Any thread, no lock held. Those who are to hear of it have heard when it returns, and all
+ * linked ones are dead; `stop` has run, too, unless a method is not over yet, or this thread is itself in a death or a stop: then soon. */
 void exo_actor_die(exo_actor *actor, const char *cause, bool failure);
 /* To be called, without a lock, after anything that may have been the last that an actor did that is not simply alive. */
 void exo_actor_rest(exo_actor *actor);
-/* For messages: its name, else its class's. */
-const char *exo_actor_name(const exo_actor *actor);
+/* Has `stop` run for the runtime's actors that wait for it on this thread: it is about to end. */
+void exo_actors_settle(const exo_runtime *runtime);
+
+/* --- ties.c -------------------------------------------------------------------------------------------------------------- */
+
+void exo_ties_free(struct exo_ties *ties);
+/* Has the future completed when the actor dies; false: it is dead, or there is no memory. */
+bool exo_actor_tie_deferred(exo_actor *actor, exo_future *future);
 
 /* --- lane.c: mailboxes and the running of messages -------------------------------------------------------------------------- */
 

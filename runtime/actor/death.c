@@ -1,0 +1,238 @@
+/* Death: how an actor ends, and what that ends with it. See runtime_impl.h for locks and lifetimes. Read next: ties.c, who hears of it.
+ *
+ *     exo_actor_die   takes the actor out of the table, tells its callers, monitors and links, and then has `stop` run
+ *     exo_actor_rest  the same for one that has drained, and `stop` for a dead one whose last method has returned
+ *
+ * A death sets off others: linked actors die with it, and a `stop` may end further actors. Neither nests, however long such a chain is.
+ * The linked ones wait in a list until the death before them has been told. Whatever is to be stopped waits in a list of its thread until
+ * the outermost call on it is done with everything else. Both lists go through the actors, so that a death needs no memory. */
+#include <stdio.h>
+
+#include <exogym/memory.h>
+
+#include "runtime_impl.h"
+
+static bool
+runs_nothing_locked(const exo_actor *a)
+{
+    for (size_t i = 0; i < a->num_lanes; i++)
+        if (a->lanes[i].running)
+            return false;
+    return true;
+}
+
+/* --- Stopping ------------------------------------------------------------------------------------------------------------------- */
+
+/* The latest first: a linked actor is stopped before the one that it died with. */
+static _Thread_local struct {
+    exo_actor *first; /* held: to be settled when `busy` is 0 again */
+    unsigned busy;    /* deaths and stops that are under way        */
+} ending;
+
+/* Runs stop for a dead actor of which nothing runs any more. */
+static void
+settle(exo_actor *a)
+{
+    pthread_mutex_lock(&a->lock);
+    bool mine = a->state == EXO_ACTOR_DEAD && !a->settled && runs_nothing_locked(a);
+    void *self = a->self;
+    if (mine) {
+        a->settled = true;
+        a->self = NULL;
+    }
+    pthread_mutex_unlock(&a->lock);
+    if (!mine)
+        return;
+    if (self && a->actor_class->stop)
+        a->actor_class->stop(self);
+    exo_actor_drop(a); /* the reference of being alive */
+}
+
+/* An actor may wait twice: on one thread for its death, and on another for the return of its last method. */
+static void
+settle_later(exo_actor *a)
+{
+    pthread_mutex_lock(&a->lock);
+    bool waits = a->state != EXO_ACTOR_DEAD || a->settled || a->will_settle || !runs_nothing_locked(a);
+    if (!waits)
+        a->will_settle = true;
+    pthread_mutex_unlock(&a->lock);
+    if (waits)
+        return;
+    exo_actor_hold(a);
+    a->next_ending = ending.first;
+    ending.first = a;
+}
+
+/* Stops those that wait; runtime: only its actors, whatever this thread is in the midst of. */
+static void
+settle_waiting(const exo_runtime *runtime)
+{
+    exo_actor **at = &ending.first;
+    ending.busy++;
+    while (*at) {
+        exo_actor *a = *at;
+        if (runtime && a->runtime != runtime) {
+            at = &a->next_ending;
+            continue;
+        }
+        *at = a->next_ending;
+        settle(a);
+        exo_actor_drop(a);
+        at = &ending.first; /* what its stop ended came to the front */
+    }
+    ending.busy--;
+}
+
+void
+exo_actors_settle(const exo_runtime *runtime)
+{
+    settle_waiting(runtime);
+}
+
+/* --- One death ------------------------------------------------------------------------------------------------------------------ */
+
+/* What a death leaves to be done when the lock is free again. */
+struct last_will {
+    exo_message *queued[EXO_MAX_LANES];
+    exo_future **running; /* held futures of the calls that run */
+    size_t num_running;
+    struct exo_ties *ties;
+};
+
+/* Futures of running calls are completed at once: their callers shall not wait for a method that nobody needs any more. */
+static void
+take_running_locked(exo_actor *a, struct last_will *will)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < a->num_lanes; i++)
+        count += a->lanes[i].running;
+    will->running = count ? exo_calloc(count, sizeof *will->running) : NULL;
+    for (size_t i = 0; will->running && i < a->num_lanes; i++)
+        for (exo_message *m = a->lanes[i].current; m; m = m->next)
+            will->running[will->num_running++] = exo_future_hold(m->future);
+}
+
+static void
+take_will_locked(exo_actor *a, struct last_will *will)
+{
+    for (size_t i = 0; i < a->num_lanes; i++) {
+        exo_lane_close_locked(&a->lanes[i]);
+        will->queued[i] = exo_lane_take_queue_locked(&a->lanes[i]);
+    }
+    take_running_locked(a, will);
+    will->ties = a->ties;
+    a->ties = NULL;
+}
+
+/* Tells all but the linked ones. */
+static void
+execute_will(exo_actor *a, struct last_will *will, const char *cause, bool failure)
+{
+    static const struct exo_ties none;
+    const struct exo_ties *ties = will->ties ? will->ties : &none;
+    exo_status status = failure ? EXO_PEER_LOST : EXO_CANCELLED;
+    char reason[EXO_CAUSE + 96];
+    snprintf(reason, sizeof reason, "the actor '%s' %s: %s", exo_actor_name(a), failure ? "died" : "was stopped",
+             cause);
+    for (size_t i = 0; i < a->num_lanes; i++) {
+        for (exo_message *m = will->queued[i], *next; m; m = next) {
+            next = m->next;
+            exo_future_complete(m->future, status, reason, NULL);
+            exo_message_free(m);
+        }
+    }
+    for (size_t i = 0; i < will->num_running; i++) {
+        if (failure)
+            exo_future_complete(will->running[i], EXO_PEER_LOST, reason, NULL);
+        exo_future_drop(&will->running[i]);
+    }
+    /* Only now: a method that sees the flag and gives up must not answer before its caller has heard of the death. */
+    atomic_store(&a->stopping, true);
+    for (size_t i = 0; i < ties->monitors.count; i++) {
+        exo_future_complete(ties->monitors.futures[i], failure ? EXO_PEER_LOST : EXO_OK, failure ? reason : NULL, NULL);
+        exo_future_drop(&ties->monitors.futures[i]);
+    }
+    for (size_t i = 0; i < ties->deferred.count; i++) {
+        exo_future_complete(ties->deferred.futures[i], status, reason, NULL);
+        exo_future_drop(&ties->deferred.futures[i]);
+    }
+    exo_free(will->running);
+}
+
+/* The ties of dead actors whose linked ones are to die, too. */
+struct mourners {
+    struct exo_ties *first, **last;
+};
+
+/* Ends one actor. False: somebody has done so. */
+static bool
+end_one(exo_actor *a, const char *cause, bool failure, struct mourners *mourners)
+{
+    struct last_will will = {0};
+    char line[EXO_CAUSE];
+    snprintf(line, sizeof line, "%s", cause);
+    /* Out of the table before anything else: whoever hears of the death finds the name free, and only one caller gets past here. */
+    if (!exo_runtime_forget(a->runtime, a, line))
+        return false;
+    pthread_mutex_lock(&a->lock);
+    a->state = EXO_ACTOR_DEAD;
+    a->failed = failure;
+    take_will_locked(a, &will);
+    pthread_mutex_unlock(&a->lock);
+    void *context;
+    const exo_remote_ops *remote = exo_runtime_remote(a->runtime, &context);
+    if (remote)
+        remote->died(context, exo_actor_space(a), a->name, (exo_ref){.id = a->id}, line, failure);
+    execute_will(a, &will, line, failure);
+    struct exo_ties *ties = will.ties;
+    if (ties && failure && ties->num_links > 0) {
+        snprintf(ties->cause, sizeof ties->cause, "linked to '%s', which died: %.160s", exo_actor_name(a), line);
+        ties->next = NULL;
+        *mourners->last = ties;
+        mourners->last = &ties->next;
+    } else {
+        exo_ties_free(ties);
+    }
+    settle_later(a);
+    return true;
+}
+
+void
+exo_actor_die(exo_actor *actor, const char *cause, bool failure)
+{
+    exo_runtime *runtime = actor->runtime;
+    struct mourners mourners = {.last = &mourners.first};
+    ending.busy++;
+    bool died = end_one(actor, cause, failure, &mourners);
+    while (mourners.first) {
+        struct exo_ties *ties = mourners.first;
+        for (size_t i = 0; i < ties->num_links; i++) {
+            exo_actor *linked = exo_runtime_find(runtime, (exo_ref){.id = ties->links[i]});
+            if (linked)
+                end_one(linked, ties->cause, true, &mourners);
+            exo_actor_drop(linked);
+        }
+        mourners.first = ties->next;
+        mourners.last = mourners.first ? mourners.last : &mourners.first;
+        exo_ties_free(ties);
+    }
+    ending.busy--;
+    if (died && ending.busy == 0)
+        settle_waiting(NULL);
+}
+
+void
+exo_actor_rest(exo_actor *actor)
+{
+    pthread_mutex_lock(&actor->lock);
+    bool drained = actor->state == EXO_ACTOR_DRAINING && runs_nothing_locked(actor);
+    for (size_t i = 0; drained && i < actor->num_lanes; i++)
+        drained = !actor->lanes[i].first;
+    pthread_mutex_unlock(&actor->lock);
+    if (drained)
+        exo_actor_die(actor, "stopped", false);
+    settle_later(actor);
+    if (ending.busy == 0)
+        settle_waiting(NULL);
+}

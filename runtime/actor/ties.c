@@ -1,0 +1,247 @@
+/* Ties: who hears of an actor's death, by a link, a monitor, or a call that was to be answered later. See runtime_impl.h for locks; death.c
+ * has what happens then. */
+#include <stdio.h>
+
+#include <exogym/memory.h>
+
+#include "runtime_impl.h"
+
+void
+exo_ties_free(struct exo_ties *ties)
+{
+    if (!ties)
+        return;
+    exo_free(ties->links);
+    exo_free(ties->monitors.futures);
+    exo_free(ties->deferred.futures);
+    exo_free(ties);
+}
+
+static struct exo_ties *
+make_ties_locked(exo_actor *a)
+{
+    if (!a->ties)
+        a->ties = exo_calloc(1, sizeof *a->ties);
+    return a->ties;
+}
+
+static bool
+grow(void **array, size_t *cap, size_t size)
+{
+    size_t larger = *cap ? 2 * *cap : 4;
+    void *memory = exo_realloc(*array, larger, size);
+    if (!memory)
+        return false;
+    *array = memory;
+    *cap = larger;
+    return true;
+}
+
+/* --- Futures ---------------------------------------------------------------------------------------------------------------------- */
+
+/* Those of a list that are over, which make room for others. They are completed, if they are late, and dropped without the lock: that
+ * runs hooks, and the last user of a future releases its reply. */
+struct over {
+    exo_time now; /* read without the lock, too */
+    exo_future **futures;
+    size_t count;
+};
+
+/* Without memory for them they stay. */
+static void
+take_over_locked(struct exo_tied *list, struct over *over)
+{
+    size_t kept = 0, most = 0;
+    for (size_t i = 0; i < list->count; i++)
+        most += exo_future_is_over(list->futures[i], over->now);
+    over->futures = most ? exo_calloc(most, sizeof(exo_future *)) : NULL;
+    most = over->futures ? most : 0;
+    for (size_t i = 0; i < list->count; i++) {
+        if (over->count < most && exo_future_is_over(list->futures[i], over->now))
+            over->futures[over->count++] = list->futures[i];
+        else
+            list->futures[kept++] = list->futures[i];
+    }
+    list->count = kept;
+}
+
+static void
+drop_over(struct over *over)
+{
+    for (size_t i = 0; i < over->count; i++) {
+        exo_future_ready(over->futures[i]); /* completes one that is late */
+        exo_future_drop(&over->futures[i]);
+    }
+    exo_free(over->futures);
+}
+
+/* A full list of which little is over grows, so that each future is looked at a few times in all. */
+static bool
+keep_locked(struct exo_tied *list, exo_future *future, struct over *over)
+{
+    if (list->count == list->cap) {
+        take_over_locked(list, over);
+        if (list->count >= list->cap - list->cap / 4)
+            grow((void **)&list->futures, &list->cap, sizeof(exo_future *));
+    }
+    if (list->count == list->cap)
+        return false;
+    list->futures[list->count++] = exo_future_hold(future);
+    return true;
+}
+
+/* Completes `future` with the actor's death. PEER_LOST: it is dead. NOMEM. */
+static exo_status
+tie(exo_actor *a, bool deferred, exo_future *future)
+{
+    struct over over = {.now = exo_now(exo_runtime_clock(a->runtime))};
+    pthread_mutex_lock(&a->lock);
+    bool dead = a->state == EXO_ACTOR_DEAD;
+    struct exo_ties *ties = dead ? NULL : make_ties_locked(a);
+    bool kept = ties && keep_locked(deferred ? &ties->deferred : &ties->monitors, future, &over);
+    pthread_mutex_unlock(&a->lock);
+    drop_over(&over);
+    if (dead)
+        return EXO_PEER_LOST;
+    return kept ? EXO_OK : EXO_NOMEM;
+}
+
+bool
+exo_actor_tie_deferred(exo_actor *actor, exo_future *future)
+{
+    return tie(actor, true, future) == EXO_OK;
+}
+
+exo_status
+exo_runtime_monitor(exo_runtime *runtime, exo_ref actor, exo_future *future, exo_err *err)
+{
+    exo_actor *a;
+    exo_status st = exo_actor_find(runtime, actor, &a, err);
+    if (st != EXO_OK)
+        return st;
+    st = tie(a, false, future);
+    if (st == EXO_PEER_LOST)
+        st = exo_actor_fail_dead(runtime, actor, err);
+    else if (st != EXO_OK)
+        exo_fail(err, st, "no memory for a monitor");
+    exo_actor_drop(a);
+    return st;
+}
+
+exo_status
+exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err)
+{
+    exo_future *future = NULL;
+    void *context;
+    const exo_remote_ops *remote = exo_runtime_elsewhere(runtime, actor, &context);
+    exo_status st = exo_future_new(&future, exo_runtime_clock(runtime), INT64_MAX, err);
+    if (st == EXO_OK)
+        st = remote ? remote->monitor(context, actor, future, err) : exo_runtime_monitor(runtime, actor, future, err);
+    if (st != EXO_OK)
+        exo_future_drop(&future);
+    else
+        *out = future;
+    return st;
+}
+
+/* --- Links ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Adds a link; PEER_LOST if it is dead by now. */
+static exo_status
+add_link(exo_actor *a, uint64_t to)
+{
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&a->lock);
+    if (a->state == EXO_ACTOR_DEAD)
+        st = EXO_PEER_LOST;
+    else if (!make_ties_locked(a) || (a->ties->num_links == a->ties->cap_links &&
+                                      !grow((void **)&a->ties->links, &a->ties->cap_links, sizeof *a->ties->links)))
+        st = EXO_NOMEM;
+    else
+        a->ties->links[a->ties->num_links++] = to;
+    pthread_mutex_unlock(&a->lock);
+    return st;
+}
+
+static bool
+has_failed(exo_actor *a)
+{
+    pthread_mutex_lock(&a->lock);
+    bool failed = a->failed;
+    pthread_mutex_unlock(&a->lock);
+    return failed;
+}
+
+static exo_status
+link_local(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
+{
+    exo_actor *first = NULL, *second = NULL;
+    exo_status st = exo_actor_find(runtime, a, &first, err);
+    if (st == EXO_OK)
+        st = exo_actor_find(runtime, b, &second, err);
+    if (st == EXO_OK) {
+        st = add_link(first, b.id);
+        if (st == EXO_OK)
+            st = add_link(second, a.id);
+        if (st == EXO_PEER_LOST && has_failed(first)) /* it died between the two: the other one was not told */
+            exo_actor_die(second, "linked to an actor that died meanwhile", true);
+        if (st != EXO_OK)
+            exo_fail(err, st, st == EXO_NOMEM ? "no memory for a link" : "one of the actors died meanwhile");
+    }
+    exo_actor_drop(first);
+    exo_actor_drop(second);
+    return st;
+}
+
+/* One direction of a link to or from another process: when the one dies of a failure, the other is killed. */
+struct far_link {
+    exo_runtime *runtime;
+    exo_ref other;
+    exo_future *future; /* held: the monitor */
+};
+
+static void
+far_link_done(void *context, uint64_t tag, exo_future *future)
+{
+    struct far_link *link = context;
+    exo_err err = {0};
+    char cause[EXO_CAUSE];
+    (void)tag;
+    if (exo_wait(future, INT64_MAX, NULL, &err) == EXO_PEER_LOST) {
+        snprintf(cause, sizeof cause, "linked: %.240s", err.text);
+        exo_kill(link->runtime, link->other, cause, NULL);
+    }
+    exo_future_drop(&link->future);
+    exo_free(link);
+}
+
+static const exo_future_hook far_link_hook = {.done = far_link_done};
+
+/* A local actor's monitor has the hook itself; a remote one's future is hooked to its call, so a local one stands behind it. */
+static exo_status
+watch_for_link(exo_runtime *runtime, exo_ref actor, exo_ref other, exo_err *err)
+{
+    struct far_link *link = exo_calloc(1, sizeof *link);
+    if (!link)
+        return exo_fail(err, EXO_NOMEM, "no memory for a link");
+    link->runtime = runtime;
+    link->other = other;
+    exo_status st = exo_monitor(runtime, actor, &link->future, err);
+    if (st != EXO_OK) {
+        exo_free(link);
+        return st;
+    }
+    exo_future *future = exo_future_hold(link->future);
+    exo_future_set_hook(future, &far_link_hook, link, 0);
+    exo_future_drop(&future);
+    return EXO_OK;
+}
+
+exo_status
+exo_link(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
+{
+    if (!((a.id | b.id) & EXO_REMOTE))
+        return link_local(runtime, a, b, err);
+    exo_status st = watch_for_link(runtime, a, b, err);
+    return st == EXO_OK ? watch_for_link(runtime, b, a, err) : st;
+}

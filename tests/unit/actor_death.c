@@ -1,0 +1,288 @@
+/* Deaths that set off others: chains of any length, by links and by `stop`, what nobody may hold meanwhile, and slots that are used up. */
+#include <criterion/criterion.h>
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/exogym.h>
+
+#include "eventually.h"
+#include "runtime_impl.h"
+
+enum {
+    MANY = 50000 /* nested calls, a frame each, would not fit a stack of 8 MiB */
+};
+
+static exo_runtime *runtime;
+static exo_err err;
+
+/* One of a row: it knows the next, which it may stop with itself. */
+struct link_of_chain {
+    exo_ref next;
+    bool stops_next;
+};
+
+static atomic_int stopped, last_stopped;
+
+static exo_status
+chain_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *why)
+{
+    (void)call;
+    (void)why;
+    memcpy(self, args->data, sizeof(struct link_of_chain));
+    return EXO_OK;
+}
+
+static void
+chain_stop(void *self)
+{
+    const struct link_of_chain *l = self;
+    stopped++;
+    if (l->stops_next && l->next.id)
+        exo_stop(runtime, l->next, false, NULL);
+    else if (!l->next.id)
+        last_stopped = stopped;
+}
+
+static exo_status
+chain_run(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+{
+    (void)call;
+    (void)self;
+    (void)args;
+    (void)reply;
+    (void)why;
+    return EXO_OK;
+}
+
+static exo_status
+chain_later(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+{
+    (void)reply;
+    (void)why;
+    (void)self;
+    exo_future **out = *(exo_future ***)args->data;
+    *out = exo_call_defer(call);
+    return EXO_OK;
+}
+
+static const exo_method methods[] = {{.name = "run", .run = chain_run}, {.name = "later", .run = chain_later}};
+static const exo_actor_class chain_class = {.name = "chain",
+                                            .state_size = sizeof(struct link_of_chain),
+                                            .start = chain_start,
+                                            .stop = chain_stop,
+                                            .methods = methods,
+                                            .num_methods = 2};
+
+static void
+begin(void)
+{
+    cr_assert_eq(exo_runtime_open(&runtime, &(exo_runtime_opts){.threads = 2}, &err), EXO_OK);
+}
+
+static void
+end(void)
+{
+    cr_expect_eq(exo_runtime_close(&runtime, in_ms(60000), &err), EXO_OK, "%s", err.text);
+}
+
+TestSuite(actor_death, .init = begin, .fini = end, .timeout = 120);
+
+static exo_ref
+spawn_before(exo_ref next, bool stops_next)
+{
+    const struct link_of_chain l = {.next = next, .stops_next = stops_next};
+    const exo_spawn_opts opts = {.args = exo_payload_borrow(&l, sizeof l)};
+    exo_ref ref = {0};
+    cr_assert_eq(exo_spawn(runtime, &chain_class, &opts, &ref, &err), EXO_OK, "%s", err.text);
+    return ref;
+}
+
+/* The first of a row of MANY; *last is its other end. */
+static exo_ref
+make_chain(bool linked, bool stops_next, exo_ref *last)
+{
+    exo_ref next = {0};
+    *last = next;
+    for (int i = 0; i < MANY; i++) {
+        exo_ref ref = spawn_before(next, stops_next);
+        if (linked && next.id)
+            cr_assert_eq(exo_link(runtime, ref, next, &err), EXO_OK, "%s", err.text);
+        last->id = last->id ? last->id : ref.id;
+        next = ref;
+    }
+    return next;
+}
+
+Test(actor_death, a_long_chain_of_linked_actors_dies)
+{
+    char cause[256];
+    exo_ref last, first = make_chain(true, false, &last);
+    cr_assert_eq(exo_kill(runtime, first, "a fall", &err), EXO_OK);
+    cr_expect_eq(stopped, MANY, "all are dead and stopped when exo_kill returns: %d", stopped);
+    cr_assert_eq(exo_cause(runtime, last, cause, sizeof cause), EXO_OK);
+    cr_expect(strstr(cause, "linked to 'chain', which died"), "%s", cause);
+}
+
+Test(actor_death, a_long_chain_of_links_breaks_in_the_middle_too)
+{
+    exo_ref last, first = make_chain(true, true, &last);
+    (void)first;
+    cr_assert_eq(exo_kill(runtime, last, "a fall", &err), EXO_OK);
+    cr_expect_eq(stopped, MANY, "%d", stopped);
+}
+
+Test(actor_death, many_actors_that_are_linked_to_one_die_with_it)
+{
+    exo_ref hub = spawn_before((exo_ref){0}, false), other = {0};
+    for (int i = 1; i < MANY; i++) {
+        other = spawn_before(hub, false);
+        cr_assert_eq(exo_link(runtime, hub, other, &err), EXO_OK);
+    }
+    cr_assert_eq(exo_kill(runtime, other, "a fall", &err), EXO_OK);
+    cr_expect_eq(stopped, MANY, "%d", stopped);
+}
+
+Test(actor_death, a_long_chain_of_actors_stops_each_the_next)
+{
+    exo_ref last, first = make_chain(false, true, &last);
+    cr_assert_eq(exo_stop(runtime, first, false, &err), EXO_OK);
+    cr_expect_eq(stopped, MANY, "%d", stopped);
+    cr_expect_eq(last_stopped, MANY, "in their order");
+}
+
+Test(actor_death, a_long_chain_drains_on_a_thread_of_the_pool)
+{
+    exo_future *f = NULL;
+    exo_ref last, first = make_chain(false, true, &last);
+    cr_assert_eq(exo_call(runtime, first, "run", (exo_payload){0}, in_ms(60000), &f, &err), EXO_OK);
+    cr_assert_eq(exo_stop(runtime, first, true, &err), EXO_OK);
+    cr_expect_eq(exo_wait(f, in_ms(60000), NULL, &err), EXO_OK, "%s", err.text);
+    exo_future_drop(&f);
+    EVENTUALLY(stopped == MANY);
+}
+
+/* --- Runtimes within stop ------------------------------------------------------------------------------------------------------- */
+
+/* An actor that has a runtime of its own, whose actor it kills and which it closes with itself. */
+struct owner {
+    exo_runtime *own;
+    exo_ref child;
+};
+
+static void
+owner_stop(void *self)
+{
+    struct owner *o = self;
+    exo_kill(o->own, o->child, "its owner ends", NULL);
+    cr_expect_eq(exo_runtime_close(&o->own, in_ms(60000), &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(stopped, 1, "what lived there is stopped when its runtime has closed");
+}
+
+static exo_status
+owner_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *why)
+{
+    (void)call;
+    (void)args;
+    struct owner *o = self;
+    const struct link_of_chain alone = {0};
+    const exo_spawn_opts opts = {.args = exo_payload_borrow(&alone, sizeof alone)};
+    exo_status st = exo_runtime_open(&o->own, NULL, why);
+    return st == EXO_OK ? exo_spawn(o->own, &chain_class, &opts, &o->child, why) : st;
+}
+
+static const exo_actor_class owner_class = {
+    .name = "owner", .state_size = sizeof(struct owner), .start = owner_start, .stop = owner_stop};
+
+Test(actor_death, a_stop_can_close_another_runtime)
+{
+    exo_ref ref = {0};
+    cr_assert_eq(exo_spawn(runtime, &owner_class, NULL, &ref, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_stop(runtime, ref, false, &err), EXO_OK);
+    cr_expect_eq(stopped, 1);
+}
+
+/* --- Callbacks and the lock ----------------------------------------------------------------------------------------------------- */
+
+static exo_ref watched;
+static atomic_int looked;
+
+/* Needs the actor's lock. */
+static void
+look(void)
+{
+    char *text = NULL;
+    if (runtime && exo_dump(runtime, watched, &text, NULL) == EXO_OK) /* NULL: it closes */
+        looked++;
+    exo_free(text);
+}
+
+static void
+look_when_done(void *context, uint64_t tag, exo_future *future)
+{
+    (void)context;
+    (void)tag;
+    (void)future;
+    look();
+}
+
+static void
+look_when_released(void *owner)
+{
+    (void)owner;
+    look();
+}
+
+Test(actor_death, a_late_monitor_makes_room_and_its_hook_runs_without_the_lock)
+{
+    static const exo_future_hook hook = {.done = look_when_done};
+    watched = spawn_before((exo_ref){0}, false);
+    for (int i = 0; i < 20; i++) { /* more than the first lists hold */
+        exo_future *f = NULL;
+        exo_time late = i < 4 ? 1 : INT64_MAX;
+        cr_assert_eq(exo_future_new(&f, exo_runtime_clock(runtime), late, &err), EXO_OK);
+        exo_future_set_hook(f, &hook, NULL, 0);
+        cr_assert_eq(exo_runtime_monitor(runtime, watched, f, &err), EXO_OK);
+        exo_future_drop(&f);
+    }
+    cr_expect_eq(looked, 4, "%d", looked);
+}
+
+Test(actor_death, a_reply_that_nobody_wants_is_released_without_the_lock)
+{
+    static char text[] = "a reply";
+    watched = spawn_before((exo_ref){0}, false);
+    for (int i = 0; i < 20; i++) {
+        exo_future *asked = NULL, *deferred = NULL, **where = &deferred;
+        exo_payload args = {0}, reply = {.data = text, .size = sizeof text, .release = look_when_released};
+        cr_assert_eq(exo_payload_copy(&args, &where, sizeof where), EXO_OK);
+        cr_assert_eq(exo_call(runtime, watched, "later", args, in_ms(60000), &asked, &err), EXO_OK);
+        cr_assert_eq(exo_call_wait(runtime, watched, "run", (exo_payload){0}, in_ms(60000), NULL, &err), EXO_OK);
+        cr_assert(deferred, "the first call was served before the second");
+        exo_reply(&deferred, EXO_OK, NULL, &reply);
+        exo_future_drop(&asked); /* the actor's list has the last reference */
+    }
+    cr_expect_geq(looked, 4, "%d", looked);
+}
+
+/* --- Generations ---------------------------------------------------------------------------------------------------------------- */
+
+Test(actor_death, a_slot_is_left_before_its_generation_reads_as_remote)
+{
+    exo_ref ref = spawn_before((exo_ref){0}, false), older = ref;
+    exo_actor *actor = exo_runtime_find(runtime, ref);
+    cr_assert(actor);
+    cr_assert_eq(exo_kill(runtime, ref, NULL, &err), EXO_OK);
+    uint64_t references = (uint32_t)atomic_load(&actor->slot->life);
+    atomic_store(&actor->slot->life, ((EXO_REMOTE >> 32) - 2) << 32 | references); /* after 2^31 - 2 lives */
+    exo_actor_drop(actor);
+    for (int i = 0; i < 8; i++) {
+        exo_ref next = spawn_before((exo_ref){0}, false);
+        cr_expect_eq(next.id & EXO_REMOTE, 0, "life %d", i);
+        cr_expect_neq(next.id, older.id);
+        cr_expect_eq(exo_call_wait(runtime, next, "run", (exo_payload){0}, in_ms(60000), NULL, &err), EXO_OK, "%s",
+                     err.text);
+        cr_assert_eq(exo_kill(runtime, next, NULL, &err), EXO_OK);
+    }
+}
