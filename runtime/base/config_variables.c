@@ -9,7 +9,8 @@
 #include "nearest.h"
 
 enum {
-    MAX_TEXT = 4096 /* of a scalar afterwards: variables that name each other must not double without end */
+    MAX_TEXT = 4096, /* of a scalar afterwards: variables that name each other must not double without end */
+    MAX_DEPTH = 64   /* of variables that are made of others, each of the next */
 };
 
 enum progress {
@@ -21,6 +22,7 @@ enum progress {
 struct variables {
     exo_config *map;       /* NULL: there are none */
     enum progress *states; /* (length of the map)  */
+    unsigned depth;        /* variables that are UNDER_WAY */
     exo_err *err;
 };
 
@@ -54,8 +56,13 @@ look_up(struct variables *v, const exo_config *node, const char *name, const exo
         if (v->states[i] == UNDER_WAY)
             return exo_config_fail(node, v->err, "the variable '%s' is made of itself", name);
         if (v->states[i] == UNTOUCHED) {
+            if (v->depth == MAX_DEPTH)
+                return exo_config_fail(node, v->err, "the variable '%s' is more than %d variables deep", name,
+                                       MAX_DEPTH);
             v->states[i] = UNDER_WAY;
+            v->depth++;
             exo_status st = substitute(v, entry->value);
+            v->depth--;
             if (st != EXO_OK)
                 return st;
             v->states[i] = DONE;

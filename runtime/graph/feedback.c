@@ -18,36 +18,48 @@ is_initial(const exo_edge_spec *edge)
     return edge->output && edge->output->initial;
 }
 
-/* Is there a way from actor `at` to `to` over edges that block, initial ones left out if `without_initial`? `seen` (num_actors) is 0. */
+/* A search in breadth. */
+struct search {
+    bool *seen;      /* (num_actors) */
+    uint32_t *queue; /* (num_actors) actors that were reached, in this order */
+};
+
+/* Is there a way from actor `from` to `to` over edges that block, initial ones left out if `without_initial`? */
 static bool
-leads_to(const exo_graph_spec *spec, uint32_t at, uint32_t to, bool without_initial, bool *seen)
+leads_to(const exo_graph_spec *spec, const struct search *s, uint32_t from, uint32_t to, bool without_initial)
 {
-    if (at == to)
-        return true;
-    seen[at] = true;
-    for (size_t e = 0; e < spec->num_edges; e++) {
-        const exo_edge_spec *edge = &spec->edges[e];
-        if (edge->from == at && blocks(edge) && !(without_initial && is_initial(edge)) && !seen[edge->to] &&
-            leads_to(spec, edge->to, to, without_initial, seen))
-            return true;
+    size_t reached = 1;
+    memset(s->seen, 0, spec->num_actors * sizeof *s->seen);
+    s->queue[0] = from;
+    s->seen[from] = true;
+    for (size_t at = 0; at < reached && !s->seen[to]; at++) {
+        for (size_t e = 0; e < spec->num_edges; e++) {
+            const exo_edge_spec *edge = &spec->edges[e];
+            if (edge->from != s->queue[at] || s->seen[edge->to] || !blocks(edge) ||
+                (without_initial && is_initial(edge)))
+                continue;
+            s->seen[edge->to] = true;
+            s->queue[reached++] = edge->to;
+        }
     }
-    return false;
+    return s->seen[to];
 }
 
 void
 exo_graph_mark_feedback(exo_graph_spec *spec)
 {
-    bool *seen = exo_calloc(spec->num_actors + 1, sizeof *seen);
+    const struct search search = {.seen = exo_calloc(spec->num_actors + 1, sizeof *search.seen),
+                                  .queue = exo_calloc(spec->num_actors + 1, sizeof *search.queue)};
     for (size_t e = 0; e < spec->num_edges; e++) {
         exo_edge_spec *edge = &spec->edges[e];
         if (!blocks(edge))
             continue;
-        if (!seen) { /* no memory to find out: more of them than needed do no harm */
+        if (!search.seen || !search.queue) { /* no memory to find out: more of them than needed do no harm */
             edge->feedback = true;
             continue;
         }
-        memset(seen, 0, spec->num_actors * sizeof *seen);
-        edge->feedback = leads_to(spec, edge->to, edge->from, !is_initial(edge), seen);
+        edge->feedback = leads_to(spec, &search, edge->to, edge->from, !is_initial(edge));
     }
-    exo_free(seen);
+    exo_free(search.seen);
+    exo_free(search.queue);
 }

@@ -284,6 +284,29 @@ Test(graph_spec, mistakes_with_variables_are_named)
                    NULL, "graph.yaml:2:45: longer than 4096 bytes with its variables");
 }
 
+/* variables: {v0: ${v1}, v1: ${v2}, ...}, `count` of them. */
+static void
+write_chain(char *text, size_t size, int count)
+{
+    size_t used = (size_t)snprintf(text, size, "variables:\n");
+    for (int i = 0; i < count; i++)
+        used += (size_t)snprintf(text + used, size - used, i + 1 < count ? "  v%d: ${v%d}\n" : "  v%d: 3\n", i, i + 1);
+    snprintf(text + used, size - used,
+             "actors: {a: {class: maker, count: '${v0}'}, b: {class: learner}}\n"
+             "edges: [{from: a, to: b, carries: experience}]\n");
+}
+
+Test(graph_spec, a_chain_of_variables_has_an_end)
+{
+    char text[4096];
+    write_chain(text, sizeof text, 64);
+    exo_graph_spec *s = parse(text);
+    cr_expect_eq(s->actors[0].count, 3);
+    exo_graph_spec_free(&s);
+    write_chain(text, sizeof text, 100); /* of 40,000, each on the stack above the one before, none came back */
+    expect_refused(text, NULL, "graph.yaml:65:8: the variable 'v64' is more than 64 variables deep");
+}
+
 Test(graph_spec, files_include_others)
 {
     go_to_folder();
