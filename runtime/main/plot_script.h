@@ -1,0 +1,13 @@
+/* A picture of runs as a gnuplot script: validation loss by step, by bytes sent per node, and by time, over a legend. No state. */
+#ifndef EXO_MAIN_PLOT_SCRIPT_H
+#define EXO_MAIN_PLOT_SCRIPT_H
+
+#include <stdbool.h>
+
+#include "plot_runs.h"
+#include "text.h"
+
+/* Adds the script that draws `data` into the file `out`, as SVG or PNG. Any number of curves: the picture grows with its legend. */
+void exo_plot_script(exo_text *script, const exo_plot_data *data, const char *title, const char *out, bool svg);
+
+#endif
