@@ -17,7 +17,7 @@
 uint64_t
 exo_fit_elapsed(const struct run *run)
 {
-    return run->elapsed_before + (uint64_t)exo_fit_now(run);
+    return run->elapsed_before + (uint64_t)(exo_fit_now(run) - run->before.now);
 }
 
 static void
@@ -131,6 +131,8 @@ checkpoint(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = all;
     if (st == EXO_OK)
+        st = exo_fit_save_figures(run, folder, args.elapsed, err);
+    if (st == EXO_OK)
         st = exo_checkpoint_commit(run->folder, run->step, run->settings, err);
     if (st != EXO_OK)
         exo_checkpoint_abort(run->folder, run->step);
@@ -199,7 +201,8 @@ record_segment(struct run *run, exo_time took, exo_time took_here, exo_err *err)
     for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
         const exo_train_reply *reply = exo_fit_reply(run, r);
         bytes += reply->bytes_sent;
-        run->traffic[r] = reply->traffic;
+        run->traffic[r] = run->before.traffic[r];
+        exo_traffic_add(&run->traffic[r], &reply->traffic);
     }
     run->bytes_sent = exo_fit_mean_bytes(run, bytes);
 

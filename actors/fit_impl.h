@@ -1,6 +1,6 @@
 /* One fit, shared by the files that do it: fit_run.c (from beginning to end), fit_prepare.c (what there is before the first step),
  * fit_ask.c (requests to the nodes), fit_events.c (training, and what happens between two segments), fit_network.c (its clock and its
- * emulated network).
+ * emulated network), fit_figures.c (what a checkpoint keeps of what was counted).
  *
  * Everything in struct run belongs to the caller's thread. The nodes run free between two events (evaluation, correlation,
  * checkpoint, the end, or about a fifth of a second, so that a stop is heeded soon); at an event all of them are idle. */
@@ -10,7 +10,10 @@
 #include "checkpoint.h"
 #include "fit_network.h"
 #include "fit_run.h"
+#include <jansson.h>
+
 #include "ledger.h"
+#include "link.h"
 #include "metrics.h"
 #include "sim.h"
 #include "train_node.h"
@@ -41,10 +44,11 @@ struct run {
     exo_dataset **train;     /* (num_nodes) held                       */
     size_t *val_order;
 
-    exo_sim *sim;         /* NULL: the run's clock is the real one        */
-    exo_links *links;     /* NULL: nothing is emulated                    */
-    exo_pace *paces;      /* (num_nodes) of nodes in this process         */
-    exo_traffic *traffic; /* (num_nodes) of the strategy's edge, as the nodes said last */
+    exo_sim *sim;     /* NULL: the run's clock is the real one        */
+    exo_links *links; /* NULL: nothing is emulated                    */
+    exo_pace *paces;  /* (num_nodes) of nodes in this process         */
+    exo_traffic
+        *traffic; /* (num_nodes) of the strategy's edge, over all parts of a resumed run, as the nodes said last */
 
     char folder[EXO_CHECKPOINT_PATH]; /* "" without files */
     int lock;                         /* descriptor, or -1 */
@@ -53,11 +57,20 @@ struct run {
     char *options_text;
     char *settings;
 
+    /* Of the parts before a resume; all 0 where there are none, or their checkpoint has no figures. */
+    struct {
+        bool known;
+        exo_time now, wall;        /* where the run's clock and the real one stood */
+        exo_traffic *traffic;      /* (num_nodes) */
+        exo_link_stats *up, *down; /* (num_nodes) */
+        json_t *figures;           /* has the names of spans and totals */
+    } before;
+
     uint64_t step;
     exo_time started;        /* of this process's part, on the real clock        */
-    exo_time trained;        /* ns in steps, this process's part                 */
+    exo_time trained;        /* ns in steps since `steps_before`                 */
     uint64_t elapsed_before; /* ns of the parts before a resume                  */
-    uint64_t steps_before;
+    uint64_t steps_before;   /* steps that `trained` does not count              */
     uint64_t bytes_sent;
     float train_loss, lr;
     double rate;        /* samples/s of the last segments, smoothed         */
@@ -103,16 +116,31 @@ exo_status exo_fit_open_network(struct run *run, exo_err *err);
 exo_status exo_fit_open_edge(struct run *run, exo_err *err);
 /* What the edge is called in reports. */
 const char *exo_fit_edge_name(const struct run *run);
-/* Now, since this process's part began, on the run's clock. */
+/* Now on the run's clock, which goes on where the checkpoint of a resumed run was made. */
 exo_time exo_fit_now(const struct run *run);
+/* How long the run has taken here, over all parts, in ns of the real clock. */
+exo_time exo_fit_wall(const struct run *run);
+/* What a node's host has sent and received over emulated links, over all parts; false: there are none here. */
+bool exo_fit_link_stats(const struct run *run, uint32_t rank, exo_link_stats *up, exo_link_stats *down);
 /* Before the nodes are told to train, on the virtual clock: none of them runs ahead. */
 void exo_fit_expect_nodes(struct run *run);
 /* Goes over to another graph, if somebody asks for it. All nodes are idle. An error is that of the change: the run goes on. */
 void exo_fit_look_for_change(struct run *run);
 /* Nobody is waited for any more: a node cannot go on. */
 void exo_fit_expect_no_more(struct run *run);
-/* ledger.csv, network.json and, on the virtual clock, timeline.json, into the run's folder. */
+/* ledger.csv, network.json and, on the virtual clock, timeline.json, into the run's folder: at the end, and of a run that was stopped. All
+ * nodes are idle. */
 exo_status exo_fit_report_network(struct run *run, exo_fit_result *result, exo_err *err);
 void exo_fit_close_network(struct run *run);
+
+/* --- fit_figures.c -------------------------------------------------------------------------------------------------------------- */
+
+/* Into the folder of a checkpoint, when all nodes are idle. */
+exo_status exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed, exo_err *err);
+/* Makes run->before, and fills it from the checkpoint that the run goes on from, if there is one. INVAL: it is damaged. */
+exo_status exo_fit_load_figures(struct run *run, exo_err *err);
+/* A new pace goes on where that of the checkpoint stood. */
+void exo_fit_restore_pace(struct run *run, uint32_t rank);
+void exo_fit_release_figures(struct run *run);
 
 #endif

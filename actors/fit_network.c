@@ -34,7 +34,13 @@ exo_fit_step_cost(const exo_graph_spec *graph)
 exo_time
 exo_fit_now(const struct run *run)
 {
-    return run->sim ? exo_sim_now(run->sim) : exo_now(run->clock) - run->started;
+    return run->sim ? exo_sim_now(run->sim) : run->before.now + exo_now(run->clock) - run->started;
+}
+
+exo_time
+exo_fit_wall(const struct run *run)
+{
+    return run->before.wall + exo_now(run->clock) - run->started;
 }
 
 void
@@ -51,6 +57,13 @@ exo_fit_expect_no_more(struct run *run)
         exo_sim_expect_no_more(run->sim);
 }
 
+/* Where the run's clock began, on the clock that it is read from. */
+static exo_time
+origin_of(const struct run *run)
+{
+    return run->sim ? 0 : run->started - run->before.now;
+}
+
 exo_status
 exo_fit_open_network(struct run *run, exo_err *err)
 {
@@ -60,6 +73,8 @@ exo_fit_open_network(struct run *run, exo_err *err)
         return exo_fail(err, EXO_UNSUPPORTED, "the virtual clock is for nodes in one process: without workers");
     if (graph && graph->virtual_clock)
         st = exo_sim_new(&run->sim, 0, err);
+    if (run->sim)
+        exo_sim_restore(run->sim, run->before.now);
     if (st == EXO_OK && graph && graph->emulated)
         st = exo_graph_links(graph, &run->links, err);
     run->started = exo_now(run->clock);
@@ -70,8 +85,10 @@ exo_fit_open_network(struct run *run, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for %u nodes", run->fit.num_nodes);
     for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
         double speed = graph ? graph->hosts[nodes_of(graph)->hosts[r]].speed : 1;
-        st = exo_pace_init(&run->paces[r], run->sim, run->sim ? 0 : run->started, speed, err);
+        st = exo_pace_init(&run->paces[r], run->sim, origin_of(run), speed, err);
         run->paces[r].track.limit = run->sim ? SPANS : 0;
+        if (st == EXO_OK)
+            exo_fit_restore_pace(run, r);
     }
     return st;
 }
@@ -87,7 +104,7 @@ exo_fit_open_edge(struct run *run, exo_err *err)
                               .links = run->links,
                               .hosts = nodes_of(graph)->hosts,
                               .sim = run->sim,
-                              .origin = run->sim ? 0 : run->started,
+                              .origin = origin_of(run),
                               .codec = exo_fit_edge_codec(edge)};
     return exo_comm_local_on(&run->comm, run->fit.num_nodes, run->sim ? exo_sim_clock(run->sim) : run->clock, &on, err);
 }
@@ -181,20 +198,39 @@ seconds(exo_time time)
     return json_real((double)time * 1e-9);
 }
 
+static void
+add_link(exo_link_stats *sum, const exo_link_stats *more)
+{
+    sum->messages += more->messages;
+    sum->bytes += more->bytes;
+    sum->busy += more->busy;
+}
+
+bool
+exo_fit_link_stats(const struct run *run, uint32_t rank, exo_link_stats *up, exo_link_stats *down)
+{
+    *up = *down = (exo_link_stats){0};
+    if (!run->links)
+        return false;
+    exo_links_host_stats(run->links, nodes_of(run->graph)->hosts[rank], up, down);
+    add_link(up, &run->before.up[rank]);
+    add_link(down, &run->before.down[rank]);
+    return true;
+}
+
 static json_t *
 host_json(const struct run *run, uint32_t rank)
 {
     char name[EXO_NODE_NAME], host[EXO_NODE_NAME];
     exo_time times[3] = {0};
     const exo_track *track = &run->paces[rank].track;
-    exo_link_stats up = {0}, down = {0};
+    exo_link_stats up, down;
     json_t *phases = json_object();
     for (size_t i = 0; i < track->num_totals; i++) {
         times[track->totals[i].kind] += track->totals[i].time;
         json_object_set_new(phases, track->totals[i].name, seconds(track->totals[i].time));
     }
-    if (run->links)
-        exo_links_host_stats(run->links, nodes_of(run->graph)->hosts[rank], &up, &down);
+    exo_fit_link_stats(run, rank, &up, &down);
     exo_time all = exo_fit_now(run);
     snprintf(name, sizeof name, "node_%u", rank);
     return json_pack("{s:s, s:s, s:f, s:o, s:o, s:o, s:I, s:I, s:o, s:o, s:o}", "host", host_name(run, rank, host),
@@ -250,7 +286,7 @@ exo_status
 exo_fit_report_network(struct run *run, exo_fit_result *result, exo_err *err)
 {
     exo_status st = write_ledger(run, result, err);
-    result->wall_seconds = (double)(exo_now(run->clock) - run->started) * 1e-9;
+    result->wall_seconds = (double)exo_fit_wall(run) * 1e-9;
     result->is_virtual = run->sim != NULL;
     if (st == EXO_OK && run->folder[0] && run->graph && (run->sim || run->links) && !run->far)
         st = write_report(run, err);

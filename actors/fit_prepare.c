@@ -240,8 +240,10 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
         (json_int_t)fit->batch_size, "minibatch_size", (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle,
         "autocast", (int)fit->autocast, "seed", (json_int_t)fit->seed, "validate", (int)evaluates, "val_size",
         (json_int_t)(evaluates ? run->opts->val_size : 0), "timeout_ms", (json_int_t)(fit->timeout / EXO_MS));
-    if (numbers && fit->resume_from)
+    if (numbers && fit->resume_from) {
         json_object_set_new(numbers, "resume_from", json_string(fit->resume_from));
+        json_object_set_new(numbers, "elapsed_ns", json_integer(run->before.now)); /* schedules of links go on */
+    }
     char *graph = NULL;
     exo_status st = run->graph ? exo_graph_expand(run->graph, &graph, err) : EXO_OK;
     if (numbers && graph)
@@ -332,7 +334,7 @@ set_up_nodes(struct run *run, exo_err *err)
     if (st == EXO_OK) {
         const exo_node_ready *first = exo_fit_reply(run, 0);
         run->step = first->step;
-        run->steps_before = first->step;
+        run->steps_before = run->before.known ? 0 : first->step;
         run->elapsed_before = first->elapsed;
         uint64_t bytes = 0;
         for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
@@ -369,6 +371,8 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
         st = prepare_folder(run, err);
     if (st == EXO_OK)
         st = save_tokenizer(run, err);
+    if (st == EXO_OK)
+        st = exo_fit_load_figures(run, err);
     if (st == EXO_OK)
         st = exo_fit_open_network(run, err);
     if (st == EXO_OK)

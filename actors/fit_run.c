@@ -113,6 +113,7 @@ release_run(struct run *run)
     exo_free(run->train);
     exo_free(run->val_order);
     exo_fit_close_network(run);
+    exo_fit_release_figures(run);
     exo_free(run->traffic);
     exo_free(run->options_text);
     exo_free(run->settings);
@@ -172,6 +173,8 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
     run->started = exo_now(run->clock);
     if (st == EXO_OK)
         st = exo_fit_train(run, err);
+    if (st == EXO_OK && run->stopped)
+        st = exo_fit_report_network(run, result, err);
     if (st == EXO_OK && run->stopped)
         st = exo_fail(err, EXO_CANCELLED, "stopped after step %" PRIu64 " of %" PRIu64 "%s%s", run->step,
                       run->fit.max_steps, run->folder[0] ? "; a checkpoint is in " : "", run->folder);

@@ -140,7 +140,11 @@ make_network(struct shared *s, exo_config *root, exo_err *err)
     exo_status st = exo_config_string(root, "graph", NULL, &text, err);
     if (st != EXO_OK || !text)
         return st;
-    s->origin = exo_now(exo_clock_real());
+    uint64_t elapsed = 0;
+    st = exo_config_u64(root, "elapsed_ns", 0, 0, INT64_MAX, &elapsed, err);
+    if (st != EXO_OK)
+        return st;
+    s->origin = exo_now(exo_clock_real()) - (exo_time)elapsed;
     st = exo_graph_parse(&s->graph, "graph", text, NULL, err);
     return st == EXO_OK && s->graph->emulated ? exo_graph_links(s->graph, &s->links, err) : st;
 }

@@ -296,6 +296,18 @@ exo_sim_lane_new(exo_sim *sim, double speed)
 }
 
 void
+exo_sim_restore(exo_sim *sim, exo_time now)
+{
+    sim->now = now;
+}
+
+void
+exo_sim_lane_restore(exo_sim_lane *lane, exo_time time)
+{
+    lane->time = time;
+}
+
+void
 exo_sim_expect(exo_sim *sim, unsigned lanes)
 {
     pthread_mutex_lock(&sim->lock);

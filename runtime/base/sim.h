@@ -26,6 +26,9 @@ typedef struct exo_sim_lane exo_sim_lane;
 
 /* A simulation at time 0. tie_seed 0: ties go to the lane that was made first. */
 exo_status exo_sim_new(exo_sim **out, uint64_t tie_seed, exo_err *err);
+/* The simulation, which has no lanes yet, and a lane that was never entered go on at these times: as those of a run that was saved. */
+void exo_sim_restore(exo_sim *sim, exo_time now);
+void exo_sim_lane_restore(exo_sim_lane *lane, exo_time time);
 /* When no thread is in any of its lanes; frees the lanes too. */
 void exo_sim_free(exo_sim **sim);
 /* In a lane: its time, what it has computed until now included. Elsewhere: the time of whoever ran last. Any thread. */
@@ -53,9 +56,9 @@ void exo_sim_leave(exo_sim_lane *lane);
 /* The lane that the calling thread is in, or NULL. */
 exo_sim_lane *exo_sim_current(void);
 
-/* In the lane: */
+/* The lane's time: in the lane, or while nobody is in it. */
 exo_time exo_sim_time(exo_sim_lane *lane);
-/* Does what it takes here count (from now on)? It does not at first. */
+/* In the lane: does what it takes here count (from now on)? It does not at first. */
 void exo_sim_measure(exo_sim_lane *lane, bool measure);
 /* Computes for `cost` on a host of speed 1. */
 void exo_sim_spend(exo_sim_lane *lane, exo_time cost);

@@ -129,6 +129,12 @@ get_count(const json_t *json, const char *key)
     return value > 0 ? (uint64_t)value : 0;
 }
 
+static exo_time
+nanoseconds(const json_t *object, const char *key)
+{
+    return (exo_time)(json_number_value(json_object_get(object, key)) * 1e9);
+}
+
 exo_status
 exo_result_read(const exo_job *job, const exo_job_run *run, exo_fit_result *result, bool *found, exo_err *err)
 {
@@ -157,7 +163,8 @@ exo_result_read(const exo_job *job, const exo_job_run *run, exo_fit_result *resu
                                     .items = get_count(traffic, "calls"),
                                     .payload_bytes = get_count(traffic, "payload_bytes"),
                                     .encoded_bytes = get_count(traffic, "encoded_bytes"),
-                                    .wire_bytes = get_count(traffic, "wire_bytes")};
+                                    .wire_bytes = get_count(traffic, "wire_bytes"),
+                                    .recv_blocked = nanoseconds(traffic, "waited_s")};
     const char *sha256 = json_string_value(json_object_get(json, "sha256"));
     snprintf(result->sha256, sizeof result->sha256, "%s", sha256 ? sha256 : "");
     *found = true;
@@ -289,12 +296,6 @@ exo_results_print_ledger(FILE *out, const exo_job *job, const exo_fit_result *re
     if (!failed)
         exo_ledger_print(out, &ledger);
     exo_ledger_release(&ledger);
-}
-
-static exo_time
-nanoseconds(const json_t *object, const char *key)
-{
-    return (exo_time)(json_number_value(json_object_get(object, key)) * 1e9);
 }
 
 void

@@ -32,9 +32,15 @@ train() {
     started+=($!)
 }
 
-# same FOLDER: its run's parameters are those of the run in one process.
+# counted FOLDER: the ledger of its run, without times.
+counted() {
+    cut -d, -f1-9 "$1"/*/diloco/ledger.csv
+}
+
+# same FOLDER: its run's parameters are those of the run in one process, and so is what it counted, also over a resume.
 same() {
     [ "$(grep sha256 "$1.out")" = "$wanted" ] || fail "$1: $(grep sha256 "$1.out") instead of $wanted: $(tail -3 "$1.err")"
+    diff <(counted embedded) <(counted "$1") || fail "$1: another ledger than in one process"
 }
 
 heads_die() {

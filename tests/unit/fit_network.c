@@ -10,6 +10,7 @@
 #include "fit_run.h"
 #include "points.h"
 #include "site.h"
+#include "temp.h"
 #include "timing.h"
 
 enum {
@@ -88,8 +89,8 @@ scene_release(struct scene *s)
     exo_model_drop(&s->model);
 }
 
-static void
-fit(struct scene *s, const char *strategy, const char *options, bool emulated)
+static exo_status
+try_fit(struct scene *s, const char *strategy, const char *options, bool emulated)
 {
     exo_config_doc *doc = NULL;
     exo_params_free(&s->result.params);
@@ -97,6 +98,13 @@ fit(struct scene *s, const char *strategy, const char *options, bool emulated)
     exo_status st = exo_fit_run(s->model, s->train, s->val, strategy, exo_config_root(doc), &s->opts, NULL,
                                 emulated ? &s->graph : NULL, s->live, &s->result, &s->err);
     exo_config_free(&doc);
+    return st;
+}
+
+static void
+fit(struct scene *s, const char *strategy, const char *options, bool emulated)
+{
+    exo_status st = try_fit(s, strategy, options, emulated);
     cr_assert_eq(st, EXO_OK, "%s: %s", strategy, s->err.text);
 }
 
@@ -130,6 +138,111 @@ Test(fit_network, the_same_bits_over_links_and_on_the_virtual_clock, .timeout = 
             cr_expect_eq(s.result.is_virtual, clock == 1);
             scene_release(&s);
         }
+}
+
+/* Asks to stop at a step. */
+struct stop_at {
+    uint64_t step;
+    _Atomic int stop;
+};
+
+static void
+stop_at_step(void *context, const exo_progress *progress)
+{
+    struct stop_at *at = context;
+    if (progress->step >= at->step)
+        at->stop = 1;
+}
+
+static void
+read_file(const char *folder, const char *run, const char *file, char *out, size_t size)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s/%s", folder, run, file);
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    size_t length = fread(out, 1, size - 1, f);
+    cr_assert_lt(length, size - 1, "%s is larger than expected", path);
+    out[length] = '\0';
+    fclose(f);
+}
+
+/* Also times: on the virtual clock they are what they would have been. */
+Test(fit_network, stopped_and_resumed_counts_what_one_that_was_left_alone_counts, .timeout = 120)
+{
+    static char whole[1 << 20], resumed[1 << 20];
+    static const char *const files[] = {"ledger.csv", "metrics.csv", "network.json", "timeline.json"};
+    char folder[64];
+    temp_folder(folder, sizeof folder);
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        struct scene s;
+        char name[32], options[160];
+        scene_init(&s, true);
+        s.hosts[1].speed = 0.5;  /* nodes of different times */
+        s.opts.val_interval = 1; /* an event after each step: there a stop is heeded */
+        s.opts.save_dir = folder;
+        snprintf(options, sizeof options, "%s", strategies[i].options);
+        snprintf(name, sizeof name, "whole_%zu", i);
+        s.opts.run_name = name;
+        fit(&s, strategies[i].name, options, true);
+        const exo_fit_result alone = s.result;
+        for (uint64_t step = 1; step < STEPS; step += 4) {
+            char run[32];
+            struct stop_at at = {.step = step};
+            snprintf(run, sizeof run, "stopped_%zu_%u", i, (unsigned)step);
+            s.opts.run_name = run;
+            s.opts.progress = stop_at_step;
+            s.opts.context = &at;
+            s.opts.stop = &at.stop;
+            cr_assert_eq(try_fit(&s, strategies[i].name, options, true), EXO_CANCELLED, "%s", s.err.text);
+            s.opts.stop = NULL;
+            s.opts.progress = NULL;
+            s.opts.resume = true;
+            fit(&s, strategies[i].name, options, true);
+            s.opts.resume = false;
+            for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+                read_file(folder, name, files[f], whole, sizeof whole);
+                read_file(folder, run, files[f], resumed, sizeof resumed);
+                cr_expect_str_eq(resumed, whole, "%s of %s, stopped at %u", files[f], strategies[i].name,
+                                 (unsigned)step);
+            }
+            cr_expect_eq(memcmp(&s.result.traffic, &alone.traffic, sizeof alone.traffic), 0);
+            cr_expect_eq(s.result.seconds, alone.seconds);
+            cr_expect_eq(s.result.train_seconds, alone.train_seconds);
+            cr_expect_eq(s.result.samples_per_second, alone.samples_per_second);
+        }
+        scene_release(&s);
+    }
+    temp_remove(folder);
+}
+
+/* A run that was stopped and goes on no more has its ledger, too; one that is resumed adds to it on the real clock and without links. */
+Test(fit_network, each_part_of_a_run_adds_to_its_ledger, .timeout = 60)
+{
+    static char text[65536];
+    char folder[64];
+    temp_folder(folder, sizeof folder);
+    struct scene s;
+    scene_init(&s, false);
+    s.step.cost = -1;
+    s.graph.emulated = false;
+    s.opts.val_interval = 1;
+    s.opts.save_dir = folder;
+    s.opts.run_name = "parts";
+    s.opts.progress = stop_at_step;
+    for (uint64_t step = 3; step <= STEPS; step += 3) {
+        struct stop_at at = {.step = step};
+        char row[64];
+        s.opts.context = &at;
+        s.opts.stop = &at.stop;
+        s.opts.resume = step > 3;
+        cr_expect_eq(try_fit(&s, "ddp", "{}", true), step < STEPS ? EXO_CANCELLED : EXO_OK, "%s", s.err.text);
+        snprintf(row, sizeof row, ",node_2,home_2,%u,%u,", (unsigned)step * 6, (unsigned)step);
+        read_file(folder, "parts", "ledger.csv", text, sizeof text);
+        cr_expect_not_null(strstr(text, row), "after step %u: no %s in\n%s", (unsigned)step, row, text);
+    }
+    scene_release(&s);
+    temp_remove(folder);
 }
 
 Test(fit_network, a_virtual_run_says_what_the_closed_form_says, .timeout = 60)

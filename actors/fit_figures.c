@@ -1,0 +1,256 @@
+/* What a fit counted and measured until a checkpoint, kept in it as figures.json, so that a resumed run goes on counting where the
+ * checkpoint was made: see fit_impl.h. The numbers of the training itself are the nodes' own (train_node.c).
+ *
+ *     {"elapsed_ns", "wall_ns", "trained_ns", "now_ns", "names": [...],
+ *      "nodes": [{"time_ns", "traffic": [8 counts], "up": [3 counts], "down": [3 counts], "totals": [[name, kind, ns, count], ...],
+ *                 "lost", "spans": [[name, kind, begin, end], ...]}, ...]}
+ *
+ * A name is an index into `names`. Spans are there on the virtual clock only, as for the timeline. */
+#include "fit_impl.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "file.h"
+
+enum {
+    LARGEST = 1 << 30
+};
+
+static void
+release_text(char *text)
+{
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+}
+
+/* --- Writing ------------------------------------------------------------------------------------------------------------------ */
+
+static json_int_t
+index_of(json_t *names, const char *name)
+{
+    size_t i;
+    const json_t *known;
+    json_array_foreach (names, i, known)
+        if (strcmp(json_string_value(known), name) == 0)
+            return (json_int_t)i;
+    json_array_append_new(names, json_string(name));
+    return (json_int_t)i;
+}
+
+static json_t *
+traffic_json(const exo_traffic *t)
+{
+    return json_pack("[I, I, I, I, I, I, I, I]", (json_int_t)t->messages, (json_int_t)t->items,
+                     (json_int_t)t->payload_bytes, (json_int_t)t->encoded_bytes, (json_int_t)t->wire_bytes,
+                     (json_int_t)t->drops, (json_int_t)t->send_blocked, (json_int_t)t->recv_blocked);
+}
+
+static json_t *
+link_json(const exo_link_stats *s)
+{
+    return json_pack("[I, I, I]", (json_int_t)s->messages, (json_int_t)s->bytes, (json_int_t)s->busy);
+}
+
+static json_t *
+totals_json(const exo_track *track, json_t *names)
+{
+    json_t *totals = json_array();
+    for (size_t i = 0; i < track->num_totals; i++) {
+        const exo_span_total *t = &track->totals[i];
+        json_array_append_new(totals, json_pack("[I, i, I, I]", index_of(names, t->name), (int)t->kind,
+                                                (json_int_t)t->time, (json_int_t)t->count));
+    }
+    return totals;
+}
+
+static json_t *
+spans_json(const exo_track *track, json_t *names)
+{
+    json_t *spans = json_array();
+    for (size_t i = 0; i < track->length; i++) {
+        const exo_span *s = &track->spans[i];
+        json_array_append_new(spans, json_pack("[I, i, I, I]", index_of(names, s->name), (int)s->kind,
+                                               (json_int_t)s->begin, (json_int_t)s->end));
+    }
+    return spans;
+}
+
+static json_t *
+node_json(const struct run *run, uint32_t rank, json_t *names)
+{
+    json_t *node = json_pack("{s:o}", "traffic", traffic_json(&run->traffic[rank]));
+    exo_link_stats up, down;
+    if (exo_fit_link_stats(run, rank, &up, &down)) {
+        json_object_set_new(node, "up", link_json(&up));
+        json_object_set_new(node, "down", link_json(&down));
+    }
+    if (run->paces && run->graph) {
+        const exo_pace *pace = &run->paces[rank];
+        json_object_set_new(node, "time_ns", json_integer(pace->lane ? exo_sim_time(pace->lane) : 0));
+        json_object_set_new(node, "totals", totals_json(&pace->track, names));
+        json_object_set_new(node, "spans", spans_json(&pace->track, names));
+        json_object_set_new(node, "lost", json_integer((json_int_t)pace->track.lost));
+    }
+    return node;
+}
+
+exo_status
+exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH + 32];
+    json_t *names = json_array(), *nodes = json_array();
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+        json_array_append_new(nodes, node_json(run, r, names));
+    json_t *all = json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "elapsed_ns", (json_int_t)elapsed, "wall_ns",
+                            (json_int_t)exo_fit_wall(run), "trained_ns", (json_int_t)run->trained, "now_ns",
+                            (json_int_t)exo_fit_now(run), "names", names, "nodes", nodes);
+    char *text = all && json_array_size(nodes) == run->fit.num_nodes ? json_dumps(all, JSON_COMPACT) : NULL;
+    json_decref(all);
+    snprintf(path, sizeof path, "%s/figures.json", folder);
+    exo_status st = text ? exo_file_write_atomic(path, text, strlen(text), err)
+                         : exo_fail(err, EXO_NOMEM, "no memory for the figures of a checkpoint");
+    release_text(text);
+    return st;
+}
+
+/* --- Reading ------------------------------------------------------------------------------------------------------------------ */
+
+static int64_t
+number(const json_t *object, const char *key)
+{
+    json_int_t value = json_integer_value(json_object_get(object, key));
+    return value > 0 ? value : 0;
+}
+
+static int64_t
+at(const json_t *list, size_t i)
+{
+    json_int_t value = json_integer_value(json_array_get(list, i));
+    return value > 0 ? value : 0;
+}
+
+static exo_traffic
+read_traffic(const json_t *t)
+{
+    return (exo_traffic){.messages = (uint64_t)at(t, 0),
+                         .items = (uint64_t)at(t, 1),
+                         .payload_bytes = (uint64_t)at(t, 2),
+                         .encoded_bytes = (uint64_t)at(t, 3),
+                         .wire_bytes = (uint64_t)at(t, 4),
+                         .drops = (uint64_t)at(t, 5),
+                         .send_blocked = at(t, 6),
+                         .recv_blocked = at(t, 7)};
+}
+
+static exo_link_stats
+read_link(const json_t *s)
+{
+    return (exo_link_stats){.messages = (uint64_t)at(s, 0), .bytes = (uint64_t)at(s, 1), .busy = at(s, 2)};
+}
+
+/* The name and kind of a total or span; false: it is none. */
+static bool
+read_label(const json_t *entry, const json_t *names, const char **name, exo_span_kind *kind)
+{
+    *name = json_string_value(json_array_get(names, (size_t)at(entry, 0)));
+    *kind = (exo_span_kind)at(entry, 1);
+    return *name && at(entry, 1) <= EXO_SPAN_RECV_BLOCKED;
+}
+
+/* Spans first, as they add to the totals, which are then set to what they were: spans may have been lost. */
+static void
+read_track(const json_t *node, const json_t *names, exo_track *track)
+{
+    const json_t *spans = json_object_get(node, "spans"), *totals = json_object_get(node, "totals");
+    const char *name = NULL;
+    exo_span_kind kind;
+    for (size_t i = 0; i < json_array_size(spans); i++)
+        if (read_label(json_array_get(spans, i), names, &name, &kind))
+            exo_track_add(track, name, kind, at(json_array_get(spans, i), 2), at(json_array_get(spans, i), 3));
+    track->num_totals = 0;
+    for (size_t i = 0; i < json_array_size(totals) && track->num_totals < EXO_SPAN_NAMES; i++) {
+        const json_t *total = json_array_get(totals, i);
+        if (read_label(total, names, &name, &kind))
+            track->totals[track->num_totals++] =
+                (exo_span_total){.name = name, .kind = kind, .time = at(total, 2), .count = (uint64_t)at(total, 3)};
+    }
+    track->lost = (uint64_t)number(node, "lost");
+}
+
+static exo_status
+allocate(struct run *run, exo_err *err)
+{
+    uint32_t n = run->fit.num_nodes;
+    run->before.traffic = exo_calloc(n, sizeof *run->before.traffic);
+    run->before.up = exo_calloc(n, sizeof *run->before.up);
+    run->before.down = exo_calloc(n, sizeof *run->before.down);
+    return run->before.traffic && run->before.up && run->before.down
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "no memory for %u nodes", n);
+}
+
+exo_status
+exo_fit_load_figures(struct run *run, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH + 32], *text = NULL;
+    size_t size = 0;
+    exo_status st = allocate(run, err);
+    if (st != EXO_OK || !run->fit.resume_from)
+        return st;
+    snprintf(path, sizeof path, "%s/figures.json", run->fit.resume_from);
+    st = exo_file_read(path, LARGEST, &text, &size, err);
+    if (st == EXO_NOT_FOUND) {
+        EXO_LOG(WARN, TRAIN, "missing=%s written by an older exogym: ledger and times count from here on", path);
+        return EXO_OK;
+    }
+    json_t *all = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
+    exo_free(text);
+    const json_t *nodes = json_object_get(all, "nodes");
+    if (st == EXO_OK && json_array_size(nodes) != run->fit.num_nodes)
+        st = exo_fail(err, EXO_INVAL, "%s: these are not the figures of a checkpoint of %u nodes", path,
+                      run->fit.num_nodes);
+    if (st != EXO_OK) {
+        json_decref(all);
+        return st;
+    }
+    run->before.figures = all; /* its names are in use */
+    run->before.known = true;
+    run->before.now = number(all, "now_ns");
+    run->before.wall = number(all, "wall_ns");
+    run->trained = number(all, "trained_ns");
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+        const json_t *node = json_array_get(nodes, r);
+        run->before.traffic[r] = run->traffic[r] = read_traffic(json_object_get(node, "traffic"));
+        run->before.up[r] = read_link(json_object_get(node, "up"));
+        run->before.down[r] = read_link(json_object_get(node, "down"));
+    }
+    return EXO_OK;
+}
+
+void
+exo_fit_restore_pace(struct run *run, uint32_t rank)
+{
+    exo_pace *pace = &run->paces[rank];
+    if (!run->before.known)
+        return;
+    const json_t *node = json_array_get(json_object_get(run->before.figures, "nodes"), rank);
+    read_track(node, json_object_get(run->before.figures, "names"), &pace->track);
+    if (pace->lane)
+        exo_sim_lane_restore(pace->lane, number(node, "time_ns"));
+}
+
+void
+exo_fit_release_figures(struct run *run)
+{
+    json_decref(run->before.figures);
+    exo_free(run->before.traffic);
+    exo_free(run->before.up);
+    exo_free(run->before.down);
+}
