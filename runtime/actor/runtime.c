@@ -41,7 +41,8 @@ struct exo_name {
 
 struct epitaph {
     uint64_t id;
-    char *full_name; /* "space/name", or NULL */
+    char *key; /* of its name, as that of an exo_name; NULL: it had none */
+    size_t key_size;
     char cause[EXO_CAUSE];
 };
 
@@ -267,14 +268,12 @@ lives_locked(exo_runtime *rt, uint64_t id)
 static void
 write_epitaph_locked(exo_runtime *rt, const exo_actor *actor, const char *cause)
 {
-    char full[256];
     struct epitaph *e = &rt->dead[rt->num_dead++ % REMEMBERED];
-    exo_free(e->full_name);
-    e->full_name = NULL;
-    if (actor->name) {
-        snprintf(full, sizeof full, "%s/%s", actor->entry->key, actor->name);
-        e->full_name = exo_strdup(full);
-    }
+    exo_free(e->key);
+    e->key = actor->entry ? exo_calloc(actor->entry->key_size, 1) : NULL;
+    e->key_size = e->key ? actor->entry->key_size : 0;
+    if (e->key)
+        memcpy(e->key, actor->entry->key, e->key_size);
     e->id = actor->id;
     snprintf(e->cause, sizeof e->cause, "%s", cause);
 }
@@ -296,12 +295,12 @@ exo_runtime_forget(exo_runtime *rt, exo_actor *actor, const char *cause)
 }
 
 static const struct epitaph *
-find_epitaph_locked(const exo_runtime *rt, uint64_t id, const char *full_name)
+find_epitaph_locked(const exo_runtime *rt, uint64_t id, const char *key, size_t size)
 {
     size_t count = rt->num_dead < REMEMBERED ? rt->num_dead : REMEMBERED;
     for (size_t i = 0; i < count; i++) { /* the latest first */
         const struct epitaph *e = &rt->dead[(rt->num_dead - 1 - i) % REMEMBERED];
-        if (full_name ? e->full_name && strcmp(e->full_name, full_name) == 0 : e->id == id)
+        if (key ? e->key_size == size && memcmp(e->key, key, size) == 0 : e->id == id)
             return e;
     }
     return NULL;
@@ -311,7 +310,7 @@ void
 exo_runtime_cause(exo_runtime *runtime, uint64_t id, char *text, size_t size)
 {
     pthread_mutex_lock(&runtime->lock);
-    const struct epitaph *e = find_epitaph_locked(runtime, id, NULL);
+    const struct epitaph *e = find_epitaph_locked(runtime, id, NULL, 0);
     snprintf(text, size, "%s", e ? e->cause : "its cause is not known (any more)");
     pthread_mutex_unlock(&runtime->lock);
 }
@@ -330,7 +329,7 @@ exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size)
     if (actor.id & EXO_REMOTE)
         return remote ? remote->cause(context, actor, text, size) : EXO_NOT_FOUND;
     pthread_mutex_lock(&runtime->lock);
-    const struct epitaph *e = lives_locked(runtime, actor.id) ? NULL : find_epitaph_locked(runtime, actor.id, NULL);
+    const struct epitaph *e = lives_locked(runtime, actor.id) ? NULL : find_epitaph_locked(runtime, actor.id, NULL, 0);
     if (e)
         snprintf(text, size, "%s", e->cause);
     pthread_mutex_unlock(&runtime->lock);
@@ -357,7 +356,7 @@ exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name
 exo_status
 exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name, exo_ref *out, exo_err *err)
 {
-    char few[256], full[256], *key = few;
+    char few[256], *key = few;
     exo_status st = EXO_OK;
     size_t size = key_size(space, name);
     if (size >= sizeof few && !(key = exo_calloc(size + 1, 1)))
@@ -368,8 +367,7 @@ exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name,
     if (n) {
         out->id = n->actor->id;
     } else {
-        snprintf(full, sizeof full, "%s/%s", space, name);
-        const struct epitaph *e = find_epitaph_locked(runtime, 0, full);
+        const struct epitaph *e = find_epitaph_locked(runtime, 0, key, size);
         st = exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", name, space,
                       e ? "; the last one died: " : "", e ? e->cause : "");
     }
@@ -574,7 +572,7 @@ free_runtime(exo_runtime *rt)
 {
     exo_pool_free(&rt->pool);
     for (size_t i = 0; rt->dead && i < REMEMBERED; i++)
-        exo_free(rt->dead[i].full_name);
+        exo_free(rt->dead[i].key);
     exo_free(rt->dead);
     for (size_t i = 0; i < CHUNKS; i++)
         exo_free(atomic_load(&rt->chunks[i]));

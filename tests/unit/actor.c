@@ -714,6 +714,21 @@ Test(actor, names_are_unique_among_the_living_of_a_namespace)
     room_release(&r);
 }
 
+Test(actor, a_death_is_told_of_its_own_name)
+{
+    struct room r;
+    exo_ref ref, found;
+    room_init(&r);
+    const exo_spawn_opts opts = {.name = "b/c", .namespace_name = "a"};
+    cr_assert_eq(exo_spawn(r.runtime, &log_class, &opts, &ref, &r.err), EXO_OK, "%s", r.err.text);
+    cr_assert_eq(exo_kill(r.runtime, ref, "an accident", NULL), EXO_OK);
+    cr_expect_eq(exo_get_actor(r.runtime, "a", "b/c", &found, &r.err), EXO_NOT_FOUND);
+    cr_expect(strstr(r.err.text, "the last one died: an accident"), "%s", r.err.text);
+    cr_expect_eq(exo_get_actor(r.runtime, "a/b", "c", &found, &r.err), EXO_NOT_FOUND);
+    cr_expect(!strstr(r.err.text, "died"), "%s", r.err.text);
+    room_release(&r);
+}
+
 Test(actor, a_start_that_fails_leaves_nothing)
 {
     struct room r;
