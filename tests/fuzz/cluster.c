@@ -7,8 +7,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "directory.h"
-#include "head.h"
+#include "head_impl.h"
 #include "runtime_impl.h"
 #include "worker.h"
 
@@ -154,6 +153,39 @@ call(exo_actor *actor, const exo_actor_class *class, void *self, size_t method, 
     exo_future_drop(&future);
 }
 
+static void
+require(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void
+check_batch(exo_directory *d, const exo_batch *b)
+{
+    size_t alive = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        const exo_entry *a = exo_directory_by_key(d, b->keys[i]);
+        require(a && a->batch == b && a->state != EXO_ENTRY_DEAD);
+        alive += a->state == EXO_ENTRY_ALIVE;
+    }
+    require(alive == b->alive && alive < b->count); /* else it would have been answered */
+}
+
+/* What holds between two calls, whatever was asked. */
+static void
+check_tables(exo_directory *d)
+{
+    for (const exo_entry *a = d->actors; a; a = a->by_key.next) {
+        require(!a->node || (a->node->alive && exo_directory_node(d, a->node->id) == a->node));
+        require(a->state != EXO_ENTRY_ALIVE || (a->node && a->id && a->indexed));
+        require(a->state != EXO_ENTRY_DEAD || (!a->node && !a->spawn_wishes && !a->find_wishes && !a->batch));
+        require(!a->spec->name[0] || exo_directory_by_name(d, a->spec->space, a->spec->name) == a);
+        if (a->batch)
+            check_batch(d, a->batch);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int
@@ -180,6 +212,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!actor || !head || !worker || exo_head_class.start(&context, head, &args, &err) != EXO_OK ||
         exo_worker_class.start(&context, worker, &worker_args, &err) != EXO_OK)
         abort();
+    struct head *h = head;
+    h->next_key = h->first_key = 1; /* not of the date: an input says what the worker answers for which actor */
     for (size_t at = 0, calls = 0; at + 3 <= size && calls < MAX_CALLS; calls++) {
         size_t which = data[at] % ASKED, length = data[at + 1] | (size_t)data[at + 2] << 8;
         at += 3;
@@ -192,6 +226,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         call(actor, class, class == &exo_head_class ? head : worker, method_of(class, asked[which].method), data + at,
              length);
         at += length;
+        check_tables(&h->directory);
     }
     exo_head_class.stop(head);
     exo_actor_drop(actor);

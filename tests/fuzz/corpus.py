@@ -117,8 +117,8 @@ driver = message((1, 6), (2, "d"), (6, 43), (7, "driver"), (9, "host"), (10, "jo
 name = message((1, "default"), (2, "a"), (3, 9), (4, 5), (5, "dummy"), (6, "it failed"), (7, 1), (8, 1))
 
 
-def started(key, incarnation, id_, status=0):
-    return struct.pack("<QQQi", key, incarnation, id_, status) + bytes(512) + bytes(4)
+def started(key, incarnation, id_, status=0):  # struct outcome_args of head_spawn.c
+    return struct.pack("<QQQQi", key, incarnation, id_, 5, status) + bytes(512 + 512 + 4) + struct.pack("<Q", 0)
 
 
 def cluster():
@@ -137,6 +137,18 @@ def cluster():
     yield "claim", begin + ask("claim", name) + ask("find", name) + ask("died", name)
     yield "adopt", ask("register", worker + message((8, actor))) + ask("find", name) + ask("list")
     yield "together", begin + ask("spawn", spec + message((17, message((2, "b"), (3, "default"), (12, "g"), (13, 1)))))
+    two = ask("spawn", spec + message((17, message((1, "dummy"), (2, "b"), (3, "default"), (4, 1), (6, "job"), (12, "g"), (13, 1)))))
+    dies = ask("died", message((3, 9), (4, 5), (6, "it failed"), (7, 1), (8, 2), (9, 1)))
+    again = ask("tick") + b"\x0f\xff\x00" + ask("tick") + ask("started", started(2, 2, 10))
+    yield "together_again", begin + two + ask("started", started(2, 1, 9)) + dies + again + ask("started", started(3, 1, 11)) + ask("list")
+    yield "together_waits", begin + two + ask("started", started(2, 1, 9)) + dies + ask("started", started(3, 1, 11)) + again
+    yield "together_dies", begin + two + ask("started", started(3, 1, 9)) + dies.replace(b"\x40\x02", b"\x40\x03") + ask("list")
+    yield "together_asked", (begin + two + ask("spawn", message((1, "dummy"), (2, "b"), (3, "default"), (4, 1), (6, "job")))
+                             + ask("started", started(2, 1, 0, 12)) + ask("list"))
+    yield "claim_gone", begin + ask("gone", message((1, 5), (6, "lost"))) + ask("claim", name) + ask("list")
+    yield "slashes", (ask("spawn", message((1, "dummy"), (2, "b/c"), (3, "a"))) + ask("register", worker)
+                      + ask("spawn", message((1, "dummy"), (2, "b/c"), (3, "a"))) + ask("spawn", message((1, "dummy"), (2, "c"), (3, "a/b")))
+                      + ask("find", message((1, "a/b"), (2, "c"))))
     yield "log", ask("log", message((1, "w"), (2, "one\ntwo\n"))) + ask("logs", struct.pack("<Q", 0)) + ask("logs", b"\xff" * 8)
     yield "make", ask("make", spec) + ask("make", message((1, "none"), (14, "no_plugin.so")))
     yield "kill", ask("kill", struct.pack("<Q", 77) + b"\1" + b"why".ljust(200, b"\0") + bytes(7))
