@@ -40,6 +40,8 @@ connect_to(exo_cluster *c, const char *addresses, const char *key, exo_time dead
 exo_status
 exo_cluster_refer_to(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline, exo_ref *out, exo_err *err)
 {
+    if (!info->id)
+        return exo_fail(err, EXO_FAILED, "the head's reply names no life of '%s'", info->name);
     if (info->node == exo_net_node(exo_remote_net(c->remote))) {
         out->id = info->id;
         return EXO_OK;

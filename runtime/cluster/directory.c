@@ -1,6 +1,7 @@
 /* The head's tables: see directory.h. */
 #include "directory.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,14 +42,26 @@ exo_directory_by_key(exo_directory *directory, uint64_t key)
     return a;
 }
 
+/* Space and name, which may have any character in them but a 0. Gives the key's size; 0: one of them is too long. */
+static size_t
+write_full_name(char out[2 * EXO_NAME], const char *space, const char *name)
+{
+    size_t first = strlen(space) + 1, second = strlen(name);
+    if (first > EXO_NAME || second >= EXO_NAME)
+        return 0;
+    memcpy(out, space, first);
+    memcpy(out + first, name, second);
+    return first + second;
+}
+
 exo_entry *
 exo_directory_by_name(exo_directory *directory, const char *space, const char *name)
 {
     char full[2 * EXO_NAME];
     exo_entry *a = NULL;
-    int length = snprintf(full, sizeof full, "%s/%s", space, name);
-    if (length > 0 && (size_t)length < sizeof full)
-        HASH_FIND(by_name, directory->names, full, (size_t)length, a);
+    size_t size = write_full_name(full, space, name);
+    if (size > 0)
+        HASH_FIND(by_name, directory->names, full, size, a);
     return a;
 }
 
@@ -69,8 +82,10 @@ exo_directory_add(exo_directory *directory, uint64_t key, const Exo__Cluster__Sp
     exo_entry *a = exo_calloc(1, sizeof *a);
     Exo__Cluster__Spawn *copy = a ? exo_message_copy(&spec->base) : NULL;
     if (copy && spec->name[0]) {
-        snprintf(full, sizeof full, "%s/%s", spec->space, spec->name);
-        a->full_name = exo_strdup(full);
+        a->full_size = write_full_name(full, spec->space, spec->name);
+        a->full_name = a->full_size > 0 ? exo_calloc(1, a->full_size) : NULL;
+        if (a->full_name)
+            memcpy(a->full_name, full, a->full_size);
     }
     if (!copy || (spec->name[0] && !a->full_name)) {
         EXO_RELEASE(copy);
@@ -81,7 +96,7 @@ exo_directory_add(exo_directory *directory, uint64_t key, const Exo__Cluster__Sp
     a->spec = copy;
     HASH_ADD(by_key, directory->actors, key, sizeof a->key, a);
     if (a->full_name)
-        HASH_ADD_KEYPTR(by_name, directory->names, a->full_name, strlen(a->full_name), a);
+        HASH_ADD_KEYPTR(by_name, directory->names, a->full_name, a->full_size, a);
     return a;
 }
 
@@ -107,6 +122,7 @@ exo_directory_unindex(exo_directory *directory, exo_entry *entry)
 void
 exo_directory_remove(exo_directory *directory, exo_entry *entry)
 {
+    assert(!entry->spawn_wishes && !entry->find_wishes && !entry->batch); /* nobody waits for it any more */
     exo_directory_unindex(directory, entry);
     exo_entry_unplace(entry);
     HASH_DELETE(by_key, directory->actors, entry);
@@ -159,20 +175,24 @@ exo_directory_member(exo_directory *directory, const char *space, const char *gr
 }
 
 void
-exo_directory_trim(exo_directory *directory, size_t most)
+exo_directory_trim(exo_directory *directory, size_t most, void (*forget)(void *context, uint64_t key), void *context)
 {
     exo_entry *a, *next;
-    size_t over = HASH_CNT(by_key, directory->actors);
-    if (over <= 2 * most) /* not every time: it looks at all of them */
+    size_t dead = 0;
+    if (HASH_CNT(by_key, directory->actors) < (directory->trim_at ? directory->trim_at : 2 * most))
         return;
+    for (a = directory->actors; a; a = a->by_key.next)
+        dead += a->state == EXO_ENTRY_DEAD;
     HASH_ITER (by_key, directory->actors, a, next) {
-        if (over <= most)
-            return;
-        if (a->state == EXO_ENTRY_DEAD && !a->spec->detached) {
+        if (dead <= most)
+            break;
+        if (a->state == EXO_ENTRY_DEAD) {
+            forget(context, a->key);
             exo_directory_remove(directory, a);
-            over--;
+            dead--;
         }
     }
+    directory->trim_at = HASH_CNT(by_key, directory->actors) + most;
 }
 
 /* --- Places -------------------------------------------------------------------------------------------------------------------- */
@@ -424,6 +444,45 @@ exo_directory_job(exo_directory *directory, const char *name, uint64_t key)
 }
 
 void
+exo_directory_renew_job(exo_directory *directory, exo_job_entry *job)
+{
+    HASH_DEL(directory->jobs, job);
+    HASH_ADD_KEYPTR(hh, directory->jobs, job->name, strlen(job->name), job);
+}
+
+static void
+free_job(exo_job_entry *j)
+{
+    exo_free(j->name);
+    exo_free(j->cause);
+    exo_free(j->report);
+    exo_free(j);
+}
+
+void
+exo_directory_trim_jobs(exo_directory *directory, size_t most, void (*forget)(void *context, uint64_t key),
+                        void *context)
+{
+    exo_job_entry *j, *next;
+    size_t ended = 0;
+    if (HASH_COUNT(directory->jobs) < (directory->trim_jobs_at ? directory->trim_jobs_at : 2 * most))
+        return;
+    for (j = directory->jobs; j; j = j->hh.next)
+        ended += j->ended != 0;
+    HASH_ITER (hh, directory->jobs, j, next) {
+        if (ended <= most)
+            break;
+        if (j->ended) {
+            forget(context, j->key);
+            HASH_DEL(directory->jobs, j);
+            free_job(j);
+            ended--;
+        }
+    }
+    directory->trim_jobs_at = HASH_COUNT(directory->jobs) + most;
+}
+
+void
 exo_job_describe(const exo_job_entry *job, Exo__Cluster__Job *out)
 {
     exo__cluster__job__init(out);
@@ -535,9 +594,6 @@ exo_directory_release(exo_directory *directory)
     }
     HASH_ITER (hh, directory->jobs, j, next_job) {
         HASH_DEL(directory->jobs, j);
-        exo_free(j->name);
-        exo_free(j->cause);
-        exo_free(j->report);
-        exo_free(j);
+        free_job(j);
     }
 }

@@ -18,10 +18,10 @@ struct exo_wish {
     struct exo_wish *next;
 };
 
-/* Actors that are made together: one answer for all. */
+/* Actors that are made together: one answer for all, when all of them live at the same time. */
 typedef struct exo_batch {
     exo_future *future; /* held */
-    size_t count, left;
+    size_t count, alive;
     uint64_t keys[];
 } exo_batch;
 
@@ -64,7 +64,7 @@ typedef enum exo_entry_state {
 typedef struct exo_entry {
     uint64_t key;
     Exo__Cluster__Spawn *spec; /* owned */
-    exo_node *node;            /* where it lives, or starts; NULL: nowhere */
+    exo_node *node;            /* where it lives, or starts: a node that is alive; NULL: nowhere */
     bool placed;               /* holds resources of `node`                */
     uint64_t id;               /* there; 0: not known (yet)                */
     uint64_t last_node;
@@ -81,11 +81,12 @@ typedef struct exo_entry {
     exo_time first_death, restart_at, alive_since;
     exo_time name_taken_since; /* its node has had a life of that name for so long; 0: it has not */
     struct exo_wish *spawn_wishes, *find_wishes;
-    exo_batch *batch; /* until all of it live, or one does not */
+    exo_batch *batch; /* until all of it live, or one has died for good */
     struct {
         uint64_t node, id;
     } where;
-    char *full_name; /* "space/name"; NULL: anonymous */
+    char *full_name; /* space and name, with a 0 between; NULL: anonymous */
+    size_t full_size;
     UT_hash_handle by_key, by_where, by_name;
 } exo_entry;
 
@@ -103,6 +104,7 @@ typedef struct exo_directory {
     exo_entry *actors; /* by key */
     exo_entry *where, *names;
     exo_job_entry *jobs;
+    size_t trim_at, trim_jobs_at; /* numbers of actors and jobs at which the dead are forgotten */
 } exo_directory;
 
 const char *exo_entry_state_text(exo_entry_state state);
@@ -127,8 +129,10 @@ void exo_entry_set_waits(exo_entry *entry, const char *why);
 void exo_entry_describe(const exo_entry *entry, char *out, size_t size);
 /* One of a supervision group that is not dead; NULL: there is none. */
 exo_entry *exo_directory_member(exo_directory *directory, const char *space, const char *group);
-/* Forgets the oldest of the dead beyond `most`. */
-void exo_directory_trim(exo_directory *directory, size_t most);
+/* Forgets the oldest of the dead beyond `most`, after `forget` was called with each one's key. Not each time, as it looks at all of them:
+ * there may be twice as many for a while. */
+void exo_directory_trim(exo_directory *directory, size_t most, void (*forget)(void *context, uint64_t key),
+                        void *context);
 
 /* Gives it the place that its spec asks for. FULL: no node has room; NOT_FOUND: no such node. */
 exo_status exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err);
@@ -145,6 +149,11 @@ exo_node *exo_directory_node(exo_directory *directory, uint64_t id);
 exo_node *exo_directory_node_by_name(exo_directory *directory, const char *name);
 /* Made with `key` if there is none; key 0: only looked for. */
 exo_job_entry *exo_directory_job(exo_directory *directory, const char *name, uint64_t key);
+/* It begins anew, as the latest. */
+void exo_directory_renew_job(exo_directory *directory, exo_job_entry *job);
+/* As exo_directory_trim, of jobs that have ended. */
+void exo_directory_trim_jobs(exo_directory *directory, size_t most, void (*forget)(void *context, uint64_t key),
+                             void *context);
 void exo_job_describe(const exo_job_entry *job, Exo__Cluster__Job *out);
 
 /* Everything, for a reply; its texts are the directory's. Released also after an error. */

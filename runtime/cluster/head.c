@@ -288,9 +288,11 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     (void)call;
     Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
     exo_node *node = m ? exo_directory_node(&h->directory, m->node) : NULL;
-    exo_status st = !m      ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
+    exo_status st = !m || !m->id || !m->name[0] ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
                     : !node ? exo_fail(err, EXO_CLOSED, "this process is not registered at the head")
-                            : EXO_OK;
+                    : !node->alive
+                        ? exo_fail(err, EXO_CLOSED, "this process has left, or the head has taken it for lost")
+                        : EXO_OK;
     if (st == EXO_OK) {
         Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
         spec.name = m->name;
@@ -345,7 +347,7 @@ static bool
 adopt(struct head *h, exo_node *node, const Exo__Cluster__Actor *info)
 {
     exo_entry *a = exo_directory_by_key(&h->directory, info->key);
-    if (!a && !(a = remember_again(h, node, info)))
+    if (!info->id || (!a && !(a = remember_again(h, node, info))))
         return false;
     bool same = a->incarnation == info->incarnation;
     if (a->state == EXO_ENTRY_ALIVE && same && a->node == node && a->id == info->id) {
@@ -417,8 +419,10 @@ head_register(exo_call_context *call, void *self, const exo_payload *args, exo_p
         ended = exo_calloc(m->n_actors + 1, sizeof *ended);
         num_ended = ended ? compare_actors(h, node, m, ended) : 0;
         if (strcmp(m->kind, "driver") == 0 && m->job[0]) {
+            exo_head_trim(h);
             exo_job_entry *job = exo_directory_job(&h->directory, m->job, h->next_key++);
             if (job && (job->driver != node->id || job->ended)) {
+                exo_directory_renew_job(&h->directory, job);
                 job->driver = node->id;
                 job->state = "running";
                 job->ended = 0;
@@ -566,6 +570,7 @@ head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err 
         return st;
     }
     h->has_past = h->directory.actors || h->directory.jobs;
+    exo_head_trim(h);
     h->first_key = h->next_key;
     h->grace_ends = exo_head_now(h) + GRACE;
     exo_head_want_tick(h, exo_head_now(h));

@@ -9,7 +9,9 @@
 
 enum {
     LOG_LINES = 4096,
-    MAX_REPORT = 64 << 10 /* bytes of what a driver says of its job */
+    REMEMBERED = 10000,     /* dead actors that `why` can tell of: the latest   */
+    REMEMBERED_JOBS = 1000, /* jobs that have ended and are listed: the latest  */
+    MAX_REPORT = 64 << 10   /* bytes of what a driver says of its job */
 };
 
 /* Spawning that finds no place while workers may still come back to a head that was restarted: then it is asked for again. */
@@ -54,6 +56,9 @@ exo_status exo_head_fail_not_there(const Exo__Cluster__Name *m, const exo_entry 
 
 void exo_head_keep_actor(struct head *h, const exo_entry *a);
 void exo_head_keep_job(struct head *h, const exo_job_entry *j);
+/* Forgets the oldest of the dead actors and of the jobs that ended, here and in the file, when there are many. The caller goes through
+ * neither table and has no dead entry. */
+void exo_head_trim(struct head *h);
 void exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state);
 void exo_head_recall_actor(void *context, const exo_durable_row *row);
 void exo_head_recall_job(void *context, const exo_durable_row *row);

@@ -99,11 +99,15 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
     a->name_taken_since = 0;
     a->lost_with = a->node && !a->node->alive ? a->node->id : 0;
     exo_entry_unplace(a);
-    if (a->batch && a->first_life && a->state == EXO_ENTRY_STARTING) {
-        exo_head_fail_batch(h, a->batch, EXO_PEER_LOST, cause);
+    bool started = !a->first_life || a->state != EXO_ENTRY_STARTING;
+    bool again = (started || !a->batch) && may_restart(h, a, failure, &wait);
+    if (a->batch && !again) {
+        char reason[EXO_ERR_TEXT];
+        snprintf(reason, sizeof reason, "'%.80s' died while others of its group started: %.300s",
+                 a->spec->name[0] ? a->spec->name : a->spec->class_name, cause);
+        exo_head_fail_batch(h, a->batch, EXO_PEER_LOST, started ? reason : cause);
         return;
     }
-    bool again = may_restart(h, a, failure, &wait);
     if (again && failure && a->spec->group[0] && a->spec->group_rule != EXO_ONE_FOR_ONE)
         restart_group(h, a, wait);
     if (again) {

@@ -61,9 +61,34 @@ exo_head_keep_job(struct head *h, const exo_job_entry *j)
     exo_payload_release(&packed);
 }
 
+static void
+forget_actor(void *context, uint64_t key)
+{
+    const struct head *h = context;
+    if (h->durable)
+        exo_durable_remove(h->durable, "actors", key, NULL);
+}
+
+static void
+forget_job(void *context, uint64_t key)
+{
+    const struct head *h = context;
+    if (h->durable)
+        exo_durable_remove(h->durable, "jobs", key, NULL);
+}
+
+void
+exo_head_trim(struct head *h)
+{
+    exo_directory_trim(&h->directory, REMEMBERED, forget_actor, h);
+    exo_directory_trim_jobs(&h->directory, REMEMBERED_JOBS, forget_job, h);
+}
+
 void
 exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state)
 {
+    if (a->batch)
+        a->batch->alive += (size_t)(state == EXO_ENTRY_ALIVE) - (size_t)(a->state == EXO_ENTRY_ALIVE);
     a->state = state;
     a->since = exo_head_date();
     exo_head_keep_actor(h, a);

@@ -1,6 +1,7 @@
 /* How the head makes actors: one, several together, and what comes back of the workers. Read next: head_lives.c. */
 #include "head_impl.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,10 +13,6 @@
 #define SPAWN_TIMEOUT (60 * EXO_SECOND) /* of a worker that makes an actor                       */
 #define NAME_TAKEN    (5 * EXO_SECOND)  /* for an earlier life to end where the next one begins */
 #define TRY_AGAIN     (10 * EXO_MS)     /* after which it is looked whether it has, at first    */
-
-enum {
-    REMEMBERED = 10000 /* dead actors */
-};
 
 /* What comes back of a worker, for the head's lane. */
 struct outcome {
@@ -50,6 +47,10 @@ worker_answered(void *context, uint64_t tag, exo_future *future)
         if (args.idempotent_size > sizeof args.idempotent || (args.idempotent_size && names[args.idempotent_size - 1]))
             args.idempotent_size = 0;
         memcpy(args.idempotent, names, args.idempotent_size);
+    }
+    if (args.status == EXO_OK && !args.id) {
+        args.status = EXO_FAILED;
+        snprintf(args.reason, sizeof args.reason, "the worker's reply names no actor");
     }
     exo_payload_release(&reply);
     if (exo_payload_copy(&payload, &args, sizeof args) == EXO_OK)
@@ -171,7 +172,7 @@ exo_head_new_entry(struct head *h, uint64_t key, const Exo__Cluster__Spawn *spec
     exo_status st = check_spec(spec, err);
     if (st != EXO_OK)
         return st;
-    exo_directory_trim(&h->directory, REMEMBERED); /* here, where nobody goes through the table or holds a dead entry */
+    exo_head_trim(h);
     exo_entry *old = spec->name[0] ? exo_directory_by_name(&h->directory, spec->space, spec->name) : NULL;
     if (old && old->state != EXO_ENTRY_DEAD)
         return exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already, on %s", spec->name,
@@ -219,7 +220,7 @@ begin_batch(exo_call_context *call, exo_entry *const *all, size_t count, exo_err
         exo_free(b);
         return exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
     }
-    b->count = b->left = count;
+    b->count = count;
     for (size_t i = 0; i < count; i++) {
         b->keys[i] = all[i]->key;
         all[i]->batch = b;
@@ -250,6 +251,7 @@ exo_head_fail_batch(struct head *h, exo_batch *b, exo_status status, const char 
         a->batch = NULL;
         if (a->state == EXO_ENTRY_ALIVE && a->node)
             exo_head_kill_at(h, a->node->id, a->id, "another one of its group did not start", true);
+        exo_head_fulfil(&a->spawn_wishes, status, reason, NULL);
         exo_head_fulfil(&a->find_wishes, EXO_NOT_FOUND, reason, NULL);
         exo_directory_unindex(&h->directory, a);
         exo_entry_unplace(a);
@@ -271,10 +273,8 @@ complete_batch(struct head *h, exo_batch *b)
     exo_status st = infos && list ? EXO_OK : EXO_NOMEM;
     for (size_t i = 0; st == EXO_OK && i < b->count; i++) {
         const exo_entry *a = exo_directory_by_key(&h->directory, b->keys[i]);
-        if (a)
-            exo_head_describe(a, list[i] = &infos[i]);
-        else
-            st = EXO_PEER_LOST; /* it died while the others started */
+        assert(a && a->state == EXO_ENTRY_ALIVE && a->id);
+        exo_head_describe(a, list[i] = &infos[i]);
     }
     message.actors = list;
     message.n_actors = b->count;
@@ -282,7 +282,10 @@ complete_batch(struct head *h, exo_batch *b)
         st = exo_message_pack(&reply, &message.base);
     exo_free(infos);
     exo_free(list);
-    exo_head_end_batch(h, b, st, st == EXO_PEER_LOST ? "one of the group died while others started" : NULL, &reply);
+    if (st == EXO_OK)
+        exo_head_end_batch(h, b, EXO_OK, NULL, &reply);
+    else
+        exo_head_fail_batch(h, b, st, "the head has no memory for a reply");
 }
 
 static exo_status
@@ -423,11 +426,11 @@ exo_head_announce(struct head *h, exo_entry *a)
     exo_directory_index(&h->directory, a);
     exo_head_set_state(h, a, EXO_ENTRY_ALIVE);
     tell_alive(a);
-    if (a->batch && --a->batch->left == 0)
-        complete_batch(h, a->batch);
     if (a->died_early) {
         a->died_early = false;
         exo_head_entry_died(h, a, a->cause, a->failed);
+    } else if (a->batch && a->batch->alive == a->batch->count) {
+        complete_batch(h, a->batch);
     }
 }
 
@@ -456,6 +459,8 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
     if (args->size != sizeof outcome)
         return exo_fail(err, EXO_INVAL, "started: the arguments cannot be read");
     memcpy(&outcome, args->data, sizeof outcome);
+    if (o->status == EXO_OK && !o->id)
+        return exo_fail(err, EXO_INVAL, "started: it names no actor");
     outcome.reason[sizeof outcome.reason - 1] = 0;
     if (o->idempotent_size > sizeof o->idempotent ||
         (o->idempotent_size > 0 && o->idempotent[o->idempotent_size - 1] != 0))
@@ -474,7 +479,7 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
     }
     if (o->status == EXO_EXISTS && try_again(h, a))
         return EXO_OK;
-    if (o->status != EXO_OK && a->batch) {
+    if (o->status != EXO_OK && a->batch && a->first_life) {
         exo_head_fail_batch(h, a->batch, (exo_status)o->status, o->reason);
         return EXO_OK;
     }
