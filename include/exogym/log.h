@@ -24,6 +24,7 @@ EXO_API void exo_log_set_level(exo_log_level level);
 /* Sends lines to `sink`, or to standard error if NULL. Any thread. */
 EXO_API void exo_log_set_sink(exo_log_sink sink, void *context);
 
+/* One line, whatever is in it: control characters are escaped as exo_fail does. */
 EXO_API void exo_log_write(exo_log_level level, const char *subsystem, const char *format, ...) EXO_PRINTF(3, 4);
 
 #define EXO_LOG(level, subsystem, ...) exo_log_write(EXO_LOG_##level, #subsystem, __VA_ARGS__)

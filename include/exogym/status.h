@@ -35,7 +35,7 @@ enum {
     EXO_ERR_TEXT = 512
 };
 
-/* A code and its reason in one line, without a final newline. Zero-initialized means "no error". */
+/* A code and its reason in one line of UTF-8, without a final newline. Zero-initialized means "no error". */
 typedef struct exo_err {
     exo_status code;
     char text[EXO_ERR_TEXT];
@@ -45,7 +45,8 @@ typedef struct exo_err {
 EXO_API const char *exo_status_text(exo_status status);
 
 /* Records code and reason in `err` (may be NULL) and gives `code` back, so that it can be returned at once.
- * A text that is too long is cut. Any thread. */
+ * Control characters and bytes that are no UTF-8 are written as \n, \x1b, \xff: what a foreign file or another process says
+ * cannot break the line. A text that is too long is cut. Any thread. */
 EXO_API exo_status exo_fail(exo_err *err, exo_status code, const char *format, ...) EXO_PRINTF(3, 4);
 
 /* Puts "context: " before the reason that `err` holds and gives its code back; `err` may be NULL, then `code` is given

@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "kinds.h"
 #include "utf8.h"
 
 void

@@ -10,6 +10,7 @@
 #include <exogym/memory.h>
 
 #include "input.h"
+#include "printable.h"
 
 enum {
     MAX_LABEL = 100
@@ -295,8 +296,9 @@ exo_config_where(const exo_config *node, char *out, size_t size)
 static bool
 begins_with_place(const exo_err *err, const char *source)
 {
-    size_t length = strlen(source);
-    return strncmp(err->text, source, length) == 0 && err->text[length] == ':';
+    char shown[EXO_ERR_TEXT]; /* as it stands in an error */
+    size_t length = strlen(exo_printable(shown, sizeof shown, source, EXO_SHOWN_LINE));
+    return strncmp(err->text, shown, length) == 0 && err->text[length] == ':';
 }
 
 exo_status

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "printable.h"
+
 enum {
     MAX_LINE = 1024
 };
@@ -57,8 +59,9 @@ exo_log_write(exo_log_level level, const char *subsystem, const char *format, ..
     int start = snprintf(line, sizeof line, "level=%s subsystem=%s ", level_names[level], subsystem);
     va_list args;
     va_start(args, format);
-    vsnprintf(line + start, sizeof line - (size_t)start, format, args);
+    int length = vsnprintf(line + start, sizeof line - (size_t)start, format, args);
     va_end(args);
+    exo_printable_here(line, sizeof line, length >= (int)sizeof line - start);
 
     pthread_mutex_lock(&lock);
     if (log_sink)

@@ -1,9 +1,11 @@
-/* Status texts and the filling of exo_err. Any thread; no state. */
+/* Status texts and the filling of exo_err, whose text is one line whatever was put into it. Any thread; no state. */
 #include <exogym/status.h>
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "printable.h"
 
 const char *
 exo_status_text(exo_status status)
@@ -26,8 +28,9 @@ exo_fail(exo_err *err, exo_status code, const char *format, ...)
     va_list args;
     va_start(args, format);
     err->code = code;
-    vsnprintf(err->text, sizeof err->text, format, args);
+    int length = vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
+    exo_printable_here(err->text, sizeof err->text, length >= (int)sizeof err->text);
     return code;
 }
 
@@ -45,8 +48,9 @@ exo_fail_in(exo_err *err, exo_status code, const char *format, ...)
     va_end(args);
 
     if (written >= 0 && (size_t)written < sizeof err->text)
-        snprintf(err->text + written, sizeof err->text - (size_t)written, ": %s",
-                 reason[0] ? reason : exo_status_text(code));
+        written += snprintf(err->text + written, sizeof err->text - (size_t)written, ": %s",
+                            reason[0] ? reason : exo_status_text(code));
+    exo_printable_here(err->text, sizeof err->text, written >= (int)sizeof err->text);
     if (err->code == EXO_OK)
         err->code = code;
     return err->code;

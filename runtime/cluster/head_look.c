@@ -8,34 +8,41 @@
 
 #include <exogym/memory.h>
 
+#include "printable.h"
 #include "process.h"
 
 /* "NAME: dead since ..., class C, life 1", and why. Returns the length. */
 static size_t
 tell_of_actor(const exo_entry *a, char *out, size_t size)
 {
-    char since[64] = "";
+    char since[64] = "", name[1024], line[2048]; /* names and causes are anybody's: each is one line all the same */
     time_t when = (time_t)a->since;
     struct tm broken;
     if (localtime_r(&when, &broken))
         strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &broken);
-    size_t at = (size_t)snprintf(out, size, "%s: %s since %s, class %.300s, life %llu\n", a->spec->name,
+    size_t at = (size_t)snprintf(out, size, "%s: %s since %s, class %.300s, life %llu\n",
+                                 exo_printable(name, sizeof name, a->spec->name, EXO_SHOWN_LINE),
                                  exo_entry_state_text(a->state), since, a->spec->class_name,
                                  (unsigned long long)a->incarnation);
     if (a->cause && at < size)
         at += (size_t)snprintf(out + at, size - at, "%s: %s\n",
-                               a->state == EXO_ENTRY_ALIVE ? "its last life ended" : "cause", a->cause);
+                               a->state == EXO_ENTRY_ALIVE ? "its last life ended" : "cause",
+                               exo_printable(line, sizeof line, a->cause, EXO_SHOWN_LINE));
     if (a->waits && at < size)
-        at += (size_t)snprintf(out + at, size - at, "it waits: %s\n", a->waits);
+        at += (size_t)snprintf(out + at, size - at, "it waits: %s\n",
+                               exo_printable(line, sizeof line, a->waits, EXO_SHOWN_LINE));
     return at < size ? at : size - 1;
 }
 
 static void
 tell_of_node(const exo_node *n, char *out, size_t size)
 {
+    char name[1024], cause[2048], running[2048];
     bool lost = n->cause && !n->left, ran = n->running && n->running[0], printed = n->log && n->log[0];
-    snprintf(out, size, "node %s: %s%s%s\n%s%s%s%s%s", n->name, exo_node_state(n), lost ? ": " : "",
-             lost ? n->cause : "", ran ? "it ran: " : "", ran ? n->running : "", ran ? "\n" : "",
+    snprintf(out, size, "node %s: %s%s%s\n%s%s%s%s%s", exo_printable(name, sizeof name, n->name, EXO_SHOWN_LINE),
+             exo_node_state(n), lost ? ": " : "",
+             lost ? exo_printable(cause, sizeof cause, n->cause, EXO_SHOWN_LINE) : "", ran ? "it ran: " : "",
+             ran ? exo_printable(running, sizeof running, n->running, EXO_SHOWN_LINE) : "", ran ? "\n" : "",
              printed ? "its last lines:\n" : "", printed ? n->log : "");
 }
 

@@ -6,6 +6,7 @@
 
 #include <exogym/memory.h>
 
+#include "show.h"
 #include "where.h"
 
 /* --- call ----------------------------------------------------------------------------------------------------------------------- */
@@ -69,13 +70,13 @@ print_reply(const exo_payload *reply, const struct call_args *args, exo_err *err
     } else if (args->where.json) {
         const char *key = text ? "text" : "hex";
         json_t *value = text ? text : as_hex(reply);
-        return exo_print_json(json_pack("{s:s, s:s, s:I, s:o}", "actor", args->name, "method", args->method, "size",
-                                        (json_int_t)reply->size, key, value),
+        return exo_print_json(json_pack("{s:o, s:o, s:I, s:o}", "actor", exo_lossy_json(args->name), "method",
+                                        exo_lossy_json(args->method), "size", (json_int_t)reply->size, key, value),
                               err);
     } else if (!text) {
         print_bytes(reply);
     } else if (reply->size > 0) {
-        fwrite(reply->data, 1, reply->size, stdout);
+        exo_show(stdout, reply->data, reply->size, EXO_SHOWN_TEXT);
         if (((const char *)reply->data)[reply->size - 1] != '\n')
             putchar('\n');
     }
@@ -264,11 +265,14 @@ spawn_command(const exo_command_line *line)
     if (st == EXO_OK)
         st = exo_spawn_class(visit.runtime, args->class_name, &opts, visit.deadline, &actor, &err);
     if (st == EXO_OK && args->where.json)
-        st = exo_print_json(json_pack("{s:s, s:s, s:s}", "name", opts.name, "namespace",
-                                      args->space ? args->space : "default", "class", args->class_name),
+        st = exo_print_json(json_pack("{s:o, s:o, s:o}", "name", exo_lossy_json(opts.name), "namespace",
+                                      exo_lossy_json(args->space ? args->space : "default"), "class",
+                                      exo_lossy_json(args->class_name)),
                             &err);
-    else if (st == EXO_OK)
-        printf("%s\n", opts.name);
+    if (st == EXO_OK && !args->where.json) {
+        exo_show(stdout, opts.name, strlen(opts.name), EXO_SHOWN_LINE);
+        putchar('\n');
+    }
     if (st != EXO_OK && status == EXO_EXIT_OK) {
         exo_report(&err);
         status = EXO_EXIT_FAILURE;

@@ -7,6 +7,7 @@
 #include <exogym/memory.h>
 
 #include "process.h"
+#include "show.h"
 #include "where.h"
 
 /* Of the commands about one actor. */
@@ -29,7 +30,8 @@ static exo_status
 print_end(const struct name_args *args, const char *cause, exo_err *err)
 {
     if (args->where.json)
-        return exo_print_json(json_pack("{s:s, s:s}", "name", args->name, "cause", cause), err);
+        return exo_print_json(
+            json_pack("{s:o, s:o}", "name", exo_lossy_json(args->name), "cause", exo_lossy_json(cause)), err);
     return EXO_OK;
 }
 
@@ -99,9 +101,9 @@ static exo_status
 print_text(const struct name_args *args, const char *text, size_t size, exo_err *err)
 {
     if (args->where.json)
-        return exo_print_json(json_pack("{s:s, s:o}", "name", args->name, "text", json_stringn_nocheck(text, size)),
-                              err);
-    fwrite(text, 1, size, stdout);
+        return exo_print_json(
+            json_pack("{s:o, s:o}", "name", exo_lossy_json(args->name), "text", exo_lossy_json_bytes(text, size)), err);
+    exo_show(stdout, text, size, EXO_SHOWN_TEXT);
     if (size > 0 && text[size - 1] != '\n')
         putchar('\n');
     return EXO_OK;
@@ -199,12 +201,13 @@ print_line(const struct logs_args *args, const char *line, size_t length, exo_er
     if (args->node && (strlen(args->node) != name || strncmp(args->node, line, name) != 0))
         return EXO_OK;
     if (!args->where.json) {
-        printf("%.*s\n", (int)length, line);
+        exo_show(stdout, line, length, EXO_SHOWN_TEXT);
+        putchar('\n');
         return EXO_OK;
     }
     size_t text = name + 2 < length ? name + 2 : length;
-    json_t *json = json_pack("{s:o, s:o}", "node", json_stringn_nocheck(line, name), "line",
-                             json_stringn_nocheck(line + text, length - text));
+    json_t *json = json_pack("{s:o, s:o}", "node", exo_lossy_json_bytes(line, name), "line",
+                             exo_lossy_json_bytes(line + text, length - text));
     if (!json)
         return exo_fail(err, EXO_NOMEM, "no memory for JSON");
     json_dumpf(json, stdout, JSON_COMPACT);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "flight.h"
+#include "printable.h"
 #include "program.h"
 #include "watch.h"
 
@@ -197,8 +198,10 @@ report(struct watcher *w, const char *cause)
     exo_cluster_opts opts = *w->opts;
     exo_time deadline = exo_deadline(exo_clock_real(), REPORT_TIMEOUT);
     exo_flight_read(page->flight, running, sizeof running);
+    char shown[2048]; /* names of methods are anybody's */
+    exo_printable(shown, sizeof shown, running, EXO_SHOWN_LINE);
     fprintf(stderr, "%s: %s %s%s%s; its log is %s\n", exo_program()->name, page->name, cause, running[0] ? ", in " : "",
-            running, w->watched->log);
+            shown, w->watched->log);
     opts.role = EXO_ROLE_GUEST;
     opts.name = NULL;
     opts.num_listen = 0;

@@ -272,7 +272,7 @@ show(struct generation *g, size_t *showing)
         if (text->shown == 0 && text->text.length > 0) {
             if (g->samples > 1)
                 printf("--- %zu\n", *showing + 1);
-            fwrite(g->prompt, 1, g->prompt_size, stdout);
+            exo_sample_show(g->prompt, g->prompt_size);
         }
         exo_sample_text_print(text, &g->args->stops);
         if (!text->done)

@@ -3,8 +3,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
+
+#include "show.h"
 
 exo_status
 exo_sample_text_open(exo_sample_text *sample, exo_tokenizer *tokenizer, exo_err *err)
@@ -105,12 +108,21 @@ held_back(const exo_sample_text *s, const exo_words *stops)
 }
 
 void
+exo_sample_show(const char *text, size_t size)
+{
+    if (isatty(STDOUT_FILENO))
+        exo_show(stdout, text, size, EXO_SHOWN_TEXT);
+    else
+        fwrite(text, 1, size, stdout);
+    fflush(stdout);
+}
+
+void
 exo_sample_text_print(exo_sample_text *s, const exo_words *stops)
 {
     size_t upto = s->text.length - held_back(s, stops);
     if (upto <= s->shown)
         return;
-    fwrite(s->text.data + s->shown, 1, upto - s->shown, stdout);
-    fflush(stdout);
+    exo_sample_show(s->text.data + s->shown, upto - s->shown);
     s->shown = upto;
 }

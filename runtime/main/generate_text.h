@@ -30,4 +30,7 @@ exo_status exo_sample_text_read(exo_sample_text *sample, const exo_generated *se
 /* Prints what can be shown: all but an end that may be the beginning of a stop text. */
 void exo_sample_text_print(exo_sample_text *sample, const exo_words *stops);
 
+/* Text on standard output, as it is; on a terminal with what that would obey escaped (printable.h). */
+void exo_sample_show(const char *text, size_t size);
+
 #endif

@@ -10,6 +10,7 @@
 #include <exogym/plugin.h>
 #include <exogym/strategy.h>
 
+#include "show.h"
 #include "where.h"
 
 static json_t *entries; /* of --json; NULL: text */
@@ -17,10 +18,13 @@ static json_t *entries; /* of --json; NULL: text */
 static void
 print_entry(const char *name, const char *help)
 {
+    char shown[512], line[2048]; /* a plugin may say anything */
     if (entries)
-        json_array_append_new(entries, json_pack("{s:s, s:s}", "name", name, "help", help ? help : ""));
+        json_array_append_new(
+            entries, json_pack("{s:o, s:o}", "name", exo_lossy_json(name), "help", exo_lossy_json(help ? help : "")));
     else
-        printf("%-16s %s\n", name, help ? help : "");
+        printf("%-16s %s\n", exo_printable(shown, sizeof shown, name, EXO_SHOWN_LINE),
+               exo_printable(line, sizeof line, help ? help : "", EXO_SHOWN_LINE));
 }
 
 static void

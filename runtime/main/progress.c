@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "printable.h"
 #include "text.h"
 
 enum {
@@ -49,11 +50,13 @@ exo_display_clear(exo_display *d)
     fflush(d->out);
 }
 
+/* Labels and figures are named by jobs and plugins. */
 static void
 draw(exo_display *d, const char *line)
 {
+    char shown[MAX_LINE];
     int width = terminal_width(d) - 1;
-    fprintf(d->out, "\r%.*s\x1b[K", width, line);
+    fprintf(d->out, "\r%.*s\x1b[K", width, exo_printable(shown, sizeof shown, line, EXO_SHOWN_LINE));
     fflush(d->out);
     d->drawn = true;
     d->last = exo_now(d->clock);
@@ -62,8 +65,9 @@ draw(exo_display *d, const char *line)
 static void
 print(exo_display *d, const char *line)
 {
+    char shown[MAX_LINE];
     exo_display_clear(d);
-    fprintf(d->out, "%s\n", line);
+    fprintf(d->out, "%s\n", exo_printable(shown, sizeof shown, line, EXO_SHOWN_LINE));
     fflush(d->out);
     d->last = exo_now(d->clock);
 }

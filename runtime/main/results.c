@@ -14,6 +14,7 @@
 #include "file.h"
 #include "ledger.h"
 #include "network_table.h"
+#include "show.h"
 #include "text.h"
 
 /* 15 digits: what a person wrote as 3e-4 is 0.0003 again, and losses keep more than they have. */
@@ -376,8 +377,8 @@ exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *resu
         json_array_append_new(runs, run);
         exo_free(path);
     }
-    json_t *all =
-        json_pack("{s:s, s:s, s:s?, s:o}", "name", job->name, "folder", job->folder, "picture", picture, "runs", runs);
+    json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "name", job->name, "folder", exo_lossy_json(job->folder), "picture",
+                            picture ? exo_lossy_json(picture) : json_null(), "runs", runs);
     exo_status st = all && json_dumpf(all, out, JSON_STYLE) == 0 ? EXO_OK : fail_nomem(err);
     fputc('\n', out);
     json_decref(all);

@@ -19,6 +19,7 @@
 #include "progress.h"
 #include "run.h"
 #include "run_report.h"
+#include "show.h"
 #include "text.h"
 
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
@@ -151,9 +152,10 @@ result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_resu
         double all = (double)result->time;
         json_t *phases = json_array();
         for (size_t k = 0; k < p->num_phases; k++)
-            json_array_append_new(phases, json_pack("{s:s, s:s, s:f, s:I}", "name", p->phases[k].name, "kind",
-                                                    p->phases[k].kind, "time_s", (double)p->phases[k].time * 1e-9,
-                                                    "spans", (json_int_t)p->phases[k].count));
+            json_array_append_new(phases,
+                                  json_pack("{s:o, s:s, s:f, s:I}", "name", exo_lossy_json(p->phases[k].name), "kind",
+                                            p->phases[k].kind, "time_s", (double)p->phases[k].time * 1e-9, "spans",
+                                            (json_int_t)p->phases[k].count));
         json_array_append_new(
             actors, json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:o}", "name", p->actor, "host", p->host, "time_s",
                               (double)p->time * 1e-9, "compute_s", (double)p->compute * 1e-9, "send_blocked_s",
@@ -167,10 +169,10 @@ result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_resu
                                         (json_int_t)h->up_bytes, "down_bytes", (json_int_t)h->down_bytes, "up_busy_s",
                                         (double)h->up_busy * 1e-9, "down_busy_s", (double)h->down_busy * 1e-9));
     }
-    return json_pack("{s:s, s:s, s:s, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name, "folder",
-                     folder, "state", exo_run_state_text(state_of(result)), "error",
-                     reason ? exo_run_text_json(reason) : NULL, "clock", spec->virtual_clock ? "virtual" : "real",
-                     "seed", (json_int_t)spec->seed, "time_s", (double)result->time * 1e-9, "wall_s", result->seconds,
+    return json_pack("{s:s, s:o, s:s, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name, "folder",
+                     exo_lossy_json(folder), "state", exo_run_state_text(state_of(result)), "error",
+                     reason ? exo_lossy_json(reason) : NULL, "clock", spec->virtual_clock ? "virtual" : "real", "seed",
+                     (json_int_t)spec->seed, "time_s", (double)result->time * 1e-9, "wall_s", result->seconds,
                      "figures", figures_json(result), "actors", actors, "hosts", hosts, "edges", edges);
 }
 
@@ -189,7 +191,7 @@ write_json(const char *path, const json_t *json, exo_err *err)
 static void
 print_figures(const exo_graph_result *result)
 {
-    char figure[EXO_FIGURE];
+    char figure[EXO_FIGURE], name[256]; /* the class's own names */
     for (size_t i = 0; i < result->num_figures; i++) {
         const exo_graph_figure *f = &result->figures[i];
         bool same = i > 0 && strcmp(result->figures[i - 1].actor, f->actor) == 0;
@@ -197,7 +199,8 @@ print_figures(const exo_graph_result *result)
                same ? ","
                : i  ? "\n"
                     : "",
-               same ? "" : f->actor, same ? "" : ":", f->name, exo_text_number(f->value, 6, figure));
+               same ? "" : f->actor, same ? "" : ":", exo_printable(name, sizeof name, f->name, EXO_SHOWN_LINE),
+               exo_text_number(f->value, 6, figure));
     }
     if (result->num_figures)
         printf("\n\n");

@@ -13,6 +13,7 @@
 #include <exogym/memory.h>
 
 #include "file.h"
+#include "show.h"
 #include "text.h"
 
 #define EVERY        EXO_SECOND
@@ -170,19 +171,6 @@ exo_run_report_say(exo_run_report *r, json_t *report)
     r->unsaid = false;
 }
 
-json_t *
-exo_run_text_json(const char *text)
-{
-    json_t *json = json_string(text);
-    char *copy = json ? NULL : exo_strdup(text);
-    for (char *c = copy; c && *c; c++)
-        if ((unsigned char)*c >= 128)
-            *c = '?';
-    json = copy ? json_string(copy) : json;
-    exo_free(copy);
-    return json;
-}
-
 void
 exo_run_report_end(exo_run_report *r, exo_run_state state, const char *reason)
 {
@@ -190,7 +178,7 @@ exo_run_report_end(exo_run_report *r, exo_run_state state, const char *reason)
         r->latest = exo_run_report_new(0, false); /* it never got as far as its first */
     json_object_set_new(r->latest, "state", json_string(exo_run_state_text(state)));
     if (reason)
-        json_object_set_new(r->latest, "error", exo_run_text_json(reason));
+        json_object_set_new(r->latest, "error", exo_lossy_json(reason));
     exo_run_report_say(r, json_incref(r->latest));
 }
 
@@ -219,15 +207,14 @@ seconds(const json_t *object, const char *key)
     return value > 0 && value < 9e9 ? (exo_time)(value * 1e9) : 0;
 }
 
-/* Names are anybody's: what a terminal would obey becomes a '?'. The caller frees it. */
+/* Names are anybody's. The caller frees it; NULL: no memory. */
 static char *
 harmless(const char *text)
 {
-    char *copy = exo_strdup(text ? text : "");
-    for (char *c = copy; c && *c; c++)
-        if ((unsigned char)*c < 32 || *c == 127)
-            *c = '?';
-    return copy;
+    exo_text copy = {0};
+    exo_text_add_bytes(&copy, "", 0);
+    exo_printable_add(&copy, text ? text : "", text ? strlen(text) : 0, EXO_SHOWN_LINE);
+    return copy.data;
 }
 
 static void
@@ -346,9 +333,9 @@ read_one(const char *folder, json_t *runs, exo_err *err)
     else if (state && strcmp(state, "running") == 0)
         state = "killed"; /* nobody runs here, and nobody said that it had ended */
     if (st == EXO_OK &&
-        json_array_append_new(runs, json_pack("{s:s, s:b, s:s, s:O}", "folder", folder, "running", (int)running,
-                                              "state", state ? state : "ended", "report", report)) != 0)
-        st = exo_fail(err, EXO_NOMEM, "no memory for JSON, or a text that is not UTF-8");
+        json_array_append_new(runs, json_pack("{s:o, s:b, s:s, s:O}", "folder", exo_lossy_json(folder), "running",
+                                              (int)running, "state", state ? state : "ended", "report", report)) != 0)
+        st = exo_fail(err, EXO_NOMEM, "no memory for JSON");
     json_decref(report);
     exo_free(text);
     exo_free(path.data);

@@ -55,8 +55,6 @@ void exo_run_report_end(exo_run_report *r, exo_run_state state, const char *reas
 /* Writes what was kept. The struct is as new. */
 void exo_run_report_close(exo_run_report *r);
 
-/* A text that may not be UTF-8: then without its bytes beyond ASCII. NULL: no memory. */
-json_t *exo_run_text_json(const char *text);
 /* One edge as an object, as result.json has it, too. */
 json_t *exo_run_traffic_json(const char *edge, const exo_traffic *t);
 /* `title`, a line, and below it time, figures and the ledger's table. What is not there, or of another type, is left out. */

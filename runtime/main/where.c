@@ -9,6 +9,8 @@
 
 #include <exogym/memory.h>
 
+#include "printable.h"
+
 #define CLOSE_TIMEOUT (2 * EXO_SECOND)
 #define AGAIN         (20 * EXO_MS) /* how often it is asked for an actor that is about to live */
 #define HERE_TIMEOUT  EXO_SECOND    /* of a head on this host, which is there or is not */
@@ -81,6 +83,8 @@ exo_visit_do(const exo_command_line *line, const struct exo_where *where,
 static bool
 is_between(const char *said, const char *name, char state[16], char cause[512])
 {
+    char shown[1024]; /* as exo_cluster_why has it */
+    name = exo_printable(shown, sizeof shown, name, EXO_SHOWN_LINE);
     size_t length = strlen(name);
     const char *line = strstr(said, "\ncause: "), *waits = strstr(said, "\nit waits: ");
     state[0] = cause[0] = 0;
@@ -204,16 +208,15 @@ print_table(json_t *cells, size_t columns)
     json_decref(cells);
 }
 
-/* Names and causes are anybody's: what a terminal would obey becomes a '?'. */
+/* Names and causes are anybody's. */
 static void
 add_cell(json_t *cells, const char *text)
 {
-    char *copy = exo_strdup(text && *text ? text : "-");
-    for (char *c = copy; c && *c; c++)
-        if ((unsigned char)*c < 32 || *c == 127)
-            *c = '?';
-    json_array_append_new(cells, json_string(copy ? copy : "?"));
-    exo_free(copy);
+    exo_text cell = {0};
+    text = text && *text ? text : "-";
+    exo_printable_add(&cell, text, strlen(text), EXO_SHOWN_LINE);
+    json_array_append_new(cells, json_string(cell.failed ? "?" : cell.data));
+    exo_free(cell.data);
 }
 
 static const char *

@@ -109,7 +109,7 @@ done
 mkdir -p runs/odd
 echo '{"time_s": "x", "edges": [1, {"edge": "a\u001bb", "items": -3}], "figures": {"a\u001b": {"n": "t"}, "b": 3}}' >runs/odd/progress.json
 ok status --run runs/odd
-has out 'a?b'
+has out 'a\x1bb'
 echo '[]' >runs/odd/progress.json
 expect 1 'exogym: runs/odd/progress.json: it is no report of a run' status --run runs/odd
 

@@ -81,19 +81,20 @@ fail(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
 {
     (void)call;
     (void)self;
-    (void)args;
     (void)reply;
-    return exo_fail(err, EXO_INVAL, "this method fails");
+    return args->size > 0 ? exo_fail(err, EXO_INVAL, "%.*s", (int)args->size, (const char *)args->data)
+                          : exo_fail(err, EXO_INVAL, "this method fails");
 }
 
 static exo_status
 die(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
+    char cause[128];
     (void)self;
-    (void)args;
     (void)reply;
     (void)err;
-    exo_call_die(call, "it was told to die");
+    snprintf(cause, sizeof cause, "%.*s", (int)args->size, args->data ? (const char *)args->data : "");
+    exo_call_die(call, cause[0] ? cause : "it was told to die");
     return EXO_OK;
 }
 

@@ -1,8 +1,7 @@
-/* UTF-8, and what kind of character one is. No state. */
-#ifndef EXO_TEXT_UTF8_H
-#define EXO_TEXT_UTF8_H
+/* UTF-8: one character at a time. No state. */
+#ifndef EXO_BASE_UTF8_H
+#define EXO_BASE_UTF8_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,9 +21,5 @@ size_t exo_utf8_valid(const char *text, size_t size);
 void exo_utf8_lossy(exo_text *out, const char *text, size_t size);
 /* Of a text that does not end a character: how many bytes at its end may still become one, 0 to 3. */
 size_t exo_utf8_unfinished(const char *text, size_t size);
-
-/* White_Space; what \w is: letters, marks, decimal digits, connectors, joiners. */
-bool exo_utf8_is_space(uint32_t code);
-bool exo_utf8_is_word(uint32_t code);
 
 #endif

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include <unictype.h>
-
 static size_t
 invalid(size_t length, uint32_t *code)
 {
@@ -107,18 +105,4 @@ exo_utf8_unfinished(const char *text, size_t size)
         }
     }
     return 0;
-}
-
-bool
-exo_utf8_is_space(uint32_t code)
-{
-    return uc_is_property_white_space(code);
-}
-
-bool
-exo_utf8_is_word(uint32_t code)
-{
-    return uc_is_property_alphabetic(code) || uc_is_property_join_control(code) ||
-           uc_is_general_category(code, UC_CATEGORY_M) || uc_is_general_category(code, UC_CATEGORY_Nd) ||
-           uc_is_general_category(code, UC_CATEGORY_Pc);
 }

@@ -1,0 +1,101 @@
+/* Escapes: see printable.h. */
+#include "printable.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "utf8.h"
+
+enum {
+    MAX_PIECE = 8, /* "\u202e" and a 0 */
+    MAX_HERE = 1024
+};
+
+/* Does the character move the cursor, the order of what is beside it, or the line? */
+static bool
+is_control(uint32_t code)
+{
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
+
+/* How the first character of `size` > 0 bytes is shown -> piece; gives the bytes it has in the text. */
+static size_t
+show(const char *text, size_t size, exo_shown shown, char piece[MAX_PIECE])
+{
+    static const char names[] = {['\t'] = 't', ['\n'] = 'n', ['\r'] = 'r'};
+    uint32_t code;
+    size_t length = exo_utf8_next(text, size, &code);
+    if (code == EXO_UTF8_INVALID) {
+        snprintf(piece, MAX_PIECE, "\\x%02x", (unsigned char)text[0]);
+        return 1;
+    }
+    if (!is_control(code) || (shown == EXO_SHOWN_TEXT && (code == '\n' || code == '\t'))) {
+        memcpy(piece, text, length);
+        piece[length] = '\0';
+    } else if (code < sizeof names && names[code]) {
+        snprintf(piece, MAX_PIECE, "\\%c", names[code]);
+    } else {
+        snprintf(piece, MAX_PIECE, code < 0x80 ? "\\x%02x" : "\\u%04x", code);
+    }
+    return length;
+}
+
+/* Bytes at the beginning that are shown as they stand, for sure: most texts are ASCII. */
+static size_t
+plain(const char *text, size_t size)
+{
+    size_t n = 0;
+    while (n < size && text[n] >= 0x20 && text[n] < 0x7f)
+        n++;
+    return n;
+}
+
+void
+exo_printable_add(exo_text *out, const char *text, size_t size, exo_shown shown)
+{
+    char piece[MAX_PIECE];
+    while (size > 0) {
+        size_t length = plain(text, size);
+        if (length > 0) {
+            exo_text_add_bytes(out, text, length);
+        } else {
+            length = show(text, size, shown, piece);
+            exo_text_add_bytes(out, piece, strlen(piece));
+        }
+        text += length;
+        size -= length;
+    }
+}
+
+const char *
+exo_printable(char *out, size_t room, const char *text, exo_shown shown)
+{
+    char piece[MAX_PIECE];
+    size_t at = 0;
+    for (size_t size = strlen(text); size > 0;) {
+        size_t length = show(text, size, shown, piece), wide = strlen(piece);
+        if (at + wide >= room)
+            break;
+        memcpy(out + at, piece, wide);
+        at += wide;
+        text += length;
+        size -= length;
+    }
+    out[at] = '\0';
+    return out;
+}
+
+void
+exo_printable_here(char *text, size_t room, bool cut)
+{
+    char copy[MAX_HERE];
+    size_t size = strlen(text);
+    if (cut)
+        text[size -= exo_utf8_unfinished(text, size)] = '\0';
+    size_t from = plain(text, size);
+    if (from == size)
+        return;
+    snprintf(copy, sizeof copy, "%s", text + from);
+    exo_printable(text + from, room - from, copy, EXO_SHOWN_LINE);
+}

@@ -1,0 +1,26 @@
+/* Text that somebody else wrote (a tensor's name, an actor's output, a cause of death), made fit to be shown. No state; any thread.
+ *
+ * All that reaches a terminal, a log or a table goes through here: exo_fail and exo_log_write do it for every error and log line,
+ * what prints names and texts of others does it itself. What is shown this way may be shown so again: nothing is escaped twice. */
+#ifndef EXO_BASE_PRINTABLE_H
+#define EXO_BASE_PRINTABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "grow_text.h"
+
+typedef enum exo_shown {
+    EXO_SHOWN_LINE, /* one line: no newline, no tab          */
+    EXO_SHOWN_TEXT, /* newlines and tabs stay as they are    */
+} exo_shown;
+
+/* Appends `size` bytes. Control characters become \n, \t, \r, \x1b or \u0085; so do characters that reorder or break a line (U+2028, U+2029,
+ * U+202A to U+202E, U+2066 to U+2069); a byte that is no UTF-8 becomes \xff. */
+void exo_printable_add(exo_text *out, const char *text, size_t size, exo_shown shown);
+/* The same of a string, into `room` bytes with a 0 at the end: cut after a whole character. Gives `out`. */
+const char *exo_printable(char *out, size_t room, const char *text, exo_shown shown);
+/* The same in place: `text` is a string in `room` bytes. `cut`: its end may be the beginning of a character, which goes. */
+void exo_printable_here(char *text, size_t room, bool cut);
+
+#endif
