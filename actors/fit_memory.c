@@ -39,8 +39,8 @@ exo_fit_memory_now(void)
 
 /* What optimizer and strategy of a node of `numel` parameters take. */
 static exo_status
-measure_strategy(const char *name, exo_config *options, const exo_fit_opts *opts, size_t numel, size_t *bytes,
-                 exo_err *err)
+measure_strategy(const exo_model *model, const char *name, exo_config *options, const exo_fit_opts *opts, size_t numel,
+                 size_t *bytes, exo_err *err)
 {
     exo_comm *comm = NULL;
     exo_strategy *strategy = NULL;
@@ -48,6 +48,8 @@ measure_strategy(const char *name, exo_config *options, const exo_fit_opts *opts
                      .max_steps = opts->max_steps ? opts->max_steps : 1,
                      .seed = opts->seed,
                      .numel = numel,
+                     .infos = exo_model_infos(model),
+                     .num_infos = exo_model_num_infos(model),
                      .params = exo_alloc_aligned(numel * sizeof(float)),
                      .grads = exo_alloc_aligned(numel * sizeof(float))};
     exo_status st = node.params && node.grads ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to measure a strategy");
@@ -76,18 +78,18 @@ measure_strategy(const char *name, exo_config *options, const exo_fit_opts *opts
 
 /* It grows with the parameters: two sizes tell by how much. */
 static exo_status
-plan_strategy(const char *name, exo_config *options, const exo_fit_opts *opts, size_t numel, uint64_t *bytes,
+plan_strategy(const exo_model *model, const char *name, exo_config *options, const exo_fit_opts *opts, uint64_t *bytes,
               exo_err *err)
 {
-    size_t few = 0, twice = 0, small = numel < 2 * FEW ? numel : FEW;
+    size_t numel = exo_model_numel(model), few = 0, twice = 0, small = numel < 2 * FEW ? numel : FEW;
     /* The allocator gives out large blocks otherwise once it has taken some back: the first measurement does not count. */
-    exo_status st = measure_strategy(name, options, opts, 2 * FEW, &few, err);
+    exo_status st = measure_strategy(model, name, options, opts, 2 * FEW, &few, err);
     if (st == EXO_OK)
-        st = measure_strategy(name, options, opts, small, &few, err);
+        st = measure_strategy(model, name, options, opts, small, &few, err);
     *bytes = few;
     if (st != EXO_OK || small == numel)
         return st;
-    st = measure_strategy(name, options, opts, 2 * FEW, &twice, err);
+    st = measure_strategy(model, name, options, opts, 2 * FEW, &twice, err);
     double each = twice > few ? (double)(twice - few) / FEW : 0;
     *bytes = (uint64_t)((double)few + each * (double)(numel - FEW));
     return st;
@@ -186,7 +188,7 @@ exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, cons
     *out = (exo_fit_memory){.nodes = opts->num_nodes};
     exo_status st = exo_fit_opts_check(opts, err);
     if (st == EXO_OK)
-        st = plan_strategy(strategy, options, opts, (size_t)numel, &of_node, err);
+        st = plan_strategy(model, strategy, options, opts, &of_node, err);
     if (st == EXO_OK)
         st = plan_minibatch(model, train, opts, &out->minibatch_size, err);
     if (st == EXO_OK)

@@ -48,6 +48,8 @@ make_strategies(struct run *run, exo_config *options, exo_err *err)
         st = exo_strategy_new(&run->strategy[r], run->strategy_name, options, err);
     if (st == EXO_OK)
         st = exo_strategy_check(run->strategy[0], run->fit.num_nodes, err);
+    if (st == EXO_OK)
+        st = exo_strategy_check_model(run->strategy[0], run->fit.model, err);
     if (st == EXO_OK && options)
         st = exo_config_text(options, &run->options_text, err);
     else if (st == EXO_OK && !(run->options_text = exo_strdup("{}")))

@@ -26,8 +26,7 @@ save_model(const struct run *run, exo_params *params, exo_err *err)
         return st;
     for (size_t i = 0; i < exo_params_count(params); i++) {
         const exo_param_info *info = exo_params_info(params, i);
-        float *values = info->is_buffer ? exo_params_buffers(params) : exo_params_values(params);
-        exo_state_add_shaped(state, info->name, EXO_F32, values + info->offset, info->num_dims, info->dims);
+        exo_state_add_shaped(state, info->name, EXO_F32, exo_params_at(params, i), info->num_dims, info->dims);
     }
     exo_state_metadata(state, "model", exo_model_name(run->fit.model));
     exo_state_metadata(state, "strategy", run->strategy_name);

@@ -111,8 +111,10 @@ take_place(struct train_node *n, const exo_node_spec *spec, exo_err *err)
         .params = exo_params_values(n->params),
         .grads = exo_params_grads(n->params),
         .buffers = exo_params_buffers(n->params),
-        .buffer_numel = exo_params_buffer_numel(n->params),
+        .buffer_numel = exo_params_buffer_numel(n->params) - exo_params_frozen_numel(n->params),
         .model = n->params,
+        .infos = exo_params_info(n->params, 0),
+        .num_infos = exo_params_count(n->params),
         .group = n->group,
     };
     return EXO_OK;
@@ -143,8 +145,7 @@ list_state(struct train_node *n, exo_state *state, uint64_t *elapsed, uint64_t *
     exo_state_prefix(state, "model");
     for (size_t i = 0; i < exo_params_count(n->params); i++) {
         const exo_param_info *info = exo_params_info(n->params, i);
-        float *values = info->is_buffer ? exo_params_buffers(n->params) : exo_params_values(n->params);
-        exo_state_add_shaped(state, info->name, EXO_F32, values + info->offset, info->num_dims, info->dims);
+        exo_state_add_shaped(state, info->name, EXO_F32, exo_params_at(n->params, i), info->num_dims, info->dims);
     }
     exo_state_prefix(state, NULL);
     exo_strategy_state(n->strategy, &n->node, state);
@@ -177,7 +178,7 @@ agree_on_parameters(struct train_node *n, exo_err *err)
 {
     exo_status st = exo_broadcast(n->side_group, n->node.params, n->node.numel, EXO_F32, 0, err);
     if (st == EXO_OK)
-        st = exo_broadcast(n->side_group, n->node.buffers, n->node.buffer_numel, EXO_F32, 0, err);
+        st = exo_broadcast(n->side_group, n->node.buffers, exo_params_buffer_numel(n->params), EXO_F32, 0, err);
     return st;
 }
 
@@ -362,7 +363,8 @@ need_average(struct train_node *n, exo_err *err)
     return n->average ? EXO_OK : exo_model_copy(n->fit->model, &n->average, err);
 }
 
-/* Parameters and statistics alike: the average of models whose batch-norm statistics differ has the average statistics. */
+/* Parameters and statistics alike: the average of models whose batch-norm statistics differ has the average statistics. What is frozen is
+ * equal on all nodes, and its average may be so but for rounding. */
 static exo_status
 average_copies(struct train_node *n, exo_err *err)
 {
@@ -372,8 +374,9 @@ average_copies(struct train_node *n, exo_err *err)
     float *values = exo_params_values(n->average);
     float *buffers = exo_params_buffers(n->average);
     memcpy(values, n->node.params, n->node.numel * sizeof *values);
-    if (n->node.buffer_numel)
-        memcpy(buffers, n->node.buffers, n->node.buffer_numel * sizeof *buffers);
+    size_t buffer_numel = exo_params_buffer_numel(n->params);
+    if (buffer_numel)
+        memcpy(buffers, n->node.buffers, buffer_numel * sizeof *buffers);
     exo_compute_enter();
     st = exo_all_reduce(n->side_group, values, n->node.numel, EXO_F32, EXO_MEAN, err);
     if (st == EXO_OK)
@@ -399,7 +402,7 @@ result(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
     (void)call;
     (void)args;
     struct train_node *n = self;
-    size_t numel = n->node.numel, buffers = n->node.buffer_numel;
+    size_t numel = n->node.numel, buffers = exo_params_buffer_numel(n->params);
     float *copy = exo_calloc(numel + buffers, sizeof *copy);
     if (!copy)
         return exo_fail(err, EXO_NOMEM, "no memory for the averaged model");

@@ -4,6 +4,7 @@
  */
 #include <exogym/model.h>
 
+#include <fnmatch.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,7 +21,8 @@ struct exo_builder {
     exo_param_info *infos;
     exo_init *inits;
     size_t count, cap;
-    size_t numel, buffer_numel;
+    size_t numel, buffer_numel; /* frozen parameters are buffers, the last frozen_numel */
+    size_t frozen_numel;
     exo_err error;
 };
 
@@ -132,6 +134,70 @@ exo_build_status(const exo_builder *builder, exo_err *err)
     return builder->error.code;
 }
 
+/* --- Freezing ------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+freeze_matching(exo_builder *b, const exo_config *at, const char *pattern, exo_err *err)
+{
+    size_t taken = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        exo_param_info *info = &b->infos[i];
+        if ((info->is_buffer && !info->frozen) || fnmatch(pattern, info->name, 0) != 0)
+            continue;
+        info->frozen = info->is_buffer = true;
+        taken++;
+    }
+    if (taken > 0)
+        return EXO_OK;
+    return exo_config_fail(at, err, "frozen: no parameter matches '%.60s'; the first one is called %s", pattern,
+                           b->count ? b->infos[0].name : "nothing");
+}
+
+/* Parameters lie one after the other without gaps, and so do statistics, and after them what is frozen. */
+static void
+lay_out(exo_builder *b)
+{
+    b->numel = b->buffer_numel = b->frozen_numel = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        exo_param_info *info = &b->infos[i];
+        size_t *total = info->frozen ? &b->frozen_numel : info->is_buffer ? &b->buffer_numel : &b->numel;
+        info->offset = *total;
+        *total += info->numel;
+    }
+    for (size_t i = 0; i < b->count; i++)
+        if (b->infos[i].frozen)
+            b->infos[i].offset += b->buffer_numel;
+    b->buffer_numel += b->frozen_numel;
+}
+
+/* frozen: PATTERN, or a list of them. */
+static exo_status
+freeze(exo_builder *b, exo_config *config, exo_err *err)
+{
+    exo_config *list = NULL;
+    const char *pattern = NULL;
+    exo_status st = exo_config_list(config, "frozen", &list, NULL);
+    if (st == EXO_NOMEM)
+        return exo_fail(err, st, "frozen: out of memory");
+    if (st != EXO_OK || !list) {
+        st = exo_config_string(config, "frozen", NULL, &pattern, err);
+        if (st == EXO_OK && pattern)
+            st = freeze_matching(b, config, pattern, err);
+    }
+    for (size_t i = 0; list && st == EXO_OK && i < exo_config_length(list); i++) {
+        exo_config *item = exo_config_item(list, i);
+        pattern = exo_config_scalar(item);
+        st = pattern ? freeze_matching(b, item, pattern, err)
+                     : exo_config_fail(item, err, "frozen: expected a pattern of parameter names");
+    }
+    if (st != EXO_OK)
+        return st;
+    size_t learned = b->numel;
+    lay_out(b);
+    return b->numel > 0 || learned == 0 ? EXO_OK
+                                        : exo_config_fail(config, err, "frozen: all of the model's parameters are");
+}
+
 static void
 builder_release(exo_builder *b)
 {
@@ -179,6 +245,8 @@ exo_model_new(exo_model **out, const exo_model_class *model_class, exo_config *c
         config = exo_config_root(empty);
     }
     st = build(m, config, err);
+    if (st == EXO_OK)
+        st = freeze(&m->built, config, err);
     if (st == EXO_OK)
         st = exo_config_finish(config, err);
     if (st != EXO_OK)
@@ -253,6 +321,18 @@ exo_model_buffer_numel(const exo_model *model)
     return model->built.buffer_numel;
 }
 
+const exo_param_info *
+exo_model_infos(const exo_model *model)
+{
+    return model->built.infos;
+}
+
+size_t
+exo_model_num_infos(const exo_model *model)
+{
+    return model->built.count;
+}
+
 exo_tensor *
 exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
 {
@@ -281,13 +361,23 @@ draw_initial(float *out, size_t numel, exo_init init, uint64_t seed, uint64_t in
     }
 }
 
+static exo_params
+of_builder(const struct exo_builder *b)
+{
+    return (exo_params){.infos = b->infos,
+                        .count = b->count,
+                        .numel = b->numel,
+                        .buffer_numel = b->buffer_numel,
+                        .frozen_numel = b->frozen_numel};
+}
+
 exo_status
 exo_model_params_blank(const exo_model *model, bool learns, exo_params **out, exo_err *err)
 {
     const struct exo_builder *b = &model->built;
     exo_params *p = exo_calloc(1, sizeof *p);
     if (p) {
-        *p = (exo_params){.infos = b->infos, .count = b->count, .numel = b->numel, .buffer_numel = b->buffer_numel};
+        *p = of_builder(b);
         p->values = exo_alloc_aligned(b->numel * sizeof(float));
         p->grads = learns ? exo_alloc_aligned(b->numel * sizeof(float)) : NULL;
         p->buffers = exo_alloc_aligned(b->buffer_numel * sizeof(float));
@@ -306,7 +396,7 @@ exo_model_params_phantom(const exo_model *model, exo_params **out, exo_err *err)
     const struct exo_builder *b = &model->built;
     exo_params *p = exo_calloc(1, sizeof *p);
     if (p) {
-        *p = (exo_params){.infos = b->infos, .count = b->count, .numel = b->numel, .buffer_numel = b->buffer_numel};
+        *p = of_builder(b);
         p->phantom = true;
         p->values = exo_phantom_new(b->numel * sizeof(float));
         p->grads = exo_phantom_new(b->numel * sizeof(float));
@@ -336,8 +426,7 @@ initial_params(exo_model *model, uint64_t seed, bool learns, exo_params **out, e
         return st;
     for (size_t i = 0; i < b->count; i++) {
         const exo_param_info *info = &b->infos[i];
-        float *at = (info->is_buffer ? p->buffers : p->values) + info->offset;
-        draw_initial(at, info->numel, b->inits[i], seed, i);
+        draw_initial(exo_params_at(p, i), info->numel, b->inits[i], seed, i);
     }
     if (model->model_class->fill)
         st = model->model_class->fill(model->self, p, err);
@@ -402,6 +491,19 @@ size_t
 exo_params_buffer_numel(const exo_params *params)
 {
     return params->buffer_numel;
+}
+
+size_t
+exo_params_frozen_numel(const exo_params *params)
+{
+    return params->frozen_numel;
+}
+
+float *
+exo_params_at(exo_params *params, size_t index)
+{
+    const exo_param_info *info = &params->infos[index];
+    return (info->is_buffer ? params->buffers : params->values) + info->offset;
 }
 
 float *

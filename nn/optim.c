@@ -10,6 +10,7 @@
 
 #include <exogym/memory.h>
 
+#include "optim_groups.h"
 #include "optim_kernels.h"
 #include "parallel.h"
 
@@ -18,25 +19,35 @@ enum {
     PIECE = 1 << 15 /* elements: five buffers of it fit the second-level cache */
 };
 
-/* One step: the sweep's constants are those of the rule, in single precision at the last moment. */
-struct sweep {
-    const exo_optim *optim;
-    float *params;
-    const float *grads;
-    union {
-        exo_adam_step adam;
-        exo_sgd_step sgd;
-        exo_rmsprop_step rmsprop;
-        exo_adagrad_step adagrad;
-    };
+/* The constants of a step, in single precision at the last moment. */
+union constants {
+    exo_adam_step adam;
+    exo_sgd_step sgd;
+    exo_rmsprop_step rmsprop;
+    exo_adagrad_step adagrad;
+};
+
+/* The rule with the spec's own constants, or a group's. */
+struct rule {
+    exo_optim_spec spec; /* without groups                */
+    union constants now; /* of the step that goes on      */
+};
+
+/* Elements up to `end`, from where the range before ends, follow one rule. */
+struct range {
+    size_t end, rule;
 };
 
 struct exo_optim {
-    exo_optim_spec spec;
     size_t numel;
     uint64_t steps;              /* done so far */
     float *buffers[MAX_BUFFERS]; /* (numel) each, NULL where the rule needs none; buffer_name says what they are */
-    struct sweep sweep;          /* of the step that goes on */
+    struct rule *rules;          /* (num_rules): the spec's own, then the groups' */
+    size_t num_rules;
+    struct range *ranges; /* (num_ranges), ascending; the last one ends at numel or beyond */
+    size_t num_ranges;
+    float *params;      /* of the step that goes on */
+    const float *grads; /* likewise                 */
 };
 
 /* What buffer `index` of a rule holds, in torch.optim's words; NULL: the rule does without. */
@@ -44,12 +55,14 @@ static const char *
 buffer_name(const exo_optim_spec *spec, size_t index)
 {
     static const char *const names[][MAX_BUFFERS] = {
-        [EXO_ADAM] = {"exp_avg", "exp_avg_sq"},
-        [EXO_ADAMW] = {"exp_avg", "exp_avg_sq"},
+        [EXO_ADAM] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
+        [EXO_ADAMW] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
         [EXO_SGD] = {"momentum_buffer"},
         [EXO_RMSPROP] = {"square_avg", "grad_avg", "momentum_buffer"},
         [EXO_ADAGRAD] = {"sum"},
     };
+    if ((spec->kind == EXO_ADAM || spec->kind == EXO_ADAMW) && index == 2 && !spec->amsgrad)
+        return NULL;
     if (spec->kind == EXO_SGD && spec->momentum == 0)
         return NULL;
     if (spec->kind == EXO_RMSPROP && ((index == 1 && !spec->centered) || (index == 2 && spec->momentum == 0)))
@@ -57,40 +70,142 @@ buffer_name(const exo_optim_spec *spec, size_t index)
     return names[spec->kind][index];
 }
 
-exo_status
-exo_optim_new(exo_optim **out, const exo_optim_spec *spec, size_t numel, exo_err *err)
+/* --- Which rule for which elements ------------------------------------------------------------------------------------------------ */
+
+/* The rule's number: 0 is the spec's own. */
+static size_t
+rule_of(const exo_optim_spec *spec, const exo_param_info *info)
 {
-    exo_optim *optim = NULL;
-    exo_status st = exo_optim_spec_check(spec, err);
-    if (st != EXO_OK)
-        goto done;
+    for (size_t g = 0; g < spec->num_groups; g++)
+        if (exo_optim_group_takes(&spec->groups[g], info))
+            return g + 1;
+    return 0;
+}
+
+static exo_status
+add_range(exo_optim *optim, size_t end, size_t rule)
+{
+    struct range *last = optim->num_ranges ? &optim->ranges[optim->num_ranges - 1] : NULL;
+    if (last && last->rule == rule) {
+        last->end = end;
+        return EXO_OK;
+    }
+    struct range *more = exo_realloc(optim->ranges, optim->num_ranges + 1, sizeof *more);
+    if (!more)
+        return EXO_NOMEM;
+    more[optim->num_ranges++] = (struct range){.end = end, .rule = rule};
+    optim->ranges = more;
+    return EXO_OK;
+}
+
+/* Parameters lie in the flat values in the order of their infos. */
+static exo_status
+find_ranges(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos, size_t first)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && spec->num_groups && i < num_infos; i++) {
+        size_t end = infos[i].offset + infos[i].numel;
+        if (!infos[i].is_buffer && infos[i].numel && end > first)
+            st = add_range(optim, end - first, rule_of(spec, &infos[i]));
+    }
+    if (st == EXO_OK && (optim->num_ranges == 0 || optim->ranges[optim->num_ranges - 1].end < optim->numel))
+        st = add_range(optim, optim->numel, 0);
+    return st;
+}
+
+static exo_status
+copy_rules(exo_optim *optim, const exo_optim_spec *spec)
+{
+    optim->num_rules = spec->num_groups + 1;
+    optim->rules = exo_calloc(optim->num_rules, sizeof *optim->rules);
+    if (!optim->rules)
+        return EXO_NOMEM;
+    for (size_t r = 0; r < optim->num_rules; r++) {
+        optim->rules[r].spec = r ? spec->groups[r - 1].spec : *spec;
+        optim->rules[r].spec.groups = NULL;
+        optim->rules[r].spec.num_groups = 0;
+    }
+    return EXO_OK;
+}
+
+/* --- Life --------------------------------------------------------------------------------------------------------------------------- */
+
+/* Where some rule needs the buffer, it is there for all elements. */
+static const char *
+buffer_of(const exo_optim *optim, size_t index)
+{
+    const char *name = NULL;
+    for (size_t r = 0; r < optim->num_rules && !name; r++)
+        name = buffer_name(&optim->rules[r].spec, index);
+    return name;
+}
+
+static exo_status
+make_buffers(exo_optim *optim)
+{
     size_t bytes = 0;
-    if (__builtin_mul_overflow(numel, sizeof(float), &bytes))
-        goto no_memory;
-    optim = exo_calloc(1, sizeof *optim);
-    if (!optim)
-        goto no_memory;
-    optim->spec = *spec;
-    optim->numel = numel;
+    if (__builtin_mul_overflow(optim->numel, sizeof(float), &bytes))
+        return EXO_NOMEM;
     for (size_t b = 0; b < MAX_BUFFERS; b++) {
-        if (!buffer_name(spec, b))
+        if (!buffer_of(optim, b))
             continue;
         optim->buffers[b] = exo_alloc_aligned(bytes);
         if (!optim->buffers[b])
-            goto no_memory;
+            return EXO_NOMEM;
     }
-    if (spec->kind == EXO_ADAGRAD && spec->initial_accumulator != 0)
-        for (size_t i = 0; i < numel; i++)
-            optim->buffers[0][i] = (float)spec->initial_accumulator;
-    *out = optim;
-    optim = NULL; /* moved to the caller */
-    goto done;
+    return EXO_OK;
+}
 
-no_memory:
-    st = exo_fail(err, EXO_NOMEM, "no memory for the optimizer's state of %zu parameters", numel);
-done:
+/* Adagrad's sums begin at a constant. */
+static void
+fill_buffers(exo_optim *optim)
+{
+    size_t first = 0;
+    for (size_t r = 0; r < optim->num_ranges; r++) {
+        const exo_optim_spec *spec = &optim->rules[optim->ranges[r].rule].spec;
+        size_t end = optim->ranges[r].end < optim->numel ? optim->ranges[r].end : optim->numel;
+        if (spec->kind == EXO_ADAGRAD && spec->initial_accumulator != 0)
+            for (size_t i = first; i < end; i++)
+                optim->buffers[0][i] = (float)spec->initial_accumulator;
+        first = end;
+    }
+}
+
+exo_status
+exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
+                      size_t first, size_t numel, exo_err *err)
+{
+    exo_optim *optim = NULL;
+    exo_status st = exo_optim_spec_check(spec, err);
+    if (st == EXO_OK && spec->num_groups && !infos)
+        st = exo_fail(err, EXO_INVAL, "an optimizer with parameter groups needs the names of the parameters");
+    if (st != EXO_OK)
+        return st;
+    optim = exo_calloc(1, sizeof *optim);
+    st = optim ? EXO_OK : EXO_NOMEM;
+    if (st == EXO_OK) {
+        optim->numel = numel;
+        st = copy_rules(optim, spec);
+    }
+    if (st == EXO_OK)
+        st = find_ranges(optim, spec, infos, num_infos, first);
+    if (st == EXO_OK)
+        st = make_buffers(optim);
+    if (st == EXO_OK) {
+        fill_buffers(optim);
+        *out = optim;
+        optim = NULL; /* moved to the caller */
+    } else {
+        exo_fail(err, st, "no memory for the optimizer's state of %zu parameters", numel);
+    }
     exo_optim_free(&optim);
     return st;
+}
+
+exo_status
+exo_optim_new(exo_optim **out, const exo_optim_spec *spec, size_t numel, exo_err *err)
+{
+    return exo_optim_new_grouped(out, spec, NULL, 0, 0, numel, err);
 }
 
 void
@@ -100,20 +215,25 @@ exo_optim_free(exo_optim **optim)
         return;
     for (size_t b = 0; b < MAX_BUFFERS; b++)
         exo_free((*optim)->buffers[b]);
+    exo_free((*optim)->rules);
+    exo_free((*optim)->ranges);
     exo_free(*optim);
     *optim = NULL;
 }
 
+/* --- A step ------------------------------------------------------------------------------------------------------------------------ */
+
+/* `t` counts steps from 1. */
 static void
-set_constants(struct sweep *sweep, double lr)
+set_constants(struct rule *rule, uint64_t steps, double lr)
 {
-    const exo_optim_spec *spec = &sweep->optim->spec;
-    double t = (double)sweep->optim->steps; /* this step counts: from 1 */
+    const exo_optim_spec *spec = &rule->spec;
+    double t = (double)steps;
     float wd = (float)spec->weight_decay;
     switch (spec->kind) {
     case EXO_ADAM:
     case EXO_ADAMW:
-        sweep->adam = (exo_adam_step){
+        rule->now.adam = (exo_adam_step){
             .l2 = spec->kind == EXO_ADAM ? wd : 0.0f,
             .shrink = spec->kind == EXO_ADAMW ? (float)(1.0 - lr * spec->weight_decay) : 1.0f,
             .beta1 = (float)spec->beta1,
@@ -126,16 +246,16 @@ set_constants(struct sweep *sweep, double lr)
         };
         return;
     case EXO_SGD:
-        sweep->sgd = (exo_sgd_step){
+        rule->now.sgd = (exo_sgd_step){
             .l2 = wd,
             .momentum = (float)spec->momentum,
-            .one_minus_dampening = sweep->optim->steps == 1 ? 1.0f : (float)(1.0 - spec->dampening),
+            .one_minus_dampening = steps == 1 ? 1.0f : (float)(1.0 - spec->dampening),
             .nesterov = spec->nesterov,
             .lr = (float)lr,
         };
         return;
     case EXO_RMSPROP:
-        sweep->rmsprop = (exo_rmsprop_step){
+        rule->now.rmsprop = (exo_rmsprop_step){
             .l2 = wd,
             .alpha = (float)spec->alpha,
             .one_minus_alpha = (float)(1.0 - spec->alpha),
@@ -145,7 +265,7 @@ set_constants(struct sweep *sweep, double lr)
         };
         return;
     case EXO_ADAGRAD:
-        sweep->adagrad = (exo_adagrad_step){
+        rule->now.adagrad = (exo_adagrad_step){
             .l2 = wd,
             .eps = (float)spec->eps,
             .lr = (float)(lr / (1.0 + (t - 1.0) * spec->lr_decay)),
@@ -154,59 +274,96 @@ set_constants(struct sweep *sweep, double lr)
     }
 }
 
+/* Buffers of other rules' elements are there, too: NULL where this rule does without. */
 static float *
-buffer_at(const exo_optim *optim, size_t buffer, size_t first)
+buffer_at(const exo_optim *optim, const exo_optim_spec *spec, size_t buffer, size_t first)
 {
-    return optim->buffers[buffer] ? optim->buffers[buffer] + first : NULL;
+    return buffer_name(spec, buffer) ? optim->buffers[buffer] + first : NULL;
 }
 
-/* Elements [first, first + n), whose gradients are `grads` (n). */
+/* Elements [first, first + n), all of one rule, whose gradients are `grads` (n). */
 static void
-sweep_part(const struct sweep *sweep, size_t first, size_t n, const float *grads)
+sweep_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t n, const float *grads)
 {
-    const exo_optim *optim = sweep->optim;
-    float *params = sweep->params + first;
-    float *b0 = buffer_at(optim, 0, first), *b1 = buffer_at(optim, 1, first), *b2 = buffer_at(optim, 2, first);
+    const exo_optim_spec *spec = &rule->spec;
+    float *params = optim->params + first;
+    float *b0 = buffer_at(optim, spec, 0, first), *b1 = buffer_at(optim, spec, 1, first),
+          *b2 = buffer_at(optim, spec, 2, first);
 
-    switch (optim->spec.kind) {
+    switch (spec->kind) {
     case EXO_ADAM:
     case EXO_ADAMW:
-        exo_kernel_adam(n, params, grads, b0, b1, &sweep->adam);
+        if (b2)
+            exo_kernel_amsgrad(n, params, grads, b0, b1, b2, &rule->now.adam);
+        else
+            exo_kernel_adam(n, params, grads, b0, b1, &rule->now.adam);
         return;
     case EXO_SGD:
-        exo_kernel_sgd(n, params, grads, b0, &sweep->sgd);
+        exo_kernel_sgd(n, params, grads, b0, &rule->now.sgd);
         return;
     case EXO_RMSPROP:
-        exo_kernel_rmsprop(n, params, grads, b0, b1, b2, &sweep->rmsprop);
+        exo_kernel_rmsprop(n, params, grads, b0, b1, b2, &rule->now.rmsprop);
         return;
     case EXO_ADAGRAD:
-        exo_kernel_adagrad(n, params, grads, b0, &sweep->adagrad);
+        exo_kernel_adagrad(n, params, grads, b0, &rule->now.adagrad);
         return;
     }
 }
 
-static struct sweep *
-begin_sweep(exo_optim *optim, float *params, const float *grads, float lr)
+/* The range that element `at` is in. */
+static const struct range *
+range_of(const exo_optim *optim, size_t at)
 {
-    struct sweep *sweep = &optim->sweep;
-    *sweep = (struct sweep){.optim = optim, .params = params, .grads = grads};
+    size_t low = 0, high = optim->num_ranges - 1;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (optim->ranges[middle].end > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return &optim->ranges[low];
+}
+
+/* Elements [first, first + n), whose gradients are `grads` (n). */
+static void
+sweep_part(const exo_optim *optim, size_t first, size_t n, const float *grads)
+{
+    const struct range *range = range_of(optim, first);
+    for (size_t done = 0; done < n; range++) {
+        size_t left = n - done, until = range->end - (first + done), count = until < left ? until : left;
+        sweep_range(optim, &optim->rules[range->rule], first + done, count, grads + done);
+        done += count;
+    }
+}
+
+static void
+begin_step(exo_optim *optim, float *params, const float *grads, float lr)
+{
+    float base = optim->rules[0].spec.lr;
+    optim->params = params;
+    optim->grads = grads;
     optim->steps++;
-    set_constants(sweep, (double)lr);
-    return sweep;
+    for (size_t r = 0; r < optim->num_rules; r++) {
+        float own = optim->rules[r].spec.lr;
+        set_constants(&optim->rules[r], optim->steps,
+                      own == base ? (double)lr : (double)lr * (double)own / (double)base);
+    }
 }
 
 static void
 sweep_piece(void *context, size_t index)
 {
-    const struct sweep *sweep = context;
-    size_t first = index * PIECE, left = sweep->optim->numel - first;
-    sweep_part(sweep, first, left < PIECE ? left : PIECE, sweep->grads + first);
+    const exo_optim *optim = context;
+    size_t first = index * PIECE, left = optim->numel - first;
+    sweep_part(optim, first, left < PIECE ? left : PIECE, optim->grads + first);
 }
 
 void
 exo_optim_step(exo_optim *optim, float *params, const float *grads, float lr)
 {
-    exo_parallel_for((optim->numel + PIECE - 1) / PIECE, sweep_piece, begin_sweep(optim, params, grads, lr));
+    begin_step(optim, params, grads, lr);
+    exo_parallel_for((optim->numel + PIECE - 1) / PIECE, sweep_piece, optim);
 }
 
 static void
@@ -218,7 +375,8 @@ sweep_taken(void *context, size_t first, size_t count, const float *grad)
 exo_grad_sink
 exo_optim_sink(exo_optim *optim, float *params, float lr)
 {
-    return (exo_grad_sink){.take = sweep_taken, .context = begin_sweep(optim, params, NULL, lr)};
+    begin_step(optim, params, NULL, lr);
+    return (exo_grad_sink){.take = sweep_taken, .context = optim};
 }
 
 void
@@ -230,7 +388,7 @@ exo_optim_state(exo_optim *optim, const char *name, exo_state *state)
     for (size_t b = 0; b < MAX_BUFFERS; b++) {
         if (!optim->buffers[b])
             continue;
-        snprintf(entry, sizeof entry, "%s.%s", name, buffer_name(&optim->spec, b));
+        snprintf(entry, sizeof entry, "%s.%s", name, buffer_of(optim, b));
         exo_state_add(state, entry, EXO_F32, optim->buffers[b], optim->numel);
     }
 }

@@ -21,6 +21,24 @@ exo_kernel_adam(size_t n, float *restrict param, const float *restrict grad, flo
 }
 
 void
+exo_kernel_amsgrad(size_t n, float *restrict param, const float *restrict grad, float *restrict exp_avg,
+                   float *restrict exp_avg_sq, float *restrict max_exp_avg_sq, const exo_adam_step *step)
+{
+    const exo_adam_step s = *step;
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] + s.l2 * param[i];
+        float m = s.beta1 * exp_avg[i] + s.one_minus_beta1 * g;
+        float v = s.beta2 * exp_avg_sq[i] + s.one_minus_beta2 * g * g;
+        float top = max_exp_avg_sq[i] > v ? max_exp_avg_sq[i] : v; /* NaN, if v is: it stays so */
+        exp_avg[i] = m;
+        exp_avg_sq[i] = v;
+        max_exp_avg_sq[i] = top;
+        float denominator = sqrtf(top) / s.sqrt_correction2 + s.eps;
+        param[i] = param[i] * s.shrink - s.step_size * m / denominator;
+    }
+}
+
+void
 exo_kernel_sgd(size_t n, float *restrict param, const float *restrict grad, float *restrict momentum_buffer,
                const exo_sgd_step *step)
 {

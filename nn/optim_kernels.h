@@ -24,6 +24,9 @@ typedef struct exo_adam_step {
 
 void exo_kernel_adam(size_t n, float *restrict param, const float *restrict grad, float *restrict exp_avg,
                      float *restrict exp_avg_sq, const exo_adam_step *step);
+/* AMSGrad (Reddi et al., 2018, arXiv:1904.09237): the largest second moment so far, max_exp_avg_sq, in the denominator. */
+void exo_kernel_amsgrad(size_t n, float *restrict param, const float *restrict grad, float *restrict exp_avg,
+                        float *restrict exp_avg_sq, float *restrict max_exp_avg_sq, const exo_adam_step *step);
 
 typedef struct exo_sgd_step {
     float l2;

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "config_tree.h"
+#include "optim_groups.h"
 
 static const char *const kind_names[] = {
     [EXO_ADAM] = "adam",       [EXO_ADAMW] = "adamw",     [EXO_SGD] = "sgd",
@@ -93,8 +94,8 @@ read_number(exo_config *map, const char *key, double *value, exo_err *err)
 }
 
 /* The keys that the rule has, and no others: a momentum for adam is a mistake that exo_config_finish names. */
-static exo_status
-read_constants(exo_config *map, exo_optim_spec *spec, exo_err *err)
+exo_status
+exo_optim_constants_read(exo_config *map, exo_optim_spec *spec, exo_err *err)
 {
     double lr = (double)spec->lr;
     exo_status st = exo_config_double(map, "lr", lr, 0, (double)FLT_MAX, &lr, err);
@@ -107,7 +108,11 @@ read_constants(exo_config *map, exo_optim_spec *spec, exo_err *err)
     switch (spec->kind) {
     case EXO_ADAM:
     case EXO_ADAMW:
-        return st == EXO_OK ? read_betas(map, spec, err) : st;
+        if (st == EXO_OK)
+            st = read_betas(map, spec, err);
+        if (st == EXO_OK)
+            st = exo_config_bool(map, "amsgrad", spec->amsgrad, &spec->amsgrad, err);
+        return st;
     case EXO_SGD:
         if (st == EXO_OK)
             st = read_number(map, "momentum", &spec->momentum, err);
@@ -134,8 +139,9 @@ read_constants(exo_config *map, exo_optim_spec *spec, exo_err *err)
     return st;
 }
 
-exo_status
-exo_optim_spec_read(exo_config *map, const char *key, const exo_optim_spec *fallback, exo_optim_spec *out, exo_err *err)
+static exo_status
+read_spec(exo_config *map, const char *key, const exo_optim_spec *fallback, bool grouped, exo_optim_spec *out,
+          exo_err *err)
 {
     exo_optim_spec spec = *fallback;
     exo_config *options = NULL;
@@ -159,14 +165,30 @@ exo_optim_spec_read(exo_config *map, const char *key, const exo_optim_spec *fall
     if (st == EXO_OK && named)
         spec = exo_optim_spec_init((exo_optim_kind)kind);
     if (st == EXO_OK)
-        st = read_constants(options, &spec, err);
+        st = exo_optim_constants_read(options, &spec, err);
+    if (st == EXO_OK && grouped)
+        st = exo_optim_groups_read(options, &spec, err);
     if (st == EXO_OK)
         st = exo_config_finish(options, err);
-    if (st != EXO_OK)
-        return st;
     exo_err reason = {0};
-    if (exo_optim_spec_check(&spec, &reason) != EXO_OK)
-        return exo_config_fail(options, err, "%s", reason.text);
-    *out = spec;
-    return EXO_OK;
+    if (st == EXO_OK && exo_optim_spec_check(&spec, &reason) != EXO_OK)
+        st = exo_config_fail(options, err, "%s", reason.text);
+    if (st == EXO_OK)
+        *out = spec;
+    else if (spec.groups != fallback->groups)
+        exo_optim_spec_release(&spec);
+    return st;
+}
+
+exo_status
+exo_optim_spec_read(exo_config *map, const char *key, const exo_optim_spec *fallback, exo_optim_spec *out, exo_err *err)
+{
+    return read_spec(map, key, fallback, false, out, err);
+}
+
+exo_status
+exo_optim_spec_read_groups(exo_config *map, const char *key, const exo_optim_spec *fallback, exo_optim_spec *out,
+                           exo_err *err)
+{
+    return read_spec(map, key, fallback, true, out, err);
 }

@@ -8,6 +8,7 @@ struct exo_params {
     const exo_param_info *infos; /* (count), the model's */
     size_t count;
     size_t numel, buffer_numel;
+    size_t frozen_numel;             /* of the buffers, at their end */
     float *values, *grads, *buffers; /* grads may be NULL: of a copy that does not learn */
     bool phantom;                    /* all three are (phantom.h)                         */
 };

@@ -211,7 +211,7 @@ exo_tape_param(exo_tape *tape, exo_param param)
         return NULL;
     float *grads = tape->pass.sink ? NULL : exo_params_grads(p);
     t->is_param = true;
-    t->data = (info->is_buffer ? exo_params_buffers(p) : exo_params_values(p)) + info->offset;
+    t->data = exo_params_at(p, param.index);
     t->offset = info->offset;
     t->needs_grad = tape->pass.grad && !info->is_buffer;
     if (t->needs_grad && !grads && !tape->pass.sink)

@@ -11,6 +11,19 @@ extern const exo_strategy_class exo_sparta_class;
 
 /* The class of that name, or NULL. Any thread. */
 const exo_strategy_class *exo_strategy_class_find(const char *name);
+/* NOT_FOUND with the names that there are. */
+exo_status exo_strategy_class_unknown(const char *name, exo_err *err);
+
+/* H and offset, of strategies that meet every H steps: after offset + H, offset + 2 H, ... */
+typedef struct exo_rounds {
+    uint64_t interval; /* H, from 1 */
+    uint64_t offset;
+} exo_rounds;
+
+/* `fallback`: H if it is not given. */
+exo_status exo_rounds_read(exo_config *config, uint64_t fallback, exo_rounds *out, exo_err *err);
+/* Whether a round comes after the step that is the (step + 1)-th. */
+bool exo_rounds_due(const exo_rounds *rounds, uint64_t step);
 
 /* steps_alone of classes whose nodes always do. */
 bool exo_always_steps_alone(const void *self, uint32_t num_nodes);

@@ -16,7 +16,7 @@
 #include <exogym/memory.h>
 
 struct diloco {
-    uint64_t interval; /* H */
+    exo_rounds rounds;
     exo_optim_spec outer_spec;
     size_t first, length; /* this node's shard of the parameters */
     float *outer;         /* (length) theta_outer; memory of its own, never the model's */
@@ -31,7 +31,7 @@ diloco_init(void *self, exo_config *config, exo_err *err)
     nesterov.lr = 0.7f;
     nesterov.momentum = 0.9;
     nesterov.nesterov = true;
-    exo_status st = exo_config_u64(config, "H", 100, 1, UINT64_MAX, &d->interval, err);
+    exo_status st = exo_rounds_read(config, 100, &d->rounds, err);
     return st == EXO_OK ? exo_optim_spec_read(config, "outer_optimizer", &nesterov, &d->outer_spec, err) : st;
 }
 
@@ -66,7 +66,7 @@ diloco_step(void *self, exo_node *node, exo_err *err)
 {
     struct diloco *d = self;
     exo_status st = exo_node_inner_step(node, err);
-    if (st != EXO_OK || (node->step + 1) % d->interval != 0)
+    if (st != EXO_OK || !exo_rounds_due(&d->rounds, node->step))
         return st;
     return outer_step(d, node, err);
 }
@@ -94,7 +94,7 @@ diloco_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_ed
     const struct diloco *d = self;
     (void)num_nodes;
     out[0] = (exo_strategy_edge){
-        .carries = "parameters", .route = "all_reduce", .elements = (double)numel, .every = d->interval};
+        .carries = "parameters", .route = "all_reduce", .elements = (double)numel, .every = d->rounds.interval};
     return 1;
 }
 

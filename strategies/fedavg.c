@@ -12,7 +12,7 @@
 #include "config_edit.h"
 
 struct fedavg {
-    uint64_t interval;    /* H                                             */
+    exo_rounds rounds;
     uint64_t island_size; /* 0: all nodes                                  */
     char *place;          /* of island_size in the config, for check; owned */
     uint32_t *ranks;      /* (num_nodes) room for an island's; owned       */
@@ -23,7 +23,7 @@ fedavg_init(void *self, exo_config *config, exo_err *err)
 {
     struct fedavg *f = self;
     char place[EXO_ERR_TEXT];
-    exo_status st = exo_config_u64(config, "H", 1, 1, UINT64_MAX, &f->interval, err);
+    exo_status st = exo_rounds_read(config, 1, &f->rounds, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "island_size", 0, 2, UINT32_MAX, &f->island_size, err);
     if (st != EXO_OK || f->island_size == 0)
@@ -59,7 +59,7 @@ static exo_status
 average_island(const struct fedavg *f, exo_node *node, exo_err *err)
 {
     exo_group *island = NULL;
-    uint32_t count = exo_island(node->seed, node->step / f->interval, node->num_nodes, (uint32_t)f->island_size,
+    uint32_t count = exo_island(node->seed, node->step / f->rounds.interval, node->num_nodes, (uint32_t)f->island_size,
                                 node->rank, f->ranks);
     exo_status st = exo_group_among(&island, node->group, f->ranks, count, err);
     if (st == EXO_OK)
@@ -73,7 +73,7 @@ fedavg_step(void *self, exo_node *node, exo_err *err)
 {
     const struct fedavg *f = self;
     exo_status st = exo_node_inner_step(node, err);
-    if (st != EXO_OK || (node->step + 1) % f->interval != 0)
+    if (st != EXO_OK || !exo_rounds_due(&f->rounds, node->step))
         return st;
     if (f->island_size > 0)
         return average_island(f, node, err);
@@ -95,7 +95,7 @@ fedavg_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_ed
     out[0] = (exo_strategy_edge){.carries = "parameters",
                                  .route = "all_reduce",
                                  .elements = (double)numel,
-                                 .every = f->interval,
+                                 .every = f->rounds.interval,
                                  .members = f->island_size < num_nodes ? (uint32_t)f->island_size : 0};
     return 1;
 }

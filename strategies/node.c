@@ -1,4 +1,4 @@
-/* The inner step: what every strategy does with a node's gradients once they are what it wants them to be. */
+/* What strategies share: the inner step, and when rounds come. */
 #include "builtin.h"
 
 bool
@@ -9,10 +9,24 @@ exo_always_steps_alone(const void *self, uint32_t num_nodes)
     return true;
 }
 
+exo_status
+exo_rounds_read(exo_config *config, uint64_t fallback, exo_rounds *out, exo_err *err)
+{
+    exo_status st = exo_config_u64(config, "H", fallback, 1, UINT64_MAX, &out->interval, err);
+    return st == EXO_OK ? exo_config_u64(config, "offset", 0, 0, UINT64_MAX, &out->offset, err) : st;
+}
+
+bool
+exo_rounds_due(const exo_rounds *rounds, uint64_t step)
+{
+    uint64_t done = step + 1;
+    return done > rounds->offset && (done - rounds->offset) % rounds->interval == 0;
+}
+
 static float
 scheduled_rate(const exo_node *node)
 {
-    return node->inner.lr * exo_schedule_factor(&node->schedule, node->step, node->max_steps);
+    return node->inner.lr * exo_schedule_factor(node->schedule, node->step, node->max_steps);
 }
 
 exo_grad_sink

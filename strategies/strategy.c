@@ -6,7 +6,6 @@
 
 #include <assert.h>
 #include <float.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -16,42 +15,11 @@
 struct exo_strategy {
     const exo_strategy_class *strategy_class;
     exo_optim_spec inner;
-    exo_schedule schedule;
+    exo_schedule *schedule;
     float max_norm;
     bool started;
     void *self; /* (state_size) the class's own */
 };
-
-static exo_status
-fail_unknown_name(const char *name, exo_err *err)
-{
-    char known[EXO_ERR_TEXT / 2] = "";
-    size_t used = 0;
-    const exo_strategy_class *c = NULL;
-    for (size_t i = 0; (c = exo_strategy_class_at(i)) != NULL && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", c->name);
-    return exo_fail(err, EXO_NOT_FOUND, "there is no strategy '%.60s'; known are: %s", name, known);
-}
-
-/* lr_scheduler, and what belongs to it. */
-static exo_status
-read_schedule(exo_schedule *schedule, exo_config *config, exo_err *err)
-{
-    static const char *const names[] = {"constant", "lambda_cosine", NULL};
-    size_t kind = 0;
-    exo_status st = exo_config_choice(config, "lr_scheduler", 0, names, &kind, err);
-    if (st == EXO_OK)
-        st = exo_config_u64(config, "warmup_steps", 0, 0, UINT64_MAX, &schedule->warmup_steps, err);
-    if (st == EXO_OK)
-        st = exo_config_bool(config, "cosine_anneal", false, &schedule->cosine_anneal, err);
-    if (st != EXO_OK)
-        return st;
-    schedule->lambda_cosine = kind == 1;
-    if (!schedule->lambda_cosine && (schedule->warmup_steps > 0 || schedule->cosine_anneal))
-        return exo_config_fail(config, err, "%s needs lr_scheduler: lambda_cosine",
-                               schedule->warmup_steps > 0 ? "warmup_steps" : "cosine_anneal");
-    return EXO_OK;
-}
 
 static exo_status
 read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
@@ -61,9 +29,9 @@ read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
     double max_norm = 0;
     exo_status st = exo_config_string(config, "name", NULL, &name, err); /* the caller has read it: known, no more */
     if (st == EXO_OK)
-        st = exo_optim_spec_read(config, "optimizer", &adamw, &strategy->inner, err);
+        st = exo_optim_spec_read_groups(config, "optimizer", &adamw, &strategy->inner, err);
     if (st == EXO_OK)
-        st = read_schedule(&strategy->schedule, config, err);
+        st = exo_schedule_read(&strategy->schedule, config, "lr_scheduler", err);
     if (st == EXO_OK)
         st = exo_config_double(config, "max_norm", 0, 0, (double)FLT_MAX, &max_norm, err);
     strategy->max_norm = (float)max_norm;
@@ -75,7 +43,7 @@ exo_strategy_new(exo_strategy **out, const char *name, exo_config *config, exo_e
 {
     const exo_strategy_class *strategy_class = exo_strategy_class_find(name);
     if (!strategy_class)
-        return fail_unknown_name(name, err);
+        return exo_strategy_class_unknown(name, err);
 
     exo_status st = EXO_NOMEM;
     exo_strategy *strategy = exo_calloc(1, sizeof *strategy);
@@ -122,6 +90,8 @@ exo_strategy_free(exo_strategy **strategy)
     exo_strategy *s = *strategy;
     if (s->self && s->strategy_class->release)
         s->strategy_class->release(s->self);
+    exo_optim_spec_release(&s->inner);
+    exo_schedule_free(&s->schedule);
     exo_free(s->self);
     exo_free(s);
     *strategy = NULL;
@@ -141,6 +111,12 @@ exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes, exo_err *er
 }
 
 exo_status
+exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model, exo_err *err)
+{
+    return exo_optim_groups_check(&strategy->inner, exo_model_infos(model), exo_model_num_infos(model), err);
+}
+
+exo_status
 exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
 {
     const exo_strategy_class *c = strategy->strategy_class;
@@ -154,7 +130,7 @@ exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
     node->optim = NULL;
     exo_status st = exo_strategy_check(strategy, node->num_nodes, err);
     if (st == EXO_OK)
-        st = exo_optim_new(&node->optim, &strategy->inner, node->numel, err);
+        st = exo_optim_new_grouped(&node->optim, &strategy->inner, node->infos, node->num_infos, 0, node->numel, err);
     if (st == EXO_OK && c->start)
         st = c->start(strategy->self, node, err);
     if (st != EXO_OK)

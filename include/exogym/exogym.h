@@ -19,6 +19,7 @@
 #include <exogym/optim.h>
 #include <exogym/plugin.h>
 #include <exogym/rng.h>
+#include <exogym/schedule.h>
 #include <exogym/select.h>
 #include <exogym/sequence.h>
 #include <exogym/state.h>

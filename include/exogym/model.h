@@ -66,7 +66,8 @@ typedef struct exo_model_class {
     exo_tensor *(*loss)(const void *self, exo_tape *tape, const exo_batch *batch);
     /* Frees what build allocated inside the state. May be NULL. */
     void (*release)(void *self);
-    /* Fills a new copy's values from elsewhere, after the initial ones are drawn: from files, say. May be NULL. */
+    /* Fills a new copy's values from elsewhere, after the initial ones are drawn: from files, say. Parameters may be frozen: exo_params_at says
+     * where each is. May be NULL. */
     exo_status (*fill)(const void *self, exo_params *params, exo_err *err);
 } exo_model_class;
 
@@ -79,14 +80,19 @@ typedef struct exo_param_info {
     size_t numel;
     size_t offset; /* in elements, in the flat values (and gradients), or in the flat buffers */
     bool is_buffer;
+    bool frozen; /* a parameter that is not learned: it lies among the buffers, after the statistics */
 } exo_param_info;
 
 EXO_API size_t exo_params_count(const exo_params *params); /* parameters and buffers */
 EXO_API const exo_param_info *exo_params_info(const exo_params *params, size_t index);
-/* Elements of the flat parameter buffer, Psi, and of the flat buffer of statistics. Views lie one after the other in the
+/* Elements of the flat parameter buffer, Psi, of the flat buffer of statistics and frozen parameters, and how many elements at its end are
+ * frozen: the same on every copy, for ever. Views lie one after the other in the
  * order of declaration without gaps, so that a count of elements is a count of parameters. */
 EXO_API size_t exo_params_numel(const exo_params *params);
 EXO_API size_t exo_params_buffer_numel(const exo_params *params);
+EXO_API size_t exo_params_frozen_numel(const exo_params *params);
+/* Where the values of the index-th parameter or buffer are: (infos[index].numel). */
+EXO_API float *exo_params_at(exo_params *params, size_t index);
 EXO_API float *exo_params_values(exo_params *params);   /* (numel) */
 EXO_API float *exo_params_grads(exo_params *params);    /* (numel); NULL: a copy without room for them */
 EXO_API float *exo_params_buffers(exo_params *params);  /* (buffer_numel) */
@@ -98,7 +104,9 @@ EXO_API void exo_params_free(exo_params **params);
 /* A built model: class, shared state, and the initial values. Counted references; any thread. */
 typedef struct exo_model exo_model;
 
-/* Builds a model of `model_class` with options in `config` (NULL: all defaults). */
+/* Builds a model of `model_class` with options in `config` (NULL: all defaults). Every model takes the option `frozen`, a shell pattern of
+ * parameter names, glob(7), or a list of such: these are kept as they begin. Backward computes no gradients of them, optimizers keep no state,
+ * and strategies neither see nor send them. INVAL: a pattern that matches none, or all are frozen. */
 EXO_API exo_status exo_model_new(exo_model **out, const exo_model_class *model_class, exo_config *config, exo_err *err);
 /* The same by name ("mnist_cnn", "mlp", ... or what a plugin registered). NOT_FOUND lists the names. */
 EXO_API exo_status exo_model_new_named(exo_model **out, const char *name, exo_config *config, exo_err *err);
@@ -107,6 +115,9 @@ EXO_API void exo_model_drop(exo_model **model);
 EXO_API const char *exo_model_name(const exo_model *model);
 EXO_API size_t exo_model_numel(const exo_model *model);
 EXO_API size_t exo_model_buffer_numel(const exo_model *model);
+/* What exo_params_info gives of every copy: (num_infos), the model's. */
+EXO_API const exo_param_info *exo_model_infos(const exo_model *model);
+EXO_API size_t exo_model_num_infos(const exo_model *model);
 
 /* A new copy of the numbers, initialized from `seed`. The caller frees it, before the model is dropped for the last time. */
 EXO_API exo_status exo_model_params(exo_model *model, uint64_t seed, exo_params **out, exo_err *err);

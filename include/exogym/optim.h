@@ -1,4 +1,4 @@
-/* Optimizers over flat buffers, the learning-rate schedule, and gradient clipping.
+/* Optimizers over flat buffers, parameter groups, and gradient clipping. Schedules of the rate: schedule.h.
  *
  * Formulas and defaults are PyTorch's (torch.optim). An optimizer owns the state of `numel` elements, which may be a whole
  * model or a shard of it; it knows nothing of where the gradients come from.
@@ -7,6 +7,8 @@
 #define EXOGYM_OPTIM_H
 
 #include <exogym/config.h>
+#include <exogym/model.h>
+#include <exogym/schedule.h>
 #include <exogym/state.h>
 #include <exogym/tensor.h>
 
@@ -19,6 +21,8 @@ typedef enum exo_optim_kind {
     EXO_ADAGRAD,
 } exo_optim_kind;
 
+typedef struct exo_optim_group exo_optim_group;
+
 typedef struct exo_optim_spec {
     exo_optim_kind kind;
     float lr;                             /* adam, adamw, sgd 1e-3; rmsprop, adagrad 1e-2        */
@@ -30,7 +34,23 @@ typedef struct exo_optim_spec {
     bool centered;                        /* rmsprop                                             */
     double alpha;                         /* rmsprop 0.99                                        */
     double lr_decay, initial_accumulator; /* adagrad                                             */
+    bool amsgrad;                         /* adam, adamw: the largest second moment so far       */
+    /* Parameters with constants of their own; (num_groups), the spec's: see exo_optim_spec_release. NULL: none. */
+    exo_optim_group *groups;
+    size_t num_groups;
 } exo_optim_spec;
+
+enum {
+    EXO_OPTIM_MATCH = 128 /* bytes of a pattern, with its NUL */
+};
+
+/* A parameter group, as torch.optim's: the parameters whose name matches and whose shape has from min_dims to max_dims
+ * dimensions. A parameter belongs to the first group that takes it, else to none: the spec's own constants hold for it. */
+struct exo_optim_group {
+    char match[EXO_OPTIM_MATCH]; /* a shell pattern of names, glob(7): "h.*.weight"; "*": all */
+    size_t min_dims, max_dims;   /* 0 to EXO_MAX_DIMS                                         */
+    exo_optim_spec spec;         /* the spec's rule with this group's constants; no groups    */
+};
 
 /* PyTorch's defaults of `kind`. */
 EXO_API exo_optim_spec exo_optim_spec_init(exo_optim_kind kind);
@@ -39,15 +59,29 @@ EXO_API exo_optim_spec exo_optim_spec_init(exo_optim_kind kind);
  * named. Strict: unknown keys, also those of another rule, are errors with their place. */
 EXO_API exo_status exo_optim_spec_read(exo_config *map, const char *key, const exo_optim_spec *fallback,
                                        exo_optim_spec *out, exo_err *err);
+/* The same for an optimizer whose parameters have names: takes `groups` besides, a list of mappings with match, min_dims, max_dims and the
+ * constants that differ. The caller releases *out. */
+EXO_API exo_status exo_optim_spec_read_groups(exo_config *map, const char *key, const exo_optim_spec *fallback,
+                                              exo_optim_spec *out, exo_err *err);
+/* Frees the groups. A spec without any needs no release; a copy by assignment shares them. */
+EXO_API void exo_optim_spec_release(exo_optim_spec *spec);
 /* INVAL names the constant that is out of its range. */
 EXO_API exo_status exo_optim_spec_check(const exo_optim_spec *spec, exo_err *err);
+/* INVAL names a group that takes none of the parameters (num_infos): a pattern that is mistyped. */
+EXO_API exo_status exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
+                                          exo_err *err);
 
 typedef struct exo_optim exo_optim;
 
-/* numel may be 0: an empty shard. Errors: INVAL (spec), NOMEM. */
+/* numel may be 0: an empty shard. `spec` is copied and has no groups. Errors: INVAL (spec), NOMEM. */
 EXO_API exo_status exo_optim_new(exo_optim **out, const exo_optim_spec *spec, size_t numel, exo_err *err);
+/* The same with groups, over elements [first, first + numel) of the flat parameters that `infos` (num_infos) describe, as exo_params_info
+ * does: a whole model or a shard of it. Keeps neither spec nor infos. */
+EXO_API exo_status exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos,
+                                         size_t num_infos, size_t first, size_t numel, exo_err *err);
 EXO_API void exo_optim_free(exo_optim **optim);
-/* One step: params (numel) are changed by the rule with gradients (numel) and learning rate `lr`. Bitwise the same with any
+/* One step: params (numel) are changed by the rule with gradients (numel) and learning rate `lr`; a group whose spec has another lr takes
+ * lr * group.lr / spec.lr, so that a schedule holds for all. Bitwise the same with any
  * number of threads. Gradients that are not finite spread into the parameters, as in PyTorch. Does not block. */
 EXO_API void exo_optim_step(exo_optim *optim, float *params, const float *grads, float lr);
 /* The same step taken within backward: begins it, and gives what a pass hands its gradients to (exo_pass). Every element of params (numel) must
@@ -55,17 +89,6 @@ EXO_API void exo_optim_step(exo_optim *optim, float *params, const float *grads,
 EXO_API exo_grad_sink exo_optim_sink(exo_optim *optim, float *params, float lr);
 /* Adds moments and step count to a checkpoint, as "name.step", "name.exp_avg" and so on: a node may have several. */
 EXO_API void exo_optim_state(exo_optim *optim, const char *name, exo_state *state);
-
-/* Learning-rate schedules: constant, or EXO Gym's lambda_cosine: t / warmup while t < warmup, then 1, or with cosine_anneal
- * 0.9 * 0.5 * (1 + cos(pi (t - warmup) / (max_steps - warmup))) + 0.1. */
-typedef struct exo_schedule {
-    bool lambda_cosine;
-    uint64_t warmup_steps;
-    bool cosine_anneal;
-} exo_schedule;
-
-/* The factor on the learning rate at step t of max_steps. */
-EXO_API float exo_schedule_factor(const exo_schedule *schedule, uint64_t t, uint64_t max_steps);
 
 /* Scales grads (numel) by min(1, max_norm / (norm + 1e-6)), norm the global L2 norm, and gives the norm before (PyTorch's
  * clip_grad_norm_, also where the norm is not finite). The sum has a fixed order. */

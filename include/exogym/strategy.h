@@ -10,7 +10,7 @@
  *     const exo_strategy_class ddp = {.name = "ddp", .step = ddp_step};
  *
  * Options that every strategy has are read before the class sees the config, under the same mapping:
- *     optimizer (adamw), lr_scheduler (constant | lambda_cosine), warmup_steps, cosine_anneal, max_norm (0: no clip).
+ *     optimizer (adamw), lr_scheduler (constant) with warmup_steps and what else it takes, max_norm (0: no clip).
  *
  * A step may use node->grads, where they are, as scratch once the inner step is done. Statistics in node->buffers are each node's own under
  * every strategy, as in PyTorch without synchronized batch-norm; they are averaged for evaluation and the result only.
@@ -35,15 +35,18 @@ typedef struct exo_node {
     float *grads;   /* (numel) mean over this node's batch; NULL where the inner step is taken within backward */
     float *buffers; /* (buffer_numel) statistics, as batch-norm's            */
     size_t buffer_numel;
-    exo_params *model;    /* the same buffers with names and shapes; may be NULL      */
-    exo_group *group;     /* all nodes of the run; what it sends is counted           */
-    exo_optim *optim;     /* the inner optimizer; made by exo_strategy_start, the node's to free */
-    exo_optim_spec inner; /* its constants                                            */
-    exo_schedule schedule;
-    float max_norm;  /* 0: no clip                                            */
-    float lr;        /* written by exo_node_inner_step: the rate it used      */
-    float grad_norm; /* written by it: the norm before clipping, if it clips  */
-    bool stepped;    /* within backward: the next exo_node_inner_step does nothing more */
+    exo_params *model; /* the same buffers with names and shapes; may be NULL      */
+    const exo_param_info
+        *infos; /* (num_infos) those names and shapes; NULL: they are not known, and there are no parameter groups */
+    size_t num_infos;
+    exo_group *group;             /* all nodes of the run; what it sends is counted           */
+    exo_optim *optim;             /* the inner optimizer; made by exo_strategy_start, the node's to free */
+    exo_optim_spec inner;         /* its constants; its groups are the strategy's             */
+    const exo_schedule *schedule; /* the strategy's; NULL: constant                   */
+    float max_norm;               /* 0: no clip                                            */
+    float lr;                     /* written by exo_node_inner_step: the rate it used      */
+    float grad_norm;              /* written by it: the norm before clipping, if it clips  */
+    bool stepped;                 /* within backward: the next exo_node_inner_step does nothing more */
 } exo_node;
 
 /* Clips if max_norm is set, then one step of the inner optimizer at the scheduled rate. */
@@ -103,6 +106,8 @@ EXO_API const char *exo_strategy_name(const exo_strategy *strategy);
 /* Whether `num_nodes` nodes can train so: a mistake that is found before a run. exo_strategy_start checks it too. INVAL, with the place of
  * the option. */
 EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes, exo_err *err);
+/* Whether its options fit the model: each parameter group of the optimizer takes some of its parameters. INVAL. */
+EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model, exo_err *err);
 
 /* Makes the inner optimizer and the strategy's own state for `node`, whose rank to group the caller has filled in; sets
  * optim (which whoever owns the node frees; NULL after an error) to grad_norm. Once. */

@@ -231,7 +231,7 @@ check(const exo_decoder_weights *w, const exo_params *params, exo_err *err)
     for (size_t i = 0; i < w->num_places; i++) {
         const struct exo_place *p = &w->places[i];
         const exo_param_info *info = i < count ? exo_params_info(params, i) : NULL;
-        if (!info || info->is_buffer || strcmp(info->name, p->name) != 0)
+        if (!info || strcmp(info->name, p->name) != 0)
             return exo_fail(err, EXO_INVAL, "the decoder's parameter %zu is %s, and the parameters given have %s there",
                             i, p->name, info ? info->name : "nothing");
         size_t rows = info->dims[0], cols = info->num_dims > 1 ? info->dims[1] : 0;
@@ -266,7 +266,7 @@ exo_decoder_weights_fill(exo_decoder_weights *w, exo_params *params, exo_err *er
     for (size_t i = 0; i < w->num_places; i++) {
         const struct exo_place *p = &w->places[i];
         const exo_param_info *info = exo_params_info(params, i);
-        const float *values = exo_params_values(params) + info->offset;
+        const float *values = exo_params_at(params, i);
         size_t parts = p->matrix[1] || p->vector[1] ? 2 : 1, part = info->numel / parts;
         for (size_t k = 0; k < parts; k++) {
             struct packing packing = {p->matrix[k], values + k * part};

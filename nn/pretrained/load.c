@@ -207,13 +207,14 @@ check_tensor(const exo_place *p, const exo_weight *w, exo_err *err)
     return EXO_OK;
 }
 
-static const exo_param_info *
+/* The number of the parameter of that name; exo_params_count: there is none. */
+static size_t
 find_param(const exo_params *params, const char *name)
 {
-    for (size_t i = 0; i < exo_params_count(params); i++)
-        if (strcmp(exo_params_info(params, i)->name, name) == 0)
-            return exo_params_info(params, i);
-    return NULL;
+    size_t index = 0, count = exo_params_count(params);
+    while (index < count && strcmp(exo_params_info(params, index)->name, name) != 0)
+        index++;
+    return index;
 }
 
 /* Finds each place's tensor and its part of the parameters. */
@@ -232,18 +233,18 @@ plan_moves(struct loading *l, exo_params *params, exo_err *err)
         exo_status st = check_tensor(p, w, err);
         if (st != EXO_OK)
             return st;
-        const exo_param_info *info = find_param(params, p->param);
+        size_t index = find_param(params, p->param);
+        const exo_param_info *info = exo_params_info(params, index);
         if (!info || p->first + exo_place_numel(p) > info->numel)
             return exo_fail(err, EXO_INVAL, "the model has no parameter '%s' that tensor '%s' of %s fits", p->param,
                             name, w->path);
         w->used = true;
-        l->moves[i] =
-            (struct move){.place = p, .tensor = w->tensor, .here = exo_params_values(params) + info->offset + p->first};
+        l->moves[i] = (struct move){.place = p, .tensor = w->tensor, .here = exo_params_at(params, index) + p->first};
         filled += exo_place_numel(p);
     }
-    if (filled != exo_params_numel(params))
-        return exo_fail(err, EXO_INVAL, "%s: fills %zu of the model's %zu parameters", l->folder, filled,
-                        exo_params_numel(params));
+    size_t numel = exo_params_numel(params) + exo_params_frozen_numel(params);
+    if (filled != numel)
+        return exo_fail(err, EXO_INVAL, "%s: fills %zu of the model's %zu parameters", l->folder, filled, numel);
     return EXO_OK;
 }
 

@@ -126,15 +126,15 @@ write_floats(const struct saving *s, exo_file *file, const float *values, size_t
 static exo_status
 write_tensor(const struct saving *s, exo_file *file, const exo_place *p, exo_err *err)
 {
-    const exo_param_info *info = NULL;
-    for (size_t i = 0; i < exo_params_count(s->params) && !info; i++)
-        if (strcmp(exo_params_info(s->params, i)->name, p->param) == 0)
-            info = exo_params_info(s->params, i);
+    size_t index = 0, count = exo_params_count(s->params);
+    while (index < count && strcmp(exo_params_info(s->params, index)->name, p->param) != 0)
+        index++;
+    const exo_param_info *info = exo_params_info(s->params, index);
     size_t numel = exo_place_numel(p);
     if (!info || p->first + numel > info->numel)
         return exo_fail(err, EXO_INVAL, "%s: the parameters are of another model: '%s' is missing", s->folder,
                         p->param);
-    const float *here = exo_params_values(s->params) + info->offset + p->first;
+    const float *here = exo_params_at(s->params, index) + p->first;
     if (p->kind == EXO_PLACE_PLAIN)
         return write_floats(s, file, here, numel, err);
     float *there = exo_alloc_aligned(numel * sizeof *there);

@@ -154,12 +154,12 @@ add_values(exo_params *params, const char *path, const char *prefix, float weigh
                           t ? "does not have" : "has no", prefix, info->name);
             break;
         }
-        float *out = exo_params_values(params) + info->offset;
+        float *out = exo_params_at(params, i);
         const unsigned char *in = t->data;
         for (size_t k = 0; k < info->numel; k++) {
             float value;
             memcpy(&value, in + 4 * k, sizeof value);
-            out[k] = weight == 1.0f ? value : out[k] + weight * value;
+            out[k] = weight == 1.0f || info->frozen ? value : out[k] + weight * value;
         }
     }
     exo_safetensors_close(&file);

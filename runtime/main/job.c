@@ -447,6 +447,24 @@ open_data(exo_config *root, exo_job *job, exo_err *err)
     return exo_config_finish(job->data_config, err);
 }
 
+/* Parameter groups name parameters, which are there once the model is: a pattern that takes none is found before anything starts. */
+static exo_status
+check_strategies(const exo_job *job, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
+        exo_config *options = job->runs[i].options;
+        exo_strategy *strategy = NULL;
+        st = exo_strategy_new(&strategy, job->runs[i].strategy, options, err);
+        if (st == EXO_OK)
+            st = exo_strategy_check_model(strategy, job->model, err);
+        if (st != EXO_OK)
+            st = exo_config_add_place(value_of(options, "optimizer", options), err);
+        exo_strategy_free(&strategy);
+    }
+    return st;
+}
+
 /* The model first, whose mistakes are found at once; unless it waits for the data's vocabulary. */
 static exo_status
 open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
@@ -561,6 +579,8 @@ exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_e
         st = read_strategies(root, job, err);
     if (st == EXO_OK)
         st = open_model_and_data(root, job, err);
+    if (st == EXO_OK)
+        st = check_strategies(job, err);
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
         st = write_config(job, &job->runs[i], err);
     return st == EXO_OK ? exo_job_make_graphs(job, err) : st;

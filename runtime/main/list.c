@@ -36,6 +36,14 @@ print_strategies(void)
 }
 
 static void
+print_schedules(void)
+{
+    const exo_schedule_class *c = NULL;
+    for (size_t i = 0; (c = exo_schedule_class_at(i)); i++)
+        print_entry(c->name, c->help);
+}
+
+static void
 print_classes(void)
 {
     const exo_graph_class *c = NULL;
@@ -138,6 +146,8 @@ list_command(const exo_command_line *line)
             return exo_report_usage(line->command, &err);
     if (strcmp(args->what, "strategies") == 0)
         print_strategies();
+    else if (strcmp(args->what, "schedules") == 0)
+        print_schedules();
     else if (strcmp(args->what, "classes") == 0)
         print_classes();
     else if (strcmp(args->what, "models") == 0)
@@ -156,8 +166,9 @@ list_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "strategies|models|data|downloads|codecs|classes|commands|nodes|actors|jobs|objects",
-     .help = "What is listed: the strategies, models or data sets that a job can name, the sets that `exogym data get` "
+    {.value = "strategies|schedules|models|data|downloads|codecs|classes|commands|nodes|actors|jobs|objects",
+     .help = "What is listed: the strategies, learning-rate schedules, models or data sets that a job can name, the "
+             "sets that `exogym data get` "
              "fetches, the codecs that arrays can be sent with, the classes of actors that a graph can name, the "
              "commands of exogym, or the nodes, actors, jobs or "
              "shared objects of a cluster.",

@@ -54,10 +54,10 @@ completes mnist data get mn
 completes 'job.yaml jobs.txt' data tokenize j
 completes 'job.yaml jobs.txt' data tokenize job.yaml j
 completes runs data tokenize job.yaml --output ru
-completes 'actors classes codecs commands data downloads jobs models nodes objects strategies' list ''
+completes 'actors classes codecs commands data downloads jobs models nodes objects schedules strategies' list ''
 completes 'apply check dot expand plan schema' graph ''
 completes 'job.yaml jobs.txt' graph check j
-completes strategies list --plugin job.yaml s
+completes 'schedules strategies' list --plugin job.yaml s
 completes plot help p
 completes '--help --man' help -
 completes 'bash fish zsh' completion ''

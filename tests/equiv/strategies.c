@@ -43,6 +43,31 @@ expect_nodes_differ(const nodes *n, const char *what)
         cr_expect(memcmp(n->each[0].params, n->each[r].params, n->numel * sizeof(float)) != 0, "%s: node %u", what, r);
 }
 
+/* --- Rounds ------------------------------------------------------------------------------------------------------------------- */
+
+/* EXO Gym counts its first step as 0 and meets after steps H + 1, 2 H + 1, ...: offset 1. */
+Test(strategies, rounds_come_after_the_offset)
+{
+    static const char *const names[] = {"diloco", "fedavg"};
+    static const bool meets[][8] = {{0, 0, 1, 0, 0, 1, 0, 0}, {0, 0, 0, 1, 0, 0, 1, 0}, {0, 0, 0, 0, 0, 0, 0, 1}};
+    static const unsigned offsets[] = {0, 1, 5};
+    for (size_t i = 0; i < 2; i++)
+        for (size_t o = 0; o < 3; o++) {
+            nodes n;
+            char options[64];
+            snprintf(options, sizeof options, "{H: 3, offset: %u, optimizer: sgd}", offsets[o]);
+            nodes_init(&n, NODES, NUMEL, BATCH, STEPS, names[i], options);
+            for (unsigned step = 0; step < 8; step++) {
+                nodes_train(&n, 1);
+                if (meets[o][step])
+                    expect_nodes_equal(&n, options);
+                else
+                    expect_nodes_differ(&n, options);
+            }
+            nodes_release(&n);
+        }
+}
+
 /* --- DDP --------------------------------------------------------------------------------------------------------------- */
 
 /* Gradients are summed in another order: they differ by a few units in the last place, about 1e-6 of their size. */

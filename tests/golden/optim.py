@@ -24,6 +24,8 @@ CASES = [
     ("adagrad", torch.optim.Adagrad, {}),
     ("adagrad", torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.2, "initial_accumulator_value": 0.5,
                                       "weight_decay": 0.1}),
+    ("adam", torch.optim.Adam, {"lr": 0.02, "betas": (0.8, 0.9), "amsgrad": True}),
+    ("adamw", torch.optim.AdamW, {"lr": 3e-3, "betas": (0.9, 0.8), "weight_decay": 0.1, "amsgrad": True}),
 ]
 
 

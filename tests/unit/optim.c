@@ -87,6 +87,7 @@ noise(size_t n, uint64_t seed)
 static const char *const rules[] = {
     "adam",
     "{name: adamw, weight_decay: 0.1}",
+    "{name: adam, amsgrad: true}",
     "{name: sgd, momentum: 0.9, nesterov: true}",
     "{name: rmsprop, centered: true, momentum: 0.5}",
     "adagrad",
@@ -248,6 +249,166 @@ Test(optim, a_spec_made_in_c_is_checked_too)
     cr_expect_null(optim);
 }
 
+/* --- Groups ------------------------------------------------------------------------------------------------------------------ */
+
+/* A small decoder's: two matrices, a vector beside each, and a statistic, which no optimizer sees. */
+static const exo_param_info infos[] = {
+    {.name = "embed.weight", .num_dims = 2, .dims = {100, 50}, .numel = 5000, .offset = 0},
+    {.name = "embed.bias", .num_dims = 1, .dims = {50}, .numel = 50, .offset = 5000},
+    {.name = "norm.mean", .num_dims = 1, .dims = {50}, .numel = 50, .offset = 0, .is_buffer = true},
+    {.name = "head.weight", .num_dims = 2, .dims = {1000, 90}, .numel = 90000, .offset = 5050},
+    {.name = "head.bias", .num_dims = 1, .dims = {90}, .numel = 90, .offset = 95050},
+};
+enum {
+    NUM_INFOS = sizeof infos / sizeof *infos,
+    GROUPED = 95140
+};
+
+static exo_status
+read_groups(const char *text, exo_optim_spec *spec, exo_err *err)
+{
+    const exo_optim_spec adamw = exo_optim_spec_init(EXO_ADAMW);
+    exo_config_doc *doc = NULL;
+    exo_status st = exo_config_parse(&doc, "job.yaml", text, err);
+    if (st == EXO_OK)
+        st = exo_optim_spec_read_groups(exo_config_root(doc), "optimizer", &adamw, spec, err);
+    exo_config_free(&doc);
+    return st;
+}
+
+/* Each parameter by itself, under the rule that its group should give it. */
+static void
+expect_groups(const char *grouped, const char *const rule[NUM_INFOS], const float rate[NUM_INFOS])
+{
+    exo_err err = {0};
+    exo_optim_spec spec;
+    exo_optim *all = NULL;
+    cr_assert_eq(read_groups(grouped, &spec, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_optim_groups_check(&spec, infos, NUM_INFOS, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, 0, GROUPED, &err), EXO_OK, "%s", err.text);
+    float *grads = noise(GROUPED, 2), *together = noise(GROUPED, 1), *apart = noise(GROUPED, 1);
+    for (int step = 0; step < 3; step++)
+        exo_optim_step(all, together, grads, spec.lr);
+    exo_optim_free(&all);
+    exo_optim_spec_release(&spec);
+    for (size_t i = 0; i < NUM_INFOS; i++) {
+        if (infos[i].is_buffer)
+            continue;
+        exo_optim *one = optim_of(rule[i], infos[i].numel);
+        size_t at = infos[i].offset;
+        for (int step = 0; step < 3; step++)
+            exo_optim_step(one, apart + at, grads + at, rate[i]);
+        exo_optim_free(&one);
+        cr_expect_arr_eq(together + at, apart + at, infos[i].numel * sizeof *apart, "%s: %s", grouped, infos[i].name);
+    }
+    exo_free(grads);
+    exo_free(together);
+    exo_free(apart);
+}
+
+Test(optim, groups_have_constants_of_their_own)
+{
+    const char *decays = "{name: adamw, weight_decay: 0.1}", *plain = "{name: adamw, weight_decay: 0}";
+    expect_groups("optimizer: {name: adamw, lr: 0.01, weight_decay: 0.1, groups: [{max_dims: 1, weight_decay: 0}]}",
+                  (const char *const[]){decays, plain, NULL, decays, plain},
+                  (const float[]){0.01f, 0.01f, 0, 0.01f, 0.01f});
+    const char *slow = "{name: adamw, betas: [0.5, 0.9]}", *fast = "adamw";
+    expect_groups("optimizer: {lr: 0.5, groups: [{match: embed.*, min_dims: 2, betas: [0.5, 0.9], lr: 0.25}, "
+                  "{match: '*', lr: 0.5}]}",
+                  (const char *const[]){slow, fast, NULL, fast, fast}, (const float[]){0.25f, 0.5f, 0, 0.5f, 0.5f});
+    expect_groups("optimizer: {name: sgd, lr: 0.5, groups: [{match: head.*, momentum: 0.9}]}",
+                  (const char *const[]){"sgd", "sgd", NULL, "{name: sgd, momentum: 0.9}", "{name: sgd, momentum: 0.9}"},
+                  (const float[]){0.5f, 0.5f, 0, 0.5f, 0.5f});
+    expect_groups("optimizer: {name: adagrad, lr: 0.5, groups: [{match: head.*, initial_accumulator_value: 2}]}",
+                  (const char *const[]){"adagrad", "adagrad", NULL, "{name: adagrad, initial_accumulator_value: 2}",
+                                        "{name: adagrad, initial_accumulator_value: 2}"},
+                  (const float[]){0.5f, 0.5f, 0, 0.5f, 0.5f});
+}
+
+Test(optim, a_schedule_holds_for_all_groups)
+{
+    exo_err err = {0};
+    exo_optim_spec spec;
+    exo_optim *optim = NULL;
+    cr_assert_eq(read_groups("optimizer: {name: sgd, lr: 0.5, groups: [{match: embed.*, lr: 0.25}]}", &spec, &err),
+                 EXO_OK);
+    cr_assert_eq(exo_optim_new_grouped(&optim, &spec, infos, NUM_INFOS, 0, GROUPED, &err), EXO_OK);
+    float *grads = noise(GROUPED, 2), *params = exo_calloc(GROUPED, sizeof *params);
+    exo_optim_step(optim, params, grads, 0.125f);
+    cr_expect_eq(params[0], -0.0625f * grads[0]);
+    cr_expect_eq(params[GROUPED - 1], -0.125f * grads[GROUPED - 1]);
+    exo_free(grads);
+    exo_free(params);
+    exo_optim_free(&optim);
+    exo_optim_spec_release(&spec);
+}
+
+Test(optim, shards_of_a_model_with_groups_do_as_the_whole)
+{
+    exo_err err = {0};
+    exo_optim_spec spec;
+    cr_assert_eq(
+        read_groups("optimizer: {weight_decay: 0.1, groups: [{max_dims: 1, weight_decay: 0, lr: 1e-4}, {match: "
+                    "head.*, betas: [0.5, 0.5]}]}",
+                    &spec, &err),
+        EXO_OK, "%s", err.text);
+    float *grads = noise(GROUPED, 2), *whole = noise(GROUPED, 1), *parts = noise(GROUPED, 1);
+    static const size_t cuts[] = {0, 1, 5000, 5001, 5049, 5050, 60000, 95050, GROUPED};
+    exo_optim *all = NULL, *part[8] = {0};
+    cr_assert_eq(exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, 0, GROUPED, &err), EXO_OK);
+    for (size_t p = 0; p < 8; p++)
+        cr_assert_eq(exo_optim_new_grouped(&part[p], &spec, infos, NUM_INFOS, cuts[p], cuts[p + 1] - cuts[p], &err),
+                     EXO_OK);
+    for (int step = 0; step < 3; step++) {
+        exo_optim_step(all, whole, grads, 0.01f);
+        for (size_t p = 0; p < 8; p++)
+            exo_optim_step(part[p], parts + cuts[p], grads + cuts[p], 0.01f);
+    }
+    cr_expect_arr_eq(whole, parts, GROUPED * sizeof *whole);
+    for (size_t p = 0; p < 8; p++)
+        exo_optim_free(&part[p]);
+    exo_optim_free(&all);
+    exo_optim_spec_release(&spec);
+    exo_free(grads);
+    exo_free(whole);
+    exo_free(parts);
+}
+
+Test(optim, mistakes_in_groups_are_named)
+{
+    static const struct {
+        const char *text, *place, *reason;
+    } cases[] = {
+        {"optimizer: {groups: {max_dims: 1}}", "job.yaml:1:21", "a mapping"},
+        {"optimizer: {groups: [decay]}", "job.yaml:1:22", "max_dims"},
+        {"optimizer: {groups: [{momentum: 0.9}]}", "job.yaml:1:23", "momentum"},
+        {"optimizer: {groups: [{name: sgd}]}", "job.yaml:1:23", "name"},
+        {"optimizer: {groups: [{min_dims: 2, max_dims: 1}]}", "job.yaml:1:46", "max_dims"},
+        {"optimizer: {name: sgd, groups: [{nesterov: true}]}", "job.yaml:1:33", "momentum"},
+        {"optimizer: {lr: 0, groups: [{lr: 1}]}", "job.yaml:1:29", "which is 0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_err err = {0};
+        exo_optim_spec spec = {.lr = 123};
+        cr_expect_eq(read_groups(cases[i].text, &spec, &err), EXO_INVAL, "%s", cases[i].text);
+        cr_expect(strstr(err.text, cases[i].place) && strstr(err.text, cases[i].reason), "'%s' gave '%s'",
+                  cases[i].text, err.text);
+        cr_expect_eq(spec.lr, 123.0f, "*out stays as it was");
+    }
+    exo_err err = {0};
+    exo_optim_spec spec;
+    cr_expect_eq(read_spec("optimizer: {groups: [{max_dims: 1}]}", &spec, &err), EXO_INVAL,
+                 "an outer optimizer's parameters have no names");
+    cr_assert_eq(
+        read_groups("optimizer: {groups: [{match: 'head.*'}, {match: '*.biass', weight_decay: 0}]}", &spec, &err),
+        EXO_OK);
+    cr_expect_eq(exo_optim_groups_check(&spec, infos, NUM_INFOS, &err), EXO_INVAL, "a pattern that takes nothing");
+    cr_expect_not_null(strstr(err.text, "*.biass"));
+    exo_optim *optim = NULL;
+    cr_expect_eq(exo_optim_new(&optim, &spec, 10, &err), EXO_INVAL);
+    exo_optim_spec_release(&spec);
+}
+
 /* --- Checkpoints and faults ---------------------------------------------------------------------------------------------------- */
 
 static exo_status
@@ -307,5 +468,5 @@ Test(optim, every_failed_allocation_is_an_error_and_leaks_nothing)
         failed += st != EXO_OK;
         exo_optim_free(&optim);
     }
-    cr_expect_eq(failed, 4, "the optimizer and its three buffers");
+    cr_expect_eq(failed, 6, "the optimizer, its rule, its range and its three buffers");
 }

@@ -83,7 +83,7 @@ Test(strategy, everything_has_a_default)
     nodes_init(&n, 1, 10, 1, 1, "ddp", "{}");
     cr_expect_eq(n.each[0].node.inner.kind, EXO_ADAMW);
     cr_expect_eq(n.each[0].node.inner.lr, 1e-3f);
-    cr_expect_not(n.each[0].node.schedule.lambda_cosine);
+    cr_expect_eq(exo_schedule_factor(n.each[0].node.schedule, 0, 10), 1.0f);
     cr_expect_eq(n.each[0].node.max_norm, 0.0f);
     nodes_release(&n);
 }
@@ -102,8 +102,7 @@ Test(strategy, mistakes_are_named_with_their_place)
         {"ddp", "{H: 3}", "1:2", "'H'"},
         {"ddp", "{optimiser: sgd}", "1:2", "'optimizer'"},
         {"ddp", "{max_norm: -1}", "1:12", "max_norm"},
-        {"ddp", "{lr_scheduler: cosine}", "1:16", "lambda_cosine"},
-        {"ddp", "{warmup_steps: 10}", "1:1", "lr_scheduler"},
+        {"ddp", "{lr_scheduler: cosinus}", "1:16", "lambda_cosine"},
         {"ddp", "{cosine_anneal: true}", "1:1", "lr_scheduler"},
         {"ddp", "{warmup_steps: 1.5, lr_scheduler: lambda_cosine}", "1:16", "an integer"},
         {"diloco", "{H: 0}", "1:5", "H must be at least 1"},
