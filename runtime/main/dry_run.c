@@ -28,7 +28,7 @@ print_table(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
 {
     char note[96], parameters[EXO_FIGURE];
     exo_text_count(exo_model_numel(job->model), parameters);
-    printf("%s: %s with %s parameters, %u node%s, batch %zu in passes of %zu\n", run->label, job->model_name,
+    printf("%s: %s with %s parameters, %u node%s, batch %zu in passes of %zu\n", run->group, job->model_name,
            parameters, m->nodes, m->nodes == 1 ? "" : "s", job->opts.batch_size, m->minibatch_size);
     printf("  %-14s %12s %12s\n", "", "all", "a node");
     print_row("parameters", m->parameters, m->nodes, "");
@@ -47,7 +47,7 @@ print_table(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
 static json_t *
 plan_json(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
 {
-    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "run", run->label,
+    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "run", run->group,
                      "parameter_count", (json_int_t)exo_model_numel(job->model), "nodes", (int)m->nodes,
                      "minibatch_size", (json_int_t)m->minibatch_size, "parameters", (json_int_t)m->parameters,
                      "gradients", (json_int_t)m->gradients, "optimizer", (json_int_t)m->optimizer, "average",
@@ -78,6 +78,8 @@ exo_dry_run(const exo_job *job, bool json)
     const uint64_t now = exo_fit_memory_now();
     for (size_t i = 0; i < job->num_runs; i++) {
         const exo_job_run *run = &job->runs[i];
+        if (i % job->num_seeds > 0)
+            continue; /* seeds take the same */
         exo_fit_memory m;
         exo_status st = exo_fit_memory_plan(job->model, job->train, job->val, run->strategy, run->options, &job->opts,
                                             now, &m, &err);

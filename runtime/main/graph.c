@@ -52,8 +52,10 @@ choose_runs(struct graphs *graphs, const char *wanted, exo_err *err)
     exo_status st = EXO_OK;
     for (size_t i = 0; i < graphs->job.num_runs; i++) {
         const exo_job_run *run = &graphs->job.runs[i];
+        bool first =
+            i % graphs->job.num_seeds == 0; /* of a group: the graphs of the others differ in their seed only */
         exo_text_add(&known, "%s%s", i ? ", " : "", run->label);
-        if (wanted && strcmp(run->label, wanted) != 0)
+        if (wanted ? strcmp(run->label, wanted) != 0 && !(first && strcmp(run->group, wanted) == 0) : !first)
             continue;
         graphs->labels[graphs->count] = run->label;
         graphs->each[graphs->count++] = run->graph;

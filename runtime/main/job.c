@@ -31,9 +31,9 @@ value_of(exo_config *map, const char *key, exo_config *otherwise)
 static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
-    static const char *const keys[] = {"exogym", "name",   "seed",  "plugins",  "model",   "data",
-                                       "nodes",  "device", "train", "strategy", "compare", "presets",
-                                       "clock",  "hosts",  "links", "compute",  "edges"};
+    static const char *const keys[] = {"exogym",  "name",  "seed",   "seeds", "plugins",  "model",
+                                       "data",    "nodes", "device", "train", "strategy", "compare",
+                                       "presets", "clock", "hosts",  "links", "compute",  "edges"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         exo_config_get(root, keys[i]);
     return exo_config_finish(root, err);
@@ -181,6 +181,8 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_u64(root, "seed", o->seed, 0, INT64_MAX, &o->seed, err);
     if (st == EXO_OK)
+        st = exo_job_read_seeds(root, job, err);
+    if (st == EXO_OK)
         st = read_named(root, "model", &job->model_name, &job->model_config, err);
     if (st == EXO_OK)
         st = read_data(root, job, err);
@@ -236,26 +238,35 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
 
 /* --- Strategies ------------------------------------------------------------------------------------------------------------ */
 
-/* Fills in run `index` from `options`, the mapping of name, label and the strategy's own keys. */
+/* Adds the runs of a strategy, one a seed, from `options`: the mapping of name, label and the strategy's own keys. */
 static exo_status
-read_run(exo_job *job, size_t index, exo_config *options, exo_err *err)
+read_group(exo_job *job, exo_config *options, exo_err *err)
 {
-    exo_job_run *run = &job->runs[index];
+    exo_job_run *run = &job->runs[job->num_runs];
     exo_status st = exo_config_string(options, "name", NULL, &run->strategy, err);
     if (st == EXO_OK && !run->strategy)
         st = exo_config_fail(options, err, "the strategy's 'name' is missing");
     if (st == EXO_OK)
-        st = exo_config_string(options, "label", run->strategy, &run->label, err);
+        st = exo_config_string(options, "label", run->strategy, &run->group, err);
     if (st != EXO_OK)
         return st;
-    if (!exo_config_is_label(run->label))
+    if (!exo_config_is_label(run->group))
         return exo_config_fail(value_of(options, "label", options), err, "label '%.60s': expected " EXO_LABEL_RULE,
-                               run->label);
-    for (size_t i = 0; i < index; i++)
-        if (strcmp(job->runs[i].label, run->label) == 0)
-            return exo_config_fail(options, err, "two runs are named '%s': give one of them a label", run->label);
-    exo_config_remove(options, "label");
+                               run->group);
     run->options = options;
+    const exo_job_run first = *run;
+    for (size_t k = 0; st == EXO_OK && k < job->num_seeds; k++) {
+        run = &job->runs[job->num_runs++];
+        *run = first;
+        st = exo_job_label_seed(job, run, k, err);
+        for (size_t i = 0; st == EXO_OK && i + 1 < job->num_runs; i++)
+            if (strcmp(job->runs[i].label, run->label) == 0)
+                st = exo_config_fail(options, err, "two runs are named '%s': give one of them a label",
+                                     strcmp(job->runs[i].group, run->group) == 0 ? run->group : run->label);
+    }
+    if (st != EXO_OK)
+        return st;
+    exo_config_remove(options, "label");
 
     exo_strategy *strategy = NULL;
     st = exo_strategy_new(&strategy, run->strategy, options, err);
@@ -283,9 +294,10 @@ read_strategies(exo_config *root, exo_job *job, exo_err *err)
     size_t count = compare ? exo_config_length(compare) : 1;
     if (count == 0)
         return exo_config_fail(compare, err, "compare: the list is empty");
-    if (count > MAX_RUNS)
-        return exo_config_fail(compare, err, "compare: more than %d strategies", MAX_RUNS);
-    job->runs = exo_calloc(count, sizeof *job->runs);
+    if (count > MAX_RUNS / job->num_seeds)
+        return exo_config_fail(compare, err, "compare: more than %d runs: %zu strategies with %zu seed%s each",
+                               MAX_RUNS, count, job->num_seeds, job->num_seeds == 1 ? "" : "s");
+    job->runs = exo_calloc(count * job->num_seeds, sizeof *job->runs);
     if (!job->runs)
         return exo_fail(err, EXO_NOMEM, "out of memory");
     for (size_t i = 0; st == EXO_OK && i < count; i++) {
@@ -294,8 +306,7 @@ read_strategies(exo_config *root, exo_job *job, exo_err *err)
             return exo_config_fail(item, err, "compare: expected a strategy's name or a mapping");
         st = exo_config_overlay(compare ? shared : NULL, item, &options, err);
         if (st == EXO_OK)
-            st = read_run(job, i, options, err);
-        job->num_runs = i + 1;
+            st = read_group(job, options, err);
     }
     return st;
 }
@@ -528,11 +539,11 @@ write_config(exo_job *job, exo_job_run *run, exo_err *err)
 {
     exo_text text = {0};
     exo_status st = EXO_OK;
-    json_t *config = json_pack(
-        "{s:i, s:s, s:s, s:I, s:o, s:o, s:i, s:s, s:o, s:o}", "exogym", 1, "name", job->name, "label", run->label,
-        "seed", (json_int_t)job->opts.seed, "model", node_json(job->model_config, job->model_name), "data",
-        node_json(job->data_config, job->data_name), "nodes", (int)job->opts.num_nodes, "device", job->opts.device,
-        "train", train_json(&job->opts), "strategy", node_json(run->options, NULL));
+    json_t *config =
+        json_pack("{s:i, s:s, s:s, s:I, s:o, s:o, s:i, s:s, s:o, s:o}", "exogym", 1, "name", job->name, "label",
+                  run->label, "seed", (json_int_t)run->seed, "model", node_json(job->model_config, job->model_name),
+                  "data", node_json(job->data_config, job->data_name), "nodes", (int)job->opts.num_nodes, "device",
+                  job->opts.device, "train", train_json(&job->opts), "strategy", node_json(run->options, NULL));
     static const char *const network[] = {"clock", "hosts", "links", "compute", "edges"};
     for (size_t i = 0; config && i < sizeof network / sizeof *network; i++) {
         exo_config *value = exo_config_get(exo_config_root(job->doc), network[i]);
@@ -592,8 +603,10 @@ exo_job_release(exo_job *job)
     for (size_t i = 0; i < job->num_runs; i++) {
         exo_graph_spec_free(&job->runs[i].graph);
         exo_free(job->runs[i].config_json);
+        exo_free(job->runs[i].own_label);
     }
     exo_free(job->runs);
+    exo_free(job->seeds);
     exo_free(job->folder);
     exo_dataset_drop(&job->train);
     exo_dataset_drop(&job->val);

@@ -10,9 +10,16 @@
 #include "args.h"
 #include "spec.h"
 
-/* One run of the job: a strategy with its options. */
+enum {
+    EXO_JOB_SEEDS = 64 /* at most */
+};
+
+/* One run of the job: a strategy with its options, and a seed. */
 typedef struct exo_job_run {
-    const char *label;     /* names the run and its folder */
+    const char *group; /* the strategy's label: with seeds the runs of a group follow each other */
+    const char *label; /* names the run and its folder: the group, with seeds GROUP-seedN         */
+    char *own_label;   /* what `label` points to, where it is made here; or NULL                  */
+    uint64_t seed;
     const char *strategy;  /* registered name              */
     exo_config *options;   /* its mapping, what all runs share included */
     char *config_json;     /* everything that decides the run's numbers */
@@ -29,7 +36,10 @@ typedef struct exo_job {
     exo_fit_opts opts;                      /* what all runs share */
     const char *const *plugins;             /* absolute paths */
     size_t num_plugins;
-    exo_job_run *runs;
+    uint64_t *seeds; /* (num_seeds), at least one */
+    size_t num_seeds;
+    bool has_seeds;    /* the job says `seeds`      */
+    exo_job_run *runs; /* each strategy with each seed */
     size_t num_runs;
     exo_model *model;
     exo_dataset *train, *val;
@@ -46,6 +56,10 @@ typedef struct exo_job_opts {
  * place or argument), anything else (something is missing or failed). The caller releases the job, also after an error. */
 exo_status exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_err *err);
 void exo_job_release(exo_job *job);
+
+/* job_seeds.c: reads `seeds`, after `seed`; and names a run of a group by its index-th seed. */
+exo_status exo_job_read_seeds(exo_config *root, exo_job *job, exo_err *err);
+exo_status exo_job_label_seed(const exo_job *job, exo_job_run *run, size_t index, exo_err *err);
 
 /* job_graph.c: fills in the graph of each run. */
 exo_status exo_job_make_graphs(exo_job *job, exo_err *err);

@@ -50,13 +50,13 @@ add_own(exo_config *into, const char *key, exo_config *from, exo_err *err)
 }
 
 static exo_status
-add_top(exo_config *root, const exo_job *job, exo_err *err)
+add_top(exo_config *root, const exo_job *job, const exo_job_run *run, exo_err *err)
 {
     static const char *const own[] = {"clock", "hosts", "links"};
     exo_config *plugins = NULL;
     exo_status st = exo_config_graft_text(root, "name", job->name, err);
     if (st == EXO_OK)
-        st = add_number(root, "seed", job->opts.seed, err);
+        st = add_number(root, "seed", run->seed, err);
     if (st == EXO_OK)
         st = add_new_list(root, "plugins", &plugins, err);
     for (size_t i = 0; st == EXO_OK && i < job->num_plugins; i++)
@@ -231,7 +231,7 @@ make_graph(const exo_job *job, exo_job_run *run, bool *used, exo_err *err)
     exo_config_doc *doc = NULL;
     exo_status st = exo_config_parse(&doc, exo_config_source(exo_config_root(job->doc)), "{}", err);
     if (st == EXO_OK)
-        st = add_top(exo_config_root(doc), job, err);
+        st = add_top(exo_config_root(doc), job, run, err);
     if (st == EXO_OK)
         st = add_nodes(exo_config_root(doc), job, run, err);
     if (st == EXO_OK)

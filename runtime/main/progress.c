@@ -135,7 +135,8 @@ add_bar(char *line, double done, int width)
 static void
 draw_step(exo_display *d, const exo_progress *p)
 {
-    char line[MAX_LINE], figures[MAX_LINE], bytes[EXO_FIGURE], eta[EXO_FIGURE], loss[EXO_FIGURE], val[EXO_FIGURE];
+    char line[MAX_LINE], figures[MAX_LINE], bytes[EXO_FIGURE], eta[EXO_FIGURE], loss[EXO_FIGURE], val[EXO_FIGURE],
+        rate[EXO_FIGURE];
     size_t used = prefix(d, line);
     used += (size_t)snprintf(line + used, sizeof line - used, "%" PRIu64 "/%" PRIu64 " ", p->step, p->max_steps);
     int size = snprintf(figures, sizeof figures, " ETA %s  loss %s", exo_text_seconds(p->eta, eta),
@@ -143,8 +144,8 @@ draw_step(exo_display *d, const exo_progress *p)
     if (!isnan(d->val_loss))
         size +=
             snprintf(figures + size, sizeof figures - (size_t)size, "  val %s", exo_text_number(d->val_loss, 4, val));
-    size += snprintf(figures + size, sizeof figures - (size_t)size, "  %.0f samples/s  %s/node", p->samples_per_second,
-                     exo_text_bytes((double)p->bytes_sent, bytes));
+    size += snprintf(figures + size, sizeof figures - (size_t)size, "  %s samples/s  %s/node",
+                     exo_text_rate(p->samples_per_second, rate), exo_text_bytes((double)p->bytes_sent, bytes));
     int bar = terminal_width(d) - 1 - (int)used - size;
     if (bar >= MIN_BAR && p->max_steps > 0) {
         bar = bar < MAX_BAR ? bar : MAX_BAR;
@@ -158,11 +159,12 @@ draw_step(exo_display *d, const exo_progress *p)
 static void
 print_step(exo_display *d, const exo_progress *p)
 {
-    char line[MAX_LINE], bytes[EXO_FIGURE], eta[EXO_FIGURE], loss[EXO_FIGURE];
+    char line[MAX_LINE], bytes[EXO_FIGURE], eta[EXO_FIGURE], loss[EXO_FIGURE], rate[EXO_FIGURE];
     size_t used = prefix(d, line);
-    snprintf(line + used, sizeof line - used, "step %" PRIu64 "/%" PRIu64 "  loss %s  %.0f samples/s  %s/node  ETA %s",
-             p->step, p->max_steps, exo_text_number((double)p->train_loss, 4, loss), p->samples_per_second,
-             exo_text_bytes((double)p->bytes_sent, bytes), exo_text_seconds(p->eta, eta));
+    snprintf(line + used, sizeof line - used, "step %" PRIu64 "/%" PRIu64 "  loss %s  %s samples/s  %s/node  ETA %s",
+             p->step, p->max_steps, exo_text_number((double)p->train_loss, 4, loss),
+             exo_text_rate(p->samples_per_second, rate), exo_text_bytes((double)p->bytes_sent, bytes),
+             exo_text_seconds(p->eta, eta));
     print(d, line);
 }
 

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <exogym/decoder.h>
 #include <exogym/memory.h>
 
 #include "file.h"
@@ -67,6 +66,7 @@ result_json(const exo_job_run *run, const exo_fit_result *r)
                   number(r->seconds), "train_seconds", number(r->train_seconds), "samples_per_second",
                   number(r->samples_per_second), "sha256", r->sha256, "config", config);
     if (all) {
+        json_object_set_new(all, "seed", json_integer((json_int_t)run->seed));
         json_object_set_new(all, "clock", json_string(r->is_virtual ? "virtual" : "real"));
         json_object_set_new(all, "wall_seconds", number(r->wall_seconds));
         json_object_set_new(all, "traffic", traffic_json(&r->traffic)); /* of all nodes together */
@@ -242,46 +242,7 @@ exo_result_check_resume(const exo_job *job, const exo_job_run *run, bool *found,
     return st;
 }
 
-/* --- The table -------------------------------------------------------------------------------------------------------------- */
-
-enum {
-    NUM_COLUMNS = 8
-};
-
-static const char *const column_names[NUM_COLUMNS] = {"strategy",        "local loss", "global loss", "local accuracy",
-                                                      "global accuracy", "sent/node",  "time",        "samples/s"};
-
-struct row {
-    char cells[NUM_COLUMNS][128];
-};
-
-/* Of a language model the accuracies' columns are its perplexities. */
-static void
-fill_row(struct row *row, const char *label, const exo_fit_result *r, bool perplexities)
-{
-    char figure[EXO_FIGURE];
-    snprintf(row->cells[0], sizeof row->cells[0], "%s", label);
-    const double losses[] = {r->local_loss, r->global_loss, perplexities ? exp(r->local_loss) : r->local_accuracy,
-                             perplexities ? exp(r->global_loss) : r->global_accuracy};
-    for (int i = 0; i < 4; i++) {
-        if (isnan(losses[i]))
-            snprintf(row->cells[1 + i], sizeof row->cells[1 + i], "-");
-        else
-            snprintf(row->cells[1 + i], sizeof row->cells[1 + i], "%.4f", losses[i]);
-    }
-    snprintf(row->cells[5], sizeof row->cells[5], "%s", exo_text_bytes((double)r->bytes_sent, figure));
-    snprintf(row->cells[6], sizeof row->cells[6], "%s", exo_text_seconds(r->seconds, figure));
-    snprintf(row->cells[7], sizeof row->cells[7], "%.0f", r->samples_per_second);
-}
-
-static void
-print_row(FILE *out, const struct row *row, const size_t widths[NUM_COLUMNS])
-{
-    fprintf(out, "%-*s", (int)widths[0], row->cells[0]);
-    for (size_t c = 1; c < NUM_COLUMNS; c++)
-        fprintf(out, "  %*s", (int)widths[c], row->cells[c]);
-    fputc('\n', out);
-}
+/* --- On the screen ---------------------------------------------------------------------------------------------------------- */
 
 void
 exo_results_print_ledger(FILE *out, const exo_job *job, const exo_fit_result *results)
@@ -330,42 +291,10 @@ exo_results_print_network(FILE *out, const exo_job *job, size_t index)
     json_decref(json);
 }
 
-void
-exo_results_print_table(FILE *out, const exo_job *job, const exo_fit_result *results)
-{
-    const char *names[NUM_COLUMNS];
-    size_t widths[NUM_COLUMNS], total = 0;
-    struct row row;
-    bool perplexities = exo_decoder_spec_of(job->model) != NULL;
-    memcpy(names, column_names, sizeof names);
-    if (perplexities) {
-        names[3] = "local perplexity";
-        names[4] = "global perplexity";
-    }
-    for (size_t c = 0; c < NUM_COLUMNS; c++)
-        widths[c] = strlen(names[c]);
-    for (size_t i = 0; i < job->num_runs; i++) {
-        fill_row(&row, job->runs[i].label, &results[i], perplexities);
-        for (size_t c = 0; c < NUM_COLUMNS; c++)
-            if (strlen(row.cells[c]) > widths[c])
-                widths[c] = strlen(row.cells[c]);
-    }
-    for (size_t c = 0; c < NUM_COLUMNS; c++) {
-        snprintf(row.cells[c], sizeof row.cells[c], "%s", names[c]);
-        total += widths[c] + (c ? 2 : 0);
-    }
-    print_row(out, &row, widths);
-    for (size_t i = 0; i < total; i++)
-        fputc('-', out);
-    fputc('\n', out);
-    for (size_t i = 0; i < job->num_runs; i++) {
-        fill_row(&row, job->runs[i].label, &results[i], perplexities);
-        print_row(out, &row, widths);
-    }
-}
+/* --- The job's result as JSON ----------------------------------------------------------------------------------------------- */
 
-exo_status
-exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *results, const char *picture, exo_err *err)
+static json_t *
+job_json(const exo_job *job, const exo_fit_result *results, const char *picture)
 {
     json_t *runs = json_array();
     for (size_t i = 0; i < job->num_runs; i++) {
@@ -379,8 +308,65 @@ exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *resu
     }
     json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "name", job->name, "folder", exo_lossy_json(job->folder), "picture",
                             picture ? exo_lossy_json(picture) : json_null(), "runs", runs);
+    if (all && job->has_seeds)
+        json_object_set_new(all, "seeds", exo_results_seeds_json(job, results));
+    return all;
+}
+
+exo_status
+exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *results, const char *picture, exo_err *err)
+{
+    json_t *all = job_json(job, results, picture);
     exo_status st = all && json_dumpf(all, out, JSON_STYLE) == 0 ? EXO_OK : fail_nomem(err);
     fputc('\n', out);
     json_decref(all);
+    return st;
+}
+
+/* folder/result.json; the caller frees it. NULL: no memory. */
+static char *
+path_of_all(const exo_job *job)
+{
+    exo_text path = {0};
+    exo_text_add(&path, "%s/result.json", job->folder);
+    if (path.failed) {
+        exo_free(path.data);
+        return NULL;
+    }
+    return path.data;
+}
+
+exo_status
+exo_results_write_seeds(const exo_job *job, const exo_fit_result *results, const char *picture, exo_err *err)
+{
+    exo_text text = {0};
+    if (!job->has_seeds)
+        return EXO_OK;
+    char *path = path_of_all(job);
+    json_t *all = job_json(job, results, picture);
+    exo_status st = EXO_OK;
+    if (!path || !all || json_dump_callback(all, add_to_text, &text, JSON_STYLE) != 0)
+        st = fail_nomem(err);
+    exo_text_add(&text, "\n");
+    if (st == EXO_OK)
+        st = text.failed ? fail_nomem(err) : exo_file_write_atomic(path, text.data, text.length, err);
+    json_decref(all);
+    exo_free(text.data);
+    exo_free(path);
+    return st;
+}
+
+exo_status
+exo_results_forget_seeds(const exo_job *job, exo_err *err)
+{
+    if (!job->has_seeds)
+        return EXO_OK;
+    char *path = path_of_all(job);
+    if (!path)
+        return fail_nomem(err);
+    exo_status st = EXO_OK;
+    if (unlink(path) != 0 && errno != ENOENT && errno != ENOTDIR)
+        st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, strerror(errno));
+    exo_free(path);
     return st;
 }

@@ -107,17 +107,19 @@ graph_changed(void *context, exo_status status, const char *reason)
 static void
 print_banner(exo_display *display, const exo_job *job)
 {
-    char parameters[EXO_FIGURE], samples[EXO_FIGURE], length[EXO_FIGURE * 2];
+    char parameters[EXO_FIGURE], samples[EXO_FIGURE], length[EXO_FIGURE * 2], seeds[EXO_FIGURE] = "";
     const exo_fit_opts *o = &job->opts;
     if (o->max_steps)
         snprintf(length, sizeof length, "%llu steps", (unsigned long long)o->max_steps);
     else
         snprintf(length, sizeof length, "%llu epoch%s", (unsigned long long)o->num_epochs,
                  o->num_epochs == 1 ? "" : "s");
-    exo_display_note(display, "%s: %s (%s parameters) on %s (%s samples), %u node%s, batch %zu per node, %s -> %s",
+    if (job->num_seeds > 1)
+        snprintf(seeds, sizeof seeds, ", %zu seeds", job->num_seeds);
+    exo_display_note(display, "%s: %s (%s parameters) on %s (%s samples), %u node%s, batch %zu per node, %s%s -> %s",
                      job->name, job->model_name, exo_text_count(exo_model_numel(job->model), parameters),
                      job->data_name, exo_text_count(exo_dataset_length(job->train), samples), o->num_nodes,
-                     o->num_nodes == 1 ? "" : "s", o->batch_size, length, job->folder);
+                     o->num_nodes == 1 ? "" : "s", o->batch_size, length, seeds, job->folder);
     size_t there = job->val ? exo_dataset_length(job->val) : 0;
     if (job->val && o->val_size > there)
         exo_display_note(display, "val_size %zu is more than the validation set has: all %s samples of it are used",
@@ -152,7 +154,7 @@ struct past {
 static exo_status
 look_back(const exo_job *job, bool resume, struct past *past, exo_fit_result *results, exo_err *err)
 {
-    exo_status st = EXO_OK;
+    exo_status st = resume ? EXO_OK : exo_results_forget_seeds(job, err);
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
         const exo_job_run *run = &job->runs[i];
         st = resume ? exo_result_read(job, run, &results[i], &past[i].finished, err) : exo_result_forget(job, run, err);
@@ -232,6 +234,7 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     exo_fit_opts opts = job->opts;
     opts.save_dir = job->folder;
     opts.run_name = run->label;
+    opts.seed = run->seed;
     opts.resume = resume;
     opts.config_json = run->config_json;
     opts.progress = on_progress;
@@ -346,6 +349,8 @@ show_results(const exo_job *job, const exo_fit_result *results, const struct run
         fflush(stdout);
     }
     char *picture = args->no_plot || !job->val ? NULL : draw_picture(job);
+    if (exo_results_write_seeds(job, results, picture, &err) != EXO_OK)
+        status = exo_report(&err);
     if (args->json) {
         if (exo_results_print_json(stdout, job, results, picture, &err) != EXO_OK)
             status = exo_report(&err);
@@ -567,7 +572,7 @@ static const exo_note examples[] = {
     {0},
 };
 
-/* DIR, NAME and STRATEGY as in the options. */
+/* DIR and NAME as in the options. STRATEGY is the label, with `seeds` STRATEGY-seedN. */
 static const exo_note files[] = {
     {"DIR/NAME/STRATEGY/config.json", "Every setting that decides the run's numbers, defaults included."},
     {"DIR/NAME/STRATEGY/train.csv", "Loss and learning rate by step."},
@@ -579,6 +584,7 @@ static const exo_note files[] = {
     {"DIR/NAME/STRATEGY/tokenizer.json", "Of a language model: how its text becomes tokens."},
     {"DIR/NAME/STRATEGY/progress.json", "How the run goes, once a second; `exogym status --run` shows it."},
     {"DIR/NAME/STRATEGY/result.json", "The run's results; there only when it is finished."},
+    {"DIR/NAME/result.json", "Of a job with `seeds`: all results, with means, least and largest."},
     {"DIR/NAME/compare.png", "Validation loss of all runs by step, by bytes sent and by time."},
     {0},
 };

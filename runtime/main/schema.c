@@ -85,6 +85,7 @@ static const struct key keys[] = {
     {"job", "exogym", "version", "Version of this format."},
     {"job", "name", "text", "Of the run's folder."},
     {"job", "seed", "natural", "Decides every random number of the run."},
+    {"job", "seeds", "seeds", "Each strategy runs with each seed: so many from seed on, or a list."},
     {"job", "plugins", "[text]", "Shared objects that add strategies and models; relative to this file."},
     {"job", "model", "named", "exogym list models."},
     {"job", "data", "named", "exogym list data."},
@@ -111,7 +112,7 @@ static const struct key keys[] = {
     {"train", "batch_size", "positive", "Samples per node and step."},
     {"train", "minibatch_size", "positive_or_auto", "Samples at once; a divisor of batch_size, or auto."},
     {"train", "shuffle", "bool", "A new order each epoch."},
-    {"train", "val_size", "natural", "Samples of an evaluation; 0: all."},
+    {"train", "val_size", "natural_or_none", "Samples of an evaluation; 0: all; none: no evaluation."},
     {"train", "val_interval", "natural", "Steps between evaluations."},
     {"train", "autocast", "autocast", "Matrix products in bfloat16."},
     {"train", "checkpoint_interval", "natural", "Steps between checkpoints."},
@@ -133,6 +134,10 @@ static const struct {
     {"bool", "{\"anyOf\": [{\"type\": \"boolean\"}" OR_NAME},
     {"natural", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 0}" OR_NAME},
     {"positive", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}" OR_NAME},
+    {"seeds", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}, {\"type\": \"array\", \"minItems\": 1, \"items\": "
+              "{\"type\": "
+              "\"integer\", \"minimum\": 0}}]}"},
+    {"natural_or_none", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 0}, {\"const\": \"none\"}]}"},
     {"positive_or_auto", "{\"anyOf\": [{\"type\": \"integer\", \"minimum\": 1}, {\"const\": \"auto\"}]}"},
     {"number", "{\"anyOf\": [{\"type\": \"number\"}, {\"type\": \"string\", \"pattern\": \"^" NUMBER "$\"}" OR_NAME},
     {"time", "{\"anyOf\": [{\"const\": 0}, {\"type\": \"string\", \"pattern\": \"^" NUMBER

@@ -55,11 +55,21 @@ exo_text_count(uint64_t count, char out[EXO_FIGURE])
 const char *
 exo_text_number(double value, int digits, char out[EXO_FIGURE])
 {
-    if (isnan(value))
+    double rounded = rint(value);
+    if (isnan(value)) {
         snprintf(out, EXO_FIGURE, "-");
-    else
+    } else if (fabs(rounded) >= pow(10, digits - 1) && fabs(rounded) < 1e9) { /* no digit behind the point is due */
+        snprintf(out, EXO_FIGURE, "%.0f", value);
+    } else {
         snprintf(out, EXO_FIGURE, "%#.*g", digits, value);
+    }
     return out;
+}
+
+const char *
+exo_text_rate(double rate, char out[EXO_FIGURE])
+{
+    return exo_text_number(rate, 3, out);
 }
 
 void

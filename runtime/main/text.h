@@ -21,8 +21,11 @@ const char *exo_text_bytes(double bytes, char out[EXO_FIGURE]);
 const char *exo_text_seconds(double seconds, char out[EXO_FIGURE]);
 /* "1,868,234". */
 const char *exo_text_count(uint64_t count, char out[EXO_FIGURE]);
-/* `value` with `digits` significant digits, "-" if it is NaN. */
+/* `value` with `digits` significant digits: "0.5485", "2.000e-05"; whole ones keep theirs: "12346". "-" if it is NaN. */
 const char *exo_text_number(double value, int digits, char out[EXO_FIGURE]);
+
+/* Something a second: three digits, "0.250", "12.3", "7630". */
+const char *exo_text_rate(double rate, char out[EXO_FIGURE]);
 
 /* Reads "90", "90s", "500ms", "5m" or "2h" as a time; `what` is its option's name, for errors: INVAL. */
 exo_status exo_text_read_time(const char *text, const char *what, exo_time *out, exo_err *err);
