@@ -36,6 +36,8 @@ static exo_inlet *
 find_inlet(exo_place *place, const exo_channel_header *header, exo_port **port)
 {
     exo_port_edge *edge = find_edge(place, header->edge, EXO_PORT_INPUT, port);
+    if (edge && header->from < edge->count && edge->inlets[header->from].from == header->from)
+        return &edge->inlets[header->from]; /* where it is if every sender reaches this receiver */
     for (uint32_t i = 0; edge && i < edge->count; i++)
         if (edge->inlets[i].from == header->from)
             return &edge->inlets[i];
@@ -47,6 +49,8 @@ find_outlet(exo_place *place, const exo_channel_header *header)
 {
     exo_port *port = NULL;
     exo_port_edge *edge = find_edge(place, header->edge, EXO_PORT_OUTPUT, &port);
+    if (edge && header->to < edge->count && edge->outlets[header->to].to == header->to)
+        return &edge->outlets[header->to];
     for (uint32_t i = 0; edge && i < edge->count; i++)
         if (edge->outlets[i].to == header->to)
             return &edge->outlets[i];
@@ -177,7 +181,7 @@ take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
         drop_oldest_locked(port, in);
     insert_locked(port, a);
     in->buffered++;
-    exo_place_signal_locked(place, a->ready);
+    exo_place_signal_locked(place, port, a->ready);
     exo_inlet_settle_locked(in);
     pthread_mutex_unlock(&place->lock);
     return EXO_OK;
@@ -190,7 +194,7 @@ static exo_status
 take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, exo_err *err)
 {
     exo_status st = EXO_OK;
-    exo_time due = exo_place_now(place) + (place->actor.site->sim ? 0 : header->passing);
+    exo_time due = exo_place_now(place) + (place->actor.site->sim || !o->links ? 0 : header->passing);
     pthread_mutex_lock(&place->lock);
     if (header->kind == EXO_CHANNEL_GONE)
         o->gone = true;
@@ -200,7 +204,7 @@ take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, e
         o->credit_due[o->credits_coming++] = due;
     if (st == EXO_OK) {
         exo_outlet_pump_locked(o);
-        exo_place_signal_locked(place, due);
+        exo_place_signal_locked(place, o, due);
     }
     pthread_mutex_unlock(&place->lock);
     return st;
@@ -215,7 +219,7 @@ take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
         return take_item(place, port, in, header, message, err);
     pthread_mutex_lock(&place->lock);
     in->ended = true;
-    exo_place_signal_locked(place, exo_place_now(place));
+    exo_place_signal_locked(place, port, exo_place_now(place));
     exo_inlet_settle_locked(in);
     pthread_mutex_unlock(&place->lock);
     return EXO_OK;

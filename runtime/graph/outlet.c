@@ -1,12 +1,15 @@
 /* Outlets: how items leave (place.h).
  *
- * On the real clock an outlet has a thread: it takes an item from the outbox when there is a credit for it, encodes it, waits until an
- * emulated link has let it through, and sends it. On the virtual clock the same steps are events of the simulation, run with the baton:
+ * An item is taken from the outbox when there is a credit for it, encoded, let through by an emulated link, and sent. On the real clock
+ * whoever brings the item or the credit does so, the actor's thread or the mail lane, if the item is light and nothing is emulated; one at
+ * a time, marked as `busy`. Else the outlet has a thread, which may also sleep until the link has let it through: it is started with the
+ * first item that needs it. On the virtual clock the same steps are events of the simulation, run with the baton:
  * the item is encoded at once, for nothing; `has_left` is when the link has let it through and the next may follow, `arrives` when the
  * other end gets it. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 #include <exogym/memory.h>
 
@@ -66,7 +69,7 @@ on_departure(void *context, exo_time at)
     pthread_mutex_lock(&o->place->lock);
     o->busy = false;
     exo_outlet_pump_locked(o);
-    exo_place_signal_locked(o->place, at - o->place->actor.site->origin);
+    exo_place_signal_locked(o->place, o, at - o->place->actor.site->origin);
     pthread_mutex_unlock(&o->place->lock);
 }
 
@@ -288,12 +291,27 @@ give_up_locked(exo_outlet *o)
 
 /* --- On the real clock --------------------------------------------------------------------------------------------------------------- */
 
-/* Sleeps until `until`, on the run's clock, or the place is to end. */
-static void
-sleep_until_locked(exo_place *place, exo_time until)
+static bool
+is_over_locked(const exo_place *place)
 {
-    while (!place->cancelled && exo_place_now(place) < until)
-        exo_place_wait_locked(place, until);
+    return place->cancelled || place->failed.code != EXO_OK;
+}
+
+/* Sleeps until a signal, or `until`. In the outlet's thread. */
+static void
+wait_locked(exo_outlet *o, exo_time until)
+{
+    const exo_site *site = o->place->actor.site;
+    exo_time at = until > INT64_MAX - site->origin ? INT64_MAX : until + site->origin;
+    const struct timespec when = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    pthread_cond_timedwait(&o->changed, &o->place->lock, &when);
+}
+
+static void
+sleep_until_locked(exo_outlet *o, exo_time until)
+{
+    while (!o->place->cancelled && exo_place_now(o->place) < until)
+        wait_locked(o, until);
 }
 
 static void
@@ -304,7 +322,7 @@ transmit_locked(exo_outlet *o)
     exo_payload message = {0};
     exo_err err = {0};
     uint64_t encoded = 0;
-    exo_place_signal_locked(place, 0); /* there is room in the outbox */
+    exo_place_signal_locked(place, o, 0); /* there is room in the outbox */
     pthread_mutex_unlock(&place->lock);
     exo_status st = write_item(o, &out, &message, &encoded, &err);
     uint64_t wire = message.size + EXO_CHANNEL_ENVELOPE;
@@ -315,7 +333,8 @@ transmit_locked(exo_outlet *o)
     }
     pthread_mutex_lock(&place->lock);
     if (st == EXO_OK) {
-        sleep_until_locked(place, transit.sent);
+        if (o->links)
+            sleep_until_locked(o, transit.sent);
         count_locked(o, out.item, encoded, wire);
     }
     pthread_mutex_unlock(&place->lock);
@@ -328,27 +347,94 @@ transmit_locked(exo_outlet *o)
     o->busy = false;
 }
 
+/* Is this for the outlet's thread? */
+static bool
+is_heavy_locked(const exo_outlet *o)
+{
+    return o->links || exo_item_bytes(o->outbox[0].item) > EXO_LIGHT_ITEM;
+}
+
+static void *outlet_main(void *argument);
+
+static exo_status
+start_thread(exo_outlet *o, exo_err *err)
+{
+    if (!o->has_thread)
+        o->has_thread = pthread_create(&o->thread, NULL, outlet_main, o) == 0;
+    return o->has_thread ? EXO_OK
+                         : exo_fail(err, EXO_FULL, "edge %s: no thread for a channel: raise the limit of processes",
+                                    o->edge->name);
+}
+
+/* The outlet's thread shall look. */
+static void
+call_thread_locked(exo_outlet *o)
+{
+    exo_err err = {0};
+    bool fresh = !o->has_thread;
+    exo_status st = start_thread(o, &err);
+    if (st == EXO_OK && !fresh)
+        pthread_cond_signal(&o->changed);
+    if (st == EXO_OK)
+        return;
+    pthread_mutex_unlock(&o->place->lock);
+    fail_place(o->place, &err);
+    pthread_mutex_lock(&o->place->lock);
+}
+
+/* What the outlet is to do next, on this thread: its own, or another one, which leaves what is heavy to it. False: nothing. Whoever found the
+ * outlet busy need not come back, since whoever was busy looks again. */
+static bool
+serve_locked(exo_outlet *o, bool own_thread)
+{
+    if (is_over_locked(o->place) || !o->connected || o->busy || o->ending)
+        return false;
+    if (o->gone) {
+        give_up_locked(o);
+    } else if (can_leave_locked(o)) {
+        if (!own_thread && is_heavy_locked(o)) {
+            call_thread_locked(o);
+            return false;
+        }
+        transmit_locked(o);
+        return true;
+    } else if (o->finished && o->waiting == 0) {
+        tell_end_locked(o);
+    } else {
+        return false;
+    }
+    exo_place_signal_locked(o->place, o, 0);
+    exo_place_signal_locked(o->place, o->place, 0);
+    return false;
+}
+
 static void *
 outlet_main(void *argument)
 {
     exo_outlet *o = argument;
     exo_place *place = o->place;
     pthread_mutex_lock(&place->lock);
-    while (!place->cancelled && place->failed.code == EXO_OK && !o->ended) {
+    while (!is_over_locked(place) && !o->ended) {
         exo_time next = collect_credits_locked(o);
-        if (o->gone)
-            give_up_locked(o);
-        else if (can_leave_locked(o))
-            transmit_locked(o);
-        else if (o->finished && o->waiting == 0)
-            tell_end_locked(o);
-        else
-            exo_place_wait_locked(place, next);
+        if (!serve_locked(o, true) && !o->ended)
+            wait_locked(o, next);
     }
-    o->ended = true;
-    exo_place_signal_locked(place, 0);
     pthread_mutex_unlock(&place->lock);
     return NULL;
+}
+
+static void
+pump_now_locked(exo_outlet *o)
+{
+    if (o->links) {
+        exo_outlet_wake_locked(o);
+        return;
+    }
+    do
+        collect_credits_locked(o);
+    while (serve_locked(o, false));
+    if (o->ended)
+        exo_outlet_wake_locked(o);
 }
 
 /* --- Both ---------------------------------------------------------------------------------------------------------------------------- */
@@ -356,9 +442,8 @@ outlet_main(void *argument)
 void
 exo_outlet_pump_locked(exo_outlet *o)
 {
-    exo_place *place = o->place;
-    if (!place->actor.site->sim) {
-        exo_place_signal_locked(place, 0);
+    if (!o->place->actor.site->sim) {
+        pump_now_locked(o);
         return;
     }
     collect_credits_locked(o);
@@ -373,12 +458,24 @@ exo_outlet_pump_locked(exo_outlet *o)
 exo_status
 exo_outlet_start(exo_outlet *o, exo_err *err)
 {
+    exo_status st = EXO_OK;
     if (o->place->actor.site->sim)
-        return EXO_OK;
-    o->has_thread = pthread_create(&o->thread, NULL, outlet_main, o) == 0;
-    return o->has_thread ? EXO_OK
-                         : exo_fail(err, EXO_FULL, "edge %s: no thread for a channel: raise the limit of processes",
-                                    o->edge->name);
+        return st;
+    pthread_mutex_lock(&o->place->lock);
+    o->connected = true;
+    if (o->links)
+        st = start_thread(o, err);
+    else
+        exo_outlet_pump_locked(o); /* it may be told to end by now */
+    pthread_mutex_unlock(&o->place->lock);
+    return st;
+}
+
+void
+exo_outlet_wake_locked(exo_outlet *o)
+{
+    if (o->has_thread)
+        pthread_cond_signal(&o->changed);
 }
 
 void

@@ -14,7 +14,7 @@ exo_place_now(const exo_place *place)
 }
 
 void
-exo_place_wait_locked(exo_place *place, exo_time until)
+exo_place_wait_locked(exo_place *place, const void *what, exo_time until)
 {
     const exo_site *site = place->actor.site;
     exo_time at = until > INT64_MAX - site->origin ? INT64_MAX : until + site->origin;
@@ -27,17 +27,30 @@ exo_place_wait_locked(exo_place *place, exo_time until)
         return;
     }
     const struct timespec when = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    place->awaited = what;
     pthread_cond_timedwait(&place->changed, &place->lock, &when);
+    place->awaited = NULL;
 }
 
 void
-exo_place_signal_locked(exo_place *place, exo_time at)
+exo_place_signal_locked(exo_place *place, const void *what, exo_time at)
 {
     const exo_site *site = place->actor.site;
-    if (!site->sim)
-        pthread_cond_broadcast(&place->changed);
-    else if (place->waiting)
+    if (!site->sim && place->awaited == what)
+        pthread_cond_signal(&place->changed);
+    else if (site->sim && place->waiting)
         exo_sim_wake(place->pace.lane, at + site->origin);
+}
+
+/* Wakes every thread of the place: it is to end. */
+static void
+wake_all_locked(exo_place *place)
+{
+    exo_place_signal_locked(place, place->awaited, 0);
+    for (size_t i = 0; i < place->spec->class->num_ports; i++)
+        for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
+            for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
+                exo_outlet_wake_locked(&place->ports[i].edges[e]->outlets[k]);
 }
 
 void
@@ -45,7 +58,7 @@ exo_place_cancel(exo_place *place)
 {
     pthread_mutex_lock(&place->lock);
     place->cancelled = true;
-    exo_place_signal_locked(place, 0);
+    wake_all_locked(place);
     pthread_mutex_unlock(&place->lock);
 }
 
@@ -55,7 +68,7 @@ exo_place_fail(exo_place *place, const exo_err *reason)
     pthread_mutex_lock(&place->lock);
     if (place->failed.code == EXO_OK)
         place->failed = *reason;
-    exo_place_signal_locked(place, 0);
+    wake_all_locked(place);
     pthread_mutex_unlock(&place->lock);
 }
 
@@ -70,6 +83,8 @@ free_edge(exo_port_edge *edge)
             exo_item_drop(&o->outbox[k].item);
         exo_codec_free(&o->codec);
         exo_free(o->credit_due);
+        if (o->place) /* it was made */
+            pthread_cond_destroy(&o->changed);
     }
     for (uint32_t i = 0; edge->inlets && i < edge->count; i++)
         exo_codec_free(&edge->inlets[i].codec);
@@ -115,6 +130,16 @@ exo_place_free(exo_place **place)
     exo_free(p);
 }
 
+static void
+init_monotonic(pthread_cond_t *condition)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
 /* The outlets of an edge: one for each receiver that this sender reaches. */
 static exo_status
 make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
@@ -137,6 +162,7 @@ make_outlets(exo_place *p, exo_port_edge *edge, exo_err *err)
                           .credits = edge->edge->capacity,
                           .capacity = edge->edge->capacity,
                           .credit_due = exo_calloc(edge->edge->capacity, sizeof *o->credit_due)};
+        init_monotonic(&o->changed);
         st = o->credit_due ? exo_codec_parse(&o->codec, edge->edge->codec_text, err)
                            : exo_fail(err, EXO_NOMEM, "no memory for an edge");
     }
@@ -250,12 +276,8 @@ exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t ind
     p->spec_index = spec_index;
     p->host = spec->hosts[index];
     p->runtime = site->sim ? NULL : runtime;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    init_monotonic(&p->changed);
     size_t ports = spec->class->num_ports;
     p->ports = exo_calloc(ports + 1, sizeof *p->ports);
     p->groups = exo_calloc(ports + 1, sizeof *p->groups);
@@ -487,7 +509,7 @@ exo_place_finish(exo_place *place, exo_time timeout, exo_err *err)
         if (exo_place_now(place) >= deadline)
             st = exo_fail(err, EXO_TIMEOUT, "%s: what it sent last has not left in time", place->actor.name);
         else
-            exo_place_wait_locked(place, deadline);
+            exo_place_wait_locked(place, place, deadline);
     }
     pthread_mutex_unlock(&place->lock);
     return st;

@@ -1,9 +1,9 @@
 /* An actor's place in a running graph: its ports, and the ends of the channels behind them. docs/channels.md has the protocol.
  *
  * A channel joins one sender and one receiver of one edge. Its sending end, an outlet, holds the items that wait to be transmitted (the
- * outbox), and transmits them on a thread of its own, so that the actor computes on. Its receiving end, an inlet, decodes what comes on
- * the mail lane and puts it into the port's queue. A credit is room in the receiver's buffer: without one nothing is transmitted, unless
- * the edge drops.
+ * outbox). Small ones are transmitted by whoever brings the item or the credit; large ones, and those that pass an emulated link, by a
+ * thread of the outlet's own, so that the actor computes on. Its receiving end, an inlet, decodes what comes on the mail lane and puts it
+ * into the port's queue. A credit is room in the receiver's buffer: without one nothing is transmitted, unless the edge drops.
  *
  * On the virtual clock there are no such threads: transmissions and arrivals are events of the simulation (outlet.c), and messages go
  * straight to the other end's place.
@@ -28,6 +28,8 @@
 enum {
     EXO_OUTBOX = 1, /* items that wait at a sender, besides the one that is being transmitted */
     EXO_GRAPH_METRICS = 16,
+    /* Items up to this size need no thread: to encode and to copy one takes less than to wake another thread. */
+    EXO_LIGHT_ITEM = 16 << 10,
     /* What one message puts on a wire beside itself: the call's envelope and ZeroMQ's framing, over tcp without keys, on average: a credit
      * and a large item differ by a few bytes. tests/cluster/wire.sh compares it with what the kernel counts. */
     EXO_CHANNEL_ENVELOPE = 60
@@ -51,13 +53,15 @@ typedef struct exo_outlet {
     uint32_t credits;
     exo_time *credit_due; /* (capacity) those on their way over an emulated link: when they are there */
     uint32_t credits_coming, capacity;
-    bool finished; /* END is to be sent after what waits */
-    bool ending;   /* it is being sent */
-    bool ended;    /* it was sent, or there is nobody to send it to */
-    bool gone;     /* the receiver takes nothing any more */
-    bool busy;     /* something is being transmitted */
+    bool finished;  /* END is to be sent after what waits */
+    bool ending;    /* it is being sent */
+    bool ended;     /* it was sent, or there is nobody to send it to */
+    bool gone;      /* the receiver takes nothing any more */
+    bool busy;      /* something is being transmitted */
+    bool connected; /* its target is known */
     bool has_thread;
     pthread_t thread;
+    pthread_cond_t changed; /* wakes the thread */
 } exo_outlet;
 
 /* The receiving end. Guarded by the place's lock, but for the codec: of whoever delivers. */
@@ -140,10 +144,11 @@ struct exo_place {
     exo_pace pace;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool waiting;   /* virtual clock: its lane waits for a signal */
-    bool sending;   /* the actor waits in send */
-    bool cancelled; /* everything is to end */
-    exo_err failed; /* what ended the place: code OK: nothing */
+    bool waiting;        /* virtual clock: its lane waits for a signal */
+    const void *awaited; /* real clock: what its thread waits for, see exo_place_wait_locked */
+    bool sending;        /* the actor waits in send */
+    bool cancelled;      /* everything is to end */
+    exo_err failed;      /* what ended the place: code OK: nothing */
     exo_metric metrics[EXO_GRAPH_METRICS];
     size_t num_metrics;
     exo_time ended_at; /* when its class's run was over, on the run's clock; of the actor's thread */
@@ -174,19 +179,24 @@ void exo_place_deliver(exo_place *place, exo_payload *message);
 
 /* On the run's clock, from its origin. */
 exo_time exo_place_now(const exo_place *place);
-/* Sleeps until a signal, or `until`; under the lock, which is open meanwhile. In the actor's thread. */
-void exo_place_wait_locked(exo_place *place, exo_time until);
-/* Wakes whoever sleeps in the place; on the virtual clock at `at`. Under the lock. */
-void exo_place_signal_locked(exo_place *place, exo_time at);
+/* Sleeps until a signal, or `until`; under the lock, which is open meanwhile. In the actor's thread. `what` it waits for is an outlet (room
+ * in its outbox), an input port (an item, or the end), or the place (all that was sent has left). */
+void exo_place_wait_locked(exo_place *place, const void *what, exo_time until);
+/* Wakes the actor's thread if it waits for `what`; on the virtual clock whatever it waits for, at `at`. Under the lock. */
+void exo_place_signal_locked(exo_place *place, const void *what, exo_time at);
 
 /* Tells the outlets of retired edges to end, unless the actor is about to send over them. Under the lock, which may open meanwhile. */
 void exo_port_end_retired_locked(exo_port *port);
 
 /* --- outlet.c ------------------------------------------------------------------------------------------------------------------- */
 
+/* The outlet's target is known: starts the thread of one that needs it for every item. */
 exo_status exo_outlet_start(exo_outlet *outlet, exo_err *err);
-/* There is something to transmit, or a credit came. Under the lock. */
+/* There is something to transmit, or a credit came: transmits what may leave, or has the outlet's thread do so. Under the lock, which may
+ * open meanwhile. */
 void exo_outlet_pump_locked(exo_outlet *outlet);
+/* The place is to end: wakes the thread. Under the lock. */
+void exo_outlet_wake_locked(exo_outlet *outlet);
 void exo_outlet_stop(exo_outlet *outlet);
 /* Waits for an item's room. */
 bool exo_edge_needs_credits(const exo_edge_spec *edge);

@@ -193,7 +193,7 @@ send_to_locked(exo_outlet *o, exo_item *item, exo_time deadline, exo_err *err)
                 st = exo_fail(err, EXO_TIMEOUT, "edge %s: %s_%u takes nothing from %s", edge->name,
                               place->actor.site->spec->actors[edge->to].name, o->to, place->actor.name);
             } else {
-                exo_place_wait_locked(place, deadline);
+                exo_place_wait_locked(place, o, deadline);
             }
             break;
         case EXO_FULL_FAIL:
@@ -394,7 +394,8 @@ receive_locked(exo_port *port, exo_time deadline, exo_item **out, exo_err *err)
             pthread_mutex_lock(&place->lock);
             continue;
         }
-        exo_place_wait_locked(place, port->first && port->first->ready < deadline ? port->first->ready : deadline);
+        exo_place_wait_locked(place, port,
+                              port->first && port->first->ready < deadline ? port->first->ready : deadline);
     }
     if (waited) {
         pthread_mutex_unlock(&place->lock);

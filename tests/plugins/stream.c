@@ -2,7 +2,8 @@
  * run's seed, its index and the item's number; `stream_sink` says how many came and a digest of all of them, in which order does not
  * matter. tests/support/stream.h brings the same classes to programs.
  *
- *   stream_source   outputs items; config items (100), size (1000, elements), pause (0, between two); metrics sent, digest
+ *   stream_source   outputs items; config items (100), size (1000, elements), large (0, elements of every third item instead), pause (0,
+ *                   between two); metrics sent, digest
  *   stream_sink     inputs items (waited for), collective sums; config take (0: all), fail_at (0: never), rounds (0: of all_reduce, before
  *                   the first item), pause; metrics items, digest, sums */
 #include <exogym/exogym.h>
@@ -13,7 +14,7 @@
 #include <time.h>
 
 struct stream {
-    uint64_t items, size, take, fail_at, rounds;
+    uint64_t items, size, large, take, fail_at, rounds;
     exo_time pause;
 };
 
@@ -58,7 +59,8 @@ rest(const struct stream *s)
 static exo_status
 make_item(const struct stream *s, exo_graph_actor *actor, uint64_t i, exo_item **out, exo_err *err)
 {
-    const exo_item_part parts[] = {{.dtype = EXO_F32, .count = s->size}, {.dtype = EXO_I32, .count = 3}};
+    const size_t size = s->large && i % 3 == 2 ? s->large : s->size;
+    const exo_item_part parts[] = {{.dtype = EXO_F32, .count = size}, {.dtype = EXO_I32, .count = 3}};
     exo_status st = exo_item_new(out, parts, 2, err);
     if (st != EXO_OK)
         return st;
@@ -66,7 +68,7 @@ make_item(const struct stream *s, exo_graph_actor *actor, uint64_t i, exo_item *
     float *values = item->parts[0].data;
     int32_t *numbers = item->parts[1].data;
     uint64_t x = mix(exo_graph_seed(actor) + mix(exo_graph_index(actor)) + i);
-    for (size_t k = 0; k < s->size; k++)
+    for (size_t k = 0; k < size; k++)
         values[k] = (float)((int64_t)(mix(x + k) >> 40) - (1 << 23)) / (float)(1 << 20);
     numbers[0] = (int32_t)i;
     numbers[1] = (int32_t)exo_graph_index(actor);
@@ -154,6 +156,8 @@ source_init(void *self, exo_config *config, exo_err *err)
     exo_status st = exo_config_u64(config, "items", 100, 0, 1000000000, &s->items, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "size", 1000, 1, 1 << 28, &s->size, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "large", 0, 0, 1 << 28, &s->large, err);
     return st == EXO_OK ? exo_config_time(config, "pause", 0, 0, EXO_SECOND, &s->pause, err) : st;
 }
 

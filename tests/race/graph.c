@@ -14,14 +14,14 @@
 
 static const char *const clocks[] = {"real", "virtual"};
 
-/* {clock, count of sources, count of sinks, edge, sink's config} */
+/* {clock, count of sources, large items, count of sinks, edge, sink's config} */
 static const char form[] = "exogym: 1\n"
                            "name: race\n"
                            "seed: 3\n"
                            "clock: %s\n"
                            "%s"
                            "actors:\n"
-                           "  source: {class: stream_source, count: %d, config: {items: 40, size: 300}%s}\n"
+                           "  source: {class: stream_source, count: %d, config: {items: 40, size: 300, large: %d}%s}\n"
                            "  sink: {class: stream_sink, count: %d, config: {%s}%s}\n"
                            "edges:\n"
                            "  - {from: source, to: sink, carries: items, deadline: 20 s, %s}\n"
@@ -57,7 +57,7 @@ look(void *context, const exo_graph_progress *progress)
 }
 
 static void
-run(const char *clock, const struct what *w, int sources, int sinks)
+run(const char *clock, const struct what *w, int sources, int sinks, int large)
 {
     exo_err err = {0};
     exo_graph_result result = {0};
@@ -65,7 +65,7 @@ run(const char *clock, const struct what *w, int sources, int sinks)
     pthread_t thread;
     size_t looks = 0;
     exo_graph_spec *spec =
-        stream_graph(form, clock, w->more ? w->more : "", sources, w->source_costs ? w->source_costs : "", sinks,
+        stream_graph(form, clock, w->more ? w->more : "", sources, large, w->source_costs ? w->source_costs : "", sinks,
                      w->sink ? w->sink : "", w->sink_costs ? w->sink_costs : "", w->edge);
     const exo_graph_run_opts opts = {
         .space = "race", .interval = 1, .progress = look, .context = &looks, .stop = &stopper.stop};
@@ -117,8 +117,9 @@ main(void)
     };
     for (size_t c = 0; c < 2; c++)
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-            run(clocks[c], &all[i], 3, 2);
-            run(clocks[c], &all[i], 2, 3);
+            run(clocks[c], &all[i], 3, 2, 0);
+            run(clocks[c], &all[i], 2, 3,
+                6000); /* beyond EXO_LIGHT_ITEM: by the outlets' threads, between light ones */
         }
     return 0;
 }

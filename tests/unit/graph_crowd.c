@@ -1,0 +1,108 @@
+/* A crowd on the real clock: what many small items between many actors cost, counted in threads and wake-ups, since tests measure no time. */
+#include <criterion/criterion.h>
+
+#include <dirent.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "run.h"
+#include "stream.h"
+
+enum {
+    SOURCES = 30,
+    SINKS = 30,
+    ITEMS = 10,
+    ARRIVALS = SOURCES * SINKS * ITEMS
+};
+
+struct crowd {
+    double items, digest;
+    size_t threads; /* at most */
+    long switches;  /* waits of all threads */
+};
+
+static size_t
+count_threads(void)
+{
+    size_t count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    cr_assert(tasks);
+    for (const struct dirent *t; (t = readdir(tasks));)
+        count += t->d_name[0] != '.';
+    closedir(tasks);
+    return count;
+}
+
+/* Looks again and again how many threads there are. */
+struct counter {
+    pthread_t thread;
+    atomic_bool stop;
+    size_t most;
+};
+
+static void *
+counter_main(void *argument)
+{
+    struct counter *counter = argument;
+    while (!counter->stop) {
+        size_t threads = count_threads();
+        counter->most = threads > counter->most ? threads : counter->most;
+        usleep(1000);
+    }
+    return NULL;
+}
+
+static long
+switches(void)
+{
+    struct rusage usage;
+    cr_assert_eq(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_nvcsw;
+}
+
+static struct crowd
+run(const char *clock)
+{
+    struct crowd crowd = {0};
+    exo_err err = {0};
+    exo_graph_result result = {0};
+    exo_graph_spec *spec =
+        stream_graph("clock: %s\n"
+                     "actors:\n"
+                     "  source: {class: stream_source, count: %d, config: {items: %d, size: 8}}\n"
+                     "  sink: {class: stream_sink, count: %d}\n"
+                     "edges: [{from: source, to: sink, carries: items, route: broadcast, deadline: 60 s}]\n",
+                     clock, SOURCES, ITEMS, SINKS);
+    const exo_graph_run_opts opts = {.space = "crowd"};
+    struct counter counter = {0};
+    cr_assert_eq(pthread_create(&counter.thread, NULL, counter_main, &counter), 0);
+    long before = switches();
+    cr_assert_eq(exo_graph_run(spec, &opts, &result, &err), EXO_OK, "%s", err.text);
+    crowd.switches = switches() - before;
+    counter.stop = true;
+    cr_assert_eq(pthread_join(counter.thread, NULL), 0);
+    crowd.threads = counter.most;
+    for (size_t i = 0; i < result.num_figures; i++) {
+        if (strcmp(result.figures[i].name, "items") == 0)
+            crowd.items += result.figures[i].value;
+        else if (strcmp(result.figures[i].name, "digest") == 0)
+            crowd.digest = fmod(crowd.digest + result.figures[i].value, 0x1p52);
+    }
+    exo_graph_result_release(&result);
+    exo_graph_spec_free(&spec);
+    return crowd;
+}
+
+Test(graph_crowd, small_items_need_no_thread_for_each_pair_and_wake_few, .timeout = 300)
+{
+    const struct crowd real = run("real"), virtual = run("virtual");
+    cr_expect_eq(real.items, ARRIVALS);
+    cr_expect_eq(virtual.items, ARRIVALS);
+    cr_expect_eq(real.digest, virtual.digest, "the same items");
+    cr_expect_lt(real.threads, 2 * (SOURCES + SINKS), "%zu threads for %d actors", real.threads, SOURCES + SINKS);
+    cr_expect_lt(real.switches, 6 * ARRIVALS, "%ld waits for %d arrivals", real.switches, ARRIVALS);
+}
