@@ -216,9 +216,9 @@ report(struct watcher *w, const char *cause)
                                      .log = last_lines(w)};
         st = exo_cluster_send_epitaph(cluster, &epitaph, deadline, &err);
         exo_cluster_leave(cluster);
-        exo_runtime_close(&runtime, deadline, NULL);
-        exo_cluster_free(&cluster);
     }
+    exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), REPORT_TIMEOUT), NULL);
+    exo_cluster_free(&cluster);
     if (st != EXO_OK)
         fprintf(stderr, "%s: the head was not told: %s\n", exo_program()->name, err.text);
 }
