@@ -25,6 +25,7 @@
 
 #include "check.h"
 #include "processes.h"
+#include "remains.h"
 #include "victim.h"
 
 enum {
@@ -567,6 +568,7 @@ end_with(struct victim_process *v, int number, bool watcher)
     if (!host)
         return;
     will_die(host);
+    remains_none_of(host);
     kill(watcher ? v->pid : host, number);
     kill(host, SIGCONT);
     v->stopped = 0;

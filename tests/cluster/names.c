@@ -21,7 +21,7 @@ enum {
     NAMES = 3
 };
 
-#ifdef __SANITIZE_ADDRESS__ /* which keeps freed memory for a time */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ /* freed memory is kept for a time, of the head too */
 #define SANITIZED true
 #else
 #define SANITIZED false

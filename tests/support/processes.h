@@ -1,4 +1,5 @@
 /* A cluster of real processes: the built exogym-head and exogym-worker, in a folder of its own. For programs without Criterion.
+ * With the thread sanitizer only drivers have it: the other programs are those of the build EXO_CLUSTER_PROGRAMS.
  *
  * What a process prints goes to FOLDER/NAME.out, and to FOLDER/NAME.err, which processes_close shows when the test has failed. */
 #ifndef EXO_TEST_PROCESSES_H
@@ -43,7 +44,7 @@ bool processes_await(pid_t pid, exo_time deadline, int *status);
 exo_cluster *processes_join(const processes *p, const char *job, exo_runtime **runtime);
 void processes_leave(exo_cluster **cluster, exo_runtime **runtime);
 /* Path of a plugin of the tests, a literal. */
-#define PROCESSES_PLUGIN(name) EXO_TEST_BINARY_DIR "/tests/plugins/" name ".so"
+#define PROCESSES_PLUGIN(name) EXO_PROGRAMS_DIR "/tests/plugins/" name ".so"
 
 exo_time processes_now(void);
 /* Descriptors that process `pid` has open; kB of memory that it has. */
