@@ -12,14 +12,15 @@ run_packages=(
     libzstd-dev liblz4-dev libpcre2-dev libunistring-dev
     dataset-fashion-mnist gnuplot-nox
 )
-test_packages=(libcriterion-dev clang libclang-rt-dev clang-format python3 spin)
+test_packages=(libcriterion-dev clang libclang-rt-dev clang-format python3 spin g++ dpkg-dev libsodium-dev gdb)
 libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
   compute: oneDNN 2 (dnnl.h)
   cluster: ZeroMQ 4.3 (libzmq), protobuf-c with protoc-c, SQLite 3, uthash
   others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, zlib, zstd, lz4, PCRE2 10.40 (8 bit), libunistring
   data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
   plots:   gnuplot
-  tests:   Criterion 2.4, clang with its sanitizers and libFuzzer (compiler-rt), clang-format, python3, spin'
+  tests:   Criterion 2.4, clang with its sanitizers and libFuzzer (compiler-rt), clang-format, python3, spin;
+           of Debian: g++, dpkg-dev and libsodium, for a ZeroMQ with the thread sanitizer; gdb, for what crashed'
 
 usage() {
     cat <<'TXT'
@@ -221,6 +222,14 @@ test_all() {
     fi
     if check "build of asan" build asan; then
         tests asan
+    fi
+    say "ZeroMQ with the thread sanitizer (build/zmq-thread)"
+    if quietly zmq-thread.log tools/zmq_sanitized.sh build/zmq-thread thread; then
+        passed=$((passed + 1))
+    elif [ "$install" = no ]; then # as packages, its source may not be there; the tests that need it are skipped, too
+        skipped=$((skipped + 1))
+    else
+        check "ZeroMQ with the thread sanitizer" false || true
     fi
     if check "build of tsan" build tsan; then
         tests tsan

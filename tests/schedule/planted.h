@@ -1,0 +1,22 @@
+/* The fault that the schedule fuzzer and the sanitizers must find: a path in one static buffer, which every call writes again. It once
+ * was in tests/support: while one thread packed the path into a message another thread wrote it, and the packing overflowed its block.
+ * Included before everything else into the tests of clusters that test_planted_* are made of. */
+#ifndef EXO_TEST_PLANTED_H
+#define EXO_TEST_PLANTED_H
+
+#include <stdio.h>
+
+#include "processes.h"
+
+static inline const char *
+planted_path(const char *name)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/tests/plugins/%s.so", EXO_PROGRAMS_DIR, name);
+    return path;
+}
+
+#undef PROCESSES_PLUGIN
+#define PROCESSES_PLUGIN(name) planted_path(name)
+
+#endif

@@ -1,0 +1,276 @@
+/* A schedule fuzzer: a library for LD_PRELOAD that delays threads at random where they meet other threads.
+ *
+ * EXO_SCHEDULE_SEED sets the seed; without it nothing is delayed, and `random` draws one and prints it. The delays come before and after calls of locks, condition variables,
+ * futexes, ZeroMQ and descriptors, and in builds with the thread sanitizer before and after atomic operations too, because these are
+ * calls there. A call is passed on to the next library that has it, which is the sanitizer's where there is one.
+ *
+ * Each thread is in one of the paces below, and draws another one every few hundred calls: a thread that is slow for a while lets the
+ * others run far ahead of it, which single delays do not. The seed, the program's arguments (except paths) and the thread's number fix
+ * what a thread draws. They do not fix the run, which depends on the machine as well.
+ *
+ * Owner of the state: each thread has its own; the seed is set once, before main. Read next: tools/stress.sh, docs/testing.md. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum {
+    PACE_MIN = 64, /* calls until a thread draws another pace */
+    PACE_SPAN = 960,
+    ATOMIC_SHARE = 16 /* an atomic operation is delayed by so many times fewer */
+};
+
+/* One call in `yield` gives the processor away, one in `sleep` sleeps for at most `max_ns`; 0: none. */
+static const struct pace {
+    uint32_t share, yield, sleep, max_ns; /* shares are of 100 */
+    bool once;                            /* sleeps at once, and then is quick */
+} paces[] = {
+    {50, 64, 0, 0, false},
+    {34, 8, 64, 100000, false},
+    {14, 2, 8, 300000, false},
+    {2, 0, 1, 20000000, true},
+};
+
+static uint64_t seed; /* 0: nothing is delayed */
+static atomic_uint num_threads;
+
+static _Thread_local struct {
+    uint64_t random; /* 0: this thread has drawn nothing */
+    const struct pace *pace;
+    unsigned left;
+} self;
+
+/* splitmix64 */
+static uint64_t
+mix(uint64_t z)
+{
+    z += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static uint64_t
+below(uint64_t n)
+{
+    self.random += UINT64_C(0x9e3779b97f4a7c15);
+    return mix(self.random) % n;
+}
+
+/* The C library gives constructors what main gets. */
+__attribute__((constructor)) static void
+start(int argc, char **argv)
+{
+    const char *text = getenv("EXO_SCHEDULE_SEED");
+    if (!text || !*text)
+        return;
+    char drawn[32];
+    if (strcmp(text, "random") == 0) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        snprintf(drawn, sizeof drawn, "%u", (unsigned)mix((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec));
+        setenv("EXO_SCHEDULE_SEED", drawn, 1);
+        fprintf(stderr, "EXO_SCHEDULE_SEED=%s\n", drawn);
+        text = drawn;
+    }
+    uint64_t value = mix(strtoull(text, NULL, 0));
+    for (int i = 0; i < argc; i++)
+        for (const char *c = argv[i]; !strchr(argv[i], '/') && *c; c++) /* a path may be of this run only */
+            value = mix(value ^ (uint8_t)*c);
+    seed = value ? value : 1;
+}
+
+/* The call that this library stands in front of. */
+static void *
+next(_Atomic(void *) *known, const char *name)
+{
+    void *found = atomic_load_explicit(known, memory_order_relaxed);
+    if (!found) {
+        found = dlsym(RTLD_NEXT, name);
+        if (!found)
+            abort();
+        atomic_store_explicit(known, found, memory_order_relaxed);
+    }
+    return found;
+}
+
+#define NEXT(name)                                                                                                     \
+    static _Atomic(void *) known;                                                                                      \
+    __typeof__(&name) real = (__typeof__(&name))(uintptr_t)next(&known, #name)
+
+/* The kernel's own sleep: the sanitizers would note the library's. */
+static void
+sleep_ns(uint64_t ns)
+{
+    const struct timespec time = {.tv_nsec = (long)ns};
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "0"((long)SYS_nanosleep), "D"(&time), "S"((void *)NULL)
+                     : "rcx", "r11", "memory");
+}
+
+static void
+draw_pace(void)
+{
+    uint64_t at = below(100);
+    const struct pace *pace = paces;
+    while (at >= pace->share)
+        at -= pace++->share;
+    self.pace = pace;
+    self.left = PACE_MIN + (unsigned)below(PACE_SPAN);
+}
+
+/* At a place where threads meet; one of `fewer` counts. */
+static void
+meet(uint64_t fewer)
+{
+    if (!seed)
+        return;
+    if (!self.random) {
+        self.random = mix(seed + atomic_fetch_add(&num_threads, 1)) | 1;
+        draw_pace();
+    }
+    if (fewer > 1 && below(fewer))
+        return;
+    if (self.left-- == 0)
+        draw_pace();
+    const struct pace *pace = self.pace;
+    if (pace->sleep && below(pace->sleep) == 0)
+        sleep_ns(1 + below(pace->max_ns));
+    else if (pace->yield && below(pace->yield) == 0) {
+        int before = errno;
+        sched_yield();
+        errno = before;
+    }
+    if (pace->once)
+        self.pace = paces;
+}
+
+#define AROUND(type, name, parameters, ...)                                                                            \
+    EXPORT type name parameters                                                                                        \
+    {                                                                                                                  \
+        NEXT(name);                                                                                                    \
+        meet(1);                                                                                                       \
+        type result = real(__VA_ARGS__);                                                                               \
+        meet(1);                                                                                                       \
+        return result;                                                                                                 \
+    }
+
+/* --- Locks and threads ------------------------------------------------------------------------------------------------------ */
+
+AROUND(int, pthread_mutex_lock, (pthread_mutex_t * mutex), mutex)
+AROUND(int, pthread_mutex_trylock, (pthread_mutex_t * mutex), mutex)
+AROUND(int, pthread_mutex_unlock, (pthread_mutex_t * mutex), mutex)
+AROUND(int, pthread_cond_wait, (pthread_cond_t * cond, pthread_mutex_t *mutex), cond, mutex)
+AROUND(int, pthread_cond_timedwait, (pthread_cond_t * cond, pthread_mutex_t *mutex, const struct timespec *until), cond,
+       mutex, until)
+AROUND(int, pthread_cond_signal, (pthread_cond_t * cond), cond)
+AROUND(int, pthread_cond_broadcast, (pthread_cond_t * cond), cond)
+AROUND(int, pthread_join, (pthread_t thread, void **result_of_it), thread, result_of_it)
+AROUND(int, pthread_create,
+       (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument), thread, attributes,
+       run, argument)
+
+/* Only futexes are delayed. */
+EXPORT long
+syscall(long number, ...)
+{
+    NEXT(syscall);
+    long a[6];
+    va_list list;
+    va_start(list, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(list, long);
+    va_end(list);
+    if (number == SYS_futex)
+        meet(1);
+    long result = real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    if (number == SYS_futex)
+        meet(1);
+    return result;
+}
+
+/* --- Messages --------------------------------------------------------------------------------------------------------------- */
+
+AROUND(int, zmq_msg_send, (zmq_msg_t * message, void *socket, int flags), message, socket, flags)
+AROUND(int, zmq_msg_recv, (zmq_msg_t * message, void *socket, int flags), message, socket, flags)
+AROUND(int, zmq_msg_close, (zmq_msg_t * message), message)
+AROUND(int, zmq_send, (void *socket, const void *data, size_t size, int flags), socket, data, size, flags)
+AROUND(int, zmq_recv, (void *socket, void *data, size_t size, int flags), socket, data, size, flags)
+AROUND(int, zmq_poll, (zmq_pollitem_t * items, int count, long timeout), items, count, timeout)
+AROUND(int, zmq_connect, (void *socket, const char *endpoint), socket, endpoint)
+AROUND(int, zmq_bind, (void *socket, const char *endpoint), socket, endpoint)
+AROUND(int, zmq_close, (void *socket), socket)
+AROUND(int, zmq_ctx_term, (void *context), context)
+
+AROUND(ssize_t, read, (int fd, void *data, size_t size), fd, data, size)
+AROUND(ssize_t, write, (int fd, const void *data, size_t size), fd, data, size)
+AROUND(ssize_t, send, (int fd, const void *data, size_t size, int flags), fd, data, size, flags)
+AROUND(ssize_t, recv, (int fd, void *data, size_t size, int flags), fd, data, size, flags)
+AROUND(ssize_t, sendmsg, (int fd, const struct msghdr *message, int flags), fd, message, flags)
+AROUND(ssize_t, recvmsg, (int fd, struct msghdr *message, int flags), fd, message, flags)
+AROUND(int, poll, (struct pollfd * fds, nfds_t count, int timeout), fds, count, timeout)
+AROUND(int, epoll_wait, (int fd, struct epoll_event *events, int size, int timeout), fd, events, size, timeout)
+
+/* --- Atomic operations of builds with the thread sanitizer ------------------------------------------------------------------- */
+
+/* The delay comes before only: a jump at the end leaves the sanitizer the caller that it reports. */
+#define BEFORE(type, name, parameters, ...)                                                                            \
+    EXPORT type name parameters;                                                                                       \
+    EXPORT type name parameters                                                                                        \
+    {                                                                                                                  \
+        NEXT(name);                                                                                                    \
+        meet(ATOMIC_SHARE);                                                                                            \
+        return real(__VA_ARGS__);                                                                                      \
+    }
+
+#define ATOMICS(bits)                                                                                                  \
+    BEFORE(uint##bits##_t, __tsan_atomic##bits##_load, (const volatile uint##bits##_t *at, int order), at, order)      \
+    EXPORT void __tsan_atomic##bits##_store(volatile uint##bits##_t *at, uint##bits##_t value, int order);             \
+    EXPORT void __tsan_atomic##bits##_store(volatile uint##bits##_t *at, uint##bits##_t value, int order)              \
+    {                                                                                                                  \
+        NEXT(__tsan_atomic##bits##_store);                                                                             \
+        meet(ATOMIC_SHARE);                                                                                            \
+        real(at, value, order);                                                                                        \
+    }                                                                                                                  \
+    CHANGE(bits, exchange)                                                                                             \
+    CHANGE(bits, fetch_add)                                                                                            \
+    CHANGE(bits, fetch_sub)                                                                                            \
+    CHANGE(bits, fetch_and)                                                                                            \
+    CHANGE(bits, fetch_or)                                                                                             \
+    CHANGE(bits, fetch_xor)                                                                                            \
+    COMPARE(bits, compare_exchange_strong)                                                                             \
+    COMPARE(bits, compare_exchange_weak)                                                                               \
+    BEFORE(uint##bits##_t, __tsan_atomic##bits##_compare_exchange_val,                                                 \
+           (volatile uint##bits##_t * at, uint##bits##_t expected, uint##bits##_t value, int order, int failed), at,   \
+           expected, value, order, failed)
+
+#define CHANGE(bits, what)                                                                                             \
+    BEFORE(uint##bits##_t, __tsan_atomic##bits##_##what,                                                               \
+           (volatile uint##bits##_t * at, uint##bits##_t value, int order), at, value, order)
+#define COMPARE(bits, what)                                                                                            \
+    BEFORE(int, __tsan_atomic##bits##_##what,                                                                          \
+           (volatile uint##bits##_t * at, uint##bits##_t * expected, uint##bits##_t value, int order, int failed), at, \
+           expected, value, order, failed)
+
+ATOMICS(8)
+ATOMICS(16)
+ATOMICS(32)
+ATOMICS(64)
