@@ -14,11 +14,16 @@
 #include <jansson.h>
 
 #include <exogym/memory.h>
+#include <exogym/state.h>
 
 #include "file.h"
+#include "manifest.h"
+
+#define RUN_JSON "run.json"
 
 enum {
     KEPT = 2,
+    MAX_OTHERS = 16, /* files besides the nodes' and run.json */
     MAX_SETTINGS = 1 << 20
 };
 
@@ -98,11 +103,62 @@ newest_below(const char *run_folder, uint64_t limit, uint64_t *step)
 }
 
 exo_status
-exo_checkpoint_newest(const char *run_folder, char out[EXO_CHECKPOINT_PATH], bool *found, exo_err *err)
+exo_checkpoint_verify(const char *checkpoint, exo_err *err)
 {
-    uint64_t step = 0;
-    *found = newest_below(run_folder, UINT64_MAX, &step);
-    return *found ? step_path(out, run_folder, step, false, err) : EXO_OK;
+    uint64_t named = 0, step = 0;
+    const char *slash = strrchr(checkpoint, '/');
+    exo_status st = exo_manifest_check(checkpoint, &step, err);
+    if (st == EXO_OK && parse_step(slash ? slash + 1 : checkpoint, &named) && named != step)
+        st = exo_fail(err, EXO_INVAL, "%s: is the checkpoint of step %" PRIu64 " under another name", checkpoint, step);
+    return st;
+}
+
+exo_status
+exo_checkpoint_choose(const char *run_folder, exo_checkpoint_choice *out, exo_err *err)
+{
+    *out = (exo_checkpoint_choice){0};
+    exo_status st = EXO_OK;
+    for (uint64_t limit = UINT64_MAX, step = 0; newest_below(run_folder, limit, &step); limit = step) {
+        char path[EXO_CHECKPOINT_PATH];
+        exo_err damage = {0};
+        st = step_path(path, run_folder, step, false, err);
+        if (st != EXO_OK)
+            return st;
+        st = exo_checkpoint_verify(path, &damage);
+        if (st == EXO_NOMEM)
+            return exo_fail(err, st, "%s", damage.text);
+        if (!out->found) {
+            memcpy(out->newest, path, sizeof path);
+            out->damage = damage;
+        }
+        out->found = true;
+        if (st == EXO_OK) {
+            memcpy(out->intact, path, sizeof path);
+            break;
+        }
+    }
+    return EXO_OK;
+}
+
+exo_status
+exo_checkpoint_set_damaged_aside(const char *run_folder, const char *kept, exo_err *err)
+{
+    uint64_t kept_step = 0, step = 0;
+    const char *slash = strrchr(kept, '/');
+    if (!parse_step(slash ? slash + 1 : kept, &kept_step))
+        return exo_fail(err, EXO_INVAL, "%s: is no checkpoint", kept);
+    while (newest_below(run_folder, UINT64_MAX, &step) && step > kept_step) {
+        char from[EXO_CHECKPOINT_PATH], to[EXO_CHECKPOINT_PATH];
+        exo_status st = step_path(from, run_folder, step, false, err);
+        if (st == EXO_OK)
+            st = path_format(to, err, "%s/checkpoints/damaged_step_%08" PRIu64, run_folder, step);
+        if (st != EXO_OK)
+            return st;
+        remove_folder(to); /* of the same step, from before */
+        if (rename(from, to) != 0)
+            return exo_fail(err, EXO_IO, "%s: %s", from, strerror(errno));
+    }
+    return EXO_OK;
 }
 
 exo_status
@@ -145,23 +201,90 @@ remove_old(const char *run_folder)
     }
 }
 
+/* What has a line by now is skipped; what else lies in the folder is hashed as it is there. */
+static exo_status
+add_others(const char *folder, exo_manifest_line *lines, size_t *count, size_t room, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    size_t before = *count;
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
+    for (struct dirent *entry; st == EXO_OK && (entry = readdir(dir));) {
+        char path[EXO_CHECKPOINT_PATH];
+        bool known = entry->d_name[0] == '.';
+        for (size_t i = 0; !known && i < before; i++)
+            known = strcmp(lines[i].name, entry->d_name) == 0;
+        if (known)
+            continue;
+        exo_manifest_line *line = &lines[*count];
+        st = path_format(path, err, "%s/%s", folder, entry->d_name);
+        if (st == EXO_OK && (*count == room || strlen(entry->d_name) >= sizeof line->name))
+            st = exo_fail(err, EXO_INVAL, "%s: is no file of a checkpoint", path);
+        if (st == EXO_OK)
+            st = exo_sha256_file(path, line->sha256, err);
+        if (st == EXO_OK)
+            snprintf(lines[(*count)++].name, sizeof line->name, "%s", entry->d_name);
+    }
+    closedir(dir);
+    return st;
+}
+
+/* The manifest of what lies in the folder: the nodes' files, run.json with these contents, and what else belongs to the run. */
+static exo_status
+write_manifest(const char *folder, uint64_t step, const char *settings, const char (*sums)[65], uint32_t num_nodes,
+               exo_err *err)
+{
+    size_t count = (size_t)num_nodes + 1, room = count + MAX_OTHERS;
+    exo_manifest_line *lines = exo_calloc(room, sizeof *lines);
+    if (!lines)
+        return exo_fail(err, EXO_NOMEM, "%s: no memory for its manifest", folder);
+    for (uint32_t r = 0; r < num_nodes; r++) {
+        snprintf(lines[r].name, sizeof lines[r].name, "node_%" PRIu32 ".safetensors", r);
+        memcpy(lines[r].sha256, sums[r], sizeof lines[r].sha256);
+    }
+    snprintf(lines[num_nodes].name, sizeof lines[num_nodes].name, RUN_JSON);
+    exo_sha256(settings, strlen(settings), lines[num_nodes].sha256);
+    exo_status st = add_others(folder, lines, &count, room, err);
+    if (st == EXO_OK)
+        st = exo_manifest_write(folder, step, lines, count, err);
+    exo_free(lines);
+    return st;
+}
+
+/* Gives the folder its name. One that has it already is of the same step, of a run that was resumed: they change places, so that there is a
+ * whole one at any moment. */
+static exo_status
+give_name(const char *partial, const char *whole, exo_err *err)
+{
+    if (renameat2(AT_FDCWD, partial, AT_FDCWD, whole, RENAME_EXCHANGE) == 0) {
+        remove_folder(partial);
+        return EXO_OK;
+    }
+    remove_folder(whole); /* there is none, or the file system cannot exchange */
+    return rename(partial, whole) == 0 ? EXO_OK : exo_fail(err, EXO_IO, "%s: %s", whole, strerror(errno));
+}
+
 exo_status
-exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *settings, exo_err *err)
+exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *settings, const char (*sums)[65],
+                      uint32_t num_nodes, exo_err *err)
 {
     char partial[EXO_CHECKPOINT_PATH], whole[EXO_CHECKPOINT_PATH], file[EXO_CHECKPOINT_PATH];
     exo_status st = step_path(partial, run_folder, step, true, err);
     if (st == EXO_OK)
         st = step_path(whole, run_folder, step, false, err);
     if (st == EXO_OK)
-        st = path_format(file, err, "%s/run.json", partial);
+        st = path_format(file, err, "%s/" RUN_JSON, partial);
     if (st == EXO_OK)
         st = exo_file_write_atomic(file, settings, strlen(settings), err);
+    if (st == EXO_OK)
+        st = write_manifest(partial, step, settings, sums, num_nodes, err);
     if (st != EXO_OK)
         return st;
     flush_folder(partial);
-    remove_folder(whole); /* the same step again, of a run that was resumed: the same numbers */
-    if (rename(partial, whole) != 0)
-        return exo_fail(err, EXO_IO, "%s: %s", whole, strerror(errno));
+    st = give_name(partial, whole, err);
+    if (st != EXO_OK)
+        return st;
     if (path_format(file, NULL, "%s/checkpoints", run_folder) == EXO_OK)
         flush_folder(file);
     remove_old(run_folder);
@@ -175,7 +298,7 @@ exo_checkpoint_check(const char *checkpoint, const char *settings, exo_err *err)
     char *text = NULL;
     size_t size = 0;
     json_t *then = NULL, *now = NULL;
-    exo_status st = path_format(path, err, "%s/run.json", checkpoint);
+    exo_status st = path_format(path, err, "%s/" RUN_JSON, checkpoint);
     if (st == EXO_OK)
         st = exo_file_read(path, MAX_SETTINGS, &text, &size, err);
     if (st != EXO_OK)

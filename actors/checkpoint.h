@@ -1,7 +1,7 @@
-/* Checkpoints of a run: folders <run>/checkpoints/step_<k>, one safetensors file a node and a run.json beside them.
+/* Checkpoints of a run: folders <run>/checkpoints/step_<k>, one safetensors file a node, a run.json and a manifest (manifest.h) beside them.
  *
  * A checkpoint is written under a hidden name and renamed when every node's file is on the disk: what has the name step_<k>
- * is whole. The newest two are kept.
+ * was whole then, and the manifest says whether it still is. The newest two are kept.
  */
 #ifndef EXO_CHECKPOINT_H
 #define EXO_CHECKPOINT_H
@@ -15,16 +15,34 @@ enum {
     EXO_CHECKPOINT_PATH = 4096
 };
 
+/* The key in the metadata of a run's model.safetensors that has the SHA-256 of its parameters, then its buffers, as fp32: exo_fit_result's. */
+#define EXO_MODEL_SHA256 "sha256"
+
 /* <folder>/node_<rank>.safetensors. INVAL if it is too long. */
 exo_status exo_checkpoint_node_path(char out[EXO_CHECKPOINT_PATH], const char *folder, uint32_t rank, exo_err *err);
 
-/* The newest whole checkpoint of a run; *found is false if there is none. */
-exo_status exo_checkpoint_newest(const char *run_folder, char out[EXO_CHECKPOINT_PATH], bool *found, exo_err *err);
+/* Every file of the checkpoint is as it was written. INVAL names the one that is not. */
+exo_status exo_checkpoint_verify(const char *checkpoint, exo_err *err);
+
+/* What a run's folder holds to go on from. */
+typedef struct exo_checkpoint_choice {
+    bool found;                       /* a checkpoint, damaged or not                     */
+    char newest[EXO_CHECKPOINT_PATH]; /* the newest one                                   */
+    exo_err damage;                   /* what is wrong with it; EXO_OK: nothing           */
+    char intact[EXO_CHECKPOINT_PATH]; /* the newest that is intact, itself or an older one; "": none is */
+} exo_checkpoint_choice;
+
+/* Verifies checkpoints, the newest first, until one is intact. Errors: NOMEM; damage is none. */
+exo_status exo_checkpoint_choose(const char *run_folder, exo_checkpoint_choice *out, exo_err *err);
+/* Gives the checkpoints that are newer than `kept`, which are damaged, another name: they are not found again. IO. */
+exo_status exo_checkpoint_set_damaged_aside(const char *run_folder, const char *kept, exo_err *err);
 
 /* Makes an empty hidden folder for the nodes' files of step `step`; what a crash left there is removed. */
 exo_status exo_checkpoint_begin(const char *run_folder, uint64_t step, char out[EXO_CHECKPOINT_PATH], exo_err *err);
-/* Writes run.json (`settings`), gives the folder its name and removes all but the newest two. */
-exo_status exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *settings, exo_err *err);
+/* Writes run.json (`settings`) and the manifest of all that is in the folder by now, gives the folder its name and removes all but the newest two. sums[r] is the SHA-256 of
+ * node r's file. */
+exo_status exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *settings, const char (*sums)[65],
+                                 uint32_t num_nodes, exo_err *err);
 /* Removes what begin made. */
 void exo_checkpoint_abort(const char *run_folder, uint64_t step);
 

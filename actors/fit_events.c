@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <exogym/memory.h>
+
 #define SEGMENT     (200 * EXO_MS)
 #define FAR_SEGMENT (2 * EXO_SECOND) /* of nodes elsewhere: between two segments they wait for a message from here */
 
@@ -109,6 +111,21 @@ correlate(struct run *run, exo_err *err)
     return st;
 }
 
+/* Every node has written its file, and its reply says what is in it. */
+static exo_status
+commit(struct run *run, exo_err *err)
+{
+    uint32_t nodes = run->fit.num_nodes;
+    char(*sums)[65] = exo_calloc(nodes, sizeof *sums);
+    exo_status st = sums ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the checkpoint's manifest");
+    for (uint32_t r = 0; st == EXO_OK && r < nodes; r++)
+        snprintf(sums[r], sizeof sums[r], "%.64s", ((const exo_save_reply *)exo_fit_reply(run, r))->sha256);
+    if (st == EXO_OK)
+        st = exo_checkpoint_commit(run->folder, run->step, run->settings, (const char(*)[65])sums, nodes, err);
+    exo_free(sums);
+    return st;
+}
+
 static exo_status
 checkpoint(struct run *run, exo_err *err)
 {
@@ -127,13 +144,13 @@ checkpoint(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = exo_fit_ask_all(run, "save", &args, sizeof args, err);
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
-    exo_fit_drop_futures(run);
     if (st == EXO_OK)
         st = all;
     if (st == EXO_OK)
         st = exo_fit_save_figures(run, folder, args.elapsed, err);
     if (st == EXO_OK)
-        st = exo_checkpoint_commit(run->folder, run->step, run->settings, err);
+        st = commit(run, err);
+    exo_fit_drop_futures(run);
     if (st != EXO_OK)
         exo_checkpoint_abort(run->folder, run->step);
     return st;

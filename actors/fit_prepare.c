@@ -167,18 +167,40 @@ prepare_start(struct run *run, exo_err *err)
     return st;
 }
 
+/* A damaged checkpoint is an error, unless an older one will do. */
+static exo_status
+accept(const struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
+{
+    if (choice->damage.code == EXO_OK)
+        return EXO_OK;
+    if (!choice->intact[0])
+        return exo_fail(err, EXO_INVAL, "%s; no checkpoint of this run is intact: start it anew", choice->damage.text);
+    if (!run->opts->resume_older)
+        return exo_fail(err, EXO_INVAL, "%s; %s is older and intact: --resume=older goes on from it",
+                        choice->damage.text, choice->intact);
+    return EXO_OK;
+}
+
 static exo_status
 prepare_resume(struct run *run, exo_err *err)
 {
-    bool found = false;
-    exo_status st = exo_checkpoint_newest(run->folder, run->checkpoint, &found, err);
+    exo_checkpoint_choice choice;
+    exo_status st = exo_checkpoint_choose(run->folder, &choice, err);
     if (st != EXO_OK)
         return st;
-    if (!found) {
+    if (!choice.found) {
         EXO_LOG(WARN, TRAIN, "folder=%s there is no checkpoint to resume from: starting from step 0", run->folder);
         return EXO_OK;
     }
+    st = accept(run, &choice, err);
+    if (st != EXO_OK)
+        return st;
+    memcpy(run->checkpoint, choice.intact, sizeof run->checkpoint);
     st = exo_checkpoint_check(run->checkpoint, run->settings, err);
+    if (st == EXO_OK && choice.damage.code != EXO_OK) {
+        EXO_LOG(WARN, TRAIN, "damage=\"%s\" resuming from the older %s", choice.damage.text, choice.intact);
+        st = exo_checkpoint_set_damaged_aside(run->folder, choice.intact, err);
+    }
     if (st == EXO_OK)
         run->fit.resume_from = run->checkpoint;
     if (st == EXO_OK && run->far) { /* nodes elsewhere have other current folders */

@@ -16,7 +16,7 @@
 /* --- The result ------------------------------------------------------------------------------------------------------------- */
 
 static exo_status
-save_model(const struct run *run, exo_params *params, exo_err *err)
+save_model(const struct run *run, exo_params *params, const char *sha256, exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH + 32];
     snprintf(path, sizeof path, "%s/model.safetensors", run->folder);
@@ -30,6 +30,7 @@ save_model(const struct run *run, exo_params *params, exo_err *err)
     }
     exo_state_metadata(state, "model", exo_model_name(run->fit.model));
     exo_state_metadata(state, "strategy", run->strategy_name);
+    exo_state_metadata(state, EXO_MODEL_SHA256, sha256);
     st = exo_state_save(state, path, err);
     exo_state_free(&state);
     return st;
@@ -64,7 +65,7 @@ make_result(struct run *run, exo_fit_result *result, exo_err *err)
     if (st == EXO_OK)
         st = take_average(run, params, result->sha256, err);
     if (st == EXO_OK && run->opts->save_dir)
-        st = save_model(run, params, err);
+        st = save_model(run, params, result->sha256, err);
     if (st == EXO_OK && run->metrics)
         st = exo_metrics_flush(run->metrics, err);
     if (st != EXO_OK) {

@@ -540,9 +540,9 @@ static exo_status
 save(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
-    (void)reply;
     struct train_node *n = self;
     const exo_save_args *to = args->data;
+    exo_save_reply out = {0};
     uint64_t elapsed = to->elapsed;
     uint64_t bytes = n->bytes_before + exo_group_stats(n->group).bytes_sent;
     char path[EXO_CHECKPOINT_PATH];
@@ -553,9 +553,11 @@ save(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
         st = exo_state_new(&state, err);
     if (st == EXO_OK) {
         list_state(n, state, &elapsed, &bytes);
-        st = exo_state_save(state, path, err);
+        st = exo_state_save_hashed(state, path, out.sha256, err);
     }
     exo_state_free(&state);
+    if (st == EXO_OK)
+        st = exo_payload_copy(reply, &out, sizeof out);
     /* The trainer decides what a checkpoint that cannot be written means: the node itself is well. */
     return st;
 }

@@ -11,7 +11,7 @@
  *     evaluate  loss and accuracy of the own copy or of the average
  *     result    the average's numbers: parameters, then buffers, fp32
  *     correlate mean Pearson correlation between the copies
- *     save      one file of a checkpoint
+ *     save      one file of a checkpoint, and its SHA-256
  */
 #ifndef EXO_TRAIN_NODE_H
 #define EXO_TRAIN_NODE_H
@@ -81,11 +81,15 @@ typedef struct exo_eval_reply {
     double accuracy; /* NaN if the model reports none */
 } exo_eval_reply;
 
-/* save(where) */
+/* save(where) -> what was written. */
 typedef struct exo_save_args {
     uint64_t elapsed; /* ns of training so far */
     char folder[EXO_CHECKPOINT_PATH];
 } exo_save_args;
+
+typedef struct exo_save_reply {
+    char sha256[65]; /* of the node's file */
+} exo_save_reply;
 
 /* Started with an exo_node_spec: a node of this process's own. */
 extern const exo_actor_class exo_train_node_class;

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include <curl/curl.h>
-#include <openssl/evp.h>
 
 #include <exogym/memory.h>
+#include <exogym/state.h>
 
 #include "file.h"
 
@@ -81,31 +81,11 @@ exo_data_folder(const char *name, char **out, exo_err *err)
 
 /* --- Checksums ---------------------------------------------------------------------------------------------------------- */
 
-/* SHA-256 of a file as hexadecimal; false: it cannot be read. */
-static bool
-file_sha256(const char *path, char out[65])
-{
-    unsigned char buffer[65536], digest[EVP_MAX_MD_SIZE];
-    unsigned length = 0;
-    FILE *file = fopen(path, "rbe");
-    EVP_MD_CTX *context = file ? EVP_MD_CTX_new() : NULL;
-    bool good = context && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
-    for (size_t n; good && (n = fread(buffer, 1, sizeof buffer, file)) > 0;)
-        good = EVP_DigestUpdate(context, buffer, n) == 1;
-    good = good && !ferror(file) && EVP_DigestFinal_ex(context, digest, &length) == 1;
-    for (unsigned i = 0; good && i < length && i < 32; i++)
-        snprintf(out + 2 * i, 3, "%02x", digest[i]);
-    EVP_MD_CTX_free(context);
-    if (file)
-        fclose(file);
-    return good;
-}
-
 static bool
 has_checksum(const char *path, const char *sha256)
 {
     char found[65];
-    return file_sha256(path, found) && strcmp(found, sha256) == 0;
+    return exo_sha256_file(path, found, NULL) == EXO_OK && strcmp(found, sha256) == 0;
 }
 
 /* --- Transfer ----------------------------------------------------------------------------------------------------------- */

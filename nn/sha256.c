@@ -1,15 +1,98 @@
 /* SHA-256 through libcrypto. */
 #include <exogym/state.h>
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
+#include <openssl/evp.h>
 #include <openssl/sha.h>
+
+#include <exogym/memory.h>
+
+#include "file.h"
+#include "hash.h"
+
+enum {
+    PIECE = 1 << 18 /* bytes of a file at once */
+};
+
+static void
+write_hexadecimal(const unsigned char digest[SHA256_DIGEST_LENGTH], char out[65])
+{
+    for (size_t i = 0; i < SHA256_DIGEST_LENGTH; i++)
+        snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}
 
 void
 exo_sha256(const void *data, size_t size, char out[65])
 {
     unsigned char digest[SHA256_DIGEST_LENGTH];
     SHA256(data, size, digest);
-    for (size_t i = 0; i < sizeof digest; i++)
-        snprintf(out + 2 * i, 3, "%02x", digest[i]);
+    write_hexadecimal(digest, out);
+}
+
+exo_status
+exo_hash_init(exo_hash *hash, exo_err *err)
+{
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    *hash = (exo_hash){.context = context};
+    if (!context || EVP_DigestInit_ex(context, EVP_sha256(), NULL) != 1) {
+        exo_hash_release(hash);
+        return exo_fail(err, EXO_NOMEM, "no memory for a SHA-256");
+    }
+    return EXO_OK;
+}
+
+void
+exo_hash_add(exo_hash *hash, const void *data, size_t size)
+{
+    if (size > 0 && EVP_DigestUpdate(hash->context, data, size) != 1)
+        hash->failed = true;
+}
+
+bool
+exo_hash_end(exo_hash *hash, char out[65])
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned length = 0;
+    bool good =
+        !hash->failed && EVP_DigestFinal_ex(hash->context, digest, &length) == 1 && length == SHA256_DIGEST_LENGTH;
+    if (good)
+        write_hexadecimal(digest, out);
+    exo_hash_release(hash);
+    return good;
+}
+
+void
+exo_hash_release(exo_hash *hash)
+{
+    EVP_MD_CTX_free(hash->context);
+    *hash = (exo_hash){0};
+}
+
+exo_status
+exo_sha256_file(const char *path, char out[65], exo_err *err)
+{
+    exo_hash hash = {0};
+    FILE *file = NULL;
+    char *piece = exo_calloc(PIECE, 1);
+    exo_status st = piece ? exo_file_open_stream(path, &file, err) : exo_fail(err, EXO_NOMEM, "%s: no memory", path);
+    if (st == EXO_OK)
+        st = exo_hash_init(&hash, err);
+    if (st != EXO_OK)
+        goto done;
+    errno = 0;
+    for (size_t got; (got = fread(piece, 1, PIECE, file)) > 0;)
+        exo_hash_add(&hash, piece, got);
+    if (ferror(file))
+        st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno ? errno : EIO));
+    else if (!exo_hash_end(&hash, out))
+        st = exo_fail(err, EXO_FAILED, "%s: libcrypto gives no SHA-256", path);
+done:
+    exo_hash_release(&hash);
+    if (file)
+        fclose(file);
+    exo_free(piece);
+    return st;
 }

@@ -15,6 +15,7 @@
 #include <exogym/memory.h>
 
 #include "file.h"
+#include "hash.h"
 
 #define MAX_HEADER (UINT64_C(64) << 20)
 
@@ -192,33 +193,61 @@ make_header(const exo_state *s, char **out, uint64_t *length, exo_err *err)
     return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a header of %zu bytes", padded);
 }
 
+/* What is written is hashed, too, if `hash` is not NULL. */
+static exo_status
+write_part(exo_file *file, exo_hash *hash, const void *data, size_t size, exo_err *err)
+{
+    if (hash)
+        exo_hash_add(hash, data, size);
+    return exo_file_write(file, data, size, err);
+}
+
+static exo_status
+write_parts(const exo_state *state, exo_file *file, exo_hash *hash, const char *header, uint64_t length, exo_err *err)
+{
+    unsigned char size[8];
+    for (int i = 0; i < 8; i++)
+        size[i] = (unsigned char)(length >> (8 * i));
+    exo_status st = write_part(file, hash, size, sizeof size, err);
+    if (st == EXO_OK)
+        st = write_part(file, hash, header, length, err);
+    for (size_t i = 0; st == EXO_OK && i < state->count; i++)
+        st = write_part(file, hash, state->entries[i].data, state->entries[i].bytes, err);
+    return st;
+}
+
 exo_status
-exo_state_save(exo_state *state, const char *path, exo_err *err)
+exo_state_save_hashed(exo_state *state, const char *path, char sha256[65], exo_err *err)
 {
     if (state->error.code != EXO_OK)
         return exo_fail(err, state->error.code, "%s: %s", path, state->error.text);
     char *header = NULL;
     uint64_t length = 0;
     exo_file file = {0};
+    exo_hash hash = {0};
     exo_status st = make_header(state, &header, &length, err);
+    if (st == EXO_OK && sha256)
+        st = exo_hash_init(&hash, err);
     if (st == EXO_OK)
         st = exo_file_create(&file, path, err);
     if (st != EXO_OK)
         goto done;
-    unsigned char size[8];
-    for (int i = 0; i < 8; i++)
-        size[i] = (unsigned char)(length >> (8 * i));
-    st = exo_file_write(&file, size, sizeof size, err);
-    if (st == EXO_OK)
-        st = exo_file_write(&file, header, length, err);
-    for (size_t i = 0; st == EXO_OK && i < state->count; i++)
-        st = exo_file_write(&file, state->entries[i].data, state->entries[i].bytes, err);
+    st = write_parts(state, &file, sha256 ? &hash : NULL, header, length, err);
+    if (st == EXO_OK && sha256 && !exo_hash_end(&hash, sha256))
+        st = exo_fail(err, EXO_FAILED, "%s: libcrypto gives no SHA-256", path);
     if (st == EXO_OK)
         st = exo_file_commit(&file, err);
     exo_file_abort(&file);
 done:
+    exo_hash_release(&hash);
     exo_free(header);
     return st;
+}
+
+exo_status
+exo_state_save(exo_state *state, const char *path, exo_err *err)
+{
+    return exo_state_save_hashed(state, path, NULL, err);
 }
 
 /* --- Loading --------------------------------------------------------------------------------------------------------------- */

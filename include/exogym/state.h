@@ -31,6 +31,8 @@ EXO_API void exo_state_metadata(exo_state *state, const char *key, const char *v
 /* Writes the entries to `path`, atomically. Errors: IO names the file and the reason (a full disk too), nothing is left
  * half-written. */
 EXO_API exo_status exo_state_save(exo_state *state, const char *path, exo_err *err);
+/* The same, and the SHA-256 of the file's bytes, taken from memory as they are written; `sha256` may be NULL. */
+EXO_API exo_status exo_state_save_hashed(exo_state *state, const char *path, char sha256[65], exo_err *err);
 /* Reads the entries from `path` in place. Every entry must be there with its type and shape, and nothing else may be:
  * otherwise INVAL names the file and the entry, and no memory has been changed. */
 EXO_API exo_status exo_state_load(exo_state *state, const char *path, exo_err *err);
@@ -39,5 +41,7 @@ EXO_API exo_status exo_state_read_metadata(const char *path, const char *key, ch
 
 /* SHA-256 in hexadecimal (64 digits and a 0) of `size` bytes. */
 EXO_API void exo_sha256(const void *data, size_t size, char out[65]);
+/* Likewise of a file's. NOT_FOUND, IO, INVAL (no regular file), NOMEM. */
+EXO_API exo_status exo_sha256_file(const char *path, char out[65], exo_err *err);
 
 #endif

@@ -51,6 +51,7 @@ typedef struct exo_fit_opts {
     const char *run_name;          /* NULL: the strategy's name                                      */
     uint64_t seed;                 /* 42                                                             */
     bool resume;                   /* go on from the newest checkpoint in save_dir/run_name          */
+    bool resume_older;             /* with resume: if that is damaged, from the newest that is not, rather than INVAL */
     exo_time timeout;              /* a node waits so long for the others; 0 counts as 10 minutes    */
     exo_dataset_factory factory;   /* make != NULL: instead of the trainer's data sets              */
     const char *config_json;       /* written to config.json instead of the options above; may be NULL */

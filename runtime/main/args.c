@@ -58,12 +58,18 @@ exo_fixed_word(const char **list, const char **word)
     return length;
 }
 
+static const char *
+fixed_words(const exo_arg *arg)
+{
+    return arg->words ? arg->words : arg->value;
+}
+
 /* `given` is none of the fixed words, or NULL. */
 static exo_status
 fail_fixed(const exo_arg *arg, const char *given, exo_err *err)
 {
     char known[EXO_ERR_TEXT / 2] = "";
-    const char *list = arg->value, *word;
+    const char *list = fixed_words(arg), *word;
     size_t length, used = 0;
     while ((length = exo_fixed_word(&list, &word)) > 0 && used < sizeof known)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%.*s",
@@ -78,7 +84,7 @@ fail_fixed(const exo_arg *arg, const char *given, exo_err *err)
 static bool
 is_fixed(const exo_arg *arg, const char *given)
 {
-    const char *list = arg->value, *word;
+    const char *list = fixed_words(arg), *word;
     size_t length;
     while ((length = exo_fixed_word(&list, &word)) > 0)
         if (strlen(given) == length && strncmp(given, word, length) == 0)
@@ -197,6 +203,12 @@ read_word(struct reader *r, exo_err *err)
     const exo_arg *option = find_option(r->command, word, &value);
     if (!option)
         return fail_unknown(r->command, word, err);
+    if (option->words) {
+        if (value && !is_fixed(option, value))
+            return fail_fixed(option, value, err);
+        *(const char **)target_of(r, option) = value ? value : "";
+        return EXO_OK;
+    }
     if (option->kind == EXO_ARG_FLAG) {
         if (value)
             return exo_fail(err, EXO_INVAL, "%s takes no value", option->name);

@@ -38,6 +38,8 @@ typedef struct exo_arg {
     const char *name;  /* "--set", or NULL: an operand */
     const char *brief; /* "-o", or NULL                */
     const char *value; /* what stands for its value: "KEY=VALUE"; NULL: a flag */
+    const char *
+        words; /* of a flag that may also be given as NAME=WORD, which: "older", "a|b"; its target is a text, "" for the bare flag */
     const char *help;
     exo_word_kind word;
     bool required;

@@ -1,15 +1,17 @@
 /* Where a decoder's numbers come from: see decoder_source.h. */
 #include "decoder_source.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <exogym/memory.h>
+#include <exogym/state.h>
 
+#include "checkpoint.h"
 #include "file.h"
+#include "hash.h"
 #include "safetensors.h"
 
 enum {
@@ -79,27 +81,26 @@ build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
     return st;
 }
 
-/* The newest of RUN/checkpoints/step_N. */
-static bool
-newest_checkpoint(const char *run, char out[MAX_PATH])
+/* The newest checkpoint of a run that has no model yet. One that is damaged is not passed over silently. */
+static exo_status
+find_checkpoint(exo_decoder_source *s, exo_err *err)
 {
-    char folder[MAX_PATH];
-    uint64_t newest = 0;
-    bool found = false;
-    DIR *dir = join(folder, NULL, run, "checkpoints") == EXO_OK ? opendir(folder) : NULL;
-    if (!dir)
-        return false;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        uint64_t step = 0;
-        int end = 0;
-        if (sscanf(entry->d_name, "step_%" SCNu64 "%n", &step, &end) != 1 || entry->d_name[end] != '\0' ||
-            (found && step < newest))
-            continue;
-        newest = step;
-        found = join(out, NULL, folder, entry->d_name) == EXO_OK;
-    }
-    closedir(dir);
-    return found;
+    exo_checkpoint_choice choice;
+    exo_status st = exo_checkpoint_choose(s->path, &choice, err);
+    if (st != EXO_OK)
+        return st;
+    s->checkpoint = choice.found;
+    if (!choice.found)
+        return exo_fail(
+            err, EXO_NOT_FOUND,
+            "%s: is no run with a model.safetensors or checkpoints, no checkpoint, and no Hugging Face directory",
+            s->path);
+    if (choice.damage.code != EXO_OK && choice.intact[0])
+        return exo_fail(err, EXO_FAILED, "%s; %s is older and intact", choice.damage.text, choice.intact);
+    if (choice.damage.code != EXO_OK)
+        return exo_fail(err, EXO_FAILED, "%s", choice.damage.text);
+    snprintf(s->values, sizeof s->values, "%s", choice.newest);
+    return EXO_OK;
 }
 
 /* A run's folder, finished or not, or one of its checkpoints. */
@@ -109,20 +110,20 @@ find_values(exo_decoder_source *s, exo_err *err)
     if (exists(s->path, "node_0.safetensors")) {
         s->checkpoint = true;
         exo_status st = join(s->values, err, s->path, ".");
-        return st == EXO_OK ? join(s->config, err, s->path, "../../config.json") : st;
+        if (st == EXO_OK)
+            st = join(s->config, err, s->path, "../../config.json");
+        if (st == EXO_OK)
+            st = exo_checkpoint_verify(s->path, err);
+        if (st == EXO_INVAL) /* it is the file that is wrong, not the command */
+            st = err->code = EXO_FAILED;
+        return st;
     }
     exo_status st = join(s->config, err, s->path, "config.json");
     if (st != EXO_OK)
         return st;
     if (exists(s->path, "model.safetensors"))
         return join(s->values, err, s->path, "model.safetensors");
-    s->checkpoint = newest_checkpoint(s->path, s->values);
-    if (!s->checkpoint)
-        return exo_fail(
-            err, EXO_NOT_FOUND,
-            "%s: is no run with a model.safetensors or checkpoints, no checkpoint, and no Hugging Face directory",
-            s->path);
-    return EXO_OK;
+    return find_checkpoint(s, err);
 }
 
 /* --- Numbers -------------------------------------------------------------------------------------------------------------------------- */
@@ -188,6 +189,30 @@ read_checkpoint(exo_decoder_source *s, exo_err *err)
     return st;
 }
 
+/* The model that a run ended with says what its numbers hash to. */
+static exo_status
+read_model(exo_decoder_source *s, exo_err *err)
+{
+    exo_hash hash = {0};
+    char *expected = NULL, sha256[65] = "";
+    exo_status st = add_values(s->params, s->values, "", 1.0f, err);
+    if (st == EXO_OK)
+        st = exo_state_read_metadata(s->values, EXO_MODEL_SHA256, &expected, err);
+    if (st == EXO_NOT_FOUND) /* of a version that did not say it */
+        return EXO_OK;
+    if (st == EXO_OK)
+        st = exo_hash_init(&hash, err);
+    if (st == EXO_OK) {
+        exo_hash_add(&hash, exo_params_values(s->params), exo_params_numel(s->params) * sizeof(float));
+        exo_hash_add(&hash, exo_params_buffers(s->params), exo_params_buffer_numel(s->params) * sizeof(float));
+        if (!exo_hash_end(&hash, sha256) || strcmp(sha256, expected) != 0)
+            st = exo_fail(err, EXO_FAILED, "%s: is damaged: the SHA-256 of its numbers is not the one that it names",
+                          s->values);
+    }
+    exo_free(expected);
+    return st;
+}
+
 static exo_status
 open_run(exo_decoder_source *s, exo_err *err)
 {
@@ -199,7 +224,7 @@ open_run(exo_decoder_source *s, exo_err *err)
     if (st == EXO_OK)
         st = exo_model_params(s->model, 0, &s->params, err);
     if (st == EXO_OK)
-        st = s->checkpoint ? read_checkpoint(s, err) : add_values(s->params, s->values, "", 1.0f, err);
+        st = s->checkpoint ? read_checkpoint(s, err) : read_model(s, err);
     return st;
 }
 

@@ -14,7 +14,7 @@ enum {
 
 /* What a row is about: "-o, --output FILE". */
 struct term {
-    const char *brief, *name, *value;
+    const char *brief, *name, *value, *words;
 };
 
 struct look {
@@ -64,6 +64,8 @@ text_row(struct term term, const char *text)
 {
     int used = printf("  %s%s%s%s%s", term.brief ? term.brief : "", term.brief ? ", " : "", term.name ? term.name : "",
                       term.name && term.value ? " " : "", term.value ? term.value : "");
+    if (term.words)
+        used += printf("[=%s]", term.words);
     if (used + 2 > COLUMN)
         printf("\n%*s", COLUMN, "");
     else
@@ -163,6 +165,8 @@ man_term(struct term term)
         putchar(' ');
     if (term.value)
         print_in_font('I', term.value);
+    if (term.words)
+        printf("[=%s]", term.words);
 }
 
 static void
@@ -181,7 +185,7 @@ static const struct look man_look = {man_title, man_paragraphs, man_row};
 static struct term
 term_of(const exo_arg *arg)
 {
-    return (struct term){.brief = arg->brief, .name = arg->name, .value = arg->value};
+    return (struct term){.brief = arg->brief, .name = arg->name, .value = arg->value, .words = arg->words};
 }
 
 static void
@@ -266,6 +270,8 @@ man_synopsis(const exo_arg *arg)
         fputs("\\ ", stdout);
     if (arg->value)
         print_in_font('I', arg->value);
+    if (arg->words)
+        printf("[=%s]", arg->words);
     fputs(arg->required ? "" : "]", stdout);
     fputs(arg->kind == EXO_ARG_LIST ? "...\\&\n" : "\n", stdout); /* no end of a sentence */
 }

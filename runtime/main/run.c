@@ -35,7 +35,8 @@
 struct run_args {
     const char *job_path;
     exo_job_opts job;
-    bool resume, json, no_plot, dry_run;
+    const char *resume; /* NULL: not given; "" or "older" */
+    bool json, no_plot, dry_run;
     const char *workers, *transport, *head, *head_key, *keys, *cluster;
 };
 
@@ -222,8 +223,8 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
 }
 
 static exo_status
-run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *cluster, bool resume, exo_display *display,
-        exo_fit_result *result, exo_err *err)
+run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *cluster, bool resume, bool older,
+        exo_display *display, exo_fit_result *result, exo_err *err)
 {
     exo_text folder = {0};
     exo_text_add(&folder, "%s/%s", job->folder, run->label);
@@ -236,6 +237,7 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     opts.run_name = run->label;
     opts.seed = run->seed;
     opts.resume = resume;
+    opts.resume_older = older;
     opts.config_json = run->config_json;
     opts.progress = on_progress;
     opts.context = &audience;
@@ -286,7 +288,8 @@ run_all(const exo_job *job, const struct run_args *args, const exo_local_cluster
                           : past[i].begun  ? "goes on"
                                            : "starts");
         if (!past[i].finished)
-            st = run_one(job, &job->runs[i], cluster, past[i].begun, display, &results[i], err);
+            st = run_one(job, &job->runs[i], cluster, past[i].begun, args->resume && *args->resume, display,
+                         &results[i], err);
         if (st == EXO_OK)
             exo_display_end(display, &results[i], past[i].finished);
     }
@@ -516,7 +519,10 @@ static const exo_arg table[] = {
      .help = "Applies the job's preset NAME, before --set.",
      EXO_INTO(struct run_args, job.preset)},
     {.name = "--resume",
-     .help = "Goes on with what was stopped; runs that are finished are kept.",
+     .words = "older",
+     .help = "Goes on with what was stopped; runs that are finished are kept. older: where the newest checkpoint is "
+             "damaged, from the "
+             "newest that is not.",
      EXO_INTO(struct run_args, resume)},
     {.name = "--dry-run",
      .help = "Prints what the job would take of memory, and runs nothing.",

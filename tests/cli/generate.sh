@@ -41,6 +41,27 @@ ok generate --model $run --prompt 'line 5' --max-new-tokens 20
 cmp out first || fail 'without the data it is another text'
 mv gone.txt text.txt
 
+# Damage is found before a word is said: in the model, in a checkpoint, in the newest of a run that has no model.
+flip() { # FILE OFFSET: the byte there becomes another
+    printf "\\$(printf %o $(($(od -An -tu1 -j "$2" -N 1 "$1") ^ 1)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+cp -r runs/lm damaged
+size=$(stat -c %s $run/model.safetensors)
+for at in $((size - 1)) $((size / 2)); do
+    flip damaged/ddp/model.safetensors $at
+    bad 1 'damaged/ddp/model.safetensors: is damaged' generate --model damaged/ddp --prompt x
+    bad 1 'damaged/ddp/model.safetensors: is damaged' export damaged/ddp exported
+    flip damaged/ddp/model.safetensors $at
+done
+rm damaged/ddp/model.safetensors
+ok generate --model damaged/ddp --prompt 'line 5' --max-new-tokens 20
+cmp out first || fail 'the newest checkpoint gives another text'
+flip damaged/ddp/checkpoints/step_00000020/node_1.safetensors 5000
+bad 1 'step_00000020/node_1.safetensors: is damaged' generate --model damaged/ddp --prompt x
+has err 'damaged/ddp/checkpoints/step_00000010 is older and intact'
+bad 1 'step_00000020/node_1.safetensors: is damaged' generate --model damaged/ddp/checkpoints/step_00000020 --prompt x
+ok generate --model damaged/ddp/checkpoints/step_00000010 --prompt x
+
 # Of the last checkpoint, of the exported model, and from a file: the same.
 ok generate --model $run/checkpoints/step_00000020 --prompt 'line 5' --max-new-tokens 20
 cmp out first || fail 'the last checkpoint gives another text'

@@ -22,7 +22,7 @@ for command in '' $commands; do
     [ "$(awk 'length > 100' out)" = '' ] || fail "help $command: a line is too long: $(awk 'length > 100' out)"
     [ -n "$(options "$command")" ] || fail "no options of '$command'"
     for option in $(options "$command"); do
-        grep -qE -- "^  (-., )?$option( |\$)" out || fail "help $command does not explain $option: $(cat out)"
+        grep -qE -- "^  (-., )?$option( |\[|\$)" out || fail "help $command does not explain $option: $(cat out)"
     done
     for section in 'Usage: exogym' 'Options:' 'Exit status:'; do
         has out "$section"
