@@ -10,8 +10,6 @@
 #include "file.h"
 #include "temp.h"
 
-char key_folder[64];
-
 void
 key_folder_setup(void)
 {
@@ -25,13 +23,10 @@ key_folder_teardown(void)
 }
 
 const char *
-key_folder_path(const char *name)
+key_folder_path_in(char out[KEY_FOLDER_PATH], const char *name)
 {
-    static char paths[4][256];
-    static unsigned next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", key_folder, name);
-    return path;
+    snprintf(out, KEY_FOLDER_PATH, "%s/%s", key_folder, name);
+    return out;
 }
 
 void

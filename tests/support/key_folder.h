@@ -6,13 +6,18 @@
 
 #include "auth.h"
 
-/* Its path, from key_folder_setup to key_folder_teardown. */
+enum {
+    KEY_FOLDER_PATH = 256
+};
+
+/* Its path, from key_folder_setup to key_folder_teardown. The program defines it. */
 extern char key_folder[64];
 
 void key_folder_setup(void);
 void key_folder_teardown(void);
-/* A path in it; valid until the fourth call from now. */
-const char *key_folder_path(const char *name);
+/* A path in it; valid until the end of the caller's block. */
+#define key_folder_path(name) key_folder_path_in((char[KEY_FOLDER_PATH]){0}, name)
+const char *key_folder_path_in(char out[KEY_FOLDER_PATH], const char *name);
 /* Writes a file into it. */
 void key_folder_put(const char *name, mode_t mode, const char *text);
 /* Puts NAME.key with the public key of `keys` into it. */

@@ -1,17 +1,10 @@
-/* What was logged: see logged.h. `logged` is guarded by its lock. */
+/* What was logged: see logged.h. */
 #include "logged.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <exogym/log.h>
-
-static struct {
-    pthread_mutex_t lock;
-    char text[65536];
-    size_t length, lines;
-} logged = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void
 note_line(void *context, exo_log_level level, const char *line)

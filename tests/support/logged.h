@@ -1,9 +1,21 @@
-/* What was logged, for tests that look for it. One record a process; any thread may log. */
+/* What was logged, for tests that look for it. One record a process, which the program defines; any thread may log. */
 #ifndef EXO_TEST_LOGGED_H
 #define EXO_TEST_LOGGED_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+extern struct logged {
+    pthread_mutex_t lock; /* of the rest */
+    char text[65536];
+    size_t length, lines;
+} logged;
+
+#define LOGGED_NONE                                                                                                    \
+    {                                                                                                                  \
+        .lock = PTHREAD_MUTEX_INITIALIZER                                                                              \
+    }
 
 /* From now on lines of the log are kept instead of shown, until logged_end. */
 void logged_begin(void);

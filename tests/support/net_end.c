@@ -12,12 +12,10 @@
 #include "logged.h"
 #include "temp.h"
 
-static char folder[64];
-char net_end_ipc[128];
-
 void
 net_end_setup(void)
 {
+    char folder[64];
     temp_folder(folder, sizeof folder);
     snprintf(net_end_ipc, sizeof net_end_ipc, "ipc://%s/s", folder);
     logged_begin();
@@ -26,6 +24,9 @@ net_end_setup(void)
 void
 net_end_teardown(void)
 {
+    char folder[sizeof net_end_ipc];
+    snprintf(folder, sizeof folder, "%s", net_end_ipc + strlen("ipc://"));
+    *strrchr(folder, '/') = 0;
     logged_end();
     temp_remove(folder);
 }

@@ -20,7 +20,7 @@ typedef struct net_end {
     char cause[EXO_ERR_TEXT]; /* of the last loss; read after `lost` is seen */
 } net_end;
 
-/* An ipc endpoint in the test's folder. */
+/* An ipc endpoint in the test's folder. The program defines it, and `logged` of logged.h. */
 extern char net_end_ipc[128];
 /* Its context is a net_end. */
 extern const exo_net_handler net_end_handler;

@@ -3,7 +3,6 @@
 
 #include <criterion/criterion.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "file.h"
 #include "grow_text.h"
@@ -11,20 +10,17 @@
 #include <exogym/memory.h>
 
 const char *
-texts_path(const char *folder, const char *name)
+texts_path_in(char out[TEXTS_PATH], const char *folder, const char *name)
 {
-    static char paths[64][256];
-    static int next;
-    char *path = paths[next++ % 64];
-    cr_assert(snprintf(path, sizeof paths[0], "%s/%s", folder, name) < (int)sizeof paths[0]);
-    return path;
+    cr_assert(snprintf(out, TEXTS_PATH, "%s/%s", folder, name) < TEXTS_PATH);
+    return out;
 }
 
 const char *
-texts_write(const char *folder, const char *name, const void *bytes, size_t size)
+texts_write_in(char out[TEXTS_PATH], const char *folder, const char *name, const void *bytes, size_t size)
 {
-    const char *path = texts_path(folder, name);
-    char parent[256];
+    const char *path = texts_path_in(out, folder, name);
+    char parent[TEXTS_PATH];
     snprintf(parent, sizeof parent, "%s", path);
     *strrchr(parent, '/') = '\0';
     cr_assert_eq(exo_folder_make(parent, NULL), EXO_OK);
@@ -32,13 +28,7 @@ texts_write(const char *folder, const char *name, const void *bytes, size_t size
     return path;
 }
 
-const char *
-texts_write_text(const char *folder, const char *name, const char *text)
-{
-    return texts_write(folder, name, text, strlen(text));
-}
-
-const char *
+void
 texts_write_tokenizer(const char *folder)
 {
     exo_text json = {0};
@@ -58,9 +48,8 @@ texts_write_tokenizer(const char *folder)
         exo_text_add(&json, ", \"%c\": %d", c, c - 'a' + 2);
     exo_text_add(&json, ", \"<|endoftext|>\": %d}, \"merges\": []}}", TEXTS_END);
     cr_assert(!json.failed);
-    const char *path = texts_write_text(folder, "tokenizer.json", json.data);
+    texts_write_text(folder, "tokenizer.json", json.data);
     exo_free(json.data);
-    return path;
 }
 
 exo_tokenizer *
@@ -68,7 +57,8 @@ texts_tokenizer(const char *folder)
 {
     exo_tokenizer *tokenizer = NULL;
     exo_err err = {0};
-    cr_assert_eq(exo_tokenizer_load(&tokenizer, texts_write_tokenizer(folder), &err), EXO_OK, "%s", err.text);
+    texts_write_tokenizer(folder);
+    cr_assert_eq(exo_tokenizer_load(&tokenizer, texts_path(folder, "tokenizer.json"), &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_tokenizer_end(tokenizer), TEXTS_END);
     return tokenizer;
 }

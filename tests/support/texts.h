@@ -2,21 +2,27 @@
 #ifndef EXO_TEST_TEXTS_H
 #define EXO_TEST_TEXTS_H
 
+#include <string.h>
+
 #include <exogym/data.h>
 
 enum {
     TEXTS_END = 28, /* the end token of texts_tokenizer */
-    TEXTS_MAX_BLOCK = 64
+    TEXTS_MAX_BLOCK = 64,
+    TEXTS_PATH = 256
 };
 
-/* A path below a test's own folder; valid until 64 more were asked for. */
-const char *texts_path(const char *folder, const char *name);
+/* A path below a test's own folder; valid until the end of the caller's block, as those of texts_write and texts_write_text. */
+#define texts_path(folder, name) texts_path_in((char[TEXTS_PATH]){0}, folder, name)
 /* Writes folder/name and gives its path; folders on the way are made. */
-const char *texts_write(const char *folder, const char *name, const void *bytes, size_t size);
-const char *texts_write_text(const char *folder, const char *name, const char *text);
+#define texts_write(folder, name, bytes, size) texts_write_in((char[TEXTS_PATH]){0}, folder, name, bytes, size)
+#define texts_write_text(folder, name, text)   texts_write(folder, name, text, strlen(text))
+
+const char *texts_path_in(char out[TEXTS_PATH], const char *folder, const char *name);
+const char *texts_write_in(char out[TEXTS_PATH], const char *folder, const char *name, const void *bytes, size_t size);
 
 /* Writes folder/tokenizer.json: newline 0, space 1, a to z 2 to 27, and <|endoftext|>. */
-const char *texts_write_tokenizer(const char *folder);
+void texts_write_tokenizer(const char *folder);
 /* Opens it. */
 exo_tokenizer *texts_tokenizer(const char *folder);
 

@@ -11,8 +11,6 @@
 #include "key_folder.h"
 #include "logged.h"
 
-struct zap_node zap_node;
-
 void
 zap_node_open_at(const char *endpoint, const exo_null_domain *domain)
 {

@@ -13,6 +13,7 @@ enum {
     ZAP_NODE_WAIT_MS = 10000 /* for what must come */
 };
 
+/* The program defines it, `key_folder` of key_folder.h and `logged` of logged.h. */
 extern struct zap_node {
     void *context, *client_context, *server;
     exo_allow_list *allow;

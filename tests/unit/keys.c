@@ -17,6 +17,8 @@
 #include "key_folder.h"
 #include "memory_fault.h"
 
+char key_folder[64];
+
 static mode_t
 mode_of(const char *path)
 {

@@ -8,8 +8,12 @@
 #include <criterion/criterion.h>
 
 #include "eventually.h"
+#include "logged.h"
 #include "net_end.h"
 #include "net_impl.h"
+
+char net_end_ipc[128];
+struct logged logged = LOGGED_NONE;
 
 TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
 

@@ -10,7 +10,11 @@
 #include <criterion/criterion.h>
 
 #include "eventually.h"
+#include "logged.h"
 #include "net_end.h"
+
+char net_end_ipc[128];
+struct logged logged = LOGGED_NONE;
 
 TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
 

@@ -16,6 +16,9 @@
 #include "net_end.h"
 #include "process.h"
 
+char net_end_ipc[128];
+struct logged logged = LOGGED_NONE;
+
 TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
 
 /* An honest peer comes, calls, is heard, and goes. */

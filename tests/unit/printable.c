@@ -13,6 +13,8 @@
 #include "printable.h"
 #include "utf8.h"
 
+struct logged logged = LOGGED_NONE;
+
 /* No character in it controls a terminal, and all of it is UTF-8. */
 static bool
 is_harmless(const char *text, bool lines)

@@ -155,8 +155,10 @@ Test(text_data, what_has_no_window_is_refused_with_its_part)
 /* --- Documents -------------------------------------------------------------------------------------------------------- */
 
 /* Three documents, "ab", "c" and "de", an empty one between, and files that are no text. */
+#define write_documents() write_documents_in((char[TEXTS_PATH]){0})
+
 static const char *
-write_documents(void)
+write_documents_in(char out[TEXTS_PATH])
 {
     texts_write_text(folder, "docs/2.txt", "c");
     texts_write_text(folder, "docs/1.txt", "ab");
@@ -164,7 +166,7 @@ write_documents(void)
     texts_write_text(folder, "docs/3.txt", "de");
     texts_write_text(folder, "docs/2.md", "zzz");
     texts_write_text(folder, "docs/.hidden.txt", "zzz");
-    return texts_path(folder, "docs");
+    return texts_path_in(out, folder, "docs");
 }
 
 Test(text_data, documents_follow_each_other_in_the_order_of_names)

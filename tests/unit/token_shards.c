@@ -75,14 +75,16 @@ files_in(const char *path)
     return count;
 }
 
+#define write_texts() write_texts_in((char[TEXTS_PATH]){0})
+
 static const char *
-write_texts(void)
+write_texts_in(char out[TEXTS_PATH])
 {
     texts_write_text(folder, "docs/a.txt", "the quick brown fox\njumps over\n");
     texts_write_text(folder, "docs/b.txt", "");
     texts_write_text(folder, "docs/c.txt", "x");
     texts_write_text(folder, "docs/d.txt", "the lazy dog and so on and on and on\n");
-    return texts_path(folder, "docs");
+    return texts_path_in(out, folder, "docs");
 }
 
 static exo_tokenize_result

@@ -19,6 +19,10 @@
 #include "memory_fault.h"
 #include "zap_node.h"
 
+struct zap_node zap_node;
+char key_folder[64];
+struct logged logged = LOGGED_NONE;
+
 enum {
     QUIET_MS = 300 /* for what must not come */
 };

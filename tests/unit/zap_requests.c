@@ -14,6 +14,10 @@
 #include "logged.h"
 #include "zap_node.h"
 
+struct zap_node zap_node;
+char key_folder[64];
+struct logged logged = LOGGED_NONE;
+
 TestSuite(zap, .init = zap_node_open, .fini = zap_node_close);
 
 typedef struct part {
