@@ -97,7 +97,7 @@ says 'node w3: left' why w3
 says grüße spawn counter --name grüße
 x spawn counter --name $'one\033[31m\nline' >out || fail 'spawn'
 x list actors >out
-has out 'one?[31m?line  default'
+has out 'one\x1b[31m\nline  default'
 has out 'grüße         '
 [ "$(grep -c $'\033' out)" = 0 ] || fail 'list actors lets an escape through'
 [ "$(wc -l <out)" = 5 ] || fail "list actors: $(cat out)"
