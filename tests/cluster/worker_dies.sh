@@ -54,6 +54,7 @@ fails 'is lost' call fault crash 11
 until_true 1 tells 'was killed by signal 11 (SIGSEGV)' why fault || fail "why: $(cat told)"
 tells 'in fault.crash' why fault || fail "why: $(cat told)"
 ended 5 "${!watcher}" 139
+rm -f core core.* # it was meant to
 worker "$home" --plugin "$plugin"
 x spawn counter --name leaver --node "$home" >out || fail 'spawn'
 fails 'is lost' call leaver crash
