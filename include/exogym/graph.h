@@ -96,7 +96,8 @@ EXO_API exo_group *exo_graph_group(exo_graph_actor *actor, const char *name);
 EXO_API exo_status exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err);
 /* The next item, of all who send to this port, in the order of arrival; items of one sender come in the order in which it sent them.
  * Waits at most `timeout`; 0: does not wait. The caller drops it. Errors: TIMEOUT, CLOSED (all senders have ended, and all they sent
- * has been received), PEER_LOST. */
+ * has been received), PEER_LOST. A wait as long as the edge's deadline, or longer, is for something that must come: actors that wait so for
+ * each other are a stall, and end the run. */
 EXO_API exo_status exo_port_receive(exo_port *port, exo_time timeout, exo_item **out, exo_err *err);
 /* Items that are here, decoded, and not yet received. */
 EXO_API size_t exo_port_pending(const exo_port *port);
@@ -153,6 +154,21 @@ typedef struct exo_graph_class {
     exo_status (*run)(void *self, exo_graph_actor *actor, exo_err *err);
     /* Frees what init and run allocated; once, also after their failure. May be NULL. */
     void (*release)(void *self);
+    /* The order in which `run` uses its ports, so that a graph can be proven not to stall (docs/graph.md). Steps, separated by ';':
+     *
+     *     send PORT        sends an item; where on_full is block it may wait for room
+     *     receive PORT     waits for an item
+     *     poll PORT        takes what has come, or nothing; never waits
+     *     reduce PORT      calls the collective; several calls in a row count as one
+     *     3 STEP, * STEP   the step so often; without an end, that is until a port is closed
+     *     (STEP; STEP)     one after the other
+     *     (ACTION | ACTION)   that which can be done first: run waits for neither if the other can be done
+     *
+     * "send parameters; *(8 receive experience; reduce gradients; send parameters)". Steps at ports without an edge are left out. When the
+     * last step is done, `run` returns. NULL: not declared; `exogym graph check` then warns where that matters. */
+    const char *order;
+    /* Where the options decide: writes the order, for `self` after init. NULL: it is `order`. */
+    void (*write_order)(const void *self, char *out, size_t size);
 } exo_graph_class;
 
 /* Makes a class known by its name, which must be new; it must live as long as the process. Any thread. EXISTS, INVAL, NOMEM. */

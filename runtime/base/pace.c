@@ -14,7 +14,8 @@ exo_pace_init(exo_pace *pace, exo_sim *sim, exo_time origin, double speed, exo_e
     *pace = (exo_pace){.clock = sim ? exo_sim_clock(sim) : exo_clock_real(),
                        .origin = origin,
                        .speed = speed > 0 ? speed : 1,
-                       .declared = -1};
+                       .declared = -1,
+                       .waits_since = -1};
     if (sim && !(pace->lane = exo_sim_lane_new(sim, pace->speed)))
         return exo_fail(err, EXO_NOMEM, "no memory for a lane of the simulation");
     return EXO_OK;
@@ -107,6 +108,7 @@ exo_pace_wait_begin(exo_pace *pace, const char *what, exo_span_kind kind)
     pace->wait = what;
     pace->wait_kind = kind;
     pace->wait_begun = exo_now(pace->clock);
+    pace->waits_since = pace->wait_begun;
     if (pace->phase) {
         pace->worked += pace->wait_begun - pace->begun;
         exo_track_add(&pace->track, pace->phase, EXO_SPAN_COMPUTE, pace->begun - pace->origin,
@@ -120,6 +122,7 @@ exo_pace_wait_end(exo_pace *pace)
     if (!pace)
         return 0;
     exo_time now = exo_now(pace->clock);
+    pace->waits_since = -1;
     exo_track_add(&pace->track, pace->wait, pace->wait_kind, pace->wait_begun - pace->origin, now - pace->origin);
     pace->begun = now;
     if (pace->lane)

@@ -26,6 +26,7 @@ typedef struct exo_pace {
     const char *wait;
     exo_span_kind wait_kind;
     exo_time wait_begun;
+    _Atomic exo_time waits_since; /* on the clock; -1: it does not wait. Any thread may read it */
 } exo_pace;
 
 /* `sim` NULL: the real clock. NOMEM. */

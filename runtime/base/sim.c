@@ -488,6 +488,16 @@ exo_sim_at(exo_sim *sim, exo_time at, void (*callback)(void *context, exo_time a
     return room ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an event of the simulation");
 }
 
+exo_time
+exo_sim_next(exo_sim *sim)
+{
+    pthread_mutex_lock(&sim->lock);
+    drop_stale_locked(sim);
+    exo_time next = sim->length > 0 ? sim->heap[0].time : INT64_MAX;
+    pthread_mutex_unlock(&sim->lock);
+    return next;
+}
+
 static exo_time
 sim_now(const exo_clock *clock)
 {

@@ -75,5 +75,7 @@ void exo_sim_wake(exo_sim_lane *lane, exo_time at);
  * not wait. Who may: as exo_sim_wake. */
 exo_status exo_sim_at(exo_sim *sim, exo_time at, void (*callback)(void *context, exo_time at), void *context,
                       exo_err *err);
+/* When the next event is, or the next turn of a lane, deadlines of waits included; INT64_MAX: never. In a callback of exo_sim_at. */
+exo_time exo_sim_next(exo_sim *sim);
 
 #endif

@@ -42,6 +42,8 @@ typedef struct exo_comm_backend {
                       exo_err *err);
     /* Others have just done an all_reduce of `count` fp32 elements over the connections of member `rank`. May be NULL. */
     void (*warm)(void *state, uint32_t rank, size_t count);
+    /* exo_comm_look_at; *look is zero. */
+    void (*look)(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uint64_t *counts);
     void (*free)(void *state);
 } exo_comm_backend;
 

@@ -256,6 +256,13 @@ exo_comm_warm(exo_comm *comm, uint32_t rank, size_t count)
         comm->backend->warm(comm->state, rank, count);
 }
 
+void
+exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *missing, uint64_t *counts)
+{
+    *look = (exo_comm_look){0};
+    comm->backend->look(comm->state, rank, look, missing, counts);
+}
+
 /* The codec may have been changed since the last call. */
 static exo_status
 follow_codec(exo_group *g, exo_err *err)

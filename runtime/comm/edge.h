@@ -5,6 +5,8 @@
 #ifndef EXO_COMM_EDGE_H
 #define EXO_COMM_EDGE_H
 
+#include <stdbool.h>
+
 #include <exogym/codec.h>
 #include <exogym/comm.h>
 
@@ -30,6 +32,18 @@ void exo_comm_local_begin(exo_comm *comm, exo_time origin);
 
 /* Changes the codec of a communicator while none of its members is in a call. NULL: raw. INVAL as above, NOMEM; it then stays as it was. */
 exo_status exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err);
+
+/* What a member of a communicator waits for in the call that it is in. */
+typedef struct exo_comm_look {
+    bool waits;           /* it needs something of each of the missing ones, and nothing of theirs has come */
+    uint32_t num_missing; /* members that it waits for                                                      */
+    bool counts;          /* messages go between them, and are counted                                      */
+} exo_comm_look;
+
+/* Looks at member `rank`. `missing` (the communicator's size) gets the ranks of those that it waits for; where members are in several
+ * processes that is one at a time, and `counts` (twice the size) gets how many messages went to each member, then how many came from each.
+ * Any thread. */
+void exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *missing, uint64_t *counts);
 
 /* What the members exchange beside the run, as for an evaluation, passes over the edge's connections too, and leaves them warm. To be said
  * by member `rank` after an all_reduce of `count` fp32 elements; where messages take no time it is nothing. */

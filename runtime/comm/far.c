@@ -182,6 +182,7 @@ far_free(void *state)
     exo_free(f->watches);
     exo_free(f->left);
     exo_free(f->calls);
+    exo_free(f->counts);
     exo_free(f->hosts);
     pthread_cond_destroy(&f->changed);
     pthread_mutex_destroy(&f->lock);
@@ -197,8 +198,28 @@ far_warm(void *state, uint32_t rank, size_t count)
     exo_comm_warm_links(&edge, f->opts.size, rank, count, exo_now(f->clock));
 }
 
-static const exo_comm_backend far_backend = {
-    .join = far_join, .leave = far_leave, .fail = far_fail, .run = exo_far_run, .warm = far_warm, .free = far_free};
+static void
+far_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uint64_t *counts)
+{
+    exo_far *f = state;
+    (void)rank;
+    pthread_mutex_lock(&f->lock);
+    *look = (exo_comm_look){.waits = f->awaited && f->broken.code == EXO_OK && !f->left[f->awaited - 1],
+                            .num_missing = f->awaited != 0,
+                            .counts = true};
+    memcpy(counts, f->counts, 2 * f->opts.size * sizeof *counts);
+    if (f->awaited)
+        missing[0] = f->awaited - 1;
+    pthread_mutex_unlock(&f->lock);
+}
+
+static const exo_comm_backend far_backend = {.join = far_join,
+                                             .leave = far_leave,
+                                             .fail = far_fail,
+                                             .run = exo_far_run,
+                                             .warm = far_warm,
+                                             .look = far_look,
+                                             .free = far_free};
 
 exo_status
 exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
@@ -227,7 +248,8 @@ exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
     f->left = exo_calloc(opts->size, sizeof *f->left);
     f->hosts = exo_calloc(opts->size, sizeof *f->hosts);
     f->calls = exo_calloc(opts->size, sizeof *f->calls);
-    bool memory = f->watches && f->left && f->hosts && f->calls;
+    f->counts = exo_calloc(2 * (size_t)opts->size, sizeof *f->counts);
+    bool memory = f->watches && f->left && f->hosts && f->calls && f->counts;
     if (opts->edge) {
         f->edge = *opts->edge;
         f->opts.edge = NULL;

@@ -53,6 +53,8 @@ typedef struct exo_far {
     uint64_t *calls; /* (size) how many this member was in with each other one. Owner: who calls, as is */
     uint32_t among;  /* tells the members of the call under way from others, as in a header        */
     exo_far_message *inbox;
+    uint32_t awaited; /* the rank, and 1, whose message a call waits for and which has not come; 0: none */
+    uint64_t *counts; /* (2 size) messages of calls to each member, counted before they go, and from each */
     char name[EXO_FAR_NAME];
     bool open;
     exo_err broken; /* code OK: it is not */

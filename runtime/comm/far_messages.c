@@ -55,6 +55,8 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, exo_err *err)
     pthread_mutex_lock(&f->lock);
     m->next = f->inbox;
     f->inbox = m;
+    f->counts[f->opts.size + header.from]++;
+    f->awaited = 0; /* whoever waits looks whether it is what it waits for */
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     return EXO_OK;
@@ -147,6 +149,9 @@ exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encod
         pass_links(f, to, header->bytes, &header->passing);
     memcpy(copy, header, sizeof *header);
     const exo_payload payload = {.data = copy, .size = sizeof *header + header->bytes, .release = exo_free};
+    pthread_mutex_lock(&f->lock);
+    f->counts[to] += header->phase != EXO_FAR_FAILED;
+    pthread_mutex_unlock(&f->lock);
     return exo_send(f->opts.runtime, f->members[to], f->opts.method, payload, INT64_MAX, err);
 }
 
@@ -168,6 +173,7 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
             snprintf(text, sizeof text, "deadline passed while waiting for node_%u (rank %u)", from, from);
             exo_far_break_locked(f, EXO_TIMEOUT, text);
         } else {
+            f->awaited = ready ? 0 : from + 1;
             exo_time slice = f->clock == exo_clock_real() ? EXO_SECOND : 2 * EXO_MS;
             left = left < slice ? left : slice;
             struct timespec until;
@@ -175,6 +181,7 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
             exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + left;
             until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
             pthread_cond_timedwait(&f->changed, &f->lock, &until);
+            f->awaited = 0;
         }
     }
     if (m && (m->header.operation != (uint32_t)args->operation || m->header.count != args->count ||

@@ -480,11 +480,33 @@ local_warm(void *state, uint32_t rank, size_t count)
     exo_comm_warm_links(&l->edge, l->size, rank, count, exo_now(l->clock));
 }
 
+/* A member waits in a call that it has come to and that has not committed. */
+static void
+local_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uint64_t *counts)
+{
+    struct local *l = state;
+    (void)counts;
+    pthread_mutex_lock(&l->lock);
+    for (const exo_local_call *c = l->all; c && l->broken.code == EXO_OK && !look->waits; c = c->next_all) {
+        if (c->arrived == 0 || c->committed || !exo_local_call_has(c, rank))
+            continue;
+        look->num_missing = 0;
+        for (uint32_t m = 0; m < c->args.size; m++) {
+            uint32_t r = exo_local_call_rank(c, m);
+            look->waits = look->waits || (r == rank && c->here[m]);
+            if (!c->here[m])
+                missing[look->num_missing++] = r;
+        }
+    }
+    pthread_mutex_unlock(&l->lock);
+}
+
 static const exo_comm_backend local_backend = {.join = local_join,
                                                .leave = local_leave,
                                                .fail = local_fail,
                                                .run = local_run,
                                                .warm = local_warm,
+                                               .look = local_look,
                                                .free = local_free};
 
 /* What an edge with links or on the virtual clock needs besides. */

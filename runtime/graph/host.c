@@ -364,6 +364,17 @@ host_report(exo_call_context *call, void *self, const exo_payload *args, exo_pay
     return report(p, true, reply, err);
 }
 
+static exo_status
+host_waits(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_time longer_than = 0;
+    (void)call;
+    if (args->size != sizeof longer_than)
+        return exo_fail(err, EXO_INVAL, "how long does a wait last?");
+    memcpy(&longer_than, args->data, sizeof longer_than);
+    return exo_place_look(((struct host *)self)->place, longer_than, reply, err);
+}
+
 /* --- run ---------------------------------------------------------------------------------------------------------------------------- */
 
 static exo_time
@@ -498,6 +509,7 @@ static const exo_method methods[] = {
     {.name = "run", .lane = RUN, .run = host_run},
     {.name = "report", .lane = RUN, .run = host_report},
     {.name = "look", .lane = MAIL, .run = host_look},
+    {.name = "waits", .lane = MAIL, .run = host_waits},
     {.name = "cancel", .lane = MAIL, .run = host_cancel},
     {.name = "channel", .lane = MAIL, .run = host_channel},
     {.name = "collective", .lane = MAIL, .run = host_collective},

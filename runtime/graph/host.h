@@ -6,6 +6,7 @@
  *     run       the class's run -> an exo_graph_report as JSON
  *     report    the same report after a run that ended with an error or was told to end (run)
  *     look      the same report of now, while it runs (mail)
+ *     waits     exo_time -> what it waits for longer than that: an exo_wait_record (stall.h), or nothing (mail)
  *     cancel    ends every wait (mail)
  *     channel   a message of a channel (mail)
  *     collective  a message of a collective (mail)

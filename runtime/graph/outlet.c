@@ -229,6 +229,7 @@ take_locked(exo_outlet *o)
     struct exo_outgoing first = o->outbox[0];
     memmove(&o->outbox[0], &o->outbox[1], (EXO_OUTBOX - 1) * sizeof o->outbox[0]);
     o->waiting--;
+    o->left = first.number + 1;
     if (exo_edge_needs_credits(o->edge))
         o->credits--;
     o->busy = true;

@@ -36,6 +36,7 @@ void
 exo_place_signal_locked(exo_place *place, const void *what, exo_time at)
 {
     const exo_site *site = place->actor.site;
+    place->moves++;
     if (!site->sim && place->awaited == what)
         pthread_cond_signal(&place->changed);
     else if (site->sim && place->waiting)
@@ -51,6 +52,21 @@ wake_all_locked(exo_place *place)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
             for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
                 exo_outlet_wake_locked(&place->ports[i].edges[e]->outlets[k]);
+}
+
+void
+exo_place_wait_begin_locked(exo_place *place, exo_place_wait wait)
+{
+    place->wait = wait;
+    place->wait.since = exo_place_now(place);
+    place->moves++;
+}
+
+void
+exo_place_wait_end_locked(exo_place *place)
+{
+    place->wait = (exo_place_wait){0};
+    place->moves++;
 }
 
 void
@@ -505,12 +521,14 @@ exo_place_finish(exo_place *place, exo_time timeout, exo_err *err)
     }
     pthread_mutex_lock(&place->lock);
     exo_status st = EXO_OK;
+    exo_place_wait_begin_locked(place, (exo_place_wait){.kind = EXO_WAIT_FINISH});
     while (!all_have_left_locked(place) && !place->cancelled && place->failed.code == EXO_OK && st == EXO_OK) {
         if (exo_place_now(place) >= deadline)
             st = exo_fail(err, EXO_TIMEOUT, "%s: what it sent last has not left in time", place->actor.name);
         else
             exo_place_wait_locked(place, place, deadline);
     }
+    exo_place_wait_end_locked(place);
     pthread_mutex_unlock(&place->lock);
     return st;
 }

@@ -24,6 +24,7 @@
 
 #include "item.h"
 #include "site.h"
+#include "stall.h"
 
 enum {
     EXO_OUTBOX = 1, /* items that wait at a sender, besides the one that is being transmitted */
@@ -50,6 +51,7 @@ typedef struct exo_outlet {
     } outbox[EXO_OUTBOX];
     uint32_t waiting; /* in the outbox                            */
     uint64_t number;  /* of the next item that is put or given up */
+    uint64_t left;    /* of the item after the last one that left */
     uint32_t credits;
     exo_time *credit_due; /* (capacity) those on their way over an emulated link: when they are there */
     uint32_t credits_coming, capacity;
@@ -128,6 +130,15 @@ typedef struct exo_metric {
     double value;
 } exo_metric;
 
+/* What the actor waits for in a port; waits in collectives are the communicators' to tell. */
+typedef struct exo_place_wait {
+    exo_wait_kind kind;
+    exo_port *port;           /* SEND, RECEIVE                                   */
+    const exo_outlet *outlet; /* SEND                                            */
+    bool ends_by_itself;      /* it gave a timeout of its own: it goes on without */
+    exo_time since;           /* from the run's origin                           */
+} exo_place_wait;
+
 struct exo_graph_actor {
     char name[96];
     uint32_t index, count;
@@ -147,8 +158,10 @@ struct exo_place {
     bool waiting;        /* virtual clock: its lane waits for a signal */
     const void *awaited; /* real clock: what its thread waits for, see exo_place_wait_locked */
     bool sending;        /* the actor waits in send */
-    bool cancelled;      /* everything is to end */
-    exo_err failed;      /* what ended the place: code OK: nothing */
+    exo_place_wait wait;
+    uint64_t moves; /* counts the beginnings and ends of waits, and what may end one */
+    bool cancelled; /* everything is to end */
+    exo_err failed; /* what ended the place: code OK: nothing */
     exo_metric metrics[EXO_GRAPH_METRICS];
     size_t num_metrics;
     exo_time ended_at; /* when its class's run was over, on the run's clock; of the actor's thread */
@@ -184,6 +197,13 @@ exo_time exo_place_now(const exo_place *place);
 void exo_place_wait_locked(exo_place *place, const void *what, exo_time until);
 /* Wakes the actor's thread if it waits for `what`; on the virtual clock whatever it waits for, at `at`. Under the lock. */
 void exo_place_signal_locked(exo_place *place, const void *what, exo_time at);
+
+/* Around a wait at a port. Under the lock. */
+void exo_place_wait_begin_locked(exo_place *place, exo_place_wait wait);
+void exo_place_wait_end_locked(exo_place *place);
+/* What the actor waits for, and the ends of its channels, for whoever looks for stalls: *out, which the caller releases, is empty if it
+ * does not wait, or not since `longer_than`, and nothing of it is on its way. Any thread, while the actor lives. */
+exo_status exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err *err); /* look.c */
 
 /* Tells the outlets of retired edges to end, unless the actor is about to send over them. Under the lock, which may open meanwhile. */
 void exo_port_end_retired_locked(exo_port *port);

@@ -139,16 +139,22 @@ check_locked(const exo_place *place, exo_err *err)
     return place->cancelled ? exo_fail(err, EXO_CANCELLED, "%s: the run ends", place->actor.name) : EXO_OK;
 }
 
-static exo_time
-deadline_of(const exo_place *place, const exo_port *port, exo_time timeout)
+/* When a call at a port gives up. It `needs` what it waits for, if it is as patient as the edges: else it has something else to do. */
+struct patience {
+    exo_time deadline;
+    bool needs;
+};
+
+static struct patience
+patience_of(const exo_place *place, const exo_port *port, exo_time timeout)
 {
-    exo_time now = exo_place_now(place);
-    if (timeout == EXO_PORT_TIMEOUT) {
-        timeout = 0;
-        for (uint32_t e = 0; e < port->num_edges; e++)
-            timeout = port->edges[e]->edge->deadline > timeout ? port->edges[e]->edge->deadline : timeout;
-    }
-    return timeout > INT64_MAX - now ? INT64_MAX : now + timeout;
+    exo_time now = exo_place_now(place), longest = 0;
+    for (uint32_t e = 0; e < port->num_edges; e++)
+        longest = port->edges[e]->edge->deadline > longest ? port->edges[e]->edge->deadline : longest;
+    if (timeout == EXO_PORT_TIMEOUT)
+        timeout = longest;
+    return (struct patience){.deadline = timeout > INT64_MAX - now ? INT64_MAX : now + timeout,
+                             .needs = timeout >= longest};
 }
 
 static void
@@ -170,7 +176,7 @@ drop_oldest_locked(exo_outlet *o)
 
 /* Puts an item into one outlet, by the edge's on_full. */
 static exo_status
-send_to_locked(exo_outlet *o, exo_item *item, exo_time deadline, exo_err *err)
+send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err *err)
 {
     exo_place *place = o->place;
     const exo_edge_spec *edge = o->edge;
@@ -188,12 +194,14 @@ send_to_locked(exo_outlet *o, exo_item *item, exo_time deadline, exo_err *err)
                 exo_pace_wait_begin(&place->pace, edge->name, EXO_SPAN_SEND_BLOCKED);
                 pthread_mutex_lock(&place->lock);
                 place->sending = true;
+                exo_place_wait_begin_locked(
+                    place, (exo_place_wait){.kind = EXO_WAIT_SEND, .outlet = o, .ends_by_itself = !patience.needs});
                 exo_place_settle_locked(place);
-            } else if (exo_place_now(place) >= deadline) {
+            } else if (exo_place_now(place) >= patience.deadline) {
                 st = exo_fail(err, EXO_TIMEOUT, "edge %s: %s_%u takes nothing from %s", edge->name,
                               place->actor.site->spec->actors[edge->to].name, o->to, place->actor.name);
             } else {
-                exo_place_wait_locked(place, o, deadline);
+                exo_place_wait_locked(place, o, patience.deadline);
             }
             break;
         case EXO_FULL_FAIL:
@@ -213,6 +221,7 @@ send_to_locked(exo_outlet *o, exo_item *item, exo_time deadline, exo_err *err)
     }
     if (waited) {
         place->sending = false;
+        exo_place_wait_end_locked(place);
         pthread_mutex_unlock(&place->lock);
         exo_time blocked = exo_pace_wait_end(&place->pace);
         pthread_mutex_lock(&place->lock);
@@ -280,29 +289,29 @@ somebody_is_left_locked(const exo_port *port)
 }
 
 static exo_status
-send_over_locked(exo_port_edge *edge, exo_item *item, exo_time deadline, exo_err *err)
+send_over_locked(exo_port_edge *edge, exo_item *item, struct patience patience, exo_err *err)
 {
     if (edge->count == 0 || edge->sends++ % edge->edge->every != 0)
         return EXO_OK;
     exo_outlet *one = choose_locked(edge, item);
     if (one)
-        return send_to_locked(one, item, deadline, err);
+        return send_to_locked(one, item, patience, err);
     exo_status st = EXO_OK;
     for (uint32_t i = 0; st == EXO_OK && i < edge->count; i++)
-        st = send_to_locked(&edge->outlets[i], item, deadline, err);
+        st = send_to_locked(&edge->outlets[i], item, patience, err);
     return st;
 }
 
 /* Over the edges that there were when it was put: while it waits for room on one of them, the graph may change. */
 static exo_status
-send_over_all_locked(exo_port *port, exo_item *item, exo_time deadline, exo_err *err)
+send_over_all_locked(exo_port *port, exo_item *item, struct patience patience, exo_err *err)
 {
     exo_status st = EXO_OK;
     uint64_t generation = port->generation;
     port->inside = true;
     for (uint32_t e = 0; st == EXO_OK && e < port->num_edges; e++)
         if (port->edges[e]->born <= generation && generation < port->edges[e]->retired)
-            st = send_over_locked(port->edges[e], item, deadline, err);
+            st = send_over_locked(port->edges[e], item, patience, err);
     port->inside = false;
     exo_port_end_retired_locked(port);
     return st;
@@ -320,14 +329,14 @@ exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err)
     exo_place *place = port->place;
     if (place->pace.lane)
         exo_sim_sync(place->pace.lane);
-    exo_time deadline = deadline_of(place, port, timeout);
+    struct patience patience = patience_of(place, port, timeout);
     i->sent = exo_place_now(place);
     pthread_mutex_lock(&place->lock);
     exo_status st = check_locked(place, err);
     if (st == EXO_OK && port->finished)
         st = exo_fail(err, EXO_CLOSED, "%s has finished its port '%s'", place->actor.name, port->class_port->name);
     if (st == EXO_OK)
-        st = send_over_all_locked(port, i, deadline, err);
+        st = send_over_all_locked(port, i, patience, err);
     if (st == EXO_OK && !somebody_is_left_locked(port))
         st = exo_fail(err, EXO_CLOSED, "%s: nobody takes '%s' any more", place->actor.name, port->class_port->name);
     pthread_mutex_unlock(&place->lock);
@@ -363,9 +372,10 @@ all_have_ended_locked(const exo_port *port)
 }
 
 static exo_status
-receive_locked(exo_port *port, exo_time deadline, exo_item **out, exo_err *err)
+receive_locked(exo_port *port, struct patience patience, exo_item **out, exo_err *err)
 {
     exo_place *place = port->place;
+    exo_time deadline = patience.deadline;
     bool waited = false;
     exo_status st = EXO_OK;
     for (;;) {
@@ -392,12 +402,15 @@ receive_locked(exo_port *port, exo_time deadline, exo_item **out, exo_err *err)
             pthread_mutex_unlock(&place->lock);
             exo_pace_wait_begin(&place->pace, port->edges[0]->edge->name, EXO_SPAN_RECV_BLOCKED);
             pthread_mutex_lock(&place->lock);
+            exo_place_wait_begin_locked(
+                place, (exo_place_wait){.kind = EXO_WAIT_RECEIVE, .port = port, .ends_by_itself = !patience.needs});
             continue;
         }
         exo_place_wait_locked(place, port,
                               port->first && port->first->ready < deadline ? port->first->ready : deadline);
     }
     if (waited) {
+        exo_place_wait_end_locked(place);
         pthread_mutex_unlock(&place->lock);
         exo_time blocked = exo_pace_wait_end(&place->pace);
         pthread_mutex_lock(&place->lock);
@@ -415,9 +428,9 @@ exo_port_receive(exo_port *port, exo_time timeout, exo_item **out, exo_err *err)
     exo_place *place = port->place;
     if (place->pace.lane)
         exo_sim_sync(place->pace.lane);
-    exo_time deadline = deadline_of(place, port, timeout);
+    struct patience patience = patience_of(place, port, timeout);
     pthread_mutex_lock(&place->lock);
-    exo_status st = receive_locked(port, deadline, out, err);
+    exo_status st = receive_locked(port, patience, out, err);
     pthread_mutex_unlock(&place->lock);
     return st;
 }

@@ -13,6 +13,7 @@
 #include "many.h"
 #include "report.h"
 #include "timeline.h"
+#include "watch.h"
 
 #define SLICE           (50 * EXO_MS)
 #define CLOSE_GRACE     (30 * EXO_SECOND)
@@ -44,6 +45,8 @@ struct run {
     uint64_t changes;
     exo_err change_err; /* on the virtual clock: what came of the change */
     _Atomic bool change_done;
+    exo_stall_watch watch;
+    bool told_of_stall;
 };
 
 static exo_time
@@ -259,11 +262,17 @@ show_progress(struct run *run)
             read_report(run, i, reply, false, &now, NULL);
     }
     drop_looks(run);
+    exo_slow_wait waits[EXO_GRAPH_WAITS];
+    size_t num_waits = run->site && run->site->sim ? 0
+                                                   : exo_stall_slow(run->spec, run->watch.records, run->count,
+                                                                    EXO_SECOND, waits, EXO_GRAPH_WAITS);
     const exo_graph_progress progress = {.time = run->site ? exo_now(run->site->clock) - run->site->origin
                                                            : real_now() - run->began,
                                          .figures = now.figures,
                                          .num_figures = now.num_figures,
-                                         .ledger = &now.ledger};
+                                         .ledger = &now.ledger,
+                                         .waits = waits,
+                                         .num_waits = num_waits};
     run->opts->progress(run->opts->context, &progress);
     run->reported = real_now();
     exo_graph_result_release(&now);
@@ -404,6 +413,23 @@ ended_at(const struct run *run, uint32_t i)
     return run->site && run->site->sim ? run->places[i]->ended_at : 0;
 }
 
+/* Nobody ends a stall but the run. */
+static void
+look_for_stall(struct run *run, exo_time *patience)
+{
+    if (!run->cancelled)
+        exo_stall_watch_look(&run->watch);
+    if (!run->watch.found || run->told_of_stall)
+        return;
+    run->told_of_stall = true;
+    if (run->opts->stalled)
+        run->opts->stalled(run->opts->context, &run->watch.stall, run->watch.at);
+    if (run->cancelled)
+        return;
+    cancel_all(run);
+    *patience = exo_deadline(exo_clock_real(), CLOSE_GRACE);
+}
+
 /* Until all that run have ended. The first error that is an actor's own, or its death, is the run's; the others are told to end. */
 static exo_status
 await_all(struct run *run, exo_err *err)
@@ -419,6 +445,7 @@ await_all(struct run *run, exo_err *err)
     while (left > 0) {
         size_t at = 0;
         exo_err reason = {0};
+        look_for_stall(run, &patience);
         exo_status st =
             exo_wait_any_of_many(run->futures, run->count, exo_deadline(exo_clock_real(), SLICE), &at, &reason);
         if (st == EXO_TIMEOUT) {
@@ -456,6 +483,9 @@ await_all(struct run *run, exo_err *err)
             patience = exo_deadline(exo_clock_real(), CLOSE_GRACE);
         }
     }
+    look_for_stall(run, &patience); /* on the virtual clock it may have ended all of them */
+    if (run->watch.found)
+        return exo_stall_text(run->spec, &run->watch.stall, run->watch.at, err);
     bool told = root == EXO_CANCELLED || (root == EXO_PEER_LOST && heaviest == 1);
     if (root != EXO_OK && !(told && (over || is_over(run))))
         return blame(run, root_at, root, root_err.text, err);
@@ -485,6 +515,22 @@ read_reports(struct run *run, exo_err *err)
 }
 
 static exo_status
+open_watch(struct run *run, exo_err *err)
+{
+    run->watch = (exo_stall_watch){.spec = run->spec,
+                                   .runtime = run->runtime,
+                                   .site = run->site,
+                                   .actors = run->actors,
+                                   .places = run->places,
+                                   .ended = run->ended,
+                                   .count = run->count,
+                                   .began = run->began,
+                                   .next = run->began};
+    exo_status st = exo_stall_watch_open(&run->watch, err);
+    return st == EXO_OK ? exo_stall_watch_begin(&run->watch, err) : st;
+}
+
+static exo_status
 run_actors(struct run *run, exo_err *err)
 {
     exo_err unused = {0};
@@ -495,6 +541,8 @@ run_actors(struct run *run, exo_err *err)
     if (sim && run->spec->until)
         st = exo_sim_at(sim, run->spec->until, on_until, run, err);
     run->began = run->reported = real_now();
+    if (st == EXO_OK)
+        st = open_watch(run, err);
     if (st == EXO_OK)
         st = ask_all(run, "run", err);
     if (st != EXO_OK)
@@ -568,6 +616,7 @@ close_run(struct run *run, exo_err *err)
         if (st != EXO_OK)
             return st; /* what its actors still use is left alone */
     }
+    exo_stall_watch_close(&run->watch);
     exo_site_free(&run->site);
     exo_free(run->actors);
     exo_free(run->futures);

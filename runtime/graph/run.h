@@ -6,13 +6,16 @@
 
 #include "ledger.h"
 #include "spec.h"
+#include "stall.h"
 
 /* The latest figures of a running graph; pointers are valid during the call. */
 typedef struct exo_graph_progress {
     exo_time time; /* on the run's clock */
     const struct exo_graph_figure *figures;
     size_t num_figures;
-    const exo_ledger *ledger; /* so far */
+    const exo_ledger *ledger;   /* so far */
+    const exo_slow_wait *waits; /* of a second and more, the longest first; on the real clock */
+    size_t num_waits;
 } exo_graph_progress;
 
 typedef struct exo_graph_figure {
@@ -21,7 +24,8 @@ typedef struct exo_graph_figure {
 } exo_graph_figure;
 
 enum {
-    EXO_GRAPH_PHASES = 24
+    EXO_GRAPH_PHASES = 24,
+    EXO_GRAPH_WAITS = 8 /* that progress tells of */
 };
 
 /* Where the time of one actor went. */
@@ -80,6 +84,8 @@ typedef struct exo_graph_run_opts {
      * same for workers), or false. What came of it is told to `changed`. Both may be NULL. */
     bool (*next)(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text);
     void (*changed)(void *context, exo_status status, const char *reason);
+    /* The graph stalls, and the run ends with it; `at` on its clock. May be NULL. */
+    void (*stalled)(void *context, const exo_stall *stall, exo_time at);
     /* Writes why the actor of that name is dead, "" if that is not known; may be NULL. */
     void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
     void *context, *explain_context; /* of progress, of explain */
@@ -88,7 +94,8 @@ typedef struct exo_graph_run_opts {
 
 /* Blocks until the graph has ended. Errors: the first actor's own, with its name; PEER_LOST who died and why; CANCELLED after `stop`. The
  * caller releases the result. However the run ended, also after an error, it holds what the actors had done until then: figures, ledger,
- * and where their time went; of an actor that died what it said last, at most `interval` before. */
+ * and where their time went; of an actor that died what it said last, at most `interval` before. FAILED: the graph
+ * stalls, with the cycle of waits (stall.h). */
 exo_status exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_graph_result *result,
                          exo_err *err);
 void exo_graph_result_release(exo_graph_result *result);

@@ -22,6 +22,7 @@
 #include "show.h"
 #include "text.h"
 
+#define SLOW       (5 * EXO_SECOND) /* a wait for a link that is told without being asked for */
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
 
 struct show {
@@ -29,20 +30,53 @@ struct show {
     const exo_run_graph_opts *opts;
     exo_apply_box box;
     exo_run_report report;
+    bool told_of_link;
 };
 
 /* --- Progress ---------------------------------------------------------------------------------------------------------------- */
 
 /* For whoever asks how it goes. */
 static void
-say(struct show *show, exo_time time, const exo_graph_figure *figures, size_t num_figures, const exo_ledger *ledger)
+say(struct show *show, const exo_graph_progress *p)
 {
-    json_t *report = exo_run_report_new((double)time * 1e-9, show->opts->spec->virtual_clock);
-    for (size_t i = 0; i < num_figures; i++)
-        exo_run_report_add_figure(report, figures[i].actor, figures[i].name, figures[i].value);
-    if (ledger)
-        exo_run_report_add_ledger(report, ledger);
+    static const char *const kinds[] = {"none", "send", "receive", "collective", "finish"};
+    json_t *report = exo_run_report_new((double)p->time * 1e-9, show->opts->spec->virtual_clock);
+    for (size_t i = 0; i < p->num_figures; i++)
+        exo_run_report_add_figure(report, p->figures[i].actor, p->figures[i].name, p->figures[i].value);
+    if (p->ledger)
+        exo_run_report_add_ledger(report, p->ledger);
+    for (size_t i = 0; i < p->num_waits; i++)
+        exo_run_report_add_wait(report, p->waits[i].actor, kinds[p->waits[i].kind], p->waits[i].edge,
+                                (double)p->waits[i].waited * 1e-9, p->waits[i].link ? "link" : "for", p->waits[i].on);
     exo_run_report_say(&show->report, report);
+}
+
+/* The wait that is longest because of a link is told once. */
+static void
+tell_slow_link(struct show *show, const exo_graph_progress *p)
+{
+    for (size_t i = 0; i < p->num_waits && !show->told_of_link; i++) {
+        const exo_slow_wait *w = &p->waits[i];
+        if (!w->link || w->waited < SLOW)
+            continue;
+        exo_display_note(&show->display, "%s has waited %.1f s on '%s', for what is on %s", w->actor,
+                         (double)w->waited * 1e-9, w->edge, w->on);
+        show->told_of_link = true;
+    }
+}
+
+static void
+on_stall(void *context, const exo_stall *stall, exo_time at)
+{
+    struct show *show = context;
+    char wait[512];
+    exo_display_note(&show->display, "the graph stalls: %zu actor%s wait%s for each other, and %zu for them",
+                     stall->length, stall->length == 1 ? "" : "s", stall->length == 1 ? "s" : "",
+                     stall->num_stuck - stall->length);
+    for (size_t i = 0; i < stall->length; i++) {
+        exo_stall_wait_text(show->opts->spec, &stall->cycle[i], at, wait, sizeof wait);
+        exo_display_note(&show->display, "  %s", wait);
+    }
 }
 
 /* "3:07  trainer_0 return_mean 212.5, loss 0.31  12.4 MB sent" */
@@ -66,7 +100,8 @@ on_progress(void *context, const exo_graph_progress *p)
     if (line.data)
         exo_display_line(&show->display, line.data);
     exo_free(line.data);
-    say(show, p->time, p->figures, p->num_figures, p->ledger);
+    tell_slow_link(show, p);
+    say(show, p);
 }
 
 static bool
@@ -312,13 +347,14 @@ exo_run_graph(const exo_run_graph_opts *opts)
         exo_display_init(&show.display, stderr, exo_clock_real(), 1, 0);
         print_banner(&show, folder.data);
         show.report = (exo_run_report){.folder = folder.data, .cluster = here ? NULL : opts->cluster->cluster};
-        say(&show, 0, NULL, 0, NULL); /* nothing is left of a run before */
+        say(&show, &(exo_graph_progress){0}); /* nothing is left of a run before */
         const exo_graph_run_opts run = {.runtime = here ? NULL : opts->cluster->runtime,
                                         .text = text,
                                         .space = space.data,
                                         .folder = folder.data,
                                         .timeline = here ? timeline.data : NULL,
                                         .progress = on_progress,
+                                        .stalled = on_stall,
                                         .next = next_graph,
                                         .changed = graph_changed,
                                         .context = &show,
@@ -328,7 +364,10 @@ exo_run_graph(const exo_run_graph_opts *opts)
         st = exo_graph_run(spec, &run, &result, &err);
         exo_display_clear(&show.display);
         if (result.end != EXO_GRAPH_NEVER_BEGAN)
-            say(&show, result.time, result.figures, result.num_figures, &result.ledger);
+            say(&show, &(exo_graph_progress){.time = result.time,
+                                             .figures = result.figures,
+                                             .num_figures = result.num_figures,
+                                             .ledger = &result.ledger});
         const char *reason = state_of(&result) == EXO_RUN_FAILED ? err.text : NULL;
         exo_run_report_end(&show.report, state_of(&result), reason);
         exo_run_report_close(&show.report);

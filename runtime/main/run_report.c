@@ -86,6 +86,17 @@ exo_run_report_add_figure(json_t *report, const char *actor, const char *name, d
                                          : json_real(value));
 }
 
+void
+exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, const char *edge, double waited_s,
+                        const char *what, const char *on)
+{
+    json_t *waits = json_object_get(report, "waits");
+    if (!waits && json_object_set_new(report, "waits", waits = json_array()) != 0)
+        return;
+    json_array_append_new(waits, json_pack("{s:s, s:s, s:s, s:f, s:s}", "actor", actor, "kind", kind, "edge", edge,
+                                           "waited_s", waited_s, what, on));
+}
+
 /* --- Saying it ------------------------------------------------------------------------------------------------------------------ */
 
 static void
@@ -274,6 +285,35 @@ print_edges(FILE *out, const json_t *edges)
     exo_ledger_release(&ledger);
 }
 
+/* "  sink_0 has waited 7.2 s to receive on 'source>sink:numbers', which is on home_0 -> dc (20 Mbit/s)" */
+static void
+print_waits(FILE *out, const json_t *waits)
+{
+    size_t i;
+    json_t *w;
+    char figure[EXO_FIGURE];
+    json_array_foreach (waits, i, w) {
+        const char *kind = json_string_value(json_object_get(w, "kind"));
+        const char *link = json_string_value(json_object_get(w, "link"));
+        char *actor = harmless(json_string_value(json_object_get(w, "actor")));
+        char *edge = harmless(json_string_value(json_object_get(w, "edge")));
+        char *on = harmless(link ? link : json_string_value(json_object_get(w, "for")));
+        bool sends = kind && strcmp(kind, "send") == 0, receives = kind && strcmp(kind, "receive") == 0;
+        fprintf(out, "  %s has waited %s %s '%s'", actor ? actor : "?",
+                exo_text_seconds(json_number_value(json_object_get(w, "waited_s")), figure),
+                sends      ? "to send on"
+                : receives ? "to receive on"
+                           : "in",
+                edge ? edge : "?");
+        if (on && *on)
+            fprintf(out, link ? ", for what is on %s" : ", for %s", on);
+        fputc('\n', out);
+        exo_free(actor);
+        exo_free(edge);
+        exo_free(on);
+    }
+}
+
 void
 exo_run_report_print(FILE *out, const char *title, const json_t *report)
 {
@@ -287,6 +327,7 @@ exo_run_report_print(FILE *out, const char *title, const json_t *report)
                 clock && strcmp(clock, "virtual") == 0 ? " of the virtual clock" : "");
     print_figures(out, json_object_get(report, "figures"));
     print_edges(out, json_object_get(report, "edges"));
+    print_waits(out, json_object_get(report, "waits"));
 }
 
 /* --- Reading what runs of this host say ------------------------------------------------------------------------------------- */

@@ -1,7 +1,8 @@
 /* How a run goes, said while it runs: the file progress.json in its folder, and the head's entry of its job, where there is a cluster.
  *
  * A report is the object {"state", "time_s", "clock", "edges": [{"edge", "messages", ...}], "figures": {actor: {name: value}}}; that of a
- * run that failed has "error" besides. The file has all of
+ * run that failed has "error" besides, and where actors have waited for long "waits": [{"actor", "kind", "edge", "waited_s", "for" or
+ * "link"}]. The file has all of
  * it; the head, which takes 64 KiB, gets less if it must. Nothing that fails here disturbs the run.
  *
  * Owner: the run's thread. Reading and printing: `exogym status`. */
@@ -43,6 +44,10 @@ void exo_run_report_add_edge(json_t *report, const char *edge, const exo_traffic
 void exo_run_report_add_ledger(json_t *report, const exo_ledger *ledger);
 /* One that is not finite is null. */
 void exo_run_report_add_figure(json_t *report, const char *actor, const char *name, double value);
+
+/* A long wait at an edge; what: "link", on which something for it is, or "for", whom it waits for ("" if that is not known). */
+void exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, const char *edge, double waited_s,
+                             const char *what, const char *on);
 
 /* Is it time for another one? A second after the one before. */
 bool exo_run_report_is_due(const exo_run_report *r);

@@ -1,0 +1,245 @@
+/* What an actor says of its waits, for whoever looks for stalls (stall.h). Nothing here changes anything. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "edge.h"
+#include "place.h"
+
+/* Room for a record as it is written. */
+struct writer {
+    exo_wait_record *record;
+    exo_wait_end *ends;
+    uint32_t *missing, *scratch; /* (the actors of its name)       */
+    uint64_t *counts;            /* (twice the actors of its name) */
+    size_t room;                 /* of ends                        */
+};
+
+static uint32_t
+number_of(const exo_place *place, uint32_t actor, uint32_t index)
+{
+    return place->actor.site->first[actor] + index;
+}
+
+static size_t
+count_ends_locked(const exo_place *place)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < place->spec->class->num_ports; i++)
+        for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
+            count += place->groups[i].comm ? 2 * (size_t)place->actor.count : place->ports[i].edges[e]->count;
+    return count;
+}
+
+/* --- Can it go on? ---------------------------------------------------------------------------------------------------------------- */
+
+/* Whatever the others do: it was woken and has not run yet, or would end its wait by itself. */
+static bool
+goes_on_locked(const exo_place *place)
+{
+    const exo_place_wait *wait = &place->wait;
+    if (place->cancelled || place->failed.code != EXO_OK || wait->ends_by_itself)
+        return true;
+    if (wait->kind == EXO_WAIT_SEND)
+        return wait->outlet->gone || wait->outlet->waiting < EXO_OUTBOX;
+    return wait->kind == EXO_WAIT_RECEIVE && (wait->port->first || wait->port->finished);
+}
+
+/* --- Ends ------------------------------------------------------------------------------------------------------------------------- */
+
+static void
+add_outlet(struct writer *w, const exo_place *place, const exo_outlet *o, bool awaited)
+{
+    w->ends[w->record->num_ends++] = (exo_wait_end){.edge = o->edge_id,
+                                                    .peer = number_of(place, o->edge->to, o->to),
+                                                    .number = o->left,
+                                                    .amount = o->waiting,
+                                                    .output = true,
+                                                    .awaited = awaited,
+                                                    .over = o->ending || o->ended || o->gone,
+                                                    .busy = o->busy};
+}
+
+static void
+add_inlet(struct writer *w, const exo_place *place, const exo_inlet *in, bool awaited)
+{
+    w->ends[w->record->num_ends++] = (exo_wait_end){.edge = in->edge_id,
+                                                    .peer = number_of(place, in->edge->from, in->from),
+                                                    .number = in->expected,
+                                                    .amount = in->out,
+                                                    .awaited = awaited && !in->ended,
+                                                    .over = in->ended,
+                                                    .gone = in->gone};
+}
+
+/* All of them; of an actor that does not wait, those on which something passes a link. */
+static void
+add_ends_locked(struct writer *w, const exo_place *place)
+{
+    bool waits = w->record->kind != EXO_WAIT_NONE;
+    for (size_t i = 0; i < place->spec->class->num_ports; i++) {
+        const exo_port *port = &place->ports[i];
+        bool received_from = place->wait.kind == EXO_WAIT_RECEIVE && place->wait.port == port;
+        for (uint32_t e = 0; e < port->num_edges; e++) {
+            const exo_port_edge *edge = port->edges[e];
+            for (uint32_t k = 0; k < edge->count && w->record->num_ends < w->room; k++) {
+                const exo_outlet *o = edge->outlets ? &edge->outlets[k] : NULL;
+                if (o && (waits || (o->busy && o->links)))
+                    add_outlet(w, place, o, place->wait.kind == EXO_WAIT_SEND && place->wait.outlet == o);
+                else if (!o && edge->inlets && waits)
+                    add_inlet(w, place, &edge->inlets[k], received_from);
+            }
+        }
+    }
+}
+
+static int
+compare_ends(const void *x, const void *y)
+{
+    const exo_wait_end *a = x, *b = y;
+    if (a->output != b->output)
+        return a->output - b->output;
+    if (a->edge != b->edge)
+        return a->edge < b->edge ? -1 : 1;
+    return (a->peer > b->peer) - (a->peer < b->peer);
+}
+
+/* --- Collectives --------------------------------------------------------------------------------------------------------------------- */
+
+/* How far each has come, and which one it waits in, if it does not wait at a port. */
+static void
+add_groups(struct writer *w, exo_place *place, bool in_collective)
+{
+    exo_wait_record *r = w->record;
+    for (size_t i = 0; i < place->spec->class->num_ports; i++) {
+        const exo_port_group *g = &place->groups[i];
+        exo_comm_look look = {0};
+        if (!g->comm)
+            continue;
+        exo_comm_look_at(g->comm, place->actor.index, &look, w->scratch, w->counts);
+        for (uint32_t k = 0; look.counts && k < 2 * place->actor.count && r->num_ends < w->room; k++)
+            w->ends[r->num_ends++] = (exo_wait_end){.edge = g->id,
+                                                    .peer = number_of(place, place->spec_index, k % place->actor.count),
+                                                    .number = w->counts[k],
+                                                    .output = k < place->actor.count};
+        if (!in_collective || (r->kind == EXO_WAIT_COLLECTIVE && !r->goes_on))
+            continue;
+        r->kind = EXO_WAIT_COLLECTIVE; /* if nobody is missing, it waits for what is on the links */
+        r->goes_on = !look.waits;
+        r->edge = g->id;
+        r->num_missing = look.waits ? look.num_missing : 0;
+        snprintf(r->edge_name, sizeof r->edge_name, "%s", g->edge->name);
+        for (uint32_t m = 0; m < r->num_missing; m++)
+            w->missing[m] = number_of(place, place->spec_index, w->scratch[m]);
+    }
+}
+
+/* --- The record ------------------------------------------------------------------------------------------------------------------------ */
+
+static const char *
+edge_of_locked(const exo_place *place)
+{
+    const exo_place_wait *wait = &place->wait;
+    if (wait->kind == EXO_WAIT_SEND)
+        return wait->outlet->edge->name;
+    if (wait->kind == EXO_WAIT_RECEIVE && wait->port->num_edges > 0)
+        return wait->port->edges[0]->edge->name;
+    return "";
+}
+
+static void
+write_port_wait_locked(struct writer *w, const exo_place *place, exo_time now, exo_time longer_than)
+{
+    exo_wait_record *r = w->record;
+    r->moves = place->moves;
+    if (place->wait.kind != EXO_WAIT_NONE && now - place->wait.since >= longer_than) {
+        r->kind = (uint32_t)place->wait.kind;
+        r->since = place->wait.since;
+        r->goes_on = goes_on_locked(place);
+        snprintf(r->edge_name, sizeof r->edge_name, "%s", edge_of_locked(place));
+    }
+    add_ends_locked(w, place);
+}
+
+/* Puts the parts behind each other. */
+static exo_status
+pack(const struct writer *w, exo_payload *out, exo_err *err)
+{
+    const exo_wait_record *r = w->record;
+    size_t ends = r->num_ends * sizeof *w->ends, missing = r->num_missing * sizeof *w->missing;
+    char *bytes = exo_calloc(1, sizeof *r + ends + missing);
+    if (!bytes)
+        return exo_fail(err, EXO_NOMEM, "no memory for what an actor waits for");
+    memcpy(bytes, r, sizeof *r);
+    memcpy(bytes + sizeof *r, w->ends, ends);
+    memcpy(bytes + sizeof *r + ends, w->missing, missing);
+    *out = (exo_payload){.data = bytes, .size = sizeof *r + ends + missing, .release = exo_free};
+    return EXO_OK;
+}
+
+/* Does it wait at a port, or, by its pace, elsewhere, so long? If not, does something of it pass a link? */
+static bool
+says_something_locked(const exo_place *place, exo_time now, exo_time longer_than, bool *in_collective)
+{
+    exo_time since = place->pace.waits_since;
+    *in_collective =
+        place->wait.kind == EXO_WAIT_NONE && since >= 0 && now - (since - place->actor.site->origin) >= longer_than;
+    if (*in_collective || (place->wait.kind != EXO_WAIT_NONE && now - place->wait.since >= longer_than))
+        return true;
+    for (size_t i = 0; i < place->spec->class->num_ports; i++)
+        for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
+            for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
+                if (place->ports[i].edges[e]->outlets[k].busy && place->ports[i].edges[e]->outlets[k].links)
+                    return true;
+    return false;
+}
+
+exo_status
+exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err *err)
+{
+    exo_wait_record record = {0};
+    bool in_collective = false;
+    exo_time now = exo_place_now(place);
+    *out = (exo_payload){0};
+    pthread_mutex_lock(&place->lock);
+    bool says = says_something_locked(place, now, longer_than, &in_collective);
+    size_t room = count_ends_locked(place);
+    pthread_mutex_unlock(&place->lock);
+    if (!says)
+        return EXO_OK;
+
+    struct writer w = {.record = &record,
+                       .ends = exo_calloc(room + 1, sizeof *w.ends),
+                       .missing = exo_calloc(place->actor.count, sizeof *w.missing),
+                       .scratch = exo_calloc(place->actor.count, sizeof *w.scratch),
+                       .counts = exo_calloc(2 * (size_t)place->actor.count, sizeof *w.counts),
+                       .room = room};
+    exo_status st = w.ends && w.missing && w.scratch && w.counts
+                        ? EXO_OK
+                        : exo_fail(err, EXO_NOMEM, "no memory for what an actor waits for");
+    if (st == EXO_OK) {
+        record.kind = in_collective ? EXO_WAIT_COLLECTIVE : EXO_WAIT_NONE;
+        record.goes_on = true;
+        exo_time since = place->pace.waits_since;
+        pthread_mutex_lock(&place->lock);
+        write_port_wait_locked(&w, place, now, longer_than);
+        in_collective = in_collective && place->wait.kind == EXO_WAIT_NONE && since >= 0;
+        pthread_mutex_unlock(&place->lock);
+        if (in_collective)
+            record.since = since - place->actor.site->origin;
+        add_groups(&w, place, in_collective);
+        if (record.kind == EXO_WAIT_COLLECTIVE && !record.edge_name[0])
+            record.kind = EXO_WAIT_NONE; /* at another wait's beginning */
+        record.waited = now - record.since;
+        if (record.num_ends > 1) /* an edge that came meanwhile finds no room: then it goes on */
+            qsort(w.ends, record.num_ends, sizeof *w.ends, compare_ends);
+        st = pack(&w, out, err);
+    }
+    exo_free(w.ends);
+    exo_free(w.missing);
+    exo_free(w.scratch);
+    exo_free(w.counts);
+    return st;
+}

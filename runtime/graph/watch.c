@@ -1,0 +1,144 @@
+/* Looks for stalls while a graph runs: see watch.h. */
+#include "watch.h"
+
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "host.h"
+
+#define EVERY     (200 * EXO_MS) /* on the real clock; with many actors in workers less often: a millisecond for each */
+#define LONG_WAIT (200 * EXO_MS) /* shorter ones are no stall yet */
+#define ANSWER    (300 * EXO_MS) /* who does not answer in that time does not wait */
+#define VIRTUAL   (500 * EXO_MS)
+
+exo_status
+exo_stall_watch_open(exo_stall_watch *w, exo_err *err)
+{
+    w->records = exo_calloc(w->count, sizeof *w->records);
+    w->again = exo_calloc(w->count, sizeof *w->again);
+    w->stuck = exo_calloc(w->count, sizeof *w->stuck);
+    return w->records && w->again && w->stuck ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to look for stalls");
+}
+
+static void
+release_records(const exo_stall_watch *w, exo_payload *records)
+{
+    for (uint32_t i = 0; records && i < w->count; i++)
+        exo_payload_release(&records[i]);
+}
+
+void
+exo_stall_watch_close(exo_stall_watch *w)
+{
+    release_records(w, w->records);
+    release_records(w, w->again);
+    exo_stall_release(&w->stall);
+    exo_free(w->records);
+    exo_free(w->again);
+    exo_free(w->stuck);
+    w->records = w->again = NULL;
+    w->stuck = NULL;
+}
+
+/* --- Gathering ---------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+gather_here(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < w->count; i++)
+        st = exo_place_look(w->places[i], longer_than, &records[i], NULL);
+    return st;
+}
+
+/* Asks all of them at once. */
+static exo_status
+gather_there(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
+{
+    exo_future **futures = exo_calloc(w->count, sizeof(exo_future *));
+    exo_time deadline = exo_deadline(exo_clock_real(), ANSWER);
+    if (!futures)
+        return EXO_NOMEM;
+    for (uint32_t i = 0; i < w->count; i++)
+        if (!w->ended[i])
+            exo_call(w->runtime, w->actors[i], "waits", exo_payload_borrow(&longer_than, sizeof longer_than), deadline,
+                     &futures[i], NULL);
+    for (uint32_t i = 0; i < w->count; i++) {
+        const exo_payload *reply = NULL;
+        if (futures[i] && exo_wait(futures[i], deadline, &reply, NULL) == EXO_OK &&
+            exo_wait_record_is_whole(reply, w->count))
+            exo_payload_copy(&records[i], reply->data, reply->size); /* without memory it does not wait */
+        exo_future_drop(&futures[i]);
+    }
+    exo_free(futures);
+    return EXO_OK;
+}
+
+static exo_status
+gather(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
+{
+    release_records(w, records);
+    return w->site ? gather_here(w, longer_than, records) : gather_there(w, longer_than, records);
+}
+
+/* --- On the real clock ---------------------------------------------------------------------------------------------------------------- */
+
+static void
+keep(exo_stall_watch *w, const exo_stall *stall, exo_time at)
+{
+    w->stall = *stall;
+    w->at = at;
+    w->found = true;
+}
+
+void
+exo_stall_watch_look(exo_stall_watch *w)
+{
+    exo_stall first = {0}, second = {0};
+    exo_time now = exo_now(exo_clock_real());
+    if (w->found || now < w->next || (w->site && w->site->sim))
+        return;
+    exo_time each = w->site ? EVERY : w->count * EXO_MS;
+    w->next = now + (each > EVERY ? each : EVERY);
+    exo_status st = gather(w, LONG_WAIT, w->records);
+    if (st == EXO_OK)
+        st = exo_stall_find(&first, w->records, w->count, w->stuck, NULL);
+    if (st == EXO_OK && first.length > 0)
+        st = gather(w, LONG_WAIT, w->again);
+    if (st == EXO_OK && first.length > 0 && exo_stall_is_same(w->records, w->again, w->stuck, w->count) &&
+        exo_stall_find(&second, w->again, w->count, w->stuck, NULL) == EXO_OK && second.length > 0) {
+        keep(w, &second, exo_now(exo_clock_real()) - w->began);
+        second = (exo_stall){0};
+    }
+    exo_stall_release(&first);
+    exo_stall_release(&second);
+}
+
+/* --- On the virtual clock --------------------------------------------------------------------------------------------------------------- */
+
+/* With the baton: nothing happens meanwhile, so one gathering is a moment. */
+static void
+on_look(void *context, exo_time at)
+{
+    exo_stall_watch *w = context;
+    exo_stall stall = {0};
+    exo_sim *sim = w->site->sim;
+    if (gather(w, 0, w->records) == EXO_OK && exo_stall_find(&stall, w->records, w->count, w->stuck, NULL) == EXO_OK &&
+        stall.length > 0) {
+        keep(w, &stall, at - w->site->origin);
+        for (uint32_t i = 0; i < w->count; i++)
+            exo_host_cancel(w->places[i]);
+        return;
+    }
+    exo_time next = exo_sim_next(sim);
+    if (next == INT64_MAX)
+        return; /* nobody is left */
+    exo_sim_at(sim, next > at + VIRTUAL ? next : at + VIRTUAL, on_look, w, NULL);
+}
+
+exo_status
+exo_stall_watch_begin(exo_stall_watch *w, exo_err *err)
+{
+    return w->site && w->site->sim ? exo_sim_at(w->site->sim, w->site->origin + VIRTUAL, on_look, w, err) : EXO_OK;
+}

@@ -1,0 +1,37 @@
+/* Looks for stalls while a graph runs (stall.h): on the real clock the runner asks the actors several times a second, on the virtual one an
+ * event does so whenever half a second of its time has passed.
+ *
+ * Owner: the runner's thread, but for what an event of the simulation finds, which `found` publishes. */
+#ifndef EXO_GRAPH_WATCH_H
+#define EXO_GRAPH_WATCH_H
+
+#include "place.h"
+#include "stall.h"
+
+typedef struct exo_stall_watch {
+    const exo_graph_spec *spec;
+    exo_runtime *runtime;
+    exo_site *site;           /* NULL: the actors are in workers */
+    const exo_ref *actors;    /* (count) */
+    exo_place *const *places; /* (count) of this process; NULL: in workers */
+    const bool *ended;        /* (count) */
+    uint32_t count;
+    exo_time began;               /* of the run, on the real clock */
+    exo_time next;                /* when to look again, likewise  */
+    exo_payload *records, *again; /* (count) the latest gathering, and one after it */
+    bool *stuck;                  /* (count) */
+    exo_stall stall;
+    exo_time at;        /* of the stall, on the run's clock */
+    _Atomic bool found; /* `stall` is there */
+} exo_stall_watch;
+
+/* The members above `next` are the caller's, borrowed. NOMEM. */
+exo_status exo_stall_watch_open(exo_stall_watch *watch, exo_err *err);
+/* On the virtual clock, before the actors run. What is found cancels them. */
+exo_status exo_stall_watch_begin(exo_stall_watch *watch, exo_err *err);
+/* On the real clock: looks, if it is time. Blocks for no longer than a few tenths of a second, and only if a worker does not answer. */
+void exo_stall_watch_look(exo_stall_watch *watch);
+/* When no actor runs any more. */
+void exo_stall_watch_close(exo_stall_watch *watch);
+
+#endif

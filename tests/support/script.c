@@ -1,0 +1,138 @@
+#include "script.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <exogym/memory.h>
+
+#include "order.h"
+
+enum {
+    NUM_PORTS = 34 /* of `ports` */
+};
+
+struct script {
+    const char *text;
+    exo_time pause;
+};
+
+#define OUTPUT(n)                                                                                                      \
+    {                                                                                                                  \
+        .name = "p" #n, .type = "t", .direction = EXO_PORT_OUTPUT                                                      \
+    }
+#define INPUT(n)                                                                                                       \
+    {                                                                                                                  \
+        .name = "p" #n, .type = "t", .direction = EXO_PORT_INPUT                                                       \
+    }
+#define GROUP(n)                                                                                                       \
+    {                                                                                                                  \
+        .name = "g" #n, .type = "g", .direction = EXO_PORT_COLLECTIVE                                                  \
+    }
+
+static const exo_graph_port ports[] = {
+    OUTPUT(0), OUTPUT(1),  OUTPUT(2),  OUTPUT(3),  OUTPUT(4),  OUTPUT(5),  OUTPUT(6),  OUTPUT(7), OUTPUT(8),
+    OUTPUT(9), OUTPUT(10), OUTPUT(11), OUTPUT(12), OUTPUT(13), OUTPUT(14), OUTPUT(15), INPUT(0),  INPUT(1),
+    INPUT(2),  INPUT(3),   INPUT(4),   INPUT(5),   INPUT(6),   INPUT(7),   INPUT(8),   INPUT(9),  INPUT(10),
+    INPUT(11), INPUT(12),  INPUT(13),  INPUT(14),  INPUT(15),  GROUP(0),   GROUP(1),
+};
+
+static exo_status
+script_init(void *self, exo_config *config, exo_err *err)
+{
+    struct script *s = self;
+    exo_status st = exo_config_string(config, "script", "", &s->text, err);
+    return st == EXO_OK ? exo_config_time(config, "pause", 0, 0, EXO_SECOND, &s->pause, err) : st;
+}
+
+/* The part of the text for the actor number `index`. */
+static void
+part_of(const char *text, uint32_t index, char *out, size_t size)
+{
+    for (; index > 0 && strchr(text, '/'); index--)
+        text = strchr(text, '/') + 1;
+    snprintf(out, size, "%.*s", (int)strcspn(text, "/"), text);
+}
+
+static void
+write_order(const void *self, char *out, size_t size)
+{
+    part_of(((const struct script *)self)->text, 0, out, size);
+}
+
+static exo_status
+do_step(const struct script *s, exo_graph_actor *actor, const exo_order_step *step, exo_err *err)
+{
+    const struct timespec pause = {.tv_nsec = (long)s->pause};
+    const char *port = ports[step->port].name;
+    exo_item *item = NULL;
+    float values[4] = {1};
+    exo_status st = EXO_OK;
+    exo_graph_phase(actor, "work");
+    if (s->pause)
+        nanosleep(&pause, NULL);
+    exo_graph_phase(actor, NULL);
+    switch (step->kind) {
+    case EXO_ORDER_SEND:
+        st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_I32, .count = 1}, 1, err);
+        return st == EXO_OK ? exo_port_send(exo_graph_output(actor, port), &item, EXO_PORT_TIMEOUT, err) : st;
+    case EXO_ORDER_RECEIVE:
+        st = exo_port_receive(exo_graph_input(actor, port), EXO_PORT_TIMEOUT, &item, err);
+        exo_item_drop(&item);
+        return st;
+    case EXO_ORDER_POLL:
+        while (exo_port_receive(exo_graph_input(actor, port), 0, &item, NULL) == EXO_OK)
+            exo_item_drop(&item);
+        return EXO_OK;
+    case EXO_ORDER_REDUCE:
+        return exo_all_reduce(exo_graph_group(actor, port), values, 4, EXO_F32, EXO_SUM, err);
+    case EXO_ORDER_LOOP:
+    case EXO_ORDER_END:
+        break;
+    }
+    return EXO_OK;
+}
+
+static exo_status
+script_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    const struct script *s = self;
+    static const exo_graph_class shape = {.name = "script", .ports = ports, .num_ports = NUM_PORTS};
+    uint64_t left[EXO_ORDER_DEPTH + 1] = {0};
+    char text[1024];
+    exo_order *order = exo_calloc(1, sizeof *order);
+    part_of(s->text, exo_graph_index(actor), text, sizeof text);
+    exo_status st = order ? exo_order_read(order, text, &shape, err) : EXO_NOMEM;
+    for (uint32_t at = 0; st == EXO_OK && at < order->length && !exo_graph_cancelled(actor); at++) {
+        const exo_order_step *step = &order->steps[at];
+        if (step->kind == EXO_ORDER_LOOP && step->count == 0)
+            at = step->other;
+        else if (step->kind == EXO_ORDER_LOOP)
+            left[step->level] = step->count;
+        else if (step->kind == EXO_ORDER_END)
+            at = left[step->level] != EXO_ORDER_ENDLESS && --left[step->level] == 0 ? at : step->other;
+        else
+            st = do_step(s, actor, step, err);
+    }
+    exo_free(order);
+    return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+static const char *const phases[] = {"work", NULL};
+
+#define SCRIPT                                                                                                         \
+    .ports = ports, .num_ports = NUM_PORTS, .phases = phases, .state_size = sizeof(struct script),                     \
+    .init = script_init, .run = script_run
+
+static const exo_graph_class open = {.name = "script", SCRIPT};
+static const exo_graph_class declared = {.name = "scripted", SCRIPT, .write_order = write_order};
+
+void
+script_register(void)
+{
+    if (exo_graph_class_find(open.name))
+        return;
+    if (exo_graph_class_register(&open, NULL) != EXO_OK || exo_graph_class_register(&declared, NULL) != EXO_OK)
+        abort();
+}
