@@ -65,6 +65,9 @@ EXO_API const char *exo_cluster_address(const exo_cluster *cluster);
 EXO_API exo_status exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_err *err);
 /* Ends exo_cluster_wait, now or when it is called. Any thread, but not from a signal's handler. */
 EXO_API void exo_cluster_interrupt(exo_cluster *cluster);
+/* The head will not come back: whoever waits for it, now or later, fails with PEER_LOST and `cause`. For the process that started the head
+ * and saw it end. Calls to actors go on. Any thread, but not from a signal's handler. */
+EXO_API void exo_cluster_forsake_head(exo_cluster *cluster, const char *cause);
 /* The head, to call its methods. Waits for one that is away. */
 EXO_API exo_status exo_cluster_head(exo_cluster *cluster, exo_time deadline, exo_ref *out, exo_err *err);
 /* Tells the head how this driver's job goes: `json`, an object of at most 64 KiB, stands as "report" in the job's entry of
@@ -81,6 +84,9 @@ EXO_API exo_status exo_cluster_list_objects(exo_cluster *cluster, exo_time deadl
  * *given_up is false if it lives: then nothing was done, and exo_kill and exo_stop end it. NOT_FOUND: there is none, or it is dead. */
 EXO_API exo_status exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name, const char *name,
                                        const char *cause, exo_time deadline, bool *given_up, exo_err *err);
+/* As exo_get_actor, but not longer than `deadline` says. TIMEOUT: the head, or the actor's process, has not answered by then. */
+EXO_API exo_status exo_cluster_get_actor(exo_cluster *cluster, const char *namespace_name, const char *name,
+                                         exo_time deadline, exo_ref *out, exo_err *err);
 /* Why the actor (of the latest life) of that name died, in a few lines. The caller frees *text. */
 EXO_API exo_status exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name,
                                    exo_time deadline, char **text, exo_err *err);

@@ -2,6 +2,7 @@
  *
  * Owns `head`, `head_peer` and `head_lost`, under the cluster's lock. They are set when the process has registered (cluster_known.c), by
  * who joins or by the keeper, and cleared when the net says that the connection is lost, on its thread. */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,13 +19,15 @@ exo_status
 exo_cluster_head(exo_cluster *c, exo_time deadline, exo_ref *out, exo_err *err)
 {
     pthread_mutex_lock(&c->lock);
-    while (!c->head.id && !c->closing && exo_cluster_now() < deadline)
+    while (!c->head.id && !c->closing && !c->forsaken[0] && exo_cluster_now() < deadline)
         exo_cluster_wait_until_locked(c, deadline);
     *out = c->head;
-    bool closing = c->closing;
+    bool closing = c->closing, forsaken = c->forsaken[0] != 0;
     pthread_mutex_unlock(&c->lock);
     if (out->id)
         return EXO_OK;
+    if (forsaken)
+        return exo_fail(err, EXO_PEER_LOST, "%s", c->forsaken);
     return closing ? exo_fail(err, EXO_CLOSED, "this process leaves the cluster")
                    : exo_fail(err, EXO_TIMEOUT, "the head at %s is away", c->place.head);
 }
@@ -136,6 +139,16 @@ on_lost(void *context, exo_peer *peer, const char *cause)
 }
 
 const exo_remote_events exo_cluster_events = {.lost = on_lost};
+
+void
+exo_cluster_forsake_head(exo_cluster *c, const char *cause)
+{
+    pthread_mutex_lock(&c->lock);
+    if (!c->forsaken[0])
+        snprintf(c->forsaken, sizeof c->forsaken, "%s", cause && *cause ? cause : "the head has ended");
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
 
 /* --- What people ask it ------------------------------------------------------------------------------------------- */
 

@@ -49,6 +49,7 @@ struct exo_cluster {
     uint64_t num_told;    /* how often a head was told what lives here             */
     bool closing;         /* by exo_cluster_leave */
     bool interrupted;     /* by exo_cluster_interrupt */
+    char forsaken[160];   /* why the head will not come back; "": it may. Set once */
     bool woken;           /* by exo_cluster_wake_keeper; the keeper clears it */
     exo_time sweep_at; /* when a head looks for sockets of killed processes; 0: nobody was lost. The keeper clears it */
 };

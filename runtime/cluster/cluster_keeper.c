@@ -95,7 +95,7 @@ exo_cluster_keep(void *argument)
     exo_time patience = strncmp(c->place.head, "ipc://", 6) == 0 ? EXO_SECOND : CONNECT_TIMEOUT;
     pthread_mutex_lock(&c->lock);
     while (!c->closing) {
-        bool away = !c->head.id && c->role != EXO_ROLE_GUEST;
+        bool away = !c->head.id && !c->forsaken[0] && c->role != EXO_ROLE_GUEST;
         pthread_mutex_unlock(&c->lock);
         if (away)
             exo_cluster_meet_head(c, exo_deadline(exo_clock_real(), patience), &err);

@@ -49,16 +49,15 @@ is_over(exo_cluster *c, exo_status found, exo_ref actor, const exo_actor_id *whe
            exo_call_wait(c->runtime, actor, "ping", (exo_payload){0}, deadline, NULL, NULL) == EXO_PEER_LOST;
 }
 
-exo_status
-exo_cluster_find(void *context, const char *space, const char *name, exo_ref *out, exo_err *err)
+static exo_status
+find(exo_cluster *c, const char *space, const char *name, exo_time deadline, exo_ref *out, exo_err *err)
 {
-    exo_cluster *c = context;
-    exo_time deadline = exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT);
     struct search search = {.space = space, .name = name};
     exo_actor_id where;
     exo_err reason = {0};
     exo_status st = find_life(c, &search, deadline, &where, out, err);
     exo_time patience = exo_deadline(exo_clock_real(), HEARSAY);
+    patience = patience < deadline ? patience : deadline;
     while (is_over(c, st, *out, &where, deadline)) {
         bool reached = st == EXO_OK;
         search.dead = where;
@@ -69,6 +68,19 @@ exo_cluster_find(void *context, const char *space, const char *name, exo_ref *ou
             *err = reason;
     }
     return st;
+}
+
+exo_status
+exo_cluster_find(void *context, const char *space, const char *name, exo_ref *out, exo_err *err)
+{
+    return find(context, space, name, exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), out, err);
+}
+
+exo_status
+exo_cluster_get_actor(exo_cluster *cluster, const char *namespace_name, const char *name, exo_time deadline,
+                      exo_ref *out, exo_err *err)
+{
+    return find(cluster, namespace_name ? namespace_name : "default", name, deadline, out, err);
 }
 
 bool

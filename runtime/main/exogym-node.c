@@ -1,6 +1,6 @@
 /* A process of a cluster that is there until it is told to end: see exogym-node.h.
  *
- * SIGTERM and SIGINT are blocked in every thread but one, which waits for them and interrupts the wait of the main thread. */
+ * SIGTERM, SIGINT and SIGHUP are blocked in every thread but one, which waits for them and interrupts the wait of the main thread. */
 #include "exogym-node.h"
 
 #include <limits.h>
@@ -23,6 +23,7 @@ block_signals(void)
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP); /* where it is ignored (nohup), it never comes */
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     return signals;
 }

@@ -311,6 +311,7 @@ exo_watch(const exo_cluster_opts *opts, exo_watched *out, int *status, exo_err *
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, &before);
     pid_t watcher = getpid();

@@ -4,11 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,12 +21,14 @@
 
 #include "auth.h"
 #include "folder.h"
+#include "stopping.h"
 
 extern char **environ;
 
 #define READY_TIMEOUT (30 * EXO_SECOND)
 #define THERE_TIMEOUT (5 * EXO_SECOND) /* of a cluster of the user's, which is there or is not */
 #define STOP_TIMEOUT  (10 * EXO_SECOND)
+#define LOST_GRACE    (10 * EXO_SECOND) /* for what the workers are asked to save when the head is gone */
 
 enum {
     LONGEST_TMPDIR = 40, /* the path of a socket is short */
@@ -225,6 +231,98 @@ start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const ch
     return st;
 }
 
+/* --- The head's end --------------------------------------------------------------------------------------------------------------- */
+
+/* A thread that waits for the head that was started. Nobody starts it again, so its end is the run's. */
+struct exo_head_watch {
+    exo_local_cluster *cluster;
+    _Atomic int *lost_flag;
+    pthread_t thread;
+    int head, closing; /* a pidfd; an eventfd */
+    char cause[160];   /* written before `lost` */
+    _Atomic bool lost;
+};
+
+static void
+describe_end(const struct exo_head_watch *w, char *out, size_t size)
+{
+    siginfo_t info = {0};
+    int pid = (int)w->cluster->head;
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+        snprintf(out, size, "the head of this run (process %d) has ended", pid);
+    else if (info.si_code == CLD_EXITED)
+        snprintf(out, size, "the head of this run (process %d) exited with status %d", pid, info.si_status);
+    else
+        snprintf(out, size, "the head of this run (process %d) was killed by signal %d (SIG%s)", pid, info.si_status,
+                 sigabbrev_np(info.si_status) ? sigabbrev_np(info.si_status) : "?");
+}
+
+static void *
+watch_main(void *argument)
+{
+    struct exo_head_watch *w = argument;
+    struct pollfd fds[2] = {{.fd = w->closing, .events = POLLIN}, {.fd = w->head, .events = POLLIN}};
+    while (poll(fds, 2, -1) < 0 && errno == EINTR)
+        ;
+    if (fds[0].revents || !fds[1].revents)
+        return NULL;
+    describe_end(w, w->cause, sizeof w->cause);
+    w->lost = true;
+    exo_cluster_forsake_head(w->cluster->cluster, w->cause);
+    int nobody = 0;
+    if (w->lost_flag)
+        atomic_compare_exchange_strong(w->lost_flag, &nobody, EXO_STOP_LOST);
+    exo_time deadline = exo_deadline(exo_clock_real(), LOST_GRACE), left;
+    int ready = 0;
+    while (ready <= 0 && (left = deadline - exo_now(exo_clock_real())) > 0)
+        ready = poll(fds, 1, (int)(left / EXO_MS) + 1);
+    for (unsigned i = 0; ready <= 0 && i < w->cluster->num_workers; i++)
+        kill(w->cluster->workers[i], SIGKILL);
+    return NULL;
+}
+
+static exo_status
+watch_head(exo_local_cluster *c, _Atomic int *lost, exo_err *err)
+{
+    struct exo_head_watch *w = exo_calloc(1, sizeof *w);
+    if (!w)
+        return exo_fail(err, EXO_NOMEM, "no memory to watch the head");
+    *w = (struct exo_head_watch){
+        .cluster = c, .lost_flag = lost, .head = pidfd_open(c->head, 0), .closing = eventfd(0, EFD_CLOEXEC)};
+    if (w->head >= 0 && w->closing >= 0 && pthread_create(&w->thread, NULL, watch_main, w) == 0) {
+        c->watch = w;
+        return EXO_OK;
+    }
+    exo_status st = exo_fail(err, EXO_FAILED, "the head cannot be watched: %s", strerror(errno));
+    if (w->head >= 0)
+        close(w->head);
+    if (w->closing >= 0)
+        close(w->closing);
+    exo_free(w);
+    return st;
+}
+
+/* Before the cluster is left, or its processes are told to end. */
+static void
+stop_watching(exo_local_cluster *c)
+{
+    struct exo_head_watch *w = c->watch;
+    if (!w)
+        return;
+    eventfd_write(w->closing, 1);
+    pthread_join(w->thread, NULL);
+    close(w->head);
+    close(w->closing);
+    exo_free(w);
+    c->watch = NULL;
+}
+
+const char *
+exo_local_cluster_lost(const exo_local_cluster *c)
+{
+    return c->watch && c->watch->lost ? c->watch->cause : NULL;
+}
+
 /* --- Joining ---------------------------------------------------------------------------------------------------------------------- */
 
 exo_status
@@ -272,6 +370,8 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
     if (st == EXO_OK)
         st = exo_cluster_join(&c->cluster, c->runtime, &join,
                               exo_deadline(exo_clock_real(), c->num_workers > 0 ? READY_TIMEOUT : THERE_TIMEOUT), err);
+    if (st == EXO_OK && c->head > 0)
+        st = watch_head(c, opts->lost, err);
     if (st != EXO_OK)
         exo_local_cluster_close(c);
     return st;
@@ -302,6 +402,7 @@ stop_all(exo_local_cluster *c)
 void
 exo_local_cluster_close(exo_local_cluster *c)
 {
+    stop_watching(c);
     if (c->cluster)
         exo_cluster_leave(c->cluster);
     if (c->runtime)

@@ -18,6 +18,8 @@ typedef struct exo_local_cluster_opts {
     const char *job;
     const char *const *plugins; /* that workers load */
     size_t num_plugins;
+    _Atomic int
+        *lost; /* gets EXO_STOP_LOST, unless it is set already, when a head that was started ends; may be NULL */
 } exo_local_cluster_opts;
 
 typedef struct exo_local_cluster {
@@ -25,12 +27,17 @@ typedef struct exo_local_cluster {
     exo_cluster *cluster;
     char folder[64]; /* of those that were started; "" */
     pid_t head;
+    struct exo_head_watch *watch; /* of a head that was started */
     pid_t workers[EXO_MAX_WORKERS];
     unsigned num_workers;
 } exo_local_cluster;
 
 /* Starts what is to be started, joins, and waits until all workers are there. */
 exo_status exo_local_cluster_open(exo_local_cluster *cluster, const exo_local_cluster_opts *opts, exo_err *err);
+/* Why the cluster cannot go on, "the head ... was killed by signal 9 (SIGKILL)", once its own head has ended; else NULL. The text lives as
+ * long as the cluster. Then *opts->lost is set as well, whoever waits for the head fails at once, and workers that still have calls to
+ * answer ten seconds later are killed. */
+const char *exo_local_cluster_lost(const exo_local_cluster *cluster);
 /* Leaves, and stops what was started: nothing of it is left. */
 void exo_local_cluster_close(exo_local_cluster *cluster);
 

@@ -2,8 +2,11 @@
 #include "program.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 
@@ -137,10 +140,20 @@ run_command(int argc, char **argv)
     return exo_report_usage(the_program, &err);
 }
 
+/* A file of ours must not get the number of a standard one that was closed: it would get what is printed. */
+static void
+open_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd)
+            abort();
+}
+
 int
 exo_program_main(const exo_command *program, int argc, char **argv)
 {
     the_program = program;
+    open_standard_files();
     int status = program->commands ? run_command(argc - 1, argv + 1) : run(program, argc - 1, argv + 1);
     /* A table that did not reach its file is a failure. */
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -4,7 +4,6 @@
  * actors finish their step and save; the second ends the process. Read next: job.c, progress.c, results.c, plot.c.
  */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +27,7 @@
 #include "results.h"
 #include "run_graph.h"
 #include "run_report.h"
+#include "stopping.h"
 #include "text.h"
 
 #define EXPLAIN_TIMEOUT (2 * EXO_SECOND)
@@ -39,31 +39,6 @@ struct run_args {
     bool json, no_plot, dry_run;
     const char *workers, *transport, *head, *head_key, *keys, *cluster;
 };
-
-/* The signal that asked to stop; 0: none. Written by the handler, read by the nodes. */
-static _Atomic int stop_signal;
-
-static const char *stop_message; /* what the first signal says */
-
-static void
-on_signal(int signal_number)
-{
-    if (stop_signal != 0)
-        _exit(EXO_EXIT_SIGNAL + signal_number);
-    stop_signal = signal_number;
-    ssize_t ignored = write(STDERR_FILENO, stop_message, strlen(stop_message));
-    (void)ignored;
-}
-
-static void
-catch_signals(const char *message)
-{
-    stop_message = message;
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 /* To whom a run tells how it goes. */
 struct audience {
@@ -241,7 +216,7 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     opts.config_json = run->config_json;
     opts.progress = on_progress;
     opts.context = &audience;
-    opts.stop = &stop_signal;
+    opts.stop = &exo_stop_reason;
     const exo_fit_live live = {.context = &audience, .next = next_graph, .changed = graph_changed};
     exo_status st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_folder_make(folder.data, err);
     if (st == EXO_OK)
@@ -254,7 +229,8 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
                                             run->graph, &live, result, err);
     exo_apply_release(&audience.box);
     exo_params_free(&result->params);
-    bool stopped = st == EXO_CANCELLED && stop_signal != 0;
+    bool stopped = st == EXO_CANCELLED && exo_stop_reason > 0;
+    const char *lost = st == EXO_OK ? NULL : exo_local_cluster_lost(cluster);
     if (st == EXO_INVAL)
         err->code = st = EXO_FAILED; /* the job was checked: what is invalid now is a file or the model's own doing */
     if (st == EXO_OK)
@@ -263,10 +239,16 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
                        stopped        ? EXO_RUN_STOPPED
                        : st == EXO_OK ? EXO_RUN_FINISHED
                                       : EXO_RUN_FAILED,
-                       stopped || st == EXO_OK ? NULL : err->text);
+                       stopped || st == EXO_OK ? NULL
+                       : lost                  ? lost
+                                               : err->text);
     exo_run_report_close(&audience.report);
     exo_free(folder.data);
-    return st == EXO_OK || stopped ? st : exo_fail_in(err, st, "%s", run->label);
+    if (st == EXO_OK || st == EXO_CANCELLED)
+        return st;
+    if (lost) /* what else went wrong, went wrong for that */
+        return exo_fail(err, EXO_PEER_LOST, "%s: %s", run->label, lost);
+    return exo_fail_in(err, st, "%s", run->label);
 }
 
 /* Every run of the job in turn; *at is the one that it ended in. */
@@ -384,9 +366,12 @@ run_job(const exo_job *job, const struct run_args *args, const exo_local_cluster
     print_banner(&display, job);
 
     exo_status st = run_all(job, args, cluster, &display, results, &at, &err);
-    if (st == EXO_CANCELLED && stop_signal != 0) {
+    if (st == EXO_CANCELLED && exo_stop_reason != 0) {
+        const char *lost = exo_local_cluster_lost(cluster);
+        if (lost)
+            fprintf(stderr, "exogym: %s\n", lost);
         print_how_to_resume(&job->runs[at], argc, argv, args->resume);
-        status = EXO_EXIT_SIGNAL + stop_signal;
+        status = lost ? EXO_EXIT_FAILURE : EXO_EXIT_SIGNAL + exo_stop_reason;
     } else {
         status = st == EXO_OK ? show_results(job, results, args) : exo_report(&err);
     }
@@ -443,23 +428,25 @@ run_graph_file(const struct run_args *args, exo_config_doc **doc, exo_local_clus
                       args->job_path);
     if (st == EXO_OK && wants_cluster(args)) {
         cluster_opts->job = spec->name;
+        cluster_opts->lost = &exo_stop_reason;
         cluster_opts->plugins = spec->plugins;
         cluster_opts->num_plugins = spec->num_plugins;
         st = exo_local_cluster_open(&cluster, cluster_opts, &err);
     }
     int status = 0;
     if (st == EXO_OK) {
-        catch_signals("\nexogym: ending; again ends at once\n");
+        exo_stop_on_signals("\nexogym: ending; again ends at once\n");
         const exo_run_graph_opts run = {.spec = spec,
                                         .save_dir = args->job.save_dir,
                                         .json = args->json,
                                         .cluster = &cluster,
-                                        .stop = &stop_signal,
+                                        .stop = &exo_stop_reason,
                                         .explain = explain};
         status = exo_run_graph(&run);
     } else {
         status = exo_report(&err);
     }
+    exo_forgive_readers();
     exo_local_cluster_close(&cluster);
     exo_graph_spec_free(&spec);
     return status;
@@ -475,6 +462,7 @@ run_command(const exo_command_line *line)
     int status;
     exo_local_cluster cluster = {0};
     exo_local_cluster_opts cluster_opts = {0};
+    exo_outlive_readers();
     if (read_cluster_args(args, &cluster_opts, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);
     exo_status st = exo_config_load(&doc, args->job_path, &err); /* once: it may be a pipe */
@@ -489,16 +477,18 @@ run_command(const exo_command_line *line)
     }
     if (st == EXO_OK && wants_cluster(args)) {
         cluster_opts.job = job.name;
+        cluster_opts.lost = &exo_stop_reason;
         cluster_opts.plugins = job.plugins;
         cluster_opts.num_plugins = job.num_plugins;
         st = exo_local_cluster_open(&cluster, &cluster_opts, &err);
     }
     if (st == EXO_OK) {
-        catch_signals("\nexogym: saving a checkpoint; again ends at once\n");
+        exo_stop_on_signals("\nexogym: saving a checkpoint; again ends at once\n");
         status = run_job(&job, args, &cluster, line->argc, line->argv);
     } else {
         status = exo_report(&err);
     }
+    exo_forgive_readers();
     exo_local_cluster_close(&cluster);
     exo_job_release(&job);
     return status;
@@ -599,7 +589,7 @@ const exo_note exo_run_exits[] = {
     {"0", "Done."},
     {"1", "The job was right and something failed: a missing file, a full disk, no network, a node that died."},
     {"2", "The command line or the job file is wrong."},
-    {"130, 143", "Stopped by ctrl-C or SIGTERM; the state is saved."},
+    {"129, 130, 143", "Stopped by SIGHUP, ctrl-C or SIGTERM; the state is saved."},
     {0},
 };
 
@@ -609,8 +599,9 @@ const exo_command exo_command_run = {
     .description =
         "Runs the job's strategy, or those of `compare` one after the other. Everything is checked before the first "
         "step. Progress goes to standard error, the table of results and the picture's path to standard output.\n\n"
-        "Ctrl-C or SIGTERM saves a checkpoint, prints the command that goes on, and stops; a second one ends the "
-        "process at once. With --resume the end is the same to the bit as without the stop; without it the job starts "
+        "Ctrl-C, SIGTERM or SIGHUP saves a checkpoint, prints the command that goes on, and stops; a second ctrl-C or "
+        "SIGTERM ends the process at once. With --resume the end is the same to the bit as without the stop; without "
+        "it the job starts "
         "anew and replaces what its folders hold.",
     .args = table,
     .examples = examples,

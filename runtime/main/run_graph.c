@@ -363,6 +363,11 @@ exo_run_graph(const exo_run_graph_opts *opts)
                                         .stop = opts->stop};
         st = exo_graph_run(spec, &run, &result, &err);
         exo_display_clear(&show.display);
+        const char *lost = st == EXO_OK ? NULL : exo_local_cluster_lost(opts->cluster);
+        if (lost) { /* what else went wrong, went wrong for that */
+            st = exo_fail(&err, EXO_PEER_LOST, "%s", lost);
+            result.end = result.end == EXO_GRAPH_NEVER_BEGAN ? result.end : EXO_GRAPH_FAILED;
+        }
         if (result.end != EXO_GRAPH_NEVER_BEGAN)
             say(&show, &(exo_graph_progress){.time = result.time,
                                              .figures = result.figures,
@@ -379,7 +384,7 @@ exo_run_graph(const exo_run_graph_opts *opts)
         }
     }
     int status = st == EXO_OK ? EXO_EXIT_OK : 0;
-    if (st == EXO_CANCELLED && opts->stop && *opts->stop)
+    if (st == EXO_CANCELLED && opts->stop && *opts->stop > 0)
         status = EXO_EXIT_SIGNAL + *opts->stop;
     else if (st != EXO_OK)
         status = exo_report(&err);

@@ -102,14 +102,16 @@ is_between(const char *said, const char *name, char state[16], char cause[512])
 exo_status
 exo_visit_find(exo_visit *visit, const char *space, const char *name, exo_ref *out, exo_err *err)
 {
+    char state[16] = "", cause[512];
     for (;;) {
-        char state[16], cause[512], *said = NULL;
+        char *said = NULL;
         exo_status st = exo_cluster_why(visit->cluster, space, name, visit->deadline, &said, NULL);
-        bool between = st == EXO_OK && is_between(said, name, state, cause);
+        bool over = st == EXO_TIMEOUT && state[0]; /* what the head said last is why */
+        bool between = over || (st == EXO_OK && is_between(said, name, state, cause));
         exo_free(said);
         if (!between)
-            return exo_get_actor(visit->runtime, space, name, out, err);
-        if (exo_now(exo_clock_real()) + AGAIN > visit->deadline)
+            return exo_cluster_get_actor(visit->cluster, space, name, visit->deadline, out, err);
+        if (over || exo_now(exo_clock_real()) + AGAIN > visit->deadline)
             return exo_fail(err, EXO_TIMEOUT, "the actor '%s' is %s%s%s", name, state, cause[0] ? ": " : "", cause);
         nanosleep(&(struct timespec){.tv_nsec = AGAIN}, NULL);
     }

@@ -28,7 +28,7 @@ for command in '' $commands; do
         has out "$section"
     done
 done
-for text in 'Usage: exogym run JOB.yaml [OPTIONS]' '  --set KEY=VALUE ' 'Examples:' 'DIR/NAME/STRATEGY/result.json' '  130, 143'; do
+for text in 'Usage: exogym run JOB.yaml [OPTIONS]' '  --set KEY=VALUE ' 'Examples:' 'DIR/NAME/STRATEGY/result.json' '  129, 130, 143'; do
     ok help run
     has out "$text"
 done

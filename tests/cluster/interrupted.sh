@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# What comes from outside and is no reason to lose anything: a terminal that goes (SIGHUP), a reader that goes (`| head`), the own head of
+# a run on workers that is killed, a worker that is stopped when a command has a deadline.
+. "$EXO_SOURCE/tests/cluster/common.bash"
+set -o pipefail
+export TMPDIR=$folder
+
+cat >job.yaml <<'YAML'
+exogym: 1
+name: job
+seed: 7
+model: mlp
+data: synthetic
+nodes: 2
+train: {max_steps: 1000000, batch_size: 16, val_size: 64, val_interval: 0}
+strategy: {optimizer: {name: adamw, lr: 1e-3}}
+compare: [ddp, {name: diloco, H: 4}]
+YAML
+cat >graph.yaml <<YAML
+exogym: 1
+name: flow
+plugins: [$EXO_BUILD/tests/plugins/numbers.so]
+actors:
+  source: {class: source, count: 2, config: {items: 1000000, pause_us: 1000}}
+  sink: {class: sink}
+edges:
+  - {from: source, to: sink, carries: numbers}
+YAML
+
+# begin OPTIONS...: a run in the background, `run_pid`, when its report says that something was done in runs/$1.
+begin() {
+    local where=$1
+    shift
+    rm -rf runs
+    "$EXOGYM" run "$@" --no-plot >out 2>err </dev/null &
+    run_pid=$!
+    started+=("$run_pid")
+    until_true 30 moves "$where" || fail "$where does not run: $(cat err)"
+}
+
+moves() {
+    grep -Eq '"(items|calls)": [1-9]' "runs/$1/progress.json"
+}
+
+# further STEP: runs/job/ddp is beyond it.
+further() {
+    [ "$(json runs/job/ddp/progress.json step)" -gt "$1" ]
+}
+
+# --- The terminal goes --------------------------------------------------------------------------------------------------
+
+begin job/ddp job.yaml
+kill -HUP "$run_pid"
+kill -HUP "$run_pid" # the shell's, after the kernel's
+ended 20 "$run_pid" 129
+grep -q -- '--resume' err || fail "SIGHUP: it said $(cat err)"
+ls runs/job/ddp/checkpoints/step_* >/dev/null || fail 'SIGHUP: there is no checkpoint'
+[ "$(json runs/job/ddp/progress.json state)" = stopped ] || fail 'SIGHUP: the run is not shown as stopped'
+
+begin flow graph.yaml
+kill -HUP "$run_pid"
+ended 20 "$run_pid" 129
+[ "$(json runs/flow/result.json state)" = stopped ] || fail 'SIGHUP: the graph has no result'
+
+# nohup stays nohup: the second signal proves that the first was not taken for one.
+rm -rf runs
+nohup "$EXOGYM" run job.yaml --no-plot >out 2>err </dev/null &
+run_pid=$!
+started+=("$run_pid")
+until_true 30 moves job/ddp || fail "nohup: it does not run: $(cat err)"
+kill -HUP "$run_pid"
+steps=$(json runs/job/ddp/progress.json step)
+until_true 30 further "$steps" || fail 'nohup: SIGHUP stopped the run'
+kill -INT "$run_pid"
+ended 20 "$run_pid" 130
+
+# A worker that somebody started by hand leaves in good order.
+head
+worker w1
+kill -HUP "$w1_pid"
+ended 20 "$w1_pid" 0
+
+# --- The reader goes ----------------------------------------------------------------------------------------------------
+
+rm -rf runs
+"$EXOGYM" run job.yaml --set train.max_steps=30 --set train.val_interval=1 --no-plot 2>&1 | command head -1 >first
+status=$?
+[ "$status" = 0 ] || fail "| head: the run ended with $status"
+[ -s first ] || fail '| head: there was no output'
+for run in ddp diloco; do
+    [ "$(json runs/job/$run/result.json steps)" = 30 ] || fail "| head: $run was not finished"
+done
+# The same where nobody ever reads, on standard error alone.
+rm -rf runs
+"$EXOGYM" run job.yaml --set train.max_steps=30 --set train.val_interval=1 --no-plot --json 2> >(exit 0) >out || fail "2>closed: $?"
+[ "$(json out steps)" = 30 ] || fail '2>closed: the run was not finished'
+
+# Who closes standard files gets no progress in the run's own.
+rm -rf runs
+"$EXOGYM" run job.yaml --set train.max_steps=30 --set train.val_interval=1 --no-plot <&- >&- 2>&- || fail "closed files: $?"
+for file in train validation metrics; do
+    [ "$(grep -vc '^[0-9]*,[0-9.e,+-]*$' runs/job/ddp/$file.csv)" = 1 ] || fail "closed files: $file.csv has $(command head -3 runs/job/ddp/$file.csv)"
+done
+
+# --- The own head goes --------------------------------------------------------------------------------------------------
+
+# own_head: the head of the run's own cluster.
+own_head() {
+    local pid
+    for pid in $(<"/proc/$run_pid/task/$run_pid/children"); do
+        grep -qs exogym-head "/proc/$pid/cmdline" && echo "$pid"
+    done
+}
+
+told() {
+    echo "$1 ended $(($(now_ms) - killed_at)) ms after its head: $(grep '^exogym: ' err | command head -1)"
+}
+
+killed="the head of this run \(process [0-9]+\) was killed by signal 9 \(SIGKILL\)"
+begin job/ddp job.yaml --workers 2
+killed_at=$(now_ms)
+kill -9 "$(own_head)"
+ended 20 "$run_pid" 1
+told 'the training'
+grep -Eq "^exogym: $killed" err || fail "head: it said $(cat err)"
+grep -q -- '--resume' err || fail "head: it does not say how to go on: $(cat err)"
+ls runs/job/ddp/checkpoints/step_* >/dev/null || fail 'head: there is no checkpoint'
+begin flow graph.yaml --workers 2
+killed_at=$(now_ms)
+kill -9 "$(own_head)"
+ended 20 "$run_pid" 1
+told 'the graph'
+grep -Eq "^exogym: $killed" err || fail "head: it said $(cat err)"
+[ "$(json runs/flow/result.json state)" = failed ] || fail 'head: the graph is not shown as failed'
+grep -Eq "\"error\": \"$killed" runs/flow/result.json || fail 'head: the result does not say why'
+[ "$(grep -c '^source>sink:numbers,' runs/flow/ledger.csv)" = 3 ] || fail 'head: the ledger is not whole'
+[ -z "$(find "$folder" -maxdepth 1 -name 'exogym-run-*')" ] || fail "left behind: $(ls "$folder")"
+
+# --- A deadline is the command's ------------------------------------------------------------------------------------------
+
+worker w2 --plugin "$plugin"
+x spawn counter 5 --name k >out || fail 'spawn'
+kill -STOP "$(child_of "$w2_pid")"
+for command in 'call k add 1' 'dump k' 'kill k'; do
+    since=$(now_ms)
+    # shellcheck disable=SC2086
+    x $command --timeout 1s >out 2>err
+    status=$?
+    took=$(($(now_ms) - since))
+    echo "$command: $took ms: $(cat err)"
+    [ "$status" = 1 ] || fail "$command: ended with $status"
+    [ "$took" -lt $((4000 * slower)) ] || fail "$command --timeout 1s took $took ms"
+done
+kill -CONT "$(child_of "$w2_pid")"
+until_true 10 x call k add 1 || fail 'the worker that was stopped does not answer any more'
+finish
