@@ -200,6 +200,27 @@ exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *w
     }
 }
 
+void
+exo_net_refused_locked(exo_peer *peer)
+{
+    if (atomic_load(&peer->state) == EXO_PEER_GREETING)
+        peer->refused = true;
+}
+
+/* Why an attempt ended without a peer: it was given up, or the peer was lost, be it after its Welcome. */
+static exo_status
+fail_connect_locked(exo_net *net, exo_peer *peer, const char *endpoint, const char *key, bool there, exo_err *err)
+{
+    if (atomic_load(&peer->state) == EXO_PEER_LOST_) {
+        exo_status st = peer->refused ? EXO_UNSUPPORTED : atomic_load(&net->closing) ? EXO_CLOSED : EXO_PEER_LOST;
+        return exo_fail(err, st, "%s: %s", endpoint, peer->cause);
+    }
+    exo_peer_lose_locked(net, peer, "it does not answer");
+    return there ? exo_fail(err, EXO_TIMEOUT, "%s does not answer%s", endpoint,
+                            key ? ", or does not accept this node's key" : "")
+                 : exo_fail(err, EXO_PEER_LOST, "%s: its process has ended", endpoint);
+}
+
 exo_status
 exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time deadline, exo_peer **out, exo_err *err)
 {
@@ -229,14 +250,8 @@ exo_net_connect_while(exo_net *net, const char *endpoint, const char *key, exo_t
         pthread_cond_timedwait(&net->changed, &net->lock, &until);
         there = !is_there || atomic_load(&peer->state) != EXO_PEER_GREETING || is_there(endpoint);
     }
-    if (atomic_load(&peer->state) == EXO_PEER_GREETING) {
-        exo_peer_lose_locked(net, peer, "it does not answer");
-        st = there ? exo_fail(err, EXO_TIMEOUT, "%s does not answer%s", endpoint,
-                              key ? ", or does not accept this node's key" : "")
-                   : exo_fail(err, EXO_PEER_LOST, "%s: its process has ended", endpoint);
-    } else if (atomic_load(&peer->state) == EXO_PEER_LOST_) {
-        st = exo_fail(err, EXO_UNSUPPORTED, "%s: %s", endpoint, peer->cause);
-    }
+    if (atomic_load(&peer->state) != EXO_PEER_OPEN)
+        st = fail_connect_locked(net, peer, endpoint, key, there, err);
     pthread_mutex_unlock(&net->lock);
     if (st == EXO_OK)
         *out = peer;

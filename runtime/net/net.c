@@ -40,11 +40,17 @@ enum {
 bool
 exo_net_watch_locked(exo_net *net, int fd, exo_source *source)
 {
+    if (fd < 0) {
+        errno = EBADF;
+        return false;
+    }
     if ((size_t)fd >= net->num_sources) {
         size_t count = 2 * ((size_t)fd + 16);
         exo_source **larger = exo_realloc(net->sources, count, sizeof(exo_source *));
-        if (!larger)
+        if (!larger) {
+            errno = ENOMEM;
             return false;
+        }
         memset(larger + net->num_sources, 0, (count - net->num_sources) * sizeof(exo_source *));
         net->sources = larger;
         net->num_sources = count;
@@ -59,8 +65,10 @@ exo_net_watch_locked(exo_net *net, int fd, exo_source *source)
 void
 exo_net_unwatch_locked(exo_net *net, int fd)
 {
+    if (fd < 0)
+        return;
     epoll_ctl(net->epoll, EPOLL_CTL_DEL, fd, NULL);
-    if (fd >= 0 && (size_t)fd < net->num_sources)
+    if ((size_t)fd < net->num_sources)
         net->sources[fd] = NULL;
 }
 

@@ -76,8 +76,11 @@ const char *exo_net_endpoint(const exo_net *net, size_t i);
 uint64_t exo_net_node(const exo_net *net);
 
 /* Connects and shakes hands, until `deadline` (on the real clock). `key`: the Z85 public key of a tcp server with CURVE, or NULL. The
- * caller drops *out. Errors: TIMEOUT (nobody answers), UNSUPPORTED (refused, with the reason), INVAL (endpoint), CLOSED (the net was stopped),
- * NOMEM. */
+ * caller drops *out. Errors: TIMEOUT (nobody answers), UNSUPPORTED (refused, with the reason), PEER_LOST (it answered, and was lost at
+ * once: another attempt may do better), INVAL (endpoint), CLOSED (the net was stopped), NOMEM.
+ *
+ * A listener that ends after it has read the Hello leaves nobody to answer it, also if another one takes its place: so an attempt is
+ * given less time than there is, and made again. */
 exo_status exo_net_connect(exo_net *net, const char *endpoint, const char *key, exo_time deadline, exo_peer **out,
                            exo_err *err);
 /* The same, until `is_there(endpoint)` is false, too: PEER_LOST. It is asked now and then, under the net's lock. */

@@ -61,7 +61,7 @@ struct exo_net {
 
 /* --- net.c ------------------------------------------------------------------------------------------------------------ */
 
-/* Enters a descriptor into the loop, or takes it out of it. */
+/* Enters a descriptor into the loop, or takes it out of it. False, with errno: it cannot be watched; -1 is none. */
 bool exo_net_watch_locked(exo_net *net, int fd, exo_source *source);
 void exo_net_unwatch_locked(exo_net *net, int fd);
 

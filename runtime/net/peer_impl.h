@@ -66,6 +66,7 @@ struct exo_peer {
     size_t route_size;  /* 0: the socket is the peer's own */
     bool ipc;           /* it was connected to by a path */
     bool announced;     /* the handler knows it: it hears of its loss */
+    bool refused;       /* instead of a Welcome it said no, or what no net says */
     exo_source process; /* its event; of a process of this host */
     int process_fd;     /* -1: it is not watched, and silence decides */
     exo_time heard, spoke;
@@ -137,6 +138,8 @@ exo_status exo_net_begin_connect_locked(exo_net *net, const char *endpoint, cons
                                         exo_err *err);
 /* The Welcome of a peer that we greeted; of any other it means nothing. */
 void exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who);
+/* What it said was no Welcome. Of a peer that has been welcomed it means nothing. */
+void exo_net_refused_locked(exo_peer *peer);
 /* A Hello on a ROUTER: from now on the route is a peer, which is held for the caller. NULL: it was refused. */
 exo_peer *exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const exo_wire_identity *who,
                                uint32_t number);

@@ -106,6 +106,7 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e)
         exo_net_welcomed_locked(net, peer, &e->who);
         return true;
     case EXO_WIRE_REFUSED:
+        exo_net_refused_locked(peer);
         exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it refused us, and did not say why");
         return true;
     case EXO_WIRE_GOODBYE:
@@ -183,6 +184,11 @@ deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
              st == EXO_NOMEM ? "what it sent cannot be taken" : "it sent what cannot be read", err.text);
     exo_net_make_plain(cause);
     EXO_LOG(WARN, NET, "peer=%s %s", peer->name, cause);
+    if (st != EXO_NOMEM) {
+        pthread_mutex_lock(&net->lock);
+        exo_net_refused_locked(peer);
+        pthread_mutex_unlock(&net->lock);
+    }
     exo_peer_lose(net, peer, cause);
     return count;
 }
@@ -224,6 +230,7 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
                         ? exo_fail(&err, EXO_INVAL, "a message of %s frames", in->count ? "too many" : "no")
                         : exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), zmq_msg_size(&in->frames[0]), &err);
     if (st != EXO_OK && peer) {
+        exo_net_refused_locked(peer);
         exo_peer_lose_locked(net, peer, err.text);
         return (struct sender){0};
     }

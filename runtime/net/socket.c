@@ -44,7 +44,8 @@ exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err
     zmq_setsockopt(s->zmq, ZMQ_MAXMSGSIZE, &longest, sizeof longest);
     if (type == ZMQ_ROUTER)
         set_int(s->zmq, ZMQ_ROUTER_MANDATORY, 1);
-    zmq_getsockopt(s->zmq, ZMQ_FD, &fd, &size);
+    if (zmq_getsockopt(s->zmq, ZMQ_FD, &fd, &size) != 0)
+        fd = -1;
     if (!exo_net_watch_locked(net, fd, &s->source)) {
         exo_status st = exo_fail(err, EXO_FAILED, "the socket cannot be watched: %s", strerror(errno));
         zmq_close(s->zmq);

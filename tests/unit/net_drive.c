@@ -1,6 +1,7 @@
 /* Who drives a net: threads that wait, home and guard take turns, no kick is lost, and all of it ends when the net is stopped.
  *
  * Each test owns its ends and threads; some take the net's lock, to stop the driver at a certain place. Read next: runtime/net/net.c. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -240,4 +241,29 @@ Test(net, a_kick_between_look_and_sleep_is_heard)
         cr_assert_lt(exo_now(exo_clock_real()), deadline, "it was heard of at the deadline only");
     }
     net_end_close(&e);
+}
+
+/* --- Events ------------------------------------------------------------------------------------------------------------------------- */
+
+/* ZeroMQ has no descriptor for a socket of a context that ends. */
+Test(net, no_descriptor_is_not_watched)
+{
+    net_end server = {0}, client = {0};
+    exo_payload none = {0};
+    exo_source source = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    net_end_open(&client, NULL, NULL);
+    exo_peer *peer = net_end_connect(&client, &server);
+    pthread_mutex_lock(&client.net->lock);
+    size_t sources = client.net->num_sources;
+    cr_expect_not(exo_net_watch_locked(client.net, -1, &source));
+    cr_expect_eq(errno, EBADF);
+    exo_net_unwatch_locked(client.net, -1);
+    cr_expect_eq(client.net->num_sources, sources);
+    pthread_mutex_unlock(&client.net->lock);
+    cr_expect_eq(net_end_call(&client, peer, "add", &none), EXO_OK);
+    EVENTUALLY(server.calls == 1);
+    exo_peer_drop(&peer);
+    net_end_close(&client);
+    net_end_close(&server);
 }

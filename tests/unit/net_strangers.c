@@ -234,6 +234,20 @@ answer_hello(void *argument)
     return NULL;
 }
 
+/* Connects to what gives that answer. */
+static exo_status
+connect_to_impostor(net_end *client, const struct impostor *given, exo_err *err)
+{
+    struct impostor impostor = *given;
+    pthread_t thread;
+    exo_peer *peer = NULL;
+    cr_assert_eq(pthread_create(&thread, NULL, answer_hello, &impostor), 0);
+    exo_status st = exo_net_connect(client->net, net_end_ipc, NULL, in_ms(20000), &peer, err);
+    pthread_join(thread, NULL);
+    exo_peer_drop(&peer);
+    return st;
+}
+
 /* A process that connects to what is no net hears so at once. */
 Test(net, connects_to_no_stranger)
 {
@@ -251,18 +265,51 @@ Test(net, connects_to_no_stranger)
     cr_assert_eq(zmq_bind(router, net_end_ipc), 0);
     net_end_open(&client, NULL, NULL);
     for (size_t k = 0; k < 3; k++) {
-        struct impostor impostor = cases[k].impostor;
-        pthread_t thread;
-        exo_peer *peer = NULL;
         exo_err err = {0};
-        cr_assert_eq(pthread_create(&thread, NULL, answer_hello, &impostor), 0);
-        cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(20000), &peer, &err), EXO_UNSUPPORTED);
+        cr_expect_eq(connect_to_impostor(&client, &cases[k].impostor, &err), EXO_UNSUPPORTED);
         cr_expect_not_null(strstr(err.text, cases[k].why), "%s", err.text);
-        pthread_join(thread, NULL);
     }
     exo_wire_release(&early);
     net_end_close(&client);
     cr_expect_eq(client.lost + client.calls, 0);
+    zmq_close(router);
+    zmq_ctx_term(context);
+}
+
+/* Who goes at once has refused nobody: another attempt may do better. */
+Test(net, a_peer_that_goes_at_once_is_lost)
+{
+    net_end client = {0};
+    void *context = zmq_ctx_new(), *router = zmq_socket(context, ZMQ_ROUTER);
+    exo_wire_writer short_one = {0}, dead_one = {0};
+    exo_envelope welcome = hello;
+    exo_err err = {0};
+    char boot[EXO_BOOT_ID];
+    unsigned lost = 0;
+    welcome.kind = EXO_WIRE_WELCOME;
+    cr_assert_eq(exo_wire_add(&short_one, &welcome, NULL), EXO_OK);
+    cr_assert_eq(exo_wire_add(&short_one, &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = "it ended"}, NULL), EXO_OK);
+    exo_wire_finish(&short_one, 0);
+    exo_boot_id(boot);
+    welcome.who.boot = boot; /* of this host, and not there any more */
+    welcome.who.pid = (uint32_t)getpid();
+    cr_assert_eq(exo_wire_add(&dead_one, &welcome, NULL), EXO_OK);
+    exo_wire_finish(&dead_one, 0);
+    cr_assert_eq(zmq_bind(router, net_end_ipc), 0);
+    net_end_open(&client, NULL, NULL);
+    cr_expect_eq(connect_to_impostor(&client, &(struct impostor){router, dead_one.data, dead_one.size}, &err),
+                 EXO_PEER_LOST);
+    cr_expect_not_null(strstr(err.text, "its process has ended"), "%s", err.text);
+    for (int i = 0; i < 50; i++) { /* it may be found lost, or be given to us before it is */
+        exo_status st = connect_to_impostor(&client, &(struct impostor){router, short_one.data, short_one.size}, &err);
+        cr_assert(st == EXO_OK || st == EXO_PEER_LOST, "%d: %s", (int)st, err.text);
+        lost += st == EXO_PEER_LOST;
+    }
+    cr_expect_gt(lost, 0, "each was found alive");
+    EVENTUALLY(client.lost == 50);
+    exo_wire_release(&short_one);
+    exo_wire_release(&dead_one);
+    net_end_close(&client);
     zmq_close(router);
     zmq_ctx_term(context);
 }
