@@ -52,11 +52,12 @@ typedef struct exo_cluster_opts {
  * at this address). */
 EXO_API exo_status exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts *opts,
                                     exo_time deadline, exo_err *err);
-/* Leaves: the job of a driver ends, every connection too. What the runtime still does it does alone; it is to be closed next, and then
+/* Leaves, within about a second: the job of a driver ends, every connection too. What the runtime still does it does alone; it is to be closed next, and then
  * the cluster is freed. */
 EXO_API void exo_cluster_leave(exo_cluster *cluster);
 EXO_API void exo_cluster_free(exo_cluster **cluster);
 
+/* The text stays until the cluster is freed. A head that was started again may give the process another name: then later calls give that. */
 EXO_API const char *exo_cluster_node_name(const exo_cluster *cluster);
 /* Where others can reach this node: addresses with spaces between. */
 EXO_API const char *exo_cluster_address(const exo_cluster *cluster);

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <utlist.h>
+
 #include <exogym/memory.h>
 
 #include "cluster_impl.h"
@@ -35,6 +37,24 @@ exo_cluster_wait_until_locked(exo_cluster *c, exo_time until)
     exo_time when = (exo_time)at.tv_sec * EXO_SECOND + at.tv_nsec + left;
     at = (struct timespec){.tv_sec = (time_t)(when / EXO_SECOND), .tv_nsec = (long)(when % EXO_SECOND)};
     pthread_cond_timedwait(&c->changed, &c->lock, &at);
+}
+
+bool
+exo_cluster_set_name(exo_cluster *c, const char *name)
+{
+    struct name *n;
+    pthread_mutex_lock(&c->lock);
+    LL_FOREACH (c->names, n) /* it has had it before? */
+        if (strcmp(n->text, name) == 0)
+            break;
+    if (n)
+        LL_DELETE(c->names, n);
+    else if ((n = exo_calloc(1, sizeof *n + strlen(name) + 1)))
+        strcpy(n->text, name);
+    if (n)
+        LL_PREPEND(c->names, n);
+    pthread_mutex_unlock(&c->lock);
+    return n != NULL;
 }
 
 /* --- What head and worker ask for --------------------------------------------------------------------------------- */
@@ -62,7 +82,7 @@ worker_of(void *context, uint64_t node, exo_ref *out, exo_err *err)
 static exo_status
 open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
 {
-    const exo_net_opts net = {.name = c->name,
+    const exo_net_opts net = {.name = exo_cluster_node_name(c),
                               .cluster = c->place.any_cluster ? "" : c->place.cluster,
                               .endpoints = c->place.endpoints,
                               .num_endpoints = c->place.num_endpoints,
@@ -120,16 +140,18 @@ start_worker(exo_cluster *c, exo_err *err)
         &worker, err);
 }
 
-static void
-name_process(exo_cluster *c, const exo_cluster_opts *opts)
+static exo_status
+name_process(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
 {
     static const char *const roles[] = {"driver", "worker", "head", "guest"};
-    char host[64] = "host";
+    char host[64] = "host", name[128];
     gethostname(host, sizeof host - 1);
     if (opts->name && *opts->name)
-        snprintf(c->name, sizeof c->name, "%s", opts->name);
+        snprintf(name, sizeof name, "%s", opts->name);
     else
-        snprintf(c->name, sizeof c->name, "%s-%.40s-%d", roles[opts->role], host, (int)getpid());
+        snprintf(name, sizeof name, "%s-%.40s-%d", roles[opts->role], host, (int)getpid());
+    if (!exo_cluster_set_name(c, name))
+        return exo_fail(err, EXO_NOMEM, "no memory to join a cluster");
     if (opts->role == EXO_ROLE_GUEST && opts->job)
         snprintf(c->job, sizeof c->job, "%s", opts->job);
     if (opts->role == EXO_ROLE_DRIVER) {
@@ -138,6 +160,7 @@ name_process(exo_cluster *c, const exo_cluster_opts *opts)
         else
             snprintf(c->job, sizeof c->job, "job-%.40s-%d", host, (int)getpid());
     }
+    return EXO_OK;
 }
 
 static exo_status
@@ -157,9 +180,12 @@ find_head(exo_cluster *c, exo_time deadline, exo_err *err)
 {
     exo_status st;
     exo_err reason = {0};
-    while ((st = exo_cluster_meet_head(c, deadline, &reason)) == EXO_TIMEOUT || st == EXO_PEER_LOST) {
+    unsigned late = 0;
+    while ((st = exo_cluster_meet_head(c, exo_cluster_patience(c, late), deadline, &reason)) == EXO_TIMEOUT ||
+           st == EXO_PEER_LOST) {
         if (exo_cluster_now() + RETRY / 10 >= deadline)
             return fail_no_head(c, &reason, err);
+        late += st == EXO_TIMEOUT && exo_cluster_is_head_there(c);
         pthread_mutex_lock(&c->lock);
         exo_cluster_wait_until_locked(c, exo_cluster_now() + RETRY / 10);
         pthread_mutex_unlock(&c->lock);
@@ -195,8 +221,9 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     c->due = INT64_MAX;
     c->log_file = -1;
     exo_boot_id(c->boot);
-    name_process(c, opts);
-    exo_status st = exo_place_init(&c->place, opts, err);
+    exo_status st = name_process(c, opts, err);
+    if (st == EXO_OK)
+        st = exo_place_init(&c->place, opts, err);
     if (st == EXO_OK)
         st = open_net(c, opts, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_HEAD)
@@ -251,11 +278,12 @@ exo_cluster_leave(exo_cluster *c)
     c->closing = true;
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
+    exo_retrier_stop(c->retrier);
+    exo_remote_close(c->remote); /* before the threads are waited for, which may wait for a reply */
     if (c->has_keeper)
         pthread_join(c->keeper, NULL);
     c->has_keeper = false;
-    exo_retrier_stop(c->retrier);
-    exo_remote_close(c->remote);
+    exo_retrier_join(c->retrier);
 }
 
 void
@@ -271,6 +299,10 @@ exo_cluster_free(exo_cluster **cluster)
     exo_retrier_free(&c->retrier);
     exo_place_release(&c->place);
     exo_cluster_forget_known(c);
+    for (struct name *n = c->names, *next; n; n = next) {
+        next = n->next;
+        exo_free(n);
+    }
     if (c->log_file >= 0)
         close(c->log_file);
     pthread_cond_destroy(&c->changed);
@@ -289,7 +321,11 @@ exo_cluster_runtime(const exo_cluster *cluster)
 const char *
 exo_cluster_node_name(const exo_cluster *cluster)
 {
-    return cluster->name;
+    exo_cluster *c = (exo_cluster *)(uintptr_t)cluster; /* for its lock */
+    pthread_mutex_lock(&c->lock);
+    const char *name = c->names->text;
+    pthread_mutex_unlock(&c->lock);
+    return name;
 }
 
 const char *

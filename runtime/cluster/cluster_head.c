@@ -4,7 +4,6 @@
  * who joins or by the keeper, and cleared when the net says that the connection is lost, on its thread. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <exogym/log.h>
 #include <exogym/memory.h>
@@ -74,17 +73,46 @@ exo_cluster_tell_head(exo_cluster *c, const char *method, const ProtobufCMessage
 
 /* --- The connection ----------------------------------------------------------------------------------------------- */
 
+static bool
+is_near(const char *address)
+{
+    return strncmp(address, "ipc://", strlen("ipc://")) == 0;
+}
+
+static bool
+is_there(const char *address)
+{
+    return exo_place_has_owner(address + strlen("ipc://"));
+}
+
+bool
+exo_cluster_is_head_there(const exo_cluster *c)
+{
+    return !is_near(c->place.head) || is_there(c->place.head);
+}
+
+exo_time
+exo_cluster_patience(const exo_cluster *c, unsigned failed)
+{
+    exo_time patience = is_near(c->place.head) ? EXO_SECOND : CONNECT_TIMEOUT;
+    for (unsigned i = 0; i < failed && patience < MOST_PATIENCE; i++)
+        patience *= 2;
+    return patience < MOST_PATIENCE ? patience : MOST_PATIENCE;
+}
+
 exo_status
-exo_cluster_meet_head(exo_cluster *c, exo_time deadline, exo_err *err)
+exo_cluster_meet_head(exo_cluster *c, exo_time patience, exo_time deadline, exo_err *err)
 {
     exo_peer *peer = NULL;
     exo_ref head = {0};
     const char *address = c->place.head;
-    bool ipc = strncmp(address, "ipc://", 6) == 0;
-    if (ipc && access(address + 6, F_OK) != 0)
+    bool near = is_near(address);
+    if (near && !is_there(address))
         return exo_fail(err, EXO_TIMEOUT, "there is no head at %s", address);
-    const char *key = c->place.head_key[0] && !ipc ? c->place.head_key : NULL;
-    exo_status st = exo_net_connect(exo_remote_net(c->remote), address, key, deadline, &peer, err);
+    const char *key = c->place.head_key[0] && !near ? c->place.head_key : NULL;
+    exo_time until = exo_cluster_now() + patience;
+    exo_status st = exo_net_connect_while(exo_remote_net(c->remote), address, key, until < deadline ? until : deadline,
+                                          near ? is_there : NULL, &peer, err);
     if (st == EXO_OK)
         st = exo_remote_system(c->remote, peer, "head", &head, err);
     if (st == EXO_OK && c->role != EXO_ROLE_GUEST)
@@ -184,7 +212,9 @@ exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *na
     exo_status st = exo_cluster_call_head(cluster, "why", &args.base, true, deadline, &future, &reply, err);
     if (st != EXO_OK)
         return st;
-    *text = reply->size > 0 ? exo_strdup(reply->data) : NULL;
+    *text = exo_calloc(1, reply->size + 1); /* it ends where the reply does, whether that says so or not */
+    if (*text && reply->size > 0)
+        memcpy(*text, reply->data, reply->size);
     exo_future_drop(&future);
     return *text ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a cause");
 }

@@ -19,9 +19,16 @@
 
 #define LOOKUP_TIMEOUT  (30 * EXO_SECOND) /* of exo_get_actor and of claims, which have no deadline of their own */
 #define CONNECT_TIMEOUT (5 * EXO_SECOND)
-#define RETRY           (50 * EXO_MS) /* after which the keeper tries again to reach a head that is away */
+#define MOST_PATIENCE   (30 * EXO_SECOND) /* of one attempt to meet the head, see exo_cluster_patience */
+#define RETRY           (50 * EXO_MS)     /* after which the keeper tries again to reach a head that is away */
 
 struct known; /* cluster_known.c */
+
+/* A name of this process, as the head has given it. */
+struct name {
+    struct name *next;
+    char text[];
+};
 
 struct exo_cluster {
     exo_cluster_role role; /* set by exo_cluster_join, as all to `boot`, and only read then */
@@ -32,7 +39,6 @@ struct exo_cluster {
     char job[128];
     char address[EXO_PLACE_ADDRESSES];
     char boot[EXO_BOOT_ID];
-    char name[128]; /* of who registers, join and then the keeper: the head may give another. Read without a lock */
     _Atomic exo_time due; /* of a head: its lane sets it, the keeper takes it */
     pthread_t keeper;     /* of who joins, leaves and frees, as the next two */
     bool has_keeper, left;
@@ -44,6 +50,7 @@ struct exo_cluster {
     exo_ref head;         /* guarded by lock, as all below; 0: it is away. Of a head: join sets it, once and for all */
     exo_peer *head_peer;  /* held; NULL: it is away. cluster_head.c, as head_lost */
     exo_time head_lost;   /* when; 0: it is there */
+    struct name *names;   /* all that this process has had, the present one first; each stays as it is until the end */
     struct known *known;  /* cluster_known.c, as the next two */
     struct known *deaths; /* that the head is to be told of, the first one first */
     uint64_t num_told;    /* how often a head was told what lives here             */
@@ -58,6 +65,8 @@ struct exo_cluster {
 
 /* On the real clock. */
 exo_time exo_cluster_now(void);
+/* The process is called so from now on. False: no memory, and it keeps its name. */
+bool exo_cluster_set_name(exo_cluster *c, const char *name);
 /* Until something changes, for 10 s at most: the caller looks again. */
 void exo_cluster_wait_until_locked(exo_cluster *c, exo_time until);
 exo_runtime *exo_cluster_runtime(const exo_cluster *cluster);
@@ -73,8 +82,14 @@ exo_status exo_cluster_call_head(exo_cluster *c, const char *method, const Proto
                                  exo_time deadline, exo_future **future, const exo_payload **reply, exo_err *err);
 /* False: it is away. */
 bool exo_cluster_tell_head(exo_cluster *c, const char *method, const ProtobufCMessage *message);
-/* Connects to the head and registers, once. */
-exo_status exo_cluster_meet_head(exo_cluster *c, exo_time deadline, exo_err *err);
+/* How long the head may take to answer an attempt to meet it; `failed`: those before it that ended in TIMEOUT. A head that dies between
+ * Hello and Welcome answers nobody, and neither does the next one: so the first attempts are short. One that is only slow is given twice
+ * the time at each further one. */
+exo_time exo_cluster_patience(const exo_cluster *c, unsigned failed);
+/* Whether there is somebody who may answer at the head's address, as far as can be seen from here. */
+bool exo_cluster_is_head_there(const exo_cluster *c);
+/* Connects to the head, for `patience` at most, and registers, once. */
+exo_status exo_cluster_meet_head(exo_cluster *c, exo_time patience, exo_time deadline, exo_err *err);
 
 /* --- The actors of this process that the head knows (cluster_known.c) --------------------------------------------- */
 

@@ -68,7 +68,7 @@ pass_log_on(exo_cluster *c)
             continue;
         }
         Exo__Cluster__LogLines lines = EXO__CLUSTER__LOG_LINES__INIT;
-        lines.node_name = c->name;
+        lines.node_name = exo_pb_text(exo_cluster_node_name(c));
         lines.text = text;
         exo_cluster_tell_head(c, "log", &lines.base);
     }
@@ -91,14 +91,16 @@ exo_cluster_keep(void *argument)
 {
     exo_cluster *c = argument;
     exo_err err = {0};
-    /* Leaving waits for it. On this host, who does not answer at once is not there. */
-    exo_time patience = strncmp(c->place.head, "ipc://", 6) == 0 ? EXO_SECOND : CONNECT_TIMEOUT;
+    unsigned late = 0;
     pthread_mutex_lock(&c->lock);
     while (!c->closing) {
         bool away = !c->head.id && !c->forsaken[0] && c->role != EXO_ROLE_GUEST;
         pthread_mutex_unlock(&c->lock);
-        if (away)
-            exo_cluster_meet_head(c, exo_deadline(exo_clock_real(), patience), &err);
+        if (away) {
+            exo_status st = exo_cluster_meet_head(c, exo_cluster_patience(c, late),
+                                                  exo_deadline(exo_clock_real(), LOOKUP_TIMEOUT), &err);
+            late = st == EXO_TIMEOUT && exo_cluster_is_head_there(c) ? late + 1 : 0;
+        }
         if (c->role == EXO_ROLE_HEAD) {
             wake_head(c);
             clean_up(c);

@@ -283,7 +283,7 @@ exo_cluster_register(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *e
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
     m.node = exo_net_node(exo_remote_net(c->remote));
-    m.name = c->name;
+    m.name = exo_pb_text(exo_cluster_node_name(c));
     m.endpoint = c->address;
     m.key_text = c->place.has_keys ? c->place.keys.public_key : exo_pb_text("");
     m.kind = exo_pb_text(c->role == EXO_ROLE_WORKER ? "worker" : "driver");
@@ -323,7 +323,8 @@ exo_cluster_register(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *e
     Exo__Cluster__RegisterReply *answer =
         st == EXO_OK ? EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply) : NULL;
     if (answer) {
-        snprintf(c->name, sizeof c->name, "%s", answer->name);
+        if (answer->name[0])
+            exo_cluster_set_name(c, answer->name);
         end_fenced(c, answer->ended, answer->n_ended);
     }
     EXO_RELEASE(answer);

@@ -58,8 +58,8 @@ exo_retrier_learn(exo_retrier *retrier, exo_ref actor, const char *space, const 
                   size_t size)
 {
     struct subject *s = NULL;
-    if (size == 0)
-        return;
+    if (size == 0 || ((const char *)methods)[size - 1] != 0)
+        return; /* none, or no list of names: they are another process's bytes */
     pthread_mutex_lock(&retrier->lock);
     HASH_FIND(hh, retrier->subjects, &actor.id, sizeof actor.id, s);
     if (!s && (s = exo_calloc(1, sizeof *s))) {
@@ -319,11 +319,7 @@ exo_retrier_stop(exo_retrier *retrier)
     pthread_mutex_lock(&retrier->lock);
     retrier->stopped = true;
     pthread_cond_broadcast(&retrier->changed);
-    bool has_thread = retrier->has_thread;
-    retrier->has_thread = false;
     pthread_mutex_unlock(&retrier->lock);
-    if (has_thread)
-        pthread_join(retrier->thread, NULL);
     for (;;) {
         pthread_mutex_lock(&retrier->lock);
         struct retry *r = retrier->waiting;
@@ -335,6 +331,19 @@ exo_retrier_stop(exo_retrier *retrier)
         exo_future_complete(r->outer, EXO_PEER_LOST, "this process leaves the cluster", NULL);
         drop_retry(r);
     }
+}
+
+void
+exo_retrier_join(exo_retrier *retrier)
+{
+    if (!retrier)
+        return;
+    pthread_mutex_lock(&retrier->lock);
+    bool has_thread = retrier->has_thread; /* none is started any more */
+    retrier->has_thread = false;
+    pthread_mutex_unlock(&retrier->lock);
+    if (has_thread)
+        pthread_join(retrier->thread, NULL);
 }
 
 void

@@ -13,8 +13,10 @@ exo_status exo_retrier_new(exo_retrier **out, exo_runtime *runtime, exo_remote *
                            exo_status (*find)(void *context, const char *space, const char *name, exo_ref *out,
                                               exo_err *err),
                            void *context, exo_err *err);
-/* Ends what waits with PEER_LOST. Before the connections are closed, and freed after. */
+/* Ends what waits with PEER_LOST; from now on nothing is made again. Before the connections are closed. */
 void exo_retrier_stop(exo_retrier *retrier);
+/* Waits for its thread, which may be in `find`: after the connections were closed, by which that ends. Then it may be freed. */
+void exo_retrier_join(exo_retrier *retrier);
 void exo_retrier_free(exo_retrier **retrier);
 
 /* The methods of this actor, names with a 0 each, may be called again. */
