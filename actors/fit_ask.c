@@ -125,11 +125,30 @@ exo_fit_await_all(struct run *run, exo_err *err)
     return root == EXO_OK ? EXO_OK : blame(run, root_rank, root, root_err.text, err);
 }
 
-/* A node's reply to the request in progress; NULL if there is none. */
+static exo_status
+check_reply(const struct run *run, uint32_t rank, size_t size, exo_err *err)
+{
+    const exo_payload *reply = NULL;
+    exo_status st = run->futures[rank] ? exo_wait(run->futures[rank], INT64_MAX, &reply, err) : EXO_OK;
+    if (st == EXO_OK && reply && reply->size != size)
+        st = exo_fail(err, EXO_INVAL, "node_%u answers with %zu bytes, not with %zu: is its worker of this version?",
+                      rank, reply->size, size);
+    return st;
+}
+
+exo_status
+exo_fit_check_replies(struct run *run, size_t size, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++)
+        st = check_reply(run, r, size, err);
+    return st;
+}
+
 const void *
 exo_fit_reply(struct run *run, uint32_t rank)
 {
     const exo_payload *reply = NULL;
-    exo_status st = exo_wait(run->futures[rank], INT64_MAX, &reply, NULL);
-    return st == EXO_OK && reply ? reply->data : NULL;
+    exo_wait(run->futures[rank], INT64_MAX, &reply, NULL);
+    return reply->data;
 }

@@ -75,6 +75,8 @@ evaluate(struct run *run, exo_err *err)
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     if (st == EXO_OK)
         st = all;
+    if (st == EXO_OK)
+        st = exo_fit_check_replies(run, sizeof(exo_eval_reply), err);
     if (st == EXO_OK) {
         const exo_eval_reply *local = exo_fit_reply(run, 0);
         const exo_eval_reply *global = exo_fit_reply(run, other);
@@ -105,6 +107,8 @@ correlate(struct run *run, exo_err *err)
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     if (st == EXO_OK)
         st = all;
+    if (st == EXO_OK)
+        st = exo_fit_check_replies(run, sizeof(double), err);
     if (st == EXO_OK && run->metrics)
         st = exo_metrics_correlation(run->metrics, run->step, *(const double *)exo_fit_reply(run, 0), err);
     exo_fit_drop_futures(run);
@@ -146,6 +150,8 @@ checkpoint(struct run *run, exo_err *err)
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     if (st == EXO_OK)
         st = all;
+    if (st == EXO_OK)
+        st = exo_fit_check_replies(run, sizeof(exo_save_reply), err);
     if (st == EXO_OK)
         st = exo_fit_save_figures(run, folder, args.elapsed, err);
     if (st == EXO_OK)
@@ -210,9 +216,13 @@ segment_end(const struct run *run)
 }
 
 static exo_status
-record_segment(struct run *run, exo_time took, exo_time took_here, exo_err *err)
+record_segment(struct run *run, size_t steps, exo_time took, exo_time took_here, exo_err *err)
 {
-    const exo_train_reply *first = exo_fit_reply(run, 0);
+    const exo_train_reply *first = NULL;
+    exo_status st = exo_fit_check_replies(run, sizeof *first + steps * sizeof first->steps[0], err);
+    if (st != EXO_OK)
+        return st;
+    first = exo_fit_reply(run, 0);
     uint64_t per_step = (uint64_t)run->fit.batch_size * run->fit.num_nodes;
     uint64_t bytes = 0;
     for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
@@ -223,8 +233,7 @@ record_segment(struct run *run, exo_time took, exo_time took_here, exo_err *err)
     }
     run->bytes_sent = exo_fit_mean_bytes(run, bytes);
 
-    exo_status st = EXO_OK;
-    for (size_t i = 0; i < first->num_steps && st == EXO_OK; i++) {
+    for (size_t i = 0; i < steps && st == EXO_OK; i++) {
         run->step++;
         run->train_loss = first->steps[i].loss;
         run->lr = first->steps[i].lr;
@@ -233,8 +242,8 @@ record_segment(struct run *run, exo_time took, exo_time took_here, exo_err *err)
                                    (double)run->lr, err);
     }
     run->trained += took;
-    run->step_time = first->num_steps ? took_here / (exo_time)first->num_steps : 0;
-    double rate = took > 0 ? (double)(first->num_steps * per_step) / ((double)took * 1e-9) : 0;
+    run->step_time = steps ? took_here / (exo_time)steps : 0;
+    double rate = took > 0 ? (double)(steps * per_step) / ((double)took * 1e-9) : 0;
     run->rate = run->rate > 0 ? 0.8 * run->rate + 0.2 * rate : rate;
     run->evaluated = false;
     return st;
@@ -251,7 +260,8 @@ train_segment(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = all;
     if (st == EXO_OK)
-        st = record_segment(run, exo_fit_now(run) - before, exo_now(run->clock) - before_here, err);
+        st = record_segment(run, (size_t)(end - run->step), exo_fit_now(run) - before,
+                            exo_now(run->clock) - before_here, err);
     exo_fit_drop_futures(run);
     if (st == EXO_OK)
         report(run, false);

@@ -88,7 +88,9 @@ exo_status exo_fit_ask_all(struct run *run, const char *method, const void *args
 /* Waits for every request in progress. The first error that is a node's own, or its death, rather than what it heard of another, is the
  * run's; the other nodes are told at once, so that nobody waits for the dead. */
 exo_status exo_fit_await_all(struct run *run, exo_err *err);
-/* A node's reply to the request in progress; NULL if there is none. */
+/* INVAL: a node that was asked, and has answered, did so with other than `size` bytes. */
+exo_status exo_fit_check_replies(struct run *run, size_t size, exo_err *err);
+/* A node's reply to the request in progress, which is over and whose reply was checked. */
 const void *exo_fit_reply(struct run *run, uint32_t rank);
 void exo_fit_drop_futures(struct run *run);
 

@@ -355,6 +355,8 @@ set_up_nodes(struct run *run, exo_err *err)
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     if (st == EXO_OK)
         st = all;
+    if (st == EXO_OK)
+        st = exo_fit_check_replies(run, sizeof(exo_node_ready), err);
     if (st == EXO_OK) {
         const exo_node_ready *first = exo_fit_reply(run, 0);
         run->step = first->step;

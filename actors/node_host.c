@@ -76,8 +76,11 @@ load_plugins(exo_config *root, exo_err *err)
 {
     exo_config *list = NULL;
     exo_status st = exo_config_list(root, "plugins", &list, err);
-    for (size_t i = 0; st == EXO_OK && i < exo_config_length(list); i++)
-        st = exo_plugin_load(exo_config_scalar(exo_config_item(list, i)), err);
+    for (size_t i = 0; st == EXO_OK && i < exo_config_length(list); i++) {
+        const char *path = exo_config_scalar(exo_config_item(list, i));
+        st = path ? exo_plugin_load(path, err)
+                  : exo_config_fail(exo_config_item(list, i), err, "plugins: expected the path of a plugin");
+    }
     return st;
 }
 
@@ -106,6 +109,9 @@ read_numbers(exo_config *root, struct shared *s, exo_err *err)
         st = exo_config_string(root, "resume_from", NULL, &resume, err);
     if (st != EXO_OK)
         return st;
+    if (batch % minibatch != 0)
+        return exo_config_fail(root, err, "batch_size %llu is no multiple of minibatch_size %llu",
+                               (unsigned long long)batch, (unsigned long long)minibatch);
     fit->num_nodes = (uint32_t)nodes;
     fit->batch_size = batch;
     fit->minibatch_size = minibatch;
@@ -146,6 +152,9 @@ make_network(struct shared *s, exo_config *root, exo_err *err)
         return st;
     s->origin = exo_now(exo_clock_real()) - (exo_time)elapsed;
     st = exo_graph_parse(&s->graph, "graph", text, NULL, err);
+    if (st == EXO_OK && (s->graph->num_actors != 1 || s->graph->actors[0].count != s->fit.num_nodes))
+        st = exo_fail(err, EXO_INVAL, "graph: the graph of a job of %u nodes has one actor of that count",
+                      s->fit.num_nodes);
     return st == EXO_OK && s->graph->emulated ? exo_graph_links(s->graph, &s->links, err) : st;
 }
 
@@ -290,6 +299,8 @@ exo_node_host_open(exo_node_host **out, exo_call_context *call, const exo_payloa
     h->rank = (uint32_t)rank;
     if (st == EXO_OK)
         st = get_shared(root, &h->shared, err);
+    if (st == EXO_OK && h->rank >= h->shared->fit.num_nodes)
+        st = exo_fail(err, EXO_INVAL, "rank %u is none of a run of %u nodes", h->rank, h->shared->fit.num_nodes);
     if (st == EXO_OK)
         st = take_data(h, err);
     if (st == EXO_OK)

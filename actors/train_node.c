@@ -29,6 +29,8 @@ struct train_node {
     exo_pace *pace, own_pace; /* how its time passes */
     exo_time step_cost;
     uint64_t bytes_before; /* sent before the checkpoint that this run went on from */
+    bool begun;            /* set up, or tried to be                                */
+    bool averaged;         /* `average` holds the mean of all copies                */
     bool within;           /* the inner step is taken within backward               */
     bool warned;           /* of a loss that is not finite                          */
 };
@@ -42,6 +44,18 @@ give_up(struct train_node *n, exo_status st, const exo_err *err)
         exo_comm_fail(n->side, n->node.rank, err ? err->text : exo_status_text(st));
     }
     return st;
+}
+
+/* A message of `size` bytes for a method of a node that is set up. Its sender may be any process of the cluster: a message that is refused
+ * changes nothing, and ends no collective. */
+static exo_status
+check_call(const struct train_node *n, const char *method, const exo_payload *args, size_t size, exo_err *err)
+{
+    if (args->size != size)
+        return exo_fail(err, EXO_INVAL, "%s: a message of %zu bytes, not of %zu", method, args->size, size);
+    if (!n->loader)
+        return exo_fail(err, EXO_INVAL, "%s: node_%u is not set up", method, n->node.rank);
+    return EXO_OK;
 }
 
 static void
@@ -124,6 +138,8 @@ static exo_status
 train_node_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
 {
     (void)call;
+    if (args->size != sizeof(exo_node_spec))
+        return exo_fail(err, EXO_INVAL, "a node of this process is started with its place");
     return take_place(self, args->data, err);
 }
 
@@ -202,9 +218,13 @@ static exo_status
 setup(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
-    (void)args;
     struct train_node *n = self;
     exo_node_ready ready = {0};
+    if (args->size != 0 || n->begun)
+        return exo_fail(err, EXO_INVAL,
+                        n->begun ? "setup: node_%u is set up, or could not be" : "setup: node_%u takes no argument",
+                        n->node.rank);
+    n->begun = true;
 
     exo_status st = n->host ? exo_node_host_meet(n->host, err) : EXO_OK;
     if (st == EXO_OK)
@@ -325,14 +345,22 @@ static exo_status
 train(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct train_node *n = self;
-    uint64_t until = *(const uint64_t *)args->data;
+    uint64_t until = 0;
+    exo_status st = check_call(n, "train", args, sizeof until, err);
+    if (st != EXO_OK)
+        return st;
+    memcpy(&until, args->data, sizeof until);
+    if (until > n->fit->max_steps)
+        return exo_fail(err, EXO_INVAL, "train: step %llu is beyond the last one, %llu", (unsigned long long)until,
+                        (unsigned long long)n->fit->max_steps);
     uint64_t count = until > n->node.step ? until - n->node.step : 0;
 
-    exo_train_reply *out = exo_calloc(1, sizeof *out + count * sizeof out->steps[0]);
+    exo_train_reply *out = NULL;
+    if (count <= (PTRDIFF_MAX - sizeof *out) / sizeof out->steps[0])
+        out = exo_calloc(1, sizeof *out + count * sizeof out->steps[0]);
     if (!out)
         return give_up(
             n, exo_fail(err, EXO_NOMEM, "no memory for the records of %llu steps", (unsigned long long)count), err);
-    exo_status st = EXO_OK;
     exo_pace_enter(n->pace);
     exo_compute_enter();
     while (st == EXO_OK && out->num_steps < count) {
@@ -390,19 +418,27 @@ static exo_status
 average(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
-    (void)args;
     (void)reply;
     struct train_node *n = self;
-    return give_up(n, average_copies(n, err), err);
+    exo_status st = check_call(n, "average", args, 0, err);
+    if (st != EXO_OK)
+        return st;
+    st = average_copies(n, err);
+    n->averaged = n->averaged || st == EXO_OK;
+    return give_up(n, st, err);
 }
 
 static exo_status
 result(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
-    (void)args;
     struct train_node *n = self;
     size_t numel = n->node.numel, buffers = exo_params_buffer_numel(n->params);
+    exo_status st = check_call(n, "result", args, 0, err);
+    if (st == EXO_OK && !n->averaged)
+        st = exo_fail(err, EXO_INVAL, "result: node_%u has no average yet", n->node.rank);
+    if (st != EXO_OK)
+        return st;
     float *copy = exo_calloc(numel + buffers, sizeof *copy);
     if (!copy)
         return exo_fail(err, EXO_NOMEM, "no memory for the averaged model");
@@ -480,10 +516,20 @@ evaluate(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
 {
     (void)call;
     struct train_node *n = self;
-    bool of_average = *(const bool *)args->data;
+    uint8_t of_average = 0;
     exo_eval_reply out = {0};
+    exo_status st = check_call(n, "evaluate", args, sizeof of_average, err);
+    if (st != EXO_OK)
+        return st;
+    memcpy(&of_average, args->data, sizeof of_average);
+    if (of_average > 1)
+        return exo_fail(err, EXO_INVAL, "evaluate: %u is neither 0, the own copy, nor 1, the average", of_average);
+    if (n->fit->val_count == 0)
+        return exo_fail(err, EXO_INVAL, "evaluate: the run has no data for it");
+    if (of_average && !n->averaged)
+        return exo_fail(err, EXO_INVAL, "evaluate: node_%u has no average yet", n->node.rank);
     exo_compute_enter();
-    exo_status st = evaluate_params(n, of_average ? n->average : n->params, &out, err);
+    st = evaluate_params(n, of_average ? n->average : n->params, &out, err);
     exo_compute_leave();
     if (st == EXO_OK)
         st = exo_payload_copy(reply, &out, sizeof out);
@@ -525,10 +571,13 @@ static exo_status
 correlate(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
-    (void)args;
     struct train_node *n = self;
     double correlation = 0;
-    exo_status st = correlate_copies(n, &correlation, err);
+    exo_status st = check_call(n, "correlate", args, 0, err);
+    if (st != EXO_OK)
+        return st;
+    n->averaged = false; /* what it held is overwritten */
+    st = correlate_copies(n, &correlation, err);
     if (st == EXO_OK)
         st = exo_payload_copy(reply, &correlation, sizeof correlation);
     return give_up(n, st, err);
@@ -541,14 +590,20 @@ save(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
 {
     (void)call;
     struct train_node *n = self;
-    const exo_save_args *to = args->data;
+    exo_save_args to;
     exo_save_reply out = {0};
-    uint64_t elapsed = to->elapsed;
-    uint64_t bytes = n->bytes_before + exo_group_stats(n->group).bytes_sent;
     char path[EXO_CHECKPOINT_PATH];
     exo_state *state = NULL;
+    exo_status st = check_call(n, "save", args, sizeof to, err);
+    if (st != EXO_OK)
+        return st;
+    memcpy(&to, args->data, sizeof to);
+    if (to.folder[0] == 0 || !memchr(to.folder, 0, sizeof to.folder))
+        return exo_fail(err, EXO_INVAL, "save: the message names no folder");
+    uint64_t elapsed = to.elapsed;
+    uint64_t bytes = n->bytes_before + exo_group_stats(n->group).bytes_sent;
 
-    exo_status st = exo_checkpoint_node_path(path, to->folder, n->node.rank, err);
+    st = exo_checkpoint_node_path(path, to.folder, n->node.rank, err);
     if (st == EXO_OK)
         st = exo_state_new(&state, err);
     if (st == EXO_OK) {
@@ -593,11 +648,13 @@ abandon(exo_call_context *call, void *self, const exo_payload *args, exo_payload
     uint32_t rank = 0;
     (void)call;
     (void)reply;
-    (void)err;
-    if (args->size < sizeof rank)
-        return EXO_OK;
-    memcpy(&rank, args->data, sizeof rank);
-    snprintf(cause, sizeof cause, "%.*s", (int)(args->size - sizeof rank), (const char *)args->data + sizeof rank);
+    if (args->size >= sizeof rank)
+        memcpy(&rank, args->data, sizeof rank);
+    if (args->size < sizeof rank || rank >= n->fit->num_nodes)
+        return exo_fail(err, EXO_INVAL, "abandon: the message names no node of the run");
+    size_t length = args->size - sizeof rank;
+    length = length < sizeof cause ? length : sizeof cause - 1;
+    snprintf(cause, sizeof cause, "%.*s", (int)length, (const char *)args->data + sizeof rank);
     exo_comm_fail(n->comm, rank, cause);
     exo_comm_fail(n->side, rank, cause);
     return EXO_OK;
@@ -621,7 +678,7 @@ static const exo_method methods[] = {
 
 enum {
     FAR_METHODS = sizeof methods / sizeof methods[0],
-    METHODS = FAR_METHODS - 2
+    METHODS = FAR_METHODS - 3
 };
 
 const exo_actor_class exo_train_node_class = {

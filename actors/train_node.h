@@ -10,8 +10,10 @@
  *     average   the mean of all copies into a second one, on every node
  *     evaluate  loss and accuracy of the own copy or of the average
  *     result    the average's numbers: parameters, then buffers, fp32
- *     correlate mean Pearson correlation between the copies
+ *     correlate mean Pearson correlation between the copies; `average` anew before the next `result`
  *     save      one file of a checkpoint, and its SHA-256
+ *
+ * A message of another size, with a value that cannot be, or before its time gets INVAL, and changes nothing.
  */
 #ifndef EXO_TRAIN_NODE_H
 #define EXO_TRAIN_NODE_H
@@ -62,7 +64,7 @@ typedef struct exo_node_ready {
     size_t epoch_batches;
 } exo_node_ready;
 
-/* train(until) -> one record a step. */
+/* train(until: uint64_t, at most max_steps) -> one record a step. */
 typedef struct exo_step_record {
     float loss, lr;
 } exo_step_record;
@@ -75,7 +77,7 @@ typedef struct exo_train_reply {
     exo_step_record steps[];
 } exo_train_reply;
 
-/* evaluate(average or own copy) -> figures. */
+/* evaluate(uint8_t: 1 the average, after `average`; 0 the own copy) -> figures. */
 typedef struct exo_eval_reply {
     double loss;
     double accuracy; /* NaN if the model reports none */

@@ -115,8 +115,8 @@ run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload 
         return true;
     }
     if (strcmp(method, METHOD_KILL) == 0) {
-        snprintf(cause, sizeof cause, "%.*s", args->data ? (int)args->size : 0,
-                 args->data ? (const char *)args->data : "");
+        size_t length = args->size < sizeof cause ? args->size : sizeof cause - 1;
+        snprintf(cause, sizeof cause, "%.*s", (int)length, length ? (const char *)args->data : "");
         *st = exo_kill(r->runtime, actor, cause, err);
     } else if (strcmp(method, METHOD_STOP) == 0 || strcmp(method, METHOD_DRAIN) == 0) {
         *st = exo_stop(r->runtime, actor, strcmp(method, METHOD_DRAIN) == 0, err);

@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,15 @@ struct host {
     bool inited;
     exo_site *site; /* to be given back: of a worker */
     exo_ref actor;
+    atomic_int
+        stage; /* the run lane moves it on; a message may come from any process of the cluster, before its time or twice */
+};
+
+enum {
+    MADE,
+    CONNECTED,
+    RUN_BEGUN,
+    OVER /* it has run, or could not be connected */
 };
 
 /* The head of what a worker's actor is started with; three texts follow, each with its 0. */
@@ -113,6 +123,8 @@ local_start(exo_call_context *call, void *self, const exo_payload *args, exo_err
 {
     const exo_host_start *start = args->data;
     struct host *h = self;
+    if (args->size != sizeof *start)
+        return exo_fail(err, EXO_INVAL, "a graph actor of this process is started with its place");
     exo_status st = begin(h, call, start->site, start->actor, start->index, err);
     if (st != EXO_OK)
         return st;
@@ -168,6 +180,22 @@ far_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *
     return begin(h, call, h->site, start.actor, start.index, err);
 }
 
+/* A message without arguments, in its turn. */
+static exo_status
+check_call(struct host *h, const char *method, int stage, const exo_payload *args, exo_err *err)
+{
+    const char *name = h->place->actor.name;
+    if (args->size != 0)
+        return exo_fail(err, EXO_INVAL, "%s: %s takes no argument, and got %zu bytes", name, method, args->size);
+    int now = h->stage;
+    if (now != stage)
+        return exo_fail(err, EXO_INVAL, "%s: %s comes %s", name, method,
+                        now > stage     ? "a second time"
+                        : stage == OVER ? "before its run is over"
+                                        : "before it is connected");
+    return EXO_OK;
+}
+
 /* --- connect ------------------------------------------------------------------------------------------------------------------------ */
 
 /* Every actor at the other end of a channel of ours, and every member of our collectives. */
@@ -218,10 +246,11 @@ host_connect(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     exo_place *p = h->place;
     const exo_site *site = p->actor.site;
     (void)call;
-    (void)args;
     (void)reply;
     exo_ref *actors = NULL;
-    exo_status st = EXO_OK;
+    exo_status st = check_call(h, "connect", MADE, args, err);
+    if (st != EXO_OK)
+        return st;
     if (!site->sim) {
         actors = exo_calloc(site->first[site->spec->num_actors] + 1, sizeof *actors);
         st = actors ? find_others(h, actors, err) : exo_fail(err, EXO_NOMEM, "no memory for a graph");
@@ -231,6 +260,7 @@ host_connect(exo_call_context *call, void *self, const exo_payload *args, exo_pa
             st = join_collective(h, &p->groups[i], actors, err);
     if (st == EXO_OK)
         st = exo_place_connect(p, actors, err);
+    h->stage = st == EXO_OK ? CONNECTED : OVER;
     exo_free(actors);
     return st;
 }
@@ -273,6 +303,11 @@ host_change(exo_call_context *call, void *self, const exo_payload *args, exo_pay
     const char *text = (const char *)args->data + sizeof change;
     if (change.text != args->size - sizeof change || (change.text && text[change.text - 1]))
         return exo_fail(err, EXO_INVAL, "a change that is cut");
+    if (change.step != EXO_CHANGE_INPUTS && change.step != EXO_CHANGE_OUTPUTS)
+        return exo_fail(err, EXO_INVAL, "a change has no step %u", change.step);
+    if (h->stage < CONNECTED)
+        return exo_fail(err, EXO_INVAL, "%s: a change comes before it is connected", p->actor.name);
+    text = change.text ? text : NULL;
     exo_status st = site->whole ? EXO_OK : exo_site_change_to(site, change.number, site->spec->source, text, err);
     exo_ref *actors = exo_calloc(site->first[site->spec->num_actors] + 1, sizeof *actors);
     if (st == EXO_OK)
@@ -348,20 +383,23 @@ report(exo_place *p, bool phases, exo_payload *reply, exo_err *err)
 static exo_status
 host_look(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
+    struct host *h = self;
+    exo_status st = check_call(h, "look", h->stage, args, err);
     (void)call;
-    (void)args;
-    return report(((struct host *)self)->place, false, reply, err);
+    return st == EXO_OK ? report(h->place, false, reply, err) : st;
 }
 
 /* After run: also one that ended with an error, or was told to end. Nothing leaves any more, so the counts are the last ones. */
 static exo_status
 host_report(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
-    exo_place *p = ((struct host *)self)->place;
+    struct host *h = self;
+    exo_status st = check_call(h, "report", OVER, args, err);
     (void)call;
-    (void)args;
-    exo_place_stop(p);
-    return report(p, true, reply, err);
+    if (st != EXO_OK)
+        return st;
+    exo_place_stop(h->place);
+    return report(h->place, true, reply, err);
 }
 
 static exo_status
@@ -417,10 +455,13 @@ host_run(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
     exo_place *p = h->place;
     exo_err reason = {0};
     (void)call;
-    (void)args;
+    exo_status st = check_call(h, "run", CONNECTED, args, err);
+    if (st != EXO_OK)
+        return st;
+    h->stage = RUN_BEGUN;
     p->pace.origin = p->actor.site->origin;
     exo_pace_enter(&p->pace);
-    exo_status st = p->spec->class->run(h->self, &p->actor, &reason);
+    st = p->spec->class->run(h->self, &p->actor, &reason);
     exo_pace_phase(&p->pace, NULL, -1);
     if (st == EXO_OK)
         st = exo_place_finish(p, longest_deadline(p), &reason);
@@ -432,6 +473,7 @@ host_run(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
             exo_fail_in(&reason, st, "%s", p->actor.name);
         fail_collectives(p, reason.text);
     }
+    h->stage = OVER;
     exo_pace_leave(&p->pace);
     return st == EXO_OK ? report(p, true, reply, err) : exo_fail(err, st, "%s", reason.text);
 }
@@ -449,12 +491,12 @@ static exo_status
 host_cancel(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct host *h = self;
+    exo_status st = check_call(h, "cancel", h->stage, args, err);
     (void)call;
-    (void)args;
     (void)reply;
-    (void)err;
-    exo_host_cancel(h->place);
-    return EXO_OK;
+    if (st == EXO_OK)
+        exo_host_cancel(h->place);
+    return st;
 }
 
 static exo_status
@@ -493,7 +535,8 @@ host_abandon(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     (void)call;
     (void)reply;
     (void)err;
-    snprintf(cause, sizeof cause, "%.*s", (int)args->size, (const char *)args->data);
+    size_t length = args->size < sizeof cause ? args->size : sizeof cause - 1;
+    snprintf(cause, sizeof cause, "%.*s", (int)length, length ? (const char *)args->data : "");
     fail_collectives(h->place, cause);
     return EXO_OK;
 }

@@ -482,7 +482,10 @@ exo_outlet_wake_locked(exo_outlet *o)
 void
 exo_outlet_stop(exo_outlet *o)
 {
-    if (o->has_thread)
-        pthread_join(o->thread, NULL);
+    pthread_mutex_lock(&o->place->lock);
+    bool join = o->has_thread;
     o->has_thread = false;
+    pthread_mutex_unlock(&o->place->lock);
+    if (join)
+        pthread_join(o->thread, NULL);
 }

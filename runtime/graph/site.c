@@ -345,7 +345,9 @@ exo_site_change_to(exo_site *site, uint64_t number, const char *source, const ch
     struct shared_site *s = site->shared;
     exo_status st = EXO_OK;
     pthread_mutex_lock(&s->shared.making);
-    if (site->changes + 1 == number && s->num_later < MAX_CHANGES) {
+    if (site->changes + 1 == number && !text) {
+        st = exo_fail(err, EXO_INVAL, "change %llu of a graph comes without its text", (unsigned long long)number);
+    } else if (site->changes + 1 == number && s->num_later < MAX_CHANGES) {
         exo_graph_spec *next = NULL;
         st = exo_graph_parse(&next, source, text, NULL, err);
         if (st == EXO_OK)

@@ -1,0 +1,235 @@
+/* Messages to the project's own actors that any process of a cluster could send: of a wrong size, with a value that cannot be, before their
+ * time or twice. Each is refused with a reason, and the actor works on. */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/exogym.h>
+#include <exogym/rng.h>
+
+#include "../../runtime/graph/host.h" /* the store has a header of that name, too */
+#include "eventually.h"
+#include "stream.h"
+#include "temp.h"
+#include "train_node.h"
+
+static exo_runtime *runtime;
+static exo_err err;
+
+static void
+begin(void)
+{
+    cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
+}
+
+static void
+end(void)
+{
+    cr_expect_eq(exo_runtime_close(&runtime, in_ms(60000), &err), EXO_OK, "%s", err.text);
+}
+
+TestSuite(actor_messages, .init = begin, .fini = end, .timeout = 120);
+
+/* The reply is dropped unless `reply` is given. */
+static exo_status
+ask(exo_ref actor, const char *method, const void *data, size_t size, exo_payload *reply)
+{
+    exo_payload args = {0};
+    err = (exo_err){0};
+    cr_assert(size == 0 || exo_payload_copy(&args, data, size) == EXO_OK);
+    exo_payload unwanted = {0};
+    exo_status st = exo_call_wait(runtime, actor, method, args, in_ms(60000), reply ? reply : &unwanted, &err);
+    exo_payload_release(&unwanted);
+    return st;
+}
+
+static void
+expect_refused(exo_ref actor, const char *method, const void *data, size_t size)
+{
+    exo_status st = ask(actor, method, data, size, NULL);
+    cr_expect(st == EXO_INVAL && err.text[0], "%s with %zu bytes: %s, '%s'", method, size, exo_status_text(st),
+              err.text);
+}
+
+/* Every size up to `most` but `good`, and noise of that size if all of it is wrong. */
+static void
+expect_noise_refused(exo_ref actor, const char *method, size_t most, size_t good, bool noise_too)
+{
+    unsigned char noise[256];
+    exo_rng rng;
+    exo_rng_init(&rng, 7, EXO_RNG_USER, 0, most);
+    for (size_t i = 0; i < sizeof noise; i++)
+        noise[i] = (unsigned char)(2 + exo_rng_below(&rng, 254));
+    for (size_t size = 0; size <= most; size++)
+        if (size != good || noise_too)
+            expect_refused(actor, method, noise, size);
+}
+
+/* --- Nodes of a run ------------------------------------------------------------------------------------------------------------ */
+
+static const char node_text[] =
+    "{run: r, rank: 0, nodes: 1, max_steps: 4, batch_size: 8, model: mlp, data: synthetic, strategy: ddp}";
+
+static exo_status
+spawn_node(const char *text, size_t size, exo_ref *out)
+{
+    const exo_spawn_opts opts = {.args = exo_payload_borrow(text, size)};
+    err = (exo_err){0};
+    return exo_spawn(runtime, &exo_far_node_class, &opts, out, &err);
+}
+
+static exo_save_args
+save_args(const char *folder)
+{
+    exo_save_args args = {.elapsed = 5};
+    snprintf(args.folder, sizeof args.folder, "%s", folder);
+    return args;
+}
+
+Test(actor_messages, a_node_refuses_what_comes_before_setup)
+{
+    exo_ref node = {0};
+    const uint64_t until = 1;
+    const exo_save_args save = save_args("/tmp");
+    cr_assert_eq(spawn_node(node_text, sizeof node_text, &node), EXO_OK, "%s", err.text);
+    expect_refused(node, "train", &until, sizeof until);
+    expect_refused(node, "evaluate", &(uint8_t){0}, 1);
+    expect_refused(node, "save", &save, sizeof save);
+    expect_refused(node, "average", NULL, 0);
+    expect_refused(node, "result", NULL, 0);
+    expect_refused(node, "correlate", NULL, 0);
+    expect_noise_refused(node, "setup", 32, 0, false);
+    cr_expect_eq(ask(node, "setup", NULL, 0, NULL), EXO_OK, "%s", err.text);
+    expect_refused(node, "setup", NULL, 0);
+    expect_refused(node, "result", NULL, 0);
+    expect_refused(node, "evaluate", &(uint8_t){1}, 1);
+}
+
+static void
+send_noise(exo_ref node)
+{
+    static exo_save_args endless;
+    memset(&endless, 'x', sizeof endless);
+    const exo_save_args nowhere = save_args("");
+    const uint64_t beyond[] = {5, UINT64_MAX, UINT64_MAX / 8, UINT64_C(1) << 61};
+    const uint32_t rank = 1;
+    expect_noise_refused(node, "train", 64, sizeof(uint64_t), true);
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
+        expect_refused(node, "train", &beyond[i], sizeof beyond[i]);
+    expect_noise_refused(node, "evaluate", 64, sizeof(uint8_t), true);
+    expect_noise_refused(node, "save", 200, sizeof(exo_save_args), false);
+    expect_refused(node, "save", &endless, sizeof endless);
+    expect_refused(node, "save", &nowhere, sizeof nowhere);
+    expect_noise_refused(node, "average", 16, 0, false);
+    expect_noise_refused(node, "result", 16, 0, false);
+    expect_noise_refused(node, "correlate", 16, 0, false);
+    expect_noise_refused(node, "change", 64, 64, true);
+    expect_noise_refused(node, "deliver", 200, 200, true);
+    expect_noise_refused(node, "abandon", 3, 3, true);
+    expect_refused(node, "abandon", &rank, sizeof rank);
+}
+
+Test(actor_messages, a_node_refuses_noise_and_trains_on)
+{
+    exo_ref node = {0};
+    char folder[64];
+    exo_payload reply = {0};
+    temp_folder(folder, sizeof folder);
+    const exo_save_args save = save_args(folder);
+    cr_assert_eq(spawn_node(node_text, sizeof node_text, &node), EXO_OK, "%s", err.text);
+    cr_assert_eq(ask(node, "setup", NULL, 0, NULL), EXO_OK, "%s", err.text);
+    send_noise(node);
+    cr_assert_eq(ask(node, "train", &(uint64_t){4}, sizeof(uint64_t), &reply), EXO_OK, "%s", err.text);
+    cr_expect_eq(((const exo_train_reply *)reply.data)->num_steps, 4);
+    exo_payload_release(&reply);
+    send_noise(node);
+    cr_expect_eq(ask(node, "average", NULL, 0, NULL), EXO_OK, "%s", err.text);
+    cr_expect_eq(ask(node, "evaluate", &(uint8_t){1}, 1, NULL), EXO_OK, "%s", err.text);
+    cr_expect_eq(ask(node, "result", NULL, 0, NULL), EXO_OK, "%s", err.text);
+    cr_expect_eq(ask(node, "save", &save, sizeof save, NULL), EXO_OK, "%s", err.text);
+    cr_expect_eq(ask(node, "correlate", NULL, 0, NULL), EXO_OK, "%s", err.text);
+    expect_refused(node, "result", NULL, 0); /* the average is no more */
+}
+
+Test(actor_messages, a_node_is_started_with_what_can_be)
+{
+    static const char *const texts[] = {
+        "[a, list]",
+        "text",
+        "{run: a, rank: 1, nodes: 1, model: mlp, data: synthetic, strategy: ddp}",
+        "{run: b, rank: 0, nodes: 1, batch_size: 8, minibatch_size: 3, model: mlp, data: synthetic, strategy: ddp}",
+        "{run: c, rank: 0, nodes: 1, plugins: [[a]], model: mlp, data: synthetic, strategy: ddp}",
+        "{run: d, rank: 0, nodes: 4, model: mlp, data: synthetic, strategy: ddp, graph: '{actors: {a: {class: "
+        "train_node, "
+        "config: {model: mlp, data: synthetic, strategy: ddp}}}}'}",
+    };
+    exo_ref node = {0};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        exo_status st = spawn_node(texts[i], strlen(texts[i]) + 1, &node);
+        cr_expect(st == EXO_INVAL && err.text[0], "%s: %s, '%s'", texts[i], exo_status_text(st), err.text);
+    }
+    cr_expect_eq(spawn_node(node_text, sizeof node_text - 1, &node), EXO_INVAL, "without its end");
+    cr_expect_eq(spawn_node(NULL, 0, &node), EXO_INVAL);
+}
+
+/* --- Actors of a graph ---------------------------------------------------------------------------------------------------------- */
+
+static const char graph_text[] = "actors:\n"
+                                 "  source: {class: stream_source, config: {items: 5}}\n"
+                                 "  sink: {class: stream_sink}\n"
+                                 "edges: [{from: source, to: sink, carries: items}]\n";
+
+static exo_ref
+spawn_graph_actor(const char *name, uint32_t actor)
+{
+    exo_ref ref = {0};
+    exo_spawn_opts opts = {.name = name, .namespace_name = "g"};
+    cr_assert_eq(exo_host_start_text(&opts.args, "g", "graph", graph_text, actor, 0, &err), EXO_OK);
+    cr_assert_eq(exo_spawn(runtime, &exo_graph_far_actor_class, &opts, &ref, &err), EXO_OK, "%s", err.text);
+    return ref;
+}
+
+static void
+send_change(exo_ref actor, uint64_t number, uint32_t step, const char *text)
+{
+    exo_payload args = {0};
+    cr_assert_eq(exo_host_change_text(&args, number, (exo_change_step)step, text, &err), EXO_OK);
+    expect_refused(actor, "change", args.data, args.size);
+    exo_payload_release(&args);
+}
+
+Test(actor_messages, an_actor_of_a_graph_refuses_noise_and_runs_on)
+{
+    stream_register();
+    exo_ref actors[] = {spawn_graph_actor("source_0", 0), spawn_graph_actor("sink_0", 1)};
+    exo_future *runs[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        expect_refused(actors[i], "run", NULL, 0);
+        expect_refused(actors[i], "report", NULL, 0);
+        send_change(actors[i], 1, EXO_CHANGE_INPUTS, graph_text); /* before it is connected */
+        cr_assert_eq(ask(actors[i], "connect", NULL, 0, NULL), EXO_OK, "%s", err.text);
+        expect_refused(actors[i], "connect", NULL, 0);
+        expect_noise_refused(actors[i], "connect", 16, 0, false);
+        expect_noise_refused(actors[i], "run", 16, 0, false);
+        expect_noise_refused(actors[i], "look", 16, 0, false);
+        expect_noise_refused(actors[i], "cancel", 16, 0, false);
+        expect_noise_refused(actors[i], "report", 16, 16, true);
+        expect_noise_refused(actors[i], "change", 64, 64, true);
+        expect_noise_refused(actors[i], "collective", 200, 200, true);
+        send_change(actors[i], 1, EXO_CHANGE_INPUTS, NULL); /* without its text */
+        send_change(actors[i], 1, 77, graph_text);
+        send_change(actors[i], 3, EXO_CHANGE_INPUTS, graph_text); /* not the next */
+    }
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(exo_call(runtime, actors[i], "run", (exo_payload){0}, in_ms(60000), &runs[i], &err), EXO_OK);
+    for (int i = 0; i < 2; i++) {
+        const exo_payload *reply = NULL;
+        cr_expect_eq(exo_wait(runs[i], in_ms(60000), &reply, &err), EXO_OK, "%s", err.text);
+        cr_expect(i == 0 || (reply && strstr(reply->data, "\"items\":5.0")), "%s",
+                  reply ? (const char *)reply->data : "");
+        exo_future_drop(&runs[i]);
+        expect_refused(actors[i], "run", NULL, 0);
+        cr_expect_eq(ask(actors[i], "report", NULL, 0, NULL), EXO_OK, "%s", err.text);
+    }
+}
