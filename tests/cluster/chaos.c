@@ -656,9 +656,19 @@ all_run(void)
     return good;
 }
 
+static bool
+drivers_run(void)
+{
+    for (size_t i = 1 + WORKERS; i < sizeof each / sizeof each[0]; i++)
+        if (each[i].pid)
+            return true;
+    return false;
+}
+
 static void
 calm_down(void)
 {
+    bool hangs = false;
     for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
         if (each[i].stopped)
             kill(each[i].stopped, SIGCONT);
@@ -667,19 +677,23 @@ calm_down(void)
     exo_time patience = processes_now() + 60 * EXO_SECOND;
     do
         run_for(100 * EXO_MS, true);
-    while (!all_run() && processes_now() < patience);
+    while (!all_run() && !all.failed && processes_now() < patience);
     atomic_store(&board->stop, true);
     exo_time deadline = processes_now() + 120 * EXO_SECOND;
+    while (drivers_run() && !all.failed && processes_now() < deadline)
+        run_for(2 * EXO_MS, false);
     for (size_t i = 1 + WORKERS; i < sizeof each / sizeof each[0]; i++) {
-        while (each[i].pid && processes_now() < deadline)
-            look_after(&each[i], false);
-        if (each[i].pid) {
+        if (!each[i].pid)
+            continue;
+        if (!all.failed)
             fprintf(stderr, "driver %u does not end\n", each[i].index);
-            all.failed = true;
-            kill(each[i].pid, SIGABRT);
-            waitpid(each[i].pid, NULL, 0);
-        }
+        else /* what it waits for may never come */
+            remains_none_of(each[i].pid);
+        kill(each[i].pid, SIGABRT);
+        waitpid(each[i].pid, NULL, 0);
+        hangs = hangs || !all.failed;
     }
+    all.failed = all.failed || hangs;
 }
 
 /* The drivers are gone, and so is what was lent to them. */

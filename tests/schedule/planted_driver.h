@@ -1,8 +1,8 @@
 /* The fault that the schedule fuzzer and the sanitizers must find: a path in one static buffer, which every call writes again. It once
  * was in tests/support: while one thread packed the path into a message another thread wrote it, and the packing overflowed its block.
- * Included before everything else into the tests of clusters that test_planted_* are made of. */
-#ifndef EXO_TEST_PLANTED_H
-#define EXO_TEST_PLANTED_H
+ * Included before everything else into the test of clusters that test_planted_driver is made of. */
+#ifndef EXO_TEST_PLANTED_DRIVER_H
+#define EXO_TEST_PLANTED_DRIVER_H
 
 #include <stdio.h>
 
