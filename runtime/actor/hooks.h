@@ -46,6 +46,8 @@ void exo_runtime_set_remote(exo_runtime *runtime, const exo_remote_ops *ops, voi
  * failure. */
 exo_status exo_runtime_deliver(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload *args,
                                exo_future *future, exo_err *err);
+/* Whether an actor of this process lives, or starts, or ends. What does not will never do so again: a reference is one life's. */
+bool exo_runtime_lives(exo_runtime *runtime, exo_ref actor);
 /* exo_get_actor among the actors of this process only. */
 exo_status exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name, exo_ref *out, exo_err *err);
 /* exo_monitor with a future of the caller's making. */

@@ -265,6 +265,15 @@ lives_locked(exo_runtime *rt, uint64_t id)
     return references(life) > 0 && generation(life) == generation(id);
 }
 
+bool
+exo_runtime_lives(exo_runtime *runtime, exo_ref actor)
+{
+    pthread_mutex_lock(&runtime->lock);
+    bool lives = lives_locked(runtime, actor.id);
+    pthread_mutex_unlock(&runtime->lock);
+    return lives;
+}
+
 static void
 write_epitaph_locked(exo_runtime *rt, const exo_actor *actor, const char *cause)
 {

@@ -33,7 +33,8 @@ struct key {
 };
 
 /* An actor of another process. remote_refs.c makes and ends it; remote_calls.c makes it suspect. All of it is guarded by the remote's
- * lock; it is freed with the remote. */
+ * lock; it is freed with the remote. It ends with its connection, or when its process says that the actor is dead, which it is asked when
+ * references have become twice as many as were alive. */
 struct reference {
     struct key key;
     exo_peer *peer; /* held; NULL: free or dead */
@@ -67,6 +68,7 @@ struct exo_remote {
     size_t num_references, cap_references;
     uint32_t free_reference;
     struct reference *by_key;
+    size_t sweep_at;         /* number of references at which their processes are asked which are dead */
     struct pending *pending; /* remote_calls.c, to free_pending */
     size_t num_pending, cap_pending;
     uint32_t free_pending;
@@ -114,7 +116,8 @@ exo_status exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_p
                                     exo_object_handle *handle, exo_object **lent, exo_err *err);
 /* The payload of an envelope that has a handle. */
 exo_status exo_remote_fetch_payload(const exo_envelope *e, exo_payload *out, exo_err *err);
-/* Methods of the process itself: EXO_REMOTE_FETCH and EXO_REMOTE_OBJECTS. */
-exo_status exo_remote_run_own(const char *method, const exo_payload *args, exo_payload *value, exo_err *err);
+/* Methods of the process itself: EXO_REMOTE_FETCH, EXO_REMOTE_OBJECTS and EXO_REMOTE_DEAD. */
+exo_status exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args, exo_payload *value,
+                              exo_err *err);
 
 #endif

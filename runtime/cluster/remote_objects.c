@@ -131,12 +131,29 @@ list_objects(exo_payload *out, exo_err *err)
     return st;
 }
 
+static exo_status
+list_dead(exo_remote *r, const exo_payload *args, exo_payload *out, exo_err *err)
+{
+    size_t count = args->size / sizeof(uint64_t), dead = 0;
+    uint64_t *ids = exo_calloc(count + 1, sizeof *ids);
+    if (!ids)
+        return exo_fail(err, EXO_NOMEM, "no memory to list actors");
+    for (size_t i = 0; i < count; i++) {
+        memcpy(&ids[dead], (const uint8_t *)args->data + i * sizeof *ids, sizeof *ids);
+        dead += !exo_runtime_lives(r->runtime, (exo_ref){.id = ids[dead]});
+    }
+    *out = (exo_payload){.data = ids, .size = dead * sizeof *ids, .release = exo_free};
+    return EXO_OK;
+}
+
 exo_status
-exo_remote_run_own(const char *method, const exo_payload *args, exo_payload *value, exo_err *err)
+exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args, exo_payload *value, exo_err *err)
 {
     if (strcmp(method, EXO_REMOTE_FETCH) == 0)
         return read_piece(args, value, err);
     if (strcmp(method, EXO_REMOTE_OBJECTS) == 0)
         return list_objects(value, err);
+    if (strcmp(method, EXO_REMOTE_DEAD) == 0)
+        return list_dead(r, args, value, err);
     return exo_fail(err, EXO_NOT_FOUND, "there is no method '%s'", method);
 }

@@ -3,10 +3,18 @@
  * A number is (generation << 32 | slot + 1) under EXO_REMOTE, so that one that comes late finds nothing. Slots never move; everything in
  * them is guarded by the remote's lock. Read next: remote_calls.c. */
 #include <stdio.h>
+#include <string.h>
 
 #include <exogym/memory.h>
 
 #include "remote_impl.h"
+
+enum {
+    FIRST_SWEEP = 1024, /* references before which no process is asked which are dead */
+    ASKED_AT_ONCE = 4096
+};
+
+#define SWEEP_TIMEOUT (30 * EXO_SECOND)
 
 struct reference *
 exo_remote_reference_locked(exo_remote *r, exo_ref actor)
@@ -56,12 +64,143 @@ hash_text(const char *text)
     return h;
 }
 
+/* Ends a reference; its cause stays until the slot is needed. */
+static void
+bury_reference_locked(exo_remote *r, struct reference *ref, const char *cause)
+{
+    HASH_DEL(r->by_key, ref);
+    exo_peer_drop(&ref->peer);
+    exo_free(ref->system);
+    ref->system = NULL;
+    ref->cause = exo_strdup(cause);
+    ref->next_free = r->free_reference;
+    r->free_reference = ref->index + 1;
+}
+
+/* --- Those whose actors are dead ---------------------------------------------------------------------------------- */
+
+/* A process is asked which of its actors are dead. */
+struct sweep {
+    exo_remote *remote;
+    uint64_t node;
+    exo_future *future; /* held */
+};
+
+static void
+sweep_answered(void *context, uint64_t tag, exo_future *future)
+{
+    struct sweep *s = context;
+    exo_remote *r = s->remote;
+    exo_payload reply = {0};
+    (void)tag;
+    bool told = exo_future_take(future, &reply, NULL) == EXO_OK; /* else they stay for now */
+    pthread_mutex_lock(&r->lock);
+    for (size_t at = 0; told && at + sizeof(uint64_t) <= reply.size; at += sizeof(uint64_t)) {
+        struct key key = {.node = s->node};
+        struct reference *ref = NULL;
+        memcpy(&key.id, (const uint8_t *)reply.data + at, sizeof key.id);
+        HASH_FIND(hh, r->by_key, &key, sizeof key, ref);
+        if (ref && !ref->system)
+            bury_reference_locked(r, ref, "its process says so");
+    }
+    size_t left = HASH_COUNT(r->by_key);
+    r->sweep_at = left > FIRST_SWEEP / 2 ? 2 * left : FIRST_SWEEP;
+    pthread_mutex_unlock(&r->lock);
+    exo_payload_release(&reply);
+    exo_future_drop(&s->future);
+    exo_free(s);
+}
+
+static const exo_future_hook sweep_hook = {.done = sweep_answered};
+
+static void
+ask_which_are_dead(exo_remote *r, exo_peer *peer, const uint64_t *ids, size_t count)
+{
+    exo_ref process;
+    exo_payload args = {0};
+    struct sweep *s = exo_calloc(1, sizeof *s);
+    exo_status st = s ? exo_remote_system(r, peer, "", &process, NULL) : EXO_NOMEM;
+    if (st == EXO_OK)
+        st = exo_payload_copy(&args, ids, count * sizeof *ids);
+    if (st == EXO_OK) {
+        const exo_clock *clock = exo_runtime_clock(r->runtime);
+        *s = (struct sweep){.remote = r, .node = exo_peer_node(peer)};
+        st = exo_future_new(&s->future, clock, exo_deadline(clock, SWEEP_TIMEOUT), NULL);
+    }
+    if (st == EXO_OK)
+        st = exo_remote_call(r, process, EXO_REMOTE_DEAD, &args, s->future, NULL);
+    exo_payload_release(&args);
+    if (st != EXO_OK) {
+        if (s)
+            exo_future_drop(&s->future);
+        exo_free(s);
+        return;
+    }
+    exo_future *future = exo_future_hold(s->future); /* s may be gone when the hook is set */
+    exo_future_set_hook(future, &sweep_hook, s, 0);
+    exo_future_drop(&future);
+}
+
+/* The actors of a process from the slot *from on, ASKED_AT_ONCE at most; *from is where to go on. */
+static size_t
+gather_locked(const exo_remote *r, const exo_peer *peer, uint32_t *from, uint64_t ids[ASKED_AT_ONCE])
+{
+    size_t count = 0;
+    for (; *from < r->num_references && count < ASKED_AT_ONCE; ++*from) {
+        const struct reference *ref = r->references[*from];
+        if (ref->peer == peer && !ref->system)
+            ids[count++] = ref->key.id;
+    }
+    return count;
+}
+
+/* Asks every process that is connected. What it answers comes later. */
+static void
+sweep_references(exo_remote *r)
+{
+    uint64_t ids[ASKED_AT_ONCE];
+    size_t num_peers = 0, count;
+    pthread_mutex_lock(&r->lock);
+    for (const struct channel *c = r->channels; c; c = c->next)
+        num_peers++;
+    exo_peer **peers = exo_calloc(num_peers + 1, sizeof(exo_peer *));
+    num_peers = 0;
+    for (const struct channel *c = r->channels; peers && c; c = c->next)
+        if (!c->closed)
+            peers[num_peers++] = exo_peer_hold(c->peer);
+    pthread_mutex_unlock(&r->lock);
+    for (size_t i = 0; i < num_peers; i++) {
+        uint32_t from = 0;
+        do {
+            pthread_mutex_lock(&r->lock);
+            count = gather_locked(r, peers[i], &from, ids);
+            pthread_mutex_unlock(&r->lock);
+            if (count > 0)
+                ask_which_are_dead(r, peers[i], ids, count);
+        } while (count == ASKED_AT_ONCE);
+        exo_peer_drop(&peers[i]);
+    }
+    exo_free(peers);
+}
+
+/* Whether so many have been made that some may be dead. It is said once, until there are twice as many or the processes have answered. */
+static bool
+is_sweep_due_locked(exo_remote *r)
+{
+    size_t count = HASH_COUNT(r->by_key), at = r->sweep_at ? r->sweep_at : FIRST_SWEEP;
+    if (count < at)
+        return false;
+    r->sweep_at = 2 * count;
+    return true;
+}
+
 static exo_status
 get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, exo_ref *out, exo_err *err)
 {
     struct key key = {.node = exo_peer_node(peer), .id = system ? hash_text(system) : id};
     struct reference *ref = NULL;
     exo_status st = EXO_OK;
+    bool sweep = false;
     pthread_mutex_lock(&r->lock);
     HASH_FIND(hh, r->by_key, &key, sizeof key, ref);
     if (ref && ref->peer != peer && !exo_peer_is_open(ref->peer)) {
@@ -78,6 +217,7 @@ get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, ex
             ref->peer = exo_peer_hold(peer);
             ref->system = name;
             HASH_ADD(hh, r->by_key, key, sizeof key, ref);
+            sweep = !system && is_sweep_due_locked(r);
         } else {
             exo_free(name);
             st = exo_fail(err, EXO_NOMEM, "no memory for a reference");
@@ -89,6 +229,8 @@ get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, ex
             exo_remote_channel_locked(r, peer); /* exo_remote_peer finds it from now on, called through or not */
     }
     pthread_mutex_unlock(&r->lock);
+    if (sweep)
+        sweep_references(r);
     return st;
 }
 
@@ -102,19 +244,6 @@ exo_status
 exo_remote_system(exo_remote *remote, exo_peer *peer, const char *name, exo_ref *out, exo_err *err)
 {
     return get_reference(remote, peer, 0, name, out, err);
-}
-
-/* Ends a reference; its cause stays until the slot is needed. */
-static void
-bury_reference_locked(exo_remote *r, struct reference *ref, const char *cause)
-{
-    HASH_DEL(r->by_key, ref);
-    exo_peer_drop(&ref->peer);
-    exo_free(ref->system);
-    ref->system = NULL;
-    ref->cause = exo_strdup(cause);
-    ref->next_free = r->free_reference;
-    r->free_reference = ref->index + 1;
 }
 
 void

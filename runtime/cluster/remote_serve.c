@@ -179,7 +179,7 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
     exo_future_set_hook(future, &serving_hook, s, 0);
     if (st == EXO_OK && e->actor == 0 && e->text[0] == 0) {
         exo_payload value = {0};
-        st = exo_remote_run_own(e->method, args, &value, &err);
+        st = exo_remote_run_own(r, e->method, args, &value, &err);
         exo_future_complete(future, st, err.text, &value);
         exo_payload_release(args);
         exo_future_drop(&future);

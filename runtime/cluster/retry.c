@@ -1,5 +1,5 @@
 /* Calls that may be made again: see retry.h. One lock guards the list of actors and that of the calls that wait for their actor's next
- * life; it is held while nothing is called. */
+ * life; it is held while nothing is called, but to ask exo_remote whether a reference is dead. */
 #include "retry.h"
 
 #include <pthread.h>
@@ -11,7 +11,11 @@
 
 #include <exogym/memory.h>
 
-/* An actor with idempotent methods. Never forgotten: they are few. */
+enum {
+    REMEMBERED = 10000 /* actors that are lost, of whose next lives the calls are made: the latest */
+};
+
+/* An actor with idempotent methods. It stays when it is lost: whoever has the reference may still call its next life. */
 struct subject {
     uint64_t ref;
     char *space, *name, *methods;
@@ -37,6 +41,7 @@ struct exo_retrier {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct subject *subjects; /* guarded by lock, as all below */
+    size_t trim_at;           /* number of them at which the oldest of the lost are forgotten */
     struct retry *waiting;
     pthread_t thread;
     bool has_thread, stopped;
@@ -53,6 +58,35 @@ free_subject(struct subject *s)
     exo_free(s);
 }
 
+static bool
+is_lost(exo_retrier *t, const struct subject *s)
+{
+    uint64_t node, id;
+    return !exo_remote_locate(t->remote, (exo_ref){.id = s->ref}, &node, &id);
+}
+
+/* Forgets the oldest of the lost beyond REMEMBERED; not each time, as it looks at all. */
+static void
+trim_subjects_locked(exo_retrier *t)
+{
+    struct subject *s, *next;
+    size_t lost = 0;
+    if (HASH_COUNT(t->subjects) < (t->trim_at ? t->trim_at : 2 * REMEMBERED))
+        return;
+    for (s = t->subjects; s; s = s->hh.next)
+        lost += is_lost(t, s);
+    HASH_ITER (hh, t->subjects, s, next) {
+        if (lost <= REMEMBERED)
+            break;
+        if (is_lost(t, s)) {
+            HASH_DEL(t->subjects, s);
+            free_subject(s);
+            lost--;
+        }
+    }
+    t->trim_at = HASH_COUNT(t->subjects) + REMEMBERED;
+}
+
 void
 exo_retrier_learn(exo_retrier *retrier, exo_ref actor, const char *space, const char *name, const void *methods,
                   size_t size)
@@ -61,6 +95,7 @@ exo_retrier_learn(exo_retrier *retrier, exo_ref actor, const char *space, const 
     if (size == 0 || ((const char *)methods)[size - 1] != 0)
         return; /* none, or no list of names: they are another process's bytes */
     pthread_mutex_lock(&retrier->lock);
+    trim_subjects_locked(retrier);
     HASH_FIND(hh, retrier->subjects, &actor.id, sizeof actor.id, s);
     if (!s && (s = exo_calloc(1, sizeof *s))) {
         s->ref = actor.id;
@@ -77,6 +112,15 @@ exo_retrier_learn(exo_retrier *retrier, exo_ref actor, const char *space, const 
         }
     }
     pthread_mutex_unlock(&retrier->lock);
+}
+
+size_t
+exo_retrier_remembers(exo_retrier *retrier)
+{
+    pthread_mutex_lock(&retrier->lock);
+    size_t count = HASH_COUNT(retrier->subjects);
+    pthread_mutex_unlock(&retrier->lock);
+    return count;
 }
 
 static bool

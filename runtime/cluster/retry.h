@@ -22,6 +22,8 @@ void exo_retrier_free(exo_retrier **retrier);
 /* The methods of this actor, names with a 0 each, may be called again. */
 void exo_retrier_learn(exo_retrier *retrier, exo_ref actor, const char *space, const char *name, const void *methods,
                        size_t size);
+/* Of how many actors it knows such methods: those that live, and the latest that are lost. */
+size_t exo_retrier_remembers(exo_retrier *retrier);
 /* As exo_remote_call, if the method is such a one; false: it is none, and nothing was done. */
 bool exo_retrier_call(exo_retrier *retrier, exo_ref actor, const char *method, exo_payload *args, exo_future *future,
                       exo_status *st, exo_err *err);

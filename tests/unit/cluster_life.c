@@ -1,0 +1,264 @@
+/* A process's part in a cluster whose head says odd things, or nothing: the head is an actor of this test's, in a runtime of its own. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include <exogym/cluster.h>
+#include <exogym/memory.h>
+
+#include "cluster_impl.h"
+#include "eventually.h"
+#include "messages.h"
+#include "remote_impl.h"
+#include "temp.h"
+#include "watch.h"
+
+static char folder[64], endpoint[128];
+static exo_runtime *runtimes[2]; /* the head's, the driver's */
+static exo_remote *remote;       /* the head's */
+static exo_cluster *driver;
+static exo_ref idler;
+
+static atomic_int registered, looked_for;
+static exo_future *kept;            /* of the latest search that is not answered */
+static _Atomic exo_time kept_until; /* its deadline */
+static const char unended[24] = {"no 0 at the end of these"};
+
+static exo_time
+soon(void)
+{
+    return exo_deadline(exo_clock_real(), 20 * EXO_SECOND);
+}
+
+/* --- The head ----------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    char name[32];
+    Exo__Cluster__RegisterReply m = EXO__CLUSTER__REGISTER_REPLY__INIT;
+    (void)call;
+    (void)self;
+    (void)args;
+    (void)err;
+    snprintf(name, sizeof name, "given-%d", ++registered);
+    m.name = name;
+    return exo_message_pack(reply, &m.base);
+}
+
+static exo_status
+head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)self;
+    (void)args;
+    (void)err;
+    return exo_payload_copy(reply, unended, sizeof unended);
+}
+
+/* Gives `idler` under any name the first time, and no answer then. */
+static exo_status
+head_find(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    (void)self;
+    (void)err;
+    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    cr_assert(m);
+    if (++looked_for > 1) {
+        kept = exo_call_defer(call);
+        kept_until = exo_call_deadline(call);
+    } else {
+        Exo__Cluster__Actor info = EXO__CLUSTER__ACTOR__INIT;
+        info.id = idler.id;
+        info.node = exo_net_node(exo_remote_net(remote));
+        info.endpoint = endpoint;
+        info.space = m->space;
+        info.name = m->name;
+        info.idempotent.data = (uint8_t *)(uintptr_t)(strcmp(m->name, "odd") == 0 ? unended : "idle");
+        info.idempotent.len = strcmp(m->name, "odd") == 0 ? sizeof unended : sizeof "idle";
+        st = exo_message_pack(reply, &info.base);
+    }
+    EXO_RELEASE(m);
+    return st;
+}
+
+static exo_status
+nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)call;
+    (void)self;
+    (void)args;
+    (void)reply;
+    (void)err;
+    return EXO_OK;
+}
+
+static exo_future *idling;
+
+/* No answer until the test is over. */
+static exo_status
+idle(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)self;
+    (void)args;
+    (void)reply;
+    (void)err;
+    idling = exo_call_defer(call);
+    return EXO_OK;
+}
+
+static const exo_method head_methods[] = {{.name = "register", .run = head_register},
+                                          {.name = "why", .run = head_why},
+                                          {.name = "find", .run = head_find},
+                                          {.name = "gone", .run = nothing},
+                                          {.name = "died", .run = nothing}};
+static const exo_actor_class head_class = {.name = "a head", .methods = head_methods, .num_methods = 5};
+static const exo_method idler_methods[] = {{.name = "idle", .run = idle}, {.name = "echo", .run = nothing}};
+static const exo_actor_class idler_class = {.name = "an idler", .methods = idler_methods, .num_methods = 2};
+
+static void
+setup(void)
+{
+    const char *const endpoints[] = {endpoint};
+    const exo_net_opts net = {.name = "head", .cluster = "test", .endpoints = endpoints, .num_endpoints = 1};
+    const exo_spawn_opts head = {.name = "head", .namespace_name = "exogym"};
+    const exo_cluster_opts opts = {
+        .role = EXO_ROLE_DRIVER, .name = "d", .cluster = "test", .folder = folder, .head = endpoint};
+    exo_err err = {0};
+    exo_ref unused;
+    temp_folder(folder, sizeof folder);
+    snprintf(endpoint, sizeof endpoint, "ipc://%s/odd-head", folder);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(exo_runtime_open(&runtimes[i], NULL, &err), EXO_OK);
+    cr_assert_eq(exo_spawn(runtimes[0], &head_class, &head, &unused, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_spawn(runtimes[0], &idler_class, NULL, &idler, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_remote_open(&remote, runtimes[0], &net, NULL, NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_cluster_join(&driver, runtimes[1], &opts, soon(), &err), EXO_OK, "%s", err.text);
+}
+
+static void
+teardown(void)
+{
+    exo_err err = {0};
+    exo_cluster_leave(driver);
+    cr_expect_eq(exo_runtime_close(&runtimes[1], soon(), &err), EXO_OK, "%s", err.text);
+    exo_cluster_free(&driver);
+    exo_remote_close(remote);
+    if (kept)
+        exo_reply(&kept, EXO_CANCELLED, NULL, NULL);
+    if (idling)
+        exo_reply(&idling, EXO_CANCELLED, NULL, NULL);
+    cr_expect_eq(exo_runtime_close(&runtimes[0], soon(), &err), EXO_OK, "%s", err.text);
+    exo_remote_free(&remote);
+    temp_remove(folder);
+}
+
+TestSuite(cluster_life, .init = setup, .fini = teardown, .timeout = 120);
+
+/* The head's end of the connection goes; the driver comes back over another one. */
+static void
+lose_driver(void)
+{
+    exo_peer *peer = exo_remote_peer(remote, exo_cluster_node_id(driver));
+    cr_assert(peer);
+    exo_peer_lose(exo_remote_net(remote), peer, "a test");
+    exo_peer_drop(&peer);
+}
+
+/* --- What it says ------------------------------------------------------------------------------------------------------------- */
+
+Test(cluster_life, a_name_stays_readable_when_there_is_another)
+{
+    const char *first = exo_cluster_node_name(driver);
+    cr_expect_str_eq(first, "given-1");
+    lose_driver();
+    EVENTUALLY(strcmp(exo_cluster_node_name(driver), "given-2") == 0);
+    cr_expect_str_eq(first, "given-1");
+}
+
+Test(cluster_life, a_cause_ends_where_the_reply_ends)
+{
+    char *text = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_cluster_why(driver, NULL, "any", soon(), &text, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(strlen(text), sizeof unended, "%s", text);
+    cr_expect_eq(memcmp(text, unended, sizeof unended), 0);
+    exo_free(text);
+}
+
+Test(cluster_life, methods_that_do_not_end_are_none)
+{
+    exo_ref ref;
+    exo_err err = {0};
+    cr_assert_eq(exo_get_actor(runtimes[1], NULL, "odd", &ref, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_call_wait(runtimes[1], ref, "echo", (exo_payload){0}, soon(), NULL, &err), EXO_OK, "%s", err.text);
+}
+
+/* --- Leaving ------------------------------------------------------------------------------------------------------------------ */
+
+/* A call waits for its actor's next life, of which the head does not say anything. */
+Test(cluster_life, leaving_waits_for_no_reply)
+{
+    exo_ref ref;
+    exo_err err = {0};
+    exo_future *future = NULL;
+    cr_assert_eq(exo_get_actor(runtimes[1], NULL, "idler", &ref, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_call(runtimes[1], ref, "idle", (exo_payload){0}, INT64_MAX, &future, &err), EXO_OK);
+    EVENTUALLY(idling != NULL);
+    lose_driver();
+    EVENTUALLY(looked_for == 2); /* its thread asks for the next life, and may wait for half a minute */
+    cr_expect(!exo_future_ready(future));
+    exo_cluster_leave(driver);
+    cr_expect_lt(exo_now(exo_clock_real()), kept_until, "it waited until the head's time was over");
+    cr_expect_eq(exo_wait(future, soon(), NULL, &err), EXO_PEER_LOST);
+    exo_future_drop(&future);
+}
+
+/* --- What is forgotten -------------------------------------------------------------------------------------------------------- */
+
+/* Actors of another process are made, referred to and ended: what is kept does not grow with their number. */
+Test(cluster_life, references_to_the_dead_are_given_back)
+{
+    enum {
+        BLOCKS = 40,
+        EACH = 500
+    };
+    exo_remote *r = driver->remote;
+    exo_peer *peer = exo_remote_peer(r, exo_net_node(exo_remote_net(remote)));
+    exo_ref living, ref, local;
+    exo_err err = {0};
+    cr_assert(peer);
+    cr_assert_eq(exo_remote_actor(r, peer, idler.id, &living, &err), EXO_OK, "%s", err.text);
+    for (int block = 0; block < BLOCKS; block++) {
+        for (int i = 0; i < EACH; i++) {
+            cr_assert_eq(exo_spawn(runtimes[0], &idler_class, NULL, &local, &err), EXO_OK, "%s", err.text);
+            cr_assert_eq(exo_remote_actor(r, peer, local.id, &ref, &err), EXO_OK, "%s", err.text);
+            cr_assert_eq(exo_kill(runtimes[0], local, "a test", &err), EXO_OK, "%s", err.text);
+        }
+        /* Behind what was asked of the process before. */
+        cr_assert_eq(exo_call_wait(runtimes[1], living, "echo", (exo_payload){0}, soon(), NULL, &err), EXO_OK, "%s",
+                     err.text);
+    }
+    pthread_mutex_lock(&r->lock);
+    size_t slots = r->num_references;
+    pthread_mutex_unlock(&r->lock);
+    cr_expect_leq(slots, 4096, "%zu slots for %d references", slots, BLOCKS * EACH);
+    cr_expect_eq(exo_call_wait(runtimes[1], ref, "echo", (exo_payload){0}, soon(), NULL, &err), EXO_PEER_LOST);
+    exo_peer_drop(&peer);
+}
+
+/* Actors with methods that are called again at their next lives, all of them lost. */
+Test(cluster_life, the_lost_are_not_remembered_without_end)
+{
+    char name[32];
+    for (unsigned i = 0; i < 50000; i++) {
+        snprintf(name, sizeof name, "name-%u", i);
+        exo_retrier_learn(driver->retrier, (exo_ref){.id = EXO_REMOTE | UINT64_C(1) << 32 | (1000000 + i)}, "default",
+                          name, "idle", sizeof "idle");
+    }
+    cr_expect_leq(exo_retrier_remembers(driver->retrier), 20001);
+    cr_expect_geq(exo_retrier_remembers(driver->retrier), 10000);
+}
