@@ -75,4 +75,5 @@ const exo_graph_class exo_train_node_graph_class = {
     .phases = phases,
     .init = init,
     .run = run,
+    .order = "*(reduce gradients; reduce parameters; reduce exchange)",
 };

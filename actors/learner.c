@@ -288,6 +288,15 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_OK ? write_result(t, actor, err) : st;
 }
 
+/* With what is too old and dropped a batch may take more items than it has. */
+static void
+trainer_order(const void *self, char *out, size_t size)
+{
+    const struct trainer *t = self;
+    snprintf(out, size, "send parameters; %llu (%llu receive experience; reduce gradients; send parameters)",
+             (unsigned long long)t->opts.updates, (unsigned long long)t->batch);
+}
+
 static const exo_graph_port trainer_ports[] = {
     {.name = "experience",
      .type = "cartpole experience",
@@ -309,5 +318,6 @@ const exo_graph_class exo_cartpole_trainer_class = {
     .state_size = sizeof(struct trainer),
     .init = trainer_init,
     .run = trainer_run,
+    .write_order = trainer_order,
     .release = trainer_release,
 };

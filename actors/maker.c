@@ -1,6 +1,8 @@
 /* The graph class `cartpole_maker`: plays CartPole with the newest policy that has come, and sends what came of it.
  *
  * Everything of it belongs to the thread that runs it. Read next: player.h (how it plays), rollout.h (what it sends), learner.c. */
+#include <stdio.h>
+
 #include <exogym/memory.h>
 
 #include "builtin.h"
@@ -111,6 +113,16 @@ maker_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
+static void
+maker_order(const void *self, char *out, size_t size)
+{
+    const struct maker *m = self;
+    char times[32] = "*";
+    if (m->total > 0)
+        snprintf(times, sizeof times, "%llu ", (unsigned long long)m->total);
+    snprintf(out, size, "%s%s(poll parameters; send experience)", m->wait ? "receive parameters; " : "", times);
+}
+
 static const exo_graph_port maker_ports[] = {
     {.name = "experience", .type = "cartpole experience", .direction = EXO_PORT_OUTPUT, .required = true},
     {.name = "parameters", .type = "cartpole parameters", .direction = EXO_PORT_INPUT},
@@ -126,5 +138,6 @@ const exo_graph_class exo_cartpole_maker_class = {
     .state_size = sizeof(struct maker),
     .init = maker_init,
     .run = maker_run,
+    .write_order = maker_order,
     .release = maker_release,
 };

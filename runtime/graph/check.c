@@ -8,11 +8,36 @@
 
 #include <exogym/memory.h>
 
+#include "order.h"
+#include "prove.h"
+
+enum {
+    ORDER_TEXT = 2048,
+    EFFORT = 4000 /* states that are tried before a graph is read */
+};
+
 /* --- Classes -------------------------------------------------------------------------------------------------------------------- */
+
+/* The order that the class declares for these options. */
+static exo_status
+read_order(const exo_graph_spec *spec, exo_actor_spec *actor, const void *self, exo_err *err)
+{
+    char text[ORDER_TEXT] = "";
+    const exo_graph_class *class = actor->class;
+    if (class->write_order)
+        class->write_order(self, text, sizeof text);
+    const char *order = class->write_order ? text : class->order;
+    if (!order || !*order)
+        return EXO_OK;
+    exo_order *read = exo_graph_alloc(spec, 1, sizeof *read, err);
+    exo_status st = read ? exo_order_read(read, order, class, err) : EXO_NOMEM;
+    actor->order = st == EXO_OK ? read : NULL;
+    return st;
+}
 
 /* Lets the class read its options, on no actor. */
 static exo_status
-check_options(const exo_actor_spec *actor, exo_err *err)
+check_options(const exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
 {
     const exo_graph_class *class = actor->class;
     exo_err reason = {0};
@@ -22,6 +47,8 @@ check_options(const exo_actor_spec *actor, exo_err *err)
     exo_status st = class->init ? class->init(self, actor->config, &reason) : EXO_OK;
     if (st == EXO_OK)
         st = exo_config_finish(actor->config, &reason);
+    if (st == EXO_OK)
+        st = read_order(spec, actor, self, &reason);
     if (class->release)
         class->release(self);
     exo_free(self);
@@ -210,12 +237,24 @@ check_resources(const exo_graph_spec *spec, exo_err *err)
     return st;
 }
 
+/* What stalls in any case is refused; of what is not proven `exogym graph check` warns. */
+static exo_status
+check_stalls(exo_graph_spec *spec, exo_err *err)
+{
+    exo_proof proof;
+    exo_graph_mark_feedback(spec);
+    exo_status st = exo_graph_prove(spec, EFFORT, &proof, err);
+    if (st != EXO_OK || proof.verdict != EXO_STALLS)
+        return st;
+    return exo_config_fail(proof.at, err, "this graph stalls: %.440s", proof.text);
+}
+
 exo_status
 exo_graph_check(exo_graph_spec *spec, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < spec->num_actors; i++)
-        st = check_options(&spec->actors[i], err);
+        st = check_options(spec, &spec->actors[i], err);
     for (size_t i = 0; st == EXO_OK && i < spec->num_edges; i++) {
         st = check_duplicates(spec, &spec->edges[i], err);
         if (st == EXO_OK)
@@ -227,5 +266,7 @@ exo_graph_check(exo_graph_spec *spec, exo_err *err)
         st = check_required_ports(spec, i, err);
     if (st == EXO_OK)
         st = check_resources(spec, err);
-    return st == EXO_OK ? exo_graph_check_cycles(spec, err) : st;
+    if (st == EXO_OK)
+        st = exo_graph_check_cycles(spec, err);
+    return st == EXO_OK ? check_stalls(spec, err) : st;
 }

@@ -62,6 +62,8 @@ typedef struct exo_actor_spec {
     exo_resource *resources;
     size_t num_resources;
     exo_restart_rule restart;
+    const struct exo_order
+        *order; /* in which it uses its ports, by its options; NULL: not declared. After exo_graph_check */
     exo_compute_spec *compute; /* one for each phase of the class, in its order */
     size_t num_compute;
     exo_config *node; /* where it stands, for messages */

@@ -91,4 +91,5 @@ const exo_graph_class exo_stand_in_class = {
     .state_size = sizeof(struct stand_in),
     .init = stand_in_init,
     .run = stand_in_run,
+    .order = "*reduce gradients",
 };

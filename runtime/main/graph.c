@@ -18,6 +18,7 @@
 #include "file.h"
 #include "job.h"
 #include "plan.h"
+#include "prove.h"
 #include "schema.h"
 #include "where.h"
 
@@ -98,11 +99,27 @@ open_graphs(struct graphs *graphs, const struct graph_args *args, exo_err *err)
 
 /* --- check, expand -------------------------------------------------------------------------------------------------------------- */
 
+/* What cannot be proven: on standard error, and no error. */
+static exo_status
+warn_of_stalls(const exo_graph_spec *spec, exo_err *err)
+{
+    char where[256] = "";
+    exo_proof proof;
+    exo_status st = exo_graph_prove(spec, 0, &proof, err);
+    if (st != EXO_OK || proof.verdict == EXO_SOUND)
+        return st;
+    if (proof.at)
+        exo_config_where(proof.at, where, sizeof where);
+    fprintf(stderr, "exogym: warning: %s%s%s: %s\n", where, where[0] ? ": " : "",
+            proof.verdict == EXO_NOT_PROVEN ? "cannot prove that this does not stall" : "this can stall", proof.text);
+    return EXO_OK;
+}
+
 static exo_status
 check(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
 {
+    exo_status st = EXO_OK;
     (void)args;
-    (void)err;
     for (size_t g = 0; g < graphs->count; g++) {
         const exo_graph_spec *s = graphs->each[g];
         size_t actors = 0;
@@ -114,8 +131,9 @@ check(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
         if (s->has_hosts)
             printf(", %zu host%s", s->num_hosts, s->num_hosts == 1 ? "" : "s");
         printf(", %s clock\n", s->virtual_clock ? "virtual" : "real");
+        st = st == EXO_OK ? warn_of_stalls(s, err) : st;
     }
-    return EXO_OK;
+    return st;
 }
 
 static exo_status

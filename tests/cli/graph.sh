@@ -219,4 +219,21 @@ expect 1 "exogym: cannot read 'none.yaml': No such file or directory" graph chec
 ok list classes --plugin "$plugin"
 has out 'train_node       one of the nodes that train a model under a strategy'
 has out 'maker            makes experience'
+# --- Stalls ---------------------------------------------------------------------------------------------------------------------
+
+cat >hashed.yaml <<'YAML'
+actors:
+  maker: {class: cartpole_maker, count: 3}
+  trainer: {class: cartpole_trainer, count: 2}
+edges:
+  - {from: maker, to: trainer, carries: experience}
+  - {from: trainer, to: maker, carries: parameters, route: broadcast}
+  - {from: trainer, to: trainer, carries: gradients}
+YAML
+ok graph check hashed.yaml
+[ ! -s err ] || fail "a sound graph is warned of: $(cat err)"
+ok graph check hashed.yaml --set edges.0.route=hash
+has err "exogym: warning: hashed.yaml:5:5: this can stall: trainer_0 waits to receive on 'maker>trainer:experience' from maker_0, \
+maker_0 waits to send on 'maker>trainer:experience' to trainer_1, trainer_1 waits in 'trainer>trainer:gradients' for trainer_0"
+
 finish

@@ -67,9 +67,14 @@ static const exo_graph_class source = {.name = "source",
                                        .phases = phases,
                                        .state_size = sizeof(struct source),
                                        .init = source_init,
-                                       .run = source_run};
-static const exo_graph_class sink = {
-    .name = "sink", .help = "counts numbers", .ports = sink_ports, .num_ports = 1, .run = sink_run};
+                                       .run = source_run,
+                                       .order = "*send numbers"};
+static const exo_graph_class sink = {.name = "sink",
+                                     .help = "counts numbers",
+                                     .ports = sink_ports,
+                                     .num_ports = 1,
+                                     .run = sink_run,
+                                     .order = "*receive numbers"};
 
 EXO_PLUGIN
 {

@@ -10,6 +10,7 @@
 #include <exogym/graph.h>
 #include <exogym/plugin.h>
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -173,6 +174,22 @@ sink_init(void *self, exo_config *config, exo_err *err)
     return st == EXO_OK ? exo_config_time(config, "pause", 0, 0, EXO_SECOND, &s->pause, err) : st;
 }
 
+static void
+source_order(const void *self, char *out, size_t size)
+{
+    snprintf(out, size, "%llu send items", (unsigned long long)((const struct stream *)self)->items);
+}
+
+static void
+sink_order(const void *self, char *out, size_t size)
+{
+    const struct stream *s = self;
+    char times[32] = "*";
+    if (s->take)
+        snprintf(times, sizeof times, "%llu ", (unsigned long long)s->take);
+    snprintf(out, size, "%llu reduce sums; %sreceive items", (unsigned long long)s->rounds, times);
+}
+
 static const char *const source_phases[] = {"make", NULL};
 static const char *const sink_phases[] = {"use", NULL};
 static const exo_graph_port source_ports[] = {
@@ -189,7 +206,8 @@ static const exo_graph_class source = {.name = "stream_source",
                                        .phases = source_phases,
                                        .state_size = sizeof(struct stream),
                                        .init = source_init,
-                                       .run = source_run};
+                                       .run = source_run,
+                                       .write_order = source_order};
 static const exo_graph_class sink = {.name = "stream_sink",
                                      .help = "makes a digest of what comes",
                                      .ports = sink_ports,
@@ -197,7 +215,8 @@ static const exo_graph_class sink = {.name = "stream_sink",
                                      .phases = sink_phases,
                                      .state_size = sizeof(struct stream),
                                      .init = sink_init,
-                                     .run = sink_run};
+                                     .run = sink_run,
+                                     .write_order = sink_order};
 
 EXO_PLUGIN
 {

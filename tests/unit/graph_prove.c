@@ -1,0 +1,140 @@
+/* What the check of graphs proves of the order in which classes use their ports, and what it warns of. */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "graph_classes.h"
+#include "order.h"
+#include "prove.h"
+#include "script.h"
+
+static exo_verdict
+verdict_of(const char *text, char said[800])
+{
+    exo_graph_spec *spec = NULL;
+    exo_proof proof = {0};
+    exo_err err = {0};
+    script_register();
+    graph_classes_register();
+    exo_status st = exo_graph_parse(&spec, "g", text, NULL, &err);
+    snprintf(said, 800, "%s", err.text);
+    if (st == EXO_INVAL && strstr(err.text, "this graph stalls: "))
+        return EXO_STALLS;
+    if (st != EXO_OK)
+        fprintf(stderr, "%s\n%s", err.text, text);
+    cr_assert_eq(st, EXO_OK);
+    cr_assert_eq(exo_graph_prove(spec, 0, &proof, &err), EXO_OK);
+    exo_graph_spec_free(&spec);
+    snprintf(said, 800, "%s", proof.text);
+    return proof.verdict;
+}
+
+static void
+expect(exo_verdict wanted, const char *text, const char *words)
+{
+    char said[800];
+    exo_verdict verdict = verdict_of(text, said);
+    if (verdict != wanted || !strstr(said, words))
+        fprintf(stderr, "%d instead of %d, '%s' of\n%s\n", (int)verdict, (int)wanted, said, text);
+    cr_expect_eq(verdict, wanted);
+    cr_expect_not_null(strstr(said, words), "'%s' is not said", words);
+}
+
+#define XY(first, second, capacity)                                                                                    \
+    "actors: {p: {class: scripted, config: {script: '" first "'}}, q: {class: scripted, config: {script: '" second     \
+    "'}}}\nedges: [{from: p, to: q, carries: p0, buffer: {capacity: " capacity "}}, {from: p, to: q, carries: p1}]\n"
+
+Test(graph_prove, two_edges_in_another_order)
+{
+    expect(EXO_SOUND, XY("*(send p0; send p1)", "*(receive p1; receive p0)", "1"), "");
+    expect(EXO_SOUND, XY("*(5 send p0; send p1)", "*(receive p1; 5 receive p0)", "4"), "");
+    expect(EXO_STALLS, XY("*(6 send p0; send p1)", "*(receive p1; 6 receive p0)", "4"),
+           "g:2:9: this graph stalls: p_0 waits to send on 'p>q:p0' to q_0, q_0 waits to receive on 'p>q:p1' from p_0");
+    expect(EXO_STALLS, XY("1000 send p0; send p1", "receive p1; 1000 receive p0", "1"), "p_0 waits to send on");
+    expect(EXO_SOUND, XY("1000 send p0; send p1", "*(receive p0 | receive p1)", "1"), "");
+    expect(EXO_SOUND, XY("1000 send p0; send p1", "1000 receive p0; receive p1", "1"), "");
+}
+
+Test(graph_prove, an_order_that_is_not_declared)
+{
+    expect(EXO_NOT_PROVEN,
+           "actors: {a: {class: maker, count: 2}, b: {class: learner, count: 3}}\n"
+           "edges: [{from: a, to: b, carries: experience}, {from: b, to: b, carries: gradients}]\n",
+           "does not declare the order in which it uses its ports (edges ");
+    expect(EXO_SOUND,
+           "actors: {a: {class: maker, count: 2}, b: {class: learner}}\n"
+           "edges: [{from: a, to: b, carries: experience}, {from: b, to: a, carries: parameters}]\n",
+           "");
+}
+
+#define TEAM(route, members, capacity)                                                                                 \
+    "actors: {m: {class: scripted, count: 2, config: {script: '*send p0'}},\n"                                         \
+    "  t: {class: scripted, count: " members ", config: {script: '*(4 receive p0; reduce g0)'}}}\n"                    \
+    "edges: [{from: m, to: t, carries: p0, route: " route ", buffer: {capacity: " capacity "}},\n"                     \
+    "  {from: t, to: t, carries: g0}]\n"
+
+Test(graph_prove, routes_before_a_collective)
+{
+    expect(EXO_SOUND, TEAM("round_robin", "3", "4"), "");
+    expect(EXO_SOUND, TEAM("broadcast", "3", "4"), "");
+    expect(EXO_SOUND, TEAM("one", "2", "1"), "");
+    expect(EXO_CAN_STALL, TEAM("hash", "2", "1"), "in 't>t:g0' for t_");
+    expect(EXO_CAN_STALL, TEAM("gossip", "2", "1"), "waits to send on 'm>t:p0' to t_");
+    expect(EXO_NOT_PROVEN, TEAM("hash", "1000", "4"), "edge 'm>t:p0' chooses its targets by route hash");
+    expect(EXO_SOUND, TEAM("hash", "1", "4"), "");
+}
+
+#define LOOP(maker, trainer, count)                                                                                    \
+    "actors: {m: {class: scripted, count: " count ", config: {script: '" maker "'}},\n"                                \
+    "  t: {class: scripted, config: {script: '" trainer "'}}}\n"                                                       \
+    "edges: [{from: m, to: t, carries: p0, buffer: {capacity: 1}},\n"                                                  \
+    "  {from: t, to: m, carries: p1, route: broadcast, buffer: {capacity: 1}}]\n"
+
+Test(graph_prove, makers_and_trainers)
+{
+    expect(EXO_SOUND, LOOP("*(poll p1; send p0)", "send p1; *(4 receive p0; send p1)", "100"), "");
+    expect(EXO_SOUND, LOOP("receive p1; *(poll p1; send p0)", "send p1; *(receive p0; send p1)", "1"), "");
+    /* Each item needs parameters, and a batch more items than there are makers. */
+    expect(EXO_SOUND, LOOP("*(receive p1; send p0)", "send p1; *(2 receive p0; send p1)", "2"), "");
+    expect(EXO_STALLS, LOOP("*(receive p1; send p0)", "send p1; *(2 receive p0; send p1)", "1"),
+           "m_0 waits to receive on 't>m:p1' from t_0, t_0 waits to receive on 'm>t:p0' from m_0");
+}
+
+static const exo_graph_port ports[] = {{.name = "a", .type = "t", .direction = EXO_PORT_OUTPUT},
+                                       {.name = "b", .type = "t", .direction = EXO_PORT_INPUT}};
+static const exo_graph_class shape = {.name = "shape", .ports = ports, .num_ports = 2};
+
+static void
+refused(const char *order, const char *words)
+{
+    exo_order *read = exo_calloc(1, sizeof *read);
+    exo_err err = {0};
+    cr_expect_eq(exo_order_read(read, order, &shape, &err), EXO_INVAL, "%s", order);
+    cr_expect_not_null(strstr(err.text, words), "'%s' is not in '%s'", words, err.text);
+    exo_free(read);
+}
+
+Test(graph_prove, orders_are_read_or_refused)
+{
+    exo_order *read = exo_calloc(1, sizeof *read);
+    cr_assert_eq(exo_order_read(read, "send a; *(3 receive b ; (poll b | send a))", &shape, NULL), EXO_OK);
+    const exo_order_kind kinds[] = {EXO_ORDER_SEND, EXO_ORDER_LOOP, EXO_ORDER_LOOP, EXO_ORDER_RECEIVE,
+                                    EXO_ORDER_END,  EXO_ORDER_POLL, EXO_ORDER_SEND, EXO_ORDER_END};
+    cr_assert_eq(read->length, sizeof kinds / sizeof *kinds);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        cr_expect_eq(read->steps[i].kind, kinds[i], "step %zu", i);
+    cr_expect_eq(read->steps[1].count, EXO_ORDER_ENDLESS);
+    cr_expect_eq(read->steps[1].other, 7);
+    cr_expect_eq(read->steps[2].count, 3);
+    cr_expect(read->steps[5].or_next && !read->steps[6].or_next);
+    exo_free(read);
+    refused("", "expected send, receive, poll or reduce and a port, or '(' at 'the end'");
+    refused("send b", "no such port for this at 'b'");
+    refused("send a receive b", "expected ';' at 'receive b'");
+    refused("(send a", "expected ')' at 'the end'");
+    refused("(send a; poll b | send a)", "nothing else stands beside them");
+    refused("*(*(*(*(*(*(*(*(*(send a)))))))))", "too many loops in loops");
+}
