@@ -102,6 +102,13 @@ newest_below(const char *run_folder, uint64_t limit, uint64_t *step)
     return found;
 }
 
+bool
+exo_checkpoint_newest(const char *run_folder, char out[EXO_CHECKPOINT_PATH])
+{
+    uint64_t step = 0;
+    return newest_below(run_folder, UINT64_MAX, &step) && step_path(out, run_folder, step, false, NULL) == EXO_OK;
+}
+
 exo_status
 exo_checkpoint_verify(const char *checkpoint, exo_err *err)
 {
@@ -336,28 +343,58 @@ done:
     return st;
 }
 
+/* The value of an integer among the settings that a checkpoint was written with. */
+exo_status
+exo_checkpoint_setting(const char *checkpoint, const char *key, uint64_t *value, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH], *text = NULL;
+    size_t size = 0;
+    exo_status st = path_format(path, err, "%s/" RUN_JSON, checkpoint);
+    if (st == EXO_OK)
+        st = exo_file_read(path, MAX_SETTINGS, &text, &size, err);
+    json_t *settings = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
+    const json_t *found = json_object_get(settings, key);
+    if (st == EXO_OK && !json_is_integer(found))
+        st = exo_fail(err, EXO_INVAL, "%s: does not say %s", path, key);
+    if (st == EXO_OK)
+        *value = (uint64_t)json_integer_value(found);
+    json_decref(settings);
+    exo_free(text);
+    return st;
+}
+
+exo_status
+exo_checkpoint_remove_all(const char *run_folder, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH], from[EXO_CHECKPOINT_PATH];
+    exo_status st = path_format(from, err, "%s/checkpoints", run_folder);
+    DIR *folder = st == EXO_OK ? opendir(from) : NULL;
+    if (!folder)
+        return st;
+    for (struct dirent *entry; st == EXO_OK && (entry = readdir(folder));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        st = path_format(path, err, "%s/%s", from, entry->d_name);
+        if (st != EXO_OK)
+            break;
+        remove_folder(path);
+        if (access(path, F_OK) == 0)
+            st = exo_fail(err, EXO_IO, "%s: cannot be removed", path);
+    }
+    closedir(folder);
+    rmdir(from);
+    return st;
+}
+
 exo_status
 exo_checkpoint_put_aside(const char *run_folder, char kept[EXO_CHECKPOINT_PATH], exo_err *err)
 {
     kept[0] = '\0';
     uint64_t step = 0;
-    char path[EXO_CHECKPOINT_PATH], from[EXO_CHECKPOINT_PATH];
-    exo_status st = path_format(path, err, "%s/model.safetensors", run_folder);
+    char from[EXO_CHECKPOINT_PATH];
+    exo_status st = path_format(from, err, "%s/checkpoints", run_folder);
     if (st != EXO_OK || !newest_below(run_folder, UINT64_MAX, &step))
         return st;
-    st = path_format(from, err, "%s/checkpoints", run_folder);
-    if (st != EXO_OK)
-        return st;
-    if (access(path, F_OK) == 0) { /* it finished: its model is what counts, and is replaced when this one finishes */
-        for (; newest_below(run_folder, UINT64_MAX, &step);) {
-            if (step_path(path, run_folder, step, false, err) != EXO_OK)
-                break;
-            remove_folder(path);
-            if (access(path, F_OK) == 0)
-                return exo_fail(err, EXO_IO, "%s: cannot be removed", path);
-        }
-        return EXO_OK;
-    }
     for (unsigned i = 1; i < 10000; i++) {
         st = path_format(kept, err, "%s/checkpoints.%u", run_folder, i);
         if (st != EXO_OK)

@@ -32,6 +32,8 @@ typedef struct exo_checkpoint_choice {
     char intact[EXO_CHECKPOINT_PATH]; /* the newest that is intact, itself or an older one; "": none is */
 } exo_checkpoint_choice;
 
+/* The newest checkpoint of a run, damaged or not; false: there is none. */
+bool exo_checkpoint_newest(const char *run_folder, char out[EXO_CHECKPOINT_PATH]);
 /* Verifies checkpoints, the newest first, until one is intact. Errors: NOMEM; damage is none. */
 exo_status exo_checkpoint_choose(const char *run_folder, exo_checkpoint_choice *out, exo_err *err);
 /* Gives the checkpoints that are newer than `kept`, which are damaged, another name: they are not found again. IO. */
@@ -50,8 +52,13 @@ void exo_checkpoint_abort(const char *run_folder, uint64_t step);
  * the first that does, with both values. */
 exo_status exo_checkpoint_check(const char *checkpoint, const char *settings, exo_err *err);
 
-/* Moves the checkpoints of an earlier run of that name, one that did not finish, out of the way of a new one: they would be
- * lost. Gives their new place in `kept`, or "" if there was nothing. */
+/* An integer among the settings in a checkpoint's run.json. INVAL if there is none. */
+exo_status exo_checkpoint_setting(const char *checkpoint, const char *key, uint64_t *value, exo_err *err);
+
+/* Moves the checkpoints of an earlier run of that name out of the way of a new one: they would be lost. Gives their new place in `kept`,
+ * or "" if there was nothing. */
 exo_status exo_checkpoint_put_aside(const char *run_folder, char kept[EXO_CHECKPOINT_PATH], exo_err *err);
+/* Removes all checkpoints, but for those that were put aside. IO names what is left. */
+exo_status exo_checkpoint_remove_all(const char *run_folder, exo_err *err);
 
 #endif

@@ -184,7 +184,8 @@ run_events(struct run *run, exo_err *err)
     if (st == EXO_OK && opts->stop && *opts->stop && !last)
         run->stopped = true;
     bool due = run->step > 0 && is_due(run->step, opts->checkpoint_interval);
-    if (st == EXO_OK && opts->save_dir && (due || run->stopped))
+    bool ends = run->stopped || (last && opts->final_checkpoint); /* a finished run can go on with more steps */
+    if (st == EXO_OK && opts->save_dir && (due || ends))
         st = checkpoint(run, err);
     return st;
 }

@@ -26,6 +26,7 @@ exo_fit_opts_init(void)
         .shuffle = true,
         .val_size = 64,
         .val_interval = 100,
+        .final_checkpoint = true,
         .save_dir = "runs",
         .seed = 42,
     };

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <exogym/log.h>
@@ -18,6 +17,7 @@
 
 #include "file.h"
 #include "fit_opts.h"
+#include "run_folder.h"
 
 #define DEFAULT_TIMEOUT (600 * EXO_SECOND)
 
@@ -121,13 +121,22 @@ plan_evaluation(struct run *run, exo_err *err)
     return st;
 }
 
+/* A run that goes on keeps the number that was chosen for it, whatever memory is free now. */
 static exo_status
 plan_minibatch(struct run *run, exo_err *err)
 {
     size_t wanted = run->opts->minibatch_size;
+    uint64_t chosen = 0;
     run->fit.minibatch_size = wanted ? wanted : run->fit.batch_size;
     if (wanted != EXO_MINIBATCH_AUTO)
         return EXO_OK;
+    if (run->fit.resume_from) {
+        exo_status st = exo_checkpoint_setting(run->checkpoint, "minibatch_size", &chosen, err);
+        bool fits =
+            chosen > 0 && run->fit.batch_size % chosen == 0; /* if not, the batch is another: that is refused below */
+        run->fit.minibatch_size = fits ? (size_t)chosen : run->fit.batch_size;
+        return st;
+    }
     unsigned threads = exo_num_threads();
     unsigned copies = run->fit.num_nodes < threads ? run->fit.num_nodes : threads;
     return exo_fit_auto_minibatch(run->fit.model, run->train[0], run->fit.batch_size, run->fit.autocast, copies,
@@ -140,31 +149,6 @@ write_text(const struct run *run, const char *name, const char *text, exo_err *e
     char path[EXO_CHECKPOINT_PATH + 32];
     snprintf(path, sizeof path, "%s/%s", run->folder, name);
     return exo_file_write_atomic(path, text, strlen(text), err);
-}
-
-/* One run a folder: a second one would mix its lines with the first one's. */
-static exo_status
-lock_folder(struct run *run, exo_err *err)
-{
-    char path[EXO_CHECKPOINT_PATH + 32];
-    snprintf(path, sizeof path, "%s/.lock", run->folder);
-    run->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-    if (run->lock < 0)
-        return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
-    if (!exo_file_lock(run->lock))
-        return exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
-                        run->folder);
-    return EXO_OK;
-}
-
-static exo_status
-prepare_start(struct run *run, exo_err *err)
-{
-    char kept[EXO_CHECKPOINT_PATH];
-    exo_status st = exo_checkpoint_put_aside(run->folder, kept, err);
-    if (st == EXO_OK && kept[0])
-        EXO_LOG(WARN, TRAIN, "kept=%s checkpoints of an earlier run that did not finish were put aside", kept);
-    return st;
 }
 
 /* A damaged checkpoint is an error, unless an older one will do. */
@@ -181,28 +165,51 @@ accept(const struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
     return EXO_OK;
 }
 
+/* Which checkpoint it goes on from, if there is one. */
 static exo_status
-prepare_resume(struct run *run, exo_err *err)
+find_checkpoint(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
 {
-    exo_checkpoint_choice choice;
-    exo_status st = exo_checkpoint_choose(run->folder, &choice, err);
-    if (st != EXO_OK)
-        return st;
-    if (!choice.found) {
+    exo_status st = exo_checkpoint_choose(run->folder, choice, err);
+    if (st == EXO_OK && choice->found)
+        st = accept(run, choice, err);
+    else if (st == EXO_OK && exo_run_is_finished(run->folder))
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: is finished, and has no checkpoint to go on from: start it over, or give another name",
+                      run->folder);
+    else if (st == EXO_OK)
         EXO_LOG(WARN, TRAIN, "folder=%s there is no checkpoint to resume from: starting from step 0", run->folder);
-        return EXO_OK;
-    }
-    st = accept(run, &choice, err);
-    if (st != EXO_OK)
+    if (st != EXO_OK || !choice->found)
         return st;
-    memcpy(run->checkpoint, choice.intact, sizeof run->checkpoint);
-    st = exo_checkpoint_check(run->checkpoint, run->settings, err);
-    if (st == EXO_OK && choice.damage.code != EXO_OK) {
-        EXO_LOG(WARN, TRAIN, "damage=\"%s\" resuming from the older %s", choice.damage.text, choice.intact);
-        st = exo_checkpoint_set_damaged_aside(run->folder, choice.intact, err);
-    }
+    memcpy(run->checkpoint, choice->intact, sizeof run->checkpoint);
+    run->fit.resume_from = run->checkpoint;
+    return EXO_OK;
+}
+
+/* The folder is this run's from here on. */
+static exo_status
+open_folder(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
+{
+    const exo_fit_opts *opts = run->opts;
+    int length = snprintf(run->folder, sizeof run->folder, "%s/%s", opts->save_dir,
+                          opts->run_name ? opts->run_name : run->strategy_name);
+    if (length < 0 || (size_t)length >= sizeof run->folder - 256)
+        return exo_fail(err, EXO_INVAL, "save_dir and run name are too long together");
+    exo_status st = exo_folder_make(run->folder, err);
     if (st == EXO_OK)
-        run->fit.resume_from = run->checkpoint;
+        st = exo_run_lock(run->folder, &run->lock, err);
+    if (st == EXO_OK)
+        st = opts->resume ? find_checkpoint(run, choice, err) : exo_run_check_free(run->folder, opts->overwrite, err);
+    return st;
+}
+
+static exo_status
+check_checkpoint(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
+{
+    exo_status st = exo_checkpoint_check(run->checkpoint, run->settings, err);
+    if (st == EXO_OK && choice->damage.code != EXO_OK) {
+        EXO_LOG(WARN, TRAIN, "damage=\"%s\" resuming from the older %s", choice->damage.text, choice->intact);
+        st = exo_checkpoint_set_damaged_aside(run->folder, choice->intact, err);
+    }
     if (st == EXO_OK && run->far) { /* nodes elsewhere have other current folders */
         char absolute[EXO_CHECKPOINT_PATH];
         if (realpath(run->checkpoint, absolute))
@@ -212,25 +219,16 @@ prepare_resume(struct run *run, exo_err *err)
 }
 
 static exo_status
-prepare_folder(struct run *run, exo_err *err)
+prepare_folder(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
 {
     const exo_fit_opts *opts = run->opts;
     char *config = NULL;
-    if (!opts->save_dir)
-        return EXO_OK;
-    int length = snprintf(run->folder, sizeof run->folder, "%s/%s", opts->save_dir,
-                          opts->run_name ? opts->run_name : run->strategy_name);
-    if (length < 0 || (size_t)length >= sizeof run->folder - 256)
-        return exo_fail(err, EXO_INVAL, "save_dir and run name are too long together");
-
-    exo_status st = exo_folder_make(run->folder, err);
-    if (st == EXO_OK)
-        st = lock_folder(run, err);
-    if (st == EXO_OK)
-        st = exo_fit_settings_json(opts, run->strategy_name, run->options_text, run->fit.model, run->train[0],
-                                   run->fit.minibatch_size, &run->settings, err);
-    if (st == EXO_OK)
-        st = opts->resume ? prepare_resume(run, err) : prepare_start(run, err);
+    exo_status st = exo_fit_settings_json(opts, run->strategy_name, run->options_text, run->fit.model, run->train[0],
+                                          run->fit.minibatch_size, &run->settings, err);
+    if (st == EXO_OK && run->fit.resume_from)
+        st = check_checkpoint(run, choice, err);
+    else if (st == EXO_OK && !opts->resume)
+        st = exo_run_start_over(run->folder, opts->overwrite, err);
     if (st == EXO_OK && !opts->config_json)
         st = exo_fit_config_json(opts, run->strategy_name, run->options_text, run->fit.model, run->fit.max_steps,
                                  run->fit.minibatch_size, &config, err);
@@ -382,6 +380,7 @@ set_up_nodes(struct run *run, exo_err *err)
 exo_status
 exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_config *options, exo_err *err)
 {
+    exo_checkpoint_choice choice = {0};
     exo_status st = allocate(run, err);
     if (st == EXO_OK)
         st = make_strategies(run, options, err);
@@ -391,10 +390,12 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
         st = plan_steps(run, err);
     if (st == EXO_OK)
         st = plan_evaluation(run, err);
+    if (st == EXO_OK && run->opts->save_dir)
+        st = open_folder(run, &choice, err);
     if (st == EXO_OK)
         st = plan_minibatch(run, err);
-    if (st == EXO_OK)
-        st = prepare_folder(run, err);
+    if (st == EXO_OK && run->opts->save_dir)
+        st = prepare_folder(run, &choice, err);
     if (st == EXO_OK)
         st = save_tokenizer(run, err);
     if (st == EXO_OK)
@@ -405,6 +406,8 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
         st = make_nodes(run, err);
     if (st == EXO_OK)
         st = set_up_nodes(run, err);
+    if (st == EXO_OK && run->folder[0] && run->step < run->fit.max_steps)
+        st = exo_run_reopen(run->folder, err); /* what it had at its end is not its end any more */
     if (st == EXO_OK && run->folder[0])
         st = exo_metrics_open(&run->metrics, run->folder, run->fit.resume_from != NULL, run->step, err);
     return st;

@@ -124,7 +124,7 @@ run() {
     fi
     install_packages "${run_packages[@]}"
     build release || fail "the build failed"
-    set -- run examples/01_compare/compare.yaml ${settings[@]+"${settings[@]}"} "$@"
+    set -- run examples/01_compare/compare.yaml --overwrite ${settings[@]+"${settings[@]}"} "$@"
     say "exogym $*"
     exec build/release/exogym "$@"
 }
@@ -194,7 +194,7 @@ train: {max_steps: 3, batch_size: 8, val_size: 16}
 strategy: {name: diloco, H: 2}
 YAML
     for preset in dev clang; do
-        "build/$preset/exogym" run "$folder/job.yaml" --save-dir "$folder/$preset" --no-plot --json >"$folder/result" 2>"$folder/log" ||
+        "build/$preset/exogym" run "$folder/job.yaml" --save-dir "$folder/$preset" --overwrite --no-plot --json >"$folder/result" 2>"$folder/log" ||
             cat "$folder/log" >&2
         hashes+=("$(sed -nE 's/.*"sha256": "([0-9a-f]+)".*/\1/p' "$folder/result")")
     done

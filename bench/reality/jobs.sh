@@ -78,7 +78,7 @@ for_real() {
         [ "$(ip netns exec "$hub" "$build/exogym" list nodes --head tcp://10.78.0.1:7700 2>/dev/null | grep -c ' worker ')" = "$n" ] && break
         sleep 0.1
     done
-    ip netns exec "$hub" "$build/exogym" run "$scratch/job.yaml" --head tcp://10.78.0.1:7700 --save-dir "$scratch/runs" --no-plot --json
+    ip netns exec "$hub" "$build/exogym" run "$scratch/job.yaml" --head tcp://10.78.0.1:7700 --save-dir "$scratch/runs" --overwrite --no-plot --json
     local st=$?
     for ((i = -1; i < n; i++)); do
         local ns=$hub
@@ -94,10 +94,10 @@ printf '%-18s %-7s %10s %10s %10s %9s %9s\n' configuration strategy virtual filt
 for configuration in "${configurations[@]}"; do
     IFS=: read -r n up down latency <<<"$configuration"
     job virtual "$n" "$up" "$down" "$latency" >"$scratch/job.yaml"
-    "$build/exogym" run "$scratch/job.yaml" --save-dir "$scratch/runs" --no-plot --json >"$scratch/virtual" 2>"$scratch/err" || cat "$scratch/err"
+    "$build/exogym" run "$scratch/job.yaml" --save-dir "$scratch/runs" --overwrite --no-plot --json >"$scratch/virtual" 2>"$scratch/err" || cat "$scratch/err"
     for ((k = 0; k < repeats; k++)); do
         job real "$n" "$up" "$down" "$latency" >"$scratch/job.yaml"
-        "$build/exogym" run "$scratch/job.yaml" --save-dir "$scratch/runs" --no-plot --json >"$scratch/filter$k" 2>"$scratch/err" || cat "$scratch/err"
+        "$build/exogym" run "$scratch/job.yaml" --save-dir "$scratch/runs" --overwrite --no-plot --json >"$scratch/filter$k" 2>"$scratch/err" || cat "$scratch/err"
         job none "$n" "$up" "$down" "$latency" >"$scratch/job.yaml"
         net_up "$n" "${up}mbit" "${down}mbit" "$latency" || exit 1
         for_real "$n" >"$scratch/real$k" 2>"$scratch/err" || cat "$scratch/err" "$scratch"/*.log

@@ -41,7 +41,7 @@ for k in $ks; do
         exit 2
     fi
     [ "$k" -gt 0 ] || strategy='{name: ddp, label: k0}'
-    "${EXOGYM:-exogym}" run "$here/scaling.yaml" --no-plot --save-dir "$save_dir" --name "k$k" --set "nodes=$nodes" --set "train.batch_size=$((batch / nodes))" \
+    "${EXOGYM:-exogym}" run "$here/scaling.yaml" --overwrite --no-plot --save-dir "$save_dir" --name "k$k" --set "nodes=$nodes" --set "train.batch_size=$((batch / nodes))" \
         --set "train.max_steps=$steps" --set "compare=[$strategy]" ${sets[@]+"${sets[@]}"} >/dev/null
     folders+=("$save_dir/k$k/k$k")
 done

@@ -45,11 +45,13 @@ typedef struct exo_fit_opts {
     size_t val_size;               /* 64 samples; 0: the whole set. EXO_VAL_NONE: no evaluation      */
     uint64_t val_interval;         /* 100 steps; 0: at the end only                                  */
     bool autocast;                 /* bf16                                                           */
-    uint64_t checkpoint_interval;  /* steps; 0: none but at an interrupt                            */
+    uint64_t checkpoint_interval;  /* steps; 0: none but at an interrupt and at the end             */
+    bool final_checkpoint;         /* true: one at the end, so that the run can go on with a larger max_steps */
     uint64_t correlation_interval; /* steps; 0: none                                               */
     const char *save_dir;          /* "runs"; files go to save_dir/run_name. NULL: no files         */
     const char *run_name;          /* NULL: the strategy's name                                      */
     uint64_t seed;                 /* 42                                                             */
+    bool overwrite;                /* false: save_dir/run_name may not hold a finished run (EXISTS)  */
     bool resume;                   /* go on from the newest checkpoint in save_dir/run_name          */
     bool resume_older;             /* with resume: if that is damaged, from the newest that is not, rather than INVAL */
     exo_time timeout;              /* a node waits so long for the others; 0 counts as 10 minutes    */

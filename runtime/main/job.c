@@ -132,6 +132,8 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
         st = exo_config_u64(train, "checkpoint_interval", o->checkpoint_interval, 0, INT64_MAX, &o->checkpoint_interval,
                             err);
     if (st == EXO_OK)
+        st = exo_config_bool(train, "final_checkpoint", o->final_checkpoint, &o->final_checkpoint, err);
+    if (st == EXO_OK)
         st = exo_config_u64(train, "correlation_interval", o->correlation_interval, 0, INT64_MAX,
                             &o->correlation_interval, err);
     if (st == EXO_OK)
@@ -562,6 +564,38 @@ done:
     return st;
 }
 
+/* Samples of the node that has the fewest. */
+static size_t
+smallest_share(const exo_job *job)
+{
+    const exo_fit_opts *o = &job->opts;
+    size_t share = exo_dataset_length(job->train) / o->num_nodes;
+    for (uint32_t r = 0; o->factory.make && r < o->num_nodes; r++) { /* split by node: check_parts has seen each part */
+        exo_dataset *part = NULL;
+        size_t length =
+            exo_dataset_split(&part, job->train, r, o->num_nodes, NULL) == EXO_OK ? exo_dataset_length(part) : 0;
+        share = r == 0 || length < share ? length : share;
+        exo_dataset_drop(&part);
+    }
+    return share;
+}
+
+uint64_t
+exo_job_steps(const exo_job *job)
+{
+    const exo_fit_opts *o = &job->opts;
+    return o->max_steps ? o->max_steps : o->num_epochs * (uint64_t)(smallest_share(job) / o->batch_size);
+}
+
+exo_status
+exo_job_write_configs(exo_job *job, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
+        st = write_config(job, &job->runs[i], err);
+    return st;
+}
+
 /* --- The whole -------------------------------------------------------------------------------------------------------------------- */
 
 exo_status
@@ -592,8 +626,6 @@ exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_e
         st = open_model_and_data(root, job, err);
     if (st == EXO_OK)
         st = check_strategies(job, err);
-    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
-        st = write_config(job, &job->runs[i], err);
     return st == EXO_OK ? exo_job_make_graphs(job, err) : st;
 }
 

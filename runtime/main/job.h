@@ -61,6 +61,11 @@ void exo_job_release(exo_job *job);
 exo_status exo_job_read_seeds(exo_config *root, exo_job *job, exo_err *err);
 exo_status exo_job_label_seed(const exo_job *job, exo_job_run *run, size_t index, exo_err *err);
 
+/* How many steps each node does: max_steps, or num_epochs over the smallest share of the data. */
+uint64_t exo_job_steps(const exo_job *job);
+/* Writes each run's config.json, once opts.minibatch_size is a number. */
+exo_status exo_job_write_configs(exo_job *job, exo_err *err);
+
 /* job_graph.c: fills in the graph of each run. */
 exo_status exo_job_make_graphs(exo_job *job, exo_err *err);
 

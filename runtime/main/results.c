@@ -136,15 +136,9 @@ nanoseconds(const json_t *object, const char *key)
     return (exo_time)(json_number_value(json_object_get(object, key)) * 1e9);
 }
 
-exo_status
-exo_result_read(const exo_job *job, const exo_job_run *run, exo_fit_result *result, bool *found, exo_err *err)
+void
+exo_result_from(const json_t *json, exo_fit_result *result)
 {
-    json_t *json = NULL, *config = json_loads(run->config_json, 0, NULL);
-    char *path = path_of(job, run, "result.json");
-    exo_status st = path && config ? read_json(path, &json, err) : fail_nomem(err);
-    *found = false;
-    if (st != EXO_OK || !json || !json_equal(json_object_get(json, "config"), config))
-        goto done;
     *result = (exo_fit_result){
         .steps = get_count(json, "steps"),
         .local_loss = get_number(json, "local_loss"),
@@ -168,78 +162,6 @@ exo_result_read(const exo_job *job, const exo_job_run *run, exo_fit_result *resu
                                     .recv_blocked = nanoseconds(traffic, "waited_s")};
     const char *sha256 = json_string_value(json_object_get(json, "sha256"));
     snprintf(result->sha256, sizeof result->sha256, "%s", sha256 ? sha256 : "");
-    *found = true;
-done:
-    json_decref(json);
-    json_decref(config);
-    exo_free(path);
-    return st;
-}
-
-static exo_status
-remove_file(const exo_job *job, const exo_job_run *run, const char *file, exo_err *err)
-{
-    char *path = path_of(job, run, file);
-    if (!path)
-        return fail_nomem(err);
-    exo_status st = EXO_OK;
-    if (unlink(path) != 0 && errno != ENOENT && errno != ENOTDIR)
-        st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, strerror(errno));
-    exo_free(path);
-    return st;
-}
-
-exo_status
-exo_result_forget(const exo_job *job, const exo_job_run *run, exo_err *err)
-{
-    exo_status st = remove_file(job, run, "result.json", err);
-    return st == EXO_OK ? remove_file(job, run, "config.json", err) : st;
-}
-
-/* Writes the path of the first setting in which `a` and `b` differ; false if they are equal. */
-static bool
-first_difference(json_t *a, json_t *b, exo_text *path)
-{
-    if (json_equal(a, b))
-        return false;
-    if (!json_is_object(a) || !json_is_object(b))
-        return true;
-    const json_t *sides[] = {a, b};
-    for (int side = 0; side < 2; side++) {
-        const char *key = NULL;
-        json_t *value = NULL;
-        json_object_foreach((json_t *)sides[side], key, value)
-        {
-            json_t *other = json_object_get(sides[1 - side], key);
-            size_t length = path->length;
-            exo_text_add(path, "%s%s", length ? "." : "", key);
-            if (!other || first_difference(value, other, path))
-                return true;
-            path->length = length;
-            if (path->data)
-                path->data[length] = '\0';
-        }
-    }
-    return false;
-}
-
-exo_status
-exo_result_check_resume(const exo_job *job, const exo_job_run *run, bool *found, exo_err *err)
-{
-    exo_text difference = {0};
-    json_t *before = NULL, *config = json_loads(run->config_json, 0, NULL);
-    char *path = path_of(job, run, "config.json");
-    exo_status st = path && config ? read_json(path, &before, err) : fail_nomem(err);
-    *found = before != NULL;
-    if (st == EXO_OK && before && first_difference(before, config, &difference))
-        st = exo_fail(err, EXO_INVAL,
-                      "--resume: %s/%s was begun with another %s; run without --resume to start again, or with --name",
-                      job->folder, run->label, difference.data ? difference.data : "configuration");
-    json_decref(before);
-    json_decref(config);
-    exo_free(difference.data);
-    exo_free(path);
-    return st;
 }
 
 /* --- On the screen ---------------------------------------------------------------------------------------------------------- */

@@ -11,14 +11,8 @@
 
 /* Writes folder/label/result.json, atomically. Errors: IO names the file. */
 exo_status exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result, exo_err *err);
-/* Reads it back; *found is false if there is none, or one of other settings. `result->params` stays NULL. */
-exo_status exo_result_read(const exo_job *job, const exo_job_run *run, exo_fit_result *result, bool *found,
-                           exo_err *err);
-/* Takes result and settings of before away: the run counts as never begun. */
-exo_status exo_result_forget(const exo_job *job, const exo_job_run *run, exo_err *err);
-/* INVAL, with the first setting that differs, if folder/label holds a run that was begun with others; *found says whether
- * it holds one at all. */
-exo_status exo_result_check_resume(const exo_job *job, const exo_job_run *run, bool *found, exo_err *err);
+/* Reads back what it wrote. `result->params` stays NULL. */
+void exo_result_from(const json_t *json, exo_fit_result *result);
 
 /* One row a strategy: final losses and accuracies, bytes sent per node, time, samples a second. Of several seeds their mean, with the least
  * and the largest. */

@@ -22,6 +22,7 @@
 #include "fit_run.h"
 #include "job.h"
 #include "local_cluster.h"
+#include "past.h"
 #include "plot.h"
 #include "progress.h"
 #include "results.h"
@@ -36,7 +37,7 @@ struct run_args {
     const char *job_path;
     exo_job_opts job;
     const char *resume; /* NULL: not given; "" or "older" */
-    bool json, no_plot, dry_run;
+    bool overwrite, json, no_plot, dry_run;
     const char *workers, *transport, *head, *head_key, *keys, *cluster;
 };
 
@@ -117,27 +118,6 @@ print_how_to_resume(const exo_job_run *run, int argc, char **argv, bool resume)
     fprintf(stderr, "exogym: stopped in %s, its state is saved; to go on: %s\n", run->label,
             command.data ? command.data : "the same with --resume");
     exo_free(command.data);
-}
-
-/* What is left of a run from before. */
-struct past {
-    bool begun;    /* there is a checkpoint to go on from, or at least settings */
-    bool finished; /* there is a result */
-};
-
-/* Looks at what the folders hold before anything starts; results of finished runs go to `results`. A job that begins anew
- * forgets all of it at once, so that it can be stopped and resumed at any of its runs. */
-static exo_status
-look_back(const exo_job *job, bool resume, struct past *past, exo_fit_result *results, exo_err *err)
-{
-    exo_status st = resume ? EXO_OK : exo_results_forget_seeds(job, err);
-    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
-        const exo_job_run *run = &job->runs[i];
-        st = resume ? exo_result_read(job, run, &results[i], &past[i].finished, err) : exo_result_forget(job, run, err);
-        if (st == EXO_OK && resume && !past[i].finished)
-            st = exo_result_check_resume(job, run, &past[i].begun, err);
-    }
-    return st;
 }
 
 /* The head's cause of a node's death. It hears of a process's end before it hears how it ended. */
@@ -257,12 +237,13 @@ run_all(const exo_job *job, const struct run_args *args, const exo_local_cluster
         exo_fit_result *results, size_t *at, exo_err *err)
 {
     exo_status st = EXO_NOMEM;
-    struct past *past = exo_calloc(job->num_runs, sizeof *past);
+    const exo_past_opts opts = {.resume = args->resume != NULL, .overwrite = args->overwrite};
+    exo_past *past = exo_calloc(job->num_runs, sizeof *past);
     if (!past) {
         exo_fail(err, EXO_NOMEM, "out of memory");
         goto done;
     }
-    st = look_back(job, args->resume, past, results, err);
+    st = exo_past_look(job, &opts, past, results, err);
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
         *at = i;
         exo_display_begin(display, i, job->runs[i].label,
@@ -403,6 +384,9 @@ read_cluster_args(const struct run_args *args, exo_local_cluster_opts *opts, exo
     if (args->dry_run && wants_cluster(args))
         return exo_fail(err, EXO_INVAL,
                         "--dry-run plans all nodes in one process: it does not go with --workers, --head or --cluster");
+    if (args->resume && args->overwrite)
+        return exo_fail(err, EXO_INVAL,
+                        "--resume goes on with what is there, --overwrite starts it over: give one of them");
     if (args->transport && !args->workers)
         return exo_fail(err, EXO_INVAL, "--transport is for --workers");
     opts->workers = (unsigned)workers;
@@ -475,6 +459,8 @@ run_command(const exo_command_line *line)
         exo_job_release(&job);
         return status;
     }
+    if (st == EXO_OK)
+        st = exo_past_settle(&job, args->resume != NULL, &err);
     if (st == EXO_OK && wants_cluster(args)) {
         cluster_opts.job = job.name;
         cluster_opts.lost = &exo_stop_reason;
@@ -510,10 +496,14 @@ static const exo_arg table[] = {
      EXO_INTO(struct run_args, job.preset)},
     {.name = "--resume",
      .words = "older",
-     .help = "Goes on with what was stopped; runs that are finished are kept. older: where the newest checkpoint is "
+     .help = "Goes on with what was stopped, or with more steps; runs that are finished are kept. older: where the "
+             "newest checkpoint is "
              "damaged, from the "
              "newest that is not.",
      EXO_INTO(struct run_args, resume)},
+    {.name = "--overwrite",
+     .help = "Starts finished runs over. Without it, a folder that holds one is an error.",
+     EXO_INTO(struct run_args, overwrite)},
     {.name = "--dry-run",
      .help = "Prints what the job would take of memory, and runs nothing.",
      EXO_INTO(struct run_args, dry_run)},
@@ -600,9 +590,9 @@ const exo_command exo_command_run = {
         "Runs the job's strategy, or those of `compare` one after the other. Everything is checked before the first "
         "step. Progress goes to standard error, the table of results and the picture's path to standard output.\n\n"
         "Ctrl-C, SIGTERM or SIGHUP saves a checkpoint, prints the command that goes on, and stops; a second ctrl-C or "
-        "SIGTERM ends the process at once. With --resume the end is the same to the bit as without the stop; without "
-        "it the job starts "
-        "anew and replaces what its folders hold.",
+        "SIGTERM ends the process at once. With --resume the end is the same to the bit as without the stop; with a "
+        "larger train.max_steps it goes on with runs that were finished, too. A folder holds one run: a job whose "
+        "folders hold finished ones needs --resume, --overwrite or another name.",
     .args = table,
     .examples = examples,
     .files = files,

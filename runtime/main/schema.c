@@ -116,6 +116,8 @@ static const struct key keys[] = {
     {"train", "val_interval", "natural", "Steps between evaluations."},
     {"train", "autocast", "autocast", "Matrix products in bfloat16."},
     {"train", "checkpoint_interval", "natural", "Steps between checkpoints."},
+    {"train", "final_checkpoint", "bool",
+     "Whether there is one at the end, so that the run can go on with more steps."},
     {"train", "correlation_interval", "natural", "Steps between measurements of how alike the nodes are."},
     {"train", "timeout", "number", "Seconds that a node waits for the others."},
     {"train", "save_dir", "text", "Where run folders go."},

@@ -47,7 +47,7 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
         local args=(--set "model=$1" --set "train.batch_size=$2" --set "strategy=$3" --set train.correlation_interval=0) planned took
         ok run "$job" --dry-run --json "${args[@]}"
         planned=$(json out peak)
-        took=$(used "$EXOGYM" run "$job" --no-plot --save-dir used "${args[@]}")
+        took=$(used "$EXOGYM" run "$job" --no-plot --overwrite --save-dir used "${args[@]}")
         awk -v p="$planned" -v u="$took" 'BEGIN { exit !(u > 0 && p > 0.9 * u && p < 1.1 * u) }' ||
             fail "$1, batch $2, $3: planned $planned bytes, used $took"
     }

@@ -21,7 +21,7 @@ rm -rf "$example/build"
 # run [OPTION...]: trains the example's job on data that needs no files; the result is in $folder/result.json
 run() {
     "$EXOGYM" run "$example/job.yaml" --set data=synthetic --set train.max_steps=6 --set train.batch_size=8 \
-        --set train.val_size=32 --save-dir "$folder/runs" --no-plot --json "$@" >"$folder/result.json" 2>"$folder/log"
+        --set train.val_size=32 --save-dir "$folder/runs" --overwrite --no-plot --json "$@" >"$folder/result.json" 2>"$folder/log"
 }
 
 # --- Built by CMake ---------------------------------------------------------------------------------------------------

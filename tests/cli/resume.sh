@@ -32,7 +32,7 @@ stop INT 130 stopped
 "$EXOGYM" run job.yaml --name stopped --no-plot --set train.max_steps=$steps --set seed=8 --resume >out 2>err
 [ $? = 2 ] || fail 'resumed with another seed'
 case $(tail -1 err) in
-"exogym: --resume: runs/stopped/"*" was begun with another seed; run without --resume to start again, or with --name") ;;
+"exogym: --resume: runs/stopped/"*" was begun with another seed; run with --overwrite to start over, or with --name") ;;
 *) fail "resumed with another seed: $(tail -1 err)" ;;
 esac
 

@@ -139,7 +139,7 @@ x status >told
 grep -q 'job flow' told && fail "the job has ended, and status has it: $(cat told)"
 run_says "not run['running'] and run['report']['figures']['sink_0']['count'] == 3000" runs/flow || fail "flow: $(cat run.json)"
 
-"$EXOGYM" run train.yaml --no-plot --head "$address" >train.out 2>train.err &
+"$EXOGYM" run train.yaml --no-plot --overwrite --head "$address" >train.out 2>train.err &
 train=$!
 until_true 30 job_says "moved(report) and report['figures']['node_0']['max_steps'] == 1000000" train ||
     fail "the head knows nothing of the job: $(cat status.json status.err train.err)"

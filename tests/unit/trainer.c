@@ -517,6 +517,7 @@ Test(trainer, two_runs_do_not_share_a_folder)
     char path[128];
     s.opts.save_dir = s.folder;
     s.opts.run_name = "run";
+    s.opts.overwrite = true;
     fit_ok(&s, "ddp", "{}");
     snprintf(path, sizeof path, "cd %s/run && flock .lock sleep 2 &", s.folder);
     cr_assert_eq(system(path), 0);
@@ -525,5 +526,69 @@ Test(trainer, two_runs_do_not_share_a_folder)
         st = fit(&s, "ddp", "{}");
     }
     cr_expect_eq(st, EXO_EXISTS, "%s", s.err.text);
+    cr_expect(strstr(s.err.text, "another run writes"), "%s", s.err.text);
+    scene_release(&s);
+}
+
+/* A folder holds one run: a finished one is not replaced unasked, and is gone before another trains. */
+static void
+model_is_gone(void *context, const exo_progress *progress)
+{
+    (void)progress;
+    cr_expect_neq(access(context, F_OK), 0, "the model of the run before is there while another trains");
+}
+
+Test(trainer, a_finished_run_is_replaced_only_when_asked_and_goes_on_with_more_steps)
+{
+    struct scene s;
+    char path[128], sha[65];
+    scene_init(&s);
+    s.opts.max_steps = 2 * STEPS;
+    fit_ok(&s, "diloco", "{H: 4}");
+    memcpy(sha, s.result.sha256, sizeof sha);
+
+    s.opts.max_steps = STEPS;
+    s.opts.save_dir = s.folder;
+    s.opts.run_name = "run";
+    fit_ok(&s, "diloco", "{H: 4}");
+    snprintf(path, sizeof path, "%s/run/model.safetensors", s.folder);
+    cr_expect_eq(fit(&s, "diloco", "{H: 4}"), EXO_EXISTS);
+    cr_expect(strstr(s.err.text, "holds a finished run"), "%s", s.err.text);
+    cr_expect_eq(access(path, F_OK), 0, "the model is gone");
+
+    s.opts.resume = true;
+    s.opts.max_steps = 2 * STEPS;
+    s.opts.progress = model_is_gone;
+    s.opts.context = path;
+    fit_ok(&s, "diloco", "{H: 4}");
+    cr_expect_str_eq(s.result.sha256, sha, "12 steps and 12 more are not 24");
+    cr_expect_eq(access(path, F_OK), 0, "there is no model");
+    s.opts.resume = false;
+    s.opts.overwrite = true;
+    fit_ok(&s, "diloco", "{H: 4}");
+    cr_expect_str_eq(s.result.sha256, sha);
+    scene_release(&s);
+}
+
+/* The number that auto chose stays the run's: with auto again, and when it is given. */
+Test(trainer, auto_keeps_its_minibatch_when_resumed)
+{
+    struct scene s;
+    scene_init(&s);
+    s.opts.save_dir = s.folder;
+    s.opts.run_name = "run";
+    s.opts.minibatch_size = 2; /* what less memory would have given */
+    fit_ok(&s, "ddp", "{}");
+    s.opts.resume = true;
+    s.opts.max_steps = 2 * STEPS;
+    s.opts.minibatch_size = EXO_MINIBATCH_AUTO;
+    fit_ok(&s, "ddp", "{}");
+    s.opts.max_steps = 3 * STEPS;
+    s.opts.minibatch_size = 2;
+    fit_ok(&s, "ddp", "{}");
+    s.opts.max_steps = 4 * STEPS;
+    s.opts.minibatch_size = 4;
+    cr_expect_eq(fit(&s, "ddp", "{}"), EXO_INVAL);
+    cr_expect(strstr(s.err.text, "minibatch_size 2"), "%s", s.err.text);
     scene_release(&s);
 }
