@@ -6,6 +6,8 @@
 
 #include <exogym/memory.h>
 
+#include "grow_text.h"
+#include "nearest.h"
 #include "runtime_impl.h"
 
 #define DUMP_TIMEOUT (10 * EXO_SECOND) /* of another process, which exo_dump has no deadline for */
@@ -97,6 +99,50 @@ find_method(const exo_actor_class *c, const char *name)
     return NULL;
 }
 
+static const char *const controls[] = {"ping", "dump", "stop"};
+
+/* See EXO_METHOD_METHODS. NULL: no memory. */
+static char *
+describe_methods(const exo_actor *a)
+{
+    exo_text text = {0};
+    for (size_t i = 0; i < a->actor_class->num_methods; i++) {
+        const exo_method *m = &a->actor_class->methods[i];
+        const exo_lane_class *lane = a->lanes[m->lane].lane_class;
+        exo_text_add(&text, "%s\t%s\t%s\t%s\n", m->name, lane->name, lane->blocking ? "blocking" : "light",
+                     m->idempotent ? "idempotent" : "once");
+    }
+    for (size_t i = 0; i < sizeof controls / sizeof *controls; i++)
+        if (!find_method(a->actor_class, controls[i]))
+            exo_text_add(&text, "%s\tcontrol\tcontrol\tidempotent\n", controls[i]);
+    if (!text.failed)
+        return text.data;
+    exo_free(text.data);
+    return NULL;
+}
+
+/* Names what there is, as far as there is room, and what was probably meant. */
+static exo_status
+fail_no_method(const exo_actor_class *c, const char *name, exo_err *err)
+{
+    exo_nearest nearest = {.word = name};
+    exo_text known = {0};
+    for (size_t i = 0; i < c->num_methods; i++) {
+        exo_nearest_try(&nearest, c->methods[i].name);
+        exo_text_add(&known, "%s, ", c->methods[i].name);
+    }
+    for (size_t i = 0; i < sizeof controls / sizeof *controls; i++) {
+        exo_nearest_try(&nearest, controls[i]);
+        exo_text_add(&known, "%s%s", i ? ", " : "", controls[i]);
+    }
+    const char *meant = exo_nearest_name(&nearest);
+    exo_status st = exo_fail(err, EXO_NOT_FOUND, "the class '%s' has no method '%.60s'%s%s%s; it has %s", c->name, name,
+                             meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "",
+                             known.failed ? "" : known.data);
+    exo_free(known.data);
+    return st;
+}
+
 /* Methods that every actor has, served at once by the caller's thread: the control lane. */
 static bool
 run_control(exo_actor *a, const char *method, exo_future *future)
@@ -108,6 +154,11 @@ run_control(exo_actor *a, const char *method, exo_future *future)
     if (strcmp(method, "dump") == 0) {
         st = exo_dump(a->runtime, (exo_ref){.id = a->id}, &text, &err);
         if (st == EXO_OK)
+            reply = (exo_payload){.data = text, .size = strlen(text), .release = exo_free};
+    } else if (strcmp(method, EXO_METHOD_METHODS) == 0) {
+        text = describe_methods(a);
+        st = text ? EXO_OK : exo_fail(&err, EXO_NOMEM, "no memory for a list of methods");
+        if (text)
             reply = (exo_payload){.data = text, .size = strlen(text), .release = exo_free};
     } else if (strcmp(method, "stop") == 0) {
         st = exo_stop(a->runtime, (exo_ref){.id = a->id}, true, &err);
@@ -128,7 +179,7 @@ call_actor(exo_actor *a, const char *name, exo_payload *args, exo_future *future
         return EXO_OK;
     }
     if (!method)
-        return exo_fail(err, EXO_NOT_FOUND, "the class '%s' has no method '%s'", a->actor_class->name, name);
+        return fail_no_method(a->actor_class, name, err);
     exo_message *m = exo_future_message(future);
     m->method = method;
     m->args = *args;

@@ -9,6 +9,10 @@
 
 #define EXO_REMOTE (UINT64_C(1) << 63)
 
+/* A method that every actor has, served like ping: a line for each method of its class and each of its control lane's,
+ * "NAME<TAB>LANE<TAB>blocking|light|control<TAB>idempotent|once". A class's own methods have no '$'. */
+#define EXO_METHOD_METHODS "$methods"
+
 typedef struct exo_remote_ops {
     /* Calls; completes `future`, which it holds on to. *args is moved, also on failure. */
     exo_status (*call)(void *context, exo_ref actor, const char *method, exo_payload *args, exo_future *future,

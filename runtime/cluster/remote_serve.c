@@ -108,7 +108,7 @@ run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload 
             exo_status *st, exo_err *err)
 {
     char cause[CAUSE];
-    if (method[0] != '$')
+    if (method[0] != '$' || strcmp(method, EXO_METHOD_METHODS) == 0)
         return false;
     if (strcmp(method, METHOD_MONITOR) == 0) {
         *st = exo_runtime_monitor(r->runtime, actor, future, err);

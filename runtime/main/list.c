@@ -10,6 +10,7 @@
 #include <exogym/plugin.h>
 #include <exogym/strategy.h>
 
+#include "hooks.h"
 #include "show.h"
 #include "where.h"
 
@@ -92,7 +93,7 @@ print_commands(void)
 
 struct list_args {
     struct exo_where where;
-    const char *what;
+    const char *what, *name, *space;
     exo_words plugins;
 };
 
@@ -131,11 +132,79 @@ list_objects(exo_visit *visit, const void *command_args, exo_err *err)
     return EXO_OK;
 }
 
+/* One method, of its line: the fields are ended in place. */
+static json_t *
+read_method(char *line)
+{
+    char *rest = NULL;
+    const char *name = strtok_r(line, "\t", &rest), *lane = strtok_r(NULL, "\t", &rest);
+    const char *kind = strtok_r(NULL, "\t", &rest), *again = strtok_r(NULL, "\t", &rest);
+    if (!again)
+        return NULL;
+    return json_pack("{s:o, s:o, s:o, s:b}", "name", exo_lossy_json(name), "lane", exo_lossy_json(lane), "kind",
+                     exo_lossy_json(kind), "idempotent", strcmp(again, "idempotent") == 0);
+}
+
+static void
+print_methods(const json_t *methods)
+{
+    char name[256], lane[256];
+    size_t i;
+    const json_t *m;
+    printf("%-24s %-12s %-10s %s\n", "method", "lane", "kind", "idempotent");
+    json_array_foreach (methods, i, m)
+        printf("%-24s %-12s %-10s %s\n",
+               exo_printable(name, sizeof name, json_string_value(json_object_get(m, "name")), EXO_SHOWN_LINE),
+               exo_printable(lane, sizeof lane, json_string_value(json_object_get(m, "lane")), EXO_SHOWN_LINE),
+               json_string_value(json_object_get(m, "kind")),
+               json_is_true(json_object_get(m, "idempotent")) ? "yes" : "no");
+}
+
+static exo_status
+list_methods(exo_visit *visit, const void *command_args, exo_err *err)
+{
+    const struct list_args *args = command_args;
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    exo_ref actor;
+    exo_status st = exo_visit_find(visit, args->space, args->name, &actor, err);
+    if (st == EXO_OK)
+        st = exo_visit_call(visit, actor, EXO_METHOD_METHODS, (exo_payload){0}, &future, &reply, err);
+    json_t *methods = json_array();
+    char *text = exo_calloc(1, (st == EXO_OK ? reply->size : 0) + 1), *rest = NULL;
+    if (st == EXO_OK && (!methods || !text))
+        st = exo_fail(err, EXO_NOMEM, "no memory for a list of methods");
+    if (st == EXO_OK && reply->size)
+        memcpy(text, reply->data, reply->size);
+    for (char *line = st == EXO_OK ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
+        json_t *method = read_method(line);
+        if (method)
+            json_array_append_new(methods, method);
+    }
+    exo_free(text);
+    exo_future_drop(&future);
+    if (st == EXO_OK && args->where.json)
+        return exo_print_json(methods, err);
+    if (st == EXO_OK)
+        print_methods(methods);
+    json_decref(methods);
+    return st;
+}
+
 static int
 list_command(const exo_command_line *line)
 {
     exo_err err = {0};
     const struct list_args *args = line->args;
+    if (!args->name != (strcmp(args->what, "methods") != 0)) {
+        exo_fail(&err, EXO_INVAL,
+                 args->name ? "list %s: there is nothing to name; '%s' is one word too many"
+                            : "list %s: whose? Name an actor: exogym list methods NAME",
+                 args->what, args->name);
+        return exo_report_usage(line->command, &err);
+    }
+    if (strcmp(args->what, "methods") == 0)
+        return exo_visit_do(line, &args->where, list_methods);
     if (strcmp(args->what, "nodes") == 0 || strcmp(args->what, "actors") == 0 || strcmp(args->what, "jobs") == 0)
         return exo_visit_do(line, &args->where, list_cluster);
     if (strcmp(args->what, "objects") == 0)
@@ -166,15 +235,21 @@ list_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "strategies|schedules|models|data|downloads|codecs|classes|commands|nodes|actors|jobs|objects",
+    {.value = "strategies|schedules|models|data|downloads|codecs|classes|commands|nodes|actors|jobs|objects|methods",
      .help = "What is listed: the strategies, learning-rate schedules, models or data sets that a job can name, the "
              "sets that `exogym data get` "
              "fetches, the codecs that arrays can be sent with, the classes of actors that a graph can name, the "
              "commands of exogym, or the nodes, actors, jobs or "
-             "shared objects of a cluster.",
+             "shared objects of a cluster, or the methods of one of its actors.",
      .word = EXO_WORD_FIXED,
      .required = true,
      EXO_INTO(struct list_args, what)},
+    {.value = "NAME", .help = "The actor whose methods are listed.", EXO_INTO(struct list_args, name)},
+    {.name = "--namespace",
+     .brief = "-n",
+     .value = "NAME",
+     .help = "The actor's namespace; default unless given.",
+     EXO_INTO(struct list_args, space)},
     {.name = "--plugin",
      .value = "FILE.so",
      .help = "Loads a plugin first; can be given again and again.",
@@ -186,14 +261,18 @@ static const exo_arg table[] = {
 
 static const exo_note examples[] = {
     {"exogym list strategies --plugin ./libint8.so", "Shows a plugin's strategies beside the built-in ones."},
+    {"exogym list methods node_0 -n compare/ddp/4711", "Shows what `exogym call` can call there."},
     {0},
 };
 
 const exo_command exo_command_list = {
     .name = "list",
     .summary = "Lists what a job or graph can name, or what is in a cluster",
-    .description =
-        "One a line: the name, then what it is. --cluster and what follows it are for nodes, actors, jobs and objects.",
+    .description = "One a line: the name, then what it is; of a method its lane, whether the lane is light, has "
+                   "threads of its own "
+                   "(blocking) or is always served (control), and whether a call may be made again (idempotent). "
+                   "--cluster and what "
+                   "follows it are for nodes, actors, jobs, objects and methods.",
     .args = table,
     .examples = examples,
     .args_size = sizeof(struct list_args),

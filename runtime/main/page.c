@@ -59,11 +59,29 @@ text_paragraphs(const char *text)
     print_wrapped(text, 0, 0);
 }
 
+/* A value from column `at` on; a choice that is too long for a line goes on in the next one, at `indent`. Gives the column. */
+static int
+print_value(const char *value, int at, int indent)
+{
+    while (at + (int)strlen(value) > WIDTH && strchr(value, '|')) {
+        size_t length = 0, next;
+        while ((next = strcspn(value + length, "|")) < strlen(value + length) && at + (int)(length + next + 1) <= WIDTH)
+            length += next + 1;
+        if (length == 0)
+            break;
+        printf("%.*s\n%*s", (int)length, value, indent, "");
+        at = indent;
+        value += length;
+    }
+    return at + printf("%s", value);
+}
+
 static void
 text_row(struct term term, const char *text)
 {
-    int used = printf("  %s%s%s%s%s", term.brief ? term.brief : "", term.brief ? ", " : "", term.name ? term.name : "",
-                      term.name && term.value ? " " : "", term.value ? term.value : "");
+    int used = printf("  %s%s%s%s", term.brief ? term.brief : "", term.brief ? ", " : "", term.name ? term.name : "",
+                      term.name && term.value ? " " : "");
+    used = term.value ? print_value(term.value, used, 2) : used;
     if (term.words)
         used += printf("[=%s]", term.words);
     if (used + 2 > COLUMN)
@@ -112,6 +130,10 @@ print_escaped(const char *text, bool start)
             break;
         case '|':
             fputs("|\\:", stdout); /* a line may end here */
+            if (c - line > MAX_LINE / 2) {
+                fputs("\\\n", stdout); /* in this file, too: troff reads on as if nothing were there */
+                line = c + 1;
+            }
             break;
         case '\n':
             start = c[1] == '\n'; /* an empty line: the next paragraph */
@@ -224,19 +246,9 @@ print_sections(const struct look *look, const exo_command *command)
 static int
 print_operand(const exo_arg *arg, int at)
 {
-    const char *value = arg->value;
     at += printf(arg->required ? " " : " [");
-    while (at + (int)strlen(value) > WIDTH && strchr(value, '|')) {
-        size_t length = 0, next;
-        while ((next = strcspn(value + length, "|")) < strlen(value + length) && at + (int)(length + next + 1) <= WIDTH)
-            length += next + 1;
-        if (length == 0)
-            break;
-        printf("%.*s\n%*s", (int)length, value, (int)strlen("Usage: "), "");
-        at = (int)strlen("Usage: ");
-        value += length;
-    }
-    return at + printf("%s%s%s", value, arg->required ? "" : "]", arg->kind == EXO_ARG_LIST ? "..." : "");
+    at = print_value(arg->value, at, (int)strlen("Usage: "));
+    return at + printf("%s%s", arg->required ? "" : "]", arg->kind == EXO_ARG_LIST ? "..." : "");
 }
 
 void

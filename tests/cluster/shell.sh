@@ -48,7 +48,9 @@ has out '"hex": "6101"'
 x call one echo hello --json >out
 has out '"text": "hello"'
 fails 'exogym: this method fails' call one fail
-fails "the class 'counter' has no method 'nothing'" call one nothing
+fails "the class 'counter' has no method 'nothing'; it has " call one nothing
+fails 'add, ' call one nothing
+fails "did you mean 'linger'?" call one lingr
 fails "there is no actor 'nobody' in the namespace 'default'" call nobody add
 fails 'nofile: No such file' call one echo @nofile
 
@@ -65,6 +67,18 @@ has out 'one'
 has out 'space'
 x list jobs >out
 has out 'job  state  cause'
+x list methods one >out
+grep -Eq '^add +[a-z]+ +(light|blocking) +(yes|no)$' out || fail "list methods: $(cat out)"
+grep -Eq '^ping +control +control +yes$' out || fail "list methods: $(cat out)"
+x list methods other -n space --json >out
+has out '"name": "add"'
+fails "there is no actor 'nobody'" list methods nobody
+for words in 'methods' 'actors one'; do
+    # shellcheck disable=SC2086
+    x list $words >out 2>err
+    [ $? = 2 ] || fail "exogym list $words: is no mistake"
+    grep -q 'whose? Name an actor\|one word too many' err || fail "exogym list $words: $(cat err)"
+done
 x call one hold 5000000 >out
 x list objects >out
 has out '5000000'
