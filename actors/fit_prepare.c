@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <exogym/decoder.h>
 #include <exogym/log.h>
 #include <exogym/memory.h>
 #include <exogym/tokenizer.h>
@@ -83,6 +84,19 @@ make_data(struct run *run, exo_dataset *train, exo_dataset *val, exo_err *err)
     } else if (st == EXO_OK && val) {
         run->fit.val = exo_dataset_hold(val);
     }
+    return st;
+}
+
+/* A token that the model does not have is found now, not when the first batch that has it comes. */
+static exo_status
+check_tokens(const struct run *run, exo_err *err)
+{
+    const exo_decoder_spec *spec = exo_decoder_spec_of(run->fit.model);
+    exo_status st = EXO_OK;
+    for (uint32_t r = 0; spec && st == EXO_OK && r < run->fit.num_nodes && (r == 0 || !run->fit.shared_data); r++)
+        st = exo_dataset_check_tokens(run->train[r], spec->vocabulary, err);
+    if (spec && st == EXO_OK && run->fit.val)
+        st = exo_dataset_check_tokens(run->fit.val, spec->vocabulary, err);
     return st;
 }
 
@@ -386,6 +400,8 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
         st = make_strategies(run, options, err);
     if (st == EXO_OK)
         st = make_data(run, train, val, err);
+    if (st == EXO_OK)
+        st = check_tokens(run, err);
     if (st == EXO_OK)
         st = plan_steps(run, err);
     if (st == EXO_OK)

@@ -35,10 +35,10 @@ read_exactly(gzFile file, const char *path, void *out, size_t size, exo_err *err
         if (n < 0) {
             int number = 0;
             const char *text = gzerror(file, &number);
-            return exo_fail(err, EXO_INVAL, "%s: is damaged: %s", path, number == Z_ERRNO ? strerror(errno) : text);
+            return exo_fail(err, EXO_DAMAGED, "%s: is damaged: %s", path, number == Z_ERRNO ? strerror(errno) : text);
         }
         if (n == 0)
-            return exo_fail(err, EXO_INVAL, "%s: is cut: it ends %zu bytes early", path, left);
+            return exo_fail(err, EXO_DAMAGED, "%s: is cut: it ends %zu bytes early", path, left);
         got += (size_t)n;
     }
     return EXO_OK;
@@ -52,7 +52,7 @@ read_header(gzFile file, const char *path, size_t num_dims, struct idx *out, exo
     if (st != EXO_OK)
         return st;
     if (magic[0] != 0 || magic[1] != 0 || magic[2] != 8 || magic[3] != num_dims)
-        return exo_fail(err, EXO_INVAL,
+        return exo_fail(err, EXO_DAMAGED,
                         "%s: is no IDX file of bytes with %zu dimensions: it begins with %02x%02x%02x%02x", path,
                         num_dims, magic[0], magic[1], magic[2], magic[3]);
     out->bytes = 1;
@@ -62,7 +62,7 @@ read_header(gzFile file, const char *path, size_t num_dims, struct idx *out, exo
             return st;
         out->dims[d] = (size_t)number[0] << 24 | (size_t)number[1] << 16 | (size_t)number[2] << 8 | number[3];
         if (__builtin_mul_overflow(out->bytes, out->dims[d], &out->bytes) || out->bytes > MAX_IDX_BYTES)
-            return exo_fail(err, EXO_INVAL, "%s: its header speaks of more than %zu bytes", path, MAX_IDX_BYTES);
+            return exo_fail(err, EXO_DAMAGED, "%s: its header speaks of more than %zu bytes", path, MAX_IDX_BYTES);
     }
     return EXO_OK;
 }
@@ -89,7 +89,7 @@ read_idx(const char *path, size_t num_dims, struct idx *out, exo_err *err)
     }
     uint8_t more;
     if (st == EXO_OK && gzread(file, &more, 1) != 0)
-        st = exo_fail(err, EXO_INVAL, "%s: has more bytes than its header says, or is damaged at its end", path);
+        st = exo_fail(err, EXO_DAMAGED, "%s: has more bytes than its header says, or is damaged at its end", path);
     gzclose(file);
     if (st != EXO_OK) {
         exo_free(out->data);
@@ -107,8 +107,8 @@ exo_dataset_idx(exo_dataset **out, const char *images_path, const char *labels_p
     if (st == EXO_OK)
         st = read_idx(labels_path, 1, &labels, err);
     if (st == EXO_OK && images.dims[0] != labels.dims[0])
-        st = exo_fail(err, EXO_INVAL, "%s has %zu images, %s has %zu labels", images_path, images.dims[0], labels_path,
-                      labels.dims[0]);
+        st = exo_fail(err, EXO_DAMAGED, "%s has %zu images, %s has %zu labels", images_path, images.dims[0],
+                      labels_path, labels.dims[0]);
     if (st != EXO_OK) {
         exo_free(images.data);
         exo_free(labels.data);

@@ -67,6 +67,10 @@ EXO_API exo_status exo_dataset_split(exo_dataset **out, exo_dataset *dataset, ui
 EXO_API exo_tokenizer *exo_dataset_tokenizer(const exo_dataset *dataset);
 /* What all its tokens are less than; 0: it has none, or it is not known. */
 EXO_API size_t exo_dataset_vocabulary(const exo_dataset *dataset);
+/* Are all its tokens less than `vocabulary`? Of windows over files of bare numbers, and over tokens of a larger vocabulary, all are looked
+ * through, which takes as long as to read them once; others are asked for their vocabulary, and taken if they say none. INVAL names the file,
+ * the byte and the first token that is not, or both vocabularies. */
+EXO_API exo_status exo_dataset_check_tokens(const exo_dataset *dataset, size_t vocabulary, exo_err *err);
 
 /* Images and labels from arrays, fields "image" (1, rows, columns) fp32 and "label" int32; pixels are kept as bytes and
  * normalized when read: (pixel / 255 - mean) / deviation. Arrays are copied. */
@@ -84,7 +88,7 @@ EXO_API exo_status exo_dataset_images(exo_dataset **out, size_t count, size_t ro
 EXO_API exo_status exo_dataset_images_view(exo_dataset **out, exo_dataset *images, const exo_image_opts *opts,
                                            exo_err *err);
 
-/* IDX files (LeCun's MNIST format), gzipped or not. Errors name the file and what is wrong: NOT_FOUND, IO, INVAL
+/* IDX files (LeCun's MNIST format), gzipped or not. Errors name the file and what is wrong: NOT_FOUND, IO, DAMAGED
  * (magic, truncated, counts of images and labels that differ, label >= 10 is allowed up to 255). */
 EXO_API exo_status exo_dataset_idx(exo_dataset **out, const char *images_path, const char *labels_path,
                                    const exo_image_opts *opts, exo_err *err);
@@ -130,7 +134,7 @@ typedef enum exo_token_files {
 /* Shards as exo_data_tokenize writes them (docs/data.md has the format): a file, or all *.tokens in a folder (bare numbers: *.bin), in the
  * order of their names, as one stream. They are mapped, not read: all processes of a host share one copy, and it may be larger than memory.
  * The tokenizer is held; NULL: tokenizer.json beside them, if it is there. Fields as above. Of opts->documents only SEPARATE makes a
- * difference: boundaries are where the end token is. Errors: NOT_FOUND, IO; INVAL: cut or altered (names file and place), shards or a tokenizer
+ * difference: boundaries are where the end token is. Errors: NOT_FOUND, IO; DAMAGED: cut or altered (names file and place), shards or a tokenizer
  * that do not belong together. A token out of the vocabulary is an error of exo_dataset_get. */
 EXO_API exo_status exo_dataset_tokens(exo_dataset **train, exo_dataset **val, const char *path, exo_token_files files,
                                       exo_tokenizer *tokenizer, const exo_window_opts *opts, exo_err *err);

@@ -85,7 +85,7 @@ EXO_API exo_tensor *exo_decoder_head(const exo_model *model, exo_tape *tape);
 /* --- Hugging Face directories: config.json, model.safetensors (or shards with model.safetensors.index.json), tokenizer.json -------- */
 
 /* Reads GPT-2, OPT, BLOOM or LLaMA. *params are the caller's, to be freed before the model. Every tensor of the files must have its place
- * and every parameter its tensor, of its shape: INVAL names file and tensor. fp32, fp16 and bf16 files. */
+ * and every parameter its tensor, of its shape: DAMAGED names file and tensor. fp32, fp16 and bf16 files. */
 EXO_API exo_status exo_decoder_load(const char *folder, exo_model **model, exo_params **params, exo_err *err);
 /* Reads config.json only. */
 EXO_API exo_status exo_decoder_load_spec(const char *folder, exo_decoder_spec *out, exo_err *err);

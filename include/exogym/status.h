@@ -23,7 +23,8 @@
     X(CLOSED, 9, "closed")                                                                                             \
     X(FULL, 10, "full")                                                                                                \
     X(UNSUPPORTED, 11, "not supported here")                                                                           \
-    X(FAILED, 12, "failed")
+    X(FAILED, 12, "failed")                                                                                            \
+    X(DAMAGED, 13, "a file is damaged, or is not what it should be")
 
 typedef enum exo_status {
 #define EXO_STATUS_ENUM(name, number, text) EXO_##name = (number),

@@ -14,8 +14,10 @@
 typedef struct exo_tokenizer exo_tokenizer; /* counted references */
 
 /* A tokenizer.json, or the folder it is in: BPE over bytes (GPT-2, OPT, BLOOM, LLaMA 3) and over characters with byte fallback
- * (SentencePiece's: LLaMA 1 and 2). tokenizer_config.json and special_tokens_map.json beside it are asked what begins and ends a document.
- * NOT_FOUND, IO, NOMEM; INVAL and UNSUPPORTED name the file and the part of it. */
+ * (SentencePiece's: LLaMA 1 and 2). A folder without one may have vocab.json and merges.txt, which are read by GPT-2's rules.
+ * tokenizer_config.json and special_tokens_map.json beside them are asked what begins and ends a document; where they contradict
+ * tokenizer.json, it counts, and a warning in the log says so.
+ * NOT_FOUND, IO, NOMEM; DAMAGED and UNSUPPORTED name the file and the part of it. */
 EXO_API exo_status exo_tokenizer_load(exo_tokenizer **out, const char *path, exo_err *err);
 /* One number for each character (code point) of a sorted alphabet without repetition, given as UTF-8. Others are an error of encode.
  * INVAL: empty, not UTF-8, not sorted, or with U+0000 (names the offset). */
@@ -28,7 +30,8 @@ EXO_API exo_status exo_tokenizer_bytes(exo_tokenizer **out, exo_err *err);
 EXO_API exo_tokenizer *exo_tokenizer_hold(exo_tokenizer *tokenizer);
 EXO_API void exo_tokenizer_drop(exo_tokenizer **tokenizer);
 
-/* Writes <folder>/tokenizer.json, at once: of one that was loaded what was read, byte for byte; of the others a file that transformers'
+/* Writes <folder>/tokenizer.json, at once: of one that was loaded what was read, byte for byte, with tokenizer_config.json,
+ * special_tokens_map.json and chat templates as they lay beside it; of the others a file that transformers'
  * PreTrainedTokenizerFast reads and exo_tokenizer_load too (as which the tokenizer of bytes takes what is no UTF-8 as U+FFFD, as others
  * do). Makes the folder. IO, NOMEM. */
 EXO_API exo_status exo_tokenizer_save(const exo_tokenizer *tokenizer, const char *folder, exo_err *err);

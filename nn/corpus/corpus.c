@@ -8,6 +8,10 @@
 
 #include <exogym/memory.h>
 
+enum {
+    SCAN = 1 << 14 /* tokens that are looked through at once */
+};
+
 struct exo_corpus {
     atomic_uint references;
     exo_tokenizer *tokenizer; /* or NULL */
@@ -16,7 +20,8 @@ struct exo_corpus {
     exo_corpus_part *parts;
     size_t num_parts, room;
     size_t count;
-    size_t *starts; /* of documents, where they are known */
+    atomic_size_t below; /* all tokens were found to be less than this; 0: nobody looked */
+    size_t *starts;      /* of documents, where they are known */
     size_t num_starts;
 };
 
@@ -132,6 +137,67 @@ exo_corpus_next_document(const exo_corpus *corpus, size_t at)
     return low < corpus->num_starts ? corpus->starts[low] : SIZE_MAX;
 }
 
+/* --- All of it --------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t
+largest_of(const exo_corpus_part *part, size_t at, size_t count)
+{
+    uint32_t largest = 0;
+    if (part->width == 2) {
+        const uint16_t *in = (const uint16_t *)part->tokens + at;
+        for (size_t i = 0; i < count; i++) {
+            uint32_t token = le16toh(in[i]);
+            largest = token > largest ? token : largest;
+        }
+    } else {
+        const uint32_t *in = (const uint32_t *)part->tokens + at;
+        for (size_t i = 0; i < count; i++) {
+            uint32_t token = le32toh(in[i]);
+            largest = token > largest ? token : largest;
+        }
+    }
+    return largest;
+}
+
+static exo_status
+check_part(const exo_corpus_part *part, size_t vocabulary, exo_err *err)
+{
+    for (size_t first = 0; first < part->count; first += SCAN) {
+        size_t count = part->count - first < SCAN ? part->count - first : SCAN, at = first;
+        if (largest_of(part, first, count) < vocabulary)
+            continue;
+        while (largest_of(part, at, 1) < vocabulary)
+            at++;
+        uint32_t token = largest_of(part, at, 1);
+        if (!part->path)
+            return exo_fail(err, EXO_INVAL,
+                            "token %zu of the text is %u, which is not in the model's vocabulary of %zu",
+                            part->first + at, token, vocabulary);
+        size_t byte = (size_t)((const char *)part->tokens - (const char *)part->map) + at * part->width;
+        return exo_fail(err, EXO_INVAL, "%s: the token %u at byte %zu is not in the model's vocabulary of %zu",
+                        part->path, token, byte, vocabulary);
+    }
+    return EXO_OK;
+}
+
+exo_status
+exo_corpus_check(exo_corpus *corpus, size_t vocabulary, exo_err *err)
+{
+    exo_corpus *c = corpus;
+    bool bare = false; /* what was encoded here, or into shards, is below its vocabulary */
+    for (size_t i = 0; i < c->num_parts; i++)
+        bare = bare || (c->parts[i].map && c->parts[i].tokens == c->parts[i].map);
+    size_t below = bare ? 0 : c->vocabulary, seen = atomic_load(&c->below);
+    if ((below > 0 && below <= vocabulary) || (seen > 0 && seen <= vocabulary))
+        return EXO_OK;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; i < c->num_parts && st == EXO_OK; i++)
+        st = check_part(&c->parts[i], vocabulary, err);
+    if (st == EXO_OK)
+        atomic_store(&c->below, vocabulary);
+    return st;
+}
+
 /* The part that token `at` lies in. */
 static size_t
 find_part(const exo_corpus *c, size_t at)
@@ -154,9 +220,9 @@ fail_token(const exo_corpus *c, const exo_corpus_part *part, size_t at, uint32_t
                             : at * part->width;
     const char *path = part->path ? part->path : "tokens";
     if (token > INT32_MAX)
-        return exo_fail(err, EXO_INVAL, "%s: the token %u at byte %zu is 2^31 or more: are these tokens of uint%d?",
+        return exo_fail(err, EXO_DAMAGED, "%s: the token %u at byte %zu is 2^31 or more: are these tokens of uint%d?",
                         path, token, byte, part->width == 2 ? 32 : 16);
-    return exo_fail(err, EXO_INVAL, "%s: the token %u at byte %zu is not in the vocabulary of %zu", path, token, byte,
+    return exo_fail(err, EXO_DAMAGED, "%s: the token %u at byte %zu is not in the vocabulary of %zu", path, token, byte,
                     c->vocabulary);
 }
 

@@ -40,7 +40,10 @@ int32_t exo_corpus_end(const exo_corpus *corpus);
 /* The first document that begins after token `at`: its first token, or SIZE_MAX. */
 size_t exo_corpus_next_document(const exo_corpus *corpus, size_t at);
 
-/* Reads tokens [first, first + count), which are there. INVAL: one is out of the vocabulary; names the file and the byte. */
+/* Are all tokens less than `vocabulary`? Files of bare numbers are read through, once, and whatever has a larger vocabulary: of that not all need
+ * occur. INVAL names the file, the byte and the first token that is not. */
+exo_status exo_corpus_check(exo_corpus *corpus, size_t vocabulary, exo_err *err);
+/* Reads tokens [first, first + count), which are there. DAMAGED: one is out of the vocabulary; names the file and the byte. */
 exo_status exo_corpus_read(const exo_corpus *corpus, size_t first, size_t count, int32_t *out, exo_err *err);
 
 /* windows.c: the two halves as data sets; `name` is of the whole, for messages. `val` may be NULL. */

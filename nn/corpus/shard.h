@@ -23,11 +23,11 @@ typedef struct exo_shard_info {
     uint8_t tokenizer[32]; /* SHA-256 of tokenizer.json; zeros: there is none         */
 } exo_shard_info;
 
-/* Writes the header's EXO_SHARD_HEADER bytes; reads them again. INVAL says what is wrong and at which byte, without the file's name. */
+/* Writes the header's EXO_SHARD_HEADER bytes; reads them again. DAMAGED says what is wrong and at which byte, without the file's name. */
 void exo_shard_pack(const exo_shard_info *info, uint8_t out[EXO_SHARD_HEADER]);
 exo_status exo_shard_unpack(const uint8_t header[EXO_SHARD_HEADER], exo_shard_info *out, exo_err *err);
 
-/* Maps one file. `info`: of shards, what it says; of bare numbers (`files`) its width decides. Errors: NOT_FOUND, IO, INVAL. */
+/* Maps one file. `info`: of shards, what it says; of bare numbers (`files`) its width decides. Errors: NOT_FOUND, IO, DAMAGED. */
 exo_status exo_shard_map(const char *path, exo_token_files files, exo_corpus_part *out, exo_shard_info *info,
                          exo_err *err);
 

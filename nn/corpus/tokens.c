@@ -31,7 +31,7 @@ find_tokenizer(const char *path, exo_tokenizer *given, const exo_shard_info *inf
     if (named)
         st = exo_tokenizer_file_hash(file, hash, err);
     if (st == EXO_OK && named && memcmp(hash, info->tokenizer, sizeof hash) != 0)
-        return exo_fail(err, EXO_INVAL, "%s: is not the tokenizer.json that %s was made with: its SHA-256 is another",
+        return exo_fail(err, EXO_DAMAGED, "%s: is not the tokenizer.json that %s was made with: its SHA-256 is another",
                         file, path);
     return st == EXO_OK ? exo_tokenizer_load(out, file, err) : st;
 }
@@ -47,9 +47,9 @@ check_alike(const exo_shard_info *a, const exo_shard_info *b, const char *path_a
         what = "end token";
     else if (memcmp(a->tokenizer, b->tokenizer, sizeof a->tokenizer) != 0)
         what = "tokenizer";
-    return what
-               ? exo_fail(err, EXO_INVAL, "%s and %s do not belong together: each has another %s", path_a, path_b, what)
-               : EXO_OK;
+    return what ? exo_fail(err, EXO_DAMAGED, "%s and %s do not belong together: each has another %s", path_a, path_b,
+                           what)
+                : EXO_OK;
 }
 
 /* What the shards say, or of bare numbers what the tokenizer says. */
@@ -64,8 +64,8 @@ make_corpus(const exo_shard_info *info, exo_tokenizer *tokenizer, const char *pa
         vocabulary = known;
         end = tokenizer ? exo_tokenizer_end(tokenizer) : -1;
     } else if (tokenizer && known != vocabulary) {
-        return exo_fail(err, EXO_INVAL, "%s: was made with a vocabulary of %" PRIu64 ", the tokenizer's has %zu", path,
-                        vocabulary, known);
+        return exo_fail(err, EXO_DAMAGED, "%s: was made with a vocabulary of %" PRIu64 ", the tokenizer's has %zu",
+                        path, vocabulary, known);
     }
     return exo_corpus_new(out, tokenizer, (size_t)vocabulary, end, err);
 }

@@ -164,6 +164,18 @@ windows_split(const void *self, uint32_t rank, uint32_t num_parts, exo_dataset *
     return windows_new(&part, out, err);
 }
 
+exo_status
+exo_dataset_check_tokens(const exo_dataset *dataset, size_t vocabulary, exo_err *err)
+{
+    if (exo_dataset_class_of(dataset) == &windows_class)
+        return exo_corpus_check(((const struct windows *)exo_dataset_self(dataset))->corpus, vocabulary, err);
+    size_t needed = exo_dataset_vocabulary(dataset);
+    if (needed <= vocabulary)
+        return EXO_OK;
+    return exo_fail(err, EXO_INVAL, "the data '%s' have a vocabulary of %zu, the model has %zu",
+                    exo_dataset_class_of(dataset)->name, needed, vocabulary);
+}
+
 /* --- Both halves ------------------------------------------------------------------------------------------------------ */
 
 static exo_status

@@ -67,9 +67,9 @@ exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err)
     config->root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason);
     exo_free(text);
     if (!config->root)
-        return exo_fail(err, EXO_INVAL, "%s:%d:%d: %s", config->path, reason.line, reason.column, reason.text);
+        return exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", config->path, reason.line, reason.column, reason.text);
     if (!json_is_object(config->root))
-        return exo_fail(err, EXO_INVAL, "%s: is no JSON object", config->path);
+        return exo_fail(err, EXO_DAMAGED, "%s: is no JSON object", config->path);
     return EXO_OK;
 }
 
@@ -84,16 +84,27 @@ exo_hf_config_close(exo_hf_config *config)
 static void
 fail(exo_hf_config *c, exo_status status, const char *key, const char *verb, const char *reason)
 {
-    char value[128];
+    const json_t *json = json_object_get(c->root, key);
     if (c->error.code != EXO_OK)
         return;
-    const json_t *json = json_object_get(c->root, key);
-    size_t length = json ? json_dumpb(json, value, sizeof value - 1, JSON_COMPACT | JSON_ENCODE_ANY) : 0;
-    value[length < sizeof value ? length : sizeof value - 1] = '\0';
-    if (json)
-        exo_fail(&c->error, status, "%s: \"%s\": %.120s %s: %s", c->path, key, value, verb, reason);
+    char *value = json ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    if (json) /* the reason is not to be cut by a value that fills pages */
+        exo_fail(&c->error, status, "%s: \"%.80s\": %.100s%s %s: %s", c->path, key, value ? value : "?",
+                 value && strlen(value) > 100 ? "..." : "", verb, reason);
     else
         exo_fail(&c->error, status, "%s: \"%s\" is missing: %s", c->path, key, reason);
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(value);
+}
+
+void
+exo_hf_refuse_part(exo_hf_config *config, const char *key, const char *part, const char *value, const char *reason)
+{
+    if (config->error.code != EXO_OK)
+        return;
+    exo_fail(&config->error, EXO_UNSUPPORTED, "%s: \"%s.%.80s\"%s%.80s%s is not supported: %s", config->path, key, part,
+             value ? ": \"" : "", value ? value : "", value ? "\"" : "", reason);
 }
 
 void
@@ -105,7 +116,7 @@ exo_hf_refuse(exo_hf_config *config, const char *key, const char *reason)
 void
 exo_hf_wrong(exo_hf_config *config, const char *key, const char *expected)
 {
-    fail(config, EXO_INVAL, key, "is wrong", expected);
+    fail(config, EXO_DAMAGED, key, "is wrong", expected);
 }
 
 static bool

@@ -21,7 +21,7 @@ typedef struct exo_hf_config {
     exo_err error;
 } exo_hf_config;
 
-/* NOT_FOUND, IO; INVAL: no JSON object. */
+/* NOT_FOUND, IO; DAMAGED: no JSON object. */
 exo_status exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err);
 void exo_hf_config_close(exo_hf_config *config);
 /* The first error; else refuses what was not asked for and is neither null nor in exo_hf_harmless nor in the list, which ends with NULL. */
@@ -38,7 +38,10 @@ void exo_hf_must(exo_hf_config *config, const char *key, bool value);
 exo_activation exo_hf_activation(exo_hf_config *config, const char *key, exo_activation fallback);
 /* Records UNSUPPORTED: "path: "key": value is not supported: reason". */
 void exo_hf_refuse(exo_hf_config *config, const char *key, const char *reason);
-/* Records INVAL likewise. */
+/* The same of a key in the mapping under `key`, with its value if it is a text: "path: "key.part": "value" is not supported: reason". */
+void exo_hf_refuse_part(exo_hf_config *config, const char *key, const char *part, const char *value,
+                        const char *reason);
+/* Records DAMAGED likewise. */
 void exo_hf_wrong(exo_hf_config *config, const char *key, const char *expected);
 
 /* A JSON number with no more digits than the float needs: 1e-5 is 1e-05 again. NULL: no memory. */

@@ -2,19 +2,28 @@
  * key-value heads than heads. */
 #include "family.h"
 
+#include <stdint.h>
 #include <string.h>
 
-static bool
-has_other_keys(const json_t *rope)
+/* The first key of `rope` that is not known here; NULL: all are. */
+static const char *
+other_key(const json_t *rope)
 {
     static const char *const known[] = {"rope_type",        "type",
                                         "factor",           "low_freq_factor",
                                         "high_freq_factor", "original_max_position_embeddings",
                                         "rope_theta",       "partial_rotary_factor"};
-    size_t found = 0;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        found += json_object_get(rope, known[i]) != NULL;
-    return found != json_object_size(rope);
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)rope, key, value)
+    {
+        size_t i = 0;
+        while (i < sizeof known / sizeof *known && strcmp(known[i], key) != 0)
+            i++;
+        if (i == sizeof known / sizeof *known)
+            return key;
+    }
+    return NULL;
 }
 
 /* "default", "linear" or "llama3" in `rope`, the value of `key`. */
@@ -27,8 +36,13 @@ read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_sca
         exo_hf_wrong(c, key, "expected a mapping with rope_type");
         return;
     }
-    if (has_other_keys(rope))
-        exo_hf_refuse(c, key, "one of its keys is not known");
+    if (name && strcmp(name, "default") != 0 && strcmp(name, "linear") != 0 && strcmp(name, "llama3") != 0) {
+        exo_hf_refuse_part(c, key, type ? "rope_type" : "type", name,
+                           "of the ways to scale rotary positions there are default, linear and llama3");
+        return; /* its keys are its own */
+    }
+    if (other_key(rope))
+        exo_hf_refuse_part(c, key, other_key(rope), NULL, "the key is not known here");
     const json_t *partial = json_object_get(rope, "partial_rotary_factor");
     if (partial && json_number_value(partial) != 1.0)
         exo_hf_refuse(c, key, "only whole heads are turned: partial_rotary_factor 1");
@@ -36,9 +50,7 @@ read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_sca
         return;
     out->linear = strcmp(name, "linear") == 0;
     out->factor = (float)json_number_value(json_object_get(rope, "factor"));
-    if (!out->linear && strcmp(name, "llama3") != 0)
-        exo_hf_refuse(c, key, "of the ways to scale rotary positions there are linear and llama3");
-    else if (!(out->factor >= 1.0f))
+    if (!(out->factor >= 1.0f))
         exo_hf_wrong(c, key, "expected a factor from 1");
     if (out->linear)
         return;

@@ -28,7 +28,7 @@ read_spec(exo_hf_config *c, exo_decoder_spec *out, exo_err *err)
     family->read(c, out);
     exo_status st = exo_hf_config_finish(c, family->harmless, err);
     if (st == EXO_OK && exo_decoder_check(out, &reason) != EXO_OK)
-        st = exo_fail(err, EXO_INVAL, "%s: %s", c->path, reason.text);
+        st = exo_fail(err, EXO_DAMAGED, "%s: %s", c->path, reason.text);
     return st;
 }
 
@@ -198,7 +198,7 @@ check_tensor(const exo_place *p, const exo_weight *w, exo_err *err)
     const exo_safetensor *t = w->tensor;
     char found[EXO_SHAPE_TEXT], expected[EXO_SHAPE_TEXT];
     if (t->num_dims != p->num_dims || memcmp(t->dims, p->dims, p->num_dims * sizeof *p->dims) != 0)
-        return exo_fail(err, EXO_INVAL, "%s: tensor '%s' has the shape %s, expected is %s", w->path, t->name,
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has the shape %s, expected is %s", w->path, t->name,
                         exo_safetensors_shape(t->num_dims, t->dims, found),
                         exo_safetensors_shape(p->num_dims, p->dims, expected));
     if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 && strcmp(t->dtype, "BF16") != 0)
@@ -228,7 +228,7 @@ plan_moves(struct loading *l, exo_params *params, exo_err *err)
         full_name(l, p, name);
         exo_weight *w = exo_weights_find(&l->weights, name);
         if (!w)
-            return exo_fail(err, EXO_INVAL, "%s: has no tensor '%s', which '%s' is to come from", l->folder, name,
+            return exo_fail(err, EXO_DAMAGED, "%s: has no tensor '%s', which '%s' is to come from", l->folder, name,
                             p->param);
         exo_status st = check_tensor(p, w, err);
         if (st != EXO_OK)
@@ -236,7 +236,7 @@ plan_moves(struct loading *l, exo_params *params, exo_err *err)
         size_t index = find_param(params, p->param);
         const exo_param_info *info = exo_params_info(params, index);
         if (!info || p->first + exo_place_numel(p) > info->numel)
-            return exo_fail(err, EXO_INVAL, "the model has no parameter '%s' that tensor '%s' of %s fits", p->param,
+            return exo_fail(err, EXO_DAMAGED, "the model has no parameter '%s' that tensor '%s' of %s fits", p->param,
                             name, w->path);
         w->used = true;
         l->moves[i] = (struct move){.place = p, .tensor = w->tensor, .here = exo_params_at(params, index) + p->first};
@@ -244,7 +244,7 @@ plan_moves(struct loading *l, exo_params *params, exo_err *err)
     }
     size_t numel = exo_params_numel(params) + exo_params_frozen_numel(params);
     if (filled != numel)
-        return exo_fail(err, EXO_INVAL, "%s: fills %zu of the model's %zu parameters", l->folder, filled, numel);
+        return exo_fail(err, EXO_DAMAGED, "%s: fills %zu of the model's %zu parameters", l->folder, filled, numel);
     return EXO_OK;
 }
 
@@ -255,7 +255,7 @@ check_tied_head(struct loading *l, exo_weight *head, exo_err *err)
     const exo_safetensor *embedding = l->moves[0].tensor, *t = head->tensor;
     if (strcmp(t->dtype, embedding->dtype) != 0 || t->bytes != embedding->bytes ||
         memcmp(t->data, embedding->data, t->bytes) != 0)
-        return exo_fail(err, EXO_INVAL,
+        return exo_fail(err, EXO_DAMAGED,
                         "%s: tensor '%s' differs from the embedding, though config.json says tie_word_embeddings",
                         head->path, t->name);
     head->used = true;
@@ -276,7 +276,7 @@ check_rest(struct loading *l, exo_err *err)
             return st;
         if (w->used || (strncmp(name, l->prefix, prefix) == 0 && exo_family_is_buffer(l->family, name + prefix)))
             continue;
-        return exo_fail(err, EXO_INVAL, "%s: tensor '%s' has no place in a %s of %zu layers", w->path, name,
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has no place in a %s of %zu layers", w->path, name,
                         l->family->name, l->spec->layers);
     }
     return EXO_OK;

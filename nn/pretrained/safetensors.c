@@ -108,16 +108,16 @@ parse_header(exo_safetensors *f, exo_err *err)
 {
     uint64_t length = 0;
     if (f->size < 8)
-        return exo_fail(err, EXO_INVAL, "%s: is cut or no safetensors file: it has %zu bytes", f->path, f->size);
+        return exo_fail(err, EXO_DAMAGED, "%s: is cut or no safetensors file: it has %zu bytes", f->path, f->size);
     for (int i = 0; i < 8; i++)
         length |= (uint64_t)f->mapped[i] << (8 * i);
     if (length > MAX_HEADER || length > f->size - 8)
-        return exo_fail(err, EXO_INVAL, "%s: is cut or no safetensors file: a header of %llu bytes in a file of %zu",
+        return exo_fail(err, EXO_DAMAGED, "%s: is cut or no safetensors file: a header of %llu bytes in a file of %zu",
                         f->path, (unsigned long long)length, f->size);
     json_error_t reason;
     f->header = json_loadb((const char *)f->mapped + 8, (size_t)length, JSON_REJECT_DUPLICATES, &reason);
     if (!json_is_object(f->header))
-        return exo_fail(err, EXO_INVAL, "%s: its header is no JSON object: %s", f->path,
+        return exo_fail(err, EXO_DAMAGED, "%s: its header is no JSON object: %s", f->path,
                         f->header ? "another kind of value" : reason.text);
     f->data_at = 8 + (size_t)length;
     return EXO_OK;
@@ -136,10 +136,10 @@ read_shape(const exo_safetensors *f, const json_t *info, exo_safetensor *t, exo_
         }
     }
     if (!t->dtype)
-        return exo_fail(err, EXO_INVAL, "%s: tensor '%s' has the unknown type '%.32s'", f->path, t->name,
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has the unknown type '%.32s'", f->path, t->name,
                         dtype ? dtype : "");
     if (!json_is_array(shape) || json_array_size(shape) > EXO_SAFETENSORS_DIMS)
-        return exo_fail(err, EXO_INVAL, "%s: tensor '%s' has no shape of at most %d dimensions", f->path, t->name,
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has no shape of at most %d dimensions", f->path, t->name,
                         EXO_SAFETENSORS_DIMS);
     t->num_dims = json_array_size(shape);
     t->numel = 1;
@@ -147,11 +147,11 @@ read_shape(const exo_safetensors *f, const json_t *info, exo_safetensor *t, exo_
         const json_t *item = json_array_get(shape, d);
         json_int_t length = json_is_integer(item) ? json_integer_value(item) : -1;
         if (length < 0 || __builtin_mul_overflow(t->numel, (size_t)length, &t->numel))
-            return exo_fail(err, EXO_INVAL, "%s: tensor '%s' has an impossible shape", f->path, t->name);
+            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has an impossible shape", f->path, t->name);
         t->dims[d] = (size_t)length;
     }
     if (__builtin_mul_overflow(t->numel, t->bytes, &t->bytes))
-        return exo_fail(err, EXO_INVAL, "%s: tensor '%s' has an impossible shape", f->path, t->name);
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has an impossible shape", f->path, t->name);
     return EXO_OK;
 }
 
@@ -165,13 +165,13 @@ read_tensor(const exo_safetensors *f, const char *name, const json_t *info, exo_
     const json_t *offsets = json_object_get(info, "data_offsets");
     const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last))
-        return exo_fail(err, EXO_INVAL, "%s: tensor '%s' has no data_offsets", f->path, name);
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has no data_offsets", f->path, name);
     json_int_t from = json_integer_value(first), to = json_integer_value(last);
     if (from < 0 || to < from || (uint64_t)to > f->size - f->data_at)
-        return exo_fail(err, EXO_INVAL, "%s: is cut or damaged: tensor '%s' lies outside the file", f->path, name);
+        return exo_fail(err, EXO_DAMAGED, "%s: is cut or damaged: tensor '%s' lies outside the file", f->path, name);
     if ((uint64_t)(to - from) != t->bytes) {
         char shape[EXO_SHAPE_TEXT];
-        return exo_fail(err, EXO_INVAL, "%s: tensor '%s' of %s %s has %lld bytes, not %zu", f->path, name, t->dtype,
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' of %s %s has %lld bytes, not %zu", f->path, name, t->dtype,
                         exo_safetensors_shape(t->num_dims, t->dims, shape), (long long)(to - from), t->bytes);
     }
     t->data = f->mapped + f->data_at + from;
@@ -195,12 +195,12 @@ check_places(const exo_safetensors *f, exo_err *err)
     for (size_t i = 0; i < f->count; i++) {
         const exo_safetensor *t = &f->tensors[i];
         if ((const unsigned char *)t->data != end)
-            return exo_fail(err, EXO_INVAL, "%s: tensor '%s' %s", f->path, t->name,
+            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' %s", f->path, t->name,
                             (uintptr_t)t->data < (uintptr_t)end ? "overlaps another" : "comes after a gap");
         end += t->bytes;
     }
     if (end != all)
-        return exo_fail(err, EXO_INVAL, "%s: its last %zu bytes are no tensor's", f->path, (size_t)(all - end));
+        return exo_fail(err, EXO_DAMAGED, "%s: its last %zu bytes are no tensor's", f->path, (size_t)(all - end));
     return EXO_OK;
 }
 

@@ -27,7 +27,7 @@ typedef struct exo_safetensor {
 
 typedef struct exo_safetensors exo_safetensors;
 
-/* NOT_FOUND, IO; INVAL names the file and the tensor: cut, no JSON, a name twice, shapes that do not give the bytes, tensors that overlap,
+/* NOT_FOUND, IO; DAMAGED names the file and the tensor: cut, no JSON, a name twice, shapes that do not give the bytes, tensors that overlap,
  * leave gaps or lie outside the file. */
 exo_status exo_safetensors_open(exo_safetensors **out, const char *path, exo_err *err);
 void exo_safetensors_close(exo_safetensors **file);

@@ -58,7 +58,7 @@ add_file(exo_weights *w, const char *path, exo_err *err)
         const exo_safetensor *t = exo_safetensors_at(file, i);
         const exo_weight *other = w->num_files > 1 ? exo_weights_find(w, t->name) : NULL;
         if (other)
-            return exo_fail(err, EXO_INVAL, "%s: tensor '%s' is in %s too", path, t->name, other->path);
+            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is in %s too", path, t->name, other->path);
         w->all[w->count++] = (exo_weight){.tensor = t, .path = exo_safetensors_path(file)};
     }
     return EXO_OK;
@@ -87,11 +87,11 @@ check_index(const exo_weights *w, const char *folder, const char *index, json_t 
         if (st != EXO_OK)
             return st;
         if (!weight || strcmp(weight->path, path) != 0)
-            return exo_fail(err, EXO_INVAL, "%s: tensor '%s' is not in %s", index, name, path);
+            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is not in %s", index, name, path);
     }
     for (size_t i = 0; i < w->count; i++)
         if (!json_object_get(map, w->all[i].tensor->name))
-            return exo_fail(err, EXO_INVAL, "%s: does not have tensor '%s' of %s", index, w->all[i].tensor->name,
+            return exo_fail(err, EXO_DAMAGED, "%s: does not have tensor '%s' of %s", index, w->all[i].tensor->name,
                             w->all[i].path);
     return EXO_OK;
 }
@@ -102,13 +102,13 @@ open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, 
     const char *name = NULL;
     json_t *file = NULL;
     if (!json_is_object(map))
-        return exo_fail(err, EXO_INVAL, "%s: has no weight_map", index);
+        return exo_fail(err, EXO_DAMAGED, "%s: has no weight_map", index);
     json_object_foreach(map, name, file)
     {
         char path[EXO_PRETRAINED_PATH];
         const char *text = json_string_value(file);
         if (!text || text[0] == '\0' || text[0] == '.' || strchr(text, '/'))
-            return exo_fail(err, EXO_INVAL, "%s: tensor '%s' is in no file of this folder: '%.80s'", index, name,
+            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is in no file of this folder: '%.80s'", index, name,
                             text ? text : "");
         exo_status st = exo_pretrained_path(path, folder, text, err);
         if (st != EXO_OK)
@@ -116,7 +116,7 @@ open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, 
         if (is_open(w, path))
             continue;
         if (w->num_files == MAX_FILES)
-            return exo_fail(err, EXO_INVAL, "%s: names more than %d files", index, MAX_FILES);
+            return exo_fail(err, EXO_DAMAGED, "%s: names more than %d files", index, MAX_FILES);
         st = add_file(w, path, err);
         if (st != EXO_OK)
             return st == EXO_NOT_FOUND ? exo_fail_in(err, EXO_NOT_FOUND, "%s names it", index) : st;
@@ -135,7 +135,7 @@ open_index(exo_weights *w, const char *folder, const char *index, exo_err *err)
         return st;
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason);
     if (!root)
-        st = exo_fail(err, EXO_INVAL, "%s:%d:%d: %s", index, reason.line, reason.column, reason.text);
+        st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", index, reason.line, reason.column, reason.text);
     else
         st = open_shards(w, folder, index, json_object_get(root, "weight_map"), err);
     json_decref(root);

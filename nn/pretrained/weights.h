@@ -18,7 +18,7 @@ typedef struct exo_weights {
     size_t count;
 } exo_weights;
 
-/* model.safetensors, or the shards that model.safetensors.index.json names. NOT_FOUND, IO; INVAL: the index and the files differ, or what
+/* model.safetensors, or the shards that model.safetensors.index.json names. NOT_FOUND, IO; DAMAGED: the index and the files differ, or what
  * exo_safetensors_open says; UNSUPPORTED: only weights of another format. */
 exo_status exo_weights_open(exo_weights *weights, const char *folder, exo_err *err);
 void exo_weights_close(exo_weights *weights);

@@ -106,7 +106,7 @@ exo_bpe_merge(exo_bpe *bpe, const char *left, size_t left_length, const char *ri
     if (a < 0 || b < 0 || c < 0) {
         const char *missing = a < 0 ? left : b < 0 ? right : merged;
         size_t length = a < 0 ? left_length : b < 0 ? right_length : left_length + right_length;
-        st = exo_fail(err, EXO_INVAL, "'%.*s' is not in the vocabulary", (int)(length < 64 ? length : 64), missing);
+        st = exo_fail(err, EXO_DAMAGED, "'%.*s' is not in the vocabulary", (int)(length < 64 ? length : 64), missing);
     } else if (!left_length || !right_length) {
         st = exo_fail(err, EXO_UNSUPPORTED, "a merge with the empty token is not supported");
     } else {

@@ -31,7 +31,7 @@ void exo_bpe_release(exo_bpe *bpe);
 exo_status exo_bpe_characters(exo_bpe *bpe, exo_err *err);
 /* Room for so many merges. NOMEM. */
 exo_status exo_bpe_expect(exo_bpe *bpe, size_t merges, exo_err *err);
-/* The merge of this rank. INVAL: a token that is not in the vocabulary. */
+/* The merge of this rank. DAMAGED: a token that is not in the vocabulary. */
 exo_status exo_bpe_merge(exo_bpe *bpe, const char *left, size_t left_length, const char *right, size_t right_length,
                          uint32_t rank, exo_err *err);
 

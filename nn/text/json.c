@@ -64,7 +64,7 @@ exo_json_get(const exo_json *object, const char *key, exo_json *out, exo_err *er
     exo_status st = exo_json_object(object, err);
     *out = (exo_json){0};
     if (st == EXO_OK && !exo_json_find(object, key, out))
-        st = exo_json_fail(object, err, EXO_INVAL, "'%s' is missing", key);
+        st = exo_json_fail(object, err, EXO_DAMAGED, "'%s' is missing", key);
     return st;
 }
 
@@ -80,7 +80,7 @@ expected(const exo_json *part, const char *what, exo_err *err)
     static const char *const names[] = {"an object", "a list", "a text", "a number",
                                         "a number",  "true",   "false",  "null"};
     json_type type = json_typeof(part->value);
-    return exo_json_fail(part, err, EXO_INVAL, "%s is expected, but this is %s", what,
+    return exo_json_fail(part, err, EXO_DAMAGED, "%s is expected, but this is %s", what,
                          (size_t)type < sizeof names / sizeof *names ? names[type] : "something else");
 }
 
@@ -115,7 +115,7 @@ exo_json_number(const exo_json *part, uint64_t most, uint64_t *out, exo_err *err
         return expected(part, "a whole number", err);
     json_int_t value = json_integer_value(part->value);
     if (value < 0 || (uint64_t)value > most)
-        return exo_json_fail(part, err, EXO_INVAL, "%lld is not between 0 and %llu", (long long)value,
+        return exo_json_fail(part, err, EXO_DAMAGED, "%lld is not between 0 and %llu", (long long)value,
                              (unsigned long long)most);
     *out = (uint64_t)value;
     return EXO_OK;

@@ -29,11 +29,11 @@ exo_status exo_json_unknown(const exo_json *part, const char *what, const char *
 
 /* The part under the key; false: there is none, or null. */
 bool exo_json_find(const exo_json *object, const char *key, exo_json *out);
-/* The same, but INVAL if it is missing or null. */
+/* The same, but DAMAGED if it is missing or null. */
 exo_status exo_json_get(const exo_json *object, const char *key, exo_json *out, exo_err *err);
 exo_json exo_json_item(const exo_json *list, size_t index);
 
-/* INVAL: of another type. */
+/* DAMAGED: of another type. */
 exo_status exo_json_object(const exo_json *part, exo_err *err);
 exo_status exo_json_list(const exo_json *part, size_t *count, exo_err *err);
 exo_status exo_json_text(const exo_json *part, const char **out, exo_err *err);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 
@@ -42,7 +43,7 @@ load_special(exo_tokenizer *t, const exo_json *template, const exo_json *part, e
         st = exo_json_number(&item, EXO_VOCAB_MOST - 1, &number, err);
         int32_t id = (int32_t)number;
         if (st == EXO_OK && !exo_vocab_spelling(&t->bpe.vocab, id))
-            st = exo_json_fail(&item, err, EXO_INVAL, "no token has the number %d", id);
+            st = exo_json_fail(&item, err, EXO_DAMAGED, "no token has the number %d", id);
         if (st == EXO_OK && !exo_tokens_add(out, &id, 1))
             st = exo_json_fail(&item, err, EXO_NOMEM, "no memory");
     }
@@ -66,7 +67,7 @@ load_template(exo_tokenizer *t, const exo_json *part, exo_err *err)
         exo_json piece = exo_json_item(&single, i);
         st = exo_json_only(&piece, piece_keys, err);
         if (st == EXO_OK && json_object_size(piece.value) != 1)
-            st = exo_json_fail(&piece, err, EXO_INVAL, "either 'Sequence' or 'SpecialToken' is expected");
+            st = exo_json_fail(&piece, err, EXO_DAMAGED, "either 'Sequence' or 'SpecialToken' is expected");
         if (st == EXO_OK && exo_json_find(&piece, "SpecialToken", &inner)) {
             st = load_special(t, part, &inner, text ? &t->after : &t->before, err);
         } else if (st == EXO_OK) {
@@ -199,7 +200,7 @@ exo_tokenizer_parse(exo_tokenizer **out, const char *name, char *file, size_t si
     if (!json) {
         enum json_error_code code = json_error_code(&error);
         bool nul = code == json_error_null_character || code == json_error_null_byte_in_key;
-        st = code == json_error_out_of_memory ? EXO_NOMEM : nul ? EXO_UNSUPPORTED : EXO_INVAL;
+        st = code == json_error_out_of_memory ? EXO_NOMEM : nul ? EXO_UNSUPPORTED : EXO_DAMAGED;
         exo_fail(err, st, "%s:%d:%d: %s", name, error.line, error.column, error.text);
         goto done;
     }
@@ -214,29 +215,112 @@ done:
     return st;
 }
 
+/* --- Where it is ----------------------------------------------------------------------------------------------------------- */
+
+/* What a path leads to. */
+struct source {
+    exo_text folder; /* without a last '/' */
+    exo_text file;   /* tokenizer.json; of vocab.json and merges.txt the first */
+    bool pair;       /* vocab.json with merges.txt */
+};
+
+static bool
+has(const struct source *s, const char *name)
+{
+    exo_text path = {0};
+    exo_text_add(&path, "%s/%s", s->folder.data, name);
+    bool there = !path.failed && access(path.data, F_OK) == 0;
+    exo_free(path.data);
+    return there;
+}
+
+/* Tokenizers that are not read, by their files. */
+static exo_status
+fail_other(const struct source *s, const char *only, exo_err *err)
+{
+    static const struct {
+        const char *file, *kind;
+    } others[] = {{"tokenizer.model", "SentencePiece"},
+                  {"spiece.model", "SentencePiece"},
+                  {"sentencepiece.bpe.model", "SentencePiece"},
+                  {"tokenizer.tiktoken", "tiktoken"},
+                  {"tekken.json", "Mistral's"},
+                  {"vocab.txt", "WordPiece"},
+                  {"vocab.json", "without a merges.txt"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if ((!only || strcmp(only, others[i].file) == 0) && has(s, others[i].file))
+            return exo_fail(err, EXO_UNSUPPORTED,
+                            "%s/%s (%s) is not read, only tokenizer.json, or vocab.json with merges.txt. Write a "
+                            "tokenizer.json beside it with transformers: python3 -c 'import sys, transformers as t; "
+                            "t.AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' FOLDER",
+                            s->folder.data, others[i].file, others[i].kind);
+    return EXO_OK;
+}
+
+/* A folder, a tokenizer.json by whatever name, or a file of those that stand for their folder. */
+static exo_status
+find_source(struct source *s, const char *path, exo_err *err)
+{
+    struct stat info;
+    size_t length = strlen(path);
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    if (folder) {
+        while (length > 1 && path[length - 1] == '/')
+            length--;
+        exo_text_add(&s->folder, "%.*s", (int)length, path);
+    } else if (slash) {
+        exo_text_add(&s->folder, "%.*s", slash > path ? (int)(slash - path) : 1, path);
+    } else {
+        exo_text_add(&s->folder, ".");
+    }
+    if (s->folder.failed)
+        return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
+    bool either = strcmp(name, "vocab.json") == 0 || strcmp(name, "merges.txt") == 0;
+    s->pair = (either || (folder && !has(s, "tokenizer.json"))) && has(s, "vocab.json") && has(s, "merges.txt");
+    exo_text_add(&s->file, "%s%s", folder || s->pair ? s->folder.data : path,
+                 s->pair  ? "/vocab.json"
+                 : folder ? "/tokenizer.json"
+                          : "");
+    if (s->file.failed)
+        return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
+    if (s->pair || (folder && has(s, "tokenizer.json")))
+        return EXO_OK;
+    return fail_other(s, folder ? NULL : name, err);
+}
+
 exo_status
 exo_tokenizer_load(exo_tokenizer **out, const char *path, exo_err *err)
 {
-    static const char in_folder[] = "/tokenizer.json";
-    struct stat info;
-    char *name = exo_calloc(strlen(path) + sizeof in_folder, 1), *file = NULL;
+    struct source source = {0};
+    exo_beside beside = {0};
+    char *file = NULL;
     size_t size = 0;
     exo_tokenizer *t = NULL;
-    if (!name)
-        return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
-    strcpy(name, path);
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-        strcat(name, in_folder);
-    exo_status st = exo_file_read(name, FILE_MOST, &file, &size, err);
+    exo_status st = find_source(&source, path, err);
+    if (st == EXO_OK && !source.pair) /* first: whatever is beside it, without it there is no tokenizer */
+        st = exo_file_read(source.file.data, FILE_MOST, &file, &size, err);
     if (st == EXO_OK)
-        st = exo_tokenizer_parse(&t, name, file, size, err);
-    if (st == EXO_OK)
-        st = exo_load_ends(t, name, err);
+        st = exo_beside_read(&beside, source.file.data, err);
+    if (st == EXO_OK && source.pair)
+        st = exo_gpt2_files(source.folder.data, &beside, &file, &size, err);
+    if (st == EXO_OK) {
+        st = exo_tokenizer_parse(&t, source.file.data, file, size, err);
+        file = NULL;
+    }
+    if (st == EXO_OK) {
+        t->beside = beside;
+        beside = (exo_beside){0};
+        st = exo_load_ends(t, source.file.data, err);
+    }
     if (st == EXO_OK) {
         *out = t;
         t = NULL;
     }
     exo_tokenizer_drop(&t);
-    exo_free(name);
+    exo_beside_release(&beside);
+    exo_free(file);
+    exo_free(source.folder.data);
+    exo_free(source.file.data);
     return st;
 }

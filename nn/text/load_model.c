@@ -35,13 +35,13 @@ load_merge(exo_tokenizer *t, const exo_json *part, uint32_t rank, exo_err *err)
         left = json_string_value(part->value);
         const char *space = strchr(left, ' ');
         if (!space || strchr(space + 1, ' '))
-            return exo_json_fail(part, err, EXO_INVAL, "two tokens with a space between them are expected");
+            return exo_json_fail(part, err, EXO_DAMAGED, "two tokens with a space between them are expected");
         length = (size_t)(space - left);
         right = space + 1;
     } else {
         st = exo_json_list(part, &count, err);
         if (st == EXO_OK && count != 2)
-            st = exo_json_fail(part, err, EXO_INVAL, "two tokens are expected, but these are %zu", count);
+            st = exo_json_fail(part, err, EXO_DAMAGED, "two tokens are expected, but these are %zu", count);
         for (size_t i = 0; i < 2 && st == EXO_OK; i++) {
             exo_json item = exo_json_item(part, i);
             st = exo_json_text(&item, i == 0 ? &left : &right, err);
@@ -84,7 +84,7 @@ load_unknown(exo_tokenizer *t, const exo_json *model, exo_err *err)
         return st;
     t->bpe.unknown = exo_vocab_find(&t->bpe.vocab, text, strlen(text));
     if (t->bpe.unknown < 0)
-        return exo_json_fail(&part, err, EXO_INVAL, "'%.64s' is not in the vocabulary", text);
+        return exo_json_fail(&part, err, EXO_DAMAGED, "'%.64s' is not in the vocabulary", text);
     return EXO_OK;
 }
 
@@ -106,7 +106,7 @@ refuse_others(const exo_json *model, exo_err *err)
     }
     if (exo_json_find(model, "dropout", &part)) {
         if (!json_is_number(part.value))
-            return exo_json_fail(&part, err, EXO_INVAL, "a number is expected");
+            return exo_json_fail(&part, err, EXO_DAMAGED, "a number is expected");
         if (json_number_value(part.value) != 0)
             return exo_json_fail(&part, err, EXO_UNSUPPORTED, "dropout is not supported; set it to null");
     }
@@ -212,7 +212,7 @@ load_one(exo_tokenizer *t, const exo_json *part, size_t model_tokens, exo_err *e
         return exo_json_fail(part, err, EXO_UNSUPPORTED, "an empty added token is not supported");
     uint64_t number = number_of(t, model_tokens, content);
     if (said != number)
-        return exo_json_fail(part, err, EXO_INVAL,
+        return exo_json_fail(part, err, EXO_DAMAGED,
                              "'%.64s' has the number %llu here, but %llu by the vocabulary and its place", content,
                              (unsigned long long)said, (unsigned long long)number);
     if (exo_vocab_find(&t->bpe.vocab, content, strlen(content)) < 0) {
@@ -222,7 +222,7 @@ load_one(exo_tokenizer *t, const exo_json *part, size_t model_tokens, exo_err *e
     }
     exo_spelling *spelling = &t->bpe.vocab.spellings[number];
     if (spelling->added)
-        return exo_json_fail(part, err, EXO_INVAL, "'%.64s' is added twice", content);
+        return exo_json_fail(part, err, EXO_DAMAGED, "'%.64s' is added twice", content);
     spelling->added = true;
     spelling->special = token.special;
     token.number = (int32_t)number;

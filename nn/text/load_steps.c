@@ -98,7 +98,7 @@ read_pattern(const exo_json *part, exo_pattern **out, bool *regex, exo_err *err)
     if (st == EXO_OK)
         st = exo_json_only(&pattern, keys, err);
     if (st == EXO_OK && json_object_size(pattern.value) != 1)
-        st = exo_json_fail(&pattern, err, EXO_INVAL, "either 'String' or 'Regex' is expected");
+        st = exo_json_fail(&pattern, err, EXO_DAMAGED, "either 'String' or 'Regex' is expected");
     if (st != EXO_OK)
         return st;
     *regex = exo_json_find(&pattern, "Regex", &text);
@@ -142,7 +142,7 @@ read_character(const exo_json *part, const char *key, const char **out, exo_err 
     uint32_t code;
     exo_status st = exo_json_text_of(part, key, out, err);
     if (st == EXO_OK && (!**out || exo_utf8_next(*out, strlen(*out), &code) != strlen(*out)))
-        st = exo_json_fail(part, err, EXO_INVAL, "'%s' must be one character", key);
+        st = exo_json_fail(part, err, EXO_DAMAGED, "'%s' must be one character", key);
     return st;
 }
 
@@ -168,7 +168,7 @@ read_metaspace(const exo_json *part, const char **replacement, prepend_scheme *s
     if (st != EXO_OK)
         return st;
     if (!prefix && strcmp(name, "never") != 0)
-        return exo_json_fail(part, err, EXO_INVAL, "'add_prefix_space' false needs 'prepend_scheme' never");
+        return exo_json_fail(part, err, EXO_DAMAGED, "'add_prefix_space' false needs 'prepend_scheme' never");
     if (strcmp(name, "always") == 0)
         *scheme = PREPEND_ALWAYS;
     else if (strcmp(name, "first") == 0)

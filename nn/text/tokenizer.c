@@ -30,6 +30,7 @@ exo_tokenizer_drop(exo_tokenizer **tokenizer)
     exo_steps_release(&t->normalizer);
     exo_steps_release(&t->pre_tokenizer);
     exo_steps_release(&t->decoder);
+    exo_beside_release(&t->beside);
     exo_free(t->before.items);
     exo_free(t->after.items);
     exo_free(t);
@@ -44,7 +45,7 @@ exo_tokenizer_save(const exo_tokenizer *tokenizer, const char *folder, exo_err *
     if (st == EXO_OK)
         st = exo_file_write_atomic(path.data, tokenizer->file, tokenizer->file_size, err);
     exo_free(path.data);
-    return st;
+    return st == EXO_OK ? exo_beside_save(&tokenizer->beside, folder, err) : st;
 }
 
 size_t

@@ -89,13 +89,13 @@ exo_status
 exo_vocab_add(exo_vocab *vocab, const char *text, size_t length, uint64_t number, exo_token_kind kind, exo_err *err)
 {
     if (number >= EXO_VOCAB_MOST)
-        return exo_fail(err, EXO_INVAL, "the number of '%.64s', %llu, is not below %d", text,
+        return exo_fail(err, EXO_DAMAGED, "the number of '%.64s', %llu, is not below %d", text,
                         (unsigned long long)number, EXO_VOCAB_MOST);
     if (exo_vocab_find(vocab, text, length) >= 0)
-        return exo_fail(err, EXO_INVAL, "the token '%.64s' is there twice", text);
+        return exo_fail(err, EXO_DAMAGED, "the token '%.64s' is there twice", text);
     const exo_spelling *taken = exo_vocab_spelling(vocab, (int32_t)number);
     if (taken)
-        return exo_fail(err, EXO_INVAL, "'%.64s' and '%.64s' have the same number, %llu",
+        return exo_fail(err, EXO_DAMAGED, "'%.64s' and '%.64s' have the same number, %llu",
                         vocab->bytes.data + taken->begin, text, (unsigned long long)number);
     exo_spelling spelling = {.begin = vocab->bytes.length, .length = (uint32_t)length, .kind = (uint8_t)kind};
     exo_text_add_bytes(&vocab->bytes, text, length);

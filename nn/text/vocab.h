@@ -39,7 +39,7 @@ typedef struct exo_vocab {
 } exo_vocab;
 
 void exo_vocab_release(exo_vocab *vocab);
-/* INVAL: the spelling or the number is taken, or the number is too large. NOMEM. */
+/* DAMAGED: the spelling or the number is taken, or the number is too large. NOMEM. */
 exo_status exo_vocab_add(exo_vocab *vocab, const char *text, size_t length, uint64_t number, exo_token_kind kind,
                          exo_err *err);
 /* The number, or -1. */

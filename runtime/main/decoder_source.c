@@ -50,7 +50,7 @@ read_json(const char *path, json_t **out, exo_err *err)
     if (!json_is_object(*out)) {
         json_decref(*out);
         *out = NULL;
-        return exo_fail(err, EXO_INVAL, "%s: is no JSON object: %s", path, reason.text);
+        return exo_fail(err, EXO_DAMAGED, "%s: is no JSON object: %s", path, reason.text);
     }
     return EXO_OK;
 }
@@ -64,7 +64,7 @@ build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
     char *text = name ? json_dumps(model, JSON_COMPACT) : NULL;
     exo_config_doc *doc = NULL;
     if (!text)
-        return exo_fail(err, EXO_INVAL, "%s: names no model", s->config);
+        return exo_fail(err, EXO_DAMAGED, "%s: names no model", s->config);
     exo_status st = exo_config_parse(&doc, s->config, text, err);
     if (st == EXO_OK) {
         const char *ignored = NULL;
@@ -151,7 +151,7 @@ add_values(exo_params *params, const char *path, const char *prefix, float weigh
         const exo_safetensor *t = find_tensor(file, prefix, info->name);
         if (!t || strcmp(t->dtype, "F32") != 0 || t->num_dims != info->num_dims ||
             memcmp(t->dims, info->dims, info->num_dims * sizeof *t->dims) != 0) {
-            st = exo_fail(err, EXO_INVAL, "%s: %s '%s%s' as the run's config.json describes it", path,
+            st = exo_fail(err, EXO_DAMAGED, "%s: %s '%s%s' as the run's config.json describes it", path,
                           t ? "does not have" : "has no", prefix, info->name);
             break;
         }

@@ -23,7 +23,7 @@ typedef struct exo_decoder_source {
 } exo_decoder_source;
 
 /* Of a run that has ended it is the averaged model; of one that has not, or of a checkpoint, the mean of the nodes. `path` must live as long.
- * Errors: NOT_FOUND, IO, INVAL (names file and entry). The caller releases the source, also after an error. */
+ * Errors: NOT_FOUND, IO; DAMAGED names file and entry; INVAL: it is no decoder. The caller releases the source, also after an error. */
 exo_status exo_decoder_source_open(exo_decoder_source *out, const char *path, exo_err *err);
 void exo_decoder_source_release(exo_decoder_source *source);
 

@@ -11,33 +11,80 @@
 
 #include "commands.h"
 #include "decoder_source.h"
+#include "export_files.h"
 #include "export_tokenizer.h"
+#include "generation_config.h"
+#include "show.h"
 #include "text.h"
 
 struct export_args {
     const char *source, *folder, *dtype, *shard_size, *tokenizer;
 };
 
-/* The tokenizer that is named; else that of the directory that the model comes from; else that of the run's data. */
+/* How texts are generated, of a directory whose config.json says it: the new one says nothing of it. */
 static exo_status
-write_tokenizer(const exo_decoder_source *s, const struct export_args *args, bool *found, exo_err *err)
+write_generation(const char *from, const char *folder, exo_err *err)
 {
-    const char *path = json_string_value(json_object_get(json_object_get(s->json, "model"), "path"));
-    exo_tokenizer *tokenizer = NULL;
-    exo_status st = EXO_OK;
-    *found = false;
-    if (args->tokenizer) {
-        st = exo_tokenizer_load(&tokenizer, args->tokenizer, err);
-    } else if (s->pretrained || path) {
-        st = exo_export_copy_tokenizer(s->pretrained ? s->path : path, args->folder, found, err);
+    json_t *json = NULL;
+    bool own = false;
+    exo_status st = exo_generation_config_read(from, &json, &own, err);
+    if (st == EXO_OK && json && !own)
+        st = exo_export_generation(folder, json, err);
+    json_decref(json);
+    return st;
+}
+
+/* All but the weights of the directory that the model is, or began with. */
+static exo_status
+carry_files(const struct export_args *args, const char *from, exo_carried *carried, exo_err *err)
+{
+    exo_status st = exo_carry_files(from, args->folder, args->tokenizer == NULL, carried, err);
+    if (st == EXO_OK && !carried->generation && !args->tokenizer)
+        st = write_generation(from, args->folder, err);
+    if (st != EXO_OK)
+        return st;
+    if (carried->left.length > 0) {
+        fputs("exogym: left out: ", stderr);
+        exo_show(stderr, carried->left.data, carried->left.length, EXO_SHOWN_LINE);
+        fputc('\n', stderr);
     }
-    if (st == EXO_OK && !args->tokenizer && !s->pretrained && !*found)
+    return EXO_OK;
+}
+
+/* The tokenizer that is named, or that of the run's data. */
+static exo_status
+write_tokenizer(const exo_decoder_source *s, const struct export_args *args, const exo_carried *carried, bool *found,
+                exo_err *err)
+{
+    exo_tokenizer *tokenizer = NULL;
+    exo_status st = args->tokenizer ? exo_tokenizer_load(&tokenizer, args->tokenizer, err) : EXO_OK;
+    if (!args->tokenizer && !s->pretrained)
         st = exo_export_find_tokenizer(s->config, s->json, &tokenizer, err);
     if (st == EXO_OK && tokenizer) {
-        st = exo_export_tokenizer(tokenizer, args->folder, err);
+        st = exo_export_tokenizer(tokenizer, args->folder, !carried->generation, err);
         *found = st == EXO_OK;
     }
     exo_tokenizer_drop(&tokenizer);
+    return st;
+}
+
+/* What goes with the model. A tokenizer that cannot be had is none: the model is there, and its tokenizer can be named. */
+static exo_status
+write_rest(const exo_decoder_source *s, const struct export_args *args, bool *found, exo_err *err)
+{
+    const char *began = json_string_value(json_object_get(json_object_get(s->json, "model"), "path"));
+    const char *from = s->pretrained ? s->path : began;
+    exo_carried carried = {0};
+    exo_status st = from ? carry_files(args, from, &carried, err) : EXO_OK;
+    *found = carried.tokenizer;
+    if (st == EXO_OK && !*found) {
+        exo_status written = write_tokenizer(s, args, &carried, found, err);
+        if (written != EXO_OK && args->tokenizer)
+            st = written;
+        else if (written != EXO_OK)
+            fprintf(stderr, "exogym: no tokenizer was written: %s\n", err->text);
+    }
+    exo_free(carried.left.data);
     return st;
 }
 
@@ -81,12 +128,8 @@ export_command(const exo_command_line *line)
     bool tokenizer = false;
     if (st == EXO_OK)
         st = exo_decoder_save(args->folder, source.model, source.params, dtype, shard_bytes, &err);
-    if (st == EXO_OK && write_tokenizer(&source, args, &tokenizer, &err) != EXO_OK) {
-        if (args->tokenizer)
-            st = err.code;
-        else /* the model is there, and its tokenizer can be named */
-            fprintf(stderr, "exogym: no tokenizer was written: %s\n", err.text);
-    }
+    if (st == EXO_OK)
+        st = write_rest(&source, args, &tokenizer, &err);
     if (st == EXO_OK) {
         char count[EXO_FIGURE];
         const exo_decoder_spec *spec = exo_decoder_spec_of(source.model);
@@ -137,7 +180,8 @@ static const exo_note examples[] = {
 
 static const exo_note files[] = {
     {"FOLDER/config.json", "What transformers reads the architecture from."},
-    {"FOLDER/tokenizer.json", "The tokenizer of the run's data, if they have one."},
+    {"FOLDER/tokenizer.json", "The tokenizer of the run's data, if they have one, with what was beside it."},
+    {"FOLDER/generation_config.json", "How texts begin, end and are sampled."},
     {"FOLDER/model.safetensors", "The weights; with --shard-size model-00001-of-0000N.safetensors and their index."},
     {0},
 };
@@ -148,7 +192,11 @@ const exo_command exo_command_export = {
     .description =
         "Of a run that has ended it is the averaged model; of one that has not, or of a checkpoint, the mean of the "
         "nodes' parameters. Only the model 'gpt' is exported: as GPT-2, OPT, BLOOM or LLaMA, whichever it is. The "
-        "tokenizer goes with it: that of the directory that the run began with, else that of its data.\n\n"
+        "tokenizer goes with it: that of the directory that the run began with, else that of its data. So does "
+        "whatever "
+        "else lies in that directory and is no weight, chat templates and generation_config.json among it; what is "
+        "left "
+        "out is named on standard error.\n\n"
         "transformers' AutoModelForCausalLM.from_pretrained opens the folder, and so does a job's model: {name: gpt, "
         "path: FOLDER}.",
     .args = table,

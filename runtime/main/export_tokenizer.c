@@ -12,8 +12,7 @@
 #include "text.h"
 
 enum {
-    MAX_PATH = 4096,
-    MAX_FILE = 1 << 28,
+    MAX_PATH = 4096
 };
 
 static exo_status
@@ -22,38 +21,6 @@ join(char out[MAX_PATH], const char *folder, const char *file, exo_err *err)
     int length = snprintf(out, MAX_PATH, "%s/%s", folder, file);
     return length >= 0 && length < MAX_PATH ? EXO_OK
                                             : exo_fail(err, EXO_INVAL, "the path '%.200s...' is too long", folder);
-}
-
-static exo_status
-copy_file(const char *from, const char *folder, const char *file, bool *found, exo_err *err)
-{
-    char source[MAX_PATH], target[MAX_PATH], *data = NULL;
-    size_t size = 0;
-    *found = false;
-    exo_status st = join(source, from, file, err);
-    if (st == EXO_OK)
-        st = join(target, folder, file, err);
-    if (st != EXO_OK || access(source, F_OK) != 0)
-        return st;
-    st = exo_file_read(source, MAX_FILE, &data, &size, err);
-    if (st == EXO_OK)
-        st = exo_file_write_atomic(target, data, size, err);
-    exo_free(data);
-    *found = st == EXO_OK;
-    return st;
-}
-
-exo_status
-exo_export_copy_tokenizer(const char *from, const char *folder, bool *found, exo_err *err)
-{
-    static const char *const files[] = {
-        "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-        "tokenizer.model",       "generation_config.json"};
-    bool ignored = false;
-    exo_status st = copy_file(from, folder, "tokenizer.json", found, err);
-    for (size_t i = 0; st == EXO_OK && i < sizeof files / sizeof *files; i++)
-        st = copy_file(from, folder, files[i], &ignored, err);
-    return st;
 }
 
 static exo_status
@@ -85,25 +52,40 @@ set_text(json_t *json, const char *key, const exo_tokenizer *tokenizer, int32_t 
 }
 
 exo_status
-exo_export_tokenizer(const exo_tokenizer *tokenizer, const char *folder, exo_err *err)
+exo_export_generation(const char *folder, json_t *json, exo_err *err)
+{
+    return write_json(folder, "generation_config.json", json, err);
+}
+
+/* Has the tokenizer brought one? */
+static bool
+has_config(const char *folder)
+{
+    char path[MAX_PATH];
+    return join(path, folder, "tokenizer_config.json", NULL) == EXO_OK && access(path, F_OK) == 0;
+}
+
+exo_status
+exo_export_tokenizer(const exo_tokenizer *tokenizer, const char *folder, bool generate, exo_err *err)
 {
     int32_t begin = exo_tokenizer_begin(tokenizer), end = exo_tokenizer_end(tokenizer);
     json_t *config = json_pack("{s:s, s:b, s:[s, s]}", "tokenizer_class", "PreTrainedTokenizerFast",
                                "clean_up_tokenization_spaces", 0, "model_input_names", "input_ids", "attention_mask");
     json_t *generation = json_object();
     exo_status st = exo_tokenizer_save(tokenizer, folder, err);
+    bool brought = st == EXO_OK && has_config(folder);
     if (st == EXO_OK)
         st = set_text(config, "bos_token", tokenizer, begin, err);
     if (st == EXO_OK)
         st = set_text(config, "eos_token", tokenizer, end, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK && !brought)
         st = write_json(folder, "tokenizer_config.json", config, err);
     if (begin >= 0)
         json_object_set_new(generation, "bos_token_id", json_integer(begin));
     if (end >= 0)
         json_object_set_new(generation, "eos_token_id", json_integer(end));
-    if (st == EXO_OK)
-        st = write_json(folder, "generation_config.json", generation, err);
+    if (st == EXO_OK && generate)
+        st = exo_export_generation(folder, generation, err);
     json_decref(config);
     json_decref(generation);
     return st;

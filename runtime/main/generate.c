@@ -14,8 +14,11 @@
 #include "export_tokenizer.h"
 #include "file.h"
 #include "generate_text.h"
+#include "generation_config.h"
 #include "input.h"
+#include "show.h"
 #include "text.h"
+#include "utf8.h"
 #include "where.h"
 
 enum {
@@ -39,7 +42,9 @@ struct generation {
     exo_generator *generator;
     exo_weight_format weights;
     exo_sampling sampling;
-    int32_t end;
+    int32_t begin; /* of a text without a prompt, or -1 */
+    int32_t ends[EXO_MAX_STOP_TOKENS];
+    size_t num_ends;
     char *prompt; /* its text */
     size_t prompt_size;
     int32_t *tokens; /* of the prompt */
@@ -117,6 +122,57 @@ read_args(struct generation *g, const struct generate_args *a, exo_err *err)
 
 /* --- Model, tokenizer, prompt ----------------------------------------------------------------------------------------------------- */
 
+/* Where the model's generation_config.json is; NULL: nowhere. */
+static const char *
+model_folder(const struct generation *g)
+{
+    const char *path = json_string_value(json_object_get(json_object_get(g->source.json, "model"), "path"));
+    return g->source.pretrained ? g->source.path : path;
+}
+
+static void
+add_end(struct generation *g, int32_t token, const exo_decoder_spec *spec)
+{
+    for (size_t i = 0; i < g->num_ends; i++)
+        if (g->ends[i] == token)
+            return;
+    if (token >= 0 && (size_t)token < spec->vocabulary && g->num_ends < EXO_MAX_STOP_TOKENS)
+        g->ends[g->num_ends++] = token;
+}
+
+/* What the command line leaves open is as the model's directory says, else as the help does. Texts end where the directory says, and at the
+ * tokenizer's end token. */
+static exo_status
+take_defaults(struct generation *g, exo_err *err)
+{
+    const struct generate_args *a = g->args;
+    const exo_decoder_spec *spec = exo_decoder_spec_of(g->source.model);
+    const char *folder = model_folder(g);
+    exo_generation_defaults d = {.begin = -1};
+    exo_status st = folder ? exo_generation_defaults_read(&d, folder, err) : EXO_OK;
+    if (st != EXO_OK)
+        return st;
+    if (!a->temperature && d.has_temperature)
+        g->sampling.temperature = (float)d.temperature;
+    if (!a->temperature && !a->top_k && !a->top_p && d.greedy)
+        g->sampling.temperature = 0;
+    if (!a->top_k && d.has_top_k)
+        g->sampling.top_k = (size_t)d.top_k;
+    if (!a->top_p && d.has_top_p)
+        g->sampling.top_p = (float)d.top_p;
+    if (!a->penalty && d.has_penalty)
+        g->sampling.repetition_penalty = (float)d.repetition_penalty;
+    if (!a->max_new_tokens && d.has_most)
+        g->sampling.max_new_tokens = (size_t)d.max_new_tokens;
+    for (size_t i = 0; i < d.num_ends; i++)
+        add_end(g, d.ends[i], spec);
+    add_end(g, exo_tokenizer_end(g->tokenizer), spec);
+    g->sampling.stop_tokens = g->ends;
+    g->sampling.num_stop_tokens = g->num_ends;
+    g->begin = d.begin >= 0 && (size_t)d.begin < spec->vocabulary ? d.begin : exo_tokenizer_begin(g->tokenizer);
+    return EXO_OK;
+}
+
 /* The one that is named; else that of the directory that the model comes from; else that of the run's data. */
 static exo_status
 find_tokenizer(struct generation *g, exo_err *err)
@@ -143,24 +199,31 @@ static exo_status
 read_prompt(struct generation *g, exo_err *err)
 {
     const struct generate_args *a = g->args;
+    exo_status st = EXO_OK;
     if (a->prompt_file) {
-        exo_status st =
-            exo_input_read(a->prompt_file, MAX_PROMPT, EXO_INPUT_PATIENCE, &g->prompt, &g->prompt_size, err);
+        st = exo_input_read(a->prompt_file, MAX_PROMPT, EXO_INPUT_PATIENCE, &g->prompt, &g->prompt_size, err);
         if (st == EXO_OK && g->prompt_size == 0)
             st = exo_fail(err, EXO_INVAL, "%s: the file is empty", exo_input_name(a->prompt_file));
-        return st;
+    } else {
+        g->prompt = exo_strdup(a->prompt ? a->prompt : "");
+        g->prompt_size = g->prompt ? strlen(g->prompt) : 0;
+        st = g->prompt ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
     }
-    g->prompt = exo_strdup(a->prompt ? a->prompt : "");
-    g->prompt_size = g->prompt ? strlen(g->prompt) : 0;
-    return g->prompt ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+    size_t valid = st == EXO_OK ? exo_utf8_valid(g->prompt, g->prompt_size) : 0;
+    if (st == EXO_OK && a->json && valid < g->prompt_size)
+        st =
+            exo_fail(err, EXO_INVAL,
+                     "%s: is not UTF-8 at byte %zu, and JSON holds nothing else: convert it (iconv -t utf-8), or leave "
+                     "out --json",
+                     a->prompt_file ? exo_input_name(a->prompt_file) : "--prompt", valid);
+    return st;
 }
 
 /* Without a prompt the text begins as the tokenizer begins one, or after the end of another. */
 static exo_status
 encode_prompt(struct generation *g, exo_err *err)
 {
-    int32_t begin = exo_tokenizer_begin(g->tokenizer);
-    begin = begin >= 0 ? begin : g->end;
+    int32_t begin = g->begin >= 0 ? g->begin : exo_tokenizer_end(g->tokenizer);
     if (g->prompt_size > 0) {
         exo_status st =
             exo_tokenizer_encode(g->tokenizer, g->prompt, g->prompt_size, true, &g->tokens, &g->num_tokens, err);
@@ -212,13 +275,10 @@ prepare(struct generation *g, exo_err *err)
     if (st != EXO_OK)
         return st;
     const exo_decoder_spec *spec = exo_decoder_spec_of(g->source.model);
-    g->end = exo_tokenizer_end(g->tokenizer);
     g->sampling.vocabulary = exo_tokenizer_vocabulary(g->tokenizer);
-    if (g->end >= 0 && (size_t)g->end < spec->vocabulary) {
-        g->sampling.stop_tokens = &g->end;
-        g->sampling.num_stop_tokens = 1;
-    }
-    st = encode_prompt(g, err);
+    st = take_defaults(g, err);
+    if (st == EXO_OK)
+        st = encode_prompt(g, err);
     if (st == EXO_OK)
         st = check_fit(g, spec, err);
     const exo_generator_opts opts = {.weights = g->weights,
@@ -306,6 +366,19 @@ generate(struct generation *g, exo_err *err)
     return st;
 }
 
+/* With the digits that it was given with: 0.8, not 0.800000011920929. */
+static json_t *
+short_real(float value)
+{
+    char text[32];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    return json_real(strtod(text, NULL));
+}
+
 static json_t *
 sample_json(const exo_sample_text *text)
 {
@@ -318,9 +391,23 @@ sample_json(const exo_sample_text *text)
         log_prob += (double)text->log_probs[i];
         plain_log_prob += (double)text->plain_log_probs[i];
     }
-    return json_pack("{s:s, s:o, s:s, s:f, s:f, s:o, s:o}", "text", text->text.data ? text->text.data : "", "tokens",
-                     tokens, "finish", exo_finish_text(text->finish), "log_prob", log_prob, "plain_log_prob",
-                     plain_log_prob, "log_probs", drawn, "plain_log_probs", plain);
+    return json_pack("{s:o, s:o, s:s, s:f, s:f, s:o, s:o}", "text",
+                     exo_lossy_json_bytes(text->text.data ? text->text.data : "", text->text.length), "tokens", tokens,
+                     "finish", exo_finish_text(text->finish), "log_prob", log_prob, "plain_log_prob", plain_log_prob,
+                     "log_probs", drawn, "plain_log_probs", plain);
+}
+
+/* As it was done, whoever said so. */
+static json_t *
+sampling_json(const exo_sampling *s)
+{
+    json_t *ends = json_array();
+    for (size_t i = 0; i < s->num_stop_tokens; i++)
+        json_array_append_new(ends, json_integer(s->stop_tokens[i]));
+    return json_pack("{s:o, s:I, s:o, s:o, s:I, s:I, s:o}", "temperature", short_real(s->temperature), "top_k",
+                     (json_int_t)s->top_k, "top_p", short_real(s->top_p), "repetition_penalty",
+                     short_real(s->repetition_penalty), "max_new_tokens", (json_int_t)s->max_new_tokens, "seed",
+                     (json_int_t)s->seed, "end_tokens", ends);
 }
 
 static exo_status
@@ -336,9 +423,10 @@ report(const struct generation *g, exo_err *err)
     json_t *samples = json_array();
     for (size_t i = 0; i < g->samples; i++)
         json_array_append_new(samples, sample_json(&g->texts[i]));
-    return exo_print_json(json_pack("{s:s, s:s, s:I, s:I, s:f, s:o}", "model", g->args->model, "prompt", g->prompt,
-                                    "prompt_tokens", (json_int_t)g->num_tokens, "new_tokens", (json_int_t)g->new_tokens,
-                                    "seconds", seconds, "samples", samples),
+    return exo_print_json(json_pack("{s:o, s:o, s:I, s:I, s:f, s:o, s:o}", "model", exo_lossy_json(g->args->model),
+                                    "prompt", exo_lossy_json_bytes(g->prompt, g->prompt_size), "prompt_tokens",
+                                    (json_int_t)g->num_tokens, "new_tokens", (json_int_t)g->new_tokens, "seconds",
+                                    seconds, "sampling", sampling_json(&g->sampling), "samples", samples),
                           err);
 }
 
@@ -346,7 +434,7 @@ static int
 generate_command(const exo_command_line *line)
 {
     exo_err err = {0};
-    struct generation g = {.end = -1};
+    struct generation g = {.begin = -1};
     if (read_args(&g, line->args, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);
     exo_status st = prepare(&g, &err);
@@ -384,23 +472,23 @@ static const exo_arg table[] = {
      EXO_INTO(struct generate_args, prompt_file)},
     {.name = "--max-new-tokens",
      .value = "N",
-     .help = "Stops after N tokens; 100 unless it is given.",
+     .help = "Stops after N tokens; else as the model says (max_new_tokens), or 100.",
      EXO_INTO(struct generate_args, max_new_tokens)},
     {.name = "--temperature",
      .value = "T",
-     .help = "Divides the logits: 0 takes the most probable token each time; 0.8 unless it is given.",
+     .help = "Divides the logits: 0 takes the most probable token each time; else as the model says, or 0.8.",
      EXO_INTO(struct generate_args, temperature)},
     {.name = "--top-k",
      .value = "K",
-     .help = "Draws from the K most probable tokens; 0: from all; 40 unless it is given.",
+     .help = "Draws from the K most probable tokens; 0: from all; else as the model says, or 40.",
      EXO_INTO(struct generate_args, top_k)},
     {.name = "--top-p",
      .value = "P",
-     .help = "Draws from the fewest tokens that hold P of the probability; 1, all, unless it is given.",
+     .help = "Draws from the fewest tokens that hold P of the probability; else as the model says, or 1: all.",
      EXO_INTO(struct generate_args, top_p)},
     {.name = "--repetition-penalty",
      .value = "R",
-     .help = "Makes tokens that are there already less probable; 1, not, unless it is given.",
+     .help = "Makes tokens that are there already less probable; else as the model says, or 1: not.",
      EXO_INTO(struct generate_args, penalty)},
     {.name = "--seed",
      .value = "N",
@@ -441,8 +529,11 @@ const exo_command exo_command_generate = {
     .name = "generate",
     .summary = "Generates text with a trained decoder",
     .description =
-        "The prompt and what follows it appear on standard output, token by token. A text ends at the tokenizer's end "
-        "token, at a stop text, after --max-new-tokens, or where the model's context is full.\n\n"
+        "The prompt and what follows it appear on standard output, token by token. A text ends at an end token of "
+        "the model or its tokenizer, at a stop text, after --max-new-tokens, or where the model's context is full.\n\n"
+        "What is not given is as generation_config.json says in the model's directory, or in the one that a run began "
+        "with: temperature, top_k, top_p, repetition_penalty, max_new_tokens, do_sample, and which tokens end a "
+        "text.\n\n"
         "The tokenizer is the one beside the model, or the one of the run's data. The same arguments give the same "
         "text, on any number of threads, and sample I is the same however many there are.",
     .args = table,

@@ -436,14 +436,18 @@ check_sequences(exo_config *root, const exo_job *job, exo_err *err)
     if (tokens.num_dims == 1 && tokens.dims[0] > spec->context)
         return exo_config_fail(job->data_config ? value_of(job->data_config, "block", data) : data, err,
                                "block %zu is more than the model's context, %zu", tokens.dims[0], spec->context);
-    return EXO_OK;
+    exo_status st = exo_dataset_check_tokens(job->train, spec->vocabulary, err);
+    if (st == EXO_OK && job->val)
+        st = exo_dataset_check_tokens(job->val, spec->vocabulary, err);
+    return st == EXO_OK ? EXO_OK : exo_config_add_place(data, err);
 }
 
 static exo_status
 open_model(exo_config *root, exo_job *job, exo_err *err)
 {
     exo_status st = exo_model_new_named(&job->model, job->model_name, job->model_config, err);
-    if (st == EXO_NOT_FOUND)
+    bool from_folder = job->model_config && exo_config_has(job->model_config, "path");
+    if (st == EXO_NOT_FOUND && !from_folder) /* the name */
         err->code = EXO_INVAL;
     if (st != EXO_OK)
         return exo_config_add_place(value_of(root, "model", root), err);

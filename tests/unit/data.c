@@ -101,23 +101,23 @@ Test(data, damaged_idx_files_are_named)
     snprintf(missing, sizeof missing, "%s/none", folder);
     refuse(missing, labels, EXO_NOT_FOUND, "none");
     for (size_t cut = 0; cut < sizeof image_file; cut += 3)
-        refuse(write_file("cut", image_file, cut), labels, EXO_INVAL, "cut");
+        refuse(write_file("cut", image_file, cut), labels, EXO_DAMAGED, "cut");
     memcpy(more, image_file, sizeof image_file);
     more[sizeof image_file] = 1;
-    refuse(write_file("more", more, sizeof more), labels, EXO_INVAL, "more bytes");
+    refuse(write_file("more", more, sizeof more), labels, EXO_DAMAGED, "more bytes");
     memcpy(magic, image_file, sizeof magic);
     magic[2] = 13;
-    refuse(write_file("magic", magic, sizeof magic), labels, EXO_INVAL, "no IDX");
-    refuse(labels, images, EXO_INVAL, "no IDX");
+    refuse(write_file("magic", magic, sizeof magic), labels, EXO_DAMAGED, "no IDX");
+    refuse(labels, images, EXO_DAMAGED, "no IDX");
     memcpy(three, label_file, sizeof label_file);
     three[7] = 3;
     three[sizeof label_file] = 1;
     images = write_file("i", image_file, sizeof image_file);
-    refuse(images, write_file("three", three, sizeof three), EXO_INVAL, "3 labels");
+    refuse(images, write_file("three", three, sizeof three), EXO_DAMAGED, "3 labels");
     memset(huge, 255, sizeof huge);
     memcpy(huge, image_file, 4);
     labels = write_file("l", label_file, sizeof label_file);
-    refuse(write_file("huge", huge, sizeof huge), labels, EXO_INVAL, "header");
+    refuse(write_file("huge", huge, sizeof huge), labels, EXO_DAMAGED, "header");
 }
 
 Test(data, a_cut_gzip_file_is_named)
@@ -134,7 +134,7 @@ Test(data, a_cut_gzip_file_is_named)
     FILE *f = fopen(path, "wb");
     cr_assert_eq(fwrite(bytes, 1, size / 2, f), size / 2);
     fclose(f);
-    refuse(path, labels, EXO_INVAL, "x.gz");
+    refuse(path, labels, EXO_DAMAGED, "x.gz");
     exo_free(bytes);
 }
 

@@ -79,40 +79,40 @@ static const struct {
      "\"apply_residual_connection_post_layernorm\": true", EXO_UNSUPPORTED, "apply_residual_connection_post_layernorm"},
     {"bloom", "\"use_cache\": true", "\"n_inner\": 20", EXO_UNSUPPORTED, "\"n_inner\": 20"},
     {"llama3", "\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"", EXO_UNSUPPORTED, "linear and llama3"},
-    {"llama3", "\"factor\": 4.0", "\"attention_factor\": 2.0, \"factor\": 4.0", EXO_UNSUPPORTED, "one of its keys"},
+    {"llama3", "\"factor\": 4.0", "\"attention_factor\": 2.0, \"factor\": 4.0", EXO_UNSUPPORTED, "attention_factor"},
     {"llama", "\"use_cache\": true", "\"partial_rotary_factor\": 0.5", EXO_UNSUPPORTED, "partial_rotary_factor"},
     {"llama", "\"use_cache\": true", "\"rope_interleaved\": true", EXO_UNSUPPORTED, "rope_interleaved"},
     {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}", EXO_UNSUPPORTED,
      "rope_parameters"},
     {"llama", "\"use_cache\": true", "\"sliding_window\": 16", EXO_UNSUPPORTED, "\"sliding_window\": 16"},
     /* what is wrong */
-    {"gpt2", "\"n_head\": 4", "\"n_head\": 5", EXO_INVAL, "\"n_embd\": 32"},
-    {"gpt2", "\"n_head\": 4", "\"n_head\": 0", EXO_INVAL, "\"n_head\": 0"},
-    {"gpt2", "\"n_head\": 4", "\"n_head\": -1", EXO_INVAL, "\"n_head\": -1"},
-    {"gpt2", "\"n_head\": 4", "\"n_head\": \"4\"", EXO_INVAL, "\"n_head\": \"4\""},
-    {"gpt2", "\"n_layer\": 2", "\"n_layer\": 100000", EXO_INVAL, "layers"},
-    {"gpt2", "\"vocab_size\": 101", "\"vocab_size\": 9000000000", EXO_INVAL, "\"vocab_size\""},
-    {"gpt2", "\"n_embd\": 32", "\"n_embd\": 16777216", EXO_INVAL, "width"},
-    {"gpt2", "1e-05", "-1", EXO_INVAL, "norm_eps"},
-    {"gpt2", "1e-05", "\"small\"", EXO_INVAL, "layer_norm_epsilon"},
-    {"gpt2", "\"n_head\"", "\"n_embd\"", EXO_INVAL, "config.json:"}, /* twice */
-    {"llama", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", EXO_INVAL, "kv_heads"},
-    {"llama", "\"head_dim\": 8", "\"head_dim\": 7", EXO_INVAL, "even"},
-    {"llama3", "\"factor\": 4.0", "\"factor\": 0.5", EXO_INVAL, "a factor from 1"},
-    {"llama3", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 4.0", EXO_INVAL, "low_freq_factor"},
-    {"llama3", "\"original_max_position_embeddings\": 16", "\"original_max_position_embeddings\": -16", EXO_INVAL,
+    {"gpt2", "\"n_head\": 4", "\"n_head\": 5", EXO_DAMAGED, "\"n_embd\": 32"},
+    {"gpt2", "\"n_head\": 4", "\"n_head\": 0", EXO_DAMAGED, "\"n_head\": 0"},
+    {"gpt2", "\"n_head\": 4", "\"n_head\": -1", EXO_DAMAGED, "\"n_head\": -1"},
+    {"gpt2", "\"n_head\": 4", "\"n_head\": \"4\"", EXO_DAMAGED, "\"n_head\": \"4\""},
+    {"gpt2", "\"n_layer\": 2", "\"n_layer\": 100000", EXO_DAMAGED, "layers"},
+    {"gpt2", "\"vocab_size\": 101", "\"vocab_size\": 9000000000", EXO_DAMAGED, "\"vocab_size\""},
+    {"gpt2", "\"n_embd\": 32", "\"n_embd\": 16777216", EXO_DAMAGED, "width"},
+    {"gpt2", "1e-05", "-1", EXO_DAMAGED, "norm_eps"},
+    {"gpt2", "1e-05", "\"small\"", EXO_DAMAGED, "layer_norm_epsilon"},
+    {"gpt2", "\"n_head\"", "\"n_embd\"", EXO_DAMAGED, "config.json:"}, /* twice */
+    {"llama", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", EXO_DAMAGED, "kv_heads"},
+    {"llama", "\"head_dim\": 8", "\"head_dim\": 7", EXO_DAMAGED, "even"},
+    {"llama3", "\"factor\": 4.0", "\"factor\": 0.5", EXO_DAMAGED, "a factor from 1"},
+    {"llama3", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 4.0", EXO_DAMAGED, "low_freq_factor"},
+    {"llama3", "\"original_max_position_embeddings\": 16", "\"original_max_position_embeddings\": -16", EXO_DAMAGED,
      "original_max_position_embeddings"},
     /* what says something else than the tensors */
-    {"gpt2", "\"n_layer\": 2", "\"n_layer\": 1", EXO_INVAL, "'transformer.h.1."},
-    {"gpt2", "\"n_layer\": 2", "\"n_layer\": 3", EXO_INVAL, "no tensor 'transformer.h.2.ln_1.weight'"},
-    {"gpt2", "\"n_inner\": 48", "\"n_inner\": null", EXO_INVAL, "has the shape (32, 48), expected is (32, 128)"},
-    {"gpt2", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false", EXO_INVAL,
+    {"gpt2", "\"n_layer\": 2", "\"n_layer\": 1", EXO_DAMAGED, "'transformer.h.1."},
+    {"gpt2", "\"n_layer\": 2", "\"n_layer\": 3", EXO_DAMAGED, "no tensor 'transformer.h.2.ln_1.weight'"},
+    {"gpt2", "\"n_inner\": 48", "\"n_inner\": null", EXO_DAMAGED, "has the shape (32, 48), expected is (32, 128)"},
+    {"gpt2", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false", EXO_DAMAGED,
      "no tensor 'lm_head.weight'"},
-    {"llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true", EXO_INVAL,
+    {"llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true", EXO_DAMAGED,
      "differs from the embedding"},
-    {"llama", "\"attention_bias\": false", "\"attention_bias\": true", EXO_INVAL,
+    {"llama", "\"attention_bias\": false", "\"attention_bias\": true", EXO_DAMAGED,
      "no tensor 'model.layers.0.self_attn.q_proj.bias'"},
-    {"opt", "\"enable_bias\": true", "\"enable_bias\": false", EXO_INVAL, "has no place in a opt"},
+    {"opt", "\"enable_bias\": true", "\"enable_bias\": false", EXO_DAMAGED, "has no place in a opt"},
     /* what changes nothing */
     {"gpt2", "\"use_cache\": true", "\"n_ctx\": 32, \"gradient_checkpointing\": false, \"pruned_heads\": {}", EXO_OK,
      ""},
@@ -229,25 +229,25 @@ Test(pretrained_errors, every_tensor_has_its_place_and_every_parameter_its_tenso
         const char *text;
     } cases[] = {
         {{.drop = "transformer.ln_f.bias"},
-         EXO_INVAL,
+         EXO_DAMAGED,
          "has no tensor 'transformer.ln_f.bias', which 'norm.bias' is to come from"},
         {{.more = {{"transformer.h.0.attn.c_extra", EXO_F32, 1, {3}}}},
-         EXO_INVAL,
+         EXO_DAMAGED,
          "'transformer.h.0.attn.c_extra' has no place in a gpt2"},
         {{.more = {{"transformer.h.x.attn.bias", EXO_F32, 1, {3}}}},
-         EXO_INVAL,
+         EXO_DAMAGED,
          "'transformer.h.x.attn.bias' has no place"},
         {{.more = {{"transformer.h.0.attn.bias.more", EXO_F32, 1, {3}}}},
-         EXO_INVAL,
+         EXO_DAMAGED,
          "'transformer.h.0.attn.bias.more' has no place"},
         {{.more = {{"lm_head.weight", EXO_F32, 2, {101, 32}}}},
-         EXO_INVAL,
+         EXO_DAMAGED,
          "'lm_head.weight' differs from the embedding"},
         {{.drop = "transformer.ln_f.bias", .more = {{"transformer.ln_f.bias", EXO_F32, 1, {31}}}},
-         EXO_INVAL,
+         EXO_DAMAGED,
          "'transformer.ln_f.bias' has the shape (31), expected is (32)"},
         {{.drop = "transformer.ln_f.bias", .more = {{"transformer.ln_f.bias", EXO_F32, 2, {1, 32}}}},
-         EXO_INVAL,
+         EXO_DAMAGED,
          "has the shape (1, 32), expected is (32)"},
         {{.drop = "transformer.ln_f.bias", .more = {{"transformer.ln_f.bias", EXO_I32, 1, {32}}}},
          EXO_UNSUPPORTED,
@@ -289,7 +289,7 @@ Test(pretrained_errors, an_index_and_its_files_agree)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         decoders_copy("opt", folder);
         decoders_edit(folder, "model.safetensors.index.json", cases[i].from, cases[i].to);
-        expect_error(EXO_INVAL, cases[i].text);
+        expect_error(EXO_DAMAGED, cases[i].text);
     }
     decoders_copy("opt", folder);
     char path[128];
@@ -300,7 +300,7 @@ Test(pretrained_errors, an_index_and_its_files_agree)
     size_t size = 0;
     char *data = decoders_read(folder, "model-00001-of-00003.safetensors", &size);
     decoders_write(folder, "model-00002-of-00003.safetensors", data, size);
-    expect_error(EXO_INVAL, "is in");
+    expect_error(EXO_DAMAGED, "is in");
     exo_free(data);
 }
 
@@ -368,15 +368,15 @@ Test(pretrained_errors, headers_that_do_not_fit_their_file_are_refused)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         exo_err err = {0};
         write_file(cases[i].header, strlen(cases[i].header), cases[i].data);
-        cr_expect_eq(open_file(&err), EXO_INVAL, "%s", cases[i].header);
+        cr_expect_eq(open_file(&err), EXO_DAMAGED, "%s", cases[i].header);
         cr_expect(strstr(err.text, cases[i].text) && strstr(err.text, "x.safetensors"), "%s: %s", cases[i].header,
                   err.text);
     }
     exo_err err = {0};
     write_file("{}", UINT64_MAX, 0);
-    cr_expect_eq(open_file(&err), EXO_INVAL);
+    cr_expect_eq(open_file(&err), EXO_DAMAGED);
     write_file("{}", 3, 0);
-    cr_expect_eq(open_file(&err), EXO_INVAL);
+    cr_expect_eq(open_file(&err), EXO_DAMAGED);
     write_file("{}", 2, 0); /* no tensors: a file all the same */
     cr_expect_eq(open_file(&err), EXO_OK, "%s", err.text);
 }
@@ -391,7 +391,7 @@ Test(pretrained_errors, a_file_cut_at_any_byte_is_refused)
     cr_expect_eq(open_file(&err), EXO_OK, "%s", err.text);
     for (size_t cut = 0; cut < size; cut += cut < 4096 ? 7 : 997) {
         decoders_write(folder, "x.safetensors", data, cut);
-        cr_expect_eq(open_file(&err), EXO_INVAL, "cut at %zu", cut);
+        cr_expect_eq(open_file(&err), EXO_DAMAGED, "cut at %zu", cut);
     }
     exo_free(data);
 }

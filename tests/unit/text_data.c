@@ -505,7 +505,7 @@ Test(text_data, a_job_says_what_is_read)
                  "job:1:26: documents: expected one of auto, ignore, end, separate, got 'all'");
     refuse_named("text", "{path: t.txt, start_pc: 0.5, end_pc: 0.2}", EXO_INVAL, "start_pc must be less than end_pc");
     refuse_named("text", "{path: t.txt, tokenizer: none.json}", EXO_NOT_FOUND, "none.json");
-    refuse_named("tokens", "{path: t.txt}", EXO_INVAL, "t.txt: is no token shard");
+    refuse_named("tokens", "{path: t.txt}", EXO_DAMAGED, "t.txt: is no token shard");
     refuse_named("tokens", "{path: t.txt, dtype: uint8}", EXO_INVAL, "dtype: expected one of shards, uint16, uint32");
     exo_dataset *train, *val;
     exo_err err = {0};

@@ -171,7 +171,7 @@ Test(token_shards, the_tokenizer_comes_with_them)
     exo_dataset_drop(&d);
 
     texts_write_tokenizer(out);
-    refuse(out, EXO_TOKEN_FILES_SHARDS, whole(8), EXO_INVAL, "is not the tokenizer.json that");
+    refuse(out, EXO_TOKEN_FILES_SHARDS, whole(8), EXO_DAMAGED, "is not the tokenizer.json that");
 }
 
 Test(token_shards, large_vocabularies_take_four_bytes)
@@ -209,9 +209,9 @@ Test(token_shards, bare_numbers_are_read_when_that_is_said)
     exo_window_opts separate = whole(2);
     separate.documents = EXO_DOCUMENTS_SEPARATE;
     refuse(bins, EXO_TOKEN_FILES_U16, separate, EXO_INVAL, "no end token");
-    refuse(second, EXO_TOKEN_FILES_U32, whole(1), EXO_INVAL, "b.bin: has 6 bytes");
+    refuse(second, EXO_TOKEN_FILES_U32, whole(1), EXO_DAMAGED, "b.bin: has 6 bytes");
     refuse(bins, EXO_TOKEN_FILES_SHARDS, whole(1), EXO_NOT_FOUND, "there is no *.tokens");
-    refuse(second, EXO_TOKEN_FILES_SHARDS, whole(1), EXO_INVAL, "is cut at byte 6");
+    refuse(second, EXO_TOKEN_FILES_SHARDS, whole(1), EXO_DAMAGED, "is cut at byte 6");
 
     exo_tokenizer *t = texts_tokenizer(folder); /* with one, its vocabulary and its end token hold */
     static const uint16_t c[] = {5, TEXTS_END, 6, TEXTS_END + 1, 7};
@@ -219,7 +219,7 @@ Test(token_shards, bare_numbers_are_read_when_that_is_said)
     texts_expect(d, 0, 2, (int32_t[]){5, TEXTS_END}, (int32_t[]){TEXTS_END, -1});
     int32_t out[4];
     exo_err err = {0};
-    cr_expect_eq(exo_dataset_get(d, 1, &(exo_sample_key){0}, (void *[]){out, out + 2}, &err), EXO_INVAL);
+    cr_expect_eq(exo_dataset_get(d, 1, &(exo_sample_key){0}, (void *[]){out, out + 2}, &err), EXO_DAMAGED);
     cr_expect(strstr(err.text, "c.bin: the token 29 at byte 6 is not in the vocabulary of 29"), "%s", err.text);
     exo_dataset_drop(&d);
     exo_tokenizer_drop(&t);
@@ -245,10 +245,10 @@ Test(token_shards, a_cut_shard_is_named_with_the_place)
     char place[64];
     for (size_t cut = 0; cut < size; cut++) {
         snprintf(place, sizeof place, cut ? "s.tokens: is cut at byte %zu" : "s.tokens: is empty", cut);
-        refuse(texts_write(folder, "s.tokens", bytes, cut), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_INVAL, place);
+        refuse(texts_write(folder, "s.tokens", bytes, cut), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED, place);
     }
     for (size_t more = 1; more < 3; more++)
-        refuse(texts_write(folder, "s.tokens", bytes, size + more), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_INVAL,
+        refuse(texts_write(folder, "s.tokens", bytes, size + more), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
                "s.tokens: goes on after its last token, at byte 168");
     exo_dataset *d = open_tokens(texts_write(folder, "s.tokens", bytes, size), EXO_TOKEN_FILES_SHARDS, NULL, whole(3));
     cr_expect_eq(exo_dataset_length(d), 17);
@@ -261,7 +261,7 @@ Test(token_shards, an_altered_header_is_refused)
     size_t size = make_shard(bytes, 10);
     for (size_t at = 0; at < EXO_SHARD_HEADER; at++) {
         bytes[at] ^= 4;
-        refuse(texts_write(folder, "s.tokens", bytes, size), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_INVAL,
+        refuse(texts_write(folder, "s.tokens", bytes, size), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
                at < 8    ? "is no token shard"
                : at < 12 ? "version"
                          : "byte 96: the header is damaged");
@@ -285,7 +285,7 @@ Test(token_shards, a_header_that_makes_no_sense_is_refused)
     size_t size = make_shard(bytes, 10);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         exo_shard_pack(&cases[i].info, bytes);
-        refuse(texts_write(folder, "s.tokens", bytes, size), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_INVAL,
+        refuse(texts_write(folder, "s.tokens", bytes, size), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED,
                cases[i].reason);
     }
 }
@@ -303,7 +303,7 @@ Test(token_shards, a_token_out_of_the_vocabulary_is_an_error_of_its_windows)
         exo_err err = {0};
         bool hit = i <= 25 && i + 3 >= 25;
         cr_expect_eq(exo_dataset_get(d, i, &(exo_sample_key){0}, (void *[]){tokens, targets}, &err),
-                     hit ? EXO_INVAL : EXO_OK, "sample %zu: %s", i, err.text);
+                     hit ? EXO_DAMAGED : EXO_OK, "sample %zu: %s", i, err.text);
         cr_expect(!hit || strstr(err.text, "bad/b.tokens: the token 10 at byte 138 is not in the vocabulary of 10"),
                   "%s", err.text);
     }
@@ -317,16 +317,16 @@ Test(token_shards, shards_of_different_makes_do_not_mix)
     texts_write(folder, "mixed/a.tokens", bytes, size);
     make_shard(bytes, 11);
     texts_write(folder, "mixed/b.tokens", bytes, size);
-    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_INVAL, "each has another vocabulary");
+    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED, "each has another vocabulary");
     exo_shard_info info = {.width = 2, .count = 20, .vocabulary = 10, .end = 3};
     exo_shard_pack(&info, bytes);
     texts_write(folder, "mixed/b.tokens", bytes, size);
-    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_INVAL, "each has another end token");
+    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED, "each has another end token");
     info.end = -1;
     info.tokenizer[31] = 1;
     exo_shard_pack(&info, bytes);
     texts_write(folder, "mixed/b.tokens", bytes, size);
-    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_INVAL, "each has another tokenizer");
+    refuse(texts_path(folder, "mixed"), EXO_TOKEN_FILES_SHARDS, whole(3), EXO_DAMAGED, "each has another tokenizer");
     info.tokenizer[31] = 0;
     info.width = 4; /* of other widths they may be */
     info.count = 10;

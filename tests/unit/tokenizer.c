@@ -227,10 +227,10 @@ Test(tokenizer, ends)
                 "{\"model_max_length\": 1000000000000000019884624838656, \"eos_token\": \"<|eot_id|>\"}", EXO_OK, first,
                 turn);
     expect_ends("special_tokens_map.json", "{\"eos_token\": \"<|eot_id|>\"}", EXO_OK, first, turn);
-    expect_ends("tokenizer_config.json", "{\"eos_token\": \"<nothing>\"}", EXO_INVAL, 0, 0);
-    expect_ends("tokenizer_config.json", "{\"eos_token\": 5}", EXO_INVAL, 0, 0);
-    expect_ends("tokenizer_config.json", "[]", EXO_INVAL, 0, 0);
-    expect_ends("tokenizer_config.json", "{", EXO_INVAL, 0, 0);
+    expect_ends("tokenizer_config.json", "{\"eos_token\": \"<nothing>\"}", EXO_DAMAGED, 0, 0);
+    expect_ends("tokenizer_config.json", "{\"eos_token\": 5}", EXO_DAMAGED, 0, 0);
+    expect_ends("tokenizer_config.json", "[]", EXO_DAMAGED, 0, 0);
+    expect_ends("tokenizer_config.json", "{", EXO_DAMAGED, 0, 0);
     exo_tokenizer_drop(&gpt2);
     exo_tokenizer_drop(&llama2);
     exo_tokenizer_drop(&llama3);
