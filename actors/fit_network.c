@@ -153,7 +153,7 @@ exo_fit_look_for_change(struct run *run)
     exo_status st = run->far ? change_there(run, text, &err) : change_here(run, next, &err);
     if (st == EXO_OK)
         run->graph = next;
-    run->live->changed(run->live->context, st, err.text);
+    run->live->changed(run->live->context, run->step, (exo_time)exo_fit_elapsed(run), st, err.text);
 }
 
 /* --- The report --------------------------------------------------------------------------------------------------------------- */

@@ -24,7 +24,8 @@ typedef struct exo_fit_live {
     void *context;
     /* A graph to go over to (checked by exo_graph_check_job_change against `now`; it lives until the fit is over), or false. */
     bool (*next)(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text);
-    void (*changed)(void *context, exo_status status, const char *reason);
+    /* What came of it, after so many steps, at that time of the run's clock. */
+    void (*changed)(void *context, uint64_t step, exo_time at, exo_status status, const char *reason);
 } exo_fit_live;
 
 /* exo_trainer_fit's work. `train` and `val` may be NULL if opts->factory makes them. far: NULL for nodes in this process; else `train`

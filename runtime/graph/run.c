@@ -55,6 +55,13 @@ real_now(void)
     return exo_now(exo_clock_real());
 }
 
+/* On the run's clock. */
+static exo_time
+run_now(const struct run *run)
+{
+    return run->site ? exo_now(run->site->clock) - run->site->origin : real_now() - run->began;
+}
+
 /* The name of actor `i`, and which of the spec it is. */
 static const exo_actor_spec *
 actor_at(const struct run *run, uint32_t i, uint32_t *index, char name[128])
@@ -266,8 +273,7 @@ show_progress(struct run *run)
     size_t num_waits = run->site && run->site->sim ? 0
                                                    : exo_stall_slow(run->spec, run->watch.records, run->count,
                                                                     EXO_SECOND, waits, EXO_GRAPH_WAITS);
-    const exo_graph_progress progress = {.time = run->site ? exo_now(run->site->clock) - run->site->origin
-                                                           : real_now() - run->began,
+    const exo_graph_progress progress = {.time = run_now(run),
                                          .figures = now.figures,
                                          .num_figures = now.num_figures,
                                          .ledger = &now.ledger,
@@ -355,7 +361,7 @@ look_for_change(struct run *run)
     if (st == EXO_OK)
         run->graph = next;
     if (run->opts->changed)
-        run->opts->changed(run->opts->context, st, err.text);
+        run->opts->changed(run->opts->context, run_now(run), st, err.text);
 }
 
 /* --- Running ------------------------------------------------------------------------------------------------------------------------- */
@@ -393,8 +399,7 @@ is_over(const struct run *run)
 {
     if (!run->spec->until)
         return false;
-    exo_time now = run->site ? exo_now(run->site->clock) - run->site->origin : real_now() - run->began;
-    return now >= run->spec->until;
+    return run_now(run) >= run->spec->until;
 }
 
 static void

@@ -81,9 +81,9 @@ typedef struct exo_graph_run_opts {
     exo_time interval;    /* of progress; 0: 1 s                                        */
     void (*progress)(void *context, const exo_graph_progress *progress); /* on the caller's thread; may be NULL */
     /* Asked now and then: a graph to go over to (checked by exo_graph_check_change against `now`; it lives until the run is over; text: the
-     * same for workers), or false. What came of it is told to `changed`. Both may be NULL. */
+     * same for workers), or false. What came of it is told to `changed`, with when it was on the run's clock. Both may be NULL. */
     bool (*next)(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text);
-    void (*changed)(void *context, exo_status status, const char *reason);
+    void (*changed)(void *context, exo_time at, exo_status status, const char *reason);
     /* The graph stalls, and the run ends with it; `at` on its clock. May be NULL. */
     void (*stalled)(void *context, const exo_stall *stall, exo_time at);
     /* Writes why the actor of that name is dead, "" if that is not known; may be NULL. */

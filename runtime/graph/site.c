@@ -181,82 +181,12 @@ exo_site_free(exo_site **site)
 
 /* --- Changes ---------------------------------------------------------------------------------------------------------------- */
 
-static bool
-is_same_edge(const exo_edge_spec *a, const exo_edge_spec *b)
-{
-    return a->from == b->from && a->to == b->to && strcmp(a->carries, b->carries) == 0 &&
-           strcmp(a->name, b->name) == 0 && a->route == b->route && a->idle_senders == b->idle_senders &&
-           strcmp(a->codec_text, b->codec_text) == 0 && a->capacity == b->capacity && a->on_full == b->on_full &&
-           a->every == b->every && a->delay == b->delay && a->deadline == b->deadline && (a->link < 0) == (b->link < 0);
-}
-
-static const exo_edge_spec *
-find_collective(const exo_graph_spec *graph, const exo_edge_spec *wanted)
-{
-    for (size_t e = 0; e < graph->num_edges; e++)
-        if (graph->edges[e].route == EXO_ROUTE_ALL_REDUCE && graph->edges[e].from == wanted->from &&
-            strcmp(graph->edges[e].carries, wanted->carries) == 0)
-            return &graph->edges[e];
-    return NULL;
-}
-
-static exo_status
-check_collectives(const exo_graph_spec *now, const exo_graph_spec *next, bool recode, exo_err *err)
-{
-    for (size_t e = 0; e < now->num_edges; e++) {
-        const exo_edge_spec *edge = &now->edges[e];
-        const exo_edge_spec *other = edge->route == EXO_ROUTE_ALL_REDUCE ? find_collective(next, edge) : edge;
-        bool same = other && (is_same_edge(edge, other) || (recode && edge->route == EXO_ROUTE_ALL_REDUCE));
-        if (!same)
-            return exo_fail(err, EXO_INVAL, "%s: edge '%s' is a collective: while it runs only its links can change",
-                            next->source, edge->name);
-    }
-    for (size_t e = 0; e < next->num_edges; e++)
-        if (next->edges[e].route == EXO_ROUTE_ALL_REDUCE && !find_collective(now, &next->edges[e]))
-            return exo_config_fail(next->edges[e].node, err, "a collective cannot be added to a graph that runs");
-    return EXO_OK;
-}
-
-static exo_status
-check_change(const exo_graph_spec *now, const exo_graph_spec *next, bool recode, exo_err *err)
-{
-    if (now->virtual_clock != next->virtual_clock)
-        return exo_fail(err, EXO_INVAL, "%s: the clock of a graph that runs cannot change", next->source);
-    if (now->num_actors != next->num_actors || now->num_hosts != next->num_hosts || now->seed != next->seed)
-        return exo_fail(err, EXO_INVAL,
-                        "%s: edges, buffers, codecs, links and rates can change while a graph runs; actors, hosts and "
-                        "seed cannot",
-                        next->source);
-    if (!now->emulated && next->emulated)
-        return exo_fail(err, EXO_INVAL, "%s: the graph runs without links: they cannot be added while it does",
-                        next->source);
-    for (size_t a = 0; a < now->num_actors; a++) {
-        const exo_actor_spec *x = &now->actors[a], *y = &next->actors[a];
-        if (strcmp(x->name, y->name) != 0 || x->class != y->class || x->count != y->count ||
-            memcmp(x->hosts, y->hosts, x->count * sizeof *x->hosts) != 0)
-            return exo_config_fail(y->node, err, "actor '%s': actors cannot change while a graph runs", y->name);
-    }
-    return check_collectives(now, next, recode, err);
-}
-
-exo_status
-exo_graph_check_change(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
-{
-    return check_change(now, next, false, err);
-}
-
-exo_status
-exo_graph_check_job_change(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
-{
-    return check_change(now, next, true, err);
-}
-
 /* The number of an edge that is there already; UINT32_MAX: it is new. */
 static uint32_t
 find_id(const exo_site *site, const exo_edge_spec *edge)
 {
     for (size_t e = 0; e < site->graph->num_edges; e++)
-        if (is_same_edge(&site->graph->edges[e], edge))
+        if (exo_graph_is_same_edge(&site->graph->edges[e], edge))
             return site->ids[e];
     return UINT32_MAX;
 }

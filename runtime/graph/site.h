@@ -48,10 +48,13 @@ void exo_site_drop(exo_site **site);
 /* In a worker: change number `number` (from 1) by the text of the next graph, once, whoever comes first. */
 exo_status exo_site_change_to(exo_site *site, uint64_t number, const char *source, const char *text, exo_err *err);
 
-/* Can a running graph become `next`? Its actors, clock and collectives must be the same. INVAL names what is not. */
+/* Can a running graph become `next`? Its name, seed, clock, actors, hosts and collectives must be the same. INVAL names what is not, where it
+ * stands in next's file, and what the run has. change.c. */
 exo_status exo_graph_check_change(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err);
 /* The same for a training job, whose nodes stop for it: the codecs of its collectives may change, too. */
 exo_status exo_graph_check_job_change(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err);
+/* Are the edges the same in all that a run knows of? */
+bool exo_graph_is_same_edge(const exo_edge_spec *a, const exo_edge_spec *b);
 /* The hosts' rates and the links between them become those of `next`. */
 exo_status exo_graph_change_links(exo_links *links, const exo_graph_spec *next, exo_err *err);
 

@@ -106,8 +106,9 @@ exo_graph_is(exo_config *root)
 static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
-    static const char *const keys[] = {"exogym",    "name",    "seed",  "clock",  "until", "plugins", "include",
-                                       "variables", "presets", "hosts", "actors", "edges", "links"};
+    static const char *const keys[] = {
+        "exogym",  "name",  "seed",   "clock", "until", "plugins", "include", "variables",
+        "presets", "hosts", "actors", "edges", "links", "changes"}; /* the last: what a run has recorded in its config.json */
     for (size_t i = sizeof keys / sizeof *keys; i-- > 0;)
         exo_config_get(root, keys[i]);
     return exo_config_finish(root, err);

@@ -11,11 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "file.h"
 #include "grow_text.h"
 #include "site.h"
+
+#define NEXT "graph.next"
 
 enum {
     LARGEST = 16 << 20,
@@ -64,49 +67,118 @@ read_answer(const char *folder, uint64_t id)
     return answer;
 }
 
-exo_status
-exo_apply_ask(const char *folder, const exo_graph_spec *next, exo_time deadline, exo_err *err)
+/* The graph that runs in the folder; *out is NULL if it does not say. */
+static exo_status
+read_now(const char *folder, exo_graph_spec **out, exo_err *err)
 {
-    exo_text text = {0};
-    char *yaml = NULL, *path = path_of(folder, "graph.next"), *answer = NULL;
-    uint64_t id = (uint64_t)exo_now(exo_clock_real()) ^ ((uint64_t)getpid() << 48);
-    exo_status st = path ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
-    if (st == EXO_OK && !is_running(folder))
-        st = exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
+    char *path = path_of(folder, "graph.yaml"), *text = NULL;
+    size_t size = 0;
+    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    *out = NULL;
     if (st == EXO_OK)
-        st = exo_graph_expand(next, &yaml, err);
+        st = exo_graph_parse(out, path, text, NULL, err);
+    exo_free(text);
+    exo_free(path);
+    return st == EXO_NOT_FOUND ? EXO_OK : st;
+}
+
+/* As the run will, but with places in the asker's file. */
+static exo_status
+check(const char *folder, const exo_graph_spec *next, bool job, exo_err *err)
+{
+    exo_graph_spec *now = NULL;
+    exo_status st = read_now(folder, &now, err);
+    if (st == EXO_OK && now)
+        st = job ? exo_graph_check_job_change(now, next, err) : exo_graph_check_change(now, next, err);
+    exo_graph_spec_free(&now);
+    return st;
+}
+
+static exo_status
+leave(const char *path, uint64_t id, const exo_graph_spec *next, exo_err *err)
+{
+    char *yaml = NULL;
+    exo_text text = {0};
+    exo_status st = exo_graph_expand(next, &yaml, err);
     if (st == EXO_OK) {
         exo_text_add(&text, "# %" PRIu64 "\n%s", id, yaml);
         st = text.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
                          : exo_file_write_atomic(path, text.data, text.length, err);
     }
-    while (st == EXO_OK && !(answer = read_answer(folder, id))) {
+    exo_free(yaml);
+    exo_free(text.data);
+    return st;
+}
+
+/* The caller frees *answer. */
+static exo_status
+await_answer(const char *folder, uint64_t id, exo_time deadline, char **answer, exo_err *err)
+{
+    while (!(*answer = read_answer(folder, id))) {
         if (exo_now(exo_clock_real()) >= deadline)
-            st = exo_fail(err, EXO_TIMEOUT, "%s: the run has not answered", folder);
-        else if (!is_running(folder) && !(answer = read_answer(folder, id)))
-            st = exo_fail(err, EXO_NOT_FOUND, "%s: the run has ended", folder);
-        else if (!answer)
-            nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
-        if (answer)
+            return exo_fail(err, EXO_TIMEOUT, "%s: the run has not answered", folder);
+        if (!is_running(folder) && !(*answer = read_answer(folder, id)))
+            return exo_fail(err, EXO_NOT_FOUND, "%s: the run has ended", folder);
+        if (*answer)
             break;
+        nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
     }
+    return EXO_OK;
+}
+
+/* What the run says of the text that it read is not about a file that the asker has. */
+static const char *
+without_place(const char *answer)
+{
+    int length = 0;
+    unsigned line, column;
+    if (sscanf(answer, NEXT ":%u:%u: %n", &line, &column, &length) == 2 && length > 0)
+        return answer + length;
+    return strncmp(answer, NEXT ": ", strlen(NEXT ": ")) == 0 ? answer + strlen(NEXT ": ") : answer;
+}
+
+exo_status
+exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time deadline, exo_err *err)
+{
+    char *path = path_of(folder, NEXT), *answer = NULL;
+    uint64_t id = (uint64_t)exo_now(exo_clock_real()) ^ ((uint64_t)getpid() << 48);
+    exo_status st = path ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+    if (st == EXO_OK && !is_running(folder))
+        st = exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
+    if (st == EXO_OK)
+        st = check(folder, next, job, err);
+    if (st == EXO_OK)
+        st = leave(path, id, next, err);
+    if (st == EXO_OK)
+        st = await_answer(folder, id, deadline, &answer, err);
     if (st == EXO_OK && strcmp(answer, "ok") != 0)
-        st = exo_fail(err, EXO_INVAL, "%s", answer);
+        st = exo_fail(err, EXO_INVAL, "%s: %s", next->source, without_place(answer));
     if (st != EXO_OK && path)
         unlink(path); /* nobody shall take it later */
     exo_free(answer);
-    exo_free(yaml);
-    exo_free(text.data);
     exo_free(path);
     return st;
 }
 
 /* --- Answering --------------------------------------------------------------------------------------------------------------- */
 
-exo_status
-exo_apply_open(exo_apply_box *box, const char *folder, bool job, exo_err *err)
+/* The graph as it runs, for whoever wants to change it. */
+static exo_status
+say_graph(const char *folder, const exo_graph_spec *graph, exo_err *err)
 {
-    char *path = path_of(folder, ".graph.lock"), *next = path_of(folder, "graph.next");
+    char *path = path_of(folder, "graph.yaml"), *yaml = NULL;
+    exo_status st = path ? exo_graph_expand(graph, &yaml, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    if (st == EXO_OK)
+        st = exo_file_write_atomic(path, yaml, strlen(yaml), err);
+    exo_free(yaml);
+    exo_free(path);
+    return st;
+}
+
+exo_status
+exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph_spec *graph, exo_err *err)
+{
+    char *path = path_of(folder, ".graph.lock"), *next = path_of(folder, NEXT);
     *box = (exo_apply_box){.folder = folder, .job = job, .lock = -1};
     exo_status st = path && next ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
     if (st == EXO_OK && (box->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644)) < 0)
@@ -116,7 +188,9 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, exo_err *err)
                       folder);
     if (st == EXO_OK)
         unlink(next); /* of a run before */
-    else if (box->lock >= 0)
+    if (st == EXO_OK && graph)
+        st = say_graph(folder, graph, err);
+    if (st != EXO_OK && box->lock >= 0)
         exo_apply_release(box);
     exo_free(path);
     exo_free(next);
@@ -137,21 +211,36 @@ exo_apply_release(exo_apply_box *box)
     *box = (exo_apply_box){.lock = -1};
 }
 
-void
-exo_apply_answer(exo_apply_box *box, exo_status status, const char *reason)
+static void
+answer(const exo_apply_box *box, exo_status status, const char *reason)
 {
-    char answer[LARGEST_ANSWER], *path = path_of(box->folder, "graph.answer");
-    int length = snprintf(answer, sizeof answer, "%" PRIu64 " %s", box->id, status == EXO_OK ? "ok" : reason);
+    char text[LARGEST_ANSWER], *path = path_of(box->folder, "graph.answer");
+    int length = snprintf(text, sizeof text, "%" PRIu64 " %s", box->id, status == EXO_OK ? "ok" : reason);
     if (path)
-        exo_file_write_atomic(path, answer, (size_t)length, NULL); /* whoever asked has a deadline */
+        exo_file_write_atomic(path, text, (size_t)length, NULL); /* whoever asked has a deadline */
     exo_free(path);
+}
+
+void
+exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status status, const char *reason)
+{
+    exo_err err = {0};
+    if (status == EXO_OK && box->count > 0) {
+        const exo_graph_spec *after = box->specs[box->count - 1];
+        exo_status st = exo_changes_add(box->folder, box->now, after, when, &err);
+        if (st == EXO_OK)
+            st = say_graph(box->folder, after, &err);
+        if (st != EXO_OK) /* it was made all the same */
+            EXO_LOG(WARN, GRAPH, "folder=%s a change was made that could not be recorded: %s", box->folder, err.text);
+    }
+    answer(box, status, reason);
 }
 
 /* Takes what lies in the folder. The caller frees it. */
 static char *
 take_text(exo_apply_box *box)
 {
-    char *path = path_of(box->folder, "graph.next"), *text = NULL;
+    char *path = path_of(box->folder, NEXT), *text = NULL;
     size_t size = 0;
     if (path && access(path, R_OK) == 0 && exo_file_read(path, LARGEST, &text, &size, NULL) == EXO_OK) {
         unlink(path);
@@ -183,7 +272,7 @@ exo_apply_next(exo_apply_box *box, const exo_graph_spec *now, const exo_graph_sp
     char *next = take_text(box);
     if (!next)
         return false;
-    exo_status st = exo_graph_parse(&spec, "graph.next", next, NULL, &err);
+    exo_status st = exo_graph_parse(&spec, NEXT, next, NULL, &err);
     if (st == EXO_OK)
         st = box->job ? exo_graph_check_job_change(now, spec, &err) : exo_graph_check_change(now, spec, &err);
     if (st == EXO_OK)
@@ -191,9 +280,10 @@ exo_apply_next(exo_apply_box *box, const exo_graph_spec *now, const exo_graph_sp
     if (st != EXO_OK) {
         exo_graph_spec_free(&spec);
         exo_free(next);
-        exo_apply_answer(box, st, err.text);
+        answer(box, st, err.text);
         return false;
     }
+    box->now = now;
     *graph = spec;
     *text = next;
     return true;

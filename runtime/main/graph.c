@@ -163,7 +163,8 @@ apply(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
 {
     if (graphs->count > 1)
         return exo_fail(err, EXO_INVAL, "the job has %zu runs: choose one with --run", graphs->count);
-    exo_status st = exo_apply_ask(args->to, graphs->each[0], exo_deadline(exo_clock_real(), APPLY_TIMEOUT), err);
+    exo_status st = exo_apply_ask(args->to, graphs->each[0], graphs->own == NULL,
+                                  exo_deadline(exo_clock_real(), APPLY_TIMEOUT), err);
     if (st == EXO_OK)
         printf("%s: changed\n", args->to);
     return st;

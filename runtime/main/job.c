@@ -31,9 +31,13 @@ value_of(exo_config *map, const char *key, exo_config *otherwise)
 static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
-    static const char *const keys[] = {"exogym",  "name",  "seed",   "seeds", "plugins",  "model",
-                                       "data",    "nodes", "device", "train", "strategy", "compare",
-                                       "presets", "clock", "hosts",  "links", "compute",  "edges"};
+    static const char
+        *const
+            keys[] =
+                {
+                    "exogym", "name",   "seed",    "seeds",    "plugins", "model",   "data",
+                    "nodes",  "device", "train",   "strategy", "compare", "presets", "clock",
+                    "hosts",  "links",  "compute", "edges",    "changes"}; /* the last: what a run has recorded in its config.json */
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         exo_config_get(root, keys[i]);
     return exo_config_finish(root, err);

@@ -33,6 +33,15 @@ add_new_list(exo_config *into, const char *key, exo_config **out, exo_err *err)
     return st == EXO_OK ? exo_config_adopt(into, key, *out, err) : st;
 }
 
+/* A text that the job itself may say, with its place then. */
+static exo_status
+add_said(exo_config *into, const char *key, const exo_config *said, const char *text, exo_err *err)
+{
+    const char *own = said ? exo_config_scalar(said) : NULL;
+    return own && strcmp(own, text) == 0 ? exo_config_graft(into, key, said, err)
+                                         : exo_config_graft_text(into, key, text, err);
+}
+
 static exo_status
 add_number(exo_config *into, const char *key, uint64_t number, exo_err *err)
 {
@@ -54,9 +63,12 @@ add_top(exo_config *root, const exo_job *job, const exo_job_run *run, exo_err *e
 {
     static const char *const own[] = {"clock", "hosts", "links"};
     exo_config *plugins = NULL;
-    exo_status st = exo_config_graft_text(root, "name", job->name, err);
+    exo_config *from = exo_config_root(job->doc);
+    char seed[24];
+    snprintf(seed, sizeof seed, "%" PRIu64, run->seed);
+    exo_status st = add_said(root, "name", exo_config_get(from, "name"), job->name, err);
     if (st == EXO_OK)
-        st = add_number(root, "seed", run->seed, err);
+        st = add_said(root, "seed", exo_config_get(from, "seed"), seed, err);
     if (st == EXO_OK)
         st = add_new_list(root, "plugins", &plugins, err);
     for (size_t i = 0; st == EXO_OK && i < job->num_plugins; i++)
@@ -86,13 +98,15 @@ add_nodes(exo_config *root, const exo_job *job, const exo_job_run *run, exo_err 
 {
     static const char *const own[] = {"model", "data", "train"};
     exo_config *actors = NULL, *node = NULL, *config = NULL, *from = exo_config_root(job->doc);
+    char count[24];
+    snprintf(count, sizeof count, "%u", job->opts.num_nodes);
     exo_status st = add_new_map(root, "actors", &actors, err);
     if (st == EXO_OK)
         st = add_new_map(actors, NODE, &node, err);
     if (st == EXO_OK)
         st = exo_config_graft_text(node, "class", "train_node", err);
     if (st == EXO_OK)
-        st = add_number(node, "count", job->opts.num_nodes, err);
+        st = add_said(node, "count", exo_config_get(from, "nodes"), count, err);
     if (st == EXO_OK)
         st = add_placement(node, exo_config_get(from, "hosts"), err);
     if (st == EXO_OK)

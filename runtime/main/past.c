@@ -24,6 +24,7 @@ enum {
  * and how long the run is, which is looked at by itself. */
 static const char *const free_settings[] = {
     "name",
+    "changes", /* made while it ran */
     "train.max_steps",
     "train.num_epochs",
     "train.checkpoint_interval",

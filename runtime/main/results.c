@@ -10,6 +10,7 @@
 
 #include <exogym/memory.h>
 
+#include "changes.h"
 #include "file.h"
 #include "ledger.h"
 #include "network_table.h"
@@ -87,7 +88,13 @@ exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_resul
     exo_status st = EXO_OK;
     exo_text text = {0};
     char *path = path_of(job, run, "result.json");
-    json_t *json = result_json(run, result);
+    exo_text folder = {0};
+    exo_text_add(&folder, "%s/%s", job->folder, run->label);
+    json_t *json = result_json(run, result), *changes = folder.failed ? NULL : exo_changes_of(folder.data);
+    if (changes && json)
+        json_object_set(json, "changes", changes);
+    json_decref(changes);
+    exo_free(folder.data);
     if (!path || !json || json_dump_callback(json, add_to_text, &text, JSON_STYLE) != 0) {
         st = fail_nomem(err);
         goto done;

@@ -73,10 +73,10 @@ next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **grap
 }
 
 static void
-graph_changed(void *context, exo_status status, const char *reason)
+graph_changed(void *context, uint64_t step, exo_time at, exo_status status, const char *reason)
 {
     struct audience *audience = context;
-    exo_apply_answer(&audience->box, status, reason);
+    exo_apply_answer(&audience->box, &(exo_change_time){.time = at, .step = (int64_t)step}, status, reason);
     exo_display_note(audience->display, status == EXO_OK ? "the graph was changed%s" : "the graph was not changed: %s",
                      status == EXO_OK ? "" : reason);
 }
@@ -200,7 +200,7 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     const exo_fit_live live = {.context = &audience, .next = next_graph, .changed = graph_changed};
     exo_status st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_folder_make(folder.data, err);
     if (st == EXO_OK)
-        st = exo_apply_open(&audience.box, folder.data, true, err);
+        st = exo_apply_open(&audience.box, folder.data, true, run->graph, err);
     if (st == EXO_OK && !resume) /* nothing is left of a run before */
         exo_run_report_say(&audience.report, exo_run_report_new(0, audience.virtual_clock));
     if (st == EXO_OK)

@@ -112,10 +112,10 @@ next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **grap
 }
 
 static void
-graph_changed(void *context, exo_status status, const char *reason)
+graph_changed(void *context, exo_time at, exo_status status, const char *reason)
 {
     struct show *show = context;
-    exo_apply_answer(&show->box, status, reason);
+    exo_apply_answer(&show->box, &(exo_change_time){.time = at, .step = -1}, status, reason);
     exo_display_note(&show->display, status == EXO_OK ? "the graph was changed%s" : "the graph was not changed: %s",
                      status == EXO_OK ? "" : reason);
 }
@@ -204,11 +204,13 @@ result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_resu
                                         (json_int_t)h->up_bytes, "down_bytes", (json_int_t)h->down_bytes, "up_busy_s",
                                         (double)h->up_busy * 1e-9, "down_busy_s", (double)h->down_busy * 1e-9));
     }
-    return json_pack("{s:s, s:o, s:s, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name, "folder",
-                     exo_lossy_json(folder), "state", exo_run_state_text(state_of(result)), "error",
-                     reason ? exo_lossy_json(reason) : NULL, "clock", spec->virtual_clock ? "virtual" : "real", "seed",
-                     (json_int_t)spec->seed, "time_s", (double)result->time * 1e-9, "wall_s", result->seconds,
-                     "figures", figures_json(result), "actors", actors, "hosts", hosts, "edges", edges);
+    json_t *changes = exo_changes_of(folder);
+    return json_pack("{s:s, s:o, s:s, s:o*, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name,
+                     "folder", exo_lossy_json(folder), "state", exo_run_state_text(state_of(result)), "error",
+                     reason ? exo_lossy_json(reason) : NULL, "changes", changes, "clock",
+                     spec->virtual_clock ? "virtual" : "real", "seed", (json_int_t)spec->seed, "time_s",
+                     (double)result->time * 1e-9, "wall_s", result->seconds, "figures", figures_json(result), "actors",
+                     actors, "hosts", hosts, "edges", edges);
 }
 
 static exo_status
@@ -338,11 +340,13 @@ exo_run_graph(const exo_run_graph_opts *opts)
     exo_status st = folder.failed || timeline.failed || space.failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
                                                                      : exo_folder_make(folder.data, &err);
     if (st == EXO_OK)
-        st = exo_apply_open(&show.box, folder.data, false, &err);
+        st = exo_apply_open(&show.box, folder.data, false, spec, &err);
     if (st == EXO_OK && !here)
         st = exo_graph_expand(spec, &text, &err);
     if (st == EXO_OK)
         st = forget_results(folder.data, &err);
+    if (st == EXO_OK)
+        st = exo_changes_begin(folder.data, spec, &err);
     if (st == EXO_OK) {
         exo_display_init(&show.display, stderr, exo_clock_real(), 1, 0);
         print_banner(&show, folder.data);

@@ -111,11 +111,37 @@ done
 has out 'runs/flow: changed'
 ok graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.route=least_loaded --set edges.0.buffer.capacity=1
 ok graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.codec='[int8, zstd]' --set edges.0.buffer.capacity=9
-expect 2 "exogym: graph.next: edges, buffers, codecs, links and rates can change while a graph runs; actors, hosts and seed cannot" \
-    graph apply plain.yaml --to runs/flow "${changed[@]}" --set actors.sink.count=2
+# What cannot change is refused where it stands in the file that was given, and the run goes on as it is.
+# refused MESSAGE SED [OPTIONS...]: plain.yaml, edited so, is not what the run can become.
+refused() {
+    local message=$1 edit=$2
+    shift 2
+    sed "$edit" plain.yaml >edited.yaml
+    expect 2 "exogym: $message, which cannot change while it goes on" graph apply edited.yaml --to runs/flow "${changed[@]}" "$@"
+}
+refused "edited.yaml:2:7: name: 'flew'; the run is called 'flow'" 's/^name: flow/name: flew/'
+refused '--set actors.sink.count: actors.sink.count: 2; the run has 3' '' --set actors.sink.count=2
+refused "edited.yaml:6:75: actors.source.config.pause_us: 0; the run has 1000" "s/'\\\${pause}'/0/"
+refused 'edited.yaml:6:45: actors.source.config.pause_us: nothing; the run has 1000' "s/, pause_us: '\\\${pause}'//"
+refused '--set seed: seed: 9; the run has 42' '' --set seed=9
+refused '--set until: until: 3.000 s; the run has 0.000 s' '' --set until='3 s'
 wait "$live" || fail "the run that was changed ended with $?: $(tail -3 live.err)"
 [ "$(total count)" = 3000 ] || fail "3000 items were sent, $(total count) came: $(cat live.err)"
 has live.err 'the graph was changed'
+python3 - runs/flow <<'END' || fail "the changes are not on record: $(cat runs/flow/config.json)"
+import datetime, json, sys
+config, result = (json.load(open(f"{sys.argv[1]}/{name}.json")) for name in ("config", "result"))
+assert config["changes"] == result["changes"] and config["edges"][0]["codec"] == "raw"
+assert [sorted(d["key"] for d in c["changed"]) for c in config["changes"]] == [
+    ["edges.source>sink:numbers.codec"],
+    ["edges.source>sink:numbers.buffer.capacity", "edges.source>sink:numbers.codec", "edges.source>sink:numbers.route"],
+    ["edges.source>sink:numbers.buffer.capacity", "edges.source>sink:numbers.codec", "edges.source>sink:numbers.route"]]
+assert config["changes"][0]["changed"] == [{"key": "edges.source>sink:numbers.codec", "from": "raw", "to": "bf16"}]
+times = [c["time_s"] for c in config["changes"]]
+assert times == sorted(times) and 0 < times[0] <= result["time_s"]
+for c in config["changes"]:
+    datetime.datetime.strptime(c["at"], "%Y-%m-%dT%H:%M:%SZ")
+END
 [ "$(json runs/flow/result.json drops)" = 0 ] || fail "items were dropped"
 encoded=$(json runs/flow/result.json encoded_bytes)
 [ "$encoded" -lt $((3000 * 1028)) ] || fail "no codec was ever in use: $encoded bytes"
@@ -131,6 +157,15 @@ for way in '' '--workers 2'; do
     "$EXOGYM" run job.yaml $way --set train.max_steps=60 --set strategy.name=ddp --set compare=[ddp] --no-plot >live.out 2>live.err &
     live=$!
     for try in $(seq 200); do # until it runs
+        "$EXOGYM" graph apply job.yaml --to runs/small/ddp --set train.max_steps=61 --set compare=[ddp] >out 2>err
+        [ $? = 2 ] && break
+        sleep 0.05
+    done
+    has err '--set train.max_steps: train.max_steps: 61; the run has 60, which cannot change while it goes on'
+    "$EXOGYM" graph apply job.yaml --to runs/small/ddp --set train.max_steps=60 --set compare=[ddp] \
+        --set strategy.optimizer.lr=0.5 >out 2>err
+    has err '--set strategy.optimizer.lr: strategy.optimizer.lr: 0.5; the run has 1e-3, which cannot change while it goes on'
+    for try in $(seq 200); do
         "$EXOGYM" graph apply job.yaml --to runs/small/ddp --set train.max_steps=60 --set compare=[ddp] \
             --set hosts.home.up='1 Gbit/s' --set hosts.home.down='1 Gbit/s' \
             --set 'edges=[{carries: gradients, codec: bf16}]' >out 2>err && break
@@ -142,6 +177,14 @@ for way in '' '--workers 2'; do
     payload=$(json runs/small/ddp/result.json payload_bytes) encoded=$(json runs/small/ddp/result.json encoded_bytes)
     [ "$encoded" -lt "$payload" ] || fail "no codec was in use: $encoded of $payload bytes"
     [ "$(json runs/small/ddp/result.json steps)" = 60 ] || fail 'a step is missing'
+    python3 - runs/small/ddp <<'END' || fail "$way: the change is not on record: $(cat runs/small/ddp/config.json)"
+import json, sys
+config, result = (json.load(open(f"{sys.argv[1]}/{name}.json")) for name in ("config", "result"))
+change = config["changes"][0]
+assert config["changes"] == result["changes"] and 0 <= change["step"] < 60 and change["time_s"] > 0
+assert {d["key"]: (d["from"], d["to"]) for d in change["changed"]}["edges.node>node:gradients.codec"] == ("raw", "bf16")
+assert any(d["key"].startswith("hosts.home") and d["key"].endswith(".up") for d in change["changed"])
+END
 done
 
 finish

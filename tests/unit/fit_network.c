@@ -359,9 +359,11 @@ next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **grap
 }
 
 static void
-graph_changed(void *context, exo_status status, const char *reason)
+graph_changed(void *context, uint64_t step, exo_time at, exo_status status, const char *reason)
 {
     (void)context;
+    (void)step;
+    (void)at;
     (void)reason;
     change.status = status;
 }

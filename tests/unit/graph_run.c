@@ -494,9 +494,10 @@ next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **grap
 }
 
 static void
-graph_changed(void *context, exo_status status, const char *reason)
+graph_changed(void *context, exo_time at, exo_status status, const char *reason)
 {
     (void)context;
+    (void)at;
     changes.made++;
     if (status != EXO_OK) {
         changes.status = status;
@@ -582,9 +583,9 @@ Test(graph_run, what_cannot_change_is_named)
     graph_init(&g, 2, 2, EXO_ROUTE_ROUND_ROBIN, false);
     graph_init(&next, 2, 2, EXO_ROUTE_ROUND_ROBIN, true);
     cr_expect_eq(exo_graph_check_change(&g.spec, &next.spec, &err), EXO_INVAL);
-    cr_expect_str_eq(err.text, "test: the clock of a graph that runs cannot change");
+    cr_expect_str_eq(err.text, "test: clock: virtual; the run has the real one, which cannot change while it goes on");
     graph_init(&next, 2, 2, EXO_ROUTE_ROUND_ROBIN, false);
     next.spec.num_actors = 1;
     cr_expect_eq(exo_graph_check_change(&g.spec, &next.spec, &err), EXO_INVAL);
-    cr_expect_not_null(strstr(err.text, "actors, hosts and seed cannot"));
+    cr_expect_not_null(strstr(err.text, "is missing; the run has it, which cannot change"));
 }
