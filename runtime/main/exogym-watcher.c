@@ -75,14 +75,14 @@ begin_log(const char *path, int old)
 }
 
 static exo_status
-find_log(struct watcher *w, exo_err *err)
+find_log(struct watcher *w, const char *folder, exo_err *err)
 {
     exo_watched *out = w->watched;
     struct stat info;
-    int n = snprintf(out->log, sizeof out->log, "%s/%s.log", w->folder, out->name);
+    int n = snprintf(out->log, sizeof out->log, "%s/%s.log", folder, out->name);
     w->log = n > 0 && (size_t)n < sizeof out->log ? open_log(out->log) : -1;
     if (w->log < 0) { /* another worker of that name */
-        snprintf(out->log, sizeof out->log, "%.*s/%s-%d.log", (int)sizeof out->log - 160, w->folder, out->name,
+        snprintf(out->log, sizeof out->log, "%.*s/%s-%d.log", (int)sizeof out->log - 160, folder, out->name,
                  (int)getpid());
         w->log = open_log(out->log);
     }
@@ -285,7 +285,7 @@ become_worker(exo_watched *out, int pipe_end, const sigset_t *before, pid_t watc
 }
 
 exo_status
-exo_watch(const exo_cluster_opts *opts, exo_watched *out, int *status, exo_err *err)
+exo_watch(const exo_cluster_opts *opts, const char *logs, exo_watched *out, int *status, exo_err *err)
 {
     static struct watcher w;
     char host[64] = "host";
@@ -301,7 +301,7 @@ exo_watch(const exo_cluster_opts *opts, exo_watched *out, int *status, exo_err *
         return exo_fail(err, EXO_INVAL, "the node's name '%.60s': expected no '/'", out->name);
     exo_status st = exo_cluster_folder(opts, w.folder, sizeof w.folder, err);
     if (st == EXO_OK)
-        st = find_log(&w, err);
+        st = find_log(&w, logs ? logs : w.folder, err);
     if (st != EXO_OK)
         return st;
     struct exo_watch_page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -18,8 +18,9 @@ typedef struct exo_watched {
 } exo_watched;
 
 /* Divides this process in two, which must have one thread. The worker goes on at once with all of *out, its standard output and error
- * going to the watcher. The watcher comes back when the worker has ended, with the worker's exit status in *status and page NULL. */
-exo_status exo_watch(const exo_cluster_opts *opts, exo_watched *out, int *status, exo_err *err);
+ * going to the watcher. The watcher comes back when the worker has ended, with the worker's exit status in *status and page NULL. logs: the folder for the log; NULL: that of the
+ * cluster. */
+exo_status exo_watch(const exo_cluster_opts *opts, const char *logs, exo_watched *out, int *status, exo_err *err);
 
 /* In the worker: it has joined (context: the exo_watched), so that the head wants to know of its end; it has left. */
 void exo_watched_joined(void *watched, const exo_cluster *cluster);

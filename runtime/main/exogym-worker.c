@@ -18,7 +18,7 @@ worker_program(const exo_command_line *line)
     exo_status st = exo_node_read(&node, args, EXO_ROLE_WORKER, &err);
     if (st != EXO_OK)
         return exo_report_usage(line->command, &err);
-    st = exo_watch(&node.opts, &watched, &status, &err);
+    st = exo_watch(&node.opts, args->logs, &watched, &status, &err);
     if (st != EXO_OK)
         return exo_report(&err);
     if (!watched.page)
@@ -58,6 +58,11 @@ static const exo_arg table[] = {
      .help = "Loads a plugin first; can be given again and again.",
      .word = EXO_WORD_FILE,
      EXO_INTO(struct exo_node_args, plugins)},
+    {.name = "--logs",
+     .value = "DIR",
+     .help = "Where its log goes, NAME.log; FOLDER/CLUSTER unless given. The folder must be there.",
+     .word = EXO_WORD_FOLDER,
+     EXO_INTO(struct exo_node_args, logs)},
     {.name = "--grace",
      .value = "TIME",
      .help = "How long it waits for a head that is away before it ends; 60s unless given.",
@@ -72,7 +77,8 @@ static const exo_note examples[] = {
 };
 
 static const exo_note files[] = {
-    {"FOLDER/CLUSTER/NAME.log", "What it and its actors print; goes when it ends well."},
+    {"FOLDER/CLUSTER/NAME.log",
+     "What it and its actors print, unless --logs names another folder; goes when it ends well."},
     {0},
 };
 

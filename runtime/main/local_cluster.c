@@ -218,6 +218,8 @@ start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const ch
             snprintf(text, sizeof text, "%s/head.key", c->folder);
             add_option(&w, "--head-key", text);
         }
+        if (opts->logs && strlen(opts->logs) < WORD)
+            add_option(&w, "--logs", opts->logs);
         for (size_t p = 0; p < opts->num_plugins; p++)
             add_option(&w, "--plugin", opts->plugins[p]);
         st = start(&w, &c->workers[i], &outs[i], err);

@@ -16,6 +16,8 @@ typedef struct exo_local_cluster_opts {
     const char *transport; /* "ipc", "tcp", "curve"                    */
     const char *head, *head_key, *keys, *cluster;
     const char *job;
+    const char *
+        logs; /* folder for the logs of workers that do not end well, which outlive the cluster's own; NULL: that one */
     const char *const *plugins; /* that workers load */
     size_t num_plugins;
     _Atomic int

@@ -41,6 +41,12 @@ terminal_width(const exo_display *d)
     return size.ws_col;
 }
 
+int
+exo_display_width(const exo_display *d)
+{
+    return terminal_width(d) - 1;
+}
+
 void
 exo_display_clear(exo_display *d)
 {

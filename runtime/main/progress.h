@@ -29,6 +29,8 @@ typedef struct exo_display {
 void exo_display_init(exo_display *display, FILE *out, const exo_clock *clock, size_t runs, int label_width);
 /* A line that stays. */
 void exo_display_note(exo_display *display, const char *format, ...) EXO_PRINTF(2, 3);
+/* Columns that a line may take: of a terminal, else of one of 80. */
+int exo_display_width(const exo_display *display);
 /* A line that is drawn again and again on a terminal, and printed every two seconds elsewhere. */
 void exo_display_line(exo_display *display, const char *line);
 /* What follows is about run `run`; `what` is said of it ("starts"), NULL: nothing. */

@@ -394,6 +394,27 @@ read_cluster_args(const struct run_args *args, exo_local_cluster_opts *opts, exo
 }
 
 /* A graph of actors and edges rather than a training job. */
+/* The logs of workers go to the run's folder, folder/name: what a message says of them is still there when the cluster is not. */
+static exo_status
+open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const char *folder, const char *name,
+             exo_err *err)
+{
+    char *logs = NULL;
+    exo_text path = {0};
+    exo_text_add(&path, "%s%s%s", folder, name ? "/" : "", name ? name : "");
+    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : EXO_OK;
+    if (st == EXO_OK && opts->workers > 0)
+        st = exo_folder_make(path.data, err);
+    if (st == EXO_OK && opts->workers > 0)
+        opts->logs = logs = realpath(path.data, NULL);
+    if (st == EXO_OK)
+        st = exo_local_cluster_open(cluster, opts, err);
+    (free)(logs); /* realpath's */
+    opts->logs = NULL;
+    exo_free(path.data);
+    return st;
+}
+
 static int
 run_graph_file(const struct run_args *args, exo_config_doc **doc, exo_local_cluster_opts *cluster_opts)
 {
@@ -415,7 +436,7 @@ run_graph_file(const struct run_args *args, exo_config_doc **doc, exo_local_clus
         cluster_opts->lost = &exo_stop_reason;
         cluster_opts->plugins = spec->plugins;
         cluster_opts->num_plugins = spec->num_plugins;
-        st = exo_local_cluster_open(&cluster, cluster_opts, &err);
+        st = open_cluster(&cluster, cluster_opts, args->job.save_dir ? args->job.save_dir : "runs", spec->name, &err);
     }
     int status = 0;
     if (st == EXO_OK) {
@@ -466,7 +487,7 @@ run_command(const exo_command_line *line)
         cluster_opts.lost = &exo_stop_reason;
         cluster_opts.plugins = job.plugins;
         cluster_opts.num_plugins = job.num_plugins;
-        st = exo_local_cluster_open(&cluster, &cluster_opts, &err);
+        st = open_cluster(&cluster, &cluster_opts, job.folder, NULL, &err);
     }
     if (st == EXO_OK) {
         exo_stop_on_signals("\nexogym: saving a checkpoint; again ends at once\n");

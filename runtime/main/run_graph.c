@@ -14,6 +14,7 @@
 
 #include "apply.h"
 #include "file.h"
+#include "graph_line.h"
 #include "network_table.h"
 #include "program.h"
 #include "progress.h"
@@ -79,24 +80,12 @@ on_stall(void *context, const exo_stall *stall, exo_time at)
     }
 }
 
-/* "3:07  trainer_0 return_mean 212.5, loss 0.31  12.4 MB sent" */
 static void
 on_progress(void *context, const exo_graph_progress *p)
 {
     struct show *show = context;
     exo_text line = {0};
-    char figure[EXO_FIGURE];
-    const char *actor = "";
-    exo_text_add(&line, "%s", exo_text_seconds((double)p->time * 1e-9, figure));
-    for (size_t i = 0; i < p->num_figures; i++) {
-        const exo_graph_figure *f = &p->figures[i];
-        bool same = strcmp(actor, f->actor) == 0;
-        exo_text_add(&line, "%s%s%s %s %s", same ? "," : "  ", same ? "" : f->actor, same ? "" : ":", f->name,
-                     exo_text_number(f->value, 4, figure));
-        actor = f->actor;
-    }
-    exo_traffic sum = exo_ledger_sum(p->ledger, NULL);
-    exo_text_add(&line, "  %s sent", exo_text_bytes((double)sum.payload_bytes, figure));
+    exo_graph_line(&line, p, exo_display_width(&show->display));
     if (line.data)
         exo_display_line(&show->display, line.data);
     exo_free(line.data);
@@ -237,7 +226,7 @@ print_figures(const exo_graph_result *result)
                : i  ? "\n"
                     : "",
                same ? "" : f->actor, same ? "" : ":", exo_printable(name, sizeof name, f->name, EXO_SHOWN_LINE),
-               exo_text_number(f->value, 6, figure));
+               exo_text_value(f->value, 6, figure));
     }
     if (result->num_figures)
         printf("\n\n");

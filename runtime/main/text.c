@@ -72,6 +72,15 @@ exo_text_rate(double rate, char out[EXO_FIGURE])
     return exo_text_number(rate, 3, out);
 }
 
+const char *
+exo_text_value(double value, int digits, char out[EXO_FIGURE])
+{
+    if (!(fabs(value) < 1e15) || value != floor(value))
+        return exo_text_number(value, digits, out);
+    snprintf(out, EXO_FIGURE, "%.0f", value);
+    return out;
+}
+
 void
 exo_text_add_quoted(exo_text *text, const char *word)
 {

@@ -27,6 +27,9 @@ const char *exo_text_number(double value, int digits, char out[EXO_FIGURE]);
 /* Something a second: three digits, "0.250", "12.3", "7630". */
 const char *exo_text_rate(double rate, char out[EXO_FIGURE]);
 
+/* A count as it is, "410"; any other value with `digits` significant ones. */
+const char *exo_text_value(double value, int digits, char out[EXO_FIGURE]);
+
 /* Reads "90", "90s", "500ms", "5m" or "2h" as a time; `what` is its option's name, for errors: INVAL. */
 exo_status exo_text_read_time(const char *text, const char *what, exo_time *out, exo_err *err);
 /* Reads "NAME=AMOUNT": a number, which may have KiB, MiB, GiB or TiB after it. `name` has room for `size` bytes. INVAL. */

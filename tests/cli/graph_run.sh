@@ -83,7 +83,7 @@ for signal in INT TERM; do
     "$EXOGYM" run plain.yaml --set variables.items=1000000 >cut.out 2>cut.err &
     cut=$!
     for try in $(seq 400); do # until something has come
-        grep -q 'sink_2: count' cut.err && break
+        grep -q 'sink x3: count' cut.err && break
         sleep 0.05
     done
     [ ! -e runs/flow/result.json ] || fail 'a run that goes on has the result of the one before'
@@ -95,6 +95,18 @@ for signal in INT TERM; do
     ok status --run runs/flow
     has out 'runs/flow: stopped'
 done
+
+# Every line of progress fits 80 columns, also of 200 actors, who are one there, and of figures that do not all fit.
+"$EXOGYM" run plain.yaml --name crowd --set variables.items=1000000 --set variables.pause=10000 --set actors.sink.count=200 >cut.out 2>cut.err &
+cut=$!
+for try in $(seq 400); do
+    grep -q 'sink x200: count' cut.err && break
+    sleep 0.05
+done
+kill -INT "$cut"
+wait "$cut"
+has cut.err 'sink x200: count'
+[ -z "$(grep ' sent$' cut.err | grep -E '^.{80}')" ] || fail "a line of progress is longer than 79 columns: $(cat cut.err)"
 
 # --- apply ------------------------------------------------------------------------------------------------------------
 
@@ -154,7 +166,7 @@ links: {default: {latency: 5 ms}}
 END
 for way in '' '--workers 2'; do
     # shellcheck disable=SC2086
-    "$EXOGYM" run job.yaml $way --set train.max_steps=60 --set strategy.name=ddp --set compare=[ddp] --no-plot >live.out 2>live.err &
+    "$EXOGYM" run job.yaml $way --overwrite --set train.max_steps=60 --set strategy.name=ddp --set compare=[ddp] --no-plot >live.out 2>live.err &
     live=$!
     for try in $(seq 200); do # until it runs
         "$EXOGYM" graph apply job.yaml --to runs/small/ddp --set train.max_steps=61 --set compare=[ddp] >out 2>err

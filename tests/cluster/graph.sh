@@ -63,7 +63,7 @@ begin() {
     "$EXOGYM" run long.yaml --save-dir long "$@" >out 2>err </dev/null &
     run_pid=$!
     started+=("$run_pid")
-    patiently 20 grep -q 'items [0-9]' err || fail "nothing comes: $(cat err)"
+    patiently 20 grep -q 'sent [0-9]' err || fail "nothing comes: $(cat err)"
 }
 
 # The processes that host actors: those of workers' watchers.
@@ -91,6 +91,10 @@ for transport in ipc tcp; do
     [ "$took" -lt $((2000 * slower)) ] || fail "it took $took ms"
     grep -qE "exogym: (source|sink)_[0-9]: .*'worker_[01]' was killed by signal 9 \(SIGKILL\)" err || fail "it said: $(cat err)"
     patiently 5 nothing_left || fail "left behind: $(left)"
+    # The log that is named is there, though the cluster's own folder has gone.
+    log=$(sed -n 's/.*; its log is //p' err)
+    [ -s "$log" ] || [ -f "$log" ] || fail "the log '$log' is not there: $(cat err)"
+    case $log in "$PWD/long/stream/"*) ;; *) fail "the log is not in the run's folder: $log" ;; esac
     # Who lived on has reported; of who died there is what was said last.
     [ "$(json long/stream/result.json state)" = failed ] || fail "the result does not say that the run failed"
     [ "$(grep -c '^source>sink:items,' long/stream/ledger.csv)" = 5 ] || fail "the ledger lacks actors: $(cat long/stream/ledger.csv)"
