@@ -11,6 +11,7 @@
 #include <exogym/memory.h>
 
 #include "builtin.h"
+#include "config_edit.h"
 
 struct exo_strategy {
     const exo_strategy_class *strategy_class;
@@ -38,6 +39,12 @@ read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
     return st;
 }
 
+/* What belongs to the optimizer, unless a strategy has such an option itself. */
+static const char *const optimizer_keys[] = {"lr",       "weight_decay", "betas",    "eps",
+                                             "momentum", "dampening",    "nesterov", "alpha",
+                                             "centered", "lr_decay",     "amsgrad",  "initial_accumulator_value",
+                                             NULL};
+
 exo_status
 exo_strategy_new(exo_strategy **out, const char *name, exo_config *config, exo_err *err)
 {
@@ -59,6 +66,8 @@ exo_strategy_new(exo_strategy **out, const char *name, exo_config *config, exo_e
     st = read_common(strategy, config, err);
     if (st == EXO_OK && strategy_class->init)
         st = strategy_class->init(strategy->self, config, err);
+    if (st == EXO_OK)
+        st = exo_config_check_misplaced(config, optimizer_keys, "optimizer.", err);
     if (st == EXO_OK)
         st = exo_config_finish(config, err);
     if (st != EXO_OK)

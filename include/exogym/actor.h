@@ -97,6 +97,7 @@ typedef struct exo_runtime_opts {
     unsigned threads;       /* of the pool for light lanes; 0: the number of usable cores  */
 } exo_runtime_opts;
 
+/* Errors: NOMEM; FAILED (no thread can be made); INVAL: a variable EXOGYM_* of the environment is wrong, and which. */
 EXO_API exo_status exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err);
 /* Stops every actor (running methods see exo_call_cancelled), waits for them until `deadline`, frees everything. TIMEOUT
  * names the actors that did not stop; their memory is then left alone. Not from inside a method. */

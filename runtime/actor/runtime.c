@@ -19,6 +19,7 @@
 #define uthash_free(memory, size) exo_free(memory)
 #include <uthash.h>
 
+#include "environment.h"
 #include "parallel.h"
 #include "runtime_impl.h"
 
@@ -537,6 +538,9 @@ exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_sp
 exo_status
 exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err)
 {
+    exo_status st = exo_environment_check(err);
+    if (st != EXO_OK)
+        return st;
     exo_runtime *rt = exo_calloc(1, sizeof *rt);
     if (!rt)
         return exo_fail(err, EXO_NOMEM, "no memory for a runtime");
@@ -549,7 +553,7 @@ exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err)
     rt->clock = opts && opts->clock ? opts->clock : exo_clock_real();
     rt->dead = exo_calloc(REMEMBERED, sizeof *rt->dead);
     unsigned threads = opts && opts->threads ? opts->threads : exo_usable_cores();
-    exo_status st = rt->dead ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a runtime");
+    st = rt->dead ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a runtime");
     if (st == EXO_OK)
         st = exo_pool_open(&rt->pool, rt, threads, err);
     if (st != EXO_OK) {

@@ -539,6 +539,22 @@ fail_unknown(const exo_config *map, const exo_config_entry *entry, exo_err *err)
 }
 
 exo_status
+exo_config_check_misplaced(exo_config *map, const char *const *keys, const char *place, exo_err *err)
+{
+    for (size_t i = 0; exo_config_is_map(map) && i < map->length; i++) {
+        const exo_config_entry *entry = &map->entries[i];
+        const exo_config_asked *asked = map->asked;
+        while (asked && strcmp(asked->key, entry->key) != 0)
+            asked = asked->link;
+        for (size_t k = 0; !asked && keys[k]; k++)
+            if (strcmp(entry->key, keys[k]) == 0)
+                return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; did you mean '%s%s'?",
+                                          entry->key, place, keys[k]);
+    }
+    return EXO_OK;
+}
+
+exo_status
 exo_config_finish(exo_config *map, exo_err *err)
 {
     if (!map)

@@ -77,4 +77,8 @@ exo_status exo_config_plugins(exo_config *root, const char *const **out, size_t 
 bool exo_config_is_label(const char *text);
 #define EXO_LABEL_RULE "letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'"
 
+/* INVAL if `map` has one of `keys`, a NULL-terminated list, that no reader asked for: it belongs to `place`, such as "optimizer.", which the
+ * message puts before it. Called before exo_config_finish, which would guess at a neighbour. */
+exo_status exo_config_check_misplaced(exo_config *map, const char *const *keys, const char *place, exo_err *err);
+
 #endif

@@ -71,12 +71,50 @@ number_length(const char *text)
     return (size_t)(at - text);
 }
 
-/* A guess that takes a unit for one of another size would be worse than none: only the case of letters is guessed at. */
+/* What a rate with another spelling means: Mb/s, Mbps, mbit are bits, MBps and MB are bytes. NULL: nothing that is known. */
+static const struct unit *
+guess_rate(const char *unit, const char **instead)
+{
+    static const char *const ends[] = {"it/s", "its/s", "it", "/s", "ps", "it/sec", "/sec", ""};
+    size_t prefix = *unit && strchr("kKmMgGtT", *unit) ? 1 : 0;
+    bool binary = prefix && strchr("iI", unit[1]) && unit[1] != '\0';
+    const char *letter = unit + prefix + (binary ? 1 : 0);
+    bool known = false;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        known = known || (*letter && strcasecmp(letter + 1, ends[i]) == 0);
+    if ((*letter != 'b' && *letter != 'B') || !known)
+        return NULL;
+    bool bits = *letter == 'b' || strncasecmp(letter, "bit", 3) == 0;
+    const struct unit *found = NULL;
+    *instead = NULL;
+    for (const struct unit *u = rate_units; u->name; u++) {
+        bool is_bits = strstr(u->name, "bit/s") != NULL, is_binary = strchr(u->name, 'i') && !is_bits;
+        size_t own = strlen(u->name) - (is_bits ? strlen("bit/s") : strlen("B/s")) - (is_binary ? 1 : 0);
+        if (own != prefix || (prefix && strncasecmp(u->name, unit, 1) != 0))
+            continue;
+        if (is_bits == bits && is_binary == (binary && !bits))
+            found = u;
+        else if (bits && !is_bits && is_binary == binary)
+            *instead = u->name;
+    }
+    return found;
+}
+
+/* A guess that takes a unit for one of another size would be worse than none: the case of letters is guessed at, but a small b is a bit. */
 static exo_status
 fail_unit(const exo_config *node, const char *key, const struct quantity *quantity, const char *unit, exo_err *err)
 {
     char known[EXO_ERR_TEXT / 2] = "";
     size_t used = 0;
+    const char *bytes = NULL;
+    const struct unit *rate = quantity == &rates ? guess_rate(unit, &bytes) : NULL;
+    if (rate && bytes)
+        return exo_config_fail(node, err,
+                               "%s: '%.20s' is no unit of a rate; did you mean '%s', in bits, or '%s', in bytes?", key,
+                               unit, rate->name, bytes);
+    if (rate)
+        return exo_config_fail(node, err, "%s: '%.20s' is no unit of a rate; did you mean '%s'?", key, unit,
+                               rate->name);
     for (const struct unit *u = quantity->units; u->name; u++) {
         if (strcasecmp(unit, u->name) == 0)
             return exo_config_fail(node, err, "%s: '%.20s' is no unit of %s; did you mean '%s'?", key, unit,

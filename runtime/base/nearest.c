@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <strings.h>
 
 enum {
     MAX_LENGTH = 40 /* longer words are near nothing */
@@ -46,7 +47,7 @@ edit_distance(const char *a, const char *b)
 void
 exo_nearest_try(exo_nearest *nearest, const char *name)
 {
-    size_t edits = edit_distance(nearest->word, name);
+    size_t edits = strcasecmp(nearest->word, name) == 0 ? 0 : edit_distance(nearest->word, name);
     if (edits != SIZE_MAX && (!nearest->name || edits < nearest->edits)) {
         nearest->name = name;
         nearest->edits = edits;

@@ -15,8 +15,10 @@
 
 #include <exogym/tensor.h>
 
+#include "environment.h"
+
 enum {
-    MAX_THREADS = 1024
+    MAX_THREADS = EXO_MAX_THREADS
 };
 
 struct loop {
@@ -62,14 +64,8 @@ exo_usable_cores(void)
 static unsigned
 default_slots(void)
 {
-    const char *wanted = getenv("EXOGYM_THREADS");
-    if (wanted) {
-        char *end = NULL;
-        long n = strtol(wanted, &end, 10);
-        if (end != wanted && *end == '\0' && n >= 1 && n <= MAX_THREADS)
-            return (unsigned)n;
-    }
-    return exo_usable_cores();
+    unsigned wanted = exo_environment_threads();
+    return wanted ? wanted : exo_usable_cores();
 }
 
 static unsigned

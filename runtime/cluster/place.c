@@ -20,6 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "environment.h"
 #include "parallel.h"
 
 /* --- Folder -------------------------------------------------------------------------------------------------------------------- */
@@ -329,8 +330,8 @@ find_keys(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 static exo_status
 find_head(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
-    const char *head = opts->head ? opts->head : getenv("EXOGYM_HEAD");
-    const char *key = opts->head_key ? opts->head_key : getenv("EXOGYM_HEAD_KEY");
+    const char *head = opts->head ? opts->head : exo_environment("EXOGYM_HEAD");
+    const char *key = opts->head_key ? opts->head_key : exo_environment("EXOGYM_HEAD_KEY");
     if (head && *head) {
         if (strncmp(head, "tcp://", 6) != 0 && strncmp(head, "ipc://", 6) != 0)
             return exo_fail(err, EXO_INVAL, "the head's address '%s': expected tcp://HOST:PORT or ipc://PATH", head);

@@ -40,7 +40,19 @@ check_keys(exo_config *root, exo_err *err)
                     "hosts",  "links",  "compute", "edges",    "changes"}; /* the last: what a run has recorded in its config.json */
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         exo_config_get(root, keys[i]);
-    return exo_config_finish(root, err);
+    static const char *const train[] = {
+        "max_steps", "num_epochs",   "batch_size", "minibatch_size",      "shuffle",
+        "val_size",  "val_interval", "autocast",   "checkpoint_interval", "correlation_interval",
+        "timeout",   "save_dir",     NULL};
+    static const char *const strategy[] = {
+        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", NULL};
+    static const char *const optimizer[] = {"lr", "weight_decay", "betas", "momentum", NULL};
+    exo_status st = exo_config_check_misplaced(root, train, "train.", err);
+    if (st == EXO_OK)
+        st = exo_config_check_misplaced(root, strategy, "strategy.", err);
+    if (st == EXO_OK)
+        st = exo_config_check_misplaced(root, optimizer, "strategy.optimizer.", err);
+    return st == EXO_OK ? exo_config_finish(root, err) : st;
 }
 
 /* "name" or {name: ..., options}: *map is NULL for the first form. */
@@ -105,6 +117,24 @@ read_val_size(exo_config *train, exo_fit_opts *opts, exo_err *err)
     return st;
 }
 
+/* What is the whole job's, or its strategies', is no key of `train`. */
+static exo_status
+check_train_keys(exo_config *train, exo_err *err)
+{
+    static const char *const job[] = {"nodes", "seed", "seeds", "model", "data", "device", "name", "plugins", NULL};
+    static const char *const strategy[] = {
+        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", NULL};
+    static const char *const optimizer[] = {"lr", "weight_decay", "betas", "momentum", NULL};
+    exo_status st = exo_config_check_misplaced(train, strategy, "strategy.", err);
+    if (st == EXO_OK)
+        st = exo_config_check_misplaced(train, optimizer, "strategy.optimizer.", err);
+    for (size_t i = 0; st == EXO_OK && job[i]; i++)
+        if (exo_config_has(train, job[i]))
+            st = exo_config_fail(exo_config_get(train, job[i]), err,
+                                 "unknown key '%s'; it stands beside 'train', not in it", job[i]);
+    return st == EXO_OK ? exo_config_finish(train, err) : st;
+}
+
 /* The mapping `train`: defaults are those of exo_fit_opts_init. */
 static exo_status
 read_train(exo_config *root, exo_job *job, exo_err *err)
@@ -145,7 +175,7 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_string(train, "save_dir", o->save_dir, &job->save_dir, err);
     if (st == EXO_OK)
-        st = exo_config_finish(train, err);
+        st = check_train_keys(train, err);
     o->timeout = (exo_time)(timeout * (double)EXO_SECOND);
     return st;
 }

@@ -10,6 +10,7 @@
 
 #include <exogym/memory.h>
 
+#include "environment.h"
 #include "nearest.h"
 
 static const exo_command *the_program;
@@ -152,8 +153,11 @@ open_standard_files(void)
 int
 exo_program_main(const exo_command *program, int argc, char **argv)
 {
+    exo_err err = {0};
     the_program = program;
     open_standard_files();
+    if (exo_environment_check(&err) != EXO_OK)
+        return exo_report(&err);
     int status = program->commands ? run_command(argc - 1, argv + 1) : run(program, argc - 1, argv + 1);
     /* A table that did not reach its file is a failure. */
     if (fflush(stdout) != 0 || ferror(stdout)) {

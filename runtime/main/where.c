@@ -3,12 +3,12 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include <exogym/memory.h>
 
+#include "environment.h"
 #include "printable.h"
 
 #define CLOSE_TIMEOUT (2 * EXO_SECOND)
@@ -27,7 +27,7 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
                                    .keys = where->keys,
                                    .folder = where->folder,
                                    .job = job};
-    const char *head = where->head ? where->head : getenv("EXOGYM_HEAD");
+    const char *head = where->head ? where->head : exo_environment("EXOGYM_HEAD");
     exo_time timeout = 30 * EXO_SECOND;
     exo_status st = where->timeout ? exo_text_read_time(where->timeout, "--timeout", &timeout, err) : EXO_OK;
     if (st == EXO_OK && timeout < EXO_MS)
@@ -44,7 +44,7 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
         far || timeout < HERE_TIMEOUT ? visit->deadline : exo_deadline(exo_clock_real(), HERE_TIMEOUT), err);
     if (st != EXO_OK)
         visit->runtime = NULL; /* it went with the cluster */
-    const char *key = where->head_key ? where->head_key : getenv("EXOGYM_HEAD_KEY");
+    const char *key = where->head_key ? where->head_key : exo_environment("EXOGYM_HEAD_KEY");
     if (st == EXO_TIMEOUT && far && !key) {
         exo_err reason = *err;
         exo_fail(err, st, "%s; one with keys wants --head-key and --keys", reason.text);

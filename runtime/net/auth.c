@@ -162,7 +162,7 @@ exo_keys_save(const exo_keys *keys, const char *folder, const char *name, exo_er
 /* --- Reading ---------------------------------------------------------------------------------------------------------- */
 
 /* Reads a small plain file into `text`, ended by a 0. `forbidden`: permission bits that it must not have. Never waits for a
- * pipe's other end. The caller wipes `text`, also after an error. */
+ * pipe's other end. The caller wipes `text`, also after an error: it holds what could be read. */
 static exo_status
 read_key_file(const char *path, mode_t forbidden, const char *advice, char text[FILE_LIMIT], exo_err *err)
 {
@@ -178,10 +178,6 @@ read_key_file(const char *path, mode_t forbidden, const char *advice, char text[
     }
     if (!S_ISREG(info.st_mode)) {
         st = exo_fail(err, EXO_INVAL, "%s: is not a plain file", path);
-        goto done;
-    }
-    if (info.st_mode & forbidden) {
-        st = exo_fail(err, EXO_INVAL, "%s: has mode %04o: %s %s", path, (unsigned)(info.st_mode & 07777), advice, path);
         goto done;
     }
     for (;;) {
@@ -203,6 +199,8 @@ read_key_file(const char *path, mode_t forbidden, const char *advice, char text[
     text[length] = '\0';
     if (memchr(text, 0, length))
         st = exo_fail(err, EXO_INVAL, "%s: is not a text file", path);
+    else if (info.st_mode & forbidden)
+        st = exo_fail(err, EXO_INVAL, "%s: has mode %04o: %s %s", path, (unsigned)(info.st_mode & 07777), advice, path);
 done:
     close(fd);
     return st;
@@ -260,12 +258,32 @@ read_keys(const char *path, char *text, exo_keys *keys, bool with_secret, exo_er
     return EXO_OK;
 }
 
+/* Is there a line `public`, and none that is `secret`? Changes nothing. */
+static bool
+is_public_only(const char *text)
+{
+    bool is_public = false;
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, "secret", 6) == 0)
+            return false;
+        is_public = is_public || strncmp(line, "public", 6) == 0;
+    }
+    return is_public;
+}
+
 exo_status
 exo_keys_load(const char *path, exo_keys *keys, exo_err *err)
 {
-    char text[FILE_LIMIT], derived[EXO_KEY_TEXT] = {0};
+    char text[FILE_LIMIT] = {0}, derived[EXO_KEY_TEXT] = {0};
     *keys = (exo_keys){0};
+    if (is_z85(path) && access(path, F_OK) != 0) /* it may be the secret one: it is not shown */
+        return exo_fail(err, EXO_INVAL,
+                        "this is a key itself; the path of a NAME.secret is wanted, which keeps it from others");
     exo_status st = read_key_file(path, 077, "others must not read a secret key; run chmod 600", text, err);
+    if (is_public_only(text))
+        st = exo_fail(err, EXO_INVAL, "%s: is a public key, and a secret one is wanted: the NAME.secret beside it",
+                      path);
     if (st == EXO_OK)
         st = read_keys(path, text, keys, true, err);
     if (st == EXO_OK && zmq_curve_public(derived, keys->secret_key) != 0)

@@ -75,6 +75,18 @@ XDG_CONFIG_HOME='' HOME='' expect 1 'exogym: there is no home folder for keys: s
 expect 2 "exogym: the folder's name is not UTF-8, and JSON cannot hold it" keygen n9 --json -o "$(printf 'bad\377')"
 [ -z "$(find . -name 'n9*')" ] || fail 'a failed keygen left files'
 
+# One key for the other: a public one where a secret one is wanted, a secret one in a place that others see, the key instead of its file.
+ok keygen n10 -o keys
+expect 2 'exogym: status: keys/n10.key: is a public key, and a secret one is wanted: the NAME.secret beside it (see `exogym help status`)' \
+    status --head tcp://127.0.0.1:1 --head-key keys/n10.key --keys keys/n10.key --timeout 5s
+chmod 600 keys/n10.key
+"$EXO_BUILD/exogym-head" --listen tcp://127.0.0.1:0 --keys keys/n10.key >out 2>err && fail 'a head takes a public key for its secret one'
+has err 'keys/n10.key: is a public key, and a secret one is wanted'
+secret=$(sed -n 's/^secret //p' keys/n10.secret)
+"$EXOGYM" status --head tcp://127.0.0.1:1 --head-key keys/n10.key --keys "$secret" --timeout 5s >out 2>err && fail 'a key for a file'
+has err 'this is a key itself; the path of a NAME.secret is wanted'
+if grep -qF -- "$secret" err; then fail 'a secret key is shown'; fi
+
 letters="1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit"
 expect 2 'exogym: keygen: NAME is missing (see `exogym help keygen`)' keygen
 expect 2 "exogym: keygen: 'b' is one word too many (see \`exogym help keygen\`)" keygen a b

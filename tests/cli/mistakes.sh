@@ -74,6 +74,62 @@ refused train.batch_size=1000000 2 "batch_size 1000000 is more than a node's sha
 refused 'data={name: fashion_mnist, path: /nonexistent}' 1 /nonexistent
 refused 'plugins=[nothing.so]' 1 nothing.so
 
+# A key in the wrong mapping is told where it belongs; the case of letters is no other word.
+for entry in '{name: ddp, lr: 1}' '{name: diloco, lr: 3e-4}' '{name: sparta, weight_decay: 0.1}' '{name: fedavg, betas: [0.9, 0.95]}'; do
+    key=${entry#*, }
+    key=${key%%:*}
+    refused "compare=[$entry]" 2 "unknown key '$key'; did you mean 'optimizer.$key'?"
+done
+refused 'compare=[{name: diloco, h: 3}]' 2 "unknown key 'h'; did you mean 'H'?"
+refused 'compare=[{name: sparta, P: 0.1}]' 2 "unknown key 'P'; did you mean 'p'?"
+refused 'compare=[{name: diloco, outer_optimizer: {name: sgd, LR: 1}}]' 2 "unknown key 'LR'; did you mean 'lr'?"
+refused Nodes=3 2 "unknown key 'Nodes'; did you mean 'nodes'?"
+refused batch_size=3 2 "unknown key 'batch_size'; did you mean 'train.batch_size'?"
+refused H=3 2 "unknown key 'H'; did you mean 'strategy.H'?"
+refused lr=3 2 "unknown key 'lr'; did you mean 'strategy.optimizer.lr'?"
+refused train.lr=3 2 "unknown key 'lr'; did you mean 'strategy.optimizer.lr'?"
+refused train.max_norm=3 2 "unknown key 'max_norm'; did you mean 'strategy.max_norm'?"
+refused train.nodes=3 2 "unknown key 'nodes'; it stands beside 'train', not in it"
+
+# Units of rates: a small b is a bit, which is an eighth.
+rate() {
+    refused "links={default: {bandwidth: 5 $1}}" 2 "'$1' is no unit of a rate; did you mean $2?"
+}
+rate Mb/s "'Mbit/s', in bits, or 'MB/s', in bytes"
+rate Mbps "'Mbit/s', in bits, or 'MB/s', in bytes"
+rate mb/s "'Mbit/s', in bits, or 'MB/s', in bytes"
+rate gb/s "'Gbit/s', in bits, or 'GB/s', in bytes"
+rate kbps "'kbit/s', in bits, or 'kB/s', in bytes"
+rate b/s "'bit/s', in bits, or 'B/s', in bytes"
+rate Kib/s "'kbit/s', in bits, or 'KiB/s', in bytes"
+rate Mbit "'Mbit/s', in bits, or 'MB/s', in bytes"
+rate MBps "'MB/s'"
+rate mB/s "'MB/s'"
+rate MIB/s "'MiB/s'"
+
+# Variables of the environment, of every program.
+environment() {
+    local got program
+    for program in "$EXOGYM --version" "$EXOGYM run job.yaml" "$EXO_BUILD/exogym-head --version" "$EXO_BUILD/exogym-worker --version"; do
+        # shellcheck disable=SC2086
+        env "$1=$2" timeout 20 $program >out 2>err </dev/null
+        got=$?
+        [ "$got" = 2 ] || fail "$1=$2 $program: ended with $got instead of 2: $(tail -1 err)"
+        [ "$(sed 's/^[a-z-]*: //' err)" = "$3" ] || fail "$1=$2 $program: said '$(cat err)' instead of '$3'"
+    done
+}
+for value in 0 -1 two 2.5 '2 ' 1025 99999999999999999999; do
+    environment EXOGYM_THREADS "$value" "EXOGYM_THREADS: expected a number from 1 to 1024, got '$value'"
+done
+environment EXOGYM_LOG verbose "EXOGYM_LOG: expected error, warn, info or debug, got 'verbose'"
+environment EXOGYM_HEAD localhost:7700 "EXOGYM_HEAD: expected tcp://HOST:PORT or ipc://PATH, got 'localhost:7700'"
+environment EXOGYM_STORE 1GB "EXOGYM_STORE: expected a number of bytes, got '1GB'"
+environment EXOGYM_THREAD 2 'the environment has EXOGYM_THREAD, which is not read; did you mean EXOGYM_THREADS?'
+environment EXOGYM_log debug 'the environment has EXOGYM_log, which is not read; did you mean EXOGYM_LOG?'
+for right in EXOGYM_THREADS=1 EXOGYM_THREADS=1024 EXOGYM_THREADS= EXOGYM_LOG= EXOGYM_LOG=debug EXOGYM_HEAD= EXOGYM_OF_ANOTHER_PROGRAM=x; do
+    env "$right" "$EXOGYM" --version >out 2>err || fail "$right: $(cat err)"
+done
+
 expect 1 "exogym: cannot read 'none.yaml': No such file or directory" run none.yaml
 [ ! -e runs ] || fail 'something was started'
 finish
