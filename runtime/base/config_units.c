@@ -94,7 +94,7 @@ guess_rate(const char *unit, const char **instead)
             continue;
         if (is_bits == bits && is_binary == (binary && !bits))
             found = u;
-        else if (bits && !is_bits && is_binary == binary)
+        else if (*letter == 'b' && strncasecmp(letter, "bit", 3) != 0 && !is_bits && is_binary == binary)
             *instead = u->name;
     }
     return found;

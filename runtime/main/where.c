@@ -45,7 +45,7 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
     if (st != EXO_OK)
         visit->runtime = NULL; /* it went with the cluster */
     const char *key = where->head_key ? where->head_key : exo_environment("EXOGYM_HEAD_KEY");
-    if (st == EXO_TIMEOUT && far && !key) {
+    if ((st == EXO_TIMEOUT || st == EXO_UNSUPPORTED) && far && !key) {
         exo_err reason = *err;
         exo_fail(err, st, "%s; one with keys wants --head-key and --keys", reason.text);
     }

@@ -162,7 +162,7 @@ exo_keys_save(const exo_keys *keys, const char *folder, const char *name, exo_er
 /* --- Reading ---------------------------------------------------------------------------------------------------------- */
 
 /* Reads a small plain file into `text`, ended by a 0. `forbidden`: permission bits that it must not have. Never waits for a
- * pipe's other end. The caller wipes `text`, also after an error: it holds what could be read. */
+ * pipe's other end. The caller wipes `text`, also after an error. */
 static exo_status
 read_key_file(const char *path, mode_t forbidden, const char *advice, char text[FILE_LIMIT], exo_err *err)
 {
@@ -178,6 +178,10 @@ read_key_file(const char *path, mode_t forbidden, const char *advice, char text[
     }
     if (!S_ISREG(info.st_mode)) {
         st = exo_fail(err, EXO_INVAL, "%s: is not a plain file", path);
+        goto done;
+    }
+    if (info.st_mode & forbidden) {
+        st = exo_fail(err, EXO_INVAL, "%s: has mode %04o: %s %s", path, (unsigned)(info.st_mode & 07777), advice, path);
         goto done;
     }
     for (;;) {
@@ -199,8 +203,6 @@ read_key_file(const char *path, mode_t forbidden, const char *advice, char text[
     text[length] = '\0';
     if (memchr(text, 0, length))
         st = exo_fail(err, EXO_INVAL, "%s: is not a text file", path);
-    else if (info.st_mode & forbidden)
-        st = exo_fail(err, EXO_INVAL, "%s: has mode %04o: %s %s", path, (unsigned)(info.st_mode & 07777), advice, path);
 done:
     close(fd);
     return st;
@@ -280,10 +282,12 @@ exo_keys_load(const char *path, exo_keys *keys, exo_err *err)
     if (is_z85(path) && access(path, F_OK) != 0) /* it may be the secret one: it is not shown */
         return exo_fail(err, EXO_INVAL,
                         "this is a key itself; the path of a NAME.secret is wanted, which keeps it from others");
-    exo_status st = read_key_file(path, 077, "others must not read a secret key; run chmod 600", text, err);
-    if (is_public_only(text))
+    exo_status st = read_key_file(path, 0, "", text, err);
+    if (st == EXO_OK && is_public_only(text)) /* before its mode, which is right for a public key */
         st = exo_fail(err, EXO_INVAL, "%s: is a public key, and a secret one is wanted: the NAME.secret beside it",
                       path);
+    else if (st == EXO_OK)
+        st = read_key_file(path, 077, "others must not read a secret key; run chmod 600", text, err);
     if (st == EXO_OK)
         st = read_keys(path, text, keys, true, err);
     if (st == EXO_OK && zmq_curve_public(derived, keys->secret_key) != 0)

@@ -167,6 +167,8 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
         else
             st = exo_curve_client(socket->zmq, net->opts.keys, key, err);
     }
+    if (st == EXO_OK && strncmp(endpoint, "tcp://", strlen("tcp://")) == 0)
+        st = exo_attempt_watch_locked(net, socket, err);
     if (st == EXO_OK && zmq_connect(socket->zmq, endpoint) != 0)
         st = exo_fail(err, EXO_INVAL, "%s: %s", endpoint, zmq_strerror(zmq_errno()));
     if (st == EXO_OK && !(peer = exo_peer_new_locked(net, socket)))
@@ -231,8 +233,9 @@ exo_status
 exo_net_connect_while(exo_net *net, const char *endpoint, const char *key, exo_time deadline,
                       bool (*is_there)(const char *endpoint), exo_peer **out, exo_err *err)
 {
-    bool there = true;
-    exo_time look = is_there ? LOOK : EXO_SECOND;
+    bool there = true, tcp = strncmp(endpoint, "tcp://", strlen("tcp://")) == 0;
+    exo_time look = is_there || tcp ? LOOK : EXO_SECOND;
+    const char *refusal = NULL;
     exo_peer *peer = NULL;
     pthread_mutex_lock(&net->lock);
     exo_status st = exo_net_begin_connect_locked(net, endpoint, key, &peer, err);
@@ -241,7 +244,8 @@ exo_net_connect_while(exo_net *net, const char *endpoint, const char *key, exo_t
         return st;
     }
     exo_net_kick(net);
-    while (atomic_load(&peer->state) == EXO_PEER_GREETING && exo_now(exo_clock_real()) < deadline && there) {
+    while (atomic_load(&peer->state) == EXO_PEER_GREETING && exo_now(exo_clock_real()) < deadline && there &&
+           !refusal) {
         exo_time left = deadline - exo_now(exo_clock_real());
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
@@ -249,9 +253,15 @@ exo_net_connect_while(exo_net *net, const char *endpoint, const char *key, exo_t
         until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
         pthread_cond_timedwait(&net->changed, &net->lock, &until);
         there = !is_there || atomic_load(&peer->state) != EXO_PEER_GREETING || is_there(endpoint);
+        refusal = exo_attempt_hear_locked(peer->socket, key != NULL);
     }
-    if (atomic_load(&peer->state) != EXO_PEER_OPEN)
+    exo_attempt_end_locked(peer->socket);
+    if (refusal && atomic_load(&peer->state) == EXO_PEER_GREETING) {
+        exo_peer_lose_locked(net, peer, refusal);
+        st = exo_fail(err, EXO_UNSUPPORTED, "%s: %s", endpoint, refusal);
+    } else if (atomic_load(&peer->state) != EXO_PEER_OPEN) {
         st = fail_connect_locked(net, peer, endpoint, key, there, err);
+    }
     pthread_mutex_unlock(&net->lock);
     if (st == EXO_OK)
         *out = peer;

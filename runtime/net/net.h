@@ -76,8 +76,9 @@ const char *exo_net_endpoint(const exo_net *net, size_t i);
 uint64_t exo_net_node(const exo_net *net);
 
 /* Connects and shakes hands, until `deadline` (on the real clock). `key`: the Z85 public key of a tcp server with CURVE, or NULL. The
- * caller drops *out. Errors: TIMEOUT (nobody answers), UNSUPPORTED (refused, with the reason), PEER_LOST (it answered, and was lost at
- * once: another attempt may do better), INVAL (endpoint), CLOSED (the net was stopped), NOMEM.
+ * caller drops *out. Errors: TIMEOUT (nobody answers), UNSUPPORTED (refused, with the reason; a wrong key of
+ * either end is told as soon as the handshake has failed), PEER_LOST (it answered, and was lost at once: another attempt may do better),
+ * INVAL (endpoint), CLOSED (the net was stopped), NOMEM.
  *
  * A listener that ends after it has read the Hello leaves nobody to answer it, also if another one takes its place: so an attempt is
  * given less time than there is, and made again. */

@@ -99,9 +99,12 @@ struct exo_peer {
 struct exo_socket {
     exo_source source;
     void *zmq;
-    exo_peer *peer;  /* of a DEALER; NULL: a ROUTER */
-    exo_peer *peers; /* of a ROUTER, by route */
-    bool ready;      /* has messages */
+    exo_peer *peer;      /* of a DEALER; NULL: a ROUTER */
+    exo_peer *peers;     /* of a ROUTER, by route */
+    bool ready;          /* has messages */
+    void *monitor;       /* of a connection that is being made (attempt.c), or NULL        */
+    exo_time connected;  /* by the monitor: when there was a connection last                */
+    unsigned broken_off; /* by the monitor: handshakes that the other end has broken off */
     exo_socket *prev, *next;
 };
 
@@ -130,6 +133,14 @@ void exo_net_report_lost(exo_net *net);
 void exo_net_tick_locked(exo_net *net, exo_time now);
 /* What a peer says is shown to people: it begins no line of its own. */
 void exo_net_make_plain(char *text);
+
+/* --- attempt.c -------------------------------------------------------------------------------------------------------- */
+
+/* From before it connects on, until exo_attempt_end_locked or the socket's end. */
+exo_status exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *err);
+/* Why no connection will come of it, as far as ZeroMQ knows by now; NULL: it may. `with_key`: it was given the other end's key. */
+const char *exo_attempt_hear_locked(exo_socket *socket, bool with_key);
+void exo_attempt_end_locked(exo_socket *socket);
 
 /* --- handshake.c ------------------------------------------------------------------------------------------------------ */
 

@@ -64,6 +64,7 @@ exo_net_remove_socket_locked(exo_net *net, exo_socket *socket)
     size_t size = sizeof fd;
     zmq_getsockopt(socket->zmq, ZMQ_FD, &fd, &size);
     exo_net_unwatch_locked(net, fd);
+    exo_attempt_end_locked(socket);
     if (net->zap)
         exo_zap_unwatch(net->zap, socket->zmq);
     zmq_close(socket->zmq);

@@ -16,8 +16,8 @@ at=(--head "$address" --head-key keys/head.key)
 says counter spawn counter 1 "${at[@]}" --keys keys/me.secret
 says 3 call counter add 2 "${at[@]}" --keys keys/me.secret
 EXOGYM_HEAD=$address EXOGYM_HEAD_KEY=keys/head.key tells '1 alive, 0 lost' status --keys keys/me.secret || fail "status: $(cat told)"
-fails "$address does not answer, or does not accept this node's key" status "${at[@]}" --keys keys/stranger.secret --timeout 500ms
-fails 'does not answer' status --head "$address" --timeout 500ms
+fails "$address: it does not accept this process's key" status "${at[@]}" --keys keys/stranger.secret --timeout 500ms
+fails 'it wants keys' status --head "$address"
 # Who listens on all addresses is found under one that others can use.
 cp keys/w2.key keys/authorized/
 worker w2 --listen tcp://0.0.0.0:0 --no-ipc --keys keys/w2.secret "${at[@]}" --plugin "$plugin"

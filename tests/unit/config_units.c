@@ -129,11 +129,13 @@ Test(config_units, mistakes_are_named)
         {TIME, "99999999999999999999 h", "j:1:4: k must be at most 24 h, got 99999999999999999999 h"},
         {TIME, "1e999 h", "j:1:4: k must be at most 24 h, got 1e999 h"},
         {RATE, "100", "j:1:4: k: '100' has no unit; expected a rate such as 100 Mbit/s"},
+        {RATE, "1 Mb/s", "j:1:4: k: 'Mb/s' is no unit of a rate; did you mean 'Mbit/s', in bits, or 'MB/s', in bytes?"},
+        {RATE, "1 gB/s", "j:1:4: k: 'gB/s' is no unit of a rate; did you mean 'GB/s'?"},
+        {RATE, "1 furlong/s",
+         "j:1:4: k: 'furlong/s' is no unit of a rate; expected bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, "
+         "GB/s, KiB/s, MiB/s or GiB/s"},
         {RATE, "1 mbit/s", "j:1:4: k: 'mbit/s' is no unit of a rate; did you mean 'Mbit/s'?"},
-        {RATE, "1 Mbps",
-         "j:1:4: k: 'Mbps' is no unit of a rate; expected bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, "
-         "GB/s, "
-         "KiB/s, MiB/s or GiB/s"},
+        {RATE, "1 Mbps", "j:1:4: k: 'Mbps' is no unit of a rate; did you mean 'Mbit/s', in bits, or 'MB/s', in bytes?"},
         {RATE, "0.5 bit/s", "j:1:4: k must be at least 1 bit/s, got 0.5 bit/s"},
         {RATE, "1e999 bit/s", "j:1:4: k: 1e999 bit/s is too large for a number"},
         {BYTES, "100", "j:1:4: k: '100' has no unit; expected a size such as 16 MiB"},

@@ -143,7 +143,7 @@ Test(keys, of_bad_files_are_refused)
     expect_bad_secret(EXO_INVAL, "not a pair");
     snprintf(text, sizeof text, "public %s\n", a.public_key);
     key_folder_put("n1.secret", 0600, text);
-    expect_bad_secret(EXO_INVAL, "no line `secret KEY`");
+    expect_bad_secret(EXO_INVAL, "is a public key, and a secret one is wanted");
     snprintf(text, sizeof text, "secret %s\n", a.secret_key);
     key_folder_put("n1.secret", 0600, text);
     expect_bad_secret(EXO_INVAL, "no line `public KEY`");

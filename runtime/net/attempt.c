@@ -1,0 +1,110 @@
+/* What ZeroMQ says of a connection that is being made: a key that is not accepted, or another one than the server's, is told at once instead
+ * of waiting for an answer that cannot come. ZeroMQ speaks through a monitor, a PAIR in this process.
+ *
+ * The monitor belongs to its socket, and both to whoever has net->lock. Read next: handshake.c, which asks while it waits. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "net_impl.h"
+
+enum {
+    BROKEN_OFF = 2 /* handshakes that the other end breaks off before that is its answer: one may be its death */
+};
+
+#define BREAKS_OFF_WITHIN (2 * EXO_SECOND) /* later it is a handshake that timed out */
+
+exo_status
+exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *err)
+{
+    const int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                       ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+    char name[64];
+    int zero = 0;
+    snprintf(name, sizeof name, "inproc://exogym.attempt.%" PRIxPTR, (uintptr_t)socket);
+    if (zmq_socket_monitor(socket->zmq, name, events) != 0)
+        return exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));
+    socket->monitor = zmq_socket(net->context, ZMQ_PAIR);
+    if (socket->monitor && zmq_setsockopt(socket->monitor, ZMQ_LINGER, &zero, sizeof zero) == 0 &&
+        zmq_connect(socket->monitor, name) == 0)
+        return EXO_OK;
+    exo_status st = exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));
+    exo_attempt_end_locked(socket);
+    return st;
+}
+
+void
+exo_attempt_end_locked(exo_socket *socket)
+{
+    if (!socket || !socket->monitor)
+        return;
+    zmq_socket_monitor(socket->zmq, NULL, 0); /* first: it would wait for an end that is gone */
+    zmq_close(socket->monitor);
+    socket->monitor = NULL;
+}
+
+/* The next event; false: there is none now. */
+static bool
+next_event(void *monitor, uint16_t *event, uint32_t *value)
+{
+    uint8_t head[sizeof *event + sizeof *value];
+    int size = zmq_recv(monitor, head, sizeof head, ZMQ_DONTWAIT), more = 0;
+    size_t more_size = sizeof more;
+    if (size < 0)
+        return false;
+    while (zmq_getsockopt(monitor, ZMQ_RCVMORE, &more, &more_size) == 0 && more)
+        if (zmq_recv(monitor, NULL, 0, ZMQ_DONTWAIT) < 0) /* the address */
+            return false;
+    *event = 0;
+    if (size == (int)sizeof head) {
+        memcpy(event, head, sizeof *event); /* host order */
+        memcpy(value, head + sizeof *event, sizeof *value);
+    }
+    return true;
+}
+
+/* The connection ended; counted once each. Has it now happened too often to be chance? */
+static bool
+breaks_off(exo_socket *socket)
+{
+    bool early = socket->connected && exo_now(exo_clock_real()) - socket->connected < BREAKS_OFF_WITHIN;
+    socket->connected = 0;
+    if (early)
+        socket->broken_off++;
+    return socket->broken_off >= BROKEN_OFF;
+}
+
+const char *
+exo_attempt_hear_locked(exo_socket *socket, bool with_key)
+{
+    uint16_t event;
+    uint32_t value = 0;
+    while (socket && socket->monitor && next_event(socket->monitor, &event, &value)) {
+        switch (event) {
+        case ZMQ_EVENT_CONNECTED:
+            socket->connected = exo_now(exo_clock_real());
+            break;
+        case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+            return with_key ? "it does not accept this process's key: its NAME.key is not among those that the other "
+                              "end lets in"
+                            : "it lets nobody in from here without a key";
+        case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            if (value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
+                return with_key ? "it works without keys, and a key was given for it"
+                                : "it wants keys: its public key, and one of this process's own";
+            return with_key ? "it has another key than the one that was given for it, or is no process of exogym"
+                            : "it is no process of exogym";
+        case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+        case ZMQ_EVENT_DISCONNECTED:
+            if (breaks_off(socket))
+                return with_key ? "it breaks the handshake off: it has another key than the one that was given for it, "
+                                  "works "
+                                  "without keys, or is no process of exogym"
+                                : "it breaks the handshake off: it wants keys, or is no process of exogym";
+            break;
+        default:
+            break;
+        }
+    }
+    return NULL;
+}
