@@ -24,7 +24,7 @@ static const exo_command *const commands[] = {
 };
 
 static const exo_note examples[] = {
-    {"exogym run examples/01_compare/compare.yaml --preset quick", "Compares three strategies within a minute."},
+    {"exogym run examples/01_compare/compare.yaml --preset quick", "Compares three strategies, in a few minutes."},
     {"exogym help run", "Shows what `run` takes."},
     {0},
 };

@@ -71,35 +71,35 @@ same() {
     diff <(echo "$2") <(echo "$3") || fail "$1 does not print what is expected"
 }
 
-same 02 "$(readme 10_hello_actor)" "$(alone 10_hello_actor/hello)"
+same 10 "$(readme 10_hello_actor)" "$(alone 10_hello_actor/hello)"
 
 # All three strategies tell the spirals apart, and again with the same bits.
 first=$(alone 21_c_api/two_spirals)
 awk '{if ($5 < 0.9) exit 1}' <<<"$first"
 [ "$(wc -l <<<"$first")" = 3 ]
-same 04 "$first" "$(alone 21_c_api/two_spirals)"
+same 21 "$first" "$(alone 21_c_api/two_spirals)"
 
 # The players are done in any order; what each hit depends on how the processor rounds, pi does not.
 darts() {
     sed 's/hit [0-9]* times/hit/; s/\(3\.14\)[0-9]*/\1/' | sort
 }
 for how in alone on_cluster; do
-    same "05 $how" "$(readme 11_futures | darts)" "$($how 11_futures/futures | darts)"
+    same "11 $how" "$(readme 11_futures | darts)" "$($how 11_futures/futures | darts)"
 done
 
 # One after the other, the same at every run; on their own, as many updates, and they learn.
 first=$(alone 13_parameter_server/parameter_server --sync)
-same 06 "$first" "$(alone 13_parameter_server/parameter_server --sync)"
-same "06 on a cluster" "$first" "$(on_cluster 13_parameter_server/parameter_server --sync)"
+same 13 "$first" "$(alone 13_parameter_server/parameter_server --sync)"
+same "13 on a cluster" "$first" "$(on_cluster 13_parameter_server/parameter_server --sync)"
 for how in alone on_cluster; do
     printed=$($how 13_parameter_server/parameter_server)
-    same "06 $how" "$(readme 13_parameter_server | cut -c 1-13)" "$(cut -c 1-13 <<<"$printed")"
+    same "13 $how" "$(readme 13_parameter_server | cut -c 1-13)" "$(cut -c 1-13 <<<"$printed")"
     awk 'NR == 1 && $4 < 10 || NR > 2 && $4 > 0.01 { exit 1 }' <<<"$printed" || fail "it does not learn: $printed"
 done
 
 for how in alone on_cluster; do
-    same "07 $how" "$(readme 14_supervision)" "$($how 14_supervision/supervision)"
-    same "08 $how" "$(readme 15_ten_thousand | cut -c 1-29)" "$($how 15_ten_thousand/ring | cut -c 1-29)"
-    same "09 $how" "$(readme 16_same_job)" "$($how 16_same_job/driver)"
-    same "10 $how" "$(readme 12_objects)" "$($how 12_objects/objects)"
+    same "14 $how" "$(readme 14_supervision)" "$($how 14_supervision/supervision)"
+    same "15 $how" "$(readme 15_ten_thousand | cut -c 1-29)" "$($how 15_ten_thousand/ring | cut -c 1-29)"
+    same "16 $how" "$(readme 16_same_job)" "$($how 16_same_job/driver)"
+    same "12 $how" "$(readme 12_objects)" "$($how 12_objects/objects)"
 done
