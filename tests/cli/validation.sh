@@ -5,21 +5,21 @@ sed -i '/^compare:/d; /^presets:/d; s/^strategy: {/strategy: {name: ddp, /' job.
 
 # 2,048 samples to train on, 512 to validate: 0 and 512 and more than that are the same.
 for size in 0 512 513 100000; do
-    ok run job.yaml --set train.val_size=$size --no-plot --json
+    ok run job.yaml --overwrite --set train.val_size=$size --no-plot --json
     json out global_loss >loss.$size
     cmp -s loss.0 loss.$size || fail "val_size $size: another loss than the whole set's"
     [ "$size" -le 512 ] || has err "val_size $size is more than the validation set has: all 512 samples of it are used"
 done
-ok run job.yaml --set train.val_size=513 --no-plot --workers 2 --json
+ok run job.yaml --overwrite --set train.val_size=513 --no-plot --workers 2 --json
 [ "$(json out global_loss)" = "$(cat loss.0)" ] || fail 'val_size beyond the set: another loss on workers'
 
 # None: no evaluation, no figures of one, no picture; the same parameters.
-ok run job.yaml --no-plot --json
+ok run job.yaml --overwrite --no-plot --json
 sha256=$(json out sha256)
 for where in '' '--workers 2'; do
     rm -rf runs
     # shellcheck disable=SC2086
-    ok run job.yaml --set train.val_size=none $where
+    ok run job.yaml --overwrite --set train.val_size=none $where
     has out 'ddp                -            -'
     has err 'training loss '
     if grep -q picture out err; then fail "a picture of nothing: $(cat out err)"; fi
