@@ -137,7 +137,7 @@ plain=$(json out sha256)
 ok run job.yaml --set 'compare=[ddp]' --set train.max_steps=3 --no-plot --save-dir far --json --set clock=virtual \
     --set 'links={default: {latency: 5 ms}}' --set 'compute={step: 50 ms}'
 [ "$(json out sha256)" = "$plain" ] || fail 'a network changes numbers'
-ok run job.yaml --set 'compare=[ddp]' --set train.max_steps=3 --no-plot --save-dir far --json --set 'edges=[{carries: gradients, codec: bf16}]'
+ok run job.yaml --set 'compare=[ddp]' --set train.max_steps=3 --no-plot --save-dir far2 --json --set 'edges=[{carries: gradients, codec: bf16}]'
 [ "$(json out sha256)" != "$plain" ] || fail 'a codec changes nothing'
 
 # --- Mistakes ---------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ Test(graph_check, the_top_level)
     expect_refused("actor: {}\n", "g:1:1: unknown key 'actor'; did you mean 'actors'?");
     expect_refused("models: {}\n" A,
                    "g:1:1: unknown key 'models'; known are: exogym, name, seed, clock, until, plugins, "
-                   "include, hosts, actors, edges, links, variables, presets");
+                   "include, hosts, actors, edges, links, changes, variables, presets");
     expect_refused("[1]\n", "g:1:1: a graph is a mapping: actors, edges, hosts, links (docs/graph.md)");
     expect_refused("name: x\n", "g:1:1: the key 'actors' is missing");
     expect_refused("actors: {}\n", "g:1:9: actors: there are none");
@@ -155,8 +155,7 @@ Test(graph_check, links)
                    "g:1:19: unknown key 'bandwith'; did you mean 'bandwidth'?");
     expect_refused(
         "links: {default: {bandwidth: 1 Gbps}}\n" A E,
-        "g:1:30: bandwidth: 'Gbps' is no unit of a rate; expected bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, "
-        "MB/s, GB/s, KiB/s, MiB/s or GiB/s");
+        "g:1:30: bandwidth: 'Gbps' is no unit of a rate; did you mean 'Gbit/s', in bits, or 'GB/s', in bytes?");
     expect_refused("links: {default: {loss: 1.5}}\n" A E, "g:1:25: loss must be at most 0.99, got 1.5");
     expect_refused("links: {default: {loss: 5 ms}}\n" A E,
                    "g:1:25: loss: expected a part such as 0.01 or 1 %, got '5 ms'");
