@@ -9,14 +9,9 @@
 #include <exogym/clock.h>
 #include <exogym/status.h>
 
+#include "figures.h"
 #include "grow_text.h"
 
-enum {
-    EXO_FIGURE = 32 /* room for one figure */
-};
-
-/* "0 B", "999 B", "1.23 kB", "45.6 MB": three digits, powers of 1000. Gives `out`. */
-const char *exo_text_bytes(double bytes, char out[EXO_FIGURE]);
 /* "0.4 s", "41.2 s", "3:07", "1:02:03". */
 const char *exo_text_seconds(double seconds, char out[EXO_FIGURE]);
 /* "1,868,234". */

@@ -8,11 +8,8 @@
 
 #include <exogym/memory.h>
 
+#include "figures.h"
 #include "file.h"
-
-enum {
-    CELL = 24
-};
 
 void
 exo_traffic_add(exo_traffic *sum, const exo_traffic *more)
@@ -99,21 +96,6 @@ exo_ledger_each(const exo_ledger *ledger, void (*edge)(void *context, const char
 
 /* --- The table ---------------------------------------------------------------------------------------------------------------- */
 
-/* "12.3 MB"; decimal units, as those of links. */
-static const char *
-bytes_text(uint64_t bytes, char out[CELL])
-{
-    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    while (value >= 1000 && unit + 1 < sizeof units / sizeof *units) {
-        value /= 1000;
-        unit++;
-    }
-    snprintf(out, CELL, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
-    return out;
-}
-
 struct table {
     FILE *out;
     int width;
@@ -131,11 +113,11 @@ static void
 print_edge(void *context, const char *name, const exo_traffic *sum)
 {
     const struct table *t = context;
-    char payload[CELL], encoded[CELL], wire[CELL];
+    char payload[EXO_FIGURE], encoded[EXO_FIGURE], wire[EXO_FIGURE];
     fprintf(t->out, "%-*s  %10" PRIu64 "  %10" PRIu64 "  %10s  %10s  %10s  %7" PRIu64 "  %9.2f  %9.2f\n", t->width,
-            name, sum->messages, sum->items, bytes_text(sum->payload_bytes, payload),
-            bytes_text(sum->encoded_bytes, encoded), bytes_text(sum->wire_bytes, wire), sum->drops,
-            (double)sum->send_blocked * 1e-9, (double)sum->recv_blocked * 1e-9);
+            name, sum->messages, sum->items, exo_text_bytes((double)sum->payload_bytes, payload),
+            exo_text_bytes((double)sum->encoded_bytes, encoded), exo_text_bytes((double)sum->wire_bytes, wire),
+            sum->drops, (double)sum->send_blocked * 1e-9, (double)sum->recv_blocked * 1e-9);
 }
 
 void
