@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -51,6 +52,31 @@ is_running(const char *folder)
         close(lock);
     exo_free(path);
     return running;
+}
+
+/* Has the run that holds the lock said which graph it runs? It writes a byte into the lock's file then. */
+static bool
+has_said_graph(const char *folder)
+{
+    struct stat info;
+    char *path = path_of(folder, ".graph.lock");
+    bool said = path && stat(path, &info) == 0 && info.st_size > 0;
+    exo_free(path);
+    return said;
+}
+
+/* A run takes the lock a moment before it says which graph it runs. */
+static exo_status
+await_graph(const char *folder, exo_time deadline, exo_err *err)
+{
+    while (!has_said_graph(folder)) {
+        if (!is_running(folder))
+            return exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
+        if (exo_now(exo_clock_real()) >= deadline)
+            return exo_fail(err, EXO_TIMEOUT, "%s: the run has not said which graph it runs", folder);
+        nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
+    }
+    return EXO_OK;
 }
 
 /* The answer to `id`, without the number; NULL: it is not there yet. The caller frees it. */
@@ -146,6 +172,8 @@ exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time
     if (st == EXO_OK && !is_running(folder))
         st = exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
     if (st == EXO_OK)
+        st = await_graph(folder, deadline, err);
+    if (st == EXO_OK)
         st = check(folder, next, job, err);
     if (st == EXO_OK)
         st = leave(path, id, next, err);
@@ -186,10 +214,14 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph
     if (st == EXO_OK && !exo_file_lock(box->lock))
         st = exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
                       folder);
+    if (st == EXO_OK && ftruncate(box->lock, 0) != 0)
+        st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
     if (st == EXO_OK)
         unlink(next); /* of a run before */
     if (st == EXO_OK && graph)
         st = say_graph(folder, graph, err);
+    if (st == EXO_OK && write(box->lock, "1", 1) != 1)
+        st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
     if (st != EXO_OK && box->lock >= 0)
         exo_apply_release(box);
     exo_free(path);
