@@ -363,6 +363,17 @@ exo_checkpoint_setting(const char *checkpoint, const char *key, uint64_t *value,
     return st;
 }
 
+/* Whatever else lies beside the checkpoints is a person's. */
+static bool
+is_of_a_run(const char *name)
+{
+    static const char *const beginnings[] = {"step_", ".step_", "damaged_step_"};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    return false;
+}
+
 exo_status
 exo_checkpoint_remove_all(const char *run_folder, exo_err *err)
 {
@@ -372,7 +383,7 @@ exo_checkpoint_remove_all(const char *run_folder, exo_err *err)
     if (!folder)
         return st;
     for (struct dirent *entry; st == EXO_OK && (entry = readdir(folder));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+        if (!is_of_a_run(entry->d_name))
             continue;
         st = path_format(path, err, "%s/%s", from, entry->d_name);
         if (st != EXO_OK)

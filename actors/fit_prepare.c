@@ -18,6 +18,7 @@
 
 #include "file.h"
 #include "fit_opts.h"
+#include "grow_text.h"
 #include "run_folder.h"
 
 #define DEFAULT_TIMEOUT (600 * EXO_SECOND)
@@ -232,6 +233,37 @@ check_checkpoint(struct run *run, const exo_checkpoint_choice *choice, exo_err *
     return st;
 }
 
+/* A run that goes on keeps the record of what was changed while it ran. */
+static exo_status
+write_config(struct run *run, const char *text, exo_err *err)
+{
+    exo_text path = {0};
+    exo_text_add(&path, "%s/config.json", run->folder);
+    json_t *before = run->opts->resume && !path.failed ? json_load_file(path.data, 0, NULL) : NULL;
+    json_t *changes = json_object_get(before, "changes"), *now = NULL;
+    char *with_changes = NULL;
+    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "no memory for a path") : EXO_OK;
+    if (st == EXO_OK && json_array_size(changes) > 0) {
+        now = json_loads(text, 0, NULL);
+        json_object_set(now, "changes", changes);
+        with_changes = json_dumps(now, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+        if (!with_changes)
+            st = exo_fail(err, EXO_NOMEM, "no memory for config.json");
+        else
+            EXO_LOG(WARN, TRAIN,
+                    "folder=%s was changed while it ran, as its config.json says; it goes on with the job's own graph: "
+                    "apply the change again",
+                    run->folder);
+    }
+    if (st == EXO_OK)
+        st = write_text(run, "config.json", with_changes ? with_changes : text, err);
+    (free)(with_changes); /* jansson's */
+    json_decref(now);
+    json_decref(before);
+    exo_free(path.data);
+    return st;
+}
+
 static exo_status
 prepare_folder(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
 {
@@ -247,7 +279,7 @@ prepare_folder(struct run *run, const exo_checkpoint_choice *choice, exo_err *er
         st = exo_fit_config_json(opts, run->strategy_name, run->options_text, run->fit.model, run->fit.max_steps,
                                  run->fit.minibatch_size, &config, err);
     if (st == EXO_OK)
-        st = write_text(run, "config.json", opts->config_json ? opts->config_json : config, err);
+        st = write_config(run, opts->config_json ? opts->config_json : config, err);
     exo_free(config);
     return st;
 }

@@ -113,7 +113,8 @@ read_manifest(struct check *c, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a path");
     exo_status st = exo_file_read(path.data, MAX_BYTES, &c->text, &c->size, err);
     if (st == EXO_NOT_FOUND)
-        st = exo_fail(err, EXO_INVAL, "%s: is missing", path.data);
+        st = exo_fail(err, EXO_INVAL, "%s: is missing: it was removed, or an older exogym wrote the checkpoint",
+                      path.data);
     for (size_t i = 0; st == EXO_OK && i < c->size; i++)
         rows += c->text[i] == '\n';
     if (st == EXO_OK && !(c->lines = exo_calloc(rows, sizeof *c->lines)))

@@ -107,7 +107,7 @@ find_checkpoint(exo_decoder_source *s, exo_err *err)
 static exo_status
 find_values(exo_decoder_source *s, exo_err *err)
 {
-    if (exists(s->path, "node_0.safetensors")) {
+    if (exists(s->path, "node_0.safetensors") || exists(s->path, "manifest.sha256")) {
         s->checkpoint = true;
         exo_status st = join(s->values, err, s->path, ".");
         if (st == EXO_OK)

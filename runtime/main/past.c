@@ -178,31 +178,53 @@ look_to_resume(const exo_job *job, const exo_job_run *run, exo_past *past, exo_f
 
 /* --- Starting anew ----------------------------------------------------------------------------------------------------------- */
 
+/* Nobody else writes into the folder while *lock is held; -1: there is no such folder. */
 static exo_status
-forget(const exo_job *job, const exo_job_run *run, bool overwrite, exo_err *err)
+take_folder(const exo_job *job, const exo_job_run *run, bool overwrite, int *lock, exo_err *err)
 {
     exo_text folder = {0};
-    int lock = -1;
+    *lock = -1;
     exo_status st = folder_of(job, run, &folder, err);
     if (st == EXO_OK && access(folder.data, F_OK) == 0) {
-        st = exo_run_lock(folder.data, &lock, err);
+        st = exo_run_check_free(folder.data, overwrite, err); /* before its lock makes a file */
         if (st == EXO_OK)
-            st = exo_run_start_over(folder.data, overwrite, err);
+            st = exo_run_lock(folder.data, lock, err);
+        if (st == EXO_OK)
+            st = exo_run_check_free(folder.data, overwrite, err);
     }
-    if (lock >= 0)
-        close(lock);
     exo_free(folder.data);
     return st;
 }
 
 static exo_status
-check_free(const exo_job *job, const exo_job_run *run, bool overwrite, exo_err *err)
+start_over(const exo_job *job, const exo_job_run *run, bool overwrite, exo_err *err)
 {
     exo_text folder = {0};
     exo_status st = folder_of(job, run, &folder, err);
     if (st == EXO_OK)
-        st = exo_run_check_free(folder.data, overwrite, err);
+        st = exo_run_start_over(folder.data, overwrite, err);
     exo_free(folder.data);
+    return st;
+}
+
+/* Nothing of any run goes before all can go. */
+static exo_status
+start_all_over(const exo_job *job, bool overwrite, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    size_t taken = 0;
+    int *locks = exo_calloc(job->num_runs, sizeof *locks);
+    if (!locks)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    for (; st == EXO_OK && taken < job->num_runs; taken++)
+        st = take_folder(job, &job->runs[taken], overwrite, &locks[taken], err);
+    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
+        if (locks[i] >= 0)
+            st = start_over(job, &job->runs[i], overwrite, err);
+    for (size_t i = 0; i < taken; i++)
+        if (locks[i] >= 0)
+            close(locks[i]);
+    exo_free(locks);
     return st;
 }
 
@@ -214,12 +236,10 @@ exo_past_look(const exo_job *job, const exo_past_opts *opts, exo_past *past, exo
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
         if (opts->resume)
             st = look_to_resume(job, &job->runs[i], &past[i], &results[i], err);
-        else
-            st = check_free(job, &job->runs[i], opts->overwrite, err);
         all = all && past[i].finished;
     }
-    for (size_t i = 0; st == EXO_OK && !opts->resume && i < job->num_runs; i++)
-        st = forget(job, &job->runs[i], opts->overwrite, err);
+    if (st == EXO_OK && !opts->resume)
+        st = start_all_over(job, opts->overwrite, err);
     return st == EXO_OK && !all ? exo_results_forget_seeds(job, err) : st;
 }
 

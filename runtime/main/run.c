@@ -110,6 +110,8 @@ print_how_to_resume(const exo_job_run *run, int argc, char **argv, bool resume)
     exo_text command = {0};
     exo_text_add(&command, "exogym run");
     for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--overwrite") == 0) /* not twice: it has been started over */
+            continue;
         exo_text_add(&command, " ");
         exo_text_add_quoted(&command, argv[i]);
     }
@@ -201,13 +203,14 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     exo_status st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_folder_make(folder.data, err);
     if (st == EXO_OK)
         st = exo_apply_open(&audience.box, folder.data, true, run->graph, err);
-    if (st == EXO_OK && !resume) /* nothing is left of a run before */
+    if (st != EXO_OK)
+        audience.report.folder = NULL; /* it may be another run's */
+    if (st == EXO_OK && !resume)       /* nothing is left of a run before */
         exo_run_report_say(&audience.report, exo_run_report_new(0, audience.virtual_clock));
     if (st == EXO_OK)
         st = cluster->runtime ? fit_far(job, run, &opts, cluster, &live, result, err)
                               : exo_fit_run(job->model, job->train, job->val, run->strategy, run->options, &opts, NULL,
                                             run->graph, &live, result, err);
-    exo_apply_release(&audience.box);
     exo_params_free(&result->params);
     bool stopped = st == EXO_CANCELLED && exo_stop_reason > 0;
     const char *lost = st == EXO_OK ? NULL : exo_local_cluster_lost(cluster);
@@ -223,6 +226,7 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
                        : lost                  ? lost
                                                : err->text);
     exo_run_report_close(&audience.report);
+    exo_apply_release(&audience.box); /* who finds the folder without a lock finds that the run has ended */
     exo_free(folder.data);
     if (st == EXO_OK || st == EXO_CANCELLED)
         return st;
