@@ -116,7 +116,7 @@ exo_checkpoint(exo_tape *tape, exo_tensor *x, exo_checkpoint_body body, void *co
         .body = body, .context = context, .first = tape->num_ops, .first_ordinal = tape->next_ordinal};
     exo_tensor *y = body(context, tape, x);
     c.count = tape->num_ops - c.first;
-    if (y && !tape->pass.grad)
+    if (y && !y->is_param && (!tape->pass.grad || !y->needs_grad)) /* nothing in it has a backward: frozen blocks */
         forget_ops(tape, c.first, tape->num_ops, y);
     if (!y || c.count == 0 || !y->needs_grad || y->is_param)
         return y;

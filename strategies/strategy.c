@@ -40,9 +40,19 @@ read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
 }
 
 /* What belongs to the optimizer, unless a strategy has such an option itself. */
-static const char *const optimizer_keys[] = {"lr",       "weight_decay", "betas",    "eps",
-                                             "momentum", "dampening",    "nesterov", "alpha",
-                                             "centered", "lr_decay",     "amsgrad",  "initial_accumulator_value",
+static const char *const optimizer_keys[] = {"lr",
+                                             "weight_decay",
+                                             "betas",
+                                             "eps",
+                                             "momentum",
+                                             "dampening",
+                                             "nesterov",
+                                             "alpha",
+                                             "centered",
+                                             "lr_decay",
+                                             "amsgrad",
+                                             "groups",
+                                             "initial_accumulator_value",
                                              NULL};
 
 exo_status

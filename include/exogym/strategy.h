@@ -37,7 +37,8 @@ typedef struct exo_node {
     size_t buffer_numel;
     exo_params *model; /* the same buffers with names and shapes; may be NULL      */
     const exo_param_info
-        *infos; /* (num_infos) those names and shapes; NULL: they are not known, and there are no parameter groups */
+        *infos; /* (num_infos) those names and shapes; NULL: they are not known, and there are no parameter groups.
+                                  * Frozen ones are among them: they lie in model's buffers beyond buffer_numel, and no strategy touches them */
     size_t num_infos;
     exo_group *group;             /* all nodes of the run; what it sends is counted           */
     exo_optim *optim;             /* the inner optimizer; made by exo_strategy_start, the node's to free */

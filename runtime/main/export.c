@@ -134,8 +134,8 @@ export_command(const exo_command_line *line)
         char count[EXO_FIGURE];
         const exo_decoder_spec *spec = exo_decoder_spec_of(source.model);
         printf("%s: %s, %s parameters, %s, %s\n", args->folder, spec->family,
-               exo_text_count(exo_params_numel(source.params), count), dtype == EXO_BF16 ? "bf16" : "fp32",
-               tokenizer ? "with its tokenizer" : "without a tokenizer");
+               exo_text_count(exo_params_numel(source.params) + exo_params_frozen_numel(source.params), count),
+               dtype == EXO_BF16 ? "bf16" : "fp32", tokenizer ? "with its tokenizer" : "without a tokenizer");
     }
     exo_decoder_source_release(&source);
     return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);

@@ -41,12 +41,13 @@ check_keys(exo_config *root, exo_err *err)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         exo_config_get(root, keys[i]);
     static const char *const train[] = {
-        "max_steps", "num_epochs",   "batch_size", "minibatch_size",      "shuffle",
-        "val_size",  "val_interval", "autocast",   "checkpoint_interval", "correlation_interval",
-        "timeout",   "save_dir",     NULL};
+        "max_steps",        "num_epochs", "batch_size",          "minibatch_size",       "shuffle", "val_size",
+        "val_interval",     "autocast",   "checkpoint_interval", "correlation_interval", "timeout", "save_dir",
+        "final_checkpoint", NULL};
     static const char *const strategy[] = {
-        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", NULL};
-    static const char *const optimizer[] = {"lr", "weight_decay", "betas", "momentum", NULL};
+        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset", NULL};
+    static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
+                                            "momentum", "amsgrad",      "groups", NULL};
     exo_status st = exo_config_check_misplaced(root, train, "train.", err);
     if (st == EXO_OK)
         st = exo_config_check_misplaced(root, strategy, "strategy.", err);
@@ -123,8 +124,9 @@ check_train_keys(exo_config *train, exo_err *err)
 {
     static const char *const job[] = {"nodes", "seed", "seeds", "model", "data", "device", "name", "plugins", NULL};
     static const char *const strategy[] = {
-        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", NULL};
-    static const char *const optimizer[] = {"lr", "weight_decay", "betas", "momentum", NULL};
+        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset", NULL};
+    static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
+                                            "momentum", "amsgrad",      "groups", NULL};
     exo_status st = exo_config_check_misplaced(train, strategy, "strategy.", err);
     if (st == EXO_OK)
         st = exo_config_check_misplaced(train, optimizer, "strategy.optimizer.", err);

@@ -187,7 +187,7 @@ static bool
 are_seeds(const char *a, const char *b)
 {
     size_t length = length_without_seed(a);
-    return strcmp(a, b) != 0 && a[length] && b[length] && length == length_without_seed(b) &&
+    return strcmp(a, b) != 0 && length == length_without_seed(b) && a[length] && b[length] &&
            strncmp(a, b, length) == 0;
 }
 
