@@ -17,11 +17,12 @@ enum {
 exo_status
 exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *err)
 {
-    const int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+    const int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                        ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
     char name[64];
     int zero = 0;
-    snprintf(name, sizeof name, "inproc://exogym.attempt.%" PRIxPTR, (uintptr_t)socket);
+    /* ZeroMQ frees a name only some time after its monitor has ended: so no name is used twice. */
+    snprintf(name, sizeof name, "inproc://exogym.attempt.%" PRIu64, net->attempts++);
     if (zmq_socket_monitor(socket->zmq, name, events) != 0)
         return exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));
     socket->monitor = zmq_socket(net->context, ZMQ_PAIR);
@@ -63,7 +64,7 @@ next_event(void *monitor, uint16_t *event, uint32_t *value)
     return true;
 }
 
-/* The connection ended; counted once each. Has it now happened too often to be chance? */
+/* The connection ended within its handshake. Has it now happened too often to be chance? */
 static bool
 breaks_off(exo_socket *socket)
 {
@@ -95,12 +96,10 @@ exo_attempt_hear_locked(exo_socket *socket, bool with_key)
             return with_key ? "it has another key than the one that was given for it, or is no process of exogym"
                             : "it is no process of exogym";
         case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-        case ZMQ_EVENT_DISCONNECTED:
-            if (breaks_off(socket))
-                return with_key ? "it breaks the handshake off: it has another key than the one that was given for it, "
-                                  "works "
-                                  "without keys, or is no process of exogym"
-                                : "it breaks the handshake off: it wants keys, or is no process of exogym";
+            /* Without keys there is nothing that it would break off for: then it is dying, and another may take its place. */
+            if (with_key && breaks_off(socket))
+                return "it breaks the handshake off: it has another key than the one that was given for it, works "
+                       "without keys, or is no process of exogym";
             break;
         default:
             break;

@@ -53,6 +53,7 @@ struct exo_net {
     exo_peer *first_lost; /* announced ones, for the handler; held */
     exo_time next_tick;
     uint64_t refused[EXO_NET_REFUSED]; /* hashes of routes, a ring */
+    uint64_t attempts;                 /* that were watched: names the next one's monitor */
     size_t next_refused;
     unsigned refusals;      /* that may be said now */
     uint64_t unsaid;        /* refusals since the last that was said */
