@@ -236,6 +236,8 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     }
     if (st == EXO_OK)
         exo_runtime_set_remote(runtime, &exo_cluster_ops, c);
+    if (st == EXO_OK)
+        st = exo_remote_start(c->remote, err); /* when all is there that others ask for; finding the head needs it */
     if (st == EXO_OK && opts->role != EXO_ROLE_HEAD)
         st = find_head(c, deadline, err);
     if (st == EXO_OK) {

@@ -111,22 +111,28 @@ exo_remote_open(exo_remote **out, exo_runtime *runtime, const exo_net_opts *opts
 {
     static const exo_remote_events none = {0};
     exo_remote *r = exo_calloc(1, sizeof *r);
+    *out = NULL;
     if (!r)
         return exo_fail(err, EXO_NOMEM, "no memory for connections");
     pthread_mutex_init(&r->lock, NULL);
     r->runtime = runtime;
     r->events = events ? events : &none;
     r->context = context;
-    *out = r; /* what comes at once must find it */
     exo_net_opts with_handler = *opts;
     with_handler.handler = &handler;
     with_handler.context = r;
+    with_handler.held = true; /* what comes needs more than this: see exo_remote_start */
     exo_status st = exo_net_open(&r->net, &with_handler, err);
-    if (st != EXO_OK) {
-        *out = NULL;
+    if (st != EXO_OK)
         exo_remote_free(&r);
-    }
+    *out = r;
     return st;
+}
+
+exo_status
+exo_remote_start(exo_remote *remote, exo_err *err)
+{
+    return exo_net_start(remote->net, err);
 }
 
 void

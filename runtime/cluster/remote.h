@@ -21,9 +21,13 @@ typedef struct exo_remote_events {
     void (*lost)(void *context, exo_peer *peer, const char *cause);
 } exo_remote_events;
 
-/* Opens a net (handler and context of `opts` are set here) for `runtime`, which must outlive it. */
+/* Opens a net (handler, context and held of `opts` are set here) for `runtime`, which must outlive it. Its endpoints are bound and known,
+ * but nothing that comes is read before exo_remote_start. *out is NULL on failure. Errors: those of exo_net_open. */
 exo_status exo_remote_open(exo_remote **out, exo_runtime *runtime, const exo_net_opts *opts,
                            const exo_remote_events *events, void *context, exo_err *err);
+/* Once: serves from now on. Whoever knocked already is answered at once, so the caller first spawns the system actors that others ask for,
+ * and makes ready all that `events` uses. After a failure it can only be closed and freed. Errors: FAILED (no thread). */
+exo_status exo_remote_start(exo_remote *remote, exo_err *err);
 /* Ends every pending call with PEER_LOST. The references that it gave are dead then; it is freed by exo_remote_free, when nothing can
  * use them any more. */
 void exo_remote_close(exo_remote *remote);

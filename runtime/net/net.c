@@ -360,7 +360,7 @@ bool
 exo_net_drive(exo_net *net, bool (*done)(void *argument), void *argument, exo_time deadline)
 {
     exo_net_flush(net);
-    if (!take_over(net, EXO_DRIVER_WAITER))
+    if (!atomic_load(&net->started) || !take_over(net, EXO_DRIVER_WAITER))
         return false;
     for (;;) {
         atomic_store(&net->waiting, true); /* before the look: what is done after it is kicked for */
@@ -463,9 +463,10 @@ identify_self(exo_net *net, exo_err *err)
     return st;
 }
 
-static exo_status
-start_threads(exo_net *net, exo_err *err)
+exo_status
+exo_net_start(exo_net *net, exo_err *err)
 {
+    atomic_store(&net->started, true);
     net->has_home = pthread_create(&net->home, NULL, home_main, net) == 0;
     net->has_guard = net->has_home && pthread_create(&net->guard, NULL, guard_main, net) == 0;
     return net->has_guard ? EXO_OK : exo_fail(err, EXO_FAILED, "no thread can be started for the net");
@@ -476,6 +477,7 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
 {
     exo_status st = EXO_NOMEM;
     exo_net *net = exo_calloc(1, sizeof *net);
+    *out = NULL;
     if (!net)
         return exo_fail(err, EXO_NOMEM, "no memory for a net");
     pthread_condattr_t attr;
@@ -529,13 +531,13 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
         st = identify_self(net, err);
     if (st != EXO_OK)
         goto done;
-    st = start_threads(net, err);
-    if (st != EXO_OK)
-        goto done;
-    *out = net;
-    net = NULL;
+    *out = net; /* before any thread: what comes at once is answered through it */
+    st = net->opts.held ? EXO_OK : exo_net_start(net, err);
+    if (st == EXO_OK)
+        return EXO_OK;
 done:
-    exo_net_close(&net);
+    exo_net_close(&net); /* joins `home`, which may use *out until then */
+    *out = NULL;
     return st;
 }
 

@@ -60,11 +60,18 @@ typedef struct exo_net_opts {
     exo_time peer_timeout;   /* silence of another host after which it is lost; 0: 5 s                */
     size_t unread_limit;     /* bytes; 0: 256 MiB; at least 4 MiB                                     */
     const char *boot;        /* NULL: of this host. For tests: with another, processes of this host are far */
+    bool held;               /* bound, but nothing is read before exo_net_start                       */
     const exo_net_handler *handler;
     void *context;
 } exo_net_opts;
 
+/* Binds the endpoints and, unless `held`, starts. *out is set before the first callback; it is NULL on failure, but callbacks may have
+ * used it by then. Errors: INVAL (a name or an endpoint), IO, FAILED (no thread), NOMEM. */
 exo_status exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err);
+/* Of a held net, once: reads and answers from now on, beginning with whatever came since it was bound. The caller first makes ready
+ * all that its callbacks use. Until then exo_net_drive gives false, and exo_net_connect waits for the start, too. After a failure the net
+ * can only be closed. Errors: FAILED (no thread). */
+exo_status exo_net_start(exo_net *net, exo_err *err);
 /* Says goodbye to every peer, which is lost then, and ends its threads: afterwards sending fails, and nothing is received. Not from a
  * callback. */
 void exo_net_stop(exo_net *net);
@@ -93,7 +100,8 @@ exo_status exo_net_connect_while(exo_net *net, const char *endpoint, const char 
 exo_status exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err);
 /* Sends out what has gathered. Before a thread waits. */
 void exo_net_flush(exo_net *net);
-/* Drives until done(argument), or `deadline` on the real clock. False, soon, if another thread drives: then wait by other means. */
+/* Drives until done(argument), or `deadline` on the real clock. False, soon, if another thread drives, or the net is not started: then
+ * wait by other means. */
 bool exo_net_drive(exo_net *net, bool (*done)(void *argument), void *argument, exo_time deadline);
 /* Makes the driver look up: something that it waits for is done. */
 void exo_net_kick(exo_net *net);

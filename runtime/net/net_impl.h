@@ -29,6 +29,7 @@ struct exo_net {
         *sources; /* by descriptor; guarded by lock. An event names its descriptor: its owner may be gone by then */
     size_t num_sources;
     atomic_bool kicked, waiting, closing; /* waiting: the driver is, or will be, in epoll_wait */
+    atomic_bool started;                  /* nobody drives before */
 
     atomic_int driver;          /* exo_driver of who drives, or -1 */
     atomic_uint wanted;         /* threads that want to drive instead of home and guard */
@@ -52,8 +53,8 @@ struct exo_net {
     exo_peer *first_dirty;
     exo_peer *first_lost; /* announced ones, for the handler; held */
     exo_time next_tick;
-    uint64_t refused[EXO_NET_REFUSED]; /* hashes of routes, a ring */
     uint64_t attempts;                 /* that were watched: names the next one's monitor */
+    uint64_t refused[EXO_NET_REFUSED]; /* hashes of routes, a ring */
     size_t next_refused;
     unsigned refusals;      /* that may be said now */
     uint64_t unsaid;        /* refusals since the last that was said */

@@ -136,6 +136,7 @@ setup(void)
     cr_assert_eq(exo_spawn(runtimes[0], &head_class, &head, &unused, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_spawn(runtimes[0], &idler_class, NULL, &idler, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_remote_open(&remote, runtimes[0], &net, NULL, NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_remote_start(remote, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_cluster_join(&driver, runtimes[1], &opts, soon(), &err), EXO_OK, "%s", err.text);
 }
 

@@ -155,6 +155,35 @@ Test(net, refuses_a_name_that_it_could_not_say)
     cr_expect_null(net);
 }
 
+static bool
+never(void *unused)
+{
+    (void)unused;
+    return false;
+}
+
+Test(net, reads_nothing_before_it_is_started)
+{
+    for (int i = 0; i < 2; i++) {
+        net_end server = {0}, client = {0}, unused = {0};
+        exo_peer *peer = NULL;
+        net_end_open(&server, net_end_endpoint(i), &(exo_net_opts){.held = true});
+        net_end_open(&client, NULL, NULL);
+        cr_expect_eq(exo_net_connect(client.net, exo_net_endpoint(server.net, 0), NULL,
+                                     exo_deadline(exo_clock_real(), 50 * EXO_MS), &peer, NULL),
+                     EXO_TIMEOUT, "it is bound, and does not answer");
+        cr_expect_not(exo_net_drive(server.net, never, NULL, exo_deadline(exo_clock_real(), 20 * EXO_SECOND)));
+        cr_expect_eq(server.opened, 0);
+        cr_assert_eq(exo_net_start(server.net, NULL), EXO_OK);
+        peer = net_end_connect(&client, &server);
+        exo_peer_drop(&peer);
+        net_end_close(&client);
+        net_end_close(&server);
+        net_end_open(&unused, net_end_endpoint(i), &(exo_net_opts){.held = true});
+        net_end_close(&unused); /* without a start */
+    }
+}
+
 static size_t
 open_descriptors(void)
 {

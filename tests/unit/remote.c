@@ -104,6 +104,7 @@ setup(void)
     cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
     cr_assert_eq(exo_spawn(runtime, &echo_class, NULL, &actor, &err), EXO_OK);
     cr_assert_eq(exo_remote_open(&remote, runtime, &opts, NULL, NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_remote_start(remote, &err), EXO_OK, "%s", err.text);
     context = zmq_ctx_new();
     stranger = zmq_socket(context, ZMQ_DEALER);
     zmq_setsockopt(stranger, ZMQ_LINGER, &none, sizeof none);
