@@ -527,7 +527,8 @@ static const exo_arg table[] = {
              "newest that is not.",
      EXO_INTO(struct run_args, resume)},
     {.name = "--overwrite",
-     .help = "Starts finished runs over. Without it, a folder that holds one is an error.",
+     .help = "Starts finished runs of a job over. Without it, a folder that holds one is an error. A graph always "
+             "starts over.",
      EXO_INTO(struct run_args, overwrite)},
     {.name = "--dry-run",
      .help = "Prints what the job would take of memory, and runs nothing.",
