@@ -556,17 +556,18 @@ node_json(const exo_config *node, const char *name)
 }
 
 static json_t *
-train_json(const exo_fit_opts *o)
+train_json(const exo_fit_opts *o, uint64_t steps)
 {
     bool automatic = o->minibatch_size == EXO_MINIBATCH_AUTO;
     bool validates = o->val_size != EXO_VAL_NONE;
     json_t *val_size = validates ? json_integer((json_int_t)o->val_size) : json_string("none");
     json_t *minibatch = automatic ? json_string("auto") : json_integer((json_int_t)o->minibatch_size);
-    return json_pack("{s:I, s:I, s:I, s:o, s:b, s:o, s:I, s:s, s:I, s:I}", "max_steps", (json_int_t)o->max_steps,
+    return json_pack("{s:I, s:I, s:I, s:o, s:b, s:o, s:I, s:s, s:I, s:I, s:b, s:f}", "max_steps", (json_int_t)steps,
                      "num_epochs", (json_int_t)o->num_epochs, "batch_size", (json_int_t)o->batch_size, "minibatch_size",
                      minibatch, "shuffle", o->shuffle, "val_size", val_size, "val_interval",
                      (json_int_t)o->val_interval, "autocast", o->autocast ? "bf16" : "none", "checkpoint_interval",
-                     (json_int_t)o->checkpoint_interval, "correlation_interval", (json_int_t)o->correlation_interval);
+                     (json_int_t)o->checkpoint_interval, "correlation_interval", (json_int_t)o->correlation_interval,
+                     "final_checkpoint", o->final_checkpoint, "timeout", (double)o->timeout * 1e-9);
 }
 
 static int
@@ -576,16 +577,29 @@ add_to_text(const char *bytes, size_t size, void *text)
     return ((exo_text *)text)->failed ? -1 : 0;
 }
 
+static json_t *
+plugins_json(const exo_job *job)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < job->num_plugins; i++)
+        json_array_append_new(list, json_string(job->plugins[i]));
+    return list;
+}
+
+/* A job of one strategy, which can be run again. */
 static exo_status
 write_config(exo_job *job, exo_job_run *run, exo_err *err)
 {
     exo_text text = {0};
     exo_status st = EXO_OK;
-    json_t *config =
-        json_pack("{s:i, s:s, s:s, s:I, s:o, s:o, s:i, s:s, s:o, s:o}", "exogym", 1, "name", job->name, "label",
-                  run->label, "seed", (json_int_t)run->seed, "model", node_json(job->model_config, job->model_name),
-                  "data", node_json(job->data_config, job->data_name), "nodes", (int)job->opts.num_nodes, "device",
-                  job->opts.device, "train", train_json(&job->opts), "strategy", node_json(run->options, NULL));
+    json_t *config = json_pack("{s:i, s:s, s:I, s:o, s:o, s:i, s:s, s:o, s:o}", "exogym", 1, "name", job->name, "seed",
+                               (json_int_t)run->seed, "model", node_json(job->model_config, job->model_name), "data",
+                               node_json(job->data_config, job->data_name), "nodes", (int)job->opts.num_nodes, "device",
+                               job->opts.device, "train", train_json(&job->opts, exo_job_steps(job)), "strategy",
+                               node_json(run->options, NULL));
+    json_object_set_new(json_object_get(config, "strategy"), "label", json_string(run->label));
+    if (job->num_plugins > 0)
+        json_object_set_new(config, "plugins", plugins_json(job));
     static const char *const network[] = {"clock", "hosts", "links", "compute", "edges"};
     for (size_t i = 0; config && i < sizeof network / sizeof *network; i++) {
         exo_config *value = exo_config_get(exo_config_root(job->doc), network[i]);

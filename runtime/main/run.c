@@ -586,7 +586,7 @@ static const exo_note examples[] = {
 
 /* DIR and NAME as in the options. STRATEGY is the label, with `seeds` STRATEGY-seedN. */
 static const exo_note files[] = {
-    {"DIR/NAME/STRATEGY/config.json", "Every setting that decides the run's numbers, defaults included."},
+    {"DIR/NAME/STRATEGY/config.json", "The run's settings: a job that can be run again."},
     {"DIR/NAME/STRATEGY/train.csv", "Loss and learning rate by step."},
     {"DIR/NAME/STRATEGY/validation.csv", "Local and global loss by step."},
     {"DIR/NAME/STRATEGY/metrics.csv", "Losses and accuracies by step, seconds and bytes sent."},

@@ -124,4 +124,14 @@ cp -r kept runs/damaged
 rm runs/damaged/ddp/{config.json,result.json,model.safetensors}
 run --name damaged --resume
 [ "$(sha damaged ddp)" = "$first" ] || fail 'a run without config.json began anew'
+
+# --- config.json is a job ---------------------------------------------------------------------------------------------
+
+ok run job.yaml --name kept --no-plot --json --set 'compare=[{name: diloco, H: 3, label: mine}, {name: sparta, p: 0.1}]' \
+    --set train.max_steps=6
+first=$(json out sha256)
+cp runs/kept/mine/config.json mine.json
+ok run mine.json --name again --no-plot --json
+[ "$(json out sha256)" = "$first" ] || fail 'a config.json gives other parameters than its run'
+[ -e runs/again/mine/result.json ] || fail 'a config.json has lost the label of its run'
 finish
