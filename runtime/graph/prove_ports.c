@@ -81,6 +81,18 @@ has_one_target(const exo_graph_spec *spec, const exo_edge_spec *edge)
     return true;
 }
 
+/* Is how much it takes at the port its own choice? */
+static bool
+takes_at_will(const exo_actor_spec *actor, const exo_graph_port *port)
+{
+    for (uint32_t i = 0; i < actor->order->length; i++) {
+        const exo_order_step *step = &actor->order->steps[i];
+        if (step->or_next || (step->kind == EXO_ORDER_POLL && &actor->class->ports[step->port] == port))
+            return true;
+    }
+    return false;
+}
+
 /* Do the members of a collective get equally much, so that none of them waits in it while all that another needs is stuck? */
 static bool
 is_balanced(const exo_graph_spec *spec, const exo_edge_spec *edge)
@@ -89,8 +101,9 @@ is_balanced(const exo_graph_spec *spec, const exo_edge_spec *edge)
     size_t into = 0;
     for (size_t e = 0; e < spec->num_edges; e++)
         into += spec->edges[e].to == edge->to && spec->edges[e].input == edge->input;
-    return (edge->route == EXO_ROUTE_ROUND_ROBIN || edge->route == EXO_ROUTE_BROADCAST) && to->order && into == 1 &&
-           edge->from != edge->to && to->count <= (uint64_t)edge->capacity + 3;
+    return (edge->route == EXO_ROUTE_ROUND_ROBIN || edge->route == EXO_ROUTE_BROADCAST) && to->order &&
+           !takes_at_will(to, edge->input) && into == 1 && edge->from != edge->to &&
+           to->count <= (uint64_t)edge->capacity + 3;
 }
 
 /* Can `to`, a wait at the other end of `edge`, keep `from` waiting? */

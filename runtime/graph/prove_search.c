@@ -31,7 +31,7 @@ struct channel {
     const exo_edge_spec *edge;
     uint32_t edge_index, from, to; /* instances */
     uint32_t room;                 /* with the outbox; UINT32_MAX: it drops */
-    bool alone;                    /* the only one at the input that it leads to */
+    bool alone;                    /* the only one at the input that it leads to, which is not polled */
 };
 
 struct instance {
@@ -61,6 +61,7 @@ struct search {
     uint32_t *stack;
     size_t length, room;
     uint32_t *state, *next;
+    bool lasts;    /* nobody ever ends */
     bool dry;      /* nothing is pushed: only whether something would be */
     bool branched; /* there was a choice */
     bool full;     /* there was no room for a state */
@@ -312,6 +313,7 @@ choose(struct search *s, uint32_t i, uint32_t e)
     for (uint32_t t = 0; t < count; t++)
         left = left || !has_ended(s, s->state, channel_between(s, e, i, t)->to);
     if (count == 0 || skip || !left) { /* it goes nowhere over this edge; if nobody is left at all, that is the end */
+        s->branched = s->branched || (count > 0 && !left); /* whether it sent before they ended depends on times */
         begin_step(s);
         turn_of(s, s->next, i, e)[1] = (uint32_t)((turn[1] + 1) % edge->every);
         if (count > 0 && !left)
@@ -332,8 +334,10 @@ choose(struct search *s, uint32_t i, uint32_t e)
     for (uint32_t t = first; t <= last; t++) {
         uint32_t at = t;
         begin_step(s);
-        while (edge->route != EXO_ROUTE_BROADCAST && has_ended(s, s->state, channel_between(s, e, i, at)->to))
+        while (edge->route != EXO_ROUTE_BROADCAST && has_ended(s, s->state, channel_between(s, e, i, at)->to)) {
+            s->branched = true; /* whether it had ended by then depends on times */
             at = (at + 1) % count;
+        }
         uint32_t *later = turn_of(s, s->next, i, e);
         later[0] = (turn[0] + 1) % count;
         later[1] = (uint32_t)((turn[1] + 1) % edge->every);
@@ -350,13 +354,14 @@ do_send(struct search *s, uint32_t i, const exo_order_step *step, bool *alone)
     uint32_t e = edge_at(s, i, port_of(s, i, step), p[EDGE]);
     struct channel *c = sending_to(s, s->state, i);
     const exo_edge_spec *edge = &s->spec->edges[e];
-    *alone = true;
+    /* Which of several it chooses depends on who has ended by then. */
+    *alone = s->lasts || edge->route == EXO_ROUTE_BROADCAST || targets_of(s, i, e) <= 1;
     if (!c)
         return choose(s, i, e);
     if (is_shut(s, s->state, c))
         return false;
     *alone = c->alone && !edge->feedback && edge->on_full == EXO_FULL_BLOCK;
-    s->branched = s->branched || c->room == UINT32_MAX; /* what is dropped depends on times */
+    s->branched = s->branched || c->room == UINT32_MAX || has_ended(s, s->state, c->to); /* it depends on times */
     begin_step(s);
     uint32_t *count = count_of(s, s->next, index_of(s, c));
     if (!has_ended(s, s->state, c->to) && *count < (c->room == UINT32_MAX ? edge->capacity : UINT32_MAX))
@@ -412,7 +417,7 @@ do_poll(struct search *s, uint32_t i, const exo_order_step *step)
         advance(s, s->next, i);
         pushed = push(s) || pushed;
     }
-    s->branched = s->branched || any;
+    s->branched = s->branched || any || open; /* what has come by now depends on times */
     return pushed;
 }
 
@@ -463,6 +468,7 @@ step_instance(struct search *s, uint32_t i, bool *alone)
         const exo_order_step *step = &order->steps[at];
         bool one = false;
         more = step->or_next;
+        s->branched = s->branched || more;
         if (step->kind == EXO_ORDER_SEND)
             pushed = do_send(s, i, step, &one) || pushed;
         else if (step->kind == EXO_ORDER_RECEIVE)
@@ -625,6 +631,40 @@ find_stuck(const struct search *s, exo_proof *out)
 
 /* --- The search ---------------------------------------------------------------------------------------------------------------------- */
 
+static bool
+polls(const exo_order *order, const exo_graph_class *class, const exo_graph_port *port)
+{
+    for (uint32_t i = 0; i < order->length; i++)
+        if (order->steps[i].kind == EXO_ORDER_POLL && &class->ports[order->steps[i].port] == port)
+            return true;
+    return false;
+}
+
+/* Is a send one of alternatives? Then whether it has begun is not in a state. */
+static bool
+may_not_send(const exo_order *order)
+{
+    for (uint32_t i = 0; i < order->length; i++)
+        if (order->steps[i].kind == EXO_ORDER_SEND &&
+            (order->steps[i].or_next || (i > 0 && order->steps[i - 1].or_next)))
+            return true;
+    return false;
+}
+
+/* Does the order never come to its end by itself? It ends with an endless loop that has something to do. */
+static bool
+is_endless(const struct search *s, uint32_t i)
+{
+    const exo_order *order = s->instances[i].order;
+    const exo_order_step *last = &order->steps[order->length - 1];
+    if (last->kind != EXO_ORDER_END || order->steps[last->other].count != EXO_ORDER_ENDLESS)
+        return false;
+    for (const exo_order_step *step = &order->steps[last->other]; step < last; step++)
+        if (step->kind != EXO_ORDER_LOOP && step->kind != EXO_ORDER_END && is_used(s, i, step))
+            return true;
+    return false;
+}
+
 static exo_status
 add_channels(struct search *s, exo_err *err)
 {
@@ -655,7 +695,8 @@ add_channels(struct search *s, exo_err *err)
         }
     }
     for (uint32_t c = 0; c < s->num_channels; c++) {
-        s->channels[c].alone = true;
+        const exo_edge_spec *edge = s->channels[c].edge;
+        s->channels[c].alone = !polls(spec->actors[edge->to].order, spec->actors[edge->to].class, edge->input);
         for (uint32_t d = 0; d < s->num_channels; d++)
             if (d != c && s->channels[d].to == s->channels[c].to &&
                 s->channels[d].edge->input == s->channels[c].edge->input)
@@ -671,7 +712,7 @@ open_search(struct search *s, size_t effort, exo_err *err)
     const exo_graph_spec *spec = s->spec;
     for (uint32_t a = 0; a < spec->num_actors; a++)
         for (uint32_t i = 0; i < spec->actors[a].count; i++) {
-            if (s->num_instances == MAX_INSTANCES || !spec->actors[a].order)
+            if (s->num_instances == MAX_INSTANCES || !spec->actors[a].order || may_not_send(spec->actors[a].order))
                 return EXO_FULL;
             s->instances[s->num_instances++] =
                 (struct instance){.actor = a, .index = i, .order = spec->actors[a].order};
@@ -679,6 +720,9 @@ open_search(struct search *s, size_t effort, exo_err *err)
     exo_status st = add_channels(s, err);
     if (st != EXO_OK)
         return st;
+    s->lasts = true;
+    for (uint32_t i = 0; i < s->num_instances; i++)
+        s->lasts = s->lasts && is_endless(s, i);
     s->words = (size_t)s->num_instances * (INSTANCE + 2 * spec->num_edges) + s->num_channels;
     if (s->words > MAX_WORDS)
         return EXO_FULL;

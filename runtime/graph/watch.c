@@ -95,24 +95,23 @@ keep(exo_stall_watch *w, const exo_stall *stall, exo_time at)
 void
 exo_stall_watch_look(exo_stall_watch *w)
 {
-    exo_stall first = {0}, second = {0};
+    exo_stall stall = {0};
     exo_time now = exo_now(exo_clock_real());
     if (w->found || now < w->next || (w->site && w->site->sim))
         return;
     exo_time each = w->site ? EVERY : w->count * EXO_MS;
     w->next = now + (each > EVERY ? each : EVERY);
     exo_status st = gather(w, LONG_WAIT, w->records);
+    exo_time at = exo_now(exo_clock_real()) - w->began; /* what both gatherings say was true at this moment */
     if (st == EXO_OK)
-        st = exo_stall_find(&first, w->records, w->count, w->stuck, NULL);
-    if (st == EXO_OK && first.length > 0)
+        st = exo_stall_find(&stall, w->records, w->count, w->stuck, NULL);
+    if (st == EXO_OK && stall.length > 0)
         st = gather(w, LONG_WAIT, w->again);
-    if (st == EXO_OK && first.length > 0 && exo_stall_is_same(w->records, w->again, w->stuck, w->count) &&
-        exo_stall_find(&second, w->again, w->count, w->stuck, NULL) == EXO_OK && second.length > 0) {
-        keep(w, &second, exo_now(exo_clock_real()) - w->began);
-        second = (exo_stall){0};
-    }
-    exo_stall_release(&first);
-    exo_stall_release(&second);
+    /* Those that are not stuck may say something else by now: the cycle that was found is the one that was true. */
+    if (st == EXO_OK && stall.length > 0 && exo_stall_is_same(w->records, w->again, w->stuck, w->count))
+        keep(w, &stall, at);
+    else
+        exo_stall_release(&stall);
 }
 
 /* --- On the virtual clock --------------------------------------------------------------------------------------------------------------- */

@@ -47,6 +47,10 @@ expect(exo_verdict wanted, const char *text, const char *words)
     "actors: {p: {class: scripted, config: {script: '" first "'}}, q: {class: scripted, config: {script: '" second     \
     "'}}}\nedges: [{from: p, to: q, carries: p0, buffer: {capacity: " capacity "}}, {from: p, to: q, carries: p1}]\n"
 
+#define CIRCLE(first, second)                                                                                          \
+    "actors: {p: {class: scripted, config: {script: '" first "'}}, q: {class: scripted, config: {script: '" second     \
+    "'}}}\nedges: [{from: p, to: q, carries: p0}, {from: q, to: p, carries: p1}]\n"
+
 Test(graph_prove, two_edges_in_another_order)
 {
     expect(EXO_SOUND, XY("*(send p0; send p1)", "*(receive p1; receive p0)", "1"), "");
@@ -68,6 +72,27 @@ Test(graph_prove, an_order_that_is_not_declared)
            "actors: {a: {class: maker, count: 2}, b: {class: learner}}\n"
            "edges: [{from: a, to: b, carries: experience}, {from: b, to: a, carries: parameters}]\n",
            "");
+}
+
+/* What depends on the order of steps is neither proven nor certain. */
+Test(graph_prove, orders_that_leave_a_choice)
+{
+    expect(EXO_CAN_STALL, XY("6 send p0; send p1", "poll p0; receive p1; *receive p0", "1"),
+           "p_0 waits to send on 'p>q:p0' to q_0, q_0 waits to receive on 'p>q:p1' from p_0");
+    expect(EXO_CAN_STALL, XY("3 send p0; send p1", "poll p0; receive p1; *receive p0", "1"), "p_0 waits to send on");
+    expect(EXO_CAN_STALL,
+           XY("send p0; send p1; 9 send p0; send p1", "(receive p0 | receive p1); receive p1; *receive p0", "1"),
+           "p_0 waits to send on 'p>q:p0' to q_0");
+    expect(EXO_NOT_PROVEN, CIRCLE("*(receive p1; send p0)", "*(receive p0 | send p1)"), "every order of steps");
+    expect(EXO_NOT_PROVEN,
+           CIRCLE("receive p1; *(send p0; receive p1)", "(send p1 | receive p0); *(receive p0; send p1)"),
+           "every order of steps");
+    expect(EXO_CAN_STALL,
+           "actors: {m: {class: scripted, config: {script: '*send p0'}},\n"
+           "  t: {class: scripted, count: 2, config: {script: '*(poll p0; receive p0; reduce g0)'}}}\n"
+           "edges: [{from: m, to: t, carries: p0, route: round_robin, buffer: {capacity: 1}},\n"
+           "  {from: t, to: t, carries: g0}]\n",
+           "waits to send on 'm>t:p0' to t_");
 }
 
 #define TEAM(route, members, capacity)                                                                                 \
