@@ -15,6 +15,8 @@
 
 #include "place.h"
 
+#define LAST_ITEM EXO_SECOND /* the longest wait for a light item that is leaving when its outlet is stopped */
+
 /* A message on its way on the virtual clock. */
 struct passage {
     exo_place *to;
@@ -346,6 +348,7 @@ transmit_locked(exo_outlet *o)
     exo_item_drop(&out.item);
     pthread_mutex_lock(&place->lock);
     o->busy = false;
+    pthread_cond_broadcast(&o->changed); /* exo_outlet_stop */
 }
 
 /* Is this for the outlet's thread? */
@@ -488,4 +491,12 @@ exo_outlet_stop(exo_outlet *o)
     pthread_mutex_unlock(&o->place->lock);
     if (join)
         pthread_join(o->thread, NULL);
+    if (o->place->actor.site->sim)
+        return;
+    /* Somebody else's thread, the mail lane, may be in the middle of an item, with the lock open. */
+    pthread_mutex_lock(&o->place->lock);
+    exo_time until = exo_place_now(o->place) + LAST_ITEM;
+    while (o->busy && exo_place_now(o->place) < until)
+        wait_locked(o, until);
+    pthread_mutex_unlock(&o->place->lock);
 }

@@ -42,11 +42,14 @@ typedef struct exo_wait_end {
     uint64_t number;     /* of the item after the last one that left or came; of a collective: messages */
     uint32_t amount;     /* sending: items that wait to leave; receiving: credits that no item has come for */
     bool output;
-    bool awaited; /* what the actor waits for now */
-    bool over;    /* sending: END was sent, or nobody takes it; receiving: END has come */
-    bool gone;    /* receiving: GONE was said */
-    bool busy;    /* sending: an item is being encoded, or passes an emulated link */
+    bool awaited;        /* what the actor waits for now */
+    bool over;           /* sending: END was sent, or nobody takes it; receiving: END has come */
+    bool gone;           /* receiving: GONE was said */
+    bool busy;           /* sending: an item is being encoded, or passes an emulated link */
+    uint8_t reserved[7]; /* 0: records are compared byte by byte */
 } exo_wait_end;
+
+_Static_assert(sizeof(exo_wait_end) == 32, "nothing of an end is padding");
 
 enum {
     EXO_WAIT_EDGE = 128
@@ -63,7 +66,10 @@ typedef struct exo_wait_record {
     uint32_t edge;    /* of the collective        */
     uint32_t num_ends, num_missing;
     char edge_name[EXO_WAIT_EDGE]; /* that it waits at; cut if it is longer */
+    uint32_t reserved;             /* 0, as in an end */
 } exo_wait_record;
+
+_Static_assert(sizeof(exo_wait_record) == 48 + EXO_WAIT_EDGE, "nothing of a record is padding");
 
 /* One wait of a cycle: `actor` waits for the next one, `peer`. */
 typedef struct exo_stall_wait {
