@@ -193,7 +193,8 @@ EXO_API exo_status exo_get_actor(exo_runtime *runtime, const char *namespace_nam
                                  exo_err *err);
 /* Stops after what is queued (drain) or after what runs; what is queued then gets CANCELLED. Does not wait. */
 EXO_API exo_status exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo_err *err);
-/* Ends an actor as if it had failed with `cause`: linked actors die with it. */
+/* Ends an actor as if it had failed with `cause`: linked actors die with it. An actor that is ended from within the `stop` of another one
+ * runs its own `stop` after that one has returned: a `stop` must not wait for it, nor free what it uses. */
 EXO_API exo_status exo_kill(exo_runtime *runtime, exo_ref actor, const char *cause, exo_err *err);
 /* When either dies of a failure (not of a clean stop), the other is killed with a cause that names the first. */
 EXO_API exo_status exo_link(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err);
