@@ -36,7 +36,7 @@ struct channel {
 
 struct instance {
     uint32_t actor, index;
-    const exo_order *order;
+    const exo_order *order; /* of `orders` */
 };
 
 /* Words of a state: of each instance ENDED .. COUNTERS + DEPTH, then of each instance and edge its turn and its sends, then a count for each
@@ -53,6 +53,7 @@ struct search {
     const exo_graph_spec *spec;
     struct instance instances[MAX_INSTANCES];
     uint32_t num_instances;
+    exo_order *orders; /* (spec->num_actors) what of each is done in this graph */
     struct channel *channels;
     uint32_t num_channels;
     size_t words;
@@ -65,6 +66,7 @@ struct search {
     bool dry;      /* nothing is pushed: only whether something would be */
     bool branched; /* there was a choice */
     bool full;     /* there was no room for a state */
+    exo_search_limit *limit;
 };
 
 static uint32_t *
@@ -97,44 +99,28 @@ port_of(const struct search *s, uint32_t i, const exo_order_step *step)
     return &s->spec->actors[s->instances[i].actor].class->ports[step->port];
 }
 
-static bool
-is_used(const struct search *s, uint32_t i, const exo_order_step *step)
-{
-    const exo_graph_port *port = port_of(s, i, step);
-    for (size_t e = 0; e < s->spec->num_edges; e++) {
-        const exo_edge_spec *edge = &s->spec->edges[e];
-        if ((port->direction == EXO_PORT_INPUT ? edge->to == s->instances[i].actor && edge->input == port
-                                               : edge->from == s->instances[i].actor && edge->output == port) &&
-            (edge->route == EXO_ROUTE_ALL_REDUCE) == (port->direction == EXO_PORT_COLLECTIVE))
-            return true;
-    }
-    return false;
-}
-
-/* Goes through loops, and over steps at ports without an edge, to the next action. A loop without any is left. */
+/* Goes through loops to the next action, or to a loop that has none and no end, where it stays. Every other loop has one, or is left out: so
+ * this comes to an end. */
 static void
 settle(const struct search *s, uint32_t *state, uint32_t i)
 {
     uint32_t *p = part_of(state, i);
     const exo_order *order = s->instances[i].order;
-    uint32_t idle = 0;
-    while (p[AT] < order->length && idle++ < 4 * EXO_ORDER_STEPS) {
+    while (p[AT] < order->length) {
         const exo_order_step *step = &order->steps[p[AT]];
         uint32_t *left = &p[COUNTERS + step->level];
-        if (step->kind == EXO_ORDER_LOOP) {
-            *left = step->count > UINT32_MAX ? UINT32_MAX : (uint32_t)step->count;
-            p[AT] = *left ? p[AT] + 1 : step->other + 1;
+        if (step->kind == EXO_ORDER_LOOP && step->other > p[AT] + 1) {
+            *left = step->count == EXO_ORDER_ENDLESS ? UINT32_MAX
+                    : step->count >= UINT32_MAX      ? UINT32_MAX - 1 /* more states than are ever tried */
+                                                     : (uint32_t)step->count;
+            p[AT]++;
         } else if (step->kind == EXO_ORDER_END) {
             *left -= *left != UINT32_MAX;
             p[AT] = *left ? step->other + 1 : p[AT] + 1;
-        } else if (is_used(s, i, step)) {
-            return;
         } else {
-            p[AT]++;
+            return;
         }
     }
-    if (p[AT] < order->length)
-        p[AT] = order->length;
 }
 
 /* The step after the one that is done: alternatives of it are passed over. */
@@ -651,18 +637,20 @@ may_not_send(const exo_order *order)
     return false;
 }
 
-/* Does the order never come to its end by itself? It ends with an endless loop that has something to do. */
+/* Does the order never come to its end by itself? It ends with an endless loop. */
 static bool
-is_endless(const struct search *s, uint32_t i)
+is_endless(const exo_order *order)
 {
-    const exo_order *order = s->instances[i].order;
-    const exo_order_step *last = &order->steps[order->length - 1];
-    if (last->kind != EXO_ORDER_END || order->steps[last->other].count != EXO_ORDER_ENDLESS)
-        return false;
-    for (const exo_order_step *step = &order->steps[last->other]; step < last; step++)
-        if (step->kind != EXO_ORDER_LOOP && step->kind != EXO_ORDER_END && is_used(s, i, step))
-            return true;
-    return false;
+    const exo_order_step *last = order->length ? &order->steps[order->length - 1] : NULL;
+    return last && last->kind == EXO_ORDER_END && order->steps[last->other].count == EXO_ORDER_ENDLESS;
+}
+
+/* Nothing is tried. */
+static exo_status
+give_up(const struct search *s, int kind, uint32_t actor, size_t count)
+{
+    *s->limit = (exo_search_limit){.kind = kind, .actor = actor, .count = count};
+    return EXO_FULL;
 }
 
 static exo_status
@@ -684,7 +672,7 @@ add_channels(struct search *s, exo_err *err)
             uint32_t count = exo_edge_targets(spec, edge, i, targets);
             for (uint32_t t = 0; t < count; t++) {
                 if (s->num_channels == MAX_CHANNELS)
-                    return EXO_FULL;
+                    return give_up(s, EXO_LIMIT_CHANNELS, 0, MAX_CHANNELS);
                 s->channels[s->num_channels++] = (struct channel){
                     .edge = edge,
                     .edge_index = e,
@@ -707,25 +695,45 @@ add_channels(struct search *s, exo_err *err)
 
 /* FULL: the graph is too large, or says too little. */
 static exo_status
+open_instances(struct search *s, exo_err *err)
+{
+    const exo_graph_spec *spec = s->spec;
+    size_t actors = 0;
+    for (uint32_t a = 0; a < spec->num_actors; a++) {
+        if (!spec->actors[a].order)
+            return give_up(s, EXO_LIMIT_UNDECLARED, a, 0);
+        actors += spec->actors[a].count;
+    }
+    if (actors > MAX_INSTANCES)
+        return give_up(s, EXO_LIMIT_ACTORS, 0, actors);
+    s->orders = exo_calloc(spec->num_actors, sizeof *s->orders);
+    if (!s->orders)
+        return exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    for (uint32_t a = 0; a < spec->num_actors; a++) {
+        exo_prove_order(&s->orders[a], spec, a);
+        if (may_not_send(&s->orders[a]))
+            return give_up(s, EXO_LIMIT_MAY_SEND, a, 0);
+        for (uint32_t i = 0; i < spec->actors[a].count; i++)
+            s->instances[s->num_instances++] = (struct instance){.actor = a, .index = i, .order = &s->orders[a]};
+    }
+    return EXO_OK;
+}
+
+static exo_status
 open_search(struct search *s, size_t effort, exo_err *err)
 {
     const exo_graph_spec *spec = s->spec;
-    for (uint32_t a = 0; a < spec->num_actors; a++)
-        for (uint32_t i = 0; i < spec->actors[a].count; i++) {
-            if (s->num_instances == MAX_INSTANCES || !spec->actors[a].order || may_not_send(spec->actors[a].order))
-                return EXO_FULL;
-            s->instances[s->num_instances++] =
-                (struct instance){.actor = a, .index = i, .order = spec->actors[a].order};
-        }
-    exo_status st = add_channels(s, err);
+    exo_status st = open_instances(s, err);
+    if (st == EXO_OK)
+        st = add_channels(s, err);
     if (st != EXO_OK)
         return st;
     s->lasts = true;
     for (uint32_t i = 0; i < s->num_instances; i++)
-        s->lasts = s->lasts && is_endless(s, i);
+        s->lasts = s->lasts && is_endless(s->instances[i].order);
     s->words = (size_t)s->num_instances * (INSTANCE + 2 * spec->num_edges) + s->num_channels;
     if (s->words > MAX_WORDS)
-        return EXO_FULL;
+        return give_up(s, EXO_LIMIT_WORDS, 0, s->words);
     effort = effort ? effort : EFFORT;
     s->room = WORDS / s->words < effort ? WORDS / s->words : effort;
     s->seen_room = 2 * effort + 16;
@@ -738,13 +746,15 @@ open_search(struct search *s, size_t effort, exo_err *err)
 }
 
 exo_status
-exo_prove_search(const exo_graph_spec *spec, size_t effort, exo_proof *out, exo_err *err)
+exo_prove_search(const exo_graph_spec *spec, size_t effort, exo_proof *out, exo_search_limit *limit, exo_err *err)
 {
     bool stuck = false;
     struct search *s = exo_calloc(1, sizeof *s);
     if (!s)
         return exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    *limit = (exo_search_limit){0};
     s->spec = spec;
+    s->limit = limit;
     exo_status st = open_search(s, effort, err);
     if (st == EXO_OK) {
         for (uint32_t i = 0; i < s->num_instances; i++)
@@ -760,6 +770,9 @@ exo_prove_search(const exo_graph_spec *spec, size_t effort, exo_proof *out, exo_
     out->verdict = stuck                      ? s->branched ? EXO_CAN_STALL : EXO_STALLS
                    : st == EXO_OK && !s->full ? EXO_SOUND
                                               : EXO_NOT_PROVEN;
+    if (st == EXO_OK && s->full)
+        *limit = (exo_search_limit){.kind = EXO_LIMIT_STATES, .count = s->num_seen};
+    exo_free(s->orders);
     exo_free(s->channels);
     exo_free(s->seen);
     exo_free(s->stack);
