@@ -100,3 +100,20 @@ exo_graph_report_add(exo_graph_result *result, const char *actor, const char *ho
     json_decref(report);
     return st;
 }
+
+exo_status
+exo_graph_report_add_all(exo_graph_result *result, uint32_t count,
+                         void (*report)(void *context, uint32_t i, exo_graph_report *out), void *context, exo_err *err)
+{
+    exo_status first = EXO_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        exo_graph_report r = {0};
+        report(context, i, &r);
+        if (!r.reply)
+            continue;
+        exo_status st =
+            exo_graph_report_add(result, r.actor, r.host, r.reply, r.at_the_end, first == EXO_OK ? err : NULL);
+        first = first == EXO_OK ? st : first;
+    }
+    return first;
+}

@@ -199,17 +199,6 @@ weight(const struct run *run, uint32_t i, exo_status st)
 
 /* --- Reports ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Adds an actor's report to `result`: at the end, or, of a running one, its figures and traffic. */
-static exo_status
-read_report(const struct run *run, uint32_t i, const exo_payload *reply, bool at_the_end, exo_graph_result *result,
-            exo_err *err)
-{
-    char name[128];
-    uint32_t index = 0;
-    const exo_actor_spec *spec = actor_at(run, i, &index, name);
-    return exo_graph_report_add(result, name, run->spec->hosts[spec->hosts[index]].spec.name, reply, at_the_end, err);
-}
-
 /* The reply to `run` of an actor that ended well; NULL: it did not, or has not yet. */
 static const exo_payload *
 reply_of(const struct run *run, uint32_t i)
@@ -252,6 +241,15 @@ drop_looks(struct run *run)
         exo_future_drop(&run->looks[i]);
 }
 
+static void
+add_latest(const struct run *run, uint32_t i, const exo_payload *reply, exo_graph_result *now)
+{
+    char name[128];
+    uint32_t index = 0;
+    const exo_actor_spec *spec = actor_at(run, i, &index, name);
+    exo_graph_report_add(now, name, run->spec->hosts[spec->hosts[index]].spec.name, reply, false, NULL);
+}
+
 /* One that does not answer in time has its last figures. */
 static void
 show_progress(struct run *run)
@@ -266,7 +264,7 @@ show_progress(struct run *run)
         bool final = false;
         const exo_payload *reply = latest_of(run, i, deadline, &final);
         if (reply)
-            read_report(run, i, reply, false, &now, NULL);
+            add_latest(run, i, reply, &now);
     }
     drop_looks(run);
     exo_slow_wait waits[EXO_GRAPH_WAITS];
@@ -418,6 +416,21 @@ ended_at(const struct run *run, uint32_t i)
     return run->site && run->site->sim ? run->places[i]->ended_at : 0;
 }
 
+/* Of those that have ended with an error, the one that says most. */
+struct root {
+    exo_status status; /* OK: none has */
+    exo_err err;
+    uint32_t at;
+    int weight;
+};
+
+/* Everybody was told to end: so long that is waited for. */
+static exo_time
+patience_of(const struct run *run)
+{
+    return exo_deadline(exo_clock_real(), run->opts->grace ? run->opts->grace : CLOSE_GRACE);
+}
+
 /* Nobody ends a stall but the run. */
 static void
 look_for_stall(struct run *run, exo_time *patience)
@@ -432,27 +445,70 @@ look_for_stall(struct run *run, exo_time *patience)
     if (run->cancelled)
         return;
     cancel_all(run);
-    *patience = exo_deadline(exo_clock_real(), CLOSE_GRACE);
+    *patience = patience_of(run);
+}
+
+/* Actor `at` has ended. */
+static void
+take_end(struct run *run, uint32_t at, struct root *root)
+{
+    exo_err reason = {0};
+    exo_status st = exo_wait(run->futures[at], INT64_MAX, NULL, &reason);
+    run->ended[at] = true;
+    run->reports[at] = run->futures[at];
+    run->futures[at] = NULL;
+    int says = weight(run, at, st);
+    if (says > root->weight || (says && says == root->weight && ended_at(run, at) < ended_at(run, root->at)))
+        *root = (struct root){.status = st, .err = reason, .at = at, .weight = says};
+}
+
+/* Adds to what ended the run that some have not ended with it. */
+static exo_status
+blame_late(const struct run *run, uint32_t left, exo_status st, exo_err *err)
+{
+    char name[128] = "", others[48] = "", cause[EXO_ERR_TEXT];
+    const char *has = left > 1 ? "have" : "has";
+    uint32_t index = 0, late = 0;
+    exo_time grace = run->opts->grace ? run->opts->grace : CLOSE_GRACE;
+    while (late + 1 < run->count && !run->futures[late])
+        late++;
+    actor_at(run, late, &index, name);
+    if (left > 1)
+        snprintf(others, sizeof others, " and %u other%s", left - 1, left > 2 ? "s" : "");
+    if (st == EXO_OK)
+        return exo_fail(err, EXO_TIMEOUT, "%s%s %s not ended within %.3g s", name, others, has, (double)grace * 1e-9);
+    memcpy(cause, err->text, sizeof cause);
+    return exo_fail(err, st, "%.*s; %s%s %s not ended since, for %.3g s", EXO_ERR_TEXT - 250, cause, name, others, has,
+                    (double)grace * 1e-9);
+}
+
+/* What ended the run. */
+static exo_status
+conclude(struct run *run, const struct root *root, bool over, bool stopped, exo_err *err)
+{
+    if (run->watch.found)
+        return exo_stall_text(run->spec, &run->watch.stall, run->watch.at, err);
+    bool told = root->status == EXO_CANCELLED || (root->status == EXO_PEER_LOST && root->weight == 1);
+    if (root->status != EXO_OK && !(told && (over || is_over(run))))
+        return blame(run, root->at, root->status, root->err.text, err);
+    return stopped ? exo_fail(err, EXO_CANCELLED, "stopped") : EXO_OK;
 }
 
 /* Until all that run have ended. The first error that is an actor's own, or its death, is the run's; the others are told to end. */
 static exo_status
 await_all(struct run *run, exo_err *err)
 {
-    exo_status root = EXO_OK;
-    exo_err root_err = {0};
-    uint32_t left = 0, root_at = 0;
-    int heaviest = 0;
-    exo_time patience = run->cancelled ? exo_deadline(exo_clock_real(), CLOSE_GRACE) : INT64_MAX;
+    struct root root = {0};
+    uint32_t left = 0;
+    exo_time patience = run->cancelled ? patience_of(run) : INT64_MAX;
     bool over = false, stopped = false;
     for (uint32_t i = 0; i < run->count; i++)
         left += run->futures[i] != NULL;
     while (left > 0) {
         size_t at = 0;
-        exo_err reason = {0};
         look_for_stall(run, &patience);
         exo_status st =
-            exo_wait_any_of_many(run->futures, run->count, exo_deadline(exo_clock_real(), SLICE), &at, &reason);
+            exo_wait_any_of_many(run->futures, run->count, exo_deadline(exo_clock_real(), SLICE), &at, NULL);
         if (st == EXO_TIMEOUT) {
             if (!run->cancelled) {
                 stopped = run->opts->stop && *run->opts->stop;
@@ -460,45 +516,49 @@ await_all(struct run *run, exo_err *err)
             }
             if ((stopped || over) && !run->cancelled) {
                 cancel_all(run);
-                patience = exo_deadline(exo_clock_real(), CLOSE_GRACE);
+                patience = patience_of(run);
             }
             if (real_now() > patience)
-                return exo_fail(err, EXO_TIMEOUT, "%u actors have not ended within %" PRId64 " s", left,
-                                CLOSE_GRACE / EXO_SECOND);
+                break;
             if (!run->cancelled) {
                 look_for_change(run);
                 show_progress(run);
             }
             continue;
         }
-        st = exo_wait(run->futures[at], INT64_MAX, NULL, &reason);
-        run->ended[at] = true;
-        run->reports[at] = run->futures[at];
-        run->futures[at] = NULL;
+        take_end(run, (uint32_t)at, &root);
         left--;
-        int says = weight(run, (uint32_t)at, st);
-        if (says > heaviest || (says && says == heaviest && ended_at(run, (uint32_t)at) < ended_at(run, root_at))) {
-            heaviest = says;
-            root = st;
-            root_err = reason;
-            root_at = (uint32_t)at;
-        }
-        if (st != EXO_OK && !run->cancelled) {
+        if (root.status != EXO_OK && !run->cancelled) {
             cancel_all(run);
-            patience = exo_deadline(exo_clock_real(), CLOSE_GRACE);
+            patience = patience_of(run);
         }
     }
     look_for_stall(run, &patience); /* on the virtual clock it may have ended all of them */
-    if (run->watch.found)
-        return exo_stall_text(run->spec, &run->watch.stall, run->watch.at, err);
-    bool told = root == EXO_CANCELLED || (root == EXO_PEER_LOST && heaviest == 1);
-    if (root != EXO_OK && !(told && (over || is_over(run))))
-        return blame(run, root_at, root, root_err.text, err);
-    if (stopped)
-        return exo_fail(err, EXO_CANCELLED, "stopped");
+    exo_status st = conclude(run, &root, over, stopped, err);
+    if (left > 0)
+        return blame_late(run, left, st, err);
+    if (st != EXO_OK)
+        return st;
     bool cut = run->cancelled || (run->site && run->site->sim && is_over(run)); /* its actors may all have ended well */
     run->result->end = cut ? EXO_GRAPH_UNTIL : EXO_GRAPH_FINISHED;
     return EXO_OK;
+}
+
+/* The last report of actor `i`, for exo_graph_report_add_all. */
+struct last_words {
+    struct run *run;
+    exo_time deadline;
+};
+
+static void
+last_words_of(void *context, uint32_t i, exo_graph_report *out)
+{
+    const struct last_words *words = context;
+    struct run *run = words->run;
+    uint32_t index = 0;
+    const exo_actor_spec *spec = actor_at(run, i, &index, out->actor);
+    out->host = run->spec->hosts[spec->hosts[index]].spec.name;
+    out->reply = latest_of(run, i, words->deadline, &out->at_the_end);
 }
 
 /* What every actor had done and sent, in the actors' order, however the run ended: an actor that is still inside its class gives its
@@ -506,15 +566,9 @@ await_all(struct run *run, exo_err *err)
 static exo_status
 read_reports(struct run *run, exo_err *err)
 {
-    exo_status st = EXO_OK;
-    exo_time deadline = exo_deadline(exo_clock_real(), REPORT_TIMEOUT);
-    ask_for_looks(run, deadline);
-    for (uint32_t i = 0; st == EXO_OK && i < run->count; i++) {
-        bool final = false;
-        const exo_payload *reply = latest_of(run, i, deadline, &final);
-        if (reply)
-            st = read_report(run, i, reply, final, run->result, err);
-    }
+    struct last_words words = {.run = run, .deadline = exo_deadline(exo_clock_real(), REPORT_TIMEOUT)};
+    ask_for_looks(run, words.deadline);
+    exo_status st = exo_graph_report_add_all(run->result, run->count, last_words_of, &words, err);
     drop_looks(run);
     return st;
 }

@@ -79,6 +79,7 @@ typedef struct exo_graph_run_opts {
     const char *timeline; /* path; NULL: none. Where all actors are in this process    */
     uint64_t tie_seed;    /* of the virtual clock; 0: ties go by order                 */
     exo_time interval;    /* of progress; 0: 1 s                                        */
+    exo_time grace;       /* so long the end of actors that were told to end is waited for; 0: 30 s */
     void (*progress)(void *context, const exo_graph_progress *progress); /* on the caller's thread; may be NULL */
     /* Asked now and then: a graph to go over to (checked by exo_graph_check_change against `now`; it lives until the run is over; text: the
      * same for workers), or false. What came of it is told to `changed`, with when it was on the run's clock. Both may be NULL. */
@@ -92,8 +93,8 @@ typedef struct exo_graph_run_opts {
     const _Atomic int *stop;         /* set to non-zero from anywhere: ends with CANCELLED; may be NULL */
 } exo_graph_run_opts;
 
-/* Blocks until the graph has ended. Errors: the first actor's own, with its name; PEER_LOST who died and why; CANCELLED after `stop`. The
- * caller releases the result. However the run ended, also after an error, it holds what the actors had done until then: figures, ledger,
+/* Blocks until the graph has ended. Errors: the first actor's own, with its name; PEER_LOST who died and why; CANCELLED after `stop`. Actors
+ * that do not end though they were told to are named after it; TIMEOUT if there is no other error. The caller releases the result. However the run ended, also after an error, it holds what the actors had done until then: figures, ledger,
  * and where their time went; of an actor that died what it said last, at most `interval` before. FAILED: the graph
  * stalls, with the cycle of waits (stall.h). */
 exo_status exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_graph_result *result,

@@ -15,7 +15,7 @@ enum {
 
 struct script {
     const char *text;
-    exo_time pause;
+    exo_time pause, lingers;
 };
 
 #define OUTPUT(n)                                                                                                      \
@@ -43,7 +43,9 @@ script_init(void *self, exo_config *config, exo_err *err)
 {
     struct script *s = self;
     exo_status st = exo_config_string(config, "script", "", &s->text, err);
-    return st == EXO_OK ? exo_config_time(config, "pause", 0, 0, EXO_SECOND, &s->pause, err) : st;
+    if (st == EXO_OK)
+        st = exo_config_time(config, "pause", 0, 0, EXO_SECOND, &s->pause, err);
+    return st == EXO_OK ? exo_config_time(config, "lingers", 0, 0, EXO_SECOND, &s->lingers, err) : st;
 }
 
 /* The part of the text for the actor number `index`. */
@@ -116,6 +118,9 @@ script_run(void *self, exo_graph_actor *actor, exo_err *err)
             st = do_step(s, actor, step, err);
     }
     exo_free(order);
+    exo_time over = exo_now(exo_clock_real()) + s->lingers;
+    while (st == EXO_CANCELLED && exo_now(exo_clock_real()) < over)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 

@@ -10,6 +10,7 @@
 
 #include <exogym/memory.h>
 
+#include "report.h"
 #include "run.h"
 #include "site.h"
 
@@ -26,6 +27,7 @@ static struct {
     uint32_t take;         /* items that a sink takes before it ends; 0: all  */
     bool slow;             /* a source really takes half a millisecond an item */
     exo_status sink_error; /* of a sink after its first item                  */
+    exo_time lingers;      /* a source goes on for so long when the run is over */
     _Atomic uint32_t length;
     struct seen {
         uint32_t sink, from, value;
@@ -60,6 +62,9 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
         cr_assert_null(item);
     }
     exo_graph_metric(actor, "sent", world.items);
+    exo_time over = exo_now(exo_clock_real()) + world.lingers;
+    while (st == EXO_CANCELLED && exo_now(exo_clock_real()) < over)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     world.source_status = (int)st;
     world.source_ended = exo_graph_now(actor);
     return st == EXO_CLOSED ? EXO_OK : st;
@@ -485,6 +490,48 @@ Test(graph_run, what_was_done_before_an_error_is_reported, .timeout = 60)
         cr_expect_eq(g.result.num_parts, 2);
         exo_graph_result_release(&g.result);
     }
+}
+
+Test(graph_run, an_error_is_named_though_others_do_not_end, .timeout = 60)
+{
+    struct graph g;
+    const exo_graph_run_opts opts = {.space = "test", .grace = EXO_MS};
+    graph_init(&g, 3, 1, EXO_ROUTE_ONE, false);
+    world.items = 100000;
+    world.lingers = 500 * EXO_MS;
+    world.sink_error = EXO_FAILED;
+    cr_assert_eq(exo_graph_run(&g.spec, &opts, &g.result, &g.err), EXO_FAILED, "%s", g.err.text);
+    cr_expect_str_eq(g.err.text, "sink_0: on purpose; source_0 and 2 others have not ended since, for 0.001 s");
+    cr_expect_eq(g.result.end, EXO_GRAPH_FAILED);
+    cr_expect_geq(row_of(&g, "source_2")->items, 1);
+    exo_graph_result_release(&g.result);
+}
+
+static void
+give_report(void *context, uint32_t i, exo_graph_report *out)
+{
+    static const char good[] = "{\"metrics\": {\"sent\": 1}, \"edges\": [{\"edge\": \"e\", \"items\": 7}]}",
+                      bad[] = "{cut";
+    static exo_payload replies[2];
+    (void)context;
+    replies[0] = exo_payload_borrow(good, sizeof good);
+    replies[1] = exo_payload_borrow(bad, sizeof bad);
+    snprintf(out->actor, sizeof out->actor, "a_%u", i);
+    out->host = "h";
+    out->reply = i == 3 ? NULL : &replies[i == 1];
+}
+
+Test(graph_run, a_report_that_cannot_be_read_hides_no_other)
+{
+    exo_graph_result result = {0};
+    exo_err err = {0};
+    cr_assert_eq(exo_graph_report_add_all(&result, 5, give_report, NULL, &err), EXO_INVAL);
+    cr_expect_str_eq(err.text, "a_1: its report is none");
+    cr_assert_eq(result.num_figures, 3);
+    cr_expect_str_eq(result.figures[1].actor, "a_2");
+    cr_expect_str_eq(result.figures[2].actor, "a_4");
+    cr_expect_eq(result.ledger.length, 3);
+    exo_graph_result_release(&result);
 }
 
 /* --- Changes while it runs -------------------------------------------------------------------------------------------------------- */
