@@ -1,7 +1,8 @@
 /* What does a small item cost between many actors? Every sender broadcasts tiny items to every receiver, on the real clock and on the virtual
  * one, in this process, without an emulated network. The real clock has a thread for each actor, the virtual one runs them one after the
  * other: so the second is what the work itself costs, and the first should not be far above it. Prints time, waits of threads and time in the
- * kernel for each arrival. Usage: bench_crowd [ACTORS [ITEMS]]: as many senders as receivers. */
+ * kernel for each arrival. A third run, on the virtual clock with 50 s of its time for each item and something that happens every half second, shows what it costs to look for stalls
+ * meanwhile. Usage: bench_crowd [ACTORS [ITEMS]]: as many senders as receivers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -20,6 +21,8 @@ sender_run(void *self, exo_graph_actor *actor, exo_err *err)
     exo_status st = EXO_OK;
     for (unsigned long i = 0; st == EXO_OK && i < items; i++) {
         exo_item *item = NULL;
+        exo_graph_phase(actor, "make");
+        exo_graph_phase(actor, NULL);
         st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = 8}, 1, err);
         if (st == EXO_OK)
             st = exo_port_send(out, &item, EXO_PORT_TIMEOUT, err);
@@ -38,12 +41,31 @@ receiver_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
+/* Beside the others; as long as they take. */
+static exo_status
+ticker_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    (void)self;
+    (void)err;
+    for (unsigned long i = 0; i < 100 * items; i++) {
+        exo_graph_phase(actor, "tick");
+        exo_graph_phase(actor, NULL);
+        exo_port_pending(exo_graph_input(actor, "items"));
+    }
+    return EXO_OK;
+}
+
 static const exo_graph_port sender_ports[] = {{.name = "items", .type = "items", .direction = EXO_PORT_OUTPUT}};
 static const exo_graph_port receiver_ports[] = {
     {.name = "items", .type = "items", .direction = EXO_PORT_INPUT, .blocking = true}};
-static const exo_graph_class sender = {.name = "sender", .ports = sender_ports, .num_ports = 1, .run = sender_run};
+static const char *const phases[] = {"make", NULL};
+static const exo_graph_class sender = {
+    .name = "sender", .ports = sender_ports, .num_ports = 1, .phases = phases, .run = sender_run};
 static const exo_graph_class receiver = {
     .name = "receiver", .ports = receiver_ports, .num_ports = 1, .run = receiver_run};
+static const char *const ticks[] = {"tick", NULL};
+static const exo_graph_class ticker = {
+    .name = "ticker", .ports = receiver_ports, .num_ports = 1, .phases = ticks, .run = ticker_run};
 
 struct cost {
     double seconds, kernel;
@@ -59,17 +81,17 @@ usage(void)
 }
 
 static struct cost
-measure(const char *clock)
+measure(const char *clock, const char *cost_of_item)
 {
     char text[512];
     exo_err err = {0};
     exo_graph_spec *spec = NULL;
     exo_graph_result result = {0};
-    snprintf(
-        text, sizeof text,
-        "{name: crowd, clock: %s, actors: {sender: {class: sender, count: %lu}, receiver: {class: receiver, count: "
-        "%lu}}, edges: [{from: sender, to: receiver, carries: items, route: broadcast}]}",
-        clock, actors, actors);
+    snprintf(text, sizeof text,
+             "{name: crowd, clock: %s, actors: {sender: {class: sender, count: %lu, compute: {make: %s}}, receiver: "
+             "{class: receiver, count: "
+             "%lu}}, edges: [{from: sender, to: receiver, carries: items, route: broadcast}]}",
+             clock, actors, cost_of_item, actors);
     const exo_graph_run_opts opts = {.space = "bench"};
     const struct cost before = usage();
     exo_status st = exo_graph_parse(&spec, "bench", text, NULL, &err);
@@ -90,27 +112,28 @@ measure(const char *clock)
 int
 main(int argc, char **argv)
 {
-    static const char *const clocks[] = {"virtual", "real"};
-    double seconds[2];
+    static const char *const clocks[] = {"virtual", "real", "virtual"}, *const costs[] = {"0 s", "0 s", "50 s"};
+    double seconds[3];
     exo_err err = {0};
     if (argc > 1)
         actors = strtoul(argv[1], NULL, 10);
     if (argc > 2)
         items = strtoul(argv[2], NULL, 10);
     if (actors < 1 || items < 1 || exo_graph_class_register(&sender, &err) != EXO_OK ||
-        exo_graph_class_register(&receiver, &err) != EXO_OK) {
+        exo_graph_class_register(&receiver, &err) != EXO_OK || exo_graph_class_register(&ticker, &err) != EXO_OK) {
         fprintf(stderr, "usage: bench_crowd [ACTORS [ITEMS]], from 1\n");
         return 2;
     }
     double arrivals = (double)actors * (double)actors * (double)items;
     printf("%lu senders, %lu receivers, %lu items of 32 B each: %.0f arrivals\n", actors, actors, items, arrivals);
     printf("%8s  %8s  %12s  %14s  %14s\n", "clock", "seconds", "an arrival", "in the kernel", "waits each");
-    for (int i = 0; i < 2; i++) {
-        const struct cost c = measure(clocks[i]);
+    for (int i = 0; i < 3; i++) {
+        const struct cost c = measure(clocks[i], costs[i]);
         seconds[i] = c.seconds;
         printf("%8s  %8.2f  %9.2f us  %11.2f us  %14.2f\n", clocks[i], c.seconds, c.seconds / arrivals * 1e6,
                c.kernel / arrivals * 1e6, (double)c.waits / arrivals);
     }
-    printf("the real clock takes %.2f of the time of the virtual one\n", seconds[1] / seconds[0]);
+    printf("the real clock takes %.2f of the time of the virtual one, %.0f s of virtual time %.2f\n",
+           seconds[1] / seconds[0], 50.0 * (double)items, seconds[2] / seconds[0]);
     return 0;
 }

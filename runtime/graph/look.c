@@ -243,3 +243,84 @@ exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err
     exo_free(w.counts);
     return st;
 }
+
+/* --- Without a record ---------------------------------------------------------------------------------------------------------------- */
+
+/* It takes what any of its senders sends. */
+static bool
+receives_in_vain_locked(const exo_place *place, const bool *stuck)
+{
+    bool waits = false;
+    const exo_port *port = place->wait.port;
+    for (uint32_t e = 0; e < port->num_edges; e++)
+        for (uint32_t k = 0; k < port->edges[e]->count; k++) {
+            const exo_inlet *in = &port->edges[e]->inlets[k];
+            if (in->ended)
+                continue;
+            if (!stuck[number_of(place, in->edge->from, in->from)])
+                return false;
+            waits = true;
+        }
+    return waits;
+}
+
+/* One that takes nothing more is enough. */
+static bool
+finishes_in_vain_locked(const exo_place *place, const bool *stuck)
+{
+    for (size_t i = 0; i < place->spec->class->num_ports; i++)
+        for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
+            for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++) {
+                const exo_outlet *o = &place->ports[i].edges[e]->outlets[k];
+                if (o->waiting > 0 && stuck[number_of(place, o->edge->to, o->to)])
+                    return true;
+            }
+    return false;
+}
+
+static bool
+waits_in_vain_locked(const exo_place *place, const bool *stuck)
+{
+    const exo_place_wait *wait = &place->wait;
+    if (goes_on_locked(place))
+        return false;
+    switch (wait->kind) {
+    case EXO_WAIT_SEND:
+        return stuck[number_of(place, wait->outlet->edge->to, wait->outlet->to)];
+    case EXO_WAIT_RECEIVE:
+        return receives_in_vain_locked(place, stuck);
+    case EXO_WAIT_FINISH:
+        return finishes_in_vain_locked(place, stuck);
+    case EXO_WAIT_NONE:
+    case EXO_WAIT_COLLECTIVE:
+        break;
+    }
+    return false;
+}
+
+static bool
+meets_in_vain(const exo_place *place, const bool *stuck, uint32_t *scratch, uint64_t *counts)
+{
+    for (size_t i = 0; i < place->spec->class->num_ports; i++) {
+        exo_comm_look look = {0};
+        if (!place->groups[i].comm)
+            continue;
+        exo_comm_look_at(place->groups[i].comm, place->actor.index, &look, scratch, counts);
+        for (uint32_t m = 0; look.waits && m < look.num_missing; m++)
+            if (stuck[number_of(place, place->spec_index, scratch[m])])
+                return true;
+    }
+    return false;
+}
+
+bool
+exo_place_may_be_stuck(exo_place *place, const bool *stuck, uint32_t *scratch, uint64_t *counts, uint64_t *mark)
+{
+    pthread_mutex_lock(&place->lock);
+    exo_time since = place->pace.waits_since;
+    bool at_port = place->wait.kind != EXO_WAIT_NONE;
+    bool in_vain = at_port && waits_in_vain_locked(place, stuck);
+    *mark = (*mark ^ place->moves ^ ((uint64_t)since << 20)) * UINT64_C(0x100000001b3);
+    pthread_mutex_unlock(&place->lock);
+    return in_vain || (!at_port && since >= 0 && meets_in_vain(place, stuck, scratch, counts));
+}

@@ -205,6 +205,11 @@ void exo_place_wait_end_locked(exo_place *place);
  * does not wait, or not since `longer_than`, and nothing of it is on its way. Any thread, while the actor lives. */
 exo_status exo_place_look(exo_place *place, exo_time longer_than, exo_payload *out, exo_err *err); /* look.c */
 
+/* Does the actor wait for nobody but such as are `stuck` (all actors of the graph), and so may be stuck itself? What is on its way is left out of
+ * account; no memory is taken. scratch, counts: room for one and for two numbers of each actor. *mark is changed by anything that happens
+ * to the wait. Any thread, while all actors live in this process. look.c */
+bool exo_place_may_be_stuck(exo_place *place, const bool *stuck, uint32_t *scratch, uint64_t *counts, uint64_t *mark);
+
 /* Tells the outlets of retired edges to end, unless the actor is about to send over them. Under the lock, which may open meanwhile. */
 void exo_port_end_retired_locked(exo_port *port);
 

@@ -18,7 +18,11 @@ exo_stall_watch_open(exo_stall_watch *w, exo_err *err)
     w->records = exo_calloc(w->count, sizeof *w->records);
     w->again = exo_calloc(w->count, sizeof *w->again);
     w->stuck = exo_calloc(w->count, sizeof *w->stuck);
-    return w->records && w->again && w->stuck ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to look for stalls");
+    w->scratch = exo_calloc(w->count, sizeof *w->scratch);
+    w->counts = exo_calloc(2 * (size_t)w->count, sizeof *w->counts);
+    return w->records && w->again && w->stuck && w->scratch && w->counts
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "no memory to look for stalls");
 }
 
 static void
@@ -37,6 +41,10 @@ exo_stall_watch_close(exo_stall_watch *w)
     exo_free(w->records);
     exo_free(w->again);
     exo_free(w->stuck);
+    exo_free(w->scratch);
+    exo_free(w->counts);
+    w->scratch = NULL;
+    w->counts = NULL;
     w->records = w->again = NULL;
     w->stuck = NULL;
 }
@@ -116,15 +124,54 @@ exo_stall_watch_look(exo_stall_watch *w)
 
 /* --- On the virtual clock --------------------------------------------------------------------------------------------------------------- */
 
+/* Leaves in `stuck` those who wait for each other, as far as that can be seen without what is on its way. False: there are none, or nothing has
+ * happened to them since they were found not to be stuck. */
+static bool
+may_have_stalled(exo_stall_watch *w)
+{
+    bool changed = true, any = false;
+    uint64_t mark = 0;
+    memset(w->stuck, true, w->count * sizeof *w->stuck);
+    while (changed) {
+        changed = any = false;
+        mark = UINT64_C(0xcbf29ce484222325);
+        for (uint32_t i = 0; i < w->count; i++) {
+            if (!w->stuck[i])
+                continue;
+            mark = (mark ^ i) * UINT64_C(0x100000001b3);
+            w->stuck[i] = exo_place_may_be_stuck(w->places[i], w->stuck, w->scratch, w->counts, &mark);
+            changed = changed || !w->stuck[i];
+            any = any || w->stuck[i];
+        }
+    }
+    bool anew = any && mark != w->mark;
+    w->mark = mark;
+    return anew;
+}
+
 /* With the baton: nothing happens meanwhile, so one gathering is a moment. */
+static exo_status
+search_here(exo_stall_watch *w, exo_stall *stall)
+{
+    exo_status st = EXO_OK;
+    release_records(w, w->records);
+    for (uint32_t i = 0; st == EXO_OK && i < w->count; i++)
+        if (w->stuck[i])
+            st = exo_place_look(w->places[i], 0, &w->records[i], NULL);
+    if (st == EXO_OK)
+        st = exo_stall_find(stall, w->records, w->count, w->stuck, NULL);
+    if (st != EXO_OK)
+        w->mark = 0; /* without memory: again */
+    return st;
+}
+
 static void
 on_look(void *context, exo_time at)
 {
     exo_stall_watch *w = context;
     exo_stall stall = {0};
     exo_sim *sim = w->site->sim;
-    if (gather(w, 0, w->records) == EXO_OK && exo_stall_find(&stall, w->records, w->count, w->stuck, NULL) == EXO_OK &&
-        stall.length > 0) {
+    if (may_have_stalled(w) && search_here(w, &stall) == EXO_OK && stall.length > 0) {
         keep(w, &stall, at - w->site->origin);
         for (uint32_t i = 0; i < w->count; i++)
             exo_host_cancel(w->places[i]);

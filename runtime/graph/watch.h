@@ -1,5 +1,6 @@
 /* Looks for stalls while a graph runs (stall.h): on the real clock the runner asks the actors several times a second, on the virtual one an
- * event does so whenever half a second of its time has passed.
+ * event does so whenever half a second of its time has passed. There most looks end early: nobody who waits does so for others who wait, or
+ * nothing has happened to any of them since the last look.
  *
  * Owner: the runner's thread, but for what an event of the simulation finds, which `found` publishes. */
 #ifndef EXO_GRAPH_WATCH_H
@@ -20,6 +21,9 @@ typedef struct exo_stall_watch {
     exo_time next;                /* when to look again, likewise  */
     exo_payload *records, *again; /* (count) the latest gathering, and one after it */
     bool *stuck;                  /* (count) */
+    uint32_t *scratch;            /* (count) of a look at places, as counts (2 count) */
+    uint64_t *counts;
+    uint64_t mark; /* of the waits among which there was no stall; on the virtual clock */
     exo_stall stall;
     exo_time at;        /* of the stall, on the run's clock */
     _Atomic bool found; /* `stall` is there */

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "memory_fault.h"
 #include "run.h"
 #include "stream.h"
 
@@ -35,6 +36,39 @@ count_threads(void)
         count += t->d_name[0] != '.';
     closedir(tasks);
     return count;
+}
+
+static uint64_t
+allocations_of(const char *make, const char *tick)
+{
+    exo_err err = {0};
+    exo_graph_result result = {0};
+    const exo_graph_run_opts opts = {.space = "crowd"};
+    exo_graph_spec *spec =
+        stream_graph("clock: virtual\n"
+                     "actors:\n"
+                     "  source: {class: stream_source, count: %d, config: {items: %d, size: 8}, compute: {make: %s}}\n"
+                     "  sink: {class: stream_sink, count: %d}\n"
+                     "  clock: {class: stream_source, config: {items: 400, size: 8}, compute: {make: %s}}\n"
+                     "  hand: {class: stream_sink}\n"
+                     "edges:\n"
+                     "  - {from: source, to: sink, carries: items, route: broadcast, deadline: 60 s}\n"
+                     "  - {from: clock, to: hand, carries: items}\n",
+                     SOURCES, ITEMS, make, SINKS, tick);
+    uint64_t before = exo_memory_allocations();
+    cr_assert_eq(exo_graph_run(spec, &opts, &result, &err), EXO_OK, "%s", err.text);
+    uint64_t allocations = exo_memory_allocations() - before;
+    exo_graph_result_release(&result);
+    exo_graph_spec_free(&spec);
+    return allocations;
+}
+
+/* An actor's record takes memory: it is made only where actors wait for each other. */
+Test(graph_crowd, looking_for_stalls_costs_little_however_long_the_run_is, .timeout = 300)
+{
+    uint64_t quick = allocations_of("1 us", "1 us"), slow = allocations_of("20 s", "500 ms");
+    cr_expect_lt(slow, quick + quick / 20, "%llu allocations, and %llu in 200 s", (unsigned long long)quick,
+                 (unsigned long long)slow);
 }
 
 /* Looks again and again how many threads there are. */
