@@ -38,6 +38,7 @@ typedef struct exo_comm_look {
     bool waits;           /* it needs something of each of the missing ones, and nothing of theirs has come */
     uint32_t num_missing; /* members that it waits for                                                      */
     bool counts;          /* messages go between them, and are counted                                      */
+    bool passing;         /* its message, or one for it, passes the edge's links just now                   */
 } exo_comm_look;
 
 /* Looks at member `rank`. `missing` (the communicator's size) gets the ranks of those that it waits for; where members are in several

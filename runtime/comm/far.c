@@ -206,7 +206,8 @@ far_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uin
     pthread_mutex_lock(&f->lock);
     *look = (exo_comm_look){.waits = f->awaited && f->broken.code == EXO_OK && !f->left[f->awaited - 1],
                             .num_missing = f->awaited != 0,
-                            .counts = true};
+                            .counts = true,
+                            .passing = f->passing};
     memcpy(counts, f->counts, 2 * f->opts.size * sizeof *counts);
     if (f->awaited)
         missing[0] = f->awaited - 1;

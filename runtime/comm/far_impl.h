@@ -54,6 +54,7 @@ typedef struct exo_far {
     uint32_t among;  /* tells the members of the call under way from others, as in a header        */
     exo_far_message *inbox;
     uint32_t awaited; /* the rank, and 1, whose message a call waits for and which has not come; 0: none */
+    bool passing;     /* its own message, or the one that it waits for, is on an emulated link */
     uint64_t *counts; /* (2 size) messages of calls to each member, counted before they go, and from each */
     char name[EXO_FAR_NAME];
     bool open;

@@ -104,6 +104,14 @@ exo_far_describe(exo_far_header *h, const exo_far *f, uint32_t to, uint32_t phas
                           .bytes = bytes};
 }
 
+static void
+say_passing(exo_far *f, bool passing)
+{
+    pthread_mutex_lock(&f->lock);
+    f->passing = passing;
+    pthread_mutex_unlock(&f->lock);
+}
+
 /* Waits until a message of `bytes` would have left on the edge's links; *passing is the rest of its way. */
 static void
 pass_links(exo_far *f, uint32_t to, uint64_t bytes, exo_time *passing)
@@ -115,8 +123,10 @@ pass_links(exo_far *f, uint32_t to, uint64_t bytes, exo_time *passing)
     *passing = transit.arrives - transit.sent;
     exo_time at = transit.sent + f->edge.origin;
     const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    say_passing(f, true);
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
         ;
+    say_passing(f, false);
 }
 
 /* `data` becomes header->bytes bytes: as they are, or encoded. */
@@ -174,6 +184,7 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
             exo_far_break_locked(f, EXO_TIMEOUT, text);
         } else {
             f->awaited = ready ? 0 : from + 1;
+            f->passing = ready != 0;
             exo_time slice = f->clock == exo_clock_real() ? EXO_SECOND : 2 * EXO_MS;
             left = left < slice ? left : slice;
             struct timespec until;
@@ -182,6 +193,7 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
             until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
             pthread_cond_timedwait(&f->changed, &f->lock, &until);
             f->awaited = 0;
+            f->passing = false;
         }
     }
     if (m && (m->header.operation != (uint32_t)args->operation || m->header.count != args->count ||

@@ -488,6 +488,10 @@ local_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, u
     (void)counts;
     pthread_mutex_lock(&l->lock);
     for (const exo_local_call *c = l->all; c && l->broken.code == EXO_OK && !look->waits; c = c->next_all) {
+        if (c->committed && c->inside > 0 && c->ends && exo_local_call_has(c, rank)) {
+            for (uint32_t m = 0; m < c->args.size && !look->passing; m++)
+                look->passing = exo_local_call_rank(c, m) == rank && exo_now(l->clock) - l->edge.origin < c->ends[m];
+        }
         if (c->arrived == 0 || c->committed || !exo_local_call_has(c, rank))
             continue;
         look->num_missing = 0;

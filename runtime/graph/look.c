@@ -59,19 +59,24 @@ add_outlet(struct writer *w, const exo_place *place, const exo_outlet *o, bool a
                                                     .output = true,
                                                     .awaited = awaited,
                                                     .over = o->ending || o->ended || o->gone,
-                                                    .busy = o->busy};
+                                                    .busy = o->busy,
+                                                    .passing = o->passing,
+                                                    .returning = o->links && o->credits_coming > 0};
 }
 
 static void
 add_inlet(struct writer *w, const exo_place *place, const exo_inlet *in, bool awaited)
 {
+    const exo_arrival *first = place->wait.kind == EXO_WAIT_RECEIVE ? place->wait.port->first : NULL;
+    bool passing = awaited && first && first->inlet == in && first->item->received > exo_place_now(place);
     w->ends[w->record->num_ends++] = (exo_wait_end){.edge = in->edge_id,
                                                     .peer = number_of(place, in->edge->from, in->from),
                                                     .number = in->expected,
                                                     .amount = in->out,
                                                     .awaited = awaited && !in->ended,
                                                     .over = in->ended,
-                                                    .gone = in->gone};
+                                                    .gone = in->gone,
+                                                    .passing = passing};
 }
 
 /* All of them; of an actor that does not wait, those on which something passes a link. */
@@ -86,7 +91,7 @@ add_ends_locked(struct writer *w, const exo_place *place)
             const exo_port_edge *edge = port->edges[e];
             for (uint32_t k = 0; k < edge->count && w->record->num_ends < w->room; k++) {
                 const exo_outlet *o = edge->outlets ? &edge->outlets[k] : NULL;
-                if (o && (waits || (o->busy && o->links)))
+                if (o && (waits || o->passing))
                     add_outlet(w, place, o, place->wait.kind == EXO_WAIT_SEND && place->wait.outlet == o);
                 else if (!o && edge->inlets && waits)
                     add_inlet(w, place, &edge->inlets[k], received_from);
@@ -128,6 +133,7 @@ add_groups(struct writer *w, exo_place *place, bool in_collective)
             continue;
         r->kind = EXO_WAIT_COLLECTIVE; /* if nobody is missing, it waits for what is on the links */
         r->goes_on = !look.waits;
+        r->on_link = look.passing;
         r->edge = g->id;
         r->num_missing = look.waits ? look.num_missing : 0;
         snprintf(r->edge_name, sizeof r->edge_name, "%s", g->edge->name);
@@ -191,7 +197,7 @@ says_something_locked(const exo_place *place, exo_time now, exo_time longer_than
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
             for (uint32_t k = 0; place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
-                if (place->ports[i].edges[e]->outlets[k].busy && place->ports[i].edges[e]->outlets[k].links)
+                if (place->ports[i].edges[e]->outlets[k].passing)
                     return true;
     return false;
 }

@@ -3,7 +3,7 @@
  * An item is taken from the outbox when there is a credit for it, encoded, let through by an emulated link, and sent. On the real clock
  * whoever brings the item or the credit does so, the actor's thread or the mail lane, if the item is light and nothing is emulated; one at
  * a time, marked as `busy`. Else the outlet has a thread, which may also sleep until the link has let it through: it is started with the
- * first item that needs it. On the virtual clock the same steps are events of the simulation, run with the baton:
+ * first item that needs it. Where there can be no more threads a large item is sent without one, and holds up whoever does so. On the virtual clock the same steps are events of the simulation, run with the baton:
  * the item is encoded at once, for nothing; `has_left` is when the link has let it through and the next may follow, `arrives` when the
  * other end gets it. */
 #include <errno.h>
@@ -336,8 +336,11 @@ transmit_locked(exo_outlet *o)
     }
     pthread_mutex_lock(&place->lock);
     if (st == EXO_OK) {
-        if (o->links)
+        if (o->links) {
+            o->passing = true;
             sleep_until_locked(o, transit.sent);
+            o->passing = false;
+        }
         count_locked(o, out.item, encoded, wire);
     }
     pthread_mutex_unlock(&place->lock);
@@ -370,20 +373,16 @@ start_thread(exo_outlet *o, exo_err *err)
                                     o->edge->name);
 }
 
-/* The outlet's thread shall look. */
-static void
+/* The outlet's thread shall look. False: there can be none. */
+static bool
 call_thread_locked(exo_outlet *o)
 {
-    exo_err err = {0};
     bool fresh = !o->has_thread;
-    exo_status st = start_thread(o, &err);
-    if (st == EXO_OK && !fresh)
+    if (start_thread(o, NULL) != EXO_OK)
+        return false;
+    if (!fresh)
         pthread_cond_signal(&o->changed);
-    if (st == EXO_OK)
-        return;
-    pthread_mutex_unlock(&o->place->lock);
-    fail_place(o->place, &err);
-    pthread_mutex_lock(&o->place->lock);
+    return true;
 }
 
 /* What the outlet is to do next, on this thread: its own, or another one, which leaves what is heavy to it. False: nothing. Whoever found the
@@ -396,10 +395,8 @@ serve_locked(exo_outlet *o, bool own_thread)
     if (o->gone) {
         give_up_locked(o);
     } else if (can_leave_locked(o)) {
-        if (!own_thread && is_heavy_locked(o)) {
-            call_thread_locked(o);
+        if (!own_thread && is_heavy_locked(o) && call_thread_locked(o))
             return false;
-        }
         transmit_locked(o);
         return true;
     } else if (o->finished && o->waiting == 0) {

@@ -60,6 +60,7 @@ typedef struct exo_outlet {
     bool ended;     /* it was sent, or there is nobody to send it to */
     bool gone;      /* the receiver takes nothing any more */
     bool busy;      /* something is being transmitted */
+    bool passing;   /* what is has been encoded, and is on an emulated link */
     bool connected; /* its target is known */
     bool has_thread;
     pthread_t thread;

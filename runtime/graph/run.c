@@ -269,7 +269,7 @@ show_progress(struct run *run)
     drop_looks(run);
     exo_slow_wait waits[EXO_GRAPH_WAITS];
     size_t num_waits = run->site && run->site->sim ? 0
-                                                   : exo_stall_slow(run->spec, run->watch.records, run->count,
+                                                   : exo_stall_slow(run->graph, run->watch.records, run->count,
                                                                     EXO_SECOND, waits, EXO_GRAPH_WAITS);
     const exo_graph_progress progress = {.time = run_now(run),
                                          .figures = now.figures,

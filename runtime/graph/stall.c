@@ -326,17 +326,17 @@ name_link(const exo_graph_spec *spec, const char *edge_name, uint32_t from, uint
         return;
     uint32_t x = a->hosts[i], y = b->hosts[j];
     bool own = edge && edge->link >= 0;
-    const exo_link_spec *link = own ? &spec->links[edge->link].spec : exo_graph_link_between(spec, x, y);
+    const exo_link_spec *link = !edge ? NULL : own ? &spec->links[edge->link].spec : exo_graph_link_between(spec, x, y);
     double rate = link ? link->bandwidth : 0, up = spec->hosts[x].spec.up, down = spec->hosts[y].spec.down;
     rate = !own && up < rate ? up : rate;
     rate = !own && down < rate ? down : rate;
-    if (rate > 0 && rate < 1e15)
+    if (edge && rate > 0 && rate < 1e15)
         snprintf(out, size, "%s -> %s (%.6g Mbit/s)", spec->hosts[x].spec.name, spec->hosts[y].spec.name, rate * 1e-6);
     else
         snprintf(out, size, "%s -> %s", spec->hosts[x].spec.name, spec->hosts[y].spec.name);
 }
 
-/* What a wait is for: something that is on a link, or else an actor. */
+/* What a wait is for: something that is on a link just now, or else an actor. */
 static void
 explain(const exo_graph_spec *spec, const exo_payload *records, uint32_t i, exo_slow_wait *out)
 {
@@ -348,16 +348,22 @@ explain(const exo_graph_spec *spec, const exo_payload *records, uint32_t i, exo_
             continue;
         const exo_wait_record *peer = record_of(&records[end->peer]);
         const exo_wait_end *other = peer && receives ? find_end(peer, true, end->edge, i) : NULL;
-        out->link = receives ? other && (other->busy || other->number > end->number) : end->busy;
+        out->link = receives ? end->passing || (other && other->passing) : end->passing || end->returning;
+        bool comes = receives || end->returning;
         if (out->link)
-            name_link(spec, r->edge_name, receives ? end->peer : i, receives ? i : end->peer, out->on, sizeof out->on);
+            name_link(spec, r->edge_name, comes ? end->peer : i, comes ? i : end->peer, out->on, sizeof out->on);
         else if (!out->on[0])
             exo_stall_name(spec, end->peer, out->on, sizeof out->on);
     }
-    if (r->kind == EXO_WAIT_COLLECTIVE && r->num_missing > 0)
+    if (r->kind != EXO_WAIT_COLLECTIVE)
+        return;
+    const exo_wait_record *missing = r->num_missing ? record_of(&records[missing_of(r)[0]]) : NULL;
+    out->link =
+        r->on_link || (missing && missing->kind == EXO_WAIT_COLLECTIVE && missing->on_link && missing->edge == r->edge);
+    if (out->link)
+        snprintf(out->on, sizeof out->on, "the links of its members");
+    else if (r->num_missing)
         exo_stall_name(spec, missing_of(r)[0], out->on, sizeof out->on);
-    else if (r->kind == EXO_WAIT_COLLECTIVE)
-        out->link = snprintf(out->on, sizeof out->on, "the links of its members") > 0;
 }
 
 size_t

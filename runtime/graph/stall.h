@@ -46,7 +46,9 @@ typedef struct exo_wait_end {
     bool over;           /* sending: END was sent, or nobody takes it; receiving: END has come */
     bool gone;           /* receiving: GONE was said */
     bool busy;           /* sending: an item is being encoded, or passes an emulated link */
-    uint8_t reserved[7]; /* 0: records are compared byte by byte */
+    bool passing;        /* it does pass one; receiving, if awaited: the next item has still some way on it */
+    bool returning;      /* sending: a credit is on its way back over such a link */
+    uint8_t reserved[5]; /* 0: records are compared byte by byte */
 } exo_wait_end;
 
 _Static_assert(sizeof(exo_wait_end) == 32, "nothing of an end is padding");
@@ -66,7 +68,7 @@ typedef struct exo_wait_record {
     uint32_t edge;    /* of the collective        */
     uint32_t num_ends, num_missing;
     char edge_name[EXO_WAIT_EDGE]; /* that it waits at; cut if it is longer */
-    uint32_t reserved;             /* 0, as in an end */
+    uint32_t on_link;              /* in the collective: something passes an emulated link */
 } exo_wait_record;
 
 _Static_assert(sizeof(exo_wait_record) == 48 + EXO_WAIT_EDGE, "nothing of a record is padding");
@@ -91,8 +93,8 @@ typedef struct exo_slow_wait {
     exo_wait_kind kind;
     exo_time waited;
     char edge[EXO_WAIT_EDGE];
-    char on
-        [160]; /* the link that something for it is on, "home_0 -> dc (20 Mbit/s)"; else who it waits for; "": not known */
+    char on[160]; /* the link that something for it is on, "home_0 -> dc (20 Mbit/s)"; else who it waits for; "": not
+                     known */
     bool link;
 } exo_slow_wait;
 
@@ -112,7 +114,7 @@ void exo_stall_name(const exo_graph_spec *spec, uint32_t actor, char *out, size_
 void exo_stall_wait_text(const exo_graph_spec *spec, const exo_stall_wait *wait, exo_time now, char *out, size_t size);
 /* The whole as one line, which begins with "the graph stalls: ". Gives FAILED. */
 exo_status exo_stall_text(const exo_graph_spec *spec, const exo_stall *stall, exo_time now, exo_err *out);
-/* The longest waits of at least `longer_than`, the longest first, at most `room`; gives how many. */
+/* The longest waits of at least `longer_than`, the longest first, at most `room`; gives how many. `spec`: the graph as it is now. */
 size_t exo_stall_slow(const exo_graph_spec *spec, const exo_payload *records, uint32_t count, exo_time longer_than,
                       exo_slow_wait *out, size_t room);
 

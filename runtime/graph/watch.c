@@ -7,7 +7,8 @@
 
 #include "host.h"
 
-#define EVERY     (200 * EXO_MS) /* on the real clock; with many actors in workers less often: a millisecond for each */
+#define EVERY     (200 * EXO_MS) /* on the real clock; with many actors in workers less often: a millisecond for each, */
+#define AT_LEAST  (500 * EXO_MS) /* but so often that a stall is told within a second */
 #define LONG_WAIT (200 * EXO_MS) /* shorter ones are no stall yet */
 #define ANSWER    (300 * EXO_MS) /* who does not answer in that time does not wait */
 #define VIRTUAL   (500 * EXO_MS)
@@ -108,6 +109,7 @@ exo_stall_watch_look(exo_stall_watch *w)
     if (w->found || now < w->next || (w->site && w->site->sim))
         return;
     exo_time each = w->site ? EVERY : w->count * EXO_MS;
+    each = each < AT_LEAST ? each : AT_LEAST;
     w->next = now + (each > EVERY ? each : EVERY);
     exo_status st = gather(w, LONG_WAIT, w->records);
     exo_time at = exo_now(exo_clock_real()) - w->began; /* what both gatherings say was true at this moment */

@@ -412,6 +412,56 @@ Test(graph_stall, nothing_is_said_of_sound_graphs_on_the_real_clock, .timeout = 
         expect_sound(seed, false);
 }
 
+/* --- Long waits --------------------------------------------------------------------------------------------------------------- */
+
+/* A record with one end. */
+struct small_record {
+    exo_wait_record record;
+    exo_wait_end end;
+};
+
+static const char two_hosts[] = "hosts: {x: {up: 20 Mbit/s}, y: {}}\n"
+                                "actors: {a: {class: script, host: x, config: {script: 'send p0'}},\n"
+                                "  b: {class: script, host: y, config: {script: 'receive p0'}}}\n"
+                                "edges: [{from: a, to: b, carries: p0}]\n";
+
+/* What b waits for, on an edge of that name, if a's end and b's own are like this. */
+static exo_slow_wait
+wait_of_b(const char *edge, exo_wait_end out, exo_wait_end in)
+{
+    exo_graph_spec *spec = NULL;
+    exo_slow_wait wait = {0};
+    struct small_record a = {.record = {.num_ends = 1}, .end = out};
+    struct small_record b = {.record = {.kind = EXO_WAIT_RECEIVE, .waited = 7 * EXO_SECOND, .num_ends = 1}, .end = in};
+    a.end.peer = 1;
+    a.end.output = true;
+    b.end.awaited = true;
+    snprintf(b.record.edge_name, sizeof b.record.edge_name, "%s", edge);
+    const exo_payload records[] = {exo_payload_borrow(&a, sizeof a), exo_payload_borrow(&b, sizeof b)};
+    script_register();
+    cr_assert_eq(exo_graph_parse(&spec, "two", two_hosts, NULL, NULL), EXO_OK);
+    cr_assert_eq(exo_stall_slow(spec, records, 2, EXO_SECOND, &wait, 1), 1);
+    exo_graph_spec_free(&spec);
+    return wait;
+}
+
+Test(graph_stall, only_what_is_on_a_link_is_a_wait_for_a_link)
+{
+    exo_slow_wait w = wait_of_b("a>b:p0", (exo_wait_end){.busy = true, .passing = true}, (exo_wait_end){0});
+    cr_expect(w.link);
+    cr_expect_str_eq(w.on, "x -> y (20 Mbit/s)");
+    w = wait_of_b("a>b:p0", (exo_wait_end){.number = 1}, (exo_wait_end){.number = 1, .passing = true});
+    cr_expect(w.link, "its latency");
+    w = wait_of_b("a>b:p0", (exo_wait_end){.busy = true}, (exo_wait_end){0});
+    cr_expect(!w.link, "it is being encoded");
+    cr_expect_str_eq(w.on, "a_0");
+    w = wait_of_b("a>b:p0", (exo_wait_end){.number = 9}, (exo_wait_end){0});
+    cr_expect(!w.link, "it is between the processes");
+    /* An edge that the graph has no more: nobody knows the rate that it had. */
+    w = wait_of_b("a>b:p9", (exo_wait_end){.busy = true, .passing = true}, (exo_wait_end){0});
+    cr_expect_str_eq(w.on, "x -> y");
+}
+
 /* --- The check ---------------------------------------------------------------------------------------------------------------- */
 
 /* What the check says of the same graph whose actors declare what they do. */
