@@ -140,6 +140,8 @@ exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, c
     exo_envelope welcome = {.kind = EXO_WIRE_WELCOME, .who = net->self};
     exo_peer_hold(peer);
     exo_peer_say_locked(net, peer, &welcome); /* before it is announced: if this fails, nobody has heard of it */
+    if (atomic_load(&peer->state) != EXO_PEER_LOST_)
+        exo_peer_offer_ring_locked(net, peer);
     bool lost = atomic_load(&peer->state) == EXO_PEER_LOST_;
     if (!lost) {
         atomic_store(&peer->state, EXO_PEER_OPEN);
@@ -179,7 +181,7 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
         return st;
     }
     socket->peer = peer;
-    peer->ipc = strncmp(endpoint, "ipc://", strlen("ipc://")) == 0;
+    exo_door_path(endpoint, peer->door);
     *out = exo_peer_hold(peer);
     exo_envelope hello = {.kind = EXO_WIRE_HELLO, .who = net->self};
     exo_peer_say_locked(net, peer, &hello);
@@ -195,8 +197,6 @@ exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *w
         atomic_store(&peer->state, EXO_PEER_OPEN);
         peer->announced = true;
         pthread_cond_broadcast(&net->changed);
-        if (peer->ipc)
-            exo_peer_offer_ring_locked(net, peer);
     } else {
         exo_peer_lose_locked(net, peer, "its process has ended");
     }

@@ -78,7 +78,7 @@ void
 exo_net_kick(exo_net *net)
 {
     if (atomic_load(&net->waiting) && !atomic_exchange(&net->kicked, true)) {
-        ssize_t written = write(net->bell, "", 1);
+        ssize_t written = write(net->kicker, "", 1);
         (void)written; /* a pipe that is full is a kick, too */
     }
 }
@@ -109,6 +109,12 @@ handle_event_locked(exo_net *net, int fd)
         break;
     case EXO_SOURCE_SOCKET:
         ((exo_socket *)source->owner)->ready = true;
+        break;
+    case EXO_SOURCE_BELL:
+        exo_peer_hear_bell_locked(net, source->owner);
+        break;
+    case EXO_SOURCE_DOOR:
+        exo_net_answer_door_locked(net, source->owner);
         break;
     case EXO_SOURCE_PROCESS: {
         exo_peer *peer = source->owner;
@@ -397,6 +403,22 @@ check_private(const char *endpoint, exo_err *err)
     return EXO_OK;
 }
 
+/* Where peers of this host hand memory over. It is no loss if there is none: all goes through the socket. */
+static void
+open_door_locked(exo_net *net, exo_socket *s, const char *endpoint)
+{
+    exo_err err = {0};
+    if (!exo_door_path(endpoint, s->door_path))
+        return;
+    if (exo_door_open(s->door_path, &s->door, &err) != EXO_OK) {
+        EXO_LOG(WARN, NET, "no rings: %s", err.text);
+    } else if (!exo_net_watch_locked(net, s->door, &s->door_source)) {
+        close(s->door);
+        unlink(s->door_path);
+        s->door = -1;
+    }
+}
+
 static exo_status
 bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *err)
 {
@@ -425,6 +447,8 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
                         zmq_strerror(zmq_errno()));
     if (zmq_getsockopt(s->zmq, ZMQ_LAST_ENDPOINT, real, &size) != 0 || !(*bound = exo_strdup(real)))
         return exo_fail(err, EXO_NOMEM, "no memory for an endpoint");
+    if (ipc)
+        open_door_locked(net, s, real);
     return EXO_OK;
 }
 
@@ -504,7 +528,7 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
         ends[0] = ends[1] = -1;
     net->kick = ends[0];
-    net->bell = ends[1];
+    net->kicker = ends[1];
     net->kick_source.kind = EXO_SOURCE_KICK;
     net->name = exo_strdup(opts->name);
     net->cluster = exo_strdup(opts->cluster ? opts->cluster : "");
@@ -603,7 +627,7 @@ exo_net_close(exo_net **handle)
         close(net->epoll);
     if (net->kick >= 0) {
         close(net->kick);
-        close(net->bell);
+        close(net->kicker);
     }
     for (size_t i = 0; net->bound && i < net->opts.num_endpoints; i++)
         exo_free(net->bound[i]);

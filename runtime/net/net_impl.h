@@ -23,7 +23,7 @@ struct exo_net {
     char **bound; /* (num_endpoints) */
     void *context;
     exo_zap *zap;
-    int epoll, kick, bell; /* kick: a pipe, whose other end is `bell`, also for peers */
+    int epoll, kick, kicker; /* kick: a pipe, whose other end is `kicker` */
     exo_source kick_source;
     exo_source *
         *sources; /* by descriptor; guarded by lock. An event names its descriptor: its owner may be gone by then */

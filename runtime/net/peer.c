@@ -139,7 +139,7 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
         close(peer->process_fd);
     }
     peer->process_fd = -1;
-    exo_peer_close_rings_locked(peer);
+    exo_peer_close_rings_locked(net, peer);
     if (peer->route_size)
         HASH_DELETE(by_route, peer->socket->peers, peer);
     else
@@ -204,6 +204,8 @@ exo_net_tick_locked(exo_net *net, exo_time now)
             exo_peer_say_beat_locked(net, p);
         }
     }
+    DL_FOREACH(net->peers, p)
+    exo_peer_knock_locked(net, p);
     exo_net_forgive_refusals_locked(net);
     net->next_tick = now + BEAT / 2;
 }

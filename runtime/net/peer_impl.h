@@ -6,6 +6,7 @@
  *   handshake.c  Hello, Welcome, Refused: who is there, and who is no peer
  *   peer.c       the table of peers: made, found silent, lost
  *   send.c       what gathers for a peer, and how it goes out
+ *   door.c       descriptors that processes of one host hand each other
  *   peer_ring.c  the rings that peers of one host share, and which message is due
  *   receive.c    what comes, by socket or ring, and to whom it is handed over
  *
@@ -19,6 +20,7 @@
 #include <uthash.h>
 #include <zmq.h>
 
+#include "door.h"
 #include "net.h"
 #include "process.h"
 #include "ring.h"
@@ -37,6 +39,8 @@ typedef struct exo_source {
         EXO_SOURCE_KICK,
         EXO_SOURCE_SOCKET,
         EXO_SOURCE_PROCESS,
+        EXO_SOURCE_BELL,
+        EXO_SOURCE_DOOR,
     } kind;
     void *owner;
 } exo_source;
@@ -64,7 +68,6 @@ struct exo_peer {
     exo_socket *socket; /* NULL when lost */
     uint8_t route[EXO_NET_ROUTE];
     size_t route_size;  /* 0: the socket is the peer's own */
-    bool ipc;           /* it was connected to by a path */
     bool announced;     /* the handler knows it: it hears of its loss */
     bool refused;       /* instead of a Welcome it said no, or what no net says */
     exo_source process; /* its event; of a process of this host */
@@ -84,9 +87,12 @@ struct exo_peer {
     uint64_t received_bytes, told_bytes; /* from it; of these it knows */
 
     /* Rings with a process of this host (peer_ring.c). NULL: all goes through the socket. */
-    exo_ring *in, *out;
-    int bell;           /* of `out`: wakes its reader; -1: there is none */
-    exo_time gap_since; /* `in` has a message, and one before it is missing; 0: it is not so */
+    exo_ring *in, *out, *promised; /* promised: becomes `out` when the other side has it */
+    int bell;                      /* both wake the other by it; -1: there is none       */
+    exo_source bell_source;
+    uint64_t token;           /* what is to be said at the door; 0: nothing is  */
+    char door[EXO_DOOR_PATH]; /* of whom we connected to by a path; "": there is none */
+    exo_time gap_since;       /* `in` has a message, and one before it is missing; 0: it is not so */
 
     /* Lists and tables of the net. */
     exo_peer *next_dirty;
@@ -99,7 +105,10 @@ struct exo_peer {
 struct exo_socket {
     exo_source source;
     void *zmq;
-    exo_peer *peer;      /* of a DEALER; NULL: a ROUTER */
+    exo_peer *peer; /* of a DEALER; NULL: a ROUTER */
+    int door;       /* of a ROUTER with a path; -1: none */
+    exo_source door_source;
+    char door_path[EXO_DOOR_PATH];
     exo_peer *peers;     /* of a ROUTER, by route */
     bool ready;          /* has messages */
     void *monitor;       /* of a connection that is being made (attempt.c), or NULL        */
@@ -172,11 +181,17 @@ void exo_peer_judge_window_locked(exo_net *net, exo_peer *peer);
 
 /* --- peer_ring.c ------------------------------------------------------------------------------------------------------ */
 
-/* Makes a ring for what the peer says, and tells it. It is no loss if there is none. */
+/* Tells a process of this host that came by a path what to say at the door. It is no loss if it never knocks. The peer may be lost by it. */
 void exo_peer_offer_ring_locked(exo_net *net, exo_peer *peer);
-/* Opens the ring that a process of this host offers, and offers one, too. */
+/* Takes the offer of whom we connected to: makes rings, and knocks. */
 void exo_peer_accept_ring_locked(exo_net *net, exo_peer *peer, const exo_envelope *offer);
-void exo_peer_close_rings_locked(exo_peer *peer);
+/* Knocks, if there is an offer and others were in the way until now. */
+void exo_peer_knock_locked(exo_net *net, exo_peer *peer);
+/* Lets in who knocks. */
+void exo_net_answer_door_locked(exo_net *net, exo_socket *socket);
+/* The other side has rung, or has gone. */
+void exo_peer_hear_bell_locked(exo_net *net, exo_peer *peer);
+void exo_peer_close_rings_locked(exo_net *net, exo_peer *peer);
 /* Whether the next message of the peer lies in its ring. One with another number waits for those before it, which come by the socket. */
 bool exo_peer_is_due_locked(exo_peer *peer);
 /* Whether a message by the socket is missing for so long that it will not come any more. */

@@ -1,68 +1,164 @@
-/* The two rings that peers of one host share (docs/decisions/0009-rings-on-one-host.md): offered, opened, and read in the order of
+/* The two rings that peers of one host share (docs/decisions/0009-rings-on-one-host.md): offered, handed over, and read in the order of
  * sending. Everything here wants net->lock.
  *
- * A peer owns both ends that are ours: `in`, which we made, and `out` with its bell, which we opened of the other process. They are
- * closed when it is lost. Read next: ring.h (the memory), then put_locked in send.c and take_from_ring_locked in receive.c. */
-#include <fcntl.h>
+ *     who listens                                  who connected
+ *     Ring {token}            ---- socket ---->    makes both rings and a bell
+ *     opens them              <---- door -----     token, memory, one end of the bell
+ *     may write               ----- bell ---->     may write
+ *
+ * A peer owns our ends: `in`, `out` and the bell, which are closed when it is lost. `promised` is an `out` that the other side has not said it
+ * has. Read next: ring.h (the memory), door.h (how it gets there), then put_locked in send.c and take_from_ring_locked in receive.c. */
 #include <stdio.h>
-#include <sys/stat.h>
+#include <sys/random.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <exogym/log.h>
 
+#include "door.h"
 #include "net_impl.h"
 
 #define GAP                                                                                                            \
     (60 *                                                                                                              \
      EXO_SECOND) /* that a message by the socket may come after one in the ring: it may be large, or its sender stopped */
 
+enum {
+    VISITS = 16 /* that are answered at a time; more wait */
+};
+
+/* --- Who listens ------------------------------------------------------------------------------------------------------------ */
+
 void
 exo_peer_offer_ring_locked(exo_net *net, exo_peer *peer)
 {
-    exo_err err = {0};
-    if (peer->in || peer->process_fd < 0)
+    if (peer->socket->door < 0 || peer->process_fd < 0)
         return;
-    if (exo_ring_new(&peer->in, &err) != EXO_OK) {
+    if (getrandom(&peer->token, sizeof peer->token, 0) != (ssize_t)sizeof peer->token || peer->token == 0) {
+        peer->token = 0;
+        return;
+    }
+    exo_peer_say_locked(net, peer, &(exo_envelope){.kind = EXO_WIRE_RING, .token = peer->token});
+}
+
+static bool
+is_bell(int fd)
+{
+    int domain = 0, type = 0;
+    socklen_t size = sizeof domain;
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX &&
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+
+/* From now on the bell is the peer's. */
+static bool
+hang_bell_locked(exo_net *net, exo_peer *peer, int bell)
+{
+    peer->bell_source = (exo_source){.kind = EXO_SOURCE_BELL, .owner = peer};
+    if (!exo_net_watch_locked(net, bell, &peer->bell_source))
+        return false;
+    peer->bell = bell;
+    return true;
+}
+
+static void
+let_in_locked(exo_net *net, exo_peer *peer, exo_visit *visit)
+{
+    exo_err err = {0};
+    exo_status st = is_bell(visit->files[1]) ? EXO_OK : exo_fail(&err, EXO_INVAL, "it handed over no bell");
+    peer->token = 0; /* good for once */
+    if (st == EXO_OK)
+        st = exo_ring_pair_open(&peer->in, &peer->out, visit->files[0], &err);
+    if (st == EXO_OK && !hang_bell_locked(net, peer, visit->files[1])) {
+        exo_ring_free(&peer->in);
+        exo_ring_free(&peer->out);
+        st = exo_fail(&err, EXO_FULL, "its bell cannot be watched");
+    }
+    if (st != EXO_OK) {
         EXO_LOG(DEBUG, NET, "peer=%s %s", peer->name, err.text);
         return;
     }
-    exo_envelope offer = {.kind = EXO_WIRE_RING,
-                          .ring = {.memory = (uint32_t)exo_ring_fd(peer->in),
-                                   .bell = (uint32_t)net->bell,
-                                   .token = exo_ring_token(peer->in)}};
-    exo_peer_say_locked(net, peer, &offer);
+    visit->files[1] = -1;
+    exo_bell_ring(peer->bell);
 }
+
+void
+exo_net_answer_door_locked(exo_net *net, exo_socket *socket)
+{
+    exo_visit visit;
+    for (int i = 0; i < VISITS && exo_door_answer(socket->door, &visit); i++) {
+        exo_peer *peer = visit.files[0] >= 0 ? net->peers : NULL;
+        while (peer && !(peer->token != 0 && peer->token == visit.token && peer->pid == visit.pid &&
+                         peer->socket == socket && peer->route_size))
+            peer = peer->next;
+        if (peer)
+            let_in_locked(net, peer, &visit);
+        exo_visit_release(&visit);
+    }
+}
+
+/* --- Who connected ---------------------------------------------------------------------------------------------------------- */
 
 void
 exo_peer_accept_ring_locked(exo_net *net, exo_peer *peer, const exo_envelope *offer)
 {
-    char path[64];
-    struct stat info;
-    exo_err err = {0};
-    if (peer->out || peer->process_fd < 0)
+    if (peer->route_size || !peer->door[0] || peer->process_fd < 0 || peer->in)
         return;
-    snprintf(path, sizeof path, "/proc/%u/fd/%u", peer->pid, offer->ring.bell);
-    if (stat(path, &info) == 0 && S_ISFIFO(info.st_mode)) /* we read it, too: so it never breaks */
-        peer->bell = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
-    exo_status st = peer->bell >= 0 ? EXO_OK : exo_fail(&err, EXO_PEER_LOST, "%s is no pipe to be opened", path);
-    if (st == EXO_OK)
-        st = exo_ring_open(&peer->out, peer->pid, (int)offer->ring.memory, offer->ring.token, &err);
-    if (st != EXO_OK) {
-        EXO_LOG(DEBUG, NET, "peer=%s %s", peer->name, err.text);
-        if (peer->bell >= 0)
-            close(peer->bell);
-        peer->bell = -1;
-    }
-    exo_peer_offer_ring_locked(net, peer);
+    peer->token = offer->token;
+    exo_peer_knock_locked(net, peer);
 }
 
 void
-exo_peer_close_rings_locked(exo_peer *peer)
+exo_peer_knock_locked(exo_net *net, exo_peer *peer)
+{
+    int file = -1, ends[2] = {-1, -1};
+    exo_err err = {0};
+    if (peer->route_size || peer->token == 0 || peer->in)
+        return;
+    exo_status st = exo_ring_pair_new(&peer->in, &peer->promised, &file, &err);
+    if (st == EXO_OK && (!exo_bell_new(ends) || !hang_bell_locked(net, peer, ends[0])))
+        st = exo_fail(&err, EXO_IO, "no bell can be made");
+    if (st == EXO_OK)
+        st = exo_door_knock(peer->door, peer->token, (int[EXO_DOOR_FILES]){file, ends[1]}, &err);
+    else if (ends[0] >= 0 && peer->bell < 0)
+        close(ends[0]);
+    if (file >= 0)
+        close(file);
+    if (ends[1] >= 0)
+        close(ends[1]);
+    if (st != EXO_OK) {
+        EXO_LOG(DEBUG, NET, "peer=%s %s", peer->name, err.text);
+        exo_peer_close_rings_locked(net, peer);
+    }
+    if (st != EXO_FULL) /* then it is tried again at the next tick */
+        peer->token = 0;
+}
+
+/* --- Both ------------------------------------------------------------------------------------------------------------------- */
+
+void
+exo_peer_hear_bell_locked(exo_net *net, exo_peer *peer)
+{
+    if (peer->promised && exo_bell_heard(peer->bell) == peer->pid) {
+        peer->out = peer->promised;
+        peer->promised = NULL;
+    }
+    bool closed = !exo_bell_quiet(peer->bell);
+    if (closed && peer->promised)
+        exo_peer_close_rings_locked(net, peer); /* it did not want them */
+    else if (closed)
+        exo_net_unwatch_locked(net, peer->bell); /* its end is near, which is heard of otherwise */
+}
+
+void
+exo_peer_close_rings_locked(exo_net *net, exo_peer *peer)
 {
     exo_ring_free(&peer->in);
     exo_ring_free(&peer->out);
-    if (peer->bell >= 0)
+    exo_ring_free(&peer->promised);
+    if (peer->bell >= 0) {
+        exo_net_unwatch_locked(net, peer->bell);
         close(peer->bell);
+    }
     peer->bell = -1;
 }
 

@@ -1,33 +1,29 @@
 /* Rings: see ring.h.
  *
- * A page with the counters, then the bytes. `written` and `read` count bytes since the beginning; each message is its length in 8 bytes
- * and its bytes, rounded up to 8. Each end keeps its own counter to itself and only publishes it, so that only the other's can be
- * wrong. */
+ * Of each a page with the counters, then the bytes; the two of a pair lie one after the other. `written` and `read` count bytes since the
+ * beginning; each message is its length in 8 bytes and its bytes, rounded up to 8. Each end keeps its own counter to itself and only publishes
+ * it, so that only the other's can be wrong. Every word of the other's is read once, into a variable, and checked there; a message is copied
+ * before anybody looks at it. */
 #include "ring.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <exogym/memory.h>
 
-#define MAGIC UINT64_C(0x31676e6972676d79) /* "ymgring1": the digit is the layout's version */
+#include "memfd.h"
 
 enum {
     PAGE = 4096,
-    SIZE = PAGE + EXO_RING_BYTES,
+    SIZE = EXO_RING_PAIR / 2,
     LENGTH = 8 /* of a message, before it */
 };
 
 struct shared {
-    uint64_t magic, token;
     _Alignas(64) _Atomic uint64_t written;
     _Alignas(64) _Atomic uint64_t read;
     _Alignas(64) _Atomic uint32_t asleep; /* the reader */
@@ -38,9 +34,8 @@ static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a word in shared memory has no lock 
 struct exo_ring {
     struct shared *shared;
     uint8_t *bytes;
-    uint64_t at;   /* this end's counter                   */
+    uint64_t at;   /* this end's counter                      */
     size_t length; /* reader: of the next message; 0: unknown */
-    int fd;        /* reader's                             */
     bool broken;
 };
 
@@ -66,72 +61,61 @@ copy_out(const exo_ring *ring, uint64_t at, void *out, size_t size)
     memcpy((uint8_t *)out + first, ring->bytes, size - first);
 }
 
-static bool
-map(exo_ring *ring, int fd)
-{
-    void *at = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED)
-        return false;
-    ring->shared = at;
-    ring->bytes = (uint8_t *)at + PAGE;
-    return true;
-}
-
 /* --- Making and opening ------------------------------------------------------------------------------------------------------------ */
 
-exo_status
-exo_ring_new(exo_ring **out, exo_err *err)
+/* One half of a pair's file. The mapping keeps the memory. */
+static exo_status
+map_ring(exo_ring **out, int fd, size_t half, exo_err *err)
 {
     exo_ring *ring = exo_calloc(1, sizeof *ring);
-    if (!ring)
+    void *at = ring ? mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(half * SIZE)) : MAP_FAILED;
+    if (at == MAP_FAILED) {
+        exo_free(ring);
         return exo_fail(err, EXO_NOMEM, "no memory for a ring");
-    ring->fd = memfd_create("exogym-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    /* Its memory is there before it is used, and its size stays: nobody can make the other one fault. */
-    bool made = ring->fd >= 0 && fallocate(ring->fd, 0, 0, SIZE) == 0 &&
-                fcntl(ring->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 && map(ring, ring->fd);
-    if (!made || getrandom(&ring->shared->token, sizeof ring->shared->token, 0) < 0) {
-        exo_status st = exo_fail(err, EXO_IO, "no memory can be shared for a ring: %s", strerror(errno));
-        exo_ring_free(&ring);
-        return st;
     }
-    ring->shared->magic = MAGIC;
+    ring->shared = at;
+    ring->bytes = (uint8_t *)at + PAGE;
     *out = ring;
     return EXO_OK;
 }
 
-/* Whether what lies there is a ring; it is not opened before: opening something else may do more than open it. */
-static bool
-looks_right(const char *path)
+static exo_status
+map_pair(exo_ring **first, exo_ring **second, int fd, exo_err *err)
 {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == SIZE;
+    exo_status st = map_ring(first, fd, 0, err);
+    if (st == EXO_OK)
+        st = map_ring(second, fd, 1, err);
+    if (st != EXO_OK)
+        exo_ring_free(first);
+    return st;
 }
 
 exo_status
-exo_ring_open(exo_ring **out, uint32_t pid, int fd, uint64_t token, exo_err *err)
+exo_ring_pair_new(exo_ring **in, exo_ring **out, int *file, exo_err *err)
 {
-    char path[64];
-    exo_ring *ring = exo_calloc(1, sizeof *ring);
-    if (!ring)
-        return exo_fail(err, EXO_NOMEM, "no memory for a ring");
-    ring->fd = -1;
-    snprintf(path, sizeof path, "/proc/%u/fd/%d", pid, fd);
-    int own = looks_right(path) ? open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
-    exo_status st = own >= 0 ? EXO_OK : exo_fail(err, EXO_PEER_LOST, "%s is no ring that this process can open", path);
-    struct stat info;
-    if (st == EXO_OK && ((fcntl(own, F_GET_SEALS) & F_SEAL_SHRINK) == 0 || fstat(own, &info) != 0 ||
-                         info.st_size != SIZE || !map(ring, own)))
-        st = exo_fail(err, EXO_INVAL, "%s is no ring", path);
-    if (st == EXO_OK && (ring->shared->magic != MAGIC || ring->shared->token != token))
-        st = exo_fail(err, EXO_INVAL, "%s is another ring", path);
-    if (own >= 0)
-        close(own);
-    if (st == EXO_OK)
-        ring->at = atomic_load(&ring->shared->written);
-    if (st != EXO_OK)
-        exo_ring_free(&ring);
-    *out = ring;
+    exo_status st;
+    *in = *out = NULL;
+    *file = exo_memfd_new("exogym-rings", EXO_RING_PAIR);
+    /* Its memory is there before it is used, and its size stays: nobody can make the other one fault. */
+    if (*file >= 0 && exo_memfd_reserve(*file, 0, EXO_RING_PAIR) && exo_memfd_seal(*file, EXO_MEMFD_FIXED))
+        st = map_pair(in, out, *file, err);
+    else
+        st = exo_fail(err, EXO_IO, "no memory can be shared for rings: %s", strerror(errno));
+    if (st != EXO_OK && *file >= 0) {
+        close(*file);
+        *file = -1;
+    }
     return st;
+}
+
+exo_status
+exo_ring_pair_open(exo_ring **in, exo_ring **out, int file, exo_err *err)
+{
+    uint64_t size = 0;
+    *in = *out = NULL;
+    if (!exo_memfd_is(file, EXO_MEMFD_FIXED, &size) || size != EXO_RING_PAIR)
+        return exo_fail(err, EXO_INVAL, "what was handed over is no memory for rings");
+    return map_pair(out, in, file, err); /* whoever made it reads the first one */
 }
 
 void
@@ -141,23 +125,14 @@ exo_ring_free(exo_ring **handle)
     if (!ring)
         return;
     *handle = NULL;
-    if (ring->shared)
-        munmap(ring->shared, SIZE);
-    if (ring->fd >= 0)
-        close(ring->fd);
+    munmap(ring->shared, SIZE);
     exo_free(ring);
 }
 
-int
-exo_ring_fd(const exo_ring *ring)
+void *
+exo_ring_memory(exo_ring *ring)
 {
-    return ring->fd;
-}
-
-uint64_t
-exo_ring_token(const exo_ring *ring)
-{
-    return ring->shared->token;
+    return ring->shared;
 }
 
 bool
@@ -180,7 +155,9 @@ exo_ring_next(exo_ring *ring)
     ring->broken = there < LENGTH || there > EXO_RING_BYTES;
     if (ring->broken)
         return 0;
-    copy_out(ring, ring->at, &length, LENGTH);
+    /* An atomic load: what was checked is not read again, whatever a compiler makes of it. */
+    length = atomic_load_explicit((_Atomic uint64_t *)(void *)(ring->bytes + ring->at % EXO_RING_BYTES),
+                                  memory_order_relaxed);
     ring->broken = length == 0 || length > EXO_RING_MESSAGE || room_for(length) > there;
     if (ring->broken)
         return 0;

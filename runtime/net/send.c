@@ -6,7 +6,6 @@
  * then receive.c (the other end). */
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <utlist.h>
 
@@ -37,10 +36,8 @@ put_locked(exo_peer *peer)
 {
     if (!peer->out || peer->num_frames > 0 || !exo_ring_put(peer->out, peer->writer.data, peer->writer.size))
         return false;
-    if (exo_ring_wakes(peer->out)) {
-        ssize_t rung = write(peer->bell, "", 1);
-        (void)rung; /* a pipe that is full has rung */
-    }
+    if (exo_ring_wakes(peer->out))
+        exo_bell_ring(peer->bell);
     return true;
 }
 

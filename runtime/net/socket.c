@@ -4,6 +4,7 @@
  * The net owns them: a ROUTER for each endpoint that it listens on, with a table of peers by route; a DEALER for each peer that it has
  * connected to, which goes with that peer. Read next: handshake.c, send.c and receive.c, which use them. */
 #include <errno.h>
+#include <unistd.h>
 
 #include <utlist.h>
 
@@ -34,6 +35,8 @@ exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err
         return exo_fail(err, EXO_FAILED, "no socket can be made: %s", zmq_strerror(zmq_errno()));
     }
     s->source = (exo_source){.kind = EXO_SOURCE_SOCKET, .owner = s};
+    s->door_source = (exo_source){.kind = EXO_SOURCE_DOOR, .owner = s};
+    s->door = -1;
     set_int(s->zmq, ZMQ_LINGER, LINGER_MS); /* for a goodbye */
     set_int(s->zmq, ZMQ_SNDHWM, 0);         /* unread_limit is the bound */
     set_int(s->zmq, ZMQ_RCVHWM, UNREAD_MESSAGES);
@@ -68,6 +71,11 @@ exo_net_remove_socket_locked(exo_net *net, exo_socket *socket)
     if (net->zap)
         exo_zap_unwatch(net->zap, socket->zmq);
     zmq_close(socket->zmq);
+    if (socket->door >= 0) {
+        exo_net_unwatch_locked(net, socket->door);
+        close(socket->door);
+        unlink(socket->door_path);
+    }
     DL_DELETE(net->sockets, socket);
     exo_free(socket);
 }

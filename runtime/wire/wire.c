@@ -238,9 +238,7 @@ pack(struct packed *p, const exo_envelope *e, char reason[EXO_WIRE_REASON], exo_
         return EXO_OK;
     case EXO_WIRE_RING:
         exo__wire__ring__init(&p->ring);
-        p->ring.memory = e->ring.memory;
-        p->ring.bell = e->ring.bell;
-        p->ring.token = e->ring.token;
+        p->ring.token = e->token;
         p->envelope.kind_case = EXO__WIRE__ENVELOPE__KIND_RING;
         p->envelope.ring = &p->ring;
         return EXO_OK;
@@ -511,9 +509,7 @@ translate(const Exo__Wire__Envelope *e, exo_envelope *out, exo_err *err)
         return check_text("the reason", out->text, EXO_WIRE_REASON, err);
     case EXO__WIRE__ENVELOPE__KIND_RING:
         out->kind = EXO_WIRE_RING;
-        out->ring.memory = e->ring->memory;
-        out->ring.bell = e->ring->bell;
-        out->ring.token = e->ring->token;
+        out->token = e->ring->token;
         return EXO_OK;
     default:
         return exo_fail(err, EXO_INVAL, "an envelope of an unknown kind");

@@ -76,10 +76,7 @@ typedef struct exo_envelope {
     uint64_t read;            /* BEAT: bytes read from the connection, see proto/README.md  */
     uint32_t version;         /* REFUSED: the refuser's                                     */
     exo_wire_identity who;    /* HELLO, WELCOME                                             */
-    struct {
-        uint32_t memory, bell; /* descriptors of the speaker's */
-        uint64_t token;
-    } ring; /* RING */
+    uint64_t token;           /* RING: to be said at the speaker's door                     */
 } exo_envelope;
 
 /* --- Writing ------------------------------------------------------------------------------------------------------------- */

@@ -52,7 +52,7 @@ cancel = message((3, message((1, 1))))
 beat = message((4, message((1, 3), (2, 100))))
 refused = message((7, message((1, 2), (2, "another version"))))
 goodbye = message((8, message((1, "it ended"))))
-ring = message((9, message((1, 3), (2, 4), (3, 5.0))))
+ring = message((9, message((3, 5.0))))
 envelopes = {
     "call": call(), "call_inline": call(args=inline), "call_framed": call(args=framed), "call_object": call(args=object_),
     "reply": reply, "cancel": cancel, "beat": beat, "hello": hello, "welcome": welcome, "refused": refused, "goodbye": goodbye,
@@ -174,10 +174,10 @@ def ring_steps():
     take = struct.pack("<BHQ", 96, 0, 0)
     yield "messages", put(1) + put(100) + take + put(60000) + take + take + take
     yield "full", put(65535) * 5 + take * 5
-    yield "written", put(8) + write(64, 1 << 63) + take
-    yield "read", put(8) + write(128, 77) + put(8) + take * 2
+    yield "written", put(8) + write(0, 1 << 63) + take
+    yield "read", put(8) + write(64, 77) + put(8) + take * 2
     yield "length", put(8) + write(0, 1 << 40, True) + take
-    yield "grown", put(8) + write(0, 60000, True) + write(64, 60008) + take * 2
+    yield "grown", put(8) + write(0, 60000, True) + write(0, 60008) + take * 2
 
 
 # --- codec: the chain, what is done, the number of elements; then bytes or an array ---

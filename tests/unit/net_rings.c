@@ -2,7 +2,11 @@
  *
  * Each test owns its ends; it reads and spoils what is inside of a peer under its net's lock. Read next: runtime/net/peer_ring.c; ring.c
  * beside this file has the memory itself. */
+#include <dirent.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <criterion/criterion.h>
@@ -71,7 +75,9 @@ Test(net, loses_a_peer_whose_ring_makes_no_sense)
     EVENTUALLY(has_rings(&client, peer) && has_rings(&server, server.peer));
     exo_peer *third = net_end_connect(&other, &server);
     /* As the server could. */
-    cr_assert_eq(pwrite(exo_ring_fd(peer->in), &nonsense, sizeof nonsense, 64), sizeof nonsense);
+    pthread_mutex_lock(&client.net->lock);
+    memcpy(exo_ring_memory(peer->in), &nonsense, sizeof nonsense);
+    pthread_mutex_unlock(&client.net->lock);
     EVENTUALLY(client.lost == 1);
     cr_expect_str_eq(client.cause, "the memory that it shares with us makes no sense");
     exo_payload first = net_end_numbered(0);
@@ -117,30 +123,198 @@ Test(net, loses_a_peer_of_which_a_message_never_comes)
     net_end_close(&server);
 }
 
-/* An offer that leads nowhere is no harm: all goes through the socket. */
-Test(net, does_without_a_ring_that_it_cannot_open)
+/* Without a door, be it that its file is gone, all goes through the socket. */
+Test(net, does_without_rings_where_no_door_opens)
+{
+    net_end server = {0}, client = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    net_end_open(&client, NULL, NULL);
+    char door[EXO_DOOR_PATH];
+    cr_assert(exo_door_path(exo_net_endpoint(server.net, 0), door));
+    cr_assert_eq(unlink(door), 0);
+    exo_peer *peer = net_end_connect(&client, &server);
+    for (uint64_t i = 0; i < 100; i++) {
+        exo_payload numbers = net_end_numbered(i);
+        cr_assert_eq(net_end_call(&client, peer, "count", &numbers), EXO_OK);
+    }
+    EVENTUALLY(server.calls == 100);
+    cr_expect(!has_rings(&client, peer) && !has_rings(&server, server.peer));
+    cr_expect_eq(client.lost + server.lost, 0);
+    exo_peer_drop(&peer);
+    net_end_close(&client);
+    net_end_close(&server);
+}
+
+/* Offers that nobody made, and one too many, are no harm. */
+Test(net, takes_one_offer_of_rings)
 {
     net_end server = {0}, client = {0};
     net_end_open(&server, net_end_ipc, NULL);
     net_end_open(&client, NULL, NULL);
     exo_peer *peer = net_end_connect(&client, &server);
-    EVENTUALLY(has_rings(&server, server.peer));
-    pthread_mutex_lock(&client.net->lock); /* as if it never had one */
-    exo_ring_free(&peer->out);
-    close(peer->bell);
-    peer->bell = -1;
-    pthread_mutex_unlock(&client.net->lock);
-    for (uint32_t fd = 0; fd < 30; fd++) {
-        exo_envelope offer = {.kind = EXO_WIRE_RING, .ring = {.memory = fd, .bell = 29 - fd, .token = fd}};
+    EVENTUALLY(has_rings(&client, peer) && has_rings(&server, server.peer));
+    exo_envelope offer = {.kind = EXO_WIRE_RING, .token = 1};
+    for (int i = 0; i < 30; i++) {
         cr_assert_eq(exo_net_send(server.net, server.peer, &offer, NULL, NULL), EXO_OK);
+        cr_assert_eq(exo_net_send(client.net, peer, &offer, NULL, NULL), EXO_OK);
     }
     for (uint64_t i = 0; i < 100; i++) {
         exo_payload numbers = net_end_numbered(i);
         cr_assert_eq(net_end_call(&client, peer, "count", &numbers), EXO_OK);
     }
     EVENTUALLY(server.calls == 100);
-    cr_expect_eq(client.lost + server.lost, 0);
+    cr_expect(has_rings(&client, peer) && client.lost + server.lost == 0);
     exo_peer_drop(&peer);
     net_end_close(&client);
     net_end_close(&server);
+}
+
+static unsigned
+count_files(void)
+{
+    unsigned count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir && readdir(dir))
+        count++;
+    closedir(dir);
+    return count;
+}
+
+/* What is said at the door is checked: the token, who says it, what is handed over. Nothing of it stays open. */
+Test(net, lets_nobody_in_who_was_not_told_the_token)
+{
+    net_end server = {0}, client = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    net_end_open(&client, NULL, NULL);
+    char door[EXO_DOOR_PATH];
+    cr_assert(exo_door_path(exo_net_endpoint(server.net, 0), door));
+    exo_peer *peer = net_end_connect(&client, &server);
+    EVENTUALLY(has_rings(&client, peer) && has_rings(&server, server.peer));
+    pthread_mutex_lock(&server.net->lock); /* as if it had not knocked */
+    exo_peer_close_rings_locked(server.net, server.peer);
+    server.peer->token = 77;
+    pthread_mutex_unlock(&server.net->lock);
+    unsigned before = count_files();
+    exo_ring *in = NULL, *out = NULL;
+    int file = -1, ends[2];
+    cr_assert(exo_bell_new(ends));
+    cr_assert_eq(exo_ring_pair_new(&in, &out, &file, NULL), EXO_OK);
+    const uint64_t tokens[] = {0, 1, 76, UINT64_MAX};
+    for (int i = 0; i < 40; i++) {
+        const int files[2] = {file, ends[1]};
+        while (exo_door_knock(door, tokens[i % 4], files, NULL) == EXO_FULL)
+            usleep(100);
+    }
+    pid_t child = fork();
+    if (child == 0) { /* another process than the peer, though it knows the token */
+        const int files[2] = {file, ends[1]};
+        while (exo_door_knock(door, 77, files, NULL) == EXO_FULL)
+            usleep(100);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    const int swapped[2] = {ends[1], file};
+    while (exo_door_knock(door, 78, swapped, NULL) == EXO_FULL)
+        usleep(100);
+    close(file);
+    close(ends[0]);
+    close(ends[1]);
+    exo_ring_free(&in);
+    exo_ring_free(&out);
+    EVENTUALLY(count_files() <= before);
+    cr_expect(!has_rings(&server, server.peer) && server.peer->token == 77);
+
+    /* The right one, with what are no rings: it is used up. */
+    cr_assert_eq(exo_door_knock(door, 77, (int[2]){0, 1}, NULL), EXO_OK);
+    EVENTUALLY(server.peer->token == 0);
+    cr_expect(!has_rings(&server, server.peer));
+    cr_expect_eq(server.lost, 0);
+    exo_peer_drop(&peer);
+    net_end_close(&client);
+    net_end_close(&server);
+}
+
+/* --- Processes that may not be looked into -------------------------------------------------------------------------------- */
+
+/* Of the same user, but not root, and without a /proc/PID/fd that the other one could open. */
+static bool
+become_private(uid_t user)
+{
+    return setresgid(user, user, user) == 0 && setresuid(user, user, user) == 0 && prctl(PR_SET_DUMPABLE, 0) == 0 &&
+           prctl(PR_GET_DUMPABLE) == 0;
+}
+
+enum {
+    PRIVATE_CALLS = 1000
+};
+
+static int
+listen_in_private(uid_t user, const char *endpoint, int ready)
+{
+    net_end server = {0};
+    exo_time until = in_ms(60000);
+    if (!become_private(user))
+        return 2;
+    net_end_open(&server, endpoint, NULL);
+    if (write(ready, "", 1) != 1)
+        return 3;
+    bool shared = false;
+    while (server.lost == 0 && exo_now(exo_clock_real()) < until) {
+        shared = shared || has_rings(&server, server.peer);
+        usleep(200);
+    }
+    bool right = server.calls == PRIVATE_CALLS && server.wrong == 0;
+    net_end_close(&server);
+    return shared && right ? 0 : 4;
+}
+
+static int
+call_in_private(uid_t user, const char *endpoint, int ready)
+{
+    char byte;
+    net_end client = {0};
+    exo_peer *peer = NULL;
+    exo_time until = in_ms(60000);
+    if (!become_private(user) || read(ready, &byte, 1) != 1)
+        return 2;
+    net_end_open(&client, NULL, NULL);
+    if (exo_net_connect(client.net, endpoint, NULL, until, &peer, NULL) != EXO_OK)
+        return 3;
+    while (!has_rings(&client, peer) && exo_now(exo_clock_real()) < until)
+        usleep(200);
+    bool right = has_rings(&client, peer);
+    for (uint64_t i = 0; i < PRIVATE_CALLS && right; i++) {
+        exo_payload numbers = net_end_numbered(i);
+        right = net_end_call(&client, peer, "count", &numbers) == EXO_OK;
+    }
+    exo_net_flush(client.net);
+    exo_peer_drop(&peer);
+    net_end_close(&client);
+    return right ? 0 : 4;
+}
+
+Test(net, shares_rings_between_processes_that_may_not_be_looked_into, .timeout = 120)
+{
+    int ready[2], status = 0;
+    char folder[] = "/tmp/rings-XXXXXX", endpoint[128], path[128];
+    uid_t user = geteuid() ? geteuid() : 65534;
+    cr_assert(pipe(ready) == 0 && mkdtemp(folder) && (geteuid() || chown(folder, user, user) == 0));
+    snprintf(endpoint, sizeof endpoint, "ipc://%s/end", folder);
+    pid_t pids[2];
+    for (int i = 0; i < 2; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0)
+            _exit(i ? call_in_private(user, endpoint, ready[0]) : listen_in_private(user, endpoint, ready[1]));
+    }
+    close(ready[1]); /* so that a listener's end is seen */
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(waitpid(pids[i], &status, 0), pids[i]);
+        cr_expect_eq(status, 0, "process %d: %d", i, status);
+    }
+    close(ready[0]);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/end%s", folder, i ? ".door" : "");
+        unlink(path);
+    }
+    cr_expect_eq(rmdir(folder), 0);
 }

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -12,9 +13,10 @@
 #include "check.h"
 #include "ring.h"
 
-/* Both ends in this process. */
+/* Both ends of one direction in this process, and those of the other one. */
 struct pair {
-    exo_ring *reader, *writer;
+    exo_ring *reader, *writer, *back_reader, *back_writer;
+    int file;
 };
 
 static struct pair
@@ -22,9 +24,8 @@ open_pair(void)
 {
     struct pair p = {0};
     exo_err err = {0};
-    cr_assert_eq(exo_ring_new(&p.reader, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_ring_open(&p.writer, (uint32_t)getpid(), exo_ring_fd(p.reader), exo_ring_token(p.reader), &err),
-                 EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_ring_pair_new(&p.reader, &p.back_writer, &p.file, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_ring_pair_open(&p.back_reader, &p.writer, p.file, &err), EXO_OK, "%s", err.text);
     return p;
 }
 
@@ -33,6 +34,9 @@ close_pair(struct pair *p)
 {
     exo_ring_free(&p->reader);
     exo_ring_free(&p->writer);
+    exo_ring_free(&p->back_reader);
+    exo_ring_free(&p->back_writer);
+    close(p->file);
 }
 
 /* Message `number`: its length and bytes follow from it. */
@@ -108,30 +112,67 @@ Test(ring, wakes_a_sleeper_once)
     close_pair(&p);
 }
 
+Test(ring, has_a_direction_for_each)
+{
+    struct pair p = open_pair();
+    char got[4];
+    cr_expect(exo_ring_put(p.writer, "out", 4) && exo_ring_put(p.back_writer, "back", 5));
+    cr_expect_eq(exo_ring_next(p.reader), 4);
+    cr_expect_eq(exo_ring_next(p.back_reader), 5);
+    exo_ring_take(p.reader, got);
+    cr_expect_str_eq(got, "out");
+    close_pair(&p);
+}
+
+/* A file with `seals`, which is as long as a pair's and `more`. */
+static int
+file_like_a_pair(unsigned kind, int seals, off_t more)
+{
+    int fd = memfd_create("pair", MFD_CLOEXEC | MFD_ALLOW_SEALING | kind);
+    cr_assert(fd < 0 || ftruncate(fd, EXO_RING_PAIR + more) == 0);
+    cr_assert(fd < 0 || fcntl(fd, F_ADD_SEALS, seals) == 0);
+    return fd;
+}
+
 Test(ring, opens_nothing_else)
 {
     struct pair p = open_pair();
-    exo_ring *none = NULL;
+    exo_ring *in = NULL, *out = NULL;
     exo_err err = {0};
-    uint32_t self = (uint32_t)getpid();
-    int fd = exo_ring_fd(p.reader), plain = memfd_create("plain", MFD_CLOEXEC);
-    cr_assert_eq(ftruncate(plain, 4096 + EXO_RING_BYTES), 0);
-    cr_expect_eq(exo_ring_open(&none, self, fd, exo_ring_token(p.reader) + 1, &err), EXO_INVAL);
-    cr_expect_eq(exo_ring_open(&none, self, plain, 0, &err), EXO_INVAL, "its size may change");
-    cr_expect_eq(exo_ring_open(&none, self, 0, 0, &err), EXO_PEER_LOST);
-    cr_expect_eq(exo_ring_open(&none, self, 1 << 20, 0, &err), EXO_PEER_LOST);
-    cr_expect_eq(exo_ring_open(&none, self, -1, 0, &err), EXO_PEER_LOST);
-    cr_expect_eq(exo_ring_open(&none, UINT32_MAX, fd, exo_ring_token(p.reader), &err), EXO_PEER_LOST);
-    cr_expect_null(none);
-    cr_expect_neq(ftruncate(fd, 0), 0, "nobody can take its memory away");
-    close(plain);
+    char path[] = "/tmp/ring-XXXXXX";
+    int ends[2], fixed = F_SEAL_SHRINK | F_SEAL_GROW, disk = mkstemp(path);
+    cr_assert(pipe(ends) == 0 && disk >= 0 && ftruncate(disk, EXO_RING_PAIR) == 0);
+    unlink(path);
+    const int wrong[] = {
+        file_like_a_pair(0, 0, 0),
+        file_like_a_pair(0, F_SEAL_GROW, 0),
+        file_like_a_pair(0, F_SEAL_SHRINK, 0),
+        file_like_a_pair(0, fixed, 4096),
+        file_like_a_pair(0, fixed, -4096),
+        file_like_a_pair(0, fixed | F_SEAL_WRITE, 0),
+        file_like_a_pair(MFD_HUGETLB, fixed, (2 << 20) - EXO_RING_PAIR),
+        ends[0],
+        disk,
+        open("/", O_RDONLY | O_CLOEXEC),
+        -1,
+        1 << 20,
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        cr_expect_neq(exo_ring_pair_open(&in, &out, wrong[i], &err), EXO_OK, "%zu", i);
+        cr_expect(!in && !out, "%zu", i);
+        if (wrong[i] >= 0 && wrong[i] < 1 << 20)
+            close(wrong[i]);
+    }
+    close(ends[1]);
+    cr_expect_neq(ftruncate(p.file, 0), 0, "nobody can take its memory away");
+    cr_expect_neq(ftruncate(p.file, 2 * EXO_RING_PAIR), 0);
     close_pair(&p);
 }
 
 /* Where `written`, `read` and the first message's length lie. */
 enum {
-    WRITTEN = 64,
-    READ = 128,
+    WRITTEN = 0,
+    READ = 64,
     FIRST = 4096
 };
 
@@ -141,7 +182,7 @@ damaged(size_t where, uint64_t value)
 {
     struct pair p = open_pair();
     cr_assert(exo_ring_put(p.writer, "message", 8));
-    cr_assert_eq(pwrite(exo_ring_fd(p.reader), &value, sizeof value, (off_t)where), sizeof value);
+    memcpy((char *)exo_ring_memory(p.writer) + where, &value, sizeof value);
     return p;
 }
 
@@ -174,17 +215,16 @@ enum {
 /* Two processes at once: all comes, in order, and who sleeps is woken. */
 Test(ring, works_between_processes, .timeout = 120)
 {
-    int bell[2];
-    exo_ring *ring = NULL;
+    int bell[2], file = -1;
+    exo_ring *ring = NULL, *back = NULL;
     exo_err err = {0};
-    cr_assert_eq(exo_ring_new(&ring, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_ring_pair_new(&ring, &back, &file, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(pipe(bell), 0);
-    uint32_t parent = (uint32_t)getpid();
     pid_t child = fork();
     if (child == 0) {
-        exo_ring *out = NULL;
+        exo_ring *in = NULL, *out = NULL;
         uint8_t bytes[3000];
-        if (exo_ring_open(&out, parent, exo_ring_fd(ring), exo_ring_token(ring), &err) != EXO_OK)
+        if (exo_ring_pair_open(&in, &out, file, &err) != EXO_OK)
             _exit(1);
         for (uint64_t i = 0; i < MESSAGES; i++) {
             size_t size = make_message(i, bytes);
@@ -215,6 +255,8 @@ Test(ring, works_between_processes, .timeout = 120)
     cr_expect_eq(status, 0);
     cr_expect_gt(slept, 10);
     exo_ring_free(&ring);
+    exo_ring_free(&back);
+    close(file);
     close(bell[0]);
     close(bell[1]);
 }

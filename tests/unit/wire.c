@@ -62,7 +62,7 @@ every_envelope(exo_envelope out[32])
     out[n++] = (exo_envelope){.kind = EXO_WIRE_WELCOME, .who = who};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_REFUSED, .version = 2, .text = "no"};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = "bye"};
-    out[n++] = (exo_envelope){.kind = EXO_WIRE_RING, .ring = {.memory = 3, .bell = 4, .token = 5}};
+    out[n++] = (exo_envelope){.kind = EXO_WIRE_RING, .token = 5};
     for (size_t i = 0; i < 3; i++)
         out[n++] = (exo_envelope){.kind = EXO_WIRE_CALL,
                                   .id = UINT64_MAX,
@@ -82,8 +82,7 @@ every_envelope(exo_envelope out[32])
     out[n++] = (exo_envelope){.kind = EXO_WIRE_WELCOME, .who = most};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_REFUSED, .version = UINT32_MAX, .text = reason_text};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = reason_text};
-    out[n++] =
-        (exo_envelope){.kind = EXO_WIRE_RING, .ring = {.memory = UINT32_MAX, .bell = UINT32_MAX, .token = UINT64_MAX}};
+    out[n++] = (exo_envelope){.kind = EXO_WIRE_RING, .token = UINT64_MAX};
     return n;
 }
 
@@ -113,8 +112,8 @@ same(const exo_envelope *a, const exo_envelope *b)
     return a->kind == b->kind && a->id == b->id && a->actor == b->actor && same_text(a->method, b->method) &&
            same_text(a->text, b->text) && a->timeout == b->timeout && a->status == b->status &&
            same_payload(&a->payload, &b->payload) && a->taken == b->taken && a->read == b->read &&
-           a->version == b->version && a->ring.memory == b->ring.memory && a->ring.bell == b->ring.bell &&
-           a->ring.token == b->ring.token && same_identity(&a->who, &b->who, a->kind == EXO_WIRE_HELLO);
+           a->version == b->version && a->token == b->token &&
+           same_identity(&a->who, &b->who, a->kind == EXO_WIRE_HELLO);
 }
 
 static exo_wire_reader
