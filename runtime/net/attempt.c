@@ -2,6 +2,7 @@
  * of waiting for an answer that cannot come. ZeroMQ speaks through a monitor, a PAIR in this process.
  *
  * The monitor belongs to its socket, and both to whoever has net->lock. Read next: handshake.c, which asks while it waits. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,8 +18,9 @@ enum {
 exo_status
 exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *err)
 {
-    const int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                       ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+    const int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                       ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
     char name[64];
     int zero = 0;
     /* ZeroMQ frees a name only some time after its monitor has ended: so no name is used twice. */
@@ -64,15 +66,23 @@ next_event(void *monitor, uint16_t *event, uint32_t *value)
     return true;
 }
 
-/* The connection ended within its handshake. Has it now happened too often to be chance? */
+/* The connection ended within its handshake, with that error. Has it now happened too often to be chance? A reset is what a listener
+ * does to whom it has no room for now. */
 static bool
-breaks_off(exo_socket *socket)
+breaks_off(exo_socket *socket, int error)
 {
-    bool early = socket->connected && exo_now(exo_clock_real()) - socket->connected < BREAKS_OFF_WITHIN;
+    bool early =
+        error != ECONNRESET && socket->connected && exo_now(exo_clock_real()) - socket->connected < BREAKS_OFF_WITHIN;
     socket->connected = 0;
     if (early)
         socket->broken_off++;
     return socket->broken_off >= BROKEN_OFF;
+}
+
+bool
+exo_attempt_is_silent(const exo_socket *socket)
+{
+    return socket && socket->connected && !socket->decided;
 }
 
 const char *
@@ -84,6 +94,15 @@ exo_attempt_hear_locked(exo_socket *socket, bool with_key)
         switch (event) {
         case ZMQ_EVENT_CONNECTED:
             socket->connected = exo_now(exo_clock_real());
+            socket->decided = false;
+            break;
+        case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+            socket->decided = true;
+            break;
+        case ZMQ_EVENT_DISCONNECTED:
+            /* ZeroMQ has no other word for what does not begin as it should, and does not try again. */
+            if (with_key && socket->connected && !socket->decided)
+                return "what is there answers, but is no process of exogym: another service has this port";
             break;
         case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
             return with_key ? "it does not accept this process's key: its NAME.key is not among those that the other "
@@ -97,7 +116,8 @@ exo_attempt_hear_locked(exo_socket *socket, bool with_key)
                             : "it is no process of exogym";
         case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
             /* Without keys there is nothing that it would break off for: then it is dying, and another may take its place. */
-            if (with_key && breaks_off(socket))
+            socket->decided = true;
+            if (with_key && breaks_off(socket, (int)value))
                 return "it breaks the handshake off: it has another key than the one that was given for it, works "
                        "without keys, or is no process of exogym";
             break;

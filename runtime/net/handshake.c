@@ -217,9 +217,12 @@ fail_connect_locked(exo_net *net, exo_peer *peer, const char *endpoint, const ch
         exo_status st = peer->refused ? EXO_UNSUPPORTED : atomic_load(&net->closing) ? EXO_CLOSED : EXO_PEER_LOST;
         return exo_fail(err, st, "%s: %s", endpoint, peer->cause);
     }
+    const char *guess = exo_attempt_is_silent(peer->socket) ? ": a connection was made, by which nothing is said: it "
+                                                              "hangs, or is no process of exogym"
+                        : key                               ? ", or does not accept this node's key"
+                                                            : "";
     exo_peer_lose_locked(net, peer, "it does not answer");
-    return there ? exo_fail(err, EXO_TIMEOUT, "%s does not answer%s", endpoint,
-                            key ? ", or does not accept this node's key" : "")
+    return there ? exo_fail(err, EXO_TIMEOUT, "%s does not answer%s", endpoint, guess)
                  : exo_fail(err, EXO_PEER_LOST, "%s: its process has ended", endpoint);
 }
 

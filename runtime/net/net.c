@@ -7,6 +7,7 @@
  * nothing to do the guard sleeps. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "intake.h"
 #include "net_impl.h"
 
 #define GUARD_TICK      (500 * EXO_US)
@@ -86,12 +88,8 @@ exo_net_kick(exo_net *net)
 static bool
 has_ended(int process_fd)
 {
-    struct epoll_event event = {.events = EPOLLIN};
-    int fd = epoll_create1(EPOLL_CLOEXEC);
-    bool ended = fd >= 0 && epoll_ctl(fd, EPOLL_CTL_ADD, process_fd, &event) == 0 && epoll_wait(fd, &event, 1, 0) == 1;
-    if (fd >= 0)
-        close(fd);
-    return ended;
+    struct pollfd end = {.fd = process_fd, .events = POLLIN}; /* no descriptor of its own: there may be none left */
+    return poll(&end, 1, 0) == 1 && (end.revents & POLLIN);
 }
 
 static void
@@ -439,10 +437,14 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
         st = exo_zap_watch(net->zap, s->zmq, err);
     if (st != EXO_OK)
         return st;
+    exo_socket_limit_handshake(s);
     size_t length = strlen(endpoint);
     bool any = !ipc && length > 2 && strcmp(endpoint + length - 2, ":0") == 0;
     snprintf(address, sizeof address, "%.*s%s", (int)(any ? length - 1 : length), endpoint, any ? "*" : "");
-    if (zmq_bind(s->zmq, address) != 0)
+    exo_intake_begin(net);
+    int bound_to = zmq_bind(s->zmq, address);
+    exo_intake_end();
+    if (bound_to != 0)
         return exo_fail(err, zmq_errno() == EADDRINUSE ? EXO_EXISTS : EXO_INVAL, "cannot listen on %s: %s", endpoint,
                         zmq_strerror(zmq_errno()));
     if (zmq_getsockopt(s->zmq, ZMQ_LAST_ENDPOINT, real, &size) != 0 || !(*bound = exo_strdup(real)))
@@ -504,6 +506,7 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
     *out = NULL;
     if (!net)
         return exo_fail(err, EXO_NOMEM, "no memory for a net");
+    exo_intake_open();
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -643,6 +646,7 @@ exo_net_close(exo_net **handle)
     pthread_cond_destroy(&net->driver_left);
     pthread_mutex_destroy(&net->lock);
     pthread_mutex_destroy(&net->park_lock);
+    exo_intake_close();
     exo_free(net);
 }
 

@@ -56,8 +56,10 @@ struct exo_net {
     uint64_t attempts;                 /* that were watched: names the next one's monitor */
     uint64_t refused[EXO_NET_REFUSED]; /* hashes of routes, a ring */
     size_t next_refused;
-    unsigned refusals;      /* that may be said now */
-    uint64_t unsaid;        /* refusals since the last that was said */
+    unsigned refusals; /* that may be said now */
+    uint64_t unsaid;   /* refusals since the last that was said */
+    uint64_t kept_out; /* by the intake, as the log was told last */
+    unsigned ticks_unsaid;
     exo_wire_reader reader; /* the driver's */
 };
 

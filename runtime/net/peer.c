@@ -3,16 +3,22 @@
  * A peer is counted. The net holds it from exo_peer_new_locked on; losing it takes it out of every list but that of the lost, and the
  * net lets go of it when its handler has heard. peer_impl.h says who owns which field. Read next: handshake.c, which begins its life;
  * send.c and receive.c, which fill it. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include <utlist.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "net_impl.h"
 
 #define BEAT EXO_SECOND
+
+enum {
+    SAY_EVERY = 20 /* ticks between two lines of the log about strangers */
+};
 
 exo_peer *
 exo_peer_hold(exo_peer *peer)
@@ -140,6 +146,7 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
     }
     peer->process_fd = -1;
     exo_peer_close_rings_locked(net, peer);
+    exo_intake_dismiss(peer->intake); /* it may keep its connection open */
     if (peer->route_size)
         HASH_DELETE(by_route, peer->socket->peers, peer);
     else
@@ -185,6 +192,22 @@ exo_net_report_lost(exo_net *net)
 
 /* --- Time ------------------------------------------------------------------------------------------------------------------- */
 
+/* Ends strangers that take too long, and says now and then that somebody is kept out. */
+static void
+watch_intake_locked(exo_net *net)
+{
+    exo_intake_figures now = exo_intake_tick(net);
+    uint64_t out = now.refused + now.ended + now.overfull;
+    if (out == net->kept_out || ++net->ticks_unsaid < SAY_EVERY)
+        return;
+    EXO_LOG(WARN, NET,
+            "event=crowded kept_out=%" PRIu64 " strangers=%" PRIu64 " connections=%" PRIu64 ": connections that do not "
+            "become peers in time, or send too much, are ended",
+            out - net->kept_out, now.strangers, now.connections);
+    net->kept_out = out;
+    net->ticks_unsaid = 0;
+}
+
 void
 exo_net_tick_locked(exo_net *net, exo_time now)
 {
@@ -207,5 +230,6 @@ exo_net_tick_locked(exo_net *net, exo_time now)
     DL_FOREACH(net->peers, p)
     exo_peer_knock_locked(net, p);
     exo_net_forgive_refusals_locked(net);
+    watch_intake_locked(net);
     net->next_tick = now + BEAT / 2;
 }

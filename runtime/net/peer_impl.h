@@ -21,6 +21,8 @@
 #include <zmq.h>
 
 #include "door.h"
+#include "intake.h"
+#include "limits.h"
 #include "net.h"
 #include "process.h"
 #include "ring.h"
@@ -67,7 +69,8 @@ struct exo_peer {
     /* Its connection (handshake.c, peer.c). */
     exo_socket *socket; /* NULL when lost */
     uint8_t route[EXO_NET_ROUTE];
-    size_t route_size;  /* 0: the socket is the peer's own */
+    size_t route_size; /* 0: the socket is the peer's own */
+    exo_intake_ticket intake;
     bool announced;     /* the handler knows it: it hears of its loss */
     bool refused;       /* instead of a Welcome it said no, or what no net says */
     exo_source process; /* its event; of a process of this host */
@@ -78,6 +81,7 @@ struct exo_peer {
     exo_wire_writer writer;
     zmq_msg_t *frames; /* large payloads of what the writer holds */
     size_t num_frames, cap_frames;
+    bool by_socket;                  /* the next message goes by the socket, also where there is a ring */
     bool dirty;                      /* in the list of those with something to send */
     uint32_t sent;                   /* messages */
     uint64_t sent_bytes, read_bytes; /* to it; by it, as it says. Both as Beat counts */
@@ -113,6 +117,7 @@ struct exo_socket {
     bool ready;          /* has messages */
     void *monitor;       /* of a connection that is being made (attempt.c), or NULL        */
     exo_time connected;  /* by the monitor: when there was a connection last                */
+    bool decided;        /* by the monitor: of that connection's handshake there was a word */
     unsigned broken_off; /* by the monitor: handshakes that the other end has broken off */
     exo_socket *prev, *next;
 };
@@ -122,6 +127,8 @@ struct exo_socket {
 /* Opens a socket and enters it into the loop. */
 exo_status exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err);
 void exo_net_remove_socket_locked(exo_net *net, exo_socket *socket);
+/* Of a socket that listens: how long a handshake may take. After its keys were set, before it binds. */
+void exo_socket_limit_handshake(exo_socket *socket);
 /* Looks whether something has come in, after something was sent on the socket. */
 void exo_socket_look_locked(exo_net *net, exo_socket *socket);
 /* Without waiting; false: it cannot be done now, or not any more. A frame that was sent is ZeroMQ's. */
@@ -150,6 +157,8 @@ exo_status exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *e
 /* Why no connection will come of it, as far as ZeroMQ knows by now; NULL: it may. `with_key`: it was given the other end's key. */
 const char *exo_attempt_hear_locked(exo_socket *socket, bool with_key);
 void exo_attempt_end_locked(exo_socket *socket);
+/* There is a connection, and no word has come by it. As of the latest exo_attempt_hear_locked. */
+bool exo_attempt_is_silent(const exo_socket *socket);
 
 /* --- handshake.c ------------------------------------------------------------------------------------------------------ */
 

@@ -23,6 +23,7 @@ struct inbox {
     zmq_msg_t frames[EXO_WIRE_MAX_FRAMES];
     size_t count, taken; /* frames; those given away */
     bool routed, overlong;
+    bool told; /* the intake: that it was taken from ZeroMQ */
 };
 
 static void
@@ -44,13 +45,22 @@ inbox_bytes(const struct inbox *in)
     return bytes;
 }
 
+/* What the frames took on their way, at least: with its head and its seal each is by far less than 64 bytes longer. */
+static void
+tell_intake(struct inbox *in, const exo_peer *peer)
+{
+    if (peer && !in->told)
+        exo_intake_took(peer->intake, inbox_bytes(in) + 64 * in->count);
+    in->told = true;
+}
+
 /* Receives every frame of one message; what is beyond the limit is thrown away. */
 static bool
 receive_frames_locked(exo_socket *socket, struct inbox *in)
 {
     int more = 1;
     in->count = in->taken = 0;
-    in->routed = in->overlong = false;
+    in->routed = in->overlong = in->told = false;
     if (!socket->peer) {
         zmq_msg_init(&in->route);
         in->routed = true;
@@ -226,6 +236,7 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
     exo_peer *peer = socket->peer;
     if (in->routed)
         HASH_FIND(by_route, socket->peers, zmq_msg_data(&in->route), zmq_msg_size(&in->route), peer);
+    tell_intake(in, peer);
     exo_status st = in->count == 0 || in->overlong
                         ? exo_fail(&err, EXO_INVAL, "a message of %s frames", in->count ? "too many" : "no")
                         : exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), zmq_msg_size(&in->frames[0]), &err);
@@ -244,9 +255,15 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
         return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
     st = exo_wire_next(&net->reader, &e, &err);
     if (st == EXO_OK && e.kind == EXO_WIRE_HELLO) {
+        /* Before its Welcome: what it answers is a peer's. */
+        exo_intake_ticket ticket = exo_intake_admit(zmq_msg_get(&in->frames[0], ZMQ_SRCFD));
         peer = exo_net_greet_locked(net, socket, &in->route, &e.who, net->reader.number);
-        if (peer)
+        if (peer) {
             peer->received_bytes = inbox_bytes(in);
+            peer->intake = ticket;
+        } else {
+            exo_intake_dismiss(ticket);
+        }
         return (struct sender){.peer = peer, .first = true};
     }
     /* Who goes anyway, or is only told that it is not known, needs no answer. */

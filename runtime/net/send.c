@@ -72,7 +72,8 @@ flush_peer_locked(exo_net *net, exo_peer *peer)
     for (size_t i = 0; i < peer->num_frames; i++)
         peer->sent_bytes += zmq_msg_size(&peer->frames[i]);
     exo_socket *shared = peer->route_size ? peer->socket : NULL; /* there without the peer, too */
-    bool put = put_locked(peer), sent = put || post_locked(peer);
+    bool put = !peer->by_socket && put_locked(peer), sent = put || post_locked(peer);
+    peer->by_socket = false;
     exo_wire_clear(&peer->writer);
     peer->spoke = exo_now(exo_clock_real());
     if (!sent) {
@@ -216,5 +217,6 @@ exo_peer_say_beat_locked(exo_net *net, exo_peer *peer)
 {
     exo_envelope beat = {.kind = EXO_WIRE_BEAT, .read = peer->received_bytes};
     peer->told_bytes = peer->received_bytes;
+    peer->by_socket = true; /* which knows, at this end or at the other, when the connection is gone: a ring does not */
     exo_peer_say_locked(net, peer, &beat);
 }

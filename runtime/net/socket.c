@@ -61,6 +61,12 @@ exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err
 }
 
 void
+exo_socket_limit_handshake(exo_socket *socket)
+{
+    set_int(socket->zmq, ZMQ_HANDSHAKE_IVL, EXO_LIMIT_HANDSHAKE_MS);
+}
+
+void
 exo_net_remove_socket_locked(exo_net *net, exo_socket *socket)
 {
     int fd = -1;

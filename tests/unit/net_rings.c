@@ -114,9 +114,9 @@ Test(net, loses_a_peer_of_which_a_message_never_comes)
     pthread_mutex_unlock(&server.net->lock);
     exo_payload numbers = net_end_numbered(0);
     cr_assert_eq(net_end_call(&server, server.peer, "count", &numbers), EXO_OK);
-    EVENTUALLY(sees_gap(&client, peer));
-    EVENTUALLY(client.lost == 1);
-    cr_expect(strstr(client.cause, "did not come"), "%s", client.cause);
+    EVENTUALLY(sees_gap(&client, peer) || client.lost == 1);
+    EVENTUALLY(client.lost == 1); /* be it by a beat that came by the socket, after which it cannot come any more */
+    cr_expect(strstr(client.cause, "did not come") || strstr(client.cause, "messages were lost"), "%s", client.cause);
     cr_expect_eq(client.calls, 0);
     exo_peer_drop(&peer);
     net_end_close(&client);

@@ -1,0 +1,500 @@
+/* The intake: see intake.h.
+ *
+ * Each descriptor of a listener, and of what it accepted, has an account, found by its number without a lock. Strangers are
+ * a list, the oldest first. An account belongs to the lock, but for its kind and its bytes, which are atomic: ZeroMQ's thread reads them
+ * at every recv.
+ *
+ *            accept4                admit                 close
+ *   (none) ----------> STRANGER ------------> ADMITTED ----------> (none)
+ *                       |  room is needed, too slow                  ^
+ *                       +----------------------------> GOING --------+
+ *
+ * A stranger that must go is shut down for reading; ZeroMQ finds its end and closes it. The other side gets a reset, no orderly end, and
+ * knows by that that it may try again (attempt.c). Only the descriptor's owner closes it: so no number is another's by then. */
+#undef _FORTIFY_SOURCE /* whose recv is inline: here it is defined */
+
+#include "intake.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "limits.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+EXPORTED int accept4(int listener, struct sockaddr *address, socklen_t *size, int flags);
+EXPORTED int close(int fd);
+EXPORTED int listen(int fd, int backlog);
+EXPORTED ssize_t recv(int fd, void *data, size_t size, int flags);
+
+enum {
+    CHUNK = 1024,    /* accounts that are made at a time */
+    AT_ONCE = 64,    /* connections that are refused before ZeroMQ has its turn */
+    ADDRESS = 16,    /* bytes; of IPv4 mapped */
+    NETWORK = 8,     /* of an IPv6 address: a host may have 2^64 */
+    NUMBER_BITS = 20 /* of a descriptor's number in a ticket */
+};
+_Static_assert(EXO_LIMIT_DESCRIPTORS == 1 << NUMBER_BITS, "a ticket holds any descriptor's number");
+
+enum kind {
+    NONE,
+    LISTENER,
+    STRANGER,
+    ADMITTED,
+    GOING,
+};
+
+struct account {
+    atomic_uint kind;
+    atomic_size_t held; /* bytes that were read and not taken; of a stranger: all */
+    bool listed;        /* among the strangers */
+    bool elsewhere;     /* it came from another host, or could have */
+    _Atomic uint64_t serial;
+    unsigned ticks;
+    const void *owner;
+    uint8_t address[ADDRESS];
+    int fd;
+    struct account *prev, *next;
+};
+
+/* The process's, as its descriptors are. */
+static struct {
+    _Atomic(struct account *) chunks[EXO_LIMIT_DESCRIPTORS / CHUNK];
+    pthread_mutex_t lock;
+    struct account *first, *last; /* strangers, the oldest first; guarded by lock, as all below */
+    size_t strangers;             /* of these, from elsewhere                                   */
+    uint64_t serial;              /* of the latest account */
+    atomic_size_t limit;          /* of descriptors */
+    int spare;                    /* given away to be rid of a connection that cannot be taken; -1: none */
+    unsigned users;               /* nets */
+    exo_intake_figures figures;
+    atomic_ullong overfull;
+} intake = {.lock = PTHREAD_MUTEX_INITIALIZER, .spare = -1};
+
+static _Thread_local const void *listens_for;
+
+/* The next library's; the kernel's before they are known. */
+static struct {
+    int (*accept4)(int listener, struct sockaddr *address, socklen_t *size, int flags);
+    int (*close)(int fd);
+    int (*listen)(int fd, int backlog);
+    ssize_t (*recv)(int fd, void *data, size_t size, int flags);
+} next_of;
+
+static void
+lock(void)
+{
+    pthread_mutex_lock(&intake.lock);
+}
+
+static void
+unlock(void)
+{
+    pthread_mutex_unlock(&intake.lock);
+}
+
+static void
+read_limit(void)
+{
+    struct rlimit limit;
+    bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < EXO_LIMIT_DESCRIPTORS;
+    atomic_store(&intake.limit, known ? (size_t)limit.rlim_cur : EXO_LIMIT_DESCRIPTORS);
+}
+
+/* Before main: a look-up takes locks of the loader's, which a child of fork may find taken. */
+__attribute__((constructor)) static void
+find_next(void)
+{
+    *(void **)&next_of.accept4 = dlsym(RTLD_NEXT, "accept4");
+    *(void **)&next_of.close = dlsym(RTLD_NEXT, "close");
+    *(void **)&next_of.listen = dlsym(RTLD_NEXT, "listen");
+    *(void **)&next_of.recv = dlsym(RTLD_NEXT, "recv");
+    pthread_atfork(lock, unlock, unlock); /* a child may close what it has of us */
+    read_limit();
+}
+
+static int
+close_next(int fd)
+{
+    return next_of.close ? next_of.close(fd) : (int)syscall(SYS_close, fd);
+}
+
+static ssize_t
+recv_next(int fd, void *data, size_t size, int flags)
+{
+    return next_of.recv ? next_of.recv(fd, data, size, flags)
+                        : (ssize_t)syscall(SYS_recvfrom, fd, data, size, flags, NULL, NULL);
+}
+
+/* --- Accounts --------------------------------------------------------------------------------------------------------------- */
+
+/* NULL: there never was one of that number. */
+static struct account *
+find(int fd)
+{
+    if (fd < 0 || fd >= EXO_LIMIT_DESCRIPTORS)
+        return NULL;
+    struct account *chunk = atomic_load_explicit(&intake.chunks[fd / CHUNK], memory_order_acquire);
+    return chunk ? &chunk[fd % CHUNK] : NULL;
+}
+
+static enum kind
+kind_of(const struct account *a)
+{
+    return a ? (enum kind)atomic_load_explicit(&a->kind, memory_order_acquire) : NONE;
+}
+
+/* An account for a descriptor that has none. NULL: no memory, or a number that is too large. */
+static struct account *
+open_locked(int fd, enum kind kind, const void *owner)
+{
+    if (fd < 0 || fd >= EXO_LIMIT_DESCRIPTORS)
+        return NULL;
+    if (!find(fd)) {
+        struct account *chunk = exo_calloc(CHUNK, sizeof *chunk);
+        if (!chunk)
+            return NULL;
+        atomic_store_explicit(&intake.chunks[fd / CHUNK], chunk, memory_order_release);
+    }
+    struct account *a = find(fd);
+    a->listed = a->elsewhere = false;
+    a->ticks = 0;
+    a->serial = ++intake.serial;
+    a->owner = owner;
+    a->fd = fd;
+    atomic_store(&a->held, 0);
+    intake.figures.connections += kind != LISTENER;
+    atomic_store_explicit(&a->kind, kind, memory_order_release);
+    return a;
+}
+
+static void
+unlist_locked(struct account *a)
+{
+    if (!a->listed)
+        return;
+    a->listed = false;
+    intake.strangers -= a->elsewhere;
+    *(a->prev ? &a->prev->next : &intake.first) = a->next;
+    *(a->next ? &a->next->prev : &intake.last) = a->prev;
+}
+
+static void
+list_locked(struct account *a)
+{
+    a->listed = true;
+    intake.strangers += a->elsewhere;
+    a->prev = intake.last;
+    a->next = NULL;
+    *(a->prev ? &a->prev->next : &intake.first) = a;
+    intake.last = a;
+}
+
+/* --- Who gets in ------------------------------------------------------------------------------------------------------------ */
+
+/* The other end hears of a reset. */
+static void
+reset_at_close(int fd)
+{
+    struct linger at_once = {.l_onoff = 1};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
+/* It stays in the list until ZeroMQ has closed it. */
+static void
+send_away_locked(struct account *a)
+{
+    if (kind_of(a) != STRANGER)
+        return;
+    atomic_store_explicit(&a->kind, GOING, memory_order_release);
+    intake.figures.ended++;
+    reset_at_close(a->fd);
+    shutdown(a->fd, SHUT_RD);
+}
+
+/* Where a connection comes from, as far as it is one place; false: from this host by a path. */
+static bool
+read_address(const struct sockaddr_storage *from, uint8_t out[ADDRESS])
+{
+    memset(out, 0, ADDRESS);
+    if (from->ss_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)from;
+        out[10] = out[11] = 0xff;
+        memcpy(out + 12, &v4->sin_addr, sizeof v4->sin_addr);
+        return true;
+    }
+    if (from->ss_family != AF_INET6)
+        return false;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)from;
+    memcpy(out, &v6->sin6_addr, IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) ? ADDRESS : NETWORK);
+    return true;
+}
+
+/* Makes room for one more stranger: the oldest goes, of the same address if that has too many. False: too many are going already. */
+static bool
+make_room_locked(const uint8_t address[ADDRESS])
+{
+    struct account *oldest = NULL, *same = NULL;
+    size_t there = 0, alike = 0, most = atomic_load(&intake.limit) / EXO_LIMIT_STRANGERS_SHARE;
+    if (most > EXO_LIMIT_STRANGERS)
+        most = EXO_LIMIT_STRANGERS;
+    for (struct account *a = intake.first; a; a = a->next) {
+        bool is_same = memcmp(a->address, address, ADDRESS) == 0;
+        if (kind_of(a) != STRANGER || !a->elsewhere)
+            continue;
+        there++;
+        alike += is_same;
+        oldest = oldest ? oldest : a;
+        same = same || !is_same ? same : a;
+    }
+    if (alike >= EXO_LIMIT_STRANGERS_ADDRESS)
+        send_away_locked(same);
+    else if (there >= most && oldest)
+        send_away_locked(oldest);
+    return intake.strangers < 2 * most;
+}
+
+static bool
+enter(int fd, const struct account *listener, const struct sockaddr_storage *from)
+{
+    uint8_t address[ADDRESS];
+    bool elsewhere = read_address(from, address), in = exo_intake_has_room(fd);
+    lock();
+    if (in && elsewhere)
+        in = make_room_locked(address);
+    struct account *a = in ? open_locked(fd, STRANGER, listener->owner) : NULL;
+    if (a) {
+        memcpy(a->address, address, ADDRESS);
+        a->elsewhere = elsewhere;
+        list_locked(a);
+    } else {
+        intake.figures.refused++;
+    }
+    unlock();
+    return a != NULL;
+}
+
+/* No descriptor is left. A connection that is not taken would be reported again and again: it is taken with the spare one, and ended. */
+static void
+turn_away(int listener)
+{
+    lock();
+    if (intake.spare >= 0)
+        close_next(intake.spare);
+    int fd = next_of.accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0) {
+        reset_at_close(fd);
+        close_next(fd);
+    }
+    intake.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    intake.figures.refused++;
+    unlock();
+}
+
+int
+accept4(int listener, struct sockaddr *address, socklen_t *size, int flags)
+{
+    const struct account *l = find(listener);
+    if (!next_of.accept4) /* only before main */
+        return (int)syscall(SYS_accept4, listener, address, size, flags);
+    if (kind_of(l) != LISTENER)
+        return next_of.accept4(listener, address, size, flags);
+    for (int i = 0; i < AT_ONCE; i++) {
+        struct sockaddr_storage from = {0};
+        socklen_t from_size = sizeof from;
+        int fd = next_of.accept4(listener, (struct sockaddr *)&from, &from_size, flags);
+        if (fd < 0 && errno == EMFILE) {
+            turn_away(listener);
+            errno = ENFILE; /* which every listener of ZeroMQ's expects */
+        }
+        if (fd < 0)
+            return fd;
+        if (enter(fd, l, &from)) {
+            if (address && size) {
+                memcpy(address, &from, *size < from_size ? *size : from_size);
+                *size = from_size;
+            }
+            return fd;
+        }
+        reset_at_close(fd);
+        close_next(fd);
+    }
+    errno = ECONNABORTED;
+    return -1;
+}
+
+int
+listen(int fd, int backlog)
+{
+    if (listens_for) {
+        lock();
+        open_locked(fd, LISTENER, listens_for);
+        unlock();
+    }
+    return next_of.listen ? next_of.listen(fd, backlog) : (int)syscall(SYS_listen, fd, backlog);
+}
+
+int
+close(int fd)
+{
+    struct account *a = find(fd);
+    if (kind_of(a) != NONE) {
+        lock(); /* before the number is another's */
+        unlist_locked(a);
+        intake.figures.connections -= kind_of(a) != LISTENER;
+        atomic_store_explicit(&a->kind, NONE, memory_order_release);
+        unlock();
+    }
+    return close_next(fd);
+}
+
+/* --- How much they send ------------------------------------------------------------------------------------------------------- */
+
+ssize_t
+recv(int fd, void *data, size_t size, int flags)
+{
+    ssize_t got = recv_next(fd, data, size, flags);
+    struct account *a = find(fd);
+    enum kind kind = kind_of(a);
+    if (got <= 0 || kind == NONE || kind == LISTENER)
+        return got;
+    size_t held = atomic_fetch_add(&a->held, (size_t)got) + (size_t)got;
+    if (held <= (kind == ADMITTED ? (size_t)EXO_LIMIT_INBOUND_BYTES : (size_t)EXO_LIMIT_STRANGER_BYTES))
+        return got;
+    atomic_fetch_add(&intake.overfull, 1);
+    return 0; /* as if it had ended */
+}
+
+static struct account *
+find_ticket(exo_intake_ticket ticket)
+{
+    struct account *a = ticket ? find((int)(ticket & (EXO_LIMIT_DESCRIPTORS - 1))) : NULL;
+    return a && a->serial == ticket >> NUMBER_BITS ? a : NULL;
+}
+
+void
+exo_intake_took(exo_intake_ticket ticket, size_t bytes)
+{
+    struct account *a = find_ticket(ticket);
+    if (kind_of(a) != ADMITTED)
+        return;
+    size_t held = atomic_load(&a->held);
+    while (!atomic_compare_exchange_weak(&a->held, &held, held - (held < bytes ? held : bytes)))
+        continue;
+}
+
+exo_intake_ticket
+exo_intake_admit(int fd)
+{
+    exo_intake_ticket ticket = 0;
+    lock();
+    struct account *a = find(fd);
+    if (kind_of(a) == NONE)
+        a = open_locked(fd, ADMITTED, NULL);
+    if (kind_of(a) == STRANGER) {
+        unlist_locked(a);
+        atomic_store(&a->held, 0);
+        atomic_store_explicit(&a->kind, ADMITTED, memory_order_release);
+    }
+    if (kind_of(a) == ADMITTED)
+        ticket = a->serial << NUMBER_BITS | (uint64_t)fd;
+    unlock();
+    return ticket;
+}
+
+void
+exo_intake_dismiss(exo_intake_ticket ticket)
+{
+    lock();
+    struct account *a = find_ticket(ticket);
+    if (kind_of(a) == ADMITTED && a->owner) {
+        a->ticks = 0;
+        atomic_store(&a->held, 0);
+        atomic_store_explicit(&a->kind, STRANGER, memory_order_release);
+        list_locked(a);
+    }
+    unlock();
+}
+
+/* --- The process's ------------------------------------------------------------------------------------------------------------ */
+
+static void
+raise_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    rlim_t most = limit.rlim_max < EXO_LIMIT_DESCRIPTORS ? limit.rlim_max : EXO_LIMIT_DESCRIPTORS;
+    if (limit.rlim_cur < most) {
+        limit.rlim_cur = most;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    read_limit();
+}
+
+void
+exo_intake_open(void)
+{
+    lock();
+    raise_limit();
+    if (intake.users++ == 0)
+        intake.spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    unlock();
+}
+
+void
+exo_intake_close(void)
+{
+    lock();
+    if (--intake.users == 0 && intake.spare >= 0) {
+        close_next(intake.spare);
+        intake.spare = -1;
+    }
+    unlock();
+}
+
+bool
+exo_intake_has_room(int fd)
+{
+    size_t limit = atomic_load(&intake.limit), reserve = limit / EXO_LIMIT_STRANGERS_SHARE;
+    if (reserve > EXO_LIMIT_RESERVE)
+        reserve = EXO_LIMIT_RESERVE;
+    return fd < 0 || (size_t)fd + reserve < limit;
+}
+
+void
+exo_intake_begin(const void *owner)
+{
+    listens_for = owner;
+}
+
+void
+exo_intake_end(void)
+{
+    listens_for = NULL;
+}
+
+exo_intake_figures
+exo_intake_tick(const void *owner)
+{
+    lock();
+    for (struct account *a = intake.first; a; a = a->next)
+        if (a->owner == owner && ++a->ticks > EXO_LIMIT_HELLO_TICKS)
+            send_away_locked(a);
+    exo_intake_figures figures = intake.figures;
+    figures.strangers = intake.strangers;
+    figures.overfull = atomic_load(&intake.overfull);
+    unlock();
+    return figures;
+}

@@ -1,0 +1,118 @@
+/* What a process that connects with a key hears of what is no process of exogym: at once where that can be known, else at its deadline.
+ *
+ * Each test owns its end and a plain listener. Read next: runtime/net/attempt.c. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include "eventually.h"
+#include "logged.h"
+#include "net_end.h"
+
+char net_end_ipc[128];
+struct logged logged = LOGGED_NONE;
+
+TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
+
+/* What accepts connections on a port. */
+struct service {
+    int listener;
+    const char *answer; /* to whatever comes; NULL: it resets the connection; "": it says nothing */
+    char endpoint[64];
+    pthread_t thread;
+};
+
+static void *
+serve(void *argument)
+{
+    struct service *s = argument;
+    char data[512];
+    int fd, silent[64];
+    size_t count = 0;
+    while ((fd = accept(s->listener, NULL, NULL)) >= 0) {
+        if (!s->answer) {
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+        } else if (*s->answer) {
+            ssize_t got = recv(fd, data, sizeof data, 0);
+            got = got > 0 ? send(fd, s->answer, strlen(s->answer), MSG_NOSIGNAL) : got;
+        } else if (count < 64) {
+            silent[count++] = fd;
+            continue;
+        }
+        close(fd);
+    }
+    while (count > 0)
+        close(silent[--count]);
+    return NULL;
+}
+
+static void
+open_service(struct service *s)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    s->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(bind(s->listener, (struct sockaddr *)&at, sizeof at), 0);
+    cr_assert_eq(listen(s->listener, 16), 0);
+    cr_assert_eq(getsockname(s->listener, (struct sockaddr *)&at, &size), 0);
+    snprintf(s->endpoint, sizeof s->endpoint, "tcp://127.0.0.1:%u", (unsigned)ntohs(at.sin_port));
+    cr_assert_eq(pthread_create(&s->thread, NULL, serve, s), 0);
+}
+
+static void
+close_service(struct service *s)
+{
+    shutdown(s->listener, SHUT_RDWR);
+    pthread_join(s->thread, NULL);
+    close(s->listener);
+}
+
+/* Connects with a key to what is there. */
+static exo_status
+meet(const char *answer, exo_time deadline, exo_err *err)
+{
+    struct service service = {.answer = answer};
+    net_end client = {0};
+    exo_keys own, other;
+    exo_peer *peer = NULL;
+    cr_assert_eq(exo_keys_generate(&own, NULL), EXO_OK);
+    cr_assert_eq(exo_keys_generate(&other, NULL), EXO_OK);
+    open_service(&service);
+    net_end_open(&client, NULL, &(exo_net_opts){.keys = &own});
+    exo_status st = exo_net_connect(client.net, service.endpoint, other.public_key, deadline, &peer, err);
+    net_end_close(&client);
+    close_service(&service);
+    cr_expect_null(peer);
+    return st;
+}
+
+Test(net, another_service_is_found_at_once)
+{
+    static const char *const answers[] = {"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+                                          "SSH-2.0-OpenSSH_9.2\r\n", "220 mail ESMTP\r\n", "\n"};
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        exo_err err = {0};
+        cr_expect_eq(meet(answers[i], in_ms(60000), &err), EXO_UNSUPPORTED, "%s", err.text);
+        cr_expect_not_null(strstr(err.text, "is no process of exogym"), "%s", err.text);
+    }
+}
+
+Test(net, what_says_nothing_is_named_at_the_deadline)
+{
+    exo_err err = {0};
+    cr_expect_eq(meet("", in_ms(300), &err), EXO_TIMEOUT);
+    cr_expect_not_null(strstr(err.text, "nothing is said"), "%s", err.text);
+}
+
+/* As a crowded listener does: it may have room later. */
+Test(net, a_reset_is_no_answer)
+{
+    exo_err err = {0};
+    cr_expect_eq(meet(NULL, in_ms(1500), &err), EXO_TIMEOUT, "%s", err.text);
+}

@@ -1,0 +1,282 @@
+/* A net and the descriptors of its process: strangers cannot take them, running out of them ends nobody, and peers that leave give them
+ * back.
+ *
+ * Each test is a process with few descriptors; strangers are plain connections that it makes itself. Read next: runtime/net/intake.h. */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include "eventually.h"
+#include "limits.h"
+#include "logged.h"
+#include "net_end.h"
+#include "net_impl.h"
+
+char net_end_ipc[128];
+struct logged logged = LOGGED_NONE;
+
+TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
+
+static unsigned
+descriptors(void)
+{
+    unsigned count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    cr_assert_not_null(dir);
+    for (const struct dirent *e; (e = readdir(dir));)
+        count += e->d_name[0] != '.';
+    closedir(dir);
+    return count - 1; /* the folder's own */
+}
+
+static void
+have_few(rlim_t soft, rlim_t hard)
+{
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = soft, .rlim_max = hard}), 0);
+}
+
+/* A socket that can connect to it. */
+static int
+new_socket(const char *endpoint)
+{
+    int fd = socket(strncmp(endpoint, "ipc://", 6) == 0 ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_geq(fd, 0);
+    return fd;
+}
+
+static void
+connect_to(int fd, const char *endpoint)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_un path;
+        struct sockaddr_in tcp;
+    } to = {0};
+    bool ipc = strncmp(endpoint, "ipc://", 6) == 0;
+    if (ipc) {
+        to.path.sun_family = AF_UNIX;
+        snprintf(to.path.sun_path, sizeof to.path.sun_path, "%s", endpoint + 6);
+    } else {
+        to.tcp.sin_family = AF_INET;
+        to.tcp.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        to.tcp.sin_port = htons((uint16_t)atoi(strrchr(endpoint, ':') + 1));
+    }
+    cr_assert_eq(connect(fd, &to.any, ipc ? sizeof to.path : sizeof to.tcp), 0);
+}
+
+/* A plain connection. */
+static int
+knock(const char *endpoint)
+{
+    int fd = new_socket(endpoint);
+    connect_to(fd, endpoint);
+    return fd;
+}
+
+static bool
+has_ended(int fd)
+{
+    char byte;
+    ssize_t got;
+    while ((got = recv(fd, &byte, 1, MSG_DONTWAIT)) > 0)
+        continue; /* ZeroMQ's greeting */
+    return got == 0 || errno == ECONNRESET;
+}
+
+static uint64_t
+strangers(const net_end *e)
+{
+    pthread_mutex_lock(&e->net->lock);
+    uint64_t count = exo_intake_tick(NULL).strangers;
+    pthread_mutex_unlock(&e->net->lock);
+    return count;
+}
+
+static void
+expect_heard(net_end *server, net_end *client, exo_peer *peer)
+{
+    exo_payload none = {0};
+    unsigned calls = server->calls;
+    cr_assert_eq(net_end_call(client, peer, "add", &none), EXO_OK);
+    exo_net_flush(client->net);
+    EVENTUALLY(server->calls == calls + 1);
+}
+
+Test(net, raises_the_soft_limit_of_descriptors)
+{
+    struct rlimit limit;
+    net_end server = {0};
+    have_few(300, 700);
+    net_end_open(&server, net_end_ipc, NULL);
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    cr_expect_eq(limit.rlim_cur, 700);
+    net_end_close(&server);
+}
+
+/* The kernel has accepted some of them, of which nobody hears: a process with no descriptor left goes on, and serves when it has some. */
+Test(net, survives_without_a_descriptor)
+{
+    for (int i = 0; i < 2; i++) {
+        net_end server = {0}, client = {0};
+        int own[200], knocking[20];
+        size_t count = 0;
+        have_few(200, 200);
+        net_end_open(&server, net_end_endpoint(i), NULL);
+        net_end_open(&client, NULL, NULL);
+        exo_peer *peer = net_end_connect(&client, &server);
+        for (size_t k = 0; k < 20; k++)
+            knocking[k] = new_socket(exo_net_endpoint(server.net, 0));
+        while (count < 200 && (own[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+            count++;
+        cr_assert(count < 200 && errno == EMFILE);
+        for (size_t k = 0; k < 20; k++)
+            connect_to(knocking[k], exo_net_endpoint(server.net, 0));
+        for (size_t k = 0; k < 20; k++)
+            EVENTUALLY(has_ended(knocking[k]));
+        expect_heard(&server, &client, peer);
+        for (size_t k = 0; k < count; k++)
+            close(own[k]);
+        for (size_t k = 0; k < 20; k++)
+            close(knocking[k]);
+        net_end late = {0};
+        net_end_open(&late, NULL, NULL);
+        exo_peer *other = net_end_connect(&late, &server);
+        expect_heard(&server, &late, other);
+        exo_peer_drop(&other);
+        exo_peer_drop(&peer);
+        net_end_close(&late);
+        net_end_close(&client);
+        net_end_close(&server);
+    }
+}
+
+/* However many connect and say nothing, their number is bounded, and who is a peer stays one; whoever comes beside them gets in. */
+Test(net, strangers_take_no_more_than_their_share)
+{
+    enum {
+        KNOCKS = 600
+    };
+    static int fds[KNOCKS];
+    net_end server = {0}, client = {0}, late = {0};
+    have_few(2000, 2000);
+    net_end_open(&server, "tcp://127.0.0.1:0", NULL);
+    net_end_open(&client, NULL, NULL);
+    exo_peer *peer = net_end_connect(&client, &server);
+    unsigned before = descriptors();
+    for (size_t k = 0; k < KNOCKS; k++)
+        fds[k] = knock(exo_net_endpoint(server.net, 0));
+    EVENTUALLY(strangers(&server) <= EXO_LIMIT_STRANGERS_ADDRESS);
+    EVENTUALLY(descriptors() <= before + KNOCKS + EXO_LIMIT_STRANGERS_ADDRESS);
+    expect_heard(&server, &client, peer);
+    net_end_open(&late, NULL, NULL);
+    exo_peer *other = net_end_connect(&late, &server);
+    expect_heard(&server, &late, other);
+    for (size_t k = 0; k < KNOCKS; k++) /* by their own time, if not for others */
+        EVENTUALLY(has_ended(fds[k]));
+    for (size_t k = 0; k < KNOCKS; k++)
+        close(fds[k]);
+    EVENTUALLY(strangers(&server) == 0);
+    expect_heard(&server, &client, peer);
+    exo_peer_drop(&other);
+    exo_peer_drop(&peer);
+    net_end_close(&late);
+    net_end_close(&client);
+    net_end_close(&server);
+}
+
+/* What a stranger may send ends long before a message does. */
+Test(net, a_stranger_sends_little)
+{
+    static const unsigned char greeting[64] = {0xff, [9] = 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
+    static const unsigned char command[9] = {6, [5] = 0x10}; /* a command of 2^24 bytes */
+    static char zeros[1 << 16];
+    for (int i = 0; i < 2; i++) {
+        net_end server = {0};
+        size_t sent = 0;
+        net_end_open(&server, net_end_endpoint(i), NULL);
+        int fd = knock(exo_net_endpoint(server.net, 0));
+        cr_assert_eq(send(fd, greeting, sizeof greeting, MSG_NOSIGNAL), sizeof greeting);
+        cr_assert_eq(send(fd, command, sizeof command, MSG_NOSIGNAL), sizeof command);
+        for (ssize_t got; sent < 64 << 20 && (got = send(fd, zeros, sizeof zeros, MSG_NOSIGNAL)) > 0;)
+            sent += (size_t)got;
+        cr_expect_lt(sent, 64 << 20, "all was taken");
+        EVENTUALLY(has_ended(fd));
+        close(fd);
+        net_end_close(&server);
+    }
+}
+
+/* What a peer sends altogether has no bound, only what lies unread. */
+Test(net, a_peer_sends_as_much_as_it_wants)
+{
+    for (int i = 0; i < 2; i++) {
+        net_end server = {0}, client = {0};
+        net_end_open(&server, net_end_endpoint(i), NULL);
+        net_end_open(&client, NULL, NULL);
+        exo_peer *peer = net_end_connect(&client, &server);
+        for (unsigned k = 0; k < 3 * (EXO_LIMIT_INBOUND_BYTES >> 20); k++) {
+            exo_payload large = net_end_zeros(1 << 20);
+            cr_assert_eq(net_end_call(&client, peer, "add", &large), EXO_OK);
+            EVENTUALLY(server.calls == k + 1);
+        }
+        cr_expect_eq(server.lost + client.lost, 0);
+        exo_peer_drop(&peer);
+        net_end_close(&client);
+        net_end_close(&server);
+    }
+}
+
+/* A peer of this host may end its connection and live on: nothing of it is left, whichever end lost the other without a word. */
+Test(net, gives_back_what_peers_of_this_host_took)
+{
+    net_end server = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    unsigned before = 0;
+    for (int i = 0; i < 6; i++) {
+        net_end client = {0};
+        unsigned lost = server.lost;
+        net_end_open(&client, NULL, NULL);
+        exo_peer *peer = net_end_connect(&client, &server);
+        expect_heard(&server, &client, peer);
+        if (i % 2) { /* as if what came of it made no sense */
+            pthread_mutex_lock(&client.net->lock);
+            exo_peer_lose_locked(client.net, peer, "it is a test");
+            pthread_mutex_unlock(&client.net->lock);
+            EVENTUALLY(server.lost == lost + 1);
+        }
+        exo_peer_drop(&peer);
+        net_end_close(&client);
+        EVENTUALLY(server.lost == lost + 1);
+        if (i == 1)
+            before = descriptors();
+    }
+    EVENTUALLY(descriptors() <= before);
+    net_end_close(&server);
+}
+
+/* The other way round: the one that connected hears of it, too. */
+Test(net, hears_that_it_was_lost_without_a_word)
+{
+    net_end server = {0}, client = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    net_end_open(&client, NULL, NULL);
+    exo_peer *peer = net_end_connect(&client, &server);
+    expect_heard(&server, &client, peer);
+    pthread_mutex_lock(&server.net->lock);
+    exo_peer_lose_locked(server.net, server.peer, "it is a test");
+    pthread_mutex_unlock(&server.net->lock);
+    EVENTUALLY(client.lost == 1);
+    exo_peer_drop(&peer);
+    net_end_close(&client);
+    net_end_close(&server);
+}
