@@ -1,8 +1,10 @@
 /* Draws pictures of runs: plot_runs.c reads them, plot_script.c writes a gnuplot script, and gnuplot runs on it here. No shell is involved:
- * the script is gnuplot's standard input. Also the command `exogym plot`. No state. */
+ * the script is gnuplot's standard input, and the picture its standard output, so that it is told no file's name (one that begins with "|" it
+ * would take for a command). Also the command `exogym plot`. No state. */
 #include "plot.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -43,10 +45,11 @@ fail_gnuplot(int complaints, int status, exo_err *err)
     return exo_fail(err, EXO_FAILED, "gnuplot ended with status %d", WIFEXITED(status) ? WEXITSTATUS(status) : 128);
 }
 
+/* `picture`: the descriptor of the file that becomes it. */
 static exo_status
-run_gnuplot(const exo_text *script, exo_err *err)
+run_gnuplot(const exo_text *script, int picture, exo_err *err)
 {
-    char *const argv[] = {"gnuplot", "-", NULL};
+    char *const argv[] = {"gnuplot", "--default-settings", "-", NULL}; /* not those of the user's own start file */
     posix_spawn_file_actions_t actions;
     pid_t child = 0;
     int status = 0;
@@ -59,7 +62,7 @@ run_gnuplot(const exo_text *script, exo_err *err)
         goto done;
     }
     posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, complaints, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, picture, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, complaints, STDERR_FILENO);
     int failure = posix_spawnp(&child, argv[0], &actions, NULL, argv, environ);
     if (failure == ENOENT) {
@@ -91,19 +94,19 @@ draw(const exo_plot_data *data, const char *title, const char *out, bool svg, ex
     exo_status st = EXO_OK;
     exo_text_add(&temporary, "%s.%ld.tmp", out, (long)getpid());
     if (!temporary.failed)
-        exo_plot_script(&script, data, title, temporary.data, svg);
+        exo_plot_script(&script, data, title, svg);
     if (script.failed || temporary.failed) {
         st = exo_fail(err, EXO_NOMEM, "out of memory");
         goto done;
     }
-    /* gnuplot says little about a file that it cannot write, so that is tried first. */
-    FILE *file = fopen(temporary.data, "we");
-    if (!file) {
+    int picture = open(temporary.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (picture < 0) {
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
         goto done;
     }
-    fclose(file);
-    st = run_gnuplot(&script, err);
+    st = run_gnuplot(&script, picture, err);
+    if (close(picture) != 0 && st == EXO_OK)
+        st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
     if (st == EXO_OK && (stat(temporary.data, &info) != 0 || info.st_size == 0))
         st = exo_fail(err, EXO_IO, "gnuplot could not write '%s'", out);
     if (st == EXO_OK && rename(temporary.data, out) != 0)
@@ -123,9 +126,6 @@ exo_plot(const char *const *folders, size_t count, const char *title, const char
     const char *dot = strrchr(out, '.');
     bool svg = dot && strcmp(dot, ".svg") == 0;
     exo_status st = EXO_OK;
-    for (const char *c = out; *c; c++)
-        if ((unsigned char)*c < 32)
-            return exo_fail(err, EXO_INVAL, "a picture's name has no control characters");
     if (!svg && (!dot || strcmp(dot, ".png") != 0))
         st = exo_fail(err, EXO_INVAL, "'%s': a picture's name ends with .png or .svg", out);
     if (st == EXO_OK)

@@ -101,9 +101,12 @@ add_inner_runs(exo_plot_data *data, const char *folder, exo_err *err)
 
 /* --- Their figures -------------------------------------------------------------------------------------------------------------- */
 
+/* Of two evaluations of a step the later counts: the run went on from a checkpoint before it. */
 static exo_status
 add_point(exo_plot_curve *curve, const exo_plot_point *point, exo_err *err)
 {
+    while (curve->count > 0 && curve->points[curve->count - 1].step >= point->step)
+        curve->count--;
     if (curve->count == curve->capacity) {
         size_t capacity = curve->capacity ? 2 * curve->capacity : 64;
         exo_plot_point *points = exo_realloc(curve->points, capacity, sizeof *points);
@@ -134,7 +137,7 @@ read_lines(exo_plot_curve *curve, const char *path, FILE *file, exo_err *err)
         for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
             char *end = NULL;
             *fields[i] = strtod(at, &end);
-            if (end == at || (*end != ',' && *end != '\n'))
+            if (end == at || (*end != ',' && *end != '\n') || (i == 0 && !isfinite(point.step)))
                 return exo_fail(err, EXO_INVAL, "%s:%u: field %zu is no number", path, number, i + 1);
             at = end + (*end == ',');
         }
@@ -191,49 +194,42 @@ are_seeds(const char *a, const char *b)
            strncmp(a, b, length) == 0;
 }
 
-static int
-compare_steps(const void *a, const void *b)
-{
-    double x = ((const exo_plot_point *)a)->step, y = ((const exo_plot_point *)b)->step;
-    return (x > y) - (x < y);
-}
-
-/* Points of several seeds become one for each step. */
+/* Adds what `other`, another seed, has at the steps that both have; the others go. */
 static void
-average_points(exo_plot_curve *curve)
+add_seed(exo_plot_curve *curve, const exo_plot_curve *other)
 {
-    size_t count = 0;
-    qsort(curve->points, curve->count, sizeof *curve->points, compare_steps);
-    for (size_t i = 0, end; i < curve->count; i = end) {
-        exo_plot_point mean = {.step = curve->points[i].step, .least = INFINITY, .most = -INFINITY};
-        for (end = i; end < curve->count && !(curve->points[end].step > mean.step); end++) {
-            const exo_plot_point *p = &curve->points[end];
-            mean.seconds += p->seconds;
-            mean.bytes += p->bytes;
-            mean.local += p->local;
-            mean.global += p->global;
-            mean.least = fmin(mean.least, p->global);
-            mean.most = fmax(mean.most, p->global);
-        }
-        double n = (double)(end - i);
-        mean.seconds /= n;
-        mean.bytes /= n;
-        mean.local /= n;
-        mean.global /= n;
-        curve->points[count++] = mean;
+    size_t kept = 0, k = 0;
+    for (size_t i = 0; i < curve->count; i++) {
+        exo_plot_point sum = curve->points[i];
+        while (k < other->count && other->points[k].step < sum.step)
+            k++;
+        if (k == other->count || other->points[k].step > sum.step)
+            continue;
+        const exo_plot_point *p = &other->points[k];
+        sum.seconds += p->seconds;
+        sum.bytes += p->bytes;
+        sum.local += p->local;
+        sum.global += p->global;
+        sum.least = fmin(sum.least, p->global);
+        sum.most = fmax(sum.most, p->global);
+        curve->points[kept++] = sum;
     }
-    curve->count = count;
+    curve->count = kept;
+    curve->seeds++;
 }
 
-/* Moves the points of `other`, another seed, into `curve`. */
-static exo_status
-take_seed(exo_plot_curve *curve, exo_plot_curve *other, exo_err *err)
+/* Sums of several seeds become means. */
+static void
+divide_points(exo_plot_curve *curve)
 {
-    exo_status st = EXO_OK;
-    for (size_t i = 0; st == EXO_OK && i < other->count; i++)
-        st = add_point(curve, &other->points[i], err);
-    curve->seeds++;
-    return st;
+    double n = (double)curve->seeds;
+    for (size_t i = 0; i < curve->count; i++) {
+        exo_plot_point *p = &curve->points[i];
+        p->seconds /= n;
+        p->bytes /= n;
+        p->local /= n;
+        p->global /= n;
+    }
 }
 
 static exo_status
@@ -249,8 +245,7 @@ join_seeds(exo_plot_data *data, exo_err *err)
             data->curves[kept++] = data->curves[i];
             continue;
         }
-        if (st == EXO_OK)
-            st = take_seed(&data->curves[first], &data->curves[i], err);
+        add_seed(&data->curves[first], &data->curves[i]);
         release_curve(&data->curves[i]);
     }
     data->count = kept;
@@ -259,7 +254,11 @@ join_seeds(exo_plot_data *data, exo_err *err)
         if (curve->seeds == 1)
             continue;
         curve->folder[length_without_seed(curve->folder)] = '\0';
-        average_points(curve);
+        if (st == EXO_OK && curve->count == 0)
+            st = exo_fail(err, EXO_INVAL,
+                          "%s" EXO_SEED_SUFFIX "*: no step at which all %zu seeds were evaluated; plot fewer of them",
+                          curve->folder, curve->seeds);
+        divide_points(curve);
         data->has_seeds = true;
     }
     return st;

@@ -31,8 +31,9 @@ typedef struct exo_plot_data {
     bool has_seeds; /* some curve is a mean */
 } exo_plot_data;
 
-/* Reads the runs `folders`; one that is no run stands for those in it. At a step the mean is over the seeds that have come so far. The caller
- * releases the data, also after an error. Errors: INVAL (a folder that is no run, a line that is wrong: names it), IO. */
+/* Reads the runs `folders`; one that is no run stands for those in it. A mean has the steps at which all its seeds were evaluated. The caller
+ * releases the data, also after an error. Errors: INVAL (a folder that is no run, a line that is wrong, seeds without a common step: names
+ * it), IO. */
 exo_status exo_plot_read(exo_plot_data *data, const char *const *folders, size_t count, exo_err *err);
 void exo_plot_release(exo_plot_data *data);
 

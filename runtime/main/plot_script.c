@@ -7,10 +7,13 @@
  * No state. Read next: plot.c, which runs it. */
 #include "plot_script.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <exogym/memory.h>
+
+#include "printable.h"
 
 enum {
     WIDTH = 1560,
@@ -27,6 +30,9 @@ enum {
     LOCAL_CURVES = 8, /* with more curves node 0's own are left out */
     POINTS = 20,      /* on a curve, at most                        */
 };
+
+/* Of a logarithmic axis, below its smallest value: room for what cannot stand on it. */
+#define FOOT 0.08
 
 /* --- Colours ---------------------------------------------------------------------------------------------------------------------- */
 
@@ -66,27 +72,42 @@ colour_of(size_t index, size_t count, char out[COLOUR])
 
 /* --- Words ------------------------------------------------------------------------------------------------------------------------ */
 
-/* In gnuplot's single quotes only the quote itself is special; a control character would end the line. Longer texts are cut. */
+/* A string in gnuplot's double quotes that nothing can end, whoever wrote the text: what has a meaning for a terminal is escaped as in errors
+ * (printable.h), and then every byte but letters, digits, spaces and a few marks is written as its number, which gnuplot reads back. Longer
+ * texts are cut. */
 static void
 add_string(exo_text *s, const char *text, size_t most)
 {
-    size_t length = strlen(text), shown = length <= most ? length : most - 3;
-    while (shown < length && shown > 0 && ((unsigned char)text[shown] & 0xC0) == 0x80)
+    static const char plain[] = " _-.,:/()=+";
+    exo_text word = {0};
+    exo_printable_add(&word, text, strlen(text), EXO_SHOWN_LINE);
+    size_t shown = word.length <= most ? word.length : most - 3;
+    while (shown < word.length && shown > 0 && ((unsigned char)word.data[shown] & 0xC0) == 0x80)
         shown--; /* not within a character of UTF-8 */
-    exo_text_add(s, "'");
+    exo_text_add(s, "\"");
     for (size_t i = 0; i < shown; i++) {
-        unsigned char c = (unsigned char)text[i];
-        exo_text_add(s, text[i] == '\'' ? "''" : "%c", c < 32 || c == 127 ? '?' : text[i]);
+        char c = word.data[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (letter || strchr(plain, c))
+            exo_text_add_bytes(s, &c, 1);
+        else
+            exo_text_add(s, "\\0%03o", (unsigned char)c); /* after a 0 gnuplot reads three digits more, and no fourth */
     }
-    exo_text_add(s, "%s'", shown < length ? "..." : "");
+    exo_text_add(s, "%s\"", shown < word.length ? "..." : "");
+    s->failed = s->failed || word.failed;
+    exo_free(word.data);
 }
 
 /* --- Ranges and tics -------------------------------------------------------------------------------------------------------------- */
 
+/* Losses outside of these are as good as 0 and infinite: nothing that is computed of the others overflows. */
+static const double no_loss = 1e-200, endless = 1e200;
+
 struct ranges {
-    double least, most;        /* of losses that are finite; least > most: there is none */
-    double min_loss, max_loss; /* of those above 0                                       */
+    double least, most;        /* of losses that are drawn and finite; least > most: there is none */
+    double min_loss, max_loss; /* of those above 0                                                 */
     bool has_zero, log_loss;
+    double foot;                 /* of a logarithmic axis: where a loss of 0 is drawn */
     double min_bytes, max_bytes; /* above 0; max_bytes 0: nothing was sent */
     double max_step, max_seconds;
 };
@@ -94,15 +115,21 @@ struct ranges {
 static void
 look_at_loss(struct ranges *r, double loss)
 {
-    if (!isfinite(loss))
+    if (!(fabs(loss) <= endless))
         return;
     r->least = fmin(r->least, loss);
     r->most = fmax(r->most, loss);
-    r->has_zero = r->has_zero || (loss >= 0 && loss < DBL_MIN);
-    if (loss >= DBL_MIN) {
+    r->has_zero = r->has_zero || (loss >= 0 && loss < no_loss);
+    if (loss >= no_loss) {
         r->min_loss = fmin(r->min_loss, loss);
         r->max_loss = fmax(r->max_loss, loss);
     }
+}
+
+static bool
+has_local_curves(const exo_plot_data *data)
+{
+    return data->count <= LOCAL_CURVES;
 }
 
 static struct ranges
@@ -112,8 +139,8 @@ find_ranges(const exo_plot_data *data)
     for (size_t i = 0; i < data->count; i++) {
         for (size_t k = 0; k < data->curves[i].count; k++) {
             const exo_plot_point *p = &data->curves[i].points[k];
-            const double losses[] = {p->local, p->global, p->least, p->most};
-            for (size_t l = 0; l < sizeof losses / sizeof *losses; l++)
+            const double losses[] = {p->global, p->least, p->most, p->local};
+            for (size_t l = 0; l < (has_local_curves(data) ? 4 : 3); l++)
                 look_at_loss(&r, losses[l]);
             if (p->bytes > 0) {
                 r.min_bytes = fmin(r.min_bytes, p->bytes);
@@ -124,6 +151,7 @@ find_ranges(const exo_plot_data *data)
         }
     }
     r.log_loss = r.least >= 0 && r.max_loss > 4 * r.min_loss;
+    r.foot = r.min_loss / pow(1.12 * r.max_loss / r.min_loss, FOOT);
     return r;
 }
 
@@ -168,9 +196,10 @@ log_tics(exo_text *s, const double *mantissas, size_t num_mantissas, int decades
     return gap;
 }
 
-/* A logarithmic axis of so many pixels: the finest tics that are `apart` pixels from each other. */
+/* A logarithmic axis of so many pixels: the finest tics that are `apart` pixels from each other. Below them, at `foot`, stands 0, unless it is
+ * negative. */
 static void
-add_log_axis(exo_text *s, char axis, double pixels, double apart, double min, double max,
+add_log_axis(exo_text *s, char axis, double pixels, double apart, double min, double max, double foot,
              void (*label)(double value, char out[EXO_FIGURE]))
 {
     static const double ladder[][16] = {{1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9},
@@ -181,14 +210,17 @@ add_log_axis(exo_text *s, char axis, double pixels, double apart, double min, do
                                         {1}};
     static const size_t lengths[] = {16, 7, 4, 3, 2, 1};
     const size_t coarsest = sizeof lengths / sizeof *lengths - 1;
-    const double least = apart / pixels * log10(max / min);
+    const double least = apart / pixels * log10(max / (foot > 0 ? foot : min));
     size_t rung = 0;
     int decades = 1;
     while (rung < coarsest && log_tics(NULL, ladder[rung], lengths[rung], 1, min, max, label) < least)
         rung++;
     while (log_tics(NULL, ladder[rung], lengths[rung], decades, min, max, label) < least)
         decades++;
-    exo_text_add(s, "set logscale %c\nset %crange [%.6g:%.6g]\nset %ctics (", axis, axis, min, max, axis);
+    exo_text_add(s, "set logscale %c\nset %crange [%.6g:%.6g]\nset %ctics (", axis, axis,
+                 foot > 0 ? foot / pow(max / min, 0.015) : min, max, axis);
+    if (foot > 0)
+        exo_text_add(s, "'0' %.17g, ", foot);
     log_tics(s, ladder[rung], lengths[rung], decades, min, max, label);
     exo_text_add(s, ")\n");
 }
@@ -198,7 +230,8 @@ add_loss_axis(exo_text *s, const struct ranges *r)
 {
     exo_text_add(s, "set format y '%%.10g'\nset ylabel 'validation loss' offset 1\n");
     if (r->log_loss)
-        add_log_axis(s, 'y', PANEL, 25, r->min_loss / (r->has_zero ? 2 : 1.12), r->max_loss * 1.12, number_label);
+        add_log_axis(s, 'y', PANEL, 25, r->has_zero ? r->min_loss : r->min_loss / 1.12, r->max_loss * 1.12,
+                     r->has_zero ? r->foot : -1, number_label);
     else if (r->most > r->least) /* one range for all panels */
         exo_text_add(s, "set yrange [%.17g:%.17g]\n", r->least - 0.05 * (r->most - r->least),
                      r->most + 0.05 * (r->most - r->least));
@@ -210,7 +243,7 @@ add_loss_axis(exo_text *s, const struct ranges *r)
 static double
 shown(const struct ranges *r, double loss)
 {
-    return r->log_loss && loss >= 0 && loss < DBL_MIN ? r->min_loss / 2 : loss;
+    return r->log_loss && loss >= 0 && loss < no_loss ? r->foot : loss;
 }
 
 static void
@@ -243,7 +276,7 @@ add_panel(exo_text *s, const exo_plot_data *data, int column, const char *x)
                      between, i, x, colour_of(i, data->count, own));
         between = ", ";
     }
-    for (size_t i = 0; i < data->count && data->count <= LOCAL_CURVES; i++) {
+    for (size_t i = 0; i < data->count && has_local_curves(data); i++) {
         exo_text_add(s, "%s$run%zu using %s:4 with lines lc rgb '%s' lw 1.6 dt (6,4)", between, i, x,
                      colour_of(i, data->count, own));
         between = ", ";
@@ -251,8 +284,8 @@ add_panel(exo_text *s, const exo_plot_data *data, int column, const char *x)
     for (size_t i = 0; i < data->count; i++) {
         size_t every = 1 + data->curves[i].count / POINTS;
         exo_text_add(s, "%s$run%zu using %s:5 with linespoints lc rgb '%s' lw %s pt %d ps 0.7 pi %zu", between, i, x,
-                     colour_of(i, data->count, own), data->count <= LOCAL_CURVES ? "2.2" : "1.6",
-                     shapes[i % NUM_STYLES], every);
+                     colour_of(i, data->count, own), has_local_curves(data) ? "2.2" : "1.6", shapes[i % NUM_STYLES],
+                     every);
         between = ", ";
     }
     exo_text_add(s, "\n");
@@ -268,7 +301,9 @@ struct legend {
 static size_t
 letters(const exo_plot_curve *curve)
 {
-    size_t length = strlen(curve->label) + (curve->seeds > 1 ? strlen(" (999 seeds)") : 0);
+    char shown[512];
+    size_t length = strlen(exo_printable(shown, sizeof shown, curve->label, EXO_SHOWN_LINE)) +
+                    (curve->seeds > 1 ? strlen(" (999 seeds)") : 0);
     return length < MAX_LABEL ? length : MAX_LABEL;
 }
 
@@ -311,7 +346,7 @@ add_kinds(exo_text *s, const exo_plot_data *data, double y, double height)
     add_sample(s, x, y, height, "lc rgb '#555555' lw 2.2");
     add_text(s, x + SAMPLE, y, height, "global (mean of nodes)", 1);
     x += 300;
-    if (data->count <= LOCAL_CURVES) {
+    if (has_local_curves(data)) {
         add_sample(s, x, y, height, "lc rgb '#555555' lw 1.6 dt (6,4)");
         add_text(s, x + SAMPLE, y, height, "local (node 0)", 1);
         x += 240;
@@ -363,7 +398,7 @@ add_bytes_panel(exo_text *s, const exo_plot_data *data, const struct ranges *r)
 {
     if (r->max_bytes > 0) {
         exo_text_add(s, "set xlabel 'sent per node'\n");
-        add_log_axis(s, 'x', ACROSS, 68, r->min_bytes / 1.2, r->max_bytes * 1.2, bytes_label);
+        add_log_axis(s, 'x', ACROSS, 68, r->min_bytes / 1.2, r->max_bytes * 1.2, -1, bytes_label);
     } else {
         exo_text_add(s, "set xrange [-1:1]\nset xtics (0)\nset xlabel 'bytes sent per node: none'\n");
     }
@@ -382,15 +417,14 @@ add_time_panel(exo_text *s, const exo_plot_data *data, const struct ranges *r)
 }
 
 void
-exo_plot_script(exo_text *s, const exo_plot_data *data, const char *title, const char *out, bool svg)
+exo_plot_script(exo_text *s, const exo_plot_data *data, const char *title, bool svg)
 {
     struct ranges r = find_ranges(data);
     struct legend g = plan_legend(data);
     double height = TOP + PANEL + BELOW + g.height;
-    exo_text_add(s, "set terminal %s noenhanced size %d,%.0f font 'Sans,%s' background rgb 'white'\nset output ",
+    exo_text_add(s,
+                 "set encoding utf8\nset terminal %s noenhanced size %d,%.0f font 'Sans,%s' background rgb 'white'\n",
                  svg ? "svg" : "pngcairo", WIDTH, height, svg ? "13" : "12");
-    add_string(s, out, strlen(out) + 1);
-    exo_text_add(s, "\n");
     add_data(s, data, &r);
     exo_text_add(s, "set multiplot title ");
     add_string(s, title, MAX_TITLE);

@@ -7,7 +7,8 @@
 #include "plot_runs.h"
 #include "text.h"
 
-/* Adds the script that draws `data` into the file `out`, as SVG or PNG. Any number of curves: the picture grows with its legend. */
-void exo_plot_script(exo_text *script, const exo_plot_data *data, const char *title, const char *out, bool svg);
+/* Adds the script that draws `data` on gnuplot's standard output, as SVG or PNG. Any number of curves: the picture grows with its legend. No
+ * title and no label, whatever is in it, is anything but a text to gnuplot. */
+void exo_plot_script(exo_text *script, const exo_plot_data *data, const char *title, bool svg);
 
 #endif

@@ -98,7 +98,16 @@ try few '0.008 * exp(-2 * t)'
 has few.svg '<text>0.002</text>'
 try tiny '2e-7 * exp(-9 * t)'
 has tiny.svg '<text>1e-10</text>'
+# A loss of 0 has a place and a tic of its own at the foot of a logarithmic axis.
+feet() { # FILE.svg: how many vertical axes have a 0; two horizontal ones do anyway
+    echo $(($(grep -c '<text>0</text>' "$1") - 2))
+}
 try zero 'max(0, 2 - 3 * t)'
+[ "$(feet zero.svg)" = 3 ] || fail "a loss of 0: $(feet zero.svg) of three panels say where it is"
+try zero_far '0 if t == 1 else 10 ** (-190 * t)'
+[ "$(feet zero_far.svg)" = 3 ] || fail "a loss of 0 far below the others: $(feet zero_far.svg) of three panels say where it is"
+try extremes '1e308 if t == 0 else 1e-308 if t == 1 else 3 - t'
+[ "$(feet few.svg)" = 0 ] || fail 'a 0 without a loss of 0'
 try below '1 - 2 * t'
 has below.svg '<text>-1</text>'
 try equal 2.5
@@ -114,10 +123,38 @@ sed -i 's/^290,.*/290,14.5,1,nan,inf,nan,nan/' runs/few/run/metrics.csv
 ok plot runs/few -o ends.svg
 look ends.svg run
 
-# Names are data: neither quotes nor line ends in them are gnuplot's commands.
-make $'runs/names/a\'\nsystem "touch pwned"\n' '2 - t'
-ok plot runs/names -o names.svg
-[ ! -e pwned ] || fail "a folder's name was run as a command"
+# With so many curves that node 0's own are left out, its losses do not stretch the axis, either.
+make runs/nine/run '2 - t' 1000000 9
+sed -i 's/^\([0-9]*,[^,]*,[^,]*\),[^,]*,\([^,]*\)/\1,1e-9,\2/' runs/nine/run1/metrics.csv
+ok plot runs/nine -o nine.svg
+look nine.svg run{1..9}
+if grep -q '<text>1e-' nine.svg; then fail 'an axis down to losses that are not drawn'; fi
+
+# Names are data: whatever is in them, they are words of the legend and of the title, and nothing is run.
+hostile=("'" "''" "a''b" "'''x'" "';system 'touch pwned';'" "a'';system \"touch pwned\" #" '`touch pwned`' '"; system "touch pwned' '@x' '$run0'
+    'a\' '\n' '#' '%s' '{x}' '|touch pwned' $'a\'\nsystem "touch pwned"\n' $'\xff\xfe' $'cut \xc3' $'\u202eright' 'é 文' '<b>&amp;')
+cat >said.py <<'END'
+import os, sys, xml.etree.ElementTree as xml
+name = os.fsencode(sys.argv[2]).decode("utf-8", "backslashreplace").replace("\n", "\\n").replace("\u202e", "\\u202e")
+texts = [t.text for t in xml.parse(sys.argv[1]).iter("{http://www.w3.org/2000/svg}text")]
+print(f"expected {name!r} twice in {texts}")
+sys.exit(texts.count(name) != 2)
+END
+for name in "${hostile[@]}"; do
+    rm -rf named
+    make "named/$name" '2 - t'
+    ok plot named -o named.svg --title "$name"
+    python3 said.py named.svg "$name" >seen 2>&1 || fail "the name ${name@Q}: $(cat seen)"
+done
+LC_ALL=C ok plot named -o named.png
+ok plot runs/3 -o '|touch pwned.png'
+[ -s '|touch pwned.png' ] || fail "a picture's name was taken for something else"
+ok plot runs/3 -o $'two\nlines.png'
+[ -z "$(find . -name 'pwned*')" ] || fail 'a name was run as a command'
+HOME=$PWD ok plot runs/3 -o before.svg
+echo 'set title "of the user"' >.gnuplot
+HOME=$PWD ok plot runs/3 -o after.svg
+cmp before.svg after.svg || fail "the user's own start file changes pictures"
 
 # Seeds of a strategy are one curve, with a band; of one alone there is none.
 for seed in 1 2 10; do
@@ -129,6 +166,31 @@ make runs/seeds/own '2 - t'
 ok plot runs/seeds -o seeds.svg
 look seeds.svg 'ddp (3 seeds)' 'diloco (3 seeds)' alone-seed7 own
 has seeds.svg 'band: the seeds, least to largest'
+
+# A mean has the steps at which all its seeds were evaluated: what only some have does not bend it, nor what a resume has replaced.
+header=step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy
+line() { # STEP LOSS
+    echo "$1,$1,$1,$2,$2,nan,nan"
+}
+mkdir -p runs/some/ddp-seed{1,2,3} runs/all/ddp-seed{1,2}
+for seed in all/ddp-seed1 all/ddp-seed2 some/ddp-seed1 some/ddp-seed2 some/ddp-seed3; do
+    { echo $header && line 0 8; } >runs/$seed/metrics.csv
+done
+line 5 64 >>runs/some/ddp-seed2/metrics.csv
+{ line 10 99 && line 20 99; } >>runs/some/ddp-seed3/metrics.csv
+for seed in all/ddp-seed1 all/ddp-seed2 some/ddp-seed1 some/ddp-seed2 some/ddp-seed3; do
+    { line 10 4 && line 20 2; } >>runs/$seed/metrics.csv
+done
+line 30 32 >>runs/some/ddp-seed1/metrics.csv
+ok plot runs/some -o some.svg --title x
+ok plot runs/all -o all.svg --title x
+sed -i 's/([23] seeds)/(seeds)/' some.svg all.svg
+cmp some.svg all.svg || fail 'a mean of seeds has steps that not all have, or what a resume has replaced'
+sed -i '2,$s/^/7/' runs/some/ddp-seed2/metrics.csv
+expect 2 "exogym: $folder/runs/some/ddp-seed*: no step at which all 3 seeds were evaluated; plot fewer of them" plot runs/some -o none.svg
+sed -i '3s/^[0-9]*/nan/' runs/some/ddp-seed2/metrics.csv
+expect 2 "exogym: $folder/runs/some/ddp-seed2/metrics.csv:3: field 1 is no number" plot runs/some -o none.svg
+
 ok plot runs/3 -o plain.svg
 if grep -q band: plain.svg; then fail 'a band without seeds'; fi
 finish
