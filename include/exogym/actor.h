@@ -99,8 +99,9 @@ typedef struct exo_runtime_opts {
 
 /* Errors: NOMEM; FAILED (no thread can be made); INVAL: a variable EXOGYM_* of the environment is wrong, and which. */
 EXO_API exo_status exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err);
-/* Stops every actor (running methods see exo_call_cancelled), waits for them until `deadline`, frees everything. TIMEOUT
- * names the actors that did not stop; their memory is then left alone. Not from inside a method. */
+/* Stops every actor (running methods see exo_call_cancelled), waits until `deadline` for their methods and for every `stop`, also one that
+ * another thread is about to run, and frees everything. TIMEOUT says how many did not end; their memory is then left alone. Not from
+ * inside a method. */
 EXO_API exo_status exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err);
 EXO_API const exo_clock *exo_runtime_clock(const exo_runtime *runtime);
 
@@ -198,7 +199,8 @@ EXO_API exo_status exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo
 EXO_API exo_status exo_kill(exo_runtime *runtime, exo_ref actor, const char *cause, exo_err *err);
 /* When either dies of a failure (not of a clean stop), the other is killed with a cause that names the first. */
 EXO_API exo_status exo_link(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err);
-/* A future that is completed when the actor has died: OK after a clean stop, else PEER_LOST with the cause. */
+/* A future that is completed when the actor has died: OK after a clean stop, else PEER_LOST with the cause. It may be dropped before: then
+ * the actor forgets it, if not at once. */
 EXO_API exo_status exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err);
 /* Why a dead actor died, in one line; NOT_FOUND if it lives or was never there. `text` has room for `size` bytes. */
 EXO_API exo_status exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size);

@@ -369,6 +369,14 @@ exo_future_is_over(const exo_future *future, exo_time now)
 }
 
 bool
+exo_future_is_forsaken(const exo_future *future, unsigned hooks)
+{
+    unsigned word = atomic_load(&future->word);
+    unsigned there = (unsigned)((word & HOOK) != 0) + (unsigned)((word & HOOK2) != 0);
+    return there <= hooks && atomic_load(&future->references) == 1;
+}
+
+bool
 exo_future_ready(const exo_future *future)
 {
     return is_done((exo_future *)(uintptr_t)future);

@@ -36,6 +36,8 @@ void exo_future_complete(exo_future *future, exo_status status, const char *reas
 exo_status exo_future_take(exo_future *future, exo_payload *reply, exo_err *err);
 /* Is it complete, or would exo_future_ready complete it at this time because it is late? Completes nothing: for callers that hold a lock. */
 bool exo_future_is_over(const exo_future *future, exo_time now);
+/* Whether nobody but the asker holds it, and nothing is hooked to it but the asker's own `hooks`: then nobody will ever look at it. */
+bool exo_future_is_forsaken(const exo_future *future, unsigned hooks);
 bool exo_future_cancelled(const exo_future *future);
 exo_time exo_future_deadline(const exo_future *future);
 

@@ -52,13 +52,14 @@ struct exo_runtime {
     exo_pool *pool;
     _Atomic(exo_slot *) chunks[CHUNKS]; /* written once, each, under lock */
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* an actor died or a thread ended */
+    pthread_cond_t changed; /* an actor died or was freed, or a thread ended */
     uint32_t num_slots;     /* guarded by lock, as all below */
     uint32_t first_free;
     exo_name *names;
     struct epitaph *dead; /* (REMEMBERED) a ring */
     size_t num_dead;
     size_t threads;
+    size_t held; /* actors whose memory is not freed: alive, or somebody holds them */
     bool closing;
     _Atomic(const exo_remote_ops *) remote;
     void *remote_context; /* written before `remote` */
@@ -255,6 +256,8 @@ exo_actor_drop(exo_actor *actor)
     exo_actor_free(actor);
     pthread_mutex_lock(&rt->lock);
     return_slot_locked(rt, s);
+    if (--rt->held == 0 && rt->closing)
+        pthread_cond_broadcast(&rt->changed); /* the last use of the runtime: it is freed when the lock is */
     pthread_mutex_unlock(&rt->lock);
 }
 
@@ -404,6 +407,7 @@ enter_locked(exo_runtime *rt, exo_actor *actor)
     uint64_t life = atomic_load(&s->life);
     actor->id = (life & ~(uint64_t)UINT32_MAX) | (s->index + 1);
     atomic_store(&s->life, life + 2); /* that of being alive, and the spawner's */
+    rt->held++;
     return EXO_OK;
 }
 
@@ -594,12 +598,13 @@ free_runtime(exo_runtime *rt)
     exo_free(rt);
 }
 
-/* Waits for the last thread; a clock that is not the real one is looked at every few milliseconds. */
+/* Waits for the last thread and for whoever still holds an actor: on another thread a `stop` may be running, or about to. A clock that is not
+ * the real one is looked at every few milliseconds. */
 static bool
-wait_for_threads(exo_runtime *rt, exo_time deadline)
+wait_for_others(exo_runtime *rt, exo_time deadline)
 {
     pthread_mutex_lock(&rt->lock);
-    while (rt->threads > 0) {
+    while (rt->threads > 0 || rt->held > 0) {
         exo_time now = exo_now(rt->clock), left = deadline - now;
         if (now >= deadline)
             break;
@@ -611,7 +616,7 @@ wait_for_threads(exo_runtime *rt, exo_time deadline)
         until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
         pthread_cond_timedwait(&rt->changed, &rt->lock, &until);
     }
-    bool ended = rt->threads == 0;
+    bool ended = rt->threads == 0 && rt->held == 0;
     pthread_mutex_unlock(&rt->lock);
     return ended;
 }
@@ -634,9 +639,10 @@ exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err)
     exo_actors_settle(rt);
     if (rt->pool)
         exo_pool_stop(rt->pool);
-    if (!wait_for_threads(rt, deadline))
-        return exo_fail(err, EXO_TIMEOUT, "%zu threads of actors did not end: their memory is left to them",
-                        rt->threads);
+    if (!wait_for_others(rt, deadline))
+        return exo_fail(err, EXO_TIMEOUT,
+                        "%zu threads of actors and %zu actors did not end: their memory is left to them", rt->threads,
+                        rt->held);
     free_runtime(rt);
     return EXO_OK;
 }

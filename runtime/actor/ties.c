@@ -39,25 +39,32 @@ grow(void **array, size_t *cap, size_t size)
 
 /* --- Futures ---------------------------------------------------------------------------------------------------------------------- */
 
-/* Those of a list that are over, which make room for others. They are completed, if they are late, and dropped without the lock: that
- * runs hooks, and the last user of a future releases its reply. */
+/* Those of a list that are over, or that were dropped, make room for others. They are completed, if they are late, and dropped without the
+ * lock: that runs hooks, and the last user of a future releases its reply. */
 struct over {
-    exo_time now; /* read without the lock, too */
+    exo_time now;  /* read without the lock, too */
+    bool deferred; /* of calls: whoever will answer holds them, so that none is taken for dropped */
     exo_future **futures;
     size_t count;
 };
 
-/* Without memory for them they stay. */
+static bool
+is_over(const struct over *over, const exo_future *future)
+{
+    return exo_future_is_over(future, over->now) || (!over->deferred && exo_future_is_forsaken(future, 0));
+}
+
+/* Without memory for them they stay. A future that is held by nobody else cannot be held again meanwhile. */
 static void
 take_over_locked(struct exo_tied *list, struct over *over)
 {
     size_t kept = 0, most = 0;
     for (size_t i = 0; i < list->count; i++)
-        most += exo_future_is_over(list->futures[i], over->now);
+        most += is_over(over, list->futures[i]);
     over->futures = most ? exo_calloc(most, sizeof(exo_future *)) : NULL;
     most = over->futures ? most : 0;
     for (size_t i = 0; i < list->count; i++) {
-        if (over->count < most && exo_future_is_over(list->futures[i], over->now))
+        if (over->count < most && is_over(over, list->futures[i]))
             over->futures[over->count++] = list->futures[i];
         else
             list->futures[kept++] = list->futures[i];
@@ -94,7 +101,7 @@ keep_locked(struct exo_tied *list, exo_future *future, struct over *over)
 static exo_status
 tie(exo_actor *a, bool deferred, exo_future *future)
 {
-    struct over over = {.now = exo_now(exo_runtime_clock(a->runtime))};
+    struct over over = {.now = exo_now(exo_runtime_clock(a->runtime)), .deferred = deferred};
     pthread_mutex_lock(&a->lock);
     bool dead = a->state == EXO_ACTOR_DEAD;
     struct exo_ties *ties = dead ? NULL : make_ties_locked(a);

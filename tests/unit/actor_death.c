@@ -1,6 +1,7 @@
 /* Deaths that set off others: chains of any length, by links and by `stop`, what nobody may hold meanwhile, and slots that are used up. */
 #include <criterion/criterion.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -201,6 +202,103 @@ Test(actor_death, a_stop_can_close_another_runtime)
     cr_assert_eq(exo_spawn(runtime, &owner_class, NULL, &ref, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_stop(runtime, ref, false, &err), EXO_OK);
     cr_expect_eq(stopped, 1);
+}
+
+/* --- Stops on other threads ----------------------------------------------------------------------------------------------------- */
+
+enum {
+    LOOKS = 50 /* at the clock, by whoever closes: it waits */
+};
+
+/* Real time, and how often the thread that closes has looked at it. */
+static pthread_t closer;
+static atomic_bool closes;
+static atomic_int looks;
+
+static exo_time
+counted_now(const exo_clock *clock)
+{
+    (void)clock;
+    looks += closes && pthread_equal(pthread_self(), closer);
+    return exo_now(exo_clock_real());
+}
+
+static const exo_clock counted_clock = {.now = counted_now};
+static exo_runtime *other;
+static atomic_int in_child_stop, child_has_stopped;
+
+static void
+slow_stop(void *self)
+{
+    (void)self;
+    in_child_stop = 1;
+    EVENTUALLY(looks >= LOOKS);
+    child_has_stopped = 1;
+}
+
+static const exo_actor_class slow_class = {.name = "slow", .stop = slow_stop};
+
+/* Its child is stopped when this has returned, by the same thread. */
+static void
+parent_stop(void *self)
+{
+    exo_kill(other, *(exo_ref *)self, "its parent ends", NULL);
+}
+
+static exo_status
+parent_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *why)
+{
+    (void)args;
+    return exo_spawn(exo_call_runtime(call), &slow_class, NULL, self, why);
+}
+
+static const exo_actor_class parent_class = {
+    .name = "parent", .state_size = sizeof(exo_ref), .start = parent_start, .stop = parent_stop};
+
+static void *
+kill_parent(void *parent)
+{
+    exo_kill(other, *(const exo_ref *)parent, "killed", NULL);
+    return NULL;
+}
+
+Test(actor_death, close_waits_for_the_stops_of_other_threads)
+{
+    exo_ref parent = {0};
+    pthread_t killer;
+    cr_assert_eq(exo_runtime_open(&other, &(exo_runtime_opts){.clock = &counted_clock, .threads = 1}, &err), EXO_OK);
+    cr_assert_eq(exo_spawn(other, &parent_class, NULL, &parent, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(pthread_create(&killer, NULL, kill_parent, &parent), 0);
+    EVENTUALLY(in_child_stop);
+    closer = pthread_self();
+    closes = true;
+    exo_runtime *closed = other;
+    cr_expect_eq(exo_runtime_close(&closed, in_ms(60000), &err), EXO_OK, "%s", err.text);
+    cr_expect(child_has_stopped, "the runtime was freed while a stop ran on another thread");
+    looks = LOOKS;
+    pthread_join(killer, NULL);
+}
+
+/* --- Monitors ------------------------------------------------------------------------------------------------------------------- */
+
+Test(actor_death, monitors_that_are_dropped_do_not_pile_up)
+{
+    exo_ref ref = spawn_before((exo_ref){0}, false);
+    exo_future *kept = NULL, *f = NULL;
+    cr_assert_eq(exo_monitor(runtime, ref, &kept, &err), EXO_OK);
+    for (int i = 0; i < MANY; i++) {
+        cr_assert_eq(exo_monitor(runtime, ref, &f, &err), EXO_OK);
+        exo_future_drop(&f);
+    }
+    exo_actor *a = exo_runtime_find(runtime, ref);
+    cr_assert(a);
+    pthread_mutex_lock(&a->lock);
+    cr_expect_leq(a->ties->monitors.count, 100);
+    pthread_mutex_unlock(&a->lock);
+    exo_actor_drop(a);
+    exo_kill(runtime, ref, "it is enough", NULL);
+    cr_expect_eq(exo_wait(kept, in_ms(60000), NULL, &err), EXO_PEER_LOST);
+    exo_future_drop(&kept);
 }
 
 /* --- Callbacks and the lock ----------------------------------------------------------------------------------------------------- */
