@@ -53,8 +53,9 @@ typedef struct exo_remote_fetch {
     uint64_t first, size; /* bytes */
 } exo_remote_fetch;
 
-/* Another one: which of these actors of the process, uint64_t after uint64_t, are dead; the reply has those. */
-#define EXO_REMOTE_DEAD "$dead"
+/* Another one: which of these actors of the process, uint64_t after uint64_t, are dead, and why. The reply has the uint64_t of each of
+ * those and its cause, with a 0; the cause is empty if the process has forgotten it. */
+#define EXO_REMOTE_DEATHS "$deaths"
 
 /* Another one: the objects that the process holds, exo_remote_object after exo_remote_object. */
 #define EXO_REMOTE_OBJECTS "$objects"

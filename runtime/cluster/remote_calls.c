@@ -9,6 +9,10 @@
 
 #include "remote_impl.h"
 
+enum {
+    FIRST_WATCHES = 256 /* monitors of a connection before which nobody looks for dropped ones */
+};
+
 struct pending {
     exo_future *future; /* held; NULL: free */
     exo_object *lent;   /* held: the arguments, until the callee has them; may be NULL */
@@ -61,6 +65,7 @@ new_pending_locked(exo_remote *r, struct channel *channel, exo_ref actor, bool w
         r->pending[channel->first - 1].prev = index + 1;
     channel->first = index + 1;
     channel->num_pending++;
+    channel->num_watches += watches;
     *id = (uint64_t)p->generation << 32 | (index + 1);
     return p;
 }
@@ -85,6 +90,7 @@ take_pending_locked(exo_remote *r, struct pending *p)
     if (p->next)
         r->pending[p->next - 1].prev = p->prev;
     p->channel->num_pending--;
+    p->channel->num_watches -= p->watches;
     p->next_free = r->free_pending;
     r->free_pending = index + 1;
     return taken;
@@ -243,10 +249,48 @@ exo_remote_kill(void *context, exo_ref actor, const char *cause, exo_err *err)
     return st == EXO_OK ? tell(context, actor, METHOD_KILL, &text, err) : exo_fail(err, st, "no memory for a cause");
 }
 
+/* --- Monitors ----------------------------------------------------------------------------------------------------- */
+
+/* Monitors of a connection whose futures nobody has any more, held; NULL: it is not time to look, or there are none. */
+static exo_future **
+take_forsaken_locked(exo_remote *r, struct channel *c, size_t *count)
+{
+    uint32_t at = c->sweep_at > FIRST_WATCHES ? c->sweep_at : FIRST_WATCHES;
+    *count = 0;
+    if (c->num_watches < at)
+        return NULL;
+    exo_future **list = exo_calloc(c->num_watches, sizeof(exo_future *));
+    for (uint32_t i = list ? c->first : 0; i; i = r->pending[i - 1].next)
+        if (r->pending[i - 1].watches && exo_future_is_forsaken(r->pending[i - 1].future, 1))
+            list[(*count)++] = exo_future_hold(r->pending[i - 1].future);
+    c->sweep_at = 2 * (c->num_watches - (uint32_t)*count);
+    return list;
+}
+
+/* Cancels monitors that were dropped without: they would be pending until their actors die. Each is looked at a few times in all. */
+static void
+sweep_watches(exo_remote *r, exo_ref actor)
+{
+    size_t count = 0;
+    exo_future **list = NULL;
+    pthread_mutex_lock(&r->lock);
+    const struct reference *ref = exo_remote_reference_locked(r, actor);
+    struct channel *c = ref && ref->peer ? exo_peer_user(ref->peer) : NULL;
+    if (c)
+        list = take_forsaken_locked(r, c, &count);
+    pthread_mutex_unlock(&r->lock);
+    for (size_t i = 0; i < count; i++) {
+        exo_cancel(list[i]);
+        exo_future_drop(&list[i]);
+    }
+    exo_free(list);
+}
+
 exo_status
 exo_remote_monitor(void *context, exo_ref actor, exo_future *future, exo_err *err)
 {
     exo_payload none = {0};
+    sweep_watches(context, actor);
     return exo_remote_call(context, actor, METHOD_MONITOR, &none, future, err);
 }
 
@@ -263,6 +307,8 @@ exo_remote_take_reply(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
         struct reference *ref = death ? exo_remote_reference_locked(r, p->actor) : NULL;
         if (ref)
             ref->suspect = true;
+        if (ref && p->watches && !ref->cause)
+            ref->cause = exo_strdup(e->status == EXO_OK ? "it was stopped" : e->text);
         taken = take_pending_locked(r, p);
     }
     pthread_mutex_unlock(&r->lock);

@@ -43,7 +43,7 @@ struct reference {
     uint32_t generation;
     uint32_t next_free; /* index + 1 */
     bool suspect;
-    char *cause; /* of a dead one, until the slot is used again */
+    char *cause; /* of a dead one, or one whose monitor has told of its death; until the slot is used again */
     UT_hash_handle hh;
 };
 
@@ -53,6 +53,8 @@ struct channel {
     exo_peer *peer;       /* held while open; remote.c, as `closed` and `next` */
     uint32_t first;       /* pending, index + 1; remote_calls.c                */
     uint32_t num_pending; /* remote_calls.c                                    */
+    uint32_t num_watches; /* monitors among them; remote_calls.c, as the next  */
+    uint32_t sweep_at;    /* number of monitors at which the dropped ones are looked for */
     uint32_t num_serving; /* remote_serve.c                                    */
     bool closed;
     struct channel *next;
@@ -66,7 +68,8 @@ struct exo_remote {
     pthread_mutex_t lock;
     struct reference **references; /* guarded by lock, as all below; remote_refs.c, to by_key */
     size_t num_references, cap_references;
-    uint32_t free_reference;
+    uint32_t first_free, last_free; /* dead references, the longest dead first, index + 1 */
+    uint32_t num_free;
     struct reference *by_key;
     size_t sweep_at;         /* number of references at which their processes are asked which are dead */
     struct pending *pending; /* remote_calls.c, to free_pending */
@@ -116,7 +119,7 @@ exo_status exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_p
                                     exo_object_handle *handle, exo_object **lent, exo_err *err);
 /* The payload of an envelope that has a handle. */
 exo_status exo_remote_fetch_payload(const exo_envelope *e, exo_payload *out, exo_err *err);
-/* Methods of the process itself: EXO_REMOTE_FETCH, EXO_REMOTE_OBJECTS and EXO_REMOTE_DEAD. */
+/* Methods of the process itself: EXO_REMOTE_FETCH, EXO_REMOTE_OBJECTS and EXO_REMOTE_DEATHS. */
 exo_status exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args, exo_payload *value,
                               exo_err *err);
 

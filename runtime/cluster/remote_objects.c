@@ -4,6 +4,7 @@
 
 #include <exogym/memory.h>
 
+#include "grow_text.h"
 #include "remote_impl.h"
 
 enum {
@@ -132,17 +133,25 @@ list_objects(exo_payload *out, exo_err *err)
 }
 
 static exo_status
-list_dead(exo_remote *r, const exo_payload *args, exo_payload *out, exo_err *err)
+list_deaths(exo_remote *r, const exo_payload *args, exo_payload *out, exo_err *err)
 {
-    size_t count = args->size / sizeof(uint64_t), dead = 0;
-    uint64_t *ids = exo_calloc(count + 1, sizeof *ids);
-    if (!ids)
-        return exo_fail(err, EXO_NOMEM, "no memory to list actors");
-    for (size_t i = 0; i < count; i++) {
-        memcpy(&ids[dead], (const uint8_t *)args->data + i * sizeof *ids, sizeof *ids);
-        dead += !exo_runtime_lives(r->runtime, (exo_ref){.id = ids[dead]});
+    exo_text text = {0};
+    for (size_t at = 0; at + sizeof(uint64_t) <= args->size; at += sizeof(uint64_t)) {
+        exo_ref actor;
+        char cause[CAUSE] = "";
+        memcpy(&actor.id, (const uint8_t *)args->data + at, sizeof actor.id);
+        if (exo_runtime_lives(r->runtime, actor))
+            continue;
+        if (!(actor.id & EXO_REMOTE)) /* else it is no actor of this process */
+            exo_cause(r->runtime, actor, cause, sizeof cause);
+        exo_text_add_bytes(&text, (const char *)&actor.id, sizeof actor.id);
+        exo_text_add_bytes(&text, cause, strlen(cause) + 1);
     }
-    *out = (exo_payload){.data = ids, .size = dead * sizeof *ids, .release = exo_free};
+    if (text.failed) {
+        exo_free(text.data);
+        return exo_fail(err, EXO_NOMEM, "no memory to list actors");
+    }
+    *out = (exo_payload){.data = text.data, .size = text.size, .release = exo_free};
     return EXO_OK;
 }
 
@@ -153,7 +162,7 @@ exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args, e
         return read_piece(args, value, err);
     if (strcmp(method, EXO_REMOTE_OBJECTS) == 0)
         return list_objects(value, err);
-    if (strcmp(method, EXO_REMOTE_DEAD) == 0)
-        return list_dead(r, args, value, err);
+    if (strcmp(method, EXO_REMOTE_DEATHS) == 0)
+        return list_deaths(r, args, value, err);
     return exo_fail(err, EXO_NOT_FOUND, "there is no method '%s'", method);
 }

@@ -10,8 +10,9 @@
 #include "remote_impl.h"
 
 enum {
+    KEPT_DEAD = 1024,   /* dead references whose causes can be asked for at least */
     FIRST_SWEEP = 1024, /* references before which no process is asked which are dead */
-    ASKED_AT_ONCE = 4096
+    ASKED_AT_ONCE = 2048
 };
 
 #define SWEEP_TIMEOUT (30 * EXO_SECOND)
@@ -29,9 +30,10 @@ exo_remote_reference_locked(exo_remote *r, exo_ref actor)
 static struct reference *
 new_reference_locked(exo_remote *r)
 {
-    if (r->free_reference) {
-        struct reference *ref = r->references[r->free_reference - 1];
-        r->free_reference = ref->next_free;
+    if (r->num_free > KEPT_DEAD) {
+        struct reference *ref = r->references[r->first_free - 1];
+        r->first_free = ref->next_free;
+        r->num_free--;
         ref->generation = ref->generation % GENERATION + 1;
         ref->suspect = false;
         exo_free(ref->cause);
@@ -64,7 +66,7 @@ hash_text(const char *text)
     return h;
 }
 
-/* Ends a reference; its cause stays until the slot is needed. */
+/* Ends a reference; its cause stays until the slot is needed. What a monitor told of it is nearer to the truth than `cause`. */
 static void
 bury_reference_locked(exo_remote *r, struct reference *ref, const char *cause)
 {
@@ -72,9 +74,14 @@ bury_reference_locked(exo_remote *r, struct reference *ref, const char *cause)
     exo_peer_drop(&ref->peer);
     exo_free(ref->system);
     ref->system = NULL;
-    ref->cause = exo_strdup(cause);
-    ref->next_free = r->free_reference;
-    r->free_reference = ref->index + 1;
+    if (!ref->cause)
+        ref->cause = exo_strdup(cause);
+    ref->next_free = 0;
+    if (r->num_free++)
+        r->references[r->last_free - 1]->next_free = ref->index + 1;
+    else
+        r->first_free = ref->index + 1;
+    r->last_free = ref->index + 1;
 }
 
 /* --- Those whose actors are dead ---------------------------------------------------------------------------------- */
@@ -95,13 +102,18 @@ sweep_answered(void *context, uint64_t tag, exo_future *future)
     (void)tag;
     bool told = exo_future_take(future, &reply, NULL) == EXO_OK; /* else they stay for now */
     pthread_mutex_lock(&r->lock);
-    for (size_t at = 0; told && at + sizeof(uint64_t) <= reply.size; at += sizeof(uint64_t)) {
+    const char *at = reply.data, *end = at + reply.size;
+    while (told && at && (size_t)(end - at) > sizeof(uint64_t)) {
         struct key key = {.node = s->node};
         struct reference *ref = NULL;
-        memcpy(&key.id, (const uint8_t *)reply.data + at, sizeof key.id);
+        memcpy(&key.id, at, sizeof key.id);
+        const char *cause = at + sizeof key.id, *last = memchr(cause, 0, (size_t)(end - cause));
+        if (!last)
+            break;
         HASH_FIND(hh, r->by_key, &key, sizeof key, ref);
         if (ref && !ref->system)
-            bury_reference_locked(r, ref, "its process says so");
+            bury_reference_locked(r, ref, cause[0] ? cause : "its process says so, and does not know why");
+        at = last + 1;
     }
     size_t left = HASH_COUNT(r->by_key);
     r->sweep_at = left > FIRST_SWEEP / 2 ? 2 * left : FIRST_SWEEP;
@@ -128,7 +140,7 @@ ask_which_are_dead(exo_remote *r, exo_peer *peer, const uint64_t *ids, size_t co
         st = exo_future_new(&s->future, clock, exo_deadline(clock, SWEEP_TIMEOUT), NULL);
     }
     if (st == EXO_OK)
-        st = exo_remote_call(r, process, EXO_REMOTE_DEAD, &args, s->future, NULL);
+        st = exo_remote_call(r, process, EXO_REMOTE_DEATHS, &args, s->future, NULL);
     exo_payload_release(&args);
     if (st != EXO_OK) {
         if (s)
@@ -284,7 +296,7 @@ exo_remote_cause(void *context, exo_ref actor, char *text, size_t size)
     exo_remote *r = context;
     pthread_mutex_lock(&r->lock);
     const struct reference *ref = exo_remote_reference_locked(r, actor);
-    bool dead = ref && !ref->peer && ref->cause;
+    bool dead = ref && ref->cause;
     if (dead)
         snprintf(text, size, "%s", ref->cause);
     pthread_mutex_unlock(&r->lock);
