@@ -18,6 +18,7 @@ static const char *const table_names[TABLES] = {"actors", "jobs"};
 #define TEXT_OF_(x) #x
 #define TEXT_OF(x)  TEXT_OF_(x)
 #define APPLICATION 0x65786f67 /* "exog": what says in an SQLite file whose it is */
+#define COLUMNS     "(key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT, info BLOB, spec BLOB)"
 
 struct exo_durable {
     sqlite3 *db;
@@ -47,30 +48,36 @@ first_integer(exo_durable *d, const char *sql)
     return value;
 }
 
-/* A file that is not empty is ours or is left alone. */
+/* A file that is not empty is ours or is left alone. Earlier versions made the tables and said whose they are one after the other: a head that
+ * was killed in between left tables, and no word. */
 static exo_status
 check_owner(exo_durable *d, exo_err *err)
 {
-    int tables = first_integer(d, "SELECT count(*) FROM sqlite_master");
-    if (tables < 0)
+    int others =
+        first_integer(d, "SELECT count(*) FROM sqlite_master"
+                         " WHERE sql NOT IN ('CREATE TABLE actors " COLUMNS "', 'CREATE TABLE jobs " COLUMNS "')");
+    if (others < 0)
         return fail(d, "cannot be read", err);
-    if (tables == 0 || first_integer(d, "PRAGMA application_id") == APPLICATION)
+    if (others == 0 || first_integer(d, "PRAGMA application_id") == APPLICATION)
         return EXO_OK;
     return exo_fail(err, EXO_IO, "%s: is an SQLite file of another program", sqlite3_db_filename(d->db, "main"));
 }
 
+/* The tables and whose they are come in one transaction: a kill at any moment leaves all of it or nothing. */
 static exo_status
 make_tables(exo_durable *d, exo_err *err)
 {
     /* One head at a time: the lock is kept until the file is closed. With a write-ahead log no change waits for the disk. */
     static const char sql[] =
-        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-        "CREATE TABLE IF NOT EXISTS actors (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT,"
-        " info BLOB, spec BLOB);"
-        "CREATE TABLE IF NOT EXISTS jobs (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT,"
-        " info BLOB, spec BLOB);"
-        "PRAGMA application_id = " TEXT_OF(APPLICATION) "; PRAGMA user_version = 1; BEGIN IMMEDIATE; COMMIT;";
-    return sqlite3_exec(d->db, sql, NULL, NULL, NULL) == SQLITE_OK ? EXO_OK : fail(d, "cannot be written", err);
+        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE;"
+        "CREATE TABLE IF NOT EXISTS actors " COLUMNS "; CREATE TABLE IF NOT EXISTS jobs " COLUMNS ";"
+        "PRAGMA application_id = " TEXT_OF(APPLICATION) "; PRAGMA user_version = 1; COMMIT;";
+    if (sqlite3_exec(d->db, sql, NULL, NULL, NULL) == SQLITE_OK)
+        return EXO_OK;
+    exo_status st = fail(d, "cannot be written", err);
+    if (!sqlite3_get_autocommit(d->db))
+        sqlite3_exec(d->db, "ROLLBACK", NULL, NULL, NULL);
+    return st;
 }
 
 exo_status

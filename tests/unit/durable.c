@@ -1,0 +1,177 @@
+/* The head's file: whole after a kill at any moment, and no other program's. */
+#include "durable.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include <sqlite3.h>
+
+#include "temp.h"
+
+static char folder[64], path[128];
+static exo_err err;
+
+static void
+setup(void)
+{
+    temp_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/head.db", folder);
+}
+
+static void
+teardown(void)
+{
+    temp_remove(folder);
+}
+
+TestSuite(durable, .init = setup, .fini = teardown, .timeout = 120);
+
+/* --- Kills ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Changes of files until the process ends, of the child that is killed. The last write is only half done if `torn`. */
+static int left;
+static bool torn;
+
+static ssize_t
+killed_pwrite(int file, const void *data, size_t size, off_t at)
+{
+    if (--left == 0) {
+        if (torn && pwrite(file, data, size / 2, at) < 0)
+            _exit(2);
+        _exit(1);
+    }
+    return pwrite(file, data, size, at);
+}
+
+static int
+killed_ftruncate(int file, off_t size)
+{
+    if (--left == 0)
+        _exit(1);
+    return ftruncate(file, size);
+}
+
+static int
+killed_unlink(const char *name)
+{
+    if (--left == 0)
+        _exit(1);
+    return unlink(name);
+}
+
+static void
+hook(const char *name, sqlite3_syscall_ptr function)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+    if (vfs->xSetSystemCall(vfs, name, function) != SQLITE_OK)
+        _exit(3);
+}
+
+static const exo_durable_row row = {
+    .table = "jobs", .key = 7, .name = "job", .state = "running", .info = "info", .info_size = 4};
+
+/* In a child process: opens the file, puts a row into it and closes it, until it is killed. */
+static int
+be_killed(int change, bool in_the_middle)
+{
+    pid_t child = fork();
+    int status = 0;
+    cr_assert_geq(child, 0);
+    if (child == 0) {
+        exo_durable *d = NULL;
+        left = change;
+        torn = in_the_middle;
+        sqlite3_initialize();
+        hook("pwrite64", (sqlite3_syscall_ptr)(void (*)(void))killed_pwrite);
+        hook("pwrite", (sqlite3_syscall_ptr)(void (*)(void))killed_pwrite);
+        hook("ftruncate", (sqlite3_syscall_ptr)(void (*)(void))killed_ftruncate);
+        hook("unlink", (sqlite3_syscall_ptr)(void (*)(void))killed_unlink);
+        if (exo_durable_open(&d, path, NULL) != EXO_OK || exo_durable_put(d, &row, NULL) != EXO_OK)
+            _exit(4);
+        exo_durable_close(&d);
+        _exit(0);
+    }
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void
+count_row(void *context, const exo_durable_row *found)
+{
+    *(int *)context += found->key == row.key && found->info_size == 4;
+}
+
+static void
+expect_whole(int change)
+{
+    exo_durable *d = NULL;
+    int rows = 0;
+    cr_expect_eq(exo_durable_open(&d, path, &err), EXO_OK, "killed at change %d: %s", change, err.text);
+    if (!d)
+        return;
+    cr_expect_eq(exo_durable_each(d, "jobs", count_row, &rows, &err), EXO_OK, "%s", err.text);
+    cr_expect_leq(rows, 1);
+    cr_expect_eq(exo_durable_put(d, &row, &err), EXO_OK, "killed at change %d: %s", change, err.text);
+    exo_durable_close(&d);
+}
+
+/* What earlier kills left is not removed: a head that is killed again and again goes on, too. */
+static void
+kill_at_each(bool in_the_middle, bool new_each_time)
+{
+    int change = 1, result;
+    while ((result = be_killed(change, in_the_middle)) == 1) {
+        expect_whole(change++);
+        if (new_each_time) {
+            temp_remove(folder);
+            setup();
+        }
+    }
+    cr_expect_eq(result, 0);
+    cr_expect_geq(change, 5, "it changed files %d times: is it seen?", change);
+}
+
+Test(durable, is_whole_wherever_a_head_was_killed)
+{
+    kill_at_each(false, true);
+}
+
+Test(durable, is_whole_wherever_a_write_was_torn)
+{
+    kill_at_each(true, true);
+}
+
+Test(durable, is_whole_when_heads_are_killed_one_after_the_other)
+{
+    kill_at_each(true, false);
+}
+
+/* --- Whose it is ------------------------------------------------------------------------------------------------------------------ */
+
+static void
+make(const char *sql)
+{
+    sqlite3 *db = NULL;
+    cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+    cr_assert_eq(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK, "%s", sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
+Test(durable, mends_what_an_earlier_version_left_when_it_was_killed)
+{
+    make("CREATE TABLE actors (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT, info BLOB, spec BLOB);");
+    expect_whole(0);
+}
+
+Test(durable, leaves_files_of_other_programs_alone)
+{
+    exo_durable *d = NULL;
+    make("CREATE TABLE actors (name TEXT, film TEXT);");
+    cr_expect_eq(exo_durable_open(&d, path, &err), EXO_IO);
+    cr_expect(strstr(err.text, "another program"), "%s", err.text);
+}
