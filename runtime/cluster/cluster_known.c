@@ -163,6 +163,7 @@ claim_once(exo_cluster *c, const Exo__Cluster__Name *args, exo_time deadline, bo
         spec.name = args->name;
         spec.class_name = info->class_name;
         spec.job = info->job;
+        spec.driver = c->role == EXO_ROLE_DRIVER ? args->node : 0;
         *noted = remember(c, args->id, info->key, info->incarnation, &spec, &told);
     }
     EXO_RELEASE(info);

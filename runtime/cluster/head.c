@@ -299,6 +299,7 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
         spec.space = m->space;
         spec.class_name = m->class_name;
         spec.job = exo_pb_text(node->job);
+        spec.driver = exo_head_driver_of(h, node->job);
         a = exo_directory_by_id(&h->directory, m->node, m->id); /* it was claimed, and the reply was lost? */
         claimed = a && a->state == EXO_ENTRY_ALIVE && strcmp(a->spec->name, m->name) == 0 &&
                   strcmp(a->spec->space, m->space) == 0;
@@ -322,14 +323,26 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
 
 /* --- Nodes --------------------------------------------------------------------------------------------------------------------------- */
 
+/* Whether the job of an actor that a node tells of may be going on: it runs, under the driver that it had when the actor was made. Until the
+ * grace is over its driver may still come; one that is not known later has been forgotten. */
+static bool
+job_goes_on(struct head *h, const Exo__Cluster__Spawn *spec)
+{
+    if (!spec->job[0] || spec->detached)
+        return true;
+    const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
+    if (!job)
+        return h->grace_ends != 0;
+    return strcmp(job->state, "running") == 0 && (!job->driver || !spec->driver || job->driver == spec->driver);
+}
+
 /* The entry of an actor that an earlier head made, which kept no file or not of this one. NULL: it must not live. */
 static exo_entry *
 remember_again(struct head *h, const exo_node *node, const Exo__Cluster__Actor *info)
 {
     exo_err err = {0};
     exo_entry *a = NULL;
-    const exo_job_entry *job = exo_directory_job(&h->directory, info->job, 0);
-    if (!info->spec || info->key >= h->first_key || (job && strcmp(job->state, "running") != 0 && !info->detached))
+    if (!info->spec || !info->key || info->key >= h->first_key || !job_goes_on(h, info->spec))
         return NULL; /* this head made it, and has forgotten it since */
     if (exo_head_new_entry(h, info->key, info->spec, &a, &err) != EXO_OK) {
         EXO_LOG(WARN, HEAD, "node=%s an actor is not known any more: %s", node->name, err.text);
@@ -428,6 +441,7 @@ head_register(exo_call_context *call, void *self, const exo_payload *args, exo_p
                 job->ended = 0;
                 job->began = job->began ? job->began : exo_head_date();
                 exo_head_keep_job(h, job);
+                exo_head_end_former(h, job);
             }
         }
         Exo__Cluster__RegisterReply message = EXO__CLUSTER__REGISTER_REPLY__INIT;

@@ -97,6 +97,10 @@ void exo_head_schedule(struct head *h, exo_entry *a, exo_time wait);
 void exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failure);
 exo_status exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
 /* The job of a driver that went: what it made and did not detach goes, too. */
+/* The process whose job this is now; 0: none, or not known. */
+uint64_t exo_head_driver_of(struct head *h, const char *job);
+/* A driver took a job's name: actors of a job that had it before end, unless its driver is there. */
+void exo_head_end_former(struct head *h, const exo_job_entry *job);
 void exo_head_end_job(struct head *h, const exo_node *driver, const char *state, const char *cause);
 /* Those whose drivers went while there was no head, and the actors of those that nobody remembers. */
 void exo_head_end_lost_jobs(struct head *h);

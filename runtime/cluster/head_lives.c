@@ -175,6 +175,27 @@ finish_job(struct head *h, exo_job_entry *job, const char *state, const char *ca
             end_with_job(h, a, job->driver, cause);
 }
 
+uint64_t
+exo_head_driver_of(struct head *h, const char *job)
+{
+    const exo_job_entry *j = exo_directory_job(&h->directory, job, 0);
+    return j && !j->ended ? j->driver : 0;
+}
+
+void
+exo_head_end_former(struct head *h, const exo_job_entry *job)
+{
+    exo_entry *a, *next;
+    HASH_ITER (by_key, h->directory.actors, a, next) {
+        uint64_t former = a->spec->driver;
+        if (!former || former == job->driver || strcmp(a->spec->job, job->name) != 0)
+            continue;
+        const exo_node *driver = exo_directory_node(&h->directory, former);
+        if (!driver || !driver->alive)
+            end_with_job(h, a, 0, "another driver has its name");
+    }
+}
+
 /* The job of a driver that went: what it made and did not detach goes, too. */
 void
 exo_head_end_job(struct head *h, const exo_node *driver, const char *state, const char *cause)

@@ -289,7 +289,7 @@ complete_batch(struct head *h, exo_batch *b)
 }
 
 static exo_status
-spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_payload *reply, exo_err *err)
+spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo_payload *reply, exo_err *err)
 {
     size_t count = 1 + spec->n_together, made = 0;
     if (h->ends_at)
@@ -306,7 +306,8 @@ spawn_all(struct head *h, exo_call_context *call, const Exo__Cluster__Spawn *spe
     exo_entry **all = exo_calloc(count, sizeof *all);
     exo_status st = all ? EXO_OK : exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
     for (; st == EXO_OK && made < count; made += st == EXO_OK) {
-        const Exo__Cluster__Spawn *one = made == 0 ? spec : spec->together[made - 1];
+        Exo__Cluster__Spawn *one = made == 0 ? spec : spec->together[made - 1];
+        one->driver = exo_head_driver_of(h, one->job);
         st = check_group(h, one, err);
         if (st == EXO_OK)
             st = exo_head_new_entry(h, 0, one, &all[made], err);

@@ -1,0 +1,142 @@
+/* What nodes tell a head that was restarted of their actors: which of them live on. */
+#include <stdio.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include <exogym/memory.h>
+
+#include "head_world.h"
+
+#define PAST_GRACE (11 * EXO_SECOND)
+
+static head_world w;
+
+static void
+setup(void)
+{
+    world_open(&w, NULL);
+}
+
+static void
+teardown(void)
+{
+    world_close(&w);
+}
+
+TestSuite(head_returns, .init = setup, .fini = teardown, .timeout = 60);
+
+/* An actor that an earlier head made, of a run of a job by `driver`. */
+struct returned {
+    Exo__Cluster__Actor info;
+    Exo__Cluster__Spawn spec;
+};
+
+static void
+describe(struct returned *r, const char *name, const char *job, uint64_t driver)
+{
+    exo__cluster__actor__init(&r->info);
+    exo__cluster__spawn__init(&r->spec);
+    r->spec.name = exo_pb_text(name);
+    r->spec.space = exo_pb_text("default");
+    r->spec.class_name = exo_pb_text("class");
+    r->spec.job = exo_pb_text(job);
+    r->spec.driver = driver;
+    r->info.key = 5;
+    r->info.id = 77;
+    r->info.incarnation = 1;
+    r->info.job = r->spec.job;
+    r->info.spec = &r->spec;
+}
+
+/* Node 2 registers with it; true: the head has it end there. */
+static bool
+is_ended(struct returned *r)
+{
+    const exo_payload *reply = NULL;
+    Exo__Cluster__Actor *list[] = {&r->info};
+    Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
+    exo_err err = {0};
+    m.node = 2;
+    m.name = exo_pb_text("w2");
+    m.kind = exo_pb_text("worker");
+    m.actors = list;
+    m.n_actors = 1;
+    exo_future *future = world_begin(&w, w.head, "register", &m.base, INT64_MAX);
+    cr_assert_eq(exo_wait(future, INT64_MAX, &reply, &err), EXO_OK, "%s", err.text);
+    Exo__Cluster__RegisterReply *answer = EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply);
+    cr_assert(answer && answer->n_ended <= 1);
+    bool ended = answer->n_ended == 1 && answer->ended[0] == r->info.id;
+    EXO_RELEASE(answer);
+    exo_future_drop(&future);
+    return ended;
+}
+
+static void
+driver_comes(uint64_t node, const char *job)
+{
+    world_register(&w, node, "driver", "d", job);
+}
+
+Test(head_returns, an_actor_lives_on_when_its_driver_comes_back)
+{
+    struct returned r;
+    describe(&r, "a", "job", 7);
+    cr_expect(!is_ended(&r), "its driver may come yet");
+    driver_comes(7, "job");
+    world_tick(&w, PAST_GRACE);
+    cr_expect(world_is(&w, "a", "alive", 1), "%s", world_why(&w, "a"));
+}
+
+Test(head_returns, an_actor_ends_when_its_driver_does_not_come_back)
+{
+    struct returned r;
+    describe(&r, "a", "job", 7);
+    cr_expect(!is_ended(&r));
+    world_tick(&w, PAST_GRACE);
+    cr_expect(world_is(&w, "a", "dead", 1), "%s", world_why(&w, "a"));
+}
+
+Test(head_returns, an_actor_of_a_job_that_is_forgotten_does_not_live_on)
+{
+    struct returned r;
+    world_tick(&w, PAST_GRACE);
+    describe(&r, "a", "job", 7);
+    cr_expect(is_ended(&r));
+    cr_expect_str_empty(world_why(&w, "a"));
+    r.spec.detached = true;
+    cr_expect(!is_ended(&r), "it outlives its job");
+}
+
+/* What counts is what it was made from, not what is said beside it. */
+Test(head_returns, an_actor_is_of_the_job_that_it_was_made_for)
+{
+    struct returned r;
+    world_tick(&w, PAST_GRACE);
+    describe(&r, "a", "job", 7);
+    r.info.job = exo_pb_text("");
+    r.info.detached = true;
+    cr_expect(is_ended(&r));
+}
+
+Test(head_returns, an_actor_of_an_earlier_job_of_the_same_name_does_not_live_on)
+{
+    struct returned r;
+    driver_comes(7, "job");
+    describe(&r, "a", "job", 6);
+    cr_expect(is_ended(&r));
+    describe(&r, "a", "job", 7);
+    cr_expect(!is_ended(&r));
+}
+
+Test(head_returns, an_actor_of_an_earlier_job_ends_when_another_driver_takes_the_name)
+{
+    struct returned r;
+    describe(&r, "a", "job", 6);
+    cr_expect(!is_ended(&r));
+    driver_comes(7, "job");
+    cr_expect(world_is(&w, "a", "dead", 1), "%s", world_why(&w, "a"));
+    world_tick(&w, 0);
+    cr_expect_eq(w.num_kills, 1);
+    cr_expect_eq(w.kills[0].id, 77);
+}
