@@ -1,5 +1,4 @@
 /* Actors: life, death, calls. See runtime_impl.h for locks and lifetimes. */
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 
 #include "grow_text.h"
 #include "nearest.h"
+#include "printable.h"
 #include "runtime_impl.h"
 
 #define DUMP_TIMEOUT (10 * EXO_SECOND) /* of another process, which exo_dump has no deadline for */
@@ -391,42 +391,10 @@ void
 exo_call_die(exo_call_context *call, const char *cause)
 {
     call->dies = true;
-    snprintf(call->cause, sizeof call->cause, "%s", cause && *cause ? cause : "of its own accord");
+    exo_cut(call->cause, sizeof call->cause, cause && *cause ? cause : "of its own accord");
 }
 
 /* --- Looking ---------------------------------------------------------------------------------------------------------------- */
-
-/* Text that grows. */
-struct text {
-    char *data;
-    size_t size, cap;
-    bool failed;
-};
-
-static void append(struct text *t, const char *format, ...) EXO_PRINTF(2, 3);
-
-static void
-append(struct text *t, const char *format, ...)
-{
-    char line[512];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    size_t length = n < 0 ? 0 : (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;
-    if (t->size + length + 1 > t->cap) {
-        size_t cap = 2 * (t->size + length + 1);
-        char *larger = exo_realloc(t->data, cap, 1);
-        if (!larger) {
-            t->failed = true;
-            return;
-        }
-        t->data = larger;
-        t->cap = cap;
-    }
-    memcpy(t->data + t->size, line, length + 1);
-    t->size += length;
-}
 
 /* The control lane there has it. */
 static exo_status
@@ -453,7 +421,7 @@ exo_status
 exo_dump(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err)
 {
     static const char *const states[] = {"starting", "alive", "draining", "dead"};
-    struct text text = {0};
+    exo_text text = {0};
     exo_actor *a;
     void *context;
     if (exo_runtime_elsewhere(runtime, actor, &context))
@@ -463,14 +431,14 @@ exo_dump(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err)
         return st;
     exo_time now = exo_now(exo_runtime_clock(runtime));
     pthread_mutex_lock(&a->lock);
-    append(&text, "actor=%s class=%s state=%s\n", exo_actor_name(a), a->actor_class->name, states[a->state]);
+    exo_text_add(&text, "actor=%s class=%s state=%s\n", exo_actor_name(a), a->actor_class->name, states[a->state]);
     for (size_t i = 0; i < a->num_lanes; i++) {
         const exo_lane *lane = &a->lanes[i];
-        append(&text, "lane=%s queued=%u running=%u", lane->lane_class->name, atomic_load(&lane->queued),
-               lane->running);
+        exo_text_add(&text, "lane=%s queued=%u running=%u", lane->lane_class->name, atomic_load(&lane->queued),
+                     lane->running);
         for (const exo_message *m = lane->current; m; m = m->next)
-            append(&text, " method=%s for_ms=%lld", m->method->name, (long long)((now - m->begun) / EXO_MS));
-        append(&text, "\n");
+            exo_text_add(&text, " method=%s for_ms=%lld", m->method->name, (long long)((now - m->begun) / EXO_MS));
+        exo_text_add(&text, "\n");
     }
     pthread_mutex_unlock(&a->lock);
     exo_actor_drop(a);

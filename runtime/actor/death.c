@@ -10,6 +10,7 @@
 
 #include <exogym/memory.h>
 
+#include "printable.h"
 #include "runtime_impl.h"
 
 static bool
@@ -133,8 +134,8 @@ execute_will(exo_actor *a, struct last_will *will, const char *cause, bool failu
     const struct exo_ties *ties = will->ties ? will->ties : &none;
     exo_status status = failure ? EXO_PEER_LOST : EXO_CANCELLED;
     char reason[EXO_CAUSE + 96];
-    snprintf(reason, sizeof reason, "the actor '%s' %s: %s", exo_actor_name(a), failure ? "died" : "was stopped",
-             cause);
+    exo_format_cut(reason, sizeof reason, "the actor '%s' %s: %s", exo_actor_name(a), failure ? "died" : "was stopped",
+                   cause);
     for (size_t i = 0; i < a->num_lanes; i++) {
         for (exo_message *m = will->queued[i], *next; m; m = next) {
             next = m->next;
@@ -171,7 +172,7 @@ end_one(exo_actor *a, const char *cause, bool failure, struct mourners *mourners
 {
     struct last_will will = {0};
     char line[EXO_CAUSE];
-    snprintf(line, sizeof line, "%s", cause);
+    exo_cut(line, sizeof line, cause);
     /* Out of the table before anything else: whoever hears of the death finds the name free, and only one caller gets past here. */
     if (!exo_runtime_forget(a->runtime, a, line))
         return false;
@@ -187,7 +188,7 @@ end_one(exo_actor *a, const char *cause, bool failure, struct mourners *mourners
     execute_will(a, &will, line, failure);
     struct exo_ties *ties = will.ties;
     if (ties && failure && ties->num_links > 0) {
-        snprintf(ties->cause, sizeof ties->cause, "linked to '%s', which died: %.160s", exo_actor_name(a), line);
+        exo_format_cut(ties->cause, sizeof ties->cause, "linked to '%s', which died: %s", exo_actor_name(a), line);
         ties->next = NULL;
         *mourners->last = ties;
         mourners->last = &ties->next;

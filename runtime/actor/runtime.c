@@ -21,6 +21,7 @@
 
 #include "environment.h"
 #include "parallel.h"
+#include "printable.h"
 #include "runtime_impl.h"
 
 enum {
@@ -288,7 +289,7 @@ write_epitaph_locked(exo_runtime *rt, const exo_actor *actor, const char *cause)
     if (e->key)
         memcpy(e->key, actor->entry->key, e->key_size);
     e->id = actor->id;
-    snprintf(e->cause, sizeof e->cause, "%s", cause);
+    exo_cut(e->cause, sizeof e->cause, cause);
 }
 
 bool
@@ -324,7 +325,7 @@ exo_runtime_cause(exo_runtime *runtime, uint64_t id, char *text, size_t size)
 {
     pthread_mutex_lock(&runtime->lock);
     const struct epitaph *e = find_epitaph_locked(runtime, id, NULL, 0);
-    snprintf(text, size, "%s", e ? e->cause : "its cause is not known (any more)");
+    exo_cut(text, size, e ? e->cause : "its cause is not known (any more)");
     pthread_mutex_unlock(&runtime->lock);
 }
 
@@ -344,7 +345,7 @@ exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size)
     pthread_mutex_lock(&runtime->lock);
     const struct epitaph *e = lives_locked(runtime, actor.id) ? NULL : find_epitaph_locked(runtime, actor.id, NULL, 0);
     if (e)
-        snprintf(text, size, "%s", e->cause);
+        exo_cut(text, size, e->cause);
     pthread_mutex_unlock(&runtime->lock);
     return e ? EXO_OK : EXO_NOT_FOUND;
 }

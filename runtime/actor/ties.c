@@ -4,6 +4,7 @@
 
 #include <exogym/memory.h>
 
+#include "printable.h"
 #include "runtime_impl.h"
 
 void
@@ -215,7 +216,7 @@ far_link_done(void *context, uint64_t tag, exo_future *future)
     char cause[EXO_CAUSE];
     (void)tag;
     if (exo_wait(future, INT64_MAX, NULL, &err) == EXO_PEER_LOST) {
-        snprintf(cause, sizeof cause, "linked: %.240s", err.text);
+        exo_format_cut(cause, sizeof cause, "linked: %s", err.text);
         exo_kill(link->runtime, link->other, cause, NULL);
     }
     exo_future_drop(&link->future);

@@ -1,6 +1,7 @@
 /* Escapes: see printable.h. */
 #include "printable.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,46 @@ enum {
     MAX_PIECE = 8, /* "\u202e" and a 0 */
     MAX_HERE = 1024
 };
+
+/* Puts a mark at the end of a string from which something was cut; without room for it, none. */
+static void
+mark_cut(char *text, size_t room)
+{
+    static const char mark[] = "...";
+    size_t at = strlen(text), last = room > sizeof mark ? room - sizeof mark : 0;
+    if (room <= sizeof mark)
+        return;
+    for (at = at < last ? at : last; at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80;)
+        at--;
+    memcpy(text + at, mark, sizeof mark);
+}
+
+/* `text` fills its `room`, and more had none. */
+static void
+end_cut(char *text, size_t room)
+{
+    size_t size = strlen(text);
+    text[size - exo_utf8_unfinished(text, size)] = '\0';
+    mark_cut(text, room);
+}
+
+const char *
+exo_cut(char *out, size_t room, const char *text)
+{
+    exo_format_cut(out, room, "%s", text);
+    return out;
+}
+
+void
+exo_format_cut(char *out, size_t room, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(out, room, format, args);
+    va_end(args);
+    if (length >= 0 && (size_t)length >= room)
+        end_cut(out, room);
+}
 
 /* Does the character move the cursor, the order of what is beside it, or the line? */
 static bool
@@ -72,8 +113,8 @@ const char *
 exo_printable(char *out, size_t room, const char *text, exo_shown shown)
 {
     char piece[MAX_PIECE];
-    size_t at = 0;
-    for (size_t size = strlen(text); size > 0;) {
+    size_t at = 0, size = strlen(text);
+    while (size > 0) {
         size_t length = show(text, size, shown, piece), wide = strlen(piece);
         if (at + wide >= room)
             break;
@@ -83,6 +124,8 @@ exo_printable(char *out, size_t room, const char *text, exo_shown shown)
         size -= length;
     }
     out[at] = '\0';
+    if (size > 0)
+        mark_cut(out, room);
     return out;
 }
 
@@ -91,8 +134,10 @@ exo_printable_here(char *text, size_t room, bool cut)
 {
     char copy[MAX_HERE];
     size_t size = strlen(text);
-    if (cut)
-        text[size -= exo_utf8_unfinished(text, size)] = '\0';
+    if (cut) {
+        end_cut(text, room);
+        size = strlen(text);
+    }
     size_t from = plain(text, size);
     if (from == size)
         return;

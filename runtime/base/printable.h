@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <exogym/export.h>
+
 #include "grow_text.h"
 
 typedef enum exo_shown {
@@ -18,9 +20,15 @@ typedef enum exo_shown {
 /* Appends `size` bytes. Control characters become \n, \t, \r, \x1b or \u0085; so do characters that reorder or break a line (U+2028, U+2029,
  * U+202A to U+202E, U+2066 to U+2069); a byte that is no UTF-8 becomes \xff. */
 void exo_printable_add(exo_text *out, const char *text, size_t size, exo_shown shown);
-/* The same of a string, into `room` bytes with a 0 at the end: cut after a whole character. Gives `out`. */
+/* The same of a string, into `room` bytes with a 0 at the end. What has no room is cut after a whole character, and "..." stands in its
+ * place if there is room for that. Gives `out`. */
 const char *exo_printable(char *out, size_t room, const char *text, exo_shown shown);
-/* The same in place: `text` is a string in `room` bytes. `cut`: its end may be the beginning of a character, which goes. */
+/* The same in place: `text` is a string in `room` bytes. `cut`: more of it had no room; its end may be the beginning of a character, which
+ * goes, and is marked as above. */
 void exo_printable_here(char *text, size_t room, bool cut);
+
+/* Text as it is, into `room` bytes with a 0 at the end, cut and marked as above. exo_cut gives `out`. */
+const char *exo_cut(char *out, size_t room, const char *text);
+void exo_format_cut(char *out, size_t room, const char *format, ...) EXO_PRINTF(3, 4);
 
 #endif

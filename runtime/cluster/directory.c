@@ -1,5 +1,6 @@
 /* The head's tables: see directory.h. */
 #include "directory.h"
+#include "printable.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -155,9 +156,10 @@ exo_entry_describe(const exo_entry *entry, char *out, size_t size)
         snprintf(out, size, "the actor '%s' is alive, for all that the head has heard", entry->spec->name);
         return;
     }
-    snprintf(out, size, "the actor '%s' is %s%s%.200s%s%.200s", entry->spec->name, exo_entry_state_text(entry->state),
-             entry->cause ? ": " : "", entry->cause ? entry->cause : "", entry->waits ? "; it waits: " : "",
-             entry->waits ? entry->waits : "");
+    char cause[200];
+    exo_format_cut(out, size, "the actor '%s' is %s%s%s%s%s", entry->spec->name, exo_entry_state_text(entry->state),
+                   entry->cause ? ": " : "", exo_cut(cause, sizeof cause, entry->cause ? entry->cause : ""),
+                   entry->waits ? "; it waits: " : "", entry->waits ? entry->waits : "");
 }
 
 /* The youngest ones first: members are often made one after the other. */

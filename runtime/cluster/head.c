@@ -15,6 +15,7 @@
 #include <exogym/memory.h>
 
 #include "durable.h"
+#include "printable.h"
 
 #define GRACE       (10 * EXO_SECOND) /* for nodes to come back to a head that was restarted     */
 #define END_TIMEOUT (10 * EXO_SECOND) /* of workers that are told to end                         */
@@ -472,7 +473,7 @@ node_gone(struct head *h, exo_node *node, const char *cause, bool clean)
     node->cause = exo_strdup(cause);
     if (node->is_driver)
         exo_head_end_job(h, node, clean ? "done" : "lost", clean ? "its driver left" : cause);
-    snprintf(reason, sizeof reason, "its node '%s' %s: %.300s", node->name, clean ? "left" : "is lost", cause);
+    exo_format_cut(reason, sizeof reason, "its node '%s' %s: %s", node->name, clean ? "left" : "is lost", cause);
     HASH_ITER (by_key, h->directory.actors, a, next)
         if (a->node == node)
             exo_head_entry_died(h, a, reason, !clean);
@@ -500,7 +501,7 @@ static exo_status
 head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    char cause[EXO_ERR_TEXT];
+    char cause[EXO_ERR_TEXT], why[200];
     exo_entry *a, *next;
     (void)call;
     (void)reply;
@@ -508,8 +509,8 @@ head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     if (!m)
         return exo_fail(err, EXO_INVAL, "epitaph: the arguments cannot be read");
     exo_node *node = exo_directory_node(&h->directory, m->node);
-    snprintf(cause, sizeof cause, "its node '%s' %.200s%s%.200s", node ? node->name : m->name, m->cause,
-             m->running[0] ? ", in " : "", m->running);
+    exo_format_cut(cause, sizeof cause, "its node '%s' %s%s%s", node ? node->name : m->name,
+                   exo_cut(why, sizeof why, m->cause), m->running[0] ? ", in " : "", m->running);
     HASH_ITER (by_key, h->directory.actors, a, next)
         if (a->state == EXO_ENTRY_UNKNOWN && a->last_node == m->node)
             exo_head_entry_died(h, a, cause, true); /* it ended when there was no head */

@@ -1,5 +1,6 @@
 /* How the head ends actors, hears of their deaths and gives them other lives; the ends of jobs. */
 #include "head_impl.h"
+#include "printable.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,7 @@ exo_head_end_at(struct head *h, uint64_t node, struct exo_head_kill *kill, const
 {
     exo_ref worker;
     exo_payload args = {0};
-    snprintf(kill->cause, sizeof kill->cause, "%s", cause);
+    exo_cut(kill->cause, sizeof kill->cause, cause);
     if (h->env.worker_of(h->env.context, node, &worker, NULL) == EXO_OK &&
         exo_payload_copy(&args, kill, sizeof *kill) == EXO_OK)
         exo_send(h->runtime, worker, "kill", args, INT64_MAX, NULL);
@@ -71,9 +72,10 @@ may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
 static void
 restart_group(struct head *h, const exo_entry *failed, exo_time wait)
 {
-    char cause[160];
+    char cause[160], name[80];
     exo_entry *a, *next;
-    snprintf(cause, sizeof cause, "restarted with '%.80s' of its group", failed->spec->name);
+    exo_format_cut(cause, sizeof cause, "restarted with '%s' of its group",
+                   exo_cut(name, sizeof name, failed->spec->name));
     HASH_ITER (by_key, h->directory.actors, a, next) {
         bool mine = a != failed && strcmp(a->spec->group, failed->spec->group) == 0 &&
                     strcmp(a->spec->space, failed->spec->space) == 0;
@@ -102,9 +104,9 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
     bool started = !a->first_life || a->state != EXO_ENTRY_STARTING;
     bool again = (started || !a->batch) && may_restart(h, a, failure, &wait);
     if (a->batch && !again) {
-        char reason[EXO_ERR_TEXT];
-        snprintf(reason, sizeof reason, "'%.80s' died while others of its group started: %.300s",
-                 a->spec->name[0] ? a->spec->name : a->spec->class_name, cause);
+        char reason[EXO_ERR_TEXT], name[80];
+        exo_format_cut(reason, sizeof reason, "'%s' died while others of its group started: %s",
+                       exo_cut(name, sizeof name, a->spec->name[0] ? a->spec->name : a->spec->class_name), cause);
         exo_head_fail_batch(h, a->batch, EXO_PEER_LOST, started ? reason : cause);
         return;
     }
@@ -151,7 +153,7 @@ end_with_job(struct head *h, exo_entry *a, uint64_t driver, const char *cause)
     char reason[200];
     if (a->spec->detached || a->state == EXO_ENTRY_DEAD)
         return;
-    snprintf(reason, sizeof reason, "its job ended: %.150s", cause);
+    exo_format_cut(reason, sizeof reason, "its job ended: %s", cause);
     if (a->state == EXO_ENTRY_ALIVE && a->node && a->node->id != driver)
         exo_head_kill_at(h, a->node->id, a->id, reason, true);
     if (a->spec->restart)
@@ -226,9 +228,9 @@ exo_head_end_lost_jobs(struct head *h)
 static void
 give_up(struct head *h, exo_entry *a, const char *why)
 {
-    char cause[EXO_ERR_TEXT], was[EXO_ERR_TEXT];
+    char cause[EXO_ERR_TEXT], was[EXO_ERR_TEXT], first[150];
     exo_entry_describe(a, was, sizeof was);
-    snprintf(cause, sizeof cause, "%.150s; before, %s", why, was);
+    exo_format_cut(cause, sizeof cause, "%s; before, %s", exo_cut(first, sizeof first, why), was);
     if (a->spec->restart)
         a->spec->restart->when = EXO_RESTART_NEVER;
     exo_head_entry_died(h, a, cause, false);

@@ -122,7 +122,8 @@ exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         return exo_fail(err, EXO_INVAL, "log: the arguments cannot be read");
     for (char *line = m->text; *line;) {
         size_t length = strcspn(line, "\n");
-        snprintf(full, sizeof full, "%s: %.*s", m->node_name, (int)(length < 900 ? length : 900), line);
+        exo_format_cut(full, sizeof full, "%s: %.*s", m->node_name, (int)(length < sizeof full ? length : sizeof full),
+                       line);
         char *copy = exo_strdup(full);
         if (copy) {
             char **slot = &h->lines[h->num_lines++ % LOG_LINES];

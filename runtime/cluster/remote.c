@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "printable.h"
 #include "remote_impl.h"
 
 /* --- Channels ----------------------------------------------------------------------------------------------------- */
@@ -84,7 +85,7 @@ on_lost(void *context, exo_peer *peer, const char *cause)
 {
     exo_remote *r = context;
     char reason[CAUSE + 128];
-    snprintf(reason, sizeof reason, "'%s' is lost: %.200s", exo_peer_name(peer), cause);
+    exo_format_cut(reason, sizeof reason, "'%s' is lost: %s", exo_peer_name(peer), cause);
     pthread_mutex_lock(&r->lock);
     struct channel *c = exo_peer_user(peer);
     exo_remote_bury_references_locked(r, peer, reason);

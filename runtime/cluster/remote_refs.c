@@ -7,6 +7,7 @@
 
 #include <exogym/memory.h>
 
+#include "printable.h"
 #include "remote_impl.h"
 
 enum {
@@ -298,7 +299,7 @@ exo_remote_cause(void *context, exo_ref actor, char *text, size_t size)
     const struct reference *ref = exo_remote_reference_locked(r, actor);
     bool dead = ref && ref->cause;
     if (dead)
-        snprintf(text, size, "%s", ref->cause);
+        exo_cut(text, size, ref->cause);
     pthread_mutex_unlock(&r->lock);
     return dead ? EXO_OK : EXO_NOT_FOUND;
 }

@@ -7,6 +7,7 @@
 
 #include <exogym/memory.h>
 
+#include "printable.h"
 #include "remote_impl.h"
 
 enum {
@@ -115,8 +116,8 @@ run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload 
         return true;
     }
     if (strcmp(method, METHOD_KILL) == 0) {
-        size_t length = args->size < sizeof cause ? args->size : sizeof cause - 1;
-        snprintf(cause, sizeof cause, "%.*s", (int)length, length ? (const char *)args->data : "");
+        size_t length = args->size < sizeof cause ? args->size : sizeof cause;
+        exo_format_cut(cause, sizeof cause, "%.*s", (int)length, length ? (const char *)args->data : "");
         *st = exo_kill(r->runtime, actor, cause, err);
     } else if (strcmp(method, METHOD_STOP) == 0 || strcmp(method, METHOD_DRAIN) == 0) {
         *st = exo_stop(r->runtime, actor, strcmp(method, METHOD_DRAIN) == 0, err);

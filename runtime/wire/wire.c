@@ -6,6 +6,7 @@
 #include <exogym/memory.h>
 
 #include "pack.h"
+#include "printable.h"
 #include "wire.pb-c.h"
 
 enum {
@@ -201,7 +202,7 @@ pack(struct packed *p, const exo_envelope *e, char reason[EXO_WIRE_REASON], exo_
     exo__wire__envelope__init(&p->envelope);
     reason[0] = 0;
     if (e->text)
-        strncat(reason, e->text, EXO_WIRE_REASON - 1);
+        exo_cut(reason, EXO_WIRE_REASON, e->text);
     switch (e->kind) {
     case EXO_WIRE_CALL:
         return pack_call(p, e, err);

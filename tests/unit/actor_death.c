@@ -301,6 +301,19 @@ Test(actor_death, monitors_that_are_dropped_do_not_pile_up)
     exo_future_drop(&kept);
 }
 
+/* --- Causes --------------------------------------------------------------------------------------------------------------------- */
+
+Test(actor_death, a_cause_that_is_cut_says_so)
+{
+    char cause[400], text[512];
+    exo_ref ref = spawn_before((exo_ref){0}, false);
+    memset(cause, 'c', sizeof cause);
+    cause[sizeof cause - 1] = 0;
+    exo_kill(runtime, ref, cause, NULL);
+    cr_expect_eq(exo_cause(runtime, ref, text, sizeof text), EXO_OK);
+    cr_expect_str_eq(text + strlen(text) - 4, "c...");
+}
+
 /* --- Callbacks and the lock ----------------------------------------------------------------------------------------------------- */
 
 static exo_ref watched;

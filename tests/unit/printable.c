@@ -88,6 +88,37 @@ Test(printable, cuts_between_characters_at_every_length)
     }
 }
 
+static bool
+ends_in(const char *text, const char *end)
+{
+    size_t size = strlen(text), length = strlen(end);
+    return size >= length && strcmp(text + size - length, end) == 0;
+}
+
+Test(printable, marks_what_is_cut)
+{
+    const char text[] = "a\xc3\xa4\x1b\xe2\x82\xac\xff\xf0\x9f\x98\x80z";
+    char out[64], whole[64];
+    exo_err err = {0};
+    exo_printable(whole, sizeof whole, text, EXO_SHOWN_LINE);
+    for (size_t room = 5; room <= strlen(whole); room++) {
+        exo_printable(out, room, text, EXO_SHOWN_LINE);
+        cr_expect(ends_in(out, "..."), "room %zu: %s", room, out);
+    }
+    for (size_t room = 5; room < sizeof text; room++) {
+        exo_cut(out, room, text);
+        cr_expect_lt(strlen(out), room);
+        cr_expect(ends_in(out, "..."), "room %zu: %s", room, out);
+    }
+    cr_expect_str_eq(exo_cut(out, sizeof text, text), text);
+    exo_format_cut(out, 8, "%s: %d", "four", 5678);
+    cr_expect_str_eq(out, "four...");
+    exo_fail(&err, EXO_IO, "%0600d", 1);
+    cr_expect(ends_in(err.text, "0..."), "%s", err.text);
+    exo_fail_in(&err, EXO_IO, "context");
+    cr_expect(ends_in(err.text, "0..."), "%s", err.text);
+}
+
 Test(printable, any_bytes_are_shown_harmlessly_and_only_once)
 {
     exo_rng rng;

@@ -278,6 +278,7 @@ Test(wire, cuts_a_reason_that_is_too_long)
     cr_assert_eq(exo_wire_open(&r, w.data, w.size, NULL), EXO_OK);
     cr_assert_eq(exo_wire_next(&r, &got, NULL), EXO_OK);
     cr_expect_eq(strlen(got.text), EXO_WIRE_REASON - 1);
+    cr_expect_str_eq(got.text + EXO_WIRE_REASON - 5, "x...");
     exo_wire_reader_release(&r);
     exo_wire_release(&w);
 }
