@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What an installation carries into the memory of its processes: the head has no library that it does not use. Nothing is measured in time.
+# What an installation carries into the memory of its processes: every program and the library have the protections of
+# cmake/hardening.cmake, and the head has no library that it does not use.
 set -euo pipefail
 
 fail() {
@@ -11,6 +12,59 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cmake --install "$EXO_BUILD" --prefix "$folder" >"$folder/install.log" || fail "$(cat "$folder/install.log")"
 head=$folder/bin/exogym-head
+
+# --- Protections ------------------------------------------------------------------------------------------------------
+
+# cached NAME: a setting of the build.
+cached() {
+    sed -n "s/^$1:[A-Z]*=//p" "$EXO_BUILD/CMakeCache.txt"
+}
+build_type=$(cached CMAKE_BUILD_TYPE)
+sanitize=$(cached EXO_SANITIZE)
+level=$(grep -oE -- ' -O[^ ]*' <<<" $(cached CMAKE_C_FLAGS) $(cached "CMAKE_C_FLAGS_${build_type^^}")" | tail -1 || true)
+
+# function_of FILE: a function that others may jump to.
+function_of() {
+    case $1 in
+    *.so) nm -D --defined-only "$1" | awk '$2 == "T" {print $3; exit}' ;;
+    *) echo main ;;
+    esac
+}
+
+protected() {
+    local file=$1 name segments dynamic symbols
+    name=$(basename "$file")
+    segments=$(readelf -lW "$file")
+    dynamic=$(readelf -dW "$file")
+    symbols=$(readelf -W --dyn-syms "$file")
+    grep -q '^ *GNU_RELRO ' <<<"$segments" || fail "$name: nothing becomes read-only after loading (-z relro)"
+    grep -qE '\(FLAGS_1\).*\bNOW\b' <<<"$dynamic" || fail "$name: its table of functions stays writable (-z now)"
+    grep -q '^ *GNU_STACK .* RW ' <<<"$segments" || fail "$name: its stack is executable (-z noexecstack)"
+    ! grep -qE '^ *LOAD .* (RWE|WE) ' <<<"$segments" || fail "$name: a segment is for data and for code"
+    ! grep -q '(TEXTREL)' <<<"$dynamic" || fail "$name: its code is written to when it is loaded"
+    ! grep -qE '\((RPATH|RUNPATH)\)' <<<"$dynamic" || fail "$name: libraries come from a folder that it names"
+    grep -q '^ *Type: *DYN ' <(readelf -hW "$file") || fail "$name: is always at the same address (PIE)"
+    case $file in
+    *.so) ;;
+    *) grep -qE '\(FLAGS_1\).*\bPIE\b' <<<"$dynamic" || fail "$name: is no position-independent program" ;;
+    esac
+    grep -q ' __stack_chk_fail\b' <<<"$symbols" || fail "$name: has no stack protector"
+    if [ -z "$sanitize" ] && [ -n "$level" ] && [ "$level" != ' -O0' ]; then
+        [ "$(grep -oE ' __[a-z]+_chk\b' <<<"$symbols" | sort -u | grep -c .)" -ge 3 ] || fail "$name: libc's functions check no sizes (_FORTIFY_SOURCE)"
+    fi
+    # A file's note says that all of it is for CET only if libc's start files are, too, which Debian's are not: the code is asked.
+    if [ "$(uname -m)" = x86_64 ]; then
+        grep -q endbr64 <(objdump -d --disassemble="$(function_of "$file")" "$file" | sed -n '/>:$/{n;p;q}') || fail "$name: has no marks for indirect branches (-fcf-protection)"
+    fi
+}
+
+if [ "$(cached EXO_HARDEN)" = ON ]; then
+    library=$(find "$folder" -name libexogym.so)
+    [ -n "$library" ] || fail "no libexogym.so under the prefix"
+    for file in "$folder"/bin/* "$library"; do
+        protected "$file"
+    done
+fi
 
 # --- The head's libraries ---------------------------------------------------------------------------------------------
 
