@@ -33,6 +33,14 @@ find_row(const exo_ledger *ledger, const char *edge, const char *actor)
     return NULL;
 }
 
+static void
+release_row(exo_ledger_row *row)
+{
+    exo_free(row->edge);
+    exo_free(row->actor);
+    exo_free(row->host);
+}
+
 exo_status
 exo_ledger_add(exo_ledger *ledger, const char *edge, const char *actor, const char *host, const exo_traffic *traffic,
                exo_err *err)
@@ -53,18 +61,19 @@ exo_ledger_add(exo_ledger *ledger, const char *edge, const char *actor, const ch
     row = &ledger->rows[ledger->length];
     *row = (exo_ledger_row){
         .edge = exo_strdup(edge), .actor = exo_strdup(actor), .host = exo_strdup(host), .traffic = *traffic};
+    if (!row->edge || !row->actor || !row->host) {
+        release_row(row);
+        return exo_fail(err, EXO_NOMEM, "no memory for the ledger");
+    }
     ledger->length++;
-    return row->edge && row->actor && row->host ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the ledger");
+    return EXO_OK;
 }
 
 void
 exo_ledger_release(exo_ledger *ledger)
 {
-    for (size_t i = 0; i < ledger->length; i++) {
-        exo_free(ledger->rows[i].edge);
-        exo_free(ledger->rows[i].actor);
-        exo_free(ledger->rows[i].host);
-    }
+    for (size_t i = 0; i < ledger->length; i++)
+        release_row(&ledger->rows[i]);
     exo_free(ledger->rows);
     *ledger = (exo_ledger){0};
 }
