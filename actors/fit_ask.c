@@ -7,6 +7,8 @@
 
 #include "many.h"
 
+#define SLICE (100 * EXO_MS) /* between two looks at what there is to be waited for */
+
 /* Ends the collectives that wait for node `rank`. */
 static void
 fail_collectives(struct run *run, uint32_t rank, const char *cause)
@@ -81,48 +83,91 @@ exo_fit_drop_futures(struct run *run)
         exo_future_drop(&run->futures[r]);
 }
 
-/* Waits for every request in progress. The first error that is a node's own, or its death, rather than what it heard of another,
- * is the run's; the other nodes are told at once, so that nobody waits for the dead. */
+/* Of the errors of nodes, the one that says most. */
+struct root {
+    exo_status status; /* OK: there is none */
+    exo_err err;
+    uint32_t rank;
+    int weight;
+};
+
+static void
+take_end(struct run *run, size_t at, uint32_t *count, struct root *root)
+{
+    exo_err err = {0};
+    exo_status st = exo_wait(run->pending[at], INT64_MAX, NULL, &err);
+    uint32_t rank = run->pending_ranks[at];
+    --*count;
+    run->pending[at] = run->pending[*count];
+    run->pending_ranks[at] = run->pending_ranks[*count];
+    int says = weight(run, rank, st);
+    if (says > root->weight)
+        *root = (struct root){.status = st, .err = err, .rank = rank, .weight = says};
+    if (st != EXO_OK)
+        fail_collectives(run, rank, err.text);
+}
+
+/* Do none of those that are pending answer? */
+static bool
+all_are_silent(const struct run *run, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (!exo_fit_is_silent(run, run->pending_ranks[i]))
+            return false;
+    return true;
+}
+
+/* How long it is waited from now on: until nodes have heard of an error, or else for their own deadlines. */
+static exo_time
+patience_of(const struct run *run, bool failed)
+{
+    return exo_deadline(run->clock, failed ? EXO_FIT_CLOSE_GRACE : run->fit.timeout + EXO_FIT_CLOSE_GRACE);
+}
+
 exo_status
 exo_fit_await_all(struct run *run, exo_err *err)
 {
     uint32_t count = 0;
+    struct root root = {0};
+    exo_err stall = {0};
     for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
         if (!run->futures[r])
             continue;
         run->pending[count] = run->futures[r];
         run->pending_ranks[count++] = r;
     }
-    exo_status root = EXO_OK;
-    exo_err root_err = {0};
-    uint32_t root_rank = 0;
-    int heaviest = 0;
+    exo_fit_watch_begin(run);
+    exo_time patience = patience_of(run, false);
     while (count > 0) {
         size_t at = 0;
-        exo_err node_err = {0};
-        exo_time deadline = exo_deadline(run->clock, run->fit.timeout + EXO_FIT_CLOSE_GRACE);
-        exo_status st = exo_wait_any_of_many(run->pending, count, deadline, &at, &node_err);
-        if (st != EXO_OK) {
-            fail_collectives(run, run->pending_ranks[0], "it does not answer");
-            return exo_fail(err, st, "node_%u has not answered for %" PRId64 " s", run->pending_ranks[0],
-                            (run->fit.timeout + EXO_FIT_CLOSE_GRACE) / EXO_SECOND);
-        }
-        st = exo_wait(run->pending[at], INT64_MAX, NULL, &node_err);
-        uint32_t rank = run->pending_ranks[at];
-        run->pending[at] = run->pending[count - 1];
-        run->pending_ranks[at] = run->pending_ranks[count - 1];
-        count--;
-        if (st == EXO_OK)
+        exo_status st = exo_wait_any_of_many(run->pending, count, exo_deadline(run->clock, SLICE), &at, NULL);
+        if (st == EXO_OK) {
+            take_end(run, at, &count, &root);
+            patience = patience_of(run, root.status != EXO_OK || stall.code != EXO_OK);
             continue;
-        if (weight(run, rank, st) > heaviest) {
-            heaviest = weight(run, rank, st);
-            root = st;
-            root_err = node_err;
-            root_rank = rank;
         }
-        fail_collectives(run, rank, node_err.text);
+        bool failed = root.status != EXO_OK || stall.code != EXO_OK;
+        if (exo_now(run->clock) > patience || (failed && all_are_silent(run, count)))
+            break;
+        if (exo_fit_watch_look(run, run->pending_ranks, count, failed ? NULL : &stall) != EXO_OK && !failed) {
+            fail_collectives(run, run->pending_ranks[0], stall.text);
+            patience = patience_of(run, true);
+        }
     }
-    return root == EXO_OK ? EXO_OK : blame(run, root_rank, root, root_err.text, err);
+    if (stall.code != EXO_OK)
+        return exo_fail(err, stall.code, "%s", stall.text);
+    if (root.status != EXO_OK) {
+        char cause[EXO_ERR_TEXT + 40];
+        snprintf(cause, sizeof cause, "%s", root.err.text);
+        if (count > 0)
+            snprintf(cause, sizeof cause, "%.400s; node_%u does not answer", root.err.text, run->pending_ranks[0]);
+        return blame(run, root.rank, root.status, cause, err);
+    }
+    if (count == 0)
+        return EXO_OK;
+    fail_collectives(run, run->pending_ranks[0], "it does not answer");
+    return exo_fail(err, EXO_TIMEOUT, "node_%u has not answered for %" PRId64 " s", run->pending_ranks[0],
+                    (run->fit.timeout + EXO_FIT_CLOSE_GRACE) / EXO_SECOND);
 }
 
 static exo_status

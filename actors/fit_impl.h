@@ -1,5 +1,5 @@
 /* One fit, shared by the files that do it: fit_run.c (from beginning to end), fit_prepare.c (what there is before the first step),
- * fit_ask.c (requests to the nodes), fit_events.c (training, and what happens between two segments), fit_network.c (its clock and its
+ * fit_ask.c (requests to the nodes), fit_watch.c (stalls), fit_events.c (training, and what happens between two segments), fit_network.c (its clock and its
  * emulated network), fit_figures.c (what a checkpoint keeps of what was counted).
  *
  * Everything in struct run belongs to the caller's thread. The nodes run free between two events (evaluation, correlation,
@@ -34,14 +34,15 @@ struct run {
     const exo_clock *clock; /* real: for deadlines */
 
     exo_runtime *runtime;
-    exo_comm *comm, *side;   /* of nodes in this process */
-    exo_node_spec *specs;    /* (num_nodes) */
-    exo_ref *nodes;          /* (num_nodes) */
-    exo_future **futures;    /* (num_nodes) of the request in progress */
-    exo_future **pending;    /* (num_nodes) scratch of await_all       */
-    uint32_t *pending_ranks; /* (num_nodes) likewise                   */
-    exo_strategy **strategy; /* (num_nodes) */
-    exo_dataset **train;     /* (num_nodes) held                       */
+    exo_comm *comm, *side;       /* of nodes in this process */
+    exo_node_spec *specs;        /* (num_nodes) */
+    exo_ref *nodes;              /* (num_nodes) */
+    exo_future **futures;        /* (num_nodes) of the request in progress */
+    exo_future **pending;        /* (num_nodes) scratch of await_all       */
+    struct exo_fit_watch *watch; /* fit_watch.c                        */
+    uint32_t *pending_ranks;     /* (num_nodes) likewise                   */
+    exo_strategy **strategy;     /* (num_nodes) */
+    exo_dataset **train;         /* (num_nodes) held                       */
     size_t *val_order;
 
     exo_sim *sim;     /* NULL: the run's clock is the real one        */
@@ -93,6 +94,17 @@ exo_status exo_fit_check_replies(struct run *run, size_t size, exo_err *err);
 /* A node's reply to the request in progress, which is over and whose reply was checked. */
 const void *exo_fit_reply(struct run *run, uint32_t rank);
 void exo_fit_drop_futures(struct run *run);
+
+/* --- fit_watch.c ---------------------------------------------------------------------------------------------------------------- */
+
+exo_status exo_fit_watch_open(struct run *run, exo_err *err);
+/* All nodes were asked for something. */
+void exo_fit_watch_begin(struct run *run);
+/* Looks at all nodes, if it is time, while those of `pending` (count) have not done what they were asked. FAILED: the nodes stall, with who
+ * waits for whom in which call since when. Blocks for some tenths of a second if a node does not answer, about which it warns. */
+exo_status exo_fit_watch_look(struct run *run, const uint32_t *pending, uint32_t count, exo_err *err);
+/* Has the node not answered for a while? */
+bool exo_fit_is_silent(const struct run *run, uint32_t rank);
 
 /* --- fit_prepare.c -------------------------------------------------------------------------------------------------------------- */
 

@@ -36,7 +36,7 @@ allocate(struct run *run, exo_err *err)
     run->train = exo_calloc(n, sizeof *run->train);
     run->traffic = exo_calloc(n, sizeof *run->traffic);
     if (!run->traffic || !run->specs || !run->nodes || !run->futures || !run->pending || !run->pending_ranks ||
-        !run->strategy || !run->train)
+        !run->strategy || !run->train || exo_fit_watch_open(run, err) != EXO_OK)
         return exo_fail(err, EXO_NOMEM, "no memory for %u nodes", n);
     return EXO_OK;
 }

@@ -110,6 +110,7 @@ release_run(struct run *run)
     exo_free(run->nodes);
     exo_free(run->futures);
     exo_free(run->pending);
+    exo_free(run->watch);
     exo_free(run->pending_ranks);
     exo_free(run->strategy);
     exo_free(run->train);
@@ -171,6 +172,7 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
         .clock = exo_clock_real(),
         .lock = -1,
     };
+    run->started = exo_now(run->clock);
     st = exo_fit_prepare(run, train, val, options, err);
     run->started = exo_now(run->clock);
     if (st == EXO_OK)

@@ -12,6 +12,7 @@
 #include "edge.h"
 #include "fit_opts.h"
 #include "node_host.h"
+#include "node_look.h"
 #include "parallel.h"
 
 struct train_node {
@@ -641,6 +642,20 @@ deliver(exo_call_context *call, void *self, const exo_payload *args, exo_payload
 }
 
 static exo_status
+waits(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    const struct train_node *n = self;
+    exo_node_ask ask;
+    exo_node_look look;
+    (void)call;
+    if (args->size != sizeof ask)
+        return exo_fail(err, EXO_INVAL, "waits: a message of %zu bytes, not of %zu", args->size, sizeof ask);
+    memcpy(&ask, args->data, sizeof ask);
+    exo_status st = exo_node_look_at(&look, n->comm, n->side, n->node.rank, n->fit->num_nodes, &ask, err);
+    return st == EXO_OK ? exo_payload_copy(reply, &look, sizeof look) : st;
+}
+
+static exo_status
 abandon(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct train_node *n = self;
@@ -674,11 +689,12 @@ static const exo_method methods[] = {
     {.name = "change", .run = change},
     {.name = "deliver", .lane = 1, .run = deliver},
     {.name = "abandon", .lane = 1, .run = abandon},
+    {.name = "waits", .lane = 1, .run = waits},
 };
 
 enum {
     FAR_METHODS = sizeof methods / sizeof methods[0],
-    METHODS = FAR_METHODS - 3
+    METHODS = FAR_METHODS - 4
 };
 
 const exo_actor_class exo_train_node_class = {

@@ -99,7 +99,8 @@ extern const exo_actor_class exo_train_node_class;
  * methods
  *     change    text: the graph that the run goes over to (on the compute lane)
  *     deliver   a message of a collective, from another node
- *     abandon   text: the run is over for a reason; ends its collectives */
+ *     abandon   text: the run is over for a reason; ends its collectives
+ *     waits     exo_node_ask -> exo_node_look: which call of a collective it is in, and who is missing there (node_look.h) */
 extern const exo_actor_class exo_far_node_class;
 
 #endif

@@ -17,6 +17,9 @@ typedef enum exo_collective {
     EXO_BARRIER,
 } exo_collective;
 
+/* "all_reduce" */
+const char *exo_collective_name(exo_collective operation);
+
 /* One member's part in one call. All but `data`, `encoder` and `place` must be equal on all members. */
 typedef struct exo_collective_args {
     exo_collective operation;

@@ -35,10 +35,14 @@ exo_status exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err);
 
 /* What a member of a communicator waits for in the call that it is in. */
 typedef struct exo_comm_look {
-    bool waits;           /* it needs something of each of the missing ones, and nothing of theirs has come */
-    uint32_t num_missing; /* members that it waits for                                                      */
-    bool counts;          /* messages go between them, and are counted                                      */
-    bool passing;         /* its message, or one for it, passes the edge's links just now                   */
+    bool waits;            /* it needs something of each of the missing ones, and nothing of theirs has come */
+    uint32_t num_missing;  /* members that it waits for                                                      */
+    bool counts;           /* messages go between them, and are counted                                      */
+    bool passing;          /* its message, or one for it, passes the edge's links just now                   */
+    bool inside;           /* it is in a call: */
+    const char *operation; /* "all_reduce" */
+    uint64_t number;       /* of its calls, from 1 */
+    exo_time since;        /* on the communicator's clock */
 } exo_comm_look;
 
 /* Looks at member `rank`. `missing` (the communicator's size) gets the ranks of those that it waits for; where members are in several

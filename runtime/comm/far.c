@@ -207,7 +207,11 @@ far_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uin
     *look = (exo_comm_look){.waits = f->awaited && f->broken.code == EXO_OK && !f->left[f->awaited - 1],
                             .num_missing = f->awaited != 0,
                             .counts = true,
-                            .passing = f->passing};
+                            .passing = f->passing,
+                            .inside = f->inside,
+                            .operation = exo_collective_name(f->operation),
+                            .number = f->made,
+                            .since = f->since};
     memcpy(counts, f->counts, 2 * f->opts.size * sizeof *counts);
     if (f->awaited)
         missing[0] = f->awaited - 1;

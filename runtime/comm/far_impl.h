@@ -54,6 +54,10 @@ typedef struct exo_far {
     uint32_t among;  /* tells the members of the call under way from others, as in a header        */
     exo_far_message *inbox;
     uint32_t awaited; /* the rank, and 1, whose message a call waits for and which has not come; 0: none */
+    bool inside;      /* of a call: as in a member of local.c */
+    uint64_t made;
+    exo_collective operation;
+    exo_time since;
     bool passing;     /* its own message, or the one that it waits for, is on an emulated link */
     uint64_t *counts; /* (2 size) messages of calls to each member, counted before they go, and from each */
     char name[EXO_FAR_NAME];

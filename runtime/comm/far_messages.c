@@ -165,6 +165,40 @@ exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encod
     return exo_send(f->opts.runtime, f->members[to], f->opts.method, payload, INT64_MAX, err);
 }
 
+static bool
+is_other_call(const exo_far *f, const exo_collective_args *args, const exo_far_header *h)
+{
+    return h->operation != (uint32_t)args->operation || h->count != args->count || h->dtype != (uint32_t)args->dtype ||
+           h->reduce != (uint32_t)args->reduce || h->root != args->root || h->members != f->among;
+}
+
+/* A message of `from` that belongs to the call under way by its number, and to another one by what it says, whatever its phase: the other
+ * member would wait for us as we for it. NULL: there is none. */
+static const exo_far_message *
+find_other_call_locked(const exo_far *f, const exo_collective_args *args, uint32_t from)
+{
+    for (const exo_far_message *m = f->inbox; m; m = m->next)
+        if (m->header.from == from && m->header.number == f->calls[from] && is_other_call(f, args, &m->header))
+            return m;
+    return NULL;
+}
+
+static void
+break_by_disagreement(exo_far *f, const exo_collective_args *args, const exo_far_header *h)
+{
+    char text[EXO_ERR_TEXT];
+    bool known = h->operation <= EXO_BARRIER;
+    if (known && (h->operation != (uint32_t)args->operation || h->count != args->count))
+        snprintf(text, sizeof text, "members disagree: node_%u (rank %u) calls %s of %llu, node_%u (rank %u) %s of %zu",
+                 h->from, h->from, exo_collective_name((exo_collective)h->operation), (unsigned long long)h->count,
+                 f->opts.rank, f->opts.rank, exo_collective_name(args->operation), args->count);
+    else
+        snprintf(text, sizeof text,
+                 "members disagree: node_%u (rank %u) calls another operation, count or type, or among others", h->from,
+                 h->from);
+    exo_far_break_locked(f, EXO_INVAL, text);
+}
+
 exo_far_message *
 exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_args *args, size_t bytes,
               exo_time deadline, exo_status *st, exo_err *err)
@@ -175,12 +209,18 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
     pthread_mutex_lock(&f->lock);
     exo_time ready = 0;
     while (!(m = take_message_locked(f, f->calls[from], phase, from, &ready)) && f->broken.code == EXO_OK) {
+        const exo_far_message *other = find_other_call_locked(f, args, from);
+        if (other) {
+            break_by_disagreement(f, args, &other->header);
+            break;
+        }
         exo_time now = exo_now(f->clock), left = (ready && ready < deadline ? ready : deadline) - now;
         if (f->left[from] && !ready) {
             snprintf(text, sizeof text, "node_%u (rank %u) has left", from, from);
             exo_far_break_locked(f, EXO_PEER_LOST, text);
         } else if (now >= deadline) {
-            snprintf(text, sizeof text, "deadline passed while waiting for node_%u (rank %u)", from, from);
+            snprintf(text, sizeof text, "%s: deadline passed after %.1f s while waiting for node_%u (rank %u)",
+                     exo_collective_name(args->operation), (double)(now - f->since) * 1e-9, from, from);
             exo_far_break_locked(f, EXO_TIMEOUT, text);
         } else {
             f->awaited = ready ? 0 : from + 1;
@@ -196,13 +236,8 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
             f->passing = false;
         }
     }
-    if (m && (m->header.operation != (uint32_t)args->operation || m->header.count != args->count ||
-              m->header.dtype != (uint32_t)args->dtype || m->header.reduce != (uint32_t)args->reduce ||
-              m->header.root != args->root || m->header.bytes != bytes || m->header.members != f->among)) {
-        snprintf(text, sizeof text,
-                 "members disagree: node_%u (rank %u) calls another operation, count or type, or among others", from,
-                 from);
-        exo_far_break_locked(f, EXO_INVAL, text);
+    if (m && (m->header.bytes != bytes || is_other_call(f, args, &m->header))) {
+        break_by_disagreement(f, args, &m->header);
         exo_far_message_free(m);
         m = NULL;
     }

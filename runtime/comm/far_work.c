@@ -192,6 +192,10 @@ exo_far_run(void *state, uint32_t rank, const exo_collective_args *args, exo_tim
     if (st == EXO_OK && args->rehearsal)
         st = exo_fail(&f->broken, EXO_UNSUPPORTED, "a rehearsal is for members in one process");
     reason = f->broken;
+    f->inside = st == EXO_OK;
+    f->made++;
+    f->operation = args->operation;
+    f->since = before;
     pthread_mutex_unlock(&f->lock);
     if (st == EXO_OK) {
         exo_compute_pause();
@@ -202,6 +206,9 @@ exo_far_run(void *state, uint32_t rank, const exo_collective_args *args, exo_tim
             f->calls[exo_far_rank_at(args, m)]++;
         if (st != EXO_OK)
             exo_far_break(f, st, reason.text);
+        pthread_mutex_lock(&f->lock);
+        f->inside = false;
+        pthread_mutex_unlock(&f->lock);
     }
     if (st != EXO_OK && err)
         *err = reason;

@@ -35,6 +35,10 @@ enum {
 struct member {
     char name[NAME];
     bool open, left;
+    bool inside;    /* it is in a call */
+    uint64_t calls; /* with that one */
+    exo_collective operation;
+    exo_time since; /* on the clock */
 };
 
 struct local {
@@ -51,12 +55,6 @@ struct local {
     uint32_t *hosts;      /* the edge's, copied */
     exo_time *times;      /* (2 size) scratch of whoever commits, as is: */
     uint64_t *bytes;      /* (size)  */
-};
-
-static const char *const operation_names[] = {
-    [EXO_ALL_REDUCE] = "all_reduce", [EXO_REDUCE_SCATTER] = "reduce_scatter",
-    [EXO_ALL_GATHER] = "all_gather", [EXO_BROADCAST] = "broadcast",
-    [EXO_BARRIER] = "barrier",
 };
 
 /* --- Meeting -------------------------------------------------------------------------------------------------------------- */
@@ -103,12 +101,24 @@ member_text(const struct local *l, uint32_t rank, char *out, size_t size)
     return out;
 }
 
+/* When the first to come came. */
+static exo_time
+first_since(const struct local *l, const exo_local_call *c)
+{
+    exo_time since = exo_now(l->clock);
+    for (uint32_t m = 0; m < c->args.size; m++)
+        if (c->here[m] && l->members[exo_local_call_rank(c, m)].since < since)
+            since = l->members[exo_local_call_rank(c, m)].since;
+    return since;
+}
+
 static void
 break_by_timeout(struct local *l, const exo_local_call *c)
 {
     char text[EXO_ERR_TEXT], who[NAME + 32];
-    size_t at = (size_t)snprintf(text, sizeof text, "%s: deadline passed while waiting for",
-                                 operation_names[c->args.operation]);
+    exo_time waited = exo_now(l->clock) - first_since(l, c);
+    size_t at = (size_t)snprintf(text, sizeof text, "%s: deadline passed after %.1f s while waiting for",
+                                 exo_collective_name(c->args.operation), (double)waited * 1e-9);
     uint32_t named = 0;
     for (uint32_t m = 0; m < c->args.size; m++) {
         if (c->here[m] || named++ >= 4)
@@ -133,9 +143,9 @@ break_by_mismatch(struct local *l, const exo_local_call *c, uint32_t rank, const
 {
     char text[EXO_ERR_TEXT], a[NAME + 32], b[NAME + 32];
     snprintf(text, sizeof text, "members disagree: %s calls %s of %zu %s, %s calls %s of %zu %s%s",
-             member_text(l, exo_local_call_rank(c, c->first), a, sizeof a), operation_names[c->args.operation],
+             member_text(l, exo_local_call_rank(c, c->first), a, sizeof a), exo_collective_name(c->args.operation),
              c->args.count, exo_dtype_name(c->args.dtype), member_text(l, rank, b, sizeof b),
-             operation_names[args->operation], args->count, exo_dtype_name(args->dtype),
+             exo_collective_name(args->operation), args->count, exo_dtype_name(args->dtype),
              c->args.operation == args->operation && c->args.count == args->count && c->args.dtype == args->dtype
                  ? " with another reduction or root"
                  : "");
@@ -335,7 +345,7 @@ await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane
         return EXO_OK;
     char text[EXO_ERR_TEXT];
     snprintf(text, sizeof text, "%s: the links do not let it through before the deadline",
-             operation_names[c->args.operation]);
+             exo_collective_name(c->args.operation));
     pthread_mutex_lock(&l->lock);
     break_locked(l, EXO_TIMEOUT, text);
     pthread_mutex_unlock(&l->lock);
@@ -356,10 +366,11 @@ finish(struct local *l, exo_local_call *c, const exo_collective_args *args, exo_
     pthread_mutex_unlock(&l->lock);
     if (atomic_load(&c->failed))
         st = exo_fail(err, (exo_status)atomic_load(&c->failed), "%s: the codec failed",
-                      operation_names[args->operation]);
+                      exo_collective_name(args->operation));
     if (st == EXO_OK)
         st = await_end(l, c, args->place, lane, deadline, err);
     pthread_mutex_lock(&l->lock);
+    l->members[exo_local_call_rank(c, args->place)].inside = false;
     go_locked(l, c);
     pthread_mutex_unlock(&l->lock);
     return st;
@@ -381,6 +392,11 @@ local_run(void *state, uint32_t rank, const exo_collective_args *args, exo_time 
     pthread_mutex_lock(&l->lock);
     if (lane)
         l->lanes[rank] = lane;
+    struct member *m = &l->members[rank];
+    m->inside = true;
+    m->calls++;
+    m->operation = args->operation;
+    m->since = before;
     exo_local_call *c = l->broken.code == EXO_OK ? arrive_locked(l, rank, args) : NULL;
     bool met = c && c->committed;
     bool is_broken = l->broken.code != EXO_OK;
@@ -397,6 +413,7 @@ local_run(void *state, uint32_t rank, const exo_collective_args *args, exo_time 
             meet_locked(l, c, deadline);
         if (!c || !c->committed) {
             st = l->broken.code;
+            m->inside = false;
             if (err)
                 *err = l->broken;
         }
@@ -487,6 +504,11 @@ local_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, u
     struct local *l = state;
     (void)counts;
     pthread_mutex_lock(&l->lock);
+    const struct member *member = &l->members[rank];
+    look->inside = member->inside;
+    look->operation = exo_collective_name(member->operation);
+    look->number = member->calls;
+    look->since = member->since;
     for (const exo_local_call *c = l->all; c && l->broken.code == EXO_OK && !look->waits; c = c->next_all) {
         if (c->committed && c->inside > 0 && c->ends && exo_local_call_has(c, rank)) {
             for (uint32_t m = 0; m < c->args.size && !look->passing; m++)

@@ -1,0 +1,294 @@
+/* Looks for stalls of a training job while its nodes do what they were asked: see fit_impl.h.
+ *
+ * A node says in which call of a collective it is, and who is missing there (node_look.h). It is stuck if one of those is: a node that is
+ * stuck itself, or one that has done what it was asked, since the trainer asks nobody for anything before all have. Between processes all
+ * that such a node has sent must have come. What two looks in a row say of the same calls was true at each moment between them; that is a
+ * stall, and the end of the run. A node that computes, or whose messages pass a link, is none.
+ *
+ * A node that does not answer, as its process is stopped, may go on at any time: that is a warning, and others' waits for it end at the
+ * run's deadline. */
+#include "fit_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "config_edit.h"
+#include "node_look.h"
+
+#define EVERY     (200 * EXO_MS)
+#define LONG_WAIT (200 * EXO_MS) /* shorter ones are no stall yet */
+#define ANSWER    (300 * EXO_MS)
+#define SILENCE   (600 * EXO_MS)    /* of a node that does not answer */
+#define SLOW      (30 * EXO_SECOND) /* the wait for one that computes, until it is told */
+
+struct watched {
+    exo_node_look look, before; /* the latest, and the one at which a stall was suspected */
+    bool pending;               /* it has not done what it was asked                      */
+    bool answers, stuck, suspected;
+    exo_time silent_since; /* 0: it answers */
+    bool told;             /* of its silence, or of a long wait in call `told_of` */
+    uint64_t told_of;
+};
+
+/* Owner: the trainer's thread. */
+struct exo_fit_watch {
+    exo_time next;
+    bool suspects;          /* the last look found what may be a stall */
+    struct watched nodes[]; /* (num_nodes) */
+};
+
+exo_status
+exo_fit_watch_open(struct run *run, exo_err *err)
+{
+    run->watch = exo_calloc(1, sizeof *run->watch + run->fit.num_nodes * sizeof run->watch->nodes[0]);
+    return run->watch ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to look for stalls");
+}
+
+void
+exo_fit_watch_begin(struct run *run)
+{
+    struct exo_fit_watch *w = run->watch;
+    w->next = exo_now(run->clock) + EVERY + LONG_WAIT; /* most requests are over by then */
+    w->suspects = false;
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+        w->nodes[r] = (struct watched){.told_of = w->nodes[r].told_of};
+}
+
+bool
+exo_fit_is_silent(const struct run *run, uint32_t rank)
+{
+    exo_time since = run->watch->nodes[rank].silent_since;
+    return since && exo_now(run->clock) - since >= SILENCE;
+}
+
+/* --- Asking ------------------------------------------------------------------------------------------------------------------------ */
+
+static void
+note_answer(struct run *run, struct watched *n, bool answers)
+{
+    n->answers = answers;
+    if (answers)
+        n->silent_since = 0;
+    else if (!n->silent_since)
+        n->silent_since = exo_now(run->clock) - ANSWER;
+    n->told = n->told && !answers;
+}
+
+static void
+read_answer(struct run *run, uint32_t rank, exo_future **future, exo_time deadline, exo_node_look *out)
+{
+    const exo_payload *reply = NULL;
+    exo_status st = *future ? exo_wait(*future, deadline, &reply, NULL) : EXO_FAILED;
+    bool whole = st == EXO_OK && reply->size == sizeof *out;
+    if (whole)
+        memcpy(out, reply->data, sizeof *out);
+    whole = whole && out->num_missing <= EXO_NODE_MISSING && memchr(out->operation, 0, sizeof out->operation);
+    for (uint32_t m = 0; whole && m < out->num_missing; m++)
+        whole = out->missing[m] < run->fit.num_nodes;
+    if (!whole)
+        *out = (exo_node_look){0};
+    note_answer(run, &run->watch->nodes[rank], whole || st != EXO_TIMEOUT);
+    exo_future_drop(future);
+}
+
+static exo_future *
+ask(struct run *run, uint32_t rank, const exo_node_ask *what, exo_time deadline)
+{
+    exo_future *future = NULL;
+    exo_payload payload = {0};
+    if (exo_payload_copy(&payload, what, sizeof *what) != EXO_OK ||
+        exo_call(run->runtime, run->nodes[rank], "waits", payload, deadline, &future, NULL) != EXO_OK)
+        return NULL;
+    return future;
+}
+
+/* All at once. */
+static exo_status
+gather_there(struct run *run)
+{
+    const exo_node_ask nothing = {0};
+    exo_time deadline = exo_deadline(run->clock, ANSWER);
+    exo_future **futures = exo_calloc(run->fit.num_nodes, sizeof(exo_future *));
+    if (!futures)
+        return EXO_NOMEM;
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+        futures[r] = ask(run, r, &nothing, deadline);
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+        read_answer(run, r, &futures[r], deadline, &run->watch->nodes[r].look);
+    exo_free(futures);
+    return EXO_OK;
+}
+
+static exo_status
+gather(struct run *run)
+{
+    const exo_node_ask nothing = {0};
+    exo_status st = EXO_OK;
+    if (run->far)
+        return gather_there(run);
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+        st = exo_node_look_at(&run->watch->nodes[r].look, run->comm, run->side, r, run->fit.num_nodes, &nothing, NULL);
+        run->watch->nodes[r].answers = st == EXO_OK;
+    }
+    return st;
+}
+
+/* --- Who is stuck -------------------------------------------------------------------------------------------------------------------- */
+
+/* One of those that node `rank` waits for and that are stuck; UINT32_MAX: there is none. */
+static uint32_t
+stuck_peer(const struct run *run, uint32_t rank)
+{
+    const struct watched *n = &run->watch->nodes[rank];
+    for (uint32_t m = 0; n->pending && m < n->look.num_missing; m++)
+        if (run->watch->nodes[n->look.missing[m]].stuck)
+            return n->look.missing[m];
+    return UINT32_MAX;
+}
+
+/* The first of the pending nodes that are stuck; UINT32_MAX: there is none. */
+static uint32_t
+find_stuck(struct run *run)
+{
+    bool changed = true;
+    uint32_t first = UINT32_MAX;
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+        struct watched *n = &run->watch->nodes[r];
+        n->stuck = n->answers && (n->pending ? n->look.waits && n->look.waited >= LONG_WAIT : !n->look.of);
+    }
+    while (changed) {
+        changed = false;
+        for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+            struct watched *n = &run->watch->nodes[r];
+            if (n->pending && n->stuck && stuck_peer(run, r) == UINT32_MAX) {
+                n->stuck = false;
+                changed = true;
+            }
+        }
+    }
+    for (uint32_t r = run->fit.num_nodes; r-- > 0;)
+        first = run->watch->nodes[r].pending && run->watch->nodes[r].stuck ? r : first;
+    return first;
+}
+
+/* Has all come that the others have sent to those who are stuck? In one process nothing is under way. */
+static bool
+nothing_is_under_way(struct run *run)
+{
+    bool none = true;
+    for (uint32_t r = 0; run->far && none && r < run->fit.num_nodes; r++) {
+        const struct watched *n = &run->watch->nodes[r];
+        if (!n->pending || !n->stuck)
+            continue;
+        exo_node_look peer = {0};
+        exo_time deadline = exo_deadline(run->clock, ANSWER);
+        exo_future *future = ask(run, n->look.missing[0], &(exo_node_ask){.of = n->look.of, .to = r}, deadline);
+        read_answer(run, n->look.missing[0], &future, deadline, &peer);
+        none = run->watch->nodes[n->look.missing[0]].answers && peer.sent == n->look.came;
+    }
+    return none;
+}
+
+/* Are those who are stuck the same, in the same calls, as at the last look? */
+static bool
+are_as_before(struct run *run)
+{
+    bool same = run->watch->suspects;
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+        struct watched *n = &run->watch->nodes[r];
+        same = same && n->stuck == n->suspected &&
+               (!n->stuck || (n->look.of == n->before.of && n->look.number == n->before.number &&
+                              n->look.num_missing == n->before.num_missing &&
+                              memcmp(n->look.missing, n->before.missing, sizeof n->look.missing) == 0));
+        n->suspected = n->stuck;
+        n->before = n->look;
+    }
+    return same;
+}
+
+/* --- Telling ------------------------------------------------------------------------------------------------------------------------- */
+
+/* "node_0 waits in all_reduce, call 3 of the strategy, for node_1 since 4.10 s" */
+static void
+say_wait(const struct run *run, exo_text *out, uint32_t rank, uint32_t peer)
+{
+    const exo_node_look *look = &run->watch->nodes[rank].look;
+    double since = (double)(exo_now(run->clock) - run->started - look->waited) * 1e-9;
+    exo_text_add(out, "node_%u waits in %s, call %llu of %s, for node_%u since %.2f s", rank, look->operation,
+                 (unsigned long long)look->number, look->of == EXO_NODE_IN_STRATEGY ? "the strategy" : "the averages",
+                 peer, since > 0 ? since : 0);
+}
+
+/* From a node to the one that it waits for, until one that was told already, or that has nothing to do. */
+static exo_status
+tell_stall(struct run *run, uint32_t at, exo_err *err)
+{
+    exo_text text = {0};
+    for (bool first = true; run->watch->nodes[at].suspected; first = false) {
+        uint32_t peer = stuck_peer(run, at);
+        exo_text_add(&text, "%s", first ? "" : ", ");
+        if (peer == UINT32_MAX)
+            exo_text_add(&text, "node_%u has done its part and waits for the others", at);
+        else
+            say_wait(run, &text, at, peer);
+        run->watch->nodes[at].suspected = false;
+        at = peer == UINT32_MAX ? at : peer;
+    }
+    exo_fail(err, EXO_FAILED, "the nodes stall: %s", text.failed || !text.data ? "" : text.data);
+    exo_free(text.data);
+    return EXO_FAILED;
+}
+
+/* Whoever waits for a node that does not answer, or for long: once. */
+static void
+warn_of_waits(struct run *run)
+{
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+        struct watched *n = &run->watch->nodes[r];
+        if (!n->pending || !n->look.waits || n->look.waited < LONG_WAIT)
+            continue;
+        for (uint32_t m = 0; m < n->look.num_missing; m++) {
+            uint32_t peer = n->look.missing[m];
+            struct watched *p = &run->watch->nodes[peer];
+            bool silent = exo_fit_is_silent(run, peer) && !p->told;
+            bool slow = p->answers && n->look.waited >= SLOW && n->told_of != n->look.number;
+            if (!silent && !slow)
+                continue;
+            exo_text text = {0};
+            say_wait(run, &text, r, peer);
+            EXO_LOG(WARN, TRAIN, "node=%u waits_for=%u %s%s", r, peer, text.data ? text.data : "",
+                    silent ? "; it does not answer: its process is stopped, or its host cannot be reached" : "");
+            exo_free(text.data);
+            p->told = p->told || silent;
+            n->told_of = n->look.number;
+        }
+    }
+}
+
+exo_status
+exo_fit_watch_look(struct run *run, const uint32_t *pending, uint32_t count, exo_err *err)
+{
+    struct exo_fit_watch *w = run->watch;
+    exo_time now = exo_now(run->clock);
+    if (run->sim || now < w->next)
+        return EXO_OK;
+    w->next = now + EVERY;
+    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+        w->nodes[r].pending = false;
+    for (uint32_t i = 0; i < count; i++)
+        w->nodes[pending[i]].pending = true;
+    if (gather(run) != EXO_OK)
+        return EXO_OK; /* there is no memory: the next look may have it */
+    warn_of_waits(run);
+    uint32_t first = find_stuck(run);
+    if (first == UINT32_MAX || !nothing_is_under_way(run)) {
+        w->suspects = false;
+        return EXO_OK;
+    }
+    bool proven = are_as_before(run);
+    w->suspects = true;
+    return proven ? tell_stall(run, first, err) : EXO_OK;
+}

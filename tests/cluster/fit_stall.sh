@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# A training job in workers whose nodes wait for each other ends soon, with who waits for whom in which call of which collective; one whose
+# worker is stopped says so within a second or two, and ends at its deadline with that.
+. "$EXO_SOURCE/tests/cluster/common.bash"
+
+export TMPDIR=$folder
+
+# job HOW NODES TIMEOUT
+job() {
+    printf 'name: %s\nplugins: [%s]\nmodel: {name: mlp, hidden: 8}\ndata: {name: synthetic, count: 256}\nnodes: %s\n' "$1" \
+        "$EXO_BUILD/tests/plugins/uneven.so" "$2"
+    printf 'train: {max_steps: 8, batch_size: 8, val_size: 16, timeout: %s}\n' "$3"
+    printf 'strategy: {name: uneven, how: %s, optimizer: {name: sgd, lr: 0.1}}\n' "$1"
+}
+
+# stalls HOW NODES WORDS...: it ends with 1 and all the words, long before its deadline.
+stalls() {
+    local how=$1 began
+    job "$1" "$2" 600 >"$how.yaml"
+    shift 2
+    began=$(now_ms)
+    "$EXOGYM" run "$how.yaml" --no-plot --save-dir runs --workers 2 >out 2>err </dev/null
+    [ $? = 1 ] || fail "$how: it did not end with 1: $(tail -3 err)"
+    [ $(($(now_ms) - began)) -lt $((60000 * slower)) ] || fail "$how: that took $(($(now_ms) - began)) ms"
+    for words in "$@"; do
+        has err "$words"
+    done
+}
+
+stalls some 3 'the nodes stall: node_0 waits in all_reduce, call 4 of the strategy, for node_1 since' \
+    'node_1 has done its part and waits for the others'
+stalls ring 3 'the nodes stall: node_0 waits in all_reduce, call 4 of the strategy, for node_1 since' \
+    ', node_1 waits in all_reduce, call 4 of the strategy, for node_2 since' \
+    ', node_2 waits in all_reduce, call 4 of the strategy, for node_0 since'
+stalls orders 2 'members disagree'
+
+job late 3 600 >late.yaml
+"$EXOGYM" run late.yaml --no-plot --save-dir runs --workers 3 >out 2>err </dev/null || fail "late: $(tail -3 err)"
+! grep -qE 'stall|does not answer' err || fail "late: $(cat err)"
+
+job stops 2 $((4 * slower)) >stops.yaml
+"$EXOGYM" run stops.yaml --no-plot --save-dir runs --workers 2 >out 2>err </dev/null &
+run_pid=$!
+started+=($!)
+until_true 20 grep -q 'node_0 waits in all_reduce, call 5 of the strategy, for node_1 since .*; it does not answer' err ||
+    fail "stops: nobody says that node_1 does not answer: $(cat err)"
+ended 40 "$run_pid" 1
+has err 'all_reduce: deadline passed after'
+has err 'while waiting for node_1 (rank 1); node_1 does not answer'
+
+finish
