@@ -14,8 +14,7 @@ enum {
     EXO_LIMIT_HELLO_TICKS = 10,           /* half seconds until its Hello must have been accepted  */
 
     /* Peers. */
-    EXO_LIMIT_INBOUND_BYTES =
-        32 << 20, /* of one connection that lie in ZeroMQ: parts of a message that has not ended, too */
+    EXO_LIMIT_INBOUND_BYTES = (1 << 30) + (64 << 20), /* of one connection, that lie in ZeroMQ */
 
     /* Descriptors. */
     EXO_LIMIT_DESCRIPTORS = 1 << 20, /* the soft limit is raised to the hard one, or to this  */
