@@ -29,7 +29,7 @@
 
 #include <exogym/memory.h>
 
-#include "limits.h"
+#include "net_limits.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 

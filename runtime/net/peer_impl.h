@@ -22,8 +22,8 @@
 
 #include "door.h"
 #include "intake.h"
-#include "limits.h"
 #include "net.h"
+#include "net_limits.h"
 #include "process.h"
 #include "ring.h"
 

@@ -17,10 +17,10 @@
 #include <criterion/criterion.h>
 
 #include "eventually.h"
-#include "limits.h"
 #include "logged.h"
 #include "net_end.h"
 #include "net_impl.h"
+#include "net_limits.h"
 
 char net_end_ipc[128];
 struct logged logged = LOGGED_NONE;
