@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <exogym/memory.h>
+#include <exogym/object.h>
 #include <exogym/plugin.h>
 
 #include "config_edit.h"
@@ -269,9 +270,14 @@ make_comms(exo_node_host *h, exo_err *err)
 static exo_status
 read_text(exo_node_host *h, const exo_payload *text, exo_err *err)
 {
-    if (text->size == 0 || ((const char *)text->data)[text->size - 1] != 0)
-        return exo_fail(err, EXO_INVAL, "a node is started with a text");
-    return exo_config_parse(&h->doc, "node", text->data, err);
+    exo_payload own = {0};
+    if (exo_payload_stable(&own, text) != EXO_OK)
+        return exo_fail(err, EXO_NOMEM, "no memory for a node");
+    exo_status st = own.size == 0 || ((const char *)own.data)[own.size - 1] != 0
+                        ? exo_fail(err, EXO_INVAL, "a node is started with a text")
+                        : exo_config_parse(&h->doc, "node", own.data, err);
+    exo_payload_release(&own);
+    return st;
 }
 
 static double

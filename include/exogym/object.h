@@ -49,6 +49,10 @@ EXO_API void exo_object_drop(exo_object **object);
 EXO_API exo_payload exo_object_payload(exo_object *object);
 /* The object that a payload is, borrowed from it (exo_object_hold keeps it); NULL: it is none. */
 EXO_API exo_object *exo_object_of_payload(const exo_payload *payload);
+/* The payload's bytes where no other process can write them: *out borrows them from the payload, or owns a copy if it is another process's
+ * object, which that process can change while it is read. For whoever checks bytes and then relies on it: what parses, follows lengths or
+ * indices. Numbers that are only summed need none. The caller releases *out, before the payload. NOMEM. */
+EXO_API exo_status exo_payload_stable(exo_payload *out, const exo_payload *payload);
 
 /* --- By reference ------------------------------------------------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 #include "messages.h"
 
 #include <exogym/memory.h>
+#include <exogym/object.h>
 
 #include "pack.h"
 
@@ -94,14 +95,20 @@ is_flat(const ProtobufCMessageDescriptor *descriptor, struct bytes b, int depth)
     return true;
 }
 
+/* The bytes are read several times: here, and by protobuf-c, which counts before it fills. So they must be ours alone. */
 void *
 exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload)
 {
     static const uint8_t nothing[1];
-    const uint8_t *data = payload->data ? payload->data : nothing;
-    if (!is_flat(descriptor, (struct bytes){.at = data, .end = data + payload->size}, 1))
+    exo_payload bytes = {0};
+    void *message = NULL;
+    if (exo_payload_stable(&bytes, payload) != EXO_OK)
         return NULL;
-    return protobuf_c_message_unpack(descriptor, NULL, payload->size, data);
+    const uint8_t *data = bytes.data ? bytes.data : nothing;
+    if (is_flat(descriptor, (struct bytes){.at = data, .end = data + bytes.size}, 1))
+        message = protobuf_c_message_unpack(descriptor, NULL, bytes.size, data);
+    exo_payload_release(&bytes);
+    return message;
 }
 
 void *

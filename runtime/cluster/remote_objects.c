@@ -1,6 +1,7 @@
 /* Objects that go with calls between processes: payloads in memory that a host's processes share, and what a process tells others of its
  * objects. Nothing is kept here: who lends an object holds it (remote_calls.c, remote_serve.c). Objects by name: objects.c. */
 #include <string.h>
+#include <sys/prctl.h>
 
 #include <exogym/memory.h>
 
@@ -13,13 +14,21 @@ enum {
 
 /* --- Payloads in shared memory ------------------------------------------------------------------------------------ */
 
+/* Whoever imports an object opens it through this process's /proc/PID/fd, which the kernel forbids where a process is not dumpable. Then
+ * payloads go as bytes. */
+static bool
+may_be_looked_into(void)
+{
+    return prctl(PR_GET_DUMPABLE) == 1;
+}
+
 exo_status
 exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *payload, exo_object_handle *handle,
                          exo_object **lent, exo_err *err)
 {
     exo_object *object = exo_object_of_payload(payload);
     *lent = NULL;
-    if (!exo_peer_is_near(peer) || (!object && payload->size < OBJECT_BYTES))
+    if (!exo_peer_is_near(peer) || (!object && payload->size < OBJECT_BYTES) || !may_be_looked_into())
         return EXO_OK;
     /* What belongs to a third process may be gone before it is imported: it is sent on as our own. */
     if (object && !exo_object_is_imported(object))

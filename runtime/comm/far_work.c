@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <exogym/memory.h>
+#include <exogym/object.h>
 
 #include "backend.h"
 #include "far_impl.h"
@@ -56,9 +57,14 @@ read_data(const exo_collective_args *args, const exo_far_message *m, void *out, 
     *data = (const char *)m->payload.data + sizeof(exo_far_header);
     if (!encoder || count == 0)
         return EXO_OK;
-    const void *encoded = *data;
+    exo_payload bytes = {0};
+    exo_status st = exo_payload_stable(&bytes, &m->payload);
     *data = out;
-    return exo_codec_decode(encoder->codec, &place, encoded, m->header.bytes, out, count, err);
+    st = st == EXO_OK ? exo_codec_decode(encoder->codec, &place, (const char *)bytes.data + sizeof(exo_far_header),
+                                         m->header.bytes, out, count, err)
+                      : exo_fail(err, st, "no memory to decode a message");
+    exo_payload_release(&bytes);
+    return st;
 }
 
 /* Sums our shard over all members, in rank order. What it becomes for the others it becomes for us, too. */

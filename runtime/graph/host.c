@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <exogym/memory.h>
+#include <exogym/object.h>
 
 #include "edge.h"
 #include "far.h"
@@ -157,9 +158,8 @@ exo_host_start_text(exo_payload *out, const char *space, const char *source, con
 }
 
 static exo_status
-far_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+start_from_text(exo_call_context *call, struct host *h, const exo_payload *args, exo_err *err)
 {
-    struct host *h = self;
     struct far_start start;
     if (args->size < sizeof start)
         return exo_fail(err, EXO_INVAL, "a graph actor is started with a graph");
@@ -178,6 +178,16 @@ far_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *
         return exo_fail(err, EXO_INVAL, "the graph has no such actor");
     }
     return begin(h, call, h->site, start.actor, start.index, err);
+}
+
+static exo_status
+far_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    exo_payload bytes = {0};
+    exo_status st = exo_payload_stable(&bytes, args);
+    st = st == EXO_OK ? start_from_text(call, self, &bytes, err) : exo_fail(err, st, "no memory for a graph");
+    exo_payload_release(&bytes);
+    return st;
 }
 
 /* A message without arguments, in its turn. */
@@ -289,14 +299,11 @@ exo_host_change_text(exo_payload *out, uint64_t number, exo_change_step step, co
 }
 
 static exo_status
-host_change(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+change_by_text(struct host *h, const exo_payload *args, exo_err *err)
 {
-    struct host *h = self;
     exo_place *p = h->place;
     exo_site *site = p->actor.site;
     struct change change;
-    (void)call;
-    (void)reply;
     if (args->size < sizeof change)
         return exo_fail(err, EXO_INVAL, "a change that is cut");
     memcpy(&change, args->data, sizeof change);
@@ -316,6 +323,18 @@ host_change(exo_call_context *call, void *self, const exo_payload *args, exo_pay
         st = change.step == EXO_CHANGE_INPUTS ? exo_place_change_inputs(p, actors, err)
                                               : exo_place_change_outputs(p, actors, err);
     exo_free(actors);
+    return st;
+}
+
+static exo_status
+host_change(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_payload bytes = {0};
+    (void)call;
+    (void)reply;
+    exo_status st = exo_payload_stable(&bytes, args);
+    st = st == EXO_OK ? change_by_text(self, &bytes, err) : exo_fail(err, st, "no memory for a change");
+    exo_payload_release(&bytes);
     return st;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <exogym/memory.h>
+#include <exogym/object.h>
 
 #include "checksum.h"
 
@@ -198,9 +199,9 @@ exo_channel_read(const exo_payload *message, exo_channel_header *out, exo_err *e
     return EXO_OK;
 }
 
-exo_status
-exo_item_read(exo_item **out, const exo_payload *message, const exo_channel_header *header, exo_codec *codec,
-              uint64_t seed, exo_err *err)
+static exo_status
+read_item(exo_item **out, const exo_payload *message, const exo_channel_header *header, exo_codec *codec, uint64_t seed,
+          exo_err *err)
 {
     struct part_header heads[EXO_MAX_PARTS];
     exo_item_part parts[EXO_MAX_PARTS];
@@ -245,4 +246,17 @@ exo_item_read(exo_item **out, const exo_payload *message, const exo_channel_head
     item->from = header->from;
     *out = item;
     return EXO_OK;
+}
+
+/* Arrays are checked before there is memory for them, and then decoded. */
+exo_status
+exo_item_read(exo_item **out, const exo_payload *message, const exo_channel_header *header, exo_codec *codec,
+              uint64_t seed, exo_err *err)
+{
+    exo_payload bytes = {0};
+    exo_status st = exo_payload_stable(&bytes, message);
+    st = st == EXO_OK ? read_item(out, &bytes, header, codec, seed, err)
+                      : exo_fail(err, st, "no memory for a message of %zu bytes", message->size);
+    exo_payload_release(&bytes);
+    return st;
 }

@@ -67,3 +67,13 @@ exo_object_of_payload(const exo_payload *payload)
 {
     return payload->release == release_object ? payload->owner : NULL;
 }
+
+exo_status
+exo_payload_stable(exo_payload *out, const exo_payload *payload)
+{
+    const exo_object *object = exo_object_of_payload(payload);
+    if (object && exo_object_is_imported(object))
+        return exo_payload_copy(out, payload->data, payload->size);
+    *out = exo_payload_borrow(payload->data, payload->size);
+    return EXO_OK;
+}
