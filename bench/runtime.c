@@ -95,6 +95,7 @@ join(exo_cluster_role role, const char *name, const char *folder, const char *he
                                    .state = "none",
                                    .listen = any,
                                    .num_listen = tcp,
+                                   .insecure = tcp,
                                    .no_ipc = tcp && role != EXO_ROLE_HEAD};
     must(exo_runtime_open(runtime, NULL, &err), &err);
     must(exo_cluster_join(cluster, *runtime, &opts, soon(), &err), &err);

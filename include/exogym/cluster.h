@@ -5,7 +5,7 @@
  * actors where there is room, calls, links, monitors and kills go to them. Calls go directly between the processes, never through the
  * head; it may even be away for a while.
  *
- * Security: an ipc address is a socket in a folder of the user's own; a tcp address beyond loopback needs keys (docs/security.md).
+ * Security: an ipc address is a socket in a folder of the user's own; a tcp address needs keys (docs/security.md).
  */
 #ifndef EXOGYM_CLUSTER_H
 #define EXOGYM_CLUSTER_H
@@ -30,11 +30,13 @@ typedef struct exo_cluster_opts {
     const char *head_key;      /* Z85 public key, or a path to NAME.key, of a head with CURVE; NULL: $EXOGYM_HEAD_KEY */
     const char *const *listen; /* further endpoints, "tcp://127.0.0.1:0"; ipc is always there                     */
     size_t num_listen;
-    bool no_ipc;                   /* listen only where `listen` says                                                */
-    const char *advertise;         /* the tcp address that others use, where it is not the one listened on            */
-    const char *keys;              /* path of NAME.secret; needed to listen beyond loopback                          */
-    const char *authorized;        /* folder of public keys that are let in; NULL: "authorized" beside the keys       */
-    bool insecure;                 /* listen beyond loopback without keys: whoever reaches the port may run code      */
+    bool no_ipc;           /* listen only where `listen` says                                          */
+    const char *advertise; /* the tcp address that others use, where it is not the one listened on      */
+    const char *
+        keys; /* path of NAME.secret; needed to listen on tcp. Who has keys needs head_key, too, to meet a head by tcp */
+    const char *authorized; /* folder of public keys that are let in; NULL: "authorized" beside the keys */
+    /* Listens on tcp, loopback too, and a worker meets its head by tcp, without keys: whoever reaches the port, or answers, may run code. */
+    bool insecure;
     const exo_resource *resources; /* of a worker; cpus, gpus and memory are found if they are not named           */
     size_t num_resources;
     const char *state; /* of a head: its SQLite file; NULL: in the user's state folder                    */

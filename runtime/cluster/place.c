@@ -201,10 +201,11 @@ find_endpoints(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
         exo_status st = check_tcp(endpoint, 0, err);
         if (st != EXO_OK)
             return st;
-        if (!is_loopback(endpoint) && !p->has_keys && !opts->insecure)
+        if (!p->has_keys && !opts->insecure)
             return exo_fail(err, EXO_INVAL,
-                            "'%s' can be reached by others: give keys, which `exogym keygen` makes, or say --insecure",
-                            endpoint);
+                            "'%s' can be reached by %s, who could run code as this user: give keys, which `exogym "
+                            "keygen` makes, or say --insecure",
+                            endpoint, is_loopback(endpoint) ? "every user of this host" : "others");
         p->endpoints[p->num_endpoints++] = endpoint;
     }
     return opts->advertise ? check_tcp(opts->advertise, 1, err) : EXO_OK;
@@ -327,6 +328,25 @@ find_keys(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
     return exo_allow_list_load(&p->allowed, folder, err);
 }
 
+/* Whoever answers at the head's address has a worker run code, and hears what anybody else asks for: over tcp it proves who it is. */
+static exo_status
+check_trust(const exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+{
+    if (strncmp(p->head, "tcp://", 6) != 0 || p->head_key[0])
+        return EXO_OK;
+    if (p->has_keys)
+        return exo_fail(err, EXO_INVAL,
+                        "whoever answers at '%.200s' could pretend to be the head: say --head-key with the head's "
+                        "NAME.key, as this process has keys",
+                        p->head);
+    if (opts->role == EXO_ROLE_WORKER && !opts->insecure)
+        return exo_fail(err, EXO_INVAL,
+                        "whoever answers at '%.200s' could run code here as this user: give --keys and --head-key, "
+                        "which `exogym keygen` makes, or say --insecure",
+                        p->head);
+    return EXO_OK;
+}
+
 static exo_status
 find_head(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
@@ -343,7 +363,8 @@ find_head(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
     } else {
         snprintf(p->head, sizeof p->head, "ipc://%s/head", p->folder);
     }
-    return key && *key ? read_public_key(key, p->head_key, err) : EXO_OK;
+    exo_status st = key && *key ? read_public_key(key, p->head_key, err) : EXO_OK;
+    return st == EXO_OK ? check_trust(p, opts, err) : st;
 }
 
 /* --- Resources ------------------------------------------------------------------------------------------------------------------- */

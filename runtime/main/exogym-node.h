@@ -33,7 +33,7 @@ struct exo_node_args {
         {.name = "--listen",                                                                                           \
          .value = "ADDRESS",                                                                                           \
          .help = "Listens there too, as tcp://127.0.0.1:7070 or, with any free port, tcp://127.0.0.1:0; can be given " \
-                 "again and again. Beyond this host it needs --keys.",                                                 \
+                 "again and again. It needs --keys, also on loopback.",                                                \
          EXO_INTO(struct exo_node_args, listen)},                                                                      \
         {.name = "--no-ipc",                                                                                           \
          .help = "Listens only where --listen says, and has no socket in the folder.",                                 \
@@ -53,7 +53,8 @@ struct exo_node_args {
          .word = EXO_WORD_FOLDER,                                                                                      \
          EXO_INTO(struct exo_node_args, authorized)},                                                                  \
         {.name = "--insecure",                                                                                         \
-         .help = "Listens beyond this host without keys: whoever reaches the port can run code here.",                 \
+         .help = "Listens, and a worker connects, over tcp without keys: whoever reaches the port, each user of this " \
+                 "host among them, can run code here.",                                                                \
          EXO_INTO(struct exo_node_args, insecure)},                                                                    \
         {.name = "--peer-timeout",                                                                                     \
          .value = "TIME",                                                                                              \

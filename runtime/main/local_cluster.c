@@ -171,8 +171,10 @@ add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_
         return;
     add_option(w, "--listen", "tcp://127.0.0.1:0");
     add_word(w, "--no-ipc");
-    if (strcmp(opts->transport, "curve") != 0)
+    if (strcmp(opts->transport, "curve") != 0) {
+        add_word(w, "--insecure");
         return;
+    }
     snprintf(path, sizeof path, "%s/%s.secret", c->folder, key);
     add_option(w, "--keys", path);
 }
@@ -366,6 +368,7 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
         join.listen = loopback;
         join.num_listen = tcp;
         join.no_ipc = tcp;
+        join.insecure = tcp && !curve;
     }
     if (st == EXO_OK)
         st = exo_runtime_open(&c->runtime, NULL, err);

@@ -37,7 +37,7 @@ struct run_args {
     const char *job_path;
     exo_job_opts job;
     const char *resume; /* NULL: not given; "" or "older" */
-    bool overwrite, json, no_plot, dry_run;
+    bool overwrite, json, no_plot, dry_run, insecure;
     const char *workers, *transport, *head, *head_key, *keys, *cluster;
 };
 
@@ -393,6 +393,14 @@ read_cluster_args(const struct run_args *args, exo_local_cluster_opts *opts, exo
                         "--resume goes on with what is there, --overwrite starts it over: give one of them");
     if (args->transport && !args->workers)
         return exo_fail(err, EXO_INVAL, "--transport is for --workers");
+    bool tcp = args->transport && strcmp(args->transport, "tcp") == 0;
+    if (tcp && !args->insecure)
+        return exo_fail(
+            err, EXO_INVAL,
+            "--transport tcp: every user of this host could run code as this user meanwhile: take curve, or "
+            "say --insecure");
+    if (args->insecure && !tcp)
+        return exo_fail(err, EXO_INVAL, "--insecure is for --transport tcp");
     opts->workers = (unsigned)workers;
     return EXO_OK;
 }
@@ -554,6 +562,9 @@ static const exo_arg table[] = {
      .help = "How those processes talk: local sockets (the default), TCP on loopback, or TCP encrypted with CURVE.",
      .word = EXO_WORD_FIXED,
      EXO_INTO(struct run_args, transport)},
+    {.name = "--insecure",
+     .help = "With --transport tcp: every user of this host can run code as this user while the run goes on.",
+     EXO_INTO(struct run_args, insecure)},
     {.name = "--head",
      .value = "ADDRESS",
      .help = "Runs the nodes on the workers of the cluster with this head: tcp://HOST:PORT or ipc://PATH.",

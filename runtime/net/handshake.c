@@ -161,6 +161,11 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
     exo_peer *peer = NULL;
     if (atomic_load(&net->closing))
         return exo_fail(err, EXO_CLOSED, "%s: this process connects to nobody any more", endpoint);
+    bool tcp = strncmp(endpoint, "tcp://", strlen("tcp://")) == 0;
+    if (tcp && net->opts.keys && !key)
+        return exo_fail(err, EXO_INVAL,
+                        "%s: its key is not known, and this process, which has keys, talks to nobody over tcp without",
+                        endpoint);
     exo_status st = exo_net_add_socket_locked(net, ZMQ_DEALER, &socket, err);
     if (st == EXO_OK && key) {
         if (!net->opts.keys)
@@ -169,7 +174,7 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
         else
             st = exo_curve_client(socket->zmq, net->opts.keys, key, err);
     }
-    if (st == EXO_OK && strncmp(endpoint, "tcp://", strlen("tcp://")) == 0)
+    if (st == EXO_OK && tcp)
         st = exo_attempt_watch_locked(net, socket, err);
     if (st == EXO_OK && zmq_connect(socket->zmq, endpoint) != 0)
         st = exo_fail(err, EXO_INVAL, "%s: %s", endpoint, zmq_strerror(zmq_errno()));

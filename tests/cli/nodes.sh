@@ -26,9 +26,15 @@ for program in exogym-head exogym-worker; do
     expect 2 "$program: unknown option --clutser; did you mean --cluster? $see" --clutser
 done
 EXOGYM=$EXO_BUILD/exogym-head
-expect 2 "exogym-head: 'tcp://0.0.0.0:0' can be reached by others: give keys, which \`exogym keygen\` makes, or say --insecure" \
+expect 2 "exogym-head: 'tcp://0.0.0.0:0' can be reached by others, who could run code as this user: give keys, which \`exogym keygen\` makes, or say --insecure" \
     --listen tcp://0.0.0.0:0 --folder here --state none
+for address in tcp://127.0.0.1:0 tcp://localhost:0 'tcp://[::1]:0'; do
+    expect 2 "exogym-head: '$address' can be reached by every user of this host, who could run code as this user: give keys, which \`exogym keygen\` makes, or say --insecure" \
+        --listen "$address" --folder here --state none
+done
 EXOGYM=$EXO_BUILD/exogym-worker
+expect 2 "exogym-worker: whoever answers at 'tcp://127.0.0.1:1' could run code here as this user: give --keys and --head-key, which \`exogym keygen\` makes, or say --insecure" \
+    --head tcp://127.0.0.1:1 --folder here --grace 1s
 see='(see `exogym-worker --help`)'
 expect 2 "exogym-worker: 'gpus': expected NAME=AMOUNT $see" --resource gpus
 expect 2 "exogym-worker: the node's name 'a/b': expected no '/'" --name a/b --folder here

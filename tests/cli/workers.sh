@@ -25,12 +25,13 @@ ok run job.yaml --json --no-plot --save-dir embedded
 what out >wanted
 [ "$(grep -c sha256 wanted)" = 4 ] || fail 'four results are not there'
 for workers in 1 2 3; do
-    for transport in ipc tcp curve; do
+    for transport in ipc 'tcp --insecure' curve; do
         [ "$workers" = 3 ] || [ "$transport" = ipc ] || continue
-        ok run job.yaml --json --no-plot --save-dir "far_${workers}_$transport" --workers "$workers" --transport "$transport"
+        # shellcheck disable=SC2086
+        ok run job.yaml --json --no-plot --save-dir "far_${workers}_${transport%% *}" --workers "$workers" --transport $transport
         what out >got
         cmp -s wanted got || fail "$workers workers over $transport: $(diff wanted got)"
-        cmp -s embedded/spread/ddp/train.csv "far_${workers}_$transport/spread/ddp/train.csv" || fail "train.csv differs"
+        cmp -s embedded/spread/ddp/train.csv "far_${workers}_${transport%% *}/spread/ddp/train.csv" || fail "train.csv differs"
     done
 done
 
@@ -50,6 +51,9 @@ cmp -s wanted got || fail "stopped and resumed elsewhere: $(diff wanted got)"
 
 expect 2 "exogym: run: --workers 0: expected a number from 1 to 256 (see \`exogym help run\`)" run job.yaml --workers 0
 expect 2 "exogym: run: --transport is for --workers (see \`exogym help run\`)" run job.yaml --transport tcp
+expect 2 "exogym: run: --transport tcp: every user of this host could run code as this user meanwhile: take curve, or say --insecure (see \`exogym help run\`)" \
+    run job.yaml --workers 1 --transport tcp
+expect 2 "exogym: run: --insecure is for --transport tcp (see \`exogym help run\`)" run job.yaml --workers 1 --insecure
 expect 2 "exogym: run: --transport: expected ipc, tcp or curve, got 'udp' (see \`exogym help run\`)" run job.yaml --workers 1 --transport udp
 
 # However a run ends, and whenever, its processes and its folder go. (Killed before it has started anybody, it leaves that empty.)

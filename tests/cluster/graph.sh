@@ -36,7 +36,7 @@ ok run graph.yaml --json --save-dir embedded
 what embedded >wanted
 [ "$(grep -c '"digest"' wanted)" = 5 ] || fail "there are no digests: $(cat wanted)"
 [ "$(grep -c '^source>sink:items,source_' wanted)" = 3 ] || fail "the ledger has no sources: $(cat wanted)"
-for way in '--workers 2' '--workers 3 --transport tcp' '--workers 2 --transport curve' '--workers 1'; do
+for way in '--workers 2' '--workers 3 --transport tcp --insecure' '--workers 2 --transport curve' '--workers 1'; do
     # shellcheck disable=SC2086
     ok run graph.yaml --json --save-dir far $way
     what far >got
@@ -76,7 +76,8 @@ hosts() {
     done
 }
 
-for transport in ipc tcp; do
+for transport in ipc 'tcp --insecure'; do
+    # shellcheck disable=SC2086
     begin --workers 2 --transport $transport
     victim=$(hosts)
     victim=${victim%%$'\n'*}

@@ -56,7 +56,7 @@ maker_0 waits to send on 'maker>trainer:a' to trainer_0
 trainer_0 waits in 'trainer>trainer:g' for trainer_1
 trainer_1 waits to receive on 'maker>trainer:a' from maker_0
 TEXT
-stalls hashed '' '--workers 2' '--workers 3 --transport tcp'
+stalls hashed '' '--workers 2' '--workers 3 --transport tcp --insecure'
 
 # A link that takes seconds is none.
 graph slow '  p: {class: steps, host: home, config: {steps: sa sb rc, size: 20000}}

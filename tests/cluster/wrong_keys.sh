@@ -11,7 +11,7 @@ cp keys/{head,w1}.key keys/authorized/
 
 head --name far --listen tcp://127.0.0.1:0 --no-ipc --keys keys/head.secret
 address=$(sed -n 's/.* is ready at \(tcp:[^ ]*\).*/\1/p' head_pid.out)
-"$EXO_BUILD/exogym-head" --folder "$clusters" --cluster plain --state none --no-ipc --listen tcp://127.0.0.1:0 >plain.out 2>plain.err &
+"$EXO_BUILD/exogym-head" --folder "$clusters" --cluster plain --state none --no-ipc --insecure --listen tcp://127.0.0.1:0 >plain.out 2>plain.err &
 started+=($!)
 until_true 10 grep -q ' is ready at ' plain.out || fail "$(cat plain.err)"
 plain=$(sed -n 's/.* is ready at \(tcp:[^ ]*\).*/\1/p' plain.out)
@@ -59,6 +59,18 @@ has err 'another key than the one that was given'
 timeout $((30 * slower)) "$EXOGYM" run job.yaml --head "$address" --head-key keys/head.key --keys keys/stranger.secret >out 2>err </dev/null
 [ $? = 1 ] || fail "the job did not end with 1: $(cat err)"
 has err "does not accept this process's key"
+
+# Nobody who has keys talks to a head that proves nothing: what it says may be anybody's.
+for role in exogym-worker exogym-head; do
+    [ $role = exogym-worker ] && where=(--head "$plain") || where=(--listen tcp://127.0.0.1:0)
+    [ $role = exogym-worker ] && with=(--keys keys/w1.secret) || with=()
+    timeout $((30 * slower)) "$EXO_BUILD/$role" --folder "$clusters" --cluster alone --no-ipc --listen tcp://127.0.0.1:0 "${where[@]}" "${with[@]}" >out 2>err </dev/null
+    [ $? = 2 ] || fail "$role: it did not end with 2: $(cat err)"
+    [ $role = exogym-worker ] && has err "whoever answers at '$plain' could pretend to be the head: say --head-key" || has err 'can be reached by every user of this host'
+done
+x status --head "$plain" --keys keys/w1.secret >out 2>err </dev/null && fail 'a guest with keys asks a head without'
+has err "whoever answers at '$plain' could pretend to be the head: say --head-key"
+tells '0 alive, 0 lost' status --head "$plain" || fail "nobody is known there: $(cat told)"
 
 # The right ones are let in all the same, and one that is added while the head runs.
 tells '0 alive, 0 lost' status --head "$address" "${right[@]}" || fail "status: $(cat told)"

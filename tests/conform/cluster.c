@@ -240,6 +240,7 @@ join(struct rig *r, exo_cluster_role role, const char *name, exo_runtime **runti
         opts.num_listen = 1;
         opts.no_ipc = true;
     }
+    opts.insecure = r->transport == TCP;
     if (r->transport == CURVE) {
         opts.keys = secret;
         opts.head_key = head_key;

@@ -195,6 +195,25 @@ open_descriptors(void)
     return count;
 }
 
+/* Who has keys wants to know whom it talks to. */
+Test(net, with_keys_talks_to_nobody_unknown)
+{
+    static net_end server, client;
+    exo_keys keys;
+    exo_peer *none = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_keys_generate(&keys, &err), EXO_OK, "%s", err.text);
+    net_end_open(&server, net_end_endpoint(1), NULL);
+    net_end_open(&client, NULL, &(exo_net_opts){.keys = &keys});
+    cr_expect_eq(exo_net_connect(client.net, exo_net_endpoint(server.net, 0), NULL, in_ms(20000), &none, &err),
+                 EXO_INVAL);
+    cr_expect_not_null(strstr(err.text, "its key is not known"), "%s", err.text);
+    cr_expect_null(none);
+    net_end_close(&client);
+    net_end_close(&server);
+    cr_expect_eq(server.opened, 0);
+}
+
 Test(net, keeps_no_descriptor)
 {
     size_t before = open_descriptors();
