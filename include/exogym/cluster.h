@@ -30,10 +30,9 @@ typedef struct exo_cluster_opts {
     const char *head_key;      /* Z85 public key, or a path to NAME.key, of a head with CURVE; NULL: $EXOGYM_HEAD_KEY */
     const char *const *listen; /* further endpoints, "tcp://127.0.0.1:0"; ipc is always there                     */
     size_t num_listen;
-    bool no_ipc;           /* listen only where `listen` says                                          */
-    const char *advertise; /* the tcp address that others use, where it is not the one listened on      */
-    const char *
-        keys; /* path of NAME.secret; needed to listen on tcp. Who has keys needs head_key, too, to meet a head by tcp */
+    bool no_ipc;            /* listen only where `listen` says                                          */
+    const char *advertise;  /* the tcp address that others use, where it is not the one listened on      */
+    const char *keys;       /* path of NAME.secret; needed to listen on tcp, and then head_key to meet a head by tcp */
     const char *authorized; /* folder of public keys that are let in; NULL: "authorized" beside the keys */
     /* Listens on tcp, loopback too, and a worker meets its head by tcp, without keys: whoever reaches the port, or answers, may run code. */
     bool insecure;
@@ -64,7 +63,8 @@ EXO_API const char *exo_cluster_node_name(const exo_cluster *cluster);
 /* Where others can reach this node: addresses with spaces between. */
 EXO_API const char *exo_cluster_address(const exo_cluster *cluster);
 /* Waits until `deadline` (TIMEOUT), until the head has been lost for longer than `grace` (PEER_LOST), or until this process was told to
- * end, by exo_cluster_interrupt or `exogym stop` (CLOSED). For programs that do nothing else. */
+ * end, by exo_cluster_interrupt or `exogym stop` (CLOSED), or until its own head or worker has died (FAILED, with the cause). For programs
+ * that do nothing else. */
 EXO_API exo_status exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_err *err);
 /* Ends exo_cluster_wait, now or when it is called. Any thread, but not from a signal's handler. */
 EXO_API void exo_cluster_interrupt(exo_cluster *cluster);

@@ -24,7 +24,8 @@
     X(FULL, 10, "full")                                                                                                \
     X(UNSUPPORTED, 11, "not supported here")                                                                           \
     X(FAILED, 12, "failed")                                                                                            \
-    X(DAMAGED, 13, "a file is damaged, or is not what it should be")
+    X(DAMAGED, 13, "a file is damaged, or is not what it should be")                                                   \
+    X(DENIED, 14, "not allowed")
 
 typedef enum exo_status {
 #define EXO_STATUS_ENUM(name, number, text) EXO_##name = (number),

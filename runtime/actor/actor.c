@@ -171,7 +171,8 @@ run_control(exo_actor *a, const char *method, exo_future *future)
 }
 
 static exo_status
-call_actor(exo_actor *a, const char *name, exo_payload *args, exo_future *future, exo_err *err)
+call_actor(exo_actor *a, const char *name, exo_payload *args, const exo_identity *caller, exo_future *future,
+           exo_err *err)
 {
     const exo_method *method = find_method(a->actor_class, name);
     if (!method && run_control(a, name, future)) {
@@ -183,6 +184,7 @@ call_actor(exo_actor *a, const char *name, exo_payload *args, exo_future *future
     exo_message *m = exo_future_message(future);
     m->method = method;
     m->args = *args;
+    m->caller = exo_identity_hold(caller);
     m->future = exo_future_hold(future);
     exo_status st = exo_lane_put(&a->lanes[method->lane], m, err);
     if (st == EXO_OK)
@@ -200,13 +202,13 @@ exo_runtime_elsewhere(exo_runtime *runtime, exo_ref actor, void **context)
 }
 
 exo_status
-exo_runtime_deliver(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload *args, exo_future *future,
-                    exo_err *err)
+exo_runtime_deliver(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload *args,
+                    const exo_identity *caller, exo_future *future, exo_err *err)
 {
     exo_actor *a;
     exo_status st = exo_actor_find(runtime, actor, &a, err);
     if (st == EXO_OK)
-        st = call_actor(a, method, args, future, err);
+        st = call_actor(a, method, args, caller, future, err);
     exo_payload_release(args); /* what was not moved */
     exo_actor_drop(a);
     return st;
@@ -225,7 +227,7 @@ exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload ar
     else if (remote)
         st = remote->call(context, actor, method, &args, future, err);
     else
-        st = exo_runtime_deliver(runtime, actor, method, &args, future, err);
+        st = exo_runtime_deliver(runtime, actor, method, &args, NULL, future, err);
     if (st != EXO_OK)
         exo_future_drop(&future);
     else
@@ -344,6 +346,12 @@ exo_ref
 exo_call_self(const exo_call_context *call)
 {
     return (exo_ref){.id = call->actor->id};
+}
+
+const exo_identity *
+exo_call_identity(const exo_call_context *call)
+{
+    return call->message ? call->message->caller : NULL;
 }
 
 exo_time

@@ -224,6 +224,7 @@ exo_future_drop(exo_future **future)
         return;
     exo_payload_release(&f->reply);
     exo_free(f->reason);
+    exo_identity_drop(&f->message.caller);
     keep(f);
 }
 

@@ -12,6 +12,8 @@
 
 #include <exogym/actor.h>
 
+#include "identity.h"
+
 /* A call on its way to a lane. It is a part of its future, so that a call takes memory once. Guarded as the lane says that has it. */
 typedef struct exo_message exo_message;
 struct exo_message {
@@ -19,7 +21,8 @@ struct exo_message {
     exo_future *future; /* held, once the message is under way */
     const exo_method *method;
     exo_payload args;
-    exo_time begun; /* when it runs */
+    exo_identity *caller; /* held; NULL: this process. Of the future, which drops it */
+    exo_time begun;       /* when it runs */
 };
 
 /* deadline: of the beginning of the call. The creator holds one reference. */

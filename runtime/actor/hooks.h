@@ -47,9 +47,25 @@ const exo_remote_ops *exo_runtime_remote(const exo_runtime *runtime, void **cont
 void exo_runtime_set_remote(exo_runtime *runtime, const exo_remote_ops *ops, void *context);
 
 /* A call that came from elsewhere: as exo_call, with a future of the caller's making. The actor is local. *args is moved, also on
- * failure. */
+ * failure. `caller`: who calls, NULL: this process. */
 exo_status exo_runtime_deliver(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload *args,
-                               exo_future *future, exo_err *err);
+                               const exo_identity *caller, exo_future *future, exo_err *err);
+/* Who made the call that a method serves, until the call is over; NULL: this process itself. */
+const exo_identity *exo_call_identity(const exo_call_context *call);
+
+/* What a living actor of this process is. Its texts are good until exo_actor_info_release. */
+typedef struct exo_actor_info {
+    const exo_actor_class *actor_class;
+    const char *space, *name; /* NULL: anonymous */
+    void *held;
+} exo_actor_info;
+
+/* The namespace of the actors that belong to the cluster itself. */
+#define EXO_SYSTEM_SPACE "exogym"
+
+/* False: it is dead, and there is nothing to release. */
+bool exo_runtime_look(exo_runtime *runtime, exo_ref actor, exo_actor_info *out);
+void exo_actor_info_release(exo_actor_info *info);
 /* Whether an actor of this process lives, or starts, or ends. What does not will never do so again: a reference is one life's. */
 bool exo_runtime_lives(exo_runtime *runtime, exo_ref actor);
 /* exo_get_actor among the actors of this process only. */

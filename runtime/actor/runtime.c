@@ -391,6 +391,24 @@ exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name,
     return st;
 }
 
+bool
+exo_runtime_look(exo_runtime *runtime, exo_ref actor, exo_actor_info *out)
+{
+    exo_actor *a = exo_runtime_find(runtime, actor);
+    *out = (exo_actor_info){0};
+    if (!a)
+        return false;
+    *out = (exo_actor_info){.actor_class = a->actor_class, .space = exo_actor_space(a), .name = a->name, .held = a};
+    return true;
+}
+
+void
+exo_actor_info_release(exo_actor_info *info)
+{
+    exo_actor_drop(info->held);
+    *info = (exo_actor_info){0};
+}
+
 /* --- Spawning ------------------------------------------------------------------------------------------------------------------- */
 
 static exo_status
@@ -477,7 +495,7 @@ claim_name(exo_actor *actor, exo_err *err)
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(actor->runtime, &context);
-    if (!remote || !actor->name || strcmp(actor->entry->key, "exogym") == 0)
+    if (!remote || !actor->name || strcmp(actor->entry->key, EXO_SYSTEM_SPACE) == 0)
         return EXO_OK;
     return remote->claim(context, actor->entry->key, actor->name, (exo_ref){.id = actor->id}, err);
 }

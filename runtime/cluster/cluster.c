@@ -104,6 +104,34 @@ open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
     return at < sizeof c->address ? EXO_OK : exo_fail(err, EXO_INVAL, "the addresses are too long");
 }
 
+/* What the process is made of has died: without it the process is of no use, and whoever supervises it is to know. */
+static void
+system_died(void *context, uint64_t tag, exo_future *future)
+{
+    exo_cluster *c = context;
+    exo_err reason = {0};
+    (void)tag;
+    if (exo_wait(future, INT64_MAX, NULL, &reason) == EXO_OK)
+        snprintf(reason.text, sizeof reason.text, "it was stopped");
+    pthread_mutex_lock(&c->lock);
+    if (!c->closing && !c->broken[0])
+        snprintf(c->broken, sizeof c->broken, "the actor '%s' of this process has died: %.150s",
+                 c->role == EXO_ROLE_HEAD ? "head" : "worker", reason.text);
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static const exo_future_hook system_hook = {.done = system_died};
+
+static exo_status
+watch_system(exo_cluster *c, exo_ref actor, exo_err *err)
+{
+    exo_status st = exo_monitor(c->runtime, actor, &c->system, err);
+    if (st == EXO_OK)
+        exo_future_set_hook(c->system, &system_hook, c, 0);
+    return st;
+}
+
 static exo_status
 start_head(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
 {
@@ -121,11 +149,12 @@ start_head(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
                               .end = end_process,
                               .due = &c->due};
     if (st == EXO_OK)
-        st = exo_spawn(
-            c->runtime, &exo_head_class,
-            &(exo_spawn_opts){.name = "head", .namespace_name = "exogym", .args = exo_payload_borrow(&env, sizeof env)},
-            &c->head, err);
-    return st;
+        st = exo_spawn(c->runtime, &exo_head_class,
+                       &(exo_spawn_opts){.name = "head",
+                                         .namespace_name = EXO_SYSTEM_SPACE,
+                                         .args = exo_payload_borrow(&env, sizeof env)},
+                       &c->head, err);
+    return st == EXO_OK ? watch_system(c, c->head, err) : st;
 }
 
 static exo_status
@@ -134,10 +163,12 @@ start_worker(exo_cluster *c, exo_err *err)
     exo_ref worker;
     const exo_worker_env env = {
         .making = exo_cluster_making, .find = exo_cluster_find_made, .end = end_process, .context = c};
-    return exo_spawn(
-        c->runtime, &exo_worker_class,
-        &(exo_spawn_opts){.name = "worker", .namespace_name = "exogym", .args = exo_payload_borrow(&env, sizeof env)},
-        &worker, err);
+    exo_status st = exo_spawn(c->runtime, &exo_worker_class,
+                              &(exo_spawn_opts){.name = "worker",
+                                                .namespace_name = EXO_SYSTEM_SPACE,
+                                                .args = exo_payload_borrow(&env, sizeof env)},
+                              &worker, err);
+    return st == EXO_OK ? watch_system(c, worker, err) : st;
 }
 
 static exo_status
@@ -200,7 +231,7 @@ stop_own(exo_cluster *c)
     static const char *const names[] = {"head", "worker"};
     exo_ref actor;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (exo_runtime_find_name(c->runtime, "exogym", names[i], &actor, NULL) == EXO_OK)
+        if (exo_runtime_find_name(c->runtime, EXO_SYSTEM_SPACE, names[i], &actor, NULL) == EXO_OK)
             exo_stop(c->runtime, actor, false, NULL);
 }
 
@@ -296,6 +327,7 @@ exo_cluster_free(exo_cluster **cluster)
     if (!c)
         return;
     exo_cluster_leave(c);
+    exo_future_drop(&c->system);
     exo_peer_drop(&c->head_peer);
     exo_remote_free(&c->remote);
     exo_retrier_free(&c->retrier);
@@ -343,7 +375,9 @@ exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_er
     pthread_mutex_lock(&cluster->lock);
     for (;;) {
         exo_time now = exo_cluster_now(), until = deadline;
-        if (cluster->interrupted)
+        if (cluster->broken[0])
+            st = EXO_FAILED;
+        else if (cluster->interrupted)
             st = EXO_CLOSED;
         else if (cluster->head_lost && now - cluster->head_lost >= grace)
             st = EXO_PEER_LOST;
@@ -354,9 +388,10 @@ exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_er
         exo_cluster_wait_until_locked(cluster, until);
     }
     pthread_mutex_unlock(&cluster->lock);
-    return st == EXO_PEER_LOST ? exo_fail(err, st, "the head at %s did not come back", cluster->place.head)
-           : st == EXO_CLOSED  ? exo_fail(err, st, "this process was told to end")
-                               : exo_fail(err, st, "nothing happened");
+    return st == EXO_FAILED      ? exo_fail(err, st, "%s", cluster->broken)
+           : st == EXO_PEER_LOST ? exo_fail(err, st, "the head at %s did not come back", cluster->place.head)
+           : st == EXO_CLOSED    ? exo_fail(err, st, "this process was told to end")
+                                 : exo_fail(err, st, "nothing happened");
 }
 
 void

@@ -42,7 +42,8 @@ struct exo_cluster {
     _Atomic exo_time due; /* of a head: its lane sets it, the keeper takes it */
     pthread_t keeper;     /* of who joins, leaves and frees, as the next two */
     bool has_keeper, left;
-    int log_file; /* what of it is passed on to the head; -1: nothing. Join's, then the keeper's, as its path */
+    exo_future *system; /* held: the death of the head's or worker's actor */
+    int log_file;       /* what of it is passed on to the head; -1: nothing. Join's, then the keeper's, as its path */
     char log_path[4096];
 
     pthread_mutex_t lock;
@@ -57,6 +58,7 @@ struct exo_cluster {
     bool closing;         /* by exo_cluster_leave */
     bool interrupted;     /* by exo_cluster_interrupt */
     char forsaken[160];   /* why the head will not come back; "": it may. Set once */
+    char broken[240];     /* what of this process has died, and why; "": nothing. Set once */
     bool woken;           /* by exo_cluster_wake_keeper; the keeper clears it */
     exo_time sweep_at; /* when a head looks for sockets of killed processes; 0: nobody was lost. The keeper clears it */
 };

@@ -102,12 +102,25 @@ exo_directory_add(exo_directory *directory, uint64_t key, const Exo__Cluster__Sp
 }
 
 void
+exo_entry_set_last(exo_entry *entry, uint64_t node, const char *key)
+{
+    entry->last_node = node;
+    snprintf(entry->last_key, sizeof entry->last_key, "%s", key ? key : "");
+}
+
+bool
+exo_entry_was_at(const exo_entry *entry, const exo_node *node)
+{
+    return entry->last_node == node->id && strcmp(entry->last_key, node->key ? node->key : "") == 0;
+}
+
+void
 exo_directory_index(exo_directory *directory, exo_entry *entry)
 {
     exo_directory_unindex(directory, entry);
     entry->where.node = entry->node->id;
     entry->where.id = entry->id;
-    entry->last_node = entry->node->id;
+    exo_entry_set_last(entry, entry->node->id, entry->node->key);
     HASH_ADD(by_where, directory->where, where, sizeof entry->where, entry);
     entry->indexed = true;
 }
@@ -259,7 +272,7 @@ exo_entry_take_place(exo_entry *entry, exo_node *node)
     exo_entry_unplace(entry);
     exo_entry_set_waits(entry, NULL);
     entry->node = node;
-    entry->last_node = node->id;
+    exo_entry_set_last(entry, node->id, node->key);
     entry->placed = true;
     node->num_actors++;
     for (size_t i = 0; i < entry->spec->n_resources; i++) {
@@ -370,6 +383,7 @@ free_node(exo_node *n)
     exo_free(n->running);
     exo_free(n->log);
     exo_free(n->amounts);
+    exo_identity_drop(&n->owner);
     exo_free(n);
 }
 

@@ -4,6 +4,7 @@
 
 #include <uthash.h>
 
+#include "identity.h"
 #include "messages.h"
 
 enum {
@@ -44,6 +45,8 @@ typedef struct exo_node {
     char *name, *endpoint, *key, *host, *job;
     uint32_t pid;
     bool alive, left, is_driver; /* left: it ended well */
+    exo_identity *owner;         /* held: who registered it, and may do so again; NULL: this process, in tests */
+    uint32_t watcher;            /* of a process of this host: its parent */
     char *cause, *running, *log; /* of its end; may be NULL */
     exo_amount *amounts;
     size_t num_amounts;
@@ -68,7 +71,8 @@ typedef struct exo_entry {
     bool placed;               /* holds resources of `node`                */
     uint64_t id;               /* there; 0: not known (yet)                */
     uint64_t last_node;
-    uint64_t lost_with; /* the node with which its latest life was lost; 0: it ended otherwise */
+    char last_key[EXO_IDENTITY_KEY]; /* of that node; "": it had none */
+    uint64_t lost_with;              /* the node with which its latest life was lost; 0: it ended otherwise */
     uint64_t incarnation;
     exo_entry_state state;
     bool first_life, died_early, failed, indexed, listed, ended;
@@ -138,6 +142,9 @@ void exo_directory_trim(exo_directory *directory, size_t most, void (*forget)(vo
 exo_status exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err);
 /* It has its resources there, asked for or not. */
 void exo_entry_take_place(exo_entry *entry, exo_node *node);
+void exo_entry_set_last(exo_entry *entry, uint64_t node, const char *key);
+/* Was it there that it lived last, as far as is known of an earlier head's actors? */
+bool exo_entry_was_at(const exo_entry *entry, const exo_node *node);
 void exo_entry_unplace(exo_entry *entry);
 
 /* --- Nodes and jobs -------------------------------------------------------------------------------------------------------- */

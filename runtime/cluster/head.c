@@ -16,6 +16,7 @@
 
 #include "durable.h"
 #include "printable.h"
+#include "process.h"
 
 #define GRACE       (10 * EXO_SECOND) /* for nodes to come back to a head that was restarted     */
 #define END_TIMEOUT (10 * EXO_SECOND) /* of workers that are told to end                         */
@@ -170,10 +171,11 @@ head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     struct head *h = self;
     exo_entry *a, *next;
     exo_time at = exo_head_now(h);
-    (void)call;
     (void)args;
     (void)reply;
-    (void)err;
+    exo_status st = exo_head_check_own(call, "tick", err);
+    if (st != EXO_OK)
+        return st;
     atomic_store(h->env.due, INT64_MAX);
     HASH_ITER (by_key, h->directory.actors, a, next)
         if (a->state == EXO_ENTRY_UNKNOWN && a->ended)
@@ -286,14 +288,13 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     struct head *h = self;
     exo_entry *a = NULL;
     bool claimed = false;
-    (void)call;
     Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
     exo_node *node = m ? exo_directory_node(&h->directory, m->node) : NULL;
     exo_status st = !m || !m->id || !m->name[0] ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
                     : !node ? exo_fail(err, EXO_CLOSED, "this process is not registered at the head")
                     : !node->alive
                         ? exo_fail(err, EXO_CLOSED, "this process has left, or the head has taken it for lost")
-                        : EXO_OK;
+                        : exo_head_check_self(call, m->node, "claim", err);
     if (st == EXO_OK) {
         Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
         spec.name = m->name;
@@ -351,7 +352,7 @@ remember_again(struct head *h, const exo_node *node, const Exo__Cluster__Actor *
     }
     a->state = EXO_ENTRY_UNKNOWN;
     a->incarnation = info->incarnation;
-    a->last_node = node->id;
+    exo_entry_set_last(a, node->id, node->key);
     return a;
 }
 
@@ -369,7 +370,8 @@ adopt(struct head *h, exo_node *node, const Exo__Cluster__Actor *info)
         return true;
     }
     bool starting = a->state == EXO_ENTRY_STARTING && same && a->node == node;
-    if (!starting && !(a->state == EXO_ENTRY_UNKNOWN && info->incarnation >= a->incarnation))
+    bool back = a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node) && info->incarnation >= a->incarnation;
+    if (!starting && !back)
         return false;
     exo_entry_take_place(a, node);
     a->incarnation = info->incarnation;
@@ -384,7 +386,7 @@ static void
 bury(struct head *h, const exo_node *node, const Exo__Cluster__Actor *info)
 {
     exo_entry *a = exo_directory_by_key(&h->directory, info->key);
-    bool there = a && (a->node == node || (a->state == EXO_ENTRY_UNKNOWN && a->last_node == node->id));
+    bool there = a && (a->node == node || (a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node)));
     if (there && a->incarnation == info->incarnation && a->state != EXO_ENTRY_DEAD && a->state != EXO_ENTRY_RESTARTING)
         exo_head_entry_died(h, a, info->cause, info->failed);
 }
@@ -406,17 +408,31 @@ compare_actors(struct head *h, exo_node *node, const Exo__Cluster__Register *m, 
         bool listed = a->listed;
         a->listed = false;
         if (!listed && ((a->state == EXO_ENTRY_ALIVE && a->node == node) ||
-                        (a->state == EXO_ENTRY_UNKNOWN && a->last_node == node->id)))
+                        (a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node))))
             exo_head_entry_died(h, a, "it ended while its node could not reach the head", true);
     }
     return count;
+}
+
+/* From now on the node is the caller's. */
+static void
+own_node(exo_node *node, const exo_identity *owner)
+{
+    exo_identity *before = node->owner;
+    node->owner = exo_identity_hold(owner);
+    exo_identity_drop(&before);
+    node->watcher = owner && owner->pid ? exo_process_parent(owner->pid) : 0;
+    char *key = owner && owner->key[0] ? exo_strdup(owner->key) : NULL;
+    if (key) { /* whatever it says */
+        exo_free(node->key);
+        node->key = key;
+    }
 }
 
 static exo_status
 head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    (void)call;
     Exo__Cluster__Register *m = EXO_UNPACK(Exo__Cluster__Register, exo__cluster__register, args);
     if (!m || !m->node) {
         EXO_RELEASE(m);
@@ -425,11 +441,14 @@ head_register(exo_call_context *call, void *self, const exo_payload *args, exo_p
     uint64_t *ended = NULL;
     size_t num_ended = 0;
     exo_status st = exo_head_check_resources(m->resources, m->n_resources, err);
+    if (st == EXO_OK)
+        st = exo_head_check_register(h, call, m, err);
     exo_node *node = st == EXO_OK ? exo_directory_add_node(&h->directory, m) : NULL;
     if (st == EXO_OK && !node) {
         st = exo_fail(err, EXO_NOMEM, "the head has no memory for a node");
     } else if (st == EXO_OK) {
         node->since = exo_head_date();
+        own_node(node, exo_call_identity(call));
         ended = exo_calloc(m->n_actors + 1, sizeof *ended);
         num_ended = ended ? compare_actors(h, node, m, ended) : 0;
         if (strcmp(m->kind, "driver") == 0 && m->job[0]) {
@@ -485,16 +504,16 @@ static exo_status
 head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    (void)call;
     (void)reply;
     Exo__Cluster__NodeInfo *m = EXO_UNPACK(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
     if (!m)
-        return exo_fail(err, EXO_INVAL, "lost: the arguments cannot be read");
-    exo_node *node = exo_directory_node(&h->directory, m->node);
+        return exo_fail(err, EXO_INVAL, "gone: the arguments cannot be read");
+    exo_status st = exo_head_check_self(call, m->node, "gone", err);
+    exo_node *node = st == EXO_OK ? exo_directory_node(&h->directory, m->node) : NULL;
     if (node)
         node_gone(h, node, m->cause, strcmp(m->state, "left") == 0);
     EXO_RELEASE(m);
-    return EXO_OK;
+    return st;
 }
 
 static exo_status
@@ -503,16 +522,21 @@ head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     struct head *h = self;
     char cause[EXO_ERR_TEXT], why[200];
     exo_entry *a, *next;
-    (void)call;
     (void)reply;
     Exo__Cluster__Epitaph *m = EXO_UNPACK(Exo__Cluster__Epitaph, exo__cluster__epitaph, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "epitaph: the arguments cannot be read");
+    exo_status st = exo_head_check_epitaph(h, call, m->node, err);
+    if (st != EXO_OK) {
+        EXO_RELEASE(m);
+        return st;
+    }
+    const exo_identity *who = exo_call_identity(call);
     exo_node *node = exo_directory_node(&h->directory, m->node);
     exo_format_cut(cause, sizeof cause, "its node '%s' %s%s%s", node ? node->name : m->name,
                    exo_cut(why, sizeof why, m->cause), m->running[0] ? ", in " : "", m->running);
     HASH_ITER (by_key, h->directory.actors, a, next)
-        if (a->state == EXO_ENTRY_UNKNOWN && a->last_node == m->node)
+        if (a->state == EXO_ENTRY_UNKNOWN && a->last_node == m->node && (!who || strcmp(a->last_key, who->key) == 0))
             exo_head_entry_died(h, a, cause, true); /* it ended when there was no head */
     if (node) {
         node_gone(h, node, m->cause, false);

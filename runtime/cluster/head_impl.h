@@ -5,6 +5,7 @@
 #include "directory.h"
 #include "durable.h"
 #include "head.h"
+#include "hooks.h"
 #include "messages.h"
 
 enum {
@@ -51,6 +52,18 @@ void exo_head_fulfil(struct exo_wish **list, exo_status status, const char *reas
 void exo_head_describe(const exo_entry *a, Exo__Cluster__Actor *out);
 /* `a`: the last one of that name; may be NULL. */
 exo_status exo_head_fail_not_there(const Exo__Cluster__Name *m, const exo_entry *a, exo_err *err);
+
+/* --- Who may say what of whom (head_identity.c); each gives DENIED ------------------------------------------------- */
+
+/* The method is the head's own: nobody else calls it. */
+exo_status exo_head_check_own(const exo_call_context *call, const char *method, exo_err *err);
+/* The caller is the node that it speaks of. */
+exo_status exo_head_check_self(const exo_call_context *call, uint64_t node, const char *method, exo_err *err);
+/* The caller is that node, and was it before; it takes no job from a driver that lives (EXISTS). */
+exo_status exo_head_check_register(const struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m,
+                                   exo_err *err);
+/* The caller watched that node's process. */
+exo_status exo_head_check_epitaph(const struct head *h, const exo_call_context *call, uint64_t id, exo_err *err);
 
 /* --- What is kept (head_records.c) -------------------------------------------------------------------------------- */
 

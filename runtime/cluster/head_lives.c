@@ -127,11 +127,15 @@ exo_status
 exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    (void)call;
     (void)reply;
     Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "died: the arguments cannot be read");
+    exo_status st = exo_head_check_self(call, m->node, "died", err);
+    if (st != EXO_OK) {
+        EXO_RELEASE(m);
+        return st;
+    }
     exo_entry *a =
         m->key ? exo_directory_by_key(&h->directory, m->key) : exo_directory_by_id(&h->directory, m->node, m->id);
     bool same = a && a->node && a->node->id == m->node && (!m->key || a->incarnation == m->incarnation);

@@ -115,15 +115,20 @@ exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_pa
 {
     struct head *h = self;
     char full[1024];
-    (void)call;
     (void)reply;
     Exo__Cluster__LogLines *m = EXO_UNPACK(Exo__Cluster__LogLines, exo__cluster__log_lines, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "log: the arguments cannot be read");
+    const exo_identity *who = exo_call_identity(call);
+    const exo_node *node = who ? exo_directory_node(&h->directory, who->node) : NULL;
+    if (who && !node) {
+        EXO_RELEASE(m);
+        return exo_fail(err, EXO_DENIED, "log: this process is not registered at the head");
+    }
     for (char *line = m->text; *line;) {
         size_t length = strcspn(line, "\n");
-        exo_format_cut(full, sizeof full, "%s: %.*s", m->node_name, (int)(length < sizeof full ? length : sizeof full),
-                       line);
+        exo_format_cut(full, sizeof full, "%s: %.*s", node ? node->name : m->node_name,
+                       (int)(length < sizeof full ? length : sizeof full), line);
         char *copy = exo_strdup(full);
         if (copy) {
             char **slot = &h->lines[h->num_lines++ % LOG_LINES];

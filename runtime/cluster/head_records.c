@@ -119,7 +119,7 @@ exo_head_recall_actor(void *context, const exo_durable_row *row)
     if (a) {
         a->incarnation = was->incarnation;
         a->since = was->since;
-        a->last_node = was->node;
+        exo_entry_set_last(a, was->node, was->key_text);
         if (was->cause[0])
             exo_entry_set_cause(a, was->cause);
         a->state = strcmp(was->state, "dead") == 0         ? EXO_ENTRY_DEAD
@@ -155,19 +155,18 @@ exo_status
 exo_head_report(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    exo_status st = EXO_OK;
-    (void)call;
     (void)reply;
     Exo__Cluster__Report *m = EXO_UNPACK(Exo__Cluster__Report, exo__cluster__report, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "report: the arguments cannot be read");
+    exo_status st = exo_head_check_self(call, m->node, "report", err);
     exo_job_entry *job = exo_directory_job(&h->directory, m->job, 0);
     char *report = NULL;
-    if (strlen(m->json) > MAX_REPORT)
+    if (st == EXO_OK && strlen(m->json) > MAX_REPORT)
         st = exo_fail(err, EXO_INVAL, "a report has at most %d bytes, not %zu", MAX_REPORT, strlen(m->json));
-    else if (!job || job->ended || job->driver != m->node)
+    else if (st == EXO_OK && (!job || job->ended || job->driver != m->node))
         st = exo_fail(err, EXO_NOT_FOUND, "there is no job '%s' of this driver that runs", m->job);
-    else if (!(report = exo_strdup(m->json)))
+    else if (st == EXO_OK && !(report = exo_strdup(m->json)))
         st = exo_fail(err, EXO_NOMEM, "the head has no memory for a report");
     if (st == EXO_OK) {
         exo_free(job->report);

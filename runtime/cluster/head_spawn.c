@@ -455,8 +455,10 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
 {
     struct head *h = self;
     struct outcome_args outcome, *o = &outcome;
-    (void)call;
     (void)reply;
+    exo_status own = exo_head_check_own(call, "started", err);
+    if (own != EXO_OK)
+        return own;
     if (args->size != sizeof outcome)
         return exo_fail(err, EXO_INVAL, "started: the arguments cannot be read");
     memcpy(&outcome, args->data, sizeof outcome);

@@ -103,6 +103,21 @@ answer(exo_remote *r, exo_peer *peer, uint64_t id, exo_status status, const char
     exo_net_send(r->net, peer, &reply, NULL, NULL);
 }
 
+/* What the process is made of takes no orders from elsewhere: nobody would be there to do its work, and nobody would know. */
+static exo_status
+check_system(exo_remote *r, exo_ref actor, const char *method, exo_err *err)
+{
+    exo_actor_info info;
+    if ((method[0] != '$' && strcmp(method, "stop") != 0) || !exo_runtime_look(r->runtime, actor, &info))
+        return EXO_OK;
+    bool system = info.space && strcmp(info.space, EXO_SYSTEM_SPACE) == 0;
+    exo_status st =
+        system ? exo_fail(err, EXO_DENIED, "'%s' of the cluster itself takes no `%.60s` from others", info.name, method)
+               : EXO_OK;
+    exo_actor_info_release(&info);
+    return st;
+}
+
 /* What is not the actor's own method. True: it was such, and *st is its result. */
 static bool
 run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload *args, exo_future *future,
@@ -187,11 +202,13 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
         return;
     }
     if (st == EXO_OK && e->actor == 0)
-        st = exo_runtime_find_name(r->runtime, "exogym", e->text, &actor, &err);
+        st = exo_runtime_find_name(r->runtime, EXO_SYSTEM_SPACE, e->text, &actor, &err);
     if (st == EXO_OK && (actor.id & EXO_REMOTE))
         st = exo_fail(&err, EXO_INVAL, "a reference that is no actor of this process");
+    if (st == EXO_OK)
+        st = check_system(r, actor, e->method, &err);
     if (st == EXO_OK && !run_control(r, actor, e->method, args, future, &st, &err))
-        st = exo_runtime_deliver(r->runtime, actor, e->method, args, future, &err);
+        st = exo_runtime_deliver(r->runtime, actor, e->method, args, exo_peer_identity(peer), future, &err);
     if (st != EXO_OK)
         exo_future_complete(future, st, err.text, NULL);
     exo_payload_release(args);

@@ -98,11 +98,13 @@ typedef struct exo_zap_opts {
 
 /* The answers of one ZeroMQ context (ZAP 1.0, rfc.zeromq.org/spec/27): a thread at inproc://zeromq.zap.01.
  *
- * Accepts CURVE peers whose key is in the list, with the key's name as User-Id (zmq_msg_gets), and NULL peers in the domains
- * that were named, without User-Id. Everything else, PLAIN too, is refused with status 400. Each refusal is one log line
+ * Accepts CURVE peers whose key is in the list, with the key's name as User-Id and the key itself as EXO_ZAP_KEY (zmq_msg_gets, of each
+ * frame), and NULL peers in the domains that were named, without either. Everything else, PLAIN too, is refused with status 400. Each refusal is one log line
  * (subsystem NET, level WARN) with the peer's address and the first 8 characters of its key: the first ten at once, then
  * one every ten seconds with the number of those left out. */
 typedef struct exo_zap exo_zap;
+
+#define EXO_ZAP_KEY "X-Exogym-Key"
 
 /* Bound when it returns: open it before the first socket binds. Errors: EXISTS (the context has a handler), INVAL, NOMEM,
  * FAILED. Any thread. */

@@ -21,9 +21,9 @@ enum {
 
 #define LOOK (20 * EXO_MS) /* how often it is asked whether the other end is there */
 
-/* Who the peer says it is. A process of this host is watched from now on. */
+/* Who the peer says it is, as far as what is proven (`frame`) allows. A process of this host is watched from now on. */
 static bool
-identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who)
+identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, const zmq_msg_t *frame, exo_err *err)
 {
     peer->node = who->node;
     peer->pid = who->pid;
@@ -33,12 +33,16 @@ identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who)
     exo_net_make_plain(peer->name);
     exo_net_make_plain(peer->endpoint);
     peer->near = strcmp(who->boot, net->boot) == 0;
+    if (!exo_proof_bind_locked(net, peer, frame, err))
+        return false;
     if (!peer->near)
         return true;
     peer->process_fd = exo_process_watch(who->pid, who->start);
     if (peer->process_fd < 0) {
         /* Ended already, or not ours to watch: then silence decides, as with another host. */
         peer->near = exo_process_start(who->pid) == who->start;
+        if (!peer->near)
+            exo_fail(err, EXO_PEER_LOST, "its process %u has ended, or is not what it says", peer->pid);
         return peer->near;
     }
     if (!exo_net_watch_locked(net, peer->process_fd, &peer->process)) {
@@ -107,10 +111,11 @@ exo_net_forgive_refusals_locked(exo_net *net)
 }
 
 exo_peer *
-exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const exo_wire_identity *who,
-                     uint32_t number)
+exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const zmq_msg_t *frame,
+                     const exo_wire_identity *who, uint32_t number)
 {
     char reason[EXO_ERR_TEXT];
+    exo_err err = {0};
     size_t size = zmq_msg_size(route);
     if (net->cluster[0] && who->cluster[0] && strcmp(net->cluster, who->cluster) != 0) {
         snprintf(reason, sizeof reason, "this is the cluster '%s', not '%s'", net->cluster, who->cluster);
@@ -131,10 +136,9 @@ exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, c
     peer->route_size = size;
     peer->received = number + 1;
     HASH_ADD(by_route, socket->peers, route, size, peer);
-    if (!identify_locked(net, peer, who)) {
-        snprintf(reason, sizeof reason, "its process %u has ended, or is not what it says", peer->pid);
-        exo_peer_lose_locked(net, peer, reason);
-        exo_net_refuse_locked(net, socket, route, reason);
+    if (!identify_locked(net, peer, who, frame, &err)) {
+        exo_peer_lose_locked(net, peer, err.text);
+        exo_net_refuse_locked(net, socket, route, err.text);
         return NULL;
     }
     exo_envelope welcome = {.kind = EXO_WIRE_WELCOME, .who = net->self};
@@ -174,6 +178,11 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
         else
             st = exo_curve_client(socket->zmq, net->opts.keys, key, err);
     }
+    if (st == EXO_OK) {
+        socket->with_keys = key != NULL;
+        socket->ipc = strncmp(endpoint, "ipc://", strlen("ipc://")) == 0;
+        snprintf(socket->server_key, sizeof socket->server_key, "%s", key ? key : "");
+    }
     if (st == EXO_OK && tcp)
         st = exo_attempt_watch_locked(net, socket, err);
     if (st == EXO_OK && zmq_connect(socket->zmq, endpoint) != 0)
@@ -194,16 +203,18 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
 }
 
 void
-exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who)
+exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, const zmq_msg_t *frame)
 {
+    exo_err err = {0};
     if (atomic_load(&peer->state) != EXO_PEER_GREETING || peer->route_size)
         return;
-    if (identify_locked(net, peer, who)) {
+    if (identify_locked(net, peer, who, frame, &err)) {
         atomic_store(&peer->state, EXO_PEER_OPEN);
         peer->announced = true;
         pthread_cond_broadcast(&net->changed);
     } else {
-        exo_peer_lose_locked(net, peer, "its process has ended");
+        peer->refused = err.code == EXO_INVAL; /* and no other attempt will do better */
+        exo_peer_lose_locked(net, peer, err.code == EXO_PEER_LOST ? "its process has ended" : err.text);
     }
 }
 

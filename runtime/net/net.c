@@ -430,9 +430,13 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
     exo_status st = ipc ? check_private(endpoint, err) : EXO_OK;
     if (st == EXO_OK)
         st = exo_net_add_socket_locked(net, ZMQ_ROUTER, &s, err);
+    if (st == EXO_OK) {
+        s->ipc = ipc;
+        s->with_keys = !ipc && net->opts.keys;
+    }
     if (st == EXO_OK)
-        st = !ipc && net->opts.keys ? exo_curve_server(s->zmq, net->opts.keys, err)
-                                    : exo_null_server(s->zmq, ipc ? "ipc" : "insecure", err);
+        st = s->with_keys ? exo_curve_server(s->zmq, net->opts.keys, err)
+                          : exo_null_server(s->zmq, ipc ? "ipc" : "insecure", err);
     if (st == EXO_OK)
         st = exo_zap_watch(net->zap, s->zmq, err);
     if (st != EXO_OK)

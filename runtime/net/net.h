@@ -109,6 +109,8 @@ void exo_net_kick(exo_net *net);
 exo_peer *exo_peer_hold(exo_peer *peer);
 void exo_peer_drop(exo_peer **peer);
 uint64_t exo_peer_node(const exo_peer *peer);
+/* Who it is, as far as that is proven: the peer's, for as long as it is held. Of one that was opened or connected to. */
+const struct exo_identity *exo_peer_identity(const exo_peer *peer);
 const char *exo_peer_name(const exo_peer *peer);
 const char *exo_peer_endpoint(const exo_peer *peer); /* where it can be reached; "" if nowhere */
 bool exo_peer_is_near(const exo_peer *peer);         /* on this host */

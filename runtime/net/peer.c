@@ -34,7 +34,14 @@ exo_peer_drop(exo_peer **peer)
     *peer = NULL;
     if (!p || atomic_fetch_sub(&p->references, 1) > 1)
         return;
+    exo_identity_drop(&p->identity);
     exo_free(p);
+}
+
+const exo_identity *
+exo_peer_identity(const exo_peer *peer)
+{
+    return peer->identity;
 }
 
 uint64_t

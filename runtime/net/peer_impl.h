@@ -4,6 +4,7 @@
  *
  *   socket.c     ZeroMQ's sockets: made, entered into the loop, used without waiting
  *   handshake.c  Hello, Welcome, Refused: who is there, and who is no peer
+ *   proof.c      what of that is proven
  *   peer.c       the table of peers: made, found silent, lost
  *   send.c       what gathers for a peer, and how it goes out
  *   door.c       descriptors that processes of one host hand each other
@@ -21,6 +22,7 @@
 #include <zmq.h>
 
 #include "door.h"
+#include "identity.h"
 #include "intake.h"
 #include "net.h"
 #include "net_limits.h"
@@ -30,6 +32,7 @@
 enum {
     EXO_NET_ROUTE = 8,             /* bytes of a routing id; ZeroMQ's own have 5       */
     EXO_NET_MAX_MESSAGE = 1 << 30, /* bytes of one frame                               */
+    EXO_NET_PROOF = 96,            /* longest proof, with its 0                        */
     EXO_NET_MESSAGE_BYTES = 128    /* that a message counts besides those of its frames */
 };
 
@@ -65,6 +68,8 @@ struct exo_peer {
     uint64_t node, start;
     uint32_t pid;
     char name[EXO_WIRE_NAME], endpoint[EXO_WIRE_NAME];
+    exo_identity *identity;    /* what of it is proven (proof.c); held until the peer is freed */
+    char proof[EXO_NET_PROOF]; /* that each of its frames has, of who came to us               */
 
     /* Its connection (handshake.c, peer.c). */
     exo_socket *socket; /* NULL when lost */
@@ -113,12 +118,15 @@ struct exo_socket {
     int door;       /* of a ROUTER with a path; -1: none */
     exo_source door_source;
     char door_path[EXO_DOOR_PATH];
-    exo_peer *peers;     /* of a ROUTER, by route */
-    bool ready;          /* has messages */
-    void *monitor;       /* of a connection that is being made (attempt.c), or NULL        */
-    exo_time connected;  /* by the monitor: when there was a connection last                */
-    bool decided;        /* by the monitor: of that connection's handshake there was a word */
-    unsigned broken_off; /* by the monitor: handshakes that the other end has broken off */
+    exo_peer *peers; /* of a ROUTER, by route */
+    bool ready;      /* has messages */
+    bool with_keys,
+        ipc; /* how who is at the other end proves who it is; set when it is bound or connected, as the next */
+    char server_key[EXO_KEY_TEXT]; /* of a DEALER: the only key that the other end can have */
+    void *monitor;                 /* of a connection that is being made (attempt.c), or NULL        */
+    exo_time connected;            /* by the monitor: when there was a connection last                */
+    bool decided;                  /* by the monitor: of that connection's handshake there was a word */
+    unsigned broken_off;           /* by the monitor: handshakes that the other end has broken off */
     exo_socket *prev, *next;
 };
 
@@ -160,18 +168,27 @@ void exo_attempt_end_locked(exo_socket *socket);
 /* There is a connection, and no word has come by it. As of the latest exo_attempt_hear_locked. */
 bool exo_attempt_is_silent(const exo_socket *socket);
 
+/* --- proof.c ---------------------------------------------------------------------------------------------------------- */
+
+/* What is proven of who sent the frame; "": nothing. */
+const char *exo_proof_of_frame(const exo_socket *socket, const zmq_msg_t *frame);
+/* Gives a peer that has said who it is its identity. False: it is not who it says. */
+bool exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_err *err);
+/* Whether a frame that came by the peer's route is of the one that said Hello there. */
+bool exo_proof_holds_locked(const exo_socket *socket, const exo_peer *peer, const zmq_msg_t *frame);
+
 /* --- handshake.c ------------------------------------------------------------------------------------------------------ */
 
 /* The first half of exo_net_connect: the Hello is on its way. *out is held. */
 exo_status exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key, exo_peer **out,
                                         exo_err *err);
 /* The Welcome of a peer that we greeted; of any other it means nothing. */
-void exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who);
+void exo_net_welcomed_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, const zmq_msg_t *frame);
 /* What it said was no Welcome. Of a peer that has been welcomed it means nothing. */
 void exo_net_refused_locked(exo_peer *peer);
 /* A Hello on a ROUTER: from now on the route is a peer, which is held for the caller. NULL: it was refused. */
-exo_peer *exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const exo_wire_identity *who,
-                               uint32_t number);
+exo_peer *exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const zmq_msg_t *frame,
+                               const exo_wire_identity *who, uint32_t number);
 /* Tells a route that is no peer why it is not listened to. */
 void exo_net_refuse_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, const char *why);
 /* As time goes by, more may be refused aloud. */

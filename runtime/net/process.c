@@ -35,8 +35,9 @@ exo_boot_id(char out[EXO_BOOT_ID])
     snprintf(out, EXO_BOOT_ID, "%.36s/%" PRIx64, kernel, (uint64_t)space.st_ino);
 }
 
-uint64_t
-exo_process_start(uint32_t pid)
+/* Of /proc/PID/stat; 0: there is no such process. */
+static uint64_t
+stat_field(uint32_t pid, int wanted)
 {
     char path[32], line[1024];
     snprintf(path, sizeof path, "/proc/%u/stat", pid);
@@ -45,11 +46,23 @@ exo_process_start(uint32_t pid)
         return 0;
     char *got = fgets(line, sizeof line, file);
     fclose(file);
-    /* Field 2 is the program's name in brackets, which may hold anything; field 22 is what we want. */
+    /* Field 2 is the program's name in brackets, which may hold anything. */
     char *at = got ? strrchr(line, ')') : NULL;
-    for (int field = 2; at && field < 22; field++)
+    for (int field = 2; at && field < wanted; field++)
         at = strchr(at + 1, ' ');
     return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+uint64_t
+exo_process_start(uint32_t pid)
+{
+    return stat_field(pid, 22);
+}
+
+uint32_t
+exo_process_parent(uint32_t pid)
+{
+    return (uint32_t)stat_field(pid, 4);
 }
 
 int

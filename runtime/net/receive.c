@@ -109,11 +109,11 @@ take_frame(struct inbox *in, exo_payload *out, exo_err *err)
 
 /* Deals with what is between nets; true if it was that. */
 static bool
-handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e)
+handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq_msg_t *frame)
 {
     switch (e->kind) {
     case EXO_WIRE_WELCOME:
-        exo_net_welcomed_locked(net, peer, &e->who);
+        exo_net_welcomed_locked(net, peer, &e->who, frame);
         return true;
     case EXO_WIRE_REFUSED:
         exo_net_refused_locked(peer);
@@ -152,7 +152,7 @@ deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err
     exo_status st = EXO_OK;
     pthread_mutex_lock(&net->lock);
     exo_peer_state before = atomic_load(&peer->state);
-    bool own = before != EXO_PEER_LOST_ && handle_own_locked(net, peer, e);
+    bool own = before != EXO_PEER_LOST_ && handle_own_locked(net, peer, e, &in->frames[0]);
     exo_peer_state state = atomic_load(&peer->state);
     pthread_mutex_unlock(&net->lock);
     if (state == EXO_PEER_LOST_)
@@ -227,6 +227,16 @@ struct sender {
     bool early;     /* those before it lie in the peer's ring; it is not counted yet */
 };
 
+/* ZeroMQ has given the routing id of a connection that has broken to one of somebody else's, who chose it: what came by the first one is over,
+ * and the other one has said nothing yet. */
+static struct sender
+forget_route_locked(exo_net *net, exo_socket *socket, exo_peer *peer, const struct inbox *in)
+{
+    exo_peer_lose_locked(net, peer, "its connection has become another one's");
+    exo_net_refuse_locked(net, socket, &in->route, "the connection does not begin with a Hello");
+    return (struct sender){0};
+}
+
 /* Finds whose message it is; a first message on a ROUTER must be a Hello. */
 static struct sender
 find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
@@ -237,6 +247,8 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
     if (in->routed)
         HASH_FIND(by_route, socket->peers, zmq_msg_data(&in->route), zmq_msg_size(&in->route), peer);
     tell_intake(in, peer);
+    if (peer && in->count > 0 && !exo_proof_holds_locked(socket, peer, &in->frames[0]))
+        return forget_route_locked(net, socket, peer, in);
     exo_status st = in->count == 0 || in->overlong
                         ? exo_fail(&err, EXO_INVAL, "a message of %s frames", in->count ? "too many" : "no")
                         : exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), zmq_msg_size(&in->frames[0]), &err);
@@ -257,7 +269,7 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
     if (st == EXO_OK && e.kind == EXO_WIRE_HELLO) {
         /* Before its Welcome: what it answers is a peer's. */
         exo_intake_ticket ticket = exo_intake_admit(zmq_msg_get(&in->frames[0], ZMQ_SRCFD));
-        peer = exo_net_greet_locked(net, socket, &in->route, &e.who, net->reader.number);
+        peer = exo_net_greet_locked(net, socket, &in->route, &in->frames[0], &e.who, net->reader.number);
         if (peer) {
             peer->received_bytes = inbox_bytes(in);
             peer->intake = ticket;

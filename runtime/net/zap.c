@@ -30,6 +30,7 @@ enum {
     PEER_TEXT = 64,        /* an address as it is logged */
     FRAME_LIMIT = 255,     /* bytes of a request's frame: RFC 27 has none that is longer */
     AT_ONCE = 64,          /* messages of one socket before the next has its turn */
+    METADATA = 64,         /* bytes of an answer's properties */
     TICK_MS = 1000,        /* the longest sleep */
     STOP_MS = 1000,        /* how long close waits for the monitors of sockets that are being closed */
     LOG_BURST = 10,        /* lines at once ... */
@@ -105,14 +106,15 @@ may_log(quota *q, exo_time now, uint64_t *left_out)
     return true;
 }
 
-/* `key` is the start of a public key, "-" if there is none. */
+/* Of `key`, a public one, the start is shown; "-": there is none. */
 static void
 log_refusal(exo_zap *zap, quota *q, const char *peer, const char *key, const char *reason)
 {
     uint64_t left_out = 0;
     zap->refused++;
     if (may_log(q, exo_now(zap->clock), &left_out))
-        EXO_LOG(WARN, NET, "event=refused peer=%s key=%s reason=\"%s\" left_out=%" PRIu64, peer, key, reason, left_out);
+        EXO_LOG(WARN, NET, "event=refused peer=%s key=%.8s reason=\"%s\" left_out=%" PRIu64, peer, key, reason,
+                left_out);
 }
 
 static void
@@ -189,10 +191,27 @@ frame_is(const frame *f, const char *text)
     return f->size == strlen(text) && memcmp(f->data, text, f->size) == 0;
 }
 
-/* Best effort: who asked and is gone needs no answer. Never waits. */
-static void
-reply(void *socket, const request *r, const char *code, const char *text, const char *user)
+/* A property that ZeroMQ hangs on each frame of the connection (RFC 23, "metadata"); its length. */
+static size_t
+write_property(uint8_t out[METADATA], const char *name, const char *value)
 {
+    size_t length = strlen(name), size = strlen(value), at = 0;
+    if (1 + length + 4 + size > METADATA)
+        return 0;
+    out[at++] = (uint8_t)length;
+    memcpy(out + at, name, length);
+    at += length;
+    for (int shift = 24; shift >= 0; shift -= 8)
+        out[at++] = (uint8_t)(size >> shift);
+    memcpy(out + at, value, size);
+    return at + size;
+}
+
+/* Best effort: who asked and is gone needs no answer. Never waits. `key`: "" unless it was accepted by it. */
+static void
+reply(void *socket, const request *r, const char *code, const char *text, const char *user, const char *key)
+{
+    uint8_t metadata[METADATA];
     const struct {
         const void *data;
         size_t size;
@@ -203,7 +222,7 @@ reply(void *socket, const request *r, const char *code, const char *text, const 
                  {code, strlen(code)},
                  {text, strlen(text)},
                  {user, strlen(user)},
-                 {"", 0}}; /* metadata */
+                 {metadata, key[0] ? write_property(metadata, EXO_ZAP_KEY, key) : 0}};
     enum {
         NUM_PARTS = sizeof parts / sizeof *parts
     };
@@ -265,14 +284,12 @@ judge_null(const exo_zap *zap, const request *r)
 }
 
 static const char *
-judge_curve(const exo_zap *zap, const request *r, char key_start[9], char name[EXO_KEY_NAME])
+judge_curve(const exo_zap *zap, const request *r, char text[EXO_KEY_TEXT], char name[EXO_KEY_NAME])
 {
-    char text[EXO_KEY_TEXT];
     const frame *key = &r->frames[CREDENTIALS];
     if (r->count != CREDENTIALS + 1 || key->size != EXO_KEY_BYTES)
         return "malformed request";
     zmq_z85_encode(text, key->data, EXO_KEY_BYTES);
-    memcpy(key_start, text, 8);
     if (zap->allow)
         exo_allow_list_refresh(zap->allow);
     return zap->allow && exo_allow_list_contains(zap->allow, key->data, name) ? NULL : "key is not authorized";
@@ -295,7 +312,7 @@ printable(char out[PEER_TEXT], const frame *f)
 static void
 answer(exo_zap *zap, const request *r)
 {
-    char peer[PEER_TEXT] = "unknown", key[9] = "-", name[EXO_KEY_NAME] = "";
+    char peer[PEER_TEXT] = "unknown", key[EXO_KEY_TEXT] = "-", name[EXO_KEY_NAME] = "";
     const char *reason = NULL;
     /* What is no 1.0 request, or has no id that an answer could name, gets none: libzmq closes the connection in time. */
     if (r->count <= REQUEST || r->frames[DELIMITER].size != 0 || !frame_is(&r->frames[VERSION], "1.0") ||
@@ -318,11 +335,11 @@ answer(exo_zap *zap, const request *r)
     if (!reason) {
         zap->accepted++;
         EXO_LOG(DEBUG, NET, "event=accepted peer=%s name=%s", peer, name[0] ? name : "-");
-        reply(zap->socket, r, "200", "OK", name);
+        reply(zap->socket, r, "200", "OK", name, name[0] ? key : "");
         return;
     }
     log_refusal(zap, &zap->refusals, peer, key, reason);
-    reply(zap->socket, r, "400", reason, "");
+    reply(zap->socket, r, "400", reason, "", "");
 }
 
 /* --- Monitors --------------------------------------------------------------------------------------------------------- */

@@ -446,7 +446,7 @@ read_reply(const Exo__Wire__Reply *reply, exo_envelope *out, exo_err *err)
     out->kind = EXO_WIRE_REPLY;
     out->id = reply->id;
     /* A code that this version does not know is a failure all the same. */
-    out->status = reply->status <= EXO_DAMAGED ? (exo_status)reply->status : EXO_FAILED;
+    out->status = reply->status <= EXO_DENIED ? (exo_status)reply->status : EXO_FAILED;
     out->text = reply->reason;
     exo_status st = check_text("the reason", out->text, EXO_WIRE_REASON, err);
     return st == EXO_OK ? read_payload(reply->value, &out->payload, err) : st;

@@ -49,7 +49,7 @@ expect 2 "exogym: unknown command 'trian'; expected $all $see" trian
 expect 2 "exogym: unknown command 'trian'; expected $all $see" help trian
 expect 2 "exogym: unknown command 'plto'; did you mean plot? $see" plto
 expect 2 "exogym: unknown option --verison; did you mean --version? $see" --verison
-expect 2 "exogym: run: unknown option --version; known are --set, --preset, --resume, --overwrite, --dry-run, --save-dir, --name, --json, --workers, --transport, --head, --cluster, --head-key, --keys, --no-plot, --help (see \`exogym help run\`)" run --version
+expect 2 "exogym: run: unknown option --version; known are --set, --preset, --resume, --overwrite, --dry-run, --save-dir, --name, --json, --workers, --transport, --insecure, --head, --cluster, --head-key, --keys, --no-plot, --help (see \`exogym help run\`)" run --version
 
 see="(see \`exogym help run\`)"
 expect 2 "exogym: run: JOB.yaml is missing $see" run
@@ -57,7 +57,7 @@ expect 2 "exogym: run: 'b.yaml' is one word too many $see" run a.yaml b.yaml
 expect 2 "exogym: run: unknown option --sett; did you mean --set? $see" run job.yaml --sett nodes=2
 expect 2 "exogym: run: unknown option --stes; did you mean --set? $see" run job.yaml --stes=nodes=2
 expect 2 "exogym: run: unknown option --hlep; did you mean --help? $see" run --hlep
-expect 2 "exogym: run: unknown option -x; known are --set, --preset, --resume, --overwrite, --dry-run, --save-dir, --name, --json, --workers, --transport, --head, --cluster, --head-key, --keys, --no-plot, --help $see" run -x
+expect 2 "exogym: run: unknown option -x; known are --set, --preset, --resume, --overwrite, --dry-run, --save-dir, --name, --json, --workers, --transport, --insecure, --head, --cluster, --head-key, --keys, --no-plot, --help $see" run -x
 expect 2 "exogym: run: --set needs a value $see" run job.yaml --set
 expect 2 "exogym: run: --json takes no value $see" run job.yaml --json=yes
 expect 2 'exogym: plot: RUN is missing (see `exogym help plot`)' plot -o a.png

@@ -15,6 +15,7 @@
 #include "logged.h"
 #include "net_end.h"
 #include "process.h"
+#include "stranger.h"
 
 char net_end_ipc[128];
 struct logged logged = LOGGED_NONE;
@@ -37,91 +38,22 @@ expect_honest_is_heard(net_end *server)
     memset(&client, 0, sizeof client);
 }
 
-/* A raw DEALER. */
-typedef struct stranger {
-    void *context, *socket;
-} stranger;
+static const exo_envelope hello = STRANGER_HELLO;
 
 static stranger
 new_stranger(const net_end *server)
 {
-    stranger s = {.context = zmq_ctx_new()};
-    const int none = 0, wait = 5000;
-    s.socket = zmq_socket(s.context, ZMQ_DEALER);
-    zmq_setsockopt(s.socket, ZMQ_LINGER, &none, sizeof none);
-    zmq_setsockopt(s.socket, ZMQ_RCVTIMEO, &wait, sizeof wait);
-    cr_assert_eq(zmq_connect(s.socket, exo_net_endpoint(server->net, 0)), 0);
-    return s;
-}
-
-static void
-close_stranger(stranger *s)
-{
-    zmq_close(s->socket);
-    zmq_ctx_term(s->context);
-}
-
-#define HELLO                                                                                                          \
-    {                                                                                                                  \
-        .kind = EXO_WIRE_HELLO, .who = {                                                                               \
-            .node = 99,                                                                                                \
-            .pid = 1,                                                                                                  \
-            .start = 1,                                                                                                \
-            .name = "stranger",                                                                                        \
-            .boot = "another kernel",                                                                                  \
-            .endpoint = "",                                                                                            \
-            .cluster = ""                                                                                              \
-        }                                                                                                              \
-    }
-
-static const exo_envelope hello = HELLO;
-
-/* Sends a message of `count` envelopes and `frames` more frames. */
-static void
-say_all(stranger *s, uint32_t number, const exo_envelope *envelopes, size_t count, size_t frames)
-{
-    exo_wire_writer w = {0};
-    for (size_t i = 0; i < count; i++)
-        cr_assert_eq(exo_wire_add(&w, &envelopes[i], NULL), EXO_OK);
-    exo_wire_finish(&w, number);
-    cr_assert_geq(zmq_send(s->socket, w.data, w.size, frames ? ZMQ_SNDMORE : 0), 0);
-    for (size_t i = 0; i < frames; i++)
-        cr_assert_geq(zmq_send(s->socket, "frame", 5, i + 1 < frames ? ZMQ_SNDMORE : 0), 0);
-    exo_wire_release(&w);
-}
-
-static void
-say(stranger *s, uint32_t number, const exo_envelope *e)
-{
-    say_all(s, number, e, 1, 0);
-}
-
-/* Reads until an envelope of that kind comes; gives its reason. */
-static void
-expect_said(stranger *s, exo_wire_kind kind, char reason[EXO_WIRE_REASON])
-{
-    static uint8_t data[EXO_WIRE_FRAME0];
-    exo_wire_reader r;
-    exo_envelope e = {0};
-    cr_assert_eq(exo_wire_reader_init(&r, NULL), EXO_OK);
-    while (e.kind != kind) {
-        int size = zmq_recv(s->socket, data, sizeof data, 0);
-        cr_assert_geq(size, 0, "nothing of kind %d came", (int)kind);
-        if (exo_wire_open(&r, data, (size_t)size, NULL) == EXO_OK)
-            cr_assert_eq(exo_wire_next(&r, &e, NULL), EXO_OK);
-    }
-    snprintf(reason, EXO_WIRE_REASON, "%s", e.text ? e.text : "");
-    exo_wire_reader_release(&r);
+    return stranger_open(exo_net_endpoint(server->net, 0), NULL, NULL);
 }
 
 static void
 expect_refused(net_end *server, stranger *s, const char *why)
 {
     char reason[EXO_WIRE_REASON];
-    expect_said(s, EXO_WIRE_REFUSED, reason);
+    stranger_expect(s, EXO_WIRE_REFUSED, reason);
     cr_expect_not_null(strstr(reason, why), "'%s' does not say '%s'", reason, why);
     EVENTUALLY(logged_has(why));
-    close_stranger(s);
+    stranger_close(s);
     cr_expect_eq(server->opened, 0);
 }
 
@@ -145,11 +77,11 @@ Test(net, refuses_strangers_with_a_reason)
 
         s = new_stranger(&server);
         e.who.cluster = "theirs\nlevel=error";
-        say(&s, 0, &e);
+        stranger_say_all(&s, 0, &e, 1, 0);
         expect_refused(&server, &s, "not 'theirs?level=error'");
 
         s = new_stranger(&server);
-        say(&s, 0, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"});
+        stranger_say_all(&s, 0, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, 1, 0);
         expect_refused(&server, &s, "does not begin with a Hello");
 
         s = new_stranger(&server); /* says that it is a process of this host, which is not there */
@@ -159,14 +91,12 @@ Test(net, refuses_strangers_with_a_reason)
         e.who.boot = boot;
         e.who.pid = (uint32_t)getpid();
         e.who.start = 1;
-        say(&s, 0, &e);
+        stranger_say_all(&s, 0, &e, 1, 0);
         expect_refused(&server, &s, "not what it says");
 
         s = new_stranger(&server);
-        cr_assert_eq(zmq_disconnect(s.socket, exo_net_endpoint(server.net, 0)), 0);
-        zmq_setsockopt(s.socket, ZMQ_ROUTING_ID, "a long routing id", 17);
-        cr_assert_eq(zmq_connect(s.socket, exo_net_endpoint(server.net, 0)), 0);
-        say(&s, 0, &hello);
+        stranger_call_itself(&s, "a long routing id", 17);
+        stranger_say_all(&s, 0, &hello, 1, 0);
         expect_refused(&server, &s, "routing id of 17 bytes");
 
         expect_honest_is_heard(&server);
@@ -202,12 +132,12 @@ Test(net, refuses_a_flood_without_a_flood)
         cr_assert_geq(zmq_send(s.socket, "garbage", 7, 0), 0);
     expect_honest_is_heard(&server);
     cr_expect_leq(logged_lines(), 2);
-    close_stranger(&s);
+    stranger_close(&s);
     for (int i = 0; i < 100; i++) {
         s = new_stranger(&server);
         zmq_send(s.socket, "garbage", 7, 0);
         usleep(1000);
-        close_stranger(&s);
+        stranger_close(&s);
     }
     expect_honest_is_heard(&server);
     cr_expect_leq(logged_lines(), 60);
@@ -336,7 +266,7 @@ static const struct {
     {"a read that was not sent", {.kind = EXO_WIRE_BEAT, .read = 100000}, 1, 0, "more than was sent"},
     {"refused", {.kind = EXO_WIRE_REFUSED, .text = "no\nlevel=error"}, 1, 0, "no?level=error"},
     {"goodbye", {.kind = EXO_WIRE_GOODBYE, .text = ""}, 1, 0, "goodbye"},
-    {"Hello twice", HELLO, 1, 0, NULL},
+    {"Hello twice", STRANGER_HELLO, 1, 0, NULL},
     {"Welcome", {.kind = EXO_WIRE_WELCOME, .who = {.node = 5}}, 1, 0, NULL},
     {"a reply to nothing", {.kind = EXO_WIRE_REPLY, .id = 77}, 1, 0, NULL},
     {"a cancel of nothing", {.kind = EXO_WIRE_CANCEL, .id = 77}, 1, 0, NULL},
@@ -351,20 +281,20 @@ Test(net, survives_what_a_hostile_peer_says)
         for (size_t k = 0; k < sizeof hostile / sizeof hostile[0]; k++) {
             char reason[EXO_WIRE_REASON];
             stranger s = new_stranger(&server);
-            say(&s, 0, &hello);
-            expect_said(&s, EXO_WIRE_WELCOME, reason);
-            say_all(&s, hostile[k].number, &hostile[k].envelope, 1, hostile[k].frames);
+            stranger_say_all(&s, 0, &hello, 1, 0);
+            stranger_expect(&s, EXO_WIRE_WELCOME, reason);
+            stranger_say_all(&s, hostile[k].number, &hostile[k].envelope, 1, hostile[k].frames);
             if (!hostile[k].cause) { /* it is there still, and goes when it wants to */
                 unsigned calls = server.calls;
-                say(&s, 2, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"});
+                stranger_say_all(&s, 2, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, 1, 0);
                 EVENTUALLY(server.calls == calls + 1);
-                say(&s, 3, &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = hostile[k].what});
+                stranger_say_all(&s, 3, &(exo_envelope){.kind = EXO_WIRE_GOODBYE, .text = hostile[k].what}, 1, 0);
             }
             losses++;
             EVENTUALLY(server.lost == losses);
             const char *cause = hostile[k].cause ? hostile[k].cause : hostile[k].what;
             cr_expect_not_null(strstr(server.cause, cause), "%s: '%s'", hostile[k].what, server.cause);
-            close_stranger(&s);
+            stranger_close(&s);
         }
         unsigned before = server.lost;
         expect_honest_is_heard(&server);
@@ -383,8 +313,8 @@ Test(net, survives_frames_that_are_no_envelopes)
         char reason[EXO_WIRE_REASON];
         stranger s = new_stranger(&server);
         size_t size = k == 3 ? sizeof frame : 70000;
-        say(&s, 0, &hello);
-        expect_said(&s, EXO_WIRE_WELCOME, reason);
+        stranger_say_all(&s, 0, &hello, 1, 0);
+        stranger_expect(&s, EXO_WIRE_WELCOME, reason);
         memset(frame, k == 0 ? 0xff : k == 1 ? 0x0a : 0x0b, sizeof frame); /* a count that lies; nested; groups */
         memcpy(frame, "EXOG\1\0\1\0\1\0\0\0", EXO_WIRE_HEADER);
         frame[6] = k == 0 ? 0xff : 1;
@@ -393,7 +323,7 @@ Test(net, survives_frames_that_are_no_envelopes)
         zmq_send(s.socket, frame, size, 0);
         EVENTUALLY(server.lost == (unsigned)k + 1);
         zmq_send(s.socket, frame, size, 0); /* and goes on */
-        close_stranger(&s);
+        stranger_close(&s);
     }
     expect_honest_is_heard(&server);
     net_end_close(&server);
@@ -405,12 +335,12 @@ Test(net, loses_a_peer_that_lets_replies_gather)
     net_end server = {.reply_bytes = 1 << 20};
     net_end_open(&server, net_end_ipc, &(exo_net_opts){.unread_limit = 4 << 20});
     stranger s = new_stranger(&server);
-    say(&s, 0, &hello);
+    stranger_say_all(&s, 0, &hello, 1, 0);
     for (uint32_t i = 1; i < 40; i++)
-        say(&s, i, &(exo_envelope){.kind = EXO_WIRE_CALL, .id = i, .method = "add"});
+        stranger_say_all(&s, i, &(exo_envelope){.kind = EXO_WIRE_CALL, .id = i, .method = "add"}, 1, 0);
     EVENTUALLY(server.lost == 1);
     cr_expect_not_null(strstr(server.cause, "does not read"), "%s", server.cause);
-    close_stranger(&s);
+    stranger_close(&s);
     server.reply_bytes = 0;
     expect_honest_is_heard(&server);
     net_end_close(&server);

@@ -1,0 +1,67 @@
+/* Who may say what of whom: a node speaks of itself only, and who it is was proven when its connection was made (runtime/net/proof.c), not
+ * by what its messages say. Calls of this process itself (no identity) come from the head's own net and keeper.
+ *
+ * Keeps nothing; the owners of nodes are in the directory. Read next: head.c. */
+#include "head_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static exo_status
+deny(const exo_identity *who, const char *method, const char *what, exo_err *err)
+{
+    char name[128];
+    exo_identity_describe(who, name, sizeof name);
+    return exo_fail(err, EXO_DENIED, "%s: %s %s", method, name, what);
+}
+
+exo_status
+exo_head_check_own(const exo_call_context *call, const char *method, exo_err *err)
+{
+    const exo_identity *who = exo_call_identity(call);
+    return who ? deny(who, method, "is not the head itself, which alone calls this", err) : EXO_OK;
+}
+
+exo_status
+exo_head_check_self(const exo_call_context *call, uint64_t node, const char *method, exo_err *err)
+{
+    const exo_identity *who = exo_call_identity(call);
+    return who && who->node != node ? deny(who, method, "speaks of another node than itself", err) : EXO_OK;
+}
+
+exo_status
+exo_head_check_register(const struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m,
+                        exo_err *err)
+{
+    const exo_identity *who = exo_call_identity(call);
+    const exo_node *node = NULL;
+    const exo_job_entry *job = NULL;
+    const exo_node *driver = NULL;
+    exo_status st = exo_head_check_self(call, m->node, "register", err);
+    if (st != EXO_OK || !who)
+        return st;
+    HASH_FIND(hh, h->directory.nodes, &m->node, sizeof m->node, node);
+    if (node && node->owner && !exo_identity_is_same(node->owner, who))
+        return deny(who, "register", "is not who was that node before", err);
+    if (who->key[0] && m->key_text[0] && strcmp(who->key, m->key_text) != 0)
+        return deny(who, "register", "names another key than it has shown", err);
+    HASH_FIND_STR(h->directory.jobs, m->job, job);
+    if (job && !job->ended && job->driver != m->node)
+        HASH_FIND(hh, h->directory.nodes, &job->driver, sizeof job->driver, driver);
+    if (driver && driver->alive && driver->owner && !exo_identity_is_same(driver->owner, who))
+        return exo_fail(err, EXO_EXISTS, "there is a job '%.100s' already, of the driver '%.100s'", m->job,
+                        driver->name);
+    return EXO_OK;
+}
+
+exo_status
+exo_head_check_epitaph(const struct head *h, const exo_call_context *call, uint64_t id, exo_err *err)
+{
+    const exo_identity *who = exo_call_identity(call);
+    const exo_node *node = NULL;
+    HASH_FIND(hh, h->directory.nodes, &id, sizeof id, node);
+    if (!who || !node || !node->owner || exo_identity_is_same(node->owner, who) ||
+        (!who->key[0] && who->pid && who->pid == node->watcher))
+        return EXO_OK;
+    return deny(who, "epitaph", "is not the watcher of that node", err);
+}

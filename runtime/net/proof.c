@@ -1,0 +1,80 @@
+/* What the handshake of a connection has proven: the key that a peer has, or the process that it is. Everything `_locked` wants net->lock.
+ *
+ * ZeroMQ hangs it on every frame that comes by the connection: with keys, the key that our handler gave it (zap.c); by ipc, what the kernel
+ * says of who connected. Peers can hang texts of their own on frames, too, under other names only: ours and the kernel's come first. Without
+ * either (tcp without keys) nothing is proven. Read next: handshake.c. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net_impl.h"
+
+const char *
+exo_proof_of_frame(const exo_socket *socket, const zmq_msg_t *frame)
+{
+    const char *property = socket->with_keys ? EXO_ZAP_KEY : socket->ipc ? "Peer-Address" : NULL;
+    const char *proof = property ? zmq_msg_gets(frame, property) : NULL;
+    return proof ? proof : "";
+}
+
+/* Of "localhost:UID:GID:PID". 0: it says none. */
+static uint32_t
+read_pid(const char *address)
+{
+    const char *digits = strrchr(address, ':');
+    char *end = NULL;
+    if (!digits || !isdigit((unsigned char)digits[1]))
+        return 0;
+    errno = 0;
+    unsigned long pid = strtoul(digits + 1, &end, 10);
+    return errno == 0 && !*end && pid <= INT32_MAX ? (uint32_t)pid : 0;
+}
+
+/* Is it the same as all others that say that they are this node? */
+static bool
+is_alone_locked(const exo_net *net, const exo_identity *who)
+{
+    if (who->node == net->self.node)
+        return false;
+    for (const exo_peer *p = net->peers; p; p = p->next)
+        if (p->identity && p->identity->node == who->node && !exo_identity_is_same(p->identity, who))
+            return false;
+    return true;
+}
+
+bool
+exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_err *err)
+{
+    exo_identity who = {.node = peer->node};
+    const exo_socket *socket = peer->socket;
+    const char *proof = exo_proof_of_frame(socket, frame);
+    if (socket->with_keys && peer->route_size) {
+        const char *name = zmq_msg_gets(frame, "User-Id");
+        snprintf(who.key, sizeof who.key, "%s", proof);
+        snprintf(who.name, sizeof who.name, "%s", name ? name : "");
+        snprintf(peer->proof, sizeof peer->proof, "%s", proof);
+    } else if (socket->with_keys) {
+        snprintf(who.key, sizeof who.key, "%s", socket->server_key);
+    } else if (socket->ipc) {
+        who.pid = read_pid(proof);
+        who.start = who.pid ? exo_process_start(who.pid) : 0;
+        snprintf(peer->proof, sizeof peer->proof, "%s", proof);
+    }
+    if (socket->with_keys && !who.key[0])
+        return exo_fail(err, EXO_INVAL, "it has shown no key"), false;
+    if (who.pid && peer->near && peer->pid != who.pid)
+        return exo_fail(err, EXO_INVAL, "it is process %u, and says that it is %u", who.pid, peer->pid), false;
+    if (!is_alone_locked(net, &who))
+        return exo_fail(err, EXO_INVAL, "it says that it is a node that another one is"), false;
+    if (!(peer->identity = exo_identity_new(&who)))
+        return exo_fail(err, EXO_NOMEM, "no memory for another peer"), false;
+    return true;
+}
+
+bool
+exo_proof_holds_locked(const exo_socket *socket, const exo_peer *peer, const zmq_msg_t *frame)
+{
+    return !peer->route_size || strcmp(exo_proof_of_frame(socket, frame), peer->proof) == 0;
+}
