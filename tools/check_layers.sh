@@ -21,6 +21,7 @@ only 'cuda[a-z_]*\.h|cublas[a-zA-Z_0-9]*\.h|cudnn[a-z_0-9]*\.h' 'nn/cuda/' 'CUDA
 only 'zmq\.h' 'runtime/net/' 'ZeroMQ belongs to runtime/net:'
 only '[a-z_]+\.pb-c\.h|protobuf-c/.*' 'runtime/wire/|runtime/cluster/' 'Generated code belongs to runtime/wire and runtime/cluster:'
 only 'sqlite3\.h' 'runtime/cluster/' 'SQLite belongs to runtime/cluster:'
+only 'seccomp\.h' 'runtime/main/exogym-filter\.c' 'Filters of system calls belong to the head:'
 only 'libfyaml\.h' 'runtime/base/' 'YAML belongs to runtime/base:'
 only 'zstd\.h|lz4\.h' 'runtime/codec/' 'Compression belongs to runtime/codec:'
 only 'jansson\.h' 'nn/|actors/|runtime/graph/|runtime/ops/|runtime/main/|runtime/cluster/' 'JSON does not belong here:'

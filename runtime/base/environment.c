@@ -56,6 +56,12 @@ is_address(const char *text)
 }
 
 static bool
+is_one(const char *text)
+{
+    return strcmp(text, "1") == 0;
+}
+
+static bool
 is_anything(const char *text)
 {
     (void)text;
@@ -73,6 +79,7 @@ static const struct {
     {PREFIX "HEAD_KEY", "a public key or the path of a NAME.key", is_anything},
     {PREFIX "HOST_ID", "any text", is_anything},
     {PREFIX "STORE", "a number of bytes", is_size},
+    {PREFIX "DUMPABLE", "1", is_one},
 };
 
 enum {

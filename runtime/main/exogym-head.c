@@ -1,13 +1,22 @@
 /* exogym-head: the process that knows a cluster's names, nodes and jobs. Read next: exogym-node.c, runtime/cluster/head.h. */
 #include "exogym-node.h"
 
+#include <sys/prctl.h>
+
+#include "environment.h"
+#include "exogym-filter.h"
+
 static int
 head_program(const exo_command_line *line)
 {
     exo_err err = {0};
     static exo_node_options node;
-    if (exo_node_read(&node, line->args, EXO_ROLE_HEAD, &err) != EXO_OK)
+    const struct exo_node_args *args = line->args;
+    if (!exo_environment("EXOGYM_DUMPABLE")) /* before it reads a key */
+        prctl(PR_SET_DUMPABLE, 0);
+    if (exo_node_read(&node, args, EXO_ROLE_HEAD, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);
+    node.confine = args->no_seccomp ? NULL : exo_filter_install;
     return exo_node_stay(&node, stdout, NULL, NULL, &err) == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }
 
@@ -22,6 +31,9 @@ static const exo_arg table[] = {
     {.name = "--temporary",
      .help = "Removes the folder, which --folder must name, with all that is in it when it ends.",
      EXO_INTO(struct exo_node_args, temporary)},
+    {.name = "--no-seccomp",
+     .help = "Starts without the filter of system calls: for kernels that take none, and for those who trace a head.",
+     EXO_INTO(struct exo_node_args, no_seccomp)},
     {0},
 };
 

@@ -177,5 +177,9 @@ exo_node_stay(const exo_node_options *node, FILE *ready, void (*joined)(void *co
         return exo_fail(err, EXO_FAILED, "no thread can be started");
     pthread_detach(thread);
     exo_status st = exo_runtime_open(&runtime, &(exo_runtime_opts){.threads = node->threads}, err);
+    if (st == EXO_OK && node->confine && node->confine(err) != EXO_OK) {
+        clean(node);
+        _exit(exo_report(err));
+    }
     return st == EXO_OK ? stay(node, &l, runtime, ready, joined, context, err) : st;
 }

@@ -18,7 +18,7 @@ struct exo_node_args {
     const char *cluster, *name, *folder, *advertise, *head, *head_key, *keys, *authorized, *state, *peer_timeout,
         *threads, *grace, *parent, *logs;
     exo_words listen, resources, plugins;
-    bool no_ipc, insecure, temporary;
+    bool no_ipc, insecure, temporary, no_seccomp;
 };
 
 #define EXO_NODE_ROWS                                                                                                  \
@@ -79,8 +79,9 @@ struct exo_node_args {
 typedef struct exo_node_options {
     exo_cluster_opts opts;
     unsigned threads;
-    exo_time grace; /* without a head, before it gives up */
-    bool temporary; /* its folder goes when it ends */
+    exo_time grace;                      /* without a head, before it gives up */
+    bool temporary;                      /* its folder goes when it ends */
+    exo_status (*confine)(exo_err *err); /* before it is reached by anybody; NULL: nothing */
     exo_resource resources[EXO_NODE_RESOURCES];
     char names[EXO_NODE_RESOURCES][64];
 } exo_node_options;

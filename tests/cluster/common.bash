@@ -10,6 +10,7 @@ started=()
 trap 'status=$?; for pid in "${started[@]}"; do kill -9 "$pid" 2>/dev/null; done; nothing_remains || exit 1; rm -rf "$folder"; exit $status' EXIT
 # A fault shall look like one, and leave what tells why.
 ulimit -c "$(ulimit -Hc)"
+export EXOGYM_DUMPABLE=1
 export ASAN_OPTIONS=handle_segv=0:abort_on_error=1:disable_coredump=0:log_path=$folder/report${ASAN_OPTIONS:+:$ASAN_OPTIONS}
 slower=1 # sanitizers are
 grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt" || slower=20

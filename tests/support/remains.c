@@ -40,6 +40,7 @@ remains_begin(const char *folder)
     CHECK(getrlimit(RLIMIT_CORE, &core) == 0);
     core.rlim_cur = core.rlim_max;
     CHECK(setrlimit(RLIMIT_CORE, &core) == 0);
+    CHECK(setenv("EXOGYM_DUMPABLE", "1", 1) == 0); /* else the head leaves none */
     set_options("ASAN_OPTIONS",
                 "verify_asan_link_order=0:abort_on_error=1:disable_coredump=0:handle_segv=0:allow_user_segv_handler=1",
                 folder); /* the schedule fuzzer comes before the sanitizer's library */
