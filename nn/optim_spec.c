@@ -4,6 +4,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "config_edit.h"
 #include "config_tree.h"
 #include "optim_groups.h"
 
@@ -68,7 +69,9 @@ static exo_status
 read_betas(exo_config *map, exo_optim_spec *spec, exo_err *err)
 {
     exo_config *list = NULL;
-    exo_status st = exo_config_list(map, "betas", &list, err);
+    exo_status st = exo_config_note_numbers(map, "betas", (double[]){spec->beta1, spec->beta2}, 2, err);
+    if (st == EXO_OK)
+        st = exo_config_list(map, "betas", &list, err);
     if (st != EXO_OK || !list)
         return st;
     if (exo_config_length(list) != 2)
@@ -97,9 +100,7 @@ read_number(exo_config *map, const char *key, double *value, exo_err *err)
 exo_status
 exo_optim_constants_read(exo_config *map, exo_optim_spec *spec, exo_err *err)
 {
-    double lr = (double)spec->lr;
-    exo_status st = exo_config_double(map, "lr", lr, 0, (double)FLT_MAX, &lr, err);
-    spec->lr = (float)lr;
+    exo_status st = exo_config_float(map, "lr", spec->lr, 0, (double)FLT_MAX, &spec->lr, err);
     if (st == EXO_OK)
         st = read_number(map, "weight_decay", &spec->weight_decay, err);
     if (st == EXO_OK && spec->kind != EXO_SGD)
@@ -149,12 +150,12 @@ read_spec(exo_config *map, const char *key, const exo_optim_spec *fallback, bool
     exo_status st = exo_config_map(map, key, &options, NULL);
     if (st == EXO_NOMEM)
         return exo_fail(err, st, "%s: out of memory", key);
-    if (st != EXO_OK) { /* not a mapping: a name, or a mistake that this names */
+    if (st != EXO_OK) /* not a mapping: a name, or a mistake that this names */
         st = exo_config_choice(map, key, kind, kind_names, &kind, err);
-        if (st == EXO_OK)
-            *out = exo_optim_spec_init((exo_optim_kind)kind);
+    if (st == EXO_OK)
+        st = exo_config_stand_in(map, key, &options, err);
+    if (st != EXO_OK)
         return st;
-    }
     if (!options) {
         *out = spec;
         return EXO_OK;

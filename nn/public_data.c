@@ -30,16 +30,6 @@ struct options {
 };
 
 static exo_status
-read_number(exo_config *config, const char *key, double min, double max, float *out, exo_err *err)
-{
-    double value = 0;
-    exo_status st = exo_config_double(config, key, (double)*out, min, max, &value, err);
-    if (st == EXO_OK)
-        *out = (float)value;
-    return st;
-}
-
-static exo_status
 read_options(exo_config *config, struct options *o, exo_err *err)
 {
     bool augment = true;
@@ -50,13 +40,13 @@ read_options(exo_config *config, struct options *o, exo_err *err)
         if (st == EXO_OK)
             st = exo_config_bool(config, "augment", true, &augment, err);
         if (st == EXO_OK)
-            st = read_number(config, "rotate", 0, 180, &o->train.rotate, err);
+            st = exo_config_float(config, "rotate", usual.rotate, 0, 180, &o->train.rotate, err);
         if (st == EXO_OK)
-            st = read_number(config, "translate", 0, 1, &o->train.translate, err);
+            st = exo_config_float(config, "translate", usual.translate, 0, 1, &o->train.translate, err);
         if (st == EXO_OK)
-            st = read_number(config, "mean", -1e6, 1e6, &o->train.mean, err);
+            st = exo_config_float(config, "mean", usual.mean, -1e6, 1e6, &o->train.mean, err);
         if (st == EXO_OK)
-            st = read_number(config, "deviation", 1e-6, 1e6, &o->train.deviation, err);
+            st = exo_config_float(config, "deviation", usual.deviation, 1e-6, 1e6, &o->train.deviation, err);
     }
     o->val = o->train;
     o->val.rotate = o->val.translate = 0;

@@ -27,15 +27,13 @@ read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
 {
     const exo_optim_spec adamw = exo_optim_spec_init(EXO_ADAMW);
     const char *name = NULL;
-    double max_norm = 0;
     exo_status st = exo_config_string(config, "name", NULL, &name, err); /* the caller has read it: known, no more */
     if (st == EXO_OK)
         st = exo_optim_spec_read_groups(config, "optimizer", &adamw, &strategy->inner, err);
     if (st == EXO_OK)
         st = exo_schedule_read(&strategy->schedule, config, "lr_scheduler", err);
     if (st == EXO_OK)
-        st = exo_config_double(config, "max_norm", 0, 0, (double)FLT_MAX, &max_norm, err);
-    strategy->max_norm = (float)max_norm;
+        st = exo_config_float(config, "max_norm", 0, 0, (double)FLT_MAX, &strategy->max_norm, err);
     return st;
 }
 

@@ -6,6 +6,9 @@
  *
  *     exo_config_u64(c, "H", 100, 1, UINT64_MAX, &self->interval, err)
  *
+ * What a reader takes where a key is missing is noted, and a run's config.json has it, unless the reader would not take it as a value: a fallback
+ * outside of its own range, or NULL, means that there is none.
+ *
  * A node is valid as long as its document. A document belongs to one thread at a time. All readers: INVAL with
  * "file:line:column: reason" for a wrong type or range, and *out untouched.
  */
@@ -50,6 +53,9 @@ EXO_API exo_status exo_config_u64(exo_config *map, const char *key, uint64_t fal
                                   uint64_t *out, exo_err *err);
 EXO_API exo_status exo_config_double(exo_config *map, const char *key, double fallback, double min, double max,
                                      double *out, exo_err *err);
+/* The same for what is kept as a float: where the fallback is written down, it is the shortest number that is the same float. */
+EXO_API exo_status exo_config_float(exo_config *map, const char *key, float fallback, double min, double max,
+                                    float *out, exo_err *err);
 EXO_API exo_status exo_config_string(exo_config *map, const char *key, const char *fallback, const char **out,
                                      exo_err *err);
 /* A string out of `choices`, a NULL-terminated list; *out is its index. */

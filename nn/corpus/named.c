@@ -72,13 +72,13 @@ read_windows(exo_config *config, size_t block, bool validated, exo_window_opts *
     return st;
 }
 
-/* "characters" and, in text, no word: NULL. */
+/* "characters", or no word and none in place of it: NULL. */
 static exo_status
-read_tokenizer(exo_config *config, exo_tokenizer **out, exo_err *err)
+read_tokenizer(exo_config *config, const char *otherwise, exo_tokenizer **out, exo_err *err)
 {
     const char *word = NULL;
     *out = NULL;
-    exo_status st = exo_config_string(config, "tokenizer", NULL, &word, err);
+    exo_status st = exo_config_string(config, "tokenizer", otherwise, &word, err);
     if (st != EXO_OK || !word || strcmp(word, "characters") == 0)
         return st;
     return strcmp(word, "bytes") == 0 ? exo_tokenizer_bytes(out, err) : exo_tokenizer_load(out, word, err);
@@ -104,7 +104,7 @@ load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset
     exo_tokenizer *tokenizer = NULL;
     exo_status st = read_windows(config, TEXT_BLOCK, val != NULL, &opts, err);
     if (st == EXO_OK)
-        st = read_tokenizer(config, &tokenizer, err);
+        st = read_tokenizer(config, "characters", &tokenizer, err);
     if (st == EXO_OK)
         st = exo_config_finish(config, err); /* a misspelt option is said before a long text is read */
     if (st == EXO_OK)
@@ -168,7 +168,7 @@ load_tokens(exo_config *config, const char *path, exo_dataset **train, exo_datas
     if (st == EXO_OK)
         st = exo_config_choice(config, "dtype", EXO_TOKEN_FILES_SHARDS, types, &files, err);
     if (st == EXO_OK)
-        st = read_tokenizer(config, &tokenizer, err);
+        st = read_tokenizer(config, NULL, &tokenizer, err);
     if (st == EXO_OK)
         st = exo_config_finish(config, err);
     if (st == EXO_OK)

@@ -25,15 +25,6 @@ read_count(exo_config *config, const char *key, uint64_t max, size_t *value, exo
     return st;
 }
 
-static exo_status
-read_float(exo_config *config, const char *key, double min, double max, float *value, exo_err *err)
-{
-    double x = (double)*value;
-    exo_status st = exo_config_double(config, key, x, min, max, &x, err);
-    *value = (float)x;
-    return st;
-}
-
 /* Counts. What follows from others unless it is given: kv_heads, head_width, inner. */
 static exo_status
 read_shape(exo_config *config, exo_decoder_spec *s, exo_err *err)
@@ -80,9 +71,9 @@ read_kinds(exo_config *config, exo_decoder_spec *s, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_bool(config, "embedding_norm", false, &s->embedding_norm, err);
     if (st == EXO_OK)
-        st = read_float(config, "norm_eps", 1e-12, 1.0, &s->norm_eps, err);
+        st = exo_config_float(config, "norm_eps", s->norm_eps, 1e-12, 1.0, &s->norm_eps, err);
     if (st == EXO_OK)
-        st = read_float(config, "rope_theta", 1.0, 1e12, &s->rope_theta, err);
+        st = exo_config_float(config, "rope_theta", s->rope_theta, 1.0, 1e12, &s->rope_theta, err);
     s->position = (exo_position_kind)position;
     s->norm = (exo_norm_kind)norm;
     s->activation = (exo_activation)activation;
@@ -115,7 +106,7 @@ read_folder(exo_decoder *d, exo_config *config, const char *path, exo_err *err)
             return exo_config_fail(config, err, "'%s' cannot be given beside 'path': the folder's config.json says it",
                                    given[i]);
     exo_status st = exo_decoder_load_spec(path, &d->spec, err);
-    size_t vocabulary = d->spec.vocabulary; /* a job gives its data's */
+    size_t vocabulary = 0; /* a job gives its data's; 0: it does not */
     if (st == EXO_OK)
         st = read_count(config, "vocabulary", INT32_MAX, &vocabulary, err);
     if (st == EXO_OK && vocabulary > d->spec.vocabulary)
@@ -144,7 +135,7 @@ exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err)
             st = read_kinds(config, s, err);
     }
     if (st == EXO_OK)
-        st = read_float(config, "dropout", 0.0, 0.999999, &s->dropout, err);
+        st = exo_config_float(config, "dropout", s->dropout, 0.0, 0.999999, &s->dropout, err);
     if (st == EXO_OK)
         st = exo_config_bool(config, "checkpoint", false, &s->checkpoint, err);
     if (st == EXO_OK && exo_decoder_check(s, &reason) != EXO_OK)

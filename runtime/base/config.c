@@ -245,19 +245,34 @@ exo_config_fail_type(const exo_config *node, const char *key, const char *expect
 
 /* --- Readers ------------------------------------------------------------------------------------------------------------------ */
 
-exo_status
-exo_config_ask(exo_config *map, const char *key, exo_config **out, exo_err *err)
+static exo_config_asked *
+find_asked(const exo_config *map, const char *key)
+{
+    exo_config_asked *asked = map->asked;
+    while (asked && strcmp(asked->key, key) != 0)
+        asked = asked->link;
+    return asked;
+}
+
+const exo_config_asked *
+exo_config_asked_of(const exo_config *map, const char *key)
+{
+    return find_asked(map, key);
+}
+
+/* *asked is NULL where there is no mapping. */
+static exo_status
+ask(exo_config *map, const char *key, exo_config_asked **out_asked, exo_config **out, exo_err *err)
 {
     *out = NULL;
+    *out_asked = NULL;
     if (!map)
         return EXO_OK;
     if (map->kind != EXO_CONFIG_MAP) {
         char text[MAX_DESCRIPTION];
         return exo_config_fail(map, err, "expected a mapping, got %s", describe(map, text));
     }
-    exo_config_asked *asked = map->asked;
-    while (asked && strcmp(asked->key, key) != 0)
-        asked = asked->link;
+    exo_config_asked *asked = find_asked(map, key);
     if (!asked) {
         asked = exo_config_alloc(map->doc, sizeof *asked);
         char *copy = exo_config_copy_text(map->doc, key, strlen(key));
@@ -268,8 +283,56 @@ exo_config_ask(exo_config *map, const char *key, exo_config **out, exo_err *err)
         map->asked = asked;
     }
     const exo_config_entry *entry = exo_config_find(map, key);
+    *out_asked = asked;
     *out = entry ? entry->value : NULL;
     return EXO_OK;
+}
+
+exo_status
+exo_config_ask(exo_config *map, const char *key, exo_config **out, exo_err *err)
+{
+    exo_config_asked *asked = NULL;
+    return ask(map, key, &asked, out, err);
+}
+
+/* Texts and numbers are copied, unless they are what was noted before: a node may be read a thousand times. */
+static bool
+take_note(exo_config_doc *doc, exo_config_note *into, const exo_config_note *note)
+{
+    const exo_config_note before = *into;
+    *into = *note;
+    if (note->kind == EXO_NOTE_STRING && !note->text)
+        into->kind = EXO_NOTE_NONE;
+    else if (note->kind == EXO_NOTE_STRING) {
+        bool known = before.kind == note->kind && strcmp(before.text, note->text) == 0;
+        into->text = known ? before.text : exo_config_copy_text(doc, note->text, strlen(note->text));
+        return into->text != NULL;
+    }
+    if (note->kind == EXO_NOTE_NUMBERS) {
+        size_t size = note->count * sizeof *note->numbers;
+        bool known = before.kind == note->kind && before.count == note->count &&
+                     memcmp(before.numbers, note->numbers, size) == 0;
+        double *copy = known ? NULL : exo_config_alloc(doc, size);
+        if (copy)
+            memcpy(copy, note->numbers, size);
+        into->numbers = known ? before.numbers : copy;
+        return into->numbers != NULL;
+    }
+    return true;
+}
+
+exo_status
+exo_config_ask_noting(exo_config *map, const char *key, const exo_config_note *note, exo_config **out, exo_err *err)
+{
+    exo_config_asked *asked = NULL;
+    exo_status st = ask(map, key, &asked, out, err);
+    if (st != EXO_OK || !asked)
+        return st;
+    asked->is_text = note->kind == EXO_NOTE_STRING;
+    if (take_note(map->doc, &asked->note, note))
+        return EXO_OK;
+    asked->note.kind = EXO_NOTE_NONE;
+    return exo_fail(err, EXO_NOMEM, "%s: out of memory", map->doc->source);
 }
 
 bool
@@ -281,24 +344,20 @@ exo_config_has(const exo_config *map, const char *key)
 exo_status
 exo_config_bool(exo_config *map, const char *key, bool fallback, bool *out, exo_err *err)
 {
-    static const char *const names[2][3] = {{"false", "False", "FALSE"}, {"true", "True", "TRUE"}};
+    const exo_config_note note = {.kind = EXO_NOTE_BOOL, .truth = fallback};
     exo_config *node = NULL;
-    exo_status st = exo_config_ask(map, key, &node, err);
+    exo_status st = exo_config_ask_noting(map, key, &note, &node, err);
     if (st != EXO_OK)
         return st;
     if (!node) {
         *out = fallback;
         return EXO_OK;
     }
-    for (int value = 0; node->kind == EXO_CONFIG_SCALAR && !node->quoted && value < 2; value++) {
-        for (int i = 0; i < 3; i++) {
-            if (strcmp(node->text, names[value][i]) == 0) {
-                *out = value != 0;
-                return EXO_OK;
-            }
-        }
-    }
-    return exo_config_fail_type(node, key, "true or false", err);
+    const char *word = node->kind == EXO_CONFIG_SCALAR && !node->quoted ? exo_config_boolean(node->text) : NULL;
+    if (!word)
+        return exo_config_fail_type(node, key, "true or false", err);
+    *out = *word == 't';
+    return EXO_OK;
 }
 
 static bool
@@ -357,9 +416,12 @@ exo_status
 exo_config_u64(exo_config *map, const char *key, uint64_t fallback, uint64_t min, uint64_t max, uint64_t *out,
                exo_err *err)
 {
+    /* A fallback outside of the range cannot be given. */
+    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_U64 : EXO_NOTE_NONE,
+                                  .integer = fallback};
     exo_config *node = NULL;
     bool integer = false;
-    exo_status st = exo_config_ask(map, key, &node, err);
+    exo_status st = exo_config_ask_noting(map, key, &note, &node, err);
     if (st != EXO_OK)
         return st;
     if (!node) {
@@ -384,12 +446,17 @@ exo_config_u64(exo_config *map, const char *key, uint64_t fallback, uint64_t min
     return EXO_OK;
 }
 
-exo_status
-exo_config_double(exo_config *map, const char *key, double fallback, double min, double max, double *out, exo_err *err)
+static exo_status
+read_double(exo_config *map, const char *key, exo_config_note_kind kind, double fallback, double min, double max,
+            double *out, exo_err *err)
 {
+    bool rounds = kind == EXO_NOTE_FLOAT;
+    bool is_valid = isfinite(fallback) && fallback >= (rounds ? (double)(float)min : min) &&
+                    fallback <= (rounds ? (double)(float)max : max);
+    const exo_config_note note = {.kind = is_valid ? kind : EXO_NOTE_NONE, .number = fallback};
     exo_config *node = NULL;
     bool integer = false;
-    exo_status st = exo_config_ask(map, key, &node, err);
+    exo_status st = exo_config_ask_noting(map, key, &note, &node, err);
     if (st != EXO_OK)
         return st;
     if (!node) {
@@ -398,22 +465,39 @@ exo_config_double(exo_config *map, const char *key, double fallback, double min,
     }
     if (!is_plain_scalar(node) || !exo_config_is_number(node->text, &integer))
         return exo_config_fail_type(node, key, "a number", err);
-    double value = exo_config_to_double(node->text);
+    double value = exo_config_to_double(node->text), rounded = rounds ? (double)(float)value : value;
     if (isinf(value))
         return exo_config_fail(node, err, "%s: %.40s is too large for a number", key, node->text);
-    if (value < min)
+    if (value < min && rounded < min)
         return exo_config_fail(node, err, "%s must be at least %g, got %.40s", key, min, node->text);
-    if (value > max)
+    if (value > max && rounded > max)
         return exo_config_fail(node, err, "%s must be at most %g, got %.40s", key, max, node->text);
     *out = value;
     return EXO_OK;
 }
 
 exo_status
+exo_config_double(exo_config *map, const char *key, double fallback, double min, double max, double *out, exo_err *err)
+{
+    return read_double(map, key, EXO_NOTE_DOUBLE, fallback, min, max, out, err);
+}
+
+exo_status
+exo_config_float(exo_config *map, const char *key, float fallback, double min, double max, float *out, exo_err *err)
+{
+    double value = 0;
+    exo_status st = read_double(map, key, EXO_NOTE_FLOAT, (double)fallback, min, max, &value, err);
+    if (st == EXO_OK)
+        *out = (float)value;
+    return st;
+}
+
+exo_status
 exo_config_string(exo_config *map, const char *key, const char *fallback, const char **out, exo_err *err)
 {
+    const exo_config_note note = {.kind = EXO_NOTE_STRING, .text = fallback};
     exo_config *node = NULL;
-    exo_status st = exo_config_ask(map, key, &node, err);
+    exo_status st = exo_config_ask_noting(map, key, &note, &node, err);
     if (st != EXO_OK)
         return st;
     if (node && (node->kind != EXO_CONFIG_SCALAR || exo_config_is_null(node)))
@@ -426,8 +510,9 @@ exo_status
 exo_config_choice(exo_config *map, const char *key, size_t fallback, const char *const *choices, size_t *out,
                   exo_err *err)
 {
+    const exo_config_note note = {.kind = EXO_NOTE_STRING, .text = choices[fallback]};
     exo_config *node = NULL;
-    exo_status st = exo_config_ask(map, key, &node, err);
+    exo_status st = exo_config_ask_noting(map, key, &note, &node, err);
     if (st != EXO_OK)
         return st;
     if (!node) {

@@ -265,15 +265,28 @@ exo_config_graft(exo_config *into, const char *key, const exo_config *value, exo
     return st == EXO_OK ? exo_config_adopt(into, key, node, err) : st;
 }
 
-exo_status
-exo_config_graft_text(exo_config *into, const char *key, const char *text, exo_err *err)
+static exo_status
+graft_scalar(exo_config *into, const char *key, const char *text, bool quoted, exo_err *err)
 {
     exo_config *node = NULL;
     exo_status st = exo_config_new(into->doc, EXO_CONFIG_SCALAR, &into->place, &node, err);
     if (st != EXO_OK)
         return st;
+    node->quoted = quoted;
     node->text = exo_config_copy_text(into->doc, text, strlen(text));
     return node->text ? exo_config_adopt(into, key, node, err) : fail_nomem(into->doc, err);
+}
+
+exo_status
+exo_config_graft_text(exo_config *into, const char *key, const char *text, exo_err *err)
+{
+    return graft_scalar(into, key, text, false, err);
+}
+
+exo_status
+exo_config_graft_string(exo_config *into, const char *key, const char *text, exo_err *err)
+{
+    return graft_scalar(into, key, text, true, err);
 }
 
 exo_config_doc *

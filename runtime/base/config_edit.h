@@ -29,6 +29,8 @@ exo_status exo_config_new_list(const exo_config *at, exo_config **out, exo_err *
 exo_status exo_config_graft(exo_config *into, const char *key, const exo_config *value, exo_err *err);
 /* Likewise a scalar, unquoted, with the place of `into`. */
 exo_status exo_config_graft_text(exo_config *into, const char *key, const char *text, exo_err *err);
+/* Likewise in quotes: a string, whatever it looks like. */
+exo_status exo_config_graft_string(exo_config *into, const char *key, const char *text, exo_err *err);
 /* Adds a node of the same document itself. */
 exo_status exo_config_adopt(exo_config *into, const char *key, exo_config *value, exo_err *err);
 /* Adds the entries of one mapping to another of its document, or the items of a list to a list. INVAL: a key is in both; `what` says what
@@ -42,6 +44,26 @@ exo_config_doc *exo_config_document(const exo_config *node);
 
 /* Adds a word that YAML reads back as this string, in quotes where it needs them. */
 void exo_config_add_word(exo_text *text, const char *word);
+
+/* --- Wholes (config_whole.c) -------------------------------------------------------------------------------------------------- */
+
+/* The mapping under `key`, which may also be given by its name alone, or not at all: then one that has that name, or nothing, stands in for
+ * it, and in a whole copy. INVAL: it is a list, or nothing. */
+exo_status exo_config_stand_in(exo_config *map, const char *key, exo_config **out, exo_err *err);
+/* Notes what is taken where the list `key`, which a reader has asked for, is missing. */
+exo_status exo_config_note_numbers(exo_config *map, const char *key, const double *numbers, size_t count, exo_err *err);
+/* exo_config_graft of a whole copy: with every key that was asked for and is missing, where its reader could be given what it takes instead.
+ * A number that is text to its reader is in quotes. Read again, it means the same, and its whole is the same text. What nobody has asked for
+ * is copied as it is. */
+exo_status exo_config_graft_whole(exo_config *into, const char *key, const exo_config *value, exo_err *err);
+
+/* Says of a node of a whole copy that the same is meant where it is missing. */
+void exo_config_mark_fallback(exo_config *node);
+
+/* Writes the path of the first key that does not mean the same in both, such as "strategy.H"; false: there is none. The order of keys does not
+ * matter, nor how a number or an amount is written, nor whether a key of nothing (null) is there. What is missing in `before` may be there in
+ * `now` as a fallback, where that is a whole copy. `skipped` (NULL-terminated): paths that are not compared. */
+bool exo_config_differs(const exo_config *before, const exo_config *now, const char *const *skipped, exo_text *path);
 
 /* --- Places ----------------------------------------------------------------------------------------------------------------- */
 

@@ -4,7 +4,8 @@
  * scalar; mappings and lists both keep their children in `entries`, a list's entries have no key. Where a node comes from
  * (line and column, or "--set a.b") goes with it when it is copied, so that messages name the place that a person wrote.
  *
- * Read next: config_parse.c (text to tree), config.c (typed readers), config_edit.c (overrides), config_write.c.
+ * Read next: config_parse.c (text to tree), config.c (typed readers), config_edit.c (overrides), config_write.c, config_whole.c (a copy
+ * with every fallback), config_compare.c.
  */
 #ifndef EXO_BASE_CONFIG_TREE_H
 #define EXO_BASE_CONFIG_TREE_H
@@ -38,10 +39,41 @@ typedef struct exo_config_entry {
     exo_config *value;
 } exo_config_entry;
 
-/* A key that a reader asked for. */
+/* What a reader takes where its key is missing. */
+typedef enum exo_config_note_kind {
+    EXO_NOTE_NONE, /* nothing that could be written there instead */
+    EXO_NOTE_BOOL,
+    EXO_NOTE_U64,
+    EXO_NOTE_DOUBLE,
+    EXO_NOTE_FLOAT, /* a double that is one */
+    EXO_NOTE_TIME,
+    EXO_NOTE_RATE,
+    EXO_NOTE_BYTES,     /* expected: a number */
+    EXO_NOTE_U64_BYTES, /* counted            */
+    EXO_NOTE_STRING,
+    EXO_NOTE_NUMBERS, /* a list */
+} exo_config_note_kind;
+
+typedef struct exo_config_note {
+    exo_config_note_kind kind;
+    union {
+        bool truth;
+        uint64_t integer;
+        double number;
+        exo_time time;
+        const char *text;
+        const double *numbers;
+    };
+    size_t count; /* of numbers */
+} exo_config_note;
+
+/* A key that a reader asked for, and what the last of them said. */
 typedef struct exo_config_asked {
     struct exo_config_asked *link;
     const char *key;
+    exo_config_note note;
+    bool is_text;         /* it is read as text, whatever it looks like                       */
+    exo_config *stand_in; /* what readers take for it; NULL: what is there (exo_config_stand_in) */
 } exo_config_asked;
 
 struct exo_config {
@@ -50,6 +82,8 @@ struct exo_config {
     exo_config_place place;
     const char *text; /* of a scalar         */
     bool quoted;      /* a scalar in quotes is a string, whatever it looks like */
+    bool is_fallback; /* of a whole copy: the same is meant where it is missing */
+    bool was_missing; /* likewise: and it was                                   */
     exo_config_entry *entries;
     size_t length, capacity;
     exo_config_asked *asked;
@@ -77,6 +111,13 @@ exo_status exo_config_append(exo_config *parent, const char *key, const exo_conf
 exo_config_entry *exo_config_find(const exo_config *map, const char *key);
 /* Finds `key` of a mapping and marks it as known; *out is NULL where it is missing. */
 exo_status exo_config_ask(exo_config *map, const char *key, exo_config **out, exo_err *err);
+/* The same of a reader that takes `note` where there is none. */
+exo_status exo_config_ask_noting(exo_config *map, const char *key, const exo_config_note *note, exo_config **out,
+                                 exo_err *err);
+/* What was said when `key` was asked for; NULL: it was not. */
+const exo_config_asked *exo_config_asked_of(const exo_config *map, const char *key);
+/* "true" or "false" as YAML reads the word, or NULL. */
+const char *exo_config_boolean(const char *text);
 /* Is it an unquoted scalar that YAML reads as null? */
 bool exo_config_is_null(const exo_config *node);
 /* INVAL with `place` before the reason. */

@@ -152,12 +152,12 @@ times_factor(const char *number, bool integer, uint64_t factor)
 
 /* Reads the amount under `key`; *node is NULL where there is none. */
 static exo_status
-read_amount(exo_config *map, const char *key, const struct quantity *quantity, exo_config **node, struct amount *out,
-            exo_err *err)
+read_amount(exo_config *map, const char *key, const struct quantity *quantity, const exo_config_note *note,
+            exo_config **node, struct amount *out, exo_err *err)
 {
     char number[64];
     bool integer = false;
-    exo_status st = exo_config_ask(map, key, node, err);
+    exo_status st = exo_config_ask_noting(map, key, note, node, err);
     if (st != EXO_OK || !*node)
         return st;
     const char *text = exo_config_scalar(*node);
@@ -199,7 +199,9 @@ exo_config_time(exo_config *map, const char *key, exo_time fallback, exo_time mi
     exo_config *node = NULL;
     struct amount amount = {0};
     char limit[EXO_UNIT_TEXT];
-    exo_status st = read_amount(map, key, &times, &node, &amount, err);
+    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_TIME : EXO_NOTE_NONE,
+                                  .time = fallback};
+    exo_status st = read_amount(map, key, &times, &note, &node, &amount, err);
     if (st != EXO_OK)
         return st;
     if (!node) {
@@ -221,14 +223,16 @@ exo_config_rate(exo_config *map, const char *key, double fallback, double min, d
     exo_config *node = NULL;
     struct amount amount = {0};
     char limit[EXO_UNIT_TEXT];
-    exo_status st = exo_config_ask(map, key, &node, err);
+    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_RATE : EXO_NOTE_NONE,
+                                  .number = fallback};
+    exo_status st = exo_config_ask_noting(map, key, &note, &node, err);
     const char *text = st == EXO_OK ? exo_config_scalar(node) : NULL;
     if (text && isinf(max) && strcmp(text, "unlimited") == 0) {
         *out = (double)INFINITY;
         return EXO_OK;
     }
     if (st == EXO_OK)
-        st = read_amount(map, key, &rates, &node, &amount, err);
+        st = read_amount(map, key, &rates, &note, &node, &amount, err);
     if (st != EXO_OK)
         return st;
     if (!node) {
@@ -252,7 +256,9 @@ exo_config_bytes(exo_config *map, const char *key, uint64_t fallback, uint64_t m
     exo_config *node = NULL;
     struct amount amount = {0};
     char limit[EXO_UNIT_TEXT];
-    exo_status st = read_amount(map, key, &sizes, &node, &amount, err);
+    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_U64_BYTES : EXO_NOTE_NONE,
+                                  .integer = fallback};
+    exo_status st = read_amount(map, key, &sizes, &note, &node, &amount, err);
     if (st != EXO_OK)
         return st;
     if (!node) {
@@ -274,7 +280,9 @@ exo_config_bytes_expected(exo_config *map, const char *key, double fallback, dou
 {
     exo_config *node = NULL;
     struct amount amount = {0};
-    exo_status st = read_amount(map, key, &sizes, &node, &amount, err);
+    bool is_valid = fallback >= 0 && fallback <= 1e18;
+    const exo_config_note note = {.kind = is_valid ? EXO_NOTE_BYTES : EXO_NOTE_NONE, .number = fallback};
+    exo_status st = read_amount(map, key, &sizes, &note, &node, &amount, err);
     if (st != EXO_OK)
         return st;
     if (node && amount.value < 0)
@@ -292,7 +300,9 @@ exo_config_fraction(exo_config *map, const char *key, double fallback, double mi
     exo_config *node = NULL;
     char number[64];
     bool integer = false;
-    exo_status st = exo_config_ask(map, key, &node, err);
+    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_DOUBLE : EXO_NOTE_NONE,
+                                  .number = fallback};
+    exo_status st = exo_config_ask_noting(map, key, &note, &node, err);
     if (st != EXO_OK)
         return st;
     if (!node) {
@@ -317,6 +327,72 @@ exo_config_fraction(exo_config *map, const char *key, double fallback, double mi
     return EXO_OK;
 }
 
+/* --- Comparing ------------------------------------------------------------------------------------------------------------------ */
+
+/* The unit that `text` ends with; *number is what stands before it. NULL: it is no amount. */
+static const char *
+split_amount(const char *text, char number[64])
+{
+    bool integer = false;
+    size_t length = number_length(text);
+    if (length == 0 || length >= 64)
+        return NULL;
+    snprintf(number, 64, "%.*s", (int)length, text);
+    return exo_config_is_number(number, &integer) ? text + length + strspn(text + length, " \t") : NULL;
+}
+
+static bool
+amount_of(const char *text, const struct unit *units, struct amount *out)
+{
+    char number[64];
+    bool integer = false;
+    const char *unit = split_amount(text, number);
+    if (!unit)
+        return false;
+    exo_config_is_number(number, &integer);
+    if (!*unit && exo_config_to_double(number) == 0) {
+        *out = (struct amount){.exact = true};
+        return true;
+    }
+    for (const struct unit *u = units; u->name; u++) {
+        if (strcmp(u->name, unit) == 0) {
+            *out = times_factor(number, integer, u->factor);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+fraction_of(const char *text, double *out, bool *percent)
+{
+    char number[64];
+    const char *unit = split_amount(text, number);
+    if (!unit || (*unit && strcmp(unit, "%") != 0))
+        return false;
+    *percent = *unit != '\0';
+    *out = exo_config_to_double(number) / (*percent ? 100 : 1);
+    return true;
+}
+
+bool
+exo_unit_same(const char *a, const char *b)
+{
+    const struct unit *const all[] = {time_units, rate_units, byte_units};
+    double parts[2];
+    bool percent[2];
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct amount x, y;
+        if (!amount_of(a, all[i], &x) || !amount_of(b, all[i], &y))
+            continue;
+        if (all[i] == time_units) /* read in whole nanoseconds */
+            return x.exact && y.exact ? x.whole == y.whole : rint(x.value) == rint(y.value);
+        return x.exact && y.exact ? x.whole == y.whole : x.value == y.value;
+    }
+    return fraction_of(a, &parts[0], &percent[0]) && fraction_of(b, &parts[1], &percent[1]) &&
+           (percent[0] || percent[1]) && parts[0] == parts[1];
+}
+
 /* --- Writing -------------------------------------------------------------------------------------------------------------------- */
 
 const char *
@@ -338,6 +414,18 @@ exo_unit_time(exo_time time, char out[EXO_UNIT_TEXT])
 }
 
 const char *
+exo_unit_seconds(exo_time time, char out[EXO_UNIT_TEXT])
+{
+    int length = snprintf(out, EXO_UNIT_TEXT, "%" PRId64 ".%09" PRId64, (int64_t)(time / EXO_SECOND),
+                          (int64_t)(time % EXO_SECOND));
+    while (out[length - 1] == '0')
+        out[--length] = '\0';
+    if (out[length - 1] == '.')
+        out[--length] = '\0';
+    return out;
+}
+
+const char *
 exo_unit_number(double value, char out[EXO_UNIT_TEXT])
 {
     if (fabs(value) < 1e15 && value == rint(value)) {
@@ -350,6 +438,20 @@ exo_unit_number(double value, char out[EXO_UNIT_TEXT])
             if (*c == ',')
                 *c = '.'; /* a locale's decimal comma */
         if (exo_config_to_double(out) == value)
+            break;
+    }
+    return out;
+}
+
+const char *
+exo_unit_float(float value, char out[EXO_UNIT_TEXT])
+{
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(out, EXO_UNIT_TEXT, "%.*g", digits, (double)value);
+        for (char *c = out; *c; c++)
+            if (*c == ',')
+                *c = '.';
+        if ((float)exo_config_to_double(out) == value)
             break;
     }
     return out;

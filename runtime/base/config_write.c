@@ -53,30 +53,37 @@ is_word(const char *text)
     return true;
 }
 
-/* JSON's numbers are a subset of YAML's: no +, no leading zeros, digits on both sides of the point. */
+/* JSON's numbers are a subset of YAML's: no +, no leading zeros, digits on both sides of the point. No digit is lost. */
 static void
 put_json_number(struct writer *w, const char *text)
 {
-    const char *digits = text + (*text == '-');
-    const char *point = strchr(text, '.');
-    bool leading_zero = digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9';
-    bool open_point = point && !(point[1] >= '0' && point[1] <= '9');
-    if (*text != '+' && *digits != '.' && !leading_zero && !open_point) {
-        put_string(w, text);
+    static const char digits[] = "0123456789";
+    if (isinf(exo_config_to_double(text))) { /* no reader of JSON would take it */
+        put_quoted(w, text);
         return;
     }
-    double value = exo_config_to_double(text);
-    char number[64];
-    snprintf(number, sizeof number, "%.17g", isinf(value) ? (value < 0 ? -1e308 : 1e308) : value);
-    for (char *c = number; *c; c++)
-        if (*c == ',')
-            *c = '.'; /* a locale's decimal comma */
-    put_string(w, number);
+    if (*text == '-')
+        put_string(w, "-");
+    text += *text == '-' || *text == '+';
+    while (text[0] == '0' && text[1] >= '0' && text[1] <= '9')
+        text++;
+    size_t whole = strspn(text, digits);
+    if (whole == 0)
+        put_string(w, "0");
+    exo_text_add_bytes(&w->text, text, whole);
+    text += whole;
+    if (*text == '.') {
+        size_t part = strspn(text + 1, digits);
+        exo_text_add_bytes(&w->text, text, part + 1);
+        if (part == 0)
+            put_string(w, "0");
+        text += part + 1;
+    }
+    put_string(w, text); /* the exponent */
 }
 
-/* "true" or "false" as YAML reads the word, or NULL. */
-static const char *
-boolean_of(const char *text)
+const char *
+exo_config_boolean(const char *text)
 {
     static const char *const constants[2][3] = {{"false", "False", "FALSE"}, {"true", "True", "TRUE"}};
     for (int value = 0; value < 2; value++)
@@ -98,7 +105,7 @@ write_scalar(struct writer *w, const exo_config *node)
         put_string(w, "null");
         return;
     }
-    const char *boolean = boolean_of(node->text);
+    const char *boolean = exo_config_boolean(node->text);
     if (boolean) {
         put_string(w, boolean);
     } else if (exo_config_is_number(node->text, &integer)) {
@@ -183,7 +190,8 @@ exo_config_add_word(exo_text *text, const char *word)
     struct writer w = {.text = *text};
     bool integer = false;
     exo_config plain = {.kind = EXO_CONFIG_SCALAR, .text = word};
-    if (is_word(word) && !exo_config_is_null(&plain) && !exo_config_is_number(word, &integer) && !boolean_of(word))
+    if (is_word(word) && !exo_config_is_null(&plain) && !exo_config_is_number(word, &integer) &&
+        !exo_config_boolean(word))
         put_string(&w, word);
     else
         put_quoted(&w, word);

@@ -390,7 +390,7 @@ Test(config, json_is_json)
     char *json = NULL;
     cr_assert_eq(exo_config_json(exo_config_root(doc), &json, NULL), EXO_OK);
     cr_expect_str_eq(json,
-                     "{\n  \"a\": 0.5,\n  \"b\": 1,\n  \"c\": 3,\n  \"d\": 7,\n  \"e\": -2e-3,\n  \"f\": null,\n"
+                     "{\n  \"a\": 0.5,\n  \"b\": 1.0,\n  \"c\": 3,\n  \"d\": 7,\n  \"e\": -2e-3,\n  \"f\": null,\n"
                      "  \"g\": true,\n  \"h\": \"true\",\n  \"i\": \"x y\",\n  \"j\": \"q\\\"\\\\\\n\\t\\u0001\",\n"
                      "  \"k\": [\n    1,\n    {}\n  ],\n  \"l\": {},\n  \"m\": -0.5\n}");
     exo_free(json);

@@ -1,0 +1,148 @@
+/* Do two configurations mean the same? See config_edit.h. No state. */
+#include "config_tree.h"
+
+#include <string.h>
+
+#include "config_units.h"
+
+static const char *
+boolean_of(const exo_config *node)
+{
+    return node->quoted ? NULL : exo_config_boolean(node->text);
+}
+
+/* Digits without what changes nothing: a sign that is +, zeros in front. */
+static bool
+same_integers(const char *a, const char *b)
+{
+    bool negative[2] = {*a == '-', *b == '-'};
+    a += *a == '-' || *a == '+';
+    b += *b == '-' || *b == '+';
+    a += strspn(a, "0");
+    b += strspn(b, "0");
+    return strcmp(a, b) == 0 && (negative[0] == negative[1] || !*a);
+}
+
+static bool
+same_scalars(const exo_config *a, const exo_config *b)
+{
+    bool whole[2] = {false, false};
+    if (strcmp(a->text, b->text) == 0) /* in quotes or not: one of them was read as text, and so would the other be */
+        return true;
+    if (a->quoted && b->quoted)
+        return false;
+    const char *truth = boolean_of(a), *other = boolean_of(b);
+    if (truth || other)
+        return truth && other && strcmp(truth, other) == 0;
+    if (exo_config_is_number(a->text, &whole[0]) && exo_config_is_number(b->text, &whole[1]))
+        return !a->quoted && !b->quoted &&
+               (whole[0] && whole[1] ? same_integers(a->text, b->text)
+                                     : exo_config_to_double(a->text) == exo_config_to_double(b->text));
+    return exo_unit_same(a->text, b->text);
+}
+
+/* What a mapping falls back to may depend on whether it has a name: an outer optimizer without one is not PyTorch's. */
+static bool
+is_named(const exo_config *map)
+{
+    const exo_config_entry *entry = exo_config_find(map, "name");
+    return entry && !entry->value->was_missing;
+}
+
+/* Would it mean the same if it were missing? */
+static bool
+is_fallback(const exo_config *node)
+{
+    if (node->is_fallback || exo_config_is_null(node))
+        return true;
+    if (node->kind == EXO_CONFIG_MAP && is_named(node))
+        return false;
+    for (size_t i = 0; i < node->length; i++)
+        if (!is_fallback(node->entries[i].value))
+            return false;
+    return node->kind == EXO_CONFIG_MAP;
+}
+
+static bool
+is_skipped(const char *path, const char *const *skipped)
+{
+    for (; skipped && *skipped; skipped++)
+        if (strcmp(path, *skipped) == 0)
+            return true;
+    return false;
+}
+
+static bool differs(const exo_config *before, const exo_config *now, const char *const *skipped, exo_text *path);
+
+/* A name alone, or a mapping that says nothing besides. */
+static bool
+differs_from_name(const exo_config *name, const exo_config *map)
+{
+    for (size_t i = 0; i < map->length; i++) {
+        const exo_config *value = map->entries[i].value;
+        bool same = strcmp(map->entries[i].key, "name") == 0 && value->kind == EXO_CONFIG_SCALAR
+                        ? same_scalars(name, value)
+                        : is_fallback(value);
+        if (!same)
+            return true;
+    }
+    return !exo_config_find(map, "name");
+}
+
+/* excused: the key may be missing in `before`. */
+static bool
+entry_differs(const exo_config *before, const exo_config *now, const char *key, bool excused,
+              const char *const *skipped, exo_text *path)
+{
+    const exo_config_entry *old = exo_config_find(before, key), *new = exo_config_find(now, key);
+    size_t length = path ? path->length : 0;
+    if (path)
+        exo_text_add(path, "%s%s", length ? "." : "", key);
+    bool lacks = !excused && !is_skipped(path && path->data ? path->data : "", skipped);
+    if (lacks || differs(old ? old->value : NULL, new ? new->value : NULL, skipped, path))
+        return true;
+    if (path) {
+        path->length = length;
+        if (path->data)
+            path->data[length] = '\0';
+    }
+    return false;
+}
+
+static bool
+differs(const exo_config *before, const exo_config *now, const char *const *skipped, exo_text *path)
+{
+    if (is_skipped(path && path->data ? path->data : "", skipped))
+        return false;
+    before = before && exo_config_is_null(before) ? NULL : before;
+    now = now && exo_config_is_null(now) ? NULL : now;
+    if (!before || !now)
+        return before || (now && !is_fallback(now));
+    if (before->kind == EXO_CONFIG_SCALAR && now->kind == EXO_CONFIG_MAP)
+        return differs_from_name(before, now);
+    if (before->kind != now->kind)
+        return true;
+    if (before->kind == EXO_CONFIG_SCALAR)
+        return !same_scalars(before, now);
+    if (before->kind == EXO_CONFIG_LIST) {
+        for (size_t i = 0; i < before->length && i < now->length; i++)
+            if (differs(before->entries[i].value, now->entries[i].value, NULL, NULL))
+                return true;
+        return before->length != now->length;
+    }
+    for (size_t i = 0; i < before->length; i++)
+        if (entry_differs(before, now, before->entries[i].key, true, skipped, path))
+            return true;
+    bool excused = exo_config_find(before, "name") ? is_named(now) : !is_named(now);
+    for (size_t i = 0; i < now->length; i++)
+        if (!exo_config_find(before, now->entries[i].key) &&
+            entry_differs(before, now, now->entries[i].key, excused, skipped, path))
+            return true;
+    return false;
+}
+
+bool
+exo_config_differs(const exo_config *before, const exo_config *now, const char *const *skipped, exo_text *path)
+{
+    return differs(before, now, skipped, path);
+}
