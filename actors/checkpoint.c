@@ -16,6 +16,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "config_edit.h"
 #include "file.h"
 #include "manifest.h"
 
@@ -298,8 +299,29 @@ exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *setting
     return EXO_OK;
 }
 
+/* Do the options of a checkpoint mean the same? The strategy's name is a setting of its own. */
+static exo_status
+check_options(const char *checkpoint, const json_t *then, const exo_config *now, exo_err *err)
+{
+    static const char *const skipped[] = {"name", NULL};
+    exo_config_doc *doc = NULL;
+    const char *text = json_string_value(then);
+    exo_text path = {0};
+    exo_status st = text ? exo_config_parse(&doc, checkpoint, text, err)
+                         : exo_fail(err, EXO_INVAL, "%s: " RUN_JSON " has no options", checkpoint);
+    if (st == EXO_OK && exo_config_differs(exo_config_root(doc), now, skipped, &path))
+        st = exo_fail(
+            err, EXO_INVAL,
+            "%s: the checkpoint was written with other options, the first of which is %s: resume with the same "
+            "settings, or start anew without resume",
+            checkpoint, path.data ? path.data : "not known");
+    exo_config_free(&doc);
+    exo_free(path.data);
+    return st;
+}
+
 exo_status
-exo_checkpoint_check(const char *checkpoint, const char *settings, exo_err *err)
+exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_config *options, exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH];
     char *text = NULL;
@@ -324,6 +346,12 @@ exo_checkpoint_check(const char *checkpoint, const char *settings, exo_err *err)
         json_t *old = json_object_get(then, key);
         if (old && json_equal(old, value))
             continue;
+        if (options && strcmp(key, "options") == 0) {
+            st = check_options(checkpoint, old, options, err);
+            if (st == EXO_OK)
+                continue;
+            goto done;
+        }
         char *was = old ? json_dumps(old, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
         char *is = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         st = exo_fail(err, EXO_INVAL,

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <exogym/config.h>
 #include <exogym/status.h>
 
 enum {
@@ -49,8 +50,9 @@ exo_status exo_checkpoint_commit(const char *run_folder, uint64_t step, const ch
 void exo_checkpoint_abort(const char *run_folder, uint64_t step);
 
 /* Refuses to go on from `checkpoint` with settings (JSON objects of scalars) that differ from those in its run.json; names
- * the first that does, with both values. */
-exo_status exo_checkpoint_check(const char *checkpoint, const char *settings, exo_err *err);
+ * the first that does, with both values. `options`: the setting of that name as a whole copy (config_edit.h), compared by what it means; NULL:
+ * as text. */
+exo_status exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_config *options, exo_err *err);
 
 /* An integer among the settings in a checkpoint's run.json. INVAL if there is none. */
 exo_status exo_checkpoint_setting(const char *checkpoint, const char *key, uint64_t *value, exo_err *err);

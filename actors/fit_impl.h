@@ -55,7 +55,8 @@ struct run {
     int lock;                         /* descriptor, or -1 */
     char checkpoint[EXO_CHECKPOINT_PATH];
     exo_metrics *metrics;
-    char *options_text;
+    exo_config_doc *whole; /* {options: the strategy's, with every default} */
+    char *options_text;    /* the same                                      */
     char *settings;
 
     /* Of the parts before a resume; all 0 where there are none, or their checkpoint has no figures. */
@@ -110,6 +111,8 @@ bool exo_fit_is_silent(const struct run *run, uint32_t rank);
 
 /* Everything up to nodes that are ready for their first step, or for that after the checkpoint. */
 exo_status exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_config *options, exo_err *err);
+/* The strategy's options with every default. */
+exo_config *exo_fit_options(const struct run *run);
 /* Of what all nodes sent together, one node's part, rounded. */
 uint64_t exo_fit_mean_bytes(const struct run *run, uint64_t all);
 

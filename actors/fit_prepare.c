@@ -16,12 +16,21 @@
 #include <exogym/memory.h>
 #include <exogym/tokenizer.h>
 
+#include "config_edit.h"
 #include "file.h"
 #include "fit_opts.h"
 #include "grow_text.h"
 #include "run_folder.h"
 
-#define DEFAULT_TIMEOUT (600 * EXO_SECOND)
+enum {
+    MAX_CONFIG = 1 << 24
+};
+
+exo_config *
+exo_fit_options(const struct run *run)
+{
+    return exo_config_get(exo_config_root(run->whole), "options");
+}
 
 static exo_status
 allocate(struct run *run, exo_err *err)
@@ -41,21 +50,33 @@ allocate(struct run *run, exo_err *err)
     return EXO_OK;
 }
 
+/* The options with every default: what the run has, however little of it was said. */
+static exo_status
+write_options(struct run *run, const exo_config *options, exo_err *err)
+{
+    exo_status st = exo_config_parse(&run->whole, "options", "{}", err);
+    if (st == EXO_OK)
+        st = exo_config_graft_whole(exo_config_root(run->whole), "options", options, err);
+    return st == EXO_OK ? exo_config_text(exo_fit_options(run), &run->options_text, err) : st;
+}
+
 /* A strategy's state is one node's, and a config belongs to one thread: all are made here, before there are nodes. */
 static exo_status
 make_strategies(struct run *run, exo_config *options, exo_err *err)
 {
-    exo_status st = EXO_OK;
+    exo_config_doc *none = NULL;
+    exo_status st = options ? EXO_OK : exo_config_parse(&none, "options", "{}", err);
+    if (st == EXO_OK && none)
+        options = exo_config_root(none);
     for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++)
         st = exo_strategy_new(&run->strategy[r], run->strategy_name, options, err);
     if (st == EXO_OK)
         st = exo_strategy_check(run->strategy[0], run->fit.num_nodes, err);
     if (st == EXO_OK)
         st = exo_strategy_check_model(run->strategy[0], run->fit.model, err);
-    if (st == EXO_OK && options)
-        st = exo_config_text(options, &run->options_text, err);
-    else if (st == EXO_OK && !(run->options_text = exo_strdup("{}")))
-        st = exo_fail(err, EXO_NOMEM, "no memory for the options");
+    if (st == EXO_OK)
+        st = write_options(run, options, err);
+    exo_config_free(&none);
     return st;
 }
 
@@ -220,7 +241,7 @@ open_folder(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
 static exo_status
 check_checkpoint(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
 {
-    exo_status st = exo_checkpoint_check(run->checkpoint, run->settings, err);
+    exo_status st = exo_checkpoint_check(run->checkpoint, run->settings, exo_fit_options(run), err);
     if (st == EXO_OK && choice->damage.code != EXO_OK) {
         EXO_LOG(WARN, TRAIN, "damage=\"%s\" resuming from the older %s", choice->damage.text, choice->intact);
         st = exo_checkpoint_set_damaged_aside(run->folder, choice->intact, err);
@@ -233,34 +254,45 @@ check_checkpoint(struct run *run, const exo_checkpoint_choice *choice, exo_err *
     return st;
 }
 
+/* Adds the record of what was changed while it ran, if `folder` has one, to the text of a config.json. */
+static exo_status
+keep_changes(const char *folder, const char *text, char **out, exo_err *err)
+{
+    exo_text path = {0};
+    char *was = NULL;
+    size_t size = 0;
+    exo_config_doc *before = NULL, *now = NULL;
+    exo_status st = EXO_OK;
+    *out = NULL;
+    exo_text_add(&path, "%s/config.json", folder);
+    if (path.failed)
+        st = exo_fail(err, EXO_NOMEM, "no memory for a path");
+    exo_config *changes = NULL;
+    if (st == EXO_OK && exo_file_read(path.data, MAX_CONFIG, &was, &size, NULL) == EXO_OK &&
+        exo_config_parse(&before, path.data, was, NULL) == EXO_OK)
+        changes = exo_config_get(exo_config_root(before), "changes");
+    if (st == EXO_OK && exo_config_length(changes) > 0)
+        st = exo_config_parse(&now, "config.json", text, err);
+    if (st == EXO_OK && now)
+        st = exo_config_graft(exo_config_root(now), "changes", changes, err);
+    if (st == EXO_OK && now)
+        st = exo_config_json(exo_config_root(now), out, err);
+    exo_config_free(&before);
+    exo_config_free(&now);
+    exo_free(was);
+    exo_free(path.data);
+    return st;
+}
+
 /* A run that goes on keeps the record of what was changed while it ran. */
 static exo_status
 write_config(struct run *run, const char *text, exo_err *err)
 {
-    exo_text path = {0};
-    exo_text_add(&path, "%s/config.json", run->folder);
-    json_t *before = run->opts->resume && !path.failed ? json_load_file(path.data, 0, NULL) : NULL;
-    json_t *changes = json_object_get(before, "changes"), *now = NULL;
     char *with_changes = NULL;
-    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "no memory for a path") : EXO_OK;
-    if (st == EXO_OK && json_array_size(changes) > 0) {
-        now = json_loads(text, 0, NULL);
-        json_object_set(now, "changes", changes);
-        with_changes = json_dumps(now, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-        if (!with_changes)
-            st = exo_fail(err, EXO_NOMEM, "no memory for config.json");
-        else
-            EXO_LOG(WARN, TRAIN,
-                    "folder=%s was changed while it ran, as its config.json says; it goes on with the job's own graph: "
-                    "apply the change again",
-                    run->folder);
-    }
+    exo_status st = run->opts->resume ? keep_changes(run->folder, text, &with_changes, err) : EXO_OK;
     if (st == EXO_OK)
         st = write_text(run, "config.json", with_changes ? with_changes : text, err);
-    (free)(with_changes); /* jansson's */
-    json_decref(now);
-    json_decref(before);
-    exo_free(path.data);
+    exo_free(with_changes);
     return st;
 }
 

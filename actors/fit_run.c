@@ -118,6 +118,7 @@ release_run(struct run *run)
     exo_fit_close_network(run);
     exo_fit_release_figures(run);
     exo_free(run->traffic);
+    exo_config_free(&run->whole);
     exo_free(run->options_text);
     exo_free(run->settings);
     exo_free(run);

@@ -1,28 +1,22 @@
 /* Records of changes: see changes.h. */
 #include "changes.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include <exogym/memory.h>
 
+#include "config_edit.h"
+#include "config_units.h"
 #include "file.h"
 #include "grow_text.h"
-
-#define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+#include "lenient_json.h"
 
 enum {
     LARGEST = 16 << 20
 };
-
-static void
-release_text(char *text)
-{
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
-}
 
 static char *
 config_path(const char *folder)
@@ -37,120 +31,130 @@ config_path(const char *folder)
 }
 
 static exo_status
-write_config(const char *folder, const json_t *config, exo_err *err)
+write_config(const char *folder, exo_config_doc *config, exo_err *err)
 {
-    char *path = config_path(folder), *text = config ? json_dumps(config, JSON_STYLE) : NULL;
+    char *path = config_path(folder), *text = NULL;
     exo_status st =
-        path && text ? exo_file_write_atomic(path, text, strlen(text), err) : exo_fail(err, EXO_NOMEM, "out of memory");
-    release_text(text);
+        path ? exo_config_json(exo_config_root(config), &text, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    if (st == EXO_OK)
+        st = exo_file_write_atomic(path, text, strlen(text), err);
+    exo_free(text);
     exo_free(path);
     return st;
 }
 
-/* NULL: there is none, or it is not JSON. */
-static json_t *
-read_config(const char *folder)
+static exo_status
+read_config(const char *folder, exo_config_doc **out, exo_err *err)
 {
     char *path = config_path(folder), *text = NULL;
     size_t size = 0;
-    json_t *config = NULL;
-    if (path && exo_file_read(path, LARGEST, &text, &size, NULL) == EXO_OK)
-        config = json_loadb(text, size, 0, NULL);
+    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    *out = NULL;
+    if (st == EXO_OK)
+        st = exo_config_parse(out, path, text, err);
     exo_free(text);
     exo_free(path);
-    return config;
+    return st;
 }
 
 /* With every default. */
 static exo_status
-graph_json(const exo_graph_spec *graph, json_t **out, exo_err *err)
+expand(const exo_graph_spec *graph, exo_config_doc **out, exo_err *err)
 {
-    char *yaml = NULL, *text = NULL;
-    exo_config_doc *doc = NULL;
+    char *yaml = NULL;
     exo_status st = exo_graph_expand(graph, &yaml, err);
+    *out = NULL;
     if (st == EXO_OK)
-        st = exo_config_parse(&doc, graph->source, yaml, err);
-    if (st == EXO_OK)
-        st = exo_config_json(exo_config_root(doc), &text, err);
-    *out = st == EXO_OK ? json_loads(text, 0, NULL) : NULL;
-    if (st == EXO_OK && !*out)
-        st = exo_fail(err, EXO_NOMEM, "no memory for JSON, or a text that is not UTF-8");
-    exo_config_free(&doc);
+        st = exo_config_parse(out, graph->source, yaml, err);
     exo_free(yaml);
-    exo_free(text);
     return st;
 }
 
 /* --- Differences ---------------------------------------------------------------------------------------------------------------- */
 
+/* The list of changes that a comparison fills; `st` is its first error. */
+struct record {
+    exo_config *list;
+    exo_status st;
+    exo_err *err;
+};
+
 static void
-add_difference(json_t *list, const char *path, json_t *from, json_t *to)
+add_difference(struct record *r, const char *path, const exo_config *from, const exo_config *to)
 {
-    json_array_append_new(list, json_pack("{s:s, s:O?, s:O?}", "key", path, "from", from, "to", to));
+    exo_config *entry = NULL;
+    if (r->st == EXO_OK)
+        r->st = exo_config_new_map(r->list, &entry, r->err);
+    if (r->st == EXO_OK)
+        r->st = exo_config_graft_string(entry, "key", path, r->err);
+    if (r->st == EXO_OK && from)
+        r->st = exo_config_graft(entry, "from", from, r->err);
+    if (r->st == EXO_OK && to)
+        r->st = exo_config_graft(entry, "to", to, r->err);
+    if (r->st == EXO_OK)
+        r->st = exo_config_adopt(r->list, NULL, entry, r->err);
 }
 
-static json_t *
-edge_of(const json_t *edges, const char *name)
+static exo_config *
+edge_of(exo_config *edges, const char *name)
 {
-    size_t i;
-    json_t *edge;
-    json_array_foreach ((json_t *)(uintptr_t)edges, i, edge)
-        if (name && json_is_string(json_object_get(edge, "name")) &&
-            strcmp(json_string_value(json_object_get(edge, "name")), name) == 0)
+    for (size_t i = 0; i < exo_config_length(edges); i++) {
+        exo_config *edge = exo_config_item(edges, i);
+        const char *own = exo_config_scalar(exo_config_get(edge, "name"));
+        if (own && strcmp(own, name) == 0)
             return edge;
+    }
     return NULL;
 }
 
-static void compare(json_t *list, const char *path, json_t *a, json_t *b);
+static void compare(struct record *r, const char *path, exo_config *a, exo_config *b);
 
 /* Edges are known by their names, wherever they stand. */
 static void
-compare_edges(json_t *list, json_t *a, json_t *b)
+compare_edges(struct record *r, exo_config *a, exo_config *b)
 {
-    json_t *sides[] = {a, b};
+    exo_config *sides[] = {a, b};
     for (int side = 0; side < 2; side++) {
-        size_t i;
-        json_t *edge;
-        json_array_foreach (sides[side], i, edge) {
-            const char *name = json_string_value(json_object_get(edge, "name"));
-            json_t *other = edge_of(sides[1 - side], name);
+        for (size_t i = 0; i < exo_config_length(sides[side]); i++) {
+            exo_config *edge = exo_config_item(sides[side], i);
+            const char *name = exo_config_scalar(exo_config_get(edge, "name"));
+            exo_config *other = edge_of(sides[1 - side], name ? name : "?");
             exo_text path = {0};
             exo_text_add(&path, "edges.%s", name ? name : "?");
             if (!path.failed && side == 0)
-                compare(list, path.data, edge, other);
+                compare(r, path.data, edge, other);
             else if (!path.failed && !other)
-                add_difference(list, path.data, NULL, edge);
+                add_difference(r, path.data, NULL, edge);
             exo_free(path.data);
         }
     }
 }
 
 static void
-compare(json_t *list, const char *path, json_t *a, json_t *b)
+compare(struct record *r, const char *path, exo_config *a, exo_config *b)
 {
-    if (a && b && json_equal(a, b))
+    if (a && b && !exo_config_differs(a, b, NULL, NULL))
         return;
-    if (!json_is_object(a) || !json_is_object(b)) {
-        add_difference(list, path, a, b);
+    if (!exo_config_is_map(a) || !exo_config_is_map(b)) {
+        add_difference(r, path, a, b);
         return;
     }
-    json_t *sides[] = {a, b};
+    exo_config *sides[] = {a, b};
     for (int side = 0; side < 2; side++) {
+        exo_config *value = NULL;
         const char *key;
-        json_t *value;
-        json_object_foreach(sides[side], key, value)
-        {
-            json_t *other = json_object_get(sides[1 - side], key);
+        for (size_t i = 0; (key = exo_config_key(sides[side], i, &value)); i++) {
+            exo_config *other = exo_config_get(sides[1 - side], key);
             exo_text inner = {0};
             if (side == 1 && other)
                 continue;
             exo_text_add(&inner, "%s%s%s", path, *path ? "." : "", key);
             if (inner.failed)
-                add_difference(list, key, a, b);
-            else if (strcmp(inner.data, "edges") == 0 && json_is_array(value) && json_is_array(other))
-                compare_edges(list, value, other);
+                add_difference(r, key, a, b);
+            else if (strcmp(inner.data, "edges") == 0 && exo_config_is_list(value) && exo_config_is_list(other))
+                compare_edges(r, value, other);
             else
-                compare(list, inner.data, side == 0 ? value : NULL, side == 0 ? other : value);
+                compare(r, inner.data, side == 0 ? value : NULL, side == 0 ? other : value);
             exo_free(inner.data);
         }
     }
@@ -161,55 +165,92 @@ compare(json_t *list, const char *path, json_t *a, json_t *b)
 json_t *
 exo_changes_of(const char *folder)
 {
-    json_t *config = read_config(folder), *changes = json_object_get(config, "changes");
-    if (json_array_size(changes) == 0)
-        changes = NULL;
-    json_incref(changes);
-    json_decref(config);
+    exo_config_doc *config = NULL;
+    char *text = NULL;
+    json_t *changes = NULL, *entry;
+    json_error_t reason;
+    size_t i;
+    exo_config *list =
+        read_config(folder, &config, NULL) == EXO_OK ? exo_config_get(exo_config_root(config), "changes") : NULL;
+    if (exo_config_length(list) > 0 && exo_config_json(list, &text, NULL) == EXO_OK)
+        changes = exo_json_load(text, strlen(text), &reason);
+    json_array_foreach (changes, i, entry)
+        json_object_del(entry, "graph");
+    exo_config_free(&config);
+    exo_free(text);
     return changes;
+}
+
+/* The list `changes`, which is made if there is none. */
+static exo_status
+list_of(exo_config *root, exo_config **out, exo_err *err)
+{
+    exo_status st = exo_config_list(root, "changes", out, err);
+    if (st == EXO_OK && !*out && (st = exo_config_new_list(root, out, err)) == EXO_OK)
+        st = exo_config_adopt(root, "changes", *out, err);
+    return st;
+}
+
+static exo_status
+add_head(exo_config *entry, const exo_change_time *when, exo_err *err)
+{
+    char at[32], number[EXO_UNIT_TEXT];
+    struct tm utc;
+    time_t seconds = time(NULL);
+    strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
+    exo_status st = exo_config_graft_string(entry, "at", at, err);
+    if (st == EXO_OK)
+        st = exo_config_graft_text(entry, "time_s", exo_unit_seconds(when->time, number), err);
+    if (st == EXO_OK && when->step >= 0) {
+        snprintf(number, sizeof number, "%" PRId64, when->step);
+        st = exo_config_graft_text(entry, "step", number, err);
+    }
+    return st;
 }
 
 exo_status
 exo_changes_add(const char *folder, const exo_graph_spec *before, const exo_graph_spec *after,
                 const exo_change_time *when, exo_err *err)
 {
-    json_t *from = NULL, *to = NULL, *changed = json_array(), *config = read_config(folder);
-    char at[32];
-    struct tm utc;
-    time_t seconds = time(NULL);
-    strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
-    exo_status st = graph_json(before, &from, err);
+    exo_config_doc *from = NULL, *to = NULL, *config = NULL;
+    exo_config *all = NULL, *entry = NULL, *changed = NULL;
+    exo_status st = expand(before, &from, err);
     if (st == EXO_OK)
-        st = graph_json(after, &to, err);
-    if (st == EXO_OK && !json_is_object(config))
-        st = exo_fail(err, EXO_IO, "%s/config.json cannot be read", folder);
+        st = expand(after, &to, err);
+    if (st == EXO_OK)
+        st = read_config(folder, &config, err);
+    if (st == EXO_OK)
+        st = list_of(exo_config_root(config), &all, err);
+    if (st == EXO_OK)
+        st = exo_config_new_map(all, &entry, err);
+    if (st == EXO_OK)
+        st = add_head(entry, when, err);
+    if (st == EXO_OK)
+        st = exo_config_new_list(entry, &changed, err);
+    if (st == EXO_OK)
+        st = exo_config_adopt(entry, "changed", changed, err);
     if (st == EXO_OK) {
-        compare(changed, "", from, to);
-        json_t *all = json_object_get(config, "changes");
-        if (!all) {
-            all = json_array();
-            json_object_set_new(config, "changes", all);
-        }
-        json_t *entry = json_pack("{s:s, s:f, s:O}", "at", at, "time_s", (double)when->time * 1e-9, "changed", changed);
-        if (when->step >= 0)
-            json_object_set_new(entry, "step", json_integer((json_int_t)when->step));
-        json_array_append_new(all, entry);
-        st = write_config(folder, config, err);
+        struct record r = {.list = changed, .err = err};
+        compare(&r, "", exo_config_root(from), exo_config_root(to));
+        st = r.st;
     }
-    json_decref(from);
-    json_decref(to);
-    json_decref(changed);
-    json_decref(config);
+    if (st == EXO_OK)
+        st = exo_config_adopt(all, NULL, entry, err);
+    if (st == EXO_OK)
+        st = write_config(folder, config, err);
+    exo_config_free(&from);
+    exo_config_free(&to);
+    exo_config_free(&config);
     return st;
 }
 
 exo_status
 exo_changes_begin(const char *folder, const exo_graph_spec *graph, exo_err *err)
 {
-    json_t *config = NULL;
-    exo_status st = graph_json(graph, &config, err);
+    exo_config_doc *config = NULL;
+    exo_status st = expand(graph, &config, err);
     if (st == EXO_OK)
         st = write_config(folder, config, err);
-    json_decref(config);
+    exo_config_free(&config);
     return st;
 }

@@ -12,6 +12,7 @@
 #include "checkpoint.h"
 #include "file.h"
 #include "hash.h"
+#include "lenient_json.h"
 #include "safetensors.h"
 
 enum {
@@ -45,7 +46,7 @@ read_json(const char *path, json_t **out, exo_err *err)
     exo_status st = exo_file_read(path, MAX_CONFIG, &text, &size, err);
     if (st != EXO_OK)
         return st;
-    *out = json_loadb(text, size, 0, &reason);
+    *out = exo_json_load(text, size, &reason);
     exo_free(text);
     if (!json_is_object(*out)) {
         json_decref(*out);

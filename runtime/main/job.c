@@ -1,9 +1,9 @@
 /* Reads a job file into what exo_trainer_fit takes. The order is that of the file: each function below reads one part of
- * it, with defaults and ranges. Read next: run.c. */
+ * it, with defaults and ranges. Read next: job_config.c (what is written of it), run.c. */
 #include "job.h"
 
 #include <inttypes.h>
-#include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,21 +56,23 @@ check_keys(exo_config *root, exo_err *err)
     return st == EXO_OK ? exo_config_finish(root, err) : st;
 }
 
-/* "name" or {name: ..., options}: *map is NULL for the first form. */
+/* "name" or {name: ..., options}: *map is a mapping also for the first form. */
 static exo_status
 read_named(exo_config *root, const char *key, const char **name, exo_config **map, exo_err *err)
 {
     exo_config *node = value_of(root, key, NULL);
+    exo_status st = EXO_OK;
     *map = NULL;
     if (!node)
         return exo_config_fail(root, err, "the key '%s' is missing", key);
-    if (!exo_config_is_map(node)) {
-        return exo_config_string(root, key, NULL, name, err);
-    }
-    exo_status st = exo_config_string(node, "name", NULL, name, err);
+    if (!exo_config_is_map(node))
+        st = exo_config_string(root, key, NULL, name, err);
+    if (st == EXO_OK)
+        st = exo_config_stand_in(root, key, map, err);
+    if (st == EXO_OK)
+        st = exo_config_string(*map, "name", NULL, name, err);
     if (st == EXO_OK && !*name)
         st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
-    *map = node;
     return st;
 }
 
@@ -178,7 +180,7 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
         st = exo_config_string(train, "save_dir", o->save_dir, &job->save_dir, err);
     if (st == EXO_OK)
         st = check_train_keys(train, err);
-    o->timeout = (exo_time)(timeout * (double)EXO_SECOND);
+    o->timeout = (exo_time)rint(timeout * (double)EXO_SECOND);
     return st;
 }
 
@@ -199,7 +201,7 @@ read_data(exo_config *root, exo_job *job, exo_err *err)
 {
     bool split = false;
     exo_status st = read_named(root, "data", &job->data_name, &job->data_config, err);
-    if (st == EXO_OK && job->data_config)
+    if (st == EXO_OK)
         st = exo_config_bool(job->data_config, "split_by_node", false, &split, err);
     if (st == EXO_OK && split)
         job->opts.factory = (exo_dataset_factory){.make = make_part, .context = job};
@@ -285,9 +287,10 @@ read_group(exo_job *job, exo_config *options, exo_err *err)
     if (st == EXO_OK && !run->strategy)
         st = exo_config_fail(options, err, "the strategy's 'name' is missing");
     if (st == EXO_OK)
-        st = exo_config_string(options, "label", run->strategy, &run->group, err);
+        st = exo_config_string(options, "label", NULL, &run->group, err);
     if (st != EXO_OK)
         return st;
+    run->group = run->group ? run->group : run->strategy;
     if (!exo_config_is_label(run->group))
         return exo_config_fail(value_of(options, "label", options), err, "label '%.60s': expected " EXO_LABEL_RULE,
                                run->group);
@@ -430,7 +433,7 @@ give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
                                "vocabulary: N, or the data's tokenizer");
     if (vocabulary == 0)
         return EXO_OK;
-    if (!model) { /* the short form becomes a mapping */
+    if (!exo_config_is_map(value_of(root, "model", NULL))) { /* the short form becomes a mapping */
         st = exo_config_overlay(NULL, value_of(root, "model", NULL), &model, err);
         exo_config_remove(root, "model");
         if (st == EXO_OK)
@@ -470,7 +473,7 @@ check_sequences(exo_config *root, const exo_job *job, exo_err *err)
         return exo_config_fail(data, err, "'%s' has no tokens: the model '%s' trains on texts", job->data_name,
                                job->model_name);
     if (tokens.num_dims == 1 && tokens.dims[0] > spec->context)
-        return exo_config_fail(job->data_config ? value_of(job->data_config, "block", data) : data, err,
+        return exo_config_fail(value_of(job->data_config, "block", data), err,
                                "block %zu is more than the model's context, %zu", tokens.dims[0], spec->context);
     exo_status st = exo_dataset_check_tokens(job->train, spec->vocabulary, err);
     if (st == EXO_OK && job->val)
@@ -482,7 +485,7 @@ static exo_status
 open_model(exo_config *root, exo_job *job, exo_err *err)
 {
     exo_status st = exo_model_new_named(&job->model, job->model_name, job->model_config, err);
-    bool from_folder = job->model_config && exo_config_has(job->model_config, "path");
+    bool from_folder = exo_config_has(job->model_config, "path");
     if (st == EXO_NOT_FOUND && !from_folder) /* the name */
         err->code = EXO_INVAL;
     if (st != EXO_OK)
@@ -539,85 +542,6 @@ open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
     return st == EXO_OK ? check_sizes(root, job, err) : st;
 }
 
-/* --- config.json ---------------------------------------------------------------------------------------------------------------- */
-
-/* A node as JSON, or {"name": name} for the short form. Numbers of a job are written as they were meant: 15 digits. */
-static json_t *
-node_json(const exo_config *node, const char *name)
-{
-    char *text = NULL;
-    json_t *value = NULL;
-    if (!node)
-        return json_pack("{s:s}", "name", name);
-    if (exo_config_json(node, &text, NULL) == EXO_OK)
-        value = json_loads(text, JSON_DECODE_ANY, NULL);
-    exo_free(text);
-    return value;
-}
-
-static json_t *
-train_json(const exo_fit_opts *o, uint64_t steps)
-{
-    bool automatic = o->minibatch_size == EXO_MINIBATCH_AUTO;
-    bool validates = o->val_size != EXO_VAL_NONE;
-    json_t *val_size = validates ? json_integer((json_int_t)o->val_size) : json_string("none");
-    json_t *minibatch = automatic ? json_string("auto") : json_integer((json_int_t)o->minibatch_size);
-    return json_pack("{s:I, s:I, s:I, s:o, s:b, s:o, s:I, s:s, s:I, s:I, s:b, s:f}", "max_steps", (json_int_t)steps,
-                     "num_epochs", (json_int_t)o->num_epochs, "batch_size", (json_int_t)o->batch_size, "minibatch_size",
-                     minibatch, "shuffle", o->shuffle, "val_size", val_size, "val_interval",
-                     (json_int_t)o->val_interval, "autocast", o->autocast ? "bf16" : "none", "checkpoint_interval",
-                     (json_int_t)o->checkpoint_interval, "correlation_interval", (json_int_t)o->correlation_interval,
-                     "final_checkpoint", o->final_checkpoint, "timeout", (double)o->timeout * 1e-9);
-}
-
-static int
-add_to_text(const char *bytes, size_t size, void *text)
-{
-    exo_text_add_bytes(text, bytes, size);
-    return ((exo_text *)text)->failed ? -1 : 0;
-}
-
-static json_t *
-plugins_json(const exo_job *job)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < job->num_plugins; i++)
-        json_array_append_new(list, json_string(job->plugins[i]));
-    return list;
-}
-
-/* A job of one strategy, which can be run again. */
-static exo_status
-write_config(exo_job *job, exo_job_run *run, exo_err *err)
-{
-    exo_text text = {0};
-    exo_status st = EXO_OK;
-    json_t *config = json_pack("{s:i, s:s, s:I, s:o, s:o, s:i, s:s, s:o, s:o}", "exogym", 1, "name", job->name, "seed",
-                               (json_int_t)run->seed, "model", node_json(job->model_config, job->model_name), "data",
-                               node_json(job->data_config, job->data_name), "nodes", (int)job->opts.num_nodes, "device",
-                               job->opts.device, "train", train_json(&job->opts, exo_job_steps(job)), "strategy",
-                               node_json(run->options, NULL));
-    json_object_set_new(json_object_get(config, "strategy"), "label", json_string(run->label));
-    if (job->num_plugins > 0)
-        json_object_set_new(config, "plugins", plugins_json(job));
-    static const char *const network[] = {"clock", "hosts", "links", "compute", "edges"};
-    for (size_t i = 0; config && i < sizeof network / sizeof *network; i++) {
-        exo_config *value = exo_config_get(exo_config_root(job->doc), network[i]);
-        if (value)
-            json_object_set_new(config, network[i], node_json(value, NULL));
-    }
-    if (!config || json_dump_callback(config, add_to_text, &text, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) != 0) {
-        st = exo_fail(err, EXO_NOMEM, "out of memory");
-        goto done;
-    }
-    run->config_json = text.data;
-    text.data = NULL; /* moved to the run */
-done:
-    exo_free(text.data);
-    json_decref(config);
-    return st;
-}
-
 /* Samples of the node that has the fewest. */
 static size_t
 smallest_share(const exo_job *job)
@@ -639,15 +563,6 @@ exo_job_steps(const exo_job *job)
 {
     const exo_fit_opts *o = &job->opts;
     return o->max_steps ? o->max_steps : o->num_epochs * (uint64_t)(smallest_share(job) / o->batch_size);
-}
-
-exo_status
-exo_job_write_configs(exo_job *job, exo_err *err)
-{
-    exo_status st = EXO_OK;
-    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
-        st = write_config(job, &job->runs[i], err);
-    return st;
 }
 
 /* --- The whole -------------------------------------------------------------------------------------------------------------------- */
@@ -689,6 +604,7 @@ exo_job_release(exo_job *job)
     for (size_t i = 0; i < job->num_runs; i++) {
         exo_graph_spec_free(&job->runs[i].graph);
         exo_free(job->runs[i].config_json);
+        exo_config_free(&job->runs[i].config);
         exo_free(job->runs[i].own_label);
     }
     exo_free(job->runs);

@@ -20,10 +20,11 @@ typedef struct exo_job_run {
     const char *label; /* names the run and its folder: the group, with seeds GROUP-seedN         */
     char *own_label;   /* what `label` points to, where it is made here; or NULL                  */
     uint64_t seed;
-    const char *strategy;  /* registered name              */
-    exo_config *options;   /* its mapping, what all runs share included */
-    char *config_json;     /* everything that decides the run's numbers */
-    exo_graph_spec *graph; /* the actors and edges that it stands for    */
+    const char *strategy;   /* registered name              */
+    exo_config *options;    /* its mapping, what all runs share included */
+    exo_config_doc *config; /* a job of this run alone, with every default; owned */
+    char *config_json;      /* the same as text                     */
+    exo_graph_spec *graph;  /* the actors and edges that it stands for    */
 } exo_job_run;
 
 typedef struct exo_job {
@@ -32,7 +33,7 @@ typedef struct exo_job {
     const char *name;
     const char *save_dir;
     const char *model_name, *data_name;
-    exo_config *model_config, *data_config; /* mappings, or NULL */
+    exo_config *model_config, *data_config; /* mappings */
     exo_fit_opts opts;                      /* what all runs share */
     const char *const *plugins;             /* absolute paths */
     size_t num_plugins;
@@ -63,7 +64,7 @@ exo_status exo_job_label_seed(const exo_job *job, exo_job_run *run, size_t index
 
 /* How many steps each node does: max_steps, or num_epochs over the smallest share of the data. */
 uint64_t exo_job_steps(const exo_job *job);
-/* Writes each run's config.json, once opts.minibatch_size is a number. */
+/* job_config.c: fills in what each run's config.json says, once opts.minibatch_size is a number. */
 exo_status exo_job_write_configs(exo_job *job, exo_err *err);
 
 /* job_graph.c: fills in the graph of each run. */

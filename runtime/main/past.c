@@ -10,8 +10,10 @@
 #include <exogym/memory.h>
 
 #include "checkpoint.h"
+#include "config_edit.h"
 #include "file.h"
 #include "fit_opts.h"
+#include "lenient_json.h"
 #include "results.h"
 #include "run_folder.h"
 #include "text.h"
@@ -33,53 +35,8 @@ static const char *const free_settings[] = {
     "train.correlation_interval",
     "train.timeout",
     "train.save_dir",
+    NULL,
 };
-
-static bool
-is_free(const char *path)
-{
-    for (size_t i = 0; i < sizeof free_settings / sizeof *free_settings; i++)
-        if (strcmp(path, free_settings[i]) == 0)
-            return true;
-    return false;
-}
-
-/* 1 and 1.0 are the same setting. */
-static bool
-is_same(const json_t *a, const json_t *b)
-{
-    if (json_is_number(a) && json_is_number(b))
-        return json_number_value(a) == json_number_value(b) &&
-               (!json_is_integer(a) || !json_is_integer(b) || json_integer_value(a) == json_integer_value(b));
-    return json_equal(a, b);
-}
-
-/* Writes the path of the first setting in which `a` and `b` differ and that matters; false if there is none. */
-static bool
-first_difference(json_t *a, json_t *b, exo_text *path)
-{
-    if (is_free(path->data ? path->data : "") || is_same(a, b))
-        return false;
-    if (!json_is_object(a) || !json_is_object(b))
-        return true;
-    const json_t *sides[] = {a, b};
-    for (int side = 0; side < 2; side++) {
-        const char *key = NULL;
-        json_t *value = NULL;
-        json_object_foreach((json_t *)sides[side], key, value)
-        {
-            json_t *other = json_object_get(sides[1 - side], key);
-            size_t length = path->length;
-            exo_text_add(path, "%s%s", length ? "." : "", key);
-            if (other ? first_difference(value, other, path) : !is_free(path->data ? path->data : ""))
-                return true;
-            path->length = length;
-            if (path->data)
-                path->data[length] = '\0';
-        }
-    }
-    return false;
-}
 
 /* --- Files ------------------------------------------------------------------------------------------------------------------- */
 
@@ -91,30 +48,70 @@ folder_of(const exo_job *job, const exo_job_run *run, exo_text *out, exo_err *er
     return out->failed ? exo_fail(err, EXO_NOMEM, "out of memory") : EXO_OK;
 }
 
-/* A JSON object in the folder; *out is NULL if there is no such file. One that is empty, cut or otherwise none is damaged. */
 static exo_status
-read_object(const char *folder, const char *file, json_t **out, exo_err *err)
+fail_damaged(const char *path, size_t size, const char *reason, exo_err *err)
+{
+    return exo_fail(err, EXO_FAILED, "%s: is damaged: %s; without it, or with --overwrite, the run starts anew", path,
+                    size ? reason : "it is empty");
+}
+
+/* The text of a file in the folder, and its path; *out is NULL if there is none. The caller frees both, also after an error. */
+static exo_status
+read_text(const char *folder, const char *file, exo_text *path, char **out, size_t *size, exo_err *err)
+{
+    *path = (exo_text){0};
+    *out = NULL;
+    exo_text_add(path, "%s/%s", folder, file);
+    exo_status st = path->failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                 : exo_file_read(path->data, MAX_CONFIG, out, size, err);
+    if (st == EXO_NOT_FOUND)
+        return EXO_OK;
+    if (st == EXO_INVAL)
+        err->code = st = EXO_FAILED; /* no file, or far too large */
+    return st;
+}
+
+/* result.json; *out is NULL if there is no such file. One that is empty, cut or otherwise no object is damaged. */
+static exo_status
+read_result(const char *folder, json_t **out, exo_err *err)
 {
     exo_text path = {0};
     char *text = NULL;
     size_t size = 0;
-    json_error_t reason;
+    json_error_t reason = {0};
     *out = NULL;
-    exo_text_add(&path, "%s/%s", folder, file);
-    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                : exo_file_read(path.data, MAX_CONFIG, &text, &size, err);
-    if (st == EXO_NOT_FOUND) {
-        st = EXO_OK;
-    } else if (st == EXO_OK) {
-        *out = json_loadb(text, size, 0, &reason);
+    exo_status st = read_text(folder, "result.json", &path, &text, &size, err);
+    if (st == EXO_OK && text) {
+        *out = exo_json_load(text, size, &reason);
         if (!json_is_object(*out)) {
             json_decref(*out);
             *out = NULL;
-            st = exo_fail(err, EXO_FAILED, "%s: is damaged: %s; without it, or with --overwrite, the run starts anew",
-                          path.data, size ? reason.text : "it is empty");
+            st = fail_damaged(path.data, size, reason.text, err);
         }
-    } else if (st == EXO_INVAL) {
-        err->code = st = EXO_FAILED; /* no file, or far too large */
+    }
+    exo_free(text);
+    exo_free(path.data);
+    return st;
+}
+
+/* config.json, likewise. */
+static exo_status
+read_config(const char *folder, exo_config_doc **out, exo_err *err)
+{
+    exo_text path = {0};
+    char *text = NULL;
+    size_t size = 0;
+    exo_err reason = {0};
+    *out = NULL;
+    exo_status st = read_text(folder, "config.json", &path, &text, &size, err);
+    if (st == EXO_OK && text) {
+        st = exo_config_parse(out, "config.json", text, &reason);
+        if (st == EXO_NOMEM)
+            exo_fail(err, st, "%s", reason.text);
+        else if (st != EXO_OK || !exo_config_is_map(exo_config_root(*out)) || !exo_config_length(exo_config_root(*out)))
+            st = fail_damaged(path.data, size, st == EXO_OK ? "it is no mapping" : reason.text, err);
+        if (st != EXO_OK)
+            exo_config_free(out);
     }
     exo_free(text);
     exo_free(path.data);
@@ -130,20 +127,16 @@ has_checkpoints(const char *folder)
 
 /* --- Going on ---------------------------------------------------------------------------------------------------------------- */
 
-/* Was it begun with these settings? */
+/* Was it begun with settings that mean the same? */
 static exo_status
-check_settings(const char *folder, const exo_job_run *run, json_t *before, exo_err *err)
+check_settings(const char *folder, const exo_job_run *run, exo_config_doc *before, exo_err *err)
 {
     exo_text difference = {0};
     exo_status st = EXO_OK;
-    json_t *now = json_loads(run->config_json, 0, NULL);
-    if (!now)
-        st = exo_fail(err, EXO_NOMEM, "out of memory");
-    else if (first_difference(before, now, &difference))
+    if (exo_config_differs(exo_config_root(before), exo_config_root(run->config), free_settings, &difference))
         st = exo_fail(err, EXO_INVAL,
                       "--resume: %s was begun with another %s; run with --overwrite to start over, or with --name",
                       folder, difference.data ? difference.data : "configuration");
-    json_decref(now);
     exo_free(difference.data);
     return st;
 }
@@ -152,13 +145,14 @@ static exo_status
 look_to_resume(const exo_job *job, const exo_job_run *run, exo_past *past, exo_fit_result *result, exo_err *err)
 {
     exo_text folder = {0};
-    json_t *before = NULL, *ended = NULL;
+    exo_config_doc *before = NULL;
+    json_t *ended = NULL;
     uint64_t steps = exo_job_steps(job);
     exo_status st = folder_of(job, run, &folder, err);
     if (st == EXO_OK)
-        st = read_object(folder.data, "config.json", &before, err);
+        st = read_config(folder.data, &before, err);
     if (st == EXO_OK)
-        st = read_object(folder.data, "result.json", &ended, err);
+        st = read_result(folder.data, &ended, err);
     if (st == EXO_OK && before)
         st = check_settings(folder.data, run, before, err);
     if (st == EXO_OK && ended)
@@ -170,7 +164,7 @@ look_to_resume(const exo_job *job, const exo_job_run *run, exo_past *past, exo_f
         past->finished = ended && result->steps == steps;
         past->begun = before || has_checkpoints(folder.data);
     }
-    json_decref(before);
+    exo_config_free(&before);
     json_decref(ended);
     exo_free(folder.data);
     return st;
@@ -252,14 +246,16 @@ find_minibatch(const exo_job *job, size_t *size, exo_err *err)
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && *size == 0 && i < job->num_runs; i++) {
         exo_text folder = {0};
-        json_t *config = NULL;
+        exo_config_doc *config = NULL;
+        uint64_t found = 0;
         st = folder_of(job, &job->runs[i], &folder, err);
         if (st == EXO_OK)
-            st = read_object(folder.data, "config.json", &config, err);
-        json_int_t found = json_integer_value(json_object_get(json_object_get(config, "train"), "minibatch_size"));
-        if (found > 0 && job->opts.batch_size % (size_t)found == 0)
+            st = read_config(folder.data, &config, err);
+        exo_config *train = config ? exo_config_get(exo_config_root(config), "train") : NULL;
+        if (exo_config_u64(train, "minibatch_size", 0, 1, UINT32_MAX, &found, NULL) == EXO_OK && found > 0 &&
+            job->opts.batch_size % found == 0)
             *size = (size_t)found;
-        json_decref(config);
+        exo_config_free(&config);
         exo_free(folder.data);
     }
     return st;

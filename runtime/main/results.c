@@ -19,6 +19,7 @@
 
 /* 15 digits: what a person wrote as 3e-4 is 0.0003 again, and losses keep more than they have. */
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+#define CONFIG     "@"
 
 static exo_status
 fail_nomem(exo_err *err)
@@ -55,17 +56,17 @@ traffic_json(const exo_traffic *t)
                      (double)t->recv_blocked * 1e-9);
 }
 
+/* Its "config" is CONFIG, in whose place `put` writes what the run's config.json says. */
 static json_t *
 result_json(const exo_job_run *run, const exo_fit_result *r)
 {
-    json_t *config = json_loads(run->config_json, 0, NULL);
     json_t *all =
-        json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s, s:o}", "label", run->label, "strategy",
+        json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o, s:s, s:s}", "label", run->label, "strategy",
                   run->strategy, "steps", (json_int_t)r->steps, "local_loss", number(r->local_loss), "global_loss",
                   number(r->global_loss), "local_accuracy", number(r->local_accuracy), "global_accuracy",
                   number(r->global_accuracy), "bytes_sent_per_node", (json_int_t)r->bytes_sent, "seconds",
                   number(r->seconds), "train_seconds", number(r->train_seconds), "samples_per_second",
-                  number(r->samples_per_second), "sha256", r->sha256, "config", config);
+                  number(r->samples_per_second), "sha256", r->sha256, "config", CONFIG);
     if (all) {
         json_object_set_new(all, "seed", json_integer((json_int_t)run->seed));
         json_object_set_new(all, "clock", json_string(r->is_virtual ? "virtual" : "real"));
@@ -82,6 +83,44 @@ add_to_text(const char *bytes, size_t size, void *text)
     return ((exo_text *)text)->failed ? -1 : 0;
 }
 
+/* Every line but the first as far in as the line that `out` ends with. */
+static void
+add_indented(exo_text *out, const char *text)
+{
+    size_t line = out->length, depth = 0;
+    while (line > 0 && out->data[line - 1] != '\n')
+        line--;
+    while (out->data[line + depth] == ' ')
+        depth++;
+    for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+        exo_text_add_bytes(out, text, (size_t)(end - text) + 1);
+        exo_text_add(out, "%*s", (int)depth, "");
+    }
+    exo_text_add(out, "%s", text);
+}
+
+/* JSON as text, with a newline after it. The configurations of its `runs`, in order, are written as they are: JSON's own numbers would lose
+ * digits. The text is the caller's to free, also after an error. */
+static exo_status
+dump(const json_t *json, const exo_job_run *runs, exo_text *out, exo_err *err)
+{
+    static const char mark[] = "\"config\": \"" CONFIG "\"";
+    exo_text text = {0};
+    bool failed = !json || json_dump_callback(json, add_to_text, &text, JSON_STYLE) != 0 || text.failed;
+    const char *at = text.data;
+    for (const char *next; !failed && (next = strstr(at, mark)); at = next + sizeof mark - 1) {
+        exo_text_add_bytes(out, at, (size_t)(next - at));
+        exo_text_add(out, "\"config\": ");
+        failed = out->failed;
+        if (!failed)
+            add_indented(out, runs++->config_json);
+    }
+    if (!failed)
+        exo_text_add(out, "%s\n", at);
+    exo_free(text.data);
+    return failed || out->failed ? fail_nomem(err) : EXO_OK;
+}
+
 exo_status
 exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result, exo_err *err)
 {
@@ -95,13 +134,9 @@ exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_resul
         json_object_set(json, "changes", changes);
     json_decref(changes);
     exo_free(folder.data);
-    if (!path || !json || json_dump_callback(json, add_to_text, &text, JSON_STYLE) != 0) {
-        st = fail_nomem(err);
-        goto done;
-    }
-    exo_text_add(&text, "\n");
-    st = text.failed ? fail_nomem(err) : exo_file_write_atomic(path, text.data, text.length, err);
-done:
+    st = path ? dump(json, run, &text, err) : fail_nomem(err);
+    if (st == EXO_OK)
+        st = exo_file_write_atomic(path, text.data, text.length, err);
     json_decref(json);
     exo_free(text.data);
     exo_free(path);
@@ -225,7 +260,7 @@ exo_results_print_network(FILE *out, const exo_job *job, size_t index)
 static json_t *
 job_json(const exo_job *job, const exo_fit_result *results, const char *picture)
 {
-    json_t *runs = json_array();
+    json_t *runs = json_array(); /* in the job's order: see dump */
     for (size_t i = 0; i < job->num_runs; i++) {
         json_t *run = result_json(&job->runs[i], &results[i]), *network = NULL;
         char *path = path_of(job, &job->runs[i], "network.json");
@@ -245,10 +280,13 @@ job_json(const exo_job *job, const exo_fit_result *results, const char *picture)
 exo_status
 exo_results_print_json(FILE *out, const exo_job *job, const exo_fit_result *results, const char *picture, exo_err *err)
 {
+    exo_text text = {0};
     json_t *all = job_json(job, results, picture);
-    exo_status st = all && json_dumpf(all, out, JSON_STYLE) == 0 ? EXO_OK : fail_nomem(err);
-    fputc('\n', out);
+    exo_status st = dump(all, job->runs, &text, err);
+    if (st == EXO_OK)
+        fwrite(text.data, 1, text.length, out);
     json_decref(all);
+    exo_free(text.data);
     return st;
 }
 
@@ -273,12 +311,9 @@ exo_results_write_seeds(const exo_job *job, const exo_fit_result *results, const
         return EXO_OK;
     char *path = path_of_all(job);
     json_t *all = job_json(job, results, picture);
-    exo_status st = EXO_OK;
-    if (!path || !all || json_dump_callback(all, add_to_text, &text, JSON_STYLE) != 0)
-        st = fail_nomem(err);
-    exo_text_add(&text, "\n");
+    exo_status st = path ? dump(all, job->runs, &text, err) : fail_nomem(err);
     if (st == EXO_OK)
-        st = text.failed ? fail_nomem(err) : exo_file_write_atomic(path, text.data, text.length, err);
+        st = exo_file_write_atomic(path, text.data, text.length, err);
     json_decref(all);
     exo_free(text.data);
     exo_free(path);

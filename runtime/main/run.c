@@ -147,23 +147,21 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
         const exo_fit_live *live, exo_fit_result *result, exo_err *err)
 {
     char *model = NULL, *data = NULL, *strategy = NULL;
-    exo_text space = {0}, model_name = {0}, data_name = {0};
+    exo_text space = {0};
     exo_text_add(&space, "%s/%s/%d", job->name, run->label, (int)getpid());
-    exo_text_add(&model_name, "{name: %s}", job->model_name);
-    exo_text_add(&data_name, "{name: %s}", job->data_name);
-    exo_status st = job->model_config ? exo_config_text(job->model_config, &model, err) : EXO_OK;
-    if (st == EXO_OK && job->data_config)
+    exo_status st = exo_config_text(job->model_config, &model, err);
+    if (st == EXO_OK)
         st = exo_config_text(job->data_config, &data, err);
     if (st == EXO_OK)
         st = exo_config_text(run->options, &strategy, err);
-    if (st == EXO_OK && (space.failed || model_name.failed || data_name.failed))
+    if (st == EXO_OK && space.failed)
         st = exo_fail(err, EXO_NOMEM, "out of memory");
     const exo_fit_far far = {.runtime = cluster->runtime,
                              .explain = explain,
                              .context = cluster->cluster,
                              .run = space.data,
-                             .model = model ? model : model_name.data,
-                             .data = data ? data : data_name.data,
+                             .model = model,
+                             .data = data,
                              .strategy = strategy,
                              .plugins = job->plugins,
                              .num_plugins = job->num_plugins};
@@ -174,8 +172,6 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
     exo_free(data);
     exo_free(strategy);
     exo_free(space.data);
-    exo_free(model_name.data);
-    exo_free(data_name.data);
     return st;
 }
 

@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# A run's config.json has every option of its strategy, optimizers, schedule, model and data, given or not, with the value that is used; it is
+# a job that gives the same run and the same config.json; and --resume takes it for the job that it came from. Every listed name is tried, so
+# an option that is added without a default that can be written is noticed here.
+. "$EXO_SOURCE/tests/cli/common.bash"
+
+# --- Data -------------------------------------------------------------------------------------------------------------
+
+python3 - <<'END'
+import os, random, struct
+random.seed(1)
+os.mkdir("images")
+for half, count in ("train", 64), ("t10k", 16):
+    with open(f"images/{half}-images-idx3-ubyte", "wb") as f:
+        f.write(struct.pack(">IIII", 2051, count, 28, 28) + random.randbytes(count * 784))
+    with open(f"images/{half}-labels-idx1-ubyte", "wb") as f:
+        f.write(struct.pack(">II", 2049, count) + bytes(random.randrange(10) for _ in range(count)))
+open("text.txt", "w").write("".join(random.choice("abcdefgh \n") for _ in range(4000)))
+END
+ok data tokenize text.txt --tokenizer characters --output shards
+
+# --- The table --------------------------------------------------------------------------------------------------------
+# KIND NAME | what a job says besides the name | what config.json has besides the name
+
+cat >table <<'END'
+optimizers adamw | | "lr": 0.001, "weight_decay": 0.01, "eps": 1e-08, "betas": [0.9, 0.999], "amsgrad": false
+optimizers adam | | "lr": 0.001, "weight_decay": 0, "eps": 1e-08, "betas": [0.9, 0.999], "amsgrad": false
+optimizers sgd | | "lr": 0.001, "weight_decay": 0, "momentum": 0, "dampening": 0, "nesterov": false
+optimizers rmsprop | | "lr": 0.01, "weight_decay": 0, "eps": 1e-08, "alpha": 0.99, "momentum": 0, "centered": false
+optimizers adagrad | | "lr": 0.01, "weight_decay": 0, "eps": 1e-10, "lr_decay": 0, "initial_accumulator_value": 0
+optimizers sgd | "momentum": 0.1234567890123456789, "groups": [{"max_dims": 1}] | "lr": 0.001, "weight_decay": 0, "momentum": 0.1234567890123456789, "dampening": 0, "nesterov": false, "groups": [{"match": "*", "min_dims": 0, "max_dims": 1, "lr": 0.001, "weight_decay": 0, "momentum": 0.12345678901234568, "dampening": 0, "nesterov": false}]
+schedules constant | | "warmup_steps": 0
+schedules constant | "max_steps": 9 | "warmup_steps": 0, "max_steps": 9
+schedules lambda_cosine | "max_steps": 0 | "warmup_steps": 0, "max_steps": 0, "cosine_anneal": false
+schedules lambda_cosine | | "warmup_steps": 0, "cosine_anneal": false
+schedules cosine | "warmup_steps": 1 | "warmup_steps": 1, "max_steps": 0, "end_factor": 0
+schedules linear | "warmup_steps": 1 | "warmup_steps": 1, "max_steps": 0, "end_factor": 0
+schedules polynomial | "warmup_steps": 1 | "warmup_steps": 1, "max_steps": 0, "end_factor": 0, "power": 1
+schedules step | "step_size": 3 | "warmup_steps": 0, "max_steps": 0, "gamma": 0.1, "step_size": 3
+schedules step | "milestones": [1, 3] | "warmup_steps": 0, "max_steps": 0, "gamma": 0.1, "milestones": [1, 3]
+schedules wsd | "warmup_steps": 18446744073709551615 | "warmup_steps": 18446744073709551615, "max_steps": 0, "end_factor": 0, "decay_steps": 0, "decay": "linear"
+strategies ddp | |
+strategies diloco | | "H": 100, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
+strategies diloco | "H": 18446744073709551615, "outer_optimizer": "sgd" | "H": 18446744073709551615, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.001, "weight_decay": 0, "momentum": 0, "dampening": 0, "nesterov": false}
+strategies diloco | "H": 1, "outer_optimizer": {"lr": 0.3} | "H": 1, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.3, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
+strategies fedavg | | "H": 1, "offset": 0
+strategies fedavg | "island_size": 2 | "H": 1, "offset": 0, "island_size": 2
+strategies sparta | | "p": 0.005, "interval": 1, "delay": 0, "selector": "random"
+models mlp | | "in": 784, "out": 10, "hidden": 128
+models mlp | "hidden": [8, 9], "frozen": "fc1.*" | "in": 784, "out": 10, "hidden": [8, 9], "frozen": "fc1.*"
+models mnist_cnn | |
+models gpt | | "vocabulary": 10, "size": "small", "context": 1024, "layers": 4, "heads": 4, "width": 128, "head_width": 32, "kv_heads": 4, "inner": 512, "position": "learned", "norm": "layer", "activation": "gelu_tanh", "gated": false, "bias": true, "tied": true, "embedding_norm": false, "norm_eps": 1e-05, "rope_theta": 10000, "dropout": 0, "checkpoint": false
+models gpt | "layers": 1, "heads": 2, "width": 8, "vocabulary": 12, "norm_eps": 1e-12 | "vocabulary": 12, "size": "small", "context": 1024, "layers": 1, "heads": 2, "width": 8, "head_width": 4, "kv_heads": 2, "inner": 32, "position": "learned", "norm": "layer", "activation": "gelu_tanh", "gated": false, "bias": true, "tied": true, "embedding_norm": false, "norm_eps": 1e-12, "rope_theta": 10000, "dropout": 0, "checkpoint": false
+models gpt | "path": "hf" | "path": "hf", "dropout": 0, "checkpoint": false
+data synthetic | | "split_by_node": false, "count": 2048, "seed": 1, "augment": false
+data synthetic | "seed": 18446744073709551615, "count": 32 | "split_by_node": false, "count": 32, "seed": 18446744073709551615, "augment": false
+data fashion_mnist | "path": "images" | "path": "images", "split_by_node": false, "augment": true, "rotate": 10, "translate": 0.1, "mean": 0.1307, "deviation": 0.3081
+data mnist | "path": "images" | "path": "images", "split_by_node": false, "augment": true, "rotate": 10, "translate": 0.1, "mean": 0.1307, "deviation": 0.3081
+data text | "path": "text.txt", "block": 8 | "path": "text.txt", "split_by_node": false, "block": 8, "stride": 1, "start_pc": 0, "end_pc": 0.9, "val_start_pc": 0.9, "val_end_pc": 1, "documents": "auto", "tokenizer": "characters"
+data shakespeare | "path": "text.txt", "stride": "block", "end_pc": "50 %" | "path": "text.txt", "split_by_node": false, "block": 256, "stride": "block", "start_pc": 0, "end_pc": "50 %", "val_start_pc": 0.9, "val_end_pc": 1, "documents": "auto", "tokenizer": "characters"
+data tokens | "path": "shards", "val_start_pc": 0.5 | "path": "shards", "split_by_node": false, "block": 1024, "stride": 1, "start_pc": 0, "end_pc": 0.9, "val_start_pc": 0.5, "val_end_pc": 1, "documents": "auto", "dtype": "shards"
+END
+
+# Nothing that is listed is missing in the table. Optimizers are listed by the error that names them.
+listed() {
+    case $1 in
+    optimizers) "$EXOGYM" run job.yaml --set strategy.optimizer.name=nothing 2>&1 | sed 's/.*one of //; s/, got.*//; s/, /\n/g' ;;
+    *) "$EXOGYM" list "$1" | cut -d' ' -f1 ;;
+    esac
+}
+for kind in optimizers schedules strategies models data; do
+    [ "$(listed $kind | wc -l)" -gt 2 ] || fail "no $kind are listed"
+    for name in $(listed $kind); do
+        grep -q "^$kind $name |" table || fail "$kind: '$name' is not in the table of this test"
+    done
+done
+
+# --- The runs ---------------------------------------------------------------------------------------------------------
+
+# A schedule by its name alone has its options beside it.
+cat >mix.py <<'END'
+"""mix.py KIND NAME GIVEN writes job.json, as sparse as can be; mix.py KIND NAME EXPECTED CONFIG compares a config.json with it."""
+import json, sys
+kind, name, text = sys.argv[1:4]
+key = {"models": "model", "data": "data"}.get(kind)
+
+def real(text):
+    return float(text)
+
+def compare(config):
+    shared = {"optimizer", "lr_scheduler", "warmup_steps", "max_norm", "label"}
+    got = config[key] if key else config["strategy"]
+    if kind == "strategies":
+        got = {k: v for k, v in got.items() if k not in shared}
+    elif kind == "optimizers":
+        got = got["optimizer"]
+    elif kind == "schedules" and isinstance(got["lr_scheduler"], dict):
+        got = got["lr_scheduler"]
+    elif kind == "schedules":
+        own = {"name", "optimizer", "max_norm", "label", "H", "offset", "outer_optimizer"}
+        got = {"name": got["lr_scheduler"], **{k: v for k, v in got.items() if k not in own and k != "lr_scheduler"}}
+    want = {"name": name, **json.loads("{%s}" % text)}
+    if got != want:
+        sys.exit("has %s instead of %s" % (json.dumps(got, sort_keys=True), json.dumps(want, sort_keys=True)))
+
+def write():
+    texts = kind == "models" and name == "gpt" or kind == "data" and name in ("text", "shakespeare", "tokens")
+    given = json.loads("{%s}" % text)
+    said = {"name": name, **given} if given else name
+    job = {"name": "x", "nodes": 2, "train": {"max_steps": 1, "batch_size": 2, "val_size": 2},
+           "model": {"name": "gpt", "layers": 1, "heads": 1, "width": 4} if texts else {"name": "mlp", "hidden": 4},
+           "data": {"name": "text", "path": "text.txt", "block": 4} if texts else "synthetic", "strategy": "ddp"}
+    if key:
+        job[key] = said
+    elif kind == "strategies":
+        job["strategy"] = said
+    else:
+        job["strategy"] = {"name": "diloco", "H": 1, "optimizer" if kind == "optimizers" else "lr_scheduler": said}
+    json.dump(job, open("job.json", "w"))
+
+write() if len(sys.argv) == 4 else compare(json.load(open(sys.argv[4])))
+END
+cat >hf.json <<'END'
+{"name": "hf", "model": {"name": "gpt", "layers": 1, "heads": 2, "width": 8}, "data": {"name": "text", "path": "text.txt", "block": 4},
+ "train": {"max_steps": 1, "batch_size": 2}, "strategy": "ddp"}
+END
+ok run hf.json --no-plot
+ok export runs/hf/ddp hf
+
+count=0
+while IFS='|' read -r entry given expected; do
+    read -r kind name <<<"$entry"
+    count=$((count + 1))
+    rm -rf runs again
+    python3 mix.py "$kind" "$name" "$given" || fail "$entry: no job"
+    ok run job.json --no-plot --json
+    first=$(json out sha256)
+    config=$(ls runs/x/*/config.json)
+    why=$(python3 mix.py "$kind" "$name" "$expected" "$config" 2>&1) || fail "$entry|$given: config.json $why"
+    ok run "$config" --save-dir again --no-plot --json
+    [ -n "$first" ] && [ "$(json out sha256)" = "$first" ] || fail "$entry|$given: its config.json gives other parameters"
+    cmp "$config" "${config/runs/again}" || fail "$entry|$given: the config.json of its config.json is another"
+    python3 - "$config" <<'END' || fail "$entry|$given: result.json has another config"
+import json, sys
+read = lambda path: json.load(open(path), parse_float=str, parse_int=str)
+sys.exit(read(sys.argv[1].replace("config.json", "result.json"))["config"] != read(sys.argv[1]))
+END
+    # Each is the other for a run that goes on: also by the checkpoint alone, and with options in another order.
+    cp "$config" whole.json
+    python3 - <<'END'
+import json
+job = json.load(open("whole.json"))
+job["strategy"] = dict(reversed(job["strategy"].items()))
+json.dump(job, open("turned.json", "w"))
+END
+    ok run whole.json --no-plot --resume --set train.max_steps=2
+    rm "$config"
+    ok run turned.json --no-plot --resume --set train.max_steps=3
+    ok run job.json --no-plot --resume --set train.max_steps=3
+    has err 'finished before'
+done <table
+[ $count -gt 30 ] || fail "only $count jobs were tried"
+
+# --- Other settings are noticed, whoever said them --------------------------------------------------------------------
+
+rm -rf runs
+python3 mix.py strategies diloco ''
+ok run job.json --no-plot
+cp runs/x/diloco/config.json whole.json
+for change in strategy.H=99 strategy.outer_optimizer=sgd strategy.outer_optimizer.momentum=0.8 strategy.optimizer=adam data.seed=2 \
+    data.split_by_node=true clock=virtual strategy.lr_scheduler=cosine strategy.max_norm=1 strategy.optimizer.eps=1.0000000000000002e-8; do
+    "$EXOGYM" run whole.json --no-plot --resume --set train.max_steps=2 --set "$change" >out 2>err </dev/null && fail "resumed with $change"
+    has err "--resume: runs/x/diloco was begun with another ${change%%=*}"
+done
+# A clock that is said is the same as none.
+ok run job.json --no-plot --resume --set clock=real
+has err 'finished before'
+
+# An exogym with fewer options, or one that wrote down what was given, has left less.
+python3 - <<'END'
+import json
+path = "runs/x/diloco/config.json"
+job = json.load(open(path))
+job["strategy"] = {"name": "diloco", "label": "diloco"}
+job["model"] = {"name": "mlp", "hidden": 4}
+job["data"] = {"name": "synthetic"}
+del job["clock"]
+json.dump(job, open(path, "w"), indent=2)
+END
+ok run job.json --no-plot --resume
+has err 'finished before'
+finish
