@@ -20,3 +20,15 @@ configure_package_config_file(cmake/exogym-config.cmake.in exogym-config.cmake I
 write_basic_package_version_file(exogym-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/exogym-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/exogym-config-version.cmake
         DESTINATION ${package_folder})
+
+# Units of a cluster that stays; packages for systems with systemd turn them on.
+option(EXO_SYSTEMD "Install systemd's units of a head and of workers" OFF)
+set(units exogym-head.service exogym-worker@.service)
+foreach(unit IN LISTS units)
+  configure_file(packaging/systemd/${unit}.in systemd/${unit} @ONLY)
+endforeach()
+if(EXO_SYSTEMD)
+  list(TRANSFORM units PREPEND ${CMAKE_CURRENT_BINARY_DIR}/systemd/)
+  install(FILES ${units} DESTINATION lib/systemd/system)
+  install(FILES packaging/systemd/exogym.sysusers DESTINATION lib/sysusers.d RENAME exogym.conf)
+endif()
