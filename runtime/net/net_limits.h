@@ -14,7 +14,13 @@ enum {
     EXO_LIMIT_HELLO_TICKS = 10,           /* half seconds until its Hello must have been accepted  */
 
     /* Peers. */
-    EXO_LIMIT_INBOUND_BYTES = (1 << 30) + (64 << 20), /* of one connection, that lie in ZeroMQ */
+    EXO_LIMIT_PAYLOAD = 1 << 30,        /* bytes of one payload                                                   */
+    EXO_LIMIT_PIECE = 512 * 1024,       /* of a frame: a larger payload goes in pieces                            */
+    EXO_LIMIT_FRAME = 1 << 20,          /* of a frame that comes: ZeroMQ takes none that is longer                */
+    EXO_LIMIT_FIRST_FRAME = 128 * 1024, /* of a first frame, which is what one peer says in its turn              */
+    EXO_LIMIT_ENVELOPES = 2048,         /* in it                                                                  */
+    EXO_LIMIT_WINDOW = 8 << 20,         /* bytes that are on their way to a peer; more wait here                  */
+    EXO_LIMIT_INBOUND_BYTES = 32 << 20, /* of a connection that lie in ZeroMQ: parts of a message without end too */
 
     /* Descriptors. */
     EXO_LIMIT_DESCRIPTORS = 1 << 20, /* the soft limit is raised to the hard one, or to this  */

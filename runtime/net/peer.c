@@ -35,6 +35,7 @@ exo_peer_drop(exo_peer **peer)
     if (!p || atomic_fetch_sub(&p->references, 1) > 1)
         return;
     exo_identity_drop(&p->identity);
+    exo_free(p->landing);
     exo_free(p);
 }
 
@@ -192,6 +193,7 @@ exo_net_report_lost(exo_net *net)
         if (!peer)
             return;
         drop_frames(peer);
+        exo_peer_drop_parcels(peer);
         net->opts.handler->lost(net->opts.context, peer, peer->cause);
         exo_peer_drop(&peer);
     }
@@ -226,6 +228,10 @@ exo_net_tick_locked(exo_net *net, exo_time now)
         if (p->process_fd < 0 && now - p->heard > net->opts.peer_timeout) {
             snprintf(cause, sizeof cause, "nothing was heard from it for %.1f s",
                      (double)(now - p->heard) / (double)EXO_SECOND);
+            exo_peer_lose_locked(net, p, cause);
+        } else if (exo_peer_is_stuck_locked(net, p, now)) {
+            snprintf(cause, sizeof cause, "it has read nothing of what was sent to it for %.1f s",
+                     (double)(now - p->read_at) / (double)EXO_SECOND);
             exo_peer_lose_locked(net, p, cause);
         } else if (exo_peer_has_gap_locked(p, now)) {
             snprintf(cause, sizeof cause, "message %u of it did not come", p->received);

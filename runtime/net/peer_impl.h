@@ -30,13 +30,13 @@
 #include "ring.h"
 
 enum {
-    EXO_NET_ROUTE = 8,             /* bytes of a routing id; ZeroMQ's own have 5       */
-    EXO_NET_MAX_MESSAGE = 1 << 30, /* bytes of one frame                               */
-    EXO_NET_PROOF = 96,            /* longest proof, with its 0                        */
-    EXO_NET_MESSAGE_BYTES = 128    /* that a message counts besides those of its frames */
+    EXO_NET_ROUTE = 8,          /* bytes of a routing id; ZeroMQ's own have 5       */
+    EXO_NET_PROOF = 96,         /* longest proof, with its 0                        */
+    EXO_NET_MESSAGE_BYTES = 128 /* that a message counts besides those of its frames */
 };
 
 typedef struct exo_socket exo_socket;
+typedef struct exo_parcel exo_parcel; /* a message that waits for the peer to read (send.c) */
 
 /* What an event of the loop belongs to. */
 typedef struct exo_source {
@@ -86,14 +86,18 @@ struct exo_peer {
     exo_wire_writer writer;
     zmq_msg_t *frames; /* large payloads of what the writer holds */
     size_t num_frames, cap_frames;
-    bool by_socket;                  /* the next message goes by the socket, also where there is a ring */
-    bool dirty;                      /* in the list of those with something to send */
+    bool dirty; /* in the list of those with something to send */
+    exo_parcel *first_parcel, *last_parcel;
+    uint64_t parcel_bytes;           /* of these */
+    exo_time read_at;                /* when it had last read something, or all */
     uint32_t sent;                   /* messages */
     uint64_t sent_bytes, read_bytes; /* to it; by it, as it says. Both as Beat counts */
 
     /* What has come (receive.c). */
     uint32_t received;                   /* messages */
     uint64_t received_bytes, told_bytes; /* from it; of these it knows */
+    uint8_t *landing;                    /* a payload that comes in pieces; NULL: none */
+    size_t landing_size, landed;
 
     /* Rings with a process of this host (peer_ring.c). NULL: all goes through the socket. */
     exo_ring *in, *out, *promised; /* promised: becomes `out` when the other side has it */
@@ -135,8 +139,8 @@ struct exo_socket {
 /* Opens a socket and enters it into the loop. */
 exo_status exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err);
 void exo_net_remove_socket_locked(exo_net *net, exo_socket *socket);
-/* Of a socket that listens: how long a handshake may take. After its keys were set, before it binds. */
-void exo_socket_limit_handshake(exo_socket *socket);
+/* How long a handshake with who connects may take, and a frame be. After its keys were set, before it binds or connects. */
+void exo_socket_limit(exo_socket *socket, bool listens);
 /* Looks whether something has come in, after something was sent on the socket. */
 void exo_socket_look_locked(exo_net *net, exo_socket *socket);
 /* Without waiting; false: it cannot be done now, or not any more. A frame that was sent is ZeroMQ's. */
@@ -202,6 +206,12 @@ void exo_net_flush_locked(exo_net *net);
 void exo_peer_say_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope);
 /* Says that we are here, and how much was read. */
 void exo_peer_say_beat_locked(exo_net *net, exo_peer *peer);
+/* Sends what waits for the peer to read, as far as it has. The peer may be lost by it. */
+void exo_peer_pump_locked(exo_net *net, exo_peer *peer);
+/* Whether it has much to read, and reads nothing. */
+bool exo_peer_is_stuck_locked(exo_net *net, exo_peer *peer, exo_time now);
+/* Without lock, of a lost one. */
+void exo_peer_drop_parcels(exo_peer *peer);
 /* Whether calls to it give FULL, after it was sent something or has read something. */
 void exo_peer_judge_window_locked(exo_net *net, exo_peer *peer);
 

@@ -4,7 +4,9 @@
  * A message and the reader that it is open in (net->reader) are the driver's, of which there is one. Nothing that came from elsewhere is
  * believed: whose message it is, its number, its envelopes and its frames are checked here and in wire.c, and who says what cannot be is
  * lost. Read next: handshake.c, for the first message of all; peer_ring.c, for which one is due. */
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <utlist.h>
 
@@ -113,6 +115,8 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
 {
     switch (e->kind) {
     case EXO_WIRE_WELCOME:
+        if (!peer->intake && !peer->route_size)
+            peer->intake = exo_intake_admit(zmq_msg_get(frame, ZMQ_SRCFD));
         exo_net_welcomed_locked(net, peer, &e->who, frame);
         return true;
     case EXO_WIRE_REFUSED:
@@ -127,7 +131,9 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
             exo_peer_lose_locked(net, peer, "it has read more than was sent to it");
         } else if (e->read > peer->read_bytes) {
             peer->read_bytes = e->read;
+            peer->read_at = exo_now(exo_clock_real());
             exo_peer_judge_window_locked(net, peer);
+            exo_peer_pump_locked(net, peer);
         }
         return true;
     case EXO_WIRE_RING:
@@ -139,9 +145,45 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
     case EXO_WIRE_CALL:
     case EXO_WIRE_REPLY:
     case EXO_WIRE_CANCEL:
+    case EXO_WIRE_PIECE:
         break;
     }
     return false;
+}
+
+/* A piece of a large payload. The memory is asked for at once, and taken as it fills. */
+static exo_status
+land_piece(exo_peer *peer, struct inbox *in, uint64_t size, exo_err *err)
+{
+    if (in->taken + 1 >= in->count)
+        return exo_fail(err, EXO_INVAL, "a piece without its frame");
+    zmq_msg_t *frame = &in->frames[++in->taken];
+    size_t more = zmq_msg_size(frame);
+    if (!peer->landing) {
+        if (size <= EXO_LIMIT_PIECE || size > EXO_LIMIT_PAYLOAD)
+            return exo_fail(err, EXO_INVAL, "a payload of %" PRIu64 " bytes in pieces", size);
+        peer->landing = exo_calloc(1, size);
+        if (!peer->landing)
+            return exo_fail(err, EXO_NOMEM, "no memory for a payload of %" PRIu64 " bytes", size);
+        peer->landing_size = size;
+        peer->landed = 0;
+    }
+    if (size != peer->landing_size || more == 0 || more > peer->landing_size - peer->landed)
+        return exo_fail(err, EXO_INVAL, "a piece of %zu bytes that has no place", more);
+    memcpy(peer->landing + peer->landed, zmq_msg_data(frame), more);
+    peer->landed += more;
+    return EXO_OK;
+}
+
+/* What has come in pieces, as the payload of the envelope after them. */
+static exo_status
+take_landed(exo_peer *peer, exo_payload *out, exo_err *err)
+{
+    if (!peer->landing || peer->landed < peer->landing_size)
+        return exo_fail(err, EXO_INVAL, "an envelope names a payload that did not come");
+    *out = (exo_payload){.data = peer->landing, .size = peer->landing_size, .release = exo_free};
+    peer->landing = NULL;
+    return EXO_OK;
 }
 
 /* One envelope of a peer. CLOSED: the rest is of no interest, since the peer is lost. Another error ends the connection. */
@@ -161,7 +203,11 @@ deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err
         return EXO_OK;
     if (state == EXO_PEER_GREETING)
         return exo_fail(err, EXO_INVAL, "it does not begin with a Welcome");
-    if (e->payload.place == EXO_WIRE_FRAMED)
+    if (e->kind == EXO_WIRE_PIECE)
+        return land_piece(peer, in, e->size, err);
+    if (e->payload.place == EXO_WIRE_LANDED)
+        st = take_landed(peer, &payload, err);
+    else if (e->payload.place == EXO_WIRE_FRAMED)
         st = take_frame(in, &payload, err);
     else if (e->payload.place == EXO_WIRE_BYTES)
         st = exo_payload_copy(&payload, e->payload.data, e->payload.size);
@@ -252,6 +298,10 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
     exo_status st = in->count == 0 || in->overlong
                         ? exo_fail(&err, EXO_INVAL, "a message of %s frames", in->count ? "too many" : "no")
                         : exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), zmq_msg_size(&in->frames[0]), &err);
+    if (st == EXO_OK &&
+        (zmq_msg_size(&in->frames[0]) > EXO_LIMIT_FIRST_FRAME || net->reader.left > EXO_LIMIT_ENVELOPES))
+        st = exo_fail(&err, EXO_INVAL, "a message of %zu bytes and %u envelopes is longer than any may be",
+                      zmq_msg_size(&in->frames[0]), net->reader.left);
     if (st != EXO_OK && peer) {
         exo_net_refused_locked(peer);
         exo_peer_lose_locked(net, peer, err.text);

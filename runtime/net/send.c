@@ -2,9 +2,11 @@
  * `_locked` wants net->lock.
  *
  * The writer, its frames and the counts of what was sent are the peer's, guarded by net->lock; peers with something to send are in the
- * net's list of dirty ones. A payload that is sent belongs to its frame, which one of ZeroMQ's threads releases. Read next: peer_ring.c,
+ * net's list of dirty ones. What the peer has no window for waits in a list of parcels, so that ZeroMQ holds no more than a window for it;
+ * only what nets say to each other goes before. A payload that is sent belongs to its frame, which one of ZeroMQ's threads releases. Read next: peer_ring.c,
  * then receive.c (the other end). */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include <utlist.h>
@@ -18,10 +20,33 @@ enum {
     QUIET_US = 20        /* after so long a silence nothing is gathered */
 };
 
+/* A large payload, which goes out in pieces that point into it. */
+struct large {
+    atomic_size_t references; /* the parcel's until its last piece is sent, and each piece's */
+    exo_payload payload;
+};
+
+/* A message that waits because the peer has not read what was sent before; before it, its large payload. */
+struct exo_parcel {
+    exo_wire_writer writer;
+    zmq_msg_t *frames;
+    size_t num_frames;
+    struct large *large; /* NULL: there is none, or all of it was sent */
+    size_t at;           /* of it, bytes that were sent */
+    exo_parcel *next;
+};
+
+/* That were sent or wait here, and were not read. */
 static uint64_t
 unread(const exo_peer *peer)
 {
-    return peer->sent_bytes - peer->read_bytes;
+    return peer->sent_bytes - peer->read_bytes + peer->parcel_bytes;
+}
+
+static bool
+has_window(const exo_peer *peer)
+{
+    return peer->sent_bytes - peer->read_bytes < EXO_LIMIT_WINDOW;
 }
 
 void
@@ -30,62 +55,207 @@ exo_peer_judge_window_locked(exo_net *net, exo_peer *peer)
     atomic_store(&peer->full, unread(peer) >= net->opts.unread_limit);
 }
 
-/* Puts what has gathered into the peer's ring. */
-static bool
-put_locked(exo_peer *peer)
+bool
+exo_peer_is_stuck_locked(exo_net *net, exo_peer *peer, exo_time now)
 {
-    if (!peer->out || peer->num_frames > 0 || !exo_ring_put(peer->out, peer->writer.data, peer->writer.size))
+    return peer->process_fd < 0 && unread(peer) >= net->opts.unread_limit &&
+           now - peer->read_at > net->opts.peer_timeout;
+}
+
+/* Puts a message into the peer's ring. */
+static bool
+put_locked(exo_peer *peer, const exo_wire_writer *message)
+{
+    if (!peer->out || !exo_ring_put(peer->out, message->data, message->size))
         return false;
     if (exo_ring_wakes(peer->out))
         exo_bell_ring(peer->bell);
     return true;
 }
 
-/* Sends what has gathered through the peer's socket. */
+/* Sends a message through the peer's socket. */
 static bool
-post_locked(exo_peer *peer)
+post_locked(exo_peer *peer, const exo_wire_writer *message, zmq_msg_t *frames, size_t *num_frames)
 {
     void *zmq = peer->socket->zmq;
+    size_t count = *num_frames;
     bool sent = !peer->route_size || exo_socket_send_bytes(zmq, peer->route, peer->route_size, ZMQ_SNDMORE);
-    sent = sent && exo_socket_send_bytes(zmq, peer->writer.data, peer->writer.size, peer->num_frames ? ZMQ_SNDMORE : 0);
-    for (size_t i = 0; sent && i < peer->num_frames; i++)
-        sent = exo_socket_send_frame(zmq, &peer->frames[i], i + 1 < peer->num_frames ? ZMQ_SNDMORE : 0);
-    peer->num_frames = sent ? 0 : peer->num_frames;
+    sent = sent && exo_socket_send_bytes(zmq, message->data, message->size, count ? ZMQ_SNDMORE : 0);
+    for (size_t i = 0; sent && i < count; i++)
+        sent = exo_socket_send_frame(zmq, &frames[i], i + 1 < count ? ZMQ_SNDMORE : 0);
+    *num_frames = sent ? 0 : count;
     return sent;
 }
 
-/* Sends what has gathered as one message. The numbers of messages keep the order of those that go different ways. */
+/* Sends a message, which is empty then. The numbers of messages keep the order of those that go different ways. False: the peer is
+ * lost, and the frames are there still. */
+static bool
+transmit_locked(exo_net *net, exo_peer *peer, exo_wire_writer *message, zmq_msg_t *frames, size_t *num_frames,
+                bool by_socket)
+{
+    exo_socket *shared = peer->route_size ? peer->socket : NULL; /* there without the peer, too */
+    peer->spoke = exo_now(exo_clock_real());
+    if (peer->sent_bytes == peer->read_bytes)
+        peer->read_at = peer->spoke;
+    exo_wire_finish(message, peer->sent++);
+    peer->sent_bytes += message->size + EXO_NET_MESSAGE_BYTES;
+    for (size_t i = 0; i < *num_frames; i++)
+        peer->sent_bytes += zmq_msg_size(&frames[i]);
+    bool put = !by_socket && *num_frames == 0 && put_locked(peer, message);
+    bool sent = put || post_locked(peer, message, frames, num_frames);
+    exo_wire_clear(message);
+    if (!sent) /* a ROUTER knows at once that the other end is gone */
+        exo_peer_lose_locked(net, peer, "the connection is closed");
+    if (!put && (sent || shared))
+        exo_socket_look_locked(net, shared ? shared : peer->socket);
+    return sent;
+}
+
+/* --- What waits --------------------------------------------------------------------------------------------------------------- */
+
+/* Drops one reference; where it may be the last, without lock: what a payload's owner does to release it is not ours. */
+static void
+release_piece(void *data, void *hint)
+{
+    struct large *large = hint;
+    (void)data;
+    if (atomic_fetch_sub(&large->references, 1) > 1)
+        return;
+    exo_payload_release(&large->payload);
+    exo_free(large);
+}
+
+static uint64_t
+bytes_of(const exo_parcel *parcel)
+{
+    uint64_t bytes = parcel->writer.size + EXO_NET_MESSAGE_BYTES;
+    for (size_t i = 0; i < parcel->num_frames; i++)
+        bytes += zmq_msg_size(&parcel->frames[i]);
+    return bytes;
+}
+
+static void
+append_locked(exo_net *net, exo_peer *peer, exo_parcel *parcel)
+{
+    if (peer->last_parcel)
+        peer->last_parcel->next = parcel;
+    else
+        peer->first_parcel = parcel;
+    peer->last_parcel = parcel;
+    peer->parcel_bytes += bytes_of(parcel) + (parcel->large ? parcel->large->payload.size : 0);
+    exo_peer_judge_window_locked(net, peer);
+}
+
+void
+exo_peer_drop_parcels(exo_peer *peer)
+{
+    for (exo_parcel *p = peer->first_parcel, *next; p; p = next) {
+        next = p->next;
+        for (size_t i = 0; i < p->num_frames; i++)
+            zmq_msg_close(&p->frames[i]);
+        if (p->large)
+            release_piece(NULL, p->large);
+        exo_wire_release(&p->writer);
+        exo_free(p->frames);
+        exo_free(p);
+    }
+    peer->first_parcel = peer->last_parcel = NULL;
+    peer->parcel_bytes = 0;
+}
+
+/* Sends the next piece of a parcel's payload. False: the peer is lost. */
+static bool
+send_piece_locked(exo_net *net, exo_peer *peer, exo_parcel *parcel)
+{
+    struct large *large = parcel->large;
+    exo_wire_writer message = {0};
+    zmq_msg_t frame;
+    size_t left = large->payload.size - parcel->at, size = left < EXO_LIMIT_PIECE ? left : EXO_LIMIT_PIECE, one = 1;
+    uint8_t *from = (uint8_t *)large->payload.data + parcel->at;
+    exo_envelope piece = {.kind = EXO_WIRE_PIECE, .size = large->payload.size, .payload = {.place = EXO_WIRE_FRAMED}};
+    if (exo_wire_add(&message, &piece, NULL) != EXO_OK ||
+        zmq_msg_init_data(&frame, from, size, release_piece, large) != 0) {
+        exo_wire_release(&message);
+        exo_peer_lose_locked(net, peer, "there is no memory to speak to it");
+        return false;
+    }
+    if (size < left)
+        atomic_fetch_add(&large->references, 1);
+    else
+        parcel->large = NULL; /* the last piece has the parcel's own reference */
+    parcel->at += size;
+    peer->parcel_bytes -= size;
+    bool sent = transmit_locked(net, peer, &message, &frame, &one, true);
+    exo_wire_release(&message);
+    if (sent)
+        return true;
+    atomic_fetch_add(&large->references, 1);
+    zmq_msg_close(&frame); /* and releases nothing */
+    if (parcel->large)
+        atomic_fetch_sub(&large->references, 1); /* not the last: the parcel has one */
+    parcel->large = large;
+    return false;
+}
+
+void
+exo_peer_pump_locked(exo_net *net, exo_peer *peer)
+{
+    for (exo_parcel *p; (p = peer->first_parcel) && has_window(peer);) {
+        if (p->large) {
+            if (!send_piece_locked(net, peer, p))
+                return;
+            continue;
+        }
+        uint64_t bytes = bytes_of(p);
+        if (!transmit_locked(net, peer, &p->writer, p->frames, &p->num_frames, false))
+            return;
+        peer->parcel_bytes -= bytes;
+        peer->first_parcel = p->next;
+        if (!p->next)
+            peer->last_parcel = NULL;
+        exo_wire_release(&p->writer);
+        exo_free(p->frames);
+        exo_free(p);
+    }
+    exo_peer_judge_window_locked(net, peer);
+}
+
+/* --- What goes out -------------------------------------------------------------------------------------------------------------- */
+
+/* False: the peer is lost, as it has too much that it does not read. */
+static bool
+check_unread_locked(exo_net *net, exo_peer *peer)
+{
+    if (unread(peer) / 4 < net->opts.unread_limit)
+        return true;
+    exo_peer_lose_locked(net, peer, "it does not read what is sent to it");
+    return false;
+}
+
+/* Sends what has gathered as one message, or lets it wait behind what waits already. */
 static void
 flush_peer_locked(exo_net *net, exo_peer *peer)
 {
     if (peer->dirty)
         LL_DELETE2(net->first_dirty, peer, next_dirty);
     peer->dirty = false;
-    if (peer->writer.count == 0)
+    if (peer->writer.count == 0 || !check_unread_locked(net, peer))
         return;
-    if (unread(peer) / 4 >= net->opts.unread_limit) {
-        exo_peer_lose_locked(net, peer, "it does not read what is sent to it");
-        return;
-    }
-    exo_wire_finish(&peer->writer, peer->sent++);
-    peer->sent_bytes += peer->writer.size + EXO_NET_MESSAGE_BYTES;
-    for (size_t i = 0; i < peer->num_frames; i++)
-        peer->sent_bytes += zmq_msg_size(&peer->frames[i]);
-    exo_socket *shared = peer->route_size ? peer->socket : NULL; /* there without the peer, too */
-    bool put = !peer->by_socket && put_locked(peer), sent = put || post_locked(peer);
-    peer->by_socket = false;
-    exo_wire_clear(&peer->writer);
-    peer->spoke = exo_now(exo_clock_real());
-    if (!sent) {
-        /* A ROUTER knows at once that the other end is gone. */
-        exo_peer_lose_locked(net, peer, "the connection is closed");
-        if (shared)
-            exo_socket_look_locked(net, shared);
+    if (!peer->first_parcel && has_window(peer)) {
+        if (transmit_locked(net, peer, &peer->writer, peer->frames, &peer->num_frames, false))
+            exo_peer_judge_window_locked(net, peer);
         return;
     }
-    exo_peer_judge_window_locked(net, peer);
-    if (!put)
-        exo_socket_look_locked(net, peer->socket);
+    exo_parcel *parcel = exo_calloc(1, sizeof *parcel);
+    if (!parcel) {
+        exo_peer_lose_locked(net, peer, "there is no memory to speak to it");
+        return;
+    }
+    *parcel = (exo_parcel){.writer = peer->writer, .frames = peer->frames, .num_frames = peer->num_frames};
+    peer->writer = (exo_wire_writer){0};
+    peer->frames = NULL;
+    peer->num_frames = peer->cap_frames = 0;
+    append_locked(net, peer, parcel);
 }
 
 void
@@ -101,6 +271,39 @@ exo_net_flush(exo_net *net)
     pthread_mutex_lock(&net->lock);
     exo_net_flush_locked(net);
     pthread_mutex_unlock(&net->lock);
+}
+
+/* A payload that goes in pieces, and the envelope that it belongs to. */
+static exo_status
+send_large_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err)
+{
+    flush_peer_locked(net, peer); /* what was said before */
+    if (atomic_load(&peer->state) != EXO_PEER_OPEN || !check_unread_locked(net, peer))
+        return exo_fail(err, EXO_PEER_LOST, "'%s' is lost: %s", peer->name, peer->cause);
+    exo_status st = EXO_NOMEM;
+    exo_parcel *parcel = exo_calloc(1, sizeof *parcel);
+    struct large *large = exo_calloc(1, sizeof *large);
+    envelope->payload = (exo_wire_payload){.place = EXO_WIRE_LANDED};
+    if (parcel && large)
+        st = exo_wire_add(&parcel->writer, envelope, err);
+    if (st == EXO_OK && !payload->release)
+        st = exo_payload_copy(&large->payload, payload->data, payload->size);
+    if (st != EXO_OK) {
+        if (parcel)
+            exo_wire_release(&parcel->writer);
+        exo_free(parcel);
+        exo_free(large);
+        return st == EXO_NOMEM ? exo_fail(err, st, "no memory to send %zu bytes", payload->size) : st;
+    }
+    if (payload->release) {
+        large->payload = *payload;
+        *payload = (exo_payload){0};
+    }
+    large->references = 1;
+    parcel->large = large;
+    append_locked(net, peer, parcel);
+    exo_peer_pump_locked(net, peer);
+    return EXO_OK;
 }
 
 /* On one of ZeroMQ's threads, when the frame is out. */
@@ -153,9 +356,6 @@ add_locked(exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err
             framed ? (exo_wire_payload){.place = EXO_WIRE_FRAMED}
                    : (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = payload->data, .size = payload->size};
     }
-    if (payload && payload->size > EXO_NET_MAX_MESSAGE)
-        return exo_fail(err, EXO_INVAL, "a payload of %zu bytes is longer than %d: put it into an object",
-                        payload->size, EXO_NET_MAX_MESSAGE);
     exo_wire_writer before = peer->writer;
     exo_status st = exo_wire_add(&peer->writer, envelope, err);
     if (st == EXO_OK && framed)
@@ -191,9 +391,12 @@ exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *
     else if (envelope->kind == EXO_WIRE_CALL && atomic_load(&peer->full))
         st = exo_fail(err, EXO_FULL, "'%s' has not read %" PRIu64 " bytes that were sent to it", peer->name,
                       unread(peer));
-    else
-        st = add_locked(peer, envelope, payload, err);
-    if (st == EXO_OK)
+    else if (payload && payload->size > EXO_LIMIT_PAYLOAD)
+        st = exo_fail(err, EXO_INVAL, "a payload of %zu bytes is longer than %d: put it into an object", payload->size,
+                      EXO_LIMIT_PAYLOAD);
+    else if (payload && payload->size > EXO_LIMIT_PIECE)
+        st = send_large_locked(net, peer, envelope, payload, err);
+    else if ((st = add_locked(peer, envelope, payload, err)) == EXO_OK)
         send_soon_locked(net, peer);
     pthread_mutex_unlock(&net->lock);
     if (payload) {
@@ -203,10 +406,25 @@ exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *
     return st;
 }
 
+/* Says it before all that waits, of which it is independent. */
+static void
+say_now_locked(exo_net *net, exo_peer *peer, const exo_envelope *envelope)
+{
+    exo_wire_writer message = {0};
+    size_t none = 0;
+    if (exo_wire_add(&message, envelope, NULL) == EXO_OK)
+        transmit_locked(net, peer, &message, NULL, &none, true);
+    else
+        exo_peer_lose_locked(net, peer, "there is no memory to speak to it");
+    exo_wire_release(&message);
+}
+
 void
 exo_peer_say_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope)
 {
-    if (exo_wire_add(&peer->writer, envelope, NULL) == EXO_OK)
+    if (peer->first_parcel)
+        say_now_locked(net, peer, envelope);
+    else if (exo_wire_add(&peer->writer, envelope, NULL) == EXO_OK)
         flush_peer_locked(net, peer);
     else
         exo_peer_lose_locked(net, peer, "there is no memory to speak to it");
@@ -216,7 +434,10 @@ void
 exo_peer_say_beat_locked(exo_net *net, exo_peer *peer)
 {
     exo_envelope beat = {.kind = EXO_WIRE_BEAT, .read = peer->received_bytes};
+    flush_peer_locked(net, peer);
+    if (atomic_load(&peer->state) == EXO_PEER_LOST_)
+        return;
     peer->told_bytes = peer->received_bytes;
-    peer->by_socket = true; /* which knows, at this end or at the other, when the connection is gone: a ring does not */
-    exo_peer_say_locked(net, peer, &beat);
+    /* By the socket, which knows, at this end or at the other, when the connection is gone: a ring does not. */
+    say_now_locked(net, peer, &beat);
 }

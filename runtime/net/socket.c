@@ -43,8 +43,6 @@ exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err
     set_int(s->zmq, ZMQ_BACKLOG, 1024);
     set_int(s->zmq, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS);
     set_int(s->zmq, ZMQ_TCP_KEEPALIVE, 1);
-    int64_t longest = EXO_NET_MAX_MESSAGE;
-    zmq_setsockopt(s->zmq, ZMQ_MAXMSGSIZE, &longest, sizeof longest);
     if (type == ZMQ_ROUTER)
         set_int(s->zmq, ZMQ_ROUTER_MANDATORY, 1);
     if (zmq_getsockopt(s->zmq, ZMQ_FD, &fd, &size) != 0)
@@ -61,9 +59,12 @@ exo_net_add_socket_locked(exo_net *net, int type, exo_socket **out, exo_err *err
 }
 
 void
-exo_socket_limit_handshake(exo_socket *socket)
+exo_socket_limit(exo_socket *socket, bool listens)
 {
-    set_int(socket->zmq, ZMQ_HANDSHAKE_IVL, EXO_LIMIT_HANDSHAKE_MS);
+    const int64_t longest = EXO_LIMIT_FRAME;
+    zmq_setsockopt(socket->zmq, ZMQ_MAXMSGSIZE, &longest, sizeof longest);
+    if (listens)
+        set_int(socket->zmq, ZMQ_HANDSHAKE_IVL, EXO_LIMIT_HANDSHAKE_MS);
 }
 
 void

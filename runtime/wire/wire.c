@@ -96,6 +96,7 @@ struct packed {
         Exo__Wire__Refused refused;
         Exo__Wire__Goodbye goodbye;
         Exo__Wire__Ring ring;
+        Exo__Wire__Piece piece;
     };
 };
 
@@ -116,6 +117,9 @@ pack_payload(struct packed *p, const exo_wire_payload *from, exo_err *err)
         return EXO_OK;
     case EXO_WIRE_FRAMED:
         p->payload.place = EXO__WIRE__PLACE__FRAME;
+        return EXO_OK;
+    case EXO_WIRE_LANDED:
+        p->payload.place = EXO__WIRE__PLACE__LANDED;
         return EXO_OK;
     case EXO_WIRE_OBJECT:
         if (from->size > EXO_WIRE_HANDLE)
@@ -242,6 +246,12 @@ pack(struct packed *p, const exo_envelope *e, char reason[EXO_WIRE_REASON], exo_
         p->ring.token = e->token;
         p->envelope.kind_case = EXO__WIRE__ENVELOPE__KIND_RING;
         p->envelope.ring = &p->ring;
+        return EXO_OK;
+    case EXO_WIRE_PIECE:
+        exo__wire__piece__init(&p->piece);
+        p->piece.size = e->size;
+        p->envelope.kind_case = EXO__WIRE__ENVELOPE__KIND_PIECE;
+        p->envelope.piece = &p->piece;
         return EXO_OK;
     }
     return exo_fail(err, EXO_INVAL, "there is no envelope of kind %d", (int)e->kind);
@@ -414,6 +424,9 @@ read_payload(const Exo__Wire__Payload *from, exo_wire_payload *out, exo_err *err
     case EXO__WIRE__PLACE__FRAME:
         out->place = EXO_WIRE_FRAMED;
         return EXO_OK;
+    case EXO__WIRE__PLACE__LANDED:
+        out->place = EXO_WIRE_LANDED;
+        return EXO_OK;
     case EXO__WIRE__PLACE__OBJECT:
         if (from->handle.len > EXO_WIRE_HANDLE)
             break;
@@ -511,6 +524,11 @@ translate(const Exo__Wire__Envelope *e, exo_envelope *out, exo_err *err)
     case EXO__WIRE__ENVELOPE__KIND_RING:
         out->kind = EXO_WIRE_RING;
         out->token = e->ring->token;
+        return EXO_OK;
+    case EXO__WIRE__ENVELOPE__KIND_PIECE:
+        out->kind = EXO_WIRE_PIECE;
+        out->size = e->piece->size;
+        out->payload.place = EXO_WIRE_FRAMED;
         return EXO_OK;
     default:
         return exo_fail(err, EXO_INVAL, "an envelope of an unknown kind");

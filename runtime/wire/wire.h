@@ -34,6 +34,7 @@ typedef enum exo_wire_place {
     EXO_WIRE_BYTES,  /* data, size: inside the envelope               */
     EXO_WIRE_FRAMED, /* the next frame of the message                 */
     EXO_WIRE_OBJECT, /* data, size: the handle of a shared object      */
+    EXO_WIRE_LANDED, /* what came in pieces before it                  */
 } exo_wire_place;
 
 /* Borrowed: from the caller when writing; from the reader, until its next envelope, when reading. */
@@ -61,6 +62,7 @@ typedef enum exo_wire_kind {
     EXO_WIRE_REFUSED,
     EXO_WIRE_GOODBYE,
     EXO_WIRE_RING,
+    EXO_WIRE_PIECE,
 } exo_wire_kind;
 
 typedef struct exo_envelope {
@@ -71,7 +73,8 @@ typedef struct exo_envelope {
     const char *text;         /* CALL: name; REPLY, REFUSED, GOODBYE: reason                */
     exo_time timeout;         /* CALL: ns left; INT64_MAX: no deadline                      */
     exo_status status;        /* REPLY                                                      */
-    exo_wire_payload payload; /* CALL, REPLY                                                */
+    exo_wire_payload payload; /* CALL, REPLY; PIECE: the next frame                         */
+    uint64_t size;            /* PIECE: bytes of the whole payload                          */
     uint64_t taken;           /* BEAT: calls without reply taken from their mailboxes       */
     uint64_t read;            /* BEAT: bytes read from the connection, see proto/README.md  */
     uint32_t version;         /* REFUSED: the refuser's                                     */

@@ -14,6 +14,7 @@
 #include "eventually.h"
 #include "logged.h"
 #include "net_end.h"
+#include "net_impl.h"
 #include "process.h"
 #include "stranger.h"
 
@@ -261,6 +262,26 @@ static const struct {
      1,
      0,
      "not there"},
+    {"a payload that did not come",
+     {.kind = EXO_WIRE_CALL, .method = "add", .payload = {.place = EXO_WIRE_LANDED}},
+     1,
+     0,
+     "did not come"},
+    {"a piece without its frame",
+     {.kind = EXO_WIRE_PIECE, .size = 1 << 20, .payload = {.place = EXO_WIRE_FRAMED}},
+     1,
+     0,
+     "without its frame"},
+    {"pieces of too much",
+     {.kind = EXO_WIRE_PIECE, .size = UINT64_MAX, .payload = {.place = EXO_WIRE_FRAMED}},
+     1,
+     1,
+     "a payload of 18446744073709551615 bytes in pieces"},
+    {"pieces of too little",
+     {.kind = EXO_WIRE_PIECE, .size = 5, .payload = {.place = EXO_WIRE_FRAMED}},
+     1,
+     1,
+     "a payload of 5 bytes in pieces"},
     {"a gap", {.kind = EXO_WIRE_BEAT}, 2, 0, "messages were lost"},
     {"a message again", {.kind = EXO_WIRE_BEAT}, 0, 0, "messages were lost"},
     {"a read that was not sent", {.kind = EXO_WIRE_BEAT, .read = 100000}, 1, 0, "more than was sent"},
@@ -271,6 +292,100 @@ static const struct {
     {"a reply to nothing", {.kind = EXO_WIRE_REPLY, .id = 77}, 1, 0, NULL},
     {"a cancel of nothing", {.kind = EXO_WIRE_CANCEL, .id = 77}, 1, 0, NULL},
 };
+
+/* A message of parts without an end is ended. */
+Test(net, a_message_ends_some_time)
+{
+    static const uint8_t part[64 * 1024];
+    for (int i = 0; i < 2; i++) {
+        net_end server = {0};
+        exo_wire_writer w = {0};
+        char reason[EXO_WIRE_REASON];
+        net_end_open(&server, net_end_endpoint(i), NULL);
+        stranger s = new_stranger(&server);
+        uint64_t before = exo_intake_tick(NULL).overfull;
+        stranger_say_all(&s, 0, &hello, 1, 0);
+        stranger_expect(&s, EXO_WIRE_WELCOME, reason);
+        cr_assert_eq(exo_wire_add(&w, &(exo_envelope){.kind = EXO_WIRE_BEAT}, NULL), EXO_OK);
+        exo_wire_finish(&w, 1);
+        cr_assert_geq(zmq_send(s.socket, w.data, w.size, ZMQ_SNDMORE), 0);
+        for (int k = 0; k < 2 * (EXO_LIMIT_INBOUND_BYTES >> 16); k++)
+            cr_assert_geq(zmq_send(s.socket, part, sizeof part, ZMQ_SNDMORE), 0);
+        cr_assert_geq(zmq_send(s.socket, part, sizeof part, 0), 0);
+        EVENTUALLY(exo_intake_tick(NULL).overfull > before);
+        EVENTUALLY(server.lost == 1);
+        expect_honest_is_heard(&server);
+        stranger_close(&s);
+        exo_wire_release(&w);
+        net_end_close(&server);
+    }
+}
+
+/* Who answers for being there, and reads nothing, is lost in time; until then calls give FULL, and ZeroMQ holds a window for it at most. */
+Test(net, a_peer_that_reads_nothing_is_lost)
+{
+    net_end server = {0};
+    exo_envelope beat = {.kind = EXO_WIRE_BEAT};
+    exo_status st = EXO_OK;
+    char reason[EXO_WIRE_REASON];
+    uint32_t number = 1;
+    net_end_open(&server, "tcp://127.0.0.1:0", &(exo_net_opts){.unread_limit = 16 << 20, .peer_timeout = EXO_SECOND});
+    stranger s = new_stranger(&server);
+    stranger_say_all(&s, 0, &hello, 1, 0);
+    stranger_expect(&s, EXO_WIRE_WELCOME, reason);
+    EVENTUALLY(server.opened == 1);
+    for (int k = 0; k < 100 && st == EXO_OK; k++) {
+        exo_payload large = net_end_zeros(k % 2 ? 3 << 20 : 300000);
+        st = net_end_call(&server, server.peer, "add", &large);
+    }
+    cr_expect_eq(st, EXO_FULL);
+    pthread_mutex_lock(&server.net->lock);
+    cr_expect_leq(server.peer->sent_bytes - server.peer->read_bytes, EXO_LIMIT_WINDOW + EXO_LIMIT_FRAME);
+    cr_expect_gt(server.peer->parcel_bytes, 0);
+    pthread_mutex_unlock(&server.net->lock);
+    exo_time until = in_ms(60000);
+    while (server.lost == 0 && exo_now(exo_clock_real()) < until) {
+        stranger_say_all(&s, number++, &beat, 1, 0);
+        usleep(20000);
+    }
+    cr_expect_eq(server.lost, 1);
+    cr_expect_not_null(strstr(server.cause, "read nothing"), "%s", server.cause);
+    stranger_close(&s);
+    net_end_close(&server);
+}
+
+/* What nets say to each other comes between the pieces of a large payload. */
+Test(net, a_large_payload_lets_others_pass)
+{
+    static uint8_t half[EXO_LIMIT_PIECE];
+    net_end server = {0};
+    exo_wire_writer w = {0};
+    char reason[EXO_WIRE_REASON];
+    net_end_open(&server, net_end_ipc, NULL);
+    stranger s = new_stranger(&server);
+    stranger_say_all(&s, 0, &hello, 1, 0);
+    stranger_expect(&s, EXO_WIRE_WELCOME, reason);
+    for (uint32_t k = 0; k < 2; k++) {
+        cr_assert_eq(exo_wire_add(&w,
+                                  &(exo_envelope){.kind = EXO_WIRE_PIECE,
+                                                  .size = 2 * EXO_LIMIT_PIECE,
+                                                  .payload = {.place = EXO_WIRE_FRAMED}},
+                                  NULL),
+                     EXO_OK);
+        exo_wire_finish(&w, 1 + 2 * k);
+        cr_assert_geq(zmq_send(s.socket, w.data, w.size, ZMQ_SNDMORE), 0);
+        cr_assert_geq(zmq_send(s.socket, half, sizeof half, 0), 0);
+        exo_wire_clear(&w);
+        stranger_say_all(&s, 2 + 2 * k, &(exo_envelope){.kind = EXO_WIRE_BEAT}, 1, 0);
+    }
+    stranger_say_all(
+        &s, 5, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add", .payload = {.place = EXO_WIRE_LANDED}}, 1, 0);
+    EVENTUALLY(server.calls == 1);
+    cr_expect_eq(server.lost, 0);
+    exo_wire_release(&w);
+    stranger_close(&s);
+    net_end_close(&server);
+}
 
 Test(net, survives_what_a_hostile_peer_says)
 {
