@@ -1,0 +1,275 @@
+/* A crowd at a head and a worker: honest processes of this host, and strangers over TCP without a key, all at once. Both serve meanwhile; when
+ * all have left, memory, descriptors and threads are back where they were.
+ *
+ * Each honest one is a connection of its own, as of another process, with its ring; one net of this program makes them all. Strangers are plain
+ * connections: silent ones, garbage, half a greeting, a handshake without its end.
+ *
+ * EXO_CROWD_PEERS (100) and EXO_CROWD_STRANGERS (1500): how many. EXO_CHAOS_SEED: what strangers say. */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "net.h"
+#include "processes.h"
+
+enum {
+    ROUNDS = 3,
+    SLACK_KB = 4096 /* that the allocator may keep more from one round to the next */
+};
+
+#define PATIENCE (60 * EXO_SECOND)
+
+/* What a process has. */
+struct use {
+    unsigned descriptors, threads;
+    unsigned long kb;
+};
+
+static processes all;
+static exo_net *net;
+
+/* --- Honest ones -------------------------------------------------------------------------------------------------------------- */
+
+static void
+received(void *context, exo_peer *peer, const exo_envelope *envelope, exo_payload *payload)
+{
+    (void)context;
+    (void)peer;
+    (void)envelope;
+    exo_payload_release(payload);
+}
+
+static void
+settle(void *context, exo_driver driver)
+{
+    (void)context;
+    (void)driver;
+}
+
+static void
+lost(void *context, exo_peer *peer, const char *cause)
+{
+    (void)context;
+    (void)peer;
+    (void)cause;
+}
+
+static const exo_net_handler handler = {.received = received, .settle = settle, .lost = lost};
+
+static exo_peer *
+meet(const char *endpoint)
+{
+    exo_peer *peer = NULL;
+    exo_err err = {0};
+    if (exo_net_connect(net, endpoint, NULL, processes_now() + PATIENCE, &peer, &err) == EXO_OK)
+        return peer;
+    fprintf(stderr, "an honest peer is kept out: %s\n", err.text);
+    all.failed = true;
+    return NULL;
+}
+
+/* Half of them at the head, half at the worker. */
+static void
+meet_all(exo_peer **peers, uint64_t count)
+{
+    char head[128], worker[160];
+    snprintf(head, sizeof head, "ipc://%s/t/head", all.folder);
+    snprintf(worker, sizeof worker, "ipc://%s/t/worker-%d-0", all.folder, (int)processes_host_of(all.workers[0]));
+    for (uint64_t i = 0; i < count && !all.failed; i++)
+        peers[i] = meet(i % 8 == 7 ? worker : head);
+}
+
+static void
+leave_all(exo_peer **peers, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (peers[i])
+            exo_peer_lose(net, peers[i], "it has seen enough");
+        exo_peer_drop(&peers[i]);
+    }
+}
+
+/* --- Strangers ------------------------------------------------------------------------------------------------------------------ */
+
+/* The port of the head's line "... is ready at ipc://... tcp://127.0.0.1:PORT". */
+static uint16_t
+port_of_head(void)
+{
+    char path[128], line[512] = "";
+    snprintf(path, sizeof path, "%s/head.out", all.folder);
+    FILE *file = fopen(path, "re");
+    CHECK(file && fgets(line, sizeof line, file));
+    fclose(file);
+    const char *colon = strstr(line, "tcp://") ? strrchr(line, ':') : NULL;
+    CHECK(colon);
+    return (uint16_t)atoi(colon + 1);
+}
+
+/* Connects without waiting, and says something that is no handshake, or not all of one. */
+static int
+knock(uint16_t port, uint64_t *seed)
+{
+    static const uint8_t greeting[64] = {0xff, [9] = 0x7f, 3, 0, 'C', 'U', 'R', 'V', 'E'};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    uint8_t garbage[600];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == 0 || errno == ECONNRESET);
+    uint64_t draw = processes_random(seed);
+    for (size_t i = 0; i < sizeof garbage; i++)
+        garbage[i] = (uint8_t)processes_random(seed);
+    size_t some = draw / 8 % sizeof greeting;
+    const void *said = draw % 4 == 0 ? (const void *)garbage : greeting;
+    size_t length = draw % 4 == 0 ? sizeof garbage : draw % 4 == 1 ? some : draw % 4 == 2 ? sizeof greeting : 0;
+    if (length > 0 && send(fd, said, length, MSG_NOSIGNAL | MSG_DONTWAIT) > 0 && draw % 4 == 2) {
+        garbage[0] = 4; /* a command, of that many bytes */
+        garbage[1] = (uint8_t)draw;
+        ssize_t sent = send(fd, garbage, 2 + draw % 200, MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)sent; /* it may have ended us already */
+    }
+    if (draw % 16 == 5)
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+    return fd;
+}
+
+/* --- What is used --------------------------------------------------------------------------------------------------------------- */
+
+static struct use
+use_of(pid_t pid)
+{
+    char path[64];
+    struct use use = {.descriptors = processes_descriptors(pid), .kb = processes_memory(pid)};
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    for (const struct dirent *e; dir && (e = readdir(dir));)
+        use.threads += e->d_name[0] != '.';
+    if (dir)
+        closedir(dir);
+    return use;
+}
+
+static void
+show_use(const char *when, const struct use *head, const struct use *worker)
+{
+    printf("%s: head %lu KiB, %u descriptors, %u threads; worker %lu KiB, %u, %u\n", when, head->kb, head->descriptors,
+           head->threads, worker->kb, worker->descriptors, worker->threads);
+    fflush(stdout);
+}
+
+/* Waits until the process has no more descriptors and threads than it had. */
+static void
+await_return(const char *what, pid_t pid, const struct use *before)
+{
+    exo_time deadline = processes_now() + PATIENCE;
+    struct use now = use_of(pid);
+    while ((now.descriptors > before->descriptors || now.threads > before->threads) && processes_now() < deadline) {
+        usleep(20000);
+        now = use_of(pid);
+    }
+    if (now.descriptors <= before->descriptors && now.threads <= before->threads)
+        return;
+    fprintf(stderr, "the %s has %u descriptors and %u threads, and had %u and %u\n", what, now.descriptors, now.threads,
+            before->descriptors, before->threads);
+    all.failed = true;
+}
+
+/* A driver joins and leaves, and the shell finds the worker alive. */
+static void
+expect_served(unsigned round)
+{
+    char job[32], text[8192];
+    exo_runtime *runtime = NULL;
+    snprintf(job, sizeof job, "job-%u", round);
+    exo_cluster *cluster = processes_join(&all, job, &runtime);
+    CHECK(cluster);
+    processes_leave(&cluster, &runtime);
+    char head[128];
+    snprintf(head, sizeof head, "ipc://%s/t/head", all.folder);
+    const char *const words[] = {"exogym", "list", "nodes", "--head", head, NULL};
+    if (!processes_output(&all, NULL, words, text, sizeof text) || !strstr(text, "alive")) {
+        fprintf(stderr, "the worker is not alive: %s\n", text);
+        all.failed = true;
+    }
+}
+
+/* --- All ------------------------------------------------------------------------------------------------------------------------ */
+
+static bool
+start_head_with_keys(void)
+{
+    char text[1024], secret[160], authorized[160], state[128];
+    const char *const make[] = {"exogym", "keygen", "head", "-o", all.folder, NULL};
+    snprintf(secret, sizeof secret, "%s/head.secret", all.folder);
+    snprintf(authorized, sizeof authorized, "%s/authorized", all.folder);
+    snprintf(state, sizeof state, "%s/state.db", all.folder);
+    CHECK(processes_output(&all, NULL, make, text, sizeof text));
+    CHECK(mkdir(authorized, 0700) == 0);
+    const char *const words[] = {
+        "exogym-head", "--cluster",    "t",        "--folder", all.folder,          "--state", state, "--keys",
+        secret,        "--authorized", authorized, "--listen", "tcp://127.0.0.1:0", NULL};
+    all.head = processes_start(&all, NULL, "head", true, words);
+    return all.head > 0;
+}
+
+int
+main(void)
+{
+    uint64_t num_peers = processes_setting("EXO_CROWD_PEERS", 100),
+             num_strangers = processes_setting("EXO_CROWD_STRANGERS", 1500);
+    uint64_t seed = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now());
+    unsigned long kept_head = 0, kept_worker = 0;
+    exo_err err = {0};
+    printf("EXO_CHAOS_SEED=%llu EXO_CROWD_PEERS=%llu EXO_CROWD_STRANGERS=%llu\n", (unsigned long long)seed,
+           (unsigned long long)num_peers, (unsigned long long)num_strangers);
+    fflush(stdout);
+    exo_peer **peers = calloc(num_peers + 1, sizeof *peers);
+    int *strangers = calloc(num_strangers + 1, sizeof *strangers);
+    CHECK(peers && strangers);
+    processes_open(&all);
+    CHECK(start_head_with_keys() && processes_start_worker(&all, 0, true));
+    uint16_t port = port_of_head();
+    pid_t host = processes_host_of(all.workers[0]);
+    expect_served(0);
+    const struct use head = use_of(all.head), worker = use_of(host);
+    show_use("before", &head, &worker);
+    CHECK(exo_net_open(&net, &(exo_net_opts){.name = "crowd", .cluster = "t", .handler = &handler}, &err) == EXO_OK);
+    for (unsigned round = 1; round <= ROUNDS && !all.failed; round++) {
+        for (uint64_t i = 0; i < num_strangers; i++)
+            strangers[i] = knock(port, &seed);
+        meet_all(peers, num_peers);
+        expect_served(round);
+        struct use full_head = use_of(all.head), full_worker = use_of(host);
+        show_use("crowded", &full_head, &full_worker);
+        for (uint64_t i = 0; i < num_strangers; i++)
+            if (strangers[i] >= 0)
+                close(strangers[i]);
+        leave_all(peers, num_peers);
+        await_return("head", all.head, &head);
+        await_return("worker", host, &worker);
+        struct use now_head = use_of(all.head), now_worker = use_of(host);
+        show_use("after", &now_head, &now_worker);
+#ifndef __SANITIZE_ADDRESS__ /* which keeps freed memory */
+        if (round > 1 && (now_head.kb > kept_head + SLACK_KB || now_worker.kb > kept_worker + SLACK_KB)) {
+            fprintf(stderr, "memory grows with each crowd\n");
+            all.failed = true;
+        }
+#endif
+        kept_head = round == 1 ? now_head.kb : kept_head;
+        kept_worker = round == 1 ? now_worker.kb : kept_worker;
+    }
+    exo_net_close(&net);
+    free(peers);
+    free(strangers);
+    bool good = processes_close(&all);
+    printf("%s\n", good ? "good" : "failed");
+    return good ? 0 : 1;
+}
