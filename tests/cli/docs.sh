@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the documentation shows is true: links lead somewhere, to a heading that is there; commands name files, commands and options that exist;
-# the README's C compiles without a warning against the public headers alone, and its strategy trains as a plugin; its table of four homes is
-# what the example prints; the first cluster of docs/cluster.md can be typed as it stands.
+# SECURITY.md names tests that exist; the README's C compiles without a warning against the public headers alone, and its strategy trains as a
+# plugin; its table of four homes is what the example prints; the first cluster of docs/cluster.md can be typed as it stands.
 set -euo pipefail
 
 fail() {
@@ -30,6 +30,15 @@ while read -r page; do
         esac
     done < <(grep -oE '\]\([^) ]+' "$page" | sed 's/^](//' | grep -vE '^(https?|mailto):')
 done < <(find . -name '*.md' -not -path './build/*')
+
+# --- What holds the security policy ----------------------------------------------------------------------------------
+
+# Every test that it names is there, under that name.
+named=$(grep -oE '`(unit|conform|equiv|race|cluster|cli|house|model|fuzz)/[a-z_0-9]+`' SECURITY.md | tr -d '`' | sort -u)
+[ "$(wc -l <<<"$named")" -gt 20 ] || fail "SECURITY.md names hardly any tests"
+while read -r test; do
+    [ -e "tests/$test.c" ] || [ -e "tests/$test.sh" ] || grep -qF "NAME $test " tests/CMakeLists.txt || fail "SECURITY.md: there is no test $test"
+done <<<"$named"
 
 pages=(README.md CONTRIBUTING.md docs/*.md examples/*/README.md)
 # shown: the lines of the pages' blocks of code, each after its page, with lines that go on put together.
