@@ -17,6 +17,7 @@
 #include <exogym/state.h>
 
 #include "config_edit.h"
+#include "dir.h"
 #include "file.h"
 #include "manifest.h"
 
@@ -42,10 +43,26 @@ path_format(char out[EXO_CHECKPOINT_PATH], exo_err *err, const char *format, ...
     return EXO_OK;
 }
 
+/* A node of another process than the run's writes into the run's folder, too: two above its checkpoint. */
+static exo_status
+guard_run_of(const char *folder, exo_err *err)
+{
+    char run[EXO_CHECKPOINT_PATH];
+    exo_status st = path_format(run, err, "%s", folder);
+    for (int i = 0; st == EXO_OK && i < 2; i++) {
+        char *slash = strrchr(run, '/');
+        if (!slash || slash == run)
+            return EXO_OK;
+        *slash = '\0';
+    }
+    return st == EXO_OK ? exo_dir_guard(run, err) : st;
+}
+
 exo_status
 exo_checkpoint_node_path(char out[EXO_CHECKPOINT_PATH], const char *folder, uint32_t rank, exo_err *err)
 {
-    return path_format(out, err, "%s/node_%" PRIu32 ".safetensors", folder, rank);
+    exo_status st = guard_run_of(folder, err);
+    return st != EXO_OK ? st : path_format(out, err, "%s/node_%" PRIu32 ".safetensors", folder, rank);
 }
 
 static exo_status
@@ -71,14 +88,14 @@ parse_step(const char *name, uint64_t *step)
 static void
 remove_folder(const char *path)
 {
-    DIR *folder = opendir(path);
+    DIR *folder = exo_dir_list(path);
     if (!folder)
         return;
     for (struct dirent *entry; (entry = readdir(folder));)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             unlinkat(dirfd(folder), entry->d_name, 0);
     closedir(folder);
-    rmdir(path);
+    exo_dir_rmdir(path);
 }
 
 /* The largest step below `limit` that has a whole checkpoint. */
@@ -88,7 +105,7 @@ newest_below(const char *run_folder, uint64_t limit, uint64_t *step)
     char path[EXO_CHECKPOINT_PATH];
     if (path_format(path, NULL, "%s/checkpoints", run_folder) != EXO_OK)
         return false;
-    DIR *folder = opendir(path);
+    DIR *folder = exo_dir_list(path);
     if (!folder)
         return false;
     bool found = false;
@@ -163,8 +180,8 @@ exo_checkpoint_set_damaged_aside(const char *run_folder, const char *kept, exo_e
         if (st != EXO_OK)
             return st;
         remove_folder(to); /* of the same step, from before */
-        if (rename(from, to) != 0)
-            return exo_fail(err, EXO_IO, "%s: %s", from, strerror(errno));
+        if (exo_dir_rename(from, to, 0) != 0)
+            return exo_fail(err, EXO_IO, "%s: %s", from, exo_dir_reason(errno));
     }
     return EXO_OK;
 }
@@ -190,7 +207,7 @@ exo_checkpoint_abort(const char *run_folder, uint64_t step)
 static void
 flush_folder(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = exo_dir_open(path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return;
     fsync(fd); /* a hint where the file system cannot: the rename is atomic all the same */
@@ -215,9 +232,9 @@ add_others(const char *folder, exo_manifest_line *lines, size_t *count, size_t r
 {
     exo_status st = EXO_OK;
     size_t before = *count;
-    DIR *dir = opendir(folder);
+    DIR *dir = exo_dir_list(folder);
     if (!dir)
-        return exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
+        return exo_fail(err, EXO_IO, "%s: %s", folder, exo_dir_reason(errno));
     for (struct dirent *entry; st == EXO_OK && (entry = readdir(dir));) {
         char path[EXO_CHECKPOINT_PATH];
         bool known = entry->d_name[0] == '.';
@@ -265,12 +282,13 @@ write_manifest(const char *folder, uint64_t step, const char *settings, const ch
 static exo_status
 give_name(const char *partial, const char *whole, exo_err *err)
 {
-    if (renameat2(AT_FDCWD, partial, AT_FDCWD, whole, RENAME_EXCHANGE) == 0) {
+    if (exo_dir_rename(partial, whole, RENAME_EXCHANGE) == 0) {
         remove_folder(partial);
         return EXO_OK;
     }
     remove_folder(whole); /* there is none, or the file system cannot exchange */
-    return rename(partial, whole) == 0 ? EXO_OK : exo_fail(err, EXO_IO, "%s: %s", whole, strerror(errno));
+    return exo_dir_rename(partial, whole, 0) == 0 ? EXO_OK
+                                                  : exo_fail(err, EXO_IO, "%s: %s", whole, exo_dir_reason(errno));
 }
 
 exo_status
@@ -407,7 +425,7 @@ exo_checkpoint_remove_all(const char *run_folder, exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH], from[EXO_CHECKPOINT_PATH];
     exo_status st = path_format(from, err, "%s/checkpoints", run_folder);
-    DIR *folder = st == EXO_OK ? opendir(from) : NULL;
+    DIR *folder = st == EXO_OK ? exo_dir_list(from) : NULL;
     if (!folder)
         return st;
     for (struct dirent *entry; st == EXO_OK && (entry = readdir(folder));) {
@@ -421,7 +439,7 @@ exo_checkpoint_remove_all(const char *run_folder, exo_err *err)
             st = exo_fail(err, EXO_IO, "%s: cannot be removed", path);
     }
     closedir(folder);
-    rmdir(from);
+    exo_dir_rmdir(from);
     return st;
 }
 
@@ -440,8 +458,8 @@ exo_checkpoint_put_aside(const char *run_folder, char kept[EXO_CHECKPOINT_PATH],
             return st;
         if (access(kept, F_OK) == 0)
             continue;
-        if (rename(from, kept) != 0)
-            return exo_fail(err, EXO_IO, "%s: %s", kept, strerror(errno));
+        if (exo_dir_rename(from, kept, 0) != 0)
+            return exo_fail(err, EXO_IO, "%s: %s", kept, exo_dir_reason(errno));
         return EXO_OK;
     }
     return exo_fail(err, EXO_EXISTS, "%s holds 10,000 sets of old checkpoints: remove some", run_folder);

@@ -17,6 +17,7 @@
 #include <exogym/tokenizer.h>
 
 #include "config_edit.h"
+#include "dir.h"
 #include "file.h"
 #include "fit_opts.h"
 #include "grow_text.h"
@@ -230,7 +231,9 @@ open_folder(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
                           opts->run_name ? opts->run_name : run->strategy_name);
     if (length < 0 || (size_t)length >= sizeof run->folder - 256)
         return exo_fail(err, EXO_INVAL, "save_dir and run name are too long together");
-    exo_status st = exo_folder_make(run->folder, err);
+    exo_status st = exo_dir_guard(run->folder, err);
+    if (st == EXO_OK)
+        st = exo_folder_make(run->folder, err);
     if (st == EXO_OK)
         st = exo_run_lock(run->folder, &run->lock, err);
     if (st == EXO_OK)

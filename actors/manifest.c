@@ -12,6 +12,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "dir.h"
 #include "file.h"
 #include "grow_text.h"
 #include "parallel.h"
@@ -139,9 +140,9 @@ static exo_status
 find_strangers(const struct check *c, exo_err *err)
 {
     exo_status st = EXO_OK;
-    DIR *folder = opendir(c->folder);
+    DIR *folder = exo_dir_list(c->folder);
     if (!folder)
-        return exo_fail(err, EXO_IO, "%s: %s", c->folder, strerror(errno));
+        return exo_fail(err, EXO_IO, "%s: %s", c->folder, exo_dir_reason(errno));
     for (struct dirent *entry; st == EXO_OK && (entry = readdir(folder));)
         if (!is_listed(c, entry->d_name))
             st = exo_fail(err, EXO_INVAL, "%s/%s: is not a file of this checkpoint", c->folder, entry->d_name);

@@ -11,6 +11,7 @@
 #include <exogym/log.h>
 
 #include "checkpoint.h"
+#include "dir.h"
 #include "file.h"
 
 #define EVENTS "events.out.tfevents."
@@ -35,10 +36,12 @@ exo_status
 exo_run_lock(const char *folder, int *lock, exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH];
-    exo_status st = path_in(path, folder, ".lock", err);
-    int fd = st == EXO_OK ? open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NONBLOCK, 0644) : -1;
+    exo_status st = exo_dir_guard(folder, err);
+    if (st == EXO_OK)
+        st = path_in(path, folder, ".lock", err);
+    int fd = st == EXO_OK ? exo_dir_open(path, O_CREAT | O_RDWR | O_NONBLOCK, 0666) : -1;
     if (st == EXO_OK && fd < 0)
-        st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+        st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
     if (st == EXO_OK && !exo_file_lock(fd))
         st = exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
                       folder);
@@ -78,8 +81,8 @@ remove_files(const char *folder, const char *const *names, size_t count, exo_err
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < count; i++) {
         st = path_in(path, folder, names[i], err);
-        if (st == EXO_OK && unlink(path) != 0 && errno != ENOENT && errno != ENOTDIR)
-            st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+        if (st == EXO_OK && exo_dir_unlink(path) != 0 && errno != ENOENT && errno != ENOTDIR)
+            st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
     }
     return st;
 }
@@ -89,7 +92,7 @@ static exo_status
 remove_events(const char *folder, exo_err *err)
 {
     exo_status st = EXO_OK;
-    DIR *dir = opendir(folder);
+    DIR *dir = exo_dir_list(folder);
     if (!dir)
         return errno == ENOENT ? EXO_OK : exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
     for (struct dirent *entry; st == EXO_OK && (entry = readdir(dir));)

@@ -13,11 +13,13 @@
 
 #include <exogym/memory.h>
 
+#include "dir.h"
+
 /* "path: reason"; what the disk says is the reason that helps. */
 static exo_status
 io_error(const char *path, int number, exo_err *err)
 {
-    return exo_fail(err, number == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path, strerror(number));
+    return exo_fail(err, number == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path, exo_dir_reason(number));
 }
 
 static void
@@ -41,19 +43,18 @@ exo_file_create(exo_file *file, const char *path, exo_err *err)
     }
     memcpy(file->temporary, path, length);
     memcpy(file->temporary + length, suffix, sizeof suffix);
-    int fd = mkostemp(file->temporary, O_CLOEXEC);
+    int fd = exo_dir_temporary(file->temporary);
     file->stream = fd >= 0 ? fdopen(fd, "wb") : NULL;
     if (!file->stream) {
         int number = errno;
         if (fd >= 0) {
             close(fd);
-            unlink(file->temporary);
+            exo_dir_unlink(file->temporary);
         }
         forget(file);
         exo_status st = io_error(path, number, err);
         return st == EXO_NOT_FOUND ? exo_fail(err, EXO_IO, "%s: its folder does not exist", path) : st;
     }
-    fchmod(fd, 0644);
     return EXO_OK;
 }
 
@@ -72,7 +73,7 @@ exo_file_abort(exo_file *file)
     if (!file->stream)
         return;
     fclose(file->stream);
-    unlink(file->temporary);
+    exo_dir_unlink(file->temporary);
     forget(file);
 }
 
@@ -84,7 +85,7 @@ flush_folder_of(const char *path)
     char *folder = slash ? exo_strdup(path) : NULL;
     if (folder)
         folder[slash == path ? 1 : slash - path] = '\0';
-    int fd = open(folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = exo_dir_open(folder ? folder : ".", O_RDONLY | O_DIRECTORY, 0);
     if (fd >= 0) {
         fsync(fd); /* some file systems cannot; the rename is atomic all the same */
         close(fd);
@@ -103,9 +104,9 @@ exo_file_commit(exo_file *file, exo_err *err)
     }
     int closed = fclose(file->stream);
     file->stream = NULL;
-    if (closed != 0 || rename(file->temporary, file->path) != 0) {
+    if (closed != 0 || exo_dir_rename(file->temporary, file->path, 0) != 0) {
         exo_status st = io_error(file->path, errno ? errno : EIO, err);
-        unlink(file->temporary);
+        exo_dir_unlink(file->temporary);
         forget(file);
         return st;
     }
@@ -219,11 +220,14 @@ exo_folder_make(const char *path, exo_err *err)
             continue;
         char ended = *at;
         *at = '\0';
-        struct stat info;
-        if (mkdir(copy, 0755) != 0 && errno != EEXIST)
-            st = exo_fail(err, EXO_IO, "%s: %s", copy, strerror(errno));
-        else if (stat(copy, &info) != 0 || !S_ISDIR(info.st_mode))
+        bool made = exo_dir_mkdir(copy, 0777) == 0 || errno == EEXIST;
+        int fd = made ? exo_dir_open(copy, O_PATH | O_DIRECTORY, 0) : -1;
+        if (!made || (fd < 0 && errno != ENOTDIR))
+            st = exo_fail(err, EXO_IO, "%s: %s", copy, exo_dir_reason(errno));
+        else if (fd < 0)
             st = exo_fail(err, EXO_IO, "%s: is there and is no folder", copy);
+        if (fd >= 0)
+            close(fd);
         *at = ended;
         if (ended == '\0')
             break;

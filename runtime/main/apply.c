@@ -15,6 +15,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "dir.h"
 #include "file.h"
 #include "grow_text.h"
 #include "site.h"
@@ -46,7 +47,7 @@ static bool
 is_running(const char *folder)
 {
     char *path = path_of(folder, ".graph.lock");
-    int lock = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    int lock = path ? exo_dir_open(path, O_RDWR, 0) : -1;
     bool running = lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0;
     if (lock >= 0)
         close(lock);
@@ -182,7 +183,7 @@ exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time
     if (st == EXO_OK && strcmp(answer, "ok") != 0)
         st = exo_fail(err, EXO_INVAL, "%s: %s", next->source, without_place(answer));
     if (st != EXO_OK && path)
-        unlink(path); /* nobody shall take it later */
+        exo_dir_unlink(path); /* nobody shall take it later */
     exo_free(answer);
     exo_free(path);
     return st;
@@ -209,19 +210,19 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph
     char *path = path_of(folder, ".graph.lock"), *next = path_of(folder, NEXT);
     *box = (exo_apply_box){.folder = folder, .job = job, .lock = -1};
     exo_status st = path && next ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
-    if (st == EXO_OK && (box->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644)) < 0)
-        st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    if (st == EXO_OK && (box->lock = exo_dir_open(path, O_CREAT | O_RDWR, 0666)) < 0)
+        st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
     if (st == EXO_OK && !exo_file_lock(box->lock))
         st = exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
                       folder);
     if (st == EXO_OK && ftruncate(box->lock, 0) != 0)
-        st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+        st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
     if (st == EXO_OK)
-        unlink(next); /* of a run before */
+        exo_dir_unlink(next); /* of a run before */
     if (st == EXO_OK && graph)
         st = say_graph(folder, graph, err);
     if (st == EXO_OK && write(box->lock, "1", 1) != 1)
-        st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+        st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
     if (st != EXO_OK && box->lock >= 0)
         exo_apply_release(box);
     exo_free(path);
@@ -275,7 +276,7 @@ take_text(exo_apply_box *box)
     char *path = path_of(box->folder, NEXT), *text = NULL;
     size_t size = 0;
     if (path && access(path, R_OK) == 0 && exo_file_read(path, LARGEST, &text, &size, NULL) == EXO_OK) {
-        unlink(path);
+        exo_dir_unlink(path);
         box->id = strncmp(text, "# ", 2) == 0 ? strtoull(text + 2, NULL, 10) : 0;
     }
     exo_free(path);

@@ -11,6 +11,7 @@
 #include <exogym/memory.h>
 
 #include "config_edit.h"
+#include "dir.h"
 #include "input.h"
 #include "text.h"
 
@@ -273,7 +274,7 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
     job->name = job->folder + start;
     if (!exo_config_is_label(job->name))
         return exo_config_fail(root, err, "the file's name makes no name for a run: add the key 'name'");
-    return EXO_OK;
+    return exo_dir_guard(job->folder, err); /* it may come from elsewhere, with links where the run writes */
 }
 
 /* --- Strategies ------------------------------------------------------------------------------------------------------------ */

@@ -17,6 +17,7 @@
 #include <exogym/memory.h>
 
 #include "commands.h"
+#include "dir.h"
 #include "plot_script.h"
 #include "text.h"
 
@@ -92,14 +93,14 @@ draw(const exo_plot_data *data, const char *title, const char *out, bool svg, ex
     exo_text script = {0}, temporary = {0};
     struct stat info;
     exo_status st = EXO_OK;
-    exo_text_add(&temporary, "%s.%ld.tmp", out, (long)getpid());
+    exo_text_add(&temporary, "%s.partial-XXXXXX", out);
     if (!temporary.failed)
         exo_plot_script(&script, data, title, svg);
     if (script.failed || temporary.failed) {
         st = exo_fail(err, EXO_NOMEM, "out of memory");
         goto done;
     }
-    int picture = open(temporary.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int picture = exo_dir_temporary(temporary.data);
     if (picture < 0) {
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
         goto done;
@@ -109,10 +110,10 @@ draw(const exo_plot_data *data, const char *title, const char *out, bool svg, ex
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
     if (st == EXO_OK && (stat(temporary.data, &info) != 0 || info.st_size == 0))
         st = exo_fail(err, EXO_IO, "gnuplot could not write '%s'", out);
-    if (st == EXO_OK && rename(temporary.data, out) != 0)
+    if (st == EXO_OK && exo_dir_rename(temporary.data, out, 0) != 0)
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
     if (st != EXO_OK)
-        unlink(temporary.data);
+        exo_dir_unlink(temporary.data);
 done:
     exo_free(script.data);
     exo_free(temporary.data);

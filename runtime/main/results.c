@@ -11,6 +11,7 @@
 #include <exogym/memory.h>
 
 #include "changes.h"
+#include "dir.h"
 #include "file.h"
 #include "ledger.h"
 #include "network_table.h"
@@ -329,8 +330,8 @@ exo_results_forget_seeds(const exo_job *job, exo_err *err)
     if (!path)
         return fail_nomem(err);
     exo_status st = EXO_OK;
-    if (unlink(path) != 0 && errno != ENOENT && errno != ENOTDIR)
-        st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, strerror(errno));
+    if (exo_dir_unlink(path) != 0 && errno != ENOENT && errno != ENOTDIR)
+        st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, exo_dir_reason(errno));
     exo_free(path);
     return st;
 }

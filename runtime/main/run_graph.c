@@ -13,6 +13,7 @@
 #include <exogym/memory.h>
 
 #include "apply.h"
+#include "dir.h"
 #include "file.h"
 #include "graph_line.h"
 #include "network_table.h"
@@ -266,8 +267,8 @@ forget_results(const char *folder, exo_err *err)
         exo_text_add(&path, "%s/%s", folder, names[i]);
         if (path.failed)
             st = exo_fail(err, EXO_NOMEM, "out of memory");
-        else if (unlink(path.data) != 0 && errno != ENOENT)
-            st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path.data, strerror(errno));
+        else if (exo_dir_unlink(path.data) != 0 && errno != ENOENT)
+            st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path.data, exo_dir_reason(errno));
         exo_free(path.data);
     }
     return st;
@@ -327,7 +328,9 @@ exo_run_graph(const exo_run_graph_opts *opts)
     exo_text_add(&timeline, "%s/%s/timeline.json", opts->save_dir ? opts->save_dir : "runs", spec->name);
     exo_text_add(&space, "%s/%d", spec->name, (int)getpid());
     exo_status st = folder.failed || timeline.failed || space.failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
-                                                                     : exo_folder_make(folder.data, &err);
+                                                                     : exo_dir_guard(folder.data, &err);
+    if (st == EXO_OK)
+        st = exo_folder_make(folder.data, &err);
     if (st == EXO_OK)
         st = exo_apply_open(&show.box, folder.data, false, spec, &err);
     if (st == EXO_OK && !here)

@@ -12,6 +12,7 @@
 
 #include <exogym/memory.h>
 
+#include "dir.h"
 #include "file.h"
 #include "show.h"
 #include "text.h"
@@ -114,14 +115,22 @@ write_file(const char *folder, const json_t *report)
     exo_text path = {0}, temporary = {0};
     exo_text_add(&path, "%s/progress.json", folder);
     exo_text_add(&temporary, "%s/.progress.json.part", folder);
-    FILE *file = path.failed || temporary.failed ? NULL : fopen(temporary.data, "we");
+    bool named = !path.failed && !temporary.failed;
+    int fd = -1;
+    if (named) {
+        exo_dir_unlink(temporary.data); /* of a run that was killed */
+        fd = exo_dir_open(temporary.data, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    }
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (fd >= 0 && !file)
+        close(fd);
     bool written = file && json_dumpf(report, file, FILE_STYLE) == 0 && fputc('\n', file) != EOF;
     if (file && fclose(file) == 0 && written)
-        written = rename(temporary.data, path.data) == 0;
+        written = exo_dir_rename(temporary.data, path.data, 0) == 0;
     else
         written = false;
     if (file && !written)
-        unlink(temporary.data);
+        exo_dir_unlink(temporary.data);
     exo_free(path.data);
     exo_free(temporary.data);
 }

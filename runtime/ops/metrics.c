@@ -19,6 +19,7 @@
 
 #include <exogym/memory.h>
 
+#include "dir.h"
 #include "file.h"
 #include "tfevents.h"
 
@@ -65,7 +66,7 @@ struct exo_metrics {
 static exo_status
 fail_io(const struct output *o, const char *what, exo_err *err)
 {
-    return exo_fail(err, EXO_IO, "cannot %s '%s': %s", what, o->path, strerror(errno));
+    return exo_fail(err, EXO_IO, "cannot %s '%s': %s", what, o->path, exo_dir_reason(errno));
 }
 
 static exo_status
@@ -168,7 +169,7 @@ open_table(exo_metrics *m, enum table table, bool resume, uint64_t step, exo_err
 {
     struct output *o = &m->tables[table];
     const char *header = tables[table].header;
-    o->fd = open(o->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (resume ? 0 : O_TRUNC), 0666);
+    o->fd = exo_dir_open(o->path, O_RDWR | O_CREAT | O_APPEND | (resume ? 0 : O_TRUNC), 0666);
     if (o->fd < 0)
         return fail_io(o, "open", err);
     exo_status st = resume ? keep_rows(o, header, step, err) : EXO_OK;
@@ -181,9 +182,9 @@ open_table(exo_metrics *m, enum table table, bool resume, uint64_t step, exo_err
 static exo_status
 remove_events(const char *folder, exo_err *err)
 {
-    DIR *entries = opendir(folder);
+    DIR *entries = exo_dir_list(folder);
     if (!entries)
-        return exo_fail(err, EXO_IO, "cannot read '%s': %s", folder, strerror(errno));
+        return exo_fail(err, EXO_IO, "cannot read '%s': %s", folder, exo_dir_reason(errno));
     exo_status st = EXO_OK;
     const struct dirent *entry = NULL;
     while (st == EXO_OK && (entry = readdir(entries))) {
@@ -191,7 +192,7 @@ remove_events(const char *folder, exo_err *err)
         if (strncmp(entry->d_name, EVENTS_PREFIX, strlen(EVENTS_PREFIX)) == 0 && length > suffix &&
             strcmp(entry->d_name + length - suffix, EVENTS_SUFFIX) == 0 &&
             unlinkat(dirfd(entries), entry->d_name, 0) != 0)
-            st = exo_fail(err, EXO_IO, "cannot remove '%s/%s': %s", folder, entry->d_name, strerror(errno));
+            st = exo_fail(err, EXO_IO, "cannot remove '%s/%s': %s", folder, entry->d_name, exo_dir_reason(errno));
     }
     closedir(entries);
     return st;
@@ -225,7 +226,7 @@ open_events(exo_metrics *m, const char *folder, bool resume, uint64_t step, exo_
         st = make_path(o, folder, name, err);
     if (st != EXO_OK)
         return st;
-    o->fd = open(o->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    o->fd = exo_dir_open(o->path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     if (o->fd < 0)
         return fail_io(o, "open", err);
     o->size = lseek(o->fd, 0, SEEK_END); /* resumed within a second: the same name */
@@ -256,7 +257,7 @@ exo_metrics_open(exo_metrics **out, const char *folder, bool resume, uint64_t st
         const char *path = m->tables[t].path;
         if (t != CORRELATION || (resume && access(path, F_OK) == 0))
             st = open_table(m, (enum table)t, resume, step, err);
-        else if (unlink(path) != 0 && errno != ENOENT)
+        else if (exo_dir_unlink(path) != 0 && errno != ENOENT)
             st = fail_io(&m->tables[t], "remove", err);
     }
     if (st == EXO_OK)
