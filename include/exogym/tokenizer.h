@@ -36,6 +36,9 @@ EXO_API void exo_tokenizer_drop(exo_tokenizer **tokenizer);
  * do). Makes the folder. IO, NOMEM. */
 EXO_API exo_status exo_tokenizer_save(const exo_tokenizer *tokenizer, const char *folder, exo_err *err);
 
+/* Do both come of the same tokenizer.json, but for how it is laid out? Then every number means the same to both. Reads the files again where
+ * their bytes differ; no memory for that: false. */
+EXO_API bool exo_tokenizer_same(const exo_tokenizer *a, const exo_tokenizer *b);
 /* One more than the largest number. */
 EXO_API size_t exo_tokenizer_vocabulary(const exo_tokenizer *tokenizer);
 /* The number of a token by its text as the vocabulary spells it ("<|endoftext|>"), or -1. */

@@ -1,10 +1,12 @@
 /* Reads Hugging Face directories: the spec of config.json, and each tensor into its place. No state; any thread. Read next: family.h. */
 #include <string.h>
+#include <unistd.h>
 
 #include "bf16.h"
 #include "family.h"
 #include "model_impl.h"
 #include "parallel.h"
+#include "paths.h"
 #include "pretrained.h"
 #include "weights.h"
 
@@ -32,16 +34,34 @@ read_spec(exo_hf_config *c, exo_decoder_spec *out, exo_err *err)
     return st;
 }
 
+/* The weights of an adapter change the model: without them it is another one. */
+static exo_status
+check_adapter(const char *folder, exo_err *err)
+{
+    char path[EXO_PRETRAINED_PATH];
+    exo_status st = exo_pretrained_path(path, folder, "adapter_config.json", err);
+    if (st == EXO_OK && access(path, F_OK) == 0)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "%s: is of an adapter (LoRA), which is not applied here. Merge it into its model with peft "
+                        "(AutoPeftModelForCausalLM.from_pretrained(FOLDER).merge_and_unload().save_pretrained(OTHER)), "
+                        "or take the file away to use the model without it",
+                        path);
+    return st;
+}
+
 exo_status
 exo_decoder_load_spec(const char *folder, exo_decoder_spec *out, exo_err *err)
 {
     exo_hf_config c;
     exo_err mine = {0};
     exo_decoder_spec spec;
-    exo_status st = exo_hf_config_open(&c, folder, &mine);
-    if (st == EXO_OK)
-        st = read_spec(&c, &spec, &mine);
-    exo_hf_config_close(&c);
+    exo_status st = check_adapter(folder, &mine);
+    if (st == EXO_OK) {
+        st = exo_hf_config_open(&c, folder, &mine);
+        if (st == EXO_OK)
+            st = read_spec(&c, &spec, &mine);
+        exo_hf_config_close(&c);
+    }
     if (st == EXO_OK)
         *out = spec;
     else if (err)

@@ -48,6 +48,18 @@ exo_tokenizer_save(const exo_tokenizer *tokenizer, const char *folder, exo_err *
     return st == EXO_OK ? exo_beside_save(&tokenizer->beside, folder, err) : st;
 }
 
+bool
+exo_tokenizer_same(const exo_tokenizer *a, const exo_tokenizer *b)
+{
+    if (a->file_size == b->file_size && memcmp(a->file, b->file, a->file_size) == 0)
+        return true;
+    json_t *one = json_loadb(a->file, a->file_size, 0, NULL), *other = json_loadb(b->file, b->file_size, 0, NULL);
+    bool same = one && other && json_equal(one, other);
+    json_decref(one);
+    json_decref(other);
+    return same;
+}
+
 size_t
 exo_tokenizer_vocabulary(const exo_tokenizer *tokenizer)
 {

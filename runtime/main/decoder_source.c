@@ -240,6 +240,8 @@ exo_decoder_source_open(exo_decoder_source *s, const char *path, exo_err *err)
             st = read_json(s->config, &s->json, err);
         s->pretrained = st == EXO_OK && json_object_get(s->json, "model_type");
     }
+    if (exists(s->path, "adapter_config.json")) /* which is refused, whatever else is there */
+        s->pretrained = true;
     if (st != EXO_OK)
         return st;
     return s->pretrained ? exo_decoder_load(s->path, &s->model, &s->params, err) : open_run(s, err);

@@ -11,6 +11,7 @@
 
 #include "commands.h"
 #include "decoder_source.h"
+#include "decoder_tokenizer.h"
 #include "export_files.h"
 #include "export_tokenizer.h"
 #include "generation_config.h"
@@ -23,68 +24,86 @@ struct export_args {
 
 /* How texts are generated, of a directory whose config.json says it: the new one says nothing of it. */
 static exo_status
-write_generation(const char *from, const char *folder, exo_err *err)
+write_generation(const char *from, const char *folder, bool *written, exo_err *err)
 {
     json_t *json = NULL;
     bool own = false;
     exo_status st = exo_generation_config_read(from, &json, &own, err);
-    if (st == EXO_OK && json && !own)
+    *written = st == EXO_OK && json && !own;
+    if (*written)
         st = exo_export_generation(folder, json, err);
     json_decref(json);
     return st;
 }
 
-/* All but the weights of the directory that the model is, or began with. */
-static exo_status
-carry_files(const struct export_args *args, const char *from, exo_carried *carried, exo_err *err)
+/* "exogym: left out: a, b". */
+static void
+say(const char *what, const exo_text *names)
 {
-    exo_status st = exo_carry_files(from, args->folder, args->tokenizer == NULL, carried, err);
-    if (st == EXO_OK && !carried->generation && !args->tokenizer)
-        st = write_generation(from, args->folder, err);
-    if (st != EXO_OK)
-        return st;
-    if (carried->left.length > 0) {
-        fputs("exogym: left out: ", stderr);
-        exo_show(stderr, carried->left.data, carried->left.length, EXO_SHOWN_LINE);
-        fputc('\n', stderr);
-    }
-    return EXO_OK;
+    if (names->length == 0)
+        return;
+    fprintf(stderr, "exogym: %s: ", what);
+    exo_show(stderr, names->data, names->length, EXO_SHOWN_LINE);
+    fputc('\n', stderr);
 }
 
-/* The tokenizer that is named, or that of the run's data. */
+/* All but the weights of the directory that the model is, or began with. */
 static exo_status
-write_tokenizer(const exo_decoder_source *s, const struct export_args *args, const exo_carried *carried, bool *found,
-                exo_err *err)
+carry_files(const struct export_args *args, const exo_decoder_tokenizer *t, exo_carried *carried, exo_err *err)
 {
-    exo_tokenizer *tokenizer = NULL;
-    exo_status st = args->tokenizer ? exo_tokenizer_load(&tokenizer, args->tokenizer, err) : EXO_OK;
-    if (!args->tokenizer && !s->pretrained)
-        st = exo_export_find_tokenizer(s->config, s->json, &tokenizer, err);
-    if (st == EXO_OK && tokenizer) {
-        st = exo_export_tokenizer(tokenizer, args->folder, !carried->generation, err);
-        *found = st == EXO_OK;
+    const exo_carry what = {.tokenizer = t->of_folder, .generation = t->numbers};
+    exo_status st = exo_carry_files(t->folder, args->folder, what, carried, err);
+    if (st == EXO_OK && !carried->generation && t->numbers) {
+        st = write_generation(t->folder, args->folder, &carried->generation, err);
+        if (carried->generation)
+            exo_carried_keep(carried, "generation_config.json");
     }
-    exo_tokenizer_drop(&tokenizer);
+    if (st == EXO_OK)
+        say("left out", &carried->left);
     return st;
 }
 
-/* What goes with the model. A tokenizer that cannot be had is none: the model is there, and its tokenizer can be named. */
+/* The tokenizer that is named, or the run's. */
 static exo_status
-write_rest(const exo_decoder_source *s, const struct export_args *args, bool *found, exo_err *err)
+write_tokenizer(const exo_tokenizer *tokenizer, const struct export_args *args, exo_carried *carried, exo_err *err)
 {
-    const char *began = json_string_value(json_object_get(json_object_get(s->json, "model"), "path"));
-    const char *from = s->pretrained ? s->path : began;
+    /* What was beside it is written with it, or taken away. */
+    static const char *const written[] = {"tokenizer.json",      "tokenizer_config.json", "special_tokens_map.json",
+                                          "chat_template.jinja", "chat_template.json",    "generation_config.json"};
+    exo_status st = exo_export_tokenizer(tokenizer, args->folder, !carried->generation, err);
+    for (size_t i = 0; i < sizeof written / sizeof *written; i++)
+        exo_carried_keep(carried, written[i]);
+    carried->tokenizer = st == EXO_OK;
+    return st;
+}
+
+/* A tokenizer that cannot be had is none, unless it was named: it can be named then. */
+static exo_status
+find_tokenizer(exo_decoder_tokenizer *t, const exo_decoder_source *s, const struct export_args *args, exo_err *err)
+{
+    exo_err missing = {0};
+    exo_status st = exo_decoder_tokenizer_find(t, s, args->tokenizer, &missing);
+    if (st != EXO_OK && args->tokenizer)
+        return exo_fail(err, st, "%s", missing.text);
+    if (st != EXO_OK)
+        fprintf(stderr, "exogym: no tokenizer was written: %s\n", missing.text);
+    return EXO_OK;
+}
+
+/* What goes with the model. */
+static exo_status
+write_rest(const exo_decoder_tokenizer *t, const struct export_args *args, bool *found, exo_err *err)
+{
     exo_carried carried = {0};
-    exo_status st = from ? carry_files(args, from, &carried, err) : EXO_OK;
+    exo_status st = t->folder ? carry_files(args, t, &carried, err) : EXO_OK;
+    if (st == EXO_OK && t->own && !t->of_folder)
+        st = write_tokenizer(t->own, args, &carried, err);
+    if (st == EXO_OK)
+        st = exo_remove_stale(args->folder, &carried, err);
+    if (st == EXO_OK)
+        say("removed what another export left", &carried.removed);
     *found = carried.tokenizer;
-    if (st == EXO_OK && !*found) {
-        exo_status written = write_tokenizer(s, args, &carried, found, err);
-        if (written != EXO_OK && args->tokenizer)
-            st = written;
-        else if (written != EXO_OK)
-            fprintf(stderr, "exogym: no tokenizer was written: %s\n", err->text);
-    }
-    exo_free(carried.left.data);
+    exo_carried_release(&carried);
     return st;
 }
 
@@ -125,11 +144,14 @@ export_command(const exo_command_line *line)
     if (args->shard_size && read_size(args->shard_size, &shard_bytes, &err) != EXO_OK)
         return exo_report_usage(line->command, &err);
     exo_status st = exo_decoder_source_open(&source, args->source, &err);
+    exo_decoder_tokenizer own = {0};
     bool tokenizer = false;
+    if (st == EXO_OK)
+        st = find_tokenizer(&own, &source, args, &err);
     if (st == EXO_OK)
         st = exo_decoder_save(args->folder, source.model, source.params, dtype, shard_bytes, &err);
     if (st == EXO_OK)
-        st = write_rest(&source, args, &tokenizer, &err);
+        st = write_rest(&own, args, &tokenizer, &err);
     if (st == EXO_OK) {
         char count[EXO_FIGURE];
         const exo_decoder_spec *spec = exo_decoder_spec_of(source.model);
@@ -137,6 +159,7 @@ export_command(const exo_command_line *line)
                exo_text_count(exo_params_numel(source.params) + exo_params_frozen_numel(source.params), count),
                dtype == EXO_BF16 ? "bf16" : "fp32", tokenizer ? "with its tokenizer" : "without a tokenizer");
     }
+    exo_tokenizer_drop(&own.own);
     exo_decoder_source_release(&source);
     return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }
@@ -164,7 +187,7 @@ static const exo_arg table[] = {
      EXO_INTO(struct export_args, shard_size)},
     {.name = "--tokenizer",
      .value = "PATH",
-     .help = "A tokenizer.json or the folder it is in, instead of the one that the run's data have.",
+     .help = "A tokenizer.json or the folder it is in, or the word bytes, instead of the model's.",
      .word = EXO_WORD_FILE,
      EXO_INTO(struct export_args, tokenizer)},
     {0},
@@ -192,11 +215,12 @@ const exo_command exo_command_export = {
     .description =
         "Of a run that has ended it is the averaged model; of one that has not, or of a checkpoint, the mean of the "
         "nodes' parameters. Only the model 'gpt' is exported: as GPT-2, OPT, BLOOM or LLaMA, whichever it is. The "
-        "tokenizer goes with it: that of the directory that the run began with, else that of its data. So does "
-        "whatever "
-        "else lies in that directory and is no weight, chat templates and generation_config.json among it; what is "
-        "left "
-        "out is named on standard error.\n\n"
+        "tokenizer goes with it, in this order: the one that --tokenizer names; a Hugging Face directory's own; the "
+        "one "
+        "that the run trained with, from its folder or its data; that of the directory that it began with. So does "
+        "whatever else lies in the directory that the model is, or began with, and is no weight: with the same "
+        "tokenizer also chat templates and generation_config.json. What is left out is named on standard error, and "
+        "so is what another export's tokenizer left in FOLDER and is removed.\n\n"
         "transformers' AutoModelForCausalLM.from_pretrained opens the folder, and so does a job's model: {name: gpt, "
         "path: FOLDER}.",
     .args = table,

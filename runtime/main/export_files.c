@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,6 +18,9 @@ enum {
     MAX_DEPTH = 8
 };
 
+#define GENERATION "generation_config.json"
+#define TEMPLATES  "additional_chat_templates"
+
 /* What belongs to a tokenizer, or has its numbers. */
 static const char *const tokenizers_files[] = {"tokenizer.json",
                                                "tokenizer_config.json",
@@ -24,19 +28,53 @@ static const char *const tokenizers_files[] = {"tokenizer.json",
                                                "added_tokens.json",
                                                "vocab.json",
                                                "merges.txt",
+                                               "vocab.txt",
                                                "tokenizer.model",
+                                               "spiece.model",
+                                               "sentencepiece.bpe.model",
+                                               "tokenizer.tiktoken",
+                                               "tekken.json",
                                                "chat_template.jinja",
                                                "chat_template.json",
-                                               "additional_chat_templates",
-                                               "generation_config.json",
-                                               NULL};
+                                               TEMPLATES,
+                                               GENERATION};
+
+enum {
+    NUM_TOKENIZERS_FILES = sizeof tokenizers_files / sizeof *tokenizers_files
+};
 
 /* A walk through one folder, and those in it. */
 struct walk {
-    bool tokenizer;
+    exo_carry what;
     struct stat target; /* may lie within the source */
     exo_carried *out;
 };
+
+/* The place of a name in the list above, or its length. */
+static size_t
+find_tokenizers_file(const char *name)
+{
+    size_t i = 0;
+    while (i < NUM_TOKENIZERS_FILES && strcmp(tokenizers_files[i], name) != 0)
+        i++;
+    return i;
+}
+
+void
+exo_carried_keep(exo_carried *carried, const char *name)
+{
+    size_t i = find_tokenizers_file(name);
+    if (i < NUM_TOKENIZERS_FILES)
+        carried->kept |= UINT32_C(1) << i;
+}
+
+void
+exo_carried_release(exo_carried *carried)
+{
+    exo_free(carried->left.data);
+    exo_free(carried->removed.data);
+    *carried = (exo_carried){0};
+}
 
 static bool
 is_one_of(const char *const *names, const char *name)
@@ -136,6 +174,8 @@ walk_entry(struct walk *w, const char *inside, const char *name, const char *fro
         leave_out(w, inside, name, " (no plain file)");
     else if (is_weights(name))
         leave_out(w, inside, name, "");
+    else if (strcmp(name, "adapter_config.json") == 0)
+        leave_out(w, inside, name, " (an adapter: its weights are not carried, either)");
     else
         return copy_file(w, inside, name, from, to, err);
     return EXO_OK;
@@ -146,10 +186,16 @@ static bool
 is_wanted(struct walk *w, const char *name)
 {
     static const char *const tokenizers[] = {"tokenizer.json", "vocab.json", "tokenizer.model", NULL};
-    if (is_ours(name) || (!w->tokenizer && is_one_of(tokenizers_files, name)))
+    bool generation = strcmp(name, GENERATION) == 0, theirs = find_tokenizers_file(name) < NUM_TOKENIZERS_FILES;
+    if (is_ours(name))
         return false;
+    if (theirs && !(generation ? w->what.generation : w->what.tokenizer)) {
+        leave_out(w, "", name, " (another tokenizer's)");
+        return false;
+    }
+    exo_carried_keep(w->out, name);
     w->out->tokenizer = w->out->tokenizer || is_one_of(tokenizers, name);
-    w->out->generation = w->out->generation || strcmp(name, "generation_config.json") == 0;
+    w->out->generation = w->out->generation || generation;
     return true;
 }
 
@@ -188,35 +234,57 @@ walk_folder(struct walk *w, const char *inside, const char *from, const char *to
     return st;
 }
 
-/* Of a tokenizer that lay there before: beside the new one's files they would be taken for its own. */
-static exo_status
-remove_stale(const char *from, const char *to, exo_err *err)
-{
-    exo_status st = EXO_OK;
-    for (size_t i = 0; tokenizers_files[i] && st == EXO_OK; i++) {
-        exo_text source = {0}, target = {0};
-        exo_text_add(&source, "%s/%s", from, tokenizers_files[i]);
-        exo_text_add(&target, "%s/%s", to, tokenizers_files[i]);
-        if (source.failed || target.failed)
-            st = exo_fail(err, EXO_NOMEM, "out of memory");
-        else if (access(source.data, F_OK) != 0 && unlink(target.data) != 0 && errno != ENOENT && errno != EISDIR)
-            st = exo_fail(err, EXO_IO, "%s: %s", target.data, strerror(errno));
-        exo_free(source.data);
-        exo_free(target.data);
-    }
-    return st;
-}
-
 exo_status
-exo_carry_files(const char *from, const char *to, bool tokenizer, exo_carried *out, exo_err *err)
+exo_carry_files(const char *from, const char *to, exo_carry what, exo_carried *out, exo_err *err)
 {
-    struct walk w = {.tokenizer = tokenizer, .out = out};
+    struct walk w = {.what = what, .out = out};
     struct stat source;
-    *out = (exo_carried){0};
     if (stat(from, &source) != 0)
         return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", from, strerror(errno));
     if (stat(to, &w.target) != 0)
         return exo_fail(err, EXO_IO, "%s: %s", to, strerror(errno));
-    exo_status st = walk_folder(&w, "", from, to, 0, err);
-    return st == EXO_OK && out->tokenizer ? remove_stale(from, to, err) : st;
+    return walk_folder(&w, "", from, to, 0, err);
+}
+
+/* --- What lay there before --------------------------------------------------------------------------------------------------- */
+
+/* additional_chat_templates: its files, and the folder if nothing else is in it. */
+static int
+remove_templates(int at)
+{
+    int folder = openat(at, TEMPLATES, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *entries = folder < 0 ? NULL : fdopendir(folder);
+    if (!entries) {
+        if (folder >= 0)
+            close(folder);
+        return -1;
+    }
+    for (struct dirent *entry; (entry = readdir(entries));)
+        if (ends_with(entry->d_name, ".jinja"))
+            unlinkat(folder, entry->d_name, 0);
+    closedir(entries);
+    return unlinkat(at, TEMPLATES, AT_REMOVEDIR);
+}
+
+exo_status
+exo_remove_stale(const char *to, exo_carried *carried, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    int folder = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return exo_fail(err, EXO_IO, "%s: %s", to, strerror(errno));
+    for (size_t i = 0; st == EXO_OK && i < NUM_TOKENIZERS_FILES; i++) {
+        const char *name = tokenizers_files[i];
+        struct stat info;
+        if ((carried->kept >> i & 1u) != 0 || fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        bool templates = S_ISDIR(info.st_mode) && strcmp(name, TEMPLATES) == 0;
+        if ((templates ? remove_templates(folder) : unlinkat(folder, name, 0)) != 0)
+            st = exo_fail(err, EXO_IO, "%s/%s is of an earlier export and cannot be removed: %s", to, name,
+                          strerror(errno));
+        else
+            exo_text_add(&carried->removed, "%s%s", carried->removed.length > 0 ? ", " : "", name);
+    }
+    close(folder);
+    return st;
 }

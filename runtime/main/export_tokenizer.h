@@ -11,8 +11,5 @@
 exo_status exo_export_tokenizer(const exo_tokenizer *tokenizer, const char *folder, bool generate, exo_err *err);
 /* Writes a generation_config.json. */
 exo_status exo_export_generation(const char *folder, json_t *json, exo_err *err);
-/* The tokenizer of a run: the tokenizer.json beside its config.json, whose path and contents these are, or that of its data. The caller drops
- * it. NULL: it has none. */
-exo_status exo_export_find_tokenizer(const char *path, const json_t *config, exo_tokenizer **out, exo_err *err);
 
 #endif

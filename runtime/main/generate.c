@@ -11,7 +11,7 @@
 
 #include "commands.h"
 #include "decoder_source.h"
-#include "export_tokenizer.h"
+#include "decoder_tokenizer.h"
 #include "file.h"
 #include "generate_text.h"
 #include "generation_config.h"
@@ -39,6 +39,8 @@ struct generation {
     const struct generate_args *args;
     exo_decoder_source source;
     exo_tokenizer *tokenizer;
+    const char *folder; /* whose generation_config.json counts; NULL: there is none */
+    bool numbers;       /* and its numbers of tokens, too                           */
     exo_generator *generator;
     exo_weight_format weights;
     exo_sampling sampling;
@@ -122,14 +124,6 @@ read_args(struct generation *g, const struct generate_args *a, exo_err *err)
 
 /* --- Model, tokenizer, prompt ----------------------------------------------------------------------------------------------------- */
 
-/* Where the model's generation_config.json is; NULL: nowhere. */
-static const char *
-model_folder(const struct generation *g)
-{
-    const char *path = json_string_value(json_object_get(json_object_get(g->source.json, "model"), "path"));
-    return g->source.pretrained ? g->source.path : path;
-}
-
 static void
 add_end(struct generation *g, int32_t token, const exo_decoder_spec *spec)
 {
@@ -140,6 +134,27 @@ add_end(struct generation *g, int32_t token, const exo_decoder_spec *spec)
         g->ends[g->num_ends++] = token;
 }
 
+/* Numbers that the directory names are those of its own tokenizer: with another they would be any tokens. */
+static void
+take_numbers(struct generation *g, const exo_generation_defaults *d, const exo_decoder_spec *spec)
+{
+    if (g->numbers) {
+        for (size_t i = 0; i < d->num_ends; i++)
+            add_end(g, d->ends[i], spec);
+        g->begin = d->begin >= 0 && (size_t)d->begin < spec->vocabulary ? d->begin : -1;
+    } else if (d->num_ends > 0 || d->begin >= 0) {
+        exo_text line = {0};
+        exo_text_add(&line, "exogym: %s/%s: bos_token_id and eos_token_id do not count: they are another tokenizer's",
+                     g->folder, d->file);
+        exo_show(stderr, line.data ? line.data : "", line.length, EXO_SHOWN_LINE);
+        fputc('\n', stderr);
+        exo_free(line.data);
+    }
+    add_end(g, exo_tokenizer_end(g->tokenizer), spec);
+    if (g->begin < 0)
+        g->begin = exo_tokenizer_begin(g->tokenizer);
+}
+
 /* What the command line leaves open is as the model's directory says, else as the help does. Texts end where the directory says, and at the
  * tokenizer's end token. */
 static exo_status
@@ -147,9 +162,8 @@ take_defaults(struct generation *g, exo_err *err)
 {
     const struct generate_args *a = g->args;
     const exo_decoder_spec *spec = exo_decoder_spec_of(g->source.model);
-    const char *folder = model_folder(g);
     exo_generation_defaults d = {.begin = -1};
-    exo_status st = folder ? exo_generation_defaults_read(&d, folder, err) : EXO_OK;
+    exo_status st = g->folder ? exo_generation_defaults_read(&d, g->folder, err) : EXO_OK;
     if (st != EXO_OK)
         return st;
     if (!a->temperature && d.has_temperature)
@@ -164,32 +178,26 @@ take_defaults(struct generation *g, exo_err *err)
         g->sampling.repetition_penalty = (float)d.repetition_penalty;
     if (!a->max_new_tokens && d.has_most)
         g->sampling.max_new_tokens = (size_t)d.max_new_tokens;
-    for (size_t i = 0; i < d.num_ends; i++)
-        add_end(g, d.ends[i], spec);
-    add_end(g, exo_tokenizer_end(g->tokenizer), spec);
+    take_numbers(g, &d, spec);
     g->sampling.stop_tokens = g->ends;
     g->sampling.num_stop_tokens = g->num_ends;
-    g->begin = d.begin >= 0 && (size_t)d.begin < spec->vocabulary ? d.begin : exo_tokenizer_begin(g->tokenizer);
     return EXO_OK;
 }
 
-/* The one that is named; else that of the directory that the model comes from; else that of the run's data. */
 static exo_status
 find_tokenizer(struct generation *g, exo_err *err)
 {
-    const char *named = g->args->tokenizer;
-    const char *path = json_string_value(json_object_get(json_object_get(g->source.json, "model"), "path"));
-    if (named && strcmp(named, "bytes") == 0)
-        return exo_tokenizer_bytes(&g->tokenizer, err);
-    if (named)
-        return exo_tokenizer_load(&g->tokenizer, named, err);
-    if (g->source.pretrained)
-        return exo_tokenizer_load(&g->tokenizer, g->source.path, err);
-    exo_status st = exo_export_find_tokenizer(g->source.config, g->source.json, &g->tokenizer, err);
+    exo_decoder_tokenizer found;
+    exo_status st = exo_decoder_tokenizer_find(&found, &g->source, g->args->tokenizer, err);
+    if (st != EXO_OK && !g->args->tokenizer && !g->source.pretrained)
+        exo_fail_in(err, st, "the tokenizer comes from the run's data (or name one with --tokenizer)");
     if (st != EXO_OK)
-        return exo_fail_in(err, st, "the tokenizer comes from the run's data (or name one with --tokenizer)");
-    if (!g->tokenizer && path)
-        return exo_tokenizer_load(&g->tokenizer, path, err);
+        return st;
+    g->tokenizer = found.own;
+    g->folder = found.folder;
+    g->numbers = found.numbers;
+    if (!g->tokenizer && g->folder)
+        return exo_tokenizer_load(&g->tokenizer, g->folder, err);
     return g->tokenizer ? EXO_OK
                         : exo_fail(err, EXO_NOT_FOUND,
                                    "%s: the run's data have no tokenizer; name one with --tokenizer", g->source.config);
@@ -534,7 +542,9 @@ const exo_command exo_command_generate = {
         "What is not given is as generation_config.json says in the model's directory, or in the one that a run began "
         "with: temperature, top_k, top_p, repetition_penalty, max_new_tokens, do_sample, and which tokens end a "
         "text.\n\n"
-        "The tokenizer is the one beside the model, or the one of the run's data. The same arguments give the same "
+        "The tokenizer is the one that --tokenizer names; a Hugging Face directory's own; the one that the run trained "
+        "with, from its folder or its data; or that of the directory that it began with. The same arguments give the "
+        "same "
         "text, on any number of threads, and sample I is the same however many there are.",
     .args = table,
     .examples = examples,

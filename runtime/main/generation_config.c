@@ -16,6 +16,8 @@ enum {
 };
 
 #define OWN_FILE "generation_config.json"
+/* With a top_p of 0 transformers draws the most probable token; so does this. */
+#define LEAST_TOP_P 1e-6
 
 /* --- Reading it -------------------------------------------------------------------------------------------------------------- */
 
@@ -47,8 +49,27 @@ read_file(const char *folder, const char *name, json_t **out, exo_err *err)
 static json_t *
 of_model(const json_t *config)
 {
-    static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id",       "do_sample", "temperature",
-                                       "top_k",        "top_p",        "repetition_penalty", "num_beams"};
+    static const char *const keys[] = {"bos_token_id",
+                                       "eos_token_id",
+                                       "pad_token_id",
+                                       "do_sample",
+                                       "temperature",
+                                       "top_k",
+                                       "top_p",
+                                       "repetition_penalty",
+                                       "max_new_tokens",
+                                       "num_beams",
+                                       "num_beam_groups",
+                                       "min_length",
+                                       "no_repeat_ngram_size",
+                                       "encoder_no_repeat_ngram_size",
+                                       "typical_p",
+                                       "bad_words_ids",
+                                       "suppress_tokens",
+                                       "begin_suppress_tokens",
+                                       "forced_bos_token_id",
+                                       "forced_eos_token_id",
+                                       "exponential_decay_length_penalty"};
     json_t *out = NULL;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         json_t *value = json_object_get(config, keys[i]);
@@ -135,26 +156,39 @@ read_count(struct reading *r, const char *key, uint64_t min, const char *expecte
     return true;
 }
 
-/* A number of a token, or several. */
+/* 0 and -1 are written for all. */
+static bool
+read_top_k(struct reading *r, uint64_t *out)
+{
+    const json_t *value = value_of(r, "top_k");
+    if (json_is_integer(value) && json_integer_value(value) == -1) {
+        *out = 0;
+        return true;
+    }
+    return read_count(r, "top_k", 0, "a whole number from 0, or -1", out);
+}
+
+/* A number of a token, or several; -1 is written for none. */
 static size_t
 read_tokens(struct reading *r, const char *key, int32_t *out, size_t room)
 {
     const json_t *value = value_of(r, key);
-    size_t count = json_is_array(value) ? json_array_size(value) : value ? 1 : 0;
-    if (count > room) {
-        wrong(r, key, "at most 16 tokens");
-        return 0;
-    }
+    size_t count = json_is_array(value) ? json_array_size(value) : value ? 1 : 0, known = 0;
     for (size_t i = 0; i < count; i++) {
         const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
-        json_int_t number = json_is_integer(item) ? json_integer_value(item) : -1;
-        if (number < 0 || number > INT32_MAX) {
+        json_int_t number = json_is_integer(item) ? json_integer_value(item) : -2;
+        if (number < -1 || number > INT32_MAX) {
             wrong(r, key, "the number of a token, or a list of them");
             return 0;
         }
-        out[i] = (int32_t)number;
+        if (number >= 0 && known == room) {
+            wrong(r, key, room == 1 ? "one token" : "at most 16 tokens");
+            return 0;
+        }
+        if (number >= 0)
+            out[known++] = (int32_t)number;
     }
-    return count;
+    return known;
 }
 
 /* What says nothing about the text: names, what a call returns, how it computes; how long it is in all, which --max-new-tokens says. */
@@ -190,6 +224,9 @@ static const char *const harmless[] = {"_from_model_config",
                                        "assistant_lookbehind",
                                        "target_lookbehind",
                                        "is_assistant",
+                                       "_commit_hash",
+                                       "renormalize_logits",
+                                       "remove_invalid_values",
                                        "chat_format",
                                        "max_window_size",
                                        NULL};
@@ -205,12 +242,23 @@ is_in(const char *const *names, const char *name)
     return false;
 }
 
-/* null, false, 0, nothing, and the 1 that multiplies: an option that does nothing. */
+/* The numbers with which an option does nothing, if it is not 0. */
+static const struct {
+    const char *key;
+    double number;
+} neutral[] = {{"num_beams", 1},      {"num_beam_groups", 1},      {"typical_p", 1}, {"encoder_repetition_penalty", 1},
+               {"guidance_scale", 1}, {"forced_bos_token_id", -1}, {"top_h", 1},     {"forced_eos_token_id", -1}};
+
+/* null, false, nothing, and the number that changes nothing: as if the option were not there. */
 static bool
-does_nothing(const json_t *value)
+does_nothing(const char *key, const json_t *value)
 {
-    double number = json_number_value(value);
-    return json_is_null(value) || json_is_false(value) || (json_is_number(value) && (number == 0 || number == 1)) ||
+    double number = 0;
+    for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++)
+        if (strcmp(neutral[i].key, key) == 0)
+            number = neutral[i].number;
+    return json_is_null(value) || json_is_false(value) ||
+           (json_is_number(value) && fabs(json_number_value(value) - number) < 1e-12) ||
            (json_is_string(value) && json_string_length(value) == 0) ||
            (json_is_array(value) && json_array_size(value) == 0) ||
            (json_is_object(value) && json_object_size(value) == 0);
@@ -223,7 +271,7 @@ say_what_is_not_done(const struct reading *r)
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)r->json, key,
-                        value) if (!is_in(harmless, key) && !is_in(done, key) && !does_nothing(value))
+                        value) if (!is_in(harmless, key) && !is_in(done, key) && !does_nothing(key, value))
         exo_text_add(&keys, "%s%s", keys.length > 0 ? ", " : "", key);
     if (keys.length > 0)
         exo_text_add(&line, "exogym: %s/%s: is not done here: %s", r->folder, r->file, keys.data);
@@ -246,15 +294,17 @@ exo_generation_defaults_read(exo_generation_defaults *out, const char *folder, e
     if (st != EXO_OK || !json)
         return st;
     struct reading r = {.folder = folder, .json = json, .file = own ? OWN_FILE : "config.json", .err = err};
+    out->file = r.file;
     const json_t *sample = value_of(&r, "do_sample");
     if (sample && !json_is_boolean(sample))
         wrong(&r, "do_sample", "true or false");
     out->greedy = json_is_false(sample);
     out->has_temperature = read_number(&r, "temperature", 0, 1000, "a number from 0 to 1000", &out->temperature);
-    out->has_top_p = read_number(&r, "top_p", 1e-6, 1, "a number above 0, at most 1", &out->top_p);
+    out->has_top_p = read_number(&r, "top_p", 0, 1, "a number from 0 to 1", &out->top_p);
+    out->top_p = fmax(out->top_p, LEAST_TOP_P);
     out->has_penalty =
         read_number(&r, "repetition_penalty", 0.01, 100, "a number from 0.01 to 100", &out->repetition_penalty);
-    out->has_top_k = read_count(&r, "top_k", 0, "a whole number from 0", &out->top_k);
+    out->has_top_k = read_top_k(&r, &out->top_k);
     out->has_most = read_count(&r, "max_new_tokens", 1, "a whole number from 1", &out->max_new_tokens);
     out->num_ends = read_tokens(&r, "eos_token_id", out->ends, EXO_MAX_STOP_TOKENS);
     if (read_tokens(&r, "bos_token_id", &begin, 1) == 1)

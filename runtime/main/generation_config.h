@@ -16,6 +16,7 @@ typedef struct exo_generation_defaults {
     double temperature, top_p, repetition_penalty;
     uint64_t top_k, max_new_tokens;
     bool greedy;                       /* do_sample is false */
+    const char *file;                  /* that says all this: its name in the folder; NULL: none does */
     int32_t begin;                     /* bos_token_id, or -1 */
     int32_t ends[EXO_MAX_STOP_TOKENS]; /* eos_token_id */
     size_t num_ends;
