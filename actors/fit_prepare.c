@@ -241,20 +241,26 @@ open_folder(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
     return st;
 }
 
+/* Can it go on from there? Nothing is written before that is known. */
 static exo_status
-check_checkpoint(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
+check_checkpoint(struct run *run, exo_err *err)
 {
     exo_status st = exo_checkpoint_check(run->checkpoint, run->settings, exo_fit_options(run), err);
-    if (st == EXO_OK && choice->damage.code != EXO_OK) {
-        EXO_LOG(WARN, TRAIN, "damage=\"%s\" resuming from the older %s", choice->damage.text, choice->intact);
-        st = exo_checkpoint_set_damaged_aside(run->folder, choice->intact, err);
-    }
     if (st == EXO_OK && run->far) { /* nodes elsewhere have other current folders */
         char absolute[EXO_CHECKPOINT_PATH];
         if (realpath(run->checkpoint, absolute))
             memcpy(run->checkpoint, absolute, sizeof absolute);
     }
     return st;
+}
+
+static exo_status
+put_damaged_aside(const struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
+{
+    if (!run->fit.resume_from || choice->damage.code == EXO_OK)
+        return EXO_OK;
+    EXO_LOG(WARN, TRAIN, "damage=\"%s\" resuming from the older %s", choice->damage.text, choice->intact);
+    return exo_checkpoint_set_damaged_aside(run->folder, choice->intact, err);
 }
 
 /* Adds the record of what was changed while it ran, if `folder` has one, to the text of a config.json. */
@@ -300,16 +306,21 @@ write_config(struct run *run, const char *text, exo_err *err)
 }
 
 static exo_status
-prepare_folder(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
+check_settings(struct run *run, exo_err *err)
+{
+    exo_status st = exo_fit_settings_json(run->opts, run->strategy_name, run->options_text, run->fit.model,
+                                          run->train[0], run->fit.minibatch_size, &run->settings, err);
+    return st == EXO_OK && run->fit.resume_from ? check_checkpoint(run, err) : st;
+}
+
+/* All is there, and nothing refuses the run any more: the folder becomes its own. */
+static exo_status
+begin_folder(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
 {
     const exo_fit_opts *opts = run->opts;
     char *config = NULL;
-    exo_status st = exo_fit_settings_json(opts, run->strategy_name, run->options_text, run->fit.model, run->train[0],
-                                          run->fit.minibatch_size, &run->settings, err);
-    if (st == EXO_OK && run->fit.resume_from)
-        st = check_checkpoint(run, choice, err);
-    else if (st == EXO_OK && !opts->resume)
-        st = exo_run_start_over(run->folder, opts->overwrite, err);
+    exo_status st =
+        opts->resume ? put_damaged_aside(run, choice, err) : exo_run_start_over(run->folder, opts->overwrite, err);
     if (st == EXO_OK && !opts->config_json)
         st = exo_fit_config_json(opts, run->strategy_name, run->options_text, run->fit.model, run->fit.max_steps,
                                  run->fit.minibatch_size, &config, err);
@@ -478,9 +489,7 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
     if (st == EXO_OK)
         st = plan_minibatch(run, err);
     if (st == EXO_OK && run->opts->save_dir)
-        st = prepare_folder(run, &choice, err);
-    if (st == EXO_OK)
-        st = save_tokenizer(run, err);
+        st = check_settings(run, err);
     if (st == EXO_OK)
         st = exo_fit_load_figures(run, err);
     if (st == EXO_OK)
@@ -489,6 +498,10 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
         st = make_nodes(run, err);
     if (st == EXO_OK)
         st = set_up_nodes(run, err);
+    if (st == EXO_OK && run->opts->save_dir)
+        st = begin_folder(run, &choice, err);
+    if (st == EXO_OK)
+        st = save_tokenizer(run, err);
     if (st == EXO_OK && run->folder[0] && run->step < run->fit.max_steps)
         st = exo_run_reopen(run->folder, err); /* what it had at its end is not its end any more */
     if (st == EXO_OK && run->folder[0])

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -118,11 +119,16 @@ read_config(const char *folder, exo_config_doc **out, exo_err *err)
     return st;
 }
 
+/* Has it checkpoints? *step is that of the newest. */
 static bool
-has_checkpoints(const char *folder)
+has_checkpoints(const char *folder, uint64_t *step)
 {
     char path[EXO_CHECKPOINT_PATH];
-    return exo_checkpoint_newest(folder, path);
+    *step = 0;
+    if (!exo_checkpoint_newest(folder, path))
+        return false;
+    *step = strtoull(strrchr(path, '_') + 1, NULL, 10); /* .../step_00000100 */
+    return true;
 }
 
 /* --- Going on ---------------------------------------------------------------------------------------------------------------- */
@@ -142,12 +148,13 @@ check_settings(const char *folder, const exo_job_run *run, exo_config_doc *befor
 }
 
 static exo_status
-look_to_resume(const exo_job *job, const exo_job_run *run, exo_past *past, exo_fit_result *result, exo_err *err)
+look_to_resume(const exo_job *job, const exo_job_run *run, bool older, exo_past *past, exo_fit_result *result,
+               exo_err *err)
 {
     exo_text folder = {0};
     exo_config_doc *before = NULL;
     json_t *ended = NULL;
-    uint64_t steps = exo_job_steps(job);
+    uint64_t steps = exo_job_steps(job), newest = 0;
     exo_status st = folder_of(job, run, &folder, err);
     if (st == EXO_OK)
         st = read_config(folder.data, &before, err);
@@ -162,8 +169,11 @@ look_to_resume(const exo_job *job, const exo_job_run *run, exo_past *past, exo_f
                       folder.data, result->steps, steps);
     if (st == EXO_OK) {
         past->finished = ended && result->steps == steps;
-        past->begun = before || has_checkpoints(folder.data);
+        past->begun = has_checkpoints(folder.data, &newest) || before;
     }
+    if (st == EXO_OK && newest > steps && !older) /* the newest may be damaged then */
+        st = exo_fail(err, EXO_INVAL, "--resume: %s is at step %" PRIu64 ", %" PRIu64 " are asked for", folder.data,
+                      newest, steps);
     exo_config_free(&before);
     json_decref(ended);
     exo_free(folder.data);
@@ -229,7 +239,7 @@ exo_past_look(const exo_job *job, const exo_past_opts *opts, exo_past *past, exo
     bool all = true;
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
         if (opts->resume)
-            st = look_to_resume(job, &job->runs[i], &past[i], &results[i], err);
+            st = look_to_resume(job, &job->runs[i], opts->older, &past[i], &results[i], err);
         all = all && past[i].finished;
     }
     if (st == EXO_OK && !opts->resume)

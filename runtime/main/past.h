@@ -13,6 +13,7 @@ typedef struct exo_past {
 
 typedef struct exo_past_opts {
     bool resume;    /* go on, and keep what is finished            */
+    bool older;     /* with resume: from an older checkpoint where the newest is damaged */
     bool overwrite; /* without resume: finished runs may be replaced */
 } exo_past_opts;
 

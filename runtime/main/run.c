@@ -3,10 +3,12 @@
  * Everything that can be wrong is found by exo_job_load before the first step. The first ctrl-C (or SIGTERM) lets the node
  * actors finish their step and save; the second ends the process. Read next: job.c, progress.c, results.c, plot.c.
  */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 #include "dry_run.h"
 #include "file.h"
 #include "fit_run.h"
+#include "input.h"
 #include "job.h"
 #include "local_cluster.h"
 #include "past.h"
@@ -103,23 +106,49 @@ print_banner(exo_display *display, const exo_job *job)
                          o->val_size, exo_text_count(there, samples));
 }
 
-/* The command that goes on with what was stopped. */
-static void
-print_how_to_resume(const exo_job_run *run, int argc, char **argv, bool resume)
+/* What was read from a pipe is not there a second time: a copy in the job's folder is. The path is the caller's to free; NULL: it was a file,
+ * or there is no copy. */
+static char *
+keep_job(const exo_job *job, const char *text)
 {
+    exo_err err = {0};
+    exo_text path = {0};
+    if (!text)
+        return NULL;
+    exo_text_add(&path, "%s/job.json", job->folder);
+    if (!path.failed && exo_file_write_atomic(path.data, text, strlen(text), &err) == EXO_OK)
+        return path.data;
+    fprintf(stderr, "exogym: no copy of the job: %s\n", path.failed ? "out of memory" : err.text);
+    exo_free(path.data);
+    return NULL;
+}
+
+/* The command that goes on with what was stopped; to be pasted. text: of a job that was read from a pipe, else NULL. */
+static void
+print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text, const exo_command_line *line)
+{
+    const struct run_args *args = line->args;
+    const char *program = program_invocation_name;
+    char *copy = keep_job(job, text);
     exo_text command = {0};
-    exo_text_add(&command, "exogym run");
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--overwrite") == 0) /* not twice: it has been started over */
+    exo_text_add_quoted(&command, strchr(program, '/') ? program : "exogym");
+    exo_text_add(&command, " run");
+    for (int i = 0; i < line->argc; i++) {
+        if (strcmp(line->argv[i], "--overwrite") == 0) /* not twice: it has been started over */
             continue;
         exo_text_add(&command, " ");
-        exo_text_add_quoted(&command, argv[i]);
+        exo_text_add_quoted(&command, copy && line->argv[i] == args->job_path ? "-" : line->argv[i]);
     }
-    if (!resume)
+    if (!args->resume)
         exo_text_add(&command, " --resume");
+    if (copy) {
+        exo_text_add(&command, " < ");
+        exo_text_add_quoted(&command, copy);
+    }
     fprintf(stderr, "exogym: stopped in %s, its state is saved; to go on: %s\n", run->label,
             command.data ? command.data : "the same with --resume");
     exo_free(command.data);
+    exo_free(copy);
 }
 
 /* The head's cause of a node's death. It hears of a process's end before it hears how it ended. */
@@ -237,7 +266,8 @@ run_all(const exo_job *job, const struct run_args *args, const exo_local_cluster
         exo_fit_result *results, size_t *at, exo_err *err)
 {
     exo_status st = EXO_NOMEM;
-    const exo_past_opts opts = {.resume = args->resume != NULL, .overwrite = args->overwrite};
+    const exo_past_opts opts = {
+        .resume = args->resume != NULL, .older = args->resume && *args->resume, .overwrite = args->overwrite};
     exo_past *past = exo_calloc(job->num_runs, sizeof *past);
     if (!past) {
         exo_fail(err, EXO_NOMEM, "out of memory");
@@ -328,8 +358,9 @@ show_results(const exo_job *job, const exo_fit_result *results, const struct run
 }
 
 static int
-run_job(const exo_job *job, const struct run_args *args, const exo_local_cluster *cluster, int argc, char **argv)
+run_job(const exo_job *job, const char *text, const exo_local_cluster *cluster, const exo_command_line *line)
 {
+    const struct run_args *args = line->args;
     exo_err err = {0};
     exo_display display;
     size_t at = 0;
@@ -351,7 +382,7 @@ run_job(const exo_job *job, const struct run_args *args, const exo_local_cluster
         const char *lost = exo_local_cluster_lost(cluster);
         if (lost)
             fprintf(stderr, "exogym: %s\n", lost);
-        print_how_to_resume(&job->runs[at], argc, argv, args->resume);
+        print_how_to_resume(job, &job->runs[at], text, line);
         status = lost ? EXO_EXIT_FAILURE : EXO_EXIT_SIGNAL + exo_stop_reason;
     } else {
         status = st == EXO_OK ? show_results(job, results, args) : exo_report(&err);
@@ -465,12 +496,21 @@ run_graph_file(const struct run_args *args, exo_config_doc **doc, exo_local_clus
     return status;
 }
 
+/* Is it gone once it was read? */
+static bool
+is_pipe(const char *path)
+{
+    struct stat info;
+    return exo_input_is_unnamed(path) || (stat(path, &info) == 0 && !S_ISREG(info.st_mode));
+}
+
 static int
 run_command(const exo_command_line *line)
 {
     exo_err err = {0};
     exo_job job = {0};
     exo_config_doc *doc = NULL;
+    char *text = NULL;
     const struct run_args *args = line->args;
     int status;
     exo_local_cluster cluster = {0};
@@ -481,11 +521,15 @@ run_command(const exo_command_line *line)
     exo_status st = exo_config_load(&doc, args->job_path, &err); /* once: it may be a pipe */
     if (st == EXO_OK && exo_graph_is(exo_config_root(doc)))
         return run_graph_file(args, &doc, &cluster_opts);
+    if (st == EXO_OK && is_pipe(args->job_path))
+        st = exo_config_json(exo_config_root(doc), &text, &err);
     if (st == EXO_OK)
         st = exo_job_from(&job, &doc, &args->job, &err);
     if (args->dry_run) {
         status = st == EXO_OK ? exo_dry_run(&job, args->json) : exo_report(&err);
         exo_job_release(&job);
+        exo_config_free(&doc);
+        exo_free(text);
         return status;
     }
     if (st == EXO_OK)
@@ -499,13 +543,15 @@ run_command(const exo_command_line *line)
     }
     if (st == EXO_OK) {
         exo_stop_on_signals("\nexogym: saving a checkpoint; again ends at once\n");
-        status = run_job(&job, args, &cluster, line->argc, line->argv);
+        status = run_job(&job, text, &cluster, line);
     } else {
         status = exo_report(&err);
     }
     exo_forgive_readers();
     exo_local_cluster_close(&cluster);
     exo_job_release(&job);
+    exo_config_free(&doc);
+    exo_free(text);
     return status;
 }
 
@@ -604,6 +650,7 @@ static const exo_note files[] = {
     {"DIR/NAME/STRATEGY/progress.json", "How the run goes, once a second; `exogym status --run` shows it."},
     {"DIR/NAME/STRATEGY/result.json", "The run's results; there only when it is finished."},
     {"DIR/NAME/result.json", "Of a job with `seeds`: all results, with means, least and largest."},
+    {"DIR/NAME/job.json", "Of a job that came from a pipe and was stopped: what it was."},
     {"DIR/NAME/compare.png", "Validation loss of all runs by step, by bytes sent and by time."},
     {0},
 };

@@ -23,7 +23,7 @@ stop() {
 }
 
 stop INT 130 stopped
-[ "$(tail -1 err)" = "exogym: stopped in diloco, its state is saved; to go on: exogym run job.yaml --name stopped --no-plot --set train.max_steps=$steps --resume" ] ||
+[ "$(tail -1 err)" = "exogym: stopped in diloco, its state is saved; to go on: $EXOGYM run job.yaml --name stopped --no-plot --set train.max_steps=$steps --resume" ] ||
     fail "no command to go on: $(tail -1 err)"
 [ -s runs/stopped/ddp/result.json ] || fail 'the finished run has no result'
 [ ! -e runs/stopped/diloco/result.json ] || fail 'the stopped run has a result'
@@ -48,4 +48,39 @@ for label in ddp diloco sparta; do
 done
 
 stop TERM 143 terminated
+
+# More steps than are asked for are done: refused before anything is written.
+cp -r runs/terminated runs/before
+"$EXOGYM" run job.yaml --name terminated --no-plot --set train.max_steps=2 --resume >out 2>err
+[ $? = 2 ] || fail 'resumed with fewer steps than are done'
+grep -q "^exogym: --resume: runs/terminated/ddp is finished after $steps steps, 2 are asked for" err || fail "fewer steps: $(cat err)"
+"$EXOGYM" run job.yaml --name terminated --no-plot --set compare=[diloco] --set strategy.H=4 --set train.max_steps=2 --resume >out 2>err
+[ $? = 2 ] || fail 'resumed below the checkpoint'
+grep -q '^exogym: --resume: runs/terminated/diloco is at step [0-9]*, 2 are asked for' err || fail "below the checkpoint: $(cat err)"
+diff -r runs/before runs/terminated || fail 'a refused --resume wrote into the folder'
+
+# The command can be pasted: names with spaces, values with quotes, jobs from pipes.
+mkdir 'a b'
+sed 's/^compare:.*/strategy: ddp/; /^strategy: {/d; /^presets/d' job.yaml >"a b/it's.yaml"
+pasted() {
+    local pid
+    : >err
+    "$@" <&3 >out 2>err &
+    pid=$!
+    until [ "$(cat 'kept here/pasted/ddp/train.csv' 2>/dev/null | wc -l)" -gt 8 ] || ! kill -0 $pid 2>/dev/null; do sleep 0.01; done
+    kill -INT $pid
+    wait $pid
+    [ $? = 130 ] || fail "$*: not stopped: $(tail -3 err)"
+    command=$(tail -1 err | sed 's/.*to go on: //')
+    before=$(wc -l <'kept here/pasted/ddp/train.csv') # a header, and the steps that are done
+    bash -c "${command/100000000/$((before + 3))}" >out 2>err </dev/null || fail "'$command' does not work: $(tail -3 err)"
+    grep -q 'goes on' err || fail "'$command' does not go on: $(cat err)"
+    rm -rf 'kept here'
+}
+long=(--no-plot --save-dir 'kept here' --name pasted --set train.max_steps=100000000)
+pasted "$EXOGYM" run "a b/it's.yaml" "${long[@]}" --set 'strategy={name: ddp, label: "ddp"}' 3</dev/null
+pasted "$EXOGYM" run - "${long[@]}" 3<"a b/it's.yaml"
+mkfifo 'a pipe'
+cat "a b/it's.yaml" >'a pipe' &
+pasted "$EXOGYM" run 'a pipe' "${long[@]}" 3</dev/null
 finish
