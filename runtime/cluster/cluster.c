@@ -77,6 +77,13 @@ worker_of(void *context, uint64_t node, exo_ref *out, exo_err *err)
     return st;
 }
 
+static void
+held_for(void *context, uint64_t node, exo_remote_held *out)
+{
+    exo_cluster *c = context;
+    exo_remote_held_for(c->remote, node, out);
+}
+
 /* --- Joining and leaving ------------------------------------------------------------------------------------------ */
 
 static exo_status
@@ -142,6 +149,7 @@ start_head(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
     else
         st = exo_head_default_state(c->place.cluster, state, sizeof state, err);
     const exo_head_env env = {.worker_of = worker_of,
+                              .held_for = held_for,
                               .context = c,
                               .cluster = c->place.cluster,
                               .state_path = strcmp(state, "none") == 0 ? NULL : state,

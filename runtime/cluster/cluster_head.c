@@ -9,6 +9,12 @@
 #include <exogym/memory.h>
 
 #include "cluster_impl.h"
+#include "quota.h"
+
+enum {
+    MARGIN =
+        64 << 10 /* the head tells a worker more of an actor than it is told, and the worker tells that a new head */
+};
 
 #define SWEEP (2 * EXO_SECOND) /* after which what a lost process left is looked for */
 
@@ -43,6 +49,13 @@ exo_cluster_call_head(exo_cluster *c, const char *method, const ProtobufCMessage
             return st;
         if (args && (st = exo_message_pack(&packed, args)) != EXO_OK)
             return exo_fail(err, st, "no memory to call the head");
+        if (packed.size > EXO_MAX_CONTROL - MARGIN) {
+            st = exo_fail(err, EXO_INVAL,
+                          "the head takes %d bytes at most, and '%s' needs %zu: give large data as an object",
+                          EXO_MAX_CONTROL - MARGIN, method, packed.size);
+            exo_payload_release(&packed);
+            return st;
+        }
         st = exo_call(c->runtime, head, method, packed, deadline, future, err);
         bool sent = st == EXO_OK;
         if (sent)

@@ -13,6 +13,11 @@
 
 #include "cluster_impl.h"
 
+enum {
+    PART_ACTORS = 2000, /* of one Register */
+    PART_BYTES = 256 << 10
+};
+
 /* An actor of this process that the head knows. */
 struct known {
     uint64_t id, key, incarnation;
@@ -275,14 +280,81 @@ end_fenced(exo_cluster *c, const uint64_t *ids, size_t count)
     }
 }
 
+/* Says which part of the actors it tells of; the reply's orders are followed. */
+static exo_status
+register_part(exo_cluster *c, exo_ref head, const Exo__Cluster__Register *m, exo_time deadline, exo_err *err)
+{
+    exo_payload packed = {0};
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    exo_status st = exo_message_pack(&packed, &m->base);
+    if (st != EXO_OK)
+        return exo_fail(err, st, "no memory to register");
+    st = exo_call(c->runtime, head, "register", packed, deadline, &future, err);
+    if (st == EXO_OK)
+        st = exo_wait(future, deadline, &reply, err);
+    Exo__Cluster__RegisterReply *answer =
+        st == EXO_OK ? EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply) : NULL;
+    if (answer) {
+        if (answer->name[0])
+            exo_cluster_set_name(c, answer->name);
+        end_fenced(c, answer->ended, answer->n_ended);
+    }
+    EXO_RELEASE(answer);
+    exo_future_drop(&future);
+    return st;
+}
+
+/* In as many parts as are needed: the head takes EXO_MAX_CONTROL bytes at once. */
+static exo_status
+register_parts(exo_cluster *c, exo_ref head, Exo__Cluster__Register *m, Exo__Cluster__Actor **actors, size_t count,
+               exo_time deadline, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    size_t at = 0;
+    do {
+        size_t bytes = 0, n = 0;
+        while (at + n < count && n < PART_ACTORS && (n == 0 || bytes < PART_BYTES))
+            bytes += protobuf_c_message_get_packed_size(&actors[at + n++]->base);
+        m->actors = actors + at;
+        m->n_actors = n;
+        at += n;
+        m->more = at < count;
+        st = register_part(c, head, m, deadline, err);
+        m->part++;
+    } while (st == EXO_OK && at < count);
+    return st;
+}
+
+/* A copy of what there is to tell: while it is told, actors die and others are made. NULL: no memory, or nothing. */
+static Exo__Cluster__Actor **
+copy_known(exo_cluster *c, size_t *count, bool *failed)
+{
+    const struct known *death;
+    size_t most = 0, copied = 0;
+    pthread_mutex_lock(&c->lock); /* the texts of `known` are used */
+    LL_COUNT(c->deaths, death, most);
+    most += HASH_COUNT(c->known);
+    Exo__Cluster__Actor *infos = exo_calloc(most + 1, sizeof *infos);
+    Exo__Cluster__Actor **list = exo_calloc(most + 1, sizeof *list), **copies = exo_calloc(most + 1, sizeof *copies);
+    *failed = !infos || !list || !copies;
+    *count = *failed ? 0 : list_known_locked(c, infos, list);
+    if (!*failed)
+        c->num_told++;
+    for (; copied < *count && !*failed; copied += !*failed)
+        *failed = !(copies[copied] = exo_message_copy(&list[copied]->base));
+    pthread_mutex_unlock(&c->lock);
+    *count = copied;
+    exo_free(infos);
+    exo_free(list);
+    return copies;
+}
+
 exo_status
 exo_cluster_register(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *err)
 {
     Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
     Exo__Cluster__Resource resources[EXO_PLACE_RESOURCES], *resource_list[EXO_PLACE_RESOURCES];
-    exo_payload packed = {0};
-    exo_future *future = NULL;
-    const exo_payload *reply = NULL;
     m.node = exo_net_node(exo_remote_net(c->remote));
     m.name = exo_pb_text(exo_cluster_node_name(c));
     m.endpoint = c->address;
@@ -299,36 +371,13 @@ exo_cluster_register(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *e
     }
     m.resources = resource_list;
     m.n_resources = c->place.num_resources;
-    pthread_mutex_lock(&c->lock); /* the texts of `known` are used */
-    const struct known *death;
-    size_t most = 0;
-    LL_COUNT(c->deaths, death, most);
-    most += HASH_COUNT(c->known);
-    Exo__Cluster__Actor *infos = exo_calloc(most + 1, sizeof *infos);
-    Exo__Cluster__Actor **list = exo_calloc(most + 1, sizeof *list);
-    exo_status st = infos && list ? EXO_OK : EXO_NOMEM;
-    if (st == EXO_OK) {
-        c->num_told++;
-        m.n_actors = list_known_locked(c, infos, list);
-        m.actors = list;
-        st = exo_message_pack(&packed, &m.base);
-    }
-    pthread_mutex_unlock(&c->lock);
-    exo_free(infos);
-    exo_free(list);
-    if (st != EXO_OK)
-        return exo_fail(err, st, "no memory to register");
-    st = exo_call(c->runtime, head, "register", packed, deadline, &future, err);
-    if (st == EXO_OK)
-        st = exo_wait(future, deadline, &reply, err);
-    Exo__Cluster__RegisterReply *answer =
-        st == EXO_OK ? EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, reply) : NULL;
-    if (answer) {
-        if (answer->name[0])
-            exo_cluster_set_name(c, answer->name);
-        end_fenced(c, answer->ended, answer->n_ended);
-    }
-    EXO_RELEASE(answer);
-    exo_future_drop(&future);
+    bool failed = false;
+    size_t count = 0;
+    Exo__Cluster__Actor **actors = copy_known(c, &count, &failed);
+    exo_status st = failed ? exo_fail(err, EXO_NOMEM, "no memory to register")
+                           : register_parts(c, head, &m, actors, count, deadline, err);
+    for (size_t i = 0; i < count; i++)
+        EXO_RELEASE(actors[i]);
+    exo_free(actors);
     return st;
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <utlist.h>
+
 #include <exogym/memory.h>
 
 enum {
@@ -76,6 +78,82 @@ exo_directory_by_id(exo_directory *directory, uint64_t node, uint64_t id)
     return a;
 }
 
+/* --- Groups and quotas ------------------------------------------------------------------------------------------------------------- */
+
+static exo_group *
+find_group(exo_directory *directory, const char *space, const char *group)
+{
+    char key[2 * EXO_NAME];
+    exo_group *g = NULL;
+    size_t size = write_full_name(key, space, group);
+    if (size > 0)
+        HASH_FIND(hh, directory->groups, key, size, g);
+    return g;
+}
+
+exo_entry *
+exo_directory_member(exo_directory *directory, const char *space, const char *group)
+{
+    const exo_group *g = find_group(directory, space, group);
+    return g ? g->members : NULL;
+}
+
+/* False: no memory, or a name that is too long. */
+static bool
+join_group(exo_directory *directory, exo_entry *entry)
+{
+    char key[2 * EXO_NAME];
+    if (!entry->spec->group[0])
+        return true;
+    exo_group *g = find_group(directory, entry->spec->space, entry->spec->group);
+    size_t size = g ? 0 : write_full_name(key, entry->spec->space, entry->spec->group);
+    if (!g && (size == 0 || !(g = exo_calloc(1, sizeof *g + size))))
+        return false;
+    if (size > 0) {
+        memcpy(g->key, key, size);
+        g->key_size = size;
+        HASH_ADD(hh, directory->groups, key[0], size, g);
+    }
+    entry->group = g;
+    DL_APPEND2(g->members, entry, prev_member, next_member);
+    return true;
+}
+
+void
+exo_directory_leave_group(exo_directory *directory, exo_entry *entry)
+{
+    exo_group *g = entry->group;
+    if (!g)
+        return;
+    DL_DELETE2(g->members, entry, prev_member, next_member);
+    entry->group = NULL;
+    if (g->members)
+        return;
+    HASH_DEL(directory->groups, g);
+    exo_free(g);
+}
+
+exo_status
+exo_entry_take(exo_directory *directory, exo_entry *entry, uint64_t peer, exo_quota quota, exo_err *err)
+{
+    exo_status st = exo_account_take(&directory->accounts, peer, quota, 1, err);
+    if (st != EXO_OK)
+        return st;
+    assert(!(entry->holds >> quota & 1) && (!entry->holds || entry->holder == peer));
+    entry->holder = peer;
+    entry->holds |= 1u << quota;
+    return EXO_OK;
+}
+
+void
+exo_entry_give(exo_directory *directory, exo_entry *entry, exo_quota quota)
+{
+    if (!(entry->holds >> quota & 1))
+        return;
+    entry->holds &= ~(1u << quota);
+    exo_account_give(&directory->accounts, entry->holder, quota, 1);
+}
+
 exo_entry *
 exo_directory_add(exo_directory *directory, uint64_t key, const Exo__Cluster__Spawn *spec)
 {
@@ -95,6 +173,12 @@ exo_directory_add(exo_directory *directory, uint64_t key, const Exo__Cluster__Sp
     }
     a->key = key;
     a->spec = copy;
+    if (!join_group(directory, a)) {
+        EXO_RELEASE(copy);
+        exo_free(a->full_name);
+        exo_free(a);
+        return NULL;
+    }
     HASH_ADD(by_key, directory->actors, key, sizeof a->key, a);
     if (a->full_name)
         HASH_ADD_KEYPTR(by_name, directory->names, a->full_name, a->full_size, a);
@@ -138,6 +222,9 @@ exo_directory_remove(exo_directory *directory, exo_entry *entry)
 {
     assert(!entry->spawn_wishes && !entry->find_wishes && !entry->batch); /* nobody waits for it any more */
     exo_directory_unindex(directory, entry);
+    exo_directory_leave_group(directory, entry);
+    for (int q = 0; q < EXO_QUOTA_HEAD; q++)
+        exo_entry_give(directory, entry, (exo_quota)q);
     exo_entry_unplace(entry);
     HASH_DELETE(by_key, directory->actors, entry);
     if (entry->full_name)
@@ -173,20 +260,6 @@ exo_entry_describe(const exo_entry *entry, char *out, size_t size)
     exo_format_cut(out, size, "the actor '%s' is %s%s%s%s%s", entry->spec->name, exo_entry_state_text(entry->state),
                    entry->cause ? ": " : "", exo_cut(cause, sizeof cause, entry->cause ? entry->cause : ""),
                    entry->waits ? "; it waits: " : "", entry->waits ? entry->waits : "");
-}
-
-/* The youngest ones first: members are often made one after the other. */
-exo_entry *
-exo_directory_member(exo_directory *directory, const char *space, const char *group)
-{
-    if (!directory->actors)
-        return NULL;
-    UT_hash_table *table = directory->actors->by_key.tbl;
-    exo_entry *a = ELMT_FROM_HH(table, table->tail);
-    while (a &&
-           (a->state == EXO_ENTRY_DEAD || strcmp(a->spec->group, group) != 0 || strcmp(a->spec->space, space) != 0))
-        a = a->by_key.prev;
-    return a;
 }
 
 void
@@ -591,6 +664,9 @@ exo_directory_list_release(Exo__Cluster__Listing *listing)
         exo_free(listing->actors[i]);
     for (size_t i = 0; i < listing->n_jobs; i++)
         exo_free(listing->jobs[i]);
+    for (size_t i = 0; i < listing->n_peers; i++)
+        exo_free(listing->peers[i]);
+    exo_free(listing->peers);
     exo_free(listing->nodes);
     exo_free(listing->actors);
     exo_free(listing->jobs);
@@ -612,4 +688,5 @@ exo_directory_release(exo_directory *directory)
         HASH_DEL(directory->jobs, j);
         free_job(j);
     }
+    exo_accounts_release(&directory->accounts);
 }

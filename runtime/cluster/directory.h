@@ -6,6 +6,7 @@
 
 #include "identity.h"
 #include "messages.h"
+#include "quota.h"
 
 enum {
     EXO_NAME = 256 /* longest name or namespace, with its 0 */
@@ -16,6 +17,8 @@ struct exo_wish {
     exo_future *future; /* held */
     uint64_t after;     /* of one that waits for lines of the log */
     exo_time until;     /* of one that looks for an actor: when it is told that this does not live yet */
+    uint64_t peer;      /* whose it is, and the quota that it takes; EXO_QUOTAS: none */
+    exo_quota quota;
     struct exo_wish *next;
 };
 
@@ -51,6 +54,7 @@ typedef struct exo_node {
     exo_amount *amounts;
     size_t num_amounts;
     size_t num_actors;
+    uint64_t holder; /* the process that it is counted for, while it is alive */
     int64_t since;
     UT_hash_handle hh;
 } exo_node;
@@ -62,6 +66,14 @@ typedef enum exo_entry_state {
     EXO_ENTRY_UNKNOWN,    /* of a head that was restarted: its node may come back */
     EXO_ENTRY_DEAD,
 } exo_entry_state;
+
+/* A supervision group: those of its members that are not dead. */
+typedef struct exo_group {
+    struct exo_entry *members; /* the oldest first */
+    size_t key_size;
+    UT_hash_handle hh;
+    char key[]; /* space and group, with a 0 between */
+} exo_group;
 
 /* An actor. */
 typedef struct exo_entry {
@@ -75,6 +87,7 @@ typedef struct exo_entry {
     uint64_t lost_with;              /* the node with which its latest life was lost; 0: it ended otherwise */
     uint64_t incarnation;
     exo_entry_state state;
+    bool unbegun; /* of a batch, and nobody has been asked for it yet */
     bool first_life, died_early, failed, indexed, listed, ended;
     char *cause, *waits;  /* why it died; why there is no place for its next life (NULL: there is) */
     char idempotent[512]; /* names of methods, each with a 0 */
@@ -85,10 +98,14 @@ typedef struct exo_entry {
     exo_time first_death, restart_at, alive_since;
     exo_time name_taken_since; /* its node has had a life of that name for so long; 0: it has not */
     struct exo_wish *spawn_wishes, *find_wishes;
+    uint64_t holder;  /* the process that it is counted for... */
+    unsigned holds;   /* ...and in which quotas, a bit each      */
     exo_batch *batch; /* until all of it live, or one has died for good */
     struct {
         uint64_t node, id;
     } where;
+    exo_group *group; /* of its spec, until it is dead; NULL: none */
+    struct exo_entry *prev_member, *next_member;
     char *full_name; /* space and name, with a 0 between; NULL: anonymous */
     size_t full_size;
     UT_hash_handle by_key, by_where, by_name;
@@ -96,6 +113,8 @@ typedef struct exo_entry {
 
 typedef struct exo_job_entry {
     uint64_t key, driver;
+    uint64_t holder; /* the process that it is counted for, while it runs; 0: this one */
+    bool held;
     char *name, *cause;
     const char *state; /* a literal */
     int64_t began, ended;
@@ -108,6 +127,8 @@ typedef struct exo_directory {
     exo_entry *actors; /* by key */
     exo_entry *where, *names;
     exo_job_entry *jobs;
+    exo_group *groups;
+    exo_accounts accounts;        /* of the processes that hold any of it */
     size_t trim_at, trim_jobs_at; /* numbers of actors and jobs at which the dead are forgotten */
 } exo_directory;
 
@@ -131,8 +152,13 @@ void exo_entry_set_cause(exo_entry *entry, const char *cause);
 void exo_entry_set_waits(exo_entry *entry, const char *why);
 /* "the actor 'a' is restarting: CAUSE; it waits: WHY" */
 void exo_entry_describe(const exo_entry *entry, char *out, size_t size);
-/* One of a supervision group that is not dead; NULL: there is none. */
+/* The oldest of a supervision group that is not dead; NULL: there is none. The others: next_member. */
 exo_entry *exo_directory_member(exo_directory *directory, const char *space, const char *group);
+/* It is dead. */
+void exo_directory_leave_group(exo_directory *directory, exo_entry *entry);
+/* Counts an entry for `peer`. FULL, NOMEM. It is counted until exo_entry_give, or until it is removed. */
+exo_status exo_entry_take(exo_directory *directory, exo_entry *entry, uint64_t peer, exo_quota quota, exo_err *err);
+void exo_entry_give(exo_directory *directory, exo_entry *entry, exo_quota quota);
 /* Forgets the oldest of the dead beyond `most`, after `forget` was called with each one's key. Not each time, as it looks at all of them:
  * there may be twice as many for a while. */
 void exo_directory_trim(exo_directory *directory, size_t most, void (*forget)(void *context, uint64_t key),

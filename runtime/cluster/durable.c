@@ -23,6 +23,7 @@ static const char *const table_names[TABLES] = {"actors", "jobs"};
 struct exo_durable {
     sqlite3 *db;
     sqlite3_stmt *put[TABLES], *remove[TABLES];
+    unsigned depth; /* of exo_durable_begin */
 };
 
 static exo_status
@@ -135,6 +136,20 @@ run(exo_durable *d, sqlite3_stmt *statement, exo_err *err)
     sqlite3_reset(statement);
     sqlite3_clear_bindings(statement);
     return result == SQLITE_DONE ? EXO_OK : fail(d, "a change was not written", err);
+}
+
+void
+exo_durable_begin(exo_durable *durable)
+{
+    if (durable && durable->depth++ == 0)
+        sqlite3_exec(durable->db, "BEGIN", NULL, NULL, NULL);
+}
+
+void
+exo_durable_commit(exo_durable *durable)
+{
+    if (durable && --durable->depth == 0)
+        sqlite3_exec(durable->db, "COMMIT", NULL, NULL, NULL);
 }
 
 exo_status

@@ -53,22 +53,54 @@ exo_head_reply(exo_payload *reply, const ProtobufCMessage *message, exo_err *err
 /* --- Replies that come later --------------------------------------------------------------------------------------------------- */
 
 exo_status
-exo_head_wish(exo_call_context *call, struct exo_wish **list, exo_err *err)
+exo_head_wish(struct head *h, exo_call_context *call, struct exo_wish **list, exo_quota quota, exo_err *err)
 {
+    uint64_t peer = exo_head_peer(call);
+    exo_status st = quota < EXO_QUOTAS ? exo_account_take(&h->directory.accounts, peer, quota, 1, err) : EXO_OK;
+    if (st != EXO_OK)
+        return st;
     struct exo_wish *w = exo_calloc(1, sizeof *w);
-    if (!w)
-        return exo_fail(err, EXO_NOMEM, "the head has no memory for a call");
-    if (!(w->future = exo_call_defer(call))) {
+    if (!w || !(w->future = exo_call_defer(call))) {
         exo_free(w);
+        if (quota < EXO_QUOTAS)
+            exo_account_give(&h->directory.accounts, peer, quota, 1);
         return exo_fail(err, EXO_NOMEM, "the head has no memory for a call");
     }
+    w->peer = peer;
+    w->quota = quota;
     w->next = *list;
     *list = w;
     return EXO_OK;
 }
 
+/* It is answered. */
 void
-exo_head_fulfil(struct exo_wish **list, exo_status status, const char *reason, const ProtobufCMessage *message)
+exo_head_free_wish(struct head *h, struct exo_wish *w)
+{
+    if (w->quota < EXO_QUOTAS)
+        exo_account_give(&h->directory.accounts, w->peer, w->quota, 1);
+    exo_future_drop(&w->future);
+    exo_free(w);
+}
+
+/* Answers what a process that is gone waits for. */
+static void
+forget_wishes(struct head *h, struct exo_wish **list, uint64_t peer)
+{
+    for (struct exo_wish **at = list, *w; (w = *at);) {
+        if (w->peer != peer) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        exo_future_complete(w->future, EXO_CANCELLED, "the caller is gone", NULL);
+        exo_head_free_wish(h, w);
+    }
+}
+
+void
+exo_head_fulfil(struct head *h, struct exo_wish **list, exo_status status, const char *reason,
+                const ProtobufCMessage *message)
 {
     for (struct exo_wish *w = *list, *next; w; w = next) {
         exo_payload reply = {0};
@@ -77,8 +109,7 @@ exo_head_fulfil(struct exo_wish **list, exo_status status, const char *reason, c
         if (st == EXO_OK && message)
             st = exo_message_pack(&reply, message);
         exo_future_complete(w->future, st, reason, &reply);
-        exo_future_drop(&w->future);
-        exo_free(w);
+        exo_head_free_wish(h, w);
     }
     *list = NULL;
 }
@@ -123,7 +154,7 @@ maybe_end(struct head *h)
     for (const exo_node *n = h->directory.nodes; n && exo_head_now(h) < h->ends_at; n = n->hh.next)
         if (n->alive && !n->is_driver)
             return;
-    exo_head_fulfil(&h->end_wishes, EXO_OK, NULL, NULL);
+    exo_head_fulfil(h, &h->end_wishes, EXO_OK, NULL, NULL);
     h->env.end(h->env.context);
 }
 
@@ -133,7 +164,7 @@ head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
     struct head *h = self;
     (void)args;
     (void)reply;
-    exo_status st = exo_head_wish(call, &h->end_wishes, err);
+    exo_status st = exo_head_wish(h, call, &h->end_wishes, EXO_QUOTA_LOGS, err);
     if (st != EXO_OK || h->ends_at)
         return st;
     h->ends_at = exo_head_now(h) + END_TIMEOUT;
@@ -160,8 +191,8 @@ tell_not_yet(struct head *h, exo_entry *a)
             continue;
         }
         *at = w->next;
-        exo_reply(&w->future, EXO_TIMEOUT, text, NULL);
-        exo_free(w);
+        exo_future_complete(w->future, EXO_TIMEOUT, text, NULL);
+        exo_head_free_wish(h, w);
     }
 }
 
@@ -237,7 +268,7 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     struct head *h = self;
     char text[EXO_ERR_TEXT];
     exo_status st = EXO_OK;
-    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "find: the arguments cannot be read");
     exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
@@ -251,7 +282,7 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
         exo_entry_describe(a, text, sizeof text);
         st = exo_fail(err, EXO_TIMEOUT, "%s", text);
     } else { /* it is not alive yet, or the caller knows more of its death than we do */
-        st = exo_head_wish(call, &a->find_wishes, err);
+        st = exo_head_wish(h, call, &a->find_wishes, EXO_QUOTA_FINDS, err);
         if (st == EXO_OK)
             exo_head_want_tick(h, a->find_wishes->until = tell_until(h, call));
     }
@@ -265,7 +296,7 @@ head_node(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 {
     struct head *h = self;
     (void)call;
-    Exo__Cluster__NodeInfo *m = EXO_UNPACK(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
+    Exo__Cluster__NodeInfo *m = EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "node: the arguments cannot be read");
     const exo_node *node = exo_directory_node(&h->directory, m->node);
@@ -288,7 +319,7 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     struct head *h = self;
     exo_entry *a = NULL;
     bool claimed = false;
-    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
     exo_node *node = m ? exo_directory_node(&h->directory, m->node) : NULL;
     exo_status st = !m || !m->id || !m->name[0] ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
                     : !node ? exo_fail(err, EXO_CLOSED, "this process is not registered at the head")
@@ -305,7 +336,7 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
         a = exo_directory_by_id(&h->directory, m->node, m->id); /* it was claimed, and the reply was lost? */
         claimed = a && a->state == EXO_ENTRY_ALIVE && strcmp(a->spec->name, m->name) == 0 &&
                   strcmp(a->spec->space, m->space) == 0;
-        st = claimed ? EXO_OK : exo_head_new_entry(h, 0, &spec, &a, err);
+        st = claimed ? EXO_OK : exo_head_new_entry(h, 0, exo_head_peer(call), &spec, &a, err);
     }
     if (st == EXO_OK && !claimed) {
         a->node = node;
@@ -340,13 +371,13 @@ job_goes_on(struct head *h, const Exo__Cluster__Spawn *spec)
 
 /* The entry of an actor that an earlier head made, which kept no file or not of this one. NULL: it must not live. */
 static exo_entry *
-remember_again(struct head *h, const exo_node *node, const Exo__Cluster__Actor *info)
+remember_again(struct head *h, const exo_node *node, uint64_t peer, const Exo__Cluster__Actor *info)
 {
     exo_err err = {0};
     exo_entry *a = NULL;
     if (!info->spec || !info->key || info->key >= h->first_key || !job_goes_on(h, info->spec))
         return NULL; /* this head made it, and has forgotten it since */
-    if (exo_head_new_entry(h, info->key, info->spec, &a, &err) != EXO_OK) {
+    if (exo_head_new_entry(h, info->key, peer, info->spec, &a, &err) != EXO_OK) {
         EXO_LOG(WARN, HEAD, "node=%s an actor is not known any more: %s", node->name, err.text);
         return NULL;
     }
@@ -359,10 +390,10 @@ remember_again(struct head *h, const exo_node *node, const Exo__Cluster__Actor *
 /* An actor that lives at a node which (again) registers: known from before, or made while the head was away. False: it is dead for us,
  * and there may be another one in its place. */
 static bool
-adopt(struct head *h, exo_node *node, const Exo__Cluster__Actor *info)
+adopt(struct head *h, exo_node *node, uint64_t peer, const Exo__Cluster__Actor *info)
 {
     exo_entry *a = exo_directory_by_key(&h->directory, info->key);
-    if (!info->id || (!a && !(a = remember_again(h, node, info))))
+    if (!info->id || (!a && !(a = remember_again(h, node, peer, info))))
         return false;
     bool same = a->incarnation == info->incarnation;
     if (a->state == EXO_ENTRY_ALIVE && same && a->node == node && a->id == info->id) {
@@ -391,24 +422,32 @@ bury(struct head *h, const exo_node *node, const Exo__Cluster__Actor *info)
         exo_head_entry_died(h, a, info->cause, info->failed);
 }
 
-/* What a node that registers tells of its actors. Those that it does not tell of are not there. *ended (n_actors of it) gets the
- * references of those that it must end; their number is returned. */
+static bool
+is_of_node(const exo_entry *a, const exo_node *node)
+{
+    return (a->state == EXO_ENTRY_ALIVE && a->node == node) ||
+           (a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node));
+}
+
+/* What a node that registers tells of its actors, in one message or in several. Those that it does not tell of are not there. *ended
+ * (n_actors of it) gets the references of those that it must end; their number is returned. */
 static size_t
-compare_actors(struct head *h, exo_node *node, const Exo__Cluster__Register *m, uint64_t *ended)
+compare_actors(struct head *h, exo_node *node, uint64_t peer, const Exo__Cluster__Register *m, uint64_t *ended)
 {
     exo_entry *a, *next;
     size_t count = 0;
+    for (a = m->part == 0 ? h->directory.actors : NULL; a; a = a->by_key.next)
+        a->listed = a->listed && !is_of_node(a, node);
     for (size_t i = 0; i < m->n_actors; i++) {
         if (strcmp(m->actors[i]->state, "dead") == 0)
             bury(h, node, m->actors[i]);
-        else if (!adopt(h, node, m->actors[i]))
+        else if (!adopt(h, node, peer, m->actors[i]))
             ended[count++] = m->actors[i]->id;
     }
+    if (m->more)
+        return count;
     HASH_ITER (by_key, h->directory.actors, a, next) {
-        bool listed = a->listed;
-        a->listed = false;
-        if (!listed && ((a->state == EXO_ENTRY_ALIVE && a->node == node) ||
-                        (a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node))))
+        if (is_of_node(a, node) && !a->listed)
             exo_head_entry_died(h, a, "it ended while its node could not reach the head", true);
     }
     return count;
@@ -429,53 +468,107 @@ own_node(exo_node *node, const exo_identity *owner)
     }
 }
 
+/* A driver's job runs, from now on or again. */
+static exo_status
+begin_job(struct head *h, const exo_node *node, const Exo__Cluster__Register *m, uint64_t peer, exo_err *err)
+{
+    exo_head_trim(h);
+    exo_job_entry *job = exo_directory_job(&h->directory, m->job, h->next_key++);
+    if (!job)
+        return exo_fail(err, EXO_NOMEM, "the head has no memory for a job");
+    if (job->driver == node->id && !job->ended)
+        return EXO_OK;
+    exo_status st = exo_head_take_job(h, job, peer, err);
+    if (st != EXO_OK) {
+        job->ended = job->ended ? job->ended : exo_head_date(); /* one that was made just now is forgotten in time */
+        return st;
+    }
+    exo_directory_renew_job(&h->directory, job);
+    job->driver = node->id;
+    job->state = "running";
+    job->ended = 0;
+    job->began = job->began ? job->began : exo_head_date();
+    exo_head_keep_job(h, job);
+    exo_head_end_former(h, job);
+    return EXO_OK;
+}
+
+/* A node that is counted for the process that registers it. */
+static exo_status
+add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m, exo_node **out, exo_err *err)
+{
+    exo_accounts *accounts = &h->directory.accounts;
+    uint64_t peer = exo_head_peer(call);
+    const exo_node *known = exo_directory_node(&h->directory, m->node);
+    bool counts = !known || !known->alive;
+    exo_status st = counts ? exo_account_take(accounts, peer, EXO_QUOTA_NODES, 1, err) : EXO_OK;
+    if (st != EXO_OK)
+        return st;
+    *out = exo_directory_add_node(&h->directory, m);
+    if (!*out && counts)
+        exo_account_give(accounts, peer, EXO_QUOTA_NODES, 1);
+    if (!*out)
+        return exo_fail(err, EXO_NOMEM, "the head has no memory for a node");
+    if (counts)
+        (*out)->holder = peer;
+    (*out)->since = exo_head_date();
+    own_node(*out, exo_call_identity(call));
+    return EXO_OK;
+}
+
 static exo_status
 head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    Exo__Cluster__Register *m = EXO_UNPACK(Exo__Cluster__Register, exo__cluster__register, args);
+    uint64_t peer = exo_head_peer(call), *ended = NULL;
+    exo_node *node = NULL;
+    Exo__Cluster__RegisterReply message = EXO__CLUSTER__REGISTER_REPLY__INIT;
+    Exo__Cluster__Register *m = EXO_UNPACK_ARGS(Exo__Cluster__Register, exo__cluster__register, args);
     if (!m || !m->node) {
         EXO_RELEASE(m);
         return exo_fail(err, EXO_INVAL, "register: the arguments cannot be read");
     }
-    uint64_t *ended = NULL;
-    size_t num_ended = 0;
     exo_status st = exo_head_check_resources(m->resources, m->n_resources, err);
     if (st == EXO_OK)
         st = exo_head_check_register(h, call, m, err);
-    exo_node *node = st == EXO_OK ? exo_directory_add_node(&h->directory, m) : NULL;
-    if (st == EXO_OK && !node) {
+    if (st == EXO_OK)
+        st = add_node(h, call, m, &node, err);
+    if (st == EXO_OK && strcmp(m->kind, "driver") == 0 && m->job[0])
+        st = begin_job(h, node, m, peer, err);
+    if (st == EXO_OK && !(ended = exo_calloc(m->n_actors + 1, sizeof *ended)))
         st = exo_fail(err, EXO_NOMEM, "the head has no memory for a node");
-    } else if (st == EXO_OK) {
-        node->since = exo_head_date();
-        own_node(node, exo_call_identity(call));
-        ended = exo_calloc(m->n_actors + 1, sizeof *ended);
-        num_ended = ended ? compare_actors(h, node, m, ended) : 0;
-        if (strcmp(m->kind, "driver") == 0 && m->job[0]) {
-            exo_head_trim(h);
-            exo_job_entry *job = exo_directory_job(&h->directory, m->job, h->next_key++);
-            if (job && (job->driver != node->id || job->ended)) {
-                exo_directory_renew_job(&h->directory, job);
-                job->driver = node->id;
-                job->state = "running";
-                job->ended = 0;
-                job->began = job->began ? job->began : exo_head_date();
-                exo_head_keep_job(h, job);
-                exo_head_end_former(h, job);
-            }
-        }
-        Exo__Cluster__RegisterReply message = EXO__CLUSTER__REGISTER_REPLY__INIT;
+    if (st == EXO_OK) {
+        message.n_ended = compare_actors(h, node, peer, m, ended);
         message.cluster = exo_pb_text(h->env.cluster);
         message.name = exo_pb_text(node->name);
         message.ended = ended;
-        message.n_ended = num_ended;
         st = exo_head_reply(reply, &message.base, err);
+    }
+    if (st == EXO_OK && !m->more) {
         exo_head_want_tick(h, exo_head_now(h)); /* there may be room now for what waits */
         exo_head_ask_again(h);
     }
     exo_free(ended);
     EXO_RELEASE(m);
     return st;
+}
+
+/* What a process that is gone waits for. */
+static void
+forget_peer(struct head *h, uint64_t peer)
+{
+    const exo_account *account = exo_account_of(&h->directory.accounts, peer);
+    if (!account)
+        return;
+    bool finds = account->held[EXO_QUOTA_FINDS] > 0;
+    if (account->held[EXO_QUOTA_LOGS] > 0) {
+        forget_wishes(h, &h->log_wishes, peer);
+        forget_wishes(h, &h->end_wishes, peer);
+    }
+    for (exo_entry *a = finds ? h->directory.actors : NULL; a; a = a->by_key.next) {
+        forget_wishes(h, &a->find_wishes, peer);
+        forget_wishes(h, &a->spawn_wishes, peer);
+    }
 }
 
 static void
@@ -487,15 +580,18 @@ node_gone(struct head *h, exo_node *node, const char *cause, bool clean)
         return;
     node->alive = false;
     node->left = clean;
+    exo_account_give(&h->directory.accounts, node->holder, EXO_QUOTA_NODES, 1);
     node->since = exo_head_date();
     exo_free(node->cause);
     node->cause = exo_strdup(cause);
     if (node->is_driver)
         exo_head_end_job(h, node, clean ? "done" : "lost", clean ? "its driver left" : cause);
     exo_format_cut(reason, sizeof reason, "its node '%s' %s: %s", node->name, clean ? "left" : "is lost", cause);
+    exo_durable_begin(h->durable);
     HASH_ITER (by_key, h->directory.actors, a, next)
         if (a->node == node)
             exo_head_entry_died(h, a, reason, !clean);
+    exo_durable_commit(h->durable);
     exo_head_want_tick(h, exo_head_now(h));
     maybe_end(h);
 }
@@ -505,13 +601,15 @@ head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
 {
     struct head *h = self;
     (void)reply;
-    Exo__Cluster__NodeInfo *m = EXO_UNPACK(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
+    Exo__Cluster__NodeInfo *m = EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "gone: the arguments cannot be read");
     exo_status st = exo_head_check_self(call, m->node, "gone", err);
     exo_node *node = st == EXO_OK ? exo_directory_node(&h->directory, m->node) : NULL;
     if (node)
         node_gone(h, node, m->cause, strcmp(m->state, "left") == 0);
+    if (st == EXO_OK)
+        forget_peer(h, m->node);
     EXO_RELEASE(m);
     return st;
 }
@@ -523,7 +621,7 @@ head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     char cause[EXO_ERR_TEXT], why[200];
     exo_entry *a, *next;
     (void)reply;
-    Exo__Cluster__Epitaph *m = EXO_UNPACK(Exo__Cluster__Epitaph, exo__cluster__epitaph, args);
+    Exo__Cluster__Epitaph *m = EXO_UNPACK_ARGS(Exo__Cluster__Epitaph, exo__cluster__epitaph, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "epitaph: the arguments cannot be read");
     exo_status st = exo_head_check_epitaph(h, call, m->node, err);
@@ -566,18 +664,22 @@ head_stop(void *self)
     struct head *h = self;
     exo_entry *a, *next;
     HASH_ITER (by_key, h->directory.actors, a, next) {
-        exo_head_fulfil(&a->spawn_wishes, EXO_PEER_LOST, "the head ended", NULL);
-        exo_head_fulfil(&a->find_wishes, EXO_PEER_LOST, "the head ended", NULL);
+        exo_head_fulfil(h, &a->spawn_wishes, EXO_PEER_LOST, "the head ended", NULL);
+        exo_head_fulfil(h, &a->find_wishes, EXO_PEER_LOST, "the head ended", NULL);
         if (a->batch)
             exo_head_end_batch(h, a->batch, EXO_PEER_LOST, "the head ended", NULL);
     }
     for (struct postponed *p = h->postponed, *next_p; p; p = next_p) {
         next_p = p->next;
         exo_reply(&p->caller, EXO_PEER_LOST, "the head ended", NULL);
-        exo_head_free_postponed(p);
+        exo_head_free_postponed(h, p);
     }
-    exo_head_fulfil(&h->log_wishes, EXO_PEER_LOST, "the head ended", NULL);
-    exo_head_fulfil(&h->end_wishes, EXO_PEER_LOST, "the head ended", NULL);
+    for (struct beginning *b; (b = h->beginnings);) {
+        h->beginnings = b->next;
+        exo_free(b);
+    }
+    exo_head_fulfil(h, &h->log_wishes, EXO_PEER_LOST, "the head ended", NULL);
+    exo_head_fulfil(h, &h->end_wishes, EXO_PEER_LOST, "the head ended", NULL);
     exo_directory_release(&h->directory);
     exo_durable_close(&h->durable);
     for (size_t i = 0; i < LOG_LINES; i++)
@@ -590,6 +692,7 @@ head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err 
     struct head *h = self;
     exo_status st = EXO_OK;
     memcpy(&h->env, args->data, sizeof h->env);
+    h->directory.accounts.quotas = h->env.quotas;
     h->runtime = exo_call_runtime(call);
     h->self = exo_call_self(call);
     h->began = exo_head_date();
@@ -648,7 +751,7 @@ static const exo_method methods[] = {
     {.name = "why", .run = exo_head_why},       {.name = "log", .run = exo_head_log},
     {.name = "logs", .run = exo_head_logs},     {.name = "tick", .run = head_tick},
     {.name = "end", .run = head_end},           {.name = "give_up", .run = exo_head_give_up},
-    {.name = "report", .run = exo_head_report},
+    {.name = "report", .run = exo_head_report}, {.name = "begin", .run = exo_head_begin_more},
 };
 
 const exo_actor_class exo_head_class = {

@@ -3,7 +3,7 @@
  * worker comes back to it as a message. So one light lane is enough, and nothing of it needs a lock.
  *
  * Methods, with messages of cluster.proto:
- *     register(Register) -> RegisterReply     a worker or driver is there, or there again
+ *     register(Register) -> RegisterReply     a worker or driver is there, or there again; in several parts if it has many actors
  *     leave(NodeInfo)                         it goes of its own accord
  *     spawn(Spawn) -> SpawnReply              when the actor has started
  *     find(Name) -> Actor                     waits while it is starting or restarting; node and id: that life is dead. TIMEOUT, a little
@@ -18,7 +18,10 @@
  *     list() -> Listing, why(Name) -> text
  *     log(LogLines), logs(number) -> lines after it, waits for some; logs() -> all, at once
  *     end()                                   ends the workers, then this process; the reply comes when the workers have left
- *     tick()                                  something is due */
+ *     tick()                                  something is due
+ *     begin()                                 the next lives of a large group
+ *
+ * What one process may hold of it is bounded: quota.h. */
 #ifndef EXO_CLUSTER_HEAD_H
 #define EXO_CLUSTER_HEAD_H
 
@@ -26,11 +29,17 @@
 
 #include <exogym/actor.h>
 
+#include "quota.h"
+#include "remote.h"
+
 /* What the head needs of the process that it is in. Context: the cluster. */
 typedef struct exo_head_env {
     /* The worker actor of a registered node. */
     exo_status (*worker_of)(void *context, uint64_t node, exo_ref *out, exo_err *err);
     void *context;
+    /* What its process holds for another one; zeroed if that is not connected. May be NULL. */
+    void (*held_for)(void *context, uint64_t node, exo_remote_held *out);
+    const exo_quotas *quotas; /* NULL: the default ones */
     const char *cluster;
     const char *state_path;      /* NULL: nothing is kept                                 */
     void (*wake)(void *context); /* `due` is earlier now */

@@ -65,3 +65,10 @@ exo_head_check_epitaph(const struct head *h, const exo_call_context *call, uint6
         return EXO_OK;
     return deny(who, "epitaph", "is not the watcher of that node", err);
 }
+
+uint64_t
+exo_head_peer(const exo_call_context *call)
+{
+    const exo_identity *who = exo_call_identity(call);
+    return who ? who->node : 0;
+}

@@ -12,14 +12,25 @@ enum {
     LOG_LINES = 4096,
     REMEMBERED = 10000,     /* dead actors that `why` can tell of: the latest   */
     REMEMBERED_JOBS = 1000, /* jobs that have ended and are listed: the latest  */
-    MAX_REPORT = 64 << 10   /* bytes of what a driver says of its job */
+    MAX_REPORT = 64 << 10,  /* bytes of what a driver says of its job */
+    SLICE = 256             /* lives that are begun at once: others are served before the next ones */
 };
 
 /* Spawning that finds no place while workers may still come back to a head that was restarted: then it is asked for again. */
 struct postponed {
     exo_future *caller, *again; /* held */
     exo_payload args;
+    exo_identity *who; /* held; NULL: this process */
+    uint64_t peer;     /* for which `count` spawns are counted */
+    size_t count;
     struct postponed *next;
+};
+
+/* Actors of a batch whose lives are begun slice by slice. */
+struct beginning {
+    struct beginning *next;
+    size_t count, at;
+    uint64_t keys[];
 };
 
 struct head {
@@ -32,6 +43,7 @@ struct head {
     exo_time grace_ends;          /* 0: it is over */
     bool has_past;                /* there was a head before it, whose workers may come back */
     struct postponed *postponed;
+    struct beginning *beginnings; /* the first one is being worked at */
     int64_t began;
     char *lines[LOG_LINES]; /* a ring: line n is at n % LOG_LINES */
     uint64_t num_lines;
@@ -47,8 +59,14 @@ exo_time exo_head_now(const struct head *h);
 int64_t exo_head_date(void);
 void exo_head_want_tick(struct head *h, exo_time at);
 exo_status exo_head_reply(exo_payload *reply, const ProtobufCMessage *message, exo_err *err);
-exo_status exo_head_wish(exo_call_context *call, struct exo_wish **list, exo_err *err);
-void exo_head_fulfil(struct exo_wish **list, exo_status status, const char *reason, const ProtobufCMessage *message);
+/* Has the call answered later. quota: in which it is counted until then; EXO_QUOTAS: in none. */
+exo_status exo_head_wish(struct head *h, exo_call_context *call, struct exo_wish **list, exo_quota quota, exo_err *err);
+/* One that was answered. */
+void exo_head_free_wish(struct head *h, struct exo_wish *wish);
+/* The process that called, for its account; 0: this one. */
+uint64_t exo_head_peer(const exo_call_context *call);
+void exo_head_fulfil(struct head *h, struct exo_wish **list, exo_status status, const char *reason,
+                     const ProtobufCMessage *message);
 void exo_head_describe(const exo_entry *a, Exo__Cluster__Actor *out);
 /* `a`: the last one of that name; may be NULL. */
 exo_status exo_head_fail_not_there(const Exo__Cluster__Name *m, const exo_entry *a, exo_err *err);
@@ -75,6 +93,9 @@ void exo_head_trim(struct head *h);
 void exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state);
 void exo_head_recall_actor(void *context, const exo_durable_row *row);
 void exo_head_recall_job(void *context, const exo_durable_row *row);
+/* The job is counted for `peer` while it runs, and for nobody else. */
+exo_status exo_head_take_job(struct head *h, exo_job_entry *job, uint64_t peer, exo_err *err);
+void exo_head_give_job(struct head *h, exo_job_entry *job);
 /* How a job goes, until it has ended: in memory only. */
 exo_status exo_head_report(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
                            exo_err *err);
@@ -85,13 +106,17 @@ exo_status exo_head_report(exo_call_context *call, void *self, const exo_payload
 void exo_head_begin_life(struct head *h, exo_entry *a);
 /* NaN is refused, too: it would spoil every sum that it is in. */
 exo_status exo_head_check_resources(Exo__Cluster__Resource *const *list, size_t count, exo_err *err);
-/* An entry for a spec that is copied; a dead one of the same name makes room. key 0: a new one. */
-exo_status exo_head_new_entry(struct head *h, uint64_t key, const Exo__Cluster__Spawn *spec, exo_entry **out,
-                              exo_err *err);
+/* An entry for a spec that is copied, counted for `peer`; a dead one of the same name makes room. key 0: a new one. */
+exo_status exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Cluster__Spawn *spec,
+                              exo_entry **out, exo_err *err);
 void exo_head_end_batch(struct head *h, exo_batch *b, exo_status status, const char *reason, exo_payload *reply);
 /* One of them does not live: none does. */
 void exo_head_fail_batch(struct head *h, exo_batch *b, exo_status status, const char *reason);
-void exo_head_free_postponed(struct postponed *p);
+/* h may be NULL for one that is not counted any more. */
+void exo_head_free_postponed(struct head *h, struct postponed *p);
+/* The next slice of what is to be begun: of the head's own calls. */
+exo_status exo_head_begin_more(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                               exo_err *err);
 /* There is another worker, or none will come any more. */
 void exo_head_ask_again(struct head *h);
 exo_status exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,

@@ -73,13 +73,12 @@ static void
 restart_group(struct head *h, const exo_entry *failed, exo_time wait)
 {
     char cause[160], name[80];
-    exo_entry *a, *next;
+    exo_entry *a = failed->group ? failed->group->members : NULL, *next;
     exo_format_cut(cause, sizeof cause, "restarted with '%s' of its group",
                    exo_cut(name, sizeof name, failed->spec->name));
-    HASH_ITER (by_key, h->directory.actors, a, next) {
-        bool mine = a != failed && strcmp(a->spec->group, failed->spec->group) == 0 &&
-                    strcmp(a->spec->space, failed->spec->space) == 0;
-        if (!mine || a->state != EXO_ENTRY_ALIVE ||
+    for (; a; a = next) {
+        next = a->next_member;
+        if (a == failed || a->state != EXO_ENTRY_ALIVE ||
             (failed->spec->group_rule == EXO_REST_FOR_ONE && a->key < failed->key))
             continue;
         exo_directory_unindex(&h->directory, a); /* its death is no news */
@@ -117,10 +116,13 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
         return;
     }
     exo_head_set_state(h, a, EXO_ENTRY_DEAD);
-    exo_head_fulfil(&a->spawn_wishes, EXO_PEER_LOST, a->cause, NULL);
-    exo_head_fulfil(&a->find_wishes, EXO_NOT_FOUND, a->cause, NULL);
-    if (!a->spec->name[0])
+    exo_head_fulfil(h, &a->spawn_wishes, EXO_PEER_LOST, a->cause, NULL);
+    exo_head_fulfil(h, &a->find_wishes, EXO_NOT_FOUND, a->cause, NULL);
+    if (!a->spec->name[0]) { /* nobody can ask for it any more */
+        if (h->durable && a->spec->detached)
+            exo_durable_remove(h->durable, "actors", a->key, NULL);
         exo_directory_remove(&h->directory, a);
+    }
 }
 
 exo_status
@@ -128,7 +130,7 @@ exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_p
 {
     struct head *h = self;
     (void)reply;
-    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "died: the arguments cannot be read");
     exo_status st = exo_head_check_self(call, m->node, "died", err);
@@ -175,10 +177,13 @@ finish_job(struct head *h, exo_job_entry *job, const char *state, const char *ca
     job->cause = exo_strdup(cause);
     exo_free(job->report);
     job->report = NULL;
+    exo_head_give_job(h, job);
+    exo_durable_begin(h->durable);
     exo_head_keep_job(h, job);
     HASH_ITER (by_key, h->directory.actors, a, next)
         if (strcmp(a->spec->job, job->name) == 0)
             end_with_job(h, a, job->driver, cause);
+    exo_durable_commit(h->durable);
 }
 
 uint64_t
@@ -245,7 +250,7 @@ exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, ex
 {
     struct head *h = self;
     (void)call;
-    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "give_up: the arguments cannot be read");
     exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);

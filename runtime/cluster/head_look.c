@@ -52,7 +52,7 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     struct head *h = self;
     char text[8192] = "";
     (void)call;
-    Exo__Cluster__Name *m = EXO_UNPACK(Exo__Cluster__Name, exo__cluster__name, args);
+    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "why: the arguments cannot be read");
     const exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
@@ -70,6 +70,42 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     return st;
 }
 
+/* What each process holds. NOMEM: some of them are there. */
+static exo_status
+list_holdings(struct head *h, Exo__Cluster__Listing *out)
+{
+    out->peers = exo_calloc(HASH_COUNT(h->directory.accounts.by_peer) + 1, sizeof *out->peers);
+    if (!out->peers)
+        return EXO_NOMEM;
+    for (const exo_account *a = h->directory.accounts.by_peer; a; a = a->hh.next) {
+        exo_remote_held far = {0};
+        Exo__Cluster__Holding *p = a->peer ? exo_calloc(1, sizeof *p) : NULL;
+        if (!a->peer)
+            continue; /* the head itself */
+        if (!p)
+            return EXO_NOMEM;
+        if (h->env.held_for)
+            h->env.held_for(h->env.context, a->peer, &far);
+        const exo_node *node = exo_directory_node(&h->directory, a->peer);
+        exo__cluster__holding__init(p);
+        p->node = a->peer;
+        p->name = exo_pb_text(node ? node->name : NULL);
+        p->nodes = a->held[EXO_QUOTA_NODES];
+        p->jobs = a->held[EXO_QUOTA_JOBS];
+        p->actors = a->held[EXO_QUOTA_ACTORS];
+        p->names = a->held[EXO_QUOTA_NAMES];
+        p->spawns = a->held[EXO_QUOTA_SPAWNS];
+        p->finds = a->held[EXO_QUOTA_FINDS];
+        p->logs = a->held[EXO_QUOTA_LOGS];
+        p->waiting = far.waiting;
+        p->waiting_bytes = far.waiting_bytes;
+        p->lent = far.lent;
+        p->lent_bytes = far.lent_bytes;
+        out->peers[out->n_peers++] = p;
+    }
+    return EXO_OK;
+}
+
 exo_status
 exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -85,6 +121,8 @@ exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_p
     listing.host = boot;
     exo_boot_id(boot);
     exo_status st = exo_directory_list(&h->directory, &listing, exo_head_describe);
+    if (st == EXO_OK)
+        st = list_holdings(h, &listing);
     if (st == EXO_OK)
         st = exo_head_reply(reply, &listing.base, err);
     exo_directory_list_release(&listing);
@@ -116,7 +154,7 @@ exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     struct head *h = self;
     char full[1024];
     (void)reply;
-    Exo__Cluster__LogLines *m = EXO_UNPACK(Exo__Cluster__LogLines, exo__cluster__log_lines, args);
+    Exo__Cluster__LogLines *m = EXO_UNPACK_ARGS(Exo__Cluster__LogLines, exo__cluster__log_lines, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "log: the arguments cannot be read");
     const exo_identity *who = exo_call_identity(call);
@@ -143,8 +181,7 @@ exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         next = w->next;
         exo_status st = reply_lines(h, w->after, &lines);
         exo_future_complete(w->future, st, NULL, &lines);
-        exo_future_drop(&w->future);
-        exo_free(w);
+        exo_head_free_wish(h, w);
     }
     h->log_wishes = NULL;
     return EXO_OK;
@@ -163,7 +200,7 @@ exo_head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_p
     memcpy(&after, args->data, sizeof after);
     if (after < h->num_lines)
         return reply_lines(h, after, reply);
-    exo_status st = exo_head_wish(call, &h->log_wishes, err);
+    exo_status st = exo_head_wish(h, call, &h->log_wishes, EXO_QUOTA_LOGS, err);
     if (st == EXO_OK)
         h->log_wishes->after = after == UINT64_MAX ? h->num_lines : after;
     return st;

@@ -61,6 +61,26 @@ exo_head_keep_job(struct head *h, const exo_job_entry *j)
     exo_payload_release(&packed);
 }
 
+exo_status
+exo_head_take_job(struct head *h, exo_job_entry *job, uint64_t peer, exo_err *err)
+{
+    exo_status st = exo_account_take(&h->directory.accounts, peer, EXO_QUOTA_JOBS, 1, err);
+    if (st != EXO_OK)
+        return st;
+    exo_head_give_job(h, job);
+    job->holder = peer;
+    job->held = true;
+    return EXO_OK;
+}
+
+void
+exo_head_give_job(struct head *h, exo_job_entry *job)
+{
+    if (job->held)
+        exo_account_give(&h->directory.accounts, job->holder, EXO_QUOTA_JOBS, 1);
+    job->held = false;
+}
+
 static void
 forget_actor(void *context, uint64_t key)
 {
@@ -80,8 +100,10 @@ forget_job(void *context, uint64_t key)
 void
 exo_head_trim(struct head *h)
 {
+    exo_durable_begin(h->durable);
     exo_directory_trim(&h->directory, REMEMBERED, forget_actor, h);
     exo_directory_trim_jobs(&h->directory, REMEMBERED_JOBS, forget_job, h);
+    exo_durable_commit(h->durable);
 }
 
 void
@@ -91,6 +113,13 @@ exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state)
         a->batch->alive += (size_t)(state == EXO_ENTRY_ALIVE) - (size_t)(a->state == EXO_ENTRY_ALIVE);
     a->state = state;
     a->since = exo_head_date();
+    if (state != EXO_ENTRY_STARTING)
+        exo_entry_give(&h->directory, a, EXO_QUOTA_SPAWNS);
+    if (state == EXO_ENTRY_DEAD) {
+        exo_entry_give(&h->directory, a, EXO_QUOTA_ACTORS);
+        exo_entry_give(&h->directory, a, EXO_QUOTA_NAMES);
+        exo_directory_leave_group(&h->directory, a);
+    }
     exo_head_keep_actor(h, a);
 }
 
@@ -125,6 +154,8 @@ exo_head_recall_actor(void *context, const exo_durable_row *row)
         a->state = strcmp(was->state, "dead") == 0         ? EXO_ENTRY_DEAD
                    : strcmp(was->state, "restarting") == 0 ? EXO_ENTRY_RESTARTING
                                                            : EXO_ENTRY_UNKNOWN;
+        if (a->state == EXO_ENTRY_DEAD)
+            exo_directory_leave_group(&h->directory, a);
         a->ended = a->state == EXO_ENTRY_UNKNOWN && has_ended(was);
     }
     if (row->key >= h->next_key)
@@ -156,7 +187,7 @@ exo_head_report(exo_call_context *call, void *self, const exo_payload *args, exo
 {
     struct head *h = self;
     (void)reply;
-    Exo__Cluster__Report *m = EXO_UNPACK(Exo__Cluster__Report, exo__cluster__report, args);
+    Exo__Cluster__Report *m = EXO_UNPACK_ARGS(Exo__Cluster__Report, exo__cluster__report, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "report: the arguments cannot be read");
     exo_status st = exo_head_check_self(call, m->node, "report", err);

@@ -96,6 +96,7 @@ exo_head_begin_life(struct head *h, exo_entry *a)
     exo_err err = {0};
     a->incarnation++;
     a->id = 0;
+    a->unbegun = false;
     a->alive_since = 0;
     a->died_early = false;
     exo_head_set_state(h, a, EXO_ENTRY_STARTING);
@@ -162,12 +163,16 @@ check_spec(const Exo__Cluster__Spawn *spec, exo_err *err)
     if (strlen(spec->name) >= EXO_NAME || strlen(spec->space) >= EXO_NAME)
         return exo_fail(err, EXO_INVAL, "a name or namespace is longer than %d characters: '%.40s...'", EXO_NAME - 1,
                         spec->name);
+    if (strlen(spec->group) >= EXO_NAME)
+        return exo_fail(err, EXO_INVAL, "the name of a group is longer than %d characters: '%.40s...'", EXO_NAME - 1,
+                        spec->group);
     return exo_head_check_resources(spec->resources, spec->n_resources, err);
 }
 
 /* An entry for a spec that is copied; a dead one of the same name makes room. key 0: a new one. */
 exo_status
-exo_head_new_entry(struct head *h, uint64_t key, const Exo__Cluster__Spawn *spec, exo_entry **out, exo_err *err)
+exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Cluster__Spawn *spec, exo_entry **out,
+                   exo_err *err)
 {
     exo_status st = check_spec(spec, err);
     if (st != EXO_OK)
@@ -188,8 +193,13 @@ exo_head_new_entry(struct head *h, uint64_t key, const Exo__Cluster__Spawn *spec
         return exo_fail(err, EXO_NOMEM, "the head has no memory for an actor");
     h->next_key += key == 0;
     a->incarnation = incarnation;
-    *out = a;
-    return EXO_OK;
+    st = exo_entry_take(&h->directory, a, peer, EXO_QUOTA_ACTORS, err);
+    if (st == EXO_OK && spec->name[0])
+        st = exo_entry_take(&h->directory, a, peer, EXO_QUOTA_NAMES, err);
+    if (st != EXO_OK)
+        exo_directory_remove(&h->directory, a);
+    *out = st == EXO_OK ? a : NULL;
+    return st;
 }
 
 static void
@@ -251,8 +261,8 @@ exo_head_fail_batch(struct head *h, exo_batch *b, exo_status status, const char 
         a->batch = NULL;
         if (a->state == EXO_ENTRY_ALIVE && a->node)
             exo_head_kill_at(h, a->node->id, a->id, "another one of its group did not start", true);
-        exo_head_fulfil(&a->spawn_wishes, status, reason, NULL);
-        exo_head_fulfil(&a->find_wishes, EXO_NOT_FOUND, reason, NULL);
+        exo_head_fulfil(h, &a->spawn_wishes, status, reason, NULL);
+        exo_head_fulfil(h, &a->find_wishes, EXO_NOT_FOUND, reason, NULL);
         exo_directory_unindex(&h->directory, a);
         exo_entry_unplace(a);
         exo_entry_set_cause(a, reason);
@@ -288,10 +298,90 @@ complete_batch(struct head *h, exo_batch *b)
         exo_head_fail_batch(h, b, st, "the head has no memory for a reply");
 }
 
+/* Begins lives of those that are new yet. If one cannot even be asked for, none is. */
+static void
+begin_slice(struct head *h, struct beginning *b)
+{
+    for (size_t end = b->at + SLICE; b->at < b->count && b->at < end; b->at++) {
+        exo_entry *a = exo_directory_by_key(&h->directory, b->keys[b->at]);
+        if (a && a->unbegun && a->state == EXO_ENTRY_STARTING && a->node)
+            exo_head_begin_life(h, a);
+    }
+}
+
+/* So that others are served between the slices, the head calls itself for the next one. */
+static void
+want_more(struct head *h)
+{
+    exo_err err = {0};
+    if (h->beginnings && exo_send(h->runtime, h->self, "begin", (exo_payload){0}, INT64_MAX, &err) != EXO_OK)
+        while (h->beginnings) { /* its mailbox is full: better at once than never */
+            struct beginning *b = h->beginnings;
+            while (b->at < b->count)
+                begin_slice(h, b);
+            h->beginnings = b->next;
+            exo_free(b);
+        }
+}
+
+static void
+begin_all(struct head *h, exo_entry *const *all, size_t count)
+{
+    struct beginning *b = exo_calloc(1, sizeof *b + count * sizeof b->keys[0]), **last;
+    for (size_t i = 0; i < count; i++)
+        all[i]->unbegun = true;
+    if (!b) { /* no slices without memory for them */
+        for (size_t i = 0; i < count; i++)
+            if (all[i]->state != EXO_ENTRY_DEAD)
+                exo_head_begin_life(h, all[i]);
+        return;
+    }
+    b->count = count;
+    for (size_t i = 0; i < count; i++)
+        b->keys[i] = all[i]->key;
+    begin_slice(h, b);
+    if (b->at == b->count) {
+        exo_free(b);
+        return;
+    }
+    bool idle = !h->beginnings;
+    for (last = &h->beginnings; *last; last = &(*last)->next)
+        continue;
+    *last = b;
+    if (idle)
+        want_more(h);
+}
+
+/* The batches take turns. */
+exo_status
+exo_head_begin_more(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    struct beginning *b = h->beginnings, **last;
+    (void)args;
+    (void)reply;
+    exo_status own = exo_head_check_own(call, "begin", err);
+    if (own != EXO_OK || !b)
+        return own;
+    begin_slice(h, b);
+    h->beginnings = b->next;
+    b->next = NULL;
+    if (b->at < b->count) {
+        for (last = &h->beginnings; *last; last = &(*last)->next)
+            continue;
+        *last = b;
+    } else {
+        exo_free(b);
+    }
+    want_more(h);
+    return EXO_OK;
+}
+
 static exo_status
 spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo_payload *reply, exo_err *err)
 {
     size_t count = 1 + spec->n_together, made = 0;
+    uint64_t peer = exo_head_peer(call);
     if (h->ends_at)
         return exo_fail(err, EXO_CLOSED, "the cluster is being stopped");
     const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
@@ -302,7 +392,7 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
     if (old && old->state == EXO_ENTRY_ALIVE)
         return reply_actor(old, reply, err);
     if (old && old->state != EXO_ENTRY_DEAD)
-        return exo_head_wish(call, &old->spawn_wishes, err);
+        return exo_head_wish(h, call, &old->spawn_wishes, EXO_QUOTA_FINDS, err);
     exo_entry **all = exo_calloc(count, sizeof *all);
     exo_status st = all ? EXO_OK : exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
     for (; st == EXO_OK && made < count; made += st == EXO_OK) {
@@ -310,26 +400,31 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
         one->driver = exo_head_driver_of(h, one->job);
         st = check_group(h, one, err);
         if (st == EXO_OK)
-            st = exo_head_new_entry(h, 0, one, &all[made], err);
+            st = exo_head_new_entry(h, 0, peer, one, &all[made], err);
+        if (st == EXO_OK && (st = exo_entry_take(&h->directory, all[made], peer, EXO_QUOTA_SPAWNS, err)) != EXO_OK)
+            discard(h, all[made]);
     }
     if (st == EXO_OK)
         st = place_all(h, all, count, err);
     if (st == EXO_OK)
-        st = count > 1 ? begin_batch(call, all, count, err) : exo_head_wish(call, &all[0]->spawn_wishes, err);
+        st = count > 1 ? begin_batch(call, all, count, err)
+                       : exo_head_wish(h, call, &all[0]->spawn_wishes, EXO_QUOTAS, err);
     for (size_t i = 0; st != EXO_OK && i < made; i++)
         discard(h, all[i]);
     for (size_t i = 0; st == EXO_OK && i < count; i++)
         all[i]->first_life = true;
-    for (size_t i = 0; st == EXO_OK && i < count; i++)
-        if (all[i]->state != EXO_ENTRY_DEAD) /* if one cannot even be asked for, none is */
-            exo_head_begin_life(h, all[i]);
+    if (st == EXO_OK)
+        begin_all(h, all, count);
     exo_free(all);
     return st;
 }
 
 void
-exo_head_free_postponed(struct postponed *p)
+exo_head_free_postponed(struct head *h, struct postponed *p)
 {
+    if (p->count)
+        exo_account_give(&h->directory.accounts, p->peer, EXO_QUOTA_SPAWNS, p->count);
+    exo_identity_drop(&p->who);
     exo_future_drop(&p->caller);
     exo_future_drop(&p->again);
     exo_payload_release(&p->args);
@@ -337,15 +432,21 @@ exo_head_free_postponed(struct postponed *p)
 }
 
 static exo_status
-postpone(struct head *h, exo_call_context *call, const exo_payload *args, exo_err *err)
+postpone(struct head *h, exo_call_context *call, size_t count, const exo_payload *args, exo_err *err)
 {
     struct postponed *p = exo_calloc(1, sizeof *p);
     exo_status st = p ? exo_payload_copy(&p->args, args->data, args->size) : EXO_NOMEM;
     if (st == EXO_OK && !(p->caller = exo_call_defer(call)))
         st = EXO_NOMEM;
+    if (st == EXO_OK) {
+        p->peer = exo_head_peer(call);
+        p->who = exo_identity_hold(exo_call_identity(call));
+        st = exo_account_take(&h->directory.accounts, p->peer, EXO_QUOTA_SPAWNS, count, err);
+        p->count = st == EXO_OK ? count : 0;
+    }
     if (st != EXO_OK) {
         if (p)
-            exo_head_free_postponed(p);
+            exo_head_free_postponed(h, p);
         return exo_fail(err, st, "the head has no memory for a call");
     }
     p->next = h->postponed;
@@ -362,10 +463,24 @@ asked_again(void *context, uint64_t tag, exo_future *future)
     (void)tag;
     exo_status st = exo_future_take(future, &reply, &err);
     exo_reply(&p->caller, st, err.text, &reply);
-    exo_head_free_postponed(p);
+    exo_head_free_postponed(NULL, p);
 }
 
 static const exo_future_hook again_hook = {.done = asked_again};
+
+/* In the name of its caller. */
+static exo_status
+ask_again(struct head *h, struct postponed *p, exo_payload *args, exo_err *err)
+{
+    exo_account_give(&h->directory.accounts, p->peer, EXO_QUOTA_SPAWNS, p->count);
+    p->count = 0;
+    exo_status st = exo_future_new(&p->again, exo_runtime_clock(h->runtime), exo_future_deadline(p->caller), err);
+    if (st != EXO_OK) {
+        exo_payload_release(args);
+        return st;
+    }
+    return exo_runtime_deliver(h->runtime, h->self, "spawn", args, p->who, p->again, err);
+}
 
 /* There is another worker, or none will come any more. */
 void
@@ -378,10 +493,10 @@ exo_head_ask_again(struct head *h)
         exo_payload args = p->args;
         next = p->next;
         p->args = (exo_payload){0};
-        exo_status st = exo_call(h->runtime, h->self, "spawn", args, exo_future_deadline(p->caller), &p->again, &err);
+        exo_status st = ask_again(h, p, &args, &err);
         if (st != EXO_OK) {
             exo_reply(&p->caller, st, err.text, NULL);
-            exo_head_free_postponed(p);
+            exo_head_free_postponed(h, p);
             continue;
         }
         exo_future *again = exo_future_hold(p->again);
@@ -390,31 +505,57 @@ exo_head_ask_again(struct head *h)
     }
 }
 
+/* Before anything is made: a request that is refused costs little. */
+static exo_status
+check_quotas(struct head *h, uint64_t peer, const Exo__Cluster__Spawn *spec, exo_err *err)
+{
+    const exo_account *account = exo_account_of(&h->directory.accounts, peer);
+    const exo_quotas *quotas = h->directory.accounts.quotas;
+    size_t count = 1 + spec->n_together, names = spec->name[0] != 0;
+    if (!peer)
+        return EXO_OK;
+    for (size_t i = 0; i < spec->n_together; i++)
+        names += spec->together[i]->name[0] != 0;
+    exo_status st =
+        exo_quota_check(quotas, EXO_QUOTA_SPAWNS, account ? account->held[EXO_QUOTA_SPAWNS] : 0, count, err);
+    if (st == EXO_OK)
+        st = exo_quota_check(quotas, EXO_QUOTA_ACTORS, account ? account->held[EXO_QUOTA_ACTORS] : 0, count, err);
+    if (st == EXO_OK)
+        st = exo_quota_check(quotas, EXO_QUOTA_NAMES, account ? account->held[EXO_QUOTA_NAMES] : 0, names, err);
+    return st;
+}
+
 exo_status
 exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
+    Exo__Cluster__Spawn *spec = EXO_UNPACK_ARGS(Exo__Cluster__Spawn, exo__cluster__spawn, args);
     if (!spec)
         return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");
-    exo_status st = spawn_all(h, call, spec, reply, err);
+    size_t count = 1 + spec->n_together;
+    exo_status st = check_quotas(h, exo_head_peer(call), spec, err);
+    if (st != EXO_OK) {
+        EXO_RELEASE(spec);
+        return st;
+    }
+    st = spawn_all(h, call, spec, reply, err);
     EXO_RELEASE(spec);
     if ((st == EXO_FULL || st == EXO_NOT_FOUND) && h->has_past && h->grace_ends)
-        return postpone(h, call, args, err);
+        return postpone(h, call, count, args, err);
     return st;
 }
 
 /* Answers those who wait for it. */
 static void
-tell_alive(exo_entry *a)
+tell_alive(struct head *h, exo_entry *a)
 {
     Exo__Cluster__Actor info, *list[] = {&info};
     Exo__Cluster__SpawnReply message = EXO__CLUSTER__SPAWN_REPLY__INIT;
     exo_head_describe(a, &info);
     message.actors = list;
     message.n_actors = 1;
-    exo_head_fulfil(&a->spawn_wishes, EXO_OK, NULL, &message.base);
-    exo_head_fulfil(&a->find_wishes, EXO_OK, NULL, &info.base);
+    exo_head_fulfil(h, &a->spawn_wishes, EXO_OK, NULL, &message.base);
+    exo_head_fulfil(h, &a->find_wishes, EXO_OK, NULL, &info.base);
 }
 
 /* It lives: who waits for it is told. */
@@ -426,7 +567,7 @@ exo_head_announce(struct head *h, exo_entry *a)
     a->name_taken_since = 0;
     exo_directory_index(&h->directory, a);
     exo_head_set_state(h, a, EXO_ENTRY_ALIVE);
-    tell_alive(a);
+    tell_alive(h, a);
     if (a->died_early) {
         a->died_early = false;
         exo_head_entry_died(h, a, a->cause, a->failed);
@@ -487,8 +628,8 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
         return EXO_OK;
     }
     if (o->status != EXO_OK && a->first_life) { /* who asked for it hears of it; it never lived */
-        exo_head_fulfil(&a->spawn_wishes, (exo_status)o->status, o->reason, NULL);
-        exo_head_fulfil(&a->find_wishes, EXO_NOT_FOUND, o->reason, NULL);
+        exo_head_fulfil(h, &a->spawn_wishes, (exo_status)o->status, o->reason, NULL);
+        exo_head_fulfil(h, &a->find_wishes, EXO_NOT_FOUND, o->reason, NULL);
         discard(h, a);
         return EXO_OK;
     }

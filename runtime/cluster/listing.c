@@ -8,6 +8,7 @@
 
 #include "cluster_impl.h"
 #include "hooks.h"
+#include "quota.h"
 #include "remote.h"
 
 /* JSON is UTF-8; what a process is called, or what it died of, need not be, and a text may have been cut within a character. */
@@ -68,9 +69,36 @@ actor_json(const Exo__Cluster__Actor *a)
 }
 
 static json_t *
+holding_json(const Exo__Cluster__Holding *p)
+{
+    const struct {
+        exo_quota quota;
+        uint64_t held;
+    } counts[] = {{EXO_QUOTA_NODES, p->nodes},
+                  {EXO_QUOTA_JOBS, p->jobs},
+                  {EXO_QUOTA_ACTORS, p->actors},
+                  {EXO_QUOTA_NAMES, p->names},
+                  {EXO_QUOTA_SPAWNS, p->spawns},
+                  {EXO_QUOTA_FINDS, p->finds},
+                  {EXO_QUOTA_LOGS, p->logs},
+                  {EXO_QUOTA_WAITING, p->waiting},
+                  {EXO_QUOTA_LENT, p->lent},
+                  {EXO_QUOTA_WAITING_BYTES, p->waiting_bytes},
+                  {EXO_QUOTA_LENT_BYTES, p->lent_bytes}};
+    json_t *json = json_object();
+    json_object_set_new(json, "id", hex(p->node));
+    json_object_set_new(json, "name", text_of(p->name));
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        json_object_set_new(json, exo_quota_name(counts[i].quota), json_integer((json_int_t)counts[i].held));
+    return json;
+}
+
+static json_t *
 listing_json(const Exo__Cluster__Listing *listing)
 {
-    json_t *nodes = json_array(), *actors = json_array(), *jobs = json_array();
+    json_t *nodes = json_array(), *actors = json_array(), *jobs = json_array(), *peers = json_array();
+    for (size_t i = 0; i < listing->n_peers; i++)
+        json_array_append_new(peers, holding_json(listing->peers[i]));
     for (size_t i = 0; i < listing->n_nodes; i++)
         json_array_append_new(nodes, node_json(listing->nodes[i]));
     for (size_t i = 0; i < listing->n_actors; i++)
@@ -86,9 +114,9 @@ listing_json(const Exo__Cluster__Listing *listing)
         json_decref(report);
         json_array_append_new(jobs, job);
     }
-    return json_pack("{s:o, s:o, s:I, s:i, s:o, s:o, s:o, s:o}", "cluster", text_of(listing->cluster), "version",
+    return json_pack("{s:o, s:o, s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "cluster", text_of(listing->cluster), "version",
                      text_of(listing->version), "began", (json_int_t)listing->began, "pid", (int)listing->pid, "host",
-                     text_of(listing->host), "nodes", nodes, "actors", actors, "jobs", jobs);
+                     text_of(listing->host), "nodes", nodes, "actors", actors, "jobs", jobs, "peers", peers);
 }
 
 exo_status

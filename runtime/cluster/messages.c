@@ -5,6 +5,7 @@
 #include <exogym/object.h>
 
 #include "pack.h"
+#include "quota.h"
 
 exo_status
 exo_message_pack(exo_payload *out, const ProtobufCMessage *message)
@@ -26,7 +27,9 @@ exo_message_pack(exo_payload *out, const ProtobufCMessage *message)
 /* Unpacking recurses for every message within a message, as deep as the sender likes: a Spawn within a Spawn within a Spawn would run
  * out of stack. So the bytes are looked through first. What is not well formed here is left to the unpacking to refuse. */
 enum {
-    MAX_DEPTH = 4 /* a Register has Actors, a Spawn has Spawns with Resources */
+    MAX_DEPTH = 4, /* a Register has Actors, a Spawn has Spawns with Resources */
+    MAX_PARTS =
+        20000 /* messages within the arguments of a method: an empty one takes 2 bytes packed, and 300 unpacked */
 };
 
 struct bytes {
@@ -56,7 +59,7 @@ skip(struct bytes *b, uint64_t length)
 }
 
 static bool
-is_flat(const ProtobufCMessageDescriptor *descriptor, struct bytes b, int depth)
+is_flat(const ProtobufCMessageDescriptor *descriptor, struct bytes b, int depth, size_t *parts)
 {
     uint64_t tag, length;
     while (read_varint(&b, &tag)) {
@@ -82,7 +85,7 @@ is_flat(const ProtobufCMessageDescriptor *descriptor, struct bytes b, int depth)
                     ? protobuf_c_message_descriptor_get_field(descriptor, (unsigned)(tag >> 3))
                     : NULL;
             if (field && field->type == PROTOBUF_C_TYPE_MESSAGE &&
-                (depth == MAX_DEPTH || !is_flat(field->descriptor, inside, depth + 1)))
+                (depth == MAX_DEPTH || (*parts)-- == 0 || !is_flat(field->descriptor, inside, depth + 1, parts)))
                 return false;
             break;
         }
@@ -96,8 +99,8 @@ is_flat(const ProtobufCMessageDescriptor *descriptor, struct bytes b, int depth)
 }
 
 /* The bytes are read several times: here, and by protobuf-c, which counts before it fills. So they must be ours alone. */
-void *
-exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload)
+static void *
+unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload, size_t parts)
 {
     static const uint8_t nothing[1];
     exo_payload bytes = {0};
@@ -105,10 +108,22 @@ exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_paylo
     if (exo_payload_stable(&bytes, payload) != EXO_OK)
         return NULL;
     const uint8_t *data = bytes.data ? bytes.data : nothing;
-    if (is_flat(descriptor, (struct bytes){.at = data, .end = data + bytes.size}, 1))
+    if (is_flat(descriptor, (struct bytes){.at = data, .end = data + bytes.size}, 1, &parts))
         message = protobuf_c_message_unpack(descriptor, NULL, bytes.size, data);
     exo_payload_release(&bytes);
     return message;
+}
+
+void *
+exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload)
+{
+    return unpack(descriptor, payload, SIZE_MAX);
+}
+
+void *
+exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor, const exo_payload *args)
+{
+    return args->size <= EXO_MAX_CONTROL ? unpack(descriptor, args, MAX_PARTS) : NULL;
 }
 
 void *

@@ -11,10 +11,14 @@
 exo_status exo_message_pack(exo_payload *out, const ProtobufCMessage *message);
 /* The message in a payload; NULL: it is none, or nested more deeply than ours ever are. The caller frees it with protobuf_c_message_free_unpacked(message, NULL). */
 void *exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload);
+/* The same of the arguments of a system actor's method, which have EXO_MAX_CONTROL bytes at most: unpacked, a message takes many times as
+ * much. */
+void *exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor, const exo_payload *args);
 /* A copy of a message that was packed or received. */
 void *exo_message_copy(const ProtobufCMessage *message);
 
-#define EXO_UNPACK(Type, type, payload) ((Type *)exo_message_unpack(&type##__descriptor, payload))
+#define EXO_UNPACK(Type, type, payload)   ((Type *)exo_message_unpack(&type##__descriptor, payload))
+#define EXO_UNPACK_ARGS(Type, type, args) ((Type *)exo_message_unpack_args(&type##__descriptor, args))
 #define EXO_RELEASE(message)                                                                                           \
     do {                                                                                                               \
         if (message)                                                                                                   \

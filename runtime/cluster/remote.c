@@ -29,6 +29,9 @@ exo_remote_channel_locked(exo_remote *r, exo_peer *peer)
         r->channels = c;
     }
     c->closed = false;
+    c->num_lent = 0;
+    c->lent_bytes = 0;
+    c->sweep_at = 0;
     c->peer = exo_peer_hold(peer);
     exo_peer_set_user(peer, c);
     return c;
@@ -88,14 +91,18 @@ on_lost(void *context, exo_peer *peer, const char *cause)
     exo_format_cut(reason, sizeof reason, "'%s' is lost: %s", exo_peer_name(peer), cause);
     pthread_mutex_lock(&r->lock);
     struct channel *c = exo_peer_user(peer);
+    struct channel mine = {0}; /* the channel may be used again as soon as it is closed */
     exo_remote_bury_references_locked(r, peer, reason);
     exo_peer_set_user(peer, NULL); /* nothing becomes pending any more: the peer is not open */
     if (c) {
         exo_remote_end_pending_locked(r, c, reason);
         exo_peer_drop(&c->peer);
+        mine.gate = c->gate;
+        c->gate = NULL;
         c->closed = true; /* to be used again */
     }
     pthread_mutex_unlock(&r->lock);
+    exo_remote_close_gate(r, &mine);
     exo_remote_end_serving(r, peer);
     if (r->events->lost)
         r->events->lost(r->context, peer, cause);
@@ -156,6 +163,7 @@ exo_remote_free(exo_remote **remote)
     for (struct channel *c = r->channels, *next; c; c = next) {
         next = c->next;
         exo_peer_drop(&c->peer);
+        exo_remote_close_gate(r, c);
         exo_free(c);
     }
     pthread_mutex_destroy(&r->lock);

@@ -43,6 +43,15 @@ exo_peer *exo_remote_peer(exo_remote *remote, uint64_t node);
 /* Whose a reference is, and what it is there. False: it is dead. */
 bool exo_remote_locate(exo_remote *remote, exo_ref actor, uint64_t *node, uint64_t *id);
 
+/* What this process holds for the peer of a connection: see quota.h. */
+typedef struct exo_remote_held {
+    uint64_t waiting, waiting_bytes; /* calls that wait for a turn */
+    uint64_t lent, lent_bytes;       /* objects of replies that it has not acknowledged */
+} exo_remote_held;
+
+/* Zeroed if there is no connection to that process. */
+void exo_remote_held_for(exo_remote *remote, uint64_t node, exo_remote_held *out);
+
 /* Whether a call through the reference had PEER_LOST for an answer: its actor has died, or a method of it said so of another. */
 bool exo_remote_is_suspect(exo_remote *remote, exo_ref actor);
 

@@ -27,6 +27,7 @@ enum {
 struct pending; /* remote_calls.c */
 struct serving; /* remote_serve.c */
 struct loan;    /* remote_serve.c */
+struct gate;    /* remote_gate.c */
 
 struct key {
     uint64_t node, id;
@@ -55,7 +56,10 @@ struct channel {
     uint32_t num_pending; /* remote_calls.c                                    */
     uint32_t num_watches; /* monitors among them; remote_calls.c, as the next  */
     uint32_t sweep_at;    /* number of monitors at which the dropped ones are looked for */
-    uint32_t num_serving; /* remote_serve.c                                    */
+    uint32_t num_serving; /* remote_serve.c, as the next two                    */
+    uint32_t num_lent;    /* objects of replies that were not acknowledged      */
+    uint64_t lent_bytes;
+    struct gate *gate; /* remote_gate.c */
     bool closed;
     struct channel *next;
 };
@@ -110,6 +114,15 @@ void exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e,
 void exo_remote_cancel_call(exo_remote *r, exo_peer *peer, uint64_t id);
 /* Ends what was done for a peer that is lost, and takes back what was lent to it. */
 void exo_remote_end_serving(exo_remote *r, const exo_peer *peer);
+
+/* --- Turns at system actors (remote_gate.c) ----------------------------------------------------------------------- */
+
+/* A call of a connection's peer to a system actor of this process: into its mailbox, or to those that wait. FULL: the quotas. *args is moved,
+ * or stays on failure. */
+exo_status exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, exo_ref actor, const char *method,
+                           exo_payload *args, exo_future *future, exo_err *err);
+/* What waits there is not called any more: the connection is lost. */
+void exo_remote_close_gate(exo_remote *r, struct channel *c);
 
 /* --- Objects that go with calls (remote_objects.c) ---------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 #include <exogym/memory.h>
 
 #include "printable.h"
+#include "quota.h"
 #include "remote_impl.h"
 
 enum {
@@ -34,8 +35,32 @@ struct loan {
         uint64_t id;
     } key;
     exo_object *object;
+    struct channel *channel; /* of the peer, which counts it, as long as it is open */
     UT_hash_handle hh;
 };
+
+/* Whether the peer has so much of what it was lent not acknowledged that it gets bytes instead. One object may be larger than the quota. */
+static bool
+has_enough(exo_remote *r, exo_peer *peer)
+{
+    const uint64_t *most = exo_quotas_default.most;
+    pthread_mutex_lock(&r->lock);
+    const struct channel *c = exo_peer_user(peer);
+    bool enough = c && (c->num_lent >= most[EXO_QUOTA_LENT] || c->lent_bytes >= most[EXO_QUOTA_LENT_BYTES]);
+    pthread_mutex_unlock(&r->lock);
+    return enough;
+}
+
+static void
+count_loan_locked(struct loan *loan, bool lent)
+{
+    struct channel *c = loan->channel;
+    uint64_t size = exo_object_size(loan->object);
+    if (!c || c->closed || c->peer != loan->key.peer)
+        return;
+    c->num_lent += lent ? 1 : -1u;
+    c->lent_bytes += lent ? size : -size;
+}
 
 /* Keeps an object until the caller has it; it is the table's from here on. */
 static exo_status
@@ -51,8 +76,11 @@ lend(exo_remote *r, exo_peer *peer, uint64_t id, exo_object *object, exo_err *er
     loan->object = object;
     pthread_mutex_lock(&r->lock);
     bool open = exo_peer_is_open(peer); /* else nobody would take it back */
-    if (open)
+    if (open) {
+        loan->channel = exo_peer_user(peer);
+        count_loan_locked(loan, true);
         HASH_ADD(hh, r->loans, key, sizeof loan->key, loan);
+    }
     pthread_mutex_unlock(&r->lock);
     if (open)
         return EXO_OK;
@@ -79,7 +107,9 @@ serving_done(void *context, uint64_t unused, exo_future *future)
     exo_object *lent = NULL;
     reply.status = exo_future_take(future, &value, &err);
     reply.text = err.text;
-    exo_status st = exo_remote_place_payload(s->peer, &reply, &value, &handle, &lent, &err);
+    exo_status st = EXO_OK;
+    if (!has_enough(r, s->peer))
+        st = exo_remote_place_payload(s->peer, &reply, &value, &handle, &lent, &err);
     if (st == EXO_OK && lent)
         st = lend(r, s->peer, s->key.id, lent, &err);
     if (st == EXO_OK)
@@ -181,6 +211,7 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
     s->remote = r;
     s->key.peer = peer;
     s->key.id = e->id;
+    bool system = e->actor == 0 && e->text[0] != 0;
     if (!begin_serving(r, peer, s)) {
         exo_future_drop(&s->future);
         exo_free(s);
@@ -189,8 +220,13 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
         exo_payload_release(args);
         return;
     }
+    struct channel *channel = s->channel;
     if (e->payload.place == EXO_WIRE_OBJECT)
         st = exo_remote_fetch_payload(e, args, &err);
+    if (st == EXO_OK && system && args->size > EXO_MAX_CONTROL)
+        st = exo_fail(&err, EXO_INVAL,
+                      "a call of '%s' has at most %d bytes of arguments, not %zu: give large data as an object",
+                      e->text, EXO_MAX_CONTROL, args->size);
     exo_future *future = exo_future_hold(s->future); /* s may be gone as soon as the future is complete */
     exo_future_set_hook(future, &serving_hook, s, 0);
     if (st == EXO_OK && e->actor == 0 && e->text[0] == 0) {
@@ -208,7 +244,8 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
     if (st == EXO_OK)
         st = check_system(r, actor, e->method, &err);
     if (st == EXO_OK && !run_control(r, actor, e->method, args, future, &st, &err))
-        st = exo_runtime_deliver(r->runtime, actor, e->method, args, exo_peer_identity(peer), future, &err);
+        st = system ? exo_remote_pass(r, channel, peer, actor, e->method, args, future, &err)
+                    : exo_runtime_deliver(r->runtime, actor, e->method, args, exo_peer_identity(peer), future, &err);
     if (st != EXO_OK)
         exo_future_complete(future, st, err.text, NULL);
     exo_payload_release(args);
@@ -229,8 +266,10 @@ exo_remote_cancel_call(exo_remote *r, exo_peer *peer, uint64_t id)
         future = exo_future_hold(s->future);
     else
         HASH_FIND(hh, r->loans, &probe.key, sizeof probe.key, loan);
-    if (loan)
+    if (loan) {
         HASH_DEL(r->loans, loan);
+        count_loan_locked(loan, false);
+    }
     pthread_mutex_unlock(&r->lock);
     if (future)
         exo_cancel(future);

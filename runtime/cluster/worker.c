@@ -93,7 +93,7 @@ static exo_status
 worker_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     exo_ref ref = {0};
-    Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
+    Exo__Cluster__Spawn *spec = EXO_UNPACK_ARGS(Exo__Cluster__Spawn, exo__cluster__spawn, args);
     if (!spec)
         return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");
     exo_status st = make(call, self, spec, &ref, err);

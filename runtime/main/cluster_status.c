@@ -4,6 +4,7 @@
 
 #include <exogym/memory.h>
 
+#include "printable.h"
 #include "run_report.h"
 #include "where.h"
 
@@ -30,6 +31,34 @@ print_report(const char *what, const char *name, const char *state, const json_t
     exo_text_add(&title, "%s%s: %s", what, name, state);
     exo_run_report_print(stdout, title.failed ? "?" : title.data, report);
     exo_free(title.data);
+}
+
+static long long
+held(const json_t *peer, const char *what)
+{
+    return (long long)json_integer_value(json_object_get(peer, what));
+}
+
+/* What each process holds of the head, as far as there are quotas for it. */
+static void
+print_peers(const json_t *peers)
+{
+    size_t i;
+    const json_t *p;
+    char name[1024];
+    if (json_array_size(peers) > 0)
+        printf("\n%-24s %6s %6s %7s %7s %7s %8s %8s %9s\n", "held by", "nodes", "jobs", "actors", "names", "spawns",
+               "waiting", "objects", "bytes");
+    json_array_foreach ((json_t *)(uintptr_t)peers, i, p) {
+        const char *called = json_string_value(json_object_get(p, "name"));
+        if (!called || !*called)
+            called = json_string_value(json_object_get(p, "id"));
+        printf("%-24s %6lld %6lld %7lld %7lld %7lld %8lld %8lld %9lld\n",
+               exo_printable(name, sizeof name, called, EXO_SHOWN_LINE), held(p, "nodes"), held(p, "jobs"),
+               held(p, "actors"), held(p, "names"), held(p, "spawns"),
+               held(p, "waiting") + held(p, "finds") + held(p, "logs"), held(p, "lent"),
+               held(p, "waiting_bytes") + held(p, "lent_bytes"));
+    }
 }
 
 /* How each job goes that says so. */
@@ -70,6 +99,7 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
         printf("\n");
         exo_print_nodes(listing, false);
     }
+    print_peers(json_object_get(listing, "peers"));
     print_reports(jobs);
     json_decref(listing);
     return EXO_OK;
@@ -144,7 +174,8 @@ const exo_command exo_command_status = {
         "Nodes that left "
         "in good order, as drivers do, are counted only; `exogym list nodes` has them.\n\n"
         "Of each job that `exogym run` runs there: its time, its figures, and what went over its edges so far "
-        "(the ledger; docs/graph.md explains its columns), as it said about a second ago.",
+        "(the ledger; docs/graph.md explains its columns), as it said about a second ago.\n\n"
+        "And what each process holds of the head: docs/security.md has the quotas.",
     .args = table,
     .examples = examples,
     .args_size = sizeof(struct status_args),

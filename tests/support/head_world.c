@@ -8,6 +8,8 @@
 
 #include <exogym/memory.h>
 
+#include "hooks.h"
+
 /* --- The worker ------------------------------------------------------------------------------------------------------------- */
 
 struct worker {
@@ -100,6 +102,33 @@ world_begin(head_world *w, exo_ref actor, const char *method, const ProtobufCMes
     return future;
 }
 
+exo_future *
+world_begin_bytes_as(head_world *w, uint64_t peer, const char *method, const void *data, size_t size)
+{
+    exo_future *future = NULL;
+    exo_payload args = {0};
+    exo_err err = {0};
+    const exo_identity who = {.node = peer};
+    exo_identity *caller = exo_identity_new(&who);
+    cr_assert(caller);
+    cr_assert_eq(exo_payload_copy(&args, data, size), EXO_OK);
+    cr_assert_eq(exo_future_new(&future, &w->manual.base, INT64_MAX, &err), EXO_OK);
+    cr_assert_eq(exo_runtime_deliver(w->runtime, w->head, method, &args, caller, future, &err), EXO_OK, "%s", err.text);
+    exo_identity_drop(&caller);
+    return future;
+}
+
+exo_future *
+world_begin_as(head_world *w, uint64_t peer, const char *method, const ProtobufCMessage *message)
+{
+    exo_payload packed = {0};
+    if (message)
+        cr_assert_eq(exo_message_pack(&packed, message), EXO_OK);
+    exo_future *future = world_begin_bytes_as(w, peer, method, packed.data, packed.size);
+    exo_payload_release(&packed);
+    return future;
+}
+
 static void
 settle(head_world *w)
 {
@@ -112,6 +141,16 @@ exo_status
 world_ask(head_world *w, const char *method, const ProtobufCMessage *message, exo_err *err)
 {
     exo_future *future = world_begin(w, w->head, method, message, INT64_MAX);
+    exo_status st = exo_wait(future, INT64_MAX, NULL, err);
+    exo_future_drop(&future);
+    settle(w);
+    return st;
+}
+
+exo_status
+world_ask_as(head_world *w, uint64_t peer, const char *method, const ProtobufCMessage *message, exo_err *err)
+{
+    exo_future *future = world_begin_as(w, peer, method, message);
     exo_status st = exo_wait(future, INT64_MAX, NULL, err);
     exo_future_drop(&future);
     settle(w);
@@ -218,11 +257,22 @@ world_lose_worker(head_world *w, const char *cause)
 void
 world_open(head_world *w, const char *state)
 {
+    world_open_with(w, state, NULL);
+}
+
+void
+world_open_with(head_world *w, const char *state, const exo_quotas *quotas)
+{
     exo_err err = {0};
     *w = (head_world){.due = INT64_MAX};
     exo_clock_manual_init(&w->manual, EXO_SECOND);
-    const exo_head_env env = {
-        .worker_of = worker_of, .context = w, .cluster = "test", .state_path = state, .wake = wake, .due = &w->due};
+    const exo_head_env env = {.worker_of = worker_of,
+                              .context = w,
+                              .cluster = "test",
+                              .state_path = state,
+                              .quotas = quotas,
+                              .wake = wake,
+                              .due = &w->due};
     const exo_runtime_opts opts = {.clock = &w->manual.base, .threads = 1};
     cr_assert_eq(exo_runtime_open(&w->runtime, &opts, &err), EXO_OK);
     cr_assert_eq(exo_spawn(w->runtime, &worker_class, &(exo_spawn_opts){.args = exo_payload_borrow(&w, sizeof w)},

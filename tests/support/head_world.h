@@ -11,7 +11,7 @@
 
 enum {
     WORLD_NODE = 1, /* of the worker that is there from the beginning, with 2 `places` */
-    WORLD_MOST = 256
+    WORLD_MOST = 1024
 };
 
 /* What the worker was asked for. */
@@ -41,12 +41,19 @@ struct world_member {
 
 /* `state`: the head's file; NULL: it has none. */
 void world_open(head_world *w, const char *state);
+/* With other quotas than the default ones, which must outlive it. */
+void world_open_with(head_world *w, const char *state, const exo_quotas *quotas);
 void world_close(head_world *w);
 
 /* --- Asking the head ------------------------------------------------------------------------------------------------ */
 
 exo_future *world_begin(head_world *w, exo_ref actor, const char *method, const ProtobufCMessage *message,
                         exo_time deadline);
+/* The same in the name of another process. */
+exo_future *world_begin_as(head_world *w, uint64_t peer, const char *method, const ProtobufCMessage *message);
+exo_future *world_begin_bytes_as(head_world *w, uint64_t peer, const char *method, const void *data, size_t size);
+exo_status world_ask_as(head_world *w, uint64_t peer, const char *method, const ProtobufCMessage *message,
+                        exo_err *err);
 /* When it returns, the worker has got what the head asked of it before. */
 exo_status world_ask(head_world *w, const char *method, const ProtobufCMessage *message, exo_err *err);
 /* What is due by then happens. */

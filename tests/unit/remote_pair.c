@@ -1,4 +1,5 @@
 /* Two runtimes that are connected: what the one keeps of the other's actors. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 #include <exogym/memory.h>
 
 #include "eventually.h"
+#include "quota.h"
 #include "remote_impl.h"
 #include "temp.h"
 
@@ -148,4 +150,141 @@ Test(remote_pair, a_reference_keeps_the_cause_of_its_death)
     cr_expect(strstr(text, "nobody saw it"), "%s", text);
     cr_expect_eq(exo_remote_cause(remotes[HERE], here[0], text, sizeof text), EXO_OK);
     cr_expect(strstr(text, "it was watched"), "%s", text);
+}
+
+/* --- Quotas ------------------------------------------------------------------------------------------------------------------ */
+
+static atomic_bool gate;
+static atomic_int at_gate;
+
+static exo_status
+wait_at_gate(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+{
+    (void)context;
+    (void)self;
+    (void)args;
+    (void)reply;
+    (void)why;
+    at_gate++;
+    EVENTUALLY(gate);
+    return EXO_OK;
+}
+
+static const exo_lane_class slow_lane[] = {{.name = "main", .blocking = true, .capacity = 65536}};
+static const exo_method slow_methods[] = {{.name = "echo", .run = wait_at_gate}};
+static const exo_actor_class slow_class = {
+    .name = "slow", .lanes = slow_lane, .num_lanes = 1, .methods = slow_methods, .num_methods = 1};
+
+/* The head of a cluster, that is busy. */
+static exo_ref
+make_system(exo_ref *here)
+{
+    exo_ref ref = {0};
+    const exo_spawn_opts opts = {.name = "head", .namespace_name = "exogym"};
+    cr_assert_eq(exo_spawn(runtimes[THERE], &slow_class, &opts, &ref, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_remote_system(remotes[HERE], peer, "head", here, &err), EXO_OK, "%s", err.text);
+    return ref;
+}
+
+/* However many calls a process makes, few of them are before those of others. */
+Test(remote_pair, few_calls_of_a_process_are_in_the_mailbox_of_the_head)
+{
+    enum {
+        CALLS = 1000
+    };
+    exo_future *calls[CALLS];
+    exo_remote_held held;
+    char *text = NULL;
+    exo_ref here = {0}, there = make_system(&here);
+    for (int i = 0; i < CALLS; i++) {
+        exo_payload none = {0};
+        calls[i] = call(here, &none);
+    }
+    uint64_t node = exo_net_node(exo_remote_net(remotes[HERE]));
+    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held), held.waiting == CALLS - EXO_QUOTA_TURNS));
+    EVENTUALLY(at_gate == 1);
+    cr_assert_eq(exo_dump(runtimes[THERE], there, &text, &err), EXO_OK);
+    cr_expect(strstr(text, "queued=15 running=1"), "%s", text);
+    exo_free(text);
+    gate = true;
+    for (int i = 0; i < CALLS; i++) {
+        cr_expect_eq(exo_wait(calls[i], in_ms(20000), NULL, &err), EXO_OK, "call %d: %s", i, err.text);
+        exo_future_drop(&calls[i]);
+    }
+    cr_expect_eq(at_gate, CALLS);
+}
+
+Test(remote_pair, calls_that_wait_are_bounded_and_end_with_their_process)
+{
+    exo_ref here = {0};
+    exo_payload args = {0};
+    exo_remote_held held;
+    size_t refused = 0, count = 0;
+    exo_future *calls[64];
+    make_system(&here);
+    for (; count < 64; count++) { /* 64 times half a MiB: more than may wait */
+        cr_assert_eq(exo_payload_copy(&args, "", 1), EXO_OK);
+        exo_payload_release(&args);
+        args = (exo_payload){.data = exo_calloc(1, 512 << 10), .size = 512 << 10, .release = exo_free};
+        calls[count] = call(here, &args);
+    }
+    for (size_t i = EXO_QUOTA_TURNS + 32; i < count; i++) {
+        refused += exo_wait(calls[i], in_ms(20000), NULL, &err) == EXO_FULL;
+        cr_expect(strstr(err.text, "'waiting_bytes'"), "%s", err.text);
+    }
+    cr_expect_eq(refused, 64 - EXO_QUOTA_TURNS - 32);
+    uint64_t node = exo_net_node(exo_remote_net(remotes[HERE]));
+    exo_remote_held_for(remotes[THERE], node, &held);
+    cr_expect_eq(held.waiting, 32);
+    exo_peer_lose(exo_remote_net(remotes[HERE]), peer, "a test");
+    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held), held.waiting == 0));
+    gate = true;
+    for (size_t i = 0; i < count; i++)
+        exo_future_drop(&calls[i]);
+    cr_expect_leq(at_gate, EXO_QUOTA_TURNS);
+}
+
+Test(remote_pair, a_system_actor_takes_no_large_arguments)
+{
+    exo_ref here = {0};
+    const size_t size = EXO_MAX_CONTROL + 1;
+    gate = true;
+    make_system(&here);
+    exo_payload args = {.data = exo_calloc(1, size), .size = size, .release = exo_free};
+    exo_future *f = call(here, &args);
+    cr_expect_eq(exo_wait(f, in_ms(20000), NULL, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "1048576 bytes"), "%s", err.text);
+    exo_future_drop(&f);
+    cr_expect_eq(at_gate, 0);
+}
+
+static bool
+gets_an_object(exo_ref actor, uint32_t unacknowledged)
+{
+    const exo_payload *reply = NULL;
+    exo_payload args = {.data = exo_calloc(1, 512 << 10), .size = 512 << 10, .release = exo_free};
+    pthread_mutex_lock(&remotes[THERE]->lock);
+    for (struct channel *c = remotes[THERE]->channels; c; c = c->next)
+        c->num_lent = unacknowledged;
+    pthread_mutex_unlock(&remotes[THERE]->lock);
+    exo_future *f = call(actor, &args);
+    cr_assert_eq(exo_wait(f, in_ms(20000), &reply, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(reply->size, 512 << 10);
+    bool object = exo_object_of_payload(reply) != NULL;
+    exo_future_drop(&f);
+    return object;
+}
+
+/* It gets bytes, which the connection bounds. */
+Test(remote_pair, a_process_that_acknowledges_nothing_is_lent_no_more)
+{
+    exo_ref here = {0};
+    exo_remote_held held;
+    uint64_t node = exo_net_node(exo_remote_net(remotes[HERE]));
+    make(&here);
+    cr_expect(gets_an_object(here, 0));
+    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held), held.lent == 0 && held.lent_bytes == 0));
+    cr_expect(!gets_an_object(here, (uint32_t)exo_quotas_default.most[EXO_QUOTA_LENT]));
+    cr_expect(gets_an_object(here, 0));
+    EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held), held.lent == 0 && held.lent_bytes == 0));
 }
