@@ -1,6 +1,7 @@
 /* exogym-head: the process that knows a cluster's names, nodes and jobs. Read next: exogym-node.c, runtime/cluster/head.h. */
 #include "exogym-node.h"
 
+#include <malloc.h>
 #include <sys/prctl.h>
 
 #include "environment.h"
@@ -12,6 +13,7 @@ head_program(const exo_command_line *line)
     exo_err err = {0};
     static exo_node_options node;
     const struct exo_node_args *args = line->args;
+    mallopt(M_ARENA_MAX, 1);                 /* its threads seldom meet there, and what each freed would stay with it */
     if (!exo_environment("EXOGYM_DUMPABLE")) /* before it reads a key */
         prctl(PR_SET_DUMPABLE, 0);
     if (exo_node_read(&node, args, EXO_ROLE_HEAD, &err) != EXO_OK)

@@ -60,6 +60,8 @@ struct exo_net {
     uint64_t unsaid;   /* refusals since the last that was said */
     uint64_t kept_out; /* by the intake, as the log was told last */
     unsigned ticks_unsaid;
+    unsigned untrimmed; /* peers that were lost since memory was given back; the driver's, as the next one */
+    exo_time trim_at;
     exo_wire_reader reader; /* the driver's */
 };
 

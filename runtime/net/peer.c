@@ -4,6 +4,7 @@
  * net lets go of it when its handler has heard. peer_impl.h says who owns which field. Read next: handshake.c, which begins its life;
  * send.c and receive.c, which fill it. */
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -14,7 +15,8 @@
 
 #include "net_impl.h"
 
-#define BEAT EXO_SECOND
+#define BEAT       EXO_SECOND
+#define TRIM_AFTER EXO_SECOND
 
 enum {
     SAY_EVERY = 20 /* ticks between two lines of the log about strangers */
@@ -181,9 +183,26 @@ exo_peer_lose(exo_net *net, exo_peer *peer, const char *cause)
     pthread_mutex_unlock(&net->lock);
 }
 
+/* The crowd has gone: what it took goes back to the kernel, once ZeroMQ has given it back, too. By the driver, without lock. */
+static void
+trim_memory(exo_net *net, unsigned lost)
+{
+    net->untrimmed += lost;
+    if (net->untrimmed < EXO_LIMIT_LOST_TO_TRIM)
+        return;
+    exo_time now = exo_now(exo_clock_real());
+    if (lost > 0) {
+        net->trim_at = now + TRIM_AFTER;
+    } else if (now >= net->trim_at) {
+        net->untrimmed = 0;
+        malloc_trim(0);
+    }
+}
+
 void
 exo_net_report_lost(exo_net *net)
 {
+    unsigned lost = 0;
     for (;;) {
         pthread_mutex_lock(&net->lock);
         exo_peer *peer = net->first_lost;
@@ -191,12 +210,14 @@ exo_net_report_lost(exo_net *net)
             LL_DELETE2(net->first_lost, peer, next_lost);
         pthread_mutex_unlock(&net->lock);
         if (!peer)
-            return;
+            break;
         drop_frames(peer);
         exo_peer_drop_parcels(peer);
         net->opts.handler->lost(net->opts.context, peer, peer->cause);
         exo_peer_drop(&peer);
+        lost++;
     }
+    trim_memory(net, lost);
 }
 
 /* --- Time ------------------------------------------------------------------------------------------------------------------- */

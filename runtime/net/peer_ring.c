@@ -28,10 +28,20 @@ enum {
 
 /* --- Who listens ------------------------------------------------------------------------------------------------------------ */
 
+/* Each costs memory and descriptors. */
+static bool
+may_offer_locked(const exo_net *net)
+{
+    size_t count = 0;
+    for (const exo_peer *p = net->peers; p; p = p->next)
+        count += p->in || p->token != 0;
+    return count < EXO_LIMIT_RINGS;
+}
+
 void
 exo_peer_offer_ring_locked(exo_net *net, exo_peer *peer)
 {
-    if (peer->socket->door < 0 || peer->process_fd < 0)
+    if (peer->socket->door < 0 || peer->process_fd < 0 || !may_offer_locked(net))
         return;
     if (getrandom(&peer->token, sizeof peer->token, 0) != (ssize_t)sizeof peer->token || peer->token == 0) {
         peer->token = 0;

@@ -22,7 +22,7 @@
 
 enum {
     ROUNDS = 3,
-    SLACK_KB = 4096 /* that the allocator may keep more from one round to the next */
+    SLACK_KB = 4096 /* that the allocator may keep */
 };
 
 #define PATIENCE (60 * EXO_SECOND)
@@ -165,6 +165,27 @@ show_use(const char *when, const struct use *head, const struct use *worker)
     fflush(stdout);
 }
 
+/* Waits until the process has given back three quarters of what the crowd took. */
+static void
+await_memory(const char *what, pid_t pid, const struct use *before, const struct use *crowded)
+{
+#ifdef __SANITIZE_ADDRESS__ /* which keeps freed memory */
+    (void)what, (void)pid, (void)before, (void)crowded;
+#else
+    exo_time deadline = processes_now() + PATIENCE;
+    unsigned long most = before->kb + SLACK_KB, now = processes_memory(pid);
+    most += crowded->kb > before->kb ? (crowded->kb - before->kb) / 4 : 0;
+    while (now > most && processes_now() < deadline) {
+        usleep(20000);
+        now = processes_memory(pid);
+    }
+    if (now > most) {
+        fprintf(stderr, "the %s has %lu KiB of memory, and had %lu before the first crowd\n", what, now, before->kb);
+        all.failed = true;
+    }
+#endif
+}
+
 /* Waits until the process has no more descriptors and threads than it had. */
 static void
 await_return(const char *what, pid_t pid, const struct use *before)
@@ -226,7 +247,6 @@ main(void)
     uint64_t num_peers = processes_setting("EXO_CROWD_PEERS", 100),
              num_strangers = processes_setting("EXO_CROWD_STRANGERS", 1500);
     uint64_t seed = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now());
-    unsigned long kept_head = 0, kept_worker = 0;
     exo_err err = {0};
     printf("EXO_CHAOS_SEED=%llu EXO_CROWD_PEERS=%llu EXO_CROWD_STRANGERS=%llu\n", (unsigned long long)seed,
            (unsigned long long)num_peers, (unsigned long long)num_strangers);
@@ -255,16 +275,10 @@ main(void)
         leave_all(peers, num_peers);
         await_return("head", all.head, &head);
         await_return("worker", host, &worker);
+        await_memory("head", all.head, &head, &full_head);
+        await_memory("worker", host, &worker, &full_worker);
         struct use now_head = use_of(all.head), now_worker = use_of(host);
         show_use("after", &now_head, &now_worker);
-#ifndef __SANITIZE_ADDRESS__ /* which keeps freed memory */
-        if (round > 1 && (now_head.kb > kept_head + SLACK_KB || now_worker.kb > kept_worker + SLACK_KB)) {
-            fprintf(stderr, "memory grows with each crowd\n");
-            all.failed = true;
-        }
-#endif
-        kept_head = round == 1 ? now_head.kb : kept_head;
-        kept_worker = round == 1 ? now_worker.kb : kept_worker;
     }
     exo_net_close(&net);
     free(peers);
