@@ -468,6 +468,18 @@ step_instance(struct search *s, uint32_t i, bool *alone)
     return pushed;
 }
 
+/* Does the step to `next` end an actor to whom somebody may still send? What that send does depends on which comes first. */
+static bool
+ends_a_receiver(struct search *s)
+{
+    for (uint32_t c = 0; c < s->num_channels; c++) {
+        uint32_t to = s->channels[c].to;
+        if (!has_ended(s, s->state, to) && has_ended(s, s->next, to) && !has_ended(s, s->state, s->channels[c].from))
+            return true;
+    }
+    return false;
+}
+
 /* All that can be done next; or, if there is one, a step that nothing else disturbs, unless it leads back. */
 static void
 expand(struct search *s)
@@ -477,6 +489,10 @@ expand(struct search *s)
         s->dry = true;
         bool can = step_instance(s, i, &alone);
         s->dry = false;
+        if (can && ends_a_receiver(s)) {
+            s->branched = true;
+            alone = false;
+        }
         if (can && alone && step_instance(s, i, &alone))
             return;
     }

@@ -115,6 +115,20 @@ Test(graph_prove, routes_before_a_collective)
     expect(EXO_SOUND, TEAM("hash", "1", "4"), "");
 }
 
+/* Whether c has ended when b sends to it depends on times: b ends then, or waits for a. */
+Test(graph_prove, an_end_that_a_send_may_meet)
+{
+    expect(EXO_CAN_STALL,
+           "actors: {a: {class: scripted, config: {script: '2 (receive p1; 3 send p2)'}},\n"
+           "  b: {class: scripted, config: {script: '2 send p0; receive p2'}},\n"
+           "  c: {class: scripted, count: 2, config: {script: '2 reduce g0'}}}\n"
+           "edges: [{from: b, to: c, carries: p0, route: modulo, every: 2, buffer: {capacity: 2}},\n"
+           "  {from: b, to: a, carries: p1, buffer: {capacity: 2}}, {from: a, to: b, carries: p2, buffer: {capacity: "
+           "2}},\n"
+           "  {from: c, to: c, carries: g0}]\n",
+           "a_0 waits to receive on 'b>a:p1' from b_0");
+}
+
 /* What is done at ports without an edge takes no time and changes nothing, however often it is done. */
 Test(graph_prove, steps_at_ports_without_an_edge)
 {
