@@ -141,6 +141,34 @@ find_tensor(const exo_safetensors *file, const char *prefix, const char *name)
     return NULL;
 }
 
+static exo_status
+check_tensor(const exo_safetensor *t, const exo_param_info *info, const char *path, const char *prefix, exo_err *err)
+{
+    if (t && strcmp(t->dtype, "F32") == 0 && t->num_dims == info->num_dims &&
+        memcmp(t->dims, info->dims, info->num_dims * sizeof *t->dims) == 0)
+        return EXO_OK;
+    return exo_fail(err, EXO_DAMAGED, "%s: %s '%s%s' as the run's config.json describes it", path,
+                    t ? "does not have" : "has no", prefix, info->name);
+}
+
+/* Are the tensors there that config.json claims? Asked before there is memory for them: a short file can claim much. */
+static exo_status
+check_claims(const exo_decoder_source *s, exo_err *err)
+{
+    char path[MAX_PATH];
+    const char *prefix = s->checkpoint ? "model." : "";
+    const exo_param_info *infos = exo_model_infos(s->model);
+    exo_safetensors *file = NULL;
+    exo_status st = s->checkpoint ? join(path, err, s->values, "node_0.safetensors") : EXO_OK;
+    if (st == EXO_OK)
+        st = exo_safetensors_open(&file, s->checkpoint ? path : s->values, err);
+    for (size_t i = 0; st == EXO_OK && i < exo_model_num_infos(s->model); i++)
+        st = check_tensor(find_tensor(file, prefix, infos[i].name), &infos[i], s->checkpoint ? path : s->values, prefix,
+                          err);
+    exo_safetensors_close(&file);
+    return st;
+}
+
 /* Adds `weight` times a file's values to the parameters. */
 static exo_status
 add_values(exo_params *params, const char *path, const char *prefix, float weight, exo_err *err)
@@ -150,12 +178,9 @@ add_values(exo_params *params, const char *path, const char *prefix, float weigh
     for (size_t i = 0; st == EXO_OK && i < exo_params_count(params); i++) {
         const exo_param_info *info = exo_params_info(params, i);
         const exo_safetensor *t = find_tensor(file, prefix, info->name);
-        if (!t || strcmp(t->dtype, "F32") != 0 || t->num_dims != info->num_dims ||
-            memcmp(t->dims, info->dims, info->num_dims * sizeof *t->dims) != 0) {
-            st = exo_fail(err, EXO_DAMAGED, "%s: %s '%s%s' as the run's config.json describes it", path,
-                          t ? "does not have" : "has no", prefix, info->name);
+        st = check_tensor(t, info, path, prefix, err);
+        if (st != EXO_OK)
             break;
-        }
         float *out = exo_params_at(params, i);
         const unsigned char *in = t->data;
         for (size_t k = 0; k < info->numel; k++) {
@@ -222,6 +247,8 @@ open_run(exo_decoder_source *s, exo_err *err)
         st = read_json(s->config, &s->json, err);
     if (st == EXO_OK)
         st = build_model(s, s->json, err);
+    if (st == EXO_OK)
+        st = check_claims(s, err);
     if (st == EXO_OK)
         st = exo_model_params(s->model, 0, &s->params, err);
     if (st == EXO_OK)

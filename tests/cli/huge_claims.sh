@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# A config.json of some hundred bytes can claim a model of any size: what the weights do not have gets no memory.
+. "$EXO_SOURCE/tests/cli/common.bash"
+
+printf 'abcd efgh\n%.0s' {1..200} >text.txt
+cat >job.yaml <<'END'
+name: tiny
+model: {name: gpt, layers: 1, heads: 1, width: 8, context: 16}
+data: {name: text, path: text.txt, block: 8}
+train: {max_steps: 2, batch_size: 2, checkpoint_interval: 1}
+strategy: ddp
+END
+ok run job.yaml --no-plot
+cp -r runs/tiny/ddp stopped
+rm stopped/{model.safetensors,result.json}
+# limited ARGUMENTS...: exogym with less memory than what is claimed takes.
+limited() {
+    (
+        ulimit -v 3000000
+        "$EXOGYM" "$@" >out 2>err </dev/null
+    )
+}
+sed -i 's/"width": 8/"width": 65536/; s/"layers": 1/"layers": 64/; /"inner"/d; /"head_width"/d' runs/tiny/ddp/config.json stopped/config.json
+for run in runs/tiny/ddp stopped; do
+    for command in generate export; do
+        [ $command = generate ] && limited generate --model $run --prompt a || limited export $run out.hf
+        [ $? = 1 ] || fail "$command $run: a claim of 64 layers of 65,536 is taken: $(cat err)"
+        grep -q "as the run's config.json describes it" err || fail "$command $run: $(cat err)"
+    done
+done
+finish
