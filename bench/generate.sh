@@ -1,36 +1,100 @@
 #!/usr/bin/env bash
-# Generation beside transformers', in alternation: medians over the rounds in tokens a second, and ratios to transformers in fp32.
+# Generation beside llama.cpp's with as many bits a weight, in alternation: medians over the rounds in tokens a second, the ratio, and how much of
+# the machine's read bandwidth each side's weights take. A minute or two a round.
 #     bench/generate.sh [ROUNDS] [BUILD_FOLDER]
-# Needs a build (preset release) and bench/peers/setup.sh gpt. THREADS (2), SIZE (base), PYTHON (build/peers/gpt/bin/python), and COMPILE=1
-# (the peer with its static cache and torch.compile) can be set.
-set -eu
+# Needs a build (preset release) and bench/peers/setup.sh llama. THREADS (2), SIZE (base), BATCHES ("1 16") and PYTHON
+# (build/peers/llama/bin/python) can be set. PEER=transformers is the other peer, in fp32 against all three formats: it needs
+# bench/peers/setup.sh gpt, and COMPILE=1 gives it its static cache and torch.compile.
+set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-3}
 build=${2:-build/release}
-python=${PYTHON:-build/peers/gpt/bin/python}
+peer=${PEER:-llama.cpp}
 threads=${THREADS:-2}
 size=${SIZE:-base}
+batches=${BATCHES:-1 16}
 
-rate() {
-    "$@" --size "$size" --batch "$batch" --threads "$threads" --rounds 3 |
-        sed -n 's/.*tokens_per_second=\([0-9.]*\).*/\1/p'
+case $peer in
+llama.cpp) python=${PYTHON:-build/peers/llama/bin/python} setup=llama ;;
+transformers) python=${PYTHON:-build/peers/gpt/bin/python} setup=gpt ;;
+*)
+    echo "generate.sh: PEER is llama.cpp or transformers, not $peer" >&2
+    exit 2
+    ;;
+esac
+[ -x "$build/bench/bench_generate" ] || {
+    echo "generate.sh: build it first: cmake --preset release && cmake --build --preset release" >&2
+    exit 1
 }
-median() {
-    printf '%s\n' "$@" | sort -g | awk '{v[NR] = $1} END {print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'
+command -v "$python" >/dev/null || {
+    echo "generate.sh: $python is missing: bench/peers/setup.sh $setup installs it" >&2
+    exit 1
 }
 
-printf '%-6s %13s %8s %8s %8s %10s %10s %10s\n' batch transformers fp32 int8 int4 'fp32 over' 'int8 over' 'int4 over'
-for batch in 1 16; do
-    peer=() fp32=() int8=() int4=()
-    for _ in $(seq "$rounds"); do
-        peer+=("$(rate "$python" bench/peers/generate.py ${COMPILE:+--compile})")
-        fp32+=("$(rate "$build/bench/bench_generate" --weights fp32)")
-        int8+=("$(rate "$build/bench/bench_generate" --weights int8)")
-        int4+=("$(rate "$build/bench/bench_generate" --weights int4)")
+lines=$(mktemp)
+trap 'rm -f "$lines"' EXIT
+# measure SIDE WEIGHTS COMMAND...: a line "batch weights side rate GB/s MiB" of what the command prints.
+measure() {
+    local side=$1 weights=$2 said
+    shift 2
+    said=$("$@" --size "$size" --batch "$batch" --threads "$threads" --rounds 1)
+    field() { sed -n "s/.* $1=\([0-9.]*\).*/\1/p" <<<"$said"; }
+    echo "$batch $weights $side $(field tokens_per_second) $(field weights_GB_per_second) $(field weights_MiB)" >>"$lines"
+}
+# What an array of as many bytes as our weights can be read with, by the same threads.
+measure_limit() {
+    local mib
+    mib=$(awk -v b="$batch" -v w="$1" '$1 == b && $2 == w && $3 == "exogym" {m = $6} END {print m}' "$lines")
+    echo "$batch $1 limit 0 $("$build/bench/bench_read_bandwidth" --MiB "$mib" --threads "$threads" |
+        sed -n 's/.* GB_per_second=\([0-9.]*\).*/\1/p') $mib" >>"$lines"
+}
+
+if [ "$peer" = llama.cpp ]; then # the first time makes its files
+    for weights in fp32 int8 int4; do
+        "$python" bench/peers/generate_llama.py --size "$size" --weights $weights --new 2 --rounds 1 >/dev/null
     done
-    awk -v n="$batch" -v p="$(median "${peer[@]}")" -v a="$(median "${fp32[@]}")" -v b="$(median "${int8[@]}")" \
-        -v c="$(median "${int4[@]}")" 'BEGIN {
-        printf "%-6d %13.1f %8.1f %8.1f %8.1f %9.2fx %9.2fx %9.2fx\n", n, p, a, b, c, a / p, b / p, c / p
-    }'
+fi
+for round in $(seq "$rounds"); do
+    for batch in $batches; do
+        echo "round $round of $rounds, batch $batch" >&2
+        for weights in fp32 int8 int4; do
+            measure exogym $weights "$build/bench/bench_generate" --weights $weights
+            [ "$peer" = transformers ] || measure peer $weights "$python" bench/peers/generate_llama.py --weights $weights
+            measure_limit $weights
+        done
+        [ "$peer" = llama.cpp ] || measure peer fp32 "$python" bench/peers/generate.py ${COMPILE:+--compile}
+    done
 done
-echo "tokens a second, medians of $rounds rounds, size $size, prompts of 32 tokens, 128 new tokens each, $threads threads"
+
+awk -v peer="$peer" -v batches="$batches" '
+function median(list, n, v, i, k, x) {
+    n = split(list, v, " ")
+    for (i = 2; i <= n; i++)
+        for (k = i; k > 1 && v[k] + 0 < v[k - 1] + 0; k--) { x = v[k]; v[k] = v[k - 1]; v[k - 1] = x }
+    return n == 0 ? 0 : n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
+}
+function share(bytes, limit) { return bytes > 0 && limit > 0 ? sprintf("%.0f %%", 100 * bytes / limit) : "-" }
+function known(value) { return value > 0 ? sprintf("%.1f", value) : "-" }
+{
+    rate[$1, $2, $3] = rate[$1, $2, $3] " " $4
+    if ($5 != "")
+        read[$1, $2, $3] = read[$1, $2, $3] " " $5
+}
+END {
+    printf "%-6s %-7s | %27s %7s | %34s | %s\n", "", "", "tokens a second", "", "weights read, GB/s", "share of the limit"
+    printf "%-6s %-7s | %12s %14s %7s | %9s %14s %9s | %9s %14s\n", "batch", "weights", "exogym", peer, "ratio", "exogym", peer, "limit", "exogym", peer
+    n = split(batches, b, " ")
+    split("fp32 int8 int4", w, " ")
+    for (i = 1; i <= n; i++)
+        for (k = 1; k <= 3; k++) {
+            other = peer == "llama.cpp" ? w[k] : "fp32"
+            ours = median(rate[b[i], w[k], "exogym"])
+            theirs = median(rate[b[i], other, "peer"])
+            r = median(read[b[i], w[k], "exogym"])
+            t = median(read[b[i], other, "peer"])
+            limit = median(read[b[i], w[k], "limit"])
+            printf "%-6s %-7s | %12.1f %14.1f %6.2fx | %9.1f %14s %9.1f | %9s %14s\n", b[i], w[k], ours, theirs, ours / theirs, r, known(t), limit, share(r, limit), share(t, limit)
+        }
+}' "$lines"
+echo "tokens a second, medians of $rounds rounds: size $size, prompts of 32 tokens, 128 new ones each, $threads threads"
+echo "limit: an array of as many bytes as exogym's weights, read by $threads threads; weights are read once a step, for all sequences of a batch"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs the peers. What is there already is left as it is, so it can be run again and again.
-#     bench/peers/setup.sh [torch|gpt|ray|all]
+#     bench/peers/setup.sh [torch|gpt|llama|ray|all]
 #   torch  Debian's PyTorch and Fashion-MNIST, for /usr/bin/python3
 #   gpt    the newest PyTorch and transformers from PyPI: build/peers/gpt/bin/python (6 GB)
+#   llama  llama.cpp, built for this machine by its Python binding: build/peers/llama/bin/python (a quarter of an hour on two cores)
 #   ray    Ray from PyPI, in a virtual environment of its own: build/peers/ray/bin/python
 #   all    all of them (the default)
 set -euo pipefail
@@ -12,6 +13,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 ray_version=${RAY_VERSION:-2.60.0}
 numpy_version=2.3.5
 ray_folder=build/peers/ray
+llama_version=${LLAMA_VERSION:-0.3.36} # of llama-cpp-python, which names the llama.cpp that it brings
+llama_folder=build/peers/llama
 
 fail() {
     printf 'setup: %s\n' "$*" >&2
@@ -75,14 +78,39 @@ setup_gpt() {
     "$folder/bin/python" -c 'import torch, transformers; print("PyTorch", torch.__version__, "and transformers", transformers.__version__, "are there")'
 }
 
+llama_is_there() {
+    "$llama_folder/bin/python" - "$llama_version" <<'PY' 2>/dev/null
+import sys
+import gguf, llama_cpp, numpy
+sys.exit(llama_cpp.__version__ != sys.argv[1])
+PY
+}
+
+setup_llama() {
+    if ! llama_is_there; then
+        packages python3 python3-venv g++
+        "$llama_folder/bin/python" -m pip --version >/dev/null 2>&1 || /usr/bin/python3 -m venv --clear "$llama_folder" ||
+            fail "no virtual environment could be made in $llama_folder"
+        # From source, so that it uses all that this processor has.
+        CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)} \
+            "$llama_folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-binary llama-cpp-python \
+            "llama-cpp-python==$llama_version" gguf "numpy==$numpy_version" ||
+            fail "pip could not build llama.cpp from PyPI; it says why above (no network?)"
+        llama_is_there || fail "llama.cpp was installed but cannot be imported from $llama_folder"
+    fi
+    echo "llama.cpp (llama-cpp-python $llama_version) is there: $llama_folder/bin/python"
+}
+
 case ${1:-all} in
 torch) setup_torch ;;
 gpt) setup_gpt ;;
+llama) setup_llama ;;
 ray) setup_ray ;;
 all)
     setup_torch
     setup_gpt
+    setup_llama
     setup_ray
     ;;
-*) fail "usage: bench/peers/setup.sh [torch|gpt|ray|all]" ;;
+*) fail "usage: bench/peers/setup.sh [torch|gpt|llama|ray|all]" ;;
 esac
