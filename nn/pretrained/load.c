@@ -237,6 +237,19 @@ find_param(const exo_params *params, const char *name)
     return index;
 }
 
+/* The tensor that a place is filled from, of the shape that the spec claims. */
+static exo_status
+find_weight(struct loading *l, const exo_place *p, exo_weight **out, exo_err *err)
+{
+    char name[2 * EXO_PLACE_NAME];
+    full_name(l, p, name);
+    *out = exo_weights_find(&l->weights, name);
+    if (!*out)
+        return exo_fail(err, EXO_DAMAGED, "%s: has no tensor '%s', which '%s' is to come from", l->folder, name,
+                        p->param);
+    return check_tensor(p, *out, err);
+}
+
 /* Finds each place's tensor and its part of the parameters. */
 static exo_status
 plan_moves(struct loading *l, exo_params *params, exo_err *err)
@@ -244,20 +257,15 @@ plan_moves(struct loading *l, exo_params *params, exo_err *err)
     size_t filled = 0;
     for (size_t i = 0; i < l->places.count; i++) {
         const exo_place *p = &l->places.items[i];
-        char name[2 * EXO_PLACE_NAME];
-        full_name(l, p, name);
-        exo_weight *w = exo_weights_find(&l->weights, name);
-        if (!w)
-            return exo_fail(err, EXO_DAMAGED, "%s: has no tensor '%s', which '%s' is to come from", l->folder, name,
-                            p->param);
-        exo_status st = check_tensor(p, w, err);
+        exo_weight *w = NULL;
+        exo_status st = find_weight(l, p, &w, err);
         if (st != EXO_OK)
             return st;
         size_t index = find_param(params, p->param);
         const exo_param_info *info = exo_params_info(params, index);
         if (!info || p->first + exo_place_numel(p) > info->numel)
             return exo_fail(err, EXO_DAMAGED, "the model has no parameter '%s' that tensor '%s' of %s fits", p->param,
-                            name, w->path);
+                            w->tensor->name, w->path);
         w->used = true;
         l->moves[i] = (struct move){.place = p, .tensor = w->tensor, .here = exo_params_at(params, index) + p->first};
         filled += exo_place_numel(p);
@@ -355,6 +363,24 @@ exo_decoder_load_params(const char *folder, const exo_model *model, exo_params *
     return exo_pretrained_read(folder, spec, params, err);
 }
 
+/* Are the tensors there that config.json claims? Asked before there is memory for them: a short file can claim much. */
+static exo_status
+check_claims(const char *folder, const exo_decoder_spec *spec, exo_err *err)
+{
+    struct loading l = {.folder = folder, .family = exo_family_find(spec->family), .spec = spec};
+    exo_weight *unused = NULL;
+    exo_status st = exo_weights_open(&l.weights, folder, err);
+    if (st == EXO_OK)
+        st = exo_family_places(l.family, spec, &l.places, err);
+    if (st == EXO_OK)
+        find_prefix(&l);
+    for (size_t i = 0; st == EXO_OK && i < l.places.count; i++)
+        st = find_weight(&l, &l.places.items[i], &unused, err);
+    exo_places_release(&l.places);
+    exo_weights_close(&l.weights);
+    return st;
+}
+
 exo_status
 exo_decoder_load(const char *folder, exo_model **model, exo_params **params, exo_err *err)
 {
@@ -362,6 +388,8 @@ exo_decoder_load(const char *folder, exo_model **model, exo_params **params, exo
     exo_model *m = NULL;
     exo_params *p = NULL;
     exo_status st = exo_decoder_load_spec(folder, &spec, err);
+    if (st == EXO_OK)
+        st = check_claims(folder, &spec, err);
     if (st == EXO_OK)
         st = exo_decoder_new(&m, &spec, err);
     if (st == EXO_OK)

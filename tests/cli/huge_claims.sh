@@ -12,6 +12,7 @@ strategy: ddp
 END
 ok run job.yaml --no-plot
 cp -r runs/tiny/ddp stopped
+ok export runs/tiny/ddp hf
 rm stopped/{model.safetensors,result.json}
 # limited ARGUMENTS...: exogym with less memory than what is claimed takes.
 limited() {
@@ -27,5 +28,11 @@ for run in runs/tiny/ddp stopped; do
         [ $? = 1 ] || fail "$command $run: a claim of 64 layers of 65,536 is taken: $(cat err)"
         grep -q "as the run's config.json describes it" err || fail "$command $run: $(cat err)"
     done
+done
+sed -i 's/"n_embd": 8/"n_embd": 65536/; s/"n_layer": 1/"n_layer": 64/; s/"n_inner": 32/"n_inner": 262144/' hf/config.json
+for command in generate export; do
+    [ $command = generate ] && limited generate --model hf --prompt a || limited export hf out.hf
+    [ $? = 1 ] || fail "$command hf: a claim of 64 layers of 65,536 is taken: $(cat err)"
+    grep -q 'hf/model.safetensors: tensor' err || fail "$command hf: $(cat err)"
 done
 finish
