@@ -386,20 +386,28 @@ do_receive(struct search *s, uint32_t i, uint32_t at, const exo_order_step *step
     return pushed;
 }
 
-/* Nothing has come yet, or all of it is taken. What fills a buffer is not on its way for ever: it has come. */
+/* Nothing has come yet, or some of what was sent, or all of it, which is taken. Also of a full buffer: what fills it may be on its way.
+ * Feedback edges are let in without end while nothing is taken: there a full buffer counts as one that has come, which is no proof of it. */
 static bool
 do_poll(struct search *s, uint32_t i, const exo_order_step *step)
 {
     const exo_graph_port *port = port_of(s, i, step);
-    bool open = false, any = look_at_input(s, s->state, i, port, &open), pushed = false, must = false;
+    bool open = false, any = look_at_input(s, s->state, i, port, &open), pushed = false;
+    uint32_t most = 0, least = 0;
     for (uint32_t c = 0; c < s->num_channels; c++)
-        must = must || (s->channels[c].to == i && s->channels[c].edge->input == port &&
-                        *count_of(s, s->state, c) >= s->channels[c].room);
-    for (int takes = must; takes <= any; takes++) {
+        if (s->channels[c].to == i && s->channels[c].edge->input == port && *count_of(s, s->state, c) > most)
+            most = *count_of(s, s->state, c);
+    for (uint32_t c = 0; c < s->num_channels; c++)
+        if (s->channels[c].to == i && s->channels[c].edge->input == port && s->channels[c].edge->feedback &&
+            *count_of(s, s->state, c) >= s->channels[c].room)
+            least = most;
+    for (uint32_t takes = least; takes <= most; takes++) {
         begin_step(s);
-        for (uint32_t c = 0; takes && c < s->num_channels; c++)
+        for (uint32_t c = 0; c < s->num_channels; c++) {
+            uint32_t *count = count_of(s, s->next, c);
             if (s->channels[c].to == i && s->channels[c].edge->input == port)
-                *count_of(s, s->next, c) = 0;
+                *count -= takes < *count ? takes : *count;
+        }
         advance(s, s->next, i);
         pushed = push(s) || pushed;
     }

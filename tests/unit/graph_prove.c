@@ -129,6 +129,13 @@ Test(graph_prove, an_end_that_a_send_may_meet)
            "a_0 waits to receive on 'b>a:p1' from b_0");
 }
 
+/* What fills a buffer may still be on its way: a poll finds nothing, and the next wait is one for ever. */
+Test(graph_prove, a_poll_that_comes_too_early)
+{
+    expect(EXO_CAN_STALL, XY("*(send p0; send p1)", "*(poll p0; receive p1)", "1"),
+           "p_0 waits to send on 'p>q:p0' to q_0, q_0 waits to receive on 'p>q:p1' from p_0");
+}
+
 /* What is done at ports without an edge takes no time and changes nothing, however often it is done. */
 Test(graph_prove, steps_at_ports_without_an_edge)
 {
