@@ -14,7 +14,7 @@
 #include "cluster_impl.h"
 
 enum {
-    PART_ACTORS = 2000, /* of one Register */
+    PART_ACTORS = 1000, /* of one Register */
     PART_BYTES = 256 << 10
 };
 

@@ -29,7 +29,7 @@ exo_message_pack(exo_payload *out, const ProtobufCMessage *message)
 enum {
     MAX_DEPTH = 4, /* a Register has Actors, a Spawn has Spawns with Resources */
     MAX_PARTS =
-        20000 /* messages within the arguments of a method: an empty one takes 2 bytes packed, and 300 unpacked */
+        12000 /* messages within the arguments of a method: an empty one takes 2 bytes packed, and 300 unpacked */
 };
 
 struct bytes {

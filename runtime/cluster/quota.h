@@ -32,7 +32,9 @@ typedef enum exo_quota {
 
 enum {
     EXO_MAX_CONTROL = 1 << 20, /* bytes of arguments of a system actor's method */
-    EXO_QUOTA_TURNS = 16       /* calls of one connection in a system actor's mailbox, see remote_gate.c */
+    /* Calls of one connection in a system actor's mailbox, and bytes of arguments of more than one of them: see remote_gate.c. */
+    EXO_QUOTA_TURNS = 4,
+    EXO_QUOTA_TURN_BYTES = 64 << 10
 };
 
 /* Quotas of every process; the defaults are what there is. */

@@ -1,5 +1,5 @@
 /* The way of other processes' calls to this one's system actors, the head and the worker, which have one mailbox for everybody. Of each
- * connection, EXO_QUOTA_TURNS calls are in that mailbox; the others wait here, in their order, until one of those has run. So a call waits for
+ * connection, EXO_QUOTA_TURNS calls are in that mailbox, or one large one; the others wait here, in their order, until one of those has run. So a call waits for
  * a few of each other process, however many that one makes; and what waits is bounded by quotas.
  *
  * Everything is guarded by the remote's lock. A gate lives as long as its connection, and as any of its calls in a mailbox. Read next:
@@ -28,6 +28,7 @@ struct gate {
     exo_remote *remote;
     uint32_t references; /* the channel's, and one for each turn */
     uint32_t turns;      /* calls in a mailbox, or on their way there */
+    uint64_t turn_bytes; /* their arguments */
     bool passing;        /* a thread hands waiting calls over */
     bool closed;
     struct waiting *first, *last;
@@ -55,10 +56,12 @@ end_turn(void *owner)
     struct turn *t = owner;
     struct gate *g = t->gate;
     exo_remote *r = g->remote;
+    size_t size = t->args.size;
     exo_payload_release(&t->args);
     exo_free(t);
     pthread_mutex_lock(&r->lock);
     g->turns--;
+    g->turn_bytes -= size;
     pthread_mutex_unlock(&r->lock);
     pass(g);
     pthread_mutex_lock(&r->lock);
@@ -75,6 +78,7 @@ deliver(struct gate *g, exo_ref actor, const char *method, exo_payload *args, co
     if (!t) {
         pthread_mutex_lock(&g->remote->lock);
         g->turns--;
+        g->turn_bytes -= args->size;
         drop_gate_locked(g);
         pthread_mutex_unlock(&g->remote->lock);
         exo_payload_release(args);
@@ -86,10 +90,18 @@ deliver(struct gate *g, exo_ref actor, const char *method, exo_payload *args, co
     return exo_runtime_deliver(g->remote->runtime, actor, method, &with_turn, caller, future, err);
 }
 
+/* A large call goes alone. */
+static bool
+has_turn_locked(const struct gate *g, size_t size)
+{
+    return g->turns == 0 || (g->turns < EXO_QUOTA_TURNS && g->turn_bytes + size <= EXO_QUOTA_TURN_BYTES);
+}
+
 static void
-take_turn_locked(struct gate *g)
+take_turn_locked(struct gate *g, size_t size)
 {
     g->turns++;
+    g->turn_bytes += size;
     g->references++;
 }
 
@@ -97,14 +109,14 @@ static struct waiting *
 take_first_locked(struct gate *g)
 {
     struct waiting *w = g->first;
-    if (!w || (!g->closed && g->turns >= EXO_QUOTA_TURNS))
+    if (!w || (!g->closed && !has_turn_locked(g, w->args.size)))
         return NULL;
     g->first = w->next;
     g->last = g->first ? g->last : NULL;
     g->count--;
     g->bytes -= w->args.size;
     if (!g->closed)
-        take_turn_locked(g);
+        take_turn_locked(g, w->args.size);
     return w;
 }
 
@@ -176,11 +188,11 @@ exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, exo_ref actor,
         g->remote = r;
         g->references = 1;
     }
-    bool now = g && !g->first && !g->passing && g->turns < EXO_QUOTA_TURNS;
+    bool now = g && !g->first && !g->passing && has_turn_locked(g, args->size);
     if (!g)
         st = exo_fail(err, EXO_NOMEM, "the callee has no memory for a call");
     else if (now)
-        take_turn_locked(g);
+        take_turn_locked(g, args->size);
     else
         st = wait_locked(g, actor, method, args, caller, future, err);
     if (g && !now)
