@@ -93,6 +93,10 @@ exo_status exo_config_check_presets(exo_config *root, exo_err *err);
 
 /* Loads the plugins that the list `plugins` names, each relative to the file where it stands. *out is their absolute paths, in the
  * document's memory. */
+/* Of this document plugins are named, but not loaded: it is only looked at, and loading one runs its code. */
+void exo_config_keep_plugins_out(exo_config_doc *doc);
+/* The same for a document that was made of `other`, if it holds for that. */
+void exo_config_keep_out_as(exo_config_doc *doc, const exo_config_doc *other);
 exo_status exo_config_plugins(exo_config *root, const char *const **out, size_t *count, exo_err *err);
 
 /* Is it a name that can become a file's or a folder's? At most 100 letters, digits, '_', '.', '-'; none of the last two first. */

@@ -8,6 +8,20 @@
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
 
+#include "config_tree.h"
+
+void
+exo_config_keep_plugins_out(exo_config_doc *doc)
+{
+    doc->without_plugins = true;
+}
+
+void
+exo_config_keep_out_as(exo_config_doc *doc, const exo_config_doc *other)
+{
+    doc->without_plugins = other->without_plugins;
+}
+
 static exo_status
 load(exo_config *item, const char **absolute, exo_err *err)
 {
@@ -16,7 +30,9 @@ load(exo_config *item, const char **absolute, exo_err *err)
     if (!file || !*file)
         return exo_config_fail(item, err, "plugins: expected the path of a shared object");
     char *full = exo_config_relative(item, file);
-    exo_status st = full ? exo_plugin_load(full, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st = full && exo_config_document(item)->without_plugins ? EXO_OK
+                    : full                                             ? exo_plugin_load(full, err)
+                                                                       : exo_fail(err, EXO_NOMEM, "out of memory");
     if (st != EXO_OK) {
         st = exo_config_add_place(item, err);
     } else {

@@ -100,6 +100,7 @@ struct exo_config_doc {
     exo_config_file *files;
     exo_config *root;
     size_t num_nodes;
+    bool without_plugins; /* they are not loaded: the file is only looked at */
     struct exo_config_block *blocks;
 };
 

@@ -1,9 +1,12 @@
 /* The head's file: see durable.h. */
 #include "durable.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 
@@ -89,8 +92,14 @@ exo_durable_open(exo_durable **out, const char *path, exo_err *err)
     exo_durable *d = exo_calloc(1, sizeof *d);
     if (!d)
         return exo_fail(err, EXO_NOMEM, "no memory for the head's state");
-    if (sqlite3_open_v2(path, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) !=
-        SQLITE_OK)
+    /* Made here, so that it is never anybody else's to read; SQLite gives its journals the mode of the file. */
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    else
+        close(fd);
+    if (st == EXO_OK && sqlite3_open_v2(path, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                                        NULL) != SQLITE_OK)
         st = exo_fail(err, EXO_IO, "%s: %s", path, d->db ? sqlite3_errmsg(d->db) : "no memory");
     if (st == EXO_OK) {
         sqlite3_busy_timeout(d->db, 1000);

@@ -25,7 +25,7 @@
 struct graph_args {
     const char *action, *path, *to, *out, *preset, *run;
     exo_words sets;
-    bool json;
+    bool json, load_plugins;
 };
 
 /* The graphs of one file: a graph is its own; a job has one for each of its runs that is asked for. */
@@ -35,6 +35,7 @@ struct graphs {
     const exo_graph_spec **each;
     const char **labels; /* of runs; NULL for a graph */
     size_t count;
+    bool without_plugins; /* that the file names */
 };
 
 static void
@@ -76,6 +77,10 @@ open_graphs(struct graphs *graphs, const struct graph_args *args, exo_err *err)
     bool is_job = st == EXO_OK && !exo_graph_is(exo_config_root(doc)) && exo_config_has(exo_config_root(doc), "model");
     if (st != EXO_OK)
         return st;
+    if (!args->load_plugins && strcmp(args->action, "apply") != 0) {
+        exo_config_keep_plugins_out(doc);
+        graphs->without_plugins = exo_config_has(exo_config_root(doc), "plugins");
+    }
     if (is_job) {
         st = exo_job_from(&graphs->job, &doc, &(exo_job_opts){.preset = args->preset, .sets = args->sets}, err);
     } else {
@@ -419,6 +424,10 @@ graph_command(const exo_command_line *line)
         return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
     }
     exo_status st = open_graphs(&graphs, args, &err);
+    if (st != EXO_OK && graphs.without_plugins) {
+        exo_err reason = err;
+        exo_fail(&err, st, "%.400s (its plugins were not loaded: --load-plugins runs their code)", reason.text);
+    }
     for (size_t i = 0; st == EXO_OK && i < sizeof actions / sizeof *actions; i++)
         if (strcmp(actions[i].name, args->action) == 0)
             st = actions[i].run(&graphs, args, &err);
@@ -463,6 +472,10 @@ static const exo_arg table[] = {
      .help = "The folder of the run that apply changes: runs/NAME of a graph, runs/NAME/LABEL of a job.",
      .word = EXO_WORD_FOLDER,
      EXO_INTO(struct graph_args, to)},
+    {.name = "--load-plugins",
+     .help = "Loads the file's plugins, which runs their code. Else what they add is unknown; apply loads them as run "
+             "does.",
+     EXO_INTO(struct graph_args, load_plugins)},
     {.name = "--json", .help = "Prints the plan as JSON.", EXO_INTO(struct graph_args, json)},
     {0},
 };
@@ -490,7 +503,9 @@ const exo_command exo_command_graph = {
     .name = "graph",
     .summary = "Checks, expands, draws and plans a transmission graph, or a job as one",
     .description =
-        "Reads the file as a run would, plugins included, and starts nothing. A mistake is one line with file, "
+        "Reads the file as a run would, and starts nothing; a stranger's file runs no code, as its plugins are loaded "
+        "only "
+        "with --load-plugins. A mistake is one line with file, "
         "line and column.\n\n"
         "apply adds, removes and re-routes edges of a graph that runs, and changes their codecs, buffers and links "
         "and the hosts' rates; of a training job, the codec of its edge, links and rates. Actors stay as they are.\n\n"

@@ -250,8 +250,10 @@ make_graph(const exo_job *job, exo_job_run *run, bool *used, exo_err *err)
         st = add_nodes(exo_config_root(doc), job, run, err);
     if (st == EXO_OK)
         st = add_edges(exo_config_root(doc), job, run, used, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK) {
+        exo_config_keep_out_as(doc, job->doc);
         st = exo_graph_from(&run->graph, &doc, &opts, err);
+    }
     exo_config_free(&doc);
     return st;
 }

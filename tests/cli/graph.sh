@@ -11,7 +11,7 @@ bad() {
     local message=$1
     shift
     printf '%s\n' "$head" "$@" >bad.yaml
-    expect 2 "exogym: bad.yaml:$message" graph check bad.yaml
+    expect 2 "exogym: bad.yaml:$message" graph check --load-plugins bad.yaml
 }
 # bad_edge MESSAGE KEYS: likewise an edge besides one that is right; the message is of line 3.
 bad_edge() {
@@ -36,42 +36,42 @@ edges:
 links: {default: {bandwidth: 100 Mbit/s, latency: 20 ms}}
 presets: {many: {variables.makers: 4}}
 END
-ok graph check graph.yaml
+ok graph check --load-plugins graph.yaml
 [ "$(cat out)" = 'graph: 3 actors, 2 edges, 3 hosts, real clock' ] || fail "check: $(cat out)"
-ok graph check graph.yaml --preset many
+ok graph check --load-plugins graph.yaml --preset many
 has out 'graph: 5 actors'
-ok graph check graph.yaml --preset many --set variables.makers=1 --set clock=virtual
+ok graph check --load-plugins graph.yaml --preset many --set variables.makers=1 --set clock=virtual
 has out 'graph: 2 actors, 2 edges, 3 hosts, virtual clock'
 
-ok graph expand graph.yaml
+ok graph expand --load-plugins graph.yaml
 cp out expanded.yaml
 has out '    buffer: {capacity: 1, on_full: latest}'
-ok graph expand expanded.yaml
+ok graph expand --load-plugins expanded.yaml
 sed 's/^name: expanded$/name: graph/' out | cmp -s - expanded.yaml || fail 'what is expanded is not the same graph'
-ok graph plan graph.yaml
+ok graph plan --load-plugins graph.yaml
 grep -qE '^maker>trainer:experience +one +2 -> 1 +1.00 MB +1.00 MB +2.00 MB +438 ms +438 ms$' out ||
     fail "plan: $(cat out)"
 grep -qE '^trainer>maker:parameters +broadcast +1 -> 2 +\? +\? +\? +\? +\?$' out || fail "plan: $(cat out)"
 has out 'a step of maker: 5 ms of compute, 0 s of exchange: 5 ms'
-ok graph plan graph.yaml --json
+ok graph plan --load-plugins graph.yaml --json
 [ "$(json out encoded_bytes)" = 1000000.0 ] || fail "plan --json: $(cat out)"
 has out '"item_bytes": null'
 
-ok graph dot graph.yaml
+ok graph dot --load-plugins graph.yaml
 has out '"maker" -> "trainer" [label="experience\none\n100 Mbit/s, 20 ms"];'
-ok graph dot graph.yaml -o graph.dot
+ok graph dot --load-plugins graph.yaml -o graph.dot
 [ "$(cat out)" = graph.dot ] || fail "dot: $(cat out)"
 has graph.dot 'subgraph "cluster_0"'
 if command -v dot >/dev/null; then
-    ok graph dot graph.yaml -o graph.svg
+    ok graph dot --load-plugins graph.yaml -o graph.svg
     has graph.svg '<svg'
-    ok graph dot graph.yaml -o graph.png
+    ok graph dot --load-plugins graph.yaml -o graph.png
     [ "$(head -c 4 graph.png | tail -c 3)" = PNG ] || fail 'dot: no picture'
 fi
 mkdir empty
 (
     PATH=$PWD/empty
-    "$EXOGYM" graph dot graph.yaml -o none.svg 2>err
+    "$EXOGYM" graph dot --load-plugins graph.yaml -o none.svg 2>err
     echo $? >status
 )
 [ "$(cat status)" = 1 ] || fail "without graphviz: ended with $(cat status)"
@@ -80,31 +80,31 @@ has err "exogym: a picture needs graphviz's program dot, which is not installed 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
 
-ok graph check job.yaml
+ok graph check --load-plugins job.yaml
 [ "$(cat out)" = 'small/ddp: 2 actors, 1 edge, real clock
 small/diloco: 2 actors, 1 edge, real clock
 small/sparta: 2 actors, 1 edge, real clock' ] || fail "check of a job: $(cat out)"
-ok graph expand job.yaml --run diloco
+ok graph expand --load-plugins job.yaml --run diloco
 has out 'class: train_node'
 has out '    carries: parameters'
 has out '    interval: 4'
 has out '    deadline: 10 min'
 cp out diloco.yaml
-ok graph expand diloco.yaml
+ok graph expand --load-plugins diloco.yaml
 cmp -s out <(tail -n +2 diloco.yaml) || fail "a job's graph does not read back the same: $(diff out diloco.yaml)"
 numel=101770
-ok graph plan job.yaml --json
+ok graph plan --load-plugins job.yaml --json
 [ "$(sed -n 's/^ *"item_bytes": \([0-9.]*\),$/\1/p' out | tr '\n' ' ')" = "$((4 * numel)).0 $((4 * numel)).0 $((4 * numel / 10)).0 " ] ||
     fail "plan of a job: $(cat out)"
 [ "$(sed -n 's/^ *"bytes_per_step": \([0-9.]*\),\{0,1\}$/\1/p' out | tr '\n' ' ')" = "$((8 * numel)).0 $((2 * numel)).0 $((8 * numel / 10)).0 " ] ||
     fail "plan of a job: $(cat out)"
-expect 2 'exogym: the job has 3 runs: choose one with --run' graph dot job.yaml
-expect 2 'exogym: --run fsdp: the job has no such run; it has: ddp, diloco, sparta' graph plan job.yaml --run fsdp
-expect 2 'exogym: --run ddp: this is a graph, not a job with runs' graph plan graph.yaml --run ddp
+expect 2 'exogym: the job has 3 runs: choose one with --run' graph dot --load-plugins job.yaml
+expect 2 'exogym: --run fsdp: the job has no such run; it has: ddp, diloco, sparta' graph plan --load-plugins job.yaml --run fsdp
+expect 2 'exogym: --run ddp: this is a graph, not a job with runs' graph plan --load-plugins graph.yaml --run ddp
 
 # bad_job ASSIGNMENT MESSAGE
 bad_job() {
-    expect 2 "exogym: --set ${1%%=*}: $2" graph check job.yaml --set "$1"
+    expect 2 "exogym: --set ${1%%=*}: $2" graph check --load-plugins job.yaml --set "$1"
 }
 cat >network.yaml <<END
 $(cat job.yaml)
@@ -113,11 +113,11 @@ links: {default: {latency: 5 ms}}
 compute: {step: 50 ms}
 edges: [{carries: gradients, codec: bf16}]
 END
-ok graph expand network.yaml --run ddp
+ok graph expand --load-plugins network.yaml --run ddp
 has out '    host: [home, dc]'
 has out '    compute: {step: 50 ms}'
 has out '    codec: bf16'
-ok graph plan network.yaml --run ddp
+ok graph plan --load-plugins network.yaml --run ddp
 has out 'a step of node: 50 ms of compute'
 bad_job 'edges=[{carries: gradient}]' "edges: no strategy of this job sends 'gradient'; did you mean 'gradients'?"
 bad_job 'edges=[{carries: activations}]' "edges: no strategy of this job sends 'activations'; they send: gradients, parameters"
@@ -165,8 +165,8 @@ bad "2:11: cannot read 'none.yaml': there is no such file" 'include: [none.yaml]
 bad "2:11: include: 'bad.yaml' includes itself, or a file that does" 'include: [bad.yaml]'
 printf 'actors:\n  a: {class: maker}\n' >part.yaml
 bad "4:3: duplicate actor 'a', first in part.yaml:2:3" 'include: [part.yaml]' 'actors:' '  a: {class: learner}'
-expect 2 'exogym: --preset few: the graph has no such preset; it has: many' graph check graph.yaml --preset few
-expect 2 'exogym: --set actors.maker.count: count must be at least 1, got 0' graph check graph.yaml --set actors.maker.count=0
+expect 2 'exogym: --preset few: the graph has no such preset; it has: many' graph check --load-plugins graph.yaml --preset few
+expect 2 'exogym: --set actors.maker.count: count must be at least 1, got 0' graph check --load-plugins graph.yaml --set actors.maker.count=0
 
 # Hosts and links
 bad "2:17: up: '20' has no unit; expected a rate such as 100 Mbit/s" 'hosts: {h: {up: 20}}' "$actors"
@@ -210,12 +210,12 @@ bad "3:9: these can wait for each other for ever: x -> y -> x (edges 'x>y:ping',
 see='(see `exogym help graph`)'
 expect 2 "exogym: graph: expected check, expand, dot, plan, apply or schema $see" graph
 expect 2 "exogym: graph: expected check, expand, dot, plan, apply or schema, got 'chek' $see" graph chek graph.yaml
-expect 2 "exogym: graph: check which graph or job? FILE is missing $see" graph check
+expect 2 "exogym: graph: check which graph or job? FILE is missing $see" graph check --load-plugins
 expect 2 "exogym: graph: 'graph.yaml' is one word too many $see" graph schema graph.yaml
-expect 2 "exogym: graph: --output is for dot $see" graph plan graph.yaml -o x.svg
-expect 2 "exogym: graph: --json is for plan $see" graph check graph.yaml --json
-expect 2 "exogym: 'graph.pdf': the file's name ends with .svg, .png or .dot" graph dot graph.yaml -o graph.pdf
-expect 1 "exogym: cannot read 'none.yaml': No such file or directory" graph check none.yaml
+expect 2 "exogym: graph: --output is for dot $see" graph plan --load-plugins graph.yaml -o x.svg
+expect 2 "exogym: graph: --json is for plan $see" graph check --load-plugins graph.yaml --json
+expect 2 "exogym: 'graph.pdf': the file's name ends with .svg, .png or .dot" graph dot --load-plugins graph.yaml -o graph.pdf
+expect 1 "exogym: cannot read 'none.yaml': No such file or directory" graph check --load-plugins none.yaml
 ok list classes --plugin "$plugin"
 has out 'train_node       one of the nodes that train a model under a strategy'
 has out 'maker            makes experience'
@@ -230,10 +230,34 @@ edges:
   - {from: trainer, to: maker, carries: parameters, route: broadcast}
   - {from: trainer, to: trainer, carries: gradients}
 YAML
-ok graph check hashed.yaml
+ok graph check --load-plugins hashed.yaml
 [ ! -s err ] || fail "a sound graph is warned of: $(cat err)"
-ok graph check hashed.yaml --set edges.0.route=hash
+ok graph check --load-plugins hashed.yaml --set edges.0.route=hash
 has err "exogym: warning: hashed.yaml:5:5: this can stall: trainer_0 waits to receive on 'maker>trainer:experience' from maker_0, \
 maker_0 waits to send on 'maker>trainer:experience' to trainer_1, trainer_1 waits in 'trainer>trainer:gradients' for trainer_0"
+
+# --- A stranger's file ------------------------------------------------------------------------------------------------
+
+# Who only looks runs none of its code.
+cat >evil.c <<'END'
+#include <stdio.h>
+__attribute__((constructor)) static void
+run(void)
+{
+    fclose(fopen("was_run", "w"));
+}
+END
+cc -shared -fPIC evil.c -o evil.so || fail 'no plugin can be built'
+sed 's|^plugins:.*|plugins: [evil.so]|' graph.yaml >evil.yaml
+for what in check expand dot plan; do
+    "$EXOGYM" graph $what evil.yaml >out 2>err </dev/null && fail "graph $what knows classes of a plugin that it did not load"
+    has err "its plugins were not loaded: --load-plugins runs their code"
+    [ ! -e was_run ] || fail "graph $what ran a plugin's code"
+done
+sed 's|^seed:.*|&\nplugins: [evil.so]|' job.yaml >evil_job.yaml
+ok graph check evil_job.yaml
+[ ! -e was_run ] || fail "graph check of a job ran a plugin's code"
+"$EXOGYM" graph check --load-plugins evil.yaml >out 2>err </dev/null
+[ -e was_run ] || fail '--load-plugins loads none'
 
 finish

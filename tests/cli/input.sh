@@ -46,8 +46,8 @@ actors:
   sink: {class: sink}
 edges: [{from: source, to: sink, carries: numbers}]
 END
-within 60 "$EXOGYM" graph check graph.yaml || fail "the graph itself: $(cat err)"
-within 60 "$EXOGYM" graph check <(cat graph.yaml) || fail "graph check of a pipe: $(cat err)"
+within 60 "$EXOGYM" graph check --load-plugins graph.yaml || fail "the graph itself: $(cat err)"
+within 60 "$EXOGYM" graph check --load-plugins <(cat graph.yaml) || fail "graph check of a pipe: $(cat err)"
 within 60 "$EXOGYM" run <(cat graph.yaml) || fail "a graph from a pipe: $(tail -3 err)"
 
 # A pipe that nobody writes into is waited for, but not for ever.

@@ -22,7 +22,7 @@ keys_of() {
 nobody=qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq
 knows() {
     local known
-    "$EXOGYM" graph check "$2" >out 2>err
+    "$EXOGYM" graph check --load-plugins "$2" >out 2>err
     grep -q "unknown key '$nobody'; known are: " err || fail "$1: $(cat err)"
     known=$(sed 's/.*known are: //; s/,//g' err | tr ' ' '\n' | LC_ALL=C sort | tr '\n' ' ')
     [ "$known" = "$(keys_of "$1")" ] || fail "$1: the parser knows '$known', the schema '$(keys_of "$1")'"
@@ -85,7 +85,7 @@ right() {
 wrong() {
     printf '%s\n' "$@" >wrong.yaml
     python3 validate.py wrong wrong.yaml >log 2>&1 || fail "$*: $(cat log)"
-    "$EXOGYM" graph check wrong.yaml >out 2>&1 && fail "$*: the parser takes it"
+    "$EXOGYM" graph check --load-plugins wrong.yaml >out 2>&1 && fail "$*: the parser takes it"
 }
 
 mapfile -t files < <(find "$EXO_SOURCE/examples" "$EXO_SOURCE/docs" "$EXO_SOURCE/bench" -name '*.yaml')
@@ -110,12 +110,12 @@ edges:
 links: {default: {bandwidth: 100 Mbit/s, loss: 1 %, latency: 20 ms}, x: {from: home, to: dc, loss: 0.01}}
 presets: {more: {variables.n: 4}}
 END
-ok graph check graph.yaml
+ok graph check --load-plugins graph.yaml
 right graph.yaml
-ok graph expand graph.yaml
+ok graph expand --load-plugins graph.yaml
 cp out expanded.yaml
 right expanded.yaml
-ok graph expand job.yaml
+ok graph expand --load-plugins job.yaml
 cp out expanded.yaml
 right expanded.yaml
 

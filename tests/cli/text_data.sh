@@ -133,7 +133,7 @@ if "$EXOGYM" list models | grep -q '^gpt '; then
     wanted=$(hash_of out)
     ok run job.yaml --json --no-plot --name gpt_far --set "model={name: gpt, $gpt}" --workers 2
     [ "$(hash_of out)" = "$wanted" ] || fail 'workers have another language model'
-    ok graph expand job.yaml --set model=gpt
+    ok graph expand --load-plugins job.yaml --set model=gpt
     has out "model: {name: gpt, vocabulary: $vocabulary}"
     ok run job.yaml --json --no-plot --name gpt_more --set "model={name: gpt, vocabulary: 64, $gpt}"
     [ "$(json runs/gpt_more/ddp/config.json vocabulary)" = 64 ] || fail 'a vocabulary that is given is not kept'

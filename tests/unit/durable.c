@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -174,4 +175,27 @@ Test(durable, leaves_files_of_other_programs_alone)
     make("CREATE TABLE actors (name TEXT, film TEXT);");
     cr_expect_eq(exo_durable_open(&d, path, &err), EXO_IO);
     cr_expect(strstr(err.text, "another program"), "%s", err.text);
+}
+
+static mode_t
+mode_of(const char *file)
+{
+    struct stat info;
+    return stat(file, &info) == 0 ? info.st_mode & 0777 : 0600;
+}
+
+/* What a head knows is nobody else's, whatever the umask leaves; nor are SQLite's files beside it. */
+Test(durable, is_for_its_owner_alone)
+{
+    static const char *const besides[] = {"", "-wal", "-shm", "-journal"};
+    exo_durable *d = NULL;
+    umask(0);
+    cr_assert_eq(exo_durable_open(&d, path, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_durable_put(d, &row, &err), EXO_OK, "%s", err.text);
+    for (size_t i = 0; i < sizeof besides / sizeof *besides; i++) {
+        char beside[512];
+        snprintf(beside, sizeof beside, "%s%s", path, besides[i]);
+        cr_expect_eq(mode_of(beside), 0600, "%s", beside);
+    }
+    exo_durable_close(&d);
 }
