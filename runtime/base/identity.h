@@ -15,13 +15,24 @@ enum {
     EXO_IDENTITY_NAME = 65
 };
 
+/* What somebody may do in a cluster: its role. A bit each. */
+typedef enum exo_access {
+    EXO_ACCESS_NONE = 0,
+    EXO_ACCESS_OBSERVER = 1, /* looks                                          */
+    EXO_ACCESS_DRIVER = 2,   /* has jobs and actors of its own, in a namespace */
+    EXO_ACCESS_WORKER = 4,   /* hosts actors, and speaks of itself             */
+    EXO_ACCESS_ADMIN = 8,    /* everything                                     */
+} exo_access;
+
 typedef struct exo_identity {
     atomic_uint references;
-    uint64_t node;                /* that its Hello or Welcome says: as much its own as the rest is proven */
-    uint64_t start;               /* of its process, if it is of this host                         */
-    uint32_t pid;                 /* of a process of this host, as the kernel says; 0: not known          */
-    char key[EXO_IDENTITY_KEY];   /* the public key whose secret it has; "": it showed none               */
-    char name[EXO_IDENTITY_NAME]; /* of that key, in the folder of those that are let in; "": it has none */
+    uint64_t node;              /* that its Hello or Welcome says: as much its own as the rest is proven */
+    uint64_t start;             /* of its process, if it is of this host                         */
+    uint32_t pid;               /* of a process of this host, as the kernel says; 0: not known          */
+    char key[EXO_IDENTITY_KEY]; /* the public key whose secret it has; "": it showed none               */
+    exo_access role;
+    char space[EXO_IDENTITY_NAME]; /* of a driver: the namespace of its actors */
+    char name[EXO_IDENTITY_NAME];  /* of that key, in the folder of those that are let in; "": it has none */
 } exo_identity;
 
 /* A copy with one reference; NULL: no memory. */

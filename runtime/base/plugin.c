@@ -18,6 +18,8 @@
 
 #include <exogym/memory.h>
 
+#include "plugin_dir.h"
+
 struct plugin {
     void *handle;
     pthread_t loader; /* who runs its function, while it is not ready */
@@ -96,7 +98,9 @@ exo_plugin_load(const char *path, exo_err *err)
 {
     void *handle = NULL;
     bool ran = false;
-    exo_status st = open_file(path, &handle, err);
+    exo_status st = exo_plugin_check_dir(path, err);
+    if (st == EXO_OK)
+        st = open_file(path, &handle, err);
     if (!handle)
         return st;
     struct plugin *mine = exo_calloc(1, sizeof *mine);

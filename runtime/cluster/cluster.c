@@ -95,6 +95,7 @@ open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
                               .num_endpoints = c->place.num_endpoints,
                               .keys = c->place.has_keys ? &c->place.keys : NULL,
                               .allowed = c->place.allowed,
+                              .trusted = opts->role == EXO_ROLE_HEAD ? NULL : c->place.head_key,
                               .peer_timeout = opts->peer_timeout};
     exo_status st = exo_remote_open(&c->remote, c->runtime, &net, &exo_cluster_events, c, err);
     if (st == EXO_OK)

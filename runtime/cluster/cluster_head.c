@@ -179,7 +179,7 @@ on_lost(void *context, exo_peer *peer, const char *cause)
     }
 }
 
-const exo_remote_events exo_cluster_events = {.lost = on_lost};
+const exo_remote_events exo_cluster_events = {.lost = on_lost, .made_from = exo_cluster_made_from};
 
 void
 exo_cluster_forsake_head(exo_cluster *c, const char *cause)

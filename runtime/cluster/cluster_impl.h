@@ -102,6 +102,8 @@ void exo_cluster_tell_deaths(exo_cluster *c);
 void exo_cluster_forget_known(exo_cluster *c);
 /* For exo_worker_env. */
 void exo_cluster_making(void *context, bool begins, const Exo__Cluster__Spawn *spec, exo_ref actor);
+/* For exo_remote_events. */
+bool exo_cluster_made_from(void *context, exo_ref actor, char space[256], char owner[EXO_IDENTITY_NAME]);
 exo_ref exo_cluster_find_made(void *context, uint64_t key, uint64_t incarnation);
 
 /* --- Actors by name (cluster_names.c) ----------------------------------------------------------------------------- */

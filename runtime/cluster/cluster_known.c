@@ -227,6 +227,21 @@ exo_cluster_find_made(void *context, uint64_t key, uint64_t incarnation)
     return found;
 }
 
+bool
+exo_cluster_made_from(void *context, exo_ref actor, char space[256], char owner[EXO_IDENTITY_NAME])
+{
+    exo_cluster *c = context;
+    struct known *k = NULL;
+    pthread_mutex_lock(&c->lock);
+    HASH_FIND(hh, c->known, &actor.id, sizeof actor.id, k);
+    if (k) {
+        snprintf(space, 256, "%s", k->spec->space[0] ? k->spec->space : "default");
+        snprintf(owner, EXO_IDENTITY_NAME, "%s", k->spec->owner);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return k != NULL;
+}
+
 /* --- Registering -------------------------------------------------------------------------------------------------- */
 
 static void

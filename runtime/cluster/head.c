@@ -272,6 +272,11 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     if (!m)
         return exo_fail(err, EXO_INVAL, "find: the arguments cannot be read");
     exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
+    st = exo_head_check_space(call, m->space, "find", err);
+    if (st != EXO_OK) {
+        EXO_RELEASE(m);
+        return st;
+    }
     if (!a || a->state == EXO_ENTRY_DEAD) {
         st = exo_head_fail_not_there(m, a, err);
     } else if (a->state == EXO_ENTRY_ALIVE && !(m->id && a->id == m->id && a->node && a->node->id == m->node)) {
@@ -326,12 +331,15 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
                     : !node->alive
                         ? exo_fail(err, EXO_CLOSED, "this process has left, or the head has taken it for lost")
                         : exo_head_check_self(call, m->node, "claim", err);
+    if (st == EXO_OK)
+        st = exo_head_check_space(call, m->space, "claim", err);
     if (st == EXO_OK) {
         Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
         spec.name = m->name;
         spec.space = m->space;
         spec.class_name = m->class_name;
         spec.job = exo_pb_text(node->job);
+        spec.owner = exo_pb_text(node->owner ? node->owner->name : "");
         spec.driver = exo_head_driver_of(h, node->job);
         a = exo_directory_by_id(&h->directory, m->node, m->id); /* it was claimed, and the reply was lost? */
         claimed = a && a->state == EXO_ENTRY_ALIVE && strcmp(a->spec->name, m->name) == 0 &&

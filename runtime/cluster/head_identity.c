@@ -43,6 +43,9 @@ exo_head_check_register(const struct head *h, const exo_call_context *call, cons
     HASH_FIND(hh, h->directory.nodes, &m->node, sizeof m->node, node);
     if (node && node->owner && !exo_identity_is_same(node->owner, who))
         return deny(who, "register", "is not who was that node before", err);
+    const char *kind = who->role == EXO_ACCESS_DRIVER ? "driver" : who->role == EXO_ACCESS_WORKER ? "worker" : m->kind;
+    if (strcmp(m->kind, kind) != 0)
+        return deny(who, "register", "may be a node of another kind only: its role says which", err);
     if (who->key[0] && m->key_text[0] && strcmp(who->key, m->key_text) != 0)
         return deny(who, "register", "names another key than it has shown", err);
     HASH_FIND_STR(h->directory.jobs, m->job, job);
@@ -71,4 +74,48 @@ exo_head_peer(const exo_call_context *call)
 {
     const exo_identity *who = exo_call_identity(call);
     return who ? who->node : 0;
+}
+
+/* --- Drivers ------------------------------------------------------------------------------------------------------------------- */
+
+static const exo_identity *
+driver_of(const exo_call_context *call)
+{
+    const exo_identity *who = exo_call_identity(call);
+    return who && who->role == EXO_ACCESS_DRIVER ? who : NULL;
+}
+
+exo_status
+exo_head_check_space(const exo_call_context *call, const char *space, const char *method, exo_err *err)
+{
+    const exo_identity *who = driver_of(call);
+    if (who && strcmp(space[0] ? space : "default", who->space) != 0)
+        return exo_fail(err, EXO_DENIED, "%s: %s may use the namespace '%s' only", method, who->name, who->space);
+    return strcmp(space, EXO_SYSTEM_SPACE) == 0 && exo_call_identity(call) &&
+                   (strcmp(method, "spawn") == 0 || strcmp(method, "claim") == 0)
+               ? exo_fail(err, EXO_DENIED, "%s: the namespace '%s' is the cluster's own", method, space)
+               : EXO_OK;
+}
+
+exo_status
+exo_head_check_owner(const exo_call_context *call, const exo_entry *a, const char *method, exo_err *err)
+{
+    const exo_identity *who = driver_of(call);
+    return who && strcmp(a->spec->owner, who->name) != 0 ? deny(who, method, "did not make this actor", err) : EXO_OK;
+}
+
+bool
+exo_head_is_hidden(const exo_call_context *call, const exo_entry *a)
+{
+    const exo_identity *who = driver_of(call);
+    return who && strcmp(a->spec->space[0] ? a->spec->space : "default", who->space) != 0;
+}
+
+void
+exo_head_own_spec(const exo_call_context *call, const Exo__Cluster__Spawn *spec, Exo__Cluster__Spawn *out)
+{
+    const exo_identity *who = exo_call_identity(call);
+    *out = *spec;
+    out->owner = exo_pb_text(who ? who->name : "");
+    out->restricted = who && who->role == EXO_ACCESS_DRIVER;
 }

@@ -80,6 +80,14 @@ exo_status exo_head_check_self(const exo_call_context *call, uint64_t node, cons
 /* The caller is that node, and was it before; it takes no job from a driver that lives (EXISTS). */
 exo_status exo_head_check_register(const struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m,
                                    exo_err *err);
+/* A driver uses its own namespace only; nobody makes actors in that of the cluster. */
+exo_status exo_head_check_space(const exo_call_context *call, const char *space, const char *method, exo_err *err);
+/* A driver ends only what it has made. */
+exo_status exo_head_check_owner(const exo_call_context *call, const exo_entry *a, const char *method, exo_err *err);
+/* A driver sees no actor of another namespace. */
+bool exo_head_is_hidden(const exo_call_context *call, const exo_entry *a);
+/* *out: the spec (whose texts it borrows) as the caller's, whatever it says of itself. */
+void exo_head_own_spec(const exo_call_context *call, const Exo__Cluster__Spawn *spec, Exo__Cluster__Spawn *out);
 /* The caller watched that node's process. */
 exo_status exo_head_check_epitaph(const struct head *h, const exo_call_context *call, uint64_t id, exo_err *err);
 

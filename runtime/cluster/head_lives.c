@@ -254,7 +254,11 @@ exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, ex
     if (!m)
         return exo_fail(err, EXO_INVAL, "give_up: the arguments cannot be read");
     exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
-    exo_status st = a && a->state != EXO_ENTRY_DEAD ? EXO_OK : exo_head_fail_not_there(m, a, err);
+    exo_status st = exo_head_check_space(call, m->space, "give_up", err);
+    if (st == EXO_OK && (!a || a->state == EXO_ENTRY_DEAD))
+        st = exo_head_fail_not_there(m, a, err);
+    if (st == EXO_OK)
+        st = exo_head_check_owner(call, a, "give_up", err);
     if (st == EXO_OK && a->state != EXO_ENTRY_ALIVE)
         give_up(h, a, m->cause);
     if (st == EXO_OK) {

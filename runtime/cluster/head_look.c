@@ -55,6 +55,11 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "why: the arguments cannot be read");
+    exo_status allowed = exo_head_check_space(call, m->space, "why", err);
+    if (allowed != EXO_OK) {
+        EXO_RELEASE(m);
+        return allowed;
+    }
     const exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
     const exo_node *n = !a             ? exo_directory_node_by_name(&h->directory, m->name)
                         : a->lost_with ? exo_directory_node(&h->directory, a->lost_with)
@@ -106,6 +111,21 @@ list_holdings(struct head *h, Exo__Cluster__Listing *out)
     return EXO_OK;
 }
 
+/* Takes out of a list what the caller may not see. */
+static void
+hide(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *listing)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < listing->n_actors; i++) {
+        const exo_entry *a = exo_directory_by_key(&h->directory, listing->actors[i]->key);
+        if (a && exo_head_is_hidden(call, a))
+            exo_free(listing->actors[i]);
+        else
+            listing->actors[kept++] = listing->actors[i];
+    }
+    listing->n_actors = kept;
+}
+
 exo_status
 exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -121,6 +141,7 @@ exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_p
     listing.host = boot;
     exo_boot_id(boot);
     exo_status st = exo_directory_list(&h->directory, &listing, exo_head_describe);
+    hide(h, call, &listing);
     if (st == EXO_OK)
         st = list_holdings(h, &listing);
     if (st == EXO_OK)

@@ -377,6 +377,20 @@ exo_head_begin_more(exo_call_context *call, void *self, const exo_payload *args,
     return EXO_OK;
 }
 
+/* A driver's actors are of no job but its own. */
+static exo_status
+check_job(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_err *err)
+{
+    const exo_identity *who = exo_call_identity(call);
+    const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
+    const exo_node *driver = job ? exo_directory_node(&h->directory, job->driver) : NULL;
+    if (!who || who->role != EXO_ACCESS_DRIVER || !spec->job[0])
+        return EXO_OK;
+    if (driver && driver->owner && exo_identity_is_same(driver->owner, who))
+        return EXO_OK;
+    return exo_fail(err, EXO_DENIED, "spawn: the job '%.100s' is not one of %s's", spec->job, who->name);
+}
+
 static exo_status
 spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo_payload *reply, exo_err *err)
 {
@@ -387,6 +401,9 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
     const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
     if (spec->job[0] && !spec->detached && (!job || strcmp(job->state, "running") != 0))
         return exo_fail(err, EXO_NOT_FOUND, "there is no job '%s' that runs", spec->job);
+    exo_status allowed = exo_head_check_space(call, spec->space, "spawn", err); /* before it is told what there is */
+    if (allowed != EXO_OK)
+        return allowed;
     exo_entry *old =
         spec->get_if_exists && spec->name[0] ? exo_directory_by_name(&h->directory, spec->space, spec->name) : NULL;
     if (old && old->state == EXO_ENTRY_ALIVE)
@@ -397,10 +414,16 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
     exo_status st = all ? EXO_OK : exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
     for (; st == EXO_OK && made < count; made += st == EXO_OK) {
         Exo__Cluster__Spawn *one = made == 0 ? spec : spec->together[made - 1];
+        Exo__Cluster__Spawn own;
         one->driver = exo_head_driver_of(h, one->job);
-        st = check_group(h, one, err);
+        exo_head_own_spec(call, one, &own);
+        st = exo_head_check_space(call, own.space, "spawn", err);
         if (st == EXO_OK)
-            st = exo_head_new_entry(h, 0, peer, one, &all[made], err);
+            st = check_group(h, &own, err);
+        if (st == EXO_OK)
+            st = check_job(h, call, &own, err);
+        if (st == EXO_OK)
+            st = exo_head_new_entry(h, 0, peer, &own, &all[made], err);
         if (st == EXO_OK && (st = exo_entry_take(&h->directory, all[made], peer, EXO_QUOTA_SPAWNS, err)) != EXO_OK)
             discard(h, all[made]);
     }

@@ -11,6 +11,7 @@
 #define EXO_CLUSTER_REMOTE_H
 
 #include "hooks.h"
+#include "identity.h"
 #include "net.h"
 #include "store.h"
 
@@ -19,6 +20,8 @@ typedef struct exo_remote exo_remote;
 typedef struct exo_remote_events {
     void (*opened)(void *context, exo_peer *peer);
     void (*lost)(void *context, exo_peer *peer, const char *cause);
+    /* The namespace and owner with which the head had an actor of this process made; false: it did not. */
+    bool (*made_from)(void *context, exo_ref actor, char space[256], char owner[EXO_IDENTITY_NAME]);
 } exo_remote_events;
 
 /* Opens a net (handler, context and held of `opts` are set here) for `runtime`, which must outlive it. Its endpoints are bound and known,

@@ -7,6 +7,7 @@
 
 #include <exogym/memory.h>
 
+#include "access.h"
 #include "printable.h"
 #include "quota.h"
 #include "remote_impl.h"
@@ -133,17 +134,82 @@ answer(exo_remote *r, exo_peer *peer, uint64_t id, exo_status status, const char
     exo_net_send(r->net, peer, &reply, NULL, NULL);
 }
 
+static bool
+has_method(const exo_actor_class *c, const char *name)
+{
+    for (size_t i = 0; i < c->num_methods; i++)
+        if (strcmp(c->methods[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* What the row of the table is that a call of an actor falls under. */
+static const char *
+row_of(const exo_actor_info *info, const char *method)
+{
+    static const char *const common[] = {"ping", "dump", "stop"};
+    if (method[0] == '$')
+        return method;
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (strcmp(method, common[i]) == 0 && !has_method(info->actor_class, method))
+            return method;
+    return "*";
+}
+
+/* A driver reaches what is in its namespace, and ends what it has made. */
+static exo_status
+check_driver(exo_remote *r, const exo_identity *who, const exo_actor_info *info, exo_ref actor, const char *row,
+             exo_err *err)
+{
+    char space[256] = "default", owner[EXO_IDENTITY_NAME] = "";
+    bool made = r->events->made_from && r->events->made_from(r->context, actor, space, owner);
+    if (!made && info->space)
+        snprintf(space, sizeof space, "%s", info->space);
+    if (strcmp(space, who->space) != 0)
+        return exo_fail(err, EXO_DENIED, "%s may call actors of the namespace '%s' only", who->name, who->space);
+    bool ends = strcmp(row, "stop") == 0 || strcmp(row, METHOD_STOP) == 0 || strcmp(row, METHOD_DRAIN) == 0 ||
+                strcmp(row, METHOD_KILL) == 0;
+    if (ends && strcmp(owner, who->name) != 0)
+        return exo_fail(err, EXO_DENIED, "%s did not make this actor, and cannot end it", who->name);
+    return EXO_OK;
+}
+
 /* What the process is made of takes no orders from elsewhere: nobody would be there to do its work, and nobody would know. */
 static exo_status
-check_system(exo_remote *r, exo_ref actor, const char *method, exo_err *err)
+check_system(const exo_identity *who, const exo_actor_info *info, const char *method, exo_err *err)
+{
+    exo_right right;
+    if (method[0] == '$' || strcmp(method, "stop") == 0)
+        return exo_fail(err, EXO_DENIED, "'%s' of the cluster itself takes no `%.60s` from others", info->name, method);
+    if (strcmp(method, "ping") == 0 || strcmp(method, "dump") == 0)
+        return exo_access_check(who, "actor", method, &right, err);
+    if (!has_method(info->actor_class, method)) /* to be told what there is */
+        return who->role == EXO_ACCESS_NONE ? exo_access_check(who, info->name, method, &right, err) : EXO_OK;
+    return exo_access_check(who, info->name, method, &right, err);
+}
+
+/* May this caller call that? */
+static exo_status
+check_access(exo_remote *r, const exo_identity *who, exo_ref actor, const char *method, exo_err *err)
 {
     exo_actor_info info;
-    if ((method[0] != '$' && strcmp(method, "stop") != 0) || !exo_runtime_look(r->runtime, actor, &info))
-        return EXO_OK;
-    bool system = info.space && strcmp(info.space, EXO_SYSTEM_SPACE) == 0;
-    exo_status st =
-        system ? exo_fail(err, EXO_DENIED, "'%s' of the cluster itself takes no `%.60s` from others", info.name, method)
-               : EXO_OK;
+    exo_right right;
+    exo_status st;
+    if (!who)
+        return exo_fail(err, EXO_DENIED, "nothing is known of the caller");
+    if (who->role == EXO_ACCESS_ADMIN && method[0] != '$' && strcmp(method, "stop") != 0 &&
+        strcmp(method, "started") != 0 && strcmp(method, "begin") != 0 && strcmp(method, "tick") != 0)
+        return EXO_OK; /* without a look at the actor */
+    if (!exo_runtime_look(r->runtime, actor, &info))
+        return who->role ? EXO_OK : exo_fail(err, EXO_DENIED, "the caller may call nothing here"); /* it is dead */
+    if (info.space && strcmp(info.space, EXO_SYSTEM_SPACE) == 0) {
+        st = check_system(who, &info, method, err);
+    } else {
+        const char *row = row_of(&info, method);
+        st = exo_access_check(who, "actor", row, &right, err);
+        if (st == EXO_OK && right == EXO_RIGHT_OWN)
+            st = check_driver(r, who, &info, actor, row, err);
+    }
     exo_actor_info_release(&info);
     return st;
 }
@@ -231,7 +297,10 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
     exo_future_set_hook(future, &serving_hook, s, 0);
     if (st == EXO_OK && e->actor == 0 && e->text[0] == 0) {
         exo_payload value = {0};
-        st = exo_remote_run_own(r, e->method, args, &value, &err);
+        exo_right right;
+        st = exo_access_check(exo_peer_identity(peer), "process", e->method, &right, &err);
+        if (st == EXO_OK)
+            st = exo_remote_run_own(r, e->method, args, &value, &err);
         exo_future_complete(future, st, err.text, &value);
         exo_payload_release(args);
         exo_future_drop(&future);
@@ -242,7 +311,7 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
     if (st == EXO_OK && (actor.id & EXO_REMOTE))
         st = exo_fail(&err, EXO_INVAL, "a reference that is no actor of this process");
     if (st == EXO_OK)
-        st = check_system(r, actor, e->method, &err);
+        st = check_access(r, exo_peer_identity(peer), actor, e->method, &err);
     if (st == EXO_OK && !run_control(r, actor, e->method, args, future, &st, &err))
         st = system ? exo_remote_pass(r, channel, peer, actor, e->method, args, future, &err)
                     : exo_runtime_deliver(r->runtime, actor, e->method, args, exo_peer_identity(peer), future, &err);

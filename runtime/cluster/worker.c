@@ -8,6 +8,7 @@
 
 #include "directory.h"
 #include "messages.h"
+#include "plugin_dir.h"
 
 struct worker {
     exo_worker_env env;
@@ -42,6 +43,7 @@ static exo_status
 make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, exo_ref *out, exo_err *err)
 {
     exo_status st = EXO_OK;
+    exo_plugin_restrict(spec->restricted); /* this thread: also what `start` loads */
     for (size_t i = 0; st == EXO_OK && i < spec->n_plugins; i++)
         st = exo_plugin_load(spec->plugins[i], err);
     const exo_actor_class *actor_class = st == EXO_OK ? exo_actor_class_find(spec->class_name) : NULL;
@@ -64,6 +66,7 @@ make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, 
     if (st == EXO_OK)
         st = begin_life(call, w, spec, actor_class, &opts, out, err);
     exo_free(lanes);
+    exo_plugin_restrict(false);
     return st;
 }
 

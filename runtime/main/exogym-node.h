@@ -16,7 +16,7 @@ enum {
 /* All options; a program's table has those that it takes. */
 struct exo_node_args {
     const char *cluster, *name, *folder, *advertise, *head, *head_key, *keys, *authorized, *state, *peer_timeout,
-        *threads, *grace, *parent, *logs;
+        *threads, *grace, *parent, *logs, *plugin_dir;
     exo_words listen, resources, plugins;
     bool no_ipc, insecure, temporary, no_seccomp;
 };

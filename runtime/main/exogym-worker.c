@@ -5,6 +5,7 @@
 
 #include "exogym-node.h"
 #include "exogym-watcher.h"
+#include "plugin_dir.h"
 #include "run.h"
 
 static int
@@ -25,6 +26,7 @@ worker_program(const exo_command_line *line)
         return status; /* we are the watcher, and it is over */
     node.opts.name = watched.name;
     node.opts.log = watched.log;
+    exo_plugin_set_dir(args->plugin_dir);
     st = exo_train_node_register(&err);
     if (st == EXO_OK)
         st = exo_graph_actor_register(&err);
@@ -58,6 +60,11 @@ static const exo_arg table[] = {
      .help = "Loads a plugin first; can be given again and again.",
      .word = EXO_WORD_FILE,
      EXO_INTO(struct exo_node_args, plugins)},
+    {.name = "--plugin-dir",
+     .value = "DIR",
+     .help = "Whence drivers, by the role of their keys, may have plugins loaded; from nowhere unless given.",
+     .word = EXO_WORD_FOLDER,
+     EXO_INTO(struct exo_node_args, plugin_dir)},
     {.name = "--logs",
      .value = "DIR",
      .help = "Where its log goes, NAME.log; FOLDER/CLUSTER unless given. The folder must be there.",

@@ -131,13 +131,14 @@ await_line(const char *program, int fd, char *line, size_t size, exo_err *err)
 /* --- What is started ----------------------------------------------------------------------------------------------------------- */
 
 static exo_status
-make_key(const exo_local_cluster *c, const char *name, exo_err *err)
+make_key(const exo_local_cluster *c, const char *name, exo_access role, exo_err *err)
 {
+    const exo_grant grant = {.role = role};
     exo_keys keys = {0};
     char from[128], to[128];
     exo_status st = exo_keys_generate(&keys, err);
     if (st == EXO_OK)
-        st = exo_keys_save(&keys, c->folder, name, err);
+        st = exo_keys_save(&keys, &grant, c->folder, name, err);
     exo_keys_release(&keys);
     snprintf(from, sizeof from, "%s/%s.key", c->folder, name);
     snprintf(to, sizeof to, "%s/authorized/%s.key", c->folder, name);
@@ -153,10 +154,10 @@ make_keys(const exo_local_cluster *c, exo_err *err)
     snprintf(path, sizeof path, "%s/authorized", c->folder);
     if (mkdir(path, 0700) != 0)
         return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
-    exo_status st = make_key(c, "head", err);
+    exo_status st = make_key(c, "head", EXO_ACCESS_ADMIN, err);
     if (st == EXO_OK)
-        st = make_key(c, "worker", err);
-    return st == EXO_OK ? make_key(c, "driver", err) : st;
+        st = make_key(c, "worker", EXO_ACCESS_WORKER, err);
+    return st == EXO_OK ? make_key(c, "driver", EXO_ACCESS_ADMIN, err) : st;
 }
 
 static void

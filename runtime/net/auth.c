@@ -118,7 +118,7 @@ flush_folder(const char *path)
 }
 
 exo_status
-exo_keys_save(const exo_keys *keys, const char *folder, const char *name, exo_err *err)
+exo_keys_save(const exo_keys *keys, const exo_grant *grant, const char *folder, const char *name, exo_err *err)
 {
     char secret_path[PATH_LIMIT], public_path[PATH_LIMIT], text[512] = {0};
     struct stat info;
@@ -146,11 +146,15 @@ exo_keys_save(const exo_keys *keys, const char *folder, const char *name, exo_er
     explicit_bzero(text, sizeof text);
     if (st != EXO_OK)
         return st;
+    char date[EXO_GRANT_DATE] = "";
+    if (grant->expires)
+        exo_grant_write_date(grant->expires, date);
     snprintf(
         text, sizeof text,
         "# exogym public key '%s'. Not secret: copy it into the authorized folder of each node that shall accept it.\n"
-        "public %s\n",
-        name, keys->public_key);
+        "public %s\nrole %s\n%s%s%s%s%s%s",
+        name, keys->public_key, exo_access_name(grant->role), grant->space[0] ? "namespace " : "", grant->space,
+        grant->space[0] ? "\n" : "", date[0] ? "expires " : "", date, date[0] ? "\n" : "");
     st = write_new(public_path, 0644, text, err);
     if (st != EXO_OK)
         unlink(secret_path);
@@ -210,8 +214,9 @@ done:
 
 /* One line, without its newline: a comment, or "public KEY" or "secret KEY". */
 static exo_status
-read_line(const char *path, int number, char *line, exo_keys *keys, bool secret_allowed, exo_err *err)
+read_line(const char *path, int number, char *line, exo_keys *keys, exo_grant *grant, exo_err *err)
 {
+    bool secret_allowed = !grant;
     size_t length = strlen(line);
     while (length > 0 && isspace((unsigned char)line[length - 1]))
         line[--length] = '\0';
@@ -220,6 +225,14 @@ read_line(const char *path, int number, char *line, exo_keys *keys, bool secret_
     size_t word = strcspn(line, " \t");
     bool is_public = word == 6 && memcmp(line, "public", 6) == 0;
     bool is_secret = word == 6 && memcmp(line, "secret", 6) == 0;
+    if (grant && !is_public && !is_secret && line[word]) {
+        char where[PATH_LIMIT + 16];
+        line[word] = '\0';
+        snprintf(where, sizeof where, "%s:%d", path, number);
+        exo_status st = exo_grant_read_line(grant, where, line, line + word + 1 + strspn(line + word + 1, " \t"), err);
+        if (st != EXO_NOT_FOUND)
+            return st;
+    }
     /* The line itself is never shown: it may be a secret in the wrong place. */
     if (!is_public && !is_secret)
         return exo_fail(err, EXO_INVAL, "%s:%d: expected `public KEY`%s or a comment", path, number,
@@ -242,14 +255,15 @@ read_line(const char *path, int number, char *line, exo_keys *keys, bool secret_
 
 /* Reads the lines of `text`, which it changes. */
 static exo_status
-read_keys(const char *path, char *text, exo_keys *keys, bool with_secret, exo_err *err)
+read_keys(const char *path, char *text, exo_keys *keys, exo_grant *grant, exo_err *err)
 {
+    bool with_secret = !grant;
     int number = 1;
     for (char *line = text, *next = NULL; line; line = next, number++) {
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        exo_status st = read_line(path, number, line, keys, with_secret, err);
+        exo_status st = read_line(path, number, line, keys, grant, err);
         if (st != EXO_OK)
             return st;
     }
@@ -289,7 +303,7 @@ exo_keys_load(const char *path, exo_keys *keys, exo_err *err)
     else if (st == EXO_OK)
         st = read_key_file(path, 077, "others must not read a secret key; run chmod 600", text, err);
     if (st == EXO_OK)
-        st = read_keys(path, text, keys, true, err);
+        st = read_keys(path, text, keys, NULL, err);
     if (st == EXO_OK && zmq_curve_public(derived, keys->secret_key) != 0)
         st = exo_fail(err, EXO_UNSUPPORTED, "%s: cannot check the keys: %s", path, zmq_strerror(zmq_errno()));
     if (st == EXO_OK && strcmp(derived, keys->public_key) != 0)
@@ -305,6 +319,7 @@ exo_keys_load(const char *path, exo_keys *keys, exo_err *err)
 typedef struct entry {
     uint8_t key[EXO_KEY_BYTES];
     char name[EXO_KEY_NAME];
+    exo_grant grant;
 } entry;
 
 typedef struct entries {
@@ -315,9 +330,25 @@ typedef struct entries {
 struct exo_allow_list {
     char *folder; /* never changes */
     pthread_mutex_t lock;
-    entries entries;               /* guarded by lock, as all below                             */
-    struct timespec seen, doubted; /* the folder's time when it was read; when it had a mistake */
+    entries entries;            /* guarded by lock, as all below                             */
+    uint64_t seen;              /* fingerprint of what was read; 0: it is read again */
+    char doubted[EXO_ERR_TEXT]; /* the mistake that was logged last */
 };
+
+static exo_status
+append(entries *all, const entry *new, const char *folder, exo_err *err)
+{
+    if (all->length == all->size) {
+        size_t size = all->size ? 2 * all->size : 16;
+        entry *grown = exo_realloc(all->items, size, sizeof *grown);
+        if (!grown)
+            return exo_fail(err, EXO_NOMEM, "%s: no memory for %zu keys", folder, size);
+        all->items = grown;
+        all->size = size;
+    }
+    all->items[all->length++] = *new;
+    return EXO_OK;
+}
 
 static exo_status
 add_entry(entries *all, const char *folder, const char *file, exo_err *err)
@@ -337,29 +368,39 @@ add_entry(entries *all, const char *folder, const char *file, exo_err *err)
 
     exo_status st = read_key_file(path, 002, "everybody may change whom this node accepts; run chmod o-w", text, err);
     if (st == EXO_OK)
-        st = read_keys(path, text, &keys, false, err);
+        st = read_keys(path, text, &keys, &new.grant, err);
+    if (st == EXO_OK)
+        st = exo_grant_check(&new.grant, path, err);
     explicit_bzero(text, sizeof text); /* it may have been a secret */
     if (st != EXO_OK)
         return st;
     zmq_z85_decode(new.key, keys.public_key);
+    memcpy(new.grant.name, new.name, sizeof new.grant.name);
     for (size_t i = 0; i < all->length; i++)
         if (memcmp(all->items[i].key, new.key, sizeof new.key) == 0)
             return exo_fail(err, EXO_INVAL, "%s: holds the same key as %s.key", path, all->items[i].name);
-    if (all->length == all->size) {
-        size_t size = all->size ? 2 * all->size : 16;
-        entry *grown = exo_realloc(all->items, size, sizeof *grown);
-        if (!grown)
-            return exo_fail(err, EXO_NOMEM, "%s: no memory for %zu keys", folder, size);
-        all->items = grown;
-        all->size = size;
+    return append(all, &new, folder, err);
+}
+/* What was known of a file that has a mistake by now. */
+static exo_status
+keep_entry(entries *all, const entries *before, const char *file, const char *folder, exo_err *err)
+{
+    size_t stem = strlen(file) - strlen(".key");
+    for (size_t i = 0; i < before->length; i++) {
+        const entry *old = &before->items[i];
+        bool taken = false;
+        if (strlen(old->name) != stem || memcmp(old->name, file, stem) != 0)
+            continue;
+        for (size_t j = 0; j < all->length; j++)
+            taken = taken || memcmp(all->items[j].key, old->key, sizeof old->key) == 0;
+        return taken ? EXO_OK : append(all, old, folder, err);
     }
-    all->items[all->length++] = new;
     return EXO_OK;
 }
 
-/* On error *all stays empty. */
+/* On error *all stays empty. before: NULL, or what was known: then a file's mistake is in *err, and is no error. */
 static exo_status
-read_folder(const char *folder, entries *all, exo_err *err)
+read_folder(const char *folder, entries *all, const entries *before, exo_err *err)
 {
     exo_status st = EXO_OK;
     struct stat info;
@@ -384,6 +425,10 @@ read_folder(const char *folder, entries *all, exo_err *err)
         size_t length = strlen(file->d_name);
         if (length >= 4 && strcmp(file->d_name + length - 4, ".key") == 0)
             st = add_entry(all, folder, file->d_name, err);
+        if (before && st == EXO_NOT_FOUND) /* it went meanwhile */
+            st = EXO_OK;
+        else if (before && (st == EXO_INVAL || st == EXO_IO))
+            st = keep_entry(all, before, file->d_name, folder, err);
     }
     closedir(dir);
     if (st != EXO_OK) {
@@ -414,58 +459,106 @@ exo_allow_list_load(exo_allow_list **out, const char *folder, exo_err *err)
     return st;
 }
 
-static bool
-is_same_time(struct timespec a, struct timespec b)
+/* Of the names, numbers, times and sizes of the folder's keys: another one when anything of them is. 0: something changed just now, and may
+ * change again within the same tick of the file system's clock. */
+static uint64_t
+fingerprint(const char *folder)
 {
-    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+    uint64_t sum = 1;
+    struct timespec now = {0};
+    bool settled = clock_gettime(CLOCK_REALTIME, &now) == 0;
+    DIR *dir = opendir(folder);
+    if (!dir)
+        return errno == ENOENT ? 2 : 3;
+    for (const struct dirent *file; (file = readdir(dir));) {
+        struct stat info;
+        size_t length = strlen(file->d_name);
+        if (length < 4 || strcmp(file->d_name + length - 4, ".key") != 0 ||
+            fstatat(dirfd(dir), file->d_name, &info, 0) != 0)
+            continue;
+        const uint64_t parts[] = {(uint64_t)info.st_ino, (uint64_t)info.st_mtim.tv_sec, (uint64_t)info.st_mtim.tv_nsec,
+                                  (uint64_t)info.st_size, (uint64_t)info.st_mode};
+        uint64_t h = UINT64_C(14695981039346656037);
+        for (size_t i = 0; i < length; i++)
+            h = (h ^ (uint8_t)file->d_name[i]) * UINT64_C(1099511628211);
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+            h = (h ^ parts[i]) * UINT64_C(1099511628211);
+        sum += h; /* in whatever order they come */
+        settled = settled && now.tv_sec - info.st_mtim.tv_sec > 1;
+    }
+    closedir(dir);
+    return settled ? sum : 0;
 }
 
-/* When the folder changed; zero if that was just now, and it may change again within the same tick of the file system's clock. */
-static struct timespec
-change_of(const char *folder)
+static void
+replace_entries(exo_allow_list *list, entries *new, uint64_t seen)
 {
-    struct stat info;
-    struct timespec at = {0};
-    if (stat(folder, &info) == 0 && clock_gettime(CLOCK_REALTIME, &at) == 0 && at.tv_sec - info.st_mtim.tv_sec > 1)
-        return info.st_mtim;
-    return (struct timespec){0};
+    pthread_mutex_lock(&list->lock);
+    entries old = list->entries;
+    list->entries = *new;
+    list->seen = seen;
+    pthread_mutex_unlock(&list->lock);
+    exo_free(old.items);
 }
 
 exo_status
 exo_allow_list_reload(exo_allow_list *list, exo_err *err)
 {
-    entries new, old;
-    struct timespec change = change_of(list->folder); /* before it is read */
-    exo_status st = read_folder(list->folder, &new, err);
-    if (st != EXO_OK)
-        return st;
-    pthread_mutex_lock(&list->lock);
-    old = list->entries;
-    list->entries = new;
-    list->seen = change;
-    pthread_mutex_unlock(&list->lock);
-    exo_free(old.items);
-    return EXO_OK;
+    entries new;
+    uint64_t seen = fingerprint(list->folder); /* before it is read */
+    exo_status st = read_folder(list->folder, &new, NULL, err);
+    if (st == EXO_OK)
+        replace_entries(list, &new, seen);
+    return st;
 }
 
 void
 exo_allow_list_refresh(exo_allow_list *list)
 {
-    struct stat info;
     exo_err err = {0};
-    if (stat(list->folder, &info) != 0)
-        return;
+    entries new, before = {0};
+    uint64_t seen = fingerprint(list->folder);
     pthread_mutex_lock(&list->lock);
-    bool known = is_same_time(list->seen, info.st_mtim);
+    bool known = seen && list->seen == seen;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; !known && st == EXO_OK && i < list->entries.length; i++)
+        st = append(&before, &list->entries.items[i], list->folder, &err);
     pthread_mutex_unlock(&list->lock);
-    if (known || exo_allow_list_reload(list, &err) == EXO_OK)
+    if (known || st != EXO_OK) {
+        exo_free(before.items);
         return;
+    }
+    st = read_folder(list->folder, &new, &before, &err);
+    if (st == EXO_OK || st == EXO_NOT_FOUND) /* a folder that is gone lets nobody in */
+        replace_entries(list, &new, seen);
+    exo_free(before.items);
     pthread_mutex_lock(&list->lock);
-    bool told = is_same_time(list->doubted, info.st_mtim);
-    list->doubted = info.st_mtim;
+    bool told = !err.text[0] || strcmp(list->doubted, err.text) == 0;
+    snprintf(list->doubted, sizeof list->doubted, "%s", err.text);
     pthread_mutex_unlock(&list->lock);
     if (!told)
-        EXO_LOG(WARN, NET, "event=keys_not_read reason=\"%s\": the list of accepted keys stays as it was", err.text);
+        EXO_LOG(WARN, NET, "event=keys_not_read reason=\"%s\": what was known of it stays", err.text);
+}
+
+bool
+exo_allow_list_find(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES], int64_t now, exo_grant *out, bool *expired)
+{
+    exo_grant found = {0};
+    pthread_mutex_lock(&list->lock);
+    for (size_t i = 0; i < list->entries.length; i++) {
+        const entry *e = &list->entries.items[i];
+        unsigned differs = 0;
+        for (size_t b = 0; b < EXO_KEY_BYTES; b++)
+            differs |= (unsigned)(e->key[b] ^ key[b]);
+        if (differs == 0)
+            found = e->grant;
+    }
+    pthread_mutex_unlock(&list->lock);
+    bool late = found.role && found.expires && now >= found.expires;
+    if (expired)
+        *expired = late;
+    *out = found;
+    return found.role && !late;
 }
 
 bool

@@ -21,6 +21,8 @@
 #include <exogym/clock.h>
 #include <exogym/status.h>
 
+#include "identity.h"
+
 enum {
     EXO_KEY_BYTES = 32,
     EXO_KEY_TEXT = 41, /* Z85: 40 characters and a 0 */
@@ -40,10 +42,35 @@ exo_status exo_keys_generate(exo_keys *keys, exo_err *err);
 /* Wipes both keys. NULL and a zeroed struct are fine. */
 void exo_keys_release(exo_keys *keys);
 
-/* Writes folder/NAME.secret (mode 0600, both keys) and folder/NAME.key (0644, the public one). Makes the folder. Nothing is
+/* What the holder of a key may do; lines of its .key file, `role ROLE`, `expires DATE` and `namespace NAME`. */
+typedef struct exo_grant {
+    char name[EXO_KEY_NAME]; /* of the key file */
+    exo_access role;
+    int64_t expires;          /* s since 1970, UTC; 0: never */
+    char space[EXO_KEY_NAME]; /* of a driver; "default" unless the file says so */
+} exo_grant;
+
+#define EXO_ACCESS_NAMES "observer, driver, worker or admin"
+
+enum {
+    EXO_GRANT_DATE = 32
+};
+
+const char *exo_access_name(exo_access role);
+exo_access exo_access_of_name(const char *name); /* NONE: there is no such role */
+/* 2030-01-31 or 2030-01-31T12:00:00Z, in UTC. */
+bool exo_grant_read_date(const char *text, int64_t *out);
+void exo_grant_write_date(int64_t date, char out[EXO_GRANT_DATE]);
+/* A line of a .key file. NOT_FOUND: it is none of a grant; `where`, for messages. */
+exo_status exo_grant_read_line(exo_grant *grant, const char *where, const char *word, const char *value, exo_err *err);
+/* All lines were read: INVAL if they do not say what may be done. */
+exo_status exo_grant_check(exo_grant *grant, const char *path, exo_err *err);
+
+/* Writes folder/NAME.secret (mode 0600, both keys) and folder/NAME.key (0644, the public one and what its holder may do). Makes the folder. Nothing is
  * ever overwritten; after an error neither file is new. Blocks on the disk. Errors: INVAL (name, see
  * exo_key_name_is_valid), EXISTS (either file is there), IO. */
-exo_status exo_keys_save(const exo_keys *keys, const char *folder, const char *name, exo_err *err);
+exo_status exo_keys_save(const exo_keys *keys, const exo_grant *grant, const char *folder, const char *name,
+                         exo_err *err);
 /* Reads a .secret file. Errors, each with path and line where there is one: NOT_FOUND, IO, INVAL (not a plain file, others
  * may read it, not of the form that exo_keys_save writes, a wrong length, no Z85, two keys that are no pair). On error
  * `keys` is wiped. */
@@ -63,14 +90,18 @@ typedef struct exo_allow_list exo_allow_list;
  * refused, and so are two files with the same key. Errors: NOT_FOUND, IO, INVAL (name the file, and the line where there is
  * one), NOMEM. Blocks on the disk. */
 exo_status exo_allow_list_load(exo_allow_list **out, const char *folder, exo_err *err);
-/* Reads the folder again and puts what it holds in the place of the old list at once. After an error, the old list stays.
- * What a list no longer holds is refused from the next handshake on; a connection that is open stays open. */
+/* Reads the folder again and puts what it holds in the place of the old list at once. After an error, the old list stays. The net closes
+ * the connections of keys that the list no longer holds, or holds with another role (exo_net_tick_locked). */
 exo_status exo_allow_list_reload(exo_allow_list *list, exo_err *err);
-/* The same if files came or went since it was read. A mistake in the folder is logged, once. */
+/* The same if files came, went or changed since it was read. A mistake is logged, once: of a file that has one, what was known stays, and all
+ * else counts, so that no mistake keeps a key alive whose file is gone. A folder that is gone lets nobody in. */
 void exo_allow_list_refresh(exo_allow_list *list);
 /* Whether the list has the key, and under which name (`name` may be NULL). Takes the same time for every key: all entries
  * are compared, every byte of them. */
 bool exo_allow_list_contains(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES], char name[EXO_KEY_NAME]);
+/* The same, and what it may do; false also of one that has expired by `now` (s since 1970). *expired (may be NULL): that is why. */
+bool exo_allow_list_find(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES], int64_t now, exo_grant *out,
+                         bool *expired);
 size_t exo_allow_list_count(exo_allow_list *list);
 void exo_allow_list_free(exo_allow_list **list);
 

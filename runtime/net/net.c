@@ -179,6 +179,8 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
     int count = await_events(net, events, wait);
     atomic_store(&net->waiting, false);
 
+    if (net->opts.allowed && exo_now(exo_clock_real()) >= net->next_tick) /* next_tick is the driver's to write */
+        exo_allow_list_refresh(net->opts.allowed);
     pthread_mutex_lock(&net->lock);
     for (int i = 0; i < count; i++)
         handle_event_locked(net, events[i].data.fd);
@@ -525,6 +527,7 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
     net->opts = *opts;
     if (net->opts.peer_timeout <= 0)
         net->opts.peer_timeout = DEFAULT_TIMEOUT;
+    net->opts.trusted = net->opts.trusted ? net->opts.trusted : "";
     if (net->opts.unread_limit == 0)
         net->opts.unread_limit = DEFAULT_UNREAD;
     if (net->opts.unread_limit < LEAST_UNREAD)

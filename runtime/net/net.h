@@ -58,10 +58,12 @@ typedef struct exo_net_opts {
     const char *advertised;  /* what Hello tells others to connect to; NULL: the first endpoint       */
     const exo_keys *keys;    /* this node's CURVE pair; NULL: tcp without CURVE                       */
     exo_allow_list *allowed; /* whom CURVE lets in; needed with keys to listen on tcp                  */
-    exo_time peer_timeout;   /* silence of another host after which it is lost; 0: 5 s                */
-    size_t unread_limit;     /* bytes; 0: 256 MiB; at least 4 MiB                                     */
-    const char *boot;        /* NULL: of this host. For tests: with another, processes of this host are far */
-    bool held;               /* bound, but nothing is read before exo_net_start                       */
+    const char
+        *trusted; /* the head's key, Z85, if this process connects to it: who has it may do anything; NULL: none */
+    exo_time peer_timeout; /* silence of another host after which it is lost; 0: 5 s                */
+    size_t unread_limit;   /* bytes; 0: 256 MiB; at least 4 MiB                                     */
+    const char *boot;      /* NULL: of this host. For tests: with another, processes of this host are far */
+    bool held;             /* bound, but nothing is read before exo_net_start                       */
     const exo_net_handler *handler;
     void *context;
 } exo_net_opts;

@@ -220,6 +220,20 @@ exo_net_report_lost(exo_net *net)
     trim_memory(net, lost);
 }
 
+/* It is told, and lost; what else comes by its connection is no peer's. */
+static void
+revoke_locked(exo_net *net, exo_peer *peer, const char *why)
+{
+    char reason[128];
+    exo_envelope goodbye = {.kind = EXO_WIRE_GOODBYE, .text = reason};
+    snprintf(reason, sizeof reason, "revoked: %s", why);
+    EXO_LOG(WARN, NET, "event=revoked peer=%s key=%s reason=\"%s\"", peer->name, peer->identity->name, why);
+    exo_peer_hold(peer);
+    exo_peer_say_locked(net, peer, &goodbye);
+    exo_peer_lose_locked(net, peer, reason);
+    exo_peer_drop(&peer);
+}
+
 /* --- Time ------------------------------------------------------------------------------------------------------------------- */
 
 /* Ends strangers that take too long, and says now and then that somebody is kept out. */
@@ -246,6 +260,11 @@ exo_net_tick_locked(exo_net *net, exo_time now)
     DL_FOREACH_SAFE (net->peers, p, next) {
         if (atomic_load(&p->state) != EXO_PEER_OPEN)
             continue;
+        const char *revoked = exo_proof_judge(net, p);
+        if (revoked) {
+            revoke_locked(net, p, revoked);
+            continue;
+        }
         if (p->process_fd < 0 && now - p->heard > net->opts.peer_timeout) {
             snprintf(cause, sizeof cause, "nothing was heard from it for %.1f s",
                      (double)(now - p->heard) / (double)EXO_SECOND);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "net_impl.h"
 
@@ -44,6 +45,45 @@ is_alone_locked(const exo_net *net, const exo_identity *who)
     return true;
 }
 
+/* Gives an identity what it may do. A reason why it may not even talk, or NULL. */
+static const char *
+judge(const exo_net *net, exo_identity *who)
+{
+    exo_grant grant;
+    uint8_t key[EXO_KEY_BYTES];
+    bool expired = false;
+    who->role = EXO_ACCESS_ADMIN; /* of this user and host, or whoever --insecure lets in */
+    if (!who->key[0] || strcmp(who->key, net->opts.trusted) == 0)
+        return NULL;
+    bool known = net->opts.allowed && zmq_z85_decode(key, who->key) &&
+                 exo_allow_list_find(net->opts.allowed, key, (int64_t)time(NULL), &grant, &expired);
+    if (known) {
+        who->role = grant.role;
+        snprintf(who->space, sizeof who->space, "%s", grant.space);
+        snprintf(who->name, sizeof who->name, "%s", grant.name);
+        return NULL;
+    }
+    /* It proved to have the key that the head told us, and we came to it: it answers, and hosts actors if nothing else is known of it. */
+    who->role = net->opts.allowed ? EXO_ACCESS_NONE : EXO_ACCESS_WORKER;
+    if (who->name[0])
+        return expired ? "its key has expired" : "its key is not let in any more";
+    return NULL;
+}
+
+const char *
+exo_proof_judge(const exo_net *net, const exo_peer *peer)
+{
+    exo_identity now = {0};
+    if (!peer->identity || !peer->identity->name[0])
+        return NULL;
+    snprintf(now.key, sizeof now.key, "%s", peer->identity->key);
+    snprintf(now.name, sizeof now.name, "%s", peer->identity->name);
+    const char *why = judge(net, &now);
+    bool same = now.role == peer->identity->role && strcmp(now.space, peer->identity->space) == 0 &&
+                strcmp(now.name, peer->identity->name) == 0;
+    return why ? why : same ? NULL : "its key has another role, namespace or name now";
+}
+
 bool
 exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_err *err)
 {
@@ -62,6 +102,9 @@ exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_
         who.start = who.pid ? exo_process_start(who.pid) : 0;
         snprintf(peer->proof, sizeof peer->proof, "%s", proof);
     }
+    const char *why = judge(net, &who);
+    if (why)
+        return exo_fail(err, EXO_INVAL, "%s", why), false;
     if (socket->with_keys && !who.key[0])
         return exo_fail(err, EXO_INVAL, "it has shown no key"), false;
     if (who.pid && peer->near && peer->pid != who.pid)

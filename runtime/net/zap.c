@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <exogym/log.h>
@@ -292,7 +293,13 @@ judge_curve(const exo_zap *zap, const request *r, char text[EXO_KEY_TEXT], char 
     zmq_z85_encode(text, key->data, EXO_KEY_BYTES);
     if (zap->allow)
         exo_allow_list_refresh(zap->allow);
-    return zap->allow && exo_allow_list_contains(zap->allow, key->data, name) ? NULL : "key is not authorized";
+    exo_grant grant;
+    bool expired = false;
+    if (zap->allow && exo_allow_list_find(zap->allow, key->data, (int64_t)time(NULL), &grant, &expired)) {
+        snprintf(name, EXO_KEY_NAME, "%s", grant.name);
+        return NULL;
+    }
+    return expired ? "key has expired" : "key is not authorized";
 }
 
 /* What stands in a log line: nothing that a terminal or a reader of the log could take for something else. */

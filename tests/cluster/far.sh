@@ -4,7 +4,7 @@
 
 mkdir -m 700 keys
 for name in head w1 w2 me stranger; do
-    ok keygen $name -o keys
+    ok keygen $name -o keys --role admin
 done
 mkdir -m 700 keys/authorized
 cp keys/{head,w1,me}.key keys/authorized/

@@ -29,7 +29,7 @@ done
 
 # --- Files --------------------------------------------------------------------------------------------------------------
 
-ok keygen n -o "$folder/keys"
+ok keygen n -o "$folder/keys" --role admin
 refused 1 "$folder/keys/authorized: No such file or directory: make it" exogym-head --state none \
     --listen tcp://127.0.0.1:0 --keys "$folder/keys/n.secret"
 echo 'no database at all, and long enough to be one' >"$folder/text"

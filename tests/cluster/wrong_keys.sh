@@ -4,7 +4,7 @@
 . "$EXO_SOURCE/tests/cluster/common.bash"
 mkdir -m 700 keys
 for name in head w1 stranger other; do
-    ok keygen $name -o keys
+    ok keygen $name -o keys --role admin
 done
 mkdir -m 700 keys/authorized
 cp keys/{head,w1}.key keys/authorized/

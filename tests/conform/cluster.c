@@ -211,6 +211,14 @@ soon(void)
     return exo_deadline(exo_clock_real(), 10 * EXO_SECOND);
 }
 
+static exo_access
+role_of(const char *name)
+{
+    return strcmp(name, "worker") == 0   ? EXO_ACCESS_WORKER
+           : strcmp(name, "driver") == 0 ? EXO_ACCESS_DRIVER
+                                         : EXO_ACCESS_ADMIN;
+}
+
 static void
 make_keys(struct rig *r, const char *name)
 {
@@ -218,7 +226,8 @@ make_keys(struct rig *r, const char *name)
     exo_keys keys;
     exo_err err = {0};
     cr_assert_eq(exo_keys_generate(&keys, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_keys_save(&keys, r->folder, name, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_keys_save(&keys, &(exo_grant){.role = role_of(name)}, r->folder, name, &err), EXO_OK, "%s",
+                 err.text);
     snprintf(path, sizeof path, "cp %s/%s.key %s/authorized/", r->folder, name, r->folder);
     cr_assert_eq(system(path), 0);
 }

@@ -42,7 +42,7 @@ key_folder_authorize(const char *name, const exo_keys *keys)
 {
     char file[EXO_KEY_NAME + 8], text[128];
     snprintf(file, sizeof file, "%s.key", name);
-    snprintf(text, sizeof text, "# a comment\n\npublic %s\n", keys->public_key);
+    snprintf(text, sizeof text, "# a comment\n\npublic %s\nrole admin\n", keys->public_key);
     key_folder_put(file, 0644, text);
 }
 

@@ -10,6 +10,9 @@ enum {
     KEY_FOLDER_PATH = 256
 };
 
+/* What a key's holder may do, for exo_keys_save. */
+#define KEY_ADMIN (&(exo_grant){.role = EXO_ACCESS_ADMIN})
+
 /* Its path, from key_folder_setup to key_folder_teardown. The program defines it. */
 extern char key_folder[64];
 

@@ -12,109 +12,18 @@
 
 #include <criterion/criterion.h>
 
-#include <exogym/cluster.h>
 #include <exogym/memory.h>
 
 #include "eventually.h"
 #include "hooks.h"
-#include "key_folder.h"
+#include "key_world.h"
 #include "messages.h"
 #include "process.h"
-#include "stranger.h"
 #include "watch.h"
 
 char key_folder[64];
 
-/* A head, and a worker that has joined it: over tcp with keys, or over ipc. */
-static struct world {
-    exo_runtime *head_runtime, *runtime;
-    exo_cluster *head, *worker;
-    exo_keys evil;
-    char head_public[EXO_KEY_TEXT];
-} world;
-
-static exo_time
-soon(void)
-{
-    return exo_deadline(exo_clock_real(), 20 * EXO_SECOND);
-}
-
-static exo_keys
-make_keys(const char *name)
-{
-    char folder[128], authorized[160];
-    exo_err err = {0};
-    exo_keys keys = key_pair_new();
-    snprintf(folder, sizeof folder, "%s", key_folder);
-    cr_assert_eq(exo_keys_save(&keys, folder, name, &err), EXO_OK, "%s", err.text);
-    snprintf(authorized, sizeof authorized, "mkdir -p %s/authorized && cp %s/%s.key %s/authorized/", folder, folder,
-             name, folder);
-    cr_assert_eq(system(authorized), 0);
-    return keys;
-}
-
-static void
-join(exo_cluster_role role, const char *name, bool with_keys, exo_runtime **runtime, exo_cluster **cluster)
-{
-    static const char *const any[] = {"tcp://127.0.0.1:0"};
-    char secret[128];
-    exo_err err = {0};
-    exo_cluster_opts opts = {
-        .role = role, .name = name, .cluster = "test", .folder = key_folder, .state = "none", .job = "job"};
-    snprintf(secret, sizeof secret, "%s/%s.secret", key_folder, name);
-    if (with_keys) {
-        opts.listen = any;
-        opts.num_listen = 1;
-        opts.no_ipc = true;
-        opts.keys = secret;
-        opts.head = world.head ? exo_cluster_address(world.head) : NULL;
-        opts.head_key = world.head ? world.head_public : NULL;
-    }
-    cr_assert_eq(exo_runtime_open(runtime, &(exo_runtime_opts){.threads = 1}, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_cluster_join(cluster, *runtime, &opts, soon(), &err), EXO_OK, "%s", err.text);
-}
-
-static void
-leave(exo_runtime **runtime, exo_cluster **cluster)
-{
-    exo_cluster_leave(*cluster);
-    cr_expect_eq(exo_runtime_close(runtime, soon(), NULL), EXO_OK);
-    exo_cluster_free(cluster);
-}
-
-static void
-open_world(bool with_keys)
-{
-    key_folder_setup();
-    if (with_keys) {
-        exo_keys head = make_keys("head");
-        snprintf(world.head_public, sizeof world.head_public, "%s", head.public_key);
-        make_keys("w1");
-        world.evil = make_keys("evil");
-    }
-    join(EXO_ROLE_HEAD, "head", with_keys, &world.head_runtime, &world.head);
-    join(EXO_ROLE_WORKER, "w1", with_keys, &world.runtime, &world.worker);
-}
-
-static void
-close_world(void)
-{
-    if (world.worker)
-        leave(&world.runtime, &world.worker);
-    leave(&world.head_runtime, &world.head);
-    key_folder_teardown();
-}
-
-static stranger
-forger(const char *key)
-{
-    exo_keys keys = world.evil;
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s.secret", key_folder, key);
-    if (strcmp(key, "evil") != 0)
-        cr_assert_eq(exo_keys_load(path, &keys, NULL), EXO_OK);
-    return stranger_open(exo_cluster_address(world.head), &keys, world.head_public);
-}
+struct key_world key_world;
 
 static exo_status
 ask(stranger *s, const char *method, const ProtobufCMessage *message, char reason[EXO_WIRE_REASON])
@@ -132,7 +41,7 @@ static bool
 is_alive(const char *name)
 {
     char *json = NULL, wanted[64];
-    cr_assert_eq(exo_cluster_list(world.worker ? world.worker : world.head, soon(), &json, NULL), EXO_OK);
+    cr_assert_eq(exo_cluster_list(key_world.head, key_world_soon(), &json, NULL), EXO_OK);
     snprintf(wanted, sizeof wanted, "\"name\": \"%s\"", name);
     const char *at = strstr(json, wanted);
     bool alive = at && strstr(at, "\"state\": \"alive\"") && strstr(at, "\"state\": \"alive\"") < at + 400;
@@ -145,21 +54,21 @@ is_alive(const char *name)
 Test(identity, nobody_is_a_node_that_lives)
 {
     char reason[EXO_WIRE_REASON];
-    open_world(true);
-    stranger s = forger("evil");
+    key_world_open(true);
+    stranger s = key_world_stranger("evil");
     exo_envelope hello = STRANGER_HELLO;
-    hello.who.node = exo_cluster_node_id(world.worker);
+    hello.who.node = exo_cluster_node_id(key_world.worker);
     stranger_say(&s, &hello);
     stranger_expect(&s, EXO_WIRE_REFUSED, reason);
     cr_expect_not_null(strstr(reason, "a node that another one is"), "%s", reason);
     stranger_close(&s);
-    s = forger("evil");
-    hello.who.node = exo_cluster_node_id(world.head);
+    s = key_world_stranger("evil");
+    hello.who.node = exo_cluster_node_id(key_world.head);
     stranger_say(&s, &hello);
     stranger_expect(&s, EXO_WIRE_REFUSED, reason);
     stranger_close(&s);
     cr_expect(is_alive("w1"));
-    close_world();
+    key_world_close();
 }
 
 /* What each forgery says of the node `victim`. */
@@ -204,9 +113,9 @@ Test(identity, nobody_speaks_for_another)
 {
     static const char *const methods[] = {"gone", "epitaph", "register", "report", "claim", "died"};
     char reason[EXO_WIRE_REASON];
-    open_world(true);
-    uint64_t victim = exo_cluster_node_id(world.worker);
-    stranger s = forger("evil");
+    key_world_open(true);
+    uint64_t victim = exo_cluster_node_id(key_world.worker);
+    stranger s = key_world_stranger("evil");
     stranger_enter(&s, 99);
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         exo_status st = forge(&s, methods[i], victim, reason);
@@ -222,13 +131,13 @@ Test(identity, nobody_speaks_for_another)
     cr_expect_eq(ask(&s, "register", &m.base, reason), EXO_OK, "%s", reason);
     cr_expect(is_alive("w1"));
     cr_expect(is_alive("w1-2"));
-    m.key_text = exo_pb_text(world.head_public);
+    m.key_text = exo_pb_text(key_world.head_public);
     cr_expect_eq(ask(&s, "register", &m.base, reason), EXO_DENIED);
     cr_expect_not_null(strstr(reason, "another key than it has shown"), "%s", reason);
     cr_expect_eq(forge(&s, "claim", 99, reason), EXO_OK, "%s", reason);
     cr_expect_eq(forge(&s, "gone", 99, reason), EXO_OK, "%s", reason);
     stranger_close(&s);
-    close_world();
+    key_world_close();
 }
 
 /* Only the head tells itself what time it is, and what workers answered. */
@@ -237,34 +146,34 @@ Test(identity, nobody_is_the_head)
     static const char *const methods[] = {"tick", "started"};
     uint8_t args[8192] = {0};
     char reason[EXO_WIRE_REASON];
-    open_world(true);
-    stranger s = forger("evil");
+    key_world_open(true);
+    stranger s = key_world_stranger("evil");
     stranger_enter(&s, 99);
     for (size_t i = 0; i < 2; i++)
         cr_expect_eq(stranger_call(&s, 0, "head", methods[i], args, sizeof args, reason, NULL, NULL), EXO_DENIED);
     stranger_close(&s);
-    close_world();
+    key_world_close();
 }
 
 /* A node that is lost is nobody else's either; its watcher, which has its key, says why it ended. */
 Test(identity, what_was_a_node_is_not_another)
 {
     char reason[EXO_WIRE_REASON];
-    open_world(true);
-    uint64_t victim = exo_cluster_node_id(world.worker);
-    leave(&world.runtime, &world.worker);
+    key_world_open(true);
+    uint64_t victim = exo_cluster_node_id(key_world.worker);
+    key_world_leave(&key_world.runtime, &key_world.worker);
     EVENTUALLY(!is_alive("w1"));
-    stranger s = forger("evil");
+    stranger s = key_world_stranger("evil");
     stranger_enter(&s, victim);
     cr_expect_eq(forge(&s, "register", victim, reason), EXO_DENIED);
     cr_expect_not_null(strstr(reason, "is not who was that node"), "%s", reason);
     cr_expect_eq(forge(&s, "epitaph", victim, reason), EXO_DENIED);
     stranger_close(&s);
-    s = forger("w1");
+    s = key_world_stranger("w1");
     stranger_enter(&s, 77);
     cr_expect_eq(forge(&s, "epitaph", victim, reason), EXO_OK, "%s", reason);
     stranger_close(&s);
-    close_world();
+    key_world_close();
 }
 
 Test(identity, a_job_stays_with_the_driver_that_lives)
@@ -272,10 +181,10 @@ Test(identity, a_job_stays_with_the_driver_that_lives)
     char reason[EXO_WIRE_REASON];
     exo_runtime *runtime;
     exo_cluster *driver;
-    open_world(true);
-    make_keys("driver");
-    join(EXO_ROLE_DRIVER, "driver", true, &runtime, &driver);
-    stranger s = forger("evil");
+    key_world_open(true);
+    key_world_make_keys("driver", &(exo_grant){.role = EXO_ACCESS_DRIVER});
+    key_world_join(EXO_ROLE_DRIVER, "driver", true, &runtime, &driver);
+    stranger s = key_world_stranger("evil");
     stranger_enter(&s, 99);
     Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
     m.node = 99;
@@ -284,10 +193,10 @@ Test(identity, a_job_stays_with_the_driver_that_lives)
     m.job = exo_pb_text("job");
     cr_expect_eq(ask(&s, "register", &m.base, reason), EXO_EXISTS);
     cr_expect_not_null(strstr(reason, "of the driver 'driver'"), "%s", reason);
-    leave(&runtime, &driver);
+    key_world_leave(&runtime, &driver);
     EVENTUALLY(ask(&s, "register", &m.base, reason) == EXO_OK);
     stranger_close(&s);
-    close_world();
+    key_world_close();
 }
 
 /* ZeroMQ lets whoever comes choose a routing id, also one of a connection that has just broken. */
@@ -296,14 +205,14 @@ Test(identity, a_routing_id_is_no_identity)
     static const char route[] = "chosen";
     char reason[EXO_WIRE_REASON];
     bool refused = false;
-    open_world(true);
-    stranger honest = forger("w1");
+    key_world_open(true);
+    stranger honest = key_world_stranger("w1");
     stranger_call_itself(&honest, route, sizeof route);
     stranger_enter(&honest, 77);
     uint32_t next = honest.next;
     stranger_close(&honest); /* without a Goodbye: the head does not know yet */
     for (int i = 0; i < 100 && !refused; i++) {
-        stranger s = forger("evil");
+        stranger s = key_world_stranger("evil");
         const int brief = 200;
         stranger_call_itself(&s, route, sizeof route);
         stranger_wait(&s, brief);
@@ -319,7 +228,7 @@ Test(identity, a_routing_id_is_no_identity)
         stranger_close(&s);
     }
     cr_expect(refused, "it never got the routing id");
-    close_world();
+    key_world_close();
 }
 
 /* --- Another process of the same user ---------------------------------------------------------------------------------------------- */
@@ -368,20 +277,20 @@ Test(identity, a_process_is_what_the_kernel_says)
             pretend(order.endpoint, order.pid, order.node);
         }
     }
-    open_world(false);
-    snprintf(order.endpoint, sizeof order.endpoint, "%s", exo_cluster_address(world.head));
+    key_world_open(false);
+    snprintf(order.endpoint, sizeof order.endpoint, "%s", exo_cluster_address(key_world.head));
     order.pid = (uint32_t)getpid();
     order.node = 99;
     cr_assert_eq(write(ends[1], &order, sizeof order), sizeof order); /* another process's number */
     order.pid = 0;
-    order.node = exo_cluster_node_id(world.worker);
+    order.node = exo_cluster_node_id(key_world.worker);
     cr_assert_eq(write(ends[1], &order, sizeof order), sizeof order); /* another process's node */
     for (int i = 0; i < 2; i++)
         cr_expect_eq(status_of(children[i]), 0);
     cr_expect(is_alive("w1"));
     close(ends[0]);
     close(ends[1]);
-    close_world();
+    key_world_close();
 }
 
 /* --- What a process is made of ------------------------------------------------------------------------------------------------------ */
@@ -391,9 +300,9 @@ Test(identity, system_actors_take_no_orders)
     static const char *const orders[] = {"$kill", "$stop", "$drain", "$monitor", "$methods", "stop"};
     char reason[EXO_WIRE_REASON];
     exo_ref head;
-    open_world(true);
-    cr_assert_eq(exo_runtime_find_name(world.head_runtime, "exogym", "head", &head, NULL), EXO_OK);
-    stranger s = forger("evil");
+    key_world_open(true);
+    cr_assert_eq(exo_runtime_find_name(key_world.head_runtime, "exogym", "head", &head, NULL), EXO_OK);
+    stranger s = key_world_stranger("evil");
     stranger_enter(&s, 99);
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         cr_expect_eq(stranger_call(&s, 0, "head", orders[i], NULL, 0, reason, NULL, NULL), EXO_DENIED, "%s", orders[i]);
@@ -402,7 +311,7 @@ Test(identity, system_actors_take_no_orders)
     }
     cr_expect(is_alive("w1"));
     stranger_close(&s);
-    close_world();
+    key_world_close();
 }
 
 Test(identity, a_process_without_its_head_or_worker_ends)
@@ -411,17 +320,17 @@ Test(identity, a_process_without_its_head_or_worker_ends)
         const char *name;
         exo_runtime **runtime;
         exo_cluster **cluster;
-    } cases[] = {{"worker", &world.runtime, &world.worker}, {"head", &world.head_runtime, &world.head}};
-    open_world(false);
+    } cases[] = {{"worker", &key_world.runtime, &key_world.worker}, {"head", &key_world.head_runtime, &key_world.head}};
+    key_world_open(false);
     for (size_t i = 0; i < 2; i++) {
         exo_ref actor;
         exo_err err = {0};
         cr_expect_eq(exo_cluster_wait(*cases[i].cluster, INT64_MAX, 0, &err), EXO_TIMEOUT);
         cr_assert_eq(exo_runtime_find_name(*cases[i].runtime, "exogym", cases[i].name, &actor, NULL), EXO_OK);
         cr_assert_eq(exo_kill(*cases[i].runtime, actor, "a fault of its own", NULL), EXO_OK);
-        cr_expect_eq(exo_cluster_wait(*cases[i].cluster, INT64_MAX, soon(), &err), EXO_FAILED);
+        cr_expect_eq(exo_cluster_wait(*cases[i].cluster, INT64_MAX, key_world_soon(), &err), EXO_FAILED);
         cr_expect_not_null(strstr(err.text, "a fault of its own"), "%s", err.text);
         cr_expect_not_null(strstr(err.text, cases[i].name), "%s", err.text);
     }
-    close_world();
+    key_world_close();
 }

@@ -36,7 +36,7 @@ Test(keys, come_back_as_they_were_saved)
     exo_keys keys = key_pair_new(), back;
     cr_expect_eq(strlen(keys.public_key), 40);
     cr_expect_eq(strlen(keys.secret_key), 40);
-    cr_assert_eq(exo_keys_save(&keys, key_folder_path("deep/er"), "n1", NULL), EXO_OK);
+    cr_assert_eq(exo_keys_save(&keys, KEY_ADMIN, key_folder_path("deep/er"), "n1", NULL), EXO_OK);
     cr_assert_eq(exo_keys_load(key_folder_path("deep/er/n1.secret"), &back, NULL), EXO_OK);
     cr_expect_eq(memcmp(&keys, &back, sizeof keys), 0);
     cr_expect_eq(mode_of(key_folder_path("deep/er/n1.secret")), 0600);
@@ -55,17 +55,17 @@ Test(keys, are_never_overwritten)
 {
     exo_keys keys = key_pair_new(), other = key_pair_new(), back;
     exo_err err = {0};
-    cr_assert_eq(exo_keys_save(&keys, key_folder, "n1", NULL), EXO_OK);
-    cr_expect_eq(exo_keys_save(&other, key_folder, "n1", &err), EXO_EXISTS);
+    cr_assert_eq(exo_keys_save(&keys, KEY_ADMIN, key_folder, "n1", NULL), EXO_OK);
+    cr_expect_eq(exo_keys_save(&other, KEY_ADMIN, key_folder, "n1", &err), EXO_EXISTS);
     cr_expect_not_null(strstr(err.text, "n1.key"));
     /* The public file alone protects the name, and so does the secret one. */
     cr_assert_eq(unlink(key_folder_path("n1.secret")), 0);
-    cr_expect_eq(exo_keys_save(&other, key_folder, "n1", NULL), EXO_EXISTS);
+    cr_expect_eq(exo_keys_save(&other, KEY_ADMIN, key_folder, "n1", NULL), EXO_EXISTS);
     cr_expect_neq(access(key_folder_path("n1.secret"), F_OK), 0);
     cr_assert_eq(unlink(key_folder_path("n1.key")), 0);
-    cr_assert_eq(exo_keys_save(&keys, key_folder, "n1", NULL), EXO_OK);
+    cr_assert_eq(exo_keys_save(&keys, KEY_ADMIN, key_folder, "n1", NULL), EXO_OK);
     cr_assert_eq(unlink(key_folder_path("n1.key")), 0);
-    cr_expect_eq(exo_keys_save(&other, key_folder, "n1", &err), EXO_EXISTS);
+    cr_expect_eq(exo_keys_save(&other, KEY_ADMIN, key_folder, "n1", &err), EXO_EXISTS);
     cr_expect_neq(access(key_folder_path("n1.key"), F_OK), 0);
     cr_assert_eq(exo_keys_load(key_folder_path("n1.secret"), &back, NULL), EXO_OK);
     cr_expect_str_eq(back.public_key, keys.public_key);
@@ -75,9 +75,9 @@ Test(keys, do_not_follow_links)
 {
     exo_keys keys = key_pair_new();
     cr_assert_eq(symlink(key_folder_path("elsewhere"), key_folder_path("n1.secret")), 0);
-    cr_expect_eq(exo_keys_save(&keys, key_folder, "n1", NULL), EXO_EXISTS);
+    cr_expect_eq(exo_keys_save(&keys, KEY_ADMIN, key_folder, "n1", NULL), EXO_EXISTS);
     cr_assert_eq(symlink(key_folder_path("elsewhere"), key_folder_path("n2.key")), 0);
-    cr_expect_eq(exo_keys_save(&keys, key_folder, "n2", NULL), EXO_EXISTS);
+    cr_expect_eq(exo_keys_save(&keys, KEY_ADMIN, key_folder, "n2", NULL), EXO_EXISTS);
     cr_expect_neq(access(key_folder_path("elsewhere"), F_OK), 0);
     cr_expect_neq(access(key_folder_path("n2.secret"), F_OK), 0);
 }
@@ -97,7 +97,7 @@ Test(keys, have_plain_names)
     exo_keys keys = key_pair_new();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         cr_expect_not(exo_key_name_is_valid(bad[i]), "%s", bad[i]);
-        cr_expect_eq(exo_keys_save(&keys, key_folder, bad[i], NULL), EXO_INVAL);
+        cr_expect_eq(exo_keys_save(&keys, KEY_ADMIN, key_folder, bad[i], NULL), EXO_INVAL);
     }
 }
 
@@ -190,7 +190,7 @@ Test(keys, cut_at_every_byte_are_refused)
     exo_keys keys = key_pair_new(), back;
     char *text = NULL;
     size_t size = 0;
-    cr_assert_eq(exo_keys_save(&keys, key_folder, "n1", NULL), EXO_OK);
+    cr_assert_eq(exo_keys_save(&keys, KEY_ADMIN, key_folder, "n1", NULL), EXO_OK);
     cr_assert_eq(exo_file_read(key_folder_path("n1.secret"), 4096, &text, &size, NULL), EXO_OK);
     for (size_t length = 0; length < size - 1; length++) { /* without the last newline it is whole */
         cr_assert_eq(truncate(key_folder_path("n1.secret"), 0), 0);
@@ -264,7 +264,7 @@ Test(allow_list, is_read_again_on_demand)
     cr_expect_not(contains(list, &a, NULL));
     cr_assert_eq(exo_allow_list_reload(list, NULL), EXO_OK);
     cr_expect(contains(list, &a, NULL));
-    /* A folder with a mistake changes nothing. */
+    /* A folder with a mistake changes nothing, when it is read on demand. */
     cr_assert_eq(unlink(key_folder_path("a.key")), 0);
     key_folder_authorize("b", &b);
     key_folder_put("c.key", 0644, "public short\n");
