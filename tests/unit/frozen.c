@@ -7,6 +7,7 @@
 
 #include <exogym/exogym.h>
 
+#include "numbers.h"
 #include "points.h"
 #include "temp.h"
 
@@ -315,7 +316,8 @@ Test(frozen, the_other_gradients_are_the_same_to_the_bit)
             if (strstr(kinds[k], "bias: false") && strstr(frozen[f], ".weight"))
                 continue; /* that is all of them */
             expect_same_gradients(kinds[k], frozen[f], false);
-            expect_same_gradients(kinds[k], frozen[f], true);
+            if (numbers_bf16_runs())
+                expect_same_gradients(kinds[k], frozen[f], true);
         }
     expect_same_gradients("tied: false", "head.weight", false);
 }

@@ -203,7 +203,7 @@ Test(net, no_kick_is_lost)
         usleep(100);
         /* The rest of a kick that began before the driver woke. */
         if (!atomic_exchange(&e.net->kicked, true))
-            cr_assert_eq(write(e.net->bell, "", 1), 1);
+            cr_assert_eq(write(e.net->kicker, "", 1), 1);
         pthread_mutex_unlock(&e.net->lock);
         EVENTUALLY(e.net->waiting);
         cr_assert(!e.net->kicked, "the next kick would not be heard");
