@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "remote.h"
+
 #define NO   EXO_RIGHT_NO
 #define SELF EXO_RIGHT_SELF
 #define OWN  EXO_RIGHT_OWN
@@ -31,10 +33,10 @@ static const exo_access_row rows[] = {
     {"worker", "spawn", NO, NO, NO, YES}, /* the head */
     {"worker", "kill", NO, NO, NO, YES},
     {"worker", "end", NO, NO, NO, YES},
-    {"process", "$fetch", NO, YES, YES, YES}, /* whoever has an object's handle */
-    {"process", "$dead", YES, YES, YES, YES},
-    {"process", "$objects", YES, NO, NO, YES}, /* it tells handles: an observer can fetch nothing */
-    {"actor", "ping", YES, OWN, YES, YES},     /* in its namespace, as all of the class's methods */
+    {"process", EXO_REMOTE_FETCH, NO, YES, YES, YES}, /* whoever has an object's handle */
+    {"process", EXO_REMOTE_DEATHS, YES, YES, YES, YES},
+    {"process", EXO_REMOTE_OBJECTS, YES, NO, NO, YES}, /* it tells handles: an observer can fetch nothing */
+    {"actor", "ping", YES, OWN, YES, YES},             /* in its namespace, as all of the class's methods */
     {"actor", "dump", YES, OWN, YES, YES},
     {"actor", "$methods", YES, OWN, YES, YES},
     {"actor", "$monitor", NO, OWN, YES, YES},
