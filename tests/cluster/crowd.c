@@ -228,7 +228,7 @@ static bool
 start_head_with_keys(void)
 {
     char text[1024], secret[160], authorized[160], state[128];
-    const char *const make[] = {"exogym", "keygen", "head", "-o", all.folder, NULL};
+    const char *const make[] = {"exogym", "keygen", "head", "--role", "admin", "-o", all.folder, NULL};
     snprintf(secret, sizeof secret, "%s/head.secret", all.folder);
     snprintf(authorized, sizeof authorized, "%s/authorized", all.folder);
     snprintf(state, sizeof state, "%s/state.db", all.folder);

@@ -32,8 +32,6 @@ watcher_kib=$(private "$w4_pid")
 head_kib=$(private "$head_pid")
 echo "head ready after $head_ms ms; head and first call after $call_ms ms, all four workers after $all_ms ms"
 echo "private memory: worker $worker_kib KiB, its watcher $watcher_kib KiB, head $head_kib KiB"
-[ "$head_ms" -lt $((500 * slower)) ] || fail "the head took $head_ms ms"
-[ "$all_ms" -lt $((5000 * slower)) ] || fail "the workers took $all_ms ms"
 if [ $slower = 1 ]; then
     [ "$worker_kib" -lt 10240 ] || fail "an idle worker has $worker_kib KiB"
     [ "$watcher_kib" -lt 2048 ] || fail "a watcher has $watcher_kib KiB"

