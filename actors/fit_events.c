@@ -210,6 +210,8 @@ segment_end(const struct run *run)
     end = next_due(run->step, opts->val_interval, end);
     end = next_due(run->step, opts->correlation_interval, end);
     end = next_due(run->step, opts->checkpoint_interval, end);
+    uint64_t change = run->live && run->live->due ? run->live->due(run->live->context) : UINT64_MAX;
+    end = change > run->step && change < end ? change : end;
     exo_time length = run->far ? FAR_SEGMENT : SEGMENT;
     uint64_t steps = run->step_time > 0 ? (uint64_t)(length / run->step_time) : 1;
     steps = steps < 1 ? 1 : steps > 10000 ? 10000 : steps;

@@ -141,7 +141,7 @@ exo_time exo_fit_wall(const struct run *run);
 bool exo_fit_link_stats(const struct run *run, uint32_t rank, exo_link_stats *up, exo_link_stats *down);
 /* Before the nodes are told to train, on the virtual clock: none of them runs ahead. */
 void exo_fit_expect_nodes(struct run *run);
-/* Goes over to another graph, if somebody asks for it. All nodes are idle. An error is that of the change: the run goes on. */
+/* Goes over to other graphs, if somebody asks for them. All nodes are idle. An error is that of the change: the run goes on. */
 void exo_fit_look_for_change(struct run *run);
 /* Nobody is waited for any more: a node cannot go on. */
 void exo_fit_expect_no_more(struct run *run);

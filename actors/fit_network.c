@@ -147,13 +147,15 @@ exo_fit_look_for_change(struct run *run)
 {
     const exo_graph_spec *next = NULL;
     const char *text = NULL;
-    exo_err err = {0};
-    if (!run->live || !run->graph || !run->live->next(run->live->context, run->graph, &next, &text))
+    if (!run->live || !run->graph)
         return;
-    exo_status st = run->far ? change_there(run, text, &err) : change_here(run, next, &err);
-    if (st == EXO_OK)
-        run->graph = next;
-    run->live->changed(run->live->context, run->step, (exo_time)exo_fit_elapsed(run), st, err.text);
+    while (run->live->next(run->live->context, run->step, run->graph, &next, &text)) {
+        exo_err err = {0};
+        exo_status st = run->far ? change_there(run, text, &err) : change_here(run, next, &err);
+        if (st == EXO_OK)
+            run->graph = next;
+        run->live->changed(run->live->context, run->step, (exo_time)exo_fit_elapsed(run), st, err.text);
+    }
 }
 
 /* --- The report --------------------------------------------------------------------------------------------------------------- */

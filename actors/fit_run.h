@@ -22,8 +22,11 @@ typedef struct exo_fit_far {
 /* Changes while it trains: asked for between two segments, when all nodes are idle. */
 typedef struct exo_fit_live {
     void *context;
-    /* A graph to go over to (checked by exo_graph_check_job_change against `now`; it lives until the fit is over), or false. */
-    bool (*next)(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text);
+    /* A graph to go over to after so many steps (checked by exo_graph_check_job_change against `now`; it lives until the fit is over), or false. */
+    bool (*next)(void *context, uint64_t step, const exo_graph_spec *now, const exo_graph_spec **graph,
+                 const char **text);
+    /* After which step `next` has one for sure: it is asked then, not later. UINT64_MAX: none. May be NULL. */
+    uint64_t (*due)(void *context);
     /* What came of it, after so many steps, at that time of the run's clock. */
     void (*changed)(void *context, uint64_t step, exo_time at, exo_status status, const char *reason);
 } exo_fit_live;

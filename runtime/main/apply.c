@@ -230,9 +230,22 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph
     return st;
 }
 
+exo_status
+exo_apply_replay(exo_apply_box *box, exo_err *err)
+{
+    return exo_replay_open(&box->replay, box->folder, err);
+}
+
+uint64_t
+exo_apply_due(const exo_apply_box *box)
+{
+    return exo_replay_due(&box->replay);
+}
+
 void
 exo_apply_release(exo_apply_box *box)
 {
+    exo_replay_release(&box->replay);
     for (size_t i = 0; i < box->count; i++) {
         exo_graph_spec_free(&box->specs[i]);
         exo_free(box->texts[i]);
@@ -260,13 +273,16 @@ exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status sta
     exo_err err = {0};
     if (status == EXO_OK && box->count > 0) {
         const exo_graph_spec *after = box->specs[box->count - 1];
-        exo_status st = exo_changes_add(box->folder, box->now, after, when, &err);
+        exo_status st = box->again ? EXO_OK : exo_changes_add(box->folder, box->now, after, when, &err);
+        if (!box->again)
+            exo_replay_release(&box->replay);
         if (st == EXO_OK)
             st = say_graph(box->folder, after, &err);
         if (st != EXO_OK) /* it was made all the same */
             EXO_LOG(WARN, GRAPH, "folder=%s a change was made that could not be recorded: %s", box->folder, err.text);
     }
-    answer(box, status, reason);
+    if (!box->again)
+        answer(box, status, reason);
 }
 
 /* Takes what lies in the folder. The caller frees it. */
@@ -297,8 +313,29 @@ keep(exo_apply_box *box, exo_graph_spec *spec, char *text, exo_err *err)
     return EXO_OK;
 }
 
-bool
-exo_apply_next(exo_apply_box *box, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+/* The next of the recorded changes that is due. */
+static bool
+give_again(exo_apply_box *box, uint64_t step, const exo_graph_spec *now)
+{
+    while (exo_replay_due(&box->replay) <= step) {
+        exo_err err = {0};
+        exo_graph_spec *spec = NULL;
+        char *text = NULL;
+        uint64_t due = exo_replay_due(&box->replay);
+        exo_status st = exo_replay_next(&box->replay, now, &spec, &text, &err);
+        if (st == EXO_OK && (st = keep(box, spec, text, &err)) == EXO_OK)
+            return true;
+        EXO_LOG(WARN, GRAPH, "folder=%s the change after step %" PRIu64 " is not made again: %s", box->folder, due,
+                err.text);
+        exo_graph_spec_free(&spec);
+        exo_free(text);
+    }
+    return false;
+}
+
+/* What somebody asks for. */
+static bool
+give_asked(exo_apply_box *box, const exo_graph_spec *now)
 {
     exo_err err = {0};
     exo_graph_spec *spec = NULL;
@@ -310,14 +347,23 @@ exo_apply_next(exo_apply_box *box, const exo_graph_spec *now, const exo_graph_sp
         st = box->job ? exo_graph_check_job_change(now, spec, &err) : exo_graph_check_change(now, spec, &err);
     if (st == EXO_OK)
         st = keep(box, spec, next, &err);
-    if (st != EXO_OK) {
-        exo_graph_spec_free(&spec);
-        exo_free(next);
-        answer(box, st, err.text);
+    if (st == EXO_OK)
+        return true;
+    exo_graph_spec_free(&spec);
+    exo_free(next);
+    answer(box, st, err.text);
+    return false;
+}
+
+bool
+exo_apply_next(exo_apply_box *box, uint64_t step, const exo_graph_spec *now, const exo_graph_spec **graph,
+               const char **text)
+{
+    box->again = give_again(box, step, now);
+    if (!box->again && !give_asked(box, now))
         return false;
-    }
     box->now = now;
-    *graph = spec;
-    *text = next;
+    *graph = box->specs[box->count - 1];
+    *text = box->texts[box->count - 1];
     return true;
 }

@@ -43,8 +43,8 @@ write_config(const char *folder, exo_config_doc *config, exo_err *err)
     return st;
 }
 
-static exo_status
-read_config(const char *folder, exo_config_doc **out, exo_err *err)
+exo_status
+exo_changes_read(const char *folder, exo_config_doc **out, exo_err *err)
 {
     char *path = config_path(folder), *text = NULL;
     size_t size = 0;
@@ -57,9 +57,8 @@ read_config(const char *folder, exo_config_doc **out, exo_err *err)
     return st;
 }
 
-/* With every default. */
-static exo_status
-expand(const exo_graph_spec *graph, exo_config_doc **out, exo_err *err)
+exo_status
+exo_changes_expand(const exo_graph_spec *graph, exo_config_doc **out, exo_err *err)
 {
     char *yaml = NULL;
     exo_status st = exo_graph_expand(graph, &yaml, err);
@@ -95,8 +94,8 @@ add_difference(struct record *r, const char *path, const exo_config *from, const
         r->st = exo_config_adopt(r->list, NULL, entry, r->err);
 }
 
-static exo_config *
-edge_of(exo_config *edges, const char *name)
+exo_config *
+exo_changes_edge(exo_config *edges, const char *name)
 {
     for (size_t i = 0; i < exo_config_length(edges); i++) {
         exo_config *edge = exo_config_item(edges, i);
@@ -118,7 +117,7 @@ compare_edges(struct record *r, exo_config *a, exo_config *b)
         for (size_t i = 0; i < exo_config_length(sides[side]); i++) {
             exo_config *edge = exo_config_item(sides[side], i);
             const char *name = exo_config_scalar(exo_config_get(edge, "name"));
-            exo_config *other = edge_of(sides[1 - side], name ? name : "?");
+            exo_config *other = exo_changes_edge(sides[1 - side], name ? name : "?");
             exo_text path = {0};
             exo_text_add(&path, "edges.%s", name ? name : "?");
             if (!path.failed && side == 0)
@@ -171,7 +170,7 @@ exo_changes_of(const char *folder)
     json_error_t reason;
     size_t i;
     exo_config *list =
-        read_config(folder, &config, NULL) == EXO_OK ? exo_config_get(exo_config_root(config), "changes") : NULL;
+        exo_changes_read(folder, &config, NULL) == EXO_OK ? exo_config_get(exo_config_root(config), "changes") : NULL;
     if (exo_config_length(list) > 0 && exo_config_json(list, &text, NULL) == EXO_OK)
         changes = exo_json_load(text, strlen(text), &reason);
     json_array_foreach (changes, i, entry)
@@ -181,13 +180,30 @@ exo_changes_of(const char *folder)
     return changes;
 }
 
-/* The list `changes`, which is made if there is none. */
-static exo_status
-list_of(exo_config *root, exo_config **out, exo_err *err)
+/* Was it made after a later step than `step`? */
+static bool
+is_later(exo_config *entry, int64_t step)
 {
-    exo_status st = exo_config_list(root, "changes", out, err);
-    if (st == EXO_OK && !*out && (st = exo_config_new_list(root, out, err)) == EXO_OK)
+    uint64_t made = 0;
+    return step >= 0 && exo_config_u64(entry, "step", 0, 0, UINT64_MAX, &made, NULL) == EXO_OK && made > (uint64_t)step;
+}
+
+/* The list `changes`, which is made if there is none. What was changed after later steps than `step` was undone: the run went on from an
+ * older checkpoint, and was changed otherwise before it came there again. */
+static exo_status
+list_of(exo_config *root, int64_t step, exo_config **out, exo_err *err)
+{
+    exo_config *before = NULL;
+    exo_status st = exo_config_list(root, "changes", &before, err);
+    if (st == EXO_OK)
+        st = exo_config_new_list(root, out, err);
+    for (size_t i = 0; st == EXO_OK && i < exo_config_length(before); i++)
+        if (!is_later(exo_config_item(before, i), step))
+            st = exo_config_graft(*out, NULL, exo_config_item(before, i), err);
+    if (st == EXO_OK) {
+        exo_config_remove(root, "changes");
         st = exo_config_adopt(root, "changes", *out, err);
+    }
     return st;
 }
 
@@ -208,19 +224,32 @@ add_head(exo_config *entry, const exo_change_time *when, exo_err *err)
     return st;
 }
 
+/* What a job that goes on needs to be changed so again. */
+static exo_status
+add_graph(exo_config *entry, exo_config *graph, exo_err *err)
+{
+    static const char *const keys[] = {"hosts", "links", "edges"};
+    exo_config *kept = NULL;
+    exo_status st = exo_config_new_map(entry, &kept, err);
+    for (size_t i = 0; st == EXO_OK && i < sizeof keys / sizeof *keys; i++)
+        if (exo_config_get(graph, keys[i]))
+            st = exo_config_graft(kept, keys[i], exo_config_get(graph, keys[i]), err);
+    return st == EXO_OK ? exo_config_adopt(entry, "graph", kept, err) : st;
+}
+
 exo_status
 exo_changes_add(const char *folder, const exo_graph_spec *before, const exo_graph_spec *after,
                 const exo_change_time *when, exo_err *err)
 {
     exo_config_doc *from = NULL, *to = NULL, *config = NULL;
     exo_config *all = NULL, *entry = NULL, *changed = NULL;
-    exo_status st = expand(before, &from, err);
+    exo_status st = exo_changes_expand(before, &from, err);
     if (st == EXO_OK)
-        st = expand(after, &to, err);
+        st = exo_changes_expand(after, &to, err);
     if (st == EXO_OK)
-        st = read_config(folder, &config, err);
+        st = exo_changes_read(folder, &config, err);
     if (st == EXO_OK)
-        st = list_of(exo_config_root(config), &all, err);
+        st = list_of(exo_config_root(config), when->step, &all, err);
     if (st == EXO_OK)
         st = exo_config_new_map(all, &entry, err);
     if (st == EXO_OK)
@@ -234,6 +263,8 @@ exo_changes_add(const char *folder, const exo_graph_spec *before, const exo_grap
         compare(&r, "", exo_config_root(from), exo_config_root(to));
         st = r.st;
     }
+    if (st == EXO_OK && when->step >= 0)
+        st = add_graph(entry, exo_config_root(to), err);
     if (st == EXO_OK)
         st = exo_config_adopt(all, NULL, entry, err);
     if (st == EXO_OK)
@@ -248,7 +279,7 @@ exo_status
 exo_changes_begin(const char *folder, const exo_graph_spec *graph, exo_err *err)
 {
     exo_config_doc *config = NULL;
-    exo_status st = expand(graph, &config, err);
+    exo_status st = exo_changes_expand(graph, &config, err);
     if (st == EXO_OK)
         st = write_config(folder, config, err);
     exo_config_free(&config);

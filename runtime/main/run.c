@@ -69,10 +69,17 @@ on_progress(void *context, const exo_progress *p)
 }
 
 static bool
-next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+next_graph(void *context, uint64_t step, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
 {
     struct audience *audience = context;
-    return exo_apply_next(&audience->box, now, graph, text);
+    return exo_apply_next(&audience->box, step, now, graph, text);
+}
+
+static uint64_t
+next_due(void *context)
+{
+    const struct audience *audience = context;
+    return exo_apply_due(&audience->box);
 }
 
 static void
@@ -80,8 +87,9 @@ graph_changed(void *context, uint64_t step, exo_time at, exo_status status, cons
 {
     struct audience *audience = context;
     exo_apply_answer(&audience->box, &(exo_change_time){.time = at, .step = (int64_t)step}, status, reason);
-    exo_display_note(audience->display, status == EXO_OK ? "the graph was changed%s" : "the graph was not changed: %s",
-                     status == EXO_OK ? "" : reason);
+    const char *again = audience->box.again ? " again, as it was before the stop" : "";
+    exo_display_note(audience->display, "the graph was %schanged%s%s%s", status == EXO_OK ? "" : "not ", again,
+                     status == EXO_OK ? "" : ": ", status == EXO_OK ? "" : reason);
 }
 
 static void
@@ -224,10 +232,12 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     opts.progress = on_progress;
     opts.context = &audience;
     opts.stop = &exo_stop_reason;
-    const exo_fit_live live = {.context = &audience, .next = next_graph, .changed = graph_changed};
+    const exo_fit_live live = {.context = &audience, .next = next_graph, .due = next_due, .changed = graph_changed};
     exo_status st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_folder_make(folder.data, err);
     if (st == EXO_OK)
         st = exo_apply_open(&audience.box, folder.data, true, run->graph, err);
+    if (st == EXO_OK && resume)
+        st = exo_apply_replay(&audience.box, err);
     if (st != EXO_OK)
         audience.report.folder = NULL; /* it may be another run's */
     if (st == EXO_OK && !resume)       /* nothing is left of a run before */

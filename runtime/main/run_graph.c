@@ -98,7 +98,7 @@ static bool
 next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
 {
     struct show *show = context;
-    return exo_apply_next(&show->box, now, graph, text);
+    return exo_apply_next(&show->box, 0, now, graph, text);
 }
 
 static void

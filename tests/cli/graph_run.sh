@@ -193,10 +193,17 @@ for way in '' '--workers 2'; do
 import json, sys
 config, result = (json.load(open(f"{sys.argv[1]}/{name}.json")) for name in ("config", "result"))
 change = config["changes"][0]
+assert change.pop("graph")["edges"][0]["codec"] == "bf16" # for a run that goes on
 assert config["changes"] == result["changes"] and 0 <= change["step"] < 60 and change["time_s"] > 0
 assert {d["key"]: (d["from"], d["to"]) for d in change["changed"]}["edges.node>node:gradients.codec"] == ("raw", "bf16")
 assert any(d["key"].startswith("hosts.home") and d["key"].endswith(".up") for d in change["changed"])
 END
+    # shellcheck disable=SC2086
+    ok run job.yaml $way --resume --set train.max_steps=64 --set strategy.name=ddp --set compare=[ddp] --no-plot
+    has err 'the graph was changed again, as it was before the stop'
+    [ "$(json runs/small/ddp/result.json steps)" = 64 ] || fail 'the run that was changed does not go on'
+    more=$(json runs/small/ddp/result.json encoded_bytes)
+    [ $(((more - encoded) * 60)) -lt $((payload * 4)) ] || fail "its codec was forgotten: $((more - encoded)) bytes of 4 steps"
 done
 
 finish

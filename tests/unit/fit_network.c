@@ -346,10 +346,11 @@ static struct {
 } change;
 
 static bool
-next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+next_graph(void *context, uint64_t step, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
 {
     exo_err err = {0};
     (void)context;
+    (void)step;
     (void)text;
     if (change.given++ > 0)
         return false;
