@@ -320,6 +320,7 @@ watch_process(const json_t *object)
     return host && strcmp(host, boot) == 0 ? exo_process_watch(pid, exo_process_start(pid)) : -1;
 }
 
+/* With a deadline that is over it only closes the descriptor. */
 static exo_status
 await_end(int process, exo_time deadline, exo_err *err)
 {
@@ -360,7 +361,7 @@ stop(exo_visit *visit, const void *arguments, exo_err *err)
     if (st == EXO_PEER_LOST) /* the head: as it was told */
         st = EXO_OK;
     for (i = 0; i < count; i++) {
-        exo_status ended = await_end(processes[i], visit->deadline, st == EXO_OK ? err : NULL);
+        exo_status ended = await_end(processes[i], st == EXO_OK ? visit->deadline : 0, st == EXO_OK ? err : NULL);
         st = st == EXO_OK ? ended : st;
     }
     if (st == EXO_OK && args->where.json)
