@@ -10,7 +10,7 @@
  * another host the bytes are sent. Memory has no name: nothing is left behind by a process that is killed. docs/objects.md has the
  * mechanism.
  *
- * Threads: any, but that nobody writes after sealing.
+ * Threads: any, but none writes after sealing. The kernel lets no other process write, neither before nor after.
  */
 #ifndef EXOGYM_OBJECT_H
 #define EXOGYM_OBJECT_H
@@ -35,7 +35,8 @@ EXO_API uint64_t exo_object_size(const exo_object *object);
 /* True if it belongs to another process. */
 EXO_API bool exo_object_is_imported(const exo_object *object);
 
-/* From now on nobody writes. The caller makes sure that no thread still does: this is not checked. Twice is fine. */
+/* From now on nobody writes. The caller makes sure that no thread of its process still does, which is not checked; others never could.
+ * Twice is fine. */
 EXO_API void exo_object_seal(exo_object *object);
 
 /* Counts one more reference and returns `object`. */

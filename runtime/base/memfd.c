@@ -57,9 +57,8 @@ exo_memfd_seal(int fd, int seals)
     return fcntl(fd, F_ADD_SEALS, seals | F_SEAL_SEAL) == 0;
 }
 
-/* The device that every memfd of small pages lies on, and nothing else; 0 if it cannot be told. */
-static dev_t
-memory_device(void)
+dev_t
+exo_memfd_device(void)
 {
     static _Atomic dev_t known;
     struct stat info;
@@ -79,7 +78,7 @@ bool
 exo_memfd_is(int fd, int seals, uint64_t *size)
 {
     struct stat info;
-    dev_t device = memory_device();
+    dev_t device = exo_memfd_device();
     int has = fcntl(fd, F_GET_SEALS);
     if (!device || has < 0 || (has & seals) != seals)
         return false;

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* F_SEAL_SHRINK and F_SEAL_GROW: what every shared file must have. */
 #define EXO_MEMFD_FIXED (0x0002 | 0x0004)
@@ -20,6 +21,8 @@ int exo_memfd_new(const char *name, size_t size);
 bool exo_memfd_reserve(int fd, size_t from, size_t to);
 /* Adds the seals, and that no others are added. False, with errno. */
 bool exo_memfd_seal(int fd, int seals);
+/* The device that every memfd of small pages lies on, and nothing else; 0, with errno, if it cannot be told. */
+dev_t exo_memfd_device(void);
 /* Is a descriptor that came from elsewhere a file of small pages in memory that has these seals? Then *size never changes. A file of huge
  * pages, or on a disk, can fault when it is read. */
 bool exo_memfd_is(int fd, int seals, uint64_t *size);

@@ -13,16 +13,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "memfd.h"
+
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* Linux 6.1 */
 #endif
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3; before, it is EINVAL */
-#endif
 
-#define HUGE_PAGE      ((size_t)2 << 20)
-#define MAGIC          UINT64_C(0x31746e656d676573) /* "segment1": the digit is the layout's version */
-#define ONE_GENERATION (UINT64_C(1) << 32)
+#define HUGE_PAGE ((size_t)2 << 20)
+#define MAGIC     UINT64_C(0x32746e656d676573) /* "segment2": the digit is the layout's version */
+#define SEALS     (EXO_MEMFD_FIXED | EXO_MEMFD_READ_ONLY)
 
 struct exo_segment_header {
     uint64_t magic;
@@ -31,7 +30,7 @@ struct exo_segment_header {
     uint64_t num_slots;
     _Atomic uint64_t over; /* 1: its owner has let it go; readers that only keep it mapped do the same */
     struct {
-        _Atomic uint64_t word; /* {generation: 32, borrowers: 32}  */
+        _Atomic uint64_t generation;
         _Atomic uint64_t size; /* bytes of the object, if there is one */
     } slots[EXO_SEGMENT_MAX_SLOTS];
 };
@@ -160,40 +159,16 @@ exo_segment_release(exo_segment *segment)
 {
     if (!segment->foreign && segment->header)
         atomic_store_explicit(&segment->header->over, 1, memory_order_relaxed);
-    if (segment->foreign && segment->header)
-        munmap(segment->header, EXO_SEGMENT_PAGE);
     if (segment->room)
         munmap(segment->room, segment->room_size);
     else if (segment->base)
         munmap(segment->base, segment->size);
-    if (!segment->foreign && segment->size)
-        close(segment->fd);
+    if (segment->size)
+        close(segment->file); /* with the mapping, gives back all that was borrowed */
     *segment = (exo_segment){0};
 }
 
 /* --- Making ---------------------------------------------------------------------------------------------------------------- */
-
-static int
-create_file(void)
-{
-    int fd = memfd_create("exogym", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-    return fd < 0 && errno == EINVAL ? memfd_create("exogym", MFD_CLOEXEC | MFD_ALLOW_SEALING) : fd;
-}
-
-/* Gets the pages: so that a write cannot be the moment when the kernel finds that it has none. In pieces, because a signal undoes
- * the piece that it interrupts. */
-static int
-reserve(int fd, size_t from, size_t to)
-{
-    while (from < to) {
-        size_t piece = to - from < HUGE_PAGE ? to - from : HUGE_PAGE;
-        if (fallocate(fd, 0, (off_t)from, (off_t)piece) == 0)
-            from += piece;
-        else if (errno != EINTR)
-            return -1;
-    }
-    return 0;
-}
 
 /* Puts whole pieces on huge pages, whatever the machine's setting for shared memory: a reader's page faults become 512 times
  * fewer, and zeroing is as fast as for private memory. One small page of a piece has to be there to begin with. Where the kernel
@@ -202,7 +177,8 @@ static void
 use_huge_pages(const exo_segment *s)
 {
     for (size_t at = 0; at + HUGE_PAGE <= s->size; at += HUGE_PAGE)
-        if (reserve(s->fd, at, at + EXO_SEGMENT_PAGE) != 0 || madvise(s->base + at, HUGE_PAGE, MADV_COLLAPSE) != 0)
+        if (!exo_memfd_reserve(s->file, at, at + EXO_SEGMENT_PAGE) ||
+            madvise(s->base + at, HUGE_PAGE, MADV_COLLAPSE) != 0)
             return;
 }
 
@@ -236,19 +212,26 @@ exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size
 {
     exo_status st = EXO_OK;
     size_t size = exo_segment_size_of(slot_size, num_slots);
-    exo_segment s = {.owner = *self, .num_slots = num_slots, .slot_size = slot_size, .fd = create_file()};
+    exo_segment s = {.owner = *self, .num_slots = num_slots, .slot_size = slot_size};
+    s.fd = s.file = exo_memfd_new("exogym", size);
     if (s.fd < 0)
         return cannot_create(errno, size, err);
     s.size = size; /* from here on the closer has something to close */
 
-    if (ftruncate(s.fd, (off_t)size) != 0 || !map_file(&s, s.fd, PROT_READ | PROT_WRITE)) {
+    if (!map_file(&s, s.file, PROT_READ | PROT_WRITE)) {
         st = cannot_create(errno, size, err);
+        goto done;
+    }
+    /* At once: this mapping is to be the only one that can be written. */
+    if (!exo_memfd_seal(s.file, SEALS)) {
+        st = exo_fail(err, errno == EINVAL ? EXO_UNSUPPORTED : EXO_IO,
+                      "shared memory cannot be made read-only for other processes: %s; objects need Linux 5.1 or later",
+                      strerror(errno));
         goto done;
     }
     s.header = (struct exo_segment_header *)(void *)s.base;
     use_huge_pages(&s);
-    if (reserve(s.fd, 0, size) != 0 || fcntl(s.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
-        getrandom(&s.nonce, sizeof s.nonce, 0) != (ssize_t)sizeof s.nonce) {
+    if (!exo_memfd_reserve(s.file, 0, size) || getrandom(&s.nonce, sizeof s.nonce, 0) != (ssize_t)sizeof s.nonce) {
         st = cannot_create(errno, size, err);
         goto done;
     }
@@ -272,34 +255,15 @@ stale(const exo_process *owner, exo_err *err)
     return exo_fail(err, EXO_NOT_FOUND, "process %d has dropped the object", (int)owner->id);
 }
 
-/* The device that every memfd of small pages lies on, and nothing else; 0 if it cannot be told. A file of any other file system may
- * be one that runs full under a reader, or whose opening waits for somebody. */
-static dev_t
-memory_device(void)
-{
-    static _Atomic dev_t known;
-    struct stat info;
-    dev_t device = atomic_load_explicit(&known, memory_order_relaxed);
-    if (device)
-        return device;
-    int fd = create_file();
-    if (fd < 0)
-        return 0;
-    device = fstat(fd, &info) == 0 ? info.st_dev : 0;
-    close(fd);
-    atomic_store_explicit(&known, device, memory_order_relaxed);
-    return device;
-}
-
-/* Opens the owner's descriptor `fd` for reading and writing, but only if it is a regular file in memory that this user owns: to open
- * a pipe or a device can have effects. */
+/* Opens the owner's descriptor `fd` for reading, but only if it is a regular file in memory that this user owns: to open a pipe or a
+ * device can have effects, and a file of another file system can run full under a reader. */
 static exo_status
 open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
 {
     exo_status st = EXO_OK;
     char path[32];
     struct stat info;
-    dev_t device = memory_device();
+    dev_t device = exo_memfd_device();
     if (!device)
         return cannot_look(owner, errno, err);
     snprintf(path, sizeof path, "fd/%d", fd);
@@ -316,7 +280,7 @@ open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
         st = exo_fail(err, EXO_UNSUPPORTED, "the object of process %d belongs to another user", (int)owner->id);
     } else {
         snprintf(path, sizeof path, "/proc/self/fd/%d", peek);
-        *out = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK); /* never waits for a lease */
+        *out = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* never waits for a lease */
         if (*out < 0)
             st = cannot_look(owner, errno, err);
     }
@@ -327,30 +291,27 @@ open_file(int *out, const exo_process *owner, int folder, int fd, exo_err *err)
 exo_status
 exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owner_fd, uint64_t nonce, exo_err *err)
 {
-    int fd = -1;
+    uint64_t size = 0;
     exo_segment s = {.owner = *owner, .fd = owner_fd, .foreign = true, .nonce = nonce};
-    exo_status st = open_file(&fd, owner, folder, owner_fd, err);
+    exo_status st = open_file(&s.file, owner, folder, owner_fd, err);
     if (st != EXO_OK)
         return st;
+    s.size = EXO_SEGMENT_PAGE; /* from here on the closer has something to close */
 
-    /* A size that is sealed cannot change behind a reader's back. */
-    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
-    struct stat info;
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & wanted) != wanted || fstat(fd, &info) != 0 || info.st_size < EXO_SEGMENT_PAGE) {
+    /* Neither the size nor what is mapped can change by anybody but the owner. */
+    if (!exo_memfd_is(s.file, SEALS, &size) || size < EXO_SEGMENT_PAGE) {
         st = stale(owner, err);
         goto done;
     }
-    uint64_t size = (uint64_t)info.st_size;
-    void *header = mmap(NULL, EXO_SEGMENT_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (header == MAP_FAILED) {
-        st = exo_fail(err, EXO_NOMEM, "no address space to import an object");
+    s.size = (size_t)size;
+    if (!map_file(&s, s.file, PROT_READ)) {
+        st = exo_fail(err, EXO_NOMEM, "no address space to import an object of %zu bytes", s.size);
         goto done;
     }
-    s.header = header;
+    s.header = (struct exo_segment_header *)(void *)s.base;
 
-    /* Each field is read once: it may change while it is looked at. */
-    const volatile struct exo_segment_header *h = header;
+    /* Each field is read once: its owner may change it while it is looked at. */
+    const volatile struct exo_segment_header *h = s.header;
     uint64_t magic = h->magic, name = h->nonce, slot_size = h->slot_size, num_slots = h->num_slots;
     if (magic != MAGIC || name != nonce) {
         st = stale(owner, err);
@@ -363,84 +324,114 @@ exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owne
     }
     s.slot_size = slot_size;
     s.num_slots = (uint32_t)num_slots;
-    s.size = exo_segment_size_of(slot_size, s.num_slots);
-    if (!map_file(&s, fd, PROT_READ)) {
-        st = exo_fail(err, EXO_NOMEM, "no address space to import an object of %zu bytes", s.size);
-        goto done;
-    }
 
     *out = s;
     s = (exo_segment){0}; /* moved to the caller */
 done:
     exo_segment_release(&s);
-    close(fd); /* the mapping keeps the memory */
     return st;
 }
 
-/* --- Words ----------------------------------------------------------------------------------------------------------------- */
+/* --- Slots ----------------------------------------------------------------------------------------------------------------- */
 
-static uint32_t
-generation_of(uint64_t word)
+/* The bytes whose locks say who borrows a slot: one a process. They lie beyond most files' ends, which locks do not mind. */
+enum {
+    LOCKS_LOG = 32,    /* as many bytes for each slot, more than there are process ids */
+    MOST_COUNTED = 256 /* borrowers; more of them are as many */
+};
+
+static off_t
+first_lock(uint32_t slot)
 {
-    return (uint32_t)(word >> 32);
+    return (off_t)slot << LOCKS_LOG;
+}
+
+/* Sets or removes the lock of this process on a slot; 0, or errno. Never waits. */
+static int
+set_lock(const exo_segment *segment, uint32_t slot, short type)
+{
+    struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = first_lock(slot) + getpid(), .l_len = 1};
+    return fcntl(segment->file, F_OFD_SETLK, &lock) == 0 ? 0 : errno;
+}
+
+/* Has anybody else locked a byte of from..to? Then *lock is one such lock. */
+static bool
+is_locked(const exo_segment *segment, off_t from, off_t to, struct flock *lock)
+{
+    *lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = from, .l_len = to - from};
+    return fcntl(segment->file, F_OFD_GETLK, lock) != 0 || lock->l_type != F_UNLCK;
 }
 
 static uint32_t
-borrowers_of(uint64_t word)
+count_locks(const exo_segment *segment, off_t from, off_t to, uint32_t most)
 {
-    return (uint32_t)word;
+    struct flock lock;
+    if (most == 0 || from >= to || !is_locked(segment, from, to, &lock))
+        return 0;
+    uint32_t count = 1 + count_locks(segment, from, lock.l_start, most - 1);
+    if (lock.l_len > 0 && lock.l_start + lock.l_len > from) /* the kernel shows any of them first */
+        count += count_locks(segment, lock.l_start + lock.l_len, to, most - count);
+    return count;
 }
 
 bool
 exo_slot_take(exo_segment *segment, uint32_t slot, uint64_t size, uint32_t *generation)
 {
-    _Atomic uint64_t *word = &segment->header->slots[slot].word;
-    uint64_t free = atomic_load_explicit(word, memory_order_relaxed);
-    if (borrowers_of(free) != 0 ||
-        generation_of(free) >= UINT32_MAX - 2) /* this use and its end have numbers of their own */
+    struct flock lock;
+    uint64_t free = atomic_load_explicit(&segment->header->slots[slot].generation, memory_order_relaxed);
+    if (free >= UINT32_MAX - 2) /* this use and its end have numbers of their own */
         return false;
-    /* Acquire: what is written next comes after the last read of whoever has given it back. */
-    if (!atomic_compare_exchange_strong_explicit(word, &free, free + ONE_GENERATION, memory_order_acquire,
-                                                 memory_order_relaxed))
+    /* Whoever is not seen here sees the end of the last generation, see exo_slot_borrow. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (is_locked(segment, first_lock(slot), first_lock(slot + 1), &lock))
         return false;
-    atomic_store_explicit(&segment->header->slots[slot].size, size, memory_order_relaxed); /* its handle comes after */
-    *generation = generation_of(free) + 1;
+    atomic_store_explicit(&segment->header->slots[slot].size, size, memory_order_relaxed);
+    atomic_store_explicit(&segment->header->slots[slot].generation, free + 1, memory_order_release);
+    *generation = (uint32_t)free + 1;
     return true;
 }
 
 void
 exo_slot_retire(exo_segment *segment, uint32_t slot)
 {
-    atomic_fetch_add_explicit(&segment->header->slots[slot].word, ONE_GENERATION, memory_order_acq_rel);
+    atomic_fetch_add_explicit(&segment->header->slots[slot].generation, 1, memory_order_release);
 }
 
 exo_status
-exo_slot_borrow(exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size)
+exo_slot_check(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size)
 {
-    _Atomic uint64_t *word = &segment->header->slots[slot].word;
-    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
-    do {
-        if (generation_of(seen) != generation)
-            return EXO_NOT_FOUND;
-        if (borrowers_of(seen) == UINT32_MAX)
-            return EXO_FULL;
-    } while (!atomic_compare_exchange_weak_explicit(word, &seen, seen + 1, memory_order_acquire, memory_order_relaxed));
-    /* It is borrowed, so that an honest owner does not change it. */
-    if (size <= segment->slot_size &&
-        atomic_load_explicit(&segment->header->slots[slot].size, memory_order_relaxed) == size)
-        return EXO_OK;
-    exo_slot_give_back(segment, slot);
-    return EXO_INVAL;
+    if (atomic_load_explicit(&segment->header->slots[slot].generation, memory_order_acquire) != generation)
+        return EXO_NOT_FOUND;
+    uint64_t true_size = atomic_load_explicit(&segment->header->slots[slot].size, memory_order_relaxed);
+    return size <= segment->slot_size && size == true_size ? EXO_OK : EXO_INVAL;
+}
+
+exo_status
+exo_slot_borrow(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size)
+{
+    exo_status st = exo_slot_check(segment, slot, generation, size);
+    if (st != EXO_OK)
+        return st;
+    if (set_lock(segment, slot, F_RDLCK) != 0)
+        return EXO_FULL;
+    /* Looks again: either the generation is still the one, and then the owner finds the lock when it wants the slot; or it has ended. The
+     * fences make one of the two sure, because the kernel may look for locks without taking one of its own. */
+    atomic_thread_fence(memory_order_seq_cst);
+    st = exo_slot_check(segment, slot, generation, size);
+    if (st != EXO_OK)
+        exo_slot_give_back(segment, slot);
+    return st;
 }
 
 void
-exo_slot_give_back(exo_segment *segment, uint32_t slot)
+exo_slot_give_back(const exo_segment *segment, uint32_t slot)
 {
-    atomic_fetch_sub_explicit(&segment->header->slots[slot].word, 1, memory_order_release);
+    set_lock(segment, slot, F_UNLCK);
 }
 
 uint32_t
 exo_slot_borrowers(const exo_segment *segment, uint32_t slot)
 {
-    return borrowers_of(atomic_load_explicit(&segment->header->slots[slot].word, memory_order_relaxed));
+    uint32_t others = count_locks(segment, first_lock(slot), first_lock(slot + 1), MOST_COUNTED);
+    return others + (segment->foreign ? 1 : 0); /* nobody is shown its own lock */
 }

@@ -1,18 +1,18 @@
 /* A segment: a memfd that holds one large object or many small ones, and what is believed of a foreign one.
  *
- *     offset 0       header page: what the segment is, and a 64-bit word and a size a slot
+ *     offset 0       header page: what the segment is, and a generation and a size a slot
  *     offset 4096    slot 0, slot 1, ...
  *
- * A slot's word is {generation: 32, borrowers: 32}. A reader adds itself to the borrowers only if the generation is that of its
- * handle, in one compare-and-swap; the owner takes a slot for a new object by (generation, 0) -> (generation + 1, 0). So memory is
- * never written again while somebody reads it, and no handle outlives its object. A reader that is killed leaves its count behind:
- * that slot is not used again.
+ * Its owner maps it and then seals it (F_SEAL_FUTURE_WRITE): nobody else can ever write there, neither by a mapping nor by write(), and
+ * nobody can change its size. All that others can change is who borrows which slot, and the kernel keeps that: a reader has a read lock
+ * (F_OFD_SETLK) on a byte of the file, in a range of the slot's, at its process id. A lock is its holder's alone, and goes with it.
  *
- * The owner has one mapping, readable and writable. A reader has two: the header page, to count itself, and the whole segment
- * read-only. Both sides of the header are the same user's, who could trace the other process as well; still the owner takes nothing
- * from it but whether a slot is free, and a reader nothing that fstat does not bear out.
+ * A reader locks and then looks whether the generation is that of its handle; the owner first ends the generation, when the object is
+ * dropped, and before the next object looks whether there is a lock. So memory is never written again while somebody reads it, no handle
+ * outlives its object, and a reader that is killed leaves nothing behind. A process that means harm can lock what it does not read: the
+ * slot is then not used again while it lives.
  *
- * The functions hold no state and take no lock; a struct belongs to whoever made it, the words are atomic.
+ * The functions hold no state and take no mutex; a struct belongs to whoever made it, what two processes see is atomic.
  */
 #ifndef EXO_STORE_SEGMENT_H
 #define EXO_STORE_SEGMENT_H
@@ -37,7 +37,8 @@ typedef struct exo_process {
 
 typedef struct exo_segment {
     exo_process owner;
-    int fd;       /* the owner's number for it; open in the owner only */
+    int fd;       /* the owner's number for it                         */
+    int file;     /* this process's descriptor: the owner's is fd      */
     bool foreign; /* another process owns it                           */
     uint32_t num_slots;
     uint64_t slot_size; /* bytes                                             */
@@ -57,12 +58,12 @@ exo_status exo_process_open(const exo_process *process, int *out, exo_err *err);
 /* The bytes that a segment of this shape takes. The product is the caller's to keep in range. */
 size_t exo_segment_size_of(uint64_t slot_size, uint32_t num_slots);
 
-/* Makes a segment of this process whose pages are all there and whose size is sealed. Large ones are put on huge pages where the
- * kernel lets them. Errors: FULL (no descriptor, no memory), NOMEM (address space), IO. */
+/* Makes a segment of this process whose pages are all there, and that only it can write. Large ones are put on huge pages where the
+ * kernel lets them. Errors: FULL (no descriptor, no memory), NOMEM (address space), UNSUPPORTED (Linux before 5.1), IO. */
 exo_status exo_segment_create(exo_segment *out, const exo_process *self, uint64_t slot_size, uint32_t num_slots,
                               exo_err *err);
 
-/* Maps the segment of another process, if `nonce` is its name; `folder` is what exo_process_open gave for the owner and stays the
+/* Maps the segment of another process to be read, and keeps a descriptor of it, if `nonce` is its name; `folder` is what exo_process_open gave for the owner and stays the
  * caller's. Errors as exo_object_import. */
 exo_status exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int fd, uint64_t nonce,
                            exo_err *err);
@@ -70,7 +71,7 @@ exo_status exo_segment_map(exo_segment *out, const exo_process *owner, int folde
 /* Has the owner let go of the segment, so that no further object will lie there? */
 bool exo_segment_is_over(const exo_segment *segment);
 
-/* Unmaps and closes, and tells readers if it is the owner's; a struct of zeros is fine. */
+/* Unmaps and closes, and tells readers if it is the owner's; a reader gives back what it has borrowed. A struct of zeros is fine. */
 void exo_segment_release(exo_segment *segment);
 
 char *exo_segment_slot(const exo_segment *segment, uint32_t slot);
@@ -79,10 +80,13 @@ char *exo_segment_slot(const exo_segment *segment, uint32_t slot);
 bool exo_slot_take(exo_segment *segment, uint32_t slot, uint64_t size, uint32_t *generation);
 /* For the owner: ends the object's generation, so that its handles are stale. Borrowers stay. */
 void exo_slot_retire(exo_segment *segment, uint32_t slot);
-/* For a reader. NOT_FOUND if the slot is at another generation, INVAL if the object has another size, FULL if nobody can be
- * added. */
-exo_status exo_slot_borrow(exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size);
-void exo_slot_give_back(exo_segment *segment, uint32_t slot);
+/* For a reader. OK if the slot has this object; NOT_FOUND if it is at another generation, INVAL if the object has another size. */
+exo_status exo_slot_check(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size);
+/* For a reader that has not borrowed the slot: the same, and borrows it. FULL if the kernel refuses the lock. Twice is once: it is the
+ * caller that knows how many use it. */
+exo_status exo_slot_borrow(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size);
+void exo_slot_give_back(const exo_segment *segment, uint32_t slot);
+/* How many processes borrow it, 257 at most. */
 uint32_t exo_slot_borrowers(const exo_segment *segment, uint32_t slot);
 
 #endif

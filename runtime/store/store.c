@@ -67,12 +67,13 @@ struct exo_object {
 struct exo_store {
     exo_process self;
     uint64_t capacity, keep;
+    uint64_t most_mapped; /* segments of other processes: each takes a descriptor, and others need some, too */
 
     pthread_mutex_t lock; /* guards what follows */
     bool closed;
     uint64_t holders;  /* objects of either kind, and one for being open: the last one frees the store */
     uint64_t reserved; /* bytes of this process's segments, also of those that are just being made     */
-    uint64_t kept_bytes, num_objects, num_imports, imported_bytes, idle_bytes, num_reuses;
+    uint64_t kept_bytes, num_objects, num_imports, imported_bytes, idle_bytes, num_reuses, num_mapped;
     struct folder {
         exo_process owner;
         int fd; /* of /proc/<id>; there is none where owner.id is 0 */
@@ -172,6 +173,7 @@ expel(exo_store *store, struct segment *s, struct segment **victims)
     unlink_from_ring(&s->wait);
     if (s->memory.foreign) {
         store->imported_bytes -= s->memory.size;
+        store->num_mapped--;
         store->idle_bytes -= s->waits ? s->memory.size : 0;
     } else {
         store->reserved -= s->memory.size;
@@ -287,6 +289,7 @@ exo_store_open(exo_store **out, const exo_store_opts *opts, exo_err *err)
     if (store->keep > store->capacity / 2)
         store->keep = store->capacity / 2;
     exo_raise_descriptor_limit();
+    store->most_mapped = (uint64_t)sysconf(_SC_OPEN_MAX) / 2; /* -1, without a limit, is one that nobody reaches */
     store->holders = 1;
     link_init(&store->kept);
     link_init(&store->idle);
@@ -554,10 +557,12 @@ exo_object_drop(exo_object **object)
     exo_store *store = o->store;
     struct segment *s = o->segment, *victims = NULL;
     pthread_mutex_lock(&store->lock);
-    if (s->objects[o->slot] == o) /* another import may have taken the place of a dying one */
+    bool last_of_slot = s->objects[o->slot] == o; /* another import may have taken the place of a dying one */
+    if (last_of_slot)
         s->objects[o->slot] = NULL;
     if (s->memory.foreign) {
-        exo_slot_give_back(&s->memory, o->slot);
+        if (last_of_slot)
+            exo_slot_give_back(&s->memory, o->slot);
         store->num_imports--;
     } else {
         exo_slot_retire(&s->memory, o->slot);
@@ -642,7 +647,11 @@ import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo
     exo_status st = share(s, h, out);
     if (st != EXO_NOT_FOUND || !s->memory.foreign)
         return st;
-    st = exo_slot_borrow(&s->memory, h->slot, h->generation, h->size);
+    /* The process has one lock a slot. An object of it that is just being dropped leaves its lock to the new one, see exo_object_drop. */
+    if (s->objects[h->slot])
+        st = exo_slot_check(&s->memory, h->slot, h->generation, h->size);
+    else
+        st = exo_slot_borrow(&s->memory, h->slot, h->generation, h->size);
     if (st != EXO_OK)
         return st;
     exo_object *object = *fresh;
@@ -694,18 +703,48 @@ give_folder_back(exo_store *store, const exo_process *owner, int fd)
         close(folder.fd);
 }
 
+/* Unmaps what is only kept, and so closes its descriptors. False if there is nothing. */
+static bool
+free_idle(exo_store *store)
+{
+    struct segment *victims = NULL;
+    pthread_mutex_lock(&store->lock);
+    trim_idle(store, 0, &victims);
+    pthread_mutex_unlock(&store->lock);
+    bool any = victims != NULL;
+    free_segments(victims);
+    return any;
+}
+
+/* FULL if as many segments of other processes are mapped as this one has descriptors for. */
+static exo_status
+need_descriptor(exo_store *store, exo_err *err)
+{
+    pthread_mutex_lock(&store->lock);
+    bool room = store->num_mapped < store->most_mapped;
+    pthread_mutex_unlock(&store->lock);
+    if (room || free_idle(store))
+        return EXO_OK;
+    return exo_fail(err, EXO_FULL,
+                    "%" PRIu64 " segments of other processes are mapped, half as many as this process may have "
+                    "descriptors; drop imported objects, or raise the hard limit (ulimit -Hn)",
+                    store->most_mapped);
+}
+
 /* Maps a segment of another process; called without the lock. */
 static exo_status
 map_segment(exo_store *store, const exo_process *owner, const exo_object_handle *h, struct segment **out, exo_err *err)
 {
     exo_segment memory;
     int folder = -1;
-    exo_status st = EXO_OK;
-    if (!take_folder(store, owner, &folder))
+    exo_status st = need_descriptor(store, err);
+    if (st == EXO_OK && !take_folder(store, owner, &folder))
         st = exo_process_open(owner, &folder, err);
     if (st != EXO_OK)
         return st;
     st = exo_segment_map(&memory, owner, folder, (int)h->fd, h->nonce, err);
+    if (st == EXO_FULL && free_idle(store))
+        st = exo_segment_map(&memory, owner, folder, (int)h->fd, h->nonce, err);
     if (st == EXO_PEER_LOST)
         close(folder);
     else
@@ -756,6 +795,7 @@ exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object 
             mapped = NULL;
             insert(store, s);
             store->imported_bytes += s->memory.size;
+            store->num_mapped++;
         }
     }
     if (store->closed)
@@ -771,7 +811,11 @@ exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object 
     else if (st == EXO_INVAL)
         impossible(&h, err);
     else if (st == EXO_FULL)
-        exo_fail(err, st, "the object of process %" PRIu32 " has as many borrowers as can be counted", h.owner);
+        exo_fail(err, st,
+                 "the object of process %" PRIu32
+                 " cannot be borrowed: another process holds its lock, or the kernel has no "
+                 "room for one more",
+                 h.owner);
 done:
     free_segments(victims);
     free_segments(mapped);

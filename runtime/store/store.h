@@ -69,10 +69,10 @@ exo_status exo_object_create(exo_store *store, uint64_t size, exo_object **out, 
 exo_status exo_object_export(const exo_object *object, exo_object_handle *out, exo_err *err);
 
 /* Maps an object of another process of this user, without a copy. Importing it again gives the same object, and in its owner the
- * owner's. Does not count toward the capacity, and keeps no descriptor but one for each owner, of at most 16. `handle`
- * may hold anything. When it is dropped it may stay mapped for the next import, see `keep`.
+ * owner's. Does not count toward the capacity. Keeps a descriptor for each segment that is mapped, and one for each owner, of at
+ * most 16. `handle` may hold anything. When it is dropped it may stay mapped for the next import, see `keep`.
  * Errors: NOT_FOUND (dropped, or never was), PEER_LOST (the owner is gone; the text has its pid), INVAL (no such object can be),
- * UNSUPPORTED (another user's, or a process that may not be looked into), FULL (descriptors, borrowers), NOMEM, CLOSED. */
+ * UNSUPPORTED (another user's, or a process that may not be looked into), FULL (descriptors, locks), NOMEM, CLOSED. */
 exo_status exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object **out, exo_err *err);
 
 /* Figures of one moment. Bytes are those of whole segments. */
@@ -91,7 +91,7 @@ exo_store_stats exo_store_get_stats(exo_store *store);
 typedef struct exo_object_info {
     exo_object_handle handle; /* as exo_object_export gives it, sealed or not                            */
     uint32_t references;      /* in this process                                                         */
-    uint32_t borrowers;       /* processes that import it; too high by those that were killed holding it */
+    uint32_t borrowers;       /* processes that import it; more than 256 are not counted */
     bool sealed, imported;
 } exo_object_info;
 

@@ -1,11 +1,17 @@
-/* Memory that another one writes at every moment while it is read: rings, and messages in another process's object. Nothing may be believed
+/* Memory that another one writes at every moment while it is read: rings, messages in another process's object, and what a store's
+ * processes share beside the objects' bytes. Nothing may be believed
  * twice. Under the address sanitizer a byte beyond what was allocated ends the test. */
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -194,4 +200,134 @@ Test(foreign_memory, is_unpacked_from_a_copy, .timeout = 240)
     waitpid(owner, NULL, 0);
     close(ends[0]);
     close(ends[1]);
+}
+
+/* --- Stores ---------------------------------------------------------------------------------------------------------------- */
+
+enum {
+    OBJECTS = 3000,
+    HELD = 8,
+    FILES = 64 /* descriptors of the owner that are tried */
+};
+
+static uint64_t
+size_of(unsigned i)
+{
+    return i % 4 ? 200 + i % 1000 : (80 << 10) + i;
+}
+
+/* Locks and unlocks what it can open of the owner's segments, and tries to write there: the kernel must refuse all of that. */
+static void
+tamper(pid_t owner)
+{
+    int files[FILES];
+    uint64_t state = 88172645463325252u;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    memset(files, -1, sizeof files);
+    for (uint64_t round = 0;; round++) {
+        uint64_t number = draw(&state);
+        int *file = &files[number % FILES];
+        if (*file >= 0 && number >> 20 & 1) {
+            close(*file); /* and its locks with it */
+            *file = -1;
+        }
+        char path[64], target[64] = "";
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)owner, (int)(number % FILES));
+        if (*file < 0 && readlink(path, target, sizeof target - 1) > 0 && strncmp(target, "/memfd:exogym ", 14) == 0)
+            *file = open(path, O_RDWR | O_CLOEXEC);
+        if (*file < 0)
+            continue;
+        static const short types[] = {F_RDLCK, F_WRLCK, F_UNLCK, F_UNLCK};
+        struct flock lock = {.l_type = types[number >> 22 & 3],
+                             .l_whence = SEEK_SET,
+                             .l_start = (off_t)(number >> 24 & 127) << 32,
+                             .l_len = (off_t)1 << 32};
+        fcntl(*file, F_OFD_SETLK, &lock);
+        if (fcntl(*file, F_GET_SEALS) & F_SEAL_SEAL) { /* before, it is not a segment that anybody has heard of */
+            CHECK(pwrite(*file, &state, sizeof state, (off_t)(number >> 32 & 8191)) == -1 && errno == EPERM);
+            CHECK(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, *file, 0) == MAP_FAILED && errno == EPERM);
+        }
+    }
+}
+
+static bool
+is_all(const exo_object *object, unsigned char value)
+{
+    const unsigned char *bytes = exo_object_data(object);
+    for (uint64_t i = 0; i < exo_object_size(object); i++)
+        if (bytes[i] != value)
+            return false;
+    return true;
+}
+
+/* Holds the last few objects that it was sent, long after their owner has dropped them. */
+static void
+hold_and_look(int socket)
+{
+    exo_object *held[HELD] = {0};
+    unsigned char values[HELD] = {0};
+    exo_object_handle handle;
+    exo_store *store = NULL;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    CHECK(exo_store_open(&store, NULL, NULL) == EXO_OK);
+    for (unsigned i = 0; recv(socket, &handle, sizeof handle, 0) == sizeof handle; i++) {
+        exo_object_drop(&held[i % HELD]);
+        exo_status st = exo_object_import(store, &handle, &held[i % HELD], NULL);
+        CHECK(st == EXO_OK || st == EXO_FULL);
+        values[i % HELD] = (unsigned char)i;
+        for (unsigned k = 0; k < HELD; k++)
+            CHECK(!held[k] || is_all(held[k], values[k]));
+        bool got = st == EXO_OK;
+        CHECK(send(socket, &got, sizeof got, 0) == sizeof got);
+    }
+    for (unsigned k = 0; k < HELD; k++)
+        exo_object_drop(&held[k]);
+    exo_store_close(&store);
+}
+
+Test(foreign_memory, of_a_store_is_locks_only, .timeout = 240)
+{
+    int ends[2], status = 0;
+    unsigned got = 0;
+    pid_t self = getpid();
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    pid_t reader = fork();
+    if (reader == 0) {
+        close(ends[1]);
+        hold_and_look(ends[0]);
+        _exit(0);
+    }
+    pid_t bad = fork();
+    if (bad == 0) {
+        close(ends[0]);
+        close(ends[1]);
+        tamper(self);
+    }
+    close(ends[0]);
+    exo_store *store = NULL;
+    const exo_store_opts opts = {.capacity = 64 << 20, .keep = 4 << 20};
+    cr_assert_eq(exo_store_open(&store, &opts, NULL), EXO_OK);
+    for (unsigned i = 0; i < OBJECTS; i++) {
+        exo_object *object = NULL;
+        exo_object_handle handle;
+        bool here = false;
+        cr_assert_eq(exo_object_create(store, size_of(i), &object, NULL), EXO_OK);
+        memset(exo_object_data(object), (int)(i & 255), size_of(i));
+        exo_object_seal(object);
+        cr_assert_eq(exo_object_export(object, &handle, NULL), EXO_OK);
+        cr_assert_eq(send(ends[1], &handle, sizeof handle, 0), sizeof handle);
+        cr_assert_eq(recv(ends[1], &here, sizeof here, 0), sizeof here, "the reader died");
+        got += here;
+        cr_assert(is_all(object, (unsigned char)i));
+        exo_object_drop(&object);
+    }
+    cr_expect_gt(got, OBJECTS / 10);
+    cr_expect_gt(exo_store_get_stats(store).reuses, OBJECTS / 10);
+    cr_expect_eq(waitpid(bad, &status, WNOHANG), 0, "somebody could write");
+    kill(bad, SIGKILL);
+    waitpid(bad, NULL, 0);
+    close(ends[1]);
+    cr_assert_eq(waitpid(reader, &status, 0), reader);
+    cr_expect_eq(status, 0);
+    exo_store_close(&store);
 }
