@@ -19,7 +19,7 @@ ROWS = {
 
 
 def utilization(bandwidth, every, steps, folder):
-    command = [f"{BUILD}/exogym", "run", "bench/graphs/replicas.yaml", "--json", "--save-dir", folder,
+    command = [f"{BUILD}/exogym", "run", "bench/graphs/replicas.yaml", "--overwrite", "--json", "--save-dir", folder,
                "--set", f"variables.bandwidth={bandwidth:.9g} Gbit/s", "--set", f"variables.every={every}",
                "--set", f"variables.steps={steps}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

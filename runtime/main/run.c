@@ -480,6 +480,8 @@ run_graph_file(const struct run_args *args, exo_config_doc **doc, exo_local_clus
     if (st == EXO_OK && args->dry_run)
         st = exo_fail(&err, EXO_INVAL, "--dry-run is for training jobs: '%s' is a graph (see `exogym graph plan`)",
                       args->job_path);
+    if (st == EXO_OK)
+        st = exo_run_graph_check(args->job.save_dir, spec, args->overwrite, &err);
     if (st == EXO_OK && wants_cluster(args)) {
         cluster_opts->job = spec->name;
         cluster_opts->lost = &exo_stop_reason;
@@ -492,6 +494,7 @@ run_graph_file(const struct run_args *args, exo_config_doc **doc, exo_local_clus
         exo_stop_on_signals("\nexogym: ending; again ends at once\n");
         const exo_run_graph_opts run = {.spec = spec,
                                         .save_dir = args->job.save_dir,
+                                        .overwrite = args->overwrite,
                                         .json = args->json,
                                         .cluster = &cluster,
                                         .stop = &exo_stop_reason,
@@ -587,8 +590,7 @@ static const exo_arg table[] = {
              "newest that is not.",
      EXO_INTO(struct run_args, resume)},
     {.name = "--overwrite",
-     .help = "Starts finished runs of a job over. Without it, a folder that holds one is an error. A graph always "
-             "starts over.",
+     .help = "Starts finished runs over. Without it, a folder that holds one is an error.",
      EXO_INTO(struct run_args, overwrite)},
     {.name = "--dry-run",
      .help = "Prints what the job would take of memory, and runs nothing.",
@@ -682,7 +684,7 @@ const exo_command exo_command_run = {
         "Ctrl-C, SIGTERM or SIGHUP saves a checkpoint, prints the command that goes on, and stops; a second ctrl-C or "
         "SIGTERM ends the process at once. With --resume the end is the same to the bit as without the stop; with a "
         "larger train.max_steps it goes on with runs that were finished, too. A folder holds one run: a job whose "
-        "folders hold finished ones needs --resume, --overwrite or another name.",
+        "folders hold finished ones needs --resume, --overwrite or another name, a graph --overwrite or another name.",
     .args = table,
     .examples = examples,
     .files = files,

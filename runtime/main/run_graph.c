@@ -15,6 +15,7 @@
 #include "apply.h"
 #include "dir.h"
 #include "file.h"
+#include "graph_folder.h"
 #include "graph_line.h"
 #include "network_table.h"
 #include "program.h"
@@ -256,24 +257,6 @@ print_parts(const exo_graph_spec *spec, const exo_graph_result *result)
     (void)spec;
 }
 
-/* Results of a run before, which this one would otherwise be taken for until it has its own. */
-static exo_status
-forget_results(const char *folder, exo_err *err)
-{
-    static const char *const names[] = {"result.json", "ledger.csv", "timeline.json"};
-    exo_status st = EXO_OK;
-    for (size_t i = 0; st == EXO_OK && i < sizeof names / sizeof *names; i++) {
-        exo_text path = {0};
-        exo_text_add(&path, "%s/%s", folder, names[i]);
-        if (path.failed)
-            st = exo_fail(err, EXO_NOMEM, "out of memory");
-        else if (exo_dir_unlink(path.data) != 0 && errno != ENOENT)
-            st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path.data, exo_dir_reason(errno));
-        exo_free(path.data);
-    }
-    return st;
-}
-
 /* Files and tables, of whatever there is: however the run ended. */
 static exo_status
 finish(const exo_run_graph_opts *opts, const char *folder, const char *timeline, const exo_graph_result *result,
@@ -314,6 +297,25 @@ finish(const exo_run_graph_opts *opts, const char *folder, const char *timeline,
 
 /* --- The whole ---------------------------------------------------------------------------------------------------------------- */
 
+/* DIR/NAME; the caller frees it. */
+static exo_status
+folder_of(const char *save_dir, const exo_graph_spec *spec, exo_text *out, exo_err *err)
+{
+    exo_text_add(out, "%s/%s", save_dir ? save_dir : "runs", spec->name);
+    return out->failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_dir_guard(out->data, err);
+}
+
+exo_status
+exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overwrite, exo_err *err)
+{
+    exo_text folder = {0};
+    exo_status st = folder_of(save_dir, spec, &folder, err);
+    if (st == EXO_OK)
+        st = exo_graph_folder_check_free(folder.data, overwrite, err);
+    exo_free(folder.data);
+    return st;
+}
+
 int
 exo_run_graph(const exo_run_graph_opts *opts)
 {
@@ -324,19 +326,22 @@ exo_run_graph(const exo_run_graph_opts *opts)
     exo_text folder = {0}, timeline = {0}, space = {0};
     char *text = NULL;
     bool here = !opts->cluster || !opts->cluster->runtime;
-    exo_text_add(&folder, "%s/%s", opts->save_dir ? opts->save_dir : "runs", spec->name);
     exo_text_add(&timeline, "%s/%s/timeline.json", opts->save_dir ? opts->save_dir : "runs", spec->name);
     exo_text_add(&space, "%s/%d", spec->name, (int)getpid());
-    exo_status st = folder.failed || timeline.failed || space.failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
-                                                                     : exo_dir_guard(folder.data, &err);
+    exo_status st = timeline.failed || space.failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
+                                                    : folder_of(opts->save_dir, spec, &folder, &err);
     if (st == EXO_OK)
         st = exo_folder_make(folder.data, &err);
     if (st == EXO_OK)
+        st = exo_graph_folder_check_free(folder.data, opts->overwrite, &err); /* before its lock makes files */
+    if (st == EXO_OK)
         st = exo_apply_open(&show.box, folder.data, false, spec, &err);
+    if (st == EXO_OK)
+        st = exo_graph_folder_check_free(folder.data, opts->overwrite, &err);
     if (st == EXO_OK && !here)
         st = exo_graph_expand(spec, &text, &err);
     if (st == EXO_OK)
-        st = forget_results(folder.data, &err);
+        st = exo_graph_folder_start_over(folder.data, &err);
     if (st == EXO_OK)
         st = exo_changes_begin(folder.data, spec, &err);
     if (st == EXO_OK) {

@@ -38,7 +38,7 @@ what embedded >wanted
 [ "$(grep -c '^source>sink:items,source_' wanted)" = 3 ] || fail "the ledger has no sources: $(cat wanted)"
 for way in '--workers 2' '--workers 3 --transport tcp --insecure' '--workers 2 --transport curve' '--workers 1'; do
     # shellcheck disable=SC2086
-    ok run graph.yaml --json --save-dir far $way
+    ok run graph.yaml --overwrite --json --save-dir far $way
     what far >got
     cmp -s wanted got || fail "$way: $(diff wanted got)"
 done

@@ -120,7 +120,7 @@ worker w1
 worker w2
 address=ipc://$place/head
 
-"$EXOGYM" run flow.yaml --head "$address" --set actors.source.config.items=1500 >flow.out 2>flow.err &
+"$EXOGYM" run flow.yaml --overwrite --head "$address" --set actors.source.config.items=1500 >flow.out 2>flow.err &
 flow=$!
 until_true 30 job_says "moved(report) and report['figures']['sink_0']['count'] > 0" flow ||
     fail "the head knows nothing of the graph: $(cat status.json status.err flow.err)"
