@@ -11,8 +11,6 @@ enum {
     HIGH_SHIFT = 16  /* of the step's upper word                                            */
 };
 
-typedef uint32_t uvec __attribute__((vector_size(LANES * 4), may_alias));
-
 /* Counters and, after the rounds, numbers. */
 struct words {
     uvec w[4][WAYS];

@@ -41,6 +41,7 @@
 
 typedef float vec __attribute__((vector_size(LANES * 4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(LANES * 4), may_alias));
+typedef uint32_t uvec __attribute__((vector_size(LANES * 4), may_alias));
 
 INLINE vec
 vec_load(const float *at)
@@ -147,8 +148,8 @@ vec_exp2(vec x)
 #if LANES == 16
     return _mm512_scalef_ps(y, whole);
 #else
-    ivec exponent = (ivec)shifted - (ivec)magic;
-    vec scaled = (vec)((ivec)y + (exponent << 23));
+    uvec exponent = (uvec)shifted - (uvec)magic; /* wraps around below 0, and where x is too small */
+    uvec scaled = (uvec)y + (exponent << 23);
     return (vec)((ivec)scaled & ~(ivec)(x < vec_splat(-126.0f)));
 #endif
 }
