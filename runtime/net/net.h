@@ -8,7 +8,8 @@
  *
  * What is sent to a peer and not read by it takes memory. Each end tells the other how much it has read; while more than
  * `unread_limit` is not, calls give FULL, and a peer to which four times as much gathers in replies is lost; so is one of another host that
- * reads nothing for `peer_timeout` meanwhile. limits.h has what else is bounded.
+ * reads nothing for `peer_timeout` meanwhile. The number of what waits to be sent is bounded in the same way. net_limits.h has what else is
+ * bounded.
  *
  * A peer is lost when its process ends (a process of the same host is watched by its pidfd and is never lost by silence: it may be
  * busy or stopped for a moment), when nothing came from another host for `peer_timeout`, when it says goodbye, or when messages are

@@ -20,7 +20,9 @@ enum {
     EXO_LIMIT_FIRST_FRAME = 128 * 1024, /* of a first frame, which is what one peer says in its turn              */
     EXO_LIMIT_ENVELOPES = 2048,         /* in it                                                                  */
     EXO_LIMIT_WINDOW = 8 << 20,         /* bytes that are on their way to a peer; more wait here                  */
-    EXO_LIMIT_INBOUND_BYTES = 32 << 20, /* of a connection that lie in ZeroMQ: parts of a message without end too */
+    EXO_LIMIT_WAITING = 1 << 17, /* calls and replies that wait here for a peer, until calls to it give FULL       */
+    EXO_LIMIT_WAITING_REPLIES = 1 << 18, /* the same, until the peer is lost */
+    EXO_LIMIT_INBOUND_BYTES = 32 << 20,  /* of a connection that lie in ZeroMQ: parts of a message without end too */
 
     EXO_LIMIT_RINGS = 64,        /* peers that share memory with this process; others of its host use their sockets */
     EXO_LIMIT_LOST_TO_TRIM = 64, /* lost peers after which freed memory goes back to the kernel */

@@ -88,7 +88,8 @@ struct exo_peer {
     size_t num_frames, cap_frames;
     bool dirty; /* in the list of those with something to send */
     exo_parcel *first_parcel, *last_parcel;
-    uint64_t parcel_bytes;           /* of these */
+    uint64_t parcel_bytes; /* of these, as the next */
+    uint64_t parcel_envelopes;
     exo_time read_at;                /* when it had last read something, or all */
     uint32_t sent;                   /* messages */
     uint64_t sent_bytes, read_bytes; /* to it; by it, as it says. Both as Beat counts */

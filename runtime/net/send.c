@@ -2,8 +2,8 @@
  * `_locked` wants net->lock.
  *
  * The writer, its frames and the counts of what was sent are the peer's, guarded by net->lock; peers with something to send are in the
- * net's list of dirty ones. What the peer has no window for waits in a list of parcels, so that ZeroMQ holds no more than a window for it;
- * only what nets say to each other goes before. A payload that is sent belongs to its frame, which one of ZeroMQ's threads releases. Read next: peer_ring.c,
+ * net's list of dirty ones. What the peer has no window for gathers on and waits in a list of parcels, so that ZeroMQ holds no more than a
+ * window for it; only what nets say to each other goes before. A payload that is sent belongs to its frame, which one of ZeroMQ's threads releases. Read next: peer_ring.c,
  * then receive.c (the other end). */
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -17,7 +17,8 @@
 
 enum {
     FLUSH_BYTES = 32768, /* that gather before they are sent at once */
-    QUIET_US = 20        /* after so long a silence nothing is gathered */
+    FLUSH_ENVELOPES = 1000,
+    QUIET_US = 20 /* after so long a silence nothing is gathered */
 };
 
 /* A large payload, which goes out in pieces that point into it. */
@@ -49,17 +50,29 @@ has_window(const exo_peer *peer)
     return peer->sent_bytes - peer->read_bytes < EXO_LIMIT_WINDOW;
 }
 
+/* Bytes and envelopes are bounded, each: a small one takes more memory than its bytes. */
+static bool
+has_more_than(const exo_peer *peer, uint64_t bytes, uint64_t envelopes)
+{
+    return unread(peer) >= bytes || peer->parcel_envelopes + peer->writer.count >= envelopes;
+}
+
+static bool
+is_full(const exo_net *net, const exo_peer *peer)
+{
+    return has_more_than(peer, net->opts.unread_limit, EXO_LIMIT_WAITING);
+}
+
 void
 exo_peer_judge_window_locked(exo_net *net, exo_peer *peer)
 {
-    atomic_store(&peer->full, unread(peer) >= net->opts.unread_limit);
+    atomic_store(&peer->full, is_full(net, peer));
 }
 
 bool
 exo_peer_is_stuck_locked(exo_net *net, exo_peer *peer, exo_time now)
 {
-    return peer->process_fd < 0 && unread(peer) >= net->opts.unread_limit &&
-           now - peer->read_at > net->opts.peer_timeout;
+    return peer->process_fd < 0 && is_full(net, peer) && now - peer->read_at > net->opts.peer_timeout;
 }
 
 /* Puts a message into the peer's ring. */
@@ -143,6 +156,7 @@ append_locked(exo_net *net, exo_peer *peer, exo_parcel *parcel)
         peer->first_parcel = parcel;
     peer->last_parcel = parcel;
     peer->parcel_bytes += bytes_of(parcel) + (parcel->large ? parcel->large->payload.size : 0);
+    peer->parcel_envelopes += parcel->writer.count;
     exo_peer_judge_window_locked(net, peer);
 }
 
@@ -160,7 +174,7 @@ exo_peer_drop_parcels(exo_peer *peer)
         exo_free(p);
     }
     peer->first_parcel = peer->last_parcel = NULL;
-    peer->parcel_bytes = 0;
+    peer->parcel_bytes = peer->parcel_envelopes = 0;
 }
 
 /* Sends the next piece of a parcel's payload. False: the peer is lost. */
@@ -197,6 +211,70 @@ send_piece_locked(exo_net *net, exo_peer *peer, exo_parcel *parcel)
     return false;
 }
 
+/* --- What goes out -------------------------------------------------------------------------------------------------------------- */
+
+/* False: the peer is lost, as it has too much that it does not read. */
+static bool
+check_unread_locked(exo_net *net, exo_peer *peer)
+{
+    if (!has_more_than(peer, 4 * (uint64_t)net->opts.unread_limit, EXO_LIMIT_WAITING_REPLIES))
+        return true;
+    exo_peer_lose_locked(net, peer, "it does not read what is sent to it");
+    return false;
+}
+
+/* Whether what has gathered is a message of a good size. */
+static bool
+is_message(const exo_peer *peer)
+{
+    return peer->writer.size > FLUSH_BYTES || peer->num_frames > 0 || peer->writer.count > FLUSH_ENVELOPES;
+}
+
+/* What is sent now would be read behind something that waits. */
+static bool
+must_wait(const exo_peer *peer)
+{
+    return peer->first_parcel || !has_window(peer);
+}
+
+/* What has gathered waits as a parcel, in as much memory as it needs. */
+static void
+set_aside_locked(exo_net *net, exo_peer *peer)
+{
+    exo_parcel *parcel = exo_calloc(1, sizeof *parcel);
+    if (!parcel) {
+        exo_peer_lose_locked(net, peer, "there is no memory to speak to it");
+        return;
+    }
+    *parcel = (exo_parcel){.writer = peer->writer, .frames = peer->frames, .num_frames = peer->num_frames};
+    uint8_t *smaller = exo_realloc(parcel->writer.data, parcel->writer.size, 1);
+    if (smaller) {
+        parcel->writer.data = smaller;
+        parcel->writer.cap = parcel->writer.size;
+    }
+    peer->writer = (exo_wire_writer){0};
+    peer->frames = NULL;
+    peer->num_frames = peer->cap_frames = 0;
+    append_locked(net, peer, parcel);
+}
+
+/* Sends what has gathered as one message. What must wait gathers on, until it is one that is worth its memory. */
+static void
+flush_peer_locked(exo_net *net, exo_peer *peer)
+{
+    if (peer->dirty)
+        LL_DELETE2(net->first_dirty, peer, next_dirty);
+    peer->dirty = false;
+    if (peer->writer.count == 0 || !check_unread_locked(net, peer))
+        return;
+    if (must_wait(peer)) {
+        if (is_message(peer))
+            set_aside_locked(net, peer);
+    } else if (transmit_locked(net, peer, &peer->writer, peer->frames, &peer->num_frames, false)) {
+        exo_peer_judge_window_locked(net, peer);
+    }
+}
+
 void
 exo_peer_pump_locked(exo_net *net, exo_peer *peer)
 {
@@ -206,10 +284,11 @@ exo_peer_pump_locked(exo_net *net, exo_peer *peer)
                 return;
             continue;
         }
-        uint64_t bytes = bytes_of(p);
+        uint64_t bytes = bytes_of(p), envelopes = p->writer.count;
         if (!transmit_locked(net, peer, &p->writer, p->frames, &p->num_frames, false))
             return;
         peer->parcel_bytes -= bytes;
+        peer->parcel_envelopes -= envelopes;
         peer->first_parcel = p->next;
         if (!p->next)
             peer->last_parcel = NULL;
@@ -217,45 +296,8 @@ exo_peer_pump_locked(exo_net *net, exo_peer *peer)
         exo_free(p->frames);
         exo_free(p);
     }
+    flush_peer_locked(net, peer); /* what has gathered behind them */
     exo_peer_judge_window_locked(net, peer);
-}
-
-/* --- What goes out -------------------------------------------------------------------------------------------------------------- */
-
-/* False: the peer is lost, as it has too much that it does not read. */
-static bool
-check_unread_locked(exo_net *net, exo_peer *peer)
-{
-    if (unread(peer) / 4 < net->opts.unread_limit)
-        return true;
-    exo_peer_lose_locked(net, peer, "it does not read what is sent to it");
-    return false;
-}
-
-/* Sends what has gathered as one message, or lets it wait behind what waits already. */
-static void
-flush_peer_locked(exo_net *net, exo_peer *peer)
-{
-    if (peer->dirty)
-        LL_DELETE2(net->first_dirty, peer, next_dirty);
-    peer->dirty = false;
-    if (peer->writer.count == 0 || !check_unread_locked(net, peer))
-        return;
-    if (!peer->first_parcel && has_window(peer)) {
-        if (transmit_locked(net, peer, &peer->writer, peer->frames, &peer->num_frames, false))
-            exo_peer_judge_window_locked(net, peer);
-        return;
-    }
-    exo_parcel *parcel = exo_calloc(1, sizeof *parcel);
-    if (!parcel) {
-        exo_peer_lose_locked(net, peer, "there is no memory to speak to it");
-        return;
-    }
-    *parcel = (exo_parcel){.writer = peer->writer, .frames = peer->frames, .num_frames = peer->num_frames};
-    peer->writer = (exo_wire_writer){0};
-    peer->frames = NULL;
-    peer->num_frames = peer->cap_frames = 0;
-    append_locked(net, peer, parcel);
 }
 
 void
@@ -278,6 +320,8 @@ static exo_status
 send_large_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err)
 {
     flush_peer_locked(net, peer); /* what was said before */
+    if (peer->writer.count > 0)
+        set_aside_locked(net, peer);
     if (atomic_load(&peer->state) != EXO_PEER_OPEN || !check_unread_locked(net, peer))
         return exo_fail(err, EXO_PEER_LOST, "'%s' is lost: %s", peer->name, peer->cause);
     exo_status st = EXO_NOMEM;
@@ -371,8 +415,7 @@ add_locked(exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err
 static void
 send_soon_locked(exo_net *net, exo_peer *peer)
 {
-    bool full = peer->writer.size > FLUSH_BYTES || peer->num_frames > 0 || peer->writer.count > 1000;
-    if (full || (!peer->dirty && exo_now(exo_clock_real()) - peer->spoke > QUIET_US * EXO_US)) {
+    if (is_message(peer) || (!peer->dirty && exo_now(exo_clock_real()) - peer->spoke > QUIET_US * EXO_US)) {
         flush_peer_locked(net, peer);
     } else if (!peer->dirty) {
         peer->dirty = true;
@@ -389,8 +432,10 @@ exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *
     if (atomic_load(&peer->state) != EXO_PEER_OPEN)
         st = exo_fail(err, EXO_PEER_LOST, "'%s' is lost: %s", peer->name, peer->cause);
     else if (envelope->kind == EXO_WIRE_CALL && atomic_load(&peer->full))
-        st = exo_fail(err, EXO_FULL, "'%s' has not read %" PRIu64 " bytes that were sent to it", peer->name,
-                      unread(peer));
+        st = exo_fail(err, EXO_FULL,
+                      "'%s' has not read %" PRIu64 " bytes that were sent to it, and %" PRIu64
+                      " calls and replies wait to be sent",
+                      peer->name, unread(peer), peer->parcel_envelopes);
     else if (payload && payload->size > EXO_LIMIT_PAYLOAD)
         st = exo_fail(err, EXO_INVAL, "a payload of %zu bytes is longer than %d: put it into an object", payload->size,
                       EXO_LIMIT_PAYLOAD);
@@ -422,7 +467,7 @@ say_now_locked(exo_net *net, exo_peer *peer, const exo_envelope *envelope)
 void
 exo_peer_say_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope)
 {
-    if (peer->first_parcel)
+    if (must_wait(peer))
         say_now_locked(net, peer, envelope);
     else if (exo_wire_add(&peer->writer, envelope, NULL) == EXO_OK)
         flush_peer_locked(net, peer);

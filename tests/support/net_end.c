@@ -41,7 +41,7 @@ expected(uint64_t number, size_t i)
 static size_t
 size_of(uint64_t number)
 {
-    return number % 1000 == 999 ? 100000 : 8 + number % 100;
+    return number % 1000 == 999 ? 100000 : number % 1000 == 500 ? 600000 : 8 + number % 100;
 }
 
 static void

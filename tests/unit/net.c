@@ -15,6 +15,7 @@
 #include "eventually.h"
 #include "logged.h"
 #include "net_end.h"
+#include "net_limits.h"
 
 char net_end_ipc[128];
 struct logged logged = LOGGED_NONE;
@@ -131,6 +132,25 @@ Test(net, releases_each_payload_once)
         net_end_close(&client);
         net_end_close(&server);
         cr_expect_eq(releases, sent);
+    }
+}
+
+/* What gathers because the other side has much to read yet goes out before what was sent later, also if that is large. */
+Test(net, keeps_the_order_of_what_waits)
+{
+    for (int i = 0; i < 2; i++) {
+        net_end server = {0}, client = {0};
+        net_end_open(&server, net_end_endpoint(i), NULL);
+        net_end_open(&client, NULL, NULL);
+        exo_peer *peer = net_end_connect(&client, &server);
+        exo_payload large = net_end_zeros(4 * EXO_LIMIT_WINDOW);
+        cr_assert_eq(net_end_call(&client, peer, "add", &large), EXO_OK);
+        send_numbered(&client, peer, 3000);
+        EVENTUALLY(server.calls == 3001);
+        cr_expect_eq(server.lost, 0);
+        exo_peer_drop(&peer);
+        net_end_close(&client);
+        net_end_close(&server);
     }
 }
 

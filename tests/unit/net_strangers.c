@@ -460,3 +460,39 @@ Test(net, loses_a_peer_that_lets_replies_gather)
     expect_honest_is_heard(&server);
     net_end_close(&server);
 }
+
+/* Small ones take more memory than their bytes: they gather into messages, and their number is bounded, too. */
+Test(net, bounds_the_number_of_calls_and_replies_that_wait)
+{
+    enum {
+        CALLS = 500,
+        MOST = 500000
+    };
+    static exo_envelope calls[CALLS];
+    net_end server = {.reply_bytes = 1};
+    exo_status st = EXO_OK;
+    char reason[EXO_WIRE_REASON];
+    net_end_open(&server, net_end_ipc, &(exo_net_opts){.peer_timeout = 600 * EXO_SECOND});
+    stranger s = new_stranger(&server);
+    stranger_say_all(&s, 0, &hello, 1, 0);
+    stranger_expect(&s, EXO_WIRE_WELCOME, reason);
+    EVENTUALLY(server.opened == 1);
+    for (int i = 0; i < MOST && st == EXO_OK; i++) {
+        exo_payload none = {0};
+        st = net_end_call(&server, server.peer, "add", &none);
+        exo_net_flush(server.net);
+    }
+    cr_expect_eq(st, EXO_FULL);
+    pthread_mutex_lock(&server.net->lock);
+    cr_expect_geq(server.peer->parcel_envelopes + server.peer->writer.count, EXO_LIMIT_WAITING);
+    cr_expect_lt(server.peer->parcel_bytes, server.peer->parcel_envelopes * 64);
+    pthread_mutex_unlock(&server.net->lock);
+    for (size_t i = 0; i < CALLS; i++)
+        calls[i] = (exo_envelope){.kind = EXO_WIRE_CALL, .id = i + 1, .method = "add"};
+    for (uint32_t number = 1; number <= MOST / CALLS && server.lost == 0; number++)
+        stranger_say_all(&s, number, calls, CALLS, 0);
+    EVENTUALLY(server.lost == 1);
+    cr_expect_not_null(strstr(server.cause, "does not read"), "%s", server.cause);
+    stranger_close(&s);
+    net_end_close(&server);
+}
