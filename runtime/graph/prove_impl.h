@@ -22,16 +22,18 @@ exo_status exo_prove_ports(const exo_graph_spec *spec, exo_port_cycle *out, exo_
 void exo_prove_order(exo_order *out, const exo_graph_spec *spec, uint32_t actor);
 
 /* Why a search did not come to its end. */
+typedef enum exo_limit_kind {
+    EXO_LIMIT_NONE,
+    EXO_LIMIT_UNDECLARED, /* an actor does not declare its order         */
+    EXO_LIMIT_MAY_SEND,   /* of an actor's alternatives one is to send   */
+    EXO_LIMIT_ACTORS,     /* more actors, channels, or words of a state  */
+    EXO_LIMIT_CHANNELS,
+    EXO_LIMIT_WORDS,
+    EXO_LIMIT_STATES /* more states than were to be tried: `count` were */
+} exo_limit_kind;
+
 typedef struct exo_search_limit {
-    enum {
-        EXO_LIMIT_NONE,
-        EXO_LIMIT_UNDECLARED, /* an actor does not declare its order         */
-        EXO_LIMIT_MAY_SEND,   /* of an actor's alternatives one is to send   */
-        EXO_LIMIT_ACTORS,     /* more actors, channels, or words of a state  */
-        EXO_LIMIT_CHANNELS,
-        EXO_LIMIT_WORDS,
-        EXO_LIMIT_STATES /* more states than were to be tried: `count` were */
-    } kind;
+    exo_limit_kind kind;
     uint32_t actor; /* of the first two */
     size_t count;   /* that is too many; of states: that were looked at */
 } exo_search_limit;

@@ -671,7 +671,7 @@ is_endless(const exo_order *order)
 
 /* Nothing is tried. */
 static exo_status
-give_up(const struct search *s, int kind, uint32_t actor, size_t count)
+give_up(const struct search *s, exo_limit_kind kind, uint32_t actor, size_t count)
 {
     *s->limit = (exo_search_limit){.kind = kind, .actor = actor, .count = count};
     return EXO_FULL;
