@@ -30,7 +30,7 @@ static const struct {
     {&exo_worker_class, "spawn"},  {NULL, "wait"},
     {&exo_head_class, "node"},     {&exo_head_class, "end"},
     {&exo_worker_class, "end"},    {&exo_head_class, "give_up"},
-    {&exo_head_class, "report"},
+    {&exo_head_class, "report"},   {&exo_head_class, "begin"},
 };
 
 enum {
