@@ -397,8 +397,9 @@ exo_wire_open(exo_wire_reader *reader, const void *data, size_t size, exo_err *e
         return exo_fail(err, EXO_INVAL, "%zu bytes that are no message of exogym", size);
     reader->version = get_u16(bytes + 4);
     if (reader->version != EXO_WIRE_VERSION)
-        return exo_fail(err, EXO_UNSUPPORTED, "the peer speaks version %u of the protocol, this exogym version %d",
-                        reader->version, EXO_WIRE_VERSION);
+        return exo_fail(
+            err, EXO_UNSUPPORTED, "the peer speaks version %u of the protocol, and this exogym version %d: update %s",
+            reader->version, EXO_WIRE_VERSION, reader->version < EXO_WIRE_VERSION ? "the other one" : "this one");
     reader->data = bytes;
     reader->size = size;
     reader->at = EXO_WIRE_HEADER;

@@ -17,7 +17,7 @@
 #include <exogym/status.h>
 
 enum {
-    EXO_WIRE_VERSION = 1,
+    EXO_WIRE_VERSION = 2, /* 1 had no Piece, and rings of another kind */
     EXO_WIRE_HEADER = 12,
     EXO_WIRE_INLINE = 65536,                    /* largest payload inside an envelope, bytes   */
     EXO_WIRE_ENVELOPE = EXO_WIRE_INLINE + 8192, /* largest envelope                            */

@@ -60,7 +60,7 @@ envelopes = {
 }
 
 
-def frame(*all_, number=0, version=1, count=None):
+def frame(*all_, number=0, version=2, count=None):
     head = b"EXOG" + struct.pack("<HHI", version, len(all_) if count is None else count, number)
     return head + b"".join(struct.pack("<I", len(e)) + e for e in all_)
 
@@ -68,7 +68,7 @@ def frame(*all_, number=0, version=1, count=None):
 def wire():
     yield from ((name, frame(e)) for name, e in envelopes.items())
     yield "all", frame(*envelopes.values(), number=5)
-    yield "version", frame(beat, version=2)
+    yield "version", frame(beat, version=1)
     yield "count", frame(beat, count=9)
     yield "nothing", frame()
 

@@ -73,8 +73,13 @@ Test(net, refuses_strangers_with_a_reason)
         expect_refused(&server, &s, "no message of exogym");
 
         s = new_stranger(&server);
-        zmq_send(s.socket, "EXOG\2\0\1\0\0\0\0\0", 12, 0);
-        expect_refused(&server, &s, "version 2");
+        zmq_send(s.socket, "EXOG\1\0\1\0\0\0\0\0", 12, 0);
+        expect_refused(&server, &s,
+                       "the peer speaks version 1 of the protocol, and this exogym version 2: update the other one");
+
+        s = new_stranger(&server);
+        zmq_send(s.socket, "EXOG\3\0\1\0\0\0\0\0", 12, 0);
+        expect_refused(&server, &s, "version 3 of the protocol, and this exogym version 2: update this one");
 
         s = new_stranger(&server);
         e.who.cluster = "theirs\nlevel=error";
@@ -190,12 +195,15 @@ Test(net, connects_to_no_stranger)
     const struct {
         struct impostor impostor;
         const char *why;
-    } cases[] = {{{router, "garbage", 7}, "no message of exogym"},
-                 {{router, "EXOG\3\0\1\0\0\0\0\0", 12}, "version 3"},
-                 {{router, early.data, early.size}, "does not begin with a Welcome"}};
+    } cases[] = {
+        {{router, "garbage", 7}, "no message of exogym"},
+        {{router, "EXOG\3\0\1\0\0\0\0\0", 12}, "version 3 of the protocol, and this exogym version 2: update this one"},
+        {{router, "EXOG\1\0\1\0\0\0\0\0", 12},
+         "version 1 of the protocol, and this exogym version 2: update the other one"},
+        {{router, early.data, early.size}, "does not begin with a Welcome"}};
     cr_assert_eq(zmq_bind(router, net_end_ipc), 0);
     net_end_open(&client, NULL, NULL);
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         exo_err err = {0};
         cr_expect_eq(connect_to_impostor(&client, &cases[k].impostor, &err), EXO_UNSUPPORTED);
         cr_expect_not_null(strstr(err.text, cases[k].why), "%s", err.text);
@@ -431,7 +439,7 @@ Test(net, survives_frames_that_are_no_envelopes)
         stranger_say_all(&s, 0, &hello, 1, 0);
         stranger_expect(&s, EXO_WIRE_WELCOME, reason);
         memset(frame, k == 0 ? 0xff : k == 1 ? 0x0a : 0x0b, sizeof frame); /* a count that lies; nested; groups */
-        memcpy(frame, "EXOG\1\0\1\0\1\0\0\0", EXO_WIRE_HEADER);
+        memcpy(frame, "EXOG\2\0\1\0\1\0\0\0", EXO_WIRE_HEADER);
         frame[6] = k == 0 ? 0xff : 1;
         for (int b = 0; k > 0 && b < 4; b++)
             frame[EXO_WIRE_HEADER + b] = (uint8_t)((size - EXO_WIRE_HEADER - 4) >> (8 * b));

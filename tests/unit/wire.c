@@ -333,7 +333,7 @@ Test(wire, knows_the_version_of_another)
     size_t count;
     exo_wire_writer w = small_frame(&count);
     exo_wire_reader r = new_reader();
-    const uint32_t others[] = {0, 2, 255, 256, 65535};
+    const uint32_t others[] = {0, 1, 3, 255, 256, 65535};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         exo_err err = {0};
         exo_envelope e;
@@ -344,6 +344,8 @@ Test(wire, knows_the_version_of_another)
         cr_expect_eq(r.version, others[i]);
         snprintf(expected, sizeof expected, "version %u ", others[i]);
         cr_expect_not_null(strstr(err.text, expected), "%s", err.text);
+        cr_expect_not_null(strstr(err.text, others[i] < EXO_WIRE_VERSION ? "update the other one" : "update this one"),
+                           "%s", err.text);
         cr_expect_eq(exo_wire_next(&r, &e, NULL), EXO_INVAL, "nothing of it is read");
     }
     exo_wire_reader_release(&r);
@@ -418,7 +420,7 @@ read_raw(const void *data, size_t size, exo_err *err)
 {
     exo_wire_reader r = new_reader();
     uint8_t *frame = exo_calloc(1, EXO_WIRE_HEADER + 4 + size);
-    memcpy(frame, "EXOG\1\0\1\0\0\0\0\0", EXO_WIRE_HEADER);
+    memcpy(frame, "EXOG\2\0\1\0\0\0\0\0", EXO_WIRE_HEADER);
     for (int b = 0; b < 4; b++)
         frame[EXO_WIRE_HEADER + b] = (uint8_t)(size >> (8 * b));
     memcpy(frame + EXO_WIRE_HEADER + 4, data, size);
