@@ -12,7 +12,8 @@
 
 enum {
     EXO_IDENTITY_KEY = 41, /* Z85: 40 characters and a 0 */
-    EXO_IDENTITY_NAME = 65
+    EXO_IDENTITY_NAME = 65,
+    EXO_IDENTITY_ADDRESS = 64
 };
 
 /* What somebody may do in a cluster: its role. A bit each. */
@@ -26,10 +27,11 @@ typedef enum exo_access {
 
 typedef struct exo_identity {
     atomic_uint references;
-    uint64_t node;              /* that its Hello or Welcome says: as much its own as the rest is proven */
-    uint64_t start;             /* of its process, if it is of this host                         */
-    uint32_t pid;               /* of a process of this host, as the kernel says; 0: not known          */
-    char key[EXO_IDENTITY_KEY]; /* the public key whose secret it has; "": it showed none               */
+    uint64_t node;                      /* that its Hello or Welcome says: as much its own as the rest is proven */
+    uint64_t start;                     /* of its process, if it is of this host                         */
+    uint32_t pid;                       /* of a process of this host, as the kernel says; 0: not known          */
+    char address[EXO_IDENTITY_ADDRESS]; /* "192.0.2.1"; "local": by ipc; "": we came to it */
+    char key[EXO_IDENTITY_KEY];         /* the public key whose secret it has; "": it showed none               */
     exo_access role;
     char space[EXO_IDENTITY_NAME]; /* of a driver: the namespace of its actors */
     char name[EXO_IDENTITY_NAME];  /* of that key, in the folder of those that are let in; "": it has none */
