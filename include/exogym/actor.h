@@ -58,6 +58,17 @@ typedef struct exo_lane_class {
     uint32_t max_concurrency; /* 0 counts as 1                                              */
 } exo_lane_class;
 
+/* Roles of keys (docs/security.md) that a class or a method of it may be called with from other processes. 0: with every role that the
+ * cluster lets call it. Else with these only: it takes rights away and gives none. Admins call everything, since they could load any code,
+ * and so do processes of the same host that need no key; calls within the process are never asked. Refused calls give DENIED.
+ * A method must allow the caller, and its class must. ping, dump, stop and the like are no methods of a class, unless it has one of that
+ * name. */
+typedef enum exo_callers {
+    EXO_CALLERS_DRIVERS = 2, /* of its namespace              */
+    EXO_CALLERS_WORKERS = 4, /* actors of other workers       */
+    EXO_CALLERS_ADMINS = 8,  /* always; alone: nobody else    */
+} exo_callers;
+
 typedef struct exo_method {
     const char *name;
     uint8_t lane; /* index into lanes */
@@ -67,6 +78,7 @@ typedef struct exo_method {
     /* Running it twice does no harm: a call from another process whose actor is lost before it answered is made again at the actor's next
      * life, if it has a name and a restart rule, until the call's deadline. All other calls are made once. */
     bool idempotent;
+    uint8_t callers; /* of exo_callers; 0: whoever may call the class */
 } exo_method;
 
 typedef struct exo_actor_class {
@@ -81,6 +93,7 @@ typedef struct exo_actor_class {
     size_t num_lanes;
     const exo_method *methods;
     size_t num_methods;
+    uint8_t callers; /* of exo_callers, for all of its methods; 0: whoever may call actors of its namespace */
 } exo_actor_class;
 
 /* Makes a class known by its name, for exo_spawn_class and for workers that are told to make such an actor. It must live as long as
@@ -170,8 +183,8 @@ typedef struct exo_spawn_opts {
     size_t num_plugins;
 } exo_spawn_opts;
 
-/* Makes an actor; gives its reference when `start` is over. Errors: EXISTS, INVAL, NOMEM, start's own. The class must live as
- * long as the actor. */
+/* Makes an actor; gives its reference when `start` is over. Errors: EXISTS, INVAL (a class that makes no sense, too), NOMEM, start's own. The
+ * class must live as long as the actor. */
 EXO_API exo_status exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_spawn_opts *opts,
                              exo_ref *out, exo_err *err);
 /* Makes an actor of a registered class, on the worker that has room for it; without a cluster in this process, where resources and

@@ -30,7 +30,10 @@ typedef struct exo_cluster_opts {
     const char *head_key;      /* Z85 public key, or a path to NAME.key, of a head with CURVE; NULL: $EXOGYM_HEAD_KEY */
     const char *const *listen; /* further endpoints, "tcp://127.0.0.1:0"; ipc is always there                     */
     size_t num_listen;
-    bool no_ipc;            /* listen only where `listen` says                                          */
+    bool no_ipc; /* listen only where `listen` says                                          */
+    /* Processes of this host must show a key, too, and have its role; the ipc socket is FOLDER/.../NAME.curve. Connects by ipc to such sockets
+     * only. Needs keys. Also without it, one that finds its head behind such a socket has one, too. */
+    bool keys_for_local;
     const char *advertise;  /* the tcp address that others use, where it is not the one listened on      */
     const char *keys;       /* path of NAME.secret; needed to listen on tcp, and then head_key to meet a head by tcp */
     const char *authorized; /* folder of public keys that are let in; NULL: "authorized" beside the keys */
@@ -46,11 +49,12 @@ typedef struct exo_cluster_opts {
                                    NULL; may be renamed, with another one of the name after it                   */
     const char *folder;    /* for sockets; NULL: $XDG_RUNTIME_DIR/exogym or /tmp/exogym-UID                   */
     bool folder_exists;    /* `folder` must be there, and is not made: it goes with whoever made it                 */
+    const char *audit;     /* of a head or worker: a file of who asked for what (docs/security.md); NULL: none */
 } exo_cluster_opts;
 
 /* Joins. The runtime must be new and outlive the cluster. Waits for the head until `deadline` (of the real clock). After an error the
  * runtime is as it was. Errors: TIMEOUT (no head; the text has its address), UNSUPPORTED (refused), INVAL, EXISTS (a head: there is one
- * at this address). */
+ * at this address; another process has the audit log), IO. */
 EXO_API exo_status exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts *opts,
                                     exo_time deadline, exo_err *err);
 /* Leaves, within about a second: the job of a driver ends, every connection too. What the runtime still does it does alone; it is to be closed next, and then

@@ -14,6 +14,22 @@
 
 static const exo_lane_class default_lane = {.name = "main"};
 
+/* A role that the cluster lets call nothing, or none at all, is a mistake of whoever wrote the class. */
+static exo_status
+check_callers(const exo_actor_class *c, exo_err *err)
+{
+    const unsigned all = EXO_CALLERS_DRIVERS | EXO_CALLERS_WORKERS | EXO_CALLERS_ADMINS;
+    if (c->callers & ~all)
+        return exo_fail(err, EXO_INVAL, "the class '%s' has callers 0x%x, which are none of exo_callers", c->name,
+                        c->callers);
+    for (size_t i = 0; i < c->num_methods; i++)
+        if (c->methods[i].callers & ~all)
+            return exo_fail(err, EXO_INVAL,
+                            "the method '%s' of the class '%s' has callers 0x%x, which are none of exo_callers",
+                            c->methods[i].name, c->name, c->methods[i].callers);
+    return EXO_OK;
+}
+
 exo_status
 exo_actor_new(exo_runtime *runtime, const exo_actor_class *actor_class, exo_actor **out, exo_err *err)
 {
@@ -25,6 +41,9 @@ exo_actor_new(exo_runtime *runtime, const exo_actor_class *actor_class, exo_acto
         if (actor_class->methods[i].lane >= lanes)
             return exo_fail(err, EXO_INVAL, "the method '%s' of the class '%s' names lane %u of %zu",
                             actor_class->methods[i].name, actor_class->name, actor_class->methods[i].lane, lanes);
+    exo_status st = check_callers(actor_class, err);
+    if (st != EXO_OK)
+        return st;
     size_t alignment = _Alignof(max_align_t), head = sizeof(exo_actor) + lanes * sizeof(exo_lane);
     head = (head + alignment - 1) / alignment * alignment;
     exo_actor *a = actor_class->state_size < SIZE_MAX - head ? exo_calloc(1, head + actor_class->state_size) : NULL;
@@ -352,6 +371,12 @@ const exo_identity *
 exo_call_identity(const exo_call_context *call)
 {
     return call->message ? call->message->caller : NULL;
+}
+
+const char *
+exo_call_method(const exo_call_context *call)
+{
+    return call->message ? call->message->method->name : "";
 }
 
 exo_time

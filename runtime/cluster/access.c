@@ -98,3 +98,32 @@ exo_access_check(const exo_identity *who, const char *object, const char *method
     return exo_fail(err, EXO_DENIED, "%s, whose role is %s, may not call `%.60s` of %s%s", name, role_name(who->role),
                     method, strcmp(object, "actor") == 0 ? "an " : "the ", object);
 }
+
+/* The bits of exo_callers are those of exo_access. */
+static bool
+narrows(unsigned callers, exo_access role)
+{
+    return callers != 0 && !(callers & (unsigned)role);
+}
+
+exo_status
+exo_access_check_class(const exo_identity *who, const exo_actor_class *actor_class, const char *method, exo_err *err)
+{
+    char name[128];
+    _Static_assert((int)EXO_CALLERS_DRIVERS == (int)EXO_ACCESS_DRIVER &&
+                       (int)EXO_CALLERS_WORKERS == (int)EXO_ACCESS_WORKER &&
+                       (int)EXO_CALLERS_ADMINS == (int)EXO_ACCESS_ADMIN,
+                   "roles are the same bits everywhere");
+    if (who->role == EXO_ACCESS_ADMIN)
+        return EXO_OK;
+    bool refused = narrows(actor_class->callers, who->role);
+    for (size_t i = 0; i < actor_class->num_methods && !refused; i++)
+        if (strcmp(actor_class->methods[i].name, method) == 0)
+            refused = narrows(actor_class->methods[i].callers, who->role);
+    if (!refused)
+        return EXO_OK;
+    exo_identity_describe(who, name, sizeof name);
+    return exo_fail(err, EXO_DENIED,
+                    "%s, whose role is %s, may not call `%.60s` of the class '%.60s': the class says who may", name,
+                    role_name(who->role), method, actor_class->name);
+}

@@ -26,5 +26,8 @@ exo_right exo_access_right(const char *object, const char *method, exo_access ro
 /* DENIED unless the role has any right to it. */
 exo_status exo_access_check(const exo_identity *who, const char *object, const char *method, exo_right *right,
                             exo_err *err);
+/* DENIED if the class, or its method, is not for the caller's role (exo_callers, actor.h). It asks nothing else: the table comes first. */
+exo_status exo_access_check_class(const exo_identity *who, const exo_actor_class *actor_class, const char *method,
+                                  exo_err *err);
 
 #endif

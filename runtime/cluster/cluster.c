@@ -86,6 +86,31 @@ held_for(void *context, uint64_t node, exo_remote_held *out)
 
 /* --- Joining and leaving ------------------------------------------------------------------------------------------ */
 
+static void
+record_process(exo_cluster *c, const char *what)
+{
+    char detail[256];
+    snprintf(detail, sizeof detail, "%s: exogym %s, %s of the cluster %s, process %d, %s", what, EXO_VERSION,
+             c->role == EXO_ROLE_HEAD ? "head" : "worker", c->place.cluster, (int)getpid(),
+             c->place.has_keys ? "with keys" : "without keys");
+    exo_audit_add(c->audit, &(exo_audit_record){
+                                .event = EXO_AUDIT_PROCESS, .subject = exo_cluster_node_name(c), .detail = detail});
+}
+
+static exo_status
+open_audit(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
+{
+    if (opts->role != EXO_ROLE_HEAD && opts->role != EXO_ROLE_WORKER)
+        return exo_fail(err, EXO_INVAL, "only a head or a worker has an audit log");
+    exo_status st = exo_audit_open(&c->audit, opts->audit, NULL, err);
+    if (st != EXO_OK)
+        return st;
+    record_process(c, "begins");
+    if (c->place.allowed)
+        exo_allow_list_audit(c->place.allowed, c->audit);
+    return EXO_OK;
+}
+
 static exo_status
 open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
 {
@@ -96,7 +121,8 @@ open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
                               .keys = c->place.has_keys ? &c->place.keys : NULL,
                               .allowed = c->place.allowed,
                               .trusted = opts->role == EXO_ROLE_HEAD ? NULL : c->place.head_key,
-                              .peer_timeout = opts->peer_timeout};
+                              .peer_timeout = opts->peer_timeout,
+                              .audit = c->audit};
     exo_status st = exo_remote_open(&c->remote, c->runtime, &net, &exo_cluster_events, c, err);
     if (st == EXO_OK)
         st = exo_retrier_new(&c->retrier, c->runtime, c->remote, exo_cluster_find, c, err);
@@ -156,6 +182,7 @@ start_head(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
                               .state_path = strcmp(state, "none") == 0 ? NULL : state,
                               .wake = exo_cluster_wake_keeper,
                               .end = end_process,
+                              .audit = c->audit,
                               .due = &c->due};
     if (st == EXO_OK)
         st = exo_spawn(c->runtime, &exo_head_class,
@@ -170,8 +197,11 @@ static exo_status
 start_worker(exo_cluster *c, exo_err *err)
 {
     exo_ref worker;
-    const exo_worker_env env = {
-        .making = exo_cluster_making, .find = exo_cluster_find_made, .end = end_process, .context = c};
+    const exo_worker_env env = {.making = exo_cluster_making,
+                                .find = exo_cluster_find_made,
+                                .end = end_process,
+                                .context = c,
+                                .audit = c->audit};
     exo_status st = exo_spawn(c->runtime, &exo_worker_class,
                               &(exo_spawn_opts){.name = "worker",
                                                 .namespace_name = EXO_SYSTEM_SPACE,
@@ -264,6 +294,8 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     exo_status st = name_process(c, opts, err);
     if (st == EXO_OK)
         st = exo_place_init(&c->place, opts, err);
+    if (st == EXO_OK && opts->audit)
+        st = open_audit(c, opts, err);
     if (st == EXO_OK)
         st = open_net(c, opts, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_HEAD)
@@ -341,6 +373,9 @@ exo_cluster_free(exo_cluster **cluster)
     exo_remote_free(&c->remote);
     exo_retrier_free(&c->retrier);
     exo_place_release(&c->place);
+    if (c->audit)
+        record_process(c, "ends");
+    exo_audit_close(&c->audit);
     exo_cluster_forget_known(c);
     for (struct name *n = c->names, *next; n; n = next) {
         next = n->next;

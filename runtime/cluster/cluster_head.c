@@ -101,7 +101,8 @@ is_there(const char *address)
 bool
 exo_cluster_is_head_there(const exo_cluster *c)
 {
-    return !is_near(c->place.head) || is_there(c->place.head);
+    const char *address = exo_place_head(&c->place);
+    return !is_near(address) || is_there(address);
 }
 
 exo_time
@@ -118,11 +119,15 @@ exo_cluster_meet_head(exo_cluster *c, exo_time patience, exo_time deadline, exo_
 {
     exo_peer *peer = NULL;
     exo_ref head = {0};
-    const char *address = c->place.head;
-    bool near = is_near(address);
+    const char *address = exo_place_head(&c->place);
+    bool near = is_near(address), keyed = exo_net_is_keyed(address);
     if (near && !is_there(address))
         return exo_fail(err, EXO_TIMEOUT, "there is no head at %s", address);
-    const char *key = c->place.head_key[0] && !near ? c->place.head_key : NULL;
+    if (keyed && !c->place.keys_for_local)
+        return exo_fail(err, EXO_INVAL,
+                        "the head at %s wants keys of processes of this host, too: start again, with --keys-for-local",
+                        address);
+    const char *key = c->place.head_key[0] && (!near || keyed) ? c->place.head_key : NULL;
     exo_time until = exo_cluster_now() + patience;
     exo_status st = exo_net_connect_while(exo_remote_net(c->remote), address, key, until < deadline ? until : deadline,
                                           near ? is_there : NULL, &peer, err);

@@ -36,6 +36,7 @@ struct exo_cluster {
     exo_remote *remote;
     exo_retrier *retrier;
     exo_place place;
+    exo_audit *audit; /* NULL: none */
     char job[128];
     char address[EXO_PLACE_ADDRESSES];
     char boot[EXO_BOOT_ID];

@@ -24,12 +24,14 @@ connect_to(exo_cluster *c, const char *addresses, const char *key, exo_time dead
             size_t length = strcspn(at, " ");
             char address[256];
             snprintf(address, sizeof address, "%.*s", (int)length, at);
-            bool ipc = strncmp(address, "ipc://", 6) == 0;
-            if (length > 0 && length < sizeof address && ipc == (pass == 0) && (!ipc || is_there(address))) {
+            bool ipc = strncmp(address, "ipc://", 6) == 0, keyed = exo_net_is_keyed(address);
+            bool trusted = !ipc || keyed || !c->place.keys_for_local;
+            if (length > 0 && length < sizeof address && ipc == (pass == 0) && trusted && (!ipc || is_there(address))) {
                 exo_time until = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
                 until = until < deadline ? until : deadline;
-                st = exo_net_connect_while(exo_remote_net(c->remote), address, ipc || !key || !*key ? NULL : key, until,
-                                           ipc ? is_there : NULL, out, err);
+                st = exo_net_connect_while(exo_remote_net(c->remote), address,
+                                           (ipc && !keyed) || !key || !*key ? NULL : key, until, ipc ? is_there : NULL,
+                                           out, err);
             }
             at += length + strspn(at + length, " ");
         }

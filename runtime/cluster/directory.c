@@ -545,6 +545,7 @@ free_job(exo_job_entry *j)
     exo_free(j->name);
     exo_free(j->cause);
     exo_free(j->report);
+    exo_free(j->owner);
     exo_free(j);
 }
 
@@ -581,6 +582,7 @@ exo_job_describe(const exo_job_entry *job, Exo__Cluster__Job *out)
     out->began = job->began;
     out->ended = job->ended;
     out->report = exo_pb_text(job->report);
+    out->owner = exo_pb_text(job->owner);
 }
 
 /* --- Everything ---------------------------------------------------------------------------------------------------------------- */
@@ -653,13 +655,18 @@ exo_directory_list(exo_directory *directory, Exo__Cluster__Listing *out,
 }
 
 void
+exo_directory_free_node_info(Exo__Cluster__NodeInfo *info)
+{
+    exo_free(info->total[2 * info->n_total]);
+    exo_free(info->total);
+    exo_free(info);
+}
+
+void
 exo_directory_list_release(Exo__Cluster__Listing *listing)
 {
-    for (size_t i = 0; i < listing->n_nodes; i++) {
-        exo_free(listing->nodes[i]->total[2 * listing->nodes[i]->n_total]);
-        exo_free(listing->nodes[i]->total);
-        exo_free(listing->nodes[i]);
-    }
+    for (size_t i = 0; i < listing->n_nodes; i++)
+        exo_directory_free_node_info(listing->nodes[i]);
     for (size_t i = 0; i < listing->n_actors; i++)
         exo_free(listing->actors[i]);
     for (size_t i = 0; i < listing->n_jobs; i++)

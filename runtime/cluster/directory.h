@@ -116,6 +116,7 @@ typedef struct exo_job_entry {
     uint64_t holder; /* the process that it is counted for, while it runs; 0: this one */
     bool held;
     char *name, *cause;
+    char *owner;       /* name of the key of who began it; NULL: without key */
     const char *state; /* a literal */
     int64_t began, ended;
     char *report; /* JSON, the driver's latest; NULL: none */
@@ -193,5 +194,7 @@ void exo_job_describe(const exo_job_entry *job, Exo__Cluster__Job *out);
 exo_status exo_directory_list(exo_directory *directory, Exo__Cluster__Listing *out,
                               void (*describe)(const exo_entry *entry, Exo__Cluster__Actor *out));
 void exo_directory_list_release(Exo__Cluster__Listing *listing);
+/* One of its nodes. */
+void exo_directory_free_node_info(Exo__Cluster__NodeInfo *info);
 
 #endif

@@ -164,6 +164,7 @@ head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
     struct head *h = self;
     (void)args;
     (void)reply;
+    exo_head_note(h, h->env.cluster, "the cluster ends");
     exo_status st = exo_head_wish(h, call, &h->end_wishes, EXO_QUOTA_LOGS, err);
     if (st != EXO_OK || h->ends_at)
         return st;
@@ -326,6 +327,8 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     bool claimed = false;
     Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
     exo_node *node = m ? exo_directory_node(&h->directory, m->node) : NULL;
+    if (m)
+        exo_head_note_actor(h, m->space, m->name, "a name is claimed");
     exo_status st = !m || !m->id || !m->name[0] ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")
                     : !node ? exo_fail(err, EXO_CLOSED, "this process is not registered at the head")
                     : !node->alive
@@ -492,11 +495,14 @@ begin_job(struct head *h, const exo_node *node, const Exo__Cluster__Register *m,
         return st;
     }
     exo_directory_renew_job(&h->directory, job);
+    exo_free(job->owner);
+    job->owner = node->owner && node->owner->name[0] ? exo_strdup(node->owner->name) : NULL;
     job->driver = node->id;
     job->state = "running";
     job->ended = 0;
     job->began = job->began ? job->began : exo_head_date();
     exo_head_keep_job(h, job);
+    exo_head_record_job(h, job, node, "began");
     exo_head_end_former(h, job);
     return EXO_OK;
 }
@@ -536,6 +542,8 @@ head_register(exo_call_context *call, void *self, const exo_payload *args, exo_p
         EXO_RELEASE(m);
         return exo_fail(err, EXO_INVAL, "register: the arguments cannot be read");
     }
+    if (m->part == 0)
+        exo_head_note(h, m->name, m->kind);
     exo_status st = exo_head_check_resources(m->resources, m->n_resources, err);
     if (st == EXO_OK)
         st = exo_head_check_register(h, call, m, err);
@@ -614,8 +622,11 @@ head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
         return exo_fail(err, EXO_INVAL, "gone: the arguments cannot be read");
     exo_status st = exo_head_check_self(call, m->node, "gone", err);
     exo_node *node = st == EXO_OK ? exo_directory_node(&h->directory, m->node) : NULL;
+    bool left = strcmp(m->state, "left") == 0;
+    if (node && left)
+        exo_head_note(h, node->name, "left");
     if (node)
-        node_gone(h, node, m->cause, strcmp(m->state, "left") == 0);
+        node_gone(h, node, m->cause, left);
     if (st == EXO_OK)
         forget_peer(h, m->node);
     EXO_RELEASE(m);
@@ -632,6 +643,7 @@ head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     Exo__Cluster__Epitaph *m = EXO_UNPACK_ARGS(Exo__Cluster__Epitaph, exo__cluster__epitaph, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "epitaph: the arguments cannot be read");
+    exo_head_note(h, m->name, m->cause);
     exo_status st = exo_head_check_epitaph(h, call, m->node, err);
     if (st != EXO_OK) {
         EXO_RELEASE(m);
@@ -750,16 +762,48 @@ exo_head_default_state(const char *cluster, char *out, size_t size, exo_err *err
 
 static const exo_lane_class lanes[] = {{.name = "main", .capacity = 65536}};
 
+/* What each method does, and as which event it is recorded if it notes what it is about. */
+static const struct {
+    exo_method method;
+    exo_audit_event event;
+} served[] = {
+    {{.name = "register", .run = head_register}, EXO_AUDIT_NODE},
+    {{.name = "gone", .run = head_gone}, EXO_AUDIT_NODE},
+    {{.name = "spawn", .run = exo_head_spawn}, EXO_AUDIT_SPAWN},
+    {{.name = "started", .run = exo_head_started}, EXO_AUDIT_EVENTS},
+    {{.name = "find", .run = head_find}, EXO_AUDIT_EVENTS},
+    {{.name = "claim", .run = head_claim}, EXO_AUDIT_SPAWN},
+    {{.name = "node", .run = head_node}, EXO_AUDIT_EVENTS},
+    {{.name = "died", .run = exo_head_died}, EXO_AUDIT_EVENTS},
+    {{.name = "epitaph", .run = head_epitaph}, EXO_AUDIT_NODE},
+    {{.name = "list", .run = exo_head_list}, EXO_AUDIT_EVENTS},
+    {{.name = "why", .run = exo_head_why}, EXO_AUDIT_EVENTS},
+    {{.name = "log", .run = exo_head_log}, EXO_AUDIT_EVENTS},
+    {{.name = "logs", .run = exo_head_logs}, EXO_AUDIT_EVENTS},
+    {{.name = "tick", .run = head_tick}, EXO_AUDIT_EVENTS},
+    {{.name = "end", .run = head_end}, EXO_AUDIT_STOP},
+    {{.name = "give_up", .run = exo_head_give_up}, EXO_AUDIT_KILL},
+    {{.name = "report", .run = exo_head_report}, EXO_AUDIT_EVENTS},
+    {{.name = "begin", .run = exo_head_begin_more}, EXO_AUDIT_EVENTS},
+};
+
+static exo_status
+serve(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    const char *method = exo_call_method(call);
+    size_t i = 0;
+    while (i + 1 < sizeof served / sizeof *served && strcmp(served[i].method.name, method) != 0)
+        i++;
+    return exo_head_serve(call, self, served[i].event, &served[i].method, args, reply, err);
+}
+
 static const exo_method methods[] = {
-    {.name = "register", .run = head_register}, {.name = "gone", .run = head_gone},
-    {.name = "spawn", .run = exo_head_spawn},   {.name = "started", .run = exo_head_started},
-    {.name = "find", .run = head_find},         {.name = "claim", .run = head_claim},
-    {.name = "node", .run = head_node},         {.name = "died", .run = exo_head_died},
-    {.name = "epitaph", .run = head_epitaph},   {.name = "list", .run = exo_head_list},
-    {.name = "why", .run = exo_head_why},       {.name = "log", .run = exo_head_log},
-    {.name = "logs", .run = exo_head_logs},     {.name = "tick", .run = head_tick},
-    {.name = "end", .run = head_end},           {.name = "give_up", .run = exo_head_give_up},
-    {.name = "report", .run = exo_head_report}, {.name = "begin", .run = exo_head_begin_more},
+    {.name = "register", .run = serve}, {.name = "gone", .run = serve},   {.name = "spawn", .run = serve},
+    {.name = "started", .run = serve},  {.name = "find", .run = serve},   {.name = "claim", .run = serve},
+    {.name = "node", .run = serve},     {.name = "died", .run = serve},   {.name = "epitaph", .run = serve},
+    {.name = "list", .run = serve},     {.name = "why", .run = serve},    {.name = "log", .run = serve},
+    {.name = "logs", .run = serve},     {.name = "tick", .run = serve},   {.name = "end", .run = serve},
+    {.name = "give_up", .run = serve},  {.name = "report", .run = serve}, {.name = "begin", .run = serve},
 };
 
 const exo_actor_class exo_head_class = {

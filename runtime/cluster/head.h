@@ -40,6 +40,7 @@ typedef struct exo_head_env {
     /* What its process holds for another one; zeroed if that is not connected. May be NULL. */
     void (*held_for)(void *context, uint64_t node, exo_remote_held *out);
     const exo_quotas *quotas; /* NULL: the default ones */
+    exo_audit *audit;         /* of who asked for what; NULL: none. Lives as long as the head */
     const char *cluster;
     const char *state_path;      /* NULL: nothing is kept                                 */
     void (*wake)(void *context); /* `due` is earlier now */

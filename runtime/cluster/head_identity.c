@@ -111,6 +111,33 @@ exo_head_is_hidden(const exo_call_context *call, const exo_entry *a)
     return who && strcmp(a->spec->space[0] ? a->spec->space : "default", who->space) != 0;
 }
 
+bool
+exo_head_hides_node(const exo_call_context *call, const exo_node *node)
+{
+    const exo_identity *who = driver_of(call);
+    return who && node->is_driver && !(node->owner && exo_identity_is_same(node->owner, who));
+}
+
+bool
+exo_head_hides_job(const exo_call_context *call, const exo_job_entry *job)
+{
+    const exo_identity *who = driver_of(call);
+    return who && !(job->owner && strcmp(job->owner, who->name) == 0);
+}
+
+bool
+exo_head_hides_holding(const exo_call_context *call, uint64_t peer, const exo_node *node)
+{
+    const exo_identity *who = driver_of(call);
+    return who && peer != who->node && !(node && node->owner && exo_identity_is_same(node->owner, who));
+}
+
+bool
+exo_head_hides_logs(const exo_call_context *call)
+{
+    return driver_of(call) != NULL;
+}
+
 void
 exo_head_own_spec(const exo_call_context *call, const Exo__Cluster__Spawn *spec, Exo__Cluster__Spawn *out)
 {

@@ -50,6 +50,9 @@ struct head {
     struct exo_wish *log_wishes; /* those that wait for more */
     exo_time ends_at;            /* 0: it is not told to end */
     struct exo_wish *end_wishes;
+    struct exo_head_note {
+        char subject[2 * EXO_NAME], detail[512];
+    } note; /* of the call that is served, for the audit log (head_audit.c); "": nothing of it is told unless it is refused */
 };
 
 /* --- Common to all ------------------------------------------------------------------------------------------------ */
@@ -84,12 +87,32 @@ exo_status exo_head_check_register(const struct head *h, const exo_call_context 
 exo_status exo_head_check_space(const exo_call_context *call, const char *space, const char *method, exo_err *err);
 /* A driver ends only what it has made. */
 exo_status exo_head_check_owner(const exo_call_context *call, const exo_entry *a, const char *method, exo_err *err);
-/* A driver sees no actor of another namespace. */
+/* A driver sees the actors of its namespace, every worker, and of drivers, jobs and what processes hold what belongs to its key. */
 bool exo_head_is_hidden(const exo_call_context *call, const exo_entry *a);
+bool exo_head_hides_node(const exo_call_context *call, const exo_node *node);
+bool exo_head_hides_job(const exo_call_context *call, const exo_job_entry *job);
+/* `node` may be NULL: the process is none. */
+bool exo_head_hides_holding(const exo_call_context *call, uint64_t peer, const exo_node *node);
+/* It sees nothing of what others print and run. */
+bool exo_head_hides_logs(const exo_call_context *call);
 /* *out: the spec (whose texts it borrows) as the caller's, whatever it says of itself. */
 void exo_head_own_spec(const exo_call_context *call, const Exo__Cluster__Spawn *spec, Exo__Cluster__Spawn *out);
 /* The caller watched that node's process. */
 exo_status exo_head_check_epitaph(const struct head *h, const exo_call_context *call, uint64_t id, exo_err *err);
+
+/* --- What is recorded of who asked for what (head_audit.c) ------------------------------------------------------- */
+
+/* What the call that is served is about; `detail` may be NULL. */
+void exo_head_note(struct head *h, const char *subject, const char *detail);
+/* An actor: "SPACE/NAME". */
+void exo_head_note_actor(struct head *h, const char *space, const char *name, const char *detail);
+/* An actor, and all that are made with it. */
+void exo_head_note_spawn(struct head *h, const Exo__Cluster__Spawn *spec);
+/* A job begins or ends, by its driver (NULL: not known). */
+void exo_head_record_job(struct head *h, const exo_job_entry *job, const exo_node *driver, const char *detail);
+/* Serves a call by `run`, and records it as `event` if it was noted, or refused. */
+exo_status exo_head_serve(exo_call_context *call, struct head *h, exo_audit_event event, const exo_method *inner,
+                          const exo_payload *args, exo_payload *reply, exo_err *err);
 
 /* --- What is kept (head_records.c) -------------------------------------------------------------------------------- */
 

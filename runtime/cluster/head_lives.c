@@ -171,6 +171,9 @@ static void
 finish_job(struct head *h, exo_job_entry *job, const char *state, const char *cause)
 {
     exo_entry *a, *next;
+    char detail[200], why[150];
+    exo_format_cut(detail, sizeof detail, "%s: %s", state, exo_cut(why, sizeof why, cause));
+    exo_head_record_job(h, job, exo_directory_node(&h->directory, job->driver), detail);
     job->state = state;
     job->ended = exo_head_date();
     exo_free(job->cause);
@@ -254,6 +257,7 @@ exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, ex
     if (!m)
         return exo_fail(err, EXO_INVAL, "give_up: the arguments cannot be read");
     exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
+    exo_head_note_actor(h, m->space, m->name, m->cause);
     exo_status st = exo_head_check_space(call, m->space, "give_up", err);
     if (st == EXO_OK && (!a || a->state == EXO_ENTRY_DEAD))
         st = exo_head_fail_not_there(m, a, err);

@@ -34,11 +34,12 @@ tell_of_actor(const exo_entry *a, char *out, size_t size)
     return at < size ? at : size - 1;
 }
 
+/* `all`: also what ran there and what was printed, whoever's it is. */
 static void
-tell_of_node(const exo_node *n, char *out, size_t size)
+tell_of_node(const exo_node *n, bool all, char *out, size_t size)
 {
     char name[1024], cause[2048], running[2048];
-    bool lost = n->cause && !n->left, ran = n->running && n->running[0], printed = n->log && n->log[0];
+    bool lost = n->cause && !n->left, ran = all && n->running && n->running[0], printed = all && n->log && n->log[0];
     snprintf(out, size, "node %s: %s%s%s\n%s%s%s%s%s", exo_printable(name, sizeof name, n->name, EXO_SHOWN_LINE),
              exo_node_state(n), lost ? ": " : "",
              lost ? exo_printable(cause, sizeof cause, n->cause, EXO_SHOWN_LINE) : "", ran ? "it ran: " : "",
@@ -51,7 +52,6 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
 {
     struct head *h = self;
     char text[8192] = "";
-    (void)call;
     Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "why: the arguments cannot be read");
@@ -65,9 +65,10 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
                         : a->lost_with ? exo_directory_node(&h->directory, a->lost_with)
                         : a->node      ? a->node
                                        : exo_directory_node(&h->directory, a->last_node);
+    n = n && exo_head_hides_node(call, n) ? NULL : n;
     size_t at = a ? tell_of_actor(a, text, sizeof text) : 0;
     if (n)
-        tell_of_node(n, text + at, sizeof text - at);
+        tell_of_node(n, !exo_head_hides_logs(call), text + at, sizeof text - at);
     exo_status st =
         a || n ? exo_payload_copy(reply, text, strlen(text) + 1)
                : exo_fail(err, EXO_NOT_FOUND, "nothing is known of '%s' in the namespace '%s'", m->name, m->space);
@@ -75,23 +76,23 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     return st;
 }
 
-/* What each process holds. NOMEM: some of them are there. */
+/* What each process holds, as far as the caller may see it. NOMEM: some of them are there. */
 static exo_status
-list_holdings(struct head *h, Exo__Cluster__Listing *out)
+list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *out)
 {
     out->peers = exo_calloc(HASH_COUNT(h->directory.accounts.by_peer) + 1, sizeof *out->peers);
     if (!out->peers)
         return EXO_NOMEM;
     for (const exo_account *a = h->directory.accounts.by_peer; a; a = a->hh.next) {
         exo_remote_held far = {0};
-        Exo__Cluster__Holding *p = a->peer ? exo_calloc(1, sizeof *p) : NULL;
-        if (!a->peer)
-            continue; /* the head itself */
+        const exo_node *node = exo_directory_node(&h->directory, a->peer);
+        if (!a->peer || exo_head_hides_holding(call, a->peer, node))
+            continue; /* 0: the head itself */
+        Exo__Cluster__Holding *p = exo_calloc(1, sizeof *p);
         if (!p)
             return EXO_NOMEM;
         if (h->env.held_for)
             h->env.held_for(h->env.context, a->peer, &far);
-        const exo_node *node = exo_directory_node(&h->directory, a->peer);
         exo__cluster__holding__init(p);
         p->node = a->peer;
         p->name = exo_pb_text(node ? node->name : NULL);
@@ -124,13 +125,30 @@ hide(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *listin
             listing->actors[kept++] = listing->actors[i];
     }
     listing->n_actors = kept;
+    kept = 0;
+    for (size_t i = 0; i < listing->n_nodes; i++) {
+        const exo_node *n = exo_directory_node(&h->directory, listing->nodes[i]->node);
+        if (n && exo_head_hides_node(call, n))
+            exo_directory_free_node_info(listing->nodes[i]);
+        else
+            listing->nodes[kept++] = listing->nodes[i];
+    }
+    listing->n_nodes = kept;
+    kept = 0;
+    for (size_t i = 0; i < listing->n_jobs; i++) {
+        const exo_job_entry *j = exo_directory_job(&h->directory, listing->jobs[i]->name, 0);
+        if (j && exo_head_hides_job(call, j))
+            exo_free(listing->jobs[i]);
+        else
+            listing->jobs[kept++] = listing->jobs[i];
+    }
+    listing->n_jobs = kept;
 }
 
 exo_status
 exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    (void)call;
     (void)args;
     char boot[EXO_BOOT_ID];
     Exo__Cluster__Listing listing = EXO__CLUSTER__LISTING__INIT;
@@ -143,7 +161,7 @@ exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_p
     exo_status st = exo_directory_list(&h->directory, &listing, exo_head_describe);
     hide(h, call, &listing);
     if (st == EXO_OK)
-        st = list_holdings(h, &listing);
+        st = list_holdings(h, call, &listing);
     if (st == EXO_OK)
         st = exo_head_reply(reply, &listing.base, err);
     exo_directory_list_release(&listing);

@@ -176,6 +176,7 @@ exo_head_recall_job(void *context, const exo_durable_row *row)
         job->began = was->began;
         job->ended = was->ended;
         job->cause = was->cause[0] ? exo_strdup(was->cause) : NULL;
+        job->owner = was->owner[0] ? exo_strdup(was->owner) : NULL;
     }
     if (row->key >= h->next_key)
         h->next_key = row->key + 1;

@@ -556,6 +556,7 @@ exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_
     if (!spec)
         return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");
     size_t count = 1 + spec->n_together;
+    exo_head_note_spawn(h, spec);
     exo_status st = check_quotas(h, exo_head_peer(call), spec, err);
     if (st != EXO_OK) {
         EXO_RELEASE(spec);

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "environment.h"
+#include "net.h"
 #include "parallel.h"
 
 /* --- Folder -------------------------------------------------------------------------------------------------------------------- */
@@ -185,10 +186,12 @@ find_endpoints(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     static const char *const roles[] = {"driver", "worker", "head", "guest"};
     static _Atomic unsigned joined; /* of this process: tests join several times */
-    if (opts->role == EXO_ROLE_HEAD)
-        snprintf(p->socket, sizeof p->socket, "%s/head", p->folder);
-    else
-        snprintf(p->socket, sizeof p->socket, "%s/%s-%d-%u", p->folder, roles[opts->role], (int)getpid(), joined++);
+    const char *keyed = p->keys_for_local ? EXO_NET_KEYED : "";
+    int length = opts->role == EXO_ROLE_HEAD ? snprintf(p->socket, sizeof p->socket, "%s/head%s", p->folder, keyed)
+                                             : snprintf(p->socket, sizeof p->socket, "%s/%s-%d-%u%s", p->folder,
+                                                        roles[opts->role], (int)getpid(), joined++, keyed);
+    if (length < 0 || (size_t)length >= sizeof p->socket)
+        return exo_fail(err, EXO_INVAL, "%s: the path is too long for a socket", p->folder);
     snprintf(p->ipc, sizeof p->ipc, "ipc://%s", p->socket);
     if (opts->role == EXO_ROLE_GUEST || (opts->no_ipc && opts->num_listen > 0))
         p->socket[0] = 0;
@@ -319,7 +322,7 @@ find_keys(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
         snprintf(folder, sizeof folder, "%s", opts->authorized);
     else
         snprintf(folder, sizeof folder, "%.*sauthorized", slash ? (int)(slash - opts->keys + 1) : 0, opts->keys);
-    if (!opts->authorized && access(folder, F_OK) != 0 && opts->num_listen == 0)
+    if (!opts->authorized && access(folder, F_OK) != 0 && opts->num_listen == 0 && !p->keys_for_local)
         return EXO_OK; /* it listens nowhere that asks for keys */
     if (access(folder, F_OK) != 0)
         return exo_fail(err, EXO_NOT_FOUND,
@@ -360,11 +363,42 @@ find_head(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
         if (strlen(head) >= sizeof p->head)
             return exo_fail(err, EXO_INVAL, "the head's address is too long");
         snprintf(p->head, sizeof p->head, "%s", head);
+        p->keys_for_local = p->keys_for_local || exo_net_is_keyed(head);
     } else {
-        snprintf(p->head, sizeof p->head, "ipc://%s/head", p->folder);
+        snprintf(p->head, sizeof p->head, "ipc://%s/head%s", p->folder, p->keys_for_local ? EXO_NET_KEYED : "");
+        if (!p->keys_for_local && opts->role != EXO_ROLE_HEAD)
+            snprintf(p->head_keyed, sizeof p->head_keyed, "%s" EXO_NET_KEYED, p->head);
+        p->keys_for_local = p->keys_for_local || exo_net_is_keyed(exo_place_head(p));
     }
-    exo_status st = key && *key ? read_public_key(key, p->head_key, err) : EXO_OK;
-    return st == EXO_OK ? check_trust(p, opts, err) : st;
+    return key && *key ? read_public_key(key, p->head_key, err) : EXO_OK;
+}
+
+const char *
+exo_place_head(const exo_place *p)
+{
+    size_t scheme = strlen("ipc://");
+    bool other =
+        p->head_keyed[0] && !exo_place_has_owner(p->head + scheme) && exo_place_has_owner(p->head_keyed + scheme);
+    return other ? p->head_keyed : p->head;
+}
+
+/* Where keys are wanted of processes of this host, too, each has some, and the head's. */
+static exo_status
+check_local(const exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+{
+    if (!p->keys_for_local)
+        return EXO_OK;
+    if (opts->keys_for_local && !p->has_keys)
+        return exo_fail(err, EXO_INVAL, "--keys-for-local: this process has no keys: give some with --keys");
+    if (opts->role == EXO_ROLE_HEAD)
+        return EXO_OK;
+    if (!p->has_keys || !p->head_key[0])
+        return exo_fail(err, EXO_INVAL,
+                        "the head at %s wants keys of processes of this host, too: give --keys and --head-key",
+                        exo_place_head(p));
+    if (strncmp(p->head, "ipc://", 6) == 0 && !exo_net_is_keyed(exo_place_head(p)))
+        return exo_fail(err, EXO_INVAL, "--keys-for-local: the head's socket '%.200s' wants none", p->head);
+    return EXO_OK;
 }
 
 /* --- Resources ------------------------------------------------------------------------------------------------------------------- */
@@ -407,12 +441,17 @@ exo_place_init(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
     exo_status st = exo_place_folder(p, opts, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_HEAD)
         st = lock_head(p, err);
+    p->keys_for_local = opts->keys_for_local;
+    if (st == EXO_OK)
+        st = find_head(p, opts, err);
     if (st == EXO_OK)
         st = find_keys(p, opts, err);
     if (st == EXO_OK)
-        st = find_endpoints(p, opts, err);
+        st = check_local(p, opts, err);
     if (st == EXO_OK)
-        st = find_head(p, opts, err);
+        st = check_trust(p, opts, err);
+    if (st == EXO_OK)
+        st = find_endpoints(p, opts, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_WORKER)
         find_resources(p, opts);
     if (st == EXO_OK && opts->role != EXO_ROLE_GUEST)

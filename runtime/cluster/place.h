@@ -19,6 +19,8 @@ typedef struct exo_place {
     char socket[EXO_PLACE_PATH];  /* this process's; "": none           */
     char ipc[EXO_PLACE_PATH + 8]; /* its endpoint                       */
     char head[256], head_key[EXO_KEY_TEXT];
+    char head_keyed[256]; /* another socket by which the head of this host may be met; "": there is none */
+    bool keys_for_local;  /* its own ipc socket wants keys, and it connects to such ones only */
     const char *endpoints[17];
     size_t num_endpoints;
     exo_keys keys;
@@ -32,6 +34,8 @@ typedef struct exo_place {
 /* Finds all of it, makes the folder, takes a head's lock. INVAL, EXISTS, IO. Released also after an error. */
 exo_status exo_place_init(exo_place *place, const exo_cluster_opts *opts, exo_err *err);
 void exo_place_release(exo_place *place);
+/* Where the head is to be met, just now. */
+const char *exo_place_head(const exo_place *place);
 /* What others are told of an endpoint that is listened on: what --advertise says for tcp; for all addresses of this host, the one that the
  * way to the head begins with, else the first that is not loopback. Blocks while the head's name is resolved. */
 void exo_place_public(const exo_place *place, const exo_cluster_opts *opts, const char *bound, char *out,

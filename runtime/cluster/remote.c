@@ -126,6 +126,7 @@ exo_remote_open(exo_remote **out, exo_runtime *runtime, const exo_net_opts *opts
     r->runtime = runtime;
     r->events = events ? events : &none;
     r->context = context;
+    r->audit = opts->audit;
     exo_net_opts with_handler = *opts;
     with_handler.handler = &handler;
     with_handler.context = r;

@@ -65,10 +65,11 @@ struct channel {
 };
 
 struct exo_remote {
-    exo_runtime *runtime; /* set by exo_remote_open, as the next three, and only read then */
+    exo_runtime *runtime; /* set by exo_remote_open, as all to the lock, and only read then */
     exo_net *net;
     const exo_remote_events *events;
     void *context;
+    exo_audit *audit; /* of calls that are refused, and of those that end an actor; NULL: none */
     pthread_mutex_t lock;
     struct reference **references; /* guarded by lock, as all below; remote_refs.c, to by_key */
     size_t num_references, cap_references;

@@ -156,6 +156,13 @@ row_of(const exo_actor_info *info, const char *method)
     return "*";
 }
 
+static bool
+ends(const char *row)
+{
+    return strcmp(row, "stop") == 0 || strcmp(row, METHOD_STOP) == 0 || strcmp(row, METHOD_DRAIN) == 0 ||
+           strcmp(row, METHOD_KILL) == 0;
+}
+
 /* A driver reaches what is in its namespace, and ends what it has made. */
 static exo_status
 check_driver(exo_remote *r, const exo_identity *who, const exo_actor_info *info, exo_ref actor, const char *row,
@@ -167,9 +174,7 @@ check_driver(exo_remote *r, const exo_identity *who, const exo_actor_info *info,
         snprintf(space, sizeof space, "%s", info->space);
     if (strcmp(space, who->space) != 0)
         return exo_fail(err, EXO_DENIED, "%s may call actors of the namespace '%s' only", who->name, who->space);
-    bool ends = strcmp(row, "stop") == 0 || strcmp(row, METHOD_STOP) == 0 || strcmp(row, METHOD_DRAIN) == 0 ||
-                strcmp(row, METHOD_KILL) == 0;
-    if (ends && strcmp(owner, who->name) != 0)
+    if (ends(row) && strcmp(owner, who->name) != 0)
         return exo_fail(err, EXO_DENIED, "%s did not make this actor, and cannot end it", who->name);
     return EXO_OK;
 }
@@ -209,9 +214,65 @@ check_access(exo_remote *r, const exo_identity *who, exo_ref actor, const char *
         st = exo_access_check(who, "actor", row, &right, err);
         if (st == EXO_OK && right == EXO_RIGHT_OWN)
             st = check_driver(r, who, &info, actor, row, err);
+        if (st == EXO_OK && strcmp(row, "*") == 0)
+            st = exo_access_check_class(who, info.actor_class, method, err);
     }
     exo_actor_info_release(&info);
     return st;
+}
+
+/* Enters a call into the audit log: one that is refused, or that ends an actor. Of other calls there are too many. */
+static void
+record_call(exo_remote *r, exo_audit_event event, const exo_peer *peer, const exo_envelope *e, exo_ref actor,
+            exo_status status, const exo_err *err)
+{
+    char subject[2 * EXO_WIRE_NAME] = "";
+    exo_actor_info info;
+    if (!r->audit)
+        return;
+    bool own = e->actor == 0 && e->text[0] == 0;
+    exo_audit_record record = {.event = event,
+                               .who = exo_peer_identity(peer),
+                               .object = own             ? "process"
+                                         : e->actor == 0 ? e->text
+                                                         : "actor",
+                               .method = e->method,
+                               .subject = subject,
+                               .status = status,
+                               .reason = err->text};
+    bool lives = e->actor != 0 && exo_runtime_look(r->runtime, actor, &info);
+    if (lives) {
+        record.detail = info.actor_class->name;
+        if (info.name)
+            snprintf(subject, sizeof subject, "%s/%s", info.space ? info.space : "default", info.name);
+    }
+    exo_audit_add(r->audit, &record);
+    if (lives)
+        exo_actor_info_release(&info);
+}
+
+/* A call that is allowed, before it is made: one that ends an actor. */
+static void
+record_end(exo_remote *r, const exo_peer *peer, const exo_envelope *e, exo_ref actor)
+{
+    exo_actor_info info;
+    if (!r->audit || !ends(e->method) || !exo_runtime_look(r->runtime, actor, &info))
+        return;
+    bool own = has_method(info.actor_class, e->method); /* and ends nothing */
+    exo_actor_info_release(&info);
+    if (!own)
+        record_call(r, EXO_AUDIT_KILL, peer, e, actor, EXO_OK, &(exo_err){0});
+}
+
+/* A call that came to nothing, if the caller is to blame: a full mailbox of some actor is none of its doing. */
+static void
+record_failure(exo_remote *r, const exo_peer *peer, const exo_envelope *e, exo_ref actor, exo_status st,
+               const exo_err *err)
+{
+    if (st == EXO_DENIED)
+        record_call(r, EXO_AUDIT_DENIED, peer, e, actor, st, err);
+    else if (st == EXO_FULL && e->actor == 0)
+        record_call(r, EXO_AUDIT_QUOTA, peer, e, actor, st, err);
 }
 
 /* What is not the actor's own method. True: it was such, and *st is its result. */
@@ -283,6 +344,8 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
         exo_free(s);
         answer(r, peer, e->id, EXO_FULL,
                "the callee has too many calls of this process, or replies that it has not read");
+        record_call(r, EXO_AUDIT_QUOTA, peer, e, actor, EXO_FULL,
+                    &(exo_err){.code = EXO_FULL, .text = "too many calls, or replies that it has not read"});
         exo_payload_release(args);
         return;
     }
@@ -301,6 +364,7 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
         st = exo_access_check(exo_peer_identity(peer), "process", e->method, &right, &err);
         if (st == EXO_OK)
             st = exo_remote_run_own(r, e->method, args, &value, &err);
+        record_failure(r, peer, e, actor, st, &err);
         exo_future_complete(future, st, err.text, &value);
         exo_payload_release(args);
         exo_future_drop(&future);
@@ -312,11 +376,15 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
         st = exo_fail(&err, EXO_INVAL, "a reference that is no actor of this process");
     if (st == EXO_OK)
         st = check_access(r, exo_peer_identity(peer), actor, e->method, &err);
+    if (st == EXO_OK)
+        record_end(r, peer, e, actor);
     if (st == EXO_OK && !run_control(r, actor, e->method, args, future, &st, &err))
         st = system ? exo_remote_pass(r, channel, peer, actor, e->method, args, future, &err)
                     : exo_runtime_deliver(r->runtime, actor, e->method, args, exo_peer_identity(peer), future, &err);
-    if (st != EXO_OK)
+    if (st != EXO_OK) {
+        record_failure(r, peer, e, actor, st, &err);
         exo_future_complete(future, st, err.text, NULL);
+    }
     exo_payload_release(args);
     exo_future_drop(&future);
 }

@@ -7,8 +7,10 @@
 #include <exogym/plugin.h>
 
 #include "directory.h"
+#include "hooks.h"
 #include "messages.h"
 #include "plugin_dir.h"
+#include "printable.h"
 
 struct worker {
     exo_worker_env env;
@@ -92,6 +94,35 @@ reply_made(const exo_actor_class *actor_class, exo_ref ref, exo_payload *reply, 
     return EXO_OK;
 }
 
+static void
+record(const struct worker *w, const exo_call_context *call, exo_audit_event event, const char *subject,
+       const char *detail, exo_status status, const exo_err *err)
+{
+    exo_audit_add(w->env.audit, &(exo_audit_record){.event = event,
+                                                    .who = exo_call_identity(call),
+                                                    .object = "worker",
+                                                    .method = exo_call_method(call),
+                                                    .subject = subject,
+                                                    .detail = detail,
+                                                    .status = status,
+                                                    .reason = err ? err->text : NULL});
+}
+
+/* What was made, and for whom the head asked. */
+static void
+record_spawn(const struct worker *w, const exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_status status,
+             const exo_err *err)
+{
+    char subject[512], detail[512], class_name[200];
+    if (!w->env.audit)
+        return;
+    exo_format_cut(subject, sizeof subject, "%s/%s", spec->space[0] ? spec->space : "default", spec->name);
+    exo_format_cut(detail, sizeof detail, "class %s%s%s%s%s", exo_cut(class_name, sizeof class_name, spec->class_name),
+                   spec->owner[0] ? ", for " : "", spec->owner, spec->n_plugins ? ", plugins " : "",
+                   spec->n_plugins ? spec->plugins[0] : "");
+    record(w, call, EXO_AUDIT_SPAWN, subject, detail, status, err);
+}
+
 static exo_status
 worker_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
@@ -102,8 +133,24 @@ worker_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     exo_status st = make(call, self, spec, &ref, err);
     if (st == EXO_OK)
         st = reply_made(exo_actor_class_find(spec->class_name), ref, reply, err);
+    record_spawn(self, call, spec, st, err);
     EXO_RELEASE(spec);
     return st;
+}
+
+static void
+record_kill(const struct worker *w, const exo_call_context *call, const struct exo_head_kill *kill)
+{
+    char subject[512] = "";
+    exo_actor_info info;
+    if (!w->env.audit)
+        return;
+    if (exo_runtime_look(exo_call_runtime(call), (exo_ref){.id = kill->id}, &info)) {
+        exo_format_cut(subject, sizeof subject, "%s/%s", info.space ? info.space : "default",
+                       info.name ? info.name : "");
+        exo_actor_info_release(&info);
+    }
+    record(w, call, EXO_AUDIT_KILL, subject, kill->cause, EXO_OK, NULL);
 }
 
 static exo_status
@@ -118,6 +165,7 @@ worker_kill(exo_call_context *call, void *self, const exo_payload *args, exo_pay
     kill.cause[sizeof kill.cause - 1] = 0;
     if (kill.id == 0)
         kill.id = w->env.find(w->env.context, kill.key, kill.incarnation).id;
+    record_kill(w, call, &kill);
     if (kill.clean)
         return exo_stop(exo_call_runtime(call), (exo_ref){.id = kill.id}, false, err);
     return exo_kill(exo_call_runtime(call), (exo_ref){.id = kill.id}, kill.cause, err);
@@ -127,10 +175,10 @@ static exo_status
 worker_end(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     const struct worker *w = self;
-    (void)call;
     (void)args;
     (void)reply;
     (void)err;
+    record(w, call, EXO_AUDIT_STOP, "", "the worker ends", EXO_OK, NULL);
     w->env.end(w->env.context);
     return EXO_OK;
 }

@@ -10,6 +10,7 @@
 
 #include <exogym/actor.h>
 
+#include "audit.h"
 #include "messages.h"
 
 /* What the worker needs of the process that it is in. */
@@ -21,6 +22,7 @@ typedef struct exo_worker_env {
     exo_ref (*find)(void *context, uint64_t key, uint64_t incarnation);
     void (*end)(void *context); /* the process shall end */
     void *context;
+    exo_audit *audit; /* of who asked for what; NULL: none. Lives as long as the worker */
 } exo_worker_env;
 
 /* Started with a pointer to an exo_worker_env, which is copied. */

@@ -70,9 +70,11 @@ exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_clus
                                     .keys = args->keys,
                                     .authorized = args->authorized,
                                     .insecure = args->insecure,
+                                    .keys_for_local = args->keys_for_local,
                                     .resources = node->resources,
                                     .num_resources = args->resources.length,
                                     .state = args->state,
+                                    .audit = args->audit,
                                     .folder = args->folder,
                                     .folder_exists = args->parent != NULL};
     if (args->resources.length > EXO_NODE_RESOURCES)
@@ -173,6 +175,7 @@ exo_node_stay(const exo_node_options *node, FILE *ready, void (*joined)(void *co
     l.node = node;
     l.signals = block_signals();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that file */
     if (pthread_create(&thread, NULL, listen_main, &l) != 0)
         return exo_fail(err, EXO_FAILED, "no thread can be started");
     pthread_detach(thread);

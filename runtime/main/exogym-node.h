@@ -16,9 +16,9 @@ enum {
 /* All options; a program's table has those that it takes. */
 struct exo_node_args {
     const char *cluster, *name, *folder, *advertise, *head, *head_key, *keys, *authorized, *state, *peer_timeout,
-        *threads, *grace, *parent, *logs, *plugin_dir;
+        *threads, *grace, *parent, *logs, *plugin_dir, *audit;
     exo_words listen, resources, plugins;
-    bool no_ipc, insecure, temporary, no_seccomp;
+    bool no_ipc, insecure, temporary, no_seccomp, keys_for_local;
 };
 
 #define EXO_NODE_ROWS                                                                                                  \
@@ -52,6 +52,10 @@ struct exo_node_args {
          .help = "Folder of the public keys that are let in; authorized beside --keys unless given.",                  \
          .word = EXO_WORD_FOLDER,                                                                                      \
          EXO_INTO(struct exo_node_args, authorized)},                                                                  \
+        {.name = "--keys-for-local",                                                                                   \
+         .help = "Processes of this host must show a key, too, and have its role; without it, they need none, as the " \
+                 "socket is this user's alone. Needs --keys.",                                                         \
+         EXO_INTO(struct exo_node_args, keys_for_local)},                                                              \
         {.name = "--insecure",                                                                                         \
          .help = "Listens, and a worker connects, over tcp without keys: whoever reaches the port, each user of this " \
                  "host among them, can run code here.",                                                                \
@@ -65,6 +69,12 @@ struct exo_node_args {
          .help = "For sockets and logs; $XDG_RUNTIME_DIR/exogym, else /tmp/exogym-UID.",                               \
          .word = EXO_WORD_FOLDER,                                                                                      \
          EXO_INTO(struct exo_node_args, folder)},                                                                      \
+        {.name = "--audit",                                                                                            \
+         .value = "FILE",                                                                                              \
+         .help = "Records there who was let in or refused, who made and ended what, and what was not allowed: a JSON " \
+                 "object a line, mode 0600. Renamed, it begins anew.",                                                 \
+         .word = EXO_WORD_FILE,                                                                                        \
+         EXO_INTO(struct exo_node_args, audit)},                                                                       \
         {.name = "--parent",                                                                                           \
          .value = "PID",                                                                                               \
          .help = "Ends when this process, which started it, does, however that ends.",                                 \

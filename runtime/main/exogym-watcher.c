@@ -205,6 +205,7 @@ report(struct watcher *w, const char *cause)
     opts.role = EXO_ROLE_GUEST;
     opts.name = NULL;
     opts.num_listen = 0;
+    opts.audit = NULL;
     exo_status st = exo_runtime_open(&runtime, &(exo_runtime_opts){.threads = 1}, &err);
     if (st == EXO_OK)
         st = exo_cluster_join(&cluster, runtime, &opts, deadline, &err);

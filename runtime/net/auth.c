@@ -333,6 +333,7 @@ struct exo_allow_list {
     entries entries;            /* guarded by lock, as all below                             */
     uint64_t seen;              /* fingerprint of what was read; 0: it is read again */
     char doubted[EXO_ERR_TEXT]; /* the mistake that was logged last */
+    exo_audit *audit;
 };
 
 static exo_status
@@ -490,11 +491,68 @@ fingerprint(const char *folder)
     return settled ? sum : 0;
 }
 
+static const entry *
+find_entry(const entries *all, const uint8_t key[EXO_KEY_BYTES])
+{
+    for (size_t i = 0; i < all->length; i++)
+        if (memcmp(all->items[i].key, key, EXO_KEY_BYTES) == 0)
+            return &all->items[i];
+    return NULL;
+}
+
+/* That a key is (`now`) or was (`before`) let in; either may be NULL. */
+static void
+record_key(exo_audit *audit, const entry *before, const entry *now)
+{
+    char text[EXO_KEY_TEXT], detail[256], date[EXO_GRANT_DATE] = "never";
+    const entry *e = now ? now : before;
+    zmq_z85_encode(text, e->key, EXO_KEY_BYTES);
+    if (e->grant.expires)
+        exo_grant_write_date(e->grant.expires, date);
+    snprintf(detail, sizeof detail, "%s: key %s, role %s%s%s, expires %s",
+             !before ? "added"
+             : !now  ? "removed"
+                     : "changed",
+             text, exo_access_name(e->grant.role), e->grant.space[0] ? ", namespace " : "", e->grant.space, date);
+    exo_audit_add(audit, &(exo_audit_record){.event = EXO_AUDIT_KEY, .subject = e->name, .detail = detail});
+}
+
+static bool
+is_same_grant(const exo_grant *a, const exo_grant *b)
+{
+    return a->role == b->role && a->expires == b->expires && strcmp(a->space, b->space) == 0 &&
+           strcmp(a->name, b->name) == 0;
+}
+
+static void
+record_changes(exo_audit *audit, const entries *before, const entries *now)
+{
+    if (!audit)
+        return;
+    for (size_t i = 0; i < before->length; i++)
+        if (!find_entry(now, before->items[i].key))
+            record_key(audit, &before->items[i], NULL);
+    for (size_t i = 0; i < now->length; i++) {
+        const entry *was = find_entry(before, now->items[i].key);
+        if (!was || !is_same_grant(&was->grant, &now->items[i].grant))
+            record_key(audit, was, &now->items[i]);
+    }
+}
+
+void
+exo_allow_list_audit(exo_allow_list *list, exo_audit *audit)
+{
+    pthread_mutex_lock(&list->lock);
+    list->audit = audit;
+    pthread_mutex_unlock(&list->lock);
+}
+
 static void
 replace_entries(exo_allow_list *list, entries *new, uint64_t seen)
 {
     pthread_mutex_lock(&list->lock);
     entries old = list->entries;
+    record_changes(list->audit, &old, new);
     list->entries = *new;
     list->seen = seen;
     pthread_mutex_unlock(&list->lock);

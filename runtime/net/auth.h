@@ -21,6 +21,7 @@
 #include <exogym/clock.h>
 #include <exogym/status.h>
 
+#include "audit.h"
 #include "identity.h"
 
 enum {
@@ -96,6 +97,8 @@ exo_status exo_allow_list_reload(exo_allow_list *list, exo_err *err);
 /* The same if files came, went or changed since it was read. A mistake is logged, once: of a file that has one, what was known stays, and all
  * else counts, so that no mistake keeps a key alive whose file is gone. A folder that is gone lets nobody in. */
 void exo_allow_list_refresh(exo_allow_list *list);
+/* From now on, keys that come, go or change are recorded; NULL: no more. */
+void exo_allow_list_audit(exo_allow_list *list, exo_audit *audit);
 /* Whether the list has the key, and under which name (`name` may be NULL). Takes the same time for every key: all entries
  * are compared, every byte of them. */
 bool exo_allow_list_contains(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES], char name[EXO_KEY_NAME]);
@@ -125,6 +128,7 @@ typedef struct exo_zap_opts {
     const exo_null_domain *null_domains; /* copied */
     size_t num_null_domains;
     const exo_clock *clock; /* for the log's rate; NULL: the machine's */
+    exo_audit *audit;       /* has every refusal, too; NULL: none */
 } exo_zap_opts;
 
 /* The answers of one ZeroMQ context (ZAP 1.0, rfc.zeromq.org/spec/27): a thread at inproc://zeromq.zap.01.

@@ -66,19 +66,26 @@ hash_route(const exo_socket *socket, const zmq_msg_t *route)
 
 /* Whoever is refused may go on talking, and need not read: it is told once, and all of them not too often. */
 static bool
-may_refuse_locked(exo_net *net, const exo_socket *socket, const zmq_msg_t *route)
+was_refused_locked(exo_net *net, const exo_socket *socket, const zmq_msg_t *route)
 {
     uint64_t hash = hash_route(socket, route);
     for (size_t i = 0; i < EXO_NET_REFUSED; i++)
         if (net->refused[i] == hash)
-            return false;
+            return true;
     net->refused[net->next_refused++ % EXO_NET_REFUSED] = hash;
-    if (net->refusals >= REFUSALS) {
-        net->unsaid++;
-        return false;
-    }
-    net->refusals++;
-    return true;
+    return false;
+}
+
+/* ZeroMQ hangs what is proven on the route, too. */
+static void
+record_refusal(const exo_net *net, const exo_socket *socket, const zmq_msg_t *route, const char *why)
+{
+    exo_identity who;
+    if (!net->opts.audit)
+        return;
+    exo_proof_describe(socket, route, &who);
+    exo_audit_add(net->opts.audit,
+                  &(exo_audit_record){.event = EXO_AUDIT_REFUSED, .who = &who, .status = EXO_DENIED, .reason = why});
 }
 
 void
@@ -86,8 +93,14 @@ exo_net_refuse_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, 
 {
     exo_wire_writer writer = {0};
     char reason[EXO_ERR_TEXT];
-    if (!may_refuse_locked(net, socket, route))
+    if (was_refused_locked(net, socket, route))
         return;
+    record_refusal(net, socket, route, why);
+    if (net->refusals >= REFUSALS) {
+        net->unsaid++;
+        return;
+    }
+    net->refusals++;
     snprintf(reason, sizeof reason, "%s", why);
     exo_net_make_plain(reason);
     exo_envelope refused = {.kind = EXO_WIRE_REFUSED, .version = EXO_WIRE_VERSION, .text = reason};
@@ -150,6 +163,10 @@ exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route, c
     if (!lost) {
         atomic_store(&peer->state, EXO_PEER_OPEN);
         peer->announced = true;
+        exo_audit_add(net->opts.audit, &(exo_audit_record){.event = EXO_AUDIT_ADMITTED,
+                                                           .who = peer->identity,
+                                                           .subject = peer->name,
+                                                           .detail = peer->endpoint});
         return peer;
     }
     exo_peer_drop(&peer);
@@ -165,7 +182,12 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
     exo_peer *peer = NULL;
     if (atomic_load(&net->closing))
         return exo_fail(err, EXO_CLOSED, "%s: this process connects to nobody any more", endpoint);
-    bool tcp = strncmp(endpoint, "tcp://", strlen("tcp://")) == 0;
+    bool tcp = strncmp(endpoint, "tcp://", strlen("tcp://")) == 0, keyed = exo_net_is_keyed(endpoint);
+    if (keyed && (!key || !net->opts.keys))
+        return exo_fail(
+            err, EXO_INVAL,
+            "%s: it wants keys of processes of this host, too: its public key, and one of this process's own",
+            endpoint);
     if (tcp && net->opts.keys && !key)
         return exo_fail(err, EXO_INVAL,
                         "%s: its key is not known, and this process, which has keys, talks to nobody over tcp without",
@@ -184,7 +206,7 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
         socket->ipc = strncmp(endpoint, "ipc://", strlen("ipc://")) == 0;
         snprintf(socket->server_key, sizeof socket->server_key, "%s", key ? key : "");
     }
-    if (st == EXO_OK && tcp)
+    if (st == EXO_OK && (tcp || keyed))
         st = exo_attempt_watch_locked(net, socket, err);
     if (st == EXO_OK && zmq_connect(socket->zmq, endpoint) != 0)
         st = exo_fail(err, EXO_INVAL, "%s: %s", endpoint, zmq_strerror(zmq_errno()));

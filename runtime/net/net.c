@@ -419,6 +419,13 @@ open_door_locked(exo_net *net, exo_socket *s, const char *endpoint)
     }
 }
 
+bool
+exo_net_is_keyed(const char *endpoint)
+{
+    size_t length = strlen(endpoint), end = strlen(EXO_NET_KEYED);
+    return strncmp(endpoint, "ipc://", 6) == 0 && length > end && strcmp(endpoint + length - end, EXO_NET_KEYED) == 0;
+}
+
 static exo_status
 bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *err)
 {
@@ -434,8 +441,10 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
         st = exo_net_add_socket_locked(net, ZMQ_ROUTER, &s, err);
     if (st == EXO_OK) {
         s->ipc = ipc;
-        s->with_keys = !ipc && net->opts.keys;
+        s->with_keys = ipc ? exo_net_is_keyed(endpoint) : net->opts.keys != NULL;
     }
+    if (st == EXO_OK && s->with_keys && (!net->opts.keys || !net->opts.allowed))
+        st = exo_fail(err, EXO_INVAL, "%s: such a socket needs keys, and a list of those that are let in", endpoint);
     if (st == EXO_OK)
         st = s->with_keys ? exo_curve_server(s->zmq, net->opts.keys, err)
                           : exo_null_server(s->zmq, ipc ? "ipc" : "insecure", err);
@@ -557,7 +566,8 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
         st = exo_zap_open(&net->zap, net->context,
                           &(exo_zap_opts){.allow = opts->allowed,
                                           .null_domains = null_domains,
-                                          .num_null_domains = sizeof null_domains / sizeof null_domains[0]},
+                                          .num_null_domains = sizeof null_domains / sizeof null_domains[0],
+                                          .audit = opts->audit},
                           err);
     if (st == EXO_OK)
         st = open_endpoints(net, err);

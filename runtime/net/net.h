@@ -26,6 +26,7 @@
 
 #include <exogym/actor.h>
 
+#include "audit.h"
 #include "auth.h"
 #include "wire.h"
 
@@ -65,9 +66,14 @@ typedef struct exo_net_opts {
     size_t unread_limit;   /* bytes; 0: 256 MiB; at least 4 MiB                                     */
     const char *boot;      /* NULL: of this host. For tests: with another, processes of this host are far */
     bool held;             /* bound, but nothing is read before exo_net_start                       */
+    exo_audit *audit;      /* of who is let in and who is not; NULL: none. Lives until the net is closed */
     const exo_net_handler *handler;
     void *context;
 } exo_net_opts;
+
+/* A socket of this host whose name ends so wants keys, as a tcp port does: who listens binds it with CURVE, who connects needs its key. */
+#define EXO_NET_KEYED ".curve"
+bool exo_net_is_keyed(const char *endpoint);
 
 /* Binds the endpoints and, unless `held`, starts. *out is set before the first callback; it is NULL on failure, but callbacks may have
  * used it by then. Errors: INVAL (a name or an endpoint), IO, FAILED (no thread), NOMEM. */

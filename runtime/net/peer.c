@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <utlist.h>
@@ -228,6 +229,12 @@ revoke_locked(exo_net *net, exo_peer *peer, const char *why)
     exo_envelope goodbye = {.kind = EXO_WIRE_GOODBYE, .text = reason};
     snprintf(reason, sizeof reason, "revoked: %s", why);
     EXO_LOG(WARN, NET, "event=revoked peer=%s key=%s reason=\"%s\"", peer->name, peer->identity->name, why);
+    exo_audit_add(net->opts.audit, &(exo_audit_record){.event = strcmp(why, EXO_PROOF_EXPIRED) == 0 ? EXO_AUDIT_EXPIRED
+                                                                                                    : EXO_AUDIT_REVOKED,
+                                                       .who = peer->identity,
+                                                       .subject = peer->name,
+                                                       .status = EXO_DENIED,
+                                                       .reason = why});
     exo_peer_hold(peer);
     exo_peer_say_locked(net, peer, &goodbye);
     exo_peer_lose_locked(net, peer, reason);

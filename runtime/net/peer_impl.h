@@ -177,9 +177,12 @@ bool exo_attempt_is_silent(const exo_socket *socket);
 
 /* What is proven of who sent the frame; "": nothing. */
 const char *exo_proof_of_frame(const exo_socket *socket, const zmq_msg_t *frame);
+/* What is known of who sent the frame, be it a peer or not; without a role. */
+void exo_proof_describe(const exo_socket *socket, const zmq_msg_t *frame, exo_identity *out);
 /* Gives a peer that has said who it is its identity. False: it is not who it says. */
 bool exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_err *err);
-/* Why a peer that was let in is not any more: its key was taken away, has expired, or means something else; NULL: it is. */
+/* Why a peer that was let in is not any more: its key was taken away, has expired (that text itself), or means something else; NULL: it is. */
+#define EXO_PROOF_EXPIRED "its key has expired"
 const char *exo_proof_judge(const exo_net *net, const exo_peer *peer);
 /* Whether a frame that came by the peer's route is of the one that said Hello there. */
 bool exo_proof_holds_locked(const exo_socket *socket, const exo_peer *peer, const zmq_msg_t *frame);

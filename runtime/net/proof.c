@@ -20,6 +20,13 @@ exo_proof_of_frame(const exo_socket *socket, const zmq_msg_t *frame)
     return proof ? proof : "";
 }
 
+static const char *
+peer_address(const zmq_msg_t *frame)
+{
+    const char *address = zmq_msg_gets(frame, "Peer-Address");
+    return address ? address : "";
+}
+
 /* Of "localhost:UID:GID:PID". 0: it says none. */
 static uint32_t
 read_pid(const char *address)
@@ -66,7 +73,7 @@ judge(const exo_net *net, exo_identity *who)
     /* It proved to have the key that the head told us, and we came to it: it answers, and hosts actors if nothing else is known of it. */
     who->role = net->opts.allowed ? EXO_ACCESS_NONE : EXO_ACCESS_WORKER;
     if (who->name[0])
-        return expired ? "its key has expired" : "its key is not let in any more";
+        return expired ? EXO_PROOF_EXPIRED : "its key is not let in any more";
     return NULL;
 }
 
@@ -84,12 +91,33 @@ exo_proof_judge(const exo_net *net, const exo_peer *peer)
     return why ? why : same ? NULL : "its key has another role, namespace or name now";
 }
 
+/* Where the connection comes from, as the kernel says. */
+static void
+read_address(const exo_socket *socket, const zmq_msg_t *frame, char out[EXO_IDENTITY_ADDRESS])
+{
+    snprintf(out, EXO_IDENTITY_ADDRESS, "%s", socket->ipc ? "local" : peer_address(frame));
+}
+
+void
+exo_proof_describe(const exo_socket *socket, const zmq_msg_t *frame, exo_identity *out)
+{
+    const char *name = socket->with_keys ? zmq_msg_gets(frame, "User-Id") : NULL;
+    *out = (exo_identity){0};
+    snprintf(out->name, sizeof out->name, "%s", name ? name : "");
+    snprintf(out->key, sizeof out->key, "%s", socket->with_keys ? exo_proof_of_frame(socket, frame) : "");
+    if (socket->ipc)
+        out->pid = read_pid(peer_address(frame));
+    read_address(socket, frame, out->address);
+}
+
 bool
 exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_err *err)
 {
     exo_identity who = {.node = peer->node};
     const exo_socket *socket = peer->socket;
     const char *proof = exo_proof_of_frame(socket, frame);
+    if (peer->route_size)
+        read_address(socket, frame, who.address);
     if (socket->with_keys && peer->route_size) {
         const char *name = zmq_msg_gets(frame, "User-Id");
         snprintf(who.key, sizeof who.key, "%s", proof);
@@ -98,9 +126,11 @@ exo_proof_bind_locked(exo_net *net, exo_peer *peer, const zmq_msg_t *frame, exo_
     } else if (socket->with_keys) {
         snprintf(who.key, sizeof who.key, "%s", socket->server_key);
     } else if (socket->ipc) {
-        who.pid = read_pid(proof);
-        who.start = who.pid ? exo_process_start(who.pid) : 0;
         snprintf(peer->proof, sizeof peer->proof, "%s", proof);
+    }
+    if (socket->ipc) { /* the kernel says so, with keys and without */
+        who.pid = read_pid(peer_address(frame));
+        who.start = who.pid ? exo_process_start(who.pid) : 0;
     }
     const char *why = judge(net, &who);
     if (why)

@@ -69,6 +69,7 @@ struct exo_zap {
     void *context;
     exo_allow_list *allow;
     const exo_clock *clock;
+    exo_audit *audit;
     null_domain *domains;
     size_t num_domains;
     int wake; /* eventfd */
@@ -107,12 +108,18 @@ may_log(quota *q, exo_time now, uint64_t *left_out)
     return true;
 }
 
-/* Of `key`, a public one, the start is shown; "-": there is none. */
+/* Of `key`, a public one, the log has the start; "-": there is none. `name`: of one that has expired. */
 static void
-log_refusal(exo_zap *zap, quota *q, const char *peer, const char *key, const char *reason)
+log_refusal(exo_zap *zap, quota *q, const char *peer, const char *key, const char *name, const char *reason)
 {
     uint64_t left_out = 0;
     zap->refused++;
+    exo_audit_add(zap->audit, &(exo_audit_record){.event = EXO_AUDIT_REFUSED,
+                                                  .name = name,
+                                                  .key = strcmp(key, "-") == 0 ? NULL : key,
+                                                  .address = peer,
+                                                  .status = EXO_DENIED,
+                                                  .reason = reason});
     if (may_log(q, exo_now(zap->clock), &left_out))
         EXO_LOG(WARN, NET, "event=refused peer=%s key=%.8s reason=\"%s\" left_out=%" PRIu64, peer, key, reason,
                 left_out);
@@ -235,13 +242,20 @@ reply(void *socket, const request *r, const char *code, const char *text, const 
 /* --- Decisions -------------------------------------------------------------------------------------------------------- */
 
 /* libzmq gives an ipc peer's address as "localhost:UID:GID:PID", from SO_PEERCRED; a TCP peer's is a number. */
+#define LOCAL "localhost:"
+
+static bool
+is_local(const char *address)
+{
+    return strncmp(address, LOCAL, sizeof LOCAL - 1) == 0;
+}
+
 static bool
 is_same_user(const char *address)
 {
-    static const char prefix[] = "localhost:";
-    if (strncmp(address, prefix, sizeof prefix - 1) != 0)
+    if (!is_local(address))
         return false;
-    const char *digits = address + sizeof prefix - 1;
+    const char *digits = address + sizeof LOCAL - 1;
     char *end = NULL;
     if (!isdigit((unsigned char)*digits))
         return false;
@@ -288,17 +302,21 @@ static const char *
 judge_curve(const exo_zap *zap, const request *r, char text[EXO_KEY_TEXT], char name[EXO_KEY_NAME])
 {
     const frame *key = &r->frames[CREDENTIALS];
+    const char *address = (const char *)r->frames[ADDRESS].data;
     if (r->count != CREDENTIALS + 1 || key->size != EXO_KEY_BYTES)
         return "malformed request";
     zmq_z85_encode(text, key->data, EXO_KEY_BYTES);
+    if (is_local(address) && !is_same_user(address)) /* by a socket that wants keys: that is one thing more */
+        return "not a process of this user";
     if (zap->allow)
         exo_allow_list_refresh(zap->allow);
     exo_grant grant;
     bool expired = false;
-    if (zap->allow && exo_allow_list_find(zap->allow, key->data, (int64_t)time(NULL), &grant, &expired)) {
+    bool known = zap->allow && exo_allow_list_find(zap->allow, key->data, (int64_t)time(NULL), &grant, &expired);
+    if (known || expired)
         snprintf(name, EXO_KEY_NAME, "%s", grant.name);
+    if (known)
         return NULL;
-    }
     return expired ? "key has expired" : "key is not authorized";
 }
 
@@ -324,7 +342,7 @@ answer(exo_zap *zap, const request *r)
     /* What is no 1.0 request, or has no id that an answer could name, gets none: libzmq closes the connection in time. */
     if (r->count <= REQUEST || r->frames[DELIMITER].size != 0 || !frame_is(&r->frames[VERSION], "1.0") ||
         r->frames[SENDER].size > FRAME_LIMIT || r->frames[REQUEST].size == 0 || r->frames[REQUEST].size > FRAME_LIMIT) {
-        log_refusal(zap, &zap->refusals, peer, key, "malformed request");
+        log_refusal(zap, &zap->refusals, peer, key, name, "malformed request");
         return;
     }
     if (r->count > ADDRESS)
@@ -345,7 +363,7 @@ answer(exo_zap *zap, const request *r)
         reply(zap->socket, r, "200", "OK", name, name[0] ? key : "");
         return;
     }
-    log_refusal(zap, &zap->refusals, peer, key, reason);
+    log_refusal(zap, &zap->refusals, peer, key, name, reason);
     reply(zap->socket, r, "400", reason, "", "");
 }
 
@@ -386,7 +404,7 @@ static void
 flush_pending(exo_zap *zap, watch *w, const char *peer)
 {
     if (w->pending[0])
-        log_refusal(zap, &zap->failures, peer, "-", w->pending);
+        log_refusal(zap, &zap->failures, peer, "-", "", w->pending);
     w->pending[0] = '\0';
 }
 
@@ -641,6 +659,7 @@ exo_zap_open(exo_zap **out, void *zmq_context, const exo_zap_opts *opts, exo_err
         return exo_fail(err, EXO_NOMEM, "no memory for the authentication handler");
     zap->context = zmq_context;
     zap->allow = opts->allow;
+    zap->audit = opts->audit;
     zap->clock = opts->clock ? opts->clock : exo_clock_real();
     zap->refusals.filled = zap->failures.filled = exo_now(zap->clock);
     pthread_mutex_init(&zap->lock, NULL);

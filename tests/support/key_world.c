@@ -35,11 +35,15 @@ key_world_join(exo_cluster_role role, const char *name, bool with_keys, exo_runt
     exo_err err = {0};
     exo_cluster_opts opts = {
         .role = role, .name = name, .cluster = "test", .folder = key_folder, .state = "none", .job = "job"};
+    char audit[128];
     snprintf(secret, sizeof secret, "%s/%s.secret", key_folder, name);
+    snprintf(audit, sizeof audit, "%s/%s.audit", key_folder, name);
+    opts.audit = key_world.audited && role != EXO_ROLE_DRIVER ? audit : NULL;
+    opts.keys_for_local = with_keys && key_world.local;
     if (with_keys) {
         opts.listen = any;
-        opts.num_listen = 1;
-        opts.no_ipc = true;
+        opts.num_listen = !key_world.local;
+        opts.no_ipc = !key_world.local;
         opts.keys = secret;
         opts.head = key_world.head ? exo_cluster_address(key_world.head) : NULL;
         opts.head_key = key_world.head ? key_world.head_public : NULL;

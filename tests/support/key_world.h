@@ -13,6 +13,8 @@ extern struct key_world {
     exo_runtime *head_runtime, *runtime; /* the latter is the worker's */
     exo_cluster *head, *worker;
     exo_keys evil; /* an admin's key of nobody's */
+    /* To be set before key_world_open: with keys, by ipc sockets that want them instead of tcp; and with audit logs, NAME.audit in the folder. */
+    bool local, audited;
     char head_public[EXO_KEY_TEXT];
 } key_world;
 

@@ -1,5 +1,6 @@
 /* What each role may do: every cell of the table is tried over CURVE by a raw peer with a key of that role, and no method is without a row;
- * and what becomes of connections whose key is taken away, expires or gets another role.
+ * by tcp and by ipc sockets that want keys; what becomes of connections whose key is taken away, expires or gets another role; what a class may
+ * add to the table, and what of the lists each driver sees.
  *
  * Read next: runtime/cluster/access.c, runtime/net/proof.c. */
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include "hooks.h"
 #include "key_world.h"
 #include "messages.h"
+#include "watch.h"
 #include "worker.h"
 
 char key_folder[64];
@@ -127,16 +129,21 @@ try_all_rows(exo_runtime *runtime, const char *endpoint, const char *server_key,
         for (size_t at = 0; (row = exo_access_row_at(at)); at++) {
             char reason[EXO_WIRE_REASON] = "";
             exo_ref plain = {0};
-            bool ends = strcmp(row->method, "end") == 0 || strcmp(row->method, "$monitor") == 0;
             exo_right right = right_of(row, roles[i]);
-            if (strcmp(row->object, absent) == 0 || (ends && right != EXO_RIGHT_NO))
-                continue; /* it would end us, or tells of a death only */
+            bool ends = strcmp(row->method, "end") == 0 && right != EXO_RIGHT_NO;
+            if (strcmp(row->object, absent) == 0 || ends)
+                continue; /* it would end us: see the_end */
             cr_assert_eq(exo_spawn(runtime, &plain_class, NULL, &plain, NULL), EXO_OK);
+            if (strcmp(row->method, "$monitor") == 0 &&
+                right != EXO_RIGHT_NO) /* it tells of the death, which comes first or later */
+                exo_stop(runtime, plain, true, NULL);
             exo_status st = try_row(&s, row, plain, reason);
             bool made = strcmp(row->method, "stop") != 0 && strcmp(row->method, "$stop") != 0 &&
                         strcmp(row->method, "$drain") != 0 && strcmp(row->method, "$kill") != 0;
             bool denied = right == EXO_RIGHT_NO || (right == EXO_RIGHT_OWN && !made);
             bool is_own = strcmp(row->object, "process") == 0 || strcmp(row->object, "actor") == 0;
+            cr_expect_neq(st, EXO_FAILED, "%s: %s.%s: nothing came", exo_access_name(roles[i]), row->object,
+                          row->method);
             cr_expect(!is_own || st != EXO_NOT_FOUND, "there is no %s.%s: %s", row->object, row->method, reason);
             cr_expect_eq(st == EXO_DENIED, denied, "%s: %s.%s gave %d: %s", exo_access_name(roles[i]), row->object,
                          row->method, (int)st, reason);
@@ -148,18 +155,119 @@ try_all_rows(exo_runtime *runtime, const char *endpoint, const char *server_key,
     }
 }
 
-Test(access, each_role_may_what_the_table_says)
+static stranger
+at_worker(const char *key)
 {
-    char worker_public[EXO_KEY_TEXT];
-    exo_keys worker;
     char secret[160];
+    exo_keys worker, keys;
+    snprintf(secret, sizeof secret, "%s/w1.secret", key_folder);
+    cr_assert_eq(exo_keys_load(secret, &worker, NULL), EXO_OK);
+    snprintf(secret, sizeof secret, "%s/%s.secret", key_folder, key);
+    cr_assert_eq(exo_keys_load(secret, &keys, NULL), EXO_OK);
+    return stranger_open(exo_cluster_address(key_world.worker), &keys, worker.public_key);
+}
+
+static void
+try_the_table(bool local)
+{
+    char secret[160];
+    exo_keys worker;
+    key_world.local = local;
     key_world_open(true);
     make_roles();
     snprintf(secret, sizeof secret, "%s/w1.secret", key_folder);
     cr_assert_eq(exo_keys_load(secret, &worker, NULL), EXO_OK);
-    snprintf(worker_public, sizeof worker_public, "%s", worker.public_key);
-    try_all_rows(key_world.head_runtime, exo_cluster_address(key_world.head), key_world.head_public, "worker");
-    try_all_rows(key_world.runtime, exo_cluster_address(key_world.worker), worker_public, "head");
+    const char *address = exo_cluster_address(key_world.head);
+    cr_assert_eq(strncmp(address, local ? "ipc:" : "tcp:", 4), 0, "%s", address);
+    try_all_rows(key_world.head_runtime, address, key_world.head_public, "worker");
+    try_all_rows(key_world.runtime, exo_cluster_address(key_world.worker), worker.public_key, "head");
+    key_world_close();
+}
+
+Test(access, each_role_may_what_the_table_says)
+{
+    try_the_table(false);
+}
+
+Test(access, each_role_may_so_also_by_ipc_with_keys)
+{
+    try_the_table(true);
+}
+
+/* The cells that end a process: the others were refused above. */
+Test(access, the_end)
+{
+    char reason[EXO_WIRE_REASON];
+    exo_err err = {0};
+    key_world_open(true);
+    make_roles();
+    stranger s = at_worker("admin");
+    stranger_enter(&s, 1);
+    cr_expect_eq(stranger_call(&s, 0, "worker", "end", NULL, 0, reason, NULL, NULL), EXO_OK, "%s", reason);
+    cr_expect_eq(exo_cluster_wait(key_world.worker, INT64_MAX, key_world_soon(), &err), EXO_CLOSED, "%s", err.text);
+    stranger_close(&s);
+    key_world_leave(&key_world.runtime, &key_world.worker);
+    s = key_world_stranger("admin");
+    stranger_enter(&s, 2);
+    cr_expect_eq(stranger_call(&s, 0, "head", "end", NULL, 0, reason, NULL, NULL), EXO_OK, "%s", reason);
+    cr_expect_eq(exo_cluster_wait(key_world.head, INT64_MAX, key_world_soon(), &err), EXO_CLOSED, "%s", err.text);
+    stranger_close(&s);
+    key_world_close();
+}
+
+/* --- What is of the caller itself -------------------------------------------------------------------------------------------------- */
+
+static exo_status ask(stranger *s, const char *method, const ProtobufCMessage *message, char reason[EXO_WIRE_REASON]);
+
+/* Calls what a row allows a node for itself, in the name of `node`. */
+static exo_status
+speak_of(stranger *s, const char *method, uint64_t node, char reason[EXO_WIRE_REASON])
+{
+    Exo__Cluster__Register registers = EXO__CLUSTER__REGISTER__INIT;
+    Exo__Cluster__NodeInfo gone = EXO__CLUSTER__NODE_INFO__INIT;
+    Exo__Cluster__Name name = EXO__CLUSTER__NAME__INIT;
+    Exo__Cluster__Report report = EXO__CLUSTER__REPORT__INIT;
+    Exo__Cluster__Epitaph epitaph = EXO__CLUSTER__EPITAPH__INIT;
+    Exo__Cluster__LogLines lines = EXO__CLUSTER__LOG_LINES__INIT;
+    registers.node = gone.node = name.node = report.node = epitaph.node = node;
+    registers.kind = exo_pb_text("worker");
+    name.name = exo_pb_text("it");
+    name.id = 1;
+    report.json = exo_pb_text("{}");
+    const struct {
+        const char *method;
+        const ProtobufCMessage *message;
+    } calls[] = {{"register", &registers.base}, {"gone", &gone.base},       {"died", &name.base}, {"claim", &name.base},
+                 {"report", &report.base},      {"epitaph", &epitaph.base}, {"log", &lines.base}};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        if (strcmp(calls[i].method, method) == 0)
+            return ask(s, method, calls[i].message, reason);
+    cr_assert_fail("nobody says how %s is called", method);
+    return EXO_FAILED;
+}
+
+Test(access, a_node_speaks_of_itself_only)
+{
+    const exo_access_row *row;
+    char reason[EXO_WIRE_REASON];
+    key_world_open(true);
+    make_roles();
+    for (size_t i = 0; i < NUM_ROLES; i++) {
+        stranger s = key_world_stranger(exo_access_name(roles[i]));
+        stranger_enter(&s, 500 + i);
+        for (size_t at = 0; (row = exo_access_row_at(at)); at++) {
+            exo_right right = right_of(row, roles[i]);
+            bool claims = strcmp(row->method, "claim") == 0 && right == EXO_RIGHT_OWN;
+            if (strcmp(row->object, "head") != 0 || (right != EXO_RIGHT_SELF && !claims) ||
+                strcmp(row->method, "log") == 0)
+                continue;
+            uint64_t other = exo_cluster_node_id(key_world.worker); /* who is there, and did not say so */
+            exo_status st = speak_of(&s, row->method, other, reason);
+            cr_expect_eq(st, EXO_DENIED, "%s: %s of another: %d: %s", exo_access_name(roles[i]), row->method, (int)st,
+                         reason);
+        }
+        stranger_close(&s);
+    }
     key_world_close();
 }
 
@@ -223,6 +331,236 @@ Test(access, a_driver_has_what_is_its_own)
     stranger_close(&red);
     stranger_close(&blue);
     stranger_close(&green);
+    key_world_close();
+}
+
+/* --- What a class adds ------------------------------------------------------------------------------------------------------------- */
+
+static const exo_method narrow_methods[] = {
+    {.name = "any", .run = nothing},
+    {.name = "for_drivers", .run = nothing, .callers = EXO_CALLERS_DRIVERS},
+    {.name = "for_workers", .run = nothing, .callers = EXO_CALLERS_WORKERS},
+    {.name = "for_both", .run = nothing, .callers = EXO_CALLERS_DRIVERS | EXO_CALLERS_WORKERS},
+    {.name = "for_admins", .run = nothing, .callers = EXO_CALLERS_ADMINS},
+};
+
+enum {
+    NUM_NARROW = sizeof narrow_methods / sizeof *narrow_methods
+};
+
+static const exo_actor_class open_class = {.name = "open", .methods = narrow_methods, .num_methods = NUM_NARROW},
+                             worker_class = {.name = "for_workers",
+                                             .methods = narrow_methods,
+                                             .num_methods = NUM_NARROW,
+                                             .callers = EXO_CALLERS_WORKERS},
+                             admin_class = {.name = "for_admins",
+                                            .methods = narrow_methods,
+                                            .num_methods = NUM_NARROW,
+                                            .callers = EXO_CALLERS_ADMINS};
+
+/* Who may call which method, in their order: d(river), w(orker), a(dmin). */
+static const struct {
+    const exo_actor_class *actor_class;
+    const char *may[NUM_NARROW];
+} narrow[] = {{&open_class, {"dwa", "da", "wa", "dwa", "a"}},
+              {&worker_class, {"wa", "a", "wa", "wa", "a"}},
+              {&admin_class, {"a", "a", "a", "a", "a"}}};
+
+static void
+try_narrow(stranger *s, char role, exo_runtime *runtime)
+{
+    char reason[EXO_WIRE_REASON], text[128];
+    for (size_t c = 0; c < sizeof narrow / sizeof *narrow; c++) {
+        exo_ref actor = {0};
+        exo_err err = {0};
+        cr_assert_eq(exo_spawn(runtime, narrow[c].actor_class, NULL, &actor, &err), EXO_OK, "%s", err.text);
+        for (size_t m = 0; m < NUM_NARROW; m++) {
+            const char *name = narrow_methods[m].name;
+            exo_status st = stranger_call(s, actor.id, NULL, name, NULL, 0, reason, NULL, NULL);
+            bool may = strchr(narrow[c].may[m], role) != NULL;
+            cr_expect_eq(st, may ? EXO_OK : EXO_DENIED, "%c: %s.%s: %d: %s", role, narrow[c].actor_class->name, name,
+                         (int)st, reason);
+            snprintf(text, sizeof text, "may not call `%s` of the class '%s'", name, narrow[c].actor_class->name);
+            cr_expect(may || role == 'o' || strstr(reason, text), "%s", reason);
+            cr_expect_eq(exo_call_wait(runtime, actor, name, (exo_payload){0}, key_world_soon(), NULL, &err), EXO_OK,
+                         "within the process nobody is asked: %s", err.text);
+        }
+        cr_expect_eq(stranger_call(s, actor.id, NULL, "ping", NULL, 0, reason, NULL, NULL), EXO_OK, "%s", reason);
+        exo_stop(runtime, actor, false, NULL);
+    }
+}
+
+Test(access, a_class_says_who_may_call_it)
+{
+    key_world_open(true);
+    make_roles();
+    for (size_t i = 0; i < NUM_ROLES; i++) {
+        stranger s = at_worker(exo_access_name(roles[i]));
+        stranger_enter(&s, 600 + i);
+        try_narrow(&s, exo_access_name(roles[i])[0], key_world.runtime);
+        stranger_close(&s);
+    }
+    key_world_close();
+}
+
+/* Without keys there are no roles to go by. */
+Test(access, a_class_is_open_to_this_host)
+{
+    key_world_open(false);
+    stranger s = stranger_open(exo_cluster_address(key_world.worker), NULL, NULL);
+    stranger_enter(&s, 700);
+    try_narrow(&s, 'a', key_world.runtime);
+    stranger_close(&s);
+    key_world_close();
+}
+
+Test(access, a_class_names_roles_that_there_are)
+{
+    static const exo_method observed[] = {{.name = "look", .run = nothing, .callers = 1}};
+    static const exo_actor_class wrong[] = {{.name = "wrong", .methods = observed, .num_methods = 1},
+                                            {.name = "wrong", .callers = 128}};
+    exo_runtime *runtime = NULL;
+    exo_ref actor;
+    cr_assert_eq(exo_runtime_open(&runtime, &(exo_runtime_opts){.threads = 1}, NULL), EXO_OK);
+    for (size_t i = 0; i < 2; i++) {
+        exo_err err = {0};
+        cr_expect_eq(exo_spawn(runtime, &wrong[i], NULL, &actor, &err), EXO_INVAL);
+        cr_expect_not_null(strstr(err.text, "none of exo_callers"), "%s", err.text);
+    }
+    cr_expect_eq(exo_runtime_close(&runtime, key_world_soon(), NULL), EXO_OK);
+}
+
+/* --- What a driver sees ------------------------------------------------------------------------------------------------------------ */
+
+static Exo__Cluster__Listing *
+list(stranger *s)
+{
+    static uint8_t value[EXO_WIRE_INLINE];
+    char reason[EXO_WIRE_REASON];
+    size_t size = 0;
+    cr_assert_eq(stranger_call(s, 0, "head", "list", NULL, 0, reason, value, &size), EXO_OK, "%s", reason);
+    const exo_payload reply = {.data = value, .size = size};
+    Exo__Cluster__Listing *listing = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, &reply);
+    cr_assert_not_null(listing);
+    return listing;
+}
+
+static void
+drive(stranger *s, uint64_t node, const char *job)
+{
+    char reason[EXO_WIRE_REASON];
+    Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
+    m.node = node;
+    m.name = m.job = exo_pb_text(job);
+    m.kind = exo_pb_text("driver");
+    stranger_enter(s, node);
+    cr_assert_eq(ask(s, "register", &m.base, reason), EXO_OK, "%s", reason);
+}
+
+/* The names of nodes, jobs, actors and of who holds what, that somebody sees. */
+static void
+expect_seen(stranger *s, const char *expected)
+{
+    char text[512] = "";
+    Exo__Cluster__Listing *l = list(s);
+    size_t at = 0;
+    for (size_t i = 0; i < l->n_nodes; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s ", l->nodes[i]->name);
+    at += (size_t)snprintf(text + at, sizeof text - at, "|");
+    for (size_t i = 0; i < l->n_jobs; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, " %s", l->jobs[i]->name);
+    at += (size_t)snprintf(text + at, sizeof text - at, " |");
+    for (size_t i = 0; i < l->n_actors; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, " %s", l->actors[i]->name);
+    at += (size_t)snprintf(text + at, sizeof text - at, " |");
+    for (size_t i = 0; i < l->n_peers; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, " %s", l->peers[i]->name);
+    cr_expect_str_eq(text, expected);
+    EXO_RELEASE(l);
+}
+
+Test(access, a_driver_sees_what_is_its_own)
+{
+    char reason[EXO_WIRE_REASON];
+    Exo__Cluster__Name m = EXO__CLUSTER__NAME__INIT;
+    Exo__Cluster__NodeInfo gone = EXO__CLUSTER__NODE_INFO__INIT;
+    exo_err err = {0};
+    key_world_open(true);
+    cr_assert_eq(exo_actor_class_register(&plain_class, &err), EXO_OK);
+    make_roles();
+    key_world_make_keys("red", &(exo_grant){.role = EXO_ACCESS_DRIVER, .space = "team"});
+    key_world_make_keys("blue", &(exo_grant){.role = EXO_ACCESS_DRIVER, .space = "team"});
+    key_world_make_keys("green", &(exo_grant){.role = EXO_ACCESS_DRIVER});
+    stranger red = key_world_stranger("red"), blue = key_world_stranger("blue"), green = key_world_stranger("green");
+    stranger watch = key_world_stranger("observer"), boss = key_world_stranger("admin");
+    drive(&red, 101, "red");
+    drive(&blue, 102, "blue");
+    stranger_enter(&green, 103);
+    stranger_enter(&watch, 104);
+    stranger_enter(&boss, 105);
+    cr_expect_eq(spawn(&red, "team", "a", NULL, reason), EXO_OK, "%s", reason);
+    expect_seen(&red, "w1 red | red | a | red");
+    expect_seen(&blue, "w1 blue | blue | a | blue");
+    expect_seen(&green, "w1 | | |");
+    expect_seen(&watch, "w1 red blue | red blue | a | w1 red blue");
+    expect_seen(&boss, "w1 red blue | red blue | a | w1 red blue");
+    m.space = exo_pb_text("default");
+    m.name = exo_pb_text("red"); /* a driver's node */
+    cr_expect_eq(ask(&green, "why", &m.base, reason), EXO_NOT_FOUND, "%s", reason);
+    cr_expect_eq(ask(&boss, "why", &m.base, reason), EXO_OK, "%s", reason);
+
+    /* A job stays its driver's when it has ended, and another connection with the same key sees it. */
+    gone.node = 101;
+    gone.state = exo_pb_text("left");
+    cr_expect_eq(ask(&red, "gone", &gone.base, reason), EXO_OK, "%s", reason);
+    stranger again = key_world_stranger("red");
+    stranger_enter(&again, 106);
+    expect_seen(&again, "w1 red | red | a | red");
+    expect_seen(&blue, "w1 blue | blue | a | blue");
+    stranger_close(&again);
+    stranger_close(&red);
+    stranger_close(&blue);
+    stranger_close(&green);
+    stranger_close(&watch);
+    stranger_close(&boss);
+    key_world_close();
+}
+
+/* What a worker printed and ran is other people's, too. */
+Test(access, a_driver_sees_no_last_lines)
+{
+    uint8_t value[EXO_WIRE_INLINE];
+    char reason[EXO_WIRE_REASON];
+    size_t size = 0;
+    Exo__Cluster__Epitaph epitaph = EXO__CLUSTER__EPITAPH__INIT;
+    Exo__Cluster__Name m = EXO__CLUSTER__NAME__INIT;
+    Exo__Cluster__Register registers = EXO__CLUSTER__REGISTER__INIT;
+    key_world_open(true);
+    make_roles();
+    stranger worker = key_world_stranger("worker");
+    stranger_enter(&worker, 901);
+    registers.node = epitaph.node = 901;
+    registers.name = epitaph.name = m.name = exo_pb_text("w9");
+    registers.kind = exo_pb_text("worker");
+    epitaph.cause = exo_pb_text("was killed");
+    epitaph.running = exo_pb_text("secret_actor.run");
+    epitaph.log = exo_pb_text("a secret line\n");
+    cr_assert_eq(ask(&worker, "register", &registers.base, reason), EXO_OK, "%s", reason);
+    cr_assert_eq(ask(&worker, "epitaph", &epitaph.base, reason), EXO_OK, "%s", reason);
+    for (size_t i = 0; i < 2; i++) {
+        exo_payload args = {0};
+        stranger s = key_world_stranger(i ? "observer" : "driver");
+        stranger_enter(&s, 910 + i);
+        cr_assert_eq(exo_message_pack(&args, &m.base), EXO_OK);
+        cr_assert_eq(stranger_call(&s, 0, "head", "why", args.data, args.size, reason, value, &size), EXO_OK, "%s",
+                     reason);
+        value[size] = 0;
+        cr_expect_not_null(strstr((char *)value, "was killed"), "%s", (char *)value);
+        cr_expect_eq(strstr((char *)value, "secret") != NULL, i == 1, "%s", (char *)value);
+        exo_payload_release(&args);
+        stranger_close(&s);
+    }
+    stranger_close(&worker);
     key_world_close();
 }
 

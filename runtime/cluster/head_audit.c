@@ -1,0 +1,98 @@
+/* What the head's audit log has of its calls: those that change something and name it, and those that are refused. Of calls that only look
+ * it has the refused ones.
+ *
+ * The note belongs to the lane: a method writes it, and is over before the next one begins. Read next: head.c (the methods), audit.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "audit.h"
+#include "head_impl.h"
+#include "printable.h"
+
+void
+exo_head_note(struct head *h, const char *subject, const char *detail)
+{
+    if (!h->env.audit)
+        return;
+    exo_cut(h->note.subject, sizeof h->note.subject, subject);
+    exo_cut(h->note.detail, sizeof h->note.detail, detail ? detail : "");
+}
+
+void
+exo_head_note_actor(struct head *h, const char *space, const char *name, const char *detail)
+{
+    char subject[2 * EXO_NAME];
+    if (!h->env.audit)
+        return;
+    exo_format_cut(subject, sizeof subject, "%s/%s", space[0] ? space : "default", name);
+    exo_head_note(h, subject, detail);
+}
+
+/* Appends what has room. */
+static size_t
+add(char *out, size_t at, size_t size, const char *before, const char *text)
+{
+    if (at + 1 < size && text[0])
+        exo_format_cut(out + at, size - at, "%s%s", before, text);
+    return at + strlen(out + at);
+}
+
+void
+exo_head_note_spawn(struct head *h, const Exo__Cluster__Spawn *spec)
+{
+    char detail[sizeof h->note.detail], count[64];
+    size_t at = 0;
+    if (!h->env.audit)
+        return;
+    detail[0] = 0;
+    at = add(detail, at, sizeof detail, "class ", spec->class_name);
+    at = add(detail, at, sizeof detail, ", group ", spec->group);
+    at = add(detail, at, sizeof detail, ", job ", spec->job);
+    at = add(detail, at, sizeof detail, ", on ", spec->node);
+    at = add(detail, at, sizeof detail, ", ", spec->detached ? "detached" : "");
+    for (size_t i = 0; i < spec->n_plugins && at + 1 < sizeof detail; i++)
+        at = add(detail, at, sizeof detail, i ? ", " : ", plugins ", spec->plugins[i]);
+    snprintf(count, sizeof count, "%zu more", spec->n_together);
+    at = add(detail, at, sizeof detail, ", with ", spec->n_together ? count : "");
+    for (size_t i = 0; i < spec->n_together && at + 1 < sizeof detail; i++) {
+        const Exo__Cluster__Spawn *one = spec->together[i];
+        at = add(detail, at, sizeof detail, i ? ", " : ": ", one->name[0] ? one->name : one->class_name);
+    }
+    exo_head_note_actor(h, spec->space, spec->name, detail);
+}
+
+void
+exo_head_record_job(struct head *h, const exo_job_entry *job, const exo_node *driver, const char *detail)
+{
+    exo_audit_add(h->env.audit, &(exo_audit_record){.event = EXO_AUDIT_JOB,
+                                                    .who = driver ? driver->owner : NULL,
+                                                    .object = "head",
+                                                    .subject = job->name,
+                                                    .detail = detail});
+}
+
+exo_status
+exo_head_serve(exo_call_context *call, struct head *h, exo_audit_event event, const exo_method *inner,
+               const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_err reason = {0};
+    if (!h->env.audit)
+        return inner->run(call, h, args, reply, err);
+    h->note = (struct exo_head_note){0};
+    exo_status st = inner->run(call, h, args, reply, &reason);
+    if (err)
+        *err = reason;
+    bool refused = st == EXO_DENIED || st == EXO_FULL, noted = event < EXO_AUDIT_EVENTS && h->note.subject[0];
+    if (exo_call_identity(call) && (refused || noted))
+        exo_audit_add(h->env.audit, &(exo_audit_record){.event = st == EXO_DENIED ? EXO_AUDIT_DENIED
+                                                                 : st == EXO_FULL ? EXO_AUDIT_QUOTA
+                                                                                  : event,
+                                                        .who = exo_call_identity(call),
+                                                        .object = "head",
+                                                        .method = inner->name,
+                                                        .subject = h->note.subject,
+                                                        .detail = h->note.detail,
+                                                        .status = st,
+                                                        .reason = reason.text});
+    return st;
+}
