@@ -56,11 +56,20 @@ struct quantized {
     size_t pitch;
 };
 
+#if defined(__AVX512BW__) || (defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__))
+#define QUANTIZED_VECTORS 1
+#endif
+
 #if defined(__AVX512BW__)
 
+typedef __m512i ivec;
+#define SPREAD_PAIR(pair) _mm512_set1_epi32(pair)
+#define NO_SUM            _mm512_setzero_si512()
+#define TO_FLOAT(sum)     ((vec)_mm512_cvtepi32_ps(sum))
+
 /* sum += w x of pairs of int16. In assembler, as gcc copies every sum before and after the intrinsic. */
-ALWAYS_INLINE __m512i
-add_pairs(__m512i sum, __m512i w, __m512i x)
+ALWAYS_INLINE ivec
+add_pairs(ivec sum, ivec w, ivec x)
 {
 #if defined(__AVX512VNNI__)
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
@@ -70,29 +79,69 @@ add_pairs(__m512i sum, __m512i w, __m512i x)
 #endif
 }
 
+/* One pair of inputs of all outputs of the panel, as int16. */
+ALWAYS_INLINE void
+load_pair(bool nibbles, const uint8_t *w, ivec out[VECTORS])
+{
+    if (nibbles) {
+        ivec both = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)w));
+        out[0] = _mm512_and_si512(both, _mm512_set1_epi16(15));
+        out[1] = _mm512_srli_epi16(both, 4);
+    } else {
+        out[0] = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)w));
+        out[1] = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)(w + PANEL)));
+    }
+}
+
+#elif defined(QUANTIZED_VECTORS)
+
+typedef __m256i ivec;
+#define SPREAD_PAIR(pair) _mm256_set1_epi32(pair)
+#define NO_SUM            _mm256_setzero_si256()
+#define TO_FLOAT(sum)     ((vec)_mm256_cvtepi32_ps(sum))
+
+ALWAYS_INLINE ivec
+add_pairs(ivec sum, ivec w, ivec x)
+{
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(w, x));
+}
+
+ALWAYS_INLINE void
+load_pair(bool nibbles, const uint8_t *w, ivec out[VECTORS])
+{
+    if (nibbles) {
+        for (size_t v = 0; v < VECTORS / 2; v++) {
+            ivec both = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)(w + v * PANEL / 2)));
+            out[v] = _mm256_and_si256(both, _mm256_set1_epi16(15));
+            out[v + VECTORS / 2] = _mm256_srli_epi16(both, 4);
+        }
+    } else {
+        for (size_t v = 0; v < VECTORS; v++)
+            out[v] = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(w + v * PANEL / 2)));
+    }
+}
+
+#endif
+
+#if defined(QUANTIZED_VECTORS)
+
 ALWAYS_INLINE void
 add_group(size_t rows, bool nibbles, const uint8_t *w, size_t pairs, const int16_t *q, size_t stride,
-          __m512i sum[TILE][2])
+          ivec sum[TILE][VECTORS])
 {
+    size_t width = nibbles ? PANEL : 2 * PANEL;
     for (size_t p = 0; p < pairs; p++) {
-        __m512i low, high;
-        if (nibbles) {
-            __m512i both = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const void *)(w + p * PANEL)));
-            low = _mm512_and_si512(both, _mm512_set1_epi16(15));
-            high = _mm512_srli_epi16(both, 4);
-            __builtin_prefetch(w + p * PANEL + AHEAD);
-        } else {
-            low = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)(w + p * PANEL * 2)));
-            high = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)(w + p * PANEL * 2 + PANEL)));
-            __builtin_prefetch(w + p * PANEL * 2 + AHEAD);
-        }
+        ivec weights[VECTORS];
+        load_pair(nibbles, w + p * width, weights);
+        __builtin_prefetch(w + p * width + AHEAD);
 #pragma GCC unroll 12
         for (size_t r = 0; r < rows; r++) {
             int32_t pair;
             memcpy(&pair, q + r * stride + 2 * p, sizeof pair);
-            __m512i value = _mm512_set1_epi32(pair);
-            sum[r][0] = add_pairs(sum[r][0], low, value);
-            sum[r][1] = add_pairs(sum[r][1], high, value);
+            ivec value = SPREAD_PAIR(pair);
+#pragma GCC unroll 4
+            for (size_t v = 0; v < VECTORS; v++)
+                sum[r][v] = add_pairs(sum[r][v], weights[v], value);
         }
     }
 }
@@ -105,16 +154,18 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
         out[i] = 0;
     for (size_t g = 0; g < t->groups; g++) {
         size_t first = g * PAIRS, pairs = t->pairs - first < PAIRS ? t->pairs - first : PAIRS;
-        __m512i sum[TILE][2];
+        ivec sum[TILE][VECTORS];
 #pragma GCC unroll 12
         for (size_t r = 0; r < rows; r++)
-            sum[r][0] = sum[r][1] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+            for (size_t v = 0; v < VECTORS; v++)
+                sum[r][v] = NO_SUM;
         add_group(rows, nibbles, t->weights + first * width, pairs, t->q + 2 * first, t->stride, sum);
 #pragma GCC unroll 12
         for (size_t r = 0; r < rows; r++) {
-#pragma GCC unroll 2
-            for (size_t v = 0; v < 2; v++) {
-                vec value = (vec)_mm512_cvtepi32_ps(sum[r][v]) * SPREAD(t->row_scales[r * t->pitch + g]);
+#pragma GCC unroll 4
+            for (size_t v = 0; v < VECTORS; v++) {
+                vec value = TO_FLOAT(sum[r][v]) * SPREAD(t->row_scales[r * t->pitch + g]);
                 vec so_far = FMA(value, LOAD(t->scales + g * PANEL + v * LANES), LOAD(out + r * PANEL + v * LANES));
                 if (nibbles)
                     so_far =
