@@ -104,6 +104,17 @@ parse(struct check *c)
     return true;
 }
 
+/* What is no file is damage like any other, which is INVAL here. */
+static exo_status
+of_checkpoint(exo_status st, exo_err *err)
+{
+    if (st != EXO_DAMAGED)
+        return st;
+    if (err)
+        err->code = EXO_INVAL;
+    return EXO_INVAL;
+}
+
 static exo_status
 read_manifest(struct check *c, exo_err *err)
 {
@@ -116,6 +127,7 @@ read_manifest(struct check *c, exo_err *err)
     if (st == EXO_NOT_FOUND)
         st = exo_fail(err, EXO_INVAL, "%s: is missing: it was removed, or an older exogym wrote the checkpoint",
                       path.data);
+    st = of_checkpoint(st, err);
     for (size_t i = 0; st == EXO_OK && i < c->size; i++)
         rows += c->text[i] == '\n';
     if (st == EXO_OK && !(c->lines = exo_calloc(rows, sizeof *c->lines)))
@@ -165,6 +177,7 @@ check_file(void *context, size_t index)
     else if (line->status == EXO_OK && strcmp(sha256, line->sha256) != 0)
         line->status =
             exo_fail(&line->error, EXO_INVAL, "%s: is damaged: its SHA-256 is not the one in " EXO_MANIFEST, path.data);
+    line->status = of_checkpoint(line->status, &line->error);
     exo_free(path.data);
 }
 

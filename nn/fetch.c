@@ -2,6 +2,7 @@
 #include "fetch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "dir.h"
 #include "file.h"
 
 enum {
@@ -109,16 +111,32 @@ on_progress(void *argument, curl_off_t total, curl_off_t now, curl_off_t up_tota
     return 0;
 }
 
+/* Opens the part to append to it, which must be a file of its own: bytes that come from elsewhere go nowhere else. */
+static FILE *
+open_part(const char *part, uint64_t *already, char *reason, size_t size)
+{
+    struct stat info = {0};
+    int fd = exo_dir_open(part, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (fd < 0 || fstat(fd, &info) != 0)
+        snprintf(reason, size, "%s: %s", part,
+                 errno == ELOOP || errno == ENXIO ? "is no file: remove it" : exo_dir_reason(errno));
+    else if (!S_ISREG(info.st_mode) || info.st_nlink != 1)
+        snprintf(reason, size, "%s: is no file of its own: remove it", part);
+    FILE *stream = fd >= 0 && S_ISREG(info.st_mode) && info.st_nlink == 1 ? fdopen(fd, "ab") : NULL;
+    if (!stream && fd >= 0)
+        close(fd);
+    *already = (uint64_t)info.st_size;
+    return stream;
+}
+
 /* Appends to the part what `url` has beyond it. `reason` gets what went wrong. */
 static bool
 transfer_from(const char *url, const char *part, struct transfer *t, char *reason, size_t size)
 {
-    struct stat info;
-    t->already = stat(part, &info) == 0 ? (uint64_t)info.st_size : 0;
-    FILE *stream = fopen(part, "abe");
+    snprintf(reason, size, "%s: no memory", part);
+    FILE *stream = open_part(part, &t->already, reason, size);
     CURL *curl = stream ? curl_easy_init() : NULL;
     if (!curl) {
-        snprintf(reason, size, "%s: %s", part, stream ? "no memory" : strerror(errno));
         if (stream)
             fclose(stream);
         return false;
@@ -145,7 +163,7 @@ transfer_from(const char *url, const char *part, struct transfer *t, char *reaso
     snprintf(reason, size, "%s: %s", url, code != CURLE_OK ? curl_easy_strerror(code) : strerror(errno));
     /* A server that cannot resume is asked for the whole file the next time. */
     if (code == CURLE_RANGE_ERROR || code == CURLE_BAD_DOWNLOAD_RESUME || code == CURLE_FILESIZE_EXCEEDED)
-        unlink(part);
+        exo_dir_unlink(part);
     return false;
 }
 
@@ -164,15 +182,15 @@ exo_fetch_file(const struct exo_data_file *file, const char *folder, exo_fetch_p
     bool damaged = false;
     for (size_t i = 0; i < 3 && file->urls[i]; i++) {
         struct stat info;
-        bool whole = stat(part, &info) == 0 && (uint64_t)info.st_size == file->bytes;
+        bool whole = lstat(part, &info) == 0 && S_ISREG(info.st_mode) && (uint64_t)info.st_size == file->bytes;
         if (!whole && !transfer_from(file->urls[i], part, &t, reason, sizeof reason))
             continue;
         if (has_checksum(part, file->sha256)) {
-            if (rename(part, path) == 0)
+            if (exo_dir_rename(part, path, 0) == 0)
                 return EXO_OK;
-            return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+            return exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
         }
-        unlink(part); /* not what it should be: nothing to resume */
+        exo_dir_unlink(part); /* not what it should be: nothing to resume */
         snprintf(reason, sizeof reason, "%s: its SHA-256 is not the expected one", file->urls[i]);
         damaged = true;
     }

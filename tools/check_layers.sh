@@ -46,15 +46,6 @@ if [ -n "$unbounded" ]; then
     status=1
 fi
 
-# A run's folder may come from elsewhere, with links in it (runtime/base/dir.h). What is named here writes to places of its own.
-follows=$(grep -rnE '(^|[^_a-zA-Z.>])(open|openat|creat|rename|renameat2?|unlink|mkdir|rmdir|remove|mkstemp|mkostemp|opendir)\(|fopen\([^)]*"[wa]' \
-    --include='*.c' actors runtime/ops runtime/main runtime/base 2>/dev/null |
-    grep -vE '^runtime/base/(dir|input|file)\.c|^runtime/main/(folder|local_cluster|exogym-watcher|stopping|program|export_files)\.c|O_RDONLY|[(]free[)]|^[^:]*:[0-9]*:[[:space:]]*(/?\*|//)')
-if [ -n "$follows" ]; then
-    printf 'Files and folders of a run are reached by exo_dir_...:\n%s\n' "$follows"
-    status=1
-fi
-
 # Examples and plugins use the public headers only.
 private=$(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' --include='*.c' --include='*.h' include examples 2>/dev/null |
     while IFS=: read -r file line text; do # a header of the example's own is fine

@@ -4,13 +4,15 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <exogym/memory.h>
+
+#include "dir.h"
 
 enum {
     SHARD_TOKENS = 100000000
@@ -33,7 +35,7 @@ check_absent(const char *folder, exo_err *err)
                             folder);
 }
 
-/* A folder beside the one that it will become: *out is its name. */
+/* A folder beside the one that it will become: *out is its name, which the caller frees. */
 static exo_status
 make_beside(const char *folder, char **out, exo_err *err)
 {
@@ -41,7 +43,7 @@ make_beside(const char *folder, char **out, exo_err *err)
     size_t length = strlen(folder);
     while (length > 1 && folder[length - 1] == '/')
         length--;
-    char *name = exo_calloc(length + sizeof suffix, 1), *parent = NULL;
+    char *name = exo_calloc(length + sizeof suffix, 1);
     if (!name)
         return exo_fail(err, EXO_NOMEM, "no memory for a path");
     memcpy(name, folder, length);
@@ -49,15 +51,12 @@ make_beside(const char *folder, char **out, exo_err *err)
     exo_status st = EXO_OK;
     if (slash && slash != name) {
         *slash = '\0';
-        parent = name;
-        st = exo_folder_make(parent, err);
+        st = exo_folder_make(name, err);
         *slash = '/';
     }
     memcpy(name + length, suffix, sizeof suffix);
-    if (st == EXO_OK && !mkdtemp(name))
-        st = exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
-    if (st == EXO_OK && chmod(name, 0755) != 0)
-        st = exo_fail(err, EXO_IO, "%s: %s", name, strerror(errno));
+    if (st == EXO_OK && exo_dir_temporary_folder(name) != 0)
+        st = exo_fail(err, EXO_IO, "%s: %s", folder, exo_dir_reason(errno));
     if (st != EXO_OK) {
         exo_free(name);
         return st;
@@ -66,16 +65,31 @@ make_beside(const char *folder, char **out, exo_err *err)
     return EXO_OK;
 }
 
-static void
-remove_folder(const char *folder)
+/* Is it a file that is written here, be it half? */
+static bool
+is_ours(const char *name)
 {
-    DIR *dir = opendir(folder);
+    static const char *const beginnings[] = {"shard-", "tokenizer", "special_tokens_map.json", "chat_template"};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Removes the folder that make_beside made; another one in its place, or a link, stays. */
+static void
+remove_beside(const char *folder)
+{
+    int fd = exo_dir_open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir && fd >= 0)
+        close(fd);
     for (const struct dirent *entry; dir && (entry = readdir(dir));)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            unlinkat(dirfd(dir), entry->d_name, 0);
+        if (is_ours(entry->d_name))
+            unlinkat(fd, entry->d_name, 0);
     if (dir)
         closedir(dir);
-    rmdir(folder);
+    exo_dir_rmdir(folder);
 }
 
 /* --- The work ----------------------------------------------------------------------------------------------------------- */
@@ -141,11 +155,11 @@ write_folder(const exo_file_list *files, const char *folder, exo_tokenizer *toke
         st = make_beside(folder, &beside, err);
     if (st == EXO_OK)
         st = fill(files, beside, tokenizer, opts, result, err);
-    if (st == EXO_OK && rename(beside, folder) != 0)
+    if (st == EXO_OK && exo_dir_rename(beside, folder, 0) != 0)
         st = exo_fail(err, errno == ENOTEMPTY || errno == EEXIST ? EXO_EXISTS : EXO_IO, "%s: %s", folder,
-                      strerror(errno));
+                      exo_dir_reason(errno));
     if (st != EXO_OK && beside)
-        remove_folder(beside);
+        remove_beside(beside);
     exo_free(beside);
     return st;
 }

@@ -8,6 +8,7 @@
 #include <exogym/memory.h>
 
 #include "bf16.h"
+#include "dir.h"
 #include "family.h"
 #include "file.h"
 #include "weights.h"
@@ -256,10 +257,10 @@ is_stale(const struct saving *s, const char *name)
 static exo_status
 remove_stale(const struct saving *s, exo_err *err)
 {
-    DIR *folder = opendir(s->folder);
+    DIR *folder = exo_dir_list(s->folder);
     exo_status st = EXO_OK;
     if (!folder)
-        return exo_fail(err, EXO_IO, "%s: %s", s->folder, strerror(errno));
+        return exo_fail(err, EXO_IO, "%s: %s", s->folder, exo_dir_reason(errno));
     for (struct dirent *entry; st == EXO_OK && (entry = readdir(folder));)
         if (is_stale(s, entry->d_name) && unlinkat(dirfd(folder), entry->d_name, 0) != 0)
             st = exo_fail(err, EXO_IO, "%s/%s: %s", s->folder, entry->d_name, strerror(errno));
@@ -279,6 +280,8 @@ exo_decoder_save(const char *folder, const exo_model *model, exo_params *params,
         return exo_fail(err, EXO_INVAL, "%s: a decoder is saved as float32 or bfloat16, not %s", folder,
                         exo_dtype_name(dtype));
     exo_status st = exo_family_check(&s.family, s.spec, err);
+    if (st == EXO_OK)
+        st = exo_dir_guard(folder, err); /* it may have come from elsewhere, with links in it */
     if (st == EXO_OK)
         st = exo_folder_make(folder, err);
     if (st == EXO_OK)

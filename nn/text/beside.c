@@ -3,10 +3,10 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <exogym/memory.h>
 
+#include "dir.h"
 #include "file.h"
 #include "grow_text.h"
 
@@ -61,8 +61,8 @@ exo_beside_save(const exo_beside *beside, const char *folder, exo_err *err)
             st = exo_fail(err, EXO_NOMEM, "%s: no memory", folder);
         else if (beside->text[i])
             st = exo_file_write_atomic(file.data, beside->text[i], beside->size[i], err);
-        else if (unlink(file.data) != 0 && errno != ENOENT)
-            st = exo_fail(err, EXO_IO, "%s: %s", file.data, strerror(errno));
+        else if (exo_dir_unlink(file.data) != 0 && errno != ENOENT)
+            st = exo_fail(err, EXO_IO, "%s: %s", file.data, exo_dir_reason(errno));
         exo_free(file.data);
     }
     return st;

@@ -22,7 +22,7 @@ typedef struct exo_beside {
 
 /* The name of the index-th of them. */
 const char *exo_beside_name(size_t index);
-/* Reads what there is beside the file `path`. IO, NOMEM, INVAL (16 MiB and more). */
+/* Reads what there is beside the file `path`. IO, NOMEM, DAMAGED (more than 16 MiB). */
 exo_status exo_beside_read(exo_beside *beside, const char *path, exo_err *err);
 /* Writes them into a folder; those of another tokenizer that were there go. IO, NOMEM. */
 exo_status exo_beside_save(const exo_beside *beside, const char *folder, exo_err *err);

@@ -190,8 +190,9 @@ exo_dir_list(const char *path)
     return dir;
 }
 
-int
-exo_dir_temporary(char *path)
+/* Draws names for a path that ends in XXXXXX until `make` gives something else than -1 with EEXIST. */
+static int
+draw_name(char *path, int (*make)(const char *path))
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345";
     char *end = path + strlen(path) - 6;
@@ -201,11 +202,35 @@ exo_dir_temporary(char *path)
             return -1;
         for (int k = 0; k < 6; k++, number >>= 5)
             end[k] = letters[number & 31];
-        int fd = exo_dir_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-        if (fd >= 0 || errno != EEXIST)
-            return fd;
+        int result = make(path);
+        if (result >= 0 || errno != EEXIST)
+            return result;
     }
     return -1;
+}
+
+static int
+make_file(const char *path)
+{
+    return exo_dir_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+}
+
+static int
+make_folder(const char *path)
+{
+    return exo_dir_mkdir(path, 0777);
+}
+
+int
+exo_dir_temporary(char *path)
+{
+    return draw_name(path, make_file);
+}
+
+int
+exo_dir_temporary_folder(char *path)
+{
+    return draw_name(path, make_folder);
 }
 
 const char *

@@ -145,10 +145,10 @@ exo_file_open(const char *path, int *descriptor, exo_err *err)
     exo_status st = EXO_OK;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); /* a regular file is never waited for anyway */
     if (fd < 0 || fstat(fd, &info) != 0)
-        st = errno == ENXIO ? exo_fail(err, EXO_INVAL, "%s: is a socket; a file is expected", path)
+        st = errno == ENXIO ? exo_fail(err, EXO_DAMAGED, "%s: is a socket; a file is expected", path)
                             : io_error(path, errno == ENOTDIR ? ENOENT : errno, err);
     else if (kind_of(info.st_mode))
-        st = exo_fail(err, EXO_INVAL, "%s: is %s; a file is expected", path, kind_of(info.st_mode));
+        st = exo_fail(err, EXO_DAMAGED, "%s: is %s; a file is expected", path, kind_of(info.st_mode));
     if (st == EXO_OK)
         *descriptor = fd;
     else if (fd >= 0)
@@ -185,7 +185,7 @@ exo_file_read(const char *path, size_t limit, char **out, size_t *size, exo_err 
         goto done;
     }
     if (info.st_size < 0 || (uint64_t)info.st_size > limit) {
-        st = exo_fail(err, EXO_INVAL, "%s: has %lld bytes, at most %zu are expected", path, (long long)info.st_size,
+        st = exo_fail(err, EXO_DAMAGED, "%s: has %lld bytes, at most %zu are expected", path, (long long)info.st_size,
                       limit);
         goto done;
     }

@@ -29,11 +29,12 @@ exo_status exo_file_write_atomic(const char *path, const void *data, size_t size
 bool exo_file_lock(int descriptor);
 
 /* Opens a file to read, which must be a regular one: who reads it may go back in it, map it, and know its size. Never waits for a pipe's
- * other end. INVAL: it is a folder, a pipe, a socket or a device; NOT_FOUND, IO. The caller closes the descriptor, or the stream. */
+ * other end. DAMAGED: it is a folder, a pipe, a socket or a device; NOT_FOUND, IO. The caller closes the descriptor, or the stream. */
 exo_status exo_file_open(const char *path, int *descriptor, exo_err *err);
 exo_status exo_file_open_stream(const char *path, FILE **stream, exo_err *err);
 
-/* Reads a regular file of at most `limit` bytes, with a 0 after the last; the caller frees *out with exo_free. NOT_FOUND, IO, INVAL (larger). */
+/* Reads a regular file of at most `limit` bytes, with a 0 after the last; the caller frees *out with exo_free. NOT_FOUND, IO, DAMAGED (larger, or no file),
+ * NOMEM. */
 exo_status exo_file_read(const char *path, size_t limit, char **out, size_t *size, exo_err *err);
 
 /* mkdir -p. IO with the path and the reason. */

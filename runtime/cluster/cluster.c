@@ -6,7 +6,6 @@
  * asks for); then remote.c (calls), head.c. */
 #include <exogym/cluster.h>
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -304,7 +303,7 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
         st = start_worker(c, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_WORKER && opts->log && strlen(opts->log) < sizeof c->log_path) {
         snprintf(c->log_path, sizeof c->log_path, "%s", opts->log);
-        c->log_file = open(opts->log, O_RDONLY | O_CLOEXEC);
+        c->log_file = exo_cluster_open_log(opts->log);
     }
     if (st == EXO_OK)
         exo_runtime_set_remote(runtime, &exo_cluster_ops, c);

@@ -120,6 +120,8 @@ exo_status exo_cluster_refer_to(exo_cluster *c, const Exo__Cluster__Actor *info,
 
 /* --- The keeper (cluster_keeper.c) -------------------------------------------------------------------------------- */
 
+/* Opens the log of this process to read it: the file, and nothing that a link leads to. -1: there is none. */
+int exo_cluster_open_log(const char *path);
 /* The thread; argument: the cluster. It ends when `closing` is set. */
 void *exo_cluster_keep(void *argument);
 /* For exo_head_env: `due` is earlier now. */

@@ -31,14 +31,26 @@ clean_up(exo_cluster *c)
         exo_place_sweep(&c->place);
 }
 
+int
+exo_cluster_open_log(const char *path)
+{
+    struct stat info;
+    int file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (file >= 0 && (fstat(file, &info) != 0 || !S_ISREG(info.st_mode))) {
+        close(file);
+        file = -1;
+    }
+    return file;
+}
+
 /* Goes on to the file that has the log's name by now; false: it is the same one. */
 static bool
 follow_log(exo_cluster *c)
 {
     struct stat ours, named;
-    if (fstat(c->log_file, &ours) != 0 || stat(c->log_path, &named) != 0 || ours.st_ino == named.st_ino)
+    if (fstat(c->log_file, &ours) != 0 || lstat(c->log_path, &named) != 0 || ours.st_ino == named.st_ino)
         return false;
-    int file = open(c->log_path, O_RDONLY | O_CLOEXEC);
+    int file = exo_cluster_open_log(c->log_path);
     if (file < 0)
         return false;
     close(c->log_file);

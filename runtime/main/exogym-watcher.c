@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "dir.h"
 #include "flight.h"
 #include "printable.h"
 #include "program.h"
@@ -51,12 +52,17 @@ struct watcher {
 
 /* --- The log ------------------------------------------------------------------------------------------------------------------ */
 
-/* -1: it cannot be opened, or is somebody else's. */
+/* -1: it cannot be opened, or is somebody else's; errno is EEXIST for what is no file, or has a second name elsewhere. */
 static int
 open_log(const char *path)
 {
-    int fd = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    struct stat info;
+    int fd = exo_dir_open(path, O_CREAT | O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd >= 0 && (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink != 1)) {
+        close(fd);
+        fd = -1;
+        errno = EEXIST;
+    } else if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
         close(fd);
         fd = -1;
     }
@@ -69,7 +75,7 @@ begin_log(const char *path, int old)
 {
     char before[4096 + 8];
     snprintf(before, sizeof before, "%s.1", path);
-    rename(path, before);
+    exo_dir_rename(path, before, 0);
     close(old);
     return open_log(path);
 }
@@ -88,7 +94,7 @@ find_log(struct watcher *w, const char *folder, exo_err *err)
     }
     if (w->log >= 0 && fstat(w->log, &info) == 0 && info.st_size > 0)
         w->log = begin_log(out->log, w->log);
-    return w->log >= 0 ? EXO_OK : exo_fail(err, EXO_IO, "%s: %s", out->log, strerror(errno));
+    return w->log >= 0 ? EXO_OK : exo_fail(err, EXO_IO, "%s: %s", out->log, exo_dir_reason(errno));
 }
 
 static void
@@ -235,8 +241,8 @@ finish(struct watcher *w, int status)
     bool well = (WIFEXITED(status) && WEXITSTATUS(status) == 0) || !atomic_load(&page->node);
     if (well) {
         snprintf(before, sizeof before, "%s.1", w->watched->log);
-        unlink(w->watched->log);
-        unlink(before);
+        exo_dir_unlink(w->watched->log);
+        exo_dir_unlink(before);
     } else if (!atomic_load(&page->left)) {
         describe_end(w, status, cause, sizeof cause);
         report(w, cause);

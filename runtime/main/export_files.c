@@ -11,6 +11,7 @@
 
 #include <exogym/memory.h>
 
+#include "dir.h"
 #include "file.h"
 
 enum {
@@ -130,7 +131,7 @@ copy_file(struct walk *w, const char *inside, const char *name, const char *from
     if (st == EXO_NOMEM)
         return exo_fail(err, st, "%s", reason.text);
     if (st != EXO_OK) {
-        leave_out(w, inside, name, st == EXO_INVAL ? " (larger than 256 MiB)" : " (cannot be read)");
+        leave_out(w, inside, name, st == EXO_DAMAGED ? " (larger than 256 MiB)" : " (cannot be read)");
         return EXO_OK;
     }
     exo_text folder = {0}; /* made only when there is something to put into it */
@@ -239,6 +240,9 @@ exo_carry_files(const char *from, const char *to, exo_carry what, exo_carried *o
 {
     struct walk w = {.what = what, .out = out};
     struct stat source;
+    exo_status st = exo_dir_guard(to, err);
+    if (st != EXO_OK)
+        return st;
     if (stat(from, &source) != 0)
         return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", from, strerror(errno));
     if (stat(to, &w.target) != 0)
@@ -270,7 +274,7 @@ exo_status
 exo_remove_stale(const char *to, exo_carried *carried, exo_err *err)
 {
     exo_status st = EXO_OK;
-    int folder = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int folder = exo_dir_open(to, O_RDONLY | O_DIRECTORY, 0);
     if (folder < 0)
         return exo_fail(err, EXO_IO, "%s: %s", to, strerror(errno));
     for (size_t i = 0; st == EXO_OK && i < NUM_TOKENIZERS_FILES; i++) {

@@ -56,67 +56,66 @@ fail_damaged(const char *path, size_t size, const char *reason, exo_err *err)
                     size ? reason : "it is empty");
 }
 
-/* The text of a file in the folder, and its path; *out is NULL if there is none. The caller frees both, also after an error. */
-static exo_status
-read_text(const char *folder, const char *file, exo_text *path, char **out, size_t *size, exo_err *err)
-{
-    *path = (exo_text){0};
-    *out = NULL;
-    exo_text_add(path, "%s/%s", folder, file);
-    exo_status st = path->failed ? exo_fail(err, EXO_NOMEM, "out of memory")
-                                 : exo_file_read(path->data, MAX_CONFIG, out, size, err);
-    if (st == EXO_NOT_FOUND)
-        return EXO_OK;
-    if (st == EXO_INVAL)
-        err->code = st = EXO_FAILED; /* no file, or far too large */
-    return st;
-}
+/* Makes *out of a file's text; the reason if it cannot. */
+typedef exo_status take_text(const char *text, size_t size, void *out, exo_err *reason);
 
-/* result.json; *out is NULL if there is no such file. One that is empty, cut or otherwise no object is damaged. */
 static exo_status
-read_result(const char *folder, json_t **out, exo_err *err)
+take_result(const char *text, size_t size, void *out, exo_err *reason)
 {
-    exo_text path = {0};
-    char *text = NULL;
-    size_t size = 0;
-    json_error_t reason = {0};
-    *out = NULL;
-    exo_status st = read_text(folder, "result.json", &path, &text, &size, err);
-    if (st == EXO_OK && text) {
-        *out = exo_json_load(text, size, &reason);
-        if (!json_is_object(*out)) {
-            json_decref(*out);
-            *out = NULL;
-            st = fail_damaged(path.data, size, reason.text, err);
-        }
+    json_error_t error = {0};
+    json_t *json = exo_json_load(text, size, &error);
+    if (!json_is_object(json)) {
+        json_decref(json);
+        return exo_fail(reason, EXO_DAMAGED, "%s", error.text);
     }
-    exo_free(text);
-    exo_free(path.data);
+    *(json_t **)out = json;
+    return EXO_OK;
+}
+
+static exo_status
+take_config(const char *text, size_t size, void *out, exo_err *reason)
+{
+    (void)size;
+    exo_config_doc **doc = out;
+    exo_status st = exo_config_parse(doc, "config.json", text, reason);
+    if (st == EXO_OK && (!exo_config_is_map(exo_config_root(*doc)) || !exo_config_length(exo_config_root(*doc))))
+        st = exo_fail(reason, EXO_DAMAGED, "it is no mapping");
+    if (st != EXO_OK)
+        exo_config_free(doc);
     return st;
 }
 
-/* config.json, likewise. */
+/* *out stays as it is if there is no such file. One that is empty, cut, or something else is damaged. */
 static exo_status
-read_config(const char *folder, exo_config_doc **out, exo_err *err)
+read_file(const char *folder, const char *file, take_text *take, void *out, exo_err *err)
 {
     exo_text path = {0};
     char *text = NULL;
     size_t size = 0;
     exo_err reason = {0};
-    *out = NULL;
-    exo_status st = read_text(folder, "config.json", &path, &text, &size, err);
-    if (st == EXO_OK && text) {
-        st = exo_config_parse(out, "config.json", text, &reason);
-        if (st == EXO_NOMEM)
-            exo_fail(err, st, "%s", reason.text);
-        else if (st != EXO_OK || !exo_config_is_map(exo_config_root(*out)) || !exo_config_length(exo_config_root(*out)))
-            st = fail_damaged(path.data, size, st == EXO_OK ? "it is no mapping" : reason.text, err);
-        if (st != EXO_OK)
-            exo_config_free(out);
-    }
+    exo_text_add(&path, "%s/%s", folder, file);
+    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                : exo_file_read(path.data, MAX_CONFIG, &text, &size, err);
+    if (st == EXO_OK && (st = take(text, size, out, &reason)) != EXO_OK)
+        st = st == EXO_NOMEM ? exo_fail(err, st, "%s", reason.text) : fail_damaged(path.data, size, reason.text, err);
     exo_free(text);
     exo_free(path.data);
-    return st;
+    return st == EXO_NOT_FOUND ? EXO_OK : st;
+}
+
+/* result.json and config.json; *out is NULL if there is none. */
+static exo_status
+read_result(const char *folder, json_t **out, exo_err *err)
+{
+    *out = NULL;
+    return read_file(folder, "result.json", take_result, out, err);
+}
+
+static exo_status
+read_config(const char *folder, exo_config_doc **out, exo_err *err)
+{
+    *out = NULL;
+    return read_file(folder, "config.json", take_config, out, err);
 }
 
 /* Has it checkpoints? *step is that of the newest. */

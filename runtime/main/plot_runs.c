@@ -13,6 +13,7 @@
 
 #include <exogym/memory.h>
 
+#include "file.h"
 #include "text.h"
 
 enum {
@@ -124,10 +125,10 @@ read_lines(exo_plot_curve *curve, const char *path, FILE *file, exo_err *err)
 {
     char line[MAX_LINE];
     if (!fgets(line, sizeof line, file))
-        return exo_fail(err, EXO_INVAL, "%s: is empty", path);
+        return exo_fail(err, EXO_DAMAGED, "%s: is empty", path);
     line[strcspn(line, "\r\n")] = '\0';
     if (strcmp(line, METRICS_HEADER) != 0)
-        return exo_fail(err, EXO_INVAL, "%s:1: expected '" METRICS_HEADER "'", path);
+        return exo_fail(err, EXO_DAMAGED, "%s:1: expected '" METRICS_HEADER "'", path);
     for (unsigned number = 2; fgets(line, sizeof line, file); number++) {
         if (!strchr(line, '\n'))
             break; /* a run that is still going writes this line now */
@@ -138,7 +139,7 @@ read_lines(exo_plot_curve *curve, const char *path, FILE *file, exo_err *err)
             char *end = NULL;
             *fields[i] = strtod(at, &end);
             if (end == at || (*end != ',' && *end != '\n') || (i == 0 && !isfinite(point.step)))
-                return exo_fail(err, EXO_INVAL, "%s:%u: field %zu is no number", path, number, i + 1);
+                return exo_fail(err, EXO_DAMAGED, "%s:%u: field %zu is no number", path, number, i + 1);
             at = end + (*end == ',');
         }
         point.least = point.most = point.global;
@@ -157,10 +158,9 @@ read_run(exo_plot_curve *curve, exo_err *err)
     if (path.failed)
         return fail_nomem(err);
     exo_status st = EXO_OK;
-    FILE *file = fopen(path.data, "re");
-    if (!file) {
-        st = exo_fail(err, EXO_IO, "cannot read '%s': %s", path.data, strerror(errno));
-    } else {
+    FILE *file = NULL;
+    st = exo_file_open_stream(path.data, &file, err);
+    if (st == EXO_OK) {
         st = read_lines(curve, path.data, file, err);
         fclose(file);
     }

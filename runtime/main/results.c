@@ -22,6 +22,10 @@
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
 #define CONFIG     "@"
 
+enum {
+    LARGEST = 64 << 20 /* bytes of a file that is read */
+};
+
 static exo_status
 fail_nomem(exo_err *err)
 {
@@ -148,15 +152,14 @@ exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_resul
 static exo_status
 read_json(const char *path, json_t **out, exo_err *err)
 {
+    char *text = NULL;
+    size_t size = 0;
     *out = NULL;
-    FILE *file = fopen(path, "re");
-    if (!file && errno == ENOENT)
-        return EXO_OK;
-    if (!file)
-        return exo_fail(err, EXO_IO, "cannot read '%s': %s", path, strerror(errno));
-    *out = json_loadf(file, 0, NULL);
-    fclose(file);
-    return EXO_OK;
+    exo_status st = exo_file_read(path, LARGEST, &text, &size, err);
+    if (st == EXO_OK)
+        *out = json_loadb(text, size, 0, NULL);
+    exo_free(text);
+    return st == EXO_NOT_FOUND ? EXO_OK : st;
 }
 
 static double

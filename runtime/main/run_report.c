@@ -350,7 +350,7 @@ is_running(const char *folder)
     for (size_t i = 0; i < 2; i++) {
         exo_text path = {0};
         exo_text_add(&path, "%s/%s", folder, names[i]);
-        int lock = path.failed ? -1 : open(path.data, O_RDONLY | O_CLOEXEC);
+        int lock = path.failed ? -1 : exo_dir_open(path.data, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
         running = running || (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
         if (lock >= 0)
             close(lock);

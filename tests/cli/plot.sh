@@ -35,9 +35,9 @@ expect 2 "exogym: 'runs' is no run: there is no metrics.csv in it or in its fold
 expect 2 "exogym: cannot read the folder 'none': No such file or directory" plot none -o a.png
 expect 1 "exogym: cannot write '/nonexistent/a.png': No such file or directory" plot runs/compare -o /nonexistent/a.png
 printf 'x,y\n' >runs/compare/ddp/metrics.csv
-expect 2 "exogym: $folder/runs/compare/ddp/metrics.csv:1: expected '$header'" plot runs/compare -o a.png
+expect 1 "exogym: $folder/runs/compare/ddp/metrics.csv:1: expected '$header'" plot runs/compare -o a.png
 printf '%s\n1,2,3,x,4\n' $header >runs/compare/ddp/metrics.csv
-expect 2 "exogym: $folder/runs/compare/ddp/metrics.csv:2: field 4 is no number" plot runs/compare -o a.png
+expect 1 "exogym: $folder/runs/compare/ddp/metrics.csv:2: field 4 is no number" plot runs/compare -o a.png
 printf '%s\n' $header >runs/compare/ddp/metrics.csv
 expect 2 "exogym: $folder/runs/compare/ddp/metrics.csv: there is no evaluation in it yet" plot runs/compare -o a.png
 [ ! -e a.png ] || fail 'half a picture is left'

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <exogym/memory.h>
@@ -112,4 +113,24 @@ Test(fetch, without_a_source_the_message_says_what_to_do)
     cr_expect(strstr(err.text, bad_url) && strstr(err.text, folder) && strstr(err.text, "by hand"), "%s", err.text);
     cr_expect_eq(exo_data_fetch("no_such", NULL, NULL, &err), EXO_NOT_FOUND);
     cr_expect(strstr(err.text, "mnist"), "%s", err.text);
+}
+
+/* Bytes that come from elsewhere are appended to no file but the part: not to what a link leads to, nor to a file with a second name. */
+Test(fetch, appends_to_nothing_else)
+{
+    const struct exo_data_file file = {"thing", {url}, sha, SIZE};
+    char other[128];
+    exo_err err = {0};
+    struct stat info;
+    snprintf(other, sizeof other, "%s/other", folder);
+    cr_assert_eq(exo_file_write_atomic(other, "mine", 4, NULL), EXO_OK);
+    for (int how = 0; how < 3; how++) {
+        cr_assert_eq(how == 0 ? symlink(other, part) : how == 1 ? link(other, part) : mkfifo(part, 0600), 0);
+        cr_expect_eq(exo_fetch_file(&file, folder, NULL, NULL, &err), EXO_IO);
+        cr_expect(strstr(err.text, part) && strstr(err.text, "remove it"), "%s", err.text);
+        cr_expect(stat(other, &info) == 0 && info.st_size == 4);
+        cr_assert_eq(unlink(part), 0);
+    }
+    cr_assert_eq(exo_fetch_file(&file, folder, NULL, NULL, &err), EXO_OK, "%s", err.text);
+    expect_whole();
 }

@@ -204,8 +204,8 @@ Test(state, folders_are_made_and_files_read_within_limits)
     save();
     snprintf(deep, sizeof deep, "%s/below", path);
     cr_expect_eq(exo_folder_make(deep, &err), EXO_IO, "a file is in the way");
-    cr_expect_eq(exo_file_read(path, 10, &text, &size, &err), EXO_INVAL, "larger than its limit");
-    cr_expect_eq(exo_file_read(folder, 10, &text, &size, &err), EXO_INVAL, "a folder");
+    cr_expect_eq(exo_file_read(path, 10, &text, &size, &err), EXO_DAMAGED, "larger than its limit");
+    cr_expect_eq(exo_file_read(folder, 10, &text, &size, &err), EXO_DAMAGED, "a folder");
     cr_expect_eq(exo_file_write_atomic("/nonexistent/x", "x", 1, &err), EXO_IO);
     cr_expect(strstr(err.text, "/nonexistent/x"), "%s", err.text);
 }
