@@ -6,9 +6,9 @@
  *     exo_call(runtime, actor, "look", exo_object_payload(object), ...);
  *
  * An object's payload moves like any other. Inside of a process, and to another process of the host, what arrives is the same memory:
- * nothing is copied, and the receiver may keep it (exo_object_of_payload) for as long as it likes, also when the sender is gone. To
- * another host the bytes are sent. Memory has no name: nothing is left behind by a process that is killed. docs/objects.md has the
- * mechanism.
+ * nothing is copied (but objects of 4 KiB and less, whose copy costs less), and the receiver may keep it (exo_object_of_payload) for as long
+ * as it likes, also when the sender is gone. To another host the bytes are sent. Memory has no name: nothing is left behind by a process that
+ * is killed. docs/objects.md has the mechanism.
  *
  * Threads: any, but none writes after sealing. The kernel lets no other process write, neither before nor after.
  */
@@ -28,8 +28,8 @@ EXO_API exo_status exo_object_new(exo_object **out, uint64_t size, exo_err *err)
 /* A sealed copy of `data` (size). */
 EXO_API exo_status exo_object_put(exo_object **out, const void *data, uint64_t size, exo_err *err);
 
-/* The bytes. Writable until the object is sealed, by whoever created it; read-only memory if it was imported. Never NULL; valid as
- * long as a reference is held. */
+/* The bytes. Writable until the object is sealed, by whoever created it. Never to be written if it was imported: that is read-only memory,
+ * unless it is a small object, which is a copy. Never NULL; valid as long as a reference is held. */
 EXO_API void *exo_object_data(const exo_object *object);
 EXO_API uint64_t exo_object_size(const exo_object *object);
 /* True if it belongs to another process. */

@@ -52,6 +52,13 @@ exo_memfd_reserve(int fd, size_t from, size_t to)
 }
 
 bool
+exo_memfd_is_there(int fd, uint64_t size)
+{
+    struct stat info;
+    return fstat(fd, &info) == 0 && (uint64_t)info.st_blocks >= size / 512;
+}
+
+bool
 exo_memfd_seal(int fd, int seals)
 {
     return fcntl(fd, F_ADD_SEALS, seals | F_SEAL_SEAL) == 0;

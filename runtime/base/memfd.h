@@ -19,6 +19,8 @@
 int exo_memfd_new(const char *name, size_t size);
 /* Allocates its pages from..to: a write never finds that there are none. False, with errno. */
 bool exo_memfd_reserve(int fd, size_t from, size_t to);
+/* Are all its pages there? To read one that is not allocates it: a few bytes could make a reader take any amount of memory. */
+bool exo_memfd_is_there(int fd, uint64_t size);
 /* Adds the seals, and that no others are added. False, with errno. */
 bool exo_memfd_seal(int fd, int seals);
 /* The device that every memfd of small pages lies on, and nothing else; 0, with errno, if it cannot be told. */

@@ -72,7 +72,7 @@ exo_status
 exo_payload_stable(exo_payload *out, const exo_payload *payload)
 {
     const exo_object *object = exo_object_of_payload(payload);
-    if (object && exo_object_is_imported(object))
+    if (object && exo_object_may_change(object))
         return exo_payload_copy(out, payload->data, payload->size);
     *out = exo_payload_borrow(payload->data, payload->size);
     return EXO_OK;

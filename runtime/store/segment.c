@@ -322,6 +322,10 @@ exo_segment_map(exo_segment *out, const exo_process *owner, int folder, int owne
         st = exo_fail(err, EXO_INVAL, "process %d sent a segment whose header does not fit its size", (int)owner->id);
         goto done;
     }
+    if (!exo_memfd_is_there(s.file, size)) {
+        st = exo_fail(err, EXO_INVAL, "process %d sent a segment that claims more memory than it has", (int)owner->id);
+        goto done;
+    }
     s.slot_size = slot_size;
     s.num_slots = (uint32_t)num_slots;
 
@@ -375,15 +379,22 @@ count_locks(const exo_segment *segment, off_t from, off_t to, uint32_t most)
 }
 
 bool
+exo_segment_is_copied(const exo_segment *segment)
+{
+    return segment->slot_size <= EXO_SEGMENT_COPIED;
+}
+
+bool
 exo_slot_take(exo_segment *segment, uint32_t slot, uint64_t size, uint32_t *generation)
 {
     struct flock lock;
     uint64_t free = atomic_load_explicit(&segment->header->slots[slot].generation, memory_order_relaxed);
     if (free >= UINT32_MAX - 2) /* this use and its end have numbers of their own */
         return false;
-    /* Whoever is not seen here sees the end of the last generation, see exo_slot_borrow. */
+    /* Whoever is not seen here sees the end of the last generation, see exo_slot_borrow; and so does whoever copies a byte of the next object,
+     * see exo_slot_copy. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (is_locked(segment, first_lock(slot), first_lock(slot + 1), &lock))
+    if (!exo_segment_is_copied(segment) && is_locked(segment, first_lock(slot), first_lock(slot + 1), &lock))
         return false;
     atomic_store_explicit(&segment->header->slots[slot].size, size, memory_order_relaxed);
     atomic_store_explicit(&segment->header->slots[slot].generation, free + 1, memory_order_release);
@@ -404,6 +415,17 @@ exo_slot_check(const exo_segment *segment, uint32_t slot, uint32_t generation, u
         return EXO_NOT_FOUND;
     uint64_t true_size = atomic_load_explicit(&segment->header->slots[slot].size, memory_order_relaxed);
     return size <= segment->slot_size && size == true_size ? EXO_OK : EXO_INVAL;
+}
+
+exo_status
+exo_slot_copy(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size, void *out)
+{
+    exo_status st = exo_slot_check(segment, slot, generation, size);
+    if (st != EXO_OK)
+        return st;
+    memcpy(out, exo_segment_slot(segment, slot), size);
+    atomic_thread_fence(memory_order_acquire); /* a byte of a later object comes with the end of this generation */
+    return exo_slot_check(segment, slot, generation, size);
 }
 
 exo_status

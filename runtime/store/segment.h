@@ -7,8 +7,12 @@
  * nobody can change its size. All that others can change is who borrows which slot, and the kernel keeps that: a reader has a read lock
  * (F_OFD_SETLK) on a byte of the file, in a range of the slot's, at its process id. A lock is its holder's alone, and goes with it.
  *
- * A reader locks and then looks whether the generation is that of its handle; the owner first ends the generation, when the object is
- * dropped, and before the next object looks whether there is a lock. So memory is never written again while somebody reads it, no handle
+ * Small objects (slots of EXO_SEGMENT_COPIED bytes and less) are not borrowed but copied: a reader looks whether the generation is that of its
+ * handle, copies, and looks again. The copy costs less than the two system calls of a lock, nobody can withhold a slot, and the owner cannot
+ * change what was copied.
+ *
+ * Of a larger one, a reader locks and then looks whether the generation is that of its handle; the owner first ends the generation, when the
+ * object is dropped, and before the next object looks whether there is a lock. So memory is never written again while somebody reads it, no handle
  * outlives its object, and a reader that is killed leaves nothing behind. A process that means harm can lock what it does not read: the
  * slot is then not used again while it lives.
  *
@@ -27,6 +31,7 @@
 enum {
     EXO_SEGMENT_PAGE = 4096, /* the header's size and the data's offset; the machine's pages may be larger */
     EXO_SEGMENT_MAX_SLOTS = 128,
+    EXO_SEGMENT_COPIED = 4096, /* bytes: objects in slots of so many and less are copied by their readers */
 };
 
 /* A process that cannot be mistaken for a later one with the same id. */
@@ -76,12 +81,16 @@ void exo_segment_release(exo_segment *segment);
 
 char *exo_segment_slot(const exo_segment *segment, uint32_t slot);
 
+/* Do readers of its objects copy them, and borrow nothing? */
+bool exo_segment_is_copied(const exo_segment *segment);
 /* For the owner: takes the slot for a new object of `size` bytes. False if it is borrowed or its generations are used up. */
 bool exo_slot_take(exo_segment *segment, uint32_t slot, uint64_t size, uint32_t *generation);
 /* For the owner: ends the object's generation, so that its handles are stale. Borrowers stay. */
 void exo_slot_retire(exo_segment *segment, uint32_t slot);
 /* For a reader. OK if the slot has this object; NOT_FOUND if it is at another generation, INVAL if the object has another size. */
 exo_status exo_slot_check(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size);
+/* For a reader: the same, and copies the object into `out` (size). */
+exo_status exo_slot_copy(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size, void *out);
 /* For a reader that has not borrowed the slot: the same, and borrows it. FULL if the kernel refuses the lock. Twice is once: it is the
  * caller that knows how many use it. */
 exo_status exo_slot_borrow(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size);

@@ -33,6 +33,8 @@ enum {
     LARGEST_LOG = 46,
     NUM_CLASSES = SMALL_CLASSES + (LARGEST_LOG - 16) * 8,
 
+    COPY_ALIGNMENT = 64, /* of a small object's copy in another process */
+
     NUM_BUCKETS = 1024,
     NUM_FOLDERS = 16, /* owners whose folder in /proc stays open */
     TRIES = 16,       /* segments, and slots of each, that are looked at for one that nobody borrows */
@@ -62,6 +64,8 @@ struct exo_object {
     uint64_t size;
     _Atomic uint32_t references;
     _Atomic bool sealed;
+    void *copy;  /* of a small one of another process: in `room`; else NULL, and it is where the segment has it */
+    char room[]; /* for a copy of EXO_SEGMENT_COPIED bytes and less, to be aligned */
 };
 
 struct exo_store {
@@ -504,6 +508,8 @@ exo_object_create(exo_store *store, uint64_t size, exo_object **out, exo_err *er
 void *
 exo_object_data(const exo_object *object)
 {
+    if (object->copy)
+        return object->copy;
     return exo_segment_slot(&object->segment->memory, object->slot);
 }
 
@@ -517,6 +523,12 @@ bool
 exo_object_is_imported(const exo_object *object)
 {
     return object->segment->memory.foreign;
+}
+
+bool
+exo_object_may_change(const exo_object *object)
+{
+    return object->segment->memory.foreign && !object->copy;
 }
 
 void
@@ -561,7 +573,7 @@ exo_object_drop(exo_object **object)
     if (last_of_slot)
         s->objects[o->slot] = NULL;
     if (s->memory.foreign) {
-        if (last_of_slot)
+        if (last_of_slot && !o->copy)
             exo_slot_give_back(&s->memory, o->slot);
         store->num_imports--;
     } else {
@@ -640,20 +652,10 @@ share(struct segment *s, const exo_object_handle *h, exo_object **out)
     return EXO_OK;
 }
 
-/* Gets the object from a segment that is in the table. *fresh is what it becomes if it is borrowed anew. */
-static exo_status
-import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh, exo_object **out)
+/* The object that *fresh becomes. An older one of the slot that is still held as a copy is not found any more. */
+static void
+become(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh, exo_object **out)
 {
-    exo_status st = share(s, h, out);
-    if (st != EXO_NOT_FOUND || !s->memory.foreign)
-        return st;
-    /* The process has one lock a slot. An object of it that is just being dropped leaves its lock to the new one, see exo_object_drop. */
-    if (s->objects[h->slot])
-        st = exo_slot_check(&s->memory, h->slot, h->generation, h->size);
-    else
-        st = exo_slot_borrow(&s->memory, h->slot, h->generation, h->size);
-    if (st != EXO_OK)
-        return st;
     exo_object *object = *fresh;
     object->slot = h->slot;
     object->generation = h->generation;
@@ -661,6 +663,40 @@ import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo
     gain_object(store, s, object);
     *fresh = NULL;
     *out = object;
+}
+
+static exo_status
+copy_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh, exo_object **out)
+{
+    uintptr_t room = (uintptr_t)(*fresh)->room;
+    void *copy = (*fresh)->room + (COPY_ALIGNMENT - room % COPY_ALIGNMENT) % COPY_ALIGNMENT;
+    if (h->size > EXO_SEGMENT_COPIED) /* there is no room for it, and no such object */
+        return EXO_INVAL;
+    exo_status st = exo_slot_copy(&s->memory, h->slot, h->generation, h->size, copy);
+    if (st != EXO_OK)
+        return st;
+    (*fresh)->copy = copy;
+    become(store, s, h, fresh, out);
+    return EXO_OK;
+}
+
+/* Gets the object from a segment that is in the table. *fresh is what it becomes if it is borrowed anew. */
+static exo_status
+import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_object **fresh, exo_object **out)
+{
+    exo_status st = share(s, h, out);
+    if (st != EXO_NOT_FOUND || !s->memory.foreign)
+        return st;
+    if (exo_segment_is_copied(&s->memory))
+        return copy_from(store, s, h, fresh, out);
+    /* The process has one lock a slot. An object of it that is just being dropped leaves its lock to the new one, see exo_object_drop. */
+    if (s->objects[h->slot])
+        st = exo_slot_check(&s->memory, h->slot, h->generation, h->size);
+    else
+        st = exo_slot_borrow(&s->memory, h->slot, h->generation, h->size);
+    if (st != EXO_OK)
+        return st;
+    become(store, s, h, fresh, out);
     return EXO_OK;
 }
 
@@ -772,7 +808,8 @@ exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object 
     const exo_process owner = {.id = (pid_t)h.owner, .start = h.owner_start};
     bool own = owner.id == store->self.id && owner.start == store->self.start;
     struct segment *mapped = NULL, *victims = NULL;
-    exo_object *fresh = exo_calloc(1, sizeof *fresh);
+    exo_object *fresh =
+        exo_calloc(1, sizeof *fresh + (h.size <= EXO_SEGMENT_COPIED ? (size_t)h.size + COPY_ALIGNMENT : 0));
     if (!fresh)
         return exo_fail(err, EXO_NOMEM, "no memory to import an object");
     atomic_init(&fresh->references, 1);

@@ -8,6 +8,8 @@
  *     exo_object_export(object, &handle)   --40 bytes-->   exo_object_import(store, &handle, &object, &err)
  *     exo_object_drop(&object)                             exo_object_data(object), exo_object_drop(&object)
  *
+ * Objects of 4 KiB and less are copied by their readers, see segment.h.
+ *
  * Memory is memfd only: it has no name, nothing is ever left in /dev/shm, and it goes when the last process that maps it lets it
  * go or is killed. docs/objects.md has the mechanism. Everything here may be called from any thread; nothing waits for another
  * process. Read next: store.c (who owns what), segment.h (a piece of memory and what is believed of a foreign one).
@@ -64,11 +66,15 @@ void exo_store_close(exo_store **store);
  * machine has that much), CLOSED. Blocks: while the kernel zeroes new pages; not when kept memory fits. */
 exo_status exo_object_create(exo_store *store, uint64_t size, exo_object **out, exo_err *err);
 
+/* Can another process change its bytes? Of an object that was imported, its owner can; a small one is a copy. */
+bool exo_object_may_change(const exo_object *object);
+
 /* Fills in the handle. It is good until the owner drops the object or dies; keep a reference until the other side has said that it
  * imported. An imported object exports as its owner would. Errors: INVAL (not sealed). */
 exo_status exo_object_export(const exo_object *object, exo_object_handle *out, exo_err *err);
 
-/* Maps an object of another process of this user, without a copy. Importing it again gives the same object, and in its owner the
+/* Maps an object of another process of this user, without a copy; one of EXO_SEGMENT_COPIED bytes and less becomes a copy in this process's
+ * memory, aligned to 64 bytes, which costs less. Importing it again gives the same object, and in its owner the
  * owner's. Does not count toward the capacity. Keeps a descriptor for each segment that is mapped, and one for each owner, of at
  * most 16. `handle` may hold anything. When it is dropped it may stay mapped for the next import, see `keep`.
  * Errors: NOT_FOUND (dropped, or never was), PEER_LOST (the owner is gone; the text has its pid), INVAL (no such object can be),
@@ -91,7 +97,7 @@ exo_store_stats exo_store_get_stats(exo_store *store);
 typedef struct exo_object_info {
     exo_object_handle handle; /* as exo_object_export gives it, sealed or not                            */
     uint32_t references;      /* in this process                                                         */
-    uint32_t borrowers;       /* processes that import it; more than 256 are not counted */
+    uint32_t borrowers;       /* processes that import it, up to 256; of a small one nobody is counted */
     bool sealed, imported;
 } exo_object_info;
 

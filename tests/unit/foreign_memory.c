@@ -3,6 +3,7 @@
  * twice. Under the address sanitizer a byte beyond what was allocated ends the test. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -213,7 +214,7 @@ enum {
 static uint64_t
 size_of(unsigned i)
 {
-    return i % 4 ? 200 + i % 1000 : (80 << 10) + i;
+    return i % 4 == 0 ? (80 << 10) + i : i % 4 == 1 ? 200 + i % 1000 : 5000 + i % 1000;
 }
 
 /* Locks and unlocks what it can open of the owner's segments, and tries to write there: the kernel must refuse all of that. */
@@ -246,6 +247,8 @@ tamper(pid_t owner)
         if (fcntl(*file, F_GET_SEALS) & F_SEAL_SEAL) { /* before, it is not a segment that anybody has heard of */
             CHECK(pwrite(*file, &state, sizeof state, (off_t)(number >> 32 & 8191)) == -1 && errno == EPERM);
             CHECK(mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, *file, 0) == MAP_FAILED && errno == EPERM);
+            CHECK(ftruncate(*file, (off_t)(number >> 32 & 65535)) == -1 && errno == EPERM);
+            CHECK(fallocate(*file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8192) == -1 && errno == EPERM);
         }
     }
 }
@@ -330,4 +333,105 @@ Test(foreign_memory, of_a_store_is_locks_only, .timeout = 240)
     cr_assert_eq(waitpid(reader, &status, 0), reader);
     cr_expect_eq(status, 0);
     exo_store_close(&store);
+}
+
+enum {
+    ROUNDS = 3000,
+    WORDS = 64 /* of the header that are overwritten */
+};
+
+/* Where the segment that an object lies in is mapped: its header. */
+static volatile uint64_t *
+find_header(const void *data)
+{
+    char line[512];
+    uintptr_t at = (uintptr_t)data, from = 0, to = 0, found = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    CHECK(maps);
+    while (!found && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &from, &to) == 2 && from <= at && at < to)
+            found = from;
+    fclose(maps);
+    CHECK(found);
+    return (volatile uint64_t *)found;
+}
+
+/* An owner that writes into its segments' headers what it likes while others read them, and tries to take their memory away. */
+static void
+own_and_lie(int socket)
+{
+    exo_store *store = NULL;
+    exo_object *objects[HELD] = {0};
+    uint64_t state = 88172645463325252u;
+    const exo_store_opts opts = {.capacity = 64 << 20, .keep = 4 << 20};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    CHECK(exo_store_open(&store, &opts, NULL) == EXO_OK);
+    for (unsigned i = 0;; i++) {
+        exo_object_handle handle;
+        exo_object **object = &objects[i % HELD];
+        exo_object_drop(object);
+        CHECK(exo_object_create(store, size_of(i), object, NULL) == EXO_OK);
+        exo_object_seal(*object);
+        CHECK(exo_object_export(*object, &handle, NULL) == EXO_OK);
+        CHECK(ftruncate((int)handle.fd, 0) == -1 && errno == EPERM);
+        CHECK(fallocate((int)handle.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20) == -1 &&
+              errno == EPERM);
+        volatile uint64_t *header = find_header(exo_object_data(*object));
+        CHECK(madvise((void *)(uintptr_t)header, 1 << 16, MADV_REMOVE) == -1);
+        if (send(socket, &handle, sizeof handle, MSG_NOSIGNAL) != sizeof handle)
+            _exit(0);
+        for (int k = 0; k < 1000; k++) {
+            uint64_t number = draw(&state);
+            volatile uint64_t *word =
+                header + (number & 1 ? 5 + handle.slot * 2 + (number >> 1 & 1) : number >> 2 & (WORDS - 1));
+            uint64_t was = *word;
+            *word = number >> 8 & 1 ? draw(&state) : was ^ UINT64_C(1) << (number >> 16) % 64;
+            for (volatile int wait = 0; wait < 50; wait++)
+                ;
+            *word = was;
+        }
+    }
+}
+
+/* Whatever its owner writes into a segment, who imports from there gets an object of the size that it was told, all of which can be read, or
+ * an error. */
+Test(foreign_memory, of_a_hostile_owner_harms_no_reader, .timeout = 240)
+{
+    int ends[2];
+    unsigned got = 0, refused = 0;
+    unsigned long sum = 0;
+    exo_store *store = NULL;
+    exo_object_handle handle;
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    pid_t owner = fork();
+    if (owner == 0) {
+        close(ends[0]);
+        own_and_lie(ends[1]);
+    }
+    close(ends[1]);
+    const exo_store_opts opts = {.capacity = 64 << 20, .keep = 1 << 20};
+    cr_assert_eq(exo_store_open(&store, &opts, NULL), EXO_OK);
+    for (int i = 0; i < ROUNDS; i++) {
+        exo_object *object = NULL;
+        exo_err err = {0};
+        cr_assert_eq(recv(ends[0], &handle, sizeof handle, 0), sizeof handle, "the owner died");
+        exo_status st = exo_object_import(store, &handle, &object, &err);
+        cr_assert(st == EXO_OK || st == EXO_NOT_FOUND || st == EXO_INVAL, "%s: %s", exo_status_text(st), err.text);
+        got += st == EXO_OK;
+        refused += st != EXO_OK;
+        if (st != EXO_OK)
+            continue;
+        exo_payload payload = exo_object_payload(object), stable;
+        cr_assert(payload.size == handle.size && exo_payload_stable(&stable, &payload) == EXO_OK);
+        for (size_t k = 0; k < stable.size; k++)
+            sum += ((const unsigned char *)stable.data)[k];
+        exo_payload_release(&stable);
+        exo_payload_release(&payload);
+        exo_object_drop(&object);
+    }
+    cr_expect(got > ROUNDS / 10 && refused > 0, "%u were read (%lu), %u refused", got, sum, refused);
+    exo_store_close(&store);
+    kill(owner, SIGKILL);
+    waitpid(owner, NULL, 0);
+    close(ends[0]);
 }
