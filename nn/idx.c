@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <zlib.h>
@@ -12,9 +13,12 @@
 
 #include "dataset_impl.h"
 #include "file.h"
+#include "free_memory.h"
 
 enum {
-    MAX_IDX_DIMS = 3
+    MAX_IDX_DIMS = 3,
+    MAX_RATIO = 128, /* of what is unpacked to what is packed */
+    LITTLE = 1 << 20 /* bytes that any file may become        */
 };
 #define MAX_IDX_BYTES ((size_t)1 << 33)
 
@@ -67,6 +71,20 @@ read_header(gzFile file, const char *path, size_t num_dims, struct idx *out, exo
     return EXO_OK;
 }
 
+/* A header of 16 bytes can speak of gigabytes, and a packed file can have them. */
+static exo_status
+check_claim(int fd, const char *path, size_t bytes, exo_err *err)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    if (bytes > LITTLE && bytes / MAX_RATIO > (size_t)info.st_size)
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: its header speaks of %zu bytes, more than %d times those of the file: is it damaged?",
+                        path, bytes, MAX_RATIO);
+    return exo_memory_expect(bytes, path, err);
+}
+
 static exo_status
 read_idx(const char *path, size_t num_dims, struct idx *out, exo_err *err)
 {
@@ -82,6 +100,8 @@ read_idx(const char *path, size_t num_dims, struct idx *out, exo_err *err)
     }
     gzbuffer(file, 1 << 18);
     st = read_header(file, path, num_dims, out, err);
+    if (st == EXO_OK)
+        st = check_claim(fd, path, out->bytes, err);
     if (st == EXO_OK) {
         out->data = exo_calloc(out->bytes, 1);
         st = out->data ? read_exactly(file, path, out->data, out->bytes, err)

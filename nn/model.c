@@ -13,6 +13,7 @@
 #include <exogym/memory.h>
 
 #include "builtin_models.h"
+#include "free_memory.h"
 #include "model_impl.h"
 #include "params_impl.h"
 #include "phantom.h"
@@ -375,6 +376,11 @@ exo_status
 exo_model_params_blank(const exo_model *model, bool learns, exo_params **out, exo_err *err)
 {
     const struct exo_builder *b = &model->built;
+    char what[64];
+    snprintf(what, sizeof what, "the model's %zu parameters", b->numel);
+    exo_status st = exo_memory_expect((uint64_t)b->numel * sizeof(float) * (learns ? 2 : 1), what, err);
+    if (st != EXO_OK)
+        return st;
     exo_params *p = exo_calloc(1, sizeof *p);
     if (p) {
         *p = of_builder(b);

@@ -11,6 +11,7 @@
 #include <exogym/memory.h>
 
 #include "dataset_impl.h"
+#include "free_memory.h"
 #include "grow_text.h"
 
 enum {
@@ -152,6 +153,11 @@ static exo_status
 make_synthetic(size_t count, uint64_t seed, uint32_t half, const exo_image_opts *opts, exo_dataset **out, exo_err *err)
 {
     struct blob blobs[CLASSES][3];
+    char what[64];
+    snprintf(what, sizeof what, "%zu synthetic images", count);
+    exo_status st = exo_memory_expect((uint64_t)count * (SIDE * SIDE + 1), what, err);
+    if (st != EXO_OK)
+        return st;
     uint8_t *pixels = exo_calloc(count, SIDE * SIDE), *labels = exo_calloc(count, 1);
     if (!pixels || !labels) {
         exo_free(pixels);

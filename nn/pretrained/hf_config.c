@@ -62,6 +62,9 @@ exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err)
     exo_status st = exo_pretrained_path(config->path, folder, EXO_CONFIG_FILE, err);
     if (st == EXO_OK)
         st = exo_file_read(config->path, MAX_CONFIG, &text, &size, err);
+    if (st == EXO_NOT_FOUND)
+        return exo_fail(err, st, "%s: there is no such file; a Hugging Face directory has one beside its weights",
+                        config->path);
     if (st != EXO_OK)
         return st;
     config->root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason);
@@ -69,7 +72,7 @@ exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err)
     if (!config->root)
         return exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", config->path, reason.line, reason.column, reason.text);
     if (!json_is_object(config->root))
-        return exo_fail(err, EXO_DAMAGED, "%s: is no JSON object", config->path);
+        return exo_fail(err, EXO_DAMAGED, "%s: is no JSON object, as a model's description is", config->path);
     return EXO_OK;
 }
 

@@ -218,12 +218,14 @@ check_tensor(const exo_place *p, const exo_weight *w, exo_err *err)
     const exo_safetensor *t = w->tensor;
     char found[EXO_SHAPE_TEXT], expected[EXO_SHAPE_TEXT];
     if (t->num_dims != p->num_dims || memcmp(t->dims, p->dims, p->num_dims * sizeof *p->dims) != 0)
-        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has the shape %s, expected is %s", w->path, t->name,
-                        exo_safetensors_shape(t->num_dims, t->dims, found),
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has the shape %s, expected is %s by " EXO_CONFIG_FILE,
+                        w->path, t->name, exo_safetensors_shape(t->num_dims, t->dims, found),
                         exo_safetensors_shape(p->num_dims, p->dims, expected));
     if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 && strcmp(t->dtype, "BF16") != 0)
-        return exo_fail(err, EXO_UNSUPPORTED, "%s: tensor '%s' is of type %s; F32, F16 and BF16 are read", w->path,
-                        t->name, t->dtype);
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "%s: tensor '%s' is of type %s; F32, F16 and BF16 are read: take weights that are not quantized", w->path,
+            t->name, t->dtype);
     return EXO_OK;
 }
 
@@ -237,6 +239,19 @@ find_param(const exo_params *params, const char *name)
     return index;
 }
 
+static exo_status
+fail_without(const struct loading *l, const char *name, const char *param, exo_err *err)
+{
+    char index[EXO_PRETRAINED_PATH];
+    exo_status st = exo_pretrained_path(index, l->folder, EXO_WEIGHTS_INDEX, err);
+    return st != EXO_OK
+               ? st
+               : exo_fail(err, EXO_DAMAGED,
+                          "%s: has no tensor '%s', which '%s' is to come from by " EXO_CONFIG_FILE
+                          ": both files must be of one model",
+                          l->weights.num_files == 1 ? exo_safetensors_path(l->weights.files[0]) : index, name, param);
+}
+
 /* The tensor that a place is filled from, of the shape that the spec claims. */
 static exo_status
 find_weight(struct loading *l, const exo_place *p, exo_weight **out, exo_err *err)
@@ -245,8 +260,7 @@ find_weight(struct loading *l, const exo_place *p, exo_weight **out, exo_err *er
     full_name(l, p, name);
     *out = exo_weights_find(&l->weights, name);
     if (!*out)
-        return exo_fail(err, EXO_DAMAGED, "%s: has no tensor '%s', which '%s' is to come from", l->folder, name,
-                        p->param);
+        return fail_without(l, name, p->param, err);
     return check_tensor(p, *out, err);
 }
 
@@ -284,7 +298,8 @@ check_tied_head(struct loading *l, exo_weight *head, exo_err *err)
     if (strcmp(t->dtype, embedding->dtype) != 0 || t->bytes != embedding->bytes ||
         memcmp(t->data, embedding->data, t->bytes) != 0)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: tensor '%s' differs from the embedding, though config.json says tie_word_embeddings",
+                        "%s: tensor '%s' differs from the embedding, though config.json says tie_word_embeddings: set "
+                        "that to false there",
                         head->path, t->name);
     head->used = true;
     return EXO_OK;
@@ -304,8 +319,10 @@ check_rest(struct loading *l, exo_err *err)
             return st;
         if (w->used || (strncmp(name, l->prefix, prefix) == 0 && exo_family_is_buffer(l->family, name + prefix)))
             continue;
-        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has no place in a %s of %zu layers", w->path, name,
-                        l->family->name, l->spec->layers);
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: tensor '%s' has no place in a %s of %zu layers, which " EXO_CONFIG_FILE
+                        " says: both files must be of one model",
+                        w->path, name, l->family->name, l->spec->layers);
     }
     return EXO_OK;
 }
@@ -329,7 +346,7 @@ exo_pretrained_read(const char *folder, const exo_decoder_spec *spec, exo_params
         return st;
     const char *other = difference(&there, spec);
     if (other)
-        return exo_fail(err, EXO_INVAL, "%s: is of another model: the %s differs", folder, other);
+        return exo_fail(err, EXO_INVAL, "%s/" EXO_CONFIG_FILE ": is of another model: the %s differs", folder, other);
     struct loading l = {.folder = folder, .family = exo_family_find(there.family), .spec = spec};
     st = exo_weights_open(&l.weights, folder, err);
     if (st == EXO_OK)

@@ -2,6 +2,7 @@
 #include "weights.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,13 +28,31 @@ exo_weights_close(exo_weights *weights)
     *weights = (exo_weights){0};
 }
 
+static int
+by_name(const void *a, const void *b)
+{
+    return strcmp(((const exo_weight *)a)->tensor->name, ((const exo_weight *)b)->tensor->name);
+}
+
 exo_weight *
 exo_weights_find(const exo_weights *weights, const char *name)
 {
-    for (size_t i = 0; i < weights->count; i++)
-        if (strcmp(weights->all[i].tensor->name, name) == 0)
-            return &weights->all[i];
-    return NULL;
+    const exo_safetensor tensor = {.name = name};
+    const exo_weight key = {.tensor = &tensor};
+    return weights->count ? bsearch(&key, weights->all, weights->count, sizeof key, by_name) : NULL;
+}
+
+/* Puts the tensors of all files in the order of their names: a file can have a million of them. */
+static exo_status
+order_tensors(exo_weights *w, exo_err *err)
+{
+    if (w->count)
+        qsort(w->all, w->count, sizeof *w->all, by_name);
+    for (size_t i = 1; i < w->count; i++)
+        if (by_name(&w->all[i - 1], &w->all[i]) == 0)
+            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is in %s too: each belongs into one file",
+                            w->all[i].path, w->all[i].tensor->name, w->all[i - 1].path);
+    return EXO_OK;
 }
 
 /* Opens one more file and adds its tensors. */
@@ -54,23 +73,9 @@ add_file(exo_weights *w, const char *path, exo_err *err)
     if (!all)
         return exo_fail(err, EXO_NOMEM, "%s: no memory for %zu tensors", path, count);
     w->all = all;
-    for (size_t i = 0; i < count; i++) {
-        const exo_safetensor *t = exo_safetensors_at(file, i);
-        const exo_weight *other = w->num_files > 1 ? exo_weights_find(w, t->name) : NULL;
-        if (other)
-            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is in %s too", path, t->name, other->path);
-        w->all[w->count++] = (exo_weight){.tensor = t, .path = exo_safetensors_path(file)};
-    }
+    for (size_t i = 0; i < count; i++)
+        w->all[w->count++] = (exo_weight){.tensor = exo_safetensors_at(file, i), .path = exo_safetensors_path(file)};
     return EXO_OK;
-}
-
-static bool
-is_open(const exo_weights *w, const char *path)
-{
-    for (size_t i = 0; i < w->num_files; i++)
-        if (strcmp(exo_safetensors_path(w->files[i]), path) == 0)
-            return true;
-    return false;
 }
 
 /* Each tensor is where the index says, and the index says it of each. */
@@ -87,22 +92,22 @@ check_index(const exo_weights *w, const char *folder, const char *index, json_t 
         if (st != EXO_OK)
             return st;
         if (!weight || strcmp(weight->path, path) != 0)
-            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is not in %s", index, name, path);
+            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is not in %s: fetch both again, of one version", index,
+                            name, path);
     }
     for (size_t i = 0; i < w->count; i++)
         if (!json_object_get(map, w->all[i].tensor->name))
-            return exo_fail(err, EXO_DAMAGED, "%s: does not have tensor '%s' of %s", index, w->all[i].tensor->name,
-                            w->all[i].path);
+            return exo_fail(err, EXO_DAMAGED, "%s: does not have tensor '%s' of %s: fetch both again, of one version",
+                            index, w->all[i].tensor->name, w->all[i].path);
     return EXO_OK;
 }
 
+/* Opens each file that the map names once; `opened` has their names. */
 static exo_status
-open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, exo_err *err)
+open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, json_t *opened, exo_err *err)
 {
     const char *name = NULL;
     json_t *file = NULL;
-    if (!json_is_object(map))
-        return exo_fail(err, EXO_DAMAGED, "%s: has no weight_map", index);
     json_object_foreach(map, name, file)
     {
         char path[EXO_PRETRAINED_PATH];
@@ -110,18 +115,23 @@ open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, 
         if (!text || text[0] == '\0' || text[0] == '.' || strchr(text, '/'))
             return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is in no file of this folder: '%.80s'", index, name,
                             text ? text : "");
+        if (json_object_get(opened, text))
+            continue;
         exo_status st = exo_pretrained_path(path, folder, text, err);
+        if (st == EXO_OK && json_object_set_new(opened, text, json_true()) != 0)
+            st = exo_fail(err, EXO_NOMEM, "%s: no memory", index);
         if (st != EXO_OK)
             return st;
-        if (is_open(w, path))
-            continue;
         if (w->num_files == MAX_FILES)
             return exo_fail(err, EXO_DAMAGED, "%s: names more than %d files", index, MAX_FILES);
         st = add_file(w, path, err);
         if (st != EXO_OK)
-            return st == EXO_NOT_FOUND ? exo_fail_in(err, EXO_NOT_FOUND, "%s names it", index) : st;
+            return st != EXO_NOT_FOUND
+                       ? st
+                       : exo_fail(err, EXO_NOT_FOUND, "%s: there is no such file, and %s names it: fetch it, too", path,
+                                  index);
     }
-    return check_index(w, folder, index, map, err);
+    return EXO_OK;
 }
 
 static exo_status
@@ -133,11 +143,20 @@ open_index(exo_weights *w, const char *folder, const char *index, exo_err *err)
     exo_status st = exo_file_read(index, MAX_INDEX, &text, &size, err);
     if (st != EXO_OK)
         return st;
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason);
+    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason), *opened = json_object();
+    json_t *map = json_object_get(root, "weight_map");
     if (!root)
         st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", index, reason.line, reason.column, reason.text);
+    else if (!json_is_object(map))
+        st =
+            exo_fail(err, EXO_DAMAGED, "%s: has no weight_map, which says where each tensor is: fetch it again", index);
     else
-        st = open_shards(w, folder, index, json_object_get(root, "weight_map"), err);
+        st = open_shards(w, folder, index, map, opened, err);
+    if (st == EXO_OK)
+        st = order_tensors(w, err);
+    if (st == EXO_OK)
+        st = check_index(w, folder, index, map, err);
+    json_decref(opened);
     json_decref(root);
     exo_free(text);
     return st;
@@ -156,7 +175,10 @@ fail_missing(const char *folder, exo_err *err)
                             "%s: is not read: save the model again with transformers, which writes model.safetensors",
                             path);
     }
-    return exo_fail(err, EXO_NOT_FOUND, "%s: has neither " EXO_WEIGHTS_FILE " nor " EXO_WEIGHTS_INDEX, folder);
+    return exo_fail(err, EXO_NOT_FOUND,
+                    "%s: has neither " EXO_WEIGHTS_FILE " nor " EXO_WEIGHTS_INDEX
+                    ": fetch the weights, too, or save the model with transformers' save_pretrained",
+                    folder);
 }
 
 exo_status
@@ -169,12 +191,15 @@ exo_weights_open(exo_weights *weights, const char *folder, exo_err *err)
         st = exo_pretrained_path(index, folder, EXO_WEIGHTS_INDEX, err);
     if (st != EXO_OK)
         return st;
-    if (access(path, F_OK) == 0) /* transformers, too, takes this one if there are both */
+    if (access(path, F_OK) == 0) { /* transformers, too, takes this one if there are both */
         st = add_file(weights, path, err);
-    else if (access(index, F_OK) == 0)
+        if (st == EXO_OK)
+            st = order_tensors(weights, err);
+    } else if (access(index, F_OK) == 0) {
         st = open_index(weights, folder, index, err);
-    else
+    } else {
         st = fail_missing(folder, err);
+    }
     if (st != EXO_OK)
         exo_weights_close(weights);
     return st;

@@ -5,16 +5,26 @@
 
 #include "tokenizer_impl.h"
 
+enum {
+    GAPS = 16, /* numbers for each token: files of models have few that no token has */
+    GAPS_LEAST = 1 << 16
+};
+
 static exo_status
 load_vocabulary(exo_tokenizer *t, const exo_json *part, exo_err *err)
 {
     exo_status st = exo_json_object(part, err);
     void *at = st == EXO_OK ? json_object_iter(part->value) : NULL;
+    /* A list by number is made: its length is not to be what a single token says. */
+    const uint64_t most = GAPS * (uint64_t)json_object_size(part->value) + GAPS_LEAST;
     for (; at && st == EXO_OK; at = json_object_iter_next(part->value, at)) {
         const char *text = json_object_iter_key(at);
         exo_json token = {.up = part, .key = text, .value = json_object_iter_value(at), .file = part->file};
         uint64_t number = 0;
         st = exo_json_number(&token, EXO_VOCAB_MOST - 1, &number, err);
+        if (st == EXO_OK && number >= most)
+            st = exo_json_fail(&token, err, EXO_DAMAGED, "the number %llu is far beyond the %zu tokens that there are",
+                               (unsigned long long)number, json_object_size(part->value));
         if (st != EXO_OK)
             return st;
         st = exo_vocab_add(&t->bpe.vocab, text, strlen(text), number, EXO_TOKEN_MODEL, err);

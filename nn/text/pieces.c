@@ -3,12 +3,32 @@
 
 #include <exogym/memory.h>
 
+enum {
+    GROWTH = 32, /* times its length   */
+    LEAST = 1024 /* bytes in addition */
+};
+
+size_t
+exo_pieces_most(size_t size)
+{
+    return size < SIZE_MAX / GROWTH - LEAST ? GROWTH * size + LEAST : SIZE_MAX;
+}
+
 void
 exo_pieces_release(exo_pieces *pieces)
 {
     exo_free(pieces->own.data);
     exo_free(pieces->items);
     *pieces = (exo_pieces){0};
+}
+
+size_t
+exo_pieces_size(const exo_pieces *pieces)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < pieces->count; i++)
+        size += pieces->items[i].length;
+    return size;
 }
 
 void
@@ -49,6 +69,9 @@ exo_pieces_finish(exo_pieces *pieces, exo_err *err)
 {
     if (!pieces->text)
         pieces->text = pieces->own.data ? pieces->own.data : "";
+    if (pieces->own.over)
+        return exo_fail(err, EXO_FAILED, "the tokenizer makes more than %zu bytes of this text, which is refused",
+                        pieces->own.most);
     if (pieces->failed || pieces->own.failed)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu pieces of a text", pieces->count + 1);
     return EXO_OK;

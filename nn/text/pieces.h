@@ -26,12 +26,17 @@ typedef struct exo_pieces {
 } exo_pieces;
 
 void exo_pieces_release(exo_pieces *pieces);
+/* The most that steps may make of `size` bytes. Steps come from a file, and a few that double a text have no end that any memory reaches; those
+ * of real tokenizers stay far below. */
+size_t exo_pieces_most(size_t size);
+/* Bytes of all pieces. */
+size_t exo_pieces_size(const exo_pieces *pieces);
 /* No pieces, an empty text of its own. Memory is kept. */
 void exo_pieces_clear(exo_pieces *pieces);
 void exo_pieces_add(exo_pieces *pieces, size_t begin, size_t length, int32_t token, bool first);
 /* After pieces of `from`'s text were added to `pieces`: they get the text, too. */
 void exo_pieces_share(exo_pieces *pieces, exo_pieces *from);
-/* After a text of its own was written. NOMEM if anything has failed. */
+/* After a text of its own was written. NOMEM if anything has failed; FAILED if that text is longer than it may be. */
 exo_status exo_pieces_finish(exo_pieces *pieces, exo_err *err);
 
 #endif

@@ -118,6 +118,7 @@ exo_status
 exo_steps_split(const exo_steps *steps, exo_pieces *pieces, exo_pieces *spare, exo_err *err)
 {
     exo_status st = EXO_OK;
+    pieces->own.most = spare->own.most = exo_pieces_most(exo_pieces_size(pieces));
     for (size_t i = 0; i < steps->count && st == EXO_OK; i++) {
         st = one_step(&steps->items[i], pieces, spare, err);
         exo_pieces given = *pieces;

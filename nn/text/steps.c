@@ -204,6 +204,8 @@ exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool 
                     exo_err *err)
 {
     exo_status st = EXO_OK;
+    const size_t given_size = size;
+    out->most = spare->most = exo_pieces_most(size);
     for (size_t i = 0; i < steps->count && st == EXO_OK; i++) {
         const exo_step *step = &steps->items[i];
         exo_matcher matcher = {0};
@@ -214,6 +216,9 @@ exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool 
         if (st == EXO_OK)
             st = exo_step_transform(step, &matcher, text, size, first, spare, err);
         exo_matcher_close(&matcher);
+        if (st == EXO_OK && spare->over)
+            st = exo_fail(err, EXO_FAILED, "the tokenizer makes more than %zu bytes of %zu, which is refused",
+                          spare->most, given_size);
         if (st == EXO_OK && spare->failed)
             st = exo_fail(err, EXO_NOMEM, "no memory to normalize a text of %zu bytes", size);
         exo_text given = *out;

@@ -66,7 +66,8 @@ void exo_steps_release(exo_steps *steps);
 /* Takes what the step owns, also on failure. NOMEM. */
 exo_status exo_steps_add(exo_steps *steps, exo_step step, exo_err *err);
 
-/* Steps from text to text, one at least, on one text; what comes out is in *out. The memory of both is used again. *first: see pieces.h. */
+/* Steps from text to text, one at least, on one text; what comes out is in *out. The memory of both is used again. *first: see pieces.h. FAILED:
+ * it would be longer than exo_pieces_most of the text. */
 exo_status exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool *first, exo_text *out,
                                exo_text *spare, exo_err *err);
 /* Steps from text to text or pieces, on every piece of text. *pieces is what goes in and what comes out. */

@@ -104,6 +104,7 @@ normalize(struct encoding *e, exo_err *err)
     if (!t->normalizer.count && !t->added.normalized.count)
         return EXO_OK;
     exo_pieces_clear(&e->spare);
+    e->spare.own.most = exo_pieces_most(exo_pieces_size(&e->pieces));
     for (size_t i = 0; i < e->pieces.count && st == EXO_OK; i++) {
         const exo_piece *piece = &e->pieces.items[i];
         const char *text = e->pieces.text + piece->begin;

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#define LITTLE (UINT64_C(64) << 20) /* is not worth the look */
+
 uint64_t
 exo_free_memory(void)
 {
@@ -28,4 +30,14 @@ exo_free_memory(void)
     if (current)
         fclose(current);
     return bytes;
+}
+
+exo_status
+exo_memory_expect(uint64_t bytes, const char *what, exo_err *err)
+{
+    uint64_t room = bytes > LITTLE ? exo_free_memory() : 0;
+    if (room == 0 || bytes <= room)
+        return EXO_OK;
+    return exo_fail(err, EXO_NOMEM, "%s take %.1f GB, and %.1f GB are free", what, (double)bytes * 1e-9,
+                    (double)room * 1e-9);
 }

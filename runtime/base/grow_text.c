@@ -12,6 +12,10 @@ reserve(exo_text *text, size_t more)
 {
     if (text->failed)
         return false;
+    if (text->most && (text->length > text->most || more > text->most - text->length)) {
+        text->failed = text->over = true;
+        return false;
+    }
     if (text->size - text->length > more)
         return true;
     size_t size = 2 * text->size + more + 256;

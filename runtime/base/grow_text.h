@@ -11,7 +11,8 @@
 typedef struct exo_text {
     char *data; /* NULL while empty, else ended by a 0 */
     size_t length, size;
-    bool failed;
+    size_t most; /* bytes that it may have; what is longer fails, and is `over`. 0: any number */
+    bool failed, over;
 } exo_text;
 
 void exo_text_add(exo_text *text, const char *format, ...) EXO_PRINTF(2, 3);

@@ -158,7 +158,7 @@ Test(pretrained_errors, old_and_new_names_mean_the_same)
 
 Test(pretrained_errors, a_folder_without_weights_says_what_to_do)
 {
-    expect_error(EXO_NOT_FOUND, "config.json");
+    expect_error(EXO_NOT_FOUND, "config.json: there is no such file; a Hugging Face directory has one");
     decoders_copy("gpt2", folder);
     char path[128];
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
@@ -166,6 +166,9 @@ Test(pretrained_errors, a_folder_without_weights_says_what_to_do)
     expect_error(EXO_NOT_FOUND, "has neither model.safetensors nor model.safetensors.index.json");
     decoders_write(folder, "pytorch_model.bin", "x", 1);
     expect_error(EXO_UNSUPPORTED, "pytorch_model.bin: is not read");
+    decoders_write(folder, "model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+                   58);
+    expect_error(EXO_DAMAGED, "model.safetensors: is not the file but Git LFS's pointer to it");
 }
 
 /* --- Tensors ------------------------------------------------------------------------------------------------------------------- */
@@ -257,6 +260,7 @@ Test(pretrained_errors, every_tensor_has_its_place_and_every_parameter_its_tenso
         decoders_copy("gpt2", folder);
         rewrite(&cases[i].change);
         expect_error(cases[i].status, cases[i].text);
+        expect_error(cases[i].status, "/model.safetensors: ");
     }
 }
 
@@ -290,6 +294,7 @@ Test(pretrained_errors, an_index_and_its_files_agree)
         decoders_copy("opt", folder);
         decoders_edit(folder, "model.safetensors.index.json", cases[i].from, cases[i].to);
         expect_error(EXO_DAMAGED, cases[i].text);
+        expect_error(EXO_DAMAGED, "/model.safetensors.index.json");
     }
     decoders_copy("opt", folder);
     char path[128];

@@ -283,6 +283,67 @@ Test(tokenizer_file, characters_without_token)
     exo_tokenizer_drop(&t);
 }
 
+/* Steps of a few bytes that double a text have an end long before memory has. */
+Test(tokenizer_file, steps_that_multiply_a_text_are_refused)
+{
+#define DOUBLE   "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aa\"}"
+#define TWICE(x) x ", " x
+#define MANY     TWICE(TWICE(TWICE(TWICE(DOUBLE))))
+#define BYTES    "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}"
+    static const char *const encoders[] = {
+        "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [" MANY "]}, " MODEL "}",
+        "{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [" TWICE(TWICE(TWICE(BYTES))) "]}, " MODEL "}",
+    };
+    char text[2000];
+    exo_tokenizer *t = NULL;
+    exo_err err = {0};
+    int32_t *tokens = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < 2; i++) {
+        memset(text, i ? ' ' : 'a', sizeof text);
+        cr_assert_eq(parse(&t, encoders[i], &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(exo_tokenizer_encode(t, text, sizeof text, true, &tokens, &count, &err), EXO_FAILED);
+        cr_expect(strstr(err.text, "which is refused"), "%s", err.text);
+        exo_tokenizer_drop(&t);
+    }
+    /* Decoding, and tokens that are looked for in the text as it is after the normalizer. */
+    int32_t ones[2000];
+    char *out = NULL;
+    for (size_t i = 0; i < 2000; i++)
+        ones[i] = 1;
+    cr_assert_eq(parse(&t, "{\"decoder\": {\"type\": \"Sequence\", \"decoders\": [" MANY "]}, " MODEL "}", &err),
+                 EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_tokenizer_decode(t, ones, 2000, true, &out, &count, &err), EXO_FAILED);
+    cr_expect(strstr(err.text, "which is refused"), "%s", err.text);
+    exo_tokenizer_drop(&t);
+    cr_expect_eq(parse(&t,
+                       "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [" MANY
+                       "]}, \"added_tokens\": [{\"id\": 9, \"content\": \"abba\", \"normalized\": true}], " MODEL "}",
+                       &err),
+                 EXO_FAILED);
+    cr_expect(strstr(err.text, "dir/tokenizer.json") && strstr(err.text, "which is refused"), "%s", err.text);
+    /* What a real one does to a text is no reason: each of 3 bytes for one, and one in front. */
+    static const char spaces[] = "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", "
+                                 "\"prepend\": \"\u2581\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, "
+                                 "\"content\": \"\u2581\"}]}, " MODEL "}";
+    memset(text, ' ', sizeof text);
+    cr_assert_eq(parse(&t, spaces, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_tokenizer_encode(t, text, sizeof text, true, &tokens, &count, &err), EXO_OK, "%s", err.text);
+    exo_free(tokens);
+    exo_tokenizer_drop(&t);
+}
+
+Test(tokenizer_file, a_token_alone_makes_no_long_list)
+{
+    exo_tokenizer *t = NULL;
+    exo_err err = {0};
+    cr_expect_eq(parse(&t, "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 4194303}, \"merges\": []}}", &err), EXO_DAMAGED);
+    cr_expect(strstr(err.text, "far beyond the 2 tokens"), "%s", err.text);
+    cr_expect_eq(parse(&t, "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 50256}, \"merges\": []}}", &err), EXO_OK, "%s",
+                 err.text);
+    exo_tokenizer_drop(&t);
+}
+
 /* --- Regular expressions ---------------------------------------------------------------------------------------------------------- */
 
 static const struct {
