@@ -209,6 +209,15 @@ find_locked(exo_audit *a, const char *name)
     return s;
 }
 
+static bool
+is_shared(const char *name)
+{
+    for (size_t i = 0; i < SHARED; i++)
+        if (strcmp(shared[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 static void
 quota_limits(const char *name, uint64_t *burst, uint64_t *a_second)
 {
@@ -328,8 +337,8 @@ tell_lost_locked(exo_audit *a)
     char line[EXO_AUDIT_LINE];
     if (a->lost == 0 || QUEUE - a->used < 2 * sizeof line)
         return;
-    size_t size = exo_audit_write_count(line, "lost", NULL, NULL, a->lost, "they could not be written", a->number + 1,
-                                        wall_time());
+    size_t size = exo_audit_write_count(line, "lost", NULL, NULL, NULL, a->lost, "they could not be written",
+                                        a->number + 1, wall_time());
     a->number++;
     a->lost = 0;
     append_locked(a, line, size);
@@ -345,8 +354,9 @@ tell_left_out_locked(exo_audit *a)
             struct quota *q = &s->quotas[i];
             if (q->left_out == 0)
                 continue;
-            size_t size = exo_audit_write_count(line, "suppressed", exo_audit_event_name((exo_audit_event)i), s->name,
-                                                q->left_out, NULL, a->number + 1, wall_time());
+            size_t size = exo_audit_write_count(
+                line, "suppressed", exo_audit_event_name((exo_audit_event)i), is_shared(s->name) ? s->name : NULL,
+                is_shared(s->name) ? NULL : s->name, q->left_out, NULL, a->number + 1, wall_time());
             if (!append_locked(a, line, size))
                 return; /* later */
             a->number++;

@@ -145,8 +145,8 @@ exo_audit_write_line(char out[EXO_AUDIT_LINE], const exo_audit_record *r, uint64
 }
 
 size_t
-exo_audit_write_count(char out[EXO_AUDIT_LINE], const char *event, const char *of, const char *who, uint64_t count,
-                      const char *reason, uint64_t number, struct timespec when)
+exo_audit_write_count(char out[EXO_AUDIT_LINE], const char *event, const char *of, const char *who, const char *key,
+                      uint64_t count, const char *reason, uint64_t number, struct timespec when)
 {
     struct line l = {.out = out};
     char text[64];
@@ -155,6 +155,7 @@ exo_audit_write_count(char out[EXO_AUDIT_LINE], const char *event, const char *o
     put(&l, text);
     put_field(&l, "of", of, TEXT);
     put_field(&l, "who", who, TEXT);
+    put_field(&l, "key", key, TEXT);
     put_field(&l, "reason", reason, REASON);
     put(&l, "}\n");
     return l.at;

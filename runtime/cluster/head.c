@@ -273,7 +273,8 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     if (!m)
         return exo_fail(err, EXO_INVAL, "find: the arguments cannot be read");
     exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
-    st = exo_head_check_space(call, m->space, "find", err);
+    exo_head_note_actor(h, m->space, m->name, NULL);
+    st = exo_head_check_space(h, call, m->space, a, "find", err);
     if (st != EXO_OK) {
         EXO_RELEASE(m);
         return st;
@@ -335,7 +336,7 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
                         ? exo_fail(err, EXO_CLOSED, "this process has left, or the head has taken it for lost")
                         : exo_head_check_self(call, m->node, "claim", err);
     if (st == EXO_OK)
-        st = exo_head_check_space(call, m->space, "claim", err);
+        st = exo_head_check_space(h, call, m->space, NULL, "claim", err);
     if (st == EXO_OK) {
         Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
         spec.name = m->name;

@@ -85,12 +85,42 @@ driver_of(const exo_call_context *call)
     return who && who->role == EXO_ACCESS_DRIVER ? who : NULL;
 }
 
+static bool
+is_own_space(const exo_identity *who, const char *space)
+{
+    return strcmp(space[0] ? space : "default", who->space) == 0;
+}
+
+static bool
+has_made(const exo_identity *who, const exo_entry *a)
+{
+    return a && who->name[0] && strcmp(a->spec->owner, who->name) == 0;
+}
+
+/* "JOB/..." is of a job that runs, and that the caller's key began. No key's namespace has a slash. */
+static bool
+is_of_job(const struct head *h, const exo_identity *who, const char *space)
+{
+    for (const char *slash = strchr(space, '/'); slash; slash = strchr(slash + 1, '/')) {
+        const exo_job_entry *job = NULL;
+        const exo_node *driver = NULL;
+        HASH_FIND(hh, h->directory.jobs, space, (size_t)(slash - space), job);
+        if (job && !job->ended)
+            HASH_FIND(hh, h->directory.nodes, &job->driver, sizeof job->driver, driver);
+        if (driver && driver->owner && exo_identity_is_same(driver->owner, who))
+            return true;
+    }
+    return false;
+}
+
 exo_status
-exo_head_check_space(const exo_call_context *call, const char *space, const char *method, exo_err *err)
+exo_head_check_space(const struct head *h, const exo_call_context *call, const char *space, const exo_entry *a,
+                     const char *method, exo_err *err)
 {
     const exo_identity *who = driver_of(call);
-    if (who && strcmp(space[0] ? space : "default", who->space) != 0)
-        return exo_fail(err, EXO_DENIED, "%s: %s may use the namespace '%s' only", method, who->name, who->space);
+    if (who && !is_own_space(who, space) && !has_made(who, a) && !is_of_job(h, who, space))
+        return exo_fail(err, EXO_DENIED, "%s: %s may use the namespace '%s' only, and those of its jobs", method,
+                        who->name, who->space);
     return strcmp(space, EXO_SYSTEM_SPACE) == 0 && exo_call_identity(call) &&
                    (strcmp(method, "spawn") == 0 || strcmp(method, "claim") == 0)
                ? exo_fail(err, EXO_DENIED, "%s: the namespace '%s' is the cluster's own", method, space)
@@ -108,7 +138,7 @@ bool
 exo_head_is_hidden(const exo_call_context *call, const exo_entry *a)
 {
     const exo_identity *who = driver_of(call);
-    return who && strcmp(a->spec->space[0] ? a->spec->space : "default", who->space) != 0;
+    return who && !is_own_space(who, a->spec->space) && !has_made(who, a);
 }
 
 bool

@@ -83,11 +83,13 @@ exo_status exo_head_check_self(const exo_call_context *call, uint64_t node, cons
 /* The caller is that node, and was it before; it takes no job from a driver that lives (EXISTS). */
 exo_status exo_head_check_register(const struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m,
                                    exo_err *err);
-/* A driver uses its own namespace only; nobody makes actors in that of the cluster. */
-exo_status exo_head_check_space(const exo_call_context *call, const char *space, const char *method, exo_err *err);
+/* A driver uses its own namespace, those of its running jobs ("JOB/..."), and elsewhere what it made: `a`, which may be NULL. Nobody makes
+ * actors in that of the cluster. */
+exo_status exo_head_check_space(const struct head *h, const exo_call_context *call, const char *space,
+                                const exo_entry *a, const char *method, exo_err *err);
 /* A driver ends only what it has made. */
 exo_status exo_head_check_owner(const exo_call_context *call, const exo_entry *a, const char *method, exo_err *err);
-/* A driver sees the actors of its namespace, every worker, and of drivers, jobs and what processes hold what belongs to its key. */
+/* A driver sees the actors of its namespace and those that it made, every worker, and of drivers, jobs and what processes hold what belongs to its key. */
 bool exo_head_is_hidden(const exo_call_context *call, const exo_entry *a);
 bool exo_head_hides_node(const exo_call_context *call, const exo_node *node);
 bool exo_head_hides_job(const exo_call_context *call, const exo_job_entry *job);

@@ -258,7 +258,7 @@ exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, ex
         return exo_fail(err, EXO_INVAL, "give_up: the arguments cannot be read");
     exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
     exo_head_note_actor(h, m->space, m->name, m->cause);
-    exo_status st = exo_head_check_space(call, m->space, "give_up", err);
+    exo_status st = exo_head_check_space(h, call, m->space, a, "give_up", err);
     if (st == EXO_OK && (!a || a->state == EXO_ENTRY_DEAD))
         st = exo_head_fail_not_there(m, a, err);
     if (st == EXO_OK)

@@ -55,12 +55,13 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "why: the arguments cannot be read");
-    exo_status allowed = exo_head_check_space(call, m->space, "why", err);
+    exo_head_note_actor(h, m->space, m->name, NULL);
+    const exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
+    exo_status allowed = exo_head_check_space(h, call, m->space, a, "why", err);
     if (allowed != EXO_OK) {
         EXO_RELEASE(m);
         return allowed;
     }
-    const exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
     const exo_node *n = !a             ? exo_directory_node_by_name(&h->directory, m->name)
                         : a->lost_with ? exo_directory_node(&h->directory, a->lost_with)
                         : a->node      ? a->node

@@ -401,7 +401,8 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
     const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
     if (spec->job[0] && !spec->detached && (!job || strcmp(job->state, "running") != 0))
         return exo_fail(err, EXO_NOT_FOUND, "there is no job '%s' that runs", spec->job);
-    exo_status allowed = exo_head_check_space(call, spec->space, "spawn", err); /* before it is told what there is */
+    exo_status allowed =
+        exo_head_check_space(h, call, spec->space, NULL, "spawn", err); /* before it is told what there is */
     if (allowed != EXO_OK)
         return allowed;
     exo_entry *old =
@@ -417,7 +418,7 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
         Exo__Cluster__Spawn own;
         one->driver = exo_head_driver_of(h, one->job);
         exo_head_own_spec(call, one, &own);
-        st = exo_head_check_space(call, own.space, "spawn", err);
+        st = exo_head_check_space(h, call, own.space, NULL, "spawn", err);
         if (st == EXO_OK)
             st = check_group(h, &own, err);
         if (st == EXO_OK)

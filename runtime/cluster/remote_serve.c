@@ -163,7 +163,7 @@ ends(const char *row)
            strcmp(row, METHOD_KILL) == 0;
 }
 
-/* A driver reaches what is in its namespace, and ends what it has made. */
+/* A driver reaches what is in its namespace and what it has made, and ends the latter. */
 static exo_status
 check_driver(exo_remote *r, const exo_identity *who, const exo_actor_info *info, exo_ref actor, const char *row,
              exo_err *err)
@@ -172,8 +172,10 @@ check_driver(exo_remote *r, const exo_identity *who, const exo_actor_info *info,
     bool made = r->events->made_from && r->events->made_from(r->context, actor, space, owner);
     if (!made && info->space)
         snprintf(space, sizeof space, "%s", info->space);
-    if (strcmp(space, who->space) != 0)
-        return exo_fail(err, EXO_DENIED, "%s may call actors of the namespace '%s' only", who->name, who->space);
+    bool own = made && who->name[0] && strcmp(owner, who->name) == 0;
+    if (strcmp(space, who->space) != 0 && !own)
+        return exo_fail(err, EXO_DENIED, "%s may call actors of the namespace '%s' only, and those that it made",
+                        who->name, who->space);
     if (ends(row) && strcmp(owner, who->name) != 0)
         return exo_fail(err, EXO_DENIED, "%s did not make this actor, and cannot end it", who->name);
     return EXO_OK;

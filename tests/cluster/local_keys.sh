@@ -7,6 +7,7 @@ ok keygen head -o keys --role admin
 ok keygen w1 -o keys --role worker
 ok keygen boss -o keys --role admin
 ok keygen red -o keys --role driver --namespace red
+ok keygen me -o keys --role driver
 cp keys/*.key keys/authorized/
 ok keygen stranger -o keys --role admin
 cp "$plugin" plugins/
@@ -46,6 +47,15 @@ as red stop >out 2>err && fail 'a driver of this host ends the cluster'
 has err 'may not call `end`'
 as w1 spawn counter --name e >out 2>err && fail 'a worker makes actors'
 has err 'whose role is worker'
+
+# A driver's own socket wants keys, too: its nodes live at the worker, and speak with it.
+export XDG_RUNTIME_DIR=$folder # for its socket: run has no --folder
+ok run job.yaml --json --no-plot --save-dir alone
+ok run job.yaml --json --no-plot --save-dir far --head "ipc://$place/head.curve" --head-key keys/head.key --keys keys/me.secret
+for run in alone far; do
+    cat $run/small/*/result.json | grep -E '"sha256"' >$run.hashes
+done
+[ -s alone.hashes ] && cmp -s alone.hashes far.hashes || fail "other bits: $(diff alone.hashes far.hashes)"
 
 # Its watcher shows the same key, and tells why it died.
 kill -9 "$(child_of "$w1_pid")"

@@ -9,6 +9,7 @@ ok keygen boss -o keys --role admin
 ok keygen watch -o keys --role observer
 ok keygen red -o keys --role driver --namespace red
 ok keygen blue -o keys --role driver --namespace blue
+ok keygen me -o keys --role driver
 ok keygen late -o keys --role admin --expires 2001-01-01
 cp keys/*.key keys/authorized/
 cp "$plugin" plugins/
@@ -56,6 +57,19 @@ may_not red 'may not call `end`' stop
 may_not w1 'whose role is worker' spawn counter --name e
 may_not late "does not accept this process's key" status
 may red kill c -n red
+
+# A driver trains: its nodes are in namespaces of its job.
+export XDG_RUNTIME_DIR=$folder # for its socket: run has no --folder
+ok run job.yaml --json --no-plot --save-dir alone
+ok run job.yaml --json --no-plot --save-dir far --head "$address" --head-key keys/head.key --keys keys/me.secret
+for run in alone far; do
+    cat $run/small/*/result.json | grep -E '"sha256"' >$run.hashes
+done
+[ -s alone.hashes ] && cmp -s alone.hashes far.hashes || fail "other bits: $(diff alone.hashes far.hashes)"
+may boss list jobs
+has out small
+may red list jobs
+grep -q small out && fail "a driver sees another one's job"
 
 # Taken away: new connections are refused, and the worker's, which is there, ends within moments.
 rm keys/authorized/red.key

@@ -194,6 +194,24 @@ Test(access, each_role_may_so_also_by_ipc_with_keys)
     try_the_table(true);
 }
 
+/* Who has no key, or none of the list, is not heard there. */
+Test(access, nobody_comes_by_ipc_without_a_key)
+{
+    char reason[EXO_WIRE_REASON];
+    const exo_envelope hello = STRANGER_HELLO;
+    exo_keys unknown = key_pair_new();
+    key_world.local = true;
+    key_world_open(true);
+    for (int i = 0; i < 2; i++) {
+        stranger s = stranger_open(exo_cluster_address(key_world.head), i ? &unknown : NULL, key_world.head_public);
+        stranger_say(&s, &hello);
+        stranger_wait(&s, 300);
+        cr_expect_not(stranger_hears(&s, EXO_WIRE_WELCOME, reason));
+        stranger_close(&s);
+    }
+    key_world_close();
+}
+
 /* The cells that end a process: the others were refused above. */
 Test(access, the_end)
 {
@@ -523,6 +541,62 @@ Test(access, a_driver_sees_what_is_its_own)
     stranger_close(&green);
     stranger_close(&watch);
     stranger_close(&boss);
+    key_world_close();
+}
+
+/* A job's actors live in namespaces of their own, which begin with its name. */
+Test(access, a_driver_has_the_namespaces_of_its_jobs)
+{
+    char reason[EXO_WIRE_REASON];
+    exo_err err = {0};
+    exo_ref actor = {0};
+    Exo__Cluster__Name m = EXO__CLUSTER__NAME__INIT;
+    Exo__Cluster__NodeInfo gone = EXO__CLUSTER__NODE_INFO__INIT;
+    key_world_open(true);
+    cr_assert_eq(exo_actor_class_register(&plain_class, &err), EXO_OK);
+    key_world_make_keys("red", &(exo_grant){.role = EXO_ACCESS_DRIVER});
+    key_world_make_keys("blue", &(exo_grant){.role = EXO_ACCESS_DRIVER});
+    stranger red = key_world_stranger("red"), blue = key_world_stranger("blue");
+    drive(&red, 101, "red/one");
+    drive(&blue, 102, "blue");
+    cr_expect_eq(spawn(&red, "red/one/7", "a", NULL, reason), EXO_OK, "%s", reason);
+    cr_expect_eq(spawn(&red, "red/7", "a", NULL, reason), EXO_DENIED, "no job of that name");
+    cr_expect_eq(spawn(&red, "red", "a", NULL, reason), EXO_DENIED, "a key may have that namespace");
+    cr_expect_eq(spawn(&red, "blue/7", "a", NULL, reason), EXO_DENIED);
+    cr_expect_eq(spawn(&blue, "red/one/7", "b", NULL, reason), EXO_DENIED);
+    m.space = exo_pb_text("red/one/7");
+    m.name = exo_pb_text("a");
+    cr_expect_eq(ask(&red, "find", &m.base, reason), EXO_OK, "%s", reason);
+    cr_expect_eq(ask(&red, "why", &m.base, reason), EXO_OK, "%s", reason);
+    cr_expect_eq(ask(&blue, "find", &m.base, reason), EXO_DENIED);
+    cr_expect_eq(ask(&blue, "why", &m.base, reason), EXO_DENIED);
+    cr_expect_eq(ask(&blue, "give_up", &m.base, reason), EXO_DENIED);
+    expect_seen(&red, "w1 red/one | red/one | a | red/one");
+    expect_seen(&blue, "w1 blue | blue | | blue");
+    cr_assert_eq(exo_get_actor(key_world.runtime, "red/one/7", "a", &actor, &err), EXO_OK, "%s", err.text);
+    stranger red_there = at_worker("red"), blue_there = at_worker("blue");
+    stranger_enter(&red_there, 103);
+    stranger_enter(&blue_there, 104);
+    cr_expect_eq(stranger_call(&red_there, actor.id, NULL, "nothing", NULL, 0, reason, NULL, NULL), EXO_OK, "%s",
+                 reason);
+    cr_expect_eq(stranger_call(&blue_there, actor.id, NULL, "nothing", NULL, 0, reason, NULL, NULL), EXO_DENIED);
+    cr_expect_eq(stranger_call(&blue_there, actor.id, NULL, "ping", NULL, 0, reason, NULL, NULL), EXO_DENIED);
+
+    /* Another key that takes the job's name later has nothing of what is there. */
+    gone.node = 101;
+    gone.state = exo_pb_text("left");
+    cr_expect_eq(ask(&red, "gone", &gone.base, reason), EXO_OK, "%s", reason);
+    cr_expect_eq(spawn(&red, "red/one/7", "c", NULL, reason), EXO_DENIED, "the job has ended");
+    stranger again = key_world_stranger("blue");
+    drive(&again, 105, "red/one");
+    cr_expect_eq(stranger_call(&blue_there, actor.id, NULL, "nothing", NULL, 0, reason, NULL, NULL), EXO_DENIED);
+    m.name = exo_pb_text("a");
+    cr_expect_eq(ask(&again, "give_up", &m.base, reason), EXO_DENIED, "%s", reason);
+    stranger_close(&again);
+    stranger_close(&red_there);
+    stranger_close(&blue_there);
+    stranger_close(&red);
+    stranger_close(&blue);
     key_world_close();
 }
 

@@ -353,6 +353,7 @@ Test(audit, a_flood_is_counted, .init = setup, .fini = teardown)
     cr_expect_eq(count_of("audit", "of", "spawn", &sum), 1);
     cr_expect_eq(sum, 900);
     cr_expect_eq(count_of("audit", "who", "strangers", &sum), 1);
+    cr_expect_eq(count_of("audit", "key", "key of red", &sum), 102, "its records, and the one that counts the others");
 
     exo_clock_manual_advance(&clock, 3 * EXO_SECOND); /* one a second */
     for (int i = 0; i < 10; i++)
