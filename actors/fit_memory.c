@@ -49,10 +49,10 @@ measure_strategy(const exo_model *model, const char *name, exo_config *options, 
                      .seed = opts->seed,
                      .numel = numel,
                      .infos = exo_model_infos(model),
-                     .num_infos = exo_model_num_infos(model),
-                     .params = exo_alloc_aligned(numel * sizeof(float)),
-                     .grads = exo_alloc_aligned(numel * sizeof(float))};
-    exo_status st = node.params && node.grads ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to measure a strategy");
+                     .num_infos = exo_model_num_infos(model)};
+    exo_status st = exo_array_init(&node.params, exo_device_cpu(), EXO_F32, numel, err);
+    if (st == EXO_OK)
+        st = exo_array_init(&node.grads, exo_device_cpu(), EXO_F32, numel, err);
     if (st == EXO_OK)
         st = exo_comm_local(&comm, opts->num_nodes, exo_clock_real(), err);
     if (st == EXO_OK)
@@ -71,8 +71,8 @@ measure_strategy(const exo_model *model, const char *name, exo_config *options, 
     exo_strategy_free(&strategy);
     exo_group_close(&node.group);
     exo_comm_drop(&comm);
-    exo_free(node.params);
-    exo_free(node.grads);
+    exo_array_release(&node.params);
+    exo_array_release(&node.grads);
     return st;
 }
 

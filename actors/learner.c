@@ -177,7 +177,7 @@ agree_to_end(struct trainer *t, exo_group *group, bool mine, bool *end, exo_err 
     figures[EPISODES] = (float)exo_returns_sum(&t->returns, &sum);
     figures[SUM] = (float)sum;
     figures[ENDS] = mine;
-    exo_status st = group ? exo_all_reduce(group, figures, COUNT, EXO_F32, EXO_SUM, err) : EXO_OK;
+    exo_status st = group ? exo_all_reduce(group, exo_host_array(EXO_F32, figures, COUNT), EXO_SUM, err) : EXO_OK;
     if (st != EXO_OK)
         return st;
     float full = (float)EXO_RETURN_WINDOW * (group ? (float)exo_group_size(group) : 1.0f);
@@ -200,7 +200,8 @@ learn(struct trainer *t, exo_graph_actor *actor, exo_group *group, exo_err *err)
             exo_graph_phase(actor, "learn");
         exo_ppo_update_gradient(t->update);
         if (group)
-            st = exo_all_reduce(group, exo_ppo_update_sums(t->update), EXO_PPO_SUMS, EXO_F32, EXO_SUM, err);
+            st = exo_all_reduce(group, exo_host_array(EXO_F32, exo_ppo_update_sums(t->update), EXO_PPO_SUMS), EXO_SUM,
+                                err);
         exo_graph_phase(actor, "apply");
         if (st == EXO_OK)
             exo_ppo_update_apply(t->update);

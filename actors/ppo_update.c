@@ -35,7 +35,7 @@ exo_ppo_update_new(exo_ppo_update **out, const exo_ppo_update_opts *opts, uint64
         return exo_fail(err, EXO_NOMEM, "no memory for a policy");
     exo_optim_spec spec = exo_optim_spec_init(EXO_ADAM);
     spec.eps = 1e-5; /* CleanRL's */
-    exo_status st = exo_optim_new(&u->optim, &spec, EXO_POLICY_NUMEL, err);
+    exo_status st = exo_optim_new(&u->optim, &spec, exo_device_cpu(), EXO_POLICY_NUMEL, err);
     if (st != EXO_OK) {
         exo_ppo_update_free(&u);
         return st;
@@ -106,8 +106,9 @@ add_samples(exo_ppo_update *u, const exo_rollout *r)
     memcpy(s->log_probs + first, r->log_probs, count * sizeof(float));
     memcpy(s->values + first, r->values, count * sizeof(float));
     exo_gae(r, u->opts.gamma, u->opts.lambda, s->advantages + first);
-    for (size_t i = first; i < first + count; i++)
-        s->targets[i] = s->advantages[i] + s->values[i];
+    exo_vec_add(exo_host_array(EXO_F32, s->targets + first, count),
+                exo_host_array(EXO_F32, s->advantages + first, count),
+                exo_host_array(EXO_F32, s->values + first, count));
     s->count += count;
 }
 
@@ -163,15 +164,16 @@ exo_ppo_update_sums(exo_ppo_update *u)
 void
 exo_ppo_update_apply(exo_ppo_update *u)
 {
-    float *gradient = (float *)&u->sums.gradient;
+    const exo_array policy = exo_host_array(EXO_F32, &u->policy, EXO_POLICY_NUMEL);
+    const exo_array gradient = exo_host_array(EXO_F32, &u->sums.gradient, EXO_POLICY_NUMEL);
+    float norm = 0;
     if (u->sums.samples < 1)
         return;
-    for (size_t i = 0; i < EXO_POLICY_NUMEL; i++)
-        gradient[i] /= u->sums.samples;
+    exo_vec_divide(gradient, u->sums.samples);
     if (u->opts.max_norm > 0)
-        exo_clip_grad_norm(gradient, EXO_POLICY_NUMEL, (float)u->opts.max_norm);
+        exo_clip_grad_norm(gradient, (float)u->opts.max_norm, &norm, NULL); /* of the host's memory: cannot fail */
     double left = 1 - (double)u->done / (double)u->opts.updates;
-    exo_optim_step(u->optim, (float *)&u->policy, gradient, (float)(u->opts.lr * (left > 0 ? left : 0)));
+    exo_optim_step(u->optim, policy, gradient, (float)(u->opts.lr * (left > 0 ? left : 0)));
     u->loss += (double)u->sums.loss;
     u->all += (double)u->sums.samples;
 }

@@ -6,7 +6,7 @@
  *     exo_ppo_update_begin(update, rollouts, count, err);
  *     for (uint64_t i = 0; i < exo_ppo_update_steps(update); i++) {
  *         exo_ppo_update_gradient(update);
- *         exo_all_reduce(group, exo_ppo_update_sums(update), EXO_PPO_SUMS, EXO_F32, EXO_SUM, err);
+ *         exo_all_reduce(group, exo_host_array(EXO_F32, exo_ppo_update_sums(update), EXO_PPO_SUMS), EXO_SUM, err);
  *         exo_ppo_update_apply(update);
  *     }
  *     exo_ppo_update_end(update);

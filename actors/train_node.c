@@ -117,16 +117,18 @@ take_place(struct train_node *n, const exo_node_spec *spec, exo_err *err)
         train_node_stop(n); /* a node whose start failed is never stopped */
         return st;
     }
+    size_t numel = exo_params_numel(n->params);
+    size_t statistics = exo_params_buffer_numel(n->params) - exo_params_frozen_numel(n->params);
     n->node = (exo_node){
         .rank = spec->rank,
         .num_nodes = fit->num_nodes,
         .max_steps = fit->max_steps,
         .seed = fit->seed,
-        .numel = exo_params_numel(n->params),
-        .params = exo_params_values(n->params),
-        .grads = exo_params_grads(n->params),
-        .buffers = exo_params_buffers(n->params),
-        .buffer_numel = exo_params_buffer_numel(n->params) - exo_params_frozen_numel(n->params),
+        .numel = numel,
+        .params = exo_host_array(EXO_F32, exo_params_values(n->params), numel),
+        .grads = exo_host_array(EXO_F32, exo_params_grads(n->params), n->within ? 0 : numel),
+        .buffers = exo_host_array(EXO_F32, exo_params_buffers(n->params), statistics),
+        .buffer_numel = statistics,
         .model = n->params,
         .infos = exo_params_info(n->params, 0),
         .num_infos = exo_params_count(n->params),
@@ -190,13 +192,18 @@ load_checkpoint(struct train_node *n, uint64_t *elapsed, exo_err *err)
     return st;
 }
 
+/* Statistics and what is frozen. */
+static exo_array
+all_buffers(exo_params *params)
+{
+    return exo_host_array(EXO_F32, exo_params_buffers(params), exo_params_buffer_numel(params));
+}
+
 static exo_status
 agree_on_parameters(struct train_node *n, exo_err *err)
 {
-    exo_status st = exo_broadcast(n->side_group, n->node.params, n->node.numel, EXO_F32, 0, err);
-    if (st == EXO_OK)
-        st = exo_broadcast(n->side_group, n->node.buffers, exo_params_buffer_numel(n->params), EXO_F32, 0, err);
-    return st;
+    exo_status st = exo_broadcast(n->side_group, n->node.params, 0, err);
+    return st == EXO_OK ? exo_broadcast(n->side_group, all_buffers(n->params), 0, err) : st;
 }
 
 static exo_status
@@ -392,6 +399,12 @@ need_average(struct train_node *n, exo_err *err)
     return n->average ? EXO_OK : exo_model_copy(n->fit->model, &n->average, err);
 }
 
+static exo_array
+average_values(const struct train_node *n)
+{
+    return exo_host_array(EXO_F32, exo_params_values(n->average), n->node.numel);
+}
+
 /* Parameters and statistics alike: the average of models whose batch-norm statistics differ has the average statistics. What is frozen is
  * equal on all nodes, and its average may be so but for rounding. */
 static exo_status
@@ -400,16 +413,13 @@ average_copies(struct train_node *n, exo_err *err)
     exo_status st = need_average(n, err);
     if (st != EXO_OK)
         return st;
-    float *values = exo_params_values(n->average);
-    float *buffers = exo_params_buffers(n->average);
-    memcpy(values, n->node.params, n->node.numel * sizeof *values);
-    size_t buffer_numel = exo_params_buffer_numel(n->params);
-    if (buffer_numel)
-        memcpy(buffers, n->node.buffers, buffer_numel * sizeof *buffers);
+    const exo_array values = average_values(n), buffers = all_buffers(n->average);
     exo_compute_enter();
-    st = exo_all_reduce(n->side_group, values, n->node.numel, EXO_F32, EXO_MEAN, err);
+    exo_vec_copy(values, n->node.params);
+    exo_vec_copy(buffers, all_buffers(n->params));
+    st = exo_all_reduce(n->side_group, values, EXO_MEAN, err);
     if (st == EXO_OK)
-        st = exo_all_reduce(n->side_group, buffers, n->node.buffer_numel, EXO_F32, EXO_MEAN, err);
+        st = exo_all_reduce(n->side_group, exo_array_part(buffers, 0, n->node.buffer_numel), EXO_MEAN, err);
     exo_comm_warm(n->comm, n->node.rank, n->node.numel);
     exo_compute_leave();
     return st;
@@ -545,24 +555,20 @@ correlate_copies(struct train_node *n, double *out, exo_err *err)
     exo_status st = need_average(n, err);
     if (st != EXO_OK)
         return st;
-    float *z = exo_params_values(n->average);
-    const float *x = n->node.params;
-    size_t numel = n->node.numel;
+    const exo_array x = n->node.params, z = average_values(n);
     double sum = 0, squares = 0, length = 0;
-    for (size_t i = 0; i < numel; i++)
-        sum += (double)x[i];
-    double mean = numel ? sum / (double)numel : 0;
-    for (size_t i = 0; i < numel; i++)
-        squares += ((double)x[i] - mean) * ((double)x[i] - mean);
-    double scale = squares > 0 ? 1.0 / sqrt(squares) : 0;
-    for (size_t i = 0; i < numel; i++)
-        z[i] = (float)(((double)x[i] - mean) * scale);
-
-    st = exo_all_reduce(n->side_group, z, numel, EXO_F32, EXO_SUM, err);
+    st = exo_vec_sum(x, &sum, err);
+    double mean = x.count ? sum / (double)x.count : 0;
+    if (st == EXO_OK)
+        st = exo_vec_sum_squares(x, mean, &squares, err);
+    if (st == EXO_OK) {
+        exo_vec_standardize(z, x, mean, squares > 0 ? 1.0 / sqrt(squares) : 0);
+        st = exo_all_reduce(n->side_group, z, EXO_SUM, err);
+    }
+    if (st == EXO_OK)
+        st = exo_vec_sum_squares(z, 0, &length, err);
     if (st != EXO_OK)
         return st;
-    for (size_t i = 0; i < numel; i++)
-        length += (double)z[i] * (double)z[i];
     double nodes = (double)n->node.num_nodes;
     *out = nodes > 1 ? (length - nodes) / (nodes * (nodes - 1)) : 1.0;
     return EXO_OK;

@@ -49,14 +49,15 @@ copy(void *context)
 static void
 sweep(void *optim)
 {
-    exo_optim_step(optim, params, grads, 1e-6f);
+    exo_optim_step(optim, exo_host_array(EXO_F32, params, NUMEL), exo_host_array(EXO_F32, grads, NUMEL), 1e-6f);
 }
 
 static void
 clip(void *unused)
 {
+    float norm = 0;
     (void)unused;
-    exo_clip_grad_norm(grads, NUMEL, 1e30f); /* the norm only */
+    exo_clip_grad_norm(exo_host_array(EXO_F32, grads, NUMEL), 1e30f, &norm, NULL); /* the norm only */
 }
 
 struct selection {
@@ -103,7 +104,7 @@ main(void)
         exo_optim *optim = NULL;
         exo_optim_spec spec = exo_optim_spec_init(rules[r].kind);
         spec.momentum = rules[r].momentum;
-        if (exo_optim_new(&optim, &spec, NUMEL, &err) != EXO_OK)
+        if (exo_optim_new(&optim, &spec, exo_device_cpu(), NUMEL, &err) != EXO_OK)
             return 1;
         double ms = milliseconds(sweep, optim);
         printf("%-24s %7.3f ms  %6.1f GB/s  %.2f of memcpy\n", rules[r].name, ms, rules[r].streams * bytes / ms / 1e6,

@@ -1,30 +1,29 @@
-/* Optimizers over flat buffers: state, the constants of a step, and the sweep in pieces.
+/* Optimizers over flat arrays: state on the parameters' device, the constants of a step, and one kernel for each range of one rule.
  *
- * An exo_optim is owned by one thread at a time; during a step, pieces of its buffers are written by the threads that help.
- * Read next: nn/optim_kernels.c for the formulas, nn/optim_spec.c for names and constants.
+ * An exo_optim is owned by one thread at a time; within a step, threads that help write parts of its buffers.
+ * Read next: nn/device/device_impl.h for the formulas, nn/optim_spec.c for names and constants.
  */
 #include <exogym/optim.h>
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 
 #include <exogym/memory.h>
 
+#include "device_impl.h"
 #include "optim_groups.h"
-#include "optim_kernels.h"
-#include "parallel.h"
 
 enum {
-    MAX_BUFFERS = 3,
-    PIECE = 1 << 15 /* elements: five buffers of it fit the second-level cache */
+    MAX_BUFFERS = 3
 };
 
-/* The constants of a step, in single precision at the last moment. */
+/* The arguments of a step's kernel but for its arrays: constants in single precision at the last moment. */
 union constants {
-    exo_adam_step adam;
-    exo_sgd_step sgd;
-    exo_rmsprop_step rmsprop;
-    exo_adagrad_step adagrad;
+    exo_adam_args adam;
+    exo_sgd_args sgd;
+    exo_rmsprop_args rmsprop;
+    exo_adagrad_args adagrad;
 };
 
 /* The rule with the spec's own constants, or a group's. */
@@ -39,15 +38,15 @@ struct range {
 };
 
 struct exo_optim {
+    exo_device *device;
     size_t numel;
-    uint64_t steps;              /* done so far */
-    float *buffers[MAX_BUFFERS]; /* (numel) each, NULL where the rule needs none; buffer_name says what they are */
-    struct rule *rules;          /* (num_rules): the spec's own, then the groups' */
+    uint64_t steps;                 /* done so far */
+    exo_array buffers[MAX_BUFFERS]; /* (numel) each, none where the rule needs none; buffer_name says what they are */
+    struct rule *rules;             /* (num_rules): the spec's own, then the groups' */
     size_t num_rules;
     struct range *ranges; /* (num_ranges), ascending; the last one ends at numel or beyond */
     size_t num_ranges;
-    float *params;      /* of the step that goes on */
-    const float *grads; /* likewise                 */
+    float *params; /* of the step that goes on, on the device */
 };
 
 /* What buffer `index` of a rule holds, in torch.optim's words; NULL: the rule does without. */
@@ -143,17 +142,11 @@ buffer_of(const exo_optim *optim, size_t index)
 static exo_status
 make_buffers(exo_optim *optim)
 {
-    size_t bytes = 0;
-    if (__builtin_mul_overflow(optim->numel, sizeof(float), &bytes))
-        return EXO_NOMEM;
-    for (size_t b = 0; b < MAX_BUFFERS; b++) {
-        if (!buffer_of(optim, b))
-            continue;
-        optim->buffers[b] = exo_alloc_aligned(bytes);
-        if (!optim->buffers[b])
-            return EXO_NOMEM;
-    }
-    return EXO_OK;
+    exo_status st = EXO_OK;
+    for (size_t b = 0; st == EXO_OK && b < MAX_BUFFERS; b++)
+        if (buffer_of(optim, b))
+            st = exo_array_init(&optim->buffers[b], optim->device, EXO_F32, optim->numel, NULL);
+    return st;
 }
 
 /* Adagrad's sums begin at a constant. */
@@ -165,15 +158,14 @@ fill_buffers(exo_optim *optim)
         const exo_optim_spec *spec = &optim->rules[optim->ranges[r].rule].spec;
         size_t end = optim->ranges[r].end < optim->numel ? optim->ranges[r].end : optim->numel;
         if (spec->kind == EXO_ADAGRAD && spec->initial_accumulator != 0)
-            for (size_t i = first; i < end; i++)
-                optim->buffers[0][i] = (float)spec->initial_accumulator;
+            exo_vec_fill(exo_array_part(optim->buffers[0], first, end - first), (float)spec->initial_accumulator);
         first = end;
     }
 }
 
 exo_status
 exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
-                      size_t first, size_t numel, exo_err *err)
+                      exo_device *device, size_t first, size_t numel, exo_err *err)
 {
     exo_optim *optim = NULL;
     exo_status st = exo_optim_spec_check(spec, err);
@@ -184,6 +176,7 @@ exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_par
     optim = exo_calloc(1, sizeof *optim);
     st = optim ? EXO_OK : EXO_NOMEM;
     if (st == EXO_OK) {
+        optim->device = device;
         optim->numel = numel;
         st = copy_rules(optim, spec);
     }
@@ -203,9 +196,9 @@ exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_par
 }
 
 exo_status
-exo_optim_new(exo_optim **out, const exo_optim_spec *spec, size_t numel, exo_err *err)
+exo_optim_new(exo_optim **out, const exo_optim_spec *spec, exo_device *device, size_t numel, exo_err *err)
 {
-    return exo_optim_new_grouped(out, spec, NULL, 0, 0, numel, err);
+    return exo_optim_new_grouped(out, spec, NULL, 0, device, 0, numel, err);
 }
 
 void
@@ -214,7 +207,7 @@ exo_optim_free(exo_optim **optim)
     if (!optim || !*optim)
         return;
     for (size_t b = 0; b < MAX_BUFFERS; b++)
-        exo_free((*optim)->buffers[b]);
+        exo_array_release(&(*optim)->buffers[b]);
     exo_free((*optim)->rules);
     exo_free((*optim)->ranges);
     exo_free(*optim);
@@ -233,7 +226,7 @@ set_constants(struct rule *rule, uint64_t steps, double lr)
     switch (spec->kind) {
     case EXO_ADAM:
     case EXO_ADAMW:
-        rule->now.adam = (exo_adam_step){
+        rule->now.adam = (exo_adam_args){
             .l2 = spec->kind == EXO_ADAM ? wd : 0.0f,
             .shrink = spec->kind == EXO_ADAMW ? (float)(1.0 - lr * spec->weight_decay) : 1.0f,
             .beta1 = (float)spec->beta1,
@@ -246,7 +239,7 @@ set_constants(struct rule *rule, uint64_t steps, double lr)
         };
         return;
     case EXO_SGD:
-        rule->now.sgd = (exo_sgd_step){
+        rule->now.sgd = (exo_sgd_args){
             .l2 = wd,
             .momentum = (float)spec->momentum,
             .one_minus_dampening = steps == 1 ? 1.0f : (float)(1.0 - spec->dampening),
@@ -255,7 +248,7 @@ set_constants(struct rule *rule, uint64_t steps, double lr)
         };
         return;
     case EXO_RMSPROP:
-        rule->now.rmsprop = (exo_rmsprop_step){
+        rule->now.rmsprop = (exo_rmsprop_args){
             .l2 = wd,
             .alpha = (float)spec->alpha,
             .one_minus_alpha = (float)(1.0 - spec->alpha),
@@ -265,7 +258,7 @@ set_constants(struct rule *rule, uint64_t steps, double lr)
         };
         return;
     case EXO_ADAGRAD:
-        rule->now.adagrad = (exo_adagrad_step){
+        rule->now.adagrad = (exo_adagrad_args){
             .l2 = wd,
             .eps = (float)spec->eps,
             .lr = (float)(lr / (1.0 + (t - 1.0) * spec->lr_decay)),
@@ -278,36 +271,40 @@ set_constants(struct rule *rule, uint64_t steps, double lr)
 static float *
 buffer_at(const exo_optim *optim, const exo_optim_spec *spec, size_t buffer, size_t first)
 {
-    return buffer_name(spec, buffer) ? optim->buffers[buffer] + first : NULL;
+    return buffer_name(spec, buffer) ? (float *)optim->buffers[buffer].data + first : NULL;
 }
 
 /* Elements [first, first + n), all of one rule, whose gradients are `grads` (n). */
-static void
-sweep_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t n, const float *grads)
+static exo_status
+step_range(const exo_optim *optim, const struct rule *rule, size_t first, size_t n, const float *grads, exo_err *err)
 {
     const exo_optim_spec *spec = &rule->spec;
+    const exo_kernels *kernels = optim->device->device_class->kernels;
     float *params = optim->params + first;
     float *b0 = buffer_at(optim, spec, 0, first), *b1 = buffer_at(optim, spec, 1, first),
           *b2 = buffer_at(optim, spec, 2, first);
+    union constants k = rule->now;
 
     switch (spec->kind) {
     case EXO_ADAM:
     case EXO_ADAMW:
-        if (b2)
-            exo_kernel_amsgrad(n, params, grads, b0, b1, b2, &rule->now.adam);
-        else
-            exo_kernel_adam(n, params, grads, b0, b1, &rule->now.adam);
-        return;
+        k.adam.count = n, k.adam.param = params, k.adam.grad = grads;
+        k.adam.exp_avg = b0, k.adam.exp_avg_sq = b1, k.adam.max_exp_avg_sq = b2;
+        return kernels->adam(optim->device, &k.adam, err);
     case EXO_SGD:
-        exo_kernel_sgd(n, params, grads, b0, &rule->now.sgd);
-        return;
+        k.sgd.count = n, k.sgd.param = params, k.sgd.grad = grads;
+        k.sgd.momentum_buffer = b0;
+        return kernels->sgd(optim->device, &k.sgd, err);
     case EXO_RMSPROP:
-        exo_kernel_rmsprop(n, params, grads, b0, b1, b2, &rule->now.rmsprop);
-        return;
+        k.rmsprop.count = n, k.rmsprop.param = params, k.rmsprop.grad = grads;
+        k.rmsprop.square_avg = b0, k.rmsprop.grad_avg = b1, k.rmsprop.momentum_buffer = b2;
+        return kernels->rmsprop(optim->device, &k.rmsprop, err);
     case EXO_ADAGRAD:
-        exo_kernel_adagrad(n, params, grads, b0, &rule->now.adagrad);
-        return;
+        k.adagrad.count = n, k.adagrad.param = params, k.adagrad.grad = grads;
+        k.adagrad.sum = b0;
+        return kernels->adagrad(optim->device, &k.adagrad, err);
     }
+    return EXO_OK;
 }
 
 /* The range that element `at` is in. */
@@ -327,22 +324,25 @@ range_of(const exo_optim *optim, size_t at)
 
 /* Elements [first, first + n), whose gradients are `grads` (n). */
 static void
-sweep_part(const exo_optim *optim, size_t first, size_t n, const float *grads)
+step_part(const exo_optim *optim, size_t first, size_t n, const float *grads)
 {
+    exo_err reason;
     const struct range *range = range_of(optim, first);
     for (size_t done = 0; done < n; range++) {
         size_t left = n - done, until = range->end - (first + done), count = until < left ? until : left;
-        sweep_range(optim, &optim->rules[range->rule], first + done, count, grads + done);
+        exo_device_note(optim->device,
+                        step_range(optim, &optim->rules[range->rule], first + done, count, grads + done, &reason),
+                        &reason);
         done += count;
     }
 }
 
 static void
-begin_step(exo_optim *optim, float *params, const float *grads, float lr)
+begin_step(exo_optim *optim, exo_array params, float lr)
 {
     float base = optim->rules[0].spec.lr;
-    optim->params = params;
-    optim->grads = grads;
+    assert(params.count == optim->numel && params.device == optim->device && params.dtype == EXO_F32);
+    optim->params = params.data;
     optim->steps++;
     for (size_t r = 0; r < optim->num_rules; r++) {
         float own = optim->rules[r].spec.lr;
@@ -351,32 +351,26 @@ begin_step(exo_optim *optim, float *params, const float *grads, float lr)
     }
 }
 
-static void
-sweep_piece(void *context, size_t index)
-{
-    const exo_optim *optim = context;
-    size_t first = index * PIECE, left = optim->numel - first;
-    sweep_part(optim, first, left < PIECE ? left : PIECE, optim->grads + first);
-}
-
 void
-exo_optim_step(exo_optim *optim, float *params, const float *grads, float lr)
+exo_optim_step(exo_optim *optim, exo_array params, exo_array grads, float lr)
 {
-    begin_step(optim, params, grads, lr);
-    exo_parallel_for((optim->numel + PIECE - 1) / PIECE, sweep_piece, optim);
+    assert(grads.count == optim->numel && grads.device == optim->device && grads.dtype == EXO_F32);
+    begin_step(optim, params, lr);
+    if (optim->numel > 0)
+        step_part(optim, 0, optim->numel, grads.data);
 }
 
 static void
-sweep_taken(void *context, size_t first, size_t count, const float *grad)
+step_taken(void *context, size_t first, size_t count, const float *grad)
 {
-    sweep_part(context, first, count, grad);
+    step_part(context, first, count, grad);
 }
 
 exo_grad_sink
-exo_optim_sink(exo_optim *optim, float *params, float lr)
+exo_optim_sink(exo_optim *optim, exo_array params, float lr)
 {
-    begin_step(optim, params, NULL, lr);
-    return (exo_grad_sink){.take = sweep_taken, .context = optim};
+    begin_step(optim, params, lr);
+    return (exo_grad_sink){.take = step_taken, .context = optim};
 }
 
 void
@@ -386,9 +380,9 @@ exo_optim_state(exo_optim *optim, const char *name, exo_state *state)
     snprintf(entry, sizeof entry, "%s.step", name);
     exo_state_add_u64(state, entry, &optim->steps);
     for (size_t b = 0; b < MAX_BUFFERS; b++) {
-        if (!optim->buffers[b])
+        if (!optim->buffers[b].owned)
             continue;
         snprintf(entry, sizeof entry, "%s.%s", name, buffer_of(optim, b));
-        exo_state_add(state, entry, EXO_F32, optim->buffers[b], optim->numel);
+        exo_state_add_array(state, entry, optim->buffers[b]);
     }
 }

@@ -23,6 +23,7 @@ struct entry {
     char *name;
     exo_dtype dtype;
     void *data;
+    exo_device *device; /* that `data` is an address of; NULL: the host reads and writes there */
     size_t num_dims;
     size_t dims[EXO_MAX_DIMS];
     uint64_t bytes;
@@ -146,9 +147,47 @@ exo_state_add(exo_state *state, const char *name, exo_dtype dtype, void *data, s
 }
 
 void
+exo_state_add_array(exo_state *state, const char *name, exo_array array)
+{
+    size_t before = state->count;
+    exo_state_add(state, name, array.dtype, array.data, array.count);
+    if (state->count > before && array.device && !exo_device_is_host(array.device))
+        state->entries[before].device = array.device;
+}
+
+void
 exo_state_add_u64(exo_state *state, const char *name, uint64_t *value)
 {
     exo_state_add_shaped(state, name, EXO_I64, value, 0, NULL);
+}
+
+/* --- Entries that are not in the host's memory -------------------------------------------------------------------------------- */
+
+enum {
+    STAGE = 1 << 20 /* bytes that go to or from a device at once */
+};
+
+/* Hands the entry's bytes to `part`, or takes them from it, piece by piece in the host's memory. */
+static exo_status
+through_host(const struct entry *e, bool fill,
+             exo_status (*part)(void *context, void *bytes, size_t size, exo_err *err), void *context, exo_err *err)
+{
+    if (!e->device)
+        return part(context, e->data, e->bytes, err);
+    char *stage = exo_calloc(1, STAGE);
+    exo_status st = stage ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to copy the entry '%s'", e->name);
+    for (uint64_t at = 0; st == EXO_OK && at < e->bytes; at += STAGE) {
+        size_t size = e->bytes - at < STAGE ? e->bytes - at : STAGE;
+        const exo_array bytes = {.device = e->device, .data = (char *)e->data + at, .count = size, .dtype = EXO_U8};
+        if (!fill)
+            st = exo_array_read(bytes, stage, err);
+        if (st == EXO_OK)
+            st = part(context, stage, size, err);
+        if (st == EXO_OK && fill)
+            st = exo_array_write(bytes, stage, err);
+    }
+    exo_free(stage);
+    return st;
 }
 
 /* --- Saving --------------------------------------------------------------------------------------------------------------- */
@@ -202,6 +241,18 @@ write_part(exo_file *file, exo_hash *hash, const void *data, size_t size, exo_er
     return exo_file_write(file, data, size, err);
 }
 
+struct writer {
+    exo_file *file;
+    exo_hash *hash;
+};
+
+static exo_status
+write_bytes(void *context, void *bytes, size_t size, exo_err *err)
+{
+    const struct writer *w = context;
+    return write_part(w->file, w->hash, bytes, size, err);
+}
+
 static exo_status
 write_parts(const exo_state *state, exo_file *file, exo_hash *hash, const char *header, uint64_t length, exo_err *err)
 {
@@ -211,8 +262,9 @@ write_parts(const exo_state *state, exo_file *file, exo_hash *hash, const char *
     exo_status st = write_part(file, hash, size, sizeof size, err);
     if (st == EXO_OK)
         st = write_part(file, hash, header, length, err);
+    struct writer w = {.file = file, .hash = hash};
     for (size_t i = 0; st == EXO_OK && i < state->count; i++)
-        st = write_part(file, hash, state->entries[i].data, state->entries[i].bytes, err);
+        st = through_host(&state->entries[i], false, write_bytes, &w, err);
     return st;
 }
 
@@ -355,6 +407,15 @@ check_header(const struct reader *r, const exo_state *s, exo_err *err)
     return st;
 }
 
+static exo_status
+read_bytes(void *context, void *bytes, size_t size, exo_err *err)
+{
+    const struct reader *r = context;
+    if (fread(bytes, 1, size, r->stream) == size)
+        return EXO_OK;
+    return exo_fail(err, EXO_IO, "%s: %s", r->path, strerror(errno));
+}
+
 exo_status
 exo_state_load(exo_state *state, const char *path, exo_err *err)
 {
@@ -368,9 +429,10 @@ exo_state_load(exo_state *state, const char *path, exo_err *err)
         struct entry *e = &state->entries[i];
         uint64_t first = 0;
         st = find_entry(&r, e, &first, err);
-        if (st == EXO_OK &&
-            (fseeko(r.stream, (off_t)first, SEEK_SET) != 0 || fread(e->data, 1, e->bytes, r.stream) != e->bytes))
+        if (st == EXO_OK && fseeko(r.stream, (off_t)first, SEEK_SET) != 0)
             st = exo_fail(err, EXO_IO, "%s: entry '%s': %s", path, e->name, strerror(errno));
+        if (st == EXO_OK)
+            st = through_host(e, true, read_bytes, &r, err);
     }
     close_reader(&r);
     return st;

@@ -11,7 +11,7 @@ ddp_step(void *self, exo_node *node, exo_err *err)
     (void)self;
     exo_status st = EXO_OK;
     if (node->num_nodes > 1)
-        st = exo_all_reduce(node->group, node->grads, node->numel, EXO_F32, EXO_MEAN, err);
+        st = exo_all_reduce(node->group, node->grads, EXO_MEAN, err);
     return st == EXO_OK ? exo_node_inner_step(node, err) : st;
 }
 

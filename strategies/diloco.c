@@ -11,15 +11,11 @@
  */
 #include "builtin.h"
 
-#include <string.h>
-
-#include <exogym/memory.h>
-
 struct diloco {
     exo_rounds rounds;
     exo_optim_spec outer_spec;
     size_t first, length; /* this node's shard of the parameters */
-    float *outer;         /* (length) theta_outer; memory of its own, never the model's */
+    exo_array outer;      /* (length) theta_outer; memory of its own, never the model's */
     exo_optim *outer_optim;
 };
 
@@ -40,25 +36,24 @@ diloco_start(void *self, exo_node *node, exo_err *err)
 {
     struct diloco *d = self;
     exo_shard(node->numel, node->num_nodes, node->rank, &d->first, &d->length);
-    d->outer = exo_alloc_aligned(d->length * sizeof *d->outer);
-    if (!d->outer)
-        return exo_fail(err, EXO_NOMEM, "diloco: no memory for the outer parameters");
-    memcpy(d->outer, node->params + d->first, d->length * sizeof *d->outer);
-    return exo_optim_new(&d->outer_optim, &d->outer_spec, d->length, err);
+    exo_status st = exo_array_init(&d->outer, node->params.device, EXO_F32, d->length, err);
+    if (st != EXO_OK)
+        return exo_fail_in(err, st, "diloco: the outer parameters");
+    exo_vec_copy(d->outer, exo_array_part(node->params, d->first, d->length));
+    return exo_optim_new(&d->outer_optim, &d->outer_spec, d->outer.device, d->length, err);
 }
 
 static exo_status
 outer_step(struct diloco *d, exo_node *node, exo_err *err)
 {
-    exo_status st = exo_reduce_scatter(node->group, node->params, node->numel, EXO_F32, EXO_MEAN, err);
+    exo_status st = exo_reduce_scatter(node->group, node->params, EXO_MEAN, err);
     if (st != EXO_OK)
         return st;
-    float *shard = node->params + d->first; /* the mean, then the change up to it, then the outer parameters */
-    for (size_t i = 0; i < d->length; i++)
-        shard[i] = d->outer[i] - shard[i];
+    const exo_array shard = exo_array_part(node->params, d->first, d->length); /* the mean, then the change up to it */
+    exo_vec_sub(shard, d->outer, shard);
     exo_optim_step(d->outer_optim, d->outer, shard, d->outer_spec.lr);
-    memcpy(shard, d->outer, d->length * sizeof *d->outer);
-    return exo_all_gather(node->group, node->params, node->numel, EXO_F32, err);
+    exo_vec_copy(shard, d->outer);
+    return exo_all_gather(node->group, node->params, err);
 }
 
 static exo_status
@@ -75,7 +70,7 @@ static void
 diloco_state(void *self, exo_state *state)
 {
     struct diloco *d = self;
-    exo_state_add(state, "diloco.outer", EXO_F32, d->outer, d->length);
+    exo_state_add_array(state, "diloco.outer", d->outer);
     exo_optim_state(d->outer_optim, "diloco.optim", state);
 }
 
@@ -83,7 +78,7 @@ static void
 diloco_release(void *self)
 {
     struct diloco *d = self;
-    exo_free(d->outer);
+    exo_array_release(&d->outer);
     exo_optim_free(&d->outer_optim);
 }
 

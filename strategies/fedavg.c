@@ -63,7 +63,7 @@ average_island(const struct fedavg *f, exo_node *node, exo_err *err)
                                 node->rank, f->ranks);
     exo_status st = exo_group_among(&island, node->group, f->ranks, count, err);
     if (st == EXO_OK)
-        st = exo_all_reduce(island, node->params, node->numel, EXO_F32, EXO_MEAN, err);
+        st = exo_all_reduce(island, node->params, EXO_MEAN, err);
     exo_group_close(&island);
     return st;
 }
@@ -77,7 +77,7 @@ fedavg_step(void *self, exo_node *node, exo_err *err)
         return st;
     if (f->island_size > 0)
         return average_island(f, node, err);
-    return exo_all_reduce(node->group, node->params, node->numel, EXO_F32, EXO_MEAN, err);
+    return exo_all_reduce(node->group, node->params, EXO_MEAN, err);
 }
 
 static void

@@ -40,13 +40,15 @@ exo_node_inner_sink(exo_node *node)
 exo_status
 exo_node_inner_step(exo_node *node, exo_err *err)
 {
-    (void)err; /* arithmetic only: nothing of it can fail today */
+    exo_status st = EXO_OK;
     if (node->stepped) {
         node->stepped = false;
         return EXO_OK;
     }
     if (node->max_norm > 0)
-        node->grad_norm = exo_clip_grad_norm(node->grads, node->numel, node->max_norm);
+        st = exo_clip_grad_norm(node->grads, node->max_norm, &node->grad_norm, err);
+    if (st != EXO_OK)
+        return st;
     node->lr = scheduled_rate(node);
     exo_optim_step(node->optim, node->params, node->grads, node->lr);
     return EXO_OK;

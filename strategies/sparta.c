@@ -10,8 +10,6 @@
 
 #include <math.h>
 
-#include <exogym/memory.h>
-
 struct sparta {
     double p;
     uint64_t interval, delay; /* steps */
@@ -19,7 +17,7 @@ struct sparta {
     exo_selector *selector;
     uint64_t num_slots; /* rounds in flight: those begun in `delay` steps, and this one */
     size_t capacity;    /* coordinates that a slot has room for */
-    float *slots;       /* (num_slots, capacity) */
+    exo_array slots;    /* (num_slots, capacity) */
 };
 
 static exo_status
@@ -61,49 +59,55 @@ sparta_start(void *self, exo_node *node, exo_err *err)
     double room = ceil(mean + 20.0 * sqrt(mean * (1.0 - s->p)) + 100.0);
     s->capacity = room < (double)node->numel ? (size_t)room : node->numel;
     s->num_slots = s->delay / s->interval + 1;
-    s->slots = exo_calloc(s->num_slots * s->capacity, sizeof *s->slots);
-    if (!s->slots)
-        return exo_fail(err, EXO_NOMEM, "sparta: no memory for %llu rounds of %zu values",
-                        (unsigned long long)s->num_slots, s->capacity);
-    return EXO_OK;
+    st = exo_array_init(&s->slots, node->params.device, EXO_F32, s->num_slots * s->capacity, err);
+    return st == EXO_OK ? EXO_OK
+                        : exo_fail_in(err, st, "sparta: %llu rounds of %zu values", (unsigned long long)s->num_slots,
+                                      s->capacity);
 }
 
-static float *
-slot_of(const struct sparta *s, uint64_t round)
+/* Where the `n` values of a round wait. */
+static exo_array
+slot_of(const struct sparta *s, uint64_t round, size_t n)
 {
-    return s->slots + (round % s->num_slots) * s->capacity;
+    return exo_array_part(s->slots, (round % s->num_slots) * s->capacity, n);
+}
+
+/* The coordinates of a round, on the node's device; the caller releases them. */
+static exo_status
+select_round(struct sparta *s, const exo_node *node, uint64_t round, exo_array *out, exo_err *err)
+{
+    const uint32_t *index = NULL;
+    size_t n = exo_selector_round(s->selector, round, &index);
+    if (n > s->capacity)
+        return exo_fail(err, EXO_FAILED, "sparta: round %llu selects %zu coordinates, room is for %zu",
+                        (unsigned long long)round, n, s->capacity);
+    return exo_array_import(out, node->params.device, EXO_I32, index, n, err);
 }
 
 /* Keeps this node's values of the round's coordinates. */
 static exo_status
 begin_round(struct sparta *s, const exo_node *node, uint64_t round, exo_err *err)
 {
-    const uint32_t *index = NULL;
-    float *packed = slot_of(s, round);
-    size_t n = exo_selector_round(s->selector, round, &index);
-    if (n > s->capacity)
-        return exo_fail(err, EXO_FAILED, "sparta: round %llu selects %zu coordinates, room is for %zu",
-                        (unsigned long long)round, n, s->capacity);
-    for (size_t i = 0; i < n; i++)
-        packed[i] = node->params[index[i]];
-    return EXO_OK;
+    exo_array index = {0};
+    exo_status st = select_round(s, node, round, &index, err);
+    if (st == EXO_OK)
+        exo_vec_gather(slot_of(s, round, index.count), node->params, index);
+    exo_array_release(&index);
+    return st;
 }
 
 /* Averages what was kept and puts it into the parameters. */
 static exo_status
 end_round(struct sparta *s, exo_node *node, uint64_t round, exo_err *err)
 {
-    const uint32_t *index = NULL;
-    float *packed = slot_of(s, round);
-    size_t n = exo_selector_round(s->selector, round, &index);
-    if (n == 0)
-        return EXO_OK;
-    exo_status st = exo_all_reduce(node->group, packed, n, EXO_F32, EXO_MEAN, err);
-    if (st != EXO_OK)
-        return st;
-    for (size_t i = 0; i < n; i++)
-        node->params[index[i]] = packed[i];
-    return EXO_OK;
+    exo_array index = {0};
+    exo_status st = select_round(s, node, round, &index, err);
+    if (st == EXO_OK && index.count > 0)
+        st = exo_all_reduce(node->group, slot_of(s, round, index.count), EXO_MEAN, err);
+    if (st == EXO_OK)
+        exo_vec_scatter(node->params, index, slot_of(s, round, index.count));
+    exo_array_release(&index);
+    return st;
 }
 
 static exo_status
@@ -124,7 +128,7 @@ sparta_state(void *self, exo_state *state)
 {
     struct sparta *s = self;
     if (s->delay > 0)
-        exo_state_add(state, "sparta.in_flight", EXO_F32, s->slots, s->num_slots * s->capacity);
+        exo_state_add_array(state, "sparta.in_flight", s->slots);
 }
 
 static void
@@ -132,7 +136,7 @@ sparta_release(void *self)
 {
     struct sparta *s = self;
     exo_selector_free(&s->selector);
-    exo_free(s->slots);
+    exo_array_release(&s->slots);
 }
 
 /* The indices are never sent. Rounds of parts in turn have Psi / parts on average, to the last bit over a cycle. */

@@ -147,7 +147,8 @@ exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
     node->optim = NULL;
     exo_status st = exo_strategy_check(strategy, node->num_nodes, err);
     if (st == EXO_OK)
-        st = exo_optim_new_grouped(&node->optim, &strategy->inner, node->infos, node->num_infos, 0, node->numel, err);
+        st = exo_optim_new_grouped(&node->optim, &strategy->inner, node->infos, node->num_infos, node->params.device, 0,
+                                   node->numel, err);
     if (st == EXO_OK && c->start)
         st = c->start(strategy->self, node, err);
     if (st != EXO_OK)

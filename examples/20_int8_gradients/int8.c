@@ -29,6 +29,9 @@ static exo_status
 start(void *self, exo_node *node, exo_err *err)
 {
     struct int8_ddp *s = self;
+    if (!exo_array_host(node->grads)) /* its loops are the host's */
+        return exo_fail(err, EXO_UNSUPPORTED, "int8_ddp: trains on the CPU, not on %s",
+                        exo_device_name(node->grads.device));
     s->chunks = (node->numel + s->chunk - 1) / s->chunk;
     s->scales = exo_calloc(node->num_nodes * s->chunks, sizeof *s->scales);
     s->quantized = exo_calloc(node->num_nodes, node->numel);
@@ -47,14 +50,15 @@ step(void *self, exo_node *node, exo_err *err)
 {
     struct int8_ddp *s = self;
     const size_t N = node->num_nodes, numel = node->numel;
+    float *grads = exo_array_host(node->grads);
     float *own_scales = s->scales + node->rank * s->chunks;
     int8_t *own = s->quantized + node->rank * numel;
 
     for (size_t c = 0; c < s->chunks; c++)
         own_scales[c] = 0;
     for (size_t i = 0; i < numel; i++)
-        own_scales[i / s->chunk] = fmaxf(own_scales[i / s->chunk], magnitude(node->grads[i]));
-    exo_status st = exo_all_gather(node->group, s->scales, N * s->chunks, EXO_F32, err);
+        own_scales[i / s->chunk] = fmaxf(own_scales[i / s->chunk], magnitude(grads[i]));
+    exo_status st = exo_all_gather(node->group, exo_host_array(EXO_F32, s->scales, N * s->chunks), err);
     if (st != EXO_OK)
         return st;
     for (size_t c = 0; c < N * s->chunks; c++)
@@ -62,16 +66,16 @@ step(void *self, exo_node *node, exo_err *err)
 
     for (size_t i = 0; i < numel; i++) {
         float scale = s->scales[i / s->chunk];
-        own[i] = (int8_t)(scale > 0 ? lrintf(node->grads[i] / scale * 127) : 0);
+        own[i] = (int8_t)(scale > 0 ? lrintf(grads[i] / scale * 127) : 0);
     }
-    st = exo_all_gather(node->group, s->quantized, N * numel, EXO_I8, err);
+    st = exo_all_gather(node->group, exo_host_array(EXO_I8, s->quantized, N * numel), err);
     if (st != EXO_OK)
         return st;
     for (size_t i = 0; i < numel; i++) {
         int32_t sum = 0;
         for (size_t r = 0; r < N; r++)
             sum += s->quantized[r * numel + i];
-        node->grads[i] = (float)sum * s->scales[i / s->chunk] / (127 * (float)N);
+        grads[i] = (float)sum * s->scales[i / s->chunk] / (127 * (float)N);
     }
     return exo_node_inner_step(node, err);
 }

@@ -18,8 +18,8 @@
 #define EXOGYM_COMM_H
 
 #include <exogym/clock.h>
+#include <exogym/device.h>
 #include <exogym/status.h>
-#include <exogym/tensor.h>
 #include <exogym/traffic.h>
 
 typedef struct exo_comm exo_comm;   /* the communicator, shared by its members; counted references */
@@ -55,19 +55,18 @@ EXO_API uint32_t exo_group_size(const exo_group *group);
 /* How long a call may wait for the others; 60 s unless set. */
 EXO_API void exo_group_set_timeout(exo_group *group, exo_time timeout);
 
-/* data (count), in place, of all members. dtype F32, I32. */
-EXO_API exo_status exo_all_reduce(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_reduce op,
-                                  exo_err *err);
+/* The arrays of a call lie on any device, each member's on its own; those that the host cannot reach are copied to it and back.
+ *
+ * data, in place, of all members. F32, I32. */
+EXO_API exo_status exo_all_reduce(exo_group *group, exo_array data, exo_reduce op, exo_err *err);
 /* The elements that `rank` owns of a buffer of `count`: shards differ by at most one element, longer ones first. */
 EXO_API void exo_shard(size_t count, uint32_t size, uint32_t rank, size_t *first, size_t *length);
-/* data (count), in place: afterwards this member's shard holds the reduction, the rest is undefined. dtype F32, I32. */
-EXO_API exo_status exo_reduce_scatter(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_reduce op,
-                                      exo_err *err);
-/* data (count), in place: each member brings its shard, afterwards all hold all shards. Any dtype. */
-EXO_API exo_status exo_all_gather(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_err *err);
-/* data (count) of `root` to all. Any dtype. */
-EXO_API exo_status exo_broadcast(exo_group *group, void *data, size_t count, exo_dtype dtype, uint32_t root,
-                                 exo_err *err);
+/* data, in place: afterwards this member's shard holds the reduction, the rest is undefined. F32, I32. */
+EXO_API exo_status exo_reduce_scatter(exo_group *group, exo_array data, exo_reduce op, exo_err *err);
+/* data, in place: each member brings its shard, afterwards all hold all shards. Any type. */
+EXO_API exo_status exo_all_gather(exo_group *group, exo_array data, exo_err *err);
+/* data of `root` to all. Any type. */
+EXO_API exo_status exo_broadcast(exo_group *group, exo_array data, uint32_t root, exo_err *err);
 EXO_API exo_status exo_barrier(exo_group *group, exo_err *err);
 
 /* What this member has done since it was opened. */

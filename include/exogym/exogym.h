@@ -10,6 +10,8 @@
 #include <exogym/config.h>
 #include <exogym/data.h>
 #include <exogym/decoder.h>
+#include <exogym/device.h>
+#include <exogym/dtype.h>
 #include <exogym/generate.h>
 #include <exogym/graph.h>
 #include <exogym/log.h>

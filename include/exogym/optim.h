@@ -7,6 +7,7 @@
 #define EXOGYM_OPTIM_H
 
 #include <exogym/config.h>
+#include <exogym/device.h>
 #include <exogym/model.h>
 #include <exogym/schedule.h>
 #include <exogym/state.h>
@@ -73,25 +74,27 @@ EXO_API exo_status exo_optim_groups_check(const exo_optim_spec *spec, const exo_
 
 typedef struct exo_optim exo_optim;
 
-/* numel may be 0: an empty shard. `spec` is copied and has no groups. Errors: INVAL (spec), NOMEM. */
-EXO_API exo_status exo_optim_new(exo_optim **out, const exo_optim_spec *spec, size_t numel, exo_err *err);
+/* State for `numel` parameters on `device`; numel may be 0: an empty shard. `spec` is copied and has no groups. Errors: INVAL (spec), NOMEM. */
+EXO_API exo_status exo_optim_new(exo_optim **out, const exo_optim_spec *spec, exo_device *device, size_t numel,
+                                 exo_err *err);
 /* The same with groups, over elements [first, first + numel) of the flat parameters that `infos` (num_infos) describe, as exo_params_info
  * does: a whole model or a shard of it. Keeps neither spec nor infos. */
 EXO_API exo_status exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos,
-                                         size_t num_infos, size_t first, size_t numel, exo_err *err);
+                                         size_t num_infos, exo_device *device, size_t first, size_t numel,
+                                         exo_err *err);
 EXO_API void exo_optim_free(exo_optim **optim);
-/* One step: params (numel) are changed by the rule with gradients (numel) and learning rate `lr`; a group whose spec has another lr takes
- * lr * group.lr / spec.lr, so that a schedule holds for all. Bitwise the same with any
+/* One step: params (numel) are changed by the rule with gradients (numel) and learning rate `lr`; both are fp32 arrays of the optimizer's
+ * device. A group whose spec has another lr takes lr * group.lr / spec.lr, so that a schedule holds for all. Bitwise the same with any
  * number of threads. Gradients that are not finite spread into the parameters, as in PyTorch. Does not block. */
-EXO_API void exo_optim_step(exo_optim *optim, float *params, const float *grads, float lr);
+EXO_API void exo_optim_step(exo_optim *optim, exo_array params, exo_array grads, float lr);
 /* The same step taken within backward: begins it, and gives what a pass hands its gradients to (exo_pass). Every element of params (numel) must
  * come once before the next step. As long as that takes the optimizer and `params` must live. The same bits as exo_optim_step. */
-EXO_API exo_grad_sink exo_optim_sink(exo_optim *optim, float *params, float lr);
+EXO_API exo_grad_sink exo_optim_sink(exo_optim *optim, exo_array params, float lr);
 /* Adds moments and step count to a checkpoint, as "name.step", "name.exp_avg" and so on: a node may have several. */
 EXO_API void exo_optim_state(exo_optim *optim, const char *name, exo_state *state);
 
-/* Scales grads (numel) by min(1, max_norm / (norm + 1e-6)), norm the global L2 norm, and gives the norm before (PyTorch's
- * clip_grad_norm_, also where the norm is not finite). The sum has a fixed order. */
-EXO_API float exo_clip_grad_norm(float *grads, size_t numel, float max_norm);
+/* Scales grads by min(1, max_norm / (norm + 1e-6)), norm the global L2 norm, and gives the norm before (PyTorch's clip_grad_norm_, also where
+ * the norm is not finite). The sum has a fixed order. Waits for the device. Errors: the device's. */
+EXO_API exo_status exo_clip_grad_norm(exo_array grads, float max_norm, float *norm, exo_err *err);
 
 #endif

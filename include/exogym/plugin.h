@@ -12,7 +12,7 @@
 #include <exogym/status.h>
 
 /* Bumped when a public struct changes; a plugin built for another number is refused. */
-#define EXO_PLUGIN_ABI 8
+#define EXO_PLUGIN_ABI 9
 
 #define EXO_PLUGIN                                                                                                     \
     EXO_API unsigned exo_plugin_abi(void);                                                                             \

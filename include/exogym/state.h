@@ -9,6 +9,7 @@
 #ifndef EXOGYM_STATE_H
 #define EXOGYM_STATE_H
 
+#include <exogym/device.h>
 #include <exogym/tensor.h>
 
 typedef struct exo_state exo_state;
@@ -21,6 +22,8 @@ EXO_API void exo_state_free(exo_state **state);
 EXO_API void exo_state_add(exo_state *state, const char *name, exo_dtype dtype, void *data, size_t numel);
 EXO_API void exo_state_add_shaped(exo_state *state, const char *name, exo_dtype dtype, void *data, size_t num_dims,
                                   const size_t *dims);
+/* An array of any device, of shape (count): its elements stay where they are, and must outlive the state. */
+EXO_API void exo_state_add_array(exo_state *state, const char *name, exo_array array);
 /* One integer. */
 EXO_API void exo_state_add_u64(exo_state *state, const char *name, uint64_t *value);
 /* Names added from here on get "prefix." before them; NULL ends it. */

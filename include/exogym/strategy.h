@@ -4,7 +4,7 @@
  * node->params hold the parameters for the next step. All of it runs on the node's own compute lane. DDP is:
  *
  *     static exo_status ddp_step(void *self, exo_node *node, exo_err *err) {
- *         exo_status st = exo_all_reduce(node->group, node->grads, node->numel, EXO_F32, EXO_MEAN, err);
+ *         exo_status st = exo_all_reduce(node->group, node->grads, EXO_MEAN, err);
  *         return st == EXO_OK ? exo_node_inner_step(node, err) : st;
  *     }
  *     const exo_strategy_class ddp = {.name = "ddp", .step = ddp_step};
@@ -30,10 +30,10 @@ typedef struct exo_node {
     uint64_t step;      /* local steps done before this one: t, from 0 */
     uint64_t max_steps; /* of the whole run                            */
     uint64_t seed;
-    size_t numel;   /* Psi                                                   */
-    float *params;  /* (numel) theta                                         */
-    float *grads;   /* (numel) mean over this node's batch; NULL where the inner step is taken within backward */
-    float *buffers; /* (buffer_numel) statistics, as batch-norm's            */
+    size_t numel;     /* Psi                                                   */
+    exo_array params; /* (numel) theta; its device is the node's               */
+    exo_array grads;  /* (numel) mean over this node's batch; data NULL where the inner step is taken within backward */
+    exo_array buffers; /* (buffer_numel) statistics, as batch-norm's            */
     size_t buffer_numel;
     exo_params *model; /* the same buffers with names and shapes; may be NULL      */
     const exo_param_info
@@ -85,7 +85,7 @@ typedef struct exo_strategy_class {
     /* Frees what init and start allocated; once, also after their failure. May be NULL. */
     void (*release)(void *self);
     /* Whether step, among so many nodes, begins with exo_node_inner_step and has no other use for node->grads: the step may then have been
-     * taken within backward, and node->grads is NULL. After init. May be NULL: no. */
+     * taken within backward, and node->grads is no array. After init. May be NULL: no. */
     bool (*steps_alone)(const void *self, uint32_t num_nodes);
     /* What `num_nodes` nodes of a model of `numel` parameters exchange; gives how many edges it wrote, no two of which carry the same.
      * After init, perhaps without start. May be NULL: it is not known. */

@@ -18,25 +18,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <exogym/dtype.h>
 #include <exogym/rng.h>
 #include <exogym/status.h>
 
 enum {
     EXO_MAX_DIMS = 4
 };
-
-typedef enum exo_dtype {
-    EXO_F32 = 0,
-    EXO_BF16 = 1,
-    EXO_I32 = 2,
-    EXO_U8 = 3,
-    EXO_I8 = 4,
-    EXO_I64 = 5,
-} exo_dtype;
-
-/* Bytes of one element. */
-EXO_API size_t exo_dtype_size(exo_dtype dtype);
-EXO_API const char *exo_dtype_name(exo_dtype dtype);
 
 /* A tensor of the current pass: valid until the next exo_tape_begin. Its logical shape is what operations document, for
  * images (N, C, H, W); how it lies in memory is the engine's business. */

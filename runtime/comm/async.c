@@ -77,7 +77,7 @@ async_main(void *argument)
         exo_err err = {0};
         pthread_mutex_unlock(&a->lock);
         if (st == EXO_OK)
-            st = call.data ? exo_all_reduce(a->group, call.data, call.count, call.dtype, call.op, &err)
+            st = call.data ? exo_all_reduce(a->group, exo_host_array(call.dtype, call.data, call.count), call.op, &err)
                            : exo_rehearse_all_reduce(a->group, call.count, call.dtype, &err);
         pthread_mutex_lock(&a->lock);
         if (st != EXO_OK && a->failed.code == EXO_OK)

@@ -339,6 +339,26 @@ run(exo_group *g, exo_collective_args *args, exo_err *err)
     return st;
 }
 
+/* A call on an array. Backends read and write the host's memory: what lies elsewhere goes there and back. */
+static exo_status
+run_on(exo_group *g, exo_array data, exo_collective_args *args, exo_err *err)
+{
+    args->count = data.count;
+    args->dtype = data.dtype;
+    args->data = data.data;
+    if (!data.device || exo_device_is_host(data.device))
+        return run(g, args, err);
+    args->data = exo_alloc_aligned(data.count * exo_dtype_size(data.dtype));
+    exo_status st = args->data ? exo_array_read(data, args->data, err)
+                               : exo_fail(err, EXO_NOMEM, "no memory for a collective of %zu elements", data.count);
+    if (st == EXO_OK)
+        st = run(g, args, err);
+    if (st == EXO_OK)
+        st = exo_array_write(data, args->data, err);
+    exo_free(args->data);
+    return st;
+}
+
 static exo_status
 check_reduction(exo_dtype dtype, exo_reduce op, exo_err *err)
 {
@@ -350,12 +370,11 @@ check_reduction(exo_dtype dtype, exo_reduce op, exo_err *err)
 }
 
 exo_status
-exo_all_reduce(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_reduce op, exo_err *err)
+exo_all_reduce(exo_group *group, exo_array data, exo_reduce op, exo_err *err)
 {
-    exo_collective_args args = {
-        .operation = EXO_ALL_REDUCE, .data = data, .count = count, .dtype = dtype, .reduce = op};
-    exo_status st = check_reduction(dtype, op, err);
-    return st == EXO_OK ? run(group, &args, err) : st;
+    exo_collective_args args = {.operation = EXO_ALL_REDUCE, .reduce = op};
+    exo_status st = check_reduction(data.dtype, op, err);
+    return st == EXO_OK ? run_on(group, data, &args, err) : st;
 }
 
 exo_status
@@ -367,28 +386,27 @@ exo_rehearse_all_reduce(exo_group *group, size_t count, exo_dtype dtype, exo_err
 }
 
 exo_status
-exo_reduce_scatter(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_reduce op, exo_err *err)
+exo_reduce_scatter(exo_group *group, exo_array data, exo_reduce op, exo_err *err)
 {
-    exo_collective_args args = {
-        .operation = EXO_REDUCE_SCATTER, .data = data, .count = count, .dtype = dtype, .reduce = op};
-    exo_status st = check_reduction(dtype, op, err);
-    return st == EXO_OK ? run(group, &args, err) : st;
+    exo_collective_args args = {.operation = EXO_REDUCE_SCATTER, .reduce = op};
+    exo_status st = check_reduction(data.dtype, op, err);
+    return st == EXO_OK ? run_on(group, data, &args, err) : st;
 }
 
 exo_status
-exo_all_gather(exo_group *group, void *data, size_t count, exo_dtype dtype, exo_err *err)
+exo_all_gather(exo_group *group, exo_array data, exo_err *err)
 {
-    exo_collective_args args = {.operation = EXO_ALL_GATHER, .data = data, .count = count, .dtype = dtype};
-    return run(group, &args, err);
+    exo_collective_args args = {.operation = EXO_ALL_GATHER};
+    return run_on(group, data, &args, err);
 }
 
 exo_status
-exo_broadcast(exo_group *group, void *data, size_t count, exo_dtype dtype, uint32_t root, exo_err *err)
+exo_broadcast(exo_group *group, exo_array data, uint32_t root, exo_err *err)
 {
-    exo_collective_args args = {.operation = EXO_BROADCAST, .data = data, .count = count, .dtype = dtype, .root = root};
+    exo_collective_args args = {.operation = EXO_BROADCAST, .root = root};
     if (root >= group->size)
         return exo_fail(err, EXO_INVAL, "the root %u is not in a group of %u", root, group->size);
-    return run(group, &args, err);
+    return run_on(group, data, &args, err);
 }
 
 exo_status

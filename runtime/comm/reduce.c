@@ -1,39 +1,20 @@
 /* Sums in rank order: see reduce.h. */
 #include "reduce.h"
 
-#include <string.h>
-
-static void
-sum_f32(float *restrict sum, void *const *data, uint32_t size, size_t at, size_t count, bool mean)
+static exo_array
+part(void *data, size_t at, size_t count, exo_dtype dtype)
 {
-    memcpy(sum, (const float *)data[0] + at, count * sizeof *sum);
-    for (uint32_t r = 1; r < size; r++) {
-        const float *restrict x = (const float *)data[r] + at;
-        for (size_t i = 0; i < count; i++)
-            sum[i] += x[i];
-    }
-    if (mean)
-        for (size_t i = 0; i < count; i++)
-            sum[i] /= (float)size;
-}
-
-static void
-sum_i32(uint32_t *restrict sum, void *const *data, uint32_t size, size_t at, size_t count)
-{
-    memcpy(sum, (const uint32_t *)data[0] + at, count * sizeof *sum);
-    for (uint32_t r = 1; r < size; r++) {
-        const uint32_t *restrict x = (const uint32_t *)data[r] + at;
-        for (size_t i = 0; i < count; i++)
-            sum[i] += x[i];
-    }
+    return exo_host_array(dtype, (char *)data + at * exo_dtype_size(dtype), count);
 }
 
 void
 exo_reduce_block(void *out, void *const *data, uint32_t size, size_t at, size_t count, exo_dtype dtype,
                  exo_reduce reduce)
 {
-    if (dtype == EXO_I32)
-        sum_i32(out, data, size, at, count);
-    else
-        sum_f32(out, data, size, at, count, reduce == EXO_MEAN);
+    exo_array sum = part(out, 0, count, dtype);
+    exo_vec_copy(sum, part(data[0], at, count, dtype));
+    for (uint32_t r = 1; r < size; r++)
+        exo_vec_add(sum, sum, part(data[r], at, count, dtype));
+    if (reduce == EXO_MEAN)
+        exo_vec_divide(sum, (float)size);
 }

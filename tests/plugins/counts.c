@@ -6,7 +6,7 @@ static exo_status
 step(void *self, exo_node *node, exo_err *err)
 {
     (void)self;
-    exo_status st = exo_all_reduce(node->group, node->grads, node->numel, EXO_F32, EXO_MEAN, err);
+    exo_status st = exo_all_reduce(node->group, node->grads, EXO_MEAN, err);
     return st == EXO_OK ? exo_node_inner_step(node, err) : st;
 }
 

@@ -44,7 +44,7 @@ act(struct player *p, char action, const char *port)
     exo_graph_phase(p->actor, "work");
     exo_graph_phase(p->actor, NULL);
     if (action == 'g')
-        return exo_all_reduce(exo_graph_group(p->actor, port), values, 4, EXO_F32, EXO_SUM, p->err);
+        return exo_all_reduce(exo_graph_group(p->actor, port), exo_host_array(EXO_F32, values, 4), EXO_SUM, p->err);
     if (action == 's') {
         st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_I32, .count = 1}, 1, p->err);
         return st == EXO_OK ? exo_port_send(exo_graph_output(p->actor, port), &item, EXO_PORT_TIMEOUT, p->err) : st;

@@ -30,7 +30,7 @@ do_step(const struct steps *s, exo_graph_actor *actor, const char *step, exo_err
     exo_item *item = NULL;
     exo_status st = EXO_OK;
     if (*step == 'g')
-        return exo_all_reduce(exo_graph_group(actor, "g"), values, 64, EXO_F32, EXO_SUM, err);
+        return exo_all_reduce(exo_graph_group(actor, "g"), exo_host_array(EXO_F32, values, 64), EXO_SUM, err);
     if (*step == 'r') {
         st = exo_port_receive(exo_graph_input(actor, port), EXO_PORT_TIMEOUT, &item, err);
         exo_item_drop(&item);

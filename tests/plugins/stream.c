@@ -116,7 +116,7 @@ reduce(const struct stream *s, exo_graph_actor *actor, exo_err *err)
     for (uint64_t round = 0; st == EXO_OK && group && round < s->rounds; round++) {
         for (int i = 0; i < COUNT; i++)
             values[i] = (float)(mix(round * COUNT + (uint64_t)i + exo_graph_index(actor)) >> 44);
-        st = exo_all_reduce(group, values, COUNT, EXO_F32, EXO_SUM, err);
+        st = exo_all_reduce(group, exo_host_array(EXO_F32, values, COUNT), EXO_SUM, err);
         for (int i = 0; st == EXO_OK && i < COUNT; i++)
             digest = mix(digest + (uint64_t)values[i]);
     }

@@ -32,7 +32,7 @@ static exo_status
 reduce(exo_group *group, exo_err *err)
 {
     float value = 1;
-    return exo_all_reduce(group, &value, 1, EXO_F32, EXO_SUM, err);
+    return exo_all_reduce(group, exo_host_array(EXO_F32, &value, 1), EXO_SUM, err);
 }
 
 /* With one other node. */
@@ -62,7 +62,7 @@ step(void *self, exo_node *node, exo_err *err)
         if (node->rank > 0)
             st = reduce(node->group, err);
         if (st == EXO_OK)
-            st = exo_broadcast(node->group, &value, 1, EXO_F32, 0, err);
+            st = exo_broadcast(node->group, exo_host_array(EXO_F32, &value, 1), 0, err);
         return st == EXO_OK && node->rank == 0 ? reduce(node->group, err) : st;
     }
     if (strcmp(s->how, "ring") == 0) {

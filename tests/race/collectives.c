@@ -44,18 +44,18 @@ member_main(void *argument)
             x[i] = (float)(m->rank + i % 7);
         switch (round % 6) {
         case 0:
-            m->last = exo_all_reduce(group, x, count, EXO_F32, EXO_SUM, NULL);
+            m->last = exo_all_reduce(group, exo_host_array(EXO_F32, x, count), EXO_SUM, NULL);
             CHECK(m->last != EXO_OK || x[8] == 0 + 1 + 2 + 3 + 4.0f);
             break;
         case 1:
-            m->last = exo_reduce_scatter(group, x, count, EXO_F32, EXO_MEAN, NULL);
+            m->last = exo_reduce_scatter(group, exo_host_array(EXO_F32, x, count), EXO_MEAN, NULL);
             break;
         case 2:
-            m->last = exo_all_gather(group, x, count, EXO_F32, NULL);
+            m->last = exo_all_gather(group, exo_host_array(EXO_F32, x, count), NULL);
             CHECK(m->last != EXO_OK || x[COUNT - 1] == 3 + (COUNT - 1) % 7);
             break;
         case 3:
-            m->last = exo_broadcast(group, x, count, EXO_F32, (uint32_t)round % MEMBERS, NULL);
+            m->last = exo_broadcast(group, exo_host_array(EXO_F32, x, count), (uint32_t)round % MEMBERS, NULL);
             CHECK(m->last != EXO_OK || x[0] == (float)((uint32_t)round % MEMBERS));
             break;
         case 4:
@@ -63,7 +63,7 @@ member_main(void *argument)
             break;
         case 5: /* two at a time, one pair more often than the other */
             for (uint32_t i = 0; i <= m->rank % 2 && m->last == EXO_OK; i++)
-                m->last = exo_all_reduce(some, x, count, EXO_F32, EXO_MEAN, NULL);
+                m->last = exo_all_reduce(some, exo_host_array(EXO_F32, x, count), EXO_MEAN, NULL);
             CHECK(m->last != EXO_OK || x[0] == (float)(m->rank % 2) + 1);
             break;
         }

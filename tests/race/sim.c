@@ -120,7 +120,7 @@ member_main(void *argument)
         exo_pace_phase(&m->pace, "work", (exo_time)(1 + m->rank) * EXO_MS);
         exo_pace_phase(&m->pace, NULL, -1);
         data[0] = (float)m->rank;
-        CHECK(exo_all_reduce(group, data, 64, EXO_F32, EXO_SUM, NULL) == EXO_OK);
+        CHECK(exo_all_reduce(group, exo_host_array(EXO_F32, data, 64), EXO_SUM, NULL) == EXO_OK);
         CHECK(data[0] == LANES * (LANES - 1) / 2);
     }
     CHECK(exo_async_open(&async, group, s->sim, NULL) == EXO_OK);

@@ -43,11 +43,11 @@ nodes_gradient(size_t numel, const float *params, uint64_t first, size_t count, 
 }
 
 void
-nodes_init(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps, const char *name,
-           const char *options)
+nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps, const char *name,
+              const char *options, exo_device *(*device)(void), void (*release)(exo_device **device))
 {
     exo_err err = {0};
-    *n = (nodes){.count = count, .numel = numel, .batch = batch, .max_steps = max_steps};
+    *n = (nodes){.count = count, .numel = numel, .batch = batch, .max_steps = max_steps, .release = release};
     MUST(exo_comm_local(&n->comm, count, exo_clock_real(), &err) == EXO_OK, "%s", err.text);
     for (uint32_t r = 0; r < count; r++) {
         nodes_node *each = &n->each[r];
@@ -59,19 +59,34 @@ nodes_init(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_st
         each->grads = exo_alloc_aligned(numel * sizeof(float));
         MUST(each->params && each->grads, "out of memory");
         nodes_initial(numel, each->params);
+        each->device = device();
+        exo_array params = exo_host_array(EXO_F32, each->params, numel),
+                  grads = exo_host_array(EXO_F32, each->grads, numel);
+        if (!exo_device_is_host(each->device)) {
+            MUST(exo_array_init(&params, each->device, EXO_F32, numel, &err) == EXO_OK, "%s", err.text);
+            MUST(exo_array_init(&grads, each->device, EXO_F32, numel, &err) == EXO_OK, "%s", err.text);
+            MUST(exo_array_write(params, each->params, &err) == EXO_OK, "%s", err.text);
+        }
         each->node = (exo_node){
             .rank = r,
             .num_nodes = count,
             .max_steps = max_steps,
             .seed = NODES_SEED,
             .numel = numel,
-            .params = each->params,
-            .grads = each->grads,
+            .params = params,
+            .grads = grads,
             .group = each->group,
         };
         MUST(exo_strategy_parse(&each->strategy, name, options, &err) == EXO_OK, "%s", err.text);
         MUST(exo_strategy_start(each->strategy, &each->node, &err) == EXO_OK, "%s", err.text);
     }
+}
+
+void
+nodes_init(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps, const char *name,
+           const char *options)
+{
+    nodes_init_on(n, count, numel, batch, max_steps, name, options, exo_device_cpu, NULL);
 }
 
 void
@@ -82,6 +97,10 @@ nodes_release(nodes *n)
         exo_strategy_free(&each->strategy);
         exo_optim_free(&each->node.optim);
         exo_group_close(&each->group);
+        exo_array_release(&each->node.params);
+        exo_array_release(&each->node.grads);
+        if (n->release)
+            n->release(&each->device);
         exo_free(each->params);
         exo_free(each->grads);
     }
@@ -94,6 +113,24 @@ struct job {
     uint64_t steps;
 };
 
+/* The host's copy of the parameters, for the next gradient. */
+static exo_status
+read_back(nodes_node *each)
+{
+    return exo_device_is_host(each->device) ? EXO_OK : exo_array_read(each->node.params, each->params, &each->err);
+}
+
+static exo_status
+take_step(nodes_node *each)
+{
+    exo_status st = EXO_OK;
+    if (!exo_device_is_host(each->device))
+        st = exo_array_write(each->node.grads, each->grads, &each->err);
+    if (st == EXO_OK)
+        st = exo_strategy_step(each->strategy, &each->node, &each->err);
+    return st == EXO_OK ? read_back(each) : st;
+}
+
 static void *
 train_node(void *arg)
 {
@@ -104,14 +141,16 @@ train_node(void *arg)
     for (uint64_t i = 0; i < job->steps && each->status == EXO_OK; i++) {
         uint64_t first = (each->node.step * n->count + job->rank) * n->batch;
         nodes_gradient(n->numel, each->params, first, n->batch, each->grads);
-        each->status = exo_strategy_step(each->strategy, &each->node, &each->err);
+        each->status = take_step(each);
         each->node.step++;
     }
+    if (each->status != EXO_OK)
+        exo_comm_fail(n->comm, job->rank, each->err.text);
     return NULL;
 }
 
 void
-nodes_train(nodes *n, uint64_t steps)
+nodes_try(nodes *n, uint64_t steps)
 {
     pthread_t threads[NODES_MAX];
     struct job jobs[NODES_MAX];
@@ -121,6 +160,12 @@ nodes_train(nodes *n, uint64_t steps)
     }
     for (uint32_t r = 0; r < n->count; r++)
         pthread_join(threads[r], NULL);
+}
+
+void
+nodes_train(nodes *n, uint64_t steps)
+{
+    nodes_try(n, steps);
     for (uint32_t r = 0; r < n->count; r++)
         MUST(n->each[r].status == EXO_OK, "node %u: %s", r, n->each[r].err.text);
 }
@@ -135,7 +180,7 @@ each_file(nodes *n, const char *folder, exo_status (*how)(exo_state *state, cons
         exo_state *state = NULL;
         snprintf(path, sizeof path, "%s/%u", folder, r);
         MUST(exo_state_new(&state, &err) == EXO_OK, "%s", err.text);
-        exo_state_add(state, "params", EXO_F32, each->params, n->numel);
+        exo_state_add_array(state, "params", each->node.params);
         exo_state_add_u64(state, "step", &each->node.step);
         exo_strategy_state(each->strategy, &each->node, state);
         MUST(how(state, path, &err) == EXO_OK, "%s", err.text);
@@ -153,6 +198,8 @@ void
 nodes_load(nodes *n, const char *folder)
 {
     each_file(n, folder, exo_state_load);
+    for (uint32_t r = 0; r < n->count; r++)
+        MUST(read_back(&n->each[r]) == EXO_OK, "node %u", r);
 }
 
 uint64_t

@@ -19,8 +19,9 @@ typedef struct nodes_node {
     exo_node node;
     exo_strategy *strategy;
     exo_group *group;
-    float *params, *grads;
-    exo_status status; /* of the last nodes_train */
+    exo_device *device;
+    float *params, *grads; /* on the host; where the device is elsewhere, copies of its own */
+    exo_status status;     /* of the last nodes_try  */
     exo_err err;
 } nodes_node;
 
@@ -29,14 +30,20 @@ typedef struct nodes {
     size_t numel, batch;
     uint64_t max_steps;
     exo_comm *comm;
+    void (*release)(exo_device **device); /* NULL: nothing is to be freed */
     nodes_node each[NODES_MAX];
 } nodes;
 
 /* `count` nodes with equal parameters under strategy `name` with `options` (YAML). Asserts that all of it succeeds. */
 void nodes_init(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps, const char *name,
                 const char *options);
+/* The same, each node with a device of its own that `device` makes; nodes_release frees it with `release`. */
+void nodes_init_on(nodes *n, uint32_t count, size_t numel, size_t batch, uint64_t max_steps, const char *name,
+                   const char *options, exo_device *(*device)(void), void (*release)(exo_device **device));
 void nodes_release(nodes *n);
-/* All nodes make `steps` steps. Asserts that they succeed. */
+/* All nodes make `steps` steps, or fewer: a node that fails tells the others, and each node's status says how it went. */
+void nodes_try(nodes *n, uint64_t steps);
+/* The same. Asserts that they succeed. */
 void nodes_train(nodes *n, uint64_t steps);
 /* Writes what a checkpoint holds of every node to "<folder>/<rank>", or reads it back. */
 void nodes_save(nodes *n, const char *folder);

@@ -88,7 +88,7 @@ do_step(const struct script *s, exo_graph_actor *actor, const exo_order_step *st
             exo_item_drop(&item);
         return EXO_OK;
     case EXO_ORDER_REDUCE:
-        return exo_all_reduce(exo_graph_group(actor, port), values, 4, EXO_F32, EXO_SUM, err);
+        return exo_all_reduce(exo_graph_group(actor, port), exo_host_array(EXO_F32, values, 4), EXO_SUM, err);
     case EXO_ORDER_LOOP:
     case EXO_ORDER_END:
         break;

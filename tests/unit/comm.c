@@ -101,31 +101,31 @@ team_run(struct team *t, exo_status (*act)(struct member *m))
 static exo_status
 act_sum(struct member *m)
 {
-    return exo_all_reduce(m->group, m->x, m->count, EXO_F32, EXO_SUM, &m->err);
+    return exo_all_reduce(m->group, exo_host_array(EXO_F32, m->x, m->count), EXO_SUM, &m->err);
 }
 
 static exo_status
 act_mean(struct member *m)
 {
-    return exo_all_reduce(m->group, m->x, m->count, EXO_F32, EXO_MEAN, &m->err);
+    return exo_all_reduce(m->group, exo_host_array(EXO_F32, m->x, m->count), EXO_MEAN, &m->err);
 }
 
 static exo_status
 act_scatter(struct member *m)
 {
-    return exo_reduce_scatter(m->group, m->x, m->count, EXO_F32, EXO_SUM, &m->err);
+    return exo_reduce_scatter(m->group, exo_host_array(EXO_F32, m->x, m->count), EXO_SUM, &m->err);
 }
 
 static exo_status
 act_gather(struct member *m)
 {
-    return exo_all_gather(m->group, m->x, m->count, EXO_F32, &m->err);
+    return exo_all_gather(m->group, exo_host_array(EXO_F32, m->x, m->count), &m->err);
 }
 
 static exo_status
 act_broadcast(struct member *m)
 {
-    return exo_broadcast(m->group, m->x, m->count, EXO_F32, m->arg, &m->err);
+    return exo_broadcast(m->group, exo_host_array(EXO_F32, m->x, m->count), m->arg, &m->err);
 }
 
 static exo_status
@@ -234,17 +234,17 @@ act_integers(struct member *m)
 {
     int32_t x[5] = {INT32_MAX, -1, 0, 7, (int32_t)m->rank};
     uint8_t bytes[3] = {m->rank == 0 ? 10 : 0, m->rank == 1 ? 20 : 0, 0};
-    exo_status st = exo_all_reduce(m->group, x, 5, EXO_I32, EXO_SUM, &m->err);
+    exo_status st = exo_all_reduce(m->group, exo_host_array(EXO_I32, x, 5), EXO_SUM, &m->err);
     if (st == EXO_OK)
-        st = exo_all_gather(m->group, bytes, 2, EXO_U8, &m->err);
+        st = exo_all_gather(m->group, exo_host_array(EXO_U8, bytes, 2), &m->err);
     cr_expect_eq(x[0], -2, "wraps around");
     cr_expect_eq(x[1], -2);
     cr_expect_eq(x[3], 14);
     cr_expect_eq(x[4], 1);
     cr_expect_eq(bytes[0], 10);
     cr_expect_eq(bytes[1], 20);
-    cr_expect_eq(exo_all_reduce(m->group, x, 5, EXO_I32, EXO_MEAN, &m->err), EXO_UNSUPPORTED);
-    cr_expect_eq(exo_all_reduce(m->group, x, 5, EXO_BF16, EXO_SUM, &m->err), EXO_UNSUPPORTED);
+    cr_expect_eq(exo_all_reduce(m->group, exo_host_array(EXO_I32, x, 5), EXO_MEAN, &m->err), EXO_UNSUPPORTED);
+    cr_expect_eq(exo_all_reduce(m->group, exo_host_array(EXO_BF16, x, 5), EXO_SUM, &m->err), EXO_UNSUPPORTED);
     return st;
 }
 
@@ -319,7 +319,7 @@ act_islands(struct member *m)
     const uint32_t *ranks = island_of(m->rank, &size);
     exo_status st = exo_group_among(&some, m->group, ranks, size, &m->err);
     for (uint32_t i = 0; st == EXO_OK && i < m->arg; i++)
-        st = exo_all_reduce(some, m->x, m->count, EXO_F32, EXO_SUM, &m->err);
+        st = exo_all_reduce(some, exo_host_array(EXO_F32, m->x, m->count), EXO_SUM, &m->err);
     exo_group_close(&some);
     return st;
 }
@@ -442,7 +442,8 @@ Test(comm, a_group_of_some_has_places_of_its_own)
     cr_assert_eq(exo_group_among(&g, t.m[5].group, three, 3, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_group_rank(g), 2);
     cr_expect_eq(exo_group_size(g), 3);
-    cr_expect_eq(exo_broadcast(g, t.m[5].x, 10, EXO_F32, 3, &err), EXO_INVAL, "there is no member 3 among three");
+    cr_expect_eq(exo_broadcast(g, exo_host_array(EXO_F32, t.m[5].x, 10), 3, &err), EXO_INVAL,
+                 "there is no member 3 among three");
     cr_assert_eq(exo_group_among(&inner, g, some, 2, &err), EXO_OK, "of a group of some: ranks 2 and 5");
     cr_expect_eq(exo_group_rank(inner), 1);
     exo_group_close(&inner);

@@ -100,9 +100,10 @@ meet_in_islands(struct member *m, exo_group *group, float *data)
         ranks[size++] = r;
     exo_status st = exo_group_among(&island, group, ranks, size, &m->err);
     for (uint32_t i = 0; st == EXO_OK && i <= m->rank % 2; i++)
-        st = exo_all_reduce(island, data, m->what->count, EXO_F32, i == 0 ? EXO_MEAN : EXO_SUM, &m->err);
+        st =
+            exo_all_reduce(island, exo_host_array(EXO_F32, data, m->what->count), i == 0 ? EXO_MEAN : EXO_SUM, &m->err);
     if (st == EXO_OK)
-        st = exo_broadcast(island, data, m->what->count, EXO_F32, size - 1, &m->err);
+        st = exo_broadcast(island, exo_host_array(EXO_F32, data, m->what->count), size - 1, &m->err);
     exo_group_close(&island);
     return st;
 }
@@ -123,22 +124,22 @@ member_main(void *argument)
         fill(m, data, operation);
         switch (operation) {
         case 0:
-            m->status = exo_all_reduce(group, data, count, EXO_F32, EXO_MEAN, &m->err);
+            m->status = exo_all_reduce(group, exo_host_array(EXO_F32, data, count), EXO_MEAN, &m->err);
             break;
         case 1:
-            m->status = exo_reduce_scatter(group, data, count, EXO_F32, EXO_SUM, &m->err);
+            m->status = exo_reduce_scatter(group, exo_host_array(EXO_F32, data, count), EXO_SUM, &m->err);
             break;
         case 2:
-            m->status = exo_all_gather(group, data, count, EXO_F32, &m->err);
+            m->status = exo_all_gather(group, exo_host_array(EXO_F32, data, count), &m->err);
             break;
         case 3:
-            m->status = exo_broadcast(group, data, count, EXO_F32, 1 % m->what->size, &m->err);
+            m->status = exo_broadcast(group, exo_host_array(EXO_F32, data, count), 1 % m->what->size, &m->err);
             break;
         case 4:
             memset(data, 0, count * sizeof *data);
             for (size_t i = 0; i < count; i++)
                 ((int32_t *)(void *)data)[i] = (int32_t)(i * (m->rank + 1));
-            m->status = exo_all_reduce(group, data, count, EXO_I32, EXO_SUM, &m->err);
+            m->status = exo_all_reduce(group, exo_host_array(EXO_I32, data, count), EXO_SUM, &m->err);
             break;
         case 5:
             m->status = exo_barrier(group, &m->err);
@@ -147,7 +148,7 @@ member_main(void *argument)
             m->status = meet_in_islands(m, group, data);
             break;
         case 7:
-            m->status = exo_all_reduce(group, data, count, EXO_F32, EXO_SUM, &m->err);
+            m->status = exo_all_reduce(group, exo_host_array(EXO_F32, data, count), EXO_SUM, &m->err);
             break;
         }
     }

@@ -476,7 +476,7 @@ Test(golden, first_steps_with_adamw)
     spec.weight_decay = c->weight_decay;
     exo_optim *optim = NULL;
     exo_tape *tape = NULL;
-    cr_assert_eq(exo_optim_new(&optim, &spec, exo_params_numel(params), NULL), EXO_OK);
+    cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), exo_params_numel(params), NULL), EXO_OK);
     cr_assert_eq(exo_tape_new(&tape, NULL), EXO_OK);
 
     for (size_t step = 0; step < steps; step++) {
@@ -489,7 +489,8 @@ Test(golden, first_steps_with_adamw)
         cr_expect_float_eq(exo_tensor_item(loss), c->losses.data[step], TOLERANCE, "step %zu: %.9g, PyTorch's %.9g",
                            step, (double)exo_tensor_item(loss), (double)c->losses.data[step]);
         cr_assert_eq(exo_tape_backward(tape, loss, 1, &err), EXO_OK, "%s", err.text);
-        exo_optim_step(optim, exo_params_values(params), exo_params_grads(params), spec.lr);
+        exo_optim_step(optim, exo_host_array(EXO_F32, exo_params_values(params), exo_params_numel(params)),
+                       exo_host_array(EXO_F32, exo_params_grads(params), exo_params_numel(params)), spec.lr);
     }
     expect_close(exo_params_values(params), &c->params_after, TOLERANCE, "parameter", 0);
 

@@ -79,7 +79,7 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
         }
         compute(actor, &rng);
         if (st == EXO_OK && group)
-            st = exo_all_reduce(group, gradients, 8, EXO_F32, EXO_MEAN, err);
+            st = exo_all_reduce(group, exo_host_array(EXO_F32, gradients, 8), EXO_MEAN, err);
         if (st == EXO_OK)
             st = send_one(parameters, err);
     }

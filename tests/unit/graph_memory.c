@@ -212,7 +212,7 @@ make_comm(void *context, exo_err *err)
     if (st == EXO_OK)
         st = exo_group_among(&some, groups[1], &alone, 1, err);
     if (st == EXO_OK)
-        st = exo_all_reduce(some, &number, 1, EXO_F32, EXO_MEAN, err);
+        st = exo_all_reduce(some, exo_host_array(EXO_F32, &number, 1), EXO_MEAN, err);
     exo_group_close(&some);
     for (uint32_t r = 0; r < 3; r++)
         exo_group_close(&groups[r]);
@@ -233,7 +233,7 @@ call_alone(void *context, exo_err *err)
     if (st == EXO_OK)
         st = exo_group_open(&group, comm, 0, "m", err);
     if (st == EXO_OK)
-        st = exo_all_reduce(group, data, 100, EXO_F32, EXO_SUM, err);
+        st = exo_all_reduce(group, exo_host_array(EXO_F32, data, 100), EXO_SUM, err);
     exo_group_close(&group);
     exo_comm_drop(&comm);
     return st;

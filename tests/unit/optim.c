@@ -13,6 +13,13 @@
 
 #include "../golden/optim_golden.h"
 #include "memory_fault.h"
+#include "numbers.h"
+
+static void
+take_step(exo_optim *optim, float *params, const float *grads, size_t numel, float lr)
+{
+    exo_optim_step(optim, numbers_array(params, numel), numbers_array(grads, numel), lr);
+}
 
 static exo_status
 read_spec(const char *text, exo_optim_spec *spec, exo_err *err)
@@ -49,14 +56,14 @@ Test(optim, gives_the_numbers_of_pytorch)
         exo_optim *optim = NULL;
         snprintf(text, sizeof text, "optimizer: %s", golden_options[c]);
         cr_assert_eq(read_spec(text, &spec, &err), EXO_OK, "%s", err.text);
-        cr_assert_eq(exo_optim_new(&optim, &spec, GOLDEN_NUMEL, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), GOLDEN_NUMEL, &err), EXO_OK, "%s", err.text);
 
         float params[GOLDEN_NUMEL], largest[GOLDEN_NUMEL];
         memcpy(params, golden_start[0], sizeof params);
         for (size_t i = 0; i < GOLDEN_NUMEL; i++)
             largest[i] = fabsf(params[i]);
         for (size_t step = 0; step < GOLDEN_STEPS; step++) {
-            exo_optim_step(optim, params, golden_grads[step], spec.lr);
+            take_step(optim, params, golden_grads[step], GOLDEN_NUMEL, spec.lr);
             for (size_t i = 0; i < GOLDEN_NUMEL; i++)
                 largest[i] = fmaxf(largest[i], fabsf(params[i]));
             if (step == 0)
@@ -102,7 +109,7 @@ optim_of(const char *rule, size_t numel)
     exo_optim *optim = NULL;
     snprintf(text, sizeof text, "optimizer: %s", rule);
     cr_assert_eq(read_spec(text, &spec, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_optim_new(&optim, &spec, numel, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), numel, &err), EXO_OK, "%s", err.text);
     return optim;
 }
 
@@ -113,9 +120,9 @@ Test(optim, any_number_of_threads_gives_the_same_bits)
         exo_optim *a = optim_of(rules[r], LARGE), *b = optim_of(rules[r], LARGE);
         for (int step = 0; step < 3; step++) {
             exo_set_num_threads(1);
-            exo_optim_step(a, one, grads, 0.01f);
+            take_step(a, one, grads, LARGE, 0.01f);
             exo_set_num_threads(3);
-            exo_optim_step(b, three, grads, 0.01f);
+            take_step(b, three, grads, LARGE, 0.01f);
         }
         cr_expect_arr_eq(one, three, LARGE * sizeof *one, "%s", rules[r]);
         exo_optim_free(&a);
@@ -134,9 +141,9 @@ Test(optim, shards_give_the_bits_of_the_whole)
         exo_optim *all = optim_of(rules[r], LARGE), *low = optim_of(rules[r], cut),
                   *high = optim_of(rules[r], LARGE - cut);
         for (int step = 0; step < 3; step++) {
-            exo_optim_step(all, whole, grads, 0.01f);
-            exo_optim_step(low, parts, grads, 0.01f);
-            exo_optim_step(high, parts + cut, grads + cut, 0.01f);
+            take_step(all, whole, grads, LARGE, 0.01f);
+            take_step(low, parts, grads, cut, 0.01f);
+            take_step(high, parts + cut, grads + cut, LARGE - cut, 0.01f);
         }
         cr_expect_arr_eq(whole, parts, LARGE * sizeof *whole, "%s", rules[r]);
         exo_optim_free(&all);
@@ -153,7 +160,7 @@ Test(optim, a_gradient_that_is_not_a_number_spreads_to_its_parameter_only)
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
         float params[3] = {1, 2, 3}, grads[3] = {1, NAN, 1};
         exo_optim *optim = optim_of(rules[r], 3);
-        exo_optim_step(optim, params, grads, 0.01f);
+        take_step(optim, params, grads, 3, 0.01f);
         cr_expect(isfinite(params[0]) && isnan(params[1]) && isfinite(params[2]), "%s", rules[r]);
         exo_optim_free(&optim);
     }
@@ -167,7 +174,7 @@ Test(optim, centered_rmsprop_survives_a_constant_gradient)
     for (int i = 0; i < 100; i++)
         grads[i] = 0.01f * (float)(i + 1);
     for (int step = 0; step < 100; step++)
-        exo_optim_step(optim, params, grads, 1e-9f);
+        take_step(optim, params, grads, 100, 1e-9f);
     for (int i = 0; i < 100; i++)
         cr_expect(isfinite(params[i]), "gradient %g", (double)grads[i]);
     exo_optim_free(&optim);
@@ -176,7 +183,7 @@ Test(optim, centered_rmsprop_survives_a_constant_gradient)
 Test(optim, an_empty_shard_is_fine)
 {
     exo_optim *optim = optim_of("adamw", 0);
-    exo_optim_step(optim, NULL, NULL, 0.1f);
+    take_step(optim, NULL, NULL, 0, 0.1f);
     exo_optim_free(&optim);
 }
 
@@ -242,10 +249,10 @@ Test(optim, a_spec_made_in_c_is_checked_too)
     exo_optim *optim = NULL;
     exo_optim_spec spec = exo_optim_spec_init(EXO_ADAM);
     spec.beta2 = (double)NAN;
-    cr_expect_eq(exo_optim_new(&optim, &spec, 1, &err), EXO_INVAL);
+    cr_expect_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), 1, &err), EXO_INVAL);
     cr_expect_not_null(strstr(err.text, "beta2"));
     spec = exo_optim_spec_init((exo_optim_kind)99);
-    cr_expect_eq(exo_optim_new(&optim, &spec, 1, &err), EXO_INVAL);
+    cr_expect_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), 1, &err), EXO_INVAL);
     cr_expect_null(optim);
 }
 
@@ -285,10 +292,11 @@ expect_groups(const char *grouped, const char *const rule[NUM_INFOS], const floa
     exo_optim *all = NULL;
     cr_assert_eq(read_groups(grouped, &spec, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_optim_groups_check(&spec, infos, NUM_INFOS, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, 0, GROUPED, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err), EXO_OK, "%s",
+                 err.text);
     float *grads = noise(GROUPED, 2), *together = noise(GROUPED, 1), *apart = noise(GROUPED, 1);
     for (int step = 0; step < 3; step++)
-        exo_optim_step(all, together, grads, spec.lr);
+        take_step(all, together, grads, GROUPED, spec.lr);
     exo_optim_free(&all);
     exo_optim_spec_release(&spec);
     for (size_t i = 0; i < NUM_INFOS; i++) {
@@ -297,7 +305,7 @@ expect_groups(const char *grouped, const char *const rule[NUM_INFOS], const floa
         exo_optim *one = optim_of(rule[i], infos[i].numel);
         size_t at = infos[i].offset;
         for (int step = 0; step < 3; step++)
-            exo_optim_step(one, apart + at, grads + at, rate[i]);
+            take_step(one, apart + at, grads + at, infos[i].numel, rate[i]);
         exo_optim_free(&one);
         cr_expect_arr_eq(together + at, apart + at, infos[i].numel * sizeof *apart, "%s: %s", grouped, infos[i].name);
     }
@@ -332,9 +340,9 @@ Test(optim, a_schedule_holds_for_all_groups)
     exo_optim *optim = NULL;
     cr_assert_eq(read_groups("optimizer: {name: sgd, lr: 0.5, groups: [{match: embed.*, lr: 0.25}]}", &spec, &err),
                  EXO_OK);
-    cr_assert_eq(exo_optim_new_grouped(&optim, &spec, infos, NUM_INFOS, 0, GROUPED, &err), EXO_OK);
+    cr_assert_eq(exo_optim_new_grouped(&optim, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err), EXO_OK);
     float *grads = noise(GROUPED, 2), *params = exo_calloc(GROUPED, sizeof *params);
-    exo_optim_step(optim, params, grads, 0.125f);
+    take_step(optim, params, grads, GROUPED, 0.125f);
     cr_expect_eq(params[0], -0.0625f * grads[0]);
     cr_expect_eq(params[GROUPED - 1], -0.125f * grads[GROUPED - 1]);
     exo_free(grads);
@@ -355,14 +363,15 @@ Test(optim, shards_of_a_model_with_groups_do_as_the_whole)
     float *grads = noise(GROUPED, 2), *whole = noise(GROUPED, 1), *parts = noise(GROUPED, 1);
     static const size_t cuts[] = {0, 1, 5000, 5001, 5049, 5050, 60000, 95050, GROUPED};
     exo_optim *all = NULL, *part[8] = {0};
-    cr_assert_eq(exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, 0, GROUPED, &err), EXO_OK);
+    cr_assert_eq(exo_optim_new_grouped(&all, &spec, infos, NUM_INFOS, exo_device_cpu(), 0, GROUPED, &err), EXO_OK);
     for (size_t p = 0; p < 8; p++)
-        cr_assert_eq(exo_optim_new_grouped(&part[p], &spec, infos, NUM_INFOS, cuts[p], cuts[p + 1] - cuts[p], &err),
+        cr_assert_eq(exo_optim_new_grouped(&part[p], &spec, infos, NUM_INFOS, exo_device_cpu(), cuts[p],
+                                           cuts[p + 1] - cuts[p], &err),
                      EXO_OK);
     for (int step = 0; step < 3; step++) {
-        exo_optim_step(all, whole, grads, 0.01f);
+        take_step(all, whole, grads, GROUPED, 0.01f);
         for (size_t p = 0; p < 8; p++)
-            exo_optim_step(part[p], parts + cuts[p], grads + cuts[p], 0.01f);
+            take_step(part[p], parts + cuts[p], grads + cuts[p], cuts[p + 1] - cuts[p], 0.01f);
     }
     cr_expect_arr_eq(whole, parts, GROUPED * sizeof *whole);
     for (size_t p = 0; p < 8; p++)
@@ -405,7 +414,7 @@ Test(optim, mistakes_in_groups_are_named)
     cr_expect_eq(exo_optim_groups_check(&spec, infos, NUM_INFOS, &err), EXO_INVAL, "a pattern that takes nothing");
     cr_expect_not_null(strstr(err.text, "*.biass"));
     exo_optim *optim = NULL;
-    cr_expect_eq(exo_optim_new(&optim, &spec, 10, &err), EXO_INVAL);
+    cr_expect_eq(exo_optim_new(&optim, &spec, exo_device_cpu(), 10, &err), EXO_INVAL);
     exo_optim_spec_release(&spec);
 }
 
@@ -433,13 +442,13 @@ Test(optim, goes_on_from_a_checkpoint_with_the_same_bits)
         float *grads = noise(LARGE, 2), *whole = noise(LARGE, 1), *resumed = exo_alloc_aligned(LARGE * sizeof *resumed);
         exo_optim *a = optim_of(rules[r], LARGE), *b = optim_of(rules[r], LARGE);
         for (int step = 0; step < 2; step++)
-            exo_optim_step(a, whole, grads, 0.01f);
+            take_step(a, whole, grads, LARGE, 0.01f);
         cr_assert_eq(through_file(a, path, exo_state_save), EXO_OK);
         memcpy(resumed, whole, LARGE * sizeof *whole);
         cr_assert_eq(through_file(b, path, exo_state_load), EXO_OK);
         for (int step = 0; step < 2; step++) {
-            exo_optim_step(a, whole, grads, 0.01f);
-            exo_optim_step(b, resumed, grads, 0.01f);
+            take_step(a, whole, grads, LARGE, 0.01f);
+            take_step(b, resumed, grads, LARGE, 0.01f);
         }
         cr_expect_arr_eq(whole, resumed, LARGE * sizeof *whole, "%s", rules[r]);
         unlink(path);
@@ -462,7 +471,7 @@ Test(optim, every_failed_allocation_is_an_error_and_leaks_nothing)
         exo_optim *optim = NULL;
         exo_err err = {0};
         exo_memory_fail_at(n);
-        st = exo_optim_new(&optim, &spec, 1000, &err);
+        st = exo_optim_new(&optim, &spec, exo_device_cpu(), 1000, &err);
         exo_memory_fail_at(0);
         cr_assert(st == EXO_OK || (st == EXO_NOMEM && !optim && err.text[0]));
         failed += st != EXO_OK;

@@ -64,7 +64,7 @@ begin(struct training *t, exo_model *model, exo_optim_kind kind, bool within)
         within ? exo_model_values(model, 5, &t->params, &err) : exo_model_params(model, 5, &t->params, &err);
     cr_assert_eq(st, EXO_OK, "%s", err.text);
     cr_assert_eq(exo_tape_new(&t->tape, &err), EXO_OK);
-    cr_assert_eq(exo_optim_new(&t->optim, &rule, exo_params_numel(t->params), &err), EXO_OK);
+    cr_assert_eq(exo_optim_new(&t->optim, &rule, exo_device_cpu(), exo_params_numel(t->params), &err), EXO_OK);
 }
 
 static void
@@ -80,7 +80,8 @@ step(struct training *t, exo_model *model, const exo_batch *batch, exo_pass pass
 {
     exo_err err = {0};
     exo_grad_sink sink;
-    float *values = exo_params_values(t->params);
+    const size_t numel = exo_params_numel(t->params);
+    const exo_array values = exo_host_array(EXO_F32, exo_params_values(t->params), numel);
     if (within) {
         sink = exo_optim_sink(t->optim, values, 0.01f);
         pass.sink = &sink;
@@ -92,7 +93,7 @@ step(struct training *t, exo_model *model, const exo_batch *batch, exo_pass pass
     cr_assert_not_null(loss, "%s", (exo_tape_error(t->tape, &err), err.text));
     cr_assert_eq(exo_tape_backward(t->tape, loss, 0.5f, &err), EXO_OK, "%s", err.text);
     if (!within)
-        exo_optim_step(t->optim, values, exo_params_grads(t->params), 0.01f);
+        exo_optim_step(t->optim, values, exo_host_array(EXO_F32, exo_params_grads(t->params), numel), 0.01f);
 }
 
 /* Gives the bytes of the tape whose gradients are handed on. */

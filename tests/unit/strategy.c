@@ -129,7 +129,11 @@ Test(strategy, an_island_larger_than_all_nodes_is_a_mistake_with_its_place)
     exo_err err = {0};
     exo_strategy *strategy = NULL;
     float params[4] = {0}, grads[4] = {0};
-    exo_node node = {.num_nodes = 3, .max_steps = 1, .numel = 4, .params = params, .grads = grads};
+    exo_node node = {.num_nodes = 3,
+                     .max_steps = 1,
+                     .numel = 4,
+                     .params = exo_host_array(EXO_F32, params, 4),
+                     .grads = exo_host_array(EXO_F32, grads, 4)};
     cr_assert_eq(exo_strategy_parse(&strategy, "fedavg", "{H: 2, island_size: 4}", &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_strategy_check(strategy, 4, &err), EXO_OK);
     cr_expect_eq(exo_strategy_check(strategy, 3, &err), EXO_INVAL);
@@ -156,15 +160,16 @@ Test(strategy, the_inner_step_follows_schedule_and_clip)
     nodes_init(&n, 1, 2, 1, 100, "ddp",
                "{optimizer: {name: sgd, lr: 0.5}, lr_scheduler: lambda_cosine, warmup_steps: 10, max_norm: 1}");
     exo_node *node = &n.each[0].node;
-    node->params[0] = node->params[1] = 0;
+    float *params = n.each[0].params, *grads = n.each[0].grads;
+    params[0] = params[1] = 0;
     node->step = 4;
-    node->grads[0] = 30;
-    node->grads[1] = 40;
+    grads[0] = 30;
+    grads[1] = 40;
     cr_expect_eq(exo_node_inner_step(node, NULL), EXO_OK);
     cr_expect_float_eq(node->lr, 0.2f, 1e-7f);
     cr_expect_eq(node->grad_norm, 50.0f);
-    cr_expect_float_eq(node->params[0], -0.2f * 0.6f, 1e-6f);
-    cr_expect_float_eq(node->params[1], -0.2f * 0.8f, 1e-6f);
+    cr_expect_float_eq(params[0], -0.2f * 0.6f, 1e-6f);
+    cr_expect_float_eq(params[1], -0.2f * 0.8f, 1e-6f);
     nodes_release(&n);
 }
 
@@ -232,7 +237,11 @@ Test(strategy, a_class_is_released_after_failures_too)
     exo_err err = {0};
     exo_strategy *strategy = NULL;
     float params[4] = {0}, grads[4] = {0};
-    exo_node node = {.num_nodes = 1, .max_steps = 1, .numel = 4, .params = params, .grads = grads};
+    exo_node node = {.num_nodes = 1,
+                     .max_steps = 1,
+                     .numel = 4,
+                     .params = exo_host_array(EXO_F32, params, 4),
+                     .grads = exo_host_array(EXO_F32, grads, 4)};
     cr_assert_eq(exo_strategy_register(&life_class, NULL), EXO_OK);
     cr_expect_eq(parse("life", "marker: 11", &err), EXO_INVAL);
     cr_expect_str_eq(calls, "init release");
@@ -331,7 +340,11 @@ Test(strategy, every_failed_allocation_of_start_is_an_error_and_leaks_nothing)
         uint64_t n = 1;
         for (; st != EXO_OK; n++) {
             float params[100] = {0}, grads[100] = {0};
-            exo_node node = {.num_nodes = 2, .max_steps = 1, .numel = 100, .params = params, .grads = grads};
+            exo_node node = {.num_nodes = 2,
+                             .max_steps = 1,
+                             .numel = 100,
+                             .params = exo_host_array(EXO_F32, params, 100),
+                             .grads = exo_host_array(EXO_F32, grads, 100)};
             exo_err err = {0};
             exo_strategy *strategy = NULL;
             cr_assert_eq(exo_strategy_parse(&strategy, all[i].name, all[i].options, &err), EXO_OK);

@@ -1,0 +1,23 @@
+/* Types of elements: what arrays, tensors, collectives and checkpoints hold. */
+#ifndef EXOGYM_DTYPE_H
+#define EXOGYM_DTYPE_H
+
+#include <stddef.h>
+
+#include <exogym/export.h>
+
+typedef enum exo_dtype {
+    EXO_F32 = 0,
+    EXO_BF16 = 1,
+    EXO_I32 = 2,
+    EXO_U8 = 3,
+    EXO_I8 = 4,
+    EXO_I64 = 5,
+} exo_dtype;
+
+/* Bytes of one element; 0 of a number that is no type. */
+EXO_API size_t exo_dtype_size(exo_dtype dtype);
+/* "fp32", "bf16", ...: a literal. */
+EXO_API const char *exo_dtype_name(exo_dtype dtype);
+
+#endif

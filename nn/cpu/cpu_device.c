@@ -1,0 +1,97 @@
+/* The CPU as a device: memory is the host's, and every kernel is done when its call returns. No state. */
+#include "cpu_device.h"
+
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "parallel.h"
+
+static exo_status
+cpu_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
+{
+    (void)device;
+    *out = exo_alloc_aligned(bytes);
+    return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an array of %zu bytes", bytes);
+}
+
+static void
+cpu_free(exo_device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    (void)bytes;
+    exo_free(memory);
+}
+
+struct copy {
+    char *to;
+    const char *from;
+    size_t bytes;
+};
+
+enum {
+    COPY_PIECE = EXO_CPU_PIECE * sizeof(float)
+};
+
+static void
+copy_piece(void *context, size_t piece)
+{
+    const struct copy *c = context;
+    size_t first = piece * COPY_PIECE, left = c->bytes - first;
+    memcpy(c->to + first, c->from + first, left < COPY_PIECE ? left : COPY_PIECE);
+}
+
+static exo_status
+cpu_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind, exo_err *err)
+{
+    struct copy c = {.to = to, .from = from, .bytes = bytes};
+    (void)device;
+    (void)kind;
+    (void)err;
+    exo_parallel_for((bytes + COPY_PIECE - 1) / COPY_PIECE, copy_piece, &c);
+    return EXO_OK;
+}
+
+static exo_status
+cpu_synchronize(exo_device *device, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    return EXO_OK;
+}
+
+static const exo_kernels cpu_kernels = {
+#define CPU_KERNEL(name) .name = exo_cpu_##name,
+    EXO_KERNELS(CPU_KERNEL)
+#undef CPU_KERNEL
+};
+
+static const exo_device_class cpu_class = {
+    .name = "cpu",
+    .is_host = true,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .copy = cpu_copy,
+    .synchronize = cpu_synchronize,
+    .kernels = &cpu_kernels,
+};
+
+exo_device *
+exo_device_cpu(void)
+{
+    static exo_device cpu = {.device_class = &cpu_class}; /* never written */
+    return &cpu;
+}
+
+exo_array
+exo_host_array(exo_dtype dtype, void *data, size_t count)
+{
+    return (exo_array){.device = exo_device_cpu(), .data = data, .count = count, .dtype = dtype};
+}
+
+exo_status
+exo_cpu_sweep(size_t count, void (*piece)(void *args, size_t index), const void *args)
+{
+    exo_parallel_for((count + EXO_CPU_PIECE - 1) / EXO_CPU_PIECE, piece, (void *)(uintptr_t)args);
+    return EXO_OK;
+}

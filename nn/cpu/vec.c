@@ -1,0 +1,178 @@
+/* Arithmetic on whole arrays, in pieces: plain loops that compilers vectorize. No element depends on another, so the pieces change no bit;
+ * sums are those of fixed pieces, added in their order. No state. */
+#include "cpu_device.h"
+
+#include "kernels.h"
+#include "parallel.h"
+#include "typed.h"
+
+/* A kernel NAME that does STATEMENT for each element i, with its arguments in k. Its destination may be one of its sources. */
+#define SWEEP(NAME, STATEMENT)                                                                                         \
+    static void NAME##_piece(void *args, size_t piece)                                                                 \
+    {                                                                                                                  \
+        const exo_##NAME##_args k = *(const exo_##NAME##_args *)args;                                                  \
+        size_t first, end;                                                                                             \
+        exo_cpu_piece(k.count, piece, &first, &end);                                                                   \
+        EXO_IN_PLACE                                                                                                   \
+        for (size_t i = first; i < end; i++)                                                                           \
+            STATEMENT;                                                                                                 \
+    }                                                                                                                  \
+    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)                         \
+    {                                                                                                                  \
+        (void)device;                                                                                                  \
+        (void)err;                                                                                                     \
+        return exo_cpu_sweep(args->count, NAME##_piece, args);                                                         \
+    }
+
+SWEEP(fill, k.y[i] = k.value)
+SWEEP(scale, k.y[i] *= k.a)
+SWEEP(divide, k.y[i] /= k.a)
+SWEEP(axpy, k.y[i] += k.a * k.x[i])
+SWEEP(sub, k.y[i] = k.a[i] - k.b[i])
+SWEEP(mul, k.y[i] = k.a[i] * k.b[i])
+SWEEP(lerp, k.y[i] += k.t * (k.x[i] - k.y[i]))
+SWEEP(sign, k.y[i] = (float)((k.x[i] > 0.0f) - (k.x[i] < 0.0f)))
+SWEEP(standardize, k.y[i] = (float)(((double)k.x[i] - k.mean) * k.factor))
+SWEEP(gather, k.y[i] = k.x[k.index[i]])
+SWEEP(scatter, k.y[k.index[i]] = k.x[i])
+
+static void
+add_piece(void *args, size_t piece)
+{
+    const exo_add_args k = *(const exo_add_args *)args;
+    size_t first, end;
+    exo_cpu_piece(k.count, piece, &first, &end);
+    if (k.dtype == EXO_I32) {
+        const uint32_t *a = k.a, *b = k.b;
+        uint32_t *y = k.y;
+        EXO_IN_PLACE
+        for (size_t i = first; i < end; i++)
+            y[i] = a[i] + b[i];
+    } else {
+        const float *a = k.a, *b = k.b;
+        float *y = k.y;
+        EXO_IN_PLACE
+        for (size_t i = first; i < end; i++)
+            y[i] = a[i] + b[i];
+    }
+}
+
+exo_status
+exo_cpu_add(exo_device *device, const exo_add_args *args, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    return exo_cpu_sweep(args->count, add_piece, args);
+}
+
+static void
+cast_piece(void *args, size_t piece)
+{
+    const exo_cast_args *k = args;
+    size_t first, end;
+    exo_cpu_piece(k->count, piece, &first, &end);
+    exo_cast(k->from, (const char *)k->x + first * exo_dtype_size(k->from), k->to,
+             (char *)k->y + first * exo_dtype_size(k->to), end - first);
+}
+
+exo_status
+exo_cpu_cast(exo_device *device, const exo_cast_args *args, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    return exo_cpu_sweep(args->count, cast_piece, args);
+}
+
+/* --- Sums ---------------------------------------------------------------------------------------------------------------------------
+ *
+ * The array is cut by its length alone into at most MAX_SUMS parts; in each of them LANES chains of additions fill the vector units, and are
+ * joined in their order; so are the parts. */
+
+enum {
+    MAX_SUMS = 64,
+    MIN_SUM = 1 << 14, /* elements: less is not worth another thread */
+    LANES = 32
+};
+
+struct sums {
+    size_t count, part; /* elements, and in all parts but the last */
+    const float *a, *b;
+    double center;
+    double (*sum)(const struct sums *s, size_t first, size_t n);
+    double sums[MAX_SUMS];
+};
+
+/* The sum of TERM, of element i, over [first, first + n). */
+#define CHAINS(NAME, TERM)                                                                                             \
+    static double NAME(const struct sums *s, size_t first, size_t n)                                                   \
+    {                                                                                                                  \
+        const float *a = s->a + first, *b = s->b ? s->b + first : NULL;                                                \
+        const double center = s->center;                                                                               \
+        double lanes[LANES] = {0}, sum = 0;                                                                            \
+        size_t at = 0;                                                                                                 \
+        (void)b;                                                                                                       \
+        (void)center;                                                                                                  \
+        for (; at + LANES <= n; at += LANES)                                                                           \
+            for (size_t l = 0, i = at; l < LANES; l++, i++)                                                            \
+                lanes[l] += TERM;                                                                                      \
+        for (size_t l = 0, i = at; i < n; i++, l++)                                                                    \
+            lanes[l] += TERM;                                                                                          \
+        for (size_t l = 0; l < LANES; l++)                                                                             \
+            sum += lanes[l];                                                                                           \
+        return sum;                                                                                                    \
+    }
+
+CHAINS(sum_part, (double)a[i])
+CHAINS(squares_part, ((double)a[i] - center) * ((double)a[i] - center))
+CHAINS(dot_part, (double)a[i] * (double)b[i])
+
+static void
+sum_piece(void *context, size_t index)
+{
+    struct sums *s = context;
+    size_t first = index * s->part, left = s->count - first;
+    s->sums[index] = s->sum(s, first, left < s->part ? left : s->part);
+}
+
+static void
+run_sums(struct sums *s, double *out)
+{
+    s->part = (s->count + MAX_SUMS - 1) / MAX_SUMS;
+    if (s->part < MIN_SUM)
+        s->part = MIN_SUM;
+    size_t parts = (s->count + s->part - 1) / s->part;
+    exo_parallel_for(parts, sum_piece, s);
+    *out = 0;
+    for (size_t i = 0; i < parts; i++)
+        *out += s->sums[i];
+}
+
+exo_status
+exo_cpu_sum(exo_device *device, const exo_sum_args *args, exo_err *err)
+{
+    struct sums s = {.count = args->count, .a = args->x, .sum = sum_part};
+    (void)device;
+    (void)err;
+    run_sums(&s, args->out);
+    return EXO_OK;
+}
+
+exo_status
+exo_cpu_sum_squares(exo_device *device, const exo_sum_squares_args *args, exo_err *err)
+{
+    struct sums s = {.count = args->count, .a = args->x, .center = args->center, .sum = squares_part};
+    (void)device;
+    (void)err;
+    run_sums(&s, args->out);
+    return EXO_OK;
+}
+
+exo_status
+exo_cpu_dot(exo_device *device, const exo_dot_args *args, exo_err *err)
+{
+    struct sums s = {.count = args->count, .a = args->a, .b = args->b, .sum = dot_part};
+    (void)device;
+    (void)err;
+    run_sums(&s, args->out);
+    return EXO_OK;
+}

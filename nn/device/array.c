@@ -1,0 +1,135 @@
+/* Arrays: memory of a device, its parts, and the ways to and from the host. No state of its own. */
+#include "device_impl.h"
+
+#include <assert.h>
+#include <string.h>
+
+static size_t
+bytes_of(exo_array array)
+{
+    return array.count * exo_dtype_size(array.dtype);
+}
+
+const char *
+exo_device_name(const exo_device *device)
+{
+    return device->device_class->name;
+}
+
+bool
+exo_device_is_host(const exo_device *device)
+{
+    return device->device_class->is_host;
+}
+
+void
+exo_device_note(exo_device *device, exo_status status, const exo_err *err)
+{
+    if (status == EXO_OK)
+        return;
+    assert(!device->device_class->is_host); /* many threads share it, and its kernels of arrays cannot fail */
+    if (device->failed.code == EXO_OK) {
+        device->failed = *err;
+        device->failed.code = status;
+    }
+}
+
+exo_status
+exo_device_synchronize(exo_device *device, exo_err *err)
+{
+    exo_err later = {0};
+    exo_device_note(device, device->device_class->synchronize(device, &later), &later);
+    if (device->failed.code != EXO_OK && err)
+        *err = device->failed;
+    return device->failed.code;
+}
+
+exo_status
+exo_array_init(exo_array *out, exo_device *device, exo_dtype dtype, size_t count, exo_err *err)
+{
+    void *data = NULL;
+    size_t bytes;
+    *out = (exo_array){0};
+    if (__builtin_mul_overflow(count, exo_dtype_size(dtype), &bytes))
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu elements", count);
+    exo_status st = device->device_class->alloc(device, bytes, &data, err);
+    if (st == EXO_OK)
+        *out = (exo_array){.device = device, .data = data, .count = count, .dtype = dtype, .owned = true};
+    return st;
+}
+
+void
+exo_array_release(exo_array *array)
+{
+    if (array->owned)
+        array->device->device_class->free(array->device, array->data, bytes_of(*array));
+    *array = (exo_array){0};
+}
+
+exo_status
+exo_array_import(exo_array *out, exo_device *device, exo_dtype dtype, const void *data, size_t count, exo_err *err)
+{
+    if (device->device_class->is_host) {
+        *out = (exo_array){.device = device, .data = (void *)(uintptr_t)data, .count = count, .dtype = dtype};
+        return EXO_OK;
+    }
+    exo_status st = exo_array_init(out, device, dtype, count, err);
+    if (st == EXO_OK)
+        st = device->device_class->copy(device, out->data, data, bytes_of(*out), EXO_COPY_TO_DEVICE, err);
+    if (st != EXO_OK)
+        exo_array_release(out);
+    return st;
+}
+
+exo_array
+exo_array_part(exo_array array, size_t first, size_t count)
+{
+    assert(first <= array.count && count <= array.count - first);
+    if (array.data)
+        array.data = (char *)array.data + first * exo_dtype_size(array.dtype);
+    array.count = count;
+    array.owned = false;
+    return array;
+}
+
+void *
+exo_array_host(exo_array array)
+{
+    return array.device && array.device->device_class->is_host ? array.data : NULL;
+}
+
+exo_status
+exo_array_read(exo_array array, void *to, exo_err *err)
+{
+    exo_err reason = {0};
+    exo_device *device = array.device;
+    if (array.count > 0)
+        exo_device_note(
+            device, device->device_class->copy(device, to, array.data, bytes_of(array), EXO_COPY_FROM_DEVICE, &reason),
+            &reason);
+    return exo_device_synchronize(device, err);
+}
+
+exo_status
+exo_array_write(exo_array array, const void *from, exo_err *err)
+{
+    exo_err reason = {0};
+    exo_device *device = array.device;
+    if (array.count > 0)
+        exo_device_note(
+            device, device->device_class->copy(device, array.data, from, bytes_of(array), EXO_COPY_TO_DEVICE, &reason),
+            &reason);
+    return exo_device_synchronize(device, err);
+}
+
+void
+exo_vec_copy(exo_array to, exo_array from)
+{
+    exo_err reason = {0};
+    exo_device *device = to.device;
+    assert(device == from.device && to.count == from.count && to.dtype == from.dtype);
+    if (to.count > 0 && to.data != from.data)
+        exo_device_note(
+            device, device->device_class->copy(device, to.data, from.data, bytes_of(to), EXO_COPY_ON_DEVICE, &reason),
+            &reason);
+}

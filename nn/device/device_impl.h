@@ -1,0 +1,255 @@
+/* What a device is inside: a class with memory, and one table of kernels.
+ *
+ * A kernel is a whole operation: it is asked for once, however large its arrays are, and cuts them as it likes (the CPU into pieces, as decision
+ * 2 has it). Its arguments are one struct of numbers and of addresses on the device, and nothing behind them is the host's: a device may keep
+ * the struct and run the kernel later. EXO_KERNELS names every kernel once. The table, its tests and its timings are made of that list, so a
+ * device that lacks one does not compile, and a kernel without a test fails one.
+ *
+ * nn/ref (plain loops) and nn/cpu fill the table. Read next: nn/device/vec.c, which asks for them; docs/decisions/0019-devices.md.
+ */
+#ifndef EXO_DEVICE_IMPL_H
+#define EXO_DEVICE_IMPL_H
+
+#include <exogym/device.h>
+
+/* --- Arguments: `count` elements, fp32 unless said otherwise; formulas are device.h's ------------------------------------------------- */
+
+typedef struct exo_fill_args {
+    size_t count;
+    float *y, value;
+} exo_fill_args;
+
+typedef struct exo_scale_args {
+    size_t count;
+    float *y, a;
+} exo_scale_args;
+
+typedef struct exo_divide_args {
+    size_t count;
+    float *y, a;
+} exo_divide_args;
+
+typedef struct exo_axpy_args {
+    size_t count;
+    float *y, a;
+    const float *x;
+} exo_axpy_args;
+
+typedef struct exo_add_args {
+    size_t count;
+    exo_dtype dtype; /* F32, I32 */
+    void *y;
+    const void *a, *b;
+} exo_add_args;
+
+typedef struct exo_sub_args {
+    size_t count;
+    float *y;
+    const float *a, *b;
+} exo_sub_args;
+
+typedef struct exo_mul_args {
+    size_t count;
+    float *y;
+    const float *a, *b;
+} exo_mul_args;
+
+typedef struct exo_lerp_args {
+    size_t count;
+    float *y, t;
+    const float *x;
+} exo_lerp_args;
+
+typedef struct exo_sign_args {
+    size_t count;
+    float *y;
+    const float *x;
+} exo_sign_args;
+
+typedef struct exo_standardize_args {
+    size_t count;
+    float *y;
+    const float *x;
+    double mean, factor;
+} exo_standardize_args;
+
+typedef struct exo_cast_args {
+    size_t count;
+    exo_dtype to, from; /* F32, BF16 */
+    void *y;
+    const void *x;
+} exo_cast_args;
+
+typedef struct exo_gather_args {
+    size_t count;
+    float *y;
+    const float *x;
+    const uint32_t *index; /* (count) */
+} exo_gather_args;
+
+typedef struct exo_scatter_args {
+    size_t count;
+    float *y;
+    const uint32_t *index; /* (count) */
+    const float *x;
+} exo_scatter_args;
+
+/* Sums write one double to `out`. */
+typedef struct exo_sum_args {
+    size_t count;
+    const float *x;
+    double *out;
+} exo_sum_args;
+
+typedef struct exo_sum_squares_args {
+    size_t count;
+    const float *x;
+    double center, *out;
+} exo_sum_squares_args;
+
+typedef struct exo_dot_args {
+    size_t count;
+    const float *a, *b;
+    double *out;
+} exo_dot_args;
+
+/* --- Optimizers: formulas and their order of operations are those of torch.optim, so that results agree to rounding ------------------- */
+
+/* Adam (Kingma & Ba, 2015, arXiv:1412.6980), AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101) and, with a maximum, AMSGrad (Reddi et al.,
+ * 2018, arXiv:1904.09237):
+ *
+ *     g = grad + l2 param, m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g g, max = max(max, v)
+ *     param = shrink param - step_size m / (sqrt(v or max) / sqrt_correction2 + eps) */
+typedef struct exo_adam_args {
+    size_t count;
+    float *param;
+    const float *grad;
+    float *exp_avg, *exp_avg_sq;
+    float *max_exp_avg_sq; /* NULL: not AMSGrad                               */
+    float l2;              /* Adam's weight decay; AdamW: 0                   */
+    float shrink;          /* AdamW's weight decay, 1 - lr wd; Adam: 1        */
+    float beta1, one_minus_beta1;
+    float beta2, one_minus_beta2;
+    float sqrt_correction2; /* sqrt(1 - beta2^t)   */
+    float eps;
+    float step_size; /* lr / (1 - beta1^t)  */
+} exo_adam_args;
+
+/* g = grad + l2 param, b = momentum b + one_minus_dampening g, param = param - lr (nesterov ? g + momentum b : b). */
+typedef struct exo_sgd_args {
+    size_t count;
+    float *param;
+    const float *grad;
+    float *momentum_buffer; /* NULL: param = param - lr g */
+    float l2;
+    float momentum;
+    float one_minus_dampening; /* 1 at the first step: the buffer starts as the gradient */
+    float lr;
+    bool nesterov;
+} exo_sgd_args;
+
+/* RMSprop (Hinton, lecture 6e; centered: Graves, 2013, arXiv:1308.0850):
+ *
+ *     g = grad + l2 param, v = alpha v + (1 - alpha) g g, a = alpha a + (1 - alpha) g, d = sqrt(max(v - a a, 0)) + eps
+ *     b = momentum b + g / d, param = param - lr b */
+typedef struct exo_rmsprop_args {
+    size_t count;
+    float *param;
+    const float *grad;
+    float *square_avg;
+    float *grad_avg;        /* NULL: not centered, sqrt(v)           */
+    float *momentum_buffer; /* NULL: param = param - (lr g) / d      */
+    float l2;
+    float alpha, one_minus_alpha;
+    float eps;
+    float momentum;
+    float lr;
+} exo_rmsprop_args;
+
+/* Adagrad (Duchi et al., 2011): g = grad + l2 param, v = v + g g, param = param - (lr g) / (sqrt(v) + eps). */
+typedef struct exo_adagrad_args {
+    size_t count;
+    float *param;
+    const float *grad;
+    float *sum;
+    float l2;
+    float eps;
+    float lr; /* lr / (1 + (t - 1) lr_decay) */
+} exo_adagrad_args;
+
+/* --- The table ---------------------------------------------------------------------------------------------------------------------- */
+
+#define EXO_KERNELS(X)                                                                                                 \
+    X(fill)                                                                                                            \
+    X(scale)                                                                                                           \
+    X(divide)                                                                                                          \
+    X(axpy)                                                                                                            \
+    X(add)                                                                                                             \
+    X(sub)                                                                                                             \
+    X(mul)                                                                                                             \
+    X(lerp)                                                                                                            \
+    X(sign)                                                                                                            \
+    X(standardize)                                                                                                     \
+    X(cast)                                                                                                            \
+    X(gather)                                                                                                          \
+    X(scatter)                                                                                                         \
+    X(sum)                                                                                                             \
+    X(sum_squares)                                                                                                     \
+    X(dot)                                                                                                             \
+    X(adam)                                                                                                            \
+    X(sgd)                                                                                                             \
+    X(rmsprop)                                                                                                         \
+    X(adagrad)
+
+/* One function a kernel: asks the device for it, with arguments that the caller may change afterwards. Errors: what is known at once; a later
+ * failure is reported by synchronize. */
+typedef struct exo_kernels {
+#define EXO_KERNEL_FIELD(name) exo_status (*name)(exo_device * device, const exo_##name##_args *args, exo_err *err);
+    EXO_KERNELS(EXO_KERNEL_FIELD)
+#undef EXO_KERNEL_FIELD
+} exo_kernels;
+
+/* --- Devices ------------------------------------------------------------------------------------------------------------------------ */
+
+typedef enum exo_copy_kind {
+    EXO_COPY_TO_DEVICE,   /* from the host; `from` may change when the call has returned */
+    EXO_COPY_FROM_DEVICE, /* to the host; there when the device has been synchronized    */
+    EXO_COPY_ON_DEVICE,
+} exo_copy_kind;
+
+typedef struct exo_device_class {
+    const char *name; /* a literal */
+    bool is_host; /* its memory is the host's, and every call is done when it returns: addresses of both are the same */
+    /* Zeroed memory, aligned to 64 bytes; bytes may be 0. NOMEM. */
+    exo_status (*alloc)(exo_device *device, size_t bytes, void **out, exo_err *err);
+    /* Of what alloc gave, after what was asked before; NULL is fine. */
+    void (*free)(exo_device *device, void *memory, size_t bytes);
+    /* In the order of the device's work, as kernels. */
+    exo_status (*copy)(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind, exo_err *err);
+    /* Waits. Errors: the first failure of anything that was asked. */
+    exo_status (*synchronize)(exo_device *device, exo_err *err);
+    const exo_kernels *kernels;
+} exo_device_class;
+
+/* Classes embed it at the beginning of their own struct. */
+struct exo_device {
+    const exo_device_class *device_class;
+    double *scalar; /* on the device, room for one sum; NULL where is_host: sums go to their place at once */
+    exo_err failed; /* the first failure that a call gave at once; code OK: none. A host's device never fails so */
+};
+
+/* Notes what a call on the device gave, unless an earlier one failed. */
+void exo_device_note(exo_device *device, exo_status status, const exo_err *err);
+
+/* Asks for a kernel by its name in the table, with designated arguments: exo_device_run(d, fill, .count = n, .y = y). A failure sticks. */
+#define exo_device_run(on, kernel, ...)                                                                                \
+    do {                                                                                                               \
+        exo_err reason_;                                                                                               \
+        exo_device *on_ = (on);                                                                                        \
+        reason_.code = EXO_OK;                                                                                         \
+        exo_device_note(on_,                                                                                           \
+                        on_->device_class->kernels->kernel(on_, &(const exo_##kernel##_args){__VA_ARGS__}, &reason_),  \
+                        &reason_);                                                                                     \
+    } while (0)
+
+#endif

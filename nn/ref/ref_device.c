@@ -1,0 +1,212 @@
+/* Kernels of arrays and optimizers as their definitions read: one loop, one statement an operation, sums in double in the order of the elements. */
+#include "ref_device.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "bf16.h"
+#include "device_impl.h"
+
+#define KERNEL(NAME, STATEMENT)                                                                                        \
+    static exo_status ref_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                         \
+    {                                                                                                                  \
+        (void)device;                                                                                                  \
+        (void)err;                                                                                                     \
+        for (size_t i = 0; i < k->count; i++)                                                                          \
+            STATEMENT;                                                                                                 \
+        return EXO_OK;                                                                                                 \
+    }
+
+KERNEL(fill, k->y[i] = k->value)
+KERNEL(scale, k->y[i] = k->a * k->y[i])
+KERNEL(divide, k->y[i] = k->y[i] / k->a)
+KERNEL(axpy, k->y[i] = k->y[i] + k->a * k->x[i])
+KERNEL(sub, k->y[i] = k->a[i] - k->b[i])
+KERNEL(mul, k->y[i] = k->a[i] * k->b[i])
+KERNEL(lerp, k->y[i] = k->y[i] + k->t * (k->x[i] - k->y[i]))
+KERNEL(sign, k->y[i] = k->x[i] > 0 ? 1.0f : k->x[i] < 0 ? -1.0f : 0.0f)
+KERNEL(standardize, k->y[i] = (float)(((double)k->x[i] - k->mean) * k->factor))
+KERNEL(gather, k->y[i] = k->x[k->index[i]])
+KERNEL(scatter, k->y[k->index[i]] = k->x[i])
+
+static exo_status
+ref_add(exo_device *device, const exo_add_args *k, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t i = 0; i < k->count; i++) {
+        if (k->dtype == EXO_I32)
+            ((uint32_t *)k->y)[i] = ((const uint32_t *)k->a)[i] + ((const uint32_t *)k->b)[i];
+        else
+            ((float *)k->y)[i] = ((const float *)k->a)[i] + ((const float *)k->b)[i];
+    }
+    return EXO_OK;
+}
+
+static exo_status
+ref_cast(exo_device *device, const exo_cast_args *k, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t i = 0; i < k->count; i++) {
+        if (k->to == EXO_BF16)
+            ((uint16_t *)k->y)[i] = exo_to_bf16(((const float *)k->x)[i]);
+        else
+            ((float *)k->y)[i] = exo_from_bf16(((const uint16_t *)k->x)[i]);
+    }
+    return EXO_OK;
+}
+
+#define SUM(NAME, TERM)                                                                                                \
+    static exo_status ref_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                         \
+    {                                                                                                                  \
+        double sum = 0;                                                                                                \
+        (void)device;                                                                                                  \
+        (void)err;                                                                                                     \
+        for (size_t i = 0; i < k->count; i++)                                                                          \
+            sum += TERM;                                                                                               \
+        *k->out = sum;                                                                                                 \
+        return EXO_OK;                                                                                                 \
+    }
+
+SUM(sum, (double)k->x[i])
+SUM(sum_squares, ((double)k->x[i] - k->center) * ((double)k->x[i] - k->center))
+SUM(dot, (double)k->a[i] * (double)k->b[i])
+
+/* --- Optimizers ---------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+ref_adam(exo_device *device, const exo_adam_args *k, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t i = 0; i < k->count; i++) {
+        float g = k->grad[i] + k->l2 * k->param[i];
+        k->exp_avg[i] = k->beta1 * k->exp_avg[i] + k->one_minus_beta1 * g;
+        k->exp_avg_sq[i] = k->beta2 * k->exp_avg_sq[i] + k->one_minus_beta2 * g * g;
+        float v = k->exp_avg_sq[i];
+        if (k->max_exp_avg_sq) {
+            if (!(k->max_exp_avg_sq[i] > v)) /* NaN, if v is: it stays so */
+                k->max_exp_avg_sq[i] = v;
+            v = k->max_exp_avg_sq[i];
+        }
+        float denominator = sqrtf(v) / k->sqrt_correction2 + k->eps;
+        k->param[i] = k->param[i] * k->shrink - k->step_size * k->exp_avg[i] / denominator;
+    }
+    return EXO_OK;
+}
+
+static exo_status
+ref_sgd(exo_device *device, const exo_sgd_args *k, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t i = 0; i < k->count; i++) {
+        float g = k->grad[i] + k->l2 * k->param[i];
+        if (k->momentum_buffer) {
+            float b = k->momentum * k->momentum_buffer[i] + k->one_minus_dampening * g;
+            k->momentum_buffer[i] = b;
+            g = k->nesterov ? g + k->momentum * b : b;
+        }
+        k->param[i] = k->param[i] - k->lr * g;
+    }
+    return EXO_OK;
+}
+
+static exo_status
+ref_rmsprop(exo_device *device, const exo_rmsprop_args *k, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t i = 0; i < k->count; i++) {
+        float g = k->grad[i] + k->l2 * k->param[i];
+        float v = k->alpha * k->square_avg[i] + k->one_minus_alpha * g * g;
+        k->square_avg[i] = v;
+        if (k->grad_avg) {
+            float a = k->alpha * k->grad_avg[i] + k->one_minus_alpha * g;
+            k->grad_avg[i] = a;
+            v = v - a * a;
+            v = v < 0 ? 0 : v; /* a variance below zero is rounding; PyTorch gives NaN there. NaN stays NaN */
+        }
+        float denominator = sqrtf(v) + k->eps;
+        if (k->momentum_buffer) {
+            k->momentum_buffer[i] = k->momentum * k->momentum_buffer[i] + g / denominator;
+            k->param[i] = k->param[i] - k->lr * k->momentum_buffer[i];
+        } else {
+            k->param[i] = k->param[i] - k->lr * g / denominator;
+        }
+    }
+    return EXO_OK;
+}
+
+static exo_status
+ref_adagrad(exo_device *device, const exo_adagrad_args *k, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    for (size_t i = 0; i < k->count; i++) {
+        float g = k->grad[i] + k->l2 * k->param[i];
+        k->sum[i] = k->sum[i] + g * g;
+        k->param[i] = k->param[i] - k->lr * g / (sqrtf(k->sum[i]) + k->eps);
+    }
+    return EXO_OK;
+}
+
+/* --- The device ----------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+ref_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
+{
+    (void)device;
+    *out = exo_alloc_aligned(bytes);
+    return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an array of %zu bytes", bytes);
+}
+
+static void
+ref_free(exo_device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    (void)bytes;
+    exo_free(memory);
+}
+
+static exo_status
+ref_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind, exo_err *err)
+{
+    (void)device;
+    (void)kind;
+    (void)err;
+    memcpy(to, from, bytes);
+    return EXO_OK;
+}
+
+static exo_status
+ref_synchronize(exo_device *device, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    return EXO_OK;
+}
+
+exo_device *
+exo_device_ref(void)
+{
+    static const exo_kernels kernels = {
+#define REF_KERNEL(name) .name = ref_##name,
+        EXO_KERNELS(REF_KERNEL)
+#undef REF_KERNEL
+    };
+    static const exo_device_class ref_class = {
+        .name = "ref",
+        .is_host = true,
+        .alloc = ref_alloc,
+        .free = ref_free,
+        .copy = ref_copy,
+        .synchronize = ref_synchronize,
+        .kernels = &kernels,
+    };
+    static exo_device ref = {.device_class = &ref_class}; /* never written */
+    return &ref;
+}

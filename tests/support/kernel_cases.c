@@ -1,0 +1,368 @@
+/* See kernel_cases.h. */
+#include "kernel_cases.h"
+
+#include <exogym/memory.h>
+#include <exogym/rng.h>
+
+#include "device_impl.h"
+
+/* --- Arrays --------------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+vec_fill(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_fill(x[0], 0.37f);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_scale(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_scale(x[0], 0.37f);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_divide(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_divide(x[0], 3.0f);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_axpy(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_axpy(x[0], 0.37f, x[1]);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_add(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_add(x[0], x[1], x[2]);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_add_in_place(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_add(x[0], x[0], x[1]);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_add_i32(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_add(x[4], x[4], x[4]);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_sub(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_sub(x[0], x[1], x[0]);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_mul(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_mul(x[0], x[1], x[2]);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_lerp(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_lerp(x[0], 0.1f, x[1]);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_sign(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_sign(x[0], x[1]);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_standardize(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_vec_standardize(x[0], x[1], 0.1, 0.3);
+    return exo_device_synchronize(x->device, err);
+}
+
+/* The first half of x[0] as an array of bf16: as many bytes. */
+static exo_array
+halves(exo_array x)
+{
+    exo_array half = exo_array_part(x, 0, x.count / 2);
+    half.count *= 2;
+    half.dtype = EXO_BF16;
+    return half;
+}
+
+static exo_status
+vec_cast_down(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    const exo_array half = halves(x[0]);
+    exo_vec_cast(half, exo_array_part(x[1], 0, half.count));
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_cast_up(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    const exo_array half = halves(x[0]);
+    exo_vec_cast(exo_array_part(x[1], 0, half.count), half);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_gather(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    size_t n = x->count / 2; /* fewer than there are */
+    exo_vec_gather(exo_array_part(x[0], 0, n), x[1], exo_array_part(x[4], 0, n));
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_scatter(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    size_t n = x->count / 2;
+    exo_vec_scatter(x[0], exo_array_part(x[4], 0, n), exo_array_part(x[1], 0, n));
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
+vec_sum(const exo_array *x, double *sum, exo_err *err)
+{
+    return exo_vec_sum(x[0], sum, err);
+}
+
+static exo_status
+vec_sum_squares(const exo_array *x, double *sum, exo_err *err)
+{
+    return exo_vec_sum_squares(x[0], 0.25, sum, err);
+}
+
+static exo_status
+vec_dot(const exo_array *x, double *sum, exo_err *err)
+{
+    return exo_vec_dot(x[0], x[1], sum, err);
+}
+
+/* --- Optimizers ----------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+adam_of(const exo_array *x, bool amsgrad, float l2, float shrink, exo_err *err)
+{
+    const exo_adam_args args = {
+        .count = x->count,
+        .param = x[0].data,
+        .grad = x[1].data,
+        .exp_avg = x[2].data,
+        .exp_avg_sq = x[3].data,
+        .max_exp_avg_sq = amsgrad ? x[4].data : NULL, /* an integer's bits: a tiny number */
+        .l2 = l2,
+        .shrink = shrink,
+        .beta1 = 0.9f,
+        .one_minus_beta1 = 0.1f,
+        .beta2 = 0.999f,
+        .one_minus_beta2 = 0.001f,
+        .sqrt_correction2 = 0.3f,
+        .eps = 1e-8f,
+        .step_size = 1e-2f,
+    };
+    exo_status st = x->device->device_class->kernels->adam(x->device, &args, err);
+    return st == EXO_OK ? exo_device_synchronize(x->device, err) : st;
+}
+
+static exo_status
+adam(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return adam_of(x, false, 0.01f, 1.0f, err);
+}
+
+static exo_status
+adamw_amsgrad(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return adam_of(x, true, 0.0f, 0.99f, err);
+}
+
+static exo_status
+sgd_of(const exo_array *x, bool momentum, bool nesterov, exo_err *err)
+{
+    const exo_sgd_args args = {
+        .count = x->count,
+        .param = x[0].data,
+        .grad = x[1].data,
+        .momentum_buffer = momentum ? x[2].data : NULL,
+        .l2 = 0.01f,
+        .momentum = 0.9f,
+        .one_minus_dampening = 1.0f,
+        .lr = 0.1f,
+        .nesterov = nesterov,
+    };
+    exo_status st = x->device->device_class->kernels->sgd(x->device, &args, err);
+    return st == EXO_OK ? exo_device_synchronize(x->device, err) : st;
+}
+
+static exo_status
+sgd(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return sgd_of(x, false, false, err);
+}
+
+static exo_status
+sgd_momentum(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return sgd_of(x, true, false, err);
+}
+
+static exo_status
+sgd_nesterov(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return sgd_of(x, true, true, err);
+}
+
+static exo_status
+rmsprop_of(const exo_array *x, bool centered, exo_err *err)
+{
+    const exo_rmsprop_args args = {
+        .count = x->count,
+        .param = x[0].data,
+        .grad = x[1].data,
+        .square_avg = x[3].data,
+        .grad_avg = centered ? x[2].data : NULL,
+        .momentum_buffer = centered ? x[4].data : NULL,
+        .l2 = 0.01f,
+        .alpha = 0.99f,
+        .one_minus_alpha = 0.01f,
+        .eps = 1e-8f,
+        .momentum = 0.9f,
+        .lr = 0.01f,
+    };
+    exo_status st = x->device->device_class->kernels->rmsprop(x->device, &args, err);
+    return st == EXO_OK ? exo_device_synchronize(x->device, err) : st;
+}
+
+static exo_status
+rmsprop(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return rmsprop_of(x, false, err);
+}
+
+static exo_status
+rmsprop_centered(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return rmsprop_of(x, true, err);
+}
+
+static exo_status
+adagrad(const exo_array *x, double *sum, exo_err *err)
+{
+    const exo_adagrad_args args = {
+        .count = x->count,
+        .param = x[0].data,
+        .grad = x[1].data,
+        .sum = x[3].data,
+        .l2 = 0.01f,
+        .eps = 1e-10f,
+        .lr = 0.01f,
+    };
+    (void)sum;
+    exo_status st = x->device->device_class->kernels->adagrad(x->device, &args, err);
+    return st == EXO_OK ? exo_device_synchronize(x->device, err) : st;
+}
+
+/* --- The list --------------------------------------------------------------------------------------------------------------------------- */
+
+const kernel_case kernel_cases[] = {
+    {"fill", "fill", false, 1, vec_fill},
+    {"scale", "scale", false, 2, vec_scale},
+    {"divide", "divide", false, 2, vec_divide},
+    {"axpy", "axpy", false, 3, vec_axpy},
+    {"add", "add fp32", false, 3, vec_add},
+    {"add", "add fp32, in place", false, 3, vec_add_in_place},
+    {"add", "add int32", false, 3, vec_add_i32},
+    {"sub", "sub, in place", false, 3, vec_sub},
+    {"mul", "mul", false, 3, vec_mul},
+    {"lerp", "lerp", false, 3, vec_lerp},
+    {"sign", "sign", false, 2, vec_sign},
+    {"standardize", "standardize", false, 2, vec_standardize},
+    {"cast", "cast fp32 to bf16", false, 2, vec_cast_down},
+    {"cast", "cast bf16 to fp32", false, 2, vec_cast_up},
+    {"gather", "gather", false, 2, vec_gather},
+    {"scatter", "scatter", false, 2, vec_scatter},
+    {"sum", "sum", true, 1, vec_sum},
+    {"sum_squares", "sum_squares", true, 1, vec_sum_squares},
+    {"dot", "dot", true, 2, vec_dot},
+    {"adam", "adam", false, 7, adam},
+    {"adam", "adamw, amsgrad", false, 9, adamw_amsgrad},
+    {"sgd", "sgd", false, 3, sgd},
+    {"sgd", "sgd, momentum", false, 5, sgd_momentum},
+    {"sgd", "sgd, nesterov", false, 5, sgd_nesterov},
+    {"rmsprop", "rmsprop", false, 5, rmsprop},
+    {"rmsprop", "rmsprop, centered, momentum", false, 9, rmsprop_centered},
+    {"adagrad", "adagrad", false, 5, adagrad},
+};
+
+const size_t num_kernel_cases = sizeof kernel_cases / sizeof *kernel_cases;
+
+exo_status
+kernel_case_arrays(exo_array x[KERNEL_CASE_ARRAYS], exo_device *device, size_t count, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    uint32_t *numbers = exo_calloc(count ? count : 1, sizeof *numbers);
+    float *floats = (float *)(void *)numbers;
+    if (!numbers)
+        return exo_fail(err, EXO_NOMEM, "no memory for a case");
+    for (size_t a = 0; a < KERNEL_CASE_ARRAYS; a++)
+        x[a] = (exo_array){0};
+    for (uint64_t a = 0; st == EXO_OK && a < KERNEL_CASE_ARRAYS; a++) {
+        exo_rng rng;
+        exo_rng_init(&rng, 7, EXO_RNG_USER, 0, a);
+        if (a == 4)
+            exo_rng_permutation(&rng, numbers, (uint32_t)count);
+        for (size_t i = 0; a < 4 && i < count; i++)
+            floats[i] = a == 3 ? exo_rng_uniform(&rng) : exo_rng_normal(&rng);
+        st = exo_array_init(&x[a], device, a == 4 ? EXO_I32 : EXO_F32, count, err);
+        if (st == EXO_OK)
+            st = exo_array_write(x[a], numbers, err);
+    }
+    exo_free(numbers);
+    if (st != EXO_OK)
+        kernel_case_release(x);
+    return st;
+}
+
+void
+kernel_case_release(exo_array x[KERNEL_CASE_ARRAYS])
+{
+    for (size_t a = 0; a < KERNEL_CASE_ARRAYS; a++)
+        exo_array_release(&x[a]);
+}
