@@ -1,0 +1,239 @@
+/* See far_device.h. */
+#include "far_device.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "check.h"
+#include "device_impl.h"
+
+enum {
+    MAX_ARGS = 256,
+    MAX_PENDING = 64,
+    MAX_BLOCKS = 256
+};
+
+typedef enum work_kind {
+    COPY,
+#define WORK_KIND(name) WORK_##name,
+    EXO_KERNELS(WORK_KIND)
+#undef WORK_KIND
+} work_kind;
+
+struct copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+    void *kept; /* a copy of what the host had; NULL: `from` is where it lies */
+};
+
+struct work {
+    work_kind kind;
+    _Alignas(16) char args[MAX_ARGS];
+};
+
+struct block {
+    void *memory;
+    size_t bytes;
+};
+
+struct far_device {
+    exo_device device;
+    struct work pending[MAX_PENDING];
+    size_t num_pending;
+    struct block blocks[MAX_BLOCKS];
+    uint64_t asked, done, fail_at;
+    exo_err failed;
+};
+
+static struct far_device *
+far_of(exo_device *device)
+{
+    return (struct far_device *)(void *)device;
+}
+
+static void
+open_memory(struct far_device *far, bool open)
+{
+    for (size_t b = 0; b < MAX_BLOCKS; b++)
+        if (far->blocks[b].memory)
+            CHECK(mprotect(far->blocks[b].memory, far->blocks[b].bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) ==
+                  0);
+}
+
+static exo_status
+do_work(struct work *work, exo_err *err)
+{
+    exo_device *cpu = exo_device_cpu();
+    const exo_kernels *kernels = cpu->device_class->kernels;
+    switch (work->kind) {
+    case COPY: {
+        const struct copy *c = (const struct copy *)(void *)work->args;
+        memcpy(c->to, c->kept ? c->kept : c->from, c->bytes);
+        return EXO_OK;
+    }
+#define DO_KERNEL(name)                                                                                                \
+    case WORK_##name:                                                                                                  \
+        return kernels->name(cpu, (const exo_##name##_args *)(void *)work->args, err);
+        EXO_KERNELS(DO_KERNEL)
+#undef DO_KERNEL
+    }
+    return EXO_OK;
+}
+
+static void
+do_pending(struct far_device *far)
+{
+    open_memory(far, true);
+    for (size_t i = 0; i < far->num_pending; i++) {
+        struct work *work = &far->pending[i];
+        exo_err err = {0};
+        if (far->failed.code == EXO_OK && far->fail_at > 0 && --far->fail_at == 0)
+            exo_fail(&far->failed, EXO_FAILED, "the device failed on schedule");
+        if (far->failed.code == EXO_OK && do_work(work, &err) != EXO_OK)
+            far->failed = err;
+        if (work->kind == COPY)
+            free(((struct copy *)(void *)work->args)->kept);
+        far->done++;
+    }
+    far->num_pending = 0;
+    open_memory(far, false);
+}
+
+static void
+ask(exo_device *device, work_kind kind, const void *args, size_t size)
+{
+    struct far_device *far = far_of(device);
+    CHECK(size <= MAX_ARGS);
+    if (far->num_pending == MAX_PENDING)
+        do_pending(far);
+    far->pending[far->num_pending].kind = kind;
+    memcpy(far->pending[far->num_pending++].args, args, size);
+    far->asked++;
+}
+
+#define ASK_KERNEL(name)                                                                                               \
+    static exo_status ask_##name(exo_device *device, const exo_##name##_args *args, exo_err *err)                      \
+    {                                                                                                                  \
+        (void)err;                                                                                                     \
+        ask(device, WORK_##name, args, sizeof *args);                                                                  \
+        return EXO_OK;                                                                                                 \
+    }
+EXO_KERNELS(ASK_KERNEL)
+#undef ASK_KERNEL
+
+static exo_status
+far_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
+{
+    struct far_device *far = far_of(device);
+    struct block *block = far->blocks;
+    while (block < far->blocks + MAX_BLOCKS && block->memory)
+        block++;
+    if (block == far->blocks + MAX_BLOCKS)
+        return exo_fail(err, EXO_NOMEM, "the device has %d blocks", MAX_BLOCKS);
+    size_t length = bytes ? bytes : 1;
+    void *memory = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return exo_fail(err, EXO_NOMEM, "no memory on the device");
+    *block = (struct block){.memory = memory, .bytes = length};
+    *out = memory;
+    return EXO_OK;
+}
+
+static void
+far_free(exo_device *device, void *memory, size_t bytes)
+{
+    struct far_device *far = far_of(device);
+    (void)bytes;
+    do_pending(far);
+    for (size_t b = 0; memory && b < MAX_BLOCKS; b++) {
+        if (far->blocks[b].memory != memory)
+            continue;
+        munmap(memory, far->blocks[b].bytes);
+        far->blocks[b] = (struct block){0};
+        return;
+    }
+    CHECK(!memory);
+}
+
+static exo_status
+far_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind, exo_err *err)
+{
+    struct copy c = {.to = to, .from = from, .bytes = bytes};
+    if (kind == EXO_COPY_TO_DEVICE) {
+        c.kept = malloc(bytes ? bytes : 1);
+        if (!c.kept)
+            return exo_fail(err, EXO_NOMEM, "no memory to copy to the device");
+        memcpy(c.kept, from, bytes);
+    }
+    ask(device, COPY, &c, sizeof c);
+    return EXO_OK;
+}
+
+static exo_status
+far_synchronize(exo_device *device, exo_err *err)
+{
+    struct far_device *far = far_of(device);
+    do_pending(far);
+    if (far->failed.code != EXO_OK && err)
+        *err = far->failed;
+    return far->failed.code;
+}
+
+static const exo_kernels far_kernels = {
+#define FAR_KERNEL(name) .name = ask_##name,
+    EXO_KERNELS(FAR_KERNEL)
+#undef FAR_KERNEL
+};
+
+static const exo_device_class far_class = {
+    .name = "far",
+    .alloc = far_alloc,
+    .free = far_free,
+    .copy = far_copy,
+    .synchronize = far_synchronize,
+    .kernels = &far_kernels,
+};
+
+exo_device *
+far_device_new(void)
+{
+    void *scalar = NULL;
+    struct far_device *far = calloc(1, sizeof *far);
+    CHECK(far);
+    far->device.device_class = &far_class;
+    CHECK(far_alloc(&far->device, sizeof(double), &scalar, NULL) == EXO_OK);
+    far->device.scalar = scalar;
+    return &far->device;
+}
+
+void
+far_device_free(exo_device **device)
+{
+    if (!*device)
+        return;
+    far_free(*device, (*device)->scalar, sizeof(double));
+    for (size_t b = 0; b < MAX_BLOCKS; b++)
+        CHECK(!far_of(*device)->blocks[b].memory); /* an array was not released */
+    free(*device);
+    *device = NULL;
+}
+
+void
+far_device_fail_at(exo_device *device, uint64_t n)
+{
+    far_of(device)->fail_at = n;
+}
+
+uint64_t
+far_device_asked(const exo_device *device)
+{
+    return ((const struct far_device *)(const void *)device)->asked;
+}
+
+uint64_t
+far_device_done(const exo_device *device)
+{
+    return ((const struct far_device *)(const void *)device)->done;
+}

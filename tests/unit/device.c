@@ -1,0 +1,228 @@
+/* Devices: every kernel against the reference over one list, arrays and their ways to the host, and a device that the host cannot reach. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/optim.h>
+#include <exogym/tensor.h>
+
+#include "device_impl.h"
+#include "far_device.h"
+#include "kernel_cases.h"
+#include "memory_fault.h"
+#include "ref_device.h"
+
+static const size_t counts[] = {0, 1, 2, 31, 32, 33, 1000, (1 << 15) - 1, 1 << 15, (1 << 15) + 1, 70001};
+
+/* --- Kernels ------------------------------------------------------------------------------------------------------------------ */
+
+Test(device, every_kernel_has_a_case)
+{
+#define HAS_CASE(name)                                                                                                 \
+    {                                                                                                                  \
+        size_t found = 0;                                                                                              \
+        for (size_t i = 0; i < num_kernel_cases; i++)                                                                  \
+            found += strcmp(kernel_cases[i].kernel, #name) == 0;                                                       \
+        cr_expect_gt(found, 0, "no case of the kernel " #name);                                                        \
+    }
+    EXO_KERNELS(HAS_CASE)
+#undef HAS_CASE
+}
+
+/* Runs a case on a device; gives all arrays, one after the other (the caller frees them). */
+static char *
+outcome(const kernel_case *c, exo_device *device, size_t count, double *sum)
+{
+    exo_err err = {0};
+    exo_array x[KERNEL_CASE_ARRAYS];
+    char *all = exo_calloc(KERNEL_CASE_ARRAYS * count + 1, sizeof(float));
+    cr_assert_not_null(all);
+    cr_assert_eq(kernel_case_arrays(x, device, count, &err), EXO_OK, "%s", err.text);
+    *sum = 0;
+    cr_assert_eq(c->run(x, sum, &err), EXO_OK, "%s: %s", c->name, err.text);
+    for (size_t a = 0; a < KERNEL_CASE_ARRAYS; a++)
+        cr_assert_eq(exo_array_read(x[a], all + a * count * sizeof(float), &err), EXO_OK, "%s", err.text);
+    kernel_case_release(x);
+    return all;
+}
+
+static void
+expect_same(const kernel_case *c, exo_device *a, exo_device *b, size_t count, double tolerance)
+{
+    double sum[2];
+    char *one = outcome(c, a, count, &sum[0]), *other = outcome(c, b, count, &sum[1]);
+    cr_expect(memcmp(one, other, KERNEL_CASE_ARRAYS * count * sizeof(float)) == 0, "%s of %zu on %s and %s", c->name,
+              count, exo_device_name(a), exo_device_name(b));
+    cr_expect(fabs(sum[0] - sum[1]) <= tolerance * (double)count, "%s of %zu: %.17g on %s, %.17g on %s", c->name, count,
+              sum[0], exo_device_name(a), sum[1], exo_device_name(b));
+    exo_free(one);
+    exo_free(other);
+}
+
+Test(device, the_cpu_computes_what_the_reference_says)
+{
+    for (size_t i = 0; i < num_kernel_cases; i++)
+        for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
+            expect_same(&kernel_cases[i], exo_device_ref(), exo_device_cpu(), counts[n], 1e-12);
+}
+
+Test(device, any_number_of_threads_gives_the_same_bits)
+{
+    for (size_t i = 0; i < num_kernel_cases; i++) {
+        double sum[2];
+        exo_set_num_threads(1);
+        char *one = outcome(&kernel_cases[i], exo_device_cpu(), 170003, &sum[0]);
+        exo_set_num_threads(3);
+        char *three = outcome(&kernel_cases[i], exo_device_cpu(), 170003, &sum[1]);
+        cr_expect(memcmp(one, three, KERNEL_CASE_ARRAYS * 170003 * sizeof(float)) == 0 && sum[0] == sum[1], "%s",
+                  kernel_cases[i].name);
+        exo_free(one);
+        exo_free(three);
+    }
+}
+
+Test(device, one_out_of_reach_computes_the_same_bits)
+{
+    exo_device *far = far_device_new();
+    for (size_t i = 0; i < num_kernel_cases; i++)
+        for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
+            expect_same(&kernel_cases[i], exo_device_cpu(), far, counts[n], 0);
+    far_device_free(&far);
+}
+
+/* The definitions' corners: what is not finite, and ties. */
+Test(device, corners)
+{
+    float x[6] = {NAN, INFINITY, -INFINITY, -0.0f, 0.0f, -3.0f}, y[6];
+    static const float signs[6] = {0, 1, -1, 0, 0, -1};
+    exo_vec_sign(exo_host_array(EXO_F32, y, 6), exo_host_array(EXO_F32, x, 6));
+    cr_expect_arr_eq(y, signs, sizeof y);
+
+    float tie[2] = {1.00390625f, 1.01171875f}; /* halfway between two bf16, of which the even one is taken */
+    uint16_t half[2];
+    exo_vec_cast(exo_host_array(EXO_BF16, half, 2), exo_host_array(EXO_F32, tie, 2));
+    cr_expect_eq(half[0], 0x3F80);
+    cr_expect_eq(half[1], 0x3F82);
+
+    int32_t most[1] = {INT32_MAX};
+    const exo_array wraps = exo_host_array(EXO_I32, most, 1);
+    exo_vec_add(wraps, wraps, wraps);
+    cr_expect_eq(most[0], -2);
+}
+
+/* --- Arrays --------------------------------------------------------------------------------------------------------------------- */
+
+Test(device, an_array_is_zero_has_parts_and_is_the_hosts_where_it_can_be)
+{
+    exo_array array, import;
+    float host[3] = {1, 2, 3}, back[10];
+    cr_assert_eq(exo_array_init(&array, exo_device_cpu(), EXO_F32, 10, NULL), EXO_OK);
+    cr_expect_eq((uintptr_t)array.data % 64, 0);
+    cr_assert_eq(exo_array_write(exo_array_part(array, 4, 3), host, NULL), EXO_OK);
+    cr_assert_eq(exo_array_read(array, back, NULL), EXO_OK);
+    static const float want[10] = {0, 0, 0, 0, 1, 2, 3, 0, 0, 0};
+    cr_expect_arr_eq(back, want, sizeof back);
+    cr_expect_eq(exo_array_host(array), array.data);
+
+    cr_assert_eq(exo_array_import(&import, exo_device_cpu(), EXO_F32, host, 3, NULL), EXO_OK);
+    cr_expect_eq(import.data, host, "not copied");
+    exo_array_release(&import);
+    exo_array_release(&array);
+    cr_expect_null(array.data);
+    exo_array_release(&array);
+}
+
+Test(device, an_array_that_does_not_fit_is_an_error)
+{
+    exo_array array;
+    exo_err err = {0};
+    cr_expect_eq(exo_array_init(&array, exo_device_cpu(), EXO_F32, SIZE_MAX / 2, &err), EXO_NOMEM);
+    cr_expect(err.text[0] && !array.data);
+    exo_memory_fail_at(1);
+    cr_expect_eq(exo_array_init(&array, exo_device_cpu(), EXO_F32, 1000, &err), EXO_NOMEM);
+    exo_memory_fail_at(0);
+    exo_array_release(&array);
+}
+
+/* --- A device that the host cannot reach ------------------------------------------------------------------------------------------ */
+
+Test(device, what_is_asked_is_done_later_and_in_order)
+{
+    exo_device *far = far_device_new();
+    exo_array x;
+    float host[4] = {1, 2, 3, 4}, back[4] = {0};
+    cr_assert_eq(exo_array_import(&x, far, EXO_F32, host, 4, NULL), EXO_OK);
+    host[0] = 100; /* what the device has taken, it has taken */
+    exo_vec_scale(x, 2);
+    exo_vec_add(x, x, x);
+    cr_expect_eq(far_device_asked(far), 3);
+    cr_expect_eq(far_device_done(far), 0);
+    cr_expect_null(exo_array_host(x));
+    cr_assert_eq(exo_array_read(x, back, NULL), EXO_OK);
+    cr_expect_eq(far_device_done(far), 4);
+    static const float want[4] = {4, 8, 12, 16};
+    cr_expect_arr_eq(back, want, sizeof back);
+    exo_array_release(&x);
+    far_device_free(&far);
+}
+
+Test(device, the_host_does_not_get_at_its_memory, .signal = SIGSEGV)
+{
+    exo_device *far = far_device_new();
+    exo_array x;
+    cr_assert_eq(exo_array_init(&x, far, EXO_F32, 4, NULL), EXO_OK);
+    *(volatile float *)x.data = 1;
+}
+
+Test(device, the_first_failure_sticks)
+{
+    exo_device *far = far_device_new();
+    exo_array x;
+    exo_err err = {0};
+    double sum = 0;
+    cr_assert_eq(exo_array_init(&x, far, EXO_F32, 4, NULL), EXO_OK);
+    far_device_fail_at(far, 2);
+    exo_vec_fill(x, 1);
+    cr_expect_eq(exo_device_synchronize(far, &err), EXO_OK);
+    exo_vec_fill(x, 2);
+    exo_vec_fill(x, 3);
+    cr_expect_eq(exo_vec_sum(x, &sum, &err), EXO_FAILED);
+    cr_expect_str_eq(err.text, "the device failed on schedule");
+    cr_expect_eq(exo_array_read(x, (float[4]){0}, &err), EXO_FAILED);
+    exo_array_release(&x);
+    far_device_free(&far);
+}
+
+Test(device, clipping_and_optimizers_run_there)
+{
+    enum {
+        N = 5000
+    };
+    static const exo_optim_kind kinds[] = {EXO_ADAM, EXO_ADAMW, EXO_SGD, EXO_RMSPROP, EXO_ADAGRAD};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        float result[2][N], norms[2];
+        exo_device *far = far_device_new();
+        exo_device *const devices[2] = {exo_device_cpu(), far};
+        for (size_t d = 0; d < 2; d++) {
+            exo_array x[KERNEL_CASE_ARRAYS];
+            exo_optim *optim = NULL;
+            exo_optim_spec spec = exo_optim_spec_init(kinds[k]);
+            spec.initial_accumulator = kinds[k] == EXO_ADAGRAD ? 0.5 : 0;
+            cr_assert_eq(kernel_case_arrays(x, devices[d], N, NULL), EXO_OK);
+            cr_assert_eq(exo_optim_new(&optim, &spec, devices[d], N, NULL), EXO_OK);
+            for (int step = 0; step < 3; step++) {
+                cr_assert_eq(exo_clip_grad_norm(x[1], 0.5f, &norms[d], NULL), EXO_OK);
+                exo_optim_step(optim, x[0], x[1], 0.01f);
+            }
+            cr_assert_eq(exo_array_read(x[0], result[d], NULL), EXO_OK);
+            exo_optim_free(&optim);
+            kernel_case_release(x);
+        }
+        cr_expect_arr_eq(result[0], result[1], sizeof result[0], "rule %zu", k);
+        cr_expect_eq(norms[0], norms[1]);
+        far_device_free(&far);
+    }
+}
