@@ -11,9 +11,9 @@
  * reads nothing for `peer_timeout` meanwhile. The number of what waits to be sent is bounded in the same way. net_limits.h has what else is
  * bounded.
  *
- * A peer is lost when its process ends (a process of the same host is watched by its pidfd and is never lost by silence: it may be
- * busy or stopped for a moment), when nothing came from another host for `peer_timeout`, when it says goodbye, or when messages are
- * missing.
+ * A peer is lost when its process ends (one that came by ipc is watched by its pidfd and is never lost by silence: it may be busy or
+ * stopped for a moment), when nothing came by tcp for `peer_timeout`, when it says goodbye, or when messages are missing. A process of the
+ * same host over tcp is watched, too, but that it is what it says is not proven: so silence counts as well.
  *
  * Who touches a socket: exactly one thread at a time, the one that holds the net's lock. Who waits for incoming messages: one thread
  * at a time, the driver. That is the net's home thread; but a thread that waits for a reply drives for itself as long as it waits,
@@ -123,7 +123,7 @@ uint64_t exo_peer_node(const exo_peer *peer);
 const struct exo_identity *exo_peer_identity(const exo_peer *peer);
 const char *exo_peer_name(const exo_peer *peer);
 const char *exo_peer_endpoint(const exo_peer *peer); /* where it can be reached; "" if nowhere */
-bool exo_peer_is_near(const exo_peer *peer);         /* on this host */
+bool exo_peer_is_near(const exo_peer *peer);         /* on this host, as it says */
 bool exo_peer_is_open(const exo_peer *peer);
 /* More than the limit was sent and is not read: calls give FULL, and more should not be done for it. */
 bool exo_peer_is_full(const exo_peer *peer);

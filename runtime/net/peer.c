@@ -259,6 +259,13 @@ watch_intake_locked(exo_net *net)
     net->ticks_unsaid = 0;
 }
 
+/* A process that came by ipc: its end is seen. What a peer over tcp says of its process may be a lie. */
+static bool
+is_watched(const exo_peer *p)
+{
+    return p->near && p->socket->ipc && (p->process_fd >= 0 || exo_process_start(p->pid) == p->start);
+}
+
 void
 exo_net_tick_locked(exo_net *net, exo_time now)
 {
@@ -272,7 +279,7 @@ exo_net_tick_locked(exo_net *net, exo_time now)
             revoke_locked(net, p, revoked);
             continue;
         }
-        if (p->process_fd < 0 && now - p->heard > net->opts.peer_timeout) {
+        if (!is_watched(p) && now - p->heard > net->opts.peer_timeout) {
             snprintf(cause, sizeof cause, "nothing was heard from it for %.1f s",
                      (double)(now - p->heard) / (double)EXO_SECOND);
             exo_peer_lose_locked(net, p, cause);

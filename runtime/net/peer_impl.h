@@ -79,7 +79,7 @@ struct exo_peer {
     bool announced;     /* the handler knows it: it hears of its loss */
     bool refused;       /* instead of a Welcome it said no, or what no net says */
     exo_source process; /* its event; of a process of this host */
-    int process_fd;     /* -1: it is not watched, and silence decides */
+    int process_fd;     /* of the process that it says it is; -1: it is not watched */
     exo_time heard, spoke;
 
     /* What is sent (send.c). Frames that a loss leaves behind belong to who takes the peer from the list of the lost. */

@@ -9,9 +9,12 @@
 
 #include <criterion/criterion.h>
 
+#include <zmq.h>
+
 #include "eventually.h"
 #include "logged.h"
 #include "net_end.h"
+#include "stranger.h"
 
 char net_end_ipc[128];
 struct logged logged = LOGGED_NONE;
@@ -98,6 +101,51 @@ Test(net, loses_another_host_that_falls_silent)
     reap(pid);
     net_end_close(&server);
     cr_expect_eq(server.lost, 1);
+}
+
+/* --- A process that dies within a message ----------------------------------------------------------------------------------------------- */
+
+enum {
+    FRAMES = 6
+};
+
+/* A raw peer of `net_end_ipc` that says Hello, then sends `frames` frames of a message that has more, and dies. */
+static pid_t
+start_half_said(int frames)
+{
+    pid_t pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid > 0)
+        return pid;
+    while (access(net_end_ipc + 6, F_OK) != 0)
+        usleep(1000);
+    stranger s = stranger_open(net_end_ipc, NULL, NULL);
+    stranger_enter(&s, (uint64_t)getpid());
+    exo_wire_writer w = {0};
+    const exo_envelope call = {
+        .kind = EXO_WIRE_CALL, .id = 1, .text = "x", .method = "add", .payload = {EXO_WIRE_FRAMED}};
+    if (exo_wire_add(&w, &call, NULL) != EXO_OK)
+        _exit(1);
+    exo_wire_finish(&w, s.next);
+    for (int i = 0; i < frames; i++)
+        zmq_send(s.socket, w.data, w.size, ZMQ_SNDMORE);
+    usleep(20000); /* they may be under way */
+    kill(getpid(), SIGKILL);
+    return 0;
+}
+
+Test(net, hears_nothing_of_a_message_that_was_not_finished)
+{
+    pid_t children[FRAMES]; /* before there are threads */
+    for (int i = 0; i < FRAMES; i++)
+        children[i] = start_half_said(i);
+    net_end server = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    EVENTUALLY(server.opened == FRAMES && server.lost == FRAMES);
+    cr_expect_eq(server.calls, 0);
+    for (int i = 0; i < FRAMES; i++)
+        waitpid(children[i], NULL, 0);
+    net_end_close(&server);
 }
 
 /* --- A peer that does not read ---------------------------------------------------------------------------------------------------------- */

@@ -504,3 +504,23 @@ Test(net, bounds_the_number_of_calls_and_replies_that_wait)
     stranger_close(&s);
     net_end_close(&server);
 }
+
+/* Over tcp, a process of this host is what somebody says: when it is silent it is lost, although the process that it named lives. */
+Test(net, takes_nobody_over_tcp_for_alive)
+{
+    char boot[EXO_BOOT_ID];
+    net_end server = {0};
+    net_end_open(&server, "tcp://127.0.0.1:0", &(exo_net_opts){.peer_timeout = 500 * EXO_MS});
+    stranger s = new_stranger(&server);
+    exo_envelope claim = hello;
+    exo_boot_id(boot);
+    claim.who.boot = boot;
+    claim.who.pid = (uint32_t)getpid();
+    claim.who.start = exo_process_start((uint32_t)getpid());
+    stranger_say(&s, &claim);
+    EVENTUALLY(server.opened == 1);
+    EVENTUALLY(server.lost == 1);
+    cr_expect_not_null(strstr(server.cause, "nothing was heard"), "%s", server.cause);
+    stranger_close(&s);
+    net_end_close(&server);
+}
