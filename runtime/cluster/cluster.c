@@ -83,6 +83,13 @@ held_for(void *context, uint64_t node, exo_remote_held *out)
     exo_remote_held_for(c->remote, node, out);
 }
 
+static bool
+is_key(void *context, const char *name)
+{
+    const exo_cluster *c = context;
+    return c->place.allowed && exo_allow_list_names(c->place.allowed, name);
+}
+
 /* --- Joining and leaving ------------------------------------------------------------------------------------------ */
 
 static void
@@ -176,6 +183,7 @@ start_head(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
         st = exo_head_default_state(c->place.cluster, state, sizeof state, err);
     const exo_head_env env = {.worker_of = worker_of,
                               .held_for = held_for,
+                              .is_key = is_key,
                               .context = c,
                               .cluster = c->place.cluster,
                               .state_path = strcmp(state, "none") == 0 ? NULL : state,

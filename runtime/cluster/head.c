@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -348,7 +349,7 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
         a = exo_directory_by_id(&h->directory, m->node, m->id); /* it was claimed, and the reply was lost? */
         claimed = a && a->state == EXO_ENTRY_ALIVE && strcmp(a->spec->name, m->name) == 0 &&
                   strcmp(a->spec->space, m->space) == 0;
-        st = claimed ? EXO_OK : exo_head_new_entry(h, 0, exo_head_peer(call), &spec, &a, err);
+        st = claimed ? EXO_OK : exo_head_new_entry(h, 0, exo_head_holder(h, call), &spec, &a, err);
     }
     if (st == EXO_OK && !claimed) {
         a->node = node;
@@ -383,13 +384,18 @@ job_goes_on(struct head *h, const Exo__Cluster__Spawn *spec)
 
 /* The entry of an actor that an earlier head made, which kept no file or not of this one. NULL: it must not live. */
 static exo_entry *
-remember_again(struct head *h, const exo_node *node, uint64_t peer, const Exo__Cluster__Actor *info)
+remember_again(struct head *h, const exo_call_context *call, const exo_node *node, const Exo__Cluster__Actor *info)
 {
     exo_err err = {0};
     exo_entry *a = NULL;
+    Exo__Cluster__Spawn spec;
+    Exo__Cluster__RestartRule rule;
     if (!info->spec || !info->key || info->key >= h->first_key || !job_goes_on(h, info->spec))
         return NULL; /* this head made it, and has forgotten it since */
-    if (exo_head_new_entry(h, info->key, peer, info->spec, &a, &err) != EXO_OK) {
+    exo_status st = exo_head_told_spec(h, call, info->spec, &spec, &rule, &err);
+    if (st == EXO_OK)
+        st = exo_head_new_entry(h, info->key, exo_head_holder(h, call), &spec, &a, &err);
+    if (st != EXO_OK) {
         EXO_LOG(WARN, HEAD, "node=%s an actor is not known any more: %s", node->name, err.text);
         return NULL;
     }
@@ -402,10 +408,10 @@ remember_again(struct head *h, const exo_node *node, uint64_t peer, const Exo__C
 /* An actor that lives at a node which (again) registers: known from before, or made while the head was away. False: it is dead for us,
  * and there may be another one in its place. */
 static bool
-adopt(struct head *h, exo_node *node, uint64_t peer, const Exo__Cluster__Actor *info)
+adopt(struct head *h, const exo_call_context *call, exo_node *node, const Exo__Cluster__Actor *info)
 {
     exo_entry *a = exo_directory_by_key(&h->directory, info->key);
-    if (!info->id || (!a && !(a = remember_again(h, node, peer, info))))
+    if (!info->id || (!a && !(a = remember_again(h, call, node, info))))
         return false;
     bool same = a->incarnation == info->incarnation;
     if (a->state == EXO_ENTRY_ALIVE && same && a->node == node && a->id == info->id) {
@@ -444,7 +450,8 @@ is_of_node(const exo_entry *a, const exo_node *node)
 /* What a node that registers tells of its actors, in one message or in several. Those that it does not tell of are not there. *ended
  * (n_actors of it) gets the references of those that it must end; their number is returned. */
 static size_t
-compare_actors(struct head *h, exo_node *node, uint64_t peer, const Exo__Cluster__Register *m, uint64_t *ended)
+compare_actors(struct head *h, const exo_call_context *call, exo_node *node, const Exo__Cluster__Register *m,
+               uint64_t *ended)
 {
     exo_entry *a, *next;
     size_t count = 0;
@@ -453,7 +460,7 @@ compare_actors(struct head *h, exo_node *node, uint64_t peer, const Exo__Cluster
     for (size_t i = 0; i < m->n_actors; i++) {
         if (strcmp(m->actors[i]->state, "dead") == 0)
             bury(h, node, m->actors[i]);
-        else if (!adopt(h, node, peer, m->actors[i]))
+        else if (!adopt(h, call, node, m->actors[i]))
             ended[count++] = m->actors[i]->id;
     }
     if (m->more)
@@ -508,6 +515,19 @@ begin_job(struct head *h, const exo_node *node, const Exo__Cluster__Register *m,
     return EXO_OK;
 }
 
+/* What a new node may be called: actors are placed by it. The names of other keys, and of nodes of theirs that are lost, are not its to take: then it
+ * has that of its own key. */
+static char *
+name_of_node(struct head *h, const exo_identity *who, char *wanted)
+{
+    const exo_node *other = exo_directory_node_by_name(&h->directory, wanted);
+    if (!who || !who->name[0] || strcmp(who->name, wanted) == 0)
+        return wanted;
+    bool keys = h->env.is_key && h->env.is_key(h->env.context, wanted);
+    bool theirs = other && other->owner && !exo_identity_is_same(other->owner, who);
+    return keys || theirs ? exo_pb_text(who->name) : wanted;
+}
+
 /* A node that is counted for the process that registers it. */
 static exo_status
 add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m, exo_node **out, exo_err *err)
@@ -519,7 +539,9 @@ add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Regis
     exo_status st = counts ? exo_account_take(accounts, peer, EXO_QUOTA_NODES, 1, err) : EXO_OK;
     if (st != EXO_OK)
         return st;
-    *out = exo_directory_add_node(&h->directory, m);
+    Exo__Cluster__Register named = *m;
+    named.name = name_of_node(h, exo_call_identity(call), m->name);
+    *out = exo_directory_add_node(&h->directory, &named);
     if (!*out && counts)
         exo_account_give(accounts, peer, EXO_QUOTA_NODES, 1);
     if (!*out)
@@ -546,6 +568,8 @@ head_register(exo_call_context *call, void *self, const exo_payload *args, exo_p
     if (m->part == 0)
         exo_head_note(h, m->name, m->kind);
     exo_status st = exo_head_check_resources(m->resources, m->n_resources, err);
+    if (st == EXO_OK && strcmp(m->kind, "worker") != 0 && strcmp(m->kind, "driver") != 0)
+        st = exo_fail(err, EXO_INVAL, "register: a node is a worker or a driver, not '%.60s'", m->kind);
     if (st == EXO_OK)
         st = exo_head_check_register(h, call, m, err);
     if (st == EXO_OK)
@@ -555,7 +579,7 @@ head_register(exo_call_context *call, void *self, const exo_payload *args, exo_p
     if (st == EXO_OK && !(ended = exo_calloc(m->n_actors + 1, sizeof *ended)))
         st = exo_fail(err, EXO_NOMEM, "the head has no memory for a node");
     if (st == EXO_OK) {
-        message.n_ended = compare_actors(h, node, peer, m, ended);
+        message.n_ended = compare_actors(h, call, node, m, ended);
         message.cluster = exo_pb_text(h->env.cluster);
         message.name = exo_pb_text(node->name);
         message.ended = ended;
@@ -720,6 +744,8 @@ head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err 
     /* Greater than those of any earlier head, whose actors may be there: so a key is one actor's, whatever is kept in files. */
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
+    if (getrandom(&h->salt, sizeof h->salt, 0) != (ssize_t)sizeof h->salt)
+        return exo_fail(err, EXO_IO, "the kernel gives no random numbers: %s", strerror(errno));
     h->next_key = ((uint64_t)wall.tv_sec * 1000 + (uint64_t)wall.tv_nsec / 1000000) << 20;
     if (h->env.state_path) {
         st = exo_durable_open(&h->durable, h->env.state_path, err);

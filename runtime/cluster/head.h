@@ -39,6 +39,8 @@ typedef struct exo_head_env {
     void *context;
     /* What its process holds for another one; zeroed if that is not connected. May be NULL. */
     void (*held_for)(void *context, uint64_t node, exo_remote_held *out);
+    /* Whether a key that is let in has that name. May be NULL. */
+    bool (*is_key)(void *context, const char *name);
     const exo_quotas *quotas; /* NULL: the default ones */
     exo_audit *audit;         /* of who asked for what; NULL: none. Lives as long as the head */
     const char *cluster;

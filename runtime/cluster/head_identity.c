@@ -54,6 +54,11 @@ exo_head_check_register(const struct head *h, const exo_call_context *call, cons
     if (driver && driver->alive && driver->owner && !exo_identity_is_same(driver->owner, who))
         return exo_fail(err, EXO_EXISTS, "there is a job '%.100s' already, of the driver '%.100s'", m->job,
                         driver->name);
+    if (job && !job->ended && !job->driver && who->role == EXO_ACCESS_DRIVER &&
+        strcmp(job->owner ? job->owner : "", who->name) != 0)
+        return exo_fail(err, EXO_EXISTS,
+                        "there is a job '%.100s' already, of %.64s, whose driver may come back to this head", m->job,
+                        job->owner ? job->owner : "an admin");
     return EXO_OK;
 }
 
@@ -74,6 +79,18 @@ exo_head_peer(const exo_call_context *call)
 {
     const exo_identity *who = exo_call_identity(call);
     return who ? who->node : 0;
+}
+
+uint64_t
+exo_head_holder(const struct head *h, const exo_call_context *call)
+{
+    const exo_identity *who = exo_call_identity(call);
+    if (!who || who->role != EXO_ACCESS_DRIVER || !who->key[0])
+        return exo_head_peer(call);
+    uint64_t hash = h->salt; /* nobody knows it: so no process can call itself by a key's number */
+    for (const char *c = who->key; *c; c++)
+        hash = (hash ^ (uint8_t)*c) * UINT64_C(1099511628211);
+    return hash ? hash : 1;
 }
 
 /* --- Drivers ------------------------------------------------------------------------------------------------------------------- */
@@ -121,8 +138,8 @@ exo_head_check_space(const struct head *h, const exo_call_context *call, const c
     if (who && !is_own_space(who, space) && !has_made(who, a) && !is_of_job(h, who, space))
         return exo_fail(err, EXO_DENIED, "%s: %s may use the namespace '%s' only, and those of its jobs", method,
                         who->name, who->space);
-    return strcmp(space, EXO_SYSTEM_SPACE) == 0 && exo_call_identity(call) &&
-                   (strcmp(method, "spawn") == 0 || strcmp(method, "claim") == 0)
+    bool makes = strcmp(method, "spawn") == 0 || strcmp(method, "claim") == 0 || strcmp(method, "register") == 0;
+    return strcmp(space, EXO_SYSTEM_SPACE) == 0 && exo_call_identity(call) && makes
                ? exo_fail(err, EXO_DENIED, "%s: the namespace '%s' is the cluster's own", method, space)
                : EXO_OK;
 }
@@ -166,6 +183,24 @@ bool
 exo_head_hides_logs(const exo_call_context *call)
 {
     return driver_of(call) != NULL;
+}
+
+exo_status
+exo_head_told_spec(const struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec,
+                   Exo__Cluster__Spawn *out, Exo__Cluster__RestartRule *rule, exo_err *err)
+{
+    const exo_identity *who = exo_call_identity(call);
+    bool is_driver = who && who->role == EXO_ACCESS_DRIVER, is_worker = who && who->role == EXO_ACCESS_WORKER;
+    *out = *spec;
+    exo_status st = exo_head_check_space(h, call, spec->space, NULL, "register", err);
+    if (st == EXO_OK && is_driver)
+        exo_head_own_spec(call, spec, out);
+    if (st == EXO_OK && (is_driver || is_worker) && spec->restart) {
+        *rule = *spec->restart;
+        rule->when = EXO_RESTART_NEVER;
+        out->restart = rule;
+    }
+    return st;
 }
 
 void

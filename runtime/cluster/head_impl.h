@@ -53,6 +53,7 @@ struct head {
     struct exo_head_note {
         char subject[2 * EXO_NAME], detail[512];
     } note; /* of the call that is served, for the audit log (head_audit.c); "": nothing of it is told unless it is refused */
+    uint64_t salt; /* of the numbers of keys in accounts */
 };
 
 /* --- Common to all ------------------------------------------------------------------------------------------------ */
@@ -68,6 +69,8 @@ exo_status exo_head_wish(struct head *h, exo_call_context *call, struct exo_wish
 void exo_head_free_wish(struct head *h, struct exo_wish *wish);
 /* The process that called, for its account; 0: this one. */
 uint64_t exo_head_peer(const exo_call_context *call);
+/* For whom the actors that a call makes are counted: its process, or, of a driver with a key, its key, since actors may outlive processes. */
+uint64_t exo_head_holder(const struct head *h, const exo_call_context *call);
 void exo_head_fulfil(struct head *h, struct exo_wish **list, exo_status status, const char *reason,
                      const ProtobufCMessage *message);
 void exo_head_describe(const exo_entry *a, Exo__Cluster__Actor *out);
@@ -99,6 +102,10 @@ bool exo_head_hides_holding(const exo_call_context *call, uint64_t peer, const e
 bool exo_head_hides_logs(const exo_call_context *call);
 /* *out: the spec (whose texts it borrows) as the caller's, whatever it says of itself. */
 void exo_head_own_spec(const exo_call_context *call, const Exo__Cluster__Spawn *spec, Exo__Cluster__Spawn *out);
+/* *out: the spec (whose texts it borrows, and which points to *rule) of an actor that a node says it has of an earlier head, as far as the node is
+ * believed: a driver's is the driver's own. Whose key is no admin's has nothing made elsewhere by it: the actor has no other life. DENIED. */
+exo_status exo_head_told_spec(const struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec,
+                              Exo__Cluster__Spawn *out, Exo__Cluster__RestartRule *rule, exo_err *err);
 /* The caller watched that node's process. */
 exo_status exo_head_check_epitaph(const struct head *h, const exo_call_context *call, uint64_t id, exo_err *err);
 

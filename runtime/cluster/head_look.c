@@ -77,6 +77,16 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     return st;
 }
 
+/* Of a driver's key that holds actors. NULL: it holds none. */
+static const char *
+name_of_key(const struct head *h, uint64_t holder)
+{
+    for (const exo_entry *a = h->directory.actors; a; a = a->by_key.next)
+        if (a->holder == holder && a->holds)
+            return a->spec->owner;
+    return NULL;
+}
+
 /* What each process holds, as far as the caller may see it. NOMEM: some of them are there. */
 static exo_status
 list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *out)
@@ -87,7 +97,7 @@ list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listin
     for (const exo_account *a = h->directory.accounts.by_peer; a; a = a->hh.next) {
         exo_remote_held far = {0};
         const exo_node *node = exo_directory_node(&h->directory, a->peer);
-        if (!a->peer || exo_head_hides_holding(call, a->peer, node))
+        if (!a->peer || (a->peer != exo_head_holder(h, call) && exo_head_hides_holding(call, a->peer, node)))
             continue; /* 0: the head itself */
         Exo__Cluster__Holding *p = exo_calloc(1, sizeof *p);
         if (!p)
@@ -96,7 +106,7 @@ list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listin
             h->env.held_for(h->env.context, a->peer, &far);
         exo__cluster__holding__init(p);
         p->node = a->peer;
-        p->name = exo_pb_text(node ? node->name : NULL);
+        p->name = exo_pb_text(node ? node->name : name_of_key(h, a->peer));
         p->nodes = a->held[EXO_QUOTA_NODES];
         p->jobs = a->held[EXO_QUOTA_JOBS];
         p->actors = a->held[EXO_QUOTA_ACTORS];

@@ -141,7 +141,7 @@ title_of(const Exo__Cluster__Spawn *spec)
 
 /* A group has one rule. */
 static exo_status
-check_group(struct head *h, const Exo__Cluster__Spawn *spec, exo_err *err)
+check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_err *err)
 {
     static const char *const rules[] = {"one_for_one", "all_for_one", "rest_for_one"};
     const size_t count = sizeof rules / sizeof rules[0];
@@ -150,8 +150,9 @@ check_group(struct head *h, const Exo__Cluster__Spawn *spec, exo_err *err)
     if (spec->group_rule >= count)
         return exo_fail(err, EXO_INVAL, "there is no group rule %u", spec->group_rule);
     const exo_entry *other = exo_directory_member(&h->directory, spec->space, spec->group);
-    if (!other || other->spec->group_rule == spec->group_rule)
-        return EXO_OK;
+    exo_status st = other ? exo_head_check_owner(call, other, "spawn: in its group", err) : EXO_OK; /* it ends others */
+    if (st != EXO_OK || !other || other->spec->group_rule == spec->group_rule)
+        return st;
     return exo_fail(err, EXO_INVAL, "the group '%.80s' is %s, as '%.80s' of it says: '%.80s' cannot be %s", spec->group,
                     rules[other->spec->group_rule % count], title_of(other->spec), title_of(spec),
                     rules[spec->group_rule]);
@@ -395,7 +396,7 @@ static exo_status
 spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo_payload *reply, exo_err *err)
 {
     size_t count = 1 + spec->n_together, made = 0;
-    uint64_t peer = exo_head_peer(call);
+    uint64_t peer = exo_head_holder(h, call);
     if (h->ends_at)
         return exo_fail(err, EXO_CLOSED, "the cluster is being stopped");
     const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
@@ -420,7 +421,7 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
         exo_head_own_spec(call, one, &own);
         st = exo_head_check_space(h, call, own.space, NULL, "spawn", err);
         if (st == EXO_OK)
-            st = check_group(h, &own, err);
+            st = check_group(h, call, &own, err);
         if (st == EXO_OK)
             st = check_job(h, call, &own, err);
         if (st == EXO_OK)
@@ -463,7 +464,7 @@ postpone(struct head *h, exo_call_context *call, size_t count, const exo_payload
     if (st == EXO_OK && !(p->caller = exo_call_defer(call)))
         st = EXO_NOMEM;
     if (st == EXO_OK) {
-        p->peer = exo_head_peer(call);
+        p->peer = exo_head_holder(h, call);
         p->who = exo_identity_hold(exo_call_identity(call));
         st = exo_account_take(&h->directory.accounts, p->peer, EXO_QUOTA_SPAWNS, count, err);
         p->count = st == EXO_OK ? count : 0;
@@ -558,7 +559,7 @@ exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_
         return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");
     size_t count = 1 + spec->n_together;
     exo_head_note_spawn(h, spec);
-    exo_status st = check_quotas(h, exo_head_peer(call), spec, err);
+    exo_status st = check_quotas(h, exo_head_holder(h, call), spec, err);
     if (st != EXO_OK) {
         EXO_RELEASE(spec);
         return st;

@@ -620,6 +620,17 @@ exo_allow_list_find(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES], int6
 }
 
 bool
+exo_allow_list_names(exo_allow_list *list, const char *name)
+{
+    bool found = false;
+    pthread_mutex_lock(&list->lock);
+    for (size_t i = 0; i < list->entries.length && !found; i++)
+        found = strcmp(list->entries.items[i].name, name) == 0;
+    pthread_mutex_unlock(&list->lock);
+    return found;
+}
+
+bool
 exo_allow_list_contains(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES], char name[EXO_KEY_NAME])
 {
     uint8_t found = 0, text[EXO_KEY_NAME] = {0};

@@ -105,6 +105,8 @@ bool exo_allow_list_contains(exo_allow_list *list, const uint8_t key[EXO_KEY_BYT
 /* The same, and what it may do; false also of one that has expired by `now` (s since 1970). *expired (may be NULL): that is why. */
 bool exo_allow_list_find(exo_allow_list *list, const uint8_t key[EXO_KEY_BYTES], int64_t now, exo_grant *out,
                          bool *expired);
+/* Whether a key of that name is in it. */
+bool exo_allow_list_names(exo_allow_list *list, const char *name);
 size_t exo_allow_list_count(exo_allow_list *list);
 void exo_allow_list_free(exo_allow_list **list);
 

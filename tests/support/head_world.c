@@ -108,7 +108,13 @@ world_begin_bytes_as(head_world *w, uint64_t peer, const char *method, const voi
     exo_future *future = NULL;
     exo_payload args = {0};
     exo_err err = {0};
-    const exo_identity who = {.node = peer};
+    exo_identity who = {.node = peer};
+    if (w->driver_key) {
+        who.role = EXO_ACCESS_DRIVER;
+        snprintf(who.key, sizeof who.key, "%s", w->driver_key);
+        snprintf(who.name, sizeof who.name, "%s", w->driver_key);
+        snprintf(who.space, sizeof who.space, "default");
+    }
     exo_identity *caller = exo_identity_new(&who);
     cr_assert(caller);
     cr_assert_eq(exo_payload_copy(&args, data, size), EXO_OK);

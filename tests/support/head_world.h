@@ -31,6 +31,7 @@ typedef struct head_world {
     size_t num_spawns, num_kills;
     uint64_t last_id;
     char text[2048];
+    const char *driver_key; /* whoever asks as another process is a driver with it; NULL: it is of this host */
 } head_world;
 
 /* An actor to be made, with its restart rule. */

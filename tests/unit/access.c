@@ -352,6 +352,115 @@ Test(access, a_driver_has_what_is_its_own)
     key_world_close();
 }
 
+/* What a node tells of actors that it had when there was another head. */
+static exo_status
+tell_of_old(stranger *s, uint64_t node, const char *kind, Exo__Cluster__Actor *actor, size_t *ended,
+            char reason[EXO_WIRE_REASON])
+{
+    uint8_t value[EXO_WIRE_INLINE];
+    size_t size = 0;
+    exo_payload args = {0};
+    Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
+    m.node = node;
+    m.kind = exo_pb_text(kind);
+    m.job = exo_pb_text(actor->spec->name);
+    m.actors = &actor;
+    m.n_actors = 1;
+    cr_assert_eq(exo_message_pack(&args, &m.base), EXO_OK);
+    exo_status st = stranger_call(s, 0, "head", "register", args.data, args.size, reason, value, &size);
+    exo_payload_release(&args);
+    const exo_payload reply = {.data = value, .size = size};
+    Exo__Cluster__RegisterReply *r = EXO_UNPACK(Exo__Cluster__RegisterReply, exo__cluster__register_reply, &reply);
+    cr_assert(r);
+    *ended = r->n_ended;
+    EXO_RELEASE(r);
+    return st;
+}
+
+/* A head that was restarted believes nodes that they have actors. What it would make of these again, elsewhere, it does not take from
+ * drivers and workers: they could have anything made. */
+Test(access, nobody_has_made_elsewhere_what_it_says_it_had)
+{
+    static const struct {
+        const char *key, *kind, *space;
+        bool believed;
+    } cases[] = {{"red", "driver", "other", false},
+                 {"red", "driver", "exogym", false},
+                 {"red", "driver", "team", true},
+                 {"w2", "worker", "other", true},
+                 {"w2", "worker", "exogym", false}};
+    char reason[EXO_WIRE_REASON];
+    char *plugins[] = {exo_pb_text("/nonexistent/evil.so")};
+    key_world_open(true);
+    key_world_make_keys("red", &(exo_grant){.role = EXO_ACCESS_DRIVER, .space = "team"});
+    key_world_make_keys("w2", &(exo_grant){.role = EXO_ACCESS_WORKER});
+    stranger admin = key_world_stranger("evil");
+    stranger_enter(&admin, 99);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[16];
+        size_t ended = 0;
+        stranger s = key_world_stranger(cases[i].key);
+        stranger_enter(&s, 100 + i);
+        Exo__Cluster__Actor actor = EXO__CLUSTER__ACTOR__INIT;
+        Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
+        Exo__Cluster__RestartRule rule = EXO__CLUSTER__RESTART_RULE__INIT;
+        Exo__Cluster__Name m = EXO__CLUSTER__NAME__INIT;
+        snprintf(name, sizeof name, "old-%zu", i);
+        rule.when = EXO_RESTART_ALWAYS;
+        rule.backoff = EXO_SECOND;
+        spec.class_name = exo_pb_text("plain");
+        spec.space = exo_pb_text(cases[i].space);
+        spec.name = name;
+        spec.plugins = plugins;
+        spec.n_plugins = 1;
+        spec.detached = true;
+        spec.restart = &rule;
+        actor.key = m.key = 7 + i;
+        actor.id = m.id = 5;
+        actor.incarnation = m.incarnation = 1;
+        actor.spec = &spec;
+        cr_expect_eq(tell_of_old(&s, 100 + i, cases[i].kind, &actor, &ended, reason), EXO_OK, "%s", reason);
+        cr_expect_eq(ended, !cases[i].believed, "%s in %s", cases[i].kind, cases[i].space);
+        m.node = 100 + i;
+        m.failure = true;
+        m.cause = exo_pb_text("it says so");
+        cr_expect_eq(ask(&s, "died", &m.base, reason), EXO_OK, "%s", reason);
+        m.space = spec.space;
+        m.name = name;
+        m.at_once = true;
+        cr_expect_eq(ask(&admin, "find", &m.base, reason), EXO_NOT_FOUND, "%s of %s in %s lives again: %s", name,
+                     cases[i].kind, cases[i].space, reason);
+        stranger_close(&s);
+    }
+    stranger_close(&admin);
+    key_world_close();
+}
+
+/* Members of a group end with each other: so a driver joins only its own. */
+Test(access, a_driver_joins_no_group_of_another)
+{
+    char reason[EXO_WIRE_REASON];
+    Exo__Cluster__Spawn m = EXO__CLUSTER__SPAWN__INIT;
+    key_world_open(true);
+    cr_assert_eq(exo_actor_class_register(&plain_class, NULL), EXO_OK);
+    key_world_make_keys("red", &(exo_grant){.role = EXO_ACCESS_DRIVER, .space = "team"});
+    key_world_make_keys("blue", &(exo_grant){.role = EXO_ACCESS_DRIVER, .space = "team"});
+    stranger red = key_world_stranger("red"), blue = key_world_stranger("blue");
+    stranger_enter(&red, 101);
+    stranger_enter(&blue, 102);
+    m.class_name = exo_pb_text("plain");
+    m.space = exo_pb_text("team");
+    m.group = exo_pb_text("group");
+    m.group_rule = EXO_ALL_FOR_ONE;
+    cr_expect_eq(ask(&red, "spawn", &m.base, reason), EXO_OK, "%s", reason);
+    cr_expect_eq(ask(&blue, "spawn", &m.base, reason), EXO_DENIED, "%s", reason);
+    cr_expect_not_null(strstr(reason, "in its group"), "%s", reason);
+    cr_expect_eq(ask(&red, "spawn", &m.base, reason), EXO_OK, "%s", reason);
+    stranger_close(&red);
+    stranger_close(&blue);
+    key_world_close();
+}
+
 /* --- What a class adds ------------------------------------------------------------------------------------------------------------- */
 
 static const exo_method narrow_methods[] = {
@@ -517,11 +626,11 @@ Test(access, a_driver_sees_what_is_its_own)
     stranger_enter(&watch, 104);
     stranger_enter(&boss, 105);
     cr_expect_eq(spawn(&red, "team", "a", NULL, reason), EXO_OK, "%s", reason);
-    expect_seen(&red, "w1 red | red | a | red");
+    expect_seen(&red, "w1 red | red | a | red red"); /* its process, and its key, which has the actor */
     expect_seen(&blue, "w1 blue | blue | a | blue");
     expect_seen(&green, "w1 | | |");
-    expect_seen(&watch, "w1 red blue | red blue | a | w1 red blue");
-    expect_seen(&boss, "w1 red blue | red blue | a | w1 red blue");
+    expect_seen(&watch, "w1 red blue | red blue | a | w1 red blue red");
+    expect_seen(&boss, "w1 red blue | red blue | a | w1 red blue red");
     m.space = exo_pb_text("default");
     m.name = exo_pb_text("red"); /* a driver's node */
     cr_expect_eq(ask(&green, "why", &m.base, reason), EXO_NOT_FOUND, "%s", reason);
@@ -571,7 +680,7 @@ Test(access, a_driver_has_the_namespaces_of_its_jobs)
     cr_expect_eq(ask(&blue, "find", &m.base, reason), EXO_DENIED);
     cr_expect_eq(ask(&blue, "why", &m.base, reason), EXO_DENIED);
     cr_expect_eq(ask(&blue, "give_up", &m.base, reason), EXO_DENIED);
-    expect_seen(&red, "w1 red/one | red/one | a | red/one");
+    expect_seen(&red, "w1 red/one | red/one | a | red/one red");
     expect_seen(&blue, "w1 blue | blue | | blue");
     cr_assert_eq(exo_get_actor(key_world.runtime, "red/one/7", "a", &actor, &err), EXO_OK, "%s", err.text);
     stranger red_there = at_worker("red"), blue_there = at_worker("blue");

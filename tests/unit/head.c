@@ -68,7 +68,7 @@ ask(const char *method, const void *data, size_t size)
     return st;
 }
 
-/* A Register of `node` with `amount` of one resource. */
+/* A Register of the worker `node` with `amount` of one resource. */
 static size_t
 registration(uint8_t out[64], uint8_t node, double amount)
 {
@@ -76,7 +76,9 @@ registration(uint8_t out[64], uint8_t node, double amount)
     memcpy(out, fixed, sizeof fixed);
     memcpy(out + sizeof fixed, &amount, sizeof amount);
     out[3] = 3 + 1 + sizeof amount;
-    return sizeof fixed + sizeof amount;
+    static const uint8_t kind[] = {0x3a, 0x06, 'w', 'o', 'r', 'k', 'e', 'r'};
+    memcpy(out + sizeof fixed + sizeof amount, kind, sizeof kind);
+    return sizeof fixed + sizeof amount + sizeof kind;
 }
 
 Test(head, names_a_node_that_has_no_name)
@@ -84,8 +86,8 @@ Test(head, names_a_node_that_has_no_name)
     uint8_t m[64];
     for (uint8_t node = 1; node <= 3; node++)
         cr_expect_eq(ask("register", m, registration(m, node, 1)), EXO_OK);
-    cr_expect_eq(ask("why", "\x12\x04node", 6), EXO_OK);
-    cr_expect_eq(ask("why", "\x12\x06node-3", 8), EXO_OK);
+    cr_expect_eq(ask("why", "\x12\x06worker", 8), EXO_OK);
+    cr_expect_eq(ask("why", "\x12\x08worker-3", 10), EXO_OK);
 }
 
 Test(head, counts_no_resource_that_cannot_be)

@@ -160,6 +160,33 @@ Test(head_names, of_jobs_that_ended_long_ago_are_forgotten)
     temp_remove(folder);
 }
 
+/* Its driver may come back to a head that was restarted: nobody else takes it meanwhile, and so ends what runs for it. */
+Test(head_names, of_jobs_wait_for_their_drivers_keys)
+{
+    char path[128];
+    exo_err err = {0};
+    temp_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/state.db", folder);
+    world_close(&w);
+    world_open(&w, path);
+    Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
+    m.kind = exo_pb_text("driver");
+    m.job = exo_pb_text("job");
+    w.driver_key = "red";
+    m.node = 50;
+    cr_expect_eq(world_ask_as(&w, 50, "register", &m.base, &err), EXO_OK, "%s", err.text);
+    world_close(&w);
+    world_open(&w, path);
+    w.driver_key = "blue";
+    m.node = 51;
+    cr_expect_eq(world_ask_as(&w, 51, "register", &m.base, &err), EXO_EXISTS);
+    cr_expect_not_null(strstr(err.text, "red"), "%s", err.text);
+    w.driver_key = "red";
+    m.node = 50;
+    cr_expect_eq(world_ask_as(&w, 50, "register", &m.base, &err), EXO_OK, "%s", err.text);
+    temp_remove(folder);
+}
+
 /* One that begins again is not among the oldest. */
 Test(head_names, of_a_job_that_began_again_are_kept)
 {

@@ -130,7 +130,7 @@ Test(identity, nobody_speaks_for_another)
     m.kind = exo_pb_text("worker");
     cr_expect_eq(ask(&s, "register", &m.base, reason), EXO_OK, "%s", reason);
     cr_expect(is_alive("w1"));
-    cr_expect(is_alive("w1-2"));
+    cr_expect(is_alive("evil"));
     m.key_text = exo_pb_text(key_world.head_public);
     cr_expect_eq(ask(&s, "register", &m.base, reason), EXO_DENIED);
     cr_expect_not_null(strstr(reason, "another key than it has shown"), "%s", reason);
@@ -155,6 +155,22 @@ Test(identity, nobody_is_the_head)
     key_world_close();
 }
 
+/* Who somebody is, is said once. */
+Test(identity, a_second_hello_changes_nothing)
+{
+    char reason[EXO_WIRE_REASON];
+    exo_envelope hello = STRANGER_HELLO;
+    key_world_open(true);
+    stranger s = key_world_stranger("evil");
+    stranger_enter(&s, 99);
+    hello.who.node = 100;
+    stranger_say(&s, &hello);
+    cr_expect_eq(forge(&s, "register", 100, reason), EXO_DENIED, "%s", reason);
+    cr_expect_eq(forge(&s, "register", 99, reason), EXO_OK, "%s", reason);
+    stranger_close(&s);
+    key_world_close();
+}
+
 /* A node that is lost is nobody else's either; its watcher, which has its key, says why it ended. */
 Test(identity, what_was_a_node_is_not_another)
 {
@@ -173,6 +189,31 @@ Test(identity, what_was_a_node_is_not_another)
     stranger_enter(&s, 77);
     cr_expect_eq(forge(&s, "epitaph", victim, reason), EXO_OK, "%s", reason);
     stranger_close(&s);
+    key_world_close();
+}
+
+/* Actors are placed by the names of workers: a key's name is for its own, there or not. */
+Test(identity, a_name_is_its_keys)
+{
+    static const char *const names[] = {"w1", "w3"}; /* one that was there, and one that never was */
+    char reason[EXO_WIRE_REASON];
+    key_world_open(true);
+    key_world_make_keys("w2", &(exo_grant){.role = EXO_ACCESS_WORKER});
+    key_world_make_keys("w3", &(exo_grant){.role = EXO_ACCESS_WORKER});
+    key_world_leave(&key_world.runtime, &key_world.worker);
+    EVENTUALLY(!is_alive("w1"));
+    for (uint64_t i = 0; i < 2; i++) {
+        stranger s = key_world_stranger("w2");
+        Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
+        stranger_enter(&s, 77 + i);
+        m.node = 77 + i;
+        m.name = exo_pb_text(names[i]);
+        m.kind = exo_pb_text("worker");
+        cr_expect_eq(ask(&s, "register", &m.base, reason), EXO_OK, "%s", reason);
+        cr_expect_not(is_alive(names[i]));
+        cr_expect(is_alive("w2"));
+        stranger_close(&s);
+    }
     key_world_close();
 }
 

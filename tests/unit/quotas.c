@@ -135,6 +135,29 @@ Test(quotas, of_spawns_bound_what_is_asked_for_at_once)
     cr_expect_eq(w.num_spawns, 0);
 }
 
+/* A driver that comes again as another process has what it left behind. */
+Test(quotas, of_a_drivers_actors_are_those_of_its_key)
+{
+    w.driver_key = "red";
+    for (size_t i = 0; i < 6; i++) {
+        exo_future *f = begin_spawn(100 + i, "", 0);
+        world_tick(&w, 0);
+        world_answer(&w, i, EXO_OK, NULL);
+        cr_expect_eq(end(f), EXO_OK, "%s", err.text);
+        goes(100 + i);
+    }
+    expect_refused(end(begin_spawn(200, "", 0)), "'actors'");
+    Exo__Cluster__Listing *listing = world_list(&w);
+    cr_assert_eq(listing->n_peers, 1);
+    cr_expect_str_eq(listing->peers[0]->name, "red");
+    EXO_RELEASE(listing);
+    w.driver_key = "blue";
+    exo_future *f = begin_spawn(201, "", 0);
+    world_tick(&w, 0);
+    world_answer(&w, 6, EXO_OK, NULL);
+    cr_expect_eq(end(f), EXO_OK, "another key has quotas of its own: %s", err.text);
+}
+
 Test(quotas, of_actors_are_given_back_when_they_die)
 {
     for (size_t i = 0; i < 6; i++) {
@@ -263,11 +286,11 @@ Test(quotas, bound_what_a_message_becomes)
     enum {
         SIZE = 2 << 20
     };
+    static const char head[] = "\x08\x4d\x3a\x06worker"; /* node 77 */
     uint8_t *data = exo_calloc(1, SIZE);
-    for (size_t i = 2; i < SIZE; i += 2)
+    for (size_t i = 0; i < SIZE; i += 2)
         data[i] = 0x42;
-    data[0] = 0x08;
-    data[1] = 77;
+    memcpy(data, head, sizeof head - 1);
     cr_expect_eq(ask_bytes("register", data, SIZE), EXO_INVAL, "too many bytes");
     cr_expect_eq(ask_bytes("register", data, 1 << 20), EXO_INVAL, "too many messages within");
     cr_expect_eq(ask_bytes("register", data, 20000), EXO_OK, "%s", err.text);
