@@ -339,7 +339,7 @@ tell_lost_locked(exo_audit *a)
         return;
     size_t size = exo_audit_write_count(line, "lost", NULL, NULL, NULL, a->lost, "they could not be written",
                                         a->number + 1, wall_time());
-    a->number++;
+    a->number++; /* there is room */
     a->lost = 0;
     append_locked(a, line, size);
 }
@@ -375,8 +375,10 @@ exo_audit_add(exo_audit *audit, const exo_audit_record *record)
     pthread_mutex_lock(&audit->lock);
     if (may_add_locked(audit, record)) {
         tell_lost_locked(audit);
-        size_t size = exo_audit_write_line(line, record, ++audit->number, wall_time());
-        audit->lost += !append_locked(audit, line, size);
+        size_t size = exo_audit_write_line(line, record, audit->number + 1, wall_time());
+        bool kept = append_locked(audit, line, size);
+        audit->number += kept; /* what is lost takes none: a gap is a line that was taken out */
+        audit->lost += !kept;
         pthread_cond_signal(&audit->wake);
     }
     pthread_mutex_unlock(&audit->lock);

@@ -316,6 +316,8 @@ Test(audit, counts_what_a_full_disk_costs, .init = setup, .fini = teardown)
     cr_expect_gt(lost, 0);
     cr_expect_eq((json_int_t)records - 1 + lost, FEW + MANY, "%zu lines, %lld lost", records, (long long)lost);
     cr_expect_str_eq(text_of(lines, records - 1, "event"), "lost");
+    for (size_t i = 0; i < records; i++)
+        cr_expect_eq(number_of(lines, i, "seq"), (json_int_t)i + 1);
     json_decref(lines);
     add(audit, NULL, EXO_AUDIT_PROCESS, "after");
     exo_audit_close(&audit);
