@@ -378,11 +378,29 @@ exo_head_begin_more(exo_call_context *call, void *self, const exo_payload *args,
     return EXO_OK;
 }
 
+/* What a driver makes outside of its namespace is of the job whose namespace it is, and ends with it: it is in nobody's way when another key
+ * uses the job's name later. */
+static exo_status
+check_end(const exo_identity *who, const Exo__Cluster__Spawn *spec, exo_err *err)
+{
+    size_t length = strlen(spec->job);
+    bool own = strcmp(spec->space[0] ? spec->space : "default", who->space) == 0;
+    bool of_job = length > 0 && strncmp(spec->space, spec->job, length) == 0 && spec->space[length] == '/';
+    if (own || (of_job && !spec->detached))
+        return EXO_OK;
+    return exo_fail(err, EXO_DENIED,
+                    "spawn: in the namespace '%.100s', %s makes actors of that job only, which end with it",
+                    spec->space, who->name);
+}
+
 /* A driver's actors are of no job but its own. */
 static exo_status
 check_job(struct head *h, const exo_call_context *call, const Exo__Cluster__Spawn *spec, exo_err *err)
 {
     const exo_identity *who = exo_call_identity(call);
+    exo_status st = who && who->role == EXO_ACCESS_DRIVER ? check_end(who, spec, err) : EXO_OK;
+    if (st != EXO_OK)
+        return st;
     const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
     const exo_node *driver = job ? exo_directory_node(&h->directory, job->driver) : NULL;
     if (!who || who->role != EXO_ACCESS_DRIVER || !spec->job[0])
