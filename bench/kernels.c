@@ -31,6 +31,15 @@ best_of(const kernel_case *c, const exo_array *x)
     return best;
 }
 
+/* The i-th case, from 1; 0: a copy. */
+static const kernel_case *
+case_at(size_t i)
+{
+    if (i == 0)
+        return NULL;
+    return i <= num_kernel_cases ? &kernel_cases[i - 1] : &op_cases[i - 1 - num_kernel_cases];
+}
+
 int
 main(int argc, char **argv)
 {
@@ -40,8 +49,8 @@ main(int argc, char **argv)
     double ms[2] = {0}, copy = 0;
     printf("%u threads, %zu elements\n%-28s %10s %10s %12s\n", exo_num_threads(), count, "", "cpu, ms", "ref, ms",
            "of a copy");
-    for (size_t i = 0; i <= num_kernel_cases; i++) {
-        const kernel_case *c = i ? &kernel_cases[i - 1] : NULL;
+    for (size_t i = 0; i <= num_kernel_cases + num_op_cases; i++) {
+        const kernel_case *c = case_at(i);
         for (size_t d = 0; d < 2; d++) {
             if (kernel_case_arrays(x, devices[d], count, NULL) != EXO_OK)
                 return 1;

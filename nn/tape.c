@@ -1,6 +1,7 @@
 /* The tape: records operations, walks them backwards, and keeps memory and primitives from pass to pass. One thread at a time.
  * Next: tape_impl.h for the life of memory, ops/ for the operations. */
 #include "tape_private.h"
+#include "tape_run.h"
 
 #include <stdarg.h>
 #include <stdint.h>
@@ -214,6 +215,36 @@ exo_tape_plan_failed(exo_tape *tape, exo_op *op, exo_dtype dtype, exo_status sta
         return exo_tape_fail(tape, status, "%s: autocast to bf16 needs a processor with AVX-512; run without it",
                              op->op_class->name);
     return exo_tape_fail(tape, status, "%s", err->text);
+}
+
+/* --- The device ------------------------------------------------------------------------------------------------------------ */
+
+exo_device *
+exo_tape_device(const exo_tape *tape)
+{
+    (void)tape;
+    return exo_device_cpu();
+}
+
+exo_err *
+exo_tape_reason(exo_tape *tape)
+{
+    return &tape->reason;
+}
+
+exo_status
+exo_tape_note(exo_tape *tape, exo_status status)
+{
+    if (status != EXO_OK)
+        exo_tape_fail(tape, status, "%s", tape->reason.text);
+    return status;
+}
+
+exo_status
+exo_tape_copy(exo_tape *tape, void *to, const void *from, size_t bytes)
+{
+    exo_device *device = exo_tape_device(tape);
+    return exo_tape_note(tape, device->device_class->copy(device, to, from, bytes, EXO_COPY_ON_DEVICE, &tape->reason));
 }
 
 /* --- Backward ------------------------------------------------------------------------------------------------------------ */

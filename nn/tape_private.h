@@ -44,6 +44,7 @@ struct exo_tape {
     exo_pass pass;
     exo_params *params;
     exo_err error;
+    exo_err reason;  /* of the kernel asked for last */
     bool walked;     /* backward has run */
     bool rehearses;  /* its buffers are phantoms */
     bool again;      /* a checkpoint's part runs for the second time */

@@ -36,8 +36,6 @@ ALLOWED = {
     "nn/generate/packed_weights.c": 3,
     "nn/generate/positions.c": 2,
     "nn/generate/sampling.c": 10,
-    "nn/ops/activation.c": 3,
-    "nn/ops/arithmetic.c": 5,
     "nn/ops/attention.c": 2,
     "nn/ops/embedding.c": 3,
     "nn/ops/head.c": 5,

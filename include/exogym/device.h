@@ -81,7 +81,7 @@ EXO_API void exo_vec_scale(exo_array y, float a);
 EXO_API void exo_vec_divide(exo_array y, float a);
 /* y = y + a x. */
 EXO_API void exo_vec_axpy(exo_array y, float a, exo_array x);
-/* y = a + b; also int32, modulo 2^32. */
+/* y = a + b; also bf16, and int32 modulo 2^32. */
 EXO_API void exo_vec_add(exo_array y, exo_array a, exo_array b);
 /* y = a - b. */
 EXO_API void exo_vec_sub(exo_array y, exo_array a, exo_array b);

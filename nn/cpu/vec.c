@@ -25,16 +25,40 @@
     }
 
 SWEEP(fill, k.y[i] = k.value)
-SWEEP(scale, k.y[i] *= k.a)
+SWEEP(scale, k.y[i] = k.x[i] * k.a)
 SWEEP(divide, k.y[i] /= k.a)
 SWEEP(axpy, k.y[i] += k.a * k.x[i])
 SWEEP(sub, k.y[i] = k.a[i] - k.b[i])
-SWEEP(mul, k.y[i] = k.a[i] * k.b[i])
 SWEEP(lerp, k.y[i] += k.t * (k.x[i] - k.y[i]))
 SWEEP(sign, k.y[i] = (float)((k.x[i] > 0.0f) - (k.x[i] < 0.0f)))
 SWEEP(standardize, k.y[i] = (float)(((double)k.x[i] - k.mean) * k.factor))
 SWEEP(gather, k.y[i] = k.x[k.index[i]])
 SWEEP(scatter, k.y[k.index[i]] = k.x[i])
+
+static void
+mul_piece(void *args, size_t piece)
+{
+    const exo_mul_args k = *(const exo_mul_args *)args;
+    size_t first, end;
+    exo_cpu_piece(k.count, piece, &first, &end);
+    if (k.add) {
+        EXO_IN_PLACE
+        for (size_t i = first; i < end; i++)
+            k.y[i] = k.y[i] + k.a[i] * k.b[i];
+    } else {
+        EXO_IN_PLACE
+        for (size_t i = first; i < end; i++)
+            k.y[i] = k.a[i] * k.b[i];
+    }
+}
+
+exo_status
+exo_cpu_mul(exo_device *device, const exo_mul_args *args, exo_err *err)
+{
+    (void)device;
+    (void)err;
+    return exo_cpu_sweep(args->count, mul_piece, args);
+}
 
 static void
 add_piece(void *args, size_t piece)
@@ -48,6 +72,10 @@ add_piece(void *args, size_t piece)
         EXO_IN_PLACE
         for (size_t i = first; i < end; i++)
             y[i] = a[i] + b[i];
+    } else if (k.dtype == EXO_BF16) {
+        EXO_IN_PLACE
+        for (size_t i = first; i < end; i++)
+            exo_store(EXO_BF16, k.y, i, exo_load(EXO_BF16, k.a, i) + exo_load(EXO_BF16, k.b, i));
     } else {
         const float *a = k.a, *b = k.b;
         float *y = k.y;

@@ -12,6 +12,8 @@
 
 #include <exogym/device.h>
 
+#include "op_args.h"
+
 /* --- Arguments: `count` elements, fp32 unless said otherwise; formulas are device.h's ------------------------------------------------- */
 
 typedef struct exo_fill_args {
@@ -19,9 +21,10 @@ typedef struct exo_fill_args {
     float *y, value;
 } exo_fill_args;
 
-typedef struct exo_scale_args {
+typedef struct exo_scale_args { /* y = a x; x may be y */
     size_t count;
     float *y, a;
+    const float *x;
 } exo_scale_args;
 
 typedef struct exo_divide_args {
@@ -37,7 +40,7 @@ typedef struct exo_axpy_args {
 
 typedef struct exo_add_args {
     size_t count;
-    exo_dtype dtype; /* F32, I32 */
+    exo_dtype dtype; /* F32, BF16, I32 */
     void *y;
     const void *a, *b;
 } exo_add_args;
@@ -52,6 +55,7 @@ typedef struct exo_mul_args {
     size_t count;
     float *y;
     const float *a, *b;
+    bool add; /* y = y + a b */
 } exo_mul_args;
 
 typedef struct exo_lerp_args {
@@ -199,7 +203,22 @@ typedef struct exo_adagrad_args {
     X(adam)                                                                                                            \
     X(sgd)                                                                                                             \
     X(rmsprop)                                                                                                         \
-    X(adagrad)
+    X(adagrad)                                                                                                         \
+    X(mean)                                                                                                            \
+    X(mean_backward)                                                                                                   \
+    X(relu)                                                                                                            \
+    X(relu_backward)                                                                                                   \
+    X(tanh)                                                                                                            \
+    X(tanh_backward)                                                                                                   \
+    X(dropout_draw)                                                                                                    \
+    X(dropout)                                                                                                         \
+    X(select)                                                                                                          \
+    X(channel_scale)                                                                                                   \
+    X(max_pool)                                                                                                        \
+    X(max_pool_backward)                                                                                               \
+    X(transpose)                                                                                                       \
+    X(gate)                                                                                                            \
+    X(gate_backward)
 
 /* One function a kernel: asks the device for it, with arguments that the caller may change afterwards. Errors: what is known at once; a later
  * failure is reported by synchronize. */

@@ -21,7 +21,7 @@ exo_vec_fill(exo_array y, float value)
 void
 exo_vec_scale(exo_array y, float a)
 {
-    exo_device_run(y.device, scale, .count = y.count, .y = floats(y, y), .a = a);
+    exo_device_run(y.device, scale, .count = y.count, .y = floats(y, y), .a = a, .x = y.data);
 }
 
 void
@@ -41,7 +41,7 @@ exo_vec_add(exo_array y, exo_array a, exo_array b)
 {
     assert(a.device == y.device && a.count == y.count && a.dtype == y.dtype);
     assert(b.device == y.device && b.count == y.count && b.dtype == y.dtype);
-    assert(y.dtype == EXO_F32 || y.dtype == EXO_I32);
+    assert(y.dtype == EXO_F32 || y.dtype == EXO_BF16 || y.dtype == EXO_I32);
     exo_device_run(y.device, add, .count = y.count, .dtype = y.dtype, .y = y.data, .a = a.data, .b = b.data);
 }
 

@@ -1,8 +1,7 @@
 /* Element-by-element sums and products, scaling, the mean. In fp32: operands of another type are cast. */
 #include <exogym/tensor.h>
 
-#include "pieces.h"
-#include "tape_impl.h"
+#include "tape_run.h"
 
 /* Both operands as fp32 and in one layout; false: NULL, or shapes differ. */
 static bool
@@ -28,59 +27,21 @@ like(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in, size_t
     return *op ? exo_tape_tensor(tape, EXO_F32, in[0]->layout, in[0]->num_dims, in[0]->dims) : NULL;
 }
 
-/* out = a + b, out (+)= a b, out (+)= a factor. */
-struct sweep {
-    const float *a, *b;
-    float *out, factor;
-    size_t count;
-    bool add; /* to what `out` holds */
-};
-
-static void
-sum_piece(void *context, size_t piece)
-{
-    const struct sweep *s = context;
-    size_t first = piece * EXO_PIECE_ELEMENTS, end = first + exo_piece_length(s->count, EXO_PIECE_ELEMENTS, piece);
-    for (size_t i = first; i < end; i++)
-        s->out[i] = s->a[i] + s->b[i];
-}
-
-static void
-product_piece(void *context, size_t piece)
-{
-    const struct sweep *s = context;
-    size_t first = piece * EXO_PIECE_ELEMENTS, end = first + exo_piece_length(s->count, EXO_PIECE_ELEMENTS, piece);
-    for (size_t i = first; i < end; i++)
-        s->out[i] = s->add ? s->out[i] + s->a[i] * s->b[i] : s->a[i] * s->b[i];
-}
-
-static void
-scale_piece(void *context, size_t piece)
-{
-    const struct sweep *s = context;
-    size_t first = piece * EXO_PIECE_ELEMENTS, end = first + exo_piece_length(s->count, EXO_PIECE_ELEMENTS, piece);
-    for (size_t i = first; i < end; i++)
-        s->out[i] = s->add ? s->out[i] + s->a[i] * s->factor : s->a[i] * s->factor;
-}
-
-static void
-run_sweep(struct sweep *s, void (*piece)(void *context, size_t index))
-{
-    exo_parallel_for(exo_pieces(s->count, EXO_PIECE_ELEMENTS), piece, s);
-}
-
 /* dx (+)= factor dy, or with `other` dx (+)= dy other. */
 static exo_status
 give_gradient(exo_tape *tape, const exo_op *op, exo_tensor *x, const float *other, float factor, exo_err *err)
 {
-    struct sweep s = {.a = op->out->grad, .b = other, .factor = factor, .count = x->numel};
+    bool add = false;
     exo_status st = EXO_OK;
-    s.out = exo_tape_grad(tape, x, &s.add, &st);
-    if (st != EXO_OK)
-        return exo_tape_error(tape, err);
-    if (s.out)
-        run_sweep(&s, other ? product_piece : scale_piece);
-    return EXO_OK;
+    const float *dy = op->out->grad;
+    float *dx = exo_tape_grad(tape, x, &add, &st);
+    if (dx && other)
+        st = exo_tape_run(tape, mul, .count = x->numel, .y = dx, .a = dy, .b = other, .add = add);
+    else if (dx && add)
+        st = exo_tape_run(tape, axpy, .count = x->numel, .y = dx, .a = factor, .x = dy);
+    else if (dx)
+        st = exo_tape_run(tape, scale, .count = x->numel, .y = dx, .a = factor, .x = dy);
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
 static exo_status
@@ -101,8 +62,9 @@ exo_add(exo_tape *tape, exo_tensor *a, exo_tensor *b)
     exo_tensor *y = like(tape, &add_class, (exo_tensor *[]){a, b}, 2, &op);
     if (!y)
         return NULL;
-    struct sweep s = {.a = a->data, .b = b->data, .out = y->data, .count = y->numel};
-    run_sweep(&s, sum_piece);
+    if (exo_tape_run(tape, add, .count = y->numel, .dtype = EXO_F32, .y = y->data, .a = a->data, .b = b->data) !=
+        EXO_OK)
+        return NULL;
     return exo_tape_finish(tape, op, y);
 }
 
@@ -124,8 +86,8 @@ exo_mul(exo_tape *tape, exo_tensor *a, exo_tensor *b)
     exo_tensor *y = like(tape, &mul_class, (exo_tensor *[]){a, b}, 2, &op);
     if (!y)
         return NULL;
-    struct sweep s = {.a = a->data, .b = b->data, .out = y->data, .count = y->numel};
-    run_sweep(&s, product_piece);
+    if (exo_tape_run(tape, mul, .count = y->numel, .y = y->data, .a = a->data, .b = b->data) != EXO_OK)
+        return NULL;
     return exo_tape_finish(tape, op, y);
 }
 
@@ -146,8 +108,8 @@ exo_scale(exo_tape *tape, exo_tensor *x, float factor)
     if (!y)
         return NULL;
     op->factor = factor;
-    struct sweep s = {.a = x->data, .out = y->data, .factor = factor, .count = y->numel};
-    run_sweep(&s, scale_piece);
+    if (exo_tape_run(tape, scale, .count = y->numel, .y = y->data, .a = factor, .x = x->data) != EXO_OK)
+        return NULL;
     return exo_tape_finish(tape, op, y);
 }
 
@@ -158,12 +120,9 @@ mean_backward(exo_tape *tape, exo_op *op, exo_err *err)
     bool add = false;
     exo_status st = EXO_OK;
     float *dx = exo_tape_grad(tape, x, &add, &st);
-    if (st != EXO_OK)
-        return exo_tape_error(tape, err);
-    float dy = *(const float *)op->out->grad / (float)x->numel;
-    for (size_t i = 0; i < x->numel; i++)
-        dx[i] = (add ? dx[i] : 0.0f) + dy;
-    return EXO_OK;
+    if (dx)
+        st = exo_tape_run(tape, mean_backward, .count = x->numel, .dx = dx, .dy = op->out->grad, .add = add);
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
 static const exo_op_class mean_class = {.name = "mean", .backward = mean_backward};
@@ -180,10 +139,7 @@ exo_mean(exo_tape *tape, exo_tensor *x)
     exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 0, NULL) : NULL;
     if (!y)
         return NULL;
-    const float *in = x->data;
-    double sum = 0;
-    for (size_t i = 0; i < x->numel; i++)
-        sum += (double)in[i];
-    *(float *)y->data = (float)(sum / (double)x->numel);
+    if (exo_tape_run(tape, mean, .count = x->numel, .y = y->data, .x = x->data) != EXO_OK)
+        return NULL;
     return exo_tape_finish(tape, op, y);
 }

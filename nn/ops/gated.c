@@ -1,62 +1,20 @@
 /* Gated activations: activation(gate) * up. */
 #include <exogym/sequence.h>
 
-#include "activations.h"
-#include "pieces.h"
-#include "tape_impl.h"
-
-struct loop {
-    exo_activation activation;
-    exo_dtype type;
-    const char *x, *dy;
-    char *out;
-    size_t rows, width, per_piece;
-    bool add;
-};
-
-static struct loop
-loop_of(const exo_op *op)
-{
-    const exo_tensor *x = op->in[0];
-    size_t width = x->dims[1] / 2, per_piece = EXO_PIECE_ELEMENTS / x->dims[1];
-    return (struct loop){.activation = (exo_activation)op->number,
-                         .type = x->dtype,
-                         .x = x->data,
-                         .rows = x->dims[0],
-                         .width = width,
-                         .per_piece = per_piece ? per_piece : 1};
-}
-
-static void
-forward_piece(void *context, size_t piece)
-{
-    const struct loop *l = context;
-    size_t first = piece * l->per_piece, count = exo_piece_length(l->rows, l->per_piece, piece);
-    size_t skip = first * l->width * exo_dtype_size(l->type);
-    exo_gate(l->activation, l->type, l->x + 2 * skip, l->out + skip, count, l->width);
-}
-
-static void
-backward_piece(void *context, size_t piece)
-{
-    const struct loop *l = context;
-    size_t first = piece * l->per_piece, count = exo_piece_length(l->rows, l->per_piece, piece);
-    size_t skip = first * l->width * exo_dtype_size(l->type);
-    exo_gate_backward(l->activation, l->type, l->x + 2 * skip, l->dy + skip, l->out + 2 * skip, count, l->width,
-                      l->add);
-}
+#include "tape_run.h"
 
 static exo_status
 gated_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
+    exo_tensor *x = op->in[0];
     exo_status st = EXO_OK;
-    struct loop l = loop_of(op);
-    l.dy = op->out->grad;
-    l.out = exo_tape_grad(tape, op->in[0], &l.add, &st);
-    if (st != EXO_OK)
-        return exo_tape_error(tape, err);
-    exo_parallel_for(exo_pieces(l.rows, l.per_piece), backward_piece, &l);
-    return EXO_OK;
+    bool add = false;
+    void *dx = exo_tape_grad(tape, x, &add, &st);
+    if (dx)
+        st = exo_tape_run(tape, gate_backward, .rows = x->dims[0], .width = x->dims[1] / 2,
+                          .activation = (exo_activation)op->number, .dtype = x->dtype, .dx = dx, .x = x->data,
+                          .dy = op->out->grad, .add = add);
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
 static const exo_op_class gated_class = {.name = "gated", .backward = gated_backward};
@@ -76,8 +34,8 @@ exo_gated(exo_tape *tape, exo_tensor *x, exo_activation activation)
     if (!y)
         return NULL;
     op->number = (size_t)activation;
-    struct loop l = loop_of(op);
-    l.out = y->data;
-    exo_parallel_for(exo_pieces(l.rows, l.per_piece), forward_piece, &l);
+    if (exo_tape_run(tape, gate, .rows = x->dims[0], .width = x->dims[1] / 2, .activation = activation,
+                     .dtype = x->dtype, .y = y->data, .x = x->data) != EXO_OK)
+        return NULL;
     return exo_tape_finish(tape, op, y);
 }

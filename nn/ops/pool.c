@@ -1,65 +1,20 @@
 /* Max pooling. */
 #include <exogym/tensor.h>
 
-#include "kernels.h"
-#include "pieces.h"
-#include "tape_impl.h"
-
-struct loop {
-    exo_dtype type;
-    const char *in;
-    char *out;
-    uint8_t *winner;
-    size_t in_elements, out_elements; /* a sample */
-    size_t height, width, channels, size;
-    bool add;
-};
-
-static struct loop
-make_loop(const exo_op *op, const exo_tensor *x, const exo_tensor *y)
-{
-    return (struct loop){
-        .type = x->dtype,
-        .winner = op->saved[0],
-        .in_elements = x->numel / x->dims[0],
-        .out_elements = y->numel / y->dims[0],
-        .height = x->dims[2],
-        .width = x->dims[3],
-        .channels = x->dims[1],
-        .size = op->number,
-    };
-}
-
-static void
-forward_piece(void *context, size_t sample)
-{
-    const struct loop *l = context;
-    size_t size = exo_dtype_size(l->type);
-    exo_max_pool_forward(l->type, l->in + sample * l->in_elements * size, l->out + sample * l->out_elements * size,
-                         l->winner + sample * l->out_elements, l->height, l->width, l->channels, l->size);
-}
-
-static void
-backward_piece(void *context, size_t sample)
-{
-    const struct loop *l = context;
-    size_t size = exo_dtype_size(l->type);
-    exo_max_pool_backward(l->type, l->in + sample * l->out_elements * size, l->winner + sample * l->out_elements,
-                          l->out + sample * l->in_elements * size, l->height, l->width, l->channels, l->size, l->add);
-}
+#include "tape_run.h"
 
 static exo_status
 max_pool2d_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
     exo_tensor *x = op->in[0];
-    struct loop l = make_loop(op, x, op->out);
     exo_status st = EXO_OK;
-    l.in = op->out->grad;
-    l.out = exo_tape_grad(tape, x, &l.add, &st);
-    if (st != EXO_OK)
-        return exo_tape_error(tape, err);
-    exo_parallel_for(x->dims[0], backward_piece, &l);
-    return EXO_OK;
+    bool add = false;
+    void *dx = exo_tape_grad(tape, x, &add, &st);
+    if (dx)
+        st = exo_tape_run(tape, max_pool_backward, .samples = x->dims[0], .height = x->dims[2], .width = x->dims[3],
+                          .channels = x->dims[1], .size = op->number, .dtype = x->dtype, .dx = dx,
+                          .winner = op->saved[0], .dy = op->out->grad, .add = add);
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
 static const exo_op_class max_pool2d_class = {.name = "max_pool2d", .backward = max_pool2d_backward};
@@ -84,9 +39,9 @@ exo_max_pool2d(exo_tape *tape, exo_tensor *x, size_t size)
     op->saved[0] = y ? exo_tape_buffer(tape, y->numel) : NULL;
     if (!op->saved[0])
         return NULL;
-    struct loop l = make_loop(op, x, y);
-    l.in = x->data;
-    l.out = y->data;
-    exo_parallel_for(x->dims[0], forward_piece, &l);
+    if (exo_tape_run(tape, max_pool, .samples = x->dims[0], .height = x->dims[2], .width = x->dims[3],
+                     .channels = x->dims[1], .size = size, .dtype = x->dtype, .y = y->data, .winner = op->saved[0],
+                     .x = x->data) != EXO_OK)
+        return NULL;
     return exo_tape_finish(tape, op, y);
 }

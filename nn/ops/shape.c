@@ -1,37 +1,16 @@
 /* Changes of shape, layout and type. */
 #include <exogym/tensor.h>
 
-#include <string.h>
-
-#include "kernels.h"
-#include "pieces.h"
-#include "tape_impl.h"
-
-struct loop {
-    exo_dtype type;
-    const char *in;
-    char *out;
-    size_t rows, columns; /* of a sample: transposed */
-    bool add;
-};
-
-static void
-transpose_piece(void *context, size_t sample)
-{
-    const struct loop *l = context;
-    size_t skip = sample * l->rows * l->columns * exo_dtype_size(l->type);
-    exo_transpose(l->type, l->in + skip, l->out + skip, l->rows, l->columns, l->add);
-}
+#include "tape_run.h"
 
 /* Samples of (channels, area) to (area, channels) or back. */
-static void
-transpose_samples(const exo_tensor *shape, const void *in, void *out, bool to_channels_last, bool add)
+static exo_status
+transpose_samples(exo_tape *tape, const exo_tensor *shape, const void *in, void *out, bool to_channels_last, bool add)
 {
     size_t channels = shape->dims[1], area = shape->dims[2] * shape->dims[3];
-    struct loop l = {.type = shape->dtype, .in = in, .out = out, .add = add};
-    l.rows = to_channels_last ? channels : area;
-    l.columns = to_channels_last ? area : channels;
-    exo_parallel_for(shape->dims[0], transpose_piece, &l);
+    return exo_tape_run(tape, transpose, .samples = shape->dims[0], .rows = to_channels_last ? channels : area,
+                        .columns = to_channels_last ? area : channels, .dtype = shape->dtype, .y = out, .x = in,
+                        .add = add);
 }
 
 static bool
@@ -52,15 +31,13 @@ layout_backward(exo_tape *tape, exo_op *op, exo_err *err)
     if (op->number == 0 && exo_tape_steal_grad(op, x))
         return EXO_OK;
     void *dx = exo_tape_grad(tape, x, &add, &st);
-    if (st != EXO_OK)
-        return exo_tape_error(tape, err);
-    if (op->number != 0)
-        transpose_samples(x, op->out->grad, dx, x->layout == EXO_CHANNELS_LAST, add);
-    else if (add)
-        exo_accumulate_all(x->dtype, op->out->grad, dx, x->numel);
-    else
-        memcpy(dx, op->out->grad, x->numel * exo_dtype_size(x->dtype));
-    return EXO_OK;
+    if (dx && op->number != 0)
+        st = transpose_samples(tape, x, op->out->grad, dx, x->layout == EXO_CHANNELS_LAST, add);
+    else if (dx && add)
+        st = exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx, .b = op->out->grad);
+    else if (dx)
+        st = exo_tape_copy(tape, dx, op->out->grad, x->numel * exo_dtype_size(x->dtype));
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
 static const exo_op_class layout_class = {.name = "layout", .backward = layout_backward};
@@ -77,8 +54,8 @@ relayout(exo_tape *tape, exo_tensor *x, bool move, exo_layout layout, size_t num
         move ? exo_tape_tensor(tape, x->dtype, layout, num_dims, dims) : exo_tape_view(tape, x, layout, num_dims, dims);
     if (!y)
         return NULL;
-    if (move)
-        transpose_samples(x, x->data, y->data, x->layout == EXO_ROW_MAJOR, false);
+    if (move && transpose_samples(tape, x, x->data, y->data, x->layout == EXO_ROW_MAJOR, false) != EXO_OK)
+        return NULL;
     return exo_tape_finish(tape, op, y);
 }
 
@@ -117,12 +94,13 @@ cast_backward(exo_tape *tape, exo_op *op, exo_err *err)
     void *target = add ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype)) : dx;
     if (st != EXO_OK || !target)
         return exo_tape_error(tape, err);
-    exo_cast_all(op->out->dtype, op->out->grad, x->dtype, target, x->numel);
-    if (add) {
-        exo_accumulate_all(x->dtype, target, dx, x->numel);
+    st = exo_tape_run(tape, cast, .count = x->numel, .to = x->dtype, .from = op->out->dtype, .y = target,
+                      .x = op->out->grad);
+    if (st == EXO_OK && add)
+        st = exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx, .b = target);
+    if (add)
         exo_tape_buffer_done(tape, target);
-    }
-    return EXO_OK;
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
 static const exo_op_class cast_class = {.name = "cast", .backward = cast_backward};
@@ -139,6 +117,8 @@ exo_to_dtype(exo_tape *tape, exo_tensor *x, exo_dtype dtype)
     exo_tensor *y = op ? exo_tape_tensor(tape, dtype, x->layout, x->num_dims, x->dims) : NULL;
     if (!y)
         return NULL;
-    exo_cast_all(x->dtype, x->data, dtype, y->data, x->numel);
+    if (exo_tape_run(tape, cast, .count = x->numel, .to = dtype, .from = x->dtype, .y = y->data, .x = x->data) !=
+        EXO_OK)
+        return NULL;
     return exo_tape_finish(tape, op, y);
 }

@@ -7,10 +7,10 @@
 #include <exogym/memory.h>
 
 #include "bf16.h"
-#include "device_impl.h"
+#include "ref_kernels.h"
 
 #define KERNEL(NAME, STATEMENT)                                                                                        \
-    static exo_status ref_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                         \
+    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                      \
     {                                                                                                                  \
         (void)device;                                                                                                  \
         (void)err;                                                                                                     \
@@ -20,33 +20,36 @@
     }
 
 KERNEL(fill, k->y[i] = k->value)
-KERNEL(scale, k->y[i] = k->a * k->y[i])
+KERNEL(scale, k->y[i] = k->a * k->x[i])
 KERNEL(divide, k->y[i] = k->y[i] / k->a)
 KERNEL(axpy, k->y[i] = k->y[i] + k->a * k->x[i])
 KERNEL(sub, k->y[i] = k->a[i] - k->b[i])
-KERNEL(mul, k->y[i] = k->a[i] * k->b[i])
+KERNEL(mul, k->y[i] = k->add ? k->y[i] + k->a[i] * k->b[i] : k->a[i] * k->b[i])
 KERNEL(lerp, k->y[i] = k->y[i] + k->t * (k->x[i] - k->y[i]))
 KERNEL(sign, k->y[i] = k->x[i] > 0 ? 1.0f : k->x[i] < 0 ? -1.0f : 0.0f)
 KERNEL(standardize, k->y[i] = (float)(((double)k->x[i] - k->mean) * k->factor))
 KERNEL(gather, k->y[i] = k->x[k->index[i]])
 KERNEL(scatter, k->y[k->index[i]] = k->x[i])
 
-static exo_status
-ref_add(exo_device *device, const exo_add_args *k, exo_err *err)
+exo_status
+exo_reference_add(exo_device *device, const exo_add_args *k, exo_err *err)
 {
     (void)device;
     (void)err;
     for (size_t i = 0; i < k->count; i++) {
         if (k->dtype == EXO_I32)
             ((uint32_t *)k->y)[i] = ((const uint32_t *)k->a)[i] + ((const uint32_t *)k->b)[i];
+        else if (k->dtype == EXO_BF16)
+            ((uint16_t *)k->y)[i] =
+                exo_to_bf16(exo_from_bf16(((const uint16_t *)k->a)[i]) + exo_from_bf16(((const uint16_t *)k->b)[i]));
         else
             ((float *)k->y)[i] = ((const float *)k->a)[i] + ((const float *)k->b)[i];
     }
     return EXO_OK;
 }
 
-static exo_status
-ref_cast(exo_device *device, const exo_cast_args *k, exo_err *err)
+exo_status
+exo_reference_cast(exo_device *device, const exo_cast_args *k, exo_err *err)
 {
     (void)device;
     (void)err;
@@ -60,7 +63,7 @@ ref_cast(exo_device *device, const exo_cast_args *k, exo_err *err)
 }
 
 #define SUM(NAME, TERM)                                                                                                \
-    static exo_status ref_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                         \
+    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                      \
     {                                                                                                                  \
         double sum = 0;                                                                                                \
         (void)device;                                                                                                  \
@@ -77,8 +80,8 @@ SUM(dot, (double)k->a[i] * (double)k->b[i])
 
 /* --- Optimizers ---------------------------------------------------------------------------------------------------------------------- */
 
-static exo_status
-ref_adam(exo_device *device, const exo_adam_args *k, exo_err *err)
+exo_status
+exo_reference_adam(exo_device *device, const exo_adam_args *k, exo_err *err)
 {
     (void)device;
     (void)err;
@@ -98,8 +101,8 @@ ref_adam(exo_device *device, const exo_adam_args *k, exo_err *err)
     return EXO_OK;
 }
 
-static exo_status
-ref_sgd(exo_device *device, const exo_sgd_args *k, exo_err *err)
+exo_status
+exo_reference_sgd(exo_device *device, const exo_sgd_args *k, exo_err *err)
 {
     (void)device;
     (void)err;
@@ -115,8 +118,8 @@ ref_sgd(exo_device *device, const exo_sgd_args *k, exo_err *err)
     return EXO_OK;
 }
 
-static exo_status
-ref_rmsprop(exo_device *device, const exo_rmsprop_args *k, exo_err *err)
+exo_status
+exo_reference_rmsprop(exo_device *device, const exo_rmsprop_args *k, exo_err *err)
 {
     (void)device;
     (void)err;
@@ -141,8 +144,8 @@ ref_rmsprop(exo_device *device, const exo_rmsprop_args *k, exo_err *err)
     return EXO_OK;
 }
 
-static exo_status
-ref_adagrad(exo_device *device, const exo_adagrad_args *k, exo_err *err)
+exo_status
+exo_reference_adagrad(exo_device *device, const exo_adagrad_args *k, exo_err *err)
 {
     (void)device;
     (void)err;
@@ -194,7 +197,7 @@ exo_device *
 exo_device_ref(void)
 {
     static const exo_kernels kernels = {
-#define REF_KERNEL(name) .name = ref_##name,
+#define REF_KERNEL(name) .name = exo_reference_##name,
         EXO_KERNELS(REF_KERNEL)
 #undef REF_KERNEL
     };

@@ -81,6 +81,14 @@ vec_mul(const exo_array *x, double *sum, exo_err *err)
 }
 
 static exo_status
+mul_add(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    exo_device_run(x->device, mul, .count = x->count, .y = x[0].data, .a = x[1].data, .b = x[2].data, .add = true);
+    return exo_device_synchronize(x->device, err);
+}
+
+static exo_status
 vec_lerp(const exo_array *x, double *sum, exo_err *err)
 {
     (void)sum;
@@ -129,6 +137,18 @@ vec_cast_up(const exo_array *x, double *sum, exo_err *err)
     (void)sum;
     const exo_array half = halves(x[0]);
     exo_vec_cast(exo_array_part(x[1], 0, half.count), half);
+    return exo_device_synchronize(x->device, err);
+}
+
+/* Numbers of x[0] and x[1] as bf16, and their sum in the memory of x[3]. */
+static exo_status
+vec_add_bf16(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    const exo_array y = halves(x[3]), a = halves(x[2]), b = halves(x[4]);
+    exo_vec_cast(a, exo_array_part(x[0], 0, a.count));
+    exo_vec_cast(b, exo_array_part(x[1], 0, b.count));
+    exo_vec_add(y, a, b);
     return exo_device_synchronize(x->device, err);
 }
 
@@ -302,33 +322,35 @@ adagrad(const exo_array *x, double *sum, exo_err *err)
 /* --- The list --------------------------------------------------------------------------------------------------------------------------- */
 
 const kernel_case kernel_cases[] = {
-    {"fill", "fill", false, 1, vec_fill},
-    {"scale", "scale", false, 2, vec_scale},
-    {"divide", "divide", false, 2, vec_divide},
-    {"axpy", "axpy", false, 3, vec_axpy},
-    {"add", "add fp32", false, 3, vec_add},
-    {"add", "add fp32, in place", false, 3, vec_add_in_place},
-    {"add", "add int32", false, 3, vec_add_i32},
-    {"sub", "sub, in place", false, 3, vec_sub},
-    {"mul", "mul", false, 3, vec_mul},
-    {"lerp", "lerp", false, 3, vec_lerp},
-    {"sign", "sign", false, 2, vec_sign},
-    {"standardize", "standardize", false, 2, vec_standardize},
-    {"cast", "cast fp32 to bf16", false, 2, vec_cast_down},
-    {"cast", "cast bf16 to fp32", false, 2, vec_cast_up},
-    {"gather", "gather", false, 2, vec_gather},
-    {"scatter", "scatter", false, 2, vec_scatter},
-    {"sum", "sum", true, 1, vec_sum},
-    {"sum_squares", "sum_squares", true, 1, vec_sum_squares},
-    {"dot", "dot", true, 2, vec_dot},
-    {"adam", "adam", false, 7, adam},
-    {"adam", "adamw, amsgrad", false, 9, adamw_amsgrad},
-    {"sgd", "sgd", false, 3, sgd},
-    {"sgd", "sgd, momentum", false, 5, sgd_momentum},
-    {"sgd", "sgd, nesterov", false, 5, sgd_nesterov},
-    {"rmsprop", "rmsprop", false, 5, rmsprop},
-    {"rmsprop", "rmsprop, centered, momentum", false, 9, rmsprop_centered},
-    {"adagrad", "adagrad", false, 5, adagrad},
+    {"fill", "fill", 0, 1, vec_fill},
+    {"scale", "scale", 0, 2, vec_scale},
+    {"divide", "divide", 0, 2, vec_divide},
+    {"axpy", "axpy", 0, 3, vec_axpy},
+    {"add", "add fp32", 0, 3, vec_add},
+    {"add", "add fp32, in place", 0, 3, vec_add_in_place},
+    {"add", "add bf16", 0, 3, vec_add_bf16},
+    {"add", "add int32", 0, 3, vec_add_i32},
+    {"sub", "sub, in place", 0, 3, vec_sub},
+    {"mul", "mul", 0, 3, vec_mul},
+    {"mul", "mul, add", 0, 4, mul_add},
+    {"lerp", "lerp", 0, 3, vec_lerp},
+    {"sign", "sign", 0, 2, vec_sign},
+    {"standardize", "standardize", 0, 2, vec_standardize},
+    {"cast", "cast fp32 to bf16", 0, 2, vec_cast_down},
+    {"cast", "cast bf16 to fp32", 0, 2, vec_cast_up},
+    {"gather", "gather", 0, 2, vec_gather},
+    {"scatter", "scatter", 0, 2, vec_scatter},
+    {"sum", "sum", 1e-12, 1, vec_sum},
+    {"sum_squares", "sum_squares", 1e-12, 1, vec_sum_squares},
+    {"dot", "dot", 1e-12, 2, vec_dot},
+    {"adam", "adam", 0, 7, adam},
+    {"adam", "adamw, amsgrad", 0, 9, adamw_amsgrad},
+    {"sgd", "sgd", 0, 3, sgd},
+    {"sgd", "sgd, momentum", 0, 5, sgd_momentum},
+    {"sgd", "sgd, nesterov", 0, 5, sgd_nesterov},
+    {"rmsprop", "rmsprop", 0, 5, rmsprop},
+    {"rmsprop", "rmsprop, centered, momentum", 0, 9, rmsprop_centered},
+    {"adagrad", "adagrad", 0, 5, adagrad},
 };
 
 const size_t num_kernel_cases = sizeof kernel_cases / sizeof *kernel_cases;

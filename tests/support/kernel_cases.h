@@ -13,7 +13,7 @@ enum {
 typedef struct kernel_case {
     const char *kernel; /* its name in EXO_KERNELS                                                        */
     const char *name;   /* of the case: kernel, type, variant                                             */
-    bool is_sum;        /* one number in double, equal to rounding; all others: every array to the bit    */
+    double tolerance;   /* 0: every array to the bit. Else |a - b| / (1 + |b|) of fp32 arrays, or of a sum */
     size_t streams;     /* arrays that it reads and writes, for its bytes                                 */
     /* Calls it on x (KERNEL_CASE_ARRAYS), each of `count` elements: x[0] to x[2] fp32 of all signs, x[3] fp32 not negative, x[4] int32, a
      * permutation of the indices. A sum goes to *sum. */
@@ -22,6 +22,9 @@ typedef struct kernel_case {
 
 extern const kernel_case kernel_cases[];
 extern const size_t num_kernel_cases;
+/* The same of the tape's operations (op_cases.c); none has a sum. */
+extern const kernel_case op_cases[];
+extern const size_t num_op_cases;
 
 /* The arrays of a case on a device, with the same numbers on each; the caller releases them. */
 exo_status kernel_case_arrays(exo_array x[KERNEL_CASE_ARRAYS], exo_device *device, size_t count, exo_err *err);
