@@ -23,36 +23,42 @@
 #include <exogym/config.h>
 #include <exogym/status.h>
 
-typedef struct exo_runtime exo_runtime;
-typedef struct exo_future exo_future;
+EXO_DECLS_BEGIN
+
+typedef struct exo_runtime exo_runtime;           /* this process's actors, and the threads that serve them */
+typedef struct exo_future exo_future;             /* the outcome of a call, once it is there; counted references */
 typedef struct exo_call_context exo_call_context; /* what a method knows of the call it serves */
 
 /* An actor: this life of it. 0 is none. */
 typedef struct exo_ref {
-    uint64_t id;
+    uint64_t id; /* means something to this runtime only: exo_ref_export names it elsewhere */
 } exo_ref;
 
 /* What a message carries: bytes that are moved, not copied, inside a process. */
 typedef struct exo_payload {
-    void *data;
-    size_t size;
+    void *data;                   /* (size); may be NULL if size is 0 */
+    size_t size;                  /* bytes */
     void (*release)(void *owner); /* frees it; NULL: nothing to free */
     void *owner;                  /* what release gets; NULL: data   */
 } exo_payload;
 
-/* A payload that borrows (static or longer-lived memory), and one that owns an exo_calloc'ed copy. */
+/* A payload that borrows: static or longer-lived memory. */
 EXO_API exo_payload exo_payload_borrow(const void *data, size_t size);
+/* One that owns a copy of data (size). NOMEM. */
 EXO_API exo_status exo_payload_copy(exo_payload *out, const void *data, size_t size);
+/* Calls its `release`, if it has one, and zeroes it. */
 EXO_API void exo_payload_release(exo_payload *payload);
 
 /* --- Classes ---------------------------------------------------------------------------------------------------------- */
 
+/* The most lanes of one class. */
 enum {
     EXO_MAX_LANES = 15
 };
 
+/* A lane of a class, as exo_spawn makes it unless exo_lane_opts say otherwise. */
 typedef struct exo_lane_class {
-    const char *name;
+    const char *name;         /* in dumps and exo_lane_opts */
     bool blocking;            /* threads of its own, one for each message it may run at once */
     uint32_t capacity;        /* messages that wait at most; 0 counts as 1024. Beyond: FULL  */
     uint32_t max_concurrency; /* 0 counts as 1                                              */
@@ -69,6 +75,7 @@ typedef enum exo_callers {
     EXO_CALLERS_ADMINS = 8,  /* always; alone: nobody else    */
 } exo_callers;
 
+/* A method: what a call names, and what then runs. */
 typedef struct exo_method {
     const char *name;
     uint8_t lane; /* index into lanes */
@@ -81,8 +88,9 @@ typedef struct exo_method {
     uint8_t callers; /* of exo_callers; 0: whoever may call the class */
 } exo_method;
 
+/* What actors of a kind have in common: read-only, and alive as long as any of them. */
 typedef struct exo_actor_class {
-    const char *name;
+    const char *name;  /* unique in the process, if it is registered */
     size_t state_size; /* bytes of zeroed state, `self` */
     /* `start` runs on the spawning thread, before any method; what it did it undoes itself if it fails. `stop` runs after the
      * last method, on the thread that ended the actor; what a `stop` ends is stopped when it has returned, so that a chain of any
@@ -90,8 +98,8 @@ typedef struct exo_actor_class {
     exo_status (*start)(exo_call_context *call, void *self, const exo_payload *args, exo_err *err);
     void (*stop)(void *self);
     const exo_lane_class *lanes; /* NULL: one light lane "main" */
-    size_t num_lanes;
-    const exo_method *methods;
+    size_t num_lanes;            /* 0 where lanes is NULL; at most EXO_MAX_LANES */
+    const exo_method *methods;   /* (num_methods) */
     size_t num_methods;
     uint8_t callers; /* of exo_callers, for all of its methods; 0: whoever may call actors of its namespace */
 } exo_actor_class;
@@ -99,12 +107,14 @@ typedef struct exo_actor_class {
 /* Makes a class known by its name, for exo_spawn_class and for workers that are told to make such an actor. It must live as long as
  * the process. EXISTS if another class has the name; again with the same is fine. Any thread. */
 EXO_API exo_status exo_actor_class_register(const exo_actor_class *actor_class, exo_err *err);
-/* NULL: there is none. `index` counts from 0. */
+
+/* The class of that name, and the index-th class, from 0. NULL: there is none. Any thread. */
 EXO_API const exo_actor_class *exo_actor_class_find(const char *name);
 EXO_API const exo_actor_class *exo_actor_class_at(size_t index);
 
 /* --- Runtime ------------------------------------------------------------------------------------------------------------- */
 
+/* Zeroed: all defaults. */
 typedef struct exo_runtime_opts {
     const exo_clock *clock; /* NULL: real                                                  */
     unsigned threads;       /* of the pool for light lanes; 0: the number of usable cores  */
@@ -116,6 +126,8 @@ EXO_API exo_status exo_runtime_open(exo_runtime **out, const exo_runtime_opts *o
  * another thread is about to run, and frees everything. TIMEOUT says how many did not end; their memory is then left alone. Not from
  * inside a method. */
 EXO_API exo_status exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err);
+/* The clock of its deadlines: the one it was opened with. Lives as long as the runtime, at
+ * least. */
 EXO_API const exo_clock *exo_runtime_clock(const exo_runtime *runtime);
 
 /* --- Life ------------------------------------------------------------------------------------------------------------------ */
@@ -123,15 +135,17 @@ EXO_API const exo_clock *exo_runtime_clock(const exo_runtime *runtime);
 /* cpus, gpus, memory (bytes), or a name of the user's. */
 typedef struct exo_resource {
     const char *name;
-    double amount;
+    double amount; /* of it: how much there is, or how much is taken */
 } exo_resource;
 
+/* Which of the workers that have room gets an actor. */
 typedef enum exo_placement {
     EXO_PLACE_PACK,   /* on the fullest worker that has room: leaves others whole */
     EXO_PLACE_SPREAD, /* on the emptiest                                         */
     EXO_PLACE_STRICT, /* on the worker `node`, or not at all                     */
 } exo_placement;
 
+/* After which deaths an actor lives again. */
 typedef enum exo_restart_when {
     EXO_RESTART_NEVER,
     EXO_RESTART_ON_FAILURE, /* not after a clean stop */
@@ -141,12 +155,12 @@ typedef enum exo_restart_when {
 /* When an actor that died lives again: with the arguments of its first life, as another incarnation. References to the earlier life
  * stay dead; its name leads to the new one.
  * While each life is shorter than 10 s, the wait before the next one doubles, to 30 s at most. It is `backoff` the first time, and at least
- * 10 ms the second time: so who dies once lives again at once, and who cannot live keeps nobody busy. */
+ * 10 ms the second time: the first restart is immediate unless `backoff` says otherwise, and repeated failures back off exponentially. */
 typedef struct exo_restart_rule {
-    exo_restart_when when;
-    uint32_t max;     /* more deaths than this within `within`, and it stays dead; 0: any number */
-    exo_time within;  /* 0: for ever                                                             */
-    exo_time backoff; /* before the first restart; see below                                     */
+    exo_restart_when when; /* NEVER where it is zeroed */
+    uint32_t max;          /* more deaths than this within `within`, and it stays dead; 0: any number */
+    exo_time within;       /* 0: for ever                                                             */
+    exo_time backoff;      /* before the first restart                                                */
 } exo_restart_rule;
 
 /* Who is restarted with a member of a group that failed. */
@@ -163,24 +177,25 @@ typedef struct exo_lane_opts {
     uint32_t max_pending_calls; /* that wait at most, beyond: FULL; 0: the class's */
 } exo_lane_opts;
 
+/* How an actor is made. Zeroed: anonymous, without arguments, never restarted. */
 typedef struct exo_spawn_opts {
     const char *name;           /* unique among living actors of the namespace; NULL: anonymous */
     const char *namespace_name; /* NULL: "default"                                              */
     bool get_if_exists;         /* give the living actor of that name instead of EXISTS         */
     exo_payload args;           /* for start; handed over                                       */
     const exo_lane_opts *lanes; /* in this order: a later one counts                            */
-    size_t num_lanes;
+    size_t num_lanes;           /* of `lanes`                                                   */
     /* What follows is for exo_spawn_class. */
     bool detached;                 /* outlives the job that made it                                */
     const exo_resource *resources; /* that it takes of its worker                                  */
-    size_t num_resources;
-    exo_placement placement;
-    const char *node; /* the worker's name; needed for EXO_PLACE_STRICT                */
-    exo_restart_rule restart;
-    const char *group;          /* supervision group, within the namespace; NULL: none           */
-    exo_group_rule group_rule;  /* the same for all of a group, else INVAL                       */
-    const char *const *plugins; /* that the worker loads first                                   */
-    size_t num_plugins;
+    size_t num_resources;          /* of `resources` */
+    exo_placement placement;       /* on which of the workers that have room                         */
+    const char *node;              /* the worker's name; needed for EXO_PLACE_STRICT                */
+    exo_restart_rule restart;      /* zeroed: it stays dead                                         */
+    const char *group;             /* supervision group, within the namespace; NULL: none           */
+    exo_group_rule group_rule;     /* the same for all of a group, else INVAL                       */
+    const char *const *plugins;    /* that the worker loads first                                   */
+    size_t num_plugins;            /* of `plugins` */
 } exo_spawn_opts;
 
 /* Makes an actor; gives its reference when `start` is over. Errors: EXISTS, INVAL (a class that makes no sense, too), NOMEM, start's own. The
@@ -192,13 +207,15 @@ EXO_API exo_status exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_
  * worker), FULL (no worker has the resources), TIMEOUT, PEER_LOST. */
 EXO_API exo_status exo_spawn_class(exo_runtime *runtime, const char *class_name, const exo_spawn_opts *opts,
                                    exo_time deadline, exo_ref *out, exo_err *err);
-/* Several actors that are placed all or not at all, and started side by side. `out` (count) gets their references; if one does not start,
- * the others are ended again, and the error is its. Deadline and errors as above. */
+/* One of several actors that are made together. */
 typedef struct exo_spawn_item {
-    const char *class_name;
-    exo_spawn_opts opts; /* args are handed over */
+    const char *class_name; /* of a registered class */
+    exo_spawn_opts opts;    /* args are handed over */
 } exo_spawn_item;
 
+/* Makes several actors, which are placed all or not at all, and started side by side. `out`
+ * (count) gets their references; if one does not start, the others are ended again, and the
+ * error is its. Deadline and errors as exo_spawn_class. */
 EXO_API exo_status exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count, exo_time deadline,
                                    exo_ref *out, exo_err *err);
 /* The living actor of that name; NOT_FOUND names it and, if it died, its cause. namespace_name may be NULL. In a cluster it waits, 30 s
@@ -236,8 +253,12 @@ EXO_API exo_status exo_send(exo_runtime *runtime, exo_ref actor, const char *met
  * complete. */
 EXO_API void exo_cancel(exo_future *future);
 
+/* Counts one more reference and returns `future`. */
 EXO_API exo_future *exo_future_hold(exo_future *future);
+/* Gives a reference back and sets *future to NULL; accepts NULL in it. The call goes on:
+ * exo_cancel ends it. */
 EXO_API void exo_future_drop(exo_future **future);
+/* Is it complete? Never blocks. */
 EXO_API bool exo_future_ready(const exo_future *future);
 
 /* Waits until the future is complete, or `deadline`: TIMEOUT, and the future stays valid. Otherwise the call's own status; its
@@ -253,9 +274,10 @@ EXO_API exo_status exo_wait_all(exo_future *const *futures, size_t count, exo_ti
 
 /* Who an actor is, for every process of the cluster: plain numbers, to be put into a message. */
 typedef struct exo_actor_id {
-    uint64_t node, id;
+    uint64_t node, id; /* the process, 0 without a cluster; the actor in it */
 } exo_actor_id;
 
+/* The id of `actor`, for a message. Blocks: never. PEER_LOST: it is dead. */
 EXO_API exo_status exo_ref_export(exo_runtime *runtime, exo_ref actor, exo_actor_id *out, exo_err *err);
 /* This process's reference to it. Blocks while it connects, until `deadline`. PEER_LOST: its process is gone. */
 EXO_API exo_status exo_ref_import(exo_runtime *runtime, const exo_actor_id *id, exo_time deadline, exo_ref *out,
@@ -263,9 +285,12 @@ EXO_API exo_status exo_ref_import(exo_runtime *runtime, const exo_actor_id *id, 
 
 /* --- Inside a method ---------------------------------------------------------------------------------------------------------- */
 
+/* The runtime that the actor is in; the actor itself; and until when the caller waits, INT64_MAX
+ * in `start`. */
 EXO_API exo_runtime *exo_call_runtime(const exo_call_context *call);
 EXO_API exo_ref exo_call_self(const exo_call_context *call);
 EXO_API exo_time exo_call_deadline(const exo_call_context *call);
+
 /* Moves the call's arguments out: they are the method's to release then, and may outlive it. */
 EXO_API void exo_call_take_args(exo_call_context *call, exo_payload *out);
 /* Has the call been cancelled, or its actor been told to stop? Long methods ask now and then. */
@@ -283,5 +308,7 @@ EXO_API void exo_call_die(exo_call_context *call, const char *cause);
 /* What an actor's lanes do now, a line each: lane, queued, running method and for how long. Works while they are busy. The
  * caller frees *out with exo_free. */
 EXO_API exo_status exo_dump(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err);
+
+EXO_DECLS_END
 
 #endif

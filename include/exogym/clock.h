@@ -9,8 +9,11 @@
 
 #include <exogym/export.h>
 
+EXO_DECLS_BEGIN
+
 typedef int64_t exo_time; /* ns */
 
+/* Durations: a microsecond, a millisecond, a second. */
 #define EXO_US     INT64_C(1000)
 #define EXO_MS     INT64_C(1000000)
 #define EXO_SECOND INT64_C(1000000000)
@@ -27,11 +30,13 @@ EXO_API const exo_clock *exo_clock_real(void);
 /* A clock that stands still until it is moved: for tests, and for whoever drives time by hand.
  * Owner: the caller. Reading and moving are safe from any thread. */
 typedef struct exo_clock_manual {
-    exo_clock base;
-    _Atomic exo_time time;
+    exo_clock base;            /* what functions that take a clock get */
+    EXO_ATOMIC(exo_time) time; /* what it shows                        */
 } exo_clock_manual;
 
+/* Makes the clock show `start`. Before any other thread has it. */
 EXO_API void exo_clock_manual_init(exo_clock_manual *clock, exo_time start);
+/* Moves it on, by 0 or more. */
 EXO_API void exo_clock_manual_advance(exo_clock_manual *clock, exo_time by);
 
 /* The current time of `clock`. Any thread. */
@@ -39,5 +44,7 @@ EXO_API exo_time exo_now(const exo_clock *clock);
 
 /* `timeout` from now on `clock`, saturating. A negative timeout counts as 0. */
 EXO_API exo_time exo_deadline(const exo_clock *clock, exo_time timeout);
+
+EXO_DECLS_END
 
 #endif

@@ -12,8 +12,11 @@
 
 #include <exogym/actor.h>
 
-typedef struct exo_cluster exo_cluster;
+EXO_DECLS_BEGIN
 
+typedef struct exo_cluster exo_cluster; /* a process's membership in a cluster */
+
+/* What a process is in its cluster. */
 typedef enum exo_cluster_role {
     EXO_ROLE_DRIVER, /* uses the cluster; its job's actors end with it unless they are detached */
     EXO_ROLE_WORKER, /* hosts actors                                                           */
@@ -21,6 +24,7 @@ typedef enum exo_cluster_role {
     EXO_ROLE_GUEST, /* looks and calls: is in no list, has no job, and cannot be called */
 } exo_cluster_role;
 
+/* How a process joins. Zeroed: a driver of the cluster whose head is found as `head` says. */
 typedef struct exo_cluster_opts {
     exo_cluster_role role;
     const char *name;          /* of this node; NULL: from the role and process number                            */
@@ -29,8 +33,8 @@ typedef struct exo_cluster_opts {
                                    cluster of that name has its head on this host                                 */
     const char *head_key;      /* Z85 public key, or a path to NAME.key, of a head with CURVE; NULL: $EXOGYM_HEAD_KEY */
     const char *const *listen; /* further endpoints, "tcp://127.0.0.1:0"; ipc is always there                     */
-    size_t num_listen;
-    bool no_ipc; /* listen only where `listen` says                                          */
+    size_t num_listen;         /* of `listen` */
+    bool no_ipc;               /* listen only where `listen` says                                          */
     /* Processes of this host must show a key, too, and have its role; the ipc socket is FOLDER/.../NAME.curve. Connects by ipc to such sockets
      * only. Needs keys. Also without it, one that finds its head behind such a socket has one, too. */
     bool keys_for_local;
@@ -40,9 +44,9 @@ typedef struct exo_cluster_opts {
     /* Listens on tcp, loopback too, and a worker meets its head by tcp, without keys: whoever reaches the port, or answers, may run code. */
     bool insecure;
     const exo_resource *resources; /* of a worker; cpus, gpus and memory are found if they are not named           */
-    size_t num_resources;
-    const char *state; /* of a head: its SQLite file; NULL: in the user's state folder                    */
-    const char *job;   /* of a driver: its name; NULL: from the process number. Of a guest: that of a driver, whose end
+    size_t num_resources;          /* of `resources` */
+    const char *state;             /* of a head: its SQLite file; NULL: in the user's state folder                    */
+    const char *job; /* of a driver: its name; NULL: from the process number. Of a guest: that of a driver, whose end
                                    also ends what the guest makes                                                */
     exo_time peer_timeout; /* silence of another host that is taken for its death; 0: 5 s                    */
     const char *log;       /* of a worker: the file that its output goes to; passed on to whoever looks. May be
@@ -60,6 +64,8 @@ EXO_API exo_status exo_cluster_join(exo_cluster **out, exo_runtime *runtime, con
 /* Leaves, within about a second: the job of a driver ends, every connection too. What the runtime still does it does alone; it is to be closed next, and then
  * the cluster is freed. */
 EXO_API void exo_cluster_leave(exo_cluster *cluster);
+/* Leaves if that has not been done, frees it and sets *cluster to NULL; accepts NULL in it.
+ * After its runtime was closed. */
 EXO_API void exo_cluster_free(exo_cluster **cluster);
 
 /* The text stays until the cluster is freed. A head that was started again may give the process another name: then later calls give that. */
@@ -97,5 +103,7 @@ EXO_API exo_status exo_cluster_get_actor(exo_cluster *cluster, const char *names
 /* Why the actor (of the latest life) of that name died, in a few lines. The caller frees *text. */
 EXO_API exo_status exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name,
                                    exo_time deadline, char **text, exo_err *err);
+
+EXO_DECLS_END
 
 #endif

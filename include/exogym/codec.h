@@ -20,12 +20,15 @@
 #include <exogym/config.h>
 #include <exogym/status.h>
 
-typedef struct exo_codec exo_codec;
+EXO_DECLS_BEGIN
+
+typedef struct exo_codec exo_codec; /* one end of one stream */
 
 /* From a name, a mapping with `name`, or a list of either; NULL: raw. Keeps nothing of the config. INVAL with place, NOMEM. */
 EXO_API exo_status exo_codec_new(exo_codec **out, exo_config *config, exo_err *err);
 /* The same from YAML text: exo_codec_parse(&codec, "[bf16, zstd]", err). NULL or "": raw. */
 EXO_API exo_status exo_codec_parse(exo_codec **out, const char *text, exo_err *err);
+/* Frees it and sets *codec to NULL; accepts NULL in it. */
 EXO_API void exo_codec_free(exo_codec **codec);
 
 /* The codec in flow style with every option: what exo_codec_parse takes. Lives as long as the codec. */
@@ -74,5 +77,7 @@ EXO_API bool exo_codec_accepts_bytes(const exo_codec *codec, const void *in, siz
 
 /* The i-th codec's name and a line about it, for `exogym list codecs`; false after the last. Any thread. */
 EXO_API bool exo_codec_at(size_t index, const char **name, const char **help);
+
+EXO_DECLS_END
 
 #endif

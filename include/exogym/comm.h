@@ -22,9 +22,12 @@
 #include <exogym/status.h>
 #include <exogym/traffic.h>
 
+EXO_DECLS_BEGIN
+
 typedef struct exo_comm exo_comm;   /* the communicator, shared by its members; counted references */
 typedef struct exo_group exo_group; /* one member's handle                                         */
 
+/* How elements of all members become one. */
 typedef enum exo_reduce {
     EXO_SUM,
     EXO_MEAN, /* fp32: the sum divided by N. Integers: UNSUPPORTED */
@@ -32,12 +35,17 @@ typedef enum exo_reduce {
 
 /* A communicator among `size` threads of this process (1 to 65,536). `clock` must outlive it. */
 EXO_API exo_status exo_comm_local(exo_comm **out, uint32_t size, const exo_clock *clock, exo_err *err);
+
+/* Counts one more reference and returns `comm`; gives one back and sets *comm to NULL, where it
+ * accepts NULL. Any thread. */
 EXO_API exo_comm *exo_comm_hold(exo_comm *comm);
 EXO_API void exo_comm_drop(exo_comm **comm);
 
 /* Takes the place of `rank`; the caller closes the group, which is leaving: members that still wait for this one then get
  * PEER_LOST. `name` (copied) is how errors call it. EXISTS if the place is taken. */
 EXO_API exo_status exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name, exo_err *err);
+/* Leaves, frees the handle and sets *group to NULL; accepts NULL in it. Its thread, outside of
+ * calls. */
 EXO_API void exo_group_close(exo_group **group);
 /* Says that member `rank` died and why; ends every call in progress. Any thread. */
 EXO_API void exo_comm_fail(exo_comm *comm, uint32_t rank, const char *cause);
@@ -50,8 +58,10 @@ EXO_API void exo_comm_fail(exo_comm *comm, uint32_t rank, const char *cause);
 EXO_API exo_status exo_group_among(exo_group **out, exo_group *parent, const uint32_t *ranks, uint32_t size,
                                    exo_err *err);
 
+/* This member's rank, and how many members there are. Any thread. */
 EXO_API uint32_t exo_group_rank(const exo_group *group);
 EXO_API uint32_t exo_group_size(const exo_group *group);
+
 /* How long a call may wait for the others; 60 s unless set. */
 EXO_API void exo_group_set_timeout(exo_group *group, exo_time timeout);
 
@@ -67,17 +77,21 @@ EXO_API exo_status exo_reduce_scatter(exo_group *group, exo_array data, exo_redu
 EXO_API exo_status exo_all_gather(exo_group *group, exo_array data, exo_err *err);
 /* data of `root` to all. Any type. */
 EXO_API exo_status exo_broadcast(exo_group *group, exo_array data, uint32_t root, exo_err *err);
+/* Returns when all members have called it. Nothing is counted. */
 EXO_API exo_status exo_barrier(exo_group *group, exo_err *err);
 
 /* What this member has done since it was opened. */
 typedef struct exo_comm_stats {
-    uint64_t calls;
+    uint64_t calls;      /* of collectives, those of exo_group_among included */
     uint64_t bytes_sent; /* as counted above, before a codec */
     exo_time waited;     /* in calls, waiting for others, on the communicator's clock */
 } exo_comm_stats;
 
+/* Any thread, also while a call runs. */
 EXO_API exo_comm_stats exo_group_stats(const exo_group *group);
 /* The same in full, as its edge's row of the ledger has it: items are calls. */
 EXO_API exo_traffic exo_group_traffic(const exo_group *group);
+
+EXO_DECLS_END
 
 #endif

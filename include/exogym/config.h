@@ -22,6 +22,8 @@
 #include <exogym/clock.h>
 #include <exogym/status.h>
 
+EXO_DECLS_BEGIN
+
 typedef struct exo_config_doc exo_config_doc; /* a parsed document                      */
 typedef struct exo_config exo_config;         /* a mapping, sequence or scalar in it    */
 
@@ -53,14 +55,17 @@ EXO_API exo_status exo_config_u64(exo_config *map, const char *key, uint64_t fal
                                   uint64_t *out, exo_err *err);
 EXO_API exo_status exo_config_double(exo_config *map, const char *key, double fallback, double min, double max,
                                      double *out, exo_err *err);
+
 /* The same for what is kept as a float: where the fallback is written down, it is the shortest number that is the same float. */
 EXO_API exo_status exo_config_float(exo_config *map, const char *key, float fallback, double min, double max,
                                     float *out, exo_err *err);
+/* A string; `fallback` may be NULL. */
 EXO_API exo_status exo_config_string(exo_config *map, const char *key, const char *fallback, const char **out,
                                      exo_err *err);
 /* A string out of `choices`, a NULL-terminated list; *out is its index. */
 EXO_API exo_status exo_config_choice(exo_config *map, const char *key, size_t fallback, const char *const *choices,
                                      size_t *out, exo_err *err);
+
 /* Amounts with their unit, "20 ms" or "20ms". A bare number is refused, but for 0. Exact as long as the amount is.
  * Times: ns, us, ms, s, min, h. Rates, in bit/s: bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s; and
  * "unlimited", INFINITY, where `max` is INFINITY. Bytes: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB. */
@@ -70,9 +75,11 @@ EXO_API exo_status exo_config_rate(exo_config *map, const char *key, double fall
                                    double *out, exo_err *err);
 EXO_API exo_status exo_config_bytes(exo_config *map, const char *key, uint64_t fallback, uint64_t min, uint64_t max,
                                     uint64_t *out, exo_err *err);
+
 /* A part of a whole: 0.01, or "1 %". */
 EXO_API exo_status exo_config_fraction(exo_config *map, const char *key, double fallback, double min, double max,
                                        double *out, exo_err *err);
+
 /* A mapping or sequence under `key`; *out is NULL where the key is missing. */
 EXO_API exo_status exo_config_map(exo_config *map, const char *key, exo_config **out, exo_err *err);
 EXO_API exo_status exo_config_list(exo_config *map, const char *key, exo_config **out, exo_err *err);
@@ -81,9 +88,11 @@ EXO_API exo_status exo_config_list(exo_config *map, const char *key, exo_config 
 EXO_API size_t exo_config_length(const exo_config *node);
 EXO_API exo_config *exo_config_item(exo_config *list, size_t index);
 EXO_API const char *exo_config_key(exo_config *map, size_t index, exo_config **value);
+
 /* What a node is. */
 EXO_API bool exo_config_is_map(const exo_config *node);
 EXO_API bool exo_config_is_list(const exo_config *node);
+
 /* The node's scalar as a string, or NULL if it is none. */
 EXO_API const char *exo_config_scalar(const exo_config *node);
 
@@ -92,5 +101,7 @@ EXO_API exo_status exo_config_finish(exo_config *map, exo_err *err);
 
 /* INVAL with the node's place before the reason. */
 EXO_API exo_status exo_config_fail(const exo_config *node, exo_err *err, const char *format, ...) EXO_PRINTF(3, 4);
+
+EXO_DECLS_END
 
 #endif

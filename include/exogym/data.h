@@ -14,35 +14,42 @@
 #include <exogym/tensor.h>
 #include <exogym/tokenizer.h>
 
+EXO_DECLS_BEGIN
+
+/* The most fields of a sample. */
 enum {
     EXO_MAX_FIELDS = 4
 };
 
 /* One field of a sample: type and shape without the batch dimension; (1, 28, 28) for an image, () for a label. */
 typedef struct exo_field {
-    const char *name;
-    exo_dtype dtype; /* EXO_F32 or EXO_I32 */
-    size_t num_dims; /* at most EXO_MAX_DIMS - 1 */
-    size_t dims[EXO_MAX_DIMS - 1];
+    const char *name;              /* "image", "tokens"; lives as long as the data set */
+    exo_dtype dtype;               /* EXO_F32 or EXO_I32 */
+    size_t num_dims;               /* at most EXO_MAX_DIMS - 1 */
+    size_t dims[EXO_MAX_DIMS - 1]; /* (num_dims) */
 } exo_field;
 
 /* The key of what is random in reading a sample (augmentation): the same whoever reads it, in whatever order. */
 typedef struct exo_sample_key {
-    uint64_t seed;
-    uint64_t epoch;
+    uint64_t seed;  /* the run's                */
+    uint64_t epoch; /* that the sample is read in */
 } exo_sample_key;
 
 /* Counted references; any thread. */
 typedef struct exo_dataset exo_dataset;
 
+/* A kind of data set. Functions get the `self` that exo_dataset_new was given. */
 typedef struct exo_dataset_class {
-    const char *name;
+    const char *name; /* for messages */
+    /* How many samples there are: always the same. Any thread. */
     size_t (*length)(const void *self);
     /* Describes the fields; gives their number, at most EXO_MAX_FIELDS. */
     size_t (*fields)(const void *self, exo_field *out);
     /* Writes sample `index`, field i to out[i]. Any thread, many at once. */
     exo_status (*get)(const void *self, size_t index, const exo_sample_key *key, void *const *out, exo_err *err);
+    /* Frees self, with the last reference. May be NULL. */
     void (*free)(void *self);
+
     /* What follows may be NULL. See exo_dataset_tokenizer, exo_dataset_vocabulary, exo_dataset_split. */
     exo_tokenizer *(*tokenizer)(const void *self);
     size_t (*vocabulary)(const void *self);
@@ -51,10 +58,16 @@ typedef struct exo_dataset_class {
 
 /* Makes a data set of a class of your own; `self` is handed over and freed by the class's free, also on failure. */
 EXO_API exo_status exo_dataset_new(exo_dataset **out, const exo_dataset_class *dataset_class, void *self, exo_err *err);
+/* Counts one more reference and returns `dataset`. */
 EXO_API exo_dataset *exo_dataset_hold(exo_dataset *dataset);
+/* Gives a reference back and sets *dataset to NULL; accepts NULL in it. */
 EXO_API void exo_dataset_drop(exo_dataset **dataset);
+/* How many samples it has. */
 EXO_API size_t exo_dataset_length(const exo_dataset *dataset);
+/* Describes its fields in `out` (EXO_MAX_FIELDS) and gives their number. */
 EXO_API size_t exo_dataset_fields(const exo_dataset *dataset, exo_field *out);
+/* Writes sample `index` (below the length), field i to out[i], which has room for it. Errors:
+ * the class's. */
 EXO_API exo_status exo_dataset_get(const exo_dataset *dataset, size_t index, const exo_sample_key *key,
                                    void *const *out, exo_err *err);
 /* Samples [first, first + count) of another data set, which is held. INVAL if out of range. */
@@ -72,8 +85,7 @@ EXO_API size_t exo_dataset_vocabulary(const exo_dataset *dataset);
  * the byte and the first token that is not, or both vocabularies. */
 EXO_API exo_status exo_dataset_check_tokens(const exo_dataset *dataset, size_t vocabulary, exo_err *err);
 
-/* Images and labels from arrays, fields "image" (1, rows, columns) fp32 and "label" int32; pixels are kept as bytes and
- * normalized when read: (pixel / 255 - mean) / deviation. Arrays are copied. */
+/* How images are read: (pixel / 255 - mean) / deviation, after what augments them. */
 typedef struct exo_image_opts {
     float mean, deviation; /* deviation 0 counts as 1 */
     float rotate;          /* augmentation: uniform in +-rotate degrees   */
@@ -81,6 +93,9 @@ typedef struct exo_image_opts {
                                as torchvision's RandomAffine with its defaults */
 } exo_image_opts;
 
+/* Images and labels from arrays, fields "image" (1, rows, columns) fp32 and "label" int32;
+ * pixels are kept as bytes and normalized when read. Arrays are copied: pixels (count, rows,
+ * columns), labels (count). */
 EXO_API exo_status exo_dataset_images(exo_dataset **out, size_t count, size_t rows, size_t columns,
                                       const uint8_t *pixels, const uint8_t *labels, const exo_image_opts *opts,
                                       exo_err *err);
@@ -107,11 +122,11 @@ typedef enum exo_documents {
  * after the one before. The parts are fractions of the stream: of `count` tokens, [(size_t)(start * count), (size_t)(end * count)), and no
  * window leaves its part. A part of n tokens has (n - block - 1) / stride + 1 samples; with stride 1 that is n - block. */
 typedef struct exo_window_opts {
-    size_t block;      /* at least 1 */
-    size_t stride;     /* at least 1 */
-    double start, end; /* what is trained on, 0 <= start < end <= 1 */
-    double val_start, val_end;
-    exo_documents documents;
+    size_t block;              /* at least 1 */
+    size_t stride;             /* at least 1 */
+    double start, end;         /* what is trained on, 0 <= start < end <= 1 */
+    double val_start, val_end; /* what is validated on, likewise, if anything is */
+    exo_documents documents;   /* AUTO where it is zeroed */
 } exo_window_opts;
 
 /* block 256, stride 1, trains on [0, 0.9), validates on [0.9, 1), EXO_DOCUMENTS_AUTO. */
@@ -139,18 +154,20 @@ typedef enum exo_token_files {
 EXO_API exo_status exo_dataset_tokens(exo_dataset **train, exo_dataset **val, const char *path, exo_token_files files,
                                       exo_tokenizer *tokenizer, const exo_window_opts *opts, exo_err *err);
 
+/* How texts become shards. */
 typedef struct exo_tokenize_opts {
     exo_tokenizer *tokenizer; /* NULL: the characters of the inputs */
     exo_documents documents;  /* AUTO, IGNORE or END                */
     uint64_t shard_tokens;    /* in a file; 0: 100,000,000          */
     /* Bytes of the inputs that are done; may be NULL. */
     void (*progress)(void *context, uint64_t bytes, uint64_t total);
-    void *context;
+    void *context; /* what progress gets */
 } exo_tokenize_opts;
 
+/* What exo_data_tokenize has written. */
 typedef struct exo_tokenize_result {
-    uint64_t documents, bytes, tokens;
-    size_t shards, vocabulary;
+    uint64_t documents, bytes, tokens; /* of the inputs; tokens with those between documents */
+    size_t shards, vocabulary;         /* files of tokens; one more than the largest token that there can be */
 } exo_tokenize_result;
 
 /* Makes text files, and the *.txt of folders, into shards and tokenizer.json in a new folder, which appears whole or not at all. Memory does
@@ -170,14 +187,17 @@ EXO_API const char *exo_dataset_name_at(size_t index, const char **help);
 
 /* Builds the data of one node, the seed's second form: each node loads only what it needs. `*out` is the caller's. */
 typedef struct exo_dataset_factory {
+    /* The training data of node `rank`, below num_nodes; `train` false: what is validated on, which
+     * is asked for once, as node 0. Called on the thread of the fit, one call at a time. */
     exo_status (*make)(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out, exo_err *err);
-    void *context;
+    void *context; /* what make gets; must live as long as the fit */
 } exo_dataset_factory;
 
 /* --- Samplers ---------------------------------------------------------------------------------------------------------- */
 
+/* Limits of samplers. */
 enum {
-    EXO_SAMPLER_ROUNDS = 6,
+    EXO_SAMPLER_ROUNDS = 6,     /* of the permutation that is computed */
     EXO_SAMPLER_TABLE = 1 << 24 /* samples; of more the order is computed, not kept */
 };
 
@@ -186,18 +206,21 @@ enum {
  * shuffled, sits out. Up to 2^24 samples it takes 4 to 8 bytes for each, beyond that none: nn/sampler.c. */
 typedef struct exo_sampler {
     size_t length;
-    uint32_t num_nodes, rank;
-    bool shuffle; /* a new permutation each epoch from (seed, SHUFFLE, 0, epoch), or from the rounds' */
+    uint32_t num_nodes, rank; /* among how many it is shared out; whose part this is */
+    bool shuffle;             /* a new permutation each epoch from (seed, SHUFFLE, 0, epoch), or from the rounds' */
     uint64_t seed;
-    uint64_t epoch;  /* of `order` or `rounds` */
-    uint32_t *order; /* (length / num_nodes): this node's samples of the epoch; owned. NULL: none is needed */
-    uint32_t *scratch;
+    uint64_t epoch;    /* of `order` or `rounds` */
+    uint32_t *order;   /* (length / num_nodes): this node's samples of the epoch; owned. NULL: none is needed */
+    uint32_t *scratch; /* room to make `order`; owned */
     exo_rng rounds[EXO_SAMPLER_ROUNDS]; /* of the permutation of a long data set */
-    unsigned half_bits;
+    unsigned half_bits;                 /* of the numbers that `rounds` permute */
 } exo_sampler;
 
+/* Begins before the first epoch. Errors: INVAL (rank, or more nodes than samples), NOMEM. The
+ * caller releases it, and uses it from one thread at a time. */
 EXO_API exo_status exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32_t rank,
                                     bool shuffle, uint64_t seed, exo_err *err);
+/* Frees what it owns and zeroes it; a zeroed one is fine. */
 EXO_API void exo_sampler_release(exo_sampler *sampler);
 /* Samples a node gets each epoch. */
 EXO_API size_t exo_sampler_share(const exo_sampler *sampler);
@@ -213,35 +236,40 @@ EXO_API exo_status exo_eval_order(size_t length, size_t count, uint64_t seed, si
 /* `size` samples, field by field, row-major: field i is (size, dims of the field). */
 typedef struct exo_batch {
     size_t size;
-    size_t num_fields;
-    exo_field fields[EXO_MAX_FIELDS];
-    void *data[EXO_MAX_FIELDS];
+    size_t num_fields;                /* the data set's                                              */
+    exo_field fields[EXO_MAX_FIELDS]; /* (num_fields), as the data set describes them                */
+    void *data[EXO_MAX_FIELDS];       /* (num_fields), each (size, dims...); exo_batch_init's, or borrowed */
 } exo_batch;
 
 /* Field `index` as a tensor (size, dims...), not copied. */
 EXO_API exo_tensor *exo_batch_tensor(exo_tape *tape, const exo_batch *batch, size_t index);
 /* Allocates room for `size` samples of the data set. */
 EXO_API exo_status exo_batch_init(exo_batch *batch, const exo_dataset *dataset, size_t size, exo_err *err);
+/* Frees what exo_batch_init allocated and zeroes it; a zeroed one is fine. */
 EXO_API void exo_batch_release(exo_batch *batch);
 /* Reads samples indices[0..count) into rows 0.. of the batch and sets its size; count at most what it was made for. */
 EXO_API exo_status exo_batch_read(exo_batch *batch, const exo_dataset *dataset, const size_t *indices, size_t count,
                                   const exo_sample_key *key, exo_err *err);
 
+/* What a loader reads. */
 typedef struct exo_loader_opts {
     uint32_t num_nodes, rank; /* the sampler's                                                         */
-    bool shuffle;
-    uint64_t seed;
-    size_t batch_size; /* samples a batch; the last samples of an epoch that fill no batch are left out */
-    uint64_t first;    /* the first batch to give, counted from the start of training                  */
-    size_t depth;      /* batches read ahead; 0 counts as 2                                             */
-    unsigned threads;  /* 0 counts as 1                                                                 */
+    bool shuffle;             /* the sampler's                                                         */
+    uint64_t seed;            /* the sampler's, and that of what is random in reading                  */
+    size_t batch_size;        /* samples a batch; the last samples of an epoch that fill no batch are left out */
+    uint64_t first;           /* the first batch to give, counted from the start of training                  */
+    size_t depth;             /* batches read ahead; 0 counts as 2                                             */
+    unsigned threads;         /* 0 counts as 1                                                                 */
 } exo_loader_opts;
 
+/* Reads batches ahead on threads of its own. */
 typedef struct exo_loader exo_loader;
 
 /* Holds the data set and starts reading. INVAL if a node's share of an epoch is smaller than one batch; the message names
  * batch_size, the share and the length. */
 EXO_API exo_status exo_loader_open(exo_loader **out, exo_dataset *dataset, const exo_loader_opts *opts, exo_err *err);
+/* Ends its threads, each after the batch that it reads, frees it and sets *loader to NULL;
+ * accepts NULL in it. */
 EXO_API void exo_loader_close(exo_loader **loader);
 /* Batches in an epoch. */
 EXO_API size_t exo_loader_epoch_batches(const exo_loader *loader);
@@ -253,17 +281,18 @@ EXO_API exo_status exo_loader_next(exo_loader *loader, exo_time timeout, const e
 
 /* What `exogym data list` shows and `exogym data get` fetches. */
 typedef struct exo_data_source {
-    const char *name;
-    const char *help;
-    size_t num_files;
+    const char *name; /* for exo_data_fetch                    */
+    const char *help; /* one line: what it is                  */
+    size_t num_files; /* of `files`                            */
     const struct exo_data_file {
-        const char *name;
+        const char *name;    /* in the folder                                  */
         const char *urls[3]; /* tried in order, NULL-terminated if fewer */
-        const char *sha256;
-        uint64_t bytes;
-    } * files;
+        const char *sha256;  /* 64 hexadecimal digits                          */
+        uint64_t bytes;      /* its length                                     */
+    } * files;               /* (num_files) */
 } exo_data_source;
 
+/* The index-th of them, from 0; NULL after the last. Static. */
 EXO_API const exo_data_source *exo_data_source_at(size_t index);
 /* The folder of a public data set: $EXOGYM_DATA/<name>, else $XDG_DATA_HOME/exogym/<name>, else
  * ~/.local/share/exogym/<name>. The caller frees *out with exo_free. */
@@ -273,5 +302,7 @@ EXO_API exo_status exo_data_folder(const char *name, char **out, exo_err *err);
 EXO_API exo_status exo_data_fetch(const char *name,
                                   void (*progress)(void *context, const char *file, uint64_t got, uint64_t total),
                                   void *context, exo_err *err);
+
+EXO_DECLS_END
 
 #endif

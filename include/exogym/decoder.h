@@ -23,12 +23,17 @@
 #include <exogym/model.h>
 #include <exogym/sequence.h>
 
+EXO_DECLS_BEGIN
+
+/* How a decoder knows where a token stands: a learned row for each position, queries and keys
+ * turned by it (Su et al., 2021), or a penalty for distance (Press et al., 2021). */
 typedef enum exo_position_kind {
     EXO_POSITION_LEARNED,
     EXO_POSITION_ROTARY,
     EXO_POSITION_ALIBI,
 } exo_position_kind;
 
+/* How rows are normalized: exo_layer_norm, exo_rms_norm. */
 typedef enum exo_norm_kind {
     EXO_NORM_LAYER,
     EXO_NORM_RMS,
@@ -36,31 +41,33 @@ typedef enum exo_norm_kind {
 
 /* How LLaMA 3 stretches rotary frequencies (its "rope_scaling" of type llama3); factor 0: not. `linear` divides all by the factor. */
 typedef struct exo_rope_scaling {
-    float factor, low_freq_factor, high_freq_factor;
-    size_t original_context;
+    float factor, low_freq_factor, high_freq_factor; /* as in config.json             */
+    size_t original_context;                         /* that the model was trained on */
     bool linear;
 } exo_rope_scaling;
 
+/* Which decoder: sizes and choices. Plain data, copied freely; exo_decoder_check says whether it
+ * can be. */
 typedef struct exo_decoder_spec {
-    char family[16]; /* "gpt2", "opt", "bloom", "llama": what a Hugging Face directory of it would say */
-    size_t vocabulary, context;
-    size_t layers, heads, kv_heads, width, head_width;
-    size_t inner; /* width inside the MLP */
-    exo_position_kind position;
-    size_t position_offset; /* of learned positions: token t has row t + offset; OPT's is 2 */
-    exo_norm_kind norm;
-    float norm_eps;
-    exo_activation activation;
-    bool gated;              /* activation(gate) * up                     */
-    bool attention_qkv_bias; /* of attention.qkv                          */
-    bool attention_out_bias; /* of attention.out                          */
-    bool mlp_bias;           /* of mlp.up and mlp.down                    */
-    bool tied;               /* the head is the embedding                 */
-    bool embedding_norm;     /* BLOOM's                                   */
-    float rope_theta;
-    exo_rope_scaling rope_scaling;
-    float dropout;   /* of embeddings, attention's weights, and both branches' ends, in training */
-    bool checkpoint; /* keeps little of blocks, but of the last, and computes them again in backward */
+    char family[16];            /* "gpt2", "opt", "bloom", "llama": what a Hugging Face directory of it would say */
+    size_t vocabulary, context; /* V; the most tokens of a sequence                                 */
+    size_t layers, heads, kv_heads, width, head_width; /* H, G, W and D above; kv_heads divides heads */
+    size_t inner;                                      /* width inside the MLP */
+    exo_position_kind position;                        /* how it knows where a token stands */
+    size_t position_offset;        /* of learned positions: token t has row t + offset; OPT's is 2 */
+    exo_norm_kind norm;            /* of all its norms                                      */
+    float norm_eps;                /* added to the variance or mean square                  */
+    exo_activation activation;     /* inside the MLP                                        */
+    bool gated;                    /* activation(gate) * up                     */
+    bool attention_qkv_bias;       /* of attention.qkv                          */
+    bool attention_out_bias;       /* of attention.out                          */
+    bool mlp_bias;                 /* of mlp.up and mlp.down                    */
+    bool tied;                     /* the head is the embedding                 */
+    bool embedding_norm;           /* BLOOM's                                   */
+    float rope_theta;              /* of ROTARY: the base of its frequencies */
+    exo_rope_scaling rope_scaling; /* of ROTARY                              */
+    float dropout;                 /* of embeddings, attention's weights, and both branches' ends, in training */
+    bool checkpoint;               /* keeps little of blocks, but of the last, and computes them again in backward */
 } exo_decoder_spec;
 
 /* GPT-2 of a size: "small" 4/4/128, "sbase" 8/8/512, "base" 12/12/768, "medium" 24/16/1024, "large" 36/20/1280, "xl" 48/25/1600 (layers,
@@ -97,5 +104,7 @@ EXO_API exo_status exo_decoder_load_params(const char *folder, const exo_model *
  * exo_tokenizer_save. */
 EXO_API exo_status exo_decoder_save(const char *folder, const exo_model *model, exo_params *params, exo_dtype dtype,
                                     size_t shard_bytes, exo_err *err);
+
+EXO_DECLS_END
 
 #endif

@@ -26,7 +26,9 @@
 #include <exogym/dtype.h>
 #include <exogym/status.h>
 
-typedef struct exo_device exo_device;
+EXO_DECLS_BEGIN
+
+typedef struct exo_device exo_device; /* memory, and what computes on it in order */
 
 /* The processors of this host and its memory. Lives as long as the process. */
 EXO_API exo_device *exo_device_cpu(void);
@@ -40,10 +42,10 @@ EXO_API exo_status exo_device_synchronize(exo_device *device, exo_err *err);
 /* `count` elements on a device, or a part of them. Passed by value: a copy names the same elements. All zero: no array. */
 typedef struct exo_array {
     exo_device *device;
-    void *data; /* the device's address, which the host may follow only if exo_device_is_host */
-    size_t count;
-    exo_dtype dtype;
-    bool owned; /* exo_array_release frees the memory: of what exo_array_init and exo_array_import gave */
+    void *data;      /* the device's address, which the host may follow only if exo_device_is_host */
+    size_t count;    /* elements */
+    exo_dtype dtype; /* of each  */
+    bool owned;      /* exo_array_release frees the memory: of what exo_array_init and exo_array_import gave */
 } exo_array;
 
 /* A new array of zeros. The caller releases it. Errors: NOMEM, or the device's. Blocks: no longer than the device's allocator. */
@@ -106,5 +108,7 @@ EXO_API exo_status exo_vec_sum(exo_array x, double *out, exo_err *err);
 EXO_API exo_status exo_vec_sum_squares(exo_array x, double center, double *out, exo_err *err);
 /* The sum of a b. */
 EXO_API exo_status exo_vec_dot(exo_array a, exo_array b, double *out, exo_err *err);
+
+EXO_DECLS_END
 
 #endif

@@ -6,6 +6,9 @@
 
 #include <exogym/export.h>
 
+EXO_DECLS_BEGIN
+
+/* Types of elements. The numbers are in files and messages, and never change their meaning. */
 typedef enum exo_dtype {
     EXO_F32 = 0,
     EXO_BF16 = 1,
@@ -19,5 +22,7 @@ typedef enum exo_dtype {
 EXO_API size_t exo_dtype_size(exo_dtype dtype);
 /* "fp32", "bf16", ...: a literal. */
 EXO_API const char *exo_dtype_name(exo_dtype dtype);
+
+EXO_DECLS_END
 
 #endif

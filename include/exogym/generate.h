@@ -21,6 +21,8 @@
 
 #include <exogym/decoder.h>
 
+EXO_DECLS_BEGIN
+
 /* How weights of matrices are kept; embeddings of positions, norms and biases are fp32. Groups are 128 inputs of one output. */
 typedef enum exo_weight_format {
     EXO_WEIGHTS_F32,
@@ -31,28 +33,33 @@ typedef enum exo_weight_format {
 /* "fp32", "int8", "int4" -> format; INVAL lists them. */
 EXO_API exo_status exo_weight_format_named(const char *name, exo_weight_format *out, exo_err *err);
 
+/* What a generator has room for. Zeroed: all defaults. */
 typedef struct exo_generator_opts {
-    exo_weight_format weights;
-    size_t sequences;   /* at once, at most 65536; 0: 1                                                        */
-    size_t context;     /* tokens of a sequence, prompt and answer; 0: the decoder's, which is also the most   */
-    size_t step_tokens; /* tokens that one step computes, at least `sequences`; 0: 256, or `sequences`         */
+    exo_weight_format weights; /* how matrices are kept */
+    size_t sequences;          /* at once, at most 65536; 0: 1                                                        */
+    size_t context;            /* tokens of a sequence, prompt and answer; 0: the decoder's, which is also the most   */
+    size_t step_tokens;        /* tokens that one step computes, at least `sequences`; 0: 256, or `sequences`         */
 } exo_generator_opts;
 
+/* Weights for inference, and sequences with their caches. */
 typedef struct exo_generator exo_generator;
 
 /* Copies `params`, in the order and with the names of decoder.h, into the format; `spec` is copied too. `opts` may be NULL: one sequence,
  * fp32. Errors: INVAL (options, or parameters that are not the spec's: names the first), UNSUPPORTED (a head wider than 512), NOMEM. */
 EXO_API exo_status exo_generator_new(exo_generator **out, const exo_decoder_spec *spec, exo_params *params,
                                      const exo_generator_opts *opts, exo_err *err);
+/* Frees it and sets *generator to NULL; accepts NULL in it. */
 EXO_API void exo_generator_free(exo_generator **generator);
 
 /* Takes other weights of the same spec, between steps. Sequences that are under way go on with what is in their caches, computed with the
  * weights of then. INVAL: the parameters are not the spec's; the weights stay as they were. */
 EXO_API exo_status exo_generator_set_weights(exo_generator *generator, exo_params *params, exo_err *err);
 
+/* Its decoder. Lives as long as the generator. */
 EXO_API const exo_decoder_spec *exo_generator_spec(const exo_generator *generator);
 /* What was chosen, no 0 in it. */
 EXO_API const exo_generator_opts *exo_generator_options(const exo_generator *generator);
+
 /* Bytes of weights, scales and biases; bytes of the caches of all sequences: 4 sequences layers kv_heads (K D + context D'), K the context
  * rounded up to 16, D' the head's width rounded up to 16. */
 EXO_API size_t exo_generator_weight_bytes(const exo_generator *generator);
@@ -77,10 +84,12 @@ typedef struct exo_sampling {
     uint64_t seed;              /* draws are from (seed, EXO_RNG_TOKEN, id, position)              */
 } exo_sampling;
 
+/* The most stop tokens of one sequence. */
 enum {
     EXO_MAX_STOP_TOKENS = 16
 };
 
+/* Why a sequence has ended. */
 typedef enum exo_finish {
     EXO_FINISH_NONE,       /* it goes on                                                       */
     EXO_FINISH_STOP,       /* a stop token                                                     */
@@ -88,17 +97,18 @@ typedef enum exo_finish {
     EXO_FINISH_CONTEXT,    /* the context is full                                              */
     EXO_FINISH_NOT_FINITE, /* a logit is infinite or no number: the weights are broken         */
 } exo_finish;
+/* "not finished", "stop", "length", "context", "not finite". Static. */
 EXO_API const char *exo_finish_text(exo_finish finish);
 
 /* A sequence as it is. */
 typedef struct exo_generated {
-    uint64_t id;
+    uint64_t id;                  /* that it was submitted with                                                    */
     const int32_t *tokens;        /* (length), the prompt first                                                    */
     size_t prompt, length;        /* tokens of the prompt; of all                                                  */
     const float *log_probs;       /* (length - prompt): of each new token under the distribution it was drawn from,
                                      after penalty, temperature, top-k and top-p; 0 at temperature 0               */
     const float *plain_log_probs; /* (length - prompt): under log softmax of the logits                            */
-    exo_finish finish;
+    exo_finish finish;            /* NONE while it goes on                                                         */
 } exo_generated;
 
 /* How many more sequences can be submitted. */
@@ -129,5 +139,7 @@ EXO_API exo_status exo_generator_logits(exo_generator *generator, const int32_t 
  * tokens that follow its inputs; the last may be shorter. count at least 2. exp of it is the perplexity. Needs room for one sequence: FULL. */
 EXO_API exo_status exo_generator_nll(exo_generator *generator, const int32_t *tokens, size_t count, size_t window,
                                      double *mean, exo_err *err);
+
+EXO_DECLS_END
 
 #endif

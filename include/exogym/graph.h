@@ -41,29 +41,32 @@
 #include <exogym/status.h>
 #include <exogym/tensor.h>
 
+EXO_DECLS_BEGIN
+
 typedef struct exo_graph_actor exo_graph_actor; /* an actor's place in the graph                */
 typedef struct exo_port exo_port;               /* where what it sends or receives goes through */
 
 /* --- Items ---------------------------------------------------------------------------------------------------------------- */
 
+/* The most arrays of an item. */
 enum {
     EXO_MAX_PARTS = 16
 };
 
 /* One array of an item. fp32 arrays go through the edge's codec; others are sent as they are. */
 typedef struct exo_item_part {
-    exo_dtype dtype;
-    size_t count; /* elements                                          */
-    void *data;   /* (count), aligned to 64 bytes; the item's own      */
+    exo_dtype dtype; /* of the elements                              */
+    size_t count;    /* elements                                          */
+    void *data;      /* (count), aligned to 64 bytes; the item's own      */
 } exo_item_part;
 
 /* What travels over an edge: some arrays, and who sent them when. */
 typedef struct exo_item {
     /* The sender's, before it sends. */
-    uint64_t version; /* of what the item was made with or holds; 0 if versions mean nothing here */
-    uint64_t key;     /* for the route `hash`: equal keys go to the same target                   */
-    size_t num_parts;
-    exo_item_part parts[EXO_MAX_PARTS];
+    uint64_t version;                   /* of what the item was made with or holds; 0 if versions mean nothing here */
+    uint64_t key;                       /* for the route `hash`: equal keys go to the same target                   */
+    size_t num_parts;                   /* 1 to EXO_MAX_PARTS                                               */
+    exo_item_part parts[EXO_MAX_PARTS]; /* (num_parts) */
     /* The receiver's, set by the channel. */
     uint64_t number;   /* of this item in its channel, from 0: a gap is what was dropped on the way */
     exo_time sent;     /* when it was put into the port, on the run's clock                         */
@@ -74,8 +77,9 @@ typedef struct exo_item {
 /* An item with zeroed arrays of the given types and counts (data in `parts` is not looked at). The caller drops it, or sends it.
  * INVAL: more than EXO_MAX_PARTS, or none. */
 EXO_API exo_status exo_item_new(exo_item **out, const exo_item_part *parts, size_t num_parts, exo_err *err);
+/* Counts one more reference and returns `item`. */
 EXO_API exo_item *exo_item_hold(exo_item *item);
-/* Sets *item to NULL; accepts NULL. */
+/* Gives a reference back and sets *item to NULL; accepts NULL in it. Any thread. */
 EXO_API void exo_item_drop(exo_item **item);
 
 /* --- Ports ---------------------------------------------------------------------------------------------------------------- */
@@ -85,6 +89,7 @@ EXO_API void exo_item_drop(exo_item **item);
 /* The port of that name; NULL if no edge of this graph is at it. */
 EXO_API exo_port *exo_graph_output(exo_graph_actor *actor, const char *name);
 EXO_API exo_port *exo_graph_input(exo_graph_actor *actor, const char *name);
+
 /* This actor's place in the collective of an edge of route all_reduce that carries `name`; NULL if there is none. For the collectives
  * of comm.h, which are counted on the edge and take the time of its links. */
 EXO_API exo_group *exo_graph_group(exo_graph_actor *actor, const char *name);
@@ -123,16 +128,18 @@ EXO_API void exo_graph_metric(exo_graph_actor *actor, const char *name, double v
 
 /* --- Classes -------------------------------------------------------------------------------------------------------------- */
 
+/* Which way items go through a port. */
 typedef enum exo_port_direction {
     EXO_PORT_OUTPUT,
     EXO_PORT_INPUT,
     EXO_PORT_COLLECTIVE, /* exo_graph_group */
 } exo_port_direction;
 
+/* A port as its class declares it. */
 typedef struct exo_graph_port {
     const char *name; /* what an edge names under `carries`                                                          */
     const char *type; /* what it is, "cartpole experience": both ends of an edge must have the same                  */
-    exo_port_direction direction;
+    exo_port_direction direction; /* OUTPUT where it is zeroed */
     bool required; /* a graph without an edge here is an error                                                    */
     /* Of an input: `run` waits here for something that it needs before it sends on; a cycle of such edges can deadlock and is refused,
      * unless an edge in it begins with items (`initial`) or drops. False for what is looked at when it comes. */
@@ -140,10 +147,11 @@ typedef struct exo_graph_port {
     bool initial; /* of an output: the first item is sent before anything is waited for */
 } exo_graph_port;
 
+/* A class of actors of graphs: read-only, and alive as long as the process. */
 typedef struct exo_graph_class {
-    const char *name;
-    const char *help; /* one line, for `exogym list classes` */
-    const exo_graph_port *ports;
+    const char *name;            /* what a graph names under `class`        */
+    const char *help;            /* one line, for `exogym list classes` */
+    const exo_graph_port *ports; /* (num_ports) */
     size_t num_ports;
     const char *const *phases; /* names for exo_graph_phase, NULL-terminated; NULL: none */
     size_t state_size;         /* bytes of the zeroed state, `self` */
@@ -175,5 +183,7 @@ typedef struct exo_graph_class {
 EXO_API exo_status exo_graph_class_register(const exo_graph_class *graph_class, exo_err *err);
 EXO_API const exo_graph_class *exo_graph_class_find(const char *name); /* NULL: there is none            */
 EXO_API const exo_graph_class *exo_graph_class_at(size_t index);       /* built-in ones first; NULL: end */
+
+EXO_DECLS_END
 
 #endif

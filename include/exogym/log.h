@@ -9,6 +9,9 @@
 
 #include <exogym/export.h>
 
+EXO_DECLS_BEGIN
+
+/* How much a line matters: the smaller, the more. */
 typedef enum exo_log_level {
     EXO_LOG_ERROR = 0,
     EXO_LOG_WARN = 1,
@@ -27,6 +30,9 @@ EXO_API void exo_log_set_sink(exo_log_sink sink, void *context);
 /* One line, whatever is in it: control characters are escaped as exo_fail does. */
 EXO_API void exo_log_write(exo_log_level level, const char *subsystem, const char *format, ...) EXO_PRINTF(3, 4);
 
+/* EXO_LOG(WARN, ACTOR, "name=%s", name): level and subsystem by their bare names. */
 #define EXO_LOG(level, subsystem, ...) exo_log_write(EXO_LOG_##level, #subsystem, __VA_ARGS__)
+
+EXO_DECLS_END
 
 #endif

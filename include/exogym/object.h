@@ -20,6 +20,8 @@
 
 #include <exogym/actor.h>
 
+EXO_DECLS_BEGIN
+
 typedef struct exo_object exo_object; /* counted references */
 
 /* An object of `size` bytes to be filled and sealed; the caller drops it. Errors: FULL (this process's share of memory, $EXOGYM_STORE or
@@ -31,6 +33,7 @@ EXO_API exo_status exo_object_put(exo_object **out, const void *data, uint64_t s
 /* The bytes. Writable until the object is sealed, by whoever created it. Never to be written if it was imported: that is read-only memory,
  * unless it is a small object, which is a copy. Never NULL; valid as long as a reference is held. */
 EXO_API void *exo_object_data(const exo_object *object);
+/* How many bytes they are. */
 EXO_API uint64_t exo_object_size(const exo_object *object);
 /* True if it belongs to another process. */
 EXO_API bool exo_object_is_imported(const exo_object *object);
@@ -59,7 +62,7 @@ EXO_API exo_status exo_payload_stable(exo_payload *out, const exo_payload *paylo
 
 /* Names an object that somebody holds, anywhere in the cluster. Plain numbers, to be put into a message. */
 typedef struct exo_object_id {
-    uint64_t words[6];
+    uint64_t words[6]; /* for exo_object_get alone to understand */
 } exo_object_id;
 
 /* The name of a sealed object. It is good until the process that made the object drops it or dies: keep a reference until those who are
@@ -69,5 +72,7 @@ EXO_API exo_status exo_object_name(exo_runtime *runtime, const exo_object *objec
  * Blocks. Errors: NOT_FOUND (dropped, or never was), PEER_LOST (its process is gone), FULL (no room for the copy), TIMEOUT. */
 EXO_API exo_status exo_object_get(exo_runtime *runtime, const exo_object_id *id, exo_time deadline, exo_object **out,
                                   exo_err *err);
+
+EXO_DECLS_END
 
 #endif

@@ -13,6 +13,8 @@
 #include <exogym/state.h>
 #include <exogym/tensor.h>
 
+EXO_DECLS_BEGIN
+
 /* Which rule, with what constants. Constants are double, as PyTorch's scalars are: 1 - 0.999f is off by 1.3e-5. */
 typedef enum exo_optim_kind {
     EXO_ADAM,
@@ -22,10 +24,12 @@ typedef enum exo_optim_kind {
     EXO_ADAGRAD,
 } exo_optim_kind;
 
+/* Parameters with constants of their own; see below. */
 typedef struct exo_optim_group exo_optim_group;
 
+/* A rule with its constants: those of other rules are not looked at. */
 typedef struct exo_optim_spec {
-    exo_optim_kind kind;
+    exo_optim_kind kind;                  /* the rule */
     float lr;                             /* adam, adamw, sgd 1e-3; rmsprop, adagrad 1e-2        */
     double beta1, beta2;                  /* adam, adamw: 0.9, 0.999                             */
     double eps;                           /* 1e-8; adagrad 1e-10                                 */
@@ -41,6 +45,7 @@ typedef struct exo_optim_spec {
     size_t num_groups;
 } exo_optim_spec;
 
+/* Limits of parameter groups. */
 enum {
     EXO_OPTIM_MATCH = 128 /* bytes of a pattern, with its NUL */
 };
@@ -72,6 +77,7 @@ EXO_API exo_status exo_optim_spec_check(const exo_optim_spec *spec, exo_err *err
 EXO_API exo_status exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
                                           exo_err *err);
 
+/* An optimizer: the moments and the step count of its elements. One thread at a time. */
 typedef struct exo_optim exo_optim;
 
 /* State for `numel` parameters on `device`; numel may be 0: an empty shard. `spec` is copied and has no groups. Errors: INVAL (spec), NOMEM. */
@@ -82,6 +88,7 @@ EXO_API exo_status exo_optim_new(exo_optim **out, const exo_optim_spec *spec, ex
 EXO_API exo_status exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos,
                                          size_t num_infos, exo_device *device, size_t first, size_t numel,
                                          exo_err *err);
+/* Frees it and sets *optim to NULL; accepts NULL in it. */
 EXO_API void exo_optim_free(exo_optim **optim);
 /* One step: params (numel) are changed by the rule with gradients (numel) and learning rate `lr`; both are fp32 arrays of the optimizer's
  * device. A group whose spec has another lr takes lr * group.lr / spec.lr, so that a schedule holds for all. Bitwise the same with any
@@ -96,5 +103,7 @@ EXO_API void exo_optim_state(exo_optim *optim, const char *name, exo_state *stat
 /* Scales grads by min(1, max_norm / (norm + 1e-6)), norm the global L2 norm, and gives the norm before (PyTorch's clip_grad_norm_, also where
  * the norm is not finite). The sum has a fixed order. Waits for the device. Errors: the device's. */
 EXO_API exo_status exo_clip_grad_norm(exo_array grads, float max_norm, float *norm, exo_err *err);
+
+EXO_DECLS_END
 
 #endif

@@ -11,9 +11,13 @@
 
 #include <exogym/status.h>
 
+EXO_DECLS_BEGIN
+
 /* Bumped when a public struct changes; a plugin built for another number is refused. */
 #define EXO_PLUGIN_ABI 9
 
+/* Begins the function that registers what the plugin brings; it has `err`, and returns a status
+ * other than OK to be refused. */
 #define EXO_PLUGIN                                                                                                     \
     EXO_API unsigned exo_plugin_abi(void);                                                                             \
     EXO_API unsigned exo_plugin_abi(void)                                                                              \
@@ -26,5 +30,7 @@
 /* Loads a plugin for the rest of the process's life; again is a no-op. Errors: NOT_FOUND, INVAL (no plugin, other ABI), or
  * what its function gave. */
 EXO_API exo_status exo_plugin_load(const char *path, exo_err *err);
+
+EXO_DECLS_END
 
 #endif

@@ -11,6 +11,8 @@
 
 #include <exogym/export.h>
 
+EXO_DECLS_BEGIN
+
 /* What a stream is for. Part of the key: numbers never change their meaning. Users take EXO_RNG_USER and above. */
 typedef enum exo_purpose {
     EXO_RNG_INIT = 1,    /* initial parameters           */
@@ -30,15 +32,16 @@ typedef enum exo_purpose {
 
 /* One stream; a value, copied freely. Owner: the caller; one thread at a time. */
 typedef struct exo_rng {
-    uint32_t key[2];
-    uint32_t counter[4];
-    uint32_t block[4]; /* numbers of the current block       */
-    uint32_t used;     /* how many of them were given out    */
+    uint32_t key[2];     /* from the seed                    */
+    uint32_t counter[4]; /* purpose, node, step, next block  */
+    uint32_t block[4];   /* numbers of the current block       */
+    uint32_t used;       /* how many of them were given out    */
 } exo_rng;
 
 /* Starts the stream (seed, purpose, node, step) at its first number. purpose < 256, node < 2^24. */
 EXO_API void exo_rng_init(exo_rng *rng, uint64_t seed, exo_purpose purpose, uint32_t node, uint64_t step);
 
+/* The next number: uniform, 32 bits. */
 EXO_API uint32_t exo_rng_u32(exo_rng *rng);
 /* Uniform in [0, 1), 24 bits. */
 EXO_API float exo_rng_uniform(exo_rng *rng);
@@ -53,5 +56,7 @@ EXO_API void exo_rng_block(const exo_rng *rng, uint32_t index, uint32_t out[4]);
 
 /* Fisher-Yates: writes a uniform permutation of 0..n-1 to `out` (n). */
 EXO_API void exo_rng_permutation(exo_rng *rng, uint32_t *out, uint32_t n);
+
+EXO_DECLS_END
 
 #endif

@@ -17,8 +17,11 @@
 #include <exogym/config.h>
 #include <exogym/status.h>
 
+EXO_DECLS_BEGIN
+
+/* A kind of schedule. */
 typedef struct exo_schedule_class {
-    const char *name;
+    const char *name;  /* what `lr_scheduler` names        */
     const char *help;  /* one line, for `exogym list schedules` */
     size_t state_size; /* bytes of the zeroed `self` below      */
     /* Reads its options; unknown keys are refused by the caller. Strings live as long as the call. May be NULL: no options. */
@@ -37,6 +40,7 @@ typedef struct exo_schedule exo_schedule;
  * from `map` itself, beside the key (lr_scheduler: lambda_cosine, warmup_steps: 100). Strict. INVAL, with its place: an unknown name is
  * answered with those that there are. NOMEM. */
 EXO_API exo_status exo_schedule_read(exo_schedule **out, exo_config *map, const char *key, exo_err *err);
+/* Frees it and sets *schedule to NULL; accepts NULL in it. */
 EXO_API void exo_schedule_free(exo_schedule **schedule);
 /* The factor on the learning rate at step t of a run of max_steps. NULL: constant, 1. */
 EXO_API float exo_schedule_factor(const exo_schedule *schedule, uint64_t t, uint64_t max_steps);
@@ -46,5 +50,7 @@ EXO_API float exo_schedule_factor(const exo_schedule *schedule, uint64_t t, uint
 EXO_API exo_status exo_schedule_register(const exo_schedule_class *schedule_class, exo_err *err);
 /* The i-th class, built-in ones first, or NULL after the last. Any thread. */
 EXO_API const exo_schedule_class *exo_schedule_class_at(size_t index);
+
+EXO_DECLS_END
 
 #endif

@@ -8,6 +8,9 @@
 
 #include <exogym/tensor.h>
 
+EXO_DECLS_BEGIN
+
+/* Functions of single elements; Phi is the normal distribution's. */
 typedef enum exo_activation {
     EXO_LINEAR,    /* x                                                                   */
     EXO_RELU,      /* max(x, 0)                                                           */
@@ -43,6 +46,7 @@ typedef struct exo_rotary_opts {
     const float *scaled; /* must live as long as the tape           */
 } exo_rotary_opts;
 
+/* Sizes and kind of an attention. */
 typedef struct exo_attention_opts {
     size_t sequence;               /* T                                                                         */
     size_t heads, kv_heads;        /* H, G                                                                      */
@@ -72,5 +76,7 @@ EXO_API exo_tensor *exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tens
  * result has gradients to the last bit as without. In a pass that does not record for backward, `body` runs once, and only its result is kept. */
 typedef exo_tensor *(*exo_checkpoint_body)(void *context, exo_tape *tape, exo_tensor *x);
 EXO_API exo_tensor *exo_checkpoint(exo_tape *tape, exo_tensor *x, exo_checkpoint_body body, void *context);
+
+EXO_DECLS_END
 
 #endif

@@ -12,9 +12,13 @@
 #include <exogym/device.h>
 #include <exogym/tensor.h>
 
-typedef struct exo_state exo_state;
+EXO_DECLS_BEGIN
 
+typedef struct exo_state exo_state; /* a list of entries; one thread at a time */
+
+/* An empty list, which the caller frees. NOMEM. */
 EXO_API exo_status exo_state_new(exo_state **out, exo_err *err);
+/* Frees the list, not the memory that it names, and sets *state to NULL; accepts NULL in it. */
 EXO_API void exo_state_free(exo_state **state);
 
 /* Adds an entry over the caller's memory, which must outlive the state. The name is copied; equal names are an error that
@@ -22,8 +26,10 @@ EXO_API void exo_state_free(exo_state **state);
 EXO_API void exo_state_add(exo_state *state, const char *name, exo_dtype dtype, void *data, size_t numel);
 EXO_API void exo_state_add_shaped(exo_state *state, const char *name, exo_dtype dtype, void *data, size_t num_dims,
                                   const size_t *dims);
+
 /* An array of any device, of shape (count): its elements stay where they are, and must outlive the state. */
 EXO_API void exo_state_add_array(exo_state *state, const char *name, exo_array array);
+
 /* One integer. */
 EXO_API void exo_state_add_u64(exo_state *state, const char *name, uint64_t *value);
 /* Names added from here on get "prefix." before them; NULL ends it. */
@@ -46,5 +52,7 @@ EXO_API exo_status exo_state_read_metadata(const char *path, const char *key, ch
 EXO_API void exo_sha256(const void *data, size_t size, char out[65]);
 /* Likewise of a file's. NOT_FOUND, IO, INVAL (no regular file), NOMEM. */
 EXO_API exo_status exo_sha256_file(const char *path, char out[65], exo_err *err);
+
+EXO_DECLS_END
 
 #endif

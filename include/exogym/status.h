@@ -9,6 +9,8 @@
 
 #include <exogym/export.h>
 
+EXO_DECLS_BEGIN
+
 /*  name            number  text                                                                                      */
 #define EXO_STATUS_TABLE(X)                                                                                            \
     X(OK, 0, "ok")                                                                                                     \
@@ -27,20 +29,22 @@
     X(DAMAGED, 13, "a file is damaged, or is not what it should be")                                                   \
     X(DENIED, 14, "not allowed")
 
+/* EXO_OK, EXO_INVAL and so on: the table above. */
 typedef enum exo_status {
 #define EXO_STATUS_ENUM(name, number, text) EXO_##name = (number),
     EXO_STATUS_TABLE(EXO_STATUS_ENUM)
 #undef EXO_STATUS_ENUM
 } exo_status;
 
+/* Bytes of a reason, with its NUL. */
 enum {
     EXO_ERR_TEXT = 512
 };
 
 /* A code and its reason in one line of UTF-8, without a final newline. Zero-initialized means "no error". */
 typedef struct exo_err {
-    exo_status code;
-    char text[EXO_ERR_TEXT];
+    exo_status code;         /* EXO_OK: no error */
+    char text[EXO_ERR_TEXT]; /* the reason       */
 } exo_err;
 
 /* The text of a code; never NULL, also for a number that no code has. Any thread. */
@@ -54,5 +58,7 @@ EXO_API exo_status exo_fail(exo_err *err, exo_status code, const char *format, .
 /* Puts "context: " before the reason that `err` holds and gives its code back; `err` may be NULL, then `code` is given
  * back. Any thread. */
 EXO_API exo_status exo_fail_in(exo_err *err, exo_status code, const char *format, ...) EXO_PRINTF(3, 4);
+
+EXO_DECLS_END
 
 #endif

@@ -24,15 +24,17 @@
 #include <exogym/optim.h>
 #include <exogym/select.h> /* a piece that strategies share */
 
+EXO_DECLS_BEGIN
+
 /* What a strategy sees of its node. Owner: the node's compute lane. Read-only but for the buffers. */
 typedef struct exo_node {
-    uint32_t rank, num_nodes;
-    uint64_t step;      /* local steps done before this one: t, from 0 */
-    uint64_t max_steps; /* of the whole run                            */
-    uint64_t seed;
-    size_t numel;     /* Psi                                                   */
-    exo_array params; /* (numel) theta; its device is the node's               */
-    exo_array grads;  /* (numel) mean over this node's batch; data NULL where the inner step is taken within backward */
+    uint32_t rank, num_nodes; /* of this node; of all */
+    uint64_t step;            /* local steps done before this one: t, from 0 */
+    uint64_t max_steps;       /* of the whole run                            */
+    uint64_t seed;            /* the run's */
+    size_t numel;             /* Psi                                                   */
+    exo_array params;         /* (numel) theta; its device is the node's               */
+    exo_array grads; /* (numel) mean over this node's batch; data NULL where the inner step is taken within backward */
     exo_array buffers; /* (buffer_numel) statistics, as batch-norm's            */
     size_t buffer_numel;
     exo_params *model; /* the same buffers with names and shapes; may be NULL      */
@@ -66,12 +68,14 @@ typedef struct exo_strategy_edge {
     uint32_t members;  /* of an all_reduce: how many nodes meet in one, those left over in a smaller one; 0: all    */
 } exo_strategy_edge;
 
+/* The most edges that a strategy can say it has. */
 enum {
     EXO_STRATEGY_MAX_EDGES = 4
 };
 
+/* A strategy: read-only, and alive as long as the process. */
 typedef struct exo_strategy_class {
-    const char *name;
+    const char *name;  /* what a job names under `strategy` */
     const char *help;  /* one line */
     size_t state_size; /* bytes of the zeroed state of each node, `self` below */
     /* Reads options; their strings live as long as the call. Unknown keys are refused by the caller. Called once a node, and
@@ -79,6 +83,8 @@ typedef struct exo_strategy_class {
     exo_status (*init)(void *self, exo_config *config, exo_err *err);
     /* Allocates what depends on the model, when parameters are equal on all nodes. Not called at a mere check. May be NULL. */
     exo_status (*start)(void *self, exo_node *node, exo_err *err);
+    /* One step: see the top of this file. Errors of collectives are given back; the run then
+     * ends. */
     exo_status (*step)(void *self, exo_node *node, exo_err *err);
     /* Adds what must survive a restart, besides the inner optimizer ("optim."). After start. May be NULL: nothing. */
     void (*state)(void *self, exo_state *state);
@@ -102,7 +108,9 @@ typedef struct exo_strategy exo_strategy;
 EXO_API exo_status exo_strategy_new(exo_strategy **out, const char *name, exo_config *config, exo_err *err);
 /* The same with options as YAML text: exo_strategy_parse(&s, "diloco", "{H: 20, optimizer: {name: adamw, lr: 3e-4}}", err). */
 EXO_API exo_status exo_strategy_parse(exo_strategy **out, const char *name, const char *options, exo_err *err);
+/* Frees it and sets *strategy to NULL; accepts NULL in it. */
 EXO_API void exo_strategy_free(exo_strategy **strategy);
+/* The name of its class. Static. */
 EXO_API const char *exo_strategy_name(const exo_strategy *strategy);
 /* Whether `num_nodes` nodes can train so: a mistake that is found before a run. exo_strategy_start checks it too. INVAL, with the place of
  * the option. */
@@ -135,5 +143,7 @@ EXO_API uint32_t exo_island(uint64_t seed, uint64_t round, uint32_t num_nodes, u
 EXO_API exo_status exo_strategy_register(const exo_strategy_class *strategy_class, exo_err *err);
 /* The i-th class, built-in ones first, or NULL after the last. Any thread. */
 EXO_API const exo_strategy_class *exo_strategy_class_at(size_t index);
+
+EXO_DECLS_END
 
 #endif

@@ -22,6 +22,9 @@
 #include <exogym/rng.h>
 #include <exogym/status.h>
 
+EXO_DECLS_BEGIN
+
+/* The most dimensions of a tensor. */
 enum {
     EXO_MAX_DIMS = 4
 };
@@ -35,7 +38,7 @@ typedef struct exo_tape exo_tape;
 typedef struct exo_params exo_params;
 /* Names one parameter or buffer of a model: the same in every copy of it. */
 typedef struct exo_param {
-    uint32_t index;
+    uint32_t index; /* in the order of declaration */
 } exo_param;
 
 /* Who takes the gradients of a pass as they come, in place of a buffer for all of them: exo_optim_sink() makes an optimizer's step of it. */
@@ -58,6 +61,7 @@ typedef struct exo_pass {
     const exo_grad_sink *sink; /* NULL: backward adds to exo_params_grads                             */
 } exo_pass;
 
+/* An empty tape, which the caller frees; accepts NULL in *tape, and sets it to NULL. NOMEM. */
 EXO_API exo_status exo_tape_new(exo_tape **out, exo_err *err);
 EXO_API void exo_tape_free(exo_tape **tape);
 
@@ -96,7 +100,9 @@ EXO_API const char *exo_tape_metric_at(const exo_tape *tape, size_t index, doubl
 
 /* What a tensor is. `dims` has room for EXO_MAX_DIMS; gives the number of dimensions. */
 EXO_API size_t exo_tensor_dims(const exo_tensor *tensor, size_t *dims);
+/* The product of its dimensions. */
 EXO_API size_t exo_tensor_numel(const exo_tensor *tensor);
+/* Its type. */
 EXO_API exo_dtype exo_tensor_dtype(const exo_tensor *tensor);
 /* Copies the values as row-major fp32 to `out` (numel). Before backward: it reuses the memory of what it has passed, but for tensors of
  * one element, inputs, variables and parameters. */
@@ -108,6 +114,7 @@ EXO_API float exo_tensor_item(const exo_tensor *tensor);
 
 /* --- Operations. Shapes: N batch, C channels, H x W, K classes, D features. All differentiable in fp32 operands. --- */
 
+/* How a convolution moves over its input. */
 typedef struct exo_conv2d_opts {
     size_t stride;  /* 0 counts as 1 */
     size_t padding; /* zeros on every side */
@@ -118,6 +125,7 @@ typedef struct exo_conv2d_opts {
 EXO_API exo_tensor *exo_conv2d(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
                                const exo_conv2d_opts *opts);
 
+/* Constants of exo_batch_norm. */
 typedef struct exo_batch_norm_opts {
     float eps;      /* 0 counts as 1e-5                                                                   */
     float momentum; /* 0 counts as 0.1: running <- (1 - m) running + m batch, the variance unbiased       */
@@ -129,6 +137,7 @@ typedef struct exo_batch_norm_opts {
 EXO_API exo_tensor *exo_batch_norm(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
                                    exo_tensor *running_mean, exo_tensor *running_var, const exo_batch_norm_opts *opts);
 
+/* max(x, 0) of each element. */
 EXO_API exo_tensor *exo_relu(exo_tape *tape, exo_tensor *x);
 
 /* Windows of size x size, stride = size, no padding; H and W need not be multiples: what is left over is dropped.
@@ -146,10 +155,13 @@ EXO_API exo_tensor *exo_flatten(exo_tape *tape, exo_tensor *x);
 /* y = x weight^T + bias. x (N, D), weight (O, D), bias (O) or NULL -> (N, O). */
 EXO_API exo_tensor *exo_linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias);
 
+/* tanh(x) of each element. */
 EXO_API exo_tensor *exo_tanh(exo_tape *tape, exo_tensor *x);
-/* Element by element; equal shapes. */
+/* a + b element by element; equal shapes. */
 EXO_API exo_tensor *exo_add(exo_tape *tape, exo_tensor *a, exo_tensor *b);
+/* a b element by element; equal shapes. */
 EXO_API exo_tensor *exo_mul(exo_tape *tape, exo_tensor *a, exo_tensor *b);
+/* factor x of each element. */
 EXO_API exo_tensor *exo_scale(exo_tape *tape, exo_tensor *x, float factor);
 /* Mean of all elements -> one element. */
 EXO_API exo_tensor *exo_mean(exo_tape *tape, exo_tensor *x);
@@ -167,5 +179,7 @@ EXO_API double exo_accuracy(const exo_tensor *logits, const exo_tensor *labels);
  * otherwise. Takes effect for work that starts later. 1 to 1024. */
 EXO_API void exo_set_num_threads(unsigned threads);
 EXO_API unsigned exo_num_threads(void);
+
+EXO_DECLS_END
 
 #endif

@@ -11,6 +11,8 @@
 
 #include <exogym/status.h>
 
+EXO_DECLS_BEGIN
+
 typedef struct exo_tokenizer exo_tokenizer; /* counted references */
 
 /* A tokenizer.json, or the folder it is in: BPE over bytes (GPT-2, OPT, BLOOM, LLaMA 3) and over characters with byte fallback
@@ -27,7 +29,9 @@ EXO_API exo_status exo_tokenizer_characters(exo_tokenizer **out, const char *alp
 EXO_API exo_status exo_tokenizer_characters_of(exo_tokenizer **out, const char *text, size_t size, exo_err *err);
 /* One number for each byte. */
 EXO_API exo_status exo_tokenizer_bytes(exo_tokenizer **out, exo_err *err);
+/* Counts one more reference and returns `tokenizer`. */
 EXO_API exo_tokenizer *exo_tokenizer_hold(exo_tokenizer *tokenizer);
+/* Gives a reference back and sets *tokenizer to NULL; accepts NULL in it. */
 EXO_API void exo_tokenizer_drop(exo_tokenizer **tokenizer);
 
 /* Writes <folder>/tokenizer.json, at once: of one that was loaded what was read, byte for byte, with tokenizer_config.json,
@@ -43,6 +47,7 @@ EXO_API bool exo_tokenizer_same(const exo_tokenizer *a, const exo_tokenizer *b);
 EXO_API size_t exo_tokenizer_vocabulary(const exo_tokenizer *tokenizer);
 /* The number of a token by its text as the vocabulary spells it ("<|endoftext|>"), or -1. */
 EXO_API int32_t exo_tokenizer_token(const exo_tokenizer *tokenizer, const char *text);
+
 /* What ends a document or an answer, what begins one: -1 if there is none. As the files beside tokenizer.json say (eos_token, bos_token);
  * else what the post-processor puts after and before a text; else a special token of a usual name, such as </s>, <s> or <|endoftext|>. */
 EXO_API int32_t exo_tokenizer_end(const exo_tokenizer *tokenizer);
@@ -64,12 +69,16 @@ EXO_API exo_status exo_tokenizer_decode(const exo_tokenizer *tokenizer, const in
  * exo_tokenizer_decode gives, without U+0000; only of bytes that are no text, behind some that are, LLaMA's decoder makes U+FFFD of all,
  * and a stream has shown the first by then. One thread at a time; a stream holds the tokenizer. */
 typedef struct exo_token_stream exo_token_stream;
+/* Begins a text; the caller closes the stream. NOMEM. */
 EXO_API exo_status exo_token_stream_open(exo_token_stream **out, exo_tokenizer *tokenizer, bool special, exo_err *err);
+/* Frees it, and what is unfinished, and sets *stream to NULL; accepts NULL in it. */
 EXO_API void exo_token_stream_close(exo_token_stream **stream);
 /* What can be shown now: *text is the stream's until the next call, and may be empty. INVAL: a number that no token has; the stream goes
  * on. */
 EXO_API exo_status exo_token_stream_put(exo_token_stream *stream, int32_t token, const char **text, exo_err *err);
 /* What is left: an unfinished character as U+FFFD. The stream can begin anew. */
 EXO_API exo_status exo_token_stream_end(exo_token_stream *stream, const char **text, exo_err *err);
+
+EXO_DECLS_END
 
 #endif

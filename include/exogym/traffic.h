@@ -7,6 +7,9 @@
 
 #include <exogym/clock.h>
 
+EXO_DECLS_BEGIN
+
+/* Sums since the beginning of the run. */
 typedef struct exo_traffic {
     uint64_t messages;      /* that were sent                                                              */
     uint64_t items;         /* what they carried: items of a channel, calls of a collective                */
@@ -17,5 +20,7 @@ typedef struct exo_traffic {
     exo_time send_blocked; /* the sender waited for room                                                  */
     exo_time recv_blocked; /* the receiver waited for something to come                                   */
 } exo_traffic;
+
+EXO_DECLS_END
 
 #endif

@@ -17,23 +17,28 @@
 #include <exogym/strategy.h>
 #include <exogym/traffic.h>
 
+EXO_DECLS_BEGIN
+
+/* A model with its data, to be trained again and again from the same beginning. */
 typedef struct exo_trainer exo_trainer;
 
 /* One figure line of a running fit, for whoever shows progress. Pointers are valid during the call. */
 typedef struct exo_progress {
-    uint64_t step, max_steps; /* steps done by all nodes                                */
-    float train_loss;         /* node 0's, of its last step                             */
-    float lr;
-    double samples_per_second; /* over all nodes, of the last steps                      */
-    double elapsed, eta;       /* seconds                                                */
-    uint64_t bytes_sent;       /* by the strategy, mean over the nodes, since step 0     */
-    bool evaluated;            /* the fields below are new                               */
-    double local_loss, global_loss;
+    uint64_t step, max_steps;               /* steps done by all nodes                                */
+    float train_loss;                       /* node 0's, of its last step                             */
+    float lr;                               /* of that step                                           */
+    double samples_per_second;              /* over all nodes, of the last steps                      */
+    double elapsed, eta;                    /* seconds                                                */
+    uint64_t bytes_sent;                    /* by the strategy, mean over the nodes, since step 0     */
+    bool evaluated;                         /* the fields below are new                               */
+    double local_loss, global_loss;         /* of node 0's model; of the average of all */
     double local_accuracy, global_accuracy; /* NaN if the model reports none               */
     const char *edge;                       /* the strategy's, as its graph calls it; always there            */
     exo_traffic traffic;                    /* over it so far, all nodes together; likewise                   */
 } exo_progress;
 
+/* How a fit runs. Each comment begins with the value that exo_fit_opts_init gives, where it is
+ * none of the type's zeroes. */
 typedef struct exo_fit_opts {
     uint32_t num_nodes;            /* 1                                                              */
     const char *device;            /* "cpu"; NULL counts as that                                     */
@@ -58,16 +63,19 @@ typedef struct exo_fit_opts {
     exo_dataset_factory factory;   /* make != NULL: instead of the trainer's data sets              */
     const char *config_json;       /* written to config.json instead of the options above; may be NULL */
     void (*progress)(void *context, const exo_progress *progress); /* may be NULL; on the caller's thread */
-    void *context;
-    const _Atomic int *stop; /* set to non-zero from anywhere, also a signal handler: saves a checkpoint and ends
+    void *context;                                                 /* what progress gets */
+    const EXO_ATOMIC(int) * stop; /* set to non-zero from anywhere, also a signal handler: saves a checkpoint and ends
                                     with CANCELLED. May be NULL */
 } exo_fit_opts;
 
+/* For minibatch_size and val_size of exo_fit_opts. */
 #define EXO_MINIBATCH_AUTO SIZE_MAX
 #define EXO_VAL_NONE       SIZE_MAX /* losses and accuracies of the result are NaN, no figure is written */
 
+/* The defaults. */
 EXO_API exo_fit_opts exo_fit_opts_init(void);
 
+/* What a fit has come to. */
 typedef struct exo_fit_result {
     exo_params *params; /* the averaged model, parameters and buffers; the caller frees it before the model */
     uint64_t steps;
@@ -85,6 +93,7 @@ typedef struct exo_fit_result {
 /* Holds model and data sets; `train` may be NULL if every fit brings a factory. Without `val` nothing is evaluated. */
 EXO_API exo_status exo_trainer_new(exo_trainer **out, exo_model *model, exo_dataset *train, exo_dataset *val,
                                    exo_err *err);
+/* Frees it and sets *trainer to NULL; accepts NULL in it. */
 EXO_API void exo_trainer_free(exo_trainer **trainer);
 
 /* Trains. `strategy` is a registered name, `options` its mapping (NULL: defaults). Blocks until done; a trainer fits one run
@@ -98,5 +107,7 @@ EXO_API exo_status exo_trainer_fit_text(exo_trainer *trainer, const char *strate
 
 /* Makes the actor class "train_node" known, so that this process can be a worker of `exogym run --workers` or `--head`. */
 EXO_API exo_status exo_train_node_register(exo_err *err);
+
+EXO_DECLS_END
 
 #endif

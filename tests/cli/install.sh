@@ -97,6 +97,38 @@ by_pkg_config() {
 }
 by_pkg_config "$prefix"
 
+# The headers are C++'s, too: names are C's there, and a clock of one's own lies in memory as in C.
+if command -v "${CXX:-g++}" >/dev/null; then
+    cat >"$folder/user/main.cpp" <<'CPP'
+#include <cstdio>
+
+#include <exogym/exogym.h>
+
+EXO_PLUGIN
+{
+    return exo_fail(err, EXO_UNSUPPORTED, "%s", "a plugin in C++");
+}
+
+int
+main()
+{
+    exo_clock_manual clock;
+    exo_clock_manual_init(&clock, 5);
+    exo_clock_manual_advance(&clock, 2);
+    exo_model *model = nullptr;
+    if (exo_model_new_named(&model, "mnist_cnn", nullptr, nullptr) != EXO_OK || clock.time.load() != 7)
+        return 1;
+    std::printf("parameters=%zu\n", exo_model_numel(model));
+    exo_model_drop(&model);
+    return exo_plugin_init(nullptr) == EXO_UNSUPPORTED ? 0 : 1;
+}
+CPP
+    read -ra flags <<<"$(pkg-config --cflags --libs exogym)"
+    (cd "$folder/user" && "${CXX:-g++}" -std=c++17 -Wall -Wextra -Wpedantic -Werror main.cpp "${flags[@]}")
+    printed=$("$folder/user/a.out" 2>&1) || fail "the program in C++ failed: $printed"
+    [ "$printed" = "$expected" ] || fail "the program in C++ printed: $printed"
+fi
+
 # The prefix of the build, into a staging folder as packagers do; then the tree is moved.
 DESTDIR=$folder/stage cmake --install "$EXO_BUILD" >"$folder/stage.log" || fail "$(cat "$folder/stage.log")"
 by_pkg_config "$folder/stage"
