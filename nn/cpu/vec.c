@@ -72,6 +72,8 @@ add_piece(void *args, size_t piece)
         EXO_IN_PLACE
         for (size_t i = first; i < end; i++)
             y[i] = a[i] + b[i];
+    } else if (k.dtype == EXO_BF16 && k.y == k.a && k.y != k.b) {
+        exo_accumulate(EXO_BF16, (const uint16_t *)k.b + first, (uint16_t *)k.y + first, end - first);
     } else if (k.dtype == EXO_BF16) {
         EXO_IN_PLACE
         for (size_t i = first; i < end; i++)

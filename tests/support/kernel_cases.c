@@ -149,6 +149,7 @@ vec_add_bf16(const exo_array *x, double *sum, exo_err *err)
     exo_vec_cast(a, exo_array_part(x[0], 0, a.count));
     exo_vec_cast(b, exo_array_part(x[1], 0, b.count));
     exo_vec_add(y, a, b);
+    exo_vec_add(b, b, y);
     return exo_device_synchronize(x->device, err);
 }
 
