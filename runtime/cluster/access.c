@@ -18,6 +18,7 @@ static const exo_access_row rows[] = {
     {"head", "claim", NO, OWN, SELF, SELF}, /* in its namespace */
     {"head", "log", NO, NO, SELF, SELF},
     {"head", "report", NO, SELF, NO, SELF},
+    {"head", "holds", NO, SELF, SELF, SELF},
     {"head", "epitaph", NO, NO, SELF, SELF}, /* its watcher */
     {"head", "spawn", NO, OWN, NO, YES},     /* in its namespace, for its job, with plugins of --plugin-dir */
     {"head", "find", YES, OWN, YES, YES},    /* in its namespace */
@@ -28,7 +29,7 @@ static const exo_access_row rows[] = {
     {"head", "logs", YES, NO, NO, YES},
     {"head", "end", NO, NO, NO, YES},
     {"head", "started", NO, NO, NO, NO},
-    {"head", "begin", NO, NO, NO, NO},
+    {"head", "go_on", NO, NO, NO, NO},
     {"head", "tick", NO, NO, NO, NO},
     {"worker", "spawn", NO, NO, NO, YES}, /* the head */
     {"worker", "kill", NO, NO, NO, YES},

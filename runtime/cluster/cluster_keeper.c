@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "cluster_impl.h"
+#include "quota.h"
+#include "watch.h"
 
 void
 exo_cluster_wake_keeper(void *context)
@@ -86,6 +88,34 @@ pass_log_on(exo_cluster *c)
     }
 }
 
+/* Tells the head what others hold of this process; nothing, if it was nothing the last time, too. *told: whether it was something. */
+static void
+tell_held(exo_cluster *c, bool *told)
+{
+    exo_peer *peers[EXO_HOLDERS];
+    exo_remote_held held[EXO_HOLDERS];
+    Exo__Cluster__Holding infos[EXO_HOLDERS], *list[EXO_HOLDERS];
+    Exo__Cluster__Holdings m = EXO__CLUSTER__HOLDINGS__INIT;
+    m.node = exo_cluster_node_id(c);
+    m.peers = list;
+    m.n_peers = exo_remote_list_held(c->remote, peers, held, EXO_HOLDERS);
+    for (size_t i = 0; i < m.n_peers; i++) {
+        exo__cluster__holding__init(list[i] = &infos[i]);
+        infos[i].node = exo_peer_node(peers[i]);
+        infos[i].name = exo_pb_text(exo_peer_name(peers[i]));
+        infos[i].waiting = held[i].waiting;
+        infos[i].waiting_bytes = held[i].waiting_bytes;
+        infos[i].lent = held[i].lent;
+        infos[i].lent_bytes = held[i].lent_bytes;
+        infos[i].monitors = held[i].monitors;
+        infos[i].references = held[i].references;
+    }
+    if (m.n_peers > 0 || *told)
+        *told = exo_cluster_tell_head(c, "holds", &m.base) && m.n_peers > 0;
+    for (size_t i = 0; i < m.n_peers; i++)
+        exo_peer_drop(&peers[i]);
+}
+
 static void
 wake_head(exo_cluster *c)
 {
@@ -104,6 +134,8 @@ exo_cluster_keep(void *argument)
     exo_cluster *c = argument;
     exo_err err = {0};
     unsigned late = 0;
+    exo_time tell_at = 0;
+    bool told = false;
     pthread_mutex_lock(&c->lock);
     while (!c->closing) {
         bool away = !c->head.id && !c->forsaken[0] && c->role != EXO_ROLE_GUEST;
@@ -118,6 +150,10 @@ exo_cluster_keep(void *argument)
             clean_up(c);
         }
         pass_log_on(c);
+        if ((c->role == EXO_ROLE_WORKER || c->role == EXO_ROLE_DRIVER) && exo_cluster_now() >= tell_at) {
+            tell_held(c, &told);
+            tell_at = exo_cluster_now() + EXO_SECOND;
+        }
         exo_time due = atomic_load(&c->due), soon = exo_cluster_now() + (away ? RETRY : 2 * RETRY);
         if (c->role == EXO_ROLE_HEAD || c->log_file < 0)
             soon = exo_cluster_now() + (away ? RETRY : EXO_SECOND);

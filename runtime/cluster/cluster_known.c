@@ -12,10 +12,10 @@
 #include <exogym/memory.h>
 
 #include "cluster_impl.h"
+#include "quota.h"
 
 enum {
-    PART_ACTORS = 1000, /* of one Register */
-    PART_BYTES = 256 << 10
+    PART_BYTES = 128 << 10 /* of one Register, about */
 };
 
 /* An actor of this process that the head knows. */
@@ -329,7 +329,7 @@ register_parts(exo_cluster *c, exo_ref head, Exo__Cluster__Register *m, Exo__Clu
     size_t at = 0;
     do {
         size_t bytes = 0, n = 0;
-        while (at + n < count && n < PART_ACTORS && (n == 0 || bytes < PART_BYTES))
+        while (at + n < count && n < EXO_PART_ACTORS && (n == 0 || bytes < PART_BYTES))
             bytes += protobuf_c_message_get_packed_size(&actors[at + n++]->base);
         m->actors = actors + at;
         m->n_actors = n;

@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <utlist.h>
-
 #include <exogym/memory.h>
 
 enum {
@@ -78,60 +76,7 @@ exo_directory_by_id(exo_directory *directory, uint64_t node, uint64_t id)
     return a;
 }
 
-/* --- Groups and quotas ------------------------------------------------------------------------------------------------------------- */
-
-static exo_group *
-find_group(exo_directory *directory, const char *space, const char *group)
-{
-    char key[2 * EXO_NAME];
-    exo_group *g = NULL;
-    size_t size = write_full_name(key, space, group);
-    if (size > 0)
-        HASH_FIND(hh, directory->groups, key, size, g);
-    return g;
-}
-
-exo_entry *
-exo_directory_member(exo_directory *directory, const char *space, const char *group)
-{
-    const exo_group *g = find_group(directory, space, group);
-    return g ? g->members : NULL;
-}
-
-/* False: no memory, or a name that is too long. */
-static bool
-join_group(exo_directory *directory, exo_entry *entry)
-{
-    char key[2 * EXO_NAME];
-    if (!entry->spec->group[0])
-        return true;
-    exo_group *g = find_group(directory, entry->spec->space, entry->spec->group);
-    size_t size = g ? 0 : write_full_name(key, entry->spec->space, entry->spec->group);
-    if (!g && (size == 0 || !(g = exo_calloc(1, sizeof *g + size))))
-        return false;
-    if (size > 0) {
-        memcpy(g->key, key, size);
-        g->key_size = size;
-        HASH_ADD(hh, directory->groups, key[0], size, g);
-    }
-    entry->group = g;
-    DL_APPEND2(g->members, entry, prev_member, next_member);
-    return true;
-}
-
-void
-exo_directory_leave_group(exo_directory *directory, exo_entry *entry)
-{
-    exo_group *g = entry->group;
-    if (!g)
-        return;
-    DL_DELETE2(g->members, entry, prev_member, next_member);
-    entry->group = NULL;
-    if (g->members)
-        return;
-    HASH_DEL(directory->groups, g);
-    exo_free(g);
-}
+/* --- Quotas -------------------------------------------------------------------------------------------------------------------------- */
 
 exo_status
 exo_entry_take(exo_directory *directory, exo_entry *entry, uint64_t peer, exo_quota quota, exo_err *err)
@@ -173,7 +118,7 @@ exo_directory_add(exo_directory *directory, uint64_t key, const Exo__Cluster__Sp
     }
     a->key = key;
     a->spec = copy;
-    if (!join_group(directory, a)) {
+    if (!exo_directory_enlist(directory, a)) {
         EXO_RELEASE(copy);
         exo_free(a->full_name);
         exo_free(a);
@@ -222,10 +167,10 @@ exo_directory_remove(exo_directory *directory, exo_entry *entry)
 {
     assert(!entry->spawn_wishes && !entry->find_wishes && !entry->batch); /* nobody waits for it any more */
     exo_directory_unindex(directory, entry);
-    exo_directory_leave_group(directory, entry);
+    exo_entry_unplace(entry);
+    exo_directory_unlist(directory, entry);
     for (int q = 0; q < EXO_QUOTA_HEAD; q++)
         exo_entry_give(directory, entry, (exo_quota)q);
-    exo_entry_unplace(entry);
     HASH_DELETE(by_key, directory->actors, entry);
     if (entry->full_name)
         HASH_DELETE(by_name, directory->names, entry);
@@ -263,24 +208,14 @@ exo_entry_describe(const exo_entry *entry, char *out, size_t size)
 }
 
 void
-exo_directory_trim(exo_directory *directory, size_t most, void (*forget)(void *context, uint64_t key), void *context)
+exo_directory_trim(exo_directory *directory, size_t most, size_t at_once, void (*forget)(void *context, uint64_t key),
+                   void *context)
 {
-    exo_entry *a, *next;
-    size_t dead = 0;
-    if (HASH_CNT(by_key, directory->actors) < (directory->trim_at ? directory->trim_at : 2 * most))
-        return;
-    for (a = directory->actors; a; a = a->by_key.next)
-        dead += a->state == EXO_ENTRY_DEAD;
-    HASH_ITER (by_key, directory->actors, a, next) {
-        if (dead <= most)
-            break;
-        if (a->state == EXO_ENTRY_DEAD) {
-            forget(context, a->key);
-            exo_directory_remove(directory, a);
-            dead--;
-        }
+    for (; directory->num_dead > most && at_once > 0; at_once--) {
+        exo_entry *a = directory->dead;
+        forget(context, a->key);
+        exo_directory_remove(directory, a);
     }
-    directory->trim_at = HASH_CNT(by_key, directory->actors) + most;
 }
 
 /* --- Places -------------------------------------------------------------------------------------------------------------------- */
@@ -344,7 +279,7 @@ exo_entry_take_place(exo_entry *entry, exo_node *node)
 {
     exo_entry_unplace(entry);
     exo_entry_set_waits(entry, NULL);
-    entry->node = node;
+    exo_entry_set_node(entry, node);
     exo_entry_set_last(entry, node->id, node->key);
     entry->placed = true;
     node->num_actors++;
@@ -359,7 +294,7 @@ void
 exo_entry_unplace(exo_entry *entry)
 {
     exo_node *node = entry->node;
-    entry->node = NULL;
+    exo_entry_set_node(entry, NULL);
     entry->id = 0;
     if (!node || !entry->placed)
         return;
@@ -456,11 +391,13 @@ free_node(exo_node *n)
     exo_free(n->running);
     exo_free(n->log);
     exo_free(n->amounts);
+    exo_free(n->casualties);
+    EXO_RELEASE(n->held);
     exo_identity_drop(&n->owner);
     exo_free(n);
 }
 
-/* Forgets the oldest of the lost. */
+/* Forgets the oldest of the lost; of those that ended just now, actors may not have been told yet. */
 static void
 trim_nodes(exo_directory *directory)
 {
@@ -471,7 +408,7 @@ trim_nodes(exo_directory *directory)
     HASH_ITER (hh, directory->nodes, n, next) {
         if (lost <= MAX_LOST_NODES)
             return;
-        if (!n->alive) {
+        if (!n->alive && !n->entries) {
             HASH_DEL(directory->nodes, n);
             free_node(n);
             lost--;
@@ -627,24 +564,16 @@ describe_node(const exo_node *n, Exo__Cluster__NodeInfo **out)
 }
 
 exo_status
-exo_directory_list(exo_directory *directory, Exo__Cluster__Listing *out,
-                   void (*describe)(const exo_entry *entry, Exo__Cluster__Actor *out))
+exo_directory_list(exo_directory *directory, Exo__Cluster__Listing *out)
 {
-    size_t actors = HASH_CNT(by_key, directory->actors), jobs = HASH_COUNT(directory->jobs);
     out->nodes = exo_calloc(HASH_COUNT(directory->nodes) + 1, sizeof *out->nodes);
-    out->actors = exo_calloc(actors + 1, sizeof *out->actors);
-    out->jobs = exo_calloc(jobs + 1, sizeof *out->jobs);
-    if (!out->nodes || !out->actors || !out->jobs)
+    out->jobs = exo_calloc(HASH_COUNT(directory->jobs) + 1, sizeof *out->jobs);
+    if (!out->nodes || !out->jobs)
         return EXO_NOMEM;
     for (const exo_node *n = directory->nodes; n; n = n->hh.next) {
         if (describe_node(n, &out->nodes[out->n_nodes]) != EXO_OK)
             return EXO_NOMEM;
         out->n_nodes++;
-    }
-    for (const exo_entry *a = directory->actors; a; a = a->by_key.next) {
-        if (!(out->actors[out->n_actors] = exo_calloc(1, sizeof **out->actors)))
-            return EXO_NOMEM;
-        describe(a, out->actors[out->n_actors++]);
     }
     for (const exo_job_entry *j = directory->jobs; j; j = j->hh.next) {
         if (!(out->jobs[out->n_jobs] = exo_calloc(1, sizeof **out->jobs)))

@@ -47,13 +47,17 @@ typedef struct exo_node {
     uint64_t id;
     char *name, *endpoint, *key, *host, *job;
     uint32_t pid;
-    bool alive, left, is_driver; /* left: it ended well */
-    exo_identity *owner;         /* held: who registered it, and may do so again; NULL: this process, in tests */
-    uint32_t watcher;            /* of a process of this host: its parent */
-    char *cause, *running, *log; /* of its end; may be NULL */
+    bool alive, left, is_driver;  /* left: it ended well */
+    exo_identity *owner;          /* held: who registered it, and may do so again; NULL: this process, in tests */
+    uint32_t watcher;             /* of a process of this host: its parent */
+    char *cause, *running, *log;  /* of its end; may be NULL */
+    Exo__Cluster__Holdings *held; /* what others hold of it, as it said last; NULL: nothing */
     exo_amount *amounts;
     size_t num_amounts;
     size_t num_actors;
+    struct exo_entry *entries; /* whose `node` this is */
+    uint64_t *casualties;      /* keys of those that it ended with, until it is known why it ended */
+    size_t num_casualties;
     uint64_t holder; /* the process that it is counted for, while it is alive */
     int64_t since;
     UT_hash_handle hh;
@@ -70,18 +74,27 @@ typedef enum exo_entry_state {
 /* A supervision group: those of its members that are not dead. */
 typedef struct exo_group {
     struct exo_entry *members; /* the oldest first */
-    size_t key_size;
+    size_t count, key_size;
     UT_hash_handle hh;
     char key[]; /* space and group, with a 0 between */
 } exo_group;
+
+/* What ends with a job: those of its actors that are neither dead nor detached. */
+typedef struct exo_crew {
+    struct exo_entry *members;
+    size_t count;
+    UT_hash_handle hh;
+    char job[];
+} exo_crew;
 
 /* An actor. */
 typedef struct exo_entry {
     uint64_t key;
     Exo__Cluster__Spawn *spec; /* owned */
-    exo_node *node;            /* where it lives, or starts: a node that is alive; NULL: nowhere */
-    bool placed;               /* holds resources of `node`                */
-    uint64_t id;               /* there; 0: not known (yet)                */
+    /* Where it lives, or starts; NULL: nowhere. The node is alive, or has ended just now (head_work.c); directory_lists.c writes it. */
+    exo_node *node;
+    bool placed; /* holds resources of `node`                */
+    uint64_t id; /* there; 0: not known (yet)                */
     uint64_t last_node;
     char last_key[EXO_IDENTITY_KEY]; /* of that node; "": it had none */
     uint64_t lost_with;              /* the node with which its latest life was lost; 0: it ended otherwise */
@@ -104,8 +117,13 @@ typedef struct exo_entry {
     struct {
         uint64_t node, id;
     } where;
-    exo_group *group; /* of its spec, until it is dead; NULL: none */
-    struct exo_entry *prev_member, *next_member;
+    /* Lists (directory_lists.c): of its node; of the group and the job of its spec, until it is dead; of those that are not left alone; of the
+     * dead. */
+    exo_group *group; /* NULL: none, as `crew` */
+    exo_crew *crew;
+    bool restless, buried;
+    struct exo_entry *prev_there, *next_there, *prev_member, *next_member, *prev_mate, *next_mate, *prev_restless,
+        *next_restless, *prev_dead, *next_dead;
     char *full_name; /* space and name, with a 0 between; NULL: anonymous */
     size_t full_size;
     UT_hash_handle by_key, by_where, by_name;
@@ -129,8 +147,13 @@ typedef struct exo_directory {
     exo_entry *where, *names;
     exo_job_entry *jobs;
     exo_group *groups;
-    exo_accounts accounts;        /* of the processes that hold any of it */
-    size_t trim_at, trim_jobs_at; /* numbers of actors and jobs at which the dead are forgotten */
+    exo_crew *crews;
+    exo_entry *restless; /* that are looked at as time passes: they wait for a place, or somebody waits for them */
+    size_t num_restless;
+    exo_entry *dead; /* the longest dead first */
+    size_t num_dead;
+    exo_accounts accounts; /* of the processes that hold any of it */
+    size_t trim_jobs_at;   /* number of jobs at which those that ended are forgotten */
 } exo_directory;
 
 const char *exo_entry_state_text(exo_entry_state state);
@@ -153,17 +176,31 @@ void exo_entry_set_cause(exo_entry *entry, const char *cause);
 void exo_entry_set_waits(exo_entry *entry, const char *why);
 /* "the actor 'a' is restarting: CAUSE; it waits: WHY" */
 void exo_entry_describe(const exo_entry *entry, char *out, size_t size);
-/* The oldest of a supervision group that is not dead; NULL: there is none. The others: next_member. */
-exo_entry *exo_directory_member(exo_directory *directory, const char *space, const char *group);
-/* It is dead. */
-void exo_directory_leave_group(exo_directory *directory, exo_entry *entry);
 /* Counts an entry for `peer`. FULL, NOMEM. It is counted until exo_entry_give, or until it is removed. */
 exo_status exo_entry_take(exo_directory *directory, exo_entry *entry, uint64_t peer, exo_quota quota, exo_err *err);
 void exo_entry_give(exo_directory *directory, exo_entry *entry, exo_quota quota);
-/* Forgets the oldest of the dead beyond `most`, after `forget` was called with each one's key. Not each time, as it looks at all of them:
- * there may be twice as many for a while. */
-void exo_directory_trim(exo_directory *directory, size_t most, void (*forget)(void *context, uint64_t key),
-                        void *context);
+/* Forgets the oldest of the dead beyond `most`, `at_once` of them at most, after `forget` was called with each one's key. */
+void exo_directory_trim(exo_directory *directory, size_t most, size_t at_once,
+                        void (*forget)(void *context, uint64_t key), void *context);
+
+/* --- Lists of actors (directory_lists.c) ------------------------------------------------------------------------------------ */
+
+/* Where it lives or starts from now on; NULL: nowhere. */
+void exo_entry_set_node(exo_entry *entry, exo_node *node);
+/* NULL: no member of it is alive. */
+const exo_group *exo_directory_group(exo_directory *directory, const char *space, const char *group);
+/* NULL: nothing of the job would end with it. */
+const exo_crew *exo_directory_crew(exo_directory *directory, const char *job);
+/* Enters it into the group and the job of its spec. False: no memory, or a name that is too long; then it is in neither. */
+bool exo_directory_enlist(exo_directory *directory, exo_entry *entry);
+/* It is dead: it is of no group and job, and will be forgotten in time. */
+void exo_directory_bury(exo_directory *directory, exo_entry *entry);
+/* It has to be looked at as time passes. */
+void exo_directory_stir(exo_directory *directory, exo_entry *entry);
+/* It has not. */
+void exo_directory_calm(exo_directory *directory, exo_entry *entry);
+/* Out of every list. */
+void exo_directory_unlist(exo_directory *directory, exo_entry *entry);
 
 /* Gives it the place that its spec asks for. FULL: no node has room; NOT_FOUND: no such node. */
 exo_status exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err);
@@ -185,14 +222,13 @@ exo_node *exo_directory_node_by_name(exo_directory *directory, const char *name)
 exo_job_entry *exo_directory_job(exo_directory *directory, const char *name, uint64_t key);
 /* It begins anew, as the latest. */
 void exo_directory_renew_job(exo_directory *directory, exo_job_entry *job);
-/* As exo_directory_trim, of jobs that have ended. */
+/* The same for jobs that have ended. Not each time, as it looks at all of them: there may be twice as many for a while. */
 void exo_directory_trim_jobs(exo_directory *directory, size_t most, void (*forget)(void *context, uint64_t key),
                              void *context);
 void exo_job_describe(const exo_job_entry *job, Exo__Cluster__Job *out);
 
-/* Everything, for a reply; its texts are the directory's. Released also after an error. */
-exo_status exo_directory_list(exo_directory *directory, Exo__Cluster__Listing *out,
-                              void (*describe)(const exo_entry *entry, Exo__Cluster__Actor *out));
+/* Nodes and jobs, for a reply; its texts are the directory's. Released also after an error, and with it what else the listing has. */
+exo_status exo_directory_list(exo_directory *directory, Exo__Cluster__Listing *out);
 void exo_directory_list_release(Exo__Cluster__Listing *listing);
 /* One of its nodes. */
 void exo_directory_free_node_info(Exo__Cluster__NodeInfo *info);

@@ -1,4 +1,4 @@
-/* The head: see head.h. What it is told of nodes, and asked for by name. Read next: head_spawn.c, head_lives.c. */
+/* The head: see head.h. Its time and its end, and what it is asked for by name. Read next: head_nodes.c, head_spawn.c, head_lives.c. */
 #include "head_impl.h"
 
 #include <errno.h>
@@ -85,8 +85,8 @@ exo_head_free_wish(struct head *h, struct exo_wish *w)
 }
 
 /* Answers what a process that is gone waits for. */
-static void
-forget_wishes(struct head *h, struct exo_wish **list, uint64_t peer)
+void
+exo_head_forget_wishes(struct head *h, struct exo_wish **list, uint64_t peer)
 {
     for (struct exo_wish **at = list, *w; (w = *at);) {
         if (w->peer != peer) {
@@ -147,8 +147,8 @@ exo_head_describe(const exo_entry *a, Exo__Cluster__Actor *out)
 /* --- Time, and the end ---------------------------------------------------------------------------------------------------------------- */
 
 /* Told to end, and all workers have left, or had the time to. */
-static void
-maybe_end(struct head *h)
+void
+exo_head_maybe_end(struct head *h)
 {
     if (!h->ends_at)
         return;
@@ -176,7 +176,7 @@ head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
         if (n->alive && !n->is_driver && h->env.worker_of(h->env.context, n->id, &worker, NULL) == EXO_OK)
             exo_send(h->runtime, worker, "end", (exo_payload){0}, INT64_MAX, NULL);
     }
-    maybe_end(h);
+    exo_head_maybe_end(h);
     return EXO_OK;
 }
 
@@ -198,11 +198,94 @@ tell_not_yet(struct head *h, exo_entry *a)
     }
 }
 
+/* Of an earlier head. */
+static void
+die_unknown(struct head *h, exo_entry *a, const struct work *w)
+{
+    if (a->state == EXO_ENTRY_UNKNOWN)
+        exo_head_entry_died(h, a, w->cause, true);
+}
+
+/* Those of an earlier head that are dead: their processes have ended, or, in the end, did not come back. */
+static void
+end_unknown(struct head *h, bool all)
+{
+    struct work *w = exo_head_new_work(HASH_CNT(by_key, h->directory.actors), die_unknown);
+    if (!w) { /* without memory for it: later */
+        exo_head_want_tick(h, exo_head_now(h) + EXO_SECOND);
+        return;
+    }
+    snprintf(w->cause, sizeof w->cause, "%s",
+             all ? "its node did not come back to a head that was restarted"
+                 : "its process ended while there was no head");
+    for (const exo_entry *a = h->directory.actors; a; a = a->by_key.next)
+        if (a->state == EXO_ENTRY_UNKNOWN && (all || a->ended))
+            exo_head_add_work(w, a);
+    exo_head_do_work(h, &w);
+}
+
+static void
+end_grace(struct head *h)
+{
+    end_unknown(h, false);
+    if (exo_head_now(h) < h->grace_ends) {
+        exo_head_want_tick(h, h->grace_ends);
+        return;
+    }
+    h->grace_ends = 0;
+    end_unknown(h, true);
+    exo_head_end_lost_jobs(h);
+    exo_head_ask_again(h);
+}
+
+/* Gives those their next lives that may have them. There may be many: the others have theirs at the next tick. Gives when that is. */
+static exo_time
+restart_due(struct head *h, exo_time at)
+{
+    exo_entry *a, *next;
+    exo_time soon = INT64_MAX;
+    size_t tried = 0;
+    exo_durable_begin(h->durable);
+    for (a = h->directory.restless; a; a = next) {
+        exo_err reason = {0};
+        next = a->next_restless;
+        if (a->state != EXO_ENTRY_RESTARTING)
+            continue;
+        if (a->restart_at <= at && tried++ < SLICE) {
+            if (exo_directory_place(&h->directory, a, &reason) == EXO_OK) {
+                exo_head_begin_life(h, a);
+                continue;
+            }
+            a->restart_at = at + EXO_SECOND; /* a node may come */
+            exo_entry_set_waits(a, reason.text);
+        }
+        soon = a->restart_at < soon ? a->restart_at : soon;
+    }
+    exo_durable_commit(h->durable);
+    return soon;
+}
+
+/* Looks at those that are not left alone. Where there are many, not for each of them. */
+static void
+look_around(struct head *h)
+{
+    exo_entry *a, *next;
+    exo_time at = exo_head_now(h), gap = (exo_time)h->directory.num_restless * EXO_US, soon = restart_due(h, at);
+    if (soon < INT64_MAX)
+        exo_head_want_tick(h, soon > at + gap ? soon : at + gap);
+    for (a = h->directory.restless; a; a = next) {
+        next = a->next_restless;
+        if (a->find_wishes)
+            tell_not_yet(h, a);
+        if (a->state != EXO_ENTRY_RESTARTING && !a->find_wishes && !a->spawn_wishes)
+            exo_directory_calm(&h->directory, a);
+    }
+}
+
 static exo_status
 head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    exo_entry *a, *next;
     exo_time at = exo_head_now(h);
     (void)args;
     (void)reply;
@@ -210,39 +293,12 @@ head_tick(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     if (st != EXO_OK)
         return st;
     atomic_store(h->env.due, INT64_MAX);
-    HASH_ITER (by_key, h->directory.actors, a, next)
-        if (a->state == EXO_ENTRY_UNKNOWN && a->ended)
-            exo_head_entry_died(h, a, "its process ended while there was no head", true);
-    if (h->grace_ends && at >= h->grace_ends) {
-        h->grace_ends = 0;
-        HASH_ITER (by_key, h->directory.actors, a, next)
-            if (a->state == EXO_ENTRY_UNKNOWN)
-                exo_head_entry_died(h, a, "its node did not come back to a head that was restarted", true);
-        exo_head_end_lost_jobs(h);
-        exo_head_ask_again(h);
-    }
     if (h->grace_ends)
-        exo_head_want_tick(h, h->grace_ends);
+        end_grace(h);
     if (h->ends_at > at)
         exo_head_want_tick(h, h->ends_at);
-    maybe_end(h);
-    HASH_ITER (by_key, h->directory.actors, a, next) {
-        exo_err reason = {0};
-        if (a->state != EXO_ENTRY_RESTARTING)
-            continue;
-        if (a->restart_at > at) {
-            exo_head_want_tick(h, a->restart_at);
-        } else if (exo_directory_place(&h->directory, a, &reason) == EXO_OK) {
-            exo_head_begin_life(h, a);
-        } else { /* a node may come */
-            a->restart_at = at + EXO_SECOND;
-            exo_entry_set_waits(a, reason.text);
-            exo_head_want_tick(h, a->restart_at);
-        }
-    }
-    HASH_ITER (by_key, h->directory.actors, a, next)
-        if (a->find_wishes)
-            tell_not_yet(h, a);
+    exo_head_maybe_end(h);
+    look_around(h);
     return EXO_OK;
 }
 
@@ -273,7 +329,7 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "find: the arguments cannot be read");
-    exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
+    exo_entry *a = exo_head_by_name(h, m->space, m->name);
     exo_head_note_actor(h, m->space, m->name, NULL);
     st = exo_head_check_space(h, call, m->space, a, "find", err);
     if (st != EXO_OK) {
@@ -291,8 +347,10 @@ head_find(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
         st = exo_fail(err, EXO_TIMEOUT, "%s", text);
     } else { /* it is not alive yet, or the caller knows more of its death than we do */
         st = exo_head_wish(h, call, &a->find_wishes, EXO_QUOTA_FINDS, err);
-        if (st == EXO_OK)
+        if (st == EXO_OK) {
+            exo_directory_stir(&h->directory, a);
             exo_head_want_tick(h, a->find_wishes->until = tell_until(h, call));
+        }
     }
     EXO_RELEASE(m);
     return st;
@@ -346,13 +404,13 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
         spec.job = exo_pb_text(node->job);
         spec.owner = exo_pb_text(node->owner ? node->owner->name : "");
         spec.driver = exo_head_driver_of(h, node->job);
-        a = exo_directory_by_id(&h->directory, m->node, m->id); /* it was claimed, and the reply was lost? */
+        a = exo_head_by_id(h, m->node, m->id); /* it was claimed, and the reply was lost? */
         claimed = a && a->state == EXO_ENTRY_ALIVE && strcmp(a->spec->name, m->name) == 0 &&
                   strcmp(a->spec->space, m->space) == 0;
         st = claimed ? EXO_OK : exo_head_new_entry(h, 0, exo_head_holder(h, call), &spec, &a, err);
     }
     if (st == EXO_OK && !claimed) {
-        a->node = node;
+        exo_entry_set_node(a, node);
         a->id = m->id;
         a->incarnation++;
         exo_directory_index(&h->directory, a);
@@ -365,340 +423,6 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     }
     EXO_RELEASE(m);
     return st;
-}
-
-/* --- Nodes --------------------------------------------------------------------------------------------------------------------------- */
-
-/* Whether the job of an actor that a node tells of may be going on: it runs, under the driver that it had when the actor was made. Until the
- * grace is over its driver may still come; one that is not known later has been forgotten. */
-static bool
-job_goes_on(struct head *h, const Exo__Cluster__Spawn *spec)
-{
-    if (!spec->job[0] || spec->detached)
-        return true;
-    const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
-    if (!job)
-        return h->grace_ends != 0;
-    return strcmp(job->state, "running") == 0 && (!job->driver || !spec->driver || job->driver == spec->driver);
-}
-
-/* The entry of an actor that an earlier head made, which kept no file or not of this one. NULL: it must not live. */
-static exo_entry *
-remember_again(struct head *h, const exo_call_context *call, const exo_node *node, const Exo__Cluster__Actor *info)
-{
-    exo_err err = {0};
-    exo_entry *a = NULL;
-    Exo__Cluster__Spawn spec;
-    Exo__Cluster__RestartRule rule;
-    if (!info->spec || !info->key || info->key >= h->first_key || !job_goes_on(h, info->spec))
-        return NULL; /* this head made it, and has forgotten it since */
-    exo_status st = exo_head_told_spec(h, call, info->spec, &spec, &rule, &err);
-    if (st == EXO_OK)
-        st = exo_head_new_entry(h, info->key, exo_head_holder(h, call), &spec, &a, &err);
-    if (st != EXO_OK) {
-        EXO_LOG(WARN, HEAD, "node=%s an actor is not known any more: %s", node->name, err.text);
-        return NULL;
-    }
-    a->state = EXO_ENTRY_UNKNOWN;
-    a->incarnation = info->incarnation;
-    exo_entry_set_last(a, node->id, node->key);
-    return a;
-}
-
-/* An actor that lives at a node which (again) registers: known from before, or made while the head was away. False: it is dead for us,
- * and there may be another one in its place. */
-static bool
-adopt(struct head *h, const exo_call_context *call, exo_node *node, const Exo__Cluster__Actor *info)
-{
-    exo_entry *a = exo_directory_by_key(&h->directory, info->key);
-    if (!info->id || (!a && !(a = remember_again(h, call, node, info))))
-        return false;
-    bool same = a->incarnation == info->incarnation;
-    if (a->state == EXO_ENTRY_ALIVE && same && a->node == node && a->id == info->id) {
-        a->listed = true;
-        return true;
-    }
-    bool starting = a->state == EXO_ENTRY_STARTING && same && a->node == node;
-    bool back = a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node) && info->incarnation >= a->incarnation;
-    if (!starting && !back)
-        return false;
-    exo_entry_take_place(a, node);
-    a->incarnation = info->incarnation;
-    a->id = info->id;
-    a->listed = true;
-    exo_head_announce(h, a);
-    return true;
-}
-
-/* An actor that died when the head could not be told. */
-static void
-bury(struct head *h, const exo_node *node, const Exo__Cluster__Actor *info)
-{
-    exo_entry *a = exo_directory_by_key(&h->directory, info->key);
-    bool there = a && (a->node == node || (a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node)));
-    if (there && a->incarnation == info->incarnation && a->state != EXO_ENTRY_DEAD && a->state != EXO_ENTRY_RESTARTING)
-        exo_head_entry_died(h, a, info->cause, info->failed);
-}
-
-static bool
-is_of_node(const exo_entry *a, const exo_node *node)
-{
-    return (a->state == EXO_ENTRY_ALIVE && a->node == node) ||
-           (a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node));
-}
-
-/* What a node that registers tells of its actors, in one message or in several. Those that it does not tell of are not there. *ended
- * (n_actors of it) gets the references of those that it must end; their number is returned. */
-static size_t
-compare_actors(struct head *h, const exo_call_context *call, exo_node *node, const Exo__Cluster__Register *m,
-               uint64_t *ended)
-{
-    exo_entry *a, *next;
-    size_t count = 0;
-    for (a = m->part == 0 ? h->directory.actors : NULL; a; a = a->by_key.next)
-        a->listed = a->listed && !is_of_node(a, node);
-    for (size_t i = 0; i < m->n_actors; i++) {
-        if (strcmp(m->actors[i]->state, "dead") == 0)
-            bury(h, node, m->actors[i]);
-        else if (!adopt(h, call, node, m->actors[i]))
-            ended[count++] = m->actors[i]->id;
-    }
-    if (m->more)
-        return count;
-    HASH_ITER (by_key, h->directory.actors, a, next) {
-        if (is_of_node(a, node) && !a->listed)
-            exo_head_entry_died(h, a, "it ended while its node could not reach the head", true);
-    }
-    return count;
-}
-
-/* From now on the node is the caller's. */
-static void
-own_node(exo_node *node, const exo_identity *owner)
-{
-    exo_identity *before = node->owner;
-    node->owner = exo_identity_hold(owner);
-    exo_identity_drop(&before);
-    node->watcher = owner && owner->pid ? exo_process_parent(owner->pid) : 0;
-    char *key = owner && owner->key[0] ? exo_strdup(owner->key) : NULL;
-    if (key) { /* whatever it says */
-        exo_free(node->key);
-        node->key = key;
-    }
-}
-
-/* A driver's job runs, from now on or again. */
-static exo_status
-begin_job(struct head *h, const exo_node *node, const Exo__Cluster__Register *m, uint64_t peer, exo_err *err)
-{
-    exo_head_trim(h);
-    exo_job_entry *job = exo_directory_job(&h->directory, m->job, h->next_key++);
-    if (!job)
-        return exo_fail(err, EXO_NOMEM, "the head has no memory for a job");
-    if (job->driver == node->id && !job->ended)
-        return EXO_OK;
-    exo_status st = exo_head_take_job(h, job, peer, err);
-    if (st != EXO_OK) {
-        job->ended = job->ended ? job->ended : exo_head_date(); /* one that was made just now is forgotten in time */
-        return st;
-    }
-    exo_directory_renew_job(&h->directory, job);
-    exo_free(job->owner);
-    job->owner = node->owner && node->owner->name[0] ? exo_strdup(node->owner->name) : NULL;
-    job->driver = node->id;
-    job->state = "running";
-    job->ended = 0;
-    job->began = job->began ? job->began : exo_head_date();
-    exo_head_keep_job(h, job);
-    exo_head_record_job(h, job, node, "began");
-    exo_head_end_former(h, job);
-    return EXO_OK;
-}
-
-/* What a new node may be called: actors are placed by it. The names of other keys, and of nodes of theirs that are lost, are not its to take: then it
- * has that of its own key. */
-static char *
-name_of_node(struct head *h, const exo_identity *who, char *wanted)
-{
-    const exo_node *other = exo_directory_node_by_name(&h->directory, wanted);
-    if (!who || !who->name[0] || strcmp(who->name, wanted) == 0)
-        return wanted;
-    bool keys = h->env.is_key && h->env.is_key(h->env.context, wanted);
-    bool theirs = other && other->owner && !exo_identity_is_same(other->owner, who);
-    return keys || theirs ? exo_pb_text(who->name) : wanted;
-}
-
-/* A node that is counted for the process that registers it. */
-static exo_status
-add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m, exo_node **out, exo_err *err)
-{
-    exo_accounts *accounts = &h->directory.accounts;
-    uint64_t peer = exo_head_peer(call);
-    const exo_node *known = exo_directory_node(&h->directory, m->node);
-    bool counts = !known || !known->alive;
-    exo_status st = counts ? exo_account_take(accounts, peer, EXO_QUOTA_NODES, 1, err) : EXO_OK;
-    if (st != EXO_OK)
-        return st;
-    Exo__Cluster__Register named = *m;
-    named.name = name_of_node(h, exo_call_identity(call), m->name);
-    *out = exo_directory_add_node(&h->directory, &named);
-    if (!*out && counts)
-        exo_account_give(accounts, peer, EXO_QUOTA_NODES, 1);
-    if (!*out)
-        return exo_fail(err, EXO_NOMEM, "the head has no memory for a node");
-    if (counts)
-        (*out)->holder = peer;
-    (*out)->since = exo_head_date();
-    own_node(*out, exo_call_identity(call));
-    return EXO_OK;
-}
-
-static exo_status
-head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
-{
-    struct head *h = self;
-    uint64_t peer = exo_head_peer(call), *ended = NULL;
-    exo_node *node = NULL;
-    Exo__Cluster__RegisterReply message = EXO__CLUSTER__REGISTER_REPLY__INIT;
-    Exo__Cluster__Register *m = EXO_UNPACK_ARGS(Exo__Cluster__Register, exo__cluster__register, args);
-    if (!m || !m->node) {
-        EXO_RELEASE(m);
-        return exo_fail(err, EXO_INVAL, "register: the arguments cannot be read");
-    }
-    if (m->part == 0)
-        exo_head_note(h, m->name, m->kind);
-    exo_status st = exo_head_check_resources(m->resources, m->n_resources, err);
-    if (st == EXO_OK && strcmp(m->kind, "worker") != 0 && strcmp(m->kind, "driver") != 0)
-        st = exo_fail(err, EXO_INVAL, "register: a node is a worker or a driver, not '%.60s'", m->kind);
-    if (st == EXO_OK)
-        st = exo_head_check_register(h, call, m, err);
-    if (st == EXO_OK)
-        st = add_node(h, call, m, &node, err);
-    if (st == EXO_OK && strcmp(m->kind, "driver") == 0 && m->job[0])
-        st = begin_job(h, node, m, peer, err);
-    if (st == EXO_OK && !(ended = exo_calloc(m->n_actors + 1, sizeof *ended)))
-        st = exo_fail(err, EXO_NOMEM, "the head has no memory for a node");
-    if (st == EXO_OK) {
-        message.n_ended = compare_actors(h, call, node, m, ended);
-        message.cluster = exo_pb_text(h->env.cluster);
-        message.name = exo_pb_text(node->name);
-        message.ended = ended;
-        st = exo_head_reply(reply, &message.base, err);
-    }
-    if (st == EXO_OK && !m->more) {
-        exo_head_want_tick(h, exo_head_now(h)); /* there may be room now for what waits */
-        exo_head_ask_again(h);
-    }
-    exo_free(ended);
-    EXO_RELEASE(m);
-    return st;
-}
-
-/* What a process that is gone waits for. */
-static void
-forget_peer(struct head *h, uint64_t peer)
-{
-    const exo_account *account = exo_account_of(&h->directory.accounts, peer);
-    if (!account)
-        return;
-    bool finds = account->held[EXO_QUOTA_FINDS] > 0;
-    if (account->held[EXO_QUOTA_LOGS] > 0) {
-        forget_wishes(h, &h->log_wishes, peer);
-        forget_wishes(h, &h->end_wishes, peer);
-    }
-    for (exo_entry *a = finds ? h->directory.actors : NULL; a; a = a->by_key.next) {
-        forget_wishes(h, &a->find_wishes, peer);
-        forget_wishes(h, &a->spawn_wishes, peer);
-    }
-}
-
-static void
-node_gone(struct head *h, exo_node *node, const char *cause, bool clean)
-{
-    char reason[EXO_ERR_TEXT];
-    exo_entry *a, *next;
-    if (!node->alive)
-        return;
-    node->alive = false;
-    node->left = clean;
-    exo_account_give(&h->directory.accounts, node->holder, EXO_QUOTA_NODES, 1);
-    node->since = exo_head_date();
-    exo_free(node->cause);
-    node->cause = exo_strdup(cause);
-    if (node->is_driver)
-        exo_head_end_job(h, node, clean ? "done" : "lost", clean ? "its driver left" : cause);
-    exo_format_cut(reason, sizeof reason, "its node '%s' %s: %s", node->name, clean ? "left" : "is lost", cause);
-    exo_durable_begin(h->durable);
-    HASH_ITER (by_key, h->directory.actors, a, next)
-        if (a->node == node)
-            exo_head_entry_died(h, a, reason, !clean);
-    exo_durable_commit(h->durable);
-    exo_head_want_tick(h, exo_head_now(h));
-    maybe_end(h);
-}
-
-static exo_status
-head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
-{
-    struct head *h = self;
-    (void)reply;
-    Exo__Cluster__NodeInfo *m = EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "gone: the arguments cannot be read");
-    exo_status st = exo_head_check_self(call, m->node, "gone", err);
-    exo_node *node = st == EXO_OK ? exo_directory_node(&h->directory, m->node) : NULL;
-    bool left = strcmp(m->state, "left") == 0;
-    if (node && left)
-        exo_head_note(h, node->name, "left");
-    if (node)
-        node_gone(h, node, m->cause, left);
-    if (st == EXO_OK)
-        forget_peer(h, m->node);
-    EXO_RELEASE(m);
-    return st;
-}
-
-static exo_status
-head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
-{
-    struct head *h = self;
-    char cause[EXO_ERR_TEXT], why[200];
-    exo_entry *a, *next;
-    (void)reply;
-    Exo__Cluster__Epitaph *m = EXO_UNPACK_ARGS(Exo__Cluster__Epitaph, exo__cluster__epitaph, args);
-    if (!m)
-        return exo_fail(err, EXO_INVAL, "epitaph: the arguments cannot be read");
-    exo_head_note(h, m->name, m->cause);
-    exo_status st = exo_head_check_epitaph(h, call, m->node, err);
-    if (st != EXO_OK) {
-        EXO_RELEASE(m);
-        return st;
-    }
-    const exo_identity *who = exo_call_identity(call);
-    exo_node *node = exo_directory_node(&h->directory, m->node);
-    exo_format_cut(cause, sizeof cause, "its node '%s' %s%s%s", node ? node->name : m->name,
-                   exo_cut(why, sizeof why, m->cause), m->running[0] ? ", in " : "", m->running);
-    HASH_ITER (by_key, h->directory.actors, a, next)
-        if (a->state == EXO_ENTRY_UNKNOWN && a->last_node == m->node && (!who || strcmp(a->last_key, who->key) == 0))
-            exo_head_entry_died(h, a, cause, true); /* it ended when there was no head */
-    if (node) {
-        node_gone(h, node, m->cause, false);
-        node->left = false;
-        exo_free(node->cause);
-        node->cause = exo_strdup(m->cause);
-        exo_free(node->running);
-        node->running = exo_strdup(m->running);
-        exo_free(node->log);
-        node->log = exo_strdup(m->log);
-        HASH_ITER (by_key, h->directory.actors, a, next) {
-            if (a->lost_with == node->id) {
-                exo_entry_set_cause(a, cause);
-                exo_head_keep_actor(h, a);
-            }
-        }
-    }
-    EXO_RELEASE(m);
-    return EXO_OK;
 }
 
 /* --- Life ----------------------------------------------------------------------------------------------------------------------------- */
@@ -719,10 +443,8 @@ head_stop(void *self)
         exo_reply(&p->caller, EXO_PEER_LOST, "the head ended", NULL);
         exo_head_free_postponed(h, p);
     }
-    for (struct beginning *b; (b = h->beginnings);) {
-        h->beginnings = b->next;
-        exo_free(b);
-    }
+    exo_head_free_works(h);
+    exo_head_close_answers(h);
     exo_head_fulfil(h, &h->log_wishes, EXO_PEER_LOST, "the head ended", NULL);
     exo_head_fulfil(h, &h->end_wishes, EXO_PEER_LOST, "the head ended", NULL);
     exo_directory_release(&h->directory);
@@ -747,7 +469,8 @@ head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err 
     if (getrandom(&h->salt, sizeof h->salt, 0) != (ssize_t)sizeof h->salt)
         return exo_fail(err, EXO_IO, "the kernel gives no random numbers: %s", strerror(errno));
     h->next_key = ((uint64_t)wall.tv_sec * 1000 + (uint64_t)wall.tv_nsec / 1000000) << 20;
-    if (h->env.state_path) {
+    st = exo_head_open_answers(h, err);
+    if (st == EXO_OK && h->env.state_path) {
         st = exo_durable_open(&h->durable, h->env.state_path, err);
         if (st == EXO_OK)
             st = exo_durable_each(h->durable, "actors", exo_head_recall_actor, h, err);
@@ -759,7 +482,7 @@ head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err 
         return st;
     }
     h->has_past = h->directory.actors || h->directory.jobs;
-    exo_head_trim(h);
+    exo_head_trim(h, SIZE_MAX);
     h->first_key = h->next_key;
     h->grace_ends = exo_head_now(h) + GRACE;
     exo_head_want_tick(h, exo_head_now(h));
@@ -794,15 +517,15 @@ static const struct {
     exo_method method;
     exo_audit_event event;
 } served[] = {
-    {{.name = "register", .run = head_register}, EXO_AUDIT_NODE},
-    {{.name = "gone", .run = head_gone}, EXO_AUDIT_NODE},
+    {{.name = "register", .run = exo_head_register}, EXO_AUDIT_NODE},
+    {{.name = "gone", .run = exo_head_gone}, EXO_AUDIT_NODE},
     {{.name = "spawn", .run = exo_head_spawn}, EXO_AUDIT_SPAWN},
     {{.name = "started", .run = exo_head_started}, EXO_AUDIT_EVENTS},
     {{.name = "find", .run = head_find}, EXO_AUDIT_EVENTS},
     {{.name = "claim", .run = head_claim}, EXO_AUDIT_SPAWN},
     {{.name = "node", .run = head_node}, EXO_AUDIT_EVENTS},
     {{.name = "died", .run = exo_head_died}, EXO_AUDIT_EVENTS},
-    {{.name = "epitaph", .run = head_epitaph}, EXO_AUDIT_NODE},
+    {{.name = "epitaph", .run = exo_head_epitaph}, EXO_AUDIT_NODE},
     {{.name = "list", .run = exo_head_list}, EXO_AUDIT_EVENTS},
     {{.name = "why", .run = exo_head_why}, EXO_AUDIT_EVENTS},
     {{.name = "log", .run = exo_head_log}, EXO_AUDIT_EVENTS},
@@ -811,7 +534,8 @@ static const struct {
     {{.name = "end", .run = head_end}, EXO_AUDIT_STOP},
     {{.name = "give_up", .run = exo_head_give_up}, EXO_AUDIT_KILL},
     {{.name = "report", .run = exo_head_report}, EXO_AUDIT_EVENTS},
-    {{.name = "begin", .run = exo_head_begin_more}, EXO_AUDIT_EVENTS},
+    {{.name = "go_on", .run = exo_head_go_on}, EXO_AUDIT_EVENTS},
+    {{.name = "holds", .run = exo_head_holds}, EXO_AUDIT_EVENTS},
 };
 
 static exo_status
@@ -830,7 +554,8 @@ static const exo_method methods[] = {
     {.name = "node", .run = serve},     {.name = "died", .run = serve},   {.name = "epitaph", .run = serve},
     {.name = "list", .run = serve},     {.name = "why", .run = serve},    {.name = "log", .run = serve},
     {.name = "logs", .run = serve},     {.name = "tick", .run = serve},   {.name = "end", .run = serve},
-    {.name = "give_up", .run = serve},  {.name = "report", .run = serve}, {.name = "begin", .run = serve},
+    {.name = "give_up", .run = serve},  {.name = "report", .run = serve}, {.name = "go_on", .run = serve},
+    {.name = "holds", .run = serve},
 };
 
 const exo_actor_class exo_head_class = {

@@ -15,11 +15,12 @@
  *     lost(NodeInfo)                          a connection is gone: from this process's own net
  *     epitaph(Epitaph)                        why a process ended: from its watcher
  *     report(Report)                          how a job goes: from its driver, again and again
- *     list() -> Listing, why(Name) -> text
- *     log(LogLines), logs(number) -> lines after it, waits for some; logs() -> all, at once
+ *     holds(Holdings)                         what others hold of a node: from it, when that changes
+ *     list() -> Listing, list(key) -> Listing with the actors after that one; why(Name) -> text
+ *     log(LogLines), logs(number) -> lines after it, waits for some; logs() -> the oldest there are, at once
  *     end()                                   ends the workers, then this process; the reply comes when the workers have left
  *     tick()                                  something is due
- *     begin()                                 the next lives of a large group
+ *     go_on()                                 the next slice of what is done with many actors
  *
  * What one process may hold of it is bounded: quota.h. */
 #ifndef EXO_CLUSTER_HEAD_H

@@ -10,10 +10,12 @@
 
 enum {
     LOG_LINES = 4096,
-    REMEMBERED = 10000,     /* dead actors that `why` can tell of: the latest   */
-    REMEMBERED_JOBS = 1000, /* jobs that have ended and are listed: the latest  */
-    MAX_REPORT = 64 << 10,  /* bytes of what a driver says of its job */
-    SLICE = 256             /* lives that are begun at once: others are served before the next ones */
+    REMEMBERED = 10000,           /* dead actors that `why` can tell of: the latest   */
+    REMEMBERED_JOBS = 1000,       /* jobs that have ended and are listed: the latest  */
+    MAX_REPORT = 64 << 10,        /* bytes of what a driver says of its job */
+    MAX_LAST_LINES = 8 << 10,     /* bytes of a log that an epitaph has */
+    MOST_LINES_BYTES = 256 << 10, /* of a reply with lines of the log: the caller asks again for the next ones */
+    SLICE = 64                    /* actors that are dealt with at once: others are served before the next ones */
 };
 
 /* Spawning that finds no place while workers may still come back to a head that was restarted: then it is asked for again. */
@@ -26,10 +28,18 @@ struct postponed {
     struct postponed *next;
 };
 
-/* Actors of a batch whose lives are begun slice by slice. */
-struct beginning {
-    struct beginning *next;
-    size_t count, at;
+struct head;
+struct answers; /* of workers: head_answers.c */
+
+/* What is to be done with many actors, slice by slice (head_work.c). */
+struct work {
+    struct work *next;
+    /* With each of them that is still known. */
+    void (*each)(struct head *h, exo_entry *a, const struct work *w);
+    uint64_t node;
+    bool failure;
+    char cause[EXO_ERR_TEXT];
+    size_t count, most, at;
     uint64_t keys[];
 };
 
@@ -43,7 +53,8 @@ struct head {
     exo_time grace_ends;          /* 0: it is over */
     bool has_past;                /* there was a head before it, whose workers may come back */
     struct postponed *postponed;
-    struct beginning *beginnings; /* the first one is being worked at */
+    struct work *works; /* the first one is being worked at */
+    struct answers *answers;
     int64_t began;
     char *lines[LOG_LINES]; /* a ring: line n is at n % LOG_LINES */
     uint64_t num_lines;
@@ -73,6 +84,10 @@ uint64_t exo_head_peer(const exo_call_context *call);
 uint64_t exo_head_holder(const struct head *h, const exo_call_context *call);
 void exo_head_fulfil(struct head *h, struct exo_wish **list, exo_status status, const char *reason,
                      const ProtobufCMessage *message);
+/* Answers what a process that is gone waits for. */
+void exo_head_forget_wishes(struct head *h, struct exo_wish **list, uint64_t peer);
+/* Told to end, and all workers have left, or had the time to. */
+void exo_head_maybe_end(struct head *h);
 void exo_head_describe(const exo_entry *a, Exo__Cluster__Actor *out);
 /* `a`: the last one of that name; may be NULL. */
 exo_status exo_head_fail_not_there(const Exo__Cluster__Name *m, const exo_entry *a, exo_err *err);
@@ -127,9 +142,9 @@ exo_status exo_head_serve(exo_call_context *call, struct head *h, exo_audit_even
 
 void exo_head_keep_actor(struct head *h, const exo_entry *a);
 void exo_head_keep_job(struct head *h, const exo_job_entry *j);
-/* Forgets the oldest of the dead actors and of the jobs that ended, here and in the file, when there are many. The caller goes through
- * neither table and has no dead entry. */
-void exo_head_trim(struct head *h);
+/* Forgets the oldest of the dead actors, `at_once` at most, and of the jobs that ended, here and in the file, when there are many. The caller
+ * goes through neither table and has no dead entry. */
+void exo_head_trim(struct head *h, size_t at_once);
 void exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state);
 void exo_head_recall_actor(void *context, const exo_durable_row *row);
 void exo_head_recall_job(void *context, const exo_durable_row *row);
@@ -139,6 +154,54 @@ void exo_head_give_job(struct head *h, exo_job_entry *job);
 /* How a job goes, until it has ended: in memory only. */
 exo_status exo_head_report(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
                            exo_err *err);
+
+/* --- Nodes (head_nodes.c) ----------------------------------------------------------------------------------------- */
+
+exo_status exo_head_register(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                             exo_err *err);
+exo_status exo_head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
+exo_status exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                            exo_err *err);
+
+/* --- Work in slices (head_work.c) --------------------------------------------------------------------------------- */
+
+/* Something to be done with `most` actors at most. NULL: no memory. */
+struct work *exo_head_new_work(size_t most, void (*each)(struct head *h, exo_entry *a, const struct work *w));
+/* There must be room. */
+void exo_head_add_work(struct work *w, const exo_entry *a);
+/* Does the first slice, and sees to the others; *w is moved, and may be NULL. Entries may be gone afterwards. */
+void exo_head_do_work(struct head *h, struct work **w);
+void exo_head_free_works(struct head *h);
+/* The next slice: of the head's own calls. */
+exo_status exo_head_go_on(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                          exo_err *err);
+/* The actor of that name, key or reference. Before one of a node that ended just now is given, its death is dealt with. */
+exo_entry *exo_head_by_name(struct head *h, const char *space, const char *name);
+exo_entry *exo_head_by_key(struct head *h, uint64_t key);
+exo_entry *exo_head_by_id(struct head *h, uint64_t node, uint64_t id);
+/* What actors of a node that ended have died of. */
+void exo_head_tell_loss(const exo_node *node, char *out, size_t size);
+/* The node has ended, and its actors with it. */
+void exo_head_end_entries(struct head *h, exo_node *node, bool failure);
+/* Why it ended, for actors whose death was dealt with before. */
+void exo_head_explain(struct head *h, exo_node *node, const char *cause);
+
+/* --- What workers answer (head_answers.c) ------------------------------------------------------------------------- */
+
+/* The arguments of `started`. */
+struct exo_outcome {
+    uint64_t key, incarnation, id, node;
+    int status;
+    char reason[EXO_ERR_TEXT];
+    char idempotent[512]; /* names, each with a 0; those that have room */
+    size_t idempotent_size;
+};
+
+/* What workers answer goes to `h` until it is closed. */
+exo_status exo_head_open_answers(struct head *h, exo_err *err);
+void exo_head_close_answers(struct head *h);
+/* Asks the node's worker to make the actor; its answer becomes a call of `started`. */
+exo_status exo_head_ask_worker(struct head *h, exo_entry *a, exo_err *err);
 
 /* --- Making actors (head_spawn.c) --------------------------------------------------------------------------------- */
 
@@ -154,9 +217,6 @@ void exo_head_end_batch(struct head *h, exo_batch *b, exo_status status, const c
 void exo_head_fail_batch(struct head *h, exo_batch *b, exo_status status, const char *reason);
 /* h may be NULL for one that is not counted any more. */
 void exo_head_free_postponed(struct head *h, struct postponed *p);
-/* The next slice of what is to be begun: of the head's own calls. */
-exo_status exo_head_begin_more(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
-                               exo_err *err);
 /* There is another worker, or none will come any more. */
 void exo_head_ask_again(struct head *h);
 exo_status exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
@@ -189,8 +249,10 @@ exo_status exo_head_give_up(exo_call_context *call, void *self, const exo_payloa
 
 exo_status exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
 exo_status exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
+/* What others hold of a node: from it. */
+exo_status exo_head_holds(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+                          exo_err *err);
 exo_status exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
-/* args: none, for all lines there are; or the number of lines that are known already, UINT64_MAX: only new ones. The reply: the next such number, then text. */
 exo_status exo_head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #define MIN_BACKOFF (10 * EXO_MS) /* before the second of lives that are short, whatever the rule says */
@@ -76,7 +77,8 @@ restart_group(struct head *h, const exo_entry *failed, exo_time wait)
     exo_entry *a = failed->group ? failed->group->members : NULL, *next;
     exo_format_cut(cause, sizeof cause, "restarted with '%s' of its group",
                    exo_cut(name, sizeof name, failed->spec->name));
-    for (; a; a = next) {
+    exo_durable_begin(h->durable);
+    for (; a; a = next) { /* there are EXO_GROUP_MEMBERS at most */
         next = a->next_member;
         if (a == failed || a->state != EXO_ENTRY_ALIVE ||
             (failed->spec->group_rule == EXO_REST_FOR_ONE && a->key < failed->key))
@@ -87,6 +89,7 @@ restart_group(struct head *h, const exo_entry *failed, exo_time wait)
         exo_entry_unplace(a);
         exo_head_schedule(h, a, wait);
     }
+    exo_durable_commit(h->durable);
 }
 
 void
@@ -138,8 +141,7 @@ exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_p
         EXO_RELEASE(m);
         return st;
     }
-    exo_entry *a =
-        m->key ? exo_directory_by_key(&h->directory, m->key) : exo_directory_by_id(&h->directory, m->node, m->id);
+    exo_entry *a = m->key ? exo_head_by_key(h, m->key) : exo_head_by_id(h, m->node, m->id);
     bool same = a && a->node && a->node->id == m->node && (!m->key || a->incarnation == m->incarnation);
     if (same && a->state == EXO_ENTRY_ALIVE && a->id == m->id) {
         exo_head_entry_died(h, a, m->cause, m->failure);
@@ -152,25 +154,51 @@ exo_head_died(exo_call_context *call, void *self, const exo_payload *args, exo_p
     return EXO_OK;
 }
 
-/* An actor of a job that ended. `driver` is gone, and what lived there is dead. */
+/* An actor of a job that ended. w->node: its driver, which is gone, and what lived there is dead; 0: none. */
 static void
-end_with_job(struct head *h, exo_entry *a, uint64_t driver, const char *cause)
+end_with_job(struct head *h, exo_entry *a, const struct work *w)
 {
     char reason[200];
     if (a->spec->detached || a->state == EXO_ENTRY_DEAD)
         return;
-    exo_format_cut(reason, sizeof reason, "its job ended: %s", cause);
-    if (a->state == EXO_ENTRY_ALIVE && a->node && a->node->id != driver)
+    exo_format_cut(reason, sizeof reason, "its job ended: %s", w->cause);
+    if (a->state == EXO_ENTRY_ALIVE && a->node && a->node->alive && a->node->id != w->node)
         exo_head_kill_at(h, a->node->id, a->id, reason, true);
     if (a->spec->restart)
         a->spec->restart->when = EXO_RESTART_NEVER;
     exo_head_entry_died(h, a, reason, false);
 }
 
+static bool
+is_of_former_driver(struct head *h, const exo_entry *a, uint64_t driver)
+{
+    uint64_t former = a->spec->driver;
+    const exo_node *node = former && former != driver ? exo_directory_node(&h->directory, former) : NULL;
+    return former && former != driver && (!node || !node->alive);
+}
+
+/* Ends the actors of a job; `but`: if not 0, those of drivers that are gone only, and not of this one. */
+static void
+end_crew(struct head *h, const exo_crew *crew, uint64_t driver, uint64_t but, const char *cause)
+{
+    struct work *w = crew ? exo_head_new_work(crew->count, end_with_job) : NULL;
+    if (crew && !w) { /* they are ended when somebody takes the job's name, or ends with their nodes */
+        EXO_LOG(ERROR, HEAD, "job=%s its actors go on: no memory to end them", crew->job);
+        return;
+    }
+    for (const exo_entry *a = crew ? crew->members : NULL; a; a = a->next_mate)
+        if (!but || is_of_former_driver(h, a, but))
+            exo_head_add_work(w, a);
+    if (w) {
+        w->node = driver;
+        snprintf(w->cause, sizeof w->cause, "%s", cause);
+    }
+    exo_head_do_work(h, &w);
+}
+
 static void
 finish_job(struct head *h, exo_job_entry *job, const char *state, const char *cause)
 {
-    exo_entry *a, *next;
     char detail[200], why[150];
     exo_format_cut(detail, sizeof detail, "%s: %s", state, exo_cut(why, sizeof why, cause));
     exo_head_record_job(h, job, exo_directory_node(&h->directory, job->driver), detail);
@@ -181,12 +209,8 @@ finish_job(struct head *h, exo_job_entry *job, const char *state, const char *ca
     exo_free(job->report);
     job->report = NULL;
     exo_head_give_job(h, job);
-    exo_durable_begin(h->durable);
     exo_head_keep_job(h, job);
-    HASH_ITER (by_key, h->directory.actors, a, next)
-        if (strcmp(a->spec->job, job->name) == 0)
-            end_with_job(h, a, job->driver, cause);
-    exo_durable_commit(h->durable);
+    end_crew(h, exo_directory_crew(&h->directory, job->name), job->driver, 0, cause);
 }
 
 uint64_t
@@ -199,15 +223,7 @@ exo_head_driver_of(struct head *h, const char *job)
 void
 exo_head_end_former(struct head *h, const exo_job_entry *job)
 {
-    exo_entry *a, *next;
-    HASH_ITER (by_key, h->directory.actors, a, next) {
-        uint64_t former = a->spec->driver;
-        if (!former || former == job->driver || strcmp(a->spec->job, job->name) != 0)
-            continue;
-        const exo_node *driver = exo_directory_node(&h->directory, former);
-        if (!driver || !driver->alive)
-            end_with_job(h, a, 0, "another driver has its name");
-    }
+    end_crew(h, exo_directory_crew(&h->directory, job->name), 0, job->driver, "another driver has its name");
 }
 
 /* The job of a driver that went: what it made and did not detach goes, too. */
@@ -225,15 +241,19 @@ exo_head_end_lost_jobs(struct head *h)
 {
     static const char cause[] = "its driver did not come back to a head that was restarted";
     exo_job_entry *job, *next_job;
-    exo_entry *a, *next;
     HASH_ITER (hh, h->directory.jobs, job, next_job)
         if (strcmp(job->state, "running") == 0 && !job->driver)
             finish_job(h, job, "lost", cause);
-    HASH_ITER (by_key, h->directory.actors, a, next) {
-        job = a->spec->job[0] ? exo_directory_job(&h->directory, a->spec->job, 0) : NULL;
-        if (a->spec->job[0] && (!job || strcmp(job->state, "running") != 0))
-            end_with_job(h, a, 0, cause);
+    struct work *w = exo_head_new_work(HASH_CNT(by_key, h->directory.actors), end_with_job);
+    for (const exo_crew *crew = w ? h->directory.crews : NULL; crew; crew = crew->hh.next) {
+        job = exo_directory_job(&h->directory, crew->job, 0);
+        if (!job || strcmp(job->state, "running") != 0)
+            for (const exo_entry *a = crew->members; a; a = a->next_mate)
+                exo_head_add_work(w, a);
     }
+    if (w)
+        snprintf(w->cause, sizeof w->cause, "%s", cause);
+    exo_head_do_work(h, &w);
 }
 
 /* One that does not live just now gets no further life. */
@@ -256,7 +276,7 @@ exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, ex
     Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "give_up: the arguments cannot be read");
-    exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
+    exo_entry *a = exo_head_by_name(h, m->space, m->name);
     exo_head_note_actor(h, m->space, m->name, m->cause);
     exo_status st = exo_head_check_space(h, call, m->space, a, "give_up", err);
     if (st == EXO_OK && (!a || a->state == EXO_ENTRY_DEAD))

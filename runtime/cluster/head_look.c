@@ -11,6 +11,10 @@
 #include "printable.h"
 #include "process.h"
 
+enum {
+    PAGE = 1000 /* actors of one listing; the caller asks for the next ones */
+};
+
 /* "NAME: dead since ..., class C, life 1", and why. Returns the length. */
 static size_t
 tell_of_actor(const exo_entry *a, char *out, size_t size)
@@ -56,7 +60,7 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     if (!m)
         return exo_fail(err, EXO_INVAL, "why: the arguments cannot be read");
     exo_head_note_actor(h, m->space, m->name, NULL);
-    const exo_entry *a = exo_directory_by_name(&h->directory, m->space, m->name);
+    const exo_entry *a = exo_head_by_name(h, m->space, m->name);
     exo_status allowed = exo_head_check_space(h, call, m->space, a, "why", err);
     if (allowed != EXO_OK) {
         EXO_RELEASE(m);
@@ -87,56 +91,95 @@ name_of_key(const struct head *h, uint64_t holder)
     return NULL;
 }
 
-/* What each process holds, as far as the caller may see it. NOMEM: some of them are there. */
+/* What a process holds of the head. */
+static void
+describe_account(struct head *h, const exo_account *a, Exo__Cluster__Holding *p)
+{
+    exo_remote_held far = {0};
+    const exo_node *node = exo_directory_node(&h->directory, a->peer);
+    if (h->env.held_for)
+        h->env.held_for(h->env.context, a->peer, &far);
+    exo__cluster__holding__init(p);
+    p->node = a->peer;
+    p->name = exo_pb_text(node ? node->name : name_of_key(h, a->peer));
+    p->nodes = a->held[EXO_QUOTA_NODES];
+    p->jobs = a->held[EXO_QUOTA_JOBS];
+    p->actors = a->held[EXO_QUOTA_ACTORS];
+    p->names = a->held[EXO_QUOTA_NAMES];
+    p->spawns = a->held[EXO_QUOTA_SPAWNS];
+    p->finds = a->held[EXO_QUOTA_FINDS];
+    p->logs = a->held[EXO_QUOTA_LOGS];
+    p->waiting = far.waiting;
+    p->waiting_bytes = far.waiting_bytes;
+    p->lent = far.lent;
+    p->lent_bytes = far.lent_bytes;
+    p->references = far.references;
+    p->monitors = far.monitors;
+}
+
+/* What each process holds, of the head and of the nodes that have told of it, as far as the caller may see it. NOMEM: some of them are there. */
 static exo_status
 list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *out)
 {
-    out->peers = exo_calloc(HASH_COUNT(h->directory.accounts.by_peer) + 1, sizeof *out->peers);
-    if (!out->peers)
+    size_t most = HASH_COUNT(h->directory.accounts.by_peer);
+    for (const exo_node *n = h->directory.nodes; n; n = n->hh.next)
+        most += n->alive && n->held ? n->held->n_peers : 0;
+    Exo__Cluster__Holding *p;
+    if (!(out->peers = exo_calloc(most + 1, sizeof *out->peers)))
         return EXO_NOMEM;
     for (const exo_account *a = h->directory.accounts.by_peer; a; a = a->hh.next) {
-        exo_remote_held far = {0};
         const exo_node *node = exo_directory_node(&h->directory, a->peer);
         if (!a->peer || (a->peer != exo_head_holder(h, call) && exo_head_hides_holding(call, a->peer, node)))
             continue; /* 0: the head itself */
-        Exo__Cluster__Holding *p = exo_calloc(1, sizeof *p);
-        if (!p)
+        if (!(p = out->peers[out->n_peers] = exo_calloc(1, sizeof *p)))
             return EXO_NOMEM;
-        if (h->env.held_for)
-            h->env.held_for(h->env.context, a->peer, &far);
-        exo__cluster__holding__init(p);
-        p->node = a->peer;
-        p->name = exo_pb_text(node ? node->name : name_of_key(h, a->peer));
-        p->nodes = a->held[EXO_QUOTA_NODES];
-        p->jobs = a->held[EXO_QUOTA_JOBS];
-        p->actors = a->held[EXO_QUOTA_ACTORS];
-        p->names = a->held[EXO_QUOTA_NAMES];
-        p->spawns = a->held[EXO_QUOTA_SPAWNS];
-        p->finds = a->held[EXO_QUOTA_FINDS];
-        p->logs = a->held[EXO_QUOTA_LOGS];
-        p->waiting = far.waiting;
-        p->waiting_bytes = far.waiting_bytes;
-        p->lent = far.lent;
-        p->lent_bytes = far.lent_bytes;
-        out->peers[out->n_peers++] = p;
+        describe_account(h, a, p);
+        out->n_peers++;
+    }
+    for (const exo_node *n = h->directory.nodes; n; n = n->hh.next) {
+        for (size_t i = 0; n->alive && n->held && i < n->held->n_peers; i++) {
+            uint64_t holder = n->held->peers[i]->node;
+            if (exo_head_hides_node(call, n) ||
+                exo_head_hides_holding(call, holder, exo_directory_node(&h->directory, holder)))
+                continue;
+            if (!(p = out->peers[out->n_peers] = exo_calloc(1, sizeof *p)))
+                return EXO_NOMEM;
+            *p = *n->held->peers[i]; /* its texts are the node's */
+            p->by = n->name;
+            out->n_peers++;
+        }
     }
     return EXO_OK;
 }
 
-/* Takes out of a list what the caller may not see. */
+exo_status
+exo_head_holds(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    struct head *h = self;
+    (void)reply;
+    Exo__Cluster__Holdings *m = EXO_UNPACK_ARGS(Exo__Cluster__Holdings, exo__cluster__holdings, args);
+    if (!m || m->n_peers > EXO_HOLDERS) {
+        EXO_RELEASE(m);
+        return exo_fail(err, EXO_INVAL, "holds: the arguments cannot be read");
+    }
+    exo_node *node = exo_directory_node(&h->directory, m->node);
+    exo_status st = exo_head_check_self(call, m->node, "holds", err);
+    if (st == EXO_OK && (!node || !node->alive))
+        st = exo_fail(err, EXO_NOT_FOUND, "holds: this process is not registered at the head");
+    if (st == EXO_OK) {
+        EXO_RELEASE(node->held);
+        node->held = m;
+        m = NULL;
+    }
+    EXO_RELEASE(m);
+    return st;
+}
+
+/* Takes out of a list the nodes and jobs that the caller may not see. */
 static void
 hide(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *listing)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < listing->n_actors; i++) {
-        const exo_entry *a = exo_directory_by_key(&h->directory, listing->actors[i]->key);
-        if (a && exo_head_is_hidden(call, a))
-            exo_free(listing->actors[i]);
-        else
-            listing->actors[kept++] = listing->actors[i];
-    }
-    listing->n_actors = kept;
-    kept = 0;
     for (size_t i = 0; i < listing->n_nodes; i++) {
         const exo_node *n = exo_directory_node(&h->directory, listing->nodes[i]->node);
         if (n && exo_head_hides_node(call, n))
@@ -156,46 +199,94 @@ hide(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *listin
     listing->n_jobs = kept;
 }
 
+/* A page of the actors that the caller may see. */
+static exo_status
+list_actors(struct head *h, const exo_call_context *call, uint64_t after, Exo__Cluster__Listing *out)
+{
+    const exo_entry *a = after ? exo_directory_by_key(&h->directory, after) : h->directory.actors;
+    size_t looked_at = 0;
+    if (after && a)
+        a = a->by_key.next;
+    else if (after) /* it has been forgotten: keys are given in order, but for those of an earlier head */
+        for (a = h->directory.actors; a && a->key <= after;)
+            a = a->by_key.next;
+    if (!(out->actors = exo_calloc(PAGE, sizeof *out->actors)))
+        return EXO_NOMEM;
+    for (; a && looked_at < PAGE; a = a->by_key.next, looked_at++) {
+        out->more = a->key;
+        if (exo_head_is_hidden(call, a))
+            continue;
+        Exo__Cluster__Actor *info = exo_calloc(1, sizeof *info);
+        if (!info)
+            return EXO_NOMEM;
+        exo_head_describe(a, info);
+        out->actors[out->n_actors++] = info;
+    }
+    out->more = a ? out->more : 0;
+    return EXO_OK;
+}
+
 exo_status
 exo_head_list(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    (void)args;
     char boot[EXO_BOOT_ID];
     Exo__Cluster__Listing listing = EXO__CLUSTER__LISTING__INIT;
+    Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
+    if (!m)
+        return exo_fail(err, EXO_INVAL, "list: the arguments cannot be read");
+    uint64_t after = m->key;
+    EXO_RELEASE(m);
     listing.cluster = exo_pb_text(h->env.cluster);
     listing.version = exo_pb_text(EXO_VERSION);
     listing.began = h->began;
     listing.pid = (uint32_t)getpid();
     listing.host = boot;
     exo_boot_id(boot);
-    exo_status st = exo_directory_list(&h->directory, &listing, exo_head_describe);
+    exo_status st = after ? EXO_OK : exo_directory_list(&h->directory, &listing);
     hide(h, call, &listing);
-    if (st == EXO_OK)
+    if (st == EXO_OK && !after)
         st = list_holdings(h, call, &listing);
+    if (st == EXO_OK)
+        st = list_actors(h, call, after, &listing);
     if (st == EXO_OK)
         st = exo_head_reply(reply, &listing.base, err);
     exo_directory_list_release(&listing);
     return st;
 }
 
+/* As many lines after that one as a reply may have. */
 static exo_status
 reply_lines(struct head *h, uint64_t after, exo_payload *reply)
 {
-    uint64_t first = h->num_lines > LOG_LINES ? h->num_lines - LOG_LINES : 0;
-    size_t size = sizeof(uint64_t) + 1;
+    uint64_t first = h->num_lines > LOG_LINES ? h->num_lines - LOG_LINES : 0, end;
+    size_t size = sizeof end + 1;
     first = after > first ? after : first;
-    for (uint64_t n = first; n < h->num_lines; n++)
-        size += strlen(h->lines[n % LOG_LINES]) + 1;
+    first = first < h->num_lines ? first : h->num_lines;
+    for (end = first; end < h->num_lines && size < MOST_LINES_BYTES; end++)
+        size += strlen(h->lines[end % LOG_LINES]) + 1;
     char *text = exo_calloc(1, size);
     if (!text)
         return EXO_NOMEM;
-    memcpy(text, &h->num_lines, sizeof h->num_lines);
-    size_t at = sizeof h->num_lines;
-    for (uint64_t n = first; n < h->num_lines; n++)
+    memcpy(text, &end, sizeof end);
+    size_t at = sizeof end;
+    for (uint64_t n = first; n < end; n++)
         at += (size_t)snprintf(text + at, size - at, "%s\n", h->lines[n % LOG_LINES]);
     *reply = (exo_payload){.data = text, .size = at, .release = exo_free};
     return EXO_OK;
+}
+
+/* Where the last of the lines begin that are kept. */
+static char *
+skip_lines(char *text)
+{
+    char *first = text;
+    size_t count = 0;
+    for (const char *c = text; (c = strchr(c, '\n')); c++)
+        count++;
+    for (; count > LOG_LINES; count--)
+        first = strchr(first, '\n') + 1;
+    return first;
 }
 
 exo_status
@@ -213,7 +304,7 @@ exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         EXO_RELEASE(m);
         return exo_fail(err, EXO_DENIED, "log: this process is not registered at the head");
     }
-    for (char *line = m->text; *line;) {
+    for (char *line = skip_lines(m->text); *line;) {
         size_t length = strcspn(line, "\n");
         exo_format_cut(full, sizeof full, "%s: %.*s", node ? node->name : m->node_name,
                        (int)(length < sizeof full ? length : sizeof full), line);
@@ -237,21 +328,23 @@ exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     return EXO_OK;
 }
 
-/* args: none, for all lines there are; or the number of lines that are known already, UINT64_MAX: only new ones. The reply: the next such number, then text. */
+/* args: none, for the oldest lines there are; or the number of lines that are known already, UINT64_MAX: only new ones. With another number
+ * that is not 0 it does not wait: the reply may have no lines. The reply: the next such number, then text. */
 exo_status
 exo_head_logs(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    uint64_t after = 0;
-    if (args->size == 0)
-        return reply_lines(h, 0, reply);
-    if (args->size != sizeof after)
+    uint64_t words[2] = {0, 1}; /* lines that are known; whether it does not wait */
+    if (args->size == sizeof words[0])
+        words[1] = 0;
+    else if (args->size != 0 && args->size != sizeof words)
         return exo_fail(err, EXO_INVAL, "logs: expected the number of a line");
-    memcpy(&after, args->data, sizeof after);
-    if (after < h->num_lines)
-        return reply_lines(h, after, reply);
+    if (args->size > 0)
+        memcpy(words, args->data, args->size);
+    if (words[1] || words[0] < h->num_lines)
+        return reply_lines(h, words[0], reply);
     exo_status st = exo_head_wish(h, call, &h->log_wishes, EXO_QUOTA_LOGS, err);
     if (st == EXO_OK)
-        h->log_wishes->after = after == UINT64_MAX ? h->num_lines : after;
+        h->log_wishes->after = words[0] == UINT64_MAX ? h->num_lines : words[0];
     return st;
 }

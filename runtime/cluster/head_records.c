@@ -98,10 +98,13 @@ forget_job(void *context, uint64_t key)
 }
 
 void
-exo_head_trim(struct head *h)
+exo_head_trim(struct head *h, size_t at_once)
 {
+    size_t most = h->directory.trim_jobs_at ? h->directory.trim_jobs_at : 2 * (size_t)REMEMBERED_JOBS;
+    if (h->directory.num_dead <= REMEMBERED && HASH_COUNT(h->directory.jobs) < most)
+        return;
     exo_durable_begin(h->durable);
-    exo_directory_trim(&h->directory, REMEMBERED, forget_actor, h);
+    exo_directory_trim(&h->directory, REMEMBERED, at_once, forget_actor, h);
     exo_directory_trim_jobs(&h->directory, REMEMBERED_JOBS, forget_job, h);
     exo_durable_commit(h->durable);
 }
@@ -118,8 +121,10 @@ exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state)
     if (state == EXO_ENTRY_DEAD) {
         exo_entry_give(&h->directory, a, EXO_QUOTA_ACTORS);
         exo_entry_give(&h->directory, a, EXO_QUOTA_NAMES);
-        exo_directory_leave_group(&h->directory, a);
+        exo_directory_bury(&h->directory, a);
     }
+    if (state == EXO_ENTRY_RESTARTING)
+        exo_directory_stir(&h->directory, a);
     exo_head_keep_actor(h, a);
 }
 
@@ -155,7 +160,9 @@ exo_head_recall_actor(void *context, const exo_durable_row *row)
                    : strcmp(was->state, "restarting") == 0 ? EXO_ENTRY_RESTARTING
                                                            : EXO_ENTRY_UNKNOWN;
         if (a->state == EXO_ENTRY_DEAD)
-            exo_directory_leave_group(&h->directory, a);
+            exo_directory_bury(&h->directory, a);
+        if (a->state == EXO_ENTRY_RESTARTING)
+            exo_directory_stir(&h->directory, a);
         a->ended = a->state == EXO_ENTRY_UNKNOWN && has_ended(was);
     }
     if (row->key >= h->next_key)

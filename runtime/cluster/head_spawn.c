@@ -10,84 +10,8 @@
 #include "durable.h"
 #include "hooks.h"
 
-#define SPAWN_TIMEOUT (60 * EXO_SECOND) /* of a worker that makes an actor                       */
-#define NAME_TAKEN    (5 * EXO_SECOND)  /* for an earlier life to end where the next one begins */
-#define TRY_AGAIN     (10 * EXO_MS)     /* after which it is looked whether it has, at first    */
-
-/* What comes back of a worker, for the head's lane. */
-struct outcome {
-    exo_runtime *runtime;
-    exo_ref head;
-    uint64_t key, incarnation, node;
-    exo_future *future; /* held */
-};
-
-struct outcome_args {
-    uint64_t key, incarnation, id, node;
-    int status;
-    char reason[EXO_ERR_TEXT];
-    char idempotent[512]; /* names, each with a 0; those that have room */
-    size_t idempotent_size;
-};
-
-static void
-worker_answered(void *context, uint64_t tag, exo_future *future)
-{
-    struct outcome *o = context;
-    struct outcome_args args = {.key = o->key, .incarnation = o->incarnation, .node = o->node};
-    exo_payload reply = {0}, payload = {0};
-    exo_err err = {0};
-    (void)tag;
-    args.status = (int)exo_future_take(future, &reply, &err);
-    snprintf(args.reason, sizeof args.reason, "%s", err.text);
-    if (args.status == EXO_OK && reply.size >= sizeof args.id) {
-        const char *names = (const char *)reply.data + sizeof args.id;
-        memcpy(&args.id, reply.data, sizeof args.id);
-        args.idempotent_size = reply.size - sizeof args.id;
-        if (args.idempotent_size > sizeof args.idempotent || (args.idempotent_size && names[args.idempotent_size - 1]))
-            args.idempotent_size = 0;
-        memcpy(args.idempotent, names, args.idempotent_size);
-    }
-    if (args.status == EXO_OK && !args.id) {
-        args.status = EXO_FAILED;
-        snprintf(args.reason, sizeof args.reason, "the worker's reply names no actor");
-    }
-    exo_payload_release(&reply);
-    if (exo_payload_copy(&payload, &args, sizeof args) == EXO_OK)
-        exo_send(o->runtime, o->head, "started", payload, INT64_MAX, NULL);
-    exo_future_drop(&o->future);
-    exo_free(o);
-}
-
-static const exo_future_hook worker_hook = {.done = worker_answered};
-
-/* Asks the node's worker to make the actor; its answer becomes a call of `started`. */
-static exo_status
-ask_worker(struct head *h, exo_entry *a, exo_err *err)
-{
-    exo_ref worker;
-    exo_payload args = {0};
-    struct outcome *o = exo_calloc(1, sizeof *o);
-    exo_status st = o ? h->env.worker_of(h->env.context, a->node->id, &worker, err) : EXO_NOMEM;
-    a->spec->key = a->key;
-    a->spec->incarnation = a->incarnation;
-    if (st == EXO_OK)
-        st = exo_message_pack(&args, &a->spec->base);
-    if (st == EXO_OK) {
-        *o = (struct outcome){
-            .runtime = h->runtime, .head = h->self, .key = a->key, .incarnation = a->incarnation, .node = a->node->id};
-        st = exo_call(h->runtime, worker, "spawn", args, exo_deadline(exo_runtime_clock(h->runtime), SPAWN_TIMEOUT),
-                      &o->future, err);
-    }
-    if (st != EXO_OK) {
-        exo_free(o);
-        return st;
-    }
-    exo_future *future = exo_future_hold(o->future);
-    exo_future_set_hook(future, &worker_hook, o, 0);
-    exo_future_drop(&future);
-    return EXO_OK;
-}
+#define NAME_TAKEN (5 * EXO_SECOND) /* for an earlier life to end where the next one begins */
+#define TRY_AGAIN  (10 * EXO_MS)    /* after which it is looked whether it has, at first    */
 
 /* Begins a life of an actor that has a place. */
 void
@@ -100,7 +24,7 @@ exo_head_begin_life(struct head *h, exo_entry *a)
     a->alive_since = 0;
     a->died_early = false;
     exo_head_set_state(h, a, EXO_ENTRY_STARTING);
-    if (ask_worker(h, a, &err) != EXO_OK)
+    if (exo_head_ask_worker(h, a, &err) != EXO_OK)
         exo_head_entry_died(h, a, err.text, true);
 }
 
@@ -149,7 +73,13 @@ check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Sp
         return EXO_OK;
     if (spec->group_rule >= count)
         return exo_fail(err, EXO_INVAL, "there is no group rule %u", spec->group_rule);
-    const exo_entry *other = exo_directory_member(&h->directory, spec->space, spec->group);
+    const exo_group *group = exo_directory_group(&h->directory, spec->space, spec->group);
+    const exo_entry *other = group ? group->members : NULL;
+    if (group && spec->group_rule != EXO_ONE_FOR_ONE && group->count >= EXO_GROUP_MEMBERS)
+        return exo_fail(err, EXO_FULL,
+                        "the group '%.80s' has %zu actors, and one whose actors are restarted together has %d at most: "
+                        "use several groups (docs/security.md)",
+                        spec->group, group->count, EXO_GROUP_MEMBERS);
     exo_status st = other ? exo_head_check_owner(call, other, "spawn: in its group", err) : EXO_OK; /* it ends others */
     if (st != EXO_OK || !other || other->spec->group_rule == spec->group_rule)
         return st;
@@ -178,8 +108,8 @@ exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Clust
     exo_status st = check_spec(spec, err);
     if (st != EXO_OK)
         return st;
-    exo_head_trim(h);
-    exo_entry *old = spec->name[0] ? exo_directory_by_name(&h->directory, spec->space, spec->name) : NULL;
+    exo_head_trim(h, 2); /* so that they do not become more */
+    exo_entry *old = spec->name[0] ? exo_head_by_name(h, spec->space, spec->name) : NULL;
     if (old && old->state != EXO_ENTRY_DEAD)
         return exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already, on %s", spec->name,
                         spec->space, old->node ? old->node->name : "no node for now");
@@ -255,6 +185,7 @@ exo_head_end_batch(struct head *h, exo_batch *b, exo_status status, const char *
 void
 exo_head_fail_batch(struct head *h, exo_batch *b, exo_status status, const char *reason)
 {
+    exo_durable_begin(h->durable);
     for (size_t i = 0; i < b->count; i++) {
         exo_entry *a = exo_directory_by_key(&h->directory, b->keys[i]);
         if (!a || a->batch != b)
@@ -269,6 +200,7 @@ exo_head_fail_batch(struct head *h, exo_batch *b, exo_status status, const char 
         exo_entry_set_cause(a, reason);
         exo_head_set_state(h, a, EXO_ENTRY_DEAD); /* one that is starting is ended when we hear that it lives */
     }
+    exo_durable_commit(h->durable);
     exo_reply(&b->future, status, reason, NULL);
     exo_free(b);
 }
@@ -299,83 +231,27 @@ complete_batch(struct head *h, exo_batch *b)
         exo_head_fail_batch(h, b, st, "the head has no memory for a reply");
 }
 
-/* Begins lives of those that are new yet. If one cannot even be asked for, none is. */
 static void
-begin_slice(struct head *h, struct beginning *b)
+begin_new(struct head *h, exo_entry *a, const struct work *w)
 {
-    for (size_t end = b->at + SLICE; b->at < b->count && b->at < end; b->at++) {
-        exo_entry *a = exo_directory_by_key(&h->directory, b->keys[b->at]);
-        if (a && a->unbegun && a->state == EXO_ENTRY_STARTING && a->node)
-            exo_head_begin_life(h, a);
-    }
-}
-
-/* So that others are served between the slices, the head calls itself for the next one. */
-static void
-want_more(struct head *h)
-{
-    exo_err err = {0};
-    if (h->beginnings && exo_send(h->runtime, h->self, "begin", (exo_payload){0}, INT64_MAX, &err) != EXO_OK)
-        while (h->beginnings) { /* its mailbox is full: better at once than never */
-            struct beginning *b = h->beginnings;
-            while (b->at < b->count)
-                begin_slice(h, b);
-            h->beginnings = b->next;
-            exo_free(b);
-        }
+    (void)w;
+    if (a->unbegun && a->state == EXO_ENTRY_STARTING && a->node)
+        exo_head_begin_life(h, a);
 }
 
 static void
 begin_all(struct head *h, exo_entry *const *all, size_t count)
 {
-    struct beginning *b = exo_calloc(1, sizeof *b + count * sizeof b->keys[0]), **last;
+    struct work *w = exo_head_new_work(count, begin_new);
     for (size_t i = 0; i < count; i++)
         all[i]->unbegun = true;
-    if (!b) { /* no slices without memory for them */
-        for (size_t i = 0; i < count; i++)
-            if (all[i]->state != EXO_ENTRY_DEAD)
-                exo_head_begin_life(h, all[i]);
-        return;
+    for (size_t i = 0; i < count; i++) {
+        if (w)
+            exo_head_add_work(w, all[i]);
+        else if (all[i]->state != EXO_ENTRY_DEAD) /* no slices without memory for them */
+            exo_head_begin_life(h, all[i]);
     }
-    b->count = count;
-    for (size_t i = 0; i < count; i++)
-        b->keys[i] = all[i]->key;
-    begin_slice(h, b);
-    if (b->at == b->count) {
-        exo_free(b);
-        return;
-    }
-    bool idle = !h->beginnings;
-    for (last = &h->beginnings; *last; last = &(*last)->next)
-        continue;
-    *last = b;
-    if (idle)
-        want_more(h);
-}
-
-/* The batches take turns. */
-exo_status
-exo_head_begin_more(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
-{
-    struct head *h = self;
-    struct beginning *b = h->beginnings, **last;
-    (void)args;
-    (void)reply;
-    exo_status own = exo_head_check_own(call, "begin", err);
-    if (own != EXO_OK || !b)
-        return own;
-    begin_slice(h, b);
-    h->beginnings = b->next;
-    b->next = NULL;
-    if (b->at < b->count) {
-        for (last = &h->beginnings; *last; last = &(*last)->next)
-            continue;
-        *last = b;
-    } else {
-        exo_free(b);
-    }
-    want_more(h);
-    return EXO_OK;
+    exo_head_do_work(h, &w);
 }
 
 /* What a driver makes outside of its namespace is of the job whose namespace it is, and ends with it: it is in nobody's way when another key
@@ -424,14 +300,16 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
         exo_head_check_space(h, call, spec->space, NULL, "spawn", err); /* before it is told what there is */
     if (allowed != EXO_OK)
         return allowed;
-    exo_entry *old =
-        spec->get_if_exists && spec->name[0] ? exo_directory_by_name(&h->directory, spec->space, spec->name) : NULL;
+    exo_entry *old = spec->get_if_exists && spec->name[0] ? exo_head_by_name(h, spec->space, spec->name) : NULL;
     if (old && old->state == EXO_ENTRY_ALIVE)
         return reply_actor(old, reply, err);
-    if (old && old->state != EXO_ENTRY_DEAD)
+    if (old && old->state != EXO_ENTRY_DEAD) {
+        exo_directory_stir(&h->directory, old); /* that it is found if its caller goes */
         return exo_head_wish(h, call, &old->spawn_wishes, EXO_QUOTA_FINDS, err);
+    }
     exo_entry **all = exo_calloc(count, sizeof *all);
     exo_status st = all ? EXO_OK : exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
+    exo_durable_begin(h->durable);
     for (; st == EXO_OK && made < count; made += st == EXO_OK) {
         Exo__Cluster__Spawn *one = made == 0 ? spec : spec->together[made - 1];
         Exo__Cluster__Spawn own;
@@ -445,15 +323,16 @@ spawn_all(struct head *h, exo_call_context *call, Exo__Cluster__Spawn *spec, exo
         if (st == EXO_OK)
             st = exo_head_new_entry(h, 0, peer, &own, &all[made], err);
         if (st == EXO_OK && (st = exo_entry_take(&h->directory, all[made], peer, EXO_QUOTA_SPAWNS, err)) != EXO_OK)
-            discard(h, all[made]);
+            exo_directory_remove(&h->directory, all[made]);
     }
+    exo_durable_commit(h->durable);
     if (st == EXO_OK)
         st = place_all(h, all, count, err);
     if (st == EXO_OK)
         st = count > 1 ? begin_batch(call, all, count, err)
                        : exo_head_wish(h, call, &all[0]->spawn_wishes, EXO_QUOTAS, err);
     for (size_t i = 0; st != EXO_OK && i < made; i++)
-        discard(h, all[i]);
+        exo_directory_remove(&h->directory, all[i]); /* nothing of it was kept yet */
     for (size_t i = 0; st == EXO_OK && i < count; i++)
         all[i]->first_life = true;
     if (st == EXO_OK)
@@ -565,6 +444,11 @@ check_quotas(struct head *h, uint64_t peer, const Exo__Cluster__Spawn *spec, exo
         st = exo_quota_check(quotas, EXO_QUOTA_ACTORS, account ? account->held[EXO_QUOTA_ACTORS] : 0, count, err);
     if (st == EXO_OK)
         st = exo_quota_check(quotas, EXO_QUOTA_NAMES, account ? account->held[EXO_QUOTA_NAMES] : 0, names, err);
+    if (st == EXO_OK && count > EXO_TOGETHER)
+        return exo_fail(err, EXO_FULL,
+                        "%zu actors are asked for together, and there may be %d: make them in several groups "
+                        "(docs/security.md)",
+                        count, EXO_TOGETHER);
     return st;
 }
 
@@ -609,6 +493,7 @@ exo_head_announce(struct head *h, exo_entry *a)
     a->first_life = false;
     a->alive_since = exo_head_now(h);
     a->name_taken_since = 0;
+    a->listed = true; /* its node need not tell of it */
     exo_directory_index(&h->directory, a);
     exo_head_set_state(h, a, EXO_ENTRY_ALIVE);
     tell_alive(h, a);
@@ -639,7 +524,7 @@ exo_status
 exo_head_started(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    struct outcome_args outcome, *o = &outcome;
+    struct exo_outcome outcome, *o = &outcome;
     (void)reply;
     exo_status own = exo_head_check_own(call, "started", err);
     if (own != EXO_OK)
@@ -653,7 +538,7 @@ exo_head_started(exo_call_context *call, void *self, const exo_payload *args, ex
     if (o->idempotent_size > sizeof o->idempotent ||
         (o->idempotent_size > 0 && o->idempotent[o->idempotent_size - 1] != 0))
         o->idempotent_size = 0;
-    exo_entry *a = exo_directory_by_key(&h->directory, o->key);
+    exo_entry *a = exo_head_by_key(h, o->key);
     bool same = a && a->incarnation == o->incarnation;
     if (!same || a->state != EXO_ENTRY_STARTING) {
         /* It was killed, its node lost, or its job or group ended meanwhile; or its node registered again, with it. */

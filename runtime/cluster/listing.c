@@ -84,39 +84,61 @@ holding_json(const Exo__Cluster__Holding *p)
                   {EXO_QUOTA_WAITING, p->waiting},
                   {EXO_QUOTA_LENT, p->lent},
                   {EXO_QUOTA_WAITING_BYTES, p->waiting_bytes},
-                  {EXO_QUOTA_LENT_BYTES, p->lent_bytes}};
+                  {EXO_QUOTA_LENT_BYTES, p->lent_bytes},
+                  {EXO_QUOTA_REFERENCES, p->references},
+                  {EXO_QUOTA_MONITORS, p->monitors}};
     json_t *json = json_object();
     json_object_set_new(json, "id", hex(p->node));
     json_object_set_new(json, "name", text_of(p->name));
+    if (p->by[0])
+        json_object_set_new(json, "by", text_of(p->by));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         json_object_set_new(json, exo_quota_name(counts[i].quota), json_integer((json_int_t)counts[i].held));
     return json;
 }
 
 static json_t *
-listing_json(const Exo__Cluster__Listing *listing)
+job_json(const Exo__Cluster__Job *j)
 {
-    json_t *nodes = json_array(), *actors = json_array(), *jobs = json_array(), *peers = json_array();
+    json_t *job = json_pack("{s:o, s:o, s:o, s:I, s:I}", "name", text_of(j->name), "state", text_of(j->state), "cause",
+                            text_of(j->cause), "began", (json_int_t)j->began, "ended", (json_int_t)j->ended);
+    json_t *report = j->report[0] ? json_loads(j->report, 0, NULL) : NULL;
+    if (json_is_object(report)) /* anybody can tell the head anything */
+        json_object_set(job, "report", report);
+    json_decref(report);
+    return job;
+}
+
+/* Of the first part, but for the actors, which any part has. */
+static json_t *
+listing_json(const Exo__Cluster__Listing *listing, json_t *actors)
+{
+    json_t *nodes = json_array(), *jobs = json_array(), *peers = json_array();
     for (size_t i = 0; i < listing->n_peers; i++)
         json_array_append_new(peers, holding_json(listing->peers[i]));
     for (size_t i = 0; i < listing->n_nodes; i++)
         json_array_append_new(nodes, node_json(listing->nodes[i]));
-    for (size_t i = 0; i < listing->n_actors; i++)
-        json_array_append_new(actors, actor_json(listing->actors[i]));
-    for (size_t i = 0; i < listing->n_jobs; i++) {
-        const Exo__Cluster__Job *j = listing->jobs[i];
-        json_t *job =
-            json_pack("{s:o, s:o, s:o, s:I, s:I}", "name", text_of(j->name), "state", text_of(j->state), "cause",
-                      text_of(j->cause), "began", (json_int_t)j->began, "ended", (json_int_t)j->ended);
-        json_t *report = j->report[0] ? json_loads(j->report, 0, NULL) : NULL;
-        if (json_is_object(report)) /* anybody can tell the head anything */
-            json_object_set(job, "report", report);
-        json_decref(report);
-        json_array_append_new(jobs, job);
-    }
-    return json_pack("{s:o, s:o, s:I, s:i, s:o, s:o, s:o, s:o, s:o}", "cluster", text_of(listing->cluster), "version",
+    for (size_t i = 0; i < listing->n_jobs; i++)
+        json_array_append_new(jobs, job_json(listing->jobs[i]));
+    return json_pack("{s:o, s:o, s:I, s:i, s:o, s:o, s:O, s:o, s:o}", "cluster", text_of(listing->cluster), "version",
                      text_of(listing->version), "began", (json_int_t)listing->began, "pid", (int)listing->pid, "host",
                      text_of(listing->host), "nodes", nodes, "actors", actors, "jobs", jobs, "peers", peers);
+}
+
+/* The part of the list after that actor; 0: the first one. Released with EXO_RELEASE. */
+static exo_status
+ask_list(exo_cluster *cluster, uint64_t after, exo_time deadline, Exo__Cluster__Listing **out, exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+    args.key = after;
+    exo_status st = exo_cluster_call_head(cluster, "list", &args.base, true, deadline, &future, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    *out = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
+    exo_future_drop(&future);
+    return *out ? EXO_OK : exo_fail(err, EXO_FAILED, "the head's list cannot be read");
 }
 
 exo_status
@@ -143,21 +165,26 @@ exo_cluster_report(exo_cluster *cluster, const char *json, exo_time deadline, ex
 exo_status
 exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **out, exo_err *err)
 {
-    exo_future *future = NULL;
-    const exo_payload *reply = NULL;
+    json_t *json = NULL, *actors = json_array();
+    uint64_t after = 0;
+    exo_status st = EXO_OK;
     *out = NULL;
-    exo_status st = exo_cluster_call_head(cluster, "list", NULL, true, deadline, &future, &reply, err);
-    if (st != EXO_OK)
-        return st;
-    Exo__Cluster__Listing *listing = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
-    json_t *json = listing ? listing_json(listing) : NULL;
-    size_t size = json ? json_dumpb(json, NULL, 0, JSON_INDENT(2)) : 0;
+    do {
+        Exo__Cluster__Listing *part = NULL;
+        st = ask_list(cluster, after, deadline, &part, err);
+        for (size_t i = 0; part && i < part->n_actors; i++)
+            json_array_append_new(actors, actor_json(part->actors[i]));
+        if (part && !json)
+            json = listing_json(part, actors);
+        after = part ? part->more : 0;
+        EXO_RELEASE(part);
+    } while (st == EXO_OK && after);
+    size_t size = st == EXO_OK && json ? json_dumpb(json, NULL, 0, JSON_INDENT(2)) : 0;
     if (size > 0 && (*out = exo_calloc(1, size + 1)))
         json_dumpb(json, *out, size, JSON_INDENT(2));
     json_decref(json);
-    EXO_RELEASE(listing);
-    exo_future_drop(&future);
-    return *out ? EXO_OK : exo_fail(err, EXO_FAILED, "the head's list cannot be read");
+    json_decref(actors);
+    return *out || st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the head's list cannot be read");
 }
 
 /* --- Objects ------------------------------------------------------------------------------------------------------------ */
@@ -196,24 +223,21 @@ ask_node(exo_cluster *cluster, const Exo__Cluster__NodeInfo *node, json_t *list,
 exo_status
 exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **out, exo_err *err)
 {
-    exo_future *future = NULL;
-    const exo_payload *reply = NULL;
+    Exo__Cluster__Listing *listing = NULL;
     *out = NULL;
-    exo_status st = exo_cluster_call_head(cluster, "list", NULL, true, deadline, &future, &reply, err);
+    exo_status st = ask_list(cluster, 0, deadline, &listing, err);
     if (st != EXO_OK)
         return st;
-    Exo__Cluster__Listing *listing = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
     json_t *list = json_array();
-    for (size_t i = 0; listing && i < listing->n_nodes; i++) {
+    for (size_t i = 0; i < listing->n_nodes; i++) {
         /* One that goes just now is no reason to say nothing of the others. */
         if (strcmp(listing->nodes[i]->state, "alive") == 0)
             ask_node(cluster, listing->nodes[i], list, deadline, NULL);
     }
     size_t size = list ? json_dumpb(list, NULL, 0, JSON_INDENT(2)) : 0;
-    if (listing && size > 0 && (*out = exo_calloc(1, size + 1)))
+    if (size > 0 && (*out = exo_calloc(1, size + 1)))
         json_dumpb(list, *out, size, JSON_INDENT(2));
     json_decref(list);
     EXO_RELEASE(listing);
-    exo_future_drop(&future);
     return *out ? EXO_OK : exo_fail(err, EXO_FAILED, "the head's list cannot be read");
 }

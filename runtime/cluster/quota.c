@@ -22,6 +22,9 @@ static const struct {
                                  "wait for some of them"},
     [EXO_QUOTA_LENT] = {"lent", "objects that this process has not acknowledged", "read replies"},
     [EXO_QUOTA_LENT_BYTES] = {"lent_bytes", "bytes of objects that this process has not acknowledged", "read replies"},
+    [EXO_QUOTA_MONITORS] = {"monitors", "monitors and links of this process", "drop some of them"},
+    [EXO_QUOTA_REFERENCES] = {"references", "references to actors of that process",
+                              "use fewer of its actors, or have it connect anew"},
 };
 
 const exo_quotas exo_quotas_default = {.most = {[EXO_QUOTA_NODES] = 16,
@@ -30,11 +33,13 @@ const exo_quotas exo_quotas_default = {.most = {[EXO_QUOTA_NODES] = 16,
                                                 [EXO_QUOTA_NAMES] = 50000,
                                                 [EXO_QUOTA_SPAWNS] = 4096,
                                                 [EXO_QUOTA_FINDS] = 4096,
-                                                [EXO_QUOTA_LOGS] = 64,
+                                                [EXO_QUOTA_LOGS] = 16,
                                                 [EXO_QUOTA_WAITING] = 65536,
                                                 [EXO_QUOTA_WAITING_BYTES] = 16 << 20,
                                                 [EXO_QUOTA_LENT] = 4096,
-                                                [EXO_QUOTA_LENT_BYTES] = 256 << 20}};
+                                                [EXO_QUOTA_LENT_BYTES] = 256 << 20,
+                                                [EXO_QUOTA_MONITORS] = 16384,
+                                                [EXO_QUOTA_REFERENCES] = 131072}};
 
 const char *
 exo_quota_name(exo_quota quota)

@@ -27,11 +27,17 @@ typedef enum exo_quota {
     EXO_QUOTA_WAITING_BYTES,            /* arguments of those                           */
     EXO_QUOTA_LENT,                     /* objects of replies that were not acknowledged */
     EXO_QUOTA_LENT_BYTES,
+    EXO_QUOTA_MONITORS,   /* of actors here, by that process: links to them, too */
+    EXO_QUOTA_REFERENCES, /* here, to actors of that process                     */
     EXO_QUOTAS,
 } exo_quota;
 
 enum {
     EXO_MAX_CONTROL = 1 << 20, /* bytes of arguments of a system actor's method */
+    EXO_PART_ACTORS = 256,     /* actors that one `register` tells of */
+    EXO_TOGETHER = 2048,       /* actors that are made together */
+    EXO_GROUP_MEMBERS = 2048,  /* of a supervision group that is restarted together */
+    EXO_HOLDERS = 64,          /* processes of which a node tells the head what they hold of it */
     /* Calls of one connection in a system actor's mailbox, and bytes of arguments of more than one of them: see remote_gate.c. */
     EXO_QUOTA_TURNS = 4,
     EXO_QUOTA_TURN_BYTES = 64 << 10

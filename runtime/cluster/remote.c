@@ -19,7 +19,7 @@ exo_remote_channel_locked(exo_remote *r, exo_peer *peer)
     struct channel *c = exo_peer_user(peer);
     if (c)
         return c;
-    for (c = r->channels; c && !c->closed; c = c->next) /* a closed one is used again */
+    for (c = r->channels; c && !(c->closed && !c->ends && c->num_serving == 0); c = c->next) /* it is used again */
         continue;
     if (!c) {
         c = exo_calloc(1, sizeof *c);
@@ -29,8 +29,7 @@ exo_remote_channel_locked(exo_remote *r, exo_peer *peer)
         r->channels = c;
     }
     c->closed = false;
-    c->num_lent = 0;
-    c->lent_bytes = 0;
+    c->num_references = 0;
     c->sweep_at = 0;
     c->peer = exo_peer_hold(peer);
     exo_peer_set_user(peer, c);
@@ -91,25 +90,42 @@ on_lost(void *context, exo_peer *peer, const char *cause)
     exo_format_cut(reason, sizeof reason, "'%s' is lost: %s", exo_peer_name(peer), cause);
     pthread_mutex_lock(&r->lock);
     struct channel *c = exo_peer_user(peer);
-    struct channel mine = {0}; /* the channel may be used again as soon as it is closed */
     exo_remote_bury_references_locked(r, peer, reason);
     exo_peer_set_user(peer, NULL); /* nothing becomes pending any more: the peer is not open */
     if (c) {
+        c->closed = c->ends = true; /* to be used again when on_ending is through with it */
         exo_remote_end_pending_locked(r, c, reason);
-        exo_peer_drop(&c->peer);
-        mine.gate = c->gate;
-        c->gate = NULL;
-        c->closed = true; /* to be used again */
+        exo_remote_close_gate_locked(c);
     }
     pthread_mutex_unlock(&r->lock);
-    exo_remote_close_gate(r, &mine);
-    exo_remote_end_serving(r, peer);
     if (r->events->lost)
         r->events->lost(r->context, peer, cause);
 }
 
+/* Ends what was done for a peer that is lost. */
+static bool
+on_ending(void *context, exo_peer *peer)
+{
+    exo_remote *r = context;
+    struct channel *c;
+    pthread_mutex_lock(&r->lock);
+    for (c = r->channels; c && !(c->ends && c->peer == peer); c = c->next)
+        continue;
+    pthread_mutex_unlock(&r->lock);
+    if (!c)
+        return false;
+    bool waits = exo_remote_drain_gate(r, c), serves = exo_remote_end_serving(r, c);
+    if (waits || serves)
+        return true;
+    pthread_mutex_lock(&r->lock);
+    exo_peer_drop(&c->peer);
+    c->ends = false;
+    pthread_mutex_unlock(&r->lock);
+    return false;
+}
+
 static const exo_net_handler handler = {
-    .received = on_received, .settle = on_settle, .opened = on_opened, .lost = on_lost};
+    .received = on_received, .settle = on_settle, .opened = on_opened, .lost = on_lost, .ending = on_ending};
 
 /* --- Opening and closing ------------------------------------------------------------------------------------------ */
 
@@ -163,8 +179,10 @@ exo_remote_free(exo_remote **remote)
     exo_free(r->pending);
     for (struct channel *c = r->channels, *next; c; c = next) {
         next = c->next;
+        exo_remote_close_gate_locked(c);
+        while (exo_remote_drain_gate(r, c))
+            continue;
         exo_peer_drop(&c->peer);
-        exo_remote_close_gate(r, c);
         exo_free(c);
     }
     pthread_mutex_destroy(&r->lock);

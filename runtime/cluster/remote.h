@@ -50,8 +50,11 @@ bool exo_remote_locate(exo_remote *remote, exo_ref actor, uint64_t *node, uint64
 typedef struct exo_remote_held {
     uint64_t waiting, waiting_bytes; /* calls that wait for a turn */
     uint64_t lent, lent_bytes;       /* objects of replies that it has not acknowledged */
+    uint64_t monitors, references;   /* of actors here; to actors of it */
 } exo_remote_held;
 
+/* What each of them holds that holds anything, `most` of them at most; *peers are held. Gives their number. */
+size_t exo_remote_list_held(exo_remote *remote, exo_peer **peers, exo_remote_held *held, size_t most);
 /* Zeroed if there is no connection to that process. */
 void exo_remote_held_for(exo_remote *remote, uint64_t node, exo_remote_held *out);
 

@@ -115,12 +115,19 @@ take_first_locked(struct gate *g)
     g->last = g->first ? g->last : NULL;
     g->count--;
     g->bytes -= w->args.size;
-    if (!g->closed)
-        take_turn_locked(g, w->args.size);
     return w;
 }
 
-/* Hands over what waits and may go; one thread at a time, so that the order stays. After the end of the connection it goes nowhere. */
+static void
+free_waiting(struct waiting *w)
+{
+    exo_payload_release(&w->args);
+    exo_future_drop(&w->future);
+    exo_identity_drop(&w->caller);
+    exo_free(w);
+}
+
+/* Hands over what waits and may go; one thread at a time, so that the order stays. After the end of the connection nothing goes. */
 static void
 pass(struct gate *g)
 {
@@ -132,18 +139,14 @@ pass(struct gate *g)
         return;
     }
     g->passing = true;
-    while ((w = take_first_locked(g))) {
-        bool closed = g->closed;
+    while (!g->closed && (w = take_first_locked(g))) {
+        take_turn_locked(g, w->args.size);
         pthread_mutex_unlock(&r->lock);
         exo_err err = {0};
-        exo_status st = closed ? exo_fail(&err, EXO_CANCELLED, "the caller is gone")
-                               : deliver(g, w->actor, w->method, &w->args, w->caller, w->future, &err);
+        exo_status st = deliver(g, w->actor, w->method, &w->args, w->caller, w->future, &err);
         if (st != EXO_OK)
             exo_future_complete(w->future, st, err.text, NULL);
-        exo_payload_release(&w->args);
-        exo_future_drop(&w->future);
-        exo_identity_drop(&w->caller);
-        exo_free(w);
+        free_waiting(w);
         pthread_mutex_lock(&r->lock);
     }
     g->passing = false;
@@ -151,12 +154,27 @@ pass(struct gate *g)
 }
 
 static exo_status
+check_room_locked(const struct gate *g, size_t size, exo_err *err)
+{
+    exo_status st = exo_quota_check(NULL, EXO_QUOTA_WAITING, g->count, 1, err);
+    return st == EXO_OK ? exo_quota_check(NULL, EXO_QUOTA_WAITING_BYTES, g->bytes, size, err) : st;
+}
+
+exo_status
+exo_remote_check_gate(exo_remote *r, exo_peer *peer, size_t size, exo_err *err)
+{
+    pthread_mutex_lock(&r->lock);
+    const struct channel *c = exo_peer_user(peer);
+    exo_status st = c && c->gate ? check_room_locked(c->gate, size, err) : EXO_OK;
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+static exo_status
 wait_locked(struct gate *g, exo_ref actor, const char *method, exo_payload *args, const exo_identity *caller,
             exo_future *future, exo_err *err)
 {
-    exo_status st = exo_quota_check(NULL, EXO_QUOTA_WAITING, g->count, 1, err);
-    if (st == EXO_OK)
-        st = exo_quota_check(NULL, EXO_QUOTA_WAITING_BYTES, g->bytes, args->size, err);
+    exo_status st = check_room_locked(g, args->size, err);
     struct waiting *w = st == EXO_OK ? exo_calloc(1, sizeof *w + strlen(method) + 1) : NULL;
     if (!w)
         return st != EXO_OK ? st : exo_fail(err, EXO_NOMEM, "the callee has no memory for a call");
@@ -209,35 +227,70 @@ exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, exo_ref actor,
     return st;
 }
 
+static void
+add_held_locked(const struct channel *c, exo_remote_held *out)
+{
+    out->waiting += c->gate ? c->gate->count : 0;
+    out->waiting_bytes += c->gate ? c->gate->bytes : 0;
+    out->lent += c->num_lent;
+    out->lent_bytes += c->lent_bytes;
+    out->monitors += c->num_monitors;
+    out->references += c->num_references;
+}
+
 void
 exo_remote_held_for(exo_remote *r, uint64_t node, exo_remote_held *out)
 {
     *out = (exo_remote_held){0};
     pthread_mutex_lock(&r->lock);
-    for (const struct channel *c = r->channels; c; c = c->next) {
-        if (c->closed || exo_peer_node(c->peer) != node)
-            continue;
-        out->waiting += c->gate ? c->gate->count : 0;
-        out->waiting_bytes += c->gate ? c->gate->bytes : 0;
-        out->lent += c->num_lent;
-        out->lent_bytes += c->lent_bytes;
-    }
+    for (const struct channel *c = r->channels; c; c = c->next)
+        if (!c->closed && exo_peer_node(c->peer) == node)
+            add_held_locked(c, out);
     pthread_mutex_unlock(&r->lock);
 }
 
-void
-exo_remote_close_gate(exo_remote *r, struct channel *c)
+size_t
+exo_remote_list_held(exo_remote *r, exo_peer **peers, exo_remote_held *held, size_t most)
 {
+    size_t count = 0;
+    pthread_mutex_lock(&r->lock);
+    for (const struct channel *c = r->channels; c && count < most; c = c->next) {
+        exo_remote_held *h = &held[count];
+        *h = (exo_remote_held){0};
+        if (c->closed)
+            continue;
+        add_held_locked(c, h);
+        if (h->waiting + h->lent + h->monitors + h->references > 0)
+            peers[count++] = exo_peer_hold(c->peer);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return count;
+}
+
+void
+exo_remote_close_gate_locked(struct channel *c)
+{
+    if (c->gate)
+        c->gate->closed = true;
+}
+
+bool
+exo_remote_drain_gate(exo_remote *r, struct channel *c)
+{
+    struct waiting *w = NULL;
     pthread_mutex_lock(&r->lock);
     struct gate *g = c->gate;
-    c->gate = NULL;
-    if (g)
-        g->closed = true;
+    for (size_t i = 0; g && i < ENDED_AT_ONCE && (w = take_first_locked(g)); i++) {
+        pthread_mutex_unlock(&r->lock);
+        exo_future_complete(w->future, EXO_CANCELLED, "the caller is gone", NULL);
+        free_waiting(w);
+        pthread_mutex_lock(&r->lock);
+    }
+    bool more = g && w;
+    if (g && !more) {
+        c->gate = NULL;
+        drop_gate_locked(g);
+    }
     pthread_mutex_unlock(&r->lock);
-    if (!g)
-        return;
-    pass(g);
-    pthread_mutex_lock(&r->lock);
-    drop_gate_locked(g);
-    pthread_mutex_unlock(&r->lock);
+    return more;
 }

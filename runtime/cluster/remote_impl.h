@@ -15,6 +15,8 @@
 enum {
     WINDOW = 65536, /* calls that one connection may have pending */
     CAUSE = 256,
+    ENDED_AT_ONCE = 256,    /* calls of a lost connection: others are served before the next ones */
+    ASKED_AT_ONCE = 2048,   /* actors of which EXO_REMOTE_DEATHS tells */
     GENERATION = 0x7fffffff /* the last one, of a reference or a pending call: after it comes 1 */
 };
 
@@ -48,19 +50,24 @@ struct reference {
     UT_hash_handle hh;
 };
 
-/* What there is about one connection. Freed with the remote, and used again after it is closed. All of it is guarded by the remote's lock;
- * the peer's user pointer, which leads here while the connection is open, is set under it. */
+/* What there is about one connection. Freed with the remote, and used again after it is closed, nothing is left to be done for its peer and none
+ * of its calls runs. All of it is guarded by the remote's lock; the peer's user pointer, which leads here while the connection is open, is
+ * set under it. */
 struct channel {
-    exo_peer *peer;       /* held while open; remote.c, as `closed` and `next` */
-    uint32_t first;       /* pending, index + 1; remote_calls.c                */
-    uint32_t num_pending; /* remote_calls.c                                    */
-    uint32_t num_watches; /* monitors among them; remote_calls.c, as the next  */
-    uint32_t sweep_at;    /* number of monitors at which the dropped ones are looked for */
-    uint32_t num_serving; /* remote_serve.c, as the next two                    */
-    uint32_t num_lent;    /* objects of replies that were not acknowledged      */
+    exo_peer *peer;        /* held until `ends` is over; remote.c, as `closed`, `ends` and `next` */
+    uint32_t first;        /* pending, index + 1; remote_calls.c                */
+    uint32_t num_pending;  /* remote_calls.c                                    */
+    uint32_t num_watches;  /* monitors among them; remote_calls.c, as the next  */
+    uint32_t sweep_at;     /* number of monitors at which the dropped ones are looked for */
+    uint32_t num_serving;  /* remote_serve.c, as the next six                    */
+    uint32_t num_monitors; /* of these                                          */
+    uint32_t num_lent;     /* objects of replies that were not acknowledged      */
     uint64_t lent_bytes;
-    struct gate *gate; /* remote_gate.c */
-    bool closed;
+    struct serving *servings; /* those that were cancelled are the last ones */
+    struct loan *loans;
+    uint32_t num_references; /* remote_refs.c */
+    struct gate *gate;       /* remote_gate.c */
+    bool closed, ends;       /* ends: what was done for the peer is being ended */
     struct channel *next;
 };
 
@@ -113,8 +120,8 @@ void exo_remote_end_pending_locked(exo_remote *r, struct channel *c, const char 
 void exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *args);
 /* The caller does not want its call any more; or, if it has been answered, has the object that went with the reply. */
 void exo_remote_cancel_call(exo_remote *r, exo_peer *peer, uint64_t id);
-/* Ends what was done for a peer that is lost, and takes back what was lent to it. */
-void exo_remote_end_serving(exo_remote *r, const exo_peer *peer);
+/* Ends some of what was done for a peer that is lost, and takes back some of what was lent to it. True: there is more. */
+bool exo_remote_end_serving(exo_remote *r, struct channel *c);
 
 /* --- Turns at system actors (remote_gate.c) ----------------------------------------------------------------------- */
 
@@ -122,8 +129,12 @@ void exo_remote_end_serving(exo_remote *r, const exo_peer *peer);
  * or stays on failure. */
 exo_status exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, exo_ref actor, const char *method,
                            exo_payload *args, exo_future *future, exo_err *err);
+/* Whether one could wait there. FULL: the quotas. So one that cannot costs little more than its refusal. */
+exo_status exo_remote_check_gate(exo_remote *r, exo_peer *peer, size_t size, exo_err *err);
 /* What waits there is not called any more: the connection is lost. */
-void exo_remote_close_gate(exo_remote *r, struct channel *c);
+void exo_remote_close_gate_locked(struct channel *c);
+/* Answers some of what waits behind a closed gate. False: there is no more, and the channel has no gate. */
+bool exo_remote_drain_gate(exo_remote *r, struct channel *c);
 
 /* --- Objects that go with calls (remote_objects.c) ---------------------------------------------------------------- */
 

@@ -145,6 +145,8 @@ static exo_status
 list_deaths(exo_remote *r, const exo_payload *args, exo_payload *out, exo_err *err)
 {
     exo_text text = {0};
+    if (args->size > ASKED_AT_ONCE * sizeof(uint64_t))
+        return exo_fail(err, EXO_INVAL, "deaths: %d actors at most can be asked for at once", ASKED_AT_ONCE);
     for (size_t at = 0; at + sizeof(uint64_t) <= args->size; at += sizeof(uint64_t)) {
         exo_ref actor;
         char cause[CAUSE] = "";

@@ -8,12 +8,12 @@
 #include <exogym/memory.h>
 
 #include "printable.h"
+#include "quota.h"
 #include "remote_impl.h"
 
 enum {
-    KEPT_DEAD = 1024,   /* dead references whose causes can be asked for at least */
-    FIRST_SWEEP = 1024, /* references before which no process is asked which are dead */
-    ASKED_AT_ONCE = 2048
+    KEPT_DEAD = 1024,  /* dead references whose causes can be asked for at least */
+    FIRST_SWEEP = 1024 /* references before which no process is asked which are dead */
 };
 
 #define SWEEP_TIMEOUT (30 * EXO_SECOND)
@@ -67,11 +67,21 @@ hash_text(const char *text)
     return h;
 }
 
+/* For the channel of whose actor it is. */
+static void
+count_reference_locked(const struct reference *ref, bool more)
+{
+    struct channel *c = exo_peer_user(ref->peer);
+    if (c && !c->closed && c->peer == ref->peer && !ref->system)
+        c->num_references += more ? 1 : -1u;
+}
+
 /* Ends a reference; its cause stays until the slot is needed. What a monitor told of it is nearer to the truth than `cause`. */
 static void
 bury_reference_locked(exo_remote *r, struct reference *ref, const char *cause)
 {
     HASH_DEL(r->by_key, ref);
+    count_reference_locked(ref, false);
     exo_peer_drop(&ref->peer);
     exo_free(ref->system);
     ref->system = NULL;
@@ -212,6 +222,7 @@ get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, ex
 {
     struct key key = {.node = exo_peer_node(peer), .id = system ? hash_text(system) : id};
     struct reference *ref = NULL;
+    const struct channel *channel = NULL;
     exo_status st = EXO_OK;
     bool sweep = false;
     pthread_mutex_lock(&r->lock);
@@ -219,10 +230,16 @@ get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, ex
     if (ref && ref->peer != peer && !exo_peer_is_open(ref->peer)) {
         exo_peer_drop(&ref->peer); /* another connection to the same process */
         ref->peer = exo_peer_hold(peer);
+        count_reference_locked(ref, true);
     }
     if (!ref && !exo_peer_is_open(peer)) {
         st = exo_fail(err, EXO_PEER_LOST, "'%s' is lost", exo_peer_name(peer));
-    } else if (!ref) {
+    } else if (!ref && !(channel = exo_remote_channel_locked(r, peer))) {
+        st = exo_fail(err, EXO_NOMEM, "no memory for a connection");
+    } else if (!ref && !system) {
+        st = exo_quota_check(NULL, EXO_QUOTA_REFERENCES, channel->num_references, 1, err);
+    }
+    if (st == EXO_OK && !ref) {
         char *name = system ? exo_strdup(system) : NULL;
         ref = name || !system ? new_reference_locked(r) : NULL;
         if (ref) {
@@ -230,6 +247,7 @@ get_reference(exo_remote *r, exo_peer *peer, uint64_t id, const char *system, ex
             ref->peer = exo_peer_hold(peer);
             ref->system = name;
             HASH_ADD(hh, r->by_key, key, sizeof key, ref);
+            count_reference_locked(ref, true);
             sweep = !system && is_sweep_due_locked(r);
         } else {
             exo_free(name);

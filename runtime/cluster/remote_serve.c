@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <utlist.h>
+
 #include <exogym/memory.h>
 
 #include "access.h"
@@ -26,6 +28,8 @@ struct serving {
     exo_peer *peer;          /* held */
     struct channel *channel; /* of the peer; it counts this */
     exo_future *future;      /* held until the reply is out */
+    bool monitors, cancelled;
+    struct serving *prev, *next; /* of the channel */
     UT_hash_handle hh;
 };
 
@@ -36,7 +40,8 @@ struct loan {
         uint64_t id;
     } key;
     exo_object *object;
-    struct channel *channel; /* of the peer, which counts it, as long as it is open */
+    struct channel *channel;  /* of the peer */
+    struct loan *prev, *next; /* of the channel */
     UT_hash_handle hh;
 };
 
@@ -53,14 +58,19 @@ has_enough(exo_remote *r, exo_peer *peer)
 }
 
 static void
-count_loan_locked(struct loan *loan, bool lent)
+count_loan_locked(exo_remote *r, struct loan *loan, bool lent)
 {
     struct channel *c = loan->channel;
     uint64_t size = exo_object_size(loan->object);
-    if (!c || c->closed || c->peer != loan->key.peer)
-        return;
     c->num_lent += lent ? 1 : -1u;
     c->lent_bytes += lent ? size : -size;
+    if (lent) {
+        HASH_ADD(hh, r->loans, key, sizeof loan->key, loan);
+        DL_APPEND(c->loans, loan);
+    } else {
+        HASH_DEL(r->loans, loan);
+        DL_DELETE(c->loans, loan);
+    }
 }
 
 /* Keeps an object until the caller has it; it is the table's from here on. */
@@ -76,12 +86,10 @@ lend(exo_remote *r, exo_peer *peer, uint64_t id, exo_object *object, exo_err *er
     loan->key.id = id;
     loan->object = object;
     pthread_mutex_lock(&r->lock);
-    bool open = exo_peer_is_open(peer); /* else nobody would take it back */
-    if (open) {
-        loan->channel = exo_peer_user(peer);
-        count_loan_locked(loan, true);
-        HASH_ADD(hh, r->loans, key, sizeof loan->key, loan);
-    }
+    loan->channel = exo_peer_is_open(peer) ? exo_peer_user(peer) : NULL; /* else nobody would take it back */
+    bool open = loan->channel && !loan->channel->closed;
+    if (open)
+        count_loan_locked(r, loan, true);
     pthread_mutex_unlock(&r->lock);
     if (open)
         return EXO_OK;
@@ -101,7 +109,9 @@ serving_done(void *context, uint64_t unused, exo_future *future)
     (void)unused;
     pthread_mutex_lock(&r->lock);
     HASH_DEL(r->serving, s);
+    DL_DELETE(s->channel->servings, s);
     s->channel->num_serving--;
+    s->channel->num_monitors -= s->monitors;
     pthread_mutex_unlock(&r->lock);
     exo_envelope reply = {.kind = EXO_WIRE_REPLY, .id = s->key.id};
     exo_object_handle handle;
@@ -205,7 +215,7 @@ check_access(exo_remote *r, const exo_identity *who, exo_ref actor, const char *
     if (!who)
         return exo_fail(err, EXO_DENIED, "nothing is known of the caller");
     if (who->role == EXO_ACCESS_ADMIN && method[0] != '$' && strcmp(method, "stop") != 0 &&
-        strcmp(method, "started") != 0 && strcmp(method, "begin") != 0 && strcmp(method, "tick") != 0)
+        strcmp(method, "started") != 0 && strcmp(method, "go_on") != 0 && strcmp(method, "tick") != 0)
         return EXO_OK; /* without a look at the actor */
     if (!exo_runtime_look(r->runtime, actor, &info))
         return who->role ? EXO_OK : exo_fail(err, EXO_DENIED, "the caller may call nothing here"); /* it is dead */
@@ -303,22 +313,30 @@ run_control(exo_remote *r, exo_ref actor, const char *method, const exo_payload 
     return true;
 }
 
-/* False: it has enough of the peer's calls to do. A caller's own window is no bound for a callee that does not trust it, nor are replies
+/* FULL: it has enough of the peer's calls to do. A caller's own window is no bound for a callee that does not trust it, nor are replies
  * that the peer does not read. */
-static bool
-begin_serving(exo_remote *r, exo_peer *peer, struct serving *s)
+static exo_status
+begin_serving(exo_remote *r, exo_peer *peer, struct serving *s, exo_err *err)
 {
+    exo_status st = EXO_OK;
     pthread_mutex_lock(&r->lock);
     struct channel *c = exo_remote_channel_locked(r, peer);
-    bool room = c && c->num_serving < SERVED && !exo_peer_is_full(peer);
-    if (room) {
+    if (!c)
+        st = exo_fail(err, EXO_NOMEM, "the callee has no memory for a call");
+    else if (c->num_serving >= SERVED || exo_peer_is_full(peer))
+        st = exo_fail(err, EXO_FULL, "the callee has too many calls of this process, or replies that it has not read");
+    else if (s->monitors)
+        st = exo_quota_check(NULL, EXO_QUOTA_MONITORS, c->num_monitors, 1, err);
+    if (st == EXO_OK) {
         c->num_serving++;
+        c->num_monitors += s->monitors;
         s->channel = c;
         s->peer = exo_peer_hold(peer);
         HASH_ADD(hh, r->serving, key, sizeof s->key, s);
+        DL_PREPEND(c->servings, s);
     }
     pthread_mutex_unlock(&r->lock);
-    return room;
+    return st;
 }
 
 void
@@ -326,9 +344,17 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
 {
     exo_err err = {0};
     exo_ref actor = {.id = e->actor};
+    bool system = e->actor == 0 && e->text[0] != 0;
+    exo_status st = system ? exo_remote_check_gate(r, peer, args->size, &err) : EXO_OK;
+    if (st != EXO_OK) {
+        answer(r, peer, e->id, st, err.text);
+        record_failure(r, peer, e, actor, st, &err);
+        exo_payload_release(args);
+        return;
+    }
     exo_time deadline = e->timeout == INT64_MAX ? INT64_MAX : exo_deadline(exo_runtime_clock(r->runtime), e->timeout);
     struct serving *s = exo_calloc(1, sizeof *s);
-    exo_status st = s ? EXO_OK : EXO_NOMEM;
+    st = s ? EXO_OK : EXO_NOMEM;
     if (st == EXO_OK)
         st = exo_future_new(&s->future, exo_runtime_clock(r->runtime), deadline, &err);
     if (st != EXO_OK) {
@@ -340,14 +366,14 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
     s->remote = r;
     s->key.peer = peer;
     s->key.id = e->id;
-    bool system = e->actor == 0 && e->text[0] != 0;
-    if (!begin_serving(r, peer, s)) {
+    s->monitors = e->method[0] == '$' && strcmp(e->method, METHOD_MONITOR) == 0;
+    st = begin_serving(r, peer, s, &err);
+    if (st != EXO_OK) {
         exo_future_drop(&s->future);
         exo_free(s);
-        answer(r, peer, e->id, EXO_FULL,
-               "the callee has too many calls of this process, or replies that it has not read");
-        record_call(r, EXO_AUDIT_QUOTA, peer, e, actor, EXO_FULL,
-                    &(exo_err){.code = EXO_FULL, .text = "too many calls, or replies that it has not read"});
+        answer(r, peer, e->id, st, err.text);
+        if (st == EXO_FULL)
+            record_call(r, EXO_AUDIT_QUOTA, peer, e, actor, st, &err);
         exo_payload_release(args);
         return;
     }
@@ -405,10 +431,8 @@ exo_remote_cancel_call(exo_remote *r, exo_peer *peer, uint64_t id)
         future = exo_future_hold(s->future);
     else
         HASH_FIND(hh, r->loans, &probe.key, sizeof probe.key, loan);
-    if (loan) {
-        HASH_DEL(r->loans, loan);
-        count_loan_locked(loan, false);
-    }
+    if (loan)
+        count_loan_locked(r, loan, false);
     pthread_mutex_unlock(&r->lock);
     if (future)
         exo_cancel(future);
@@ -418,47 +442,48 @@ exo_remote_cancel_call(exo_remote *r, exo_peer *peer, uint64_t id)
     exo_free(loan);
 }
 
-/* Work that nobody waits for any more need not be done. */
-static void
-cancel_serving_of(exo_remote *r, const exo_peer *peer)
+/* Work that nobody waits for any more need not be done. Those whose methods run stay until these return. */
+static bool
+cancel_some(exo_remote *r, struct channel *c)
 {
-    for (;;) {
-        exo_future *future = NULL;
-        pthread_mutex_lock(&r->lock);
-        for (struct serving *s = r->serving; s && !future; s = s->hh.next)
-            if (s->peer == peer && !exo_future_cancelled(s->future))
-                future = exo_future_hold(s->future);
-        pthread_mutex_unlock(&r->lock);
-        if (!future)
-            return;
-        exo_cancel(future);
-        exo_future_drop(&future);
-    }
-}
-
-static void
-take_loans_back(exo_remote *r, const exo_peer *peer)
-{
-    struct loan *loan, *next, *mine = NULL;
+    exo_future *futures[ENDED_AT_ONCE];
+    size_t count = 0;
     pthread_mutex_lock(&r->lock);
-    HASH_ITER (hh, r->loans, loan, next) {
-        if (loan->key.peer != peer)
-            continue;
-        HASH_DEL(r->loans, loan);
-        loan->hh.next = mine; /* a list from here on */
-        mine = loan;
+    for (struct serving *s; count < ENDED_AT_ONCE && (s = c->servings) && !s->cancelled; count++) {
+        s->cancelled = true;
+        futures[count] = exo_future_hold(s->future);
+        DL_DELETE(c->servings, s);
+        DL_APPEND(c->servings, s);
     }
+    bool more = c->servings && !c->servings->cancelled;
     pthread_mutex_unlock(&r->lock);
-    for (; mine; mine = next) {
-        next = mine->hh.next;
-        exo_object_drop(&mine->object);
-        exo_free(mine);
+    for (size_t i = 0; i < count; i++) {
+        exo_cancel(futures[i]);
+        exo_future_drop(&futures[i]);
     }
+    return more;
 }
 
-void
-exo_remote_end_serving(exo_remote *r, const exo_peer *peer)
+static bool
+take_some_back(exo_remote *r, struct channel *c)
 {
-    cancel_serving_of(r, peer);
-    take_loans_back(r, peer);
+    for (size_t i = 0; i < ENDED_AT_ONCE; i++) {
+        pthread_mutex_lock(&r->lock);
+        struct loan *loan = c->loans;
+        if (loan)
+            count_loan_locked(r, loan, false);
+        pthread_mutex_unlock(&r->lock);
+        if (!loan)
+            return false;
+        exo_object_drop(&loan->object);
+        exo_free(loan);
+    }
+    return true;
+}
+
+bool
+exo_remote_end_serving(exo_remote *r, struct channel *c)
+{
+    bool cancels = cancel_some(r, c), takes = take_some_back(r, c);
+    return cancels || takes;
 }

@@ -256,20 +256,23 @@ logs(exo_visit *visit, const void *arguments, exo_err *err)
 {
     const struct logs_args *args = arguments;
     exo_ref head = {0};
-    uint64_t known = 0;
+    uint64_t words[2] = {0, 1}; /* lines that are known; it does not wait for others */
     exo_status st = args->node ? check_node(visit, args->node, err) : EXO_OK;
     if (st == EXO_OK)
         st = exo_cluster_head(visit->cluster, visit->deadline, &head, err);
-    exo_payload payload = {0}; /* none: all there are */
-    for (bool again = true; st == EXO_OK && again; again = args->follow) {
+    for (bool again = true; st == EXO_OK && again;) {
         exo_future *future = NULL;
         const exo_payload *reply = NULL;
-        st = exo_visit_call(visit, head, "logs", payload, &future, &reply, err);
+        st = exo_visit_call(visit, head, "logs", exo_payload_borrow(words, sizeof words), &future, &reply, err);
         if (st == EXO_OK)
-            st = print_lines(args, reply, &known, err);
+            st = print_lines(args, reply, &words[0], err);
+        bool all = reply && reply->size == sizeof words[0]; /* a reply has some of them only */
         exo_future_drop(&future);
-        visit->deadline = INT64_MAX; /* a quiet log is no failure */
-        payload = exo_payload_borrow(&known, sizeof known);
+        again = args->follow || !all;
+        if (all) {
+            words[1] = 0;
+            visit->deadline = INT64_MAX; /* a quiet log is no failure */
+        }
     }
     return st;
 }

@@ -39,25 +39,27 @@ held(const json_t *peer, const char *what)
     return (long long)json_integer_value(json_object_get(peer, what));
 }
 
-/* What each process holds of the head, as far as there are quotas for it. */
+/* What each process holds of the head, or of another one, as far as there are quotas for it. */
 static void
 print_peers(const json_t *peers)
 {
     size_t i;
     const json_t *p;
-    char name[1024];
+    char name[1024], by[1024];
     if (json_array_size(peers) > 0)
-        printf("\n%-24s %6s %6s %7s %7s %7s %8s %8s %9s\n", "held by", "nodes", "jobs", "actors", "names", "spawns",
-               "waiting", "objects", "bytes");
+        printf("\n%-24s %-12s %5s %4s %6s %6s %6s %7s %7s %7s %8s %9s\n", "held by", "of", "nodes", "jobs", "actors",
+               "names", "spawns", "waiting", "objects", "refs", "monitors", "bytes");
     json_array_foreach ((json_t *)(uintptr_t)peers, i, p) {
-        const char *called = json_string_value(json_object_get(p, "name"));
+        const char *called = json_string_value(json_object_get(p, "name")),
+                   *of = json_string_value(json_object_get(p, "by"));
         if (!called || !*called)
             called = json_string_value(json_object_get(p, "id"));
-        printf("%-24s %6lld %6lld %7lld %7lld %7lld %8lld %8lld %9lld\n",
-               exo_printable(name, sizeof name, called, EXO_SHOWN_LINE), held(p, "nodes"), held(p, "jobs"),
+        printf("%-24s %-12s %5lld %4lld %6lld %6lld %6lld %7lld %7lld %7lld %8lld %9lld\n",
+               exo_printable(name, sizeof name, called, EXO_SHOWN_LINE),
+               exo_printable(by, sizeof by, of ? of : "the head", EXO_SHOWN_LINE), held(p, "nodes"), held(p, "jobs"),
                held(p, "actors"), held(p, "names"), held(p, "spawns"),
-               held(p, "waiting") + held(p, "finds") + held(p, "logs"), held(p, "lent"),
-               held(p, "waiting_bytes") + held(p, "lent_bytes"));
+               held(p, "waiting") + held(p, "finds") + held(p, "logs"), held(p, "lent"), held(p, "references"),
+               held(p, "monitors"), held(p, "waiting_bytes") + held(p, "lent_bytes"));
     }
 }
 

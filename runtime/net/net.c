@@ -24,6 +24,7 @@
 #include "net_impl.h"
 
 #define GUARD_TICK      (500 * EXO_US)
+#define TURN            EXO_MS        /* that a turn receives before it settles, and a message more */
 #define SPIN            (60 * EXO_US) /* a round trip between cores that are awake, and a little more */
 #define DEFAULT_TIMEOUT (5 * EXO_SECOND)
 #define DEFAULT_UNREAD  ((size_t)256 << 20)
@@ -32,9 +33,10 @@
 enum {
     SOCKETS = 16384, /* one for each peer that this process connected to */
     EVENTS = 64,
-    MESSAGES = 64,    /* that a turn receives at most before it settles */
-    ENVELOPES = 4096, /* after which it does so, too                    */
-    QUIET_TICKS = 200 /* after which the guard sleeps                    */
+    MESSAGES = 64,     /* that a turn receives at most before it settles */
+    ENVELOPES = 4096,  /* after which it does so, too                    */
+    BUSY_MESSAGE = 64, /* envelopes of a message after which it looks how long it has taken */
+    QUIET_TICKS = 200  /* after which the guard sleeps                    */
 };
 
 /* --- Events ----------------------------------------------------------------------------------------------------------------- */
@@ -193,6 +195,8 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
     for (int i = 0; i < MESSAGES && got > 0 && envelopes < ENVELOPES; i++) {
         got = exo_net_receive(net);
         envelopes += got;
+        if (got > BUSY_MESSAGE && exo_now(exo_clock_real()) - now > TURN)
+            break;
     }
     net->busy = envelopes > 0;
     atomic_fetch_add(&net->turns, 1);
@@ -597,7 +601,8 @@ lose_all(exo_net *net)
         exo_peer_lose(net, peer, "it ended");
         exo_peer_drop(&peer);
     }
-    exo_net_report_lost(net);
+    while (exo_net_report_lost(net))
+        continue;
 }
 
 void

@@ -50,6 +50,8 @@ typedef struct exo_net_handler {
     void (*opened)(void *context, exo_peer *peer);
     /* Once for each peer that was opened or connected to. Nothing is received from it any more. */
     void (*lost)(void *context, exo_peer *peer, const char *cause);
+    /* After that, turn by turn, as long as it gives true: ends some of what there was of a lost peer, for a few milliseconds. May be NULL. */
+    bool (*ending)(void *context, exo_peer *peer);
 } exo_net_handler;
 
 typedef struct exo_net_opts {

@@ -200,25 +200,52 @@ trim_memory(exo_net *net, unsigned lost)
     }
 }
 
-void
-exo_net_report_lost(exo_net *net)
+static exo_peer *
+take_lost(exo_net *net)
 {
-    unsigned lost = 0;
-    for (;;) {
-        pthread_mutex_lock(&net->lock);
-        exo_peer *peer = net->first_lost;
-        if (peer)
-            LL_DELETE2(net->first_lost, peer, next_lost);
-        pthread_mutex_unlock(&net->lock);
-        if (!peer)
-            break;
+    pthread_mutex_lock(&net->lock);
+    exo_peer *peer = net->first_lost;
+    if (peer)
+        LL_DELETE2(net->first_lost, peer, next_lost);
+    pthread_mutex_unlock(&net->lock);
+    return peer;
+}
+
+/* True: the handler has more to do for it. */
+static bool
+report_lost(exo_net *net, exo_peer *peer)
+{
+    const exo_net_handler *handler = net->opts.handler;
+    if (!peer->mourned) {
         drop_frames(peer);
         exo_peer_drop_parcels(peer);
-        net->opts.handler->lost(net->opts.context, peer, peer->cause);
-        exo_peer_drop(&peer);
-        lost++;
+        handler->lost(net->opts.context, peer, peer->cause);
     }
+    peer->mourned = true;
+    return handler->ending && handler->ending(net->opts.context, peer);
+}
+
+bool
+exo_net_report_lost(exo_net *net)
+{
+    exo_peer *later = NULL, *next;
+    unsigned lost = 0;
+    for (exo_peer *peer; (peer = take_lost(net));) {
+        lost += !peer->mourned;
+        if (report_lost(net, peer))
+            LL_PREPEND2(later, peer, next_lost);
+        else
+            exo_peer_drop(&peer);
+    }
+    bool more = later != NULL;
+    pthread_mutex_lock(&net->lock);
+    for (; later; later = next) {
+        next = later->next_lost;
+        LL_APPEND2(net->first_lost, later, next_lost);
+    }
+    pthread_mutex_unlock(&net->lock);
     trim_memory(net, lost);
+    return more;
 }
 
 /* It is told, and lost; what else comes by its connection is no peer's. */

@@ -77,6 +77,7 @@ struct exo_peer {
     size_t route_size; /* 0: the socket is the peer's own */
     exo_intake_ticket intake;
     bool announced;     /* the handler knows it: it hears of its loss */
+    bool mourned;       /* it has; the driver's */
     bool refused;       /* instead of a Welcome it said no, or what no net says */
     exo_source process; /* its event; of a process of this host */
     int process_fd;     /* of the process that it says it is; -1: it is not watched */
@@ -157,7 +158,8 @@ exo_peer *exo_peer_new_locked(exo_net *net, exo_socket *socket);
  * at afterwards. */
 void exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause);
 /* Tells the handler of the lost. Without lock. */
-void exo_net_report_lost(exo_net *net);
+/* True: the handler is not through with all of them. */
+bool exo_net_report_lost(exo_net *net);
 /* Beats, silences. */
 void exo_net_tick_locked(exo_net *net, exo_time now);
 /* What a peer says is shown to people: it begins no line of its own. */

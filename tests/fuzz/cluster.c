@@ -30,7 +30,8 @@ static const struct {
     {&exo_worker_class, "spawn"},  {NULL, "wait"},
     {&exo_head_class, "node"},     {&exo_head_class, "end"},
     {&exo_worker_class, "end"},    {&exo_head_class, "give_up"},
-    {&exo_head_class, "report"},   {&exo_head_class, "begin"},
+    {&exo_head_class, "report"},   {&exo_head_class, "go_on"},
+    {&exo_head_class, "holds"},
 };
 
 enum {
@@ -174,12 +175,15 @@ check_batch(exo_directory *d, const exo_batch *b)
 
 /* What holds between two calls, whatever was asked. */
 static void
-check_tables(exo_directory *d)
+check_tables(struct head *h)
 {
+    exo_directory *d = &h->directory;
     for (const exo_entry *a = d->actors; a; a = a->by_key.next) {
-        require(!a->node || (a->node->alive && exo_directory_node(d, a->node->id) == a->node));
+        require(!a->node || ((a->node->alive || h->works) && exo_directory_node(d, a->node->id) == a->node));
         require(a->state != EXO_ENTRY_ALIVE || (a->node && a->id && a->indexed));
         require(a->state != EXO_ENTRY_DEAD || (!a->node && !a->spawn_wishes && !a->find_wishes && !a->batch));
+        require((a->state == EXO_ENTRY_DEAD) == a->buried && (a->state != EXO_ENTRY_DEAD || (!a->group && !a->crew)));
+        require(a->state != EXO_ENTRY_RESTARTING || a->restless);
         require(!a->spec->name[0] || exo_directory_by_name(d, a->spec->space, a->spec->name) == a);
         if (a->batch)
             check_batch(d, a->batch);
@@ -226,7 +230,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         call(actor, class, class == &exo_head_class ? head : worker, method_of(class, asked[which].method), data + at,
              length);
         at += length;
-        check_tables(&h->directory);
+        check_tables(h);
     }
     exo_head_class.stop(head);
     exo_actor_drop(actor);

@@ -101,7 +101,7 @@ def handshake():
 # --- cluster.proto: the methods in the order of `asked` in cluster.c; "wait" lets time pass ---
 
 methods = ["register", "gone", "spawn", "started", "find", "claim", "died", "epitaph", "list", "why", "log", "logs", "tick",
-           "kill", "make", "wait", "node", "end", "end_worker", "give_up", "report", "begin"]
+           "kill", "make", "wait", "node", "end", "end_worker", "give_up", "report", "go_on", "holds"]
 
 
 def ask(method, args=b""):

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <criterion/criterion.h>
 
@@ -64,13 +65,29 @@ nothing(exo_call_context *call, void *self, const exo_payload *args, exo_payload
     return EXO_OK;
 }
 
-static const exo_method methods[] = {
-    {.name = "spawn", .run = note_spawn}, {.name = "kill", .run = note_kill}, {.name = "nothing", .run = nothing}};
+/* Keeps the only thread, the head's, too. */
+static exo_status
+hold(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    const struct worker *worker = self;
+    (void)call;
+    (void)args;
+    (void)reply;
+    (void)err;
+    while (atomic_load(&worker->w->held))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    return EXO_OK;
+}
+
+static const exo_method methods[] = {{.name = "spawn", .run = note_spawn},
+                                     {.name = "kill", .run = note_kill},
+                                     {.name = "nothing", .run = nothing},
+                                     {.name = "hold", .run = hold}};
 static const exo_actor_class worker_class = {.name = "a worker",
                                              .state_size = sizeof(struct worker),
                                              .start = worker_start,
                                              .methods = methods,
-                                             .num_methods = 3};
+                                             .num_methods = 4};
 
 static exo_status
 worker_of(void *context, uint64_t node, exo_ref *out, exo_err *err)
@@ -133,6 +150,19 @@ world_begin_as(head_world *w, uint64_t peer, const char *method, const ProtobufC
     exo_future *future = world_begin_bytes_as(w, peer, method, packed.data, packed.size);
     exo_payload_release(&packed);
     return future;
+}
+
+void
+world_hold(head_world *w)
+{
+    atomic_store(&w->held, true);
+    exo_send(w->runtime, w->worker, "hold", (exo_payload){0}, INT64_MAX, NULL);
+}
+
+void
+world_release(head_world *w)
+{
+    atomic_store(&w->held, false);
 }
 
 static void
@@ -317,8 +347,8 @@ world_describe(struct world_member *m, const char *name, uint32_t max, exo_group
     m->rule.max = max;
 }
 
-void
-world_answer(head_world *w, size_t i, exo_status status, const char *reason)
+static void
+answer(head_world *w, size_t i, exo_status status, const char *reason)
 {
     exo_payload reply = {0};
     cr_assert(i < w->num_spawns && w->spawns[i].answer);
@@ -326,6 +356,18 @@ world_answer(head_world *w, size_t i, exo_status status, const char *reason)
     if (status == EXO_OK)
         cr_assert_eq(exo_payload_copy(&reply, &w->spawns[i].id, sizeof w->spawns[i].id), EXO_OK);
     exo_reply(&w->spawns[i].answer, status, reason, &reply);
+}
+
+void
+world_answer_soon(head_world *w, size_t i)
+{
+    answer(w, i, EXO_OK, NULL);
+}
+
+void
+world_answer(head_world *w, size_t i, exo_status status, const char *reason)
+{
+    answer(w, i, status, reason);
     world_tick(w, 0); /* what the head makes of it was put into its lane before this */
 }
 
@@ -354,7 +396,8 @@ world_begin_spawn(head_world *w, struct world_member *members, size_t count)
     exo_future *made = world_begin(w, w->head, "spawn", &members[0].spec.base, INT64_MAX);
     members[0].spec.together = NULL; /* they were packed */
     members[0].spec.n_together = 0;
-    world_tick(w, 0);
+    for (size_t i = 0; i <= count && w->num_spawns < first + count; i++)
+        world_tick(w, 0);
     cr_assert_eq(w->num_spawns, first + count);
     return made;
 }

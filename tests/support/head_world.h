@@ -3,6 +3,8 @@
 #ifndef EXO_TEST_HEAD_WORLD_H
 #define EXO_TEST_HEAD_WORLD_H
 
+#include <stdatomic.h>
+
 #include <exogym/clock.h>
 
 #include "directory.h"
@@ -26,6 +28,7 @@ typedef struct head_world {
     exo_runtime *runtime;
     exo_ref head, worker;
     _Atomic exo_time due;
+    atomic_bool held;
     struct world_asked spawns[WORLD_MOST];
     struct exo_head_kill kills[WORLD_MOST];
     size_t num_spawns, num_kills;
@@ -57,6 +60,9 @@ exo_status world_ask_as(head_world *w, uint64_t peer, const char *method, const 
                         exo_err *err);
 /* When it returns, the worker has got what the head asked of it before. */
 exo_status world_ask(head_world *w, const char *method, const ProtobufCMessage *message, exo_err *err);
+/* Until the release neither head nor worker does anything: calls gather, in their order. */
+void world_hold(head_world *w);
+void world_release(head_world *w);
 /* What is due by then happens. */
 void world_tick(head_world *w, exo_time after);
 /* Lets time pass until the worker is asked for a life; gives that time. */
@@ -85,6 +91,8 @@ void world_spawn(head_world *w, struct world_member *members, size_t count);
 void world_spawn_one(head_world *w, const char *name, uint32_t max);
 /* The worker's answer to the i-th thing that it was asked for. */
 void world_answer(head_world *w, size_t i, exo_status status, const char *reason);
+/* That it was made; the head may hear of it later. */
+void world_answer_soon(head_world *w, size_t i);
 /* The worker tells of the end of a life that it was asked for. */
 void world_dies(head_world *w, size_t i, const char *cause);
 

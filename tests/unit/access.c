@@ -247,7 +247,8 @@ speak_of(stranger *s, const char *method, uint64_t node, char reason[EXO_WIRE_RE
     Exo__Cluster__Report report = EXO__CLUSTER__REPORT__INIT;
     Exo__Cluster__Epitaph epitaph = EXO__CLUSTER__EPITAPH__INIT;
     Exo__Cluster__LogLines lines = EXO__CLUSTER__LOG_LINES__INIT;
-    registers.node = gone.node = name.node = report.node = epitaph.node = node;
+    Exo__Cluster__Holdings holds = EXO__CLUSTER__HOLDINGS__INIT;
+    registers.node = gone.node = name.node = report.node = epitaph.node = holds.node = node;
     registers.kind = exo_pb_text("worker");
     name.name = exo_pb_text("it");
     name.id = 1;
@@ -255,8 +256,9 @@ speak_of(stranger *s, const char *method, uint64_t node, char reason[EXO_WIRE_RE
     const struct {
         const char *method;
         const ProtobufCMessage *message;
-    } calls[] = {{"register", &registers.base}, {"gone", &gone.base},       {"died", &name.base}, {"claim", &name.base},
-                 {"report", &report.base},      {"epitaph", &epitaph.base}, {"log", &lines.base}};
+    } calls[] = {{"register", &registers.base}, {"gone", &gone.base},     {"died", &name.base},
+                 {"claim", &name.base},         {"report", &report.base}, {"epitaph", &epitaph.base},
+                 {"log", &lines.base},          {"holds", &holds.base}};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         if (strcmp(calls[i].method, method) == 0)
             return ask(s, method, calls[i].message, reason);

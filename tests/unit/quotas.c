@@ -262,7 +262,7 @@ Test(quotas, cannot_be_evaded_by_speaking_for_others)
     gone.node = died.node = WORLD_NODE;
     cr_expect_eq(world_ask_as(&w, PEER, "gone", &gone.base, &err), EXO_DENIED);
     cr_expect_eq(world_ask_as(&w, PEER, "died", &died.base, &err), EXO_DENIED);
-    const char *own[] = {"tick", "started", "begin"};
+    const char *own[] = {"tick", "started", "go_on"};
     for (size_t i = 0; i < 3; i++)
         cr_expect_eq(world_ask_as(&w, PEER, own[i], NULL, &err), EXO_DENIED, "%s", own[i]);
     Exo__Cluster__Listing *listing = world_list(&w);
@@ -293,11 +293,23 @@ Test(quotas, bound_what_a_message_becomes)
     memcpy(data, head, sizeof head - 1);
     cr_expect_eq(ask_bytes("register", data, SIZE), EXO_INVAL, "too many bytes");
     cr_expect_eq(ask_bytes("register", data, 1 << 20), EXO_INVAL, "too many messages within");
-    cr_expect_eq(ask_bytes("register", data, 20000), EXO_OK, "%s", err.text);
+    cr_expect_eq(ask_bytes("register", data, 20000), EXO_INVAL, "too many actors for a part");
+    cr_expect_eq(ask_bytes("register", data, 2 + 2 * EXO_PART_ACTORS), EXO_OK, "%s", err.text);
     exo_free(data);
 }
 
 /* --- Slices ------------------------------------------------------------------------------------------------------------------ */
+
+static Exo__Cluster__Listing *
+listing_of(exo_future *future)
+{
+    const exo_payload *reply = NULL;
+    cr_assert_eq(exo_wait(future, INT64_MAX, &reply, NULL), EXO_OK);
+    Exo__Cluster__Listing *listing = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
+    cr_assert(listing);
+    exo_future_drop(&future);
+    return listing;
+}
 
 /* While lives of a large group are begun, others are served: the list shows some that nobody was asked for yet. */
 Test(quotas, let_others_be_served_amid_a_large_group)
@@ -316,19 +328,310 @@ Test(quotas, let_others_be_served_amid_a_large_group)
     }
     specs[0].together = together + 1;
     specs[0].n_together = COUNT - 1;
-    exo_future *made = world_begin(&w, w.head, "spawn", &specs[0].base, INT64_MAX);
-    Exo__Cluster__Listing *listing = world_list(&w);
+    world_hold(&w);
+    exo_future *made = world_begin(&w, w.head, "spawn", &specs[0].base, INT64_MAX),
+               *listed = world_begin(&w, w.head, "list", NULL, INT64_MAX);
+    world_release(&w);
+    Exo__Cluster__Listing *listing = listing_of(listed);
     for (size_t i = 0; i < listing->n_actors; i++)
         begun += listing->actors[i]->incarnation > 0;
     cr_expect_eq(listing->n_actors, COUNT);
     cr_expect_lt(begun, COUNT, "all of them in one go");
     EXO_RELEASE(listing);
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < COUNT && w.num_spawns < COUNT; i++)
         world_tick(&w, 0);
     cr_expect_eq(w.num_spawns, COUNT);
     for (size_t i = 0; i < COUNT; i++)
         world_answer(&w, i, EXO_OK, NULL);
     cr_expect_eq(end(made), EXO_OK, "%s", err.text);
+}
+
+enum {
+    MANY = 300
+};
+
+/* "a0" and so on; the worker's process has them all. */
+static void
+spawn_many(const char *job)
+{
+    static struct world_member members[MANY];
+    static char names[MANY][8];
+    for (size_t i = 0; i < MANY; i++) {
+        snprintf(names[i], sizeof names[i], "a%zu", i);
+        world_describe(&members[i], names[i], 0, EXO_ONE_FOR_ONE);
+        members[i].rule.when = EXO_RESTART_NEVER;
+        members[i].spec.job = exo_pb_text(job);
+    }
+    world_spawn(&w, members, MANY);
+}
+
+static size_t
+count_alive(exo_future *listed)
+{
+    size_t alive = 0;
+    Exo__Cluster__Listing *listing = listing_of(listed);
+    for (size_t i = 0; i < listing->n_actors; i++)
+        alive += strcmp(listing->actors[i]->state, "alive") == 0;
+    EXO_RELEASE(listing);
+    return alive;
+}
+
+static size_t
+count_alive_now(void)
+{
+    return count_alive(world_begin(&w, w.head, "list", NULL, INT64_MAX));
+}
+
+/* Those that a list shows that was asked for right behind. */
+static size_t
+count_alive_behind(const char *method, const ProtobufCMessage *message)
+{
+    world_hold(&w);
+    exo_future *first = world_begin(&w, w.head, method, message, INT64_MAX),
+               *listed = world_begin(&w, w.head, "list", NULL, INT64_MAX);
+    world_release(&w);
+    cr_expect_eq(end(first), EXO_OK, "%s", err.text);
+    return count_alive(listed);
+}
+
+/* Nobody finds an actor of a process that has ended, whether its death was dealt with or not. */
+Test(quotas, let_others_be_served_amid_the_end_of_a_process)
+{
+    Exo__Cluster__Epitaph epitaph = EXO__CLUSTER__EPITAPH__INIT;
+    Exo__Cluster__NodeInfo gone = EXO__CLUSTER__NODE_INFO__INIT;
+    char name[8];
+    spawn_many("");
+    gone.node = WORLD_NODE;
+    gone.cause = exo_pb_text("a test");
+    size_t alive = count_alive_behind("gone", &gone.base);
+    cr_expect_gt(alive, 0, "all of them in one go");
+    cr_expect_lt(alive, MANY, "the first ones at once");
+    for (size_t i = MANY; i-- > 0;) {
+        snprintf(name, sizeof name, "a%zu", i);
+        cr_expect(strstr(world_why(&w, name), "dead"), "%s", w.text);
+        cr_expect(strstr(w.text, "its node 'w1' is lost: a test"), "%s", w.text);
+    }
+    cr_expect_eq(count_alive_now(), 0);
+    epitaph.node = WORLD_NODE;
+    epitaph.cause = exo_pb_text("was killed");
+    cr_expect_eq(world_ask(&w, "epitaph", &epitaph.base, &err), EXO_OK, "%s", err.text);
+    for (int i = 0; i < 10; i++)
+        world_tick(&w, 0);
+    for (size_t i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "a%zu", i);
+        cr_expect(strstr(world_why(&w, name), "its node 'w1' was killed"), "%s", w.text);
+    }
+}
+
+/* One that comes back before its actors' deaths were dealt with has those that it tells of; the others are dead. */
+Test(quotas, let_a_process_come_back_amid_its_end)
+{
+    Exo__Cluster__NodeInfo gone = EXO__CLUSTER__NODE_INFO__INIT;
+    Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
+    spawn_many("");
+    gone.node = m.node = WORLD_NODE;
+    gone.cause = exo_pb_text("a test");
+    m.name = exo_pb_text("w1");
+    m.kind = exo_pb_text("worker");
+    world_hold(&w);
+    exo_future *ends = world_begin(&w, w.head, "gone", &gone.base, INT64_MAX),
+               *comes = world_begin(&w, w.head, "register", &m.base, INT64_MAX);
+    world_release(&w);
+    cr_expect_eq(end(ends), EXO_OK);
+    cr_expect_eq(end(comes), EXO_OK, "%s", err.text);
+    for (int i = 0; i < 20; i++)
+        world_tick(&w, 0);
+    cr_expect_eq(count_alive_now(), 0, "it told of none");
+}
+
+Test(quotas, let_others_be_served_amid_the_end_of_a_job)
+{
+    Exo__Cluster__NodeInfo gone = EXO__CLUSTER__NODE_INFO__INIT;
+    size_t before = w.num_kills;
+    world_register(&w, PEER, "driver", "d", "job");
+    spawn_many("job");
+    gone.node = PEER;
+    gone.cause = exo_pb_text("a test");
+    cr_expect_gt(count_alive_behind("gone", &gone.base), 0, "all of them in one go");
+    world_register(&w, OTHER, "driver", "e",
+                   "job"); /* the name is free, and what the former one made dies all the same */
+    for (int i = 0; i < 20; i++)
+        world_tick(&w, 0);
+    cr_expect_eq(count_alive_now(), 0);
+    cr_expect_eq(w.num_kills - before, MANY);
+}
+
+/* Of what workers answer at once, a few stand before a call that comes then. */
+Test(quotas, let_others_be_served_amid_what_workers_answer)
+{
+    static struct world_member members[MANY];
+    static char names[MANY][8];
+    for (size_t i = 0; i < MANY; i++) {
+        snprintf(names[i], sizeof names[i], "a%zu", i);
+        world_describe(&members[i], names[i], 0, EXO_ONE_FOR_ONE);
+    }
+    exo_future *made = world_begin_spawn(&w, members, MANY);
+    world_hold(&w);
+    for (size_t i = 0; i < MANY; i++)
+        world_answer_soon(&w, i);
+    exo_future *listed = world_begin(&w, w.head, "list", NULL, INT64_MAX);
+    world_release(&w);
+    cr_expect_lt(count_alive(listed), MANY / 10);
+    cr_expect_eq(end(made), EXO_OK, "%s", err.text);
+    cr_expect_eq(count_alive_now(), MANY);
+}
+
+/* --- What is too many at once --------------------------------------------------------------------------------------------------- */
+
+static exo_future *
+begin_together(size_t count, exo_group_rule rule)
+{
+    static Exo__Cluster__Spawn specs[EXO_TOGETHER + 1], *together[EXO_TOGETHER + 1];
+    for (size_t i = 0; i < count; i++) {
+        exo__cluster__spawn__init(&specs[i]);
+        specs[i].class_name = exo_pb_text("class");
+        specs[i].space = exo_pb_text("default");
+        specs[i].group = exo_pb_text("group");
+        specs[i].group_rule = rule;
+        together[i] = &specs[i];
+    }
+    specs[0].together = together + 1;
+    specs[0].n_together = count - 1;
+    return world_begin_as(&w, PEER, "spawn", &specs[0].base);
+}
+
+Test(quotas, bound_what_is_made_and_restarted_together)
+{
+    world_close(&w);
+    world_open(&w, NULL);
+    cr_expect_eq(end(begin_together(EXO_TOGETHER + 1, EXO_ONE_FOR_ONE)), EXO_FULL);
+    cr_expect(strstr(err.text, "together"), "%s", err.text);
+    exo_future *made = begin_together(EXO_GROUP_MEMBERS / 2, EXO_ALL_FOR_ONE);
+    cr_expect_eq(end(begin_together(EXO_GROUP_MEMBERS / 2 + 1, EXO_ALL_FOR_ONE)), EXO_FULL);
+    cr_expect(strstr(err.text, "the group 'group'"), "%s", err.text);
+    exo_cancel(made);
+    exo_future_drop(&made);
+}
+
+/* --- Lists in parts --------------------------------------------------------------------------------------------------------------- */
+
+Test(quotas, give_lists_in_parts)
+{
+    enum {
+        ACTORS = 2500
+    };
+    uint64_t after = 0, last = 0;
+    size_t seen = 0, parts = 0;
+    world_close(&w);
+    world_open(&w, NULL);
+    world_register(&w, PEER, "driver", "d", "job");
+    for (uint64_t i = 1; i <= ACTORS; i++) {
+        Exo__Cluster__Name m = EXO__CLUSTER__NAME__INIT;
+        char name[16];
+        snprintf(name, sizeof name, "n%llu", (unsigned long long)i);
+        m.space = exo_pb_text("default");
+        m.name = name;
+        m.node = PEER;
+        m.id = i;
+        cr_assert_eq(world_ask_as(&w, PEER, "claim", &m.base, &err), EXO_OK, "%s", err.text);
+    }
+    do {
+        const exo_payload *reply = NULL;
+        Exo__Cluster__Name m = EXO__CLUSTER__NAME__INIT;
+        m.key = after;
+        exo_future *future = world_begin(&w, w.head, "list", &m.base, INT64_MAX);
+        cr_assert_eq(exo_wait(future, INT64_MAX, &reply, NULL), EXO_OK);
+        Exo__Cluster__Listing *part = EXO_UNPACK(Exo__Cluster__Listing, exo__cluster__listing, reply);
+        cr_assert(part);
+        cr_expect_leq(part->n_actors, 1000);
+        cr_expect_eq(part->n_nodes > 0, after == 0);
+        for (size_t i = 0; i < part->n_actors; i++) {
+            cr_expect_gt(part->actors[i]->key, last, "each once");
+            last = part->actors[i]->key;
+        }
+        seen += part->n_actors;
+        parts++;
+        after = part->more;
+        EXO_RELEASE(part);
+        exo_future_drop(&future);
+    } while (after);
+    cr_expect_eq(seen, ACTORS);
+    cr_expect_eq(parts, 3);
+}
+
+/* The lines of a node's log that the head keeps, and no others, however many come in one message. */
+Test(quotas, give_logs_in_parts)
+{
+    enum {
+        LINES = 10000,
+        KEPT = 4096
+    };
+    Exo__Cluster__LogLines m = EXO__CLUSTER__LOG_LINES__INIT;
+    char *text = exo_calloc(1, LINES * 100 + 1), expected[32];
+    uint64_t words[2] = {0, 1}, lines = 0, parts = 0;
+    for (size_t i = 0; i < LINES; i++)
+        snprintf(text + 100 * i, 101, "%06zu %092d\n", i, 0);
+    m.text = text;
+    cr_expect_eq(world_ask(&w, "log", &m.base, &err), EXO_OK, "%s", err.text);
+    for (bool more = true; more; parts++) {
+        const exo_payload *reply = NULL;
+        exo_future *future = NULL;
+        cr_assert_eq(
+            exo_call(w.runtime, w.head, "logs", exo_payload_borrow(words, sizeof words), INT64_MAX, &future, &err),
+            EXO_OK);
+        cr_assert_eq(exo_wait(future, INT64_MAX, &reply, &err), EXO_OK);
+        memcpy(words, reply->data, sizeof words[0]);
+        const char *at = (const char *)reply->data + sizeof words[0], *end_of = (const char *)reply->data + reply->size;
+        cr_expect_leq(reply->size, (256 << 10) + 1024);
+        for (; at < end_of; lines++) {
+            snprintf(expected, sizeof expected, ": %06zu ", (size_t)(LINES - KEPT) + (size_t)lines);
+            cr_assert_eq(strncmp(at, expected, strlen(expected)), 0, "%.20s instead of %s", at, expected);
+            at = (const char *)memchr(at, '\n', (size_t)(end_of - at)) + 1;
+        }
+        more = reply->size > sizeof words[0];
+        exo_future_drop(&future);
+    }
+    cr_expect_eq(lines, KEPT);
+    cr_expect_gt(parts, 2);
+    exo_free(text);
+}
+
+/* --- What others hold of a node ----------------------------------------------------------------------------------------------------- */
+
+Test(quotas, show_what_others_hold_of_a_node)
+{
+    Exo__Cluster__Holding held = EXO__CLUSTER__HOLDING__INIT, *list[EXO_HOLDERS + 1];
+    Exo__Cluster__Holdings m = EXO__CLUSTER__HOLDINGS__INIT;
+    size_t found = 0;
+    held.node = OTHER;
+    held.name = exo_pb_text("other");
+    held.lent = 7;
+    held.lent_bytes = 7 << 20;
+    for (size_t i = 0; i <= EXO_HOLDERS; i++)
+        list[i] = &held;
+    m.node = WORLD_NODE;
+    m.peers = list;
+    m.n_peers = EXO_HOLDERS + 1;
+    cr_expect_eq(world_ask_as(&w, WORLD_NODE, "holds", &m.base, &err), EXO_INVAL);
+    m.n_peers = 1;
+    cr_expect_eq(world_ask_as(&w, PEER, "holds", &m.base, &err), EXO_DENIED, "of another node");
+    cr_expect_eq(world_ask_as(&w, WORLD_NODE, "holds", &m.base, &err), EXO_OK, "%s", err.text);
+    Exo__Cluster__Listing *listing = world_list(&w);
+    for (size_t i = 0; i < listing->n_peers; i++)
+        if (strcmp(listing->peers[i]->by, "w1") == 0) {
+            found++;
+            cr_expect_str_eq(listing->peers[i]->name, "other");
+            cr_expect_eq(listing->peers[i]->lent, 7);
+            cr_expect_eq(listing->peers[i]->lent_bytes, 7 << 20);
+        }
+    EXO_RELEASE(listing);
+    cr_expect_eq(found, 1);
+    m.n_peers = 0;
+    cr_expect_eq(world_ask_as(&w, WORLD_NODE, "holds", &m.base, &err), EXO_OK, "%s", err.text);
+    listing = world_list(&w);
+    for (size_t i = 0; i < listing->n_peers; i++)
+        cr_expect_eq(listing->peers[i]->by[0], 0);
+    EXO_RELEASE(listing);
 }
 
 /* --- What is forgotten ------------------------------------------------------------------------------------------------------- */

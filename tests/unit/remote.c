@@ -10,6 +10,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "quota.h"
 #include "remote.h"
 #include "temp.h"
 
@@ -29,10 +30,24 @@ echo(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return exo_payload_copy(reply, args->data, args->size);
 }
 
-static const exo_lane_class lanes[] = {{.name = "main"}};
-static const exo_method methods[] = {{.name = "echo", .run = echo}};
+/* A call that is never answered. */
+static exo_status
+last(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_future *future = exo_call_defer(call);
+    (void)self;
+    (void)args;
+    (void)reply;
+    if (!future)
+        return exo_fail(err, EXO_NOMEM, "no memory");
+    exo_future_drop(&future);
+    return EXO_OK;
+}
+
+static const exo_lane_class lanes[] = {{.name = "main", .capacity = 1 << 20}};
+static const exo_method methods[] = {{.name = "echo", .run = echo}, {.name = "last", .run = last}};
 static const exo_actor_class echo_class = {
-    .name = "echo", .lanes = lanes, .num_lanes = 1, .methods = methods, .num_methods = 1};
+    .name = "echo", .lanes = lanes, .num_lanes = 1, .methods = methods, .num_methods = 2};
 
 static exo_time
 soon(void)
@@ -187,6 +202,24 @@ Test(remote, is_not_confused_by_numbers)
     cr_expect_eq(reply_to(3, NULL), EXO_OK);
 }
 
+/* Calls `method` so many times. Gives the reply to a call of `echo` behind them, and how many were FULL. */
+static exo_status
+call_many(const char *method, uint64_t number_of, size_t *full)
+{
+    exo_envelope calls[500];
+    exo_envelope first = call_of(UINT64_MAX, actor.id, "echo"), behind = call_of(number_of + 1, actor.id, "echo");
+    say(&first, 1);
+    cr_assert_eq(reply_to(first.id, NULL), EXO_OK); /* it is let in: a stranger may not say as much */
+    for (uint64_t id = 1; id <= number_of;) {
+        size_t count = 0;
+        while (count < 500 && id <= number_of)
+            calls[count++] = call_of(id++, actor.id, method);
+        say(calls, count);
+    }
+    say(&behind, 1);
+    return reply_to(behind.id, full);
+}
+
 /* Calls that last, more than any honest caller has: those beyond are FULL, and when the caller goes all of them go. */
 Test(remote, serves_no_more_than_it_can_remember)
 {
@@ -194,23 +227,71 @@ Test(remote, serves_no_more_than_it_can_remember)
         SERVED = 2 * 65536,
         MORE = 1000
     };
-    exo_envelope calls[500];
     size_t full = 0;
-    exo_envelope first = call_of(SERVED + 2 * MORE, actor.id, "echo");
-    say(&first, 1);
-    cr_assert_eq(reply_to(first.id, NULL), EXO_OK); /* it is let in: a stranger may not say as much */
-    for (uint64_t id = 1; id <= SERVED + MORE;) {
-        size_t count = 0;
-        while (count < 500 && id <= SERVED + MORE)
-            calls[count++] = call_of(id++, actor.id, "$monitor");
-        say(calls, count);
-    }
-    exo_envelope last = call_of(SERVED + MORE + 1, actor.id, "echo");
-    say(&last, 1);
-    cr_expect_eq(reply_to(last.id, &full), EXO_FULL);
+    cr_expect_eq(call_many("last", SERVED + MORE, &full), EXO_FULL);
     cr_expect_eq(full, MORE + 1);
     say(&(exo_envelope){.kind = EXO_WIRE_CANCEL, .id = 7}, 1); /* room for one */
-    last.id++;
-    say(&last, 1);
-    cr_expect_eq(reply_to(last.id, NULL), EXO_OK);
+    const exo_envelope again = call_of(SERVED + MORE + 2, actor.id, "echo");
+    say(&again, 1);
+    cr_expect_eq(reply_to(again.id, NULL), EXO_OK);
+}
+
+Test(remote, bounds_monitors)
+{
+    enum {
+        MORE = 100
+    };
+    const uint64_t most = exo_quotas_default.most[EXO_QUOTA_MONITORS];
+    exo_remote_held held;
+    size_t full = 0;
+    cr_expect_eq(call_many("$monitor", most + MORE, &full), EXO_OK, "other calls are served");
+    cr_expect_eq(full, MORE);
+    exo_remote_held_for(remote, 99, &held);
+    cr_expect_eq(held.monitors, most);
+    say(&(exo_envelope){.kind = EXO_WIRE_CANCEL, .id = 7}, 1); /* room for one */
+    const exo_envelope calls[] = {call_of(most + MORE + 2, actor.id, "$monitor"),
+                                  call_of(most + MORE + 3, actor.id, "$monitor")};
+    say(calls, 2);
+    cr_expect_eq(reply_to(calls[1].id, NULL), EXO_FULL);
+    cr_assert_eq(exo_kill(runtime, actor, "a test", NULL), EXO_OK);
+    cr_expect_eq(reply_to(calls[0].id, NULL), EXO_PEER_LOST);
+    exo_remote_held_for(remote, 99, &held);
+    cr_expect_eq(held.monitors, 0);
+}
+
+Test(remote, bounds_references)
+{
+    const uint64_t most = exo_quotas_default.most[EXO_QUOTA_REFERENCES];
+    exo_err err = {0};
+    exo_ref ref = {0};
+    exo_remote_held held;
+    const exo_envelope first = call_of(1, actor.id, "echo");
+    say(&first, 1);
+    cr_assert_eq(reply_to(first.id, NULL), EXO_OK);
+    exo_peer *peer = exo_remote_peer(remote, 99);
+    cr_assert(peer);
+    for (uint64_t id = 1; id <= most; id++)
+        cr_assert_eq(exo_remote_actor(remote, peer, id, &ref, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_remote_actor(remote, peer, most + 1, &ref, &err), EXO_FULL);
+    cr_expect(strstr(err.text, "'references'"), "%s", err.text);
+    cr_expect_eq(exo_remote_actor(remote, peer, 1, &ref, &err), EXO_OK, "one that there is");
+    exo_remote_held_for(remote, 99, &held);
+    cr_expect_eq(held.references, most);
+    exo_peer_drop(&peer);
+}
+
+Test(remote, tells_of_a_bounded_number_of_deaths)
+{
+    enum {
+        MOST = 2048
+    };
+    static uint64_t ids[MOST + 1];
+    for (size_t i = 0; i <= MOST; i++)
+        ids[i] = i + 1000;
+    for (size_t count = MOST; count <= MOST + 1; count++) {
+        exo_envelope e = call_of(count, 0, "$deaths");
+        e.payload = (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = ids, .size = count * sizeof ids[0]};
+        say(&e, 1);
+        cr_expect_eq(reply_to(count, NULL), count == MOST ? EXO_OK : EXO_INVAL);
+    }
 }
