@@ -19,6 +19,7 @@
 #include "check.h"
 #include "net.h"
 #include "processes.h"
+#include "silent.h"
 
 enum {
     ROUNDS = 3,
@@ -37,32 +38,6 @@ static processes all;
 static exo_net *net;
 
 /* --- Honest ones -------------------------------------------------------------------------------------------------------------- */
-
-static void
-received(void *context, exo_peer *peer, const exo_envelope *envelope, exo_payload *payload)
-{
-    (void)context;
-    (void)peer;
-    (void)envelope;
-    exo_payload_release(payload);
-}
-
-static void
-settle(void *context, exo_driver driver)
-{
-    (void)context;
-    (void)driver;
-}
-
-static void
-lost(void *context, exo_peer *peer, const char *cause)
-{
-    (void)context;
-    (void)peer;
-    (void)cause;
-}
-
-static const exo_net_handler handler = {.received = received, .settle = settle, .lost = lost};
 
 static exo_peer *
 meet(const char *endpoint)
@@ -261,7 +236,8 @@ main(void)
     expect_served(0);
     const struct use head = use_of(all.head), worker = use_of(host);
     show_use("before", &head, &worker);
-    CHECK(exo_net_open(&net, &(exo_net_opts){.name = "crowd", .cluster = "t", .handler = &handler}, &err) == EXO_OK);
+    CHECK(exo_net_open(&net, &(exo_net_opts){.name = "crowd", .cluster = "t", .handler = &silent_handler}, &err) ==
+          EXO_OK);
     for (unsigned round = 1; round <= ROUNDS && !all.failed; round++) {
         for (uint64_t i = 0; i < num_strangers; i++)
             strangers[i] = knock(port, &seed);

@@ -1,206 +1,159 @@
-/* A process that was let in and keeps to no measure, beside an honest one: large messages, groups, spawns that it does not wait for, invented
- * nodes, objects that it never acknowledges, searches without end. Every honest call is answered rightly, and the memory of head and worker
- * stays within the quotas (docs/security.md).
+/* A process that was let in and keeps to no measure, beside an honest one: tests/support/hostile_peer.c has the kinds. Every honest call, to the
+ * head and to an actor, is answered rightly, and the memory of head and worker stays within the quotas (docs/security.md).
  *
- * EXO_HOSTILE_SECONDS (2): of each kind. EXO_HOSTILE_KIND: only this one. How long honest calls took is printed, not judged. */
+ * Honest calls are due every 20 ms, whether those before them have been answered or not, and a call that is late counts from when it was
+ * due: so a standstill is seen as long as it is. How long they took is printed, beside how long they take when nobody is hostile, and not
+ * judged.
+ *
+ * EXO_HOSTILE_SECONDS (1): of each kind. EXO_HOSTILE_KIND: only this one. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <exogym/actor.h>
 #include <exogym/memory.h>
 
 #include "check.h"
-#include "messages.h"
-#include "net.h"
+#include "hostile_peer.h"
 #include "processes.h"
-
-enum {
-    /* Of head and worker, more than before: what waits for a turn (65,536 calls) or to be read (262,144 replies) and is on its way on the
-     * connection, and the heap around 100,000 actors. */
-    MOST_MB = 256,
-    LENT_MB = 256, /* and objects that it was lent */
-    GROUP = 20000,
-    MOST_CALLS = 1 << 20 /* honest ones that are timed */
-};
+#include "victim.h"
 
 #define PATIENCE (60 * EXO_SECOND)
+#define EVERY    (20 * EXO_MS)
+
+enum {
+    CALLERS = 2,
+    HEAD = 0,
+    ACTOR = 1
+};
 
 static processes all;
-static exo_net *net;
-static exo_peer *head;
-static atomic_bool stops;
-static atomic_ulong answered, refused, thrown_out;
-static uint64_t next_id;
+static exo_cluster *cluster;
+static exo_runtime *runtime;
+static exo_ref victim;
+static char worker_endpoint[160];
+static exo_actor_id prey; /* the hostile one's */
 
 /* --- The hostile one -------------------------------------------------------------------------------------------------------- */
 
-/* It takes what comes, and says nothing of it. */
-static void
-received(void *context, exo_peer *peer, const exo_envelope *envelope, exo_payload *payload)
+/* Its words: --be KIND HEAD WORKER ACTOR. */
+static pid_t
+start_hostile(const char *kind, int *rein)
 {
-    (void)context;
-    (void)peer;
-    answered++;
-    refused += envelope->kind == EXO_WIRE_REPLY && envelope->status != EXO_OK;
-    exo_payload_release(payload);
-}
-
-static void
-settle(void *context, exo_driver driver)
-{
-    (void)context;
-    (void)driver;
-}
-
-static void
-lost(void *context, exo_peer *peer, const char *cause)
-{
-    (void)context;
-    (void)peer;
-    (void)cause;
-}
-
-static const exo_net_handler handler = {.received = received, .settle = settle, .lost = lost};
-
-/* A refusal by the connection itself is one, too. */
-static void
-say(const char *method, exo_payload *args)
-{
-    exo_envelope e = {.kind = EXO_WIRE_CALL, .id = ++next_id, .text = "head", .method = method, .timeout = INT64_MAX};
-    if (exo_net_send(net, head, &e, args, NULL) != EXO_OK)
-        usleep(1000);
-}
-
-static void
-say_message(const char *method, const ProtobufCMessage *message)
-{
-    exo_payload args = {0};
-    CHECK(exo_message_pack(&args, message) == EXO_OK);
-    say(method, &args);
-}
-
-static void
-large_register(void)
-{
-    enum {
-        SIZE = 32 << 20
-    };
-    uint8_t *data = exo_calloc(1, SIZE);
-    CHECK(data);
-    for (size_t i = 0; i < SIZE; i += 2)
-        data[i] = 0x42; /* an empty actor */
-    exo_payload args = {.data = data, .size = SIZE, .release = exo_free};
-    say("register", &args);
-    usleep(50000);
-}
-
-static void
-groups(void)
-{
-    static Exo__Cluster__Spawn specs[GROUP], *list[GROUP];
-    for (size_t i = 0; i < GROUP; i++) {
-        exo__cluster__spawn__init(&specs[i]);
-        specs[i].class_name = exo_pb_text("c");
-        specs[i].group = exo_pb_text("g");
-        list[i] = &specs[i];
+    char head[128], actor[32];
+    int ends[2];
+    snprintf(head, sizeof head, "ipc://%s/t/head", all.folder);
+    snprintf(actor, sizeof actor, "%llu", (unsigned long long)prey.id);
+    CHECK(pipe(ends) == 0);
+    fflush(stdout);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(ends[0], STDIN_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execl("/proc/self/exe", "hostile", "--be", kind, head, worker_endpoint, actor, (char *)NULL);
+        _exit(127);
     }
-    specs[0].together = list + 1;
-    for (specs[0].n_together = GROUP - 1; specs[0].n_together > 100; specs[0].n_together /= 5)
-        say_message("spawn", &specs[0].base);
-    usleep(1000);
+    close(ends[0]);
+    *rein = ends[1];
+    return pid;
 }
 
 static void
-spawns(void)
+end_hostile(const char *kind, pid_t pid, int rein)
 {
-    Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
-    spec.class_name = exo_pb_text("none");
-    spec.space = exo_pb_text("default");
-    say_message("spawn", &spec.base);
+    int status = 0;
+    close(rein);
+    if (!processes_await(pid, processes_now() + PATIENCE, &status)) {
+        fprintf(stderr, "%s: the hostile one does not end\n", kind);
+        kill(pid, SIGKILL);
+        waitpid(pid, &status, 0);
+        all.failed = true;
+    } else if (status != 0) {
+        fprintf(stderr, "%s: the hostile one ended with %d\n", kind, status);
+        all.failed = true;
+    }
+}
+
+/* --- The honest one --------------------------------------------------------------------------------------------------------- */
+
+struct caller {
+    pthread_t thread;
+    const char *what;
+    exo_status (*call)(exo_time deadline, exo_err *err);
+    exo_time began, until;
+    exo_time *took; /* (most) */
+    size_t count, most;
+};
+
+static exo_status
+call_head(exo_time deadline, exo_err *err)
+{
+    char *text = NULL;
+    exo_status st = exo_cluster_why(cluster, "default", "nobody", deadline, &text, err);
+    exo_free(text);
+    return st == EXO_NOT_FOUND ? EXO_OK : exo_fail(err, EXO_FAILED, "why: %d: %s", (int)st, err->text);
+}
+
+static exo_status
+call_actor(exo_time deadline, exo_err *err)
+{
+    exo_future *future = NULL;
+    const exo_payload *reply = NULL;
+    uint64_t nonce = 7;
+    struct victim_reply out = {0};
+    exo_status st = exo_call(runtime, victim, "poke", exo_payload_borrow(&nonce, sizeof nonce), deadline, &future, err);
+    if (st == EXO_OK)
+        st = exo_wait(future, deadline, &reply, err);
+    if (st == EXO_OK && reply->size == sizeof out)
+        memcpy(&out, reply->data, sizeof out);
+    exo_future_drop(&future);
+    return st != EXO_OK || out.nonce == nonce ? st : exo_fail(err, EXO_FAILED, "another one's reply");
 }
 
 static void
-nodes(void)
+sleep_until(exo_time at)
 {
-    Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
-    m.node = ++next_id;
-    m.kind = exo_pb_text(next_id % 2 ? "worker" : "driver");
-    m.job = exo_pb_text(next_id % 2 ? "" : "job");
-    say_message("register", &m.base);
+    exo_time left = at - processes_now();
+    if (left > 0)
+        usleep((useconds_t)(left / EXO_US));
 }
 
-/* Lines for the head's log, 4 MB of them, and then all of them again and again: each reply is an object. */
-static void
-objects(void)
-{
-    static char text[200 * 900];
-    Exo__Cluster__LogLines m = EXO__CLUSTER__LOG_LINES__INIT;
-    static unsigned count;
-    memset(text, 'x', sizeof text - 1);
-    for (size_t i = 899; i < sizeof text; i += 900)
-        text[i] = '\n';
-    text[sizeof text - 1] = 0;
-    m.text = text;
-    if (count++ < 30)
-        say_message("log", &m.base);
-    else
-        say("logs", &(exo_payload){0});
-    usleep(500);
-}
-
-/* One actor that never starts would do; those of a name that is restarting wait, the others are refused at once. */
-static void
-searches(void)
-{
-    Exo__Cluster__Name m = EXO__CLUSTER__NAME__INIT;
-    m.space = exo_pb_text("default");
-    m.name = exo_pb_text("nobody");
-    const uint64_t after = UINT64_MAX;
-    exo_payload args = {0};
-    say_message("find", &m.base);
-    CHECK(exo_payload_copy(&args, &after, sizeof after) == EXO_OK);
-    say("logs", &args);
-}
-
-static const struct kind {
-    const char *name;
-    void (*go)(void);
-} kinds[] = {{"register", large_register}, {"groups", groups},    {"spawns", spawns}, {"nodes", nodes},
-             {"objects", objects},         {"searches", searches}};
-
-static void
-come(void)
-{
-    char endpoint[128];
-    exo_err err = {0};
-    snprintf(endpoint, sizeof endpoint, "ipc://%s/t/head", all.folder);
-    exo_peer_drop(&head);
-    if (exo_net_connect(net, endpoint, NULL, processes_now() + PATIENCE, &head, &err) == EXO_OK)
-        return;
-    fprintf(stderr, "the hostile one cannot come: %s\n", err.text);
-    all.failed = true;
-    stops = true;
-}
-
-/* Whenever it is thrown out, it comes back. */
 static void *
-be_hostile(void *kind)
+call_honestly(void *argument)
 {
-    while (!stops) {
-        if (exo_peer_is_open(head)) {
-            ((const struct kind *)kind)->go();
-        } else {
-            thrown_out++;
-            come();
+    struct caller *c = argument;
+    for (exo_time due = c->began; due < c->until && c->count < c->most && !all.failed; due += EVERY) {
+        exo_err err = {0};
+        sleep_until(due);
+        exo_status st = c->call(due + PATIENCE, &err);
+        c->took[c->count++] = processes_now() - due;
+        if (st != EXO_OK) {
+            fprintf(stderr, "an honest call to the %s: %s\n", c->what, err.text);
+            all.failed = true;
         }
     }
     return NULL;
 }
 
-/* --- The honest one --------------------------------------------------------------------------------------------------------- */
+/* Of head and worker. */
+struct use {
+    unsigned long head, worker; /* kB */
+};
+
+static struct use
+use_now(void)
+{
+    return (struct use){processes_memory(all.head), processes_memory(processes_host_of(all.workers[0]))};
+}
 
 static int
 compare(const void *a, const void *b)
@@ -210,87 +163,107 @@ compare(const void *a, const void *b)
 }
 
 static void
-call_honestly(exo_cluster *cluster, exo_time until, exo_time *took, size_t *count)
+print_times(const char *when, struct caller *c)
 {
-    exo_err err = {0};
-    char *text = NULL;
-    for (*count = 0; processes_now() < until && *count < MOST_CALLS && !all.failed; ++*count) {
-        exo_time began = processes_now();
-        exo_status st = exo_cluster_why(cluster, "default", "nobody", began + PATIENCE, &text, &err);
-        took[*count] = processes_now() - began;
-        if (st != EXO_NOT_FOUND) {
-            fprintf(stderr, "an honest call: %s\n", st == EXO_OK ? text : err.text);
-            all.failed = true;
-        }
-        if (st == EXO_OK)
-            exo_free(text);
-        usleep(200);
+    qsort(c->took, c->count, sizeof *c->took, compare);
+    if (c->count > 0)
+        printf("  %-7s %-6s %8zu calls  p50 %8.2f ms  p99 %8.2f ms  p99.9 %8.2f ms  longest %8.1f ms\n", when, c->what,
+               c->count, (double)c->took[c->count / 2] / 1e6, (double)c->took[c->count * 99 / 100] / 1e6,
+               (double)c->took[c->count * 999 / 1000] / 1e6, (double)c->took[c->count - 1] / 1e6);
+}
+
+/* Calls head and actor for a time. Gives the most memory that was seen. */
+static struct use
+call_both(const char *when, exo_time length)
+{
+    struct caller callers[CALLERS] = {
+        [HEAD] = {.what = "head", .call = call_head}, [ACTOR] = {.what = "actor", .call = call_actor}};
+    struct use most = {0};
+    exo_time began = processes_now();
+    for (int i = 0; i < CALLERS; i++) {
+        struct caller *c = &callers[i];
+        c->began = began + i * EVERY / CALLERS;
+        c->until = c->began + length;
+        c->most = (size_t)(length / EVERY) + 1;
+        CHECK((c->took = exo_calloc(c->most, sizeof *c->took)));
+        CHECK(pthread_create(&c->thread, NULL, call_honestly, c) == 0);
     }
+    while (processes_now() < began + length) {
+        struct use now = use_now();
+        most.head = now.head > most.head ? now.head : most.head;
+        most.worker = now.worker > most.worker ? now.worker : most.worker;
+        usleep(20000);
+    }
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(callers[i].thread, NULL);
+        print_times(when, &callers[i]);
+        exo_free(callers[i].took);
+    }
+    return most;
 }
 
 static void
-expect_bounded(const char *kind, const char *what, pid_t pid, unsigned long before)
+expect_bounded(const char *kind, const char *what, unsigned long before, unsigned long most, unsigned long quota)
 {
+    unsigned long more = most > before ? (most - before) / 1024 : 0;
+    printf("  %-6s %lu MB, at most %lu more (quota %lu)\n", what, before / 1024, more, quota);
 #ifndef __SANITIZE_ADDRESS__
-    unsigned long now = processes_memory(pid);
-    printf("%-9s %s: %lu MB more\n", kind, what, now > before ? (now - before) / 1024 : 0);
-    unsigned long most = MOST_MB + (strcmp(kind, "objects") == 0 ? LENT_MB : 0);
-    if (now <= before + most * 1024ul)
+    if (more <= quota)
         return;
-    fprintf(stderr, "%s: the %s has %lu kB, and had %lu\n", kind, what, now, before);
+    fprintf(stderr, "%s: the %s has taken %lu MB more, and may take %lu\n", kind, what, more, quota);
     all.failed = true;
-#else
-    (void)kind, (void)what, (void)pid, (void)before;
 #endif
 }
 
 static void
-try(const struct kind *kind, exo_cluster *cluster, uint64_t seconds)
+try(const hostile_kind *kind, uint64_t seconds)
 {
-    static exo_time took[MOST_CALLS];
-    size_t count = 0;
-    uint64_t first = next_id;
-    pthread_t thread;
-    pid_t worker = processes_host_of(all.workers[0]);
-    unsigned long before[] = {processes_memory(all.head), processes_memory(worker)};
-    stops = false;
-    answered = refused = thrown_out = 0;
-    come();
-    CHECK(head);
-    CHECK(pthread_create(&thread, NULL, be_hostile, (void *)(uintptr_t)kind) == 0);
-    call_honestly(cluster, processes_now() + (exo_time)seconds * EXO_SECOND, took, &count);
-    stops = true;
-    pthread_join(thread, NULL);
-    qsort(took, count, sizeof *took, compare);
-    if (count > 0)
-        printf("%-9s %lu sent, %lu answered, %lu of them refused, %lu times thrown out; honest calls: %zu, p50 %.2f "
-               "ms, p99 %.2f ms, longest %.1f ms\n",
-               kind->name, next_id - first, answered, refused, thrown_out, count, (double)took[count / 2] / 1e6,
-               (double)took[count * 99 / 100] / 1e6, (double)took[count - 1] / 1e6);
-    expect_bounded(kind->name, "head", all.head, before[0]);
-    expect_bounded(kind->name, "worker", worker, before[1]);
+    int rein = -1;
+    exo_time length = (exo_time)seconds * EXO_SECOND;
+    printf("%s: %s\n", kind->name, kind->what);
+    call_both("without", length / 4);
+    struct use before = use_now();
+    pid_t pid = start_hostile(kind->name, &rein);
+    struct use most = call_both("beside", length);
+    end_hostile(kind->name, pid, rein);
+    expect_bounded(kind->name, "head", before.head, most.head, kind->head_mb);
+    expect_bounded(kind->name, "worker", before.worker, most.worker, kind->worker_mb);
     fflush(stdout);
-    if (head)
-        exo_peer_lose(net, head, "it has done enough");
-    exo_peer_drop(&head);
+}
+
+static exo_ref
+spawn(const char *name)
+{
+    const char *plugin = PROCESSES_PLUGIN("victim");
+    exo_ref ref = {0};
+    exo_err err = {0};
+    if (exo_spawn_class(runtime, "victim", &(exo_spawn_opts){.name = name, .plugins = &plugin, .num_plugins = 1},
+                        processes_now() + PATIENCE, &ref, &err) != EXO_OK)
+        fprintf(stderr, "no victim: %s\n", err.text);
+    CHECK(ref.id);
+    return ref;
 }
 
 int
-main(void)
+main(int argc, char **argv)
 {
-    uint64_t seconds = processes_setting("EXO_HOSTILE_SECONDS", 2);
+    if (argc == 6 && strcmp(argv[1], "--be") == 0)
+        return hostile_be(argv[2], &(hostile_place){argv[3], argv[4], strtoull(argv[5], NULL, 10)});
+    uint64_t seconds = processes_setting("EXO_HOSTILE_SECONDS", 1);
     const char *only = getenv("EXO_HOSTILE_KIND");
-    exo_runtime *runtime = NULL;
     exo_err err = {0};
+    const hostile_kind *kind;
     processes_open(&all);
     CHECK(processes_start_head(&all) && processes_start_worker(&all, 0, true));
-    exo_cluster *cluster = processes_join(&all, "honest", &runtime);
+    snprintf(worker_endpoint, sizeof worker_endpoint, "ipc://%s/t/worker-%d-0", all.folder,
+             (int)processes_host_of(all.workers[0]));
+    cluster = processes_join(&all, "honest", &runtime);
     CHECK(cluster);
-    CHECK(exo_net_open(&net, &(exo_net_opts){.name = "hostile", .cluster = "t", .handler = &handler}, &err) == EXO_OK);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !all.failed; i++)
-        if (!only || strcmp(only, kinds[i].name) == 0)
-            try(&kinds[i], cluster, seconds);
-    exo_net_close(&net);
+    victim = spawn("victim");
+    CHECK(exo_ref_export(runtime, spawn("prey"), &prey, &err) == EXO_OK);
+    for (size_t i = 0; (kind = hostile_kind_at(i)) && !all.failed; i++)
+        if (!only || strcmp(only, kind->name) == 0)
+            try(kind, seconds);
     processes_leave(&cluster, &runtime);
     bool good = processes_close(&all);
     printf("%s\n", good ? "good" : "failed");

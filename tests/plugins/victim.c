@@ -149,6 +149,22 @@ carry(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return EXO_OK;
 }
 
+/* References to actors, exo_actor_id after exo_actor_id, that are kept. Their process may have to be looked for: so it blocks. */
+static exo_status
+refer(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    (void)self;
+    (void)reply;
+    for (size_t i = 0; st == EXO_OK && i + sizeof(exo_actor_id) <= args->size; i += sizeof(exo_actor_id)) {
+        exo_actor_id id;
+        exo_ref ref;
+        memcpy(&id, (const char *)args->data + i, sizeof id);
+        st = exo_ref_import(exo_call_runtime(call), &id, exo_deadline(exo_clock_real(), EXO_SECOND), &ref, err);
+    }
+    return st;
+}
+
 /* A nonce and ms to wait. */
 static exo_status
 linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
@@ -172,6 +188,7 @@ static const exo_lane_class lanes[] = {{.name = "main"}, {.name = "slow", .block
 static const exo_method methods[] = {{.name = "poke", .run = poke},
                                      {.name = "audit", .run = audit},
                                      {.name = "carry", .run = carry},
+                                     {.name = "refer", .lane = 1, .run = refer},
                                      {.name = "linger", .lane = 1, .run = linger}};
 static const exo_actor_class victim = {.name = "victim",
                                        .state_size = sizeof(struct victim),
