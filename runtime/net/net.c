@@ -33,10 +33,9 @@
 enum {
     SOCKETS = 16384, /* one for each peer that this process connected to */
     EVENTS = 64,
-    MESSAGES = 64,     /* that a turn receives at most before it settles */
-    ENVELOPES = 4096,  /* after which it does so, too                    */
-    BUSY_MESSAGE = 64, /* envelopes of a message after which it looks how long it has taken */
-    QUIET_TICKS = 200  /* after which the guard sleeps                    */
+    MESSAGES = 64,    /* that a turn receives at most before it settles */
+    ENVELOPES = 4096, /* after which it does so, too                    */
+    QUIET_TICKS = 200 /* after which the guard sleeps                    */
 };
 
 /* --- Events ----------------------------------------------------------------------------------------------------------------- */
@@ -195,7 +194,7 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
     for (int i = 0; i < MESSAGES && got > 0 && envelopes < ENVELOPES; i++) {
         got = exo_net_receive(net);
         envelopes += got;
-        if (got > BUSY_MESSAGE && exo_now(exo_clock_real()) - now > TURN)
+        if (i > 0 && exo_now(exo_clock_real()) - now > TURN)
             break;
     }
     net->busy = envelopes > 0;

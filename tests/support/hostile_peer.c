@@ -345,7 +345,7 @@ monitors(hostile *h)
 /* --- Being so --------------------------------------------------------------------------------------------------------- */
 
 enum {
-    TURNS = 64,   /* calls that wait for a turn (65,536), what is on its way on the connection (32 MiB), the heap */
+    TURNS = 128,  /* calls that wait for a turn (65,536), what is on its way on the connection (32 MiB), the heap */
     ACTORS = 192, /* 100,000 actors, or names and their rows (SQLite's cache), besides */
     UNREAD = 288, /* what a peer has not read */
     LENT = 288    /* objects that it was lent */
