@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the corpora that fuzzing begins with, to corpus/<target>/ beside this file. What it writes is kept in git."""
+"""Writes the corpora that fuzzing begins with, to corpus/<target>/ beside this file. What it writes is kept in git; with --check it writes
+nothing, and fails if what git keeps is another."""
 import pathlib
 import shutil
 import struct
+import sys
 
 here = pathlib.Path(__file__).parent / "corpus"
 
@@ -247,8 +249,13 @@ def keys():
 
 
 def config():
-    jobs = (here.parent.parent.parent / "examples").glob("*/*.yaml")
-    yield from ((job.stem, job.read_bytes()) for job in sorted(jobs))
+    yield "job", (b"# A job.\nexogym: 1\nname: compare\nseed: 42\nplugins: [build/libint8.so]\n\nmodel: mnist_cnn   # a name\n"
+                  b"data: {name: text, path: text.txt, stride: block, end_pc: 90 %}\nnodes: 4\ntrain:\n  max_steps: 150\n  val_size: none\n"
+                  b"strategy:\n  optimizer: {name: adamw, lr: 3e-4, betas: [0.9, 0.95], groups: [{match: '*.bias', weight_decay: 0}]}\n"
+                  b"  lr_scheduler: lambda_cosine\n  cosine_anneal: true\ncompare:\n  - ddp\n  - {name: diloco, H: 20}\n"
+                  b"presets:\n  quick:\n    train.max_steps: 40\n    compare.1.H: 10\n")
+    yield "links", (b"clock: virtual\nhosts: {home: {count: 4, up: 20 Mbit/s, down: 100 Mbit/s}}\nlinks: {default: {latency: 20 ms}}\n"
+                    b"compute: {step: 50 ms}\nedges: [{carries: gradients, codec: {name: int8, block: 64}}]\nseeds: [9, 4]\n")
     yield "kinds", b"a: 1\nb: [1, 2.5, true, ~, 'text', \"more\"]\nc: {d: {e: -1e300}, f: []}\ng: |\n  lines\n  of it\n"
     yield "anchors", b"a: &x {b: 1}\nc: *x\n<<: *x\n"
     yield "set", b"a.b.0=[1, 2]\n"
@@ -382,10 +389,17 @@ def text_data():
         yield f"wrong_{limit}", bytes([4, limit]) + b"\x80\x80\x80\x80\x80\xff\xed\xa0\x80\xc3" * 4
 
 
-for target in (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph, safetensors, tokenizer, tokenizer_text, decoder_config,
-               text_data):
-    folder = here / target.__name__.removesuffix("_steps")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for file, data in target():
-        (folder / file).write_bytes(data)
+targets = (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph, safetensors, tokenizer, tokenizer_text, decoder_config,
+           text_data)
+wanted = {target.__name__.removesuffix("_steps"): dict(target()) for target in targets}
+if sys.argv[1:] == ["--check"]:
+    kept = {folder.name: {file.name: file.read_bytes() for file in folder.iterdir()} for folder in here.iterdir()}
+    others = sorted(f"{folder}/{name}" for folder in {*kept, *wanted}
+                    for name in {*kept.get(folder, {}), *wanted.get(folder, {})}
+                    if kept.get(folder, {}).get(name) != wanted.get(folder, {}).get(name))
+    sys.exit("not as tests/fuzz/corpus.py writes it: " + ", ".join(others) if others else 0)
+for name, inputs in wanted.items():
+    shutil.rmtree(here / name, ignore_errors=True)
+    (here / name).mkdir(parents=True)
+    for file, data in inputs.items():
+        (here / name / file).write_bytes(data)
