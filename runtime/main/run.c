@@ -442,7 +442,6 @@ read_cluster_args(const struct run_args *args, exo_local_cluster_opts *opts, exo
     return EXO_OK;
 }
 
-/* A graph of actors and edges rather than a training job. */
 /* The logs of workers go to the run's folder, folder/name: what a message says of them is still there when the cluster is not. */
 static exo_status
 open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const char *folder, const char *name,
@@ -464,6 +463,7 @@ open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const cha
     return st;
 }
 
+/* A graph of actors and edges rather than a training job. */
 static int
 run_graph_file(const struct run_args *args, exo_config_doc **doc, exo_local_cluster_opts *cluster_opts)
 {
