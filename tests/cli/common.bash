@@ -26,6 +26,16 @@ ok() {
     "$EXOGYM" "$@" >out 2>err </dev/null || fail "exogym $*: ended with $?: $(tail -3 err)"
 }
 
+# bad STATUS TEXT ARGUMENTS...: exogym ends with STATUS, and says TEXT, perhaps among other things.
+bad() {
+    local status=$1 text=$2 got
+    shift 2
+    "$EXOGYM" "$@" >out 2>err </dev/null
+    got=$?
+    [ "$got" = "$status" ] || fail "exogym $*: ended with $got instead of $status: $(head -3 err)"
+    has err "$text"
+}
+
 # has FILE TEXT: the file has a line with the text.
 has() {
     grep -qF -- "$2" "$1" || fail "$1 does not have '$2': $(head -c 600 "$1")"
@@ -34,6 +44,14 @@ has() {
 # json FILE KEY: the first value of a key in a JSON file as exogym writes it.
 json() {
     sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$1" | head -1
+}
+
+# fox_text N: a text of N lines to learn from, text.txt.
+fox_text() {
+    local i
+    for ((i = 1; i <= $1; i++)); do
+        printf 'line %d: the quick brown fox jumps over the lazy dog, %d times\n' "$i" $((i * 7 % 13))
+    done >text.txt
 }
 
 finish() {

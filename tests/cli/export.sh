@@ -2,9 +2,7 @@
 # A language model that was trained becomes a Hugging Face directory with its tokenizer, and a job goes on from there.
 . "$EXO_SOURCE/tests/cli/common.bash"
 
-for i in $(seq 200); do
-    printf 'line %d: the quick brown fox jumps over the lazy dog, %d times\n' "$i" $((i * 7 % 13))
-done >text.txt
+fox_text 200
 cat >lm.yaml <<'END'
 model: {name: gpt, layers: 2, heads: 2, width: 16, context: 16}
 data: {name: text, path: text.txt, block: 16}

@@ -2,19 +2,7 @@
 # Text from a trained language model: of a run, a checkpoint and a Hugging Face directory, the same each time.
 . "$EXO_SOURCE/tests/cli/common.bash"
 
-# bad STATUS TEXT ARGUMENTS...: it ends with STATUS, and says TEXT.
-bad() {
-    local status=$1 text=$2 got
-    shift 2
-    "$EXOGYM" "$@" >out 2>err </dev/null
-    got=$?
-    [ "$got" = "$status" ] || fail "exogym $*: ended with $got instead of $status: $(head -3 err)"
-    has err "$text"
-}
-
-for i in $(seq 200); do
-    printf 'line %d: the quick brown fox jumps over the lazy dog, %d times\n' "$i" $((i * 7 % 13))
-done >text.txt
+fox_text 200
 cat >lm.yaml <<'END'
 model: {name: gpt, layers: 2, heads: 4, width: 32, context: 32}
 data: {name: text, path: text.txt, block: 32}

@@ -3,24 +3,12 @@
 # cannot be read says what to do.
 . "$EXO_SOURCE/tests/cli/common.bash"
 
-# bad STATUS TEXT ARGUMENTS...: it ends with STATUS, and says TEXT.
-bad() {
-    local status=$1 text=$2 got
-    shift 2
-    "$EXOGYM" "$@" >out 2>err </dev/null
-    got=$?
-    [ "$got" = "$status" ] || fail "exogym $*: ended with $got instead of $status: $(head -3 err)"
-    has err "$text"
-}
-
 # value FILE EXPRESSION: of the JSON `d`.
 value() {
     python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"
 }
 
-for i in $(seq 200); do
-    printf 'line %d: the quick brown fox jumps over the lazy dog, %d times\n' "$i" $((i * 7 % 13))
-done >text.txt
+fox_text 200
 cat >lm.yaml <<'END'
 model: {name: gpt, layers: 2, heads: 4, width: 32, context: 64, vocabulary: 300}
 data: {name: text, path: text.txt, block: 32}

@@ -2,22 +2,15 @@
 # generate and export take the same tokenizer; what belongs to another one (files, numbers of tokens) is neither taken nor left behind.
 . "$EXO_SOURCE/tests/cli/common.bash"
 
-bad() { # STATUS TEXT ARGUMENTS...: it ends with STATUS, and says TEXT
-    local status=$1 text=$2 got
-    shift 2
-    "$EXOGYM" "$@" >out 2>err </dev/null
-    got=$?
-    [ "$got" = "$status" ] || fail "exogym $*: ended with $got instead of $status: $(head -3 err)"
-    has err "$text"
-    [ "$(wc -l <err)" = 1 ] || fail "exogym $*: more than a line: $(cat err)"
+bad_line() { # STATUS TEXT ARGUMENTS...: bad, and nothing else is said
+    bad "$@"
+    [ "$(wc -l <err)" = 1 ] || fail "exogym ${*:3}: more than a line: $(cat err)"
 }
 sampling() { # KEY: of the last generate --json
     python3 -c 'import json, sys; print(json.load(open("out"))["sampling"][sys.argv[1]])' "$1"
 }
 
-for i in $(seq 100); do
-    printf 'line %d: the quick brown fox jumps over the lazy dog, %d times\n' "$i" $((i * 7 % 13))
-done >text.txt
+fox_text 100
 cat >lm.yaml <<'END'
 model: {name: gpt, layers: 1, heads: 2, width: 16, context: 48, vocabulary: 300}
 data: {name: text, path: text.txt, block: 16}
@@ -97,13 +90,13 @@ has err "chat_template.jinja (another tokenizer's)"
 mv runs/same/ddp/tokenizer.json gone.json
 same_text runs/same/ddp
 mv text.txt gone.txt
-bad 1 "the tokenizer comes from the run's data" generate --model runs/same/ddp --prompt line
+bad_line 1 "the tokenizer comes from the run's data" generate --model runs/same/ddp --prompt line
 ok export runs/same/ddp without
 has err 'no tokenizer was written: '
 has out 'without a tokenizer'
 mv gone.txt text.txt
 
-bad 1 'nowhere' export model unwritten --tokenizer nowhere
+bad_line 1 'nowhere' export model unwritten --tokenizer nowhere
 [ ! -e unwritten ] || fail 'something was written before the tokenizer was looked for'
 
 # --- Nothing of an earlier export stays --------------------------------------------------------------------------------------
@@ -163,11 +156,11 @@ has err 'exogym: model/config.json: is not done here: min_length, no_repeat_ngra
 printf '{}' >model/adapter_config.json
 for command in 'generate --prompt x --model model' 'export model x' 'run same.yaml --no-plot --name adapted'; do
     # shellcheck disable=SC2086
-    bad 1 'model/adapter_config.json: is of an adapter (LoRA), which is not applied here. Merge it' $command
+    bad_line 1 'model/adapter_config.json: is of an adapter (LoRA), which is not applied here. Merge it' $command
 done
 mkdir lora
 mv model/adapter_config.json lora
-bad 1 'lora/adapter_config.json: is of an adapter' generate --prompt x --model lora
+bad_line 1 'lora/adapter_config.json: is of an adapter' generate --prompt x --model lora
 mkdir model/sub
 cp lora/adapter_config.json model/sub
 ok export model with_sub

@@ -9,6 +9,8 @@
 #include <exogym/graph.h>
 #include <exogym/plugin.h>
 
+#include "../support/script_ports.h"
+
 struct played {
     const char *text;
 };
@@ -125,29 +127,9 @@ write_order(const void *self, char *out, size_t size)
     out[length] = 0;
 }
 
-#define OUTPUT(n)                                                                                                      \
-    {                                                                                                                  \
-        .name = "p" #n, .type = "t", .direction = EXO_PORT_OUTPUT                                                      \
-    }
-#define INPUT(n)                                                                                                       \
-    {                                                                                                                  \
-        .name = "p" #n, .type = "t", .direction = EXO_PORT_INPUT                                                       \
-    }
-#define GROUP(n)                                                                                                       \
-    {                                                                                                                  \
-        .name = "g" #n, .type = "g", .direction = EXO_PORT_COLLECTIVE                                                  \
-    }
-
-static const exo_graph_port ports[] = {
-    OUTPUT(0), OUTPUT(1),  OUTPUT(2),  OUTPUT(3),  OUTPUT(4),  OUTPUT(5),  OUTPUT(6),  OUTPUT(7), OUTPUT(8),
-    OUTPUT(9), OUTPUT(10), OUTPUT(11), OUTPUT(12), OUTPUT(13), OUTPUT(14), OUTPUT(15), INPUT(0),  INPUT(1),
-    INPUT(2),  INPUT(3),   INPUT(4),   INPUT(5),   INPUT(6),   INPUT(7),   INPUT(8),   INPUT(9),  INPUT(10),
-    INPUT(11), INPUT(12),  INPUT(13),  INPUT(14),  INPUT(15),  GROUP(0),   GROUP(1),
-};
-static const char *const phases[] = {"work", NULL};
 #define PLAYER                                                                                                         \
-    .ports = ports, .num_ports = sizeof ports / sizeof *ports, .phases = phases, .state_size = sizeof(struct played),  \
-    .init = init, .run = run
+    .ports = script_ports, .num_ports = SCRIPT_NUM_PORTS, .phases = script_phases,                                     \
+    .state_size = sizeof(struct played), .init = init, .run = run
 
 static const exo_graph_class played = {.name = "played", .help = "plays the script in its config", PLAYER};
 static const exo_graph_class declared = {

@@ -8,34 +8,11 @@
 #include <exogym/memory.h>
 
 #include "order.h"
-
-enum {
-    NUM_PORTS = 34 /* of `ports` */
-};
+#include "script_ports.h"
 
 struct script {
     const char *text;
     exo_time pause, lingers;
-};
-
-#define OUTPUT(n)                                                                                                      \
-    {                                                                                                                  \
-        .name = "p" #n, .type = "t", .direction = EXO_PORT_OUTPUT                                                      \
-    }
-#define INPUT(n)                                                                                                       \
-    {                                                                                                                  \
-        .name = "p" #n, .type = "t", .direction = EXO_PORT_INPUT                                                       \
-    }
-#define GROUP(n)                                                                                                       \
-    {                                                                                                                  \
-        .name = "g" #n, .type = "g", .direction = EXO_PORT_COLLECTIVE                                                  \
-    }
-
-static const exo_graph_port ports[] = {
-    OUTPUT(0), OUTPUT(1),  OUTPUT(2),  OUTPUT(3),  OUTPUT(4),  OUTPUT(5),  OUTPUT(6),  OUTPUT(7), OUTPUT(8),
-    OUTPUT(9), OUTPUT(10), OUTPUT(11), OUTPUT(12), OUTPUT(13), OUTPUT(14), OUTPUT(15), INPUT(0),  INPUT(1),
-    INPUT(2),  INPUT(3),   INPUT(4),   INPUT(5),   INPUT(6),   INPUT(7),   INPUT(8),   INPUT(9),  INPUT(10),
-    INPUT(11), INPUT(12),  INPUT(13),  INPUT(14),  INPUT(15),  GROUP(0),   GROUP(1),
 };
 
 static exo_status
@@ -67,7 +44,7 @@ static exo_status
 do_step(const struct script *s, exo_graph_actor *actor, const exo_order_step *step, exo_err *err)
 {
     const struct timespec pause = {.tv_nsec = (long)s->pause};
-    const char *port = ports[step->port].name;
+    const char *port = script_ports[step->port].name;
     exo_item *item = NULL;
     float values[4] = {1};
     exo_status st = EXO_OK;
@@ -100,7 +77,7 @@ static exo_status
 script_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     const struct script *s = self;
-    static const exo_graph_class shape = {.name = "script", .ports = ports, .num_ports = NUM_PORTS};
+    static const exo_graph_class shape = {.name = "script", .ports = script_ports, .num_ports = SCRIPT_NUM_PORTS};
     uint64_t left[EXO_ORDER_DEPTH + 1] = {0};
     char text[1024];
     exo_order *order = exo_calloc(1, sizeof *order);
@@ -124,11 +101,9 @@ script_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
-static const char *const phases[] = {"work", NULL};
-
 #define SCRIPT                                                                                                         \
-    .ports = ports, .num_ports = NUM_PORTS, .phases = phases, .state_size = sizeof(struct script),                     \
-    .init = script_init, .run = script_run
+    .ports = script_ports, .num_ports = SCRIPT_NUM_PORTS, .phases = script_phases,                                     \
+    .state_size = sizeof(struct script), .init = script_init, .run = script_run
 
 static const exo_graph_class open = {.name = "script", SCRIPT};
 static const exo_graph_class declared = {.name = "scripted", SCRIPT, .write_order = write_order};
