@@ -1,7 +1,7 @@
 /* What a fit counted and measured until a checkpoint, kept in it as figures.json, so that a resumed run goes on counting where the
  * checkpoint was made: see fit_impl.h. The numbers of the training itself are the nodes' own (train_node.c).
  *
- *     {"elapsed_ns", "wall_ns", "trained_ns", "now_ns", "names": [...],
+ *     {"elapsed_ns", "wall_ns", "trained_ns", "now_ns", "train_loss", "lr", "links": "words in hex", "names": [...],
  *      "nodes": [{"time_ns", "traffic": [8 counts], "up": [3 counts], "down": [3 counts], "totals": [[name, kind, ns, count], ...],
  *                 "lost", "spans": [[name, kind, begin, end], ...]}, ...]}
  *
@@ -10,13 +10,16 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "file.h"
+#include "grow_text.h"
 
 enum {
     LARGEST = 1 << 30
@@ -101,6 +104,22 @@ node_json(const struct run *run, uint32_t rank, json_t *names)
     return node;
 }
 
+/* The state of the links, words in hexadecimal; NULL: no memory. */
+static json_t *
+links_json(const struct run *run)
+{
+    uint64_t *words = NULL;
+    size_t count = 0;
+    exo_text text = {0};
+    bool failed = exo_links_save(run->links, &words, &count) != EXO_OK;
+    for (size_t i = 0; !failed && i < count; i++)
+        exo_text_add(&text, i ? " %" PRIx64 : "%" PRIx64, words[i]);
+    json_t *json = failed || text.failed ? NULL : json_string(text.data);
+    exo_free(text.data);
+    exo_free(words);
+    return json;
+}
+
 exo_status
 exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed, exo_err *err)
 {
@@ -111,7 +130,12 @@ exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed
     json_t *all = json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "elapsed_ns", (json_int_t)elapsed, "wall_ns",
                             (json_int_t)exo_fit_wall(run), "trained_ns", (json_int_t)run->trained, "now_ns",
                             (json_int_t)exo_fit_now(run), "names", names, "nodes", nodes);
-    char *text = all && json_array_size(nodes) == run->fit.num_nodes ? json_dumps(all, JSON_COMPACT) : NULL;
+    if (isfinite(run->train_loss)) /* JSON has no other numbers */
+        json_object_set_new(all, "train_loss", json_real((double)run->train_loss));
+    json_object_set_new(all, "lr", json_real((double)run->lr));
+    bool whole = all && json_array_size(nodes) == run->fit.num_nodes &&
+                 (!run->links || json_object_set_new(all, "links", links_json(run)) == 0);
+    char *text = whole ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     snprintf(path, sizeof path, "%s/figures.json", folder);
     exo_status st = text ? exo_file_write_atomic(path, text, strlen(text), err)
@@ -225,6 +249,9 @@ exo_fit_load_figures(struct run *run, exo_err *err)
     run->before.now = number(all, "now_ns");
     run->before.wall = number(all, "wall_ns");
     run->trained = number(all, "trained_ns");
+    const json_t *loss = json_object_get(all, "train_loss");
+    run->train_loss = json_is_number(loss) ? (float)json_number_value(loss) : NAN;
+    run->lr = (float)json_number_value(json_object_get(all, "lr"));
     for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
         const json_t *node = json_array_get(nodes, r);
         run->before.traffic[r] = run->traffic[r] = read_traffic(json_object_get(node, "traffic"));
@@ -244,6 +271,29 @@ exo_fit_restore_pace(struct run *run, uint32_t rank)
     read_track(node, json_object_get(run->before.figures, "names"), &pace->track);
     if (pace->lane)
         exo_sim_lane_restore(pace->lane, number(node, "time_ns"));
+}
+
+exo_status
+exo_fit_restore_links(struct run *run, exo_err *err)
+{
+    const char *text = json_string_value(json_object_get(run->before.figures, "links"));
+    size_t count = 0, most = text ? strlen(text) / 2 + 1 : 0; /* a digit and a space each */
+    if (!text)
+        return EXO_OK;
+    uint64_t *words = exo_calloc(most, sizeof *words);
+    if (!words)
+        return exo_fail(err, EXO_NOMEM, "no memory for the state of links");
+    for (char *end = NULL; count < most; text = end, count++) {
+        words[count] = strtoull(text, &end, 16);
+        if (end == text)
+            break;
+    }
+    exo_err reason = {0};
+    exo_status st = exo_links_restore(run->links, words, count, &reason);
+    if (st != EXO_OK)
+        st = exo_fail(err, st, "%s/figures.json: %s", run->fit.resume_from, reason.text);
+    exo_free(words);
+    return st;
 }
 
 void

@@ -158,6 +158,8 @@ exo_status exo_fit_save_figures(const struct run *run, const char *folder, uint6
 exo_status exo_fit_load_figures(struct run *run, exo_err *err);
 /* A new pace goes on where that of the checkpoint stood. */
 void exo_fit_restore_pace(struct run *run, uint32_t rank);
+/* Links go on where they were, too: windows of connections, what waits for a rate, numbers of messages. INVAL: figures.json is damaged. */
+exo_status exo_fit_restore_links(struct run *run, exo_err *err);
 void exo_fit_release_figures(struct run *run);
 
 #endif

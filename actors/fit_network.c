@@ -77,6 +77,8 @@ exo_fit_open_network(struct run *run, exo_err *err)
         exo_sim_restore(run->sim, run->before.now);
     if (st == EXO_OK && graph && graph->emulated)
         st = exo_graph_links(graph, &run->links, err);
+    if (st == EXO_OK && run->links && !run->far)
+        st = exo_fit_restore_links(run, err);
     run->started = exo_now(run->clock);
     if (st != EXO_OK || run->far)
         return st;

@@ -248,6 +248,13 @@ add_pair(exo_links *l, uint32_t from, uint32_t to)
     return p;
 }
 
+struct pair *
+exo_link_pair(exo_links *l, uint32_t from, uint32_t to)
+{
+    struct pair *p = (struct pair *)(void *)table_find(&l->pairs, (uint32_t[3]){from, to, 0});
+    return p ? p : add_pair(l, from, to);
+}
+
 exo_status
 exo_links_between(exo_links *links, uint32_t from, uint32_t to, const exo_link_spec *spec, exo_err *err)
 {
@@ -259,9 +266,7 @@ exo_links_between(exo_links *links, uint32_t from, uint32_t to, const exo_link_s
     if (st != EXO_OK)
         return st;
     pthread_mutex_lock(&links->lock);
-    struct pair *p = (struct pair *)(void *)table_find(&links->pairs, (uint32_t[3]){from, to, 0});
-    if (!p)
-        p = add_pair(links, from, to);
+    struct pair *p = exo_link_pair(links, from, to);
     st = p ? set_line(&p->line, spec, what, err) : exo_fail(err, EXO_NOMEM, "no memory for %s", what);
     if (st == EXO_OK && !p->own) {
         p->own = true;

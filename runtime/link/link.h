@@ -100,6 +100,12 @@ exo_status exo_links_exchange(exo_links *links, exo_exchange kind, uint32_t n, c
 void exo_links_warm(exo_links *links, uint32_t n, const uint32_t *hosts, uint32_t flow, uint32_t member, uint64_t bytes,
                     exo_time now);
 
+/* All that the answers to later questions depend on besides the specs, as words: queues, windows, how much was lost, numbers of messages. A
+ * network of the same hosts that has them says from then on what this one would have said; its counts for the report begin anew. The caller
+ * frees *words with exo_free. NOMEM; INVAL: the words are of other hosts, or none of ours: the network is then to be freed. */
+exo_status exo_links_save(exo_links *links, uint64_t **words, size_t *count);
+exo_status exo_links_restore(exo_links *links, const uint64_t *words, size_t count, exo_err *err);
+
 /* What has passed, for the report. */
 typedef struct exo_link_stats {
     uint64_t messages, bytes; /* bytes as given to exo_links_send         */

@@ -109,6 +109,8 @@ struct sending {
 };
 
 const struct line *exo_link_line(exo_links *l, uint32_t from, uint32_t to, struct pair **pair);
+/* Of two hosts, made if it is missing; NULL: no memory. */
+struct pair *exo_link_pair(exo_links *l, uint32_t from, uint32_t to);
 struct connection *exo_link_connection(exo_links *l, uint32_t from, uint32_t to, uint32_t flow);
 double exo_link_wire(const struct line *line, uint64_t bytes);
 exo_time exo_link_jitter(exo_links *l, struct connection *c, exo_time most);

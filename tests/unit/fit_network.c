@@ -167,8 +167,8 @@ read_file(const char *folder, const char *run, const char *file, char *out, size
     fclose(f);
 }
 
-/* Also times: on the virtual clock they are what they would have been. */
-Test(fit_network, stopped_and_resumed_counts_what_one_that_was_left_alone_counts, .timeout = 120)
+static void
+stop_and_resume(const exo_link_spec *link)
 {
     static char whole[1 << 20], resumed[1 << 20];
     static const char *const files[] = {"ledger.csv", "metrics.csv", "network.json", "timeline.json"};
@@ -178,6 +178,7 @@ Test(fit_network, stopped_and_resumed_counts_what_one_that_was_left_alone_counts
         struct scene s;
         char name[32], options[160];
         scene_init(&s, true);
+        s.link.spec = *link;
         s.hosts[1].speed = 0.5;  /* nodes of different times */
         s.opts.val_interval = 1; /* an event after each step: there a stop is heeded */
         s.opts.save_dir = folder;
@@ -214,6 +215,20 @@ Test(fit_network, stopped_and_resumed_counts_what_one_that_was_left_alone_counts
         scene_release(&s);
     }
     temp_remove(folder);
+}
+
+/* Also times: on the virtual clock they are what they would have been. */
+Test(fit_network, stopped_and_resumed_counts_what_one_that_was_left_alone_counts, .timeout = 120)
+{
+    stop_and_resume(&(exo_link_spec){.bandwidth = INFINITY, .latency = 10 * EXO_MS, .transport = EXO_LINK_IDEAL});
+}
+
+/* The links remember: windows, losses, numbers of messages that jitter is drawn for, what is on its way. */
+Test(fit_network, links_go_on_where_they_were, .timeout = 120)
+{
+    stop_and_resume(&(exo_link_spec){
+        .bandwidth = INFINITY, .latency = 10 * EXO_MS, .jitter = 3 * EXO_MS, .loss = 0.02, .transport = EXO_LINK_TCP});
+    stop_and_resume(&(exo_link_spec){.bandwidth = 3e5, .latency = 40 * EXO_MS, .transport = EXO_LINK_TCP});
 }
 
 /* A run that was stopped and goes on no more has its ledger, too; one that is resumed adds to it on the real clock and without links. */
