@@ -45,10 +45,12 @@ exo_run_lock(const char *folder, int *lock, exo_err *err)
     if (st == EXO_OK && !exo_file_lock(fd))
         st = exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
                       folder);
-    if (st == EXO_OK)
+    if (st == EXO_OK) {
         *lock = fd;
-    else if (fd >= 0)
+        exo_file_sweep(folder, "graph."); /* those are the command's, which may be writing them (apply.c) */
+    } else if (fd >= 0) {
         close(fd);
+    }
     return st;
 }
 

@@ -9,7 +9,7 @@ cd "${1:-"$(dirname "$0")/.."}" || exit 1
 # FILE CALLS WHY: the calls that the file may use.
 allowed=(
     'runtime/base/dir.c open,openat,mkdirat,unlinkat,renameat,renameat2 this is where the names are looked up'
-    'runtime/base/file.c open only to read, and only plain files'
+    'runtime/base/file.c open,unlinkat open only to read, and only plain files; unlinkat below a folder of exo_dir_list'
     'runtime/base/input.c open what a person hands over may be a pipe'
     'runtime/main/where.c fopen @FILE on the command line may be a pipe'
     'runtime/cluster/place.c open,fopen,mkdir,opendir,unlink the private folder of the cluster, checked by make_private'

@@ -1,6 +1,7 @@
 /* Atomic files: temporary name, flush, rename, flush of the folder. No state. */
 #include "file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -14,6 +15,8 @@
 #include <exogym/memory.h>
 
 #include "dir.h"
+
+#define PARTIAL ".partial-" /* and six characters: the end of the name of a file that is being written */
 
 /* "path: reason"; what the disk says is the reason that helps. */
 static exo_status
@@ -33,7 +36,7 @@ forget(exo_file *file)
 exo_status
 exo_file_create(exo_file *file, const char *path, exo_err *err)
 {
-    static const char suffix[] = ".partial-XXXXXX";
+    static const char suffix[] = PARTIAL "XXXXXX";
     *file = (exo_file){.path = exo_strdup(path)};
     size_t length = strlen(path);
     file->temporary = exo_calloc(length + sizeof suffix, 1);
@@ -234,6 +237,22 @@ exo_folder_make(const char *path, exo_err *err)
     }
     exo_free(copy);
     return st;
+}
+
+void
+exo_file_sweep(const char *folder, const char *but)
+{
+    DIR *dir = exo_dir_list(folder);
+    if (!dir)
+        return;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        const char *name = entry->d_name;
+        size_t length = strlen(name), end = strlen(PARTIAL) + strlen("XXXXXX");
+        if (length > end && strncmp(name + length - end, PARTIAL, strlen(PARTIAL)) == 0 &&
+            !(but && strncmp(name, but, strlen(but)) == 0))
+            (void)unlinkat(dirfd(dir), name, 0);
+    }
+    closedir(dir);
 }
 
 bool

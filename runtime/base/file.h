@@ -24,6 +24,10 @@ exo_status exo_file_write(exo_file *file, const void *data, size_t size, exo_err
 /* All of the above for bytes in memory. */
 exo_status exo_file_write_atomic(const char *path, const void *data, size_t size, exo_err *err);
 
+/* Removes from a folder what writers that were killed left of files that have no name yet, but of those that begin with `but` (NULL: of all).
+ * For the folder's owner, before it writes. What cannot be removed stays: it does no harm. */
+void exo_file_sweep(const char *folder, const char *but);
+
 /* Takes the lock of an open file for this process alone; false: somebody else has it. Waits a moment for whoever only looks whether it is
  * taken. */
 bool exo_file_lock(int descriptor);

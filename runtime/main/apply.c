@@ -217,8 +217,10 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph
                       folder);
     if (st == EXO_OK && ftruncate(box->lock, 0) != 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
-    if (st == EXO_OK)
-        exo_dir_unlink(next); /* of a run before */
+    if (st == EXO_OK) { /* what a run before left */
+        exo_dir_unlink(next);
+        exo_file_sweep(folder, NULL);
+    }
     if (st == EXO_OK && graph)
         st = say_graph(folder, graph, err);
     if (st == EXO_OK && write(box->lock, "1", 1) != 1)

@@ -83,4 +83,20 @@ pasted "$EXOGYM" run - "${long[@]}" 3<"a b/it's.yaml"
 mkfifo 'a pipe'
 cat "a b/it's.yaml" >'a pipe' &
 pasted "$EXOGYM" run 'a pipe' "${long[@]}" 3</dev/null
+
+# Killed after its last checkpoint and before its result: what is shown of it is what was shown before. What a kill left of files that were
+# being written goes.
+ok run job.yaml --name late --no-plot
+cp runs/late/ddp/progress.json before.json
+rm runs/late/*/result.json runs/late/*/model.safetensors
+for name in graph.yaml config.json model.safetensors graph.next; do
+    touch runs/late/ddp/$name.partial-x1Y2z3
+done
+touch runs/late/ddp/notes.partial-long
+ok run job.yaml --name late --no-plot --resume
+for key in train_loss step state; do
+    [ "$(json runs/late/ddp/progress.json $key)" = "$(json before.json $key)" ] ||
+        fail "$key is $(json runs/late/ddp/progress.json $key) instead of $(json before.json $key)"
+done
+[ "$(ls runs/late/ddp | grep partial)" = notes.partial-long ] || fail "left: $(ls runs/late/ddp | grep partial)"
 finish
