@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "dir.h"
@@ -37,6 +38,7 @@ struct output {
     int fd; /* -1: not open */
     off_t size;
     bool has_rows;
+    bool damaged;  /* a row was none: what came after `last` is lost */
     uint64_t last; /* step of the last row, if there is one */
 };
 
@@ -146,11 +148,12 @@ keep_rows(struct output *o, const char *header, uint64_t step, exo_err *err)
     while (kept >= header_size && kept < size) {
         const char *row = text + kept, *end = memchr(row, '\n', size - kept);
         char *after = NULL;
-        if (!end || !isdigit((unsigned char)*row))
+        if (!end)
             break;
         errno = 0;
-        uint64_t row_step = strtoull(row, &after, 10);
-        if (errno || *after != ',' || row_step > step)
+        uint64_t row_step = isdigit((unsigned char)*row) ? strtoull(row, &after, 10) : 0;
+        o->damaged = !after || errno || *after != ',' || (o->has_rows && row_step <= o->last);
+        if (o->damaged || row_step > step)
             break;
         o->has_rows = true;
         o->last = row_step;
@@ -164,6 +167,17 @@ done:
     return st;
 }
 
+/* Rows up to `step` that are not there any more are lost: nothing computes them again. Every step has a row in train.csv; which steps the
+ * others have depends on intervals, but they have a header from the start on. */
+static void
+tell_of_lost_rows(const struct output *o, enum table table, uint64_t step)
+{
+    uint64_t last = o->has_rows ? o->last : 0;
+    if (last < step && (o->damaged || o->size == 0 || table == TRAIN))
+        EXO_LOG(WARN, TRAIN, "path=%s is damaged: rows after step %" PRIu64 ", up to step %" PRIu64 ", are lost",
+                o->path, last, step);
+}
+
 static exo_status
 open_table(exo_metrics *m, enum table table, bool resume, uint64_t step, exo_err *err)
 {
@@ -173,6 +187,8 @@ open_table(exo_metrics *m, enum table table, bool resume, uint64_t step, exo_err
     if (o->fd < 0)
         return fail_io(o, "open", err);
     exo_status st = resume ? keep_rows(o, header, step, err) : EXO_OK;
+    if (st == EXO_OK && resume)
+        tell_of_lost_rows(o, table, step);
     if (st == EXO_OK && o->size == 0)
         st = append(o, header, strlen(header), err);
     return st;

@@ -23,8 +23,8 @@
 typedef struct exo_metrics exo_metrics;
 
 /* Opens the files in `folder`, which is made if it is missing. `resume`: rows up to `step` are kept, later ones and a last
- * line that was cut are dropped; otherwise old files are replaced. Errors: IO names the file; INVAL if a file to go on with
- * is none of ours. */
+ * line that was cut are dropped, and a warning names a file of which earlier rows are damaged or missing; otherwise old files
+ * are replaced. Errors: IO names the file; INVAL if a file to go on with is none of ours. */
 exo_status exo_metrics_open(exo_metrics **out, const char *folder, bool resume, uint64_t step, exo_err *err);
 /* NULL is fine. Rows are written already: nothing can fail here. */
 void exo_metrics_close(exo_metrics **m);

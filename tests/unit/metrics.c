@@ -14,8 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "logged.h"
 #include "metrics.h"
 #include "tfevents.h"
+
+struct logged logged = LOGGED_NONE;
 
 static char folder[256];
 
@@ -171,6 +174,7 @@ Test(metrics, a_file_cut_at_any_byte_is_mended)
     log_steps(m, 0, 6);
     exo_metrics_close(&m);
     size_t size = read_file("train.csv", whole, sizeof whole);
+    logged_begin(); /* each is said to be damaged */
     for (size_t length = 0; length <= size; length++) {
         memcpy(cut, whole, length);
         cut[length] = '\0';
@@ -183,6 +187,54 @@ Test(metrics, a_file_cut_at_any_byte_is_mended)
         log_steps(m, next - 1, 6); /* one line is the header */
         exo_metrics_close(&m);
         expect_file("train.csv", whole);
+    }
+    logged_end();
+}
+
+/* What the files say is all there is: a run that goes on cannot compute them again. */
+Test(metrics, rows_that_are_lost_are_told_of)
+{
+    static const struct {
+        const char *file, *text, *said; /* NULL: nothing is lost */
+    } cases[] = {
+        {"train.csv", NULL, "rows after step 0, up to step 4, are lost"},
+        {"train.csv", "", "rows after step 0, up to step 4, are lost"},
+        {"train.csv", "1,1024,1,3,3e-4\n2,2048,1,3,3e-4\n", "rows after step 2, up to step 4, are lost"},
+        {"train.csv", "1,1024,1,3,3e-4\nx,2048,1,3,3e-4\n3,9,1,3,1\n4,9,1,3,1\n",
+         "rows after step 1, up to step 4, are lost"},
+        {"train.csv", "1,1024,1,3,3e-4\n1,1024,1,3,3e-4\n3,9,1,3,1\n4,9,1,3,1\n",
+         "rows after step 1, up to step 4, are lost"},
+        {"validation.csv", NULL, "rows after step 0, up to step 4, are lost"},
+        {"validation.csv", "0,1,1,1,1\n2;1,1,1,1\n4,1,1,1,1\n", "rows after step 0, up to step 4, are lost"},
+        {"metrics.csv", "0,1,1,1,1\n2,1,1,1,1\n\n4,1,1,1,1\n", "rows after step 2, up to step 4, are lost"},
+        {"validation.csv", "0,1,1,1,1\n", NULL}, /* as other intervals leave it */
+        {"validation.csv", "0,1,1,1,1\n2,1,", NULL},
+        {"train.csv", "1,9,1,3,1\n2,9,1,3,1\n3,9,1,3,1\n4,9,1,3,1\n5,9,1\nx\n", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char header[256], text[512] = "";
+        exo_metrics *m = open_metrics(false, 0);
+        exo_metrics_close(&m);
+        read_file(cases[i].file, header, sizeof header);
+        m = open_metrics(false, 0);
+        log_steps(m, 1, 6);
+        exo_metrics_close(&m);
+        if (cases[i].text && *cases[i].text)
+            snprintf(text, sizeof text, "%s%s", header, cases[i].text);
+        if (cases[i].text)
+            write_file(cases[i].file, text);
+        else
+            unlink(in_folder(cases[i].file));
+        logged.length = 0;
+        logged.text[0] = '\0';
+        logged_begin();
+        m = open_metrics(true, 4);
+        exo_metrics_close(&m);
+        logged_end();
+        if (cases[i].said)
+            cr_expect(logged_has(cases[i].said) && logged_has(cases[i].file), "case %zu: '%s'", i, logged_text());
+        else
+            cr_expect_eq(logged_text()[0], 0, "case %zu: '%s'", i, logged_text());
     }
 }
 
