@@ -29,11 +29,15 @@ extern char **environ;
 #define THERE_TIMEOUT (5 * EXO_SECOND) /* of a cluster of the user's, which is there or is not */
 #define STOP_TIMEOUT  (10 * EXO_SECOND)
 #define LOST_GRACE    (10 * EXO_SECOND) /* for what the workers are asked to save when the head is gone */
+#define JOIN_ATTEMPT  (2 * EXO_SECOND)  /* of the first one; then twice as long each */
+#define HEAD          "the head of this run"
 
 enum {
     LONGEST_TMPDIR = 40, /* the path of a socket is short */
     MAX_WORDS = 64,
-    WORD = 256
+    WORD = 256,
+    CAUSE = 160,
+    ENDING_MS = 1000
 };
 
 /* A command line that is put together. */
@@ -106,20 +110,56 @@ start(const struct words *w, pid_t *pid, int *out, exo_err *err)
     return EXO_OK;
 }
 
-/* Reads the line that a program prints when it is ready. */
-static exo_status
-await_line(const char *program, int fd, char *line, size_t size, exo_err *err)
+/* How a process of this run has ended: it is a child that nobody has waited for yet. */
+static void
+describe_end(const char *what, pid_t pid, char *out, size_t size)
 {
+    siginfo_t info = {0};
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+        snprintf(out, size, "%s (process %d) has ended", what, (int)pid);
+    else if (info.si_code == CLD_EXITED)
+        snprintf(out, size, "%s (process %d) exited with status %d", what, (int)pid, info.si_status);
+    else
+        snprintf(out, size, "%s (process %d) was killed by signal %d (SIG%s)", what, (int)pid, info.si_status,
+                 sigabbrev_np(info.si_status) ? sigabbrev_np(info.si_status) : "?");
+}
+
+/* Its end can be seen a moment after that of its output. */
+static exo_status
+fail_before_ready(const char *program, pid_t pid, exo_err *err)
+{
+    char how[CAUSE];
+    int end = pidfd_open(pid, 0);
+    struct pollfd p = {.fd = end, .events = POLLIN};
+    if (end >= 0 && poll(&p, 1, ENDING_MS) >= 0)
+        close(end);
+    describe_end(program, pid, how, sizeof how);
+    return exo_fail(err, EXO_FAILED, "%s before it was ready", how);
+}
+
+/* Reads the line that a program prints when it is ready. `head`: a pidfd of the head that it needs; -1: none. */
+static exo_status
+await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, int head, char *line, size_t size,
+           exo_err *err)
+{
+    char how[CAUSE];
     size_t at = 0;
     exo_time deadline = exo_deadline(exo_clock_real(), READY_TIMEOUT);
     while (at + 1 < size) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
+        struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = head, .events = POLLIN}};
         exo_time left = deadline - exo_now(exo_clock_real());
-        if (left <= 0 || poll(&p, 1, (int)(left / EXO_MS) + 1) == 0)
+        int ready = left > 0 ? poll(fds, 2, (int)(left / EXO_MS) + 1) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready == 0)
             return exo_fail(err, EXO_TIMEOUT, "%s is not ready after %d s", program, (int)(READY_TIMEOUT / EXO_SECOND));
+        if (fds[1].revents) {
+            describe_end(HEAD, c->head, how, sizeof how);
+            return exo_fail(err, EXO_PEER_LOST, "%s", how);
+        }
         ssize_t got = read(fd, line + at, 1);
         if (got <= 0)
-            return exo_fail(err, EXO_FAILED, "%s ended before it was ready", program);
+            return fail_before_ready(program, pid, err);
         if (line[at] == '\n')
             break;
         at++;
@@ -194,7 +234,7 @@ start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char addres
     exo_status st = start(&w, &c->head, &out, err);
     if (st != EXO_OK)
         return st;
-    st = await_line("exogym-head", out, line, sizeof line, err);
+    st = await_line(c, "exogym-head", c->head, out, -1, line, sizeof line, err);
     close(out);
     char *at = st == EXO_OK ? strstr(line, "://") : NULL;
     if (st == EXO_OK && (!at || at - line < 3))
@@ -209,7 +249,8 @@ start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const ch
 {
     int outs[EXO_MAX_WORKERS];
     char text[WORD], line[1024];
-    exo_status st = EXO_OK;
+    int head = pidfd_open(c->head, 0);
+    exo_status st = head < 0 ? exo_fail(err, EXO_FAILED, "the head cannot be watched: %s", strerror(errno)) : EXO_OK;
     for (unsigned i = 0; st == EXO_OK && i < opts->workers; i++) {
         struct words w = {0};
         add_program(&w, "exogym-worker");
@@ -230,9 +271,11 @@ start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const ch
     }
     for (unsigned i = 0; i < c->num_workers; i++) { /* they start side by side */
         if (st == EXO_OK)
-            st = await_line("exogym-worker", outs[i], line, sizeof line, err);
+            st = await_line(c, "exogym-worker", c->workers[i], outs[i], head, line, sizeof line, err);
         close(outs[i]);
     }
+    if (head >= 0)
+        close(head);
     return st;
 }
 
@@ -244,23 +287,9 @@ struct exo_head_watch {
     _Atomic int *lost_flag;
     pthread_t thread;
     int head, closing; /* a pidfd; an eventfd */
-    char cause[160];   /* written before `lost` */
+    char cause[CAUSE]; /* written before `lost` */
     _Atomic bool lost;
 };
-
-static void
-describe_end(const struct exo_head_watch *w, char *out, size_t size)
-{
-    siginfo_t info = {0};
-    int pid = (int)w->cluster->head;
-    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
-        snprintf(out, size, "the head of this run (process %d) has ended", pid);
-    else if (info.si_code == CLD_EXITED)
-        snprintf(out, size, "the head of this run (process %d) exited with status %d", pid, info.si_status);
-    else
-        snprintf(out, size, "the head of this run (process %d) was killed by signal %d (SIG%s)", pid, info.si_status,
-                 sigabbrev_np(info.si_status) ? sigabbrev_np(info.si_status) : "?");
-}
 
 static void *
 watch_main(void *argument)
@@ -271,7 +300,7 @@ watch_main(void *argument)
         ;
     if (fds[0].revents || !fds[1].revents)
         return NULL;
-    describe_end(w, w->cause, sizeof w->cause);
+    describe_end(HEAD, w->cluster->head, w->cause, sizeof w->cause);
     w->lost = true;
     exo_cluster_forsake_head(w->cluster->cluster, w->cause);
     int nobody = 0;
@@ -330,6 +359,33 @@ exo_local_cluster_lost(const exo_local_cluster *c)
 
 /* --- Joining ---------------------------------------------------------------------------------------------------------------------- */
 
+static bool
+has_ended(pid_t pid)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+}
+
+/* A head that was started here and has ended is not waited for: that is looked at between attempts. */
+static exo_status
+join_cluster(exo_local_cluster *c, const exo_cluster_opts *join, exo_err *err)
+{
+    exo_time deadline = exo_deadline(exo_clock_real(), c->head > 0 ? READY_TIMEOUT : THERE_TIMEOUT), soon;
+    exo_time attempt = c->head > 0 ? JOIN_ATTEMPT : THERE_TIMEOUT;
+    exo_status st;
+    do {
+        soon = exo_deadline(exo_clock_real(), attempt);
+        st = exo_cluster_join(&c->cluster, c->runtime, join, soon < deadline ? soon : deadline, err);
+        attempt *= 2;
+    } while (st == EXO_TIMEOUT && soon < deadline && c->head > 0 && !has_ended(c->head));
+    if (st != EXO_OK && c->head > 0 && has_ended(c->head)) {
+        char how[CAUSE];
+        describe_end(HEAD, c->head, how, sizeof how);
+        st = exo_fail(err, EXO_PEER_LOST, "%s", how);
+    }
+    return st;
+}
+
 exo_status
 exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts, exo_err *err)
 {
@@ -374,8 +430,7 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
     if (st == EXO_OK)
         st = exo_runtime_open(&c->runtime, NULL, err);
     if (st == EXO_OK)
-        st = exo_cluster_join(&c->cluster, c->runtime, &join,
-                              exo_deadline(exo_clock_real(), c->num_workers > 0 ? READY_TIMEOUT : THERE_TIMEOUT), err);
+        st = join_cluster(c, &join, err);
     if (st == EXO_OK && c->head > 0)
         st = watch_head(c, opts->lost, err);
     if (st != EXO_OK)

@@ -104,11 +104,11 @@ done
 
 # --- The own head goes --------------------------------------------------------------------------------------------------
 
-# own_head: the head of the run's own cluster.
-own_head() {
+# own PROGRAM: the processes of the run's own cluster that run it.
+own() {
     local pid
-    for pid in $(<"/proc/$run_pid/task/$run_pid/children"); do
-        grep -qs exogym-head "/proc/$pid/cmdline" && echo "$pid"
+    for pid in $(cat "/proc/$run_pid/task/$run_pid/children" 2>/dev/null); do
+        grep -qs "$1" "/proc/$pid/cmdline" && echo "$pid"
     done
 }
 
@@ -119,7 +119,7 @@ told() {
 killed="the head of this run \(process [0-9]+\) was killed by signal 9 \(SIGKILL\)"
 begin job/ddp job.yaml --workers 2
 killed_at=$(now_ms)
-kill -9 "$(own_head)"
+kill -9 "$(own exogym-head)"
 ended 20 "$run_pid" 1
 told 'the training'
 grep -Eq "^exogym: $killed" err || fail "head: it said $(cat err)"
@@ -127,13 +127,32 @@ grep -q -- '--resume' err || fail "head: it does not say how to go on: $(cat err
 ls runs/job/ddp/checkpoints/step_* >/dev/null || fail 'head: there is no checkpoint'
 begin flow graph.yaml --workers 2
 killed_at=$(now_ms)
-kill -9 "$(own_head)"
+kill -9 "$(own exogym-head)"
 ended 20 "$run_pid" 1
 told 'the graph'
 grep -Eq "^exogym: $killed" err || fail "head: it said $(cat err)"
 [ "$(json runs/flow/result.json state)" = failed ] || fail 'head: the graph is not shown as failed'
 grep -Eq "\"error\": \"$killed" runs/flow/result.json || fail 'head: the result does not say why'
 [ "$(grep -c '^source>sink:numbers,' runs/flow/ledger.csv)" = 3 ] || fail 'head: the ledger is not whole'
+[ -z "$(find "$folder" -maxdepth 1 -name 'exogym-run-*')" ] || fail "left behind: $(ls "$folder")"
+
+# One that goes before the workers are ready is not waited for either, nor is a worker.
+for victim in exogym-head exogym-worker; do
+    rm -rf runs
+    "$EXOGYM" run job.yaml --no-plot --workers 2 >out 2>err </dev/null &
+    run_pid=$!
+    until [ "$(own exogym-worker | wc -l)" = 2 ] || ! kill -0 "$run_pid" 2>/dev/null; do :; done
+    killed_at=$(now_ms)
+    kill -9 "$(own $victim | command head -1)"
+    ended 20 "$run_pid" 1
+    told "a run whose $victim went while it started"
+    if [ $victim = exogym-head ]; then
+        grep -Eq "^exogym: (ddp: )?$killed" err || fail "starting: it said $(cat err)"
+    else
+        grep -Eq '^exogym: exogym-worker \(process [0-9]+\) was killed by signal 9 \(SIGKILL\) before it was ready$|node_' err ||
+            fail "starting: it said $(cat err)"
+    fi
+done
 [ -z "$(find "$folder" -maxdepth 1 -name 'exogym-run-*')" ] || fail "left behind: $(ls "$folder")"
 
 # --- A deadline is the command's ------------------------------------------------------------------------------------------
