@@ -1,10 +1,10 @@
 /* A crowd at a head and a worker: honest processes of this host, and strangers over TCP without a key, all at once. Both serve meanwhile; when
  * all have left, memory, descriptors and threads are back where they were.
  *
- * Each honest one is a connection of its own, as of another process, with its ring; one net of this program makes them all. Strangers are plain
- * connections: silent ones, garbage, half a greeting, a handshake without its end.
+ * Each honest one is a connection of its own, as of another process, with its ring; two nets of this program make them all, one those of the
+ * head. Strangers are plain connections to the head: silent ones, garbage, half a greeting, a handshake without its end.
  *
- * EXO_CROWD_PEERS (100) and EXO_CROWD_STRANGERS (1500): how many. EXO_CHAOS_SEED: what strangers say. */
+ * EXO_CROWD_PEERS (50; at the head, and as many at the worker) and EXO_CROWD_STRANGERS (1500): how many. EXO_CHAOS_SEED: what strangers say. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -23,7 +23,8 @@
 
 enum {
     ROUNDS = 3,
-    SLACK_KB = 4096 /* that the allocator may keep */
+    SLACK_KB = 4096,        /* that the allocator may keep */
+    MOST_HEAD_KB = 64 << 10 /* of a head with a thousand peers */
 };
 
 #define PATIENCE (60 * EXO_SECOND)
@@ -34,13 +35,19 @@ struct use {
     unsigned long kb;
 };
 
+enum {
+    AT_HEAD,
+    AT_WORKER,
+    PLACES
+};
+
 static processes all;
-static exo_net *net;
+static exo_net *nets[PLACES];
 
 /* --- Honest ones -------------------------------------------------------------------------------------------------------------- */
 
 static exo_peer *
-meet(const char *endpoint)
+meet(exo_net *net, const char *endpoint)
 {
     exo_peer *peer = NULL;
     exo_err err = {0};
@@ -51,23 +58,24 @@ meet(const char *endpoint)
     return NULL;
 }
 
-/* Half of them at the head, half at the worker. */
+/* In turns, `count` at each place. */
 static void
 meet_all(exo_peer **peers, uint64_t count)
 {
-    char head[128], worker[160];
-    snprintf(head, sizeof head, "ipc://%s/t/head", all.folder);
-    snprintf(worker, sizeof worker, "ipc://%s/t/worker-%d-0", all.folder, (int)processes_host_of(all.workers[0]));
-    for (uint64_t i = 0; i < count && !all.failed; i++)
-        peers[i] = meet(i % 8 == 7 ? worker : head);
+    char endpoints[PLACES][160];
+    snprintf(endpoints[AT_HEAD], sizeof *endpoints, "ipc://%s/t/head", all.folder);
+    snprintf(endpoints[AT_WORKER], sizeof *endpoints, "ipc://%s/t/worker-%d-0", all.folder,
+             (int)processes_host_of(all.workers[0]));
+    for (uint64_t i = 0; i < PLACES * count && !all.failed; i++)
+        peers[i] = meet(nets[i % PLACES], endpoints[i % PLACES]);
 }
 
 static void
 leave_all(exo_peer **peers, uint64_t count)
 {
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < PLACES * count; i++) {
         if (peers[i])
-            exo_peer_lose(net, peers[i], "it has seen enough");
+            exo_peer_lose(nets[i % PLACES], peers[i], "it has seen enough");
         exo_peer_drop(&peers[i]);
     }
 }
@@ -116,6 +124,19 @@ knock(uint16_t port, uint64_t *seed)
     return fd;
 }
 
+static void
+knock_all(uint16_t port, uint64_t *seed, int *fds, uint64_t count)
+{
+    uint64_t refused = 0;
+    for (uint64_t i = 0; i < count; i++)
+        refused += (fds[i] = knock(port, seed)) < 0;
+    if (refused > 0) {
+        fprintf(stderr, "this process has no descriptors for %llu strangers: raise its hard limit (ulimit -Hn)\n",
+                (unsigned long long)refused);
+        all.failed = true;
+    }
+}
+
 /* --- What is used --------------------------------------------------------------------------------------------------------------- */
 
 static struct use
@@ -138,6 +159,19 @@ show_use(const char *when, const struct use *head, const struct use *worker)
     printf("%s: head %lu KiB, %u descriptors, %u threads; worker %lu KiB, %u, %u\n", when, head->kb, head->descriptors,
            head->threads, worker->kb, worker->descriptors, worker->threads);
     fflush(stdout);
+}
+
+static void
+check_most(const struct use *head)
+{
+#ifndef __SANITIZE_ADDRESS__
+    if (head->kb <= MOST_HEAD_KB)
+        return;
+    fprintf(stderr, "the head has %lu KiB of memory, more than %d\n", head->kb, MOST_HEAD_KB);
+    all.failed = true;
+#else
+    (void)head;
+#endif
 }
 
 /* Waits until the process has given back three quarters of what the crowd took. */
@@ -219,14 +253,14 @@ start_head_with_keys(void)
 int
 main(void)
 {
-    uint64_t num_peers = processes_setting("EXO_CROWD_PEERS", 100),
+    uint64_t num_peers = processes_setting("EXO_CROWD_PEERS", 50),
              num_strangers = processes_setting("EXO_CROWD_STRANGERS", 1500);
     uint64_t seed = processes_setting("EXO_CHAOS_SEED", (uint64_t)processes_now());
     exo_err err = {0};
     printf("EXO_CHAOS_SEED=%llu EXO_CROWD_PEERS=%llu EXO_CROWD_STRANGERS=%llu\n", (unsigned long long)seed,
            (unsigned long long)num_peers, (unsigned long long)num_strangers);
     fflush(stdout);
-    exo_peer **peers = calloc(num_peers + 1, sizeof *peers);
+    exo_peer **peers = calloc(PLACES * num_peers + 1, sizeof *peers);
     int *strangers = calloc(num_strangers + 1, sizeof *strangers);
     CHECK(peers && strangers);
     processes_open(&all);
@@ -236,15 +270,17 @@ main(void)
     expect_served(0);
     const struct use head = use_of(all.head), worker = use_of(host);
     show_use("before", &head, &worker);
-    CHECK(exo_net_open(&net, &(exo_net_opts){.name = "crowd", .cluster = "t", .handler = &silent_handler}, &err) ==
-          EXO_OK);
+    for (int i = 0; i < PLACES; i++)
+        CHECK(exo_net_open(&nets[i], &(exo_net_opts){.name = "crowd", .cluster = "t", .handler = &silent_handler},
+                           &err) == EXO_OK);
     for (unsigned round = 1; round <= ROUNDS && !all.failed; round++) {
-        for (uint64_t i = 0; i < num_strangers; i++)
-            strangers[i] = knock(port, &seed);
+        knock_all(port, &seed, strangers, num_strangers / 2);
         meet_all(peers, num_peers);
+        knock_all(port, &seed, strangers + num_strangers / 2, num_strangers - num_strangers / 2);
         expect_served(round);
         struct use full_head = use_of(all.head), full_worker = use_of(host);
         show_use("crowded", &full_head, &full_worker);
+        check_most(&full_head);
         for (uint64_t i = 0; i < num_strangers; i++)
             if (strangers[i] >= 0)
                 close(strangers[i]);
@@ -256,7 +292,8 @@ main(void)
         struct use now_head = use_of(all.head), now_worker = use_of(host);
         show_use("after", &now_head, &now_worker);
     }
-    exo_net_close(&net);
+    for (int i = 0; i < PLACES; i++)
+        exo_net_close(&nets[i]);
     free(peers);
     free(strangers);
     bool good = processes_close(&all);
