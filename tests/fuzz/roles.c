@@ -633,10 +633,10 @@ as_seen_by(const struct peer *p)
 static void
 call_head_or_worker(struct peer *p)
 {
-    static const char *const methods[] = {"register", "gone",  "spawn",  "started", "find", "claim", "died",
-                                          "epitaph",  "list",  "why",    "log",     "logs", "tick",  "node",
-                                          "end",      "begin", "report", "give_up", "kill", "$kill", "stop",
-                                          "dump",     "ping",  "none",   "$methods"};
+    static const char *const methods[] = {"register", "gone",  "spawn",  "started", "find",    "claim", "died",
+                                          "epitaph",  "list",  "why",    "log",     "logs",    "tick",  "node",
+                                          "end",      "go_on", "report", "give_up", "kill",    "$kill", "stop",
+                                          "dump",     "ping",  "holds",  "none",    "$methods"};
     exo_payload args = {0};
     const char *name = args_byte() % 8 == 0 ? "worker" : "head";
     const char *method = args_text(methods, sizeof methods / sizeof *methods);
@@ -645,7 +645,7 @@ call_head_or_worker(struct peer *p)
     now.peer = p;
     args_build(as_seen_by(p), method, &args);
     uint64_t actor = args_byte() % 16 == 0 ? (name[0] == 'h' ? head_ref.id : worker_ref.id) : 0;
-    bool own = strcmp(method, "started") == 0 || strcmp(method, "tick") == 0 || strcmp(method, "begin") == 0;
+    bool own = strcmp(method, "started") == 0 || strcmp(method, "tick") == 0 || strcmp(method, "go_on") == 0;
     exo_status st = call(p, actor, name, method, EXO_WIRE_BYTES, &args);
     require(!own || st != EXO_OK);
     require(method[0] != '$' || st != EXO_OK);

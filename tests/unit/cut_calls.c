@@ -31,6 +31,8 @@ static struct {
     Exo__Cluster__Epitaph epitaph;
     Exo__Cluster__LogLines lines;
     Exo__Cluster__Report report;
+    Exo__Cluster__Holdings holdings;
+    Exo__Cluster__Holding holding, *holders[1];
     Exo__Cluster__Spawn spawn, together, *members[1];
     Exo__Cluster__Actor actor, *actors[1];
     Exo__Cluster__Resource resource, *resources[1];
@@ -67,6 +69,8 @@ fill(void)
     exo__cluster__epitaph__init(&full.epitaph);
     exo__cluster__log_lines__init(&full.lines);
     exo__cluster__report__init(&full.report);
+    exo__cluster__holdings__init(&full.holdings);
+    exo__cluster__holding__init(full.holders[0] = &full.holding);
     exo__cluster__actor__init(full.actors[0] = &full.actor);
     exo__cluster__resource__init(full.resources[0] = &full.resource);
     exo__cluster__restart_rule__init(&full.rule);
@@ -98,6 +102,12 @@ fill(void)
     full.epitaph.log = full.lines.text = exo_pb_text("a line\nand another");
     full.report.job = exo_pb_text("job");
     full.report.json = exo_pb_text("{}");
+    full.holding.node = 9;
+    full.holding.name = exo_pb_text("a holder");
+    full.holding.references = 2;
+    full.holdings.node = NODE;
+    full.holdings.peers = full.holders;
+    full.holdings.n_peers = 1;
     full.name.space = exo_pb_text("default");
     full.name.name = exo_pb_text("nobody");
     full.name.id = 3;
@@ -123,7 +133,8 @@ static const struct {
                {"head", "logs", NULL},
                {"head", "list", NULL},
                {"head", "started", NULL},
-               {"head", "begin", NULL},
+               {"head", "go_on", NULL},
+               {"head", "holds", &full.holdings.base},
                {"head", "tick", NULL},
                {"worker", "spawn", &full.spawn.base},
                {"worker", "kill", NULL}};
@@ -183,7 +194,8 @@ Test(cut_calls, are_answered)
     snprintf(secret, sizeof secret, "%s/w1.secret", key_folder);
     cr_assert_eq(exo_keys_load(secret, &worker, NULL), EXO_OK);
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-        full.as_node.node = full.node.node = full.name.node = full.epitaph.node = full.report.node = NODE + i;
+        full.as_node.node = full.node.node = full.name.node = full.epitaph.node = full.report.node =
+            full.holdings.node = NODE + i;
         bool head = strcmp(methods[i].object, "head") == 0;
         cut(exo_cluster_address(head ? key_world.head : key_world.worker),
             head ? key_world.head_public : worker.public_key, i, NODE + i);
