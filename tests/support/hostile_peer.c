@@ -26,7 +26,8 @@ enum {
     GROUP = 20000,
     LARGE = 32 << 20,
     CARRIED = 1 << 20,
-    MULTIPART = 64 << 10
+    MULTIPART = 64 << 10,
+    LINES = 200 * 900
 };
 
 typedef struct hostile {
@@ -115,7 +116,7 @@ say(hostile *h, const char *method, const ProtobufCMessage *message)
 static void
 multipart(hostile *h)
 {
-    static uint8_t part[MULTIPART];
+    uint8_t part[MULTIPART] = {0};
     char boot[EXO_BOOT_ID];
     const int none = 0, wait = 1000;
     exo_wire_writer w = {0};
@@ -163,7 +164,11 @@ large_register(hostile *h)
 static void
 groups(hostile *h)
 {
-    static Exo__Cluster__Spawn specs[GROUP], *list[GROUP];
+    struct {
+        Exo__Cluster__Spawn specs[GROUP], *list[GROUP];
+    } *all = h->memory ? h->memory : (h->memory = exo_calloc(1, sizeof *all));
+    CHECK(all);
+    Exo__Cluster__Spawn *specs = all->specs, **list = all->list;
     for (size_t i = 0; i < GROUP; i++) {
         exo__cluster__spawn__init(&specs[i]);
         specs[i].class_name = exo_pb_text("c");
@@ -183,12 +188,13 @@ groups(hostile *h)
 static void
 read_nothing(hostile *h)
 {
-    static char text[200 * 900];
     Exo__Cluster__LogLines m = EXO__CLUSTER__LOG_LINES__INIT;
-    memset(text, 'x', sizeof text - 1);
-    for (size_t i = 899; i < sizeof text; i += 900)
+    char *text = h->memory ? h->memory : (h->memory = exo_calloc(1, LINES));
+    CHECK(text);
+    memset(text, 'x', LINES - 1);
+    for (size_t i = 899; i < LINES; i += 900)
         text[i] = '\n';
-    text[sizeof text - 1] = 0;
+    text[LINES - 1] = 0;
     m.text = text;
     h->deaf = true;
     if (h->next % 100 == 0)
