@@ -30,7 +30,12 @@
 enum {
     CALLERS = 2,
     HEAD = 0,
-    ACTOR = 1
+    ACTOR = 1,
+#ifdef __SANITIZE_ADDRESS__
+    SHADOWED = 1 /* the sanitizer keeps freed memory, and memory of its own */
+#else
+    SHADOWED = 0
+#endif
 };
 
 static processes all;
@@ -207,12 +212,10 @@ expect_bounded(const char *kind, const char *what, unsigned long before, unsigne
 {
     unsigned long more = most > before ? (most - before) / 1024 : 0;
     printf("  %-6s %lu MB, at most %lu more (quota %lu)\n", what, before / 1024, more, quota);
-#ifndef __SANITIZE_ADDRESS__
-    if (more <= quota)
+    if (more <= quota || SHADOWED)
         return;
     fprintf(stderr, "%s: the %s has taken %lu MB more, and may take %lu\n", kind, what, more, quota);
     all.failed = true;
-#endif
 }
 
 static void

@@ -123,7 +123,7 @@ start_half_said(int frames)
     stranger_enter(&s, (uint64_t)getpid());
     exo_wire_writer w = {0};
     const exo_envelope call = {
-        .kind = EXO_WIRE_CALL, .id = 1, .text = "x", .method = "add", .payload = {EXO_WIRE_FRAMED}};
+        .kind = EXO_WIRE_CALL, .id = 1, .text = "x", .method = "add", .payload = {.place = EXO_WIRE_FRAMED}};
     if (exo_wire_add(&w, &call, NULL) != EXO_OK)
         _exit(1);
     exo_wire_finish(&w, s.next);
