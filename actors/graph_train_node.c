@@ -6,6 +6,7 @@
 #include <exogym/graph.h>
 #include <exogym/strategy.h>
 
+#include "builtin_classes.h"
 #include "config_edit.h"
 
 /* "name" or {name: ...}. */
@@ -66,7 +67,6 @@ static const exo_graph_port ports[] = {
 
 static const char *const phases[] = {"step", NULL};
 
-extern const exo_graph_class exo_train_node_graph_class;
 const exo_graph_class exo_train_node_graph_class = {
     .name = "train_node",
     .help = "one of the nodes that train a model under a strategy",

@@ -9,7 +9,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "builtin.h"
+#include "builtin_classes.h"
 #include "file.h"
 #include "ppo_update.h"
 #include "rollout.h"

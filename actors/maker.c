@@ -5,7 +5,7 @@
 
 #include <exogym/memory.h>
 
-#include "builtin.h"
+#include "builtin_classes.h"
 #include "player.h"
 #include "rollout.h"
 #include "stream_seed.h"

@@ -68,9 +68,3 @@ exo_trainer_fit_text(exo_trainer *trainer, const char *strategy, const char *opt
     exo_config_free(&doc);
     return st;
 }
-
-exo_status
-exo_train_node_register(exo_err *err)
-{
-    return exo_actor_class_register(&exo_far_node_class, err);
-}

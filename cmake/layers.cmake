@@ -1,11 +1,12 @@
-# exo_layer(name folder [USES layer...] [LIBS target...] [PROTO file...] [NATIVE])
+# exo_layer(name folder [USES layer...] [CALLS layer...] [LIBS target...] [PROTO file...] [NATIVE])
 #
 # An object library exo_<name> of the folder's .c files. It sees the public headers, its own folder and the folders that it
-# names under USES. LIBS are third-party targets that this layer alone sees. PROTO: proto/<file>.proto, whose generated code it alone
+# names under USES. CALLS names further layers whose functions of the public headers it calls. Both are declared before it, and
+# tools/check_links.py finds calls to any other. LIBS are third-party targets that this layer alone sees. PROTO: proto/<file>.proto, whose generated code it alone
 # sees. NATIVE: compiled for this machine's processor.
 # The source files are those in the folder; a new file needs no entry here.
 function(exo_layer name folder)
-  cmake_parse_arguments(PARSE_ARGV 2 layer "NATIVE" "" "USES;LIBS;PROTO")
+  cmake_parse_arguments(PARSE_ARGV 2 layer "NATIVE" "" "USES;CALLS;LIBS;PROTO")
   set_property(GLOBAL PROPERTY EXO_FOLDER_${name} ${folder})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.c)
   if(NOT sources)
@@ -24,12 +25,14 @@ function(exo_layer name folder)
   endforeach()
   add_library(${target} OBJECT ${sources})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/${folder})
-  foreach(used IN LISTS layer_USES)
+  foreach(used IN LISTS layer_USES layer_CALLS)
     get_property(used_folder GLOBAL PROPERTY EXO_FOLDER_${used})
     if(NOT used_folder)
-      message(FATAL_ERROR "layer ${name} uses ${used}, which is not declared before it")
+      message(FATAL_ERROR "layer ${name} uses or calls ${used}, which is not declared before it")
     endif()
-    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/${used_folder})
+    if(used IN_LIST layer_USES)
+      target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/${used_folder})
+    endif()
   endforeach()
   if(layer_PROTO)
     target_include_directories(${target} SYSTEM PRIVATE ${PROJECT_BINARY_DIR}/proto)
@@ -38,9 +41,23 @@ function(exo_layer name folder)
   if(layer_NATIVE)
     target_compile_options(${target} PRIVATE ${EXO_NATIVE_OPTIONS})
   endif()
-  set_target_properties(${target} PROPERTIES EXO_FOLDER ${folder} EXO_LIBS "${layer_LIBS}")
+  set_target_properties(${target} PROPERTIES EXO_FOLDER ${folder} EXO_LIBS "${layer_LIBS}"
+                                             EXO_USES "${layer_USES}" EXO_CALLS "${layer_CALLS}")
   set_property(GLOBAL APPEND PROPERTY EXO_LAYERS ${target})
   set_property(GLOBAL APPEND PROPERTY EXO_LIBS ${layer_LIBS})
+endfunction()
+
+# Writes what tools/check_links.py reads: a line for each layer, lowest first, with its name, what it uses, what it calls, and its objects.
+function(exo_layers_file path)
+  get_property(layers GLOBAL PROPERTY EXO_LAYERS)
+  set(rows "")
+  foreach(layer IN LISTS layers)
+    get_target_property(uses ${layer} EXO_USES)
+    get_target_property(calls ${layer} EXO_CALLS)
+    string(REPLACE "exo_" "" name ${layer})
+    string(APPEND rows "${name}|${uses}|${calls}|$<TARGET_OBJECTS:${layer}>\n")
+  endforeach()
+  file(GENERATE OUTPUT ${path} CONTENT "${rows}")
 endfunction()
 
 # The layers as libraries: exogym (shared, what users link), exogym_internal (static, what tests and the programs link: it
@@ -63,6 +80,8 @@ function(exo_library)
   add_library(exogym_internal STATIC ${objects})
   target_include_directories(exogym_internal PUBLIC ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(exogym_internal PUBLIC ${libs} ${CMAKE_DL_LIBS} m)
+  # Nobody below calls the top layer: it is asked for here, and its constructor fills the registries.
+  target_link_options(exogym_internal INTERFACE -Wl,-u,exo_builtins_register)
 endfunction()
 
 # exo_part(name layer...): a static library of these layers only, for a program that shall carry, and link, no more than it uses.

@@ -1,8 +1,12 @@
-/* The models that need no plugin; each is a file in models/. */
+/* The models by name, and those that need no plugin: each is a file in models/. */
 #ifndef EXO_BUILTIN_MODELS_H
 #define EXO_BUILTIN_MODELS_H
 
 #include <exogym/model.h>
+
+#include "registry.h"
+
+extern exo_registry exo_model_registry; /* of exo_model_class; model.c */
 
 extern const exo_model_class exo_mnist_cnn;
 extern const exo_model_class exo_mlp;

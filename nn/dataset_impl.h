@@ -4,6 +4,8 @@
 
 #include <exogym/data.h>
 
+#include "registry.h"
+
 /* Where part `part` of `num_parts` parts of `length` things begins: (length * part) / num_parts, rounded down. */
 static inline size_t
 exo_split_point(size_t length, uint32_t part, uint32_t num_parts)
@@ -22,9 +24,19 @@ void *exo_dataset_self(const exo_dataset *dataset);
 exo_status exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, size_t columns, uint8_t *pixels,
                                   uint8_t *labels, const exo_image_opts *opts, exo_err *err);
 
-/* nn/corpus/named.c: the data sets "text", "shakespeare" and "tokens", with their options. */
-exo_status exo_load_text(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err);
-exo_status exo_load_shakespeare(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err);
-exo_status exo_load_tokens(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err);
+/* A data set with a name: reads its options from `config` (may be NULL) and makes both halves; `val` may be NULL. What it has made
+ * when it fails, the caller drops. */
+typedef struct exo_named_data {
+    const char *name, *help;
+    exo_status (*load)(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err);
+} exo_named_data;
+
+extern exo_registry exo_dataset_registry; /* of exo_named_data; named_data.c */
+
+enum {
+    EXO_NUM_IMAGE_SETS = 3
+};
+
+extern const exo_named_data exo_image_sets[EXO_NUM_IMAGE_SETS]; /* public_data.c */
 
 #endif

@@ -538,60 +538,23 @@ exo_params_zero_grads(exo_params *params)
 
 /* --- Registry --------------------------------------------------------------------------------------------------------------- */
 
-enum {
-    MAX_CLASSES = 256
-};
-
-/* Slots are filled in order and never emptied; a slot is published by its own store. */
-static _Atomic(const exo_model_class *) registered[MAX_CLASSES];
-
-static const exo_model_class *const builtin[] = {&exo_mnist_cnn, &exo_mlp, &exo_gpt};
-enum {
-    NUM_BUILTIN = sizeof builtin / sizeof builtin[0]
-};
+exo_registry exo_model_registry = EXO_REGISTRY("model");
 
 const exo_model_class *
 exo_model_class_at(size_t index)
 {
-    if (index < NUM_BUILTIN)
-        return builtin[index];
-    index -= NUM_BUILTIN;
-    return index < MAX_CLASSES ? atomic_load(&registered[index]) : NULL;
-}
-
-static const exo_model_class *
-find_class(const char *name)
-{
-    const exo_model_class *c;
-    for (size_t i = 0; (c = exo_model_class_at(i)); i++)
-        if (strcmp(c->name, name) == 0)
-            return c;
-    return NULL;
+    return exo_registry_at(&exo_model_registry, index);
 }
 
 exo_status
 exo_model_register(const exo_model_class *model_class, exo_err *err)
 {
-    if (find_class(model_class->name))
-        return exo_fail(err, EXO_EXISTS, "there is a model '%s' already", model_class->name);
-    for (size_t i = 0; i < MAX_CLASSES; i++) {
-        const exo_model_class *expected = NULL;
-        if (atomic_compare_exchange_strong(&registered[i], &expected, model_class))
-            return EXO_OK;
-        if (strcmp(expected->name, model_class->name) == 0)
-            return exo_fail(err, EXO_EXISTS, "there is a model '%s' already", model_class->name);
-    }
-    return exo_fail(err, EXO_FULL, "at most %d models can be registered", MAX_CLASSES);
+    return exo_registry_add(&exo_model_registry, model_class, err);
 }
 
 exo_status
 exo_model_new_named(exo_model **out, const char *name, exo_config *config, exo_err *err)
 {
-    const exo_model_class *c = find_class(name);
-    if (c)
-        return exo_model_new(out, c, config, err);
-    char known[256] = "";
-    for (size_t i = 0, at = 0; (c = exo_model_class_at(i)) && at + 64 < sizeof known; i++)
-        at += (size_t)snprintf(known + at, 64, "%s%.60s", i ? ", " : "", c->name);
-    return exo_fail(err, EXO_NOT_FOUND, "there is no model '%s'; there are: %s", name, known);
+    const exo_model_class *c = exo_registry_find(&exo_model_registry, name);
+    return c ? exo_model_new(out, c, config, err) : exo_registry_unknown(&exo_model_registry, name, err);
 }

@@ -1,10 +1,9 @@
-/* Data sets by name: Fashion-MNIST, MNIST, and a synthetic one that needs no files; those of text are in corpus/named.c. */
+/* Data sets of images that have a name: Fashion-MNIST, MNIST, and a synthetic one that needs no files. Those of text are in
+ * corpus/named.c. */
 #include <exogym/data.h>
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,7 +11,6 @@
 
 #include "dataset_impl.h"
 #include "free_memory.h"
-#include "grow_text.h"
 
 enum {
     SIDE = 28,
@@ -202,57 +200,8 @@ load_synthetic(exo_config *config, exo_dataset **train, exo_dataset **val, exo_e
     return st;
 }
 
-/* --- By name ------------------------------------------------------------------------------------------------------------------ */
-
-static const struct {
-    const char *name, *help;
-    exo_status (*load)(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err);
-} sets[] = {
+const exo_named_data exo_image_sets[EXO_NUM_IMAGE_SETS] = {
     {"fashion_mnist", "articles of clothing, 60,000 and 10,000 images of 28x28", load_fashion_mnist},
     {"mnist", "handwritten digits, 60,000 and 10,000 images of 28x28", load_mnist},
     {"synthetic", "ten kinds of blobs, images of 28x28 made from a seed", load_synthetic},
-    {"shakespeare", "1.1 MB of Shakespeare's plays, one text", exo_load_shakespeare},
-    {"text", "text files of your own, made into tokens at the start", exo_load_text},
-    {"tokens", "token shards that 'exogym data tokenize' made, mapped", exo_load_tokens},
 };
-
-enum {
-    NUM_SETS = sizeof sets / sizeof sets[0]
-};
-
-const char *
-exo_dataset_name_at(size_t index, const char **help)
-{
-    if (index >= NUM_SETS)
-        return NULL;
-    *help = sets[index].help;
-    return sets[index].name;
-}
-
-exo_status
-exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
-{
-    *train = NULL;
-    if (val)
-        *val = NULL;
-    for (size_t i = 0; i < NUM_SETS; i++) {
-        if (strcmp(sets[i].name, name) != 0)
-            continue;
-        exo_status st = sets[i].load(config, train, val, err);
-        if (st == EXO_OK && config)
-            st = exo_config_finish(config, err);
-        if (st != EXO_OK) {
-            exo_dataset_drop(train);
-            if (val)
-                exo_dataset_drop(val);
-        }
-        return st;
-    }
-    exo_text known = {0};
-    for (size_t i = 0; i < NUM_SETS; i++)
-        exo_text_add(&known, "%s%s", i ? ", " : "", sets[i].name);
-    exo_status st =
-        exo_fail(err, EXO_INVAL, "there is no data set '%s'; there are: %s", name, known.data ? known.data : "none");
-    exo_free(known.data);
-    return st;
-}

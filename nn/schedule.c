@@ -6,7 +6,6 @@
 #include <exogym/memory.h>
 
 #include "config_tree.h"
-#include "registry.h"
 #include "schedules.h"
 
 struct exo_schedule {
@@ -18,12 +17,12 @@ struct exo_schedule {
 
 /* --- Registry ------------------------------------------------------------------------------------------------------------------- */
 
-static exo_registry registry = {.what = "schedule", .builtin = exo_builtin_schedules, .num_builtin = EXO_NUM_SCHEDULES};
+exo_registry exo_schedule_registry = EXO_REGISTRY("schedule");
 
 const exo_schedule_class *
 exo_schedule_class_at(size_t index)
 {
-    return exo_registry_at(&registry, index);
+    return exo_registry_at(&exo_schedule_registry, index);
 }
 
 exo_status
@@ -31,7 +30,7 @@ exo_schedule_register(const exo_schedule_class *schedule_class, exo_err *err)
 {
     if (!schedule_class->name || !*schedule_class->name || !schedule_class->factor)
         return exo_fail(err, EXO_INVAL, "a schedule class needs a name and a factor function");
-    return exo_registry_add(&registry, schedule_class, err);
+    return exo_registry_add(&exo_schedule_registry, schedule_class, err);
 }
 
 /* --- From a config --------------------------------------------------------------------------------------------------------------- */
@@ -40,10 +39,10 @@ exo_schedule_register(const exo_schedule_class *schedule_class, exo_err *err)
 static exo_status
 make(exo_schedule **out, const char *name, const exo_config *at, exo_err *err)
 {
-    const exo_schedule_class *c = exo_registry_find(&registry, name);
+    const exo_schedule_class *c = exo_registry_find(&exo_schedule_registry, name);
     exo_err reason = {0};
     if (!c) {
-        exo_registry_unknown(&registry, name, &reason);
+        exo_registry_unknown(&exo_schedule_registry, name, &reason);
         return exo_config_fail(at, err, "%s", reason.text);
     }
     exo_schedule *s = exo_calloc(1, sizeof *s);

@@ -1,8 +1,12 @@
-/* The built-in schedules; nn/schedule.c has the registry that they are in. */
+/* The schedules by name, and the built-in ones (schedules.c). */
 #ifndef EXO_SCHEDULES_H
 #define EXO_SCHEDULES_H
 
 #include <exogym/schedule.h>
+
+#include "registry.h"
+
+extern exo_registry exo_schedule_registry; /* of exo_schedule_class; schedule.c */
 
 enum {
     EXO_NUM_SCHEDULES = 7

@@ -3,9 +3,7 @@
 #include "tape_private.h"
 #include "tape_run.h"
 
-#include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -87,27 +85,6 @@ const exo_pass *
 exo_tape_pass(const exo_tape *tape)
 {
     return &tape->pass;
-}
-
-exo_tensor *
-exo_tape_fail(exo_tape *tape, exo_status status, const char *format, ...)
-{
-    if (tape->error.code != EXO_OK)
-        return NULL;
-    va_list args;
-    va_start(args, format);
-    tape->error.code = status;
-    vsnprintf(tape->error.text, sizeof tape->error.text, format, args);
-    va_end(args);
-    return NULL;
-}
-
-exo_status
-exo_tape_error(const exo_tape *tape, exo_err *err)
-{
-    if (tape->error.code != EXO_OK && err)
-        *err = tape->error;
-    return tape->error.code;
 }
 
 size_t

@@ -1,18 +1,17 @@
-/* The strategies that are part of the library, each in the file of its name; registry.c lists them. */
+/* The strategies that are part of the library, each in the file of its name, and all by name. */
 #ifndef EXO_STRATEGIES_BUILTIN_H
 #define EXO_STRATEGIES_BUILTIN_H
 
 #include <exogym/strategy.h>
 
+#include "registry.h"
+
+extern exo_registry exo_strategy_registry; /* of exo_strategy_class; registry.c */
+
 extern const exo_strategy_class exo_ddp_class;
 extern const exo_strategy_class exo_diloco_class;
 extern const exo_strategy_class exo_fedavg_class;
 extern const exo_strategy_class exo_sparta_class;
-
-/* The class of that name, or NULL. Any thread. */
-const exo_strategy_class *exo_strategy_class_find(const char *name);
-/* NOT_FOUND with the names that there are. */
-exo_status exo_strategy_class_unknown(const char *name, exo_err *err);
 
 /* H and offset, of strategies that meet every H steps: after offset + H, offset + 2 H, ... */
 typedef struct exo_rounds {

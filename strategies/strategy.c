@@ -56,9 +56,9 @@ static const char *const optimizer_keys[] = {"lr",
 exo_status
 exo_strategy_new(exo_strategy **out, const char *name, exo_config *config, exo_err *err)
 {
-    const exo_strategy_class *strategy_class = exo_strategy_class_find(name);
+    const exo_strategy_class *strategy_class = exo_registry_find(&exo_strategy_registry, name);
     if (!strategy_class)
-        return exo_strategy_class_unknown(name, err);
+        return exo_registry_unknown(&exo_strategy_registry, name, err);
 
     exo_status st = EXO_NOMEM;
     exo_strategy *strategy = exo_calloc(1, sizeof *strategy);

@@ -21,6 +21,7 @@
 
 #include <exogym/clock.h>
 #include <exogym/config.h>
+#include <exogym/payload.h>
 #include <exogym/status.h>
 
 EXO_DECLS_BEGIN
@@ -33,21 +34,6 @@ typedef struct exo_call_context exo_call_context; /* what a method knows of the 
 typedef struct exo_ref {
     uint64_t id; /* means something to this runtime only: exo_ref_export names it elsewhere */
 } exo_ref;
-
-/* What a message carries: bytes that are moved, not copied, inside a process. */
-typedef struct exo_payload {
-    void *data;                   /* (size); may be NULL if size is 0 */
-    size_t size;                  /* bytes */
-    void (*release)(void *owner); /* frees it; NULL: nothing to free */
-    void *owner;                  /* what release gets; NULL: data   */
-} exo_payload;
-
-/* A payload that borrows: static or longer-lived memory. */
-EXO_API exo_payload exo_payload_borrow(const void *data, size_t size);
-/* One that owns a copy of data (size). NOMEM. */
-EXO_API exo_status exo_payload_copy(exo_payload *out, const void *data, size_t size);
-/* Calls its `release`, if it has one, and zeroes it. */
-EXO_API void exo_payload_release(exo_payload *payload);
 
 /* --- Classes ---------------------------------------------------------------------------------------------------------- */
 
@@ -105,10 +91,11 @@ typedef struct exo_actor_class {
 } exo_actor_class;
 
 /* Makes a class known by its name, for exo_spawn_class and for workers that are told to make such an actor. It must live as long as
- * the process. EXISTS if another class has the name; again with the same is fine. Any thread. */
+ * the process. Errors: EXISTS (another class has the name; again with
+ * the same is fine), INVAL (no name), FULL (1024 of them). Any thread. */
 EXO_API exo_status exo_actor_class_register(const exo_actor_class *actor_class, exo_err *err);
 
-/* The class of that name, and the index-th class, from 0. NULL: there is none. Any thread. */
+/* The class of that name, and the index-th class in the order of names, from 0. NULL: there is none. Any thread. */
 EXO_API const exo_actor_class *exo_actor_class_find(const char *name);
 EXO_API const exo_actor_class *exo_actor_class_at(size_t index);
 

@@ -178,11 +178,13 @@ EXO_API exo_status exo_data_tokenize(const char *const *inputs, size_t num_input
 
 /* --- By name ---------------------------------------------------------------------------------------------------------------- */
 
-/* A data set by name, both halves; `val` may be NULL where nobody validates: that half is neither read nor needed. Options are keys of `config`, which may be NULL: docs/jobs.md has them. Errors: INVAL (no such name; lists
- * them; an option), NOT_FOUND (says where was looked and how to get the files). */
+/* A data set by name, both halves; `val` may be NULL where nobody validates: that half is neither
+ * read nor needed. Options are keys of `config`, which may be NULL: docs/jobs.md has them. Errors:
+ * INVAL (no such name: names the nearest one, or all; an option), NOT_FOUND (says where was looked
+ * and how to get the files). */
 EXO_API exo_status exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val,
                                      exo_err *err);
-/* The name of the index-th of them and one line about it; NULL after the last. */
+/* The index-th name in order, and one line about it; NULL after the last. Any thread. */
 EXO_API const char *exo_dataset_name_at(size_t index, const char **help);
 
 /* Builds the data of one node, the seed's second form: each node loads only what it needs. `*out` is the caller's. */

@@ -19,6 +19,7 @@
 #include <exogym/model.h>
 #include <exogym/object.h>
 #include <exogym/optim.h>
+#include <exogym/payload.h>
 #include <exogym/plugin.h>
 #include <exogym/rng.h>
 #include <exogym/schedule.h>

@@ -179,10 +179,10 @@ typedef struct exo_graph_class {
     void (*write_order)(const void *self, char *out, size_t size);
 } exo_graph_class;
 
-/* Makes a class known by its name, which must be new; it must live as long as the process. Any thread. EXISTS, INVAL, NOMEM. */
+/* Makes a class known by its name, which must be new; it must live as long as the process. Any thread. EXISTS, INVAL, FULL. */
 EXO_API exo_status exo_graph_class_register(const exo_graph_class *graph_class, exo_err *err);
 EXO_API const exo_graph_class *exo_graph_class_find(const char *name); /* NULL: there is none            */
-EXO_API const exo_graph_class *exo_graph_class_at(size_t index);       /* built-in ones first; NULL: end */
+EXO_API const exo_graph_class *exo_graph_class_at(size_t index);       /* in the order of names; NULL: end */
 
 EXO_DECLS_END
 

@@ -78,6 +78,8 @@ typedef struct exo_model_class {
     /* Fills a new copy's values from elsewhere, after the initial ones are drawn: from files, say. Parameters may be frozen: exo_params_at says
      * where each is. May be NULL. */
     exo_status (*fill)(const void *self, exo_params *params, exo_err *err);
+    /* It has an option `vocabulary`, and a job that does not give it gives that of its data. */
+    bool takes_vocabulary;
 } exo_model_class;
 
 /* --- Parameters: one copy of a model's numbers ----------------------------------------------------------------------- */
@@ -122,7 +124,8 @@ typedef struct exo_model exo_model;
  * parameter names, glob(7), or a list of such: these are kept as they begin. Backward computes no gradients of them, optimizers keep no state,
  * and strategies neither see nor send them. INVAL: a pattern that matches none, or all are frozen. */
 EXO_API exo_status exo_model_new(exo_model **out, const exo_model_class *model_class, exo_config *config, exo_err *err);
-/* The same by name ("mnist_cnn", "mlp", ... or what a plugin registered). NOT_FOUND lists the names. */
+/* The same by name ("mnist_cnn", "mlp", ... or what a plugin registered). NOT_FOUND names the nearest one,
+ * or all. */
 EXO_API exo_status exo_model_new_named(exo_model **out, const char *name, exo_config *config, exo_err *err);
 /* Counts one more reference and returns `model`. */
 EXO_API exo_model *exo_model_hold(exo_model *model);
@@ -158,9 +161,9 @@ EXO_API exo_status exo_model_pass_memory(const exo_model *model, const exo_pass 
 /* The class's `loss` of the batch on the tape, one element. NULL: exo_tape_error says why. */
 EXO_API exo_tensor *exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch);
 
-/* Registers a class under its name, which must be new; the class must live as long as the process. Any thread. */
+/* Registers a class under its name, which must be new; the class must live as long as the process. Any thread. Errors: EXISTS, INVAL (no name), FULL (1024 of them). */
 EXO_API exo_status exo_model_register(const exo_model_class *model_class, exo_err *err);
-/* The i-th registered class, or NULL after the last. */
+/* The i-th class in the order of names, or NULL after the last. Any thread. */
 EXO_API const exo_model_class *exo_model_class_at(size_t index);
 
 EXO_DECLS_END

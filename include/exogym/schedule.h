@@ -38,7 +38,7 @@ typedef struct exo_schedule exo_schedule;
 
 /* Reads `key` of `map`, a name or a mapping; constant if it is missing. Of a schedule that is given by name alone, the options are read
  * from `map` itself, beside the key (lr_scheduler: lambda_cosine, warmup_steps: 100). Strict. INVAL, with its place: an unknown name is
- * answered with those that there are. NOMEM. */
+ * answered with the nearest one, or all. NOMEM. */
 EXO_API exo_status exo_schedule_read(exo_schedule **out, exo_config *map, const char *key, exo_err *err);
 /* Frees it and sets *schedule to NULL; accepts NULL in it. */
 EXO_API void exo_schedule_free(exo_schedule **schedule);
@@ -46,9 +46,9 @@ EXO_API void exo_schedule_free(exo_schedule **schedule);
 EXO_API float exo_schedule_factor(const exo_schedule *schedule, uint64_t t, uint64_t max_steps);
 
 /* Registers a class under its name, which must be new; it must live as long as the process. Any thread. Errors: EXISTS, INVAL (no name, no
- * factor), NOMEM. */
+ * factor), FULL (1024 of them). */
 EXO_API exo_status exo_schedule_register(const exo_schedule_class *schedule_class, exo_err *err);
-/* The i-th class, built-in ones first, or NULL after the last. Any thread. */
+/* The i-th class in the order of names, or NULL after the last. Any thread. */
 EXO_API const exo_schedule_class *exo_schedule_class_at(size_t index);
 
 EXO_DECLS_END

@@ -104,7 +104,7 @@ typedef struct exo_strategy_class {
 typedef struct exo_strategy exo_strategy;
 
 /* Reads a strategy by name with its options from `config` (a mapping that may hold the key `name`; NULL: all defaults).
- * Strict. Keeps nothing of the config. Errors: NOT_FOUND lists the known names; INVAL with place. */
+ * Strict. Keeps nothing of the config. Errors: NOT_FOUND names the nearest one, or all; INVAL with place. */
 EXO_API exo_status exo_strategy_new(exo_strategy **out, const char *name, exo_config *config, exo_err *err);
 /* The same with options as YAML text: exo_strategy_parse(&s, "diloco", "{H: 20, optimizer: {name: adamw, lr: 3e-4}}", err). */
 EXO_API exo_status exo_strategy_parse(exo_strategy **out, const char *name, const char *options, exo_err *err);
@@ -139,9 +139,9 @@ EXO_API uint32_t exo_island(uint64_t seed, uint64_t round, uint32_t num_nodes, u
                             uint32_t *out);
 
 /* Registers a class under its name, which must be new; it must live as long as the process. Any thread. Errors: EXISTS,
- * INVAL (no name, no step), NOMEM. */
+ * INVAL (no name, no step), FULL (1024 of them). */
 EXO_API exo_status exo_strategy_register(const exo_strategy_class *strategy_class, exo_err *err);
-/* The i-th class, built-in ones first, or NULL after the last. Any thread. */
+/* The i-th class in the order of names, or NULL after the last. Any thread. */
 EXO_API const exo_strategy_class *exo_strategy_class_at(size_t index);
 
 EXO_DECLS_END

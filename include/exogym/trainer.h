@@ -105,9 +105,6 @@ EXO_API exo_status exo_trainer_fit(exo_trainer *trainer, const char *strategy, e
 EXO_API exo_status exo_trainer_fit_text(exo_trainer *trainer, const char *strategy, const char *options,
                                         const exo_fit_opts *opts, exo_fit_result *result, exo_err *err);
 
-/* Makes the actor class "train_node" known, so that this process can be a worker of `exogym run --workers` or `--head`. */
-EXO_API exo_status exo_train_node_register(exo_err *err);
-
 EXO_DECLS_END
 
 #endif

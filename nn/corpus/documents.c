@@ -154,7 +154,7 @@ find_cut(const char *text, size_t size)
 }
 
 static exo_status
-give_piece(const char *path, size_t index, const char *text, size_t size, uint64_t offset, exo_piece piece,
+give_piece(const char *path, size_t index, const char *text, size_t size, uint64_t offset, exo_document_piece piece,
            void *context, exo_err *err)
 {
     exo_status st = piece(context, index, text, size, offset, err);
@@ -166,7 +166,8 @@ give_piece(const char *path, size_t index, const char *text, size_t size, uint64
 
 /* `buffer` has room for limit + 1 bytes: one more than a piece, which says whether there is more. */
 static exo_status
-read_file(const char *path, size_t index, char *buffer, size_t limit, exo_piece piece, void *context, exo_err *err)
+read_file(const char *path, size_t index, char *buffer, size_t limit, exo_document_piece piece, void *context,
+          exo_err *err)
 {
     FILE *file = NULL;
     exo_status st = exo_file_open_stream(path, &file, err);
@@ -194,7 +195,7 @@ read_file(const char *path, size_t index, char *buffer, size_t limit, exo_piece 
 }
 
 exo_status
-exo_documents_read(const exo_file_list *files, size_t limit, exo_piece piece, void *context, exo_err *err)
+exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece, void *context, exo_err *err)
 {
     exo_status st = EXO_OK;
     char *buffer = exo_calloc(limit + 1, 1);

@@ -27,13 +27,14 @@ uint64_t exo_file_list_bytes(const exo_file_list *list);
 exo_status exo_folder_of(const char *path, char **out, exo_err *err);
 
 /* A piece of document `index`, from its byte `offset` on. */
-typedef exo_status (*exo_piece)(void *context, size_t index, const char *text, size_t size, uint64_t offset,
-                                exo_err *err);
+typedef exo_status (*exo_document_piece)(void *context, size_t index, const char *text, size_t size, uint64_t offset,
+                                         exo_err *err);
 
 /* Hands all files over, piece by piece, each of at most `limit` bytes (at least 8). What is longer is cut at the end of a line, best after a
  * letter, where no tokenizer that takes words apart joins anything; else between characters. Empty files have no piece. Errors: IO, NOMEM, and
  * what the piece gives, after the file's name. */
-exo_status exo_documents_read(const exo_file_list *files, size_t limit, exo_piece piece, void *context, exo_err *err);
+exo_status exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece, void *context,
+                              exo_err *err);
 
 /* The tokenizer of their characters. INVAL: not UTF-8; names file and byte. */
 exo_status exo_documents_alphabet(const exo_file_list *files, size_t limit, exo_tokenizer **out, exo_err *err);

@@ -9,7 +9,7 @@
 #include <exogym/memory.h>
 
 #include "config_edit.h"
-#include "dataset_impl.h"
+#include "named.h"
 
 enum {
     MAX_BLOCK = 1 << 24,
@@ -113,8 +113,8 @@ load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset
     return st;
 }
 
-exo_status
-exo_load_text(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+static exo_status
+load_text_named(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
 {
     const char *path = NULL;
     exo_status st = need_path(config, "{name: text, path: my.txt}", &path, err);
@@ -144,8 +144,8 @@ load_shakespeare(exo_config *config, exo_dataset **train, exo_dataset **val, exo
     return st;
 }
 
-exo_status
-exo_load_shakespeare(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+static exo_status
+load_shakespeare_named(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
 {
     exo_config_doc *empty = NULL;
     exo_status st = config ? EXO_OK : exo_config_parse(&empty, "data", "{}", err);
@@ -177,10 +177,16 @@ load_tokens(exo_config *config, const char *path, exo_dataset **train, exo_datas
     return st;
 }
 
-exo_status
-exo_load_tokens(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+static exo_status
+load_tokens_named(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
 {
     const char *path = NULL;
     exo_status st = need_path(config, "{name: tokens, path: FOLDER}", &path, err);
     return st == EXO_OK ? load_tokens(config, path, train, val, err) : st;
 }
+
+const exo_named_data exo_text_sets[EXO_NUM_TEXT_SETS] = {
+    {"shakespeare", "1.1 MB of Shakespeare's plays, one text", load_shakespeare_named},
+    {"text", "text files of your own, made into tokens at the start", load_text_named},
+    {"tokens", "token shards that 'exogym data tokenize' made, mapped", load_tokens_named},
+};

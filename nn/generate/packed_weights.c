@@ -16,7 +16,7 @@ enum {
 };
 
 /* Where a parameter goes: a matrix, or the two matrices that its rows are, or a vector, or two. */
-struct exo_place {
+struct exo_weight_place {
     char name[NAME];
     size_t num_dims, dims[2];
     exo_decode_matrix *matrix[2];
@@ -29,15 +29,15 @@ exo_decode_stride(size_t width)
     return (width + EXO_DECODE_PANEL - 1) / EXO_DECODE_PANEL * EXO_DECODE_PANEL;
 }
 
-static struct exo_place *add_place(exo_decoder_weights *w, exo_err *err, const char *format, va_list args)
+static struct exo_weight_place *add_place(exo_decoder_weights *w, exo_err *err, const char *format, va_list args)
     __attribute__((format(printf, 3, 0)));
 
-static struct exo_place *
+static struct exo_weight_place *
 add_place(exo_decoder_weights *w, exo_err *err, const char *format, va_list args)
 {
     if (w->num_places == w->cap_places) {
         size_t cap = w->cap_places ? 2 * w->cap_places : 64;
-        struct exo_place *larger = exo_realloc(w->places, cap, sizeof *larger);
+        struct exo_weight_place *larger = exo_realloc(w->places, cap, sizeof *larger);
         if (!larger) {
             exo_fail(err, EXO_NOMEM, "no memory for a list of %zu parameters", cap);
             return NULL;
@@ -45,8 +45,8 @@ add_place(exo_decoder_weights *w, exo_err *err, const char *format, va_list args
         w->places = larger;
         w->cap_places = cap;
     }
-    struct exo_place *p = &w->places[w->num_places++];
-    *p = (struct exo_place){0};
+    struct exo_weight_place *p = &w->places[w->num_places++];
+    *p = (struct exo_weight_place){0};
     vsnprintf(p->name, sizeof p->name, format, args);
     return p;
 }
@@ -69,7 +69,7 @@ add_vector(exo_decoder_weights *w, float **const *targets, size_t parts, size_t 
 {
     va_list args;
     va_start(args, format);
-    struct exo_place *p = add_place(w, err, format, args);
+    struct exo_weight_place *p = add_place(w, err, format, args);
     va_end(args);
     if (!p)
         return EXO_NOMEM;
@@ -94,7 +94,7 @@ add_matrix(exo_decoder_weights *w, exo_linear_weights *const *targets, size_t pa
 {
     va_list args;
     va_start(args, format);
-    struct exo_place *p = add_place(w, err, format, args);
+    struct exo_weight_place *p = add_place(w, err, format, args);
     va_end(args);
     if (!p)
         return EXO_NOMEM;
@@ -169,7 +169,7 @@ add_positions(exo_decoder_weights *w, exo_err *err)
         return exo_fail(err, EXO_INVAL, "position.weight: (%zu, %zu) cannot be held", rows, w->spec.width);
     exo_status st = add_vector(w, (float **[]){&w->position}, 1, count, err, "position.weight");
     if (st == EXO_OK) {
-        struct exo_place *p = &w->places[w->num_places - 1];
+        struct exo_weight_place *p = &w->places[w->num_places - 1];
         p->num_dims = 2;
         p->dims[0] = rows;
         p->dims[1] = w->spec.width;
@@ -229,7 +229,7 @@ check(const exo_decoder_weights *w, const exo_params *params, exo_err *err)
 {
     size_t count = exo_params_count(params);
     for (size_t i = 0; i < w->num_places; i++) {
-        const struct exo_place *p = &w->places[i];
+        const struct exo_weight_place *p = &w->places[i];
         const exo_param_info *info = i < count ? exo_params_info(params, i) : NULL;
         if (!info || strcmp(info->name, p->name) != 0)
             return exo_fail(err, EXO_INVAL, "the decoder's parameter %zu is %s, and the parameters given have %s there",
@@ -264,7 +264,7 @@ exo_decoder_weights_fill(exo_decoder_weights *w, exo_params *params, exo_err *er
     if (st != EXO_OK)
         return st;
     for (size_t i = 0; i < w->num_places; i++) {
-        const struct exo_place *p = &w->places[i];
+        const struct exo_weight_place *p = &w->places[i];
         const exo_param_info *info = exo_params_info(params, i);
         const float *values = exo_params_at(params, i);
         size_t parts = p->matrix[1] || p->vector[1] ? 2 : 1, part = info->numel / parts;

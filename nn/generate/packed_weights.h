@@ -29,8 +29,8 @@ typedef struct exo_decoder_weights {
     exo_linear_weights embedding, head; /* head: unless tied */
     float *position;                    /* (context + position_offset, W), or NULL */
     exo_norm_weights embedding_norm, norm;
-    exo_block_weights *blocks; /* (layers) */
-    struct exo_place *places;  /* where each parameter goes, in the parameters' order */
+    exo_block_weights *blocks;       /* (layers) */
+    struct exo_weight_place *places; /* where each parameter goes, in the parameters' order */
     size_t num_places, cap_places;
     size_t bytes;
 } exo_decoder_weights;

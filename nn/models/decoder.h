@@ -1,4 +1,4 @@
-/* Inside of the class "gpt": what is built of a spec. The spec's rules stand in decoder_spec.c, a job's options in decoder_options.c, the
+/* Inside of the class "gpt": what is built of a spec. The spec's rules stand in ../decoder_spec.c, a job's options in decoder_options.c, the
  * parameters in decoder.c, the pass in decoder_forward.c. Read-only after build; any thread. */
 #ifndef EXO_MODELS_DECODER_H
 #define EXO_MODELS_DECODER_H
@@ -41,6 +41,9 @@ typedef struct exo_decoder {
 /* Reads a job's options into the spec and, with `path`, the folder. */
 exo_status exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err);
 
+/* tokens (N, T) -> norm(x) (R, W); the weight (V, W) of the head; and the class's loss. */
+exo_tensor *exo_decoder_pass(const exo_decoder *decoder, exo_tape *tape, exo_tensor *tokens);
+exo_tensor *exo_decoder_out(const exo_decoder *decoder, exo_tape *tape);
 exo_tensor *exo_decoder_loss(const void *self, exo_tape *tape, const exo_batch *batch);
 
 #endif

@@ -3,9 +3,7 @@
  * Read-only but for what the tape holds. Read next: exogym/sequence.h. */
 #include <string.h>
 
-#include "builtin_models.h"
 #include "decoder.h"
-#include "model_impl.h"
 #include "tape_impl.h"
 
 /* One block in one pass; lives as long as the pass, as checkpoints run the block again in backward. */
@@ -114,8 +112,8 @@ embed(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, size_t sequence)
     return exo_dropout(t, x, d->spec.dropout);
 }
 
-static exo_tensor *
-hidden(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
+exo_tensor *
+exo_decoder_pass(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
 {
     size_t sequence = check_tokens(d, t, tokens), layers = d->spec.layers;
     struct step *steps = sequence ? exo_tape_buffer(t, layers * sizeof *steps) : NULL;
@@ -132,13 +130,13 @@ hidden(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
     return norm(d, t, &d->norm, x);
 }
 
-static exo_tensor *
-head(const exo_decoder *d, exo_tape *t)
+exo_tensor *
+exo_decoder_out(const exo_decoder *d, exo_tape *t)
 {
     return exo_tape_param(t, d->head.there ? d->head.param : d->embedding);
 }
 
-/* --- The class and the header's functions ------------------------------------------------------------------------------------ */
+/* --- The loss ------------------------------------------------------------------------------------ */
 
 /* The field of that name as a tensor. */
 static exo_tensor *
@@ -166,39 +164,9 @@ exo_decoder_loss(const void *self, exo_tape *tape, const exo_batch *batch)
 {
     const exo_decoder *d = self;
     exo_tensor *tokens = field(tape, batch, "tokens"), *targets = field(tape, batch, "targets");
-    exo_tensor *loss = exo_linear_cross_entropy(tape, hidden(d, tape, tokens), head(d, tape), targets);
+    exo_tensor *loss =
+        exo_linear_cross_entropy(tape, exo_decoder_pass(d, tape, tokens), exo_decoder_out(d, tape), targets);
     if (loss)
         report_loss(tape, loss, targets);
     return loss;
-}
-
-/* The model's state; NULL, recorded in the tape, if it is no decoder. */
-static const exo_decoder *
-decoder_of(const exo_model *model, exo_tape *tape)
-{
-    const exo_decoder *d = exo_model_state_of(model, &exo_gpt);
-    if (!d)
-        exo_tape_fail(tape, EXO_INVAL, "the model '%s' is no decoder", exo_model_name(model));
-    return d;
-}
-
-exo_tensor *
-exo_decoder_hidden(const exo_model *model, exo_tape *tape, exo_tensor *tokens)
-{
-    const exo_decoder *d = decoder_of(model, tape);
-    return d ? hidden(d, tape, tokens) : NULL;
-}
-
-exo_tensor *
-exo_decoder_logits(const exo_model *model, exo_tape *tape, exo_tensor *tokens)
-{
-    const exo_decoder *d = decoder_of(model, tape);
-    return d ? exo_linear(tape, hidden(d, tape, tokens), head(d, tape), NULL) : NULL;
-}
-
-exo_tensor *
-exo_decoder_head(const exo_model *model, exo_tape *tape)
-{
-    const exo_decoder *d = decoder_of(model, tape);
-    return d ? head(d, tape) : NULL;
 }

@@ -58,34 +58,34 @@ write_bloom(const exo_decoder_spec *s)
 }
 
 static void
-add_fused(exo_places *p, const exo_decoder_spec *s, size_t index)
+add_fused(exo_tensor_places *p, const exo_decoder_spec *s, size_t index)
 {
     for (int k = 0; k < 2; k++) {
-        exo_place *place = exo_places_add(
+        exo_tensor_place *place = exo_tensor_places_add(
             p, k ? "h.#.self_attention.query_key_value.bias" : "h.#.self_attention.query_key_value.weight",
             k ? "blocks.#.attention.qkv.bias" : "blocks.#.attention.qkv.weight", index, 3 * s->width, k ? 0 : s->width);
         if (place) {
-            place->kind = EXO_PLACE_INTERLEAVED;
+            place->kind = EXO_TENSOR_PLACE_INTERLEAVED;
             place->heads = s->heads;
         }
     }
 }
 
 static void
-places(const exo_decoder_spec *s, exo_places *p)
+places(const exo_decoder_spec *s, exo_tensor_places *p)
 {
     size_t width = s->width;
-    exo_places_add(p, "word_embeddings.weight", "embedding.weight", 0, s->vocabulary, width);
-    exo_places_norm(p, "word_embeddings_layernorm", "embedding_norm", 0, width, true);
+    exo_tensor_places_add(p, "word_embeddings.weight", "embedding.weight", 0, s->vocabulary, width);
+    exo_tensor_places_norm(p, "word_embeddings_layernorm", "embedding_norm", 0, width, true);
     for (size_t i = 0; i < s->layers; i++) {
-        exo_places_norm(p, "h.#.input_layernorm", "blocks.#.norm1", i, width, true);
+        exo_tensor_places_norm(p, "h.#.input_layernorm", "blocks.#.norm1", i, width, true);
         add_fused(p, s, i);
-        exo_places_linear(p, "h.#.self_attention.dense", "blocks.#.attention.out", i, 0, width, width, true);
-        exo_places_norm(p, "h.#.post_attention_layernorm", "blocks.#.norm2", i, width, true);
-        exo_places_linear(p, "h.#.mlp.dense_h_to_4h", "blocks.#.mlp.up", i, 0, s->inner, width, true);
-        exo_places_linear(p, "h.#.mlp.dense_4h_to_h", "blocks.#.mlp.down", i, 0, width, s->inner, true);
+        exo_tensor_places_linear(p, "h.#.self_attention.dense", "blocks.#.attention.out", i, 0, width, width, true);
+        exo_tensor_places_norm(p, "h.#.post_attention_layernorm", "blocks.#.norm2", i, width, true);
+        exo_tensor_places_linear(p, "h.#.mlp.dense_h_to_4h", "blocks.#.mlp.up", i, 0, s->inner, width, true);
+        exo_tensor_places_linear(p, "h.#.mlp.dense_4h_to_h", "blocks.#.mlp.down", i, 0, width, s->inner, true);
     }
-    exo_places_norm(p, "ln_f", "norm", 0, width, true);
+    exo_tensor_places_norm(p, "ln_f", "norm", 0, width, true);
 }
 
 const exo_family exo_family_bloom = {

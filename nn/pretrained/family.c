@@ -15,12 +15,13 @@ exo_family_find(const char *name)
 }
 
 exo_status
-exo_family_places(const exo_family *family, const exo_decoder_spec *spec, exo_places *places, exo_err *err)
+exo_family_places(const exo_family *family, const exo_decoder_spec *spec, exo_tensor_places *places, exo_err *err)
 {
-    *places = (exo_places){0};
+    *places = (exo_tensor_places){0};
     family->places(spec, places);
     if (!spec->tied) {
-        exo_place *head = exo_places_add(places, "lm_head.weight", "head.weight", 0, spec->vocabulary, spec->width);
+        exo_tensor_place *head =
+            exo_tensor_places_add(places, "lm_head.weight", "head.weight", 0, spec->vocabulary, spec->width);
         if (head)
             head->bare = true;
     }

@@ -19,7 +19,7 @@ typedef struct exo_family {
     /* The family's own keys of config.json. NULL: no memory. */
     json_t *(*write)(const exo_decoder_spec *spec);
     /* The tensors but the head of one that is not tied. */
-    void (*places)(const exo_decoder_spec *spec, exo_places *places);
+    void (*places)(const exo_decoder_spec *spec, exo_tensor_places *places);
 } exo_family;
 
 /* NULL if there is none. */
@@ -28,7 +28,8 @@ const exo_family *exo_family_find(const char *name);
 #define EXO_FAMILIES "gpt2, opt, bloom and llama"
 
 /* All tensors of the spec in the family's order; the caller releases them, also after an error. NOMEM. */
-exo_status exo_family_places(const exo_family *family, const exo_decoder_spec *spec, exo_places *places, exo_err *err);
+exo_status exo_family_places(const exo_family *family, const exo_decoder_spec *spec, exo_tensor_places *places,
+                             exo_err *err);
 /* UNSUPPORTED: says what of the spec no directory of its family can express. */
 exo_status exo_family_check(const exo_family **out, const exo_decoder_spec *spec, exo_err *err);
 /* Is `tensor` (without prefix) one of the family's buffers? */

@@ -55,34 +55,34 @@ write_gpt2(const exo_decoder_spec *s)
 
 /* A Conv1D: (in, out). */
 static void
-add_conv1d(exo_places *places, const char *tensor, const char *param, size_t index, size_t in, size_t out)
+add_conv1d(exo_tensor_places *places, const char *tensor, const char *param, size_t index, size_t in, size_t out)
 {
-    char there[EXO_PLACE_NAME], here[EXO_PLACE_NAME];
+    char there[EXO_TENSOR_PLACE_NAME], here[EXO_TENSOR_PLACE_NAME];
     snprintf(there, sizeof there, "%s.weight", tensor);
     snprintf(here, sizeof here, "%s.weight", param);
-    exo_place *p = exo_places_add(places, there, here, index, in, out);
+    exo_tensor_place *p = exo_tensor_places_add(places, there, here, index, in, out);
     if (p)
-        p->kind = EXO_PLACE_TRANSPOSED;
+        p->kind = EXO_TENSOR_PLACE_TRANSPOSED;
     snprintf(there, sizeof there, "%s.bias", tensor);
     snprintf(here, sizeof here, "%s.bias", param);
-    exo_places_add(places, there, here, index, out, 0);
+    exo_tensor_places_add(places, there, here, index, out, 0);
 }
 
 static void
-places(const exo_decoder_spec *s, exo_places *p)
+places(const exo_decoder_spec *s, exo_tensor_places *p)
 {
     size_t width = s->width;
-    exo_places_add(p, "wte.weight", "embedding.weight", 0, s->vocabulary, width);
-    exo_places_add(p, "wpe.weight", "position.weight", 0, s->context, width);
+    exo_tensor_places_add(p, "wte.weight", "embedding.weight", 0, s->vocabulary, width);
+    exo_tensor_places_add(p, "wpe.weight", "position.weight", 0, s->context, width);
     for (size_t i = 0; i < s->layers; i++) {
-        exo_places_norm(p, "h.#.ln_1", "blocks.#.norm1", i, width, true);
+        exo_tensor_places_norm(p, "h.#.ln_1", "blocks.#.norm1", i, width, true);
         add_conv1d(p, "h.#.attn.c_attn", "blocks.#.attention.qkv", i, width, 3 * width);
         add_conv1d(p, "h.#.attn.c_proj", "blocks.#.attention.out", i, width, width);
-        exo_places_norm(p, "h.#.ln_2", "blocks.#.norm2", i, width, true);
+        exo_tensor_places_norm(p, "h.#.ln_2", "blocks.#.norm2", i, width, true);
         add_conv1d(p, "h.#.mlp.c_fc", "blocks.#.mlp.up", i, width, s->inner);
         add_conv1d(p, "h.#.mlp.c_proj", "blocks.#.mlp.down", i, s->inner, width);
     }
-    exo_places_norm(p, "ln_f", "norm", 0, width, true);
+    exo_tensor_places_norm(p, "ln_f", "norm", 0, width, true);
 }
 
 const exo_family exo_family_gpt2 = {

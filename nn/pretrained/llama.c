@@ -148,24 +148,24 @@ write_llama(const exo_decoder_spec *s)
 }
 
 static void
-places(const exo_decoder_spec *s, exo_places *p)
+places(const exo_decoder_spec *s, exo_tensor_places *p)
 {
     size_t width = s->width, heads = s->heads * s->head_width, keys = s->kv_heads * s->head_width;
     bool bias = s->attention_qkv_bias, mlp_bias = s->mlp_bias;
-    exo_places_add(p, "embed_tokens.weight", "embedding.weight", 0, s->vocabulary, width);
+    exo_tensor_places_add(p, "embed_tokens.weight", "embedding.weight", 0, s->vocabulary, width);
     for (size_t i = 0; i < s->layers; i++) {
         const char *qkv = "blocks.#.attention.qkv", *up = "blocks.#.mlp.up";
-        exo_places_norm(p, "layers.#.input_layernorm", "blocks.#.norm1", i, width, false);
-        exo_places_linear(p, "layers.#.self_attn.q_proj", qkv, i, 0, heads, width, bias);
-        exo_places_linear(p, "layers.#.self_attn.k_proj", qkv, i, heads, keys, width, bias);
-        exo_places_linear(p, "layers.#.self_attn.v_proj", qkv, i, heads + keys, keys, width, bias);
-        exo_places_linear(p, "layers.#.self_attn.o_proj", "blocks.#.attention.out", i, 0, width, heads, bias);
-        exo_places_norm(p, "layers.#.post_attention_layernorm", "blocks.#.norm2", i, width, false);
-        exo_places_linear(p, "layers.#.mlp.gate_proj", up, i, 0, s->inner, width, mlp_bias);
-        exo_places_linear(p, "layers.#.mlp.up_proj", up, i, s->inner, s->inner, width, mlp_bias);
-        exo_places_linear(p, "layers.#.mlp.down_proj", "blocks.#.mlp.down", i, 0, width, s->inner, mlp_bias);
+        exo_tensor_places_norm(p, "layers.#.input_layernorm", "blocks.#.norm1", i, width, false);
+        exo_tensor_places_linear(p, "layers.#.self_attn.q_proj", qkv, i, 0, heads, width, bias);
+        exo_tensor_places_linear(p, "layers.#.self_attn.k_proj", qkv, i, heads, keys, width, bias);
+        exo_tensor_places_linear(p, "layers.#.self_attn.v_proj", qkv, i, heads + keys, keys, width, bias);
+        exo_tensor_places_linear(p, "layers.#.self_attn.o_proj", "blocks.#.attention.out", i, 0, width, heads, bias);
+        exo_tensor_places_norm(p, "layers.#.post_attention_layernorm", "blocks.#.norm2", i, width, false);
+        exo_tensor_places_linear(p, "layers.#.mlp.gate_proj", up, i, 0, s->inner, width, mlp_bias);
+        exo_tensor_places_linear(p, "layers.#.mlp.up_proj", up, i, s->inner, s->inner, width, mlp_bias);
+        exo_tensor_places_linear(p, "layers.#.mlp.down_proj", "blocks.#.mlp.down", i, 0, width, s->inner, mlp_bias);
     }
-    exo_places_norm(p, "norm", "norm", 0, width, false);
+    exo_tensor_places_norm(p, "norm", "norm", 0, width, false);
 }
 
 const exo_family exo_family_llama = {

@@ -107,7 +107,7 @@ difference(const exo_decoder_spec *a, const exo_decoder_spec *b)
 
 /* One tensor on its way; pieces of the parallel loop. */
 struct move {
-    const exo_place *place;
+    const exo_tensor_place *place;
     const exo_safetensor *tensor;
     float *here;
     bool failed; /* no memory */
@@ -117,7 +117,7 @@ struct loading {
     const char *folder, *prefix;
     const exo_family *family;
     const exo_decoder_spec *spec;
-    exo_places places;
+    exo_tensor_places places;
     exo_weights weights;
     struct move *moves; /* (places.count) */
 };
@@ -178,7 +178,7 @@ static void
 move_piece(void *context, size_t index)
 {
     struct move *m = (struct move *)context + index;
-    if (m->place->kind == EXO_PLACE_PLAIN) {
+    if (m->place->kind == EXO_TENSOR_PLACE_PLAIN) {
         convert(m->tensor, m->here);
         return;
     }
@@ -187,12 +187,12 @@ move_piece(void *context, size_t index)
     if (!there)
         return;
     convert(m->tensor, there);
-    exo_place_read(m->place, there, m->here);
+    exo_tensor_place_read(m->place, there, m->here);
     exo_free(there);
 }
 
 static void
-full_name(const struct loading *l, const exo_place *p, char out[2 * EXO_PLACE_NAME])
+full_name(const struct loading *l, const exo_tensor_place *p, char out[2 * EXO_TENSOR_PLACE_NAME])
 {
     strcpy(out, p->bare ? "" : l->prefix);
     strcat(out, p->tensor);
@@ -202,7 +202,7 @@ full_name(const struct loading *l, const exo_place *p, char out[2 * EXO_PLACE_NA
 static void
 find_prefix(struct loading *l)
 {
-    char name[2 * EXO_PLACE_NAME];
+    char name[2 * EXO_TENSOR_PLACE_NAME];
     for (size_t i = 0; l->family->prefixes[i]; i++) {
         l->prefix = l->family->prefixes[i];
         full_name(l, &l->places.items[0], name);
@@ -213,7 +213,7 @@ find_prefix(struct loading *l)
 }
 
 static exo_status
-check_tensor(const exo_place *p, const exo_weight *w, exo_err *err)
+check_tensor(const exo_tensor_place *p, const exo_weight *w, exo_err *err)
 {
     const exo_safetensor *t = w->tensor;
     char found[EXO_SHAPE_TEXT], expected[EXO_SHAPE_TEXT];
@@ -254,9 +254,9 @@ fail_without(const struct loading *l, const char *name, const char *param, exo_e
 
 /* The tensor that a place is filled from, of the shape that the spec claims. */
 static exo_status
-find_weight(struct loading *l, const exo_place *p, exo_weight **out, exo_err *err)
+find_weight(struct loading *l, const exo_tensor_place *p, exo_weight **out, exo_err *err)
 {
-    char name[2 * EXO_PLACE_NAME];
+    char name[2 * EXO_TENSOR_PLACE_NAME];
     full_name(l, p, name);
     *out = exo_weights_find(&l->weights, name);
     if (!*out)
@@ -270,19 +270,19 @@ plan_moves(struct loading *l, exo_params *params, exo_err *err)
 {
     size_t filled = 0;
     for (size_t i = 0; i < l->places.count; i++) {
-        const exo_place *p = &l->places.items[i];
+        const exo_tensor_place *p = &l->places.items[i];
         exo_weight *w = NULL;
         exo_status st = find_weight(l, p, &w, err);
         if (st != EXO_OK)
             return st;
         size_t index = find_param(params, p->param);
         const exo_param_info *info = exo_params_info(params, index);
-        if (!info || p->first + exo_place_numel(p) > info->numel)
+        if (!info || p->first + exo_tensor_place_numel(p) > info->numel)
             return exo_fail(err, EXO_DAMAGED, "the model has no parameter '%s' that tensor '%s' of %s fits", p->param,
                             w->tensor->name, w->path);
         w->used = true;
         l->moves[i] = (struct move){.place = p, .tensor = w->tensor, .here = exo_params_at(params, index) + p->first};
-        filled += exo_place_numel(p);
+        filled += exo_tensor_place_numel(p);
     }
     size_t numel = exo_params_numel(params) + exo_params_frozen_numel(params);
     if (filled != numel)
@@ -366,23 +366,13 @@ exo_pretrained_read(const char *folder, const exo_decoder_spec *spec, exo_params
         st = move_all(&l, err);
 done:
     exo_free(l.moves);
-    exo_places_release(&l.places);
+    exo_tensor_places_release(&l.places);
     exo_weights_close(&l.weights);
     return st;
 }
 
 exo_status
-exo_decoder_load_params(const char *folder, const exo_model *model, exo_params *params, exo_err *err)
-{
-    const exo_decoder_spec *spec = exo_decoder_spec_of(model);
-    if (!spec)
-        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder, exo_model_name(model));
-    return exo_pretrained_read(folder, spec, params, err);
-}
-
-/* Are the tensors there that config.json claims? Asked before there is memory for them: a short file can claim much. */
-static exo_status
-check_claims(const char *folder, const exo_decoder_spec *spec, exo_err *err)
+exo_pretrained_check(const char *folder, const exo_decoder_spec *spec, exo_err *err)
 {
     struct loading l = {.folder = folder, .family = exo_family_find(spec->family), .spec = spec};
     exo_weight *unused = NULL;
@@ -393,32 +383,7 @@ check_claims(const char *folder, const exo_decoder_spec *spec, exo_err *err)
         find_prefix(&l);
     for (size_t i = 0; st == EXO_OK && i < l.places.count; i++)
         st = find_weight(&l, &l.places.items[i], &unused, err);
-    exo_places_release(&l.places);
+    exo_tensor_places_release(&l.places);
     exo_weights_close(&l.weights);
-    return st;
-}
-
-exo_status
-exo_decoder_load(const char *folder, exo_model **model, exo_params **params, exo_err *err)
-{
-    exo_decoder_spec spec;
-    exo_model *m = NULL;
-    exo_params *p = NULL;
-    exo_status st = exo_decoder_load_spec(folder, &spec, err);
-    if (st == EXO_OK)
-        st = check_claims(folder, &spec, err);
-    if (st == EXO_OK)
-        st = exo_decoder_new(&m, &spec, err);
-    if (st == EXO_OK)
-        st = exo_model_params_blank(m, true, &p, err);
-    if (st == EXO_OK)
-        st = exo_decoder_load_params(folder, m, p, err);
-    if (st == EXO_OK) {
-        *model = m;
-        *params = p;
-        return EXO_OK;
-    }
-    exo_params_free(&p);
-    exo_model_drop(&m);
     return st;
 }

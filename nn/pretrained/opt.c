@@ -65,24 +65,24 @@ write_opt(const exo_decoder_spec *s)
 }
 
 static void
-places(const exo_decoder_spec *s, exo_places *p)
+places(const exo_decoder_spec *s, exo_tensor_places *p)
 {
     size_t width = s->width;
     bool bias = s->mlp_bias;
-    exo_places_add(p, "embed_tokens.weight", "embedding.weight", 0, s->vocabulary, width);
-    exo_places_add(p, "embed_positions.weight", "position.weight", 0, s->context + OFFSET, width);
+    exo_tensor_places_add(p, "embed_tokens.weight", "embedding.weight", 0, s->vocabulary, width);
+    exo_tensor_places_add(p, "embed_positions.weight", "position.weight", 0, s->context + OFFSET, width);
     for (size_t i = 0; i < s->layers; i++) {
         const char *qkv = "blocks.#.attention.qkv";
-        exo_places_norm(p, "layers.#.self_attn_layer_norm", "blocks.#.norm1", i, width, true);
-        exo_places_linear(p, "layers.#.self_attn.q_proj", qkv, i, 0, width, width, bias);
-        exo_places_linear(p, "layers.#.self_attn.k_proj", qkv, i, width, width, width, bias);
-        exo_places_linear(p, "layers.#.self_attn.v_proj", qkv, i, 2 * width, width, width, bias);
-        exo_places_linear(p, "layers.#.self_attn.out_proj", "blocks.#.attention.out", i, 0, width, width, bias);
-        exo_places_norm(p, "layers.#.final_layer_norm", "blocks.#.norm2", i, width, true);
-        exo_places_linear(p, "layers.#.fc1", "blocks.#.mlp.up", i, 0, s->inner, width, bias);
-        exo_places_linear(p, "layers.#.fc2", "blocks.#.mlp.down", i, 0, width, s->inner, bias);
+        exo_tensor_places_norm(p, "layers.#.self_attn_layer_norm", "blocks.#.norm1", i, width, true);
+        exo_tensor_places_linear(p, "layers.#.self_attn.q_proj", qkv, i, 0, width, width, bias);
+        exo_tensor_places_linear(p, "layers.#.self_attn.k_proj", qkv, i, width, width, width, bias);
+        exo_tensor_places_linear(p, "layers.#.self_attn.v_proj", qkv, i, 2 * width, width, width, bias);
+        exo_tensor_places_linear(p, "layers.#.self_attn.out_proj", "blocks.#.attention.out", i, 0, width, width, bias);
+        exo_tensor_places_norm(p, "layers.#.final_layer_norm", "blocks.#.norm2", i, width, true);
+        exo_tensor_places_linear(p, "layers.#.fc1", "blocks.#.mlp.up", i, 0, s->inner, width, bias);
+        exo_tensor_places_linear(p, "layers.#.fc2", "blocks.#.mlp.down", i, 0, width, s->inner, bias);
     }
-    exo_places_norm(p, "final_layer_norm", "norm", 0, width, true);
+    exo_tensor_places_norm(p, "final_layer_norm", "norm", 0, width, true);
 }
 
 const exo_family exo_family_opt = {

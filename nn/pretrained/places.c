@@ -11,31 +11,32 @@ enum {
 };
 
 void
-exo_places_release(exo_places *places)
+exo_tensor_places_release(exo_tensor_places *places)
 {
     exo_free(places->items);
-    *places = (exo_places){0};
+    *places = (exo_tensor_places){0};
 }
 
 /* `pattern` with # replaced by the number. */
 static void
-expand(char out[EXO_PLACE_NAME], const char *pattern, size_t index)
+expand(char out[EXO_TENSOR_PLACE_NAME], const char *pattern, size_t index)
 {
     const char *mark = strchr(pattern, '#');
     if (mark)
-        snprintf(out, EXO_PLACE_NAME, "%.*s%zu%s", (int)(mark - pattern), pattern, index, mark + 1);
+        snprintf(out, EXO_TENSOR_PLACE_NAME, "%.*s%zu%s", (int)(mark - pattern), pattern, index, mark + 1);
     else
-        snprintf(out, EXO_PLACE_NAME, "%s", pattern);
+        snprintf(out, EXO_TENSOR_PLACE_NAME, "%s", pattern);
 }
 
-exo_place *
-exo_places_add(exo_places *places, const char *tensor, const char *param, size_t index, size_t rows, size_t columns)
+exo_tensor_place *
+exo_tensor_places_add(exo_tensor_places *places, const char *tensor, const char *param, size_t index, size_t rows,
+                      size_t columns)
 {
     if (places->status != EXO_OK)
         return NULL;
     if (places->count == places->cap) {
         size_t cap = places->cap ? 2 * places->cap : 64;
-        exo_place *items = exo_realloc(places->items, cap, sizeof *items);
+        exo_tensor_place *items = exo_realloc(places->items, cap, sizeof *items);
         if (!items) {
             places->status = EXO_NOMEM;
             return NULL;
@@ -43,45 +44,46 @@ exo_places_add(exo_places *places, const char *tensor, const char *param, size_t
         places->items = items;
         places->cap = cap;
     }
-    exo_place *p = &places->items[places->count++];
-    *p = (exo_place){.num_dims = columns ? 2 : 1, .dims = {rows, columns}};
+    exo_tensor_place *p = &places->items[places->count++];
+    *p = (exo_tensor_place){.num_dims = columns ? 2 : 1, .dims = {rows, columns}};
     expand(p->tensor, tensor, index);
     expand(p->param, param, index);
     return p;
 }
 
 void
-exo_places_linear(exo_places *places, const char *tensor, const char *param, size_t index, size_t first, size_t rows,
-                  size_t columns, bool bias)
+exo_tensor_places_linear(exo_tensor_places *places, const char *tensor, const char *param, size_t index, size_t first,
+                         size_t rows, size_t columns, bool bias)
 {
-    char there[EXO_PLACE_NAME], here[EXO_PLACE_NAME];
+    char there[EXO_TENSOR_PLACE_NAME], here[EXO_TENSOR_PLACE_NAME];
     snprintf(there, sizeof there, "%s.weight", tensor);
     snprintf(here, sizeof here, "%s.weight", param);
-    exo_place *p = exo_places_add(places, there, here, index, rows, columns);
+    exo_tensor_place *p = exo_tensor_places_add(places, there, here, index, rows, columns);
     if (p)
         p->first = first * columns;
     snprintf(there, sizeof there, "%s.bias", tensor);
     snprintf(here, sizeof here, "%s.bias", param);
-    p = bias ? exo_places_add(places, there, here, index, rows, 0) : NULL;
+    p = bias ? exo_tensor_places_add(places, there, here, index, rows, 0) : NULL;
     if (p)
         p->first = first;
 }
 
 void
-exo_places_norm(exo_places *places, const char *tensor, const char *param, size_t index, size_t width, bool bias)
+exo_tensor_places_norm(exo_tensor_places *places, const char *tensor, const char *param, size_t index, size_t width,
+                       bool bias)
 {
-    char there[EXO_PLACE_NAME], here[EXO_PLACE_NAME];
+    char there[EXO_TENSOR_PLACE_NAME], here[EXO_TENSOR_PLACE_NAME];
     snprintf(there, sizeof there, "%s.weight", tensor);
     snprintf(here, sizeof here, "%s.weight", param);
-    exo_places_add(places, there, here, index, width, 0);
+    exo_tensor_places_add(places, there, here, index, width, 0);
     snprintf(there, sizeof there, "%s.bias", tensor);
     snprintf(here, sizeof here, "%s.bias", param);
     if (bias)
-        exo_places_add(places, there, here, index, width, 0);
+        exo_tensor_places_add(places, there, here, index, width, 0);
 }
 
 size_t
-exo_place_numel(const exo_place *place)
+exo_tensor_place_numel(const exo_tensor_place *place)
 {
     return place->dims[0] * (place->num_dims == 2 ? place->dims[1] : 1);
 }
@@ -111,29 +113,29 @@ swap_rows(const float *restrict in, float *restrict out, size_t a, size_t b, siz
 }
 
 static size_t
-columns_of(const exo_place *p)
+columns_of(const exo_tensor_place *p)
 {
     return p->num_dims == 2 ? p->dims[1] : 1;
 }
 
 void
-exo_place_read(const exo_place *p, const float *there, float *here)
+exo_tensor_place_read(const exo_tensor_place *p, const float *there, float *here)
 {
-    if (p->kind == EXO_PLACE_TRANSPOSED)
+    if (p->kind == EXO_TENSOR_PLACE_TRANSPOSED)
         transpose(there, here, p->dims[0], p->dims[1]);
-    else if (p->kind == EXO_PLACE_INTERLEAVED)
+    else if (p->kind == EXO_TENSOR_PLACE_INTERLEAVED)
         swap_rows(there, here, p->heads, 3, p->dims[0] / (3 * p->heads), columns_of(p));
     else
-        memcpy(here, there, exo_place_numel(p) * sizeof *here);
+        memcpy(here, there, exo_tensor_place_numel(p) * sizeof *here);
 }
 
 void
-exo_place_write(const exo_place *p, const float *here, float *there)
+exo_tensor_place_write(const exo_tensor_place *p, const float *here, float *there)
 {
-    if (p->kind == EXO_PLACE_TRANSPOSED)
+    if (p->kind == EXO_TENSOR_PLACE_TRANSPOSED)
         transpose(here, there, p->dims[1], p->dims[0]);
-    else if (p->kind == EXO_PLACE_INTERLEAVED)
+    else if (p->kind == EXO_TENSOR_PLACE_INTERLEAVED)
         swap_rows(here, there, 3, p->heads, p->dims[0] / (3 * p->heads), columns_of(p));
     else
-        memcpy(there, here, exo_place_numel(p) * sizeof *there);
+        memcpy(there, here, exo_tensor_place_numel(p) * sizeof *there);
 }

@@ -11,6 +11,7 @@
 #include "dir.h"
 #include "family.h"
 #include "file.h"
+#include "pretrained.h"
 #include "weights.h"
 
 struct saving {
@@ -19,7 +20,7 @@ struct saving {
     const exo_decoder_spec *spec;
     exo_params *params;
     bool bf16;
-    exo_places places;
+    exo_tensor_places places;
     size_t *shards; /* (places.count): each tensor's file, from 0 */
     size_t num_shards;
 };
@@ -31,13 +32,13 @@ fail_nomem(const struct saving *s, exo_err *err)
 }
 
 static size_t
-bytes_of(const struct saving *s, const exo_place *p)
+bytes_of(const struct saving *s, const exo_tensor_place *p)
 {
-    return exo_place_numel(p) * (s->bf16 ? 2 : 4);
+    return exo_tensor_place_numel(p) * (s->bf16 ? 2 : 4);
 }
 
 static void
-full_name(const struct saving *s, const exo_place *p, char out[2 * EXO_PLACE_NAME])
+full_name(const struct saving *s, const exo_tensor_place *p, char out[2 * EXO_TENSOR_PLACE_NAME])
 {
     strcpy(out, p->bare ? "" : s->family->prefixes[0]);
     strcat(out, p->tensor);
@@ -83,8 +84,8 @@ make_header(const struct saving *s, size_t shard, size_t *length)
     size_t at = 0;
     bool good = header != NULL;
     for (size_t i = 0; good && i < s->places.count; i++) {
-        const exo_place *p = &s->places.items[i];
-        char name[2 * EXO_PLACE_NAME];
+        const exo_tensor_place *p = &s->places.items[i];
+        char name[2 * EXO_TENSOR_PLACE_NAME];
         if (s->shards[i] != shard)
             continue;
         json_t *shape = p->num_dims == 2 ? json_pack("[I, I]", (json_int_t)p->dims[0], (json_int_t)p->dims[1])
@@ -125,23 +126,23 @@ write_floats(const struct saving *s, exo_file *file, const float *values, size_t
 }
 
 static exo_status
-write_tensor(const struct saving *s, exo_file *file, const exo_place *p, exo_err *err)
+write_tensor(const struct saving *s, exo_file *file, const exo_tensor_place *p, exo_err *err)
 {
     size_t index = 0, count = exo_params_count(s->params);
     while (index < count && strcmp(exo_params_info(s->params, index)->name, p->param) != 0)
         index++;
     const exo_param_info *info = exo_params_info(s->params, index);
-    size_t numel = exo_place_numel(p);
+    size_t numel = exo_tensor_place_numel(p);
     if (!info || p->first + numel > info->numel)
         return exo_fail(err, EXO_INVAL, "%s: the parameters are of another model: '%s' is missing", s->folder,
                         p->param);
     const float *here = exo_params_at(s->params, index) + p->first;
-    if (p->kind == EXO_PLACE_PLAIN)
+    if (p->kind == EXO_TENSOR_PLACE_PLAIN)
         return write_floats(s, file, here, numel, err);
     float *there = exo_alloc_aligned(numel * sizeof *there);
     if (!there)
         return fail_nomem(s, err);
-    exo_place_write(p, here, there);
+    exo_tensor_place_write(p, here, there);
     exo_status st = write_floats(s, file, there, numel, err);
     exo_free(there);
     return st;
@@ -204,7 +205,7 @@ write_index(const struct saving *s, exo_err *err)
     json_t *map = json_object();
     size_t total = 0;
     for (size_t i = 0; i < s->places.count; i++) {
-        char name[2 * EXO_PLACE_NAME], file[64];
+        char name[2 * EXO_TENSOR_PLACE_NAME], file[64];
         full_name(s, &s->places.items[i], name);
         shard_name(s, s->shards[i], file);
         if (json_object_set_new(map, name, json_string(file)) != 0) {
@@ -269,13 +270,10 @@ remove_stale(const struct saving *s, exo_err *err)
 }
 
 exo_status
-exo_decoder_save(const char *folder, const exo_model *model, exo_params *params, exo_dtype dtype, size_t shard_bytes,
-                 exo_err *err)
+exo_pretrained_write(const char *folder, const exo_decoder_spec *spec, exo_params *params, exo_dtype dtype,
+                     size_t shard_bytes, exo_err *err)
 {
-    struct saving s = {
-        .folder = folder, .spec = exo_decoder_spec_of(model), .params = params, .bf16 = dtype == EXO_BF16};
-    if (!s.spec)
-        return exo_fail(err, EXO_INVAL, "%s: the model '%s' is no decoder", folder, exo_model_name(model));
+    struct saving s = {.folder = folder, .spec = spec, .params = params, .bf16 = dtype == EXO_BF16};
     if (dtype != EXO_F32 && dtype != EXO_BF16)
         return exo_fail(err, EXO_INVAL, "%s: a decoder is saved as float32 or bfloat16, not %s", folder,
                         exo_dtype_name(dtype));
@@ -296,7 +294,7 @@ exo_decoder_save(const char *folder, const exo_model *model, exo_params *params,
         st = write_config(&s, err);
     if (st == EXO_OK)
         st = remove_stale(&s, err);
-    exo_places_release(&s.places);
+    exo_tensor_places_release(&s.places);
     exo_free(s.shards);
     return st;
 }

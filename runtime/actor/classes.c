@@ -1,67 +1,32 @@
 /* Actor classes by name. */
-#include <pthread.h>
-#include <string.h>
+#include "classes.h"
 
-#include <exogym/memory.h>
 #include <exogym/plugin.h>
 
 #include "runtime_impl.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const exo_actor_class **classes; /* guarded by lock, as all below; in the order of registering */
-static size_t num_classes, cap_classes;
-
-static const exo_actor_class *
-find_locked(const char *name)
-{
-    for (size_t i = 0; i < num_classes; i++)
-        if (strcmp(classes[i]->name, name) == 0)
-            return classes[i];
-    return NULL;
-}
+exo_registry exo_actor_class_registry = EXO_REGISTRY("actor class");
 
 exo_status
 exo_actor_class_register(const exo_actor_class *actor_class, exo_err *err)
 {
-    exo_status st = EXO_OK;
-    pthread_mutex_lock(&lock);
-    const exo_actor_class *there = find_locked(actor_class->name);
-    if (there && there != actor_class) {
-        st = exo_fail(err, EXO_EXISTS, "there is an actor class '%s' already", actor_class->name);
-    } else if (!there) {
-        if (num_classes == cap_classes) {
-            size_t cap = cap_classes ? 2 * cap_classes : 16;
-            const exo_actor_class **larger = exo_realloc(classes, cap, sizeof *larger);
-            if (larger) {
-                classes = larger;
-                cap_classes = cap;
-            }
-        }
-        if (num_classes < cap_classes)
-            classes[num_classes++] = actor_class;
-        else
-            st = exo_fail(err, EXO_NOMEM, "no memory for the actor class '%s'", actor_class->name);
-    }
-    pthread_mutex_unlock(&lock);
-    return st;
+    exo_err reason = {0};
+    exo_status st = exo_registry_add(&exo_actor_class_registry, actor_class, &reason);
+    if (st == EXO_EXISTS && exo_actor_class_find(actor_class->name) == actor_class)
+        return EXO_OK;
+    return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);
 }
 
 const exo_actor_class *
 exo_actor_class_find(const char *name)
 {
-    pthread_mutex_lock(&lock);
-    const exo_actor_class *found = find_locked(name);
-    pthread_mutex_unlock(&lock);
-    return found;
+    return exo_registry_find(&exo_actor_class_registry, name);
 }
 
 const exo_actor_class *
 exo_actor_class_at(size_t index)
 {
-    pthread_mutex_lock(&lock);
-    const exo_actor_class *found = index < num_classes ? classes[index] : NULL;
-    pthread_mutex_unlock(&lock);
-    return found;
+    return exo_registry_at(&exo_actor_class_registry, index);
 }
 
 static void
@@ -104,7 +69,7 @@ exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count,
         st = load_plugins(&item->opts, err);
         const exo_actor_class *actor_class = st == EXO_OK ? exo_actor_class_find(item->class_name) : NULL;
         if (st == EXO_OK && !actor_class)
-            st = exo_fail(err, EXO_NOT_FOUND, "there is no actor class '%s'", item->class_name);
+            st = exo_registry_unknown(&exo_actor_class_registry, item->class_name, err);
         if (st != EXO_OK) {
             release_args(items, made, count);
             break;

@@ -1,12 +1,11 @@
-/* The typed readers of a configuration, and what a document owns. A document belongs to one thread at a time; no state
- * besides. Read next: config_parse.c (text to tree), config_edit.c (overrides), config_write.c (JSON and text). */
+/* The typed readers of a configuration. A document belongs to one thread at a time; no state
+ * besides. Read next: config_tree.c (what a document owns), config_parse.c (text to tree), config_edit.c (overrides), config_write.c (JSON and text). */
 #include "config_tree.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,104 +16,8 @@
 #include "nearest.h"
 
 enum {
-    BLOCK_BYTES = 16 << 10,
     MAX_DESCRIPTION = 96, /* of a value in a message */
 };
-
-struct exo_config_block {
-    struct exo_config_block *link;
-    size_t used, size;
-    _Alignas(16) unsigned char bytes[];
-};
-
-/* --- Memory ------------------------------------------------------------------------------------------------------------- */
-
-void *
-exo_config_alloc(exo_config_doc *doc, size_t size)
-{
-    size = (size + 15) / 16 * 16;
-    struct exo_config_block *block = doc->blocks;
-    if (!block || block->size - block->used < size) {
-        size_t room = size > BLOCK_BYTES ? size : BLOCK_BYTES;
-        block = exo_calloc(1, sizeof *block + room);
-        if (!block)
-            return NULL;
-        block->size = room;
-        block->link = doc->blocks;
-        doc->blocks = block;
-    }
-    void *memory = block->bytes + block->used;
-    block->used += size;
-    return memory;
-}
-
-char *
-exo_config_copy_text(exo_config_doc *doc, const char *text, size_t length)
-{
-    char *copy = exo_config_alloc(doc, length + 1);
-    if (copy)
-        memcpy(copy, text, length);
-    return copy;
-}
-
-exo_status
-exo_config_new(exo_config_doc *doc, exo_config_kind kind, const exo_config_place *place, exo_config **out, exo_err *err)
-{
-    if (doc->num_nodes >= EXO_CONFIG_MAX_NODES)
-        return exo_config_fail_at(doc, place, err, "more than %d values in one document", EXO_CONFIG_MAX_NODES);
-    exo_config *node = exo_config_alloc(doc, sizeof *node);
-    if (!node)
-        return exo_fail(err, EXO_NOMEM, "%s: out of memory", doc->source);
-    doc->num_nodes++;
-    node->doc = doc;
-    node->kind = kind;
-    node->place = *place;
-    node->text = kind == EXO_CONFIG_SCALAR ? "" : NULL;
-    *out = node;
-    return EXO_OK;
-}
-
-exo_status
-exo_config_append(exo_config *parent, const char *key, const exo_config_place *place, exo_config *value, exo_err *err)
-{
-    if (parent->length == parent->capacity) {
-        size_t capacity = parent->capacity ? 2 * parent->capacity : 4;
-        exo_config_entry *entries = exo_config_alloc(parent->doc, capacity * sizeof *entries);
-        if (!entries)
-            return exo_fail(err, EXO_NOMEM, "%s: out of memory", parent->doc->source);
-        if (parent->length)
-            memcpy(entries, parent->entries, parent->length * sizeof *entries);
-        parent->entries = entries;
-        parent->capacity = capacity;
-    }
-    parent->entries[parent->length++] = (exo_config_entry){.key = key, .place = *place, .value = value};
-    return EXO_OK;
-}
-
-exo_config_entry *
-exo_config_find(const exo_config *map, const char *key)
-{
-    for (size_t i = 0; i < map->length; i++)
-        if (map->entries[i].key && strcmp(map->entries[i].key, key) == 0)
-            return &map->entries[i];
-    return NULL;
-}
-
-void
-exo_config_free(exo_config_doc **doc)
-{
-    if (!doc || !*doc)
-        return;
-    struct exo_config_block *block = (*doc)->blocks;
-    while (block) {
-        struct exo_config_block *next = block->link;
-        exo_free(block);
-        block = next;
-    }
-    exo_free((*doc)->source);
-    exo_free(*doc);
-    *doc = NULL;
-}
 
 /* --- Documents ------------------------------------------------------------------------------------------------------------ */
 
@@ -178,49 +81,6 @@ exo_config_root(exo_config_doc *doc)
 }
 
 /* --- Messages --------------------------------------------------------------------------------------------------------------- */
-
-static exo_status
-fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err, const char *format, va_list args)
-{
-    char reason[EXO_ERR_TEXT];
-    vsnprintf(reason, sizeof reason, format, args);
-    if (place->origin)
-        return exo_fail(err, EXO_INVAL, "%s: %s", place->origin, reason);
-    return exo_fail(err, EXO_INVAL, "%s:%u:%u: %s", place->source ? place->source : doc->source, place->line,
-                    place->column, reason);
-}
-
-exo_status
-exo_config_fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    exo_status st = fail_at(doc, place, err, format, args);
-    va_end(args);
-    return st;
-}
-
-exo_status
-exo_config_fail(const exo_config *node, exo_err *err, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    exo_status st = fail_at(node->doc, &node->place, err, format, args);
-    va_end(args);
-    return st;
-}
-
-bool
-exo_config_is_null(const exo_config *node)
-{
-    static const char *const names[] = {"", "~", "null", "Null", "NULL"};
-    if (node->kind != EXO_CONFIG_SCALAR || node->quoted)
-        return false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(node->text, names[i]) == 0)
-            return true;
-    return false;
-}
 
 /* What a person wrote there, for "expected ..., got ...". */
 static const char *

@@ -82,17 +82,6 @@ put_json_number(struct writer *w, const char *text)
     put_string(w, text); /* the exponent */
 }
 
-const char *
-exo_config_boolean(const char *text)
-{
-    static const char *const constants[2][3] = {{"false", "False", "FALSE"}, {"true", "True", "TRUE"}};
-    for (int value = 0; value < 2; value++)
-        for (int i = 0; i < 3; i++)
-            if (strcmp(text, constants[value][i]) == 0)
-                return constants[value][0];
-    return NULL;
-}
-
 static void
 write_scalar(struct writer *w, const exo_config *node)
 {

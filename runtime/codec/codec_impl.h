@@ -12,6 +12,8 @@
 #include <exogym/codec.h>
 #include <exogym/select.h>
 
+#include "registry.h"
+
 enum {
     EXO_CODEC_TEXT = 512,
     EXO_CODEC_MAX_BLOCK = 1 << 20,
@@ -37,6 +39,23 @@ typedef enum exo_codec_kind {
     EXO_CODEC_LZ4,
     EXO_CODEC_KINDS
 } exo_codec_kind;
+
+/* The order within a chain. */
+typedef enum exo_codec_stage {
+    EXO_STAGE_SELECTION,
+    EXO_STAGE_VALUES,
+    EXO_STAGE_LOSSLESS,
+} exo_codec_stage;
+
+/* A codec with its name. */
+typedef struct exo_codec_entry {
+    const char *name, *help;
+    exo_codec_kind kind;
+    exo_codec_stage stage;
+} exo_codec_entry;
+
+extern exo_registry exo_codec_registry;                          /* of exo_codec_entry; spec.c */
+extern const exo_codec_entry exo_codec_entries[EXO_CODEC_KINDS]; /* by kind */
 
 typedef enum exo_fp8_format {
     EXO_FP8_E4M3,

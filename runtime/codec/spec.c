@@ -7,30 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nearest.h"
+exo_registry exo_codec_registry = EXO_REGISTRY("codec");
 
-/* The order within a chain. */
-typedef enum stage {
-    SELECTION,
-    VALUES,
-    LOSSLESS,
-} stage;
-
-static const struct {
-    const char *name, *help;
-    stage stage;
-} kinds[EXO_CODEC_KINDS] = {
-    [EXO_CODEC_RAW] = {"raw", "fp32 as it is", VALUES},
-    [EXO_CODEC_FP16] = {"fp16", "IEEE half precision", VALUES},
-    [EXO_CODEC_BF16] = {"bf16", "the upper half of fp32", VALUES},
-    [EXO_CODEC_FP8] = {"fp8", "8-bit floats (e4m3 or e5m2), a power of two as scale of each block", VALUES},
-    [EXO_CODEC_INT8] = {"int8", "8-bit integers, a scale for each block", VALUES},
-    [EXO_CODEC_INT4] = {"int4", "4-bit integers, a scale for each block", VALUES},
-    [EXO_CODEC_E3M0] = {"e3m0", "4-bit floats of sign and exponent, a scale for each block", VALUES},
-    [EXO_CODEC_TOPK] = {"topk", "the largest values, with error feedback; then a codec of values", SELECTION},
-    [EXO_CODEC_SPARSE] = {"sparse", "values that both ends select from the seed; then a codec of values", SELECTION},
-    [EXO_CODEC_ZSTD] = {"zstd", "lossless compression, last in a chain", LOSSLESS},
-    [EXO_CODEC_LZ4] = {"lz4", "lossless compression, faster and weaker than zstd", LOSSLESS},
+const exo_codec_entry exo_codec_entries[EXO_CODEC_KINDS] = {
+    [EXO_CODEC_RAW] = {"raw", "fp32 as it is", EXO_CODEC_RAW, EXO_STAGE_VALUES},
+    [EXO_CODEC_FP16] = {"fp16", "IEEE half precision", EXO_CODEC_FP16, EXO_STAGE_VALUES},
+    [EXO_CODEC_BF16] = {"bf16", "the upper half of fp32", EXO_CODEC_BF16, EXO_STAGE_VALUES},
+    [EXO_CODEC_FP8] = {"fp8", "8-bit floats (e4m3 or e5m2), a power of two as scale of each block", EXO_CODEC_FP8,
+                       EXO_STAGE_VALUES},
+    [EXO_CODEC_INT8] = {"int8", "8-bit integers, a scale for each block", EXO_CODEC_INT8, EXO_STAGE_VALUES},
+    [EXO_CODEC_INT4] = {"int4", "4-bit integers, a scale for each block", EXO_CODEC_INT4, EXO_STAGE_VALUES},
+    [EXO_CODEC_E3M0] = {"e3m0", "4-bit floats of sign and exponent, a scale for each block", EXO_CODEC_E3M0,
+                        EXO_STAGE_VALUES},
+    [EXO_CODEC_TOPK] = {"topk", "the largest values, with error feedback; then a codec of values", EXO_CODEC_TOPK,
+                        EXO_STAGE_SELECTION},
+    [EXO_CODEC_SPARSE] = {"sparse", "values that both ends select from the seed; then a codec of values",
+                          EXO_CODEC_SPARSE, EXO_STAGE_SELECTION},
+    [EXO_CODEC_ZSTD] = {"zstd", "lossless compression, last in a chain", EXO_CODEC_ZSTD, EXO_STAGE_LOSSLESS},
+    [EXO_CODEC_LZ4] = {"lz4", "lossless compression, faster and weaker than zstd", EXO_CODEC_LZ4, EXO_STAGE_LOSSLESS},
 };
 
 static const char *const fp8_formats[] = {[EXO_FP8_E4M3] = "e4m3", [EXO_FP8_E5M2] = "e5m2", NULL};
@@ -45,10 +39,11 @@ static const char *const select_kinds[] = {
 bool
 exo_codec_at(size_t index, const char **name, const char **help)
 {
-    if (index >= EXO_CODEC_KINDS)
+    const exo_codec_entry *entry = exo_registry_at(&exo_codec_registry, index);
+    if (!entry)
         return false;
-    *name = kinds[index].name;
-    *help = kinds[index].help;
+    *name = entry->name;
+    *help = entry->help;
     return true;
 }
 
@@ -136,21 +131,6 @@ read_lossless(exo_lossless *lossless, exo_codec_kind kind, exo_config *map, exo_
     return st;
 }
 
-static exo_status
-fail_unknown(const exo_config *node, const char *name, exo_err *err)
-{
-    exo_nearest nearest = {.word = name};
-    char known[EXO_ERR_TEXT / 2] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < EXO_CODEC_KINDS; i++) {
-        exo_nearest_try(&nearest, kinds[i].name);
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", kinds[i].name);
-    }
-    if (exo_nearest_name(&nearest))
-        return exo_config_fail(node, err, "unknown codec '%.60s'; did you mean '%s'?", name, nearest.name);
-    return exo_config_fail(node, err, "unknown codec '%.60s'; known are: %s", name, known);
-}
-
 /* The codec that a node names; *map is its options, or NULL for a bare name. */
 static exo_status
 read_name(exo_config *node, exo_codec_kind *kind, exo_config **map, exo_err *err)
@@ -167,13 +147,14 @@ read_name(exo_config *node, exo_codec_kind *kind, exo_config **map, exo_err *err
     }
     if (!name || !*name)
         return exo_config_fail(node, err, "expected a codec's name, or a mapping with 'name'");
-    for (size_t i = 0; i < EXO_CODEC_KINDS; i++) {
-        if (strcmp(kinds[i].name, name) == 0) {
-            *kind = (exo_codec_kind)i;
-            return EXO_OK;
-        }
+    const exo_codec_entry *entry = exo_registry_find(&exo_codec_registry, name);
+    exo_err reason = {0};
+    if (!entry) {
+        exo_registry_unknown(&exo_codec_registry, name, &reason);
+        return exo_config_fail(node, err, "%s", reason.text);
     }
-    return fail_unknown(node, name, err);
+    *kind = entry->kind;
+    return EXO_OK;
 }
 
 /* What was read so far, to check the order. */
@@ -188,17 +169,18 @@ check_order(const struct chain *chain, const exo_codec_spec *spec, exo_codec_kin
 {
     if (chain->length == 0)
         return EXO_OK;
-    stage now = kinds[kind].stage, before = kinds[chain->last].stage;
+    exo_codec_stage now = exo_codec_entries[kind].stage, before = exo_codec_entries[chain->last].stage;
     if (now < before)
         return exo_config_fail(node, err,
                                "%s cannot come after %s: first a selection (topk, sparse), then one codec of values, "
                                "then lossless ones (zstd, lz4)",
-                               kinds[kind].name, kinds[chain->last].name);
-    if (now == before && now != LOSSLESS)
-        return exo_config_fail(node, err, "%s after %s: a chain has one %s at most", kinds[kind].name,
-                               kinds[chain->last].name, now == SELECTION ? "selection" : "codec of values");
-    if (now == LOSSLESS && spec->num_lossless == EXO_CODEC_MAX_LOSSLESS)
-        return exo_config_fail(node, err, "%s: a chain has two lossless codecs at most", kinds[kind].name);
+                               exo_codec_entries[kind].name, exo_codec_entries[chain->last].name);
+    if (now == before && now != EXO_STAGE_LOSSLESS)
+        return exo_config_fail(node, err, "%s after %s: a chain has one %s at most", exo_codec_entries[kind].name,
+                               exo_codec_entries[chain->last].name,
+                               now == EXO_STAGE_SELECTION ? "selection" : "codec of values");
+    if (now == EXO_STAGE_LOSSLESS && spec->num_lossless == EXO_CODEC_MAX_LOSSLESS)
+        return exo_config_fail(node, err, "%s: a chain has two lossless codecs at most", exo_codec_entries[kind].name);
     return EXO_OK;
 }
 
@@ -216,11 +198,11 @@ read_one(struct chain *chain, exo_codec_spec *spec, exo_config *node, exo_err *e
         st = read_topk(&spec->topk, map, err);
     else if (kind == EXO_CODEC_SPARSE)
         st = read_sparse(spec, map, err);
-    else if (kinds[kind].stage == LOSSLESS)
+    else if (exo_codec_entries[kind].stage == EXO_STAGE_LOSSLESS)
         st = read_lossless(&spec->lossless[spec->num_lossless++], kind, map, err);
     else
         st = read_values(&spec->values, kind, map, err);
-    if (kinds[kind].stage == SELECTION)
+    if (exo_codec_entries[kind].stage == EXO_STAGE_SELECTION)
         spec->selection = kind;
     chain->length++;
     chain->last = kind;
@@ -303,7 +285,7 @@ put_selection(struct writer *w, const exo_codec_spec *spec)
 static void
 put_values(struct writer *w, const exo_value_codec *values)
 {
-    const char *name = kinds[values->kind].name;
+    const char *name = exo_codec_entries[values->kind].name;
     switch (values->kind) {
     case EXO_CODEC_FP8:
         put(w, "{name: fp8, format: %s, block: %zu}", fp8_formats[values->format], values->block);
@@ -341,7 +323,7 @@ exo_codec_spec_text(const exo_codec_spec *spec, char text[EXO_CODEC_TEXT])
         if (spec->lossless[i].kind == EXO_CODEC_ZSTD)
             put(&w, "{name: zstd, level: %d}", spec->lossless[i].level);
         else
-            put(&w, "%s", kinds[spec->lossless[i].kind].name);
+            put(&w, "%s", exo_codec_entries[spec->lossless[i].kind].name);
     }
     if (list)
         put(&w, "]");

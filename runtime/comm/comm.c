@@ -187,14 +187,6 @@ exo_group_traffic(const exo_group *group)
     return traffic;
 }
 
-void
-exo_shard(size_t count, uint32_t size, uint32_t rank, size_t *first, size_t *length)
-{
-    size_t each = count / size, longer = count % size;
-    *first = each * rank + (rank < longer ? rank : longer);
-    *length = each + (rank < longer);
-}
-
 /* --- What a member sends ------------------------------------------------------------------------------------------------ */
 
 /* Adds `messages` that carry `count` elements each. */

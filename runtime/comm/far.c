@@ -25,23 +25,6 @@ struct exo_far_watch {
     exo_future *future; /* held; NULL: over */
 };
 
-void
-exo_far_break_locked(exo_far *f, exo_status status, const char *text)
-{
-    if (f->broken.code != EXO_OK)
-        return;
-    exo_fail(&f->broken, status, "%s", text);
-    pthread_cond_broadcast(&f->changed);
-}
-
-void
-exo_far_break(exo_far *f, exo_status status, const char *text)
-{
-    pthread_mutex_lock(&f->lock);
-    exo_far_break_locked(f, status, text);
-    pthread_mutex_unlock(&f->lock);
-}
-
 /* --- Watching the members -------------------------------------------------------------------------------------------------------- */
 
 static void

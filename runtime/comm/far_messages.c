@@ -10,6 +10,23 @@
 #include "far_impl.h"
 #include "timing.h"
 
+void
+exo_far_break_locked(exo_far *f, exo_status status, const char *text)
+{
+    if (f->broken.code != EXO_OK)
+        return;
+    exo_fail(&f->broken, status, "%s", text);
+    pthread_cond_broadcast(&f->changed);
+}
+
+void
+exo_far_break(exo_far *f, exo_status status, const char *text)
+{
+    pthread_mutex_lock(&f->lock);
+    exo_far_break_locked(f, status, text);
+    pthread_mutex_unlock(&f->lock);
+}
+
 uint32_t
 exo_comm_far_channel(const exo_payload *payload)
 {

@@ -744,9 +744,3 @@ exo_graph_result_release(exo_graph_result *result)
     exo_ledger_release(&result->ledger);
     *result = (exo_graph_result){0};
 }
-
-exo_status
-exo_graph_actor_register(exo_err *err)
-{
-    return exo_actor_class_register(&exo_graph_far_actor_class, err);
-}

@@ -100,7 +100,5 @@ typedef struct exo_graph_run_opts {
 exo_status exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_graph_result *result,
                          exo_err *err);
 void exo_graph_result_release(exo_graph_result *result);
-/* Makes the class "graph_actor" known: so that this process can be a worker of graphs. */
-exo_status exo_graph_actor_register(exo_err *err);
 
 #endif

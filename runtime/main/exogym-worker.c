@@ -1,12 +1,10 @@
 /* exogym-worker: a process that hosts actors of a cluster, under a watcher that tells the head why it ended. Read next:
  * exogym-watcher.h, exogym-node.c, runtime/cluster/worker.h. */
 #include <exogym/plugin.h>
-#include <exogym/trainer.h>
 
 #include "exogym-node.h"
 #include "exogym-watcher.h"
 #include "plugin_dir.h"
-#include "run.h"
 
 static int
 worker_program(const exo_command_line *line)
@@ -27,9 +25,6 @@ worker_program(const exo_command_line *line)
     node.opts.name = watched.name;
     node.opts.log = watched.log;
     exo_plugin_set_dir(args->plugin_dir);
-    st = exo_train_node_register(&err);
-    if (st == EXO_OK)
-        st = exo_graph_actor_register(&err);
     for (size_t i = 0; st == EXO_OK && i < args->plugins.length; i++)
         st = exo_plugin_load(args->plugins.items[i], &err);
     if (st == EXO_OK)

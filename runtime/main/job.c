@@ -10,6 +10,7 @@
 #include <exogym/decoder.h>
 #include <exogym/memory.h>
 
+#include "builtin_models.h"
 #include "config_edit.h"
 #include "dir.h"
 #include "input.h"
@@ -355,15 +356,12 @@ read_strategies(exo_config *root, exo_job *job, exo_err *err)
 
 /* --- Model and data ---------------------------------------------------------------------------------------------------------- */
 
-/* Models whose `vocabulary` is the data's unless the job says otherwise: itself, or by the `path` of one that was trained. */
+/* Is the model's `vocabulary` the data's, unless the job says otherwise: itself, or by the `path` of one that was trained? */
 static bool
 takes_vocabulary(const exo_job *job)
 {
-    static const char *const names[] = {"gpt"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(job->model_name, names[i]) == 0)
-            return true;
-    return false;
+    const exo_model_class *c = exo_registry_find(&exo_model_registry, job->model_name);
+    return c && c->takes_vocabulary;
 }
 
 /* With split_by_node: every node's part holds a batch. */

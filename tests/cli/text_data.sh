@@ -125,7 +125,10 @@ refused 2 "the key 'path' is missing: data: {name: text, path: my.txt}" --set 'd
 refused 1 'none.txt: No such file or directory' --set 'data={name: text, path: none.txt}'
 refused 2 'there is no data set' --set data=imagenet
 
-# A language model gets the data's vocabulary, also on workers, and that is written down.
+# A language model gets the data's vocabulary, also on workers, and that is written down: a plugin's, too, if its class says so.
+ok run job.yaml --json --no-plot --name unigram --set model=unigram
+[ "$(json runs/unigram/ddp/config.json vocabulary)" = "$vocabulary" ] || fail "the vocabulary of a plugin's model is not $vocabulary"
+refused 2 "vocabulary 3 is less than that of the data, $vocabulary" --set model.vocabulary=3
 if "$EXOGYM" list models | grep -q '^gpt '; then
     gpt='layers: 1, heads: 1, width: 16, context: 32'
     ok run job.yaml --json --no-plot --name gpt --set "model={name: gpt, $gpt}"

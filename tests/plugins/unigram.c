@@ -40,7 +40,8 @@ static const exo_model_class unigram = {.name = "unigram",
                                         .help = "frequencies of tokens",
                                         .state_size = sizeof(struct unigram),
                                         .build = build,
-                                        .loss = loss};
+                                        .loss = loss,
+                                        .takes_vocabulary = true};
 
 EXO_PLUGIN
 {

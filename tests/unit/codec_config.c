@@ -75,10 +75,10 @@ Test(codec_config, mistakes_are_named_with_their_place)
     static const struct {
         const char *text, *want;
     } cases[] = {
-        {"bf15", "codec:1:1: unknown codec 'bf15'; did you mean 'bf16'?"},
+        {"bf15", "codec:1:1: there is no codec 'bf15'; did you mean 'bf16'?"},
         {"huffman",
-         "codec:1:1: unknown codec 'huffman'; known are: raw, fp16, bf16, fp8, int8, int4, e3m0, topk, sparse, "
-         "zstd, lz4"},
+         "codec:1:1: there is no codec 'huffman'; known are: bf16, e3m0, fp16, fp8, int4, int8, lz4, raw, sparse, "
+         "topk, zstd"},
         {"{block: 3}", "codec:1:1: which codec? The key 'name' is missing"},
         {"{name: [bf16]}", "codec:1:8: name: expected a string, got a list"},
         {"[]", "codec:1:1: the list of codecs is empty"},

@@ -316,25 +316,25 @@ expect_gradients(struct golden *g, const char *name)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(g->model);
     const exo_family *family = exo_family_find(spec->family);
-    exo_places places;
+    exo_tensor_places places;
     cr_assert_eq(exo_family_places(family, spec, &places, NULL), EXO_OK);
     for (size_t i = 0; i < places.count; i++) {
-        const exo_place *p = &places.items[i];
+        const exo_tensor_place *p = &places.items[i];
         char key[512];
         snprintf(key, sizeof key, "gradient.%s%s", p->bare ? "" : family->prefixes[0], p->tensor);
         const exo_safetensor *wanted = expected(g, key);
-        cr_assert(wanted && wanted->numel == exo_place_numel(p), "%s: %s", name, key);
+        cr_assert(wanted && wanted->numel == exo_tensor_place_numel(p), "%s: %s", name, key);
         float *got = calloc(wanted->numel, sizeof *got);
         for (size_t k = 0; k < exo_params_count(g->params); k++) {
             const exo_param_info *info = exo_params_info(g->params, k);
             if (strcmp(info->name, p->param) == 0)
-                exo_place_write(p, exo_params_grads(g->params) + info->offset + p->first, got);
+                exo_tensor_place_write(p, exo_params_grads(g->params) + info->offset + p->first, got);
         }
         double off = distance(got, wanted->data, wanted->numel);
         cr_expect_lt(off, TOLERANCE, "%s: %s is off by %g", name, key, off);
         free(got);
     }
-    exo_places_release(&places);
+    exo_tensor_places_release(&places);
 }
 
 /* For tools/export_golden.py --check: the directory as written here, with what is computed here. */

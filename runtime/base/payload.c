@@ -1,6 +1,7 @@
 /* Payloads: bytes that are moved. */
-#include <exogym/actor.h>
+#include <exogym/payload.h>
 
+#include <stdint.h>
 #include <string.h>
 
 #include <exogym/memory.h>

@@ -1,9 +1,9 @@
-/* Specs of decoders: the sizes of GPT-2, and what fits together. No state; any thread. Read next: decoder.c. */
+/* Specs of decoders: the sizes of GPT-2, and what fits together. No state; any thread. Read next: models/decoder.c. */
+#include <exogym/decoder.h>
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "decoder.h"
 
 enum {
     MAX_VOCABULARY = INT32_MAX,

@@ -1,0 +1,87 @@
+/* All that the library brings under a name. This is the top layer: it knows every other, and no other knows it.
+ *
+ * A registry (runtime/base/registry.h) belongs to the layer that looks into it. They are filled before main, so that a program finds
+ * "ddp" without a call, and before any plugin is loaded. Programs that link the static library ask for this file by its symbol
+ * (exo_library in cmake/layers.cmake); exogym-head, which is made of six layers, is without it. */
+#include <stdlib.h>
+
+#include <exogym/log.h>
+
+#include "actors/builtin_classes.h"
+#include "actors/train_node.h"
+#include "nn/builtin_models.h"
+#include "nn/corpus/named.h"
+#include "nn/dataset_impl.h"
+#include "nn/schedules.h"
+#include "runtime/actor/classes.h"
+#include "runtime/codec/codec_impl.h"
+#include "runtime/graph/builtin.h"
+#include "runtime/graph/host.h"
+#include "strategies/builtin.h"
+
+static const void *const strategies[] = {
+    &exo_ddp_class,
+    &exo_diloco_class,
+    &exo_fedavg_class,
+    &exo_sparta_class,
+};
+
+static const void *const models[] = {
+    &exo_gpt,
+    &exo_mlp,
+    &exo_mnist_cnn,
+};
+
+static const void *const data_sets[] = {
+    &exo_image_sets[0], &exo_image_sets[1], &exo_image_sets[2], /* fashion_mnist, mnist, synthetic   */
+    &exo_text_sets[0],  &exo_text_sets[1],  &exo_text_sets[2],  /* shakespeare, text, tokens         */
+};
+_Static_assert(sizeof data_sets / sizeof *data_sets == EXO_NUM_IMAGE_SETS + EXO_NUM_TEXT_SETS, "all are named");
+
+static const void *const graph_classes[] = {
+    &exo_cartpole_maker_class,
+    &exo_cartpole_trainer_class,
+    &exo_stand_in_class,
+    &exo_train_node_graph_class,
+};
+
+/* What workers are told to make. */
+static const void *const actor_classes[] = {
+    &exo_far_node_class,
+    &exo_graph_far_actor_class,
+};
+
+/* A name twice, or a registry that is full, is a mistake in the tables above. */
+static void
+add(exo_registry *registry, const void *class_of)
+{
+    exo_err err = {0};
+    if (exo_registry_add(registry, class_of, &err) != EXO_OK) {
+        EXO_LOG(ERROR, BUILTINS, "reason=%s", err.text);
+        abort();
+    }
+}
+
+__attribute__((constructor)) void exo_builtins_register(void);
+
+void
+exo_builtins_register(void)
+{
+    const struct {
+        exo_registry *registry;
+        const void *const *classes;
+        size_t count;
+    } all[] = {
+        {&exo_strategy_registry, strategies, sizeof strategies / sizeof *strategies},
+        {&exo_model_registry, models, sizeof models / sizeof *models},
+        {&exo_schedule_registry, exo_builtin_schedules, EXO_NUM_SCHEDULES},
+        {&exo_dataset_registry, data_sets, sizeof data_sets / sizeof *data_sets},
+        {&exo_graph_class_registry, graph_classes, sizeof graph_classes / sizeof *graph_classes},
+        {&exo_actor_class_registry, actor_classes, sizeof actor_classes / sizeof *actor_classes},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (size_t k = 0; k < all[i].count; k++)
+            add(all[i].registry, all[i].classes[k]);
+    for (size_t i = 0; i < EXO_CODEC_KINDS; i++)
+        add(&exo_codec_registry, &exo_codec_entries[i]);
+}

@@ -1,0 +1,13 @@
+/* The data sets of text that have a name. */
+#ifndef EXO_NAMED_H
+#define EXO_NAMED_H
+
+#include "dataset_impl.h"
+
+enum {
+    EXO_NUM_TEXT_SETS = 3
+};
+
+extern const exo_named_data exo_text_sets[EXO_NUM_TEXT_SETS];
+
+#endif

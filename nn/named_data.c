@@ -1,0 +1,38 @@
+/* The data sets by name: builtins/ names those of the library. */
+#include "dataset_impl.h"
+
+exo_registry exo_dataset_registry = EXO_REGISTRY("data set");
+
+const char *
+exo_dataset_name_at(size_t index, const char **help)
+{
+    const exo_named_data *named = exo_registry_at(&exo_dataset_registry, index);
+    if (!named)
+        return NULL;
+    *help = named->help;
+    return named->name;
+}
+
+exo_status
+exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+{
+    *train = NULL;
+    if (val)
+        *val = NULL;
+    const exo_named_data *named = exo_registry_find(&exo_dataset_registry, name);
+    if (!named) {
+        exo_registry_unknown(&exo_dataset_registry, name, err);
+        if (err)
+            err->code = EXO_INVAL; /* NOT_FOUND is for files */
+        return EXO_INVAL;
+    }
+    exo_status st = named->load(config, train, val, err);
+    if (st == EXO_OK && config)
+        st = exo_config_finish(config, err);
+    if (st != EXO_OK) {
+        exo_dataset_drop(train);
+        if (val)
+            exo_dataset_drop(val);
+    }
+    return st;
+}

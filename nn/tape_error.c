@@ -1,0 +1,26 @@
+/* The first error of a pass, which stays until the next one begins. One thread at a time, as the tape. */
+#include "tape_private.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+exo_tensor *
+exo_tape_fail(exo_tape *tape, exo_status status, const char *format, ...)
+{
+    if (tape->error.code != EXO_OK)
+        return NULL;
+    va_list args;
+    va_start(args, format);
+    tape->error.code = status;
+    vsnprintf(tape->error.text, sizeof tape->error.text, format, args);
+    va_end(args);
+    return NULL;
+}
+
+exo_status
+exo_tape_error(const exo_tape *tape, exo_err *err)
+{
+    if (tape->error.code != EXO_OK && err)
+        *err = tape->error;
+    return tape->error.code;
+}

@@ -1,0 +1,11 @@
+/* The actor classes by name: those of the library, which builtins/ names, then those that programs and plugins register. */
+#ifndef EXO_ACTOR_CLASSES_H
+#define EXO_ACTOR_CLASSES_H
+
+#include <exogym/actor.h>
+
+#include "registry.h"
+
+extern exo_registry exo_actor_class_registry; /* of exo_actor_class */
+
+#endif

@@ -1,0 +1,84 @@
+/* What the readers of a graph's parts share: memory of the spec, names that there are not, resources. No state. */
+#include "spec_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    MAX_RESOURCES = 16 /* of one actor or host */
+};
+
+void *
+exo_graph_alloc(const exo_graph_spec *spec, size_t count, size_t size, exo_err *err)
+{
+    void *memory = exo_config_alloc(spec->doc, (count ? count : 1) * size);
+    if (!memory)
+        exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    return memory;
+}
+
+exo_status
+exo_graph_fail_name(const exo_config *node, const char *what, const char *word,
+                    const char *(*name)(const void *context, size_t index), const void *context, exo_err *err)
+{
+    exo_nearest nearest = {.word = word};
+    char known[EXO_ERR_TEXT / 2] = "";
+    size_t used = 0;
+    const char *known_name = NULL;
+    for (size_t i = 0; (known_name = name(context, i)); i++) {
+        exo_nearest_try(&nearest, known_name);
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", known_name);
+    }
+    if (exo_nearest_name(&nearest))
+        return exo_config_fail(node, err, "there is no %s '%.60s'; did you mean '%s'?", what, word, nearest.name);
+    return exo_config_fail(node, err, "there is no %s '%.60s'; %s%s", what, word,
+                           used ? "there are: " : "there are none", known);
+}
+
+int
+exo_graph_find_actor(const exo_graph_spec *spec, const char *name)
+{
+    for (size_t i = 0; i < spec->num_actors; i++)
+        if (strcmp(spec->actors[i].name, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+void
+exo_actor_instance(const exo_actor_spec *actor, uint32_t i, char *out, size_t size)
+{
+    snprintf(out, size, "%s_%" PRIu32, actor->name, i);
+}
+
+exo_status
+exo_graph_read_resources(exo_graph_spec *spec, exo_config *map, exo_resource **out, size_t *count, exo_err *err)
+{
+    exo_config *resources = NULL;
+    const char *name = NULL;
+    exo_status st = exo_config_map(map, "resources", &resources, err);
+    if (st != EXO_OK || !resources)
+        return st;
+    size_t length = exo_config_length(resources);
+    if (length > MAX_RESOURCES)
+        return exo_config_fail(resources, err, "resources: more than %d", MAX_RESOURCES);
+    exo_resource *list = exo_graph_alloc(spec, length, sizeof *list, err);
+    if (!list)
+        return EXO_NOMEM;
+    for (size_t i = 0; st == EXO_OK && (name = exo_config_key(resources, i, NULL)); i++) {
+        uint64_t bytes = 0;
+        list[i].name = name;
+        if (!exo_config_is_label(name))
+            return exo_config_fail(resources, err, "resources: '%.60s': expected " EXO_LABEL_RULE, name);
+        if (strcmp(name, "memory") == 0) {
+            st = exo_config_bytes(resources, name, 0, 0, UINT64_MAX, &bytes, err);
+            list[i].amount = (double)bytes;
+        } else {
+            st = exo_config_double(resources, name, 0, 0, 1e12, &list[i].amount, err);
+        }
+    }
+    *out = list;
+    *count = length;
+    return st;
+}
