@@ -20,6 +20,7 @@
 
 #include "file.h"
 #include "grow_text.h"
+#include "traffic_json.h"
 
 enum {
     LARGEST = 1 << 30
@@ -45,14 +46,6 @@ index_of(json_t *names, const char *name)
             return (json_int_t)i;
     json_array_append_new(names, json_string(name));
     return (json_int_t)i;
-}
-
-static json_t *
-traffic_json(const exo_traffic *t)
-{
-    return json_pack("[I, I, I, I, I, I, I, I]", (json_int_t)t->messages, (json_int_t)t->items,
-                     (json_int_t)t->payload_bytes, (json_int_t)t->encoded_bytes, (json_int_t)t->wire_bytes,
-                     (json_int_t)t->drops, (json_int_t)t->send_blocked, (json_int_t)t->recv_blocked);
 }
 
 static json_t *
@@ -88,7 +81,7 @@ spans_json(const exo_track *track, json_t *names)
 static json_t *
 node_json(const struct run *run, uint32_t rank, json_t *names)
 {
-    json_t *node = json_pack("{s:o}", "traffic", traffic_json(&run->traffic[rank]));
+    json_t *node = json_pack("{s:o}", "traffic", exo_traffic_json(&run->traffic[rank], EXO_TRAFFIC_NUMBERS));
     exo_link_stats up, down;
     if (exo_fit_link_stats(run, rank, &up, &down)) {
         json_object_set_new(node, "up", link_json(&up));
@@ -158,19 +151,6 @@ at(const json_t *list, size_t i)
 {
     json_int_t value = json_integer_value(json_array_get(list, i));
     return value > 0 ? value : 0;
-}
-
-static exo_traffic
-read_traffic(const json_t *t)
-{
-    return (exo_traffic){.messages = (uint64_t)at(t, 0),
-                         .items = (uint64_t)at(t, 1),
-                         .payload_bytes = (uint64_t)at(t, 2),
-                         .encoded_bytes = (uint64_t)at(t, 3),
-                         .wire_bytes = (uint64_t)at(t, 4),
-                         .drops = (uint64_t)at(t, 5),
-                         .send_blocked = at(t, 6),
-                         .recv_blocked = at(t, 7)};
 }
 
 static exo_link_stats
@@ -254,7 +234,8 @@ exo_fit_load_figures(struct run *run, exo_err *err)
     run->lr = (float)json_number_value(json_object_get(all, "lr"));
     for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
         const json_t *node = json_array_get(nodes, r);
-        run->before.traffic[r] = run->traffic[r] = read_traffic(json_object_get(node, "traffic"));
+        run->before.traffic[r] = run->traffic[r] =
+            exo_traffic_of_json(json_object_get(node, "traffic"), EXO_TRAFFIC_NUMBERS);
         run->before.up[r] = read_link(json_object_get(node, "up"));
         run->before.down[r] = read_link(json_object_get(node, "down"));
     }

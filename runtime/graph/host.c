@@ -12,6 +12,7 @@
 
 #include "edge.h"
 #include "far.h"
+#include "traffic_json.h"
 
 enum {
     RUN,
@@ -349,11 +350,9 @@ number(double value)
 static json_t *
 traffic_json(const exo_edge_spec *edge, const exo_traffic *t)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "edge", edge->name, "messages",
-                     (json_int_t)t->messages, "items", (json_int_t)t->items, "payload_bytes",
-                     (json_int_t)t->payload_bytes, "encoded_bytes", (json_int_t)t->encoded_bytes, "wire_bytes",
-                     (json_int_t)t->wire_bytes, "drops", (json_int_t)t->drops, "send_blocked_ns",
-                     (json_int_t)t->send_blocked, "recv_blocked_ns", (json_int_t)t->recv_blocked);
+    json_t *row = json_pack("{s:s}", "edge", edge->name);
+    json_object_update_new(row, exo_traffic_json(t, EXO_TRAFFIC_NS));
+    return row;
 }
 
 static json_t *

@@ -8,6 +8,8 @@
 
 #include <exogym/memory.h>
 
+#include "traffic_json.h"
+
 static uint64_t
 count_of(const json_t *object, const char *key)
 {
@@ -22,14 +24,7 @@ read_traffic(const char *actor, const char *host, const json_t *edges, exo_ledge
     for (size_t i = 0; st == EXO_OK && i < json_array_size(edges); i++) {
         const json_t *row = json_array_get(edges, i);
         const char *edge = json_string_value(json_object_get(row, "edge"));
-        const exo_traffic traffic = {.messages = count_of(row, "messages"),
-                                     .items = count_of(row, "items"),
-                                     .payload_bytes = count_of(row, "payload_bytes"),
-                                     .encoded_bytes = count_of(row, "encoded_bytes"),
-                                     .wire_bytes = count_of(row, "wire_bytes"),
-                                     .drops = count_of(row, "drops"),
-                                     .send_blocked = (exo_time)count_of(row, "send_blocked_ns"),
-                                     .recv_blocked = (exo_time)count_of(row, "recv_blocked_ns")};
+        const exo_traffic traffic = exo_traffic_of_json(row, EXO_TRAFFIC_NS);
         st = exo_ledger_add(ledger, edge ? edge : "?", actor, host, &traffic, err);
     }
     return st;

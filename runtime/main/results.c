@@ -17,6 +17,7 @@
 #include "network_table.h"
 #include "show.h"
 #include "text.h"
+#include "traffic_json.h"
 
 /* 15 digits: what a person wrote as 3e-4 is 0.0003 again, and losses keep more than they have. */
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
@@ -52,15 +53,6 @@ number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static json_t *
-traffic_json(const exo_traffic *t)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f}", "messages", (json_int_t)t->messages, "calls",
-                     (json_int_t)t->items, "payload_bytes", (json_int_t)t->payload_bytes, "encoded_bytes",
-                     (json_int_t)t->encoded_bytes, "wire_bytes", (json_int_t)t->wire_bytes, "waited_s",
-                     (double)t->recv_blocked * 1e-9);
-}
-
 /* Its "config" is CONFIG, in whose place `put` writes what the run's config.json says. */
 static json_t *
 result_json(const exo_job_run *run, const exo_fit_result *r)
@@ -76,7 +68,8 @@ result_json(const exo_job_run *run, const exo_fit_result *r)
         json_object_set_new(all, "seed", json_integer((json_int_t)run->seed));
         json_object_set_new(all, "clock", json_string(r->is_virtual ? "virtual" : "real"));
         json_object_set_new(all, "wall_seconds", number(r->wall_seconds));
-        json_object_set_new(all, "traffic", traffic_json(&r->traffic)); /* of all nodes together */
+        json_object_set_new(all, "traffic",
+                            exo_traffic_json(&r->traffic, EXO_TRAFFIC_CALLS)); /* of all nodes together */
     }
     return all;
 }
@@ -197,15 +190,9 @@ exo_result_from(const json_t *json, exo_fit_result *result)
         .samples_per_second = get_number(json, "samples_per_second"),
     };
     const char *clock = json_string_value(json_object_get(json, "clock"));
-    const json_t *traffic = json_object_get(json, "traffic");
     result->is_virtual = clock && strcmp(clock, "virtual") == 0;
     result->wall_seconds = get_number(json, "wall_seconds");
-    result->traffic = (exo_traffic){.messages = get_count(traffic, "messages"),
-                                    .items = get_count(traffic, "calls"),
-                                    .payload_bytes = get_count(traffic, "payload_bytes"),
-                                    .encoded_bytes = get_count(traffic, "encoded_bytes"),
-                                    .wire_bytes = get_count(traffic, "wire_bytes"),
-                                    .recv_blocked = nanoseconds(traffic, "waited_s")};
+    result->traffic = exo_traffic_of_json(json_object_get(json, "traffic"), EXO_TRAFFIC_CALLS);
     const char *sha256 = json_string_value(json_object_get(json, "sha256"));
     snprintf(result->sha256, sizeof result->sha256, "%s", sha256 ? sha256 : "");
 }

@@ -16,6 +16,7 @@
 #include "file.h"
 #include "show.h"
 #include "text.h"
+#include "traffic_json.h"
 
 #define EVERY        EXO_SECOND
 #define HEAD_TIMEOUT (100 * EXO_MS)
@@ -47,11 +48,9 @@ exo_run_report_new(double time_s, bool virtual_clock)
 json_t *
 exo_run_traffic_json(const char *edge, const exo_traffic *t)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "edge", edge, "messages", (json_int_t)t->messages,
-                     "items", (json_int_t)t->items, "payload_bytes", (json_int_t)t->payload_bytes, "encoded_bytes",
-                     (json_int_t)t->encoded_bytes, "wire_bytes", (json_int_t)t->wire_bytes, "drops",
-                     (json_int_t)t->drops, "send_blocked_s", (double)t->send_blocked * 1e-9, "recv_blocked_s",
-                     (double)t->recv_blocked * 1e-9);
+    json_t *row = json_pack("{s:s}", "edge", edge);
+    json_object_update_new(row, exo_traffic_json(t, EXO_TRAFFIC_SECONDS));
+    return row;
 }
 
 void
@@ -213,20 +212,6 @@ exo_run_report_close(exo_run_report *r)
 
 /* --- Printing one ------------------------------------------------------------------------------------------------------------- */
 
-static uint64_t
-whole(const json_t *object, const char *key)
-{
-    json_int_t value = json_integer_value(json_object_get(object, key));
-    return value > 0 ? (uint64_t)value : 0;
-}
-
-static exo_time
-seconds(const json_t *object, const char *key)
-{
-    double value = json_number_value(json_object_get(object, key));
-    return value > 0 && value < 9e9 ? (exo_time)(value * 1e9) : 0;
-}
-
 /* Names are anybody's. The caller frees it; NULL: no memory. */
 static char *
 harmless(const char *text)
@@ -272,14 +257,7 @@ print_edges(FILE *out, const json_t *edges)
     json_t *e;
     char *text = NULL;
     json_array_foreach (edges, i, e) {
-        const exo_traffic t = {.messages = whole(e, "messages"),
-                               .items = whole(e, "items"),
-                               .payload_bytes = whole(e, "payload_bytes"),
-                               .encoded_bytes = whole(e, "encoded_bytes"),
-                               .wire_bytes = whole(e, "wire_bytes"),
-                               .drops = whole(e, "drops"),
-                               .send_blocked = seconds(e, "send_blocked_s"),
-                               .recv_blocked = seconds(e, "recv_blocked_s")};
+        const exo_traffic t = exo_traffic_of_json(e, EXO_TRAFFIC_SECONDS);
         char *name = harmless(json_string_value(json_object_get(e, "edge")));
         exo_ledger_add(&ledger, name ? name : "?", "", "", &t, NULL);
         exo_free(name);

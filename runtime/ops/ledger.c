@@ -11,19 +11,6 @@
 #include "figures.h"
 #include "file.h"
 
-void
-exo_traffic_add(exo_traffic *sum, const exo_traffic *more)
-{
-    sum->messages += more->messages;
-    sum->items += more->items;
-    sum->payload_bytes += more->payload_bytes;
-    sum->encoded_bytes += more->encoded_bytes;
-    sum->wire_bytes += more->wire_bytes;
-    sum->drops += more->drops;
-    sum->send_blocked += more->send_blocked;
-    sum->recv_blocked += more->recv_blocked;
-}
-
 static exo_ledger_row *
 find_row(const exo_ledger *ledger, const char *edge, const char *actor)
 {
@@ -151,14 +138,21 @@ exo_ledger_write(const exo_ledger *ledger, const char *path, exo_err *err)
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return exo_fail(err, EXO_NOMEM, "no memory for the ledger");
-    fprintf(out, "edge,actor,host,messages,items,payload_bytes,encoded_bytes,wire_bytes,drops,send_blocked_s,"
-                 "recv_blocked_s\n");
+    fprintf(out, "edge,actor,host");
+    for (size_t c = 0; c < EXO_TRAFFIC_COLUMNS; c++)
+        fprintf(out, ",%s%s", exo_traffic_columns[c].name, exo_traffic_is_time(c) ? "_s" : "");
+    fputc('\n', out);
     for (size_t i = 0; i < ledger->length; i++) {
         const exo_ledger_row *row = &ledger->rows[i];
-        const exo_traffic *t = &row->traffic;
-        fprintf(out, "%s,%s,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.6f,%.6f\n",
-                row->edge, row->actor, row->host, t->messages, t->items, t->payload_bytes, t->encoded_bytes,
-                t->wire_bytes, t->drops, (double)t->send_blocked * 1e-9, (double)t->recv_blocked * 1e-9);
+        fprintf(out, "%s,%s,%s", row->edge, row->actor, row->host);
+        for (size_t c = 0; c < EXO_TRAFFIC_COLUMNS; c++) {
+            uint64_t value = exo_traffic_get(&row->traffic, c);
+            if (exo_traffic_is_time(c))
+                fprintf(out, ",%.6f", (double)(int64_t)value * 1e-9);
+            else
+                fprintf(out, ",%" PRIu64, value);
+        }
+        fputc('\n', out);
     }
     exo_status st = fclose(out) == 0 ? exo_file_write_atomic(path, text, size, err)
                                      : exo_fail(err, EXO_NOMEM, "no memory for the ledger");

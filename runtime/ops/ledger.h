@@ -8,7 +8,8 @@
 #include <stdio.h>
 
 #include <exogym/status.h>
-#include <exogym/traffic.h>
+
+#include "traffic.h"
 
 typedef struct exo_ledger_row {
     char *edge, *actor, *host;
@@ -25,7 +26,6 @@ typedef struct exo_ledger {
 exo_status exo_ledger_add(exo_ledger *ledger, const char *edge, const char *actor, const char *host,
                           const exo_traffic *traffic, exo_err *err);
 void exo_ledger_release(exo_ledger *ledger);
-void exo_traffic_add(exo_traffic *sum, const exo_traffic *more);
 /* The sum over an edge's rows; of all edges if `edge` is NULL. */
 exo_traffic exo_ledger_sum(const exo_ledger *ledger, const char *edge);
 /* Calls for each edge once, in the order in which they were added first. */

@@ -1,0 +1,25 @@
+/* The columns of traffic (exogym/traffic.h): what each is called, its unit and what it means, once. Whoever sums, writes or reads traffic
+ * goes over them by number. No state; any thread. */
+#ifndef EXO_BASE_TRAFFIC_H
+#define EXO_BASE_TRAFFIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <exogym/traffic.h>
+
+#include "meter.h"
+
+enum {
+    EXO_TRAFFIC_COLUMNS = 8
+};
+
+/* Counters, in the order of files. Those of unit "ns" are times. */
+extern const exo_meter_class exo_traffic_columns[EXO_TRAFFIC_COLUMNS];
+
+bool exo_traffic_is_time(size_t column);
+uint64_t exo_traffic_get(const exo_traffic *traffic, size_t column);
+void exo_traffic_set(exo_traffic *traffic, size_t column, uint64_t value);
+void exo_traffic_add(exo_traffic *sum, const exo_traffic *more);
+
+#endif
