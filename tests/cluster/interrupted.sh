@@ -136,19 +136,27 @@ grep -Eq "\"error\": \"$killed" runs/flow/result.json || fail 'head: the result 
 [ "$(grep -c '^source>sink:numbers,' runs/flow/ledger.csv)" = 3 ] || fail 'head: the ledger is not whole'
 [ -z "$(find "$folder" -maxdepth 1 -name 'exogym-run-*')" ] || fail "left behind: $(ls "$folder")"
 
-# One that goes before the workers are ready is not waited for either, nor is a worker.
+# One that goes before the workers are ready is not waited for either, nor is a worker. A worker that goes when it is ready and has no node yet
+# leaves the nodes to the other one.
 for victim in exogym-head exogym-worker; do
     rm -rf runs
-    "$EXOGYM" run job.yaml --no-plot --workers 2 >out 2>err </dev/null &
+    "$EXOGYM" run job.yaml --set train.max_steps=30 --no-plot --workers 2 >out 2>err </dev/null &
     run_pid=$!
+    started+=("$run_pid")
     until [ "$(own exogym-worker | wc -l)" = 2 ] || ! kill -0 "$run_pid" 2>/dev/null; do :; done
     killed_at=$(now_ms)
     kill -9 "$(own $victim | command head -1)"
-    ended 20 "$run_pid" 1
+    until_true 20 gone "$run_pid" || fail "starting: process $run_pid goes on: $(cat err)"
+    wait "$run_pid"
+    status=$?
     told "a run whose $victim went while it started"
     if [ $victim = exogym-head ]; then
+        [ $status = 1 ] || fail "starting: ended with $status instead of 1"
         grep -Eq "^exogym: (ddp: )?$killed" err || fail "starting: it said $(cat err)"
+    elif [ $status = 0 ]; then
+        [ "$(json runs/job/diloco/result.json steps)" = 30 ] || fail 'starting: the other worker did not do it'
     else
+        [ $status = 1 ] || fail "starting: ended with $status instead of 1"
         grep -Eq '^exogym: exogym-worker \(process [0-9]+\) was killed by signal 9 \(SIGKILL\) before it was ready$|node_' err ||
             fail "starting: it said $(cat err)"
     fi
