@@ -32,9 +32,6 @@
 
 size_t __sanitizer_get_current_allocated_bytes(void);
 
-exo_status exo_graph_actor_register(exo_err *err);
-exo_status exo_train_node_register(exo_err *err);
-
 enum {
     STEPS = 80,
     ATTACKERS = 3,
@@ -415,8 +412,7 @@ open_once(void)
     require(exo_runtime_open(&runtime, &(exo_runtime_opts){.clock = &manual.base, .threads = 1}, NULL) == EXO_OK);
     require(exo_remote_open(&remote, runtime, &net, &events, NULL, NULL) == EXO_OK);
     require(exo_spawn(runtime, &helper_class, NULL, &helper, NULL) == EXO_OK);
-    require(exo_actor_class_register(&victim_class, NULL) == EXO_OK && exo_graph_actor_register(NULL) == EXO_OK &&
-            exo_train_node_register(NULL) == EXO_OK);
+    require(exo_actor_class_register(&victim_class, NULL) == EXO_OK);
     require(exo_object_put(&object, "an object", 9, NULL) == EXO_OK);
 }
 
