@@ -146,6 +146,7 @@ call(exo_actor *actor, const exo_actor_class *class, void *self, size_t method, 
         abort();
     exo_call_context context = {.runtime = runtime, .actor = actor, .message = exo_future_message(future)};
     context.message->future = future;
+    context.message->method = &class->methods[method];
     exo_status st = class->methods[method].run(&context, self, &args, &reply, &err);
     if (st != EXO_OK && !err.text[0])
         abort(); /* a failure says why */
