@@ -147,8 +147,8 @@ typedef struct exo_zap exo_zap;
  * FAILED. Any thread. */
 exo_status exo_zap_open(exo_zap **out, void *zmq_context, const exo_zap_opts *opts, exo_err *err);
 /* Logs also those of `socket`'s peers that fail before they show a key: garbage, another mechanism, a wrong server key. They
- * have a rate of their own, so that they cannot hide the others. The peer's address is found after the fact: "unknown" when
- * the connection is gone already. To be called by the thread that owns the socket, before zmq_bind. The socket must be
+ * have a rate of their own, so that they cannot hide the others. The peer's address is known if the socket binds between
+ * exo_intake_begin and exo_intake_end, and "unknown" otherwise. To be called by the thread that owns the socket, before zmq_bind. The socket must be
  * closed, or given to exo_zap_unwatch, before exo_zap_close. */
 exo_status exo_zap_watch(exo_zap *zap, void *socket, exo_err *err);
 void exo_zap_unwatch(exo_zap *zap, void *socket);

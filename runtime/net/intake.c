@@ -37,6 +37,7 @@ EXPORTED int accept4(int listener, struct sockaddr *address, socklen_t *size, in
 EXPORTED int close(int fd);
 EXPORTED int listen(int fd, int backlog);
 EXPORTED ssize_t recv(int fd, void *data, size_t size, int flags);
+EXPORTED ssize_t send(int fd, const void *data, size_t size, int flags);
 
 enum {
     CHUNK = 1024,    /* accounts that are made at a time */
@@ -55,6 +56,17 @@ enum kind {
     GOING,
 };
 
+/* Where a connection came from. */
+struct origin {
+    uint64_t number; /* of its listener, from 1; 0: none yet */
+    int fd;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } from;
+};
+
 struct account {
     atomic_uint kind;
     atomic_size_t held; /* bytes that were read and not taken; of a stranger: all */
@@ -66,6 +78,8 @@ struct account {
     uint8_t address[ADDRESS];
     int fd;
     struct account *prev, *next;
+    struct origin *origins; /* of a listener: EXO_LIMIT_ORIGINS, a ring by number; NULL: none */
+    uint64_t accepted;      /* by a listener */
 };
 
 /* The process's, as its descriptors are. */
@@ -90,7 +104,11 @@ static struct {
     int (*close)(int fd);
     int (*listen)(int fd, int backlog);
     ssize_t (*recv)(int fd, void *data, size_t size, int flags);
+    ssize_t (*send)(int fd, const void *data, size_t size, int flags);
 } next_of;
+
+/* The descriptor whose reset this thread heard of from send; -1: none. */
+static _Thread_local int reset_fd = -1;
 
 static void
 lock(void)
@@ -120,6 +138,7 @@ find_next(void)
     *(void **)&next_of.close = dlsym(RTLD_NEXT, "close");
     *(void **)&next_of.listen = dlsym(RTLD_NEXT, "listen");
     *(void **)&next_of.recv = dlsym(RTLD_NEXT, "recv");
+    *(void **)&next_of.send = dlsym(RTLD_NEXT, "send");
     pthread_atfork(lock, unlock, unlock); /* a child may close what it has of us */
     read_limit();
 }
@@ -173,6 +192,8 @@ open_locked(int fd, enum kind kind, const void *owner)
     a->serial = ++intake.serial;
     a->owner = owner;
     a->fd = fd;
+    a->accepted = 0;
+    a->origins = kind == LISTENER ? exo_calloc(EXO_LIMIT_ORIGINS, sizeof *a->origins) : NULL; /* it does without */
     atomic_store(&a->held, 0);
     intake.figures.connections += kind != LISTENER;
     atomic_store_explicit(&a->kind, kind, memory_order_release);
@@ -265,8 +286,20 @@ make_room_locked(const uint8_t address[ADDRESS])
     return intake.strangers < 2 * most;
 }
 
+static void
+remember_origin_locked(struct account *listener, int fd, const struct sockaddr_storage *from)
+{
+    uint64_t number = ++listener->accepted;
+    struct origin *o = listener->origins ? &listener->origins[number % EXO_LIMIT_ORIGINS] : NULL;
+    if (!o)
+        return;
+    *o = (struct origin){.number = number, .fd = fd, .from.any.sa_family = from->ss_family};
+    if (from->ss_family == AF_INET || from->ss_family == AF_INET6)
+        memcpy(&o->from, from, sizeof o->from);
+}
+
 static bool
-enter(int fd, const struct account *listener, const struct sockaddr_storage *from)
+enter(int fd, struct account *listener, const struct sockaddr_storage *from)
 {
     uint8_t address[ADDRESS];
     bool elsewhere = read_address(from, address), in = exo_intake_has_room(fd);
@@ -278,6 +311,7 @@ enter(int fd, const struct account *listener, const struct sockaddr_storage *fro
         memcpy(a->address, address, ADDRESS);
         a->elsewhere = elsewhere;
         list_locked(a);
+        remember_origin_locked(listener, fd, from);
     } else {
         intake.figures.refused++;
     }
@@ -305,7 +339,7 @@ turn_away(int listener)
 int
 accept4(int listener, struct sockaddr *address, socklen_t *size, int flags)
 {
-    const struct account *l = find(listener);
+    struct account *l = find(listener);
     if (!next_of.accept4) /* only before main */
         return (int)syscall(SYS_accept4, listener, address, size, flags);
     if (kind_of(l) != LISTENER)
@@ -349,10 +383,14 @@ int
 close(int fd)
 {
     struct account *a = find(fd);
+    if (fd == reset_fd)
+        reset_fd = -1;
     if (kind_of(a) != NONE) {
         lock(); /* before the number is another's */
         unlist_locked(a);
         intake.figures.connections -= kind_of(a) != LISTENER;
+        exo_free(a->origins);
+        a->origins = NULL;
         atomic_store_explicit(&a->kind, NONE, memory_order_release);
         unlock();
     }
@@ -367,6 +405,10 @@ recv(int fd, void *data, size_t size, int flags)
     ssize_t got = recv_next(fd, data, size, flags);
     struct account *a = find(fd);
     enum kind kind = kind_of(a);
+    if (got == 0 && size > 0 && fd == reset_fd) {
+        errno = ECONNRESET;
+        return -1;
+    }
     if (got <= 0 || kind == NONE || kind == LISTENER)
         return got;
     size_t held = atomic_fetch_add(&a->held, (size_t)got) + (size_t)got;
@@ -374,6 +416,18 @@ recv(int fd, void *data, size_t size, int flags)
         return got;
     atomic_fetch_add(&intake.overfull, 1);
     return 0; /* as if it had ended */
+}
+
+/* ZeroMQ passes over what send says of a connection, and looks at it when it reads. The kernel tells of a reset once: read next, the
+ * connection seems to have ended orderly, which is another answer (attempt.c). */
+ssize_t
+send(int fd, const void *data, size_t size, int flags)
+{
+    ssize_t sent = next_of.send ? next_of.send(fd, data, size, flags)
+                                : (ssize_t)syscall(SYS_sendto, fd, data, size, flags, NULL, 0);
+    if (sent < 0 && errno == ECONNRESET)
+        reset_fd = fd;
+    return sent;
 }
 
 static struct account *
@@ -483,6 +537,29 @@ void
 exo_intake_end(void)
 {
     listens_for = NULL;
+}
+
+bool
+exo_intake_origin(int listener, uint64_t *number, int fd, struct sockaddr_storage *from)
+{
+    bool known = false;
+    memset(from, 0, sizeof *from);
+    lock();
+    const struct account *l = find(listener);
+    /* One that ZeroMQ took and then could not use is not told of: its number is passed over. */
+    for (uint64_t n = *number + 1; !known && kind_of(l) == LISTENER && l->origins && n <= l->accepted; n++) {
+        const struct origin *o = &l->origins[n % EXO_LIMIT_ORIGINS];
+        if (o->number != n)
+            break;
+        if (o->fd == fd) {
+            memcpy(from, &o->from, sizeof o->from);
+            *number = n - 1;
+            known = true;
+        }
+    }
+    unlock();
+    ++*number;
+    return known;
 }
 
 exo_intake_figures

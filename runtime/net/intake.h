@@ -1,8 +1,8 @@
 /* Connections that come in, below ZeroMQ: how many descriptors strangers may hold, for how long, and how much they may send.
  *
  * ZeroMQ 4.3 ends the process when a listener of a path finds no descriptor left, and has no bound of connections, of bytes before the
- * handshake's end, or of the parts of one message. So this file defines accept4, close, listen and recv of the whole process: of
- * descriptors that came by a listener of a net they keep accounts, all others go to the C library as they are. docs/decisions/0014-intake.md
+ * handshake's end, or of the parts of one message. So this file defines accept4, close, listen, recv and send of the whole process:
+ * of descriptors that came by a listener of a net they keep accounts, all others go to the C library as they are. docs/decisions/0014-intake.md
  * has the reasons.
  *
  * Threads: everything from any thread. The table of descriptors is the process's, as the descriptors are; its lock stands alone. */
@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 /* For each net, before anything else: raises the soft limit of descriptors to the hard one, and keeps one descriptor for the time when
  * there is no other. */
@@ -33,6 +34,11 @@ void exo_intake_dismiss(exo_intake_ticket ticket);
 void exo_intake_took(exo_intake_ticket ticket, size_t bytes);
 /* Whether a descriptor of that number leaves the reserve alone. What can do without it closes it otherwise. */
 bool exo_intake_has_room(int fd);
+
+/* Where the connection `fd` came from that `listener` (a descriptor that listens between begin and end) accepted as its *number-th (from
+ * 0). ZeroMQ tells of its connections in that order, and of some when they have ended already. Counts *number on to the next one. False:
+ * it is not known, or not any more, as EXO_LIMIT_ORIGINS others came since. */
+bool exo_intake_origin(int listener, uint64_t *number, int fd, struct sockaddr_storage *from);
 
 typedef struct exo_intake_figures {
     uint64_t connections, strangers; /* that are there: all with an account; of these, strangers from elsewhere */

@@ -12,6 +12,7 @@ enum {
     EXO_LIMIT_STRANGER_BYTES = 64 * 1024, /* that one may send                                     */
     EXO_LIMIT_HANDSHAKE_MS = 2000,        /* for ZeroMQ's handshake, with CURVE's                  */
     EXO_LIMIT_HELLO_TICKS = 10,           /* half seconds until its Hello must have been accepted  */
+    EXO_LIMIT_ORIGINS = 512, /* of a listener: of how many, the last ones, the address is kept for the log */
 
     /* Peers. */
     EXO_LIMIT_PAYLOAD = 1 << 30,        /* bytes of one payload                                                   */

@@ -24,9 +24,11 @@
 #include <exogym/memory.h>
 #include <zmq.h>
 
+#include "intake.h"
+
 enum {
     MAX_WATCHES = 64,
-    MAX_PEERS = 64,        /* accepted connections that a watch remembers, the last ones */
+    MAX_PEERS = 512,       /* accepted connections that a watch remembers, the last ones */
     DOMAIN_SIZE = 64,      /* with its 0 */
     PEER_TEXT = 64,        /* an address as it is logged */
     FRAME_LIMIT = 255,     /* bytes of a request's frame: RFC 27 has none that is longer */
@@ -55,8 +57,10 @@ typedef struct watch {
         char address[PEER_TEXT];
     } peers[MAX_PEERS];
     size_t next_peer;
-    uint64_t decided; /* handshakes that succeeded, or that the handler refused, so far */
-    char pending[96]; /* a failure whose connection is not known yet; "" if none */
+    int listener;      /* the socket's; -1: it does not listen yet */
+    uint64_t accepted; /* connections by it, so far */
+    uint64_t decided;  /* handshakes that succeeded, or that the handler refused, so far */
+    char pending[96];  /* a failure whose connection is not known yet; "" if none */
 } watch;
 
 typedef struct null_domain {
@@ -370,33 +374,28 @@ answer(exo_zap *zap, const request *r)
 /* --- Monitors --------------------------------------------------------------------------------------------------------- */
 
 static void
-describe_peer(int fd, char out[PEER_TEXT])
+describe_address(const struct sockaddr_storage *from, char out[PEER_TEXT])
 {
     char host[INET6_ADDRSTRLEN];
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-        struct sockaddr_storage room;
-    } a;
-    socklen_t size = sizeof a;
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)from;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)from;
     strcpy(out, "unknown");
-    if (getpeername(fd, &a.any, &size) != 0)
-        return;
-    if (a.any.sa_family == AF_INET && inet_ntop(AF_INET, &a.v4.sin_addr, host, sizeof host))
-        snprintf(out, PEER_TEXT, "%s:%u", host, (unsigned)ntohs(a.v4.sin_port));
-    else if (a.any.sa_family == AF_INET6 && inet_ntop(AF_INET6, &a.v6.sin6_addr, host, sizeof host))
-        snprintf(out, PEER_TEXT, "[%s]:%u", host, (unsigned)ntohs(a.v6.sin6_port));
-    else if (a.any.sa_family == AF_UNIX)
+    if (from->ss_family == AF_INET && inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host))
+        snprintf(out, PEER_TEXT, "%s:%u", host, (unsigned)ntohs(v4->sin_port));
+    else if (from->ss_family == AF_INET6 && inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host))
+        snprintf(out, PEER_TEXT, "[%s]:%u", host, (unsigned)ntohs(v6->sin6_port));
+    else if (from->ss_family == AF_UNIX)
         strcpy(out, "ipc");
 }
 
 static void
 remember_peer(watch *w, int fd)
 {
+    struct sockaddr_storage from;
     w->peers[w->next_peer].fd = fd;
     w->peers[w->next_peer].decided = w->decided;
-    describe_peer(fd, w->peers[w->next_peer].address);
+    exo_intake_origin(w->listener, &w->accepted, fd, &from);
+    describe_address(&from, w->peers[w->next_peer].address);
     w->next_peer = (w->next_peer + 1) % MAX_PEERS;
 }
 
@@ -428,6 +427,10 @@ static bool
 take_event(exo_zap *zap, watch *w, uint16_t event, uint32_t value)
 {
     switch (event) {
+    case ZMQ_EVENT_LISTENING:
+        w->listener = (int)value;
+        w->accepted = 0;
+        return true;
     case ZMQ_EVENT_ACCEPTED:
         remember_peer(w, (int)value);
         return true;
@@ -689,15 +692,16 @@ exo_status
 exo_zap_watch(exo_zap *zap, void *socket, exo_err *err)
 {
     static _Atomic uint64_t counter;
-    const int events = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                       ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
-                       ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_MONITOR_STOPPED;
+    const int events = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED |
+                       ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                       ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_MONITOR_STOPPED;
     char endpoint[64];
     int zero = 0;
     exo_status st = EXO_OK;
     watch *w = exo_calloc(1, sizeof *w);
     if (!w)
         return exo_fail(err, EXO_NOMEM, "no memory to watch a socket");
+    w->listener = -1;
     for (size_t i = 0; i < MAX_PEERS; i++)
         w->peers[i].fd = -1;
     snprintf(endpoint, sizeof endpoint, "inproc://exogym.watch.%" PRIu64, counter++);

@@ -27,8 +27,8 @@ for header in "$EXO_SOURCE"/include/exogym/*.h; do
 done
 
 exported=$(nm -D --defined-only "$library" | awk '{print $NF}' | sed 's/@.*//')
-# Four functions of the C library's are its own on purpose: ZeroMQ is to find them (docs/decisions/0014-intake.md).
-taken='accept4|close|listen|recv'
+# Five functions of the C library's are its own on purpose: ZeroMQ is to find them (docs/decisions/0014-intake.md).
+taken='accept4|close|listen|recv|send'
 strangers=$(grep -v '^exo_' <<<"$exported" | grep -vxE "$taken" || true)
 for name in ${taken//|/ }; do
     grep -qx "$name" <<<"$exported" || fail "libexogym.so does not export $name: ZeroMQ would use the C library's"

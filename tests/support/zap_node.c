@@ -8,6 +8,7 @@
 
 #include <zmq.h>
 
+#include "intake.h"
 #include "key_folder.h"
 #include "logged.h"
 
@@ -35,7 +36,9 @@ zap_node_open_at(const char *endpoint, const exo_null_domain *domain)
     else
         cr_assert_eq(exo_curve_server(zap_node.server, &zap_node.keys, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_zap_watch(zap_node.zap, zap_node.server, &err), EXO_OK, "%s", err.text);
+    exo_intake_begin(&zap_node);
     cr_assert_eq(zmq_bind(zap_node.server, endpoint), 0, "%s", zmq_strerror(zmq_errno()));
+    exo_intake_end();
     cr_assert_eq(zmq_getsockopt(zap_node.server, ZMQ_LAST_ENDPOINT, zap_node.endpoint, &size), 0);
 }
 

@@ -1,0 +1,134 @@
+/* The intake's own words, on plain connections: where each came from, and that it was reset.
+ *
+ * Each test owns its listener. Read next: runtime/net/intake.h; net_descriptors.c, which meets it through a net. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include "intake.h"
+#include "net_limits.h"
+
+struct doorstep {
+    int listener;
+    struct sockaddr_in at;
+};
+
+static void
+open_doorstep(struct doorstep *d)
+{
+    socklen_t size = sizeof d->at;
+    d->at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    d->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(bind(d->listener, (struct sockaddr *)&d->at, sizeof d->at), 0);
+    exo_intake_begin(d);
+    cr_assert_eq(listen(d->listener, 16), 0);
+    exo_intake_end();
+    cr_assert_eq(getsockname(d->listener, (struct sockaddr *)&d->at, &size), 0);
+}
+
+/* Connects, is accepted, and both ends close; returns the port that it came from. *accepted: the number that accept4 gave. */
+static in_port_t
+come_and_go(const struct doorstep *d, int *accepted)
+{
+    struct sockaddr_in own;
+    socklen_t size = sizeof own;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(connect(fd, (const struct sockaddr *)&d->at, sizeof d->at), 0);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&own, &size), 0);
+    *accepted = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
+    cr_assert_geq(*accepted, 0);
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger)); /* spares the port */
+    close(fd);
+    close(*accepted);
+    return own.sin_port;
+}
+
+static bool
+has_come_from(const struct doorstep *d, uint64_t *number, int fd, in_port_t port)
+{
+    struct sockaddr_storage from;
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&from;
+    return exo_intake_origin(d->listener, number, fd, &from) && from.ss_family == AF_INET &&
+           v4->sin_addr.s_addr == htonl(INADDR_LOOPBACK) && v4->sin_port == port;
+}
+
+/* All of them had the same descriptor, and none is there any more when it is asked for. */
+Test(intake, knows_where_those_came_from_who_have_gone)
+{
+    enum {
+        COUNT = 20
+    };
+    struct doorstep d;
+    in_port_t ports[COUNT];
+    int fds[COUNT];
+    uint64_t number = 0;
+    open_doorstep(&d);
+    for (int i = 0; i < COUNT; i++)
+        ports[i] = come_and_go(&d, &fds[i]);
+    for (int i = 0; i < COUNT; i++) {
+        if (i % 5 != 4)
+            cr_expect(has_come_from(&d, &number, fds[i], ports[i]), "number %d", i);
+        else
+            number++; /* told of, and not asked for */
+    }
+    cr_expect_eq(number, COUNT);
+    struct sockaddr_storage from;
+    cr_expect_not(exo_intake_origin(d.listener, &number, fds[0], &from), "there was no other");
+    close(d.listener);
+    number = 0;
+    cr_expect_not(exo_intake_origin(d.listener, &number, fds[0], &from), "nobody listens");
+}
+
+/* It says of none that it came from where another did. */
+Test(intake, forgets_the_oldest_origins_only)
+{
+    enum {
+        COUNT = EXO_LIMIT_ORIGINS + 30
+    };
+    static in_port_t ports[COUNT];
+    static int fds[COUNT];
+    struct doorstep d;
+    struct sockaddr_storage from;
+    uint64_t number = 0;
+    open_doorstep(&d);
+    for (int i = 0; i < COUNT; i++)
+        ports[i] = come_and_go(&d, &fds[i]);
+    for (int i = 0; i < 30; i++)
+        cr_expect_not(exo_intake_origin(d.listener, &number, fds[i], &from), "number %d", i);
+    for (int i = 30; i < COUNT; i++)
+        cr_expect(has_come_from(&d, &number, fds[i], ports[i]), "number %d", i);
+    close(d.listener);
+}
+
+/* ZeroMQ passes over what send says; what recv says decides. */
+Test(intake, a_reset_that_send_heard_of_is_one_for_recv)
+{
+    struct doorstep d;
+    char byte = 'x';
+    open_doorstep(&d);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(connect(fd, (struct sockaddr *)&d.at, sizeof d.at), 0);
+    int other = accept4(d.listener, NULL, NULL, SOCK_CLOEXEC);
+    setsockopt(other, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+    close(other);
+    cr_assert_eq(send(fd, &byte, 1, MSG_NOSIGNAL), -1);
+    cr_assert_eq(errno, ECONNRESET);
+    for (int i = 0; i < 2; i++) {
+        cr_expect_eq(recv(fd, &byte, 1, 0), -1);
+        cr_expect_eq(errno, ECONNRESET);
+    }
+    close(fd);
+    /* The next one of that number ends orderly. */
+    int next = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(next, fd);
+    cr_assert_eq(connect(next, (struct sockaddr *)&d.at, sizeof d.at), 0);
+    close(accept4(d.listener, NULL, NULL, SOCK_CLOEXEC));
+    cr_expect_eq(recv(next, &byte, 1, 0), 0);
+    close(next);
+    close(d.listener);
+}
