@@ -1,5 +1,5 @@
 /* CartPole-v1: see cartpole.h. The order of the operations is Gymnasium's, so that the last bit of a state is too. */
-#include "cartpole.h"
+#include "actors/cartpole.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* Checkpoint folders: see checkpoint.h. No state; called by the trainer's thread, the path function by nodes too. */
-#include "checkpoint.h"
+#include "actors/checkpoint.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,10 +16,10 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "config_edit.h"
-#include "dir.h"
-#include "file.h"
-#include "manifest.h"
+#include "actors/manifest.h"
+#include "base/config_edit.h"
+#include "base/dir.h"
+#include "base/file.h"
 
 #define RUN_JSON "run.json"
 

@@ -1,11 +1,11 @@
 /* Requests to the nodes of a fit: see fit_impl.h. */
-#include "fit_impl.h"
+#include "actors/fit_impl.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "many.h"
+#include "actor/many.h"
 
 #define SLICE (100 * EXO_MS) /* between two looks at what there is to be waited for */
 

@@ -1,5 +1,5 @@
 /* Training in segments, and what happens between them: see fit_impl.h. */
-#include "fit_impl.h"
+#include "actors/fit_impl.h"
 
 #include <errno.h>
 #include <inttypes.h>

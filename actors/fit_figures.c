@@ -6,7 +6,7 @@
  *                 "lost", "spans": [[name, kind, begin, end], ...]}, ...]}
  *
  * A name is an index into `names`. Spans are there on the virtual clock only, as for the timeline. */
-#include "fit_impl.h"
+#include "actors/fit_impl.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -18,9 +18,9 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "file.h"
-#include "grow_text.h"
-#include "traffic_json.h"
+#include "base/file.h"
+#include "base/grow_text.h"
+#include "report/traffic_json.h"
 
 enum {
     LARGEST = 1 << 30

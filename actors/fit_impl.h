@@ -7,16 +7,16 @@
 #ifndef EXO_FIT_IMPL_H
 #define EXO_FIT_IMPL_H
 
-#include "checkpoint.h"
-#include "fit_network.h"
-#include "fit_run.h"
+#include "actors/checkpoint.h"
+#include "actors/fit_network.h"
+#include "actors/fit_run.h"
 #include <jansson.h>
 
-#include "ledger.h"
-#include "link.h"
-#include "metrics.h"
-#include "sim.h"
-#include "train_node.h"
+#include "actors/train_node.h"
+#include "base/sim.h"
+#include "link/link.h"
+#include "report/ledger.h"
+#include "report/metrics.h"
 
 #define EXO_FIT_CLOSE_GRACE (30 * EXO_SECOND)
 

@@ -1,5 +1,5 @@
 /* The memory plan of a training job: see fit_memory.h. */
-#include "fit_memory.h"
+#include "actors/fit_memory.h"
 
 #include <malloc.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 
 #include <exogym/memory.h>
 
-#include "fit_opts.h"
-#include "parallel.h"
+#include "actors/fit_opts.h"
+#include "base/parallel.h"
 
 enum {
     FEW = 1 << 21,   /* parameters of the smaller node by which a strategy is measured: whole pages, also huge ones */

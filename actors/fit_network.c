@@ -6,11 +6,11 @@
 
 #include <exogym/memory.h>
 
-#include "edge.h"
-#include "file.h"
-#include "fit_impl.h"
-#include "site.h"
-#include "timeline.h"
+#include "actors/fit_impl.h"
+#include "base/file.h"
+#include "comm/edge.h"
+#include "graph/site.h"
+#include "report/timeline.h"
 
 enum {
     SPANS = 100000 /* of each node, for the timeline */

@@ -2,7 +2,7 @@
 #ifndef EXO_FIT_NETWORK_H
 #define EXO_FIT_NETWORK_H
 
-#include "spec.h"
+#include "graph/spec.h"
 
 /* What a step costs by declaration on a host of speed 1; -1: it is measured. `graph` may be NULL. */
 exo_time exo_fit_step_cost(const exo_graph_spec *graph);

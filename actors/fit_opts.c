@@ -1,5 +1,5 @@
 /* The options of a fit. No state; the trainer's thread. */
-#include "fit_opts.h"
+#include "actors/fit_opts.h"
 
 #include <stdio.h>
 #include <string.h>

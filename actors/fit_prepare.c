@@ -1,5 +1,5 @@
 /* What a fit needs before its first step: strategies, data, the folder, nodes. See fit_impl.h. */
-#include "fit_impl.h"
+#include "actors/fit_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,12 +16,12 @@
 #include <exogym/memory.h>
 #include <exogym/tokenizer.h>
 
-#include "config_edit.h"
-#include "dir.h"
-#include "file.h"
-#include "fit_opts.h"
-#include "grow_text.h"
-#include "run_folder.h"
+#include "actors/fit_opts.h"
+#include "actors/run_folder.h"
+#include "base/config_edit.h"
+#include "base/dir.h"
+#include "base/file.h"
+#include "base/grow_text.h"
 
 enum {
     MAX_CONFIG = 1 << 24

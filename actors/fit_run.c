@@ -1,5 +1,5 @@
 /* One fit from beginning to end: see fit_impl.h, which says who does what. */
-#include "fit_impl.h"
+#include "actors/fit_impl.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 
 #include <exogym/memory.h>
 
-#include "fit_opts.h"
+#include "actors/fit_opts.h"
 
 #define DEFAULT_TIMEOUT (600 * EXO_SECOND)
 

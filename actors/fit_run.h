@@ -5,7 +5,7 @@
 #include <exogym/actor.h>
 #include <exogym/trainer.h>
 
-#include "spec.h"
+#include "graph/spec.h"
 
 /* Nodes on the workers of a cluster instead of in this process. Texts are YAML in flow style; borrowed for the length of the fit. */
 typedef struct exo_fit_far {

@@ -7,7 +7,7 @@
  *
  * A node that does not answer, as its process is stopped, may go on at any time: that is a warning, and others' waits for it end at the
  * run's deadline. */
-#include "fit_impl.h"
+#include "actors/fit_impl.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +15,8 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "config_edit.h"
-#include "node_look.h"
+#include "actors/node_look.h"
+#include "base/config_edit.h"
 
 #define EVERY     (200 * EXO_MS)
 #define LONG_WAIT (200 * EXO_MS) /* shorter ones are no stall yet */

@@ -6,8 +6,8 @@
 #include <exogym/graph.h>
 #include <exogym/strategy.h>
 
-#include "builtin_classes.h"
-#include "config_edit.h"
+#include "actors/builtin_classes.h"
+#include "base/config_edit.h"
 
 /* "name" or {name: ...}. */
 static exo_status

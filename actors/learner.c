@@ -9,11 +9,11 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "builtin_classes.h"
-#include "file.h"
-#include "ppo_update.h"
-#include "rollout.h"
-#include "stream_seed.h"
+#include "actors/builtin_classes.h"
+#include "actors/ppo_update.h"
+#include "actors/rollout.h"
+#include "actors/stream_seed.h"
+#include "base/file.h"
 
 enum {
     MAX_BATCH = 1024,

@@ -5,10 +5,10 @@
 
 #include <exogym/memory.h>
 
-#include "builtin_classes.h"
-#include "player.h"
-#include "rollout.h"
-#include "stream_seed.h"
+#include "actors/builtin_classes.h"
+#include "actors/player.h"
+#include "actors/rollout.h"
+#include "actors/stream_seed.h"
 
 struct maker {
     uint64_t environments, steps, total;

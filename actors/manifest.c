@@ -1,5 +1,5 @@
 /* Writes and checks the manifest of a checkpoint: see manifest.h. */
-#include "manifest.h"
+#include "actors/manifest.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,10 +12,10 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "dir.h"
-#include "file.h"
-#include "grow_text.h"
-#include "parallel.h"
+#include "base/dir.h"
+#include "base/file.h"
+#include "base/grow_text.h"
+#include "base/parallel.h"
 
 enum {
     DIGITS = 64,

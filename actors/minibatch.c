@@ -1,6 +1,6 @@
 /* minibatch_size: auto. Passes of the batch, its half, its third, ... are rehearsed until one fits. */
-#include "fit_opts.h"
-#include "free_memory.h"
+#include "actors/fit_opts.h"
+#include "base/free_memory.h"
 
 /* Of the free memory, what a run may take: the rest is for parameters, optimizers, data and other programs. */
 static const double share_of_memory = 0.6;

@@ -1,5 +1,5 @@
 /* Nodes elsewhere: see node_host.h. What the nodes of a run share in a process is found by the run's namespace (shared.h). */
-#include "node_host.h"
+#include "actors/node_host.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 #include <exogym/object.h>
 #include <exogym/plugin.h>
 
-#include "config_edit.h"
-#include "far.h"
-#include "fit_network.h"
-#include "shared.h"
-#include "site.h"
+#include "actors/fit_network.h"
+#include "base/config_edit.h"
+#include "base/shared.h"
+#include "comm/far.h"
+#include "graph/site.h"
 
 enum {
     STRATEGY_CHANNEL = 1, /* of collectives */

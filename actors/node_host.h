@@ -9,7 +9,7 @@
 #ifndef EXO_NODE_HOST_H
 #define EXO_NODE_HOST_H
 
-#include "train_node.h"
+#include "actors/train_node.h"
 
 typedef struct exo_node_host exo_node_host;
 

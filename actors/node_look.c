@@ -1,12 +1,12 @@
 /* What a node waits for: see node_look.h. No state. */
-#include "node_look.h"
+#include "actors/node_look.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "edge.h"
+#include "comm/edge.h"
 
 static void
 take(exo_node_look *out, uint32_t of, const exo_comm_look *look, uint32_t nodes, const uint32_t *missing,

@@ -1,5 +1,5 @@
 /* Plays CartPole: see player.h. */
-#include "player.h"
+#include "actors/player.h"
 
 #include <exogym/memory.h>
 

@@ -8,7 +8,7 @@
 
 #include <exogym/status.h>
 
-#include "ppo.h"
+#include "actors/ppo.h"
 
 enum {
     EXO_PLAYER_MAX_ENVIRONMENTS = 4096

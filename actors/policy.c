@@ -1,5 +1,5 @@
 /* Actor and critic: see policy.h. Inner loops run over the 64 units of a layer, whose number the compiler knows. */
-#include "policy.h"
+#include "actors/policy.h"
 
 #include <math.h>
 

@@ -13,7 +13,7 @@
 
 #include <exogym/rng.h>
 
-#include "cartpole.h"
+#include "actors/cartpole.h"
 
 enum {
     EXO_POLICY_HIDDEN = 64

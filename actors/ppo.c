@@ -1,5 +1,5 @@
 /* PPO's maths: see ppo.h. Per sample in double, the networks in float. */
-#include "ppo.h"
+#include "actors/ppo.h"
 
 #include <math.h>
 

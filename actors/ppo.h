@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "policy.h"
+#include "actors/policy.h"
 
 /* What a step ended, in arrays of `dones`. */
 enum {

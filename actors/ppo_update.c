@@ -1,5 +1,5 @@
 /* PPO's update: see ppo_update.h. */
-#include "ppo_update.h"
+#include "actors/ppo_update.h"
 
 #include <string.h>
 

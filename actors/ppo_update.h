@@ -20,7 +20,7 @@
 
 #include <exogym/status.h>
 
-#include "ppo.h"
+#include "actors/ppo.h"
 
 typedef struct exo_ppo_update_opts {
     exo_ppo_opts loss;

@@ -1,5 +1,5 @@
 /* Rollouts and policies as items: see rollout.h. */
-#include "rollout.h"
+#include "actors/rollout.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 
 #include <exogym/graph.h>
 
-#include "ppo.h"
+#include "actors/ppo.h"
 
 enum {
     EXO_ROLLOUT_PARTS = 9,

@@ -1,5 +1,5 @@
 /* The folder of a run: see run_folder.h. No state. */
-#include "run_folder.h"
+#include "actors/run_folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,9 +10,9 @@
 
 #include <exogym/log.h>
 
-#include "checkpoint.h"
-#include "dir.h"
-#include "file.h"
+#include "actors/checkpoint.h"
+#include "base/dir.h"
+#include "base/file.h"
 
 #define EVENTS "events.out.tfevents."
 

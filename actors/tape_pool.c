@@ -1,5 +1,5 @@
 /* A pool of tapes. A place holds an idle tape or NULL; taking and giving are single atomic exchanges. */
-#include "tape_pool.h"
+#include "actors/tape_pool.h"
 
 exo_status
 exo_tape_pool_take(exo_tape_pool *pool, exo_tape **out, exo_err *err)

@@ -1,5 +1,5 @@
 /* TrainNode: see train_node.h. Everything in struct train_node belongs to the node's compute lane. */
-#include "train_node.h"
+#include "actors/train_node.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "edge.h"
-#include "fit_opts.h"
-#include "node_host.h"
-#include "node_look.h"
-#include "parallel.h"
+#include "actors/fit_opts.h"
+#include "actors/node_host.h"
+#include "actors/node_look.h"
+#include "base/parallel.h"
+#include "comm/edge.h"
 
 struct train_node {
     exo_fit *fit;

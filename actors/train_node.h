@@ -21,9 +21,9 @@
 #include <exogym/actor.h>
 #include <exogym/trainer.h>
 
-#include "checkpoint.h"
-#include "pace.h"
-#include "tape_pool.h"
+#include "actors/checkpoint.h"
+#include "actors/tape_pool.h"
+#include "base/pace.h"
 
 /* What all nodes of a run share. Owner: the trainer, which outlives the nodes; read-only to them but for the pools and the
  * communicators, which are safe from any thread. */

@@ -5,8 +5,8 @@
 
 #include <exogym/memory.h>
 
-#include "fit_run.h"
-#include "train_node.h"
+#include "actors/fit_run.h"
+#include "actors/train_node.h"
 
 struct exo_trainer {
     exo_model *model;

@@ -11,10 +11,10 @@
 
 #include <exogym/exogym.h>
 
-#include "attention_kernels.h"
-#include "bf16.h"
+#include "base/bf16.h"
+#include "base/parallel.h"
 #include "limits.h"
-#include "parallel.h"
+#include "nn/cpu/attention_kernels.h"
 
 enum {
     REPEATS = 51,

@@ -10,8 +10,8 @@
 
 #include <exogym/exogym.h>
 
+#include "base/parallel.h"
 #include "limits.h"
-#include "parallel.h"
 
 static const char *const chains[] = {
     "raw",

@@ -9,7 +9,7 @@
 
 #include <exogym/graph.h>
 
-#include "run.h"
+#include "graph/run.h"
 
 static unsigned long actors = 100, items = 3;
 

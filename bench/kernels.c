@@ -8,8 +8,8 @@
 
 #include <exogym/exogym.h>
 
-#include "kernel_cases.h"
-#include "ref_device.h"
+#include "nn/ref/ref_device.h"
+#include "support/kernel_cases.h"
 
 enum {
     REPEATS = 5

@@ -11,7 +11,7 @@
 #include <exogym/rng.h>
 
 #include "limits.h"
-#include "link.h"
+#include "link/link.h"
 
 enum {
     REPEATS = 5,

@@ -25,7 +25,7 @@
 #include <exogym/clock.h>
 #include <exogym/memory.h>
 
-#include "store.h"
+#include "store/store.h"
 
 enum {
     ROUNDS = 51,

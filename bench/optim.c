@@ -9,7 +9,7 @@
 
 #include <exogym/exogym.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 enum {
     NUMEL = 1868234,

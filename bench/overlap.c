@@ -9,7 +9,7 @@
 #include <exogym/graph.h>
 #include <exogym/memory.h>
 
-#include "run.h"
+#include "graph/run.h"
 
 enum {
     NUMEL = 250000 /* of an item: 1 MB */

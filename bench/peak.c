@@ -1,8 +1,8 @@
 /* The processor's fp32 peak: see limits.h. Compiled for this machine, with its fused multiplication and addition. */
 #include <exogym/clock.h>
 
+#include "base/parallel.h"
 #include "limits.h"
-#include "parallel.h"
 
 enum {
     LANES = 16,

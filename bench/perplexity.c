@@ -13,7 +13,7 @@
 #include <exogym/model.h>
 #include <exogym/tokenizer.h>
 
-#include "file.h"
+#include "base/file.h"
 
 struct setting {
     const char *model, *text;

@@ -13,7 +13,7 @@
 #include <exogym/memory.h>
 #include <exogym/tensor.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 enum {
     PIECE = 1 << 17, /* words that one thread reads at once: 1 MiB */

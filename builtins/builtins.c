@@ -7,16 +7,16 @@
 
 #include <exogym/log.h>
 
+#include "actor/classes.h"
 #include "actors/builtin_classes.h"
 #include "actors/train_node.h"
+#include "codec/codec_impl.h"
+#include "graph/builtin.h"
+#include "graph/host.h"
 #include "nn/builtin_models.h"
 #include "nn/corpus/named.h"
 #include "nn/dataset_impl.h"
 #include "nn/schedules.h"
-#include "runtime/actor/classes.h"
-#include "runtime/codec/codec_impl.h"
-#include "runtime/graph/builtin.h"
-#include "runtime/graph/host.h"
 #include "strategies/builtin.h"
 
 static const void *const strategies[] = {

@@ -1,4 +1,4 @@
-# What an installation has besides the programs and their pages (runtime/main): the library, headers, exogym.pc, and a CMake
+# What an installation has besides the programs and their pages (runtime/programs): the library, headers, exogym.pc, and a CMake
 # package exogym::exogym.
 include(CMakePackageConfigHelpers)
 

@@ -1,9 +1,13 @@
+# Where headers are found: public ones as <exogym/NAME.h>; internal ones by their path, from runtime/ for what is there ("net/net.h"), else
+# from the root ("nn/cpu/gemm.h").
+set(EXO_INCLUDES ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR})
+
 # exo_layer(name folder [USES layer...] [CALLS layer...] [LIBS target...] [PROTO file...] [NATIVE])
 #
-# An object library exo_<name> of the folder's .c files. It sees the public headers, its own folder and the folders that it
-# names under USES. CALLS names further layers whose functions of the public headers it calls. Both are declared before it, and
-# tools/check_links.py finds calls to any other. LIBS are third-party targets that this layer alone sees. PROTO: proto/<file>.proto, whose generated code it alone
-# sees. NATIVE: compiled for this machine's processor.
+# An object library exo_<name> of the folder's .c files. It includes the public headers, those of its own folder and those of the layers
+# that it names under USES; CALLS names further layers whose functions of the public headers it calls. Both are declared before it.
+# tools/check_includes.py finds other includes, tools/check_links.py other calls. LIBS are third-party targets that this layer alone sees.
+# PROTO: proto/<file>.proto, whose generated code it alone sees. NATIVE: compiled for this machine's processor.
 # The source files are those in the folder; a new file needs no entry here.
 function(exo_layer name folder)
   cmake_parse_arguments(PARSE_ARGV 2 layer "NATIVE" "" "USES;CALLS;LIBS;PROTO")
@@ -24,14 +28,11 @@ function(exo_layer name folder)
     list(APPEND sources ${generated}.c ${generated}.h)
   endforeach()
   add_library(${target} OBJECT ${sources})
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/${folder})
+  target_include_directories(${target} PRIVATE ${EXO_INCLUDES})
   foreach(used IN LISTS layer_USES layer_CALLS)
     get_property(used_folder GLOBAL PROPERTY EXO_FOLDER_${used})
     if(NOT used_folder)
       message(FATAL_ERROR "layer ${name} uses or calls ${used}, which is not declared before it")
-    endif()
-    if(used IN_LIST layer_USES)
-      target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/${used_folder})
     endif()
   endforeach()
   if(layer_PROTO)
@@ -47,15 +48,17 @@ function(exo_layer name folder)
   set_property(GLOBAL APPEND PROPERTY EXO_LIBS ${layer_LIBS})
 endfunction()
 
-# Writes what tools/check_links.py reads: a line for each layer, lowest first, with its name, what it uses, what it calls, and its objects.
+# Writes what tools/check_links.py reads: a line for each layer, lowest first, with its name, its folder, what it uses, what it calls, and
+# its objects. tools/check_includes.py reads it, too.
 function(exo_layers_file path)
   get_property(layers GLOBAL PROPERTY EXO_LAYERS)
   set(rows "")
   foreach(layer IN LISTS layers)
+    get_target_property(folder ${layer} EXO_FOLDER)
     get_target_property(uses ${layer} EXO_USES)
     get_target_property(calls ${layer} EXO_CALLS)
     string(REPLACE "exo_" "" name ${layer})
-    string(APPEND rows "${name}|${uses}|${calls}|$<TARGET_OBJECTS:${layer}>\n")
+    string(APPEND rows "${name}|${folder}|${uses}|${calls}|$<TARGET_OBJECTS:${layer}>\n")
   endforeach()
   file(GENERATE OUTPUT ${path} CONTENT "${rows}")
 endfunction()
@@ -87,12 +90,10 @@ endfunction()
 # exo_part(name layer...): a static library of these layers only, for a program that shall carry, and link, no more than it uses.
 function(exo_part name)
   add_library(${name} STATIC)
-  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
+  target_include_directories(${name} PUBLIC ${EXO_INCLUDES})
   foreach(layer IN LISTS ARGN)
-    get_target_property(folder exo_${layer} EXO_FOLDER)
     get_target_property(libs exo_${layer} EXO_LIBS)
     target_sources(${name} PRIVATE $<TARGET_OBJECTS:exo_${layer}>)
-    target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/${folder})
     target_link_libraries(${name} PUBLIC ${libs})
   endforeach()
   target_link_libraries(${name} PUBLIC ${CMAKE_DL_LIBS} m)
@@ -108,11 +109,7 @@ function(exo_program name)
     target_link_options(${name} PRIVATE -Wl,--as-needed)
     return()
   endif()
-  get_property(layers GLOBAL PROPERTY EXO_LAYERS)
-  foreach(layer IN LISTS layers)
-    get_target_property(folder ${layer} EXO_FOLDER)
-    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/${folder})
-  endforeach()
+  target_include_directories(${name} PRIVATE ${EXO_INCLUDES})
   target_link_libraries(${name} PRIVATE -Wl,--whole-archive exogym_internal -Wl,--no-whole-archive)
   set_target_properties(${name} PROPERTIES ENABLE_EXPORTS ON)
 endfunction()

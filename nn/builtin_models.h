@@ -4,7 +4,7 @@
 
 #include <exogym/model.h>
 
-#include "registry.h"
+#include "base/registry.h"
 
 extern exo_registry exo_model_registry; /* of exo_model_class; model.c */
 

@@ -6,7 +6,7 @@
 
 #include <exogym/memory.h>
 
-#include "dataset_impl.h"
+#include "nn/dataset_impl.h"
 
 struct exo_dataset {
     atomic_uint references;

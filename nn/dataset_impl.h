@@ -4,7 +4,7 @@
 
 #include <exogym/data.h>
 
-#include "registry.h"
+#include "base/registry.h"
 
 /* Where part `part` of `num_parts` parts of `length` things begins: (length * part) / num_parts, rounded down. */
 static inline size_t

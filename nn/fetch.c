@@ -1,5 +1,5 @@
 /* Fetching public files: resumed where it was cut, checked before a file gets its name. */
-#include "fetch.h"
+#include "nn/fetch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "dir.h"
-#include "file.h"
+#include "base/dir.h"
+#include "base/file.h"
 
 enum {
     MAX_PATH = 4096,

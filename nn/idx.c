@@ -11,9 +11,9 @@
 
 #include <exogym/memory.h>
 
-#include "dataset_impl.h"
-#include "file.h"
-#include "free_memory.h"
+#include "base/file.h"
+#include "base/free_memory.h"
+#include "nn/dataset_impl.h"
 
 enum {
     MAX_IDX_DIMS = 3,

@@ -10,7 +10,7 @@
 
 #include <exogym/memory.h>
 
-#include "dataset_impl.h"
+#include "nn/dataset_impl.h"
 
 /* The memory of all views. */
 struct pixels {

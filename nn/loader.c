@@ -12,7 +12,7 @@
 
 #include <exogym/memory.h>
 
-#include "dataset_impl.h"
+#include "nn/dataset_impl.h"
 
 struct place {
     exo_batch batch;

@@ -12,11 +12,11 @@
 
 #include <exogym/memory.h>
 
-#include "builtin_models.h"
-#include "free_memory.h"
-#include "model_impl.h"
-#include "params_impl.h"
-#include "phantom.h"
+#include "base/free_memory.h"
+#include "nn/builtin_models.h"
+#include "nn/model_impl.h"
+#include "nn/params_impl.h"
+#include "nn/phantom.h"
 
 struct exo_builder {
     exo_param_info *infos;

@@ -1,5 +1,5 @@
 /* The data sets by name: builtins/ names those of the library. */
-#include "dataset_impl.h"
+#include "nn/dataset_impl.h"
 
 exo_registry exo_dataset_registry = EXO_REGISTRY("data set");
 

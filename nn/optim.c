@@ -11,8 +11,8 @@
 
 #include <exogym/memory.h>
 
-#include "device_impl.h"
-#include "optim_groups.h"
+#include "nn/device/device_impl.h"
+#include "nn/optim_groups.h"
 
 enum {
     MAX_BUFFERS = 3

@@ -4,9 +4,9 @@
 #include <float.h>
 #include <math.h>
 
-#include "config_edit.h"
-#include "config_tree.h"
-#include "optim_groups.h"
+#include "base/config_edit.h"
+#include "base/config_tree.h"
+#include "nn/optim_groups.h"
 
 static const char *const kind_names[] = {
     [EXO_ADAM] = "adam",       [EXO_ADAMW] = "adamw",     [EXO_SGD] = "sgd",

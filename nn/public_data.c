@@ -9,8 +9,8 @@
 
 #include <exogym/memory.h>
 
-#include "dataset_impl.h"
-#include "free_memory.h"
+#include "base/free_memory.h"
+#include "nn/dataset_impl.h"
 
 enum {
     SIDE = 28,

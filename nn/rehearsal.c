@@ -5,9 +5,9 @@
 #include <exogym/memory.h>
 #include <exogym/model.h>
 
-#include "model_impl.h"
-#include "parallel.h"
-#include "tape_impl.h"
+#include "base/parallel.h"
+#include "nn/model_impl.h"
+#include "nn/tape_impl.h"
 
 static size_t
 allocated(void)

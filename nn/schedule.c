@@ -5,8 +5,8 @@
 
 #include <exogym/memory.h>
 
-#include "config_tree.h"
-#include "schedules.h"
+#include "base/config_tree.h"
+#include "nn/schedules.h"
 
 struct exo_schedule {
     const exo_schedule_class *schedule_class;

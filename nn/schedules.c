@@ -1,5 +1,5 @@
 /* The curves of learning-rate schedules after the warm-up: a class each, pure functions of the step. */
-#include "schedules.h"
+#include "nn/schedules.h"
 
 #include <errno.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 
 #include <exogym/schedule.h>
 
-#include "registry.h"
+#include "base/registry.h"
 
 extern exo_registry exo_schedule_registry; /* of exo_schedule_class; schedule.c */
 

@@ -10,8 +10,8 @@
 
 #include <exogym/memory.h>
 
-#include "file.h"
-#include "hash.h"
+#include "base/file.h"
+#include "nn/hash.h"
 
 enum {
     PIECE = 1 << 18 /* bytes of a file at once */

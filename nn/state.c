@@ -14,8 +14,8 @@
 
 #include <exogym/memory.h>
 
-#include "file.h"
-#include "hash.h"
+#include "base/file.h"
+#include "nn/hash.h"
 
 #define MAX_HEADER (UINT64_C(64) << 20)
 

@@ -1,7 +1,7 @@
 /* The tape: records operations, walks them backwards, and keeps memory and primitives from pass to pass. One thread at a time.
  * Next: tape_impl.h for the life of memory, ops/ for the operations. */
-#include "tape_private.h"
-#include "tape_run.h"
+#include "nn/tape_private.h"
+#include "nn/tape_run.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Checkpoints: parts of a pass that are computed again in backward. */
-#include "tape_private.h"
+#include "nn/tape_private.h"
 
 #include <string.h>
 

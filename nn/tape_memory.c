@@ -1,12 +1,12 @@
 /* The tape's memory: a pool of buffers, and the tensors of a pass. Next: tape_impl.h for its life. */
-#include "tape_private.h"
+#include "nn/tape_private.h"
 
 #include <stdint.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "phantom.h"
+#include "nn/phantom.h"
 
 enum {
     PHANTOM_FROM = 256 << 10 /* bytes */

@@ -3,8 +3,8 @@
 #ifndef EXO_TAPE_PRIVATE_H
 #define EXO_TAPE_PRIVATE_H
 
-#include "params_impl.h"
-#include "tape_impl.h"
+#include "nn/params_impl.h"
+#include "nn/tape_impl.h"
 
 enum {
     TENSORS_PER_SLAB = 64,

@@ -2,8 +2,8 @@
 #ifndef EXO_TAPE_RUN_H
 #define EXO_TAPE_RUN_H
 
-#include "device_impl.h"
-#include "tape_impl.h"
+#include "nn/device/device_impl.h"
+#include "nn/tape_impl.h"
 
 /* The device that the pass computes on. */
 exo_device *exo_tape_device(const exo_tape *tape);

@@ -1,9 +1,9 @@
 /* Gradients that are handed on as soon as they are whole: the parameters' uses are counted down in backward. Next: exo_grad_sink. */
-#include "tape_private.h"
+#include "nn/tape_private.h"
 
 #include <string.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 enum {
     PIECE = 1 << 15 /* elements: what an optimizer sweeps over fits the second-level cache */

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bf16.h"
-#include "tape_impl.h"
+#include "base/bf16.h"
+#include "nn/tape_impl.h"
 
 size_t
 exo_tensor_dims(const exo_tensor *tensor, size_t *dims)

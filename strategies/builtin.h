@@ -4,7 +4,7 @@
 
 #include <exogym/strategy.h>
 
-#include "registry.h"
+#include "base/registry.h"
 
 extern exo_registry exo_strategy_registry; /* of exo_strategy_class; registry.c */
 

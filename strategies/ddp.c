@@ -3,7 +3,7 @@
  *
  * Traffic of a node and step: 2 Psi (N - 1) / N elements.
  */
-#include "builtin.h"
+#include "strategies/builtin.h"
 
 static exo_status
 ddp_step(void *self, exo_node *node, exo_err *err)

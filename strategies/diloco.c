@@ -9,7 +9,7 @@
  *
  * Traffic of a node and round: 2 Psi (N - 1) / N elements. A last round of fewer than H steps sends nothing.
  */
-#include "builtin.h"
+#include "strategies/builtin.h"
 
 struct diloco {
     exo_rounds rounds;

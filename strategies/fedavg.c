@@ -5,11 +5,11 @@
  * Traffic of a node and round: 2 Psi (n - 1) / n elements, n the nodes of its island; islands are known to all without a message. Inner
  * optimizers keep their moments. A last round of fewer than H steps sends nothing.
  */
-#include "builtin.h"
+#include "strategies/builtin.h"
 
 #include <exogym/memory.h>
 
-#include "config_edit.h"
+#include "base/config_edit.h"
 
 struct fedavg {
     exo_rounds rounds;

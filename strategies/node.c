@@ -1,5 +1,5 @@
 /* What strategies share: the inner step, and when rounds come. */
-#include "builtin.h"
+#include "strategies/builtin.h"
 
 bool
 exo_always_steps_alone(const void *self, uint32_t num_nodes)

@@ -6,7 +6,7 @@
  *
  * Traffic of a node: 2 p Psi (N - 1) / N elements a round, one round every `interval` steps; random selects p Psi on average.
  */
-#include "builtin.h"
+#include "strategies/builtin.h"
 
 #include <math.h>
 

@@ -10,8 +10,8 @@
 
 #include <exogym/memory.h>
 
-#include "builtin.h"
-#include "config_edit.h"
+#include "base/config_edit.h"
+#include "strategies/builtin.h"
 
 struct exo_strategy {
     const exo_strategy_class *strategy_class;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Keeps every library, raw memory, threads and packing in the folder that owns it. CMake's include paths keep the layers apart;
-# this checks what they cannot see. Prints each offence and ends with 1 if there is one.
+# Keeps every library, raw memory, threads and packing in the folder that owns it. tools/check_includes.py and tools/check_links.py keep
+# the layers apart; this checks what they cannot see. Prints each offence and ends with 1 if there is one.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -21,14 +21,14 @@ only 'cuda[a-z_]*\.h|cublas[a-zA-Z_0-9]*\.h|cudnn[a-z_0-9]*\.h' 'nn/cuda/' 'CUDA
 only 'zmq\.h' 'runtime/net/' 'ZeroMQ belongs to runtime/net:'
 only '[a-z_]+\.pb-c\.h|protobuf-c/.*' 'runtime/wire/|runtime/cluster/' 'Generated code belongs to runtime/wire and runtime/cluster:'
 only 'sqlite3\.h' 'runtime/cluster/' 'SQLite belongs to runtime/cluster:'
-only 'seccomp\.h' 'runtime/main/exogym-filter\.c' 'Filters of system calls belong to the head:'
+only 'seccomp\.h' 'runtime/programs/exogym-filter\.c' 'Filters of system calls belong to the head:'
 only 'libfyaml\.h' 'runtime/base/' 'YAML belongs to runtime/base:'
 only 'zstd\.h|lz4\.h' 'runtime/codec/' 'Compression belongs to runtime/codec:'
-only 'jansson\.h' 'nn/|actors/|runtime/graph/|runtime/ops/|runtime/main/|runtime/cluster/' 'JSON does not belong here:'
+only 'jansson\.h' 'nn/|actors/|runtime/graph/|runtime/report/|runtime/programs/|runtime/cluster/' 'JSON does not belong here:'
 only 'pcre2\.h|unicase\.h|uninorm\.h|unictype\.h' 'nn/text/' 'Regular expressions and Unicode belong to nn/text:'
 only 'openssl/.*' 'nn/' 'Hashes belong to nn:'
 only 'curl/.*' 'nn/' 'Downloads belong to nn:'
-only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/main/exogym-node\.c|runtime/main/local_cluster\.c|nn/loader\.c|actors/node_host\.c' 'Threads do not belong here:'
+only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/programs/exogym-node\.c|runtime/programs/local_cluster\.c|nn/loader\.c|actors/node_host\.c' 'Threads do not belong here:'
 
 raw=$(grep -rnE '(^|[^_a-zA-Z.>])(malloc|calloc|realloc|strdup|strndup|free|aligned_alloc|posix_memalign)\(' \
     --include='*.c' --include='*.h' runtime nn strategies actors builtins 2>/dev/null |

@@ -2,7 +2,7 @@
 """Layers at link time: what the objects of each layer refer to, beside what the layer declares.
 
     tools/check_links.py LAYERS [KNOWN]     LAYERS is written by exo_layers_file (cmake/layers.cmake): a line for each layer, lowest
-                                            first: its name, USES, CALLS and its objects. KNOWN: tools/known_links.txt
+                                            first: its name, folder, USES, CALLS and its objects. KNOWN: tools/known_links.txt
     tools/check_links.py --self-test CC     plants a call upward, one that is not declared, a declaration that nothing needs, and
                                             cycles between folders and between files, each of which must be found
 
@@ -29,10 +29,10 @@ class Layer:
 
 
 def read_layers(path):
-    """name|uses|calls|objects, with ';' within."""
+    """name|folder|uses|calls|objects, with ';' within."""
     with open(path, encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("|") for line in file if line.strip()]
-    return [Layer(name, *([part for part in row.split(";") if part] for row in rest)) for name, *rest in rows]
+    return [Layer(name, *([part for part in row.split(";") if part] for row in rest)) for name, _, *rest in rows]
 
 
 def symbols(objects):

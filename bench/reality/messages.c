@@ -28,7 +28,7 @@
 #include <unistd.h>
 
 #include "limits.h"
-#include "link.h"
+#include "link/link.h"
 
 enum {
     MAX_HOSTS = 16,

@@ -1,5 +1,5 @@
 /* The characters of text files, without keeping the text: a bit for each code point. One thread. */
-#include "documents.h"
+#include "nn/corpus/documents.h"
 
 #include <inttypes.h>
 #include <string.h>

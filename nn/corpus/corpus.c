@@ -1,5 +1,5 @@
 /* See corpus.h. */
-#include "corpus.h"
+#include "nn/corpus/corpus.h"
 
 #include <endian.h>
 #include <stdatomic.h>

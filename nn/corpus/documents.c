@@ -1,5 +1,5 @@
 /* See documents.h. */
-#include "documents.h"
+#include "nn/corpus/documents.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #include <exogym/memory.h>
 
-#include "file.h"
+#include "base/file.h"
 
 /* --- Which files ------------------------------------------------------------------------------------------------------ */
 

@@ -1,5 +1,5 @@
 /* The data sets "text", "shakespeare" and "tokens" of a job: docs/jobs.md has the options. */
-#include "corpus.h"
+#include "nn/corpus/corpus.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 
 #include <exogym/memory.h>
 
-#include "config_edit.h"
-#include "named.h"
+#include "base/config_edit.h"
+#include "nn/corpus/named.h"
 
 enum {
     MAX_BLOCK = 1 << 24,

@@ -2,7 +2,7 @@
 #ifndef EXO_NAMED_H
 #define EXO_NAMED_H
 
-#include "dataset_impl.h"
+#include "nn/dataset_impl.h"
 
 enum {
     EXO_NUM_TEXT_SETS = 3

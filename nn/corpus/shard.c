@@ -1,5 +1,5 @@
 /* See shard.h. */
-#include "shard.h"
+#include "nn/corpus/shard.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include <exogym/memory.h>
 
-#include "file.h"
+#include "base/file.h"
 
 /* Where what stands in the header. What is not named is zero. */
 enum {

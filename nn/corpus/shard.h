@@ -4,8 +4,8 @@
 #ifndef EXO_SHARD_H
 #define EXO_SHARD_H
 
-#include "corpus.h"
-#include "file.h"
+#include "base/file.h"
+#include "nn/corpus/corpus.h"
 
 #define EXO_SHARD_ENDING ".tokens"
 

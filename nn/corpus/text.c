@@ -1,6 +1,6 @@
 /* Text files as a data set: encoded once, in memory once. One thread makes it. */
-#include "corpus.h"
-#include "documents.h"
+#include "nn/corpus/corpus.h"
+#include "nn/corpus/documents.h"
 
 #include <endian.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* `exogym data tokenize`: text files into shards, in memory that does not grow with them. One thread. */
-#include "documents.h"
-#include "shard.h"
+#include "nn/corpus/documents.h"
+#include "nn/corpus/shard.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 #include <exogym/memory.h>
 
-#include "dir.h"
+#include "base/dir.h"
 
 enum {
     SHARD_TOKENS = 100000000

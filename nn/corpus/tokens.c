@@ -1,7 +1,7 @@
 /* Files of tokens as a data set: mapped, so that the page cache holds the one copy of a host. One thread makes it. */
-#include "corpus.h"
-#include "documents.h"
-#include "shard.h"
+#include "nn/corpus/corpus.h"
+#include "nn/corpus/documents.h"
+#include "nn/corpus/shard.h"
 
 #include <inttypes.h>
 #include <stdio.h>

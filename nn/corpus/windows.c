@@ -1,11 +1,11 @@
 /* Windows over a corpus as data sets: tokens, and the token that follows each of them. Read-only; any thread. */
-#include "corpus.h"
+#include "nn/corpus/corpus.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "dataset_impl.h"
+#include "nn/dataset_impl.h"
 
 struct windows {
     exo_corpus *corpus;

@@ -1,11 +1,11 @@
 /* Vectorized activations: the loops stand in activations_typed.h, here they are made for each activation and type. */
-#include "activations.h"
+#include "nn/cpu/activations.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "typed.h"
-#include "vector_math.h"
+#include "nn/cpu/typed.h"
+#include "nn/cpu/vector_math.h"
 
 #define ROOT_2_PI 0.79788456080286536f /* sqrt(2 / pi) */
 #define CUBIC     0.044715f

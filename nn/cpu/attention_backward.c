@@ -4,11 +4,11 @@
  * what its keys add: the whole gradient if it has all keys and they fit the cache; else pieces leave partial sums, which are added in
  * the order of the keys. With weights P of a block's scores S, out = P V and delta_i = dout_i . out_i:
  * dP = dout V^T, dS = P (dP - delta), dQ = dS K scale, dK = dS^T Q scale, dV = P^T dout. */
-#include "attention_kernels.h"
+#include "nn/cpu/attention_kernels.h"
 
 #include <string.h>
 
-#include "attention_block.h"
+#include "nn/cpu/attention_block.h"
 
 enum {
     WANTED_PIECES = 8,      /* at least, if the tokens allow it */

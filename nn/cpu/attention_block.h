@@ -5,8 +5,8 @@
 #ifndef EXO_CPU_ATTENTION_BLOCK_H
 #define EXO_CPU_ATTENTION_BLOCK_H
 
-#include "attention_pack.h"
-#include "attention_product.h"
+#include "nn/cpu/attention_pack.h"
+#include "nn/cpu/attention_product.h"
 
 enum {
     BAND = 16

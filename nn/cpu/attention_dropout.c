@@ -1,7 +1,7 @@
 /* Which weights dropout keeps: Philox4x32-10, a block of numbers for 8 keys of one query, a query a lane. */
-#include "attention_kernels.h"
+#include "nn/cpu/attention_kernels.h"
 
-#include "attention_vector.h"
+#include "nn/cpu/attention_vector.h"
 
 enum {
     WAYS = 4,        /* vectors of queries at a time: one alone would wait for its products */

@@ -2,12 +2,12 @@
  *
  * Of each block of 64 queries a piece holds the queries (units, 64), the output so far (D, 64), and each query's largest score and sum of
  * exponentials; when a largest score grows, sum and output shrink to it. Scores are taken in powers of two. */
-#include "attention_kernels.h"
+#include "nn/cpu/attention_kernels.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "attention_block.h"
+#include "nn/cpu/attention_block.h"
 
 enum {
     PIECE_BLOCKS = 4 /* of queries; they share the copies of keys and values */

@@ -1,10 +1,10 @@
 /* Packing for attention: see attention_pack.h. No state. */
-#include "attention_pack.h"
+#include "nn/cpu/attention_pack.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "bf16.h"
+#include "base/bf16.h"
 
 enum {
     CACHE_LINE = 64,   /* bytes                                      */

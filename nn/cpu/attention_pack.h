@@ -5,8 +5,8 @@
 #ifndef EXO_CPU_ATTENTION_PACK_H
 #define EXO_CPU_ATTENTION_PACK_H
 
-#include "attention_kernels.h"
-#include "attention_vector.h"
+#include "nn/cpu/attention_kernels.h"
+#include "nn/cpu/attention_vector.h"
 
 enum {
     BLOCK = EXO_ATTENTION_BLOCK

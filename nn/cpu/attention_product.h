@@ -8,7 +8,7 @@
 #ifndef EXO_CPU_ATTENTION_PRODUCT_H
 #define EXO_CPU_ATTENTION_PRODUCT_H
 
-#include "attention_vector.h"
+#include "nn/cpu/attention_vector.h"
 
 #if LANES == 16
 #define PANEL 4 /* vectors of a tile's row at most */

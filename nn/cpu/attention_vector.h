@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "bf16.h"
+#include "base/bf16.h"
 
 #if defined(__AVX__)
 #include <immintrin.h>

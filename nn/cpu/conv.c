@@ -1,12 +1,12 @@
 /* Convolutions through oneDNN: see conv.h. A plan has the primitives for full pieces and for a shorter last one, and for each
  * piece the memory objects and partial gradients that it alone uses. */
-#include "conv.h"
+#include "nn/cpu/conv.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "onednn.h"
+#include "nn/cpu/onednn.h"
 
 /* Primitives for pieces of one length. */
 struct sized {

@@ -1,11 +1,11 @@
 /* The CPU as a device: memory is the host's, and every kernel is done when its call returns. No state. */
-#include "cpu_device.h"
+#include "nn/cpu/cpu_device.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 static exo_status
 cpu_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)

@@ -2,7 +2,7 @@
 #ifndef EXO_CPU_DEVICE_H
 #define EXO_CPU_DEVICE_H
 
-#include "device_impl.h"
+#include "nn/device/device_impl.h"
 
 enum {
     EXO_CPU_PIECE = 1 << 15 /* elements of a sweep: five buffers of it fit the second-level cache */

@@ -3,11 +3,11 @@
  * Keys lie in blocks of 16 positions, so that a block's 16 scores are one vector and every score is one chain of additions over the head's
  * elements. Positions are swept in stretches with a running maximum and sum (Milakov & Gimelshein, 2018). Stretches begin at multiples
  * of SPAN, so a query's result depends on its own position only. */
-#include "decode.h"
+#include "nn/cpu/decode.h"
 
 #include <math.h>
 
-#include "decode_vector.h"
+#include "nn/cpu/decode_vector.h"
 
 enum {
     KEYS = EXO_DECODE_KEYS,

@@ -1,12 +1,12 @@
 /* Weights in panels: memory, packing and quantization (decode.h). A panel is packed by one thread; panels are independent. */
-#include "decode.h"
+#include "nn/cpu/decode.h"
 
 #include <math.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "decode_vector.h"
+#include "nn/cpu/decode_vector.h"
 
 enum {
     PANEL = EXO_DECODE_PANEL,

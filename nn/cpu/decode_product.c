@@ -3,9 +3,9 @@
  * A tile of rows sweeps over one panel with its sums in registers: each weight is read once for all rows of the tile, and each sum is one
  * chain of additions in the order of the inputs, so that a row's result does not depend on the others. Quantized products add integers
  * within a group, exactly, and the groups in their order. */
-#include "decode.h"
+#include "nn/cpu/decode.h"
 
-#include "decode_vector.h"
+#include "nn/cpu/decode_vector.h"
 
 enum {
     PANEL = EXO_DECODE_PANEL,

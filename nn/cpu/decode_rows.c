@@ -1,10 +1,10 @@
 /* Norms, activations, quantized rows and sums over logits (decode.h). Plain loops that the compiler vectorizes: sums are kept in lanes that
  * are added in their order. */
-#include "decode.h"
+#include "nn/cpu/decode.h"
 
 #include <math.h>
 
-#include "decode_vector.h"
+#include "nn/cpu/decode_vector.h"
 
 enum {
     SUMS = 32 /* partial sums of a row */

@@ -1,13 +1,13 @@
 /* Operations of the tape element by element, and the mean, in pieces. No state. */
-#include "cpu_device.h"
+#include "nn/cpu/cpu_device.h"
 
 #include <math.h>
 
 #include <exogym/rng.h>
 
-#include "activations.h"
-#include "kernels.h"
-#include "parallel.h"
+#include "base/parallel.h"
+#include "nn/cpu/activations.h"
+#include "nn/cpu/kernels.h"
 
 /* `x` from element `first` on. */
 static const void *

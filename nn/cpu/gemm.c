@@ -1,12 +1,12 @@
 /* A matrix product through oneDNN: see gemm.h. A slot is memory objects that one call at a time uses; there are a few more than threads. */
-#include "gemm.h"
+#include "nn/cpu/gemm.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 
 #include <exogym/memory.h>
 
-#include "onednn.h"
+#include "nn/cpu/onednn.h"
 
 struct slot {
     atomic_bool taken;

@@ -1,8 +1,8 @@
 /* Operations on images, a sample a piece. No state. */
-#include "cpu_device.h"
+#include "nn/cpu/cpu_device.h"
 
-#include "kernels.h"
-#include "parallel.h"
+#include "base/parallel.h"
+#include "nn/cpu/kernels.h"
 
 /* `x` from element `first` on. */
 static const void *

@@ -1,10 +1,10 @@
 /* Vectorized kernels: the bodies stand in kernels_typed.h, here they are made for fp32 and bf16 and chosen by type. */
-#include "kernels.h"
+#include "nn/cpu/kernels.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "bf16.h"
+#include "base/bf16.h"
 
 enum {
     STRIP = 64,     /* channels whose sums fit into registers */
@@ -42,13 +42,13 @@ key_value(int32_t key)
 #define LOAD(x)  (x)
 #define STORE(x) (x)
 #define NAME(f)  f##_f32
-#include "kernels_typed.h"
+#include "nn/cpu/kernels_typed.h"
 
 #define T        uint16_t
 #define LOAD(x)  exo_from_bf16(x)
 #define STORE(x) exo_to_bf16(x)
 #define NAME(f)  f##_bf16
-#include "kernels_typed.h"
+#include "nn/cpu/kernels_typed.h"
 
 #define CHOOSE(type, f, ...)                                                                                           \
     do {                                                                                                               \

@@ -1,5 +1,5 @@
 /* Matrix products by pieces of rows: see matmul.h. */
-#include "matmul.h"
+#include "nn/cpu/matmul.h"
 
 #include <exogym/memory.h>
 

@@ -2,7 +2,7 @@
 #ifndef EXO_CPU_MATMUL_H
 #define EXO_CPU_MATMUL_H
 
-#include "gemm.h"
+#include "nn/cpu/gemm.h"
 
 enum {
     EXO_MATMUL_PIECE = 64

@@ -1,5 +1,5 @@
 /* The engine, streams and primitives of oneDNN. Streams belong to their threads; the rest is read-only once made. */
-#include "onednn.h"
+#include "nn/cpu/onednn.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include <exogym/memory.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 /* libgomp's; omp.h is not where every compiler looks. Sets a variable of the calling thread only. */
 extern void omp_set_num_threads(int threads);

@@ -1,6 +1,6 @@
 /* Steps of optimizers, in pieces: plain loops that compilers vectorize. No branch depends on data, and square root and division are IEEE's, so
  * the results are the same with any width of vectors and any pieces. No state. */
-#include "cpu_device.h"
+#include "nn/cpu/cpu_device.h"
 
 #include <math.h>
 

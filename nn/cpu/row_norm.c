@@ -1,9 +1,9 @@
 /* Normalization of rows, vectorized: see row_norm.h. */
-#include "row_norm.h"
+#include "nn/cpu/row_norm.h"
 
 #include <math.h>
 
-#include "typed.h"
+#include "nn/cpu/typed.h"
 
 enum {
     LANES = 16

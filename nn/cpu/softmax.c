@@ -1,10 +1,10 @@
 /* Softmax over parts of rows, vectorized: see softmax.h. */
-#include "softmax.h"
+#include "nn/cpu/softmax.h"
 
 #include <math.h>
 
-#include "typed.h"
-#include "vector_math.h"
+#include "nn/cpu/typed.h"
+#include "nn/cpu/vector_math.h"
 
 enum {
     LANES = 16

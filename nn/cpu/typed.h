@@ -5,7 +5,7 @@
 
 #include <exogym/tensor.h>
 
-#include "bf16.h"
+#include "base/bf16.h"
 
 #define EXO_INLINED static inline __attribute__((always_inline))
 

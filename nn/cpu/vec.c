@@ -1,10 +1,10 @@
 /* Arithmetic on whole arrays, in pieces: plain loops that compilers vectorize. No element depends on another, so the pieces change no bit;
  * sums are those of fixed pieces, added in their order. No state. */
-#include "cpu_device.h"
+#include "nn/cpu/cpu_device.h"
 
-#include "kernels.h"
-#include "parallel.h"
-#include "typed.h"
+#include "base/parallel.h"
+#include "nn/cpu/kernels.h"
+#include "nn/cpu/typed.h"
 
 /* A kernel NAME that does STATEMENT for each element i, with its arguments in k. Its destination may be one of its sources. */
 #define SWEEP(NAME, STATEMENT)                                                                                         \

@@ -1,5 +1,5 @@
 /* Arrays: memory of a device, its parts, and the ways to and from the host. No state of its own. */
-#include "device_impl.h"
+#include "nn/device/device_impl.h"
 
 #include <assert.h>
 #include <string.h>

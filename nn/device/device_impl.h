@@ -12,7 +12,7 @@
 
 #include <exogym/device.h>
 
-#include "op_args.h"
+#include "nn/device/op_args.h"
 
 /* --- Arguments: `count` elements, fp32 unless said otherwise; formulas are device.h's ------------------------------------------------- */
 

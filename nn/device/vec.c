@@ -1,5 +1,5 @@
 /* Arithmetic on whole arrays: checks that they fit, then asks their device for one kernel. No state. */
-#include "device_impl.h"
+#include "nn/device/device_impl.h"
 
 #include <assert.h>
 

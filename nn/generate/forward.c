@@ -1,12 +1,12 @@
 /* Forward passes: see forward.h. Every step of a block is one loop of the team, over rows or over panels of weights. */
-#include "forward.h"
+#include "nn/generate/forward.h"
 
 #include <math.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "positions.h"
+#include "nn/generate/positions.h"
 
 enum {
     PANEL = EXO_DECODE_PANEL,

@@ -5,8 +5,8 @@
 #ifndef EXO_GENERATE_FORWARD_H
 #define EXO_GENERATE_FORWARD_H
 
-#include "packed_weights.h"
-#include "team.h"
+#include "nn/generate/packed_weights.h"
+#include "nn/generate/team.h"
 
 enum {
     EXO_LOGIT_ROWS = 24 /* rows whose logits are held at once */

@@ -1,12 +1,12 @@
 /* Generators: making them, and the coming and going of sequences. Read next: step.c, forward.c. */
-#include "generator.h"
+#include "nn/generate/generator.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "free_memory.h"
+#include "base/free_memory.h"
 
 enum {
     MAX_SEQUENCES = 65536,

@@ -4,8 +4,8 @@
 
 #include <exogym/generate.h>
 
-#include "forward.h"
-#include "sampling.h"
+#include "nn/generate/forward.h"
+#include "nn/generate/sampling.h"
 
 /* A place for a sequence. What has been taken stays readable until another is submitted here. */
 typedef struct exo_sequence {

@@ -4,7 +4,7 @@
 
 #include <exogym/memory.h>
 
-#include "generator.h"
+#include "nn/generate/generator.h"
 
 /* Where logits go, or what becomes of them. Tags are rows of the pass. */
 struct measure {

@@ -1,6 +1,6 @@
 /* Weights for inference: see packed_weights.h. A list of places says where every parameter goes; allocating, checking and filling walk
  * over it. */
-#include "packed_weights.h"
+#include "nn/generate/packed_weights.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <exogym/memory.h>
 #include <exogym/model.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 enum {
     NAME = 64

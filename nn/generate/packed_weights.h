@@ -4,7 +4,7 @@
 
 #include <exogym/generate.h>
 
-#include "decode.h"
+#include "nn/cpu/decode.h"
 
 /* A norm: bias NULL if it has none. Vectors are zero up to a multiple of EXO_DECODE_PANEL. */
 typedef struct exo_norm_weights {

@@ -1,5 +1,5 @@
 /* Tables of positions: see positions.h. Frequencies are fp32, as in transformers; angles of them are exact. */
-#include "positions.h"
+#include "nn/generate/positions.h"
 
 #include <math.h>
 

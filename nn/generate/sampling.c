@@ -1,5 +1,5 @@
 /* Choosing a token: see sampling.h. Penalty, temperature, top-k, top-p as transformers has them, without sorting the vocabulary. */
-#include "sampling.h"
+#include "nn/generate/sampling.h"
 
 #include <math.h>
 #include <string.h>

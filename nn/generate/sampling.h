@@ -4,7 +4,7 @@
 
 #include <exogym/generate.h>
 
-#include "forward.h"
+#include "nn/generate/forward.h"
 
 typedef struct exo_choice {
     int32_t token;

@@ -1,7 +1,7 @@
 /* A generator's step: which tokens it computes, what is drawn, what has come to its end. */
 #include <assert.h>
 
-#include "generator.h"
+#include "nn/generate/generator.h"
 
 static void
 choose(void *context, size_t place, float *logits, const exo_logits_scratch *scratch)

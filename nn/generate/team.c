@@ -1,5 +1,5 @@
 /* Teams: see team.h. The counters of a loop are atomic; the rest of a team changes between runs only. */
-#include "team.h"
+#include "nn/generate/team.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -8,7 +8,7 @@
 #include <exogym/memory.h>
 #include <exogym/tensor.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 enum {
     LINE = 64,

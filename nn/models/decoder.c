@@ -4,10 +4,10 @@
 
 #include <exogym/memory.h>
 
-#include "builtin_models.h"
-#include "decoder.h"
-#include "model_impl.h"
-#include "pretrained.h"
+#include "nn/builtin_models.h"
+#include "nn/model_impl.h"
+#include "nn/models/decoder.h"
+#include "nn/pretrained/pretrained.h"
 
 enum {
     MAX_NAME = 64

@@ -1,6 +1,6 @@
 /* Decoders from Hugging Face directories and into them: a model with its parameters, where nn/pretrained has specs and tensors. No state. */
-#include "model_impl.h"
-#include "pretrained.h"
+#include "nn/model_impl.h"
+#include "nn/pretrained/pretrained.h"
 
 exo_status
 exo_decoder_load_params(const char *folder, const exo_model *model, exo_params *params, exo_err *err)

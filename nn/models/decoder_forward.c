@@ -3,8 +3,8 @@
  * Read-only but for what the tape holds. Read next: exogym/sequence.h. */
 #include <string.h>
 
-#include "decoder.h"
-#include "tape_impl.h"
+#include "nn/models/decoder.h"
+#include "nn/tape_impl.h"
 
 /* One block in one pass; lives as long as the pass, as checkpoints run the block again in backward. */
 struct step {

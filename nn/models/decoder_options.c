@@ -4,7 +4,7 @@
 
 #include <exogym/memory.h>
 
-#include "decoder.h"
+#include "nn/models/decoder.h"
 
 enum {
     MAX_OPTION = 1 << 22 /* of widths; exo_decoder_check has the rules between them */

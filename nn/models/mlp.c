@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "builtin_models.h"
+#include "nn/builtin_models.h"
 
 enum {
     MAX_LAYERS = 16,

@@ -3,7 +3,7 @@
  * Linear 6272 -> 256, ReLU, Dropout 0.5, Linear 256 -> 10. Every convolution is 3x3 with padding 1. */
 #include <stdio.h>
 
-#include "builtin_models.h"
+#include "nn/builtin_models.h"
 
 enum {
     BLOCKS = 4,

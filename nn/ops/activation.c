@@ -1,7 +1,7 @@
 /* ReLU, tanh, and dropout of elements and of channels. */
 #include <exogym/tensor.h>
 
-#include "tape_run.h"
+#include "nn/tape_run.h"
 
 /* The destination of x's gradient, in place of the output's where it can be. NULL with *st set: no memory. */
 static void *

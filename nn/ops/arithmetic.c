@@ -1,7 +1,7 @@
 /* Element-by-element sums and products, scaling, the mean. In fp32: operands of another type are cast. */
 #include <exogym/tensor.h>
 
-#include "tape_run.h"
+#include "nn/tape_run.h"
 
 /* Both operands as fp32 and in one layout; false: NULL, or shapes differ. */
 static bool

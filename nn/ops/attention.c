@@ -6,9 +6,9 @@
 
 #include <exogym/memory.h>
 
-#include "attention_kernels.h"
-#include "pieces.h"
-#include "tape_impl.h"
+#include "nn/cpu/attention_kernels.h"
+#include "nn/ops/pieces.h"
+#include "nn/tape_impl.h"
 
 enum {
     OUT_LSE,        /* saved[0] */

@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#include "conv.h"
-#include "kernels.h"
-#include "pieces.h"
-#include "tape_impl.h"
+#include "nn/cpu/conv.h"
+#include "nn/cpu/kernels.h"
+#include "nn/ops/pieces.h"
+#include "nn/tape_impl.h"
 
 enum {
     X,

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "pieces.h"
-#include "tape_impl.h"
+#include "nn/ops/pieces.h"
+#include "nn/tape_impl.h"
 
 enum {
     ROWS = 64,    /* a piece of forward                               */

@@ -1,7 +1,7 @@
 /* Gated activations: activation(gate) * up. */
 #include <exogym/sequence.h>
 
-#include "tape_run.h"
+#include "nn/tape_run.h"
 
 static exo_status
 gated_backward(exo_tape *tape, exo_op *op, exo_err *err)

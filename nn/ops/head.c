@@ -1,13 +1,13 @@
 /* A head over a large vocabulary: see head.h. */
-#include "head.h"
+#include "nn/ops/head.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "bf16.h"
-#include "kernels.h"
-#include "softmax.h"
-#include "tape_impl.h"
+#include "base/bf16.h"
+#include "nn/cpu/kernels.h"
+#include "nn/cpu/softmax.h"
+#include "nn/tape_impl.h"
 
 enum {
     CHUNK_ELEMENTS = 1 << 24, /* of logits of the whole vocabulary: 64 MiB */

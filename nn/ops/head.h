@@ -11,8 +11,8 @@
 
 #include <exogym/tensor.h>
 
-#include "gemm.h"
-#include "pieces.h"
+#include "nn/cpu/gemm.h"
+#include "nn/ops/pieces.h"
 
 enum {
     EXO_HEAD_LANES = 8

@@ -7,11 +7,11 @@
 
 #include <exogym/memory.h>
 
-#include "activations.h"
-#include "kernels.h"
-#include "matmul.h"
-#include "pieces.h"
-#include "tape_impl.h"
+#include "nn/cpu/activations.h"
+#include "nn/cpu/kernels.h"
+#include "nn/cpu/matmul.h"
+#include "nn/ops/pieces.h"
+#include "nn/tape_impl.h"
 
 enum {
     INPUT,

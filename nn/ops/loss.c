@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-#include "kernels.h"
-#include "tape_impl.h"
+#include "nn/cpu/kernels.h"
+#include "nn/tape_impl.h"
 
 /* The gradient of the loss by the logits, (softmax - one-hot) / N, is ready after forward: saved[0], fp32. */
 static exo_status

@@ -12,9 +12,9 @@
 
 #include <exogym/memory.h>
 
-#include "kernels.h"
-#include "pieces.h"
-#include "tape_impl.h"
+#include "nn/cpu/kernels.h"
+#include "nn/ops/pieces.h"
+#include "nn/tape_impl.h"
 
 enum {
     INPUT,

@@ -1,7 +1,7 @@
 /* Loops with scratch; failures of pieces, of which the first one that comes is kept; sweeps over all elements. */
-#include "pieces.h"
+#include "nn/ops/pieces.h"
 
-#include "kernels.h"
+#include "nn/cpu/kernels.h"
 
 void
 exo_failure_note(exo_failure *failure, exo_status status, const exo_err *err)

@@ -8,7 +8,7 @@
 #include <exogym/status.h>
 #include <exogym/tensor.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 enum {
     EXO_PIECE_ELEMENTS = 1 << 16

@@ -1,7 +1,7 @@
 /* Max pooling. */
 #include <exogym/tensor.h>
 
-#include "tape_run.h"
+#include "nn/tape_run.h"
 
 static exo_status
 max_pool2d_backward(exo_tape *tape, exo_op *op, exo_err *err)

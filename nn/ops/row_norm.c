@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "pieces.h"
-#include "row_norm.h"
-#include "tape_impl.h"
+#include "nn/cpu/row_norm.h"
+#include "nn/ops/pieces.h"
+#include "nn/tape_impl.h"
 
 enum {
     INPUT,

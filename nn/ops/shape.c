@@ -1,7 +1,7 @@
 /* Changes of shape, layout and type. */
 #include <exogym/tensor.h>
 
-#include "tape_run.h"
+#include "nn/tape_run.h"
 
 /* Samples of (channels, area) to (area, channels) or back. */
 static exo_status

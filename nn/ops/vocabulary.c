@@ -7,9 +7,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "head.h"
-#include "kernels.h"
-#include "tape_impl.h"
+#include "nn/cpu/kernels.h"
+#include "nn/ops/head.h"
+#include "nn/tape_impl.h"
 
 enum {
     INPUT,

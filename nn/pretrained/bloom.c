@@ -1,6 +1,6 @@
 /* BLOOM (Scao et al., 2022) as transformers has it: ALiBi, a norm after the embedding, a fused projection whose rows are queries, keys and
  * values of head 0, then of head 1, ... */
-#include "family.h"
+#include "nn/pretrained/family.h"
 
 static void
 read_bloom(exo_hf_config *c, exo_decoder_spec *s)

@@ -1,5 +1,5 @@
 /* What the families share. No state; any thread. */
-#include "family.h"
+#include "nn/pretrained/family.h"
 
 #include <string.h>
 

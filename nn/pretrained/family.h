@@ -2,8 +2,8 @@
 #ifndef EXO_PRETRAINED_FAMILY_H
 #define EXO_PRETRAINED_FAMILY_H
 
-#include "hf_config.h"
-#include "places.h"
+#include "nn/pretrained/hf_config.h"
+#include "nn/pretrained/places.h"
 
 typedef struct exo_family {
     const char *name;         /* config.json's model_type          */

@@ -1,5 +1,5 @@
 /* GPT-2 (Radford et al., 2019) as transformers has it: learned positions, layer norms, one fused projection, all weights transposed. */
-#include "family.h"
+#include "nn/pretrained/family.h"
 
 #include <stdio.h>
 

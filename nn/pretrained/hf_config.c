@@ -1,5 +1,5 @@
 /* Strict reading of config.json. */
-#include "hf_config.h"
+#include "nn/pretrained/hf_config.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@
 
 #include <exogym/memory.h>
 
-#include "file.h"
+#include "base/file.h"
 
 enum {
     MAX_CONFIG = 1 << 20

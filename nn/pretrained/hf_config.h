@@ -7,7 +7,7 @@
 
 #include <exogym/decoder.h>
 
-#include "paths.h"
+#include "nn/pretrained/paths.h"
 
 enum {
     EXO_HF_KEYS = 64

@@ -1,6 +1,6 @@
 /* LLaMA (Touvron et al., 2023; Grattafiori et al., 2024) as transformers has it: RMS norms, rotary positions of halves, gated MLPs, fewer
  * key-value heads than heads. */
-#include "family.h"
+#include "nn/pretrained/family.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -2,13 +2,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bf16.h"
-#include "family.h"
-#include "model_impl.h"
-#include "parallel.h"
-#include "paths.h"
-#include "pretrained.h"
-#include "weights.h"
+#include "base/bf16.h"
+#include "base/parallel.h"
+#include "nn/model_impl.h"
+#include "nn/pretrained/family.h"
+#include "nn/pretrained/paths.h"
+#include "nn/pretrained/pretrained.h"
+#include "nn/pretrained/weights.h"
 
 #include <exogym/memory.h>
 

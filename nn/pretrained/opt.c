@@ -1,6 +1,6 @@
 /* OPT (Zhang et al., 2022) as transformers has it: learned positions from row 2 on, layer norms before each branch, ReLU, queries, keys
  * and values each with a layer of their own. */
-#include "family.h"
+#include "nn/pretrained/family.h"
 
 enum {
     OFFSET = 2 /* of positions */

@@ -1,5 +1,5 @@
 /* Names of files in a Hugging Face directory. */
-#include "paths.h"
+#include "nn/pretrained/paths.h"
 
 #include <stdio.h>
 

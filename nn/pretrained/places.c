@@ -1,5 +1,5 @@
 /* The list of places, and copying to and from them. No state; any thread. */
-#include "places.h"
+#include "nn/pretrained/places.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Safetensors files: 8 bytes with the header's length (little-endian), the header (JSON: name -> dtype, shape, data_offsets, relative to
  * the header's end), the data, without gaps. Everything in the file is somebody else's: each number is checked before it is used. */
-#include "safetensors.h"
+#include "nn/pretrained/safetensors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 #include <exogym/memory.h>
 
-#include "file.h"
+#include "base/file.h"
 
 #define MAX_HEADER (UINT64_C(100) << 20) /* the reference implementation's */
 

@@ -7,12 +7,12 @@
 
 #include <exogym/memory.h>
 
-#include "bf16.h"
-#include "dir.h"
-#include "family.h"
-#include "file.h"
-#include "pretrained.h"
-#include "weights.h"
+#include "base/bf16.h"
+#include "base/dir.h"
+#include "base/file.h"
+#include "nn/pretrained/family.h"
+#include "nn/pretrained/pretrained.h"
+#include "nn/pretrained/weights.h"
 
 struct saving {
     const char *folder;

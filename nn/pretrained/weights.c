@@ -1,5 +1,5 @@
 /* Weights of a directory: one file, or shards with their index. */
-#include "weights.h"
+#include "nn/pretrained/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 
 #include <exogym/memory.h>
 
-#include "file.h"
-#include "paths.h"
+#include "base/file.h"
+#include "nn/pretrained/paths.h"
 
 enum {
     MAX_INDEX = 64 << 20,

@@ -2,7 +2,7 @@
 #ifndef EXO_PRETRAINED_WEIGHTS_H
 #define EXO_PRETRAINED_WEIGHTS_H
 
-#include "safetensors.h"
+#include "nn/pretrained/safetensors.h"
 
 /* A tensor and whether it has found its place. */
 typedef struct exo_weight {

@@ -1,5 +1,5 @@
 /* Plain causal attention: see attention.h. No state. */
-#include "attention.h"
+#include "nn/ref/attention.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* Plain kernels: see ref.h. No state. */
-#include "ref.h"
+#include "nn/ref/ref.h"
 
 #include <math.h>
 #include <string.h>

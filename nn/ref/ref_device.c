@@ -1,13 +1,13 @@
 /* Kernels of arrays and optimizers as their definitions read: one loop, one statement an operation, sums in double in the order of the elements. */
-#include "ref_device.h"
+#include "nn/ref/ref_device.h"
 
 #include <math.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "bf16.h"
-#include "ref_kernels.h"
+#include "base/bf16.h"
+#include "nn/ref/ref_kernels.h"
 
 #define KERNEL(NAME, STATEMENT)                                                                                        \
     exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                      \

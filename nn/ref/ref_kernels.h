@@ -2,7 +2,7 @@
 #ifndef EXO_REF_KERNELS_H
 #define EXO_REF_KERNELS_H
 
-#include "device_impl.h"
+#include "nn/device/device_impl.h"
 
 #define EXO_REFERENCE_KERNEL(name)                                                                                     \
     exo_status exo_reference_##name(exo_device *device, const exo_##name##_args *args, exo_err *err);

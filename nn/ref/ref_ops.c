@@ -1,12 +1,12 @@
 /* Kernels of the tape's operations as their definitions read: one loop a dimension, one statement an operation, values as floats whatever their
  * type. */
-#include "ref_kernels.h"
+#include "nn/ref/ref_kernels.h"
 
 #include <math.h>
 
 #include <exogym/rng.h>
 
-#include "bf16.h"
+#include "base/bf16.h"
 
 static float
 load(exo_dtype dtype, const void *x, size_t i)

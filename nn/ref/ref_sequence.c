@@ -1,5 +1,5 @@
 /* Plain kernels of language models' operations: see ref_sequence.h. */
-#include "ref_sequence.h"
+#include "nn/ref/ref_sequence.h"
 
 #include <math.h>
 #include <stdlib.h>

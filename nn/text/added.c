@@ -2,14 +2,14 @@
  *
  * One that takes white space after it may take the beginning of the next. That one counts all the same, and what is behind it goes on there;
  * if nothing is left of it, it does not. So does the original. */
-#include "added.h"
+#include "nn/text/added.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "kinds.h"
-#include "utf8.h"
+#include "base/utf8.h"
+#include "nn/text/kinds.h"
 
 void
 exo_added_release(exo_added *added)

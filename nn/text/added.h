@@ -8,7 +8,7 @@
 
 #include <exogym/status.h>
 
-#include "pieces.h"
+#include "nn/text/pieces.h"
 
 typedef struct exo_added_token {
     char *content;

@@ -1,14 +1,14 @@
 /* See beside.h. */
-#include "beside.h"
+#include "nn/text/beside.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "dir.h"
-#include "file.h"
-#include "grow_text.h"
+#include "base/dir.h"
+#include "base/file.h"
+#include "base/grow_text.h"
 
 enum {
     FILE_MOST = 16 << 20 /* bytes */

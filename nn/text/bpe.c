@@ -4,14 +4,14 @@
  * first, until there is none (bpe_merge.c). A long piece is first cut wherever no merge joins the two characters, so that a text without
  * any pre-tokenizer (LLaMA 2) becomes words, too; this changes nothing, as no merge can ever cross such a place.
  */
-#include "bpe.h"
+#include "nn/text/bpe.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "utf8.h"
+#include "base/utf8.h"
 
 enum {
     CUT_FROM = 48,     /* bytes of a piece that is worth cutting */

@@ -8,8 +8,8 @@
 
 #include <exogym/status.h>
 
-#include "map64.h"
-#include "vocab.h"
+#include "nn/text/map64.h"
+#include "nn/text/vocab.h"
 
 enum {
     EXO_BPE_PAGES = 0x1100 /* of 256 characters */

@@ -4,7 +4,7 @@
 
 #include <exogym/memory.h>
 
-#include "bpe.h"
+#include "nn/text/bpe.h"
 
 enum {
     SHORT_MOST = 64 /* symbols */

@@ -5,7 +5,7 @@
 
 #include <exogym/log.h>
 
-#include "tokenizer_impl.h"
+#include "nn/text/tokenizer_impl.h"
 
 /* Tokenizers of other kinds, by their class in transformers. */
 static const struct {

@@ -1,11 +1,11 @@
 /* Decoding: the spellings of tokens through the steps, which make text of them. */
-#include "steps.h"
+#include "nn/text/steps.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "utf8.h"
+#include "base/utf8.h"
 
 /* Adds what was written to the text since `begin` as a piece. */
 static void

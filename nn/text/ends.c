@@ -6,7 +6,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "tokenizer_impl.h"
+#include "nn/text/tokenizer_impl.h"
 
 struct ends {
     bool begin_known, end_known; /* a file says it, and may say that there is none */

@@ -7,8 +7,8 @@
 
 #include <exogym/memory.h>
 
-#include "file.h"
-#include "tokenizer_impl.h"
+#include "base/file.h"
+#include "nn/text/tokenizer_impl.h"
 
 enum {
     FILE_MOST = 256 << 20 /* bytes */

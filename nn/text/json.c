@@ -1,5 +1,5 @@
 /* Parts of a JSON file: finding them, checking their types, saying where they are. */
-#include "json.h"
+#include "nn/text/json.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include <exogym/memory.h>
 
-#include "grow_text.h"
+#include "base/grow_text.h"
 
 static void
 place(const exo_json *part, exo_text *out)

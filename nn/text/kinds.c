@@ -1,5 +1,5 @@
 /* Kinds of characters: see kinds.h. */
-#include "kinds.h"
+#include "nn/text/kinds.h"
 
 #include <unictype.h>
 

@@ -6,8 +6,8 @@
 
 #include <exogym/memory.h>
 
-#include "file.h"
-#include "tokenizer_impl.h"
+#include "base/file.h"
+#include "nn/text/tokenizer_impl.h"
 
 enum {
     DEPTH_MOST = 16,      /* of sequences in sequences */

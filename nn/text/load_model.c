@@ -3,7 +3,7 @@
 
 #include <exogym/memory.h>
 
-#include "tokenizer_impl.h"
+#include "nn/text/tokenizer_impl.h"
 
 enum {
     GAPS = 16, /* numbers for each token: files of models have few that no token has */

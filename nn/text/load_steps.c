@@ -3,8 +3,8 @@
 
 #include <exogym/memory.h>
 
-#include "tokenizer_impl.h"
-#include "utf8.h"
+#include "base/utf8.h"
+#include "nn/text/tokenizer_impl.h"
 
 enum {
     DEPTH_MOST = 16 /* of sequences in sequences */

@@ -1,5 +1,5 @@
 /* Tables of 64-bit keys: making them. */
-#include "map64.h"
+#include "nn/text/map64.h"
 
 #include <assert.h>
 

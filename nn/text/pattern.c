@@ -3,7 +3,7 @@
  * A regular expression comes from a file, so what a match may cost is bounded: by some steps for each byte of the text, which those of
  * real tokenizers stay far below, and never by the time.
  */
-#include "pattern.h"
+#include "nn/text/pattern.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #include <exogym/memory.h>
 
-#include "utf8.h"
+#include "base/utf8.h"
 
 enum {
     STEPS_LEAST = 1 << 20, /* of one match       */

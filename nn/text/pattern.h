@@ -9,7 +9,7 @@
 
 #include <exogym/status.h>
 
-#include "grow_text.h"
+#include "base/grow_text.h"
 
 /* Sets of characters, for classes of PCRE2: Unicode's White_Space, and what Oniguruma's \w is. */
 #define EXO_REGEX_SPACE                                                                                                \

@@ -1,5 +1,5 @@
 /* A text in pieces: a list that doubles. */
-#include "pieces.h"
+#include "nn/text/pieces.h"
 
 #include <exogym/memory.h>
 

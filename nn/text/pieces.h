@@ -8,7 +8,7 @@
 
 #include <exogym/status.h>
 
-#include "grow_text.h"
+#include "base/grow_text.h"
 
 typedef struct exo_piece {
     size_t begin, length;

@@ -5,8 +5,8 @@
 
 #include <exogym/memory.h>
 
-#include "tokenizer_impl.h"
-#include "utf8.h"
+#include "base/utf8.h"
+#include "nn/text/tokenizer_impl.h"
 
 static void
 add_spelling(exo_text *out, uint32_t code, size_t number)

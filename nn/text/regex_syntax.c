@@ -4,14 +4,14 @@
  * class is a union), and what is not known to mean the same is refused: a tokenizer that splits otherwise gives other numbers without
  * anyone noticing.
  */
-#include "pattern.h"
+#include "nn/text/pattern.h"
 
 #include <ctype.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "utf8.h"
+#include "base/utf8.h"
 
 #define SPACE EXO_REGEX_SPACE
 #define WORD  EXO_REGEX_WORD

@@ -1,5 +1,5 @@
 /* Pre-tokenizing: every piece of text through the steps, which change it or split it. Pieces that are tokens already stay. */
-#include "steps.h"
+#include "nn/text/steps.h"
 
 #include <exogym/memory.h>
 

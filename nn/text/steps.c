@@ -1,5 +1,5 @@
 /* Steps on texts: those from text to text, and lists of them. Splitting is in split.c, decoding in decode.c. */
-#include "steps.h"
+#include "nn/text/steps.h"
 
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include <exogym/memory.h>
 
-#include "utf8.h"
+#include "base/utf8.h"
 
 void
 exo_steps_release(exo_steps *steps)

@@ -8,8 +8,8 @@
 
 #include <exogym/status.h>
 
-#include "pattern.h"
-#include "pieces.h"
+#include "nn/text/pattern.h"
+#include "nn/text/pieces.h"
 
 typedef enum exo_step_kind {
     /* Text to text: */

@@ -7,8 +7,8 @@
 
 #include <exogym/memory.h>
 
-#include "tokenizer_impl.h"
-#include "utf8.h"
+#include "base/utf8.h"
+#include "nn/text/tokenizer_impl.h"
 
 /* Tokens that are kept after they were shown, as many as a character has bytes; and those with the ones that wait, which are more than 3 only
  * where each ends within a character that the next one completes. */

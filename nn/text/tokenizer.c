@@ -6,9 +6,9 @@
 
 #include <exogym/memory.h>
 
-#include "file.h"
-#include "tokenizer_impl.h"
-#include "utf8.h"
+#include "base/file.h"
+#include "base/utf8.h"
+#include "nn/text/tokenizer_impl.h"
 
 exo_tokenizer *
 exo_tokenizer_hold(exo_tokenizer *tokenizer)

@@ -7,11 +7,11 @@
 
 #include <exogym/tokenizer.h>
 
-#include "added.h"
-#include "beside.h"
-#include "bpe.h"
-#include "json.h"
-#include "steps.h"
+#include "nn/text/added.h"
+#include "nn/text/beside.h"
+#include "nn/text/bpe.h"
+#include "nn/text/json.h"
+#include "nn/text/steps.h"
 
 struct exo_tokenizer {
     atomic_size_t references;

@@ -1,11 +1,11 @@
 /* A vocabulary: a table from spellings to numbers that doubles, and a list by number. */
-#include "vocab.h"
+#include "nn/text/vocab.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "map64.h"
+#include "nn/text/map64.h"
 
 void
 exo_vocab_release(exo_vocab *vocab)

@@ -8,7 +8,7 @@
 
 #include <exogym/status.h>
 
-#include "grow_text.h"
+#include "base/grow_text.h"
 
 enum {
     EXO_VOCAB_MOST = 1 << 22, /* numbers of tokens are smaller */

@@ -5,10 +5,10 @@
 
 #include <exogym/memory.h>
 
-#include "grow_text.h"
-#include "nearest.h"
-#include "printable.h"
-#include "runtime_impl.h"
+#include "actor/runtime_impl.h"
+#include "base/grow_text.h"
+#include "base/nearest.h"
+#include "base/printable.h"
 
 #define DUMP_TIMEOUT (10 * EXO_SECOND) /* of another process, which exo_dump has no deadline for */
 

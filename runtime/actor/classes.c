@@ -1,9 +1,9 @@
 /* Actor classes by name. */
-#include "classes.h"
+#include "actor/classes.h"
 
 #include <exogym/plugin.h>
 
-#include "runtime_impl.h"
+#include "actor/runtime_impl.h"
 
 exo_registry exo_actor_class_registry = EXO_REGISTRY("actor class");
 

@@ -4,7 +4,7 @@
 
 #include <exogym/actor.h>
 
-#include "registry.h"
+#include "base/registry.h"
 
 extern exo_registry exo_actor_class_registry; /* of exo_actor_class */
 

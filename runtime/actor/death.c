@@ -10,8 +10,8 @@
 
 #include <exogym/memory.h>
 
-#include "printable.h"
-#include "runtime_impl.h"
+#include "actor/runtime_impl.h"
+#include "base/printable.h"
 
 static bool
 runs_nothing_locked(const exo_actor *a)

@@ -1,5 +1,5 @@
 /* The flight recorder: see flight.h. */
-#include "flight.h"
+#include "actor/flight.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
  * Futures come and go with every call, so each thread keeps some for its next calls, and what one thread has too many goes to those
  * that have none. That makes 8.0 million messages a second of 6.0 where one thread sends and another one drops (bench_actors, 1 caller,
  * sends); the allocator gives and takes from one thread as fast. */
-#include "future.h"
+#include "actor/future.h"
 
 #include <linux/futex.h>
 #include <pthread.h>

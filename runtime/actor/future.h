@@ -12,7 +12,7 @@
 
 #include <exogym/actor.h>
 
-#include "identity.h"
+#include "base/identity.h"
 
 /* A call on its way to a lane. It is a part of its future, so that a call takes memory once. Guarded as the lane says that has it. */
 typedef struct exo_message exo_message;

@@ -5,7 +5,7 @@
 #ifndef EXO_ACTOR_HOOKS_H
 #define EXO_ACTOR_HOOKS_H
 
-#include "future.h"
+#include "actor/future.h"
 
 #define EXO_REMOTE (UINT64_C(1) << 63)
 

@@ -15,8 +15,8 @@
 
 #include <exogym/memory.h>
 
-#include "flight.h"
-#include "runtime_impl.h"
+#include "actor/flight.h"
+#include "actor/runtime_impl.h"
 
 enum {
     DEFAULT_CAPACITY = 1024,

@@ -1,5 +1,5 @@
 /* Waiting for one of very many futures: see many.h. No state. */
-#include "many.h"
+#include "actor/many.h"
 
 #include <stdbool.h>
 

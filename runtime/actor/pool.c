@@ -5,8 +5,8 @@
  * times as long (17 us instead of 5, as it keeps caller and server on two cores) and brought no messages a second. */
 #include <exogym/memory.h>
 
-#include "hooks.h"
-#include "runtime_impl.h"
+#include "actor/hooks.h"
+#include "actor/runtime_impl.h"
 
 struct exo_pool {
     exo_runtime *runtime;

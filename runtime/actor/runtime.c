@@ -19,10 +19,10 @@
 #define uthash_free(memory, size) exo_free(memory)
 #include <uthash.h>
 
-#include "environment.h"
-#include "parallel.h"
-#include "printable.h"
-#include "runtime_impl.h"
+#include "actor/runtime_impl.h"
+#include "base/environment.h"
+#include "base/parallel.h"
+#include "base/printable.h"
 
 enum {
     REMEMBERED = 1024,

@@ -15,8 +15,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "future.h"
-#include "hooks.h"
+#include "actor/future.h"
+#include "actor/hooks.h"
 
 typedef struct exo_actor exo_actor;
 typedef struct exo_lane exo_lane;

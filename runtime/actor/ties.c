@@ -4,8 +4,8 @@
 
 #include <exogym/memory.h>
 
-#include "printable.h"
-#include "runtime_impl.h"
+#include "actor/runtime_impl.h"
+#include "base/printable.h"
 
 void
 exo_ties_free(struct exo_ties *ties)

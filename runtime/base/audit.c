@@ -2,7 +2,7 @@
  *
  * Lines are gathered in `queue`; the thread swaps it with `out`, which is its own, and writes that. A line that was written in part is ended
  * by the next write, or, if the file is another one by then, begun again there. Read next: audit_line.c. */
-#include "audit.h"
+#include "base/audit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,8 +20,8 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "audit_line.h"
-#include "dir.h"
+#include "base/audit_line.h"
+#include "base/dir.h"
 
 enum {
     QUEUE = 256 << 10, /* bytes of lines that wait, and as many that are being written */

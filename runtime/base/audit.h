@@ -17,7 +17,7 @@
 #include <exogym/clock.h>
 #include <exogym/status.h>
 
-#include "identity.h"
+#include "base/identity.h"
 
 typedef struct exo_audit exo_audit;
 

@@ -2,13 +2,13 @@
  *
  * Every text is somebody's: it is written as a JSON string of ASCII characters only, in which nothing stands for itself that could end a
  * line, a string, or a terminal's patience. What is too long is cut, and "..." says so. */
-#include "audit_line.h"
+#include "base/audit_line.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "utf8.h"
+#include "base/utf8.h"
 
 enum {
     TEXT = 256, /* bytes that a text takes at most when it is written */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "audit.h"
+#include "base/audit.h"
 
 enum {
     EXO_AUDIT_LINE = 4096 /* bytes of a line at most, with its newline */

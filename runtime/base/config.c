@@ -1,6 +1,6 @@
 /* The typed readers of a configuration. A document belongs to one thread at a time; no state
  * besides. Read next: config_tree.c (what a document owns), config_parse.c (text to tree), config_edit.c (overrides), config_write.c (JSON and text). */
-#include "config_tree.h"
+#include "base/config_tree.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,8 +12,8 @@
 
 #include <exogym/memory.h>
 
-#include "input.h"
-#include "nearest.h"
+#include "base/input.h"
+#include "base/nearest.h"
 
 enum {
     MAX_DESCRIPTION = 96, /* of a value in a message */

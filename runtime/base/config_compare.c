@@ -1,9 +1,9 @@
 /* Do two configurations mean the same? See config_edit.h. No state. */
-#include "config_tree.h"
+#include "base/config_tree.h"
 
 #include <string.h>
 
-#include "config_units.h"
+#include "base/config_units.h"
 
 static const char *
 boolean_of(const exo_config *node)

@@ -1,7 +1,7 @@
 /* Overrides: one assignment from the command line or a preset, and one mapping laid over another. No state. */
-#include "config_edit.h"
+#include "base/config_edit.h"
 
-#include "config_tree.h"
+#include "base/config_tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 #include <exogym/memory.h>
 
-#include "input.h"
-#include "printable.h"
+#include "base/input.h"
+#include "base/printable.h"
 
 enum {
     MAX_LABEL = 100

@@ -1,5 +1,5 @@
 /* Files that are read into a document besides its own. Their nodes are the document's, and name their own file. */
-#include "config_tree.h"
+#include "base/config_tree.h"
 
 #include <string.h>
 

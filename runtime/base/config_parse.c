@@ -3,7 +3,7 @@
  * Anchors and aliases are copies; merge keys (<<) add the entries that a mapping lacks. Tags, complex keys and several
  * documents in one file are refused. No state outlives a call. Read next: config.c.
  */
-#include "config_tree.h"
+#include "base/config_tree.h"
 
 #include <libfyaml.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The list `plugins` of a job or graph. No state but that of plugin.c. */
-#include "config_edit.h"
+#include "base/config_edit.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
 
-#include "config_tree.h"
+#include "base/config_tree.h"
 
 void
 exo_config_keep_plugins_out(exo_config_doc *doc)

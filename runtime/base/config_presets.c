@@ -1,5 +1,5 @@
 /* Presets: assignments by name, that a file brings for itself. No state. */
-#include "config_edit.h"
+#include "base/config_edit.h"
 
 #include <exogym/memory.h>
 

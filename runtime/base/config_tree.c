@@ -1,6 +1,6 @@
 /* A document as a tree of nodes: its memory, how it grows, and messages that name a place in it. A document belongs to one thread at a
  * time; no state besides. Read next: config_parse.c, which makes it, and config.c, which reads it. */
-#include "config_tree.h"
+#include "base/config_tree.h"
 
 #include <stdarg.h>
 #include <stdio.h>

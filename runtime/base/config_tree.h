@@ -12,7 +12,7 @@
 
 #include <exogym/config.h>
 
-#include "config_edit.h"
+#include "base/config_edit.h"
 
 enum {
     EXO_CONFIG_MAX_DEPTH = 64,

@@ -1,5 +1,5 @@
 /* Amounts with units. No state. Read next: config.c (the other readers). */
-#include "config_units.h"
+#include "base/config_units.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "config_tree.h"
+#include "base/config_tree.h"
 
 struct unit {
     const char *name;

@@ -1,12 +1,12 @@
 /* Variables of a document: ${NAME} in a scalar. No state outlives a call. */
-#include "config_tree.h"
+#include "base/config_tree.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "nearest.h"
+#include "base/nearest.h"
 
 enum {
     MAX_TEXT = 4096, /* of a scalar afterwards: variables that name each other must not double without end */

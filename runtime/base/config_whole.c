@@ -1,13 +1,13 @@
 /* Whole copies: a mapping with every key that its readers know. Each reader has noted what it takes where a key is missing (config_tree.h);
  * the copy has it there. No state. Read next: config_compare.c. */
-#include "config_tree.h"
+#include "base/config_tree.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "config_units.h"
+#include "base/config_units.h"
 
 static exo_status
 fail_nomem(const exo_config_doc *doc, exo_err *err)

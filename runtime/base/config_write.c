@@ -1,5 +1,5 @@
 /* Tree to text: JSON for files, YAML in flow style for passing a node on. No state. */
-#include "config_tree.h"
+#include "base/config_tree.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Names below guarded folders: see dir.h. */
-#include "dir.h"
+#include "base/dir.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Checks the environment. No state. Read next: log.c and parallel.c, which read it. */
-#include "environment.h"
+#include "base/environment.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nearest.h"
+#include "base/nearest.h"
 
 #define PREFIX "EXOGYM_"
 

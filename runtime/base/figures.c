@@ -1,5 +1,5 @@
 /* Figures for people: see figures.h. */
-#include "figures.h"
+#include "base/figures.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Atomic files: temporary name, flush, rename, flush of the folder. No state. */
-#include "file.h"
+#include "base/file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include <exogym/memory.h>
 
-#include "dir.h"
+#include "base/dir.h"
 
 #define PARTIAL ".partial-" /* and six characters: the end of the name of a file that is being written */
 

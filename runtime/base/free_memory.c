@@ -1,5 +1,5 @@
 /* Free memory: see free_memory.h. */
-#include "free_memory.h"
+#include "base/free_memory.h"
 
 #include <stdio.h>
 

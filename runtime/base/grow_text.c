@@ -1,5 +1,5 @@
 /* A text that doubles its memory. No state. */
-#include "grow_text.h"
+#include "base/grow_text.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Identities: see identity.h. */
-#include "identity.h"
+#include "base/identity.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Files, pipes and standard input, read once: see input.h. No state. */
-#include "input.h"
+#include "base/input.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "printable.h"
+#include "base/printable.h"
 
 enum {
     MAX_LINE = 1024

@@ -1,5 +1,5 @@
 /* Memory behind descriptors: see memfd.h. */
-#include "memfd.h"
+#include "base/memfd.h"
 
 #include <errno.h>
 #include <fcntl.h>

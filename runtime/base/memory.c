@@ -1,5 +1,5 @@
 /* The one place that calls the allocator. Any thread; the counter is atomic. */
-#include "memory_fault.h"
+#include "base/memory_fault.h"
 
 #include <stdint.h>
 #include <stdlib.h>

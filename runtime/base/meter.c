@@ -1,5 +1,5 @@
 /* Meters: see meter.h. A scope's children are a list in the order of declaration, which only grows; one lock of the tree guards all lists. */
-#include "meter.h"
+#include "base/meter.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* Compares spellings by edit distance (optimal string alignment). No state. */
-#include "nearest.h"
+#include "base/nearest.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,10 +1,10 @@
 /* The pace of an actor: see pace.h. */
-#include "pace.h"
+#include "base/pace.h"
 
 #include <errno.h>
 #include <time.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 static _Thread_local exo_pace *current;
 

@@ -10,8 +10,8 @@
 
 #include <stdbool.h>
 
-#include "sim.h"
-#include "spans.h"
+#include "base/sim.h"
+#include "base/spans.h"
 
 typedef struct exo_pace {
     exo_sim_lane *lane; /* NULL: the real clock */

@@ -5,7 +5,7 @@
  * helper and loop, not per piece. Loops live on their callers' stacks: a caller takes its loop off the list and waits until
  * no helper is inside before it returns.
  */
-#include "parallel.h"
+#include "base/parallel.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -15,7 +15,7 @@
 
 #include <exogym/tensor.h>
 
-#include "environment.h"
+#include "base/environment.h"
 
 enum {
     MAX_THREADS = EXO_MAX_THREADS

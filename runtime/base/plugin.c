@@ -18,7 +18,7 @@
 
 #include <exogym/memory.h>
 
-#include "plugin_dir.h"
+#include "base/plugin_dir.h"
 
 struct plugin {
     void *handle;

@@ -1,5 +1,5 @@
 /* Where plugins may come from: see plugin_dir.h. */
-#include "plugin_dir.h"
+#include "base/plugin_dir.h"
 
 #include <limits.h>
 #include <stdlib.h>

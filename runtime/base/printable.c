@@ -1,11 +1,11 @@
 /* Escapes: see printable.h. */
-#include "printable.h"
+#include "base/printable.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "utf8.h"
+#include "base/utf8.h"
 
 enum {
     MAX_PIECE = 8, /* "\u202e" and a 0 */

@@ -10,7 +10,7 @@
 
 #include <exogym/export.h>
 
-#include "grow_text.h"
+#include "base/grow_text.h"
 
 typedef enum exo_shown {
     EXO_SHOWN_LINE, /* one line: no newline, no tab          */

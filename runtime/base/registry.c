@@ -1,11 +1,11 @@
 /* Classes by name: see registry.h. */
-#include "registry.h"
+#include "base/registry.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "nearest.h"
+#include "base/nearest.h"
 
 static const char *
 name_of(const void *class_of)

@@ -1,5 +1,5 @@
 /* Structs that are shared by name: see shared.h. */
-#include "shared.h"
+#include "base/shared.h"
 
 #include <stdbool.h>
 #include <string.h>

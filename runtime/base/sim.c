@@ -4,13 +4,13 @@
  * What shall happen next stands in one heap of entries, ordered by (time, events first, tie). An entry of a lane is good as long as its
  * ticket is the lane's: every change of the lane's state draws a new one, so nothing is ever searched in the heap.
  */
-#include "sim.h"
+#include "base/sim.h"
 
 #include <pthread.h>
 
 #include <exogym/memory.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 enum state {
     OUTSIDE,

@@ -1,5 +1,5 @@
 /* Tracks of spans: see spans.h. No state of its own. */
-#include "spans.h"
+#include "base/spans.h"
 
 #include <string.h>
 

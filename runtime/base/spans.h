@@ -1,4 +1,4 @@
-/* What each actor of a run did when: spans on tracks, for the report of a run and its timeline (runtime/ops/trace.c).
+/* What each actor of a run did when: spans on tracks, for the report of a run and its timeline (runtime/report/trace.c).
  *
  * Totals of each track and name are exact; the spans themselves are kept up to a limit, so that a long run does not fill the memory.
  * Names are literals. Threads: tracks belong to one thread at a time; reading is for when nobody writes. */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "printable.h"
+#include "base/printable.h"
 
 const char *
 exo_status_text(exo_status status)

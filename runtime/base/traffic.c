@@ -1,5 +1,5 @@
 /* The columns of traffic: see traffic.h. */
-#include "traffic.h"
+#include "base/traffic.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 
 #include <exogym/traffic.h>
 
-#include "meter.h"
+#include "base/meter.h"
 
 enum {
     EXO_TRAFFIC_COLUMNS = 8

@@ -1,5 +1,5 @@
 /* UTF-8: one character at a time (Unicode 15, table 3-7). */
-#include "utf8.h"
+#include "base/utf8.h"
 
 #include <string.h>
 

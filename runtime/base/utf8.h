@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "grow_text.h"
+#include "base/grow_text.h"
 
 #define EXO_UTF8_INVALID UINT32_MAX
 #define EXO_UTF8_LOST    "\xef\xbf\xbd" /* U+FFFD */

@@ -1,9 +1,9 @@
 /* Roles by methods: see access.h. The only place that says what a role may do. */
-#include "access.h"
+#include "cluster/access.h"
 
 #include <string.h>
 
-#include "remote.h"
+#include "cluster/remote.h"
 
 #define NO   EXO_RIGHT_NO
 #define SELF EXO_RIGHT_SELF

@@ -5,7 +5,7 @@
 
 #include <exogym/actor.h>
 
-#include "identity.h"
+#include "base/identity.h"
 
 typedef enum exo_right {
     EXO_RIGHT_NO,

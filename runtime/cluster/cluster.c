@@ -15,10 +15,10 @@
 
 #include <exogym/memory.h>
 
-#include "cluster_impl.h"
-#include "head.h"
-#include "watch.h"
-#include "worker.h"
+#include "cluster/cluster_impl.h"
+#include "cluster/head.h"
+#include "cluster/watch.h"
+#include "cluster/worker.h"
 
 exo_time
 exo_cluster_now(void)

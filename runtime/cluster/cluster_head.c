@@ -8,8 +8,8 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "cluster_impl.h"
-#include "quota.h"
+#include "cluster/cluster_impl.h"
+#include "cluster/quota.h"
 
 enum {
     MARGIN =

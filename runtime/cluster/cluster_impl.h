@@ -10,12 +10,12 @@
 
 #include <exogym/cluster.h>
 
-#include "future.h"
-#include "messages.h"
-#include "place.h"
-#include "process.h"
-#include "remote.h"
-#include "retry.h"
+#include "actor/future.h"
+#include "cluster/messages.h"
+#include "cluster/place.h"
+#include "cluster/remote.h"
+#include "cluster/retry.h"
+#include "net/process.h"
 
 #define LOOKUP_TIMEOUT  (30 * EXO_SECOND) /* of exo_get_actor and of claims, which have no deadline of their own */
 #define CONNECT_TIMEOUT (5 * EXO_SECOND)

@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cluster_impl.h"
-#include "quota.h"
-#include "watch.h"
+#include "cluster/cluster_impl.h"
+#include "cluster/quota.h"
+#include "cluster/watch.h"
 
 void
 exo_cluster_wake_keeper(void *context)

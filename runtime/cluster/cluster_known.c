@@ -11,8 +11,8 @@
 
 #include <exogym/memory.h>
 
-#include "cluster_impl.h"
-#include "quota.h"
+#include "cluster/cluster_impl.h"
+#include "cluster/quota.h"
 
 enum {
     PART_BYTES = 128 << 10 /* of one Register, about */

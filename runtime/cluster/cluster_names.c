@@ -1,7 +1,7 @@
 /* Actors by name: asking the head, and what to make of its answer when we know of a death before it does. Claiming a name: cluster_known.c.
  *
  * Keeps nothing. Read next: cluster_reach.c (a reference from what the head says). */
-#include "cluster_impl.h"
+#include "cluster/cluster_impl.h"
 
 #define HEARSAY (2 * EXO_SECOND) /* after which the head has heard of a death that we know of */
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cluster_impl.h"
+#include "cluster/cluster_impl.h"
 
 /* --- Connecting --------------------------------------------------------------------------------------------------- */
 

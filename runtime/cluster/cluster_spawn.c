@@ -3,7 +3,7 @@
  * Keeps nothing; all of it runs on the thread of who makes the actors. */
 #include <exogym/memory.h>
 
-#include "cluster_impl.h"
+#include "cluster/cluster_impl.h"
 
 /* The lists of a Spawn, which point to the options. */
 struct spawn_lists {

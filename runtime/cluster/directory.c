@@ -1,6 +1,6 @@
 /* The head's tables: see directory.h. */
-#include "directory.h"
-#include "printable.h"
+#include "cluster/directory.h"
+#include "base/printable.h"
 
 #include <assert.h>
 #include <stdio.h>

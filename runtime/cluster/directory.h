@@ -4,9 +4,9 @@
 
 #include <uthash.h>
 
-#include "identity.h"
-#include "messages.h"
-#include "quota.h"
+#include "base/identity.h"
+#include "cluster/messages.h"
+#include "cluster/quota.h"
 
 enum {
     EXO_NAME = 256 /* longest name or namespace, with its 0 */

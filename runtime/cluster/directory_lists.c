@@ -1,6 +1,6 @@
 /* The lists that an actor of the head is in, so that nobody looks at all actors to find a few: those of a node, of a supervision group, of a
  * job; those that time changes; the dead. See directory.h. */
-#include "directory.h"
+#include "cluster/directory.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The head's file: see durable.h. */
-#include "durable.h"
+#include "cluster/durable.h"
 
 #include <errno.h>
 #include <fcntl.h>

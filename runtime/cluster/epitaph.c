@@ -1,5 +1,5 @@
 /* What is done after a worker's process has ended: see watch.h. */
-#include "watch.h"
+#include "cluster/watch.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cluster_impl.h"
-#include "place.h"
+#include "cluster/cluster_impl.h"
+#include "cluster/place.h"
 
 exo_status
 exo_cluster_send_epitaph(exo_cluster *cluster, const exo_epitaph *epitaph, exo_time deadline, exo_err *err)

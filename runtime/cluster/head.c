@@ -1,5 +1,5 @@
 /* The head: see head.h. Its time and its end, and what it is asked for by name. Read next: head_nodes.c, head_spawn.c, head_lives.c. */
-#include "head_impl.h"
+#include "cluster/head_impl.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,9 +15,9 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "durable.h"
-#include "printable.h"
-#include "process.h"
+#include "base/printable.h"
+#include "cluster/durable.h"
+#include "net/process.h"
 
 #define GRACE       (10 * EXO_SECOND) /* for nodes to come back to a head that was restarted     */
 #define END_TIMEOUT (10 * EXO_SECOND) /* of workers that are told to end                         */

@@ -30,8 +30,8 @@
 
 #include <exogym/actor.h>
 
-#include "quota.h"
-#include "remote.h"
+#include "cluster/quota.h"
+#include "cluster/remote.h"
 
 /* What the head needs of the process that it is in. Context: the cluster. */
 typedef struct exo_head_env {

@@ -1,6 +1,6 @@
 /* What workers answer when the head has asked them for an actor. They answer on threads of the net; the head hears of it by calls of its own method
  * `started`, a few at a time, so that other calls come between. Read next: head_spawn.c, which has that method. */
-#include "head_impl.h"
+#include "cluster/head_impl.h"
 
 #include <pthread.h>
 #include <stdio.h>

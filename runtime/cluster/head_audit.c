@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "audit.h"
-#include "head_impl.h"
-#include "printable.h"
+#include "base/audit.h"
+#include "base/printable.h"
+#include "cluster/head_impl.h"
 
 void
 exo_head_note(struct head *h, const char *subject, const char *detail)

@@ -2,7 +2,7 @@
  * by what its messages say. Calls of this process itself (no identity) come from the head's own net and keeper.
  *
  * Keeps nothing; the owners of nodes are in the directory. Read next: head.c. */
-#include "head_impl.h"
+#include "cluster/head_impl.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,11 +2,11 @@
 #ifndef EXO_CLUSTER_HEAD_IMPL_H
 #define EXO_CLUSTER_HEAD_IMPL_H
 
-#include "directory.h"
-#include "durable.h"
-#include "head.h"
-#include "hooks.h"
-#include "messages.h"
+#include "actor/hooks.h"
+#include "cluster/directory.h"
+#include "cluster/durable.h"
+#include "cluster/head.h"
+#include "cluster/messages.h"
 
 enum {
     LOG_LINES = 4096,

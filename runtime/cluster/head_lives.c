@@ -1,6 +1,6 @@
 /* How the head ends actors, hears of their deaths and gives them other lives; the ends of jobs. */
-#include "head_impl.h"
-#include "printable.h"
+#include "base/printable.h"
+#include "cluster/head_impl.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* What the head tells people: everything, why something died, what the workers print. */
-#include "head_impl.h"
+#include "cluster/head_impl.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 
 #include <exogym/memory.h>
 
-#include "printable.h"
-#include "process.h"
+#include "base/printable.h"
+#include "net/process.h"
 
 enum {
     PAGE = 1000 /* actors of one listing; the caller asks for the next ones */

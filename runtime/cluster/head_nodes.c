@@ -1,6 +1,6 @@
 /* What the head is told of nodes: that they are there, and with which actors; that they have gone, and why. Read next: head_work.c, for what ends with
  * one. */
-#include "head_impl.h"
+#include "cluster/head_impl.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "durable.h"
-#include "printable.h"
-#include "process.h"
+#include "base/printable.h"
+#include "cluster/durable.h"
+#include "net/process.h"
 
 /* Whether the job of an actor that a node tells of may be going on: it runs, under the driver that it had when the actor was made. Until the
  * grace is over its driver may still come; one that is not known later has been forgotten. */

@@ -1,5 +1,5 @@
 /* What the head keeps of actors and jobs, for one that is started after it; and of jobs while it lives. Read next: durable.c (the file). */
-#include "head_impl.h"
+#include "cluster/head_impl.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,9 +7,9 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "durable.h"
-#include "place.h"
-#include "process.h"
+#include "cluster/durable.h"
+#include "cluster/place.h"
+#include "net/process.h"
 
 void
 exo_head_keep_actor(struct head *h, const exo_entry *a)

@@ -1,5 +1,5 @@
 /* How the head makes actors: one, several together, and what comes back of the workers. Read next: head_lives.c. */
-#include "head_impl.h"
+#include "cluster/head_impl.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 
 #include <exogym/memory.h>
 
-#include "durable.h"
-#include "hooks.h"
+#include "actor/hooks.h"
+#include "cluster/durable.h"
 
 #define NAME_TAKEN (5 * EXO_SECOND) /* for an earlier life to end where the next one begins */
 #define TRY_AGAIN  (10 * EXO_MS)    /* after which it is looked whether it has, at first    */

@@ -3,15 +3,15 @@
  *
  * A piece of work knows its actors by their keys, and looks at each one anew when its turn comes. Several pieces take turns. Actors of a node
  * that has ended are still entered there until their turn has come; whoever asks for one of them by name, key or reference has it die first. */
-#include "head_impl.h"
+#include "cluster/head_impl.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "durable.h"
-#include "printable.h"
+#include "base/printable.h"
+#include "cluster/durable.h"
 
 enum {
     MOST_CASUALTIES = 10000 /* of one node, of which it can be told later why they died */

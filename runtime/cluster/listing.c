@@ -6,10 +6,10 @@
 
 #include <exogym/memory.h>
 
-#include "cluster_impl.h"
-#include "hooks.h"
-#include "quota.h"
-#include "remote.h"
+#include "actor/hooks.h"
+#include "cluster/cluster_impl.h"
+#include "cluster/quota.h"
+#include "cluster/remote.h"
 
 /* JSON is UTF-8; what a process is called, or what it died of, need not be, and a text may have been cut within a character. */
 static json_t *

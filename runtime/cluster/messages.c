@@ -1,11 +1,11 @@
 /* Protobuf messages as payloads: see messages.h. */
-#include "messages.h"
+#include "cluster/messages.h"
 
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
-#include "pack.h"
-#include "quota.h"
+#include "cluster/quota.h"
+#include "wire/pack.h"
 
 exo_status
 exo_message_pack(exo_payload *out, const ProtobufCMessage *message)

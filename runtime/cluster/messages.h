@@ -4,8 +4,8 @@
 
 #include <exogym/actor.h>
 
+#include "actor/future.h"
 #include "cluster.pb-c.h"
-#include "future.h"
 
 /* Packs `message` into a payload of its own. NOMEM; INVAL: the message changed meanwhile (see pack.h). */
 exo_status exo_message_pack(exo_payload *out, const ProtobufCMessage *message);

@@ -5,9 +5,9 @@
 #include <assert.h>
 #include <string.h>
 
-#include "hooks.h"
-#include "process.h"
-#include "remote.h"
+#include "actor/hooks.h"
+#include "cluster/remote.h"
+#include "net/process.h"
 
 enum {
     PIECE = 4 << 20, /* bytes                       */

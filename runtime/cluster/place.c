@@ -1,5 +1,5 @@
 /* Where a process of a cluster is: see place.h. */
-#include "place.h"
+#include "cluster/place.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -20,9 +20,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "environment.h"
-#include "net.h"
-#include "parallel.h"
+#include "base/environment.h"
+#include "base/parallel.h"
+#include "net/net.h"
 
 /* --- Folder -------------------------------------------------------------------------------------------------------------------- */
 

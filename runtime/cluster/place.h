@@ -4,7 +4,7 @@
 
 #include <exogym/cluster.h>
 
-#include "auth.h"
+#include "net/auth.h"
 
 enum {
     EXO_PLACE_PATH = 108 - 8, /* what fits into a socket's address */

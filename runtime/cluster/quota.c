@@ -1,5 +1,5 @@
 /* Quotas: see quota.h. */
-#include "quota.h"
+#include "cluster/quota.h"
 
 #include <assert.h>
 #include <inttypes.h>

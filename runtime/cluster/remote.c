@@ -2,14 +2,14 @@
  *
  * Owns the net and the channels; remote_impl.h says which file owns the rest, and what the lock guards. Read next: remote_refs.c
  * (references), remote_calls.c (calls from here), remote_serve.c (calls to here), remote_objects.c (payloads in shared memory). */
-#include "remote.h"
+#include "cluster/remote.h"
 
 #include <stdio.h>
 
 #include <exogym/memory.h>
 
-#include "printable.h"
-#include "remote_impl.h"
+#include "base/printable.h"
+#include "cluster/remote_impl.h"
 
 /* --- Channels ----------------------------------------------------------------------------------------------------- */
 

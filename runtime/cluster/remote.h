@@ -10,10 +10,10 @@
 #ifndef EXO_CLUSTER_REMOTE_H
 #define EXO_CLUSTER_REMOTE_H
 
-#include "hooks.h"
-#include "identity.h"
-#include "net.h"
-#include "store.h"
+#include "actor/hooks.h"
+#include "base/identity.h"
+#include "net/net.h"
+#include "store/store.h"
 
 typedef struct exo_remote exo_remote;
 

@@ -7,7 +7,7 @@
 
 #include <exogym/memory.h>
 
-#include "remote_impl.h"
+#include "cluster/remote_impl.h"
 
 enum {
     FIRST_WATCHES = 256 /* monitors of a connection before which nobody looks for dropped ones */

@@ -11,8 +11,8 @@
 
 #include <exogym/memory.h>
 
-#include "quota.h"
-#include "remote_impl.h"
+#include "cluster/quota.h"
+#include "cluster/remote_impl.h"
 
 /* A call that waits. */
 struct waiting {

@@ -10,7 +10,7 @@
 
 #include <uthash.h>
 
-#include "remote.h"
+#include "cluster/remote.h"
 
 enum {
     WINDOW = 65536, /* calls that one connection may have pending */

@@ -5,8 +5,8 @@
 
 #include <exogym/memory.h>
 
-#include "grow_text.h"
-#include "remote_impl.h"
+#include "base/grow_text.h"
+#include "cluster/remote_impl.h"
 
 enum {
     OBJECT_BYTES = 256 * 1024 /* payloads from here on go to processes of this host in shared memory */

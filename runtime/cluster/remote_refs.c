@@ -7,9 +7,9 @@
 
 #include <exogym/memory.h>
 
-#include "printable.h"
-#include "quota.h"
-#include "remote_impl.h"
+#include "base/printable.h"
+#include "cluster/quota.h"
+#include "cluster/remote_impl.h"
 
 enum {
     KEPT_DEAD = 1024,  /* dead references whose causes can be asked for at least */

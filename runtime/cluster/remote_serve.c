@@ -9,10 +9,10 @@
 
 #include <exogym/memory.h>
 
-#include "access.h"
-#include "printable.h"
-#include "quota.h"
-#include "remote_impl.h"
+#include "base/printable.h"
+#include "cluster/access.h"
+#include "cluster/quota.h"
+#include "cluster/remote_impl.h"
 
 enum {
     SERVED = 2 * WINDOW /* calls of one connection's peer, which may have given some of them up, that may be going on */

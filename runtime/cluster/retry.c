@@ -1,6 +1,6 @@
 /* Calls that may be made again: see retry.h. One lock guards the list of actors and that of the calls that wait for their actor's next
  * life; it is held while nothing is called, but to ask exo_remote whether a reference is dead. */
-#include "retry.h"
+#include "cluster/retry.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

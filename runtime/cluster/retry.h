@@ -3,8 +3,8 @@
 #ifndef EXO_CLUSTER_RETRY_H
 #define EXO_CLUSTER_RETRY_H
 
-#include "hooks.h"
-#include "remote.h"
+#include "actor/hooks.h"
+#include "cluster/remote.h"
 
 typedef struct exo_retrier exo_retrier;
 

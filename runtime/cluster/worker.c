@@ -1,16 +1,16 @@
 /* The worker: see worker.h. */
-#include "worker.h"
+#include "cluster/worker.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
 
-#include "directory.h"
-#include "hooks.h"
-#include "messages.h"
-#include "plugin_dir.h"
-#include "printable.h"
+#include "actor/hooks.h"
+#include "base/plugin_dir.h"
+#include "base/printable.h"
+#include "cluster/directory.h"
+#include "cluster/messages.h"
 
 struct worker {
     exo_worker_env env;

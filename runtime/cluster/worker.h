@@ -10,8 +10,8 @@
 
 #include <exogym/actor.h>
 
-#include "audit.h"
-#include "messages.h"
+#include "base/audit.h"
+#include "cluster/messages.h"
 
 /* What the worker needs of the process that it is in. */
 typedef struct exo_worker_env {

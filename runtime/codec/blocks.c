@@ -6,7 +6,7 @@
  *
  * None of them has infinities or NaN: infinities become the largest, NaN becomes 0.
  */
-#include "kernels.h"
+#include "codec/kernels.h"
 
 #include <float.h>
 

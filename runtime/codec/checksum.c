@@ -3,11 +3,11 @@
  * A lane is h = rotl(h + word * odd, 13) * odd, which can be undone: different words leave different lanes, and lanes and pieces are
  * folded by steps that can be undone as well. So a change within one word always shows.
  */
-#include "checksum.h"
+#include "codec/checksum.h"
 
 #include <string.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 enum {
     LANES = 64, /* of 4 bytes: 256 bytes a round */

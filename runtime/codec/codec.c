@@ -5,14 +5,14 @@
  *
  * Owner: one thread at a time. Scratch grows and is kept. Nothing that is remembered changes before a call has succeeded.
  */
-#include "codec_impl.h"
+#include "codec/codec_impl.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "checksum.h"
-#include "kernels.h"
+#include "codec/checksum.h"
+#include "codec/kernels.h"
 
 enum {
     MAX_SLOTS = 16,

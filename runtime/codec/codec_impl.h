@@ -12,7 +12,7 @@
 #include <exogym/codec.h>
 #include <exogym/select.h>
 
-#include "registry.h"
+#include "base/registry.h"
 
 enum {
     EXO_CODEC_TEXT = 512,

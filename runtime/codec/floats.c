@@ -7,9 +7,9 @@
  *
  * A subnormal is rounded by a float addition: a power of two is added whose last place is the format's smallest number.
  */
-#include "kernels.h"
+#include "codec/kernels.h"
 
-#include "bf16.h"
+#include "base/bf16.h"
 
 void
 exo_kernel_to_fp16(const float *x, uint8_t *out, size_t n)

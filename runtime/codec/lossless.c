@@ -5,7 +5,7 @@
  * A piece is a zstd frame with its content size, or an lz4 block. Owner of the contexts: the codec; a lane of pieces has one. lz4 needs
  * none, and no memory.
  */
-#include "codec_impl.h"
+#include "codec/codec_impl.h"
 
 #define ZSTD_STATIC_LINKING_ONLY /* contexts from our allocator */
 #include <lz4.h>
@@ -16,7 +16,7 @@
 
 #include <exogym/memory.h>
 
-#include "parallel.h"
+#include "base/parallel.h"
 
 enum {
     PIECE = 1 << 20, /* bytes */

@@ -1,5 +1,5 @@
 /* A chain from its config, and as text. No state. */
-#include "codec_impl.h"
+#include "codec/codec_impl.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -7,12 +7,12 @@
  * Indices of a block are written with ceil(log2(block)) bits each, or as a bit for each element where that is less, or, if all are
  * kept, not at all.
  */
-#include "codec_impl.h"
+#include "codec/codec_impl.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "kernels.h"
+#include "codec/kernels.h"
 
 enum {
     SAMPLE = 8192,

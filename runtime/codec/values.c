@@ -3,15 +3,15 @@
  * An encoding is the scales of all blocks, then the blocks. A piece is a fixed number of whole blocks, so what comes out does not
  * depend on threads.
  */
-#include "codec_impl.h"
+#include "codec/codec_impl.h"
 
 #include <float.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "bf16.h"
-#include "kernels.h"
-#include "parallel.h"
+#include "base/bf16.h"
+#include "base/parallel.h"
+#include "codec/kernels.h"
 
 enum {
     PIECE = 1 << 15,   /* elements */

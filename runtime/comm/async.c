@@ -1,13 +1,13 @@
 /* Collectives while the caller goes on: see async.h. `lock` guards the ring of calls; on the virtual clock, where one lane runs at a time,
  * whoever waits is woken through its lane. */
-#include "async.h"
+#include "comm/async.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 
 #include <exogym/memory.h>
 
-#include "pace.h"
+#include "base/pace.h"
 
 struct call {
     void *data;

@@ -6,7 +6,7 @@
 
 #include <exogym/comm.h>
 
-#include "sim.h"
+#include "base/sim.h"
 
 typedef struct exo_async exo_async;
 

@@ -6,8 +6,8 @@
 
 #include <exogym/comm.h>
 
-#include "edge.h"
-#include "encode.h"
+#include "comm/edge.h"
+#include "comm/encode.h"
 
 typedef enum exo_collective {
     EXO_ALL_REDUCE,

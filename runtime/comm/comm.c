@@ -6,9 +6,9 @@
 
 #include <exogym/memory.h>
 
-#include "async.h"
-#include "backend.h"
-#include "timing.h"
+#include "comm/async.h"
+#include "comm/backend.h"
+#include "comm/timing.h"
 
 #define DEFAULT_TIMEOUT (60 * EXO_SECOND)
 

@@ -10,8 +10,8 @@
 #include <exogym/codec.h>
 #include <exogym/comm.h>
 
-#include "link.h"
-#include "sim.h"
+#include "base/sim.h"
+#include "link/link.h"
 
 typedef struct exo_comm_edge {
     const char *name;      /* a literal, or as long-lived as the communicator         */

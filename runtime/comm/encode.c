@@ -1,5 +1,5 @@
 /* Encoders of collectives: see encode.h. No state of its own. */
-#include "encode.h"
+#include "comm/encode.h"
 
 #include <exogym/memory.h>
 

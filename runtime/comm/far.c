@@ -1,6 +1,6 @@
 /* Collectives among actors elsewhere: a member's life, and who the others are. See far.h. One lock guards all of a member's state; it is not held
  * while anything is called. Next: far_work.c for the operations, far_messages.c for what goes between. */
-#include "far.h"
+#include "comm/far.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -10,10 +10,10 @@
 
 #include <exogym/memory.h>
 
-#include "backend.h"
-#include "far_impl.h"
-#include "future.h"
-#include "timing.h"
+#include "actor/future.h"
+#include "comm/backend.h"
+#include "comm/far_impl.h"
+#include "comm/timing.h"
 
 enum {
     MAX_SIZE = 4096

@@ -10,7 +10,7 @@
 #include <exogym/actor.h>
 #include <exogym/comm.h>
 
-#include "edge.h"
+#include "comm/edge.h"
 
 typedef struct exo_comm_far_opts {
     exo_runtime *runtime;

@@ -5,10 +5,10 @@
 
 #include <pthread.h>
 
-#include "far.h"
+#include "comm/far.h"
 
-#include "backend.h"
-#include "timing.h"
+#include "comm/backend.h"
+#include "comm/timing.h"
 
 /* Phases of a call. */
 enum {

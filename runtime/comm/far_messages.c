@@ -6,9 +6,9 @@
 
 #include <exogym/memory.h>
 
-#include "backend.h"
-#include "far_impl.h"
-#include "timing.h"
+#include "comm/backend.h"
+#include "comm/far_impl.h"
+#include "comm/timing.h"
 
 void
 exo_far_break_locked(exo_far *f, exo_status status, const char *text)

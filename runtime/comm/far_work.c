@@ -5,11 +5,11 @@
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
-#include "backend.h"
-#include "far_impl.h"
-#include "pace.h"
-#include "parallel.h"
-#include "reduce.h"
+#include "base/pace.h"
+#include "base/parallel.h"
+#include "comm/backend.h"
+#include "comm/far_impl.h"
+#include "comm/reduce.h"
 
 struct part {
     size_t first, length; /* elements */

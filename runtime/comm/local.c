@@ -21,10 +21,10 @@
 
 #include <exogym/memory.h>
 
-#include "local_call.h"
-#include "pace.h"
-#include "parallel.h"
-#include "timing.h"
+#include "base/pace.h"
+#include "base/parallel.h"
+#include "comm/local_call.h"
+#include "comm/timing.h"
 
 enum {
     MAX_SIZE = 65536,

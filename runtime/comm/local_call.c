@@ -1,13 +1,13 @@
 /* Calls among threads: see local_call.h. An element is summed over the members in the order of their ranks by whoever takes its block: the
  * bits do not depend on who that is. On an edge with a codec a block is a shard: whoever takes it does to every member's part what encoding
  * and decoding would. */
-#include "local_call.h"
+#include "comm/local_call.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "reduce.h"
+#include "comm/reduce.h"
 
 enum {
     BLOCK = EXO_REDUCE_BLOCK /* elements: what one member reduces at a time */

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "backend.h"
+#include "comm/backend.h"
 
 typedef struct exo_local_call exo_local_call;
 

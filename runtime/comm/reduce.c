@@ -1,5 +1,5 @@
 /* Sums in rank order: see reduce.h. */
-#include "reduce.h"
+#include "comm/reduce.h"
 
 static exo_array
 part(void *data, size_t at, size_t count, exo_dtype dtype)

@@ -1,5 +1,5 @@
 /* The time of collectives: see timing.h. No state. The messages are those that far.c sends. */
-#include "timing.h"
+#include "comm/timing.h"
 
 #include <string.h>
 

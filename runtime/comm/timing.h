@@ -2,7 +2,7 @@
 #ifndef EXO_COMM_TIMING_H
 #define EXO_COMM_TIMING_H
 
-#include "backend.h"
+#include "comm/backend.h"
 
 /* What one message of `bytes` puts on a wire beside them: the collective's header, and, as of channels (runtime/graph/place.h), the call's
  * envelope and ZeroMQ's framing. */

@@ -4,7 +4,7 @@
 
 #include <exogym/graph.h>
 
-#include "registry.h"
+#include "base/registry.h"
 
 extern exo_registry exo_graph_class_registry; /* of exo_graph_class; classes.c */
 

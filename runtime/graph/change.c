@@ -8,9 +8,9 @@
 
 #include <exogym/memory.h>
 
-#include "config_edit.h"
-#include "site.h"
-#include "spec_impl.h"
+#include "base/config_edit.h"
+#include "graph/site.h"
+#include "graph/spec_impl.h"
 
 #define RULE "cannot change while it goes on"
 

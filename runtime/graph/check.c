@@ -1,6 +1,6 @@
 /* What a whole graph must be, beyond what its values are by themselves. Each mistake is named with its place and with what to do. No state.
  * Read next: check_cycles.c. */
-#include "spec_impl.h"
+#include "graph/spec_impl.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 
 #include <exogym/memory.h>
 
-#include "order.h"
-#include "prove.h"
+#include "graph/order.h"
+#include "graph/prove.h"
 
 enum {
     ORDER_TEXT = 2048,

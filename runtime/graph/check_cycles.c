@@ -1,6 +1,6 @@
 /* Cycles in which everybody can wait for everybody: every edge of it blocks its sender when it is full and its receiver until something
  * comes, and nobody begins. No state outlives a call. */
-#include "spec_impl.h"
+#include "graph/spec_impl.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The graph classes by name: those of the library, which builtins/ names, then those that programs and plugins register. */
-#include "builtin.h"
+#include "graph/builtin.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* From a graph's file to the document that is read: other files, presets, overrides, variables, in this order. No state. Read next:
  * spec.c. */
-#include "spec_impl.h"
+#include "graph/spec_impl.h"
 
 #include <limits.h>
 #include <stdlib.h>

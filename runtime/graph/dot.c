@@ -1,5 +1,5 @@
 /* A graph for graphviz: a box for the actors of a name, within their hosts where it names hosts, and an arrow for each edge. No state. */
-#include "spec.h"
+#include "graph/spec.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -7,8 +7,8 @@
 
 #include <exogym/memory.h>
 
-#include "config_units.h"
-#include "grow_text.h"
+#include "base/config_units.h"
+#include "base/grow_text.h"
 
 static void
 add_escaped(exo_text *text, const char *word)

@@ -1,13 +1,13 @@
 /* A graph as YAML with every default written out. No state. */
-#include "spec.h"
+#include "graph/spec.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "config_edit.h"
-#include "config_units.h"
+#include "base/config_edit.h"
+#include "base/config_units.h"
 
 struct writer {
     const exo_graph_spec *spec;

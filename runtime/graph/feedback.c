@@ -1,6 +1,6 @@
 /* Feedback edges: where a sender may be let in beyond the capacity of a buffer, so that no circle of senders waits (docs/channels.md, rule
  * 2). No state. */
-#include "spec.h"
+#include "graph/spec.h"
 
 #include <string.h>
 

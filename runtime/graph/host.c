@@ -1,5 +1,5 @@
 /* The actor class of graph actors: see host.h. */
-#include "host.h"
+#include "graph/host.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -10,9 +10,9 @@
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
-#include "edge.h"
-#include "far.h"
-#include "traffic_json.h"
+#include "comm/edge.h"
+#include "comm/far.h"
+#include "report/traffic_json.h"
 
 enum {
     RUN,

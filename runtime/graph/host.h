@@ -16,7 +16,7 @@
 #ifndef EXO_GRAPH_HOST_H
 #define EXO_GRAPH_HOST_H
 
-#include "place.h"
+#include "graph/place.h"
 
 /* Started with an exo_host_start: an actor of this process's own. */
 extern const exo_actor_class exo_graph_actor_class;

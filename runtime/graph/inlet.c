@@ -5,7 +5,7 @@
 
 #include <exogym/memory.h>
 
-#include "place.h"
+#include "graph/place.h"
 
 /* --- Which end is meant -------------------------------------------------------------------------------------------------------------- */
 

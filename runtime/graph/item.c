@@ -1,6 +1,6 @@
 /* Items: see item.h. An item is one block of memory, its arrays in it, with a count of references; what is sent is read-only, so any
  * thread may read it. */
-#include "item.h"
+#include "graph/item.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
-#include "checksum.h"
+#include "codec/checksum.h"
 
 enum {
     ALIGNMENT = 64

@@ -1,5 +1,5 @@
 /* The emulated network of a graph. No state. */
-#include "spec.h"
+#include "graph/spec.h"
 
 #include <math.h>
 

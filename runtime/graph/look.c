@@ -5,8 +5,8 @@
 
 #include <exogym/memory.h>
 
-#include "edge.h"
-#include "place.h"
+#include "comm/edge.h"
+#include "graph/place.h"
 
 /* Room for a record as it is written. */
 struct writer {

@@ -4,7 +4,7 @@
  *     step  = ["*" | number] (action | "(" steps ")" | "(" action {"|" action} ")")
  *     action = ("send" | "receive" | "reduce" | "poll") port
  */
-#include "order.h"
+#include "graph/order.h"
 
 #include <ctype.h>
 #include <stdlib.h>

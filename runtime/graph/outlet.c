@@ -13,7 +13,7 @@
 
 #include <exogym/memory.h>
 
-#include "place.h"
+#include "graph/place.h"
 
 #define LAST_ITEM EXO_SECOND /* the longest wait for a light item that is leaving when its outlet is stopped */
 

@@ -1,5 +1,5 @@
 /* Places: see place.h. What is here is a place's life, its time, and its waits; port.c has what the actor does with it. */
-#include "place.h"
+#include "graph/place.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -22,9 +22,9 @@
 #include <exogym/actor.h>
 #include <exogym/traffic.h>
 
-#include "item.h"
-#include "site.h"
-#include "stall.h"
+#include "graph/item.h"
+#include "graph/site.h"
+#include "graph/stall.h"
 
 enum {
     EXO_OUTBOX = 1, /* items that wait at a sender, besides the one that is being transmitted */

@@ -7,7 +7,7 @@
  * An all_reduce among N is a direct exchange in two halves: everybody sends each other's shard, and then its own to everybody. Where fewer
  * meet at a time there are several at once, those left over in a smaller one; its time is that of the slowest.
  */
-#include "plan.h"
+#include "graph/plan.h"
 
 #include <math.h>
 #include <string.h>

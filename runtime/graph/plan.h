@@ -2,7 +2,7 @@
 #ifndef EXO_GRAPH_PLAN_H
 #define EXO_GRAPH_PLAN_H
 
-#include "spec.h"
+#include "graph/spec.h"
 
 /* One edge. What is not known is NAN. */
 typedef struct exo_plan_edge {

@@ -7,7 +7,7 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
-#include "place.h"
+#include "graph/place.h"
 
 /* --- The actor's place -------------------------------------------------------------------------------------------------------- */
 

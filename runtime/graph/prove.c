@@ -4,8 +4,8 @@
 
 #include <exogym/memory.h>
 
-#include "config_edit.h"
-#include "prove_impl.h"
+#include "base/config_edit.h"
+#include "graph/prove_impl.h"
 
 static bool
 chooses_blindly(const exo_edge_spec *edge)

@@ -8,7 +8,7 @@
 #ifndef EXO_GRAPH_PROVE_H
 #define EXO_GRAPH_PROVE_H
 
-#include "spec.h"
+#include "graph/spec.h"
 
 typedef enum exo_verdict {
     EXO_SOUND,     /* it cannot stall                                                */

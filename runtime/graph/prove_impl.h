@@ -2,9 +2,9 @@
 #ifndef EXO_GRAPH_PROVE_IMPL_H
 #define EXO_GRAPH_PROVE_IMPL_H
 
-#include "prove.h"
+#include "graph/prove.h"
 
-#include "order.h"
+#include "graph/order.h"
 
 /* A wait at a port that can lead to itself: the actors on the way and the edges between them. */
 typedef struct exo_port_cycle {

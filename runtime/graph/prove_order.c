@@ -1,5 +1,5 @@
 /* What of an order is done in a graph: see prove_impl.h. No state. */
-#include "prove_impl.h"
+#include "graph/prove_impl.h"
 
 /* Does one of the graph's edges begin or end at the port of this actor? */
 static bool

@@ -12,7 +12,7 @@
  *   - who waits for an item finds a sender with one target anywhere but waiting to send it.
  *
  * A stall is a cycle of waits, and follows a cycle of arrows. */
-#include "prove_impl.h"
+#include "graph/prove_impl.h"
 
 #include <string.h>
 

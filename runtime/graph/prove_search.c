@@ -7,15 +7,15 @@
  * Methods for the Verification of Concurrent Systems, 1996).
  *
  * In each state those who wait for each other are looked for, so that others who go on do not hide them. */
-#include "prove_impl.h"
+#include "graph/prove_impl.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "config_edit.h"
-#include "place.h"
+#include "base/config_edit.h"
+#include "graph/place.h"
 
 enum {
     MAX_INSTANCES = 64,

@@ -1,5 +1,5 @@
 /* Reports of graph actors: see report.h. No state. */
-#include "report.h"
+#include "graph/report.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -8,7 +8,7 @@
 
 #include <exogym/memory.h>
 
-#include "traffic_json.h"
+#include "report/traffic_json.h"
 
 static uint64_t
 count_of(const json_t *object, const char *key)

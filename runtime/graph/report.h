@@ -2,7 +2,7 @@
 #ifndef EXO_GRAPH_REPORT_H
 #define EXO_GRAPH_REPORT_H
 
-#include "run.h"
+#include "graph/run.h"
 
 /* Adds an actor's report: its figures and traffic, and, at the end, where its time went. result->parts has room for it. INVAL: it is no
  * report; NOMEM. */

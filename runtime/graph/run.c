@@ -1,5 +1,5 @@
 /* The runner of graphs: see run.h. Everything in struct run belongs to the caller's thread. */
-#include "run.h"
+#include "graph/run.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "host.h"
-#include "many.h"
-#include "report.h"
-#include "timeline.h"
-#include "watch.h"
+#include "actor/many.h"
+#include "graph/host.h"
+#include "graph/report.h"
+#include "graph/watch.h"
+#include "report/timeline.h"
 
 #define SLICE           (50 * EXO_MS)
 #define CLOSE_GRACE     (30 * EXO_SECOND)

@@ -4,9 +4,9 @@
 
 #include <exogym/actor.h>
 
-#include "ledger.h"
-#include "spec.h"
-#include "stall.h"
+#include "graph/spec.h"
+#include "graph/stall.h"
+#include "report/ledger.h"
 
 /* The latest figures of a running graph; pointers are valid during the call. */
 typedef struct exo_graph_progress {

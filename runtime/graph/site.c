@@ -1,5 +1,5 @@
 /* Sites: see site.h. */
-#include "site.h"
+#include "graph/site.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -7,8 +7,8 @@
 
 #include <exogym/memory.h>
 
-#include "edge.h"
-#include "shared.h"
+#include "base/shared.h"
+#include "comm/edge.h"
 
 enum {
     MAX_CHANGES = 1000 /* of one run */

@@ -6,8 +6,8 @@
 #ifndef EXO_GRAPH_SITE_H
 #define EXO_GRAPH_SITE_H
 
-#include "pace.h"
-#include "spec.h"
+#include "base/pace.h"
+#include "graph/spec.h"
 
 typedef struct exo_place exo_place; /* place.h */
 

@@ -1,14 +1,14 @@
 /* From a prepared document to the graph that it says: the top level and the actors. What single values can be is checked here, what the whole
  * must be in check.c. No state. Read next: spec_parts.c, spec_network.c,
  * spec_edges.c, check.c. */
-#include "spec_impl.h"
+#include "graph/spec_impl.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "builtin.h"
-#include "input.h"
+#include "base/input.h"
+#include "graph/builtin.h"
 
 /* --- The top level -------------------------------------------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 #include <exogym/config.h>
 #include <exogym/graph.h>
 
-#include "link.h"
+#include "link/link.h"
 
 enum {
     EXO_GRAPH_MAX_ACTORS = 65536, /* all of them; hosts likewise     */

@@ -1,5 +1,5 @@
 /* The edges of a graph: each by itself, with its defaults, and who it reaches. No state. Read next: check.c. */
-#include "spec_impl.h"
+#include "graph/spec_impl.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include <exogym/codec.h>
 
-#include "config_units.h"
+#include "base/config_units.h"
 
 const char *const exo_route_names[] = {"one",        "round_robin", "broadcast", "least_loaded", "hash", "modulo",
                                        "all_reduce", "gossip",      NULL};

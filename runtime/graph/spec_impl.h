@@ -2,9 +2,9 @@
 #ifndef EXO_GRAPH_SPEC_IMPL_H
 #define EXO_GRAPH_SPEC_IMPL_H
 
-#include "config_edit.h"
-#include "nearest.h"
-#include "spec.h"
+#include "base/config_edit.h"
+#include "base/nearest.h"
+#include "graph/spec.h"
 
 /* document.c: what `include`, presets, overrides and variables leave. */
 exo_status exo_graph_prepare(exo_config_doc *doc, const exo_graph_opts *opts, exo_err *err);

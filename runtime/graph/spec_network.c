@@ -1,5 +1,5 @@
 /* Hosts and links of a graph, and which actor is on which host. No state. Read next: spec_edges.c, links.c. */
-#include "spec_impl.h"
+#include "graph/spec_impl.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* What the readers of a graph's parts share: memory of the spec, names that there are not, resources. No state. */
-#include "spec_impl.h"
+#include "graph/spec_impl.h"
 
 #include <inttypes.h>
 #include <stdio.h>

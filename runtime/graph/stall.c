@@ -1,5 +1,5 @@
 /* Finds stalls in the records of all actors: see stall.h. */
-#include "stall.h"
+#include "graph/stall.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include <exogym/memory.h>
 
-#include "config_edit.h"
+#include "base/config_edit.h"
 
 /* --- Records ---------------------------------------------------------------------------------------------------------------------- */
 

@@ -25,7 +25,7 @@
 #include <exogym/actor.h>
 #include <exogym/clock.h>
 
-#include "spec.h"
+#include "graph/spec.h"
 
 typedef enum exo_wait_kind {
     EXO_WAIT_NONE, /* it computes, or has ended */

@@ -6,9 +6,9 @@
  * each layer's all_reduce begins when its backward pass is over; the next step begins when all of them are. */
 #include <exogym/memory.h>
 
-#include "async.h"
-#include "builtin.h"
-#include "place.h"
+#include "comm/async.h"
+#include "graph/builtin.h"
+#include "graph/place.h"
 
 struct stand_in {
     uint64_t steps, layers, every, bytes;

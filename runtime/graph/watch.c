@@ -1,11 +1,11 @@
 /* Looks for stalls while a graph runs: see watch.h. */
-#include "watch.h"
+#include "graph/watch.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "host.h"
+#include "graph/host.h"
 
 #define EVERY     (200 * EXO_MS) /* on the real clock; with many actors in workers less often: a millisecond for each, */
 #define AT_LEAST  (500 * EXO_MS) /* but so often that a stall is told within a second */

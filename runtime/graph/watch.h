@@ -6,8 +6,8 @@
 #ifndef EXO_GRAPH_WATCH_H
 #define EXO_GRAPH_WATCH_H
 
-#include "place.h"
-#include "stall.h"
+#include "graph/place.h"
+#include "graph/stall.h"
 
 typedef struct exo_stall_watch {
     const exo_graph_spec *spec;

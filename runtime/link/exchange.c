@@ -7,7 +7,7 @@
  * Two ways: message by message, O(n^2), and for equal links one that has the sums of them only. State: the network's; scratch memory goes
  * with the call.
  */
-#include "link_impl.h"
+#include "link/link_impl.h"
 
 #include <math.h>
 #include <stdlib.h>

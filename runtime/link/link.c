@@ -6,7 +6,7 @@
  *
  * Owner: the caller; one lock guards everything. Read next: rate.h, queue.h, exchange.c (collectives).
  */
-#include "link_impl.h"
+#include "link/link_impl.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "queue.h"
+#include "link/queue.h"
 
 enum {
     MAX_HOSTS = 1 << 24, /* a stream of random numbers has so many nodes */

@@ -9,7 +9,7 @@
 
 #include <exogym/memory.h>
 
-#include "link_impl.h"
+#include "link/link_impl.h"
 
 /* Words that are written, or read. `words` NULL: they are only counted. */
 struct tape {

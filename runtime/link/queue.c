@@ -1,5 +1,5 @@
 /* What shares a rate: see queue.h. */
-#include "queue.h"
+#include "link/queue.h"
 
 #include <assert.h>
 #include <string.h>

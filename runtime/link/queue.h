@@ -13,7 +13,7 @@
 #ifndef EXO_LINK_QUEUE_H
 #define EXO_LINK_QUEUE_H
 
-#include "rate.h"
+#include "link/rate.h"
 
 typedef struct exo_link_arrival {
     exo_time at, done;

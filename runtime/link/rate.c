@@ -1,5 +1,5 @@
 /* Rates and their schedules: see rate.h. No state. */
-#include "rate.h"
+#include "link/rate.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef EXO_LINK_RATE_H
 #define EXO_LINK_RATE_H
 
-#include "link.h"
+#include "link/link.h"
 
 #define EXO_LINK_NEVER INT64_MAX
 

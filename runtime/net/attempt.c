@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "net_impl.h"
+#include "net/net_impl.h"
 
 enum {
     BROKEN_OFF = 2 /* handshakes that the other end breaks off before that is its answer: one may be its death */

@@ -2,7 +2,7 @@
  *
  * A key file is text: comment lines begin with '#', every other line is a word and a value, so that a secret key in the
  * wrong file is told from a public one. What held a secret is wiped. Read next: zap.c. */
-#include "auth.h"
+#include "net/auth.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -19,7 +19,7 @@
 #include <exogym/memory.h>
 #include <zmq.h>
 
-#include "file.h"
+#include "base/file.h"
 
 enum {
     KEY_CHARS = EXO_KEY_TEXT - 1,

@@ -21,8 +21,8 @@
 #include <exogym/clock.h>
 #include <exogym/status.h>
 
-#include "audit.h"
-#include "identity.h"
+#include "base/audit.h"
+#include "base/identity.h"
 
 enum {
     EXO_KEY_BYTES = 32,

@@ -1,5 +1,5 @@
 /* Doors and bells: see door.h. Nothing here waits, and nothing that comes is believed but what the kernel says. */
-#include "door.h"
+#include "net/door.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "auth.h"
+#include "net/auth.h"
 
 const char *
 exo_access_name(exo_access role)

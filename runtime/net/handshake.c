@@ -12,7 +12,7 @@
 
 #include <exogym/log.h>
 
-#include "net_impl.h"
+#include "net/net_impl.h"
 
 enum {
     REFUSALS = 32, /* that are said and logged at once, and then */

@@ -13,7 +13,7 @@
  * knows by that that it may try again (attempt.c). Only the descriptor's owner closes it: so no number is another's by then. */
 #undef _FORTIFY_SOURCE /* whose recv is inline: here it is defined */
 
-#include "intake.h"
+#include "net/intake.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,7 +29,7 @@
 
 #include <exogym/memory.h>
 
-#include "net_limits.h"
+#include "net/net_limits.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 

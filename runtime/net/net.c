@@ -20,8 +20,8 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "intake.h"
-#include "net_impl.h"
+#include "net/intake.h"
+#include "net/net_impl.h"
 
 #define GUARD_TICK      (500 * EXO_US)
 #define TURN            EXO_MS        /* that a turn receives before it settles, and a message more */

@@ -26,9 +26,9 @@
 
 #include <exogym/actor.h>
 
-#include "audit.h"
-#include "auth.h"
-#include "wire.h"
+#include "base/audit.h"
+#include "net/auth.h"
+#include "wire/wire.h"
 
 typedef struct exo_net exo_net;
 typedef struct exo_peer exo_peer; /* one connection's far end; counted references */

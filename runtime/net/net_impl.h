@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "peer_impl.h"
+#include "net/peer_impl.h"
 
 enum {
     EXO_NET_REFUSED = 256 /* routes that are remembered to have been refused: told no twice */

@@ -14,7 +14,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "net_impl.h"
+#include "net/net_impl.h"
 
 #define BEAT       EXO_SECOND
 #define TRIM_AFTER EXO_SECOND

@@ -21,13 +21,13 @@
 #include <uthash.h>
 #include <zmq.h>
 
-#include "door.h"
-#include "identity.h"
-#include "intake.h"
-#include "net.h"
-#include "net_limits.h"
-#include "process.h"
-#include "ring.h"
+#include "base/identity.h"
+#include "net/door.h"
+#include "net/intake.h"
+#include "net/net.h"
+#include "net/net_limits.h"
+#include "net/process.h"
+#include "net/ring.h"
 
 enum {
     EXO_NET_ROUTE = 8,          /* bytes of a routing id; ZeroMQ's own have 5       */

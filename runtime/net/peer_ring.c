@@ -15,8 +15,8 @@
 
 #include <exogym/log.h>
 
-#include "door.h"
-#include "net_impl.h"
+#include "net/door.h"
+#include "net/net_impl.h"
 
 #define GAP                                                                                                            \
     (60 *                                                                                                              \

@@ -1,5 +1,5 @@
 /* Processes of this host: see process.h. */
-#include "process.h"
+#include "net/process.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "net_impl.h"
+#include "net/net_impl.h"
 
 const char *
 exo_proof_of_frame(const exo_socket *socket, const zmq_msg_t *frame)

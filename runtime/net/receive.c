@@ -13,7 +13,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "net_impl.h"
+#include "net/net_impl.h"
 
 enum {
     READ_BYTES = 1 << 20 /* after which the sender hears that they were read */

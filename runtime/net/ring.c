@@ -4,7 +4,7 @@
  * beginning; each message is its length in 8 bytes and its bytes, rounded up to 8. Each end keeps its own counter to itself and only publishes
  * it, so that only the other's can be wrong. Every word of the other's is read once, into a variable, and checked there; a message is copied
  * before anybody looks at it. */
-#include "ring.h"
+#include "net/ring.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #include <exogym/memory.h>
 
-#include "memfd.h"
+#include "base/memfd.h"
 
 enum {
     PAGE = 4096,

@@ -13,7 +13,7 @@
 
 #include <exogym/memory.h>
 
-#include "net_impl.h"
+#include "net/net_impl.h"
 
 enum {
     FLUSH_BYTES = 32768, /* that gather before they are sent at once */

@@ -10,7 +10,7 @@
 
 #include <exogym/memory.h>
 
-#include "net_impl.h"
+#include "net/net_impl.h"
 
 enum {
     UNREAD_MESSAGES = 1000, /* that ZeroMQ keeps for us; more wait at the sender */

@@ -3,7 +3,7 @@
  * The thread owns the handler's socket and the receiving ends of the monitors. Other threads hand it a monitor under the
  * lock and wake it through an eventfd. Requests come from libzmq itself, in this process; they are checked all the same,
  * because any code in the process can send one, and because what they carry comes from the peer. Read next: auth.c. */
-#include "auth.h"
+#include "net/auth.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -24,7 +24,7 @@
 #include <exogym/memory.h>
 #include <zmq.h>
 
-#include "intake.h"
+#include "net/intake.h"
 
 enum {
     MAX_WATCHES = 64,

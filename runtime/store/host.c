@@ -1,5 +1,5 @@
 /* Limits, as the kernel's files tell them. No state. */
-#include "host.h"
+#include "store/host.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store.h"
+#include "store/store.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static exo_store *store; /* guarded by lock; for the rest of the process's life */

@@ -1,5 +1,5 @@
 /* Making segments, mapping those of others, and the words that say whether a slot is in use. No state, no locks. */
-#include "segment.h"
+#include "store/segment.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "memfd.h"
+#include "base/memfd.h"
 
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* Linux 6.1 */

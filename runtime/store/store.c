@@ -9,7 +9,7 @@
  * counts as reserved but is in no list, and one that goes is first taken out of all lists and put into a list of victims.
  * References are atomic; an object whose count is 0 may still be in the table and is passed over.
  */
-#include "store.h"
+#include "store/store.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -20,8 +20,8 @@
 
 #include <exogym/memory.h>
 
-#include "host.h"
-#include "segment.h"
+#include "store/host.h"
+#include "store/segment.h"
 
 enum {
     /* Small objects: slots of 256 bytes, 512, ... 64 KiB, in segments of this many bytes at most. */

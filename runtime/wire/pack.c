@@ -1,5 +1,5 @@
 /* Packing of protobuf messages into memory of a fixed size: see pack.h. */
-#include "pack.h"
+#include "wire/pack.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /* Envelopes to bytes and back: see wire.h. Unpacked envelopes lie in the reader's arena, one chunk that is used again for each. */
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <string.h>
 
 #include <exogym/memory.h>
 
-#include "pack.h"
-#include "printable.h"
+#include "base/printable.h"
 #include "wire.pb-c.h"
+#include "wire/pack.h"
 
 enum {
     LENGTH = 4,

@@ -75,7 +75,7 @@ while read -r library; do
     case ${library%%.so*} in
     libprotobuf-c | libzmq | libsqlite3 | libseccomp | libc | libm | libgcc_s | ld-linux-*) ;;
     libasan | libubsan | libtsan | libclang_rt*) ;; # builds with sanitizers
-    *) fail "the head is linked to $library; its libraries are listed here, and the layers it is made of in runtime/main/CMakeLists.txt" ;;
+    *) fail "the head is linked to $library; its libraries are listed here, and the layers it is made of in runtime/programs/CMakeLists.txt" ;;
     esac
 done <<<"$linked"
 # Nor do those of its libraries.

@@ -17,9 +17,9 @@
 
 #include <exogym/actor.h>
 
-#include "check.h"
-#include "processes.h"
-#include "victim.h"
+#include "support/check.h"
+#include "support/processes.h"
+#include "support/victim.h"
 
 enum {
     SKIPPED = 77,

@@ -23,10 +23,10 @@
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
-#include "check.h"
-#include "processes.h"
-#include "remains.h"
-#include "victim.h"
+#include "support/check.h"
+#include "support/processes.h"
+#include "support/remains.h"
+#include "support/victim.h"
 
 enum {
     WORKERS = 3,

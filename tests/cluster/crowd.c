@@ -16,10 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "check.h"
-#include "net.h"
-#include "processes.h"
-#include "silent.h"
+#include "net/net.h"
+#include "support/check.h"
+#include "support/processes.h"
+#include "support/silent.h"
 
 enum {
     ROUNDS = 3,

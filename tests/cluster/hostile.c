@@ -19,10 +19,10 @@
 #include <exogym/actor.h>
 #include <exogym/memory.h>
 
-#include "check.h"
-#include "hostile_peer.h"
-#include "processes.h"
-#include "victim.h"
+#include "support/check.h"
+#include "support/hostile_peer.h"
+#include "support/processes.h"
+#include "support/victim.h"
 
 #define PATIENCE (60 * EXO_SECOND)
 #define EVERY    (20 * EXO_MS)

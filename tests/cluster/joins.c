@@ -12,8 +12,8 @@
 
 #include <exogym/actor.h>
 
-#include "check.h"
-#include "processes.h"
+#include "support/check.h"
+#include "support/processes.h"
 
 enum {
     JOINERS = 4

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "check.h"
-#include "planted.h"
-#include "processes.h"
-#include "run.h"
+#include "graph/run.h"
+#include "support/check.h"
+#include "support/planted.h"
+#include "support/processes.h"
 
 #include "../plugins/script.c"
 

@@ -12,9 +12,9 @@
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
-#include "auth.h"
-#include "check.h"
-#include "temp.h"
+#include "net/auth.h"
+#include "support/check.h"
+#include "support/temp.h"
 
 /* --- An actor ---------------------------------------------------------------------------------------------------------------- */
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "far_device.h"
-#include "nodes.h"
-#include "temp.h"
+#include "support/far_device.h"
+#include "support/nodes.h"
+#include "support/temp.h"
 
 enum {
     NUMEL = 1003,

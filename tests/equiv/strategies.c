@@ -8,7 +8,7 @@
 
 #include <exogym/memory.h>
 
-#include "nodes.h"
+#include "support/nodes.h"
 
 enum {
     NUMEL = 1003, /* not divisible by the numbers of nodes below: shards differ */

@@ -7,9 +7,9 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "head_impl.h"
-#include "runtime_impl.h"
-#include "worker.h"
+#include "actor/runtime_impl.h"
+#include "cluster/head_impl.h"
+#include "cluster/worker.h"
 
 enum {
     MAX_CALLS = 200

@@ -8,8 +8,8 @@
 #include <exogym/codec.h>
 #include <exogym/memory.h>
 
-#include "checksum.h"
-#include "codec_impl.h"
+#include "codec/checksum.h"
+#include "codec/codec_impl.h"
 
 static const char *const chains[] = {
     "raw",

@@ -5,7 +5,7 @@
 #include <exogym/memory.h>
 
 #include "../support/graph_classes.c"
-#include "plan.h"
+#include "graph/plan.h"
 
 /* libfyaml loses memory when a simple key spans lines; the leak is its own, and a graph is the user's own file. */
 const char *__lsan_default_suppressions(void);

@@ -11,7 +11,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "net_impl.h"
+#include "net/net_impl.h"
 
 enum {
     SPEAKERS = 3,

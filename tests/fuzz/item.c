@@ -9,9 +9,9 @@
 
 #include <exogym/memory.h>
 
-#include "../../runtime/graph/place.h" /* there is another one */
-#include "checksum.h"
-#include "codec_impl.h"
+#include "codec/checksum.h"
+#include "codec/codec_impl.h"
+#include "graph/place.h" /* there is another one */
 
 static const char *const chains[] = {
     "raw", "int8", "{name: topk, ratio: 0.3, error_feedback: false}", "{name: sparse, p: 0.5}", "zstd", "[bf16, lz4]"};

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "auth.h"
+#include "net/auth.h"
 
 static char folder[64], secret[96], authorized[96], public_key[128];
 

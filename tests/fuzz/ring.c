@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ring.h"
+#include "net/ring.h"
 
 enum {
     STEP = 11,

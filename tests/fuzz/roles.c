@@ -21,14 +21,14 @@
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
-#include "access.h"
-#include "grow_text.h"
-#include "head_impl.h"
-#include "net_impl.h"
-#include "remote_impl.h"
+#include "actor/runtime_impl.h"
+#include "base/grow_text.h"
+#include "cluster/access.h"
+#include "cluster/head_impl.h"
+#include "cluster/remote_impl.h"
+#include "cluster/worker.h"
+#include "net/net_impl.h"
 #include "roles_args.h"
-#include "runtime_impl.h"
-#include "worker.h"
 
 size_t __sanitizer_get_current_allocated_bytes(void);
 

@@ -7,8 +7,8 @@
 
 #include <exogym/memory.h>
 
-#include "directory.h"
-#include "messages.h"
+#include "cluster/directory.h"
+#include "cluster/messages.h"
 
 /* --- What is read of an input ------------------------------------------------------------------------------------------------------- */
 

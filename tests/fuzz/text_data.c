@@ -12,8 +12,8 @@
 
 #include <exogym/memory.h>
 
-#include "documents.h"
-#include "shard.h"
+#include "nn/corpus/documents.h"
+#include "nn/corpus/shard.h"
 
 enum {
     BLOCK = 5,

@@ -5,7 +5,7 @@
 
 #include <exogym/memory.h>
 
-#include "tokenizer_impl.h"
+#include "nn/text/tokenizer_impl.h"
 
 static const char *const texts[] = {
     "",

@@ -8,9 +8,9 @@
 
 #include <exogym/memory.h>
 
-#include "steps.h"
-#include "tokenizer_impl.h"
-#include "utf8.h"
+#include "base/utf8.h"
+#include "nn/text/steps.h"
+#include "nn/text/tokenizer_impl.h"
 
 enum {
     BYTES,

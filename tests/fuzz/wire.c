@@ -4,7 +4,7 @@
 
 #include <exogym/memory.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 static void
 require(bool condition)

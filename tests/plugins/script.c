@@ -9,7 +9,7 @@
 #include <exogym/graph.h>
 #include <exogym/plugin.h>
 
-#include "../support/script_ports.h"
+#include "support/script_ports.h"
 
 struct played {
     const char *text;

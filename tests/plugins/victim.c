@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../support/victim.h"
+#include "support/victim.h"
 
 struct victim {
     uint64_t life, runs;

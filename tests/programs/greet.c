@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "program.h"
+#include "programs/program.h"
 
 struct greet_args {
     const char *greeting, *style, *model;

@@ -9,8 +9,8 @@
 
 #include <exogym/exogym.h>
 
-#include "check.h"
-#include "future.h"
+#include "actor/future.h"
+#include "support/check.h"
 
 enum {
     CALLERS = 4,

@@ -13,8 +13,8 @@
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
-#include "check.h"
-#include "temp.h"
+#include "support/check.h"
+#include "support/temp.h"
 
 enum {
     CALLS = 5000,

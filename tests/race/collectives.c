@@ -8,8 +8,8 @@
 
 #include <exogym/exogym.h>
 
-#include "check.h"
-#include "parallel.h"
+#include "base/parallel.h"
+#include "support/check.h"
 
 enum {
     MEMBERS = 4,

@@ -8,9 +8,9 @@
 
 #include <exogym/exogym.h>
 
-#include "check.h"
-#include "run.h"
-#include "stream.h"
+#include "graph/run.h"
+#include "support/check.h"
+#include "support/stream.h"
 
 static const char *const clocks[] = {"real", "virtual"};
 

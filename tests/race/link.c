@@ -2,8 +2,8 @@
 #include <math.h>
 #include <pthread.h>
 
-#include "check.h"
-#include "link.h"
+#include "link/link.h"
+#include "support/check.h"
 
 enum {
     THREADS = 4,

@@ -4,8 +4,8 @@
 
 #include <exogym/exogym.h>
 
-#include "check.h"
-#include "points.h"
+#include "support/check.h"
+#include "support/points.h"
 
 enum {
     BATCH = 8,

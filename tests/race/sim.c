@@ -6,11 +6,11 @@
 
 #include <exogym/exogym.h>
 
-#include "async.h"
-#include "check.h"
-#include "edge.h"
-#include "pace.h"
-#include "sim.h"
+#include "base/pace.h"
+#include "base/sim.h"
+#include "comm/async.h"
+#include "comm/edge.h"
+#include "support/check.h"
 
 enum {
     LANES = 4,

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
-#include "store.h"
+#include "store/store.h"
+#include "support/check.h"
 
 enum {
     THREADS = 3,

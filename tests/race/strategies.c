@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nodes.h"
+#include "support/nodes.h"
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \

@@ -6,7 +6,7 @@
 #include <exogym/memory.h>
 #include <exogym/tokenizer.h>
 
-#include "check.h"
+#include "support/check.h"
 
 enum {
     THREADS = 4,

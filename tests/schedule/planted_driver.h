@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include "processes.h"
+#include "support/processes.h"
 
 static inline const char *
 planted_path(const char *name)

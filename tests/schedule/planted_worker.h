@@ -2,7 +2,7 @@
 #ifndef EXO_TEST_PLANTED_WORKER_H
 #define EXO_TEST_PLANTED_WORKER_H
 
-#include "processes.h"
+#include "support/processes.h"
 
 #undef PROCESSES_PLUGIN
 #define PROCESSES_PLUGIN(name) EXO_PROGRAMS_DIR "/tests/plugins/planted_" name ".so"

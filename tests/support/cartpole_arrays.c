@@ -1,5 +1,5 @@
 /* See cartpole_arrays.h. */
-#include "cartpole_arrays.h"
+#include "support/cartpole_arrays.h"
 
 #include <stdlib.h>
 

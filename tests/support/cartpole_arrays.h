@@ -2,7 +2,7 @@
 #ifndef EXO_TEST_CARTPOLE_ARRAYS_H
 #define EXO_TEST_CARTPOLE_ARRAYS_H
 
-#include "ppo.h"
+#include "actors/ppo.h"
 
 /* Zeroed arrays for so many steps. */
 exo_rollout arrays_new(size_t steps, size_t environments);

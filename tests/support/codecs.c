@@ -1,5 +1,5 @@
 /* See codecs.h. */
-#include "codecs.h"
+#include "support/codecs.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Hugging Face directories for tests: see decoders.h. */
-#include "decoders.h"
+#include "support/decoders.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 
 #include <exogym/memory.h>
 
-#include "check.h"
-#include "file.h"
+#include "base/file.h"
+#include "support/check.h"
 
 enum {
     PATH = 512,

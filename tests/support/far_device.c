@@ -1,12 +1,12 @@
 /* See far_device.h. */
-#include "far_device.h"
+#include "support/far_device.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "check.h"
-#include "device_impl.h"
+#include "nn/device/device_impl.h"
+#include "support/check.h"
 
 enum {
     MAX_ARGS = 256,

@@ -1,4 +1,4 @@
-#include "graph_classes.h"
+#include "support/graph_classes.h"
 
 #include <stdlib.h>
 

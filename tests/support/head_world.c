@@ -1,5 +1,5 @@
 /* A head and what is around it: see head_world.h. */
-#include "head_world.h"
+#include "support/head_world.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include <exogym/memory.h>
 
-#include "hooks.h"
+#include "actor/hooks.h"
 
 /* --- The worker ------------------------------------------------------------------------------------------------------------- */
 

@@ -7,9 +7,9 @@
 
 #include <exogym/clock.h>
 
-#include "directory.h"
-#include "head.h"
-#include "messages.h"
+#include "cluster/directory.h"
+#include "cluster/head.h"
+#include "cluster/messages.h"
 
 enum {
     WORLD_NODE = 1, /* of the worker that is there from the beginning, with 2 `places` */

@@ -1,7 +1,7 @@
 /* Processes that keep to no measure: see hostile_peer.h. The kinds are at the end.
  *
  * One thread does what the kind is; the net's own threads receive. A `deaf` one's do not: they stand in the first callback. */
-#include "hostile_peer.h"
+#include "support/hostile_peer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,10 +15,10 @@
 #include <exogym/actor.h>
 #include <exogym/memory.h>
 
-#include "check.h"
-#include "messages.h"
-#include "net.h"
-#include "process.h"
+#include "cluster/messages.h"
+#include "net/net.h"
+#include "net/process.h"
+#include "support/check.h"
 
 #define PATIENCE (60 * EXO_SECOND)
 

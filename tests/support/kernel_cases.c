@@ -1,10 +1,10 @@
 /* See kernel_cases.h. */
-#include "kernel_cases.h"
+#include "support/kernel_cases.h"
 
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
-#include "device_impl.h"
+#include "nn/device/device_impl.h"
 
 /* --- Arrays --------------------------------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* Keys and a folder of key files: see key_folder.h. */
-#include "key_folder.h"
+#include "support/key_folder.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 
 #include <criterion/criterion.h>
 
-#include "file.h"
-#include "temp.h"
+#include "base/file.h"
+#include "support/temp.h"
 
 void
 key_folder_setup(void)

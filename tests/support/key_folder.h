@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include "auth.h"
+#include "net/auth.h"
 
 enum {
     KEY_FOLDER_PATH = 256

@@ -1,5 +1,5 @@
 /* A head and a worker with keys: see key_world.h. */
-#include "key_world.h"
+#include "support/key_world.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 
 #include <exogym/cluster.h>
 
-#include "key_folder.h"
-#include "stranger.h"
+#include "support/key_folder.h"
+#include "support/stranger.h"
 
 /* The program defines it, and key_folder. */
 extern struct key_world {

@@ -1,5 +1,5 @@
 /* What was logged: see logged.h. */
-#include "logged.h"
+#include "support/logged.h"
 
 #include <stdio.h>
 #include <string.h>

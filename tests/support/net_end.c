@@ -1,5 +1,5 @@
 /* One end of a connection under test: see net_end.h. */
-#include "net_end.h"
+#include "support/net_end.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 
 #include <exogym/memory.h>
 
-#include "eventually.h"
-#include "logged.h"
-#include "temp.h"
+#include "support/eventually.h"
+#include "support/logged.h"
+#include "support/temp.h"
 
 void
 net_end_setup(void)

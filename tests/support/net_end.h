@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-#include "net.h"
+#include "net/net.h"
 
 typedef struct net_end {
     exo_net *net;

@@ -7,7 +7,7 @@
 
 #include <criterion/criterion.h>
 
-#include "link.h"
+#include "link/link.h"
 
 #define MBIT  1e6
 #define NEVER INT64_MAX

@@ -1,4 +1,4 @@
-#include "nodes.h"
+#include "support/nodes.h"
 
 #include <math.h>
 #include <pthread.h>

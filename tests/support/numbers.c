@@ -1,5 +1,5 @@
 /* See numbers.h. */
-#include "numbers.h"
+#include "support/numbers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <exogym/rng.h>
 #include <exogym/tensor.h>
 
-#include "check.h"
+#include "support/check.h"
 
 float *
 numbers_new(size_t count, uint64_t seed)

@@ -1,7 +1,7 @@
 /* Cases of the tape's operations: see kernel_cases.h. */
-#include "kernel_cases.h"
+#include "support/kernel_cases.h"
 
-#include "device_impl.h"
+#include "nn/device/device_impl.h"
 
 /* Asks for a kernel and waits for it. */
 #define RUN(kernel_name, ...)                                                                                          \

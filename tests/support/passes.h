@@ -6,7 +6,7 @@
 
 #include <exogym/sequence.h>
 
-#include "numbers.h"
+#include "support/numbers.h"
 
 /* What rounding to fp32 in another order of summation, and to 8 bits of mantissa, may cost. */
 static const double passes_tolerance[2] = {2e-4, 4e-2};

@@ -1,10 +1,10 @@
-#include "planted.h"
+#include "support/planted.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "check.h"
+#include "support/check.h"
 
 static uint32_t
 draw(planted_graph *p, uint32_t below)

@@ -7,7 +7,7 @@
 
 #include <exogym/rng.h>
 
-#include "stall.h"
+#include "graph/stall.h"
 
 enum {
     PLANTED_RING = 6,

@@ -1,5 +1,5 @@
 /* See points.h. */
-#include "points.h"
+#include "support/points.h"
 
 #include <stdlib.h>
 

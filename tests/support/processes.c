@@ -1,5 +1,5 @@
 /* Processes of a cluster under test: see processes.h. */
-#include "processes.h"
+#include "support/processes.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "check.h"
-#include "remains.h"
-#include "temp.h"
+#include "support/check.h"
+#include "support/remains.h"
+#include "support/temp.h"
 
 extern char **environ;
 

@@ -1,5 +1,5 @@
 /* Core files and reports: see remains.h. */
-#include "remains.h"
+#include "support/remains.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "support/check.h"
 
 #ifdef __SANITIZE_THREAD__
 /* Of the test itself; processes that it starts get them from the environment. */

@@ -1,4 +1,4 @@
-#include "script.h"
+#include "support/script.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 
 #include <exogym/memory.h>
 
-#include "order.h"
-#include "script_ports.h"
+#include "graph/order.h"
+#include "support/script_ports.h"
 
 struct script {
     const char *text;

@@ -1,5 +1,5 @@
 /* A handler that says nothing: see silent.h. */
-#include "silent.h"
+#include "support/silent.h"
 
 static void
 received(void *context, exo_peer *peer, const exo_envelope *envelope, exo_payload *payload)

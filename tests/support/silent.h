@@ -2,7 +2,7 @@
 #ifndef EXO_TEST_SILENT_H
 #define EXO_TEST_SILENT_H
 
-#include "net.h"
+#include "net/net.h"
 
 extern const exo_net_handler silent_handler;
 

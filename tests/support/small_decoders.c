@@ -1,5 +1,5 @@
 /* Small decoders: see small_decoders.h. Nothing here is shared with the code under test. */
-#include "small_decoders.h"
+#include "support/small_decoders.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* See store_peer.h. */
-#include "store_peer.h"
+#include "support/store_peer.h"
 
 #include <signal.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include <criterion/criterion.h>
 
-#include "check.h"
+#include "support/check.h"
 
 exo_object *
 object_put(exo_store *store, uint64_t size, int value, exo_err *err)

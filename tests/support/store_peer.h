@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "store.h"
+#include "store/store.h"
 
 /* An object of `size` bytes, each `value`, sealed. NULL, with the reason in *err. */
 exo_object *object_put(exo_store *store, uint64_t size, int value, exo_err *err);

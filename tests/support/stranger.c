@@ -1,5 +1,5 @@
 /* A peer with a raw socket: see stranger.h. */
-#include "stranger.h"
+#include "support/stranger.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 #ifndef EXO_TEST_STRANGER_H
 #define EXO_TEST_STRANGER_H
 
-#include "auth.h"
-#include "wire.h"
+#include "net/auth.h"
+#include "wire/wire.h"
 
 typedef struct stranger {
     void *context, *socket;

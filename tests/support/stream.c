@@ -1,9 +1,9 @@
-#include "stream.h"
+#include "support/stream.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "check.h"
+#include "support/check.h"
 
 #include "../plugins/stream.c"
 

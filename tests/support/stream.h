@@ -2,7 +2,7 @@
 #ifndef EXO_TEST_STREAM_H
 #define EXO_TEST_STREAM_H
 
-#include "spec.h"
+#include "graph/spec.h"
 
 /* Registers stream_source and stream_sink, once a process. */
 void stream_register(void);

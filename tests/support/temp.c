@@ -1,11 +1,11 @@
 /* Folders of a test's own: see temp.h. */
-#include "temp.h"
+#include "support/temp.h"
 
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "check.h"
+#include "support/check.h"
 
 void
 temp_folder(char *out, size_t size)

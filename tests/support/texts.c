@@ -1,11 +1,11 @@
 /* See texts.h. */
-#include "texts.h"
+#include "support/texts.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-#include "file.h"
-#include "grow_text.h"
+#include "base/file.h"
+#include "base/grow_text.h"
 
 #include <exogym/memory.h>
 

@@ -1,5 +1,5 @@
 /* A node with a ZAP handler: see zap_node.h. */
-#include "zap_node.h"
+#include "support/zap_node.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 
 #include <zmq.h>
 
-#include "intake.h"
-#include "key_folder.h"
-#include "logged.h"
+#include "net/intake.h"
+#include "support/key_folder.h"
+#include "support/logged.h"
 
 void
 zap_node_open_at(const char *endpoint, const exo_null_domain *domain)

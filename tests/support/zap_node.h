@@ -7,7 +7,7 @@
 
 #include <exogym/clock.h>
 
-#include "auth.h"
+#include "net/auth.h"
 
 enum {
     ZAP_NODE_WAIT_MS = 10000 /* for what must come */

@@ -11,14 +11,14 @@
 
 #include <exogym/memory.h>
 
-#include "access.h"
-#include "eventually.h"
-#include "head.h"
-#include "hooks.h"
-#include "key_world.h"
-#include "messages.h"
-#include "watch.h"
-#include "worker.h"
+#include "actor/hooks.h"
+#include "cluster/access.h"
+#include "cluster/head.h"
+#include "cluster/messages.h"
+#include "cluster/watch.h"
+#include "cluster/worker.h"
+#include "support/eventually.h"
+#include "support/key_world.h"
 
 char key_folder[64];
 struct key_world key_world;

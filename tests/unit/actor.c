@@ -10,8 +10,8 @@
 
 #include <exogym/exogym.h>
 
-#include "future.h"
-#include "memory_fault.h"
+#include "actor/future.h"
+#include "base/memory_fault.h"
 
 /* Waits in tests end far in the future of a clock that nobody moves: they end because what they wait for comes. */
 #define FAR (3600 * EXO_SECOND)

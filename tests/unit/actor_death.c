@@ -8,8 +8,8 @@
 
 #include <exogym/exogym.h>
 
-#include "eventually.h"
-#include "runtime_impl.h"
+#include "actor/runtime_impl.h"
+#include "support/eventually.h"
 
 enum {
     MANY = 50000 /* nested calls, a frame each, would not fit a stack of 8 MiB */

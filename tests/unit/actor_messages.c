@@ -8,11 +8,11 @@
 #include <exogym/exogym.h>
 #include <exogym/rng.h>
 
-#include "../../runtime/graph/host.h" /* the store has a header of that name, too */
-#include "eventually.h"
-#include "stream.h"
-#include "temp.h"
-#include "train_node.h"
+#include "actors/train_node.h"
+#include "graph/host.h" /* the store has a header of that name, too */
+#include "support/eventually.h"
+#include "support/stream.h"
+#include "support/temp.h"
 
 static exo_runtime *runtime;
 static exo_err err;

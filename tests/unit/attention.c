@@ -9,11 +9,11 @@
 #include <exogym/exogym.h>
 #include <exogym/sequence.h>
 
-#include "attention.h"
-#include "attention_kernels.h"
-#include "bf16.h"
-#include "memory_fault.h"
-#include "numbers.h"
+#include "base/bf16.h"
+#include "base/memory_fault.h"
+#include "nn/cpu/attention_kernels.h"
+#include "nn/ref/attention.h"
+#include "support/numbers.h"
 
 /* What rounding to fp32 in another order of summation, and to 8 bits of mantissa, may cost. */
 static const double tolerance[2] = {4e-6, 1e-2};

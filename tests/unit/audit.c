@@ -16,9 +16,9 @@
 
 #include <exogym/memory.h>
 
-#include "audit.h"
-#include "eventually.h"
-#include "temp.h"
+#include "base/audit.h"
+#include "support/eventually.h"
+#include "support/temp.h"
 
 static char folder[64];
 

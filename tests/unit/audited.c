@@ -12,9 +12,9 @@
 
 #include <exogym/memory.h>
 
-#include "eventually.h"
-#include "key_world.h"
-#include "messages.h"
+#include "cluster/messages.h"
+#include "support/eventually.h"
+#include "support/key_world.h"
 
 char key_folder[64];
 struct key_world key_world;

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "../golden/cartpole_golden.h"
-#include "cartpole.h"
+#include "actors/cartpole.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

@@ -11,9 +11,9 @@
 
 #include <exogym/exogym.h>
 
-#include "checkpoint.h"
-#include "file.h"
-#include "points.h"
+#include "actors/checkpoint.h"
+#include "base/file.h"
+#include "support/points.h"
 
 enum {
     NODES = 2,

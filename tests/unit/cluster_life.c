@@ -8,12 +8,12 @@
 #include <exogym/cluster.h>
 #include <exogym/memory.h>
 
-#include "cluster_impl.h"
-#include "eventually.h"
-#include "messages.h"
-#include "remote_impl.h"
-#include "temp.h"
-#include "watch.h"
+#include "cluster/cluster_impl.h"
+#include "cluster/messages.h"
+#include "cluster/remote_impl.h"
+#include "cluster/watch.h"
+#include "support/eventually.h"
+#include "support/temp.h"
 
 static char folder[64], endpoint[128];
 static exo_runtime *runtimes[2]; /* the head's, the driver's */

@@ -12,8 +12,8 @@
 #include <exogym/memory.h>
 #include <exogym/tensor.h>
 
-#include "checksum.h"
-#include "codecs.h"
+#include "codec/checksum.h"
+#include "support/codecs.h"
 
 static float
 float_of(uint32_t bits)

@@ -6,9 +6,9 @@
 #include <exogym/codec.h>
 #include <exogym/memory.h>
 
-#include "checksum.h"
-#include "codec_impl.h"
-#include "codecs.h"
+#include "codec/checksum.h"
+#include "codec/codec_impl.h"
+#include "support/codecs.h"
 
 /* --- Chains ----------------------------------------------------------------------------------------------------------------- */
 

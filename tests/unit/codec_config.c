@@ -6,8 +6,8 @@
 #include <exogym/codec.h>
 #include <exogym/memory.h>
 
-#include "codecs.h"
-#include "memory_fault.h"
+#include "base/memory_fault.h"
+#include "support/codecs.h"
 
 /* --- Configs ---------------------------------------------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 #include <exogym/rng.h>
 #include <exogym/select.h>
 
-#include "codecs.h"
+#include "support/codecs.h"
 
 /* --- topk ------------------------------------------------------------------------------------------------------------------- */
 

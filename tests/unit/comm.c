@@ -13,7 +13,7 @@
 #include <exogym/comm.h>
 #include <exogym/rng.h>
 
-#include "edge.h"
+#include "comm/edge.h"
 
 enum {
     MAX_MEMBERS = 7

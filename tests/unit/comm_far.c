@@ -9,8 +9,8 @@
 #include <exogym/exogym.h>
 #include <exogym/memory.h>
 
-#include "far.h"
-#include "timing.h"
+#include "comm/far.h"
+#include "comm/timing.h"
 
 enum {
     MAX_MEMBERS = 5,

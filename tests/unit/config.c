@@ -10,8 +10,8 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
-#include "config_edit.h"
-#include "memory_fault.h"
+#include "base/config_edit.h"
+#include "base/memory_fault.h"
 
 /* Parses `text` under the name job.yaml; the test fails if it is refused. */
 static exo_config_doc *

@@ -8,7 +8,7 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
-#include "config_units.h"
+#include "base/config_units.h"
 
 #define HOUR (3600 * EXO_SECOND)
 

@@ -11,8 +11,8 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
-#include "config_edit.h"
-#include "memory_fault.h"
+#include "base/config_edit.h"
+#include "base/memory_fault.h"
 
 enum {
     ROUNDS = 3000

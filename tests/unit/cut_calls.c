@@ -10,11 +10,11 @@
 
 #include <exogym/memory.h>
 
-#include "directory.h"
-#include "head.h"
-#include "key_world.h"
-#include "messages.h"
-#include "worker.h"
+#include "cluster/directory.h"
+#include "cluster/head.h"
+#include "cluster/messages.h"
+#include "cluster/worker.h"
+#include "support/key_world.h"
 
 char key_folder[64];
 struct key_world key_world;

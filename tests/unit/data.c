@@ -10,9 +10,9 @@
 
 #include <exogym/exogym.h>
 
-#include "file.h"
-#include "memory_fault.h"
-#include "points.h"
+#include "base/file.h"
+#include "base/memory_fault.h"
+#include "support/points.h"
 
 static char folder[64];
 

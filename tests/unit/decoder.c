@@ -10,10 +10,10 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "decoders.h"
-#include "family.h"
-#include "numbers.h"
-#include "safetensors.h"
+#include "nn/pretrained/family.h"
+#include "nn/pretrained/safetensors.h"
+#include "support/decoders.h"
+#include "support/numbers.h"
 
 #define TOLERANCE 1e-4
 

@@ -11,12 +11,12 @@
 #include <exogym/optim.h>
 #include <exogym/tensor.h>
 
-#include "device_impl.h"
-#include "far_device.h"
-#include "kernel_cases.h"
-#include "memory_fault.h"
-#include "numbers.h"
-#include "ref_device.h"
+#include "base/memory_fault.h"
+#include "nn/device/device_impl.h"
+#include "nn/ref/ref_device.h"
+#include "support/far_device.h"
+#include "support/kernel_cases.h"
+#include "support/numbers.h"
 
 static const size_t counts[] = {0, 1, 2, 31, 32, 33, 1000, (1 << 15) - 1, 1 << 15, (1 << 15) + 1, 70001};
 

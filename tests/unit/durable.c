@@ -1,5 +1,5 @@
 /* The head's file: whole after a kill at any moment, and no other program's. */
-#include "durable.h"
+#include "cluster/durable.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #include <sqlite3.h>
 
-#include "temp.h"
+#include "support/temp.h"
 
 static char folder[64], path[128];
 static exo_err err;

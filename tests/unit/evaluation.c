@@ -6,9 +6,9 @@
 
 #include <exogym/exogym.h>
 
-#include "small_decoders.h"
-#include "temp.h"
-#include "texts.h"
+#include "support/small_decoders.h"
+#include "support/temp.h"
+#include "support/texts.h"
 
 enum {
     BLOCK = 7,

@@ -10,8 +10,8 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "fetch.h"
-#include "file.h"
+#include "base/file.h"
+#include "nn/fetch.h"
 
 enum {
     SIZE = 100000

@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "exogym-filter.h"
+#include "programs/exogym-filter.h"
 
 /* How a child ended. */
 struct ended {

@@ -7,11 +7,11 @@
 
 #include <exogym/exogym.h>
 
-#include "fit_run.h"
-#include "points.h"
-#include "site.h"
-#include "temp.h"
-#include "timing.h"
+#include "actors/fit_run.h"
+#include "comm/timing.h"
+#include "graph/site.h"
+#include "support/points.h"
+#include "support/temp.h"
 
 enum {
     NODES = 4,

@@ -6,7 +6,7 @@
 
 #include <exogym/exogym.h>
 
-#include "points.h"
+#include "support/points.h"
 
 #include "../plugins/uneven.c"
 

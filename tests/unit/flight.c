@@ -7,7 +7,7 @@
 
 #include <criterion/criterion.h>
 
-#include "flight.h"
+#include "actor/flight.h"
 
 static void *
 shared(void)

@@ -20,11 +20,11 @@
 
 #include <exogym/clock.h>
 
-#include "check.h"
 #include "cluster.pb-c.h"
-#include "messages.h"
-#include "ring.h"
-#include "store.h"
+#include "cluster/messages.h"
+#include "net/ring.h"
+#include "store/store.h"
+#include "support/check.h"
 
 /* --- Rings ----------------------------------------------------------------------------------------------------------------- */
 

@@ -7,9 +7,9 @@
 
 #include <exogym/exogym.h>
 
-#include "numbers.h"
-#include "points.h"
-#include "temp.h"
+#include "support/numbers.h"
+#include "support/points.h"
+#include "support/temp.h"
 
 static exo_status
 mlp(const char *options, exo_model **out, exo_err *err)

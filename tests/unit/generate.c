@@ -9,8 +9,8 @@
 #include <exogym/generate.h>
 #include <exogym/memory.h>
 
-#include "memory_fault.h"
-#include "small_decoders.h"
+#include "base/memory_fault.h"
+#include "support/small_decoders.h"
 
 enum {
     TOKENS = 40,

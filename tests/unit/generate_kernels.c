@@ -7,8 +7,8 @@
 
 #include <exogym/memory.h>
 
-#include "decode.h"
-#include "numbers.h"
+#include "nn/cpu/decode.h"
+#include "support/numbers.h"
 
 enum {
     FORMATS = 3

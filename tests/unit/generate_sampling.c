@@ -5,7 +5,7 @@
 
 #include <criterion/criterion.h>
 
-#include "sampling.h"
+#include "nn/generate/sampling.h"
 
 enum {
     MOST = 6000

@@ -6,8 +6,8 @@
 
 #include <exogym/tensor.h>
 
-#include "parallel.h"
-#include "team.h"
+#include "base/parallel.h"
+#include "nn/generate/team.h"
 
 enum {
     LOOPS = 50,

@@ -12,7 +12,7 @@
 #include <exogym/exogym.h>
 
 #include "../golden/ops_golden.h"
-#include "numbers.h"
+#include "support/numbers.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define TOLERANCE    1e-5f

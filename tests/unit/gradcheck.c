@@ -7,7 +7,7 @@
 
 #include <exogym/exogym.h>
 
-#include "numbers.h"
+#include "support/numbers.h"
 
 enum {
     MAX_VARIABLES = 4

@@ -6,9 +6,9 @@
 
 #include <exogym/memory.h>
 
-#include "builtin.h"
-#include "graph_classes.h"
-#include "spec.h"
+#include "graph/builtin.h"
+#include "graph/spec.h"
+#include "support/graph_classes.h"
 
 static exo_status
 try_graph(const char *text, exo_err *err)

@@ -8,7 +8,7 @@
 
 #include <exogym/rng.h>
 
-#include "run.h"
+#include "graph/run.h"
 
 enum {
     UPDATES = 6,

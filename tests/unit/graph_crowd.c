@@ -9,9 +9,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "memory_fault.h"
-#include "run.h"
-#include "stream.h"
+#include "base/memory_fault.h"
+#include "graph/run.h"
+#include "support/stream.h"
 
 enum {
     SOURCES = 30,

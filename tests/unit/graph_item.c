@@ -7,9 +7,9 @@
 
 #include <exogym/memory.h>
 
-#include "codec_impl.h"
-#include "item.h"
-#include "memory_fault.h"
+#include "base/memory_fault.h"
+#include "codec/codec_impl.h"
+#include "graph/item.h"
 
 static const char *const codecs[] = {
     "raw",

@@ -6,9 +6,9 @@
 
 #include <exogym/memory.h>
 
-#include "graph_classes.h"
-#include "memory_fault.h"
-#include "plan.h"
+#include "base/memory_fault.h"
+#include "graph/plan.h"
+#include "support/graph_classes.h"
 
 static exo_graph_spec *
 parse(const char *text)

@@ -8,14 +8,14 @@
 
 #include <exogym/exogym.h>
 
-#include "edge.h"
-#include "fit_run.h"
-#include "ledger.h"
-#include "memory_fault.h"
-#include "points.h"
-#include "run.h"
-#include "stream.h"
-#include "timeline.h"
+#include "actors/fit_run.h"
+#include "base/memory_fault.h"
+#include "comm/edge.h"
+#include "graph/run.h"
+#include "report/ledger.h"
+#include "report/timeline.h"
+#include "support/points.h"
+#include "support/stream.h"
 
 #define SOON (10 * EXO_SECOND)
 

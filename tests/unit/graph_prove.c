@@ -6,10 +6,10 @@
 
 #include <exogym/memory.h>
 
-#include "graph_classes.h"
-#include "order.h"
-#include "prove.h"
-#include "script.h"
+#include "graph/order.h"
+#include "graph/prove.h"
+#include "support/graph_classes.h"
+#include "support/script.h"
 
 static exo_verdict
 verdict_of(const char *text, char said[800])

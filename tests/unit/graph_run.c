@@ -10,9 +10,9 @@
 
 #include <exogym/memory.h>
 
-#include "report.h"
-#include "run.h"
-#include "site.h"
+#include "graph/report.h"
+#include "graph/run.h"
+#include "graph/site.h"
 
 /* --- A source that sends numbers, and a sink that writes down what comes ---------------------------------------------------------- */
 

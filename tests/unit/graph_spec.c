@@ -9,10 +9,10 @@
 
 #include <exogym/memory.h>
 
-#include "graph_classes.h"
-#include "memory_fault.h"
-#include "spec.h"
-#include "temp.h"
+#include "base/memory_fault.h"
+#include "graph/spec.h"
+#include "support/graph_classes.h"
+#include "support/temp.h"
 
 static exo_graph_spec *
 parse_with(const char *text, const exo_graph_opts *opts)

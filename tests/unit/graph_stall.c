@@ -7,10 +7,10 @@
 
 #include <exogym/memory.h>
 
-#include "planted.h"
-#include "prove.h"
-#include "run.h"
-#include "script.h"
+#include "graph/prove.h"
+#include "graph/run.h"
+#include "support/planted.h"
+#include "support/script.h"
 
 /* --- Running ------------------------------------------------------------------------------------------------------------------- */
 

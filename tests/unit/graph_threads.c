@@ -8,7 +8,7 @@
 
 #include <exogym/graph.h>
 
-#include "run.h"
+#include "graph/run.h"
 
 enum {
     ITEMS = 20,

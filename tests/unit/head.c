@@ -7,7 +7,7 @@
 
 #include <exogym/memory.h>
 
-#include "head.h"
+#include "cluster/head.h"
 
 static exo_runtime *runtime;
 static exo_ref head;

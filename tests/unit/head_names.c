@@ -6,8 +6,8 @@
 
 #include <exogym/memory.h>
 
-#include "head_world.h"
-#include "temp.h"
+#include "support/head_world.h"
+#include "support/temp.h"
 
 static head_world w;
 static char folder[64];

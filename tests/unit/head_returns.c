@@ -6,7 +6,7 @@
 
 #include <exogym/memory.h>
 
-#include "head_world.h"
+#include "support/head_world.h"
 
 #define PAST_GRACE (11 * EXO_SECOND)
 

@@ -14,12 +14,12 @@
 
 #include <exogym/memory.h>
 
-#include "eventually.h"
-#include "hooks.h"
-#include "key_world.h"
-#include "messages.h"
-#include "process.h"
-#include "watch.h"
+#include "actor/hooks.h"
+#include "cluster/messages.h"
+#include "cluster/watch.h"
+#include "net/process.h"
+#include "support/eventually.h"
+#include "support/key_world.h"
 
 char key_folder[64];
 

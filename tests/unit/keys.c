@@ -12,10 +12,10 @@
 #include <exogym/memory.h>
 #include <zmq.h>
 
-#include "auth.h"
-#include "file.h"
-#include "key_folder.h"
-#include "memory_fault.h"
+#include "base/file.h"
+#include "base/memory_fault.h"
+#include "net/auth.h"
+#include "support/key_folder.h"
 
 char key_folder[64];
 

@@ -4,8 +4,8 @@
 
 #include <exogym/rng.h>
 
-#include "memory_fault.h"
-#include "networks.h"
+#include "base/memory_fault.h"
+#include "support/networks.h"
 
 #define SEGMENT 1514.0 /* bytes on the wire that carry 1,448 */
 

@@ -1,5 +1,5 @@
 /* Emulated networks that change: schedules, outages, partitions. */
-#include "networks.h"
+#include "support/networks.h"
 
 static exo_links *
 with_change(exo_link_change change, double rate)

@@ -1,7 +1,7 @@
 /* Exchanges over emulated networks, what collectives send: against their messages, and both ways to take them against each other. */
 #include <string.h>
 
-#include "networks.h"
+#include "support/networks.h"
 
 struct exchange {
     uint32_t hosts[1024];

@@ -7,7 +7,7 @@
 #include <exogym/cluster.h>
 #include <exogym/memory.h>
 
-#include "temp.h"
+#include "support/temp.h"
 
 static exo_time
 soon(void)

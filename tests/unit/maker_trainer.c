@@ -8,10 +8,10 @@
 
 #include <exogym/memory.h>
 
-#include "file.h"
-#include "rollout.h"
-#include "run.h"
-#include "temp.h"
+#include "actors/rollout.h"
+#include "base/file.h"
+#include "graph/run.h"
+#include "support/temp.h"
 
 /* --- Graphs -------------------------------------------------------------------------------------------------------- */
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "memory_fault.h"
-#include "meter.h"
+#include "base/memory_fault.h"
+#include "base/meter.h"
 
 static const exo_meter_class rounds = {.name = "rounds", .unit = "1", .help = "rounds that were made"};
 static const exo_meter_class loss = {.name = "loss", .unit = "nats", .help = "the latest loss", .kind = EXO_GAUGE};

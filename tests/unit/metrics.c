@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "logged.h"
-#include "metrics.h"
-#include "tfevents.h"
+#include "report/metrics.h"
+#include "report/tfevents.h"
+#include "support/logged.h"
 
 struct logged logged = LOGGED_NONE;
 

@@ -12,10 +12,10 @@
 
 #include <exogym/memory.h>
 
-#include "eventually.h"
-#include "logged.h"
-#include "net_end.h"
-#include "net_limits.h"
+#include "net/net_limits.h"
+#include "support/eventually.h"
+#include "support/logged.h"
+#include "support/net_end.h"
 
 char net_end_ipc[128];
 struct logged logged = LOGGED_NONE;

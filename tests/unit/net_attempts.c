@@ -11,9 +11,9 @@
 
 #include <criterion/criterion.h>
 
-#include "eventually.h"
-#include "logged.h"
-#include "net_end.h"
+#include "support/eventually.h"
+#include "support/logged.h"
+#include "support/net_end.h"
 
 char net_end_ipc[128];
 struct logged logged = LOGGED_NONE;

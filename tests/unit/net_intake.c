@@ -10,8 +10,8 @@
 
 #include <criterion/criterion.h>
 
-#include "intake.h"
-#include "net_limits.h"
+#include "net/intake.h"
+#include "net/net_limits.h"
 
 struct doorstep {
     int listener;

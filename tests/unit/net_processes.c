@@ -11,10 +11,10 @@
 
 #include <zmq.h>
 
-#include "eventually.h"
-#include "logged.h"
-#include "net_end.h"
-#include "stranger.h"
+#include "support/eventually.h"
+#include "support/logged.h"
+#include "support/net_end.h"
+#include "support/stranger.h"
 
 char net_end_ipc[128];
 struct logged logged = LOGGED_NONE;

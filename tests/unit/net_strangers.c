@@ -11,12 +11,12 @@
 
 #include <zmq.h>
 
-#include "eventually.h"
-#include "logged.h"
-#include "net_end.h"
-#include "net_impl.h"
-#include "process.h"
-#include "stranger.h"
+#include "net/net_impl.h"
+#include "net/process.h"
+#include "support/eventually.h"
+#include "support/logged.h"
+#include "support/net_end.h"
+#include "support/stranger.h"
 
 char net_end_ipc[128];
 struct logged logged = LOGGED_NONE;

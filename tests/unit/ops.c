@@ -7,9 +7,9 @@
 
 #include <exogym/exogym.h>
 
-#include "numbers.h"
-#include "passes.h"
-#include "ref.h"
+#include "nn/ref/ref.h"
+#include "support/numbers.h"
+#include "support/passes.h"
 
 /* --- Convolution ------------------------------------------------------------------------------------------------------- */
 

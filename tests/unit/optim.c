@@ -12,8 +12,8 @@
 #include <exogym/optim.h>
 
 #include "../golden/optim_golden.h"
-#include "memory_fault.h"
-#include "numbers.h"
+#include "base/memory_fault.h"
+#include "support/numbers.h"
 
 static void
 take_step(exo_optim *optim, float *params, const float *grads, size_t numel, float lr)

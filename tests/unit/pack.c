@@ -6,10 +6,10 @@
 
 #include <exogym/memory.h>
 
-#include "memory_fault.h"
-#include "messages.h"
-#include "pack.h"
-#include "wire.h"
+#include "base/memory_fault.h"
+#include "cluster/messages.h"
+#include "wire/pack.h"
+#include "wire/wire.h"
 
 /* A build with assertions stops where a message has changed. */
 #ifdef NDEBUG

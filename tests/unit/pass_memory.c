@@ -3,8 +3,8 @@
 
 #include <exogym/exogym.h>
 
-#include "fit_memory.h"
-#include "numbers.h"
+#include "actors/fit_memory.h"
+#include "support/numbers.h"
 
 static exo_dataset *
 images(void)

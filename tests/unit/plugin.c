@@ -12,8 +12,8 @@
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
 
-#include "memory_fault.h"
-#include "nodes.h"
+#include "base/memory_fault.h"
+#include "support/nodes.h"
 
 #define PLUGIN(name) EXO_TEST_BINARY_DIR "/tests/plugins/" name ".so"
 

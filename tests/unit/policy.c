@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "numbers.h"
-#include "policy.h"
-#include "ppo.h"
+#include "actors/policy.h"
+#include "actors/ppo.h"
+#include "support/numbers.h"
 
 enum {
     UNITS = EXO_POLICY_HIDDEN,

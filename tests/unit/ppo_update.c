@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cartpole_arrays.h"
-#include "memory_fault.h"
-#include "numbers.h"
-#include "player.h"
-#include "ppo_update.h"
-#include "rollout.h"
+#include "actors/player.h"
+#include "actors/ppo_update.h"
+#include "actors/rollout.h"
+#include "base/memory_fault.h"
+#include "support/cartpole_arrays.h"
+#include "support/numbers.h"
 
 /* The trainer's defaults. */
 static const exo_ppo_update_opts defaults = {

@@ -11,10 +11,10 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "decoders.h"
-#include "memory_fault.h"
-#include "safetensors.h"
-#include "temp.h"
+#include "base/memory_fault.h"
+#include "nn/pretrained/safetensors.h"
+#include "support/decoders.h"
+#include "support/temp.h"
 
 static char folder[64];
 

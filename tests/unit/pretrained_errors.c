@@ -10,9 +10,9 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "decoders.h"
-#include "safetensors.h"
-#include "temp.h"
+#include "nn/pretrained/safetensors.h"
+#include "support/decoders.h"
+#include "support/temp.h"
 
 static char folder[64];
 

@@ -9,9 +9,9 @@
 #include <exogym/rng.h>
 #include <exogym/status.h>
 
-#include "logged.h"
-#include "printable.h"
-#include "utf8.h"
+#include "base/printable.h"
+#include "base/utf8.h"
+#include "support/logged.h"
 
 struct logged logged = LOGGED_NONE;
 

@@ -8,8 +8,8 @@
 
 #include <exogym/memory.h>
 
-#include "head_world.h"
-#include "temp.h"
+#include "support/head_world.h"
+#include "support/temp.h"
 
 enum {
     PEER = 9,

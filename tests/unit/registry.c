@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "registry.h"
+#include "base/registry.h"
 
 typedef struct thing {
     const char *name;

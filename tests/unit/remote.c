@@ -10,9 +10,9 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "quota.h"
-#include "remote.h"
-#include "temp.h"
+#include "cluster/quota.h"
+#include "cluster/remote.h"
+#include "support/temp.h"
 
 static char folder[64], ipc[128];
 static exo_runtime *runtime;

@@ -8,10 +8,10 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
-#include "eventually.h"
-#include "quota.h"
-#include "remote_impl.h"
-#include "temp.h"
+#include "cluster/quota.h"
+#include "cluster/remote_impl.h"
+#include "support/eventually.h"
+#include "support/temp.h"
 
 enum {
     HERE, /* calls          */

@@ -10,8 +10,8 @@
 
 #include <criterion/criterion.h>
 
-#include "check.h"
-#include "ring.h"
+#include "net/ring.h"
+#include "support/check.h"
 
 /* Both ends of one direction in this process, and those of the other one. */
 struct pair {

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cartpole_arrays.h"
-#include "memory_fault.h"
-#include "player.h"
-#include "rollout.h"
+#include "actors/player.h"
+#include "actors/rollout.h"
+#include "base/memory_fault.h"
+#include "support/cartpole_arrays.h"
 
 /* --- Playing ------------------------------------------------------------------------------------------------------- */
 

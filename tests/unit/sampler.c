@@ -6,7 +6,7 @@
 #include <exogym/data.h>
 #include <exogym/memory.h>
 
-#include "memory_fault.h"
+#include "base/memory_fault.h"
 
 static int
 by_number(const void *a, const void *b)

@@ -7,7 +7,7 @@
 
 #include <exogym/schedule.h>
 
-#include "memory_fault.h"
+#include "base/memory_fault.h"
 
 static exo_status
 read_schedule(const char *text, exo_schedule **out, exo_err *err)

@@ -7,7 +7,7 @@
 #include <exogym/memory.h>
 #include <exogym/select.h>
 
-#include "memory_fault.h"
+#include "base/memory_fault.h"
 
 static const exo_select_kind kinds[] = {EXO_SELECT_RANDOM, EXO_SELECT_SHUFFLED_SEQUENTIAL, EXO_SELECT_PARTITIONED};
 

@@ -8,10 +8,10 @@
 
 #include <exogym/exogym.h>
 
-#include "numbers.h"
-#include "passes.h"
-#include "ref.h"
-#include "ref_sequence.h"
+#include "nn/ref/ref.h"
+#include "nn/ref/ref_sequence.h"
+#include "support/numbers.h"
+#include "support/passes.h"
 
 enum {
     MOST = 4

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pace.h"
-#include "sim.h"
+#include "base/pace.h"
+#include "base/sim.h"
 
 enum {
     LANES = 5,

@@ -6,7 +6,7 @@
 
 #include <exogym/exogym.h>
 
-#include "numbers.h"
+#include "support/numbers.h"
 
 enum {
     STEPS = 3,

@@ -12,7 +12,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "file.h"
+#include "base/file.h"
 
 struct values {
     float a[6];

@@ -19,11 +19,11 @@
 
 #include <exogym/memory.h>
 
-#include "check.h"
-#include "host.h"
-#include "memory_fault.h"
-#include "store.h"
-#include "store_peer.h"
+#include "base/memory_fault.h"
+#include "store/host.h"
+#include "store/store.h"
+#include "support/check.h"
+#include "support/store_peer.h"
 
 #define MiB ((uint64_t)1 << 20)
 

@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
-#include "store.h"
-#include "store_peer.h"
+#include "store/store.h"
+#include "support/check.h"
+#include "support/store_peer.h"
 
 #define MiB ((uint64_t)1 << 20)
 

@@ -7,8 +7,8 @@
 #include <exogym/memory.h>
 #include <exogym/strategy.h>
 
-#include "memory_fault.h"
-#include "nodes.h"
+#include "base/memory_fault.h"
+#include "support/nodes.h"
 
 static exo_status
 parse(const char *name, const char *options, exo_err *err)

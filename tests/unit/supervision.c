@@ -4,7 +4,7 @@
 
 #include <criterion/criterion.h>
 
-#include "head_world.h"
+#include "support/head_world.h"
 
 static head_world w;
 

@@ -6,8 +6,8 @@
 
 #include <exogym/exogym.h>
 
-#include "memory_fault.h"
-#include "numbers.h"
+#include "base/memory_fault.h"
+#include "support/numbers.h"
 
 enum {
     BATCH = 40,

@@ -7,11 +7,11 @@
 
 #include <exogym/exogym.h>
 
-#include "documents.h"
-#include "memory_fault.h"
-#include "points.h"
-#include "temp.h"
-#include "texts.h"
+#include "base/memory_fault.h"
+#include "nn/corpus/documents.h"
+#include "support/points.h"
+#include "support/temp.h"
+#include "support/texts.h"
 
 static char folder[64];
 

@@ -9,11 +9,11 @@
 
 #include <exogym/exogym.h>
 
-#include "file.h"
-#include "memory_fault.h"
-#include "shard.h"
-#include "temp.h"
-#include "texts.h"
+#include "base/file.h"
+#include "base/memory_fault.h"
+#include "nn/corpus/shard.h"
+#include "support/temp.h"
+#include "support/texts.h"
 
 static char folder[64];
 

@@ -7,9 +7,9 @@
 #include <exogym/memory.h>
 #include <exogym/tokenizer.h>
 
-#include "file.h"
-#include "memory_fault.h"
-#include "temp.h"
+#include "base/file.h"
+#include "base/memory_fault.h"
+#include "support/temp.h"
 
 static exo_tokenizer *
 golden(const char *name)

@@ -6,9 +6,9 @@
 
 #include <exogym/memory.h>
 
-#include "grow_text.h"
-#include "pattern.h"
-#include "tokenizer_impl.h"
+#include "base/grow_text.h"
+#include "nn/text/pattern.h"
+#include "nn/text/tokenizer_impl.h"
 
 #define MODEL                                                                                                          \
     "\"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\", \"vocab\": {\"<unk>\": 0, \"a\": 1, \"b\": 2, \"ab\": "  \

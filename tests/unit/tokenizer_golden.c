@@ -8,7 +8,7 @@
 #include <exogym/tokenizer.h>
 
 #include "../golden/tokenizer_golden.h"
-#include "file.h"
+#include "base/file.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

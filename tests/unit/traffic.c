@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "traffic_json.h"
+#include "report/traffic_json.h"
 
 static const exo_traffic one = {.messages = 1,
                                 .items = 2,

@@ -13,7 +13,7 @@
 
 #include <exogym/exogym.h>
 
-#include "points.h"
+#include "support/points.h"
 
 enum {
     STEPS = 12,

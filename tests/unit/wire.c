@@ -6,8 +6,8 @@
 
 #include <exogym/memory.h>
 
-#include "memory_fault.h"
-#include "wire.h"
+#include "base/memory_fault.h"
+#include "wire/wire.h"
 
 /* --- Envelopes ---------------------------------------------------------------------------------------------------------------- */
 

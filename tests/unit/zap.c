@@ -14,10 +14,10 @@
 
 #include <zmq.h>
 
-#include "key_folder.h"
-#include "logged.h"
-#include "memory_fault.h"
-#include "zap_node.h"
+#include "base/memory_fault.h"
+#include "support/key_folder.h"
+#include "support/logged.h"
+#include "support/zap_node.h"
 
 struct zap_node zap_node;
 char key_folder[64];

@@ -10,9 +10,9 @@
 
 #include <zmq.h>
 
-#include "key_folder.h"
-#include "logged.h"
-#include "zap_node.h"
+#include "support/key_folder.h"
+#include "support/logged.h"
+#include "support/zap_node.h"
 
 struct zap_node zap_node;
 char key_folder[64];

@@ -1,0 +1,371 @@
+/* Changing a graph that runs: see apply.h. */
+#include "programs/apply.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "base/dir.h"
+#include "base/file.h"
+#include "base/grow_text.h"
+#include "graph/site.h"
+
+#define NEXT "graph.next"
+
+enum {
+    LARGEST = 16 << 20,
+    LARGEST_ANSWER = 4096
+};
+
+/* folder/file; the caller frees it. NULL: no memory. */
+static char *
+path_of(const char *folder, const char *file)
+{
+    exo_text path = {0};
+    exo_text_add(&path, "%s/%s", folder, file);
+    if (path.failed) {
+        exo_free(path.data);
+        return NULL;
+    }
+    return path.data;
+}
+
+/* --- Asking ------------------------------------------------------------------------------------------------------------------ */
+
+/* Does a run hold the folder's lock? */
+static bool
+is_running(const char *folder)
+{
+    char *path = path_of(folder, ".graph.lock");
+    int lock = path ? exo_dir_open(path, O_RDWR, 0) : -1;
+    bool running = lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0;
+    if (lock >= 0)
+        close(lock);
+    exo_free(path);
+    return running;
+}
+
+/* Has the run that holds the lock said which graph it runs? It writes a byte into the lock's file then. */
+static bool
+has_said_graph(const char *folder)
+{
+    struct stat info;
+    char *path = path_of(folder, ".graph.lock");
+    bool said = path && stat(path, &info) == 0 && info.st_size > 0;
+    exo_free(path);
+    return said;
+}
+
+/* A run takes the lock a moment before it says which graph it runs. */
+static exo_status
+await_graph(const char *folder, exo_time deadline, exo_err *err)
+{
+    while (!has_said_graph(folder)) {
+        if (!is_running(folder))
+            return exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
+        if (exo_now(exo_clock_real()) >= deadline)
+            return exo_fail(err, EXO_TIMEOUT, "%s: the run has not said which graph it runs", folder);
+        nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
+    }
+    return EXO_OK;
+}
+
+/* The answer to `id`, without the number; NULL: it is not there yet. The caller frees it. */
+static char *
+read_answer(const char *folder, uint64_t id)
+{
+    char *path = path_of(folder, "graph.answer"), *text = NULL, *end = NULL, *answer = NULL;
+    size_t size = 0;
+    if (path && exo_file_read(path, LARGEST_ANSWER, &text, &size, NULL) == EXO_OK && strtoull(text, &end, 10) == id &&
+        *end == ' ')
+        answer = exo_strdup(end + 1);
+    exo_free(text);
+    exo_free(path);
+    return answer;
+}
+
+/* The graph that runs in the folder; *out is NULL if it does not say. */
+static exo_status
+read_now(const char *folder, exo_graph_spec **out, exo_err *err)
+{
+    char *path = path_of(folder, "graph.yaml"), *text = NULL;
+    size_t size = 0;
+    exo_status st = path ? exo_file_read(path, LARGEST, &text, &size, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    *out = NULL;
+    if (st == EXO_OK)
+        st = exo_graph_parse(out, path, text, NULL, err);
+    exo_free(text);
+    exo_free(path);
+    return st == EXO_NOT_FOUND ? EXO_OK : st;
+}
+
+/* As the run will, but with places in the asker's file. */
+static exo_status
+check(const char *folder, const exo_graph_spec *next, bool job, exo_err *err)
+{
+    exo_graph_spec *now = NULL;
+    exo_status st = read_now(folder, &now, err);
+    if (st == EXO_OK && now)
+        st = job ? exo_graph_check_job_change(now, next, err) : exo_graph_check_change(now, next, err);
+    exo_graph_spec_free(&now);
+    return st;
+}
+
+static exo_status
+leave(const char *path, uint64_t id, const exo_graph_spec *next, exo_err *err)
+{
+    char *yaml = NULL;
+    exo_text text = {0};
+    exo_status st = exo_graph_expand(next, &yaml, err);
+    if (st == EXO_OK) {
+        exo_text_add(&text, "# %" PRIu64 "\n%s", id, yaml);
+        st = text.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                         : exo_file_write_atomic(path, text.data, text.length, err);
+    }
+    exo_free(yaml);
+    exo_free(text.data);
+    return st;
+}
+
+/* The caller frees *answer. */
+static exo_status
+await_answer(const char *folder, uint64_t id, exo_time deadline, char **answer, exo_err *err)
+{
+    while (!(*answer = read_answer(folder, id))) {
+        if (exo_now(exo_clock_real()) >= deadline)
+            return exo_fail(err, EXO_TIMEOUT, "%s: the run has not answered", folder);
+        if (!is_running(folder) && !(*answer = read_answer(folder, id)))
+            return exo_fail(err, EXO_NOT_FOUND, "%s: the run has ended", folder);
+        if (*answer)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
+    }
+    return EXO_OK;
+}
+
+/* What the run says of the text that it read is not about a file that the asker has. */
+static const char *
+without_place(const char *answer)
+{
+    int length = 0;
+    unsigned line, column;
+    if (sscanf(answer, NEXT ":%u:%u: %n", &line, &column, &length) == 2 && length > 0)
+        return answer + length;
+    return strncmp(answer, NEXT ": ", strlen(NEXT ": ")) == 0 ? answer + strlen(NEXT ": ") : answer;
+}
+
+exo_status
+exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time deadline, exo_err *err)
+{
+    char *path = path_of(folder, NEXT), *answer = NULL;
+    uint64_t id = (uint64_t)exo_now(exo_clock_real()) ^ ((uint64_t)getpid() << 48);
+    exo_status st = path ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+    if (st == EXO_OK && !is_running(folder))
+        st = exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
+    if (st == EXO_OK)
+        st = await_graph(folder, deadline, err);
+    if (st == EXO_OK)
+        st = check(folder, next, job, err);
+    if (st == EXO_OK)
+        st = leave(path, id, next, err);
+    if (st == EXO_OK)
+        st = await_answer(folder, id, deadline, &answer, err);
+    if (st == EXO_OK && strcmp(answer, "ok") != 0)
+        st = exo_fail(err, EXO_INVAL, "%s: %s", next->source, without_place(answer));
+    if (st != EXO_OK && path)
+        exo_dir_unlink(path); /* nobody shall take it later */
+    exo_free(answer);
+    exo_free(path);
+    return st;
+}
+
+/* --- Answering --------------------------------------------------------------------------------------------------------------- */
+
+/* The graph as it runs, for whoever wants to change it. */
+static exo_status
+say_graph(const char *folder, const exo_graph_spec *graph, exo_err *err)
+{
+    char *path = path_of(folder, "graph.yaml"), *yaml = NULL;
+    exo_status st = path ? exo_graph_expand(graph, &yaml, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    if (st == EXO_OK)
+        st = exo_file_write_atomic(path, yaml, strlen(yaml), err);
+    exo_free(yaml);
+    exo_free(path);
+    return st;
+}
+
+exo_status
+exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph_spec *graph, exo_err *err)
+{
+    char *path = path_of(folder, ".graph.lock"), *next = path_of(folder, NEXT);
+    *box = (exo_apply_box){.folder = folder, .job = job, .lock = -1};
+    exo_status st = path && next ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+    if (st == EXO_OK && (box->lock = exo_dir_open(path, O_CREAT | O_RDWR, 0666)) < 0)
+        st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
+    if (st == EXO_OK && !exo_file_lock(box->lock))
+        st = exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
+                      folder);
+    if (st == EXO_OK && ftruncate(box->lock, 0) != 0)
+        st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
+    if (st == EXO_OK) { /* what a run before left */
+        exo_dir_unlink(next);
+        exo_file_sweep(folder, NULL);
+    }
+    if (st == EXO_OK && graph)
+        st = say_graph(folder, graph, err);
+    if (st == EXO_OK && write(box->lock, "1", 1) != 1)
+        st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
+    if (st != EXO_OK && box->lock >= 0)
+        exo_apply_release(box);
+    exo_free(path);
+    exo_free(next);
+    return st;
+}
+
+exo_status
+exo_apply_replay(exo_apply_box *box, exo_err *err)
+{
+    return exo_replay_open(&box->replay, box->folder, err);
+}
+
+uint64_t
+exo_apply_due(const exo_apply_box *box)
+{
+    return exo_replay_due(&box->replay);
+}
+
+void
+exo_apply_release(exo_apply_box *box)
+{
+    exo_replay_release(&box->replay);
+    for (size_t i = 0; i < box->count; i++) {
+        exo_graph_spec_free(&box->specs[i]);
+        exo_free(box->texts[i]);
+    }
+    exo_free(box->specs);
+    exo_free(box->texts);
+    if (box->lock >= 0)
+        close(box->lock);
+    *box = (exo_apply_box){.lock = -1};
+}
+
+static void
+answer(const exo_apply_box *box, exo_status status, const char *reason)
+{
+    char text[LARGEST_ANSWER], *path = path_of(box->folder, "graph.answer");
+    int length = snprintf(text, sizeof text, "%" PRIu64 " %s", box->id, status == EXO_OK ? "ok" : reason);
+    if (path)
+        exo_file_write_atomic(path, text, (size_t)length, NULL); /* whoever asked has a deadline */
+    exo_free(path);
+}
+
+void
+exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status status, const char *reason)
+{
+    exo_err err = {0};
+    if (status == EXO_OK && box->count > 0) {
+        const exo_graph_spec *after = box->specs[box->count - 1];
+        exo_status st = box->again ? EXO_OK : exo_changes_add(box->folder, box->now, after, when, &err);
+        if (!box->again)
+            exo_replay_release(&box->replay);
+        if (st == EXO_OK)
+            st = say_graph(box->folder, after, &err);
+        if (st != EXO_OK) /* it was made all the same */
+            EXO_LOG(WARN, GRAPH, "folder=%s a change was made that could not be recorded: %s", box->folder, err.text);
+    }
+    if (!box->again)
+        answer(box, status, reason);
+}
+
+/* Takes what lies in the folder. The caller frees it. */
+static char *
+take_text(exo_apply_box *box)
+{
+    char *path = path_of(box->folder, NEXT), *text = NULL;
+    size_t size = 0;
+    if (path && access(path, R_OK) == 0 && exo_file_read(path, LARGEST, &text, &size, NULL) == EXO_OK) {
+        exo_dir_unlink(path);
+        box->id = strncmp(text, "# ", 2) == 0 ? strtoull(text + 2, NULL, 10) : 0;
+    }
+    exo_free(path);
+    return text;
+}
+
+static exo_status
+keep(exo_apply_box *box, exo_graph_spec *spec, char *text, exo_err *err)
+{
+    exo_graph_spec **specs = exo_realloc(box->specs, box->count + 1, sizeof *specs);
+    box->specs = specs ? specs : box->specs;
+    char **texts = exo_realloc(box->texts, box->count + 1, sizeof *texts);
+    box->texts = texts ? texts : box->texts;
+    if (!specs || !texts)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    specs[box->count] = spec;
+    texts[box->count++] = text;
+    return EXO_OK;
+}
+
+/* The next of the recorded changes that is due. */
+static bool
+give_again(exo_apply_box *box, uint64_t step, const exo_graph_spec *now)
+{
+    while (exo_replay_due(&box->replay) <= step) {
+        exo_err err = {0};
+        exo_graph_spec *spec = NULL;
+        char *text = NULL;
+        uint64_t due = exo_replay_due(&box->replay);
+        exo_status st = exo_replay_next(&box->replay, now, &spec, &text, &err);
+        if (st == EXO_OK && (st = keep(box, spec, text, &err)) == EXO_OK)
+            return true;
+        EXO_LOG(WARN, GRAPH, "folder=%s the change after step %" PRIu64 " is not made again: %s", box->folder, due,
+                err.text);
+        exo_graph_spec_free(&spec);
+        exo_free(text);
+    }
+    return false;
+}
+
+/* What somebody asks for. */
+static bool
+give_asked(exo_apply_box *box, const exo_graph_spec *now)
+{
+    exo_err err = {0};
+    exo_graph_spec *spec = NULL;
+    char *next = take_text(box);
+    if (!next)
+        return false;
+    exo_status st = exo_graph_parse(&spec, NEXT, next, NULL, &err);
+    if (st == EXO_OK)
+        st = box->job ? exo_graph_check_job_change(now, spec, &err) : exo_graph_check_change(now, spec, &err);
+    if (st == EXO_OK)
+        st = keep(box, spec, next, &err);
+    if (st == EXO_OK)
+        return true;
+    exo_graph_spec_free(&spec);
+    exo_free(next);
+    answer(box, st, err.text);
+    return false;
+}
+
+bool
+exo_apply_next(exo_apply_box *box, uint64_t step, const exo_graph_spec *now, const exo_graph_spec **graph,
+               const char **text)
+{
+    box->again = give_again(box, step, now);
+    if (!box->again && !give_asked(box, now))
+        return false;
+    box->now = now;
+    *graph = box->specs[box->count - 1];
+    *text = box->texts[box->count - 1];
+    return true;
+}

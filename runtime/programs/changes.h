@@ -1,0 +1,36 @@
+/* What was changed in a graph while it ran, and when: kept as "changes" in the config.json of the run's folder, and in its result.json.
+ *
+ *     [{"at": "2026-11-22T05:40:00Z", "time_s": 3.2, "step": 20, "changed": [{"key": "edges.NAME.codec", "from": "raw", "to": "bf16"}]}]
+ *
+ * time_s: on the run's clock. step: of a training job, whose entries in config.json also have `graph`, the hosts, links and edges after the
+ * change, from which a job that goes on makes it again (replay.h). No state. */
+#ifndef EXO_PROGRAMS_CHANGES_H
+#define EXO_PROGRAMS_CHANGES_H
+
+#include <jansson.h>
+
+#include "base/config_edit.h"
+#include "graph/spec.h"
+
+/* When a change was made; step -1: the run has none. */
+typedef struct exo_change_time {
+    exo_time time;
+    int64_t step;
+} exo_change_time;
+
+/* Adds what differs between two graphs to the folder's config.json, and removes what is there of later steps. IO, NOMEM. */
+exo_status exo_changes_add(const char *folder, const exo_graph_spec *before, const exo_graph_spec *after,
+                           const exo_change_time *when, exo_err *err);
+/* Those of the folder's config.json, without their graphs; NULL: none. The caller drops it. */
+json_t *exo_changes_of(const char *folder);
+/* Writes the graph as config.json: that of a graph's run. */
+exo_status exo_changes_begin(const char *folder, const exo_graph_spec *graph, exo_err *err);
+
+/* The folder's config.json. The caller frees it. NOT_FOUND, IO, INVAL, NOMEM. */
+exo_status exo_changes_read(const char *folder, exo_config_doc **out, exo_err *err);
+/* A graph as a document, with every default. The caller frees it. */
+exo_status exo_changes_expand(const exo_graph_spec *graph, exo_config_doc **out, exo_err *err);
+/* The edge of that name in a list of edges; NULL: there is none. */
+exo_config *exo_changes_edge(exo_config *edges, const char *name);
+
+#endif

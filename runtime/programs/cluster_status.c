@@ -1,0 +1,185 @@
+/* `exogym status`: what a cluster has and does, on one page; or how a run of this host goes. */
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "base/printable.h"
+#include "programs/run_report.h"
+#include "programs/where.h"
+
+struct status_args {
+    struct exo_where where;
+    const char *run;
+};
+
+/* Of how many objects of a list the state is `state`. */
+static size_t
+count(const json_t *list, const char *state)
+{
+    size_t i, found = 0;
+    const json_t *object;
+    json_array_foreach ((json_t *)(uintptr_t)list, i, object)
+        found += strcmp(json_string_value(json_object_get(object, "state")), state) == 0;
+    return found;
+}
+
+static void
+print_report(const char *what, const char *name, const char *state, const json_t *report)
+{
+    exo_text title = {0};
+    exo_text_add(&title, "%s%s: %s", what, name, state);
+    exo_run_report_print(stdout, title.failed ? "?" : title.data, report);
+    exo_free(title.data);
+}
+
+static long long
+held(const json_t *peer, const char *what)
+{
+    return (long long)json_integer_value(json_object_get(peer, what));
+}
+
+/* What each process holds of the head, or of another one, as far as there are quotas for it. */
+static void
+print_peers(const json_t *peers)
+{
+    size_t i;
+    const json_t *p;
+    char name[1024], by[1024];
+    if (json_array_size(peers) > 0)
+        printf("\n%-24s %-12s %5s %4s %6s %6s %6s %7s %7s %7s %8s %9s\n", "held by", "of", "nodes", "jobs", "actors",
+               "names", "spawns", "waiting", "objects", "refs", "monitors", "bytes");
+    json_array_foreach ((json_t *)(uintptr_t)peers, i, p) {
+        const char *called = json_string_value(json_object_get(p, "name")),
+                   *of = json_string_value(json_object_get(p, "by"));
+        if (!called || !*called)
+            called = json_string_value(json_object_get(p, "id"));
+        printf("%-24s %-12s %5lld %4lld %6lld %6lld %6lld %7lld %7lld %7lld %8lld %9lld\n",
+               exo_printable(name, sizeof name, called, EXO_SHOWN_LINE),
+               exo_printable(by, sizeof by, of ? of : "the head", EXO_SHOWN_LINE), held(p, "nodes"), held(p, "jobs"),
+               held(p, "actors"), held(p, "names"), held(p, "spawns"),
+               held(p, "waiting") + held(p, "finds") + held(p, "logs"), held(p, "lent"), held(p, "references"),
+               held(p, "monitors"), held(p, "waiting_bytes") + held(p, "lent_bytes"));
+    }
+}
+
+/* How each job goes that says so. */
+static void
+print_reports(const json_t *jobs)
+{
+    size_t i;
+    const json_t *job;
+    json_array_foreach ((json_t *)(uintptr_t)jobs, i, job) {
+        const json_t *report = json_object_get(job, "report");
+        if (!report)
+            continue;
+        printf("\n");
+        print_report("job ", json_string_value(json_object_get(job, "name")), "running", report);
+    }
+}
+
+static exo_status
+status(exo_visit *visit, const void *arguments, exo_err *err)
+{
+    const struct status_args *args = arguments;
+    json_t *listing = NULL;
+    exo_status st = exo_visit_list(visit, &listing, err);
+    if (st != EXO_OK)
+        return st;
+    if (args->where.json)
+        return exo_print_json(listing, err);
+    const json_t *nodes = json_object_get(listing, "nodes"), *actors = json_object_get(listing, "actors"),
+                 *jobs = json_object_get(listing, "jobs");
+    printf("cluster  %s, exogym %s\n", json_string_value(json_object_get(listing, "cluster")),
+           json_string_value(json_object_get(listing, "version")));
+    printf("nodes    %zu alive, %zu lost, %zu left\n", count(nodes, "alive"), count(nodes, "lost"),
+           count(nodes, "left"));
+    printf("actors   %zu alive, %zu dead, %zu between\n", count(actors, "alive"), count(actors, "dead"),
+           json_array_size(actors) - count(actors, "alive") - count(actors, "dead"));
+    printf("jobs     %zu running, %zu ended\n", count(jobs, "running"), json_array_size(jobs) - count(jobs, "running"));
+    if (json_array_size(nodes) > count(nodes, "left")) {
+        printf("\n");
+        exo_print_nodes(listing, false);
+    }
+    print_peers(json_object_get(listing, "peers"));
+    print_reports(jobs);
+    json_decref(listing);
+    return EXO_OK;
+}
+
+/* For people. */
+static const char *
+state_text(const json_t *run)
+{
+    const char *state = json_string_value(json_object_get(run, "state"));
+    if (state && strcmp(state, "until") == 0)
+        return "finished, at its until";
+    if (state && strcmp(state, "killed") == 0)
+        return "killed: it does not run, and has not said that it ended";
+    return state ? state : "ended";
+}
+
+/* Asks nobody: what runs say lies in their folders. */
+static int
+status_of_run(const struct status_args *args)
+{
+    exo_err err = {0};
+    json_t *runs = NULL;
+    size_t i;
+    const json_t *run;
+    exo_status st = exo_run_report_read(args->run, &runs, &err);
+    if (st == EXO_OK && args->where.json) {
+        st = exo_print_json(json_pack("{s:o}", "runs", runs), &err);
+        return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
+    }
+    json_array_foreach (runs, i, run) {
+        if (i)
+            printf("\n");
+        print_report("", json_string_value(json_object_get(run, "folder")), state_text(run),
+                     json_object_get(run, "report"));
+    }
+    json_decref(runs);
+    return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
+}
+
+static int
+status_command(const exo_command_line *line)
+{
+    const struct status_args *args = line->args;
+    if (args->run)
+        return status_of_run(args);
+    return exo_visit_do(line, &args->where, status);
+}
+
+static const exo_arg table[] = {
+    {.name = "--run",
+     .value = "DIR",
+     .help = "How the run of this folder goes, or those of the runs in it, instead: runs/NAME. Needs no cluster.",
+     .word = EXO_WORD_FOLDER,
+     EXO_INTO(struct status_args, run)},
+    EXO_WHERE_ROWS(struct status_args,
+                   "Prints all that the head knows as one JSON object; of --run, what the run says."),
+    {0},
+};
+
+static const exo_note examples[] = {
+    {"exogym status --run runs/compare",
+     "Shows how the runs of a job go that runs on this host, with or without a cluster."},
+    {0},
+};
+
+const exo_command exo_command_status = {
+    .name = "status",
+    .summary = "Shows what a cluster has and does",
+    .description =
+        "Nodes with what is free of their cpus, gpus and memory, and how many actors and jobs there are. "
+        "Nodes that left "
+        "in good order, as drivers do, are counted only; `exogym list nodes` has them.\n\n"
+        "Of each job that `exogym run` runs there: its time, its figures, and what went over its edges so far "
+        "(the ledger; docs/graph.md explains its columns), as it said about a second ago.\n\n"
+        "And what each process holds of the head: docs/security.md has the quotas.",
+    .args = table,
+    .examples = examples,
+    .args_size = sizeof(struct status_args),
+    .run = status_command,
+};

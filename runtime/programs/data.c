@@ -1,0 +1,200 @@
+/* `exogym data`: the public data sets, what of them is here, fetching them, and making text into tokens (data_tokenize.c). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <exogym/clock.h>
+#include <exogym/data.h>
+#include <exogym/memory.h>
+
+#include "programs/commands.h"
+#include "programs/data_tokenize.h"
+#include "programs/text.h"
+
+/* How many of a set's files are in its folder, whole. */
+static size_t
+files_here(const exo_data_source *source, const char *folder)
+{
+    size_t here = 0;
+    for (size_t i = 0; i < source->num_files; i++) {
+        exo_text path = {0};
+        struct stat info;
+        exo_text_add(&path, "%s/%s", folder, source->files[i].name);
+        if (!path.failed && stat(path.data, &info) == 0 && (uint64_t)info.st_size == source->files[i].bytes)
+            here++;
+        exo_free(path.data);
+    }
+    return here;
+}
+
+static exo_status
+print_sets(exo_err *err)
+{
+    const exo_data_source *source = NULL;
+    for (size_t i = 0; (source = exo_data_source_at(i)); i++) {
+        char *folder = NULL, size[EXO_FIGURE];
+        uint64_t bytes = 0;
+        exo_status st = exo_data_folder(source->name, &folder, err);
+        if (st != EXO_OK)
+            return st;
+        for (size_t f = 0; f < source->num_files; f++)
+            bytes += source->files[f].bytes;
+        size_t here = files_here(source, folder);
+        printf("%-18s %8s  %s\n", source->name, exo_text_bytes((double)bytes, size), source->help);
+        if (here == source->num_files)
+            printf("%-18s %8s  in %s\n", "", "", folder);
+        else if (here > 0)
+            printf("%-18s %8s  %zu of %zu files in %s\n", "", "", here, source->num_files, folder);
+        exo_free(folder);
+    }
+    return EXO_OK;
+}
+
+struct download {
+    bool terminal;
+    exo_time last;
+    char file[128];
+};
+
+static void
+show_download(void *context, const char *file, uint64_t got, uint64_t total)
+{
+    struct download *d = context;
+    char got_text[EXO_FIGURE], total_text[EXO_FIGURE];
+    exo_time now = exo_now(exo_clock_real());
+    bool is_new = strcmp(d->file, file) != 0, done = total > 0 && got >= total;
+    if (!is_new && !done && now - d->last < (d->terminal ? EXO_SECOND / 10 : 2 * EXO_SECOND))
+        return;
+    if (d->terminal && is_new && d->file[0])
+        fputc('\n', stderr);
+    snprintf(d->file, sizeof d->file, "%s", file);
+    d->last = now;
+    fprintf(stderr, "%s%s  %s of %s%s", d->terminal ? "\r" : "", file, exo_text_bytes((double)got, got_text),
+            total ? exo_text_bytes((double)total, total_text) : "?", d->terminal ? "\x1b[K" : "\n");
+    fflush(stderr);
+}
+
+static exo_status
+get(const char *name, exo_err *err)
+{
+    char *folder = NULL;
+    struct download d = {.terminal = isatty(STDERR_FILENO) != 0};
+    exo_status st = exo_data_fetch(name, show_download, &d, err);
+    if (d.terminal && d.file[0])
+        fputc('\n', stderr);
+    if (st == EXO_OK)
+        st = exo_data_folder(name, &folder, err);
+    if (st == EXO_OK)
+        printf("%s is in %s\n", name, folder);
+    exo_free(folder);
+    return st;
+}
+
+struct data_args {
+    const char *action;
+    exo_words names;
+    struct exo_tokenize_args tokenize;
+};
+
+/* Do the words fit the action? */
+static exo_status
+check_args(const struct data_args *args, exo_err *err)
+{
+    const exo_words *names = &args->names;
+    if (strcmp(args->action, "tokenize") == 0)
+        return exo_tokenize_check(&args->tokenize, names, err);
+    if (exo_tokenize_option(&args->tokenize))
+        return exo_fail(err, EXO_INVAL, "%s is an option of 'exogym data tokenize'",
+                        exo_tokenize_option(&args->tokenize));
+    bool getting = strcmp(args->action, "get") == 0;
+    if (getting && names->length == 0)
+        return exo_fail(err, EXO_INVAL, "get which data set? NAME is missing");
+    if (names->length > (getting ? 1 : 0))
+        return exo_fail(err, EXO_INVAL, "'%s' is one word too many", names->items[getting ? 1 : 0]);
+    return EXO_OK;
+}
+
+static int
+data_command(const exo_command_line *line)
+{
+    exo_err err = {0};
+    const struct data_args *args = line->args;
+    exo_status st = check_args(args, &err);
+    if (st != EXO_OK)
+        return exo_report_usage(line->command, &err);
+    if (strcmp(args->action, "list") == 0) {
+        st = print_sets(&err);
+    } else if (strcmp(args->action, "get") == 0) {
+        st = get(args->names.items[0], &err);
+        if (st == EXO_NOT_FOUND)
+            err.code = EXO_INVAL; /* the name is wrong */
+    } else {
+        st = exo_tokenize(&args->tokenize, &args->names, &err);
+    }
+    return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
+}
+
+static const exo_arg table[] = {
+    {.value = "list|get|tokenize",
+     .help =
+         "list: shows the public sets, their sizes, and where they are. get: fetches what is missing of the set "
+         "NAME. tokenize: makes text files, and the *.txt of folders, into token shards for `data: {name: tokens}`.",
+     .word = EXO_WORD_FIXED,
+     .required = true,
+     EXO_INTO(struct data_args, action)},
+    {.value = "NAME|FILE",
+     .help = "The set to get, or the files and folders to tokenize.",
+     .word = EXO_WORD_DATA,
+     EXO_INTO(struct data_args, names)},
+    {.name = "--tokenizer",
+     .value = "TOKENIZER",
+     .help = "tokenize: characters, bytes, or a tokenizer.json or the folder it is in.",
+     .word = EXO_WORD_FILE,
+     EXO_INTO(struct data_args, tokenize.tokenizer)},
+    {.name = "--output",
+     .brief = "-o",
+     .value = "FOLDER",
+     .help = "tokenize: the new folder for shards and tokenizer.json. It appears when all is done.",
+     .word = EXO_WORD_FOLDER,
+     EXO_INTO(struct data_args, tokenize.output)},
+    {.name = "--shard-size",
+     .value = "TOKENS",
+     .help = "tokenize: tokens in a file, such as 100M, which is the default.",
+     EXO_INTO(struct data_args, tokenize.shard_size)},
+    {.name = "--documents",
+     .value = "end|ignore",
+     .help = "tokenize: whether the tokenizer's end token stands between files; end, if it has one.",
+     .word = EXO_WORD_FIXED,
+     EXO_INTO(struct data_args, tokenize.documents)},
+    {0},
+};
+
+static const exo_note examples[] = {
+    {"exogym data list", "Says what there is, and where."},
+    {"exogym data get mnist", "Fetches MNIST; again, it does nothing."},
+    {"exogym data tokenize books/ --tokenizer gpt2/ -o books.gpt2",
+     "Makes books/*.txt into tokens of gpt2/tokenizer.json."},
+    {0},
+};
+
+static const exo_note files[] = {
+    {"$EXOGYM_DATA/NAME", "The set's files, if EXOGYM_DATA is set."},
+    {"$XDG_DATA_HOME/exogym/NAME", "Else here, if XDG_DATA_HOME is set."},
+    {"~/.local/share/exogym/NAME", "Else here."},
+    {0},
+};
+
+const exo_command exo_command_data = {
+    .name = "data",
+    .summary = "Lists and fetches public data sets, makes text into tokens",
+    .description = "A download that was cut goes on where it was, and no file gets its name before its SHA-256 is "
+                   "right.\n\n"
+                   "Fashion-MNIST also comes as the Debian package dataset-fashion-mnist.",
+    .args = table,
+    .examples = examples,
+    .files = files,
+    .args_size = sizeof(struct data_args),
+    .run = data_command,
+};

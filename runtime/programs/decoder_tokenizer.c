@@ -1,0 +1,94 @@
+/* See decoder_tokenizer.h. */
+#include "programs/decoder_tokenizer.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/data.h>
+#include <exogym/memory.h>
+
+#include "base/grow_text.h"
+
+/* The tokenizer belongs to the data set: it is held before that goes. */
+static exo_status
+of_data(const char *name, exo_config *config, exo_tokenizer **out, exo_err *err)
+{
+    exo_dataset *train = NULL, *val = NULL;
+    exo_status st = exo_dataset_named(name, config, &train, &val, err);
+    exo_tokenizer *tokenizer = st == EXO_OK ? exo_dataset_tokenizer(train) : NULL;
+    if (tokenizer)
+        *out = exo_tokenizer_hold(tokenizer);
+    exo_dataset_drop(&train);
+    exo_dataset_drop(&val);
+    return st;
+}
+
+/* The tokenizer.json beside the run's config.json, or that of its data. */
+static exo_status
+of_run(const char *path, const json_t *config, exo_tokenizer **out, exo_err *err)
+{
+    exo_text beside = {0};
+    const char *slash = strrchr(path, '/');
+    if (slash)
+        exo_text_add_bytes(&beside, path, (size_t)(slash + 1 - path));
+    exo_text_add(&beside, "tokenizer.json");
+    if (beside.failed)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    bool there = access(beside.data, F_OK) == 0;
+    exo_status found = there ? exo_tokenizer_load(out, beside.data, err) : EXO_OK;
+    exo_free(beside.data);
+    if (there)
+        return found;
+    const json_t *data = json_object_get(config, "data");
+    const char *name = json_string_value(json_object_get(data, "name"));
+    char *text = name ? json_dumps(data, JSON_COMPACT) : NULL;
+    exo_config_doc *doc = NULL;
+    *out = NULL;
+    if (!text)
+        return EXO_OK;
+    exo_status st = exo_config_parse(&doc, "data", text, err);
+    const char *ignored = NULL; /* what the job reads of it, and the data set does not know */
+    bool split = false;
+    if (st == EXO_OK)
+        st = exo_config_string(exo_config_root(doc), "name", NULL, &ignored, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(exo_config_root(doc), "split_by_node", false, &split, err);
+    if (st == EXO_OK)
+        st = of_data(name, exo_config_root(doc), out, err);
+    exo_config_free(&doc);
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    return st;
+}
+
+/* Does the folder's tokenizer come of the same file? One that cannot be read is taken for what is named instead of it. */
+static void
+compare(exo_decoder_tokenizer *t, bool instead)
+{
+    exo_tokenizer *theirs = NULL;
+    bool readable = exo_tokenizer_load(&theirs, t->folder, NULL) == EXO_OK;
+    t->of_folder = readable && exo_tokenizer_same(t->own, theirs);
+    t->numbers = t->of_folder || (!readable && instead);
+    exo_tokenizer_drop(&theirs);
+}
+
+exo_status
+exo_decoder_tokenizer_find(exo_decoder_tokenizer *out, const exo_decoder_source *s, const char *named, exo_err *err)
+{
+    const char *began = json_string_value(json_object_get(json_object_get(s->json, "model"), "path"));
+    *out = (exo_decoder_tokenizer){.folder = s->pretrained ? s->path : began};
+    exo_status st = EXO_OK;
+    if (named && strcmp(named, "bytes") == 0)
+        st = exo_tokenizer_bytes(&out->own, err);
+    else if (named)
+        st = exo_tokenizer_load(&out->own, named, err);
+    else if (!s->pretrained)
+        st = of_run(s->config, s->json, &out->own, err);
+    if (st != EXO_OK)
+        return st;
+    out->of_folder = out->numbers = !out->own && out->folder;
+    if (out->own && out->folder)
+        compare(out, named && s->pretrained);
+    return EXO_OK;
+}

@@ -1,0 +1,100 @@
+/* The memory plan of a job, printed: see dry_run.h. */
+#include "programs/dry_run.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include <exogym/memory.h>
+
+#include "actors/fit_memory.h"
+#include "programs/commands.h"
+#include "programs/text.h"
+
+static void
+print_row(const char *what, uint64_t all, unsigned nodes, const char *note)
+{
+    char total[EXO_FIGURE], each[EXO_FIGURE];
+    exo_text_bytes((double)all, total);
+    if (nodes > 0)
+        exo_text_bytes((double)all / nodes, each);
+    printf("  %-14s %12s", what, total);
+    if (nodes > 0 || *note)
+        printf(" %12s", nodes > 0 ? each : "");
+    printf("%s%s\n", *note ? "  " : "", note);
+}
+
+static void
+print_table(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
+{
+    char note[96], parameters[EXO_FIGURE];
+    exo_text_count(exo_model_numel(job->model), parameters);
+    printf("%s: %s with %s parameters, %u node%s, batch %zu in passes of %zu\n", run->group, job->model_name,
+           parameters, m->nodes, m->nodes == 1 ? "" : "s", job->opts.batch_size, m->minibatch_size);
+    printf("  %-14s %12s %12s\n", "", "all", "a node");
+    print_row("parameters", m->parameters, m->nodes, "");
+    print_row("gradients", m->gradients, m->nodes, "");
+    print_row("optimizer", m->optimizer, m->nodes, "and what the strategy keeps");
+    print_row("average", m->average, m->nodes, "copies that are averaged to be evaluated");
+    snprintf(note, sizeof note, "of %u pass%s at a time", m->passes, m->passes == 1 ? "" : "es");
+    print_row("activations", m->activations, 0, note);
+    print_row("evaluation", m->evaluation, 0, "");
+    print_row("batches", m->batches, 0, "read ahead, and the order of the samples");
+    print_row("result", m->result, 0, "the model at the end");
+    print_row("process", m->process, 0, "the program and the data");
+    print_row("peak", m->peak, m->nodes, "");
+}
+
+static json_t *
+plan_json(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
+{
+    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "run", run->group,
+                     "parameter_count", (json_int_t)exo_model_numel(job->model), "nodes", (int)m->nodes,
+                     "minibatch_size", (json_int_t)m->minibatch_size, "parameters", (json_int_t)m->parameters,
+                     "gradients", (json_int_t)m->gradients, "optimizer", (json_int_t)m->optimizer, "average",
+                     (json_int_t)m->average, "activations", (json_int_t)m->activations, "evaluation",
+                     (json_int_t)m->evaluation, "batches", (json_int_t)m->batches, "result", (json_int_t)m->result,
+                     "process", (json_int_t)m->process, "peak", (json_int_t)m->peak);
+}
+
+static int
+print_json(json_t *plans)
+{
+    json_t *all = json_pack("{s:s, s:o}", "unit", "bytes", "runs", plans);
+    int failed = all ? json_dumpf(all, stdout, JSON_INDENT(2)) : -1;
+    putchar('\n');
+    json_decref(all);
+    if (failed == 0)
+        return EXO_EXIT_OK;
+    exo_err err = {0};
+    exo_fail(&err, EXO_NOMEM, "no memory for the plan");
+    return exo_report(&err);
+}
+
+int
+exo_dry_run(const exo_job *job, bool json)
+{
+    exo_err err = {0};
+    json_t *plans = json_array();
+    const uint64_t now = exo_fit_memory_now();
+    for (size_t i = 0; i < job->num_runs; i++) {
+        const exo_job_run *run = &job->runs[i];
+        if (i % job->num_seeds > 0)
+            continue; /* seeds take the same */
+        exo_fit_memory m;
+        exo_status st = exo_fit_memory_plan(job->model, job->train, job->val, run->strategy, run->options, &job->opts,
+                                            now, &m, &err);
+        if (st != EXO_OK) {
+            exo_fail_in(&err, st, "%s", run->label);
+            json_decref(plans);
+            return exo_report(&err);
+        }
+        if (json)
+            json_array_append_new(plans, plan_json(job, run, &m));
+        else
+            print_table(job, run, &m);
+    }
+    if (json)
+        return print_json(plans);
+    json_decref(plans);
+    return EXO_EXIT_OK;
+}

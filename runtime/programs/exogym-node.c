@@ -1,0 +1,188 @@
+/* A process of a cluster that is there until it is told to end: see exogym-node.h.
+ *
+ * SIGTERM, SIGINT and SIGHUP are blocked in every thread but one, which waits for them and interrupts the wait of the main thread. */
+#include "programs/exogym-node.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "programs/folder.h"
+#include "programs/text.h"
+
+#define CLOSE_TIMEOUT (10 * EXO_SECOND)
+
+/* The signals that end a node; a thread of exo_node_stay takes them. */
+static sigset_t
+block_signals(void)
+{
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP); /* where it is ignored (nohup), it never comes */
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    return signals;
+}
+
+/* What is left of it otherwise. */
+static void
+clean(const exo_node_options *node)
+{
+    if (node->temporary)
+        exo_folder_remove(node->opts.folder);
+}
+
+/* The process ends with its parent: at once if that is gone already. */
+static exo_status
+tie_to_parent(const exo_node_options *node, const char *text, exo_err *err)
+{
+    char *end = NULL;
+    long parent = strtol(text, &end, 10);
+    if (!*text || *end || parent < 1 || parent > INT_MAX)
+        return exo_fail(err, EXO_INVAL, "--parent: expected a process number, got '%.40s'", text);
+    block_signals(); /* so that it finds us ready to clean up */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() == (pid_t)parent)
+        return EXO_OK;
+    clean(node);
+    return exo_fail(err, EXO_FAILED, "the process %ld is not there, or not what started this one", parent);
+}
+
+exo_status
+exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_cluster_role role, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    *node =
+        (exo_node_options){.grace = role == EXO_ROLE_HEAD ? INT64_MAX : 60 * EXO_SECOND, .temporary = args->temporary};
+    node->opts = (exo_cluster_opts){.role = role,
+                                    .name = args->name,
+                                    .cluster = args->cluster,
+                                    .head = args->head,
+                                    .head_key = args->head_key,
+                                    .listen = args->listen.items,
+                                    .num_listen = args->listen.length,
+                                    .no_ipc = args->no_ipc,
+                                    .advertise = args->advertise,
+                                    .keys = args->keys,
+                                    .authorized = args->authorized,
+                                    .insecure = args->insecure,
+                                    .keys_for_local = args->keys_for_local,
+                                    .resources = node->resources,
+                                    .num_resources = args->resources.length,
+                                    .state = args->state,
+                                    .audit = args->audit,
+                                    .folder = args->folder,
+                                    .folder_exists = args->parent != NULL};
+    if (args->resources.length > EXO_NODE_RESOURCES)
+        return exo_fail(err, EXO_INVAL, "more than %d resources", (int)EXO_NODE_RESOURCES);
+    for (size_t i = 0; st == EXO_OK && i < args->resources.length; i++) {
+        node->resources[i].name = node->names[i];
+        st = exo_text_read_resource(args->resources.items[i], node->names[i], sizeof node->names[i],
+                                    &node->resources[i].amount, err);
+    }
+    if (st == EXO_OK && args->peer_timeout)
+        st = exo_text_read_time(args->peer_timeout, "--peer-timeout", &node->opts.peer_timeout, err);
+    if (st == EXO_OK && args->peer_timeout && node->opts.peer_timeout < EXO_MS) /* 0 would be the usual one */
+        return exo_fail(err, EXO_INVAL, "--peer-timeout: '%.40s' is too short", args->peer_timeout);
+    if (st == EXO_OK && args->grace)
+        st = exo_text_read_time(args->grace, "--grace", &node->grace, err);
+    if (st == EXO_OK && args->threads) {
+        char *end = NULL;
+        long threads = strtol(args->threads, &end, 10);
+        if (*end || threads < 1 || threads > 1024)
+            return exo_fail(err, EXO_INVAL, "--threads: expected a number from 1 to 1024, got '%.40s'", args->threads);
+        node->threads = (unsigned)threads;
+    }
+    if (st == EXO_OK && args->no_ipc && args->listen.length == 0)
+        return exo_fail(err, EXO_INVAL, "--no-ipc leaves nothing to listen on: say where with --listen");
+    if (st == EXO_OK && args->temporary && !args->folder)
+        return exo_fail(err, EXO_INVAL, "--temporary: say with --folder what shall go");
+    return st == EXO_OK && args->parent ? tie_to_parent(node, args->parent, err) : st;
+}
+
+/* --- Signals ------------------------------------------------------------------------------------------------------------------ */
+
+struct listener {
+    pthread_mutex_t lock;
+    exo_cluster *cluster; /* guarded by lock; NULL: not joined yet */
+    sigset_t signals;
+    const exo_node_options *node;
+};
+
+static void *
+listen_main(void *argument)
+{
+    struct listener *l = argument;
+    int number = 0;
+    if (sigwait(&l->signals, &number) != 0)
+        return NULL;
+    pthread_mutex_lock(&l->lock);
+    if (!l->cluster) {
+        clean(l->node);
+        _exit(EXO_EXIT_SIGNAL + number);
+    }
+    exo_cluster_interrupt(l->cluster);
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* --- Staying -------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FILE *ready,
+     void (*joined)(void *context, const exo_cluster *cluster), void *context, exo_err *err)
+{
+    exo_cluster *cluster = NULL;
+    exo_time patience = node->grace < INT64_MAX ? node->grace : CLOSE_TIMEOUT;
+    exo_status st = exo_cluster_join(&cluster, runtime, &node->opts, exo_deadline(exo_clock_real(), patience), err);
+    if (st != EXO_OK) {
+        clean(node);
+        _exit(exo_report(err)); /* the runtime went with it */
+    }
+    if (joined)
+        joined(context, cluster);
+    pthread_mutex_lock(&l->lock);
+    l->cluster = cluster;
+    pthread_mutex_unlock(&l->lock);
+    fprintf(ready, "%s: %s is ready at %s\n", exo_program()->name, exo_cluster_node_name(cluster),
+            exo_cluster_address(cluster));
+    fflush(ready);
+    st = exo_cluster_wait(cluster, node->grace, INT64_MAX, err);
+    exo_cluster_leave(cluster);
+    exo_err late = {0};
+    if (exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), CLOSE_TIMEOUT), &late) != EXO_OK) {
+        fprintf(stderr, "%s: %s\n", exo_program()->name, late.text);
+        clean(node);
+        _exit(EXO_EXIT_FAILURE); /* what still runs may use anything */
+    }
+    pthread_mutex_lock(&l->lock); /* for good: a signal finds no cluster any more */
+    exo_cluster_free(&cluster);
+    clean(node);
+    return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+exo_status
+exo_node_stay(const exo_node_options *node, FILE *ready, void (*joined)(void *context, const exo_cluster *cluster),
+              void *context, exo_err *err)
+{
+    static struct listener l = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    exo_runtime *runtime = NULL;
+    pthread_t thread;
+    l.node = node;
+    l.signals = block_signals();
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that file */
+    if (pthread_create(&thread, NULL, listen_main, &l) != 0)
+        return exo_fail(err, EXO_FAILED, "no thread can be started");
+    pthread_detach(thread);
+    exo_status st = exo_runtime_open(&runtime, &(exo_runtime_opts){.threads = node->threads}, err);
+    if (st == EXO_OK && node->confine && node->confine(err) != EXO_OK) {
+        clean(node);
+        _exit(exo_report(err));
+    }
+    return st == EXO_OK ? stay(node, &l, runtime, ready, joined, context, err) : st;
+}

@@ -1,0 +1,231 @@
+/* `exogym export`: a decoder that a run trained, or a checkpoint of it, as a Hugging Face directory. One thread. Read next:
+ * exogym/decoder.h. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/decoder.h>
+#include <exogym/memory.h>
+
+#include "programs/commands.h"
+#include "programs/decoder_source.h"
+#include "programs/decoder_tokenizer.h"
+#include "programs/export_files.h"
+#include "programs/export_tokenizer.h"
+#include "programs/generation_config.h"
+#include "programs/show.h"
+#include "programs/text.h"
+
+struct export_args {
+    const char *source, *folder, *dtype, *shard_size, *tokenizer;
+};
+
+/* How texts are generated, of a directory whose config.json says it: the new one says nothing of it. */
+static exo_status
+write_generation(const char *from, const char *folder, bool *written, exo_err *err)
+{
+    json_t *json = NULL;
+    bool own = false;
+    exo_status st = exo_generation_config_read(from, &json, &own, err);
+    *written = st == EXO_OK && json && !own;
+    if (*written)
+        st = exo_export_generation(folder, json, err);
+    json_decref(json);
+    return st;
+}
+
+/* "exogym: left out: a, b". */
+static void
+say(const char *what, const exo_text *names)
+{
+    if (names->length == 0)
+        return;
+    fprintf(stderr, "exogym: %s: ", what);
+    exo_show(stderr, names->data, names->length, EXO_SHOWN_LINE);
+    fputc('\n', stderr);
+}
+
+/* All but the weights of the directory that the model is, or began with. */
+static exo_status
+carry_files(const struct export_args *args, const exo_decoder_tokenizer *t, exo_carried *carried, exo_err *err)
+{
+    const exo_carry what = {.tokenizer = t->of_folder, .generation = t->numbers};
+    exo_status st = exo_carry_files(t->folder, args->folder, what, carried, err);
+    if (st == EXO_OK && !carried->generation && t->numbers) {
+        st = write_generation(t->folder, args->folder, &carried->generation, err);
+        if (carried->generation)
+            exo_carried_keep(carried, "generation_config.json");
+    }
+    if (st == EXO_OK)
+        say("left out", &carried->left);
+    return st;
+}
+
+/* The tokenizer that is named, or the run's. */
+static exo_status
+write_tokenizer(const exo_tokenizer *tokenizer, const struct export_args *args, exo_carried *carried, exo_err *err)
+{
+    /* What was beside it is written with it, or taken away. */
+    static const char *const written[] = {"tokenizer.json",      "tokenizer_config.json", "special_tokens_map.json",
+                                          "chat_template.jinja", "chat_template.json",    "generation_config.json"};
+    exo_status st = exo_export_tokenizer(tokenizer, args->folder, !carried->generation, err);
+    for (size_t i = 0; i < sizeof written / sizeof *written; i++)
+        exo_carried_keep(carried, written[i]);
+    carried->tokenizer = st == EXO_OK;
+    return st;
+}
+
+/* A tokenizer that cannot be had is none, unless it was named: it can be named then. */
+static exo_status
+find_tokenizer(exo_decoder_tokenizer *t, const exo_decoder_source *s, const struct export_args *args, exo_err *err)
+{
+    exo_err missing = {0};
+    exo_status st = exo_decoder_tokenizer_find(t, s, args->tokenizer, &missing);
+    if (st != EXO_OK && args->tokenizer)
+        return exo_fail(err, st, "%s", missing.text);
+    if (st != EXO_OK)
+        fprintf(stderr, "exogym: no tokenizer was written: %s\n", missing.text);
+    return EXO_OK;
+}
+
+/* What goes with the model. */
+static exo_status
+write_rest(const exo_decoder_tokenizer *t, const struct export_args *args, bool *found, exo_err *err)
+{
+    exo_carried carried = {0};
+    exo_status st = t->folder ? carry_files(args, t, &carried, err) : EXO_OK;
+    if (st == EXO_OK && t->own && !t->of_folder)
+        st = write_tokenizer(t->own, args, &carried, err);
+    if (st == EXO_OK)
+        st = exo_remove_stale(args->folder, &carried, err);
+    if (st == EXO_OK)
+        say("removed what another export left", &carried.removed);
+    *found = carried.tokenizer;
+    exo_carried_release(&carried);
+    return st;
+}
+
+/* --- The command -------------------------------------------------------------------------------------------------------------------------- */
+
+/* "5GB", "500 MiB": bytes. */
+static exo_status
+read_size(const char *text, size_t *out, exo_err *err)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"B", 1},        {"kB", 1e3},        {"MB", 1e6},          {"GB", 1e9},
+                 {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}};
+    char *end = NULL;
+    double number = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : -1;
+    while (end && *end == ' ')
+        end++;
+    for (size_t i = 0; end && i < sizeof units / sizeof *units; i++) {
+        double bytes = floor(number * units[i].bytes);
+        if (strcmp(end, units[i].name) == 0 && bytes >= 1 && bytes <= 1e15) {
+            *out = (size_t)bytes;
+            return EXO_OK;
+        }
+    }
+    return exo_fail(err, EXO_INVAL, "--shard-size '%.60s': expected bytes with their unit, such as 5GB or 500MiB",
+                    text);
+}
+
+static int
+export_command(const exo_command_line *line)
+{
+    exo_err err = {0};
+    const struct export_args *args = line->args;
+    exo_decoder_source source = {0};
+    exo_dtype dtype = args->dtype && strcmp(args->dtype, "bf16") == 0 ? EXO_BF16 : EXO_F32;
+    size_t shard_bytes = 0;
+    if (args->shard_size && read_size(args->shard_size, &shard_bytes, &err) != EXO_OK)
+        return exo_report_usage(line->command, &err);
+    exo_status st = exo_decoder_source_open(&source, args->source, &err);
+    exo_decoder_tokenizer own = {0};
+    bool tokenizer = false;
+    if (st == EXO_OK)
+        st = find_tokenizer(&own, &source, args, &err);
+    if (st == EXO_OK)
+        st = exo_decoder_save(args->folder, source.model, source.params, dtype, shard_bytes, &err);
+    if (st == EXO_OK)
+        st = write_rest(&own, args, &tokenizer, &err);
+    if (st == EXO_OK) {
+        char count[EXO_FIGURE];
+        const exo_decoder_spec *spec = exo_decoder_spec_of(source.model);
+        printf("%s: %s, %s parameters, %s, %s\n", args->folder, spec->family,
+               exo_text_count(exo_params_numel(source.params) + exo_params_frozen_numel(source.params), count),
+               dtype == EXO_BF16 ? "bf16" : "fp32", tokenizer ? "with its tokenizer" : "without a tokenizer");
+    }
+    exo_tokenizer_drop(&own.own);
+    exo_decoder_source_release(&source);
+    return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
+}
+
+static const exo_arg table[] = {
+    {.value = "RUN",
+     .help = "A run's folder (runs/texts/ddp), a checkpoint in it (.../checkpoints/step_00000100), or a Hugging Face "
+             "directory.",
+     .word = EXO_WORD_FOLDER,
+     .required = true,
+     EXO_INTO(struct export_args, source)},
+    {.value = "FOLDER",
+     .help = "The Hugging Face directory to write; it is made.",
+     .word = EXO_WORD_FOLDER,
+     .required = true,
+     EXO_INTO(struct export_args, folder)},
+    {.name = "--dtype",
+     .value = "fp32|bf16",
+     .help = "The type of the weights; fp32 unless it is given.",
+     .word = EXO_WORD_FIXED,
+     EXO_INTO(struct export_args, dtype)},
+    {.name = "--shard-size",
+     .value = "SIZE",
+     .help = "Files of at most so many bytes, 5GB or 500MiB; one file unless it is given.",
+     EXO_INTO(struct export_args, shard_size)},
+    {.name = "--tokenizer",
+     .value = "PATH",
+     .help = "A tokenizer.json or the folder it is in, or the word bytes, instead of the model's.",
+     .word = EXO_WORD_FILE,
+     EXO_INTO(struct export_args, tokenizer)},
+    {0},
+};
+
+static const exo_note examples[] = {
+    {"exogym export runs/texts/diloco model",
+     "The averaged model of a run, for transformers' from_pretrained(\"model\")."},
+    {"exogym export runs/texts/diloco/checkpoints/step_00001000 model --dtype bf16",
+     "The mean of the nodes at a checkpoint."},
+    {0},
+};
+
+static const exo_note files[] = {
+    {"FOLDER/config.json", "What transformers reads the architecture from."},
+    {"FOLDER/tokenizer.json", "The tokenizer of the run's data, if they have one, with what was beside it."},
+    {"FOLDER/generation_config.json", "How texts begin, end and are sampled."},
+    {"FOLDER/model.safetensors", "The weights; with --shard-size model-00001-of-0000N.safetensors and their index."},
+    {0},
+};
+
+const exo_command exo_command_export = {
+    .name = "export",
+    .summary = "Writes a trained decoder as a Hugging Face directory",
+    .description =
+        "Of a run that has ended it is the averaged model; of one that has not, or of a checkpoint, the mean of the "
+        "nodes' parameters. Only the model 'gpt' is exported: as GPT-2, OPT, BLOOM or LLaMA, whichever it is. The "
+        "tokenizer goes with it, in this order: the one that --tokenizer names; a Hugging Face directory's own; the "
+        "one "
+        "that the run trained with, from its folder or its data; that of the directory that it began with. So does "
+        "whatever else lies in the directory that the model is, or began with, and is no weight: with the same "
+        "tokenizer also chat templates and generation_config.json. What is left out is named on standard error, and "
+        "so is what another export's tokenizer left in FOLDER and is removed.\n\n"
+        "transformers' AutoModelForCausalLM.from_pretrained opens the folder, and so does a job's model: {name: gpt, "
+        "path: FOLDER}.",
+    .args = table,
+    .examples = examples,
+    .files = files,
+    .args_size = sizeof(struct export_args),
+    .run = export_command,
+};

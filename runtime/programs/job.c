@@ -1,0 +1,617 @@
+/* Reads a job file into what exo_trainer_fit takes. The order is that of the file: each function below reads one part of
+ * it, with defaults and ranges. Read next: job_config.c (what is written of it), run.c. */
+#include "programs/job.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/decoder.h>
+#include <exogym/memory.h>
+
+#include "base/config_edit.h"
+#include "base/dir.h"
+#include "base/input.h"
+#include "nn/builtin_models.h"
+#include "programs/text.h"
+
+enum {
+    MAX_NODES = 1024,
+    MAX_RUNS = 256,
+};
+
+/* The value under `key`, or `otherwise` where it is not given: for messages, which should name the place. */
+static exo_config *
+value_of(exo_config *map, const char *key, exo_config *otherwise)
+{
+    exo_config *value = exo_config_get(map, key);
+    return value ? value : otherwise;
+}
+
+/* A misspelt key is named as such, before the key that it should be is missed. */
+static exo_status
+check_keys(exo_config *root, exo_err *err)
+{
+    static const char
+        *const
+            keys[] =
+                {
+                    "exogym", "name",   "seed",    "seeds",    "plugins", "model",   "data",
+                    "nodes",  "device", "train",   "strategy", "compare", "presets", "clock",
+                    "hosts",  "links",  "compute", "edges",    "changes"}; /* the last: what a run has recorded in its config.json */
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        exo_config_get(root, keys[i]);
+    static const char *const train[] = {
+        "max_steps",        "num_epochs", "batch_size",          "minibatch_size",       "shuffle", "val_size",
+        "val_interval",     "autocast",   "checkpoint_interval", "correlation_interval", "timeout", "save_dir",
+        "final_checkpoint", NULL};
+    static const char *const strategy[] = {
+        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset", NULL};
+    static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
+                                            "momentum", "amsgrad",      "groups", NULL};
+    exo_status st = exo_config_check_misplaced(root, train, "train.", err);
+    if (st == EXO_OK)
+        st = exo_config_check_misplaced(root, strategy, "strategy.", err);
+    if (st == EXO_OK)
+        st = exo_config_check_misplaced(root, optimizer, "strategy.optimizer.", err);
+    return st == EXO_OK ? exo_config_finish(root, err) : st;
+}
+
+/* "name" or {name: ..., options}: *map is a mapping also for the first form. */
+static exo_status
+read_named(exo_config *root, const char *key, const char **name, exo_config **map, exo_err *err)
+{
+    exo_config *node = value_of(root, key, NULL);
+    exo_status st = EXO_OK;
+    *map = NULL;
+    if (!node)
+        return exo_config_fail(root, err, "the key '%s' is missing", key);
+    if (!exo_config_is_map(node))
+        st = exo_config_string(root, key, NULL, name, err);
+    if (st == EXO_OK)
+        st = exo_config_stand_in(root, key, map, err);
+    if (st == EXO_OK)
+        st = exo_config_string(*map, "name", NULL, name, err);
+    if (st == EXO_OK && !*name)
+        st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
+    return st;
+}
+
+static exo_status
+read_minibatch(exo_config *train, exo_fit_opts *opts, exo_err *err)
+{
+    exo_config *node = value_of(train, "minibatch_size", NULL);
+    const char *word = exo_config_scalar(node);
+    if (word && strcmp(word, "auto") == 0) {
+        opts->minibatch_size = EXO_MINIBATCH_AUTO;
+        return EXO_OK;
+    }
+    uint64_t size = 0;
+    exo_status st = exo_config_u64(train, "minibatch_size", opts->batch_size, 1, opts->batch_size, &size, err);
+    if (st != EXO_OK)
+        return st;
+    if (opts->batch_size % size != 0)
+        return exo_config_fail(node, err, "minibatch_size %" PRIu64 " does not divide batch_size %zu", size,
+                               opts->batch_size);
+    opts->minibatch_size = size;
+    return EXO_OK;
+}
+
+static exo_status
+read_autocast(exo_config *train, exo_fit_opts *opts, exo_err *err)
+{
+    static const char *const names[] = {"none", "bf16", "false", "true", NULL};
+    size_t choice = 0;
+    exo_status st = exo_config_choice(train, "autocast", 0, names, &choice, err);
+    opts->autocast = choice % 2 == 1;
+    return st;
+}
+
+static exo_status
+read_val_size(exo_config *train, exo_fit_opts *opts, exo_err *err)
+{
+    const char *word = exo_config_scalar(value_of(train, "val_size", NULL));
+    uint64_t size = 0;
+    if (word && strcmp(word, "none") == 0) {
+        opts->val_size = EXO_VAL_NONE;
+        return EXO_OK;
+    }
+    exo_status st = exo_config_u64(train, "val_size", opts->val_size, 0, UINT32_MAX, &size, err);
+    opts->val_size = size;
+    return st;
+}
+
+/* What is the whole job's, or its strategies', is no key of `train`. */
+static exo_status
+check_train_keys(exo_config *train, exo_err *err)
+{
+    static const char *const job[] = {"nodes", "seed", "seeds", "model", "data", "device", "name", "plugins", NULL};
+    static const char *const strategy[] = {
+        "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset", NULL};
+    static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
+                                            "momentum", "amsgrad",      "groups", NULL};
+    exo_status st = exo_config_check_misplaced(train, strategy, "strategy.", err);
+    if (st == EXO_OK)
+        st = exo_config_check_misplaced(train, optimizer, "strategy.optimizer.", err);
+    for (size_t i = 0; st == EXO_OK && job[i]; i++)
+        if (exo_config_has(train, job[i]))
+            st = exo_config_fail(exo_config_get(train, job[i]), err,
+                                 "unknown key '%s'; it stands beside 'train', not in it", job[i]);
+    return st == EXO_OK ? exo_config_finish(train, err) : st;
+}
+
+/* The mapping `train`: defaults are those of exo_fit_opts_init. */
+static exo_status
+read_train(exo_config *root, exo_job *job, exo_err *err)
+{
+    exo_config *train = NULL;
+    exo_fit_opts *o = &job->opts;
+    uint64_t batch = 0;
+    double timeout = 0;
+    exo_status st = exo_config_map(root, "train", &train, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(train, "max_steps", o->max_steps, 1, INT64_MAX, &o->max_steps, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(train, "num_epochs", o->num_epochs, 1, INT32_MAX, &o->num_epochs, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(train, "batch_size", o->batch_size, 1, UINT32_MAX, &batch, err);
+    if (st != EXO_OK)
+        return st;
+    o->batch_size = batch;
+    st = read_minibatch(train, o, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(train, "shuffle", o->shuffle, &o->shuffle, err);
+    if (st == EXO_OK)
+        st = read_val_size(train, o, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(train, "val_interval", o->val_interval, 0, INT64_MAX, &o->val_interval, err);
+    if (st == EXO_OK)
+        st = read_autocast(train, o, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(train, "checkpoint_interval", o->checkpoint_interval, 0, INT64_MAX, &o->checkpoint_interval,
+                            err);
+    if (st == EXO_OK)
+        st = exo_config_bool(train, "final_checkpoint", o->final_checkpoint, &o->final_checkpoint, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(train, "correlation_interval", o->correlation_interval, 0, INT64_MAX,
+                            &o->correlation_interval, err);
+    if (st == EXO_OK)
+        st = exo_config_double(train, "timeout", 600, 1, 1e6, &timeout, err);
+    if (st == EXO_OK)
+        st = exo_config_string(train, "save_dir", o->save_dir, &job->save_dir, err);
+    if (st == EXO_OK)
+        st = check_train_keys(train, err);
+    o->timeout = (exo_time)rint(timeout * (double)EXO_SECOND);
+    return st;
+}
+
+/* The data of one node: a factory, so that every node has a data set of its own. */
+static exo_status
+make_part(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out, exo_err *err)
+{
+    const exo_job *job = context;
+    if (train)
+        return exo_dataset_split(out, job->train, rank, num_nodes, err);
+    *out = job->val ? exo_dataset_hold(job->val) : NULL;
+    return EXO_OK;
+}
+
+/* `data`: the name, and what is the same for every data set; the rest is the data set's. */
+static exo_status
+read_data(exo_config *root, exo_job *job, exo_err *err)
+{
+    bool split = false;
+    exo_status st = read_named(root, "data", &job->data_name, &job->data_config, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(job->data_config, "split_by_node", false, &split, err);
+    if (st == EXO_OK && split)
+        job->opts.factory = (exo_dataset_factory){.make = make_part, .context = job};
+    return st;
+}
+
+/* Everything but strategies, name and presets. */
+static exo_status
+read_common(exo_config *root, exo_job *job, exo_err *err)
+{
+    static const char *const devices[] = {"cpu", NULL};
+    uint64_t version = 0, nodes = 0;
+    size_t device = 0;
+    exo_fit_opts *o = &job->opts;
+    *o = exo_fit_opts_init();
+    exo_status st = exo_config_u64(root, "exogym", 1, 1, 1, &version, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(root, "seed", o->seed, 0, INT64_MAX, &o->seed, err);
+    if (st == EXO_OK)
+        st = exo_job_read_seeds(root, job, err);
+    if (st == EXO_OK)
+        st = read_named(root, "model", &job->model_name, &job->model_config, err);
+    if (st == EXO_OK)
+        st = read_data(root, job, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(root, "nodes", o->num_nodes, 1, MAX_NODES, &nodes, err);
+    if (st == EXO_OK)
+        st = exo_config_choice(root, "device", 0, devices, &device, err);
+    if (st != EXO_OK)
+        return st;
+    o->num_nodes = (uint32_t)nodes;
+    o->device = devices[device];
+    return read_train(root, job, err);
+}
+
+/* The run's name: as given, else the file's without its folder and ending. */
+static exo_status
+read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job *job, exo_err *err)
+{
+    exo_status st = exo_config_string(root, "name", NULL, &job->name, err);
+    if (st != EXO_OK)
+        return st;
+    if (!job->name && !opts->name && exo_input_is_unnamed(path))
+        return exo_config_fail(root, err,
+                               "a job that is read from a pipe needs a name: add the key 'name', or give --name");
+    if (opts->name && !exo_config_is_label(opts->name))
+        return exo_fail(err, EXO_INVAL, "--name '%s': expected " EXO_LABEL_RULE, opts->name);
+    if (job->name && !exo_config_is_label(job->name))
+        return exo_config_fail(value_of(root, "name", root), err, "name '%.60s': expected " EXO_LABEL_RULE, job->name);
+    if (opts->name)
+        job->name = opts->name;
+    if (opts->save_dir)
+        job->save_dir = opts->save_dir;
+    const char *slash = strrchr(path, '/');
+    const char *file = slash ? slash + 1 : path;
+    const char *dot = strrchr(file, '.');
+    exo_text folder = {0};
+    exo_text_add(&folder, "%s/", job->save_dir);
+    size_t start = folder.length;
+    if (job->name)
+        exo_text_add(&folder, "%s", job->name);
+    else
+        exo_text_add(&folder, "%.*s", dot && dot != file ? (int)(dot - file) : (int)strlen(file), file);
+    if (folder.failed) {
+        exo_free(folder.data);
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    }
+    job->folder = folder.data;
+    job->name = job->folder + start;
+    if (!exo_config_is_label(job->name))
+        return exo_config_fail(root, err, "the file's name makes no name for a run: add the key 'name'");
+    return exo_dir_guard(job->folder, err); /* it may come from elsewhere, with links where the run writes */
+}
+
+/* --- Strategies ------------------------------------------------------------------------------------------------------------ */
+
+/* Adds the runs of a strategy, one a seed, from `options`: the mapping of name, label and the strategy's own keys. */
+static exo_status
+read_group(exo_job *job, exo_config *options, exo_err *err)
+{
+    exo_job_run *run = &job->runs[job->num_runs];
+    exo_status st = exo_config_string(options, "name", NULL, &run->strategy, err);
+    if (st == EXO_OK && !run->strategy)
+        st = exo_config_fail(options, err, "the strategy's 'name' is missing");
+    if (st == EXO_OK)
+        st = exo_config_string(options, "label", NULL, &run->group, err);
+    if (st != EXO_OK)
+        return st;
+    run->group = run->group ? run->group : run->strategy;
+    if (!exo_config_is_label(run->group))
+        return exo_config_fail(value_of(options, "label", options), err, "label '%.60s': expected " EXO_LABEL_RULE,
+                               run->group);
+    run->options = options;
+    const exo_job_run first = *run;
+    for (size_t k = 0; st == EXO_OK && k < job->num_seeds; k++) {
+        run = &job->runs[job->num_runs++];
+        *run = first;
+        st = exo_job_label_seed(job, run, k, err);
+        for (size_t i = 0; st == EXO_OK && i + 1 < job->num_runs; i++)
+            if (strcmp(job->runs[i].label, run->label) == 0)
+                st = exo_config_fail(options, err, "two runs are named '%s': give one of them a label",
+                                     strcmp(job->runs[i].group, run->group) == 0 ? run->group : run->label);
+    }
+    if (st != EXO_OK)
+        return st;
+    exo_config_remove(options, "label");
+
+    exo_strategy *strategy = NULL;
+    st = exo_strategy_new(&strategy, run->strategy, options, err);
+    if (st == EXO_OK)
+        st = exo_strategy_check(strategy, job->opts.num_nodes, err);
+    exo_strategy_free(&strategy);
+    if (st == EXO_NOT_FOUND)
+        err->code = EXO_INVAL;
+    return st == EXO_OK ? EXO_OK : exo_config_add_place(value_of(options, "name", options), err);
+}
+
+static exo_status
+read_strategies(exo_config *root, exo_job *job, exo_err *err)
+{
+    exo_config *shared = value_of(root, "strategy", NULL), *compare = NULL;
+    exo_status st = exo_config_list(root, "compare", &compare, err);
+    if (st != EXO_OK)
+        return st;
+    if (!shared && !compare)
+        return exo_config_fail(root, err, "the key 'strategy' or 'compare' is missing");
+    if (compare && shared && !exo_config_is_map(shared))
+        return exo_config_fail(shared, err,
+                               "strategy: with 'compare' it holds the options that all share: "
+                               "expected a mapping");
+    size_t count = compare ? exo_config_length(compare) : 1;
+    if (count == 0)
+        return exo_config_fail(compare, err, "compare: the list is empty");
+    if (count > MAX_RUNS / job->num_seeds)
+        return exo_config_fail(compare, err, "compare: more than %d runs: %zu strategies with %zu seed%s each",
+                               MAX_RUNS, count, job->num_seeds, job->num_seeds == 1 ? "" : "s");
+    job->runs = exo_calloc(count * job->num_seeds, sizeof *job->runs);
+    if (!job->runs)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    for (size_t i = 0; st == EXO_OK && i < count; i++) {
+        exo_config *item = compare ? exo_config_item(compare, i) : shared, *options = NULL;
+        if (exo_config_is_list(item))
+            return exo_config_fail(item, err, "compare: expected a strategy's name or a mapping");
+        st = exo_config_overlay(compare ? shared : NULL, item, &options, err);
+        if (st == EXO_OK)
+            st = read_group(job, options, err);
+    }
+    return st;
+}
+
+/* --- Model and data ---------------------------------------------------------------------------------------------------------- */
+
+/* Is the model's `vocabulary` the data's, unless the job says otherwise: itself, or by the `path` of one that was trained? */
+static bool
+takes_vocabulary(const exo_job *job)
+{
+    const exo_model_class *c = exo_registry_find(&exo_model_registry, job->model_name);
+    return c && c->takes_vocabulary;
+}
+
+/* With split_by_node: every node's part holds a batch. */
+static exo_status
+check_parts(exo_config *root, const exo_job *job, exo_err *err)
+{
+    exo_config *train = value_of(root, "train", root);
+    const exo_fit_opts *o = &job->opts;
+    for (uint32_t r = 0; r < o->num_nodes; r++) {
+        exo_dataset *part = NULL;
+        exo_status st = exo_dataset_split(&part, job->train, r, o->num_nodes, err);
+        if (st != EXO_OK)
+            return exo_config_add_place(value_of(root, "data", root), err);
+        size_t length = exo_dataset_length(part);
+        exo_dataset_drop(&part);
+        if (o->batch_size > length)
+            return exo_config_fail(value_of(train, "batch_size", train), err,
+                                   "batch_size %zu is more than node_%u's part of the data: %zu samples", o->batch_size,
+                                   r, length);
+    }
+    return EXO_OK;
+}
+
+static exo_status
+check_sizes(exo_config *root, const exo_job *job, exo_err *err)
+{
+    exo_config *train = value_of(root, "train", root);
+    const exo_fit_opts *o = &job->opts;
+    size_t length = exo_dataset_length(job->train), share = length / o->num_nodes;
+    if (o->factory.make) {
+        exo_status st = check_parts(root, job, err);
+        if (st != EXO_OK)
+            return st;
+    } else if (o->batch_size > share) {
+        return exo_config_fail(value_of(train, "batch_size", train), err,
+                               "batch_size %zu is more than a node's share of the data: %zu samples on %u node%s are "
+                               "%zu each",
+                               o->batch_size, length, o->num_nodes, o->num_nodes == 1 ? "" : "s", share);
+    }
+    return EXO_OK;
+}
+
+static bool
+has_tokens(const exo_dataset *data, exo_field *out)
+{
+    exo_field fields[EXO_MAX_FIELDS];
+    size_t count = exo_dataset_fields(data, fields);
+    for (size_t i = 0; i < count; i++)
+        if (fields[i].name && strcmp(fields[i].name, "tokens") == 0) {
+            *out = fields[i];
+            return true;
+        }
+    return false;
+}
+
+/* The data's vocabulary becomes the model's: in the document, so that the model here, those that workers make, and config.json agree. */
+static exo_status
+give_vocabulary(exo_config *root, exo_job *job, exo_err *err)
+{
+    char text[24];
+    exo_config *model = job->model_config;
+    size_t vocabulary = exo_dataset_vocabulary(job->train);
+    exo_field tokens;
+    exo_status st = EXO_OK;
+    if (vocabulary == 0 && has_tokens(job->train, &tokens))
+        return exo_config_fail(value_of(root, "model", root), err,
+                               "vocabulary is missing: files of bare tokens do not say theirs; give the model's, "
+                               "vocabulary: N, or the data's tokenizer");
+    if (vocabulary == 0)
+        return EXO_OK;
+    if (!exo_config_is_map(value_of(root, "model", NULL))) { /* the short form becomes a mapping */
+        st = exo_config_overlay(NULL, value_of(root, "model", NULL), &model, err);
+        exo_config_remove(root, "model");
+        if (st == EXO_OK)
+            st = exo_config_adopt(root, "model", model, err);
+        if (st == EXO_OK)
+            st = read_named(root, "model", &job->model_name, &job->model_config, err);
+    }
+    snprintf(text, sizeof text, "%zu", vocabulary);
+    return st == EXO_OK ? exo_config_graft_text(model, "vocabulary", text, err) : st;
+}
+
+/* One that the job itself gives may be larger than the data's, not smaller. */
+static exo_status
+check_vocabulary(const exo_job *job, exo_err *err)
+{
+    size_t needed = exo_dataset_vocabulary(job->train);
+    uint64_t given = needed;
+    if (!takes_vocabulary(job) || !exo_config_has(job->model_config, "vocabulary"))
+        return EXO_OK;
+    exo_status st = exo_config_u64(job->model_config, "vocabulary", needed, 1, UINT64_MAX, &given, err);
+    if (st == EXO_OK && given < needed)
+        st = exo_config_fail(exo_config_get(job->model_config, "vocabulary"), err,
+                             "vocabulary %" PRIu64 " is less than that of the data, %zu", given, needed);
+    return st;
+}
+
+/* A decoder takes sequences of tokens, and none that is longer than its context. */
+static exo_status
+check_sequences(exo_config *root, const exo_job *job, exo_err *err)
+{
+    const exo_decoder_spec *spec = exo_decoder_spec_of(job->model);
+    exo_config *data = value_of(root, "data", root);
+    exo_field tokens;
+    if (!spec)
+        return EXO_OK;
+    if (!has_tokens(job->train, &tokens))
+        return exo_config_fail(data, err, "'%s' has no tokens: the model '%s' trains on texts", job->data_name,
+                               job->model_name);
+    if (tokens.num_dims == 1 && tokens.dims[0] > spec->context)
+        return exo_config_fail(value_of(job->data_config, "block", data), err,
+                               "block %zu is more than the model's context, %zu", tokens.dims[0], spec->context);
+    exo_status st = exo_dataset_check_tokens(job->train, spec->vocabulary, err);
+    if (st == EXO_OK && job->val)
+        st = exo_dataset_check_tokens(job->val, spec->vocabulary, err);
+    return st == EXO_OK ? EXO_OK : exo_config_add_place(data, err);
+}
+
+static exo_status
+open_model(exo_config *root, exo_job *job, exo_err *err)
+{
+    exo_status st = exo_model_new_named(&job->model, job->model_name, job->model_config, err);
+    bool from_folder = exo_config_has(job->model_config, "path");
+    if (st == EXO_NOT_FOUND && !from_folder) /* the name */
+        err->code = EXO_INVAL;
+    if (st != EXO_OK)
+        return exo_config_add_place(value_of(root, "model", root), err);
+    return exo_config_finish(job->model_config, err);
+}
+
+static exo_status
+open_data(exo_config *root, exo_job *job, exo_err *err)
+{
+    bool validates = job->opts.val_size != EXO_VAL_NONE;
+    exo_status st = exo_dataset_named(job->data_name, job->data_config, &job->train, validates ? &job->val : NULL, err);
+    if (st != EXO_OK)
+        return exo_config_add_place(value_of(root, "data", root), err);
+    return exo_config_finish(job->data_config, err);
+}
+
+/* Parameter groups name parameters, which are there once the model is: a pattern that takes none is found before anything starts. */
+static exo_status
+check_strategies(const exo_job *job, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
+        exo_config *options = job->runs[i].options;
+        exo_strategy *strategy = NULL;
+        st = exo_strategy_new(&strategy, job->runs[i].strategy, options, err);
+        if (st == EXO_OK)
+            st = exo_strategy_check_model(strategy, job->model, err);
+        if (st != EXO_OK)
+            st = exo_config_add_place(value_of(options, "optimizer", options), err);
+        exo_strategy_free(&strategy);
+    }
+    return st;
+}
+
+/* The model first, whose mistakes are found at once; unless it waits for the data's vocabulary. */
+static exo_status
+open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
+{
+    const exo_config *model = job->model_config;
+    bool says = model && (exo_config_has(model, "vocabulary") || exo_config_has(model, "path"));
+    bool waits = takes_vocabulary(job) && !says;
+    exo_status st = waits ? open_data(root, job, err) : EXO_OK;
+    if (st == EXO_OK && waits)
+        st = give_vocabulary(root, job, err);
+    if (st == EXO_OK)
+        st = open_model(root, job, err);
+    if (st == EXO_OK && !waits)
+        st = open_data(root, job, err);
+    if (st == EXO_OK)
+        st = check_vocabulary(job, err);
+    if (st == EXO_OK)
+        st = check_sequences(root, job, err);
+    return st == EXO_OK ? check_sizes(root, job, err) : st;
+}
+
+/* Samples of the node that has the fewest. */
+static size_t
+smallest_share(const exo_job *job)
+{
+    const exo_fit_opts *o = &job->opts;
+    size_t share = exo_dataset_length(job->train) / o->num_nodes;
+    for (uint32_t r = 0; o->factory.make && r < o->num_nodes; r++) { /* split by node: check_parts has seen each part */
+        exo_dataset *part = NULL;
+        size_t length =
+            exo_dataset_split(&part, job->train, r, o->num_nodes, NULL) == EXO_OK ? exo_dataset_length(part) : 0;
+        share = r == 0 || length < share ? length : share;
+        exo_dataset_drop(&part);
+    }
+    return share;
+}
+
+uint64_t
+exo_job_steps(const exo_job *job)
+{
+    const exo_fit_opts *o = &job->opts;
+    return o->max_steps ? o->max_steps : o->num_epochs * (uint64_t)(smallest_share(job) / o->batch_size);
+}
+
+/* --- The whole -------------------------------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_err *err)
+{
+    *job = (exo_job){.doc = *doc};
+    *doc = NULL;
+    exo_config *root = exo_config_root(job->doc);
+    const char *path = exo_config_source(root);
+    if (!exo_config_is_map(root))
+        return exo_config_fail(root, err, "a job is a mapping: model, data, nodes, train, strategy (docs/jobs.md)");
+    exo_status st = exo_config_apply_preset(root, opts->preset, "job", err);
+    for (size_t i = 0; st == EXO_OK && i < opts->sets.length; i++)
+        st = exo_config_set(job->doc, opts->sets.items[i], err);
+    if (st == EXO_OK)
+        st = check_keys(root, err);
+    if (st == EXO_OK)
+        st = exo_config_check_presets(root, err);
+    if (st == EXO_OK)
+        st = read_common(root, job, err);
+    if (st == EXO_OK)
+        st = read_name(root, path, opts, job, err);
+    if (st == EXO_OK)
+        st = exo_config_plugins(root, &job->plugins, &job->num_plugins, err);
+    if (st == EXO_OK)
+        st = read_strategies(root, job, err);
+    if (st == EXO_OK)
+        st = open_model_and_data(root, job, err);
+    if (st == EXO_OK)
+        st = check_strategies(job, err);
+    return st == EXO_OK ? exo_job_make_graphs(job, err) : st;
+}
+
+void
+exo_job_release(exo_job *job)
+{
+    for (size_t i = 0; i < job->num_runs; i++) {
+        exo_graph_spec_free(&job->runs[i].graph);
+        exo_free(job->runs[i].config_json);
+        exo_config_free(&job->runs[i].config);
+        exo_free(job->runs[i].own_label);
+    }
+    exo_free(job->runs);
+    exo_free(job->seeds);
+    exo_free(job->folder);
+    exo_dataset_drop(&job->train);
+    exo_dataset_drop(&job->val);
+    exo_model_drop(&job->model);
+    exo_config_free(&job->doc);
+    memset(job, 0, sizeof *job);
+}

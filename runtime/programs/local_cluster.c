@@ -1,0 +1,476 @@
+/* A cluster for one command: see local_cluster.h. */
+#include "programs/local_cluster.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "net/auth.h"
+#include "programs/folder.h"
+#include "programs/stopping.h"
+
+extern char **environ;
+
+#define READY_TIMEOUT (30 * EXO_SECOND)
+#define THERE_TIMEOUT (5 * EXO_SECOND) /* of a cluster of the user's, which is there or is not */
+#define STOP_TIMEOUT  (10 * EXO_SECOND)
+#define LOST_GRACE    (10 * EXO_SECOND) /* for what the workers are asked to save when the head is gone */
+#define JOIN_ATTEMPT  (2 * EXO_SECOND)  /* of the first one; then twice as long each */
+#define HEAD          "the head of this run"
+
+enum {
+    LONGEST_TMPDIR = 40, /* the path of a socket is short */
+    MAX_WORDS = 64,
+    WORD = 256,
+    CAUSE = 160,
+    ENDING_MS = 1000
+};
+
+/* A command line that is put together. */
+struct words {
+    char text[MAX_WORDS][WORD];
+    char *list[MAX_WORDS + 1];
+    size_t count;
+};
+
+static void
+add_word(struct words *w, const char *word)
+{
+    if (w->count >= MAX_WORDS)
+        return;
+    snprintf(w->text[w->count], WORD, "%s", word);
+    w->list[w->count] = w->text[w->count];
+    w->list[++w->count] = NULL;
+}
+
+static void
+add_option(struct words *w, const char *name, const char *value)
+{
+    add_word(w, name);
+    add_word(w, value);
+}
+
+/* The program of that name beside this one, else on the path. */
+static void
+add_program(struct words *w, const char *name)
+{
+    char path[WORD];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[length > 0 ? length : 0] = 0;
+    char *slash = strrchr(path, '/');
+    size_t room = slash ? sizeof path - (size_t)(slash + 1 - path) : 0;
+    if (slash && strlen(name) < room) {
+        memcpy(slash + 1, name, strlen(name) + 1);
+        if (access(path, X_OK) == 0) {
+            add_word(w, path);
+            return;
+        }
+    }
+    add_word(w, name);
+}
+
+/* Starts a program; *out reads its standard output. */
+static exo_status
+start(const struct words *w, pid_t *pid, int *out, exo_err *err)
+{
+    int ends[2];
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return exo_fail(err, EXO_IO, "no pipe: %s", strerror(errno));
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    posix_spawnattr_init(&attributes);
+    /* A group of its own: ctrl-C is for us, who stop it when its state is saved. */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    int failed = posix_spawnp(pid, w->list[0], &actions, &attributes, w->list, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    close(ends[1]);
+    if (failed) {
+        close(ends[0]);
+        *pid = 0;
+        return exo_fail(err, EXO_NOT_FOUND, "cannot start %s: %s", w->list[0], strerror(failed));
+    }
+    *out = ends[0];
+    return EXO_OK;
+}
+
+/* How a process of this run has ended: it is a child that nobody has waited for yet. */
+static void
+describe_end(const char *what, pid_t pid, char *out, size_t size)
+{
+    siginfo_t info = {0};
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+        snprintf(out, size, "%s (process %d) has ended", what, (int)pid);
+    else if (info.si_code == CLD_EXITED)
+        snprintf(out, size, "%s (process %d) exited with status %d", what, (int)pid, info.si_status);
+    else
+        snprintf(out, size, "%s (process %d) was killed by signal %d (SIG%s)", what, (int)pid, info.si_status,
+                 sigabbrev_np(info.si_status) ? sigabbrev_np(info.si_status) : "?");
+}
+
+/* Its end can be seen a moment after that of its output. */
+static exo_status
+fail_before_ready(const char *program, pid_t pid, exo_err *err)
+{
+    char how[CAUSE];
+    int end = pidfd_open(pid, 0);
+    struct pollfd p = {.fd = end, .events = POLLIN};
+    if (end >= 0 && poll(&p, 1, ENDING_MS) >= 0)
+        close(end);
+    describe_end(program, pid, how, sizeof how);
+    return exo_fail(err, EXO_FAILED, "%s before it was ready", how);
+}
+
+/* Reads the line that a program prints when it is ready. `head`: a pidfd of the head that it needs; -1: none. */
+static exo_status
+await_line(const exo_local_cluster *c, const char *program, pid_t pid, int fd, int head, char *line, size_t size,
+           exo_err *err)
+{
+    char how[CAUSE];
+    size_t at = 0;
+    exo_time deadline = exo_deadline(exo_clock_real(), READY_TIMEOUT);
+    while (at + 1 < size) {
+        struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = head, .events = POLLIN}};
+        exo_time left = deadline - exo_now(exo_clock_real());
+        int ready = left > 0 ? poll(fds, 2, (int)(left / EXO_MS) + 1) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready == 0)
+            return exo_fail(err, EXO_TIMEOUT, "%s is not ready after %d s", program, (int)(READY_TIMEOUT / EXO_SECOND));
+        if (fds[1].revents) {
+            describe_end(HEAD, c->head, how, sizeof how);
+            return exo_fail(err, EXO_PEER_LOST, "%s", how);
+        }
+        ssize_t got = read(fd, line + at, 1);
+        if (got <= 0)
+            return fail_before_ready(program, pid, err);
+        if (line[at] == '\n')
+            break;
+        at++;
+    }
+    line[at] = 0;
+    return EXO_OK;
+}
+
+/* --- What is started ----------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+make_key(const exo_local_cluster *c, const char *name, exo_access role, exo_err *err)
+{
+    const exo_grant grant = {.role = role};
+    exo_keys keys = {0};
+    char from[128], to[128];
+    exo_status st = exo_keys_generate(&keys, err);
+    if (st == EXO_OK)
+        st = exo_keys_save(&keys, &grant, c->folder, name, err);
+    exo_keys_release(&keys);
+    snprintf(from, sizeof from, "%s/%s.key", c->folder, name);
+    snprintf(to, sizeof to, "%s/authorized/%s.key", c->folder, name);
+    if (st == EXO_OK && link(from, to) != 0)
+        st = exo_fail(err, EXO_IO, "%s: %s", to, strerror(errno));
+    return st;
+}
+
+static exo_status
+make_keys(const exo_local_cluster *c, exo_err *err)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/authorized", c->folder);
+    if (mkdir(path, 0700) != 0)
+        return exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    exo_status st = make_key(c, "head", EXO_ACCESS_ADMIN, err);
+    if (st == EXO_OK)
+        st = make_key(c, "worker", EXO_ACCESS_WORKER, err);
+    return st == EXO_OK ? make_key(c, "driver", EXO_ACCESS_ADMIN, err) : st;
+}
+
+static void
+add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *key)
+{
+    char path[128], parent[16];
+    snprintf(parent, sizeof parent, "%d", (int)getpid());
+    add_option(w, "--cluster", "run");
+    add_option(w, "--folder", c->folder);
+    add_option(w, "--parent", parent);
+    if (strcmp(opts->transport, "ipc") == 0)
+        return;
+    add_option(w, "--listen", "tcp://127.0.0.1:0");
+    add_word(w, "--no-ipc");
+    if (strcmp(opts->transport, "curve") != 0) {
+        add_word(w, "--insecure");
+        return;
+    }
+    snprintf(path, sizeof path, "%s/%s.secret", c->folder, key);
+    add_option(w, "--keys", path);
+}
+
+/* The head; its address goes to `address`. */
+static exo_status
+start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char address[WORD], exo_err *err)
+{
+    struct words w = {0};
+    char line[1024];
+    int out = -1;
+    add_program(&w, "exogym-head");
+    add_common(&w, c, opts, "head");
+    add_option(&w, "--state", "none");
+    add_word(&w, "--temporary"); /* also when we are killed */
+    exo_status st = start(&w, &c->head, &out, err);
+    if (st != EXO_OK)
+        return st;
+    st = await_line(c, "exogym-head", c->head, out, -1, line, sizeof line, err);
+    close(out);
+    char *at = st == EXO_OK ? strstr(line, "://") : NULL;
+    if (st == EXO_OK && (!at || at - line < 3))
+        return exo_fail(err, EXO_FAILED, "exogym-head says no address: %s", line);
+    if (st == EXO_OK)
+        snprintf(address, WORD, "%.*s", (int)strcspn(at - 3, " \n"), at - 3);
+    return st;
+}
+
+static exo_status
+start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *address, exo_err *err)
+{
+    int outs[EXO_MAX_WORKERS];
+    char text[WORD], line[1024];
+    int head = pidfd_open(c->head, 0);
+    exo_status st = head < 0 ? exo_fail(err, EXO_FAILED, "the head cannot be watched: %s", strerror(errno)) : EXO_OK;
+    for (unsigned i = 0; st == EXO_OK && i < opts->workers; i++) {
+        struct words w = {0};
+        add_program(&w, "exogym-worker");
+        add_common(&w, c, opts, "worker");
+        snprintf(text, sizeof text, "worker_%u", i);
+        add_option(&w, "--name", text);
+        add_option(&w, "--head", address);
+        if (strcmp(opts->transport, "curve") == 0) {
+            snprintf(text, sizeof text, "%s/head.key", c->folder);
+            add_option(&w, "--head-key", text);
+        }
+        if (opts->logs && strlen(opts->logs) < WORD)
+            add_option(&w, "--logs", opts->logs);
+        for (size_t p = 0; p < opts->num_plugins; p++)
+            add_option(&w, "--plugin", opts->plugins[p]);
+        st = start(&w, &c->workers[i], &outs[i], err);
+        c->num_workers += st == EXO_OK;
+    }
+    for (unsigned i = 0; i < c->num_workers; i++) { /* they start side by side */
+        if (st == EXO_OK)
+            st = await_line(c, "exogym-worker", c->workers[i], outs[i], head, line, sizeof line, err);
+        close(outs[i]);
+    }
+    if (head >= 0)
+        close(head);
+    return st;
+}
+
+/* --- The head's end --------------------------------------------------------------------------------------------------------------- */
+
+/* A thread that waits for the head that was started. Nobody starts it again, so its end is the run's. */
+struct exo_head_watch {
+    exo_local_cluster *cluster;
+    _Atomic int *lost_flag;
+    pthread_t thread;
+    int head, closing; /* a pidfd; an eventfd */
+    char cause[CAUSE]; /* written before `lost` */
+    _Atomic bool lost;
+};
+
+static void *
+watch_main(void *argument)
+{
+    struct exo_head_watch *w = argument;
+    struct pollfd fds[2] = {{.fd = w->closing, .events = POLLIN}, {.fd = w->head, .events = POLLIN}};
+    while (poll(fds, 2, -1) < 0 && errno == EINTR)
+        ;
+    if (fds[0].revents || !fds[1].revents)
+        return NULL;
+    describe_end(HEAD, w->cluster->head, w->cause, sizeof w->cause);
+    w->lost = true;
+    exo_cluster_forsake_head(w->cluster->cluster, w->cause);
+    int nobody = 0;
+    if (w->lost_flag)
+        atomic_compare_exchange_strong(w->lost_flag, &nobody, EXO_STOP_LOST);
+    exo_time deadline = exo_deadline(exo_clock_real(), LOST_GRACE), left;
+    int ready = 0;
+    while (ready <= 0 && (left = deadline - exo_now(exo_clock_real())) > 0)
+        ready = poll(fds, 1, (int)(left / EXO_MS) + 1);
+    for (unsigned i = 0; ready <= 0 && i < w->cluster->num_workers; i++)
+        kill(w->cluster->workers[i], SIGKILL);
+    return NULL;
+}
+
+static exo_status
+watch_head(exo_local_cluster *c, _Atomic int *lost, exo_err *err)
+{
+    struct exo_head_watch *w = exo_calloc(1, sizeof *w);
+    if (!w)
+        return exo_fail(err, EXO_NOMEM, "no memory to watch the head");
+    *w = (struct exo_head_watch){
+        .cluster = c, .lost_flag = lost, .head = pidfd_open(c->head, 0), .closing = eventfd(0, EFD_CLOEXEC)};
+    if (w->head >= 0 && w->closing >= 0 && pthread_create(&w->thread, NULL, watch_main, w) == 0) {
+        c->watch = w;
+        return EXO_OK;
+    }
+    exo_status st = exo_fail(err, EXO_FAILED, "the head cannot be watched: %s", strerror(errno));
+    if (w->head >= 0)
+        close(w->head);
+    if (w->closing >= 0)
+        close(w->closing);
+    exo_free(w);
+    return st;
+}
+
+/* Before the cluster is left, or its processes are told to end. */
+static void
+stop_watching(exo_local_cluster *c)
+{
+    struct exo_head_watch *w = c->watch;
+    if (!w)
+        return;
+    eventfd_write(w->closing, 1);
+    pthread_join(w->thread, NULL);
+    close(w->head);
+    close(w->closing);
+    exo_free(w);
+    c->watch = NULL;
+}
+
+const char *
+exo_local_cluster_lost(const exo_local_cluster *c)
+{
+    return c->watch && c->watch->lost ? c->watch->cause : NULL;
+}
+
+/* --- Joining ---------------------------------------------------------------------------------------------------------------------- */
+
+static bool
+has_ended(pid_t pid)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
+}
+
+/* A head that was started here and has ended is not waited for: that is looked at between attempts. */
+static exo_status
+join_cluster(exo_local_cluster *c, const exo_cluster_opts *join, exo_err *err)
+{
+    exo_time deadline = exo_deadline(exo_clock_real(), c->head > 0 ? READY_TIMEOUT : THERE_TIMEOUT), soon;
+    exo_time attempt = c->head > 0 ? JOIN_ATTEMPT : THERE_TIMEOUT;
+    exo_status st;
+    do {
+        soon = exo_deadline(exo_clock_real(), attempt);
+        st = exo_cluster_join(&c->cluster, c->runtime, join, soon < deadline ? soon : deadline, err);
+        attempt *= 2;
+    } while (st == EXO_TIMEOUT && soon < deadline && c->head > 0 && !has_ended(c->head));
+    if (st != EXO_OK && c->head > 0 && has_ended(c->head)) {
+        char how[CAUSE];
+        describe_end(HEAD, c->head, how, sizeof how);
+        st = exo_fail(err, EXO_PEER_LOST, "%s", how);
+    }
+    return st;
+}
+
+exo_status
+exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts, exo_err *err)
+{
+    static const char *const loopback[] = {"tcp://127.0.0.1:0"};
+    char address[WORD] = "", secret[128], head_key[128];
+    exo_cluster_opts join = {.role = EXO_ROLE_DRIVER,
+                             .cluster = opts->cluster,
+                             .head = opts->head,
+                             .head_key = opts->head_key,
+                             .keys = opts->keys,
+                             .job = opts->job};
+    *c = (exo_local_cluster){0};
+    exo_status st = EXO_OK;
+    if (opts->workers > 0) {
+        const char *temporary = getenv("TMPDIR");
+        bool usable = temporary && temporary[0] == '/' && strlen(temporary) < LONGEST_TMPDIR;
+        snprintf(c->folder, sizeof c->folder, "%s/exogym-run-XXXXXX", usable ? temporary : "/tmp");
+        if (!mkdtemp(c->folder)) {
+            st = exo_fail(err, EXO_IO, "%s: no folder can be made: %s", c->folder, strerror(errno));
+            c->folder[0] = 0;
+            return st;
+        }
+        bool curve = strcmp(opts->transport, "curve") == 0, tcp = curve || strcmp(opts->transport, "tcp") == 0;
+        if (curve)
+            st = make_keys(c, err);
+        if (st == EXO_OK)
+            st = start_head(c, opts, address, err);
+        if (st == EXO_OK)
+            st = start_workers(c, opts, address, err);
+        snprintf(secret, sizeof secret, "%s/driver.secret", c->folder);
+        snprintf(head_key, sizeof head_key, "%s/head.key", c->folder);
+        join.cluster = "run";
+        join.folder = c->folder;
+        join.head = address;
+        join.keys = curve ? secret : NULL;
+        join.head_key = curve ? head_key : NULL;
+        join.listen = loopback;
+        join.num_listen = tcp;
+        join.no_ipc = tcp;
+        join.insecure = tcp && !curve;
+    }
+    if (st == EXO_OK)
+        st = exo_runtime_open(&c->runtime, NULL, err);
+    if (st == EXO_OK)
+        st = join_cluster(c, &join, err);
+    if (st == EXO_OK && c->head > 0)
+        st = watch_head(c, opts->lost, err);
+    if (st != EXO_OK)
+        exo_local_cluster_close(c);
+    return st;
+}
+
+/* Asks them to end, and ends those that do not. */
+static void
+stop_all(exo_local_cluster *c)
+{
+    exo_time deadline = exo_deadline(exo_clock_real(), STOP_TIMEOUT);
+    for (unsigned i = 0; i < c->num_workers; i++)
+        kill(c->workers[i], SIGTERM);
+    for (unsigned i = 0; i <= c->num_workers; i++) {
+        pid_t pid = i < c->num_workers ? c->workers[i] : c->head;
+        if (i == c->num_workers && pid > 0)
+            kill(pid, SIGTERM);
+        while (pid > 0 && waitpid(pid, NULL, WNOHANG) == 0) {
+            if (exo_now(exo_clock_real()) >= deadline) {
+                kill(pid, SIGKILL);
+                waitpid(pid, NULL, 0);
+                break;
+            }
+            usleep(2000);
+        }
+    }
+}
+
+void
+exo_local_cluster_close(exo_local_cluster *c)
+{
+    stop_watching(c);
+    if (c->cluster)
+        exo_cluster_leave(c->cluster);
+    if (c->runtime)
+        exo_runtime_close(&c->runtime, exo_deadline(exo_clock_real(), STOP_TIMEOUT), NULL);
+    exo_cluster_free(&c->cluster);
+    stop_all(c);
+    if (c->folder[0])
+        exo_folder_remove(c->folder);
+    *c = (exo_local_cluster){0};
+}

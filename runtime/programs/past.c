@@ -1,0 +1,288 @@
+/* What the folders of a job hold from before: see past.h. */
+#include "programs/past.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "actors/checkpoint.h"
+#include "actors/fit_opts.h"
+#include "actors/run_folder.h"
+#include "base/config_edit.h"
+#include "base/file.h"
+#include "programs/lenient_json.h"
+#include "programs/results.h"
+#include "programs/text.h"
+
+enum {
+    MAX_CONFIG = 1 << 24
+};
+
+/* Settings that decide neither the numbers nor what is measured of them: where and when files are written, how long somebody is waited for,
+ * and how long the run is, which is looked at by itself. */
+static const char *const free_settings[] = {
+    "name",
+    "changes", /* made while it ran */
+    "train.max_steps",
+    "train.num_epochs",
+    "train.checkpoint_interval",
+    "train.final_checkpoint",
+    "train.val_interval",
+    "train.correlation_interval",
+    "train.timeout",
+    "train.save_dir",
+    NULL,
+};
+
+/* --- Files ------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+folder_of(const exo_job *job, const exo_job_run *run, exo_text *out, exo_err *err)
+{
+    *out = (exo_text){0};
+    exo_text_add(out, "%s/%s", job->folder, run->label);
+    return out->failed ? exo_fail(err, EXO_NOMEM, "out of memory") : EXO_OK;
+}
+
+static exo_status
+fail_damaged(const char *path, size_t size, const char *reason, exo_err *err)
+{
+    return exo_fail(err, EXO_FAILED, "%s: is damaged: %s; without it, or with --overwrite, the run starts anew", path,
+                    size ? reason : "it is empty");
+}
+
+/* Makes *out of a file's text; the reason if it cannot. */
+typedef exo_status take_text(const char *text, size_t size, void *out, exo_err *reason);
+
+static exo_status
+take_result(const char *text, size_t size, void *out, exo_err *reason)
+{
+    json_error_t error = {0};
+    json_t *json = exo_json_load(text, size, &error);
+    if (!json_is_object(json)) {
+        json_decref(json);
+        return exo_fail(reason, EXO_DAMAGED, "%s", error.text);
+    }
+    *(json_t **)out = json;
+    return EXO_OK;
+}
+
+static exo_status
+take_config(const char *text, size_t size, void *out, exo_err *reason)
+{
+    (void)size;
+    exo_config_doc **doc = out;
+    exo_status st = exo_config_parse(doc, "config.json", text, reason);
+    if (st == EXO_OK && (!exo_config_is_map(exo_config_root(*doc)) || !exo_config_length(exo_config_root(*doc))))
+        st = exo_fail(reason, EXO_DAMAGED, "it is no mapping");
+    if (st != EXO_OK)
+        exo_config_free(doc);
+    return st;
+}
+
+/* *out stays as it is if there is no such file. One that is empty, cut, or something else is damaged. */
+static exo_status
+read_file(const char *folder, const char *file, take_text *take, void *out, exo_err *err)
+{
+    exo_text path = {0};
+    char *text = NULL;
+    size_t size = 0;
+    exo_err reason = {0};
+    exo_text_add(&path, "%s/%s", folder, file);
+    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                : exo_file_read(path.data, MAX_CONFIG, &text, &size, err);
+    if (st == EXO_OK && (st = take(text, size, out, &reason)) != EXO_OK)
+        st = st == EXO_NOMEM ? exo_fail(err, st, "%s", reason.text) : fail_damaged(path.data, size, reason.text, err);
+    exo_free(text);
+    exo_free(path.data);
+    return st == EXO_NOT_FOUND ? EXO_OK : st;
+}
+
+/* result.json and config.json; *out is NULL if there is none. */
+static exo_status
+read_result(const char *folder, json_t **out, exo_err *err)
+{
+    *out = NULL;
+    return read_file(folder, "result.json", take_result, out, err);
+}
+
+static exo_status
+read_config(const char *folder, exo_config_doc **out, exo_err *err)
+{
+    *out = NULL;
+    return read_file(folder, "config.json", take_config, out, err);
+}
+
+/* Has it checkpoints? *step is that of the newest. */
+static bool
+has_checkpoints(const char *folder, uint64_t *step)
+{
+    char path[EXO_CHECKPOINT_PATH];
+    *step = 0;
+    if (!exo_checkpoint_newest(folder, path))
+        return false;
+    *step = strtoull(strrchr(path, '_') + 1, NULL, 10); /* .../step_00000100 */
+    return true;
+}
+
+/* --- Going on ---------------------------------------------------------------------------------------------------------------- */
+
+/* Was it begun with settings that mean the same? */
+static exo_status
+check_settings(const char *folder, const exo_job_run *run, exo_config_doc *before, exo_err *err)
+{
+    exo_text difference = {0};
+    exo_status st = EXO_OK;
+    if (exo_config_differs(exo_config_root(before), exo_config_root(run->config), free_settings, &difference))
+        st = exo_fail(err, EXO_INVAL,
+                      "--resume: %s was begun with another %s; run with --overwrite to start over, or with --name",
+                      folder, difference.data ? difference.data : "configuration");
+    exo_free(difference.data);
+    return st;
+}
+
+static exo_status
+look_to_resume(const exo_job *job, const exo_job_run *run, bool older, exo_past *past, exo_fit_result *result,
+               exo_err *err)
+{
+    exo_text folder = {0};
+    exo_config_doc *before = NULL;
+    json_t *ended = NULL;
+    uint64_t steps = exo_job_steps(job), newest = 0;
+    exo_status st = folder_of(job, run, &folder, err);
+    if (st == EXO_OK)
+        st = read_config(folder.data, &before, err);
+    if (st == EXO_OK)
+        st = read_result(folder.data, &ended, err);
+    if (st == EXO_OK && before)
+        st = check_settings(folder.data, run, before, err);
+    if (st == EXO_OK && ended)
+        exo_result_from(ended, result);
+    if (st == EXO_OK && ended && result->steps > steps)
+        st = exo_fail(err, EXO_INVAL, "--resume: %s is finished after %" PRIu64 " steps, %" PRIu64 " are asked for",
+                      folder.data, result->steps, steps);
+    if (st == EXO_OK) {
+        past->finished = ended && result->steps == steps;
+        past->begun = has_checkpoints(folder.data, &newest) || before;
+    }
+    if (st == EXO_OK && newest > steps && !older) /* the newest may be damaged then */
+        st = exo_fail(err, EXO_INVAL, "--resume: %s is at step %" PRIu64 ", %" PRIu64 " are asked for", folder.data,
+                      newest, steps);
+    exo_config_free(&before);
+    json_decref(ended);
+    exo_free(folder.data);
+    return st;
+}
+
+/* --- Starting anew ----------------------------------------------------------------------------------------------------------- */
+
+/* Nobody else writes into the folder while *lock is held; -1: there is no such folder. */
+static exo_status
+take_folder(const exo_job *job, const exo_job_run *run, bool overwrite, int *lock, exo_err *err)
+{
+    exo_text folder = {0};
+    *lock = -1;
+    exo_status st = folder_of(job, run, &folder, err);
+    if (st == EXO_OK && access(folder.data, F_OK) == 0) {
+        st = exo_run_check_free(folder.data, overwrite, err); /* before its lock makes a file */
+        if (st == EXO_OK)
+            st = exo_run_lock(folder.data, lock, err);
+        if (st == EXO_OK)
+            st = exo_run_check_free(folder.data, overwrite, err);
+    }
+    exo_free(folder.data);
+    return st;
+}
+
+static exo_status
+start_over(const exo_job *job, const exo_job_run *run, bool overwrite, exo_err *err)
+{
+    exo_text folder = {0};
+    exo_status st = folder_of(job, run, &folder, err);
+    if (st == EXO_OK)
+        st = exo_run_start_over(folder.data, overwrite, err);
+    exo_free(folder.data);
+    return st;
+}
+
+/* Nothing of any run goes before all can go. */
+static exo_status
+start_all_over(const exo_job *job, bool overwrite, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    size_t taken = 0;
+    int *locks = exo_calloc(job->num_runs, sizeof *locks);
+    if (!locks)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    for (; st == EXO_OK && taken < job->num_runs; taken++)
+        st = take_folder(job, &job->runs[taken], overwrite, &locks[taken], err);
+    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
+        if (locks[i] >= 0)
+            st = start_over(job, &job->runs[i], overwrite, err);
+    for (size_t i = 0; i < taken; i++)
+        if (locks[i] >= 0)
+            close(locks[i]);
+    exo_free(locks);
+    return st;
+}
+
+exo_status
+exo_past_look(const exo_job *job, const exo_past_opts *opts, exo_past *past, exo_fit_result *results, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    bool all = true;
+    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
+        if (opts->resume)
+            st = look_to_resume(job, &job->runs[i], opts->older, &past[i], &results[i], err);
+        all = all && past[i].finished;
+    }
+    if (st == EXO_OK && !opts->resume)
+        st = start_all_over(job, opts->overwrite, err);
+    return st == EXO_OK && !all ? exo_results_forget_seeds(job, err) : st;
+}
+
+/* --- Settling ---------------------------------------------------------------------------------------------------------------- */
+
+/* The number that the first of the job's runs was begun with; 0: none was. */
+static exo_status
+find_minibatch(const exo_job *job, size_t *size, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && *size == 0 && i < job->num_runs; i++) {
+        exo_text folder = {0};
+        exo_config_doc *config = NULL;
+        uint64_t found = 0;
+        st = folder_of(job, &job->runs[i], &folder, err);
+        if (st == EXO_OK)
+            st = read_config(folder.data, &config, err);
+        exo_config *train = config ? exo_config_get(exo_config_root(config), "train") : NULL;
+        if (exo_config_u64(train, "minibatch_size", 0, 1, UINT32_MAX, &found, NULL) == EXO_OK && found > 0 &&
+            job->opts.batch_size % found == 0)
+            *size = (size_t)found;
+        exo_config_free(&config);
+        exo_free(folder.data);
+    }
+    return st;
+}
+
+exo_status
+exo_past_settle(exo_job *job, bool resume, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    exo_fit_opts *o = &job->opts;
+    if (o->minibatch_size == EXO_MINIBATCH_AUTO) {
+        size_t size = 0;
+        unsigned threads = exo_num_threads(), copies = o->num_nodes < threads ? o->num_nodes : threads;
+        st = resume ? find_minibatch(job, &size, err) : EXO_OK;
+        if (st == EXO_OK && size == 0)
+            st = exo_fit_auto_minibatch(job->model, job->train, o->batch_size, o->autocast, copies, &size, err);
+        if (st == EXO_OK)
+            o->minibatch_size = size;
+    }
+    return st == EXO_OK ? exo_job_write_configs(job, err) : st;
+}

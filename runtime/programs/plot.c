@@ -1,0 +1,205 @@
+/* Draws pictures of runs: plot_runs.c reads them, plot_script.c writes a gnuplot script, and gnuplot runs on it here. No shell is involved:
+ * the script is gnuplot's standard input, and the picture its standard output, so that it is told no file's name (one that begins with "|" it
+ * would take for a command). Also the command `exogym plot`. No state. */
+#include "programs/plot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "base/dir.h"
+#include "programs/commands.h"
+#include "programs/plot_script.h"
+#include "programs/text.h"
+
+enum {
+    MAX_LINE = 1024
+};
+
+extern char **environ;
+
+/* --- gnuplot ----------------------------------------------------------------------------------------------------------------------- */
+
+/* gnuplot's first complaint, without the script's line that it shows before. */
+static exo_status
+fail_gnuplot(int complaints, int status, exo_err *err)
+{
+    char text[MAX_LINE] = "";
+    ssize_t got = pread(complaints, text, sizeof text - 1, 0);
+    text[got > 0 ? got : 0] = '\0';
+    char *reason = text + strspn(text, " \n\t^");
+    char *line = strstr(reason, "line ");
+    if (line)
+        reason = line;
+    reason[strcspn(reason, "\n")] = '\0';
+    if (*reason)
+        return exo_fail(err, EXO_FAILED, "gnuplot: %s", reason);
+    return exo_fail(err, EXO_FAILED, "gnuplot ended with status %d", WIFEXITED(status) ? WEXITSTATUS(status) : 128);
+}
+
+/* `picture`: the descriptor of the file that becomes it. */
+static exo_status
+run_gnuplot(const exo_text *script, int picture, exo_err *err)
+{
+    char *const argv[] = {"gnuplot", "--default-settings", "-", NULL}; /* not those of the user's own start file */
+    posix_spawn_file_actions_t actions;
+    pid_t child = 0;
+    int status = 0;
+    exo_status st = EXO_OK;
+    int input = memfd_create("script", MFD_CLOEXEC), complaints = memfd_create("complaints", MFD_CLOEXEC);
+    posix_spawn_file_actions_init(&actions);
+    if (input < 0 || complaints < 0 || write(input, script->data, script->length) != (ssize_t)script->length ||
+        lseek(input, 0, SEEK_SET) != 0) {
+        st = exo_fail(err, EXO_IO, "cannot hold gnuplot's script: %s", strerror(errno));
+        goto done;
+    }
+    posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, picture, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, complaints, STDERR_FILENO);
+    int failure = posix_spawnp(&child, argv[0], &actions, NULL, argv, environ);
+    if (failure == ENOENT) {
+        st = exo_fail(err, EXO_NOT_FOUND, "gnuplot is not installed (Debian: apt install gnuplot-nox)");
+        goto done;
+    }
+    if (failure) {
+        st = exo_fail(err, EXO_FAILED, "cannot start gnuplot: %s", strerror(failure));
+        goto done;
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        st = fail_gnuplot(complaints, status, err);
+done:
+    posix_spawn_file_actions_destroy(&actions);
+    if (input >= 0)
+        close(input);
+    if (complaints >= 0)
+        close(complaints);
+    return st;
+}
+
+static exo_status
+draw(const exo_plot_data *data, const char *title, const char *out, bool svg, exo_err *err)
+{
+    exo_text script = {0}, temporary = {0};
+    struct stat info;
+    exo_status st = EXO_OK;
+    exo_text_add(&temporary, "%s.partial-XXXXXX", out);
+    if (!temporary.failed)
+        exo_plot_script(&script, data, title, svg);
+    if (script.failed || temporary.failed) {
+        st = exo_fail(err, EXO_NOMEM, "out of memory");
+        goto done;
+    }
+    int picture = exo_dir_temporary(temporary.data);
+    if (picture < 0) {
+        st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
+        goto done;
+    }
+    st = run_gnuplot(&script, picture, err);
+    if (close(picture) != 0 && st == EXO_OK)
+        st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
+    if (st == EXO_OK && (stat(temporary.data, &info) != 0 || info.st_size == 0))
+        st = exo_fail(err, EXO_IO, "gnuplot could not write '%s'", out);
+    if (st == EXO_OK && exo_dir_rename(temporary.data, out, 0) != 0)
+        st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
+    if (st != EXO_OK)
+        exo_dir_unlink(temporary.data);
+done:
+    exo_free(script.data);
+    exo_free(temporary.data);
+    return st;
+}
+
+exo_status
+exo_plot(const char *const *folders, size_t count, const char *title, const char *out, exo_err *err)
+{
+    exo_plot_data data = {0};
+    const char *dot = strrchr(out, '.');
+    bool svg = dot && strcmp(dot, ".svg") == 0;
+    exo_status st = EXO_OK;
+    if (!svg && (!dot || strcmp(dot, ".png") != 0))
+        st = exo_fail(err, EXO_INVAL, "'%s': a picture's name ends with .png or .svg", out);
+    if (st == EXO_OK)
+        st = exo_plot_read(&data, folders, count, err);
+    if (st == EXO_OK)
+        st = draw(&data, title ? title : "", out, svg, err);
+    exo_plot_release(&data);
+    return st;
+}
+
+/* --- The command ---------------------------------------------------------------------------------------------------------------------- */
+
+struct plot_args {
+    exo_words folders;
+    const char *out, *title;
+};
+
+static int
+plot_command(const exo_command_line *line)
+{
+    exo_err err = {0};
+    const struct plot_args *args = line->args;
+    const char *title = args->title, *first = args->folders.items[0];
+    if (!title && args->folders.length == 1) {
+        const char *slash = strrchr(first, '/');
+        title = slash && slash[1] ? slash + 1 : first;
+    }
+    if (exo_plot(args->folders.items, args->folders.length, title, args->out, &err) != EXO_OK)
+        return exo_report(&err);
+    printf("%s\n", args->out);
+    return EXO_EXIT_OK;
+}
+
+static const exo_arg table[] = {
+    {.value = "RUN",
+     .help = "A run's folder (runs/compare/ddp), or one that holds several (runs/compare).",
+     .word = EXO_WORD_FOLDER,
+     .required = true,
+     EXO_INTO(struct plot_args, folders)},
+    {.name = "--output",
+     .brief = "-o",
+     .value = "FILE",
+     .help = "The picture; its ending, .png or .svg, says the format.",
+     .word = EXO_WORD_FILE,
+     .required = true,
+     EXO_INTO(struct plot_args, out)},
+    {.name = "--title",
+     .value = "TEXT",
+     .help = "Stands above it; else the folder's name if there is one.",
+     EXO_INTO(struct plot_args, title)},
+    {0},
+};
+
+static const exo_note examples[] = {
+    {"exogym plot runs/compare -o compare.png", "All runs of a job."},
+    {"exogym plot runs/a/diloco runs/b/diloco -o both.svg --title \"two learning rates\"", "Runs of two jobs."},
+    {0},
+};
+
+static const exo_note files[] = {{"RUN/metrics.csv", "What is drawn."}, {0}};
+
+const exo_command exo_command_plot = {
+    .name = "plot",
+    .summary = "Draws validation loss by step, by bytes sent and by time",
+    .description = "One colour a run: the global model (the average of all nodes) solid, and with up to eight curves "
+                   "the local one "
+                   "(node 0) dashed. Folders named LABEL-seedN are seeds of one strategy: their mean, with a band from "
+                   "the least to "
+                   "the largest. Works on a run that is still going.\n\n"
+                   "Needs gnuplot (Debian: apt install gnuplot-nox). The picture appears only when it is whole.",
+    .args = table,
+    .examples = examples,
+    .files = files,
+    .args_size = sizeof(struct plot_args),
+    .run = plot_command,
+};

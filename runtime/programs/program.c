@@ -1,0 +1,169 @@
+/* From argv to a command and its exit status. State: the program, set once before anything else runs. */
+#include "programs/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "base/environment.h"
+#include "base/nearest.h"
+
+static const exo_command *the_program;
+
+const exo_note exo_exits[] = {
+    {"0", "Done."},
+    {"1", "The command was right and something failed: a missing file, a full disk, no network."},
+    {"2", "The command line is wrong."},
+    {0},
+};
+
+const exo_command *
+exo_program(void)
+{
+    return the_program;
+}
+
+const exo_command *
+exo_program_find(const char *name)
+{
+    for (const exo_command *const *c = the_program->commands; c && *c; c++)
+        if (strcmp((*c)->name, name) == 0)
+            return *c;
+    return NULL;
+}
+
+/* "run, plot, data or help" */
+static void
+list_commands(char *out, size_t size)
+{
+    size_t used = 0;
+    for (const exo_command *const *c = the_program->commands; *c && used < size; c++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", used == 0 ? "" : c[1] ? ", " : " or ", (*c)->name);
+}
+
+exo_status
+exo_program_fail_unknown(const char *name, exo_err *err)
+{
+    char known[EXO_ERR_TEXT / 2];
+    exo_nearest nearest = {.word = name};
+    for (const exo_command *const *c = the_program->commands; *c; c++)
+        exo_nearest_try(&nearest, (*c)->name);
+    if (exo_nearest_name(&nearest))
+        return exo_fail(err, EXO_INVAL, "unknown command '%.60s'; did you mean %s?", name, nearest.name);
+    list_commands(known, sizeof known);
+    return exo_fail(err, EXO_INVAL, "unknown command '%.60s'; expected %s", name, known);
+}
+
+int
+exo_report(const exo_err *err)
+{
+    fprintf(stderr, "%s: %s\n", the_program->name, err->text[0] ? err->text : exo_status_text(err->code));
+    return err->code == EXO_INVAL ? EXO_EXIT_USAGE : EXO_EXIT_FAILURE;
+}
+
+int
+exo_report_usage(const exo_command *command, const exo_err *err)
+{
+    if (err->code != EXO_INVAL)
+        return exo_report(err);
+    if (command == the_program)
+        fprintf(stderr, "%s: %s (see `%s --help`)\n", command->name, err->text, command->name);
+    else
+        fprintf(stderr, "%s: %s: %s (see `%s help %s`)\n", the_program->name, command->name, err->text,
+                the_program->name, command->name);
+    return EXO_EXIT_USAGE;
+}
+
+/* Whether the command has only been asked something, and answers it. */
+static bool
+answer(const exo_command *command, const exo_asked *asked)
+{
+    if (asked->help)
+        exo_page_print_text(command);
+    else if (asked->version)
+        printf("%s " EXO_VERSION "\n", command->name);
+    else if (asked->man)
+        exo_page_print_man(command);
+    else if (asked->completion)
+        exo_completion_print(asked->completion);
+    else
+        return false;
+    return true;
+}
+
+/* `argc` words after the command's name. */
+static int
+run(const exo_command *command, int argc, char **argv)
+{
+    exo_err err = {0};
+    exo_asked asked = {0};
+    exo_command_line line = {.command = command, .argc = argc, .argv = argv};
+    int status = EXO_EXIT_OK;
+    line.args = exo_calloc(1, command->args_size + 1); /* some commands have none */
+    if (!line.args) {
+        exo_fail(&err, EXO_NOMEM, "out of memory");
+        return exo_report(&err);
+    }
+    exo_status st = exo_args_read(command, argc, argv, line.args, &asked, &err);
+    if (st == EXO_OK || asked.help) {
+        if (!answer(command, &asked))
+            status = command->run(&line);
+    } else {
+        status = exo_report_usage(command, &err);
+    }
+    exo_args_release(command, line.args);
+    exo_free(line.args);
+    return status;
+}
+
+/* The first word is a command, or an option of the program. */
+static int
+run_command(int argc, char **argv)
+{
+    exo_err err = {0};
+    char known[EXO_ERR_TEXT / 2];
+    const exo_command *command = argc > 0 ? exo_program_find(argv[0]) : NULL;
+    if (command)
+        return run(command, argc - 1, argv + 1);
+    if (argc > 0 && argv[0][0] == '-' && argv[0][1] != '\0' && strcmp(argv[0], "--") != 0)
+        return run(the_program, 1, argv);
+    if (argc > 0) {
+        exo_program_fail_unknown(argv[0], &err);
+    } else {
+        list_commands(known, sizeof known);
+        exo_fail(&err, EXO_INVAL, "which command? %s", known);
+    }
+    return exo_report_usage(the_program, &err);
+}
+
+/* A file of ours must not get the number of a standard one that was closed: it would get what is printed. */
+static void
+open_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd)
+            abort();
+}
+
+int
+exo_program_main(const exo_command *program, int argc, char **argv)
+{
+    exo_err err = {0};
+    the_program = program;
+    open_standard_files();
+    if (exo_environment_check(&err) != EXO_OK)
+        return exo_report(&err);
+    int status = program->commands ? run_command(argc - 1, argv + 1) : run(program, argc - 1, argv + 1);
+    /* A table that did not reach its file is a failure. */
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        if (errno != EPIPE)
+            fprintf(stderr, "%s: cannot write to standard output: %s\n", program->name, strerror(errno));
+        return status == EXO_EXIT_OK ? EXO_EXIT_FAILURE : status;
+    }
+    return status;
+}

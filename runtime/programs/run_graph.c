@@ -1,0 +1,399 @@
+/* Runs a graph for `exogym run`: see run_graph.h. What a run leaves in its folder: progress.json (run_report.h), result.json, ledger.csv,
+ * timeline.json, and what its actors write. */
+#include "programs/run_graph.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "base/dir.h"
+#include "base/file.h"
+#include "graph/run.h"
+#include "programs/apply.h"
+#include "programs/graph_folder.h"
+#include "programs/graph_line.h"
+#include "programs/network_table.h"
+#include "programs/program.h"
+#include "programs/progress.h"
+#include "programs/run_report.h"
+#include "programs/show.h"
+#include "programs/text.h"
+
+#define SLOW       (5 * EXO_SECOND) /* a wait for a link that is told without being asked for */
+#define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+
+struct show {
+    exo_display display;
+    const exo_run_graph_opts *opts;
+    exo_apply_box box;
+    exo_run_report report;
+    bool told_of_link;
+};
+
+/* --- Progress ---------------------------------------------------------------------------------------------------------------- */
+
+/* For whoever asks how it goes. */
+static void
+say(struct show *show, const exo_graph_progress *p)
+{
+    static const char *const kinds[] = {"none", "send", "receive", "collective", "finish"};
+    json_t *report = exo_run_report_new((double)p->time * 1e-9, show->opts->spec->virtual_clock);
+    for (size_t i = 0; i < p->num_figures; i++)
+        exo_run_report_add_figure(report, p->figures[i].actor, p->figures[i].name, p->figures[i].value);
+    if (p->ledger)
+        exo_run_report_add_ledger(report, p->ledger);
+    for (size_t i = 0; i < p->num_waits; i++)
+        exo_run_report_add_wait(report, p->waits[i].actor, kinds[p->waits[i].kind], p->waits[i].edge,
+                                (double)p->waits[i].waited * 1e-9, p->waits[i].link ? "link" : "for", p->waits[i].on);
+    exo_run_report_say(&show->report, report);
+}
+
+/* The wait that is longest because of a link is told once. */
+static void
+tell_slow_link(struct show *show, const exo_graph_progress *p)
+{
+    for (size_t i = 0; i < p->num_waits && !show->told_of_link; i++) {
+        const exo_slow_wait *w = &p->waits[i];
+        if (!w->link || w->waited < SLOW)
+            continue;
+        exo_display_note(&show->display, "%s has waited %.1f s on '%s', for what is on %s", w->actor,
+                         (double)w->waited * 1e-9, w->edge, w->on);
+        show->told_of_link = true;
+    }
+}
+
+static void
+on_stall(void *context, const exo_stall *stall, exo_time at)
+{
+    struct show *show = context;
+    char wait[512];
+    exo_display_note(&show->display, "the graph stalls: %zu actor%s wait%s for each other, and %zu for them",
+                     stall->length, stall->length == 1 ? "" : "s", stall->length == 1 ? "s" : "",
+                     stall->num_stuck - stall->length);
+    for (size_t i = 0; i < stall->length; i++) {
+        exo_stall_wait_text(show->opts->spec, &stall->cycle[i], at, wait, sizeof wait);
+        exo_display_note(&show->display, "  %s", wait);
+    }
+}
+
+static void
+on_progress(void *context, const exo_graph_progress *p)
+{
+    struct show *show = context;
+    exo_text line = {0};
+    exo_graph_line(&line, p, exo_display_width(&show->display));
+    if (line.data)
+        exo_display_line(&show->display, line.data);
+    exo_free(line.data);
+    tell_slow_link(show, p);
+    say(show, p);
+}
+
+static bool
+next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph, const char **text)
+{
+    struct show *show = context;
+    return exo_apply_next(&show->box, 0, now, graph, text);
+}
+
+static void
+graph_changed(void *context, exo_time at, exo_status status, const char *reason)
+{
+    struct show *show = context;
+    exo_apply_answer(&show->box, &(exo_change_time){.time = at, .step = -1}, status, reason);
+    exo_display_note(&show->display, status == EXO_OK ? "the graph was changed%s" : "the graph was not changed: %s",
+                     status == EXO_OK ? "" : reason);
+}
+
+static void
+print_banner(struct show *show, const char *folder)
+{
+    const exo_graph_spec *spec = show->opts->spec;
+    exo_text line = {0};
+    exo_text_add(&line, "%s: ", spec->name);
+    for (size_t i = 0; i < spec->num_actors; i++)
+        exo_text_add(&line, "%s%u %s", i ? ", " : "", spec->actors[i].count, spec->actors[i].name);
+    exo_text_add(&line, ", %zu edge%s, %s clock -> %s", spec->num_edges, spec->num_edges == 1 ? "" : "s",
+                 spec->virtual_clock ? "virtual" : "real", folder);
+    if (line.data)
+        exo_display_note(&show->display, "%s", line.data);
+    exo_free(line.data);
+}
+
+/* --- Results ----------------------------------------------------------------------------------------------------------------- */
+
+static json_t *
+number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static void
+add_edge(void *context, const char *name, const exo_traffic *sum)
+{
+    json_array_append_new(context, exo_run_traffic_json(name, sum));
+}
+
+static json_t *
+figures_json(const exo_graph_result *result)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < result->num_figures; i++) {
+        const exo_graph_figure *f = &result->figures[i];
+        json_t *actor = json_object_get(all, f->actor);
+        if (!actor) {
+            actor = json_object();
+            json_object_set_new(all, f->actor, actor);
+        }
+        json_object_set_new(actor, f->name, number(f->value));
+    }
+    return all;
+}
+
+static exo_run_state
+state_of(const exo_graph_result *result)
+{
+    static const exo_run_state states[] = {[EXO_GRAPH_NEVER_BEGAN] = EXO_RUN_FAILED,
+                                           [EXO_GRAPH_FINISHED] = EXO_RUN_FINISHED,
+                                           [EXO_GRAPH_UNTIL] = EXO_RUN_UNTIL,
+                                           [EXO_GRAPH_STOPPED] = EXO_RUN_STOPPED,
+                                           [EXO_GRAPH_FAILED] = EXO_RUN_FAILED};
+    return states[result->end];
+}
+
+/* reason: of a run that failed; else NULL. */
+static json_t *
+result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_result *result, const char *reason)
+{
+    json_t *edges = json_array(), *actors = json_array(), *hosts = json_array();
+    exo_ledger_each(&result->ledger, add_edge, edges);
+    for (size_t i = 0; i < result->num_parts; i++) {
+        const exo_graph_part *p = &result->parts[i];
+        double all = (double)result->time;
+        json_t *phases = json_array();
+        for (size_t k = 0; k < p->num_phases; k++)
+            json_array_append_new(phases,
+                                  json_pack("{s:o, s:s, s:f, s:I}", "name", exo_lossy_json(p->phases[k].name), "kind",
+                                            p->phases[k].kind, "time_s", (double)p->phases[k].time * 1e-9, "spans",
+                                            (json_int_t)p->phases[k].count));
+        json_array_append_new(
+            actors, json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:o}", "name", p->actor, "host", p->host, "time_s",
+                              (double)p->time * 1e-9, "compute_s", (double)p->compute * 1e-9, "send_blocked_s",
+                              (double)p->send_blocked * 1e-9, "recv_blocked_s", (double)p->recv_blocked * 1e-9,
+                              "utilization", all > 0 ? (double)p->compute / all : 0.0, "phases", phases));
+    }
+    for (size_t i = 0; i < result->num_hosts; i++) {
+        const exo_graph_host *h = &result->hosts[i];
+        json_array_append_new(hosts,
+                              json_pack("{s:s, s:I, s:I, s:f, s:f}", "name", h->name, "up_bytes",
+                                        (json_int_t)h->up_bytes, "down_bytes", (json_int_t)h->down_bytes, "up_busy_s",
+                                        (double)h->up_busy * 1e-9, "down_busy_s", (double)h->down_busy * 1e-9));
+    }
+    json_t *changes = exo_changes_of(folder);
+    return json_pack("{s:s, s:o, s:s, s:o*, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name,
+                     "folder", exo_lossy_json(folder), "state", exo_run_state_text(state_of(result)), "error",
+                     reason ? exo_lossy_json(reason) : NULL, "changes", changes, "clock",
+                     spec->virtual_clock ? "virtual" : "real", "seed", (json_int_t)spec->seed, "time_s",
+                     (double)result->time * 1e-9, "wall_s", result->seconds, "figures", figures_json(result), "actors",
+                     actors, "hosts", hosts, "edges", edges);
+}
+
+static exo_status
+write_json(const char *path, const json_t *json, exo_err *err)
+{
+    char *text = json ? json_dumps(json, JSON_STYLE) : NULL;
+    exo_status st =
+        text ? exo_file_write_atomic(path, text, strlen(text), err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+    return st;
+}
+
+static void
+print_figures(const exo_graph_result *result)
+{
+    char figure[EXO_FIGURE], name[256]; /* the class's own names */
+    for (size_t i = 0; i < result->num_figures; i++) {
+        const exo_graph_figure *f = &result->figures[i];
+        bool same = i > 0 && strcmp(result->figures[i - 1].actor, f->actor) == 0;
+        printf("%s%s%s %s %s",
+               same ? ","
+               : i  ? "\n"
+                    : "",
+               same ? "" : f->actor, same ? "" : ":", exo_printable(name, sizeof name, f->name, EXO_SHOWN_LINE),
+               exo_text_value(f->value, 6, figure));
+    }
+    if (result->num_figures)
+        printf("\n\n");
+}
+
+static void
+print_parts(const exo_graph_spec *spec, const exo_graph_result *result)
+{
+    exo_network_row *rows = exo_calloc(result->num_parts + 1, sizeof *rows);
+    for (size_t i = 0; rows && i < result->num_parts; i++) {
+        const exo_graph_part *p = &result->parts[i];
+        rows[i] = (exo_network_row){.host = p->host,
+                                    .actor = p->actor,
+                                    .compute = p->compute,
+                                    .send_blocked = p->send_blocked,
+                                    .recv_blocked = p->recv_blocked};
+        for (size_t h = 0; h < result->num_hosts; h++)
+            if (strcmp(result->hosts[h].name, p->host) == 0) {
+                rows[i].up_bytes = result->hosts[h].up_bytes;
+                rows[i].down_bytes = result->hosts[h].down_bytes;
+            }
+    }
+    if (rows)
+        exo_network_print(stdout, rows, result->num_parts, result->time, result->num_hosts > 0);
+    exo_free(rows);
+    (void)spec;
+}
+
+/* Files and tables, of whatever there is: however the run ended. */
+static exo_status
+finish(const exo_run_graph_opts *opts, const char *folder, const char *timeline, const exo_graph_result *result,
+       const char *reason, exo_err *err)
+{
+    char figure[EXO_FIGURE];
+    exo_text path = {0};
+    json_t *json = result_json(opts->spec, folder, result, reason);
+    exo_text_add(&path, "%s/ledger.csv", folder);
+    exo_status st =
+        path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_ledger_write(&result->ledger, path.data, err);
+    path.length = 0;
+    exo_text_add(&path, "%s/result.json", folder);
+    if (st == EXO_OK)
+        st = path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : write_json(path.data, json, err);
+    if (st == EXO_OK && opts->json) {
+        json_dumpf(json, stdout, JSON_STYLE);
+        printf("\n");
+    } else if (st == EXO_OK) {
+        printf("\n");
+        print_figures(result);
+        print_parts(opts->spec, result);
+        printf("\n");
+        exo_ledger_print(stdout, &result->ledger);
+        printf("\n%s%s: %s",
+               result->end == EXO_GRAPH_STOPPED  ? "stopped, "
+               : result->end == EXO_GRAPH_FAILED ? "failed, "
+                                                 : "",
+               opts->spec->virtual_clock ? "predicted" : "time", exo_text_seconds((double)result->time * 1e-9, figure));
+        if (opts->spec->virtual_clock)
+            printf(" (simulated in %s)", exo_text_seconds(result->seconds, figure));
+        printf("\nfiles: %s%s\n", folder, timeline ? " (timeline.json opens in https://ui.perfetto.dev)" : "");
+    }
+    json_decref(json);
+    exo_free(path.data);
+    return st;
+}
+
+/* --- The whole ---------------------------------------------------------------------------------------------------------------- */
+
+/* DIR/NAME; the caller frees it. */
+static exo_status
+folder_of(const char *save_dir, const exo_graph_spec *spec, exo_text *out, exo_err *err)
+{
+    exo_text_add(out, "%s/%s", save_dir ? save_dir : "runs", spec->name);
+    return out->failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_dir_guard(out->data, err);
+}
+
+exo_status
+exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overwrite, exo_err *err)
+{
+    exo_text folder = {0};
+    exo_status st = folder_of(save_dir, spec, &folder, err);
+    if (st == EXO_OK)
+        st = exo_graph_folder_check_free(folder.data, overwrite, err);
+    exo_free(folder.data);
+    return st;
+}
+
+int
+exo_run_graph(const exo_run_graph_opts *opts)
+{
+    const exo_graph_spec *spec = opts->spec;
+    exo_err err = {0};
+    exo_graph_result result = {0};
+    struct show show = {.opts = opts, .box = {.lock = -1}};
+    exo_text folder = {0}, timeline = {0}, space = {0};
+    char *text = NULL;
+    bool here = !opts->cluster || !opts->cluster->runtime;
+    exo_text_add(&timeline, "%s/%s/timeline.json", opts->save_dir ? opts->save_dir : "runs", spec->name);
+    exo_text_add(&space, "%s/%d", spec->name, (int)getpid());
+    exo_status st = timeline.failed || space.failed ? exo_fail(&err, EXO_NOMEM, "out of memory")
+                                                    : folder_of(opts->save_dir, spec, &folder, &err);
+    if (st == EXO_OK)
+        st = exo_folder_make(folder.data, &err);
+    if (st == EXO_OK)
+        st = exo_graph_folder_check_free(folder.data, opts->overwrite, &err); /* before its lock makes files */
+    if (st == EXO_OK)
+        st = exo_apply_open(&show.box, folder.data, false, spec, &err);
+    if (st == EXO_OK)
+        st = exo_graph_folder_check_free(folder.data, opts->overwrite, &err);
+    if (st == EXO_OK && !here)
+        st = exo_graph_expand(spec, &text, &err);
+    if (st == EXO_OK)
+        st = exo_graph_folder_start_over(folder.data, &err);
+    if (st == EXO_OK)
+        st = exo_changes_begin(folder.data, spec, &err);
+    if (st == EXO_OK) {
+        exo_display_init(&show.display, stderr, exo_clock_real(), 1, 0);
+        print_banner(&show, folder.data);
+        show.report = (exo_run_report){.folder = folder.data, .cluster = here ? NULL : opts->cluster->cluster};
+        say(&show, &(exo_graph_progress){0}); /* nothing is left of a run before */
+        const exo_graph_run_opts run = {.runtime = here ? NULL : opts->cluster->runtime,
+                                        .text = text,
+                                        .space = space.data,
+                                        .folder = folder.data,
+                                        .timeline = here ? timeline.data : NULL,
+                                        .progress = on_progress,
+                                        .stalled = on_stall,
+                                        .next = next_graph,
+                                        .changed = graph_changed,
+                                        .context = &show,
+                                        .explain = here ? NULL : opts->explain,
+                                        .explain_context = here ? NULL : opts->cluster->cluster,
+                                        .stop = opts->stop};
+        st = exo_graph_run(spec, &run, &result, &err);
+        exo_display_clear(&show.display);
+        const char *lost = st == EXO_OK ? NULL : exo_local_cluster_lost(opts->cluster);
+        if (lost) { /* what else went wrong, went wrong for that */
+            st = exo_fail(&err, EXO_PEER_LOST, "%s", lost);
+            result.end = result.end == EXO_GRAPH_NEVER_BEGAN ? result.end : EXO_GRAPH_FAILED;
+        }
+        if (result.end != EXO_GRAPH_NEVER_BEGAN)
+            say(&show, &(exo_graph_progress){.time = result.time,
+                                             .figures = result.figures,
+                                             .num_figures = result.num_figures,
+                                             .ledger = &result.ledger});
+        const char *reason = state_of(&result) == EXO_RUN_FAILED ? err.text : NULL;
+        exo_run_report_end(&show.report, state_of(&result), reason);
+        exo_run_report_close(&show.report);
+        exo_err unused = {0};
+        if (result.end != EXO_GRAPH_NEVER_BEGAN) {
+            exo_status left =
+                finish(opts, folder.data, here ? timeline.data : NULL, &result, reason, st == EXO_OK ? &err : &unused);
+            st = st == EXO_OK ? left : st;
+        }
+    }
+    int status = st == EXO_OK ? EXO_EXIT_OK : 0;
+    if (st == EXO_CANCELLED && opts->stop && *opts->stop > 0)
+        status = EXO_EXIT_SIGNAL + *opts->stop;
+    else if (st != EXO_OK)
+        status = exo_report(&err);
+    exo_graph_result_release(&result);
+    exo_apply_release(&show.box);
+    exo_free(text);
+    exo_free(folder.data);
+    exo_free(timeline.data);
+    exo_free(space.data);
+    return status;
+}

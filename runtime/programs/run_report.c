@@ -1,0 +1,408 @@
+/* How a run goes: see run_report.h. No state of its own. */
+#include "programs/run_report.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "base/dir.h"
+#include "base/file.h"
+#include "programs/show.h"
+#include "programs/text.h"
+#include "report/traffic_json.h"
+
+#define EVERY        EXO_SECOND
+#define HEAD_TIMEOUT (100 * EXO_MS)
+#define HEAD_QUIET   (5 * EXO_SECOND) /* after a report that did not get there */
+#define FILE_STYLE   (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
+#define HEAD_STYLE   (JSON_COMPACT | JSON_REAL_PRECISION(15))
+
+enum {
+    HEAD_TAKES = 64 << 10,
+    LARGEST = 64 << 20
+};
+
+/* --- Making one --------------------------------------------------------------------------------------------------------------- */
+
+const char *
+exo_run_state_text(exo_run_state state)
+{
+    static const char *const texts[] = {"running", "finished", "until", "stopped", "failed"};
+    return texts[state];
+}
+
+json_t *
+exo_run_report_new(double time_s, bool virtual_clock)
+{
+    return json_pack("{s:s, s:f, s:s, s:[], s:{}}", "state", exo_run_state_text(EXO_RUN_RUNNING), "time_s", time_s,
+                     "clock", virtual_clock ? "virtual" : "real", "edges", "figures");
+}
+
+json_t *
+exo_run_traffic_json(const char *edge, const exo_traffic *t)
+{
+    json_t *row = json_pack("{s:s}", "edge", edge);
+    json_object_update_new(row, exo_traffic_json(t, EXO_TRAFFIC_SECONDS));
+    return row;
+}
+
+void
+exo_run_report_add_edge(json_t *report, const char *edge, const exo_traffic *traffic)
+{
+    json_array_append_new(json_object_get(report, "edges"), exo_run_traffic_json(edge, traffic));
+}
+
+static void
+add_edge(void *context, const char *name, const exo_traffic *sum)
+{
+    exo_run_report_add_edge(context, name, sum);
+}
+
+void
+exo_run_report_add_ledger(json_t *report, const exo_ledger *ledger)
+{
+    exo_ledger_each(ledger, add_edge, report);
+}
+
+void
+exo_run_report_add_figure(json_t *report, const char *actor, const char *name, double value)
+{
+    json_t *all = json_object_get(report, "figures"), *figures = json_object_get(all, actor);
+    if (!figures) {
+        figures = json_object();
+        json_object_set_new(all, actor, figures);
+    }
+    bool whole = fabs(value) < 1e15 && value == floor(value);
+    json_object_set_new(figures, name,
+                        !isfinite(value) ? json_null()
+                        : whole          ? json_integer((json_int_t)value)
+                                         : json_real(value));
+}
+
+void
+exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, const char *edge, double waited_s,
+                        const char *what, const char *on)
+{
+    json_t *waits = json_object_get(report, "waits");
+    if (!waits && json_object_set_new(report, "waits", waits = json_array()) != 0)
+        return;
+    json_array_append_new(waits, json_pack("{s:s, s:s, s:s, s:f, s:s}", "actor", actor, "kind", kind, "edge", edge,
+                                           "waited_s", waited_s, what, on));
+}
+
+/* --- Saying it ------------------------------------------------------------------------------------------------------------------ */
+
+static void
+release_text(char *text)
+{
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    release(text);
+}
+
+/* Whoever reads it sees all of one report. Nothing waits for the disk: after a crash of the host it may be empty. */
+static void
+write_file(const char *folder, const json_t *report)
+{
+    exo_text path = {0}, temporary = {0};
+    exo_text_add(&path, "%s/progress.json", folder);
+    exo_text_add(&temporary, "%s/.progress.json.part", folder);
+    bool named = !path.failed && !temporary.failed;
+    int fd = -1;
+    if (named) {
+        exo_dir_unlink(temporary.data); /* of a run that was killed */
+        fd = exo_dir_open(temporary.data, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    }
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (fd >= 0 && !file)
+        close(fd);
+    bool written = file && json_dumpf(report, file, FILE_STYLE) == 0 && fputc('\n', file) != EOF;
+    if (file && fclose(file) == 0 && written)
+        written = exo_dir_rename(temporary.data, path.data, 0) == 0;
+    else
+        written = false;
+    if (file && !written)
+        exo_dir_unlink(temporary.data);
+    exo_free(path.data);
+    exo_free(temporary.data);
+}
+
+/* As much of the report as the head takes; the caller releases it. */
+static char *
+text_for_head(const json_t *report)
+{
+    static const char *const less[] = {"figures", "edges"};
+    char *text = json_dumps(report, HEAD_STYLE);
+    json_t *copy = text && strlen(text) > HEAD_TAKES ? json_copy((json_t *)(uintptr_t)report) : NULL;
+    for (size_t i = 0; copy && text && strlen(text) > HEAD_TAKES && i < 2; i++) {
+        json_object_set_new(copy, less[i], i == 0 ? json_object() : json_array());
+        json_object_set_new(copy, "shortened", json_true());
+        release_text(text);
+        text = json_dumps(copy, HEAD_STYLE);
+    }
+    json_decref(copy);
+    return text;
+}
+
+static void
+tell_head(exo_run_report *r)
+{
+    exo_time now = exo_now(exo_clock_real());
+    char *text = r->cluster && now >= r->quiet ? text_for_head(r->latest) : NULL;
+    if (text && exo_cluster_report(r->cluster, text, now + HEAD_TIMEOUT, NULL) != EXO_OK)
+        r->quiet = now + HEAD_QUIET; /* the run shall not wait for it each time */
+    release_text(text);
+}
+
+bool
+exo_run_report_is_due(const exo_run_report *r)
+{
+    return r->said == 0 || exo_now(exo_clock_real()) - r->said >= EVERY;
+}
+
+void
+exo_run_report_keep(exo_run_report *r, json_t *report)
+{
+    if (!report)
+        return;
+    json_decref(r->latest);
+    r->latest = report;
+    r->unsaid = true;
+}
+
+void
+exo_run_report_say(exo_run_report *r, json_t *report)
+{
+    exo_run_report_keep(r, report);
+    if (!r->latest)
+        return;
+    if (r->folder)
+        write_file(r->folder, r->latest);
+    tell_head(r);
+    r->said = exo_now(exo_clock_real());
+    r->unsaid = false;
+}
+
+void
+exo_run_report_end(exo_run_report *r, exo_run_state state, const char *reason)
+{
+    if (!r->latest)
+        r->latest = exo_run_report_new(0, false); /* it never got as far as its first */
+    json_object_set_new(r->latest, "state", json_string(exo_run_state_text(state)));
+    if (reason)
+        json_object_set_new(r->latest, "error", exo_lossy_json(reason));
+    exo_run_report_say(r, json_incref(r->latest));
+}
+
+void
+exo_run_report_close(exo_run_report *r)
+{
+    if (r->unsaid && r->folder)
+        write_file(r->folder, r->latest);
+    json_decref(r->latest);
+    *r = (exo_run_report){0};
+}
+
+/* --- Printing one ------------------------------------------------------------------------------------------------------------- */
+
+/* Names are anybody's. The caller frees it; NULL: no memory. */
+static char *
+harmless(const char *text)
+{
+    exo_text copy = {0};
+    exo_text_add_bytes(&copy, "", 0);
+    exo_printable_add(&copy, text ? text : "", text ? strlen(text) : 0, EXO_SHOWN_LINE);
+    return copy.data;
+}
+
+static void
+print_figures(FILE *out, const json_t *all)
+{
+    const char *actor, *name;
+    char figure[EXO_FIGURE];
+    json_t *figures, *value;
+    json_object_foreach((json_t *)(uintptr_t)all, actor, figures)
+    {
+        char *plain = harmless(actor);
+        const char *between = ": ";
+        fprintf(out, "  %s", plain ? plain : "?");
+        json_object_foreach(figures, name, value)
+        {
+            exo_free(plain);
+            plain = harmless(name);
+            if (json_is_integer(value))
+                snprintf(figure, sizeof figure, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+            else
+                exo_text_number(json_is_number(value) ? json_number_value(value) : (double)NAN, 6, figure);
+            fprintf(out, "%s%s %s", between, plain ? plain : "?", figure);
+            between = ", ";
+        }
+        fputc('\n', out);
+        exo_free(plain);
+    }
+}
+
+static void
+print_edges(FILE *out, const json_t *edges)
+{
+    exo_ledger ledger = {0};
+    size_t i, size = 0;
+    json_t *e;
+    char *text = NULL;
+    json_array_foreach (edges, i, e) {
+        const exo_traffic t = exo_traffic_of_json(e, EXO_TRAFFIC_SECONDS);
+        char *name = harmless(json_string_value(json_object_get(e, "edge")));
+        exo_ledger_add(&ledger, name ? name : "?", "", "", &t, NULL);
+        exo_free(name);
+    }
+    FILE *table = open_memstream(&text, &size);
+    if (table)
+        exo_ledger_print(table, &ledger);
+    if (table && fclose(table) == 0)
+        for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
+            fprintf(out, "  %.*s\n", (int)strcspn(line, "\n"), line);
+    (free)(text); /* open_memstream's */
+    exo_ledger_release(&ledger);
+}
+
+/* "  sink_0 has waited 7.2 s to receive on 'source>sink:numbers', which is on home_0 -> dc (20 Mbit/s)" */
+static void
+print_waits(FILE *out, const json_t *waits)
+{
+    size_t i;
+    json_t *w;
+    char figure[EXO_FIGURE];
+    json_array_foreach (waits, i, w) {
+        const char *kind = json_string_value(json_object_get(w, "kind"));
+        const char *link = json_string_value(json_object_get(w, "link"));
+        char *actor = harmless(json_string_value(json_object_get(w, "actor")));
+        char *edge = harmless(json_string_value(json_object_get(w, "edge")));
+        char *on = harmless(link ? link : json_string_value(json_object_get(w, "for")));
+        bool sends = kind && strcmp(kind, "send") == 0, receives = kind && strcmp(kind, "receive") == 0;
+        fprintf(out, "  %s has waited %s %s '%s'", actor ? actor : "?",
+                exo_text_seconds(json_number_value(json_object_get(w, "waited_s")), figure),
+                sends      ? "to send on"
+                : receives ? "to receive on"
+                           : "in",
+                edge ? edge : "?");
+        if (on && *on)
+            fprintf(out, link ? ", for what is on %s" : ", for %s", on);
+        fputc('\n', out);
+        exo_free(actor);
+        exo_free(edge);
+        exo_free(on);
+    }
+}
+
+void
+exo_run_report_print(FILE *out, const char *title, const json_t *report)
+{
+    const json_t *time = json_object_get(report, "time_s");
+    const char *clock = json_string_value(json_object_get(report, "clock"));
+    char figure[EXO_FIGURE], *plain = harmless(title);
+    fprintf(out, "%s\n", plain ? plain : "?");
+    exo_free(plain);
+    if (json_is_number(time))
+        fprintf(out, "  time %s%s\n", exo_text_seconds(json_number_value(time), figure),
+                clock && strcmp(clock, "virtual") == 0 ? " of the virtual clock" : "");
+    print_figures(out, json_object_get(report, "figures"));
+    print_edges(out, json_object_get(report, "edges"));
+    print_waits(out, json_object_get(report, "waits"));
+}
+
+/* --- Reading what runs of this host say ------------------------------------------------------------------------------------- */
+
+/* Does a run hold one of the folder's locks? */
+static bool
+is_running(const char *folder)
+{
+    static const char *const names[] = {".lock", ".graph.lock"}; /* of a training job's run, of a graph's */
+    bool running = false;
+    for (size_t i = 0; i < 2; i++) {
+        exo_text path = {0};
+        exo_text_add(&path, "%s/%s", folder, names[i]);
+        int lock = path.failed ? -1 : exo_dir_open(path.data, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
+        running = running || (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
+        if (lock >= 0)
+            close(lock);
+        exo_free(path.data);
+    }
+    return running;
+}
+
+/* Adds the folder's run; NOT_FOUND: it has none. */
+static exo_status
+read_one(const char *folder, json_t *runs, exo_err *err)
+{
+    exo_text path = {0};
+    char *text = NULL;
+    size_t size = 0;
+    exo_text_add(&path, "%s/progress.json", folder);
+    if (!path.failed && access(path.data, F_OK) != 0) {
+        exo_free(path.data);
+        return EXO_NOT_FOUND;
+    }
+    bool running = is_running(folder); /* first: what has ended since has written its last */
+    exo_status st =
+        path.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_file_read(path.data, LARGEST, &text, &size, err);
+    json_t *report = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
+    if (st == EXO_OK && !json_is_object(report))
+        st = exo_fail(err, EXO_FAILED, "%s: it is no report of a run", path.data);
+    const char *state = json_string_value(json_object_get(report, "state"));
+    if (running)
+        state = "running"; /* whatever a run before has left */
+    else if (state && strcmp(state, "running") == 0)
+        state = "killed"; /* nobody runs here, and nobody said that it had ended */
+    if (st == EXO_OK &&
+        json_array_append_new(runs, json_pack("{s:o, s:b, s:s, s:O}", "folder", exo_lossy_json(folder), "running",
+                                              (int)running, "state", state ? state : "ended", "report", report)) != 0)
+        st = exo_fail(err, EXO_NOMEM, "no memory for JSON");
+    json_decref(report);
+    exo_free(text);
+    exo_free(path.data);
+    return st;
+}
+
+static int
+is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+exo_status
+exo_run_report_read(const char *folder, json_t **out, exo_err *err)
+{
+    struct dirent **entries = NULL;
+    json_t *runs = json_array();
+    *out = NULL;
+    exo_status st = runs ? read_one(folder, runs, err) : exo_fail(err, EXO_NOMEM, "out of memory");
+    int count = st == EXO_NOT_FOUND ? scandir(folder, &entries, is_visible, alphasort) : 0;
+    if (count > 0)
+        st = EXO_OK;
+    for (int i = 0; i < count; i++) {
+        exo_text path = {0};
+        exo_text_add(&path, "%s/%s", folder, entries[i]->d_name);
+        exo_status one = st != EXO_OK  ? st
+                         : path.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                       : read_one(path.data, runs, err);
+        st = one == EXO_NOT_FOUND ? st : one;
+        exo_free(path.data);
+        (free)(entries[i]); /* scandir's */
+    }
+    (free)(entries);
+    if (st == EXO_OK && json_array_size(runs) == 0)
+        st = EXO_NOT_FOUND;
+    if (st == EXO_NOT_FOUND)
+        exo_fail(err, st, "%s: no run has said how it goes in this folder", folder);
+    if (st == EXO_OK)
+        *out = json_incref(runs);
+    json_decref(runs);
+    return st;
+}

@@ -1,0 +1,36 @@
+/* Figures as people read them, and words for a shell. No state. */
+#ifndef EXO_PROGRAMS_TEXT_H
+#define EXO_PROGRAMS_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <exogym/clock.h>
+#include <exogym/status.h>
+
+#include "base/figures.h"
+#include "base/grow_text.h"
+
+/* "0.4 s", "41.2 s", "3:07", "1:02:03". */
+const char *exo_text_seconds(double seconds, char out[EXO_FIGURE]);
+/* "1,868,234". */
+const char *exo_text_count(uint64_t count, char out[EXO_FIGURE]);
+/* `value` with `digits` significant digits: "0.5485", "2.000e-05"; whole ones keep theirs: "12346". "-" if it is NaN. */
+const char *exo_text_number(double value, int digits, char out[EXO_FIGURE]);
+
+/* Something a second: three digits, "0.250", "12.3", "7630". */
+const char *exo_text_rate(double rate, char out[EXO_FIGURE]);
+
+/* A count as it is, "410"; any other value with `digits` significant ones. */
+const char *exo_text_value(double value, int digits, char out[EXO_FIGURE]);
+
+/* Reads "90", "90s", "500ms", "5m" or "2h" as a time; `what` is its option's name, for errors: INVAL. */
+exo_status exo_text_read_time(const char *text, const char *what, exo_time *out, exo_err *err);
+/* Reads "NAME=AMOUNT": a number, which may have KiB, MiB, GiB or TiB after it. `name` has room for `size` bytes. INVAL. */
+exo_status exo_text_read_resource(const char *text, char *name, size_t size, double *amount, exo_err *err);
+
+/* `word` as a POSIX shell reads it back: quoted only where it must be. */
+void exo_text_add_quoted(exo_text *text, const char *word);
+
+#endif

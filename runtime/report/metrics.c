@@ -1,0 +1,401 @@
+/* Rows to files, one write(2) a row, so that nothing is lost when the process is killed. What is late is dropped by cutting
+ * the file, which is atomic; a row that the disk has no room for is cut off again. Read next: tfevents.c. */
+#include "report/metrics.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "base/dir.h"
+#include "base/file.h"
+#include "report/tfevents.h"
+
+enum {
+    MAX_ROW = 512,
+    MAX_HOST = 64,
+};
+
+#define EVENTS_PREFIX "events.out.tfevents."
+#define EVENTS_SUFFIX ".exogym"
+
+/* One file that only grows. */
+struct output {
+    char *path;
+    int fd; /* -1: not open */
+    off_t size;
+    bool has_rows;
+    bool damaged;  /* a row was none: what came after `last` is lost */
+    uint64_t last; /* step of the last row, if there is one */
+};
+
+enum table {
+    TRAIN,
+    VALIDATION,
+    METRICS,
+    CORRELATION,
+    NUM_TABLES
+};
+
+static const struct {
+    const char *file, *header;
+} tables[NUM_TABLES] = {
+    {"train.csv", "step,examples_trained,train_loss,train_perplexity,lr\n"},
+    {"validation.csv", "step,local_loss,local_perplexity,global_loss,global_perplexity\n"},
+    {"metrics.csv", "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy\n"},
+    {"correlation.csv", "step,avg_correlation\n"},
+};
+
+struct exo_metrics {
+    struct output tables[NUM_TABLES];
+    struct output events;
+    locale_t c_locale; /* numbers have a point, whatever the program's locale */
+};
+
+static exo_status
+fail_io(const struct output *o, const char *what, exo_err *err)
+{
+    return exo_fail(err, EXO_IO, "cannot %s '%s': %s", what, o->path, exo_dir_reason(errno));
+}
+
+static exo_status
+make_path(struct output *o, const char *folder, const char *name, exo_err *err)
+{
+    size_t size = strlen(folder) + strlen(name) + 2;
+    o->path = exo_calloc(size, 1);
+    if (!o->path)
+        return exo_fail(err, EXO_NOMEM, "%s: out of memory", name);
+    snprintf(o->path, size, "%s/%s", folder, name);
+    return EXO_OK;
+}
+
+/* All of `bytes` or, after an error, none of it. */
+static exo_status
+append(struct output *o, const void *bytes, size_t size, exo_err *err)
+{
+    size_t done = 0;
+    while (done < size) {
+        ssize_t wrote = write(o->fd, (const char *)bytes + done, size - done);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote < 0) {
+            exo_status st = fail_io(o, "write", err);
+            if (ftruncate(o->fd, o->size) != 0)
+                return exo_fail_in(err, st, "and cannot take back a part of a row");
+            return st;
+        }
+        done += (size_t)wrote;
+    }
+    o->size += (off_t)size;
+    return EXO_OK;
+}
+
+static exo_status
+read_all(const struct output *o, char **out, size_t *size, exo_err *err)
+{
+    struct stat info;
+    if (fstat(o->fd, &info) != 0)
+        return fail_io(o, "read", err);
+    char *text = exo_calloc((size_t)info.st_size + 1, 1);
+    if (!text)
+        return exo_fail(err, EXO_NOMEM, "%s: out of memory", o->path);
+    size_t used = 0;
+    while (used < (size_t)info.st_size) {
+        ssize_t got = pread(o->fd, text + used, (size_t)info.st_size - used, (off_t)used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            exo_free(text);
+            return fail_io(o, "read", err);
+        }
+        if (got == 0)
+            break;
+        used += (size_t)got;
+    }
+    *out = text;
+    *size = used;
+    return EXO_OK;
+}
+
+/* Cuts the table after its last whole row that is not later than `step`. */
+static exo_status
+keep_rows(struct output *o, const char *header, uint64_t step, exo_err *err)
+{
+    char *text = NULL;
+    size_t size = 0, header_size = strlen(header), kept = 0;
+    exo_status st = read_all(o, &text, &size, err);
+    if (st != EXO_OK)
+        return st;
+    if (size >= header_size && memcmp(text, header, header_size) == 0) {
+        kept = header_size;
+    } else if (size >= header_size || memcmp(text, header, size) != 0) {
+        st = exo_fail(err, EXO_INVAL, "%s: the first line should be '%.*s'", o->path, (int)header_size - 1, header);
+        goto done;
+    }
+    while (kept >= header_size && kept < size) {
+        const char *row = text + kept, *end = memchr(row, '\n', size - kept);
+        char *after = NULL;
+        if (!end)
+            break;
+        errno = 0;
+        uint64_t row_step = isdigit((unsigned char)*row) ? strtoull(row, &after, 10) : 0;
+        o->damaged = !after || errno || *after != ',' || (o->has_rows && row_step <= o->last);
+        if (o->damaged || row_step > step)
+            break;
+        o->has_rows = true;
+        o->last = row_step;
+        kept = (size_t)(end - text) + 1;
+    }
+    o->size = (off_t)kept;
+    if (kept < size && ftruncate(o->fd, o->size) != 0)
+        st = fail_io(o, "write", err);
+done:
+    exo_free(text);
+    return st;
+}
+
+/* Rows up to `step` that are not there any more are lost: nothing computes them again. Every step has a row in train.csv; which steps the
+ * others have depends on intervals, but they have a header from the start on. */
+static void
+tell_of_lost_rows(const struct output *o, enum table table, uint64_t step)
+{
+    uint64_t last = o->has_rows ? o->last : 0;
+    if (last < step && (o->damaged || o->size == 0 || table == TRAIN))
+        EXO_LOG(WARN, TRAIN, "path=%s is damaged: rows after step %" PRIu64 ", up to step %" PRIu64 ", are lost",
+                o->path, last, step);
+}
+
+static exo_status
+open_table(exo_metrics *m, enum table table, bool resume, uint64_t step, exo_err *err)
+{
+    struct output *o = &m->tables[table];
+    const char *header = tables[table].header;
+    o->fd = exo_dir_open(o->path, O_RDWR | O_CREAT | O_APPEND | (resume ? 0 : O_TRUNC), 0666);
+    if (o->fd < 0)
+        return fail_io(o, "open", err);
+    exo_status st = resume ? keep_rows(o, header, step, err) : EXO_OK;
+    if (st == EXO_OK && resume)
+        tell_of_lost_rows(o, table, step);
+    if (st == EXO_OK && o->size == 0)
+        st = append(o, header, strlen(header), err);
+    return st;
+}
+
+/* Event files of an earlier run in the folder would be shown together with this one's. */
+static exo_status
+remove_events(const char *folder, exo_err *err)
+{
+    DIR *entries = exo_dir_list(folder);
+    if (!entries)
+        return exo_fail(err, EXO_IO, "cannot read '%s': %s", folder, exo_dir_reason(errno));
+    exo_status st = EXO_OK;
+    const struct dirent *entry = NULL;
+    while (st == EXO_OK && (entry = readdir(entries))) {
+        size_t length = strlen(entry->d_name), suffix = strlen(EVENTS_SUFFIX);
+        if (strncmp(entry->d_name, EVENTS_PREFIX, strlen(EVENTS_PREFIX)) == 0 && length > suffix &&
+            strcmp(entry->d_name + length - suffix, EVENTS_SUFFIX) == 0 &&
+            unlinkat(dirfd(entries), entry->d_name, 0) != 0)
+            st = exo_fail(err, EXO_IO, "cannot remove '%s/%s': %s", folder, entry->d_name, exo_dir_reason(errno));
+    }
+    closedir(entries);
+    return st;
+}
+
+/* Event files want the time of day; nothing is decided by it. */
+static double
+unix_time(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static exo_status
+open_events(exo_metrics *m, const char *folder, bool resume, uint64_t step, exo_err *err)
+{
+    char host[MAX_HOST] = "", name[MAX_ROW];
+    uint8_t record[EXO_TFEVENT_BYTES];
+    double now = unix_time();
+    struct output *o = &m->events;
+
+    gethostname(host, sizeof host - 1);
+    for (char *c = host; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '-' && *c != '.')
+            *c = '_';
+    snprintf(name, sizeof name, EVENTS_PREFIX "%010.0f.%s" EVENTS_SUFFIX, floor(now), host[0] ? host : "localhost");
+
+    exo_status st = resume ? EXO_OK : remove_events(folder, err);
+    if (st == EXO_OK)
+        st = make_path(o, folder, name, err);
+    if (st != EXO_OK)
+        return st;
+    o->fd = exo_dir_open(o->path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    if (o->fd < 0)
+        return fail_io(o, "open", err);
+    o->size = lseek(o->fd, 0, SEEK_END); /* resumed within a second: the same name */
+    st = append(o, record, exo_tfevent_version(record, now), err);
+    if (st == EXO_OK && resume)
+        st = append(o, record, exo_tfevent_start(record, now, step + 1), err);
+    return st;
+}
+
+exo_status
+exo_metrics_open(exo_metrics **out, const char *folder, bool resume, uint64_t step, exo_err *err)
+{
+    exo_status st = EXO_NOMEM;
+    exo_metrics *m = exo_calloc(1, sizeof *m);
+    if (!m) {
+        exo_fail(err, EXO_NOMEM, "%s: out of memory", folder);
+        goto done;
+    }
+    m->events.fd = -1;
+    for (int t = 0; t < NUM_TABLES; t++)
+        m->tables[t].fd = -1;
+    m->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+
+    st = exo_folder_make(folder, err);
+    for (int t = 0; st == EXO_OK && t < NUM_TABLES; t++)
+        st = make_path(&m->tables[t], folder, tables[t].file, err);
+    for (int t = 0; st == EXO_OK && t < NUM_TABLES; t++) {
+        const char *path = m->tables[t].path;
+        if (t != CORRELATION || (resume && access(path, F_OK) == 0))
+            st = open_table(m, (enum table)t, resume, step, err);
+        else if (exo_dir_unlink(path) != 0 && errno != ENOENT)
+            st = fail_io(&m->tables[t], "remove", err);
+    }
+    if (st == EXO_OK)
+        st = open_events(m, folder, resume, step, err);
+    if (st != EXO_OK)
+        goto done;
+    *out = m;
+    m = NULL; /* moved to the caller */
+done:
+    exo_metrics_close(&m);
+    return st;
+}
+
+static void
+close_output(struct output *o)
+{
+    if (o->fd >= 0)
+        close(o->fd);
+    exo_free(o->path);
+}
+
+void
+exo_metrics_close(exo_metrics **m)
+{
+    if (!m || !*m)
+        return;
+    for (int t = 0; t < NUM_TABLES; t++)
+        close_output(&(*m)->tables[t]);
+    close_output(&(*m)->events);
+    if ((*m)->c_locale)
+        freelocale((*m)->c_locale);
+    exo_free(*m);
+    *m = NULL;
+}
+
+/* One row whose first column is `step`; *added says whether the table did not have it yet. */
+static exo_status add_row(exo_metrics *m, enum table table, uint64_t step, bool *added, exo_err *err,
+                          const char *format, ...) EXO_PRINTF(6, 7);
+
+static exo_status
+add_row(exo_metrics *m, enum table table, uint64_t step, bool *added, exo_err *err, const char *format, ...)
+{
+    struct output *o = &m->tables[table];
+    *added = false;
+    if (o->has_rows && step <= o->last)
+        return EXO_OK;
+
+    char row[MAX_ROW];
+    va_list args;
+    locale_t before = uselocale(m->c_locale);
+    int start = snprintf(row, sizeof row, "%" PRIu64 ",", step);
+    va_start(args, format);
+    int length = vsnprintf(row + start, sizeof row - (size_t)start, format, args);
+    va_end(args);
+    uselocale(before);
+
+    exo_status st = append(o, row, (size_t)(start + length), err);
+    if (st == EXO_OK) {
+        o->has_rows = true;
+        o->last = step;
+        *added = true;
+    }
+    return st;
+}
+
+static exo_status
+add_scalars(exo_metrics *m, uint64_t step, const exo_scalar *scalars, size_t count, exo_err *err)
+{
+    uint8_t record[EXO_TFEVENT_BYTES];
+    return append(&m->events, record, exo_tfevent_scalars(record, unix_time(), step, scalars, count), err);
+}
+
+exo_status
+exo_metrics_train(exo_metrics *m, uint64_t step, uint64_t examples, double loss, double lr, exo_err *err)
+{
+    bool added = false;
+    exo_status st = add_row(m, TRAIN, step, &added, err, "%" PRIu64 ",%.9g,%.9g,%.7g\n", examples, loss, exp(loss), lr);
+    if (st != EXO_OK || !added)
+        return st;
+    const exo_scalar scalars[] = {{"train/loss", loss}, {"train/lr", lr}};
+    return add_scalars(m, step, scalars, 2, err);
+}
+
+exo_status
+exo_metrics_validation(exo_metrics *m, const exo_eval_row *row, exo_err *err)
+{
+    bool added = false;
+    exo_status st = add_row(m, VALIDATION, row->step, &added, err, "%.9g,%.9g,%.9g,%.9g\n", row->local_loss,
+                            exp(row->local_loss), row->global_loss, exp(row->global_loss));
+    if (st == EXO_OK)
+        st = add_row(m, METRICS, row->step, &added, err, "%.3f,%" PRIu64 ",%.9g,%.9g,%.9g,%.9g\n", row->seconds,
+                     row->bytes_sent, row->local_loss, row->global_loss, row->local_accuracy, row->global_accuracy);
+    if (st != EXO_OK || !added)
+        return st;
+    const exo_scalar scalars[] = {
+        {"validation/local_loss", row->local_loss},
+        {"validation/global_loss", row->global_loss},
+        {"communication/bytes_sent", (double)row->bytes_sent},
+        {"validation/local_accuracy", row->local_accuracy},
+        {"validation/global_accuracy", row->global_accuracy},
+    };
+    bool has_accuracy = !isnan(row->local_accuracy) && !isnan(row->global_accuracy);
+    return add_scalars(m, row->step, scalars, has_accuracy ? 5 : 3, err);
+}
+
+exo_status
+exo_metrics_correlation(exo_metrics *m, uint64_t step, double correlation, exo_err *err)
+{
+    bool added = false;
+    exo_status st = m->tables[CORRELATION].fd < 0 ? open_table(m, CORRELATION, false, 0, err) : EXO_OK;
+    if (st == EXO_OK)
+        st = add_row(m, CORRELATION, step, &added, err, "%.9g\n", correlation);
+    if (st != EXO_OK || !added)
+        return st;
+    return add_scalars(m, step, &(exo_scalar){"correlation", correlation}, 1, err);
+}
+
+exo_status
+exo_metrics_flush(exo_metrics *m, exo_err *err)
+{
+    for (int t = 0; t < NUM_TABLES; t++)
+        if (m->tables[t].fd >= 0 && fdatasync(m->tables[t].fd) != 0 && errno != EINVAL)
+            return fail_io(&m->tables[t], "write", err);
+    return fdatasync(m->events.fd) == 0 || errno == EINVAL ? EXO_OK : fail_io(&m->events, "write", err);
+}

@@ -1,0 +1,34 @@
+/* TensorBoard event files: records of hand-encoded protobuf, framed with masked CRC-32C.
+ *
+ * Format: tensorflow/core/lib/io/record_writer.h (framing), tensorflow/core/util/event.proto and
+ * tensorflow/core/framework/summary.proto (messages).
+ */
+#ifndef EXO_REPORT_TFEVENTS_H
+#define EXO_REPORT_TFEVENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct exo_scalar {
+    const char *tag; /* at most 64 bytes */
+    double value;
+} exo_scalar;
+
+enum {
+    EXO_TFEVENT_BYTES = 1024, /* room for any record below */
+    EXO_MAX_SCALARS = 8,
+};
+
+/* Each writes one framed record to `out` (EXO_TFEVENT_BYTES) and gives its size. `time` is in seconds since 1970. */
+
+/* The first record of every file. */
+size_t exo_tfevent_version(uint8_t *out, double time);
+/* A session starts: what the reader has from `step` on, of an earlier file, is void. */
+size_t exo_tfevent_start(uint8_t *out, double time, uint64_t step);
+/* Up to EXO_MAX_SCALARS scalars of one step. */
+size_t exo_tfevent_scalars(uint8_t *out, double time, uint64_t step, const exo_scalar *scalars, size_t count);
+
+/* CRC-32C (Castagnoli; RFC 3720, B.4). */
+uint32_t exo_crc32c(const void *data, size_t size);
+
+#endif
