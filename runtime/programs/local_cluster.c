@@ -247,7 +247,7 @@ start_head(exo_local_cluster *c, const exo_local_cluster_opts *opts, char addres
 static exo_status
 start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const char *address, exo_err *err)
 {
-    int outs[EXO_MAX_WORKERS];
+    int outs[EXO_MAX_WORKERS] = {0};
     char text[WORD], line[1024];
     int head = pidfd_open(c->head, 0);
     exo_status st = head < 0 ? exo_fail(err, EXO_FAILED, "the head cannot be watched: %s", strerror(errno)) : EXO_OK;
