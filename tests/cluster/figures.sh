@@ -15,7 +15,7 @@ for i in 1 2 3 4; do
     started+=($!)
     printf -v "w${i}_pid" %s $!
 done
-until_true 10 x spawn counter --get
+until_true 10 x spawn counter --get || fail "no counter"
 says 1 call counter add
 call_ms=$(($(now_ms) - began))
 for i in 1 2 3 4; do

@@ -36,7 +36,7 @@ kill -9 "$(child_of "$w1_pid")"
 ended 5 "$w1_pid" 137
 until_true 2 tells 'life 2' why one || fail "why: $(cat told)"
 tells 'node w1: lost' why one || fail "why: $(cat told)"
-until_true 2 replies 6 call one add
+until_true 10 replies 6 call one add || fail "what it remembers: $(x call one add 2>&1)"
 
 # A worker ends by itself when the head stays away.
 worker w3 --grace 300ms

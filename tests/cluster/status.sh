@@ -130,7 +130,7 @@ has told '  sink_0: count '
 
 # A head that is away disturbs nobody; the one after it hears the next report.
 kill -9 "$head_pid"
-until_true 10 gone "$head_pid"
+until_true 10 gone "$head_pid" || fail "the head goes on after SIGKILL"
 until_true 20 run_says "run['running'] and moved(run['report'])" runs/flow || fail "without a head: $(cat run.json run.err)"
 head
 until_true 60 job_says "moved(report)" flow || fail "the next head knows nothing of the graph: $(cat status.json flow.err)"

@@ -5,11 +5,11 @@
 head
 worker w1 --plugin "$plugin"
 worker w2 --plugin "$plugin"
-x spawn counter 5 --name keeper --node w2 >out || fail 'spawn'
 x spawn counter 5 --name phoenix --restart on_failure --resource cpus=3 >out || fail 'spawn'
 home=$(x list actors --json | sed -n '/"phoenix"/,/}/s/.*"node": "\(.*\)".*/\1/p')
 x spawn counter --name mortal --node "$home" --resource cpus=1 >out || fail 'spawn'
 [ "$home" = w1 ] && away=w2 || away=w1
+x spawn counter 5 --name keeper --node "$away" >out || fail 'spawn'
 watcher=${home}_pid
 says 7 call phoenix add 2
 
@@ -28,7 +28,7 @@ heard=$(($(now_ms) - began))
 until_true 10 tells 'was killed by signal 9 (SIGKILL), in mortal.linger' why mortal || fail "why: $(cat told)"
 known=$(($(now_ms) - began))
 until_true 10 tells 'life 2' why phoenix || fail "why: $(cat told)"
-until_true 10 replies 6 call phoenix add 1
+until_true 10 replies 6 call phoenix add 1 || fail "phoenix does not answer"
 back=$(($(now_ms) - began))
 echo "callers heard after $heard ms, why was known after $known ms, the actor lived again after $back ms"
 has linger.err "'$home' is lost"
@@ -75,7 +75,7 @@ for end in watcher child; do
     ended 5 "${!watcher}" 0
     until_true 10 tells "node $home: left" why "$home" || fail "why: $(cat told)"
 done
-until_true 10 replies 6 call keeper add 1
+says 6 call keeper add 1
 x stop || fail stop
 ended 5 "$head_pid" 0
 watcher=${away}_pid

@@ -14,6 +14,7 @@
 #include "nn/cpu/attention_kernels.h"
 #include "nn/ref/attention.h"
 #include "support/numbers.h"
+#include "support/sanitized.h"
 
 /* What rounding to fp32 in another order of summation, and to 8 bits of mantissa, may cost. */
 static const double tolerance[2] = {4e-6, 1e-2};
@@ -217,7 +218,7 @@ check_slopes(const struct shape *s)
     const float step = 1e-2f;
     exo_tape *tape = tape_new();
     run(tape, s, false, x, r, y, dx);
-    for (size_t k = 0; k < nx; k++) {
+    for (size_t k = 0; k < nx; k += one_of(5)) {
         float kept = x[k];
         x[k] = kept + step;
         double above = weighted_sum(tape, s, x, r, y);

@@ -8,6 +8,7 @@
 #include "actors/policy.h"
 #include "actors/ppo.h"
 #include "support/numbers.h"
+#include "support/sanitized.h"
 
 enum {
     UNITS = EXO_POLICY_HIDDEN,
@@ -252,7 +253,7 @@ check_gradient(const exo_ppo_opts *opts)
     const float step = 1e-2f;
     double largest = 0;
     size_t wrong = 0;
-    for (size_t i = 0; i < EXO_POLICY_NUMEL; i++) {
+    for (size_t i = 0; i < EXO_POLICY_NUMEL; i += one_of(7)) {
         float kept = parameters[i];
         parameters[i] = kept + step;
         double above = loss_at(&policy, &samples, opts);
