@@ -11,6 +11,7 @@
 #include "actors/builtin_classes.h"
 #include "actors/train_node.h"
 #include "codec/codec_impl.h"
+#include "comm/engines.h"
 #include "graph/builtin.h"
 #include "graph/host.h"
 #include "nn/builtin_models.h"
@@ -24,6 +25,11 @@ static const void *const strategies[] = {
     &exo_diloco_class,
     &exo_fedavg_class,
     &exo_sparta_class,
+};
+
+static const void *const engines[] = {
+    &exo_local_engine,
+    &exo_net_engine,
 };
 
 static const void *const models[] = {
@@ -73,6 +79,7 @@ exo_builtins_register(void)
         size_t count;
     } all[] = {
         {&exo_strategy_registry, strategies, sizeof strategies / sizeof *strategies},
+        {&exo_engine_registry, engines, sizeof engines / sizeof *engines},
         {&exo_model_registry, models, sizeof models / sizeof *models},
         {&exo_schedule_registry, exo_builtin_schedules, EXO_NUM_SCHEDULES},
         {&exo_dataset_registry, data_sets, sizeof data_sets / sizeof *data_sets},

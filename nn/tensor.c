@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bf16.h"
+#include "base/fp16.h"
 #include "nn/tape_impl.h"
 
 size_t
@@ -42,6 +43,8 @@ element(const void *data, exo_dtype dtype, size_t i)
         return (float)((const int8_t *)data)[i];
     case EXO_I64:
         return (float)((const int64_t *)data)[i];
+    case EXO_F16:
+        return exo_from_fp16(((const uint16_t *)data)[i]);
     }
     return 0.0f;
 }

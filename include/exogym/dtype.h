@@ -16,6 +16,7 @@ typedef enum exo_dtype {
     EXO_U8 = 3,
     EXO_I8 = 4,
     EXO_I64 = 5,
+    EXO_F16 = 6, /* IEEE 754 binary16 */
 } exo_dtype;
 
 /* Bytes of one element; 0 of a number that is no type. */

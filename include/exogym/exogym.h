@@ -12,6 +12,7 @@
 #include <exogym/decoder.h>
 #include <exogym/device.h>
 #include <exogym/dtype.h>
+#include <exogym/engine.h>
 #include <exogym/generate.h>
 #include <exogym/graph.h>
 #include <exogym/log.h>

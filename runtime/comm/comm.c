@@ -1,4 +1,4 @@
-/* Communicators and groups: arguments are checked and bytes counted here, data is moved by a backend (backend.h, local.c).
+/* Communicators and groups: arguments are checked and bytes counted here, data is moved by an engine (exogym/engine.h, local.c, far.c).
  * A group belongs to one thread at a time, but for its figures, which `lock` guards; a communicator is safe from any thread. */
 #include <exogym/comm.h>
 
@@ -6,8 +6,8 @@
 
 #include <exogym/memory.h>
 
-#include "comm/async.h"
 #include "comm/backend.h"
+#include "comm/reduce.h"
 #include "comm/timing.h"
 
 #define DEFAULT_TIMEOUT (60 * EXO_SECOND)
@@ -19,11 +19,21 @@ struct exo_group {
     uint32_t size, place;
     uint32_t *ranks; /* (size) of a group of some; NULL: all */
     exo_time timeout;
-    exo_encoder encoder; /* a parent's only */
-    uint32_t codings;    /* of the communicator, when the encoder was made */
+    exo_codec *codec;    /* a parent's only; NULL: raw */
+    uint32_t codings;    /* of the communicator, when the codec was made */
+    exo_request *begun;  /* under way                                    */
+    exo_request *unused; /* that are used again: a steady step takes no memory */
     pthread_mutex_t lock;
     exo_time waited; /* guarded by lock, as traffic */
     exo_traffic traffic;
+};
+
+struct exo_request {
+    exo_engine_request engine;
+    exo_group *group;
+    exo_request *next; /* of those under way, or unused */
+    exo_array data;
+    void *copy; /* of data on a device that the engine cannot reach; NULL: there is none */
 };
 
 const char *
@@ -51,9 +61,53 @@ exo_comm_drop(exo_comm **comm)
     *comm = NULL;
     if (!c || --c->references > 0)
         return;
-    c->backend->free(c->state);
+    c->engine->close(c->state);
     exo_free((char *)c->codec);
     exo_free(c);
+}
+
+exo_status
+exo_comm_open(exo_comm **out, const exo_engine_class *engine, const exo_engine_opts *opts, exo_err *err)
+{
+    *out = NULL;
+    if (!engine->open)
+        return exo_fail(err, EXO_UNSUPPORTED, "engine %s: its communicators are made inside the library only",
+                        engine->name);
+    if (opts->size < 1 || opts->size > UINT16_MAX + 1 || !opts->clock)
+        return exo_fail(err, EXO_INVAL, "a communicator has a clock and 1 to 65536 members, not %u", opts->size);
+    exo_comm *c = exo_calloc(1, sizeof *c);
+    if (!c)
+        return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
+    *c = (exo_comm){.references = 1, .size = opts->size, .clock = opts->clock, .engine = engine};
+    exo_status st = engine->open(&c->state, opts, err);
+    if (st != EXO_OK) {
+        exo_free(c);
+        return st;
+    }
+    *out = c;
+    return EXO_OK;
+}
+
+/* Each group has a codec of its own: they call from threads of their own. */
+static exo_status
+make_codec(exo_group *g, exo_err *err)
+{
+    exo_codec *codec = NULL;
+    uint32_t codings = g->comm->codings;
+    exo_status st = exo_comm_codec_new(&codec, g->comm->codec, err);
+    if (st != EXO_OK)
+        return st;
+    exo_codec_free(&g->codec);
+    g->codec = codec;
+    g->codings = codings;
+    g->comm->codecs_made += codec != NULL;
+    return EXO_OK;
+}
+
+uint64_t
+exo_comm_codecs_made(const exo_comm *comm)
+{
+    return comm->codecs_made;
 }
 
 exo_status
@@ -64,7 +118,7 @@ exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name,
     exo_group *g = exo_calloc(1, sizeof *g);
     if (!g)
         return exo_fail(err, EXO_NOMEM, "no memory for a group");
-    exo_status st = comm->backend->join(comm->state, rank, name, err);
+    exo_status st = comm->engine->join(comm->state, rank, name, err);
     if (st != EXO_OK) {
         exo_free(g);
         return st;
@@ -72,8 +126,7 @@ exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name,
     *g = (exo_group){
         .comm = exo_comm_hold(comm), .rank = rank, .size = comm->size, .place = rank, .timeout = DEFAULT_TIMEOUT};
     pthread_mutex_init(&g->lock, NULL);
-    g->codings = comm->codings;
-    st = exo_encoder_init(&g->encoder, comm->codec, err);
+    st = make_codec(g, err);
     if (st != EXO_OK)
         exo_group_close(&g);
     *out = g;
@@ -133,10 +186,18 @@ exo_group_close(exo_group **group)
     exo_group *g = *group;
     if (!g)
         return;
+    while (g->begun) {
+        exo_request *request = g->begun;
+        exo_request_cancel(&request);
+    }
+    for (exo_request *r = g->unused, *next; r; r = next) {
+        next = r->next;
+        exo_free(r);
+    }
     if (!g->parent)
-        g->comm->backend->leave(g->comm->state, g->rank);
+        g->comm->engine->leave(g->comm->state, g->rank);
     exo_free(g->ranks);
-    exo_encoder_release(&g->encoder);
+    exo_codec_free(&g->codec);
     exo_comm_drop(&g->comm);
     pthread_mutex_destroy(&g->lock);
     exo_free(g);
@@ -147,7 +208,7 @@ void
 exo_comm_fail(exo_comm *comm, uint32_t rank, const char *cause)
 {
     if (rank < comm->size)
-        comm->backend->fail(comm->state, rank, cause && *cause ? cause : "unknown cause");
+        comm->engine->fail(comm->state, rank, cause && *cause ? cause : "unknown cause");
 }
 
 uint32_t
@@ -216,7 +277,7 @@ count_call_locked(exo_group *g, const exo_collective_args *args)
     if (args->operation == EXO_BROADCAST) {
         bool root = args->place == args->root;
         exo_collective_args plain = *args;
-        plain.encoder = NULL;
+        plain.codec = NULL;
         add_messages(&g->traffic, &plain, root ? args->count : 0, root ? size - 1 : 1);
         return;
     }
@@ -231,17 +292,19 @@ count_call_locked(exo_group *g, const exo_collective_args *args)
         add_messages(&g->traffic, args, own, size - 1);
 }
 
-/* --- Calls ----------------------------------------------------------------------------------------------------------------- */
+/* --- What the library's engines can besides ------------------------------------------------------------------------------ */
 
 exo_status
 exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err)
 {
-    exo_encoder probe = {0};
+    exo_codec *probe = NULL;
     char *copy = codec ? exo_strdup(codec) : NULL;
     exo_status st = codec && !copy ? exo_fail(err, EXO_NOMEM, "no memory for a codec") : EXO_OK;
     if (st == EXO_OK)
-        st = exo_encoder_init(&probe, codec, err);
-    exo_encoder_release(&probe);
+        st = exo_comm_codec_new(&probe, codec, err);
+    if (st == EXO_OK && probe && !(comm->engine->promises & EXO_ENGINE_CODECS))
+        st = exo_fail(err, EXO_UNSUPPORTED, "engine %s has no codecs", comm->engine->name);
+    exo_codec_free(&probe);
     if (st != EXO_OK) {
         exo_free(copy);
         return st;
@@ -255,46 +318,21 @@ exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err)
 void
 exo_comm_warm(exo_comm *comm, uint32_t rank, size_t count)
 {
-    if (comm->backend->warm)
-        comm->backend->warm(comm->state, rank, count);
+    if (comm->extras)
+        comm->extras->warm(comm->state, rank, count);
 }
 
 void
 exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *missing, uint64_t *counts)
 {
     *look = (exo_comm_look){0};
-    comm->backend->look(comm->state, rank, look, missing, counts);
+    if (comm->extras)
+        comm->extras->look(comm->state, rank, look, missing, counts);
 }
 
-/* The codec may have been changed since the last call. */
-static exo_status
-follow_codec(exo_group *g, exo_err *err)
-{
-    uint32_t codings = g->comm->codings;
-    if (g->codings == codings)
-        return EXO_OK;
-    exo_encoder_release(&g->encoder);
-    exo_status st = exo_encoder_init(&g->encoder, g->comm->codec, err);
-    g->codings = st == EXO_OK ? codings : g->codings;
-    return st;
-}
+/* --- Calls ----------------------------------------------------------------------------------------------------------------- */
 
-/* Room to encode in: a reduction decodes every member's part of one shard. */
-static exo_status
-prepare_encoder(exo_group *g, exo_collective_args *args, exo_err *err)
-{
-    if (!g->encoder.codec || args->dtype != EXO_F32 || args->operation == EXO_BROADCAST || args->size == 1)
-        return EXO_OK;
-    if (args->rehearsal) { /* sizes are all that counts */
-        args->encoder = &g->encoder;
-        return EXO_OK;
-    }
-    size_t shard = args->count / args->size + 1;
-    args->encoder = &g->encoder;
-    return exo_encoder_reserve(&g->encoder, shard * (args->size + 1), shard, err);
-}
-
-/* The group of all, whose encoder those of some share. */
+/* The group of all, whose codec those of some share. */
 static exo_group *
 whole_of(exo_group *g)
 {
@@ -303,62 +341,117 @@ whole_of(exo_group *g)
     return g;
 }
 
+/* Whether the engine can do it; the codec may have been changed since the last call. */
 static exo_status
-run(exo_group *g, exo_collective_args *args, exo_err *err)
+prepare(exo_group *g, exo_collective_args *args, exo_err *err)
 {
-    exo_comm *c = g->comm;
     exo_group *whole = whole_of(g);
+    const exo_engine_class *engine = g->comm->engine;
+    bool reduces = args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER;
+    if (reduces && !(engine->dtypes & 1u << args->dtype))
+        return exo_fail(err, EXO_UNSUPPORTED, "engine %s does not reduce %s", engine->name,
+                        exo_dtype_name(args->dtype));
+    if (g->ranks && !(engine->promises & EXO_ENGINE_SOME))
+        return exo_fail(err, EXO_UNSUPPORTED, "engine %s has no calls among some members", engine->name);
+    if (args->rehearsal && !(engine->promises & EXO_ENGINE_LINKS))
+        return exo_fail(err, EXO_UNSUPPORTED, "engine %s has no rehearsals", engine->name);
     args->size = g->size;
     args->place = g->place;
     args->ranks = g->ranks;
-    exo_status st = follow_codec(whole, err);
-    if (st == EXO_OK)
-        st = prepare_encoder(whole, args, err);
-    if (st != EXO_OK) {
-        exo_comm_fail(c, g->rank, "no memory to encode"); /* the others would wait for it in vain */
-        return st;
-    }
-    exo_time deadline = exo_deadline(c->clock, g->timeout), waited = 0;
-    st = c->backend->run(c->state, g->rank, args, deadline, &waited, err);
-    for (exo_group *each = g; each; each = each->parent) {
-        pthread_mutex_lock(&each->lock);
-        each->waited += waited;
-        each->traffic.recv_blocked += waited;
-        if (st == EXO_OK)
-            count_call_locked(each, args);
-        pthread_mutex_unlock(&each->lock);
-    }
+    exo_status st = whole->codings == g->comm->codings ? EXO_OK : make_codec(whole, err);
+    if (st == EXO_OK && args->dtype == EXO_F32 && args->operation != EXO_BROADCAST && args->size > 1)
+        args->codec = whole->codec;
     return st;
 }
 
-/* A call on an array. Backends read and write the host's memory: what lies elsewhere goes there and back. */
+/* A call that is not begun, as the others begin it, would be waited for in vain. */
 static exo_status
-run_on(exo_group *g, exo_array data, exo_collective_args *args, exo_err *err)
+give_up(exo_group *g, exo_status st, const char *cause)
+{
+    exo_comm_fail(g->comm, g->rank, cause);
+    return st;
+}
+
+static void
+note(exo_group *g, const exo_engine_request *request, exo_status st)
+{
+    for (exo_group *each = g; each; each = each->parent) {
+        pthread_mutex_lock(&each->lock);
+        each->waited += request->waited;
+        each->traffic.recv_blocked += request->waited;
+        if (st == EXO_OK)
+            count_call_locked(each, &request->args);
+        pthread_mutex_unlock(&each->lock);
+    }
+}
+
+static exo_status
+begin(exo_group *g, exo_engine_request *request, exo_err *err)
+{
+    exo_comm *c = g->comm;
+    exo_status st = prepare(g, &request->args, err);
+    if (st != EXO_OK)
+        return give_up(g, st, "it cannot begin a collective");
+    request->deadline = exo_deadline(c->clock, g->timeout);
+    st = c->engine->begin(c->state, g->rank, request, err);
+    if (st != EXO_OK)
+        note(g, request, st);
+    return st;
+}
+
+/* Engines read and write the host's memory, or also that of devices: what they cannot reach goes there and back. */
+static exo_status
+place_data(const exo_group *g, exo_array data, exo_collective_args *args, void **copy, exo_err *err)
 {
     args->count = data.count;
     args->dtype = data.dtype;
     args->data = data.data;
+    *copy = NULL;
     if (!data.device || exo_device_is_host(data.device))
-        return run(g, args, err);
-    args->data = exo_alloc_aligned(data.count * exo_dtype_size(data.dtype));
-    exo_status st = args->data ? exo_array_read(data, args->data, err)
-                               : exo_fail(err, EXO_NOMEM, "no memory for a collective of %zu elements", data.count);
-    if (st == EXO_OK)
-        st = run(g, args, err);
-    if (st == EXO_OK)
-        st = exo_array_write(data, args->data, err);
-    exo_free(args->data);
+        return EXO_OK;
+    if (g->comm->engine->promises & EXO_ENGINE_DEVICES) {
+        args->device = data.device;
+        return EXO_OK;
+    }
+    *copy = args->data = exo_alloc_aligned(data.count * exo_dtype_size(data.dtype));
+    return *copy ? exo_array_read(data, *copy, err)
+                 : exo_fail(err, EXO_NOMEM, "no memory for a collective of %zu elements", data.count);
+}
+
+static exo_status
+run(exo_group *g, exo_array data, exo_collective_args *args, exo_err *err)
+{
+    exo_engine_request request = {.args = *args};
+    void *copy = NULL;
+    request.args.waits = true;
+    exo_status st = place_data(g, data, &request.args, &copy, err);
+    if (st != EXO_OK)
+        give_up(g, st, "it cannot read its data");
+    if (st == EXO_OK && (st = begin(g, &request, err)) == EXO_OK) {
+        st = g->comm->engine->wait(g->comm->state, g->rank, &request, err);
+        note(g, &request, st);
+    }
+    if (st == EXO_OK && copy)
+        st = exo_array_write(data, copy, err);
+    exo_free(copy);
     return st;
 }
 
 static exo_status
 check_reduction(exo_dtype dtype, exo_reduce op, exo_err *err)
 {
-    if (dtype != EXO_F32 && dtype != EXO_I32)
-        return exo_fail(err, EXO_UNSUPPORTED, "a reduction takes fp32 or int32, not %s", exo_dtype_name(dtype));
-    if (op == EXO_MEAN && dtype != EXO_F32)
+    if (dtype > EXO_F16 || !(EXO_REDUCE_DTYPES & 1u << dtype))
+        return exo_fail(err, EXO_UNSUPPORTED, "a reduction takes fp32, bf16, fp16, int32, int8 or int64, not %s",
+                        exo_dtype_name(dtype));
+    if (op == EXO_MEAN && !(EXO_MEAN_DTYPES & 1u << dtype))
         return exo_fail(err, EXO_UNSUPPORTED, "a mean of integers is not an integer: reduce by sum");
     return EXO_OK;
+}
+
+static exo_status
+check_root(const exo_group *g, uint32_t root, exo_err *err)
+{
+    return root < g->size ? EXO_OK : exo_fail(err, EXO_INVAL, "the root %u is not in a group of %u", root, g->size);
 }
 
 exo_status
@@ -366,15 +459,7 @@ exo_all_reduce(exo_group *group, exo_array data, exo_reduce op, exo_err *err)
 {
     exo_collective_args args = {.operation = EXO_ALL_REDUCE, .reduce = op};
     exo_status st = check_reduction(data.dtype, op, err);
-    return st == EXO_OK ? run_on(group, data, &args, err) : st;
-}
-
-exo_status
-exo_rehearse_all_reduce(exo_group *group, size_t count, exo_dtype dtype, exo_err *err)
-{
-    exo_collective_args args = {
-        .operation = EXO_ALL_REDUCE, .count = count, .dtype = dtype, .reduce = EXO_SUM, .rehearsal = true};
-    return run(group, &args, err);
+    return st == EXO_OK ? run(group, data, &args, err) : st;
 }
 
 exo_status
@@ -382,28 +467,173 @@ exo_reduce_scatter(exo_group *group, exo_array data, exo_reduce op, exo_err *err
 {
     exo_collective_args args = {.operation = EXO_REDUCE_SCATTER, .reduce = op};
     exo_status st = check_reduction(data.dtype, op, err);
-    return st == EXO_OK ? run_on(group, data, &args, err) : st;
+    return st == EXO_OK ? run(group, data, &args, err) : st;
 }
 
 exo_status
 exo_all_gather(exo_group *group, exo_array data, exo_err *err)
 {
     exo_collective_args args = {.operation = EXO_ALL_GATHER};
-    return run_on(group, data, &args, err);
+    return run(group, data, &args, err);
 }
 
 exo_status
 exo_broadcast(exo_group *group, exo_array data, uint32_t root, exo_err *err)
 {
     exo_collective_args args = {.operation = EXO_BROADCAST, .root = root};
-    if (root >= group->size)
-        return exo_fail(err, EXO_INVAL, "the root %u is not in a group of %u", root, group->size);
-    return run_on(group, data, &args, err);
+    exo_status st = check_root(group, root, err);
+    return st == EXO_OK ? run(group, data, &args, err) : st;
 }
 
 exo_status
 exo_barrier(exo_group *group, exo_err *err)
 {
-    exo_collective_args args = {.operation = EXO_BARRIER, .dtype = EXO_F32};
-    return run(group, &args, err);
+    exo_collective_args args = {.operation = EXO_BARRIER};
+    return run(group, (exo_array){0}, &args, err);
+}
+
+/* --- Requests -------------------------------------------------------------------------------------------------------------- */
+
+static exo_request *
+take_request(exo_group *g)
+{
+    exo_request *r = g->unused;
+    if (r)
+        g->unused = r->next;
+    else
+        r = exo_calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    *r = (exo_request){.group = g, .next = g->begun};
+    g->begun = r;
+    return r;
+}
+
+static void
+give_back(exo_request *r)
+{
+    exo_group *g = r->group;
+    exo_request **at = &g->begun;
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    exo_free(r->copy);
+    r->next = g->unused;
+    g->unused = r;
+}
+
+static exo_status
+begin_request(exo_request **out, exo_group *g, exo_array data, const exo_collective_args *args, exo_err *err)
+{
+    *out = NULL;
+    exo_request *r = take_request(g);
+    if (!r)
+        return give_up(g, exo_fail(err, EXO_NOMEM, "no memory for a request"), "it has no memory for a request");
+    r->engine.args = *args;
+    r->data = data;
+    exo_status st = EXO_OK;
+    if (!args->rehearsal)
+        st = place_data(g, data, &r->engine.args, &r->copy, err);
+    if (st != EXO_OK)
+        give_up(g, st, "it cannot read its data");
+    if (st == EXO_OK)
+        st = begin(g, &r->engine, err);
+    if (st == EXO_OK)
+        *out = r;
+    else
+        give_back(r);
+    return st;
+}
+
+/* A request that has ended with `st`. */
+static exo_status
+end_request(exo_request **request, exo_status st, exo_err *err)
+{
+    exo_request *r = *request;
+    *request = NULL;
+    note(r->group, &r->engine, st);
+    if (st == EXO_OK && r->copy)
+        st = exo_array_write(r->data, r->copy, err);
+    give_back(r);
+    return st;
+}
+
+exo_status
+exo_comm_begin_all_reduce(exo_request **out, exo_group *group, exo_array data, exo_reduce op, exo_err *err)
+{
+    const exo_collective_args args = {.operation = EXO_ALL_REDUCE, .reduce = op};
+    *out = NULL;
+    exo_status st = check_reduction(data.dtype, op, err);
+    return st == EXO_OK ? begin_request(out, group, data, &args, err) : st;
+}
+
+exo_status
+exo_comm_begin_rehearsal(exo_request **out, exo_group *group, size_t count, exo_dtype dtype, exo_err *err)
+{
+    const exo_collective_args args = {
+        .operation = EXO_ALL_REDUCE, .count = count, .dtype = dtype, .reduce = EXO_SUM, .rehearsal = true};
+    return begin_request(out, group, (exo_array){0}, &args, err);
+}
+
+exo_status
+exo_comm_begin_reduce_scatter(exo_request **out, exo_group *group, exo_array data, exo_reduce op, exo_err *err)
+{
+    const exo_collective_args args = {.operation = EXO_REDUCE_SCATTER, .reduce = op};
+    *out = NULL;
+    exo_status st = check_reduction(data.dtype, op, err);
+    return st == EXO_OK ? begin_request(out, group, data, &args, err) : st;
+}
+
+exo_status
+exo_comm_begin_all_gather(exo_request **out, exo_group *group, exo_array data, exo_err *err)
+{
+    const exo_collective_args args = {.operation = EXO_ALL_GATHER};
+    return begin_request(out, group, data, &args, err);
+}
+
+exo_status
+exo_comm_begin_broadcast(exo_request **out, exo_group *group, exo_array data, uint32_t root, exo_err *err)
+{
+    const exo_collective_args args = {.operation = EXO_BROADCAST, .root = root};
+    *out = NULL;
+    exo_status st = check_root(group, root, err);
+    return st == EXO_OK ? begin_request(out, group, data, &args, err) : st;
+}
+
+exo_status
+exo_comm_begin_barrier(exo_request **out, exo_group *group, exo_err *err)
+{
+    const exo_collective_args args = {.operation = EXO_BARRIER};
+    return begin_request(out, group, (exo_array){0}, &args, err);
+}
+
+exo_status
+exo_request_test(exo_request **request, bool *done, exo_err *err)
+{
+    exo_request *r = *request;
+    const exo_comm *c = r->group->comm;
+    exo_status st = c->engine->test(c->state, r->group->rank, &r->engine, done, err);
+    return st != EXO_OK || *done ? end_request(request, st, err) : EXO_OK;
+}
+
+exo_status
+exo_request_wait(exo_request **request, exo_err *err)
+{
+    exo_request *r = *request;
+    if (!r)
+        return EXO_OK;
+    const exo_comm *c = r->group->comm;
+    return end_request(request, c->engine->wait(c->state, r->group->rank, &r->engine, err), err);
+}
+
+void
+exo_request_cancel(exo_request **request)
+{
+    exo_request *r = *request;
+    *request = NULL;
+    if (!r)
+        return;
+    const exo_comm *c = r->group->comm;
+    c->engine->cancel(c->state, r->group->rank, &r->engine);
+    give_back(r);
 }

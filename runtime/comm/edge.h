@@ -1,6 +1,6 @@
 /* The edge of the graph that a communicator is: what its data is encoded with, and what it passes over.
  *
- * On an edge with links a call takes the time that its messages take: those of the direct exchange of far.c, whichever backend moves the
+ * On an edge with links a call takes the time that its messages take: those of the direct exchange of far.c, whichever engine moves the
  * data. On the real clock members wait until then; on the virtual clock they are woken then. */
 #ifndef EXO_COMM_EDGE_H
 #define EXO_COMM_EDGE_H
@@ -32,6 +32,13 @@ void exo_comm_local_begin(exo_comm *comm, exo_time origin);
 
 /* Changes the codec of a communicator while none of its members is in a call. NULL: raw. INVAL as above, NOMEM; it then stays as it was. */
 exo_status exo_comm_recode(exo_comm *comm, const char *codec, exo_err *err);
+
+/* How many codecs its groups have made so far: one each when they were opened, one each after a change, none in a call. Any thread. */
+uint64_t exo_comm_codecs_made(const exo_comm *comm);
+
+/* Begins a call without data: takes the time and is counted as if there were `count` elements. For communicators among the threads of a
+ * process. As exo_comm_begin_all_reduce. */
+exo_status exo_comm_begin_rehearsal(exo_request **out, exo_group *group, size_t count, exo_dtype dtype, exo_err *err);
 
 /* What a member of a communicator waits for in the call that it is in. */
 typedef struct exo_comm_look {

@@ -4,37 +4,39 @@
 #include <exogym/memory.h>
 
 exo_status
-exo_encoder_init(exo_encoder *encoder, const char *codec, exo_err *err)
+exo_comm_codec_new(exo_codec **out, const char *text, exo_err *err)
 {
-    *encoder = (exo_encoder){0};
     size_t size = 0;
-    exo_status st = codec ? exo_codec_parse(&encoder->codec, codec, err) : EXO_OK;
-    if (st != EXO_OK || !encoder->codec)
+    exo_codec *codec = NULL;
+    *out = NULL;
+    exo_status st = text ? exo_codec_parse(&codec, text, err) : EXO_OK;
+    if (st != EXO_OK || !codec)
         return st;
-    if (!exo_codec_is_stateless(encoder->codec) || !exo_codec_size(encoder->codec, 1, &size))
+    if (!exo_codec_is_stateless(codec) || !exo_codec_size(codec, 1, &size))
         st =
             exo_fail(err, EXO_INVAL,
                      "codec %s: a collective takes one without memory and of a fixed size: fp16, bf16, fp8, int8, int4 "
                      "or e3m0",
-                     exo_codec_text(encoder->codec));
-    if (st != EXO_OK || exo_codec_is_lossless(encoder->codec))
-        exo_codec_free(&encoder->codec); /* raw: nothing to do */
+                     exo_codec_text(codec));
+    if (st != EXO_OK || exo_codec_is_lossless(codec))
+        exo_codec_free(&codec); /* raw: nothing to do */
+    *out = codec;
     return st;
 }
 
 void
 exo_encoder_release(exo_encoder *encoder)
 {
-    exo_codec_free(&encoder->codec);
     exo_free(encoder->floats);
     exo_free(encoder->bytes);
     *encoder = (exo_encoder){0};
 }
 
 exo_status
-exo_encoder_reserve(exo_encoder *encoder, size_t floats, size_t count, exo_err *err)
+exo_encoder_use(exo_encoder *encoder, exo_codec *codec, size_t floats, size_t count, exo_err *err)
 {
-    size_t bytes = encoder->codec ? exo_codec_bound(encoder->codec, count) : 0;
+    size_t bytes = exo_codec_bound(codec, count);
+    encoder->codec = codec;
     if (floats > encoder->room) {
         exo_free(encoder->floats);
         encoder->floats = exo_alloc_aligned(floats * sizeof *encoder->floats);
@@ -50,13 +52,13 @@ exo_encoder_reserve(exo_encoder *encoder, size_t floats, size_t count, exo_err *
     return EXO_OK;
 }
 
-size_t
-exo_encoder_size(const exo_encoder *encoder, size_t count)
+exo_status
+exo_encoder_use_for(exo_encoder *encoder, const exo_collective_args *args, exo_err *err)
 {
-    size_t size = count * sizeof(float);
-    if (encoder->codec)
-        exo_codec_size(encoder->codec, count, &size);
-    return size;
+    size_t shard = args->count / args->size + 1;
+    if (!args->codec || args->rehearsal)
+        return EXO_OK;
+    return exo_encoder_use(encoder, args->codec, shard * (args->size + 1), shard, err);
 }
 
 exo_status

@@ -12,7 +12,9 @@
 
 #include "actor/future.h"
 #include "comm/backend.h"
+#include "comm/engines.h"
 #include "comm/far_impl.h"
+#include "comm/reduce.h"
 #include "comm/timing.h"
 
 enum {
@@ -130,33 +132,18 @@ far_leave(void *state, uint32_t rank)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Tells the others, too: they may wait for this member. */
 static void
 far_fail(void *state, uint32_t rank, const char *cause)
 {
-    exo_far *f = state;
-    char text[EXO_ERR_TEXT];
-    pthread_mutex_lock(&f->lock);
-    bool tell = f->broken.code == EXO_OK && f->members;
-    snprintf(text, sizeof text, "node_%u (rank %u) died: %.400s", rank, rank, cause);
-    exo_far_break_locked(f, EXO_PEER_LOST, text);
-    pthread_mutex_unlock(&f->lock);
-    if (!tell)
-        return;
-    exo_far_header header = {.channel = f->opts.channel,
-                             .phase = EXO_FAR_FAILED,
-                             .from = f->opts.rank,
-                             .root = rank,
-                             .bytes = strlen(cause)};
-    for (uint32_t r = 0; r < f->opts.size; r++)
-        if (r != f->opts.rank)
-            exo_far_send(f, r, &header, NULL, cause, 0, NULL);
+    exo_far_tell(state, rank, EXO_PEER_LOST, cause);
 }
 
 static void
-far_free(void *state)
+far_close(void *state)
 {
     exo_far *f = state;
+    exo_far_stop(f);
+    exo_encoder_release(&f->encoder);
     for (exo_far_message *m = f->inbox, *next; m; m = next) {
         next = m->next;
         exo_far_message_free(m);
@@ -187,7 +174,8 @@ far_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uin
     exo_far *f = state;
     (void)rank;
     pthread_mutex_lock(&f->lock);
-    *look = (exo_comm_look){.waits = f->awaited && f->broken.code == EXO_OK && !f->left[f->awaited - 1],
+    *look = (exo_comm_look){.waits = f->awaited && (f->asked || !f->threaded) && f->broken.code == EXO_OK &&
+                                     !f->left[f->awaited - 1],
                             .num_missing = f->awaited != 0,
                             .counts = true,
                             .passing = f->passing,
@@ -201,13 +189,23 @@ far_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uin
     pthread_mutex_unlock(&f->lock);
 }
 
-static const exo_comm_backend far_backend = {.join = far_join,
-                                             .leave = far_leave,
-                                             .fail = far_fail,
-                                             .run = exo_far_run,
-                                             .warm = far_warm,
-                                             .look = far_look,
-                                             .free = far_free};
+const exo_engine_class exo_net_engine = {
+    .name = "net",
+    .help = "among processes and hosts, as messages between actors",
+    .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_PROGRESS | EXO_ENGINE_SOME | EXO_ENGINE_CODECS | EXO_ENGINE_PROCESSES |
+                EXO_ENGINE_HOSTS,
+    .dtypes = EXO_REDUCE_DTYPES,
+    .close = far_close,
+    .join = far_join,
+    .leave = far_leave,
+    .fail = far_fail,
+    .begin = exo_far_begin,
+    .test = exo_far_test,
+    .wait = exo_far_wait,
+    .cancel = exo_far_cancel,
+};
+
+static const exo_comm_extras far_extras = {.warm = far_warm, .look = far_look};
 
 exo_status
 exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
@@ -223,9 +221,15 @@ exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
     }
     const exo_clock *clock = exo_runtime_clock(opts->runtime);
-    *c = (exo_comm){.references = 1, .size = opts->size, .clock = clock, .backend = &far_backend, .state = f};
+    *c = (exo_comm){.references = 1,
+                    .size = opts->size,
+                    .clock = clock,
+                    .engine = &exo_net_engine,
+                    .extras = &far_extras,
+                    .state = f};
     f->opts = *opts;
     f->clock = clock;
+    f->last = &f->first;
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -8,13 +8,14 @@
 #include "comm/far.h"
 
 #include "comm/backend.h"
+#include "comm/encode.h"
 #include "comm/timing.h"
 
 /* Phases of a call. */
 enum {
     EXO_FAR_REDUCE = 0,
     EXO_FAR_GATHER = 1,
-    EXO_FAR_FAILED = 2, /* not a phase: a member says that one died */
+    EXO_FAR_FAILED = 2, /* not a phase: a member says that one died, or that it cancelled; count: the status */
 };
 
 enum {
@@ -62,7 +63,13 @@ typedef struct exo_far {
     uint64_t *counts; /* (2 size) messages of calls to each member, counted before they go, and from each */
     char name[EXO_FAR_NAME];
     bool open;
-    exo_err broken; /* code OK: it is not */
+    exo_err broken;      /* code OK: it is not */
+    exo_encoder encoder; /* owner: whoever makes the call under way */
+    /* Requests that were begun and not yet waited for (far_request.c): guarded by lock. */
+    exo_engine_request *first, **last; /* those that are to be made, in order */
+    bool threaded, closing;            /* there is `thread`, which makes them; it is to end */
+    bool asked;                        /* the member waits for one that the thread makes    */
+    pthread_t thread;
 } exo_far;
 
 /* Ends the call under way and all later ones with the first reason that is given. */
@@ -86,8 +93,16 @@ exo_far_message *exo_far_await(exo_far *far, uint32_t phase, uint32_t place, con
                                size_t bytes, exo_time deadline, exo_status *st, exo_err *err);
 void exo_far_message_free(exo_far_message *message);
 
-/* backend.h's run. */
-exo_status exo_far_run(void *state, uint32_t rank, const exo_collective_args *args, exo_time deadline, exo_time *waited,
-                       exo_err *err);
+/* Makes one call, from beginning to end, on the calling thread. */
+exo_status exo_far_run(exo_far *far, const exo_collective_args *args, exo_time deadline, exo_err *err);
+/* A member died (EXO_PEER_LOST), or cancelled a call (EXO_CANCELLED): breaks this communicator, and says so to the others, who may wait for it. */
+void exo_far_tell(exo_far *far, uint32_t rank, exo_status status, const char *cause);
+
+/* Requests: far_request.c. Stop ends the thread that makes them, if there is one, when none is under way. */
+exo_status exo_far_begin(void *group, uint32_t rank, exo_engine_request *request, exo_err *err);
+exo_status exo_far_test(void *group, uint32_t rank, exo_engine_request *request, bool *done, exo_err *err);
+exo_status exo_far_wait(void *group, uint32_t rank, exo_engine_request *request, exo_err *err);
+void exo_far_cancel(void *group, uint32_t rank, exo_engine_request *request);
+void exo_far_stop(exo_far *far);
 
 #endif

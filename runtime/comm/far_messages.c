@@ -27,6 +27,35 @@ exo_far_break(exo_far *f, exo_status status, const char *text)
     pthread_mutex_unlock(&f->lock);
 }
 
+/* "node_1 (rank 1) died: killed", "node_1 (rank 1) cancelled its all_reduce" */
+static void
+end_text(char text[EXO_ERR_TEXT], uint32_t rank, exo_status status, const char *cause, size_t length)
+{
+    snprintf(text, EXO_ERR_TEXT, "node_%u (rank %u) %s%.*s", rank, rank,
+             status == EXO_CANCELLED ? "cancelled " : "died: ", (int)(length < 400 ? length : 400), cause);
+}
+
+void
+exo_far_tell(exo_far *f, uint32_t rank, exo_status status, const char *cause)
+{
+    char text[EXO_ERR_TEXT];
+    size_t length = strlen(cause);
+    end_text(text, rank, status, cause, length);
+    pthread_mutex_lock(&f->lock);
+    bool tell = f->broken.code == EXO_OK && f->members;
+    exo_far_break_locked(f, status, text);
+    pthread_mutex_unlock(&f->lock);
+    exo_far_header header = {.channel = f->opts.channel,
+                             .phase = EXO_FAR_FAILED,
+                             .from = f->opts.rank,
+                             .root = rank,
+                             .count = (uint64_t)status,
+                             .bytes = length};
+    for (uint32_t r = 0; tell && r < f->opts.size; r++)
+        if (r != f->opts.rank)
+            exo_far_send(f, r, &header, NULL, cause, 0, NULL);
+}
+
 uint32_t
 exo_comm_far_channel(const exo_payload *payload)
 {
@@ -51,9 +80,9 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, exo_err *err)
     if (header.phase == EXO_FAR_FAILED) {
         size_t length = header.bytes < 400 ? header.bytes : 400;
         uint32_t rank = header.root < f->opts.size ? header.root : header.from;
-        snprintf(text, sizeof text, "node_%u (rank %u) died: %.*s", rank, rank, (int)length,
-                 (const char *)payload->data + sizeof header);
-        exo_far_break(f, EXO_PEER_LOST, text);
+        exo_status status = header.count == EXO_CANCELLED ? EXO_CANCELLED : EXO_PEER_LOST;
+        end_text(text, rank, status, (const char *)payload->data + sizeof header, length);
+        exo_far_break(f, status, text);
         exo_payload_release(payload);
         return EXO_OK;
     }

@@ -5,7 +5,6 @@
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
-#include "base/pace.h"
 #include "base/parallel.h"
 #include "comm/backend.h"
 #include "comm/far_impl.h"
@@ -23,11 +22,11 @@ shard(const exo_collective_args *args, uint32_t place)
     return p;
 }
 
-/* The codec of this call, or NULL. */
+/* The member's encoder in this call, or NULL. */
 static exo_encoder *
-encoder_of(const exo_collective_args *args)
+encoder_of(exo_far *f, const exo_collective_args *args)
 {
-    return args->encoder && args->encoder->codec && args->dtype == EXO_F32 ? args->encoder : NULL;
+    return args->codec ? &f->encoder : NULL;
 }
 
 /* Sends every other member its part: the reduce phase each its own shard, the gather phase ours. */
@@ -42,18 +41,19 @@ send_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_err
         exo_far_header header;
         struct part p = shard(args, phase == EXO_FAR_REDUCE ? place : args->place);
         exo_far_describe(&header, f, to, phase, args, exo_comm_shard_bytes(args, p.length));
-        st = exo_far_send(f, to, &header, encoder_of(args), (const char *)args->data + p.first * size, p.length, err);
+        st =
+            exo_far_send(f, to, &header, encoder_of(f, args), (const char *)args->data + p.first * size, p.length, err);
     }
     return st;
 }
 
 /* The elements of a member's message: where they lie in it, or decoded to `out`. */
 static exo_status
-read_data(const exo_collective_args *args, const exo_far_message *m, void *out, size_t count, const void **data,
-          exo_err *err)
+read_data(exo_far *f, const exo_collective_args *args, const exo_far_message *m, void *out, size_t count,
+          const void **data, exo_err *err)
 {
     const exo_codec_place place = {0};
-    exo_encoder *encoder = encoder_of(args);
+    exo_encoder *encoder = encoder_of(f, args);
     *data = (const char *)m->payload.data + sizeof(exo_far_header);
     if (!encoder || count == 0)
         return EXO_OK;
@@ -71,24 +71,25 @@ read_data(const exo_collective_args *args, const exo_far_message *m, void *out, 
 static exo_status
 reduce_shard(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
-    float sum[EXO_REDUCE_BLOCK]; /* or int32_t */
+    uint64_t sum[EXO_REDUCE_BLOCK]; /* of the largest type */
     uint32_t size = args->size;
+    size_t bytes = exo_dtype_size(args->dtype);
     struct part p = shard(args, args->place);
     exo_far_message **from = exo_calloc(size, sizeof *from);
     void **data = exo_calloc(size, sizeof *data);
-    exo_encoder *encoder = encoder_of(args);
+    exo_encoder *encoder = encoder_of(f, args);
     exo_status st = from && data ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a reduction");
     for (uint32_t r = 0; st == EXO_OK && r < size; r++) {
-        const void *part = (float *)args->data + p.first;
+        const void *part = (char *)args->data + p.first * bytes;
         if (r != args->place && (from[r] = exo_far_await(f, EXO_FAR_REDUCE, r, args,
                                                          exo_comm_shard_bytes(args, p.length), deadline, &st, err)))
-            st = read_data(args, from[r], encoder ? encoder->floats + r * p.length : NULL, p.length, &part, err);
+            st = read_data(f, args, from[r], encoder ? encoder->floats + r * p.length : NULL, p.length, &part, err);
         data[r] = (void *)part;
     }
     for (size_t at = 0; st == EXO_OK && at < p.length; at += EXO_REDUCE_BLOCK) {
         size_t count = p.length - at < EXO_REDUCE_BLOCK ? p.length - at : EXO_REDUCE_BLOCK;
         exo_reduce_block(sum, data, size, at, count, args->dtype, args->reduce);
-        memcpy((float *)args->data + p.first + at, sum, count * sizeof(float));
+        memcpy((char *)args->data + (p.first + at) * bytes, sum, count * bytes);
     }
     for (uint32_t r = 0; from && r < size; r++)
         if (from[r])
@@ -107,8 +108,8 @@ receive_shards(exo_far *f, const exo_collective_args *args, exo_time deadline, e
         struct part p = shard(args, r);
         char *own = (char *)args->data + p.first * size;
         if (r == args->place) {
-            if (encoder_of(args) && p.length)
-                st = exo_encoder_round_trip(args->encoder, (float *)(void *)own, (float *)(void *)own, p.length, err);
+            if (encoder_of(f, args) && p.length)
+                st = exo_encoder_round_trip(&f->encoder, (float *)(void *)own, (float *)(void *)own, p.length, err);
             continue;
         }
         const void *data = NULL;
@@ -116,7 +117,7 @@ receive_shards(exo_far *f, const exo_collective_args *args, exo_time deadline, e
             exo_far_await(f, EXO_FAR_GATHER, r, args, exo_comm_shard_bytes(args, p.length), deadline, &st, err);
         if (!m)
             break;
-        st = read_data(args, m, own, p.length, &data, err);
+        st = read_data(f, args, m, own, p.length, &data, err);
         if (st == EXO_OK && p.length && data != own)
             memcpy(own, data, p.length * size);
         exo_far_message_free(m);
@@ -181,32 +182,33 @@ members_of(const exo_collective_args *args)
     return !args->ranks ? 0 : hash ? hash : 1;
 }
 
-exo_status
-exo_far_run(void *state, uint32_t rank, const exo_collective_args *args, exo_time deadline, exo_time *waited,
-            exo_err *err)
+/* Whether it can begin: the reason is in f->broken, too, so that all later calls fail with it. */
+static exo_status
+check_locked(exo_far *f)
 {
-    exo_far *f = state;
+    if (f->broken.code == EXO_OK && !f->members && f->opts.size > 1)
+        exo_fail(&f->broken, EXO_CLOSED, "the communicator is not connected");
+    return f->broken.code;
+}
+
+exo_status
+exo_far_run(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
+{
     exo_err reason = {0};
-    exo_pace *pace = exo_pace_current();
-    exo_pace_wait_begin(pace, f->edge.name ? f->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
-    exo_time before = exo_now(f->clock);
-    (void)rank;
     pthread_mutex_lock(&f->lock);
-    exo_status st = f->broken.code;
-    if (st == EXO_OK && !f->members && f->opts.size > 1)
-        st = exo_fail(&f->broken, EXO_CLOSED, "the communicator is not connected");
-    if (st == EXO_OK && args->rehearsal)
-        st = exo_fail(&f->broken, EXO_UNSUPPORTED, "a rehearsal is for members in one process");
+    exo_status st = check_locked(f);
     reason = f->broken;
     f->inside = st == EXO_OK;
     f->made++;
     f->operation = args->operation;
-    f->since = before;
+    f->since = exo_now(f->clock);
     pthread_mutex_unlock(&f->lock);
     if (st == EXO_OK) {
         exo_compute_pause();
         f->among = members_of(args);
-        st = exchange(f, args, deadline, &reason);
+        st = exo_encoder_use_for(&f->encoder, args, &reason);
+        if (st == EXO_OK)
+            st = exchange(f, args, deadline, &reason);
         exo_compute_resume();
         for (uint32_t m = 0; m < args->size; m++)
             f->calls[exo_far_rank_at(args, m)]++;
@@ -218,7 +220,5 @@ exo_far_run(void *state, uint32_t rank, const exo_collective_args *args, exo_tim
     }
     if (st != EXO_OK && err)
         *err = reason;
-    *waited += exo_now(f->clock) - before;
-    exo_pace_wait_end(pace);
     return st;
 }

@@ -6,11 +6,13 @@
  * from a counter, so the last to come, who is awake, need not wait for the others to wake up; and everyone returns when all
  * blocks are done, which only needs a processor. So a buffer is never touched after its owner has returned.
  *
- * Who comes looks for the call among the same members that has not committed yet, or begins one. A record is free when all have gone from it;
- * there are two from the beginning, with room for all, so calls of all members take no memory.
+ * begin enters a call: the oldest among the same members that the member is not in yet, or a new one. wait is for its commit and its end. A
+ * record is free when all have gone from it; there are two from the beginning, with room for all, so calls of all members take no memory,
+ * one after the other.
  *
- * On an edge with links a call has ends, one for each member, on the run's clock; before its own nobody returns. On the virtual clock
- * members are lanes: they wait for the baton instead of the condition, and the last to come does all the work.
+ * On an edge with links a call has ends, one for each member, on the run's clock; before its own nobody's wait returns. A member's calls
+ * pass one after the other: one that was begun before another has ended passes after it. On the virtual clock members are lanes: they wait
+ * for the baton instead of the condition, and the last to come does all the work.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -23,7 +25,9 @@
 
 #include "base/pace.h"
 #include "base/parallel.h"
+#include "comm/engines.h"
 #include "comm/local_call.h"
+#include "comm/reduce.h"
 #include "comm/timing.h"
 
 enum {
@@ -35,10 +39,19 @@ enum {
 struct member {
     char name[NAME];
     bool open, left;
-    bool inside;    /* it is in a call */
-    uint64_t calls; /* with that one */
+    bool inside;     /* it is in a wait, or a blocking call */
+    uint64_t calls;  /* that it has begun */
+    uint64_t number; /* of the call that it is in, from 1; likewise: */
     exo_collective operation;
-    exo_time since; /* on the clock */
+    exo_time since;      /* on the clock */
+    exo_time passed;     /* when the last of its calls has passed the links, from the run's origin */
+    exo_encoder encoder; /* owner: the member's thread */
+};
+
+/* States of a request. */
+enum {
+    ENTERED = 1,
+    MET = 2, /* it committed as this member came */
 };
 
 struct local {
@@ -51,10 +64,11 @@ struct local {
     exo_local_call *free, *all; /* records that nobody is in; all of them */
     exo_err broken;             /* code OK: it is not */
     exo_comm_edge edge;
-    exo_sim_lane **lanes; /* (size) those that are in a call on the virtual clock; guarded by the lock */
-    uint32_t *hosts;      /* the edge's, copied */
-    exo_time *times;      /* (2 size) scratch of whoever commits, as is: */
-    uint64_t *bytes;      /* (size)  */
+    exo_sim_lane **lanes;     /* (size) those that are in a call on the virtual clock; guarded by the lock */
+    exo_local_call **awaited; /* (size) the call whose commit a lane waits for, or NULL; likewise       */
+    uint32_t *hosts;          /* the edge's, copied */
+    exo_time *times;          /* (2 size) scratch of whoever commits, as is: */
+    uint64_t *bytes;          /* (size)  */
 };
 
 /* --- Meeting -------------------------------------------------------------------------------------------------------------- */
@@ -101,22 +115,11 @@ member_text(const struct local *l, uint32_t rank, char *out, size_t size)
     return out;
 }
 
-/* When the first to come came. */
-static exo_time
-first_since(const struct local *l, const exo_local_call *c)
-{
-    exo_time since = exo_now(l->clock);
-    for (uint32_t m = 0; m < c->args.size; m++)
-        if (c->here[m] && l->members[exo_local_call_rank(c, m)].since < since)
-            since = l->members[exo_local_call_rank(c, m)].since;
-    return since;
-}
-
 static void
 break_by_timeout(struct local *l, const exo_local_call *c)
 {
     char text[EXO_ERR_TEXT], who[NAME + 32];
-    exo_time waited = exo_now(l->clock) - first_since(l, c);
+    exo_time waited = exo_now(l->clock) - c->since;
     size_t at = (size_t)snprintf(text, sizeof text, "%s: deadline passed after %.1f s while waiting for",
                                  exo_collective_name(c->args.operation), (double)waited * 1e-9);
     uint32_t named = 0;
@@ -186,13 +189,14 @@ add_record(struct local *l, uint32_t room)
     return c;
 }
 
-/* The call among these members that has not committed; a new one if there is none. NULL: no memory. */
+/* The oldest call among these members that this one is not in; a new one if there is none. NULL: no memory. */
 static exo_local_call *
 find_call_locked(struct local *l, const exo_collective_args *args)
 {
-    exo_local_call **open = open_calls(l, args), *c = *open;
-    while (c && !exo_local_call_is_among(c, args))
-        c = c->next;
+    exo_local_call **open = open_calls(l, args), *c = NULL;
+    for (exo_local_call *each = *open; each; each = each->next) /* the newest first */
+        if (exo_local_call_is_among(each, args) && !each->here[args->place])
+            c = each;
     if (c)
         return c;
     exo_local_call **at = &l->free;
@@ -236,8 +240,14 @@ time_call_locked(struct local *l, exo_local_call *c, const exo_collective_args *
     exo_err reason = {0};
     exo_comm_edge edge = l->edge;
     edge.hosts = c->hosts;
+    for (uint32_t m = 0; m < args->size; m++) {
+        exo_time passed = l->members[exo_local_call_rank(c, m)].passed;
+        c->begins[m] = passed > c->begins[m] ? passed : c->begins[m];
+    }
     if (exo_comm_timing(&edge, args->size, args, c->begins, c->ends, l->times, l->bytes, &reason) != EXO_OK)
         break_locked(l, reason.code, reason.text);
+    for (uint32_t m = 0; m < args->size; m++)
+        l->members[exo_local_call_rank(c, m)].passed = c->ends[m];
 }
 
 /* Enters the call; the last to come commits it. NULL: the communicator is broken, the member is not in the call. */
@@ -254,8 +264,10 @@ arrive_locked(struct local *l, uint32_t rank, const exo_collective_args *args)
         return NULL;
     c->data[args->place] = args->data;
     c->here[args->place] = true;
+    exo_time now = exo_now(l->clock);
+    c->since = now < c->since ? now : c->since;
     if (c->begins)
-        c->begins[args->place] = exo_now(l->clock) - l->edge.origin;
+        c->begins[args->place] = now - l->edge.origin;
     c->inside++;
     if (++c->arrived < args->size)
         return c;
@@ -300,14 +312,26 @@ wake_lanes(struct local *l)
     }
 }
 
-/* Waits for the commit in virtual time. The last to come does the work and says to each of the others when it is over. */
+/* In virtual time the last to come does the work, and says to each of the others when it is over. */
 static void
-meet_in_virtual_time(struct local *l, exo_local_call *c, const exo_collective_args *args, exo_sim_lane *lane, bool last,
-                     exo_time deadline)
+do_in_virtual_time(struct local *l, exo_local_call *c, const exo_collective_args *args)
 {
-    while (!last) {
+    help(l, c, args->codec ? &l->members[exo_local_call_rank(c, args->place)].encoder : NULL);
+    for (uint32_t m = 0; m < args->size; m++) {
+        uint32_t rank = exo_local_call_rank(c, m);
+        if (m != args->place && l->awaited[rank] == c)
+            exo_sim_wake(l->lanes[rank], c->ends ? c->ends[m] + l->edge.origin : 0);
+    }
+}
+
+/* Waits for the commit in virtual time. */
+static void
+meet_in_virtual_time(struct local *l, exo_local_call *c, uint32_t rank, exo_sim_lane *lane, exo_time deadline)
+{
+    for (;;) {
         pthread_mutex_lock(&l->lock);
         bool over = c->committed || l->broken.code != EXO_OK;
+        l->awaited[rank] = over ? NULL : c;
         pthread_mutex_unlock(&l->lock);
         if (over)
             return;
@@ -319,10 +343,6 @@ meet_in_virtual_time(struct local *l, exo_local_call *c, const exo_collective_ar
             wake_lanes(l);
         }
     }
-    help(l, c, args->encoder);
-    for (uint32_t m = 0; m < args->size; m++)
-        if (m != args->place)
-            exo_sim_wake(l->lanes[exo_local_call_rank(c, m)], c->ends ? c->ends[m] + l->edge.origin : 0);
 }
 
 /* Nobody has its result before its messages would have come: waits for that. */
@@ -353,79 +373,183 @@ await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane
     return exo_fail(err, EXO_TIMEOUT, "%s", text);
 }
 
-/* In a call that has committed: does its part of the work, waits for the others' and for the links. */
+/* In a call that has committed: does its part of the work and waits for the others'. */
 static exo_status
-finish(struct local *l, exo_local_call *c, const exo_collective_args *args, exo_sim_lane *lane, exo_time deadline,
-       exo_err *err)
+complete(struct local *l, exo_local_call *c, const exo_collective_args *args, exo_err *err)
 {
-    exo_status st = EXO_OK;
-    help(l, c, args->encoder);
+    help(l, c, args->codec ? &l->members[exo_local_call_rank(c, args->place)].encoder : NULL);
     pthread_mutex_lock(&l->lock);
     while (atomic_load(&c->done) < c->blocks)
         pthread_cond_wait(&l->changed, &l->lock); /* bounded: others are computing their blocks */
     pthread_mutex_unlock(&l->lock);
-    if (atomic_load(&c->failed))
-        st = exo_fail(err, (exo_status)atomic_load(&c->failed), "%s: the codec failed",
-                      exo_collective_name(args->operation));
-    if (st == EXO_OK)
-        st = await_end(l, c, args->place, lane, deadline, err);
+    if (!atomic_load(&c->failed))
+        return EXO_OK;
+    return exo_fail(err, (exo_status)atomic_load(&c->failed), "%s: the codec failed",
+                    exo_collective_name(args->operation));
+}
+
+/* Leaves a call that has committed. */
+static void
+leave_call(struct local *l, exo_local_call *c, uint32_t rank)
+{
     pthread_mutex_lock(&l->lock);
-    l->members[exo_local_call_rank(c, args->place)].inside = false;
+    l->members[rank].inside = false;
     go_locked(l, c);
     pthread_mutex_unlock(&l->lock);
+}
+
+/* --- Requests ---------------------------------------------------------------------------------------------------------------- */
+
+/* The member waits in this request, or in its begin. */
+static void
+enter_locked(struct member *m, const exo_engine_request *r)
+{
+    m->inside = true;
+    m->number = r->number;
+    m->operation = r->args.operation;
+    m->since = r->since;
+}
+
+static exo_status
+local_begin(void *state, uint32_t rank, exo_engine_request *r, exo_err *err)
+{
+    struct local *l = state;
+    struct member *m = &l->members[rank];
+    exo_sim_lane *lane = l->edge.sim ? exo_sim_current() : NULL;
+    exo_err reason = {0};
+    exo_pace_wait_begin(exo_pace_current(), l->edge.name ? l->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
+    if (lane)
+        exo_sim_sync(lane); /* what happens earlier on a link happens first */
+    exo_status st = exo_encoder_use_for(&m->encoder, &r->args, &reason);
+    r->since = exo_now(l->clock);
+    pthread_mutex_lock(&l->lock);
+    r->number = ++m->calls;
+    if (lane)
+        l->lanes[rank] = lane;
+    if (r->args.waits)
+        enter_locked(m, r);
+    if (st != EXO_OK)
+        break_locked(l, st, reason.text);
+    exo_local_call *c = l->broken.code == EXO_OK ? arrive_locked(l, rank, &r->args) : NULL;
+    bool met = c && c->committed;
+    bool is_broken = l->broken.code != EXO_OK;
+    if (!c) {
+        st = l->broken.code;
+        m->inside = false;
+        if (err)
+            *err = l->broken;
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (is_broken)
+        wake_lanes(l);
+    if (met && lane)
+        do_in_virtual_time(l, c, &r->args);
+    r->own = c;
+    r->state = met ? MET : ENTERED;
+    if (!c || !r->args.waits)
+        exo_pace_wait_end(exo_pace_current()); /* else the wait goes on */
+    return st;
+}
+
+/* Waits for the commit; the reason if there is none. */
+static exo_status
+meet(struct local *l, exo_local_call *c, uint32_t rank, const exo_engine_request *r, exo_sim_lane *lane, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    if (lane)
+        meet_in_virtual_time(l, c, rank, lane, r->deadline);
+    else
+        exo_compute_pause();
+    pthread_mutex_lock(&l->lock);
+    if (!lane)
+        meet_locked(l, c, r->deadline);
+    if (!c->committed) {
+        st = l->broken.code;
+        l->members[rank].inside = false;
+        if (err)
+            *err = l->broken;
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (!lane)
+        exo_compute_resume();
     return st;
 }
 
 static exo_status
-local_run(void *state, uint32_t rank, const exo_collective_args *args, exo_time deadline, exo_time *waited,
-          exo_err *err)
+local_wait(void *state, uint32_t rank, exo_engine_request *r, exo_err *err)
 {
     struct local *l = state;
-    exo_status st = EXO_OK;
+    exo_local_call *c = r->own;
     exo_pace *pace = exo_pace_current();
     exo_sim_lane *lane = l->edge.sim ? exo_sim_current() : NULL;
-    exo_pace_wait_begin(pace, l->edge.name ? l->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
-    if (lane)
-        exo_sim_sync(lane); /* what happens earlier on a link happens first */
-    exo_time before = exo_now(l->clock);
-
-    pthread_mutex_lock(&l->lock);
-    if (lane)
-        l->lanes[rank] = lane;
-    struct member *m = &l->members[rank];
-    m->inside = true;
-    m->calls++;
-    m->operation = args->operation;
-    m->since = before;
-    exo_local_call *c = l->broken.code == EXO_OK ? arrive_locked(l, rank, args) : NULL;
-    bool met = c && c->committed;
-    bool is_broken = l->broken.code != EXO_OK;
-    pthread_mutex_unlock(&l->lock);
-    if (is_broken)
-        wake_lanes(l);
-    if (c && lane)
-        meet_in_virtual_time(l, c, args, lane, met, deadline);
-    if (!met) {
-        if (!lane)
-            exo_compute_pause();
+    exo_time before = r->args.waits ? r->since : exo_now(l->clock);
+    if (!r->args.waits) {
+        exo_pace_wait_begin(pace, l->edge.name ? l->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
         pthread_mutex_lock(&l->lock);
-        if (c && !lane)
-            meet_locked(l, c, deadline);
-        if (!c || !c->committed) {
-            st = l->broken.code;
-            m->inside = false;
-            if (err)
-                *err = l->broken;
-        }
+        enter_locked(&l->members[rank], r);
         pthread_mutex_unlock(&l->lock);
-        if (!lane)
-            exo_compute_resume();
     }
-    if (st == EXO_OK)
-        st = finish(l, c, args, lane, deadline, err);
-    *waited += exo_now(l->clock) - before;
+    exo_status st = r->state == MET ? EXO_OK : meet(l, c, rank, r, lane, err);
+    if (st == EXO_OK) {
+        st = complete(l, c, &r->args, err);
+        if (st == EXO_OK)
+            st = await_end(l, c, r->args.place, lane, r->deadline, err);
+        leave_call(l, c, rank);
+    }
+    r->waited += exo_now(l->clock) - before;
     exo_pace_wait_end(pace);
     return st;
+}
+
+static exo_status
+local_test(void *state, uint32_t rank, exo_engine_request *r, bool *done, exo_err *err)
+{
+    struct local *l = state;
+    exo_local_call *c = r->own;
+    exo_status st = EXO_OK;
+    if (l->edge.sim && exo_sim_current())
+        exo_sim_sync(exo_sim_current());
+    pthread_mutex_lock(&l->lock);
+    bool met = c->committed;
+    if (!met && l->broken.code == EXO_OK && exo_now(l->clock) >= r->deadline)
+        break_by_timeout(l, c);
+    if (!met && l->broken.code != EXO_OK) {
+        st = l->broken.code;
+        if (err)
+            *err = l->broken;
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (st != EXO_OK)
+        wake_lanes(l);
+    *done = false;
+    if (!met || (c->ends && exo_now(l->clock) - l->edge.origin < c->ends[r->args.place]))
+        return st;
+    st = complete(l, c, &r->args, err);
+    leave_call(l, c, rank);
+    *done = true;
+    return st;
+}
+
+static void
+local_cancel(void *state, uint32_t rank, exo_engine_request *r)
+{
+    struct local *l = state;
+    exo_local_call *c = r->own;
+    char text[EXO_ERR_TEXT], who[NAME + 32];
+    pthread_mutex_lock(&l->lock);
+    bool met = c->committed;
+    if (!met) {
+        snprintf(text, sizeof text, "%s cancelled its %s", member_text(l, rank, who, sizeof who),
+                 exo_collective_name(r->args.operation));
+        break_locked(l, EXO_CANCELLED, text);
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (!met) {
+        wake_lanes(l);
+        return;
+    }
+    complete(l, c, &r->args, NULL);
+    leave_call(l, c, rank);
 }
 
 /* --- Places ------------------------------------------------------------------------------------------------------------------ */
@@ -472,15 +596,18 @@ local_fail(void *state, uint32_t rank, const char *cause)
 }
 
 static void
-local_free(void *state)
+local_close(void *state)
 {
     struct local *l = state;
     for (exo_local_call *c = l->all, *next; c; c = next) {
         next = c->next_all;
         exo_local_call_free(c);
     }
+    for (uint32_t r = 0; l->members && r < l->size; r++)
+        exo_encoder_release(&l->members[r].encoder);
     exo_free(l->open);
     exo_free(l->lanes);
+    exo_free(l->awaited);
     exo_free(l->hosts);
     exo_free(l->times);
     exo_free(l->bytes);
@@ -507,7 +634,7 @@ local_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, u
     const struct member *member = &l->members[rank];
     look->inside = member->inside;
     look->operation = exo_collective_name(member->operation);
-    look->number = member->calls;
+    look->number = member->number;
     look->since = member->since;
     for (const exo_local_call *c = l->all; c && l->broken.code == EXO_OK && !look->waits; c = c->next_all) {
         if (c->committed && c->inside > 0 && c->ends && exo_local_call_has(c, rank)) {
@@ -519,7 +646,7 @@ local_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, u
         look->num_missing = 0;
         for (uint32_t m = 0; m < c->args.size; m++) {
             uint32_t r = exo_local_call_rank(c, m);
-            look->waits = look->waits || (r == rank && c->here[m]);
+            look->waits = look->waits || (r == rank && c->here[m] && member->inside);
             if (!c->here[m])
                 missing[look->num_missing++] = r;
         }
@@ -527,13 +654,7 @@ local_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, u
     pthread_mutex_unlock(&l->lock);
 }
 
-static const exo_comm_backend local_backend = {.join = local_join,
-                                               .leave = local_leave,
-                                               .fail = local_fail,
-                                               .run = local_run,
-                                               .warm = local_warm,
-                                               .look = local_look,
-                                               .free = local_free};
+static const exo_comm_extras local_extras = {.warm = local_warm, .look = local_look};
 
 /* What an edge with links or on the virtual clock needs besides. */
 static bool
@@ -541,33 +662,24 @@ allocate_edge(struct local *l, const exo_comm_edge *edge)
 {
     l->edge = *edge;
     l->lanes = exo_calloc(l->size, sizeof *l->lanes);
+    l->awaited = exo_calloc(l->size, sizeof *l->awaited);
     l->hosts = exo_calloc(l->size, sizeof *l->hosts);
     l->times = exo_calloc(2 * (size_t)l->size, sizeof *l->times);
     l->bytes = exo_calloc(l->size, sizeof *l->bytes);
     l->edge.hosts = l->hosts;
     if (l->hosts && edge->links)
         memcpy(l->hosts, edge->hosts, l->size * sizeof *l->hosts);
-    return l->lanes && l->hosts && l->times && l->bytes;
+    return l->lanes && l->awaited && l->hosts && l->times && l->bytes;
 }
 
-exo_status
-exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge, exo_err *err)
+static exo_status
+local_new(struct local **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge, exo_err *err)
 {
     if (size < 1 || size > MAX_SIZE)
         return exo_fail(err, EXO_INVAL, "a communicator has 1 to %d members, not %u", MAX_SIZE, size);
-    exo_encoder probe = {0}; /* a wrong codec is an error here, and not of the first group */
-    exo_status st = exo_encoder_init(&probe, edge ? edge->codec : NULL, err);
-    exo_encoder_release(&probe);
-    if (st != EXO_OK)
-        return st;
-    exo_comm *c = exo_calloc(1, sizeof *c);
     struct local *l = exo_calloc(1, sizeof *l);
-    if (!c || !l) {
-        exo_free(c);
-        exo_free(l);
+    if (!l)
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
-    }
-    *c = (exo_comm){.references = 1, .size = size, .clock = clock, .backend = &local_backend, .state = l};
     l->size = size;
     l->clock = clock;
     pthread_condattr_t attr;
@@ -589,12 +701,65 @@ exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const e
             l->free = call;
         }
     }
-    if (edge && edge->codec)
-        memory = (c->codec = exo_strdup(edge->codec)) && memory;
     if (!memory) {
-        exo_comm_drop(&c);
+        local_close(l);
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator of %u", size);
     }
+    *out = l;
+    return EXO_OK;
+}
+
+static exo_status
+local_open(void **group, const exo_engine_opts *opts, exo_err *err)
+{
+    struct local *l = NULL;
+    exo_status st = local_new(&l, opts->size, opts->clock, NULL, err);
+    *group = l;
+    return st;
+}
+
+const exo_engine_class exo_local_engine = {
+    .name = "local",
+    .help = "among the threads of a process, in place",
+    .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_SOME | EXO_ENGINE_CODECS | EXO_ENGINE_LINKS,
+    .dtypes = EXO_REDUCE_DTYPES,
+    .open = local_open,
+    .close = local_close,
+    .join = local_join,
+    .leave = local_leave,
+    .fail = local_fail,
+    .begin = local_begin,
+    .test = local_test,
+    .wait = local_wait,
+    .cancel = local_cancel,
+};
+
+exo_status
+exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const exo_comm_edge *edge, exo_err *err)
+{
+    struct local *l = NULL;
+    exo_codec *probe = NULL; /* a wrong codec is an error here, and not of the first group */
+    exo_status st = exo_comm_codec_new(&probe, edge ? edge->codec : NULL, err);
+    exo_codec_free(&probe);
+    if (st == EXO_OK)
+        st = local_new(&l, size, clock, edge, err);
+    if (st != EXO_OK)
+        return st;
+    exo_comm *c = exo_calloc(1, sizeof *c);
+    char *codec = edge && edge->codec ? exo_strdup(edge->codec) : NULL;
+    if (!c || (edge && edge->codec && !codec)) {
+        exo_free(c);
+        exo_free(codec);
+        local_close(l);
+        return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
+    }
+    *c = (exo_comm){.references = 1,
+                    .size = size,
+                    .clock = clock,
+                    .engine = &exo_local_engine,
+                    .extras = &local_extras,
+                    .state = l,
+                    .codec = codec};
     *out = c;
     return EXO_OK;
 }

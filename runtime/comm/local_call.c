@@ -64,8 +64,9 @@ exo_local_call_begin(exo_local_call *c, const exo_collective_args *args, const u
         c->hosts[m] = hosts[exo_local_call_rank(c, m)];
     c->first = args->place;
     c->arrived = c->inside = 0;
+    c->since = INT64_MAX;
     c->committed = false;
-    c->blocks = args->rehearsal ? 0 : args->encoder ? args->size : (args->count + BLOCK - 1) / BLOCK;
+    c->blocks = args->rehearsal ? 0 : args->codec ? args->size : (args->count + BLOCK - 1) / BLOCK;
     atomic_store(&c->next_block, 0);
     atomic_store(&c->done, 0);
     atomic_store(&c->failed, 0);
@@ -112,17 +113,19 @@ owner_of(const exo_local_call *c, size_t at, size_t *count)
 static void
 reduce_range(const exo_local_call *c, size_t at, size_t count)
 {
-    float sum[BLOCK]; /* or int32_t, which are as long */
+    uint64_t room[BLOCK]; /* of the largest type */
+    char *sum = (char *)room;
+    size_t size = exo_dtype_size(c->args.dtype);
     exo_reduce_block(sum, c->data, c->args.size, at, count, c->args.dtype, c->args.reduce);
     if (c->args.operation == EXO_ALL_REDUCE) {
         for (uint32_t r = 0; r < c->args.size; r++)
-            memcpy((float *)c->data[r] + at, sum, count * sizeof(float));
+            memcpy((char *)c->data[r] + at * size, sum, count * size);
         return;
     }
     for (size_t done = 0; done < count;) {
         size_t part = count - done;
         uint32_t owner = owner_of(c, at + done, &part);
-        memcpy((float *)c->data[owner] + at + done, sum + done, part * sizeof(float));
+        memcpy((char *)c->data[owner] + (at + done) * size, sum + done * size, part * size);
         done += part;
     }
 }

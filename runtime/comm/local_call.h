@@ -19,6 +19,7 @@ struct exo_local_call {
     uint32_t room;            /* members that there is room for                                              */
     uint32_t first;           /* the place of who came first                                                 */
     uint32_t arrived, inside; /* how many have come; how many have not gone again                            */
+    exo_time since;           /* when the first came, on the clock */
     bool committed;
     uint32_t *ranks; /* (room)              */
     void **data;     /* (room)              */

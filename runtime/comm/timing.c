@@ -6,8 +6,10 @@
 size_t
 exo_comm_shard_bytes(const exo_collective_args *args, size_t count)
 {
-    bool encoded = args->encoder && args->encoder->codec && args->dtype == EXO_F32;
-    return encoded ? exo_encoder_size(args->encoder, count) : count * exo_dtype_size(args->dtype);
+    size_t size = count * exo_dtype_size(args->dtype);
+    if (args->codec)
+        exo_codec_size(args->codec, count, &size);
+    return size;
 }
 
 static void

@@ -6,7 +6,7 @@
  * each layer's all_reduce begins when its backward pass is over; the next step begins when all of them are. */
 #include <exogym/memory.h>
 
-#include "comm/async.h"
+#include "comm/edge.h"
 #include "graph/builtin.h"
 #include "graph/place.h"
 
@@ -43,22 +43,37 @@ spend(exo_graph_actor *actor, const char *phase, exo_time cost)
     exo_pace_phase(pace, NULL, -1);
 }
 
+/* Waits for all that were begun, also after an error; the first one counts. */
 static exo_status
-step(const struct stand_in *s, exo_graph_actor *actor, exo_async *async, bool communicates, exo_err *err)
+await_all(const struct stand_in *s, exo_request **requests, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint64_t layer = 0; layer < s->layers; layer++)
+        if (st == EXO_OK)
+            st = exo_request_wait(&requests[layer], err);
+        else
+            exo_request_cancel(&requests[layer]);
+    return st;
+}
+
+static exo_status
+step(const struct stand_in *s, exo_graph_actor *actor, exo_group *group, exo_request **requests, bool communicates,
+     exo_err *err)
 {
     size_t count = s->bytes / 4 / s->layers;
-    uint64_t last = 0;
+    exo_status st = EXO_OK;
     spend(actor, "forward", s->forward);
     if (!communicates || !s->overlap)
         spend(actor, "backward", s->backward);
-    for (uint64_t layer = 0; communicates && layer < s->layers; layer++) {
+    for (uint64_t layer = 0; st == EXO_OK && communicates && layer < s->layers; layer++) {
         if (s->overlap)
             spend(actor, "backward",
                   s->backward * (exo_time)(layer + 1) / (exo_time)s->layers -
                       s->backward * (exo_time)layer / (exo_time)s->layers);
-        last = exo_async_all_reduce(async, NULL, count, EXO_F32, EXO_SUM);
+        st = exo_comm_begin_rehearsal(&requests[layer], group, count, EXO_F32, err);
     }
-    return communicates ? exo_async_wait(async, last, err) : EXO_OK;
+    exo_status all = await_all(s, requests, st == EXO_OK ? err : NULL);
+    return st == EXO_OK ? all : st;
 }
 
 static exo_status
@@ -66,15 +81,15 @@ stand_in_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     const struct stand_in *s = self;
     exo_group *group = exo_graph_group(actor, "gradients");
-    exo_async *async = NULL;
-    exo_status st = exo_async_open(&async, group, actor->site->sim, err);
+    exo_request **requests = exo_calloc(s->layers, sizeof *requests);
+    exo_status st = requests ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for requests");
     uint64_t done = 0;
     while (st == EXO_OK && done < s->steps && !exo_graph_cancelled(actor)) {
-        st = step(s, actor, async, (done + 1) % s->every == 0, err);
+        st = step(s, actor, group, requests, (done + 1) % s->every == 0, err);
         done += st == EXO_OK;
     }
     exo_graph_metric(actor, "steps", (double)done);
-    exo_async_close(&async);
+    exo_free(requests);
     return st;
 }
 

@@ -244,7 +244,7 @@ act_integers(struct member *m)
     cr_expect_eq(bytes[0], 10);
     cr_expect_eq(bytes[1], 20);
     cr_expect_eq(exo_all_reduce(m->group, exo_host_array(EXO_I32, x, 5), EXO_MEAN, &m->err), EXO_UNSUPPORTED);
-    cr_expect_eq(exo_all_reduce(m->group, exo_host_array(EXO_BF16, x, 5), EXO_SUM, &m->err), EXO_UNSUPPORTED);
+    cr_expect_eq(exo_all_reduce(m->group, exo_host_array(EXO_U8, x, 5), EXO_SUM, &m->err), EXO_UNSUPPORTED);
     return st;
 }
 

@@ -276,8 +276,8 @@ model(const struct what *what, const char *codec)
 {
     exo_time begins[MAX_MEMBERS] = {0}, ends[MAX_MEMBERS], scratch[2 * MAX_MEMBERS];
     uint64_t bytes[MAX_MEMBERS];
-    exo_encoder encoder = {0};
-    cr_assert_eq(exo_encoder_init(&encoder, codec, NULL), EXO_OK);
+    exo_codec *encoder = NULL;
+    cr_assert_eq(exo_comm_codec_new(&encoder, codec, NULL), EXO_OK);
     const exo_collective operations[] = {EXO_ALL_REDUCE, EXO_REDUCE_SCATTER, EXO_ALL_GATHER,
                                          EXO_BROADCAST,  EXO_ALL_REDUCE,     EXO_BARRIER};
     for (int i = 0; i < OPERATIONS; i++) {
@@ -285,11 +285,12 @@ model(const struct what *what, const char *codec)
                                           .count = i == 5 ? 0 : what->count,
                                           .dtype = i == 4 ? EXO_I32 : EXO_F32,
                                           .root = i == 3 ? 1 % what->size : 0,
-                                          .encoder = i < 3 && encoder.codec ? &encoder : NULL};
+                                          .size = what->size,
+                                          .codec = i < 3 ? encoder : NULL};
         cr_assert_eq(exo_comm_timing(what->edge, what->size, &args, begins, ends, scratch, bytes, NULL), EXO_OK);
         memcpy(begins, ends, sizeof begins);
     }
-    exo_encoder_release(&encoder);
+    exo_codec_free(&encoder);
     exo_time last = 0;
     for (uint32_t r = 0; r < what->size; r++)
         last = begins[r] > last ? begins[r] : last;

@@ -1,0 +1,27 @@
+/* The engines by name: those of the library, which builtins/ names, then those that programs and plugins register. No other state. */
+#include "comm/engines.h"
+
+exo_registry exo_engine_registry = EXO_REGISTRY("engine");
+
+const exo_engine_class *
+exo_engine_at(size_t index)
+{
+    return exo_registry_at(&exo_engine_registry, index);
+}
+
+exo_status
+exo_engine_find(const exo_engine_class **out, const char *name, exo_err *err)
+{
+    *out = exo_registry_find(&exo_engine_registry, name);
+    return *out ? EXO_OK : exo_registry_unknown(&exo_engine_registry, name, err);
+}
+
+exo_status
+exo_engine_register(const exo_engine_class *e, exo_err *err)
+{
+    if (!e->name || !*e->name)
+        return exo_fail(err, EXO_INVAL, "an engine needs a name");
+    if (!e->close || !e->join || !e->leave || !e->fail || !e->begin || !e->test || !e->wait || !e->cancel)
+        return exo_fail(err, EXO_INVAL, "engine %s: a function is missing: only open may be", e->name);
+    return exo_registry_add(&exo_engine_registry, e, err);
+}

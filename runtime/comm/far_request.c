@@ -1,0 +1,160 @@
+/* Requests of a collective among actors elsewhere.
+ *
+ * A blocking call is made by its caller, within the wait. With the first request that its caller goes on beside, a thread is made that lives
+ * as long as the member and makes all of its calls from then on, one after the other in the order in which they were begun. What the lock
+ * guards stands in far_impl.h; a request is the thread's until its state is OVER. */
+#include <stdio.h>
+#include <time.h>
+
+#include "base/pace.h"
+#include "base/parallel.h"
+#include "comm/far_impl.h"
+
+enum {
+    BEGUN = 1, /* its wait makes it       */
+    QUEUED = 2,
+    OVER = 3, /* its status is in `number`, its reason, if there is one, in `broken` */
+};
+
+static void *
+thread_main(void *argument)
+{
+    exo_far *f = argument;
+    pthread_mutex_lock(&f->lock);
+    for (;;) {
+        while (!f->first && !f->closing)
+            pthread_cond_wait(&f->changed, &f->lock); /* idle: for the next request, or the end */
+        exo_engine_request *r = f->first;
+        if (!r)
+            break;
+        pthread_mutex_unlock(&f->lock);
+        exo_status st = exo_far_run(f, &r->args, r->deadline, NULL);
+        pthread_mutex_lock(&f->lock);
+        f->first = r->next;
+        if (!f->first)
+            f->last = &f->first;
+        r->number = (uint64_t)st;
+        r->state = OVER;
+        pthread_cond_broadcast(&f->changed);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+static exo_status
+start_thread(exo_far *f, exo_err *err)
+{
+    if (f->threaded)
+        return EXO_OK;
+    if (pthread_create(&f->thread, NULL, thread_main, f) != 0)
+        return exo_fail(err, EXO_FULL, "no thread for collectives beside the computation");
+    f->threaded = true;
+    return EXO_OK;
+}
+
+void
+exo_far_stop(exo_far *f)
+{
+    pthread_mutex_lock(&f->lock);
+    f->closing = true;
+    pthread_cond_broadcast(&f->changed);
+    bool threaded = f->threaded;
+    pthread_mutex_unlock(&f->lock);
+    if (threaded)
+        pthread_join(f->thread, NULL);
+}
+
+exo_status
+exo_far_begin(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
+{
+    exo_far *f = group;
+    (void)rank;
+    pthread_mutex_lock(&f->lock);
+    exo_status st = f->broken.code;
+    if (st != EXO_OK && err)
+        *err = f->broken;
+    r->since = exo_now(f->clock);
+    r->state = BEGUN;
+    if (st == EXO_OK && !r->args.waits)
+        st = start_thread(f, err);
+    if (st == EXO_OK && f->threaded) {
+        r->state = QUEUED;
+        *f->last = r;
+        f->last = &r->next;
+        pthread_cond_broadcast(&f->changed);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return st;
+}
+
+/* Sleeps until something changes, for a while. */
+static void
+sleep_locked(exo_far *f)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&f->changed, &f->lock, &until);
+}
+
+/* The thread makes it, and ends it at its deadline at the latest. */
+static exo_status
+await_thread(exo_far *f, const exo_engine_request *r, exo_err *err)
+{
+    exo_compute_pause();
+    pthread_mutex_lock(&f->lock);
+    f->asked = true;
+    while (r->state != OVER)
+        sleep_locked(f);
+    f->asked = false;
+    exo_status st = (exo_status)r->number;
+    if (st != EXO_OK && err)
+        *err = f->broken;
+    pthread_mutex_unlock(&f->lock);
+    exo_compute_resume();
+    return st;
+}
+
+exo_status
+exo_far_wait(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
+{
+    exo_far *f = group;
+    exo_pace *pace = exo_pace_current();
+    exo_time before = exo_now(f->clock);
+    (void)rank;
+    exo_pace_wait_begin(pace, f->edge.name ? f->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
+    exo_status st = r->state == BEGUN ? exo_far_run(f, &r->args, r->deadline, err) : await_thread(f, r, err);
+    r->waited += exo_now(f->clock) - before;
+    exo_pace_wait_end(pace);
+    return st;
+}
+
+exo_status
+exo_far_test(void *group, uint32_t rank, exo_engine_request *r, bool *done, exo_err *err)
+{
+    exo_far *f = group;
+    (void)rank;
+    pthread_mutex_lock(&f->lock);
+    *done = r->state == OVER;
+    exo_status st = *done ? (exo_status)r->number : EXO_OK;
+    if (st != EXO_OK && err)
+        *err = f->broken;
+    pthread_mutex_unlock(&f->lock);
+    return st;
+}
+
+void
+exo_far_cancel(void *group, uint32_t rank, exo_engine_request *r)
+{
+    exo_far *f = group;
+    char cause[128];
+    pthread_mutex_lock(&f->lock);
+    bool over = r->state == OVER;
+    pthread_mutex_unlock(&f->lock);
+    if (over)
+        return;
+    snprintf(cause, sizeof cause, "its %s", exo_collective_name(r->args.operation));
+    exo_far_tell(f, rank, EXO_CANCELLED, cause);
+    if (r->state != BEGUN)
+        await_thread(f, r, NULL); /* what waits for a message hears of it at once */
+}

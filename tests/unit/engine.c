@@ -1,0 +1,505 @@
+/* Engines: one table of tests over those of the library, `local` among threads and `net` among actors. Several requests under way, every way
+ * in which they can end, and every type. */
+#include <criterion/criterion.h>
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/exogym.h>
+
+#include "comm/edge.h"
+#include "comm/far.h"
+
+enum {
+    SIZE = 3,
+    COUNT = 5000,
+    REQUESTS = 4
+};
+
+static const char *const engines[] = {"local", "net"};
+
+/* One engine, and its members. */
+struct world {
+    bool far;
+    exo_runtime *runtime;
+    exo_comm *comms[SIZE];
+    exo_group *groups[SIZE];
+};
+
+struct hearer {
+    exo_comm *comm;
+};
+
+static exo_status
+hearer_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
+{
+    (void)call;
+    (void)err;
+    ((struct hearer *)self)->comm = *(exo_comm *const *)args->data;
+    return EXO_OK;
+}
+
+static exo_status
+hearer_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    exo_payload message = {0};
+    (void)args;
+    (void)reply;
+    exo_call_take_args(call, &message);
+    exo_status st = exo_comm_far_deliver(((struct hearer *)self)->comm, &message, err);
+    exo_payload_release(&message);
+    return st;
+}
+
+static const exo_lane_class lanes[] = {{.name = "mail", .capacity = 1 << 16}};
+static const exo_method methods[] = {{.name = "collective", .run = hearer_collective}};
+static const exo_actor_class hearer_class = {.name = "hearer",
+                                             .state_size = sizeof(struct hearer),
+                                             .start = hearer_start,
+                                             .lanes = lanes,
+                                             .num_lanes = 1,
+                                             .methods = methods,
+                                             .num_methods = 1};
+
+static void
+open_far(struct world *w, const exo_comm_edge *edge)
+{
+    exo_ref refs[SIZE];
+    exo_err err = {0};
+    cr_assert_eq(exo_runtime_open(&w->runtime, NULL, &err), EXO_OK, "%s", err.text);
+    for (uint32_t r = 0; r < SIZE; r++) {
+        const exo_comm_far_opts opts = {
+            .runtime = w->runtime, .size = SIZE, .rank = r, .channel = 3, .method = "collective", .edge = edge};
+        cr_assert_eq(exo_comm_far(&w->comms[r], &opts, &err), EXO_OK, "%s", err.text);
+        const exo_spawn_opts spawn = {.args = exo_payload_borrow(&w->comms[r], sizeof(exo_comm *))};
+        cr_assert_eq(exo_spawn(w->runtime, &hearer_class, &spawn, &refs[r], &err), EXO_OK, "%s", err.text);
+    }
+    for (uint32_t r = 0; r < SIZE; r++)
+        cr_assert_eq(exo_comm_far_connect(w->comms[r], refs, &err), EXO_OK, "%s", err.text);
+}
+
+static void
+world_open(struct world *w, const char *engine, const char *codec)
+{
+    const exo_comm_edge edge = {.name = "edge", .codec = codec};
+    *w = (struct world){.far = strcmp(engine, "net") == 0};
+    if (w->far) {
+        open_far(w, &edge);
+    } else {
+        cr_assert_eq(exo_comm_local_on(&w->comms[0], SIZE, exo_clock_real(), &edge, NULL), EXO_OK);
+        for (uint32_t r = 1; r < SIZE; r++)
+            w->comms[r] = exo_comm_hold(w->comms[0]);
+    }
+    for (uint32_t r = 0; r < SIZE; r++) {
+        char name[16];
+        snprintf(name, sizeof name, "node_%u", r);
+        cr_assert_eq(exo_group_open(&w->groups[r], w->comms[r], r, name, NULL), EXO_OK);
+        exo_group_set_timeout(w->groups[r], 30 * EXO_SECOND);
+    }
+}
+
+static void
+world_close(struct world *w)
+{
+    for (uint32_t r = 0; r < SIZE; r++)
+        exo_group_close(&w->groups[r]);
+    for (uint32_t r = 0; w->far && r < SIZE; r++)
+        exo_comm_far_disconnect(w->comms[r]);
+    if (w->far)
+        cr_assert_eq(exo_runtime_close(&w->runtime, exo_deadline(exo_clock_real(), 10 * EXO_SECOND), NULL), EXO_OK);
+    for (uint32_t r = 0; r < SIZE; r++)
+        exo_comm_drop(&w->comms[r]);
+}
+
+/* --- Members on threads -------------------------------------------------------------------------------------------------------- */
+
+struct member {
+    exo_group *group;
+    uint32_t rank;
+    exo_dtype dtype;
+    bool blocking;
+    void *data; /* (REQUESTS COUNT) */
+    exo_status status;
+    exo_err err;
+    exo_status (*act)(struct member *m);
+};
+
+static void *
+member_main(void *argument)
+{
+    struct member *m = argument;
+    m->status = m->act(m);
+    return NULL;
+}
+
+static void
+members_run(struct member members[SIZE], const struct world *w, exo_status (*act)(struct member *m))
+{
+    pthread_t threads[SIZE];
+    for (uint32_t r = 0; r < SIZE; r++) {
+        members[r].act = act;
+        members[r].rank = r;
+        members[r].group = w->groups[r];
+        cr_assert_eq(pthread_create(&threads[r], NULL, member_main, &members[r]), 0);
+    }
+    for (uint32_t r = 0; r < SIZE; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t r = 0; r < SIZE; r++)
+        cr_assert_eq(members[r].status, EXO_OK, "rank %u: %s", r, members[r].err.text);
+}
+
+static exo_array
+part_of(const struct member *m, int k)
+{
+    return exo_host_array(m->dtype, (char *)m->data + (size_t)k * COUNT * exo_dtype_size(m->dtype), COUNT);
+}
+
+/* Two reductions, a gathering and a broadcast, under way at once and waited for from the last to the first; or one after the other. */
+static exo_status
+act_many(struct member *m)
+{
+    exo_request *requests[REQUESTS] = {0};
+    exo_status st = EXO_OK;
+    if (m->blocking) {
+        st = exo_all_reduce(m->group, part_of(m, 0), EXO_MEAN, &m->err);
+        if (st == EXO_OK)
+            st = exo_all_reduce(m->group, part_of(m, 1), EXO_SUM, &m->err);
+        if (st == EXO_OK)
+            st = exo_all_gather(m->group, part_of(m, 2), &m->err);
+        return st == EXO_OK ? exo_broadcast(m->group, part_of(m, 3), 1, &m->err) : st;
+    }
+    st = exo_comm_begin_all_reduce(&requests[0], m->group, part_of(m, 0), EXO_MEAN, &m->err);
+    if (st == EXO_OK)
+        st = exo_comm_begin_all_reduce(&requests[1], m->group, part_of(m, 1), EXO_SUM, &m->err);
+    if (st == EXO_OK)
+        st = exo_comm_begin_all_gather(&requests[2], m->group, part_of(m, 2), &m->err);
+    if (st == EXO_OK)
+        st = exo_comm_begin_broadcast(&requests[3], m->group, part_of(m, 3), 1, &m->err);
+    for (int k = REQUESTS; st == EXO_OK && k-- > 0;)
+        st = exo_request_wait(&requests[k], &m->err);
+    return st == EXO_OK ? exo_barrier(m->group, &m->err) : st; /* a blocking call after them meets its like */
+}
+
+static void
+fill(struct member members[SIZE], bool blocking)
+{
+    for (uint32_t r = 0; r < SIZE; r++) {
+        float *data = malloc(REQUESTS * COUNT * sizeof *data);
+        for (size_t i = 0; i < REQUESTS * COUNT; i++)
+            data[i] = (float)((int)((i * 7919 + r * 104729) % 20011) - 10005) / 997;
+        members[r] = (struct member){.dtype = EXO_F32, .data = data, .blocking = blocking};
+    }
+}
+
+static void
+many_give_the_same(const char *engine, const char *codec)
+{
+    struct world w;
+    struct member one[SIZE], many[SIZE];
+    exo_traffic before[SIZE];
+    fill(one, true);
+    fill(many, false);
+    world_open(&w, "local", codec);
+    members_run(one, &w, act_many);
+    for (uint32_t r = 0; r < SIZE; r++)
+        before[r] = exo_group_traffic(w.groups[r]);
+    world_close(&w);
+    world_open(&w, engine, codec);
+    members_run(many, &w, act_many);
+    for (uint32_t r = 0; r < SIZE; r++) {
+        const exo_traffic t = exo_group_traffic(w.groups[r]);
+        cr_expect_eq(memcmp(one[r].data, many[r].data, REQUESTS * COUNT * sizeof(float)), 0, "%s, rank %u", engine, r);
+        cr_expect_eq(t.payload_bytes, before[r].payload_bytes, "%s, rank %u", engine, r);
+        cr_expect_eq(t.items, before[r].items + 1);
+        free(one[r].data);
+        free(many[r].data);
+    }
+    world_close(&w);
+}
+
+#define FOR_EACH_ENGINE(engine)                                                                                        \
+    for (size_t e_ = 0; e_ < sizeof engines / sizeof *engines; e_++)                                                   \
+        for (const char *engine = engines[e_]; engine; engine = NULL)
+
+Test(engine, several_requests_at_once_give_the_bits_of_one_after_the_other, .timeout = 120)
+{
+    FOR_EACH_ENGINE(engine)
+    {
+        many_give_the_same(engine, NULL);
+        many_give_the_same(engine, "int8");
+    }
+}
+
+/* --- Ends ------------------------------------------------------------------------------------------------------------------------ */
+
+static exo_status
+act_reduce(struct member *m)
+{
+    float x[8] = {1};
+    return exo_all_reduce(m->group, exo_host_array(EXO_F32, x, 8), EXO_SUM, &m->err);
+}
+
+Test(engine, a_test_does_not_wait, .timeout = 60)
+{
+    FOR_EACH_ENGINE(engine)
+    {
+        struct world w;
+        float x[SIZE][8] = {{1}, {2}, {3}};
+        exo_request *requests[SIZE];
+        bool done = true;
+        world_open(&w, engine, NULL);
+        for (uint32_t r = 0; r + 1 < SIZE; r++)
+            cr_assert_eq(
+                exo_comm_begin_all_reduce(&requests[r], w.groups[r], exo_host_array(EXO_F32, x[r], 8), EXO_SUM, NULL),
+                EXO_OK);
+        cr_expect_eq(exo_request_test(&requests[0], &done, NULL), EXO_OK);
+        cr_expect(!done && requests[0], "%s: it cannot be over without the last member", engine);
+        cr_assert_eq(exo_comm_begin_all_reduce(&requests[SIZE - 1], w.groups[SIZE - 1],
+                                               exo_host_array(EXO_F32, x[SIZE - 1], 8), EXO_SUM, NULL),
+                     EXO_OK);
+        for (uint32_t r = 0; r < SIZE; r++) { /* bounded by the deadline of the requests */
+            for (done = false; !done; sched_yield())
+                cr_assert_eq(exo_request_test(&requests[r], &done, NULL), EXO_OK);
+            cr_expect_null(requests[r]);
+            cr_expect_eq(x[r][0], 6.0f);
+        }
+        world_close(&w);
+    }
+}
+
+/* Two requests of rank 0, of which the others know nothing. */
+static void
+begin_two(const struct world *w, float x[2][8], exo_request *requests[2])
+{
+    for (int k = 0; k < 2; k++)
+        cr_assert_eq(
+            exo_comm_begin_all_reduce(&requests[k], w->groups[0], exo_host_array(EXO_F32, x[k], 8), EXO_SUM, NULL),
+            EXO_OK);
+}
+
+Test(engine, a_death_ends_all_requests_with_its_cause, .timeout = 60)
+{
+    FOR_EACH_ENGINE(engine)
+    {
+        struct world w;
+        float x[2][8] = {{1}};
+        exo_request *requests[2];
+        exo_err err = {0};
+        world_open(&w, engine, NULL);
+        begin_two(&w, x, requests);
+        exo_comm_fail(w.comms[0], 2, "killed by signal 9");
+        for (int k = 0; k < 2; k++) {
+            cr_expect_eq(exo_request_wait(&requests[k], &err), EXO_PEER_LOST, "%s", engine);
+            cr_expect_str_eq(err.text, "node_2 (rank 2) died: killed by signal 9");
+            cr_expect_null(requests[k]);
+        }
+        cr_expect_eq(exo_comm_begin_barrier(&requests[0], w.groups[0], &err), EXO_PEER_LOST);
+        cr_expect_null(requests[0]);
+        world_close(&w);
+    }
+}
+
+Test(engine, a_cancelled_request_ends_the_others_and_everybodys_next_call, .timeout = 60)
+{
+    FOR_EACH_ENGINE(engine)
+    {
+        struct world w;
+        float x[2][8] = {{1}};
+        exo_request *requests[2];
+        exo_err err = {0};
+        world_open(&w, engine, NULL);
+        begin_two(&w, x, requests);
+        exo_request_cancel(&requests[0]);
+        cr_expect_null(requests[0]);
+        cr_expect_eq(exo_request_wait(&requests[1], &err), EXO_CANCELLED, "%s: %s", engine, err.text);
+        struct member other = {.group = w.groups[1], .rank = 1};
+        cr_expect_eq(act_reduce(&other), EXO_CANCELLED, "%s: %s", engine, other.err.text);
+        cr_expect_str_eq(other.err.text, "node_0 (rank 0) cancelled its all_reduce");
+        world_close(&w);
+    }
+}
+
+Test(engine, a_deadline_ends_requests_and_names_who_is_missing, .timeout = 60)
+{
+    FOR_EACH_ENGINE(engine)
+    {
+        struct world w;
+        float x[2][8] = {{1}};
+        exo_request *requests[2];
+        exo_err err = {0};
+        world_open(&w, engine, NULL);
+        exo_group_set_timeout(w.groups[0], 20 * EXO_MS);
+        begin_two(&w, x, requests);
+        cr_expect_eq(exo_request_wait(&requests[1], &err), EXO_TIMEOUT, "%s: %s", engine, err.text);
+        cr_expect(strstr(err.text, "node_1"), "%s", err.text);
+        bool done = false;
+        exo_status st = EXO_OK;
+        while (st == EXO_OK && !done)
+            st = exo_request_test(&requests[0], &done, &err);
+        cr_expect_eq(st, EXO_TIMEOUT);
+        cr_expect_null(requests[0]);
+        world_close(&w);
+    }
+}
+
+Test(engine, a_group_that_closes_cancels_what_it_began, .timeout = 60)
+{
+    FOR_EACH_ENGINE(engine)
+    {
+        struct world w;
+        float x[2][8] = {{1}};
+        exo_request *requests[2];
+        world_open(&w, engine, NULL);
+        begin_two(&w, x, requests);
+        exo_group_close(&w.groups[0]);
+        memset(x, 0, sizeof x); /* nobody looks any more */
+        struct member other = {.group = w.groups[1], .rank = 1};
+        cr_expect_eq(act_reduce(&other), EXO_CANCELLED, "%s: %s", engine, other.err.text);
+        world_close(&w);
+    }
+}
+
+/* --- Codecs ---------------------------------------------------------------------------------------------------------------------- */
+
+Test(engine, no_call_makes_a_codec, .timeout = 60)
+{
+    FOR_EACH_ENGINE(engine)
+    {
+        struct world w;
+        struct member members[SIZE];
+        uint64_t made = 0, each = strcmp(engine, "net") == 0 ? 1 : SIZE; /* of net each member has a communicator */
+        fill(members, true);
+        world_open(&w, engine, "bf16");
+        for (int round = 0; round < 3; round++) {
+            members_run(members, &w, act_many);
+            made = exo_comm_codecs_made(w.comms[0]);
+            cr_expect_eq(made, each, "%s: %llu codecs after round %d", engine, (unsigned long long)made, round);
+        }
+        for (uint32_t r = 0; r < SIZE; r++)
+            free(members[r].data);
+        world_close(&w);
+    }
+}
+
+/* --- Types ----------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+act_sum(struct member *m)
+{
+    return exo_all_reduce(m->group, part_of(m, 0), EXO_SUM, &m->err);
+}
+
+static exo_status
+act_mean(struct member *m)
+{
+    return exo_all_reduce(m->group, part_of(m, 0), EXO_MEAN, &m->err);
+}
+
+static void
+reduce(const char *engine, exo_dtype dtype, struct member members[SIZE], exo_status (*act)(struct member *m))
+{
+    struct world w;
+    for (uint32_t r = 0; r < SIZE; r++)
+        members[r].dtype = dtype;
+    world_open(&w, engine, NULL);
+    members_run(members, &w, act);
+    world_close(&w);
+}
+
+Test(engine, bytes_and_longs_wrap, .timeout = 60)
+{
+    FOR_EACH_ENGINE(engine)
+    {
+        static int8_t bytes[SIZE][COUNT];
+        static int64_t longs[SIZE][COUNT];
+        struct member a[SIZE] = {0}, b[SIZE] = {0};
+        for (uint32_t r = 0; r < SIZE; r++) {
+            a[r].data = bytes[r];
+            b[r].data = longs[r];
+            for (size_t i = 0; i < COUNT; i++) {
+                bytes[r][i] = (int8_t)((i * 37 + r * 11) % 256 - 128);
+                longs[r][i] = INT64_MAX - (int64_t)(i + r);
+            }
+        }
+        reduce(engine, EXO_I8, a, act_sum);
+        reduce(engine, EXO_I64, b, act_sum);
+        for (size_t i = 0; i < COUNT; i++) {
+            uint64_t eight = 0, all = 0;
+            for (uint32_t r = 0; r < SIZE; r++) {
+                eight += (i * 37 + r * 11) % 256 - 128;
+                all += (uint64_t)(INT64_MAX - (int64_t)(i + r));
+            }
+            cr_assert_eq((uint8_t)bytes[1][i], (uint8_t)eight, "%s, element %zu", engine, i);
+            cr_assert_eq((uint64_t)longs[2][i], all, "%s, element %zu", engine, i);
+        }
+    }
+}
+
+/* bf16 by hand: 256 and 1 are exact, 257 is not; in bf16 alone 256 + 1 + 1 would stay 256. In fp32 it is 258, which bf16 has; 256 + 1 + 2 =
+ * 259 lies between 258 and 260, and goes to the even one, 260. As a mean, 256 + 1 + 1 = 258 by 3 is 86. fp16: the same with 2048. */
+Test(engine, halves_are_summed_in_fp32_and_rounded_once, .timeout = 60)
+{
+    static const struct {
+        exo_dtype dtype;
+        uint16_t in[SIZE][2];
+        uint16_t sum[2], mean;
+    } cases[] = {
+        {EXO_BF16, {{0x4380, 0x4380}, {0x3F80, 0x3F80}, {0x3F80, 0x4000}}, {0x4381, 0x4382}, 0x42AC},
+        {EXO_F16, {{0x6800, 0x6800}, {0x3C00, 0x3C00}, {0x3C00, 0x4000}}, {0x6801, 0x6802}, 0x6157},
+    };
+    FOR_EACH_ENGINE(engine)
+    {
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            static uint16_t halves[SIZE][COUNT];
+            struct member members[SIZE] = {0};
+            for (int mean = 0; mean < 2; mean++) {
+                for (uint32_t r = 0; r < SIZE; r++) {
+                    members[r].data = halves[r];
+                    for (size_t i = 0; i < COUNT; i++)
+                        halves[r][i] = cases[c].in[r][i % 2];
+                }
+                reduce(engine, cases[c].dtype, members, mean ? act_mean : act_sum);
+                for (size_t i = 0; i < COUNT; i++)
+                    if (!mean || i % 2 == 0)
+                        cr_assert_eq(halves[1][i], mean ? cases[c].mean : cases[c].sum[i % 2],
+                                     "%s, %s, element %zu: %04x", engine, exo_dtype_name(cases[c].dtype), i,
+                                     halves[1][i]);
+            }
+        }
+    }
+}
+
+Test(engine, what_cannot_be_reduced_is_refused)
+{
+    struct world w;
+    exo_err err = {0};
+    int8_t x[4] = {0};
+    world_open(&w, "local", NULL);
+    cr_expect_eq(exo_all_reduce(w.groups[0], exo_host_array(EXO_I8, x, 4), EXO_MEAN, &err), EXO_UNSUPPORTED);
+    cr_expect_eq(exo_all_reduce(w.groups[0], exo_host_array(EXO_U8, x, 4), EXO_SUM, &err), EXO_UNSUPPORTED);
+    cr_expect(strstr(err.text, "not uint8"), "%s", err.text);
+    world_close(&w);
+}
+
+/* --- By name --------------------------------------------------------------------------------------------------------------------- */
+
+Test(engine, engines_are_found_by_name)
+{
+    const exo_engine_class *engine = NULL;
+    exo_comm *comm = NULL;
+    exo_err err = {0};
+    const exo_engine_opts opts = {.size = 2, .clock = exo_clock_real(), .key = "k"};
+    cr_assert_eq(exo_engine_find(&engine, "local", &err), EXO_OK);
+    cr_expect(engine->promises & EXO_ENGINE_ORDERED);
+    cr_expect_eq(exo_comm_open(&comm, engine, &opts, &err), EXO_OK, "%s", err.text);
+    exo_comm_drop(&comm);
+    cr_assert_eq(exo_engine_find(&engine, "net", &err), EXO_OK);
+    cr_expect_eq(exo_comm_open(&comm, engine, &opts, &err), EXO_UNSUPPORTED);
+    cr_expect_eq(exo_engine_find(&engine, "locla", &err), EXO_NOT_FOUND);
+    cr_expect(strstr(err.text, "local"), "%s", err.text);
+    const exo_engine_class half = {.name = "half"};
+    cr_expect_eq(exo_engine_register(&half, &err), EXO_INVAL);
+}
