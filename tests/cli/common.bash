@@ -58,13 +58,13 @@ finish() {
     [ "$failures" = 0 ] || exit 1
 }
 
-# A job that takes a moment: an MLP on made-up images, two nodes.
+# A job that takes a moment: an MLP on made-up images, few, as making them takes longest; two nodes.
 cat >job.yaml <<'END'
 exogym: 1
 name: small
 seed: 7
 model: mlp
-data: synthetic
+data: {name: synthetic, count: 256}
 nodes: 2
 train: {max_steps: 12, batch_size: 16, val_size: 64, val_interval: 5, correlation_interval: 6}
 strategy: {optimizer: {name: adamw, lr: 1e-3}}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Completion as bash does it, driven through COMP_WORDS; of zsh and fish, what is installed reads its script.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 PATH=$(dirname "$EXOGYM"):$PATH
 "$EXOGYM" completion bash >script || fail 'no script for bash'

@@ -2,7 +2,7 @@
 # A run's config.json has every option of its strategy, optimizers, schedule, model and data, given or not, with the value that is used; it is
 # a job that gives the same run and the same config.json; and --resume takes it for the job that it came from. Every listed name is tried, so
 # an option that is added without a default that can be written is noticed here.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # --- Data -------------------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ def write():
     said = {"name": name, **given} if given else name
     job = {"name": "x", "nodes": 2, "train": {"max_steps": 1, "batch_size": 2, "val_size": 2},
            "model": {"name": "gpt", "layers": 1, "heads": 1, "width": 4} if texts else {"name": "mlp", "hidden": 4},
-           "data": {"name": "text", "path": "text.txt", "block": 4} if texts else "synthetic", "strategy": "ddp"}
+           "data": {"name": "text", "path": "text.txt", "block": 4} if texts else {"name": "synthetic", "count": 64}, "strategy": "ddp"}
     if key:
         job[key] = said
     elif kind == "strategies":
@@ -186,7 +186,7 @@ path = "runs/x/diloco/config.json"
 job = json.load(open(path))
 job["strategy"] = {"name": "diloco", "label": "diloco"}
 job["model"] = {"name": "mlp", "hidden": 4}
-job["data"] = {"name": "synthetic"}
+job["data"] = {"name": "synthetic", "count": 64}
 del job["clock"]
 json.dump(job, open(path, "w"), indent=2)
 END

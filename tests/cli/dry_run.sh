@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # --dry-run says what a run takes of memory before anything of it is made, and is right to a tenth.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 ok run job.yaml --dry-run
 for row in parameters gradients optimizer average activations evaluation batches result process peak; do

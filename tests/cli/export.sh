@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A language model that was trained becomes a Hugging Face directory with its tokenizer, and a job goes on from there.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 fox_text 200
 cat >lm.yaml <<'END'

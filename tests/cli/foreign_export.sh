@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A folder that came from elsewhere is exported into, and text made into tokens beside one: nothing outside of it changes, whichever names are
 # links, and pipes are waited for by nobody. The names are those that an export leaves.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 printf 'abcd efgh\n%.0s' {1..200} >text.txt
 cat >job.yaml <<'END'

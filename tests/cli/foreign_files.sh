@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What files of others say reaches the terminal as one harmless line: keys, values, names of tensors, options of a job.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 decoders=$EXO_SOURCE/tests/golden/decoders
 bad=$'w\n\e[2J\e]0;title\a\xc2\x9b'
 shown='w\n\x1b[2J\x1b]0;title\x07\u009b'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A run's folder that came from elsewhere, with links where a run has files and folders: nothing outside of it changes, whichever of them is a
 # link. The names are those that a real run leaves, so that a new one is covered by itself.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # With a checkpoint of the middle and the end, a timeline and a table of the network.
 sed -i -e 's/^compare:.*/compare: [{name: diloco, H: 4}]/' -e 's/val_interval: 5,/val_interval: 5, checkpoint_interval: 6,/' \

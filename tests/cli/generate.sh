@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Text from a trained language model: of a run, a checkpoint and a Hugging Face directory, the same each time.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 fox_text 200
 cat >lm.yaml <<'END'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # exogym graph: what is right is expanded, drawn and planned; each kind of mistake is one line with its place and exit status 2.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 plugin=$EXO_BUILD/tests/plugins/graphs.so
 head="plugins: [$plugin]"

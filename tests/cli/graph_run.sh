@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # exogym run of a graph: figures, ledger and timeline, on either clock; exogym graph apply changes it while it runs, and loses nothing.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 cat >graph.yaml <<END
 exogym: 1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Help, manual pages and completion scripts come from one table, so each has every option and operand; the pages are clean
 # man(7). What a table has is read from the completion script, whose lines are the easiest to take apart.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # shellcheck disable=SC1090
 source <("$EXOGYM" completion bash)

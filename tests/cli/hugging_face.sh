@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Files of a Hugging Face directory: what lies beside the weights is carried or named, how it wants texts generated is done, and what
 # cannot be read says what to do.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # value FILE EXPRESSION: of the JSON `d`.
 value() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Jobs, graphs and prompts from pipes and standard input: read once, to the end. Files that must be files are refused when they are pipes,
 # at once.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # within SECONDS COMMAND...: it must end well within the time, whatever it waits for.
 within() {

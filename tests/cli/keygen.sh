@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `exogym keygen`: two files, what is said of them, and nothing ever overwritten.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # golden WHAT FILE: the file is standard input, with every key of 40 characters written as KEY.
 golden() {

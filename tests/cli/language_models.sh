@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The examples of language models run, on a text of the test's own.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 for i in $(seq 200); do
     printf 'line %d of a text that is learned from, %d\n' "$i" $((i * 7 % 13))

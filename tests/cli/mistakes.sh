@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A wrong job is one line with its place and exit status 2, before anything starts; a missing thing is exit status 1.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # wrong TEXT MESSAGE: job.yaml without its line of the same key and with TEXT as its last line is refused with
 # "exogym: wrong.yaml:LINE:MESSAGE".
@@ -49,7 +49,7 @@ expect 2 'exogym: wrong.yaml:1:1: a job is a mapping: model, data, nodes, train,
 
 set_wrong nodes=x "nodes: expected an integer, got 'x'"
 set_wrong compare.1.H=0 'H must be at least 1, got 0'
-set_wrong data.augment=false "'augment' cannot be set inside the value 'synthetic'"
+set_wrong model.hidden=8 "'hidden' cannot be set inside the value 'mlp'"
 set_wrong train.max_step=3 "unknown key 'max_step'; did you mean 'max_steps'?"
 expect 2 'exogym: --set nodes: expected KEY=VALUE' run job.yaml --set nodes
 expect 2 'exogym: --preset fast: the job has no such preset; it has: quick' run job.yaml --preset fast

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The command lines of exogym-head and exogym-worker; tests/cluster has what they do.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 mkdir -m 700 here
 for program in exogym-head exogym-worker; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Pictures of runs, from metrics.csv alone.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 command -v gnuplot >/dev/null || exit 77
 
 header=step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy

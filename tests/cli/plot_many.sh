@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Pictures of any number of runs, of losses of any size, and of seeds: every word can be read, and every curve told from the others.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 command -v gnuplot >/dev/null || exit 77
 command -v python3 >/dev/null || exit 77
 

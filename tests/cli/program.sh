@@ -3,7 +3,7 @@
 # troff and shells would take for their own.
 exogym=$EXOGYM
 EXOGYM=$EXO_GREET
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 says() {
     local expected=$1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Stopped by a signal, a job says how to go on, and ends as if it had never been stopped.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 # stop SIGNAL STATUS NAME: begins a job and stops it in its second run; `steps` grows until that is slow enough to hit.
 steps=64

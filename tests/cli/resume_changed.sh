@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A job whose graph was changed while it ran goes on with the graph that it had last: its end is that of the run that was left alone, to the
 # byte, whether the changes were made before its checkpoint or after it; a graph that is asked for meanwhile replaces those still to come.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 cat >job.yaml <<'END'
 exogym: 1
@@ -9,7 +9,7 @@ name: live
 seed: 3
 clock: virtual
 model: {name: mlp, hidden: 8}
-data: synthetic
+data: {name: synthetic, count: 256}
 nodes: 2
 hosts: {home: {count: 2, up: 2 Mbit/s, down: 2 Mbit/s}}
 links: {default: {latency: 5 ms}}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A whole job: files, table, JSON, overrides, presets, and the bytes of the closed form.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 ok run job.yaml
 has err '[1/3] ddp'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The schema for editors is true: it has every key that the parser knows and no other, takes every YAML of the repository, and refuses
 # what the parser refuses for its form.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 ok graph schema
 cp out schema.json

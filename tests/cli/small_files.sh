@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Small files that claim much: each is refused, or read, in little memory and soon, whatever reads it. A reader that would take what they claim
 # is ended by its limits. What config.json claims of the weights is in huge_claims.sh.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 if ! grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     echo "sanitizers take more memory than what this allows: skipped"

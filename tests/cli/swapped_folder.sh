@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # While a run, an export or a picture is written, another process puts links in the place of files and folders and takes them away again, at
 # every moment: nothing is written or removed where they lead.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 cat >swap.c <<'END'
 #define _GNU_SOURCE

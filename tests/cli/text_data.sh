@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Text as data: fetched, made into tokens, and trained on, in one process and in workers.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 export TMPDIR=$folder EXOGYM_DATA=$folder/data
 

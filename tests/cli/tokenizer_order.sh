@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # generate and export take the same tokenizer; what belongs to another one (files, numbers of tokens) is neither taken nor left behind.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 bad_line() { # STATUS TEXT ARGUMENTS...: bad, and nothing else is said
     bad "$@"

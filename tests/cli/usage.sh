@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The command line itself: help, version, and one clear line for what is wrong.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 ok --version
 has out 'exogym 0.'

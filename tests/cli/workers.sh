@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The same job in one process and in worker processes, over every transport: the same bits, the same bytes, and nothing left behind.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 export TMPDIR=$folder
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The audit logs of programs with keys: what they have, whose file it is, rotation, a full disk, a head under its filter of system calls.
 # shellcheck disable=SC2154 # start sets variables by name
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 mkdir -m 700 keys keys/authorized
 ok keygen head -o keys --role admin
 ok keygen w1 -o keys --role worker

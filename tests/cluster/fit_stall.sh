@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A training job in workers whose nodes wait for each other ends soon, with who waits for whom in which call of which collective; one whose
 # worker is stopped says so within a second or two, and ends at its deadline with that.
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 export TMPDIR=$folder
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A graph of a plugin's classes in one process and in workers, over every transport: the same items, figures and ledger, but for times. A
 # worker is killed in the middle: the run ends at once, says who died of what, and leaves nothing behind; so does ctrl-C.
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 export TMPDIR=$folder
 cat >graph.yaml <<YAML

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What comes from outside and is no reason to lose anything: a terminal that goes (SIGHUP), a reader that goes (`| head`), the own head of
 # a run on workers that is killed, a worker that is stopped when a command has a deadline.
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 set -o pipefail
 export TMPDIR=$folder
 
@@ -10,7 +10,7 @@ exogym: 1
 name: job
 seed: 7
 model: mlp
-data: synthetic
+data: {name: synthetic, count: 256}
 nodes: 2
 train: {max_steps: 1000000, batch_size: 16, val_size: 64, val_interval: 0}
 strategy: {optimizer: {name: adamw, lr: 1e-3}}

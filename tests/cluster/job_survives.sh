@@ -3,7 +3,7 @@
 # process. Then a worker is killed: the run ends soon and says which node, which worker and why, and --resume ends with the same bits.
 #
 # EXO_CHAOS_SEED: of the moments. EXO_CHAOS_ROUNDS: how often all of it (1).
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 RANDOM=${EXO_CHAOS_SEED:=$(($$ % 32768))}
 echo "EXO_CHAOS_SEED=$EXO_CHAOS_SEED EXO_CHAOS_ROUNDS=${EXO_CHAOS_ROUNDS:=1}"

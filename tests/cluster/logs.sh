@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A folder for logs in which somebody else has put links, a pipe and a file with a second name: a worker writes into none of them and waits for
 # none, nor does it pass on what a link leads to.
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 mkdir logs
 echo 'a file of a person' >mine

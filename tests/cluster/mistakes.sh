@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What is wrong with the words of a command about a cluster is said in a line, and does no harm.
 # shellcheck disable=SC2154 # start sets variables by name
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 # refused STATUS MESSAGE PROGRAM ARGUMENTS...: the program ends with STATUS and says MESSAGE.
 refused() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a head has in memory stays there: no other process of its user can trace it or read its memory, descriptors or environment; it leaves no core file when it crashes, unless EXOGYM_DUMPABLE=1 says so; a head whose filter of system
 # calls is off works as well; a wrong value is told.
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 mkdir crash
 # crash: a head that dies of SIGSEGV, in a folder of its own.

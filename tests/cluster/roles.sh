@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The programs with keys of each role: what each may do, and what becomes of it when its key is taken away or has expired.
 # shellcheck disable=SC2154 # start sets variables by name
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 mkdir -m 700 keys keys/authorized plugins
 ok keygen head -o keys --role admin
 ok keygen w1 -o keys --role worker

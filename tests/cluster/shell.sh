@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What a person does with a cluster from a shell, with what is printed.
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 # --- Nobody there -----------------------------------------------------------------------------------------------------
 

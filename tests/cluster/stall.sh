@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A graph whose actors wait for each other ends within seconds with the whole cycle of waits, in one process and in workers; what passes a
 # slow link is no stall, and whoever waits for it says so.
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 export TMPDIR=$folder
 

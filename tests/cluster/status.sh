@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # How runs go while they go, and after: `exogym status` of a cluster, `exogym status --run` of a folder.
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 cat >flow.yaml <<YAML
 exogym: 1
@@ -18,7 +18,7 @@ exogym: 1
 name: train
 seed: 7
 model: mlp
-data: synthetic
+data: {name: synthetic, count: 256}
 nodes: 2
 train: {max_steps: 1000000, batch_size: 16, val_size: 64, val_interval: 0}
 strategy: {optimizer: {name: adamw, lr: 1e-3}}

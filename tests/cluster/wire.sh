@@ -2,7 +2,7 @@
 # The ledger's wire bytes against what the kernel counts, over tcp: a graph of small and of large items, a collective, and a training job.
 # In a network namespace of its own, where nobody else sends anything; what starting and stopping sends is known from a run without items.
 # Skipped where namespaces cannot be made.
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 unshare -n true 2>/dev/null || exit 77
 export TMPDIR=$folder

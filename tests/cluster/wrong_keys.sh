@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Whoever has a wrong key, or none, is told at once which one is wrong, instead of waiting until the deadline for a head that is there.
 # shellcheck disable=SC2154 # start sets variables by name
-. "$EXO_SOURCE/tests/cluster/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 mkdir -m 700 keys
 for name in head w1 stranger other; do
     ok keygen $name -o keys --role admin
