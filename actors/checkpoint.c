@@ -435,8 +435,8 @@ exo_checkpoint_remove_all(const char *run_folder, exo_err *err)
         if (st != EXO_OK)
             break;
         remove_folder(path);
-        if (access(path, F_OK) == 0)
-            st = exo_fail(err, EXO_IO, "%s: cannot be removed", path);
+        if (access(path, F_OK) == 0 && exo_dir_rmdir(path) != 0)
+            st = exo_fail(err, EXO_IO, "%s: cannot be removed: %s", path, exo_dir_reason(errno));
     }
     closedir(folder);
     exo_dir_rmdir(from);

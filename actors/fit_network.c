@@ -7,6 +7,7 @@
 #include <exogym/memory.h>
 
 #include "actors/fit_impl.h"
+#include "base/dir.h"
 #include "base/file.h"
 #include "comm/edge.h"
 #include "graph/site.h"
@@ -286,12 +287,26 @@ write_timeline(const struct run *run, exo_err *err)
     return st;
 }
 
+/* Of a part that ran in this process, before it went on in workers: it says nothing of the whole. */
+static void
+remove_reports(const struct run *run)
+{
+    static const char *const names[] = {"network.json", "timeline.json"};
+    char path[EXO_CHECKPOINT_PATH + 32];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", run->folder, names[i]);
+        exo_dir_unlink(path);
+    }
+}
+
 exo_status
 exo_fit_report_network(struct run *run, exo_fit_result *result, exo_err *err)
 {
     exo_status st = write_ledger(run, result, err);
     result->wall_seconds = (double)exo_fit_wall(run) * 1e-9;
     result->is_virtual = run->sim != NULL;
+    if (run->folder[0] && run->far)
+        remove_reports(run);
     if (st == EXO_OK && run->folder[0] && run->graph && (run->sim || run->links) && !run->far)
         st = write_report(run, err);
     if (st == EXO_OK && run->folder[0] && run->sim)

@@ -124,23 +124,51 @@ release_run(struct run *run)
     exo_free(run);
 }
 
-/* Stops the nodes and frees everything. Nodes that do not stop keep what they use: it is leaked, not pulled away. */
 static exo_status
-close_run(struct run *run, exo_err *err)
+stop_nodes(struct run *run, exo_err *err)
 {
     if (run->far) {
         exo_fit_drop_futures(run);
         for (uint32_t r = 0; run->nodes && r < run->fit.num_nodes; r++)
             if (run->nodes[r].id)
                 exo_stop(run->runtime, run->nodes[r], false, NULL);
-    } else if (run->runtime) {
-        exo_fit_drop_futures(run);
-        exo_status st = exo_runtime_close(&run->runtime, exo_deadline(run->clock, EXO_FIT_CLOSE_GRACE), err);
-        if (st != EXO_OK)
-            return st;
+        return EXO_OK;
     }
-    release_run(run);
-    return EXO_OK;
+    if (!run->runtime)
+        return EXO_OK;
+    exo_fit_drop_futures(run);
+    return exo_runtime_close(&run->runtime, exo_deadline(run->clock, EXO_FIT_CLOSE_GRACE), err);
+}
+
+/* The end of a run that came to its last step. Checkpoints that nobody asked for are those of an earlier stop: they go last, when nothing is
+ * left to go on with. */
+static exo_status
+finish_run(const struct run *run, const exo_fit_result *result, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    if (run->live && run->live->finished)
+        st = run->live->finished(run->live->context, result, err);
+    if (st == EXO_OK && run->opts->save_dir && !run->opts->final_checkpoint && run->opts->checkpoint_interval == 0)
+        st = exo_checkpoint_remove_all(run->folder, err);
+    return st;
+}
+
+/* Stops the nodes, ends what ended well, and frees everything. Nodes that do not stop keep what they use: it is leaked, not pulled away. */
+static exo_status
+close_run(struct run *run, exo_status ended, exo_fit_result *result, exo_err *err)
+{
+    exo_err close_err = {0};
+    exo_status closed = stop_nodes(run, &close_err);
+    bool made = ended == EXO_OK;
+    if (made && closed != EXO_OK)
+        ended = exo_fail(err, closed, "%s", close_err.text);
+    else if (made)
+        ended = finish_run(run, result, err);
+    if (made && ended != EXO_OK)
+        exo_params_free(&result->params);
+    if (closed == EXO_OK)
+        release_run(run);
+    return ended;
 }
 
 exo_status
@@ -172,6 +200,7 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
         .strategy_name = strategy,
         .clock = exo_clock_real(),
         .lock = -1,
+        .train_loss = NAN,
     };
     run->started = exo_now(run->clock);
     st = exo_fit_prepare(run, train, val, options, err);
@@ -187,12 +216,5 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
         st = make_result(run, result, err);
     if (st == EXO_OK)
         st = exo_fit_report_network(run, result, err);
-
-    exo_err close_err = {0};
-    exo_status closed = close_run(run, &close_err);
-    if (closed != EXO_OK && st == EXO_OK) {
-        exo_params_free(&result->params);
-        st = exo_fail(err, closed, "%s", close_err.text);
-    }
-    return st;
+    return close_run(run, st, result, err);
 }

@@ -25,7 +25,7 @@ typedef struct exo_trainer exo_trainer;
 /* One figure line of a running fit, for whoever shows progress. Pointers are valid during the call. */
 typedef struct exo_progress {
     uint64_t step, max_steps;               /* steps done by all nodes                                */
-    float train_loss;                       /* node 0's, of its last step                             */
+    float train_loss;                       /* node 0's, of its last step; NaN before the first       */
     float lr;                               /* of that step                                           */
     double samples_per_second;              /* over all nodes, of the last steps                      */
     double elapsed, eta;                    /* seconds                                                */

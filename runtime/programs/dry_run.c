@@ -98,3 +98,11 @@ exo_dry_run(const exo_job *job, bool json)
     json_decref(plans);
     return EXO_EXIT_OK;
 }
+
+exo_status
+exo_dry_run_check(const exo_job *job, exo_err *err)
+{
+    const exo_pass pass = {.train = true, .grad = true, .autocast = true};
+    exo_pass_memory memory;
+    return job->opts.autocast ? exo_model_pass_memory(job->model, &pass, job->train, 1, &memory, err) : EXO_OK;
+}

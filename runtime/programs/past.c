@@ -52,8 +52,11 @@ folder_of(const exo_job *job, const exo_job_run *run, exo_text *out, exo_err *er
 static exo_status
 fail_damaged(const char *path, size_t size, const char *reason, exo_err *err)
 {
-    return exo_fail(err, EXO_FAILED, "%s: is damaged: %s; without it, or with --overwrite, the run starts anew", path,
-                    size ? reason : "it is empty");
+    return exo_fail(err, EXO_FAILED,
+                    "%s: is damaged: %s; once it is removed, --resume goes on from the checkpoints that are there; "
+                    "--overwrite starts the run "
+                    "over",
+                    path, size ? reason : "it is empty");
 }
 
 /* Makes *out of a file's text; the reason if it cannot. */

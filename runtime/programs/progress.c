@@ -138,6 +138,13 @@ add_bar(char *line, double done, int width)
     strcpy(line + width - 1, "]");
 }
 
+/* Before the first step there is none. */
+static const char *
+rate_text(const exo_progress *p, char out[EXO_FIGURE])
+{
+    return exo_text_rate(p->samples_per_second > 0 ? p->samples_per_second : (double)NAN, out);
+}
+
 static void
 draw_step(exo_display *d, const exo_progress *p)
 {
@@ -150,8 +157,8 @@ draw_step(exo_display *d, const exo_progress *p)
     if (!isnan(d->val_loss))
         size +=
             snprintf(figures + size, sizeof figures - (size_t)size, "  val %s", exo_text_number(d->val_loss, 4, val));
-    size += snprintf(figures + size, sizeof figures - (size_t)size, "  %s samples/s  %s/node",
-                     exo_text_rate(p->samples_per_second, rate), exo_text_bytes((double)p->bytes_sent, bytes));
+    size += snprintf(figures + size, sizeof figures - (size_t)size, "  %s samples/s  %s/node", rate_text(p, rate),
+                     exo_text_bytes((double)p->bytes_sent, bytes));
     int bar = terminal_width(d) - 1 - (int)used - size;
     if (bar >= MIN_BAR && p->max_steps > 0) {
         bar = bar < MAX_BAR ? bar : MAX_BAR;
@@ -168,9 +175,8 @@ print_step(exo_display *d, const exo_progress *p)
     char line[MAX_LINE], bytes[EXO_FIGURE], eta[EXO_FIGURE], loss[EXO_FIGURE], rate[EXO_FIGURE];
     size_t used = prefix(d, line);
     snprintf(line + used, sizeof line - used, "step %" PRIu64 "/%" PRIu64 "  loss %s  %s samples/s  %s/node  ETA %s",
-             p->step, p->max_steps, exo_text_number((double)p->train_loss, 4, loss),
-             exo_text_rate(p->samples_per_second, rate), exo_text_bytes((double)p->bytes_sent, bytes),
-             exo_text_seconds(p->eta, eta));
+             p->step, p->max_steps, exo_text_number((double)p->train_loss, 4, loss), rate_text(p, rate),
+             exo_text_bytes((double)p->bytes_sent, bytes), exo_text_seconds(p->eta, eta));
     print(d, line);
 }
 

@@ -46,6 +46,8 @@ struct run_args {
 
 /* To whom a run tells how it goes. */
 struct audience {
+    const exo_job *job;
+    const exo_job_run *run;
     exo_display *display;
     exo_run_report report;
     bool virtual_clock;
@@ -60,7 +62,8 @@ on_progress(void *context, const exo_progress *p)
     json_t *report = exo_run_report_new(p->elapsed, audience->virtual_clock);
     exo_run_report_add_figure(report, "node_0", "step", (double)p->step);
     exo_run_report_add_figure(report, "node_0", "max_steps", (double)p->max_steps);
-    exo_run_report_add_figure(report, "node_0", "train_loss", (double)p->train_loss);
+    if (p->step > 0)
+        exo_run_report_add_figure(report, "node_0", "train_loss", (double)p->train_loss);
     exo_run_report_add_edge(report, p->edge, &p->traffic);
     if (p->step == p->max_steps || exo_run_report_is_due(&audience->report))
         exo_run_report_say(&audience->report, report);
@@ -90,6 +93,13 @@ graph_changed(void *context, uint64_t step, exo_time at, exo_status status, cons
     const char *again = audience->box.again ? " again, as it was before the stop" : "";
     exo_display_note(audience->display, "the graph was %schanged%s%s%s", status == EXO_OK ? "" : "not ", again,
                      status == EXO_OK ? "" : ": ", status == EXO_OK ? "" : reason);
+}
+
+static exo_status
+write_result(void *context, const exo_fit_result *result, exo_err *err)
+{
+    const struct audience *audience = context;
+    return exo_result_write(audience->job, audience->run, result, err);
 }
 
 static void
@@ -218,7 +228,9 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
 {
     exo_text folder = {0};
     exo_text_add(&folder, "%s/%s", job->folder, run->label);
-    struct audience audience = {.display = display,
+    struct audience audience = {.job = job,
+                                .run = run,
+                                .display = display,
                                 .report = {.folder = folder.failed ? NULL : folder.data, .cluster = cluster->cluster},
                                 .virtual_clock = run->graph && run->graph->virtual_clock,
                                 .box = {.lock = -1}};
@@ -232,7 +244,8 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     opts.progress = on_progress;
     opts.context = &audience;
     opts.stop = &exo_stop_reason;
-    const exo_fit_live live = {.context = &audience, .next = next_graph, .due = next_due, .changed = graph_changed};
+    const exo_fit_live live = {
+        .context = &audience, .next = next_graph, .due = next_due, .changed = graph_changed, .finished = write_result};
     exo_status st = folder.failed ? exo_fail(err, EXO_NOMEM, "out of memory") : exo_folder_make(folder.data, err);
     if (st == EXO_OK)
         st = exo_apply_open(&audience.box, folder.data, true, run->graph, err);
@@ -251,8 +264,6 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     const char *lost = st == EXO_OK ? NULL : exo_local_cluster_lost(cluster);
     if (st == EXO_INVAL)
         err->code = st = EXO_FAILED; /* the job was checked: what is invalid now is a file or the model's own doing */
-    if (st == EXO_OK)
-        st = exo_result_write(job, run, result, err);
     exo_run_report_end(&audience.report,
                        stopped        ? EXO_RUN_STOPPED
                        : st == EXO_OK ? EXO_RUN_FINISHED
@@ -367,6 +378,19 @@ show_results(const exo_job *job, const exo_fit_result *results, const struct run
     return status;
 }
 
+/* Links delay in the workers, too; what they and the nodes did stays there. */
+static void
+note_what_is_not_gathered(exo_display *display, const exo_job *job, const exo_local_cluster *cluster)
+{
+    for (size_t i = 0; cluster->runtime && i < job->num_runs; i++)
+        if (job->runs[i].graph->emulated) {
+            exo_display_note(display,
+                             "on workers there is no network.json: where the nodes' time goes stays with them; "
+                             "ledger.csv says what they sent");
+            return;
+        }
+}
+
 static int
 run_job(const exo_job *job, const char *text, const exo_local_cluster *cluster, const exo_command_line *line)
 {
@@ -386,6 +410,7 @@ run_job(const exo_job *job, const char *text, const exo_local_cluster *cluster, 
     exo_display_init(&display, stderr, exo_clock_real(), job->num_runs, label_width);
     display.perplexity = exo_decoder_spec_of(job->model) != NULL;
     print_banner(&display, job);
+    note_what_is_not_gathered(&display, job, cluster);
 
     exo_status st = run_all(job, args, cluster, &display, results, &at, &err);
     if (st == EXO_CANCELLED && exo_stop_reason != 0) {
@@ -545,6 +570,8 @@ run_command(const exo_command_line *line)
         exo_free(text);
         return status;
     }
+    if (st == EXO_OK && !args->resume && !wants_cluster(args))
+        st = exo_dry_run_check(&job, &err);
     if (st == EXO_OK)
         st = exo_past_settle(&job, args->resume != NULL, &err);
     if (st == EXO_OK && wants_cluster(args)) {

@@ -142,16 +142,20 @@ keep_rows(struct output *o, const char *header, uint64_t step, exo_err *err)
     if (size >= header_size && memcmp(text, header, header_size) == 0) {
         kept = header_size;
     } else if (size >= header_size || memcmp(text, header, size) != 0) {
-        st = exo_fail(err, EXO_INVAL, "%s: the first line should be '%.*s'", o->path, (int)header_size - 1, header);
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: the first line should be '%.*s'; once the file is removed, the run goes on without its rows",
+                      o->path, (int)header_size - 1, header);
         goto done;
     }
     while (kept >= header_size && kept < size) {
         const char *row = text + kept, *end = memchr(row, '\n', size - kept);
         char *after = NULL;
-        if (!end)
-            break;
         errno = 0;
         uint64_t row_step = isdigit((unsigned char)*row) ? strtoull(row, &after, 10) : 0;
+        if (!end) { /* a kill cuts rows after the checkpoint only: those before were flushed */
+            o->damaged = after && !errno && *after == ',' && row_step <= step;
+            break;
+        }
         o->damaged = !after || errno || *after != ',' || (o->has_rows && row_step <= o->last);
         if (o->damaged || row_step > step)
             break;
@@ -184,8 +188,12 @@ open_table(exo_metrics *m, enum table table, bool resume, uint64_t step, exo_err
     struct output *o = &m->tables[table];
     const char *header = tables[table].header;
     o->fd = exo_dir_open(o->path, O_RDWR | O_CREAT | O_APPEND | (resume ? 0 : O_TRUNC), 0666);
-    if (o->fd < 0)
+    struct stat info;
+    if (o->fd < 0 || fstat(o->fd, &info) != 0)
         return fail_io(o, "open", err);
+    if (!S_ISREG(info.st_mode)) /* rows in a pipe are lost */
+        return exo_fail(err, EXO_INVAL, "%s: is no plain file; once it is removed, the run goes on without its rows",
+                        o->path);
     exo_status st = resume ? keep_rows(o, header, step, err) : EXO_OK;
     if (st == EXO_OK && resume)
         tell_of_lost_rows(o, table, step);

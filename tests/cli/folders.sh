@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A folder holds one run. What is finished is not replaced unasked, goes on with more steps, and is resumed whatever does not matter changes.
-. "$EXO_SOURCE/tests/cli/common.bash"
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
 sed -i 's/^compare:.*/compare: [ddp, {name: diloco, H: 4}]/' job.yaml
 run() { ok run job.yaml --no-plot "$@"; }
@@ -60,10 +60,15 @@ for label in ddp diloco; do
 done
 refused 2 'exogym: --resume: runs/small/ddp is finished after 20 steps, 12 are asked for' --resume
 # Epochs are steps, too: 2048 samples, 2 nodes, 16 a batch.
-run --name epochs --set 'train={num_epochs: 1, batch_size: 256, val_size: 16}'
+run --name epochs --set data.count=2048 --set 'train={num_epochs: 1, batch_size: 256, val_size: 16}'
 [ "$(json runs/epochs/ddp/result.json steps)" = 4 ] || fail 'an epoch is not 4 steps'
-run --name epochs --set 'train={num_epochs: 2, batch_size: 256, val_size: 16}' --resume
+run --name epochs --set data.count=2048 --set 'train={num_epochs: 2, batch_size: 256, val_size: 16}' --resume
 [ "$(json runs/epochs/ddp/result.json steps)" = 8 ] || fail 'two epochs are not 8 steps'
+# What this processor cannot compute is refused before a finished run is removed.
+cp -r runs/small before
+ONEDNN_MAX_CPU_ISA=AVX2 refused 1 'exogym: linear: autocast to bf16 needs a processor with AVX-512; run without it' --overwrite --set train.autocast=bf16
+diff -r before runs/small || fail 'bf16 on another processor: the finished runs were touched'
+rm -rf before
 # Without the final checkpoint there is nothing to go on from, and nothing is lost.
 run --name bare --set train.final_checkpoint=false
 refused 1 'exogym: ddp: runs/bare/ddp: is finished, and has no checkpoint to go on from: start it over, or give another name' \
@@ -115,6 +120,7 @@ for file in config.json result.json; do
         "$EXOGYM" run job.yaml --no-plot --name damaged --resume >out 2>err </dev/null && fail "resumed with $file of $size bytes"
         [ $? != 2 ] || fail "$file of $size bytes is no mistake of the job"
         has err "runs/damaged/ddp/$file: is damaged"
+        has err '; once it is removed, --resume goes on from the checkpoints that are there; --overwrite starts the run over'
         [ -s runs/damaged/ddp/model.safetensors ] || fail 'the model is gone'
     done
 done

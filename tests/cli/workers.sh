@@ -49,6 +49,23 @@ ok run job.yaml --json --no-plot --save-dir parts --resume $way
 what out | grep sha256 >got
 cmp -s wanted got || fail "stopped and resumed elsewhere: $(diff wanted got)"
 
+# Where the time of nodes and links goes is known where they are: of workers nothing says so, nor does what an earlier part here has left.
+cat >links.yaml <<'YAML'
+model: {name: mlp, hidden: 4}
+data: {name: synthetic, count: 64}
+nodes: 2
+train: {max_steps: 2, batch_size: 2, val_size: 2}
+strategy: ddp
+hosts: {home: {count: 2, up: 1 Gbit/s, down: 1 Gbit/s}}
+links: {default: {latency: 1 ms}}
+YAML
+ok run links.yaml --no-plot
+[ -s runs/links/ddp/network.json ] || fail 'no network.json over links'
+ok run links.yaml --no-plot --resume --set train.max_steps=4 --workers 2
+has err 'on workers there is no network.json'
+[ ! -e runs/links/ddp/network.json ] || fail 'network.json of a part for the whole run'
+[ -s runs/links/ddp/ledger.csv ] || fail 'no ledger'
+
 expect 2 "exogym: run: --workers 0: expected a number from 1 to 256 (see \`exogym help run\`)" run job.yaml --workers 0
 expect 2 "exogym: run: --transport is for --workers (see \`exogym help run\`)" run job.yaml --transport tcp
 expect 2 "exogym: run: --transport tcp: every user of this host could run code as this user meanwhile: take curve, or say --insecure (see \`exogym help run\`)" \

@@ -4,10 +4,12 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <exogym/exogym.h>
 
 #include "actors/fit_run.h"
+#include "actors/run_folder.h"
 #include "comm/timing.h"
 #include "graph/site.h"
 #include "support/points.h"
@@ -411,5 +413,47 @@ Test(fit_network, links_and_codec_change_between_two_steps, .timeout = 60)
                  (unsigned long long)s.result.traffic.encoded_bytes,
                  (unsigned long long)s.result.traffic.payload_bytes);
     scene_release(&change.next);
+    scene_release(&s);
+}
+
+/* --- The end ------------------------------------------------------------------------------------------------------------------ */
+
+static struct {
+    char folder[64], run[128];
+    int ends;
+} end;
+
+/* What the command writes at the end is written under the folder's lock: no other run can have begun there. */
+static exo_status
+write_last(void *context, const exo_fit_result *result, exo_err *err)
+{
+    int lock = -1;
+    (void)context;
+    cr_expect_eq(result->steps, STEPS);
+    cr_expect_eq(exo_run_lock(end.run, &lock, NULL), EXO_EXISTS);
+    return end.ends++ == 0 ? EXO_OK : exo_fail(err, EXO_IO, "the disk is full");
+}
+
+Test(fit_network, what_is_written_last_is_written_under_the_lock, .timeout = 60)
+{
+    static const exo_fit_live live = {.next = next_graph, .changed = graph_changed, .finished = write_last};
+    struct scene s;
+    int lock = -1;
+    scene_init(&s, true);
+    temp_folder(end.folder, sizeof end.folder);
+    snprintf(end.run, sizeof end.run, "%s/run", end.folder);
+    change.given = 1;
+    s.live = &live;
+    s.opts.save_dir = end.folder;
+    s.opts.run_name = "run";
+    s.opts.overwrite = true;
+    fit(&s, "ddp", "{}", true);
+    cr_expect_eq(end.ends, 1);
+    cr_expect_eq(exo_run_lock(end.run, &lock, NULL), EXO_OK, "the lock is held for ever");
+    close(lock);
+    cr_expect_eq(try_fit(&s, "ddp", "{}", true), EXO_IO);
+    cr_expect_str_eq(s.err.text, "the disk is full");
+    cr_expect_null(s.result.params);
+    temp_remove(end.folder);
     scene_release(&s);
 }

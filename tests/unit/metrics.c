@@ -208,7 +208,9 @@ Test(metrics, rows_that_are_lost_are_told_of)
         {"validation.csv", "0,1,1,1,1\n2;1,1,1,1\n4,1,1,1,1\n", "rows after step 0, up to step 4, are lost"},
         {"metrics.csv", "0,1,1,1,1\n2,1,1,1,1\n\n4,1,1,1,1\n", "rows after step 2, up to step 4, are lost"},
         {"validation.csv", "0,1,1,1,1\n", NULL}, /* as other intervals leave it */
-        {"validation.csv", "0,1,1,1,1\n2,1,", NULL},
+        {"validation.csv", "0,1,1,1,1\n2,1,", "rows after step 0, up to step 4, are lost"},
+        {"validation.csv", "0,1,1,1,1\n5,1,", NULL}, /* a kill */
+        {"validation.csv", "0,1,1,1,1\n4", NULL},    /* 4 or 40: a kill, perhaps */
         {"train.csv", "1,9,1,3,1\n2,9,1,3,1\n3,9,1,3,1\n4,9,1,3,1\n5,9,1\nx\n", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -499,4 +501,21 @@ Test(metrics, a_resumed_run_voids_later_events)
     cr_assert_eq(read_events(events, 16), 2);
     cr_expect_eq(events[1].session_status, 1, "START");
     cr_expect_eq(events[1].step, 9);
+}
+
+/* Nobody reads a pipe that lies in the place of a table: after some thousand rows the run would wait for ever. */
+Test(metrics, a_pipe_is_no_table)
+{
+    static const char *const files[] = {"train.csv", "validation.csv", "metrics.csv", "correlation.csv"};
+    for (size_t i = 0; i < 4; i++) {
+        exo_metrics *m = open_metrics(false, 0);
+        exo_err err = {0};
+        log_steps(m, 1, 2);
+        exo_metrics_close(&m);
+        unlink(in_folder(files[i]));
+        cr_assert_eq(mkfifo(in_folder(files[i]), 0600), 0);
+        cr_expect_eq(exo_metrics_open(&m, folder, true, 2, &err), EXO_INVAL);
+        cr_expect(strstr(err.text, "is no plain file; once it is removed, the run goes on"), "%s", err.text);
+        unlink(in_folder(files[i]));
+    }
 }

@@ -530,6 +530,43 @@ Test(trainer, two_runs_do_not_share_a_folder)
     scene_release(&s);
 }
 
+static void
+stop_after_five(void *context, const exo_progress *progress)
+{
+    EXO_ATOMIC(int) *stop = context;
+    cr_expect_eq(isnan(progress->train_loss) != 0, progress->step == 0, "a loss of %g at step %d",
+                 (double)progress->train_loss, (int)progress->step);
+    if (progress->step >= 5)
+        *stop = 1;
+}
+
+/* Without a final checkpoint, what an earlier stop left goes with the end; what was asked for stays. */
+Test(trainer, no_final_checkpoint_leaves_none_of_a_stop)
+{
+    for (uint64_t interval = 0; interval <= 4; interval += 4) {
+        struct scene s;
+        char path[128];
+        EXO_ATOMIC(int) stop = 0;
+        scene_init(&s);
+        s.opts.save_dir = s.folder;
+        s.opts.run_name = "run";
+        s.opts.final_checkpoint = false;
+        s.opts.checkpoint_interval = interval;
+        s.opts.progress = stop_after_five;
+        s.opts.context = (void *)&stop;
+        s.opts.stop = &stop;
+        snprintf(path, sizeof path, "%s/run/checkpoints", s.folder);
+        cr_assert_eq(fit(&s, "ddp", "{}"), EXO_CANCELLED, "%s", s.err.text);
+        cr_expect_eq(access(path, F_OK), 0, "the stop saved nothing");
+        stop = 0;
+        s.opts.stop = NULL;
+        s.opts.resume = true;
+        fit_ok(&s, "ddp", "{}");
+        cr_expect_eq(access(path, F_OK) == 0, interval != 0, "interval %d", (int)interval);
+        scene_release(&s);
+    }
+}
+
 /* A folder holds one run: a finished one is not replaced unasked, and is gone before another trains. */
 static void
 model_is_gone(void *context, const exo_progress *progress)
