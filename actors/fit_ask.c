@@ -19,12 +19,12 @@ fail_collectives(struct run *run, uint32_t rank, const char *cause)
         exo_fit_expect_no_more(run);
         return;
     }
-    char text[sizeof rank + EXO_ERR_TEXT];
-    memcpy(text, &rank, sizeof rank);
-    int length = snprintf(text + sizeof rank, EXO_ERR_TEXT, "%s", cause);
+    Exo__Train__NodeAbandon m = EXO__TRAIN__NODE_ABANDON__INIT;
+    m.rank = rank;
+    m.cause = exo_args_text(cause);
     for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
         exo_payload payload = {0};
-        if (run->nodes[r].id && exo_payload_copy(&payload, text, sizeof rank + (size_t)length) == EXO_OK)
+        if (run->nodes[r].id && exo_protocol_pack(&payload, &m.base, NULL) == EXO_OK)
             exo_send(run->runtime, run->nodes[r], "abandon", payload, INT64_MAX, NULL);
     }
 }
@@ -54,10 +54,10 @@ weight(const struct run *run, uint32_t rank, exo_status st)
 
 /* Sends a request to one node; its future goes to futures[rank]. */
 exo_status
-exo_fit_ask(struct run *run, uint32_t rank, const char *method, const void *args, size_t size, exo_err *err)
+exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCMessage *args, exo_err *err)
 {
     exo_payload payload = {0};
-    exo_status st = size ? exo_payload_copy(&payload, args, size) : EXO_OK;
+    exo_status st = args ? exo_protocol_pack(&payload, args, NULL) : EXO_OK;
     if (st != EXO_OK)
         return exo_fail(err, st, "no memory to call node_%u", rank);
     exo_err reason = {0};
@@ -66,11 +66,11 @@ exo_fit_ask(struct run *run, uint32_t rank, const char *method, const void *args
 }
 
 exo_status
-exo_fit_ask_all(struct run *run, const char *method, const void *args, size_t size, exo_err *err)
+exo_fit_ask_all(struct run *run, const char *method, const ProtobufCMessage *args, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++)
-        st = exo_fit_ask(run, r, method, args, size, err);
+        st = exo_fit_ask(run, r, method, args, err);
     if (st != EXO_OK) /* those that were asked wait for one that was not */
         fail_collectives(run, 0, err->text);
     return st;
@@ -171,29 +171,34 @@ exo_fit_await_all(struct run *run, exo_err *err)
 }
 
 static exo_status
-check_reply(const struct run *run, uint32_t rank, size_t size, exo_err *err)
+reply_of(struct run *run, uint32_t rank, const exo_payload **out, exo_err *err)
 {
-    const exo_payload *reply = NULL;
-    exo_status st = run->futures[rank] ? exo_wait(run->futures[rank], INT64_MAX, &reply, err) : EXO_OK;
-    if (st == EXO_OK && reply && reply->size != size)
-        st = exo_fail(err, EXO_INVAL, "node_%u answers with %zu bytes, not with %zu: is its worker of this version?",
-                      rank, reply->size, size);
-    return st;
+    exo_status st = exo_wait(run->futures[rank], INT64_MAX, out, err);
+    return st == EXO_OK && !*out ? exo_fail(err, EXO_INVAL, "node_%u answers with nothing", rank) : st;
 }
 
 exo_status
-exo_fit_check_replies(struct run *run, size_t size, exo_err *err)
+exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of, ProtobufCMessage **out,
+              exo_err *err)
 {
-    exo_status st = EXO_OK;
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++)
-        st = check_reply(run, r, size, err);
-    return st;
+    const exo_args reply = {.method = of->short_name, .fields = of};
+    const exo_payload *payload = NULL;
+    *out = NULL;
+    exo_status st = reply_of(run, rank, &payload, err);
+    if (st != EXO_OK)
+        return st;
+    st = exo_args_decode(&reply, payload, out, err);
+    return st == EXO_OK ? st : exo_fail_in(err, st, "node_%u answers what cannot be read", rank);
 }
 
-const void *
-exo_fit_reply(struct run *run, uint32_t rank)
+exo_status
+exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out, exo_err *err)
 {
-    const exo_payload *reply = NULL;
-    exo_wait(run->futures[rank], INT64_MAX, &reply, NULL);
-    return reply->data;
+    const exo_payload *payload = NULL;
+    exo_status st = reply_of(run, rank, &payload, err);
+    if (st == EXO_OK && payload->size != size)
+        st = exo_fail(err, EXO_INVAL, "node_%u answers with %zu bytes, not with %zu: is its worker of this version?",
+                      rank, payload->size, size);
+    *out = st == EXO_OK ? payload->data : NULL;
+    return st;
 }

@@ -10,6 +10,8 @@
 
 #include <exogym/memory.h>
 
+#include "base/traffic.h"
+
 #define SEGMENT     (200 * EXO_MS)
 #define FAR_SEGMENT (2 * EXO_SECOND) /* of nodes elsewhere: between two segments they wait for a message from here */
 
@@ -49,17 +51,37 @@ report(struct run *run, bool evaluated)
 exo_status
 exo_fit_ask_average(struct run *run, exo_err *err)
 {
-    exo_status st = exo_fit_ask_all(run, "average", NULL, 0, err);
+    exo_status st = exo_fit_ask_all(run, "average", NULL, err);
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     exo_fit_drop_futures(run);
     return st == EXO_OK ? all : st;
+}
+
+static exo_status
+ask_to_evaluate(struct run *run, uint32_t rank, Exo__Train__Copy copy, exo_err *err)
+{
+    Exo__Train__Evaluate m = EXO__TRAIN__EVALUATE__INIT;
+    m.copy = copy;
+    return exo_fit_ask(run, rank, "evaluate", &m.base, err);
+}
+
+static exo_status
+read_figures(struct run *run, uint32_t rank, double *loss, double *accuracy, exo_err *err)
+{
+    ProtobufCMessage *reply = NULL;
+    exo_status st = exo_fit_reply(run, rank, &exo__train__figures__descriptor, &reply, err);
+    if (st == EXO_OK) {
+        *loss = ((const Exo__Train__Figures *)reply)->loss;
+        *accuracy = ((const Exo__Train__Figures *)reply)->accuracy;
+    }
+    exo_args_free(&reply);
+    return st;
 }
 
 /* Local: node 0's copy; global: the average, on node 1 at the same time where there is one. */
 static exo_status
 evaluate(struct run *run, exo_err *err)
 {
-    const bool own = false, of_average = true;
     uint32_t other = run->fit.num_nodes > 1 ? 1 : 0;
     run->evaluated = true;
     run->eval.local_loss = run->eval.global_loss = (double)NAN;
@@ -69,22 +91,16 @@ evaluate(struct run *run, exo_err *err)
 
     exo_status st = other ? exo_fit_ask_average(run, err) : EXO_OK;
     if (st == EXO_OK)
-        st = exo_fit_ask(run, 0, "evaluate", &own, sizeof own, err);
+        st = ask_to_evaluate(run, 0, EXO__TRAIN__COPY__OWN, err);
     if (st == EXO_OK && other)
-        st = exo_fit_ask(run, other, "evaluate", &of_average, sizeof of_average, err);
+        st = ask_to_evaluate(run, other, EXO__TRAIN__COPY__AVERAGE, err);
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     if (st == EXO_OK)
         st = all;
     if (st == EXO_OK)
-        st = exo_fit_check_replies(run, sizeof(exo_eval_reply), err);
-    if (st == EXO_OK) {
-        const exo_eval_reply *local = exo_fit_reply(run, 0);
-        const exo_eval_reply *global = exo_fit_reply(run, other);
-        run->eval.local_loss = local->loss;
-        run->eval.local_accuracy = local->accuracy;
-        run->eval.global_loss = global->loss;
-        run->eval.global_accuracy = global->accuracy;
-    }
+        st = read_figures(run, 0, &run->eval.local_loss, &run->eval.local_accuracy, err);
+    if (st == EXO_OK)
+        st = read_figures(run, other, &run->eval.global_loss, &run->eval.global_accuracy, err);
     exo_fit_drop_futures(run);
     if (st != EXO_OK || !run->metrics)
         return st;
@@ -103,14 +119,16 @@ evaluate(struct run *run, exo_err *err)
 static exo_status
 correlate(struct run *run, exo_err *err)
 {
-    exo_status st = exo_fit_ask_all(run, "correlate", NULL, 0, err);
+    exo_status st = exo_fit_ask_all(run, "correlate", NULL, err);
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     if (st == EXO_OK)
         st = all;
+    ProtobufCMessage *reply = NULL;
     if (st == EXO_OK)
-        st = exo_fit_check_replies(run, sizeof(double), err);
+        st = exo_fit_reply(run, 0, &exo__train__correlation__descriptor, &reply, err);
     if (st == EXO_OK && run->metrics)
-        st = exo_metrics_correlation(run->metrics, run->step, *(const double *)exo_fit_reply(run, 0), err);
+        st = exo_metrics_correlation(run->metrics, run->step, ((const Exo__Train__Correlation *)reply)->mean, err);
+    exo_args_free(&reply);
     exo_fit_drop_futures(run);
     return st;
 }
@@ -122,8 +140,13 @@ commit(struct run *run, exo_err *err)
     uint32_t nodes = run->fit.num_nodes;
     char(*sums)[65] = exo_calloc(nodes, sizeof *sums);
     exo_status st = sums ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the checkpoint's manifest");
-    for (uint32_t r = 0; st == EXO_OK && r < nodes; r++)
-        snprintf(sums[r], sizeof sums[r], "%.64s", ((const exo_save_reply *)exo_fit_reply(run, r))->sha256);
+    for (uint32_t r = 0; st == EXO_OK && r < nodes; r++) {
+        ProtobufCMessage *reply = NULL;
+        st = exo_fit_reply(run, r, &exo__train__saved__descriptor, &reply, err);
+        if (st == EXO_OK)
+            snprintf(sums[r], sizeof sums[r], "%.64s", ((const Exo__Train__Saved *)reply)->sha256);
+        exo_args_free(&reply);
+    }
     if (st == EXO_OK)
         st = exo_checkpoint_commit(run->folder, run->step, run->settings, (const char(*)[65])sums, nodes, err);
     exo_free(sums);
@@ -139,19 +162,17 @@ checkpoint(struct run *run, exo_err *err)
         st = exo_checkpoint_begin(run->folder, run->step, folder, err);
     if (st != EXO_OK)
         return st;
-    exo_save_args args = {.elapsed = exo_fit_elapsed(run)};
-    /* Nodes elsewhere have other current folders. */
-    if (run->far && !realpath(folder, args.folder))
+    char absolute[EXO_CHECKPOINT_PATH];
+    Exo__Train__Save args = EXO__TRAIN__SAVE__INIT;
+    args.elapsed = exo_fit_elapsed(run);
+    args.folder = run->far ? absolute : folder; /* nodes elsewhere have other current folders */
+    if (run->far && !realpath(folder, absolute))
         st = exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
-    else if (!run->far)
-        memcpy(args.folder, folder, sizeof args.folder);
     if (st == EXO_OK)
-        st = exo_fit_ask_all(run, "save", &args, sizeof args, err);
+        st = exo_fit_ask_all(run, "save", &args.base, err);
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     if (st == EXO_OK)
         st = all;
-    if (st == EXO_OK)
-        st = exo_fit_check_replies(run, sizeof(exo_save_reply), err);
     if (st == EXO_OK)
         st = exo_fit_save_figures(run, folder, args.elapsed, err);
     if (st == EXO_OK)
@@ -218,35 +239,66 @@ segment_end(const struct run *run)
     return end - run->step > steps ? run->step + steps : end;
 }
 
+/* What one node says of its `steps` steps. */
 static exo_status
-record_segment(struct run *run, size_t steps, exo_time took, exo_time took_here, exo_err *err)
+read_trained(struct run *run, uint32_t rank, size_t steps, ProtobufCMessage **out, exo_err *err)
 {
-    const exo_train_reply *first = NULL;
-    exo_status st = exo_fit_check_replies(run, sizeof *first + steps * sizeof first->steps[0], err);
+    exo_status st = exo_fit_reply(run, rank, &exo__train__trained__descriptor, out, err);
+    const Exo__Train__Trained *reply = (const Exo__Train__Trained *)*out;
+    if (st == EXO_OK && (reply->n_loss != steps || reply->n_lr != steps || reply->n_traffic != EXO_TRAFFIC_COLUMNS))
+        st = exo_fail(err, EXO_INVAL, "node_%u tells of %zu steps, not of %zu: is its worker of this version?", rank,
+                      reply->n_loss, steps);
     if (st != EXO_OK)
         return st;
-    first = exo_fit_reply(run, 0);
-    uint64_t per_step = (uint64_t)run->fit.batch_size * run->fit.num_nodes;
-    uint64_t bytes = 0;
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
-        const exo_train_reply *reply = exo_fit_reply(run, r);
-        bytes += reply->bytes_sent;
-        run->traffic[r] = run->before.traffic[r];
-        exo_traffic_add(&run->traffic[r], &reply->traffic);
-    }
-    run->bytes_sent = exo_fit_mean_bytes(run, bytes);
+    exo_traffic traffic = {0};
+    for (size_t i = 0; i < EXO_TRAFFIC_COLUMNS; i++)
+        exo_traffic_set(&traffic, i, reply->traffic[i]);
+    run->traffic[rank] = run->before.traffic[rank];
+    exo_traffic_add(&run->traffic[rank], &traffic);
+    return EXO_OK;
+}
 
-    for (size_t i = 0; i < steps && st == EXO_OK; i++) {
+/* The steps of node 0, which stand for all. */
+static exo_status
+record_steps(struct run *run, const Exo__Train__Trained *first, exo_err *err)
+{
+    uint64_t per_step = (uint64_t)run->fit.batch_size * run->fit.num_nodes;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; i < first->n_loss && st == EXO_OK; i++) {
         run->step++;
-        run->train_loss = first->steps[i].loss;
-        run->lr = first->steps[i].lr;
+        run->train_loss = first->loss[i];
+        run->lr = first->lr[i];
         if (run->metrics)
             st = exo_metrics_train(run->metrics, run->step, run->step * per_step, (double)run->train_loss,
                                    (double)run->lr, err);
     }
+    return st;
+}
+
+static exo_status
+record_segment(struct run *run, size_t steps, exo_time took, exo_time took_here, exo_err *err)
+{
+    ProtobufCMessage *first = NULL, *reply = NULL;
+    uint64_t bytes = 0;
+    exo_status st = EXO_OK;
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+        st = read_trained(run, r, steps, &reply, err);
+        bytes += st == EXO_OK ? ((const Exo__Train__Trained *)reply)->bytes_sent : 0;
+        if (r == 0) {
+            first = reply;
+            reply = NULL;
+        }
+        exo_args_free(&reply);
+    }
+    if (st == EXO_OK) {
+        run->bytes_sent = exo_fit_mean_bytes(run, bytes);
+        st = record_steps(run, (const Exo__Train__Trained *)first, err);
+    }
+    exo_args_free(&first);
     run->trained += took;
     run->step_time = steps ? took_here / (exo_time)steps : 0;
-    double rate = took > 0 ? (double)(steps * per_step) / ((double)took * 1e-9) : 0;
+    double samples = (double)(steps * run->fit.batch_size * run->fit.num_nodes);
+    double rate = took > 0 ? samples / ((double)took * 1e-9) : 0;
     run->rate = run->rate > 0 ? 0.8 * run->rate + 0.2 * rate : rate;
     run->evaluated = false;
     return st;
@@ -258,7 +310,9 @@ train_segment(struct run *run, exo_err *err)
     uint64_t end = segment_end(run);
     exo_time before = exo_fit_now(run), before_here = exo_now(run->clock);
     exo_fit_expect_nodes(run);
-    exo_status st = exo_fit_ask_all(run, "train", &end, sizeof end, err);
+    Exo__Train__Train args = EXO__TRAIN__TRAIN__INIT;
+    args.until = end;
+    exo_status st = exo_fit_ask_all(run, "train", &args.base, err);
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     if (st == EXO_OK)
         st = all;

@@ -84,16 +84,17 @@ struct run {
 
 /* --- fit_ask.c: requests to the nodes ---------------------------------------------------------------------------------------- */
 
-/* Sends a request to one node, or to all; its future goes to futures[rank]. */
-exo_status exo_fit_ask(struct run *run, uint32_t rank, const char *method, const void *args, size_t size, exo_err *err);
-exo_status exo_fit_ask_all(struct run *run, const char *method, const void *args, size_t size, exo_err *err);
+/* Sends a request to one node, or to all; its future goes to futures[rank]. args: its message, NULL: none. */
+exo_status exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCMessage *args, exo_err *err);
+exo_status exo_fit_ask_all(struct run *run, const char *method, const ProtobufCMessage *args, exo_err *err);
 /* Waits for every request in progress. The first error that is a node's own, or its death, rather than what it heard of another, is the
  * run's; the other nodes are told at once, so that nobody waits for the dead. */
 exo_status exo_fit_await_all(struct run *run, exo_err *err);
-/* INVAL: a node that was asked, and has answered, did so with other than `size` bytes. */
-exo_status exo_fit_check_replies(struct run *run, size_t size, exo_err *err);
-/* A node's reply to the request in progress, which is over and whose reply was checked. */
-const void *exo_fit_reply(struct run *run, uint32_t rank);
+/* A node's reply to the request in progress, which is over: the message, freed with exo_args_free. INVAL: it is none of that kind. */
+exo_status exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of, ProtobufCMessage **out,
+                         exo_err *err);
+/* The same of one that is bytes as they lie; INVAL: other than `size` of them. */
+exo_status exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out, exo_err *err);
 void exo_fit_drop_futures(struct run *run);
 
 /* --- fit_watch.c ---------------------------------------------------------------------------------------------------------------- */

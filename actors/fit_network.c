@@ -139,7 +139,9 @@ change_here(struct run *run, const exo_graph_spec *next, exo_err *err)
 static exo_status
 change_there(struct run *run, const char *text, exo_err *err)
 {
-    exo_status st = exo_fit_ask_all(run, "change", text, strlen(text) + 1, err);
+    Exo__Train__NodeChange m = EXO__TRAIN__NODE_CHANGE__INIT;
+    m.graph = exo_args_text(text);
+    exo_status st = exo_fit_ask_all(run, "change", &m.base, err);
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     exo_fit_drop_futures(run);
     return st == EXO_OK ? all : st;

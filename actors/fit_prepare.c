@@ -16,6 +16,7 @@
 #include <exogym/memory.h>
 #include <exogym/tokenizer.h>
 
+#include "actor/local_args.h"
 #include "actors/fit_opts.h"
 #include "actors/run_folder.h"
 #include "base/config_edit.h"
@@ -338,7 +339,7 @@ save_tokenizer(const struct run *run, exo_err *err)
     return tokenizer && run->folder[0] ? exo_tokenizer_save(tokenizer, run->folder, err) : EXO_OK;
 }
 
-/* The text that a node elsewhere is started with (node_host.h). */
+/* The document that a node elsewhere is started with (node_host.h). */
 static exo_status
 describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *err)
 {
@@ -372,15 +373,18 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
     size_t size = text ? strlen(text) + strlen(far->model) + strlen(far->data) + strlen(far->strategy) + 64 : 0;
     char *whole = text ? exo_calloc(size, 1) : NULL;
     if (whole) /* the options as they were written: a number loses no digit on its way */
-        size = (size_t)snprintf(whole, size, "{\"model\": %s, \"data\": %s, \"strategy\": %s, %s", far->model,
-                                far->data, far->strategy, text + 1);
+        snprintf(whole, size, "{\"model\": %s, \"data\": %s, \"strategy\": %s, %s", far->model, far->data,
+                 far->strategy, text + 1);
     json_free_t release;
     json_get_alloc_funcs(NULL, &release);
     release(text);
     if (!whole)
         return exo_fail(err, EXO_NOMEM, "no memory to describe a node");
-    *out = (exo_payload){.data = whole, .size = size + 1, .release = exo_free};
-    return EXO_OK;
+    Exo__Train__NodeStart m = EXO__TRAIN__NODE_START__INIT;
+    m.document = whole;
+    st = exo_protocol_pack(out, &m.base, err);
+    exo_free(whole);
+    return st;
 }
 
 static exo_status
@@ -425,7 +429,7 @@ make_nodes(struct run *run, exo_err *err)
                                         .side = run->side,
                                         .pace = &run->paces[r],
                                         .step_cost = exo_fit_step_cost(run->graph)};
-        const exo_spawn_opts opts = {.name = name, .args = exo_payload_borrow(&run->specs[r], sizeof run->specs[r])};
+        const exo_spawn_opts opts = {.name = name, .args = exo_local_args(&run->specs[r], sizeof run->specs[r])};
         st = exo_spawn(run->runtime, &exo_train_node_class, &opts, &run->nodes[r], err);
     }
     return st;
@@ -438,30 +442,40 @@ exo_fit_mean_bytes(const struct run *run, uint64_t all)
     return (all + run->fit.num_nodes / 2) / run->fit.num_nodes;
 }
 
+/* Where all nodes stand: at the same step. */
+static exo_status
+read_ready(struct run *run, exo_err *err)
+{
+    uint64_t bytes = 0;
+    exo_status st = EXO_OK;
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+        ProtobufCMessage *reply = NULL;
+        st = exo_fit_reply(run, r, &exo__train__node_ready__descriptor, &reply, err);
+        const Exo__Train__NodeReady *ready = (const Exo__Train__NodeReady *)reply;
+        if (st == EXO_OK && r == 0) {
+            run->step = ready->step;
+            run->steps_before = run->before.known ? 0 : ready->step;
+            run->elapsed_before = ready->elapsed;
+        }
+        if (st == EXO_OK && ready->step != run->step)
+            st = exo_fail(err, EXO_INVAL, "%s: node_0 is at step %" PRIu64 ", node_%u at step %" PRIu64,
+                          run->checkpoint, run->step, r, ready->step);
+        bytes += st == EXO_OK ? ready->bytes_sent : 0;
+        exo_args_free(&reply);
+    }
+    run->bytes_sent = exo_fit_mean_bytes(run, bytes);
+    return st;
+}
+
 static exo_status
 set_up_nodes(struct run *run, exo_err *err)
 {
-    exo_status st = exo_fit_ask_all(run, "setup", NULL, 0, err);
+    exo_status st = exo_fit_ask_all(run, "setup", NULL, err);
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     if (st == EXO_OK)
         st = all;
     if (st == EXO_OK)
-        st = exo_fit_check_replies(run, sizeof(exo_node_ready), err);
-    if (st == EXO_OK) {
-        const exo_node_ready *first = exo_fit_reply(run, 0);
-        run->step = first->step;
-        run->steps_before = run->before.known ? 0 : first->step;
-        run->elapsed_before = first->elapsed;
-        uint64_t bytes = 0;
-        for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
-            const exo_node_ready *ready = exo_fit_reply(run, r);
-            bytes += ready->bytes_sent;
-            if (ready->step != first->step)
-                st = exo_fail(err, EXO_INVAL, "%s: node_0 is at step %" PRIu64 ", node_%u at step %" PRIu64,
-                              run->checkpoint, first->step, r, ready->step);
-        }
-        run->bytes_sent = exo_fit_mean_bytes(run, bytes);
-    }
+        st = read_ready(run, err);
     exo_fit_drop_futures(run);
     if (st == EXO_OK && run->step > run->fit.max_steps)
         st = exo_fail(err, EXO_INVAL, "%s: is at step %" PRIu64 ", beyond max_steps %" PRIu64, run->checkpoint,

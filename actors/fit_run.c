@@ -41,15 +41,16 @@ take_average(struct run *run, exo_params *params, char sha256[65], exo_err *err)
 {
     exo_status st = exo_fit_ask_average(run, err);
     if (st == EXO_OK)
-        st = exo_fit_ask(run, 0, "result", NULL, 0, err);
+        st = exo_fit_ask(run, 0, "result", NULL, err);
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
     if (st == EXO_OK)
         st = all;
     size_t numel = exo_params_numel(params), buffers = exo_params_buffer_numel(params);
+    const void *reply = NULL;
     if (st == EXO_OK)
-        st = exo_fit_check_replies(run, (numel + buffers) * sizeof(float), err);
+        st = exo_fit_raw_reply(run, 0, (numel + buffers) * sizeof(float), &reply, err);
     if (st == EXO_OK) {
-        const float *numbers = exo_fit_reply(run, 0);
+        const float *numbers = reply;
         memcpy(exo_params_values(params), numbers, numel * sizeof *numbers);
         if (buffers)
             memcpy(exo_params_buffers(params), numbers + numel, buffers * sizeof *numbers);

@@ -82,14 +82,8 @@ read_answer(struct run *run, uint32_t rank, exo_future **future, exo_time deadli
 {
     const exo_payload *reply = NULL;
     exo_status st = *future ? exo_wait(*future, deadline, &reply, NULL) : EXO_FAILED;
-    bool whole = st == EXO_OK && reply->size == sizeof *out;
-    if (whole)
-        memcpy(out, reply->data, sizeof *out);
-    whole = whole && out->num_missing <= EXO_NODE_MISSING && memchr(out->operation, 0, sizeof out->operation);
-    for (uint32_t m = 0; whole && m < out->num_missing; m++)
-        whole = out->missing[m] < run->fit.num_nodes;
-    if (!whole)
-        *out = (exo_node_look){0};
+    *out = (exo_node_look){0};
+    bool whole = st == EXO_OK && exo_node_look_read(out, reply, run->fit.num_nodes, NULL) == EXO_OK;
     note_answer(run, &run->watch->nodes[rank], whole || st != EXO_TIMEOUT);
     exo_future_drop(future);
 }
@@ -99,7 +93,10 @@ ask(struct run *run, uint32_t rank, const exo_node_ask *what, exo_time deadline)
 {
     exo_future *future = NULL;
     exo_payload payload = {0};
-    if (exo_payload_copy(&payload, what, sizeof *what) != EXO_OK ||
+    Exo__Train__NodeAsk m = EXO__TRAIN__NODE_ASK__INIT;
+    m.comm = (Exo__Train__NodeComm)what->of;
+    m.to = what->to;
+    if (exo_protocol_pack(&payload, &m.base, NULL) != EXO_OK ||
         exo_call(run->runtime, run->nodes[rank], "waits", payload, deadline, &future, NULL) != EXO_OK)
         return NULL;
     return future;

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include <exogym/memory.h>
-#include <exogym/object.h>
 #include <exogym/plugin.h>
 
 #include "actors/fit_network.h"
@@ -267,19 +266,6 @@ make_comms(exo_node_host *h, exo_err *err)
     return st == EXO_OK ? exo_comm_far(&h->side, &opts, err) : st;
 }
 
-static exo_status
-read_text(exo_node_host *h, const exo_payload *text, exo_err *err)
-{
-    exo_payload own = {0};
-    if (exo_payload_stable(&own, text) != EXO_OK)
-        return exo_fail(err, EXO_NOMEM, "no memory for a node");
-    exo_status st = own.size == 0 || ((const char *)own.data)[own.size - 1] != 0
-                        ? exo_fail(err, EXO_INVAL, "a node is started with a text")
-                        : exo_config_parse(&h->doc, "node", own.data, err);
-    exo_payload_release(&own);
-    return st;
-}
-
 static double
 graph_speed(const exo_graph_spec *graph, uint32_t rank)
 {
@@ -287,8 +273,7 @@ graph_speed(const exo_graph_spec *graph, uint32_t rank)
 }
 
 exo_status
-exo_node_host_open(exo_node_host **out, exo_call_context *call, const exo_payload *text, exo_node_spec *spec,
-                   exo_err *err)
+exo_node_host_open(exo_node_host **out, exo_call_context *call, const char *document, exo_node_spec *spec, exo_err *err)
 {
     exo_config *root = NULL;
     uint64_t rank = 0;
@@ -297,7 +282,7 @@ exo_node_host_open(exo_node_host **out, exo_call_context *call, const exo_payloa
         return exo_fail(err, EXO_NOMEM, "no memory for a node");
     h->runtime = exo_call_runtime(call);
     h->self = exo_call_self(call);
-    exo_status st = read_text(h, text, err);
+    exo_status st = exo_config_parse(&h->doc, "start: document", document, err);
     if (st == EXO_OK) {
         root = exo_config_root(h->doc);
         st = exo_config_u64(root, "rank", 0, 0, UINT16_MAX, &rank, err);
@@ -374,12 +359,12 @@ exo_node_host_meet(exo_node_host *host, exo_err *err)
 
 /* Every node of the run does this; of those in one process each sets the same links. */
 exo_status
-exo_node_host_change(exo_node_host *host, const exo_payload *text, exo_err *err)
+exo_node_host_change(exo_node_host *host, const char *graph, exo_err *err)
 {
     exo_graph_spec *next = NULL;
-    if (text->size == 0 || ((const char *)text->data)[text->size - 1] != 0 || !host->shared->graph)
-        return exo_fail(err, EXO_INVAL, "a node changes to a graph");
-    exo_status st = exo_graph_parse(&next, "graph", text->data, NULL, err);
+    if (!host->shared->graph)
+        return exo_fail(err, EXO_INVAL, "change: graph: the run has none to change");
+    exo_status st = exo_graph_parse(&next, "change: graph", graph, NULL, err);
     if (st == EXO_OK)
         st = exo_graph_check_job_change(host->shared->graph, next, err);
     if (st == EXO_OK && host->shared->links)
@@ -399,6 +384,6 @@ exo_node_host_deliver(exo_node_host *host, exo_payload *payload, exo_err *err)
     case SIDE_CHANNEL:
         return exo_comm_far_deliver(host->side, payload, err);
     default:
-        return exo_fail(err, EXO_INVAL, "a message that is for no collective of this node");
+        return exo_fail(err, EXO_INVAL, "deliver: a message that is for no collective of this node");
     }
 }

@@ -43,3 +43,61 @@ exo_node_look_at(exo_node_look *out, exo_comm *strategy, exo_comm *side, uint32_
     exo_free(counts);
     return st;
 }
+
+/* --- As a message --------------------------------------------------------------------------------------------------- */
+
+_Static_assert((int)EXO_NODE_COMPUTES == EXO__TRAIN__NODE_COMM__COMPUTES &&
+                   (int)EXO_NODE_IN_STRATEGY == EXO__TRAIN__NODE_COMM__IN_STRATEGY &&
+                   (int)EXO_NODE_IN_SIDE == EXO__TRAIN__NODE_COMM__IN_SIDE,
+               "the same numbers");
+
+exo_status
+exo_node_look_pack(exo_payload *out, const exo_node_look *look, exo_err *err)
+{
+    uint32_t missing[EXO_NODE_MISSING];
+    Exo__Train__NodeLook m = EXO__TRAIN__NODE_LOOK__INIT;
+    memcpy(missing, look->missing, sizeof missing);
+    m.comm = (Exo__Train__NodeComm)look->of;
+    m.waited = look->waited;
+    m.number = look->number;
+    m.came = look->came;
+    m.sent = look->sent;
+    m.waits = look->waits != 0;
+    m.missing = missing;
+    m.n_missing = look->num_missing;
+    m.operation = exo_args_text(look->operation);
+    return exo_protocol_pack(out, &m.base, err);
+}
+
+exo_status
+exo_node_look_read(exo_node_look *out, const exo_payload *message, uint32_t nodes, exo_err *err)
+{
+    static const exo_field_rule rules[] = {{.field = "operation", .most = sizeof out->operation - 1}};
+    static const exo_args reply = {.method = "reply of waits",
+                                   .fields = &exo__train__node_look__descriptor,
+                                   .rules = rules,
+                                   .num_rules = sizeof rules / sizeof *rules};
+    ProtobufCMessage *decoded = NULL;
+    *out = (exo_node_look){0};
+    exo_status st = exo_args_decode(&reply, message, &decoded, err);
+    const Exo__Train__NodeLook *m = (const Exo__Train__NodeLook *)decoded;
+    if (st == EXO_OK && m->n_missing > EXO_NODE_MISSING)
+        st = exo_fail(err, EXO_INVAL, "%s: missing: %zu are too many", reply.method, m->n_missing);
+    for (size_t i = 0; st == EXO_OK && i < m->n_missing; i++)
+        if (m->missing[i] >= nodes)
+            st = exo_fail(err, EXO_INVAL, "%s: missing: %u is no node of the run", reply.method, m->missing[i]);
+    if (st == EXO_OK) {
+        *out = (exo_node_look){.waited = m->waited,
+                               .number = m->number,
+                               .came = m->came,
+                               .sent = m->sent,
+                               .of = m->comm,
+                               .waits = m->waits != 0,
+                               .num_missing = (uint32_t)m->n_missing};
+        if (m->n_missing)
+            memcpy(out->missing, m->missing, m->n_missing * sizeof *m->missing);
+        snprintf(out->operation, sizeof out->operation, "%s", m->operation);
+    }
+    exo_args_free(&decoded);
+    return st;
+}

@@ -9,10 +9,12 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "actor/local_args.h"
 #include "actors/fit_opts.h"
 #include "actors/node_host.h"
 #include "actors/node_look.h"
 #include "base/parallel.h"
+#include "base/traffic.h"
 #include "comm/edge.h"
 
 struct train_node {
@@ -47,13 +49,11 @@ give_up(struct train_node *n, exo_status st, const exo_err *err)
     return st;
 }
 
-/* A message of `size` bytes for a method of a node that is set up. Its sender may be any process of the cluster: a message that is refused
- * changes nothing, and ends no collective. */
+/* A method of a node that is set up. The caller may be any process of the cluster: a call that is refused changes nothing, and ends no
+ * collective. */
 static exo_status
-check_call(const struct train_node *n, const char *method, const exo_payload *args, size_t size, exo_err *err)
+check_call(const struct train_node *n, const char *method, exo_err *err)
 {
-    if (args->size != size)
-        return exo_fail(err, EXO_INVAL, "%s: a message of %zu bytes, not of %zu", method, args->size, size);
     if (!n->loader)
         return exo_fail(err, EXO_INVAL, "%s: node_%u is not set up", method, n->node.rank);
     return EXO_OK;
@@ -140,10 +140,10 @@ take_place(struct train_node *n, const exo_node_spec *spec, exo_err *err)
 static exo_status
 train_node_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
 {
+    const exo_node_spec *spec = exo_local_args_get(args, sizeof *spec);
     (void)call;
-    if (args->size != sizeof(exo_node_spec))
-        return exo_fail(err, EXO_INVAL, "a node of this process is started with its place");
-    return take_place(self, args->data, err);
+    return spec ? take_place(self, spec, err)
+                : exo_fail(err, EXO_INVAL, "start: a node of this process is started with its place");
 }
 
 static exo_status
@@ -151,7 +151,11 @@ far_node_start(exo_call_context *call, void *self, const exo_payload *args, exo_
 {
     struct train_node *n = self;
     exo_node_spec spec;
-    exo_status st = exo_node_host_open(&n->host, call, args, &spec, err);
+    ProtobufCMessage *message = NULL;
+    exo_status st = exo_args_decode(&exo_train_node_protocol.start, args, &message, err);
+    if (st == EXO_OK)
+        st = exo_node_host_open(&n->host, call, ((const Exo__Train__NodeStart *)message)->document, &spec, err);
+    exo_args_free(&message);
     return st == EXO_OK ? take_place(n, &spec, err) : st;
 }
 
@@ -223,15 +227,14 @@ open_loader(struct train_node *n, exo_err *err)
 }
 
 static exo_status
-setup(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+setup(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
+    (void)args;
     struct train_node *n = self;
-    exo_node_ready ready = {0};
-    if (args->size != 0 || n->begun)
-        return exo_fail(err, EXO_INVAL,
-                        n->begun ? "setup: node_%u is set up, or could not be" : "setup: node_%u takes no argument",
-                        n->node.rank);
+    Exo__Train__NodeReady ready = EXO__TRAIN__NODE_READY__INIT;
+    if (n->begun)
+        return exo_fail(err, EXO_INVAL, "setup: node_%u is set up, or could not be", n->node.rank);
     n->begun = true;
 
     exo_status st = n->host ? exo_node_host_meet(n->host, err) : EXO_OK;
@@ -247,7 +250,7 @@ setup(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
         ready.step = n->node.step;
         ready.bytes_sent = n->bytes_before;
         ready.epoch_batches = exo_loader_epoch_batches(n->loader);
-        st = exo_payload_copy(reply, &ready, sizeof ready);
+        st = exo_protocol_pack(reply, &ready.base, err);
     }
     return give_up(n, st, err);
 }
@@ -325,69 +328,82 @@ next_batch(struct train_node *n, const exo_batch **batch, exo_err *err)
 }
 
 static exo_status
-one_step(struct train_node *n, exo_step_record *record, exo_err *err)
+one_step(struct train_node *n, float *loss, float *lr, exo_err *err)
 {
     const exo_batch *batch = NULL;
     bool declared = n->step_cost >= 0; /* of all that is computed in a step */
     exo_status st = next_batch(n, &batch, err);
     exo_pace_phase(n->pace, "step", n->step_cost);
     if (st == EXO_OK)
-        st = compute_gradients(n, batch, &record->loss, err);
+        st = compute_gradients(n, batch, loss, err);
     exo_pace_phase(n->pace, "update", declared ? 0 : -1);
     if (st == EXO_OK)
         st = exo_strategy_step(n->strategy, &n->node, err);
     exo_pace_phase(n->pace, NULL, -1);
     if (st != EXO_OK)
         return st;
-    record->lr = n->node.lr;
+    *lr = n->node.lr;
     n->node.step++;
-    if (!isfinite(record->loss) && !n->warned) {
+    if (!isfinite(*loss) && !n->warned) {
         n->warned = true;
         EXO_LOG(WARN, TRAIN, "node=%u step=%llu loss=%g the loss is not finite; a lower learning rate may help",
-                n->node.rank, (unsigned long long)n->node.step, (double)record->loss);
+                n->node.rank, (unsigned long long)n->node.step, (double)*loss);
     }
     return EXO_OK;
 }
 
+/* What `steps` steps came to. */
 static exo_status
-train(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+pack_trained(const struct train_node *n, float *loss, float *lr, size_t steps, exo_payload *reply, exo_err *err)
+{
+    const exo_comm_stats stats = exo_group_stats(n->group);
+    const exo_traffic traffic = exo_group_traffic(n->group);
+    uint64_t columns[EXO_TRAFFIC_COLUMNS];
+    for (size_t i = 0; i < EXO_TRAFFIC_COLUMNS; i++)
+        columns[i] = exo_traffic_get(&traffic, i);
+    Exo__Train__Trained out = EXO__TRAIN__TRAINED__INIT;
+    out.bytes_sent = n->bytes_before + stats.bytes_sent;
+    out.waited = stats.waited;
+    out.traffic = columns;
+    out.n_traffic = EXO_TRAFFIC_COLUMNS;
+    out.loss = loss;
+    out.lr = lr;
+    out.n_loss = out.n_lr = steps;
+    return exo_protocol_pack(reply, &out.base, err);
+}
+
+static exo_status
+train(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     struct train_node *n = self;
-    uint64_t until = 0;
-    exo_status st = check_call(n, "train", args, sizeof until, err);
+    uint64_t until = ((const Exo__Train__Train *)args)->until;
+    exo_status st = check_call(n, "train", err);
     if (st != EXO_OK)
         return st;
-    memcpy(&until, args->data, sizeof until);
     if (until > n->fit->max_steps)
-        return exo_fail(err, EXO_INVAL, "train: step %llu is beyond the last one, %llu", (unsigned long long)until,
-                        (unsigned long long)n->fit->max_steps);
-    uint64_t count = until > n->node.step ? until - n->node.step : 0;
+        return exo_fail(err, EXO_INVAL, "train: until: step %llu is beyond the last one, %llu",
+                        (unsigned long long)until, (unsigned long long)n->fit->max_steps);
+    uint64_t count = until > n->node.step ? until - n->node.step : 0, done = 0;
 
-    exo_train_reply *out = NULL;
-    if (count <= (PTRDIFF_MAX - sizeof *out) / sizeof out->steps[0])
-        out = exo_calloc(1, sizeof *out + count * sizeof out->steps[0]);
-    if (!out)
+    /* Losses, then learning rates, as the reply has them. */
+    float *records = count <= PTRDIFF_MAX / (2 * sizeof *records) ? exo_calloc(2 * count + 1, sizeof *records) : NULL;
+    if (!records)
         return give_up(
             n, exo_fail(err, EXO_NOMEM, "no memory for the records of %llu steps", (unsigned long long)count), err);
     exo_pace_enter(n->pace);
     exo_compute_enter();
-    while (st == EXO_OK && out->num_steps < count) {
+    for (; st == EXO_OK && done < count; done += st == EXO_OK) {
         if (exo_call_cancelled(call))
             st = exo_fail(err, EXO_CANCELLED, "node_%u was told to stop", n->node.rank);
         else
-            st = one_step(n, &out->steps[out->num_steps], err);
-        out->num_steps += st == EXO_OK;
+            st = one_step(n, records + done, records + count + done, err);
     }
     exo_compute_leave();
     give_up(n, st, err); /* before the baton goes to those who wait for it, and time to their deadline */
     exo_pace_leave(n->pace);
-
-    exo_comm_stats stats = exo_group_stats(n->group);
-    out->bytes_sent = n->bytes_before + stats.bytes_sent;
-    out->waited = stats.waited;
-    out->traffic = exo_group_traffic(n->group);
-    *reply =
-        (exo_payload){.data = out, .size = sizeof *out + out->num_steps * sizeof out->steps[0], .release = exo_free};
+    if (st == EXO_OK)
+        st = give_up(n, pack_trained(n, records, records + count, done, reply, err), err);
+    exo_free(records);
     return st;
 }
 
@@ -426,12 +442,13 @@ average_copies(struct train_node *n, exo_err *err)
 }
 
 static exo_status
-average(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+average(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
+    (void)args;
     (void)reply;
     struct train_node *n = self;
-    exo_status st = check_call(n, "average", args, 0, err);
+    exo_status st = check_call(n, "average", err);
     if (st != EXO_OK)
         return st;
     st = average_copies(n, err);
@@ -440,12 +457,13 @@ average(exo_call_context *call, void *self, const exo_payload *args, exo_payload
 }
 
 static exo_status
-result(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+result(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
+    (void)args;
     struct train_node *n = self;
     size_t numel = n->node.numel, buffers = exo_params_buffer_numel(n->params);
-    exo_status st = check_call(n, "result", args, 0, err);
+    exo_status st = check_call(n, "result", err);
     if (st == EXO_OK && !n->averaged)
         st = exo_fail(err, EXO_INVAL, "result: node_%u has no average yet", n->node.rank);
     if (st != EXO_OK)
@@ -497,7 +515,7 @@ evaluate_batch(struct train_node *n, exo_tape *tape, exo_params *params, struct 
 
 /* Loss and accuracy over the run's evaluation samples: the same ones every time, in eval mode. */
 static exo_status
-evaluate_params(struct train_node *n, exo_params *params, exo_eval_reply *out, exo_err *err)
+evaluate_params(struct train_node *n, exo_params *params, Exo__Train__Figures *out, exo_err *err)
 {
     const exo_fit *fit = n->fit;
     size_t batch = fit->minibatch_size < fit->val_count ? fit->minibatch_size : fit->val_count;
@@ -515,35 +533,30 @@ evaluate_params(struct train_node *n, exo_params *params, exo_eval_reply *out, e
             st = evaluate_batch(n, tape, params, &sums, err);
     }
     exo_tape_pool_give(&n->fit->eval_tapes, &tape);
-    *out = (exo_eval_reply){
-        .loss = sums.weighed ? sums.loss / (double)sums.weighed : 0.0,
-        .accuracy = sums.judged ? sums.hits / (double)sums.judged : (double)NAN,
-    };
+    out->loss = sums.weighed ? sums.loss / (double)sums.weighed : 0.0;
+    out->accuracy = sums.judged ? sums.hits / (double)sums.judged : (double)NAN;
     return st;
 }
 
 static exo_status
-evaluate(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+evaluate(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
     struct train_node *n = self;
-    uint8_t of_average = 0;
-    exo_eval_reply out = {0};
-    exo_status st = check_call(n, "evaluate", args, sizeof of_average, err);
+    bool of_average = ((const Exo__Train__Evaluate *)args)->copy == EXO__TRAIN__COPY__AVERAGE;
+    Exo__Train__Figures out = EXO__TRAIN__FIGURES__INIT;
+    exo_status st = check_call(n, "evaluate", err);
     if (st != EXO_OK)
         return st;
-    memcpy(&of_average, args->data, sizeof of_average);
-    if (of_average > 1)
-        return exo_fail(err, EXO_INVAL, "evaluate: %u is neither 0, the own copy, nor 1, the average", of_average);
     if (n->fit->val_count == 0)
         return exo_fail(err, EXO_INVAL, "evaluate: the run has no data for it");
     if (of_average && !n->averaged)
-        return exo_fail(err, EXO_INVAL, "evaluate: node_%u has no average yet", n->node.rank);
+        return exo_fail(err, EXO_INVAL, "evaluate: copy: node_%u has no average yet", n->node.rank);
     exo_compute_enter();
     st = evaluate_params(n, of_average ? n->average : n->params, &out, err);
     exo_compute_leave();
     if (st == EXO_OK)
-        st = exo_payload_copy(reply, &out, sizeof out);
+        st = exo_protocol_pack(reply, &out.base, err);
     return give_up(n, st, err);
 }
 
@@ -575,51 +588,51 @@ correlate_copies(struct train_node *n, double *out, exo_err *err)
 }
 
 static exo_status
-correlate(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+correlate(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
+    (void)args;
     struct train_node *n = self;
-    double correlation = 0;
-    exo_status st = check_call(n, "correlate", args, 0, err);
+    Exo__Train__Correlation out = EXO__TRAIN__CORRELATION__INIT;
+    exo_status st = check_call(n, "correlate", err);
     if (st != EXO_OK)
         return st;
     n->averaged = false; /* what it held is overwritten */
-    st = correlate_copies(n, &correlation, err);
+    st = correlate_copies(n, &out.mean, err);
     if (st == EXO_OK)
-        st = exo_payload_copy(reply, &correlation, sizeof correlation);
+        st = exo_protocol_pack(reply, &out.base, err);
     return give_up(n, st, err);
 }
 
 /* --- save ------------------------------------------------------------------------------------------------------------ */
 
 static exo_status
-save(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+save(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
     struct train_node *n = self;
-    exo_save_args to;
-    exo_save_reply out = {0};
+    const Exo__Train__Save *to = args;
+    Exo__Train__Saved out = EXO__TRAIN__SAVED__INIT;
+    char sha256[65] = "";
     char path[EXO_CHECKPOINT_PATH];
     exo_state *state = NULL;
-    exo_status st = check_call(n, "save", args, sizeof to, err);
+    exo_status st = check_call(n, "save", err);
     if (st != EXO_OK)
         return st;
-    memcpy(&to, args->data, sizeof to);
-    if (to.folder[0] == 0 || !memchr(to.folder, 0, sizeof to.folder))
-        return exo_fail(err, EXO_INVAL, "save: the message names no folder");
-    uint64_t elapsed = to.elapsed;
+    uint64_t elapsed = to->elapsed;
     uint64_t bytes = n->bytes_before + exo_group_stats(n->group).bytes_sent;
 
-    st = exo_checkpoint_node_path(path, to.folder, n->node.rank, err);
+    st = exo_checkpoint_node_path(path, to->folder, n->node.rank, err);
     if (st == EXO_OK)
         st = exo_state_new(&state, err);
     if (st == EXO_OK) {
         list_state(n, state, &elapsed, &bytes);
-        st = exo_state_save_hashed(state, path, out.sha256, err);
+        st = exo_state_save_hashed(state, path, sha256, err);
     }
     exo_state_free(&state);
+    out.sha256 = sha256;
     if (st == EXO_OK)
-        st = exo_payload_copy(reply, &out, sizeof out);
+        st = exo_protocol_pack(reply, &out.base, err);
     /* The trainer decides what a checkpoint that cannot be written means: the node itself is well. */
     return st;
 }
@@ -627,15 +640,15 @@ save(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
 /* --- mail ------------------------------------------------------------------------------------------------------------ */
 
 static exo_status
-change(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+change(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     (void)call;
     (void)reply;
-    return exo_node_host_change(((struct train_node *)self)->host, args, err);
+    return exo_node_host_change(((struct train_node *)self)->host, ((const Exo__Train__NodeChange *)args)->graph, err);
 }
 
 static exo_status
-deliver(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+deliver(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     struct train_node *n = self;
     exo_payload payload;
@@ -648,55 +661,85 @@ deliver(exo_call_context *call, void *self, const exo_payload *args, exo_payload
 }
 
 static exo_status
-waits(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+waits(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     const struct train_node *n = self;
-    exo_node_ask ask;
+    const Exo__Train__NodeAsk *ask = args;
     exo_node_look look;
     (void)call;
-    if (args->size != sizeof ask)
-        return exo_fail(err, EXO_INVAL, "waits: a message of %zu bytes, not of %zu", args->size, sizeof ask);
-    memcpy(&ask, args->data, sizeof ask);
-    exo_status st = exo_node_look_at(&look, n->comm, n->side, n->node.rank, n->fit->num_nodes, &ask, err);
-    return st == EXO_OK ? exo_payload_copy(reply, &look, sizeof look) : st;
+    if (ask->to >= n->fit->num_nodes)
+        return exo_fail(err, EXO_INVAL, "waits: to: %u is no node of the run", ask->to);
+    exo_status st = exo_node_look_at(&look, n->comm, n->side, n->node.rank, n->fit->num_nodes,
+                                     &(exo_node_ask){.of = ask->comm, .to = ask->to}, err);
+    return st == EXO_OK ? exo_node_look_pack(reply, &look, err) : st;
 }
 
 static exo_status
-abandon(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+abandon(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     struct train_node *n = self;
-    char cause[EXO_ERR_TEXT];
-    uint32_t rank = 0;
+    const Exo__Train__NodeAbandon *m = args;
     (void)call;
     (void)reply;
-    if (args->size >= sizeof rank)
-        memcpy(&rank, args->data, sizeof rank);
-    if (args->size < sizeof rank || rank >= n->fit->num_nodes)
-        return exo_fail(err, EXO_INVAL, "abandon: the message names no node of the run");
-    size_t length = args->size - sizeof rank;
-    length = length < sizeof cause ? length : sizeof cause - 1;
-    snprintf(cause, sizeof cause, "%.*s", (int)length, (const char *)args->data + sizeof rank);
-    exo_comm_fail(n->comm, rank, cause);
-    exo_comm_fail(n->side, rank, cause);
+    if (m->rank >= n->fit->num_nodes)
+        return exo_fail(err, EXO_INVAL, "abandon: rank: %u is no node of the run", m->rank);
+    exo_comm_fail(n->comm, m->rank, m->cause);
+    exo_comm_fail(n->side, m->rank, m->cause);
     return EXO_OK;
+}
+
+static const exo_field_rule save_rules[] = {{.field = "folder", .least = 1, .most = EXO_CHECKPOINT_PATH - 1}};
+static const exo_field_rule cause_rules[] = {{.field = "cause", .most = EXO_ERR_TEXT}};
+
+/* The last ones are those of nodes elsewhere. */
+static const exo_args served[] = {
+    {.method = "setup", .serve = setup},
+    {.method = "train", .fields = &exo__train__train__descriptor, .serve = train},
+    {.method = "average", .serve = average},
+    {.method = "result", .serve = result},
+    {.method = "evaluate", .fields = &exo__train__evaluate__descriptor, .serve = evaluate},
+    {.method = "correlate", .serve = correlate},
+    {.method = "save", .fields = &exo__train__save__descriptor, .rules = save_rules, .num_rules = 1, .serve = save},
+    {.method = "change", .fields = &exo__train__node_change__descriptor, .serve = change},
+    {.method = "deliver", .raw = true, .serve = deliver},
+    {.method = "abandon",
+     .fields = &exo__train__node_abandon__descriptor,
+     .rules = cause_rules,
+     .num_rules = 1,
+     .serve = abandon},
+    {.method = "waits", .fields = &exo__train__node_ask__descriptor, .serve = waits},
+};
+
+const exo_protocol exo_train_node_protocol = {
+    .name = "train_node",
+    .start = {.method = "start", .fields = &exo__train__node_start__descriptor},
+    .methods = served,
+    .num_methods = sizeof served / sizeof *served,
+};
+
+static exo_status
+serve(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    return exo_protocol_serve(&exo_train_node_protocol, call, self, args, reply, err);
 }
 
 static const exo_lane_class lanes[] = {{.name = "compute", .blocking = true}, {.name = "mail", .capacity = 65536}};
 
-/* The last ones are those of nodes elsewhere. */
+/* As in `served`. */
 static const exo_method methods[] = {
-    {.name = "setup", .run = setup},
-    {.name = "train", .run = train},
-    {.name = "average", .run = average},
-    {.name = "result", .run = result},
-    {.name = "evaluate", .run = evaluate},
-    {.name = "correlate", .run = correlate},
-    {.name = "save", .run = save},
-    {.name = "change", .run = change},
-    {.name = "deliver", .lane = 1, .run = deliver},
-    {.name = "abandon", .lane = 1, .run = abandon},
-    {.name = "waits", .lane = 1, .run = waits},
+    {.name = "setup", .run = serve},
+    {.name = "train", .run = serve},
+    {.name = "average", .run = serve},
+    {.name = "result", .run = serve},
+    {.name = "evaluate", .run = serve},
+    {.name = "correlate", .run = serve},
+    {.name = "save", .run = serve},
+    {.name = "change", .run = serve},
+    {.name = "deliver", .lane = 1, .run = serve},
+    {.name = "abandon", .lane = 1, .run = serve},
+    {.name = "waits", .lane = 1, .run = serve},
 };
+_Static_assert(sizeof methods / sizeof *methods == sizeof served / sizeof *served, "each takes what its line says");
 
 enum {
     FAR_METHODS = sizeof methods / sizeof methods[0],

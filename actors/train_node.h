@@ -4,7 +4,7 @@
  * tells all nodes what to do in the same order, so that their collectives meet. Between two calls a node is idle and its
  * state is whole: there the trainer evaluates, saves and stops.
  *
- * Methods, with the structs below as arguments and replies:
+ * Methods, whose arguments and replies are messages of proto/train.proto (exo_train_node_protocol):
  *     setup     make the copy, agree on node 0's numbers, start the strategy, go on from a checkpoint if there is one
  *     train     steps until a given one
  *     average   the mean of all copies into a second one, on every node
@@ -13,7 +13,7 @@
  *     correlate mean Pearson correlation between the copies; `average` anew before the next `result`
  *     save      one file of a checkpoint, and its SHA-256
  *
- * A message of another size, with a value that cannot be, or before its time gets INVAL, and changes nothing.
+ * A message that is wrong, or comes before its time, gets INVAL, and changes nothing.
  */
 #ifndef EXO_TRAIN_NODE_H
 #define EXO_TRAIN_NODE_H
@@ -24,6 +24,7 @@
 #include "actors/checkpoint.h"
 #include "actors/tape_pool.h"
 #include "base/pace.h"
+#include "protocol/protocol.h"
 
 /* What all nodes of a run share. Owner: the trainer, which outlives the nodes; read-only to them but for the pools and the
  * communicators, which are safe from any thread. */
@@ -43,7 +44,7 @@ typedef struct exo_fit {
     const char *resume_from; /* folder of a checkpoint, or NULL                */
 } exo_fit;
 
-/* What `start` gets: one node's place. The pointers stay the trainer's, which outlives the node. */
+/* What `start` gets (exo_local_args): one node's place. The pointers stay the trainer's, which outlives the node. */
 typedef struct exo_node_spec {
     exo_fit *fit;
     uint32_t rank;
@@ -56,51 +57,17 @@ typedef struct exo_node_spec {
     double speed;           /* of its host, for a pace of its own; 0 counts as 1 */
 } exo_node_spec;
 
-/* setup -> where the node stands. */
-typedef struct exo_node_ready {
-    uint64_t step;
-    uint64_t elapsed;    /* ns of training before the checkpoint      */
-    uint64_t bytes_sent; /* by the strategy before the checkpoint     */
-    size_t epoch_batches;
-} exo_node_ready;
-
-/* train(until: uint64_t, at most max_steps) -> one record a step. */
-typedef struct exo_step_record {
-    float loss, lr;
-} exo_step_record;
-
-typedef struct exo_train_reply {
-    uint64_t bytes_sent; /* by the strategy, since step 0 */
-    exo_time waited;     /* for other nodes, since set-up */
-    exo_traffic traffic; /* of the strategy's edge, since set-up */
-    size_t num_steps;
-    exo_step_record steps[];
-} exo_train_reply;
-
-/* evaluate(uint8_t: 1 the average, after `average`; 0 the own copy) -> figures. */
-typedef struct exo_eval_reply {
-    double loss;
-    double accuracy; /* NaN if the model reports none */
-} exo_eval_reply;
-
-/* save(where) -> what was written. */
-typedef struct exo_save_args {
-    uint64_t elapsed; /* ns of training so far */
-    char folder[EXO_CHECKPOINT_PATH];
-} exo_save_args;
-
-typedef struct exo_save_reply {
-    char sha256[65]; /* of the node's file */
-} exo_save_reply;
+/* What the methods take. */
+extern const exo_protocol exo_train_node_protocol;
 
 /* Started with an exo_node_spec: a node of this process's own. */
 extern const exo_actor_class exo_train_node_class;
-/* The class "train_node" of workers, started with the text that exo_node_host_open reads. It has a light lane besides, "mail", with the
+/* The class "train_node" of workers, started with the document that exo_node_host_open reads. It has a light lane besides, "mail", with the
  * methods
- *     change    text: the graph that the run goes over to (on the compute lane)
+ *     change    goes over to another graph (on the compute lane)
  *     deliver   a message of a collective, from another node
- *     abandon   text: the run is over for a reason; ends its collectives
- *     waits     exo_node_ask -> exo_node_look: which call of a collective it is in, and who is missing there (node_look.h) */
+ *     abandon   the run is over for a reason; ends its collectives
+ *     waits     which call of a collective it is in, and who is missing there (node_look.h) */
 extern const exo_actor_class exo_far_node_class;
 
 #endif

@@ -18,6 +18,7 @@
 #include "nn/corpus/named.h"
 #include "nn/dataset_impl.h"
 #include "nn/schedules.h"
+#include "protocol/protocol.h"
 #include "strategies/builtin.h"
 
 static const void *const strategies[] = {
@@ -57,6 +58,12 @@ static const void *const actor_classes[] = {
     &exo_graph_far_actor_class,
 };
 
+/* What their methods take. */
+static const void *const protocols[] = {
+    &exo_graph_actor_protocol,
+    &exo_train_node_protocol,
+};
+
 /* A name twice, or a registry that is full, is a mistake in the tables above. */
 static void
 add(exo_registry *registry, const void *class_of)
@@ -85,6 +92,7 @@ exo_builtins_register(void)
         {&exo_dataset_registry, data_sets, sizeof data_sets / sizeof *data_sets},
         {&exo_graph_class_registry, graph_classes, sizeof graph_classes / sizeof *graph_classes},
         {&exo_actor_class_registry, actor_classes, sizeof actor_classes / sizeof *actor_classes},
+        {&exo_protocol_registry, protocols, sizeof protocols / sizeof *protocols},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         for (size_t k = 0; k < all[i].count; k++)

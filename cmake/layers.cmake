@@ -2,15 +2,15 @@
 # from the root ("nn/cpu/gemm.h").
 set(EXO_INCLUDES ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR})
 
-# exo_layer(name folder [USES layer...] [CALLS layer...] [LIBS target...] [PROTO file...] [NATIVE])
+# exo_layer(name folder [USES layer...] [CALLS layer...] [LIBS target...] [PROTO file...] [READS layer...] [NATIVE])
 #
 # An object library exo_<name> of the folder's .c files. It includes the public headers, those of its own folder and those of the layers
 # that it names under USES; CALLS names further layers whose functions of the public headers it calls. Both are declared before it.
 # tools/check_includes.py finds other includes, tools/check_links.py other calls. LIBS are third-party targets that this layer alone sees.
-# PROTO: proto/<file>.proto, whose generated code it alone sees. NATIVE: compiled for this machine's processor.
+# PROTO: proto/<file>.proto, whose generated code it alone sees, and layers that name it under READS. NATIVE: compiled for this machine's processor.
 # The source files are those in the folder; a new file needs no entry here.
 function(exo_layer name folder)
-  cmake_parse_arguments(PARSE_ARGV 2 layer "NATIVE" "" "USES;CALLS;LIBS;PROTO")
+  cmake_parse_arguments(PARSE_ARGV 2 layer "NATIVE" "" "USES;CALLS;LIBS;PROTO;READS")
   set_property(GLOBAL PROPERTY EXO_FOLDER_${name} ${folder})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.c)
   if(NOT sources)
@@ -35,7 +35,10 @@ function(exo_layer name folder)
       message(FATAL_ERROR "layer ${name} uses or calls ${used}, which is not declared before it")
     endif()
   endforeach()
-  if(layer_PROTO)
+  foreach(read IN LISTS layer_READS)
+    add_dependencies(${target} exo_${read}) # its headers are generated first
+  endforeach()
+  if(layer_PROTO OR layer_READS)
     target_include_directories(${target} SYSTEM PRIVATE ${PROJECT_BINARY_DIR}/proto)
   endif()
   target_link_libraries(${target} PRIVATE ${layer_LIBS})

@@ -19,7 +19,7 @@ only() {
 only 'dnnl[a-z_]*\.h' 'nn/cpu/' 'oneDNN belongs to nn/cpu:'
 only 'cuda[a-z_]*\.h|cublas[a-zA-Z_0-9]*\.h|cudnn[a-z_0-9]*\.h' 'nn/cuda/' 'CUDA belongs to nn/cuda:'
 only 'zmq\.h' 'runtime/net/' 'ZeroMQ belongs to runtime/net:'
-only '[a-z_]+\.pb-c\.h|protobuf-c/.*' 'runtime/wire/|runtime/cluster/' 'Generated code belongs to runtime/wire and runtime/cluster:'
+only '[a-z_]+\.pb-c\.h|protobuf-c/.*' 'runtime/wire/|runtime/cluster/|runtime/protocol/' 'Generated code belongs to runtime/wire, runtime/cluster and runtime/protocol:'
 only 'sqlite3\.h' 'runtime/cluster/' 'SQLite belongs to runtime/cluster:'
 only 'seccomp\.h' 'runtime/programs/exogym-filter\.c' 'Filters of system calls belong to the head:'
 only 'libfyaml\.h' 'runtime/base/' 'YAML belongs to runtime/base:'

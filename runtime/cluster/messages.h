@@ -6,9 +6,8 @@
 
 #include "actor/future.h"
 #include "cluster.pb-c.h"
+#include "wire/pack.h" /* exo_message_pack */
 
-/* Packs `message` into a payload of its own. NOMEM; INVAL: the message changed meanwhile (see pack.h). */
-exo_status exo_message_pack(exo_payload *out, const ProtobufCMessage *message);
 /* The message in a payload; NULL: it is none, or nested more deeply than ours ever are. The caller frees it with protobuf_c_message_free_unpacked(message, NULL). */
 void *exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload);
 /* The same of the arguments of a system actor's method, which have EXO_MAX_CONTROL bytes at most: unpacked, a message takes many times as

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include <exogym/memory.h>
-#include <exogym/object.h>
 
+#include "actor/local_args.h"
 #include "comm/edge.h"
 #include "comm/far.h"
 #include "report/traffic_json.h"
@@ -39,12 +39,6 @@ enum {
     CONNECTED,
     RUN_BEGUN,
     OVER /* it has run, or could not be connected */
-};
-
-/* The head of what a worker's actor is started with; three texts follow, each with its 0. */
-struct far_start {
-    uint32_t actor, index;
-    uint32_t space, source, text; /* lengths, with the 0 */
 };
 
 /* --- Start and stop --------------------------------------------------------------------------------------------------------------- */
@@ -123,10 +117,10 @@ begin(struct host *h, exo_call_context *call, exo_site *site, uint32_t actor, ui
 static exo_status
 local_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
 {
-    const exo_host_start *start = args->data;
+    const exo_host_start *start = exo_local_args_get(args, sizeof *start);
     struct host *h = self;
-    if (args->size != sizeof *start)
-        return exo_fail(err, EXO_INVAL, "a graph actor of this process is started with its place");
+    if (!start)
+        return exo_fail(err, EXO_INVAL, "start: a graph actor of this process is started with its place");
     exo_status st = begin(h, call, start->site, start->actor, start->index, err);
     if (st != EXO_OK)
         return st;
@@ -140,67 +134,51 @@ exo_status
 exo_host_start_text(exo_payload *out, const char *space, const char *source, const char *text, uint32_t actor,
                     uint32_t index, exo_err *err)
 {
-    const struct far_start start = {.actor = actor,
-                                    .index = index,
-                                    .space = (uint32_t)strlen(space) + 1,
-                                    .source = (uint32_t)strlen(source) + 1,
-                                    .text = (uint32_t)strlen(text) + 1};
-    size_t size = sizeof start + start.space + start.source + start.text;
-    char *bytes = exo_calloc(1, size);
-    if (!bytes)
-        return exo_fail(err, EXO_NOMEM, "no memory for a graph");
-    char *at = bytes + sizeof start;
-    memcpy(bytes, &start, sizeof start);
-    memcpy(at, space, start.space);
-    memcpy(at + start.space, source, start.source);
-    memcpy(at + start.space + start.source, text, start.text);
-    *out = (exo_payload){.data = bytes, .size = size, .release = exo_free};
-    return EXO_OK;
+    Exo__Train__GraphStart m = EXO__TRAIN__GRAPH_START__INIT;
+    m.space = exo_args_text(space);
+    m.source = exo_args_text(source);
+    m.text = exo_args_text(text);
+    m.actor = actor;
+    m.index = index;
+    return exo_protocol_pack(out, &m.base, err);
 }
 
 static exo_status
-start_from_text(exo_call_context *call, struct host *h, const exo_payload *args, exo_err *err)
+start_from_text(exo_call_context *call, struct host *h, const Exo__Train__GraphStart *m, exo_err *err)
 {
-    struct far_start start;
-    if (args->size < sizeof start)
-        return exo_fail(err, EXO_INVAL, "a graph actor is started with a graph");
-    memcpy(&start, args->data, sizeof start);
-    const char *space = (const char *)args->data + sizeof start, *source = space + start.space,
-               *text = source + start.source;
-    if (!start.space || !start.source || !start.text ||
-        args->size - sizeof start != (size_t)start.space + start.source + start.text || source[-1] || text[-1] ||
-        text[start.text - 1])
-        return exo_fail(err, EXO_INVAL, "a graph actor is started with a graph");
-    exo_status st = exo_site_hold(&h->site, space, source, text, err);
+    exo_status st = exo_site_hold(&h->site, m->space, m->source, m->text, err);
     if (st != EXO_OK)
         return st;
-    if (start.actor >= h->site->spec->num_actors || start.index >= h->site->spec->actors[start.actor].count) {
-        exo_site_drop(&h->site);
-        return exo_fail(err, EXO_INVAL, "the graph has no such actor");
-    }
-    return begin(h, call, h->site, start.actor, start.index, err);
+    const exo_graph_spec *spec = h->site->spec;
+    if (m->actor < spec->num_actors && m->index < spec->actors[m->actor].count)
+        return begin(h, call, h->site, m->actor, m->index, err);
+    if (m->actor < spec->num_actors)
+        exo_fail(err, EXO_INVAL, "start: index: the graph has %u of '%s', and none of number %u",
+                 spec->actors[m->actor].count, spec->actors[m->actor].name, m->index);
+    else
+        exo_fail(err, EXO_INVAL, "start: actor: the graph has no actor of number %u", m->actor);
+    exo_site_drop(&h->site);
+    return EXO_INVAL;
 }
 
 static exo_status
 far_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
 {
-    exo_payload bytes = {0};
-    exo_status st = exo_payload_stable(&bytes, args);
-    st = st == EXO_OK ? start_from_text(call, self, &bytes, err) : exo_fail(err, st, "no memory for a graph");
-    exo_payload_release(&bytes);
+    ProtobufCMessage *m = NULL;
+    exo_status st = exo_args_decode(&exo_graph_actor_protocol.start, args, &m, err);
+    if (st == EXO_OK)
+        st = start_from_text(call, self, (const Exo__Train__GraphStart *)m, err);
+    exo_args_free(&m);
     return st;
 }
 
-/* A message without arguments, in its turn. */
+/* A call in its turn. */
 static exo_status
-check_call(struct host *h, const char *method, int stage, const exo_payload *args, exo_err *err)
+check_stage(struct host *h, const char *method, int stage, exo_err *err)
 {
-    const char *name = h->place->actor.name;
-    if (args->size != 0)
-        return exo_fail(err, EXO_INVAL, "%s: %s takes no argument, and got %zu bytes", name, method, args->size);
     int now = h->stage;
     if (now != stage)
-        return exo_fail(err, EXO_INVAL, "%s: %s comes %s", name, method,
+        return exo_fail(err, EXO_INVAL, "%s: %s comes %s", h->place->actor.name, method,
                         now > stage     ? "a second time"
                         : stage == OVER ? "before its run is over"
                                         : "before it is connected");
@@ -251,15 +229,16 @@ join_collective(struct host *h, exo_port_group *g, const exo_ref *actors, exo_er
 }
 
 static exo_status
-host_connect(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+host_connect(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     struct host *h = self;
     exo_place *p = h->place;
     const exo_site *site = p->actor.site;
     (void)call;
+    (void)args;
     (void)reply;
     exo_ref *actors = NULL;
-    exo_status st = check_call(h, "connect", MADE, args, err);
+    exo_status st = check_stage(h, "connect", MADE, err);
     if (st != EXO_OK)
         return st;
     if (!site->sim) {
@@ -278,64 +257,39 @@ host_connect(exo_call_context *call, void *self, const exo_payload *args, exo_pa
 
 /* --- change -------------------------------------------------------------------------------------------------------------------------- */
 
-/* The head of a change's message; the text follows with its 0, or nothing. */
-struct change {
-    uint64_t number;
-    uint32_t step, text;
-};
+_Static_assert((int)EXO_CHANGE_INPUTS == EXO__TRAIN__CHANGE_STEP__INPUTS &&
+                   (int)EXO_CHANGE_OUTPUTS == EXO__TRAIN__CHANGE_STEP__OUTPUTS,
+               "the same numbers");
 
 exo_status
 exo_host_change_text(exo_payload *out, uint64_t number, exo_change_step step, const char *text, exo_err *err)
 {
-    const struct change change = {
-        .number = number, .step = (uint32_t)step, .text = text ? (uint32_t)strlen(text) + 1 : 0};
-    char *bytes = exo_calloc(1, sizeof change + change.text);
-    if (!bytes)
-        return exo_fail(err, EXO_NOMEM, "no memory for a change");
-    memcpy(bytes, &change, sizeof change);
-    if (text)
-        memcpy(bytes + sizeof change, text, change.text);
-    *out = (exo_payload){.data = bytes, .size = sizeof change + change.text, .release = exo_free};
-    return EXO_OK;
+    Exo__Train__GraphChange m = EXO__TRAIN__GRAPH_CHANGE__INIT;
+    m.number = number;
+    m.step = (Exo__Train__ChangeStep)step;
+    m.text = text ? exo_args_text(text) : NULL;
+    return exo_protocol_pack(out, &m.base, err);
 }
 
 static exo_status
-change_by_text(struct host *h, const exo_payload *args, exo_err *err)
+host_change(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
+    struct host *h = self;
+    const Exo__Train__GraphChange *m = args;
     exo_place *p = h->place;
     exo_site *site = p->actor.site;
-    struct change change;
-    if (args->size < sizeof change)
-        return exo_fail(err, EXO_INVAL, "a change that is cut");
-    memcpy(&change, args->data, sizeof change);
-    const char *text = (const char *)args->data + sizeof change;
-    if (change.text != args->size - sizeof change || (change.text && text[change.text - 1]))
-        return exo_fail(err, EXO_INVAL, "a change that is cut");
-    if (change.step != EXO_CHANGE_INPUTS && change.step != EXO_CHANGE_OUTPUTS)
-        return exo_fail(err, EXO_INVAL, "a change has no step %u", change.step);
+    (void)call;
+    (void)reply;
     if (h->stage < CONNECTED)
-        return exo_fail(err, EXO_INVAL, "%s: a change comes before it is connected", p->actor.name);
-    text = change.text ? text : NULL;
-    exo_status st = site->whole ? EXO_OK : exo_site_change_to(site, change.number, site->spec->source, text, err);
+        return exo_fail(err, EXO_INVAL, "%s: change comes before it is connected", p->actor.name);
+    exo_status st = site->whole ? EXO_OK : exo_site_change_to(site, m->number, site->spec->source, m->text, err);
     exo_ref *actors = exo_calloc(site->first[site->spec->num_actors] + 1, sizeof *actors);
     if (st == EXO_OK)
         st = actors ? find_others(h, actors, err) : exo_fail(err, EXO_NOMEM, "no memory for a change");
     if (st == EXO_OK)
-        st = change.step == EXO_CHANGE_INPUTS ? exo_place_change_inputs(p, actors, err)
-                                              : exo_place_change_outputs(p, actors, err);
+        st = m->step == EXO__TRAIN__CHANGE_STEP__INPUTS ? exo_place_change_inputs(p, actors, err)
+                                                        : exo_place_change_outputs(p, actors, err);
     exo_free(actors);
-    return st;
-}
-
-static exo_status
-host_change(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
-{
-    exo_payload bytes = {0};
-    (void)call;
-    (void)reply;
-    exo_status st = exo_payload_stable(&bytes, args);
-    st = st == EXO_OK ? change_by_text(self, &bytes, err) : exo_fail(err, st, "no memory for a change");
-    exo_payload_release(&bytes);
     return st;
 }
 
@@ -399,21 +353,21 @@ report(exo_place *p, bool phases, exo_payload *reply, exo_err *err)
 }
 
 static exo_status
-host_look(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+host_look(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
-    struct host *h = self;
-    exo_status st = check_call(h, "look", h->stage, args, err);
     (void)call;
-    return st == EXO_OK ? report(h->place, false, reply, err) : st;
+    (void)args;
+    return report(((struct host *)self)->place, false, reply, err);
 }
 
 /* After run: also one that ended with an error, or was told to end. Nothing leaves any more, so the counts are the last ones. */
 static exo_status
-host_report(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+host_report(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     struct host *h = self;
-    exo_status st = check_call(h, "report", OVER, args, err);
+    exo_status st = check_stage(h, "report", OVER, err);
     (void)call;
+    (void)args;
     if (st != EXO_OK)
         return st;
     exo_place_stop(h->place);
@@ -421,14 +375,11 @@ host_report(exo_call_context *call, void *self, const exo_payload *args, exo_pay
 }
 
 static exo_status
-host_waits(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+host_waits(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
-    exo_time longer_than = 0;
     (void)call;
-    if (args->size != sizeof longer_than)
-        return exo_fail(err, EXO_INVAL, "how long does a wait last?");
-    memcpy(&longer_than, args->data, sizeof longer_than);
-    return exo_place_look(((struct host *)self)->place, longer_than, reply, err);
+    return exo_place_look(((struct host *)self)->place, ((const Exo__Train__GraphWaits *)args)->longer_than, reply,
+                          err);
 }
 
 /* --- run ---------------------------------------------------------------------------------------------------------------------------- */
@@ -467,13 +418,14 @@ end_of_place(exo_place *p, exo_status st, exo_err *err)
 }
 
 static exo_status
-host_run(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+host_run(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     struct host *h = self;
     exo_place *p = h->place;
     exo_err reason = {0};
     (void)call;
-    exo_status st = check_call(h, "run", CONNECTED, args, err);
+    (void)args;
+    exo_status st = check_stage(h, "run", CONNECTED, err);
     if (st != EXO_OK)
         return st;
     h->stage = RUN_BEGUN;
@@ -506,31 +458,29 @@ exo_host_cancel(exo_place *place)
 }
 
 static exo_status
-host_cancel(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+host_cancel(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
-    struct host *h = self;
-    exo_status st = check_call(h, "cancel", h->stage, args, err);
     (void)call;
-    (void)reply;
-    if (st == EXO_OK)
-        exo_host_cancel(h->place);
-    return st;
-}
-
-static exo_status
-host_channel(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
-{
-    exo_payload message = {0};
     (void)args;
     (void)reply;
     (void)err;
-    exo_call_take_args(call, &message);
-    exo_place_deliver(((struct host *)self)->place, &message);
+    exo_host_cancel(((struct host *)self)->place);
     return EXO_OK;
 }
 
 static exo_status
-host_collective(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+host_channel(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
+{
+    exo_payload message = {0};
+    (void)args;
+    (void)reply;
+    exo_call_take_args(call, &message);
+    exo_status st = exo_place_deliver(((struct host *)self)->place, &message, err);
+    return st == EXO_OK ? st : exo_fail_in(err, st, "channel");
+}
+
+static exo_status
+host_collective(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
     exo_place *p = ((struct host *)self)->place;
     exo_payload message = {0};
@@ -542,20 +492,16 @@ host_collective(exo_call_context *call, void *self, const exo_payload *args, exo
         exo_call_take_args(call, &message);
         return exo_comm_far_deliver(p->groups[i].comm, &message, err);
     }
-    return exo_fail(err, EXO_INVAL, "a message that is for no collective of %s", p->actor.name);
+    return exo_fail(err, EXO_INVAL, "collective: a message that is for none of %s", p->actor.name);
 }
 
 static exo_status
-host_abandon(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+host_abandon(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
-    struct host *h = self;
-    char cause[EXO_ERR_TEXT];
     (void)call;
     (void)reply;
     (void)err;
-    size_t length = args->size < sizeof cause ? args->size : sizeof cause - 1;
-    snprintf(cause, sizeof cause, "%.*s", (int)length, length ? (const char *)args->data : "");
-    fail_collectives(h->place, cause);
+    fail_collectives(((struct host *)self)->place, ((const Exo__Train__GraphAbandon *)args)->cause);
     return EXO_OK;
 }
 
@@ -565,18 +511,61 @@ static const exo_lane_class lanes[] = {
     [CHANGE] = {.name = "change", .blocking = true},
 };
 
-static const exo_method methods[] = {
-    {.name = "connect", .lane = RUN, .run = host_connect},
-    {.name = "run", .lane = RUN, .run = host_run},
-    {.name = "report", .lane = RUN, .run = host_report},
-    {.name = "look", .lane = MAIL, .run = host_look},
-    {.name = "waits", .lane = MAIL, .run = host_waits},
-    {.name = "cancel", .lane = MAIL, .run = host_cancel},
-    {.name = "channel", .lane = MAIL, .run = host_channel},
-    {.name = "collective", .lane = MAIL, .run = host_collective},
-    {.name = "change", .lane = CHANGE, .run = host_change},
-    {.name = "abandon", .lane = MAIL, .run = host_abandon},
+static const exo_field_rule start_rules[] = {{.field = "space", .least = 1}, {.field = "source", .least = 1}};
+static const exo_field_rule change_rules[] = {{.field = "number", .least = 1}};
+static const exo_field_rule waits_rules[] = {{.field = "longer_than", .least = 0}};
+static const exo_field_rule cause_rules[] = {{.field = "cause", .most = EXO_ERR_TEXT}};
+
+static const exo_args served[] = {
+    {.method = "connect", .serve = host_connect},
+    {.method = "run", .serve = host_run},
+    {.method = "report", .serve = host_report},
+    {.method = "look", .serve = host_look},
+    {.method = "waits",
+     .fields = &exo__train__graph_waits__descriptor,
+     .rules = waits_rules,
+     .num_rules = 1,
+     .serve = host_waits},
+    {.method = "cancel", .serve = host_cancel},
+    {.method = "channel", .raw = true, .serve = host_channel},
+    {.method = "collective", .raw = true, .serve = host_collective},
+    {.method = "change",
+     .fields = &exo__train__graph_change__descriptor,
+     .rules = change_rules,
+     .num_rules = 1,
+     .serve = host_change},
+    {.method = "abandon",
+     .fields = &exo__train__graph_abandon__descriptor,
+     .rules = cause_rules,
+     .num_rules = 1,
+     .serve = host_abandon},
 };
+
+const exo_protocol exo_graph_actor_protocol = {
+    .name = "graph_actor",
+    .start = {.method = "start",
+              .fields = &exo__train__graph_start__descriptor,
+              .rules = start_rules,
+              .num_rules = sizeof start_rules / sizeof *start_rules},
+    .methods = served,
+    .num_methods = sizeof served / sizeof *served,
+};
+
+static exo_status
+serve(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    return exo_protocol_serve(&exo_graph_actor_protocol, call, self, args, reply, err);
+}
+
+/* As in `served`. */
+static const exo_method methods[] = {
+    {.name = "connect", .lane = RUN, .run = serve},   {.name = "run", .lane = RUN, .run = serve},
+    {.name = "report", .lane = RUN, .run = serve},    {.name = "look", .lane = MAIL, .run = serve},
+    {.name = "waits", .lane = MAIL, .run = serve},    {.name = "cancel", .lane = MAIL, .run = serve},
+    {.name = "channel", .lane = MAIL, .run = serve},  {.name = "collective", .lane = MAIL, .run = serve},
+    {.name = "change", .lane = CHANGE, .run = serve}, {.name = "abandon", .lane = MAIL, .run = serve},
+};
+_Static_assert(sizeof methods / sizeof *methods == sizeof served / sizeof *served, "each takes what its line says");
 
 const exo_actor_class exo_graph_actor_class = {.name = "graph_actor",
                                                .state_size = sizeof(struct host),

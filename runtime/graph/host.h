@@ -1,24 +1,27 @@
 /* The actor that a graph's actor is to the runtime: it has a place, an instance of the class, and three lanes. "run" is a blocking one, on
  * which the class's whole life runs; "mail" is light and takes what other places send; "change" makes new channels while it runs.
  *
- * Methods:
+ * Methods, whose arguments are messages of proto/train.proto (exo_graph_actor_protocol):
  *     connect   finds the actors at the other ends of its channels, and joins its collectives
  *     run       the class's run -> an exo_graph_report as JSON
  *     report    the same report after a run that ended with an error or was told to end (run)
  *     look      the same report of now, while it runs (mail)
- *     waits     exo_time -> what it waits for longer than that: an exo_wait_record (stall.h), or nothing (mail)
+ *     waits     what it waits for longer than a time -> an exo_wait_record (stall.h), or nothing (mail)
  *     cancel    ends every wait (mail)
  *     channel   a message of a channel (mail)
  *     collective  a message of a collective (mail)
  *     change    a step of a change to another graph (its own lane)
- *     abandon   text: an actor has failed; ends the collectives (mail)
+ *     abandon   an actor has failed; ends the collectives (mail)
  */
 #ifndef EXO_GRAPH_HOST_H
 #define EXO_GRAPH_HOST_H
 
 #include "graph/place.h"
+#include "protocol/protocol.h"
 
-/* Started with an exo_host_start: an actor of this process's own. */
+/* What the methods take. */
+extern const exo_protocol exo_graph_actor_protocol;
+/* Started with an exo_host_start (exo_local_args): an actor of this process's own. */
 extern const exo_actor_class exo_graph_actor_class;
 /* The class "graph_actor" of workers, started with what exo_host_start_text wrote. */
 extern const exo_actor_class exo_graph_far_actor_class;

@@ -225,24 +225,30 @@ take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
     return EXO_OK;
 }
 
-void
-exo_place_deliver(exo_place *place, exo_payload *message)
+exo_status
+exo_place_deliver(exo_place *place, exo_payload *message, exo_err *err)
 {
     exo_channel_header header = {0};
-    exo_err err = {0};
+    exo_err reason = {0};
     exo_port *port = NULL;
-    exo_status st = exo_channel_read(message, &header, &err);
-    if (st == EXO_OK && (header.kind == EXO_CHANNEL_CREDIT || header.kind == EXO_CHANNEL_GONE)) {
-        exo_outlet *o = find_outlet(place, &header);
-        st = o ? take_answer(place, o, &header, &err) : exo_fail(&err, EXO_INVAL, "a message for no channel");
-    } else if (st == EXO_OK) {
-        exo_inlet *in = find_inlet(place, &header, &port);
-        st = in ? take_sent(place, port, in, &header, message, &err)
-                : exo_fail(&err, EXO_INVAL, "a message for no channel");
+    exo_outlet *o = NULL;
+    exo_inlet *in = NULL;
+    exo_status st = exo_channel_read(message, &header, &reason);
+    bool answers = header.kind == EXO_CHANNEL_CREDIT || header.kind == EXO_CHANNEL_GONE;
+    if (st == EXO_OK && answers)
+        o = find_outlet(place, &header);
+    else if (st == EXO_OK)
+        in = find_inlet(place, &header, &port);
+    if (!o && !in) { /* of anybody's */
+        exo_payload_release(message);
+        return exo_fail(err, EXO_INVAL, "%s: %s", place->actor.name,
+                        reason.text[0] ? reason.text : "a message for no channel");
     }
+    st = o ? take_answer(place, o, &header, &reason) : take_sent(place, port, in, &header, message, &reason);
     exo_payload_release(message);
     if (st == EXO_OK)
-        return;
-    exo_fail_in(&err, st, "%s: edge %s", place->actor.name, name_of(place, header.edge));
-    exo_place_fail(place, &err);
+        return st;
+    exo_fail_in(&reason, st, "%s: edge %s", place->actor.name, name_of(place, header.edge));
+    exo_place_fail(place, &reason);
+    return exo_fail(err, st, "%s", reason.text);
 }

@@ -188,8 +188,9 @@ void exo_place_cancel(exo_place *place);
 void exo_place_stop(exo_place *place);
 /* Ends the place with an error that is not the class's: what is sent or received next gives it. */
 void exo_place_fail(exo_place *place, const exo_err *reason);
-/* Takes a message for one of its ends; *message is moved. On the mail lane, or with the baton at time `now`. */
-void exo_place_deliver(exo_place *place, exo_payload *message);
+/* Takes a message for one of its ends; *message is moved. On the mail lane, or with the baton at time `now`. INVAL: it is for none of
+ * them, and changes nothing; or what the other end of a channel said cannot be, and the place fails with it. */
+exo_status exo_place_deliver(exo_place *place, exo_payload *message, exo_err *err);
 
 /* On the run's clock, from its origin. */
 exo_time exo_place_now(const exo_place *place);

@@ -9,6 +9,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "actor/local_args.h"
 #include "actor/many.h"
 #include "graph/host.h"
 #include "graph/report.h"
@@ -87,7 +88,7 @@ make_here(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t inde
     const exo_host_start start = {
         .site = run->site, .actor = (uint32_t)(spec - run->spec->actors), .index = index, .place = &run->places[i]};
     const exo_spawn_opts opts = {
-        .name = name, .namespace_name = run->opts->space, .args = exo_payload_borrow(&start, sizeof start)};
+        .name = name, .namespace_name = run->opts->space, .args = exo_local_args(&start, sizeof start)};
     return exo_spawn(run->runtime, &exo_graph_actor_class, &opts, &run->actors[i], err);
 }
 

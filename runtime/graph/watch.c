@@ -69,10 +69,13 @@ gather_there(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
     exo_time deadline = exo_deadline(exo_clock_real(), ANSWER);
     if (!futures)
         return EXO_NOMEM;
-    for (uint32_t i = 0; i < w->count; i++)
-        if (!w->ended[i])
-            exo_call(w->runtime, w->actors[i], "waits", exo_payload_borrow(&longer_than, sizeof longer_than), deadline,
-                     &futures[i], NULL);
+    Exo__Train__GraphWaits m = EXO__TRAIN__GRAPH_WAITS__INIT;
+    m.longer_than = longer_than;
+    for (uint32_t i = 0; i < w->count; i++) {
+        exo_payload args = {0};
+        if (!w->ended[i] && exo_protocol_pack(&args, &m.base, NULL) == EXO_OK)
+            exo_call(w->runtime, w->actors[i], "waits", args, deadline, &futures[i], NULL);
+    }
     for (uint32_t i = 0; i < w->count; i++) {
         const exo_payload *reply = NULL;
         if (futures[i] && exo_wait(futures[i], deadline, &reply, NULL) == EXO_OK &&

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include <exogym/memory.h>
+
 /* The last `room` bytes of the buffer are free. */
 struct bounded {
     ProtobufCBuffer base;
@@ -38,4 +40,19 @@ exo_pack_sized(const ProtobufCMessage *message, uint8_t *data, size_t size, exo_
     bool same = exo_pack_bounded(message, data, size);
     assert(same && "a message changed while it was packed");
     return same ? EXO_OK : exo_fail(err, EXO_INVAL, "a message of %zu bytes changed while it was packed", size);
+}
+
+exo_status
+exo_message_pack(exo_payload *out, const ProtobufCMessage *message)
+{
+    size_t size = protobuf_c_message_get_packed_size(message);
+    uint8_t *data = exo_calloc(1, size + 1);
+    if (!data)
+        return EXO_NOMEM;
+    exo_status st = exo_pack_sized(message, data, size, NULL);
+    if (st == EXO_OK)
+        *out = (exo_payload){.data = data, .size = size, .release = exo_free};
+    else
+        exo_free(data);
+    return st;
 }

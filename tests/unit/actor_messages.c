@@ -8,6 +8,7 @@
 #include <exogym/exogym.h>
 #include <exogym/rng.h>
 
+#include "actor/local_args.h"
 #include "actors/train_node.h"
 #include "graph/host.h" /* the store has a header of that name, too */
 #include "support/eventually.h"
@@ -72,30 +73,71 @@ static const char node_text[] =
     "{run: r, rank: 0, nodes: 1, max_steps: 4, batch_size: 8, model: mlp, data: synthetic, strategy: ddp}";
 
 static exo_status
-spawn_node(const char *text, size_t size, exo_ref *out)
+spawn_node(const char *text, exo_ref *out)
 {
-    const exo_spawn_opts opts = {.args = exo_payload_borrow(text, size)};
+    exo_spawn_opts opts = {0};
+    Exo__Train__NodeStart m = EXO__TRAIN__NODE_START__INIT;
+    m.document = exo_args_text(text);
     err = (exo_err){0};
+    cr_assert_eq(exo_protocol_pack(&opts.args, &m.base, &err), EXO_OK);
     return exo_spawn(runtime, &exo_far_node_class, &opts, out, &err);
 }
 
-static exo_save_args
-save_args(const char *folder)
+/* A call with a message. */
+static exo_status
+ask_message(exo_ref actor, const char *method, const ProtobufCMessage *message, exo_payload *reply)
 {
-    exo_save_args args = {.elapsed = 5};
-    snprintf(args.folder, sizeof args.folder, "%s", folder);
-    return args;
+    exo_payload args = {0};
+    cr_assert_eq(exo_protocol_pack(&args, message, &err), EXO_OK);
+    exo_status st = ask(actor, method, args.data, args.size, reply);
+    exo_payload_release(&args);
+    return st;
+}
+
+static void
+expect_message_refused(exo_ref actor, const char *method, const ProtobufCMessage *message, const char *field)
+{
+    exo_status st = ask_message(actor, method, message, NULL);
+    cr_expect(st == EXO_INVAL && strstr(err.text, method) && strstr(err.text, field), "%s: %s, '%s' without '%s'",
+              method, exo_status_text(st), err.text, field);
+}
+
+static Exo__Train__Train
+train_until(uint64_t until)
+{
+    Exo__Train__Train m = EXO__TRAIN__TRAIN__INIT;
+    m.until = until;
+    return m;
+}
+
+static Exo__Train__Evaluate
+evaluate_of(Exo__Train__Copy copy)
+{
+    Exo__Train__Evaluate m = EXO__TRAIN__EVALUATE__INIT;
+    m.copy = copy;
+    return m;
+}
+
+static Exo__Train__Save
+save_to(const char *folder)
+{
+    Exo__Train__Save m = EXO__TRAIN__SAVE__INIT;
+    m.elapsed = 5;
+    m.folder = exo_args_text(folder);
+    return m;
 }
 
 Test(actor_messages, a_node_refuses_what_comes_before_setup)
 {
     exo_ref node = {0};
-    const uint64_t until = 1;
-    const exo_save_args save = save_args("/tmp");
-    cr_assert_eq(spawn_node(node_text, sizeof node_text, &node), EXO_OK, "%s", err.text);
-    expect_refused(node, "train", &until, sizeof until);
-    expect_refused(node, "evaluate", &(uint8_t){0}, 1);
-    expect_refused(node, "save", &save, sizeof save);
+    const Exo__Train__Train train = train_until(1);
+    const Exo__Train__Evaluate own = evaluate_of(EXO__TRAIN__COPY__OWN),
+                               average = evaluate_of(EXO__TRAIN__COPY__AVERAGE);
+    const Exo__Train__Save save = save_to("/tmp");
+    cr_assert_eq(spawn_node(node_text, &node), EXO_OK, "%s", err.text);
+    expect_message_refused(node, "train", &train.base, "not set up");
+    expect_message_refused(node, "evaluate", &own.base, "not set up");
+    expect_message_refused(node, "save", &save.base, "not set up");
     expect_refused(node, "average", NULL, 0);
     expect_refused(node, "result", NULL, 0);
     expect_refused(node, "correlate", NULL, 0);
@@ -103,31 +145,35 @@ Test(actor_messages, a_node_refuses_what_comes_before_setup)
     cr_expect_eq(ask(node, "setup", NULL, 0, NULL), EXO_OK, "%s", err.text);
     expect_refused(node, "setup", NULL, 0);
     expect_refused(node, "result", NULL, 0);
-    expect_refused(node, "evaluate", &(uint8_t){1}, 1);
+    expect_message_refused(node, "evaluate", &average.base, "copy");
 }
 
 static void
 send_noise(exo_ref node)
 {
-    static exo_save_args endless;
-    memset(&endless, 'x', sizeof endless);
-    const exo_save_args nowhere = save_args("");
+    static char endless[EXO_CHECKPOINT_PATH + 1];
+    memset(endless, 'x', sizeof endless - 1);
+    const Exo__Train__Save too_long = save_to(endless), nowhere = save_to("");
     const uint64_t beyond[] = {5, UINT64_MAX, UINT64_MAX / 8, UINT64_C(1) << 61};
-    const uint32_t rank = 1;
-    expect_noise_refused(node, "train", 64, sizeof(uint64_t), true);
-    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
-        expect_refused(node, "train", &beyond[i], sizeof beyond[i]);
-    expect_noise_refused(node, "evaluate", 64, sizeof(uint8_t), true);
-    expect_noise_refused(node, "save", 200, sizeof(exo_save_args), false);
-    expect_refused(node, "save", &endless, sizeof endless);
-    expect_refused(node, "save", &nowhere, sizeof nowhere);
+    Exo__Train__NodeAbandon abandon = EXO__TRAIN__NODE_ABANDON__INIT;
+    Exo__Train__NodeAsk ask_of = EXO__TRAIN__NODE_ASK__INIT;
+    static const char *const with_message[] = {"train", "evaluate", "save", "change", "abandon", "waits"};
+    for (size_t i = 0; i < sizeof with_message / sizeof *with_message; i++)
+        expect_noise_refused(node, with_message[i], 64, 64, true);
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++) {
+        const Exo__Train__Train train = train_until(beyond[i]);
+        expect_message_refused(node, "train", &train.base, "until");
+    }
+    expect_message_refused(node, "save", &too_long.base, "folder");
+    expect_message_refused(node, "save", &nowhere.base, "folder");
     expect_noise_refused(node, "average", 16, 0, false);
     expect_noise_refused(node, "result", 16, 0, false);
     expect_noise_refused(node, "correlate", 16, 0, false);
-    expect_noise_refused(node, "change", 64, 64, true);
     expect_noise_refused(node, "deliver", 200, 200, true);
-    expect_noise_refused(node, "abandon", 3, 3, true);
-    expect_refused(node, "abandon", &rank, sizeof rank);
+    abandon.rank = ask_of.to = 1;
+    abandon.cause = exo_args_text("it is over");
+    expect_message_refused(node, "abandon", &abandon.base, "rank");
+    expect_message_refused(node, "waits", &ask_of.base, "to");
 }
 
 Test(actor_messages, a_node_refuses_noise_and_trains_on)
@@ -135,19 +181,25 @@ Test(actor_messages, a_node_refuses_noise_and_trains_on)
     exo_ref node = {0};
     char folder[64];
     exo_payload reply = {0};
+    const exo_args trained = {.method = "trained", .fields = &exo__train__trained__descriptor};
+    ProtobufCMessage *message = NULL;
     temp_folder(folder, sizeof folder);
-    const exo_save_args save = save_args(folder);
-    cr_assert_eq(spawn_node(node_text, sizeof node_text, &node), EXO_OK, "%s", err.text);
+    const Exo__Train__Train train = train_until(4);
+    const Exo__Train__Evaluate average = evaluate_of(EXO__TRAIN__COPY__AVERAGE);
+    const Exo__Train__Save save = save_to(folder);
+    cr_assert_eq(spawn_node(node_text, &node), EXO_OK, "%s", err.text);
     cr_assert_eq(ask(node, "setup", NULL, 0, NULL), EXO_OK, "%s", err.text);
     send_noise(node);
-    cr_assert_eq(ask(node, "train", &(uint64_t){4}, sizeof(uint64_t), &reply), EXO_OK, "%s", err.text);
-    cr_expect_eq(((const exo_train_reply *)reply.data)->num_steps, 4);
+    cr_assert_eq(ask_message(node, "train", &train.base, &reply), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_args_decode(&trained, &reply, &message, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(((const Exo__Train__Trained *)message)->n_loss, 4);
+    exo_args_free(&message);
     exo_payload_release(&reply);
     send_noise(node);
     cr_expect_eq(ask(node, "average", NULL, 0, NULL), EXO_OK, "%s", err.text);
-    cr_expect_eq(ask(node, "evaluate", &(uint8_t){1}, 1, NULL), EXO_OK, "%s", err.text);
+    cr_expect_eq(ask_message(node, "evaluate", &average.base, NULL), EXO_OK, "%s", err.text);
     cr_expect_eq(ask(node, "result", NULL, 0, NULL), EXO_OK, "%s", err.text);
-    cr_expect_eq(ask(node, "save", &save, sizeof save, NULL), EXO_OK, "%s", err.text);
+    cr_expect_eq(ask_message(node, "save", &save.base, NULL), EXO_OK, "%s", err.text);
     cr_expect_eq(ask(node, "correlate", NULL, 0, NULL), EXO_OK, "%s", err.text);
     expect_refused(node, "result", NULL, 0); /* the average is no more */
 }
@@ -166,11 +218,47 @@ Test(actor_messages, a_node_is_started_with_what_can_be)
     };
     exo_ref node = {0};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        exo_status st = spawn_node(texts[i], strlen(texts[i]) + 1, &node);
+        exo_status st = spawn_node(texts[i], &node);
         cr_expect(st == EXO_INVAL && err.text[0], "%s: %s, '%s'", texts[i], exo_status_text(st), err.text);
     }
-    cr_expect_eq(spawn_node(node_text, sizeof node_text - 1, &node), EXO_INVAL, "without its end");
-    cr_expect_eq(spawn_node(NULL, 0, &node), EXO_INVAL);
+    cr_expect_eq(spawn_node("", &node), EXO_INVAL);
+}
+
+/* --- Pointers are of this process only ----------------------------------------------------------------------------------------- */
+
+/* Bytes of the right size, as a message from another process could have them. */
+static void
+expect_start_refused(const exo_actor_class *class, size_t size)
+{
+    static const char bytes[sizeof(exo_node_spec) + sizeof(exo_host_start)];
+    exo_ref ref = {0};
+    exo_spawn_opts opts = {.args = exo_payload_borrow(bytes, size)};
+    err = (exo_err){0};
+    cr_expect_eq(exo_spawn(runtime, class, &opts, &ref, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "start"), "%s", err.text);
+    cr_assert_eq(exo_payload_copy(&opts.args, bytes, size), EXO_OK);
+    cr_expect_eq(exo_spawn(runtime, class, &opts, &ref, &err), EXO_INVAL);
+}
+
+Test(actor_messages, pointers_are_taken_from_this_process_only)
+{
+    exo_ref ref = {0};
+    const exo_host_start start = {0};
+    const exo_spawn_opts opts = {.args = exo_local_args(&start, sizeof start - 1)};
+    expect_start_refused(&exo_train_node_class, sizeof(exo_node_spec));
+    expect_start_refused(&exo_graph_actor_class, sizeof(exo_host_start));
+    cr_expect_eq(exo_spawn(runtime, &exo_graph_actor_class, &opts, &ref, &err), EXO_INVAL, "of another size");
+}
+
+Test(actor_messages, classes_that_take_pointers_have_no_name)
+{
+    const exo_actor_class *class = NULL;
+    for (size_t i = 0; (class = exo_actor_class_at(i)); i++)
+        cr_expect(class != &exo_train_node_class && class != &exo_graph_actor_class, "%s", class->name);
+    cr_expect_eq(exo_actor_class_find("train_node"), &exo_far_node_class);
+    cr_expect_eq(exo_actor_class_find("graph_actor"), &exo_graph_far_actor_class);
+    cr_expect_eq(exo_actor_class_register(&exo_train_node_class, &err), EXO_EXISTS);
+    cr_expect_eq(exo_actor_class_register(&exo_graph_actor_class, &err), EXO_EXISTS);
 }
 
 /* --- Actors of a graph ---------------------------------------------------------------------------------------------------------- */
@@ -216,6 +304,9 @@ Test(actor_messages, an_actor_of_a_graph_refuses_noise_and_runs_on)
         expect_noise_refused(actors[i], "cancel", 16, 0, false);
         expect_noise_refused(actors[i], "report", 16, 16, true);
         expect_noise_refused(actors[i], "change", 64, 64, true);
+        expect_noise_refused(actors[i], "waits", 64, 64, true);
+        expect_noise_refused(actors[i], "abandon", 64, 64, true);
+        expect_noise_refused(actors[i], "channel", 200, 200, true);
         expect_noise_refused(actors[i], "collective", 200, 200, true);
         send_change(actors[i], 1, EXO_CHANGE_INPUTS, NULL); /* without its text */
         send_change(actors[i], 1, 77, graph_text);

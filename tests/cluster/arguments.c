@@ -1,0 +1,584 @@
+/* Arguments of methods, from a process that has joined the cluster: every method of every built-in class, in a worker, is called with no
+ * argument, with one byte, with noise, and with each field of its message missing, twice, of another type and out of its range. What cannot
+ * be right is INVAL, and the text names the method and the field; nothing takes long; the worker lives on, and the actor serves a right
+ * call as before.
+ *
+ * Classes, methods and fields come from the registries and from the messages' descriptors: a new method is tested without a line here, a new
+ * class needs one that says how an actor of it is made. The head's and the worker's own methods: unit/cut_calls and tests/fuzz. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "actors/train_node.h"
+#include "graph/host.h"
+#include "protocol/protocol.h"
+#include "support/check.h"
+#include "support/processes.h"
+
+enum {
+    MEGABYTE = 1 << 20,
+    HEADER = 72 /* of raw messages, in words of four bytes */
+};
+
+#define PATIENCE (20 * EXO_SECOND) /* for any call: none of them may wait for anything */
+
+static processes all;
+static exo_runtime *runtime;
+static exo_cluster *cluster;
+static unsigned long calls, lives;
+
+static exo_time
+within(exo_time time)
+{
+    return exo_deadline(exo_clock_real(), time);
+}
+
+static void
+fail(const char *class, const char *method, const char *what, exo_status st, const char *text)
+{
+    fprintf(stderr, "%s.%s, %s: %s, '%s'\n", class, method, what, exo_status_text(st), text);
+    all.failed = true;
+}
+
+/* --- Bytes ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct bytes {
+    uint8_t *data;
+    size_t size, room;
+} bytes;
+
+static void
+put(bytes *b, const void *data, size_t size)
+{
+    if (b->size + size > b->room) {
+        b->room = 2 * (b->size + size);
+        uint8_t *grown = exo_calloc(1, b->room);
+        CHECK(grown);
+        if (b->size)
+            memcpy(grown, b->data, b->size);
+        exo_free(b->data);
+        b->data = grown;
+    }
+    if (size)
+        memcpy(b->data + b->size, data, size);
+    b->size += size;
+}
+
+static void
+put_varint(bytes *b, uint64_t value)
+{
+    do {
+        uint8_t byte = (uint8_t)((value & 127) | (value > 127 ? 128 : 0));
+        put(b, &byte, 1);
+        value >>= 7;
+    } while (value);
+}
+
+static void
+put_tag(bytes *b, uint32_t number, unsigned kind)
+{
+    put_varint(b, (uint64_t)number << 3 | kind);
+}
+
+static void
+put_text(bytes *b, uint32_t number, const void *text, size_t size)
+{
+    put_tag(b, number, 2);
+    put_varint(b, size);
+    put(b, text, size);
+}
+
+static unsigned
+kind_of(const ProtobufCFieldDescriptor *f)
+{
+    switch (f->type) {
+    case PROTOBUF_C_TYPE_DOUBLE:
+        return 1;
+    case PROTOBUF_C_TYPE_FLOAT:
+        return 5;
+    case PROTOBUF_C_TYPE_STRING:
+    case PROTOBUF_C_TYPE_BYTES:
+        return 2;
+    case PROTOBUF_C_TYPE_INT32:
+    case PROTOBUF_C_TYPE_INT64:
+    case PROTOBUF_C_TYPE_UINT32:
+    case PROTOBUF_C_TYPE_UINT64:
+    case PROTOBUF_C_TYPE_BOOL:
+    case PROTOBUF_C_TYPE_ENUM:
+        return 0;
+    default:
+        fprintf(stderr, "%s: this test knows no fields of that type: teach it\n", f->name);
+        abort();
+    }
+}
+
+/* A value that may be. */
+static void
+put_plain(bytes *b, const ProtobufCFieldDescriptor *f)
+{
+    static const uint8_t zeros[8];
+    if (f->label == PROTOBUF_C_LABEL_REPEATED)
+        return;
+    if (kind_of(f) == 2) {
+        put_text(b, f->id, "a", 1);
+        return;
+    }
+    put_tag(b, f->id, kind_of(f));
+    if (kind_of(f) == 0)
+        put_varint(b, 1);
+    else
+        put(b, zeros, kind_of(f) == 1 ? 8 : 4);
+}
+
+/* All fields with values that may be, but for `without`. */
+static void
+put_others(bytes *b, const ProtobufCMessageDescriptor *fields, const ProtobufCFieldDescriptor *without)
+{
+    for (unsigned i = 0; i < fields->n_fields; i++)
+        if (&fields->fields[i] != without)
+            put_plain(b, &fields->fields[i]);
+}
+
+/* --- Actors --------------------------------------------------------------------------------------------------------- */
+
+/* One actor of a class, and what it needs beside it. */
+typedef struct subject {
+    exo_ref actor, other;
+} subject;
+
+static exo_status
+spawn(const char *class, const char *space, const char *name, exo_payload args, exo_ref *out, exo_err *err)
+{
+    const char *const plugin = PROCESSES_PLUGIN("stream");
+    const exo_spawn_opts opts = {
+        .name = name, .namespace_name = space, .args = args, .plugins = &plugin, .num_plugins = 1};
+    *err = (exo_err){0};
+    return exo_spawn_class(runtime, class, &opts, within(PATIENCE), out, err);
+}
+
+static void
+expect_ok(exo_status st, const exo_err *err, const char *what)
+{
+    if (st == EXO_OK)
+        return;
+    fprintf(stderr, "%s: %s, '%s'\n", what, exo_status_text(st), err->text);
+    processes_close(&all);
+    exit(1);
+}
+
+/* A call; err has its reason. */
+static exo_status
+ask(exo_ref actor, const char *method, const void *data, size_t size, exo_payload *reply, exo_err *err)
+{
+    exo_payload args = {0}, unwanted = {0};
+    *err = (exo_err){0};
+    CHECK(size == 0 || exo_payload_copy(&args, data, size) == EXO_OK);
+    calls++;
+    exo_status st = exo_call_wait(runtime, actor, method, args, within(PATIENCE), reply ? reply : &unwanted, err);
+    exo_payload_release(&unwanted);
+    return st;
+}
+
+static void
+make_node(subject *s)
+{
+    char space[32], document[300];
+    exo_err err = {0};
+    exo_payload args = {0};
+    Exo__Train__NodeStart m = EXO__TRAIN__NODE_START__INIT;
+    snprintf(space, sizeof space, "arguments/%lu", lives++);
+    snprintf(document, sizeof document,
+             "{run: %s, rank: 0, nodes: 1, max_steps: 1, batch_size: 2, val_size: 2, model: mlp, "
+             "data: {name: synthetic, count: 8}, strategy: ddp}",
+             space);
+    m.document = document;
+    CHECK(exo_protocol_pack(&args, &m.base, NULL) == EXO_OK);
+    expect_ok(spawn("train_node", space, "node_0", args, &s->actor, &err), &err, "train_node");
+    expect_ok(ask(s->actor, "setup", NULL, 0, NULL, &err), &err, "setup");
+}
+
+static bool
+node_serves(const subject *s, exo_err *err)
+{
+    exo_payload args = {0}, reply = {0};
+    ProtobufCMessage *message = NULL;
+    const exo_args trained = {.method = "trained", .fields = &exo__train__trained__descriptor};
+    Exo__Train__Train m = EXO__TRAIN__TRAIN__INIT;
+    m.until = 1;
+    CHECK(exo_protocol_pack(&args, &m.base, NULL) == EXO_OK);
+    bool serves = ask(s->actor, "train", args.data, args.size, &reply, err) == EXO_OK &&
+                  exo_args_decode(&trained, &reply, &message, err) == EXO_OK;
+    exo_args_free(&message);
+    exo_payload_release(&args);
+    exo_payload_release(&reply);
+    return serves;
+}
+
+static const char graph[] = "actors:\n"
+                            "  source: {class: stream_source, config: {items: 1, size: 4}}\n"
+                            "  sink: {class: stream_sink}\n"
+                            "edges: [{from: source, to: sink, carries: items}]\n";
+
+static void
+make_graph_actor(subject *s)
+{
+    char space[32];
+    exo_err err = {0};
+    exo_ref *refs[] = {&s->actor, &s->other};
+    static const char *const names[] = {"source_0", "sink_0"};
+    snprintf(space, sizeof space, "arguments/%lu", lives++);
+    for (uint32_t i = 0; i < 2; i++) {
+        exo_payload args = {0};
+        CHECK(exo_host_start_text(&args, space, "graph.yaml", graph, i, 0, &err) == EXO_OK);
+        expect_ok(spawn("graph_actor", space, names[i], args, refs[i], &err), &err, "graph_actor");
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        expect_ok(ask(*refs[i], "connect", NULL, 0, NULL, &err), &err, "connect");
+}
+
+static bool
+graph_actor_serves(const subject *s, exo_err *err)
+{
+    exo_payload reply = {0};
+    bool serves =
+        ask(s->actor, "look", NULL, 0, &reply, err) == EXO_OK && reply.size > 0 && strstr(reply.data, "\"source_0\"");
+    exo_payload_release(&reply);
+    return serves;
+}
+
+static const struct maker {
+    const char *class;
+    void (*make)(subject *subject);
+    bool (*serves)(const subject *subject, exo_err *err);
+} makers[] = {{"train_node", make_node, node_serves}, {"graph_actor", make_graph_actor, graph_actor_serves}};
+
+static void
+end(subject *s)
+{
+    if (s->actor.id)
+        exo_kill(runtime, s->actor, "the test", NULL);
+    if (s->other.id)
+        exo_kill(runtime, s->other, "the test", NULL);
+    *s = (subject){0};
+}
+
+/* --- One call ------------------------------------------------------------------------------------------------------- */
+
+/* What is called, and with what the text of an error must begin to be one of it. */
+typedef struct target {
+    const struct maker *maker;
+    const exo_args *args;
+    bool starts; /* it is the start of actors */
+    subject subject;
+} target;
+
+/* Errors of values that may be, as far as the type says, and are not: a folder that is not there, a name that nobody has. */
+static bool
+may_be(exo_status st)
+{
+    return st == EXO_OK || st == EXO_INVAL || st == EXO_IO || st == EXO_NOT_FOUND || st == EXO_UNSUPPORTED;
+}
+
+/* `wrong`: it must be INVAL; field: which the text must name, or NULL. */
+static void
+try(target *t, const bytes *b, bool wrong, const char *field, const char *what)
+{
+    exo_err err = {0};
+    exo_status st;
+    exo_ref made = {0};
+    exo_payload args = {0};
+    if (t->starts) {
+        CHECK(b->size == 0 || exo_payload_copy(&args, b->data, b->size) == EXO_OK);
+        calls++;
+        st = spawn(t->maker->class, NULL, NULL, args, &made, &err);
+    } else {
+        st = ask(t->subject.actor, t->args->method, b->data, b->size, NULL, &err);
+    }
+    bool right = wrong ? st == EXO_INVAL : may_be(st);
+    if (wrong && right && b->size < MEGABYTE / 2) /* more, and the head says that it is too much for a start */
+        right = strstr(err.text, t->args->method) && (!field || strstr(err.text, field));
+    if (!right)
+        fail(t->maker->class, t->args->method, what, st, err.text);
+    if (made.id)
+        exo_kill(runtime, made, "the test", NULL);
+    if (!t->starts && st == EXO_OK) { /* it did what it does: whoever is asked next has not */
+        end(&t->subject);
+        t->maker->make(&t->subject);
+    }
+}
+
+/* The field alone, in `b`, beside all others; b is emptied. */
+static void
+try_field(target *t, const ProtobufCFieldDescriptor *f, bytes *b, bool wrong, const char *what)
+{
+    char text[100];
+    snprintf(text, sizeof text, "%s %s", f->name, what);
+    put_others(b, t->args->fields, f);
+    try(t, b, wrong, f->name, text);
+    b->size = 0;
+}
+
+/* --- Fields --------------------------------------------------------------------------------------------------------- */
+
+static bool
+is_out_of_type(const ProtobufCFieldDescriptor *f, uint64_t value)
+{
+    int64_t number = (int64_t)value;
+    switch (f->type) {
+    case PROTOBUF_C_TYPE_BOOL:
+        return value > 1;
+    case PROTOBUF_C_TYPE_UINT32:
+        return value > UINT32_MAX;
+    case PROTOBUF_C_TYPE_INT32:
+        return number < INT32_MIN || number > INT32_MAX;
+    case PROTOBUF_C_TYPE_ENUM:
+        return number < INT32_MIN || number > INT32_MAX ||
+               !protobuf_c_enum_descriptor_get_value(f->descriptor, (int)number);
+    default:
+        return false;
+    }
+}
+
+static void
+try_numbers(target *t, const ProtobufCFieldDescriptor *f, bytes *b)
+{
+    static const uint64_t numbers[] = {0,
+                                       1,
+                                       2,
+                                       77,
+                                       INT32_MAX,
+                                       UINT32_MAX,
+                                       UINT64_C(1) << 32,
+                                       UINT64_C(1) << 61,
+                                       INT64_MAX,
+                                       (uint64_t)INT64_MIN,
+                                       UINT64_MAX};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        char what[40];
+        snprintf(what, sizeof what, "%lld", (long long)numbers[i]);
+        put_tag(b, f->id, 0);
+        put_varint(b, numbers[i]);
+        try_field(t, f, b, is_out_of_type(f, numbers[i]), what);
+    }
+}
+
+static void
+try_reals(target *t, const ProtobufCFieldDescriptor *f, bytes *b)
+{
+    static const double reals[] = {0, -1, (double)INFINITY, -(double)INFINITY, (double)NAN, 1e308};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        float small = (float)reals[i];
+        put_tag(b, f->id, kind_of(f));
+        put(b, kind_of(f) == 1 ? (const void *)&reals[i] : &small, kind_of(f) == 1 ? 8 : 4);
+        try_field(t, f, b, false, "another number");
+    }
+}
+
+static void
+try_texts(target *t, const ProtobufCFieldDescriptor *f, bytes *b)
+{
+    static char longest[MEGABYTE];
+    bool text = f->type == PROTOBUF_C_TYPE_STRING;
+    static const struct {
+        const char *text, *what;
+        size_t size;
+    } wrong[] = {{"\xff\xfe", "that is no UTF-8", 2},
+                 {"a\0b", "with a 0 in it", 3},
+                 {"\xed\xa0\x80", "with a surrogate", 3},
+                 {"a\xc3", "that ends within a character", 2}};
+    memset(longest, 'x', sizeof longest);
+    put_text(b, f->id, "", 0);
+    try_field(t, f, b, false, "empty");
+    put_text(b, f->id, longest, sizeof longest);
+    try_field(t, f, b, false, "very long");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        put_text(b, f->id, wrong[i].text, wrong[i].size);
+        try_field(t, f, b, text, wrong[i].what);
+    }
+}
+
+static void
+try_lists(target *t, const ProtobufCFieldDescriptor *f, bytes *b)
+{
+    static const uint8_t zeros[MEGABYTE];
+    bool packed = f->flags & PROTOBUF_C_FIELD_FLAG_PACKED;
+    if (packed) {
+        put_text(b, f->id, zeros, sizeof zeros);
+        try_field(t, f, b, false, "a million times");
+        put_text(b, f->id, "\xff", 1);
+        try_field(t, f, b, true, "cut");
+        return;
+    }
+    for (size_t i = 0; i < 100000; i++) {
+        put_tag(b, f->id, kind_of(f));
+        kind_of(f) == 1 ? put(b, zeros, 8) : kind_of(f) == 5 ? put(b, zeros, 4) : put_varint(b, 0);
+    }
+    try_field(t, f, b, false, "100000 times");
+}
+
+static void
+try_fields(target *t)
+{
+    bytes b = {0};
+    for (unsigned i = 0; i < t->args->fields->n_fields; i++) {
+        const ProtobufCFieldDescriptor *f = &t->args->fields->fields[i];
+        bool listed = f->label == PROTOBUF_C_LABEL_REPEATED;
+        try_field(t, f, &b, f->label == PROTOBUF_C_LABEL_REQUIRED, "missing");
+        put_plain(&b, f);
+        put_plain(&b, f);
+        try_field(t, f, &b, !listed, "twice");
+        put_tag(&b, f->id, kind_of(f) == 5 ? 0 : 5);
+        put(&b, "\1\0\0\0", kind_of(f) == 5 ? 1 : 4);
+        try_field(t, f, &b, true, "of another type");
+        if (listed)
+            try_lists(t, f, &b);
+        else if (kind_of(f) == 2)
+            try_texts(t, f, &b);
+        else if (kind_of(f) == 0)
+            try_numbers(t, f, &b);
+        else
+            try_reals(t, f, &b);
+    }
+    put_others(&b, t->args->fields, NULL);
+    put_tag(&b, 1, 3);
+    try(t, &b, true, NULL, "a group");
+    b.size = 0;
+    put_others(&b, t->args->fields, NULL);
+    put_tag(&b, 2000, 0);
+    put_varint(&b, 1);
+    try(t, &b, true, "2000", "a field that is not known");
+    exo_free(b.data);
+}
+
+/* --- Anything ------------------------------------------------------------------------------------------------------- */
+
+static void
+try_noise(target *t, size_t size, uint64_t seed)
+{
+    bytes b = {0};
+    for (size_t i = 0; i < size; i += 8) {
+        uint64_t word = processes_random(&seed);
+        put(&b, &word, size - i < 8 ? size - i : 8);
+    }
+    try(t, &b, true, NULL, "noise");
+    exo_free(b.data);
+}
+
+/* A header with each word changed, whose length is right. */
+static void
+try_headers(target *t)
+{
+    static const uint32_t words[] = {0, 2, UINT32_MAX};
+    uint32_t header[HEADER / 4];
+    for (size_t base = 1; base < 3; base++)
+        for (size_t at = 0; at < HEADER / 4; at++)
+            for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+                memset(header, 0, sizeof header);
+                header[0] = (uint32_t)base;
+                header[at] = words[i];
+                try(t, &(bytes){.data = (uint8_t *)header, .size = sizeof header}, false, NULL, "a header");
+            }
+}
+
+static void
+try_anything(target *t)
+{
+    static const uint8_t some[] = {0, 1, 8, 10, 127, 128, 255};
+    bool empty = !t->args->fields && !t->args->raw; /* no argument is its right one */
+    bool needs = t->args->raw;
+    for (unsigned i = 0; t->args->fields && i < t->args->fields->n_fields; i++)
+        needs = needs || t->args->fields->fields[i].label == PROTOBUF_C_LABEL_REQUIRED;
+    for (size_t i = 0; i < sizeof some; i++)
+        try(t, &(bytes){.data = (uint8_t *)(uintptr_t)&some[i], .size = 1}, needs || empty, NULL, "one byte");
+    try_noise(t, HEADER, 1);
+    for (uint64_t seed = 0; seed < 4; seed++)
+        try_noise(t, MEGABYTE, seed);
+    try(t, &(bytes){0}, needs, NULL, "no argument");
+}
+
+static void
+try_all(target *t)
+{
+    exo_err err = {0};
+    pid_t host = processes_host_of(all.workers[0]);
+    if (!t->starts)
+        t->maker->make(&t->subject);
+    try_anything(t);
+    if (t->args->fields)
+        try_fields(t);
+    if (t->args->raw)
+        try_headers(t);
+    if (!t->starts && !t->maker->serves(&t->subject, &err)) {
+        /* The last one that was made has seen no right call, so it must serve one. */
+        fail(t->maker->class, t->args->method, "a right call afterwards", err.code, err.text);
+    }
+    end(&t->subject);
+    if (processes_host_of(all.workers[0]) != host || kill(host, 0) != 0)
+        fail(t->maker->class, t->args->method, "the worker has died", EXO_PEER_LOST, "");
+}
+
+/* --- All of them ------------------------------------------------------------------------------------------------------ */
+
+static const struct maker *
+maker_of(const char *class)
+{
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
+        if (strcmp(makers[i].class, class) == 0)
+            return &makers[i];
+    return NULL;
+}
+
+static void
+try_class(const exo_actor_class *class)
+{
+    const struct maker *maker = maker_of(class->name);
+    const exo_protocol *protocol = exo_registry_find(&exo_protocol_registry, class->name);
+    if (!maker || !protocol || protocol->num_methods != class->num_methods) {
+        fail(class->name, "*", "it needs a table (builtins.c) and a maker here", EXO_NOT_FOUND, "");
+        return;
+    }
+    for (size_t i = 0; i < class->num_methods; i++) {
+        target t = {.maker = maker, .args = exo_protocol_find(protocol, class->methods[i].name)};
+        if (t.args)
+            try_all(&t);
+        else
+            fail(class->name, class->methods[i].name, "it is in no table", EXO_NOT_FOUND, "");
+    }
+    target start = {.maker = maker, .args = &protocol->start, .starts = true};
+    try_all(&start);
+}
+
+/* Bytes that are as long as the pointers of a class that only this process may make. */
+static void
+try_pointers(const char *class, size_t size)
+{
+    static const char bytes_of[sizeof(exo_node_spec) + sizeof(exo_host_start)];
+    exo_ref ref = {0};
+    exo_err err = {0};
+    exo_status st = spawn(class, NULL, NULL, exo_payload_borrow(bytes_of, size), &ref, &err);
+    if (st != EXO_INVAL)
+        fail(class, "start", "pointers", st, err.text);
+}
+
+int
+main(void)
+{
+    const exo_actor_class *class = NULL;
+    size_t count = 0;
+    processes_open(&all);
+    CHECK(processes_start_head(&all));
+    CHECK(processes_start_worker(&all, 0, true));
+    cluster = processes_join(&all, "arguments", &runtime);
+    for (; (class = exo_actor_class_at(count)); count++)
+        try_class(class);
+    CHECK(count == sizeof makers / sizeof *makers);
+    try_pointers("train_node", sizeof(exo_node_spec));
+    try_pointers("graph_actor", sizeof(exo_host_start));
+    printf("%lu calls to %lu lives\n", calls, lives);
+    processes_leave(&cluster, &runtime);
+    return processes_close(&all) ? 0 : 1;
+}
