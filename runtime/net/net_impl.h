@@ -35,9 +35,9 @@ struct exo_net {
     atomic_uint wanted;         /* threads that want to drive instead of home and guard */
     pthread_mutex_t drive_lock; /* for those that sleep until nobody drives */
     pthread_cond_t driver_left;
-    atomic_uint turns; /* grows: something happens */
-    bool busy;         /* the last turn received something; the driver's, as the next one */
-    bool rings_first;
+    atomic_uint turns;  /* grows: something happens */
+    bool busy;          /* the last turn received something; the driver's, as the next one */
+    bool waiting_first; /* rings and what is kept, before sockets */
     pthread_t home, guard;
     bool has_home, has_guard;
     pthread_mutex_t park_lock;

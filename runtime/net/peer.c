@@ -151,6 +151,7 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
         LL_DELETE2(net->first_dirty, peer, next_dirty);
     peer->dirty = false;
     exo_wire_release(&peer->writer);
+    exo_peer_drop_kept_locked(peer);
     if (peer->process_fd >= 0) {
         exo_net_unwatch_locked(net, peer->process_fd);
         close(peer->process_fd);

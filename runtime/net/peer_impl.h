@@ -37,6 +37,7 @@ enum {
 
 typedef struct exo_socket exo_socket;
 typedef struct exo_parcel exo_parcel; /* a message that waits for the peer to read (send.c) */
+typedef struct exo_kept exo_kept;     /* a message of the peer that waits for its turn (receive.c) */
 
 /* What an event of the loop belongs to. */
 typedef struct exo_source {
@@ -100,6 +101,8 @@ struct exo_peer {
     uint64_t received_bytes, told_bytes; /* from it; of these it knows */
     uint8_t *landing;                    /* a payload that comes in pieces; NULL: none */
     size_t landing_size, landed;
+    exo_kept *first_kept, *last_kept; /* messages whose turn has not come, or is not over */
+    uint64_t kept_bytes;
 
     /* Rings with a process of this host (peer_ring.c). NULL: all goes through the socket. */
     exo_ring *in, *out, *promised; /* promised: becomes `out` when the other side has it */
@@ -240,15 +243,17 @@ void exo_peer_close_rings_locked(exo_net *net, exo_peer *peer);
 bool exo_peer_is_due_locked(exo_peer *peer);
 /* Whether a message by the socket is missing for so long that it will not come any more. */
 bool exo_peer_has_gap_locked(exo_peer *peer, exo_time now);
-/* Whether a message lies in a ring that is due. */
+/* Whether a message that is due lies in a ring, or was kept. */
 bool exo_net_has_rung_locked(exo_net *net);
 /* Those that put a message into a ring wake us. Look whether there is one afterwards. */
 void exo_net_sleep_locked(exo_net *net);
 
 /* --- receive.c -------------------------------------------------------------------------------------------------------- */
 
-/* Receives one message of a socket that is ready, and hands over what is in it. Gives the number of its envelopes and one more; 0:
- * there was none. Without lock, by the driver. */
+/* Receives one message of a socket or ring that is ready, and hands over what is in it, or a part that takes about a millisecond. Gives the
+ * number of envelopes and one more; 0: there was none. Without lock, by the driver. */
 size_t exo_net_receive(exo_net *net);
+/* Of a lost peer. */
+void exo_peer_drop_kept_locked(exo_peer *peer);
 
 #endif

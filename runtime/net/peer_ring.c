@@ -187,7 +187,7 @@ bool
 exo_net_has_rung_locked(exo_net *net)
 {
     for (exo_peer *p = net->peers; p; p = p->next)
-        if (exo_peer_is_due_locked(p))
+        if (p->first_kept || exo_peer_is_due_locked(p))
             return true;
     return false;
 }

@@ -1,10 +1,14 @@
 /* Receiving: one message of a socket or a ring at a time is taken under net->lock, and what is in it is handed over without lock, by the
  * driver. Everything `_locked` wants net->lock.
  *
+ * Peers have turns: a message each, or the part of one that a turn has time for. A message that comes by the socket before its turn, as those
+ * before it lie in the ring, is kept at its peer, and so is the rest of one that takes longer.
+ *
  * A message and the reader that it is open in (net->reader) are the driver's, of which there is one. Nothing that came from elsewhere is
  * believed: whose message it is, its number, its envelopes and its frames are checked here and in wire.c, and who says what cannot be is
  * lost. Read next: handshake.c, for the first message of all; peer_ring.c, for which one is due. */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,17 +19,29 @@
 
 #include "net/net_impl.h"
 
+#define PIECE EXO_MS /* of a message that takes longer: others have their turns before the rest */
+
 enum {
-    READ_BYTES = 1 << 20 /* after which the sender hears that they were read */
+    READ_BYTES = 1 << 20, /* after which the sender hears that they were read */
+    LOOK_EVERY = 16       /* envelopes after which it is looked how long they have taken */
 };
 
 /* The frames of one message. */
 struct inbox {
-    zmq_msg_t route; /* of a ROUTER's */
-    zmq_msg_t frames[EXO_WIRE_MAX_FRAMES];
+    zmq_msg_t route;     /* of a ROUTER's */
     size_t count, taken; /* frames; those given away */
     bool routed, overlong;
-    bool told; /* the intake: that it was taken from ZeroMQ */
+    bool told;  /* the intake: that it was taken from ZeroMQ */
+    bool begun; /* a part was handed over: the rest, from `at` on, are `left` envelopes */
+    size_t at;
+    uint32_t left;
+    zmq_msg_t frames[EXO_WIRE_MAX_FRAMES];
+};
+
+/* A message that waits for its turn. */
+struct exo_kept {
+    exo_kept *next;
+    struct inbox in; /* of its frames, there is memory for `count` */
 };
 
 static void
@@ -62,7 +78,7 @@ receive_frames_locked(exo_socket *socket, struct inbox *in)
 {
     int more = 1;
     in->count = in->taken = 0;
-    in->routed = in->overlong = in->told = false;
+    in->routed = in->overlong = in->told = in->begun = false;
     if (!socket->peer) {
         zmq_msg_init(&in->route);
         in->routed = true;
@@ -218,26 +234,93 @@ deliver(exo_net *net, exo_peer *peer, struct inbox *in, exo_envelope *e, exo_err
     return st;
 }
 
-/* Gives the number of envelopes. */
-static size_t
-deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
+/* --- Messages that wait for their turn ---------------------------------------------------------------------------------------- */
+
+/* Moves the frames. NULL: no memory. */
+static exo_kept *
+new_kept(struct inbox *in)
 {
-    exo_envelope e;
-    exo_err err = {0};
-    exo_status st;
-    size_t count = 0;
-    while ((st = exo_wire_next(&net->reader, &e, &err)) == EXO_OK) {
-        count++;
-        if ((st = deliver(net, peer, in, &e, &err)) != EXO_OK)
-            break;
+    exo_kept *k = exo_calloc(1, offsetof(exo_kept, in.frames) + in->count * sizeof in->frames[0]);
+    if (!k)
+        return NULL;
+    memcpy(&k->in, in, offsetof(struct inbox, frames));
+    k->in.routed = false; /* it is known whose it is */
+    for (size_t i = 0; i < in->count; i++) {
+        zmq_msg_init(&k->in.frames[i]);
+        zmq_msg_move(&k->in.frames[i], &in->frames[i]);
+        zmq_msg_close(&in->frames[i]);
     }
-    if (st == EXO_NOT_FOUND && in->taken + 1 != in->count)
-        st = exo_fail(&err, EXO_INVAL, "%zu frames that no envelope names", in->count - in->taken - 1);
-    if (st == EXO_NOT_FOUND || st == EXO_CLOSED)
-        return count;
+    in->count = 0;
+    return k;
+}
+
+/* A message that has come before its turn goes behind those that are kept. The peer may be lost by it. */
+static void
+keep_locked(exo_net *net, exo_peer *peer, struct inbox *in)
+{
+    uint64_t bytes = inbox_bytes(in);
+    exo_kept *k = peer->kept_bytes + bytes <= EXO_LIMIT_INBOUND_BYTES ? new_kept(in) : NULL;
+    if (!k) {
+        exo_peer_lose_locked(net, peer, "it has sent more than can wait for its turn");
+        return;
+    }
+    *(peer->last_kept ? &peer->last_kept->next : &peer->first_kept) = k;
+    peer->last_kept = k;
+    peer->kept_bytes += bytes;
+}
+
+/* The rest of a message that takes long goes before them. False: it must be handed over now. */
+static bool
+keep_rest(exo_net *net, exo_peer *peer, struct inbox *in)
+{
+    pthread_mutex_lock(&net->lock);
+    uint64_t bytes = inbox_bytes(in);
+    exo_kept *k = atomic_load(&peer->state) == EXO_PEER_LOST_ ? NULL : new_kept(in);
+    if (k) {
+        k->in.begun = true;
+        k->in.at = net->reader.at;
+        k->in.left = net->reader.left;
+        k->next = peer->first_kept;
+        peer->first_kept = k;
+        peer->last_kept = peer->last_kept ? peer->last_kept : k;
+        peer->kept_bytes += bytes;
+    }
+    pthread_mutex_unlock(&net->lock);
+    return k != NULL;
+}
+
+/* The first one that is kept, which was looked at when it came. */
+static void
+take_kept_locked(exo_peer *peer, struct inbox *in)
+{
+    exo_kept *k = peer->first_kept;
+    peer->first_kept = k->next;
+    peer->last_kept = k->next ? peer->last_kept : NULL;
+    memcpy(in, &k->in, offsetof(struct inbox, frames) + k->in.count * sizeof in->frames[0]);
+    peer->kept_bytes -= inbox_bytes(in);
+    exo_free(k);
+}
+
+void
+exo_peer_drop_kept_locked(exo_peer *peer)
+{
+    for (exo_kept *k; (k = peer->first_kept);) {
+        peer->first_kept = k->next;
+        inbox_release(&k->in);
+        exo_free(k);
+    }
+    peer->last_kept = NULL;
+    peer->kept_bytes = 0;
+}
+
+/* --- Handing over ------------------------------------------------------------------------------------------------------------- */
+
+static void
+lose_for(exo_net *net, exo_peer *peer, exo_status st, const exo_err *err)
+{
     char cause[EXO_ERR_TEXT];
     snprintf(cause, sizeof cause, "%s: %.300s",
-             st == EXO_NOMEM ? "what it sent cannot be taken" : "it sent what cannot be read", err.text);
+             st == EXO_NOMEM ? "what it sent cannot be taken" : "it sent what cannot be read", err->text);
     exo_net_make_plain(cause);
     EXO_LOG(WARN, NET, "peer=%s %s", peer->name, cause);
     if (st != EXO_NOMEM) {
@@ -246,6 +329,29 @@ deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
         pthread_mutex_unlock(&net->lock);
     }
     exo_peer_lose(net, peer, cause);
+}
+
+/* Gives the number of envelopes. */
+static size_t
+deliver_all(exo_net *net, exo_peer *peer, struct inbox *in)
+{
+    exo_envelope e;
+    exo_err err = {0};
+    exo_status st;
+    size_t count = 0;
+    exo_time began = exo_now(exo_clock_real());
+    while ((st = exo_wire_next(&net->reader, &e, &err)) == EXO_OK) {
+        count++;
+        if ((st = deliver(net, peer, in, &e, &err)) != EXO_OK)
+            break;
+        if (count % LOOK_EVERY == 0 && net->reader.left > 0 && exo_now(exo_clock_real()) - began >= PIECE &&
+            keep_rest(net, peer, in))
+            return count;
+    }
+    if (st == EXO_NOT_FOUND && in->taken + 1 != in->count)
+        st = exo_fail(&err, EXO_INVAL, "%zu frames that no envelope names", in->count - in->taken - 1);
+    if (st != EXO_NOT_FOUND && st != EXO_CLOSED)
+        lose_for(net, peer, st, &err);
     return count;
 }
 
@@ -311,7 +417,7 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
         exo_net_refuse_locked(net, socket, &in->route, err.text);
         return (struct sender){0};
     }
-    if (peer && net->reader.number != peer->received && exo_peer_is_due_locked(peer))
+    if (peer && (peer->first_kept || (net->reader.number != peer->received && exo_peer_is_due_locked(peer))))
         return (struct sender){.peer = exo_peer_hold(peer), .early = true};
     if (peer)
         return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
@@ -378,17 +484,32 @@ take_from_ring_locked(exo_net *net, exo_peer *peer, struct inbox *in)
     return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
 }
 
-/* A message of any ring. The peer goes behind the others. */
+/* Of a message that is begun, the rest is handed over. */
+static struct sender
+go_on_locked(exo_net *net, exo_peer *peer, struct inbox *in)
+{
+    take_kept_locked(peer, in);
+    exo_wire_open(&net->reader, zmq_msg_data(&in->frames[0]), zmq_msg_size(&in->frames[0]), NULL);
+    if (in->begun) {
+        net->reader.at = in->at;
+        net->reader.left = in->left;
+        return (struct sender){.peer = exo_peer_hold(peer)};
+    }
+    return (struct sender){.peer = count_message_locked(net, peer, in) ? exo_peer_hold(peer) : NULL};
+}
+
+/* A message that is due, of any ring, or kept. The peer goes behind the others. */
 static bool
-receive_rung_locked(exo_net *net, struct inbox *in, struct sender *sender)
+receive_waiting_locked(exo_net *net, struct inbox *in, struct sender *sender)
 {
     exo_peer *p, *next;
     DL_FOREACH_SAFE (net->peers, p, next) {
-        if (!exo_peer_is_due_locked(p))
+        bool begun = p->first_kept && p->first_kept->in.begun, rung = !begun && exo_peer_is_due_locked(p);
+        if (!rung && !p->first_kept)
             continue;
         DL_DELETE(net->peers, p);
         DL_APPEND(net->peers, p);
-        *sender = take_from_ring_locked(net, p, in);
+        *sender = rung ? take_from_ring_locked(net, p, in) : go_on_locked(net, p, in);
         return true;
     }
     return false;
@@ -409,38 +530,14 @@ static size_t
 hand_over(exo_net *net, struct sender *sender, struct inbox *in)
 {
     size_t count = 0;
-    if (sender->peer) {
+    if (sender->peer && !sender->early) {
         if (sender->first && net->opts.handler->opened)
             net->opts.handler->opened(net->opts.context, sender->peer);
         acknowledge(net, sender->peer); /* before anything replies: who waits for a reply may then call again */
         count = deliver_all(net, sender->peer, in);
-        exo_peer_drop(&sender->peer);
     }
+    exo_peer_drop(&sender->peer);
     inbox_release(in);
-    return count;
-}
-
-/* A message came by the socket, and the one that is due lies in the ring: hands that over, and looks at the first one again. */
-static size_t
-catch_up(exo_net *net, struct sender *sender, struct inbox *in)
-{
-    struct inbox before;
-    struct sender due = {0};
-    exo_peer *peer = sender->peer;
-    size_t count = 0;
-    *sender = (struct sender){0};
-    pthread_mutex_lock(&net->lock);
-    bool rung = atomic_load(&peer->state) != EXO_PEER_LOST_ && exo_peer_is_due_locked(peer);
-    if (rung)
-        due = take_from_ring_locked(net, peer, &before);
-    pthread_mutex_unlock(&net->lock);
-    if (rung)
-        count = hand_over(net, &due, &before);
-    pthread_mutex_lock(&net->lock);
-    if (atomic_load(&peer->state) != EXO_PEER_LOST_)
-        *sender = find_sender_locked(net, peer->socket, in);
-    pthread_mutex_unlock(&net->lock);
-    exo_peer_drop(&peer);
     return count;
 }
 
@@ -449,15 +546,12 @@ exo_net_receive(exo_net *net)
 {
     struct inbox in;
     struct sender sender = {0};
-    size_t count = 1;
-    net->rings_first = !net->rings_first; /* neither way starves */
+    net->waiting_first = !net->waiting_first; /* neither way starves */
     pthread_mutex_lock(&net->lock);
-    bool got = (net->rings_first && receive_rung_locked(net, &in, &sender)) || receive_locked(net, &in, &sender) ||
-               (!net->rings_first && receive_rung_locked(net, &in, &sender));
+    bool got = (net->waiting_first && receive_waiting_locked(net, &in, &sender)) || receive_locked(net, &in, &sender) ||
+               (!net->waiting_first && receive_waiting_locked(net, &in, &sender));
+    if (got && sender.early)
+        keep_locked(net, sender.peer, &in);
     pthread_mutex_unlock(&net->lock);
-    if (!got)
-        return 0;
-    while (sender.early)
-        count += catch_up(net, &sender, &in);
-    return count + hand_over(net, &sender, &in);
+    return got ? 1 + hand_over(net, &sender, &in) : 0;
 }
