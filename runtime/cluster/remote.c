@@ -160,11 +160,29 @@ exo_remote_start(exo_remote *remote, exo_err *err)
     return exo_net_start(remote->net, err);
 }
 
+/* A method that the net's own thread runs may wait for a reply without a deadline, and nobody would receive it: the net waits for that thread. */
+static void
+end_calls(exo_remote *r)
+{
+    struct channel *c;
+    pthread_mutex_lock(&r->lock);
+    r->leaving = true;
+    do {
+        for (c = r->channels; c && !c->first; c = c->next)
+            continue;
+        if (c)
+            exo_remote_end_pending_locked(r, c, "this process leaves the cluster");
+    } while (c);
+    pthread_mutex_unlock(&r->lock);
+}
+
 void
 exo_remote_close(exo_remote *remote)
 {
-    if (remote)
-        exo_net_stop(remote->net);
+    if (!remote)
+        return;
+    end_calls(remote);
+    exo_net_stop(remote->net);
 }
 
 void

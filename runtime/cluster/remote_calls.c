@@ -148,7 +148,9 @@ begin_call(exo_remote *r, exo_ref actor, exo_future *future, exo_envelope *e, ex
     const struct reference *ref = exo_remote_reference_locked(r, actor);
     bool open = ref && ref->peer && exo_peer_is_open(ref->peer);
     struct channel *channel = open ? exo_remote_channel_locked(r, ref->peer) : NULL;
-    if (ref && ref->peer && !open) {
+    if (r->leaving) {
+        st = exo_fail(err, EXO_CLOSED, "this process leaves the cluster");
+    } else if (ref && ref->peer && !open) {
         st = exo_fail(err, EXO_PEER_LOST, "'%s' is lost", exo_peer_name(ref->peer));
     } else if (!open) {
         st = exo_fail(err, EXO_PEER_LOST, "the actor is dead: %s",

@@ -110,12 +110,25 @@ idle(exo_call_context *call, void *self, const exo_payload *args, exo_payload *r
     return EXO_OK;
 }
 
-static const exo_method head_methods[] = {{.name = "register", .run = head_register},
-                                          {.name = "why", .run = head_why},
-                                          {.name = "find", .run = head_find},
-                                          {.name = "gone", .run = nothing},
-                                          {.name = "died", .run = nothing}};
-static const exo_actor_class head_class = {.name = "a head", .methods = head_methods, .num_methods = 5};
+static atomic_int asked_for_nodes;
+static exo_future *asked; /* of the latest question for a node, which is not answered */
+
+static exo_status
+head_node(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    (void)self;
+    (void)args;
+    (void)reply;
+    (void)err;
+    asked = exo_call_defer(call);
+    asked_for_nodes++;
+    return EXO_OK;
+}
+
+static const exo_method head_methods[] = {
+    {.name = "register", .run = head_register}, {.name = "why", .run = head_why}, {.name = "find", .run = head_find},
+    {.name = "gone", .run = nothing},           {.name = "died", .run = nothing}, {.name = "node", .run = head_node}};
+static const exo_actor_class head_class = {.name = "a head", .methods = head_methods, .num_methods = 6};
 static const exo_method idler_methods[] = {{.name = "idle", .run = idle}, {.name = "echo", .run = nothing}};
 static const exo_actor_class idler_class = {.name = "an idler", .methods = idler_methods, .num_methods = 2};
 
@@ -150,6 +163,8 @@ teardown(void)
     exo_remote_close(remote);
     if (kept)
         exo_reply(&kept, EXO_CANCELLED, NULL, NULL);
+    if (asked)
+        exo_reply(&asked, EXO_CANCELLED, NULL, NULL);
     if (idling)
         exo_reply(&idling, EXO_CANCELLED, NULL, NULL);
     cr_expect_eq(exo_runtime_close(&runtimes[0], soon(), &err), EXO_OK, "%s", err.text);
@@ -215,6 +230,53 @@ Test(cluster_life, leaving_waits_for_no_reply)
     exo_cluster_leave(driver);
     cr_expect_lt(exo_now(exo_clock_real()), kept_until, "it waited until the head's time was over");
     cr_expect_eq(exo_wait(future, soon(), NULL, &err), EXO_PEER_LOST);
+    exo_future_drop(&future);
+}
+
+/* Waits for the head, with no deadline. It may run on the thread that receives. */
+static exo_status
+import(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    const exo_actor_id nowhere = {.node = 4711, .id = 1};
+    exo_ref ref;
+    (void)self;
+    (void)args;
+    (void)reply;
+    return exo_ref_import(exo_call_runtime(call), &nowhere, INT64_MAX, &ref, err);
+}
+
+static const exo_method importer_methods[] = {{.name = "import", .run = import}};
+static const exo_actor_class importer_class = {.name = "an importer", .methods = importer_methods, .num_methods = 1};
+
+static atomic_bool left;
+
+static void *
+leave(void *argument)
+{
+    exo_cluster_leave(argument);
+    left = true;
+    return NULL;
+}
+
+Test(cluster_life, leaving_ends_what_a_method_waits_for)
+{
+    exo_ref importer, there;
+    exo_err err = {0};
+    exo_future *future = NULL;
+    pthread_t thread;
+    cr_assert_eq(exo_spawn(runtimes[1], &importer_class, NULL, &importer, &err), EXO_OK, "%s", err.text);
+    exo_peer *peer = exo_remote_peer(remote, exo_cluster_node_id(driver));
+    cr_assert(peer);
+    cr_assert_eq(exo_remote_actor(remote, peer, importer.id, &there, &err), EXO_OK, "%s", err.text);
+    exo_peer_drop(&peer);
+    cr_assert_eq(exo_future_new(&future, exo_clock_real(), INT64_MAX, &err), EXO_OK);
+    cr_assert_eq(exo_remote_call(remote, there, "import", &(exo_payload){0}, future, &err), EXO_OK, "%s", err.text);
+    EVENTUALLY(asked_for_nodes == 1);
+    cr_assert_eq(pthread_create(&thread, NULL, leave, driver), 0);
+    EVENTUALLY(left);
+    pthread_join(thread, NULL);
+    exo_status st = exo_wait(future, soon(), NULL, &err);
+    cr_expect(st == EXO_PEER_LOST || st == EXO_CLOSED, "%d: %s", (int)st, err.text);
     exo_future_drop(&future);
 }
 
