@@ -60,8 +60,9 @@ struct exo_net {
     uint64_t unsaid;   /* refusals since the last that was said */
     uint64_t kept_out; /* by the intake, as the log was told last */
     unsigned ticks_unsaid;
-    unsigned untrimmed; /* peers that were lost since memory was given back; the driver's, as the next one */
+    unsigned untrimmed; /* peers and strangers that went since memory was given back; the driver's, as the next two */
     exo_time trim_at;
+    uint64_t ended;         /* strangers, as the intake counts them: those that are counted in `untrimmed` */
     exo_wire_reader reader; /* the driver's */
 };
 

@@ -26,7 +26,7 @@ enum {
     EXO_LIMIT_INBOUND_BYTES = 32 << 20,  /* of a connection that lie in ZeroMQ: parts of a message without end too */
 
     EXO_LIMIT_RINGS = 64,        /* peers that share memory with this process; others of its host use their sockets */
-    EXO_LIMIT_LOST_TO_TRIM = 64, /* lost peers after which freed memory goes back to the kernel */
+    EXO_LIMIT_LOST_TO_TRIM = 64, /* lost peers and ended strangers after which freed memory goes back to the kernel */
 
     /* Descriptors. */
     EXO_LIMIT_DESCRIPTORS = 1 << 20, /* the soft limit is raised to the hard one, or to this  */

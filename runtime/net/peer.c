@@ -16,11 +16,14 @@
 
 #include "net/net_impl.h"
 
-#define BEAT       EXO_SECOND
+#define BEAT EXO_SECOND
+#define QUIET_BEAT                                                                                                     \
+    (4 * EXO_SECOND) /* between processes that watch each other: a connection that is gone is found out by it */
 #define TRIM_AFTER EXO_SECOND
 
 enum {
-    SAY_EVERY = 20 /* ticks between two lines of the log about strangers */
+    QUIET_BYTES = 64 << 10, /* that it may have sent and not know to be read */
+    SAY_EVERY = 20          /* ticks between two lines of the log about strangers */
 };
 
 exo_peer *
@@ -271,12 +274,23 @@ revoke_locked(exo_net *net, exo_peer *peer, const char *why)
 
 /* --- Time ------------------------------------------------------------------------------------------------------------------- */
 
+/* What strangers took goes back to the kernel, too, while others come: they would use the same memory, of which they need parts only. */
+static void
+count_strangers(exo_net *net, uint64_t ended, exo_time now)
+{
+    if (net->untrimmed < EXO_LIMIT_LOST_TO_TRIM)
+        net->trim_at = now + TRIM_AFTER;
+    net->untrimmed += (unsigned)(ended - net->ended);
+    net->ended = ended;
+}
+
 /* Ends strangers that take too long, and says now and then that somebody is kept out. */
 static void
-watch_intake_locked(exo_net *net)
+watch_intake_locked(exo_net *net, exo_time time)
 {
     exo_intake_figures now = exo_intake_tick(net);
     uint64_t out = now.refused + now.ended + now.overfull;
+    count_strangers(net, now.ended, time);
     if (out == net->kept_out || ++net->ticks_unsaid < SAY_EVERY)
         return;
     EXO_LOG(WARN, NET,
@@ -285,6 +299,21 @@ watch_intake_locked(exo_net *net)
             out - net->kept_out, now.strangers, now.connections);
     net->kept_out = out;
     net->ticks_unsaid = 0;
+}
+
+bool
+exo_peer_is_watched(const exo_peer *peer)
+{
+    return peer->near && peer->socket && peer->socket->ipc && peer->process_fd >= 0;
+}
+
+/* Each beat lies in a queue of ZeroMQ's at both ends, which keeps its memory: 64 bytes, up to 64 KiB a connection. Processes that watch
+ * each other need few. */
+static exo_time
+beat_of(const exo_peer *p)
+{
+    bool silent = p->watches && p->told_watch && p->received_bytes - p->told_bytes < QUIET_BYTES;
+    return (silent ? QUIET_BEAT : BEAT) - BEAT / 10;
 }
 
 /* A process that came by ipc: its end is seen. What a peer over tcp says of its process may be a lie. */
@@ -318,13 +347,13 @@ exo_net_tick_locked(exo_net *net, exo_time now)
         } else if (exo_peer_has_gap_locked(p, now)) {
             snprintf(cause, sizeof cause, "message %u of it did not come", p->received);
             exo_peer_lose_locked(net, p, cause);
-        } else if (now - p->spoke >= BEAT - BEAT / 10) {
+        } else if (now - p->spoke >= beat_of(p)) {
             exo_peer_say_beat_locked(net, p);
         }
     }
     DL_FOREACH(net->peers, p)
     exo_peer_knock_locked(net, p);
     exo_net_forgive_refusals_locked(net);
-    watch_intake_locked(net);
+    watch_intake_locked(net, now);
     net->next_tick = now + BEAT / 2;
 }

@@ -83,6 +83,7 @@ struct exo_peer {
     exo_source process; /* its event; of a process of this host */
     int process_fd;     /* of the process that it says it is; -1: it is not watched */
     exo_time heard, spoke;
+    bool watches, told_watch; /* it watches this process; it was told the same of us */
 
     /* What is sent (send.c). Frames that a loss leaves behind belong to who takes the peer from the list of the lost. */
     exo_wire_writer writer;
@@ -163,6 +164,8 @@ void exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause);
 /* Tells the handler of the lost. Without lock. */
 /* True: the handler is not through with all of them. */
 bool exo_net_report_lost(exo_net *net);
+/* Whether the end of its process is seen for certain, so that its silence means nothing. */
+bool exo_peer_is_watched(const exo_peer *peer);
 /* Beats, silences. */
 void exo_net_tick_locked(exo_net *net, exo_time now);
 /* What a peer says is shown to people: it begins no line of its own. */

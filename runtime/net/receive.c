@@ -143,6 +143,7 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
         exo_peer_lose_locked(net, peer, e->text[0] ? e->text : "it said goodbye");
         return true;
     case EXO_WIRE_BEAT:
+        peer->watches = e->watches;
         if (e->read > peer->sent_bytes) {
             exo_peer_lose_locked(net, peer, "it has read more than was sent to it");
         } else if (e->read > peer->read_bytes) {

@@ -478,11 +478,12 @@ exo_peer_say_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope)
 void
 exo_peer_say_beat_locked(exo_net *net, exo_peer *peer)
 {
-    exo_envelope beat = {.kind = EXO_WIRE_BEAT, .read = peer->received_bytes};
+    exo_envelope beat = {.kind = EXO_WIRE_BEAT, .read = peer->received_bytes, .watches = exo_peer_is_watched(peer)};
     flush_peer_locked(net, peer);
     if (atomic_load(&peer->state) == EXO_PEER_LOST_)
         return;
     peer->told_bytes = peer->received_bytes;
+    peer->told_watch = beat.watches;
     /* By the socket, which knows, at this end or at the other, when the connection is gone: a ring does not. */
     say_now_locked(net, peer, &beat);
 }

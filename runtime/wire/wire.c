@@ -225,6 +225,7 @@ pack(struct packed *p, const exo_envelope *e, char reason[EXO_WIRE_REASON], exo_
         exo__wire__beat__init(&p->beat);
         p->beat.taken = e->taken;
         p->beat.read = e->read;
+        p->beat.watches = e->watches;
         p->envelope.kind_case = EXO__WIRE__ENVELOPE__KIND_BEAT;
         p->envelope.beat = &p->beat;
         return EXO_OK;
@@ -492,6 +493,7 @@ translate(const Exo__Wire__Envelope *e, exo_envelope *out, exo_err *err)
         out->kind = EXO_WIRE_BEAT;
         out->taken = e->beat->taken;
         out->read = e->beat->read;
+        out->watches = e->beat->watches;
         return EXO_OK;
     case EXO__WIRE__ENVELOPE__KIND_HELLO:
         out->kind = EXO_WIRE_HELLO;

@@ -77,6 +77,7 @@ typedef struct exo_envelope {
     uint64_t size;            /* PIECE: bytes of the whole payload                          */
     uint64_t taken;           /* BEAT: calls without reply taken from their mailboxes       */
     uint64_t read;            /* BEAT: bytes read from the connection, see proto/README.md  */
+    bool watches;             /* BEAT: the sender watches the receiver's process            */
     uint32_t version;         /* REFUSED: the refuser's                                     */
     exo_wire_identity who;    /* HELLO, WELCOME                                             */
     uint64_t token;           /* RING: to be said at the speaker's door                     */

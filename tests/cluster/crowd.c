@@ -24,7 +24,7 @@
 enum {
     ROUNDS = 3,
     SLACK_KB = 4096,        /* that the allocator may keep */
-    MOST_HEAD_KB = 64 << 10 /* of a head with a thousand peers */
+    MOST_HEAD_KB = 56 << 10 /* of a head with a thousand peers */
 };
 
 #define PATIENCE (60 * EXO_SECOND)

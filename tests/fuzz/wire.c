@@ -24,8 +24,8 @@ same(const exo_envelope *a, const exo_envelope *b)
 {
     return a->kind == b->kind && a->id == b->id && a->actor == b->actor && same_text(a->method, b->method) &&
            same_text(a->text, b->text) && a->timeout == b->timeout && a->status == b->status && a->taken == b->taken &&
-           a->read == b->read && a->version == b->version && a->payload.place == b->payload.place &&
-           a->payload.size == b->payload.size &&
+           a->read == b->read && a->watches == b->watches && a->version == b->version &&
+           a->payload.place == b->payload.place && a->payload.size == b->payload.size &&
            (a->payload.size == 0 || memcmp(a->payload.data, b->payload.data, a->payload.size) == 0) &&
            a->who.node == b->who.node && a->who.pid == b->who.pid && a->who.start == b->who.start &&
            same_text(a->who.name, b->who.name) && same_text(a->who.boot, b->who.boot) &&

@@ -11,6 +11,7 @@
 
 #include <zmq.h>
 
+#include "net/net_impl.h"
 #include "support/eventually.h"
 #include "support/logged.h"
 #include "support/net_end.h"
@@ -83,6 +84,44 @@ Test(net, does_not_lose_a_stopped_process)
     EVENTUALLY(server.replies == 1);
     reap(pid);
     EVENTUALLY(server.lost == 1);
+    net_end_close(&server);
+}
+
+static bool
+watch_each_other(net_end *e)
+{
+    pthread_mutex_lock(&e->net->lock);
+    bool both = e->net->peers->watches && e->net->peers->told_watch;
+    pthread_mutex_unlock(&e->net->lock);
+    return both;
+}
+
+/* Beats that go by, that long after something was said. */
+static uint32_t
+beats_after_locked(net_end *e, exo_time silent)
+{
+    exo_peer *peer = e->net->peers;
+    uint32_t before = peer->sent;
+    exo_net_tick_locked(e->net, peer->spoke + silent);
+    return peer->sent - before;
+}
+
+Test(net, says_little_to_a_process_that_it_watches)
+{
+    net_end server = {0}, client = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    net_end_open(&client, NULL, NULL);
+    exo_peer *peer = net_end_connect(&client, &server);
+    EVENTUALLY(watch_each_other(&server) && watch_each_other(&client));
+    pthread_mutex_lock(&server.net->lock);
+    cr_expect_eq(beats_after_locked(&server, 2 * EXO_SECOND), 0);
+    cr_expect_eq(beats_after_locked(&server, 4 * EXO_SECOND), 1);
+    server.net->peers->watches = false; /* it would be lost to it */
+    cr_expect_eq(beats_after_locked(&server, EXO_SECOND), 1);
+    server.net->next_tick = 0;
+    pthread_mutex_unlock(&server.net->lock);
+    exo_peer_drop(&peer);
+    net_end_close(&client);
     net_end_close(&server);
 }
 

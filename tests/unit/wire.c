@@ -79,7 +79,7 @@ every_envelope(exo_envelope out[32])
     out[n++] = (exo_envelope){.kind = EXO_WIRE_CALL, .timeout = INT64_MIN}; /* texts may be NULL */
     out[n++] = (exo_envelope){.kind = EXO_WIRE_REPLY};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_CANCEL, .id = UINT64_MAX};
-    out[n++] = (exo_envelope){.kind = EXO_WIRE_BEAT, .taken = UINT64_MAX, .read = UINT64_MAX};
+    out[n++] = (exo_envelope){.kind = EXO_WIRE_BEAT, .taken = UINT64_MAX, .read = UINT64_MAX, .watches = true};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_HELLO, .who = most};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_WELCOME, .who = most};
     out[n++] = (exo_envelope){.kind = EXO_WIRE_REFUSED, .version = UINT32_MAX, .text = reason_text};
@@ -114,7 +114,7 @@ same(const exo_envelope *a, const exo_envelope *b)
     return a->kind == b->kind && a->id == b->id && a->actor == b->actor && same_text(a->method, b->method) &&
            same_text(a->text, b->text) && a->timeout == b->timeout && a->status == b->status &&
            same_payload(&a->payload, &b->payload) && a->taken == b->taken && a->read == b->read &&
-           a->version == b->version && a->token == b->token &&
+           a->watches == b->watches && a->version == b->version && a->token == b->token &&
            same_identity(&a->who, &b->who, a->kind == EXO_WIRE_HELLO);
 }
 
