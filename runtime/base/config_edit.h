@@ -101,7 +101,7 @@ exo_status exo_config_plugins(exo_config *root, const char *const **out, size_t 
 
 /* Is it a name that can become a file's or a folder's? At most 100 letters, digits, '_', '.', '-'; none of the last two first. */
 bool exo_config_is_label(const char *text);
-#define EXO_LABEL_RULE "letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'"
+#define EXO_LABEL_RULE "at most 100 letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'"
 
 /* INVAL if `map` has one of `keys`, a NULL-terminated list, that no reader asked for: it belongs to `place`, such as "optimizer.", which the
  * message puts before it. Called before exo_config_finish, which would guess at a neighbour. */

@@ -19,8 +19,10 @@
 
 #define LOOKUP_TIMEOUT  (30 * EXO_SECOND) /* of exo_get_actor and of claims, which have no deadline of their own */
 #define CONNECT_TIMEOUT (5 * EXO_SECOND)
-#define MOST_PATIENCE   (30 * EXO_SECOND) /* of one attempt to meet the head, see exo_cluster_patience */
-#define RETRY           (50 * EXO_MS)     /* after which the keeper tries again to reach a head that is away */
+/* A process of this host that lives is not lost by silence: it waits for a processor, or is stopped. */
+#define NEAR_TIMEOUT  (30 * EXO_SECOND)
+#define MOST_PATIENCE (30 * EXO_SECOND) /* of one attempt to meet the head, see exo_cluster_patience */
+#define RETRY         (50 * EXO_MS)     /* after which the keeper tries again to reach a head that is away */
 
 struct known; /* cluster_known.c */
 

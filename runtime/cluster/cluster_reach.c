@@ -27,7 +27,7 @@ connect_to(exo_cluster *c, const char *addresses, const char *key, exo_time dead
             bool ipc = strncmp(address, "ipc://", 6) == 0, keyed = exo_net_is_keyed(address);
             bool trusted = !ipc || keyed || !c->place.keys_for_local;
             if (length > 0 && length < sizeof address && ipc == (pass == 0) && trusted && (!ipc || is_there(address))) {
-                exo_time until = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
+                exo_time until = exo_deadline(exo_clock_real(), ipc ? NEAR_TIMEOUT : CONNECT_TIMEOUT);
                 until = until < deadline ? until : deadline;
                 st = exo_net_connect_while(exo_remote_net(c->remote), address,
                                            (ipc && !keyed) || !key || !*key ? NULL : key, until, ipc ? is_there : NULL,

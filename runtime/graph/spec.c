@@ -41,7 +41,7 @@ read_name(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
     if (st != EXO_OK)
         return st;
     if (opts->name && !exo_config_is_label(opts->name))
-        return exo_fail(err, EXO_INVAL, "--name '%s': expected " EXO_LABEL_RULE, opts->name);
+        return exo_fail(err, EXO_INVAL, "--name '%.60s': expected " EXO_LABEL_RULE, opts->name);
     if (spec->name && !exo_config_is_label(spec->name))
         return exo_config_fail(exo_config_get(spec->root, "name"), err, "name '%.60s': expected " EXO_LABEL_RULE,
                                spec->name);

@@ -216,7 +216,8 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph
         st = exo_fail(err, EXO_EXISTS, "%s: another run writes into this folder: wait for it or give another name",
                       folder);
     if (st == EXO_OK && ftruncate(box->lock, 0) != 0)
-        st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
+        st = exo_fail(err, EXO_IO, "%s: %s", path,
+                      errno == EINVAL ? "is no plain file: remove it" : exo_dir_reason(errno));
     if (st == EXO_OK) { /* what a run before left */
         exo_dir_unlink(next);
         exo_file_sweep(folder, NULL);

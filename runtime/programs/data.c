@@ -43,10 +43,12 @@ print_sets(exo_err *err)
             bytes += source->files[f].bytes;
         size_t here = files_here(source, folder);
         printf("%-18s %8s  %s\n", source->name, exo_text_bytes((double)bytes, size), source->help);
-        if (here == source->num_files)
-            printf("%-18s %8s  in %s\n", "", "", folder);
-        else if (here > 0)
-            printf("%-18s %8s  %zu of %zu files in %s\n", "", "", here, source->num_files, folder);
+        if (here == source->num_files) {
+            exo_print_path(stdout, "                             in ", folder, "\n");
+        } else if (here > 0) {
+            printf("%-18s %8s  %zu of %zu files", "", "", here, source->num_files);
+            exo_print_path(stdout, " in ", folder, "\n");
+        }
         exo_free(folder);
     }
     return EXO_OK;
@@ -86,8 +88,10 @@ get(const char *name, exo_err *err)
         fputc('\n', stderr);
     if (st == EXO_OK)
         st = exo_data_folder(name, &folder, err);
-    if (st == EXO_OK)
-        printf("%s is in %s\n", name, folder);
+    if (st == EXO_OK) {
+        printf("%s is in ", name);
+        exo_print_path(stdout, "", folder, "\n");
+    }
     exo_free(folder);
     return st;
 }

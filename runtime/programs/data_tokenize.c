@@ -110,9 +110,9 @@ exo_tokenize(const struct exo_tokenize_args *args, const exo_words *inputs, exo_
     if (st != EXO_OK)
         return st;
     char tokens[EXO_FIGURE], documents[EXO_FIGURE], bytes[EXO_FIGURE];
-    printf("%s tokens of %s document%s, %s, vocabulary %zu, in %zu shard%s: %s\n", exo_text_count(made.tokens, tokens),
+    printf("%s tokens of %s document%s, %s, vocabulary %zu, in %zu shard%s: ", exo_text_count(made.tokens, tokens),
            exo_text_count(made.documents, documents), made.documents == 1 ? "" : "s",
-           exo_text_bytes((double)made.bytes, bytes), made.vocabulary, made.shards, made.shards == 1 ? "" : "s",
-           args->output);
+           exo_text_bytes((double)made.bytes, bytes), made.vocabulary, made.shards, made.shards == 1 ? "" : "s");
+    exo_print_path(stdout, "", args->output, "\n");
     return EXO_OK;
 }

@@ -155,7 +155,8 @@ export_command(const exo_command_line *line)
     if (st == EXO_OK) {
         char count[EXO_FIGURE];
         const exo_decoder_spec *spec = exo_decoder_spec_of(source.model);
-        printf("%s: %s, %s parameters, %s, %s\n", args->folder, spec->family,
+        exo_print_path(stdout, "", args->folder, "");
+        printf(": %s, %s parameters, %s, %s\n", spec->family,
                exo_text_count(exo_params_numel(source.params) + exo_params_frozen_numel(source.params), count),
                dtype == EXO_BF16 ? "bf16" : "fp32", tokenizer ? "with its tokenizer" : "without a tokenizer");
     }

@@ -20,6 +20,7 @@
 #include "programs/commands.h"
 #include "programs/job.h"
 #include "programs/schema.h"
+#include "programs/text.h"
 #include "programs/where.h"
 
 struct graph_args {
@@ -171,7 +172,7 @@ apply(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
     exo_status st = exo_apply_ask(args->to, graphs->each[0], graphs->own == NULL,
                                   exo_deadline(exo_clock_real(), APPLY_TIMEOUT), err);
     if (st == EXO_OK)
-        printf("%s: changed\n", args->to);
+        exo_print_path(stdout, "", args->to, ": changed\n");
     return st;
 }
 
@@ -254,7 +255,7 @@ dot(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
     else
         st = run_graphviz(text, ending + 1, args->out, err);
     if (st == EXO_OK && args->out)
-        printf("%s\n", args->out);
+        exo_print_path(stdout, "", args->out, "\n");
     exo_free(text);
     return st;
 }

@@ -250,7 +250,7 @@ read_name(exo_config *root, const char *path, const exo_job_opts *opts, exo_job 
         return exo_config_fail(root, err,
                                "a job that is read from a pipe needs a name: add the key 'name', or give --name");
     if (opts->name && !exo_config_is_label(opts->name))
-        return exo_fail(err, EXO_INVAL, "--name '%s': expected " EXO_LABEL_RULE, opts->name);
+        return exo_fail(err, EXO_INVAL, "--name '%.60s': expected " EXO_LABEL_RULE, opts->name);
     if (job->name && !exo_config_is_label(job->name))
         return exo_config_fail(value_of(root, "name", root), err, "name '%.60s': expected " EXO_LABEL_RULE, job->name);
     if (opts->name)

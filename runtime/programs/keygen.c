@@ -50,11 +50,11 @@ keygen(const char *name, const exo_grant *grant, const char *folder, bool as_jso
         json_dumpf(json, stdout, JSON_INDENT(2)); /* main() sees whether it reached its file */
         putchar('\n');
     } else if (st == EXO_OK) {
-        printf("public key  %s\n"
-               "secret key  %s\n"
-               "Copy %s.key into the authorized folder of each node that shall accept this one.\n"
+        exo_print_path(stdout, "public key  ", public_path.data, "\n");
+        exo_print_path(stdout, "secret key  ", secret_path.data, "\n");
+        printf("Copy %s.key into the authorized folder of each node that shall accept this one.\n"
                "Keep %s.secret on this machine: whoever has it can pretend to be this node.\n",
-               public_path.data, secret_path.data, name, name);
+               name, name);
     }
     json_decref(json);
     exo_keys_release(&keys);

@@ -362,7 +362,7 @@ show_results(const exo_job *job, const exo_fit_result *results, const struct run
             if (job->runs[i].graph->emulated || job->runs[i].graph->virtual_clock)
                 exo_results_print_network(stdout, job, i);
         fputc('\n', stdout);
-        printf("files:   %s\n", job->folder);
+        exo_print_path(stdout, "files:   ", job->folder, "\n");
         fflush(stdout);
     }
     char *picture = args->no_plot || !job->val ? NULL : draw_picture(job);
@@ -372,7 +372,7 @@ show_results(const exo_job *job, const exo_fit_result *results, const struct run
         if (exo_results_print_json(stdout, job, results, picture, &err) != EXO_OK)
             status = exo_report(&err);
     } else if (picture) {
-        printf("picture: %s\n", picture);
+        exo_print_path(stdout, "picture: ", picture, "\n");
     }
     exo_free(picture);
     return status;

@@ -288,7 +288,8 @@ finish(const exo_run_graph_opts *opts, const char *folder, const char *timeline,
                opts->spec->virtual_clock ? "predicted" : "time", exo_text_seconds((double)result->time * 1e-9, figure));
         if (opts->spec->virtual_clock)
             printf(" (simulated in %s)", exo_text_seconds(result->seconds, figure));
-        printf("\nfiles: %s%s\n", folder, timeline ? " (timeline.json opens in https://ui.perfetto.dev)" : "");
+        exo_print_path(stdout, "\nfiles: ", folder,
+                       timeline ? " (timeline.json opens in https://ui.perfetto.dev)\n" : "\n");
     }
     json_decref(json);
     exo_free(path.data);

@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <exogym/memory.h>
+
+#include "base/printable.h"
+
 const char *
 exo_text_seconds(double seconds, char out[EXO_FIGURE])
 {
@@ -76,6 +80,18 @@ exo_text_add_quoted(exo_text *text, const char *word)
         exo_text_add(text, "%s", word);
         return;
     }
+    exo_text shown = {0};
+    exo_printable_add(&shown, word, strlen(word), EXO_SHOWN_LINE);
+    bool plain = !shown.failed && (!*word || strcmp(shown.data, word) == 0);
+    exo_free(shown.data);
+    if (!plain) {
+        exo_text_add(text, "$'");
+        for (; *word; word++)
+            exo_text_add(text, *word >= ' ' && *word < 0x7f && *word != '\'' && *word != '\\' ? "%c" : "\\%03o",
+                         (unsigned char)*word);
+        exo_text_add(text, "'");
+        return;
+    }
     exo_text_add(text, "'");
     for (; *word; word++) {
         if (*word == '\'')
@@ -84,6 +100,15 @@ exo_text_add_quoted(exo_text *text, const char *word)
             exo_text_add(text, "%c", *word);
     }
     exo_text_add(text, "'");
+}
+
+void
+exo_print_path(FILE *out, const char *before, const char *path, const char *after)
+{
+    exo_text shown = {0};
+    exo_printable_add(&shown, path, strlen(path), EXO_SHOWN_LINE);
+    fprintf(out, "%s%s%s", before, shown.failed || !shown.data ? "?" : shown.data, after);
+    exo_free(shown.data);
 }
 
 exo_status

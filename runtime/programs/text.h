@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <exogym/clock.h>
 #include <exogym/status.h>
@@ -30,7 +31,11 @@ exo_status exo_text_read_time(const char *text, const char *what, exo_time *out,
 /* Reads "NAME=AMOUNT": a number, which may have KiB, MiB, GiB or TiB after it. `name` has room for `size` bytes. INVAL. */
 exo_status exo_text_read_resource(const char *text, char *name, size_t size, double *amount, exo_err *err);
 
-/* `word` as a POSIX shell reads it back: quoted only where it must be. */
+/* `word` as a shell reads it back: quoted only where it must be. What gives orders to a terminal is written in numbers, $'\033', which
+ * bash, zsh and POSIX's shells of 2024 read. */
 void exo_text_add_quoted(exo_text *text, const char *word);
+
+/* "before path after", escaped as in errors: a job's save_dir is anybody's. */
+void exo_print_path(FILE *out, const char *before, const char *path, const char *after);
 
 #endif

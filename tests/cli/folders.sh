@@ -124,6 +124,11 @@ for file in config.json result.json; do
         [ -s runs/damaged/ddp/model.safetensors ] || fail 'the model is gone'
     done
 done
+rm -rf runs/damaged
+cp -r kept runs/damaged
+rm runs/damaged/ddp/.graph.lock
+mkfifo runs/damaged/ddp/.graph.lock
+refused 1 'exogym: ddp: runs/damaged/ddp/.graph.lock: is no plain file: remove it' --name damaged --overwrite
 # Without config.json the checkpoint itself says what the run was.
 rm -rf runs/damaged
 cp -r kept runs/damaged

@@ -72,4 +72,10 @@ ok run job.yaml --preset quick --no-plot --json --save-dir $'r\xff'
 python3 -c 'import json, sys; json.load(open(sys.argv[1], encoding="utf-8"))' out || fail "run --json: $(cat -v out)"
 ok status --run $'r\xff/small' --json
 python3 -c 'import json, sys; json.load(open(sys.argv[1], encoding="utf-8"))' out || fail "status --json: $(cat -v out)"
+# A job says where its runs lie, and is anybody's.
+sed -i 's/^train: {/train: {save_dir: "red\\e[31m", /' job.yaml
+ok run job.yaml --set train.max_steps=2
+has out 'files:   red\x1b[31m/small'
+command -v gnuplot >/dev/null && has out 'picture: red\x1b[31m/small/compare.png'
+if grep -q $'\e' out err; then fail "a job's save_dir gives orders to the terminal: $(cat -v out err)"; fi
 finish

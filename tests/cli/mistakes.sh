@@ -22,7 +22,7 @@ wrong 'nodes: 0' '8: nodes must be at least 1, got 0'
 wrong 'seed: -1' '7: seed must be at least 0, got -1'
 wrong 'exogym: 2' '9: exogym must be at most 1, got 2'
 wrong 'device: cuda' "9: device: expected cpu, got 'cuda'"
-wrong 'name: a/b' "7: name 'a/b': expected letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'"
+wrong 'name: a/b' "7: name 'a/b': expected at most 100 letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'"
 wrong 'train: {max_step: 3}' "9: unknown key 'max_step'; did you mean 'max_steps'?"
 wrong 'train: {batch_size: "16"}' '21: batch_size: expected an integer, got the string "16"'
 wrong 'train: {batch_size: 16, minibatch_size: 5}' '41: minibatch_size 5 does not divide batch_size 16'
@@ -53,7 +53,7 @@ set_wrong model.hidden=8 "'hidden' cannot be set inside the value 'mlp'"
 set_wrong train.max_step=3 "unknown key 'max_step'; did you mean 'max_steps'?"
 expect 2 'exogym: --set nodes: expected KEY=VALUE' run job.yaml --set nodes
 expect 2 'exogym: --preset fast: the job has no such preset; it has: quick' run job.yaml --preset fast
-expect 2 "exogym: --name '../x': expected letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'" \
+expect 2 "exogym: --name '../x': expected at most 100 letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'" \
     run job.yaml --name ../x
 
 # Messages that other parts word: their place and what they name.

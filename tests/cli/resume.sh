@@ -73,12 +73,14 @@ pasted() {
     [ $? = 130 ] || fail "$*: not stopped: $(tail -3 err)"
     command=$(tail -1 err | sed 's/.*to go on: //')
     before=$(wc -l <'kept here/pasted/ddp/train.csv') # a header, and the steps that are done
+    [[ $command != *[[:cntrl:]]* ]] || fail "the command gives orders to the terminal: ${command@Q}"
     bash -c "${command/100000000/$((before + 3))}" >out 2>err </dev/null || fail "'$command' does not work: $(tail -3 err)"
     grep -q 'goes on' err || fail "'$command' does not go on: $(cat err)"
     rm -rf 'kept here'
 }
 long=(--no-plot --save-dir 'kept here' --name pasted --set train.max_steps=100000000)
 pasted "$EXOGYM" run "a b/it's.yaml" "${long[@]}" --set 'strategy={name: ddp, label: "ddp"}' 3</dev/null
+pasted "$EXOGYM" run "a b/it's.yaml" "${long[@]}" --set $'strategy={name: ddp,\tlabel: "ddp"}' 3</dev/null
 pasted "$EXOGYM" run - "${long[@]}" 3<"a b/it's.yaml"
 mkfifo 'a pipe'
 cat "a b/it's.yaml" >'a pipe' &

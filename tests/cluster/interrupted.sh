@@ -178,6 +178,12 @@ for command in 'call k add 1' 'dump k' 'kill k'; do
     [ "$status" = 1 ] || fail "$command: ended with $status"
     [ "$took" -lt $((4000 * slower)) ] || fail "$command --timeout 1s took $took ms"
 done
+# A process of this host that lives is not lost by silence: whoever calls it first waits half a minute for its first word, and not the few
+# seconds that another host gets. (The calls above have connected to nobody: each was a process of its own.)
+x call k add 1 --timeout 60s >later 2>later.err &
+later=$!
+sleep 7
 kill -CONT "$(child_of "$w2_pid")"
+wait "$later" || fail "a call to a process that was stopped for a moment: $(cat later.err)"
 until_true 10 x call k add 1 || fail 'the worker that was stopped does not answer any more'
 finish

@@ -60,9 +60,8 @@ Test(graph_check, the_top_level)
     expect_refused("clock: fast\n" A E, "g:1:8: clock: expected one of real, virtual, got 'fast'");
     expect_refused("until: 20\n" A E, "g:1:8: until: '20' has no unit; expected a time such as 20 ms");
     expect_refused("exogym: 2\n" A E, "g:1:9: exogym must be at most 1, got 2");
-    expect_refused(
-        "name: a b\n" A E,
-        "g:1:7: name 'a b': expected letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'");
+    expect_refused("name: a b\n" A E, "g:1:7: name 'a b': expected at most 100 letters, digits, '_', '.' and '-', "
+                                      "beginning with a letter, digit or '_'");
     expect_refused("seed: -1\n" A E, "g:1:7: seed must be at least 0, got -1");
     expect_refused("presets: {quick: 3}\n" A E, "g:1:18: quick: expected a mapping, got '3'");
 }
@@ -76,9 +75,8 @@ Test(graph_check, actors)
                                                          "cartpole_maker, cartpole_trainer, learner, maker, ping, "
                                                          "pong, stand_in, starter, talker, text, train_node");
     expect_refused("actors: {a: maker}\n", "g:1:13: a: expected a mapping, got 'maker'");
-    expect_refused(
-        "actors: {a b: {class: maker}}\n",
-        "g:1:15: actor 'a b': expected letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'");
+    expect_refused("actors: {a b: {class: maker}}\n", "g:1:15: actor 'a b': expected at most 100 letters, digits, '_', "
+                                                      "'.' and '-', beginning with a letter, digit or '_'");
     expect_refused("actors: {a: {class: maker, count: 0}}\n", "g:1:35: count must be at least 1, got 0");
     expect_refused("actors: {a: {class: maker, count: 65537}}\n", "g:1:35: count must be at most 65536, got 65537");
     expect_refused("actors: {a: {class: talker, count: 65536}, b: {class: talker}}\n",
