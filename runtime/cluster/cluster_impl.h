@@ -24,7 +24,8 @@
 #define MOST_PATIENCE (30 * EXO_SECOND) /* of one attempt to meet the head, see exo_cluster_patience */
 #define RETRY         (50 * EXO_MS)     /* after which the keeper tries again to reach a head that is away */
 
-struct known; /* cluster_known.c */
+struct known;   /* cluster_known.c */
+struct attempt; /* cluster_reach.c */
 
 /* A name of this process, as the head has given it. */
 struct name {
@@ -62,7 +63,8 @@ struct exo_cluster {
     bool interrupted;     /* by exo_cluster_interrupt */
     char forsaken[160];   /* why the head will not come back; "": it may. Set once */
     char broken[240];     /* what of this process has died, and why; "": nothing. Set once */
-    bool woken;           /* by exo_cluster_wake_keeper; the keeper clears it */
+    struct attempt *attempts; /* cluster_reach.c: whom threads of this process connect to right now; on their stacks */
+    bool woken;               /* by exo_cluster_wake_keeper; the keeper clears it */
     exo_time sweep_at; /* when a head looks for sockets of killed processes; 0: nobody was lost. The keeper clears it */
 };
 

@@ -1,6 +1,6 @@
 /* Actors and processes elsewhere, by what the head or a message says of them: connecting, references, identities. By name: cluster_names.c.
  *
- * Keeps nothing: connections and references are those of exo_remote. Blocks while it connects. */
+ * Keeps nothing but whom it connects to right now: connections and references are those of exo_remote. Blocks while it connects. */
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +39,51 @@ connect_to(exo_cluster *c, const char *addresses, const char *key, exo_time dead
     return st;
 }
 
+struct attempt {
+    uint64_t node;
+    struct attempt *next;
+};
+
+static struct attempt **
+attempt_at_locked(exo_cluster *c, uint64_t node)
+{
+    struct attempt **at = &c->attempts;
+    while (*at && (*at)->node != node)
+        at = &(*at)->next;
+    return at;
+}
+
+/* One thread connects to a process, and the others wait for what comes of it: hundreds of actors that begin together would make as many
+ * connections, most of which the other side keeps out as those of a stranger. */
+static exo_status
+connect_once(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline, exo_peer **out, exo_err *err)
+{
+    struct attempt mine = {.node = info->node};
+    exo_time until = exo_deadline(exo_clock_real(), NEAR_TIMEOUT);
+    until = until < deadline ? until : deadline;
+    pthread_mutex_lock(&c->lock);
+    while (*attempt_at_locked(c, info->node) && exo_cluster_now() < until)
+        exo_cluster_wait_until_locked(c, until);
+    bool first = !*attempt_at_locked(c, info->node);
+    if (first) {
+        mine.next = c->attempts;
+        c->attempts = &mine;
+    }
+    pthread_mutex_unlock(&c->lock);
+    *out = exo_remote_peer(c->remote, info->node);
+    exo_status st = EXO_OK;
+    if (!*out)
+        st = first ? connect_to(c, info->endpoint, info->key_text, deadline, out, err)
+                   : exo_fail(err, EXO_TIMEOUT, "%s does not answer", info->endpoint);
+    if (first) {
+        pthread_mutex_lock(&c->lock);
+        *attempt_at_locked(c, info->node) = mine.next;
+        pthread_cond_broadcast(&c->changed);
+        pthread_mutex_unlock(&c->lock);
+    }
+    return st;
+}
+
 exo_status
 exo_cluster_refer_to(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline, exo_ref *out, exo_err *err)
 {
@@ -49,7 +94,7 @@ exo_cluster_refer_to(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time d
         return EXO_OK;
     }
     exo_peer *peer = exo_remote_peer(c->remote, info->node);
-    exo_status st = peer ? EXO_OK : connect_to(c, info->endpoint, info->key_text, deadline, &peer, err);
+    exo_status st = peer ? EXO_OK : connect_once(c, info, deadline, &peer, err);
     if (st == EXO_OK && exo_peer_node(peer) != info->node) {
         st = exo_fail(err, EXO_PEER_LOST, "the process of '%s' has ended, and another one is at %s", info->node_name,
                       info->endpoint);
