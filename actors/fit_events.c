@@ -165,9 +165,10 @@ checkpoint(struct run *run, exo_err *err)
     char absolute[EXO_CHECKPOINT_PATH];
     Exo__Train__Save args = EXO__TRAIN__SAVE__INIT;
     args.elapsed = exo_fit_elapsed(run);
-    args.folder = run->far ? absolute : folder; /* nodes elsewhere have other current folders */
-    if (run->far && !realpath(folder, absolute))
+    if (run->far && !realpath(folder, absolute)) /* nodes elsewhere have other current folders */
         st = exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
+    char *there = run->far && st == EXO_OK ? absolute : folder;
+    args.folder = (ProtobufCBinaryData){.data = (uint8_t *)there, .len = strlen(there)};
     if (st == EXO_OK)
         st = exo_fit_ask_all(run, "save", &args.base, err);
     exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);

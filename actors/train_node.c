@@ -614,15 +614,20 @@ save(exo_call_context *call, void *self, const void *args, exo_payload *reply, e
     const Exo__Train__Save *to = args;
     Exo__Train__Saved out = EXO__TRAIN__SAVED__INIT;
     char sha256[65] = "";
-    char path[EXO_CHECKPOINT_PATH];
+    char folder[EXO_CHECKPOINT_PATH], path[EXO_CHECKPOINT_PATH];
     exo_state *state = NULL;
     exo_status st = check_call(n, "save", err);
+    if (st == EXO_OK &&
+        (to->folder.len == 0 || to->folder.len >= sizeof folder || memchr(to->folder.data, 0, to->folder.len)))
+        st = exo_fail(err, EXO_INVAL, "save: folder: it is no path");
     if (st != EXO_OK)
         return st;
+    memcpy(folder, to->folder.data, to->folder.len);
+    folder[to->folder.len] = '\0';
     uint64_t elapsed = to->elapsed;
     uint64_t bytes = n->bytes_before + exo_group_stats(n->group).bytes_sent;
 
-    st = exo_checkpoint_node_path(path, to->folder, n->node.rank, err);
+    st = exo_checkpoint_node_path(path, folder, n->node.rank, err);
     if (st == EXO_OK)
         st = exo_state_new(&state, err);
     if (st == EXO_OK) {
@@ -688,7 +693,6 @@ abandon(exo_call_context *call, void *self, const void *args, exo_payload *reply
     return EXO_OK;
 }
 
-static const exo_field_rule save_rules[] = {{.field = "folder", .least = 1, .most = EXO_CHECKPOINT_PATH - 1}};
 static const exo_field_rule cause_rules[] = {{.field = "cause", .most = EXO_ERR_TEXT}};
 
 /* The last ones are those of nodes elsewhere. */
@@ -699,7 +703,7 @@ static const exo_args served[] = {
     {.method = "result", .serve = result},
     {.method = "evaluate", .fields = &exo__train__evaluate__descriptor, .serve = evaluate},
     {.method = "correlate", .serve = correlate},
-    {.method = "save", .fields = &exo__train__save__descriptor, .rules = save_rules, .num_rules = 1, .serve = save},
+    {.method = "save", .fields = &exo__train__save__descriptor, .serve = save},
     {.method = "change", .fields = &exo__train__node_change__descriptor, .serve = change},
     {.method = "deliver", .raw = true, .serve = deliver},
     {.method = "abandon",

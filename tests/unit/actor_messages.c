@@ -123,7 +123,7 @@ save_to(const char *folder)
 {
     Exo__Train__Save m = EXO__TRAIN__SAVE__INIT;
     m.elapsed = 5;
-    m.folder = exo_args_text(folder);
+    m.folder = (ProtobufCBinaryData){.data = (uint8_t *)(uintptr_t)folder, .len = strlen(folder)};
     return m;
 }
 
