@@ -13,6 +13,10 @@
 #define NAME_TAKEN (5 * EXO_SECOND) /* for an earlier life to end where the next one begins */
 #define TRY_AGAIN  (10 * EXO_MS)    /* after which it is looked whether it has, at first    */
 
+enum {
+    TOGETHER = 17 /* the number of Spawn's field `together` (proto/cluster.proto) */
+};
+
 /* Begins a life of an actor that has a place. */
 void
 exo_head_begin_life(struct head *h, exo_entry *a)
@@ -444,18 +448,29 @@ check_quotas(struct head *h, uint64_t peer, const Exo__Cluster__Spawn *spec, exo
         st = exo_quota_check(quotas, EXO_QUOTA_ACTORS, account ? account->held[EXO_QUOTA_ACTORS] : 0, count, err);
     if (st == EXO_OK)
         st = exo_quota_check(quotas, EXO_QUOTA_NAMES, account ? account->held[EXO_QUOTA_NAMES] : 0, names, err);
-    if (st == EXO_OK && count > EXO_TOGETHER)
-        return exo_fail(err, EXO_FULL,
-                        "%zu actors are asked for together, and there may be %d: make them in several groups "
-                        "(docs/security.md)",
-                        count, EXO_TOGETHER);
     return st;
+}
+
+/* Before it is unpacked, which would keep others waiting. */
+static exo_status
+check_together(const exo_payload *args, exo_err *err)
+{
+    size_t count = 1 + exo_message_count(args, TOGETHER);
+    if (count <= EXO_TOGETHER)
+        return EXO_OK;
+    return exo_fail(err, EXO_FULL,
+                    "%zu actors are asked for together, and there may be %d: make them in several groups "
+                    "(docs/security.md)",
+                    count, EXO_TOGETHER);
 }
 
 exo_status
 exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
+    exo_status many = check_together(args, err);
+    if (many != EXO_OK)
+        return many;
     Exo__Cluster__Spawn *spec = EXO_UNPACK_ARGS(Exo__Cluster__Spawn, exo__cluster__spawn, args);
     if (!spec)
         return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");

@@ -61,6 +61,19 @@ exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor, const exo_
     return args->size <= EXO_MAX_CONTROL ? unpack(descriptor, args, MAX_PARTS) : NULL;
 }
 
+size_t
+exo_message_count(const exo_payload *args, uint32_t field)
+{
+    exo_wire_bytes b = {.at = args->data, .end = (const uint8_t *)args->data + args->size};
+    exo_wire_field at;
+    size_t count = 0;
+    if (!args->data)
+        return 0;
+    while (b.at < b.end && exo_wire_field_next(&b, &at))
+        count += at.number == field && at.kind == EXO_WIRE_BYTES;
+    return count;
+}
+
 void *
 exo_message_copy(const ProtobufCMessage *message)
 {

@@ -13,6 +13,8 @@ void *exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo
 /* The same of the arguments of a system actor's method, which have EXO_MAX_CONTROL bytes at most: unpacked, a message takes many times as
  * much. */
 void *exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor, const exo_payload *args);
+/* How many messages a repeated field of the arguments has, as far as they can be read: before they are unpacked, which costs far more. */
+size_t exo_message_count(const exo_payload *args, uint32_t field);
 /* A copy of a message that was packed or received. */
 void *exo_message_copy(const ProtobufCMessage *message);
 

@@ -483,10 +483,14 @@ Test(quotas, let_others_be_served_amid_what_workers_answer)
 
 /* --- What is too many at once --------------------------------------------------------------------------------------------------- */
 
+enum {
+    FAR_TOO_MANY = 15000 /* more than the head unpacks of anything */
+};
+
 static exo_future *
 begin_together(size_t count, exo_group_rule rule)
 {
-    static Exo__Cluster__Spawn specs[EXO_TOGETHER + 1], *together[EXO_TOGETHER + 1];
+    static Exo__Cluster__Spawn specs[FAR_TOO_MANY], *together[FAR_TOO_MANY];
     for (size_t i = 0; i < count; i++) {
         exo__cluster__spawn__init(&specs[i]);
         specs[i].class_name = exo_pb_text("class");
@@ -506,6 +510,8 @@ Test(quotas, bound_what_is_made_and_restarted_together)
     world_open(&w, NULL);
     cr_expect_eq(end(begin_together(EXO_TOGETHER + 1, EXO_ONE_FOR_ONE)), EXO_FULL);
     cr_expect(strstr(err.text, "together"), "%s", err.text);
+    cr_expect_eq(end(begin_together(FAR_TOO_MANY, EXO_ONE_FOR_ONE)), EXO_FULL, "they were unpacked: %s", err.text);
+    cr_expect(strstr(err.text, "15000 actors are asked for together"), "%s", err.text);
     exo_future *made = begin_together(EXO_GROUP_MEMBERS / 2, EXO_ALL_FOR_ONE);
     cr_expect_eq(end(begin_together(EXO_GROUP_MEMBERS / 2 + 1, EXO_ALL_FOR_ONE)), EXO_FULL);
     cr_expect(strstr(err.text, "the group 'group'"), "%s", err.text);
