@@ -1,7 +1,9 @@
 /* A process's part in a cluster whose head says odd things, or nothing: the head is an actor of this test's, in a runtime of its own. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <criterion/criterion.h>
 
@@ -211,6 +213,93 @@ Test(cluster_life, methods_that_do_not_end_are_none)
     exo_err err = {0};
     cr_assert_eq(exo_get_actor(runtimes[1], NULL, "odd", &ref, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_call_wait(runtimes[1], ref, "echo", (exo_payload){0}, soon(), NULL, &err), EXO_OK, "%s", err.text);
+}
+
+/* --- Connecting --------------------------------------------------------------------------------------------------------------- */
+
+enum {
+    CALLERS = 8
+};
+
+static atomic_int begun, opened;
+
+static void
+on_received(void *context, exo_peer *peer, const exo_envelope *envelope, exo_payload *payload)
+{
+    (void)context;
+    (void)peer;
+    (void)envelope;
+    exo_payload_release(payload);
+}
+
+static void
+on_settled(void *context, exo_driver who)
+{
+    (void)context;
+    (void)who;
+}
+
+static void
+on_opened(void *context, exo_peer *peer)
+{
+    (void)context;
+    (void)peer;
+    opened++;
+}
+
+static void
+on_lost(void *context, exo_peer *peer, const char *cause)
+{
+    (void)context;
+    (void)peer;
+    (void)cause;
+}
+
+static void *
+refer(void *info)
+{
+    exo_ref ref;
+    exo_err err = {0};
+    begun++;
+    exo_status st = exo_cluster_refer_to(driver, info, soon(), &ref, &err);
+    return (void *)(intptr_t)st;
+}
+
+/* Actors that begin together look for the same process at the same time: it is to see one connection, and not one each. */
+Test(cluster_life, those_who_look_for_a_process_together_connect_once)
+{
+    static const exo_net_handler handler = {
+        .received = on_received, .settle = on_settled, .opened = on_opened, .lost = on_lost};
+    char at[128];
+    const char *const endpoints[] = {at};
+    const exo_net_opts opts = {.name = "other",
+                               .cluster = "test",
+                               .endpoints = endpoints,
+                               .num_endpoints = 1,
+                               .held = true, /* it answers when all have begun */
+                               .handler = &handler};
+    exo_net *other = NULL;
+    exo_err err = {0};
+    pthread_t threads[CALLERS];
+    snprintf(at, sizeof at, "ipc://%s/other", folder);
+    cr_assert_eq(exo_net_open(&other, &opts, &err), EXO_OK, "%s", err.text);
+    Exo__Cluster__Actor info = EXO__CLUSTER__ACTOR__INIT;
+    info.id = 1;
+    info.node = exo_net_node(other);
+    info.endpoint = at;
+    info.name = (char *)(uintptr_t) "any";
+    for (int i = 0; i < CALLERS; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, refer, &info), 0);
+    EVENTUALLY(begun == CALLERS);
+    usleep(100000); /* without it the fault is not seen; what is right is so in any case */
+    cr_assert_eq(exo_net_start(other, &err), EXO_OK, "%s", err.text);
+    for (int i = 0; i < CALLERS; i++) {
+        void *st = NULL;
+        pthread_join(threads[i], &st);
+        cr_expect_eq((intptr_t)st, EXO_OK);
+    }
+    cr_expect_eq(opened, 1, "%d connections", opened);
+    exo_net_close(&other);
 }
 
 /* --- Leaving ------------------------------------------------------------------------------------------------------------------ */
