@@ -376,14 +376,14 @@ exo_node_host_change(exo_node_host *host, const char *graph, exo_err *err)
 }
 
 exo_status
-exo_node_host_deliver(exo_node_host *host, exo_payload *payload, exo_err *err)
+exo_node_host_deliver(exo_node_host *host, exo_payload *payload, uint64_t from, exo_err *err)
 {
     switch (exo_comm_far_channel(payload)) {
     case STRATEGY_CHANNEL:
-        return exo_comm_far_deliver(host->comm, payload, err);
+        return exo_comm_far_deliver(host->comm, payload, from, err);
     case SIDE_CHANNEL:
-        return exo_comm_far_deliver(host->side, payload, err);
+        return exo_comm_far_deliver(host->side, payload, from, err);
     default:
-        return exo_fail(err, EXO_INVAL, "deliver: a message that is for no collective of this node");
+        return exo_fail(err, EXO_INVAL, "a message that is for no collective of this node");
     }
 }

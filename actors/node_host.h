@@ -22,7 +22,7 @@ void exo_node_host_close(exo_node_host **host);
 exo_status exo_node_host_meet(exo_node_host *host, exo_err *err);
 /* Goes over to the graph of that text: its links and its edge's codec. Between two steps. */
 exo_status exo_node_host_change(exo_node_host *host, const char *graph, exo_err *err);
-/* Takes a message of a collective; *payload is moved. Any thread. */
-exo_status exo_node_host_deliver(exo_node_host *host, exo_payload *payload, exo_err *err);
+/* Takes a message of a collective, as exo_comm_far_deliver. Any thread. */
+exo_status exo_node_host_deliver(exo_node_host *host, exo_payload *payload, uint64_t from, exo_err *err);
 
 #endif

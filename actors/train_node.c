@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "actor/hooks.h"
 #include "actor/local_args.h"
 #include "actors/fit_opts.h"
 #include "actors/node_host.h"
@@ -660,9 +661,9 @@ deliver(exo_call_context *call, void *self, const void *args, exo_payload *reply
     (void)args;
     (void)reply;
     exo_call_take_args(call, &payload);
-    exo_status st = exo_node_host_deliver(n->host, &payload, err);
+    exo_status st = exo_node_host_deliver(n->host, &payload, exo_call_node(call), err);
     exo_payload_release(&payload);
-    return st;
+    return st == EXO_OK ? st : exo_fail_in(err, st, "deliver");
 }
 
 static exo_status

@@ -373,6 +373,13 @@ exo_call_identity(const exo_call_context *call)
     return call->message ? call->message->caller : NULL;
 }
 
+uint64_t
+exo_call_node(const exo_call_context *call)
+{
+    const exo_identity *who = exo_call_identity(call);
+    return who ? who->node : 0;
+}
+
 const char *
 exo_call_method(const exo_call_context *call)
 {

@@ -52,6 +52,8 @@ exo_status exo_runtime_deliver(exo_runtime *runtime, exo_ref actor, const char *
                                const exo_identity *caller, exo_future *future, exo_err *err);
 /* Who made the call that a method serves, until the call is over; NULL: this process itself. */
 const exo_identity *exo_call_identity(const exo_call_context *call);
+/* The process that made the call; 0: this one. */
+uint64_t exo_call_node(const exo_call_context *call);
 /* The method that it is served by; "" while its actor starts. */
 const char *exo_call_method(const exo_call_context *call);
 

@@ -71,6 +71,20 @@ watch(exo_far *f, uint32_t rank, exo_err *err)
     return EXO_OK;
 }
 
+/* In which processes the members are: nobody else speaks as one of them. */
+static void
+learn_nodes(exo_far *f)
+{
+    for (uint32_t r = 0; r < f->opts.size; r++) {
+        exo_actor_id id = {0};
+        if (exo_ref_export(f->opts.runtime, f->members[r], &id, NULL) != EXO_OK)
+            continue; /* it is dead, which its monitor tells */
+        pthread_mutex_lock(&f->lock);
+        f->nodes[r] = id.node ? id.node : UINT64_MAX; /* this process, which is in no cluster */
+        pthread_mutex_unlock(&f->lock);
+    }
+}
+
 exo_status
 exo_comm_far_connect(exo_comm *comm, const exo_ref *members, exo_err *err)
 {
@@ -82,6 +96,7 @@ exo_comm_far_connect(exo_comm *comm, const exo_ref *members, exo_err *err)
     pthread_mutex_lock(&f->lock);
     f->members = copy;
     pthread_mutex_unlock(&f->lock);
+    learn_nodes(f);
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < f->opts.size; r++)
         if (r != f->opts.rank)
@@ -149,6 +164,7 @@ far_close(void *state)
         exo_far_message_free(m);
     }
     exo_free(f->members);
+    exo_free(f->nodes);
     exo_free(f->watches);
     exo_free(f->left);
     exo_free(f->calls);
@@ -237,11 +253,12 @@ exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
     pthread_cond_init(&f->changed, &attr);
     pthread_condattr_destroy(&attr);
     f->watches = exo_calloc(opts->size, sizeof *f->watches);
+    f->nodes = exo_calloc(opts->size, sizeof *f->nodes);
     f->left = exo_calloc(opts->size, sizeof *f->left);
     f->hosts = exo_calloc(opts->size, sizeof *f->hosts);
     f->calls = exo_calloc(opts->size, sizeof *f->calls);
     f->counts = exo_calloc(2 * (size_t)opts->size, sizeof *f->counts);
-    bool memory = f->watches && f->left && f->hosts && f->calls && f->counts;
+    bool memory = f->nodes && f->watches && f->left && f->hosts && f->calls && f->counts;
     if (opts->edge) {
         f->edge = *opts->edge;
         f->opts.edge = NULL;

@@ -26,8 +26,9 @@ typedef struct exo_comm_far_opts {
 exo_status exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err);
 /* Says who the members are: (size) references. Watches their lives. */
 exo_status exo_comm_far_connect(exo_comm *comm, const exo_ref *members, exo_err *err);
-/* Takes what another member sent; *payload is moved. Does not block. INVAL: it is no message for it. */
-exo_status exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, exo_err *err);
+/* Takes what another member sent; *payload is moved, unless it is refused. from: the process that sent it, 0: this one. Does not block.
+ * INVAL: it is no message for it, or of another process than the member's. */
+exo_status exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_err *err);
 /* The channel that a payload is for; UINT32_MAX: it is too short. */
 uint32_t exo_comm_far_channel(const exo_payload *payload);
 /* Stops watching; before the last reference is dropped. */

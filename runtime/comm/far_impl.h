@@ -48,6 +48,7 @@ typedef struct exo_far {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     exo_ref *members;              /* (size); NULL until connected. Guarded by lock, as all below */
+    uint64_t *nodes;               /* (size) processes of the members; 0: not known yet */
     struct exo_far_watch *watches; /* (size) */
     unsigned watching;
     bool *left;      /* (size) stopped cleanly */

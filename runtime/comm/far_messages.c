@@ -66,7 +66,7 @@ exo_comm_far_channel(const exo_payload *payload)
 }
 
 exo_status
-exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, exo_err *err)
+exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_err *err)
 {
     exo_far *f = comm->state;
     exo_far_header header;
@@ -77,6 +77,11 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, exo_err *err)
     if (header.from >= f->opts.size || header.channel != f->opts.channel ||
         header.bytes != payload->size - sizeof header)
         return exo_fail(err, EXO_INVAL, "a message that is not for this communicator");
+    pthread_mutex_lock(&f->lock);
+    uint64_t node = f->nodes[header.from];
+    pthread_mutex_unlock(&f->lock);
+    if (from && node && from != node)
+        return exo_fail(err, EXO_INVAL, "a message as of rank %u, of another process than its", header.from);
     if (header.phase == EXO_FAR_FAILED) {
         size_t length = header.bytes < 400 ? header.bytes : 400;
         uint32_t rank = header.root < f->opts.size ? header.root : header.from;

@@ -9,6 +9,7 @@
 
 #include <exogym/memory.h>
 
+#include "actor/hooks.h"
 #include "actor/local_args.h"
 #include "comm/edge.h"
 #include "comm/far.h"
@@ -148,7 +149,7 @@ start_from_text(exo_call_context *call, struct host *h, const Exo__Train__GraphS
 {
     exo_status st = exo_site_hold(&h->site, m->space, m->source, m->text, err);
     if (st != EXO_OK)
-        return st;
+        return exo_fail_in(err, st, "start: text");
     const exo_graph_spec *spec = h->site->spec;
     if (m->actor < spec->num_actors && m->index < spec->actors[m->actor].count)
         return begin(h, call, h->site, m->actor, m->index, err);
@@ -290,7 +291,7 @@ host_change(exo_call_context *call, void *self, const void *args, exo_payload *r
         st = m->step == EXO__TRAIN__CHANGE_STEP__INPUTS ? exo_place_change_inputs(p, actors, err)
                                                         : exo_place_change_outputs(p, actors, err);
     exo_free(actors);
-    return st;
+    return st == EXO_OK ? st : exo_fail_in(err, st, "change");
 }
 
 /* --- Reports ------------------------------------------------------------------------------------------------------------------------ */
@@ -475,7 +476,7 @@ host_channel(exo_call_context *call, void *self, const void *args, exo_payload *
     (void)args;
     (void)reply;
     exo_call_take_args(call, &message);
-    exo_status st = exo_place_deliver(((struct host *)self)->place, &message, err);
+    exo_status st = exo_place_deliver(((struct host *)self)->place, &message, exo_call_node(call), err);
     return st == EXO_OK ? st : exo_fail_in(err, st, "channel");
 }
 
@@ -490,7 +491,9 @@ host_collective(exo_call_context *call, void *self, const void *args, exo_payloa
         if (!p->groups[i].comm || p->groups[i].id != channel || p->actor.site->whole)
             continue;
         exo_call_take_args(call, &message);
-        return exo_comm_far_deliver(p->groups[i].comm, &message, err);
+        exo_status st = exo_comm_far_deliver(p->groups[i].comm, &message, exo_call_node(call), err);
+        exo_payload_release(&message);
+        return st == EXO_OK ? st : exo_fail_in(err, st, "collective");
     }
     return exo_fail(err, EXO_INVAL, "collective: a message that is for none of %s", p->actor.name);
 }

@@ -226,7 +226,7 @@ take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
 }
 
 exo_status
-exo_place_deliver(exo_place *place, exo_payload *message, exo_err *err)
+exo_place_deliver(exo_place *place, exo_payload *message, uint64_t from, exo_err *err)
 {
     exo_channel_header header = {0};
     exo_err reason = {0};
@@ -243,6 +243,12 @@ exo_place_deliver(exo_place *place, exo_payload *message, exo_err *err)
         exo_payload_release(message);
         return exo_fail(err, EXO_INVAL, "%s: %s", place->actor.name,
                         reason.text[0] ? reason.text : "a message for no channel");
+    }
+    uint64_t node = o ? o->node : in->node;
+    if (from && node && from != node) {
+        exo_payload_release(message);
+        return exo_fail(err, EXO_INVAL, "%s: edge %s: a message of another process than the one at its other end",
+                        place->actor.name, name_of(place, header.edge));
     }
     st = o ? take_answer(place, o, &header, &reason) : take_sent(place, port, in, &header, message, &reason);
     exo_payload_release(message);

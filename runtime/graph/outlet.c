@@ -59,7 +59,7 @@ on_arrival(void *context, exo_time at)
 {
     struct passage *p = context;
     (void)at;
-    exo_place_deliver(p->to, &p->message, NULL);
+    exo_place_deliver(p->to, &p->message, 0, NULL);
     exo_free(p);
 }
 

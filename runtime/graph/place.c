@@ -311,6 +311,16 @@ exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t ind
     return EXO_OK;
 }
 
+/* The process that an actor lives in, UINT64_MAX: this one, which is in no cluster; 0: that is not known. */
+static uint64_t
+node_of(const exo_place *place, exo_ref actor)
+{
+    exo_actor_id id = {0};
+    if (!place->runtime || exo_ref_export(place->runtime, actor, &id, NULL) != EXO_OK)
+        return 0;
+    return id.node ? id.node : UINT64_MAX;
+}
+
 /* Says who is at the other ends, and starts the outlets. */
 static exo_status
 connect_edge(exo_place *place, exo_port_edge *edge, const exo_ref *actors, exo_err *err)
@@ -318,12 +328,16 @@ connect_edge(exo_place *place, exo_port_edge *edge, const exo_ref *actors, exo_e
     const exo_site *site = place->actor.site;
     exo_status st = EXO_OK;
     for (uint32_t k = 0; st == EXO_OK && k < edge->count; k++) {
-        if (edge->inlets && actors)
+        if (edge->inlets && actors) {
             edge->inlets[k].sender = actors[site->first[edge->edge->from] + edge->inlets[k].from];
+            edge->inlets[k].node = node_of(place, edge->inlets[k].sender);
+        }
         if (!edge->outlets)
             continue;
-        if (actors)
+        if (actors) {
             edge->outlets[k].target = actors[site->first[edge->edge->to] + edge->outlets[k].to];
+            edge->outlets[k].node = node_of(place, edge->outlets[k].target);
+        }
         st = exo_outlet_start(&edge->outlets[k], err);
     }
     return st;

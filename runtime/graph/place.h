@@ -40,9 +40,10 @@ enum {
 typedef struct exo_outlet {
     exo_place *place;
     const exo_edge_spec *edge;
-    exo_links *links;     /* what it passes over; NULL: nothing is emulated */
-    uint32_t edge_id, to; /* `to`: index of the receiver among its name's   */
-    exo_ref target;       /* where the place is not on the virtual clock */
+    exo_links *links;      /* what it passes over; NULL: nothing is emulated */
+    uint32_t edge_id, to;  /* `to`: index of the receiver among its name's   */
+    exo_ref target;        /* where the place is not on the virtual clock */
+    _Atomic uint64_t node; /* of the target's process; 0: not known yet */
     exo_codec *codec;
     exo_traffic *traffic; /* of the edge at this actor */
     struct exo_outgoing {
@@ -74,6 +75,7 @@ typedef struct exo_inlet {
     exo_links *links; /* of its answers */
     uint32_t edge_id, from;
     exo_ref sender;
+    _Atomic uint64_t node; /* of the sender's process; 0: not known yet */
     exo_codec *codec;
     exo_traffic *traffic; /* of the edge at this actor                                 */
     uint64_t expected;    /* number of the next item                                   */
@@ -188,9 +190,9 @@ void exo_place_cancel(exo_place *place);
 void exo_place_stop(exo_place *place);
 /* Ends the place with an error that is not the class's: what is sent or received next gives it. */
 void exo_place_fail(exo_place *place, const exo_err *reason);
-/* Takes a message for one of its ends; *message is moved. On the mail lane, or with the baton at time `now`. INVAL: it is for none of
- * them, and changes nothing; or what the other end of a channel said cannot be, and the place fails with it. */
-exo_status exo_place_deliver(exo_place *place, exo_payload *message, exo_err *err);
+/* Takes a message for one of its ends; *message is moved. On the mail lane, or with the baton at time `now`. from: the process
+ * that sent it, 0: this one. INVAL: it is for none of them, or of another process than the one at the other end, and changes nothing; or what the other end of a channel said cannot be, and the place fails with it. */
+exo_status exo_place_deliver(exo_place *place, exo_payload *message, uint64_t from, exo_err *err);
 
 /* On the run's clock, from its origin. */
 exo_time exo_place_now(const exo_place *place);

@@ -240,12 +240,13 @@ make_graph_actor(subject *s)
         expect_ok(ask(*refs[i], "connect", NULL, 0, NULL, &err), &err, "connect");
 }
 
+/* Its item leaves by the credit that the sink gave it when it was connected. */
 static bool
 graph_actor_serves(const subject *s, exo_err *err)
 {
     exo_payload reply = {0};
     bool serves =
-        ask(s->actor, "look", NULL, 0, &reply, err) == EXO_OK && reply.size > 0 && strstr(reply.data, "\"source_0\"");
+        ask(s->actor, "run", NULL, 0, &reply, err) == EXO_OK && reply.size > 0 && strstr(reply.data, "\"sent\":1.0");
     exo_payload_release(&reply);
     return serves;
 }
@@ -468,7 +469,8 @@ try_noise(target *t, size_t size, uint64_t seed)
     exo_free(b.data);
 }
 
-/* A header with each word changed, whose length is right. */
+/* A header with each word changed, whose length is right. Some name a channel or a collective that there is, whose other end is another
+ * process: nobody else may speak as it. */
 static void
 try_headers(target *t)
 {
@@ -480,7 +482,7 @@ try_headers(target *t)
                 memset(header, 0, sizeof header);
                 header[0] = (uint32_t)base;
                 header[at] = words[i];
-                try(t, &(bytes){.data = (uint8_t *)header, .size = sizeof header}, false, NULL, "a header");
+                try(t, &(bytes){.data = (uint8_t *)header, .size = sizeof header}, true, NULL, "a header");
             }
 }
 

@@ -201,7 +201,7 @@ run_place(const char *chain, const uint8_t *data, size_t size, bool checks)
         size -= length;
         if (checks)
             set_checks(&message, chain);
-        exo_place_deliver(place, &message, NULL);
+        exo_place_deliver(place, &message, 0, NULL);
         exo_item *item = NULL;
         while (receive-- > 0 && exo_port_receive(&place->ports[0], 0, &item, NULL) == EXO_OK)
             exo_item_drop(&item);

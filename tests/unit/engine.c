@@ -49,7 +49,7 @@ hearer_collective(exo_call_context *call, void *self, const exo_payload *args, e
     (void)args;
     (void)reply;
     exo_call_take_args(call, &message);
-    exo_status st = exo_comm_far_deliver(((struct hearer *)self)->comm, &message, err);
+    exo_status st = exo_comm_far_deliver(((struct hearer *)self)->comm, &message, 0, err);
     exo_payload_release(&message);
     return st;
 }
