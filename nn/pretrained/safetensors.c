@@ -108,8 +108,7 @@ parse_header(exo_safetensors *f, exo_err *err)
 {
     uint64_t length = 0;
     if (f->size < 8)
-        return exo_fail(err, EXO_DAMAGED, "%s: is cut or no safetensors file: it has %zu bytes: fetch it again",
-                        f->path, f->size);
+        return exo_fail(err, EXO_DAMAGED, "%s: is cut or no safetensors file: it has %zu bytes", f->path, f->size);
     static const char pointer[] = "version https://git-lfs.github.com/";
     if (f->size >= sizeof pointer && memcmp(f->mapped, pointer, sizeof pointer - 1) == 0)
         return exo_fail(err, EXO_DAMAGED,
@@ -118,8 +117,7 @@ parse_header(exo_safetensors *f, exo_err *err)
     for (int i = 0; i < 8; i++)
         length |= (uint64_t)f->mapped[i] << (8 * i);
     if (length > MAX_HEADER || length > f->size - 8)
-        return exo_fail(err, EXO_DAMAGED,
-                        "%s: is cut or no safetensors file: a header of %llu bytes in a file of %zu: fetch it again",
+        return exo_fail(err, EXO_DAMAGED, "%s: is cut or no safetensors file: a header of %llu bytes in a file of %zu",
                         f->path, (unsigned long long)length, f->size);
     json_error_t reason;
     f->header = json_loadb((const char *)f->mapped + 8, (size_t)length, JSON_REJECT_DUPLICATES, &reason);
@@ -175,8 +173,7 @@ read_tensor(const exo_safetensors *f, const char *name, const json_t *info, exo_
         return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has no data_offsets", f->path, name);
     json_int_t from = json_integer_value(first), to = json_integer_value(last);
     if (from < 0 || to < from || (uint64_t)to > f->size - f->data_at)
-        return exo_fail(err, EXO_DAMAGED, "%s: is cut or damaged: tensor '%s' lies outside the file: fetch it again",
-                        f->path, name);
+        return exo_fail(err, EXO_DAMAGED, "%s: is cut or damaged: tensor '%s' lies outside the file", f->path, name);
     if ((uint64_t)(to - from) != t->bytes) {
         char shape[EXO_SHAPE_TEXT];
         return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' of %s %s has %lld bytes, not %zu", f->path, name, t->dtype,

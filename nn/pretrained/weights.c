@@ -65,6 +65,10 @@ add_file(exo_weights *w, const char *path, exo_err *err)
     w->files = files;
     exo_safetensors *file = NULL;
     exo_status st = exo_safetensors_open(&file, path, err);
+    if (st == EXO_DAMAGED && err && !strstr(err->text, "fetch it")) {
+        const exo_err why = *err;
+        exo_fail(err, st, "%s: fetch it again", why.text);
+    }
     if (st != EXO_OK)
         return st;
     w->files[w->num_files++] = file;

@@ -239,6 +239,20 @@ read_model(exo_decoder_source *s, exo_err *err)
     return st;
 }
 
+/* What is to be done about a run's own model that is damaged. */
+static exo_status
+advise(const exo_decoder_source *s, exo_status st, exo_err *err)
+{
+    char newest[EXO_CHECKPOINT_PATH];
+    const exo_err why = *err;
+    if ((st != EXO_DAMAGED && st != EXO_FAILED) || s->checkpoint ||
+        strncmp(why.text, s->values, strlen(s->values)) != 0)
+        return st;
+    return exo_fail(err, st, "%s; %s", why.text,
+                    exo_checkpoint_newest(s->path, newest) ? "once it is removed, the newest checkpoint is taken"
+                                                           : "run the job again, with --overwrite");
+}
+
 static exo_status
 open_run(exo_decoder_source *s, exo_err *err)
 {
@@ -253,7 +267,7 @@ open_run(exo_decoder_source *s, exo_err *err)
         st = exo_model_params(s->model, 0, &s->params, err);
     if (st == EXO_OK)
         st = s->checkpoint ? read_checkpoint(s, err) : read_model(s, err);
-    return st;
+    return advise(s, st, err);
 }
 
 exo_status

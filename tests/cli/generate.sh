@@ -39,6 +39,7 @@ for at in $((size - 1)) $((size / 2)); do
     flip damaged/ddp/model.safetensors $at
     bad 1 'damaged/ddp/model.safetensors: is damaged' generate --model damaged/ddp --prompt x
     bad 1 'damaged/ddp/model.safetensors: is damaged' export damaged/ddp exported
+    has err '; once it is removed, the newest checkpoint is taken'
     flip damaged/ddp/model.safetensors $at
 done
 rm damaged/ddp/model.safetensors

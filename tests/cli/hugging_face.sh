@@ -257,6 +257,7 @@ sed 's/path: model/path: damaged/' more.yaml >damaged.yaml
 cp -r model damaged
 head -c 1000 model/model.safetensors >damaged/model.safetensors
 damaged 'damaged/model.safetensors: is cut'
+has err ': fetch it again'
 printf x | dd of=damaged/model.safetensors bs=1 seek=9 conv=notrunc status=none
 damaged 'damaged/model.safetensors: '
 printf x >>damaged/model.safetensors
