@@ -363,6 +363,35 @@ def decoder_config():
                           b'"rope_scaling": {"type": "linear", "factor": 2.0}}')
 
 
+# --- train.proto: which actor, then calls of the methods in the order of `asked` in arguments.c ---
+
+taken = ["start", "setup", "train", "average", "result", "evaluate", "correlate", "save", "change", "deliver", "abandon", "waits",
+         "start_graph", "connect", "run", "report", "look", "waits_graph", "cancel", "channel", "collective", "change_graph", "abandon_graph"]
+
+
+def take(method, args=b""):
+    return bytes([taken.index(method)]) + struct.pack("<H", len(args)) + args
+
+
+def arguments():
+    node, actor_ = b"\0", b"\1"
+    text = "actors: {a: {class: talker}, b: {class: talker}}\nedges: []\n"
+    collective = struct.pack("<IIII", 1, 0, 0, 0) + bytes(56)  # runtime/comm/far_impl.h
+    item_ = struct.pack("<IIII", 2, 0, 0, 0) + bytes(8) + struct.pack("<Q", 1) + bytes(40)  # a credit: runtime/graph/item.h
+    yield "train", node + take("train", message((1, 1))) + take("average") + take("result") + take("evaluate", message((1, 1))) + take("correlate")
+    yield "early", node + take("evaluate", message((1, 1))) + take("result") + take("setup")
+    yield "beyond", node + take("train", message((1, 2**63))) + take("evaluate", message((1, 7))) + take("train")
+    yield "save", node + take("save", message((1, 5), (2, "/nowhere"))) + take("save", message((1, 5), (2, b"\xff")))
+    yield "document", node + take("start", message((1, "{run: r, rank: 0}"))) + take("change", message((1, text)))
+    yield "abandon", node + take("abandon", message((1, 0), (2, "it is over"))) + take("waits", message((1, 1), (2, 0)))
+    yield "deliver", node + take("deliver", collective) + take("deliver", collective[:20])
+    yield "run", actor_ + take("look") + take("waits_graph", message((1, 10**9))) + take("run") + take("report")
+    yield "cancel", actor_ + take("cancel") + take("abandon_graph", message((1, "it has failed"))) + take("connect")
+    yield "change", actor_ + take("change_graph", message((1, 1), (2, 0), (3, text))) + take("change_graph", message((1, 1), (2, 1), (3, text)))
+    yield "channel", actor_ + take("channel", item_) + take("channel", item_[:30]) + take("collective", collective)
+    yield "start", actor_ + take("start_graph", message((1, "fuzz"), (2, "graph.yaml"), (3, text), (4, 0), (5, 0)))
+
+
 # --- Shards, bare numbers and texts ---
 
 
@@ -389,7 +418,7 @@ def text_data():
         yield f"wrong_{limit}", bytes([4, limit]) + b"\x80\x80\x80\x80\x80\xff\xed\xa0\x80\xc3" * 4
 
 
-targets = (wire, handshake, cluster, ring_steps, codec, item, keys, config, graph, safetensors, tokenizer, tokenizer_text, decoder_config,
+targets = (wire, handshake, cluster, arguments, ring_steps, codec, item, keys, config, graph, safetensors, tokenizer, tokenizer_text, decoder_config,
            text_data)
 wanted = {target.__name__.removesuffix("_steps"): dict(target()) for target in targets}
 if sys.argv[1:] == ["--check"]:
