@@ -7,6 +7,8 @@
 #ifndef EXO_FIT_IMPL_H
 #define EXO_FIT_IMPL_H
 
+#include <exogym/engine.h>
+
 #include "actors/checkpoint.h"
 #include "actors/fit_network.h"
 #include "actors/fit_run.h"
@@ -130,6 +132,8 @@ uint64_t exo_fit_elapsed(const struct run *run);
 
 /* The clock, the links and every node's pace, by the run's graph. */
 exo_status exo_fit_open_network(struct run *run, exo_err *err);
+/* The engine that the job names, or NULL; checked for where the nodes are and what is between them. */
+exo_status exo_fit_choose_engine(const struct run *run, const exo_engine_class **out, exo_err *err);
 /* The communicator of the strategy's edge, for nodes in this process. */
 exo_status exo_fit_open_edge(struct run *run, exo_err *err);
 /* What the edge is called in reports. */

@@ -3,13 +3,16 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 
+#include "actors/fit_engine.h"
 #include "actors/fit_impl.h"
 #include "base/dir.h"
 #include "base/file.h"
 #include "comm/edge.h"
+#include "comm/encode.h"
 #include "graph/site.h"
 #include "report/timeline.h"
 
@@ -97,9 +100,35 @@ exo_fit_open_network(struct run *run, exo_err *err)
 }
 
 exo_status
-exo_fit_open_edge(struct run *run, exo_err *err)
+exo_fit_choose_engine(const struct run *run, const exo_engine_class **out, exo_err *err)
 {
     const exo_graph_spec *graph = run->graph;
+    exo_codec *codec = NULL;
+    exo_status st =
+        graph && graph->num_edges ? exo_comm_codec_new(&codec, exo_fit_edge_codec(&graph->edges[0]), err) : EXO_OK;
+    const exo_fit_engine_use use = {.far = run->far != NULL,
+                                    .emulated = graph && (graph->emulated || graph->virtual_clock),
+                                    .coded = codec != NULL};
+    exo_codec_free(&codec);
+    if (st == EXO_OK)
+        st = exo_fit_find_engine(out, run->opts->engine, !run->opts->any_bits, err);
+    return st == EXO_OK ? exo_fit_check_engine(*out, &use, err) : st;
+}
+
+exo_status
+exo_fit_open_edge(struct run *run, exo_err *err)
+{
+    static _Atomic unsigned opened; /* tells the engines of this process apart */
+    const exo_graph_spec *graph = run->graph;
+    const exo_engine_class *engine = NULL;
+    exo_status st = exo_fit_choose_engine(run, &engine, err);
+    if (st != EXO_OK)
+        return st;
+    if (exo_fit_is_foreign(engine)) {
+        char name[64];
+        snprintf(name, sizeof name, "%ld-%u", (long)getpid(), opened++);
+        return exo_fit_open_engine(&run->comm, engine, name, run->fit.num_nodes, run->clock, err);
+    }
     if (!graph || graph->num_edges == 0)
         return exo_comm_local(&run->comm, run->fit.num_nodes, run->clock, err);
     const exo_edge_spec *edge = &graph->edges[0];

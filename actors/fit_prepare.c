@@ -355,6 +355,8 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
         (json_int_t)fit->batch_size, "minibatch_size", (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle,
         "autocast", (int)fit->autocast, "seed", (json_int_t)fit->seed, "validate", (int)evaluates, "val_size",
         (json_int_t)(evaluates ? run->opts->val_size : 0), "timeout_ms", (json_int_t)(fit->timeout / EXO_MS));
+    if (numbers && run->opts->engine)
+        json_object_set_new(numbers, "engine", json_string(run->opts->engine));
     if (numbers && fit->resume_from) {
         json_object_set_new(numbers, "resume_from", json_string(fit->resume_from));
         json_object_set_new(numbers, "elapsed_ns", json_integer(run->before.now)); /* schedules of links go on */
@@ -390,7 +392,8 @@ describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *e
 static exo_status
 make_far_nodes(struct run *run, exo_err *err)
 {
-    exo_status st = EXO_OK;
+    const exo_engine_class *engine = NULL;
+    exo_status st = exo_fit_choose_engine(run, &engine, err);
     run->runtime = run->far->runtime;
     for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
         char name[EXO_NODE_NAME];

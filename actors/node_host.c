@@ -8,6 +8,7 @@
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
 
+#include "actors/fit_engine.h"
 #include "actors/fit_network.h"
 #include "base/config_edit.h"
 #include "base/shared.h"
@@ -41,6 +42,7 @@ struct exo_node_host {
     exo_dataset *train;  /* what this node sees */
     exo_strategy *strategy;
     exo_comm *comm, *side;
+    bool foreign; /* comm is on an engine that is not the library's */
 };
 
 static void
@@ -245,8 +247,16 @@ take_data(exo_node_host *h, exo_err *err)
 }
 
 static exo_status
-make_comms(exo_node_host *h, exo_err *err)
+make_comms(exo_node_host *h, exo_config *root, exo_err *err)
 {
+    const char *name = NULL;
+    const exo_engine_class *engine = NULL;
+    exo_status st = exo_config_string(root, "engine", NULL, &name, err);
+    if (st == EXO_OK)
+        st = exo_fit_find_engine(&engine, name, false, err); /* the trainer has looked at its promises */
+    if (st != EXO_OK)
+        return st;
+    h->foreign = exo_fit_is_foreign(engine);
     const exo_graph_spec *graph = h->shared->graph;
     const exo_edge_spec *edge = graph && graph->num_edges ? &graph->edges[0] : NULL;
     const exo_comm_edge on = {.name = edge ? edge->carries : NULL,
@@ -260,7 +270,9 @@ make_comms(exo_node_host *h, exo_err *err)
                               .channel = STRATEGY_CHANNEL,
                               .method = "deliver",
                               .edge = edge ? &on : NULL};
-    exo_status st = exo_comm_far(&h->comm, &opts, err);
+    st = h->foreign ? exo_fit_open_engine(&h->comm, engine, h->shared->shared.name, opts.size,
+                                          exo_runtime_clock(h->runtime), err)
+                    : exo_comm_far(&h->comm, &opts, err);
     opts.channel = SIDE_CHANNEL;
     opts.edge = NULL; /* evaluation is not the strategy's */
     return st == EXO_OK ? exo_comm_far(&h->side, &opts, err) : st;
@@ -297,7 +309,7 @@ exo_node_host_open(exo_node_host **out, exo_call_context *call, const char *docu
     if (st == EXO_OK)
         st = make_strategy(h, root, err);
     if (st == EXO_OK)
-        st = make_comms(h, err);
+        st = make_comms(h, root, err);
     if (st != EXO_OK) {
         exo_node_host_close(&h);
         return st;
@@ -321,7 +333,7 @@ exo_node_host_close(exo_node_host **host)
     *host = NULL;
     if (!h)
         return;
-    if (h->comm)
+    if (h->comm && !h->foreign)
         exo_comm_far_disconnect(h->comm);
     if (h->side)
         exo_comm_far_disconnect(h->side);
@@ -349,7 +361,7 @@ exo_node_host_meet(exo_node_host *host, exo_err *err)
         else
             st = exo_get_actor(host->runtime, host->shared->shared.name, name, &nodes[r], err);
     }
-    if (st == EXO_OK)
+    if (st == EXO_OK && !host->foreign)
         st = exo_comm_far_connect(host->comm, nodes, err);
     if (st == EXO_OK)
         st = exo_comm_far_connect(host->side, nodes, err);
@@ -380,6 +392,8 @@ exo_node_host_deliver(exo_node_host *host, exo_payload *payload, uint64_t from, 
 {
     switch (exo_comm_far_channel(payload)) {
     case STRATEGY_CHANNEL:
+        if (host->foreign)
+            return exo_fail(err, EXO_INVAL, "a message for a collective of another engine");
         return exo_comm_far_deliver(host->comm, payload, from, err);
     case SIDE_CHANNEL:
         return exo_comm_far_deliver(host->side, payload, from, err);

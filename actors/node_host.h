@@ -4,7 +4,7 @@
  * The document that a node is started with, YAML:
  *     {run: NAMESPACE, rank: 0, nodes: 4, model: {name: ...}, data: {...}, strategy: {...}, plugins: [...], max_steps: 150,
  *      batch_size: 256, minibatch_size: 256, shuffle: true, autocast: false, seed: 42, val_size: 1024, timeout_ms: 600000,
- *      resume_from: PATH, graph: TEXT}, the last one the job's graph with its hosts, links and edges
+ *      engine: NAME, resume_from: PATH, graph: TEXT}, the last one the job's graph with its hosts, links and edges
  */
 #ifndef EXO_NODE_HOST_H
 #define EXO_NODE_HOST_H

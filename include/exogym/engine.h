@@ -59,7 +59,7 @@ typedef struct exo_collective_args {
 typedef struct exo_engine_request {
     exo_collective_args args; /* set by the caller                                    */
     exo_time deadline;        /* likewise: on the group's clock                       */
-    exo_time waited;          /* the engine adds what the member waited, in any call  */
+    exo_time waited;          /* the library's: what the member has waited            */
     /* The engine's, from begin on; zero before. */
     struct exo_engine_request *next; /* for a list            */
     void *own;                       /* for a record of its own */

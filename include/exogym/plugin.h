@@ -1,4 +1,4 @@
-/* Plugins: shared objects that add strategies, models, actor classes and graph classes of their own.
+/* Plugins: shared objects that add strategies, models, engines, actor classes and graph classes of their own.
  *
  * A plugin is built against the public headers only, links nothing, and exports one function:
  *
@@ -14,7 +14,7 @@
 EXO_DECLS_BEGIN
 
 /* Bumped when a public struct changes; a plugin built for another number is refused. */
-#define EXO_PLUGIN_ABI 10
+#define EXO_PLUGIN_ABI 11
 
 /* Begins the function that registers what the plugin brings; it has `err`, and returns a status
  * other than OK to be refused. */

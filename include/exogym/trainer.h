@@ -42,6 +42,8 @@ typedef struct exo_progress {
 typedef struct exo_fit_opts {
     uint32_t num_nodes;            /* 1                                                              */
     const char *device;            /* "cpu"; NULL counts as that                                     */
+    const char *engine;            /* of the strategy's collectives (engine.h); NULL: "auto", the library's */
+    bool any_bits;                 /* false: the engine must promise the bits of every other (EXO_ENGINE_ORDERED) */
     uint64_t num_epochs;           /* 1; counts if max_steps is 0                                    */
     uint64_t max_steps;            /* 0: num_epochs decide                                           */
     size_t batch_size;             /* 16; per node and step                                          */

@@ -6,6 +6,8 @@
 
 #include <exogym/memory.h>
 
+#include "base/pace.h"
+#include "base/parallel.h"
 #include "comm/backend.h"
 #include "comm/reduce.h"
 #include "comm/timing.h"
@@ -385,6 +387,24 @@ note(exo_group *g, const exo_engine_request *request, exo_status st)
     }
 }
 
+/* The library's engines give up the compute slot when they have to, and say what they waited; for others it is done here. */
+static exo_status
+wait_for(exo_group *g, exo_engine_request *request, exo_err *err)
+{
+    const exo_comm *c = g->comm;
+    if (c->extras)
+        return c->engine->wait(c->state, g->rank, request, err);
+    exo_pace *pace = exo_pace_current();
+    exo_time before = exo_now(c->clock);
+    exo_pace_wait_begin(pace, "collective", EXO_SPAN_RECV_BLOCKED);
+    exo_compute_pause();
+    exo_status st = c->engine->wait(c->state, g->rank, request, err);
+    exo_compute_resume();
+    request->waited += exo_now(c->clock) - before;
+    exo_pace_wait_end(pace);
+    return st;
+}
+
 static exo_status
 begin(exo_group *g, exo_engine_request *request, exo_err *err)
 {
@@ -428,7 +448,7 @@ run(exo_group *g, exo_array data, exo_collective_args *args, exo_err *err)
     if (st != EXO_OK)
         give_up(g, st, "it cannot read its data");
     if (st == EXO_OK && (st = begin(g, &request, err)) == EXO_OK) {
-        st = g->comm->engine->wait(g->comm->state, g->rank, &request, err);
+        st = wait_for(g, &request, err);
         note(g, &request, st);
     }
     if (st == EXO_OK && copy)
@@ -622,8 +642,7 @@ exo_request_wait(exo_request **request, exo_err *err)
     exo_request *r = *request;
     if (!r)
         return EXO_OK;
-    const exo_comm *c = r->group->comm;
-    return end_request(request, c->engine->wait(c->state, r->group->rank, &r->engine, err), err);
+    return end_request(request, wait_for(r->group, &r->engine, err), err);
 }
 
 void

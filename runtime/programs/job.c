@@ -10,6 +10,7 @@
 #include <exogym/decoder.h>
 #include <exogym/memory.h>
 
+#include "actors/fit_engine.h"
 #include "base/config_edit.h"
 #include "base/dir.h"
 #include "base/input.h"
@@ -33,13 +34,10 @@ value_of(exo_config *map, const char *key, exo_config *otherwise)
 static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
-    static const char
-        *const
-            keys[] =
-                {
-                    "exogym", "name",   "seed",    "seeds",    "plugins", "model",   "data",
-                    "nodes",  "device", "train",   "strategy", "compare", "presets", "clock",
-                    "hosts",  "links",  "compute", "edges",    "changes"}; /* the last: what a run has recorded in its config.json */
+    static const char *const keys[] = {
+        "exogym", "name",   "seed",       "seeds", "plugins",  "model",   "data",    "nodes",
+        "device", "engine", "equal_bits", "train", "strategy", "compare", "presets", "clock",
+        "hosts",  "links",  "compute",    "edges", "changes"}; /* the last: what a run has recorded in its config.json */
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         exo_config_get(root, keys[i]);
     static const char *const train[] = {
@@ -126,7 +124,8 @@ read_val_size(exo_config *train, exo_fit_opts *opts, exo_err *err)
 static exo_status
 check_train_keys(exo_config *train, exo_err *err)
 {
-    static const char *const job[] = {"nodes", "seed", "seeds", "model", "data", "device", "name", "plugins", NULL};
+    static const char *const job[] = {"nodes", "seed",    "seeds",  "model",      "data", "device",
+                                      "name",  "plugins", "engine", "equal_bits", NULL};
     static const char *const strategy[] = {
         "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset", NULL};
     static const char *const optimizer[] = {"lr",       "weight_decay", "betas",  "eps",
@@ -217,6 +216,7 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     static const char *const devices[] = {"cpu", NULL};
     uint64_t version = 0, nodes = 0;
     size_t device = 0;
+    bool equal_bits = true;
     exo_fit_opts *o = &job->opts;
     *o = exo_fit_opts_init();
     exo_status st = exo_config_u64(root, "exogym", 1, 1, 1, &version, err);
@@ -232,11 +232,34 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
         st = exo_config_u64(root, "nodes", o->num_nodes, 1, MAX_NODES, &nodes, err);
     if (st == EXO_OK)
         st = exo_config_choice(root, "device", 0, devices, &device, err);
+    if (st == EXO_OK)
+        st = exo_config_string(root, "engine", "auto", &o->engine, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(root, "equal_bits", true, &equal_bits, err);
     if (st != EXO_OK)
         return st;
     o->num_nodes = (uint32_t)nodes;
     o->device = devices[device];
+    o->any_bits = !equal_bits;
     return read_train(root, job, err);
+}
+
+/* The plugins are there. What only a graph or the workers decide is looked at when the run begins. */
+static exo_status
+check_engine(exo_config *root, const exo_job *job, exo_err *err)
+{
+    const exo_engine_class *engine = NULL;
+    const char *clock = exo_config_scalar(exo_config_get(root, "clock"));
+    const exo_fit_engine_use use = {.emulated = exo_config_has(root, "links") || exo_config_has(root, "hosts") ||
+                                                (clock && strcmp(clock, "virtual") == 0)};
+    exo_status st = exo_fit_find_engine(&engine, job->opts.engine, !job->opts.any_bits, err);
+    if (st == EXO_OK && exo_fit_is_foreign(engine) && use.emulated)
+        st = exo_fit_check_engine(engine, &use, err);
+    if (st == EXO_OK)
+        return EXO_OK;
+    if (err)
+        err->code = EXO_INVAL;
+    return exo_config_add_place(value_of(root, "engine", root), err);
 }
 
 /* The run's name: as given, else the file's without its folder and ending. */
@@ -588,6 +611,8 @@ exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_e
         st = read_name(root, path, opts, job, err);
     if (st == EXO_OK)
         st = exo_config_plugins(root, &job->plugins, &job->num_plugins, err);
+    if (st == EXO_OK)
+        st = check_engine(root, job, err);
     if (st == EXO_OK)
         st = read_strategies(root, job, err);
     if (st == EXO_OK)

@@ -125,6 +125,10 @@ write_config(const exo_job *job, exo_job_run *run, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_graft_string(root, "device", job->opts.device, err);
     if (st == EXO_OK)
+        st = exo_config_graft_string(root, "engine", job->opts.engine, err);
+    if (st == EXO_OK)
+        st = add_truth(root, "equal_bits", !job->opts.any_bits, err);
+    if (st == EXO_OK)
         st = add_train(root, job, err);
     if (st == EXO_OK)
         st = add_strategy(root, run, err);

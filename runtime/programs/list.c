@@ -4,6 +4,7 @@
 
 #include <exogym/codec.h>
 #include <exogym/data.h>
+#include <exogym/engine.h>
 #include <exogym/graph.h>
 #include <exogym/memory.h>
 #include <exogym/model.h>
@@ -82,6 +83,14 @@ print_codecs(void)
     const char *name = NULL, *help = NULL;
     for (size_t i = 0; exo_codec_at(i, &name, &help); i++)
         print_entry(name, help);
+}
+
+static void
+print_engines(void)
+{
+    const exo_engine_class *e = NULL;
+    for (size_t i = 0; (e = exo_engine_at(i)); i++)
+        print_entry(e->name, e->help);
 }
 
 static void
@@ -227,6 +236,8 @@ list_command(const exo_command_line *line)
         print_downloads();
     else if (strcmp(args->what, "codecs") == 0)
         print_codecs();
+    else if (strcmp(args->what, "engines") == 0)
+        print_engines();
     else
         print_commands();
     if (entries && exo_print_json(entries, &err) != EXO_OK)
@@ -235,10 +246,12 @@ list_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {.value = "strategies|schedules|models|data|downloads|codecs|classes|commands|nodes|actors|jobs|objects|methods",
+    {.value =
+         "strategies|schedules|models|data|downloads|codecs|engines|classes|commands|nodes|actors|jobs|objects|methods",
      .help = "What is listed: the strategies, learning-rate schedules, models or data sets that a job can name, the "
              "sets that `exogym data get` "
-             "fetches, the codecs that arrays can be sent with, the classes of actors that a graph can name, the "
+             "fetches, the codecs that arrays can be sent with, the engines that move the data of collectives, the "
+             "classes of actors that a graph can name, the "
              "commands of exogym, or the nodes, actors, jobs or "
              "shared objects of a cluster, or the methods of one of its actors.",
      .word = EXO_WORD_FIXED,

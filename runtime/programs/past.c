@@ -27,6 +27,8 @@ enum {
  * and how long the run is, which is looked at by itself. */
 static const char *const free_settings[] = {
     "name",
+    "engine", /* those that promise equal bits give them */
+    "equal_bits",
     "changes", /* made while it ran */
     "train.max_steps",
     "train.num_epochs",

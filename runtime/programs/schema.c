@@ -93,6 +93,8 @@ static const struct key keys[] = {
     {"job", "data", "named", "exogym list data."},
     {"job", "nodes", "positive", "How many nodes train."},
     {"job", "device", "cpu", NULL},
+    {"job", "engine", "text", "Moves the data of the strategies' collectives: auto, or exogym list engines."},
+    {"job", "equal_bits", "bool", "Whether the engine must promise the bits of every other."},
     {"job", "train", "#train", NULL},
     {"job", "strategy", "options", "exogym list strategies; with compare, what all share."},
     {"job", "compare", "[options]", "Several strategies, one after the other."},

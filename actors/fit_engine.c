@@ -1,0 +1,62 @@
+/* The engine of a job: see fit_engine.h. No state. */
+#include "actors/fit_engine.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+exo_status
+exo_fit_find_engine(const exo_engine_class **out, const char *name, bool equal_bits, exo_err *err)
+{
+    const exo_engine_class *engine = NULL;
+    *out = NULL;
+    if (!name || strcmp(name, "auto") == 0)
+        return EXO_OK;
+    exo_status st = exo_engine_find(&engine, name, err);
+    if (st != EXO_OK)
+        return st;
+    if (equal_bits && !(engine->promises & EXO_ENGINE_ORDERED))
+        return exo_fail(err, EXO_INVAL,
+                        "engine %s does not promise equal bits: choose one that does, or say equal_bits: false", name);
+    if (!(engine->dtypes & 1u << EXO_F32))
+        return exo_fail(err, EXO_UNSUPPORTED, "engine %s does not reduce fp32", name);
+    *out = engine;
+    return EXO_OK;
+}
+
+exo_status
+exo_fit_check_engine(const exo_engine_class *e, const exo_fit_engine_use *use, exo_err *err)
+{
+    const char *lacks = NULL;
+    if (!e)
+        return EXO_OK;
+    if (use->far && !(e->promises & (EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS)))
+        return exo_fail(err, EXO_UNSUPPORTED, "engine %s is for nodes in one process: without workers", e->name);
+    if (!use->far && !e->open)
+        return exo_fail(err, EXO_UNSUPPORTED, "engine %s is for nodes on workers: with --workers, --head or --cluster",
+                        e->name);
+    if (use->emulated && exo_fit_is_foreign(e) && !(e->promises & EXO_ENGINE_LINKS))
+        lacks = "emulated links and no virtual clock";
+    else if (use->coded && !(e->promises & EXO_ENGINE_CODECS))
+        lacks = "codecs";
+    return lacks ? exo_fail(err, EXO_UNSUPPORTED, "engine %s has no %s", e->name, lacks) : EXO_OK;
+}
+
+bool
+exo_fit_is_foreign(const exo_engine_class *engine)
+{
+    return engine && strcmp(engine->name, "local") != 0 && strcmp(engine->name, "net") != 0;
+}
+
+/* FNV-1a over the run's name (http://www.isthe.com/chongo/tech/comp/fnv/): a key has few characters, a name any. */
+exo_status
+exo_fit_open_engine(exo_comm **out, const exo_engine_class *engine, const char *run, uint32_t size,
+                    const exo_clock *clock, exo_err *err)
+{
+    char key[64];
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (const char *c = run; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
+    snprintf(key, sizeof key, "exogym-%016" PRIx64, hash);
+    return exo_comm_open(out, engine, &(exo_engine_opts){.size = size, .clock = clock, .key = key}, err);
+}
