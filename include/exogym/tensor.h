@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <exogym/device.h>
 #include <exogym/dtype.h>
 #include <exogym/rng.h>
 #include <exogym/status.h>
@@ -172,6 +173,41 @@ EXO_API exo_tensor *exo_softmax_cross_entropy(exo_tape *tape, exo_tensor *logits
 
 /* The share of rows whose largest logit (the first among equals) is at the label. Not differentiable, not on the tape. */
 EXO_API double exo_accuracy(const exo_tensor *logits, const exo_tensor *labels);
+
+/* --- Operations of your own -------------------------------------------------------------------------------------------- */
+
+/* The most inputs of an operation of your own. */
+enum {
+    EXO_CUSTOM_INPUTS = 4
+};
+
+/* One call of it. The arrays lie where the pass computes, hold fp32 in row-major order (images as (N, C, H, W)), and are valid during the call.
+ * Work with exo_vec_*, which runs on every device, or ask exo_array_host for memory to loop over. */
+typedef struct exo_custom_call {
+    const void *args;                         /* the caller's, copied                                           */
+    size_t num_inputs;                        /* as exo_tape_custom was given                                   */
+    exo_array inputs[EXO_CUSTOM_INPUTS];      /* values: to be read                                             */
+    exo_array output;                         /* forward fills it; backward reads it                            */
+    exo_array saved;                          /* forward fills it, for backward                                 */
+    exo_array output_grad;                    /* backward: d loss / d output, to be read                        */
+    exo_array input_grads[EXO_CUSTOM_INPUTS]; /* backward adds d loss / d input; no elements: nobody asks for it */
+} exo_custom_call;
+
+/* A kind of operation; must live as long as the tapes that it is on. Both functions run on the pass's thread, must give equal bits for equal
+ * arguments, and hold no state: forward may run twice in a pass, for a checkpoint. What they return other than EXO_OK ends the pass. */
+typedef struct exo_custom_op {
+    const char *name; /* for messages */
+    size_t args_size; /* bytes        */
+    exo_status (*forward)(const exo_custom_call *call, exo_err *err);
+    exo_status (*backward)(const exo_custom_call *call, exo_err *err); /* NULL: gradients end here */
+} exo_custom_op;
+
+/* An operation of your own with an output of the given shape. `args` (args_size bytes, plain ones) may be NULL if that is 0; `saved`: how many
+ * numbers forward leaves for backward. Inputs of another type are cast to fp32. Errors, in the tape: INVAL (too many inputs or dimensions,
+ * no function), NOMEM, and forward's. examples/23_own_operation has one. */
+EXO_API exo_tensor *exo_tape_custom(exo_tape *tape, const exo_custom_op *op, exo_tensor *const *inputs,
+                                    size_t num_inputs, size_t num_dims, const size_t *dims, size_t saved,
+                                    const void *args);
 
 /* --- Compute threads ------------------------------------------------------------------------------------------------ */
 
