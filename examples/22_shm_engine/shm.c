@@ -181,7 +181,7 @@ open_group(void **group, const exo_engine_opts *opts, exo_err *err)
     if (!g)
         return exo_fail(err, EXO_NOMEM, "no memory, or more than %d members", MEMBERS);
     g->opts = *opts;
-    snprintf(g->name, sizeof g->name, "/%s", opts->key);
+    snprintf(g->name, sizeof g->name, "/shm_engine.%s", opts->key);
     int fd = shm_open(g->name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     bool sized = fd >= 0 && ftruncate(fd, sizeof(struct segment)) == 0; /* zero at first */
     g->s = sized ? mmap(NULL, sizeof(struct segment), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;

@@ -43,7 +43,7 @@ for options in "" "--workers 2" "--workers 2 --set engine=net" "--set engine=loc
     run $options || fail "'$options': $(cat "$folder/log")"
     [ "$(digests)" = "$expected" ] || fail "'$options' gives other bits: $(digests) instead of $expected"
 done
-leftover=$(find /dev/shm -name 'exogym-????????????????' -user "$(id -u)" -newer "$folder/list" 2>/dev/null | wc -l)
+leftover=$(find /dev/shm -name 'shm_engine.exogym-*' -user "$(id -u)" -newer "$folder/list" 2>/dev/null | wc -l)
 [ "$leftover" = 0 ] || fail "$leftover segments are left in /dev/shm"
 
 # refused REASON [OPTION...]: the job does not start, with one line that has the place in it and the reason.
