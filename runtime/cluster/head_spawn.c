@@ -13,8 +13,11 @@
 #define NAME_TAKEN (5 * EXO_SECOND) /* for an earlier life to end where the next one begins */
 #define TRY_AGAIN  (10 * EXO_MS)    /* after which it is looked whether it has, at first    */
 
-enum {
-    TOGETHER = 17 /* the number of Spawn's field `together` (proto/cluster.proto) */
+enum { /* numbers of Spawn's fields (proto/cluster.proto) */
+    CLASS_NAME = 1,
+    NAME = 2,
+    SPACE = 3,
+    TOGETHER = 17
 };
 
 /* Begins a life of an actor that has a place. */
@@ -451,13 +454,26 @@ check_quotas(struct head *h, uint64_t peer, const Exo__Cluster__Spawn *spec, exo
     return st;
 }
 
+/* What the audit log says of a request that is not unpacked. */
+static void
+note_together(struct head *h, const exo_payload *args, size_t count)
+{
+    char space[EXO_NAME], name[EXO_NAME], class_name[EXO_NAME], detail[EXO_NAME + 64];
+    exo_message_text(args, SPACE, space, sizeof space);
+    exo_message_text(args, NAME, name, sizeof name);
+    exo_message_text(args, CLASS_NAME, class_name, sizeof class_name);
+    snprintf(detail, sizeof detail, "class %s, with %zu more", class_name, count - 1);
+    exo_head_note_actor(h, space, name, detail);
+}
+
 /* Before it is unpacked, which would keep others waiting. */
 static exo_status
-check_together(const exo_payload *args, exo_err *err)
+check_together(struct head *h, const exo_payload *args, exo_err *err)
 {
     size_t count = 1 + exo_message_count(args, TOGETHER);
     if (count <= EXO_TOGETHER)
         return EXO_OK;
+    note_together(h, args, count);
     return exo_fail(err, EXO_FULL,
                     "%zu actors are asked for together, and there may be %d: make them in several groups "
                     "(docs/security.md)",
@@ -468,7 +484,7 @@ exo_status
 exo_head_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
 {
     struct head *h = self;
-    exo_status many = check_together(args, err);
+    exo_status many = check_together(h, args, err);
     if (many != EXO_OK)
         return many;
     Exo__Cluster__Spawn *spec = EXO_UNPACK_ARGS(Exo__Cluster__Spawn, exo__cluster__spawn, args);

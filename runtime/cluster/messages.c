@@ -74,6 +74,21 @@ exo_message_count(const exo_payload *args, uint32_t field)
     return count;
 }
 
+void
+exo_message_text(const exo_payload *args, uint32_t field, char *out, size_t size)
+{
+    exo_wire_bytes b = {.at = args->data, .end = (const uint8_t *)args->data + args->size};
+    exo_wire_field f;
+    out[0] = '\0';
+    while (args->data && b.at < b.end && exo_wire_field_next(&b, &f)) {
+        size_t length = (size_t)(f.inside.end - f.inside.at);
+        if (f.number != field || f.kind != EXO_WIRE_BYTES || length >= size)
+            continue;
+        memcpy(out, f.inside.at, length);
+        out[length] = '\0';
+    }
+}
+
 void *
 exo_message_copy(const ProtobufCMessage *message)
 {

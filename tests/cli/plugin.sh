@@ -56,6 +56,29 @@ read -ra flags <<<"$(pkg-config --cflags exogym)"
     -o "$example/build/libint8.so" -lm
 run || fail "$(cat "$folder/log")"
 
+# --- An operation of one's own, in a model ----------------------------------------------------------------------------
+
+# The same bits in one process and in workers, and all parameters are learnt.
+own=$folder/own
+cp -r "$EXO_SOURCE/examples/23_own_operation" "$own"
+rm -rf "$own/build"
+mkdir "$own/build"
+"$CC" -std=c17 -O2 -Wall -Wextra -Wconversion -Wshadow -Werror -shared -fPIC "${flags[@]}" "$own/snake.c" \
+    -o "$own/build/libsnake.so" -lm
+for workers in 0 2; do
+    options=(--save-dir "$folder/own$workers" --no-plot --json)
+    [ $workers = 0 ] || options+=(--workers $workers)
+    "$EXOGYM" run "$own/job.yaml" --set 'data={name: synthetic, count: 256}' --set train.max_steps=30 --set train.batch_size=16 \
+        --set train.val_size=32 "${options[@]}" >"$folder/own$workers.json" 2>"$folder/log" || fail "$(cat "$folder/log")"
+done
+python3 - "$folder/own0.json" "$folder/own2.json" <<'PYTHON' || fail "$(cat "$folder/own0.json" "$folder/own2.json")"
+import json, sys
+here, there = ({run["strategy"]: run for run in json.load(open(path))["runs"]} for path in sys.argv[1:])
+for name in "ddp", "diloco":
+    assert here[name]["sha256"] == there[name]["sha256"], name
+    assert here[name]["global_loss"] < 2.25, here[name] # ln 10 at first
+PYTHON
+
 # --- What cannot be loaded --------------------------------------------------------------------------------------------
 
 # refused STATUS REASON: the job does not start, with one line that names the plugin's place in it and the reason.

@@ -224,7 +224,7 @@ Test(audited, what_is_beyond_a_quota)
     m.n_together = MANY;
     cr_expect_eq(ask(&red, "spawn", &m.base, reason), EXO_FULL);
     RECORDED("head", "event", "quota", "outcome", "failed", "who", "red", "method", "spawn", "subject", "team/many",
-             "detail", "with 5000 more", "reason", "the quota 'spawns' is used up");
+             "detail", "with 5000 more", "reason", "5001 actors are asked for together");
     exo_free(together);
     stranger_close(&red);
     key_world_close();
