@@ -3,14 +3,14 @@
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 sed -i '/^compare:/d; /^presets:/d; s/^strategy: {/strategy: {name: ddp, /' job.yaml
 
-# 2,048 samples to train on, 512 to validate: 0 and 512 and more than that are the same.
-for size in 0 512 513 100000; do
+# 256 samples to train on, 64 to validate: 0 and 64 and more than that are the same.
+for size in 0 64 65 100000; do
     ok run job.yaml --overwrite --set train.val_size=$size --no-plot --json
     json out global_loss >loss.$size
     cmp -s loss.0 loss.$size || fail "val_size $size: another loss than the whole set's"
-    [ "$size" -le 512 ] || has err "val_size $size is more than the validation set has: all 512 samples of it are used"
+    [ "$size" -le 64 ] || has err "val_size $size is more than the validation set has: all 64 samples of it are used"
 done
-ok run job.yaml --overwrite --set train.val_size=513 --no-plot --workers 2 --json
+ok run job.yaml --overwrite --set train.val_size=65 --no-plot --workers 2 --json
 [ "$(json out global_loss)" = "$(cat loss.0)" ] || fail 'val_size beyond the set: another loss on workers'
 
 # None: no evaluation, no figures of one, no picture; the same parameters.

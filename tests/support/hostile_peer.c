@@ -351,10 +351,11 @@ monitors(hostile *h)
 /* --- Being so --------------------------------------------------------------------------------------------------------- */
 
 enum {
-    TURNS = 128,  /* calls that wait for a turn (65,536), what is on its way on the connection (32 MiB), the heap */
-    ACTORS = 192, /* 100,000 actors, or names and their rows (SQLite's cache), besides */
-    UNREAD = 288, /* what a peer has not read */
-    LENT = 288    /* objects that it was lent */
+    TURNS = 128,   /* calls that wait for a turn (65,536), what is on its way on the connection (32 MiB), the heap */
+    ACTORS = 192,  /* 100,000 actors, or names and their rows (SQLite's cache), besides */
+    UNREAD = 288,  /* what a peer has not read */
+    LENT = 288,    /* objects that it was lent */
+    REPLIES = 1056 /* what a peer has not read, replies among it */
 };
 
 static const struct way ways[] = {
@@ -362,7 +363,9 @@ static const struct way ways[] = {
     {{"register", "a register of 32 MB", TURNS, 16}, .go = large_register},
     {{"groups", "20,000 and fewer groups in one message", ACTORS, TURNS}, .go = groups},
     {{"deaf", "it reads no reply", UNREAD + TURNS, 16}, .go = read_nothing},
-    {{"objects", "it acknowledges no object", 16, LENT + TURNS}, .go = acknowledge_nothing, .to_worker = true},
+    {{"objects", "it acknowledges no object", 16, LENT + REPLIES + TURNS},
+     .go = acknowledge_nothing,
+     .to_worker = true},
     {{"spawns", "spawns that it does not wait for", TURNS + ACTORS, TURNS}, .go = spawns},
     {{"nodes", "nodes that it invents", TURNS, 16}, .go = nodes},
     {{"rows", "actors with names that die at once", ACTORS, 16}, .go = rows},
