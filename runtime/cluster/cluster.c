@@ -137,8 +137,8 @@ open_net(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
     size_t at = 0;
     for (size_t i = 0; i < c->place.num_endpoints && at < sizeof c->address; i++) {
         const char *bound = exo_net_endpoint(exo_remote_net(c->remote), i);
-        char address[EXO_PLACE_PATH + 256];
-        exo_place_public(&c->place, opts, bound, address, sizeof address);
+        char address[EXO_CLUSTER_PLACE_PATH + 256];
+        exo_cluster_place_public(&c->place, opts, bound, address, sizeof address);
         at += (size_t)snprintf(c->address + at, sizeof c->address - at, "%s%s", at ? " " : "", address);
     }
     return at < sizeof c->address ? EXO_OK : exo_fail(err, EXO_INVAL, "the addresses are too long");
@@ -244,7 +244,7 @@ static exo_status
 fail_no_head(const exo_cluster *c, const exo_err *reason, exo_err *err)
 {
     const char *unresolved;
-    if (!exo_place_resolves(c->place.head, &unresolved))
+    if (!exo_cluster_place_resolves(c->place.head, &unresolved))
         return exo_fail(err, EXO_TIMEOUT,
                         "no head can be reached: the name of the host in '%.200s' cannot be resolved: %s",
                         c->place.head, unresolved);
@@ -300,7 +300,7 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     exo_boot_id(c->boot);
     exo_status st = name_process(c, opts, err);
     if (st == EXO_OK)
-        st = exo_place_init(&c->place, opts, err);
+        st = exo_cluster_place_init(&c->place, opts, err);
     if (st == EXO_OK && opts->audit)
         st = open_audit(c, opts, err);
     if (st == EXO_OK)
@@ -379,7 +379,7 @@ exo_cluster_free(exo_cluster **cluster)
     exo_peer_drop(&c->head_peer);
     exo_remote_free(&c->remote);
     exo_retrier_free(&c->retrier);
-    exo_place_release(&c->place);
+    exo_cluster_place_release(&c->place);
     if (c->audit)
         record_process(c, "ends");
     exo_audit_close(&c->audit);

@@ -95,13 +95,13 @@ is_near(const char *address)
 static bool
 is_there(const char *address)
 {
-    return exo_place_has_owner(address + strlen("ipc://"));
+    return exo_cluster_place_has_owner(address + strlen("ipc://"));
 }
 
 bool
 exo_cluster_is_head_there(const exo_cluster *c)
 {
-    const char *address = exo_place_head(&c->place);
+    const char *address = exo_cluster_place_head(&c->place);
     return !is_near(address) || is_there(address);
 }
 
@@ -119,7 +119,7 @@ exo_cluster_meet_head(exo_cluster *c, exo_time patience, exo_time deadline, exo_
 {
     exo_peer *peer = NULL;
     exo_ref head = {0};
-    const char *address = exo_place_head(&c->place);
+    const char *address = exo_cluster_place_head(&c->place);
     bool near = is_near(address), keyed = exo_net_is_keyed(address);
     if (near && !is_there(address))
         return exo_fail(err, EXO_TIMEOUT, "there is no head at %s", address);

@@ -38,10 +38,10 @@ struct exo_cluster {
     exo_runtime *runtime;
     exo_remote *remote;
     exo_retrier *retrier;
-    exo_place place;
+    exo_cluster_place place;
     exo_audit *audit; /* NULL: none */
     char job[128];
-    char address[EXO_PLACE_ADDRESSES];
+    char address[EXO_CLUSTER_PLACE_ADDRESSES];
     char boot[EXO_BOOT_ID];
     _Atomic exo_time due; /* of a head: its lane sets it, the keeper takes it */
     pthread_t keeper;     /* of who joins, leaves and frees, as the next two */

@@ -30,7 +30,7 @@ clean_up(exo_cluster *c)
     c->sweep_at = due ? 0 : c->sweep_at;
     pthread_mutex_unlock(&c->lock);
     if (due)
-        exo_place_sweep(&c->place);
+        exo_cluster_place_sweep(&c->place);
 }
 
 int

@@ -369,7 +369,7 @@ exo_status
 exo_cluster_register(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *err)
 {
     Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
-    Exo__Cluster__Resource resources[EXO_PLACE_RESOURCES], *resource_list[EXO_PLACE_RESOURCES];
+    Exo__Cluster__Resource resources[EXO_CLUSTER_PLACE_RESOURCES], *resource_list[EXO_CLUSTER_PLACE_RESOURCES];
     m.node = exo_net_node(exo_remote_net(c->remote));
     m.name = exo_pb_text(exo_cluster_node_name(c));
     m.endpoint = c->address;

@@ -11,7 +11,7 @@
 static bool
 is_there(const char *ipc_endpoint)
 {
-    return exo_place_has_owner(ipc_endpoint + strlen("ipc://"));
+    return exo_cluster_place_has_owner(ipc_endpoint + strlen("ipc://"));
 }
 
 /* Tries the addresses of a process, those of this host first. `addresses` have spaces between. PEER_LOST: it is not there any more. */

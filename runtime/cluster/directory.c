@@ -28,7 +28,7 @@ exo_entry_state_text(exo_entry_state state)
 }
 
 const char *
-exo_node_state(const exo_node *node)
+exo_node_state(const exo_cluster_node *node)
 {
     return node->alive ? "alive" : node->left ? "left" : "lost";
 }
@@ -138,7 +138,7 @@ exo_entry_set_last(exo_entry *entry, uint64_t node, const char *key)
 }
 
 bool
-exo_entry_was_at(const exo_entry *entry, const exo_node *node)
+exo_entry_was_at(const exo_entry *entry, const exo_cluster_node *node)
 {
     return entry->last_node == node->id && strcmp(entry->last_key, node->key ? node->key : "") == 0;
 }
@@ -221,7 +221,7 @@ exo_directory_trim(exo_directory *directory, size_t most, size_t at_once, void (
 /* --- Places -------------------------------------------------------------------------------------------------------------------- */
 
 static exo_amount *
-find_amount(const exo_node *node, const char *name)
+find_amount(const exo_cluster_node *node, const char *name)
 {
     for (size_t i = 0; i < node->num_amounts; i++)
         if (strcmp(node->amounts[i].name, name) == 0)
@@ -230,7 +230,7 @@ find_amount(const exo_node *node, const char *name)
 }
 
 static bool
-has_room(const exo_node *node, const Exo__Cluster__Spawn *spec)
+has_room(const exo_cluster_node *node, const Exo__Cluster__Spawn *spec)
 {
     for (size_t i = 0; i < spec->n_resources; i++) {
         const exo_amount *amount = find_amount(node, spec->resources[i]->name);
@@ -242,7 +242,7 @@ has_room(const exo_node *node, const Exo__Cluster__Spawn *spec)
 
 /* How full a node is: the share of its scarcest resource that is taken, then the number of its actors. */
 static double
-load_of(const exo_node *node)
+load_of(const exo_cluster_node *node)
 {
     double taken = 0;
     for (size_t i = 0; i < node->num_amounts; i++) {
@@ -260,9 +260,9 @@ fail_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_err *e
     for (size_t i = 0; i < spec->n_resources && at < sizeof wants; i++)
         at += (size_t)snprintf(wants + at, sizeof wants - at, "%s%s %g", i ? ", " : "", spec->resources[i]->name,
                                spec->resources[i]->amount);
-    for (const exo_node *n = directory->nodes; n; n = n->hh.next)
+    for (const exo_cluster_node *n = directory->nodes; n; n = n->hh.next)
         workers += n->alive && !n->is_driver;
-    const exo_node *named = spec->node[0] ? exo_directory_node_by_name(directory, spec->node) : NULL;
+    const exo_cluster_node *named = spec->node[0] ? exo_directory_node_by_name(directory, spec->node) : NULL;
     if (spec->node[0] && (!named || named->is_driver))
         return exo_fail(err, EXO_NOT_FOUND, "there is no worker '%s'", spec->node);
     if (named && !named->alive)
@@ -275,7 +275,7 @@ fail_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_err *e
 }
 
 void
-exo_entry_take_place(exo_entry *entry, exo_node *node)
+exo_entry_take_place(exo_entry *entry, exo_cluster_node *node)
 {
     exo_entry_unplace(entry);
     exo_entry_set_waits(entry, NULL);
@@ -293,7 +293,7 @@ exo_entry_take_place(exo_entry *entry, exo_node *node)
 void
 exo_entry_unplace(exo_entry *entry)
 {
-    exo_node *node = entry->node;
+    exo_cluster_node *node = entry->node;
     exo_entry_set_node(entry, NULL);
     entry->id = 0;
     if (!node || !entry->placed)
@@ -311,8 +311,8 @@ exo_status
 exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err)
 {
     const Exo__Cluster__Spawn *spec = entry->spec;
-    exo_node *best = NULL;
-    for (exo_node *n = directory->nodes; n; n = n->hh.next) {
+    exo_cluster_node *best = NULL;
+    for (exo_cluster_node *n = directory->nodes; n; n = n->hh.next) {
         if (!n->alive || n->is_driver || !has_room(n, spec))
             continue;
         if (spec->node[0] && strcmp(n->name, spec->node) != 0)
@@ -329,32 +329,32 @@ exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err)
 
 /* --- Nodes --------------------------------------------------------------------------------------------------------------------- */
 
-exo_node *
+exo_cluster_node *
 exo_directory_node(exo_directory *directory, uint64_t id)
 {
-    exo_node *n = NULL;
+    exo_cluster_node *n = NULL;
     HASH_FIND(hh, directory->nodes, &id, sizeof id, n);
     return n;
 }
 
-exo_node *
+exo_cluster_node *
 exo_directory_node_by_name(exo_directory *directory, const char *name)
 {
-    exo_node *found = NULL;
-    for (exo_node *n = directory->nodes; n; n = n->hh.next)
+    exo_cluster_node *found = NULL;
+    for (exo_cluster_node *n = directory->nodes; n; n = n->hh.next)
         if (strcmp(n->name, name) == 0 && (!found || n->alive || !found->alive))
             found = n; /* the living one, else the latest */
     return found;
 }
 
 static bool
-name_node(exo_directory *directory, exo_node *node, const Exo__Cluster__Register *from)
+name_node(exo_directory *directory, exo_cluster_node *node, const Exo__Cluster__Register *from)
 {
     char name[256];
     const char *wanted = from->name[0] ? from->name : from->kind[0] ? from->kind : "node";
     snprintf(name, sizeof name, "%s", wanted);
     for (unsigned i = 2;; i++) {
-        const exo_node *other = exo_directory_node_by_name(directory, name);
+        const exo_cluster_node *other = exo_directory_node_by_name(directory, name);
         if (!other || !other->alive || other == node)
             break;
         snprintf(name, sizeof name, "%.200s-%u", wanted, i);
@@ -364,7 +364,7 @@ name_node(exo_directory *directory, exo_node *node, const Exo__Cluster__Register
 }
 
 static bool
-set_amounts(exo_node *node, const Exo__Cluster__Register *from)
+set_amounts(exo_cluster_node *node, const Exo__Cluster__Register *from)
 {
     exo_amount *amounts = exo_calloc(from->n_resources + 1, sizeof *amounts);
     if (!amounts)
@@ -380,7 +380,7 @@ set_amounts(exo_node *node, const Exo__Cluster__Register *from)
 }
 
 static void
-free_node(exo_node *n)
+free_node(exo_cluster_node *n)
 {
     exo_free(n->name);
     exo_free(n->endpoint);
@@ -401,7 +401,7 @@ free_node(exo_node *n)
 static void
 trim_nodes(exo_directory *directory)
 {
-    exo_node *n, *next;
+    exo_cluster_node *n, *next;
     size_t lost = 0;
     for (n = directory->nodes; n; n = n->hh.next)
         lost += !n->alive;
@@ -416,10 +416,10 @@ trim_nodes(exo_directory *directory)
     }
 }
 
-exo_node *
+exo_cluster_node *
 exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *from)
 {
-    exo_node *n = exo_directory_node(directory, from->node);
+    exo_cluster_node *n = exo_directory_node(directory, from->node);
     bool is_new = !n;
     if (is_new && !(n = exo_calloc(1, sizeof *n)))
         return NULL;
@@ -526,7 +526,7 @@ exo_job_describe(const exo_job_entry *job, Exo__Cluster__Job *out)
 
 /* The lists of totals and free amounts are one; see exo_directory_list_release. */
 static exo_status
-describe_node(const exo_node *n, Exo__Cluster__NodeInfo **out)
+describe_node(const exo_cluster_node *n, Exo__Cluster__NodeInfo **out)
 {
     size_t count = n->num_amounts;
     Exo__Cluster__NodeInfo *info = exo_calloc(1, sizeof *info);
@@ -570,7 +570,7 @@ exo_directory_list(exo_directory *directory, Exo__Cluster__Listing *out)
     out->jobs = exo_calloc(HASH_COUNT(directory->jobs) + 1, sizeof *out->jobs);
     if (!out->nodes || !out->jobs)
         return EXO_NOMEM;
-    for (const exo_node *n = directory->nodes; n; n = n->hh.next) {
+    for (const exo_cluster_node *n = directory->nodes; n; n = n->hh.next) {
         if (describe_node(n, &out->nodes[out->n_nodes]) != EXO_OK)
             return EXO_NOMEM;
         out->n_nodes++;
@@ -612,7 +612,7 @@ void
 exo_directory_release(exo_directory *directory)
 {
     exo_entry *a, *next_actor;
-    exo_node *n, *next_node;
+    exo_cluster_node *n, *next_node;
     exo_job_entry *j, *next_job;
     HASH_ITER (by_key, directory->actors, a, next_actor)
         exo_directory_remove(directory, a);

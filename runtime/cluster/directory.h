@@ -23,11 +23,11 @@ struct exo_wish {
 };
 
 /* Actors that are made together: one answer for all, when all of them live at the same time. */
-typedef struct exo_batch {
+typedef struct exo_spawn_batch {
     exo_future *future; /* held */
     size_t count, alive;
     uint64_t keys[];
-} exo_batch;
+} exo_spawn_batch;
 
 /* What `kill` of a worker gets. */
 struct exo_head_kill {
@@ -43,7 +43,7 @@ typedef struct exo_amount {
 } exo_amount;
 
 /* A process. */
-typedef struct exo_node {
+typedef struct exo_cluster_node {
     uint64_t id;
     char *name, *endpoint, *key, *host, *job;
     uint32_t pid;
@@ -61,7 +61,7 @@ typedef struct exo_node {
     uint64_t holder; /* the process that it is counted for, while it is alive */
     int64_t since;
     UT_hash_handle hh;
-} exo_node;
+} exo_cluster_node;
 
 typedef enum exo_entry_state {
     EXO_ENTRY_STARTING,
@@ -72,12 +72,12 @@ typedef enum exo_entry_state {
 } exo_entry_state;
 
 /* A supervision group: those of its members that are not dead. */
-typedef struct exo_group {
+typedef struct exo_supervision_group {
     struct exo_entry *members; /* the oldest first */
     size_t count, key_size;
     UT_hash_handle hh;
     char key[]; /* space and group, with a 0 between */
-} exo_group;
+} exo_supervision_group;
 
 /* What ends with a job: those of its actors that are neither dead nor detached. */
 typedef struct exo_crew {
@@ -92,7 +92,7 @@ typedef struct exo_entry {
     uint64_t key;
     Exo__Cluster__Spawn *spec; /* owned */
     /* Where it lives, or starts; NULL: nowhere. The node is alive, or has ended just now (head_work.c); directory_lists.c writes it. */
-    exo_node *node;
+    exo_cluster_node *node;
     bool placed; /* holds resources of `node`                */
     uint64_t id; /* there; 0: not known (yet)                */
     uint64_t last_node;
@@ -111,15 +111,15 @@ typedef struct exo_entry {
     exo_time first_death, restart_at, alive_since;
     exo_time name_taken_since; /* its node has had a life of that name for so long; 0: it has not */
     struct exo_wish *spawn_wishes, *find_wishes;
-    uint64_t holder;  /* the process that it is counted for... */
-    unsigned holds;   /* ...and in which quotas, a bit each      */
-    exo_batch *batch; /* until all of it live, or one has died for good */
+    uint64_t holder;        /* the process that it is counted for... */
+    unsigned holds;         /* ...and in which quotas, a bit each      */
+    exo_spawn_batch *batch; /* until all of it live, or one has died for good */
     struct {
         uint64_t node, id;
     } where;
     /* Lists (directory_lists.c): of its node; of the group and the job of its spec, until it is dead; of those that are not left alone; of the
      * dead. */
-    exo_group *group; /* NULL: none, as `crew` */
+    exo_supervision_group *group; /* NULL: none, as `crew` */
     exo_crew *crew;
     bool restless, buried;
     struct exo_entry *prev_there, *next_there, *prev_member, *next_member, *prev_mate, *next_mate, *prev_restless,
@@ -142,11 +142,11 @@ typedef struct exo_job_entry {
 } exo_job_entry;
 
 typedef struct exo_directory {
-    exo_node *nodes;
+    exo_cluster_node *nodes;
     exo_entry *actors; /* by key */
     exo_entry *where, *names;
     exo_job_entry *jobs;
-    exo_group *groups;
+    exo_supervision_group *groups;
     exo_crew *crews;
     exo_entry *restless; /* that are looked at as time passes: they wait for a place, or somebody waits for them */
     size_t num_restless;
@@ -157,7 +157,7 @@ typedef struct exo_directory {
 } exo_directory;
 
 const char *exo_entry_state_text(exo_entry_state state);
-const char *exo_node_state(const exo_node *node);
+const char *exo_node_state(const exo_cluster_node *node);
 void exo_directory_release(exo_directory *directory);
 
 /* --- Actors. NULL: there is none, or (add) no memory ------------------------------------------------------------------- */
@@ -186,9 +186,9 @@ void exo_directory_trim(exo_directory *directory, size_t most, size_t at_once,
 /* --- Lists of actors (directory_lists.c) ------------------------------------------------------------------------------------ */
 
 /* Where it lives or starts from now on; NULL: nowhere. */
-void exo_entry_set_node(exo_entry *entry, exo_node *node);
+void exo_entry_set_node(exo_entry *entry, exo_cluster_node *node);
 /* NULL: no member of it is alive. */
-const exo_group *exo_directory_group(exo_directory *directory, const char *space, const char *group);
+const exo_supervision_group *exo_directory_group(exo_directory *directory, const char *space, const char *group);
 /* NULL: nothing of the job would end with it. */
 const exo_crew *exo_directory_crew(exo_directory *directory, const char *job);
 /* Enters it into the group and the job of its spec. False: no memory, or a name that is too long; then it is in neither. */
@@ -205,19 +205,19 @@ void exo_directory_unlist(exo_directory *directory, exo_entry *entry);
 /* Gives it the place that its spec asks for. FULL: no node has room; NOT_FOUND: no such node. */
 exo_status exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err);
 /* It has its resources there, asked for or not. */
-void exo_entry_take_place(exo_entry *entry, exo_node *node);
+void exo_entry_take_place(exo_entry *entry, exo_cluster_node *node);
 void exo_entry_set_last(exo_entry *entry, uint64_t node, const char *key);
 /* Was it there that it lived last, as far as is known of an earlier head's actors? */
-bool exo_entry_was_at(const exo_entry *entry, const exo_node *node);
+bool exo_entry_was_at(const exo_entry *entry, const exo_cluster_node *node);
 void exo_entry_unplace(exo_entry *entry);
 
 /* --- Nodes and jobs -------------------------------------------------------------------------------------------------------- */
 
 /* New, or what was known of it brought up to date. A name that another living node has gets a number; who has none is called by its
  * kind. */
-exo_node *exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *from);
-exo_node *exo_directory_node(exo_directory *directory, uint64_t id);
-exo_node *exo_directory_node_by_name(exo_directory *directory, const char *name);
+exo_cluster_node *exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *from);
+exo_cluster_node *exo_directory_node(exo_directory *directory, uint64_t id);
+exo_cluster_node *exo_directory_node_by_name(exo_directory *directory, const char *name);
 /* Made with `key` if there is none; key 0: only looked for. */
 exo_job_entry *exo_directory_job(exo_directory *directory, const char *name, uint64_t key);
 /* It begins anew, as the latest. */

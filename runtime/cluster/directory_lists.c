@@ -9,7 +9,7 @@
 #include <exogym/memory.h>
 
 void
-exo_entry_set_node(exo_entry *entry, exo_node *node)
+exo_entry_set_node(exo_entry *entry, exo_cluster_node *node)
 {
     if (entry->node)
         DL_DELETE2(entry->node->entries, entry, prev_there, next_there);
@@ -32,18 +32,18 @@ write_key(char out[2 * EXO_NAME], const char *space, const char *group)
     return first + second;
 }
 
-static exo_group *
+static exo_supervision_group *
 find_group(exo_directory *directory, const char *space, const char *group)
 {
     char key[2 * EXO_NAME];
-    exo_group *g = NULL;
+    exo_supervision_group *g = NULL;
     size_t size = write_key(key, space, group);
     if (size > 0)
         HASH_FIND(hh, directory->groups, key, size, g);
     return g;
 }
 
-const exo_group *
+const exo_supervision_group *
 exo_directory_group(exo_directory *directory, const char *space, const char *group)
 {
     return find_group(directory, space, group);
@@ -55,7 +55,7 @@ join_group(exo_directory *directory, exo_entry *entry)
     char key[2 * EXO_NAME];
     if (!entry->spec->group[0])
         return true;
-    exo_group *g = find_group(directory, entry->spec->space, entry->spec->group);
+    exo_supervision_group *g = find_group(directory, entry->spec->space, entry->spec->group);
     size_t size = g ? 0 : write_key(key, entry->spec->space, entry->spec->group);
     if (!g && (size == 0 || !(g = exo_calloc(1, sizeof *g + size))))
         return false;
@@ -73,7 +73,7 @@ join_group(exo_directory *directory, exo_entry *entry)
 static void
 leave_group(exo_directory *directory, exo_entry *entry)
 {
-    exo_group *g = entry->group;
+    exo_supervision_group *g = entry->group;
     if (!g)
         return;
     DL_DELETE2(g->members, entry, prev_member, next_member);

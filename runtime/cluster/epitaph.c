@@ -29,8 +29,8 @@ exo_cluster_send_epitaph(exo_cluster *cluster, const exo_epitaph *epitaph, exo_t
 exo_status
 exo_cluster_folder(const exo_cluster_opts *opts, char *out, size_t size, exo_err *err)
 {
-    exo_place place = {.lock = -1};
-    exo_status st = exo_place_folder(&place, opts, err);
+    exo_cluster_place place = {.lock = -1};
+    exo_status st = exo_cluster_place_folder(&place, opts, err);
     if (st == EXO_OK)
         snprintf(out, size, "%s", place.folder);
     return st;

@@ -152,7 +152,7 @@ exo_head_maybe_end(struct head *h)
 {
     if (!h->ends_at)
         return;
-    for (const exo_node *n = h->directory.nodes; n && exo_head_now(h) < h->ends_at; n = n->hh.next)
+    for (const exo_cluster_node *n = h->directory.nodes; n && exo_head_now(h) < h->ends_at; n = n->hh.next)
         if (n->alive && !n->is_driver)
             return;
     exo_head_fulfil(h, &h->end_wishes, EXO_OK, NULL, NULL);
@@ -171,7 +171,7 @@ head_end(exo_call_context *call, void *self, const exo_payload *args, exo_payloa
         return st;
     h->ends_at = exo_head_now(h) + END_TIMEOUT;
     exo_head_want_tick(h, h->ends_at);
-    for (const exo_node *n = h->directory.nodes; n; n = n->hh.next) {
+    for (const exo_cluster_node *n = h->directory.nodes; n; n = n->hh.next) {
         exo_ref worker;
         if (n->alive && !n->is_driver && h->env.worker_of(h->env.context, n->id, &worker, NULL) == EXO_OK)
             exo_send(h->runtime, worker, "end", (exo_payload){0}, INT64_MAX, NULL);
@@ -365,7 +365,7 @@ head_node(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     Exo__Cluster__NodeInfo *m = EXO_UNPACK_ARGS(Exo__Cluster__NodeInfo, exo__cluster__node_info, args);
     if (!m)
         return exo_fail(err, EXO_INVAL, "node: the arguments cannot be read");
-    const exo_node *node = exo_directory_node(&h->directory, m->node);
+    const exo_cluster_node *node = exo_directory_node(&h->directory, m->node);
     EXO_RELEASE(m);
     if (!node || !node->alive)
         return exo_fail(err, EXO_PEER_LOST, "the process %s%s", node ? node->name : "is not known",
@@ -386,7 +386,7 @@ head_claim(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     exo_entry *a = NULL;
     bool claimed = false;
     Exo__Cluster__Name *m = EXO_UNPACK_ARGS(Exo__Cluster__Name, exo__cluster__name, args);
-    exo_node *node = m ? exo_directory_node(&h->directory, m->node) : NULL;
+    exo_cluster_node *node = m ? exo_directory_node(&h->directory, m->node) : NULL;
     if (m)
         exo_head_note_actor(h, m->space, m->name, "a name is claimed");
     exo_status st = !m || !m->id || !m->name[0] ? exo_fail(err, EXO_INVAL, "claim: the arguments cannot be read")

@@ -62,7 +62,7 @@ exo_head_note_spawn(struct head *h, const Exo__Cluster__Spawn *spec)
 }
 
 void
-exo_head_record_job(struct head *h, const exo_job_entry *job, const exo_node *driver, const char *detail)
+exo_head_record_job(struct head *h, const exo_job_entry *job, const exo_cluster_node *driver, const char *detail)
 {
     exo_audit_add(h->env.audit, &(exo_audit_record){.event = EXO_AUDIT_JOB,
                                                     .who = driver ? driver->owner : NULL,

@@ -34,9 +34,9 @@ exo_head_check_register(const struct head *h, const exo_call_context *call, cons
                         exo_err *err)
 {
     const exo_identity *who = exo_call_identity(call);
-    const exo_node *node = NULL;
+    const exo_cluster_node *node = NULL;
     const exo_job_entry *job = NULL;
-    const exo_node *driver = NULL;
+    const exo_cluster_node *driver = NULL;
     exo_status st = exo_head_check_self(call, m->node, "register", err);
     if (st != EXO_OK || !who)
         return st;
@@ -66,7 +66,7 @@ exo_status
 exo_head_check_epitaph(const struct head *h, const exo_call_context *call, uint64_t id, exo_err *err)
 {
     const exo_identity *who = exo_call_identity(call);
-    const exo_node *node = NULL;
+    const exo_cluster_node *node = NULL;
     HASH_FIND(hh, h->directory.nodes, &id, sizeof id, node);
     if (!who || !node || !node->owner || exo_identity_is_same(node->owner, who) ||
         (!who->key[0] && who->pid && who->pid == node->watcher))
@@ -120,7 +120,7 @@ is_of_job(const struct head *h, const exo_identity *who, const char *space)
 {
     for (const char *slash = strchr(space, '/'); slash; slash = strchr(slash + 1, '/')) {
         const exo_job_entry *job = NULL;
-        const exo_node *driver = NULL;
+        const exo_cluster_node *driver = NULL;
         HASH_FIND(hh, h->directory.jobs, space, (size_t)(slash - space), job);
         if (job && !job->ended)
             HASH_FIND(hh, h->directory.nodes, &job->driver, sizeof job->driver, driver);
@@ -159,7 +159,7 @@ exo_head_is_hidden(const exo_call_context *call, const exo_entry *a)
 }
 
 bool
-exo_head_hides_node(const exo_call_context *call, const exo_node *node)
+exo_head_hides_node(const exo_call_context *call, const exo_cluster_node *node)
 {
     const exo_identity *who = driver_of(call);
     return who && node->is_driver && !(node->owner && exo_identity_is_same(node->owner, who));
@@ -173,7 +173,7 @@ exo_head_hides_job(const exo_call_context *call, const exo_job_entry *job)
 }
 
 bool
-exo_head_hides_holding(const exo_call_context *call, uint64_t peer, const exo_node *node)
+exo_head_hides_holding(const exo_call_context *call, uint64_t peer, const exo_cluster_node *node)
 {
     const exo_identity *who = driver_of(call);
     return who && peer != who->node && !(node && node->owner && exo_identity_is_same(node->owner, who));

@@ -109,10 +109,10 @@ exo_status exo_head_check_space(const struct head *h, const exo_call_context *ca
 exo_status exo_head_check_owner(const exo_call_context *call, const exo_entry *a, const char *method, exo_err *err);
 /* A driver sees the actors of its namespace and those that it made, every worker, and of drivers, jobs and what processes hold what belongs to its key. */
 bool exo_head_is_hidden(const exo_call_context *call, const exo_entry *a);
-bool exo_head_hides_node(const exo_call_context *call, const exo_node *node);
+bool exo_head_hides_node(const exo_call_context *call, const exo_cluster_node *node);
 bool exo_head_hides_job(const exo_call_context *call, const exo_job_entry *job);
 /* `node` may be NULL: the process is none. */
-bool exo_head_hides_holding(const exo_call_context *call, uint64_t peer, const exo_node *node);
+bool exo_head_hides_holding(const exo_call_context *call, uint64_t peer, const exo_cluster_node *node);
 /* It sees nothing of what others print and run. */
 bool exo_head_hides_logs(const exo_call_context *call);
 /* *out: the spec (whose texts it borrows) as the caller's, whatever it says of itself. */
@@ -133,7 +133,7 @@ void exo_head_note_actor(struct head *h, const char *space, const char *name, co
 /* An actor, and all that are made with it. */
 void exo_head_note_spawn(struct head *h, const Exo__Cluster__Spawn *spec);
 /* A job begins or ends, by its driver (NULL: not known). */
-void exo_head_record_job(struct head *h, const exo_job_entry *job, const exo_node *driver, const char *detail);
+void exo_head_record_job(struct head *h, const exo_job_entry *job, const exo_cluster_node *driver, const char *detail);
 /* Serves a call by `run`, and records it as `event` if it was noted, or refused. */
 exo_status exo_head_serve(exo_call_context *call, struct head *h, exo_audit_event event, const exo_method *inner,
                           const exo_payload *args, exo_payload *reply, exo_err *err);
@@ -180,11 +180,11 @@ exo_entry *exo_head_by_name(struct head *h, const char *space, const char *name)
 exo_entry *exo_head_by_key(struct head *h, uint64_t key);
 exo_entry *exo_head_by_id(struct head *h, uint64_t node, uint64_t id);
 /* What actors of a node that ended have died of. */
-void exo_head_tell_loss(const exo_node *node, char *out, size_t size);
+void exo_head_tell_loss(const exo_cluster_node *node, char *out, size_t size);
 /* The node has ended, and its actors with it. */
-void exo_head_end_entries(struct head *h, exo_node *node, bool failure);
+void exo_head_end_entries(struct head *h, exo_cluster_node *node, bool failure);
 /* Why it ended, for actors whose death was dealt with before. */
-void exo_head_explain(struct head *h, exo_node *node, const char *cause);
+void exo_head_explain(struct head *h, exo_cluster_node *node, const char *cause);
 
 /* --- What workers answer (head_answers.c) ------------------------------------------------------------------------- */
 
@@ -212,9 +212,9 @@ exo_status exo_head_check_resources(Exo__Cluster__Resource *const *list, size_t 
 /* An entry for a spec that is copied, counted for `peer`; a dead one of the same name makes room. key 0: a new one. */
 exo_status exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Cluster__Spawn *spec,
                               exo_entry **out, exo_err *err);
-void exo_head_end_batch(struct head *h, exo_batch *b, exo_status status, const char *reason, exo_payload *reply);
+void exo_head_end_batch(struct head *h, exo_spawn_batch *b, exo_status status, const char *reason, exo_payload *reply);
 /* One of them does not live: none does. */
-void exo_head_fail_batch(struct head *h, exo_batch *b, exo_status status, const char *reason);
+void exo_head_fail_batch(struct head *h, exo_spawn_batch *b, exo_status status, const char *reason);
 /* h may be NULL for one that is not counted any more. */
 void exo_head_free_postponed(struct head *h, struct postponed *p);
 /* There is another worker, or none will come any more. */
@@ -239,7 +239,7 @@ exo_status exo_head_died(exo_call_context *call, void *self, const exo_payload *
 uint64_t exo_head_driver_of(struct head *h, const char *job);
 /* A driver took a job's name: actors of a job that had it before end, unless its driver is there. */
 void exo_head_end_former(struct head *h, const exo_job_entry *job);
-void exo_head_end_job(struct head *h, const exo_node *driver, const char *state, const char *cause);
+void exo_head_end_job(struct head *h, const exo_cluster_node *driver, const char *state, const char *cause);
 /* Those whose drivers went while there was no head, and the actors of those that nobody remembers. */
 void exo_head_end_lost_jobs(struct head *h);
 exo_status exo_head_give_up(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,

@@ -173,7 +173,7 @@ static bool
 is_of_former_driver(struct head *h, const exo_entry *a, uint64_t driver)
 {
     uint64_t former = a->spec->driver;
-    const exo_node *node = former && former != driver ? exo_directory_node(&h->directory, former) : NULL;
+    const exo_cluster_node *node = former && former != driver ? exo_directory_node(&h->directory, former) : NULL;
     return former && former != driver && (!node || !node->alive);
 }
 
@@ -228,7 +228,7 @@ exo_head_end_former(struct head *h, const exo_job_entry *job)
 
 /* The job of a driver that went: what it made and did not detach goes, too. */
 void
-exo_head_end_job(struct head *h, const exo_node *driver, const char *state, const char *cause)
+exo_head_end_job(struct head *h, const exo_cluster_node *driver, const char *state, const char *cause)
 {
     exo_job_entry *job = exo_directory_job(&h->directory, driver->job, 0);
     if (job && job->driver == driver->id)

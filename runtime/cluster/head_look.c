@@ -40,7 +40,7 @@ tell_of_actor(const exo_entry *a, char *out, size_t size)
 
 /* `all`: also what ran there and what was printed, whoever's it is. */
 static void
-tell_of_node(const exo_node *n, bool all, char *out, size_t size)
+tell_of_node(const exo_cluster_node *n, bool all, char *out, size_t size)
 {
     char name[1024], cause[2048], running[2048];
     bool lost = n->cause && !n->left, ran = all && n->running && n->running[0], printed = all && n->log && n->log[0];
@@ -66,10 +66,10 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
         EXO_RELEASE(m);
         return allowed;
     }
-    const exo_node *n = !a             ? exo_directory_node_by_name(&h->directory, m->name)
-                        : a->lost_with ? exo_directory_node(&h->directory, a->lost_with)
-                        : a->node      ? a->node
-                                       : exo_directory_node(&h->directory, a->last_node);
+    const exo_cluster_node *n = !a             ? exo_directory_node_by_name(&h->directory, m->name)
+                                : a->lost_with ? exo_directory_node(&h->directory, a->lost_with)
+                                : a->node      ? a->node
+                                               : exo_directory_node(&h->directory, a->last_node);
     n = n && exo_head_hides_node(call, n) ? NULL : n;
     size_t at = a ? tell_of_actor(a, text, sizeof text) : 0;
     if (n)
@@ -96,7 +96,7 @@ static void
 describe_account(struct head *h, const exo_account *a, Exo__Cluster__Holding *p)
 {
     exo_remote_held far = {0};
-    const exo_node *node = exo_directory_node(&h->directory, a->peer);
+    const exo_cluster_node *node = exo_directory_node(&h->directory, a->peer);
     if (h->env.held_for)
         h->env.held_for(h->env.context, a->peer, &far);
     exo__cluster__holding__init(p);
@@ -122,13 +122,13 @@ static exo_status
 list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *out)
 {
     size_t most = HASH_COUNT(h->directory.accounts.by_peer);
-    for (const exo_node *n = h->directory.nodes; n; n = n->hh.next)
+    for (const exo_cluster_node *n = h->directory.nodes; n; n = n->hh.next)
         most += n->alive && n->held ? n->held->n_peers : 0;
     Exo__Cluster__Holding *p;
     if (!(out->peers = exo_calloc(most + 1, sizeof *out->peers)))
         return EXO_NOMEM;
     for (const exo_account *a = h->directory.accounts.by_peer; a; a = a->hh.next) {
-        const exo_node *node = exo_directory_node(&h->directory, a->peer);
+        const exo_cluster_node *node = exo_directory_node(&h->directory, a->peer);
         if (!a->peer || (a->peer != exo_head_holder(h, call) && exo_head_hides_holding(call, a->peer, node)))
             continue; /* 0: the head itself */
         if (!(p = out->peers[out->n_peers] = exo_calloc(1, sizeof *p)))
@@ -136,7 +136,7 @@ list_holdings(struct head *h, const exo_call_context *call, Exo__Cluster__Listin
         describe_account(h, a, p);
         out->n_peers++;
     }
-    for (const exo_node *n = h->directory.nodes; n; n = n->hh.next) {
+    for (const exo_cluster_node *n = h->directory.nodes; n; n = n->hh.next) {
         for (size_t i = 0; n->alive && n->held && i < n->held->n_peers; i++) {
             uint64_t holder = n->held->peers[i]->node;
             if (exo_head_hides_node(call, n) ||
@@ -162,7 +162,7 @@ exo_head_holds(exo_call_context *call, void *self, const exo_payload *args, exo_
         EXO_RELEASE(m);
         return exo_fail(err, EXO_INVAL, "holds: the arguments cannot be read");
     }
-    exo_node *node = exo_directory_node(&h->directory, m->node);
+    exo_cluster_node *node = exo_directory_node(&h->directory, m->node);
     exo_status st = exo_head_check_self(call, m->node, "holds", err);
     if (st == EXO_OK && (!node || !node->alive))
         st = exo_fail(err, EXO_NOT_FOUND, "holds: this process is not registered at the head");
@@ -181,7 +181,7 @@ hide(struct head *h, const exo_call_context *call, Exo__Cluster__Listing *listin
 {
     size_t kept = 0;
     for (size_t i = 0; i < listing->n_nodes; i++) {
-        const exo_node *n = exo_directory_node(&h->directory, listing->nodes[i]->node);
+        const exo_cluster_node *n = exo_directory_node(&h->directory, listing->nodes[i]->node);
         if (n && exo_head_hides_node(call, n))
             exo_directory_free_node_info(listing->nodes[i]);
         else
@@ -299,7 +299,7 @@ exo_head_log(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     if (!m)
         return exo_fail(err, EXO_INVAL, "log: the arguments cannot be read");
     const exo_identity *who = exo_call_identity(call);
-    const exo_node *node = who ? exo_directory_node(&h->directory, who->node) : NULL;
+    const exo_cluster_node *node = who ? exo_directory_node(&h->directory, who->node) : NULL;
     if (who && !node) {
         EXO_RELEASE(m);
         return exo_fail(err, EXO_DENIED, "log: this process is not registered at the head");

@@ -27,7 +27,8 @@ job_goes_on(struct head *h, const Exo__Cluster__Spawn *spec)
 
 /* The entry of an actor that an earlier head made, which kept no file or not of this one. NULL: it must not live. */
 static exo_entry *
-remember_again(struct head *h, const exo_call_context *call, const exo_node *node, const Exo__Cluster__Actor *info)
+remember_again(struct head *h, const exo_call_context *call, const exo_cluster_node *node,
+               const Exo__Cluster__Actor *info)
 {
     exo_err err = {0};
     exo_entry *a = NULL;
@@ -51,7 +52,7 @@ remember_again(struct head *h, const exo_call_context *call, const exo_node *nod
 /* An actor that lives at a node which (again) registers: known from before, or made while the head was away. False: it is dead for us,
  * and there may be another one in its place. */
 static bool
-adopt(struct head *h, const exo_call_context *call, exo_node *node, const Exo__Cluster__Actor *info)
+adopt(struct head *h, const exo_call_context *call, exo_cluster_node *node, const Exo__Cluster__Actor *info)
 {
     exo_entry *a = exo_head_by_key(h, info->key);
     if (!info->id || (!a && !(a = remember_again(h, call, node, info))))
@@ -75,7 +76,7 @@ adopt(struct head *h, const exo_call_context *call, exo_node *node, const Exo__C
 
 /* An actor that died when the head could not be told. */
 static void
-bury(struct head *h, const exo_node *node, const Exo__Cluster__Actor *info)
+bury(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Actor *info)
 {
     exo_entry *a = exo_head_by_key(h, info->key);
     bool there = a && (a->node == node || (a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node)));
@@ -85,7 +86,7 @@ bury(struct head *h, const exo_node *node, const Exo__Cluster__Actor *info)
 
 /* Of an earlier head, and not told of yet: there are such until the grace is over. */
 static bool
-is_awaited(const struct head *h, const exo_entry *a, const exo_node *node)
+is_awaited(const struct head *h, const exo_entry *a, const exo_cluster_node *node)
 {
     return h->grace_ends && a->state == EXO_ENTRY_UNKNOWN && exo_entry_was_at(a, node);
 }
@@ -93,7 +94,7 @@ is_awaited(const struct head *h, const exo_entry *a, const exo_node *node)
 static void
 die_unlisted(struct head *h, exo_entry *a, const struct work *w)
 {
-    const exo_node *node = exo_directory_node(&h->directory, w->node);
+    const exo_cluster_node *node = exo_directory_node(&h->directory, w->node);
     bool there = node && ((a->state == EXO_ENTRY_ALIVE && a->node == node) || is_awaited(h, a, node));
     if (there && !a->listed)
         exo_head_entry_died(h, a, w->cause, true);
@@ -101,7 +102,7 @@ die_unlisted(struct head *h, exo_entry *a, const struct work *w)
 
 /* Of what a node may have, before it tells and afterwards. */
 static void
-unlist_all(struct head *h, exo_node *node)
+unlist_all(struct head *h, exo_cluster_node *node)
 {
     exo_entry *a;
     for (a = node->entries; a; a = a->next_there)
@@ -111,7 +112,7 @@ unlist_all(struct head *h, exo_node *node)
 }
 
 static exo_status
-end_unlisted(struct head *h, const exo_node *node, exo_err *err)
+end_unlisted(struct head *h, const exo_cluster_node *node, exo_err *err)
 {
     const exo_entry *a;
     size_t count = 0;
@@ -139,7 +140,7 @@ end_unlisted(struct head *h, const exo_node *node, exo_err *err)
 /* What a node that registers tells of its actors, in one message or in several. Those that it does not tell of are not there. *ended
  * (n_actors of it) gets the references of those that it must end; *count is their number. */
 static exo_status
-compare_actors(struct head *h, const exo_call_context *call, exo_node *node, const Exo__Cluster__Register *m,
+compare_actors(struct head *h, const exo_call_context *call, exo_cluster_node *node, const Exo__Cluster__Register *m,
                uint64_t *ended, size_t *count, exo_err *err)
 {
     *count = 0;
@@ -158,7 +159,7 @@ compare_actors(struct head *h, const exo_call_context *call, exo_node *node, con
 
 /* From now on the node is the caller's. */
 static void
-own_node(exo_node *node, const exo_identity *owner)
+own_node(exo_cluster_node *node, const exo_identity *owner)
 {
     exo_identity *before = node->owner;
     node->owner = exo_identity_hold(owner);
@@ -173,7 +174,7 @@ own_node(exo_node *node, const exo_identity *owner)
 
 /* A driver's job runs, from now on or again. */
 static exo_status
-begin_job(struct head *h, const exo_node *node, const Exo__Cluster__Register *m, uint64_t peer, exo_err *err)
+begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Register *m, uint64_t peer, exo_err *err)
 {
     exo_head_trim(h, SLICE);
     exo_job_entry *job = exo_directory_job(&h->directory, m->job, h->next_key++);
@@ -204,7 +205,7 @@ begin_job(struct head *h, const exo_node *node, const Exo__Cluster__Register *m,
 static char *
 name_of_node(struct head *h, const exo_identity *who, char *wanted)
 {
-    const exo_node *other = exo_directory_node_by_name(&h->directory, wanted);
+    const exo_cluster_node *other = exo_directory_node_by_name(&h->directory, wanted);
     if (!who || !who->name[0] || strcmp(who->name, wanted) == 0)
         return wanted;
     bool keys = h->env.is_key && h->env.is_key(h->env.context, wanted);
@@ -214,11 +215,12 @@ name_of_node(struct head *h, const exo_identity *who, char *wanted)
 
 /* A node that is counted for the process that registers it. */
 static exo_status
-add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m, exo_node **out, exo_err *err)
+add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m, exo_cluster_node **out,
+         exo_err *err)
 {
     exo_accounts *accounts = &h->directory.accounts;
     uint64_t peer = exo_head_peer(call);
-    const exo_node *known = exo_directory_node(&h->directory, m->node);
+    const exo_cluster_node *known = exo_directory_node(&h->directory, m->node);
     bool counts = !known || !known->alive;
     exo_status st = counts ? exo_account_take(accounts, peer, EXO_QUOTA_NODES, 1, err) : EXO_OK;
     if (st != EXO_OK)
@@ -242,7 +244,7 @@ exo_head_register(exo_call_context *call, void *self, const exo_payload *args, e
 {
     struct head *h = self;
     uint64_t peer = exo_head_peer(call), *ended = NULL;
-    exo_node *node = NULL;
+    exo_cluster_node *node = NULL;
     Exo__Cluster__RegisterReply message = EXO__CLUSTER__REGISTER_REPLY__INIT;
     Exo__Cluster__Register *m = EXO_UNPACK_ARGS(Exo__Cluster__Register, exo__cluster__register, args);
     if (!m || !m->node) {
@@ -303,7 +305,7 @@ forget_peer(struct head *h, uint64_t peer)
 }
 
 static void
-node_gone(struct head *h, exo_node *node, const char *cause, bool clean)
+node_gone(struct head *h, exo_cluster_node *node, const char *cause, bool clean)
 {
     if (!node->alive)
         return;
@@ -329,7 +331,7 @@ exo_head_gone(exo_call_context *call, void *self, const exo_payload *args, exo_p
     if (!m)
         return exo_fail(err, EXO_INVAL, "gone: the arguments cannot be read");
     exo_status st = exo_head_check_self(call, m->node, "gone", err);
-    exo_node *node = st == EXO_OK ? exo_directory_node(&h->directory, m->node) : NULL;
+    exo_cluster_node *node = st == EXO_OK ? exo_directory_node(&h->directory, m->node) : NULL;
     bool left = strcmp(m->state, "left") == 0;
     if (node && left)
         exo_head_note(h, node->name, "left");
@@ -358,7 +360,7 @@ exo_head_epitaph(exo_call_context *call, void *self, const exo_payload *args, ex
         return st;
     }
     const exo_identity *who = exo_call_identity(call);
-    exo_node *node = exo_directory_node(&h->directory, m->node);
+    exo_cluster_node *node = exo_directory_node(&h->directory, m->node);
     exo_format_cut(cause, sizeof cause, "its node '%s' %s%s%s", node ? node->name : m->name,
                    exo_cut(why, sizeof why, m->cause), m->running[0] ? ", in " : "", m->running);
     for (a = h->grace_ends ? h->directory.actors : NULL; a; a = next) {

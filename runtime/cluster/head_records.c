@@ -132,13 +132,13 @@ exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state)
 static bool
 has_ended(const Exo__Cluster__Actor *was)
 {
-    char host[EXO_BOOT_ID], path[EXO_PLACE_PATH];
+    char host[EXO_BOOT_ID], path[EXO_CLUSTER_PLACE_PATH];
     size_t length = strcspn(was->endpoint, " ");
     exo_boot_id(host);
     if (strcmp(was->host, host) != 0 || strncmp(was->endpoint, "ipc://", 6) != 0 || length - 6 >= sizeof path)
         return false;
     snprintf(path, sizeof path, "%.*s", (int)(length - 6), was->endpoint + 6);
-    return !exo_place_has_owner(path);
+    return !exo_cluster_place_has_owner(path);
 }
 
 void

@@ -80,7 +80,7 @@ check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Sp
         return EXO_OK;
     if (spec->group_rule >= count)
         return exo_fail(err, EXO_INVAL, "there is no group rule %u", spec->group_rule);
-    const exo_group *group = exo_directory_group(&h->directory, spec->space, spec->group);
+    const exo_supervision_group *group = exo_directory_group(&h->directory, spec->space, spec->group);
     const exo_entry *other = group ? group->members : NULL;
     if (group && spec->group_rule != EXO_ONE_FOR_ONE && group->count >= EXO_GROUP_MEMBERS)
         return exo_fail(err, EXO_FULL,
@@ -163,7 +163,7 @@ reply_actor(const exo_entry *a, exo_payload *reply, exo_err *err)
 static exo_status
 begin_batch(exo_call_context *call, exo_entry *const *all, size_t count, exo_err *err)
 {
-    exo_batch *b = exo_calloc(1, sizeof *b + count * sizeof b->keys[0]);
+    exo_spawn_batch *b = exo_calloc(1, sizeof *b + count * sizeof b->keys[0]);
     if (!b || !(b->future = exo_call_defer(call))) {
         exo_free(b);
         return exo_fail(err, EXO_NOMEM, "the head has no memory for a group");
@@ -177,7 +177,7 @@ begin_batch(exo_call_context *call, exo_entry *const *all, size_t count, exo_err
 }
 
 void
-exo_head_end_batch(struct head *h, exo_batch *b, exo_status status, const char *reason, exo_payload *reply)
+exo_head_end_batch(struct head *h, exo_spawn_batch *b, exo_status status, const char *reason, exo_payload *reply)
 {
     for (size_t i = 0; i < b->count; i++) {
         exo_entry *a = exo_directory_by_key(&h->directory, b->keys[i]);
@@ -190,7 +190,7 @@ exo_head_end_batch(struct head *h, exo_batch *b, exo_status status, const char *
 
 /* One of them does not live: none does. */
 void
-exo_head_fail_batch(struct head *h, exo_batch *b, exo_status status, const char *reason)
+exo_head_fail_batch(struct head *h, exo_spawn_batch *b, exo_status status, const char *reason)
 {
     exo_durable_begin(h->durable);
     for (size_t i = 0; i < b->count; i++) {
@@ -214,7 +214,7 @@ exo_head_fail_batch(struct head *h, exo_batch *b, exo_status status, const char 
 
 /* All of them live: their places, in the order in which they were asked for. */
 static void
-complete_batch(struct head *h, exo_batch *b)
+complete_batch(struct head *h, exo_spawn_batch *b)
 {
     exo_payload reply = {0};
     Exo__Cluster__SpawnReply message = EXO__CLUSTER__SPAWN_REPLY__INIT;
@@ -285,7 +285,7 @@ check_job(struct head *h, const exo_call_context *call, const Exo__Cluster__Spaw
     if (st != EXO_OK)
         return st;
     const exo_job_entry *job = exo_directory_job(&h->directory, spec->job, 0);
-    const exo_node *driver = job ? exo_directory_node(&h->directory, job->driver) : NULL;
+    const exo_cluster_node *driver = job ? exo_directory_node(&h->directory, job->driver) : NULL;
     if (!who || who->role != EXO_ACCESS_DRIVER || !spec->job[0])
         return EXO_OK;
     if (driver && driver->owner && exo_identity_is_same(driver->owner, who))

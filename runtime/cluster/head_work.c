@@ -121,7 +121,7 @@ exo_head_free_works(struct head *h)
 /* --- The end of a node -------------------------------------------------------------------------------------------- */
 
 void
-exo_head_tell_loss(const exo_node *node, char *out, size_t size)
+exo_head_tell_loss(const exo_cluster_node *node, char *out, size_t size)
 {
     exo_format_cut(out, size, "its node '%s' %s: %s", node->name, node->left ? "left" : "is lost",
                    node->cause ? node->cause : "");
@@ -167,7 +167,7 @@ die_with_node(struct head *h, exo_entry *a, const struct work *w)
 }
 
 void
-exo_head_end_entries(struct head *h, exo_node *node, bool failure)
+exo_head_end_entries(struct head *h, exo_cluster_node *node, bool failure)
 {
     char reason[EXO_ERR_TEXT];
     size_t count = 0;
@@ -206,7 +206,7 @@ explain(struct head *h, exo_entry *a, const struct work *w)
 }
 
 void
-exo_head_explain(struct head *h, exo_node *node, const char *cause)
+exo_head_explain(struct head *h, exo_cluster_node *node, const char *cause)
 {
     struct work *w = exo_head_new_work(node->num_casualties, explain);
     for (size_t i = 0; w && i < node->num_casualties; i++)

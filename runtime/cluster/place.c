@@ -41,9 +41,9 @@ make_private(const char *path, bool exists, exo_err *err)
 }
 
 static exo_status
-find_folder(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+find_folder(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
-    char base[EXO_PLACE_PATH];
+    char base[EXO_CLUSTER_PLACE_PATH];
     const char *run = getenv("XDG_RUNTIME_DIR");
     int n = opts->folder           ? snprintf(base, sizeof base, "%s", opts->folder)
             : run && run[0] == '/' ? snprintf(base, sizeof base, "%s/exogym", run)
@@ -83,7 +83,7 @@ has_ended(int pid)
 }
 
 bool
-exo_place_has_owner(const char *path)
+exo_cluster_place_has_owner(const char *path)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     size_t length = strlen(path);
@@ -99,16 +99,16 @@ exo_place_has_owner(const char *path)
 }
 
 void
-exo_place_sweep(const exo_place *p)
+exo_cluster_place_sweep(const exo_cluster_place *p)
 {
     DIR *dir = opendir(p->folder);
-    char path[EXO_PLACE_PATH + 264];
+    char path[EXO_CLUSTER_PLACE_PATH + 264];
     for (const struct dirent *entry; dir && (entry = readdir(dir));) {
         int pid = 0;
         if (sscanf(entry->d_name, "driver-%d-", &pid) != 1 && sscanf(entry->d_name, "worker-%d-", &pid) != 1)
             continue;
         snprintf(path, sizeof path, "%s/%s", p->folder, entry->d_name);
-        if (pid > 0 && has_ended(pid) && !exo_place_has_owner(path))
+        if (pid > 0 && has_ended(pid) && !exo_cluster_place_has_owner(path))
             unlink(path);
     }
     if (dir)
@@ -116,7 +116,7 @@ exo_place_sweep(const exo_place *p)
 }
 
 exo_status
-exo_place_folder(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+exo_cluster_place_folder(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     const char *cluster = opts->cluster && *opts->cluster ? opts->cluster : "default";
     if (!is_name(cluster))
@@ -131,9 +131,9 @@ exo_place_folder(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 
 /* One head at a time: a socket that is there would be taken away from who has it. */
 static exo_status
-lock_head(exo_place *p, exo_err *err)
+lock_head(exo_cluster_place *p, exo_err *err)
 {
-    char path[EXO_PLACE_PATH + 16];
+    char path[EXO_CLUSTER_PLACE_PATH + 16];
     snprintf(path, sizeof path, "%s/head.lock", p->folder);
     p->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (p->lock < 0)
@@ -166,7 +166,7 @@ check_tcp(const char *address, long least, exo_err *err)
 }
 
 bool
-exo_place_resolves(const char *address, const char **reason)
+exo_cluster_place_resolves(const char *address, const char **reason)
 {
     char host[256];
     struct addrinfo *found = NULL;
@@ -182,7 +182,7 @@ exo_place_resolves(const char *address, const char **reason)
 }
 
 static exo_status
-find_endpoints(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+find_endpoints(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     static const char *const roles[] = {"driver", "worker", "head", "guest"};
     static _Atomic unsigned joined; /* of this process: tests join several times */
@@ -265,7 +265,8 @@ first_address(const char *port, char *out, size_t length)
 }
 
 void
-exo_place_public(const exo_place *p, const exo_cluster_opts *opts, const char *bound, char *out, size_t length)
+exo_cluster_place_public(const exo_cluster_place *p, const exo_cluster_opts *opts, const char *bound, char *out,
+                         size_t length)
 {
     static const char *const anywhere[] = {"tcp://0.0.0.0:", "tcp://[::]:", "tcp://*:"};
     bool tcp = strncmp(bound, "tcp://", 6) == 0, all = false;
@@ -308,7 +309,7 @@ read_public_key(const char *given, char out[EXO_KEY_TEXT], exo_err *err)
 }
 
 static exo_status
-find_keys(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+find_keys(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     char folder[4096];
     if (!opts->keys)
@@ -333,7 +334,7 @@ find_keys(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 
 /* Whoever answers at the head's address has a worker run code, and hears what anybody else asks for: over tcp it proves who it is. */
 static exo_status
-check_trust(const exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+check_trust(const exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     if (strncmp(p->head, "tcp://", 6) != 0 || p->head_key[0])
         return EXO_OK;
@@ -351,7 +352,7 @@ check_trust(const exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 }
 
 static exo_status
-find_head(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+find_head(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     const char *head = opts->head ? opts->head : exo_environment("EXOGYM_HEAD");
     const char *key = opts->head_key ? opts->head_key : exo_environment("EXOGYM_HEAD_KEY");
@@ -368,23 +369,23 @@ find_head(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
         snprintf(p->head, sizeof p->head, "ipc://%s/head%s", p->folder, p->keys_for_local ? EXO_NET_KEYED : "");
         if (!p->keys_for_local && opts->role != EXO_ROLE_HEAD)
             snprintf(p->head_keyed, sizeof p->head_keyed, "%s" EXO_NET_KEYED, p->head);
-        p->keys_for_local = p->keys_for_local || exo_net_is_keyed(exo_place_head(p));
+        p->keys_for_local = p->keys_for_local || exo_net_is_keyed(exo_cluster_place_head(p));
     }
     return key && *key ? read_public_key(key, p->head_key, err) : EXO_OK;
 }
 
 const char *
-exo_place_head(const exo_place *p)
+exo_cluster_place_head(const exo_cluster_place *p)
 {
     size_t scheme = strlen("ipc://");
-    bool other =
-        p->head_keyed[0] && !exo_place_has_owner(p->head + scheme) && exo_place_has_owner(p->head_keyed + scheme);
+    bool other = p->head_keyed[0] && !exo_cluster_place_has_owner(p->head + scheme) &&
+                 exo_cluster_place_has_owner(p->head_keyed + scheme);
     return other ? p->head_keyed : p->head;
 }
 
 /* Where keys are wanted of processes of this host, too, each has some, and the head's. */
 static exo_status
-check_local(const exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+check_local(const exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     if (!p->keys_for_local)
         return EXO_OK;
@@ -395,8 +396,8 @@ check_local(const exo_place *p, const exo_cluster_opts *opts, exo_err *err)
     if (!p->has_keys || !p->head_key[0])
         return exo_fail(err, EXO_INVAL,
                         "the head at %s wants keys of processes of this host, too: give --keys and --head-key",
-                        exo_place_head(p));
-    if (strncmp(p->head, "ipc://", 6) == 0 && !exo_net_is_keyed(exo_place_head(p)))
+                        exo_cluster_place_head(p));
+    if (strncmp(p->head, "ipc://", 6) == 0 && !exo_net_is_keyed(exo_cluster_place_head(p)))
         return exo_fail(err, EXO_INVAL, "--keys-for-local: the head's socket '%.200s' wants none", p->head);
     return EXO_OK;
 }
@@ -404,17 +405,17 @@ check_local(const exo_place *p, const exo_cluster_opts *opts, exo_err *err)
 /* --- Resources ------------------------------------------------------------------------------------------------------------------- */
 
 static void
-add_resource(exo_place *p, const char *name, double amount)
+add_resource(exo_cluster_place *p, const char *name, double amount)
 {
     for (size_t i = 0; i < p->num_resources; i++)
         if (strcmp(p->resources[i].name, name) == 0)
             return;
-    if (p->num_resources < EXO_PLACE_RESOURCES)
+    if (p->num_resources < EXO_CLUSTER_PLACE_RESOURCES)
         p->resources[p->num_resources++] = (exo_resource){.name = name, .amount = amount};
 }
 
 static void
-find_resources(exo_place *p, const exo_cluster_opts *opts)
+find_resources(exo_cluster_place *p, const exo_cluster_opts *opts)
 {
     struct sysinfo info = {0};
     char path[32];
@@ -435,10 +436,10 @@ find_resources(exo_place *p, const exo_cluster_opts *opts)
 /* --- All of it -------------------------------------------------------------------------------------------------------------------- */
 
 exo_status
-exo_place_init(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
+exo_cluster_place_init(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
-    *p = (exo_place){.lock = -1};
-    exo_status st = exo_place_folder(p, opts, err);
+    *p = (exo_cluster_place){.lock = -1};
+    exo_status st = exo_cluster_place_folder(p, opts, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_HEAD)
         st = lock_head(p, err);
     p->keys_for_local = opts->keys_for_local;
@@ -455,19 +456,19 @@ exo_place_init(exo_place *p, const exo_cluster_opts *opts, exo_err *err)
     if (st == EXO_OK && opts->role == EXO_ROLE_WORKER)
         find_resources(p, opts);
     if (st == EXO_OK && opts->role != EXO_ROLE_GUEST)
-        exo_place_sweep(p);
+        exo_cluster_place_sweep(p);
     return st;
 }
 
 void
-exo_place_release(exo_place *p)
+exo_cluster_place_release(exo_cluster_place *p)
 {
     if (p->socket[0])
         unlink(p->socket);
     exo_keys_release(&p->keys);
     exo_allow_list_free(&p->allowed);
     if (p->lock >= 0) {
-        exo_place_sweep(p);
+        exo_cluster_place_sweep(p);
         close(p->lock);
     }
     p->lock = -1;

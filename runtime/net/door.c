@@ -111,7 +111,7 @@ take_files(const struct cmsghdr *header, int *files, size_t count, size_t cap)
 }
 
 bool
-exo_door_answer(int door, exo_visit *out)
+exo_door_answer(int door, exo_door_visit *out)
 {
     struct knock knock = {0};
     union control control;
@@ -120,7 +120,7 @@ exo_door_answer(int door, exo_visit *out)
         .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
     struct ucred who = {.uid = (uid_t)-1};
     size_t count = 0;
-    *out = (exo_visit){0};
+    *out = (exo_door_visit){0};
     for (size_t i = 0; i < EXO_DOOR_FILES; i++)
         out->files[i] = -1;
     ssize_t got = recvmsg(door, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -135,7 +135,7 @@ exo_door_answer(int door, exo_visit *out)
     bool good = got == (ssize_t)sizeof knock && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
                 knock.magic == MAGIC && count == EXO_DOOR_FILES && who.uid == geteuid() && who.pid > 0;
     if (!good) {
-        exo_visit_release(out);
+        exo_door_visit_release(out);
         return true;
     }
     out->token = knock.token;
@@ -144,7 +144,7 @@ exo_door_answer(int door, exo_visit *out)
 }
 
 void
-exo_visit_release(exo_visit *visit)
+exo_door_visit_release(exo_door_visit *visit)
 {
     for (size_t i = 0; i < EXO_DOOR_FILES; i++) {
         if (visit->files[i] >= 0)

@@ -19,11 +19,11 @@ enum {
     EXO_DOOR_PATH = 108
 };
 
-typedef struct exo_visit {
+typedef struct exo_door_visit {
     uint64_t token;
     uint32_t pid;              /* of whoever knocked, as the kernel says */
     int files[EXO_DOOR_FILES]; /* the receiver's to close                */
-} exo_visit;
+} exo_door_visit;
 
 /* The door's path beside an ipc endpoint. False: the endpoint has none, being another transport's, abstract, or too long. */
 bool exo_door_path(const char *endpoint, char out[EXO_DOOR_PATH]);
@@ -33,8 +33,8 @@ exo_status exo_door_open(const char *path, int *out, exo_err *err);
 exo_status exo_door_knock(const char *path, uint64_t token, const int files[EXO_DOOR_FILES], exo_err *err);
 /* Takes the next visit of this user's processes. False: nobody is there. What makes no sense is thrown away: then `*out` has no files, which
  * are -1. */
-bool exo_door_answer(int door, exo_visit *out);
-void exo_visit_release(exo_visit *visit);
+bool exo_door_answer(int door, exo_door_visit *out);
+void exo_door_visit_release(exo_door_visit *visit);
 
 /* The two ends of a bell. False, with errno. */
 bool exo_bell_new(int ends[2]);

@@ -71,7 +71,7 @@ hang_bell_locked(exo_net *net, exo_peer *peer, int bell)
 }
 
 static void
-let_in_locked(exo_net *net, exo_peer *peer, exo_visit *visit)
+let_in_locked(exo_net *net, exo_peer *peer, exo_door_visit *visit)
 {
     exo_err err = {0};
     exo_status st = is_bell(visit->files[1]) ? EXO_OK : exo_fail(&err, EXO_INVAL, "it handed over no bell");
@@ -94,7 +94,7 @@ let_in_locked(exo_net *net, exo_peer *peer, exo_visit *visit)
 void
 exo_net_answer_door_locked(exo_net *net, exo_socket *socket)
 {
-    exo_visit visit;
+    exo_door_visit visit;
     for (int i = 0; i < VISITS && exo_door_answer(socket->door, &visit); i++) {
         exo_peer *peer = visit.files[0] >= 0 ? net->peers : NULL;
         while (peer && !(peer->token != 0 && peer->token == visit.token && peer->pid == visit.pid &&
@@ -102,7 +102,7 @@ exo_net_answer_door_locked(exo_net *net, exo_socket *socket)
             peer = peer->next;
         if (peer)
             let_in_locked(net, peer, &visit);
-        exo_visit_release(&visit);
+        exo_door_visit_release(&visit);
     }
 }
 

@@ -13,7 +13,7 @@ enum {
     MOST_FIELDS = 32 /* of one message: a bit each */
 };
 
-static exo_wire_kind
+static exo_wire_type
 kind_of(ProtobufCType type)
 {
     switch (type) {

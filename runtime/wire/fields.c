@@ -34,7 +34,7 @@ exo_wire_field_next(exo_wire_bytes *b, exo_wire_field *out)
     if (!exo_wire_varint(b, &tag) || tag >> 3 == 0 || tag >> 3 >= 1u << 29)
         return false;
     out->number = (uint32_t)(tag >> 3);
-    out->kind = (exo_wire_kind)(tag & 7);
+    out->kind = (exo_wire_type)(tag & 7);
     switch (out->kind) {
     case EXO_WIRE_VARINT:
         return exo_wire_varint(b, &out->value);

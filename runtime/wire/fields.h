@@ -13,16 +13,16 @@ typedef struct exo_wire_bytes {
 } exo_wire_bytes;
 
 /* How a field's value is written. */
-typedef enum exo_wire_kind {
+typedef enum exo_wire_type {
     EXO_WIRE_VARINT = 0,
     EXO_WIRE_64 = 1,
     EXO_WIRE_BYTES = 2,
     EXO_WIRE_32 = 5,
-} exo_wire_kind;
+} exo_wire_type;
 
 typedef struct exo_wire_field {
     uint32_t number; /* from 1 */
-    exo_wire_kind kind;
+    exo_wire_type kind;
     uint64_t value;        /* of a VARINT                       */
     exo_wire_bytes inside; /* of BYTES; of the others: the value */
 } exo_wire_field;

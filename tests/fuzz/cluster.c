@@ -163,7 +163,7 @@ require(bool holds)
 }
 
 static void
-check_batch(exo_directory *d, const exo_batch *b)
+check_batch(exo_directory *d, const exo_spawn_batch *b)
 {
     size_t alive = 0;
     for (size_t i = 0; i < b->count; i++) {

@@ -531,7 +531,7 @@ digest(bool in_grace)
 {
     exo_text text = {0};
     char line[2048];
-    for (const exo_node *n = head->directory.nodes; n; n = n->hh.next) {
+    for (const exo_cluster_node *n = head->directory.nodes; n; n = n->hh.next) {
         if (n->id > 100)
             continue;
         snprintf(line, sizeof line, "node %d %s %s %s %s %d %d %s\n", (int)n->id, n->name, n->endpoint, n->key, n->job,
@@ -604,10 +604,10 @@ check(const char *before, bool in_grace)
     }
     exo_free(after);
     for (uint64_t id = 10; id <= 30; id += 10) {
-        const exo_node *n = exo_directory_node(&head->directory, id);
+        const exo_cluster_node *n = exo_directory_node(&head->directory, id);
         require(n && n->alive && n->owner && n->owner->node == id);
     }
-    for (const exo_node *n = head->directory.nodes; n && ROLE == EXO_ACCESS_OBSERVER; n = n->hh.next)
+    for (const exo_cluster_node *n = head->directory.nodes; n && ROLE == EXO_ACCESS_OBSERVER; n = n->hh.next)
         require(n->id < 100);
     for (size_t i = 0; i < VICTIMS; i++)
         require(ROLE == EXO_ACCESS_WORKER || ROLE == EXO_ACCESS_ADMIN || exo_runtime_lives(runtime, victims[i].ref));
