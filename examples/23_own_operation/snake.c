@@ -30,7 +30,8 @@ backward(const exo_custom_call *call, exo_err *err)
 {
     const float *x = exo_array_host(call->inputs[0]), *a = exo_array_host(call->inputs[1]);
     const float *dy = exo_array_host(call->output_grad);
-    float *dx = exo_array_host(call->input_grads[0]), *da = exo_array_host(call->input_grads[1]); /* NULL: not asked for */
+    float *dx = exo_array_host(call->input_grads[0]),
+          *da = exo_array_host(call->input_grads[1]); /* NULL: not asked for */
     size_t features = call->inputs[1].count;
     (void)err;
     for (size_t i = 0; i < call->output.count; i++) {
@@ -79,8 +80,11 @@ loss(const void *self, exo_tape *t, const exo_batch *batch)
     return exo_softmax_cross_entropy(t, x, exo_tape_input(t, EXO_I32, 1, &batch->size, batch->data[1]));
 }
 
-static const exo_model_class snake_mlp = {.name = "snake_mlp", .help = "pixels, snake, ten classes",
-                                          .state_size = sizeof(struct snake_mlp), .build = build, .loss = loss};
+static const exo_model_class snake_mlp = {.name = "snake_mlp",
+                                          .help = "pixels, snake, ten classes",
+                                          .state_size = sizeof(struct snake_mlp),
+                                          .build = build,
+                                          .loss = loss};
 
 EXO_PLUGIN
 {

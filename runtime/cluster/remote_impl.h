@@ -87,7 +87,7 @@ struct exo_remote {
     struct pending *pending; /* remote_calls.c, to free_pending */
     size_t num_pending, cap_pending;
     uint32_t free_pending;
-    bool leaving; /* no call becomes pending any more: remote.c */
+    bool leaving;             /* no call becomes pending any more: remote.c */
     struct serving *serving;  /* remote_serve.c */
     struct loan *loans;       /* remote_serve.c */
     struct channel *channels; /* remote.c */
