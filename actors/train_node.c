@@ -32,6 +32,7 @@ struct train_node {
     exo_node node;
     exo_pace *pace, own_pace; /* how its time passes */
     exo_time step_cost;
+    size_t ready;          /* elements whose gradients this step's backward has yielded */
     uint64_t bytes_before; /* sent before the checkpoint that this run went on from */
     bool begun;            /* set up, or tried to be                                */
     bool averaged;         /* `average` holds the mean of all copies                */
@@ -273,20 +274,44 @@ batch_rows(const exo_batch *batch, size_t first, size_t size)
     return rows;
 }
 
+/* How a step's declared cost is spread: each minibatch costs the same, forward is a third of it, and backward goes on with the elements
+ * whose gradients it has yielded. */
+static double
+part_done(const struct train_node *n)
+{
+    double minibatches = (double)(n->fit->batch_size / n->fit->minibatch_size);
+    double backward = (double)n->ready / (double)n->node.numel;
+    return (minibatches - 1 + (1 + 2 * backward) / 3) / minibatches;
+}
+
+/* exo_grad_ready: backward of the last minibatch has these gradients. */
+static exo_status
+gradient_ready(void *context, size_t first, size_t count, exo_err *err)
+{
+    struct train_node *n = context;
+    n->ready += count;
+    exo_pace_reach(n->pace, part_done(n));
+    return exo_strategy_gradient_ready(n->strategy, &n->node, first, count, err);
+}
+
 /* One forward and backward pass; adds to the gradients, or takes the inner step, and adds to the loss. */
 static exo_status
-run_minibatch(struct train_node *n, exo_tape *tape, const exo_batch *batch, uint64_t pass_index, float scale,
-              double *loss, exo_err *err)
+run_minibatch(struct train_node *n, exo_tape *tape, const exo_batch *batch, size_t minibatch, double *loss,
+              exo_err *err)
 {
+    size_t minibatches = n->fit->batch_size / n->fit->minibatch_size;
     const exo_grad_sink sink = n->within ? exo_node_inner_sink(&n->node) : (exo_grad_sink){0};
+    const exo_grad_ready ready = {.tell = gradient_ready, .context = n};
+    bool tells = !n->within && minibatch + 1 == minibatches && exo_strategy_awaits_gradients(n->strategy);
     const exo_pass pass = {
         .train = true,
         .grad = true,
         .autocast = n->fit->autocast,
         .seed = n->fit->seed,
         .node = n->node.rank,
-        .step = pass_index,
+        .step = n->node.step * minibatches + minibatch,
         .sink = n->within ? &sink : NULL,
+        .ready = tells ? &ready : NULL,
     };
     exo_tape_begin(tape, n->params, &pass);
     exo_tensor *out = exo_model_loss(n->fit->model, tape, batch);
@@ -295,7 +320,7 @@ run_minibatch(struct train_node *n, exo_tape *tape, const exo_batch *batch, uint
         return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
     }
     *loss += (double)exo_tensor_item(out);
-    return exo_tape_backward(tape, out, scale, err);
+    return exo_tape_backward(tape, out, 1.0f / (float)minibatches, err);
 }
 
 /* The gradients of this step's batch: the mean over its minibatches. Or, where it is taken within backward, the inner step. */
@@ -308,11 +333,12 @@ compute_gradients(struct train_node *n, const exo_batch *batch, float *loss, exo
         return st;
     size_t minibatches = n->fit->batch_size / n->fit->minibatch_size;
     double sum = 0;
+    n->ready = 0;
     if (!n->within)
         exo_params_zero_grads(n->params);
     for (size_t m = 0; st == EXO_OK && m < minibatches; m++) {
         exo_batch rows = batch_rows(batch, m * n->fit->minibatch_size, n->fit->minibatch_size);
-        st = run_minibatch(n, tape, &rows, n->node.step * minibatches + m, 1.0f / (float)minibatches, &sum, err);
+        st = run_minibatch(n, tape, &rows, m, &sum, err);
     }
     exo_tape_pool_give(&n->fit->train_tapes, &tape);
     *loss = (float)(sum / (double)minibatches);

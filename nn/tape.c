@@ -283,10 +283,8 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     if (tape->walked)
         return exo_fail(err, EXO_INVAL, "backward has run: once per pass");
     tape->walked = true;
-    if (!loss->needs_grad) { /* nothing that is learned led to it */
-        exo_tape_sink_rest(tape);
-        return EXO_OK;
-    }
+    if (!loss->needs_grad) /* nothing that is learned led to it */
+        return exo_tape_sink_rest(tape, err);
 
     bool add = false;
     exo_status st = EXO_OK;
@@ -301,10 +299,10 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
             st = op->op_class->backward(tape, op, err);
         exo_tape_op_done(tape, op);
         if (st == EXO_OK)
-            exo_tape_sink_inputs(tape, op);
+            st = exo_tape_sink_inputs(tape, op, err);
     }
     if (st == EXO_OK)
-        exo_tape_sink_rest(tape);
+        st = exo_tape_sink_rest(tape, err);
     if (st == EXO_OK || tape->error.code == EXO_OK)
         return st;
     return exo_tape_error(tape, err);

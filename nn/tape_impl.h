@@ -42,7 +42,7 @@ struct exo_tensor {
     bool is_param;   /* grad is not the tape's, or it goes to a sink: always added to */
     bool owns_data;  /* data is a block of the tape's pool      */
     bool keeps_grad; /* a variable: its gradient is read after backward */
-    /* Of a parameter whose gradient goes to a sink: */
+    /* Of a parameter whose gradient is handed on or told of: */
     size_t offset;       /* in the flat parameters                                   */
     size_t uses;         /* operations of the pass that backward has still to come to */
     exo_row_grads *rows; /* in place of grad; NULL: not opened                        */

@@ -84,9 +84,10 @@ void exo_tape_free_blocks(exo_tape *tape);
 /* Gives back all that an operation holds once its backward has run. */
 void exo_tape_op_done(exo_tape *tape, exo_op *op);
 
-/* Counts a use of each parameter among the inputs as done, and hands on the gradients that are whole by that. (tape_sink.c) */
-void exo_tape_sink_inputs(exo_tape *tape, const exo_op *op);
-/* After the last: the gradients of parameters that the pass has not used, which are zeros. */
-void exo_tape_sink_rest(exo_tape *tape);
+/* Counts a use of each parameter among the inputs as done, and hands on the gradients that are whole by that, or tells of them: errors are
+ * those of exo_grad_ready. (tape_sink.c) */
+exo_status exo_tape_sink_inputs(exo_tape *tape, const exo_op *op, exo_err *err);
+/* After the last: the gradients of parameters that the pass has not used, to which it has added nothing. */
+exo_status exo_tape_sink_rest(exo_tape *tape, exo_err *err);
 
 #endif

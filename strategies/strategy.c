@@ -156,6 +156,20 @@ exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
     return st;
 }
 
+bool
+exo_strategy_awaits_gradients(const exo_strategy *strategy)
+{
+    return strategy->strategy_class->gradient_ready != NULL;
+}
+
+exo_status
+exo_strategy_gradient_ready(exo_strategy *strategy, exo_node *node, size_t first, size_t count, exo_err *err)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    assert(strategy->started && "exo_strategy_start comes first");
+    return c->gradient_ready ? c->gradient_ready(strategy->self, node, first, count, err) : EXO_OK;
+}
+
 exo_status
 exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err)
 {

@@ -51,6 +51,15 @@ typedef struct exo_grad_sink {
     void *context;
 } exo_grad_sink;
 
+/* Who is told of gradients in exo_params_grads as soon as a pass adds no more to them: exo_strategy_gradient_ready() tells a strategy. */
+typedef struct exo_grad_ready {
+    /* Elements [first, first + count) of the flat parameters: a whole parameter. On backward's thread, in the order in which it comes to
+     * them; every element of exo_params_values once a backward, those that the pass has not used at its end. The gradients may be read and
+     * changed from here on. An error ends backward. */
+    exo_status (*tell)(void *context, size_t first, size_t count, exo_err *err);
+    void *context;
+} exo_grad_ready;
+
 /* How a pass runs. */
 typedef struct exo_pass {
     bool train;    /* batch statistics and dropout; otherwise running statistics and none         */
@@ -60,6 +69,7 @@ typedef struct exo_pass {
     uint32_t node;
     uint64_t step;             /* counts passes, not optimizer steps, when a step has several minibatches     */
     const exo_grad_sink *sink; /* NULL: backward adds to exo_params_grads                             */
+    const exo_grad_ready *ready; /* NULL: nobody is told. Without a sink only */
 } exo_pass;
 
 /* An empty tape, which the caller frees; accepts NULL in *tape, and sets it to NULL. NOMEM. */
