@@ -67,8 +67,8 @@ typedef struct exo_pass {
     bool autocast; /* matrix products and convolutions take bf16 operands, as PyTorch's autocast  */
     uint64_t seed; /* dropout draws from (seed, DROPOUT, node, step), a fresh part for each layer */
     uint32_t node;
-    uint64_t step;             /* counts passes, not optimizer steps, when a step has several minibatches     */
-    const exo_grad_sink *sink; /* NULL: backward adds to exo_params_grads                             */
+    uint64_t step;               /* counts passes, not optimizer steps, when a step has several minibatches     */
+    const exo_grad_sink *sink;   /* NULL: backward adds to exo_params_grads                             */
     const exo_grad_ready *ready; /* NULL: nobody is told. Without a sink only */
 } exo_pass;
 

@@ -114,7 +114,7 @@ static const struct {
     const char *name, *options;
 } strategies[] = {
     {"ddp", "{optimizer: {name: adamw, lr: 0.01}}"},
-    {"ddp", "{bucket_size: 1, optimizer: {name: adamw, lr: 0.01}}"},
+    {"ddp", "{bucket_size: 1 B, optimizer: {name: adamw, lr: 0.01}}"},
     {"diloco", "{H: 4, optimizer: {name: adamw, lr: 0.01}}"},
     {"fedavg", "{H: 3, optimizer: {name: sgd, lr: 0.1}}"},
     {"fedavg", "{H: 2, island_size: 3, optimizer: {name: adamw, lr: 0.01}}"},
@@ -313,7 +313,7 @@ Test(fit_network, buckets_hide_behind_backward, .timeout = 60)
         s.model = deep_mlp();
         for (uint32_t h = 0; h < NODES; h++)
             s.hosts[h].spec.up = s.hosts[h].spec.down = RATE;
-        s.link.spec.latency = EXO_MS;
+        s.link.spec.latency = EXO_MS / 10;
         s.opts.minibatch_size = BATCH / minibatches[i];
         fit(&s, "ddp", "{max_norm: 0.5, optimizer: {name: adamw, lr: 0.01}}", true);
         memcpy(plain, s.result.sha256, sizeof plain);
@@ -323,7 +323,7 @@ Test(fit_network, buckets_hide_behind_backward, .timeout = 60)
             double message = (double)buckets[b] * 4 / NODES + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
             yielded += (double)buckets[b] / (double)exo_model_numel(s.model);
             step = fmax(step, 0.050 * (1 - share + share * (1 + 2 * yielded) / 3));
-            step += 2 * (3 * message * 8 / RATE + 0.001);
+            step += 2 * (3 * message * 8 / RATE + 0.0001);
         }
         cr_expect_float_eq(yielded, 1, 1e-9);
         fit(&s, "ddp", "{max_norm: 0.5, bucket_size: 4 KiB, optimizer: {name: adamw, lr: 0.01}}", true);
@@ -331,7 +331,7 @@ Test(fit_network, buckets_hide_behind_backward, .timeout = 60)
         cr_expect_eq(s.result.bytes_sent, bytes);
         cr_expect_float_eq(s.result.seconds, STEPS * step, 0.01 * STEPS * step, "%g s, expected %g", s.result.seconds,
                            STEPS * step);
-        cr_expect_lt(s.result.seconds, whole - STEPS * 0.005, "%g s, without buckets %g", s.result.seconds, whole);
+        cr_expect_lt(s.result.seconds, whole, "%g s, without buckets %g", s.result.seconds, whole);
         scene_release(&s);
     }
 }
