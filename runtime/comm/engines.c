@@ -21,7 +21,11 @@ exo_engine_register(const exo_engine_class *e, exo_err *err)
 {
     if (!e->name || !*e->name)
         return exo_fail(err, EXO_INVAL, "an engine needs a name");
-    if (!e->close || !e->join || !e->leave || !e->fail || !e->begin || !e->test || !e->wait || !e->cancel)
-        return exo_fail(err, EXO_INVAL, "engine %s: a function is missing: only open may be", e->name);
+    bool moves = e->advance || (e->begin && e->test && e->wait && e->cancel);
+    if (!e->close || !e->fail || !moves)
+        return exo_fail(err, EXO_INVAL,
+                        "engine %s: a function is missing: only open may be, and for begin, test, wait and cancel "
+                        "there may be advance",
+                        e->name);
     return exo_registry_add(&exo_engine_registry, e, err);
 }
