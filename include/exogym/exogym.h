@@ -16,6 +16,7 @@
 #include <exogym/generate.h>
 #include <exogym/graph.h>
 #include <exogym/log.h>
+#include <exogym/loss.h>
 #include <exogym/memory.h>
 #include <exogym/model.h>
 #include <exogym/object.h>

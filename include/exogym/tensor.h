@@ -177,11 +177,12 @@ EXO_API exo_tensor *exo_scale(exo_tape *tape, exo_tensor *x, float factor);
 /* Mean of all elements -> one element. */
 EXO_API exo_tensor *exo_mean(exo_tape *tape, exo_tensor *x);
 
-/* Mean over the batch of -log softmax(logits)[label]. logits (N, K), labels (N) int32 in [0, K) -> one element, fp32
- * also under autocast. A label out of range is an error of the tape. */
+/* Mean of -log softmax(logits)[label] over the rows whose label is not negative. logits (N, K), labels (N) int32 below K -> one element, fp32
+ * also under autocast; 0 if there is no label at all. A label from K on is an error of the tape. loss.h has further losses. */
 EXO_API exo_tensor *exo_softmax_cross_entropy(exo_tape *tape, exo_tensor *logits, exo_tensor *labels);
 
-/* The share of rows whose largest logit (the first among equals) is at the label. Not differentiable, not on the tape. */
+/* The share of rows whose largest logit (the first among equals) is at the label, of those whose label is not negative; NaN of none. Not
+ * differentiable, not on the tape. */
 EXO_API double exo_accuracy(const exo_tensor *logits, const exo_tensor *labels);
 
 /* --- Operations of your own -------------------------------------------------------------------------------------------- */
