@@ -92,7 +92,8 @@ typedef struct exo_fit_result {
     char sha256[65];           /* of the averaged parameters and buffers, little-endian fp32                */
 } exo_fit_result;
 
-/* Holds model and data sets; `train` may be NULL if every fit brings a factory. Without `val` nothing is evaluated. */
+/* Holds model and data sets; `train` may be NULL if every fit brings a factory. Without `val` nothing is evaluated. UNSUPPORTED: the model has no
+ * objective. */
 EXO_API exo_status exo_trainer_new(exo_trainer **out, exo_model *model, exo_dataset *train, exo_dataset *val,
                                    exo_err *err);
 /* Frees it and sets *trainer to NULL; accepts NULL in it. */
