@@ -29,6 +29,12 @@ exo_tape_new_rehearsal(exo_tape **out, exo_err *err)
     return st;
 }
 
+bool
+exo_tape_rehearses(const exo_tape *tape)
+{
+    return tape->rehearses;
+}
+
 static void
 release_cached(struct cached *c)
 {

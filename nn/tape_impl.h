@@ -84,6 +84,8 @@ struct exo_op {
 
 /* A tape whose buffers are phantoms (phantom.h): a pass over it takes the buffers that a pass takes, and computes nothing of use. */
 exo_status exo_tape_new_rehearsal(exo_tape **out, exo_err *err);
+/* Whether it is one. */
+bool exo_tape_rehearses(const exo_tape *tape);
 /* Of exo_tape_bytes, what is really there. */
 size_t exo_tape_real_bytes(const exo_tape *tape);
 

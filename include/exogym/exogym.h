@@ -21,6 +21,7 @@
 #include <exogym/model.h>
 #include <exogym/object.h>
 #include <exogym/optim.h>
+#include <exogym/parallel.h>
 #include <exogym/payload.h>
 #include <exogym/plugin.h>
 #include <exogym/rng.h>
