@@ -236,6 +236,17 @@ Test(outputs, the_objective_is_made_of_outputs)
     loss = exo_cross_entropy(p.tape, exo_outputs_logits(&out, "logits"), exo_batch_field(p.tape, &p.batch, "label"));
     cr_assert_not_null(loss);
     cr_expect_eq(exo_tensor_item(loss), whole);
+
+    /* What an evaluation weighs the batch by is what has a label. */
+    ((int32_t *)p.batch.data[1])[2] = -1;
+    exo_tape_begin(p.tape, p.params, &(exo_pass){0});
+    cr_assert_not_null(exo_model_loss(p.model, p.tape, &p.batch));
+    for (size_t i = 0; i < 2; i++) {
+        double mean = 0;
+        size_t count = 0;
+        const char *name = exo_tape_metric_at(p.tape, i, &mean, &count);
+        cr_expect_eq(count, ROWS - 1, "%s", name);
+    }
     exo_tape_free(&p.tape);
     exo_params_free(&p.params);
     exo_batch_release(&p.batch);
