@@ -9,6 +9,7 @@
 #include <exogym/loss.h>
 #include <exogym/sequence.h>
 
+#include "base/memory_fault.h"
 #include "golden/losses_golden.h"
 #include "support/numbers.h"
 #include "support/passes.h"
@@ -302,6 +303,50 @@ Test(losses, accuracy_is_of_rows_with_a_label)
     cr_expect_float_eq(exo_accuracy(exo_tape_input(tape, EXO_F32, 2, (size_t[]){4, 2}, x), labels(tape, 4, target)),
                        2.0 / 3, 1e-12);
     exo_tape_free(&tape);
+}
+
+/* --- Memory -------------------------------------------------------------------------------------------------------------------------------- */
+
+/* A pass with every loss: `product`, logits are one. */
+static exo_status
+run_all(exo_tape *tape, bool product, exo_err *err)
+{
+    static const float x[] = {0.1f, 2, -1, 0.5f, 1, 0.3f, -0.2f, 0.4f}, w[] = {1, 0.5f, -0.5f, 2, 1, -1},
+                       numbers[4] = {1};
+    static const int32_t target[] = {0, 1, -1, 2};
+    passes_begin(tape, true, false);
+    exo_tensor *hidden = exo_tape_variable(tape, 2, (size_t[]){4, 2}, x);
+    exo_logits logits = {.x = hidden, .weight = exo_tape_variable(tape, 2, (size_t[]){3, 2}, w)};
+    if (!product)
+        logits = (exo_logits){.x = exo_logits_tensor(tape, logits)};
+    exo_tensor *t = labels(tape, 4, target), *row = input(tape, 4, numbers);
+    exo_tensor *log_probs = exo_log_probs(tape, logits, t, 1);
+    exo_tensor *loss = exo_add(tape, exo_cross_entropy(tape, logits, t), exo_ranking_loss(tape, hidden));
+    loss = exo_add(tape, loss, exo_policy_loss(tape, log_probs, row, row, row, 0.2f));
+    loss = exo_add(tape, loss, exo_value_loss(tape, log_probs, row, row, row, 0.2f));
+    loss = exo_add(tape, loss, exo_masked_mean(tape, exo_entropy(tape, logits, 1), row));
+    return loss ? exo_tape_backward(tape, loss, 1, err) : exo_tape_error(tape, err);
+}
+
+Test(losses, without_memory_a_pass_ends)
+{
+    exo_set_num_threads(1); /* allocations are counted */
+    for (int product = 0; product < 2; product++) {
+        exo_status st = EXO_NOMEM;
+        uint64_t failed = 0;
+        for (uint64_t n = 1; st != EXO_OK && n < 1000; n++) {
+            exo_tape *tape = passes_tape();
+            exo_err err = {0};
+            exo_memory_fail_at(n);
+            st = run_all(tape, product, &err);
+            exo_memory_fail_at(0);
+            failed += st == EXO_NOMEM;
+            cr_expect(st == EXO_OK || st == EXO_NOMEM, "allocation %llu: %s", (unsigned long long)n, err.text);
+            exo_tape_free(&tape);
+        }
+        cr_expect_eq(st, EXO_OK);
+        cr_expect_gt(failed, 20);
+    }
 }
 
 /* --- What is refused ------------------------------------------------------------------------------------------------------------------------- */
