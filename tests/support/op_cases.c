@@ -233,7 +233,7 @@ GATE(gelu, EXO_GELU)
 GATE(gelu_tanh, EXO_GELU_TANH)
 GATE(silu, EXO_SILU)
 
-/* --- Losses: rows of 7 logits, of which few have a target; the mask is x[3] with its zeros ------------------------------------------------- */
+/* --- Losses: rows of 7 logits, of which few have a target; masks that are half zeros ------------------------------------------------------- */
 
 CASE(log_probs)
 {
@@ -277,18 +277,28 @@ CASE(policy_loss)
         .advantages = x[2].data, .clip = 0.2f);
 }
 
+/* Half of x[0] becomes 0. */
+static const float *
+as_mask(const exo_array *x)
+{
+    exo_device_run(x->device, relu, .count = x->count, .dtype = EXO_F32, .y = x[0].data, .x = x[0].data);
+    return x[0].data;
+}
+
 CASE(policy_loss_masked)
 {
     (void)sum;
-    RUN(policy_loss, .count = x->count, .y = x[0].data, .slope = x[1].data, .log_probs = x[1].data, .old = x[3].data,
-        .advantages = x[2].data, .mask = x[3].data, .clip = 0.2f);
+    const float *mask = as_mask(x);
+    RUN(policy_loss, .count = x->count, .y = x[2].data, .slope = x[1].data, .log_probs = x[1].data, .old = x[3].data,
+        .advantages = x[2].data, .mask = mask, .clip = 0.2f);
 }
 
 CASE(value_loss)
 {
     (void)sum;
-    RUN(value_loss, .count = x->count, .y = x[0].data, .slope = x[1].data, .values = x[1].data, .old = x[3].data,
-        .targets = x[2].data, .mask = x[3].data, .clip = 0.4f);
+    const float *mask = as_mask(x);
+    RUN(value_loss, .count = x->count, .y = x[2].data, .slope = x[1].data, .values = x[1].data, .old = x[3].data,
+        .targets = x[2].data, .mask = mask, .clip = 0.4f);
 }
 
 CASE(ranking_loss)
@@ -315,8 +325,8 @@ CASE(masked_mean)
     (void)sum;
     if (x->count < 2)
         return EXO_OK;
-    RUN(masked_mean, .count = x->count, .y = x[0].data, .factor = (float *)x[0].data + 1, .x = x[1].data,
-        .mask = x[3].data);
+    const float *mask = as_mask(x);
+    RUN(masked_mean, .count = x->count, .y = x[2].data, .factor = (float *)x[2].data + 1, .x = x[1].data, .mask = mask);
 }
 
 CASE(masked_mean_backward)
