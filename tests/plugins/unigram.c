@@ -47,7 +47,17 @@ static const exo_model_class unigram = {.name = "unigram",
                                         .objective = &exo_next_token,
                                         .takes_vocabulary = true};
 
+/* The same for whoever makes a loss of it. */
+static const exo_model_class scores = {.name = "unigram_scores",
+                                       .help = "frequencies of tokens, without an objective",
+                                       .state_size = sizeof(struct unigram),
+                                       .build = build,
+                                       .outputs = (const char *const[]){"logits", NULL},
+                                       .forward = forward,
+                                       .takes_vocabulary = true};
+
 EXO_PLUGIN
 {
-    return exo_model_register(&unigram, err);
+    exo_status st = exo_model_register(&unigram, err);
+    return st == EXO_OK ? exo_model_register(&scores, err) : st;
 }
