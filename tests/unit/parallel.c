@@ -10,6 +10,7 @@
 #include <exogym/loss.h>
 #include <exogym/model.h>
 #include <exogym/parallel.h>
+#include <exogym/sequence.h>
 
 #include "nn/tape_impl.h"
 #include "support/numbers.h"
@@ -111,10 +112,25 @@ model_free(struct model *m)
     free(m->x), free(m->w0), free(m->w1), free(m->b1), free(m->w2);
 }
 
+/* What a member has of the two layers. */
+struct layers {
+    exo_group *group; /* NULL: they are whole */
+    exo_tensor *w1, *b1, *w2;
+};
+
+static exo_tensor *
+run_layers(void *context, exo_tape *t, exo_tensor *h)
+{
+    const struct layers *l = context;
+    exo_tensor *in = l->group ? exo_tape_all_reduce_backward(t, l->group, h) : h;
+    exo_tensor *y = exo_linear(t, exo_relu(t, exo_linear(t, in, l->w1, l->b1)), l->w2, NULL);
+    return l->group ? exo_tape_all_reduce(t, l->group, y) : y;
+}
+
 /* tanh(x w0^T), which every member has whole, then two layers of which `part` hidden units from `first` on are here; `m`'s group, or NULL for the
  * whole model. Gradients go to m; of w2 as (OUT, part). */
 static void
-run_mlp(struct member *m, const struct model *all, exo_group *group, size_t first, size_t part)
+run_mlp(struct member *m, const struct model *all, exo_group *group, size_t first, size_t part, bool checkpoint)
 {
     float w2[OUT * HIDDEN];
     size_t rows = ROWS;
@@ -128,9 +144,8 @@ run_mlp(struct member *m, const struct model *all, exo_group *group, size_t firs
     exo_tensor *tb1 = exo_tape_variable(t, 1, &part, all->b1 + first);
     exo_tensor *tw2 = exo_tape_variable(t, 2, (size_t[]){OUT, part}, w2);
     exo_tensor *h = exo_tanh(t, exo_linear(t, tx, tw0, NULL));
-    exo_tensor *in = group ? exo_tape_all_reduce_backward(t, group, h) : h;
-    exo_tensor *y = exo_linear(t, exo_relu(t, exo_linear(t, in, tw1, tb1)), tw2, NULL);
-    y = group ? exo_tape_all_reduce(t, group, y) : y;
+    struct layers layers = {.group = group, .w1 = tw1, .b1 = tb1, .w2 = tw2};
+    exo_tensor *y = checkpoint ? exo_checkpoint(t, h, run_layers, &layers) : run_layers(&layers, t, h);
     /* h is used beside: its gradient is the sum of what all members' parts give and of what each has whole. */
     y = exo_add(t, y, exo_linear(t, h, exo_tape_input(t, EXO_F32, 2, (size_t[]){OUT, IN}, all->w0), NULL));
     exo_tensor *loss = exo_cross_entropy(t, (exo_logits){.x = y}, exo_tape_input(t, EXO_I32, 1, &rows, labels));
@@ -150,7 +165,15 @@ act_mlp(struct member *m)
 {
     struct model all = model_new();
     for (int pass = 0; pass < 2 && m->status == EXO_OK; pass++) /* the second one with the first one's memory */
-        run_mlp(m, &all, m->group, m->rank * PART, PART);
+        run_mlp(m, &all, m->group, m->rank * PART, PART, false);
+    model_free(&all);
+}
+
+static void
+act_checkpointed_mlp(struct member *m)
+{
+    struct model all = model_new();
+    run_mlp(m, &all, m->group, m->rank * PART, PART, true);
     model_free(&all);
 }
 
@@ -163,15 +186,16 @@ expect_close(const float *got, const float *want, size_t count, const char *what
                            what, i, (double)got[i], (double)want[i]);
 }
 
-Test(parallel, two_members_with_half_a_layer_each_are_the_whole_mlp)
+static void
+expect_the_whole_mlp(void (*act)(struct member *m))
 {
     struct team t;
     struct model all = model_new();
     struct member whole = {.tape = passes_tape()};
-    run_mlp(&whole, &all, NULL, 0, HIDDEN);
+    run_mlp(&whole, &all, NULL, 0, HIDDEN, false);
     cr_assert_eq(whole.status, EXO_OK, "%s", whole.err.text);
     team_open(&t);
-    team_run(&t, act_mlp);
+    team_run(&t, act);
     for (size_t r = 0; r < MEMBERS; r++) {
         const struct member *m = &t.m[r];
         cr_assert_eq(m->status, EXO_OK, "%s", m->err.text);
@@ -189,6 +213,17 @@ Test(parallel, two_members_with_half_a_layer_each_are_the_whole_mlp)
     team_close(&t);
     exo_tape_free(&whole.tape);
     model_free(&all);
+}
+
+Test(parallel, two_members_with_half_a_layer_each_are_the_whole_mlp)
+{
+    expect_the_whole_mlp(act_mlp);
+}
+
+/* Backward runs the layers again, and calls their collectives again. */
+Test(parallel, within_a_checkpoint_too)
+{
+    expect_the_whole_mlp(act_checkpointed_mlp);
 }
 
 /* --- Gather and scatter ------------------------------------------------------------------------------------------------------------------------- */
