@@ -11,7 +11,7 @@
 typedef struct exo_fit_far {
     exo_runtime *runtime; /* joined to the cluster */
     const char *run;      /* namespace of the nodes: one that no other run has */
-    const char *model, *data, *strategy;
+    const char *model, *data;
     const char *const *plugins; /* absolute paths */
     size_t num_plugins;
     /* Writes why the actor of that name is dead, "" if that is not known; may be NULL. */

@@ -193,14 +193,12 @@ static exo_status
 fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, const exo_local_cluster *cluster,
         const exo_fit_live *live, exo_fit_result *result, exo_err *err)
 {
-    char *model = NULL, *data = NULL, *strategy = NULL;
+    char *model = NULL, *data = NULL;
     exo_text space = {0};
     exo_text_add(&space, "%s/%s/%d", job->name, run->label, (int)getpid());
     exo_status st = exo_config_text(job->model_config, &model, err);
     if (st == EXO_OK)
         st = exo_config_text(job->data_config, &data, err);
-    if (st == EXO_OK)
-        st = exo_config_text(run->options, &strategy, err);
     if (st == EXO_OK && space.failed)
         st = exo_fail(err, EXO_NOMEM, "out of memory");
     const exo_fit_far far = {.runtime = cluster->runtime,
@@ -209,7 +207,6 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
                              .run = space.data,
                              .model = model,
                              .data = data,
-                             .strategy = strategy,
                              .plugins = job->plugins,
                              .num_plugins = job->num_plugins};
     if (st == EXO_OK)
@@ -217,7 +214,6 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
                          result, err);
     exo_free(model);
     exo_free(data);
-    exo_free(strategy);
     exo_free(space.data);
     return st;
 }
