@@ -40,17 +40,6 @@ struct exo_request {
     void *copy; /* of data on a device that the engine cannot reach; NULL: there is none */
 };
 
-const char *
-exo_collective_name(exo_collective operation)
-{
-    static const char *const names[] = {
-        [EXO_ALL_REDUCE] = "all_reduce", [EXO_REDUCE_SCATTER] = "reduce_scatter",
-        [EXO_ALL_GATHER] = "all_gather", [EXO_BROADCAST] = "broadcast",
-        [EXO_BARRIER] = "barrier",
-    };
-    return names[operation];
-}
-
 exo_comm *
 exo_comm_hold(exo_comm *comm)
 {

@@ -29,3 +29,14 @@ exo_engine_register(const exo_engine_class *e, exo_err *err)
                         e->name);
     return exo_registry_add(&exo_engine_registry, e, err);
 }
+
+const char *
+exo_collective_name(exo_collective operation)
+{
+    static const char *const names[] = {
+        [EXO_ALL_REDUCE] = "all_reduce", [EXO_REDUCE_SCATTER] = "reduce_scatter",
+        [EXO_ALL_GATHER] = "all_gather", [EXO_BROADCAST] = "broadcast",
+        [EXO_BARRIER] = "barrier",
+    };
+    return names[operation];
+}
