@@ -18,6 +18,7 @@
 #include <exogym/log.h>
 #include <exogym/loss.h>
 #include <exogym/memory.h>
+#include <exogym/meter.h>
 #include <exogym/model.h>
 #include <exogym/object.h>
 #include <exogym/optim.h>
