@@ -34,6 +34,7 @@ report(struct run *run, bool evaluated)
     p.eta = run->rate > 0 ? (double)left * per_step / run->rate : (double)NAN;
     p.bytes_sent = run->bytes_sent;
     p.evaluated = evaluated;
+    p.meters = exo_fit_meters(run);
     p.edge = exo_fit_edge_name(run);
     p.traffic = (exo_traffic){0};
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
@@ -59,13 +60,14 @@ ask_to_evaluate(struct run *run, uint32_t rank, Exo__Train__Copy copy, exo_err *
 }
 
 static exo_status
-read_figures(struct run *run, uint32_t rank, double *loss, double *accuracy, exo_err *err)
+read_figures(struct run *run, uint32_t rank, exo_fit_copy copy, double *loss, double *accuracy, exo_err *err)
 {
     ProtobufCMessage *reply = NULL;
     exo_status st = exo_fit_reply(run, rank, &exo__train__figures__descriptor, &reply, err);
     if (st == EXO_OK) {
         *loss = ((const Exo__Train__Figures *)reply)->loss;
         *accuracy = ((const Exo__Train__Figures *)reply)->accuracy;
+        st = exo_fit_take_figures(run, copy, (const Exo__Train__Figures *)reply, err);
     }
     exo_args_free(&reply);
     return st;
@@ -91,9 +93,9 @@ evaluate(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = all;
     if (st == EXO_OK)
-        st = read_figures(run, 0, &run->eval.local_loss, &run->eval.local_accuracy, err);
+        st = read_figures(run, 0, EXO_FIT_LOCAL, &run->eval.local_loss, &run->eval.local_accuracy, err);
     if (st == EXO_OK)
-        st = read_figures(run, other, &run->eval.global_loss, &run->eval.global_accuracy, err);
+        st = read_figures(run, other, EXO_FIT_GLOBAL, &run->eval.global_loss, &run->eval.global_accuracy, err);
     exo_fit_drop_futures(run);
     if (st != EXO_OK || !run->metrics)
         return st;
@@ -107,6 +109,14 @@ evaluate(struct run *run, exo_err *err)
         .global_accuracy = run->eval.global_accuracy,
     };
     return exo_metrics_validation(run->metrics, &row, err);
+}
+
+/* Also without data for it: the run's meters are written at the same steps. */
+static exo_status
+look(struct run *run, exo_err *err)
+{
+    exo_status st = evaluate(run, err);
+    return st == EXO_OK && run->metrics ? exo_metrics_meters(run->metrics, run->step, exo_fit_meters(run), err) : st;
 }
 
 static exo_status
@@ -190,7 +200,7 @@ run_events(struct run *run, exo_err *err)
     bool last = run->step == run->fit->max_steps;
     exo_status st = EXO_OK;
     if (is_due(run->step, opts->val_interval) || last) {
-        st = evaluate(run, err);
+        st = look(run, err);
         if (st == EXO_OK)
             report(run, run->fit->val_count > 0);
     }
@@ -280,7 +290,7 @@ read_trained(struct run *run, uint32_t rank, size_t steps, ProtobufCMessage **ou
         exo_traffic_set(&traffic, i, reply->traffic[i]);
     run->traffic[rank] = run->before.traffic[rank];
     exo_traffic_add(&run->traffic[rank], &traffic);
-    return EXO_OK;
+    return exo_fit_take_trained(run, rank, reply, err);
 }
 
 /* The steps of node 0, which stand for all. */
@@ -364,6 +374,6 @@ exo_fit_train(struct run *run, exo_err *err)
             st = run_events(run, err);
     }
     if (st == EXO_OK && !run->stopped && !run->evaluated)
-        st = evaluate(run, err); /* resumed at the end: there was no step to evaluate after */
+        st = look(run, err); /* resumed at the end: there was no step to evaluate after */
     return st;
 }

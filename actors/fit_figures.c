@@ -2,6 +2,7 @@
  * checkpoint was made: see fit_impl.h. The numbers of the training itself are the nodes' own (train_node.c).
  *
  *     {"elapsed_ns", "wall_ns", "trained_ns", "now_ns", "train_loss", "lr", "links": "words in hex", "names": [...],
+ *      "meters": {...: meter_json.h},
  *      "nodes": [{"time_ns", "traffic": [8 counts], "up": [3 counts], "down": [3 counts], "totals": [[name, kind, ns, count], ...],
  *                 "lost", "spans": [[name, kind, begin, end], ...]}, ...]}
  *
@@ -20,6 +21,7 @@
 
 #include "base/file.h"
 #include "base/grow_text.h"
+#include "report/meter_json.h"
 #include "report/traffic_json.h"
 
 enum {
@@ -126,7 +128,8 @@ exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed
     if (isfinite(run->train_loss)) /* JSON has no other numbers */
         json_object_set_new(all, "train_loss", json_real((double)run->train_loss));
     json_object_set_new(all, "lr", json_real((double)run->lr));
-    bool whole = all && json_array_size(nodes) == run->fit->num_nodes &&
+    bool whole = all && json_object_set_new(all, "meters", exo_meters_json(run->meters.tree)) == 0 &&
+                 json_array_size(nodes) == run->fit->num_nodes &&
                  (!run->fit->links || json_object_set_new(all, "links", links_json(run)) == 0);
     char *text = whole ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);

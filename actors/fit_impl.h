@@ -1,6 +1,7 @@
 /* One fit, shared by the files that do it: fit_run.c (from beginning to end), fit_prepare.c (what there is before the first step), fit_spawn.c
  * (nodes), fit_ask.c (requests to them), fit_watch.c (stalls), fit_events.c (training, and what happens between two segments),
- * fit_network.c (its emulated network), fit_clock.c (its clock), fit_figures.c (what a checkpoint keeps of what was counted).
+ * fit_network.c (its emulated network), fit_clock.c (its clock), fit_figures.c (what a checkpoint keeps of what was counted),
+ * fit_meters.c (its tree of meters).
  *
  * Everything in struct run belongs to the caller's thread. The nodes run free between two events (evaluation, correlation,
  * checkpoint, the end, or about a fifth of a second, so that a stop is heeded soon); at an event all of them are idle. */
@@ -11,6 +12,8 @@
 
 #include "actors/fit.h"
 #include "actors/fit_run.h"
+#include "base/meter.h"
+#include "base/traffic.h"
 #include "protocol/protocol.h"
 #include "report/ledger.h"
 #include "report/metrics.h"
@@ -18,7 +21,19 @@
 #define EXO_FIT_CLOSE_GRACE (30 * EXO_SECOND)
 
 enum {
-    EXO_NODE_NAME = 32
+    EXO_NODE_NAME = 32,
+    EXO_FIT_METERS = 4 /* of the run itself */
+};
+
+/* Which copy of the model was evaluated. */
+typedef enum exo_fit_copy {
+    EXO_FIT_LOCAL,
+    EXO_FIT_GLOBAL
+} exo_fit_copy;
+
+struct exo_fit_node_meters {
+    exo_meters *scope;
+    exo_meter *loss;
 };
 
 struct run {
@@ -54,6 +69,14 @@ struct run {
         exo_link_stats *up, *down; /* (num_nodes) */
         json_t *figures;           /* has the names of spans and totals */
     } before;
+
+    struct {
+        exo_meters *tree, *before; /* before: a resume; what the nodes' meters were */
+        exo_meter *own[EXO_FIT_METERS], *train_loss, *train_lr, *copy_loss[2], *traffic[EXO_TRAFFIC_COLUMNS];
+        exo_meters *copies[2];             /* by exo_fit_copy */
+        struct exo_fit_node_meters *nodes; /* (num_nodes)     */
+        bool warned;
+    } meters;
 
     uint64_t step;
     exo_time started;        /* of this process's part, on the real clock        */
@@ -154,5 +177,16 @@ void exo_fit_restore_pace(struct run *run, uint32_t rank);
 /* Links go on where they were, too: windows of connections, what waits for a rate, numbers of messages. INVAL: figures.json is damaged. */
 exo_status exo_fit_restore_links(struct run *run, exo_err *err);
 void exo_fit_release_figures(struct run *run);
+
+/* --- fit_meters.c ---------------------------------------------------------------------------------------------------------------- */
+
+/* The tree, with what figures.json of a resumed run had. After exo_fit_load_figures. */
+exo_status exo_fit_open_meters(struct run *run, exo_err *err);
+/* Takes over what a node says of its meters; INVAL: what it says is damaged. */
+exo_status exo_fit_take_trained(struct run *run, uint32_t rank, const Exo__Train__Trained *reply, exo_err *err);
+exo_status exo_fit_take_figures(struct run *run, exo_fit_copy copy, const Exo__Train__Figures *reply, exo_err *err);
+/* The tree with the run's own figures as they are now. */
+const exo_meters *exo_fit_meters(struct run *run);
+void exo_fit_close_meters(struct run *run);
 
 #endif

@@ -408,6 +408,8 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
     if (st == EXO_OK)
         st = exo_fit_load_figures(run, err);
     if (st == EXO_OK)
+        st = exo_fit_open_meters(run, err);
+    if (st == EXO_OK)
         st = exo_fit_open_network(run, err);
     if (st == EXO_OK)
         st = exo_fit_make_nodes(run, err);

@@ -97,6 +97,7 @@ release_run(struct run *run)
     exo_metrics_close(&run->metrics);
     if (run->lock >= 0)
         close(run->lock);
+    exo_fit_close_meters(run);
     exo_fit_drop(&run->fit);
     exo_free(run->nodes);
     exo_free(run->futures);
@@ -131,11 +132,11 @@ stop_nodes(struct run *run, exo_err *err)
 /* The end of a run that came to its last step. Checkpoints that nobody asked for are those of an earlier stop: they go last, when nothing is
  * left to go on with. */
 static exo_status
-finish_run(const struct run *run, const exo_fit_result *result, exo_err *err)
+finish_run(struct run *run, const exo_fit_result *result, exo_err *err)
 {
     exo_status st = EXO_OK;
     if (run->live && run->live->finished)
-        st = run->live->finished(run->live->context, result, err);
+        st = run->live->finished(run->live->context, result, exo_fit_meters(run), err);
     if (st == EXO_OK && run->opts->save_dir && !run->opts->final_checkpoint && run->opts->checkpoint_interval == 0)
         st = exo_checkpoint_remove_all(run->folder, err);
     return st;

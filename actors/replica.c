@@ -109,15 +109,22 @@ make_copy(exo_replica *r, exo_err *err)
         .infos = exo_params_info(r->params, 0),
         .num_infos = exo_params_count(r->params),
         .group = r->group,
+        .meters = r->meters.strategy,
     };
     return EXO_OK;
 }
 
 static exo_status
+open_meters(exo_replica *r, exo_err *err)
+{
+    return exo_node_meters_init(&r->meters, err);
+}
+
+static exo_status
 make(exo_replica *r, const char *document, exo_err *err)
 {
-    static exo_status (*const parts[])(exo_replica *, exo_err *) = {make_strategy, make_comms, open_groups, take_pace,
-                                                                    make_copy};
+    static exo_status (*const parts[])(exo_replica *, exo_err *) = {make_strategy, make_comms, open_groups,
+                                                                    open_meters,   take_pace,  make_copy};
     uint64_t rank = 0;
     exo_status st = exo_config_parse(&r->document, "start: document", document, err);
     if (st == EXO_OK)
@@ -169,6 +176,7 @@ exo_replica_close(exo_replica **replica)
     exo_comm_drop(&r->comm);
     exo_comm_drop(&r->side);
     exo_strategy_free(&r->strategy);
+    exo_node_meters_release(&r->meters); /* its strategy's */
     exo_config_free(&r->document);
     exo_fit_drop(&r->fit);
     exo_free(r);

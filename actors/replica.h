@@ -14,6 +14,7 @@
 
 #include "actors/fit.h"
 #include "actors/node_look.h"
+#include "actors/node_meters.h"
 
 /* Where a replica is. */
 typedef struct exo_replica_place {
@@ -34,6 +35,7 @@ typedef struct exo_replica {
     bool averaged;       /* `average` holds the mean of all copies  */
     exo_loader *loader;  /* NULL: it is not set up                  */
     exo_batch eval_batch;
+    exo_node_meters meters;   /* its strategy's and its model's */
     exo_node node;            /* what its strategy sees; rank, step, lr */
     exo_pace *pace, own_pace; /* how its time passes: the run's for this rank, or its own */
     exo_time step_cost;       /* declared, of a step's computation on a host of speed 1; -1: measured */
@@ -75,7 +77,9 @@ typedef struct exo_replica_figures {
 
 /* One step on its next batch, and the batch's loss. */
 exo_status exo_replica_step(exo_replica *r, float *loss, exo_err *err);
-/* Of `params`, which are its own or the average, over the run's evaluation samples: the same ones every time, in eval mode. */
-exo_status exo_replica_evaluate(exo_replica *r, exo_params *params, exo_replica_figures *out, exo_err *err);
+/* Of `params`, which are its own or the average, over the run's evaluation samples: the same ones every time, in eval mode. `reported`: a scope that
+ * gets what else the model reports, as gauges. */
+exo_status exo_replica_evaluate(exo_replica *r, exo_params *params, exo_replica_figures *out, exo_meters *reported,
+                                exo_err *err);
 
 #endif

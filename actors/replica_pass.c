@@ -68,6 +68,7 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
         return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
     }
     *loss += (double)exo_tensor_item(out);
+    exo_pass_figures_add(&r->meters.figures, tape);
     return exo_tape_backward(tape, out, 1.0f / (float)minibatches, err);
 }
 
@@ -89,6 +90,7 @@ compute_gradients(exo_replica *r, const exo_batch *batch, float *loss, exo_err *
         st = run_minibatch(r, tape, &rows, m, &sum, err);
     }
     exo_tape_pool_give(&r->fit->train_tapes, &tape);
+    exo_pass_figures_set(&r->meters.figures, r->meters.model);
     *loss = (float)(sum / (double)minibatches);
     return st;
 }
@@ -126,6 +128,7 @@ exo_replica_step(exo_replica *r, float *loss, exo_err *err)
 struct eval_sums {
     double loss, hits;
     size_t weighed, judged;
+    exo_pass_figures figures;
 };
 
 /* Adds one batch's figures, weighted by what they are means of: its samples, unless the model says another count. */
@@ -143,7 +146,7 @@ evaluate_batch(exo_replica *r, exo_tape *tape, exo_params *params, struct eval_s
     for (size_t i = 0; i < exo_tape_num_metrics(tape); i++) {
         double mean = 0;
         size_t count = 0;
-        const char *name = exo_tape_metric_at(tape, i, &mean, &count);
+        const char *name = exo_tape_metric_at(tape, i, &mean, &count)->name;
         if (strcmp(name, "loss") == 0) {
             weight = count;
         } else if (strcmp(name, "accuracy") == 0) {
@@ -151,6 +154,7 @@ evaluate_batch(exo_replica *r, exo_tape *tape, exo_params *params, struct eval_s
             sums->judged += count;
         }
     }
+    exo_pass_figures_add(&sums->figures, tape);
     if (weight > 0) /* a loss over nothing is no figure */
         sums->loss += (double)exo_tensor_item(out) * (double)weight;
     sums->weighed += weight;
@@ -159,7 +163,7 @@ evaluate_batch(exo_replica *r, exo_tape *tape, exo_params *params, struct eval_s
 
 /* Loss and accuracy over the run's evaluation samples: the same ones every time, in eval mode. */
 exo_status
-exo_replica_evaluate(exo_replica *r, exo_params *params, exo_replica_figures *out, exo_err *err)
+exo_replica_evaluate(exo_replica *r, exo_params *params, exo_replica_figures *out, exo_meters *reported, exo_err *err)
 {
     const exo_fit *fit = r->fit;
     size_t batch = fit->minibatch_size < fit->val_count ? fit->minibatch_size : fit->val_count;
@@ -177,6 +181,7 @@ exo_replica_evaluate(exo_replica *r, exo_params *params, exo_replica_figures *ou
             st = evaluate_batch(r, tape, params, &sums, err);
     }
     exo_tape_pool_give(&r->fit->eval_tapes, &tape);
+    exo_pass_figures_set(&sums.figures, reported);
     out->loss = sums.weighed ? sums.loss / (double)sums.weighed : 0.0;
     out->accuracy = sums.judged ? sums.hits / (double)sums.judged : (double)NAN;
     return st;

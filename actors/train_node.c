@@ -118,7 +118,14 @@ pack_trained(const exo_replica *r, float *loss, float *lr, size_t steps, exo_pay
     out.loss = loss;
     out.lr = lr;
     out.n_loss = out.n_lr = steps;
-    return exo_protocol_pack(reply, &out.base, err);
+    exo_meter_list meters;
+    exo_status st = exo_meter_list_init(&meters, r->meters.tree, err);
+    out.meters = meters.messages;
+    out.n_meters = meters.num;
+    if (st == EXO_OK)
+        st = exo_protocol_pack(reply, &out.base, err);
+    exo_meter_list_release(&meters);
+    return st;
 }
 
 static exo_status
@@ -204,14 +211,24 @@ evaluate(exo_call_context *call, void *self, const void *args, exo_payload *repl
         st = exo_fail(err, EXO_INVAL, "evaluate: copy: node_%u has no average yet", r->node.rank);
     if (st != EXO_OK)
         return st;
+    exo_meters *reported = NULL;
+    exo_meter_list meters = {0};
+    st = exo_meters_new(&reported, err);
     exo_compute_enter();
-    st = exo_replica_evaluate(r, of_average ? r->average : r->params, &figures, err);
+    if (st == EXO_OK)
+        st = exo_replica_evaluate(r, of_average ? r->average : r->params, &figures, reported, err);
     exo_compute_leave();
+    if (st == EXO_OK)
+        st = exo_meter_list_init(&meters, reported, err);
     Exo__Train__Figures out = EXO__TRAIN__FIGURES__INIT;
     out.loss = figures.loss;
     out.accuracy = figures.accuracy;
+    out.meters = meters.messages;
+    out.n_meters = meters.num;
     if (st == EXO_OK)
         st = exo_protocol_pack(reply, &out.base, err);
+    exo_meter_list_release(&meters);
+    exo_meters_free(&reported);
     return give_up(self, st, err);
 }
 

@@ -7,8 +7,7 @@
 #include "nn/tape_impl.h"
 
 enum {
-    TENSORS_PER_SLAB = 64,
-    MAX_METRICS = 8
+    TENSORS_PER_SLAB = 64
 };
 
 struct block {
@@ -35,7 +34,7 @@ struct cached {
 };
 
 struct metric {
-    const char *name;
+    const exo_meter_class *meter_class;
     double mean;
     size_t count;
 };
@@ -70,7 +69,7 @@ struct exo_tape {
     exo_tensor **param_tensors; /* by index, of this pass */
     size_t num_param_tensors;
 
-    struct metric metrics[MAX_METRICS];
+    struct metric metrics[EXO_TAPE_METRICS];
     size_t num_metrics;
 
     uint64_t allocations;

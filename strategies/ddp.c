@@ -22,7 +22,13 @@ struct ddp {
     struct bucket *buckets; /* (num_buckets) in the order in which they begin; owned */
     size_t num_buckets;
     size_t begun; /* in this step */
+    exo_meter *early, *late;
 };
+
+static const exo_meter_class early_buckets = {
+    .name = "early_buckets", .unit = "buckets", .help = "buckets of gradients whose mean was begun within backward"};
+static const exo_meter_class late_buckets = {
+    .name = "late_buckets", .unit = "buckets", .help = "those whose mean was begun after backward"};
 
 static exo_status
 ddp_init(void *self, exo_config *config, exo_err *err)
@@ -60,7 +66,8 @@ ddp_start(void *self, exo_node *node, exo_err *err)
     if (!d->buckets)
         return exo_fail(err, EXO_NOMEM, "ddp: no memory for %zu buckets", d->num_buckets);
     cut_buckets(d, node, d->buckets);
-    return EXO_OK;
+    exo_status st = exo_meter_declare(&d->early, node->meters, &early_buckets, err);
+    return st == EXO_OK ? exo_meter_declare(&d->late, node->meters, &late_buckets, err) : st;
 }
 
 static exo_status
@@ -79,7 +86,7 @@ ddp_gradient_ready(void *self, exo_node *node, size_t first, size_t count, exo_e
     for (size_t i = d->begun; i < d->num_buckets; i++)
         if (first >= d->buckets[i].first && first - d->buckets[i].first < d->buckets[i].count)
             d->buckets[i].left -= count;
-    while (st == EXO_OK && d->begun < d->num_buckets && d->buckets[d->begun].left == 0)
+    for (; st == EXO_OK && d->begun < d->num_buckets && d->buckets[d->begun].left == 0; exo_meter_add(d->early, 1))
         st = begin_next(d, node, err);
     return st;
 }
@@ -89,7 +96,7 @@ static exo_status
 end_buckets(struct ddp *d, exo_node *node, exo_err *err)
 {
     exo_status st = EXO_OK;
-    while (st == EXO_OK && d->begun < d->num_buckets)
+    for (; st == EXO_OK && d->begun < d->num_buckets; exo_meter_add(d->late, 1))
         st = begin_next(d, node, err);
     for (size_t i = 0; i < d->num_buckets; i++) {
         struct bucket *b = &d->buckets[i];

@@ -20,6 +20,7 @@
 
 #include <exogym/comm.h>
 #include <exogym/config.h>
+#include <exogym/meter.h>
 #include <exogym/model.h>
 #include <exogym/optim.h>
 #include <exogym/select.h> /* a piece that strategies share */
@@ -50,6 +51,8 @@ typedef struct exo_node {
     float lr;                     /* written by exo_node_inner_step: the rate it used      */
     float grad_norm;              /* written by it: the norm before clipping, if it clips  */
     bool stepped;                 /* within backward: the next exo_node_inner_step does nothing more */
+    exo_meters *
+        meters; /* where the strategy declares its meters (meter.h), from start on; not to be counted in release. NULL: nobody looks */
 } exo_node;
 
 /* Clips if max_norm is set, then one step of the inner optimizer at the scheduled rate. */

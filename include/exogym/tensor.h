@@ -20,6 +20,7 @@
 
 #include <exogym/device.h>
 #include <exogym/dtype.h>
+#include <exogym/meter.h>
 #include <exogym/rng.h>
 #include <exogym/status.h>
 
@@ -102,12 +103,18 @@ EXO_API exo_tensor *exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_d
 /* The same, with a gradient that exo_tensor_grad reads after backward: for tests and for models in pieces. fp32. */
 EXO_API exo_tensor *exo_tape_variable(exo_tape *tape, size_t num_dims, const size_t *dims, const float *data);
 
-/* Reports a figure of this pass beside the loss, as accuracy: the mean over `count` samples. At most 8 names a pass;
- * `name` must outlive the tape. A model whose loss is not the mean over the batch's samples reports it as "loss", with the count of what it is
- * the mean over, as tokens that count: evaluations weigh batches by that. */
-EXO_API void exo_tape_metric(exo_tape *tape, const char *name, double mean, size_t count);
+/* How many figures a pass can report. */
+enum {
+    EXO_TAPE_METRICS = 8
+};
+
+/* Reports a figure of this pass beside the loss, as accuracy: the mean over `count` samples. `metric`, a gauge, is static. In training it is a
+ * meter of the node's model (meter.h), the mean over a step; in evaluations one of the validation, the mean over all samples. At most
+ * EXO_TAPE_METRICS a pass; more are not heard. A model whose loss is not the mean over the batch's samples reports it under the name "loss", with
+ * the count of what it is the mean over, as tokens that count: evaluations weigh batches by that. */
+EXO_API void exo_tape_metric(exo_tape *tape, const exo_meter_class *metric, double mean, size_t count);
 EXO_API size_t exo_tape_num_metrics(const exo_tape *tape);
-EXO_API const char *exo_tape_metric_at(const exo_tape *tape, size_t index, double *mean, size_t *count);
+EXO_API const exo_meter_class *exo_tape_metric_at(const exo_tape *tape, size_t index, double *mean, size_t *count);
 
 /* What a tensor is. `dims` has room for EXO_MAX_DIMS; gives the number of dimensions. */
 EXO_API size_t exo_tensor_dims(const exo_tensor *tensor, size_t *dims);

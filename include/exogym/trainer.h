@@ -13,6 +13,7 @@
 
 #include <exogym/actor.h>
 #include <exogym/data.h>
+#include <exogym/meter.h>
 #include <exogym/model.h>
 #include <exogym/strategy.h>
 #include <exogym/traffic.h>
@@ -35,6 +36,7 @@ typedef struct exo_progress {
     double local_accuracy, global_accuracy; /* NaN if the model reports none               */
     const char *edge;                       /* the strategy's, as its graph calls it; always there            */
     exo_traffic traffic;                    /* over it so far, all nodes together; likewise                   */
+    const exo_meters *meters; /* of the run and its nodes, as they are now: to be walked (meter.h)             */
 } exo_progress;
 
 /* How a fit runs. Each comment begins with the value that exo_fit_opts_init gives, where it is

@@ -36,6 +36,10 @@ exo_outputs_logits(const exo_outputs *outputs, const char *name)
 /* --- Objectives ------------------------------------------------------------------------------------------------------ */
 
 static const char *const logits_only[] = {"logits", NULL};
+static const exo_meter_class cross_entropy = {
+    .name = "loss", .unit = "nats", .help = "cross-entropy, the mean over the targets that count", .kind = EXO_GAUGE};
+static const exo_meter_class accuracy = {
+    .name = "accuracy", .unit = "1", .help = "share of samples whose class is the likeliest", .kind = EXO_GAUGE};
 
 /* How many targets there are. */
 static size_t
@@ -54,7 +58,7 @@ report_cross_entropy(exo_tape *tape, exo_logits logits, exo_tensor *targets)
 {
     exo_tensor *loss = exo_cross_entropy(tape, logits, targets);
     if (loss)
-        exo_tape_metric(tape, "loss", (double)exo_tensor_item(loss), count_targets(targets));
+        exo_tape_metric(tape, &cross_entropy, (double)exo_tensor_item(loss), count_targets(targets));
     return loss;
 }
 
@@ -66,7 +70,7 @@ classification_loss(const void *self, exo_tape *tape, exo_outputs *outputs, cons
     exo_tensor *loss = report_cross_entropy(tape, (exo_logits){.x = logits}, labels);
     size_t judged = loss ? count_targets(labels) : 0;
     if (judged > 0)
-        exo_tape_metric(tape, "accuracy", exo_accuracy(logits, labels), judged);
+        exo_tape_metric(tape, &accuracy, exo_accuracy(logits, labels), judged);
     return loss;
 }
 

@@ -65,6 +65,7 @@ on_progress(void *context, const exo_progress *p)
     if (p->step > 0)
         exo_run_report_add_figure(report, "node_0", "train_loss", (double)p->train_loss);
     exo_run_report_add_edge(report, p->edge, &p->traffic);
+    exo_run_report_add_meters(report, p->meters);
     if (p->step == p->max_steps || exo_run_report_is_due(&audience->report))
         exo_run_report_say(&audience->report, report);
     else
@@ -96,10 +97,10 @@ graph_changed(void *context, uint64_t step, exo_time at, exo_status status, cons
 }
 
 static exo_status
-write_result(void *context, const exo_fit_result *result, exo_err *err)
+write_result(void *context, const exo_fit_result *result, const exo_meters *meters, exo_err *err)
 {
     const struct audience *audience = context;
-    return exo_result_write(audience->job, audience->run, result, err);
+    return exo_result_write(audience->job, audience->run, result, meters, err);
 }
 
 static void
@@ -678,6 +679,7 @@ static const exo_note files[] = {
     {"DIR/NAME/STRATEGY/train.csv", "Loss and learning rate by step."},
     {"DIR/NAME/STRATEGY/validation.csv", "Local and global loss by step."},
     {"DIR/NAME/STRATEGY/metrics.csv", "Losses and accuracies by step, seconds and bytes sent."},
+    {"DIR/NAME/STRATEGY/meters.csv", "All meters by step, those of strategies, models and plugins too."},
     {"DIR/NAME/STRATEGY/events.out.tfevents.*", "The same for TensorBoard."},
     {"DIR/NAME/STRATEGY/checkpoints/", "What --resume goes on from."},
     {"DIR/NAME/STRATEGY/model.safetensors", "The averaged model."},

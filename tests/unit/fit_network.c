@@ -476,8 +476,9 @@ static struct {
 
 /* What the command writes at the end is written under the folder's lock: no other run can have begun there. */
 static exo_status
-write_last(void *context, const exo_fit_result *result, exo_err *err)
+write_last(void *context, const exo_fit_result *result, const exo_meters *meters, exo_err *err)
 {
+    (void)meters;
     int lock = -1;
     (void)context;
     cr_expect_eq(result->steps, STEPS);

@@ -244,7 +244,7 @@ Test(outputs, the_objective_is_made_of_outputs)
     for (size_t i = 0; i < 2; i++) {
         double mean = 0;
         size_t count = 0;
-        const char *name = exo_tape_metric_at(p.tape, i, &mean, &count);
+        const char *name = exo_tape_metric_at(p.tape, i, &mean, &count)->name;
         cr_expect_eq(count, ROWS - 1, "%s", name);
     }
     exo_tape_free(&p.tape);
