@@ -38,6 +38,7 @@
 #include <exogym/clock.h>
 #include <exogym/comm.h>
 #include <exogym/config.h>
+#include <exogym/meter.h>
 #include <exogym/status.h>
 #include <exogym/tensor.h>
 
@@ -125,6 +126,9 @@ EXO_API const char *exo_graph_folder(const exo_graph_actor *actor); /* for files
 EXO_API void exo_graph_phase(exo_graph_actor *actor, const char *name);
 /* A figure of the actor, for the progress line, metrics.csv and the result: the latest value of each name. At most 16 names; literals. */
 EXO_API void exo_graph_metric(exo_graph_actor *actor, const char *name, double value);
+/* The actor's scope of meters, with unit and help, as many as it likes (meter.h): in the run's result.json and progress.json, and in `exogym
+ * status`, under the actor's name. They are good until `run` returns. */
+EXO_API exo_meters *exo_graph_meters(exo_graph_actor *actor);
 
 /* --- Classes -------------------------------------------------------------------------------------------------------------- */
 
