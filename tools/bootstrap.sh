@@ -12,14 +12,14 @@ run_packages=(
     libzstd-dev liblz4-dev libpcre2-dev libunistring-dev
     dataset-fashion-mnist gnuplot-nox
 )
-test_packages=(libcriterion-dev clang libclang-rt-dev clang-format python3 spin tcc g++ dpkg-dev libsodium-dev gdb)
+test_packages=(libcriterion-dev clang lld libclang-rt-dev clang-format python3 spin tcc g++ dpkg-dev libsodium-dev gdb)
 libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
   compute: oneDNN 2 (dnnl.h)
   cluster: ZeroMQ 4.3 (libzmq), protobuf-c with protoc-c, SQLite 3, uthash, libseccomp
   others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, zlib, zstd, lz4, PCRE2 10.40 (8 bit), libunistring
   data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
   plots:   gnuplot
-  tests:   Criterion 2.4, clang with its sanitizers and libFuzzer (compiler-rt), clang-format, python3, spin, tcc;
+  tests:   Criterion 2.4, clang with its sanitizers and libFuzzer (compiler-rt), clang-format, lld, python3, spin, tcc;
            of Debian: g++, dpkg-dev and libsodium, for a ZeroMQ with the thread sanitizer; gdb, for what crashed'
 
 usage() {

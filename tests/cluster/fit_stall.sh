@@ -38,7 +38,7 @@ job late 3 600 >late.yaml
 "$EXOGYM" run late.yaml --no-plot --save-dir runs --workers 3 >out 2>err </dev/null || fail "late: $(tail -3 err)"
 ! grep -qE 'stall|does not answer' err || fail "late: $(cat err)"
 
-job stops 2 $((4 * slower)) >stops.yaml
+job stops 2 $((slower > 1 ? 20 : 4)) >stops.yaml
 "$EXOGYM" run stops.yaml --no-plot --save-dir runs --workers 2 >out 2>err </dev/null &
 run_pid=$!
 started+=($!)

@@ -329,15 +329,15 @@ learn_cartpole(size_t makers, size_t trainers, double target, uint64_t seed)
 /* Of 20 seeds none takes less than 29 or more than 46 updates to 400, in any structure; cli/maker_trainer goes there with all of them. */
 Test(ppo_update, one_maker_and_one_trainer_learn_cartpole)
 {
-    cr_expect_leq(learn_cartpole(1, 1, SANITIZED ? 50 : 400, 1), 60);
+    cr_expect_leq(learn_cartpole(1, 1, SANITIZED ? 30 : 400, 1), 60);
 }
 
 Test(ppo_update, two_makers_and_one_trainer_learn_cartpole)
 {
-    cr_expect_leq(learn_cartpole(2, 1, SANITIZED ? 50 : 150, 2), 30);
+    cr_expect_leq(learn_cartpole(2, 1, SANITIZED ? 30 : 150, 2), 30);
 }
 
 Test(ppo_update, two_makers_and_two_trainers_learn_cartpole)
 {
-    cr_expect_leq(learn_cartpole(2, 2, SANITIZED ? 50 : 150, 3), 30);
+    cr_expect_leq(learn_cartpole(2, 2, SANITIZED ? 30 : 150, 3), 30);
 }
