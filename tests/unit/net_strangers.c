@@ -137,7 +137,7 @@ Test(net, refuses_a_flood_without_a_flood)
     for (int i = 0; i < 20000; i++)
         cr_assert_geq(zmq_send(s.socket, "garbage", 7, 0), 0);
     expect_honest_is_heard(&server);
-    cr_expect_leq(logged_lines(), 2);
+    cr_expect_leq(logged_lines(), 20, "%s", logged_text()); /* it is closed, and comes anew */
     stranger_close(&s);
     for (int i = 0; i < 100; i++) {
         s = new_stranger(&server);
@@ -146,7 +146,7 @@ Test(net, refuses_a_flood_without_a_flood)
         stranger_close(&s);
     }
     expect_honest_is_heard(&server);
-    cr_expect_leq(logged_lines(), 60);
+    cr_expect_leq(logged_lines(), 60, "%s", logged_text());
     net_end_close(&server);
 }
 
