@@ -63,6 +63,7 @@ fail(void *group, uint32_t rank, const char *cause)
 static void
 close_group(void *group)
 {
+    shm_unlink(((struct segment *)group)->name); /* where no collective came to be */
     munmap(group, sizeof(struct segment));
 }
 
