@@ -26,6 +26,7 @@
 
 #define PATIENCE (60 * EXO_SECOND)
 #define EVERY    (20 * EXO_MS)
+#define ALONE    (15 * EXO_SECOND) /* the longest measurement without a hostile one */
 
 enum {
     CALLERS = 2,
@@ -224,7 +225,7 @@ try(const hostile_kind *kind, uint64_t seconds)
     int rein = -1;
     exo_time length = (exo_time)seconds * EXO_SECOND;
     printf("%s: %s\n", kind->name, kind->what);
-    call_both("without", length / 4);
+    call_both("without", length / 4 < ALONE ? length / 4 : ALONE);
     struct use before = use_now();
     pid_t pid = start_hostile(kind->name, &rein);
     struct use most = call_both("beside", length);
