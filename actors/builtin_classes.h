@@ -1,4 +1,4 @@
-/* The classes of this layer that graphs find by name; builtins/ registers them. What workers make is in train_node.h. */
+/* The classes of this layer that graphs find by name; builtins/ registers them. The class of actors is in train_node.h. */
 #ifndef EXO_BUILTIN_CLASSES_H
 #define EXO_BUILTIN_CLASSES_H
 

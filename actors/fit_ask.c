@@ -13,16 +13,16 @@
 static void
 fail_collectives(struct run *run, uint32_t rank, const char *cause)
 {
-    if (!run->far) {
-        exo_comm_fail(run->comm, rank, cause);
-        exo_comm_fail(run->side, rank, cause);
+    if (run->fit->comm) {
+        exo_comm_fail(run->fit->comm, rank, cause);
+        exo_comm_fail(run->fit->side, rank, cause);
         exo_fit_expect_no_more(run);
         return;
     }
     Exo__Train__NodeAbandon m = EXO__TRAIN__NODE_ABANDON__INIT;
     m.rank = rank;
     m.cause = exo_args_text(cause);
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         exo_payload payload = {0};
         if (run->nodes[r].id && exo_protocol_pack(&payload, &m.base, NULL) == EXO_OK)
             exo_send(run->runtime, run->nodes[r], "abandon", payload, INT64_MAX, NULL);
@@ -69,7 +69,7 @@ exo_status
 exo_fit_ask_all(struct run *run, const char *method, const ProtobufCMessage *args, exo_err *err)
 {
     exo_status st = EXO_OK;
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++)
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++)
         st = exo_fit_ask(run, r, method, args, err);
     if (st != EXO_OK) /* those that were asked wait for one that was not */
         fail_collectives(run, 0, err->text);
@@ -79,7 +79,7 @@ exo_fit_ask_all(struct run *run, const char *method, const ProtobufCMessage *arg
 void
 exo_fit_drop_futures(struct run *run)
 {
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         exo_future_drop(&run->futures[r]);
 }
 
@@ -121,7 +121,7 @@ all_are_silent(const struct run *run, uint32_t count)
 static exo_time
 patience_of(const struct run *run, bool failed)
 {
-    return exo_deadline(run->clock, failed ? EXO_FIT_CLOSE_GRACE : run->fit.timeout + EXO_FIT_CLOSE_GRACE);
+    return exo_deadline(run->clock, failed ? EXO_FIT_CLOSE_GRACE : run->fit->timeout + EXO_FIT_CLOSE_GRACE);
 }
 
 exo_status
@@ -130,7 +130,7 @@ exo_fit_await_all(struct run *run, exo_err *err)
     uint32_t count = 0;
     struct root root = {0};
     exo_err stall = {0};
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         if (!run->futures[r])
             continue;
         run->pending[count] = run->futures[r];
@@ -167,7 +167,7 @@ exo_fit_await_all(struct run *run, exo_err *err)
         return EXO_OK;
     fail_collectives(run, run->pending_ranks[0], "it does not answer");
     return exo_fail(err, EXO_TIMEOUT, "node_%u has not answered for %" PRId64 " s", run->pending_ranks[0],
-                    (run->fit.timeout + EXO_FIT_CLOSE_GRACE) / EXO_SECOND);
+                    (run->fit->timeout + EXO_FIT_CLOSE_GRACE) / EXO_SECOND);
 }
 
 static exo_status

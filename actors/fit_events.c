@@ -17,23 +17,16 @@
 
 /* --- Events --------------------------------------------------------------------------------------------------------------- */
 
-/* Training time so far, over all parts of a resumed run, in ns. */
-uint64_t
-exo_fit_elapsed(const struct run *run)
-{
-    return run->elapsed_before + (uint64_t)(exo_fit_now(run) - run->before.now);
-}
-
 static void
 report(struct run *run, bool evaluated)
 {
     if (!run->opts->progress)
         return;
     exo_progress p = run->eval;
-    uint64_t left = run->fit.max_steps - run->step;
-    double per_step = (double)run->fit.batch_size * run->fit.num_nodes;
+    uint64_t left = run->fit->max_steps - run->step;
+    double per_step = (double)run->fit->batch_size * run->fit->num_nodes;
     p.step = run->step;
-    p.max_steps = run->fit.max_steps;
+    p.max_steps = run->fit->max_steps;
     p.train_loss = run->train_loss;
     p.lr = run->lr;
     p.samples_per_second = run->rate;
@@ -41,9 +34,10 @@ report(struct run *run, bool evaluated)
     p.eta = run->rate > 0 ? (double)left * per_step / run->rate : (double)NAN;
     p.bytes_sent = run->bytes_sent;
     p.evaluated = evaluated;
+    p.meters = exo_fit_meters(run);
     p.edge = exo_fit_edge_name(run);
     p.traffic = (exo_traffic){0};
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         exo_traffic_add(&p.traffic, &run->traffic[r]);
     run->opts->progress(run->opts->context, &p);
 }
@@ -66,13 +60,14 @@ ask_to_evaluate(struct run *run, uint32_t rank, Exo__Train__Copy copy, exo_err *
 }
 
 static exo_status
-read_figures(struct run *run, uint32_t rank, double *loss, double *accuracy, exo_err *err)
+read_figures(struct run *run, uint32_t rank, exo_fit_copy copy, double *loss, double *accuracy, exo_err *err)
 {
     ProtobufCMessage *reply = NULL;
     exo_status st = exo_fit_reply(run, rank, &exo__train__figures__descriptor, &reply, err);
     if (st == EXO_OK) {
         *loss = ((const Exo__Train__Figures *)reply)->loss;
         *accuracy = ((const Exo__Train__Figures *)reply)->accuracy;
+        st = exo_fit_take_figures(run, copy, (const Exo__Train__Figures *)reply, err);
     }
     exo_args_free(&reply);
     return st;
@@ -82,11 +77,11 @@ read_figures(struct run *run, uint32_t rank, double *loss, double *accuracy, exo
 static exo_status
 evaluate(struct run *run, exo_err *err)
 {
-    uint32_t other = run->fit.num_nodes > 1 ? 1 : 0;
+    uint32_t other = run->fit->num_nodes > 1 ? 1 : 0;
     run->evaluated = true;
     run->eval.local_loss = run->eval.global_loss = (double)NAN;
     run->eval.local_accuracy = run->eval.global_accuracy = (double)NAN;
-    if (run->fit.val_count == 0)
+    if (run->fit->val_count == 0)
         return EXO_OK;
 
     exo_status st = other ? exo_fit_ask_average(run, err) : EXO_OK;
@@ -98,9 +93,9 @@ evaluate(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = all;
     if (st == EXO_OK)
-        st = read_figures(run, 0, &run->eval.local_loss, &run->eval.local_accuracy, err);
+        st = read_figures(run, 0, EXO_FIT_LOCAL, &run->eval.local_loss, &run->eval.local_accuracy, err);
     if (st == EXO_OK)
-        st = read_figures(run, other, &run->eval.global_loss, &run->eval.global_accuracy, err);
+        st = read_figures(run, other, EXO_FIT_GLOBAL, &run->eval.global_loss, &run->eval.global_accuracy, err);
     exo_fit_drop_futures(run);
     if (st != EXO_OK || !run->metrics)
         return st;
@@ -114,6 +109,14 @@ evaluate(struct run *run, exo_err *err)
         .global_accuracy = run->eval.global_accuracy,
     };
     return exo_metrics_validation(run->metrics, &row, err);
+}
+
+/* Also without data for it: the run's meters are written at the same steps. */
+static exo_status
+look(struct run *run, exo_err *err)
+{
+    exo_status st = evaluate(run, err);
+    return st == EXO_OK && run->metrics ? exo_metrics_meters(run->metrics, run->step, exo_fit_meters(run), err) : st;
 }
 
 static exo_status
@@ -137,7 +140,7 @@ correlate(struct run *run, exo_err *err)
 static exo_status
 commit(struct run *run, exo_err *err)
 {
-    uint32_t nodes = run->fit.num_nodes;
+    uint32_t nodes = run->fit->num_nodes;
     char(*sums)[65] = exo_calloc(nodes, sizeof *sums);
     exo_status st = sums ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the checkpoint's manifest");
     for (uint32_t r = 0; st == EXO_OK && r < nodes; r++) {
@@ -194,12 +197,12 @@ static exo_status
 run_events(struct run *run, exo_err *err)
 {
     const exo_fit_opts *opts = run->opts;
-    bool last = run->step == run->fit.max_steps;
+    bool last = run->step == run->fit->max_steps;
     exo_status st = EXO_OK;
     if (is_due(run->step, opts->val_interval) || last) {
-        st = evaluate(run, err);
+        st = look(run, err);
         if (st == EXO_OK)
-            report(run, run->fit.val_count > 0);
+            report(run, run->fit->val_count > 0);
     }
     if (st == EXO_OK && is_due(run->step, opts->correlation_interval))
         st = correlate(run, err);
@@ -210,6 +213,37 @@ run_events(struct run *run, exo_err *err)
     if (st == EXO_OK && opts->save_dir && (due || ends))
         st = checkpoint(run, err);
     return st;
+}
+
+/* Nodes elsewhere change each for itself; what those of this process share is changed here, while they are idle. */
+static exo_status
+change_graph(struct run *run, const exo_graph_spec *next, const char *text, exo_err *err)
+{
+    if (!run->far)
+        return exo_fit_change(run->fit, run->fit->comm, next, err);
+    Exo__Train__NodeChange m = EXO__TRAIN__NODE_CHANGE__INIT;
+    m.graph = exo_args_text(text);
+    exo_status st = exo_fit_ask_all(run, "change", &m.base, err);
+    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
+    exo_fit_drop_futures(run);
+    return st == EXO_OK ? all : st;
+}
+
+/* Goes over to other graphs, if somebody asks for them. All nodes are idle. An error is that of the change: the run goes on. */
+static void
+look_for_change(struct run *run)
+{
+    const exo_graph_spec *next = NULL;
+    const char *text = NULL;
+    if (!run->live || !run->fit->graph)
+        return;
+    while (run->live->next(run->live->context, run->step, run->fit->graph, &next, &text)) {
+        exo_err err = {0};
+        exo_status st = change_graph(run, next, text, &err);
+        if (st == EXO_OK)
+            run->fit->graph = next;
+        run->live->changed(run->live->context, run->step, (exo_time)exo_fit_elapsed(run), st, err.text);
+    }
 }
 
 /* --- Training ------------------------------------------------------------------------------------------------------------- */
@@ -228,7 +262,7 @@ static uint64_t
 segment_end(const struct run *run)
 {
     const exo_fit_opts *opts = run->opts;
-    uint64_t end = run->fit.max_steps;
+    uint64_t end = run->fit->max_steps;
     end = next_due(run->step, opts->val_interval, end);
     end = next_due(run->step, opts->correlation_interval, end);
     end = next_due(run->step, opts->checkpoint_interval, end);
@@ -256,14 +290,14 @@ read_trained(struct run *run, uint32_t rank, size_t steps, ProtobufCMessage **ou
         exo_traffic_set(&traffic, i, reply->traffic[i]);
     run->traffic[rank] = run->before.traffic[rank];
     exo_traffic_add(&run->traffic[rank], &traffic);
-    return EXO_OK;
+    return exo_fit_take_trained(run, rank, reply, err);
 }
 
 /* The steps of node 0, which stand for all. */
 static exo_status
 record_steps(struct run *run, const Exo__Train__Trained *first, exo_err *err)
 {
-    uint64_t per_step = (uint64_t)run->fit.batch_size * run->fit.num_nodes;
+    uint64_t per_step = (uint64_t)run->fit->batch_size * run->fit->num_nodes;
     exo_status st = EXO_OK;
     for (size_t i = 0; i < first->n_loss && st == EXO_OK; i++) {
         run->step++;
@@ -282,7 +316,7 @@ record_segment(struct run *run, size_t steps, exo_time took, exo_time took_here,
     ProtobufCMessage *first = NULL, *reply = NULL;
     uint64_t bytes = 0;
     exo_status st = EXO_OK;
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
         st = read_trained(run, r, steps, &reply, err);
         bytes += st == EXO_OK ? ((const Exo__Train__Trained *)reply)->bytes_sent : 0;
         if (r == 0) {
@@ -298,7 +332,7 @@ record_segment(struct run *run, size_t steps, exo_time took, exo_time took_here,
     exo_args_free(&first);
     run->trained += took;
     run->step_time = steps ? took_here / (exo_time)steps : 0;
-    double samples = (double)(steps * run->fit.batch_size * run->fit.num_nodes);
+    double samples = (double)(steps * run->fit->batch_size * run->fit->num_nodes);
     double rate = took > 0 ? samples / ((double)took * 1e-9) : 0;
     run->rate = run->rate > 0 ? 0.8 * run->rate + 0.2 * rate : rate;
     run->evaluated = false;
@@ -333,13 +367,13 @@ exo_fit_train(struct run *run, exo_err *err)
     report(run, false);
     if (run->step == 0)
         st = run_events(run, err);
-    while (st == EXO_OK && !run->stopped && run->step < run->fit.max_steps) {
-        exo_fit_look_for_change(run);
+    while (st == EXO_OK && !run->stopped && run->step < run->fit->max_steps) {
+        look_for_change(run);
         st = train_segment(run, err);
         if (st == EXO_OK)
             st = run_events(run, err);
     }
     if (st == EXO_OK && !run->stopped && !run->evaluated)
-        st = evaluate(run, err); /* resumed at the end: there was no step to evaluate after */
+        st = look(run, err); /* resumed at the end: there was no step to evaluate after */
     return st;
 }

@@ -2,6 +2,7 @@
  * checkpoint was made: see fit_impl.h. The numbers of the training itself are the nodes' own (train_node.c).
  *
  *     {"elapsed_ns", "wall_ns", "trained_ns", "now_ns", "train_loss", "lr", "links": "words in hex", "names": [...],
+ *      "meters": {...: meter_json.h},
  *      "nodes": [{"time_ns", "traffic": [8 counts], "up": [3 counts], "down": [3 counts], "totals": [[name, kind, ns, count], ...],
  *                 "lost", "spans": [[name, kind, begin, end], ...]}, ...]}
  *
@@ -20,6 +21,7 @@
 
 #include "base/file.h"
 #include "base/grow_text.h"
+#include "report/meter_json.h"
 #include "report/traffic_json.h"
 
 enum {
@@ -87,8 +89,8 @@ node_json(const struct run *run, uint32_t rank, json_t *names)
         json_object_set_new(node, "up", link_json(&up));
         json_object_set_new(node, "down", link_json(&down));
     }
-    if (run->paces && run->graph) {
-        const exo_pace *pace = &run->paces[rank];
+    if (run->fit->paces && run->fit->graph) {
+        const exo_pace *pace = &run->fit->paces[rank];
         json_object_set_new(node, "time_ns", json_integer(pace->lane ? exo_sim_time(pace->lane) : 0));
         json_object_set_new(node, "totals", totals_json(&pace->track, names));
         json_object_set_new(node, "spans", spans_json(&pace->track, names));
@@ -104,7 +106,7 @@ links_json(const struct run *run)
     uint64_t *words = NULL;
     size_t count = 0;
     exo_text text = {0};
-    bool failed = exo_links_save(run->links, &words, &count) != EXO_OK;
+    bool failed = exo_links_save(run->fit->links, &words, &count) != EXO_OK;
     for (size_t i = 0; !failed && i < count; i++)
         exo_text_add(&text, i ? " %" PRIx64 : "%" PRIx64, words[i]);
     json_t *json = failed || text.failed ? NULL : json_string(text.data);
@@ -118,7 +120,7 @@ exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed
 {
     char path[EXO_CHECKPOINT_PATH + 32];
     json_t *names = json_array(), *nodes = json_array();
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         json_array_append_new(nodes, node_json(run, r, names));
     json_t *all = json_pack("{s:I, s:I, s:I, s:I, s:o, s:o}", "elapsed_ns", (json_int_t)elapsed, "wall_ns",
                             (json_int_t)exo_fit_wall(run), "trained_ns", (json_int_t)run->trained, "now_ns",
@@ -126,8 +128,9 @@ exo_fit_save_figures(const struct run *run, const char *folder, uint64_t elapsed
     if (isfinite(run->train_loss)) /* JSON has no other numbers */
         json_object_set_new(all, "train_loss", json_real((double)run->train_loss));
     json_object_set_new(all, "lr", json_real((double)run->lr));
-    bool whole = all && json_array_size(nodes) == run->fit.num_nodes &&
-                 (!run->links || json_object_set_new(all, "links", links_json(run)) == 0);
+    bool whole = all && json_object_set_new(all, "meters", exo_meters_json(run->meters.tree)) == 0 &&
+                 json_array_size(nodes) == run->fit->num_nodes &&
+                 (!run->fit->links || json_object_set_new(all, "links", links_json(run)) == 0);
     char *text = whole ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     snprintf(path, sizeof path, "%s/figures.json", folder);
@@ -191,7 +194,7 @@ read_track(const json_t *node, const json_t *names, exo_track *track)
 static exo_status
 allocate(struct run *run, exo_err *err)
 {
-    uint32_t n = run->fit.num_nodes;
+    uint32_t n = run->fit->num_nodes;
     run->before.traffic = exo_calloc(n, sizeof *run->before.traffic);
     run->before.up = exo_calloc(n, sizeof *run->before.up);
     run->before.down = exo_calloc(n, sizeof *run->before.down);
@@ -206,9 +209,9 @@ exo_fit_load_figures(struct run *run, exo_err *err)
     char path[EXO_CHECKPOINT_PATH + 32], *text = NULL;
     size_t size = 0;
     exo_status st = allocate(run, err);
-    if (st != EXO_OK || !run->fit.resume_from)
+    if (st != EXO_OK || !run->fit->resume_from[0])
         return st;
-    snprintf(path, sizeof path, "%s/figures.json", run->fit.resume_from);
+    snprintf(path, sizeof path, "%s/figures.json", run->fit->resume_from);
     st = exo_file_read(path, LARGEST, &text, &size, err);
     if (st == EXO_NOT_FOUND) {
         EXO_LOG(WARN, TRAIN, "missing=%s written by an older exogym: ledger and times count from here on", path);
@@ -217,9 +220,9 @@ exo_fit_load_figures(struct run *run, exo_err *err)
     json_t *all = st == EXO_OK ? json_loadb(text, size, 0, NULL) : NULL;
     exo_free(text);
     const json_t *nodes = json_object_get(all, "nodes");
-    if (st == EXO_OK && json_array_size(nodes) != run->fit.num_nodes)
+    if (st == EXO_OK && json_array_size(nodes) != run->fit->num_nodes)
         st = exo_fail(err, EXO_INVAL, "%s: these are not the figures of a checkpoint of %u nodes", path,
-                      run->fit.num_nodes);
+                      run->fit->num_nodes);
     if (st != EXO_OK) {
         json_decref(all);
         return st;
@@ -232,7 +235,7 @@ exo_fit_load_figures(struct run *run, exo_err *err)
     const json_t *loss = json_object_get(all, "train_loss");
     run->train_loss = json_is_number(loss) ? (float)json_number_value(loss) : NAN;
     run->lr = (float)json_number_value(json_object_get(all, "lr"));
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         const json_t *node = json_array_get(nodes, r);
         run->before.traffic[r] = run->traffic[r] =
             exo_traffic_of_json(json_object_get(node, "traffic"), EXO_TRAFFIC_NUMBERS);
@@ -245,7 +248,7 @@ exo_fit_load_figures(struct run *run, exo_err *err)
 void
 exo_fit_restore_pace(struct run *run, uint32_t rank)
 {
-    exo_pace *pace = &run->paces[rank];
+    exo_pace *pace = &run->fit->paces[rank];
     if (!run->before.known)
         return;
     const json_t *node = json_array_get(json_object_get(run->before.figures, "nodes"), rank);
@@ -270,9 +273,9 @@ exo_fit_restore_links(struct run *run, exo_err *err)
             break;
     }
     exo_err reason = {0};
-    exo_status st = exo_links_restore(run->links, words, count, &reason);
+    exo_status st = exo_links_restore(run->fit->links, words, count, &reason);
     if (st != EXO_OK)
-        st = exo_fail(err, st, "%s/figures.json: %s", run->fit.resume_from, reason.text);
+        st = exo_fail(err, st, "%s/figures.json: %s", run->fit->resume_from, reason.text);
     exo_free(words);
     return st;
 }

@@ -1,64 +1,64 @@
-/* One fit, shared by the files that do it: fit_run.c (from beginning to end), fit_prepare.c (what there is before the first step),
- * fit_ask.c (requests to the nodes), fit_watch.c (stalls), fit_events.c (training, and what happens between two segments), fit_network.c (its clock and its
- * emulated network), fit_figures.c (what a checkpoint keeps of what was counted).
+/* One fit, shared by the files that do it: fit_run.c (from beginning to end), fit_prepare.c (what there is before the first step), fit_spawn.c
+ * (nodes), fit_ask.c (requests to them), fit_watch.c (stalls), fit_events.c (training, and what happens between two segments),
+ * fit_network.c (its emulated network), fit_clock.c (its clock), fit_figures.c (what a checkpoint keeps of what was counted),
+ * fit_meters.c (its tree of meters).
  *
  * Everything in struct run belongs to the caller's thread. The nodes run free between two events (evaluation, correlation,
  * checkpoint, the end, or about a fifth of a second, so that a stop is heeded soon); at an event all of them are idle. */
 #ifndef EXO_FIT_IMPL_H
 #define EXO_FIT_IMPL_H
 
-#include <exogym/engine.h>
-
-#include "actors/checkpoint.h"
-#include "actors/fit_network.h"
-#include "actors/fit_run.h"
 #include <jansson.h>
 
-#include "actors/train_node.h"
-#include "base/sim.h"
-#include "link/link.h"
+#include "actors/fit.h"
+#include "actors/fit_run.h"
+#include "base/meter.h"
+#include "base/traffic.h"
+#include "protocol/protocol.h"
 #include "report/ledger.h"
 #include "report/metrics.h"
 
 #define EXO_FIT_CLOSE_GRACE (30 * EXO_SECOND)
 
 enum {
-    EXO_NODE_NAME = 32
+    EXO_NODE_NAME = 32,
+    EXO_FIT_METERS = 4 /* of the run itself */
+};
+
+/* Which copy of the model was evaluated. */
+typedef enum exo_fit_copy {
+    EXO_FIT_LOCAL,
+    EXO_FIT_GLOBAL
+} exo_fit_copy;
+
+struct exo_fit_node_meters {
+    exo_meters *scope;
+    exo_meter *loss;
 };
 
 struct run {
-    exo_fit fit;
+    exo_fit *fit; /* held; the nodes' own where they are in this process, else what is the trainer's of it */
     const exo_fit_opts *opts;
-    const exo_fit_far *far;      /* NULL: the nodes are in this process */
-    const exo_graph_spec *graph; /* NULL: the real clock, nothing emulated */
-    const exo_fit_live *live;    /* NULL: nothing changes */
+    const exo_fit_far *far;   /* NULL: the nodes are in this process */
+    const exo_fit_live *live; /* NULL: nothing changes */
     const char *strategy_name;
     const exo_clock *clock; /* real: for deadlines */
 
     exo_runtime *runtime;
-    exo_comm *comm, *side;       /* of nodes in this process */
-    exo_node_spec *specs;        /* (num_nodes) */
     exo_ref *nodes;              /* (num_nodes) */
     exo_future **futures;        /* (num_nodes) of the request in progress */
     exo_future **pending;        /* (num_nodes) scratch of await_all       */
-    struct exo_fit_watch *watch; /* fit_watch.c                        */
     uint32_t *pending_ranks;     /* (num_nodes) likewise                   */
-    exo_strategy **strategy;     /* (num_nodes) */
-    exo_dataset **train;         /* (num_nodes) held                       */
-    size_t *val_order;
-
-    exo_sim *sim;     /* NULL: the run's clock is the real one        */
-    exo_links *links; /* NULL: nothing is emulated                    */
-    exo_pace *paces;  /* (num_nodes) of nodes in this process         */
+    struct exo_fit_watch *watch; /* fit_watch.c                            */
     exo_traffic
         *traffic; /* (num_nodes) of the strategy's edge, over all parts of a resumed run, as the nodes said last */
 
     char folder[EXO_CHECKPOINT_PATH]; /* "" without files */
     int lock;                         /* descriptor, or -1 */
-    char checkpoint[EXO_CHECKPOINT_PATH];
     exo_metrics *metrics;
     exo_config_doc *whole; /* {options: the strategy's, with every default} */
     char *options_text;    /* the same                                      */
+    char *strategy_text;   /* what the nodes make theirs of: its options as they were written, with its name */
     char *settings;
 
     /* Of the parts before a resume; all 0 where there are none, or their checkpoint has no figures. */
@@ -69,6 +69,14 @@ struct run {
         exo_link_stats *up, *down; /* (num_nodes) */
         json_t *figures;           /* has the names of spans and totals */
     } before;
+
+    struct {
+        exo_meters *tree, *before; /* before: a resume; what the nodes' meters were */
+        exo_meter *own[EXO_FIT_METERS], *train_loss, *train_lr, *copy_loss[2], *traffic[EXO_TRAFFIC_COLUMNS];
+        exo_meters *copies[2];             /* by exo_fit_copy */
+        struct exo_fit_node_meters *nodes; /* (num_nodes)     */
+        bool warned;
+    } meters;
 
     uint64_t step;
     exo_time started;        /* of this process's part, on the real clock        */
@@ -114,10 +122,11 @@ bool exo_fit_is_silent(const struct run *run, uint32_t rank);
 
 /* Everything up to nodes that are ready for their first step, or for that after the checkpoint. */
 exo_status exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_config *options, exo_err *err);
-/* The strategy's options with every default. */
-exo_config *exo_fit_options(const struct run *run);
-/* Of what all nodes sent together, one node's part, rounded. */
-uint64_t exo_fit_mean_bytes(const struct run *run, uint64_t all);
+
+/* --- fit_spawn.c ---------------------------------------------------------------------------------------------------------------- */
+
+/* Makes the nodes, in this process or on workers. */
+exo_status exo_fit_make_nodes(struct run *run, exo_err *err);
 
 /* --- fit_events.c --------------------------------------------------------------------------------------------------------------- */
 
@@ -125,35 +134,37 @@ uint64_t exo_fit_mean_bytes(const struct run *run, uint64_t all);
 exo_status exo_fit_train(struct run *run, exo_err *err);
 /* The mean of all copies, on every node. */
 exo_status exo_fit_ask_average(struct run *run, exo_err *err);
+
+/* --- fit_clock.c ---------------------------------------------------------------------------------------------------------------- */
+
+/* Now on the run's clock, which goes on where the checkpoint of a resumed run was made. */
+exo_time exo_fit_now(const struct run *run);
+/* How long the run has taken here, over all parts, in ns of the real clock. */
+exo_time exo_fit_wall(const struct run *run);
 /* Training time so far, over all parts of a resumed run, in ns on the run's clock. */
 uint64_t exo_fit_elapsed(const struct run *run);
+/* Before the nodes are told to train, on the virtual clock: none of them runs ahead. */
+void exo_fit_expect_nodes(struct run *run);
+/* Nobody is waited for any more: a node cannot go on. */
+void exo_fit_expect_no_more(struct run *run);
+/* What a node's host has sent and received over emulated links, over all parts; false: there are none here. */
+bool exo_fit_link_stats(const struct run *run, uint32_t rank, exo_link_stats *up, exo_link_stats *down);
+/* Of what all nodes sent together, one node's part, rounded. */
+uint64_t exo_fit_mean_bytes(const struct run *run, uint64_t all);
 
 /* --- fit_network.c -------------------------------------------------------------------------------------------------------------- */
 
 /* The clock, the links and every node's pace, by the run's graph. */
 exo_status exo_fit_open_network(struct run *run, exo_err *err);
 /* The engine that the job names, or NULL; checked for where the nodes are and what is between them. */
-exo_status exo_fit_choose_engine(const struct run *run, const exo_engine_class **out, exo_err *err);
-/* The communicator of the strategy's edge, for nodes in this process. */
-exo_status exo_fit_open_edge(struct run *run, exo_err *err);
+exo_status exo_fit_choose_engine(struct run *run, exo_err *err);
+/* The communicators of nodes in this process. */
+exo_status exo_fit_open_comms(struct run *run, exo_err *err);
 /* What the edge is called in reports. */
 const char *exo_fit_edge_name(const struct run *run);
-/* Now on the run's clock, which goes on where the checkpoint of a resumed run was made. */
-exo_time exo_fit_now(const struct run *run);
-/* How long the run has taken here, over all parts, in ns of the real clock. */
-exo_time exo_fit_wall(const struct run *run);
-/* What a node's host has sent and received over emulated links, over all parts; false: there are none here. */
-bool exo_fit_link_stats(const struct run *run, uint32_t rank, exo_link_stats *up, exo_link_stats *down);
-/* Before the nodes are told to train, on the virtual clock: none of them runs ahead. */
-void exo_fit_expect_nodes(struct run *run);
-/* Goes over to other graphs, if somebody asks for them. All nodes are idle. An error is that of the change: the run goes on. */
-void exo_fit_look_for_change(struct run *run);
-/* Nobody is waited for any more: a node cannot go on. */
-void exo_fit_expect_no_more(struct run *run);
 /* ledger.csv, network.json and, on the virtual clock, timeline.json, into the run's folder: at the end, and of a run that was stopped. All
  * nodes are idle. */
 exo_status exo_fit_report_network(struct run *run, exo_fit_result *result, exo_err *err);
-void exo_fit_close_network(struct run *run);
 
 /* --- fit_figures.c -------------------------------------------------------------------------------------------------------------- */
 
@@ -166,5 +177,16 @@ void exo_fit_restore_pace(struct run *run, uint32_t rank);
 /* Links go on where they were, too: windows of connections, what waits for a rate, numbers of messages. INVAL: figures.json is damaged. */
 exo_status exo_fit_restore_links(struct run *run, exo_err *err);
 void exo_fit_release_figures(struct run *run);
+
+/* --- fit_meters.c ---------------------------------------------------------------------------------------------------------------- */
+
+/* The tree, with what figures.json of a resumed run had. After exo_fit_load_figures. */
+exo_status exo_fit_open_meters(struct run *run, exo_err *err);
+/* Takes over what a node says of its meters; INVAL: what it says is damaged. */
+exo_status exo_fit_take_trained(struct run *run, uint32_t rank, const Exo__Train__Trained *reply, exo_err *err);
+exo_status exo_fit_take_figures(struct run *run, exo_fit_copy copy, const Exo__Train__Figures *reply, exo_err *err);
+/* The tree with the run's own figures as they are now. */
+const exo_meters *exo_fit_meters(struct run *run);
+void exo_fit_close_meters(struct run *run);
 
 #endif

@@ -1,6 +1,5 @@
-/* The clock and the emulated network of a fit, and what is said about them in the end: see fit_impl.h. */
+/* The emulated network of a fit, and what is said about it in the end: see fit_impl.h. */
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,88 +10,24 @@
 #include "actors/fit_impl.h"
 #include "base/dir.h"
 #include "base/file.h"
-#include "comm/edge.h"
 #include "comm/encode.h"
-#include "graph/site.h"
 #include "report/timeline.h"
 
 enum {
     SPANS = 100000 /* of each node, for the timeline */
 };
 
-static const exo_actor_spec *
-nodes_of(const exo_graph_spec *graph)
+static exo_status
+open_paces(struct run *run, exo_err *err)
 {
-    return &graph->actors[0];
-}
-
-exo_time
-exo_fit_step_cost(const exo_graph_spec *graph)
-{
-    for (size_t i = 0; graph && i < nodes_of(graph)->num_compute; i++)
-        if (strcmp(nodes_of(graph)->compute[i].phase, "step") == 0)
-            return nodes_of(graph)->compute[i].cost;
-    return -1;
-}
-
-exo_time
-exo_fit_now(const struct run *run)
-{
-    return run->sim ? exo_sim_now(run->sim) : run->before.now + exo_now(run->clock) - run->started;
-}
-
-exo_time
-exo_fit_wall(const struct run *run)
-{
-    return run->before.wall + exo_now(run->clock) - run->started;
-}
-
-void
-exo_fit_expect_nodes(struct run *run)
-{
-    if (run->sim)
-        exo_sim_expect(run->sim, run->fit.num_nodes);
-}
-
-void
-exo_fit_expect_no_more(struct run *run)
-{
-    if (run->sim)
-        exo_sim_expect_no_more(run->sim);
-}
-
-/* Where the run's clock began, on the clock that it is read from. */
-static exo_time
-origin_of(const struct run *run)
-{
-    return run->sim ? 0 : run->started - run->before.now;
-}
-
-exo_status
-exo_fit_open_network(struct run *run, exo_err *err)
-{
-    const exo_graph_spec *graph = run->graph;
+    exo_fit *fit = run->fit;
     exo_status st = EXO_OK;
-    if (graph && graph->virtual_clock && run->far)
-        return exo_fail(err, EXO_UNSUPPORTED, "the virtual clock is for nodes in one process: without workers");
-    if (graph && graph->virtual_clock)
-        st = exo_sim_new(&run->sim, 0, err);
-    if (run->sim)
-        exo_sim_restore(run->sim, run->before.now);
-    if (st == EXO_OK && graph && graph->emulated)
-        st = exo_graph_links(graph, &run->links, err);
-    if (st == EXO_OK && run->links && !run->far)
-        st = exo_fit_restore_links(run, err);
-    run->started = exo_now(run->clock);
-    if (st != EXO_OK || run->far)
-        return st;
-    run->paces = exo_calloc(run->fit.num_nodes, sizeof *run->paces);
-    if (!run->paces)
-        return exo_fail(err, EXO_NOMEM, "no memory for %u nodes", run->fit.num_nodes);
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
-        double speed = graph ? graph->hosts[nodes_of(graph)->hosts[r]].speed : 1;
-        st = exo_pace_init(&run->paces[r], run->sim, origin_of(run), speed, err);
-        run->paces[r].track.limit = run->sim ? SPANS : 0;
+    fit->paces = exo_calloc(fit->num_nodes, sizeof *fit->paces);
+    if (!fit->paces)
+        return exo_fail(err, EXO_NOMEM, "no memory for %u nodes", fit->num_nodes);
+    for (uint32_t r = 0; st == EXO_OK && r < fit->num_nodes; r++) {
+        st = exo_pace_init(&fit->paces[r], fit->sim, fit->origin, exo_fit_speed(fit->graph, r), err);
+        fit->paces[r].track.limit = fit->sim ? SPANS : 0;
         if (st == EXO_OK)
             exo_fit_restore_pace(run, r);
     }
@@ -100,96 +35,63 @@ exo_fit_open_network(struct run *run, exo_err *err)
 }
 
 exo_status
-exo_fit_choose_engine(const struct run *run, const exo_engine_class **out, exo_err *err)
+exo_fit_open_network(struct run *run, exo_err *err)
 {
-    const exo_graph_spec *graph = run->graph;
+    exo_fit *fit = run->fit;
+    const exo_graph_spec *graph = fit->graph;
+    exo_status st = EXO_OK;
+    if (graph && graph->virtual_clock && run->far)
+        return exo_fail(err, EXO_UNSUPPORTED, "the virtual clock is for nodes in one process: without workers");
+    if (graph && graph->virtual_clock)
+        st = exo_sim_new(&fit->sim, 0, err);
+    if (fit->sim)
+        exo_sim_restore(fit->sim, run->before.now);
+    if (st == EXO_OK && graph && graph->emulated)
+        st = exo_graph_links(graph, &fit->links, err);
+    if (st == EXO_OK && fit->links && !run->far)
+        st = exo_fit_restore_links(run, err);
+    run->started = exo_now(run->clock);
+    fit->origin = fit->sim ? 0 : run->started - run->before.now;
+    return st == EXO_OK && !run->far ? open_paces(run, err) : st;
+}
+
+exo_status
+exo_fit_choose_engine(struct run *run, exo_err *err)
+{
+    exo_fit *fit = run->fit;
+    const exo_graph_spec *graph = fit->graph;
     exo_codec *codec = NULL;
-    exo_status st =
-        graph && graph->num_edges ? exo_comm_codec_new(&codec, exo_fit_edge_codec(&graph->edges[0]), err) : EXO_OK;
+    exo_status st = exo_comm_codec_new(&codec, exo_fit_edge_codec(graph), err);
     const exo_fit_engine_use use = {.far = run->far != NULL,
                                     .emulated = graph && (graph->emulated || graph->virtual_clock),
                                     .coded = codec != NULL};
     exo_codec_free(&codec);
     if (st == EXO_OK)
-        st = exo_fit_find_engine(out, run->opts->engine, !run->opts->any_bits, err);
-    return st == EXO_OK ? exo_fit_check_engine(*out, &use, err) : st;
+        st = exo_fit_find_engine(&fit->engine, run->opts->engine, !run->opts->any_bits, err);
+    return st == EXO_OK ? exo_fit_check_engine(fit->engine, &use, err) : st;
+}
+
+static exo_status
+open_strategys(struct run *run, exo_err *err)
+{
+    static _Atomic unsigned opened; /* tells the engines of this process apart */
+    exo_fit *fit = run->fit;
+    exo_comm_edge edge;
+    const exo_clock *clock = fit->sim ? exo_sim_clock(fit->sim) : run->clock;
+    if (exo_fit_is_foreign(fit->engine)) {
+        char name[64];
+        snprintf(name, sizeof name, "%ld-%u", (long)getpid(), opened++);
+        return exo_fit_open_engine(&fit->comm, fit->engine, name, fit->num_nodes, run->clock, err);
+    }
+    return exo_fit_comm_edge(fit, &edge) ? exo_comm_local_on(&fit->comm, fit->num_nodes, clock, &edge, err)
+                                         : exo_comm_local(&fit->comm, fit->num_nodes, run->clock, err);
 }
 
 exo_status
-exo_fit_open_edge(struct run *run, exo_err *err)
+exo_fit_open_comms(struct run *run, exo_err *err)
 {
-    static _Atomic unsigned opened; /* tells the engines of this process apart */
-    const exo_graph_spec *graph = run->graph;
-    const exo_engine_class *engine = NULL;
-    exo_status st = exo_fit_choose_engine(run, &engine, err);
-    if (st != EXO_OK)
-        return st;
-    if (exo_fit_is_foreign(engine)) {
-        char name[64];
-        snprintf(name, sizeof name, "%ld-%u", (long)getpid(), opened++);
-        return exo_fit_open_engine(&run->comm, engine, name, run->fit.num_nodes, run->clock, err);
-    }
-    if (!graph || graph->num_edges == 0)
-        return exo_comm_local(&run->comm, run->fit.num_nodes, run->clock, err);
-    const exo_edge_spec *edge = &graph->edges[0];
-    const exo_comm_edge on = {.name = edge->carries,
-                              .links = run->links,
-                              .hosts = nodes_of(graph)->hosts,
-                              .sim = run->sim,
-                              .origin = origin_of(run),
-                              .codec = exo_fit_edge_codec(edge)};
-    return exo_comm_local_on(&run->comm, run->fit.num_nodes, run->sim ? exo_sim_clock(run->sim) : run->clock, &on, err);
-}
-
-/* What a strategy does itself, as SPARTA's selection, stands at its edge too, for plans: it is none that a collective could have. */
-const char *
-exo_fit_edge_codec(const exo_edge_spec *edge)
-{
-    exo_codec *codec = NULL;
-    size_t size = 0;
-    bool own = exo_codec_parse(&codec, edge->codec_text, NULL) != EXO_OK || !exo_codec_is_stateless(codec) ||
-               !exo_codec_size(codec, 1, &size);
-    exo_codec_free(&codec);
-    return own ? NULL : edge->codec_text;
-}
-
-/* --- Changes ------------------------------------------------------------------------------------------------------------------ */
-
-static exo_status
-change_here(struct run *run, const exo_graph_spec *next, exo_err *err)
-{
-    exo_status st = run->links ? exo_graph_change_links(run->links, next, err) : EXO_OK;
-    if (st == EXO_OK && next->num_edges > 0)
-        st = exo_comm_recode(run->comm, exo_fit_edge_codec(&next->edges[0]), err);
-    return st;
-}
-
-/* Nodes elsewhere do the same each for itself. */
-static exo_status
-change_there(struct run *run, const char *text, exo_err *err)
-{
-    Exo__Train__NodeChange m = EXO__TRAIN__NODE_CHANGE__INIT;
-    m.graph = exo_args_text(text);
-    exo_status st = exo_fit_ask_all(run, "change", &m.base, err);
-    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
-    exo_fit_drop_futures(run);
-    return st == EXO_OK ? all : st;
-}
-
-void
-exo_fit_look_for_change(struct run *run)
-{
-    const exo_graph_spec *next = NULL;
-    const char *text = NULL;
-    if (!run->live || !run->graph)
-        return;
-    while (run->live->next(run->live->context, run->step, run->graph, &next, &text)) {
-        exo_err err = {0};
-        exo_status st = run->far ? change_there(run, text, &err) : change_here(run, next, &err);
-        if (st == EXO_OK)
-            run->graph = next;
-        run->live->changed(run->live->context, run->step, (exo_time)exo_fit_elapsed(run), st, err.text);
-    }
+    exo_status st = open_strategys(run, err);
+    return st == EXO_OK ? exo_comm_local(&run->fit->side, run->fit->num_nodes, run->clock, err) : st;
 }
 
 /* --- The report --------------------------------------------------------------------------------------------------------------- */
@@ -197,14 +99,15 @@ exo_fit_look_for_change(struct run *run)
 const char *
 exo_fit_edge_name(const struct run *run)
 {
-    return run->graph && run->graph->num_edges ? run->graph->edges[0].name : "node>node";
+    const exo_edge_spec *edge = exo_fit_edge(run->fit->graph);
+    return edge ? edge->name : "node>node";
 }
 
 static const char *
 host_name(const struct run *run, uint32_t rank, char out[EXO_NODE_NAME])
 {
-    if (run->graph)
-        return run->graph->hosts[nodes_of(run->graph)->hosts[rank]].spec.name;
+    if (run->fit->graph)
+        return run->fit->graph->hosts[exo_fit_host(run->fit->graph, rank)].spec.name;
     snprintf(out, EXO_NODE_NAME, "node_%u", rank);
     return out;
 }
@@ -216,7 +119,7 @@ write_ledger(const struct run *run, exo_fit_result *result, exo_err *err)
     char path[EXO_CHECKPOINT_PATH + 32], actor[EXO_NODE_NAME], host[EXO_NODE_NAME];
     exo_status st = EXO_OK;
     result->traffic = (exo_traffic){0};
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
         snprintf(actor, sizeof actor, "node_%u", r);
         st = exo_ledger_add(&ledger, exo_fit_edge_name(run), actor, host_name(run, r, host), &run->traffic[r], err);
         exo_traffic_add(&result->traffic, &run->traffic[r]);
@@ -234,32 +137,12 @@ seconds(exo_time time)
     return json_real((double)time * 1e-9);
 }
 
-static void
-add_link(exo_link_stats *sum, const exo_link_stats *more)
-{
-    sum->messages += more->messages;
-    sum->bytes += more->bytes;
-    sum->busy += more->busy;
-}
-
-bool
-exo_fit_link_stats(const struct run *run, uint32_t rank, exo_link_stats *up, exo_link_stats *down)
-{
-    *up = *down = (exo_link_stats){0};
-    if (!run->links)
-        return false;
-    exo_links_host_stats(run->links, nodes_of(run->graph)->hosts[rank], up, down);
-    add_link(up, &run->before.up[rank]);
-    add_link(down, &run->before.down[rank]);
-    return true;
-}
-
 static json_t *
 host_json(const struct run *run, uint32_t rank)
 {
     char name[EXO_NODE_NAME], host[EXO_NODE_NAME];
     exo_time times[3] = {0};
-    const exo_track *track = &run->paces[rank].track;
+    const exo_track *track = &run->fit->paces[rank].track;
     exo_link_stats up, down;
     json_t *phases = json_object();
     for (size_t i = 0; i < track->num_totals; i++) {
@@ -282,9 +165,9 @@ write_report(const struct run *run, exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH + 32];
     json_t *hosts = json_array();
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         json_array_append_new(hosts, host_json(run, r));
-    json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "clock", run->sim ? "virtual" : "real", "time_s",
+    json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "clock", run->fit->sim ? "virtual" : "real", "time_s",
                             seconds(exo_fit_now(run)), "train_s", seconds(run->trained), "hosts", hosts);
     char *text = all ? json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(all);
@@ -301,14 +184,14 @@ static exo_status
 write_timeline(const struct run *run, exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH + 32];
-    uint32_t count = run->fit.num_nodes;
+    uint32_t count = run->fit->num_nodes;
     exo_timeline_track *tracks = exo_calloc(count, sizeof *tracks);
     char(*names)[EXO_NODE_NAME] = exo_calloc(count, sizeof *names);
     exo_status st = tracks && names ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the timeline");
     for (uint32_t r = 0; st == EXO_OK && r < count; r++) {
         snprintf(names[r], sizeof names[r], "node_%u", r);
-        tracks[r] =
-            (exo_timeline_track){.host = host_name(run, r, names[r]), .actor = names[r], .track = &run->paces[r].track};
+        tracks[r] = (exo_timeline_track){
+            .host = host_name(run, r, names[r]), .actor = names[r], .track = &run->fit->paces[r].track};
     }
     snprintf(path, sizeof path, "%s/timeline.json", run->folder);
     if (st == EXO_OK)
@@ -335,22 +218,12 @@ exo_fit_report_network(struct run *run, exo_fit_result *result, exo_err *err)
 {
     exo_status st = write_ledger(run, result, err);
     result->wall_seconds = (double)exo_fit_wall(run) * 1e-9;
-    result->is_virtual = run->sim != NULL;
+    result->is_virtual = run->fit->sim != NULL;
     if (run->folder[0] && run->far)
         remove_reports(run);
-    if (st == EXO_OK && run->folder[0] && run->graph && (run->sim || run->links) && !run->far)
+    if (st == EXO_OK && run->folder[0] && run->fit->graph && (run->fit->sim || run->fit->links) && !run->far)
         st = write_report(run, err);
-    if (st == EXO_OK && run->folder[0] && run->sim)
+    if (st == EXO_OK && run->folder[0] && run->fit->sim)
         st = write_timeline(run, err);
     return st;
-}
-
-void
-exo_fit_close_network(struct run *run)
-{
-    for (uint32_t r = 0; run->paces && r < run->fit.num_nodes; r++)
-        exo_pace_release(&run->paces[r]);
-    exo_free(run->paces);
-    exo_links_free(&run->links);
-    exo_sim_free(&run->sim);
 }

@@ -16,7 +16,6 @@
 #include <exogym/memory.h>
 #include <exogym/tokenizer.h>
 
-#include "actor/local_args.h"
 #include "actors/fit_opts.h"
 #include "actors/run_folder.h"
 #include "base/config_edit.h"
@@ -28,8 +27,9 @@ enum {
     MAX_CONFIG = 1 << 24
 };
 
-exo_config *
-exo_fit_options(const struct run *run)
+/* The strategy's options with every default. */
+static exo_config *
+whole_options(const struct run *run)
 {
     return exo_config_get(exo_config_root(run->whole), "options");
 }
@@ -37,17 +37,15 @@ exo_fit_options(const struct run *run)
 static exo_status
 allocate(struct run *run, exo_err *err)
 {
-    uint32_t n = run->fit.num_nodes;
-    run->specs = exo_calloc(n, sizeof *run->specs);
+    uint32_t n = run->fit->num_nodes;
     run->nodes = exo_calloc(n, sizeof *run->nodes);
     run->futures = exo_calloc(n, sizeof *run->futures);
     run->pending = exo_calloc(n, sizeof *run->pending);
     run->pending_ranks = exo_calloc(n, sizeof *run->pending_ranks);
-    run->strategy = exo_calloc(n, sizeof *run->strategy);
-    run->train = exo_calloc(n, sizeof *run->train);
+    run->fit->train = exo_calloc(n, sizeof *run->fit->train);
     run->traffic = exo_calloc(n, sizeof *run->traffic);
-    if (!run->traffic || !run->specs || !run->nodes || !run->futures || !run->pending || !run->pending_ranks ||
-        !run->strategy || !run->train || exo_fit_watch_open(run, err) != EXO_OK)
+    if (!run->traffic || !run->nodes || !run->futures || !run->pending || !run->pending_ranks || !run->fit->train ||
+        exo_fit_watch_open(run, err) != EXO_OK)
         return exo_fail(err, EXO_NOMEM, "no memory for %u nodes", n);
     return EXO_OK;
 }
@@ -59,25 +57,47 @@ write_options(struct run *run, const exo_config *options, exo_err *err)
     exo_status st = exo_config_parse(&run->whole, "options", "{}", err);
     if (st == EXO_OK)
         st = exo_config_graft_whole(exo_config_root(run->whole), "options", options, err);
-    return st == EXO_OK ? exo_config_text(exo_fit_options(run), &run->options_text, err) : st;
+    return st == EXO_OK ? exo_config_text(whole_options(run), &run->options_text, err) : st;
 }
 
-/* A strategy's state is one node's, and a config belongs to one thread: all are made here, before there are nodes. */
+/* For the nodes' documents: the options as they were written, so that no number loses a digit on its way, and the name. */
 static exo_status
-make_strategies(struct run *run, exo_config *options, exo_err *err)
+write_strategy(struct run *run, const exo_config *options, exo_err *err)
 {
+    exo_config_doc *doc = NULL;
+    exo_status st = exo_config_parse(&doc, "strategy", "{}", err);
+    exo_config *root = st == EXO_OK ? exo_config_root(doc) : NULL;
+    if (st == EXO_OK)
+        st = exo_config_graft(root, "strategy", options, err);
+    exo_config *strategy = exo_config_get(root, "strategy");
+    if (st == EXO_OK && !exo_config_get(strategy, "name"))
+        st = exo_config_graft_string(strategy, "name", run->strategy_name, err);
+    if (st == EXO_OK)
+        st = exo_config_text(strategy, &run->strategy_text, err);
+    exo_config_free(&doc);
+    return st;
+}
+
+/* Each node makes its own; this one says what is wrong with the options, before there are nodes. */
+static exo_status
+check_strategy(struct run *run, exo_config *options, exo_err *err)
+{
+    exo_strategy *strategy = NULL;
     exo_config_doc *none = NULL;
     exo_status st = options ? EXO_OK : exo_config_parse(&none, "options", "{}", err);
     if (st == EXO_OK && none)
         options = exo_config_root(none);
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++)
-        st = exo_strategy_new(&run->strategy[r], run->strategy_name, options, err);
     if (st == EXO_OK)
-        st = exo_strategy_check(run->strategy[0], run->fit.num_nodes, err);
+        st = exo_strategy_new(&strategy, run->strategy_name, options, err);
     if (st == EXO_OK)
-        st = exo_strategy_check_model(run->strategy[0], run->fit.model, err);
+        st = exo_strategy_check(strategy, run->fit->num_nodes, err);
+    if (st == EXO_OK)
+        st = exo_strategy_check_model(strategy, run->fit->model, err);
     if (st == EXO_OK)
         st = write_options(run, options, err);
+    if (st == EXO_OK)
+        st = write_strategy(run, options, err);
+    exo_strategy_free(&strategy);
     exo_config_free(&none);
     return st;
 }
@@ -87,26 +107,26 @@ make_data(struct run *run, exo_dataset *train, exo_dataset *val, exo_err *err)
 {
     const exo_dataset_factory *factory = &run->opts->factory;
     exo_status st = EXO_OK;
-    run->fit.shared_data = !factory->make;
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+    run->fit->shared_data = !factory->make;
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
         if (factory->make) {
-            st = factory->make(factory->context, r, run->fit.num_nodes, true, &run->train[r], err);
+            st = factory->make(factory->context, r, run->fit->num_nodes, true, &run->fit->train[r], err);
             if (st != EXO_OK)
                 exo_fail_in(err, st, "the data of node_%u", r);
         } else if (train) {
-            run->train[r] = exo_dataset_hold(train);
+            run->fit->train[r] = exo_dataset_hold(train);
         } else {
             st = exo_fail(err, EXO_INVAL, "the trainer has no training data and the fit brings no factory");
         }
-        if (st == EXO_OK && !run->train[r])
+        if (st == EXO_OK && !run->fit->train[r])
             st = exo_fail(err, EXO_INVAL, "the factory gave no data set to node_%u", r);
     }
     if (st == EXO_OK && factory->make) {
-        st = factory->make(factory->context, 0, run->fit.num_nodes, false, &run->fit.val, err);
+        st = factory->make(factory->context, 0, run->fit->num_nodes, false, &run->fit->val, err);
         if (st != EXO_OK)
             exo_fail_in(err, st, "the validation data");
     } else if (st == EXO_OK && val) {
-        run->fit.val = exo_dataset_hold(val);
+        run->fit->val = exo_dataset_hold(val);
     }
     return st;
 }
@@ -115,12 +135,12 @@ make_data(struct run *run, exo_dataset *train, exo_dataset *val, exo_err *err)
 static exo_status
 check_tokens(const struct run *run, exo_err *err)
 {
-    const exo_decoder_spec *spec = exo_decoder_spec_of(run->fit.model);
+    const exo_decoder_spec *spec = exo_decoder_spec_of(run->fit->model);
     exo_status st = EXO_OK;
-    for (uint32_t r = 0; spec && st == EXO_OK && r < run->fit.num_nodes && (r == 0 || !run->fit.shared_data); r++)
-        st = exo_dataset_check_tokens(run->train[r], spec->vocabulary, err);
-    if (spec && st == EXO_OK && run->fit.val)
-        st = exo_dataset_check_tokens(run->fit.val, spec->vocabulary, err);
+    for (uint32_t r = 0; spec && st == EXO_OK && r < run->fit->num_nodes && (r == 0 || !run->fit->shared_data); r++)
+        st = exo_dataset_check_tokens(run->fit->train[r], spec->vocabulary, err);
+    if (spec && st == EXO_OK && run->fit->val)
+        st = exo_dataset_check_tokens(run->fit->val, spec->vocabulary, err);
     return st;
 }
 
@@ -128,10 +148,10 @@ check_tokens(const struct run *run, exo_err *err)
 static exo_status
 plan_steps(struct run *run, exo_err *err)
 {
-    const exo_fit *fit = &run->fit;
+    const exo_fit *fit = run->fit;
     uint64_t epoch = UINT64_MAX;
     for (uint32_t r = 0; r < fit->num_nodes; r++) {
-        size_t length = exo_dataset_length(run->train[r]);
+        size_t length = exo_dataset_length(run->fit->train[r]);
         size_t share = fit->shared_data ? length / fit->num_nodes : length;
         if (share < fit->batch_size)
             return exo_fail(err, EXO_INVAL,
@@ -140,23 +160,8 @@ plan_steps(struct run *run, exo_err *err)
         uint64_t batches = share / fit->batch_size;
         epoch = batches < epoch ? batches : epoch;
     }
-    run->fit.max_steps = run->opts->max_steps ? run->opts->max_steps : run->opts->num_epochs * epoch;
+    run->fit->max_steps = run->opts->max_steps ? run->opts->max_steps : run->opts->num_epochs * epoch;
     return EXO_OK;
-}
-
-/* The samples of every evaluation: the first val_size of a seeded order. */
-static exo_status
-plan_evaluation(struct run *run, exo_err *err)
-{
-    bool wanted = run->fit.val && run->opts->val_size != EXO_VAL_NONE;
-    size_t length = wanted ? exo_dataset_length(run->fit.val) : 0;
-    size_t count = run->opts->val_size && run->opts->val_size < length ? run->opts->val_size : length;
-    if (length == 0)
-        return EXO_OK;
-    exo_status st = exo_eval_order(length, count, run->opts->seed, &run->val_order, err);
-    run->fit.val_order = run->val_order;
-    run->fit.val_count = count;
-    return st;
 }
 
 /* A run that goes on keeps the number that was chosen for it, whatever memory is free now. */
@@ -165,20 +170,20 @@ plan_minibatch(struct run *run, exo_err *err)
 {
     size_t wanted = run->opts->minibatch_size;
     uint64_t chosen = 0;
-    run->fit.minibatch_size = wanted ? wanted : run->fit.batch_size;
+    run->fit->minibatch_size = wanted ? wanted : run->fit->batch_size;
     if (wanted != EXO_MINIBATCH_AUTO)
         return EXO_OK;
-    if (run->fit.resume_from) {
-        exo_status st = exo_checkpoint_setting(run->checkpoint, "minibatch_size", &chosen, err);
+    if (run->fit->resume_from[0]) {
+        exo_status st = exo_checkpoint_setting(run->fit->resume_from, "minibatch_size", &chosen, err);
         bool fits =
-            chosen > 0 && run->fit.batch_size % chosen == 0; /* if not, the batch is another: that is refused below */
-        run->fit.minibatch_size = fits ? (size_t)chosen : run->fit.batch_size;
+            chosen > 0 && run->fit->batch_size % chosen == 0; /* if not, the batch is another: that is refused below */
+        run->fit->minibatch_size = fits ? (size_t)chosen : run->fit->batch_size;
         return st;
     }
     unsigned threads = exo_num_threads();
-    unsigned copies = run->fit.num_nodes < threads ? run->fit.num_nodes : threads;
-    return exo_fit_auto_minibatch(run->fit.model, run->train[0], run->fit.batch_size, run->fit.autocast, copies,
-                                  &run->fit.minibatch_size, err);
+    unsigned copies = run->fit->num_nodes < threads ? run->fit->num_nodes : threads;
+    return exo_fit_auto_minibatch(run->fit->model, run->fit->train[0], run->fit->batch_size, run->fit->autocast, copies,
+                                  &run->fit->minibatch_size, err);
 }
 
 static exo_status
@@ -218,8 +223,7 @@ find_checkpoint(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
         EXO_LOG(WARN, TRAIN, "folder=%s there is no checkpoint to resume from: starting from step 0", run->folder);
     if (st != EXO_OK || !choice->found)
         return st;
-    memcpy(run->checkpoint, choice->intact, sizeof run->checkpoint);
-    run->fit.resume_from = run->checkpoint;
+    memcpy(run->fit->resume_from, choice->intact, sizeof run->fit->resume_from);
     return EXO_OK;
 }
 
@@ -246,11 +250,11 @@ open_folder(struct run *run, exo_checkpoint_choice *choice, exo_err *err)
 static exo_status
 check_checkpoint(struct run *run, exo_err *err)
 {
-    exo_status st = exo_checkpoint_check(run->checkpoint, run->settings, exo_fit_options(run), err);
+    exo_status st = exo_checkpoint_check(run->fit->resume_from, run->settings, whole_options(run), err);
     if (st == EXO_OK && run->far) { /* nodes elsewhere have other current folders */
         char absolute[EXO_CHECKPOINT_PATH];
-        if (realpath(run->checkpoint, absolute))
-            memcpy(run->checkpoint, absolute, sizeof absolute);
+        if (realpath(run->fit->resume_from, absolute))
+            memcpy(run->fit->resume_from, absolute, sizeof absolute);
     }
     return st;
 }
@@ -258,7 +262,7 @@ check_checkpoint(struct run *run, exo_err *err)
 static exo_status
 put_damaged_aside(const struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
 {
-    if (!run->fit.resume_from || choice->damage.code == EXO_OK)
+    if (!run->fit->resume_from[0] || choice->damage.code == EXO_OK)
         return EXO_OK;
     EXO_LOG(WARN, TRAIN, "damage=\"%s\" resuming from the older %s", choice->damage.text, choice->intact);
     return exo_checkpoint_set_damaged_aside(run->folder, choice->intact, err);
@@ -309,9 +313,9 @@ write_config(struct run *run, const char *text, exo_err *err)
 static exo_status
 check_settings(struct run *run, exo_err *err)
 {
-    exo_status st = exo_fit_settings_json(run->opts, run->strategy_name, run->options_text, run->fit.model,
-                                          run->train[0], run->fit.minibatch_size, &run->settings, err);
-    return st == EXO_OK && run->fit.resume_from ? check_checkpoint(run, err) : st;
+    exo_status st = exo_fit_settings_json(run->opts, run->strategy_name, run->options_text, run->fit->model,
+                                          run->fit->train[0], run->fit->minibatch_size, &run->settings, err);
+    return st == EXO_OK && run->fit->resume_from[0] ? check_checkpoint(run, err) : st;
 }
 
 /* All is there, and nothing refuses the run any more: the folder becomes its own. */
@@ -323,8 +327,8 @@ begin_folder(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
     exo_status st =
         opts->resume ? put_damaged_aside(run, choice, err) : exo_run_start_over(run->folder, opts->overwrite, err);
     if (st == EXO_OK && !opts->config_json)
-        st = exo_fit_config_json(opts, run->strategy_name, run->options_text, run->fit.model, run->fit.max_steps,
-                                 run->fit.minibatch_size, &config, err);
+        st = exo_fit_config_json(opts, run->strategy_name, run->options_text, run->fit->model, run->fit->max_steps,
+                                 run->fit->minibatch_size, &config, err);
     if (st == EXO_OK)
         st = write_config(run, opts->config_json ? opts->config_json : config, err);
     exo_free(config);
@@ -335,114 +339,8 @@ begin_folder(struct run *run, const exo_checkpoint_choice *choice, exo_err *err)
 static exo_status
 save_tokenizer(const struct run *run, exo_err *err)
 {
-    const exo_tokenizer *tokenizer = exo_dataset_tokenizer(run->train[0]);
+    const exo_tokenizer *tokenizer = exo_dataset_tokenizer(run->fit->train[0]);
     return tokenizer && run->folder[0] ? exo_tokenizer_save(tokenizer, run->folder, err) : EXO_OK;
-}
-
-/* The document that a node elsewhere is started with (node_host.h). */
-static exo_status
-describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *err)
-{
-    const exo_fit *fit = &run->fit;
-    const exo_fit_far *far = run->far;
-    json_t *plugins = json_array();
-    bool evaluates = fit->val_count > 0;
-    for (size_t i = 0; i < far->num_plugins; i++)
-        json_array_append_new(plugins, json_string(far->plugins[i]));
-    json_t *numbers = json_pack(
-        "{s:s, s:i, s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:I, s:b, s:I, s:I}", "run", far->run, "rank", (int)rank,
-        "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps", (json_int_t)fit->max_steps, "batch_size",
-        (json_int_t)fit->batch_size, "minibatch_size", (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle,
-        "autocast", (int)fit->autocast, "seed", (json_int_t)fit->seed, "validate", (int)evaluates, "val_size",
-        (json_int_t)(evaluates ? run->opts->val_size : 0), "timeout_ms", (json_int_t)(fit->timeout / EXO_MS));
-    if (numbers && run->opts->engine)
-        json_object_set_new(numbers, "engine", json_string(run->opts->engine));
-    if (numbers && fit->resume_from) {
-        json_object_set_new(numbers, "resume_from", json_string(fit->resume_from));
-        json_object_set_new(numbers, "elapsed_ns", json_integer(run->before.now)); /* schedules of links go on */
-    }
-    char *graph = NULL;
-    exo_status st = run->graph ? exo_graph_expand(run->graph, &graph, err) : EXO_OK;
-    if (numbers && graph)
-        json_object_set_new(numbers, "graph", json_string(graph));
-    exo_free(graph);
-    if (st != EXO_OK) {
-        json_decref(numbers);
-        return st;
-    }
-    char *text = numbers ? json_dumps(numbers, JSON_COMPACT) : NULL;
-    json_decref(numbers);
-    size_t size = text ? strlen(text) + strlen(far->model) + strlen(far->data) + strlen(far->strategy) + 64 : 0;
-    char *whole = text ? exo_calloc(size, 1) : NULL;
-    if (whole) /* the options as they were written: a number loses no digit on its way */
-        snprintf(whole, size, "{\"model\": %s, \"data\": %s, \"strategy\": %s, %s", far->model, far->data,
-                 far->strategy, text + 1);
-    json_free_t release;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
-    if (!whole)
-        return exo_fail(err, EXO_NOMEM, "no memory to describe a node");
-    Exo__Train__NodeStart m = EXO__TRAIN__NODE_START__INIT;
-    m.document = whole;
-    st = exo_protocol_pack(out, &m.base, err);
-    exo_free(whole);
-    return st;
-}
-
-static exo_status
-make_far_nodes(struct run *run, exo_err *err)
-{
-    const exo_engine_class *engine = NULL;
-    exo_status st = exo_fit_choose_engine(run, &engine, err);
-    run->runtime = run->far->runtime;
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
-        char name[EXO_NODE_NAME];
-        snprintf(name, sizeof name, "node_%u", r);
-        /* Nobody else has the name: if it exists, the head was lost before it could say that it made it. */
-        exo_spawn_opts opts = {
-            .name = name, .namespace_name = run->far->run, .get_if_exists = true, .placement = EXO_PLACE_SPREAD};
-        st = describe_node(run, r, &opts.args, err);
-        if (st == EXO_OK)
-            st = exo_spawn_class(run->runtime, "train_node", &opts, exo_deadline(run->clock, run->fit.timeout),
-                                 &run->nodes[r], err);
-    }
-    return st;
-}
-
-static exo_status
-make_nodes(struct run *run, exo_err *err)
-{
-    exo_fit *fit = &run->fit;
-    if (run->far)
-        return make_far_nodes(run, err);
-    exo_status st = exo_fit_open_edge(run, err);
-    if (st == EXO_OK)
-        st = exo_comm_local(&run->side, fit->num_nodes, run->clock, err);
-    const exo_runtime_opts runtime_opts = {.clock = run->clock};
-    if (st == EXO_OK)
-        st = exo_runtime_open(&run->runtime, &runtime_opts, err);
-    for (uint32_t r = 0; st == EXO_OK && r < fit->num_nodes; r++) {
-        char name[32];
-        snprintf(name, sizeof name, "node_%u", r);
-        run->specs[r] = (exo_node_spec){.fit = fit,
-                                        .rank = r,
-                                        .train = run->train[r],
-                                        .strategy = run->strategy[r],
-                                        .comm = run->comm,
-                                        .side = run->side,
-                                        .pace = &run->paces[r],
-                                        .step_cost = exo_fit_step_cost(run->graph)};
-        const exo_spawn_opts opts = {.name = name, .args = exo_local_args(&run->specs[r], sizeof run->specs[r])};
-        st = exo_spawn(run->runtime, &exo_train_node_class, &opts, &run->nodes[r], err);
-    }
-    return st;
-}
-
-/* Of what all nodes sent together, one node's part, rounded. */
-uint64_t
-exo_fit_mean_bytes(const struct run *run, uint64_t all)
-{
-    return (all + run->fit.num_nodes / 2) / run->fit.num_nodes;
 }
 
 /* Where all nodes stand: at the same step. */
@@ -451,7 +349,7 @@ read_ready(struct run *run, exo_err *err)
 {
     uint64_t bytes = 0;
     exo_status st = EXO_OK;
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
         ProtobufCMessage *reply = NULL;
         st = exo_fit_reply(run, r, &exo__train__node_ready__descriptor, &reply, err);
         const Exo__Train__NodeReady *ready = (const Exo__Train__NodeReady *)reply;
@@ -462,7 +360,7 @@ read_ready(struct run *run, exo_err *err)
         }
         if (st == EXO_OK && ready->step != run->step)
             st = exo_fail(err, EXO_INVAL, "%s: node_0 is at step %" PRIu64 ", node_%u at step %" PRIu64,
-                          run->checkpoint, run->step, r, ready->step);
+                          run->fit->resume_from, run->step, r, ready->step);
         bytes += st == EXO_OK ? ready->bytes_sent : 0;
         exo_args_free(&reply);
     }
@@ -480,9 +378,9 @@ set_up_nodes(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = read_ready(run, err);
     exo_fit_drop_futures(run);
-    if (st == EXO_OK && run->step > run->fit.max_steps)
-        st = exo_fail(err, EXO_INVAL, "%s: is at step %" PRIu64 ", beyond max_steps %" PRIu64, run->checkpoint,
-                      run->step, run->fit.max_steps);
+    if (st == EXO_OK && run->step > run->fit->max_steps)
+        st = exo_fail(err, EXO_INVAL, "%s: is at step %" PRIu64 ", beyond max_steps %" PRIu64, run->fit->resume_from,
+                      run->step, run->fit->max_steps);
     return st;
 }
 
@@ -492,15 +390,15 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
     exo_checkpoint_choice choice = {0};
     exo_status st = allocate(run, err);
     if (st == EXO_OK)
-        st = make_strategies(run, options, err);
+        st = check_strategy(run, options, err);
     if (st == EXO_OK)
         st = make_data(run, train, val, err);
     if (st == EXO_OK)
         st = check_tokens(run, err);
     if (st == EXO_OK)
         st = plan_steps(run, err);
-    if (st == EXO_OK)
-        st = plan_evaluation(run, err);
+    if (st == EXO_OK && run->opts->val_size != EXO_VAL_NONE)
+        st = exo_fit_plan_evaluation(run->fit, run->opts->val_size, err);
     if (st == EXO_OK && run->opts->save_dir)
         st = open_folder(run, &choice, err);
     if (st == EXO_OK)
@@ -510,18 +408,20 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
     if (st == EXO_OK)
         st = exo_fit_load_figures(run, err);
     if (st == EXO_OK)
+        st = exo_fit_open_meters(run, err);
+    if (st == EXO_OK)
         st = exo_fit_open_network(run, err);
     if (st == EXO_OK)
-        st = make_nodes(run, err);
+        st = exo_fit_make_nodes(run, err);
     if (st == EXO_OK)
         st = set_up_nodes(run, err);
     if (st == EXO_OK && run->opts->save_dir)
         st = begin_folder(run, &choice, err);
     if (st == EXO_OK)
         st = save_tokenizer(run, err);
-    if (st == EXO_OK && run->folder[0] && run->step < run->fit.max_steps)
+    if (st == EXO_OK && run->folder[0] && run->step < run->fit->max_steps)
         st = exo_run_reopen(run->folder, err); /* what it had at its end is not its end any more */
     if (st == EXO_OK && run->folder[0])
-        st = exo_metrics_open(&run->metrics, run->folder, run->fit.resume_from != NULL, run->step, err);
+        st = exo_metrics_open(&run->metrics, run->folder, run->fit->resume_from[0] != 0, run->step, err);
     return st;
 }

@@ -28,7 +28,7 @@ save_model(const struct run *run, exo_params *params, const char *sha256, exo_er
         const exo_param_info *info = exo_params_info(params, i);
         exo_state_add_shaped(state, info->name, EXO_F32, exo_params_at(params, i), info->num_dims, info->dims);
     }
-    exo_state_metadata(state, "model", exo_model_name(run->fit.model));
+    exo_state_metadata(state, "model", exo_model_name(run->fit->model));
     exo_state_metadata(state, "strategy", run->strategy_name);
     exo_state_metadata(state, EXO_MODEL_SHA256, sha256);
     st = exo_state_save(state, path, err);
@@ -64,7 +64,7 @@ static exo_status
 make_result(struct run *run, exo_fit_result *result, exo_err *err)
 {
     exo_params *params = NULL;
-    exo_status st = exo_model_copy(run->fit.model, &params, err);
+    exo_status st = exo_model_copy(run->fit->model, &params, err);
     if (st == EXO_OK)
         st = take_average(run, params, result->sha256, err);
     if (st == EXO_OK && run->opts->save_dir)
@@ -75,7 +75,7 @@ make_result(struct run *run, exo_fit_result *result, exo_err *err)
         exo_params_free(&params);
         return st;
     }
-    double samples = (double)(run->step - run->steps_before) * (double)run->fit.batch_size * run->fit.num_nodes;
+    double samples = (double)(run->step - run->steps_before) * (double)run->fit->batch_size * run->fit->num_nodes;
     result->params = params;
     result->steps = run->step;
     result->local_loss = run->eval.local_loss;
@@ -97,30 +97,18 @@ release_run(struct run *run)
     exo_metrics_close(&run->metrics);
     if (run->lock >= 0)
         close(run->lock);
-    for (uint32_t r = 0; run->strategy && r < run->fit.num_nodes; r++)
-        exo_strategy_free(&run->strategy[r]);
-    for (uint32_t r = 0; run->train && r < run->fit.num_nodes; r++)
-        exo_dataset_drop(&run->train[r]);
-    exo_dataset_drop(&run->fit.val);
-    exo_comm_drop(&run->comm);
-    exo_comm_drop(&run->side);
-    exo_tape_pool_release(&run->fit.train_tapes);
-    exo_tape_pool_release(&run->fit.eval_tapes);
-    exo_model_drop(&run->fit.model);
-    exo_free(run->specs);
+    exo_fit_close_meters(run);
+    exo_fit_drop(&run->fit);
     exo_free(run->nodes);
     exo_free(run->futures);
     exo_free(run->pending);
     exo_free(run->watch);
     exo_free(run->pending_ranks);
-    exo_free(run->strategy);
-    exo_free(run->train);
-    exo_free(run->val_order);
-    exo_fit_close_network(run);
     exo_fit_release_figures(run);
     exo_free(run->traffic);
     exo_config_free(&run->whole);
     exo_free(run->options_text);
+    exo_free(run->strategy_text);
     exo_free(run->settings);
     exo_free(run);
 }
@@ -130,7 +118,7 @@ stop_nodes(struct run *run, exo_err *err)
 {
     if (run->far) {
         exo_fit_drop_futures(run);
-        for (uint32_t r = 0; run->nodes && r < run->fit.num_nodes; r++)
+        for (uint32_t r = 0; run->nodes && r < run->fit->num_nodes; r++)
             if (run->nodes[r].id)
                 exo_stop(run->runtime, run->nodes[r], false, NULL);
         return EXO_OK;
@@ -144,11 +132,11 @@ stop_nodes(struct run *run, exo_err *err)
 /* The end of a run that came to its last step. Checkpoints that nobody asked for are those of an earlier stop: they go last, when nothing is
  * left to go on with. */
 static exo_status
-finish_run(const struct run *run, const exo_fit_result *result, exo_err *err)
+finish_run(struct run *run, const exo_fit_result *result, exo_err *err)
 {
     exo_status st = EXO_OK;
     if (run->live && run->live->finished)
-        st = run->live->finished(run->live->context, result, err);
+        st = run->live->finished(run->live->context, result, exo_fit_meters(run), err);
     if (st == EXO_OK && run->opts->save_dir && !run->opts->final_checkpoint && run->opts->checkpoint_interval == 0)
         st = exo_checkpoint_remove_all(run->folder, err);
     return st;
@@ -172,37 +160,45 @@ close_run(struct run *run, exo_status ended, exo_fit_result *result, exo_err *er
     return ended;
 }
 
+static exo_status
+new_run(struct run **out, exo_model *model, const exo_fit_opts *opts, exo_err *err)
+{
+    struct run *run = exo_calloc(1, sizeof *run);
+    exo_fit *fit = NULL;
+    exo_status st = run ? exo_fit_new(&fit, opts->num_nodes, err) : exo_fail(err, EXO_NOMEM, "no memory for a run");
+    if (st != EXO_OK) {
+        exo_free(run);
+        return st;
+    }
+    fit->model = exo_model_hold(model);
+    fit->batch_size = opts->batch_size;
+    fit->shuffle = opts->shuffle;
+    fit->autocast = opts->autocast;
+    fit->seed = opts->seed;
+    fit->timeout = opts->timeout ? opts->timeout : DEFAULT_TIMEOUT;
+    *run = (struct run){.fit = fit, .opts = opts, .clock = exo_clock_real(), .lock = -1, .train_loss = NAN};
+    *out = run;
+    return EXO_OK;
+}
+
 exo_status
 exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy, exo_config *options,
             const exo_fit_opts *opts, const exo_fit_far *far, const exo_graph_spec *graph, const exo_fit_live *live,
             exo_fit_result *result, exo_err *err)
 {
     exo_err unused = {0};
+    struct run *run = NULL;
     if (!err)
         err = &unused; /* reasons are passed on between nodes */
     exo_status st = exo_fit_opts_check(opts, err);
+    if (st == EXO_OK)
+        st = new_run(&run, model, opts, err);
     if (st != EXO_OK)
         return st;
-    struct run *run = exo_calloc(1, sizeof *run);
-    if (!run)
-        return exo_fail(err, EXO_NOMEM, "no memory for a run");
-    *run = (struct run){
-        .fit = {.model = exo_model_hold(model),
-                .batch_size = opts->batch_size,
-                .shuffle = opts->shuffle,
-                .autocast = opts->autocast,
-                .seed = opts->seed,
-                .num_nodes = opts->num_nodes,
-                .timeout = opts->timeout ? opts->timeout : DEFAULT_TIMEOUT},
-        .opts = opts,
-        .far = far,
-        .graph = graph,
-        .live = live,
-        .strategy_name = strategy,
-        .clock = exo_clock_real(),
-        .lock = -1,
-        .train_loss = NAN,
-    };
+    run->strategy_name = strategy;
+    run->fit->graph = graph;
+    run->far = far;
+    run->live = live;
     run->started = exo_now(run->clock);
     st = exo_fit_prepare(run, train, val, options, err);
     run->started = exo_now(run->clock);
@@ -212,7 +208,7 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
         st = exo_fit_report_network(run, result, err);
     if (st == EXO_OK && run->stopped)
         st = exo_fail(err, EXO_CANCELLED, "stopped after step %" PRIu64 " of %" PRIu64 "%s%s", run->step,
-                      run->fit.max_steps, run->folder[0] ? "; a checkpoint is in " : "", run->folder);
+                      run->fit->max_steps, run->folder[0] ? "; a checkpoint is in " : "", run->folder);
     else if (st == EXO_OK)
         st = make_result(run, result, err);
     if (st == EXO_OK)

@@ -11,7 +11,7 @@
 typedef struct exo_fit_far {
     exo_runtime *runtime; /* joined to the cluster */
     const char *run;      /* namespace of the nodes: one that no other run has */
-    const char *model, *data, *strategy;
+    const char *model, *data;
     const char *const *plugins; /* absolute paths */
     size_t num_plugins;
     /* Writes why the actor of that name is dead, "" if that is not known; may be NULL. */
@@ -31,7 +31,7 @@ typedef struct exo_fit_live {
     void (*changed)(void *context, uint64_t step, exo_time at, exo_status status, const char *reason);
     /* The run has come to its end, its nodes are gone, and its folder is still locked: what else belongs there is written now. An error is
      * the run's. May be NULL. */
-    exo_status (*finished)(void *context, const exo_fit_result *result, exo_err *err);
+    exo_status (*finished)(void *context, const exo_fit_result *result, const exo_meters *meters, exo_err *err);
 } exo_fit_live;
 
 /* exo_trainer_fit's work. `train` and `val` may be NULL if opts->factory makes them. far: NULL for nodes in this process; else `train`

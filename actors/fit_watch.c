@@ -43,7 +43,7 @@ struct exo_fit_watch {
 exo_status
 exo_fit_watch_open(struct run *run, exo_err *err)
 {
-    run->watch = exo_calloc(1, sizeof *run->watch + run->fit.num_nodes * sizeof run->watch->nodes[0]);
+    run->watch = exo_calloc(1, sizeof *run->watch + run->fit->num_nodes * sizeof run->watch->nodes[0]);
     return run->watch ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to look for stalls");
 }
 
@@ -53,7 +53,7 @@ exo_fit_watch_begin(struct run *run)
     struct exo_fit_watch *w = run->watch;
     w->next = exo_now(run->clock) + EVERY + LONG_WAIT; /* most requests are over by then */
     w->suspects = false;
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         w->nodes[r] = (struct watched){.told_of = w->nodes[r].told_of};
 }
 
@@ -83,7 +83,7 @@ read_answer(struct run *run, uint32_t rank, exo_future **future, exo_time deadli
     const exo_payload *reply = NULL;
     exo_status st = *future ? exo_wait(*future, deadline, &reply, NULL) : EXO_FAILED;
     *out = (exo_node_look){0};
-    bool whole = st == EXO_OK && exo_node_look_read(out, reply, run->fit.num_nodes, NULL) == EXO_OK;
+    bool whole = st == EXO_OK && exo_node_look_read(out, reply, run->fit->num_nodes, NULL) == EXO_OK;
     note_answer(run, &run->watch->nodes[rank], whole || st != EXO_TIMEOUT);
     exo_future_drop(future);
 }
@@ -108,12 +108,12 @@ gather_there(struct run *run)
 {
     const exo_node_ask nothing = {0};
     exo_time deadline = exo_deadline(run->clock, ANSWER);
-    exo_future **futures = exo_calloc(run->fit.num_nodes, sizeof(exo_future *));
+    exo_future **futures = exo_calloc(run->fit->num_nodes, sizeof(exo_future *));
     if (!futures)
         return EXO_NOMEM;
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         futures[r] = ask(run, r, &nothing, deadline);
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         read_answer(run, r, &futures[r], deadline, &run->watch->nodes[r].look);
     exo_free(futures);
     return EXO_OK;
@@ -124,10 +124,11 @@ gather(struct run *run)
 {
     const exo_node_ask nothing = {0};
     exo_status st = EXO_OK;
-    if (run->far)
+    if (!run->fit->comm)
         return gather_there(run);
-    for (uint32_t r = 0; st == EXO_OK && r < run->fit.num_nodes; r++) {
-        st = exo_node_look_at(&run->watch->nodes[r].look, run->comm, run->side, r, run->fit.num_nodes, &nothing, NULL);
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
+        st = exo_node_look_at(&run->watch->nodes[r].look, run->fit->comm, run->fit->side, r, run->fit->num_nodes,
+                              &nothing, NULL);
         run->watch->nodes[r].answers = st == EXO_OK;
     }
     return st;
@@ -152,13 +153,13 @@ find_stuck(struct run *run)
 {
     bool changed = true;
     uint32_t first = UINT32_MAX;
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         struct watched *n = &run->watch->nodes[r];
         n->stuck = n->answers && (n->pending ? n->look.waits && n->look.waited >= LONG_WAIT : !n->look.of);
     }
     while (changed) {
         changed = false;
-        for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+        for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
             struct watched *n = &run->watch->nodes[r];
             if (n->pending && n->stuck && stuck_peer(run, r) == UINT32_MAX) {
                 n->stuck = false;
@@ -166,7 +167,7 @@ find_stuck(struct run *run)
             }
         }
     }
-    for (uint32_t r = run->fit.num_nodes; r-- > 0;)
+    for (uint32_t r = run->fit->num_nodes; r-- > 0;)
         first = run->watch->nodes[r].pending && run->watch->nodes[r].stuck ? r : first;
     return first;
 }
@@ -176,7 +177,7 @@ static bool
 nothing_is_under_way(struct run *run)
 {
     bool none = true;
-    for (uint32_t r = 0; run->far && none && r < run->fit.num_nodes; r++) {
+    for (uint32_t r = 0; run->far && none && r < run->fit->num_nodes; r++) {
         const struct watched *n = &run->watch->nodes[r];
         if (!n->pending || !n->stuck)
             continue;
@@ -194,7 +195,7 @@ static bool
 are_as_before(struct run *run)
 {
     bool same = run->watch->suspects;
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         struct watched *n = &run->watch->nodes[r];
         same = same && n->stuck == n->suspected &&
                (!n->stuck || (n->look.of == n->before.of && n->look.number == n->before.number &&
@@ -243,7 +244,7 @@ tell_stall(struct run *run, uint32_t at, exo_err *err)
 static void
 warn_of_waits(struct run *run)
 {
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++) {
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         struct watched *n = &run->watch->nodes[r];
         if (!n->pending || !n->look.waits || n->look.waited < LONG_WAIT)
             continue;
@@ -270,10 +271,10 @@ exo_fit_watch_look(struct run *run, const uint32_t *pending, uint32_t count, exo
 {
     struct exo_fit_watch *w = run->watch;
     exo_time now = exo_now(run->clock);
-    if (run->sim || now < w->next)
+    if (run->fit->sim || now < w->next)
         return EXO_OK;
     w->next = now + EVERY;
-    for (uint32_t r = 0; r < run->fit.num_nodes; r++)
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         w->nodes[r].pending = false;
     for (uint32_t i = 0; i < count; i++)
         w->nodes[pending[i]].pending = true;

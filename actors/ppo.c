@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include <exogym/loss.h>
+
 void
 exo_gae(const exo_rollout *r, double gamma, double lambda, float *advantages)
 {
@@ -21,38 +23,6 @@ exo_gae(const exo_rollout *r, double gamma, double lambda, float *advantages)
             next = (double)r->values[i];
         }
     }
-}
-
-static double
-clamp(double x, double low, double high)
-{
-    return x < low ? low : x > high ? high : x;
-}
-
-double
-exo_ppo_policy_loss(double log_ratio, double advantage, double clip, double *slope)
-{
-    double ratio = exp(log_ratio);
-    double loss = -ratio * advantage;
-    double clipped = -clamp(ratio, 1 - clip, 1 + clip) * advantage;
-    *slope = clipped > loss ? 0 : loss; /* d ratio / d log_ratio = ratio */
-    return fmax(loss, clipped);
-}
-
-double
-exo_ppo_value_loss(double value, double old_value, double target, double clip, double *slope)
-{
-    double loss = (value - target) * (value - target);
-    *slope = value - target;
-    if (clip > 0) {
-        double near = old_value + clamp(value - old_value, -clip, clip);
-        double clipped = (near - target) * (near - target);
-        if (clipped > loss) {
-            loss = clipped;
-            *slope = 0; /* `near` is at its bound: it differs from `value` */
-        }
-    }
-    return 0.5 * loss;
 }
 
 /* The mean of the samples' advantages, and what they are multiplied with after it was taken off. */
@@ -88,12 +58,10 @@ exo_ppo_gradient(const exo_policy *policy, const exo_ppo_samples *s, const uint3
         double by_log_prob, by_value;
         double log_ratio = (double)out.log_probs[action] - (double)s->log_probs[k];
         double loss =
-            exo_ppo_policy_loss(log_ratio, ((double)s->advantages[k] - mean) * scale, opts->clip, &by_log_prob);
-        loss += opts->value * exo_ppo_value_loss((double)out.value, (double)s->values[k], (double)s->targets[k],
-                                                 opts->value_clip, &by_value);
-        double entropy = 0;
-        for (size_t a = 0; a < EXO_CARTPOLE_ACTIONS; a++)
-            entropy -= exp((double)out.log_probs[a]) * (double)out.log_probs[a];
+            exo_policy_loss_term(log_ratio, ((double)s->advantages[k] - mean) * scale, opts->clip, &by_log_prob);
+        loss += opts->value * exo_value_loss_term((double)out.value, (double)s->values[k], (double)s->targets[k],
+                                                  opts->value_clip, &by_value);
+        double entropy = exo_entropy_term(EXO_CARTPOLE_ACTIONS, out.log_probs, 1, 0);
         loss -= opts->entropy * entropy;
 
         /* d log p_action / d logit_a = [a = action] - p_a, and d H / d logit_a = -p_a (log p_a + H). */

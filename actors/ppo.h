@@ -1,4 +1,5 @@
-/* PPO's maths: advantages, losses, and the gradient of a minibatch. Pure functions, any thread; nothing of actors here.
+/* PPO's maths: advantages, and the gradient of a minibatch's loss, whose terms are those of exogym/loss.h. Pure functions, any thread; nothing of
+ * actors here.
  *
  * Schulman, Wolski, Dhariwal, Radford and Klimov, 2017, "Proximal policy optimization algorithms", arXiv:1707.06347; details as in Huang et
  * al., 2022, "The 37 implementation details of proximal policy optimization" (CleanRL). Read next: ppo_update.h, which learns with it. */
@@ -35,11 +36,6 @@ typedef struct exo_rollout {
  * A_t = delta_t + gamma lambda A_t+1 and delta_t = r_t + gamma V_t+1 - V_t; at the end of an episode A_t = delta_t, with V_t+1 = 0, or
  * final_values where it was truncated. advantages (T, N) is written. */
 void exo_gae(const exo_rollout *rollout, double gamma, double lambda, float *advantages);
-
-/* max(-rho A, -clip(rho, 1 - clip, 1 + clip) A), rho = exp(log_ratio) (PPO, eq. 7), and its slope by log_ratio. */
-double exo_ppo_policy_loss(double log_ratio, double advantage, double clip, double *slope);
-/* 0.5 max((V - R)^2, (V_old + clip(V - V_old, +-clip) - R)^2) and its slope by V; clip 0: 0.5 (V - R)^2. */
-double exo_ppo_value_loss(double value, double old_value, double target, double clip, double *slope);
 
 typedef struct exo_ppo_opts {
     double clip, value_clip;

@@ -19,9 +19,9 @@
 /* What a finished run has, in the order in which it goes: a folder without a model has no result. */
 static const char *const results[] = {"result.json", "model.safetensors"};
 /* What else a run writes. config.json goes last: without it a run has not begun. */
-static const char *const others[] = {"tokenizer.json", "train.csv",       "validation.csv",
-                                     "metrics.csv",    "correlation.csv", "ledger.csv",
-                                     "network.json",   "timeline.json",   "config.json"};
+static const char *const others[] = {"tokenizer.json",  "train.csv",  "validation.csv", "metrics.csv",
+                                     "correlation.csv", "meters.csv", "ledger.csv",     "network.json",
+                                     "timeline.json",   "config.json"};
 
 static exo_status
 path_in(char out[EXO_CHECKPOINT_PATH], const char *folder, const char *name, exo_err *err)

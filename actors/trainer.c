@@ -19,6 +19,9 @@ exo_trainer_new(exo_trainer **out, exo_model *model, exo_dataset *train, exo_dat
 {
     if (!model)
         return exo_fail(err, EXO_INVAL, "a trainer needs a model");
+    if (!exo_model_objective(model))
+        return exo_fail(err, EXO_UNSUPPORTED, "the model '%s' has no objective that a trainer could train it for",
+                        exo_model_name(model));
     exo_trainer *t = exo_calloc(1, sizeof *t);
     if (!t)
         return exo_fail(err, EXO_NOMEM, "no memory for a trainer");

@@ -52,10 +52,9 @@ static const void *const graph_classes[] = {
     &exo_train_node_graph_class,
 };
 
-/* What workers are told to make. */
 static const void *const actor_classes[] = {
-    &exo_far_node_class,
     &exo_graph_far_actor_class,
+    &exo_train_node_class,
 };
 
 /* What their methods take. */

@@ -1,6 +1,8 @@
 /* A field of a batch as a tensor. */
 #include <exogym/data.h>
 
+#include <string.h>
+
 exo_tensor *
 exo_batch_tensor(exo_tape *tape, const exo_batch *batch, size_t index)
 {
@@ -12,4 +14,13 @@ exo_batch_tensor(exo_tape *tape, const exo_batch *batch, size_t index)
     for (size_t d = 0; d < field->num_dims; d++)
         dims[d + 1] = field->dims[d];
     return exo_tape_input(tape, field->dtype, field->num_dims + 1, dims, batch->data[index]);
+}
+
+exo_tensor *
+exo_batch_field(exo_tape *tape, const exo_batch *batch, const char *name)
+{
+    for (size_t i = 0; i < batch->num_fields; i++)
+        if (batch->fields[i].name && strcmp(batch->fields[i].name, name) == 0)
+            return exo_batch_tensor(tape, batch, i);
+    return exo_tape_fail(tape, EXO_INVAL, "the data have no field '%s'", name);
 }

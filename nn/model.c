@@ -15,6 +15,7 @@
 #include "base/free_memory.h"
 #include "nn/builtin_models.h"
 #include "nn/model_impl.h"
+#include "nn/outputs.h"
 #include "nn/params_impl.h"
 #include "nn/phantom.h"
 
@@ -210,10 +211,26 @@ builder_release(exo_builder *b)
 
 /* --- Models ------------------------------------------------------------------------------------------------------------- */
 
+static exo_status
+check_class(const exo_model_class *c, exo_err *err)
+{
+    if (!c->build || !c->forward || !c->outputs)
+        return exo_fail(err, EXO_INVAL, "the model class '%s' lacks build, forward or outputs", c->name);
+    for (size_t i = 0; c->objective && c->objective->outputs[i]; i++)
+        if (!exo_names_have(c->outputs, c->objective->outputs[i]))
+            return exo_fail(err, EXO_INVAL,
+                            "the objective '%s' takes the output '%s', which the model class '%s' lacks",
+                            c->objective->name, c->objective->outputs[i], c->name);
+    return EXO_OK;
+}
+
 /* A model with zeroed state, not built yet. */
 static exo_status
 begin(exo_model **out, const exo_model_class *model_class, exo_err *err)
 {
+    exo_status st = check_class(model_class, err);
+    if (st != EXO_OK)
+        return st;
     exo_model *m = exo_calloc(1, sizeof *m);
     if (m) {
         m->references = 1;
@@ -334,10 +351,60 @@ exo_model_num_infos(const exo_model *model)
     return model->built.count;
 }
 
+/* --- Passes ----------------------------------------------------------------------------------------------------------------- */
+
+/* Whether the model has what is asked for; false: recorded. */
+static bool
+check_outputs(const exo_model *model, exo_tape *tape, const exo_outputs *outputs)
+{
+    const exo_model_class *c = model->model_class;
+    if (outputs->count > EXO_MAX_OUTPUTS) {
+        exo_tape_fail(tape, EXO_INVAL, "more than %d outputs of '%s' are asked for", EXO_MAX_OUTPUTS, c->name);
+        return false;
+    }
+    for (size_t i = 0; i < outputs->count; i++) {
+        if (exo_names_have(c->outputs, outputs->items[i].name))
+            continue;
+        char all[256] = "";
+        for (size_t k = 0, used = 0; c->outputs[k] && used < sizeof all; k++)
+            used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", k ? ", " : "", c->outputs[k]);
+        exo_tape_fail(tape, EXO_NOT_FOUND, "the model '%s' has no output '%s'; it has %s", c->name,
+                      outputs->items[i].name, all);
+        return false;
+    }
+    return true;
+}
+
+bool
+exo_model_forward(const exo_model *model, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs)
+{
+    const exo_model_class *c = model->model_class;
+    outputs->tape = tape;
+    if (exo_tape_error(tape, NULL) != EXO_OK || !check_outputs(model, tape, outputs))
+        return false;
+    c->forward(model->self, tape, batch, outputs);
+    for (size_t i = 0; i < outputs->count && exo_tape_error(tape, NULL) == EXO_OK; i++)
+        if (!outputs->items[i].made.x)
+            exo_tape_fail(tape, EXO_FAILED, "the model '%s' gave no output '%s' and no reason", c->name,
+                          outputs->items[i].name);
+    return exo_tape_error(tape, NULL) == EXO_OK;
+}
+
+const exo_objective *
+exo_model_objective(const exo_model *model)
+{
+    return model->model_class->objective;
+}
+
 exo_tensor *
 exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
 {
-    return model->model_class->loss(model->self, tape, batch);
+    const exo_objective *objective = model->model_class->objective;
+    if (!objective)
+        return exo_tape_fail(tape, EXO_UNSUPPORTED, "the model '%s' has no objective: whoever trains it makes the loss",
+                             model->model_class->name);
+    exo_outputs outputs = exo_outputs_init(objective->outputs);
+    return exo_model_forward(model, tape, batch, &outputs) ? objective->loss(model->self, tape, &outputs, batch) : NULL;
 }
 
 /* --- Copies of the numbers -------------------------------------------------------------------------------------------------- */

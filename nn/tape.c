@@ -29,6 +29,12 @@ exo_tape_new_rehearsal(exo_tape **out, exo_err *err)
     return st;
 }
 
+bool
+exo_tape_rehearses(const exo_tape *tape)
+{
+    return tape->rehearses;
+}
+
 static void
 release_cached(struct cached *c)
 {
@@ -283,10 +289,8 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     if (tape->walked)
         return exo_fail(err, EXO_INVAL, "backward has run: once per pass");
     tape->walked = true;
-    if (!loss->needs_grad) { /* nothing that is learned led to it */
-        exo_tape_sink_rest(tape);
-        return EXO_OK;
-    }
+    if (!loss->needs_grad) /* nothing that is learned led to it */
+        return exo_tape_sink_rest(tape, err);
 
     bool add = false;
     exo_status st = EXO_OK;
@@ -301,10 +305,10 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
             st = op->op_class->backward(tape, op, err);
         exo_tape_op_done(tape, op);
         if (st == EXO_OK)
-            exo_tape_sink_inputs(tape, op);
+            st = exo_tape_sink_inputs(tape, op, err);
     }
     if (st == EXO_OK)
-        exo_tape_sink_rest(tape);
+        st = exo_tape_sink_rest(tape, err);
     if (st == EXO_OK || tape->error.code == EXO_OK)
         return st;
     return exo_tape_error(tape, err);
@@ -313,10 +317,10 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
 /* --- Metrics -------------------------------------------------------------------------------------------------------------- */
 
 void
-exo_tape_metric(exo_tape *tape, const char *name, double mean, size_t count)
+exo_tape_metric(exo_tape *tape, const exo_meter_class *metric, double mean, size_t count)
 {
-    if (!tape->again && tape->num_metrics < MAX_METRICS)
-        tape->metrics[tape->num_metrics++] = (struct metric){.name = name, .mean = mean, .count = count};
+    if (!tape->again && tape->num_metrics < EXO_TAPE_METRICS)
+        tape->metrics[tape->num_metrics++] = (struct metric){.meter_class = metric, .mean = mean, .count = count};
 }
 
 size_t
@@ -325,14 +329,14 @@ exo_tape_num_metrics(const exo_tape *tape)
     return tape->num_metrics;
 }
 
-const char *
+const exo_meter_class *
 exo_tape_metric_at(const exo_tape *tape, size_t index, double *mean, size_t *count)
 {
     if (index >= tape->num_metrics)
         return NULL;
     *mean = tape->metrics[index].mean;
     *count = tape->metrics[index].count;
-    return tape->metrics[index].name;
+    return tape->metrics[index].meter_class;
 }
 
 exo_dtype

@@ -42,7 +42,7 @@ struct exo_tensor {
     bool is_param;   /* grad is not the tape's, or it goes to a sink: always added to */
     bool owns_data;  /* data is a block of the tape's pool      */
     bool keeps_grad; /* a variable: its gradient is read after backward */
-    /* Of a parameter whose gradient goes to a sink: */
+    /* Of a parameter whose gradient is handed on or told of: */
     size_t offset;       /* in the flat parameters                                   */
     size_t uses;         /* operations of the pass that backward has still to come to */
     exo_row_grads *rows; /* in place of grad; NULL: not opened                        */
@@ -84,6 +84,8 @@ struct exo_op {
 
 /* A tape whose buffers are phantoms (phantom.h): a pass over it takes the buffers that a pass takes, and computes nothing of use. */
 exo_status exo_tape_new_rehearsal(exo_tape **out, exo_err *err);
+/* Whether it is one. */
+bool exo_tape_rehearses(const exo_tape *tape);
 /* Of exo_tape_bytes, what is really there. */
 size_t exo_tape_real_bytes(const exo_tape *tape);
 

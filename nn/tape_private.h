@@ -7,8 +7,7 @@
 #include "nn/tape_impl.h"
 
 enum {
-    TENSORS_PER_SLAB = 64,
-    MAX_METRICS = 8
+    TENSORS_PER_SLAB = 64
 };
 
 struct block {
@@ -35,7 +34,7 @@ struct cached {
 };
 
 struct metric {
-    const char *name;
+    const exo_meter_class *meter_class;
     double mean;
     size_t count;
 };
@@ -70,7 +69,7 @@ struct exo_tape {
     exo_tensor **param_tensors; /* by index, of this pass */
     size_t num_param_tensors;
 
-    struct metric metrics[MAX_METRICS];
+    struct metric metrics[EXO_TAPE_METRICS];
     size_t num_metrics;
 
     uint64_t allocations;
@@ -84,9 +83,10 @@ void exo_tape_free_blocks(exo_tape *tape);
 /* Gives back all that an operation holds once its backward has run. */
 void exo_tape_op_done(exo_tape *tape, exo_op *op);
 
-/* Counts a use of each parameter among the inputs as done, and hands on the gradients that are whole by that. (tape_sink.c) */
-void exo_tape_sink_inputs(exo_tape *tape, const exo_op *op);
-/* After the last: the gradients of parameters that the pass has not used, which are zeros. */
-void exo_tape_sink_rest(exo_tape *tape);
+/* Counts a use of each parameter among the inputs as done, and hands on the gradients that are whole by that, or tells of them: errors are
+ * those of exo_grad_ready. (tape_sink.c) */
+exo_status exo_tape_sink_inputs(exo_tape *tape, const exo_op *op, exo_err *err);
+/* After the last: the gradients of parameters that the pass has not used, to which it has added nothing. */
+exo_status exo_tape_sink_rest(exo_tape *tape, exo_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* Gradients that are handed on as soon as they are whole: the parameters' uses are counted down in backward. Next: exo_grad_sink. */
+/* Gradients that are handed on, or told of, as soon as they are whole: the parameters' uses are counted down in backward. Next:
+ * exo_grad_sink and exo_grad_ready. */
 #include "nn/tape_private.h"
 
 #include <string.h>
@@ -155,40 +156,62 @@ close_rows(exo_tape *tape, exo_tensor *param)
 
 /* --- Backward --------------------------------------------------------------------------------------------------------------------- */
 
-static void
-hand_on(exo_tape *tape, exo_tensor *param)
+/* Whether somebody takes the gradients, or is told of them. */
+static bool
+is_awaited(const exo_tape *tape)
+{
+    return tape->pass.sink || tape->pass.ready;
+}
+
+static exo_status
+tell(const exo_tape *tape, size_t first, size_t count, exo_err *err)
+{
+    return tape->pass.ready->tell(tape->pass.ready->context, first, count, err);
+}
+
+static exo_status
+hand_on(exo_tape *tape, exo_tensor *param, exo_err *err)
 {
     param->handed_on = true;
+    if (!tape->pass.sink)
+        return tell(tape, param->offset, param->numel, err);
     if (param->rows) {
         close_rows(tape, param);
-        return;
+        return EXO_OK;
     }
     give(tape, param->offset, param->numel, param->grad);
     exo_tape_buffer_done(tape, param->grad);
     param->grad = NULL;
+    return EXO_OK;
 }
 
-void
-exo_tape_sink_inputs(exo_tape *tape, const exo_op *op)
+exo_status
+exo_tape_sink_inputs(exo_tape *tape, const exo_op *op, exo_err *err)
 {
-    if (!tape->pass.sink)
-        return;
-    for (size_t i = 0; i < EXO_MAX_INPUTS; i++) {
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < EXO_MAX_INPUTS && is_awaited(tape); i++) {
         exo_tensor *in = op->in[i];
         if (in && in->is_param && in->needs_grad && --in->uses == 0)
-            hand_on(tape, in);
+            st = hand_on(tape, in, err);
     }
+    return st;
 }
 
-void
-exo_tape_sink_rest(exo_tape *tape)
+exo_status
+exo_tape_sink_rest(exo_tape *tape, exo_err *err)
 {
-    if (!tape->pass.sink || !tape->pass.grad || !tape->params)
-        return;
-    for (size_t i = 0; i < exo_params_count(tape->params); i++) {
+    exo_status st = EXO_OK;
+    if (!is_awaited(tape) || !tape->pass.grad || !tape->params)
+        return EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < exo_params_count(tape->params); i++) {
         const exo_param_info *info = exo_params_info(tape->params, i);
         const exo_tensor *t = i < tape->num_param_tensors ? tape->param_tensors[i] : NULL;
-        if (!info->is_buffer && (!t || !t->handed_on))
+        if (info->is_buffer || (t && t->handed_on))
+            continue;
+        if (tape->pass.sink)
             give(tape, info->offset, info->numel, NULL);
+        else
+            st = tell(tape, info->offset, info->numel, err);
     }
+    return st;
 }

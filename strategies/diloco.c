@@ -17,6 +17,7 @@ struct diloco {
     size_t first, length; /* this node's shard of the parameters */
     exo_array outer;      /* (length) theta_outer; memory of its own, never the model's */
     exo_optim *outer_optim;
+    exo_meter *rounds_done;
 };
 
 static exo_status
@@ -35,8 +36,11 @@ static exo_status
 diloco_start(void *self, exo_node *node, exo_err *err)
 {
     struct diloco *d = self;
+    exo_status st = exo_rounds_meter(&d->rounds_done, node, err);
+    if (st != EXO_OK)
+        return st;
     exo_shard(node->numel, node->num_nodes, node->rank, &d->first, &d->length);
-    exo_status st = exo_array_init(&d->outer, node->params.device, EXO_F32, d->length, err);
+    st = exo_array_init(&d->outer, node->params.device, EXO_F32, d->length, err);
     if (st != EXO_OK)
         return exo_fail_in(err, st, "diloco: the outer parameters");
     exo_vec_copy(d->outer, exo_array_part(node->params, d->first, d->length));
@@ -63,6 +67,7 @@ diloco_step(void *self, exo_node *node, exo_err *err)
     exo_status st = exo_node_inner_step(node, err);
     if (st != EXO_OK || !exo_rounds_due(&d->rounds, node->step))
         return st;
+    exo_meter_add(d->rounds_done, 1);
     return outer_step(d, node, err);
 }
 

@@ -16,6 +16,7 @@ struct fedavg {
     uint64_t island_size; /* 0: all nodes                                  */
     char *place;          /* of island_size in the config, for check; owned */
     uint32_t *ranks;      /* (num_nodes) room for an island's; owned       */
+    exo_meter *rounds_done;
 };
 
 static exo_status
@@ -49,8 +50,9 @@ static exo_status
 fedavg_start(void *self, exo_node *node, exo_err *err)
 {
     struct fedavg *f = self;
-    if (f->island_size == 0)
-        return EXO_OK;
+    exo_status st = exo_rounds_meter(&f->rounds_done, node, err);
+    if (st != EXO_OK || f->island_size == 0)
+        return st;
     f->ranks = exo_calloc(node->num_nodes, sizeof *f->ranks);
     return f->ranks ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the islands of %u nodes", node->num_nodes);
 }
@@ -75,6 +77,7 @@ fedavg_step(void *self, exo_node *node, exo_err *err)
     exo_status st = exo_node_inner_step(node, err);
     if (st != EXO_OK || !exo_rounds_due(&f->rounds, node->step))
         return st;
+    exo_meter_add(f->rounds_done, 1);
     if (f->island_size > 0)
         return average_island(f, node, err);
     return exo_all_reduce(node->group, node->params, EXO_MEAN, err);

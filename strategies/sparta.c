@@ -18,7 +18,11 @@ struct sparta {
     uint64_t num_slots; /* rounds in flight: those begun in `delay` steps, and this one */
     size_t capacity;    /* coordinates that a slot has room for */
     exo_array slots;    /* (num_slots, capacity) */
+    exo_meter *rounds_done, *exchanged;
 };
+
+static const exo_meter_class exchanged = {
+    .name = "exchanged", .unit = "parameters", .help = "coordinates that were replaced by their mean over the nodes"};
 
 static exo_status
 sparta_init(void *self, exo_config *config, exo_err *err)
@@ -51,7 +55,11 @@ static exo_status
 sparta_start(void *self, exo_node *node, exo_err *err)
 {
     struct sparta *s = self;
-    exo_status st = exo_selector_new(&s->selector, s->kind, s->p, node->numel, node->seed, err);
+    exo_status st = exo_rounds_meter(&s->rounds_done, node, err);
+    if (st == EXO_OK)
+        st = exo_meter_declare(&s->exchanged, node->meters, &exchanged, err);
+    if (st == EXO_OK)
+        st = exo_selector_new(&s->selector, s->kind, s->p, node->numel, node->seed, err);
     if (st != EXO_OK)
         return st;
     /* Twenty deviations above the mean: a random round that exceeds it comes once in e^200 rounds (Bernstein). */
@@ -106,6 +114,8 @@ end_round(struct sparta *s, exo_node *node, uint64_t round, exo_err *err)
         st = exo_all_reduce(node->group, slot_of(s, round, index.count), EXO_MEAN, err);
     if (st == EXO_OK)
         exo_vec_scatter(node->params, index, slot_of(s, round, index.count));
+    exo_meter_add(s->rounds_done, st == EXO_OK);
+    exo_meter_add(s->exchanged, st == EXO_OK ? index.count : 0);
     exo_array_release(&index);
     return st;
 }

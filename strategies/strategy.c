@@ -19,8 +19,12 @@ struct exo_strategy {
     exo_schedule *schedule;
     float max_norm;
     bool started;
-    void *self; /* (state_size) the class's own */
+    exo_meter *grad_norm; /* NULL: nothing is clipped */
+    void *self;           /* (state_size) the class's own */
 };
+
+static const exo_meter_class grad_norm = {
+    .name = "grad_norm", .unit = "1", .help = "norm of the gradient before it was clipped", .kind = EXO_GAUGE};
 
 static exo_status
 read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
@@ -146,6 +150,8 @@ exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
     node->grad_norm = 0;
     node->optim = NULL;
     exo_status st = exo_strategy_check(strategy, node->num_nodes, err);
+    if (st == EXO_OK && strategy->max_norm > 0)
+        st = exo_meter_declare(&strategy->grad_norm, node->meters, &grad_norm, err);
     if (st == EXO_OK)
         st = exo_optim_new_grouped(&node->optim, &strategy->inner, node->infos, node->num_infos, node->params.device, 0,
                                    node->numel, err);
@@ -156,11 +162,27 @@ exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
     return st;
 }
 
+bool
+exo_strategy_awaits_gradients(const exo_strategy *strategy)
+{
+    return strategy->strategy_class->gradient_ready != NULL;
+}
+
+exo_status
+exo_strategy_gradient_ready(exo_strategy *strategy, exo_node *node, size_t first, size_t count, exo_err *err)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    assert(strategy->started && "exo_strategy_start comes first");
+    return c->gradient_ready ? c->gradient_ready(strategy->self, node, first, count, err) : EXO_OK;
+}
+
 exo_status
 exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err)
 {
     assert(strategy->started && "exo_strategy_start comes first");
-    return strategy->strategy_class->step(strategy->self, node, err);
+    exo_status st = strategy->strategy_class->step(strategy->self, node, err);
+    exo_meter_set(strategy->grad_norm, (double)node->grad_norm);
+    return st;
 }
 
 bool

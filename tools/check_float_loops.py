@@ -19,6 +19,7 @@ FOLDERS = ["runtime", "nn", "strategies", "actors"]
 BELOW = ["nn/cpu/", "nn/ref/", "runtime/codec/"]
 
 HOST = {
+    "nn/device/loss_terms.c": "terms of one row, which the CPU's kernels and passes without a tape share",
     "nn/images.c": "pictures are made on the host, by its readers",
     "nn/pretrained/places.c": "a file's own order",
     "nn/pretrained/load.c": "conversion of a file's values",

@@ -9,7 +9,7 @@
 
 #include <exogym/exogym.h>
 
-/* --- A model: which parameters there are, and how a batch becomes a loss. -------------------------------------------- */
+/* --- A model: which parameters there are, and how a batch becomes outputs. ------------------------------------------- */
 
 enum {
     WIDTH = 32
@@ -33,18 +33,15 @@ spiral_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     return exo_build_status(b, err);
 }
 
-static exo_tensor *
-spiral_loss(const void *self, exo_tape *t, const exo_batch *batch)
+static void
+spiral_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
 {
     const struct spiral_net *m = self;
-    exo_tensor *x = exo_batch_tensor(t, batch, 0);      /* (N, 2) */
-    exo_tensor *labels = exo_batch_tensor(t, batch, 1); /* (N)    */
+    exo_tensor *x = exo_batch_tensor(t, batch, 0); /* (N, 2) */
     x = exo_tanh(t, exo_linear(t, x, exo_tape_param(t, m->w1), exo_tape_param(t, m->b1)));
     x = exo_tanh(t, exo_linear(t, x, exo_tape_param(t, m->w2), exo_tape_param(t, m->b2)));
     x = exo_linear(t, x, exo_tape_param(t, m->w3), exo_tape_param(t, m->b3));
-    if (x)
-        exo_tape_metric(t, "accuracy", exo_accuracy(x, labels), batch->size);
-    return exo_softmax_cross_entropy(t, x, labels);
+    exo_outputs_give(outputs, "logits", x); /* (N, 2) */
 }
 
 static const exo_model_class spiral_net = {
@@ -52,7 +49,9 @@ static const exo_model_class spiral_net = {
     .help = "2 - 32 - 32 - 2 with tanh",
     .state_size = sizeof(struct spiral_net),
     .build = spiral_build,
-    .loss = spiral_loss,
+    .outputs = (const char *const[]){"logits", NULL},
+    .forward = spiral_forward,
+    .objective = &exo_classification, /* cross-entropy with the batch's second field */
 };
 
 /* --- Data: points are computed when they are read. --------------------------------------------------------------------- */

@@ -68,23 +68,24 @@ build(void *self, exo_builder *builder, exo_config *config, exo_err *err)
     return exo_build_status(builder, err);
 }
 
-static exo_tensor *
-loss(const void *self, exo_tape *t, const exo_batch *batch)
+static void
+model_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
 {
     const struct snake_mlp *m = self;
     size_t hidden[] = {batch->size, (size_t)m->hidden};
     exo_tensor *x = exo_tape_input(t, EXO_F32, 2, (size_t[]){batch->size, 784}, batch->data[0]);
     x = exo_linear(t, x, exo_tape_param(t, m->in), exo_tape_param(t, m->in_bias));
     x = exo_tape_custom(t, &snake, (exo_tensor *[]){x, exo_tape_param(t, m->frequency)}, 2, 2, hidden, 0, NULL);
-    x = exo_linear(t, x, exo_tape_param(t, m->out), exo_tape_param(t, m->out_bias));
-    return exo_softmax_cross_entropy(t, x, exo_tape_input(t, EXO_I32, 1, &batch->size, batch->data[1]));
+    exo_outputs_give(outputs, "logits", exo_linear(t, x, exo_tape_param(t, m->out), exo_tape_param(t, m->out_bias)));
 }
 
 static const exo_model_class snake_mlp = {.name = "snake_mlp",
                                           .help = "pixels, snake, ten classes",
                                           .state_size = sizeof(struct snake_mlp),
                                           .build = build,
-                                          .loss = loss};
+                                          .outputs = (const char *const[]){"logits", NULL},
+                                          .forward = model_forward,
+                                          .objective = &exo_classification};
 
 EXO_PLUGIN
 {

@@ -245,6 +245,8 @@ typedef struct exo_batch {
 
 /* Field `index` as a tensor (size, dims...), not copied. */
 EXO_API exo_tensor *exo_batch_tensor(exo_tape *tape, const exo_batch *batch, size_t index);
+/* The same of the field of that name. NULL, with INVAL in the tape: there is none. */
+EXO_API exo_tensor *exo_batch_field(exo_tape *tape, const exo_batch *batch, const char *name);
 /* Allocates room for `size` samples of the data set. */
 EXO_API exo_status exo_batch_init(exo_batch *batch, const exo_dataset *dataset, size_t size, exo_err *err);
 /* Frees what exo_batch_init allocated and zeroes it; a zeroed one is fine. */

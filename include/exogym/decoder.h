@@ -2,6 +2,8 @@
  *
  * x = embedding[token] (+ position); every block: x += attention(norm1(x)), x += mlp(norm2(x)); logits = norm(x) head^T.
  *
+ * Of a batch with the field "tokens", (N, T) int32, its outputs are "hidden", norm(x) (N T, W), and "logits" (N T, V), a product.
+ *
  * Parameters, in this order ("+b": and .bias, where the spec says so):
  *   embedding.weight (V, W)
  *   position.weight (context + position_offset, W)                          learned positions
@@ -81,13 +83,6 @@ EXO_API exo_status exo_decoder_check(const exo_decoder_spec *spec, exo_err *err)
 EXO_API exo_status exo_decoder_new(exo_model **out, const exo_decoder_spec *spec, exo_err *err);
 /* NULL: the model is no decoder. Lives as long as the model. */
 EXO_API const exo_decoder_spec *exo_decoder_spec_of(const exo_model *model);
-
-/* tokens (N, T) int32 -> norm(x) (N T, W), to which head^T is to be applied: what heads of values and log-probabilities take. */
-EXO_API exo_tensor *exo_decoder_hidden(const exo_model *model, exo_tape *tape, exo_tensor *tokens);
-/* -> (N T, V). */
-EXO_API exo_tensor *exo_decoder_logits(const exo_model *model, exo_tape *tape, exo_tensor *tokens);
-/* The head's weight (V, W) as a tensor of the pass. */
-EXO_API exo_tensor *exo_decoder_head(const exo_model *model, exo_tape *tape);
 
 /* --- Hugging Face directories: config.json, model.safetensors (or shards with model.safetensors.index.json), tokenizer.json -------- */
 

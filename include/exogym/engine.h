@@ -5,7 +5,8 @@
  * with exo_engine_register, and a job names it: `engine: shm`. examples/22_shm_engine has one in less than 100 lines.
  *
  * A group of an engine is what a process knows of a communicator: it has places for `size` members, those of this process join it. A
- * member begins requests, and ends each by wait, by a test that says done, or by cancel.
+ * member begins requests, and ends each by wait, by a test that says done, or by cancel. An engine that only moves data when it is called,
+ * and has nothing to wake a member with, brings `advance` in place of these four.
  *
  * Match: the k-th request that a member begins among a set of members meets the k-th of each other one among the same set. So all begin
  * the same operations in the same order; they may wait for them in any.
@@ -110,9 +111,10 @@ typedef struct exo_engine_class {
     exo_status (*open)(void **group, const exo_engine_opts *opts, exo_err *err);
     /* Frees it, when all of its members have left. */
     void (*close)(void *group);
-    /* Takes the place of a member; `name` (of the call's length, may be NULL) is how errors call it. EXISTS: it is taken or was left. */
+    /* Takes the place of a member; `name` (of the call's length, may be NULL) is how errors call it. EXISTS: it is taken or was left. May be
+     * NULL: there is nothing to do. */
     exo_status (*join)(void *group, uint32_t rank, const char *name, exo_err *err);
-    /* Leaves it, when none of its requests is under way: who waits for this member hears PEER_LOST. */
+    /* Leaves it, when none of its requests is under way: who waits for this member hears PEER_LOST. NULL: by `fail`. */
     void (*leave)(void *group, uint32_t rank);
     /* Member `rank` (of any process) died of `cause`: all ends with PEER_LOST. Any thread. */
     void (*fail)(void *group, uint32_t rank, const char *cause);
@@ -124,10 +126,24 @@ typedef struct exo_engine_class {
     exo_status (*wait)(void *group, uint32_t rank, exo_engine_request *request, exo_err *err);
     /* Ends it: if its data is not complete, the group breaks with CANCELLED. Then it and its data are the caller's again. */
     void (*cancel)(void *group, uint32_t rank, exo_engine_request *request);
+    /* In place of the last four: goes on with the oldest request of a member as far as it can without waiting, and says whether it is over.
+     * The library keeps the requests of a member in their order and calls this for the first of them, again and again while somebody waits,
+     * with short sleeps. A request that is cancelled, or not over at its deadline, ends by `fail` of its own member. An error ends all requests
+     * of the member, which are not gone on with. */
+    exo_status (*advance)(void *group, uint32_t rank, exo_engine_request *request, bool *done, exo_err *err);
 } exo_engine_class;
 
+/* What exo_collective_take reduces, for `dtypes`. */
+#define EXO_ENGINE_ALL_DTYPES                                                                                          \
+    (1u << EXO_F32 | 1u << EXO_BF16 | 1u << EXO_F16 | 1u << EXO_I32 | 1u << EXO_I8 | 1u << EXO_I64)
+
+/* For engines: elements [at, at + count) of the result of an operation, written to args->data, as every ordered engine has them to the bit.
+ * parts[place] are these elements as the member at that place brought them, of which those that the operation does not need may be
+ * anything; they overlap neither args->data nor each other. No codec. Any thread. */
+EXO_API void exo_collective_take(const exo_collective_args *args, size_t at, size_t count, void *const *parts);
+
 /* Registers an engine under its name, which must be new; it must live as long as the process. Any thread. Errors: EXISTS, INVAL (no
- * name, or one of the functions beside open is missing), FULL (1024 of them). */
+ * name, or a function that it must have is missing), FULL (1024 of them). */
 EXO_API exo_status exo_engine_register(const exo_engine_class *engine, exo_err *err);
 /* The i-th engine in the order of names, or NULL after the last. Any thread. */
 EXO_API const exo_engine_class *exo_engine_at(size_t index);

@@ -16,10 +16,13 @@
 #include <exogym/generate.h>
 #include <exogym/graph.h>
 #include <exogym/log.h>
+#include <exogym/loss.h>
 #include <exogym/memory.h>
+#include <exogym/meter.h>
 #include <exogym/model.h>
 #include <exogym/object.h>
 #include <exogym/optim.h>
+#include <exogym/parallel.h>
 #include <exogym/payload.h>
 #include <exogym/plugin.h>
 #include <exogym/rng.h>

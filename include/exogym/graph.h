@@ -38,6 +38,7 @@
 #include <exogym/clock.h>
 #include <exogym/comm.h>
 #include <exogym/config.h>
+#include <exogym/meter.h>
 #include <exogym/status.h>
 #include <exogym/tensor.h>
 
@@ -94,15 +95,15 @@ EXO_API exo_port *exo_graph_input(exo_graph_actor *actor, const char *name);
  * of comm.h, which are counted on the edge and take the time of its links. */
 EXO_API exo_group *exo_graph_group(exo_graph_actor *actor, const char *name);
 
-/* Sends an item; the reference is handed over and *item NULL afterwards, whatever comes of it. Nobody writes to a sent item. It is
- * encoded and transmitted while the caller goes on. Where there is no room the edge's on_full decides: by default this waits, at most
- * `timeout`. A port of NULL drops it. Errors: TIMEOUT (names the edge and who does not take it), FULL (on_full: fail), CLOSED (nobody
- * is left to take it: the usual end), PEER_LOST (who, and why). */
+/* Sends an item. The reference moves to the port, and *item is NULL afterwards, also after an error. Nobody writes to a sent item. The port
+ * encodes and transmits it while the caller continues. If there is no room, the edge's on_full decides: by default the call waits for at
+ * most `timeout`. A port of NULL drops the item. Errors: TIMEOUT (names the edge and the actor that does not take items), FULL
+ * (on_full: fail), CLOSED (no target is left: the usual end), CANCELLED (the run ends, because an actor failed or for another reason). */
 EXO_API exo_status exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err);
-/* The next item, of all who send to this port, in the order of arrival; items of one sender come in the order in which it sent them.
- * Waits at most `timeout`; 0: does not wait. The caller drops it. Errors: TIMEOUT, CLOSED (all senders have ended, and all they sent
- * has been received), PEER_LOST. A wait as long as the edge's deadline, or longer, is for something that must come: actors that wait so for
- * each other are a stall, and end the run. */
+/* The next item of any sender to this port, in the order of arrival; items of one sender arrive in the order in which it sent them.
+ * Waits for at most `timeout`; 0: does not wait. The caller drops the item. Errors: TIMEOUT, CLOSED (all senders have ended, and all of their
+ * items were received), CANCELLED (the run ends). A wait of the edge's deadline or longer is for an item that must come: a cycle of
+ * actors in such waits is a stall, and ends the run. */
 EXO_API exo_status exo_port_receive(exo_port *port, exo_time timeout, exo_item **out, exo_err *err);
 /* Items that are here, decoded, and not yet received. */
 EXO_API size_t exo_port_pending(const exo_port *port);
@@ -125,6 +126,9 @@ EXO_API const char *exo_graph_folder(const exo_graph_actor *actor); /* for files
 EXO_API void exo_graph_phase(exo_graph_actor *actor, const char *name);
 /* A figure of the actor, for the progress line, metrics.csv and the result: the latest value of each name. At most 16 names; literals. */
 EXO_API void exo_graph_metric(exo_graph_actor *actor, const char *name, double value);
+/* The actor's scope of meters, with unit and help, as many as it likes (meter.h): in the run's result.json and progress.json, and in `exogym
+ * status`, under the actor's name. They are good until `run` returns. */
+EXO_API exo_meters *exo_graph_meters(exo_graph_actor *actor);
 
 /* --- Classes -------------------------------------------------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
-/* Models: a thing that takes a batch and gives a scalar loss.
+/* Models: a thing that takes a batch and gives outputs by name, of which losses are made.
  *
- * A model class says which parameters there are (build) and how a batch becomes a loss (loss). The class's own state is
- * read-only after build and shared by all copies of the model; what differs from copy to copy is the exo_params, one
- * flat buffer each of parameters, gradients and buffers, with named views.
+ * A model class says which parameters there are (build), which outputs a batch has (forward), and which loss of them a job trains it for (its
+ * objective). The class's own state is read-only after build and shared by all copies of the model; what differs from copy to copy is the
+ * exo_params, one flat buffer each of parameters, gradients and buffers, with named views.
  *
  *     struct mlp { exo_param w1, b1, w2, b2; };
  *
@@ -12,18 +12,30 @@
  *         ...
  *         return exo_build_status(b, err);
  *     }
- *     static exo_tensor *loss(const void *self, exo_tape *t, const exo_batch *batch) {
+ *     static void forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs) {
  *         exo_tensor *x = exo_flatten(t, exo_batch_tensor(t, batch, 0));
  *         x = exo_relu(t, exo_linear(t, x, exo_tape_param(t, m->w1), exo_tape_param(t, m->b1)));
  *         ...
- *         return exo_softmax_cross_entropy(t, x, exo_batch_tensor(t, batch, 1));
+ *         exo_outputs_give(outputs, "logits", x);
  *     }
+ *     static const exo_model_class mlp = {..., .outputs = (const char *const[]){"logits", NULL}, .forward = forward,
+ *                                         .objective = &exo_classification};
+ *
+ * Who trains a model for something else asks for outputs and makes the loss, on the same tape:
+ *
+ *     exo_outputs out = exo_outputs_init((const char *const[]){"logits", "values", NULL});
+ *     if (!exo_model_forward(model, tape, batch, &out))
+ *         return exo_tape_error(tape, err);
+ *     exo_tensor *log_probs = exo_log_probs(tape, exo_outputs_logits(&out, "logits"), actions, 1);
+ *     exo_tensor *loss = exo_policy_loss(tape, log_probs, old_log_probs, advantages, mask, 0.2f);
+ *     loss = exo_add(tape, loss, exo_value_loss(tape, exo_outputs_get(&out, "values"), NULL, returns, mask, 0));
  */
 #ifndef EXOGYM_MODEL_H
 #define EXOGYM_MODEL_H
 
 #include <exogym/config.h>
 #include <exogym/data.h>
+#include <exogym/loss.h>
 #include <exogym/tensor.h>
 
 EXO_DECLS_BEGIN
@@ -64,6 +76,66 @@ EXO_API exo_param exo_build_buffer(exo_builder *builder, const char *name, size_
 /* The first error of the builder, for the end of `build`. */
 EXO_API exo_status exo_build_status(const exo_builder *builder, exo_err *err);
 
+/* --- Outputs ---------------------------------------------------------------------------------------------------------
+ *
+ * Names that mean the same in every model, R rows (samples, or tokens of all sequences):
+ *   logits (R, V)    before the softmax over classes, actions or a vocabulary; a product where they are many (exo_logits)
+ *   hidden (R, W)    what a head is applied to
+ *   values (R)       of a critic, or the score of a reward model
+ * A model may have others.
+ */
+
+/* The most outputs that are asked for at once. */
+enum {
+    EXO_MAX_OUTPUTS = 8
+};
+
+/* One of them: what was asked for, and what forward gave. */
+typedef struct exo_output {
+    const char *name; /* as it was asked for */
+    exo_logits made;  /* x NULL: nothing yet */
+} exo_output;
+
+/* The outputs of one pass: made by exo_outputs_init, filled by exo_model_forward. The caller's plain data, with nothing to free. Names must
+ * outlive the pass; tensors are valid until the next exo_tape_begin. One thread at a time, as the tape. */
+typedef struct exo_outputs {
+    exo_tape *tape;                    /* of the pass; NULL before forward */
+    size_t count;                      /* beyond EXO_MAX_OUTPUTS: too many names, which forward refuses */
+    exo_output items[EXO_MAX_OUTPUTS]; /* (count) */
+} exo_outputs;
+
+/* Asks for the outputs of these names, a list that ends with NULL. A model makes what was asked for and no more. */
+EXO_API exo_outputs exo_outputs_init(const char *const *names);
+
+/* For `forward`: whether the output was asked for. What costs nothing beside what else was asked for may be given unasked. */
+EXO_API bool exo_outputs_wants(const exo_outputs *outputs, const char *name);
+/* For `forward`: gives an output. Nothing happens if it was not asked for, or if it is NULL. */
+EXO_API void exo_outputs_give(exo_outputs *outputs, const char *name, exo_tensor *output);
+/* The same of an output x weight^T that is not computed: losses compute a piece of it at a time. x (R, W), weight (V, W). */
+EXO_API void exo_outputs_give_product(exo_outputs *outputs, const char *name, exo_tensor *x, exo_tensor *weight);
+
+/* An output as one tensor; of a product, this computes it, once. NULL, with INVAL in the tape: it was not asked for. */
+EXO_API exo_tensor *exo_outputs_get(exo_outputs *outputs, const char *name);
+/* An output as losses take logits: a product stays one. x NULL, with INVAL in the tape: it was not asked for. */
+EXO_API exo_logits exo_outputs_logits(const exo_outputs *outputs, const char *name);
+
+/* What a model is trained for: a loss that is made of some outputs. */
+typedef struct exo_objective {
+    const char *name;           /* for messages                            */
+    const char *const *outputs; /* names of those that it takes, then NULL */
+    /* The mean loss over the batch, one element, and figures beside it (exo_tape_metric). `self` is the model's state, for an objective that belongs
+     * to one class. Runs on any thread, on several at once. NULL: see exo_tape_error. */
+    exo_tensor *(*loss)(const void *self, exo_tape *tape, exo_outputs *outputs, const exo_batch *batch);
+} exo_objective;
+
+/* Cross-entropy of "logits" (N, K) with the batch's second field, int32 labels (N) in [0, K), or negative for none; and the accuracy. */
+EXO_API extern const exo_objective exo_classification;
+/* Cross-entropy of "logits" (N T, V) with the batch's field "targets", int32 (N, T), negative ones for none. Logits that are a product are never
+ * whole. */
+EXO_API extern const exo_objective exo_next_token;
+
+/* --- Classes --------------------------------------------------------------------------------------------------------- */
+
 /* A kind of model. Functions get the state, `self`, which is read-only after build. */
 typedef struct exo_model_class {
     const char *name;  /* what a job names under `model`   */
@@ -71,8 +143,12 @@ typedef struct exo_model_class {
     size_t state_size; /* bytes of the zeroed state that the functions below get as `self` */
     /* Reads its options (and only these: unknown keys are refused by the caller) and declares parameters. */
     exo_status (*build)(void *self, exo_builder *builder, exo_config *config, exo_err *err);
-    /* The mean loss over the batch, one element. Runs on any thread, on several at once. NULL: see exo_tape_error. */
-    exo_tensor *(*loss)(const void *self, exo_tape *tape, const exo_batch *batch);
+    const char *const *outputs; /* names of all outputs that it can give, then NULL */
+    /* Computes the outputs that were asked for, all of which are among the class's. Runs on any thread, on several at once. Errors stick in the
+     * tape. */
+    void (*forward)(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs);
+    /* What jobs train it for; its outputs are among the class's. NULL: jobs do not, and whoever trains it makes the loss. */
+    const exo_objective *objective;
     /* Frees what build allocated inside the state. May be NULL. */
     void (*release)(void *self);
     /* Fills a new copy's values from elsewhere, after the initial ones are drawn: from files, say. Parameters may be frozen: exo_params_at says
@@ -120,7 +196,8 @@ EXO_API void exo_params_free(exo_params **params);
 /* A built model: class, shared state, and the initial values. Counted references; any thread. */
 typedef struct exo_model exo_model;
 
-/* Builds a model of `model_class` with options in `config` (NULL: all defaults). Every model takes the option `frozen`, a shell pattern of
+/* Builds a model of `model_class` with options in `config` (NULL: all defaults). INVAL: the class lacks build, forward or outputs, or its objective
+ * takes others. Every model takes the option `frozen`, a shell pattern of
  * parameter names, glob(7), or a list of such: these are kept as they begin. Backward computes no gradients of them, optimizers keep no state,
  * and strategies neither see nor send them. INVAL: a pattern that matches none, or all are frozen. */
 EXO_API exo_status exo_model_new(exo_model **out, const exo_model_class *model_class, exo_config *config, exo_err *err);
@@ -158,7 +235,13 @@ typedef struct exo_pass_memory {
  * asked that would not fit. Errors: the model's own, NOMEM. */
 EXO_API exo_status exo_model_pass_memory(const exo_model *model, const exo_pass *pass, const exo_dataset *data,
                                          size_t size, exo_pass_memory *out, exo_err *err);
-/* The class's `loss` of the batch on the tape, one element. NULL: exo_tape_error says why. */
+/* The outputs of the batch that were asked for, on the tape. False: exo_tape_error says why; NOT_FOUND: the model has no output of such a
+ * name. */
+EXO_API bool exo_model_forward(const exo_model *model, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs);
+/* What jobs train it for; NULL: they do not. */
+EXO_API const exo_objective *exo_model_objective(const exo_model *model);
+/* The objective's loss of the batch: forward with the outputs that it takes. NULL: exo_tape_error says why; UNSUPPORTED: there is no
+ * objective. */
 EXO_API exo_tensor *exo_model_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch);
 
 /* Registers a class under its name, which must be new; the class must live as long as the process. Any thread. Errors: EXISTS, INVAL (no name), FULL (1024 of them). */

@@ -20,6 +20,7 @@
 
 #include <exogym/comm.h>
 #include <exogym/config.h>
+#include <exogym/meter.h>
 #include <exogym/model.h>
 #include <exogym/optim.h>
 #include <exogym/select.h> /* a piece that strategies share */
@@ -50,6 +51,8 @@ typedef struct exo_node {
     float lr;                     /* written by exo_node_inner_step: the rate it used      */
     float grad_norm;              /* written by it: the norm before clipping, if it clips  */
     bool stepped;                 /* within backward: the next exo_node_inner_step does nothing more */
+    exo_meters *
+        meters; /* where the strategy declares its meters (meter.h), from start on; not to be counted in release. NULL: nobody looks */
 } exo_node;
 
 /* Clips if max_norm is set, then one step of the inner optimizer at the scheduled rate. */
@@ -86,6 +89,11 @@ typedef struct exo_strategy_class {
     /* One step: see the top of this file. Errors of collectives are given back; the run then
      * ends. */
     exo_status (*step)(void *self, exo_node *node, exo_err *err);
+    /* Elements [first, first + count) of node->grads, a whole parameter, are this batch's: nothing more of the step adds to them. Called
+     * within backward, between start and step, for each parameter once a step, in the order in which backward comes to them, which is the
+     * same on all nodes for models of the library, but need not be for one of a plugin. For collectives that step waits for. An error ends
+     * the run. May be NULL: step does it all. */
+    exo_status (*gradient_ready)(void *self, exo_node *node, size_t first, size_t count, exo_err *err);
     /* Adds what must survive a restart, besides the inner optimizer ("optim."). After start. May be NULL: nothing. */
     void (*state)(void *self, exo_state *state);
     /* Frees what init and start allocated; once, also after their failure. May be NULL. */
@@ -121,6 +129,12 @@ EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const 
 /* Makes the inner optimizer and the strategy's own state for `node`, whose rank to group the caller has filled in; sets
  * optim (which whoever owns the node frees; NULL after an error) to grad_norm. Once. */
 EXO_API exo_status exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err);
+/* Whether it wants to be told of gradients while backward goes on. */
+EXO_API bool exo_strategy_awaits_gradients(const exo_strategy *strategy);
+/* Tells it: see gradient_ready of its class. Not for a node whose inner step is taken within backward. Hosts that never call it have the
+ * same results. */
+EXO_API exo_status exo_strategy_gradient_ready(exo_strategy *strategy, exo_node *node, size_t first, size_t count,
+                                               exo_err *err);
 /* One local step with the gradients in node->grads, or after a backward that has taken it (exo_node_inner_sink); the caller then counts
  * node->step up. Errors: those of the collectives; the parameters are then undefined. */
 EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err);

@@ -20,6 +20,7 @@
 
 #include <exogym/device.h>
 #include <exogym/dtype.h>
+#include <exogym/meter.h>
 #include <exogym/rng.h>
 #include <exogym/status.h>
 
@@ -51,6 +52,15 @@ typedef struct exo_grad_sink {
     void *context;
 } exo_grad_sink;
 
+/* Who is told of gradients in exo_params_grads as soon as a pass adds no more to them: exo_strategy_gradient_ready() tells a strategy. */
+typedef struct exo_grad_ready {
+    /* Elements [first, first + count) of the flat parameters: a whole parameter. On backward's thread, in the order in which it comes to
+     * them; every element of exo_params_values once a backward, those that the pass has not used at its end. The gradients may be read and
+     * changed from here on. An error ends backward. */
+    exo_status (*tell)(void *context, size_t first, size_t count, exo_err *err);
+    void *context;
+} exo_grad_ready;
+
 /* How a pass runs. */
 typedef struct exo_pass {
     bool train;    /* batch statistics and dropout; otherwise running statistics and none         */
@@ -58,8 +68,9 @@ typedef struct exo_pass {
     bool autocast; /* matrix products and convolutions take bf16 operands, as PyTorch's autocast  */
     uint64_t seed; /* dropout draws from (seed, DROPOUT, node, step), a fresh part for each layer */
     uint32_t node;
-    uint64_t step;             /* counts passes, not optimizer steps, when a step has several minibatches     */
-    const exo_grad_sink *sink; /* NULL: backward adds to exo_params_grads                             */
+    uint64_t step;               /* counts passes, not optimizer steps, when a step has several minibatches     */
+    const exo_grad_sink *sink;   /* NULL: backward adds to exo_params_grads                             */
+    const exo_grad_ready *ready; /* NULL: nobody is told. Without a sink only */
 } exo_pass;
 
 /* An empty tape, which the caller frees; accepts NULL in *tape, and sets it to NULL. NOMEM. */
@@ -92,12 +103,18 @@ EXO_API exo_tensor *exo_tape_input(exo_tape *tape, exo_dtype dtype, size_t num_d
 /* The same, with a gradient that exo_tensor_grad reads after backward: for tests and for models in pieces. fp32. */
 EXO_API exo_tensor *exo_tape_variable(exo_tape *tape, size_t num_dims, const size_t *dims, const float *data);
 
-/* Reports a figure of this pass beside the loss, as accuracy: the mean over `count` samples. At most 8 names a pass;
- * `name` must outlive the tape. A model whose loss is not the mean over the batch's samples reports it as "loss", with the count of what it is
- * the mean over, as tokens that count: evaluations weigh batches by that. */
-EXO_API void exo_tape_metric(exo_tape *tape, const char *name, double mean, size_t count);
+/* How many figures a pass can report. */
+enum {
+    EXO_TAPE_METRICS = 8
+};
+
+/* Reports a figure of this pass beside the loss, as accuracy: the mean over `count` samples. `metric`, a gauge, is static. In training it is a
+ * meter of the node's model (meter.h), the mean over a step; in evaluations one of the validation, the mean over all samples. At most
+ * EXO_TAPE_METRICS a pass; more are not heard. A model whose loss is not the mean over the batch's samples reports it under the name "loss", with
+ * the count of what it is the mean over, as tokens that count: evaluations weigh batches by that. */
+EXO_API void exo_tape_metric(exo_tape *tape, const exo_meter_class *metric, double mean, size_t count);
 EXO_API size_t exo_tape_num_metrics(const exo_tape *tape);
-EXO_API const char *exo_tape_metric_at(const exo_tape *tape, size_t index, double *mean, size_t *count);
+EXO_API const exo_meter_class *exo_tape_metric_at(const exo_tape *tape, size_t index, double *mean, size_t *count);
 
 /* What a tensor is. `dims` has room for EXO_MAX_DIMS; gives the number of dimensions. */
 EXO_API size_t exo_tensor_dims(const exo_tensor *tensor, size_t *dims);
@@ -167,11 +184,12 @@ EXO_API exo_tensor *exo_scale(exo_tape *tape, exo_tensor *x, float factor);
 /* Mean of all elements -> one element. */
 EXO_API exo_tensor *exo_mean(exo_tape *tape, exo_tensor *x);
 
-/* Mean over the batch of -log softmax(logits)[label]. logits (N, K), labels (N) int32 in [0, K) -> one element, fp32
- * also under autocast. A label out of range is an error of the tape. */
+/* Mean of -log softmax(logits)[label] over the rows whose label is not negative. logits (N, K), labels (N) int32 below K -> one element, fp32
+ * also under autocast; 0 if there is no label at all. A label from K on is an error of the tape. loss.h has further losses. */
 EXO_API exo_tensor *exo_softmax_cross_entropy(exo_tape *tape, exo_tensor *logits, exo_tensor *labels);
 
-/* The share of rows whose largest logit (the first among equals) is at the label. Not differentiable, not on the tape. */
+/* The share of rows whose largest logit (the first among equals) is at the label, of those whose label is not negative; NaN of none. Not
+ * differentiable, not on the tape. */
 EXO_API double exo_accuracy(const exo_tensor *logits, const exo_tensor *labels);
 
 /* --- Operations of your own -------------------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 
 #include <exogym/actor.h>
 #include <exogym/data.h>
+#include <exogym/meter.h>
 #include <exogym/model.h>
 #include <exogym/strategy.h>
 #include <exogym/traffic.h>
@@ -35,6 +36,7 @@ typedef struct exo_progress {
     double local_accuracy, global_accuracy; /* NaN if the model reports none               */
     const char *edge;                       /* the strategy's, as its graph calls it; always there            */
     exo_traffic traffic;                    /* over it so far, all nodes together; likewise                   */
+    const exo_meters *meters; /* of the run and its nodes, as they are now: to be walked (meter.h)             */
 } exo_progress;
 
 /* How a fit runs. Each comment begins with the value that exo_fit_opts_init gives, where it is
@@ -92,7 +94,8 @@ typedef struct exo_fit_result {
     char sha256[65];           /* of the averaged parameters and buffers, little-endian fp32                */
 } exo_fit_result;
 
-/* Holds model and data sets; `train` may be NULL if every fit brings a factory. Without `val` nothing is evaluated. */
+/* Holds model and data sets; `train` may be NULL if every fit brings a factory. Without `val` nothing is evaluated. UNSUPPORTED: the model has no
+ * objective. */
 EXO_API exo_status exo_trainer_new(exo_trainer **out, exo_model *model, exo_dataset *train, exo_dataset *val,
                                    exo_err *err);
 /* Frees it and sets *trainer to NULL; accepts NULL in it. */

@@ -76,3 +76,41 @@ exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, f
     else
         scaled(x, rows, stride, columns, scale, log_sum, factor, EXO_F32, y);
 }
+
+void
+exo_softmax_margins(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *max,
+                    float *margin)
+{
+    for (size_t r = 0; r < rows; r++) {
+        double sum = 0;
+        for (size_t i = 0; i < columns; i++) {
+            float below = max[r] - x[r * stride + i] * scale, e = exo_vexp(-below);
+            sum += e > 0.0f ? (double)(below * e) : 0; /* of -infinity nothing */
+        }
+        margin[r] = (float)sum;
+    }
+}
+
+EXO_INLINED void
+entropy_gradient(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
+                 const float *entropy, const float *factor, exo_dtype type, void *y)
+{
+    for (size_t r = 0; r < rows; r++) {
+        const float *restrict in = x + r * stride;
+        void *restrict out = (char *)y + r * columns * (type == EXO_BF16 ? 2 : 4);
+        for (size_t i = 0; i < columns; i++) {
+            float log_p = in[i] * scale - log_sum[r], p = exo_vexp(log_p);
+            exo_store(type, out, i, p > 0.0f ? factor[r] * p * (log_p + entropy[r]) : 0.0f);
+        }
+    }
+}
+
+void
+exo_softmax_entropy(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
+                    const float *entropy, const float *factor, exo_dtype type, void *y)
+{
+    if (type == EXO_BF16)
+        entropy_gradient(x, rows, stride, columns, scale, log_sum, entropy, factor, EXO_BF16, y);
+    else
+        entropy_gradient(x, rows, stride, columns, scale, log_sum, entropy, factor, EXO_F32, y);
+}

@@ -218,7 +218,17 @@ typedef struct exo_adagrad_args {
     X(max_pool_backward)                                                                                               \
     X(transpose)                                                                                                       \
     X(gate)                                                                                                            \
-    X(gate_backward)
+    X(gate_backward)                                                                                                   \
+    X(log_probs)                                                                                                       \
+    X(log_probs_backward)                                                                                              \
+    X(entropy)                                                                                                         \
+    X(entropy_backward)                                                                                                \
+    X(policy_loss)                                                                                                     \
+    X(value_loss)                                                                                                      \
+    X(ranking_loss)                                                                                                    \
+    X(ranking_loss_backward)                                                                                           \
+    X(masked_mean)                                                                                                     \
+    X(masked_mean_backward)
 
 /* One function a kernel: asks the device for it, with arguments that the caller may change afterwards. Errors: what is known at once; a later
  * failure is reported by synchronize. */

@@ -140,4 +140,88 @@ typedef struct exo_gate_backward_args {
     bool add;
 } exo_gate_backward_args;
 
+/* --- Losses (exogym/loss.h), each row in double ---------------------------------------------------------------------------------------- */
+
+/* y (rows) = log softmax(scale x)[target], x (rows, columns); where the target is not a column 0. log_sum (rows) = log sum e^(scale x). */
+typedef struct exo_log_probs_args {
+    size_t rows, columns;
+    float *y, *log_sum;
+    const float *x;
+    const int32_t *targets;
+    float scale;
+} exo_log_probs_args;
+
+/* dx = dy scale ([column = target] - softmax(scale x)); where the target is not a column 0. */
+typedef struct exo_log_probs_backward_args {
+    size_t rows, columns;
+    float *dx;
+    const float *x, *log_sum, *dy;
+    const int32_t *targets;
+    float scale;
+    bool add;
+} exo_log_probs_backward_args;
+
+/* y (rows) = the entropy of softmax(scale x); log_sum as above. */
+typedef struct exo_entropy_args {
+    size_t rows, columns;
+    float *y, *log_sum;
+    const float *x;
+    float scale;
+} exo_entropy_args;
+
+/* dx = -dy scale p (log p + y), log p = scale x - log_sum. */
+typedef struct exo_entropy_backward_args {
+    size_t rows, columns;
+    float *dx;
+    const float *x, *log_sum, *y, *dy;
+    float scale;
+    bool add;
+} exo_entropy_backward_args;
+
+/* y = exo_policy_loss_term(log_probs - old, advantages, clip) and its slope; both 0 where mask is 0. mask may be NULL. */
+typedef struct exo_policy_loss_args {
+    size_t count;
+    float *y, *slope;
+    const float *log_probs, *old, *advantages, *mask;
+    float clip;
+} exo_policy_loss_args;
+
+/* y = exo_value_loss_term(values, old, targets, clip) and its slope; both 0 where mask is 0. mask may be NULL. */
+typedef struct exo_value_loss_args {
+    size_t count;
+    float *y, *slope;
+    const float *values, *old, *targets, *mask;
+    float clip;
+} exo_value_loss_args;
+
+/* y[i] = exo_ranking_loss_term(x[2 i] - x[2 i + 1]) and its slope, `count` pairs. */
+typedef struct exo_ranking_loss_args {
+    size_t count;
+    float *y, *slope;
+    const float *x;
+} exo_ranking_loss_args;
+
+/* dx[2 i] = dy[i] slope[i], dx[2 i + 1] = -dx[2 i]. */
+typedef struct exo_ranking_loss_backward_args {
+    size_t count;
+    float *dx;
+    const float *slope, *dy;
+    bool add;
+} exo_ranking_loss_backward_args;
+
+/* y = sum(mask x) / sum(mask) over mask != 0, in double in the order of the elements, and factor = 1 / sum(mask); both 0 if there is none. */
+typedef struct exo_masked_mean_args {
+    size_t count;
+    float *y, *factor; /* (1), (1) */
+    const float *x, *mask;
+} exo_masked_mean_args;
+
+/* dx = dy factor mask. */
+typedef struct exo_masked_mean_backward_args {
+    size_t count;
+    float *dx;
+    const float *mask, *factor, *dy; /* (count), (1), (1) */
+    bool add;
+} exo_masked_mean_backward_args;
+
 #endif

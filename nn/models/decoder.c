@@ -173,7 +173,9 @@ const exo_model_class exo_gpt = {
         "a decoder for language: GPT-2 by size, or with options OPT, BLOOM, LLaMA, or from a Hugging Face directory",
     .state_size = sizeof(exo_decoder),
     .build = decoder_build,
-    .loss = exo_decoder_loss,
+    .outputs = (const char *const[]){"hidden", "logits", NULL},
+    .forward = exo_decoder_forward,
+    .objective = &exo_next_token,
     .release = decoder_release,
     .fill = decoder_fill,
     .takes_vocabulary = true,
@@ -190,35 +192,4 @@ exo_decoder_spec_of(const exo_model *model)
 {
     const exo_decoder *d = exo_model_state_of(model, &exo_gpt);
     return d ? &d->spec : NULL;
-}
-
-/* The model's state; NULL, recorded in the tape, if it is no decoder. */
-static const exo_decoder *
-decoder_of(const exo_model *model, exo_tape *tape)
-{
-    const exo_decoder *d = exo_model_state_of(model, &exo_gpt);
-    if (!d)
-        exo_tape_fail(tape, EXO_INVAL, "the model '%s' is no decoder", exo_model_name(model));
-    return d;
-}
-
-exo_tensor *
-exo_decoder_hidden(const exo_model *model, exo_tape *tape, exo_tensor *tokens)
-{
-    const exo_decoder *d = decoder_of(model, tape);
-    return d ? exo_decoder_pass(d, tape, tokens) : NULL;
-}
-
-exo_tensor *
-exo_decoder_logits(const exo_model *model, exo_tape *tape, exo_tensor *tokens)
-{
-    const exo_decoder *d = decoder_of(model, tape);
-    return d ? exo_linear(tape, exo_decoder_pass(d, tape, tokens), exo_decoder_out(d, tape), NULL) : NULL;
-}
-
-exo_tensor *
-exo_decoder_head(const exo_model *model, exo_tape *tape)
-{
-    const exo_decoder *d = decoder_of(model, tape);
-    return d ? exo_decoder_out(d, tape) : NULL;
 }

@@ -41,9 +41,7 @@ typedef struct exo_decoder {
 /* Reads a job's options into the spec and, with `path`, the folder. */
 exo_status exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err);
 
-/* tokens (N, T) -> norm(x) (R, W); the weight (V, W) of the head; and the class's loss. */
-exo_tensor *exo_decoder_pass(const exo_decoder *decoder, exo_tape *tape, exo_tensor *tokens);
-exo_tensor *exo_decoder_out(const exo_decoder *decoder, exo_tape *tape);
-exo_tensor *exo_decoder_loss(const void *self, exo_tape *tape, const exo_batch *batch);
+/* The class's `forward`, of batches with a field "tokens" (N, T): hidden (R, W), and logits (R, V) as its product with the head. */
+void exo_decoder_forward(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs);
 
 #endif

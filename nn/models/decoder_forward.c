@@ -1,8 +1,6 @@
 /* The pass of a decoder: token embeddings, blocks, the last norm, the head. Shapes: N sequences of T tokens, R = N T rows, W width.
  *
  * Read-only but for what the tape holds. Read next: exogym/sequence.h. */
-#include <string.h>
-
 #include "nn/models/decoder.h"
 #include "nn/tape_impl.h"
 
@@ -112,8 +110,9 @@ embed(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, size_t sequence)
     return exo_dropout(t, x, d->spec.dropout);
 }
 
-exo_tensor *
-exo_decoder_pass(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
+/* tokens (N, T) -> norm(x) (R, W) */
+static exo_tensor *
+hidden_of(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
 {
     size_t sequence = check_tokens(d, t, tokens), layers = d->spec.layers;
     struct step *steps = sequence ? exo_tape_buffer(t, layers * sizeof *steps) : NULL;
@@ -130,43 +129,12 @@ exo_decoder_pass(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
     return norm(d, t, &d->norm, x);
 }
 
-exo_tensor *
-exo_decoder_out(const exo_decoder *d, exo_tape *t)
-{
-    return exo_tape_param(t, d->head.there ? d->head.param : d->embedding);
-}
-
-/* --- The loss ------------------------------------------------------------------------------------ */
-
-/* The field of that name as a tensor. */
-static exo_tensor *
-field(exo_tape *t, const exo_batch *batch, const char *name)
-{
-    for (size_t i = 0; i < batch->num_fields; i++)
-        if (batch->fields[i].name && strcmp(batch->fields[i].name, name) == 0)
-            return exo_batch_tensor(t, batch, i);
-    return exo_tape_fail(t, EXO_INVAL, "gpt: the data have no field '%s': it trains on texts, not on images", name);
-}
-
-/* Says how many targets the loss is the mean of: an evaluation of several batches weighs it by that. */
-static void
-report_loss(exo_tape *tape, const exo_tensor *loss, const exo_tensor *targets)
-{
-    const int32_t *target = targets->data;
-    size_t counted = 0;
-    for (size_t i = 0; i < targets->numel; i++)
-        counted += target[i] >= 0;
-    exo_tape_metric(tape, "loss", (double)exo_tensor_item(loss), counted);
-}
-
-exo_tensor *
-exo_decoder_loss(const void *self, exo_tape *tape, const exo_batch *batch)
+void
+exo_decoder_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
 {
     const exo_decoder *d = self;
-    exo_tensor *tokens = field(tape, batch, "tokens"), *targets = field(tape, batch, "targets");
-    exo_tensor *loss =
-        exo_linear_cross_entropy(tape, exo_decoder_pass(d, tape, tokens), exo_decoder_out(d, tape), targets);
-    if (loss)
-        report_loss(tape, loss, targets);
-    return loss;
+    exo_tensor *hidden = hidden_of(d, t, exo_batch_field(t, batch, "tokens"));
+    exo_outputs_give(outputs, "hidden", hidden);
+    exo_outputs_give_product(outputs, "logits", hidden,
+                             exo_tape_param(t, d->head.there ? d->head.param : d->embedding));
 }

@@ -70,20 +70,17 @@ mlp_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     return exo_build_status(b, err);
 }
 
-static exo_tensor *
-mlp_loss(const void *self, exo_tape *t, const exo_batch *batch)
+static void
+mlp_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
 {
     const struct mlp *m = self;
     exo_tensor *x = exo_flatten(t, exo_batch_tensor(t, batch, 0));
-    exo_tensor *labels = exo_batch_tensor(t, batch, 1);
     for (size_t i = 0; i < m->layers; i++) {
         x = exo_linear(t, x, exo_tape_param(t, m->weight[i]), exo_tape_param(t, m->bias[i]));
         if (i + 1 < m->layers)
             x = exo_relu(t, x);
     }
-    if (x && labels)
-        exo_tape_metric(t, "accuracy", exo_accuracy(x, labels), batch->size);
-    return exo_softmax_cross_entropy(t, x, labels);
+    exo_outputs_give(outputs, "logits", x);
 }
 
 const exo_model_class exo_mlp = {
@@ -91,5 +88,7 @@ const exo_model_class exo_mlp = {
     .help = "linear layers with ReLU between them; options in, hidden (a width or a list), out",
     .state_size = sizeof(struct mlp),
     .build = mlp_build,
-    .loss = mlp_loss,
+    .outputs = (const char *const[]){"logits", NULL},
+    .forward = mlp_forward,
+    .objective = &exo_classification,
 };

@@ -66,12 +66,11 @@ block_forward(exo_tape *t, const struct block *k, exo_tensor *x)
                           exo_tape_param(t, k->variance), &(exo_batch_norm_opts){.relu = true});
 }
 
-static exo_tensor *
-mnist_cnn_loss(const void *self, exo_tape *t, const exo_batch *batch)
+static void
+mnist_cnn_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
 {
     const struct mnist_cnn *m = self;
-    exo_tensor *x = exo_batch_tensor(t, batch, 0);      /* (N, 1, 28, 28) */
-    exo_tensor *labels = exo_batch_tensor(t, batch, 1); /* (N)            */
+    exo_tensor *x = exo_batch_tensor(t, batch, 0); /* (N, 1, 28, 28) */
     for (size_t i = 0; i < BLOCKS; i++) {
         x = block_forward(t, &m->blocks[i], x);
         if (i % 2 == 1) {
@@ -83,9 +82,7 @@ mnist_cnn_loss(const void *self, exo_tape *t, const exo_batch *batch)
     x = exo_relu(t, exo_linear(t, x, exo_tape_param(t, m->w1), exo_tape_param(t, m->b1)));
     x = exo_dropout(t, x, 0.5f);
     x = exo_linear(t, x, exo_tape_param(t, m->w2), exo_tape_param(t, m->b2)); /* (N, 10) */
-    if (x && labels)
-        exo_tape_metric(t, "accuracy", exo_accuracy(x, labels), batch->size);
-    return exo_softmax_cross_entropy(t, x, labels);
+    exo_outputs_give(outputs, "logits", x);
 }
 
 const exo_model_class exo_mnist_cnn = {
@@ -93,5 +90,7 @@ const exo_model_class exo_mnist_cnn = {
     .help = "four convolutions with batch-norm, two linear layers, for 28x28 images; 1,868,234 parameters",
     .state_size = sizeof(struct mnist_cnn),
     .build = mnist_cnn_build,
-    .loss = mnist_cnn_loss,
+    .outputs = (const char *const[]){"logits", NULL},
+    .forward = mnist_cnn_forward,
+    .objective = &exo_classification,
 };

@@ -110,6 +110,13 @@ rows_between(const exo_head_plan *p, size_t begin, size_t end)
     return (last < p->shape.rows ? last : p->shape.rows) - first;
 }
 
+/* Numbers for each row that a block leaves: the maximum, the sum, and for entropies the sum of softmax.h's exo_softmax_margins. */
+static size_t
+sums_of(const exo_head *h)
+{
+    return h->targets ? 2 : 3;
+}
+
 bool
 exo_head_open(exo_head *h, exo_tape *tape)
 {
@@ -119,7 +126,7 @@ exo_head_open(exo_head *h, exo_tape *tape)
     h->tape = tape;
     h->buffer = exo_tape_buffer(tape, (p->shape.wide ? chunk * p->shape.vocabulary : runners * chunk * block) *
                                           sizeof *h->buffer);
-    h->sums = exo_tape_buffer(tape, p->blocks * (p->shape.wide ? chunk : p->shape.rows) * 2 * sizeof *h->sums);
+    h->sums = exo_tape_buffer(tape, p->blocks * (p->shape.wide ? chunk : p->shape.rows) * sums_of(h) * sizeof *h->sums);
     if (p->shape.dtype != EXO_F32 && !h->cast)
         h->block_cast = exo_tape_buffer(tape, runners * block * width * element);
     if (h->factor) {
@@ -262,14 +269,19 @@ forward_lane(void *context, size_t runner, size_t lane)
         for (size_t c = l->begin; c < l->end; c++) {
             move_to_chunk(h, &part, c);
             compute_logits(l, &part);
-            float *sums = h->sums + b * l->rows * 2 + (part.row - l->first);
-            pick_targets(h, &part);
+            float *sums = h->sums + b * l->rows * sums_of(h) + (part.row - l->first);
+            if (h->targets)
+                pick_targets(h, &part);
             exo_softmax_part(part.logits, part.rows, part.stride, part.columns, h->scale, sums, sums + l->rows);
+            if (!h->targets)
+                exo_softmax_margins(part.logits, part.rows, part.stride, part.columns, h->scale, sums,
+                                    sums + 2 * l->rows);
         }
     }
 }
 
-/* Of so many rows: the sums of all blocks. */
+/* Of so many rows: the sums of all blocks. For the entropy, with m the maximum of a block, s its sum and g that of its margins, each block brings
+ * e^(m - log_sum) ((log_sum - m) s + g), and nothing of it is negative. */
 static void
 sum_blocks(void *context, size_t piece)
 {
@@ -277,16 +289,26 @@ sum_blocks(void *context, size_t piece)
     exo_head *h = l->head;
     const exo_head_plan *p = h->plan;
     size_t first = piece * SUM_ROWS, end = first + exo_piece_length(l->rows, SUM_ROWS, piece);
+    size_t stride = l->rows * sums_of(h);
     for (size_t r = first; r < end; r++) {
         float max = -INFINITY;
         double sum = 0;
         for (size_t b = 0; b < p->blocks; b++)
-            max = fmaxf(max, h->sums[b * l->rows * 2 + r]);
+            max = fmaxf(max, h->sums[b * stride + r]);
         for (size_t b = 0; b < p->blocks; b++) {
-            const float *part = h->sums + b * l->rows * 2 + r;
+            const float *part = h->sums + b * stride + r;
             sum += (double)part[l->rows] * exp((double)(part[0] - max));
         }
-        h->log_sum[l->first + r] = (float)((double)max + log(sum));
+        double log_sum = (double)max + log(sum);
+        h->log_sum[l->first + r] = (float)log_sum;
+        double entropy = 0;
+        for (size_t b = 0; !h->targets && b < p->blocks; b++) {
+            const float *part = h->sums + b * stride + r;
+            double below = log_sum - (double)part[0];
+            entropy += exp(-below) * (below * (double)part[l->rows] + (double)part[2 * l->rows]);
+        }
+        if (!h->targets)
+            h->entropy[l->first + r] = (float)entropy;
     }
 }
 
@@ -306,6 +328,11 @@ static void
 part_gradient(const exo_head *h, const struct part *part, void *out)
 {
     exo_dtype dtype = (exo_dtype)h->plan->shape.dtype;
+    if (!h->targets) {
+        exo_softmax_entropy(part->logits, part->rows, part->stride, part->columns, h->scale, h->log_sum + part->row,
+                            h->entropy + part->row, h->factor + part->row, dtype, out);
+        return;
+    }
     exo_softmax_scaled(part->logits, part->rows, part->stride, part->columns, h->scale, h->log_sum + part->row,
                        h->factor + part->row, dtype, out);
     for (size_t r = 0; r < part->rows; r++) {

@@ -3,6 +3,11 @@
  *     log_sum[r] = log sum_v e^(scale logit[r, v]), logits = x weight^T
  *     d logit[r, v] = factor[r] (softmax[r, v] - [v = target[r]])
  *
+ * or, in place of targets, of the entropy of each row's softmax, with log_p = scale logit - log_sum:
+ *
+ *     entropy[r] = -sum_v e^log_p[r, v] log_p[r, v]
+ *     d logit[r, v] = factor[r] e^log_p[r, v] (log_p[r, v] + entropy[r])
+ *
  * Rows are cut into chunks, the vocabulary into blocks, which are shared out to lanes: by shapes only, so that sums have one order. Logits are
  * either there for a chunk and the whole vocabulary, and gradients come with them, or for a chunk and a block, and are computed again for
  * gradients. */
@@ -41,13 +46,14 @@ void exo_head_plan_release(exo_head_plan *plan);
 /* What one pass over the rows works with. */
 typedef struct exo_head {
     exo_head_plan *plan;
-    const void *x;       /* (rows, width) of dtype                                                     */
-    const float *weight; /* (vocabulary, width)                                                        */
-    const void *cast;    /* the same of dtype; NULL: `weight` is, or its blocks are cast one at a time */
-    const int32_t *targets;
+    const void *x;          /* (rows, width) of dtype                                                     */
+    const float *weight;    /* (vocabulary, width)                                                        */
+    const void *cast;       /* the same of dtype; NULL: `weight` is, or its blocks are cast one at a time */
+    const int32_t *targets; /* NULL: for the entropy */
     float scale;
     /* results, (rows): */
     float *log_sum, *picked; /* picked: scale logit[r, target[r]]; where the target is negative nothing */
+    float *entropy;          /* without targets; for gradients what forward gave                        */
     /* for gradients: */
     const float *factor; /* (rows), with `scale` in it; 0 where the target is negative; NULL: no gradients        */
     float *dx, *dweight; /* added to; dx may be NULL, dweight too                                                 */
@@ -55,7 +61,7 @@ typedef struct exo_head {
     exo_tape *tape;
     /* from the tape; of each runner but for partials: */
     float *buffer;    /* chunk x block: the logits; wide: chunk x vocabulary, one for all     */
-    float *sums;      /* blocks x rows (wide: chunk) x 2, one for all                         */
+    float *sums;      /* blocks x rows (wide: chunk) x 2, for entropies x 3, one for all      */
     char *gradients;  /* chunk x block of dtype                                               */
     char *block_cast; /* block x width of dtype                                               */
     float *rows;      /* block x width: the gradient of weights of an open parameter          */

@@ -2,8 +2,10 @@
 #include <exogym/tensor.h>
 
 #include <math.h>
+#include <string.h>
 
 #include "nn/cpu/kernels.h"
+#include "nn/ops/targets.h"
 #include "nn/tape_impl.h"
 
 /* The gradient of the loss by the logits, (softmax - one-hot) / N, is ready after forward: saved[0], fp32. */
@@ -25,10 +27,14 @@ cross_entropy_backward(exo_tape *tape, exo_op *op, exo_err *err)
 
 static const exo_op_class cross_entropy_class = {.name = "softmax_cross_entropy", .backward = cross_entropy_backward};
 
-/* -log softmax(row)[label]; writes (softmax - one-hot) * scale. */
+/* -log softmax(row)[target]; writes (softmax - one-hot) * scale. Without a target both are 0. */
 static double
-row_loss(const float *row, size_t classes, size_t label, float scale, float *grad)
+row_loss(const float *row, size_t classes, int32_t target, float scale, float *grad)
 {
+    if (target < 0) {
+        memset(grad, 0, classes * sizeof *grad);
+        return 0;
+    }
     float max = row[0];
     for (size_t k = 1; k < classes; k++)
         max = row[k] > max ? row[k] : max;
@@ -38,21 +44,16 @@ row_loss(const float *row, size_t classes, size_t label, float scale, float *gra
         sum += (double)grad[k];
     }
     for (size_t k = 0; k < classes; k++)
-        grad[k] = ((float)((double)grad[k] / sum) - (k == label ? 1.0f : 0.0f)) * scale;
-    return log(sum) - (double)(row[label] - max);
+        grad[k] = ((float)((double)grad[k] / sum) - (k == (size_t)target ? 1.0f : 0.0f)) * scale;
+    return log(sum) - (double)(row[target] - max);
 }
 
 exo_tensor *
 exo_softmax_cross_entropy(exo_tape *tape, exo_tensor *logits, exo_tensor *labels)
 {
-    char a[96], b[96];
-    if (!logits || !labels || exo_tape_error(tape, NULL) != EXO_OK)
+    size_t counted;
+    if (!exo_check_targets(tape, cross_entropy_class.name, logits, labels, &counted))
         return NULL;
-    if (logits->num_dims != 2 || labels->num_dims != 1 || labels->dims[0] != logits->dims[0] ||
-        labels->dtype != EXO_I32 || logits->numel == 0)
-        return exo_tape_fail(tape, EXO_INVAL,
-                             "softmax_cross_entropy: logits %s and labels %s %s: expected (N, K) and (N) int32",
-                             exo_shape_text(logits, a), exo_shape_text(labels, b), exo_dtype_name(labels->dtype));
     logits = exo_to_dtype(tape, logits, EXO_F32);
     exo_op *op = logits ? exo_tape_op(tape, &cross_entropy_class, (exo_tensor *[]){logits, labels}, 2) : NULL;
     exo_tensor *loss = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 0, NULL) : NULL;
@@ -61,17 +62,31 @@ exo_softmax_cross_entropy(exo_tape *tape, exo_tensor *logits, exo_tensor *labels
         return NULL;
     op->saved[0] = grad;
     size_t rows = logits->dims[0], classes = logits->dims[1];
-    const float *x = logits->data;
+    const float *x = logits->data, scale = counted ? 1.0f / (float)counted : 0.0f;
     const int32_t *label = labels->data;
     double sum = 0;
-    for (size_t n = 0; n < rows; n++) {
-        if (label[n] < 0 || (size_t)label[n] >= classes)
-            return exo_tape_fail(tape, EXO_INVAL, "softmax_cross_entropy: label %d of sample %zu is not in [0, %zu)",
-                                 label[n], n, classes);
-        sum += row_loss(x + n * classes, classes, (size_t)label[n], 1.0f / (float)rows, grad + n * classes);
-    }
-    *(float *)loss->data = (float)(sum / (double)rows);
+    for (size_t n = 0; n < rows; n++)
+        sum += row_loss(x + n * classes, classes, label[n], scale, grad + n * classes);
+    *(float *)loss->data = counted ? (float)(sum / (double)counted) : 0.0f;
     return exo_tape_finish(tape, op, loss);
+}
+
+/* Whether the largest logit of a row, the first among equals, is at the label. */
+static bool
+hits(const exo_tensor *logits, size_t row, int32_t label)
+{
+    size_t classes = logits->dims[1], best = 0;
+    float top = -INFINITY;
+    for (size_t k = 0; k < classes; k++) {
+        float v;
+        exo_cast(logits->dtype, (const char *)logits->data + (row * classes + k) * exo_dtype_size(logits->dtype),
+                 EXO_F32, &v, 1);
+        if (v > top) {
+            top = v;
+            best = k;
+        }
+    }
+    return best == (size_t)label;
 }
 
 double
@@ -80,21 +95,11 @@ exo_accuracy(const exo_tensor *logits, const exo_tensor *labels)
     if (logits->num_dims != 2 || logits->numel == 0 || labels->numel != logits->dims[0] || labels->dtype != EXO_I32 ||
         !exo_is_float(logits))
         return (double)NAN;
-    size_t rows = logits->dims[0], classes = logits->dims[1], hits = 0;
+    size_t judged = 0, right = 0;
     const int32_t *label = labels->data;
-    for (size_t n = 0; n < rows; n++) {
-        size_t best = 0;
-        float top = -INFINITY;
-        for (size_t k = 0; k < classes; k++) {
-            float v;
-            exo_cast(logits->dtype, (const char *)logits->data + (n * classes + k) * exo_dtype_size(logits->dtype),
-                     EXO_F32, &v, 1);
-            if (v > top) {
-                top = v;
-                best = k;
-            }
-        }
-        hits += label[n] >= 0 && (size_t)label[n] == best;
+    for (size_t n = 0; n < logits->dims[0]; n++) {
+        judged += label[n] >= 0;
+        right += label[n] >= 0 && hits(logits, n, label[n]);
     }
-    return (double)hits / (double)rows;
+    return judged > 0 ? (double)right / (double)judged : (double)NAN;
 }

@@ -1,7 +1,7 @@
-/* Cross-entropy and log-probabilities over a large vocabulary, with the head in them: of the logits there is a part at a time.
+/* Cross-entropy, log-probabilities and entropy over a large vocabulary, with the head in them: of the logits there is a part at a time.
  *
  * Cross-entropy computes its gradients with the loss where that costs little memory, and keeps them for backward; else, as always for
- * log-probabilities, backward computes the logits again. */
+ * log-probabilities and entropies, backward computes the logits again. */
 #include <exogym/sequence.h>
 
 #include <math.h>
@@ -9,7 +9,9 @@
 
 #include "nn/cpu/kernels.h"
 #include "nn/ops/head.h"
-#include "nn/tape_impl.h"
+#include "nn/ops/targets.h"
+#include "nn/ops/vocabulary.h"
+#include "nn/tape_run.h"
 
 enum {
     INPUT,
@@ -115,12 +117,12 @@ give_kept(exo_tape *tape, exo_op *op)
 static exo_head
 head_of(const exo_op *op)
 {
-    const exo_tensor *weight = op->in[WEIGHT];
+    const exo_tensor *weight = op->in[WEIGHT], *targets = op->in[TARGETS];
     return (exo_head){.plan = &((struct state *)op->state)->plan,
                       .x = op->in[INPUT]->data,
                       .weight = weight->data,
                       .cast = op->saved[WEIGHTS],
-                      .targets = op->in[TARGETS]->data,
+                      .targets = targets ? targets->data : NULL,
                       .scale = op->factor};
 }
 
@@ -134,6 +136,7 @@ compute_again(exo_tape *tape, exo_op *op, const float *factor, exo_err *err)
     exo_status st = EXO_OK;
     h.log_sum = op->saved[LOG_SUMS];
     h.factor = factor;
+    h.entropy = h.targets ? NULL : op->out->data;
     if (h.plan->span >= h.plan->chunks && exo_tape_open_rows(tape, weight))
         h.open = weight;
     else
@@ -191,50 +194,64 @@ log_probs_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st;
 }
 
+/* H = log_sum - sum p z, z = scale logit: d H / d z = -p (log p + H). */
+static exo_status
+entropy_backward(exo_tape *tape, exo_op *op, exo_err *err)
+{
+    size_t rows = op->in[INPUT]->dims[0];
+    float *factor = exo_tape_buffer(tape, rows * sizeof *factor);
+    if (!factor ||
+        exo_tape_run(tape, scale, .count = rows, .y = factor, .a = -op->factor, .x = op->out->grad) != EXO_OK)
+        return exo_tape_error(tape, err);
+    exo_status st = compute_again(tape, op, factor, err);
+    exo_tape_buffer_done(tape, factor);
+    return st;
+}
+
 /* --- Forward --------------------------------------------------------------------------------------------------------------------- */
 
 static const exo_op_class cross_entropy_class = {
     .name = "linear_cross_entropy", .backward = cross_entropy_backward, .release = release_state};
 static const exo_op_class log_probs_class = {
     .name = "linear_log_probs", .backward = log_probs_backward, .release = release_state};
+static const exo_op_class entropy_class = {
+    .name = "linear_entropy", .backward = entropy_backward, .release = release_state};
 
+/* targets may be NULL. */
 static bool
 check(exo_tape *tape, const char *name, const exo_tensor *x, const exo_tensor *weight, const exo_tensor *targets,
       size_t *counted)
 {
     char a[96], b[96], c[96];
+    *counted = 0;
     if (x->num_dims != 2 || weight->num_dims != 2 || x->dims[1] != weight->dims[1] || x->numel == 0 ||
-        weight->numel == 0 || weight->dtype != EXO_F32 || targets->dtype != EXO_I32 || targets->numel != x->dims[0]) {
+        weight->numel == 0 || weight->dtype != EXO_F32) {
+        exo_tape_fail(tape, EXO_INVAL, "%s: x %s, weight %s: expected (R, W), (V, W) fp32", name, exo_shape_text(x, a),
+                      exo_shape_text(weight, b));
+        return false;
+    }
+    if (targets && (targets->dtype != EXO_I32 || targets->numel != x->dims[0])) {
         exo_tape_fail(tape, EXO_INVAL, "%s: x %s, weight %s, targets %s %s: expected (R, W), (V, W) fp32, R int32",
                       name, exo_shape_text(x, a), exo_shape_text(weight, b), exo_shape_text(targets, c),
                       exo_dtype_name(targets->dtype));
         return false;
     }
-    const int32_t *target = targets->data;
-    *counted = 0;
-    for (size_t r = 0; r < x->dims[0]; r++) {
-        if (target[r] >= 0 && (size_t)target[r] >= weight->dims[0]) {
-            exo_tape_fail(tape, EXO_INVAL, "%s: target %d of row %zu is not in [0, %zu)", name, target[r], r,
-                          weight->dims[0]);
-            return false;
-        }
-        *counted += target[r] >= 0;
-    }
-    return true;
+    return !targets || exo_count_targets(tape, name, targets, weight->dims[0], counted);
 }
 
-/* The operation with its plan, x in the type of products; `keeps`: gradients come with the forward pass where they are small. NULL: recorded
- * in the tape. */
+/* The operation with its plan, x in the type of products; `has_targets`: NULL in place of them is an error that was recorded; `keeps`: gradients
+ * come with the forward pass where they are small. NULL: recorded in the tape. */
 static exo_op *
-begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *weight, exo_tensor *targets, bool keeps)
+begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *weight, exo_tensor *targets,
+      bool has_targets, bool keeps)
 {
     exo_dtype dtype = exo_compute_dtype(tape);
     size_t counted = 0;
-    if (!x || !weight || !targets || exo_tape_error(tape, NULL) != EXO_OK ||
+    if (!x || !weight || (has_targets && !targets) || exo_tape_error(tape, NULL) != EXO_OK ||
         !check(tape, op_class->name, x, weight, targets, &counted))
         return NULL;
     x = exo_to_dtype(tape, x, dtype);
-    exo_op *op = x ? exo_tape_op(tape, op_class, (exo_tensor *[]){x, weight, targets}, 3) : NULL;
+    exo_op *op = x ? exo_tape_op(tape, op_class, (exo_tensor *[]){x, weight, targets}, has_targets ? 3 : 2) : NULL;
     if (!op)
         return NULL;
     bool wide = keeps && exo_tape_pass(tape)->grad && weight->numel * sizeof(float) <= KEPT_BYTES;
@@ -289,7 +306,7 @@ keep_gradients(exo_tape *tape, exo_op *op, exo_head *h, size_t counted)
 exo_tensor *
 exo_linear_cross_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *targets)
 {
-    exo_op *op = begin(tape, &cross_entropy_class, x, weight, targets, true);
+    exo_op *op = begin(tape, &cross_entropy_class, x, weight, targets, true, true);
     exo_tensor *loss = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 0, NULL) : NULL;
     if (!loss)
         return NULL;
@@ -323,7 +340,7 @@ exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tens
     if (!(temperature >= 0.0f) || isinf(temperature))
         return exo_tape_fail(tape, EXO_INVAL, "linear_log_probs: the temperature %g is not a number from 0",
                              (double)temperature);
-    exo_op *op = begin(tape, &log_probs_class, x, weight, targets, false);
+    exo_op *op = begin(tape, &log_probs_class, x, weight, targets, true, false);
     size_t rows = op ? op->in[INPUT]->dims[0] : 0;
     exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 1, &rows) : NULL;
     if (!y)
@@ -341,5 +358,26 @@ exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tens
     exo_head_close(&h);
     if (st != EXO_OK)
         return exo_tape_fail(tape, st, "linear_log_probs: %s", err.text);
+    return exo_tape_finish(tape, op, y);
+}
+
+exo_tensor *
+exo_linear_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, float scale)
+{
+    exo_op *op = begin(tape, &entropy_class, x, weight, NULL, false, false);
+    exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 1, op->in[INPUT]->dims) : NULL;
+    if (!y)
+        return NULL;
+    op->factor = scale;
+    exo_head h = head_of(op);
+    h.log_sum = op->saved[LOG_SUMS];
+    h.entropy = y->data;
+    if (!exo_head_open(&h, tape))
+        return NULL;
+    exo_err err = {0};
+    exo_status st = exo_head_forward(&h, &err);
+    exo_head_close(&h);
+    if (st != EXO_OK)
+        return exo_tape_fail(tape, st, "linear_entropy: %s", err.text);
     return exo_tape_finish(tape, op, y);
 }

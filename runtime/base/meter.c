@@ -1,4 +1,5 @@
-/* Meters: see meter.h. A scope's children are a list in the order of declaration, which only grows; one lock of the tree guards all lists. */
+/* Meters: see exogym/meter.h. A scope's children are a list in the order of declaration, which only grows; one lock of the tree guards all
+ * lists. */
 #include "base/meter.h"
 
 #include <math.h>
@@ -10,12 +11,11 @@
 
 #include <exogym/memory.h>
 
-enum {
-    MAX_PATH = 1024
-};
+#include "base/utf8.h"
 
 struct exo_meter {
     const exo_meter_class *meter_class;
+    void *copy; /* of the class, with its texts and bounds; NULL: it is somebody's static one */
     _Atomic uint64_t count;
     _Atomic uint64_t bits; /* of the value, a double: a loop of compare-and-swap adds to it */
     _Atomic uint64_t buckets[];
@@ -66,6 +66,14 @@ exo_meters_new(exo_meters **out, exo_err *err)
     return EXO_OK;
 }
 
+static void
+free_meter(exo_meter *meter)
+{
+    if (meter)
+        exo_free(meter->copy);
+    exo_free(meter);
+}
+
 /* The nodes below one, each after what is in it. Depth is the depth of scopes. */
 static void
 free_below(exo_meters *scope)
@@ -73,7 +81,7 @@ free_below(exo_meters *scope)
     for (exo_meters *node = scope->first, *next; node; node = next) {
         next = node->next;
         free_below(node);
-        exo_free(node->meter);
+        free_meter(node->meter);
         exo_free(node);
     }
 }
@@ -148,9 +156,12 @@ fail(exo_status st, const char *name, exo_err *err)
 exo_status
 exo_meters_scope(exo_meters **out, exo_meters *parent, const char *name, exo_err *err)
 {
+    exo_status st = EXO_OK;
+    *out = NULL;
+    if (!parent)
+        return EXO_OK;
     if (!is_name(name))
         return exo_fail(err, EXO_INVAL, "'%.80s' is no name of a scope of meters", name);
-    exo_status st = EXO_OK;
     pthread_mutex_lock(&parent->tree->lock);
     exo_meters *node = find(parent, name);
     if (node && node->meter) {
@@ -168,10 +179,31 @@ exo_meters_scope(exo_meters **out, exo_meters *parent, const char *name, exo_err
     return EXO_OK;
 }
 
+/* What a column of a CSV file can have without quotes. */
+static bool
+is_unit(const char *unit)
+{
+    size_t length = unit ? strlen(unit) : 0;
+    for (size_t i = 0; i < length; i++)
+        if (unit[i] < ' ' || unit[i] > '~' || unit[i] == ',' || unit[i] == '"')
+            return false;
+    return length > 0 && length < EXO_METER_UNIT;
+}
+
+static bool
+is_help(const char *help)
+{
+    size_t length = help ? strlen(help) : 0;
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)help[i] < ' ' || help[i] == 0x7f)
+            return false;
+    return length > 0 && length < EXO_METER_HELP && exo_utf8_valid(help, length) == length;
+}
+
 static exo_status
 check_class(const exo_meter_class *c, exo_err *err)
 {
-    if (!c->name || !is_name(c->name) || !c->unit || !*c->unit || !c->help || !*c->help)
+    if (!c->name || !is_name(c->name) || !is_unit(c->unit) || !is_help(c->help))
         return exo_fail(err, EXO_INVAL, "a meter needs a name, a unit and a text that says what it means");
     if ((unsigned)c->kind > EXO_HISTOGRAM || c->num_bounds > EXO_METER_BOUNDS ||
         (c->kind == EXO_HISTOGRAM) != (c->num_bounds > 0))
@@ -194,33 +226,90 @@ new_meter(const exo_meter_class *c)
     return m;
 }
 
+static bool
+is_same(const exo_meter_class *a, const exo_meter_class *b)
+{
+    return a->kind == b->kind && strcmp(a->unit, b->unit) == 0 && a->num_bounds == b->num_bounds &&
+           (a->num_bounds == 0 || memcmp(a->bounds, b->bounds, a->num_bounds * sizeof *a->bounds) == 0);
+}
+
+/* A copy of the class, in one piece with its texts and bounds. */
+static exo_meter_class *
+copy_class(const exo_meter_class *c)
+{
+    struct {
+        exo_meter_class meter_class;
+        double bounds[EXO_METER_BOUNDS];
+        char name[EXO_METER_NAME], unit[EXO_METER_UNIT], help[EXO_METER_HELP];
+    } *copy = exo_calloc(1, sizeof *copy);
+    if (!copy)
+        return NULL;
+    memcpy(copy->name, c->name, strlen(c->name) + 1);
+    memcpy(copy->unit, c->unit, strlen(c->unit) + 1);
+    memcpy(copy->help, c->help, strlen(c->help) + 1);
+    if (c->num_bounds > 0)
+        memcpy(copy->bounds, c->bounds, c->num_bounds * sizeof *c->bounds);
+    copy->meter_class = (exo_meter_class){.name = copy->name,
+                                          .unit = copy->unit,
+                                          .help = copy->help,
+                                          .kind = c->kind,
+                                          .bounds = c->num_bounds > 0 ? copy->bounds : NULL,
+                                          .num_bounds = c->num_bounds};
+    return &copy->meter_class;
+}
+
+/* A node with a new meter in it, of the class or of a copy of it. NULL: no memory. */
+static exo_meters *
+new_leaf(const exo_meters *scope, const exo_meter_class *c, bool copied)
+{
+    exo_meter_class *copy = copied ? copy_class(c) : NULL;
+    exo_meter *meter = copied && !copy ? NULL : new_meter(copied ? copy : c);
+    exo_meters *node = meter ? new_node(scope, c->name, meter) : NULL;
+    if (meter)
+        meter->copy = copy;
+    else
+        exo_free(copy);
+    if (!node)
+        free_meter(meter);
+    return node;
+}
+
+/* Under the lock: whether what has the meter's name is that meter. */
+static bool
+is_that(const exo_meters *node, const exo_meter_class *c, bool copied)
+{
+    return node->meter &&
+           (copied ? is_same(node->meter->meter_class, c) : !node->meter->copy && node->meter->meter_class == c);
+}
+
+/* The meter of a class that is right, made if it is new. */
+static exo_status
+declare(exo_meter **out, exo_meters *scope, const exo_meter_class *c, bool copied, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&scope->tree->lock);
+    exo_meters *node = find(scope, c->name);
+    if (node) {
+        st = is_that(node, c, copied) ? EXO_OK : EXO_EXISTS;
+    } else {
+        node = new_leaf(scope, c, copied);
+        st = node ? append(scope, node) : EXO_NOMEM;
+        if (st == EXO_FULL) {
+            free_meter(node->meter);
+            exo_free(node);
+        }
+    }
+    *out = st == EXO_OK ? node->meter : NULL;
+    pthread_mutex_unlock(&scope->tree->lock);
+    return st == EXO_OK ? st : fail(st, c->name, err);
+}
+
 exo_status
 exo_meter_declare(exo_meter **out, exo_meters *scope, const exo_meter_class *meter_class, exo_err *err)
 {
+    *out = NULL;
     exo_status st = check_class(meter_class, err);
-    if (st != EXO_OK)
-        return st;
-    exo_meter *meter = new_meter(meter_class);
-    exo_meters *node = meter ? new_node(scope, meter_class->name, meter) : NULL;
-    if (!node) {
-        exo_free(meter);
-        return fail(EXO_NOMEM, meter_class->name, err);
-    }
-    pthread_mutex_lock(&scope->tree->lock);
-    const exo_meters *there = find(scope, meter_class->name);
-    if (!there)
-        st = append(scope, node);
-    else if (!there->meter || there->meter->meter_class != meter_class)
-        st = EXO_EXISTS;
-    pthread_mutex_unlock(&scope->tree->lock);
-    if (there || st != EXO_OK) {
-        exo_free(meter);
-        exo_free(node);
-    }
-    if (st != EXO_OK)
-        return fail(st, meter_class->name, err);
-    *out = there ? there->meter : meter;
-    return EXO_OK;
+    return st == EXO_OK && scope ? declare(out, scope, meter_class, false, err) : st;
 }
 
 /* --- Counting -------------------------------------------------------------------------------------------------------------- */
@@ -270,19 +359,19 @@ exo_meter_observe(exo_meter *meter, double value)
 struct walk {
     void (*each)(void *context, const exo_meter_sample *sample);
     void *context;
-    char path[MAX_PATH];
+    char path[EXO_METER_PATH];
 };
 
-static void
-sample(struct walk *w, const exo_meter *m)
+static exo_meter_sample
+sample_of(const exo_meter *m, const char *path)
 {
-    exo_meter_sample s = {.path = w->path,
+    exo_meter_sample s = {.path = path,
                           .meter_class = m->meter_class,
                           .count = atomic_load_explicit(&m->count, memory_order_relaxed),
                           .value = value_of(atomic_load_explicit(&m->bits, memory_order_relaxed))};
     for (size_t i = 0; m->meter_class->kind == EXO_HISTOGRAM && i <= m->meter_class->num_bounds; i++)
         s.buckets[i] = atomic_load_explicit(&m->buckets[i], memory_order_relaxed);
-    w->each(w->context, &s);
+    return s;
 }
 
 /* Nodes are never taken away, so the lock is needed for the links only, not while a meter is shown. */
@@ -303,10 +392,12 @@ walk(struct walk *w, const exo_meters *scope, size_t length)
         int added = snprintf(w->path + length, room, "%s%s", length ? "." : "", node->name);
         if (added < 0 || (size_t)added >= room)
             return false;
-        if (node->meter)
-            sample(w, node->meter);
-        else if (!walk(w, node, length + (size_t)added))
+        if (node->meter) {
+            const exo_meter_sample s = sample_of(node->meter, w->path);
+            w->each(w->context, &s);
+        } else if (!walk(w, node, length + (size_t)added)) {
             return false;
+        }
     }
     return true;
 }
@@ -316,6 +407,101 @@ exo_meters_walk(const exo_meters *scope, void (*each)(void *context, const exo_m
                 exo_err *err)
 {
     struct walk w = {.each = each, .context = context};
-    return walk(&w, scope, 0) ? EXO_OK
-                              : exo_fail(err, EXO_FULL, "scopes of meters are nested too deep: '%.80s...'", w.path);
+    return !scope || walk(&w, scope, 0)
+               ? EXO_OK
+               : exo_fail(err, EXO_FULL, "scopes of meters are nested too deep: '%.80s...'", w.path);
+}
+
+/* --- What was counted elsewhere ----------------------------------------------------------------------------------------------- */
+
+/* The scope of a path's last name, made if it is new, and that name. */
+static exo_status
+scope_of(exo_meters *scope, const char *path, exo_meters **out, const char **name, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (const char *dot; st == EXO_OK && (dot = strchr(path, '.')); path = dot + 1) {
+        char part[EXO_METER_NAME];
+        size_t length = (size_t)(dot - path);
+        if (length >= sizeof part)
+            return exo_fail(err, EXO_INVAL, "'%.80s' is no path of a meter", path);
+        memcpy(part, path, length);
+        part[length] = '\0';
+        st = exo_meters_scope(&scope, scope, part, err);
+    }
+    *out = scope;
+    *name = path;
+    return st;
+}
+
+static void
+restore(exo_meter *m, const exo_meter_sample *s)
+{
+    atomic_store_explicit(&m->count, s->count, memory_order_relaxed);
+    atomic_store_explicit(&m->bits, bits_of(s->value), memory_order_relaxed);
+    for (size_t i = 0; m->meter_class->kind == EXO_HISTOGRAM && i <= m->meter_class->num_bounds; i++)
+        atomic_store_explicit(&m->buckets[i], s->buckets[i], memory_order_relaxed);
+}
+
+exo_status
+exo_meters_put(exo_meters *scope, const exo_meter_sample *sample, exo_err *err)
+{
+    exo_meters *parent = NULL;
+    exo_meter *meter = NULL;
+    exo_meter_class c = *sample->meter_class;
+    exo_status st = strlen(sample->path) < EXO_METER_PATH
+                        ? EXO_OK
+                        : exo_fail(err, EXO_INVAL, "'%.80s...' is too long for a path of a meter", sample->path);
+    c.name = strrchr(sample->path, '.') ? strrchr(sample->path, '.') + 1 : sample->path;
+    if (st == EXO_OK)
+        st = check_class(&c, err);
+    if (st == EXO_OK)
+        st = scope_of(scope, sample->path, &parent, &c.name, err);
+    if (st == EXO_OK)
+        st = declare(&meter, parent, &c, true, err);
+    if (st == EXO_OK)
+        restore(meter, sample);
+    return st;
+}
+
+bool
+exo_meters_get(const exo_meters *scope, const char *path, exo_meter_sample *out)
+{
+    const exo_meters *node = scope;
+    const char *at = path;
+    while (node && !node->meter) {
+        char part[EXO_METER_NAME];
+        size_t length = strcspn(at, ".");
+        if (length >= sizeof part)
+            return false;
+        memcpy(part, at, length);
+        part[length] = '\0';
+        pthread_mutex_lock(&node->tree->lock);
+        const exo_meters *next = find(node, part);
+        pthread_mutex_unlock(&node->tree->lock);
+        at += length;
+        if (next && (*at == '.') == (next->meter != NULL))
+            return false; /* a path goes on in a scope, and ends at a meter */
+        at += *at == '.';
+        node = next;
+    }
+    if (!node)
+        return false;
+    *out = sample_of(node->meter, path);
+    return true;
+}
+
+void
+exo_meter_sample_add(exo_meter_sample *since, const exo_meter_sample *before)
+{
+    const exo_meter_class *c = since->meter_class, *was = before->meter_class;
+    if (!is_same(c, was))
+        return;
+    if (c->kind == EXO_GAUGE) {
+        since->value = isnan(since->value) ? before->value : since->value;
+        return;
+    }
+    since->count += before->count;
+    since->value += before->value;
+    for (size_t i = 0; c->kind == EXO_HISTOGRAM && i <= c->num_bounds; i++)
+        since->buckets[i] += before->buckets[i];
 }

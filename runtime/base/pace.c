@@ -64,17 +64,18 @@ sleep_until(exo_time at)
         ;
 }
 
-/* What is left of the phase's declared cost. */
+/* Lets so much of the phase's declared cost pass, less what has. */
 static void
-pay(exo_pace *pace)
+pay(exo_pace *pace, exo_time sum)
 {
     if (pace->declared < 0)
         return;
     if (pace->lane) {
-        exo_sim_spend(pace->lane, pace->declared);
+        exo_sim_spend(pace->lane, sum - pace->paid);
+        pace->paid = sum;
         return;
     }
-    exo_time cost = (exo_time)((double)pace->declared / pace->speed);
+    exo_time cost = (exo_time)((double)sum / pace->speed);
     exo_time worked = pace->worked + exo_now(pace->clock) - pace->begun;
     if (worked >= cost)
         return;
@@ -87,15 +88,23 @@ void
 exo_pace_phase(exo_pace *pace, const char *name, exo_time declared)
 {
     if (pace->phase) {
-        pay(pace);
+        pay(pace, pace->declared);
         exo_track_add(&pace->track, pace->phase, EXO_SPAN_COMPUTE, pace->begun - pace->origin, exo_pace_now(pace));
     }
     pace->phase = name;
     pace->declared = declared;
+    pace->paid = 0;
     pace->worked = 0;
     if (pace->lane)
         exo_sim_measure(pace->lane, name && declared < 0);
     pace->begun = exo_now(pace->clock);
+}
+
+void
+exo_pace_reach(exo_pace *pace, double part)
+{
+    if (pace->phase && pace->declared >= 0)
+        pay(pace, (exo_time)((double)pace->declared * part));
 }
 
 void

@@ -21,6 +21,7 @@ typedef struct exo_pace {
     exo_track track;
     const char *phase; /* NULL: none */
     exo_time declared; /* of the phase; -1: measured */
+    exo_time paid;     /* of it                      */
     exo_time begun;    /* of the phase's part since the last wait */
     exo_time worked;   /* in the phase, before that               */
     const char *wait;
@@ -43,6 +44,8 @@ exo_pace *exo_pace_current(void);
 exo_time exo_pace_now(exo_pace *pace);
 /* Ends the phase before, with its declared cost; `name` (a literal) NULL: no work. declared -1: measured. */
 void exo_pace_phase(exo_pace *pace, const char *name, exo_time declared);
+/* So much of the phase is done (0 to 1, never less than before): its declared cost has passed to this part when this returns. */
+void exo_pace_reach(exo_pace *pace, double part);
 /* Around waits: not the phase's work. Nothing happens where `pace` is NULL. */
 void exo_pace_wait_begin(exo_pace *pace, const char *what, exo_span_kind kind);
 exo_time exo_pace_wait_end(exo_pace *pace); /* how long it was */

@@ -9,8 +9,9 @@
 #include "base/pace.h"
 #include "base/parallel.h"
 #include "comm/backend.h"
+#include "comm/counted.h"
 #include "comm/reduce.h"
-#include "comm/timing.h"
+#include "comm/stepped.h"
 
 #define DEFAULT_TIMEOUT (60 * EXO_SECOND)
 
@@ -25,6 +26,7 @@ struct exo_group {
     uint32_t codings;    /* of the communicator, when the codec was made */
     exo_request *begun;  /* under way                                    */
     exo_request *unused; /* that are used again: a steady step takes no memory */
+    exo_stepped stepped; /* a parent's only; of an engine that is gone on with */
     pthread_mutex_t lock;
     exo_time waited; /* guarded by lock, as traffic */
     exo_traffic traffic;
@@ -37,17 +39,6 @@ struct exo_request {
     exo_array data;
     void *copy; /* of data on a device that the engine cannot reach; NULL: there is none */
 };
-
-const char *
-exo_collective_name(exo_collective operation)
-{
-    static const char *const names[] = {
-        [EXO_ALL_REDUCE] = "all_reduce", [EXO_REDUCE_SCATTER] = "reduce_scatter",
-        [EXO_ALL_GATHER] = "all_gather", [EXO_BROADCAST] = "broadcast",
-        [EXO_BARRIER] = "barrier",
-    };
-    return names[operation];
-}
 
 exo_comm *
 exo_comm_hold(exo_comm *comm)
@@ -120,7 +111,7 @@ exo_group_open(exo_group **out, exo_comm *comm, uint32_t rank, const char *name,
     exo_group *g = exo_calloc(1, sizeof *g);
     if (!g)
         return exo_fail(err, EXO_NOMEM, "no memory for a group");
-    exo_status st = comm->engine->join(comm->state, rank, name, err);
+    exo_status st = comm->engine->join ? comm->engine->join(comm->state, rank, name, err) : EXO_OK;
     if (st != EXO_OK) {
         exo_free(g);
         return st;
@@ -196,8 +187,10 @@ exo_group_close(exo_group **group)
         next = r->next;
         exo_free(r);
     }
-    if (!g->parent)
+    if (!g->parent && g->comm->engine->leave)
         g->comm->engine->leave(g->comm->state, g->rank);
+    else if (!g->parent)
+        g->comm->engine->fail(g->comm->state, g->rank, "it left");
     exo_free(g->ranks);
     exo_codec_free(&g->codec);
     exo_comm_drop(&g->comm);
@@ -248,50 +241,6 @@ exo_group_traffic(const exo_group *group)
     const exo_traffic traffic = group->traffic;
     pthread_mutex_unlock((pthread_mutex_t *)&group->lock);
     return traffic;
-}
-
-/* --- What a member sends ------------------------------------------------------------------------------------------------ */
-
-/* Adds `messages` that carry `count` elements each. */
-static void
-add_messages(exo_traffic *t, const exo_collective_args *args, size_t count, uint64_t messages)
-{
-    uint64_t encoded = exo_comm_shard_bytes(args, count);
-    t->messages += messages;
-    t->payload_bytes += messages * count * exo_dtype_size(args->dtype);
-    t->encoded_bytes += messages * encoded;
-    t->wire_bytes += messages * (encoded + EXO_COMM_HEADER + EXO_COMM_ENVELOPE);
-}
-
-/* In a direct exchange (far.h) a member sends
- *   to reduce: to each other one the part of its shard;
- *   to gather: to each other one its own shard;
- *   to broadcast: everything to everyone, if it is the root, and they that it came. */
-static void
-count_call_locked(exo_group *g, const exo_collective_args *args)
-{
-    uint32_t size = args->size;
-    size_t first, own;
-    g->traffic.items++;
-    if (size == 1)
-        return;
-    exo_shard(args->count, size, args->place, &first, &own);
-    if (args->operation == EXO_BROADCAST) {
-        bool root = args->place == args->root;
-        exo_collective_args plain = *args;
-        plain.codec = NULL;
-        add_messages(&g->traffic, &plain, root ? args->count : 0, root ? size - 1 : 1);
-        return;
-    }
-    if (args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER) {
-        /* Shards have one of two lengths: the longer ones first. */
-        size_t longer = args->count % size, length = args->count / size;
-        bool own_is_longer = args->place < longer;
-        add_messages(&g->traffic, args, length + 1, longer - own_is_longer);
-        add_messages(&g->traffic, args, length, size - longer - !own_is_longer);
-    }
-    if (args->operation != EXO_REDUCE_SCATTER)
-        add_messages(&g->traffic, args, own, size - 1);
 }
 
 /* --- What the library's engines can besides ------------------------------------------------------------------------------ */
@@ -382,9 +331,43 @@ note(exo_group *g, const exo_engine_request *request, exo_status st)
         each->waited += request->waited;
         each->traffic.recv_blocked += request->waited;
         if (st == EXO_OK)
-            count_call_locked(each, &request->args);
+            exo_comm_count(&each->traffic, &request->args);
         pthread_mutex_unlock(&each->lock);
     }
+}
+
+static exo_status
+engine_begin(exo_group *g, exo_engine_request *request, exo_err *err)
+{
+    const exo_comm *c = g->comm;
+    return c->engine->advance ? exo_stepped_begin(&whole_of(g)->stepped, c, g->rank, request, err)
+                              : c->engine->begin(c->state, g->rank, request, err);
+}
+
+static exo_status
+engine_test(exo_group *g, exo_engine_request *request, bool *done, exo_err *err)
+{
+    const exo_comm *c = g->comm;
+    return c->engine->advance ? exo_stepped_test(&whole_of(g)->stepped, c, g->rank, request, done, err)
+                              : c->engine->test(c->state, g->rank, request, done, err);
+}
+
+static exo_status
+engine_wait(exo_group *g, exo_engine_request *request, exo_err *err)
+{
+    const exo_comm *c = g->comm;
+    return c->engine->advance ? exo_stepped_wait(&whole_of(g)->stepped, c, g->rank, request, err)
+                              : c->engine->wait(c->state, g->rank, request, err);
+}
+
+static void
+engine_cancel(exo_group *g, exo_engine_request *request)
+{
+    const exo_comm *c = g->comm;
+    if (c->engine->advance)
+        exo_stepped_cancel(&whole_of(g)->stepped, c, g->rank, request);
+    else
+        c->engine->cancel(c->state, g->rank, request);
 }
 
 /* The library's engines give up the compute slot when they have to, and say what they waited; for others it is done here. */
@@ -398,7 +381,7 @@ wait_for(exo_group *g, exo_engine_request *request, exo_err *err)
     exo_time before = exo_now(c->clock);
     exo_pace_wait_begin(pace, "collective", EXO_SPAN_RECV_BLOCKED);
     exo_compute_pause();
-    exo_status st = c->engine->wait(c->state, g->rank, request, err);
+    exo_status st = engine_wait(g, request, err);
     exo_compute_resume();
     request->waited += exo_now(c->clock) - before;
     exo_pace_wait_end(pace);
@@ -413,7 +396,7 @@ begin(exo_group *g, exo_engine_request *request, exo_err *err)
     if (st != EXO_OK)
         return give_up(g, st, "it cannot begin a collective");
     request->deadline = exo_deadline(c->clock, g->timeout);
-    st = c->engine->begin(c->state, g->rank, request, err);
+    st = engine_begin(g, request, err);
     if (st != EXO_OK)
         note(g, request, st);
     return st;
@@ -631,8 +614,7 @@ exo_status
 exo_request_test(exo_request **request, bool *done, exo_err *err)
 {
     exo_request *r = *request;
-    const exo_comm *c = r->group->comm;
-    exo_status st = c->engine->test(c->state, r->group->rank, &r->engine, done, err);
+    exo_status st = engine_test(r->group, &r->engine, done, err);
     return st != EXO_OK || *done ? end_request(request, st, err) : EXO_OK;
 }
 
@@ -652,7 +634,6 @@ exo_request_cancel(exo_request **request)
     *request = NULL;
     if (!r)
         return;
-    const exo_comm *c = r->group->comm;
-    c->engine->cancel(c->state, r->group->rank, &r->engine);
+    engine_cancel(r->group, &r->engine);
     give_back(r);
 }

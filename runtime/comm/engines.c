@@ -21,7 +21,22 @@ exo_engine_register(const exo_engine_class *e, exo_err *err)
 {
     if (!e->name || !*e->name)
         return exo_fail(err, EXO_INVAL, "an engine needs a name");
-    if (!e->close || !e->join || !e->leave || !e->fail || !e->begin || !e->test || !e->wait || !e->cancel)
-        return exo_fail(err, EXO_INVAL, "engine %s: a function is missing: only open may be", e->name);
+    bool moves = e->advance || (e->begin && e->test && e->wait && e->cancel);
+    if (!e->close || !e->fail || !moves)
+        return exo_fail(err, EXO_INVAL,
+                        "engine %s: a function is missing: only open may be, and for begin, test, wait and cancel "
+                        "there may be advance",
+                        e->name);
     return exo_registry_add(&exo_engine_registry, e, err);
+}
+
+const char *
+exo_collective_name(exo_collective operation)
+{
+    static const char *const names[] = {
+        [EXO_ALL_REDUCE] = "all_reduce", [EXO_REDUCE_SCATTER] = "reduce_scatter",
+        [EXO_ALL_GATHER] = "all_gather", [EXO_BROADCAST] = "broadcast",
+        [EXO_BARRIER] = "barrier",
+    };
+    return names[operation];
 }

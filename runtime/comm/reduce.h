@@ -2,14 +2,14 @@
 #ifndef EXO_COMM_REDUCE_H
 #define EXO_COMM_REDUCE_H
 
-#include <exogym/comm.h>
+#include <exogym/engine.h>
 
 enum {
     EXO_REDUCE_BLOCK = 4096 /* elements: what is reduced at a time, in the first-level cache with its sums */
 };
 
 /* What can be reduced, as of an engine; and of that what has a mean. */
-#define EXO_REDUCE_DTYPES (EXO_MEAN_DTYPES | 1u << EXO_I32 | 1u << EXO_I8 | 1u << EXO_I64)
+#define EXO_REDUCE_DTYPES EXO_ENGINE_ALL_DTYPES
 #define EXO_MEAN_DTYPES   (1u << EXO_F32 | 1u << EXO_BF16 | 1u << EXO_F16)
 
 /* out (count) = ((data[0] + data[1]) + data[2]) + ..., of elements [at, at + count) of each of `size` buffers; divided by `size` for

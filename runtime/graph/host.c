@@ -13,6 +13,7 @@
 #include "actor/local_args.h"
 #include "comm/edge.h"
 #include "comm/far.h"
+#include "report/meter_json.h"
 #include "report/traffic_json.h"
 
 enum {
@@ -341,9 +342,9 @@ report(exo_place *p, bool phases, exo_payload *reply, exo_err *err)
         json_array_append_new(times, json_pack("{s:s, s:s, s:I, s:I}", "name", t->name, "kind", kinds[t->kind],
                                                "time_ns", (json_int_t)t->time, "count", (json_int_t)t->count));
     }
-    json_t *all =
-        json_pack("{s:s, s:I, s:o, s:o, s:o}", "name", p->actor.name, "time_ns", (json_int_t)(phases ? p->ended_at : 0),
-                  "metrics", metrics, "edges", edges, "phases", times);
+    json_t *all = json_pack("{s:s, s:I, s:o, s:o, s:o, s:o}", "name", p->actor.name, "time_ns",
+                            (json_int_t)(phases ? p->ended_at : 0), "metrics", metrics, "edges", edges, "phases", times,
+                            "meters", exo_meters_json(p->meters));
     char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     exo_status st = text ? exo_payload_copy(reply, text, strlen(text) + 1) : EXO_NOMEM;

@@ -141,6 +141,7 @@ exo_place_free(exo_place **place)
     exo_free(p->ports);
     exo_free(p->groups);
     exo_pace_release(&p->pace);
+    exo_meters_free(&p->meters);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
     exo_free(p);
@@ -298,6 +299,8 @@ exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t ind
     p->ports = exo_calloc(ports + 1, sizeof *p->ports);
     p->groups = exo_calloc(ports + 1, sizeof *p->groups);
     exo_status st = p->ports && p->groups ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an actor");
+    if (st == EXO_OK)
+        st = exo_meters_new(&p->meters, err);
     if (st == EXO_OK)
         st = exo_pace_init(&p->pace, site->sim, site->origin, site->spec->hosts[p->host].speed, err);
     p->pace.track.limit = site->span_limit;

@@ -20,6 +20,7 @@
 #include <pthread.h>
 
 #include <exogym/actor.h>
+#include <exogym/meter.h>
 #include <exogym/traffic.h>
 
 #include "graph/item.h"
@@ -167,7 +168,8 @@ struct exo_place {
     exo_err failed; /* what ended the place: code OK: nothing */
     exo_metric metrics[EXO_GRAPH_METRICS];
     size_t num_metrics;
-    exo_time ended_at; /* when its class's run was over, on the run's clock; of the actor's thread */
+    exo_meters *meters; /* the class's own */
+    exo_time ended_at;  /* when its class's run was over, on the run's clock; of the actor's thread */
 };
 
 exo_status exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t index, exo_runtime *runtime,

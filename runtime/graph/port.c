@@ -89,6 +89,12 @@ exo_graph_metric(exo_graph_actor *actor, const char *name, double value)
     pthread_mutex_unlock(&place->lock);
 }
 
+exo_meters *
+exo_graph_meters(exo_graph_actor *actor)
+{
+    return place_of(actor)->meters;
+}
+
 static exo_port *
 find_port(exo_graph_actor *actor, const char *name, exo_port_direction direction, size_t *index)
 {

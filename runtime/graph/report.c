@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "report/meter_json.h"
 #include "report/traffic_json.h"
 
 static uint64_t
@@ -50,6 +51,19 @@ read_figures(exo_graph_result *result, const char *actor, json_t *metrics, exo_e
     return EXO_OK;
 }
 
+/* What does not go into the tree is left out. */
+static exo_status
+read_meters(exo_graph_result *result, const char *actor, const json_t *meters, exo_err *err)
+{
+    exo_meters *scope = NULL;
+    if (json_object_size(meters) == 0)
+        return EXO_OK;
+    exo_status st = result->meters ? EXO_OK : exo_meters_new(&result->meters, err);
+    if (st == EXO_OK && exo_meters_scope(&scope, result->meters, actor, NULL) == EXO_OK)
+        exo_meters_of_json(scope, meters);
+    return st;
+}
+
 static void
 read_part(exo_graph_part *part, const char *actor, const char *host, const json_t *report)
 {
@@ -87,6 +101,8 @@ exo_graph_report_add(exo_graph_result *result, const char *actor, const char *ho
     exo_status st = read_traffic(actor, host, json_object_get(report, "edges"), &result->ledger, err);
     if (st == EXO_OK)
         st = read_figures(result, actor, json_object_get(report, "metrics"), err);
+    if (st == EXO_OK)
+        st = read_meters(result, actor, json_object_get(report, "meters"), err);
     if (st == EXO_OK && at_the_end) {
         exo_graph_part *part = &result->parts[result->num_parts++];
         read_part(part, actor, host, report);

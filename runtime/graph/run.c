@@ -275,6 +275,7 @@ show_progress(struct run *run)
     const exo_graph_progress progress = {.time = run_now(run),
                                          .figures = now.figures,
                                          .num_figures = now.num_figures,
+                                         .meters = now.meters,
                                          .ledger = &now.ledger,
                                          .waits = waits,
                                          .num_waits = num_waits};
@@ -740,6 +741,7 @@ void
 exo_graph_result_release(exo_graph_result *result)
 {
     exo_free(result->figures);
+    exo_meters_free(&result->meters);
     exo_free(result->parts);
     exo_free(result->hosts);
     exo_ledger_release(&result->ledger);

@@ -3,6 +3,7 @@
 #define EXO_GRAPH_RUN_H
 
 #include <exogym/actor.h>
+#include <exogym/meter.h>
 
 #include "graph/spec.h"
 #include "graph/stall.h"
@@ -13,6 +14,7 @@ typedef struct exo_graph_progress {
     exo_time time; /* on the run's clock */
     const struct exo_graph_figure *figures;
     size_t num_figures;
+    const exo_meters *meters;   /* each actor's under its name; NULL: none */
     const exo_ledger *ledger;   /* so far */
     const exo_slow_wait *waits; /* of a second and more, the longest first; on the real clock */
     size_t num_waits;
@@ -64,6 +66,7 @@ typedef struct exo_graph_result {
     double seconds; /* that it took here */
     exo_graph_figure *figures;
     size_t num_figures;
+    exo_meters *meters;    /* each actor's under its name; NULL: none */
     exo_graph_part *parts; /* one for each actor that ended and could say so */
     size_t num_parts;
     exo_graph_host *hosts; /* of an emulated network, where all actors are in this process */

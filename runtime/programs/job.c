@@ -512,6 +512,9 @@ open_model(exo_config *root, exo_job *job, exo_err *err)
         err->code = EXO_INVAL;
     if (st != EXO_OK)
         return exo_config_add_place(value_of(root, "model", root), err);
+    if (!exo_model_objective(job->model))
+        return exo_config_fail(value_of(root, "model", root), err,
+                               "the model '%s' has no objective: programs train it, and jobs cannot", job->model_name);
     return exo_config_finish(job->model_config, err);
 }
 

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include "base/printable.h"
+#include "programs/meter_table.h"
 #include "programs/text.h"
 
 enum {
     MAX_LINE = 512,
+    LINE_METERS = 96, /* of those */
     MIN_BAR = 8,
     MAX_BAR = 30,
 };
@@ -160,6 +162,11 @@ draw_step(exo_display *d, const exo_progress *p)
     size += snprintf(figures + size, sizeof figures - (size_t)size, "  %s samples/s  %s/node", rate_text(p, rate),
                      exo_text_bytes((double)p->bytes_sent, bytes));
     int bar = terminal_width(d) - 1 - (int)used - size;
+    char meters[MAX_LINE];
+    int room = bar - MIN_BAR - 2; /* what is left beside the shortest bar */
+    exo_meter_line(p->meters, meters, room > 0 ? (size_t)room + 1 : 1);
+    if (meters[0])
+        bar -= snprintf(figures + size, sizeof figures - (size_t)size, "  %s", meters);
     if (bar >= MIN_BAR && p->max_steps > 0) {
         bar = bar < MAX_BAR ? bar : MAX_BAR;
         add_bar(line + used, (double)p->step / (double)p->max_steps, bar);
@@ -167,6 +174,17 @@ draw_step(exo_display *d, const exo_progress *p)
     }
     snprintf(line + used, sizeof line - used, "%s", figures);
     draw(d, line);
+}
+
+/* Those of node 0, at the end of a line that no terminal cuts. */
+static void
+add_meters(char line[MAX_LINE], const exo_progress *p)
+{
+    char meters[LINE_METERS];
+    size_t used = strlen(line);
+    exo_meter_line(p->meters, meters, sizeof meters);
+    if (meters[0])
+        snprintf(line + used, MAX_LINE - used, "  %s", meters);
 }
 
 static void
@@ -177,6 +195,7 @@ print_step(exo_display *d, const exo_progress *p)
     snprintf(line + used, sizeof line - used, "step %" PRIu64 "/%" PRIu64 "  loss %s  %s samples/s  %s/node  ETA %s",
              p->step, p->max_steps, exo_text_number((double)p->train_loss, 4, loss), rate_text(p, rate),
              exo_text_bytes((double)p->bytes_sent, bytes), exo_text_seconds(p->eta, eta));
+    add_meters(line, p);
     print(d, line);
 }
 
@@ -199,6 +218,7 @@ print_evaluation(exo_display *d, const exo_progress *p)
              "step %" PRIu64 "/%" PRIu64 "  validation: local loss %s  global loss %s  global %s  %s/node", p->step,
              p->max_steps, exo_text_number(p->local_loss, 4, local), exo_text_number(p->global_loss, 4, global),
              quality(d, p->global_accuracy, p->global_loss, good), exo_text_bytes((double)p->bytes_sent, bytes));
+    add_meters(line, p);
     print(d, line);
 }
 

@@ -17,6 +17,7 @@
 #include "programs/show.h"
 #include "programs/text.h"
 #include "report/ledger.h"
+#include "report/meter_json.h"
 #include "report/traffic_json.h"
 
 /* 15 digits: what a person wrote as 3e-4 is 0.0003 again, and losses keep more than they have. */
@@ -120,7 +121,8 @@ dump(const json_t *json, const exo_job_run *runs, exo_text *out, exo_err *err)
 }
 
 exo_status
-exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result, exo_err *err)
+exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result, const exo_meters *meters,
+                 exo_err *err)
 {
     exo_status st = EXO_OK;
     exo_text text = {0};
@@ -130,6 +132,8 @@ exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_resul
     json_t *json = result_json(run, result), *changes = folder.failed ? NULL : exo_changes_of(folder.data);
     if (changes && json)
         json_object_set(json, "changes", changes);
+    if (json)
+        json_object_set_new(json, "meters", exo_meters_json(meters));
     json_decref(changes);
     exo_free(folder.data);
     st = path ? dump(json, run, &text, err) : fail_nomem(err);
@@ -246,6 +250,20 @@ exo_results_print_network(FILE *out, const exo_job *job, size_t index)
     json_decref(json);
 }
 
+/* The meters of a run that has ended, as its result.json has them; null: it has none. */
+static json_t *
+meters_of(const exo_job *job, const exo_job_run *run)
+{
+    json_t *json = NULL;
+    char *path = path_of(job, run, "result.json");
+    if (path)
+        read_json(path, &json, NULL);
+    json_t *meters = json_incref(json_object_get(json, "meters"));
+    json_decref(json);
+    exo_free(path);
+    return meters ? meters : json_null();
+}
+
 /* --- The job's result as JSON ----------------------------------------------------------------------------------------------- */
 
 static json_t *
@@ -258,6 +276,7 @@ job_json(const exo_job *job, const exo_fit_result *results, const char *picture)
         bool emulated = job->runs[i].graph->emulated || job->runs[i].graph->virtual_clock;
         if (path && emulated && read_json(path, &network, NULL) == EXO_OK && network)
             json_object_set_new(run, "network", network);
+        json_object_set_new(run, "meters", meters_of(job, &job->runs[i]));
         json_array_append_new(runs, run);
         exo_free(path);
     }

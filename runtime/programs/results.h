@@ -9,8 +9,9 @@
 
 #include "programs/job.h"
 
-/* Writes folder/label/result.json, atomically. Errors: IO names the file. */
-exo_status exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result, exo_err *err);
+/* Writes folder/label/result.json, atomically, with the meters of the run's tree. Errors: IO names the file. */
+exo_status exo_result_write(const exo_job *job, const exo_job_run *run, const exo_fit_result *result,
+                            const exo_meters *meters, exo_err *err);
 /* Reads back what it wrote. `result->params` stays NULL. */
 void exo_result_from(const json_t *json, exo_fit_result *result);
 

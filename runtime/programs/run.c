@@ -65,6 +65,7 @@ on_progress(void *context, const exo_progress *p)
     if (p->step > 0)
         exo_run_report_add_figure(report, "node_0", "train_loss", (double)p->train_loss);
     exo_run_report_add_edge(report, p->edge, &p->traffic);
+    exo_run_report_add_meters(report, p->meters);
     if (p->step == p->max_steps || exo_run_report_is_due(&audience->report))
         exo_run_report_say(&audience->report, report);
     else
@@ -96,10 +97,10 @@ graph_changed(void *context, uint64_t step, exo_time at, exo_status status, cons
 }
 
 static exo_status
-write_result(void *context, const exo_fit_result *result, exo_err *err)
+write_result(void *context, const exo_fit_result *result, const exo_meters *meters, exo_err *err)
 {
     const struct audience *audience = context;
-    return exo_result_write(audience->job, audience->run, result, err);
+    return exo_result_write(audience->job, audience->run, result, meters, err);
 }
 
 static void
@@ -193,14 +194,12 @@ static exo_status
 fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, const exo_local_cluster *cluster,
         const exo_fit_live *live, exo_fit_result *result, exo_err *err)
 {
-    char *model = NULL, *data = NULL, *strategy = NULL;
+    char *model = NULL, *data = NULL;
     exo_text space = {0};
     exo_text_add(&space, "%s/%s/%d", job->name, run->label, (int)getpid());
     exo_status st = exo_config_text(job->model_config, &model, err);
     if (st == EXO_OK)
         st = exo_config_text(job->data_config, &data, err);
-    if (st == EXO_OK)
-        st = exo_config_text(run->options, &strategy, err);
     if (st == EXO_OK && space.failed)
         st = exo_fail(err, EXO_NOMEM, "out of memory");
     const exo_fit_far far = {.runtime = cluster->runtime,
@@ -209,7 +208,6 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
                              .run = space.data,
                              .model = model,
                              .data = data,
-                             .strategy = strategy,
                              .plugins = job->plugins,
                              .num_plugins = job->num_plugins};
     if (st == EXO_OK)
@@ -217,7 +215,6 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts, co
                          result, err);
     exo_free(model);
     exo_free(data);
-    exo_free(strategy);
     exo_free(space.data);
     return st;
 }
@@ -682,6 +679,7 @@ static const exo_note files[] = {
     {"DIR/NAME/STRATEGY/train.csv", "Loss and learning rate by step."},
     {"DIR/NAME/STRATEGY/validation.csv", "Local and global loss by step."},
     {"DIR/NAME/STRATEGY/metrics.csv", "Losses and accuracies by step, seconds and bytes sent."},
+    {"DIR/NAME/STRATEGY/meters.csv", "All meters by step, those of strategies, models and plugins too."},
     {"DIR/NAME/STRATEGY/events.out.tfevents.*", "The same for TensorBoard."},
     {"DIR/NAME/STRATEGY/checkpoints/", "What --resume goes on from."},
     {"DIR/NAME/STRATEGY/model.safetensors", "The averaged model."},

@@ -24,6 +24,7 @@
 #include "programs/run_report.h"
 #include "programs/show.h"
 #include "programs/text.h"
+#include "report/meter_json.h"
 
 #define SLOW       (5 * EXO_SECOND) /* a wait for a link that is told without being asked for */
 #define JSON_STYLE (JSON_INDENT(2) | JSON_REAL_PRECISION(15))
@@ -46,6 +47,7 @@ say(struct show *show, const exo_graph_progress *p)
     json_t *report = exo_run_report_new((double)p->time * 1e-9, show->opts->spec->virtual_clock);
     for (size_t i = 0; i < p->num_figures; i++)
         exo_run_report_add_figure(report, p->figures[i].actor, p->figures[i].name, p->figures[i].value);
+    exo_run_report_add_meters(report, p->meters);
     if (p->ledger)
         exo_run_report_add_ledger(report, p->ledger);
     for (size_t i = 0; i < p->num_waits; i++)
@@ -196,12 +198,12 @@ result_json(const exo_graph_spec *spec, const char *folder, const exo_graph_resu
                                         (double)h->up_busy * 1e-9, "down_busy_s", (double)h->down_busy * 1e-9));
     }
     json_t *changes = exo_changes_of(folder);
-    return json_pack("{s:s, s:o, s:s, s:o*, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "name", spec->name,
+    return json_pack("{s:s, s:o, s:s, s:o*, s:o*, s:s, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "name", spec->name,
                      "folder", exo_lossy_json(folder), "state", exo_run_state_text(state_of(result)), "error",
                      reason ? exo_lossy_json(reason) : NULL, "changes", changes, "clock",
                      spec->virtual_clock ? "virtual" : "real", "seed", (json_int_t)spec->seed, "time_s",
                      (double)result->time * 1e-9, "wall_s", result->seconds, "figures", figures_json(result), "actors",
-                     actors, "hosts", hosts, "edges", edges);
+                     actors, "hosts", hosts, "edges", edges, "meters", exo_meters_json(result->meters));
 }
 
 static exo_status
@@ -374,6 +376,7 @@ exo_run_graph(const exo_run_graph_opts *opts)
             say(&show, &(exo_graph_progress){.time = result.time,
                                              .figures = result.figures,
                                              .num_figures = result.num_figures,
+                                             .meters = result.meters,
                                              .ledger = &result.ledger});
         const char *reason = state_of(&result) == EXO_RUN_FAILED ? err.text : NULL;
         exo_run_report_end(&show.report, state_of(&result), reason);

@@ -14,8 +14,10 @@
 
 #include "base/dir.h"
 #include "base/file.h"
+#include "programs/meter_table.h"
 #include "programs/show.h"
 #include "programs/text.h"
+#include "report/meter_json.h"
 #include "report/traffic_json.h"
 
 #define EVERY        EXO_SECOND
@@ -87,6 +89,12 @@ exo_run_report_add_figure(json_t *report, const char *actor, const char *name, d
 }
 
 void
+exo_run_report_add_meters(json_t *report, const exo_meters *tree)
+{
+    json_object_set_new(report, "meters", exo_meters_json(tree));
+}
+
+void
 exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, const char *edge, double waited_s,
                         const char *what, const char *on)
 {
@@ -138,11 +146,11 @@ write_file(const char *folder, const json_t *report)
 static char *
 text_for_head(const json_t *report)
 {
-    static const char *const less[] = {"figures", "edges"};
+    static const char *const less[] = {"meters", "figures", "edges"};
     char *text = json_dumps(report, HEAD_STYLE);
     json_t *copy = text && strlen(text) > HEAD_TAKES ? json_copy((json_t *)(uintptr_t)report) : NULL;
-    for (size_t i = 0; copy && text && strlen(text) > HEAD_TAKES && i < 2; i++) {
-        json_object_set_new(copy, less[i], i == 0 ? json_object() : json_array());
+    for (size_t i = 0; copy && text && strlen(text) > HEAD_TAKES && i < 3; i++) {
+        json_object_set_new(copy, less[i], i < 2 ? json_object() : json_array());
         json_object_set_new(copy, "shortened", json_true());
         release_text(text);
         text = json_dumps(copy, HEAD_STYLE);
@@ -313,6 +321,7 @@ exo_run_report_print(FILE *out, const char *title, const json_t *report)
         fprintf(out, "  time %s%s\n", exo_text_seconds(json_number_value(time), figure),
                 clock && strcmp(clock, "virtual") == 0 ? " of the virtual clock" : "");
     print_figures(out, json_object_get(report, "figures"));
+    exo_meter_table_print(out, json_object_get(report, "meters"));
     print_edges(out, json_object_get(report, "edges"));
     print_waits(out, json_object_get(report, "waits"));
 }

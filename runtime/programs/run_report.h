@@ -1,7 +1,7 @@
 /* How a run goes, said while it runs: the file progress.json in its folder, and the head's entry of its job, where there is a cluster.
  *
  * A report is the object {"state", "time_s", "clock", "edges": [{"edge", "messages", ...}], "figures": {actor: {name: value}}}; that of a
- * run that failed has "error" besides, and where actors have waited for long "waits": [{"actor", "kind", "edge", "waited_s", "for" or
+ * training run has "meters" (meter_json.h) besides, that of a run that failed "error" besides, and where actors have waited for long "waits": [{"actor", "kind", "edge", "waited_s", "for" or
  * "link"}]. The file has all of
  * it; the head, which takes 64 KiB, gets less if it must. Nothing that fails here disturbs the run.
  *
@@ -45,6 +45,8 @@ void exo_run_report_add_ledger(json_t *report, const exo_ledger *ledger);
 /* One that is not finite is null. */
 void exo_run_report_add_figure(json_t *report, const char *actor, const char *name, double value);
 
+/* All meters of a tree. */
+void exo_run_report_add_meters(json_t *report, const exo_meters *tree);
 /* A long wait at an edge; what: "link", on which something for it is, or "for", whom it waits for ("" if that is not known). */
 void exo_run_report_add_wait(json_t *report, const char *actor, const char *kind, const char *edge, double waited_s,
                              const char *what, const char *on);

@@ -116,6 +116,17 @@ check_packed(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_b
     return st;
 }
 
+/* A message in the message, by the same rules. Messages do not contain themselves, so the depth is theirs. */
+static exo_status
+check_inner(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_bytes inner, exo_err *err)
+{
+    exo_args within = *args;
+    exo_err reason = {0};
+    within.fields = f->descriptor;
+    exo_status st = exo_args_check(&within, inner.at, (size_t)(inner.end - inner.at), &reason);
+    return st == EXO_OK ? st : exo_fail(err, st, "%s (in %s)", reason.text, f->name);
+}
+
 static exo_status
 check_field(const exo_args *args, const ProtobufCFieldDescriptor *f, const exo_wire_field *field, uint32_t *seen,
             exo_err *err)
@@ -131,6 +142,8 @@ check_field(const exo_args *args, const ProtobufCFieldDescriptor *f, const exo_w
         return check_packed(args, f, field->inside, err);
     if (f->type == PROTOBUF_C_TYPE_STRING)
         return check_text(args, f, field->inside, err);
+    if (f->type == PROTOBUF_C_TYPE_MESSAGE)
+        return check_inner(args, f, field->inside, err);
     return field->kind == EXO_WIRE_VARINT ? check_varint(args, f, field->value, err) : EXO_OK;
 }
 

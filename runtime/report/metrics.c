@@ -22,6 +22,7 @@
 
 #include "base/dir.h"
 #include "base/file.h"
+#include "base/grow_text.h"
 #include "report/tfevents.h"
 
 enum {
@@ -47,6 +48,7 @@ enum table {
     VALIDATION,
     METRICS,
     CORRELATION,
+    METERS,
     NUM_TABLES
 };
 
@@ -57,6 +59,7 @@ static const struct {
     {"validation.csv", "step,local_loss,local_perplexity,global_loss,global_perplexity\n"},
     {"metrics.csv", "step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy\n"},
     {"correlation.csv", "step,avg_correlation\n"},
+    {"meters.csv", "step,meter,value,unit\n"},
 };
 
 struct exo_metrics {
@@ -130,9 +133,9 @@ read_all(const struct output *o, char **out, size_t *size, exo_err *err)
     return EXO_OK;
 }
 
-/* Cuts the table after its last whole row that is not later than `step`. */
+/* Cuts the table after its last whole row that is not later than `step`. several: rows of one step. */
 static exo_status
-keep_rows(struct output *o, const char *header, uint64_t step, exo_err *err)
+keep_rows(struct output *o, const char *header, bool several, uint64_t step, exo_err *err)
 {
     char *text = NULL;
     size_t size = 0, header_size = strlen(header), kept = 0;
@@ -156,7 +159,8 @@ keep_rows(struct output *o, const char *header, uint64_t step, exo_err *err)
             o->damaged = after && !errno && *after == ',' && row_step <= step;
             break;
         }
-        o->damaged = !after || errno || *after != ',' || (o->has_rows && row_step <= o->last);
+        o->damaged =
+            !after || errno || *after != ',' || (o->has_rows && (several ? row_step < o->last : row_step <= o->last));
         if (o->damaged || row_step > step)
             break;
         o->has_rows = true;
@@ -194,7 +198,7 @@ open_table(exo_metrics *m, enum table table, bool resume, uint64_t step, exo_err
     if (!S_ISREG(info.st_mode)) /* rows in a pipe are lost */
         return exo_fail(err, EXO_INVAL, "%s: is no plain file; once it is removed, the run goes on without its rows",
                         o->path);
-    exo_status st = resume ? keep_rows(o, header, step, err) : EXO_OK;
+    exo_status st = resume ? keep_rows(o, header, table == METERS, step, err) : EXO_OK;
     if (st == EXO_OK && resume)
         tell_of_lost_rows(o, table, step);
     if (st == EXO_OK && o->size == 0)
@@ -397,6 +401,113 @@ exo_metrics_correlation(exo_metrics *m, uint64_t step, double correlation, exo_e
     if (st != EXO_OK || !added)
         return st;
     return add_scalars(m, step, &(exo_scalar){"correlation", correlation}, 1, err);
+}
+
+/* --- Meters --------------------------------------------------------------------------------------------------------------------- */
+
+struct meter_rows {
+    uint64_t step;
+    double now;
+    exo_text csv, events;
+};
+
+static void
+add_meter_row(struct meter_rows *r, const exo_meter_sample *s, const char *part, double value, const char *unit)
+{
+    exo_text_add(&r->csv, "%" PRIu64 ",%s%s,%.9g,%s\n", r->step, s->path, part, value, unit);
+}
+
+static void
+add_count_row(struct meter_rows *r, const exo_meter_sample *s, const char *part, uint64_t count, const char *unit)
+{
+    exo_text_add(&r->csv, "%" PRIu64 ",%s%s,%" PRIu64 ",%s\n", r->step, s->path, part, count, unit);
+}
+
+/* Buckets add up, as in Prometheus: the observations up to each bound. */
+static void
+add_histogram_rows(struct meter_rows *r, const exo_meter_sample *s)
+{
+    const exo_meter_class *c = s->meter_class;
+    uint64_t so_far = 0;
+    add_count_row(r, s, ".count", s->count, "1");
+    add_meter_row(r, s, ".sum", s->value, c->unit);
+    for (size_t i = 0; i < c->num_bounds; i++) {
+        char part[48];
+        so_far += s->buckets[i];
+        snprintf(part, sizeof part, ".le_%.9g", c->bounds[i]);
+        add_count_row(r, s, part, so_far, "1");
+    }
+}
+
+/* Figures that TensorBoard has had from the beginning, under a tag of their own. */
+static bool
+has_tag(const char *path)
+{
+    static const char *const paths[] = {"step",
+                                        "bytes_sent",
+                                        "train.loss",
+                                        "train.lr",
+                                        "validation.local.loss",
+                                        "validation.global.loss",
+                                        "validation.local.accuracy",
+                                        "validation.global.accuracy"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (strcmp(paths[i], path) == 0)
+            return true;
+    return false;
+}
+
+static void
+add_event(struct meter_rows *r, const exo_meter_sample *s)
+{
+    uint8_t record[EXO_TFEVENT_BYTES];
+    char tag[EXO_METER_PATH];
+    size_t length = strlen(s->path);
+    if (has_tag(s->path))
+        return;
+    for (size_t i = 0; i <= length; i++)
+        tag[i] = s->path[i] == '.' ? '/' : s->path[i];
+    exo_text_add_bytes(&r->events, (const char *)record, exo_tfevent_meter(record, r->now, r->step, tag, s));
+}
+
+static void
+add_meter(void *context, const exo_meter_sample *s)
+{
+    struct meter_rows *r = context;
+    const exo_meter_class *c = s->meter_class;
+    if (c->kind == EXO_GAUGE && isnan(s->value))
+        return;
+    if (c->kind == EXO_COUNTER)
+        add_count_row(r, s, "", s->count, c->unit);
+    else if (c->kind == EXO_GAUGE)
+        add_meter_row(r, s, "", s->value, c->unit);
+    else
+        add_histogram_rows(r, s);
+    add_event(r, s);
+}
+
+exo_status
+exo_metrics_meters(exo_metrics *m, uint64_t step, const exo_meters *tree, exo_err *err)
+{
+    struct output *o = &m->tables[METERS];
+    struct meter_rows rows = {.step = step, .now = unix_time()};
+    if (o->has_rows && step <= o->last)
+        return EXO_OK;
+    locale_t before = uselocale(m->c_locale);
+    exo_status st = exo_meters_walk(tree, add_meter, &rows, err);
+    uselocale(before);
+    if (st == EXO_OK && (rows.csv.failed || rows.events.failed))
+        st = exo_fail(err, EXO_NOMEM, "%s: out of memory", o->path);
+    if (st == EXO_OK)
+        st = append(o, rows.csv.data, rows.csv.length, err);
+    if (st == EXO_OK && rows.csv.length > 0) {
+        o->has_rows = true;
+        o->last = step;
+        st = append(&m->events, rows.events.data, rows.events.length, err);
+    }
+    exo_free(rows.csv.data);
+    exo_free(rows.events.data);
+    return st;
 }
 
 exo_status

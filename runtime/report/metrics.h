@@ -4,11 +4,12 @@
  *   validation.csv   step,local_loss,local_perplexity,global_loss,global_perplexity
  *   metrics.csv      step,seconds,bytes_sent,local_loss,global_loss,local_accuracy,global_accuracy
  *   correlation.csv  step,avg_correlation (there only if it is written to)
+ *   meters.csv       step,meter,value,unit: a row for each meter of the run (docs/meters.md)
  *   events.out.tfevents.<time>.<host>.exogym
  *
- * A row is in its file, whole, when its call returns: a reader of a running job sees rows, never half of one. A file has at
- * most one row a step, in ascending order; a row for a step that the file has already is left out, so that a resumed run,
- * which computes the same figures again, ends with the same files as one that was never interrupted.
+ * A row is in its file, whole, when its call returns: a reader of a running job sees rows, never half of one. Rows are in the order of their
+ * steps; what is said of a step that the file has already is left out, so that a resumed run, which computes the same figures again, ends
+ * with the same files as one that was never interrupted. Only meters.csv has several rows of one step, which are written at once.
  *
  * Owner: the caller, one thread at a time. Read next: tfevents.h.
  */
@@ -18,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <exogym/meter.h>
 #include <exogym/status.h>
 
 typedef struct exo_metrics exo_metrics;
@@ -43,6 +45,10 @@ typedef struct exo_eval_row {
 /* To validation.csv and metrics.csv. */
 exo_status exo_metrics_validation(exo_metrics *m, const exo_eval_row *row, exo_err *err);
 exo_status exo_metrics_correlation(exo_metrics *m, uint64_t step, double correlation, exo_err *err);
+/* All meters of a tree but gauges that are not set, to meters.csv and, under their paths with '/' for '.', to TensorBoard, where those that
+ * have had a tag of their own are left out. A histogram is several rows: path.count, path.sum, and path.le_BOUND, the observations up to each
+ * bound. */
+exo_status exo_metrics_meters(exo_metrics *m, uint64_t step, const exo_meters *tree, exo_err *err);
 /* Waits until the disk has all rows: before a checkpoint that they belong to. */
 exo_status exo_metrics_flush(exo_metrics *m, exo_err *err);
 

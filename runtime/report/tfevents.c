@@ -2,7 +2,9 @@
 #include "report/tfevents.h"
 
 #include <assert.h>
+#include <float.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -123,6 +125,75 @@ exo_tfevent_start(uint8_t *out, double time, uint64_t step)
     struct message event = {.size = 0};
     begin_event(&event, time, true, step);
     put_field(&event, 7, start, sizeof start); /* session_log */
+    return frame(out, &event);
+}
+
+static void
+put_double(struct message *m, unsigned field, double value)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof bits);
+    put_key(m, field, FIXED64);
+    put_little_endian(m, bits, 8);
+}
+
+/* Doubles one after another, as a packed field. */
+static void
+put_doubles(struct message *m, unsigned field, const double *values, size_t count)
+{
+    put_key(m, field, BYTES);
+    put_varint(m, count * 8);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, &values[i], sizeof bits);
+        put_little_endian(m, bits, 8);
+    }
+}
+
+/* HistogramProto: min = 1, max = 2, num = 3, sum = 4, bucket_limit = 6, bucket = 7. */
+static void
+put_histogram(struct message *value, const exo_meter_sample *s)
+{
+    const exo_meter_class *c = s->meter_class;
+    struct message histogram = {.size = 0};
+    double limits[EXO_METER_BOUNDS + 1], counts[EXO_METER_BOUNDS + 1];
+    for (size_t i = 0; i <= c->num_bounds; i++) {
+        limits[i] = i < c->num_bounds ? c->bounds[i] : DBL_MAX;
+        counts[i] = (double)s->buckets[i];
+    }
+    put_double(&histogram, 1, c->bounds[0]);
+    put_double(&histogram, 2, c->bounds[c->num_bounds - 1]);
+    put_double(&histogram, 3, (double)s->count);
+    put_double(&histogram, 4, s->value);
+    put_doubles(&histogram, 6, limits, c->num_bounds + 1);
+    put_doubles(&histogram, 7, counts, c->num_bounds + 1);
+    put_field(value, 5, histogram.bytes, histogram.size);
+}
+
+/* Summary.Value: tag = 1, simple_value = 2 (float), histo = 5, metadata = 9 with summary_description = 3. */
+size_t
+exo_tfevent_meter(uint8_t *out, double time, uint64_t step, const char *tag, const exo_meter_sample *meter)
+{
+    const exo_meter_class *c = meter->meter_class;
+    struct message event = {.size = 0}, summary = {.size = 0}, value = {.size = 0}, metadata = {.size = 0};
+    char description[EXO_METER_HELP + EXO_METER_UNIT + 4];
+    int length = snprintf(description, sizeof description, "%s (%s)", c->help, c->unit);
+    assert(strlen(tag) < EXO_METER_PATH && length > 0);
+    put_field(&value, 1, tag, strlen(tag));
+    if (c->kind == EXO_HISTOGRAM) {
+        put_histogram(&value, meter);
+    } else {
+        float number = c->kind == EXO_COUNTER ? (float)meter->count : (float)meter->value;
+        uint32_t bits = 0;
+        memcpy(&bits, &number, sizeof bits);
+        put_key(&value, 2, FIXED32);
+        put_little_endian(&value, bits, 4);
+    }
+    put_field(&metadata, 3, description, (size_t)length);
+    put_field(&value, 9, metadata.bytes, metadata.size);
+    put_field(&summary, 1, value.bytes, value.size);
+    begin_event(&event, time, true, step);
+    put_field(&event, 5, summary.bytes, summary.size); /* summary */
     return frame(out, &event);
 }
 

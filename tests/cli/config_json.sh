@@ -39,7 +39,8 @@ schedules polynomial | "warmup_steps": 1 | "warmup_steps": 1, "max_steps": 0, "e
 schedules step | "step_size": 3 | "warmup_steps": 0, "max_steps": 0, "gamma": 0.1, "step_size": 3
 schedules step | "milestones": [1, 3] | "warmup_steps": 0, "max_steps": 0, "gamma": 0.1, "milestones": [1, 3]
 schedules wsd | "warmup_steps": 18446744073709551615 | "warmup_steps": 18446744073709551615, "max_steps": 0, "end_factor": 0, "decay_steps": 0, "decay": "linear"
-strategies ddp | |
+strategies ddp | | "bucket_size": "0 B"
+strategies ddp | "bucket_size": "1 kB" | "bucket_size": "1 kB"
 strategies diloco | | "H": 100, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.7, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}
 strategies diloco | "H": 18446744073709551615, "outer_optimizer": "sgd" | "H": 18446744073709551615, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.001, "weight_decay": 0, "momentum": 0, "dampening": 0, "nesterov": false}
 strategies diloco | "H": 1, "outer_optimizer": {"lr": 0.3} | "H": 1, "offset": 0, "outer_optimizer": {"name": "sgd", "lr": 0.3, "weight_decay": 0, "momentum": 0.9, "dampening": 0, "nesterov": true}

@@ -58,6 +58,9 @@ for strategy in ddp diloco sparta; do
     # The ledger counts all of the run, not what came after the last kill; so do the result's traffic and the bytes of each evaluation.
     diff <(cut -d, -f1-9 "$work/whole/killed/$strategy/ledger.csv") <(cut -d, -f1-9 "$work/killed/killed/$strategy/ledger.csv")
     diff <(cut -d, -f1,3 "$work/whole/killed/$strategy/metrics.csv") <(cut -d, -f1,3 "$work/killed/killed/$strategy/metrics.csv")
+    # So do meters, each once a step; but for times.
+    diff <(grep -v 'samples_per_second\|blocked' "$work/whole/killed/$strategy/meters.csv") \
+        <(grep -v 'samples_per_second\|blocked' "$work/killed/killed/$strategy/meters.csv")
     for key in messages calls payload_bytes encoded_bytes wire_bytes bytes_sent_per_node; do
         diff <(grep "\"$key\"" "$work/whole/killed/$strategy/result.json") <(grep "\"$key\"" "$work/killed/killed/$strategy/result.json")
     done

@@ -129,6 +129,7 @@ refused 2 'there is no data set' --set data=imagenet
 ok run job.yaml --json --no-plot --name unigram --set model=unigram
 [ "$(json runs/unigram/ddp/config.json vocabulary)" = "$vocabulary" ] || fail "the vocabulary of a plugin's model is not $vocabulary"
 refused 2 "vocabulary 3 is less than that of the data, $vocabulary" --set model.vocabulary=3
+refused 2 "the model 'unigram_scores' has no objective: programs train it, and jobs cannot" --set model=unigram_scores
 if "$EXOGYM" list models | grep -q '^gpt '; then
     gpt='layers: 1, heads: 1, width: 16, context: 32'
     ok run job.yaml --json --no-plot --name gpt --set "model={name: gpt, $gpt}"

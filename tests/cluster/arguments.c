@@ -1,7 +1,7 @@
 /* Arguments of methods, from a process that has joined the cluster: every method of every built-in class, in a worker, is called with no
  * argument, with one byte, with noise, and with each field of its message missing, twice, of another type and out of its range. What cannot
  * be right is INVAL, and the text names the method and the field; nothing takes long; the worker lives on, and the actor serves a right
- * call as before.
+ * call as before. The same holds of a node in the trainer's own process.
  *
  * Classes, methods and fields come from the registries and from the messages' descriptors: a new method is tested without a line here, a new
  * class needs one that says how an actor of it is made. The head's and the worker's own methods: unit/cut_calls and tests/fuzz. */
@@ -17,6 +17,7 @@
 #include "graph/host.h"
 #include "protocol/protocol.h"
 #include "support/check.h"
+#include "support/fit_here.h"
 #include "support/processes.h"
 
 enum {
@@ -155,7 +156,7 @@ spawn(const char *class, const char *space, const char *name, exo_payload args, 
 {
     const char *const plugin = PROCESSES_PLUGIN("stream");
     const exo_spawn_opts opts = {
-        .name = name, .namespace_name = space, .args = args, .plugins = &plugin, .num_plugins = 1};
+        .name = name, .namespace_name = space, .args = args, .plugins = &plugin, .num_plugins = cluster != NULL};
     *err = (exo_err){0};
     return exo_spawn_class(runtime, class, &opts, within(PATIENCE), out, err);
 }
@@ -199,6 +200,26 @@ make_node(subject *s)
     CHECK(exo_protocol_pack(&args, &m.base, NULL) == EXO_OK);
     expect_ok(spawn("train_node", space, "node_0", args, &s->actor, &err), &err, "train_node");
     expect_ok(ask(s->actor, "setup", NULL, 0, NULL, &err), &err, "setup");
+}
+
+/* A node of the trainer's own process, as a trainer makes it. */
+static void
+make_node_here(subject *s)
+{
+    char space[32], document[100];
+    exo_err err = {0};
+    exo_payload args = {0};
+    Exo__Train__NodeStart m = EXO__TRAIN__NODE_START__INIT;
+    snprintf(space, sizeof space, "arguments/%lu", lives++);
+    snprintf(document, sizeof document, "{run: %s, rank: 0, strategy: ddp}", space);
+    m.document = document;
+    exo_fit *fit = fit_here(runtime, space, 1, 1);
+    CHECK(exo_protocol_pack(&args, &m.base, NULL) == EXO_OK);
+    const exo_spawn_opts opts = {.args = args};
+    expect_ok(exo_spawn_class(runtime, "train_node", &opts, within(PATIENCE), &s->actor, &err), &err,
+              "train_node here");
+    expect_ok(ask(s->actor, "setup", NULL, 0, NULL, &err), &err, "setup");
+    exo_fit_drop(&fit);
 }
 
 static bool
@@ -256,6 +277,8 @@ static const struct maker {
     void (*make)(subject *subject);
     bool (*serves)(const subject *subject, exo_err *err);
 } makers[] = {{"train_node", make_node, node_serves}, {"graph_actor", make_graph_actor, graph_actor_serves}};
+
+static const struct maker here = {"train_node", make_node_here, node_serves};
 
 static void
 end(subject *s)
@@ -535,9 +558,8 @@ maker_of(const char *class)
 }
 
 static void
-try_class(const exo_actor_class *class)
+try_class(const exo_actor_class *class, const struct maker *maker)
 {
-    const struct maker *maker = maker_of(class->name);
     const exo_protocol *protocol = exo_registry_find(&exo_protocol_registry, class->name);
     if (!maker || !protocol || protocol->num_methods != class->num_methods) {
         fail(class->name, "*", "it needs a table (builtins.c) and a maker here", EXO_NOT_FOUND, "");
@@ -558,7 +580,7 @@ try_class(const exo_actor_class *class)
 static void
 try_pointers(const char *class, size_t size)
 {
-    static const char bytes_of[sizeof(exo_node_spec) + sizeof(exo_host_start)];
+    static const char bytes_of[sizeof(exo_host_start)];
     exo_ref ref = {0};
     exo_err err = {0};
     exo_status st = spawn(class, NULL, NULL, exo_payload_borrow(bytes_of, size), &ref, &err);
@@ -576,11 +598,13 @@ main(void)
     CHECK(processes_start_worker(&all, 0, true));
     cluster = processes_join(&all, "arguments", &runtime);
     for (; (class = exo_actor_class_at(count)); count++)
-        try_class(class);
+        try_class(class, maker_of(class->name));
     CHECK(count == sizeof makers / sizeof *makers);
-    try_pointers("train_node", sizeof(exo_node_spec));
     try_pointers("graph_actor", sizeof(exo_host_start));
     printf("%lu calls to %lu lives\n", calls, lives);
     processes_leave(&cluster, &runtime);
+    CHECK(exo_runtime_open(&runtime, NULL, NULL) == EXO_OK);
+    try_class(exo_actor_class_find("train_node"), &here);
+    CHECK(exo_runtime_close(&runtime, within(PATIENCE), NULL) == EXO_OK);
     return processes_close(&all) ? 0 : 1;
 }

@@ -62,10 +62,13 @@ run_says "not run['running'] and run['report']['clock'] == 'real' and run['repor
     fail "after the end: $(cat run.json run.err)"
 ok status --run runs/flow
 has out 'runs/flow: finished'
+has out '  sink_0.received  800 items  (items of numbers)'
 python3 - <<'PYTHON' || fail "the last report is not the result: $(cat runs/flow/progress.json runs/flow/result.json)"
 import json
 last, result = json.load(open("runs/flow/progress.json")), json.load(open("runs/flow/result.json"))
 assert last["edges"] == result["edges"] and last["figures"] == result["figures"] and last["time_s"] == result["time_s"]
+assert last["meters"] == result["meters"] and result["meters"]["sink_0.received"] == {
+    "kind": "counter", "unit": "items", "help": "items of numbers", "value": 800}
 PYTHON
 
 ok run flow.yaml --name soon --set clock=virtual --set actors.source.config.items=5 --set actors.source.config.pause_us=0
@@ -81,6 +84,7 @@ ok status --run runs/train
 has out 'runs/train/ddp: running'
 has out '  node_0: step '
 has out ', max_steps 1000000, train_loss '
+has out '  model.accuracy '
 kill -INT "$train"
 wait "$train"
 run_says "not run['running'] and run['state'] == 'stopped' and run['report']['figures']['node_0']['step'] > 1" runs/train/ddp ||
@@ -107,9 +111,12 @@ done
 
 # What lies there is anybody's.
 mkdir -p runs/odd
-echo '{"time_s": "x", "edges": [1, {"edge": "a\u001bb", "items": -3}], "figures": {"a\u001b": {"n": "t"}, "b": 3}}' >runs/odd/progress.json
+echo '{"time_s": "x", "edges": [1, {"edge": "a\u001bb", "items": -3}], "figures": {"a\u001b": {"n": "t"}, "b": 3},
+  "meters": {"m\u001b": {"kind": "gauge", "unit": "\u001b", "help": "\u001b", "value": 1}, "x": 3, "y": {"kind": "counter", "unit": 1},
+  "z": {"kind": "histogram", "unit": "1", "help": "h", "bounds": ["x"], "buckets": [1, 2, 3]}}}' >runs/odd/progress.json
 ok status --run runs/odd
 has out 'a\x1bb'
+has out '  m\x1b  1 \x1b  (\x1b)'
 echo '[]' >runs/odd/progress.json
 expect 1 'exogym: runs/odd/progress.json: it is no report of a run' status --run runs/odd
 
@@ -127,6 +134,7 @@ until_true 30 job_says "moved(report) and report['figures']['sink_0']['count'] >
 tells 'source>sink:numbers' status || fail "status: $(cat told)"
 has told 'job flow: running'
 has told '  sink_0: count '
+has told '  sink_0.received  '
 
 # A head that is away disturbs nobody; the one after it hears the next report.
 kill -9 "$head_pid"

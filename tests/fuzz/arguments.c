@@ -1,5 +1,6 @@
 /* Arguments of the methods of built-in actor classes: a sequence of calls, each a byte that chooses the method, two bytes with the length of
- * its argument, and that. The first byte of an input chooses the actor: a node of a run that is set up, or a connected actor of a graph.
+ * its argument, and that. The first byte of an input chooses the actor: a node of a run that is set up, elsewhere or in the trainer's process,
+ * or a connected actor of a graph.
  *
  * Every argument is checked first: what is accepted must be a message with all that it needs, and pack to one that is accepted again. Then the
  * method is called by this thread. A refused call says which method it was, and an actor that has only refused serves a right call at the
@@ -14,6 +15,7 @@
 #include "actor/runtime_impl.h"
 #include "actors/train_node.h"
 #include "graph/host.h" /* the store has a header of that name, too */
+#include "support/fit_here.h"
 
 enum {
     MAX_CALLS = 50
@@ -197,17 +199,21 @@ call(const exo_actor_class *class, void *self, const char *method, exo_payload a
     return st;
 }
 
+/* here: its communicators are among the threads of its process, as a trainer makes them. */
 static void *
-start_node(void)
+start_node(bool here)
 {
     exo_payload args = {0};
     exo_err err = {0};
+    exo_fit *fit = here ? fit_here(runtime, "here", 1, 2) : NULL;
     Exo__Train__NodeStart m = EXO__TRAIN__NODE_START__INIT;
-    m.document = exo_args_text("{run: fuzz, rank: 0, nodes: 1, max_steps: 2, batch_size: 1, val_size: 1, model: mlp, "
-                               "data: {name: synthetic, count: 4}, strategy: ddp}");
+    m.document = exo_args_text(here ? "{run: here, rank: 0, strategy: ddp}"
+                                    : "{run: fuzz, rank: 0, nodes: 1, max_steps: 2, batch_size: 1, val_size: 1, "
+                                      "model: mlp, data: {name: synthetic, count: 4}, strategy: ddp}");
     require(exo_protocol_pack(&args, &m.base, NULL) == EXO_OK);
-    void *self = start(&exo_far_node_class, args);
-    require(call(&exo_far_node_class, self, "setup", (exo_payload){0}, &err) == EXO_OK);
+    void *self = start(&exo_train_node_class, args);
+    exo_fit_drop(&fit); /* the node holds it */
+    require(call(&exo_train_node_class, self, "setup", (exo_payload){0}, &err) == EXO_OK);
     return self;
 }
 
@@ -232,9 +238,9 @@ serve_rightly(const exo_actor_class *class, void *self)
     exo_err err = {0};
     Exo__Train__Train train = EXO__TRAIN__TRAIN__INIT;
     train.until = 1;
-    if (class == &exo_far_node_class)
+    if (class == &exo_train_node_class)
         require(exo_protocol_pack(&args, &train.base, NULL) == EXO_OK);
-    require(call(class, self, class == &exo_far_node_class ? "train" : "run", args, &err) == EXO_OK);
+    require(call(class, self, class == &exo_train_node_class ? "train" : "run", args, &err) == EXO_OK);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -247,8 +253,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1)
         return 0;
     bool node = data[0] % 2 == 0, served = false;
-    const exo_actor_class *class = node ? &exo_far_node_class : &exo_graph_far_actor_class;
-    void *self = node ? start_node() : start_graph_actor();
+    const exo_actor_class *class = node ? &exo_train_node_class : &exo_graph_far_actor_class;
+    void *self = node ? start_node(data[0] % 4 == 2) : start_graph_actor();
     size_t at = 1;
     for (size_t calls = 0; at + 3 <= size && calls < MAX_CALLS; calls++) {
         size_t which = data[at] % ASKED, length = data[at + 1] | (size_t)data[at + 2] << 8;

@@ -374,7 +374,7 @@ def take(method, args=b""):
 
 
 def arguments():
-    node, actor_ = b"\0", b"\1"
+    node, actor_, here = b"\0", b"\1", b"\2"
     text = "actors: {a: {class: talker}, b: {class: talker}}\nedges: []\n"
     collective = struct.pack("<IIII", 1, 0, 0, 0) + bytes(56)  # runtime/comm/far_impl.h
     item_ = struct.pack("<IIII", 2, 0, 0, 0) + bytes(8) + struct.pack("<Q", 1) + bytes(40)  # a credit: runtime/graph/item.h
@@ -385,6 +385,8 @@ def arguments():
     yield "document", node + take("start", message((1, "{run: r, rank: 0}"))) + take("change", message((1, text)))
     yield "abandon", node + take("abandon", message((1, 0), (2, "it is over"))) + take("waits", message((1, 1), (2, 0)))
     yield "deliver", node + take("deliver", collective) + take("deliver", collective[:20])
+    yield "here", here + take("train", message((1, 1))) + take("average") + take("evaluate", message((1, 1))) + take("correlate")
+    yield "here_mail", here + take("deliver", collective) + take("abandon", message((1, 0), (2, "it is over"))) + take("change", message((1, text)))
     yield "run", actor_ + take("look") + take("waits_graph", message((1, 10**9))) + take("run") + take("report")
     yield "cancel", actor_ + take("cancel") + take("abandon_graph", message((1, "it has failed"))) + take("connect")
     yield "change", actor_ + take("change_graph", message((1, 1), (2, 0), (3, text))) + take("change_graph", message((1, 1), (2, 1), (3, text)))

@@ -43,14 +43,19 @@ sink_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     (void)self;
     exo_port *in = exo_graph_input(actor, "numbers");
+    static const exo_meter_class received = {.name = "received", .unit = "items", .help = "items of numbers"};
     double count = 0, sum = 0;
     exo_item *item = NULL;
-    exo_status st = EXO_OK;
+    exo_meter *meter = NULL;
+    exo_status st = exo_meter_declare(&meter, exo_graph_meters(actor), &received, err);
+    if (st != EXO_OK)
+        return st;
     while ((st = exo_port_receive(in, EXO_PORT_TIMEOUT, &item, err)) == EXO_OK) {
         count++;
         sum += (double)((const float *)item->parts[0].data)[255];
         exo_graph_metric(actor, "count", count);
         exo_graph_metric(actor, "sum", sum);
+        exo_meter_add(meter, 1);
         exo_item_drop(&item);
     }
     return st == EXO_CLOSED ? EXO_OK : st;

@@ -23,27 +23,41 @@ build(void *self, exo_builder *builder, exo_config *config, exo_err *err)
     return exo_build_status(builder, err);
 }
 
-static exo_tensor *
-loss(const void *self, exo_tape *tape, const exo_batch *batch)
+static void
+forward(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs)
 {
     static const float nothing[MAX_ROWS];
     const struct unigram *m = self;
     size_t rows = batch->size * batch->fields[1].dims[0];
-    if (rows > MAX_ROWS)
-        return exo_tape_fail(tape, EXO_INVAL, "%zu rows are too many", rows);
+    if (rows > MAX_ROWS) {
+        exo_tape_fail(tape, EXO_INVAL, "%zu rows are too many", rows);
+        return;
+    }
     exo_tensor *x = exo_tape_input(tape, EXO_F32, 2, (size_t[]){rows, 1}, nothing);
-    exo_tensor *logits = exo_linear(tape, x, exo_tape_param(tape, m->weight), exo_tape_param(tape, m->bias));
-    return exo_softmax_cross_entropy(tape, logits, exo_tape_input(tape, EXO_I32, 1, &rows, batch->data[1]));
+    exo_outputs_give(outputs, "logits",
+                     exo_linear(tape, x, exo_tape_param(tape, m->weight), exo_tape_param(tape, m->bias)));
 }
 
 static const exo_model_class unigram = {.name = "unigram",
                                         .help = "frequencies of tokens",
                                         .state_size = sizeof(struct unigram),
                                         .build = build,
-                                        .loss = loss,
+                                        .outputs = (const char *const[]){"logits", NULL},
+                                        .forward = forward,
+                                        .objective = &exo_next_token,
                                         .takes_vocabulary = true};
+
+/* The same for whoever makes a loss of it. */
+static const exo_model_class scores = {.name = "unigram_scores",
+                                       .help = "frequencies of tokens, without an objective",
+                                       .state_size = sizeof(struct unigram),
+                                       .build = build,
+                                       .outputs = (const char *const[]){"logits", NULL},
+                                       .forward = forward,
+                                       .takes_vocabulary = true};
 
 EXO_PLUGIN
 {
-    return exo_model_register(&unigram, err);
+    exo_status st = exo_model_register(&unigram, err);
+    return st == EXO_OK ? exo_model_register(&scores, err) : st;
 }

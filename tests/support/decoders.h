@@ -23,4 +23,8 @@ char *decoders_read(const char *folder, const char *file, size_t *size);
 /* Loads a directory that must be right. */
 void decoders_load(const char *folder, exo_model **model, exo_params **params);
 
+/* An output of the tokens (sequences, length) on the tape, whole; NULL: recorded there. */
+exo_tensor *decoders_output(const exo_model *model, exo_tape *tape, const char *name, const int32_t *tokens,
+                            size_t sequences, size_t length);
+
 #endif

@@ -233,6 +233,109 @@ GATE(gelu, EXO_GELU)
 GATE(gelu_tanh, EXO_GELU_TANH)
 GATE(silu, EXO_SILU)
 
+/* --- Losses: rows of 7 logits, of which few have a target; masks that are half zeros ------------------------------------------------------- */
+
+CASE(log_probs)
+{
+    (void)sum;
+    RUN(log_probs, .rows = x->count / WIDTH, .columns = WIDTH, .y = x[0].data, .log_sum = x[2].data, .x = x[1].data,
+        .targets = x[4].data, .scale = 1.25f);
+}
+
+CASE(log_probs_backward)
+{
+    (void)sum;
+    RUN(log_probs_backward, .rows = x->count / WIDTH, .columns = WIDTH, .dx = x[0].data, .x = x[1].data,
+        .log_sum = x[3].data, .dy = x[2].data, .targets = x[4].data, .scale = 1.25f);
+}
+
+CASE(log_probs_backward_add)
+{
+    (void)sum;
+    RUN(log_probs_backward, .rows = x->count / WIDTH, .columns = WIDTH, .dx = x[0].data, .x = x[1].data,
+        .log_sum = x[3].data, .dy = x[2].data, .targets = x[4].data, .scale = 1.25f, .add = true);
+}
+
+CASE(entropy)
+{
+    (void)sum;
+    RUN(entropy, .rows = x->count / WIDTH, .columns = WIDTH, .y = x[0].data, .log_sum = x[2].data, .x = x[1].data,
+        .scale = 0.75f);
+}
+
+CASE(entropy_backward)
+{
+    (void)sum;
+    RUN(entropy_backward, .rows = x->count / WIDTH, .columns = WIDTH, .dx = x[0].data, .x = x[1].data,
+        .log_sum = x[3].data, .y = x[3].data, .dy = x[2].data, .scale = 0.75f, .add = true);
+}
+
+CASE(policy_loss)
+{
+    (void)sum;
+    RUN(policy_loss, .count = x->count, .y = x[0].data, .slope = x[2].data, .log_probs = x[1].data, .old = x[3].data,
+        .advantages = x[2].data, .clip = 0.2f);
+}
+
+/* Half of x[0] becomes 0. */
+static const float *
+as_mask(const exo_array *x)
+{
+    exo_device_run(x->device, relu, .count = x->count, .dtype = EXO_F32, .y = x[0].data, .x = x[0].data);
+    return x[0].data;
+}
+
+CASE(policy_loss_masked)
+{
+    (void)sum;
+    const float *mask = as_mask(x);
+    RUN(policy_loss, .count = x->count, .y = x[2].data, .slope = x[1].data, .log_probs = x[1].data, .old = x[3].data,
+        .advantages = x[2].data, .mask = mask, .clip = 0.2f);
+}
+
+CASE(value_loss)
+{
+    (void)sum;
+    const float *mask = as_mask(x);
+    RUN(value_loss, .count = x->count, .y = x[2].data, .slope = x[1].data, .values = x[1].data, .old = x[3].data,
+        .targets = x[2].data, .mask = mask, .clip = 0.4f);
+}
+
+CASE(ranking_loss)
+{
+    (void)sum;
+    RUN(ranking_loss, .count = x->count / 2, .y = x[0].data, .slope = x[2].data, .x = x[1].data);
+}
+
+CASE(ranking_loss_backward)
+{
+    (void)sum;
+    RUN(ranking_loss_backward, .count = x->count / 2, .dx = x[0].data, .slope = x[1].data, .dy = x[2].data);
+}
+
+CASE(ranking_loss_backward_add)
+{
+    (void)sum;
+    RUN(ranking_loss_backward, .count = x->count / 2, .dx = x[0].data, .slope = x[1].data, .dy = x[2].data,
+        .add = true);
+}
+
+CASE(masked_mean)
+{
+    (void)sum;
+    if (x->count < 2)
+        return EXO_OK;
+    const float *mask = as_mask(x);
+    RUN(masked_mean, .count = x->count, .y = x[2].data, .factor = (float *)x[2].data + 1, .x = x[1].data, .mask = mask);
+}
+
+CASE(masked_mean_backward)
+{
+    (void)sum;
+    RUN(masked_mean_backward, .count = x->count, .dx = x[0].data, .mask = x[3].data, .factor = x[1].data,
+        .dy = x[2].data, .add = true);
+}
+
 const kernel_case op_cases[] = {
     {"mean", "mean", 0, 1, mean},
     {"mean_backward", "mean_backward", 0, 1, mean_backward},
@@ -266,6 +369,19 @@ const kernel_case op_cases[] = {
     {"gate_backward", "gate_backward, gelu", 1e-4, 3, gate_backward_gelu},
     {"gate_backward", "gate_backward, gelu_tanh", 1e-4, 3, gate_backward_gelu_tanh},
     {"gate_backward", "gate_backward, silu, add", 1e-4, 4, gate_backward_silu},
+    {"log_probs", "log_probs", 1e-5, 1, log_probs},
+    {"log_probs_backward", "log_probs_backward", 1e-5, 2, log_probs_backward},
+    {"log_probs_backward", "log_probs_backward, add", 1e-5, 3, log_probs_backward_add},
+    {"entropy", "entropy", 1e-5, 1, entropy},
+    {"entropy_backward", "entropy_backward, add", 1e-4, 3, entropy_backward},
+    {"policy_loss", "policy_loss", 0, 5, policy_loss},
+    {"policy_loss", "policy_loss, masked", 0, 5, policy_loss_masked},
+    {"value_loss", "value_loss, masked", 0, 5, value_loss},
+    {"ranking_loss", "ranking_loss", 0, 2, ranking_loss},
+    {"ranking_loss_backward", "ranking_loss_backward", 0, 2, ranking_loss_backward},
+    {"ranking_loss_backward", "ranking_loss_backward, add", 0, 3, ranking_loss_backward_add},
+    {"masked_mean", "masked_mean", 0, 2, masked_mean},
+    {"masked_mean_backward", "masked_mean_backward, add", 0, 3, masked_mean_backward},
 };
 
 const size_t num_op_cases = sizeof op_cases / sizeof *op_cases;

@@ -9,9 +9,12 @@
 #include <exogym/rng.h>
 
 #include "actor/local_args.h"
+#include "actors/checkpoint.h"
+#include "actors/node_look.h"
 #include "actors/train_node.h"
 #include "graph/host.h" /* the store has a header of that name, too */
 #include "support/eventually.h"
+#include "support/fit_here.h"
 #include "support/stream.h"
 #include "support/temp.h"
 
@@ -80,7 +83,7 @@ spawn_node(const char *text, exo_ref *out)
     m.document = exo_args_text(text);
     err = (exo_err){0};
     cr_assert_eq(exo_protocol_pack(&opts.args, &m.base, &err), EXO_OK);
-    return exo_spawn(runtime, &exo_far_node_class, &opts, out, &err);
+    return exo_spawn(runtime, &exo_train_node_class, &opts, out, &err);
 }
 
 /* A call with a message. */
@@ -176,7 +179,8 @@ send_noise(exo_ref node)
     expect_message_refused(node, "waits", &ask_of.base, "to");
 }
 
-Test(actor_messages, a_node_refuses_noise_and_trains_on)
+static void
+refuse_noise_and_train_on(const char *text)
 {
     exo_ref node = {0};
     char folder[64];
@@ -187,7 +191,7 @@ Test(actor_messages, a_node_refuses_noise_and_trains_on)
     const Exo__Train__Train train = train_until(4);
     const Exo__Train__Evaluate average = evaluate_of(EXO__TRAIN__COPY__AVERAGE);
     const Exo__Train__Save save = save_to(folder);
-    cr_assert_eq(spawn_node(node_text, &node), EXO_OK, "%s", err.text);
+    cr_assert_eq(spawn_node(text, &node), EXO_OK, "%s", err.text);
     cr_assert_eq(ask(node, "setup", NULL, 0, NULL), EXO_OK, "%s", err.text);
     send_noise(node);
     cr_assert_eq(ask_message(node, "train", &train.base, &reply), EXO_OK, "%s", err.text);
@@ -202,6 +206,55 @@ Test(actor_messages, a_node_refuses_noise_and_trains_on)
     cr_expect_eq(ask_message(node, "save", &save.base, NULL), EXO_OK, "%s", err.text);
     cr_expect_eq(ask(node, "correlate", NULL, 0, NULL), EXO_OK, "%s", err.text);
     expect_refused(node, "result", NULL, 0); /* the average is no more */
+}
+
+Test(actor_messages, a_node_refuses_noise_and_trains_on)
+{
+    refuse_noise_and_train_on(node_text);
+}
+
+Test(actor_messages, a_node_of_the_trainers_process_refuses_noise_and_trains_on)
+{
+    exo_fit *fit = fit_here(runtime, "here", 1, 4);
+    refuse_noise_and_train_on("{run: here, rank: 0, strategy: ddp}");
+    exo_fit_drop(&fit);
+}
+
+/* The call of a collective that the node is in. */
+static exo_node_look
+look_at(exo_ref node, uint32_t nodes)
+{
+    Exo__Train__NodeAsk m = EXO__TRAIN__NODE_ASK__INIT;
+    exo_payload reply = {0};
+    exo_node_look look = {0};
+    cr_assert_eq(ask_message(node, "waits", &m.base, &reply), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_node_look_read(&look, &reply, nodes, &err), EXO_OK, "%s", err.text);
+    exo_payload_release(&reply);
+    return look;
+}
+
+Test(actor_messages, a_node_of_the_trainers_process_says_for_whom_it_waits_and_is_told_that_it_is_over)
+{
+    exo_fit *fit = fit_here(runtime, "here", 2, 4);
+    exo_ref nodes[2] = {{0}};
+    exo_future *first = NULL;
+    exo_node_look look = {0};
+    Exo__Train__NodeAbandon over = EXO__TRAIN__NODE_ABANDON__INIT;
+    over.rank = 1;
+    over.cause = exo_args_text("the host burns");
+    cr_assert_eq(spawn_node("{run: here, rank: 0, strategy: ddp}", &nodes[0]), EXO_OK, "%s", err.text);
+    cr_assert_eq(spawn_node("{run: here, rank: 1, strategy: ddp}", &nodes[1]), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_call(runtime, nodes[0], "setup", (exo_payload){0}, in_ms(60000), &first, &err), EXO_OK);
+    EVENTUALLY((look = look_at(nodes[0], 2)).waits);
+    cr_expect_eq(look.of, EXO_NODE_IN_SIDE);
+    cr_expect_eq(look.num_missing, 1);
+    cr_expect_eq(look.missing[0], 1);
+    cr_expect_eq(look_at(nodes[1], 2).of, EXO_NODE_COMPUTES);
+    cr_expect_eq(ask_message(nodes[1], "abandon", &over.base, NULL), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_wait(first, in_ms(60000), NULL, &err), EXO_PEER_LOST);
+    cr_expect_not_null(strstr(err.text, "the host burns"), "%s", err.text);
+    exo_future_drop(&first);
+    exo_fit_drop(&fit);
 }
 
 Test(actor_messages, a_node_is_started_with_what_can_be)
@@ -230,7 +283,7 @@ Test(actor_messages, a_node_is_started_with_what_can_be)
 static void
 expect_start_refused(const exo_actor_class *class, size_t size)
 {
-    static const char bytes[sizeof(exo_node_spec) + sizeof(exo_host_start)];
+    static const char bytes[sizeof(exo_host_start)];
     exo_ref ref = {0};
     exo_spawn_opts opts = {.args = exo_payload_borrow(bytes, size)};
     err = (exo_err){0};
@@ -245,7 +298,6 @@ Test(actor_messages, pointers_are_taken_from_this_process_only)
     exo_ref ref = {0};
     const exo_host_start start = {0};
     const exo_spawn_opts opts = {.args = exo_local_args(&start, sizeof start - 1)};
-    expect_start_refused(&exo_train_node_class, sizeof(exo_node_spec));
     expect_start_refused(&exo_graph_actor_class, sizeof(exo_host_start));
     cr_expect_eq(exo_spawn(runtime, &exo_graph_actor_class, &opts, &ref, &err), EXO_INVAL, "of another size");
 }
@@ -254,10 +306,9 @@ Test(actor_messages, classes_that_take_pointers_have_no_name)
 {
     const exo_actor_class *class = NULL;
     for (size_t i = 0; (class = exo_actor_class_at(i)); i++)
-        cr_expect(class != &exo_train_node_class && class != &exo_graph_actor_class, "%s", class->name);
-    cr_expect_eq(exo_actor_class_find("train_node"), &exo_far_node_class);
+        cr_expect(class != &exo_graph_actor_class, "%s", class->name);
+    cr_expect_eq(exo_actor_class_find("train_node"), &exo_train_node_class);
     cr_expect_eq(exo_actor_class_find("graph_actor"), &exo_graph_far_actor_class);
-    cr_expect_eq(exo_actor_class_register(&exo_train_node_class, &err), EXO_EXISTS);
     cr_expect_eq(exo_actor_class_register(&exo_graph_actor_class, &err), EXO_EXISTS);
 }
 

@@ -76,7 +76,7 @@ loss_of(const exo_model *model, exo_params *params, const exo_dataset *data, siz
     cr_assert_not_null(out);
     double loss = (double)exo_tensor_item(out), mean = 0;
     cr_assert_eq(exo_tape_num_metrics(tape), 1);
-    cr_expect_str_eq(exo_tape_metric_at(tape, 0, &mean, counted), "loss");
+    cr_expect_str_eq(exo_tape_metric_at(tape, 0, &mean, counted)->name, "loss");
     cr_expect_eq(mean, loss);
     exo_batch_release(&batch);
     exo_tape_free(&tape);

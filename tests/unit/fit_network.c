@@ -114,6 +114,7 @@ static const struct {
     const char *name, *options;
 } strategies[] = {
     {"ddp", "{optimizer: {name: adamw, lr: 0.01}}"},
+    {"ddp", "{bucket_size: 1 B, optimizer: {name: adamw, lr: 0.01}}"},
     {"diloco", "{H: 4, optimizer: {name: adamw, lr: 0.01}}"},
     {"fedavg", "{H: 3, optimizer: {name: sgd, lr: 0.1}}"},
     {"fedavg", "{H: 2, island_size: 3, optimizer: {name: adamw, lr: 0.01}}"},
@@ -285,6 +286,56 @@ Test(fit_network, a_virtual_run_says_what_the_closed_form_says, .timeout = 60)
     scene_release(&s);
 }
 
+static exo_model *
+deep_mlp(void)
+{
+    exo_config_doc *doc = NULL;
+    exo_model *model = NULL;
+    cr_assert_eq(exo_config_parse(&doc, "deep", "{in: 8, hidden: [64, 64, 64], out: 3}", NULL), EXO_OK);
+    cr_assert_eq(exo_model_new_named(&model, "mlp", exo_config_root(doc), NULL), EXO_OK);
+    exo_config_free(&doc);
+    return model;
+}
+
+/* Buckets of whole parameters, from the last one on, begin while backward goes on, one after the other: of a step of 50 ms a third is
+ * forward of the last minibatch, and backward goes on with the elements that it has yielded. */
+Test(fit_network, buckets_hide_behind_backward, .timeout = 60)
+{
+    static const size_t buckets[] = {3 + 3 * 64 + 64 + 64 * 64, 64 + 64 * 64, 64 + 8 * 64}, minibatches[] = {1, 2, 4};
+    enum {
+        RATE = 10000000
+    };
+    for (size_t i = 0; i < sizeof minibatches / sizeof *minibatches; i++) {
+        struct scene s;
+        char plain[65];
+        scene_init(&s, true);
+        exo_model_drop(&s.model);
+        s.model = deep_mlp();
+        for (uint32_t h = 0; h < NODES; h++)
+            s.hosts[h].spec.up = s.hosts[h].spec.down = RATE;
+        s.link.spec.latency = EXO_MS / 10;
+        s.opts.minibatch_size = BATCH / minibatches[i];
+        fit(&s, "ddp", "{max_norm: 0.5, optimizer: {name: adamw, lr: 0.01}}", true);
+        memcpy(plain, s.result.sha256, sizeof plain);
+        double whole = s.result.seconds, step = 0, yielded = 0, share = 1.0 / (double)minibatches[i];
+        uint64_t bytes = s.result.bytes_sent;
+        for (size_t b = 0; b < sizeof buckets / sizeof *buckets; b++) {
+            double message = (double)buckets[b] * 4 / NODES + EXO_COMM_HEADER + EXO_COMM_ENVELOPE;
+            yielded += (double)buckets[b] / (double)exo_model_numel(s.model);
+            step = fmax(step, 0.050 * (1 - share + share * (1 + 2 * yielded) / 3));
+            step += 2 * (3 * message * 8 / RATE + 0.0001);
+        }
+        cr_expect_float_eq(yielded, 1, 1e-9);
+        fit(&s, "ddp", "{max_norm: 0.5, bucket_size: 4 KiB, optimizer: {name: adamw, lr: 0.01}}", true);
+        cr_expect_str_eq(s.result.sha256, plain);
+        cr_expect_eq(s.result.bytes_sent, bytes);
+        cr_expect_float_eq(s.result.seconds, STEPS * step, 0.01 * STEPS * step, "%g s, expected %g", s.result.seconds,
+                           STEPS * step);
+        cr_expect_lt(s.result.seconds, whole, "%g s, without buckets %g", s.result.seconds, whole);
+        scene_release(&s);
+    }
+}
+
 Test(fit_network, nodes_in_islands_send_to_those_only, .timeout = 60)
 {
     struct scene s;
@@ -425,8 +476,9 @@ static struct {
 
 /* What the command writes at the end is written under the folder's lock: no other run can have begun there. */
 static exo_status
-write_last(void *context, const exo_fit_result *result, exo_err *err)
+write_last(void *context, const exo_fit_result *result, const exo_meters *meters, exo_err *err)
 {
+    (void)meters;
     int lock = -1;
     (void)context;
     cr_expect_eq(result->steps, STEPS);

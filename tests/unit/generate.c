@@ -10,6 +10,7 @@
 #include <exogym/memory.h>
 
 #include "base/memory_fault.h"
+#include "support/decoders.h"
 #include "support/small_decoders.h"
 
 enum {
@@ -62,7 +63,7 @@ Test(generate, logits_are_the_plain_ones)
     }
 }
 
-/* Those of training's passes: exo_decoder_logits. */
+/* Those of training's passes: the output "logits". */
 Test(generate, logits_are_those_of_the_tape)
 {
     for (int kind = 0; kind < SMALL_DECODERS; kind++) {
@@ -76,8 +77,7 @@ Test(generate, logits_are_those_of_the_tape)
         exo_tape *tape = NULL;
         cr_assert_eq(exo_tape_new(&tape, NULL), EXO_OK);
         exo_tape_begin(tape, d.params, &(exo_pass){0});
-        exo_tensor *logits =
-            exo_decoder_logits(d.model, tape, exo_tape_input(tape, EXO_I32, 2, (size_t[]){1, TOKENS}, tokens));
+        exo_tensor *logits = decoders_output(d.model, tape, "logits", tokens, 1, TOKENS);
         exo_err err = {0};
         cr_assert_eq(exo_tape_error(tape, &err), EXO_OK, "%s", err.text);
         exo_tensor_read(logits, want);

@@ -132,7 +132,7 @@ Test(golden, conv2d)
 }
 
 /* Running statistics are buffers of a model copy, so batch-norm needs a model: two buffers, and a parameter because a model
- * has one. Its loss is never asked for. */
+ * has one. It has no outputs. */
 struct statistics {
     exo_param mean, var;
 };
@@ -152,19 +152,22 @@ statistics_build(void *self, exo_builder *builder, exo_config *config, exo_err *
     return exo_build_status(builder, err);
 }
 
-static exo_tensor *
-no_loss(const void *self, exo_tape *tape, const exo_batch *batch)
+static void
+no_outputs(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs)
 {
-    (void)self, (void)batch;
-    return exo_tape_fail(tape, EXO_UNSUPPORTED, "this model has no loss");
+    (void)self, (void)tape, (void)batch, (void)outputs;
 }
 
 /* Declared in this order, the buffers lie one after the other: mean, variance. */
 static exo_params *
 make_statistics(exo_model **model, const struct golden *mean, const struct golden *var)
 {
-    static const exo_model_class statistics_class = {
-        .name = "statistics", .state_size = sizeof(struct statistics), .build = statistics_build, .loss = no_loss};
+    static const char *const none[] = {NULL};
+    static const exo_model_class statistics_class = {.name = "statistics",
+                                                     .state_size = sizeof(struct statistics),
+                                                     .build = statistics_build,
+                                                     .outputs = none,
+                                                     .forward = no_outputs};
     size_t channels = mean->dims[0];
     char text[32];
     snprintf(text, sizeof text, "{channels: %zu}", channels);
@@ -360,8 +363,8 @@ small_cnn_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     return exo_build_status(b, err);
 }
 
-static exo_tensor *
-small_cnn_loss(const void *self, exo_tape *t, const exo_batch *batch)
+static void
+small_cnn_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
 {
     const struct small_cnn *m = self;
     exo_tensor *h = exo_batch_tensor(t, batch, 0); /* (N, 1, 7, 6) */
@@ -376,11 +379,15 @@ small_cnn_loss(const void *self, exo_tape *t, const exo_batch *batch)
     h = exo_flatten(t, exo_max_pool2d(t, h, 2)); /* (N, 36) */
     h = exo_relu(t, exo_linear(t, h, exo_tape_param(t, m->weight1), exo_tape_param(t, m->bias1)));
     h = exo_linear(t, h, exo_tape_param(t, m->weight2), exo_tape_param(t, m->bias2));
-    return exo_softmax_cross_entropy(t, h, exo_batch_tensor(t, batch, 1));
+    exo_outputs_give(outputs, "logits", h);
 }
 
-static const exo_model_class small_cnn_class = {
-    .name = "small_cnn", .state_size = sizeof(struct small_cnn), .build = small_cnn_build, .loss = small_cnn_loss};
+static const exo_model_class small_cnn_class = {.name = "small_cnn",
+                                                .state_size = sizeof(struct small_cnn),
+                                                .build = small_cnn_build,
+                                                .outputs = (const char *const[]){"logits", NULL},
+                                                .forward = small_cnn_forward,
+                                                .objective = &exo_classification};
 
 Test(golden, cnn_loss_gradients_and_statistics)
 {
@@ -452,18 +459,22 @@ small_mlp_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     return exo_build_status(b, err);
 }
 
-static exo_tensor *
-small_mlp_loss(const void *self, exo_tape *t, const exo_batch *batch)
+static void
+small_mlp_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
 {
     const struct small_mlp *m = self;
     exo_tensor *h = exo_batch_tensor(t, batch, 0); /* (N, 5) */
     h = exo_tanh(t, exo_linear(t, h, exo_tape_param(t, m->weight1), exo_tape_param(t, m->bias1)));
     h = exo_linear(t, h, exo_tape_param(t, m->weight2), exo_tape_param(t, m->bias2));
-    return exo_softmax_cross_entropy(t, h, exo_batch_tensor(t, batch, 1));
+    exo_outputs_give(outputs, "logits", h);
 }
 
-static const exo_model_class small_mlp_class = {
-    .name = "small_mlp", .state_size = sizeof(struct small_mlp), .build = small_mlp_build, .loss = small_mlp_loss};
+static const exo_model_class small_mlp_class = {.name = "small_mlp",
+                                                .state_size = sizeof(struct small_mlp),
+                                                .build = small_mlp_build,
+                                                .outputs = (const char *const[]){"logits", NULL},
+                                                .forward = small_mlp_forward,
+                                                .objective = &exo_classification};
 
 Test(golden, first_steps_with_adamw)
 {

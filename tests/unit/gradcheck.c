@@ -214,6 +214,68 @@ run_log_probs(exo_tape *t, exo_tensor **v)
     return exo_linear_log_probs(t, v[0], v[1], exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens), 0.7f);
 }
 
+/* Whole logits, and a product with a weight. */
+static exo_tensor *
+run_rows(exo_tape *t, exo_logits logits)
+{
+    exo_tensor *log_probs = exo_log_probs(t, logits, exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens), 0.7f);
+    return exo_add(t, log_probs, exo_scale(t, exo_entropy(t, logits, 1.3f), 2));
+}
+
+static exo_tensor *
+run_whole_rows(exo_tape *t, exo_tensor **v)
+{
+    return run_rows(t, (exo_logits){.x = v[0]});
+}
+
+static exo_tensor *
+run_product_rows(exo_tape *t, exo_tensor **v)
+{
+    return run_rows(t, (exo_logits){.x = v[0], .weight = v[1]});
+}
+
+static exo_tensor *
+run_ignoring_cross_entropy(exo_tape *t, exo_tensor **v)
+{
+    return exo_cross_entropy(t, (exo_logits){.x = v[0]}, exo_tape_input(t, EXO_I32, 1, (size_t[]){6}, tokens));
+}
+
+/* Ratios and values stay away from the bounds of the clips, where there is no slope to compare. */
+static const float masks[6] = {1, 0, 0.5f, 2, 1, 1}, by[6] = {1, 9, -2, 0.5f, -1, 2};
+
+static exo_tensor *
+row(exo_tape *t, const float *values)
+{
+    return exo_tape_input(t, EXO_F32, 1, (size_t[]){6}, values);
+}
+
+static exo_tensor *
+run_policy_loss(exo_tape *t, exo_tensor **v)
+{
+    static const float old[6] = {0};
+    exo_tensor *log_probs = exo_scale(t, exo_tanh(t, v[0]), 0.4f);
+    return exo_policy_loss(t, log_probs, row(t, old), row(t, by), row(t, masks), 0.5f);
+}
+
+static exo_tensor *
+run_value_loss(exo_tape *t, exo_tensor **v)
+{
+    static const float old[6] = {0, 0, 0, 5, -5, 0};
+    return exo_value_loss(t, exo_tanh(t, v[0]), row(t, old), row(t, by), row(t, masks), 1.5f);
+}
+
+static exo_tensor *
+run_ranking_loss(exo_tape *t, exo_tensor **v)
+{
+    return exo_ranking_loss(t, v[0]);
+}
+
+static exo_tensor *
+run_masked_mean(exo_tape *t, exo_tensor **v)
+{
+    return exo_masked_mean(t, v[0], row(t, masks));
+}
+
 static exo_tensor *
 checkpointed(void *context, exo_tape *t, exo_tensor *x)
 {
@@ -257,6 +319,13 @@ static const struct check checks[] = {
     {"rms_norm", 2, {{2, {5, 7}}, {1, {7}}}, run_rms_norm},
     {"linear_cross_entropy", 2, {{2, {6, 3}}, {2, {4, 3}}}, run_linear_cross_entropy},
     {"linear_log_probs", 2, {{2, {6, 3}}, {2, {4, 3}}}, run_log_probs},
+    {"log_probs and entropy", 1, {{2, {6, 4}}}, run_whole_rows},
+    {"log_probs and entropy of a product", 2, {{2, {6, 3}}, {2, {4, 3}}}, run_product_rows},
+    {"cross_entropy without some targets", 1, {{2, {6, 4}}}, run_ignoring_cross_entropy},
+    {"policy_loss", 1, {{1, {6}}}, run_policy_loss},
+    {"value_loss", 1, {{1, {6}}}, run_value_loss},
+    {"ranking_loss", 1, {{2, {3, 2}}}, run_ranking_loss},
+    {"masked_mean", 1, {{2, {2, 3}}}, run_masked_mean},
     {"checkpoint", 3, {{2, {4, 5}}, {2, {5, 5}}, {1, {5}}}, run_checkpoint},
     {"a tensor used three times", 2, {{2, {3, 4}}, {2, {5, 4}}}, run_shared},
     {"images used three times", 2, {{4, {2, 3, 3, 3}}, {4, {3, 3, 3, 3}}}, run_shared_images},

@@ -158,3 +158,98 @@ Test(meter, each_allocation_may_fail)
     }
     exo_memory_fail_at(0);
 }
+
+Test(meter, nobody_s_scope_has_no_meters_and_counts_nothing)
+{
+    exo_meters *scope = NULL;
+    exo_meter *m = NULL;
+    char text[64] = "";
+    cr_expect_eq(exo_meters_scope(&scope, NULL, "node_0", NULL), EXO_OK);
+    cr_expect_null(scope);
+    cr_expect_eq(exo_meter_declare(&m, scope, &rounds, NULL), EXO_OK);
+    cr_expect_null(m);
+    cr_expect_eq(exo_meters_walk(scope, write_line, text, NULL), EXO_OK);
+    cr_expect_str_eq(text, "");
+    exo_meter_add(m, 1);
+}
+
+/* A tree is written from the samples of another, and again: the later values are there. */
+static void
+put_sample(void *context, const exo_meter_sample *s)
+{
+    exo_err err = {0};
+    cr_expect_eq(exo_meters_put(context, s, &err), EXO_OK, "%s", err.text);
+}
+
+Test(meter, what_was_counted_elsewhere_is_put_into_a_tree)
+{
+    exo_meters *there = new_tree(), *here = new_tree(), *node = NULL;
+    exo_meter *r = NULL, *l = NULL, *w = NULL;
+    exo_meter_sample s = {0};
+    cr_assert_eq(exo_meters_scope(&node, there, "node_0", NULL), EXO_OK);
+    cr_assert_eq(exo_meter_declare(&r, node, &rounds, NULL), EXO_OK);
+    cr_assert_eq(exo_meter_declare(&l, node, &loss, NULL), EXO_OK);
+    cr_assert_eq(exo_meter_declare(&w, node, &waits, NULL), EXO_OK);
+    for (int i = 1; i <= 2; i++) {
+        exo_meter_add(r, 5);
+        exo_meter_set(l, 1.0 / i);
+        exo_meter_observe(w, 0.5);
+        cr_assert_eq(exo_meters_walk(there, put_sample, here, NULL), EXO_OK);
+    }
+    exo_meters_free(&there); /* what it had is copied */
+    cr_assert(exo_meters_get(here, "node_0.rounds", &s));
+    cr_expect_eq(s.count, 10);
+    cr_expect_str_eq(s.meter_class->help, rounds.help);
+    cr_assert(exo_meters_get(here, "node_0.loss", &s));
+    cr_expect_eq(s.value, 0.5);
+    cr_assert(exo_meters_get(here, "node_0.waits", &s));
+    cr_expect_eq(s.count, 2);
+    cr_expect_eq(s.buckets[1], 2);
+    cr_expect_eq(s.meter_class->bounds[2], 10);
+    static const char *const none[] = {"",         "node_0",        "node_0.", "node_0.rounds.x",
+                                       "node_0.x", "node_1.rounds", "rounds"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        cr_expect_not(exo_meters_get(here, none[i], &s), "%s", none[i]);
+    exo_meters_free(&here);
+}
+
+Test(meter, what_does_not_fit_is_refused)
+{
+    static const exo_meter_class bytes = {.name = "rounds", .unit = "bytes", .help = "x"},
+                                 comma = {.name = "x", .unit = "a,b", .help = "x"},
+                                 lines = {.name = "x", .unit = "1", .help = "a\nb"},
+                                 latin = {.name = "x", .unit = "1", .help = "\xe4"};
+    exo_meters *tree = new_tree();
+    exo_meter *m = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_meter_declare(&m, tree, &rounds, NULL), EXO_OK);
+    cr_expect_eq(exo_meters_put(tree, &(exo_meter_sample){.path = "rounds", .meter_class = &bytes}, &err), EXO_EXISTS);
+    cr_expect_eq(exo_meters_put(tree, &(exo_meter_sample){.path = "rounds.x", .meter_class = &bytes}, &err),
+                 EXO_EXISTS);
+    cr_expect_eq(exo_meters_put(tree, &(exo_meter_sample){.path = "a..x", .meter_class = &bytes}, &err), EXO_INVAL);
+    cr_expect_eq(exo_meters_put(tree, &(exo_meter_sample){.path = "", .meter_class = &bytes}, &err), EXO_INVAL);
+    cr_expect_eq(exo_meters_put(tree, &(exo_meter_sample){.path = "rounds", .meter_class = &rounds, .count = 3}, &err),
+                 EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_meter_declare(&m, tree, &comma, NULL), EXO_INVAL);
+    cr_expect_eq(exo_meter_declare(&m, tree, &lines, NULL), EXO_INVAL);
+    cr_expect_eq(exo_meter_declare(&m, tree, &latin, NULL), EXO_INVAL);
+    exo_meters_free(&tree);
+}
+
+Test(meter, samples_add_up_over_a_resume)
+{
+    exo_meter_sample since = {.meter_class = &waits, .count = 2, .value = 1, .buckets = {1, 1, 0, 0}};
+    exo_meter_sample before = {.meter_class = &waits, .count = 3, .value = 30, .buckets = {0, 1, 1, 1}};
+    exo_meter_sample_add(&since, &before);
+    cr_expect_eq(since.count, 5);
+    cr_expect_eq(since.value, 31);
+    cr_expect_eq(since.buckets[1], 2);
+    cr_expect_eq(since.buckets[3], 1);
+    exo_meter_sample unset = {.meter_class = &loss, .value = (double)NAN}, set = {.meter_class = &loss, .value = 4};
+    exo_meter_sample_add(&unset, &set);
+    cr_expect_eq(unset.value, 4);
+    exo_meter_sample_add(&set, &(exo_meter_sample){.meter_class = &loss, .value = 7});
+    cr_expect_eq(set.value, 4);
+    exo_meter_sample_add(&set, &before); /* something else */
+    cr_expect_eq(set.value, 4);
+}

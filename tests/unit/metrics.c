@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "report/meter_json.h"
 #include "report/metrics.h"
 #include "report/tfevents.h"
 #include "support/logged.h"
@@ -296,8 +297,9 @@ struct decoded {
     char version[32];
     unsigned session_status;
     struct {
-        char tag[64];
+        char tag[64], description[64];
         float value;
+        double num, sum, limits[8], buckets[8]; /* of a histogram */
     } scalars[8];
     size_t num_scalars;
 };
@@ -351,10 +353,31 @@ next_field(const uint8_t **p, const uint8_t **bytes, uint64_t *value)
     return (unsigned)(key >> 3);
 }
 
+/* HistogramProto; its least and largest values are not looked at. */
+static void
+decode_histogram(const uint8_t *p, const uint8_t *end, struct decoded *out, size_t i)
+{
+    const uint8_t *bytes = NULL;
+    uint64_t value = 0;
+    while (p < end) {
+        unsigned field = next_field(&p, &bytes, &value);
+        double *lists[] = {out->scalars[i].limits, out->scalars[i].buckets};
+        if (field == 3)
+            memcpy(&out->scalars[i].num, &value, sizeof value);
+        else if (field == 4)
+            memcpy(&out->scalars[i].sum, &value, sizeof value);
+        else if (field >= 6) {
+            cr_assert_leq(field, 7);
+            cr_assert_leq(value, sizeof out->scalars[i].limits);
+            memcpy(lists[field - 6], bytes, value); /* a little-endian host */
+        }
+    }
+}
+
 static void
 decode_value(const uint8_t *p, const uint8_t *end, struct decoded *out)
 {
-    const uint8_t *bytes = NULL;
+    const uint8_t *bytes = NULL, *inner = NULL;
     uint64_t value = 0;
     size_t i = out->num_scalars++;
     while (p < end) {
@@ -368,6 +391,15 @@ decode_value(const uint8_t *p, const uint8_t *end, struct decoded *out)
             memcpy(&out->scalars[i].value, &bits, sizeof bits);
             break;
         }
+        case 5:
+            decode_histogram(bytes, bytes + value, out, i);
+            break;
+        case 9: /* SummaryMetadata: summary_description = 3 */
+            inner = bytes;
+            cr_assert_eq(next_field(&inner, &bytes, &value), 3);
+            cr_assert_lt(value, sizeof out->scalars[i].description);
+            memcpy(out->scalars[i].description, bytes, value);
+            break;
         default:
             cr_assert_fail("unknown field of Summary.Value");
         }
@@ -518,4 +550,142 @@ Test(metrics, a_pipe_is_no_table)
         cr_expect(strstr(err.text, "is no plain file; once it is removed, the run goes on"), "%s", err.text);
         unlink(in_folder(files[i]));
     }
+}
+
+/* --- Meters ------------------------------------------------------------------------------------------------------------------ */
+
+static const exo_meter_class rounds = {.name = "rounds", .unit = "rounds", .help = "outer steps"};
+static const exo_meter_class noise = {.name = "noise", .unit = "1", .help = "a gauge", .kind = EXO_GAUGE};
+static const exo_meter_class norm = {.name = "norm",
+                                     .unit = "1",
+                                     .help = "a histogram",
+                                     .kind = EXO_HISTOGRAM,
+                                     .bounds = (const double[]){0.5, 2},
+                                     .num_bounds = 2};
+
+struct tree {
+    exo_meters *tree;
+    exo_meter *rounds, *noise, *norm, *loss;
+};
+
+static struct tree
+new_tree(void)
+{
+    static const exo_meter_class loss = {.name = "loss", .unit = "1", .help = "has its own tag", .kind = EXO_GAUGE};
+    struct tree t = {0};
+    exo_meters *node = NULL, *train = NULL;
+    cr_assert_eq(exo_meters_new(&t.tree, NULL), EXO_OK);
+    cr_assert_eq(exo_meters_scope(&train, t.tree, "train", NULL), EXO_OK);
+    cr_assert_eq(exo_meter_declare(&t.loss, train, &loss, NULL), EXO_OK);
+    cr_assert_eq(exo_meters_scope(&node, t.tree, "node_0", NULL), EXO_OK);
+    cr_assert_eq(exo_meter_declare(&t.rounds, node, &rounds, NULL), EXO_OK);
+    cr_assert_eq(exo_meter_declare(&t.noise, node, &noise, NULL), EXO_OK);
+    cr_assert_eq(exo_meter_declare(&t.norm, node, &norm, NULL), EXO_OK);
+    exo_meter_set(t.loss, 0.25);
+    return t;
+}
+
+/* At steps [first, last] of which every second has rows. */
+static void
+log_meters(exo_metrics *m, const struct tree *t, uint64_t first, uint64_t last)
+{
+    for (uint64_t step = first; step <= last; step++) {
+        exo_err err = {0};
+        exo_meter_count(t->rounds, step);
+        if (step > 0)
+            exo_meter_set(t->noise, 1.0 / (double)step);
+        if (step % 2 == 0)
+            cr_assert_eq(exo_metrics_meters(m, step, t->tree, &err), EXO_OK, "%s", err.text);
+    }
+}
+
+Test(metrics, meters_are_rows_and_events)
+{
+    struct decoded events[16];
+    struct tree t = new_tree();
+    exo_metrics *m = open_metrics(false, 0);
+    expect_file("meters.csv", "step,meter,value,unit\n");
+    log_meters(m, &t, 0, 1);
+    expect_file("meters.csv", "step,meter,value,unit\n0,train.loss,0.25,1\n0,node_0.rounds,0,rounds\n"
+                              "0,node_0.norm.count,0,1\n0,node_0.norm.sum,0,1\n0,node_0.norm.le_0.5,0,1\n"
+                              "0,node_0.norm.le_2,0,1\n");
+    exo_meter_observe(t.norm, 0.25);
+    exo_meter_observe(t.norm, 1);
+    exo_meter_observe(t.norm, 3);
+    log_meters(m, &t, 2, 2);
+    log_meters(m, &t, 2, 2); /* once is enough */
+    exo_metrics_close(&m);
+    char got[4096] = "";
+    read_file("meters.csv", got, sizeof got);
+    cr_expect_str_eq(strstr(got, "\n2,"), "\n2,train.loss,0.25,1\n2,node_0.rounds,2,rounds\n2,node_0.noise,0.5,1\n"
+                                          "2,node_0.norm.count,3,1\n2,node_0.norm.sum,4.25,1\n"
+                                          "2,node_0.norm.le_0.5,1,1\n2,node_0.norm.le_2,2,1\n");
+
+    cr_assert_eq(read_events(events, 16), 1 + 2 + 3, "the loss has a tag of its own already");
+    cr_expect_str_eq(events[3].scalars[0].tag, "node_0/rounds");
+    cr_expect_str_eq(events[3].scalars[0].description, "outer steps (rounds)");
+    cr_expect_eq(events[3].scalars[0].value, 2);
+    cr_expect_eq(events[3].step, 2);
+    cr_expect_str_eq(events[4].scalars[0].tag, "node_0/noise");
+    cr_expect_eq(events[4].scalars[0].value, 0.5f);
+    cr_expect_str_eq(events[5].scalars[0].tag, "node_0/norm");
+    cr_expect_eq(events[5].scalars[0].num, 3);
+    cr_expect_eq(events[5].scalars[0].sum, 4.25);
+    cr_expect_eq(events[5].scalars[0].limits[1], 2);
+    cr_expect_eq(events[5].scalars[0].buckets[0], 1);
+    cr_expect_eq(events[5].scalars[0].buckets[2], 1);
+    exo_meters_free(&t.tree);
+}
+
+Test(metrics, a_resumed_run_has_the_meters_of_each_step_once)
+{
+    char whole[4096], cut[4096];
+    struct tree t = new_tree();
+    exo_metrics *m = open_metrics(false, 0);
+    log_meters(m, &t, 0, 8);
+    exo_metrics_close(&m);
+    size_t size = read_file("meters.csv", whole, sizeof whole);
+    logged_begin();                               /* there is no train.csv, and what is cut is told of */
+    for (size_t kept = 0; kept <= size; kept++) { /* killed while it wrote; the checkpoint is of step 4 */
+        memcpy(cut, whole, kept);
+        cut[kept] = '\0';
+        write_file("meters.csv", cut);
+        m = open_metrics(true, 4);
+        const char *last = strstr(whole, "\n4,node_0.norm.le_2");
+        if (last && kept > (size_t)(last - whole) + 25) {
+            log_meters(m, &t, 4, 8);
+            exo_metrics_close(&m);
+            expect_file("meters.csv", whole);
+        }
+        exo_metrics_close(&m);
+    }
+    logged_end();
+    exo_meters_free(&t.tree);
+}
+
+Test(metrics, meters_come_back_from_json)
+{
+    struct tree t = new_tree();
+    exo_meters *back = NULL;
+    exo_meter_sample s;
+    exo_meter_count(t.rounds, 12);
+    exo_meter_observe(t.norm, 1);
+    json_t *json = exo_meters_json(t.tree);
+    cr_assert_eq(json_object_set_new(json, "odd", json_integer(3)), 0);
+    cr_assert_eq(json_object_set_new(json, "kindless", json_pack("{s:s}", "unit", "1")), 0);
+    cr_assert_eq(json_object_set_new(json, "a..b", json_deep_copy(json_object_get(json, "node_0.rounds"))), 0);
+    cr_assert_eq(exo_meters_new(&back, NULL), EXO_OK);
+    exo_meters_of_json(back, json);
+    json_t *again = exo_meters_json(back);
+    cr_expect(exo_meters_get(back, "node_0.rounds", &s) && s.count == 12);
+    cr_expect(exo_meters_get(back, "node_0.noise", &s) && isnan(s.value));
+    cr_expect(exo_meters_get(back, "node_0.norm", &s) && s.buckets[1] == 1 && s.meter_class->bounds[1] == 2);
+    json_object_del(json, "odd");
+    json_object_del(json, "kindless");
+    json_object_del(json, "a..b");
+    cr_expect(json_equal(json, again));
+    json_decref(json);
+    json_decref(again);
+    exo_meters_free(&back);
+    exo_meters_free(&t.tree);
 }

@@ -495,7 +495,7 @@ Test(ops, wrong_shapes_are_errors_that_name_them)
     FAILS(exo_max_pool2d(tape, IN(1, 1, 2, 2), 3), "max_pool2d");
     FAILS(exo_add(tape, IN(2, 3), IN(3, 2)), "(3, 2)");
     FAILS(exo_dropout(tape, IN(2, 2), 1.0f), "probability");
-    FAILS(exo_softmax_cross_entropy(tape, IN(2, 3), exo_tape_input(tape, EXO_I32, 1, &two, label)), "label 7");
+    FAILS(exo_softmax_cross_entropy(tape, IN(2, 3), exo_tape_input(tape, EXO_I32, 1, &two, label)), "target 7");
     FAILS(exo_softmax_cross_entropy(tape, IN(3, 3), exo_tape_input(tape, EXO_I32, 1, &two, label)), "(3, 3)");
     exo_tape_free(&tape);
 }

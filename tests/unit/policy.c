@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <exogym/loss.h>
+
 #include "actors/policy.h"
 #include "actors/ppo.h"
 #include "support/numbers.h"
@@ -177,7 +179,7 @@ Test(ppo, policy_loss_is_clipped_where_it_pays_to_go_further)
         {0.5, 2.0, -1.0, -1.0}, {1.5, -2.0, 3.0, 3.0},  /* gone wrong: back        */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        double slope, loss = exo_ppo_policy_loss(log(cases[i].ratio), cases[i].advantage, 0.2, &slope);
+        double slope, loss = exo_policy_loss_term(log(cases[i].ratio), cases[i].advantage, 0.2, &slope);
         cr_expect_float_eq(loss, cases[i].loss, 1e-12, "case %zu", i);
         cr_expect_float_eq(slope, cases[i].slope, 1e-12, "case %zu", i);
     }
@@ -195,7 +197,7 @@ Test(ppo, value_loss_is_the_worse_of_clipped_and_unclipped)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double slope;
-        double loss = exo_ppo_value_loss(cases[i].value, cases[i].old, cases[i].target, cases[i].clip, &slope);
+        double loss = exo_value_loss_term(cases[i].value, cases[i].old, cases[i].target, cases[i].clip, &slope);
         cr_expect_float_eq(loss, cases[i].loss, 1e-12, "case %zu", i);
         cr_expect_float_eq(slope, cases[i].slope, 1e-12, "case %zu", i);
     }

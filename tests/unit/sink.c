@@ -228,15 +228,18 @@ Test(sink, every_element_comes_once)
         exo_tensor *loss = NULL;
         if (way == 0) {
             loss = exo_model_loss(model, t.tape, &batch);
-        } else if (way == 1) { /* of the head alone */
-            loss = exo_linear_cross_entropy(t.tape, exo_tape_input(t.tape, EXO_F32, 2, (size_t[]){2, W}, x),
-                                            exo_decoder_head(model, t.tape),
-                                            exo_tape_input(t.tape, EXO_I32, 1, (size_t[]){2}, target));
         } else {
-            exo_tensor *tokens = exo_batch_tensor(t.tape, &batch, 0), *targets = exo_batch_tensor(t.tape, &batch, 1);
-            exo_tensor *hidden = exo_decoder_hidden(model, t.tape, tokens), *head = exo_decoder_head(model, t.tape);
-            loss = exo_add(t.tape, exo_mean(t.tape, exo_linear_log_probs(t.tape, hidden, head, targets, 1.0f)),
-                           exo_linear_cross_entropy(t.tape, hidden, head, targets));
+            exo_outputs outputs = exo_outputs_init((const char *const[]){"logits", NULL});
+            cr_assert(exo_model_forward(model, t.tape, &batch, &outputs));
+            exo_logits logits = exo_outputs_logits(&outputs, "logits");
+            exo_tensor *targets = exo_batch_tensor(t.tape, &batch, 1);
+            if (way == 1) /* of the head alone */
+                loss =
+                    exo_linear_cross_entropy(t.tape, exo_tape_input(t.tape, EXO_F32, 2, (size_t[]){2, W}, x),
+                                             logits.weight, exo_tape_input(t.tape, EXO_I32, 1, (size_t[]){2}, target));
+            else
+                loss = exo_add(t.tape, exo_mean(t.tape, exo_log_probs(t.tape, logits, targets, 1)),
+                               exo_cross_entropy(t.tape, logits, targets));
         }
         cr_assert_not_null(loss, "%s", (exo_tape_error(t.tape, &err), err.text));
         cr_assert_eq(exo_tape_backward(t.tape, loss, 1.0f, &err), EXO_OK, "%s", err.text);

@@ -1,0 +1,209 @@
+/* The tree of meters of a run: its own figures, and what its nodes say of theirs: see fit_impl.h, docs/decisions/0021-meters.md.
+ *
+ *     step, samples, samples_per_second, bytes_sent
+ *     train.loss, train.lr
+ *     validation.local.loss, ...      and what else the model reports; likewise global
+ *     communication.messages, ...      of the strategy, all nodes together
+ *     node_0.loss
+ *     node_0.strategy..., node_0.model...    as the node has them
+ *
+ * What was counted before a resume is in a tree of its own, which figures.json has, and is added to what the nodes count since. */
+#include "actors/fit_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "actors/node_meters.h"
+#include "base/traffic.h"
+#include "report/meter_json.h"
+
+static const exo_meter_class own[] = {
+    {.name = "step", .unit = "steps", .help = "steps that every node has done"},
+    {.name = "samples", .unit = "samples", .help = "samples that all nodes have trained on"},
+    {.name = "samples_per_second", .unit = "samples/s", .help = "of the last steps, all nodes", .kind = EXO_GAUGE},
+    {.name = "bytes_sent", .unit = "bytes", .help = "by the strategy, mean over the nodes"},
+};
+static const exo_meter_class train_loss = {
+    .name = "loss", .unit = "1", .help = "training loss of node 0 at its last step", .kind = EXO_GAUGE};
+static const exo_meter_class train_lr = {
+    .name = "lr", .unit = "1", .help = "learning rate of the last step", .kind = EXO_GAUGE};
+static const exo_meter_class node_loss = {
+    .name = "loss", .unit = "1", .help = "training loss of the node at its last step", .kind = EXO_GAUGE};
+static const exo_meter_class copy_loss = {
+    .name = "loss", .unit = "1", .help = "mean over the samples of the validation", .kind = EXO_GAUGE};
+_Static_assert(sizeof own / sizeof *own == EXO_FIT_METERS, "each has its place");
+
+/* A tree that is full, and names that are taken, cost figures and not the run. */
+static exo_status
+forgive(struct run *run, exo_status st, const exo_err *reason)
+{
+    if (st != EXO_FULL && st != EXO_EXISTS)
+        return st;
+    if (!run->meters.warned)
+        EXO_LOG(WARN, TRAIN, "reason='%s' this meter, and perhaps others, will be shown nowhere", reason->text);
+    run->meters.warned = true;
+    return EXO_OK;
+}
+
+static exo_status
+declare(struct run *run, exo_meter **out, exo_meters *scope, const exo_meter_class *c, exo_err *err)
+{
+    exo_err reason = {0};
+    exo_status st = exo_meter_declare(out, scope, c, &reason);
+    st = forgive(run, st, &reason);
+    return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);
+}
+
+static exo_status
+scope_in(struct run *run, exo_meters **out, exo_meters *parent, const char *name, exo_err *err)
+{
+    exo_err reason = {0};
+    exo_status st = exo_meters_scope(out, parent, name, &reason);
+    st = forgive(run, st, &reason);
+    return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);
+}
+
+static exo_status
+open_run(struct run *run, exo_err *err)
+{
+    exo_meters *tree = run->meters.tree, *train = NULL, *validation = NULL, *communication = NULL;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < EXO_FIT_METERS; i++)
+        st = declare(run, &run->meters.own[i], tree, &own[i], err);
+    if (st == EXO_OK)
+        st = scope_in(run, &train, tree, "train", err);
+    if (st == EXO_OK)
+        st = declare(run, &run->meters.train_loss, train, &train_loss, err);
+    if (st == EXO_OK)
+        st = declare(run, &run->meters.train_lr, train, &train_lr, err);
+    if (st == EXO_OK)
+        st = scope_in(run, &validation, tree, "validation", err);
+    for (size_t i = 0; st == EXO_OK && i < 2; i++) {
+        st = scope_in(run, &run->meters.copies[i], validation, i == EXO_FIT_LOCAL ? "local" : "global", err);
+        if (st == EXO_OK)
+            st = declare(run, &run->meters.copy_loss[i], run->meters.copies[i], &copy_loss, err);
+    }
+    if (st == EXO_OK)
+        st = scope_in(run, &communication, tree, "communication", err);
+    for (size_t i = 0; st == EXO_OK && i < EXO_TRAFFIC_COLUMNS; i++)
+        st = declare(run, &run->meters.traffic[i], communication, &exo_traffic_columns[i], err);
+    return st;
+}
+
+static exo_status
+open_node(struct run *run, uint32_t rank, exo_err *err)
+{
+    struct exo_fit_node_meters *node = &run->meters.nodes[rank];
+    char name[EXO_NODE_NAME];
+    snprintf(name, sizeof name, "node_%u", rank);
+    exo_status st = scope_in(run, &node->scope, run->meters.tree, name, err);
+    if (st == EXO_OK)
+        st = declare(run, &node->loss, node->scope, &node_loss, err);
+    return st;
+}
+
+static void
+put_before(void *tree, const exo_meter_sample *s)
+{
+    exo_meters_put(tree, s, NULL);
+}
+
+exo_status
+exo_fit_open_meters(struct run *run, exo_err *err)
+{
+    run->meters.nodes = exo_calloc(run->fit->num_nodes, sizeof *run->meters.nodes);
+    exo_status st = run->meters.nodes
+                        ? exo_meters_new(&run->meters.tree, err)
+                        : exo_fail(err, EXO_NOMEM, "no memory for the meters of %u nodes", run->fit->num_nodes);
+    if (st == EXO_OK)
+        st = exo_meters_new(&run->meters.before, err);
+    if (st == EXO_OK)
+        st = open_run(run, err);
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++)
+        st = open_node(run, r, err);
+    if (st != EXO_OK)
+        return st;
+    exo_meters_of_json(run->meters.before, json_object_get(run->before.figures, "meters"));
+    return exo_meters_walk(run->meters.before, put_before, run->meters.tree, err);
+}
+
+void
+exo_fit_close_meters(struct run *run)
+{
+    exo_meters_free(&run->meters.tree);
+    exo_meters_free(&run->meters.before);
+    exo_free(run->meters.nodes);
+    run->meters.nodes = NULL;
+}
+
+/* --- What nodes say ------------------------------------------------------------------------------------------------------------- */
+
+/* `before`: what is added to it, by its path in the tree, which begins with `scope`; NULL: nothing. */
+static exo_status
+take(struct run *run, exo_meters *to, const char *scope, const exo_meters *before, Exo__Train__Meter *const *messages,
+     size_t count, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < count; i++) {
+        char path[EXO_METER_PATH];
+        exo_meter_class c;
+        exo_meter_sample s, was;
+        exo_err reason = {0};
+        st = exo_meter_of_message(messages[i], &c, &s, &reason);
+        if (st == EXO_OK && snprintf(path, sizeof path, "%s.%s", scope, messages[i]->path) >= EXO_METER_PATH)
+            st = exo_fail(&reason, EXO_FULL, "the path '%.80s...' is too long", path);
+        if (st == EXO_OK && before && exo_meters_get(before, path, &was))
+            exo_meter_sample_add(&s, &was);
+        if (st == EXO_OK && to)
+            st = exo_meters_put(to, &s, &reason);
+        st = forgive(run, st, &reason);
+        if (st != EXO_OK)
+            exo_fail(err, st, "%s: %s", scope, reason.text);
+    }
+    return st;
+}
+
+exo_status
+exo_fit_take_trained(struct run *run, uint32_t rank, const Exo__Train__Trained *reply, exo_err *err)
+{
+    struct exo_fit_node_meters *node = &run->meters.nodes[rank];
+    char name[EXO_NODE_NAME];
+    snprintf(name, sizeof name, "node_%u", rank);
+    if (reply->n_loss > 0)
+        exo_meter_set(node->loss, (double)reply->loss[reply->n_loss - 1]);
+    return take(run, node->scope, name, run->meters.before, reply->meters, reply->n_meters, err);
+}
+
+exo_status
+exo_fit_take_figures(struct run *run, exo_fit_copy copy, const Exo__Train__Figures *reply, exo_err *err)
+{
+    exo_meter_set(run->meters.copy_loss[copy], reply->loss);
+    return take(run, run->meters.copies[copy], copy == EXO_FIT_LOCAL ? "validation.local" : "validation.global", NULL,
+                reply->meters, reply->n_meters, err);
+}
+
+/* --- Showing it --------------------------------------------------------------------------------------------------------------------- */
+
+const exo_meters *
+exo_fit_meters(struct run *run)
+{
+    const uint64_t per_step = (uint64_t)run->fit->batch_size * run->fit->num_nodes;
+    exo_traffic all = {0};
+    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
+        exo_traffic_add(&all, &run->traffic[r]);
+    for (size_t i = 0; i < EXO_TRAFFIC_COLUMNS; i++)
+        exo_meter_count(run->meters.traffic[i], exo_traffic_get(&all, i));
+    exo_meter_count(run->meters.own[0], run->step);
+    exo_meter_count(run->meters.own[1], run->step * per_step);
+    if (run->rate > 0)
+        exo_meter_set(run->meters.own[2], run->rate);
+    exo_meter_count(run->meters.own[3], run->bytes_sent);
+    exo_meter_set(run->meters.train_loss, (double)run->train_loss);
+    if (run->step > 0)
+        exo_meter_set(run->meters.train_lr, (double)run->lr);
+    return run->meters.tree;
+}

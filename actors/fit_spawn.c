@@ -1,0 +1,102 @@
+/* Makes the nodes of a fit: see fit_impl.h. In this process and on workers they are started with the same document; only here are the parts that
+ * the nodes share made before. */
+#include "actors/fit_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "base/grow_text.h"
+
+#define RUN_HERE "here" /* the one run of a runtime of its own */
+
+/* What nodes elsewhere share, as they read it (fit.h): further entries of `numbers`. */
+static exo_status
+describe_shared(const struct run *run, json_t *numbers, exo_err *err)
+{
+    const exo_fit *fit = run->fit;
+    json_t *plugins = json_array();
+    char *graph = NULL;
+    bool evaluates = fit->val_count > 0, resumes = fit->resume_from[0]; /* then schedules of links go on */
+    exo_status st = fit->graph ? exo_graph_expand(fit->graph, &graph, err) : EXO_OK;
+    for (size_t i = 0; i < run->far->num_plugins; i++)
+        json_array_append_new(plugins, json_string(run->far->plugins[i]));
+    json_t *more = json_pack(
+        "{s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:I, s:b, s:I, s:I, s:s*, s:s*, s:I, s:s*}", "nodes", (int)fit->num_nodes,
+        "plugins", plugins, "max_steps", (json_int_t)fit->max_steps, "batch_size", (json_int_t)fit->batch_size,
+        "minibatch_size", (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle, "autocast", (int)fit->autocast,
+        "seed", (json_int_t)fit->seed, "validate", (int)evaluates, "val_size",
+        (json_int_t)(evaluates ? run->opts->val_size : 0), "timeout_ms", (json_int_t)(fit->timeout / EXO_MS), "engine",
+        run->opts->engine, "resume_from", resumes ? fit->resume_from : NULL, "elapsed_ns",
+        (json_int_t)(resumes ? run->before.now : 0), "graph", graph);
+    if (st == EXO_OK && (!more || json_object_update(numbers, more) != 0))
+        st = exo_fail(err, EXO_NOMEM, "no memory to describe a node");
+    json_decref(more);
+    exo_free(graph);
+    return st;
+}
+
+static exo_status
+describe_node(const struct run *run, uint32_t rank, exo_payload *out, exo_err *err)
+{
+    const exo_fit_far *far = run->far;
+    exo_text document = {0};
+    json_free_t release;
+    json_get_alloc_funcs(NULL, &release);
+    json_t *numbers = json_pack("{s:s, s:i}", "run", far ? far->run : RUN_HERE, "rank", (int)rank);
+    exo_status st = numbers ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to describe a node");
+    if (st == EXO_OK && far)
+        st = describe_shared(run, numbers, err);
+    char *text = st == EXO_OK ? json_dumps(numbers, JSON_COMPACT) : NULL;
+    json_decref(numbers);
+    exo_text_add(&document, "{\"strategy\": %s, ", run->strategy_text);
+    if (far)
+        exo_text_add(&document, "\"model\": %s, \"data\": %s, ", far->model, far->data);
+    if (text)
+        exo_text_add(&document, "%s", text + 1);
+    if (st == EXO_OK && (!text || document.failed))
+        st = exo_fail(err, EXO_NOMEM, "no memory to describe a node");
+    release(text);
+    Exo__Train__NodeStart m = EXO__TRAIN__NODE_START__INIT;
+    m.document = document.data;
+    if (st == EXO_OK)
+        st = exo_protocol_pack(out, &m.base, err);
+    exo_free(document.data);
+    return st;
+}
+
+/* What the nodes of this process find: all but their strategies. */
+static exo_status
+open_here(struct run *run, exo_err *err)
+{
+    const exo_runtime_opts opts = {.clock = run->clock};
+    exo_status st = exo_fit_open_comms(run, err);
+    if (st == EXO_OK)
+        st = exo_runtime_open(&run->runtime, &opts, err);
+    return st == EXO_OK ? exo_fit_put(run->fit, run->runtime, RUN_HERE, err) : st;
+}
+
+exo_status
+exo_fit_make_nodes(struct run *run, exo_err *err)
+{
+    exo_status st = exo_fit_choose_engine(run, err);
+    if (run->far)
+        run->runtime = run->far->runtime;
+    else if (st == EXO_OK)
+        st = open_here(run, err);
+    for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
+        char name[EXO_NODE_NAME];
+        snprintf(name, sizeof name, "node_%u", r);
+        /* Nobody else has the name: if it exists, the head was lost before it could say that it made it. */
+        exo_spawn_opts opts = {.name = name,
+                               .namespace_name = run->far ? run->far->run : NULL,
+                               .get_if_exists = true,
+                               .placement = EXO_PLACE_SPREAD};
+        st = describe_node(run, r, &opts.args, err);
+        if (st == EXO_OK)
+            st = exo_spawn_class(run->runtime, "train_node", &opts, exo_deadline(run->clock, run->fit->timeout),
+                                 &run->nodes[r], err);
+    }
+    return st;
+}

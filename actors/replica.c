@@ -1,0 +1,420 @@
+/* Replicas: see replica.h. This file: how one is made, what a checkpoint has of it, and what it does together with the others outside of its
+ * strategy. Next: replica_pass.c. */
+#include "actors/replica.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include <exogym/memory.h>
+#include <exogym/state.h>
+
+#include "actors/fit_engine.h"
+#include "actors/fit_opts.h"
+#include "base/parallel.h"
+#include "comm/far.h"
+#include "graph/site.h"
+
+/* --- Its life -------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+make_strategy(exo_replica *r, exo_err *err)
+{
+    const char *name = NULL;
+    exo_config *options = NULL;
+    exo_status st = exo_fit_read_named(exo_config_root(r->document), "strategy", "a strategy", &name, &options, err);
+    return st == EXO_OK ? exo_strategy_new(&r->strategy, name, options, err) : st;
+}
+
+/* Do its messages go to actors elsewhere? Those of the strategy may go through an engine that is not the library's. */
+static bool
+strategy_is_far(const exo_replica *r)
+{
+    return !r->fit->comm && !exo_fit_is_foreign(r->fit->engine);
+}
+
+static exo_status
+make_comms(exo_replica *r, exo_err *err)
+{
+    exo_fit *fit = r->fit;
+    exo_comm_edge edge;
+    exo_comm_far_opts opts = {.runtime = r->place.runtime,
+                              .size = fit->num_nodes,
+                              .rank = r->node.rank,
+                              .channel = r->place.channel,
+                              .method = "deliver",
+                              .edge = exo_fit_comm_edge(fit, &edge) ? &edge : NULL};
+    exo_status st = EXO_OK;
+    if (fit->comm)
+        r->comm = exo_comm_hold(fit->comm);
+    else if (strategy_is_far(r))
+        st = exo_comm_far(&r->comm, &opts, err);
+    else
+        st = exo_fit_open_engine(&r->comm, fit->engine, exo_fit_name(fit), opts.size,
+                                 exo_runtime_clock(r->place.runtime), err);
+    opts.channel++;
+    opts.edge = NULL; /* evaluation is not the strategy's */
+    if (st == EXO_OK && fit->side)
+        r->side = exo_comm_hold(fit->side);
+    else if (st == EXO_OK)
+        st = exo_comm_far(&r->side, &opts, err);
+    return st;
+}
+
+static exo_status
+open_groups(exo_replica *r, exo_err *err)
+{
+    char name[32];
+    snprintf(name, sizeof name, "node_%u", r->node.rank);
+    exo_status st = exo_group_open(&r->group, r->comm, r->node.rank, name, err);
+    if (st == EXO_OK)
+        st = exo_group_open(&r->side_group, r->side, r->node.rank, name, err);
+    if (st != EXO_OK)
+        return st;
+    exo_group_set_timeout(r->group, r->fit->timeout);
+    exo_group_set_timeout(r->side_group, r->fit->timeout);
+    return EXO_OK;
+}
+
+static exo_status
+take_pace(exo_replica *r, exo_err *err)
+{
+    const exo_fit *fit = r->fit;
+    r->step_cost = exo_fit_step_cost(fit->graph);
+    r->pace = fit->paces ? &fit->paces[r->node.rank] : &r->own_pace;
+    return fit->paces ? EXO_OK : exo_pace_init(&r->own_pace, NULL, 0, exo_fit_speed(fit->graph, r->node.rank), err);
+}
+
+static exo_status
+make_copy(exo_replica *r, exo_err *err)
+{
+    const exo_fit *fit = r->fit;
+    r->within = exo_fit_steps_within(r->strategy, fit->num_nodes, fit->batch_size, fit->minibatch_size);
+    exo_status st = r->within ? exo_model_values(fit->model, fit->seed, &r->params, err)
+                              : exo_model_params(fit->model, fit->seed, &r->params, err);
+    if (st != EXO_OK)
+        return st;
+    size_t numel = exo_params_numel(r->params);
+    size_t statistics = exo_params_buffer_numel(r->params) - exo_params_frozen_numel(r->params);
+    r->node = (exo_node){
+        .rank = r->node.rank,
+        .num_nodes = fit->num_nodes,
+        .max_steps = fit->max_steps,
+        .seed = fit->seed,
+        .numel = numel,
+        .params = exo_host_array(EXO_F32, exo_params_values(r->params), numel),
+        .grads = exo_host_array(EXO_F32, exo_params_grads(r->params), r->within ? 0 : numel),
+        .buffers = exo_host_array(EXO_F32, exo_params_buffers(r->params), statistics),
+        .buffer_numel = statistics,
+        .model = r->params,
+        .infos = exo_params_info(r->params, 0),
+        .num_infos = exo_params_count(r->params),
+        .group = r->group,
+        .meters = r->meters.strategy,
+    };
+    return EXO_OK;
+}
+
+static exo_status
+open_meters(exo_replica *r, exo_err *err)
+{
+    return exo_node_meters_init(&r->meters, err);
+}
+
+static exo_status
+make(exo_replica *r, const char *document, exo_err *err)
+{
+    static exo_status (*const parts[])(exo_replica *, exo_err *) = {make_strategy, make_comms, open_groups,
+                                                                    open_meters,   take_pace,  make_copy};
+    uint64_t rank = 0;
+    exo_status st = exo_config_parse(&r->document, "start: document", document, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(exo_config_root(r->document), "rank", 0, 0, UINT16_MAX, &rank, err);
+    r->node.rank = (uint32_t)rank;
+    if (st == EXO_OK)
+        st = exo_fit_open(&r->fit, r->place.runtime, exo_config_root(r->document), err);
+    if (st == EXO_OK && r->node.rank >= r->fit->num_nodes)
+        st = exo_fail(err, EXO_INVAL, "rank %u is none of a run of %u nodes", r->node.rank, r->fit->num_nodes);
+    for (size_t i = 0; st == EXO_OK && i < sizeof parts / sizeof *parts; i++)
+        st = parts[i](r, err);
+    return st;
+}
+
+exo_status
+exo_replica_open(exo_replica **out, const exo_replica_place *place, const char *document, exo_err *err)
+{
+    exo_replica *r = exo_calloc(1, sizeof *r);
+    if (!r)
+        return exo_fail(err, EXO_NOMEM, "no memory for a node");
+    r->place = *place;
+    exo_status st = make(r, document, err);
+    if (st == EXO_OK)
+        *out = r;
+    else
+        exo_replica_close(&r);
+    return st;
+}
+
+void
+exo_replica_close(exo_replica **replica)
+{
+    exo_replica *r = *replica;
+    *replica = NULL;
+    if (!r)
+        return;
+    exo_loader_close(&r->loader);
+    exo_batch_release(&r->eval_batch);
+    exo_optim_free(&r->node.optim);
+    exo_group_close(&r->group);
+    exo_group_close(&r->side_group);
+    exo_params_free(&r->average);
+    exo_params_free(&r->params);
+    exo_pace_release(&r->own_pace);
+    if (r->comm && strategy_is_far(r))
+        exo_comm_far_disconnect(r->comm);
+    if (r->side && !r->fit->side)
+        exo_comm_far_disconnect(r->side);
+    exo_comm_drop(&r->comm);
+    exo_comm_drop(&r->side);
+    exo_strategy_free(&r->strategy);
+    exo_node_meters_release(&r->meters); /* its strategy's */
+    exo_config_free(&r->document);
+    exo_fit_drop(&r->fit);
+    exo_free(r);
+}
+
+/* --- What a checkpoint has of it ------------------------------------------------------------------------------------- */
+
+/* Everything that outlives a restart. The data's position and every random stream follow from the step. */
+static void
+list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes)
+{
+    exo_state_prefix(state, "model");
+    for (size_t i = 0; i < exo_params_count(r->params); i++) {
+        const exo_param_info *info = exo_params_info(r->params, i);
+        exo_state_add_shaped(state, info->name, EXO_F32, exo_params_at(r->params, i), info->num_dims, info->dims);
+    }
+    exo_state_prefix(state, NULL);
+    exo_strategy_state(r->strategy, &r->node, state);
+    exo_state_prefix(state, "run");
+    exo_state_add_u64(state, "step", &r->node.step);
+    exo_state_add_u64(state, "elapsed_ns", elapsed);
+    exo_state_add_u64(state, "bytes_sent", bytes);
+    exo_state_prefix(state, NULL);
+}
+
+static exo_status
+load(exo_replica *r, uint64_t *elapsed, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH];
+    exo_state *state = NULL;
+    exo_status st = exo_checkpoint_node_path(path, r->fit->resume_from, r->node.rank, err);
+    if (st == EXO_OK)
+        st = exo_state_new(&state, err);
+    if (st == EXO_OK) {
+        list_state(r, state, elapsed, &r->bytes_before);
+        st = exo_state_load(state, path, err);
+    }
+    exo_state_free(&state);
+    return st;
+}
+
+uint64_t
+exo_replica_bytes_sent(const exo_replica *r)
+{
+    return r->bytes_before + exo_group_stats(r->group).bytes_sent;
+}
+
+exo_status
+exo_replica_save(exo_replica *r, const char *folder, uint64_t elapsed, char sha256[65], exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH];
+    uint64_t bytes = exo_replica_bytes_sent(r);
+    exo_state *state = NULL;
+    exo_status st = exo_checkpoint_node_path(path, folder, r->node.rank, err);
+    if (st == EXO_OK)
+        st = exo_state_new(&state, err);
+    if (st == EXO_OK) {
+        list_state(r, state, &elapsed, &bytes);
+        st = exo_state_save_hashed(state, path, sha256, err);
+    }
+    exo_state_free(&state);
+    return st;
+}
+
+/* --- Set-up ---------------------------------------------------------------------------------------------------------- */
+
+/* Connects communicators of its own with the other actors. */
+static exo_status
+meet(exo_replica *r, exo_err *err)
+{
+    uint32_t count = r->fit->num_nodes;
+    if (!strategy_is_far(r) && r->fit->side)
+        return EXO_OK;
+    exo_ref *nodes = exo_calloc(count, sizeof *nodes);
+    exo_status st = nodes ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for %u nodes", count);
+    for (uint32_t i = 0; st == EXO_OK && i < count; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "node_%u", i);
+        if (i == r->node.rank)
+            nodes[i] = r->place.self;
+        else
+            st = exo_get_actor(r->place.runtime, exo_fit_name(r->fit), name, &nodes[i], err);
+    }
+    if (st == EXO_OK && strategy_is_far(r))
+        st = exo_comm_far_connect(r->comm, nodes, err);
+    if (st == EXO_OK && !r->fit->side)
+        st = exo_comm_far_connect(r->side, nodes, err);
+    exo_free(nodes);
+    return st;
+}
+
+/* Statistics and what is frozen. */
+static exo_array
+all_buffers(exo_params *params)
+{
+    return exo_host_array(EXO_F32, exo_params_buffers(params), exo_params_buffer_numel(params));
+}
+
+static exo_status
+agree_on_parameters(exo_replica *r, exo_err *err)
+{
+    exo_status st = exo_broadcast(r->side_group, r->node.params, 0, err);
+    return st == EXO_OK ? exo_broadcast(r->side_group, all_buffers(r->params), 0, err) : st;
+}
+
+static exo_status
+open_loader(exo_replica *r, exo_err *err)
+{
+    const exo_fit *fit = r->fit;
+    const exo_loader_opts opts = {
+        .num_nodes = fit->shared_data ? fit->num_nodes : 1,
+        .rank = fit->shared_data ? r->node.rank : 0,
+        .shuffle = fit->shuffle,
+        /* Nodes with data of their own see it in orders of their own. */
+        .seed = fit->shared_data ? fit->seed : fit->seed + r->node.rank,
+        .batch_size = fit->batch_size,
+        .first = r->node.step,
+    };
+    return exo_loader_open(&r->loader, fit->train[r->node.rank], &opts, err);
+}
+
+exo_status
+exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err)
+{
+    exo_status st = meet(r, err);
+    if (st == EXO_OK)
+        st = agree_on_parameters(r, err);
+    if (st == EXO_OK)
+        st = exo_strategy_start(r->strategy, &r->node, err);
+    if (st == EXO_OK && r->fit->resume_from[0])
+        st = load(r, elapsed, err);
+    return st == EXO_OK ? open_loader(r, err) : st;
+}
+
+/* --- Together with the others ---------------------------------------------------------------------------------------- */
+
+static exo_status
+need_average(exo_replica *r, exo_err *err)
+{
+    return r->average ? EXO_OK : exo_model_copy(r->fit->model, &r->average, err);
+}
+
+static exo_array
+average_values(const exo_replica *r)
+{
+    return exo_host_array(EXO_F32, exo_params_values(r->average), r->node.numel);
+}
+
+/* Parameters and statistics alike: the average of models whose batch-norm statistics differ has the average statistics. What is frozen is
+ * equal on all nodes, and its average may be so but for rounding. */
+exo_status
+exo_replica_average(exo_replica *r, exo_err *err)
+{
+    exo_status st = need_average(r, err);
+    if (st != EXO_OK)
+        return st;
+    const exo_array values = average_values(r), buffers = all_buffers(r->average);
+    exo_compute_enter();
+    exo_vec_copy(values, r->node.params);
+    exo_vec_copy(buffers, all_buffers(r->params));
+    st = exo_all_reduce(r->side_group, values, EXO_MEAN, err);
+    if (st == EXO_OK)
+        st = exo_all_reduce(r->side_group, exo_array_part(buffers, 0, r->node.buffer_numel), EXO_MEAN, err);
+    exo_comm_warm(r->comm, r->node.rank, r->node.numel);
+    exo_compute_leave();
+    r->averaged = r->averaged || st == EXO_OK;
+    return st;
+}
+
+/* With z_i the centred parameters of node i scaled to length 1, r_ij = z_i . z_j, and the sum over all pairs follows from the length of the
+ * sum: |sum z|^2 = N + 2 sum r_ij. */
+exo_status
+exo_replica_correlate(exo_replica *r, double *out, exo_err *err)
+{
+    r->averaged = false; /* what it held is overwritten */
+    exo_status st = need_average(r, err);
+    if (st != EXO_OK)
+        return st;
+    const exo_array x = r->node.params, z = average_values(r);
+    double sum = 0, squares = 0, length = 0;
+    st = exo_vec_sum(x, &sum, err);
+    double mean = x.count ? sum / (double)x.count : 0;
+    if (st == EXO_OK)
+        st = exo_vec_sum_squares(x, mean, &squares, err);
+    if (st == EXO_OK) {
+        exo_vec_standardize(z, x, mean, squares > 0 ? 1.0 / sqrt(squares) : 0);
+        st = exo_all_reduce(r->side_group, z, EXO_SUM, err);
+    }
+    if (st == EXO_OK)
+        st = exo_vec_sum_squares(z, 0, &length, err);
+    if (st != EXO_OK)
+        return st;
+    double nodes = (double)r->node.num_nodes;
+    *out = nodes > 1 ? (length - nodes) / (nodes * (nodes - 1)) : 1.0;
+    return EXO_OK;
+}
+
+/* --- From any thread ------------------------------------------------------------------------------------------------- */
+
+exo_status
+exo_replica_deliver(exo_replica *r, exo_payload *payload, uint64_t from, exo_err *err)
+{
+    uint32_t channel = exo_comm_far_channel(payload);
+    bool strategys = channel == r->place.channel;
+    if (!strategys && channel != r->place.channel + 1)
+        return exo_fail(err, EXO_INVAL, "a message that is for no collective of this node");
+    if (strategys ? r->fit->comm : r->fit->side)
+        return exo_fail(err, EXO_INVAL, "a message for a collective among threads: all nodes are in this process");
+    if (strategys && !strategy_is_far(r))
+        return exo_fail(err, EXO_INVAL, "a message for a collective of another engine");
+    return exo_comm_far_deliver(strategys ? r->comm : r->side, payload, from, err);
+}
+
+void
+exo_replica_fail(exo_replica *r, uint32_t rank, const char *cause)
+{
+    exo_comm_fail(r->comm, rank, cause);
+    exo_comm_fail(r->side, rank, cause);
+}
+
+exo_status
+exo_replica_look(const exo_replica *r, const exo_node_ask *ask, exo_node_look *out, exo_err *err)
+{
+    return exo_node_look_at(out, r->comm, r->side, r->node.rank, r->node.num_nodes, ask, err);
+}
+
+/* Every node of the run does this; of those in one process each sets the same links. */
+exo_status
+exo_replica_change(exo_replica *r, const char *graph, exo_err *err)
+{
+    exo_graph_spec *next = NULL;
+    if (!r->fit->graph)
+        return exo_fail(err, EXO_INVAL, "change: graph: the run has none to change");
+    exo_status st = exo_graph_parse(&next, "change: graph", graph, NULL, err);
+    if (st == EXO_OK)
+        st = exo_graph_check_job_change(r->fit->graph, next, err);
+    if (st == EXO_OK)
+        st = exo_fit_change(r->fit, r->comm, next, err);
+    exo_graph_spec_free(&next);
+    return st;
+}

@@ -1,0 +1,188 @@
+/* Passes of a replica through its model: a training step, and an evaluation. See replica.h. */
+#include "actors/replica.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/parallel.h"
+
+/* --- A step ---------------------------------------------------------------------------------------------------------- */
+
+/* Rows [first, first + size) of a batch, not copied. */
+static exo_batch
+batch_rows(const exo_batch *batch, size_t first, size_t size)
+{
+    exo_batch rows = *batch;
+    rows.size = size;
+    for (size_t i = 0; i < batch->num_fields; i++) {
+        size_t bytes = exo_dtype_size(batch->fields[i].dtype);
+        for (size_t d = 0; d < batch->fields[i].num_dims; d++)
+            bytes *= batch->fields[i].dims[d];
+        rows.data[i] = (char *)batch->data[i] + first * bytes;
+    }
+    return rows;
+}
+
+/* How a step's declared cost is spread: each minibatch costs the same, forward is a third of it, and backward goes on with the elements
+ * whose gradients it has yielded. */
+static double
+part_done(const exo_replica *r)
+{
+    double minibatches = (double)(r->fit->batch_size / r->fit->minibatch_size);
+    double backward = (double)r->ready / (double)r->node.numel;
+    return (minibatches - 1 + (1 + 2 * backward) / 3) / minibatches;
+}
+
+/* exo_grad_ready: backward of the last minibatch has these gradients. */
+static exo_status
+gradient_ready(void *context, size_t first, size_t count, exo_err *err)
+{
+    exo_replica *r = context;
+    r->ready += count;
+    exo_pace_reach(r->pace, part_done(r));
+    return exo_strategy_gradient_ready(r->strategy, &r->node, first, count, err);
+}
+
+/* One forward and backward pass; adds to the gradients, or takes the inner step, and adds to the loss. */
+static exo_status
+run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t minibatch, double *loss, exo_err *err)
+{
+    size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
+    const exo_grad_sink sink = r->within ? exo_node_inner_sink(&r->node) : (exo_grad_sink){0};
+    const exo_grad_ready ready = {.tell = gradient_ready, .context = r};
+    bool tells = !r->within && minibatch + 1 == minibatches && exo_strategy_awaits_gradients(r->strategy);
+    const exo_pass pass = {
+        .train = true,
+        .grad = true,
+        .autocast = r->fit->autocast,
+        .seed = r->fit->seed,
+        .node = r->node.rank,
+        .step = r->node.step * minibatches + minibatch,
+        .sink = r->within ? &sink : NULL,
+        .ready = tells ? &ready : NULL,
+    };
+    exo_tape_begin(tape, r->params, &pass);
+    exo_tensor *out = exo_model_loss(r->fit->model, tape, batch);
+    if (!out) {
+        exo_status st = exo_tape_error(tape, err);
+        return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
+    }
+    *loss += (double)exo_tensor_item(out);
+    exo_pass_figures_add(&r->meters.figures, tape);
+    return exo_tape_backward(tape, out, 1.0f / (float)minibatches, err);
+}
+
+/* The gradients of this step's batch: the mean over its minibatches. Or, where it is taken within backward, the inner step. */
+static exo_status
+compute_gradients(exo_replica *r, const exo_batch *batch, float *loss, exo_err *err)
+{
+    exo_tape *tape = NULL;
+    exo_status st = exo_tape_pool_take(&r->fit->train_tapes, &tape, err);
+    if (st != EXO_OK)
+        return st;
+    size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
+    double sum = 0;
+    r->ready = 0;
+    if (!r->within)
+        exo_params_zero_grads(r->params);
+    for (size_t m = 0; st == EXO_OK && m < minibatches; m++) {
+        exo_batch rows = batch_rows(batch, m * r->fit->minibatch_size, r->fit->minibatch_size);
+        st = run_minibatch(r, tape, &rows, m, &sum, err);
+    }
+    exo_tape_pool_give(&r->fit->train_tapes, &tape);
+    exo_pass_figures_set(&r->meters.figures, r->meters.model);
+    *loss = (float)(sum / (double)minibatches);
+    return st;
+}
+
+static exo_status
+next_batch(exo_replica *r, const exo_batch **batch, exo_err *err)
+{
+    exo_compute_pause();
+    exo_status st = exo_loader_next(r->loader, r->fit->timeout, batch, err);
+    exo_compute_resume();
+    return st;
+}
+
+exo_status
+exo_replica_step(exo_replica *r, float *loss, exo_err *err)
+{
+    const exo_batch *batch = NULL;
+    bool declared = r->step_cost >= 0; /* of all that is computed in a step */
+    exo_status st = next_batch(r, &batch, err);
+    exo_pace_phase(r->pace, "step", r->step_cost);
+    if (st == EXO_OK)
+        st = compute_gradients(r, batch, loss, err);
+    exo_pace_phase(r->pace, "update", declared ? 0 : -1);
+    if (st == EXO_OK)
+        st = exo_strategy_step(r->strategy, &r->node, err);
+    exo_pace_phase(r->pace, NULL, -1);
+    if (st == EXO_OK)
+        r->node.step++;
+    return st;
+}
+
+/* --- An evaluation --------------------------------------------------------------------------------------------------- */
+
+/* Sums over the batches of an evaluation, and over how much each of them is. */
+struct eval_sums {
+    double loss, hits;
+    size_t weighed, judged;
+    exo_pass_figures figures;
+};
+
+/* Adds one batch's figures, weighted by what they are means of: its samples, unless the model says another count. */
+static exo_status
+evaluate_batch(exo_replica *r, exo_tape *tape, exo_params *params, struct eval_sums *sums, exo_err *err)
+{
+    size_t weight = r->eval_batch.size;
+    const exo_pass pass = {.autocast = r->fit->autocast, .seed = r->fit->seed, .node = r->node.rank};
+    exo_tape_begin(tape, params, &pass);
+    exo_tensor *out = exo_model_loss(r->fit->model, tape, &r->eval_batch);
+    if (!out) {
+        exo_status st = exo_tape_error(tape, err);
+        return st != EXO_OK ? st : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
+    }
+    for (size_t i = 0; i < exo_tape_num_metrics(tape); i++) {
+        double mean = 0;
+        size_t count = 0;
+        const char *name = exo_tape_metric_at(tape, i, &mean, &count)->name;
+        if (strcmp(name, "loss") == 0) {
+            weight = count;
+        } else if (strcmp(name, "accuracy") == 0) {
+            sums->hits += mean * (double)count;
+            sums->judged += count;
+        }
+    }
+    exo_pass_figures_add(&sums->figures, tape);
+    if (weight > 0) /* a loss over nothing is no figure */
+        sums->loss += (double)exo_tensor_item(out) * (double)weight;
+    sums->weighed += weight;
+    return EXO_OK;
+}
+
+/* Loss and accuracy over the run's evaluation samples: the same ones every time, in eval mode. */
+exo_status
+exo_replica_evaluate(exo_replica *r, exo_params *params, exo_replica_figures *out, exo_meters *reported, exo_err *err)
+{
+    const exo_fit *fit = r->fit;
+    size_t batch = fit->minibatch_size < fit->val_count ? fit->minibatch_size : fit->val_count;
+    exo_tape *tape = NULL;
+    struct eval_sums sums = {0};
+
+    exo_status st = r->eval_batch.data[0] ? EXO_OK : exo_batch_init(&r->eval_batch, fit->val, batch, err);
+    if (st == EXO_OK)
+        st = exo_tape_pool_take(&r->fit->eval_tapes, &tape, err);
+    const exo_sample_key key = {.seed = fit->seed};
+    for (size_t first = 0; st == EXO_OK && first < fit->val_count; first += batch) {
+        size_t count = fit->val_count - first < batch ? fit->val_count - first : batch;
+        st = exo_batch_read(&r->eval_batch, fit->val, fit->val_order + first, count, &key, err);
+        if (st == EXO_OK)
+            st = evaluate_batch(r, tape, params, &sums, err);
+    }
+    exo_tape_pool_give(&r->fit->eval_tapes, &tape);
+    exo_pass_figures_set(&sums.figures, reported);
+    out->loss = sums.weighed ? sums.loss / (double)sums.weighed : 0.0;
+    out->accuracy = sums.judged ? sums.hits / (double)sums.judged : (double)NAN;
+    return st;
+}

@@ -1,0 +1,86 @@
+/* Outputs that are computed when they are asked for, and what the models of the library are trained for. */
+#include <exogym/model.h>
+
+#include "nn/outputs.h"
+#include "nn/tape_impl.h"
+
+/* --- Outputs --------------------------------------------------------------------------------------------------------- */
+
+/* The output of that name; NULL: not asked for, recorded. */
+static exo_output *
+find(exo_outputs *outputs, const char *name)
+{
+    exo_output *output = exo_outputs_find(outputs, name);
+    if (!output && outputs->tape)
+        exo_tape_fail(outputs->tape, EXO_INVAL, "the output '%s' was not asked for", name);
+    return output;
+}
+
+exo_tensor *
+exo_outputs_get(exo_outputs *outputs, const char *name)
+{
+    exo_output *output = find(outputs, name);
+    if (!output)
+        return NULL;
+    output->made = (exo_logits){.x = exo_logits_tensor(outputs->tape, output->made)};
+    return output->made.x;
+}
+
+exo_logits
+exo_outputs_logits(const exo_outputs *outputs, const char *name)
+{
+    const exo_output *output = find((exo_outputs *)(uintptr_t)outputs, name);
+    return output ? output->made : (exo_logits){0};
+}
+
+/* --- Objectives ------------------------------------------------------------------------------------------------------ */
+
+static const char *const logits_only[] = {"logits", NULL};
+static const exo_meter_class cross_entropy = {
+    .name = "loss", .unit = "nats", .help = "cross-entropy, the mean over the targets that count", .kind = EXO_GAUGE};
+static const exo_meter_class accuracy = {
+    .name = "accuracy", .unit = "1", .help = "share of samples whose class is the likeliest", .kind = EXO_GAUGE};
+
+/* How many targets there are. */
+static size_t
+count_targets(const exo_tensor *targets)
+{
+    const int32_t *target = targets->data;
+    size_t counted = 0;
+    for (size_t i = 0; i < targets->numel; i++)
+        counted += target[i] >= 0;
+    return counted;
+}
+
+/* The cross-entropy, and what it is the mean of: an evaluation of several batches weighs it by that. */
+static exo_tensor *
+report_cross_entropy(exo_tape *tape, exo_logits logits, exo_tensor *targets)
+{
+    exo_tensor *loss = exo_cross_entropy(tape, logits, targets);
+    if (loss)
+        exo_tape_metric(tape, &cross_entropy, (double)exo_tensor_item(loss), count_targets(targets));
+    return loss;
+}
+
+static exo_tensor *
+classification_loss(const void *self, exo_tape *tape, exo_outputs *outputs, const exo_batch *batch)
+{
+    (void)self;
+    exo_tensor *logits = exo_outputs_get(outputs, "logits"), *labels = exo_batch_tensor(tape, batch, 1);
+    exo_tensor *loss = report_cross_entropy(tape, (exo_logits){.x = logits}, labels);
+    size_t judged = loss ? count_targets(labels) : 0;
+    if (judged > 0)
+        exo_tape_metric(tape, &accuracy, exo_accuracy(logits, labels), judged);
+    return loss;
+}
+
+static exo_tensor *
+next_token_loss(const void *self, exo_tape *tape, exo_outputs *outputs, const exo_batch *batch)
+{
+    (void)self;
+    return report_cross_entropy(tape, exo_outputs_logits(outputs, "logits"), exo_batch_field(tape, batch, "targets"));
+}
+
+const exo_objective exo_classification = {
+    .name = "classification", .outputs = logits_only, .loss = classification_loss};
+const exo_objective exo_next_token = {.name = "next_token", .outputs = logits_only, .loss = next_token_loss};

@@ -1,0 +1,201 @@
+/* Collectives as operations of the tape: see exogym/parallel.h. No state but what the tape holds. */
+#include <exogym/parallel.h>
+
+#include "nn/tape_run.h"
+
+/* What the cache keeps of a call until its backward. */
+struct state {
+    exo_group *group;
+};
+
+/* --- Pieces ---------------------------------------------------------------------------------------------------------------------------------- */
+
+static exo_array
+array_of(exo_tape *tape, void *data, size_t count)
+{
+    return (exo_array){.device = exo_tape_device(tape), .data = data, .count = count, .dtype = EXO_F32};
+}
+
+/* Calls a collective on `count` elements, unless nothing is computed. */
+static exo_status
+run(exo_tape *tape, const exo_op *op, exo_status (*collective)(exo_group *group, exo_array data, exo_err *err),
+    void *data, size_t count, exo_err *err)
+{
+    const struct state *s = op->state;
+    exo_err reason = {0};
+    if (exo_tape_rehearses(tape))
+        return EXO_OK;
+    exo_status st = collective(s->group, array_of(tape, data, count), &reason);
+    return st == EXO_OK ? EXO_OK : exo_fail(err, st, "%s: %s", op->op_class->name, reason.text);
+}
+
+static exo_status
+sum_all(exo_group *group, exo_array data, exo_err *err)
+{
+    return exo_all_reduce(group, data, EXO_SUM, err);
+}
+
+static exo_status
+sum_shards(exo_group *group, exo_array data, exo_err *err)
+{
+    return exo_reduce_scatter(group, data, EXO_SUM, err);
+}
+
+/* Adds `from` (x's numel) to x's gradient, or copies it there. */
+static exo_status
+give(exo_tape *tape, exo_tensor *x, const float *from, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    bool add = false;
+    float *dx = exo_tape_grad(tape, x, &add, &st);
+    if (dx && add)
+        st = exo_tape_run(tape, axpy, .count = x->numel, .y = dx, .a = 1.0f, .x = from);
+    else if (dx)
+        st = exo_tape_copy(tape, dx, from, x->numel * sizeof *dx);
+    return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
+}
+
+/* This member's rows within those of all. */
+static float *
+own_rows(const exo_op *op, void *all, size_t count)
+{
+    const struct state *s = op->state;
+    return (float *)all + exo_group_rank(s->group) * count;
+}
+
+/* The operation on x in fp32, row-major. NULL: recorded. */
+static exo_op *
+open_op(exo_tape *tape, const exo_op_class *op_class, exo_group *group, exo_tensor *x)
+{
+    bool fresh;
+    x = x ? exo_to_dtype(tape, x, EXO_F32) : NULL;
+    x = x ? exo_to_layout(tape, x, EXO_ROW_MAJOR) : NULL;
+    exo_op *op = x ? exo_tape_op(tape, op_class, &x, 1) : NULL;
+    struct state *s = op ? exo_tape_state(tape, op, &group, sizeof group, sizeof *s, &fresh) : NULL;
+    if (!s)
+        return NULL;
+    s->group = group;
+    return op;
+}
+
+/* Ends an operation whose collective gave `st`. */
+static exo_tensor *
+finish(exo_tape *tape, exo_op *op, exo_tensor *y, exo_status st, const exo_err *err)
+{
+    return st == EXO_OK ? exo_tape_finish(tape, op, y) : exo_tape_fail(tape, st, "%s", err->text);
+}
+
+/* --- All-reduce ------------------------------------------------------------------------------------------------------------------------------ */
+
+static exo_status
+identity_backward(exo_tape *tape, exo_op *op, exo_err *err)
+{
+    exo_tensor *x = op->in[0];
+    return exo_tape_steal_grad(op, x) ? EXO_OK : give(tape, x, op->out->grad, err);
+}
+
+static const exo_op_class all_reduce_class = {.name = "all_reduce", .backward = identity_backward};
+
+exo_tensor *
+exo_tape_all_reduce(exo_tape *tape, exo_group *group, exo_tensor *x)
+{
+    exo_err err = {0};
+    exo_op *op = open_op(tape, &all_reduce_class, group, x);
+    exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims) : NULL;
+    if (!y || exo_tape_copy(tape, y->data, op->in[0]->data, y->numel * sizeof(float)) != EXO_OK)
+        return NULL;
+    exo_status st = run(tape, op, sum_all, y->data, y->numel, &err);
+    return finish(tape, op, y, st, &err);
+}
+
+/* Nobody else reads the output's gradient: it is summed where it is. */
+static exo_status
+sum_backward(exo_tape *tape, exo_op *op, exo_err *err)
+{
+    exo_status st = run(tape, op, sum_all, op->out->grad, op->out->numel, err);
+    return st == EXO_OK ? identity_backward(tape, op, err) : st;
+}
+
+static const exo_op_class all_reduce_backward_class = {.name = "all_reduce_backward", .backward = sum_backward};
+
+exo_tensor *
+exo_tape_all_reduce_backward(exo_tape *tape, exo_group *group, exo_tensor *x)
+{
+    exo_op *op = open_op(tape, &all_reduce_backward_class, group, x);
+    exo_tensor *y = op ? exo_tape_view(tape, op->in[0], EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims) : NULL;
+    return y ? exo_tape_finish(tape, op, y) : NULL;
+}
+
+/* --- All-gather and reduce-scatter ----------------------------------------------------------------------------------------------------------- */
+
+/* Rows of `x` as those of `y`, whose rows are as many as `rows`. */
+static exo_tensor *
+with_rows(exo_tape *tape, const exo_tensor *x, size_t rows)
+{
+    size_t dims[EXO_MAX_DIMS];
+    for (size_t i = 0; i < x->num_dims; i++)
+        dims[i] = i == 0 ? rows : x->dims[i];
+    return exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, x->num_dims, dims);
+}
+
+static exo_status
+gather_backward(exo_tape *tape, exo_op *op, exo_err *err)
+{
+    exo_tensor *x = op->in[0];
+    exo_status st = run(tape, op, sum_shards, op->out->grad, op->out->numel, err);
+    return st == EXO_OK ? give(tape, x, own_rows(op, op->out->grad, x->numel), err) : st;
+}
+
+static const exo_op_class all_gather_class = {.name = "all_gather", .backward = gather_backward};
+
+exo_tensor *
+exo_tape_all_gather(exo_tape *tape, exo_group *group, exo_tensor *x)
+{
+    exo_err err = {0};
+    if (x && x->num_dims == 0)
+        return exo_tape_fail(tape, EXO_INVAL, "all_gather: of rows, not of a single element");
+    exo_op *op = open_op(tape, &all_gather_class, group, x);
+    exo_tensor *y = op ? with_rows(tape, op->in[0], op->in[0]->dims[0] * exo_group_size(group)) : NULL;
+    if (!y || exo_tape_copy(tape, own_rows(op, y->data, op->in[0]->numel), op->in[0]->data,
+                            op->in[0]->numel * sizeof(float)) != EXO_OK)
+        return NULL;
+    exo_status st = run(tape, op, exo_all_gather, y->data, y->numel, &err);
+    return finish(tape, op, y, st, &err);
+}
+
+static exo_status
+scatter_backward(exo_tape *tape, exo_op *op, exo_err *err)
+{
+    exo_tensor *x = op->in[0];
+    float *all = exo_tape_buffer(tape, x->numel * sizeof *all);
+    if (!all ||
+        exo_tape_copy(tape, own_rows(op, all, op->out->numel), op->out->grad, op->out->numel * sizeof *all) != EXO_OK)
+        return exo_tape_error(tape, err);
+    exo_status st = run(tape, op, exo_all_gather, all, x->numel, err);
+    if (st == EXO_OK)
+        st = give(tape, x, all, err);
+    exo_tape_buffer_done(tape, all);
+    return st;
+}
+
+static const exo_op_class reduce_scatter_class = {.name = "reduce_scatter", .backward = scatter_backward};
+
+exo_tensor *
+exo_tape_reduce_scatter(exo_tape *tape, exo_group *group, exo_tensor *x)
+{
+    char shape[96];
+    exo_err err = {0};
+    if (x && (x->num_dims == 0 || x->dims[0] % exo_group_size(group) != 0))
+        return exo_tape_fail(tape, EXO_INVAL, "reduce_scatter: %s: expected a multiple of %u rows",
+                             exo_shape_text(x, shape), exo_group_size(group));
+    exo_op *op = open_op(tape, &reduce_scatter_class, group, x);
+    exo_tensor *y = op ? with_rows(tape, op->in[0], op->in[0]->dims[0] / exo_group_size(group)) : NULL;
+    float *all = y ? exo_tape_buffer(tape, op->in[0]->numel * sizeof *all) : NULL;
+    if (!all || exo_tape_copy(tape, all, op->in[0]->data, op->in[0]->numel * sizeof *all) != EXO_OK)
+        return NULL;
+    exo_status st = run(tape, op, sum_shards, all, op->in[0]->numel, &err);
+    if (st == EXO_OK && exo_tape_copy(tape, y->data, own_rows(op, all, y->numel), y->numel * sizeof *all) != EXO_OK)
+        return NULL;
+    exo_tape_buffer_done(tape, all);
+    return finish(tape, op, y, st, &err);
+}

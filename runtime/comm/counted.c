@@ -1,0 +1,42 @@
+/* What a member sends in a collective: see counted.h. */
+#include "comm/counted.h"
+
+#include "comm/timing.h"
+
+/* Adds `messages` that carry `count` elements each. */
+static void
+add_messages(exo_traffic *t, const exo_collective_args *args, size_t count, uint64_t messages)
+{
+    uint64_t encoded = exo_comm_shard_bytes(args, count);
+    t->messages += messages;
+    t->payload_bytes += messages * count * exo_dtype_size(args->dtype);
+    t->encoded_bytes += messages * encoded;
+    t->wire_bytes += messages * (encoded + EXO_COMM_HEADER + EXO_COMM_ENVELOPE);
+}
+
+void
+exo_comm_count(exo_traffic *traffic, const exo_collective_args *args)
+{
+    uint32_t size = args->size;
+    size_t first, own;
+    traffic->items++;
+    if (size == 1)
+        return;
+    exo_shard(args->count, size, args->place, &first, &own);
+    if (args->operation == EXO_BROADCAST) {
+        bool root = args->place == args->root;
+        exo_collective_args plain = *args;
+        plain.codec = NULL;
+        add_messages(traffic, &plain, root ? args->count : 0, root ? size - 1 : 1);
+        return;
+    }
+    if (args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER) {
+        /* Shards have one of two lengths: the longer ones first. */
+        size_t longer = args->count % size, length = args->count / size;
+        bool own_is_longer = args->place < longer;
+        add_messages(traffic, args, length + 1, longer - own_is_longer);
+        add_messages(traffic, args, length, size - longer - !own_is_longer);
+    }
+    if (args->operation != EXO_REDUCE_SCATTER)
+        add_messages(traffic, args, own, size - 1);
+}
