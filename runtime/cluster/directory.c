@@ -85,6 +85,7 @@ exo_entry_take(exo_directory *directory, exo_entry *entry, uint64_t peer, exo_qu
     if (st != EXO_OK)
         return st;
     assert(!(entry->holds >> quota & 1) && (!entry->holds || entry->holder == peer));
+    exo_account_name(&directory->accounts, peer, entry->spec->owner);
     entry->holder = peer;
     entry->holds |= 1u << quota;
     return EXO_OK;

@@ -81,16 +81,6 @@ exo_head_why(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     return st;
 }
 
-/* Of a driver's key that holds actors. NULL: it holds none. */
-static const char *
-name_of_key(const struct head *h, uint64_t holder)
-{
-    for (const exo_entry *a = h->directory.actors; a; a = a->by_key.next)
-        if (a->holder == holder && a->holds)
-            return a->spec->owner;
-    return NULL;
-}
-
 /* What a process holds of the head. */
 static void
 describe_account(struct head *h, const exo_account *a, Exo__Cluster__Holding *p)
@@ -101,7 +91,7 @@ describe_account(struct head *h, const exo_account *a, Exo__Cluster__Holding *p)
         h->env.held_for(h->env.context, a->peer, &far);
     exo__cluster__holding__init(p);
     p->node = a->peer;
-    p->name = exo_pb_text(node ? node->name : name_of_key(h, a->peer));
+    p->name = exo_pb_text(node ? node->name : a->name);
     p->nodes = a->held[EXO_QUOTA_NODES];
     p->jobs = a->held[EXO_QUOTA_JOBS];
     p->actors = a->held[EXO_QUOTA_ACTORS];

@@ -44,7 +44,7 @@ unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload,
         return NULL;
     const uint8_t *data = bytes.data ? bytes.data : nothing;
     if (is_flat(descriptor, (exo_wire_bytes){.at = data, .end = data + bytes.size}, 1, &parts))
-        message = protobuf_c_message_unpack(descriptor, NULL, bytes.size, data);
+        message = exo_message_unpack_bytes(descriptor, bytes.size, data);
     exo_payload_release(&bytes);
     return message;
 }
@@ -60,6 +60,10 @@ exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor, const exo_
 {
     return args->size <= EXO_MAX_CONTROL ? unpack(descriptor, args, MAX_PARTS) : NULL;
 }
+
+enum {
+    FIRST_FIELDS = 64 /* which exo_message_text looks at: packed, fields stand in the order of their numbers */
+};
 
 size_t
 exo_message_count(const exo_payload *args, uint32_t field)
@@ -80,7 +84,7 @@ exo_message_text(const exo_payload *args, uint32_t field, char *out, size_t size
     exo_wire_bytes b = {.at = args->data, .end = (const uint8_t *)args->data + args->size};
     exo_wire_field f;
     out[0] = '\0';
-    while (args->data && b.at < b.end && exo_wire_field_next(&b, &f)) {
+    for (int n = 0; n < FIRST_FIELDS && args->data && b.at < b.end && exo_wire_field_next(&b, &f); n++) {
         size_t length = (size_t)(f.inside.end - f.inside.at);
         if (f.number != field || f.kind != EXO_WIRE_BYTES || length >= size)
             continue;

@@ -7,26 +7,24 @@
 #include "actor/future.h"
 #include "cluster.pb-c.h"
 #include "wire/pack.h" /* exo_message_pack */
+#include "wire/unpack.h"
 
-/* The message in a payload; NULL: it is none, or nested more deeply than ours ever are. The caller frees it with protobuf_c_message_free_unpacked(message, NULL). */
+/* The message in a payload; NULL: it is none, or nested more deeply than ours ever are. The
+ * caller frees it with EXO_RELEASE. */
 void *exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload);
 /* The same of the arguments of a system actor's method, which have EXO_MAX_CONTROL bytes at most: unpacked, a message takes many times as
  * much. */
 void *exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor, const exo_payload *args);
 /* How many messages a repeated field of the arguments has, as far as they can be read: before they are unpacked, which costs far more. */
 size_t exo_message_count(const exo_payload *args, uint32_t field);
-/* The text of a field of the arguments, likewise; "": there is none, or it is too long for `out`. */
+/* The text of one of the first fields of the arguments, likewise; "": there is none, or it is too long for `out`. */
 void exo_message_text(const exo_payload *args, uint32_t field, char *out, size_t size);
 /* A copy of a message that was packed or received. */
 void *exo_message_copy(const ProtobufCMessage *message);
 
 #define EXO_UNPACK(Type, type, payload)   ((Type *)exo_message_unpack(&type##__descriptor, payload))
 #define EXO_UNPACK_ARGS(Type, type, args) ((Type *)exo_message_unpack_args(&type##__descriptor, args))
-#define EXO_RELEASE(message)                                                                                           \
-    do {                                                                                                               \
-        if (message)                                                                                                   \
-            protobuf_c_message_free_unpacked(&(message)->base, NULL);                                                  \
-    } while (0)
+#define EXO_RELEASE(message)              exo_message_release((message) ? &(message)->base : NULL)
 
 /* protobuf-c's strings are not const, but are only read. */
 static inline char *

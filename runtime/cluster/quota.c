@@ -89,7 +89,19 @@ exo_account_give(exo_accounts *accounts, uint64_t peer, exo_quota quota, uint64_
         if (account->held[q])
             return;
     HASH_DEL(accounts->by_peer, account);
+    exo_free(account->name);
     exo_free(account);
+}
+
+void
+exo_account_name(exo_accounts *accounts, uint64_t peer, const char *name)
+{
+    exo_account *account = NULL;
+    if (!peer || !name[0])
+        return;
+    HASH_FIND(hh, accounts->by_peer, &peer, sizeof peer, account);
+    if (account && !account->name)
+        account->name = exo_strdup(name); /* without memory it stays without a name */
 }
 
 const exo_account *
@@ -106,6 +118,7 @@ exo_accounts_release(exo_accounts *accounts)
     exo_account *account, *next;
     HASH_ITER (hh, accounts->by_peer, account, next) {
         HASH_DEL(accounts->by_peer, account);
+        exo_free(account->name);
         exo_free(account);
     }
 }

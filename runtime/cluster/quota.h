@@ -40,7 +40,7 @@ enum {
     EXO_HOLDERS = 64,          /* processes of which a node tells the head what they hold of it */
     /* Calls of one connection in a system actor's mailbox, and bytes of arguments of more than one of them: see remote_gate.c. */
     EXO_QUOTA_TURNS = 4,
-    EXO_QUOTA_TURN_BYTES = 64 << 10
+    EXO_QUOTA_TURN_BYTES = 16 << 10
 };
 
 /* Quotas of every process; the defaults are what there is. */
@@ -58,6 +58,7 @@ exo_status exo_quota_check(const exo_quotas *quotas, exo_quota quota, uint64_t h
 
 typedef struct exo_account {
     uint64_t peer; /* 0: this process */
+    char *name;    /* of the key that it stands for; NULL: none is known */
     uint64_t held[EXO_QUOTA_HEAD];
     UT_hash_handle hh;
 } exo_account;
@@ -71,6 +72,8 @@ typedef struct exo_accounts {
 /* FULL, NOMEM: nothing was taken. */
 exo_status exo_account_take(exo_accounts *accounts, uint64_t peer, exo_quota quota, uint64_t count, exo_err *err);
 void exo_account_give(exo_accounts *accounts, uint64_t peer, exo_quota quota, uint64_t count);
+/* Names the account of a key, unless it has a name or holds nothing. */
+void exo_account_name(exo_accounts *accounts, uint64_t peer, const char *name);
 /* NULL: it holds nothing. */
 const exo_account *exo_account_of(const exo_accounts *accounts, uint64_t peer);
 void exo_accounts_release(exo_accounts *accounts);

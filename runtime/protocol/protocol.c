@@ -7,6 +7,7 @@
 #include <exogym/object.h>
 
 #include "actor/hooks.h"
+#include "wire/unpack.h"
 
 exo_registry exo_protocol_registry = EXO_REGISTRY("protocol");
 
@@ -35,7 +36,7 @@ exo_args_decode(const exo_args *args, const exo_payload *payload, ProtobufCMessa
         return exo_fail(err, st, "%s: no memory for a message of %zu bytes", args->method, payload->size);
     const uint8_t *data = bytes.data ? bytes.data : nothing;
     st = exo_args_check(args, data, bytes.size, err);
-    if (st == EXO_OK && !(*out = protobuf_c_message_unpack(args->fields, NULL, bytes.size, data)))
+    if (st == EXO_OK && !(*out = exo_message_unpack_bytes(args->fields, bytes.size, data)))
         st = exo_fail(err, EXO_INVAL, "%s: the argument is no message", args->method);
     exo_payload_release(&bytes);
     return st;
@@ -44,8 +45,7 @@ exo_args_decode(const exo_args *args, const exo_payload *payload, ProtobufCMessa
 void
 exo_args_free(ProtobufCMessage **message)
 {
-    if (*message)
-        protobuf_c_message_free_unpacked(*message, NULL);
+    exo_message_release(*message);
     *message = NULL;
 }
 

@@ -191,8 +191,7 @@ Test(foreign_memory, is_unpacked_from_a_copy, .timeout = 240)
         uint8_t before = *tag;
         Exo__Cluster__Spawn *spawn = exo_message_unpack(&exo__cluster__spawn__descriptor, &payload);
         changes += *tag != before;
-        if (spawn)
-            exo__cluster__spawn__free_unpacked(spawn, NULL);
+        EXO_RELEASE(spawn);
     }
     exo_payload_release(&payload);
     exo_object_drop(&object);

@@ -1,0 +1,21 @@
+/* Unpacking of protobuf messages into few blocks of memory.
+ *
+ * protobuf-c allocates each string, each message within a message and each list of its own, and a
+ * message of 2,000 others takes 20,000 allocations to make and to free. Here a message and all that
+ * it refers to lie in one block, or in a few: it is released whole, and no part of it alone. */
+#ifndef EXO_WIRE_UNPACK_H
+#define EXO_WIRE_UNPACK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <protobuf-c/protobuf-c.h>
+
+/* The message in data[0..size), released with exo_message_release. NULL: there is none of that type, or
+ * no memory. Nothing else may change `data` meanwhile. Any thread. */
+void *exo_message_unpack_bytes(const ProtobufCMessageDescriptor *descriptor, size_t size, const uint8_t *data);
+
+/* Frees a message from above; NULL is fine. What its fields were set to since is not freed. */
+void exo_message_release(ProtobufCMessage *message);
+
+#endif
