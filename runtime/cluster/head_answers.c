@@ -183,6 +183,7 @@ exo_head_ask_worker(struct head *h, exo_entry *a, exo_err *err)
     exo_status st = o ? h->env.worker_of(h->env.context, a->node->id, &worker, err) : EXO_NOMEM;
     a->spec->key = a->key;
     a->spec->incarnation = a->incarnation;
+    a->spec->asker = exo_account_number(&h->directory.accounts, a->holder);
     if (st == EXO_OK)
         st = exo_message_pack(&args, &a->spec->base);
     if (st == EXO_OK) {

@@ -78,6 +78,18 @@ exo_message_count(const exo_payload *args, uint32_t field)
     return count;
 }
 
+uint64_t
+exo_message_number(const exo_payload *args, uint32_t field)
+{
+    exo_wire_bytes b = {.at = args->data, .end = (const uint8_t *)args->data + args->size};
+    exo_wire_field f;
+    uint64_t number = 0;
+    while (args->data && b.at < b.end && exo_wire_field_next(&b, &f))
+        if (f.number == field && f.kind == EXO_WIRE_VARINT)
+            number = f.value;
+    return number;
+}
+
 void
 exo_message_text(const exo_payload *args, uint32_t field, char *out, size_t size)
 {

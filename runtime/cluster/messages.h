@@ -17,6 +17,8 @@ void *exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo
 void *exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor, const exo_payload *args);
 /* How many messages a repeated field of the arguments has, as far as they can be read: before they are unpacked, which costs far more. */
 size_t exo_message_count(const exo_payload *args, uint32_t field);
+/* The number in a field of the arguments, likewise; 0: there is none. */
+uint64_t exo_message_number(const exo_payload *args, uint32_t field);
 /* The text of one of the first fields of the arguments, likewise; "": there is none, or it is too long for `out`. */
 void exo_message_text(const exo_payload *args, uint32_t field, char *out, size_t size);
 /* A copy of a message that was packed or received. */

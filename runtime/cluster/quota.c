@@ -72,6 +72,7 @@ exo_account_take(exo_accounts *accounts, uint64_t peer, exo_quota quota, uint64_
         if (!(account = exo_calloc(1, sizeof *account)))
             return exo_fail(err, EXO_NOMEM, "no memory for the account of a process");
         account->peer = peer;
+        account->number = 2 + accounts->made++;
         HASH_ADD(hh, accounts->by_peer, peer, sizeof account->peer, account);
     }
     account->held[quota] += count;
@@ -110,6 +111,13 @@ exo_account_of(const exo_accounts *accounts, uint64_t peer)
     exo_account *account = NULL;
     HASH_FIND(hh, accounts->by_peer, &peer, sizeof peer, account);
     return account;
+}
+
+uint64_t
+exo_account_number(const exo_accounts *accounts, uint64_t peer)
+{
+    const exo_account *account = exo_account_of(accounts, peer);
+    return account ? account->number : 1;
 }
 
 void

@@ -40,7 +40,9 @@ enum {
     EXO_HOLDERS = 64,          /* processes of which a node tells the head what they hold of it */
     /* Calls of one connection in a system actor's mailbox, and bytes of arguments of more than one of them: see remote_gate.c. */
     EXO_QUOTA_TURNS = 4,
-    EXO_QUOTA_TURN_BYTES = 16 << 10
+    EXO_QUOTA_TURN_BYTES = 16 << 10,
+    /* The same of all those together for whom a connection's peer asks. */
+    EXO_QUOTA_ASKED_TURNS = 2 * EXO_QUOTA_TURNS
 };
 
 /* Quotas of every process; the defaults are what there is. */
@@ -57,8 +59,9 @@ exo_status exo_quota_check(const exo_quotas *quotas, exo_quota quota, uint64_t h
 /* --- Accounts ----------------------------------------------------------------------------------------------------- */
 
 typedef struct exo_account {
-    uint64_t peer; /* 0: this process */
-    char *name;    /* of the key that it stands for; NULL: none is known */
+    uint64_t peer;   /* 0: this process */
+    uint64_t number; /* what workers call it by: says nothing of whose it is */
+    char *name;      /* of the key that it stands for; NULL: none is known */
     uint64_t held[EXO_QUOTA_HEAD];
     UT_hash_handle hh;
 } exo_account;
@@ -67,6 +70,7 @@ typedef struct exo_account {
 typedef struct exo_accounts {
     const exo_quotas *quotas; /* NULL: the default ones */
     exo_account *by_peer;
+    uint64_t made; /* so many so far */
 } exo_accounts;
 
 /* FULL, NOMEM: nothing was taken. */
@@ -76,6 +80,8 @@ void exo_account_give(exo_accounts *accounts, uint64_t peer, exo_quota quota, ui
 void exo_account_name(exo_accounts *accounts, uint64_t peer, const char *name);
 /* NULL: it holds nothing. */
 const exo_account *exo_account_of(const exo_accounts *accounts, uint64_t peer);
+/* Of the account; 1: it holds nothing. */
+uint64_t exo_account_number(const exo_accounts *accounts, uint64_t peer);
 void exo_accounts_release(exo_accounts *accounts);
 
 #endif

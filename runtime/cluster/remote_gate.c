@@ -2,12 +2,14 @@
  * connection, EXO_QUOTA_TURNS calls are in that mailbox, or one large one; the others wait here, in their order, until one of those has run. So a call waits for
  * a few of each other process, however many that one makes; and what waits is bounded by quotas.
  *
+ * The head asks a worker for actors on behalf of others, by one connection. Such calls name their asker, and each asker has a line here with as
+ * many turns as a connection. All askers of a connection together have EXO_QUOTA_ASKED_TURNS, for which their lines stand in turn: so nobody gains by
+ * naming many. What the peer calls for itself never waits for those.
+ *
  * Everything is guarded by the remote's lock. A gate lives as long as its connection, and as any of its calls in a mailbox. Read next:
  * remote_serve.c. */
-#include <stdio.h>
+#include <inttypes.h>
 #include <string.h>
-
-#include <utlist.h>
 
 #include <exogym/memory.h>
 
@@ -24,20 +26,31 @@ struct waiting {
     char method[];
 };
 
+/* The calls of one asker, in their order. */
+struct line {
+    uint64_t asker;      /* 0: the peer itself */
+    uint32_t turns;      /* calls in a mailbox, or on their way there */
+    uint64_t turn_bytes; /* their arguments */
+    struct waiting *first, *last;
+    uint64_t count, bytes; /* of what waits */
+    UT_hash_handle hh;
+};
+
 struct gate {
     exo_remote *remote;
     uint32_t references; /* the channel's, and one for each turn */
-    uint32_t turns;      /* calls in a mailbox, or on their way there */
-    uint64_t turn_bytes; /* their arguments */
     bool passing;        /* a thread hands waiting calls over */
     bool closed;
-    struct waiting *first, *last;
-    uint64_t count, bytes; /* of what waits */
+    struct line own;       /* the peer's */
+    struct line *askers;   /* those with something in it; whose turn it is next comes first */
+    uint32_t asked_turns;  /* of these */
+    uint64_t count, bytes; /* of what waits, in all lines */
 };
 
 /* Goes with a call's arguments into the mailbox: when they are released, the call has run or was dropped. */
 struct turn {
     struct gate *gate;
+    struct line *line;
     exo_payload args;
 };
 
@@ -50,18 +63,52 @@ drop_gate_locked(struct gate *g)
         exo_free(g);
 }
 
+/* NULL: no memory. */
+static struct line *
+line_of_locked(struct gate *g, uint64_t asker)
+{
+    struct line *l = NULL;
+    if (!asker)
+        return &g->own;
+    HASH_FIND(hh, g->askers, &asker, sizeof asker, l);
+    if (!l && (l = exo_calloc(1, sizeof *l))) {
+        l->asker = asker;
+        HASH_ADD(hh, g->askers, asker, sizeof l->asker, l);
+    }
+    return l;
+}
+
+/* An asker's line with nothing in it goes. */
+static void
+tidy_line_locked(struct gate *g, struct line *l)
+{
+    if (l == &g->own || l->turns > 0 || l->first)
+        return;
+    HASH_DEL(g->askers, l);
+    exo_free(l);
+}
+
+static void
+give_turn_locked(struct gate *g, struct line *l, size_t size)
+{
+    l->turns--;
+    l->turn_bytes -= size;
+    g->asked_turns -= l != &g->own;
+    tidy_line_locked(g, l);
+}
+
 static void
 end_turn(void *owner)
 {
     struct turn *t = owner;
     struct gate *g = t->gate;
+    struct line *l = t->line;
     exo_remote *r = g->remote;
     size_t size = t->args.size;
     exo_payload_release(&t->args);
     exo_free(t);
     pthread_mutex_lock(&r->lock);
-    g->turns--;
-    g->turn_bytes -= size;
+    give_turn_locked(g, l, size);
     pthread_mutex_unlock(&r->lock);
     pass(g);
     pthread_mutex_lock(&r->lock);
@@ -71,50 +118,78 @@ end_turn(void *owner)
 
 /* A turn was taken for it. *args is moved. */
 static exo_status
-deliver(struct gate *g, exo_ref actor, const char *method, exo_payload *args, const exo_identity *caller,
-        exo_future *future, exo_err *err)
+deliver(struct gate *g, struct line *l, exo_ref actor, const char *method, exo_payload *args,
+        const exo_identity *caller, exo_future *future, exo_err *err)
 {
+    exo_remote *r = g->remote;
     struct turn *t = exo_calloc(1, sizeof *t);
     if (!t) {
-        pthread_mutex_lock(&g->remote->lock);
-        g->turns--;
-        g->turn_bytes -= args->size;
+        pthread_mutex_lock(&r->lock);
+        give_turn_locked(g, l, args->size);
         drop_gate_locked(g);
-        pthread_mutex_unlock(&g->remote->lock);
+        pthread_mutex_unlock(&r->lock);
         exo_payload_release(args);
         return exo_fail(err, EXO_NOMEM, "the callee has no memory for a call");
     }
-    *t = (struct turn){.gate = g, .args = *args};
+    *t = (struct turn){.gate = g, .line = l, .args = *args};
     exo_payload with_turn = {.data = args->data, .size = args->size, .release = end_turn, .owner = t};
     *args = (exo_payload){0};
-    return exo_runtime_deliver(g->remote->runtime, actor, method, &with_turn, caller, future, err);
+    return exo_runtime_deliver(r->runtime, actor, method, &with_turn, caller, future, err);
 }
 
 /* A large call goes alone. */
 static bool
-has_turn_locked(const struct gate *g, size_t size)
+has_turn_locked(const struct gate *g, const struct line *l, size_t size)
 {
-    return g->turns == 0 || (g->turns < EXO_QUOTA_TURNS && g->turn_bytes + size <= EXO_QUOTA_TURN_BYTES);
+    if (l != &g->own && g->asked_turns >= EXO_QUOTA_ASKED_TURNS)
+        return false;
+    return l->turns == 0 || (l->turns < EXO_QUOTA_TURNS && l->turn_bytes + size <= EXO_QUOTA_TURN_BYTES);
 }
 
 static void
-take_turn_locked(struct gate *g, size_t size)
+take_turn_locked(struct gate *g, struct line *l, size_t size)
 {
-    g->turns++;
-    g->turn_bytes += size;
+    l->turns++;
+    l->turn_bytes += size;
+    g->asked_turns += l != &g->own;
     g->references++;
 }
 
-static struct waiting *
-take_first_locked(struct gate *g)
+static bool
+may_go_locked(const struct gate *g, const struct line *l)
 {
-    struct waiting *w = g->first;
-    if (!w || (!g->closed && !has_turn_locked(g, w->args.size)))
+    return l->first && (g->closed || has_turn_locked(g, l, l->first->args.size));
+}
+
+/* The line whose first call may go; NULL: there is none. Those that are passed over have turns, so they are few. */
+static struct line *
+next_line_locked(struct gate *g)
+{
+    struct line *l = g->askers;
+    if (may_go_locked(g, &g->own))
+        return &g->own;
+    if (!g->closed && g->asked_turns >= EXO_QUOTA_ASKED_TURNS)
         return NULL;
-    g->first = w->next;
-    g->last = g->first ? g->last : NULL;
+    while (l && !may_go_locked(g, l))
+        l = l->hh.next;
+    return l;
+}
+
+/* Takes its first call, and has the others' lines go before it. */
+static struct waiting *
+take_first_locked(struct gate *g, struct line *l)
+{
+    struct waiting *w = l->first;
+    l->first = w->next;
+    l->last = l->first ? l->last : NULL;
+    l->count--;
+    l->bytes -= w->args.size;
     g->count--;
     g->bytes -= w->args.size;
+    if (l != &g->own && l->hh.next) {
+        HASH_DEL(g->askers, l);
+        HASH_ADD(hh, g->askers, asker, sizeof l->asker, l);
+    }
     return w;
 }
 
@@ -132,18 +207,19 @@ static void
 pass(struct gate *g)
 {
     exo_remote *r = g->remote;
-    struct waiting *w;
+    struct line *l;
     pthread_mutex_lock(&r->lock);
     if (g->passing) {
         pthread_mutex_unlock(&r->lock);
         return;
     }
     g->passing = true;
-    while (!g->closed && (w = take_first_locked(g))) {
-        take_turn_locked(g, w->args.size);
+    while (!g->closed && (l = next_line_locked(g))) {
+        struct waiting *w = take_first_locked(g, l);
+        take_turn_locked(g, l, w->args.size);
         pthread_mutex_unlock(&r->lock);
         exo_err err = {0};
-        exo_status st = deliver(g, w->actor, w->method, &w->args, w->caller, w->future, &err);
+        exo_status st = deliver(g, l, w->actor, w->method, &w->args, w->caller, w->future, &err);
         if (st != EXO_OK)
             exo_future_complete(w->future, st, err.text, NULL);
         free_waiting(w);
@@ -153,50 +229,71 @@ pass(struct gate *g)
     pthread_mutex_unlock(&r->lock);
 }
 
+/* l: NULL: the asker has none yet. */
 static exo_status
-check_room_locked(const struct gate *g, size_t size, exo_err *err)
+check_room_locked(const struct gate *g, const struct line *l, size_t size, exo_err *err)
 {
-    exo_status st = exo_quota_check(NULL, EXO_QUOTA_WAITING, g->count, 1, err);
-    return st == EXO_OK ? exo_quota_check(NULL, EXO_QUOTA_WAITING_BYTES, g->bytes, size, err) : st;
+    const uint64_t *most = exo_quotas_default.most;
+    exo_status st = exo_quota_check(NULL, EXO_QUOTA_WAITING, l ? l->count : 0, 1, err);
+    if (st == EXO_OK)
+        st = exo_quota_check(NULL, EXO_QUOTA_WAITING_BYTES, l ? l->bytes : 0, size, err);
+    if (st != EXO_OK ||
+        (g->count < 2 * most[EXO_QUOTA_WAITING] && g->bytes + size <= 2 * most[EXO_QUOTA_WAITING_BYTES]))
+        return st;
+    return exo_fail(err, EXO_FULL,
+                    "%" PRIu64 " calls with %" PRIu64
+                    " bytes that others have asked for wait for a turn: wait for some "
+                    "of them (docs/security.md)",
+                    g->count, g->bytes);
 }
 
 exo_status
-exo_remote_check_gate(exo_remote *r, exo_peer *peer, size_t size, exo_err *err)
+exo_remote_check_gate(exo_remote *r, exo_peer *peer, uint64_t asker, size_t size, exo_err *err)
 {
+    exo_status st = EXO_OK;
     pthread_mutex_lock(&r->lock);
     const struct channel *c = exo_peer_user(peer);
-    exo_status st = c && c->gate ? check_room_locked(c->gate, size, err) : EXO_OK;
+    if (c && c->gate) {
+        const struct line *l = &c->gate->own;
+        if (asker)
+            HASH_FIND(hh, c->gate->askers, &asker, sizeof asker, l);
+        st = check_room_locked(c->gate, l, size, err);
+    }
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
 static exo_status
-wait_locked(struct gate *g, exo_ref actor, const char *method, exo_payload *args, const exo_identity *caller,
-            exo_future *future, exo_err *err)
+wait_locked(struct gate *g, struct line *l, exo_ref actor, const char *method, exo_payload *args,
+            const exo_identity *caller, exo_future *future, exo_err *err)
 {
-    exo_status st = check_room_locked(g, args->size, err);
+    exo_status st = check_room_locked(g, l, args->size, err);
     struct waiting *w = st == EXO_OK ? exo_calloc(1, sizeof *w + strlen(method) + 1) : NULL;
-    if (!w)
+    if (!w) {
+        tidy_line_locked(g, l);
         return st != EXO_OK ? st : exo_fail(err, EXO_NOMEM, "the callee has no memory for a call");
+    }
     w->actor = actor;
     w->future = exo_future_hold(future);
     w->caller = exo_identity_hold(caller);
     w->args = *args;
     *args = (exo_payload){0};
     strcpy(w->method, method);
-    if (g->last)
-        g->last->next = w;
+    if (l->last)
+        l->last->next = w;
     else
-        g->first = w;
-    g->last = w;
+        l->first = w;
+    l->last = w;
+    l->count++;
+    l->bytes += w->args.size;
     g->count++;
     g->bytes += w->args.size;
     return EXO_OK;
 }
 
 exo_status
-exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, exo_ref actor, const char *method, exo_payload *args,
-                exo_future *future, exo_err *err)
+exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, uint64_t asker, exo_ref actor, const char *method,
+                exo_payload *args, exo_future *future, exo_err *err)
 {
     const exo_identity *caller = exo_peer_identity(peer);
     exo_status st = EXO_OK;
@@ -206,19 +303,20 @@ exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, exo_ref actor,
         g->remote = r;
         g->references = 1;
     }
-    bool now = g && !g->first && !g->passing && has_turn_locked(g, args->size);
-    if (!g)
+    struct line *l = g ? line_of_locked(g, asker) : NULL;
+    bool now = l && !l->first && !g->passing && has_turn_locked(g, l, args->size);
+    if (!l)
         st = exo_fail(err, EXO_NOMEM, "the callee has no memory for a call");
     else if (now)
-        take_turn_locked(g, args->size);
+        take_turn_locked(g, l, args->size);
     else
-        st = wait_locked(g, actor, method, args, caller, future, err);
-    if (g && !now)
+        st = wait_locked(g, l, actor, method, args, caller, future, err);
+    if (l && !now)
         g->references++;
     pthread_mutex_unlock(&r->lock);
     if (now)
-        return deliver(g, actor, method, args, caller, future, err);
-    if (!g)
+        return deliver(g, l, actor, method, args, caller, future, err);
+    if (!l)
         return st;
     pass(g); /* the last turn may have ended meanwhile */
     pthread_mutex_lock(&r->lock);
@@ -277,16 +375,18 @@ exo_remote_close_gate_locked(struct channel *c)
 bool
 exo_remote_drain_gate(exo_remote *r, struct channel *c)
 {
-    struct waiting *w = NULL;
+    struct line *l = NULL;
     pthread_mutex_lock(&r->lock);
     struct gate *g = c->gate;
-    for (size_t i = 0; g && i < ENDED_AT_ONCE && (w = take_first_locked(g)); i++) {
+    for (size_t i = 0; g && i < ENDED_AT_ONCE && (l = next_line_locked(g)); i++) {
+        struct waiting *w = take_first_locked(g, l);
+        tidy_line_locked(g, l);
         pthread_mutex_unlock(&r->lock);
         exo_future_complete(w->future, EXO_CANCELLED, "the caller is gone", NULL);
         free_waiting(w);
         pthread_mutex_lock(&r->lock);
     }
-    bool more = g && w;
+    bool more = g && l;
     if (g && !more) {
         c->gate = NULL;
         drop_gate_locked(g);

@@ -126,12 +126,12 @@ bool exo_remote_end_serving(exo_remote *r, struct channel *c);
 
 /* --- Turns at system actors (remote_gate.c) ----------------------------------------------------------------------- */
 
-/* A call of a connection's peer to a system actor of this process: into its mailbox, or to those that wait. FULL: the quotas. *args is moved,
- * or stays on failure. */
-exo_status exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, exo_ref actor, const char *method,
-                           exo_payload *args, exo_future *future, exo_err *err);
+/* A call of a connection's peer to a system actor of this process: into its mailbox, or to those that wait. `asker`: who asked the peer for it,
+ * by the peer's numbers; 0: nobody. FULL: the quotas. *args is moved, or stays on failure. */
+exo_status exo_remote_pass(exo_remote *r, struct channel *c, exo_peer *peer, uint64_t asker, exo_ref actor,
+                           const char *method, exo_payload *args, exo_future *future, exo_err *err);
 /* Whether one could wait there. FULL: the quotas. So one that cannot costs little more than its refusal. */
-exo_status exo_remote_check_gate(exo_remote *r, exo_peer *peer, size_t size, exo_err *err);
+exo_status exo_remote_check_gate(exo_remote *r, exo_peer *peer, uint64_t asker, size_t size, exo_err *err);
 /* What waits there is not called any more: the connection is lost. */
 void exo_remote_close_gate_locked(struct channel *c);
 /* Answers some of what waits behind a closed gate. False: there is no more, and the channel has no gate. */

@@ -11,11 +11,14 @@
 
 #include "base/printable.h"
 #include "cluster/access.h"
+#include "cluster/messages.h"
 #include "cluster/quota.h"
 #include "cluster/remote_impl.h"
 
 enum {
-    SERVED = 2 * WINDOW /* calls of one connection's peer, which may have given some of them up, that may be going on */
+    SERVED =
+        2 * WINDOW,  /* calls of one connection's peer, which may have given some of them up, that may be going on */
+    SPAWN_ASKER = 22 /* number of a field of Spawn (proto/cluster.proto) */
 };
 
 /* A call that is going on here. */
@@ -126,7 +129,8 @@ serving_done(void *context, uint64_t unused, exo_future *future)
     if (st == EXO_OK)
         st = exo_net_send(r->net, s->peer, &reply, lent ? NULL : &value, &err);
     exo_payload_release(&value);
-    if (st == EXO_INVAL || st == EXO_NOMEM) { /* the caller shall not wait for a reply that cannot be sent */
+    if (st == EXO_INVAL || st == EXO_NOMEM ||
+        st == EXO_FULL) { /* the caller shall not wait for a reply that cannot be sent */
         exo_envelope failure = {.kind = EXO_WIRE_REPLY, .id = s->key.id, .status = st, .text = err.text};
         exo_net_send(r->net, s->peer, &failure, NULL, NULL);
     }
@@ -339,13 +343,21 @@ begin_serving(exo_remote *r, exo_peer *peer, struct serving *s, exo_err *err)
     return st;
 }
 
+/* For whom the head wants something of this worker. 0: for itself, or it is seen when the arguments are there. */
+static uint64_t
+asker_of(const exo_envelope *e, const exo_payload *args)
+{
+    bool spawns = strcmp(e->text, "worker") == 0 && strcmp(e->method, "spawn") == 0;
+    return spawns ? exo_message_number(args, SPAWN_ASKER) : 0;
+}
+
 void
 exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_payload *args)
 {
     exo_err err = {0};
     exo_ref actor = {.id = e->actor};
     bool system = e->actor == 0 && e->text[0] != 0;
-    exo_status st = system ? exo_remote_check_gate(r, peer, args->size, &err) : EXO_OK;
+    exo_status st = system ? exo_remote_check_gate(r, peer, asker_of(e, args), args->size, &err) : EXO_OK;
     if (st != EXO_OK) {
         answer(r, peer, e->id, st, err.text);
         record_failure(r, peer, e, actor, st, &err);
@@ -407,7 +419,7 @@ exo_remote_serve_call(exo_remote *r, exo_peer *peer, const exo_envelope *e, exo_
     if (st == EXO_OK)
         record_end(r, peer, e, actor);
     if (st == EXO_OK && !run_control(r, actor, e->method, args, future, &st, &err))
-        st = system ? exo_remote_pass(r, channel, peer, actor, e->method, args, future, &err)
+        st = system ? exo_remote_pass(r, channel, peer, asker_of(e, args), actor, e->method, args, future, &err)
                     : exo_runtime_deliver(r->runtime, actor, e->method, args, exo_peer_identity(peer), future, &err);
     if (st != EXO_OK) {
         record_failure(r, peer, e, actor, st, &err);

@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "cluster/directory.h"
 #include "cluster/messages.h"
+#include "cluster/quota.h"
 
 struct worker {
     exo_worker_env env;
@@ -183,9 +184,9 @@ worker_end(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     return EXO_OK;
 }
 
-/* `start` of an actor may take long, and must not keep others from starting. */
-static const exo_lane_class lanes[] = {{.name = "main"},
-                                       {.name = "spawn", .blocking = true, .max_concurrency = 4, .capacity = 65536}};
+/* `start` of an actor may take long, and must not keep others from starting: there is a thread for each turn of those whom the head asks for. */
+static const exo_lane_class lanes[] = {
+    {.name = "main"}, {.name = "spawn", .blocking = true, .max_concurrency = EXO_QUOTA_ASKED_TURNS, .capacity = 65536}};
 
 static const exo_method methods[] = {{.name = "spawn", .lane = 1, .run = worker_spawn},
                                      {.name = "kill", .run = worker_kill},

@@ -7,9 +7,9 @@
  * down with a connection.
  *
  * What is sent to a peer and not read by it takes memory. Each end tells the other how much it has read; while more than
- * `unread_limit` is not, calls give FULL, and a peer to which four times as much gathers in replies is lost; so is one of another host that
- * reads nothing for `peer_timeout` meanwhile. The number of what waits to be sent is bounded in the same way. net_limits.h has what else is
- * bounded.
+ * `unread_limit` is not, calls give FULL. A reply gives FULL, too, if the payloads of those that wait and its own are more than that; one alone may
+ * be larger. A peer of another host that reads nothing for `peer_timeout` meanwhile is lost. The number of what waits to be sent is bounded:
+ * calls give FULL, and a peer for which twice as many gather is lost. net_limits.h has what else is bounded.
  *
  * A peer is lost when its process ends (one that came by ipc is watched by its pidfd and is never lost by silence: it may be busy or
  * stopped for a moment), when nothing came by tcp for `peer_timeout`, when it says goodbye, or when messages are missing. A process of the
@@ -65,7 +65,7 @@ typedef struct exo_net_opts {
     const char
         *trusted; /* the head's key, Z85, if this process connects to it: who has it may do anything; NULL: none */
     exo_time peer_timeout; /* silence of another host after which it is lost; 0: 5 s                */
-    size_t unread_limit;   /* bytes; 0: 256 MiB; at least 4 MiB                                     */
+    size_t unread_limit;   /* bytes of what is sent, and of replies; 0: 256 MiB; at least 4 MiB       */
     const char *boot;      /* NULL: of this host. For tests: with another, processes of this host are far */
     bool held;             /* bound, but nothing is read before exo_net_start                       */
     exo_audit *audit;      /* of who is let in and who is not; NULL: none. Lives until the net is closed */
@@ -108,7 +108,8 @@ exo_status exo_net_connect_while(exo_net *net, const char *endpoint, const char 
                                  bool (*is_there)(const char *endpoint), exo_peer **out, exo_err *err);
 
 /* Sends an envelope; `payload` (may be NULL) is moved into it, also on failure. It goes out soon: at once if the connection is quiet,
- * else with what gathers meanwhile. Errors: PEER_LOST with the cause, INVAL, NOMEM, FULL (a call to a peer that does not read). */
+ * else with what gathers meanwhile. Errors: PEER_LOST with the cause, INVAL, NOMEM, FULL (a call or a reply
+ * to a peer that does not read). */
 exo_status exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err);
 /* Sends out what has gathered. Before a thread waits. */
 void exo_net_flush(exo_net *net);
@@ -127,7 +128,7 @@ const char *exo_peer_name(const exo_peer *peer);
 const char *exo_peer_endpoint(const exo_peer *peer); /* where it can be reached; "" if nowhere */
 bool exo_peer_is_near(const exo_peer *peer);         /* on this host, as it says */
 bool exo_peer_is_open(const exo_peer *peer);
-/* More than the limit was sent and is not read: calls give FULL, and more should not be done for it. */
+/* More than the limit was sent and is not read, or a reply was refused: calls give FULL, and more should not be done for it. */
 bool exo_peer_is_full(const exo_peer *peer);
 uint32_t exo_peer_pid(const exo_peer *peer);
 /* A pointer of the handler's, NULL at first. Guarded by the handler. */

@@ -93,9 +93,11 @@ struct exo_peer {
     exo_parcel *first_parcel, *last_parcel;
     uint64_t parcel_bytes; /* of these, as the next */
     uint64_t parcel_envelopes;
-    exo_time read_at;                /* when it had last read something, or all */
-    uint32_t sent;                   /* messages */
-    uint64_t sent_bytes, read_bytes; /* to it; by it, as it says. Both as Beat counts */
+    uint64_t parcel_replies, gathered_replies; /* bytes of replies' payloads in parcels; in the writer and its frames */
+    bool choked;                               /* a reply was refused, and it has read nothing since */
+    exo_time read_at;                          /* when it had last read something, or all */
+    uint32_t sent;                             /* messages */
+    uint64_t sent_bytes, read_bytes;           /* to it; by it, as it says. Both as Beat counts */
 
     /* What has come (receive.c). */
     uint32_t received;                   /* messages */

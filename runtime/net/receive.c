@@ -148,6 +148,7 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
             exo_peer_lose_locked(net, peer, "it has read more than was sent to it");
         } else if (e->read > peer->read_bytes) {
             peer->read_bytes = e->read;
+            peer->choked = false;
             peer->read_at = exo_now(exo_clock_real());
             exo_peer_judge_window_locked(net, peer);
             exo_peer_pump_locked(net, peer);

@@ -34,6 +34,7 @@ struct exo_parcel {
     size_t num_frames;
     struct large *large; /* NULL: there is none, or all of it was sent */
     size_t at;           /* of it, bytes that were sent */
+    uint64_t replies;    /* bytes of replies' payloads in it; of a large one all, until its last piece is sent */
     exo_parcel *next;
 };
 
@@ -50,6 +51,13 @@ has_window(const exo_peer *peer)
     return peer->sent_bytes - peer->read_bytes < EXO_LIMIT_WINDOW;
 }
 
+/* What is sent now would be read behind something that waits. */
+static bool
+must_wait(const exo_peer *peer)
+{
+    return peer->first_parcel || !has_window(peer);
+}
+
 /* Bytes and envelopes are bounded, each: a small one takes more memory than its bytes. */
 static bool
 has_more_than(const exo_peer *peer, uint64_t bytes, uint64_t envelopes)
@@ -60,7 +68,16 @@ has_more_than(const exo_peer *peer, uint64_t bytes, uint64_t envelopes)
 static bool
 is_full(const exo_net *net, const exo_peer *peer)
 {
-    return has_more_than(peer, net->opts.unread_limit, EXO_LIMIT_WAITING);
+    return peer->choked || has_more_than(peer, net->opts.unread_limit, EXO_LIMIT_WAITING);
+}
+
+/* Whether the payload of one more reply would be too much beside those that wait. One alone may be larger than the limit: what a window takes does
+ * not count. Nor does a payload that is no longer than the text of a refusal. */
+static bool
+has_too_many_replies(const exo_net *net, const exo_peer *peer, size_t size)
+{
+    uint64_t waiting = peer->parcel_replies + (must_wait(peer) ? peer->gathered_replies : 0);
+    return size > EXO_ERR_TEXT && waiting > EXO_LIMIT_WINDOW && waiting + size > net->opts.unread_limit;
 }
 
 void
@@ -157,6 +174,7 @@ append_locked(exo_net *net, exo_peer *peer, exo_parcel *parcel)
     peer->last_parcel = parcel;
     peer->parcel_bytes += bytes_of(parcel) + (parcel->large ? parcel->large->payload.size : 0);
     peer->parcel_envelopes += parcel->writer.count;
+    peer->parcel_replies += parcel->replies;
     exo_peer_judge_window_locked(net, peer);
 }
 
@@ -174,7 +192,7 @@ exo_peer_drop_parcels(exo_peer *peer)
         exo_free(p);
     }
     peer->first_parcel = peer->last_parcel = NULL;
-    peer->parcel_bytes = peer->parcel_envelopes = 0;
+    peer->parcel_bytes = peer->parcel_envelopes = peer->parcel_replies = 0;
 }
 
 /* Sends the next piece of a parcel's payload. False: the peer is lost. */
@@ -213,11 +231,11 @@ send_piece_locked(exo_net *net, exo_peer *peer, exo_parcel *parcel)
 
 /* --- What goes out -------------------------------------------------------------------------------------------------------------- */
 
-/* False: the peer is lost, as it has too much that it does not read. */
+/* False: the peer is lost, as it has too much that it does not read. Bytes need no such end: calls and replies are refused before. */
 static bool
 check_unread_locked(exo_net *net, exo_peer *peer)
 {
-    if (!has_more_than(peer, 4 * (uint64_t)net->opts.unread_limit, EXO_LIMIT_WAITING_REPLIES))
+    if (peer->parcel_envelopes + peer->writer.count < EXO_LIMIT_WAITING_REPLIES)
         return true;
     exo_peer_lose_locked(net, peer, "it does not read what is sent to it");
     return false;
@@ -230,13 +248,6 @@ is_message(const exo_peer *peer)
     return peer->writer.size > FLUSH_BYTES || peer->num_frames > 0 || peer->writer.count > FLUSH_ENVELOPES;
 }
 
-/* What is sent now would be read behind something that waits. */
-static bool
-must_wait(const exo_peer *peer)
-{
-    return peer->first_parcel || !has_window(peer);
-}
-
 /* What has gathered waits as a parcel, in as much memory as it needs. */
 static void
 set_aside_locked(exo_net *net, exo_peer *peer)
@@ -246,7 +257,10 @@ set_aside_locked(exo_net *net, exo_peer *peer)
         exo_peer_lose_locked(net, peer, "there is no memory to speak to it");
         return;
     }
-    *parcel = (exo_parcel){.writer = peer->writer, .frames = peer->frames, .num_frames = peer->num_frames};
+    *parcel = (exo_parcel){.writer = peer->writer,
+                           .frames = peer->frames,
+                           .num_frames = peer->num_frames,
+                           .replies = peer->gathered_replies};
     uint8_t *smaller = exo_realloc(parcel->writer.data, parcel->writer.size, 1);
     if (smaller) {
         parcel->writer.data = smaller;
@@ -255,6 +269,7 @@ set_aside_locked(exo_net *net, exo_peer *peer)
     peer->writer = (exo_wire_writer){0};
     peer->frames = NULL;
     peer->num_frames = peer->cap_frames = 0;
+    peer->gathered_replies = 0;
     append_locked(net, peer, parcel);
 }
 
@@ -271,6 +286,7 @@ flush_peer_locked(exo_net *net, exo_peer *peer)
         if (is_message(peer))
             set_aside_locked(net, peer);
     } else if (transmit_locked(net, peer, &peer->writer, peer->frames, &peer->num_frames, false)) {
+        peer->gathered_replies = 0;
         exo_peer_judge_window_locked(net, peer);
     }
 }
@@ -289,6 +305,7 @@ exo_peer_pump_locked(exo_net *net, exo_peer *peer)
             return;
         peer->parcel_bytes -= bytes;
         peer->parcel_envelopes -= envelopes;
+        peer->parcel_replies -= p->replies;
         peer->first_parcel = p->next;
         if (!p->next)
             peer->last_parcel = NULL;
@@ -345,6 +362,7 @@ send_large_locked(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payl
     }
     large->references = 1;
     parcel->large = large;
+    parcel->replies = envelope->kind == EXO_WIRE_REPLY ? large->payload.size : 0;
     append_locked(net, peer, parcel);
     exo_peer_pump_locked(net, peer);
     return EXO_OK;
@@ -401,12 +419,15 @@ add_locked(exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err
                    : (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = payload->data, .size = payload->size};
     }
     exo_wire_writer before = peer->writer;
+    size_t size = payload ? payload->size : 0;
     exo_status st = exo_wire_add(&peer->writer, envelope, err);
     if (st == EXO_OK && framed)
         st = add_frame_locked(peer, payload, err);
     if (st != EXO_OK) { /* the envelope whose frame is missing goes, too */
         peer->writer.size = before.size;
         peer->writer.count = before.count;
+    } else if (envelope->kind == EXO_WIRE_REPLY) {
+        peer->gathered_replies += size;
     }
     return st;
 }
@@ -424,6 +445,19 @@ send_soon_locked(exo_net *net, exo_peer *peer)
     }
 }
 
+/* It hears of it by a reply without the payload. Until it has read something nothing is done for it. */
+static exo_status
+refuse_reply_locked(exo_net *net, exo_peer *peer, size_t size, exo_err *err)
+{
+    peer->choked = true;
+    exo_peer_judge_window_locked(net, peer);
+    return exo_fail(err, EXO_FULL,
+                    "the caller has not read %" PRIu64
+                    " bytes of replies, of %zu at most, and one of %zu bytes would come "
+                    "behind them: ask for fewer at a time (docs/security.md)",
+                    peer->parcel_replies + peer->gathered_replies, net->opts.unread_limit, size);
+}
+
 exo_status
 exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *payload, exo_err *err)
 {
@@ -439,6 +473,8 @@ exo_net_send(exo_net *net, exo_peer *peer, exo_envelope *envelope, exo_payload *
     else if (payload && payload->size > EXO_LIMIT_PAYLOAD)
         st = exo_fail(err, EXO_INVAL, "a payload of %zu bytes is longer than %d: put it into an object", payload->size,
                       EXO_LIMIT_PAYLOAD);
+    else if (envelope->kind == EXO_WIRE_REPLY && payload && has_too_many_replies(net, peer, payload->size))
+        st = refuse_reply_locked(net, peer, payload->size, err);
     else if (payload && payload->size > EXO_LIMIT_PIECE)
         st = send_large_locked(net, peer, envelope, payload, err);
     else if ((st = add_locked(peer, envelope, payload, err)) == EXO_OK)

@@ -36,7 +36,8 @@ note_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
     cr_assert(spec && w->num_spawns < WORLD_MOST);
     struct world_asked *a = &w->spawns[w->num_spawns++];
-    *a = (struct world_asked){.key = spec->key, .incarnation = spec->incarnation, .answer = exo_call_defer(call)};
+    *a = (struct world_asked){
+        .key = spec->key, .incarnation = spec->incarnation, .asker = spec->asker, .answer = exo_call_defer(call)};
     snprintf(a->name, sizeof a->name, "%s", spec->name);
     EXO_RELEASE(spec);
     return EXO_OK;

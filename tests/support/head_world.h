@@ -19,7 +19,7 @@ enum {
 /* What the worker was asked for. */
 struct world_asked {
     char name[64];
-    uint64_t key, incarnation, id;
+    uint64_t key, incarnation, id, asker;
     exo_future *answer; /* NULL: given */
 };
 

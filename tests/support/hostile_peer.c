@@ -355,7 +355,7 @@ enum {
     ACTORS = 192,  /* 100,000 actors, or names and their rows (SQLite's cache), besides */
     UNREAD = 288,  /* what a peer has not read */
     LENT = 288,    /* objects that it was lent */
-    REPLIES = 1056 /* what a peer has not read, replies among it */
+    REPLIES = 288  /* replies that wait, none of them larger */
 };
 
 static const struct way ways[] = {

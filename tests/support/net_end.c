@@ -67,7 +67,7 @@ received(void *context, exo_peer *peer, const exo_envelope *e, exo_payload *payl
     if (e->kind == EXO_WIRE_CALL && self->reply_bytes > 0) {
         exo_envelope reply = {.kind = EXO_WIRE_REPLY, .id = e->id};
         exo_payload value = {.data = exo_calloc(1, self->reply_bytes), .size = self->reply_bytes, .release = exo_free};
-        exo_net_send(self->net, peer, &reply, &value, NULL);
+        self->refused += exo_net_send(self->net, peer, &reply, &value, NULL) == EXO_FULL;
     }
 }
 

@@ -12,6 +12,7 @@
 typedef struct net_end {
     exo_net *net;
     atomic_uint opened, lost, calls, replies, cancels;
+    atomic_uint refused;      /* own replies that were FULL */
     atomic_ullong next;       /* number of the call that is due */
     atomic_uint wrong;        /* calls out of order, or not whole */
     size_t reply_bytes;       /* of the reply to each call; 0: there is none */

@@ -452,20 +452,96 @@ Test(net, survives_frames_that_are_no_envelopes)
     net_end_close(&server);
 }
 
-/* It calls and calls, and reads no reply. */
-Test(net, loses_a_peer_that_lets_replies_gather)
+enum {
+    REPLIES = 16 << 20 /* bytes that may wait */
+};
+
+static void
+call_times(stranger *s, unsigned count)
 {
+    for (unsigned i = 0; i < count; i++)
+        stranger_say(s, &(exo_envelope){.kind = EXO_WIRE_CALL, .id = s->next, .method = "add"});
+}
+
+/* Of its replies; *sent: all that was sent to it. */
+static uint64_t
+bytes_that_wait(net_end *server, uint64_t *sent)
+{
+    pthread_mutex_lock(&server->net->lock);
+    uint64_t bytes = server->peer->parcel_replies;
+    *sent = server->peer->sent_bytes;
+    pthread_mutex_unlock(&server->net->lock);
+    return bytes;
+}
+
+/* As it says. */
+static void
+read_all(net_end *server, stranger *s)
+{
+    uint64_t sent;
+    exo_time until = in_ms(20000);
+    while (bytes_that_wait(server, &sent) > 0 && exo_now(exo_clock_real()) < until) {
+        stranger_say(s, &(exo_envelope){.kind = EXO_WIRE_BEAT, .read = sent});
+        usleep(1000);
+    }
+    cr_expect_eq(bytes_that_wait(server, &sent), 0);
+}
+
+/* It calls and calls, and reads no reply: those beyond the limit are refused, and it is heard when it has read some. */
+Test(net, refuses_replies_to_a_peer_that_lets_them_gather)
+{
+    uint64_t sent;
     net_end server = {.reply_bytes = 1 << 20};
-    net_end_open(&server, net_end_ipc, &(exo_net_opts){.unread_limit = 4 << 20});
+    net_end_open(&server, net_end_ipc, &(exo_net_opts){.unread_limit = REPLIES});
     stranger s = new_stranger(&server);
-    stranger_say_all(&s, 0, &hello, 1, 0);
-    for (uint32_t i = 1; i < 40; i++)
-        stranger_say_all(&s, i, &(exo_envelope){.kind = EXO_WIRE_CALL, .id = i, .method = "add"}, 1, 0);
-    EVENTUALLY(server.lost == 1);
-    cr_expect_not_null(strstr(server.cause, "does not read"), "%s", server.cause);
+    stranger_enter(&s, 99);
+    call_times(&s, 60);
+    EVENTUALLY(server.calls == 60);
+    cr_expect_geq(server.refused, 60 - (REPLIES + EXO_LIMIT_WINDOW) / (1 << 20) - 1);
+    cr_expect_gt(bytes_that_wait(&server, &sent), REPLIES / 2);
+    cr_expect_leq(bytes_that_wait(&server, &sent), REPLIES);
+    cr_expect(exo_peer_is_full(server.peer), "nothing more is done for it");
+    unsigned refused = server.refused;
+    server.reply_bytes = 100;
+    call_times(&s, 1);
+    EVENTUALLY(server.calls == 61);
+    cr_expect_eq(server.refused, refused, "a refusal would be longer");
+    read_all(&server, &s);
+    EVENTUALLY(!exo_peer_is_full(server.peer));
+    server.reply_bytes = 1 << 20;
+    call_times(&s, 4);
+    EVENTUALLY(server.calls == 65);
+    cr_expect_eq(server.refused, refused);
+    cr_expect_eq(server.lost, 0);
     stranger_close(&s);
+    EVENTUALLY(server.lost == 1);
     server.reply_bytes = 0;
     expect_honest_is_heard(&server);
+    net_end_close(&server);
+}
+
+/* One that is larger than all that may wait passes alone, also behind small ones; none passes behind it. */
+Test(net, lets_one_reply_be_larger_than_all_that_may_wait)
+{
+    uint64_t sent;
+    net_end server = {.reply_bytes = 1000};
+    net_end_open(&server, net_end_ipc, &(exo_net_opts){.unread_limit = REPLIES});
+    stranger s = new_stranger(&server);
+    stranger_enter(&s, 99);
+    for (unsigned round = 0; round < 2; round++) {
+        server.reply_bytes = 1000;
+        call_times(&s, 10);
+        EVENTUALLY(server.calls == round * 12 + 10);
+        server.reply_bytes = 3 * REPLIES;
+        call_times(&s, 2);
+        EVENTUALLY(server.calls == round * 12 + 12);
+        cr_expect_eq(server.refused, round + 1);
+        cr_expect_geq(bytes_that_wait(&server, &sent), 3 * REPLIES, "its memory is there until all of it was sent");
+        cr_expect_lt(bytes_that_wait(&server, &sent), 3 * REPLIES + 100000);
+        read_all(&server, &s);
+    }
+    cr_expect_eq(server.lost, 0);
+    stranger_close(&s);
     net_end_close(&server);
 }
 

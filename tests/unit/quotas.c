@@ -135,6 +135,22 @@ Test(quotas, of_spawns_bound_what_is_asked_for_at_once)
     cr_expect_eq(w.num_spawns, 0);
 }
 
+/* So that each has its turns there. The number is the head's own: nobody can name another one's. */
+Test(quotas, workers_are_told_whom_spawns_are_for)
+{
+    exo_future *futures[] = {begin_spawn(PEER, "", 0), begin_spawn(OTHER, "", 0), begin_spawn(PEER, "", 0)};
+    world_tick(&w, 0);
+    cr_assert_eq(w.num_spawns, 3);
+    cr_expect_eq(w.spawns[0].asker, w.spawns[2].asker);
+    cr_expect_neq(w.spawns[0].asker, w.spawns[1].asker);
+    for (size_t i = 0; i < 3; i++) {
+        cr_expect_neq(w.spawns[i].asker, 0, "it would be the head itself");
+        cr_expect_neq(w.spawns[i].asker, PEER);
+        world_answer(&w, i, EXO_OK, NULL);
+        cr_expect_eq(end(futures[i]), EXO_OK, "%s", err.text);
+    }
+}
+
 /* A driver that comes again as another process has what it left behind. */
 Test(quotas, of_a_drivers_actors_are_those_of_its_key)
 {

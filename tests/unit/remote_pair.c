@@ -1,6 +1,7 @@
 /* Two runtimes that are connected: what the one keeps of the other's actors. */
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <criterion/criterion.h>
@@ -8,8 +9,10 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "cluster/messages.h"
 #include "cluster/quota.h"
 #include "cluster/remote_impl.h"
+#include "net/net_impl.h"
 #include "support/eventually.h"
 #include "support/temp.h"
 
@@ -87,12 +90,18 @@ make(exo_ref *here)
 }
 
 static exo_future *
-call(exo_ref actor, exo_payload *args)
+call_method(exo_ref actor, const char *method, exo_payload *args)
 {
     exo_future *future = NULL;
-    cr_assert_eq(exo_future_new(&future, exo_clock_real(), in_ms(20000), &err), EXO_OK);
-    cr_assert_eq(exo_remote_call(remotes[HERE], actor, "echo", args, future, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_future_new(&future, exo_clock_real(), in_ms(60000), &err), EXO_OK);
+    cr_assert_eq(exo_remote_call(remotes[HERE], actor, method, args, future, &err), EXO_OK, "%s", err.text);
     return future;
+}
+
+static exo_future *
+call(exo_ref actor, exo_payload *args)
+{
+    return call_method(actor, "echo", args);
 }
 
 static exo_status
@@ -287,4 +296,149 @@ Test(remote_pair, a_process_that_acknowledges_nothing_is_lent_no_more)
     cr_expect(!gets_an_object(here, (uint32_t)exo_quotas_default.most[EXO_QUOTA_LENT]));
     cr_expect(gets_an_object(here, 0));
     EVENTUALLY((exo_remote_held_for(remotes[THERE], node, &held), held.lent == 0 && held.lent_bytes == 0));
+}
+
+static void
+let_replies_wait(uint64_t bytes)
+{
+    exo_net *net = exo_remote_net(remotes[THERE]);
+    pthread_mutex_lock(&net->lock);
+    net->peers->parcel_replies = bytes;
+    net->peers->choked = false;
+    exo_peer_judge_window_locked(net, net->peers);
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* The caller hears that its call ran, and why there is no reply. */
+Test(remote_pair, a_reply_that_cannot_wait_is_refused)
+{
+    exo_ref here = {0};
+    make(&here);
+    for (int i = 0; i < 3; i++) {
+        exo_payload args = {.data = exo_calloc(1, 4096), .size = 4096, .release = exo_free};
+        if (i > 0)
+            let_replies_wait(i == 1 ? 256 << 20 : 0);
+        exo_future *f = call(here, &args);
+        cr_expect_eq(exo_wait(f, in_ms(20000), NULL, &err), i == 1 ? EXO_FULL : EXO_OK, "call %d: %s", i, err.text);
+        cr_expect(i != 1 || strstr(err.text, "ask for fewer"), "%s", err.text);
+        exo_future_drop(&f);
+    }
+}
+
+/* --- Those whom the head asks for --------------------------------------------------------------------------------------------- */
+
+enum {
+    FLOOD = 300, /* spawns of each of two askers */
+    FEW = 3      /* of each of two others */
+};
+
+static char order[2 * FLOOD + 2 * FEW + 1]; /* whose spawns ran: a letter for each asker */
+
+static exo_status
+spawn_at_gate(exo_call_context *context, void *self, const exo_payload *args, exo_payload *reply, exo_err *why)
+{
+    Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
+    cr_assert(spec);
+    order[at_gate] = (char)spec->asker;
+    EXO_RELEASE(spec);
+    return wait_at_gate(context, self, args, reply, why);
+}
+
+static const exo_lane_class worker_lanes[] = {{.name = "main"}, {.name = "spawn", .blocking = true, .capacity = 65536}};
+static const exo_method worker_methods[] = {{.name = "spawn", .lane = 1, .run = spawn_at_gate},
+                                            {.name = "kill", .run = echo}};
+static const exo_actor_class fake_worker_class = {
+    .name = "worker", .lanes = worker_lanes, .num_lanes = 2, .methods = worker_methods, .num_methods = 2};
+
+static exo_ref
+make_worker(void)
+{
+    exo_ref ref = {0}, here = {0};
+    const exo_spawn_opts opts = {.name = "worker", .namespace_name = "exogym"};
+    cr_assert_eq(exo_spawn(runtimes[THERE], &fake_worker_class, &opts, &ref, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_remote_system(remotes[HERE], peer, "worker", &here, &err), EXO_OK, "%s", err.text);
+    return here;
+}
+
+static exo_future *
+begin_spawn(exo_ref worker, char asker, size_t bytes)
+{
+    Exo__Cluster__Spawn spec = EXO__CLUSTER__SPAWN__INIT;
+    exo_payload args = {0};
+    spec.asker = (uint64_t)asker;
+    spec.args.len = bytes;
+    spec.args.data = bytes ? exo_calloc(1, bytes) : NULL;
+    cr_assert_eq(exo_message_pack(&args, &spec.base), EXO_OK);
+    exo_free(spec.args.data);
+    return call_method(worker, "spawn", &args);
+}
+
+static uint64_t
+count_waiting(void)
+{
+    exo_remote_held held;
+    exo_remote_held_for(remotes[THERE], exo_net_node(exo_remote_net(remotes[HERE])), &held);
+    return held.waiting;
+}
+
+/* However many spawns two askers have a worker do, those of others are done between them; and what the head wants for itself at once. */
+Test(remote_pair, whoever_the_head_asks_for_has_turns_at_a_worker)
+{
+    static exo_future *spawns[sizeof order - 1];
+    const char askers[] = {'a', 'b', 'c', 'd'};
+    exo_ref worker = make_worker();
+    exo_payload none = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof askers; i++)
+        for (int k = 0; k < (i < 2 ? FLOOD : FEW); k++)
+            spawns[count++] = begin_spawn(worker, askers[i], 0);
+    EVENTUALLY(count_waiting() == count - EXO_QUOTA_ASKED_TURNS);
+    exo_future *kill = call_method(worker, "kill", &none);
+    cr_expect_eq(exo_wait(kill, in_ms(20000), NULL, &err), EXO_OK, "%s", err.text);
+    exo_future_drop(&kill);
+    gate = true;
+    for (size_t i = 0; i < count; i++) {
+        cr_expect_eq(exo_wait(spawns[i], in_ms(60000), NULL, &err), EXO_OK, "spawn %zu: %s", i, err.text);
+        exo_future_drop(&spawns[i]);
+    }
+    cr_expect_eq(strlen(order), count);
+    cr_expect_eq(strncmp(order, "aaaabbbb", 8), 0, "each has a few turns: %s", order);
+    for (const char *asker = "cd"; *asker; asker++)
+        cr_expect_lt(strrchr(order, *asker) - order, EXO_QUOTA_ASKED_TURNS + 4 * FEW, "%s", order);
+    cr_expect_lt(labs(strrchr(order, 'a') - strrchr(order, 'b')), 2 * EXO_QUOTA_TURNS, "%s", order);
+    EVENTUALLY(count_waiting() == 0);
+}
+
+static bool
+is_done(exo_future *future)
+{
+    return exo_wait(future, in_ms(0), NULL, NULL) != EXO_TIMEOUT;
+}
+
+/* One asker's spawns take no room from the others', and many askers have a bound together. */
+Test(remote_pair, whoever_the_head_asks_for_has_room_at_a_worker)
+{
+    enum {
+        BYTES = 500 << 10,
+        WAIT = 32 /* at most, of an asker */
+    };
+    static const size_t counts[] = {1 + WAIT + 1, 1 + WAIT + 1, 1 + 1 + 1}; /* one has a turn; the last is refused */
+    exo_future *spawns[3][1 + WAIT + 1];
+    exo_ref worker = make_worker();
+    for (size_t asker = 0; asker < 3; asker++)
+        for (size_t i = 0; i < counts[asker]; i++)
+            spawns[asker][i] = begin_spawn(worker, (char)('a' + asker), BYTES);
+    for (size_t asker = 0; asker < 3; asker++) {
+        size_t last = counts[asker] - 1;
+        cr_expect_eq(exo_wait(spawns[asker][last], in_ms(20000), NULL, &err), EXO_FULL);
+        cr_expect(strstr(err.text, asker < 2 ? "'waiting_bytes'" : "that others have asked for"), "%s", err.text);
+        for (size_t i = 0; i < last; i++)
+            cr_expect(!is_done(spawns[asker][i]), "call %zu of %zu", i, asker);
+    }
+    exo_peer_lose(exo_remote_net(remotes[HERE]), peer, "a test");
+    EVENTUALLY(count_waiting() == 0);
+    gate = true;
+    for (size_t asker = 0; asker < 3; asker++)
+        for (size_t i = 0; i < counts[asker]; i++)
+            exo_future_drop(&spawns[asker][i]);
 }
