@@ -128,6 +128,16 @@ take_will_locked(exo_actor *a, struct last_will *will)
 
 /* Tells all but the linked ones. */
 static void
+tell(const struct exo_tied *list, exo_status status, const char *reason)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->futures[i])
+            exo_future_complete(list->futures[i], status, reason, NULL);
+        exo_future_drop(&list->futures[i]);
+    }
+}
+
+static void
 execute_will(exo_actor *a, struct last_will *will, const char *cause, bool failure)
 {
     static const struct exo_ties none;
@@ -150,14 +160,8 @@ execute_will(exo_actor *a, struct last_will *will, const char *cause, bool failu
     }
     /* Only now: a method that sees the flag and gives up must not answer before its caller has heard of the death. */
     atomic_store(&a->stopping, true);
-    for (size_t i = 0; i < ties->monitors.count; i++) {
-        exo_future_complete(ties->monitors.futures[i], failure ? EXO_PEER_LOST : EXO_OK, failure ? reason : NULL, NULL);
-        exo_future_drop(&ties->monitors.futures[i]);
-    }
-    for (size_t i = 0; i < ties->deferred.count; i++) {
-        exo_future_complete(ties->deferred.futures[i], status, reason, NULL);
-        exo_future_drop(&ties->deferred.futures[i]);
-    }
+    tell(&ties->monitors, failure ? EXO_PEER_LOST : EXO_OK, failure ? reason : NULL);
+    tell(&ties->deferred, status, reason);
     exo_free(will->running);
 }
 

@@ -58,10 +58,11 @@ typedef enum exo_actor_state {
     EXO_ACTOR_DEAD,
 } exo_actor_state;
 
-/* Futures that are completed with a death, each held. */
+/* Futures that are completed with a death, each held. NULL: one that was over, of which there are `empty`. */
 struct exo_tied {
     exo_future **futures;
-    size_t count, cap;
+    size_t count, cap, empty;
+    size_t next; /* that is looked at: see ties.c */
 };
 
 /* Who wants to hear of a death. */

@@ -40,12 +40,18 @@ grow(void **array, size_t *cap, size_t size)
 
 /* --- Futures ---------------------------------------------------------------------------------------------------------------------- */
 
-/* Those of a list that are over, or that were dropped, make room for others. They are completed, if they are late, and dropped without the
+/* Futures of a list that are over, or that were dropped, make room for others: each new one looks at the next few of the list, in a
+ * circle, so that no one of them waits for the others. Those that are over are completed, if they are late, and dropped without the
  * lock: that runs hooks, and the last user of a future releases its reply. */
+enum {
+    LOOKED_AT =
+        4 /* of a list of n, at most n / 3 are over then: 4 n / 3 more are looked at before that many are added */
+};
+
 struct over {
     exo_time now;  /* read without the lock, too */
     bool deferred; /* of calls: whoever will answer holds them, so that none is taken for dropped */
-    exo_future **futures;
+    exo_future *futures[LOOKED_AT];
     size_t count;
 };
 
@@ -55,22 +61,18 @@ is_over(const struct over *over, const exo_future *future)
     return exo_future_is_over(future, over->now) || (!over->deferred && exo_future_is_forsaken(future, 0));
 }
 
-/* Without memory for them they stay. A future that is held by nobody else cannot be held again meanwhile. */
+/* A future that is held by nobody else cannot be held again meanwhile. */
 static void
 take_over_locked(struct exo_tied *list, struct over *over)
 {
-    size_t kept = 0, most = 0;
-    for (size_t i = 0; i < list->count; i++)
-        most += is_over(over, list->futures[i]);
-    over->futures = most ? exo_calloc(most, sizeof(exo_future *)) : NULL;
-    most = over->futures ? most : 0;
-    for (size_t i = 0; i < list->count; i++) {
-        if (over->count < most && is_over(over, list->futures[i]))
-            over->futures[over->count++] = list->futures[i];
-        else
-            list->futures[kept++] = list->futures[i];
+    for (size_t i = 0; i < LOOKED_AT && i < list->count; i++) {
+        exo_future **slot = &list->futures[list->next++ % list->count];
+        if (!*slot || !is_over(over, *slot))
+            continue;
+        over->futures[over->count++] = *slot;
+        *slot = NULL;
+        list->empty++;
     }
-    list->count = kept;
 }
 
 static void
@@ -80,19 +82,28 @@ drop_over(struct over *over)
         exo_future_ready(over->futures[i]); /* completes one that is late */
         exo_future_drop(&over->futures[i]);
     }
-    exo_free(over->futures);
 }
 
-/* A full list of which little is over grows, so that each future is looked at a few times in all. */
+/* The order of the others stays. */
+static void
+close_up_locked(struct exo_tied *list)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++)
+        if (list->futures[i])
+            list->futures[kept++] = list->futures[i];
+    list->count = kept;
+    list->next = list->empty = 0;
+}
+
+/* A full list of which little is empty grows, so that each future is moved a few times in all. */
 static bool
 keep_locked(struct exo_tied *list, exo_future *future, struct over *over)
 {
-    if (list->count == list->cap) {
-        take_over_locked(list, over);
-        if (list->count >= list->cap - list->cap / 4)
-            grow((void **)&list->futures, &list->cap, sizeof(exo_future *));
-    }
-    if (list->count == list->cap)
+    take_over_locked(list, over);
+    if (list->count == list->cap && list->empty > 0 && list->empty >= list->cap / 4)
+        close_up_locked(list);
+    if (list->count == list->cap && !grow((void **)&list->futures, &list->cap, sizeof(exo_future *)))
         return false;
     list->futures[list->count++] = exo_future_hold(future);
     return true;
