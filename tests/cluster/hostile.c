@@ -5,7 +5,7 @@
  * due: so a standstill is seen as long as it is. How long they took is printed, beside how long they take when nobody is hostile, and not
  * judged.
  *
- * EXO_HOSTILE_SECONDS (1): of each kind. EXO_HOSTILE_KIND: only this one. */
+ * EXO_HOSTILE_SECONDS (1): of each kind. EXO_HOSTILE_KIND: only these, with commas between. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -235,6 +235,17 @@ try(const hostile_kind *kind, uint64_t seconds)
     fflush(stdout);
 }
 
+/* Of a list with commas; NULL: all are. */
+static bool
+is_wanted(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = list; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == 0))
+            return true;
+    return !list;
+}
+
 static exo_ref
 spawn(const char *name)
 {
@@ -266,7 +277,7 @@ main(int argc, char **argv)
     victim = spawn("victim");
     CHECK(exo_ref_export(runtime, spawn("prey"), &prey, &err) == EXO_OK);
     for (size_t i = 0; (kind = hostile_kind_at(i)) && !all.failed; i++)
-        if (!only || strcmp(only, kind->name) == 0)
+        if (is_wanted(only, kind->name))
             try(kind, seconds);
     processes_leave(&cluster, &runtime);
     bool good = processes_close(&all);
