@@ -12,7 +12,7 @@
 #include "net/process.h"
 
 enum {
-    PAGE = 1000 /* actors of one listing; the caller asks for the next ones */
+    PAGE = 250 /* actors of one listing; the caller asks for the next ones */
 };
 
 /* "NAME: dead since ..., class C, life 1", and why. Returns the length. */
