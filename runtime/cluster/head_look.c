@@ -11,10 +11,6 @@
 #include "base/printable.h"
 #include "net/process.h"
 
-enum {
-    PAGE = 250 /* actors of one listing; the caller asks for the next ones */
-};
-
 /* "NAME: dead since ..., class C, life 1", and why. Returns the length. */
 static size_t
 tell_of_actor(const exo_entry *a, char *out, size_t size)
@@ -200,9 +196,9 @@ list_actors(struct head *h, const exo_call_context *call, uint64_t after, Exo__C
     else if (after) /* it has been forgotten: keys are given in order, but for those of an earlier head */
         for (a = h->directory.actors; a && a->key <= after;)
             a = a->by_key.next;
-    if (!(out->actors = exo_calloc(PAGE, sizeof *out->actors)))
+    if (!(out->actors = exo_calloc(EXO_PAGE_ACTORS, sizeof *out->actors)))
         return EXO_NOMEM;
-    for (; a && looked_at < PAGE; a = a->by_key.next, looked_at++) {
+    for (; a && looked_at < EXO_PAGE_ACTORS; a = a->by_key.next, looked_at++) {
         out->more = a->key;
         if (exo_head_is_hidden(call, a))
             continue;

@@ -36,6 +36,7 @@ enum {
     EXO_MAX_CONTROL = 1 << 20, /* bytes of arguments of a system actor's method */
     EXO_PART_ACTORS = 256,     /* actors that one `register` tells of */
     EXO_TOGETHER = 2048,       /* actors that are made together */
+    EXO_PAGE_ACTORS = 250,     /* of one reply to `list`; the caller asks for the next ones */
     EXO_GROUP_MEMBERS = 2048,  /* of a supervision group that is restarted together */
     EXO_HOLDERS = 64,          /* processes of which a node tells the head what they hold of it */
     /* Calls of one connection in a system actor's mailbox, and bytes of arguments of more than one of them: see remote_gate.c. */
