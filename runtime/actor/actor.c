@@ -14,41 +14,50 @@
 
 static const exo_lane_class default_lane = {.name = "main"};
 
-/* A role that the cluster lets call nothing, or none at all, is a mistake of whoever wrote the class. */
+/* A role that the cluster lets call nothing, or none at all, is a mistake of whoever wrote the
+ * class. */
 static exo_status
 check_callers(const exo_actor_class *c, exo_err *err)
 {
     const unsigned all = EXO_CALLERS_DRIVERS | EXO_CALLERS_WORKERS | EXO_CALLERS_ADMINS;
     if (c->callers & ~all)
-        return exo_fail(err, EXO_INVAL, "the class '%s' has callers 0x%x, which are none of exo_callers", c->name,
+        return exo_fail(err, EXO_INVAL,
+                        "the class '%s' has callers 0x%x, which are none of exo_callers", c->name,
                         c->callers);
     for (size_t i = 0; i < c->num_methods; i++)
         if (c->methods[i].callers & ~all)
-            return exo_fail(err, EXO_INVAL,
-                            "the method '%s' of the class '%s' has callers 0x%x, which are none of exo_callers",
-                            c->methods[i].name, c->name, c->methods[i].callers);
+            return exo_fail(
+                err, EXO_INVAL,
+                "the method '%s' of the class '%s' has callers 0x%x, which are none of exo_callers",
+                c->methods[i].name, c->name, c->methods[i].callers);
     return EXO_OK;
 }
 
 exo_status
-exo_actor_new(exo_runtime *runtime, const exo_actor_class *actor_class, exo_actor **out, exo_err *err)
+exo_actor_new(exo_runtime *runtime, const exo_actor_class *actor_class, exo_actor **out,
+              exo_err *err)
 {
     size_t lanes = actor_class->lanes ? actor_class->num_lanes : 1;
     if (lanes < 1 || lanes > EXO_MAX_LANES)
-        return exo_fail(err, EXO_INVAL, "the class '%s' has %zu lanes: 1 to %d are possible", actor_class->name, lanes,
-                        EXO_MAX_LANES);
+        return exo_fail(err, EXO_INVAL, "the class '%s' has %zu lanes: 1 to %d are possible",
+                        actor_class->name, lanes, EXO_MAX_LANES);
     for (size_t i = 0; i < actor_class->num_methods; i++)
         if (actor_class->methods[i].lane >= lanes)
-            return exo_fail(err, EXO_INVAL, "the method '%s' of the class '%s' names lane %u of %zu",
-                            actor_class->methods[i].name, actor_class->name, actor_class->methods[i].lane, lanes);
+            return exo_fail(err, EXO_INVAL,
+                            "the method '%s' of the class '%s' names lane %u of %zu",
+                            actor_class->methods[i].name, actor_class->name,
+                            actor_class->methods[i].lane, lanes);
     exo_status st = check_callers(actor_class, err);
     if (st != EXO_OK)
         return st;
     size_t alignment = _Alignof(max_align_t), head = sizeof(exo_actor) + lanes * sizeof(exo_lane);
     head = (head + alignment - 1) / alignment * alignment;
-    exo_actor *a = actor_class->state_size < SIZE_MAX - head ? exo_calloc(1, head + actor_class->state_size) : NULL;
+    exo_actor *a = actor_class->state_size < SIZE_MAX - head
+                       ? exo_calloc(1, head + actor_class->state_size)
+                       : NULL;
     if (!a)
-        return exo_fail(err, EXO_NOMEM, "no memory for an actor of the class '%s'", actor_class->name);
+        return exo_fail(err, EXO_NOMEM, "no memory for an actor of the class '%s'",
+                        actor_class->name);
     a->runtime = runtime;
     a->actor_class = actor_class;
     a->self = (char *)a + head;
@@ -92,7 +101,7 @@ exo_actor_open(exo_actor *actor)
         exo_actor_rest(actor);
 }
 
-/* --- Calls ------------------------------------------------------------------------------------------------------------------ */
+/* --- Calls ------------------------------------------------------------------------------------ */
 
 exo_status
 exo_actor_fail_dead(exo_runtime *runtime, exo_ref ref, exo_err *err)
@@ -128,8 +137,8 @@ describe_methods(const exo_actor *a)
     for (size_t i = 0; i < a->actor_class->num_methods; i++) {
         const exo_method *m = &a->actor_class->methods[i];
         const exo_lane_class *lane = a->lanes[m->lane].lane_class;
-        exo_text_add(&text, "%s\t%s\t%s\t%s\n", m->name, lane->name, lane->blocking ? "blocking" : "light",
-                     m->idempotent ? "idempotent" : "once");
+        exo_text_add(&text, "%s\t%s\t%s\t%s\n", m->name, lane->name,
+                     lane->blocking ? "blocking" : "light", m->idempotent ? "idempotent" : "once");
     }
     for (size_t i = 0; i < sizeof controls / sizeof *controls; i++)
         if (!find_method(a->actor_class, controls[i]))
@@ -155,9 +164,10 @@ fail_no_method(const exo_actor_class *c, const char *name, exo_err *err)
         exo_text_add(&known, "%s%s", i ? ", " : "", controls[i]);
     }
     const char *meant = exo_nearest_name(&nearest);
-    exo_status st = exo_fail(err, EXO_NOT_FOUND, "the class '%s' has no method '%.60s'%s%s%s; it has %s", c->name, name,
-                             meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "",
-                             known.failed ? "" : known.data);
+    exo_status st =
+        exo_fail(err, EXO_NOT_FOUND, "the class '%s' has no method '%.60s'%s%s%s; it has %s",
+                 c->name, name, meant ? "; did you mean '" : "", meant ? meant : "",
+                 meant ? "'?" : "", known.failed ? "" : known.data);
     exo_free(known.data);
     return st;
 }
@@ -190,8 +200,8 @@ run_control(exo_actor *a, const char *method, exo_future *future)
 }
 
 static exo_status
-call_actor(exo_actor *a, const char *name, exo_payload *args, const exo_identity *caller, exo_future *future,
-           exo_err *err)
+call_actor(exo_actor *a, const char *name, exo_payload *args, const exo_identity *caller,
+           exo_future *future, exo_err *err)
 {
     const exo_method *method = find_method(a->actor_class, name);
     if (!method && run_control(a, name, future)) {
@@ -216,7 +226,8 @@ call_actor(exo_actor *a, const char *name, exo_payload *args, const exo_identity
 const exo_remote_ops *
 exo_runtime_elsewhere(exo_runtime *runtime, exo_ref actor, void **context)
 {
-    const exo_remote_ops *remote = actor.id & EXO_REMOTE ? exo_runtime_remote(runtime, context) : NULL;
+    const exo_remote_ops *remote =
+        actor.id & EXO_REMOTE ? exo_runtime_remote(runtime, context) : NULL;
     return remote;
 }
 
@@ -234,8 +245,8 @@ exo_runtime_deliver(exo_runtime *runtime, exo_ref actor, const char *method, exo
 }
 
 exo_status
-exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args, exo_time deadline, exo_future **out,
-         exo_err *err)
+exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args,
+         exo_time deadline, exo_future **out, exo_err *err)
 {
     exo_future *future = NULL;
     void *context;
@@ -255,8 +266,8 @@ exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload ar
 }
 
 exo_status
-exo_call_wait(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args, exo_time deadline,
-              exo_payload *reply, exo_err *err)
+exo_call_wait(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args,
+              exo_time deadline, exo_payload *reply, exo_err *err)
 {
     exo_future *future = NULL;
     exo_status st = exo_call(runtime, actor, method, args, deadline, &future, err);
@@ -273,7 +284,8 @@ exo_call_wait(exo_runtime *runtime, exo_ref actor, const char *method, exo_paylo
 }
 
 exo_status
-exo_send(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args, exo_time deadline, exo_err *err)
+exo_send(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args,
+         exo_time deadline, exo_err *err)
 {
     exo_future *future = NULL;
     exo_status st = exo_call(runtime, actor, method, args, deadline, &future, err);
@@ -281,7 +293,7 @@ exo_send(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload ar
     return st;
 }
 
-/* --- Stopping ------------------------------------------------------------------------------------------------------------------- */
+/* --- Stopping --------------------------------------------------------------------------------- */
 
 exo_status
 exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo_err *err)
@@ -327,7 +339,7 @@ exo_kill(exo_runtime *runtime, exo_ref actor, const char *cause, exo_err *err)
     return EXO_OK;
 }
 
-/* --- References in messages -------------------------------------------------------------------------------------------------- */
+/* --- References in messages ------------------------------------------------------------------- */
 
 exo_status
 exo_ref_export(exo_runtime *runtime, exo_ref actor, exo_actor_id *out, exo_err *err)
@@ -341,19 +353,21 @@ exo_ref_export(exo_runtime *runtime, exo_ref actor, exo_actor_id *out, exo_err *
 }
 
 exo_status
-exo_ref_import(exo_runtime *runtime, const exo_actor_id *id, exo_time deadline, exo_ref *out, exo_err *err)
+exo_ref_import(exo_runtime *runtime, const exo_actor_id *id, exo_time deadline, exo_ref *out,
+               exo_err *err)
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
     if (remote)
         return remote->import(context, id, deadline, out, err);
     if (id->node != 0 || (id->id & EXO_REMOTE))
-        return exo_fail(err, EXO_PEER_LOST, "the actor is of another process, and this one belongs to no cluster");
+        return exo_fail(err, EXO_PEER_LOST,
+                        "the actor is of another process, and this one belongs to no cluster");
     out->id = id->id;
     return EXO_OK;
 }
 
-/* --- Inside a method -------------------------------------------------------------------------------------------------------- */
+/* --- Inside a method -------------------------------------------------------------------------- */
 
 exo_runtime *
 exo_call_runtime(const exo_call_context *call)
@@ -424,7 +438,8 @@ exo_call_take_args(exo_call_context *call, exo_payload *out)
 bool
 exo_call_cancelled(const exo_call_context *call)
 {
-    return atomic_load(&call->actor->stopping) || (call->message && exo_future_cancelled(call->message->future));
+    return atomic_load(&call->actor->stopping) ||
+           (call->message && exo_future_cancelled(call->message->future));
 }
 
 void
@@ -434,7 +449,7 @@ exo_call_die(exo_call_context *call, const char *cause)
     exo_cut(call->cause, sizeof call->cause, cause && *cause ? cause : "of its own accord");
 }
 
-/* --- Looking ---------------------------------------------------------------------------------------------------------------- */
+/* --- Looking ---------------------------------------------------------------------------------- */
 
 /* The control lane there has it. */
 static exo_status
@@ -471,13 +486,15 @@ exo_dump(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err)
         return st;
     exo_time now = exo_now(exo_runtime_clock(runtime));
     pthread_mutex_lock(&a->lock);
-    exo_text_add(&text, "actor=%s class=%s state=%s\n", exo_actor_name(a), a->actor_class->name, states[a->state]);
+    exo_text_add(&text, "actor=%s class=%s state=%s\n", exo_actor_name(a), a->actor_class->name,
+                 states[a->state]);
     for (size_t i = 0; i < a->num_lanes; i++) {
         const exo_lane *lane = &a->lanes[i];
-        exo_text_add(&text, "lane=%s queued=%u running=%u", lane->lane_class->name, atomic_load(&lane->queued),
-                     lane->running);
+        exo_text_add(&text, "lane=%s queued=%u running=%u", lane->lane_class->name,
+                     atomic_load(&lane->queued), lane->running);
         for (const exo_message *m = lane->current; m; m = m->next)
-            exo_text_add(&text, " method=%s for_ms=%lld", m->method->name, (long long)((now - m->begun) / EXO_MS));
+            exo_text_add(&text, " method=%s for_ms=%lld", m->method->name,
+                         (long long)((now - m->begun) / EXO_MS));
         exo_text_add(&text, "\n");
     }
     pthread_mutex_unlock(&a->lock);

@@ -48,8 +48,8 @@ load_plugins(const exo_spawn_opts *opts, exo_err *err)
 }
 
 exo_status
-exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count, exo_time deadline, exo_ref *out,
-                exo_err *err)
+exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count, exo_time deadline,
+                exo_ref *out, exo_err *err)
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
@@ -67,7 +67,8 @@ exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count,
     while (st == EXO_OK && made < count) {
         const exo_spawn_item *item = &items[made];
         st = load_plugins(&item->opts, err);
-        const exo_actor_class *actor_class = st == EXO_OK ? exo_actor_class_find(item->class_name) : NULL;
+        const exo_actor_class *actor_class =
+            st == EXO_OK ? exo_actor_class_find(item->class_name) : NULL;
         if (st == EXO_OK && !actor_class)
             st = exo_registry_unknown(&exo_actor_class_registry, item->class_name, err);
         if (st != EXO_OK) {
@@ -86,8 +87,8 @@ exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count,
 }
 
 exo_status
-exo_spawn_class(exo_runtime *runtime, const char *class_name, const exo_spawn_opts *opts, exo_time deadline,
-                exo_ref *out, exo_err *err)
+exo_spawn_class(exo_runtime *runtime, const char *class_name, const exo_spawn_opts *opts,
+                exo_time deadline, exo_ref *out, exo_err *err)
 {
     exo_spawn_item item = {.class_name = class_name};
     if (opts)

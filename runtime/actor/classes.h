@@ -1,4 +1,5 @@
-/* The actor classes by name: those of the library, which builtins/ names, then those that programs and plugins register. */
+/* The actor classes by name: those of the library, which builtins/ names, then those that programs
+ * and plugins register. */
 #ifndef EXO_ACTOR_CLASSES_H
 #define EXO_ACTOR_CLASSES_H
 

@@ -1,11 +1,14 @@
-/* Death: how an actor ends, and what that ends with it. See runtime_impl.h for locks and lifetimes. Read next: ties.c, who hears of it.
+/* Death: how an actor ends, and what that ends with it. See runtime_impl.h for locks and lifetimes.
+ * Read next: ties.c, who hears of it.
  *
  *     exo_actor_die   takes the actor out of the table, tells its callers, monitors and links, and then has `stop` run
  *     exo_actor_rest  the same for one that has drained, and `stop` for a dead one whose last method has returned
  *
- * A death sets off others: linked actors die with it, and a `stop` may end further actors. Neither nests, however long such a chain is.
- * The linked ones wait in a list until the death before them has been told. Whatever is to be stopped waits in a list of its thread until
- * the outermost call on it is done with everything else. Both lists go through the actors, so that a death needs no memory. */
+ * A death sets off others: linked actors die with it, and a `stop` may end further actors. Neither
+ * nests, however long such a chain is. The linked ones wait in a list until the death before them
+ * has been told. Whatever is to be stopped waits in a list of its thread until the outermost call
+ * on it is done with everything else. Both lists go through the actors, so that a death needs no
+ * memory. */
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -22,7 +25,7 @@ runs_nothing_locked(const exo_actor *a)
     return true;
 }
 
-/* --- Stopping ------------------------------------------------------------------------------------------------------------------- */
+/* --- Stopping --------------------------------------------------------------------------------- */
 
 /* The latest first: a linked actor is stopped before the one that it died with. */
 static _Thread_local struct {
@@ -49,12 +52,14 @@ settle(exo_actor *a)
     exo_actor_drop(a); /* the reference of being alive */
 }
 
-/* An actor may wait twice: on one thread for its death, and on another for the return of its last method. */
+/* An actor may wait twice: on one thread for its death, and on another for the return of its last
+ * method. */
 static void
 settle_later(exo_actor *a)
 {
     pthread_mutex_lock(&a->lock);
-    bool waits = a->state != EXO_ACTOR_DEAD || a->settled || a->will_settle || !runs_nothing_locked(a);
+    bool waits =
+        a->state != EXO_ACTOR_DEAD || a->settled || a->will_settle || !runs_nothing_locked(a);
     if (!waits)
         a->will_settle = true;
     pthread_mutex_unlock(&a->lock);
@@ -91,7 +96,7 @@ exo_actors_settle(const exo_runtime *runtime)
     settle_waiting(runtime);
 }
 
-/* --- One death ------------------------------------------------------------------------------------------------------------------ */
+/* --- One death -------------------------------------------------------------------------------- */
 
 /* What a death leaves to be done when the lock is free again. */
 struct last_will {
@@ -101,7 +106,8 @@ struct last_will {
     struct exo_ties *ties;
 };
 
-/* Futures of running calls are completed at once: their callers shall not wait for a method that nobody needs any more. */
+/* Futures of running calls are completed at once: their callers shall not wait for a method that
+ * nobody needs any more. */
 static void
 take_running_locked(exo_actor *a, struct last_will *will)
 {
@@ -134,8 +140,8 @@ execute_will(exo_actor *a, struct last_will *will, const char *cause, bool failu
     const struct exo_ties *ties = will->ties ? will->ties : &none;
     exo_status status = failure ? EXO_PEER_LOST : EXO_CANCELLED;
     char reason[EXO_CAUSE + 96];
-    exo_format_cut(reason, sizeof reason, "the actor '%s' %s: %s", exo_actor_name(a), failure ? "died" : "was stopped",
-                   cause);
+    exo_format_cut(reason, sizeof reason, "the actor '%s' %s: %s", exo_actor_name(a),
+                   failure ? "died" : "was stopped", cause);
     for (size_t i = 0; i < a->num_lanes; i++) {
         for (exo_message *m = will->queued[i], *next; m; m = next) {
             next = m->next;
@@ -148,10 +154,12 @@ execute_will(exo_actor *a, struct last_will *will, const char *cause, bool failu
             exo_future_complete(will->running[i], EXO_PEER_LOST, reason, NULL);
         exo_future_drop(&will->running[i]);
     }
-    /* Only now: a method that sees the flag and gives up must not answer before its caller has heard of the death. */
+    /* Only now: a method that sees the flag and gives up must not answer before its caller has
+     * heard of the death. */
     atomic_store(&a->stopping, true);
     for (size_t i = 0; i < ties->monitors.count; i++) {
-        exo_future_complete(ties->monitors.futures[i], failure ? EXO_PEER_LOST : EXO_OK, failure ? reason : NULL, NULL);
+        exo_future_complete(ties->monitors.futures[i], failure ? EXO_PEER_LOST : EXO_OK,
+                            failure ? reason : NULL, NULL);
         exo_future_drop(&ties->monitors.futures[i]);
     }
     for (size_t i = 0; i < ties->deferred.count; i++) {
@@ -173,7 +181,8 @@ end_one(exo_actor *a, const char *cause, bool failure, struct mourners *mourners
     struct last_will will = {0};
     char line[EXO_CAUSE];
     exo_cut(line, sizeof line, cause);
-    /* Out of the table before anything else: whoever hears of the death finds the name free, and only one caller gets past here. */
+    /* Out of the table before anything else: whoever hears of the death finds the name free, and
+     * only one caller gets past here. */
     if (!exo_runtime_forget(a->runtime, a, line))
         return false;
     pthread_mutex_lock(&a->lock);
@@ -188,7 +197,8 @@ end_one(exo_actor *a, const char *cause, bool failure, struct mourners *mourners
     execute_will(a, &will, line, failure);
     struct exo_ties *ties = will.ties;
     if (ties && failure && ties->num_links > 0) {
-        exo_format_cut(ties->cause, sizeof ties->cause, "linked to '%s', which died: %s", exo_actor_name(a), line);
+        exo_format_cut(ties->cause, sizeof ties->cause, "linked to '%s', which died: %s",
+                       exo_actor_name(a), line);
         ties->next = NULL;
         *mourners->last = ties;
         mourners->last = &ties->next;

@@ -100,9 +100,9 @@ exo_flight_read(const void *memory, char *out, size_t size)
         if (atomic_load_explicit(&slots[i].depth, memory_order_acquire) == 0)
             continue;
         count++;
-        int n = at < size
-                    ? snprintf(out + at, size - at, "%s%.*s", at ? ", " : "", (int)sizeof slots[i].text, slots[i].text)
-                    : 0;
+        int n = at < size ? snprintf(out + at, size - at, "%s%.*s", at ? ", " : "",
+                                     (int)sizeof slots[i].text, slots[i].text)
+                          : 0;
         at += n > 0 ? (size_t)n : 0;
     }
     return count;

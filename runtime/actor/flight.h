@@ -1,7 +1,8 @@
-/* The flight recorder: memory shared with another process, where each thread that runs a method notes which one, so that it can be said
- * what ran even after the process was killed.
+/* The flight recorder: memory shared with another process, where each thread that runs a method
+ * notes which one, so that it can be said what ran even after the process was killed.
  *
- * A thread writes only to a slot of its own, and takes no lock. Without a recorder there is one branch a call. */
+ * A thread writes only to a slot of its own, and takes no lock. Without a recorder there is one
+ * branch a call. */
 #ifndef EXO_ACTOR_FLIGHT_H
 #define EXO_ACTOR_FLIGHT_H
 
@@ -23,7 +24,8 @@ extern void *exo_flight_recorder;
 void exo_flight_begin(const char *actor, const char *method);
 void exo_flight_end(void);
 
-/* What runs: "actor.method, actor.method". Gives the number of methods. In any process that has the memory. */
+/* What runs: "actor.method, actor.method". Gives the number of methods. In any process that has the
+ * memory. */
 size_t exo_flight_read(const void *memory, char *out, size_t size);
 
 #endif

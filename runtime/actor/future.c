@@ -1,9 +1,11 @@
-/* Futures: see future.h. A thread that waits for one future sleeps on its word. One that waits for any of several has a word of its
- * own on its stack, linked into each of them by a seat; it leaves its seats, under the futures' locks, before it goes on.
+/* Futures: see future.h. A thread that waits for one future sleeps on its word. One that waits for
+ * any of several has a word of its own on its stack, linked into each of them by a seat; it leaves
+ * its seats, under the futures' locks, before it goes on.
  *
- * Futures come and go with every call, so each thread keeps some for its next calls, and what one thread has too many goes to those
- * that have none. That makes 8.0 million messages a second of 6.0 where one thread sends and another one drops (bench_actors, 1 caller,
- * sends); the allocator gives and takes from one thread as fast. */
+ * Futures come and go with every call, so each thread keeps some for its next calls, and what one
+ * thread has too many goes to those that have none. That makes 8.0 million messages a second of 6.0
+ * where one thread sends and another one drops (bench_actors, 1 caller, sends); the allocator gives
+ * and takes from one thread as fast. */
 #include "actor/future.h"
 
 #include <linux/futex.h>
@@ -65,7 +67,7 @@ struct exo_future {
     pthread_mutex_t lock;      /* taken only if there are seats */
 };
 
-/* --- Memory ------------------------------------------------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 enum {
     BATCH = 64,  /* futures that move from thread to thread at once */
@@ -182,7 +184,7 @@ keep(exo_future *f)
         give_half();
 }
 
-/* --- Life --------------------------------------------------------------------------------------------------------------------- */
+/* --- Life ------------------------------------------------------------------------------------- */
 
 exo_status
 exo_future_new(exo_future **out, const exo_clock *clock, exo_time deadline, exo_err *err)
@@ -240,7 +242,7 @@ exo_future_deadline(const exo_future *future)
     return future->deadline;
 }
 
-/* --- The word ----------------------------------------------------------------------------------------------------------------- */
+/* --- The word --------------------------------------------------------------------------------- */
 
 static void
 futex_wake_all(atomic_uint *word)
@@ -248,7 +250,8 @@ futex_wake_all(atomic_uint *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Sleeps while *word is `seen`, at most `left` ns. A clock that is not the real one is looked at every few milliseconds. */
+/* Sleeps while *word is `seen`, at most `left` ns. A clock that is not the real one is looked at
+ * every few milliseconds. */
 static void
 futex_wait(atomic_uint *word, unsigned seen, const exo_clock *clock, exo_time left)
 {
@@ -256,7 +259,8 @@ futex_wait(atomic_uint *word, unsigned seen, const exo_clock *clock, exo_time le
     if (clock != exo_clock_real() && left > SLICE_MS * EXO_MS)
         left = SLICE_MS * EXO_MS;
     left = left > longest ? longest : left;
-    const struct timespec timeout = {.tv_sec = (time_t)(left / EXO_SECOND), .tv_nsec = (long)(left % EXO_SECOND)};
+    const struct timespec timeout = {.tv_sec = (time_t)(left / EXO_SECOND),
+                                     .tv_nsec = (long)(left % EXO_SECOND)};
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &timeout, NULL, 0);
 }
 
@@ -299,7 +303,8 @@ finish(exo_future *f, exo_status status, const char *reason, exo_payload *reply)
         *reply = (exo_payload){0};
     }
     unsigned marks =
-        atomic_fetch_or(&f->word, DONE); /* hooks that were set stay where they are: others take the next place */
+        /* hooks that were set stay where they are: others take the next place */
+        atomic_fetch_or(&f->word, DONE);
     if (marks & SLEEPERS)
         futex_wake_all(&f->word);
     if (marks & SEATS)
@@ -327,7 +332,8 @@ exo_future_take(exo_future *future, exo_payload *reply, exo_err *err)
     future->reply = (exo_payload){0};
     if (future->status == EXO_OK)
         return EXO_OK;
-    return exo_fail(err, future->status, "%s", future->reason ? future->reason : exo_status_text(future->status));
+    return exo_fail(err, future->status, "%s",
+                    future->reason ? future->reason : exo_status_text(future->status));
 }
 
 bool
@@ -341,7 +347,8 @@ exo_future_begin_at(exo_future *future, exo_time now)
 bool
 exo_future_begin(exo_future *future)
 {
-    return exo_future_begin_at(future, future->deadline < INT64_MAX ? exo_now(future->clock) : INT64_MIN);
+    return exo_future_begin_at(future,
+                               future->deadline < INT64_MAX ? exo_now(future->clock) : INT64_MIN);
 }
 
 void
@@ -353,11 +360,13 @@ exo_future_complete(exo_future *future, exo_status status, const char *reason, e
         exo_payload_release(reply);
 }
 
-/* Completes a future whose call is too late to begin. A call that begins at this very moment wins. */
+/* Completes a future whose call is too late to begin. A call that begins at this very moment
+ * wins. */
 static bool
 is_done(exo_future *f)
 {
-    if (phase(f) == QUEUED && f->deadline < INT64_MAX && exo_now(f->clock) >= f->deadline && step(f, QUEUED, CLAIMED))
+    if (phase(f) == QUEUED && f->deadline < INT64_MAX && exo_now(f->clock) >= f->deadline &&
+        step(f, QUEUED, CLAIMED))
         finish(f, EXO_TIMEOUT, "the call had not begun at its deadline", NULL);
     return phase(f) == DONE;
 }
@@ -398,7 +407,7 @@ exo_future_cancelled(const exo_future *future)
     return atomic_load(&future->cancelled);
 }
 
-/* --- Waiting ---------------------------------------------------------------------------------------------------------------- */
+/* --- Waiting ---------------------------------------------------------------------------------- */
 
 /* The earlier of `deadline` and the future's own, if its call waits yet. */
 static exo_time
@@ -427,7 +436,8 @@ done_by_now(void *future)
 static bool
 wait_for(exo_future *f, exo_time deadline)
 {
-    if ((atomic_load(&f->word) & HOOK) && f->hooks[0].hook->drive && f->clock == exo_clock_real() && !is_done(f))
+    if ((atomic_load(&f->word) & HOOK) && f->hooks[0].hook->drive && f->clock == exo_clock_real() &&
+        !is_done(f))
         f->hooks[0].hook->drive(f->hooks[0].context, done_by_now, f, earlier(f, deadline));
     while (!is_done(f)) {
         exo_time left = time_left(f->clock, earlier(f, deadline));
@@ -453,7 +463,8 @@ take_seat(exo_future *f, struct seat *seat, struct waiter *waiter)
         f->seats->at = &seat->next;
     f->seats = seat;
     pthread_mutex_unlock(&f->lock);
-    /* Whoever completes it from now on sees the mark; what was completed before is seen by the waiter. */
+    /* Whoever completes it from now on sees the mark; what was completed before is seen by the
+     * waiter. */
     atomic_fetch_or(&f->word, SEATS);
 }
 
@@ -507,14 +518,16 @@ exo_wait(exo_future *future, exo_time deadline, const exo_payload **reply, exo_e
     if (!wait_for(future, deadline))
         return exo_fail(err, EXO_TIMEOUT, "the call was not complete at the deadline");
     if (future->status != EXO_OK)
-        return exo_fail(err, future->status, "%s", future->reason ? future->reason : exo_status_text(future->status));
+        return exo_fail(err, future->status, "%s",
+                        future->reason ? future->reason : exo_status_text(future->status));
     if (reply)
         *reply = &future->reply;
     return EXO_OK;
 }
 
 exo_status
-exo_wait_any(exo_future *const *futures, size_t count, exo_time deadline, size_t *index, exo_err *err)
+exo_wait_any(exo_future *const *futures, size_t count, exo_time deadline, size_t *index,
+             exo_err *err)
 {
     struct seat few[SMALL], *seats = few;
     if (count == 0)
@@ -535,7 +548,8 @@ exo_wait_any(exo_future *const *futures, size_t count, exo_time deadline, size_t
     if (seats != few)
         exo_free(seats);
     return *index < count ? EXO_OK
-                          : exo_fail(err, EXO_TIMEOUT, "none of %zu calls was complete at the deadline", count);
+                          : exo_fail(err, EXO_TIMEOUT,
+                                     "none of %zu calls was complete at the deadline", count);
 }
 
 exo_status
@@ -544,7 +558,8 @@ exo_wait_all(exo_future *const *futures, size_t count, exo_time deadline, exo_er
     exo_status first = EXO_OK;
     for (size_t i = 0; i < count; i++)
         if (futures[i] && !wait_for(futures[i], deadline))
-            return exo_fail(err, EXO_TIMEOUT, "%zu of %zu calls were complete at the deadline", i, count);
+            return exo_fail(err, EXO_TIMEOUT, "%zu of %zu calls were complete at the deadline", i,
+                            count);
     for (size_t i = 0; i < count && first == EXO_OK; i++)
         first = futures[i] ? exo_wait(futures[i], INT64_MAX, NULL, err) : EXO_OK;
     return first;

@@ -1,16 +1,18 @@
 /* Lanes: mailboxes, and the running of messages. See runtime_impl.h for locks and lifetimes.
  *
- * The inbox is one atomic pointer: the latest message, linked to those before it, or one of three marks. Callers push with one compare
- * and exchange; whoever serves the lane takes all at once, under the actor's lock, and turns them round into the queue. So a caller and
- * the thread that serves it do not wait for each other's lock.
+ * The inbox is one atomic pointer: the latest message, linked to those before it, or one of three
+ * marks. Callers push with one compare and exchange; whoever serves the lane takes all at once,
+ * under the actor's lock, and turns them round into the queue. So a caller and the thread that
+ * serves it do not wait for each other's lock.
  *
  *     idle     nothing has come, and nobody will look: whoever pushes now has the lane served
  *     busy     nothing has come since somebody looked, who will look again
  *     closed   for good: the actor is stopping or dead
  *
- * A light lane gets turns from the pool. A turn serves TURN_MESSAGES messages or TURN_TIME, so that a lane that always has work does not
- * keep a thread from the others, and yet one visit to the pool serves many messages: 7.8 million a second with 64 a turn, 5.0 with 1
- * (bench_actors, 1 caller, futures). */
+ * A light lane gets turns from the pool. A turn serves TURN_MESSAGES messages or TURN_TIME, so that
+ * a lane that always has work does not keep a thread from the others, and yet one visit to the pool
+ * serves many messages: 7.8 million a second with 64 a turn, 5.0 with 1 (bench_actors, 1 caller,
+ * futures). */
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -63,7 +65,7 @@ exo_message_free(exo_message *message)
     exo_future_drop(&future);
 }
 
-/* --- The inbox ---------------------------------------------------------------------------------------------------------------- */
+/* --- The inbox -------------------------------------------------------------------------------- */
 
 /* False: it is closed. *was_idle: the caller has the lane served. */
 static bool
@@ -79,7 +81,8 @@ push(exo_lane *lane, exo_message *m, bool *was_idle)
     return true;
 }
 
-/* Moves what has come to the end of the queue and leaves `mark`. Only pushes go on meanwhile: the lock keeps others away. */
+/* Moves what has come to the end of the queue and leaves `mark`. Only pushes go on meanwhile: the
+ * lock keeps others away. */
 static void
 fetch_locked(exo_lane *lane, exo_message *mark)
 {
@@ -119,7 +122,7 @@ exo_lane_take_queue_locked(exo_lane *lane)
     return first;
 }
 
-/* --- Running messages --------------------------------------------------------------------------------------------------------- */
+/* --- Running messages ------------------------------------------------------------------------- */
 
 /* The next message, as running; NULL: there is none, or the actor serves none. */
 static exo_message *
@@ -171,7 +174,8 @@ run_message(exo_call_context *context, exo_message *m)
         exo_flight_end();
     if (context->dies && st == EXO_OK) {
         st = exo_fail(&err, EXO_PEER_LOST, "%s", context->cause);
-        exo_actor_die(context->actor, context->cause, true); /* first: whoever hears of it finds the actor dead */
+        /* first: whoever hears of it finds the actor dead */
+        exo_actor_die(context->actor, context->cause, true);
     }
     if (context->deferred) {
         context->deferred = false;
@@ -204,15 +208,17 @@ after_message(exo_call_context *context, exo_message *m, bool alive)
     context->dies = false;
 }
 
-/* --- Light lanes -------------------------------------------------------------------------------------------------------------- */
+/* --- Light lanes ------------------------------------------------------------------------------ */
 
-/* True: there is work for another turn. False: the turn is over, and whoever brings work asks for a new one. */
+/* True: there is work for another turn. False: the turn is over, and whoever brings work asks for a
+ * new one. */
 static bool
 end_turn_locked(exo_lane *lane)
 {
     exo_message *seen = BUSY;
     if (lane->actor->state != EXO_ACTOR_DEAD &&
-        (lane->first || (!atomic_compare_exchange_strong(&lane->inbox, &seen, IDLE) && is_message(seen))))
+        (lane->first ||
+         (!atomic_compare_exchange_strong(&lane->inbox, &seen, IDLE) && is_message(seen))))
         return true;
     if (lane->concurrency > 1)
         lane->servers--;
@@ -239,8 +245,11 @@ exo_lane_run_turn(exo_lane *lane)
         pthread_mutex_lock(&a->lock);
         return_message_locked(lane, m);
         bool alive = a->state == EXO_ACTOR_ALIVE;
-        exo_message *next = count < TURN_MESSAGES && now < end && !context.dies ? take_message_locked(lane, now) : NULL;
-        if (!next && !context.dies) /* of a dying actor nothing is served any more: the lane stays busy */
+        exo_message *next = count < TURN_MESSAGES && now < end && !context.dies
+                                ? take_message_locked(lane, now)
+                                : NULL;
+        /* of a dying actor nothing is served any more: the lane stays busy */
+        if (!next && !context.dies)
             again = end_turn_locked(lane);
         pthread_mutex_unlock(&a->lock);
         after_message(&context, m, alive);
@@ -265,13 +274,15 @@ exo_lane_open_locked(exo_lane *lane)
         exo_pool_push(exo_runtime_pool(lane->actor->runtime), lane);
 }
 
-/* Gives a light lane that may run several messages at once one more turn if it has not as many as it may. */
+/* Gives a light lane that may run several messages at once one more turn if it has not as many as
+ * it may. */
 static void
 add_turn(exo_lane *lane)
 {
     exo_actor *a = lane->actor;
     pthread_mutex_lock(&a->lock);
-    bool more = (a->state == EXO_ACTOR_ALIVE || a->state == EXO_ACTOR_DRAINING) && lane->servers < lane->concurrency;
+    bool more = (a->state == EXO_ACTOR_ALIVE || a->state == EXO_ACTOR_DRAINING) &&
+                lane->servers < lane->concurrency;
     if (more)
         lane->servers++;
     pthread_mutex_unlock(&a->lock);
@@ -279,7 +290,7 @@ add_turn(exo_lane *lane)
         exo_pool_push(exo_runtime_pool(a->runtime), lane);
 }
 
-/* --- Blocking lanes ----------------------------------------------------------------------------------------------------------- */
+/* --- Blocking lanes --------------------------------------------------------------------------- */
 
 /* A thread of a blocking lane. It holds its actor. */
 static void *
@@ -317,7 +328,8 @@ static exo_status
 ensure_thread_locked(exo_lane *lane, exo_err *err)
 {
     exo_actor *a = lane->actor;
-    if (lane->servers >= lane->concurrency || lane->servers >= lane->running + atomic_load(&lane->queued))
+    if (lane->servers >= lane->concurrency ||
+        lane->servers >= lane->running + atomic_load(&lane->queued))
         return EXO_OK;
     if (!lane->wake) {
         lane->wake = exo_calloc(1, sizeof *lane->wake);
@@ -333,7 +345,8 @@ ensure_thread_locked(exo_lane *lane, exo_err *err)
         exo_actor_drop(a); /* never the last: the caller holds it */
         return lane->servers
                    ? EXO_OK
-                   : exo_fail(err, EXO_FAILED, "no thread for the lane '%s' can be started", lane->lane_class->name);
+                   : exo_fail(err, EXO_FAILED, "no thread for the lane '%s' can be started",
+                              lane->lane_class->name);
     }
     pthread_detach(thread);
     lane->servers++;
@@ -356,7 +369,7 @@ put_to_threads(exo_lane *lane, exo_message *m, bool *came, exo_err *err)
     return st;
 }
 
-/* --- Calls -------------------------------------------------------------------------------------------------------------------- */
+/* --- Calls ------------------------------------------------------------------------------------ */
 
 static exo_status
 refuse(exo_actor *a, exo_err *err)
@@ -367,7 +380,8 @@ refuse(exo_actor *a, exo_err *err)
     pthread_mutex_unlock(&a->lock);
     if (dead)
         exo_runtime_cause(a->runtime, a->id, cause, sizeof cause);
-    return exo_fail(err, EXO_PEER_LOST, "the actor '%s' takes no calls: %s", exo_actor_name(a), cause);
+    return exo_fail(err, EXO_PEER_LOST, "the actor '%s' takes no calls: %s", exo_actor_name(a),
+                    cause);
 }
 
 exo_status
@@ -378,8 +392,8 @@ exo_lane_put(exo_lane *lane, exo_message *message, exo_err *err)
     bool came = false, was_idle = false;
     uint32_t before = atomic_fetch_add(&lane->queued, 1);
     if (before >= lane->capacity)
-        st = exo_fail(err, EXO_FULL, "the lane '%s' of the actor '%s' holds %u calls", lane->lane_class->name,
-                      exo_actor_name(a), before);
+        st = exo_fail(err, EXO_FULL, "the lane '%s' of the actor '%s' holds %u calls",
+                      lane->lane_class->name, exo_actor_name(a), before);
     else if (lane->lane_class->blocking)
         st = put_to_threads(lane, message, &came, err);
     else

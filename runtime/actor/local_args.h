@@ -1,8 +1,9 @@
-/* Pointers as the arguments of an actor's start: for classes that only code of this process makes actors of.
+/* Pointers as the arguments of an actor's start: for classes that only code of this process makes
+ * actors of.
  *
- * What comes from another process is bytes, whoever sends it and whatever they say. Pointers are told from bytes by the function that
- * releases them, which no message can name: a start that takes pointers asks exo_local_args_get, and refuses everything else. No state; any
- * thread. */
+ * What comes from another process is bytes, whoever sends it and whatever they say. Pointers are
+ * told from bytes by the function that releases them, which no message can name: a start that takes
+ * pointers asks exo_local_args_get, and refuses everything else. No state; any thread. */
 #ifndef EXO_ACTOR_LOCAL_ARGS_H
 #define EXO_ACTOR_LOCAL_ARGS_H
 

@@ -10,7 +10,8 @@ enum {
 };
 
 exo_status
-exo_wait_any_of_many(exo_future *const *futures, size_t count, exo_time deadline, size_t *index, exo_err *err)
+exo_wait_any_of_many(exo_future *const *futures, size_t count, exo_time deadline, size_t *index,
+                     exo_err *err)
 {
     if (count <= FEW)
         return exo_wait_any(futures, count, deadline, index, err);

@@ -1,8 +1,9 @@
-/* The pool: a few threads that serve the light lanes of all actors. Its queue holds lanes that want a turn; guarded by the pool's
- * lock.
+/* The pool: a few threads that serve the light lanes of all actors. Its queue holds lanes that want
+ * a turn; guarded by the pool's lock.
  *
- * A thread without work sleeps at once. To look a few microseconds longer was tried: on two cores it made a call and its reply three
- * times as long (17 us instead of 5, as it keeps caller and server on two cores) and brought no messages a second. */
+ * A thread without work sleeps at once. To look a few microseconds longer was tried: on two cores
+ * it made a call and its reply three times as long (17 us instead of 5, as it keeps caller and
+ * server on two cores) and brought no messages a second. */
 #include <exogym/memory.h>
 
 #include "actor/hooks.h"
@@ -17,7 +18,8 @@ struct exo_pool {
     bool stopping;
 };
 
-/* A lane that may run several messages at once may want several turns at once. It is in the queue once, with a ticket for each. */
+/* A lane that may run several messages at once may want several turns at once. It is in the queue
+ * once, with a ticket for each. */
 static void
 append_locked(exo_pool *p, exo_lane *lane)
 {
@@ -95,7 +97,7 @@ exo_pool_open(exo_pool **out, exo_runtime *runtime, unsigned threads, exo_err *e
     return EXO_OK;
 }
 
-/* --- Lanes that a thread keeps back ------------------------------------------------------------------------------------------- */
+/* --- Lanes that a thread keeps back ----------------------------------------------------------- */
 
 enum {
     KEPT_BACK = 64

@@ -1,9 +1,12 @@
-/* The runtime: the table of actors, their names, and the causes of the dead. See runtime_impl.h for locks and lifetimes.
+/* The runtime: the table of actors, their names, and the causes of the dead. See runtime_impl.h for
+ * locks and lifetimes.
  *
- * A reference is (generation << 32 | slot + 1). A slot's generation grows when its actor dies, so a reference to an earlier life
- * never finds a later one. A slot never moves, and its generation stands in one word with the count of those who hold its actor: a
- * caller compares the one and counts up the other in one step, without a lock. The slot is used again when nobody holds the old actor
- * any more, but never after 2^31 lives: a generation that came again would let an old reference find a new life. */
+ * A reference is (generation << 32 | slot + 1). A slot's generation grows when its actor dies, so a
+ * reference to an earlier life never finds a later one. A slot never moves, and its generation
+ * stands in one word with the count of those who hold its actor: a caller compares the one and
+ * counts up the other in one step, without a lock. The slot is used again when nobody holds the old
+ * actor any more, but never after 2^31 lives: a generation that came again would let an old
+ * reference find a new life. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -33,7 +36,8 @@ enum {
 /* Of references: the next one would reach EXO_REMOTE. */
 #define LAST_GENERATION ((EXO_REMOTE >> 32) - 1)
 
-/* The name of a living actor. The key is "namespace\0name". Guarded by runtime->lock while it is in the table. */
+/* The name of a living actor. The key is "namespace\0name". Guarded by runtime->lock while it is in
+ * the table. */
 struct exo_name {
     UT_hash_handle hh;
     exo_actor *actor;
@@ -111,7 +115,7 @@ exo_runtime_thread_ended(exo_runtime *runtime)
     pthread_mutex_unlock(&runtime->lock);
 }
 
-/* --- Names -------------------------------------------------------------------------------------------------------------------- */
+/* --- Names ------------------------------------------------------------------------------------ */
 
 static size_t
 key_size(const char *space, const char *name)
@@ -149,7 +153,7 @@ remove_name_locked(exo_runtime *rt, exo_name *n)
     HASH_DELETE(hh, rt->names, n);
 }
 
-/* --- The table ------------------------------------------------------------------------------------------------------------------ */
+/* --- The table -------------------------------------------------------------------------------- */
 
 static uint32_t
 references(uint64_t life)
@@ -258,7 +262,8 @@ exo_actor_drop(exo_actor *actor)
     pthread_mutex_lock(&rt->lock);
     return_slot_locked(rt, s);
     if (--rt->held == 0 && rt->closing)
-        pthread_cond_broadcast(&rt->changed); /* the last use of the runtime: it is freed when the lock is */
+        /* the last use of the runtime: it is freed when the lock is */
+        pthread_cond_broadcast(&rt->changed);
     pthread_mutex_unlock(&rt->lock);
 }
 
@@ -298,7 +303,8 @@ exo_runtime_forget(exo_runtime *rt, exo_actor *actor, const char *cause)
     pthread_mutex_lock(&rt->lock);
     bool there = lives_locked(rt, actor->id);
     if (there) {
-        atomic_fetch_add(&actor->slot->life, UINT64_C(1) << 32); /* from here on no reference finds it */
+        /* from here on no reference finds it */
+        atomic_fetch_add(&actor->slot->life, UINT64_C(1) << 32);
         if (actor->entry)
             remove_name_locked(rt, actor->entry);
         write_epitaph_locked(rt, actor, cause);
@@ -343,7 +349,8 @@ exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size)
     if (actor.id & EXO_REMOTE)
         return remote ? remote->cause(context, actor, text, size) : EXO_NOT_FOUND;
     pthread_mutex_lock(&runtime->lock);
-    const struct epitaph *e = lives_locked(runtime, actor.id) ? NULL : find_epitaph_locked(runtime, actor.id, NULL, 0);
+    const struct epitaph *e =
+        lives_locked(runtime, actor.id) ? NULL : find_epitaph_locked(runtime, actor.id, NULL, 0);
     if (e)
         exo_cut(text, size, e->cause);
     pthread_mutex_unlock(&runtime->lock);
@@ -351,7 +358,8 @@ exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size)
 }
 
 exo_status
-exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name, exo_ref *out, exo_err *err)
+exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name, exo_ref *out,
+              exo_err *err)
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
@@ -368,7 +376,8 @@ exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name
 }
 
 exo_status
-exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name, exo_ref *out, exo_err *err)
+exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name, exo_ref *out,
+                      exo_err *err)
 {
     char few[256], *key = few;
     exo_status st = EXO_OK;
@@ -382,8 +391,8 @@ exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name,
         out->id = n->actor->id;
     } else {
         const struct epitaph *e = find_epitaph_locked(runtime, 0, key, size);
-        st = exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", name, space,
-                      e ? "; the last one died: " : "", e ? e->cause : "");
+        st = exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", name,
+                      space, e ? "; the last one died: " : "", e ? e->cause : "");
     }
     pthread_mutex_unlock(&runtime->lock);
     if (key != few)
@@ -398,7 +407,8 @@ exo_runtime_look(exo_runtime *runtime, exo_ref actor, exo_actor_info *out)
     *out = (exo_actor_info){0};
     if (!a)
         return false;
-    *out = (exo_actor_info){.actor_class = a->actor_class, .space = exo_actor_space(a), .name = a->name, .held = a};
+    *out = (exo_actor_info){
+        .actor_class = a->actor_class, .space = exo_actor_space(a), .name = a->name, .held = a};
     return true;
 }
 
@@ -409,7 +419,7 @@ exo_actor_info_release(exo_actor_info *info)
     *info = (exo_actor_info){0};
 }
 
-/* --- Spawning ------------------------------------------------------------------------------------------------------------------- */
+/* --- Spawning --------------------------------------------------------------------------------- */
 
 static exo_status
 enter_locked(exo_runtime *rt, exo_actor *actor)
@@ -430,20 +440,22 @@ enter_locked(exo_runtime *rt, exo_actor *actor)
     return EXO_OK;
 }
 
-/* Enters the actor into the table, under its name if it has one, held; or gives the one of this name. */
+/* Enters the actor into the table, under its name if it has one, held; or gives the one of this
+ * name. */
 static exo_status
 enter(exo_runtime *rt, exo_actor *actor, bool get_if_exists, exo_ref *existing, exo_err *err)
 {
     exo_status st = EXO_OK;
     pthread_mutex_lock(&rt->lock);
-    const exo_name *n = actor->entry ? find_name_locked(rt, actor->entry->key, actor->entry->key_size) : NULL;
+    const exo_name *n =
+        actor->entry ? find_name_locked(rt, actor->entry->key, actor->entry->key_size) : NULL;
     if (rt->closing)
         st = exo_fail(err, EXO_CLOSED, "the runtime is closing");
     else if (n && get_if_exists)
         existing->id = n->actor->id;
     else if (n)
-        st = exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already", actor->name,
-                      actor->entry->key);
+        st = exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already",
+                      actor->name, actor->entry->key);
     else if (enter_locked(rt, actor) != EXO_OK)
         st = exo_fail(err, EXO_NOMEM, "no memory for an actor");
     pthread_mutex_unlock(&rt->lock);
@@ -484,7 +496,8 @@ set_lanes(exo_actor *actor, const exo_spawn_opts *opts, exo_err *err)
             lane->capacity = o->max_pending_calls ? o->max_pending_calls : lane->capacity;
         }
         if (found == 0)
-            return exo_fail(err, EXO_INVAL, "the class '%s' has no lane '%s'", actor->actor_class->name, o->lane);
+            return exo_fail(err, EXO_INVAL, "the class '%s' has no lane '%s'",
+                            actor->actor_class->name, o->lane);
     }
     return EXO_OK;
 }
@@ -525,8 +538,8 @@ start_actor(exo_actor *actor, const exo_payload *args, exo_err *err)
 }
 
 exo_status
-exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_spawn_opts *opts, exo_ref *out,
-          exo_err *err)
+exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_spawn_opts *opts,
+          exo_ref *out, exo_err *err)
 {
     static const exo_spawn_opts anonymous = {0};
     exo_payload args = opts ? opts->args : anonymous.args;
@@ -556,7 +569,7 @@ exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_sp
     return st;
 }
 
-/* --- Opening and closing ---------------------------------------------------------------------------------------------------------- */
+/* --- Opening and closing ---------------------------------------------------------------------- */
 
 exo_status
 exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err)
@@ -617,8 +630,8 @@ free_runtime(exo_runtime *rt)
     exo_free(rt);
 }
 
-/* Waits for the last thread and for whoever still holds an actor: on another thread a `stop` may be running, or about to. A clock that is not
- * the real one is looked at every few milliseconds. */
+/* Waits for the last thread and for whoever still holds an actor: on another thread a `stop` may be
+ * running, or about to. A clock that is not the real one is looked at every few milliseconds. */
 static bool
 wait_for_others(exo_runtime *rt, exo_time deadline)
 {
@@ -632,7 +645,8 @@ wait_for_others(exo_runtime *rt, exo_time deadline)
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + left;
-        until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+        until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND),
+                                  .tv_nsec = (long)(at % EXO_SECOND)};
         pthread_cond_timedwait(&rt->changed, &rt->lock, &until);
     }
     bool ended = rt->threads == 0 && rt->held == 0;
@@ -659,9 +673,10 @@ exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err)
     if (rt->pool)
         exo_pool_stop(rt->pool);
     if (!wait_for_others(rt, deadline))
-        return exo_fail(err, EXO_TIMEOUT,
-                        "%zu threads of actors and %zu actors did not end: their memory is left to them", rt->threads,
-                        rt->held);
+        return exo_fail(
+            err, EXO_TIMEOUT,
+            "%zu threads of actors and %zu actors did not end: their memory is left to them",
+            rt->threads, rt->held);
     free_runtime(rt);
     return EXO_OK;
 }

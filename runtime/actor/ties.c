@@ -1,5 +1,5 @@
-/* Ties: who hears of an actor's death, by a link, a monitor, or a call that was to be answered later. See runtime_impl.h for locks; death.c
- * has what happens then. */
+/* Ties: who hears of an actor's death, by a link, a monitor, or a call that was to be answered
+ * later. See runtime_impl.h for locks; death.c has what happens then. */
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -38,10 +38,11 @@ grow(void **array, size_t *cap, size_t size)
     return true;
 }
 
-/* --- Futures ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Futures ---------------------------------------------------------------------------------- */
 
-/* Those of a list that are over, or that were dropped, make room for others. They are completed, if they are late, and dropped without the
- * lock: that runs hooks, and the last user of a future releases its reply. */
+/* Those of a list that are over, or that were dropped, make room for others. They are completed, if
+ * they are late, and dropped without the lock: that runs hooks, and the last user of a future
+ * releases its reply. */
 struct over {
     exo_time now;  /* read without the lock, too */
     bool deferred; /* of calls: whoever will answer holds them, so that none is taken for dropped */
@@ -52,10 +53,12 @@ struct over {
 static bool
 is_over(const struct over *over, const exo_future *future)
 {
-    return exo_future_is_over(future, over->now) || (!over->deferred && exo_future_is_forsaken(future, 0));
+    return exo_future_is_over(future, over->now) ||
+           (!over->deferred && exo_future_is_forsaken(future, 0));
 }
 
-/* Without memory for them they stay. A future that is held by nobody else cannot be held again meanwhile. */
+/* Without memory for them they stay. A future that is held by nobody else cannot be held again
+ * meanwhile. */
 static void
 take_over_locked(struct exo_tied *list, struct over *over)
 {
@@ -83,7 +86,8 @@ drop_over(struct over *over)
     exo_free(over->futures);
 }
 
-/* A full list of which little is over grows, so that each future is looked at a few times in all. */
+/* A full list of which little is over grows, so that each future is looked at a few times in
+ * all. */
 static bool
 keep_locked(struct exo_tied *list, exo_future *future, struct over *over)
 {
@@ -144,7 +148,8 @@ exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err)
     const exo_remote_ops *remote = exo_runtime_elsewhere(runtime, actor, &context);
     exo_status st = exo_future_new(&future, exo_runtime_clock(runtime), INT64_MAX, err);
     if (st == EXO_OK)
-        st = remote ? remote->monitor(context, actor, future, err) : exo_runtime_monitor(runtime, actor, future, err);
+        st = remote ? remote->monitor(context, actor, future, err)
+                    : exo_runtime_monitor(runtime, actor, future, err);
     if (st != EXO_OK)
         exo_future_drop(&future);
     else
@@ -152,7 +157,7 @@ exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err)
     return st;
 }
 
-/* --- Links ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Links ------------------------------------------------------------------------------------ */
 
 /* Adds a link; PEER_LOST if it is dead by now. */
 static exo_status
@@ -162,8 +167,9 @@ add_link(exo_actor *a, uint64_t to)
     pthread_mutex_lock(&a->lock);
     if (a->state == EXO_ACTOR_DEAD)
         st = EXO_PEER_LOST;
-    else if (!make_ties_locked(a) || (a->ties->num_links == a->ties->cap_links &&
-                                      !grow((void **)&a->ties->links, &a->ties->cap_links, sizeof *a->ties->links)))
+    else if (!make_ties_locked(a) ||
+             (a->ties->num_links == a->ties->cap_links &&
+              !grow((void **)&a->ties->links, &a->ties->cap_links, sizeof *a->ties->links)))
         st = EXO_NOMEM;
     else
         a->ties->links[a->ties->num_links++] = to;
@@ -191,17 +197,20 @@ link_local(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
         st = add_link(first, b.id);
         if (st == EXO_OK)
             st = add_link(second, a.id);
-        if (st == EXO_PEER_LOST && has_failed(first)) /* it died between the two: the other one was not told */
+        /* it died between the two: the other one was not told */
+        if (st == EXO_PEER_LOST && has_failed(first))
             exo_actor_die(second, "linked to an actor that died meanwhile", true);
         if (st != EXO_OK)
-            exo_fail(err, st, st == EXO_NOMEM ? "no memory for a link" : "one of the actors died meanwhile");
+            exo_fail(err, st,
+                     st == EXO_NOMEM ? "no memory for a link" : "one of the actors died meanwhile");
     }
     exo_actor_drop(first);
     exo_actor_drop(second);
     return st;
 }
 
-/* One direction of a link to or from another process: when the one dies of a failure, the other is killed. */
+/* One direction of a link to or from another process: when the one dies of a failure, the other is
+ * killed. */
 struct far_link {
     exo_runtime *runtime;
     exo_ref other;
@@ -225,7 +234,8 @@ far_link_done(void *context, uint64_t tag, exo_future *future)
 
 static const exo_future_hook far_link_hook = {.done = far_link_done};
 
-/* A local actor's monitor has the hook itself; a remote one's future is hooked to its call, so a local one stands behind it. */
+/* A local actor's monitor has the hook itself; a remote one's future is hooked to its call, so a
+ * local one stands behind it. */
 static exo_status
 watch_for_link(exo_runtime *runtime, exo_ref actor, exo_ref other, exo_err *err)
 {
