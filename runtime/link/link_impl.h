@@ -1,4 +1,5 @@
-/* What the files of a network share: its hosts, pairs and connections. Everything under exo_links.lock. */
+/* What the files of a network share: its hosts, pairs and connections. Everything under
+ * exo_links.lock. */
 #ifndef EXO_LINK_LINK_IMPL_H
 #define EXO_LINK_LINK_IMPL_H
 
@@ -92,8 +93,10 @@ struct piece {
 struct sending {
     uint32_t from, to;
     exo_time now;
-    double copies;     /* 1, or to so many hosts: they share the uplink, and take nothing of downlinks yet */
-    bool exchange;     /* one of several at once: `sent` is without up_done, which whoever sends them sees to */
+    /* 1, or to so many hosts: they share the uplink, and take nothing of downlinks yet */
+    double copies;
+    /* one of several at once: `sent` is without up_done, which whoever sends them sees to */
+    bool exchange;
     exo_time latency;  /* in: jitter; out: all of it */
     struct pair *pair; /* NULL: nobody else is on that link */
     /* out */
@@ -115,9 +118,11 @@ struct connection *exo_link_connection(exo_links *l, uint32_t from, uint32_t to,
 double exo_link_wire(const struct line *line, uint64_t bytes);
 exo_time exo_link_jitter(exo_links *l, struct connection *c, exo_time most);
 /* `c` NULL: one that begins now. */
-void exo_link_transmit(exo_links *l, struct sending *s, const struct line *line, struct connection *c, uint64_t bytes);
+void exo_link_transmit(exo_links *l, struct sending *s, const struct line *line,
+                       struct connection *c, uint64_t bytes);
 /* As if `bytes` had just left: the window is what it then is. */
-void exo_link_warm(exo_links *l, struct sending *s, const struct line *line, struct connection *c, uint64_t bytes);
+void exo_link_warm(exo_links *l, struct sending *s, const struct line *line, struct connection *c,
+                   uint64_t bytes);
 void exo_link_arrived(struct connection *c, struct sending *s);
 /* Bits of the acknowledgements of so many. */
 double exo_link_acknowledgements(const struct line *line, double bits);

@@ -1,9 +1,9 @@
-/* What a network knows of the messages that it has carried, as words, and back: so that a run that goes on hears of its next message what it
- * would have heard. Rates, latencies and schedules are the spec's. Messages, bytes and busy times are for the report, which adds up its parts.
+/* What a network knows of the messages that it has carried, as words, and back: so that a run that
+ * goes on hears of its next message what it would have heard. Rates, latencies and schedules are
+ * the spec's. Messages, bytes and busy times are for the report, which adds up its parts.
  *
  *     now, hosts, {queue up, queue down} each; pairs, {from, to, queue} each; connections, {from, to, flow, 8 words} each
- *     queue: free, since, 4 loads of 3 words, arrivals, 4 words each
- */
+ *     queue: free, since, 4 loads of 3 words, arrivals, 4 words each */
 #include <math.h>
 #include <string.h>
 
@@ -174,12 +174,16 @@ exo_links_save(exo_links *links, uint64_t **words, size_t *count)
 exo_status
 exo_links_restore(exo_links *links, const uint64_t *words, size_t count, exo_err *err)
 {
-    struct tape t = {.words = (uint64_t *)(uintptr_t)words /* only read */, .count = count, .reading = true};
+    struct tape t = {
+        .words = (uint64_t *)(uintptr_t)words /* only read */, .count = count, .reading = true};
     pthread_mutex_lock(&links->lock);
     host_words(&t, links);
-    bool memory = (t.wrong || read_table(&t, links, true)) && (t.wrong || read_table(&t, links, false));
+    bool memory =
+        (t.wrong || read_table(&t, links, true)) && (t.wrong || read_table(&t, links, false));
     pthread_mutex_unlock(&links->lock);
     if (!memory)
         return exo_fail(err, EXO_NOMEM, "no memory for the state of links");
-    return !t.wrong && t.at == count ? EXO_OK : exo_fail(err, EXO_INVAL, "this is not the state of these links");
+    return !t.wrong && t.at == count
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL, "this is not the state of these links");
 }

@@ -6,14 +6,17 @@
 
 enum {
     LOAD_ROUNDS =
-        3 /* a message that takes longer because of a load shares with more of it: so often it is asked how much */
+        /* a message that takes longer because of a load shares with more of it: so often it is
+         * asked how much */
+        3
 };
 
 static void
 remove_at(exo_link_queue *q, uint32_t index, uint32_t count)
 {
     q->count -= count;
-    memmove(q->arrivals + index, q->arrivals + index + count, (q->count - index) * sizeof *q->arrivals);
+    memmove(q->arrivals + index, q->arrivals + index + count,
+            (q->count - index) * sizeof *q->arrivals);
 }
 
 static void
@@ -40,7 +43,8 @@ join_closest(exo_link_queue *q)
 {
     uint32_t best = 0;
     for (uint32_t i = 1; i + 1 < q->count; i++)
-        if (q->arrivals[i + 1].at - q->arrivals[i].at < q->arrivals[best + 1].at - q->arrivals[best].at)
+        if (q->arrivals[i + 1].at - q->arrivals[i].at <
+            q->arrivals[best + 1].at - q->arrivals[best].at)
             best = i;
     q->arrivals[best].bits += q->arrivals[best + 1].bits;
     q->arrivals[best].done = q->arrivals[best + 1].done;
@@ -79,7 +83,8 @@ exo_link_queue_busy(exo_link_queue *q, exo_time now, exo_time t)
 
 /* What is to pass before `done` and was told so: it shares the rate with as much of it. */
 static exo_time
-share(const exo_link_queue *q, const exo_link_path *path, uint32_t index, exo_time from, exo_time done, double bits)
+share(const exo_link_queue *q, const exo_link_path *path, uint32_t index, exo_time from,
+      exo_time done, double bits)
 {
     double sum = bits;
     for (; index < q->count && q->arrivals[index].at < done && done != EXO_LINK_NEVER; index++) {
@@ -116,7 +121,8 @@ pass_loads(const exo_link_queue *q, const exo_link_path *path, exo_time from, do
         double sum = bits;
         for (size_t i = 0; i < EXO_LINK_LOADS; i++) {
             const exo_link_load *load = &q->loads[i];
-            exo_time begin = exo_link_max(load->from, from), end = load->until < done ? load->until : done;
+            exo_time begin = exo_link_max(load->from, from),
+                     end = load->until < done ? load->until : done;
             if (end > begin)
                 sum += load->bits * ((double)(end - begin) / (double)(load->until - load->from));
         }
@@ -128,8 +134,8 @@ pass_loads(const exo_link_queue *q, const exo_link_path *path, exo_time from, do
 }
 
 exo_time
-exo_link_queue_put(exo_link_queue *q, const exo_link_path *path, exo_time now, exo_time at, double bits,
-                   exo_time *start)
+exo_link_queue_put(exo_link_queue *q, const exo_link_path *path, exo_time now, exo_time at,
+                   double bits, exo_time *start)
 {
     assert(q->capacity >= 2);
     forget_before(q, now);
@@ -152,7 +158,8 @@ exo_link_queue_put(exo_link_queue *q, const exo_link_path *path, exo_time now, e
             join_closest(q);
             index = count_until(q, at);
         }
-        memmove(q->arrivals + index + 1, q->arrivals + index, (q->count - index) * sizeof *q->arrivals);
+        memmove(q->arrivals + index + 1, q->arrivals + index,
+                (q->count - index) * sizeof *q->arrivals);
         q->arrivals[index++] = (exo_link_arrival){.at = at, .done = done, .bits = bits, .count = 1};
         q->count++;
     }

@@ -11,27 +11,32 @@ enum {
 };
 
 exo_status
-exo_link_rate_check(double rate, const exo_link_change *changes, size_t num_changes, const char *what, exo_err *err)
+exo_link_rate_check(double rate, const exo_link_change *changes, size_t num_changes,
+                    const char *what, exo_err *err)
 {
     if (!(rate > 0))
-        return exo_fail(err, EXO_INVAL, "%s is %g bit/s: it must be positive (an outage is a change by factor 0)", what,
-                        rate);
+        return exo_fail(err, EXO_INVAL,
+                        "%s is %g bit/s: it must be positive (an outage is a change by factor 0)",
+                        what, rate);
     for (size_t i = 0; i < num_changes; i++) {
         const exo_link_change *c = &changes[i];
         if (!(c->factor >= 0) || isinf(c->factor))
-            return exo_fail(err, EXO_INVAL, "change %zu of %s has the factor %g: it must be 0 or more, and finite", i,
-                            what, c->factor);
+            return exo_fail(err, EXO_INVAL,
+                            "change %zu of %s has the factor %g: it must be 0 or more, and finite",
+                            i, what, c->factor);
         if (c->at < 0 || c->length < 0 || c->period < 0)
             return exo_fail(err, EXO_INVAL, "change %zu of %s has a negative time", i, what);
         if (c->period > 0 && (c->length == 0 || c->length > c->period))
-            return exo_fail(err, EXO_INVAL, "change %zu of %s lasts %.9g s of a period of %.9g s", i, what,
-                            (double)c->length / (double)EXO_SECOND, (double)c->period / (double)EXO_SECOND);
+            return exo_fail(err, EXO_INVAL, "change %zu of %s lasts %.9g s of a period of %.9g s",
+                            i, what, (double)c->length / (double)EXO_SECOND,
+                            (double)c->period / (double)EXO_SECOND);
     }
     return EXO_OK;
 }
 
 exo_status
-exo_link_rate_init(exo_link_rate *out, double rate, const exo_link_change *changes, size_t num_changes, exo_err *err)
+exo_link_rate_init(exo_link_rate *out, double rate, const exo_link_change *changes,
+                   size_t num_changes, exo_err *err)
 {
     *out = (exo_link_rate){.rate = rate, .num_changes = num_changes};
     if (num_changes == 0)
@@ -53,7 +58,7 @@ exo_link_rate_release(exo_link_rate *rate)
     *rate = (exo_link_rate){0};
 }
 
-/* --- A rate at a time -------------------------------------------------------------------------------------------------------------- */
+/* --- A rate at a time ------------------------------------------------------------------------- */
 
 /* Is it on at `t`? *edge is when it next begins or ends. */
 static bool
