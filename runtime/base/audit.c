@@ -1,7 +1,8 @@
 /* The audit log: see audit.h.
  *
- * Lines are gathered in `queue`; the thread swaps it with `out`, which is its own, and writes that. A line that was written in part is ended
- * by the next write, or, if the file is another one by then, begun again there. Read next: audit_line.c. */
+ * Lines are gathered in `queue`; the thread swaps it with `out`, which is its own, and writes that.
+ * A line that was written in part is ended by the next write, or, if the file is another one by
+ * then, begun again there. Read next: audit_line.c. */
 #include "base/audit.h"
 
 #include <errno.h>
@@ -89,7 +90,7 @@ struct exo_audit {
     bool failing;
 };
 
-/* --- The file ---------------------------------------------------------------------------------------------------------- */
+/* --- The file --------------------------------------------------------------------------------- */
 
 /* Whether bytes begin as a line does, as far as they go. */
 static bool
@@ -110,7 +111,8 @@ check_file(const char *path, int fd, exo_err *err)
     if (!S_ISREG(info.st_mode))
         return exo_fail(err, EXO_INVAL, "%s: an audit log must be a plain file", path);
     if (info.st_uid != geteuid() || info.st_nlink != 1)
-        return exo_fail(err, EXO_INVAL, "%s: an audit log must be a file of your own, with one name", path);
+        return exo_fail(err, EXO_INVAL,
+                        "%s: an audit log must be a file of your own, with one name", path);
     if (info.st_mode & 077)
         return exo_fail(err, EXO_INVAL, "%s: others may read or write it: chmod 600", path);
     ssize_t got = pread(fd, first, sizeof first, 0);
@@ -143,7 +145,8 @@ end_last_line(int fd)
 static exo_status
 open_file(const char *path, int *out, exo_err *err)
 {
-    *out = exo_dir_open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
+    *out =
+        exo_dir_open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
     if (*out < 0)
         return exo_fail(err, errno == ELOOP ? EXO_INVAL : EXO_IO, "%s: %s", path,
                         errno == ELOOP ? "an audit log must not be a link" : strerror(errno));
@@ -194,12 +197,13 @@ write_out(exo_audit *a, exo_err *err)
         if (got > 0)
             a->out_at += (size_t)got;
         else if (got == 0 || errno != EINTR)
-            st = exo_fail(err, EXO_IO, "%s: %s", a->path, got < 0 ? strerror(errno) : "nothing can be written");
+            st = exo_fail(err, EXO_IO, "%s: %s", a->path,
+                          got < 0 ? strerror(errno) : "nothing can be written");
     }
     return st;
 }
 
-/* --- How much ------------------------------------------------------------------------------------------------------------ */
+/* --- How much --------------------------------------------------------------------------------- */
 
 static struct source *
 find_locked(exo_audit *a, const char *name)
@@ -234,7 +238,8 @@ quota_limits(const char *name, uint64_t *burst, uint64_t *a_second)
 static void
 refill(struct quota *q, exo_time now, uint64_t a_second)
 {
-    uint64_t more = now > q->filled ? (uint64_t)((now - q->filled) / (EXO_SECOND / (exo_time)a_second)) : 0;
+    uint64_t more =
+        now > q->filled ? (uint64_t)((now - q->filled) / (EXO_SECOND / (exo_time)a_second)) : 0;
     q->used = more < q->used ? q->used - more : 0;
     q->filled += (exo_time)more * (EXO_SECOND / (exo_time)a_second);
     if (q->used == 0)
@@ -283,7 +288,9 @@ static const char *
 source_name(const exo_audit_record *r)
 {
     if (r->who)
-        return r->who->key[0] ? r->who->key : r->who->pid ? shared[LOCAL].name : shared[ANYONE].name;
+        return r->who->key[0] ? r->who->key
+               : r->who->pid  ? shared[LOCAL].name
+                              : shared[ANYONE].name;
     return (r->key && r->key[0]) || (r->address && r->address[0]) ? shared[STRANGERS].name : NULL;
 }
 
@@ -310,7 +317,7 @@ may_add_locked(exo_audit *a, const exo_audit_record *r)
     return false;
 }
 
-/* --- Adding ------------------------------------------------------------------------------------------------------------- */
+/* --- Adding ----------------------------------------------------------------------------------- */
 
 static struct timespec
 wall_time(void)
@@ -337,8 +344,8 @@ tell_lost_locked(exo_audit *a)
     char line[EXO_AUDIT_LINE];
     if (a->lost == 0 || QUEUE - a->used < 2 * sizeof line)
         return;
-    size_t size = exo_audit_write_count(line, "lost", NULL, NULL, NULL, a->lost, "they could not be written",
-                                        a->number + 1, wall_time());
+    size_t size = exo_audit_write_count(line, "lost", NULL, NULL, NULL, a->lost,
+                                        "they could not be written", a->number + 1, wall_time());
     a->number++; /* there is room */
     a->lost = 0;
     append_locked(a, line, size);
@@ -355,8 +362,9 @@ tell_left_out_locked(exo_audit *a)
             if (q->left_out == 0)
                 continue;
             size_t size = exo_audit_write_count(
-                line, "suppressed", exo_audit_event_name((exo_audit_event)i), is_shared(s->name) ? s->name : NULL,
-                is_shared(s->name) ? NULL : s->name, q->left_out, NULL, a->number + 1, wall_time());
+                line, "suppressed", exo_audit_event_name((exo_audit_event)i),
+                is_shared(s->name) ? s->name : NULL, is_shared(s->name) ? NULL : s->name,
+                q->left_out, NULL, a->number + 1, wall_time());
             if (!append_locked(a, line, size))
                 return; /* later */
             a->number++;
@@ -384,12 +392,13 @@ exo_audit_add(exo_audit *audit, const exo_audit_record *record)
     pthread_mutex_unlock(&audit->lock);
 }
 
-/* --- The thread --------------------------------------------------------------------------------------------------------- */
+/* --- The thread ------------------------------------------------------------------------------- */
 
 static void
 wait_locked(exo_audit *a, pthread_cond_t *condition, exo_time until)
 {
-    struct timespec at = {.tv_sec = (time_t)(until / EXO_SECOND), .tv_nsec = (long)(until % EXO_SECOND)};
+    struct timespec at = {.tv_sec = (time_t)(until / EXO_SECOND),
+                          .tv_nsec = (long)(until % EXO_SECOND)};
     pthread_cond_timedwait(condition, &a->lock, &at);
 }
 
@@ -431,7 +440,9 @@ static void
 tell_log(const exo_audit *a, exo_status st, const exo_err *err)
 {
     if (st != EXO_OK && !a->failing)
-        EXO_LOG(ERROR, AUDIT, "event=audit_fails reason=\"%s\": records are kept while there is room, and counted then",
+        EXO_LOG(ERROR, AUDIT,
+                "event=audit_fails reason=\"%s\": records are kept while there is room, and "
+                "counted then",
                 err->text);
     else if (st == EXO_OK && a->failing)
         EXO_LOG(WARN, AUDIT, "event=audit_writes_again file=%s", a->path);
@@ -468,7 +479,7 @@ run(void *argument)
     return NULL;
 }
 
-/* --- Opening and closing ------------------------------------------------------------------------------------------------ */
+/* --- Opening and closing ---------------------------------------------------------------------- */
 
 static void
 release(exo_audit *a)
@@ -519,7 +530,9 @@ exo_audit_open(exo_audit **out, const char *path, const exo_clock *clock, exo_er
     a->path = exo_strdup(path);
     a->queue = exo_calloc(1, QUEUE);
     a->out = exo_calloc(1, QUEUE);
-    exo_status st = a->path && a->queue && a->out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an audit log");
+    exo_status st = a->path && a->queue && a->out
+                        ? EXO_OK
+                        : exo_fail(err, EXO_NOMEM, "no memory for an audit log");
     if (st == EXO_OK)
         st = open_file(path, &a->fd, err);
     if (st == EXO_OK && start_thread(a) != 0)
@@ -567,7 +580,8 @@ exo_audit_close(exo_audit **audit)
     }
     pthread_join(a->thread, NULL);
     if (a->out_at < a->out_size || a->lost > 0)
-        EXO_LOG(ERROR, AUDIT, "event=audit_lost bytes=%zu records=%" PRIu64 ": the file cannot be written",
+        EXO_LOG(ERROR, AUDIT,
+                "event=audit_lost bytes=%zu records=%" PRIu64 ": the file cannot be written",
                 a->out_size - a->out_at + a->used, a->lost);
     release(a);
 }

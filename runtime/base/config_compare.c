@@ -27,7 +27,8 @@ static bool
 same_scalars(const exo_config *a, const exo_config *b)
 {
     bool whole[2] = {false, false};
-    if (strcmp(a->text, b->text) == 0) /* in quotes or not: one of them was read as text, and so would the other be */
+    /* in quotes or not: one of them was read as text, and so would the other be */
+    if (strcmp(a->text, b->text) == 0)
         return true;
     if (a->quoted && b->quoted)
         return false;
@@ -36,12 +37,14 @@ same_scalars(const exo_config *a, const exo_config *b)
         return truth && other && strcmp(truth, other) == 0;
     if (exo_config_is_number(a->text, &whole[0]) && exo_config_is_number(b->text, &whole[1]))
         return !a->quoted && !b->quoted &&
-               (whole[0] && whole[1] ? same_integers(a->text, b->text)
-                                     : exo_config_to_double(a->text) == exo_config_to_double(b->text));
+               (whole[0] && whole[1]
+                    ? same_integers(a->text, b->text)
+                    : exo_config_to_double(a->text) == exo_config_to_double(b->text));
     return exo_unit_same(a->text, b->text);
 }
 
-/* What a mapping falls back to may depend on whether it has a name: an outer optimizer without one is not PyTorch's. */
+/* What a mapping falls back to may depend on whether it has a name: an outer optimizer without one
+ * is not PyTorch's. */
 static bool
 is_named(const exo_config *map)
 {
@@ -72,7 +75,8 @@ is_skipped(const char *path, const char *const *skipped)
     return false;
 }
 
-static bool differs(const exo_config *before, const exo_config *now, const char *const *skipped, exo_text *path);
+static bool differs(const exo_config *before, const exo_config *now, const char *const *skipped,
+                    exo_text *path);
 
 /* A name alone, or a mapping that says nothing besides. */
 static bool
@@ -142,7 +146,8 @@ differs(const exo_config *before, const exo_config *now, const char *const *skip
 }
 
 bool
-exo_config_differs(const exo_config *before, const exo_config *now, const char *const *skipped, exo_text *path)
+exo_config_differs(const exo_config *before, const exo_config *now, const char *const *skipped,
+                   exo_text *path)
 {
     return differs(before, now, skipped, path);
 }

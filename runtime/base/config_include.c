@@ -1,4 +1,5 @@
-/* Files that are read into a document besides its own. Their nodes are the document's, and name their own file. */
+/* Files that are read into a document besides its own. Their nodes are the document's, and name
+ * their own file. */
 #include "base/config_tree.h"
 
 #include <string.h>
@@ -33,14 +34,15 @@ exo_config_load_more(exo_config_doc *doc, const char *path, exo_config **out, ex
 }
 
 static exo_status
-fail_duplicate(const exo_config *into, const exo_config_entry *first, const exo_config_entry *second, const char *what,
-               exo_err *err)
+fail_duplicate(const exo_config *into, const exo_config_entry *first,
+               const exo_config_entry *second, const char *what, exo_err *err)
 {
     const char *source = first->place.source ? first->place.source : into->doc->source;
     if (first->place.origin)
         source = first->place.origin;
-    return exo_config_fail_at(into->doc, &second->place, err, "duplicate %s '%.60s', first in %s:%u:%u", what,
-                              second->key, source, first->place.line, first->place.column);
+    return exo_config_fail_at(into->doc, &second->place, err,
+                              "duplicate %s '%.60s', first in %s:%u:%u", what, second->key, source,
+                              first->place.line, first->place.column);
 }
 
 exo_status

@@ -24,10 +24,12 @@ const char *exo_unit_number(double value, char out[EXO_UNIT_TEXT]);
 /* The shortest text that reads back as the same number when it is rounded to a float. */
 const char *exo_unit_float(float value, char out[EXO_UNIT_TEXT]);
 
-/* Are both the same amount, in whichever unit: 20 ms and 0.02 s, 90 % and 0.9? False if one is none. */
+/* Are both the same amount, in whichever unit: 20 ms and 0.02 s, 90 % and 0.9? False if one is
+ * none. */
 bool exo_unit_same(const char *a, const char *b);
 
 /* exo_config_bytes for an amount that is expected, not counted: any number of bytes from 0. */
-exo_status exo_config_bytes_expected(exo_config *map, const char *key, double fallback, double *out, exo_err *err);
+exo_status exo_config_bytes_expected(exo_config *map, const char *key, double fallback, double *out,
+                                     exo_err *err);
 
 #endif

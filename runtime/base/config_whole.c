@@ -1,5 +1,6 @@
-/* Whole copies: a mapping with every key that its readers know. Each reader has noted what it takes where a key is missing (config_tree.h);
- * the copy has it there. No state. Read next: config_compare.c. */
+/* Whole copies: a mapping with every key that its readers know. Each reader has noted what it takes
+ * where a key is missing (config_tree.h); the copy has it there. No state. Read next:
+ * config_compare.c. */
 #include "base/config_tree.h"
 
 #include <inttypes.h>
@@ -26,7 +27,7 @@ new_scalar(exo_config *at, const char *text, bool quoted, exo_config **out, exo_
     return (*out)->text ? EXO_OK : fail_nomem(at->doc, err);
 }
 
-/* --- What readers say ----------------------------------------------------------------------------------------------------------- */
+/* --- What readers say ------------------------------------------------------------------------- */
 
 exo_status
 exo_config_stand_in(exo_config *map, const char *key, exo_config **out, exo_err *err)
@@ -50,7 +51,8 @@ exo_config_stand_in(exo_config *map, const char *key, exo_config **out, exo_err 
         return exo_config_fail_type(given, key, "a name or a mapping", err);
     if (!asked->stand_in) { /* made once: its readers read what was read before */
         exo_config *made = NULL;
-        st = exo_config_new(map->doc, EXO_CONFIG_MAP, given ? &given->place : &map->place, &made, err);
+        st = exo_config_new(map->doc, EXO_CONFIG_MAP, given ? &given->place : &map->place, &made,
+                            err);
         if (st == EXO_OK && given)
             st = new_scalar(made, given->text, given->quoted, &name, err);
         if (st == EXO_OK && given)
@@ -64,14 +66,15 @@ exo_config_stand_in(exo_config *map, const char *key, exo_config **out, exo_err 
 }
 
 exo_status
-exo_config_note_numbers(exo_config *map, const char *key, const double *numbers, size_t count, exo_err *err)
+exo_config_note_numbers(exo_config *map, const char *key, const double *numbers, size_t count,
+                        exo_err *err)
 {
     const exo_config_note note = {.kind = EXO_NOTE_NUMBERS, .numbers = numbers, .count = count};
     exo_config *node = NULL;
     return exo_config_ask_noting(map, key, &note, &node, err);
 }
 
-/* --- What is written of it -------------------------------------------------------------------------------------------------------- */
+/* --- What is written of it -------------------------------------------------------------------- */
 
 static exo_status
 list_of(const exo_config_note *note, exo_config *at, exo_config **out, exo_err *err)
@@ -87,7 +90,8 @@ list_of(const exo_config_note *note, exo_config *at, exo_config **out, exo_err *
     return st;
 }
 
-/* The node that would be read as what was noted, in the document of `at`; *out is NULL where there is none. */
+/* The node that would be read as what was noted, in the document of `at`; *out is NULL where there
+ * is none. */
 static exo_status
 node_of(const exo_config_note *note, exo_config *at, exo_config **out, exo_err *err)
 {
@@ -127,7 +131,8 @@ node_of(const exo_config_note *note, exo_config *at, exo_config **out, exo_err *
     return new_scalar(at, text, false, out, err);
 }
 
-static exo_status copy_whole(exo_config *at, const exo_config *from, exo_config **out, exo_err *err);
+static exo_status copy_whole(exo_config *at, const exo_config *from, exo_config **out,
+                             exo_err *err);
 
 static exo_status
 append(exo_config *into, const char *key, exo_config *value, exo_err *err)
@@ -146,7 +151,8 @@ add_given(exo_config *into, const exo_config *from, const exo_config_entry *entr
     const exo_config *given = asked && asked->stand_in ? asked->stand_in : entry->value;
     exo_config *value = NULL, *fallback = NULL;
     exo_status st = copy_whole(into, given, &value, err);
-    if (st == EXO_OK && asked && asked->is_text && value->kind == EXO_CONFIG_SCALAR && !exo_config_is_null(value))
+    if (st == EXO_OK && asked && asked->is_text && value->kind == EXO_CONFIG_SCALAR &&
+        !exo_config_is_null(value))
         value->quoted = true;
     if (st == EXO_OK && asked)
         st = node_of(&asked->note, into, &fallback, err);
@@ -159,8 +165,8 @@ static exo_status
 add_missing(exo_config *into, const exo_config_asked *asked, exo_err *err)
 {
     exo_config *value = NULL;
-    exo_status st =
-        asked->stand_in ? copy_whole(into, asked->stand_in, &value, err) : node_of(&asked->note, into, &value, err);
+    exo_status st = asked->stand_in ? copy_whole(into, asked->stand_in, &value, err)
+                                    : node_of(&asked->note, into, &value, err);
     if (st != EXO_OK || !value)
         return st;
     value->is_fallback = value->was_missing = true;
@@ -192,7 +198,8 @@ copy_whole(exo_config *at, const exo_config *from, exo_config **out, exo_err *er
     if (st != EXO_OK)
         return st;
     (*out)->quoted = from->quoted;
-    if (from->text && !((*out)->text = exo_config_copy_text(at->doc, from->text, strlen(from->text))))
+    if (from->text &&
+        !((*out)->text = exo_config_copy_text(at->doc, from->text, strlen(from->text))))
         return fail_nomem(at->doc, err);
     for (size_t i = 0; st == EXO_OK && i < from->length; i++)
         st = add_given(*out, from, &from->entries[i], err);

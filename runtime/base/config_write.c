@@ -53,7 +53,8 @@ is_word(const char *text)
     return true;
 }
 
-/* JSON's numbers are a subset of YAML's: no +, no leading zeros, digits on both sides of the point. No digit is lost. */
+/* JSON's numbers are a subset of YAML's: no +, no leading zeros, digits on both sides of the point.
+ * No digit is lost. */
 static void
 put_json_number(struct writer *w, const char *text)
 {

@@ -52,7 +52,8 @@ is_level(const char *text)
 static bool
 is_address(const char *text)
 {
-    return strncmp(text, "tcp://", strlen("tcp://")) == 0 || strncmp(text, "ipc://", strlen("ipc://")) == 0;
+    return strncmp(text, "tcp://", strlen("tcp://")) == 0 ||
+           strncmp(text, "ipc://", strlen("ipc://")) == 0;
 }
 
 static bool
@@ -118,7 +119,8 @@ check_name(const char *entry, exo_err *err)
         exo_nearest_try(&nearest, variables[i].name + strlen(PREFIX));
     }
     const char *meant = exo_nearest_name(&nearest);
-    return meant ? exo_fail(err, EXO_INVAL, "the environment has %s, which is not read; did you mean " PREFIX "%s?",
+    return meant ? exo_fail(err, EXO_INVAL,
+                            "the environment has %s, which is not read; did you mean " PREFIX "%s?",
                             name, meant)
                  : EXO_OK;
 }
@@ -130,8 +132,8 @@ exo_environment_check(exo_err *err)
     for (size_t i = 0; st == EXO_OK && i < NUM_VARIABLES; i++) {
         const char *text = exo_environment(variables[i].name);
         if (text && !variables[i].is_right(text))
-            st = exo_fail(err, EXO_INVAL, "%s: expected %s, got '%.60s'", variables[i].name, variables[i].expected,
-                          text);
+            st = exo_fail(err, EXO_INVAL, "%s: expected %s, got '%.60s'", variables[i].name,
+                          variables[i].expected, text);
     }
     for (char **entry = environ; st == EXO_OK && entry && *entry; entry++)
         st = check_name(*entry, err);

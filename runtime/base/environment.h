@@ -8,8 +8,8 @@ enum {
     EXO_MAX_THREADS = 1024
 };
 
-/* INVAL with the variable's name, what it is and what it may be, or with the name that a misspelt one is near to. Programs ask when they start,
- * and runtimes when they open. */
+/* INVAL with the variable's name, what it is and what it may be, or with the name that a misspelt
+ * one is near to. Programs ask when they start, and runtimes when they open. */
 exo_status exo_environment_check(exo_err *err);
 
 /* A variable's value; NULL: not set, or empty. */

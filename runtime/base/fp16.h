@@ -8,7 +8,8 @@
 static inline float
 exo_from_fp16(uint16_t x)
 {
-    uint32_t sign = (uint32_t)(x & 0x8000u) << 16, exponent = x >> 10 & 0x1Fu, fraction = x & 0x3FFu, bits;
+    uint32_t sign = (uint32_t)(x & 0x8000u) << 16, exponent = x >> 10 & 0x1Fu,
+             fraction = x & 0x3FFu, bits;
     float out;
     if (exponent == 0) { /* fraction 2^-24, which fp32 holds exactly */
         out = (float)fraction * 0x1p-24f;

@@ -7,7 +7,8 @@
 
 #include <exogym/status.h>
 
-/* A text that grows. Zero-initialize; exo_free the `data`. After a failed allocation it stays as it is, and `failed`. */
+/* A text that grows. Zero-initialize; exo_free the `data`. After a failed allocation it stays as it
+ * is, and `failed`. */
 typedef struct exo_text {
     char *data; /* NULL while empty, else ended by a 0 */
     size_t length, size;

@@ -56,7 +56,8 @@ exo_log_write(exo_log_level level, const char *subsystem, const char *format, ..
     if ((int)level > current_threshold())
         return;
     char line[MAX_LINE];
-    int start = snprintf(line, sizeof line, "level=%s subsystem=%s ", level_names[level], subsystem);
+    int start =
+        snprintf(line, sizeof line, "level=%s subsystem=%s ", level_names[level], subsystem);
     va_list args;
     va_start(args, format);
     int length = vsnprintf(line + start, sizeof line - (size_t)start, format, args);

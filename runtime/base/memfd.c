@@ -89,7 +89,8 @@ exo_memfd_is(int fd, int seals, uint64_t *size)
     int has = fcntl(fd, F_GET_SEALS);
     if (!device || has < 0 || (has & seals) != seals)
         return false;
-    if (fstat(fd, &info) != 0 || info.st_dev != device || !S_ISREG(info.st_mode) || info.st_size < 0)
+    if (fstat(fd, &info) != 0 || info.st_dev != device || !S_ISREG(info.st_mode) ||
+        info.st_size < 0)
         return false;
     *size = (uint64_t)info.st_size;
     return true;

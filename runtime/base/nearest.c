@@ -16,7 +16,8 @@ min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Edits (insert, delete, replace, swap of neighbours) from `a` to `b`; SIZE_MAX if either is long. */
+/* Edits (insert, delete, replace, swap of neighbours) from `a` to `b`; SIZE_MAX if either is
+ * long. */
 static size_t
 edit_distance(const char *a, const char *b)
 {
@@ -32,7 +33,8 @@ edit_distance(const char *a, const char *b)
     for (size_t i = 1; i <= length_a; i++) {
         row[0] = i;
         for (size_t j = 1; j <= length_b; j++) {
-            row[j] = min_size(last[j - 1] + (a[i - 1] != b[j - 1]), min_size(last[j], row[j - 1]) + 1);
+            row[j] =
+                min_size(last[j - 1] + (a[i - 1] != b[j - 1]), min_size(last[j], row[j - 1]) + 1);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
                 row[j] = min_size(row[j], before[j - 2] + 1);
         }

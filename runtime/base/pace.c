@@ -59,7 +59,8 @@ exo_pace_now(exo_pace *pace)
 static void
 sleep_until(exo_time at)
 {
-    const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND),
+                                   .tv_nsec = (long)(at % EXO_SECOND)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
         ;
 }
@@ -89,7 +90,8 @@ exo_pace_phase(exo_pace *pace, const char *name, exo_time declared)
 {
     if (pace->phase) {
         pay(pace, pace->declared);
-        exo_track_add(&pace->track, pace->phase, EXO_SPAN_COMPUTE, pace->begun - pace->origin, exo_pace_now(pace));
+        exo_track_add(&pace->track, pace->phase, EXO_SPAN_COMPUTE, pace->begun - pace->origin,
+                      exo_pace_now(pace));
     }
     pace->phase = name;
     pace->declared = declared;
@@ -132,7 +134,8 @@ exo_pace_wait_end(exo_pace *pace)
         return 0;
     exo_time now = exo_now(pace->clock);
     pace->waits_since = -1;
-    exo_track_add(&pace->track, pace->wait, pace->wait_kind, pace->wait_begun - pace->origin, now - pace->origin);
+    exo_track_add(&pace->track, pace->wait, pace->wait_kind, pace->wait_begun - pace->origin,
+                  now - pace->origin);
     pace->begun = now;
     if (pace->lane)
         exo_sim_measure(pace->lane, pace->phase && pace->declared < 0);

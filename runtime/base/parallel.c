@@ -1,10 +1,10 @@
 /* Compute slots and the helpers of parallel loops.
  *
- * One lock guards slots and the list of open loops. A helper thread takes a free slot, then pieces of an open loop until there
- * are none; it never holds a slot while it sleeps. Pieces are handed out by an atomic counter, so the lock is taken twice per
- * helper and loop, not per piece. Loops live on their callers' stacks: a caller takes its loop off the list and waits until
- * no helper is inside before it returns.
- */
+ * One lock guards slots and the list of open loops. A helper thread takes a free slot, then pieces
+ * of an open loop until there are none; it never holds a slot while it sleeps. Pieces are handed
+ * out by an atomic counter, so the lock is taken twice per helper and loop, not per piece. Loops
+ * live on their callers' stacks: a caller takes its loop off the list and waits until no helper is
+ * inside before it returns. */
 #include "base/parallel.h"
 
 #include <pthread.h>
@@ -32,10 +32,12 @@ struct loop {
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t slot_free;   /* a slot was given back: for those who wait in exo_compute_enter */
-    pthread_cond_t work;        /* a loop was opened or a slot is free: for helpers                */
-    pthread_cond_t helper_left; /* a helper left a loop: for the loop's owner                      */
-    unsigned slots;             /* 0: not yet asked for */
+    pthread_cond_t slot_free; /* a slot was given back: for those who wait in exo_compute_enter */
+    /* a loop was opened or a slot is free: for helpers */
+    pthread_cond_t work;
+    /* a helper left a loop: for the loop's owner */
+    pthread_cond_t helper_left;
+    unsigned slots; /* 0: not yet asked for */
     unsigned used;
     unsigned waiting; /* threads in exo_compute_enter */
     unsigned threads; /* helper threads started       */

@@ -1,11 +1,10 @@
 /* Plugins: loading, the check of the ABI, and the list of what is loaded.
  *
- * A plugin stays in the process for good: the classes that it registers point into it. That holds also when its function
- * fails half-way, so nothing is unloaded once it has run.
+ * A plugin stays in the process for good: the classes that it registers point into it. That holds
+ * also when its function fails half-way, so nothing is unloaded once it has run.
  *
- * The list is guarded by `lock`; a plugin's own function runs without it. Two threads that load the same plugin get the same
- * answer: the second waits for the first.
- */
+ * The list is guarded by `lock`; a plugin's own function runs without it. Two threads that load the
+ * same plugin get the same answer: the second waits for the first. */
 #include <exogym/plugin.h>
 
 #include <dlfcn.h>
@@ -65,7 +64,8 @@ open_file(const char *path, void **handle, exo_err *err)
     return st;
 }
 
-/* The function of that name, as a pointer to a function: POSIX's way around C's difference between the two. */
+/* The function of that name, as a pointer to a function: POSIX's way around C's difference between
+ * the two. */
 static bool
 find_function(void *handle, const char *name, void *function, size_t size)
 {
@@ -81,16 +81,20 @@ check_and_init(void *handle, const char *path, bool *ran, exo_err *err)
     exo_status (*init)(exo_err * err) = NULL;
     if (!find_function(handle, "exo_plugin_abi", &abi, sizeof abi) ||
         !find_function(handle, "exo_plugin_init", &init, sizeof init))
-        return exo_fail(err, EXO_INVAL, "'%s' is no exogym plugin: it does not define EXO_PLUGIN", path);
+        return exo_fail(err, EXO_INVAL, "'%s' is no exogym plugin: it does not define EXO_PLUGIN",
+                        path);
     if (abi() != EXO_PLUGIN_ABI)
-        return exo_fail(err, EXO_INVAL, "plugin '%s' was built for plugin ABI %u, this exogym has %d: build it again",
-                        path, abi(), EXO_PLUGIN_ABI);
+        return exo_fail(
+            err, EXO_INVAL,
+            "plugin '%s' was built for plugin ABI %u, this exogym has %d: build it again", path,
+            abi(), EXO_PLUGIN_ABI);
     exo_err reason = {0};
     *ran = true;
     exo_status st = init(&reason);
     if (st == EXO_OK)
         return EXO_OK;
-    return exo_fail(err, st, "plugin '%s': %s", path, reason.text[0] ? reason.text : exo_status_text(st));
+    return exo_fail(err, st, "plugin '%s': %s", path,
+                    reason.text[0] ? reason.text : exo_status_text(st));
 }
 
 exo_status
@@ -111,7 +115,8 @@ exo_plugin_load(const char *path, exo_err *err)
 
     pthread_mutex_lock(&lock);
     struct plugin *other = NULL;
-    while ((other = find_locked(handle)) != NULL && !other->ready && !pthread_equal(other->loader, pthread_self()))
+    while ((other = find_locked(handle)) != NULL && !other->ready &&
+           !pthread_equal(other->loader, pthread_self()))
         pthread_cond_wait(&loaded, &lock);
     if (!other) {
         *mine = (struct plugin){.handle = handle, .loader = pthread_self(), .link = plugins};

@@ -1,4 +1,5 @@
-/* Where plugins may come from, for whom not every path is allowed: drivers of a cluster (docs/security.md). */
+/* Where plugins may come from, for whom not every path is allowed: drivers of a cluster
+ * (docs/security.md). */
 #ifndef EXO_BASE_PLUGIN_DIR_H
 #define EXO_BASE_PLUGIN_DIR_H
 

@@ -60,7 +60,8 @@ is_control(uint32_t code)
            (code >= 0x2066 && code <= 0x2069);
 }
 
-/* How the first character of `size` > 0 bytes is shown -> piece; gives the bytes it has in the text. */
+/* How the first character of `size` > 0 bytes is shown -> piece; gives the bytes it has in the
+ * text. */
 static size_t
 show(const char *text, size_t size, exo_shown shown, char piece[MAX_PIECE])
 {

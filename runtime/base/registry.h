@@ -1,8 +1,9 @@
-/* Classes by name: one registry for each kind of class, which the layer that uses the kind owns as a variable.
+/* Classes by name: one registry for each kind of class, which the layer that uses the kind owns as
+ * a variable.
  *
- * It is filled by builtins/, which knows all that the library brings, and by programs and plugins. Lower layers only look into
- * it. A class begins with its name, `const char *`; names are unique and sorted. Any thread.
- */
+ * It is filled by builtins/, which knows all that the library brings, and by programs and plugins.
+ * Lower layers only look into it. A class begins with its name, `const char *`; names are unique
+ * and sorted. Any thread. */
 #ifndef EXO_REGISTRY_H
 #define EXO_REGISTRY_H
 
@@ -25,18 +26,21 @@ typedef struct exo_registry {
 } exo_registry;
 
 /* An empty registry. */
-#define EXO_REGISTRY(what_)                                                                                            \
-    {                                                                                                                  \
-        .what = (what_), .lock = PTHREAD_MUTEX_INITIALIZER                                                             \
+#define EXO_REGISTRY(what_)                                                                        \
+    {                                                                                              \
+        .what = (what_), .lock = PTHREAD_MUTEX_INITIALIZER                                         \
     }
 
-/* The index-th class in the order of names, or NULL after the last. One that is added meanwhile may move others up by one. */
+/* The index-th class in the order of names, or NULL after the last. One that is added meanwhile may
+ * move others up by one. */
 const void *exo_registry_at(exo_registry *registry, size_t index);
 /* The class of that name, or NULL. */
 const void *exo_registry_find(exo_registry *registry, const char *name);
-/* Adds a class, which must live as long as the process. Errors: EXISTS (the name is taken), INVAL (no name), FULL. */
+/* Adds a class, which must live as long as the process. Errors: EXISTS (the name is taken), INVAL
+ * (no name), FULL. */
 exo_status exo_registry_add(exo_registry *registry, const void *class_of, exo_err *err);
-/* NOT_FOUND with the name that was probably meant, else with all that there are, as far as they fit. */
+/* NOT_FOUND with the name that was probably meant, else with all that there are, as far as they
+ * fit. */
 exo_status exo_registry_unknown(exo_registry *registry, const char *name, exo_err *err);
 
 #endif

@@ -1,9 +1,9 @@
-/* Virtual time: see sim.h. One lock guards everything here; a lane sleeps on a condition of its own, so that handing the baton over
- * wakes one thread.
+/* Virtual time: see sim.h. One lock guards everything here; a lane sleeps on a condition of its
+ * own, so that handing the baton over wakes one thread.
  *
- * What shall happen next stands in one heap of entries, ordered by (time, events first, tie). An entry of a lane is good as long as its
- * ticket is the lane's: every change of the lane's state draws a new one, so nothing is ever searched in the heap.
- */
+ * What shall happen next stands in one heap of entries, ordered by (time, events first, tie). An
+ * entry of a lane is good as long as its ticket is the lane's: every change of the lane's state
+ * draws a new one, so nothing is ever searched in the heap. */
 #include "base/sim.h"
 
 #include <pthread.h>
@@ -25,7 +25,8 @@ struct exo_sim_lane {
     uint64_t number;
     double speed;
     pthread_cond_t go;
-    /* Guarded by sim->lock, as everything in this file, but that who is in the lane reads its own time. */
+    /* Guarded by sim->lock, as everything in this file, but that who is in the lane reads its own
+     * time. */
     enum state state;
     uint64_t ticket;
     uint64_t draws; /* of ties: its own count, so that they do not depend on who came first */
@@ -63,7 +64,7 @@ struct exo_sim {
 static _Thread_local exo_sim_lane *current;
 static _Thread_local bool in_event; /* the thread calls back */
 
-/* --- The heap -------------------------------------------------------------------------------------------------------------- */
+/* --- The heap --------------------------------------------------------------------------------- */
 
 static bool
 before(const struct entry *a, const struct entry *b)
@@ -71,7 +72,8 @@ before(const struct entry *a, const struct entry *b)
     return a->time != b->time ? a->time < b->time : a->order < b->order;
 }
 
-/* Room for one more: reserved when lanes and events are made, so that nobody who has to sleep can fail. */
+/* Room for one more: reserved when lanes and events are made, so that nobody who has to sleep can
+ * fail. */
 static bool
 reserve_locked(exo_sim *sim, size_t room)
 {
@@ -158,8 +160,9 @@ compact_locked(exo_sim *sim)
 static struct entry
 entry_of(exo_sim_lane *lane, exo_time time)
 {
-    uint64_t tie =
-        lane->sim->tie_seed ? mix(mix(lane->sim->tie_seed + lane->number) + lane->draws++) >> 1 : lane->number;
+    uint64_t tie = lane->sim->tie_seed
+                       ? mix(mix(lane->sim->tie_seed + lane->number) + lane->draws++) >> 1
+                       : lane->number;
     return (struct entry){.time = time, .order = (UINT64_C(1) << 63) | tie, .lane = lane};
 }
 
@@ -173,7 +176,7 @@ schedule_locked(exo_sim_lane *lane, struct entry entry)
     push_locked(sim, entry);
 }
 
-/* --- The baton ------------------------------------------------------------------------------------------------------------- */
+/* --- The baton -------------------------------------------------------------------------------- */
 
 static exo_time
 real_now(void)
@@ -225,7 +228,8 @@ await_baton_locked(exo_sim_lane *lane)
         exo_compute_pause();
         pthread_mutex_lock(&sim->lock);
         while (lane->state != RUNNING)
-            pthread_cond_wait(&lane->go, &sim->lock); /* bounded: every lane waits with a deadline in virtual time */
+            /* bounded: every lane waits with a deadline in virtual time */
+            pthread_cond_wait(&lane->go, &sim->lock);
         pthread_mutex_unlock(&sim->lock);
         exo_compute_resume();
         pthread_mutex_lock(&sim->lock);
@@ -271,7 +275,7 @@ yield_locked(exo_sim_lane *lane)
     await_baton_locked(lane);
 }
 
-/* --- Lanes ----------------------------------------------------------------------------------------------------------------- */
+/* --- Lanes ------------------------------------------------------------------------------------ */
 
 exo_sim_lane *
 exo_sim_lane_new(exo_sim *sim, double speed)
@@ -282,7 +286,8 @@ exo_sim_lane_new(exo_sim *sim, double speed)
     pthread_mutex_lock(&sim->lock);
     bool room = reserve_locked(sim, 2 * (sim->num_lanes + sim->pending + 1));
     if (room) {
-        *lane = (exo_sim_lane){.sim = sim, .next = sim->lanes, .number = sim->num_lanes++, .speed = speed};
+        *lane = (exo_sim_lane){
+            .sim = sim, .next = sim->lanes, .number = sim->num_lanes++, .speed = speed};
         pthread_cond_init(&lane->go, NULL);
         lane->time = sim->now;
         sim->lanes = lane;
@@ -467,10 +472,11 @@ exo_sim_wake(exo_sim_lane *lane, exo_time at)
     pthread_mutex_unlock(&sim->lock);
 }
 
-/* --- Events, and the simulation itself --------------------------------------------------------------------------------------- */
+/* --- Events, and the simulation itself -------------------------------------------------------- */
 
 exo_status
-exo_sim_at(exo_sim *sim, exo_time at, void (*callback)(void *context, exo_time at), void *context, exo_err *err)
+exo_sim_at(exo_sim *sim, exo_time at, void (*callback)(void *context, exo_time at), void *context,
+           exo_err *err)
 {
     pthread_mutex_lock(&sim->lock);
     bool room = reserve_locked(sim, 2 * (sim->num_lanes + sim->pending + 1));

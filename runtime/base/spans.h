@@ -1,7 +1,9 @@
-/* What each actor of a run did when: spans on tracks, for the report of a run and its timeline (runtime/report/trace.c).
+/* What each actor of a run did when: spans on tracks, for the report of a run and its timeline
+ * (runtime/report/trace.c).
  *
- * Totals of each track and name are exact; the spans themselves are kept up to a limit, so that a long run does not fill the memory.
- * Names are literals. Threads: tracks belong to one thread at a time; reading is for when nobody writes. */
+ * Totals of each track and name are exact; the spans themselves are kept up to a limit, so that a
+ * long run does not fill the memory. Names are literals. Threads: tracks belong to one thread at a
+ * time; reading is for when nobody writes. */
 #ifndef EXO_BASE_SPANS_H
 #define EXO_BASE_SPANS_H
 
@@ -43,8 +45,10 @@ typedef struct exo_track {
     size_t num_totals;
 } exo_track;
 
-/* Adds a span; one that touches the last of the same name and kind makes it longer. Without memory it counts in the totals only. */
-void exo_track_add(exo_track *track, const char *name, exo_span_kind kind, exo_time begin, exo_time end);
+/* Adds a span; one that touches the last of the same name and kind makes it longer. Without memory
+ * it counts in the totals only. */
+void exo_track_add(exo_track *track, const char *name, exo_span_kind kind, exo_time begin,
+                   exo_time end);
 void exo_track_release(exo_track *track);
 
 #endif

@@ -1,5 +1,5 @@
-/* The columns of traffic (exogym/traffic.h): what each is called, its unit and what it means, once. Whoever sums, writes or reads traffic
- * goes over them by number. No state; any thread. */
+/* The columns of traffic (exogym/traffic.h): what each is called, its unit and what it means, once.
+ * Whoever sums, writes or reads traffic goes over them by number. No state; any thread. */
 #ifndef EXO_BASE_TRAFFIC_H
 #define EXO_BASE_TRAFFIC_H
 
