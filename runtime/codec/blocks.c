@@ -1,11 +1,11 @@
 /* Blocks of small numbers with one scale. No state.
  *
- * int8, int4   round(x / scale), ties to even, at most 127 or 7 on either side.
- * e3m0         sign and 3 bits of exponent e: 0 is zero, else 2^(e - 7) of the scale, so 1, 1/2, ... 1/64 of it; to nearest, ties to
+ * int8, int4 round(x / scale), ties to even, at most 127 or 7 on either side. e3m0 sign and 3 bits
+ * of exponent e: 0 is zero, else 2^(e - 7) of the scale, so 1, 1/2, ... 1/64 of it; to nearest,
+ * ties to
  *              the even code (Streaming DiLoCo, arXiv:2501.18512, sends its outer gradients so).
  *
- * None of them has infinities or NaN: infinities become the largest, NaN becomes 0.
- */
+ * None of them has infinities or NaN: infinities become the largest, NaN becomes 0. */
 #include "codec/kernels.h"
 
 #include <float.h>
@@ -16,13 +16,15 @@ exo_kernel_largest(const float *x, size_t n)
     int32_t largest = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t size = exo_bits_of(x[i]) & EXO_MAGNITUDE;
-        int32_t finite = (int32_t)(size & (0u - (size < EXO_INFINITY))); /* gcc makes no vectors of a choice here */
+        /* gcc makes no vectors of a choice here */
+        int32_t finite = (int32_t)(size & (0u - (size < EXO_INFINITY)));
         largest = finite > largest ? finite : largest;
     }
     return exo_float_of((uint32_t)largest);
 }
 
-/* Nothing is divided by zero, and what is not divided rounds to 0: such a block has nothing of 2^-119 or more. */
+/* Nothing is divided by zero, and what is not divided rounds to 0: such a block has nothing of
+ * 2^-119 or more. */
 static float
 divisor_of(float scale)
 {
@@ -73,7 +75,8 @@ exo_kernel_to_int4(const float *x, float scale, uint8_t *out, size_t n)
     const float divisor = divisor_of(scale);
     const size_t half = n - n / 2;
     for (size_t i = 0; i < n / 2; i++)
-        out[i] = (uint8_t)((quotient(x[i], divisor, 7.0f) & 15u) | quotient(x[i + half], divisor, 7.0f) << 4);
+        out[i] = (uint8_t)((quotient(x[i], divisor, 7.0f) & 15u) |
+                           quotient(x[i + half], divisor, 7.0f) << 4);
     if (n % 2)
         out[half - 1] = (uint8_t)(quotient(x[half - 1], divisor, 7.0f) & 15u);
 }

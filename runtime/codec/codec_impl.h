@@ -2,10 +2,10 @@
  *
  *     values (count) --selection--> values (fewer) --value codec--> bytes --lossless, lossless--> bytes, check
  *
- * codec.c runs the stages and owns all state; spec.c reads a chain; values.c (kernels.h) turns values into bytes;
- * topk.c chooses the largest and packs their indices; lossless.c compresses; checksum.c makes the last four bytes. Every stage
- * says the exact number of bytes that it makes before it makes them, but for the lossless ones, which have a bound.
- */
+ * codec.c runs the stages and owns all state; spec.c reads a chain; values.c (kernels.h) turns
+ * values into bytes; topk.c chooses the largest and packs their indices; lossless.c compresses;
+ * checksum.c makes the last four bytes. Every stage says the exact number of bytes that it makes
+ * before it makes them, but for the lossless ones, which have a bound. */
 #ifndef EXO_CODEC_IMPL_H
 #define EXO_CODEC_IMPL_H
 
@@ -23,7 +23,7 @@ enum {
 /* More elements than any memory holds; no size overflows below it. */
 #define EXO_CODEC_MAX_COUNT ((size_t)1 << 56)
 
-/* --- The chain ----------------------------------------------------------------------------------------------------------- */
+/* --- The chain -------------------------------------------------------------------------------- */
 
 typedef enum exo_codec_kind {
     EXO_CODEC_RAW,
@@ -103,36 +103,42 @@ exo_status exo_codec_spec_read(exo_codec_spec *spec, exo_config *node, exo_err *
 /* The chain as text that reads to the same chain. */
 void exo_codec_spec_text(const exo_codec_spec *spec, char text[EXO_CODEC_TEXT]);
 
-/* The check of an encoding's bytes. Seeded by the codec's text, the number of elements and, with a selector, the place. */
-uint32_t exo_codec_check(const exo_codec *codec, const exo_codec_place *place, size_t count, const uint8_t *bytes,
-                         size_t size);
+/* The check of an encoding's bytes. Seeded by the codec's text, the number of elements and, with a
+ * selector, the place. */
+uint32_t exo_codec_check(const exo_codec *codec, const exo_codec_place *place, size_t count,
+                         const uint8_t *bytes, size_t size);
 
-/* ceil(share * count), where share * count may round to just above an integer; at least 1 of 1 or more. share in (0, 1]. */
+/* ceil(share * count), where share * count may round to just above an integer; at least 1 of 1 or
+ * more. share in (0, 1]. */
 size_t exo_codec_share(double share, size_t count);
 
-/* --- Value codecs (values.c) ---------------------------------------------------------------------------------------------- */
+/* --- Value codecs (values.c) ------------------------------------------------------------------ */
 
 size_t exo_values_size(const exo_value_codec *codec, size_t count);
-void exo_values_encode(const exo_value_codec *codec, const float *values, size_t count, uint8_t *out);
+void exo_values_encode(const exo_value_codec *codec, const float *values, size_t count,
+                       uint8_t *out);
 /* `in` has exo_values_size bytes. False: the codec makes no such bytes. */
-bool exo_values_decode(const exo_value_codec *codec, const uint8_t *in, float *values, size_t count);
+bool exo_values_decode(const exo_value_codec *codec, const uint8_t *in, float *values,
+                       size_t count);
 
 /* piece(context, i) for i in [0, count): at once if there are few, else in parallel. */
 void exo_codec_pieces(size_t count, void (*piece)(void *context, size_t index), void *context);
 
-/* --- The largest (topk.c) --------------------------------------------------------------------------------------------------- */
+/* --- The largest (topk.c) --------------------------------------------------------------------- */
 
 /* How many of `count` are kept, and the bytes of their indices. */
 size_t exo_topk_kept(const exo_topk *topk, size_t count);
 size_t exo_topk_index_bytes(const exo_topk *topk, size_t count);
-/* index (exo_topk_kept): the places of the largest magnitudes of each block, ascending; of equal ones the first. NaN is larger than
- * infinity, which is larger than all others. room (2 count) is scratch. count < 2^32. */
-void exo_topk_choose(const exo_topk *topk, const float *values, size_t count, uint32_t *index, uint32_t *room);
+/* index (exo_topk_kept): the places of the largest magnitudes of each block, ascending; of equal
+ * ones the first. NaN is larger than infinity, which is larger than all others. room (2 count) is
+ * scratch. count < 2^32. */
+void exo_topk_choose(const exo_topk *topk, const float *values, size_t count, uint32_t *index,
+                     uint32_t *room);
 void exo_topk_pack(const exo_topk *topk, const uint32_t *index, size_t count, uint8_t *out);
 /* `in` has exo_topk_index_bytes. False: out of range, not ascending, or not what pack makes. */
 bool exo_topk_unpack(const exo_topk *topk, const uint8_t *in, size_t count, uint32_t *index);
 
-/* --- Lossless (lossless.c) -------------------------------------------------------------------------------------------------- */
+/* --- Lossless (lossless.c) -------------------------------------------------------------------- */
 
 /* Contexts of zstd, one a lane of pieces; made when they are needed. Zero: none yet. */
 enum {
@@ -145,10 +151,12 @@ typedef struct exo_lossless_room {
 void exo_lossless_release(exo_lossless_room *room);
 size_t exo_lossless_bound(const exo_lossless *lossless, size_t size);
 /* in (size) -> out (*out_size, at most the bound). NOMEM. */
-exo_status exo_lossless_encode(const exo_lossless *lossless, exo_lossless_room *room, const uint8_t *in, size_t size,
-                               uint8_t *out, size_t *out_size, exo_err *err);
+exo_status exo_lossless_encode(const exo_lossless *lossless, exo_lossless_room *room,
+                               const uint8_t *in, size_t size, uint8_t *out, size_t *out_size,
+                               exo_err *err);
 /* in (size) -> out (*out_size, at most `capacity`). INVAL, NOMEM. */
-exo_status exo_lossless_decode(const exo_lossless *lossless, exo_lossless_room *room, const uint8_t *in, size_t size,
-                               uint8_t *out, size_t capacity, size_t *out_size, exo_err *err);
+exo_status exo_lossless_decode(const exo_lossless *lossless, exo_lossless_room *room,
+                               const uint8_t *in, size_t size, uint8_t *out, size_t capacity,
+                               size_t *out_size, exo_err *err);
 
 #endif

@@ -1,8 +1,9 @@
-/* The loops of the value codecs: floats.c for formats without a scale, blocks.c for blocks with one. No state.
+/* The loops of the value codecs: floats.c for formats without a scale, blocks.c for blocks with
+ * one. No state.
  *
- * They have no branches on values, so that gcc and clang turn them into vectors, and use IEEE operations and integers only, one
- * rounding each: the bits are the same with any compiler and processor. Bytes need no alignment.
- */
+ * They have no branches on values, so that gcc and clang turn them into vectors, and use IEEE
+ * operations and integers only, one rounding each: the bits are the same with any compiler and
+ * processor. Bytes need no alignment. */
 #ifndef EXO_CODEC_KERNELS_H
 #define EXO_CODEC_KERNELS_H
 
@@ -47,8 +48,9 @@ void exo_kernel_from_e4m3(const uint8_t *in, int exponent, float *x, size_t n);
 void exo_kernel_to_e5m2(const float *x, int exponent, uint8_t *out, size_t n);
 void exo_kernel_from_e5m2(const uint8_t *in, int exponent, float *x, size_t n);
 
-/* A block with a scale; 0: all are 0. Four bits: element j in the lower half of byte j, element j + ceil(n / 2) in the upper one; the
- * upper half of the last byte of an odd n is 0. False: bytes that `to` does not make. */
+/* A block with a scale; 0: all are 0. Four bits: element j in the lower half of byte j, element j +
+ * ceil(n / 2) in the upper one; the upper half of the last byte of an odd n is 0. False: bytes that
+ * `to` does not make. */
 void exo_kernel_to_int8(const float *x, float scale, uint8_t *out, size_t n);
 bool exo_kernel_from_int8(const uint8_t *in, float scale, float *x, size_t n);
 void exo_kernel_to_int4(const float *x, float scale, uint8_t *out, size_t n);

@@ -1,10 +1,10 @@
-/* zstd and lz4 in pieces of a fixed size, so that they run in parallel and their bytes do not depend on threads.
+/* zstd and lz4 in pieces of a fixed size, so that they run in parallel and their bytes do not
+ * depend on threads.
  *
  *     size before, 8 bytes | for each piece its length, 4 bytes | the pieces
  *
- * A piece is a zstd frame with its content size, or an lz4 block. Owner of the contexts: the codec; a lane of pieces has one. lz4 needs
- * none, and no memory.
- */
+ * A piece is a zstd frame with its content size, or an lz4 block. Owner of the contexts: the codec;
+ * a lane of pieces has one. lz4 needs none, and no memory. */
 #include "codec/codec_impl.h"
 
 #define ZSTD_STATIC_LINKING_ONLY /* contexts from our allocator */
@@ -66,7 +66,8 @@ length_of(size_t size, size_t piece)
 static size_t
 piece_bound(const exo_lossless *lossless, size_t length)
 {
-    return lossless->kind == EXO_CODEC_ZSTD ? ZSTD_compressBound(length) : (size_t)LZ4_compressBound((int)length);
+    return lossless->kind == EXO_CODEC_ZSTD ? ZSTD_compressBound(length)
+                                            : (size_t)LZ4_compressBound((int)length);
 }
 
 size_t
@@ -76,7 +77,7 @@ exo_lossless_bound(const exo_lossless *lossless, size_t size)
     return bound + (size % PIECE ? piece_bound(lossless, size % PIECE) : 0);
 }
 
-/* --- Pieces in lanes ---------------------------------------------------------------------------------------------------------- */
+/* --- Pieces in lanes -------------------------------------------------------------------------- */
 
 struct job {
     const exo_lossless *lossless;
@@ -122,13 +123,14 @@ compress(const struct job *job, ZSTD_CCtx *context, size_t piece)
     uint8_t *out = job->out + piece * piece_bound(job->lossless, PIECE);
     size_t done = 0;
     if (context) {
-        done = ZSTD_compressCCtx(context, out, bound, job->in + piece * PIECE, length, job->lossless->level);
+        done = ZSTD_compressCCtx(context, out, bound, job->in + piece * PIECE, length,
+                                 job->lossless->level);
         exo_status st = zstd_status(done, EXO_FAILED);
         if (st != EXO_OK)
             return st;
     } else {
-        done =
-            (size_t)LZ4_compress_default((const char *)job->in + piece * PIECE, (char *)out, (int)length, (int)bound);
+        done = (size_t)LZ4_compress_default((const char *)job->in + piece * PIECE, (char *)out,
+                                            (int)length, (int)bound);
     }
     uint32_t written = (uint32_t)done;
     memcpy(job->lengths + LENGTH * piece, &written, sizeof written);
@@ -168,7 +170,8 @@ decompress(const struct job *job, ZSTD_DCtx *context, size_t piece, const uint8_
         return done >= 0 && (size_t)done == length ? EXO_OK : EXO_INVAL;
     }
     /* One frame, no more and no less, with the size that it must have. */
-    if (ZSTD_getFrameContentSize(in, coded) != length || ZSTD_findFrameCompressedSize(in, coded) != coded)
+    if (ZSTD_getFrameContentSize(in, coded) != length ||
+        ZSTD_findFrameCompressedSize(in, coded) != coded)
         return EXO_INVAL;
     size_t done = ZSTD_decompressDCtx(context, out, length, in, coded);
     exo_status st = zstd_status(done, EXO_INVAL);
@@ -212,17 +215,20 @@ run(struct job *job, void (*lane)(void *context, size_t lane))
 }
 
 exo_status
-exo_lossless_encode(const exo_lossless *lossless, exo_lossless_room *room, const uint8_t *in, size_t size, uint8_t *out,
-                    size_t *out_size, exo_err *err)
+exo_lossless_encode(const exo_lossless *lossless, exo_lossless_room *room, const uint8_t *in,
+                    size_t size, uint8_t *out, size_t *out_size, exo_err *err)
 {
     size_t pieces = pieces_of(size), at = HEADER + LENGTH * pieces;
     const uint64_t header = size;
     memcpy(out, &header, sizeof header);
-    struct job job = {.lossless = lossless, .room = room, .in = in, .size = size, .lengths = out + HEADER};
+    struct job job = {
+        .lossless = lossless, .room = room, .in = in, .size = size, .lengths = out + HEADER};
     job.out = out + at;
     exo_status st = run(&job, compress_lane);
     if (st != EXO_OK)
-        return exo_fail(err, st, st == EXO_NOMEM ? "no memory to compress %zu bytes" : "cannot compress %zu bytes",
+        return exo_fail(err, st,
+                        st == EXO_NOMEM ? "no memory to compress %zu bytes"
+                                        : "cannot compress %zu bytes",
                         size);
     for (size_t i = 0; i < pieces; i++) {
         size_t length = get_length(job.lengths, i);
@@ -234,8 +240,8 @@ exo_lossless_encode(const exo_lossless *lossless, exo_lossless_room *room, const
 }
 
 exo_status
-exo_lossless_decode(const exo_lossless *lossless, exo_lossless_room *room, const uint8_t *in, size_t size, uint8_t *out,
-                    size_t capacity, size_t *out_size, exo_err *err)
+exo_lossless_decode(const exo_lossless *lossless, exo_lossless_room *room, const uint8_t *in,
+                    size_t size, uint8_t *out, size_t capacity, size_t *out_size, exo_err *err)
 {
     const char *name = lossless->kind == EXO_CODEC_ZSTD ? "zstd" : "lz4";
     uint64_t before = 0;
@@ -257,7 +263,11 @@ exo_lossless_decode(const exo_lossless *lossless, exo_lossless_room *room, const
     }
     if (left > 0)
         return exo_fail(err, EXO_INVAL, "%s: %zu bytes more than there should be", name, left);
-    struct job job = {.lossless = lossless, .room = room, .size = (size_t)before, .given = in + HEADER, .out = out};
+    struct job job = {.lossless = lossless,
+                      .room = room,
+                      .size = (size_t)before,
+                      .given = in + HEADER,
+                      .out = out};
     job.coded = in + HEADER + LENGTH * pieces;
     exo_status st = run(&job, decompress_lane);
     if (st == EXO_NOMEM)

@@ -1,10 +1,11 @@
 /* Selectors: which coordinates are exchanged at a round.
  *
- * A round is a pure function of (kind, p, numel, seed, round), so that nodes agree without sending anything and nothing of
- * it is in a checkpoint. What is kept between rounds is a cache. Owner: who made it, as the node's compute lane.
+ * A round is a pure function of (kind, p, numel, seed, round), so that nodes agree without sending
+ * anything and nothing of it is in a checkpoint. What is kept between rounds is a cache. Owner: who
+ * made it, as the node's compute lane.
  *
- * Nodes may run on different machines: nothing here depends on the C library's logarithm, which may differ in its last bit.
- */
+ * Nodes may run on different machines: nothing here depends on the C library's logarithm, which may
+ * differ in its last bit. */
 #include <exogym/select.h>
 
 #include <math.h>
@@ -18,11 +19,16 @@ struct exo_selector {
     double p;
     uint32_t numel;
     uint64_t seed;
-    uint64_t drawn;        /* what `coordinates` holds: of random the round, of the others the cycle       */
-    bool valid;            /* has anything been drawn?                                                     */
-    uint32_t *coordinates; /* (room) random: the round's; the others: part after part, each ascending      */
-    size_t room;           /* random: the most that a round can have; the others: numel                    */
-    size_t length;         /* random: coordinates of the round                                             */
+    /* what `coordinates` holds: of random the round, of the others the cycle */
+    uint64_t drawn;
+    /* has anything been drawn? */
+    bool valid;
+    /* (room) random: the round's; the others: part after part, each ascending */
+    uint32_t *coordinates;
+    /* random: the most that a round can have; the others: numel */
+    size_t room;
+    /* random: coordinates of the round */
+    size_t length;
 
     /* All but random. */
     uint32_t num_parts; /* rounds until every coordinate had its turn      */
@@ -39,7 +45,8 @@ exo_selector_parts(double p, size_t numel)
     return parts < (double)numel ? (uint32_t)parts : (uint32_t)numel;
 }
 
-/* Twenty deviations above the mean: a random round that would exceed it comes once in e^200 rounds (Bernstein), and ends there. */
+/* Twenty deviations above the mean: a random round that would exceed it comes once in e^200 rounds
+ * (Bernstein), and ends there. */
 static size_t
 random_room(double p, size_t numel)
 {
@@ -48,12 +55,14 @@ random_room(double p, size_t numel)
 }
 
 exo_status
-exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t numel, uint64_t seed, exo_err *err)
+exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t numel, uint64_t seed,
+                 exo_err *err)
 {
     if (!(p > 0 && p <= 1))
         return exo_fail(err, EXO_INVAL, "p must be greater than 0 and at most 1, got %g", p);
     if (numel > UINT32_MAX)
-        return exo_fail(err, EXO_INVAL, "selection: %zu coordinates are more than %u", numel, UINT32_MAX);
+        return exo_fail(err, EXO_INVAL, "selection: %zu coordinates are more than %u", numel,
+                        UINT32_MAX);
     exo_status st = EXO_NOMEM;
     exo_selector *s = exo_calloc(1, sizeof *s);
     if (!s)
@@ -95,7 +104,7 @@ exo_selector_free(exo_selector **selector)
     *selector = NULL;
 }
 
-/* --- Random ----------------------------------------------------------------------------------------------------------------- */
+/* --- Random ----------------------------------------------------------------------------------- */
 
 /* ln((1 + z) / (1 - z)) = 2 (z + z^3/3 + z^5/5 + ...), to double precision for |z| <= 0.172. */
 static double
@@ -136,8 +145,9 @@ uniform_above_zero(exo_rng *rng)
     return (double)(high << 26 | low) * 0x1p-53 + 0x1p-53;
 }
 
-/* Independent coin flips of probability p for every coordinate, drawn by the gaps between successes: a gap is geometric,
- * P(gap >= k) = (1 - p)^k, so gap = floor(ln(u) / ln(1 - p)). Costs p numel draws instead of numel. */
+/* Independent coin flips of probability p for every coordinate, drawn by the gaps between
+ * successes: a gap is geometric, P(gap >= k) = (1 - p)^k, so gap = floor(ln(u) / ln(1 - p)). Costs
+ * p numel draws instead of numel. */
 static void
 draw_random(exo_selector *s, uint64_t round)
 {
@@ -159,9 +169,10 @@ draw_random(exo_selector *s, uint64_t round)
     }
 }
 
-/* --- In turn ------------------------------------------------------------------------------------------------------------------ */
+/* --- In turn ---------------------------------------------------------------------------------- */
 
-/* Part `part` of `numel` coordinates in num_parts parts: the first ones have one more where it does not divide. */
+/* Part `part` of `numel` coordinates in num_parts parts: the first ones have one more where it does
+ * not divide. */
 static size_t
 part_bounds(const exo_selector *s, uint32_t part, size_t *first)
 {
@@ -170,7 +181,8 @@ part_bounds(const exo_selector *s, uint32_t part, size_t *first)
     return base + (part < rest);
 }
 
-/* Cuts a random permutation into parts and puts each part's coordinates in ascending order, by a counting sort. */
+/* Cuts a random permutation into parts and puts each part's coordinates in ascending order, by a
+ * counting sort. */
 static void
 draw_parts(exo_selector *s, uint64_t cycle)
 {
