@@ -1,4 +1,5 @@
-/* The fields of a packed protobuf message, one after the other, without unpacking it: for checks that come before.
+/* The fields of a packed protobuf message, one after the other, without unpacking it: for checks
+ * that come before.
  *
  * No state beyond the bytes that are left, which the caller keeps. Any thread. */
 #ifndef EXO_WIRE_FIELDS_H
@@ -27,9 +28,11 @@ typedef struct exo_wire_field {
     exo_wire_bytes inside; /* of BYTES; of the others: the value */
 } exo_wire_field;
 
-/* Reads a varint and moves behind it; false: the bytes end before it does, or it has more than 64 bits. */
+/* Reads a varint and moves behind it; false: the bytes end before it does, or it has more than 64
+ * bits. */
 bool exo_wire_varint(exo_wire_bytes *bytes, uint64_t *out);
-/* Reads the next field and moves behind it. False: the bytes are no field. Not for bytes of which none are left. */
+/* Reads the next field and moves behind it. False: the bytes are no field. Not for bytes of which
+ * none are left. */
 bool exo_wire_field_next(exo_wire_bytes *bytes, exo_wire_field *out);
 
 #endif

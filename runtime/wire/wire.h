@@ -1,11 +1,12 @@
-/* Envelopes: what two processes say to each other, as C structs on one side and bytes on the other.
+/* Envelopes: what two processes say to each other, as C structs on one side and bytes on the
+ * other.
  *
- * A message is a frame of envelopes and, after it, frames with large payloads: proto/README.md has the layout. This is the only
- * folder that sees the generated code of wire.proto. Nothing here blocks, and nothing that came from a peer is believed before it is
- * checked: a reader gives INVAL with the reason for bytes that are not a message.
+ * A message is a frame of envelopes and, after it, frames with large payloads: proto/README.md has
+ * the layout. This is the only folder that sees the generated code of wire.proto. Nothing here
+ * blocks, and nothing that came from a peer is believed before it is checked: a reader gives INVAL
+ * with the reason for bytes that are not a message.
  *
- * Threads: writers and readers belong to one thread at a time.
- */
+ * Threads: writers and readers belong to one thread at a time. */
 #ifndef EXO_WIRE_H
 #define EXO_WIRE_H
 
@@ -37,7 +38,8 @@ typedef enum exo_wire_place {
     EXO_WIRE_LANDED, /* what came in pieces before it                  */
 } exo_wire_place;
 
-/* Borrowed: from the caller when writing; from the reader, until its next envelope, when reading. */
+/* Borrowed: from the caller when writing; from the reader, until its next envelope, when
+ * reading. */
 typedef struct exo_wire_payload {
     exo_wire_place place;
     const void *data;
@@ -83,7 +85,7 @@ typedef struct exo_envelope {
     uint64_t token;           /* RING: to be said at the speaker's door                     */
 } exo_envelope;
 
-/* --- Writing ------------------------------------------------------------------------------------------------------------- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
 /* A first frame that grows. Zeroed is empty. */
 typedef struct exo_wire_writer {
@@ -92,17 +94,19 @@ typedef struct exo_wire_writer {
     uint32_t count;
 } exo_wire_writer;
 
-/* Adds an envelope. INVAL: something in it is longer than the limits, or changed meanwhile; FULL: the frame has no room for it; NOMEM. Each
- * leaves the frame as it was. A reason that is too long is cut. */
+/* Adds an envelope. INVAL: something in it is longer than the limits, or changed meanwhile; FULL:
+ * the frame has no room for it; NOMEM. Each leaves the frame as it was. A reason that is too long
+ * is cut. */
 exo_status exo_wire_add(exo_wire_writer *writer, const exo_envelope *envelope, exo_err *err);
-/* Writes the header of a frame that has an envelope: it is ready to be sent as the connection's message `number`. */
+/* Writes the header of a frame that has an envelope: it is ready to be sent as the connection's
+ * message `number`. */
 void exo_wire_finish(exo_wire_writer *writer, uint32_t number);
 /* The number in a frame's header. */
 uint32_t exo_wire_number(const uint8_t header[EXO_WIRE_HEADER]);
 void exo_wire_clear(exo_wire_writer *writer); /* empty, keeps its memory */
 void exo_wire_release(exo_wire_writer *writer);
 
-/* --- Reading ------------------------------------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 typedef struct exo_wire_reader {
     const uint8_t *data; /* borrowed */
@@ -116,11 +120,11 @@ typedef struct exo_wire_reader {
 /* A reader without a frame; keeps memory from frame to frame. */
 exo_status exo_wire_reader_init(exo_wire_reader *reader, exo_err *err);
 void exo_wire_reader_release(exo_wire_reader *reader);
-/* Begins a first frame, which must stay until the last envelope is read. INVAL: not exogym's; UNSUPPORTED: of another version, which
- * is in reader->version. */
+/* Begins a first frame, which must stay until the last envelope is read. INVAL: not exogym's;
+ * UNSUPPORTED: of another version, which is in reader->version. */
 exo_status exo_wire_open(exo_wire_reader *reader, const void *data, size_t size, exo_err *err);
-/* The next envelope; NOT_FOUND at the end; INVAL if the bytes are no envelope, NOMEM: the frame is then of no further use, and asking on
- * gives INVAL. */
+/* The next envelope; NOT_FOUND at the end; INVAL if the bytes are no envelope, NOMEM: the frame is
+ * then of no further use, and asking on gives INVAL. */
 exo_status exo_wire_next(exo_wire_reader *reader, exo_envelope *out, exo_err *err);
 
 #endif
