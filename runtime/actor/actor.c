@@ -1,4 +1,5 @@
-/* Actors: life, death, calls. See runtime_impl.h for locks and lifetimes. */
+/* Actors: creation, calls, stopping. See runtime_impl.h for locks and lifetimes. Read next:
+ * death.c. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,12 +11,12 @@
 #include "base/nearest.h"
 #include "base/printable.h"
 
-#define DUMP_TIMEOUT (10 * EXO_SECOND) /* of another process, which exo_dump has no deadline for */
+/* for exo_dump of another process's actor, as exo_dump takes no deadline */
+#define DUMP_TIMEOUT (10 * EXO_SECOND)
 
 static const exo_lane_class default_lane = {.name = "main"};
 
-/* A role that the cluster lets call nothing, or none at all, is a mistake of whoever wrote the
- * class. */
+/* Refuses unknown roles, which are a mistake of the class's author. */
 static exo_status
 check_callers(const exo_actor_class *c, exo_err *err)
 {
@@ -129,7 +130,7 @@ find_method(const exo_actor_class *c, const char *name)
 
 static const char *const controls[] = {"ping", "dump", "stop"};
 
-/* See EXO_METHOD_METHODS. NULL: no memory. */
+/* The reply of EXO_METHOD_METHODS; NULL: no memory. */
 static char *
 describe_methods(const exo_actor *a)
 {
@@ -149,7 +150,8 @@ describe_methods(const exo_actor *a)
     return NULL;
 }
 
-/* Names what there is, as far as there is room, and what was probably meant. */
+/* Returns NOT_FOUND with the class's methods and the nearest name; the text is cut to the room in
+ * `err`. */
 static exo_status
 fail_no_method(const exo_actor_class *c, const char *name, exo_err *err)
 {
@@ -172,7 +174,7 @@ fail_no_method(const exo_actor_class *c, const char *name, exo_err *err)
     return st;
 }
 
-/* Methods that every actor has, served at once by the caller's thread: the control lane. */
+/* The control lane: methods of every actor, which run at once on the caller's thread. */
 static bool
 run_control(exo_actor *a, const char *method, exo_future *future)
 {
@@ -239,7 +241,7 @@ exo_runtime_deliver(exo_runtime *runtime, exo_ref actor, const char *method, exo
     exo_status st = exo_actor_find(runtime, actor, &a, err);
     if (st == EXO_OK)
         st = call_actor(a, method, args, caller, future, err);
-    exo_payload_release(args); /* what was not moved */
+    exo_payload_release(args); /* unless it was moved */
     exo_actor_drop(a);
     return st;
 }
@@ -278,7 +280,7 @@ exo_call_wait(exo_runtime *runtime, exo_ref actor, const char *method, exo_paylo
     if (st == EXO_OK && reply)
         exo_future_take(future, reply, NULL);
     else if (st == EXO_TIMEOUT && future)
-        exo_cancel(future); /* nobody will look at it any more */
+        exo_cancel(future); /* nobody will read its result any more */
     exo_future_drop(&future);
     return st;
 }
@@ -449,9 +451,9 @@ exo_call_die(exo_call_context *call, const char *cause)
     exo_cut(call->cause, sizeof call->cause, cause && *cause ? cause : "of its own accord");
 }
 
-/* --- Looking ---------------------------------------------------------------------------------- */
+/* --- Inspection ------------------------------------------------------------------------------- */
 
-/* The control lane there has it. */
+/* The actor's own process writes the dump, on the control lane. */
 static exo_status
 dump_elsewhere(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err)
 {

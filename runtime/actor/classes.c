@@ -1,4 +1,4 @@
-/* Actor classes by name. */
+/* The registry of actor classes, and spawning by class name. See classes.h. */
 #include "actor/classes.h"
 
 #include <exogym/plugin.h>
@@ -57,7 +57,8 @@ exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count,
         return exo_fail(err, EXO_INVAL, "a group of no actors");
     exo_status st = EXO_OK;
     if (remote) {
-        exo_err reason = {0}; /* addresses that were tried in vain are no error */
+        /* an OK must not leave the errors of failed attempts in *err */
+        exo_err reason = {0};
         st = remote->spawn(context, items, count, deadline, out, &reason);
         if (st != EXO_OK && err)
             *err = reason;

@@ -1,4 +1,4 @@
-/* Waiting for one of very many futures: see many.h. No state. */
+/* Waits for any of thousands of futures: see many.h. No state. */
 #include "actor/many.h"
 
 #include <stdbool.h>
@@ -6,7 +6,7 @@
 #define SLICE (5 * EXO_MS)
 
 enum {
-    FEW = 64 /* up to so many exo_wait_any is better */
+    FEW = 64 /* exo_wait_any serves up to this many */
 };
 
 exo_status

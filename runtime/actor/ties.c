@@ -1,5 +1,5 @@
-/* Ties: who hears of an actor's death, by a link, a monitor, or a call that was to be answered
- * later. See runtime_impl.h for locks; death.c has what happens then. */
+/* Ties: links, monitors and deferred calls, which an actor's death ends. See runtime_impl.h for
+ * locks, and death.c for the death. Read next: runtime.c. */
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -40,12 +40,13 @@ grow(void **array, size_t *cap, size_t size)
 
 /* --- Futures ---------------------------------------------------------------------------------- */
 
-/* Those of a list that are over, or that were dropped, make room for others. They are completed, if
- * they are late, and dropped without the lock: that runs hooks, and the last user of a future
+/* Futures that are over or dropped make room in a list. They are completed, if they are late, and
+ * dropped after the unlock, because a completion runs hooks, and the last reference to a future
  * releases its reply. */
 struct over {
-    exo_time now;  /* read without the lock, too */
-    bool deferred; /* of calls: whoever will answer holds them, so that none is taken for dropped */
+    exo_time now; /* read before the lock is taken */
+    /* a list of calls: whoever is to answer holds the future, so none counts as dropped */
+    bool deferred;
     exo_future **futures;
     size_t count;
 };
@@ -57,8 +58,8 @@ is_over(const struct over *over, const exo_future *future)
            (!over->deferred && exo_future_is_forsaken(future, 0));
 }
 
-/* Without memory for them they stay. A future that is held by nobody else cannot be held again
- * meanwhile. */
+/* Moves the list's futures that are over into `over`; without memory for them they stay. A future
+ * whose only reference is the list's cannot be held again meanwhile. */
 static void
 take_over_locked(struct exo_tied *list, struct over *over)
 {
@@ -80,14 +81,14 @@ static void
 drop_over(struct over *over)
 {
     for (size_t i = 0; i < over->count; i++) {
-        exo_future_ready(over->futures[i]); /* completes one that is late */
+        exo_future_ready(over->futures[i]); /* completes a late one */
         exo_future_drop(&over->futures[i]);
     }
     exo_free(over->futures);
 }
 
-/* A full list of which little is over grows, so that each future is looked at a few times in
- * all. */
+/* Adds a future. A full list with few futures that are over grows, so that the scans cost a few
+ * steps per future. */
 static bool
 keep_locked(struct exo_tied *list, exo_future *future, struct over *over)
 {
@@ -102,7 +103,7 @@ keep_locked(struct exo_tied *list, exo_future *future, struct over *over)
     return true;
 }
 
-/* Completes `future` with the actor's death. PEER_LOST: it is dead. NOMEM. */
+/* Lets the actor's death complete `future`. Errors: PEER_LOST if the actor is dead, NOMEM. */
 static exo_status
 tie(exo_actor *a, bool deferred, exo_future *future)
 {
@@ -159,7 +160,7 @@ exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err)
 
 /* --- Links ------------------------------------------------------------------------------------ */
 
-/* Adds a link; PEER_LOST if it is dead by now. */
+/* Adds one direction of a link. Errors: PEER_LOST if the actor is dead, NOMEM. */
 static exo_status
 add_link(exo_actor *a, uint64_t to)
 {
@@ -197,7 +198,7 @@ link_local(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
         st = add_link(first, b.id);
         if (st == EXO_OK)
             st = add_link(second, a.id);
-        /* it died between the two: the other one was not told */
+        /* the first one died between the two steps, without telling the second */
         if (st == EXO_PEER_LOST && has_failed(first))
             exo_actor_die(second, "linked to an actor that died meanwhile", true);
         if (st != EXO_OK)
@@ -209,12 +210,12 @@ link_local(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
     return st;
 }
 
-/* One direction of a link to or from another process: when the one dies of a failure, the other is
+/* One direction of a link between processes: if one actor dies of a failure, the other is
  * killed. */
 struct far_link {
     exo_runtime *runtime;
     exo_ref other;
-    exo_future *future; /* held: the monitor */
+    exo_future *future; /* held: the monitor of the one actor */
 };
 
 static void
@@ -234,8 +235,9 @@ far_link_done(void *context, uint64_t tag, exo_future *future)
 
 static const exo_future_hook far_link_hook = {.done = far_link_done};
 
-/* A local actor's monitor has the hook itself; a remote one's future is hooked to its call, so a
- * local one stands behind it. */
+/* Kills `other` if `actor` dies of a failure. The monitor of a remote actor has its call's hook
+ * already, so this hook takes the second place. The hook may run at once and free `link`, hence the
+ * extra reference. */
 static exo_status
 watch_for_link(exo_runtime *runtime, exo_ref actor, exo_ref other, exo_err *err)
 {
