@@ -1,12 +1,12 @@
-/* Exchanges: what collectives send, all of it at once. See link.h.
+/* Exchanges: the messages of a collective, all at once. See link.h.
  *
- * All messages of a member leave side by side, as its connections share the uplink: a message is
- * through when the uplink has passed as much for each of the others, hence all of them together
- * where they are equal. The receiver's downlink is then a queue of what comes to it, in the order
- * of first bytes.
+ * A member's messages leave side by side, because its connections share the uplink evenly. A
+ * message has left when the uplink has sent as much for each other message, so messages of equal
+ * size leave together. The receiver's downlink queues the arriving messages in the order of their
+ * first bytes.
  *
- * Two ways: message by message, O(n^2), and for equal links one that has the sums of them only.
- * State: the network's; scratch memory goes with the call. */
+ * There are two ways: message by message, in O(n^2), and in sums, for equal links only. State: the
+ * network's; scratch memory lasts for the call. Read next: docs/links.md. */
 #include "link/link_impl.h"
 
 #include <math.h>
@@ -16,10 +16,10 @@
 #include <exogym/memory.h>
 
 enum {
-    SMALL = 32 /* so many members are taken message by message */
+    SMALL = 32 /* up to this many members go message by message */
 };
 
-/* whom the connection of a member leads to that stands for all of its connections */
+/* In sums, one connection stands for all of a member's connections. This is its receiver. */
 #define EVERYONE UINT32_MAX
 
 struct entry {
@@ -40,20 +40,19 @@ struct exchange {
     const uint64_t *bytes;
     const exo_time *begins;
     exo_time *ends, *sent;
-    /* scratch, (n) each */
-    /* members by the time when they begin, or when their first byte leaves */
+    /* scratch, (n) each. Members, by the time when they begin, or when their first byte leaves */
     struct entry *order;
-    /* bytes, ascending */
+    /* members' bytes, ascending */
     struct entry *sizes;
     struct connection **connections; /* of one member's messages */
-    /* of each member's messages */
+    /* of each member's messages; in sums only */
     struct pieces *pieces;
-    /* (n + 1) of those before */
+    /* (n + 1); [k] is the sum of the k smallest sizes */
     double *sums;
     /* see downlink_done() */
     double *highest[2];
     exo_time *latency; /* of one member's messages */
-    /* from then on nothing more comes to a member; -1: nothing does */
+    /* when the first byte of a member's last piece arrives; -1: nothing arrives */
     exo_time *last;
 };
 
@@ -84,7 +83,7 @@ bits_of(const struct exchange *x, uint32_t from, uint32_t to)
     return 8 * exo_link_wire(&x->links->fallback, bytes_between(x, from, to));
 }
 
-/* What a member gets and sends, in bits. */
+/* The bits that a member receives and sends. */
 static void
 sums_of(const struct exchange *x, uint32_t i, double all_bits, double *gets, double *sends)
 {
@@ -93,8 +92,8 @@ sums_of(const struct exchange *x, uint32_t i, double all_bits, double *gets, dou
     *sends = x->kind == EXO_EXCHANGE_SCATTER ? others : each;
 }
 
-/* A member's acknowledgements pass beside what it sends, and those that it gets beside what
- * comes. */
+/* Charges acknowledgements: those that a member sends pass its uplink, and those that it receives
+ * pass its downlink. */
 static void
 acknowledge(struct exchange *x, uint32_t i, double all_bits)
 {
@@ -115,8 +114,8 @@ acknowledge(struct exchange *x, uint32_t i, double all_bits)
 
 /* --- Message by message ----------------------------------------------------------------------- */
 
-/* How many bytes more than message `from` -> `to` has, those that `from` sends the others have in
- * sum: they pass after it. */
+/* The bytes by which `from`'s larger messages exceed its message to `to`, in sum: they pass the
+ * uplink after it. */
 static double
 bytes_after(const struct exchange *x, uint32_t from, uint32_t to)
 {
@@ -124,7 +123,7 @@ bytes_after(const struct exchange *x, uint32_t from, uint32_t to)
         return 0;
     const double size = (double)x->bytes[to], own = (double)x->bytes[from];
     uint32_t low = 0, high = x->n;
-    while (low < high) { /* how many are no larger */
+    while (low < high) { /* binary search: the number of messages that are no larger */
         uint32_t middle = (low + high) / 2;
         if (x->sizes[middle].value <= (int64_t)x->bytes[to])
             low = middle + 1;
@@ -135,7 +134,7 @@ bytes_after(const struct exchange *x, uint32_t from, uint32_t to)
     return larger - (own > size ? own - size : 0);
 }
 
-/* All messages of a member leave. Gives when its uplink is through with them. */
+/* Sends all messages of a member. Returns the time when its uplink has passed them. */
 static exo_time
 send_each(struct exchange *x, uint32_t i)
 {
@@ -169,7 +168,8 @@ send_each(struct exchange *x, uint32_t i)
     return through;
 }
 
-/* They share the uplink until `through`, the smaller ones until earlier. */
+/* Ends the messages of member `i`: they share the uplink until `through`, smaller ones until an
+ * earlier time. */
 static void
 receive_each(struct exchange *x, uint32_t i, exo_time through)
 {
@@ -222,8 +222,8 @@ may_be_summed(const exo_links *l, uint32_t n)
            l->fallback.rate.num_changes == 0;
 }
 
-/* Equal links, hosts that do not change, each with one member, and messages of nearly the same
- * size. */
+/* Whether the sums are valid: equal links, hosts without schedules and with one member each,
+ * messages of nearly the same size. Uses x->sizes as scratch. */
 static bool
 can_be_summed(const struct exchange *x)
 {
@@ -247,15 +247,17 @@ can_be_summed(const struct exchange *x)
     return can;
 }
 
-/* What downlink_done() keeps from one member to the next, in x->highest: [0][r] is the latest time
- * until r of the order, [1][r] from r on. Times are ns since `origin`. */
+/* The state that downlink_done() keeps from one member to the next. x->highest[0][r] is the latest
+ * time among places 0..r of the order, [1][r] among places r and later. Times are ns since
+ * `origin`. */
 struct downlinks {
-    double bits, rate; /* that it is for; 0: for nothing yet */
+    double bits, rate; /* the bits and rate that `highest` was computed for; 0: none yet */
     exo_time origin;
 };
 
-/* As if all that a member sends came at once: then the downlink would be done with it as early as
- * with its pieces, if the others' are like them. `scale`: bits that come for one of a piece. */
+/* The time at which a member's traffic could arrive as one block without delaying the downlink: the
+ * latest, over its pieces, of the piece's time less the time that the bits before it take. Assumes
+ * that the others' pieces are alike. scale: bits that arrive for each bit of a piece. */
 static double
 comes(const struct exchange *x, const struct downlinks *d, uint32_t member, double scale)
 {
@@ -268,8 +270,8 @@ comes(const struct exchange *x, const struct downlinks *d, uint32_t member, doub
     return latest + (double)x->links->hosts[x->hosts[member]].latency;
 }
 
-/* When the downlink of whoever is at `place` of the order can have passed all that comes: the
- * latest, over all others, of the time when one begins and the work that begins from then on. */
+/* The time when the downlink of the member at `place` has passed everything: the latest, over all
+ * other members, of the member's beginning plus the time for all bits that begin from then on. */
 static double
 downlink_done(struct exchange *x, struct downlinks *d, uint32_t place)
 {
@@ -289,14 +291,14 @@ downlink_done(struct exchange *x, struct downlinks *d, uint32_t place)
         for (uint32_t r = 1; r < n; r++)
             before[r] = before[r - 1] > before[r] ? before[r - 1] : before[r];
     }
-    /* less its own, which it does not send itself */
+    /* without the member's own bits, which it does not send to itself */
     double a = place > 0 ? before[place - 1] - own / rate : 0;
     double b = place + 1 < n ? after[place + 1] : 0;
     return a > b ? a : b;
 }
 
-/* The uplinks. Gives when the last two members are through, latencies on their side included; *last
- * is who is the last. */
+/* Sends over the uplinks. through[0] and through[1] are the latest two times when a member's
+ * messages have left, with the latency of its host; *last is the member of the latest. */
 static void
 send_sums(struct exchange *x, uint64_t total, double all_bits, exo_time through[2], uint32_t *last)
 {
@@ -337,8 +339,7 @@ in_sums(struct exchange *x)
     const struct line *line = &l->fallback;
     double others = (double)(x->n - 1), all_bits = 0;
     exo_time through[2],
-        /* the mean of the largest */
-        jitter = (exo_time)((double)line->jitter * others / (others + 1));
+        jitter = (exo_time)((double)line->jitter * others / (others + 1)); /* mean of the largest */
     uint32_t last = 0;
     uint64_t total = 0;
     for (uint32_t i = 0; i < x->n; i++) {

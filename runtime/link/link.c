@@ -1,10 +1,10 @@
-/* Emulated networks: hosts, links, connections, and when a message arrives. See link.h for what is
- * promised, docs/links.md for the model.
+/* Emulated networks: hosts, links, connections, and the arrival times of messages. link.h has the
+ * contract, docs/links.md the model.
  *
  * A message passes three queues (queue.h): its sender's uplink, the link of the pair, its
- * receiver's downlink. Slow start cuts it into pieces, one a round trip, each of which comes to the
- * uplink when the window of its connection allows it. So what one connection leaves free another
- * one fills, and however the pieces lie, no rate is passed.
+ * receiver's downlink. Slow start cuts it into pieces, one a round trip, and each piece enters the
+ * uplink when its connection's window allows. So other connections use the gaps that one leaves,
+ * and no combination of pieces exceeds a rate.
  *
  * Owner: the caller; one lock guards everything. Read next: rate.h, queue.h, exchange.c
  * (collectives). */
@@ -17,24 +17,23 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
-#define PAYLOAD                                                                                    \
-/* of a segment: an Ethernet frame of 1,500 bytes, less 20 for IPv4 and 32 for TCP with
-     * timestamps */
-1448.0
-#define HEADERS /* of a segment: those, and 14 of Ethernet */
-    66.0
+/* Payload of a segment: an Ethernet frame of 1,500 bytes, less 20 for IPv4 and 32 for TCP with
+ * timestamps. */
+#define PAYLOAD 1448.0
+/* Headers of a segment: those, and 14 of Ethernet. */
+#define HEADERS    66.0
 #define SEGMENT    (PAYLOAD + HEADERS)
 #define CUBIC_BETA 0.7 /* RFC 9438 */
-#define MOST_OF_FULL                                                                               \
-    /* a window at the first loss is between what the rate takes and half as much again: HyStart */
-    1.25
-#define RTO_MIN (200 * EXO_MS) /* Linux's TCP_RTO_MIN: RFC 6298 says a second */
+/* The window at the first loss, in full windows: it lies between 1 and 1.5 (HyStart). */
+#define MOST_OF_FULL 1.25
+#define RTO_MIN      (200 * EXO_MS) /* Linux's TCP_RTO_MIN; RFC 6298 has one second */
 
-    enum {
+enum {
     INITIAL_WINDOW = 10, /* segments: RFC 6928                     */
-    FIRST_HEADS = 64,    /* of a table                             */
-    HALVINGS = 64,       /* of a window: more than any window has */
-    MAX_LOSSES = 32      /* in a message, taken one by one: by then its window is the steady one */
+    FIRST_HEADS = 64,    /* of a table's first array */
+    HALVINGS = 64,       /* more than any window needs */
+    /* losses of a message that are computed one by one; later its window is the steady one */
+    MAX_LOSSES = 32
 };
 
 /* --- Tables ----------------------------------------------------------------------------------- */
@@ -56,7 +55,7 @@ table_find(const struct table *t, const uint32_t key[3])
     return n;
 }
 
-/* Without memory for more heads the chains become longer. */
+/* If an allocation fails, the chains become longer. */
 static void
 table_grow(struct table *t)
 {
@@ -76,7 +75,7 @@ table_grow(struct table *t)
     t->size = size;
 }
 
-/* A zeroed node, or NULL. */
+/* Returns a zeroed node; NULL: no memory. */
 static void *
 table_add(struct table *t, const uint32_t key[3], size_t bytes)
 {
@@ -355,7 +354,7 @@ exo_links_partition(exo_links *links, const bool *side, exo_time from, exo_time 
 
 /* --- Connections ------------------------------------------------------------------------------ */
 
-/* What a message is on the wire. A message without bytes is a segment, too. */
+/* The bytes of a message on the wire. A message without bytes is a segment, too. */
 double
 exo_link_wire(const struct line *line, uint64_t bytes)
 {
@@ -373,14 +372,14 @@ exo_link_line(exo_links *l, uint32_t from, uint32_t to, struct pair **pair)
     if (limited || l->num_own > 0)
         p = (struct pair *)(void *)table_find(&l->pairs, (uint32_t[3]){from, to, 0});
     if (!p && limited && pair)
-        /* NULL: without memory its messages do not wait for each other */
+        /* without memory *pair is NULL, and the pair's messages do not wait for each other */
+
         p = add_pair(l, from, to);
     if (pair)
         *pair = p;
     return p && p->own ? &p->line : &l->fallback;
 }
 
-/* NULL: no memory. */
 struct connection *
 exo_link_connection(exo_links *l, uint32_t from, uint32_t to, uint32_t flow)
 {
@@ -391,8 +390,8 @@ exo_link_connection(exo_links *l, uint32_t from, uint32_t to, uint32_t flow)
     return c;
 }
 
-/* Uniform in [0, most]: number `c->messages` of the connection's stream, whose seed is drawn from
- * the network's. */
+/* Draws uniformly from [0, most]: draw number `c->messages` of the connection's stream, whose seed
+ * is drawn from the network's. */
 exo_time
 exo_link_jitter(exo_links *l, struct connection *c, exo_time most)
 {
@@ -412,8 +411,8 @@ exo_link_jitter(exo_links *l, struct connection *c, exo_time most)
     return (exo_time)((double)draw * 0x1p-53 * (double)most);
 }
 
-/* The rate that a connection has if it is alone, by which it knows how much has to be under way. An
- * outage does not count: TCP remembers what it had before. */
+/* The connection's rate without other traffic, which determines its full window. An outage does not
+ * count: TCP keeps the window that it had before. */
 static double
 rate_alone(const struct sending *s)
 {
@@ -426,9 +425,9 @@ rate_alone(const struct sending *s)
     return rate;
 }
 
-/* Bytes that the connection gives to the uplink at `at`. Connections share it side by side, so that
- * the first bytes of each pass at once, and the last when the uplink is through with all that was
- * there before. Within a connection they wait for each other. */
+/* Gives a piece of `bytes` bytes to the uplink at `at`. Connections share the uplink side by side:
+ * the first byte of a piece passes at once, and its last byte when the uplink has passed everything
+ * that came before. Pieces of one connection wait for each other. */
 static void
 send_piece(exo_links *l, struct sending *s, const struct connection *c, exo_time at, double bytes)
 {
@@ -455,8 +454,9 @@ send_piece(exo_links *l, struct sending *s, const struct connection *c, exo_time
     s->arrives = exo_link_max(s->arrives, arrived);
 }
 
-/* After an idle time of more than the timeout, Linux halves the window for each timeout that passed
- * (tcp_cwnd_restart, RFC 2861). */
+/* Begins a round trip of the connection and sets its window. After an idle time longer than the
+ * timeout, Linux halves the window for each timeout that has passed (tcp_cwnd_restart, RFC
+ * 2861). */
 static void
 begin_round(struct connection *c, exo_time now, exo_time rtt, exo_time idle, double full)
 {
@@ -470,7 +470,7 @@ begin_round(struct connection *c, exo_time now, exo_time rtt, exo_time idle, dou
             c->window /= 2;
         c->window = c->window < first ? first : c->window;
     } else {
-        /* a window that is not used does not grow (RFC 7661, tcp_is_cwnd_limited) */
+        /* an unused window does not grow (RFC 7661, tcp_is_cwnd_limited) */
         double used = c->window - c->left;
         c->window += c->window < full && (c->limited || 2 * used > c->window) ? used : 0;
     }
@@ -480,11 +480,11 @@ begin_round(struct connection *c, exo_time now, exo_time rtt, exo_time idle, dou
     c->limited = false;
 }
 
-/* How a connection with loss goes on once it has lost a first segment. Every 1/p segments (the
- * mean) one is lost: then CUBIC takes 0.7 of the window, and while it is below what it was, which
- * at such rates it always is, it grows as fast as Reno would with a half (RFC 9438, 4.3). So the
- * window comes down to a mean of sqrt(3/2) / sqrt(p) segments (Mathis et al., 1997). Gives how long
- * the bytes take. */
+/* Continues a lossy connection after the loss of its first segment, and returns the time that the
+ * bytes take. One segment in 1/p is lost (the mean). CUBIC then multiplies the window by 0.7. Below
+ * its previous size, where the window always is at such rates, it grows as fast as a Reno window
+ * that is halved (RFC 9438, 4.3). In the mean the window is sqrt(3/2) / sqrt(p) segments (Mathis et
+ * al., 1997). */
 static double
 pass_with_loss(struct connection *c, double bytes, double loss, double full, double rtt)
 {
@@ -508,8 +508,8 @@ pass_with_loss(struct connection *c, double bytes, double loss, double full, dou
     return took + bytes / (steady < full ? steady : full) * rtt;
 }
 
-/* How much is under way where the rate is used to the full; *rtt becomes a round's time. 0: there
- * are no rounds. */
+/* The bytes on the way when the rate is fully used; *rtt becomes the time of a round trip. 0: there
+ * are no round trips. */
 static double
 full_window(const struct sending *s, exo_time *rtt)
 {
@@ -523,8 +523,8 @@ full_window(const struct sending *s, exo_time *rtt)
     return rate / 8 * (double)*rtt / (double)EXO_SECOND;
 }
 
-/* One piece a round trip, of a window that doubles, until as much is under way as the rate can
- * take; then the rest. */
+/* Sends one piece a round trip, with a window that doubles until it fills the rate, then the rest
+ * at once. */
 static void
 send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connection *c,
          double bytes)
@@ -538,7 +538,7 @@ send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connec
     if (c->window == 0)
         c->credit = SEGMENT / line->loss; /* INFINITY without loss */
     if (c->window == 0 || s->now >= exo_link_later(c->round, rtt)) {
-        /* As connections share the uplink, this one sent as long as the others did. */
+        /* Connections share the uplink, so this one was sending as long as the uplink was busy. */
         exo_time last = exo_link_queue_busy(&l->hosts[s->from].up.queue, s->now, c->last);
         begin_round(c, s->now, rtt, s->now - last, full);
     }
@@ -547,7 +547,7 @@ send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connec
         bool rest = bytes <= c->left,
              open = c->window >= full || c->window >= c->threshold || c->window >= MAX_WINDOW;
         double piece = rest || open ? bytes : c->left;
-        /* a window a round trip, and no more */
+        /* the window has stopped growing below `full`, or a loss comes: one window a round trip */
         if (piece > c->credit || (!rest && open && c->window < full)) {
             double took = line->loss > 0 ? pass_with_loss(c, bytes, line->loss, full, (double)rtt)
                                          : (bytes - c->left) / c->window * (double)rtt;
@@ -579,7 +579,7 @@ latency(const exo_links *l, const struct line *line, uint32_t from, uint32_t to)
                           l->hosts[to].latency);
 }
 
-/* What the message passes. */
+/* Sets the paths, the latency and the round-trip time of a message. */
 static void
 find_way(exo_links *l, struct sending *s, const struct line *line)
 {
@@ -646,18 +646,18 @@ exo_link_warm(exo_links *l, struct sending *s, const struct line *line, struct c
         c->limited = true;
     }
     c->left = wire < c->window ? c->window - wire : 0;
-    c->round = s->now - rtt; /* it is over */
+    c->round = s->now - rtt; /* the round trip is over */
     c->last = exo_link_max(c->last, s->now);
 }
 
-/* One for two segments (RFC 5681), each a segment without payload. */
+/* One acknowledgement for two segments (RFC 5681), each a segment without payload. */
 double
 exo_link_acknowledgements(const struct line *line, double bits)
 {
     return line->transport == EXO_LINK_TCP ? bits * HEADERS / (2 * SEGMENT) : 0;
 }
 
-/* They take their share of the way back while the message passes. */
+/* Makes the acknowledgements share the way back while the message passes. */
 static void
 acknowledge(exo_links *l, const struct sending *s, const struct line *line)
 {
@@ -669,7 +669,7 @@ acknowledge(exo_links *l, const struct sending *s, const struct line *line)
                         (exo_link_load){s->now, s->sent, bits});
 }
 
-/* Keeps the order of the connection's messages. What never comes holds up nobody. */
+/* Keeps the order of the connection's messages. A message that never arrives holds up nothing. */
 void
 exo_link_arrived(struct connection *c, struct sending *s)
 {
@@ -720,7 +720,7 @@ void
 exo_links_host_stats(const exo_links *links, uint32_t host, exo_link_stats *up,
                      exo_link_stats *down)
 {
-    exo_links *l = (exo_links *)(uintptr_t)links; /* its lock */
+    exo_links *l = (exo_links *)(uintptr_t)links; /* to lock it */
     pthread_mutex_lock(&l->lock);
     *up = stats_of(&l->hosts[host].up);
     *down = stats_of(&l->hosts[host].down);

@@ -1,14 +1,12 @@
-/* What shares a rate: see queue.h. */
+/* A queue for a shared rate: see queue.h. */
 #include "link/queue.h"
 
 #include <assert.h>
 #include <string.h>
 
 enum {
-    LOAD_ROUNDS =
-        /* a message that takes longer because of a load shares with more of it: so often it is
-         * asked how much */
-        3
+    /* a load delays bits, which then share the rate with more of the load: iterations of this */
+    LOAD_ROUNDS = 3
 };
 
 static void
@@ -19,6 +17,7 @@ remove_at(exo_link_queue *q, uint32_t index, uint32_t count)
             (q->count - index) * sizeof *q->arrivals);
 }
 
+/* Counts an arrival as past: the queue is busy with it until `done`. */
 static void
 pass(exo_link_queue *q, exo_time at, exo_time done)
 {
@@ -37,7 +36,7 @@ forget_before(exo_link_queue *q, exo_time now)
         remove_at(q, 0, past);
 }
 
-/* Makes room: the two neighbours that come closest after each other become one. */
+/* Makes room: joins the two neighbours with the smallest difference in time. */
 static void
 join_closest(exo_link_queue *q)
 {
@@ -52,7 +51,7 @@ join_closest(exo_link_queue *q)
     remove_at(q, best + 1, 1);
 }
 
-/* How many come until `at`. */
+/* The number of arrivals until `at`. */
 static uint32_t
 count_until(const exo_link_queue *q, exo_time at)
 {
@@ -81,7 +80,8 @@ exo_link_queue_busy(exo_link_queue *q, exo_time now, exo_time t)
     return t >= q->since && t < q->free ? q->free : t;
 }
 
-/* What is to pass before `done` and was told so: it shares the rate with as much of it. */
+/* Moves `done` back for the arrivals that the bits overtake: their times are final, so the bits
+ * wait for as much of each as they have themselves. */
 static exo_time
 share(const exo_link_queue *q, const exo_link_path *path, uint32_t index, exo_time from,
       exo_time done, double bits)
@@ -107,12 +107,13 @@ exo_link_queue_load(exo_link_queue *q, exo_time now, exo_link_load load)
         *first = load;
         return;
     }
-    first->from = load.from < first->from ? load.from : first->from; /* too many: two become one */
+    /* no room: two loads become one */
+    first->from = load.from < first->from ? load.from : first->from;
     first->until = exo_link_max(load.until, first->until);
     first->bits += load.bits;
 }
 
-/* When `bits` are through that begin at `from`, beside the loads. */
+/* The time when `bits` that begin at `from` have passed beside the loads. */
 static exo_time
 pass_loads(const exo_link_queue *q, const exo_link_path *path, exo_time from, double bits)
 {
@@ -163,7 +164,8 @@ exo_link_queue_put(exo_link_queue *q, const exo_link_path *path, exo_time now, e
         q->arrivals[index++] = (exo_link_arrival){.at = at, .done = done, .bits = bits, .count = 1};
         q->count++;
     }
-    for (exo_time before = done; index < q->count; index++) { /* who comes later waits for it */
+    /* later arrivals wait for this one */
+    for (exo_time before = done; index < q->count; index++) {
         exo_link_arrival *a = &q->arrivals[index];
         exo_time later = exo_link_path_pass(path, exo_link_max(before, a->at), a->bits);
         if (later == a->done || later == EXO_LINK_NEVER)

@@ -7,7 +7,7 @@
 #include <exogym/memory.h>
 
 enum {
-    MAX_STEPS_OF_OUTAGE = 1000000 /* schedules that take turns in stopping it: for ever */
+    MAX_STEPS_OF_OUTAGE = 1000000 /* schedules that alternate in stopping it count as endless */
 };
 
 exo_status
@@ -46,7 +46,7 @@ exo_link_rate_init(exo_link_rate *out, double rate, const exo_link_change *chang
         return exo_fail(err, EXO_NOMEM, "no memory for a schedule of %zu changes", num_changes);
     memcpy(out->changes, changes, num_changes * sizeof *changes);
     for (size_t i = 0; i < num_changes; i++)
-        if (out->changes[i].period == out->changes[i].length) /* without a pause */
+        if (out->changes[i].period == out->changes[i].length) /* no pause: for ever */
             out->changes[i].period = out->changes[i].length = 0;
     return EXO_OK;
 }
@@ -60,7 +60,7 @@ exo_link_rate_release(exo_link_rate *rate)
 
 /* --- A rate at a time ------------------------------------------------------------------------- */
 
-/* Is it on at `t`? *edge is when it next begins or ends. */
+/* Whether the change applies at `t`; *edge is the next time when it begins or ends. */
 static bool
 change_is_on(const exo_link_change *c, exo_time t, exo_time *edge)
 {
@@ -83,7 +83,8 @@ static double
 rate_at(const exo_link_rate *r, exo_time t, exo_time *next)
 {
     double rate = r->rate;
-    bool outage = false; /* no limit times nothing is nothing */
+    /* INFINITY * 0 would not be 0 */
+    bool outage = false;
     *next = EXO_LINK_NEVER;
     for (size_t i = 0; i < r->num_changes; i++) {
         exo_time edge;
