@@ -1,8 +1,8 @@
 /* Lines of the audit log: see audit_line.h.
  *
- * Every text is somebody's: it is written as a JSON string of ASCII characters only, in which
- * nothing stands for itself that could end a line, a string, or a terminal's patience. What is too
- * long is cut, and "..." says so. */
+ * Peers choose the texts. Each is written as a JSON string of printable ASCII characters, so that
+ * none can end a line or a string, or control a terminal. A text that is too long is cut and ends
+ * with "...". */
 #include "base/audit_line.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 
 enum {
-    TEXT = 256, /* bytes that a text takes at most when it is written */
+    TEXT = 256, /* longest written text, in bytes */
     REASON = 512
 };
 
@@ -29,7 +29,7 @@ put(struct line *l, const char *text)
     l->at += length;
 }
 
-/* One character as it stands in a string; gives its length. */
+/* Writes one character as it appears in a JSON string; returns its length. */
 static size_t
 escape(uint32_t code, char out[16])
 {
@@ -77,8 +77,8 @@ put_field(struct line *l, const char *key, const char *text, size_t most)
     put_text(l, text, most);
 }
 
-/* RFC 3339, in UTC. A clock that is out of its range gives the nearest year that has four
- * digits. */
+/* Writes the number, the time (RFC 3339, in UTC) and the event. A time out of range becomes the
+ * nearest one with a year of four digits. */
 static void
 put_head(struct line *l, uint64_t number, struct timespec when, const char *event)
 {
@@ -110,7 +110,7 @@ exo_audit_event_name(exo_audit_event event)
     return names[event];
 }
 
-/* Who it was, by what is proven. */
+/* Writes the sender: its proven identity, or the claims of a sender without one. */
 static void
 put_who(struct line *l, const exo_audit_record *r)
 {

@@ -1,6 +1,6 @@
-/* The typed readers of a configuration. A document belongs to one thread at a time; no state
- * besides. Read next: config_tree.c (what a document owns), config_parse.c (text to tree),
- * config_edit.c (overrides), config_write.c (JSON and text). */
+/* The typed readers of a configuration. A document belongs to one thread at a time; no other state.
+ * Read next: config_tree.c (a document's memory), config_parse.c (text to tree), config_edit.c
+ * (overrides), config_write.c (JSON and text). */
 #include "base/config_tree.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "base/nearest.h"
 
 enum {
-    MAX_DESCRIPTION = 96, /* of a value in a message */
+    MAX_DESCRIPTION = 96, /* longest description of a value in a message */
 };
 
 /* --- Documents -------------------------------------------------------------------------------- */
@@ -83,7 +83,7 @@ exo_config_root(exo_config_doc *doc)
 
 /* --- Messages --------------------------------------------------------------------------------- */
 
-/* What a person wrote there, for "expected ..., got ...". */
+/* Describes a value for "expected ..., got ...". */
 static const char *
 describe(const exo_config *node, char text[MAX_DESCRIPTION])
 {
@@ -122,7 +122,8 @@ exo_config_asked_of(const exo_config *map, const char *key)
     return find_asked(map, key);
 }
 
-/* *asked is NULL where there is no mapping. */
+/* Finds `key` and its record, which is made if it is missing. *out_asked is NULL if there is no
+ * mapping. */
 static exo_status
 ask(exo_config *map, const char *key, exo_config_asked **out_asked, exo_config **out, exo_err *err)
 {
@@ -157,8 +158,8 @@ exo_config_ask(exo_config *map, const char *key, exo_config **out, exo_err *err)
     return ask(map, key, &asked, out, err);
 }
 
-/* Texts and numbers are copied, unless they are what was noted before: a node may be read a
- * thousand times. */
+/* Records a fallback. Texts and numbers are copied, unless they equal the recorded ones, because a
+ * node may be read a thousand times. */
 static bool
 take_note(exo_config_doc *doc, exo_config_note *into, const exo_config_note *note)
 {
@@ -262,8 +263,6 @@ exo_config_is_number(const char *text, bool *integer)
     return *text == '\0';
 }
 
-/* The value of a text that exo_config_is_number, whatever locale the program has set. Overflow
- * gives infinity. */
 double
 exo_config_to_double(const char *text)
 {
@@ -284,7 +283,7 @@ exo_status
 exo_config_u64(exo_config *map, const char *key, uint64_t fallback, uint64_t min, uint64_t max,
                uint64_t *out, exo_err *err)
 {
-    /* A fallback outside of the range cannot be given. */
+    /* A fallback outside the range cannot be written as a value. */
     const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_U64
                                                                              : EXO_NOTE_NONE,
                                   .integer = fallback};
@@ -436,7 +435,7 @@ exo_config_list(exo_config *map, const char *key, exo_config **out, exo_err *err
     return ask_container(map, key, EXO_CONFIG_LIST, out, err);
 }
 
-/* --- Looking around --------------------------------------------------------------------------- */
+/* --- Inspection ------------------------------------------------------------------------------- */
 
 size_t
 exo_config_length(const exo_config *node)

@@ -1,5 +1,5 @@
-/* Overrides: one assignment from the command line or a preset, and one mapping laid over another.
- * No state. */
+/* Edits of a document: assignments from the command line or a preset, overlays, copies between
+ * documents. No state. */
 #include "base/config_edit.h"
 
 #include "base/config_tree.h"
@@ -44,8 +44,8 @@ copy(exo_config_doc *doc, const exo_config *from, exo_config **out, exo_err *err
     return EXO_OK;
 }
 
-/* The entry of `parent` that a part of a path names. One past the end of a list, and any new key of
- * a mapping, are made, with no value. */
+/* Finds the entry of `parent` that one part of a path names. A new key of a mapping, or the index
+ * after the end of a list, makes an entry without a value. */
 static exo_status
 step_into(exo_config *parent, const char *part, const exo_config_place *place,
           exo_config_entry **out, exo_err *err)
@@ -83,8 +83,8 @@ step_into(exo_config *parent, const char *part, const exo_config_place *place,
     return st;
 }
 
-/* Puts `value` (of the same document) at `path`, making mappings on the way. On an error the
- * document is of no more use. */
+/* Puts `value` (of the same document) at `path` and makes the missing mappings. After an error the
+ * document is no longer usable. */
 static exo_status
 put_at(exo_config_doc *doc, const char *path, exo_config *value, const exo_config_place *place,
        exo_err *err)
@@ -216,7 +216,7 @@ exo_config_new_list(const exo_config *at, exo_config **out, exo_err *err)
     return exo_config_new(at->doc, EXO_CONFIG_LIST, &at->place, out, err);
 }
 
-/* A place whose texts live in `doc`. */
+/* Copies a place; its texts live in `doc`. */
 static exo_status
 adopt_place(exo_config_doc *doc, const exo_config_doc *from, const exo_config_place *place,
             exo_config_place *out, exo_err *err)
@@ -232,7 +232,7 @@ adopt_place(exo_config_doc *doc, const exo_config_doc *from, const exo_config_pl
     return failed ? fail_nomem(doc, err) : EXO_OK;
 }
 
-/* A copy whose texts live in `doc`. */
+/* Copies a node; its texts live in `doc`. */
 static exo_status
 adopt(exo_config_doc *doc, const exo_config *from, exo_config **out, exo_err *err)
 {
@@ -321,7 +321,7 @@ exo_config_where(const exo_config *node, char *out, size_t size)
 static bool
 begins_with_place(const exo_err *err, const char *source)
 {
-    char shown[EXO_ERR_TEXT]; /* as it stands in an error */
+    char shown[EXO_ERR_TEXT]; /* as exo_fail shows it */
     size_t length = strlen(exo_printable(shown, sizeof shown, source, EXO_SHOWN_LINE));
     return strncmp(err->text, shown, length) == 0 && err->text[length] == ':';
 }

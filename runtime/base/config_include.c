@@ -1,5 +1,5 @@
-/* Files that are read into a document besides its own. Their nodes are the document's, and name
- * their own file. */
+/* Further files of a document. Their nodes belong to the document, and messages name their own
+ * file. No state. */
 #include "base/config_tree.h"
 
 #include <string.h>
@@ -48,7 +48,8 @@ fail_duplicate(const exo_config *into, const exo_config_entry *first,
 exo_status
 exo_config_merge(exo_config *into, const exo_config *from, const char *what, exo_err *err)
 {
-    size_t own = into->length; /* the keys of one mapping differ already */
+    /* the keys of one mapping differ already */
+    size_t own = into->length;
     for (size_t i = 0; i < from->length; i++) {
         const exo_config_entry *entry = &from->entries[i];
         for (size_t k = 0; entry->key && k < own; k++)

@@ -1,9 +1,9 @@
-/* YAML to tree, with libfyaml's parser of events; the tree is ours, so that every node knows its
- * place.
+/* YAML to tree, with libfyaml's event parser. The tree is this library's own, so that every node
+ * knows its place.
  *
- * Anchors and aliases are copies; merge keys (<<) add the entries that a mapping lacks. Tags,
- * complex keys and several documents in one file are refused. No state outlives a call. Read next:
- * config.c. */
+ * Aliases become copies of their anchors; merge keys (<<) add the entries that a mapping lacks.
+ * Tags, complex keys and several documents in one file are refused. No state outlives a call. Read
+ * next: config.c. */
 #include "base/config_tree.h"
 
 #include <libfyaml.h>
@@ -12,7 +12,7 @@
 struct anchor {
     struct anchor *link;
     const char *name;
-    exo_config *node; /* complete: an alias inside its own anchor finds nothing */
+    exo_config *node; /* complete, so an alias inside its own anchor is unknown */
 };
 
 struct reader {
@@ -20,7 +20,7 @@ struct reader {
     const char *source, *origin;
     struct fy_diag *diag;
     struct fy_parser *parser;
-    struct anchor *anchors; /* the latest first */
+    struct anchor *anchors; /* the newest first */
     exo_err *err;
 };
 
@@ -33,7 +33,8 @@ place_of(const struct reader *r, struct fy_event *event)
         place.line = (unsigned)mark->line + 1;
         place.column = (unsigned)mark->column + 1;
     }
-    /* libfyaml marks what follows a quote or an asterisk; a person looks for the sign itself. */
+    /* libfyaml marks the character after a quote or an asterisk; a person looks for the sign
+     * itself. */
     bool quoted = event->type == FYET_SCALAR && event->scalar.value &&
                   (fy_token_scalar_style(event->scalar.value) == FYSS_SINGLE_QUOTED ||
                    fy_token_scalar_style(event->scalar.value) == FYSS_DOUBLE_QUOTED);
@@ -42,7 +43,7 @@ place_of(const struct reader *r, struct fy_event *event)
     return place;
 }
 
-/* libfyaml's first complaint, which is the cause of the others. */
+/* Reports libfyaml's first error, which is the cause of the others. */
 static exo_status
 fail_syntax(struct reader *r)
 {
@@ -72,7 +73,8 @@ fail_nomem(struct reader *r)
     return exo_fail(r->err, EXO_NOMEM, "%s: out of memory", r->doc->source);
 }
 
-/* Bytes of the UTF-8 character at `text` (Unicode 15, table 3-7); 0 if there is none, or a NUL. */
+/* The length of the UTF-8 character at `text` (Unicode 15, table 3-7); 0 if it is invalid or
+ * NUL. */
 static size_t
 utf8_length(const unsigned char *text, size_t size)
 {
@@ -104,7 +106,7 @@ token_text(struct reader *r, struct fy_token *token, const exo_config_place *pla
 {
     size_t length = 0;
     const char *text = token ? fy_token_get_text(token, &length) : NULL;
-    /* Escapes (\0, \ud800) may name what is no character. */
+    /* An escape (\0, \ud800) may give an invalid character. */
     for (size_t i = 0, step = 0; text && i < length; i += step) {
         step = utf8_length((const unsigned char *)text + i, length - i);
         if (step == 0)
@@ -204,8 +206,8 @@ merge(struct reader *r, exo_config *map, const exo_config *from)
     return EXO_OK;
 }
 
-/* One "key: value" whose key is `event`. Merges wait in *merges until all of the mapping's own keys
- * are known. */
+/* Reads one "key: value"; `event` is the key. Merges are collected in *merges until all of the
+ * mapping's own keys are known. */
 static exo_status
 read_entry(struct reader *r, exo_config *map, struct fy_event *event, unsigned depth,
            exo_config *merges)
@@ -237,7 +239,7 @@ read_entry(struct reader *r, exo_config *map, struct fy_event *event, unsigned d
     if (st != EXO_OK)
         return st;
     if (exo_config_is_null(value) && !*value->text)
-        value->place = place; /* nothing has no place of its own */
+        value->place = place; /* an empty value has no place of its own */
     return exo_config_append(is_merge ? merges : map, is_merge ? NULL : key, &place, value, r->err);
 }
 
@@ -270,7 +272,7 @@ read_children(struct reader *r, exo_config *node, enum fy_event_type end, unsign
     return st;
 }
 
-/* The node that `event` begins; the caller frees the event. */
+/* Reads the node that begins with `event`; the caller frees the event. */
 static exo_status
 read_node(struct reader *r, struct fy_event *event, unsigned depth, exo_config **out)
 {
@@ -323,7 +325,7 @@ read_node(struct reader *r, struct fy_event *event, unsigned depth, exo_config *
     return st;
 }
 
-/* The stream's events around the one document that there may be. */
+/* Reads the stream of events around its only document. */
 static exo_status
 read_stream(struct reader *r, exo_config **out)
 {
@@ -335,7 +337,7 @@ read_stream(struct reader *r, exo_config **out)
         exo_config_place place = place_of(r, event);
         enum fy_event_type type = event->type;
         if (type == FYET_STREAM_END) {
-            /* nothing after it */
+            /* the end */
         } else if (type == FYET_DOCUMENT_START && *out) {
             st = exo_config_fail_at(r->doc, &place, r->err,
                                     "a second document begins here; one is expected");
@@ -349,7 +351,7 @@ read_stream(struct reader *r, exo_config **out)
     }
 }
 
-/* libfyaml takes the first bad byte for the end of the text. */
+/* Checks the encoding: libfyaml would end the text at the first invalid byte. */
 static exo_status
 check_utf8(const struct reader *r, const char *text, size_t size)
 {
@@ -381,7 +383,8 @@ exo_config_read(exo_config_doc *doc, const char *text, size_t size, const char *
 
     struct fy_diag_cfg diag_cfg;
     fy_diag_cfg_default(&diag_cfg);
-    diag_cfg.fp = NULL; /* what it would print is collected instead */
+    /* libfyaml collects its messages instead of printing them */
+    diag_cfg.fp = NULL;
     r.diag = fy_diag_create(&diag_cfg);
     if (!r.diag) {
         st = fail_nomem(&r);

@@ -1,4 +1,4 @@
-/* Presets: assignments by name, that a file brings for itself. No state. */
+/* Presets: named assignments in a job or graph. No state. */
 #include "base/config_edit.h"
 
 #include <exogym/memory.h>

@@ -1,6 +1,6 @@
-/* A document as a tree of nodes: its memory, how it grows, and messages that name a place in it. A
- * document belongs to one thread at a time; no state besides. Read next: config_parse.c, which
- * makes it, and config.c, which reads it. */
+/* A document as a tree of nodes: its memory, its growth, and messages that name a place in it. A
+ * document belongs to one thread at a time; no other state. Read next: config_parse.c, which makes
+ * the tree, and config.c, which reads it. */
 #include "base/config_tree.h"
 
 #include <stdarg.h>

@@ -11,13 +11,13 @@
 
 struct unit {
     const char *name;
-    uint64_t factor; /* of the unit that values are in */
+    uint64_t factor; /* in the unit of the values that readers return */
 };
 
-/* What can be written at one place. */
+/* A quantity with its units. */
 struct quantity {
     const char *what, *example;
-    const struct unit *units; /* the smallest first; ends with a NULL name */
+    const struct unit *units; /* the smallest first; a NULL name ends the list */
 };
 
 #define KI UINT64_C(1024)
@@ -57,7 +57,7 @@ static const struct quantity times = {"a time", "20 ms", time_units};
 static const struct quantity rates = {"a rate", "100 Mbit/s", rate_units};
 static const struct quantity sizes = {"a size", "16 MiB", byte_units};
 
-/* An amount: `value`, and the same to the last digit in `whole` if it is an integer that fits. */
+/* An amount: `value`, and, if it is an integer that fits, its exact value in `whole`. */
 struct amount {
     double value;
     uint64_t whole;
@@ -66,7 +66,7 @@ struct amount {
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* The length of the number that `text` begins with: [-+] digits [. digits] [e [-+] digits]. */
+/* The length of the number at the beginning of `text`: [-+] digits [. digits] [e [-+] digits]. */
 static size_t
 number_length(const char *text)
 {
@@ -82,8 +82,8 @@ number_length(const char *text)
     return (size_t)(at - text);
 }
 
-/* What a rate with another spelling means: Mb/s, Mbps, mbit are bits, MBps and MB are bytes. NULL:
- * nothing that is known. */
+/* The probable unit of a misspelt rate: Mb/s, Mbps and mbit mean bits, MBps and MB mean bytes.
+ * *instead is a second possible unit, or NULL. NULL: no guess. */
 static const struct unit *
 guess_rate(const char *unit, const char **instead)
 {
@@ -115,8 +115,8 @@ guess_rate(const char *unit, const char **instead)
     return found;
 }
 
-/* A guess that takes a unit for one of another size would be worse than none: the case of letters
- * is guessed at, but a small b is a bit. */
+/* Reports an unknown unit with a suggestion. A wrong suggestion of another size would be worse than
+ * none: the case of letters is ignored, but a small b always means bits. */
 static exo_status
 fail_unit(const exo_config *node, const char *key, const struct quantity *quantity,
           const char *unit, exo_err *err)
@@ -171,7 +171,7 @@ times_factor(const char *number, bool integer, uint64_t factor)
     return amount;
 }
 
-/* Reads the amount under `key`; *node is NULL where there is none. */
+/* Reads the amount under `key`; *node is NULL if the key is missing. */
 static exo_status
 read_amount(exo_config *map, const char *key, const struct quantity *quantity,
             const exo_config_note *note, exo_config **node, struct amount *out, exo_err *err)
@@ -361,7 +361,7 @@ exo_config_fraction(exo_config *map, const char *key, double fallback, double mi
 
 /* --- Comparing -------------------------------------------------------------------------------- */
 
-/* The unit that `text` ends with; *number is what stands before it. NULL: it is no amount. */
+/* The unit at the end of `text`; *number gets the number before it. NULL: the text is no amount. */
 static const char *
 split_amount(const char *text, char number[64])
 {
@@ -418,7 +418,7 @@ exo_unit_same(const char *a, const char *b)
         struct amount x, y;
         if (!amount_of(a, all[i], &x) || !amount_of(b, all[i], &y))
             continue;
-        if (all[i] == time_units) /* read in whole nanoseconds */
+        if (all[i] == time_units) /* times are read in whole nanoseconds */
             return x.exact && y.exact ? x.whole == y.whole : rint(x.value) == rint(y.value);
         return x.exact && y.exact ? x.whole == y.whole : x.value == y.value;
     }

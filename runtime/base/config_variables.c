@@ -9,9 +9,11 @@
 #include "base/nearest.h"
 
 enum {
-    /* of a scalar afterwards: variables that name each other must not double without end */
+    /* longest scalar after substitution: variables that contain others must not double without
+     * end */
     MAX_TEXT = 4096,
-    MAX_DEPTH = 64 /* of variables that are made of others, each of the next */
+    /* longest chain of variables of which each contains the next */
+    MAX_DEPTH = 64
 };
 
 enum progress {
@@ -23,7 +25,7 @@ enum progress {
 struct variables {
     exo_config *map;       /* NULL: there are none */
     enum progress *states; /* (length of the map)  */
-    unsigned depth;        /* variables that are UNDER_WAY */
+    unsigned depth;        /* number of variables that are UNDER_WAY */
     exo_err *err;
 };
 
@@ -48,7 +50,7 @@ fail_unknown(const struct variables *v, const exo_config *node, const char *name
                            used ? "there are: " : "there are none", known);
 }
 
-/* The variable's value, which has no variables in it any more. */
+/* Finds a variable's value and substitutes the variables in it. */
 static exo_status
 look_up(struct variables *v, const exo_config *node, const char *name, const exo_config **out)
 {
@@ -77,7 +79,7 @@ look_up(struct variables *v, const exo_config *node, const char *name, const exo
     return fail_unknown(v, node, name);
 }
 
-/* The name in "${name}" at `text`; *after is what follows it. */
+/* Reads the name in "${NAME}" at `text`; *after points behind it. */
 static exo_status
 read_name(const struct variables *v, const exo_config *node, const char *text, char *name,
           size_t size, const char **after)

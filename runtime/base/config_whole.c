@@ -1,5 +1,5 @@
-/* Whole copies: a mapping with every key that its readers know. Each reader has noted what it takes
- * where a key is missing (config_tree.h); the copy has it there. No state. Read next:
+/* Whole copies: mappings with every key that their readers have asked for. Readers record their
+ * fallbacks (config_tree.h), and the copy contains these for the missing keys. No state. Read next:
  * config_compare.c. */
 #include "base/config_tree.h"
 
@@ -27,7 +27,7 @@ new_scalar(exo_config *at, const char *text, bool quoted, exo_config **out, exo_
     return (*out)->text ? EXO_OK : fail_nomem(at->doc, err);
 }
 
-/* --- What readers say ------------------------------------------------------------------------- */
+/* --- Notes of readers ------------------------------------------------------------------------- */
 
 exo_status
 exo_config_stand_in(exo_config *map, const char *key, exo_config **out, exo_err *err)
@@ -49,7 +49,8 @@ exo_config_stand_in(exo_config *map, const char *key, exo_config **out, exo_err 
     }
     if (given && (given->kind == EXO_CONFIG_LIST || exo_config_is_null(given)))
         return exo_config_fail_type(given, key, "a name or a mapping", err);
-    if (!asked->stand_in) { /* made once: its readers read what was read before */
+    /* made once: later readers get what the first one got */
+    if (!asked->stand_in) {
         exo_config *made = NULL;
         st = exo_config_new(map->doc, EXO_CONFIG_MAP, given ? &given->place : &map->place, &made,
                             err);
@@ -74,7 +75,7 @@ exo_config_note_numbers(exo_config *map, const char *key, const double *numbers,
     return exo_config_ask_noting(map, key, &note, &node, err);
 }
 
-/* --- What is written of it -------------------------------------------------------------------- */
+/* --- The copy --------------------------------------------------------------------------------- */
 
 static exo_status
 list_of(const exo_config_note *note, exo_config *at, exo_config **out, exo_err *err)
@@ -90,8 +91,8 @@ list_of(const exo_config_note *note, exo_config *at, exo_config **out, exo_err *
     return st;
 }
 
-/* The node that would be read as what was noted, in the document of `at`; *out is NULL where there
- * is none. */
+/* Makes the node that reads as the noted fallback, in the document of `at`; *out is NULL if text
+ * cannot express it. */
 static exo_status
 node_of(const exo_config_note *note, exo_config *at, exo_config **out, exo_err *err)
 {
@@ -143,7 +144,7 @@ append(exo_config *into, const char *key, exo_config *value, exo_err *err)
     return exo_config_append(into, copy, &value->place, value, err);
 }
 
-/* What is given; what readers take for it, if that is more. */
+/* Adds a copy of a given value, or of the stand-in that readers got for it. */
 static exo_status
 add_given(exo_config *into, const exo_config *from, const exo_config_entry *entry, exo_err *err)
 {
@@ -173,7 +174,8 @@ add_missing(exo_config *into, const exo_config_asked *asked, exo_err *err)
     return append(into, asked->key, value, err);
 }
 
-/* In the order in which they were asked for first; the list has the last one first. */
+/* Adds the missing keys in the order in which readers first asked for them; the list begins with
+ * the last one. */
 static exo_status
 add_all_missing(exo_config *into, const exo_config *from, exo_err *err)
 {

@@ -1,4 +1,4 @@
-/* Names below guarded folders: see dir.h. */
+/* Names below guarded folders: see dir.h. The list of guarded folders is the only state. */
 #include "base/dir.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ struct guarded {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct guarded *all; /* guarded by lock; grows only */
 
-/* The length of the outermost guarded folder that the path leads into; 0: none. */
+/* The length of the outermost guarded folder that contains the path; 0: none. */
 static size_t
 guarded_length(const char *path)
 {
@@ -59,7 +59,7 @@ exo_dir_guard(const char *folder, exo_err *err)
 
 /* --- Walking ---------------------------------------------------------------------------------- */
 
-/* Opens the folder `name` in `at`, but no link. Closes `at`. */
+/* Opens the folder `name` in `at`, unless it is a link. Closes `at`. */
 static int
 step_into(int at, const char *name)
 {
@@ -74,8 +74,8 @@ step_into(int at, const char *name)
     return next;
 }
 
-/* The folder that a path's last name lies in, and that name; *below: it is guarded. -1, with errno.
- * The caller closes it. */
+/* Opens the folder of a path's last name, and copies that name; *below: it lies below a guarded
+ * folder. -1, with errno. The caller closes it. */
 static int
 open_parent(const char *path, char name[NAME_MAX + 1], bool *below)
 {
@@ -193,8 +193,8 @@ exo_dir_list(const char *path)
     return dir;
 }
 
-/* Draws names for a path that ends in XXXXXX until `make` gives something else than -1 with
- * EEXIST. */
+/* Draws names for a path that ends in XXXXXX until `make` returns anything but -1 with EEXIST; at
+ * most 100. */
 static int
 draw_name(char *path, int (*make)(const char *path))
 {

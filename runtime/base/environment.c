@@ -1,4 +1,4 @@
-/* Checks the environment. No state. Read next: log.c and parallel.c, which read it. */
+/* Checks the environment. No state. Read next: log.c and parallel.c, which use it. */
 #include "base/environment.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 extern char **environ;
 
-/* A number without sign, blank or rest, in a range. */
+/* Parses a number in a range, without sign, blanks or other characters. */
 static bool
 is_number(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
@@ -102,7 +102,8 @@ exo_environment_threads(void)
     return text && is_number(text, 1, EXO_MAX_THREADS, &number) ? (unsigned)number : 0;
 }
 
-/* A variable of another program may begin so, too; one that is nearly ours is a mistake. */
+/* Refuses a name that is similar to one of the variables. Other names may belong to another
+ * program. */
 static exo_status
 check_name(const char *entry, exo_err *err)
 {

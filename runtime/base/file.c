@@ -16,10 +16,10 @@
 
 #include "base/dir.h"
 
-/* and six characters: the end of the name of a file that is being written */
+/* Ends the name of a file that is being written, with six more characters. */
 #define PARTIAL ".partial-"
 
-/* "path: reason"; what the disk says is the reason that helps. */
+/* Returns "path: reason" for an errno. */
 static exo_status
 io_error(const char *path, int number, exo_err *err)
 {
@@ -83,7 +83,7 @@ exo_file_abort(exo_file *file)
     forget(file);
 }
 
-/* A rename is safe from a crash when the folder is on the disk too. */
+/* Flushes the folder of a file: only then a rename survives a crash. */
 static void
 flush_folder_of(const char *path)
 {
@@ -93,7 +93,7 @@ flush_folder_of(const char *path)
         folder[slash == path ? 1 : slash - path] = '\0';
     int fd = exo_dir_open(folder ? folder : ".", O_RDONLY | O_DIRECTORY, 0);
     if (fd >= 0) {
-        fsync(fd); /* some file systems cannot; the rename is atomic all the same */
+        fsync(fd); /* some file systems cannot; the rename is atomic nevertheless */
         close(fd);
     }
     exo_free(folder);
@@ -135,7 +135,7 @@ exo_file_write_atomic(const char *path, const void *data, size_t size, exo_err *
     return st;
 }
 
-/* What is no regular file, in words; NULL: it is one. */
+/* A word for anything but a regular file; NULL: it is a regular file. */
 static const char *
 kind_of(mode_t mode)
 {
@@ -152,7 +152,7 @@ exo_file_open(const char *path, int *descriptor, exo_err *err)
 {
     struct stat info;
     exo_status st = EXO_OK;
-    /* a regular file is never waited for anyway */
+    /* O_NONBLOCK changes nothing for a regular file */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &info) != 0)
         st = errno == ENXIO

@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 
-#define LITTLE (UINT64_C(64) << 20) /* is not worth the look */
+/* smaller allocations are not checked */
+#define LITTLE (UINT64_C(64) << 20)
 
 uint64_t
 exo_free_memory(void)

@@ -24,8 +24,8 @@ exo_input_name(const char *path)
     return strcmp(path, "-") == 0 ? standard_input : path;
 }
 
-/* The descriptor that the path stands for, or -1. To open such a path again would be to wait for
- * another writer. */
+/* The descriptor that the path names, or -1. Opening such a path again would wait for another
+ * writer. */
 static int
 own_descriptor(const char *path)
 {
@@ -56,8 +56,8 @@ fail_read(const char *path, int number, exo_err *err)
     return exo_fail(err, EXO_IO, "cannot read '%s': %s", exo_input_name(path), strerror(number));
 }
 
-/* Waits until there is something to read, or the end. *waiting: nobody has opened the named pipe
- * for writing yet, as far as is known. */
+/* Waits until there are bytes or the end. *waiting: no process is known to have opened the named
+ * pipe for writing. */
 static exo_status
 await_bytes(int fd, const char *path, bool *waiting, exo_time deadline, exo_err *err)
 {
@@ -97,7 +97,7 @@ read_all(int fd, const char *path, bool named_pipe, size_t limit, exo_time patie
         ssize_t got = read(fd, bytes + used, room - used);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got < 0 && errno == EAGAIN) { /* there is a writer, who has not written yet */
+        if (got < 0 && errno == EAGAIN) { /* the writer has not written yet */
             bool no = false;
             st = await_bytes(fd, path, &no, 0, err);
             continue;
@@ -111,7 +111,7 @@ read_all(int fd, const char *path, bool named_pipe, size_t limit, exo_time patie
             st = exo_fail(err, EXO_INVAL, "%s: larger than %zu bytes", exo_input_name(path), limit);
         if (st != EXO_OK || used < room)
             continue;
-        /* one more than is allowed shows that there is more */
+        /* room for one byte beyond the limit shows whether there are more */
         room = 2 * room < limit + 1 ? 2 * room : limit + 1;
         char *larger = exo_realloc(bytes, room + 1, 1);
         if (larger)

@@ -1,4 +1,5 @@
-/* Log lines: formatted outside the lock, handed to the sink under it, so that lines never mix. */
+/* Log lines: formatted outside the lock, passed to the sink under it, so that lines never mix. Read
+ * next: printable.h. */
 #include <exogym/log.h>
 
 #include <pthread.h>

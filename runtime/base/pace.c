@@ -1,4 +1,4 @@
-/* The pace of an actor: see pace.h. */
+/* The pace of an actor: see pace.h. The thread's current pace is the only state. */
 #include "base/pace.h"
 
 #include <errno.h>
@@ -65,7 +65,7 @@ sleep_until(exo_time at)
         ;
 }
 
-/* Lets so much of the phase's declared cost pass, less what has. */
+/* Lets `sum` of the phase's declared cost pass, less the part that has. */
 static void
 pay(exo_pace *pace, exo_time sum)
 {
@@ -80,7 +80,8 @@ pay(exo_pace *pace, exo_time sum)
     exo_time worked = pace->worked + exo_now(pace->clock) - pace->begun;
     if (worked >= cost)
         return;
-    exo_compute_pause(); /* it computes on a machine of its own, not here */
+    /* the wait stands for work on another machine, so another node may use the slot */
+    exo_compute_pause();
     sleep_until(exo_now(pace->clock) + cost - worked);
     exo_compute_resume();
 }

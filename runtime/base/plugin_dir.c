@@ -1,4 +1,4 @@
-/* Where plugins may come from: see plugin_dir.h. */
+/* The folder of plugins: see plugin_dir.h. */
 #include "base/plugin_dir.h"
 
 #include <limits.h>

@@ -13,7 +13,8 @@ name_of(const void *class_of)
     return *(const char *const *)class_of;
 }
 
-/* Under the lock: whether there is such a class, and where it is or belongs. */
+/* Called under the lock. Whether the class exists; *at is its position, or the one where it
+ * belongs. */
 static bool
 locate(const exo_registry *registry, const char *name, size_t *at)
 {

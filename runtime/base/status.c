@@ -1,5 +1,4 @@
-/* Status texts and the filling of exo_err, whose text is one line whatever was put into it. Any
- * thread; no state. */
+/* Status texts, and the filling of exo_err, whose text is always one line. Any thread; no state. */
 #include <exogym/status.h>
 
 #include <stdarg.h>
