@@ -1,9 +1,9 @@
-/* The check of an encoding: XXH32's rounds on 64 lanes instead of 4, so that they fill vectors. No
+/* The check of an encoding: XXH32's rounds on 64 lanes instead of 4, which fill vectors. No
  * state.
  *
- * A lane is h = rotl(h + word * odd, 13) * odd, which can be undone: different words leave
- * different lanes, and lanes and pieces are folded by steps that can be undone as well. So a change
- * within one word always shows. */
+ * A lane's step is h = rotl(h + word * odd, 13) * odd, which is invertible, so different words give
+ * different lanes. Lanes and pieces are folded by invertible steps, too. So a change within one
+ * word always changes the check. */
 #include "codec/checksum.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/parallel.h"
 
 enum {
-    LANES = 64, /* of 4 bytes: 256 bytes a round */
+    LANES = 64, /* words of 4 bytes: 256 bytes a round */
     STRIPE = 4 * LANES,
     MAX_PIECES = 64,
     MIN_PIECE = 1 << 18, /* bytes */
@@ -39,7 +39,7 @@ avalanche(uint32_t h)
     return h ^ h >> 16;
 }
 
-/* Four vectors by name: compilers keep them in registers. */
+/* Four named vectors, which compilers keep in registers. */
 #define STIR(h, from)                                                                              \
     do {                                                                                           \
         vector word_;                                                                              \
@@ -63,7 +63,7 @@ check_piece(const uint8_t *bytes, size_t size, uint32_t seed)
         STIR(c, bytes + at + 128);
         STIR(d, bytes + at + 192);
     }
-    /* the rest with zeros behind it; the size says that they are none of the bytes */
+    /* the rest, padded with zeros, which the size tells from data */
     if (at < size) {
         uint8_t rest[STRIPE] = {0};
         memcpy(rest, bytes + at, size - at);

@@ -1,12 +1,12 @@
-/* Codecs: the chain run forwards and backwards, and what a stream remembers. Read next:
- * codec_impl.h.
+/* Codecs: a chain, run forwards and backwards, and the state of a stream. Read next: spec.c,
+ * values.c.
  *
- * An encoding ends with a check (checksum.h) of its bytes, seeded by the codec's text and the
- * number of elements, and with a selector by the run's seed and the round: whatever was altered, or
- * made by another codec or for another place, is refused.
+ * An encoding ends with a check (checksum.h) of its bytes. The check's seed contains the codec's
+ * text and the number of elements, and with a selector the run's seed and the round. So the decoder
+ * refuses altered bytes, and those of another codec or another place.
  *
- * Owner: one thread at a time. Scratch grows and is kept. Nothing that is remembered changes before
- * a call has succeeded. */
+ * Owner: one thread at a time. Scratch memory grows and is kept. A call that fails leaves the
+ * stream's state unchanged. */
 #include "codec/codec_impl.h"
 
 #include <string.h>
@@ -21,18 +21,19 @@ enum {
     PIECE = 1 << 15, /* elements */
 };
 
+/* Scratch memory that grows. */
 struct room {
     void *data;
     size_t size; /* bytes */
 };
 
-/* What error feedback has left of an array. */
+/* The residual of error feedback of an array. */
 struct feedback {
     struct room left; /* (count) floats */
     size_t count;
 };
 
-/* The selector of the last array of a slot. */
+/* The selector of a slot's last array. */
 struct selection {
     exo_selector *selector;
     size_t count;
@@ -47,12 +48,17 @@ struct exo_codec {
     struct selection selections[MAX_SLOTS];
     exo_lossless_room lossless[EXO_CODEC_MAX_LOSSLESS];
     /* Scratch. */
-    struct room sum;       /* (count) floats: the array and what was left of the last */
-    struct room index;     /* (kept) where the values are                             */
-    struct room keys;      /* (2 count) for topk                                      */
-    struct room packed;    /* (kept) floats                                           */
-    struct room sent;      /* (kept) floats: what the other end has                   */
-    struct room stages[2]; /* bytes between stages                                    */
+    /* (count) floats: the array and the residual */
+    struct room sum;
+    /* (kept) places of the values */
+    struct room index;
+    /* (2 count) for topk */
+    struct room keys;
+    struct room packed; /* (kept) floats                                           */
+    /* (kept) floats: the values as the receiver decodes them */
+    struct room sent;
+    /* bytes between stages */
+    struct room stages[2];
 };
 
 /* --- Life ------------------------------------------------------------------------------------- */
@@ -133,7 +139,7 @@ exo_codec_is_lossless(const exo_codec *codec)
 
 /* --- Sizes ------------------------------------------------------------------------------------ */
 
-/* Bytes before the lossless stages if `kept` of `count` elements are. */
+/* The number of bytes before the lossless stages if `kept` of `count` elements are sent. */
 static size_t
 body_size(const exo_codec *codec, size_t count, size_t kept)
 {
@@ -143,7 +149,7 @@ body_size(const exo_codec *codec, size_t count, size_t kept)
     return index + exo_values_size(&codec->spec.values, kept);
 }
 
-/* Elements that are sent of `count`, at most. */
+/* The largest number of elements that are sent of `count`. */
 static size_t
 most_kept(const exo_codec *codec, size_t count)
 {
@@ -179,7 +185,8 @@ exo_codec_size(const exo_codec *codec, size_t count, size_t *size)
     if (spec->selection == EXO_CODEC_SPARSE && count > 0 && spec->p < 1) {
         size_t parts = exo_selector_parts(spec->p, count);
         if (spec->select_kind == EXO_SELECT_RANDOM || count % parts != 0)
-            return false; /* it depends on the round */
+            /* the size depends on the round */
+            return false;
         kept = count / parts;
     }
     *size = body_size(codec, count, kept) + EXO_CHECKSUM_BYTES;
@@ -188,7 +195,7 @@ exo_codec_size(const exo_codec *codec, size_t count, size_t *size)
 
 /* --- Scratch and places ----------------------------------------------------------------------- */
 
-/* Room for `count` of `size` bytes, old contents lost. */
+/* Makes room for `count` items of `size` bytes; the old contents are lost. */
 static bool
 reserve(struct room *room, size_t count, size_t size)
 {
@@ -221,7 +228,7 @@ check_call(const exo_codec *codec, const exo_codec_place *place, size_t count, e
     return EXO_OK;
 }
 
-/* The round's coordinates; valid until the slot's next call. */
+/* Selects the round's coordinates, which are valid until the slot's next call. */
 static exo_status
 select_round(exo_codec *codec, const exo_codec_place *place, size_t count, const uint32_t **index,
              size_t *kept, exo_err *err)
@@ -257,10 +264,10 @@ exo_codec_check(const exo_codec *codec, const exo_codec_place *place, size_t cou
     return exo_checksum(bytes, size, seed);
 }
 
-/* --- The lossless end ------------------------------------------------------------------------- */
+/* --- Lossless stages -------------------------------------------------------------------------- */
 
-/* Where the stage before the lossless ones writes its `size` bytes: `out` if there are none. NULL:
- * no memory. */
+/* The memory for the `size` bytes before the lossless stages: `out` if there are none. NULL: no
+ * memory. */
 static uint8_t *
 body_room(exo_codec *codec, uint8_t *out, size_t size)
 {
@@ -269,7 +276,7 @@ body_room(exo_codec *codec, uint8_t *out, size_t size)
     return reserve(&codec->stages[0], size, 1) ? codec->stages[0].data : NULL;
 }
 
-/* body (size) -> out (*out_size) through the lossless stages, without the check. */
+/* Compresses body (size) to out (*out_size) through the lossless stages, without the check. */
 static exo_status
 squeeze(exo_codec *codec, const uint8_t *body, size_t size, uint8_t *out, size_t *out_size,
         exo_err *err)
@@ -292,8 +299,8 @@ squeeze(exo_codec *codec, const uint8_t *body, size_t size, uint8_t *out, size_t
     return EXO_OK;
 }
 
-/* in (size), without the check -> *body, which must have `want` bytes. It is `in` itself, or lives
- * in the codec, or is `out` if that is not NULL. */
+/* Decompresses in (size, without the check) to *body, which must have `want` bytes. *body is `in`
+ * itself, memory of the codec, or `out` if that is not NULL. */
 static exo_status
 expand(exo_codec *codec, const uint8_t *in, size_t size, const uint8_t **body, size_t want,
        uint8_t *out, exo_err *err)
@@ -330,7 +337,7 @@ put_check(const exo_codec *codec, const exo_codec_place *place, size_t count, ui
     *size += EXO_CHECKSUM_BYTES;
 }
 
-/* *size loses the check's bytes. */
+/* Verifies the check and subtracts its bytes from *size. */
 static exo_status
 take_check(const exo_codec *codec, const exo_codec_place *place, size_t count, const uint8_t *in,
            size_t *size, exo_err *err)
@@ -348,8 +355,8 @@ take_check(const exo_codec *codec, const exo_codec_place *place, size_t count, c
     return EXO_OK;
 }
 
-/* Bytes that `size` bytes can become at most: a block of zstd is at most 2^17 bytes and at least 4
- * encoded, lz4 counts 255 in a byte. */
+/* The largest size that `size` bytes can decompress to. A block of zstd has at most 2^17 bytes and
+ * at least 4 encoded ones; lz4 counts at most 255 in a byte. */
 static size_t
 most_expanded(const exo_codec *codec, size_t size)
 {
@@ -368,7 +375,7 @@ exo_codec_accepts(const exo_codec *codec, const exo_codec_place *place, const vo
     if (check_call(codec, place, count, NULL) != EXO_OK)
         return false;
     bool sparse = codec->spec.selection == EXO_CODEC_SPARSE;
-    /* far below what any round has, by lot as well */
+    /* a bound far below the size of any round, random ones included */
     double half = codec->spec.p * (double)count / 2;
     size_t kept = !sparse ? most_kept(codec, count) : half > 64 ? (size_t)half - 64 : 0;
     size_t least = body_size(codec, count, kept);
@@ -405,7 +412,7 @@ add_piece(void *context, size_t index)
         a->sum[i] = a->values[i] + a->decay * a->left[i];
 }
 
-/* sum = values + decay * what is left in the slot. */
+/* sum = values + decay * the slot's residual. */
 static void
 add_feedback(exo_codec *codec, uint32_t slot, const float *values, size_t count)
 {
@@ -418,7 +425,8 @@ add_feedback(exo_codec *codec, uint32_t slot, const float *values, size_t count)
         exo_codec_pieces(count / PIECE + (count % PIECE != 0), add_piece, &a);
 }
 
-/* packed = packed - what the other end has of it; of what is not finite nothing is left. */
+/* packed = packed - the values as the receiver decodes them; 0 where the difference is not
+ * finite. */
 static void
 subtract_sent(float *packed, const float *sent, size_t kept)
 {
@@ -428,7 +436,7 @@ subtract_sent(float *packed, const float *sent, size_t kept)
     }
 }
 
-/* The sum less what was sent becomes what is left. */
+/* Makes the sum less the sent values the slot's residual. */
 static void
 keep_feedback(exo_codec *codec, uint32_t slot, const uint32_t *index, size_t kept, size_t count)
 {

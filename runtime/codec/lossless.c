@@ -1,13 +1,14 @@
-/* zstd and lz4 in pieces of a fixed size, so that they run in parallel and their bytes do not
- * depend on threads.
+/* zstd and lz4, in pieces of a fixed size: the pieces run in parallel, and the bytes do not depend
+ * on the number of threads.
  *
- *     size before, 8 bytes | for each piece its length, 4 bytes | the pieces
+ *   size before compression, 8 bytes | length of each piece, 4 bytes | the pieces
  *
- * A piece is a zstd frame with its content size, or an lz4 block. Owner of the contexts: the codec;
- * a lane of pieces has one. lz4 needs none, and no memory. */
+ * A piece is a zstd frame with its content size, or an lz4 block. The codec owns the contexts, one
+ * for each lane of pieces. lz4 needs neither contexts nor memory. */
 #include "codec/codec_impl.h"
 
-#define ZSTD_STATIC_LINKING_ONLY /* contexts from our allocator */
+/* for contexts from this library's allocator */
+#define ZSTD_STATIC_LINKING_ONLY
 #include <lz4.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -86,9 +87,9 @@ struct job {
     const uint8_t *in;
     uint8_t *out;
     size_t size;          /* before compression */
-    const uint8_t *coded; /* decode: the pieces */
-    uint8_t *lengths;     /* encode: written    */
-    const uint8_t *given; /* decode: read       */
+    const uint8_t *coded; /* decode: the compressed pieces */
+    uint8_t *lengths;     /* encode: the lengths, written */
+    const uint8_t *given; /* decode: the lengths, read */
     atomic_int status;    /* the first failure  */
 };
 
@@ -107,7 +108,7 @@ fail(struct job *job, exo_status status)
     atomic_compare_exchange_strong(&job->status, &none, (int)status);
 }
 
-/* What zstd says: NOMEM or `otherwise`. */
+/* Converts a result of zstd: NOMEM, or `otherwise` for other errors. */
 static exo_status
 zstd_status(size_t result, exo_status otherwise)
 {
@@ -169,7 +170,7 @@ decompress(const struct job *job, ZSTD_DCtx *context, size_t piece, const uint8_
         int done = LZ4_decompress_safe((const char *)in, (char *)out, (int)coded, (int)length);
         return done >= 0 && (size_t)done == length ? EXO_OK : EXO_INVAL;
     }
-    /* One frame, no more and no less, with the size that it must have. */
+    /* Exactly one frame, with the expected size. */
     if (ZSTD_getFrameContentSize(in, coded) != length ||
         ZSTD_findFrameCompressedSize(in, coded) != coded)
         return EXO_INVAL;

@@ -1,4 +1,4 @@
-/* A chain from its config, and as text. No state. */
+/* Reads a chain from its config and writes it as text. No state. */
 #include "codec/codec_impl.h"
 
 #include <math.h>
@@ -64,7 +64,7 @@ exo_codec_share(double share, size_t count)
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* Options are read from `map`, which is NULL for a bare name: then all have their defaults. */
+/* The readers take options from `map`; it is NULL for a bare name, which leaves all defaults. */
 
 static exo_status
 read_topk(exo_topk *topk, exo_config *map, exo_err *err)
@@ -139,7 +139,7 @@ read_lossless(exo_lossless *lossless, exo_codec_kind kind, exo_config *map, exo_
     return st;
 }
 
-/* The codec that a node names; *map is its options, or NULL for a bare name. */
+/* Reads the codec that a node names; *map gets its options, or NULL for a bare name. */
 static exo_status
 read_name(exo_config *node, exo_codec_kind *kind, exo_config **map, exo_err *err)
 {
@@ -165,7 +165,7 @@ read_name(exo_config *node, exo_codec_kind *kind, exo_config **map, exo_err *err
     return EXO_OK;
 }
 
-/* What was read so far, to check the order. */
+/* The part of the chain that was read so far, to check the order. */
 struct chain {
     size_t length;
     exo_codec_kind last;
@@ -253,10 +253,10 @@ put(struct writer *w, const char *format, ...)
     va_start(args, format);
     int length = vsnprintf(w->text + w->used, EXO_CODEC_TEXT - w->used, format, args);
     va_end(args);
-    w->used += (size_t)length; /* the longest chain has half of it */
+    w->used += (size_t)length; /* the longest chain fills half of it */
 }
 
-/* The shortest digits that read as the same number. */
+/* Writes the fewest digits that read as the same number. */
 static void
 put_number(struct writer *w, const char *key, double value)
 {

@@ -1,8 +1,8 @@
-/* Value codecs: sizes, scales, and the cutting of an array into pieces for the kernels. No
+/* Value codecs: sizes, scales, and the division of an array into pieces for the kernels. No
  * state.
  *
- * An encoding is the scales of all blocks, then the blocks. A piece is a fixed number of whole
- * blocks, so what comes out does not depend on threads. */
+ * An encoding has the scales of all blocks, then the blocks. A piece is a fixed number of whole
+ * blocks, so the bytes do not depend on the number of threads. */
 #include "codec/codec_impl.h"
 
 #include <float.h>
@@ -14,9 +14,10 @@
 #include "codec/kernels.h"
 
 enum {
-    PIECE = 1 << 15,   /* elements */
-    FEW_PIECES = 4,    /* not worth to wake others */
-    E4M3_EXPONENT = 8, /* of its largest number, 1.75 * 2^8; of e5m2's, 1.75 * 2^15 */
+    PIECE = 1 << 15, /* elements */
+    FEW_PIECES = 4,  /* up to this many run on the calling thread */
+    /* exponent of its largest number, 1.75 * 2^8; e5m2's is 1.75 * 2^15 */
+    E4M3_EXPONENT = 8,
     E5M2_EXPONENT = 15,
 };
 
@@ -47,7 +48,8 @@ scale_bytes(const exo_value_codec *codec)
     return codec->scales == EXO_SCALE_BF16 ? 2 : 4;
 }
 
-/* Bytes of `count` elements without scales; of whole blocks, or of one that is not whole. */
+/* The size in bytes of `count` elements without scales: whole blocks, and at most one block that is
+ * not whole. */
 static size_t
 element_bytes(const exo_value_codec *codec, size_t count)
 {
@@ -76,15 +78,15 @@ exo_values_size(const exo_value_codec *codec, size_t count)
 
 /* --- Scales ----------------------------------------------------------------------------------- */
 
-/* What the block's largest magnitude is divided by to become the format's largest. */
+/* The quotient of a block's largest magnitude and its scale. */
 static float
 steps_of(const exo_value_codec *codec)
 {
     return codec->kind == EXO_CODEC_INT8 ? 127.0f : codec->kind == EXO_CODEC_INT4 ? 7.0f : 1.0f;
 }
 
-/* The scale of a block, as it is written to `at`. Below the smallest normal number it is 0, and so
- * is the block. */
+/* Writes a block's scale to `at` and returns it as written. A scale below the smallest normal
+ * number becomes 0, and so do the block's values. */
 static float
 put_scale(const exo_value_codec *codec, float largest, uint8_t *at)
 {
@@ -97,7 +99,7 @@ put_scale(const exo_value_codec *codec, float largest, uint8_t *at)
     }
     uint16_t upper = exo_to_bf16(scale);
     if (upper >= 0x7F80)
-        upper = 0x7F7F; /* rounded to infinity: the largest instead */
+        upper = 0x7F7F; /* a scale that rounds to infinity becomes the largest number */
     memcpy(at, &upper, sizeof upper);
     return exo_from_bf16(upper);
 }
@@ -115,8 +117,8 @@ get_scale(const exo_value_codec *codec, const uint8_t *at, float *scale)
     return exo_bits_of(*scale) == 0 || (*scale >= FLT_MIN && *scale <= FLT_MAX);
 }
 
-/* The smallest power of two by which no finite element is too large: one byte, the exponent + 127
- * (E8M0 of the OCP's MX formats). */
+/* The smallest power of two that makes no finite element too large. It is stored as one byte, the
+ * exponent + 127 (E8M0 of the OCP's MX formats). */
 static int
 exponent_of(const exo_value_codec *codec, float largest)
 {
