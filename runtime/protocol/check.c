@@ -1,8 +1,8 @@
-/* Looks through the bytes of a message before it is unpacked: see protocol.h.
+/* Checks the bytes of a message before they are unpacked: see protocol.h. No state.
  *
- * Protobuf lets much pass that a method must not: fields that are not there count as 0, unknown
- * ones are skipped, numbers are cut to the type's size, a text may be any bytes. Here each of them
- * is an error with the name of its field. */
+ * Protobuf is too lenient for methods: it takes missing fields as 0, skips unknown ones, cuts
+ * numbers to the type's size, and accepts any bytes as text. Here each of these is an error that
+ * names its field. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "wire/fields.h"
 
 enum {
-    MOST_FIELDS = 32 /* of one message: a bit each */
+    MOST_FIELDS = 32 /* of one message, as `seen` has a bit for each */
 };
 
 static exo_wire_type
@@ -89,7 +89,7 @@ check_varint(const exo_args *args, const ProtobufCFieldDescriptor *f, uint64_t v
     }
 }
 
-/* Text: whole UTF-8, no 0 in it, not longer than it may be. */
+/* Checks a text: complete UTF-8 without NUL, within its bounds. */
 static exo_status
 check_text(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_bytes text,
            exo_err *err)
@@ -107,7 +107,7 @@ check_text(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_byt
     return EXO_OK;
 }
 
-/* Numbers one after another, without tags. */
+/* Checks a packed list: numbers one after another, without tags. */
 static exo_status
 check_packed(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_bytes b,
              exo_err *err)
@@ -127,8 +127,8 @@ check_packed(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_b
     return st;
 }
 
-/* A message in the message, by the same rules. Messages do not contain themselves, so the depth is
- * theirs. */
+/* Checks a message within the message by the same rules. No message type contains itself, so the
+ * types bound the depth. */
 static exo_status
 check_inner(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_bytes inner,
             exo_err *err)

@@ -1,4 +1,4 @@
-/* Methods by their tables: see protocol.h. */
+/* Methods by their tables: see protocol.h. No state but the registry. */
 #include "protocol/protocol.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ exo_protocol_find(const exo_protocol *protocol, const char *method)
 /* --- Decoding --------------------------------------------------------------------------------- */
 
 /* The bytes are read several times: here, and by protobuf-c, which counts before it fills. So they
- * must be ours alone. */
+ * must be a private copy. */
 exo_status
 exo_args_decode(const exo_args *args, const exo_payload *payload, ProtobufCMessage **out,
                 exo_err *err)

@@ -6,7 +6,7 @@
 
 #include <exogym/memory.h>
 
-/* The last `room` bytes of the buffer are free. */
+/* A buffer with `room` free bytes at `at`. */
 struct bounded {
     ProtobufCBuffer base;
     uint8_t *at;

@@ -1,5 +1,5 @@
-/* Envelopes to bytes and back: see wire.h. Unpacked envelopes lie in the reader's arena, one chunk
- * that is used again for each. */
+/* Envelopes to bytes and back: see wire.h. Unpacked envelopes live in the reader's arena, one chunk
+ * that every envelope reuses. Read next: fields.h. */
 #include "wire/wire.h"
 
 #include <string.h>
@@ -68,7 +68,7 @@ reserve(exo_wire_writer *w, size_t more, exo_err *err)
     return EXO_OK;
 }
 
-/* protobuf-c's strings are not const, but are only read. */
+/* protobuf-c's strings are not const, but it only reads them. */
 static char *
 text_of(const char *text)
 {
@@ -84,7 +84,7 @@ check_text(const char *what, const char *text, size_t limit, exo_err *err)
     return EXO_OK;
 }
 
-/* Generated structs of one envelope, filled from ours. */
+/* The generated structs of one envelope, filled from an exo_envelope. */
 struct packed {
     Exo__Wire__Envelope envelope;
     Exo__Wire__Payload payload;
@@ -203,7 +203,7 @@ pack_hello(struct packed *p, const exo_envelope *e, exo_err *err)
     return EXO_OK;
 }
 
-/* Fills `p`; `reason` has room for a reason that is cut. */
+/* Fills `p`; `reason` is memory for a reason that is cut. */
 static exo_status
 pack(struct packed *p, const exo_envelope *e, char reason[EXO_WIRE_REASON], exo_err *err)
 {
@@ -317,7 +317,7 @@ exo_wire_number(const uint8_t header[EXO_WIRE_HEADER])
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* What does not fit into the arena is on the heap, in a list. */
+/* An allocation that does not fit into the arena: on the heap, in a list. */
 struct big {
     struct big *next;
     max_align_t data[];
@@ -325,7 +325,7 @@ struct big {
 
 struct exo_wire_arena {
     size_t used;
-    bool exhausted; /* there was no memory for something of this envelope */
+    bool exhausted; /* an allocation for this envelope has failed */
     struct big *bigs;
     max_align_t data[ARENA / sizeof(max_align_t)];
 };
@@ -354,7 +354,8 @@ static void
 arena_free(void *context, void *memory)
 {
     (void)context;
-    (void)memory; /* all at once, by arena_clear */
+    /* arena_clear frees everything at once */
+    (void)memory;
 }
 
 static void
@@ -385,7 +386,7 @@ exo_wire_reader_release(exo_wire_reader *reader)
     *reader = (exo_wire_reader){0};
 }
 
-/* There is nothing to be read until the next frame is opened: not even its end. */
+/* Forgets the frame: until the next one is opened, there is nothing to read, not even its end. */
 static void
 give_up(exo_wire_reader *reader)
 {
@@ -469,7 +470,7 @@ read_reply(const Exo__Wire__Reply *reply, exo_envelope *out, exo_err *err)
 {
     out->kind = EXO_WIRE_REPLY;
     out->id = reply->id;
-    /* A code that this version does not know is a failure all the same. */
+    /* An unknown code is a failure, too. */
     out->status = reply->status <= EXO_DENIED ? (exo_status)reply->status : EXO_FAILED;
     out->text = reply->reason;
     exo_status st = check_text("the reason", out->text, EXO_WIRE_REASON, err);
