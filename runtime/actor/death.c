@@ -72,8 +72,8 @@ settle_later(exo_actor *a)
     ending.first = a;
 }
 
-/* Settles the queued actors of this thread; runtime: only those of this runtime, even inside a
- * death. */
+/* Settles the queued actors of this thread. runtime: if not NULL, only its actors, even while this
+ * thread is inside a death. */
 static void
 settle_waiting(const exo_runtime *runtime)
 {

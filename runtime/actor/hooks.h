@@ -54,8 +54,8 @@ typedef struct exo_remote_ops {
 /* The functions that were set; NULL: the runtime has no cluster. */
 const exo_remote_ops *exo_runtime_remote(const exo_runtime *runtime, void **context);
 
-/* Sets the functions; call it before the runtime has actors that others may reach. NULL removes
- * them: by then nothing that might use them may run any more. */
+/* Sets the functions. Call it before the runtime has actors that other processes may reach. NULL
+ * removes them; call that once nothing may use them any more. */
 void exo_runtime_set_remote(exo_runtime *runtime, const exo_remote_ops *ops, void *context);
 
 /* Delivers a call from another process: exo_call with a future that the caller made. The actor is

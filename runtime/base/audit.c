@@ -140,7 +140,7 @@ end_last_line(int fd)
     const char *torn = end ? end + 1 : last;
     bool own = (end || from == 0) && begins_line(torn, (size_t)(last + got - torn));
     if (!own || ftruncate(fd, from + (torn - last)) != 0) {
-        /* an unknown end can only be completed */
+        /* no record's beginning, or an append-only file */
         ssize_t written = write(fd, "\n", 1);
         (void)written;
     }

@@ -5,13 +5,13 @@
  * writes them. If the disk is full or hangs, or the file disappears, only records are lost. Lost
  * records are counted, and a record states their number as soon as one can be written.
  *
- * Rates are limited, so that no peer can fill the disk or hide an event behind a flood: each key
+ * Rates are limited, so that no peer can fill the disk or hide an event behind a flood. Each key
  * may add 100 records of each kind of event at once, then one a second. All strangers together
- * count as one key, and so do the processes of this host. Suppressed records are counted in a
- * record of their own.
+ * count as one key. The processes of this host share a larger quota: 4,096 at once, then 16 a
+ * second. Suppressed records are counted in records of their own.
  *
  * The file is a plain file with one name, readable by this user alone (0600), and locked: two
- * processes need two files. If the name leads to another file or to none, the log opens or makes
+ * processes need two files. If another file, or none, has the name by then, the log opens or makes
  * that one. So renaming the file rotates the log.
  *
  * Threads: any. The log's lock stands alone: nothing else is locked under it. Read next:

@@ -57,8 +57,8 @@ void exo_config_add_word(exo_text *text, const char *word);
 /* --- Whole copies (config_whole.c) ------------------------------------------------------------ */
 
 /* The mapping under `key`. The key may also be given as a name alone, or not at all: then *out is a
- * stand-in, {name: NAME} or an empty mapping, also in a whole copy. Errors: INVAL if the value is a
- * list or null; NOMEM. */
+ * stand-in, {name: NAME} or an empty mapping, and a whole copy contains the stand-in. Errors: INVAL
+ * if the value is a list or null; NOMEM. */
 exo_status exo_config_stand_in(exo_config *map, const char *key, exo_config **out, exo_err *err);
 /* Records the fallback of the list `key`, which a reader has asked for. */
 exo_status exo_config_note_numbers(exo_config *map, const char *key, const double *numbers,

@@ -29,7 +29,7 @@ typedef enum exo_access {
 
 typedef struct exo_identity {
     atomic_uint references;
-    /* the node of its Hello or Welcome, which the rest of the identity vouches for */
+    /* the node of its Hello or Welcome: as reliable as the rest of the identity is proven */
     uint64_t node;
     /* start time of its process, if that is on this host */
     uint64_t start;

@@ -9,7 +9,7 @@
 #include <exogym/clock.h>
 #include <exogym/status.h>
 
-/* The default time until a named pipe must have a writer. */
+/* The usual `patience` for a named pipe without a writer. */
 #define EXO_INPUT_PATIENCE (5 * EXO_SECOND)
 
 /* Reads at most `limit` bytes of `path` and appends a NUL. "-" is standard input; /dev/fd/N is a

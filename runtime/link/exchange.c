@@ -52,7 +52,7 @@ struct exchange {
     /* see downlink_done() */
     double *highest[2];
     exo_time *latency; /* of one member's messages */
-    /* when the first byte of a member's last piece arrives; -1: nothing arrives */
+    /* the latest time when the first byte of a last piece arrives at a member; -1: none does */
     exo_time *last;
 };
 

@@ -373,7 +373,6 @@ exo_link_line(exo_links *l, uint32_t from, uint32_t to, struct pair **pair)
         p = (struct pair *)(void *)table_find(&l->pairs, (uint32_t[3]){from, to, 0});
     if (!p && limited && pair)
         /* without memory *pair is NULL, and the pair's messages do not wait for each other */
-
         p = add_pair(l, from, to);
     if (pair)
         *pair = p;
@@ -481,10 +480,10 @@ begin_round(struct connection *c, exo_time now, exo_time rtt, exo_time idle, dou
 }
 
 /* Continues a lossy connection after the loss of its first segment, and returns the time that the
- * bytes take. One segment in 1/p is lost (the mean). CUBIC then multiplies the window by 0.7. Below
- * its previous size, where the window always is at such rates, it grows as fast as a Reno window
- * that is halved (RFC 9438, 4.3). In the mean the window is sqrt(3/2) / sqrt(p) segments (Mathis et
- * al., 1997). */
+ * bytes take. One of every 1/p segments is lost (the mean). CUBIC then multiplies the window by
+ * 0.7. Below its previous size, where the window always is at such rates, it grows as fast as a
+ * Reno window that is halved (RFC 9438, 4.3). In the mean the window is sqrt(3/2) / sqrt(p)
+ * segments (Mathis et al., 1997). */
 static double
 pass_with_loss(struct connection *c, double bytes, double loss, double full, double rtt)
 {

@@ -59,8 +59,8 @@ typedef struct exo_host_spec {
 
 typedef struct exo_links exo_links;
 
-/* Makes a network; pairs that exo_links_between does not name use the link `fallback`. Errors:
- * INVAL names the value that is out of range; NOMEM. */
+/* Makes a network; pairs that exo_links_between does not name use the link `fallback`. seed: for
+ * jitter. Errors: INVAL names the value that is out of range; NOMEM. */
 exo_status exo_links_new(exo_links **out, const exo_host_spec *hosts, size_t num_hosts,
                          const exo_link_spec *fallback, uint64_t seed, exo_err *err);
 void exo_links_free(exo_links **links);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    /* a load delays bits, which then share the rate with more of the load: iterations of this */
+    /* iterations: a load delays the bits, which then share the rate with more of the load */
     LOAD_ROUNDS = 3
 };
 

@@ -7,7 +7,7 @@
 #include <exogym/memory.h>
 
 enum {
-    MAX_STEPS_OF_OUTAGE = 1000000 /* schedules that alternate in stopping it count as endless */
+    MAX_STEPS_OF_OUTAGE = 1000000 /* outages that take turns this often count as endless */
 };
 
 exo_status

@@ -14,8 +14,8 @@ enum {
 };
 
 typedef struct exo_link_rate {
-    /* bit/s; INFINITY: no limit. A factor other than 0 leaves no limit as it is; an outage stops
-     * it, too */
+    /* bit/s; INFINITY: no limit, which a factor other than 0 does not change. An outage stops it,
+     * too */
     double rate;
     exo_link_change *changes;
     size_t num_changes;
