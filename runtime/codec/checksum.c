@@ -63,7 +63,7 @@ check_piece(const uint8_t *bytes, size_t size, uint32_t seed)
         STIR(c, bytes + at + 128);
         STIR(d, bytes + at + 192);
     }
-    /* the rest, padded with zeros, which the size tells from data */
+    /* the rest, padded with zeros; the size, which is folded in below, tells padding from data */
     if (at < size) {
         uint8_t rest[STRIPE] = {0};
         memcpy(rest, bytes + at, size - at);

@@ -16,13 +16,13 @@
 
 enum {
     SAMPLE = 8192,
-    LARGE = 16 * SAMPLE, /* elements from which a sample pays */
+    LARGE = 16 * SAMPLE, /* elements; a smaller array needs no sample */
     MAX_PIECES = 64,
     MIN_PIECE = 1 << 15,
     /* elements that are skipped together */
     GROUP = 32,
     ROUND_BITS = 8, /* bits between two siftings of the keys */
-    FEW = 4096,     /* keys that do not pay a sifting */
+    FEW = 4096,     /* so few keys are not worth sifting */
     /* elements; smaller blocks share a piece */
     BLOCKS_PIECE = 1 << 15,
 };

@@ -33,7 +33,7 @@ typedef enum exo_wire_place {
     EXO_WIRE_BYTES,  /* data, size: inside the envelope */
     EXO_WIRE_FRAMED, /* the next frame of the message */
     EXO_WIRE_OBJECT, /* data, size: the handle of a shared object */
-    EXO_WIRE_LANDED, /* the pieces that came before */
+    EXO_WIRE_LANDED, /* assembled from the pieces that came before */
 } exo_wire_place;
 
 /* Borrowed: when writing, from the caller; when reading, from the reader until its next
