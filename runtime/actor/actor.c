@@ -1,4 +1,5 @@
-/* Actors: life, death, calls. See runtime_impl.h for locks and lifetimes. */
+/* Actors: creation, calls, stopping. See runtime_impl.h for locks and lifetimes. Read next:
+ * death.c. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,45 +11,54 @@
 #include "base/nearest.h"
 #include "base/printable.h"
 
-#define DUMP_TIMEOUT (10 * EXO_SECOND) /* of another process, which exo_dump has no deadline for */
+/* for exo_dump of another process's actor, as exo_dump takes no deadline */
+#define DUMP_TIMEOUT (10 * EXO_SECOND)
 
 static const exo_lane_class default_lane = {.name = "main"};
 
-/* A role that the cluster lets call nothing, or none at all, is a mistake of whoever wrote the class. */
+/* Refuses unknown roles, which are a mistake of the class's author. */
 static exo_status
 check_callers(const exo_actor_class *c, exo_err *err)
 {
     const unsigned all = EXO_CALLERS_DRIVERS | EXO_CALLERS_WORKERS | EXO_CALLERS_ADMINS;
     if (c->callers & ~all)
-        return exo_fail(err, EXO_INVAL, "the class '%s' has callers 0x%x, which are none of exo_callers", c->name,
+        return exo_fail(err, EXO_INVAL,
+                        "the class '%s' has callers 0x%x, which are none of exo_callers", c->name,
                         c->callers);
     for (size_t i = 0; i < c->num_methods; i++)
         if (c->methods[i].callers & ~all)
-            return exo_fail(err, EXO_INVAL,
-                            "the method '%s' of the class '%s' has callers 0x%x, which are none of exo_callers",
-                            c->methods[i].name, c->name, c->methods[i].callers);
+            return exo_fail(
+                err, EXO_INVAL,
+                "the method '%s' of the class '%s' has callers 0x%x, which are none of exo_callers",
+                c->methods[i].name, c->name, c->methods[i].callers);
     return EXO_OK;
 }
 
 exo_status
-exo_actor_new(exo_runtime *runtime, const exo_actor_class *actor_class, exo_actor **out, exo_err *err)
+exo_actor_new(exo_runtime *runtime, const exo_actor_class *actor_class, exo_actor **out,
+              exo_err *err)
 {
     size_t lanes = actor_class->lanes ? actor_class->num_lanes : 1;
     if (lanes < 1 || lanes > EXO_MAX_LANES)
-        return exo_fail(err, EXO_INVAL, "the class '%s' has %zu lanes: 1 to %d are possible", actor_class->name, lanes,
-                        EXO_MAX_LANES);
+        return exo_fail(err, EXO_INVAL, "the class '%s' has %zu lanes: 1 to %d are possible",
+                        actor_class->name, lanes, EXO_MAX_LANES);
     for (size_t i = 0; i < actor_class->num_methods; i++)
         if (actor_class->methods[i].lane >= lanes)
-            return exo_fail(err, EXO_INVAL, "the method '%s' of the class '%s' names lane %u of %zu",
-                            actor_class->methods[i].name, actor_class->name, actor_class->methods[i].lane, lanes);
+            return exo_fail(err, EXO_INVAL,
+                            "the method '%s' of the class '%s' names lane %u of %zu",
+                            actor_class->methods[i].name, actor_class->name,
+                            actor_class->methods[i].lane, lanes);
     exo_status st = check_callers(actor_class, err);
     if (st != EXO_OK)
         return st;
     size_t alignment = _Alignof(max_align_t), head = sizeof(exo_actor) + lanes * sizeof(exo_lane);
     head = (head + alignment - 1) / alignment * alignment;
-    exo_actor *a = actor_class->state_size < SIZE_MAX - head ? exo_calloc(1, head + actor_class->state_size) : NULL;
+    exo_actor *a = actor_class->state_size < SIZE_MAX - head
+                       ? exo_calloc(1, head + actor_class->state_size)
+                       : NULL;
     if (!a)
-        return exo_fail(err, EXO_NOMEM, "no memory for an actor of the class '%s'", actor_class->name);
+        return exo_fail(err, EXO_NOMEM, "no memory for an actor of the class '%s'",
+                        actor_class->name);
     a->runtime = runtime;
     a->actor_class = actor_class;
     a->self = (char *)a + head;
@@ -92,7 +102,7 @@ exo_actor_open(exo_actor *actor)
         exo_actor_rest(actor);
 }
 
-/* --- Calls ------------------------------------------------------------------------------------------------------------------ */
+/* --- Calls ------------------------------------------------------------------------------------ */
 
 exo_status
 exo_actor_fail_dead(exo_runtime *runtime, exo_ref ref, exo_err *err)
@@ -120,7 +130,7 @@ find_method(const exo_actor_class *c, const char *name)
 
 static const char *const controls[] = {"ping", "dump", "stop"};
 
-/* See EXO_METHOD_METHODS. NULL: no memory. */
+/* The reply of EXO_METHOD_METHODS; NULL: no memory. */
 static char *
 describe_methods(const exo_actor *a)
 {
@@ -128,8 +138,8 @@ describe_methods(const exo_actor *a)
     for (size_t i = 0; i < a->actor_class->num_methods; i++) {
         const exo_method *m = &a->actor_class->methods[i];
         const exo_lane_class *lane = a->lanes[m->lane].lane_class;
-        exo_text_add(&text, "%s\t%s\t%s\t%s\n", m->name, lane->name, lane->blocking ? "blocking" : "light",
-                     m->idempotent ? "idempotent" : "once");
+        exo_text_add(&text, "%s\t%s\t%s\t%s\n", m->name, lane->name,
+                     lane->blocking ? "blocking" : "light", m->idempotent ? "idempotent" : "once");
     }
     for (size_t i = 0; i < sizeof controls / sizeof *controls; i++)
         if (!find_method(a->actor_class, controls[i]))
@@ -140,7 +150,8 @@ describe_methods(const exo_actor *a)
     return NULL;
 }
 
-/* Names what there is, as far as there is room, and what was probably meant. */
+/* Returns NOT_FOUND with the class's methods and the nearest name; the text is cut to the room in
+ * `err`. */
 static exo_status
 fail_no_method(const exo_actor_class *c, const char *name, exo_err *err)
 {
@@ -155,14 +166,15 @@ fail_no_method(const exo_actor_class *c, const char *name, exo_err *err)
         exo_text_add(&known, "%s%s", i ? ", " : "", controls[i]);
     }
     const char *meant = exo_nearest_name(&nearest);
-    exo_status st = exo_fail(err, EXO_NOT_FOUND, "the class '%s' has no method '%.60s'%s%s%s; it has %s", c->name, name,
-                             meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "",
-                             known.failed ? "" : known.data);
+    exo_status st =
+        exo_fail(err, EXO_NOT_FOUND, "the class '%s' has no method '%.60s'%s%s%s; it has %s",
+                 c->name, name, meant ? "; did you mean '" : "", meant ? meant : "",
+                 meant ? "'?" : "", known.failed ? "" : known.data);
     exo_free(known.data);
     return st;
 }
 
-/* Methods that every actor has, served at once by the caller's thread: the control lane. */
+/* The control lane: methods of every actor, which run at once on the caller's thread. */
 static bool
 run_control(exo_actor *a, const char *method, exo_future *future)
 {
@@ -190,8 +202,8 @@ run_control(exo_actor *a, const char *method, exo_future *future)
 }
 
 static exo_status
-call_actor(exo_actor *a, const char *name, exo_payload *args, const exo_identity *caller, exo_future *future,
-           exo_err *err)
+call_actor(exo_actor *a, const char *name, exo_payload *args, const exo_identity *caller,
+           exo_future *future, exo_err *err)
 {
     const exo_method *method = find_method(a->actor_class, name);
     if (!method && run_control(a, name, future)) {
@@ -216,7 +228,8 @@ call_actor(exo_actor *a, const char *name, exo_payload *args, const exo_identity
 const exo_remote_ops *
 exo_runtime_elsewhere(exo_runtime *runtime, exo_ref actor, void **context)
 {
-    const exo_remote_ops *remote = actor.id & EXO_REMOTE ? exo_runtime_remote(runtime, context) : NULL;
+    const exo_remote_ops *remote =
+        actor.id & EXO_REMOTE ? exo_runtime_remote(runtime, context) : NULL;
     return remote;
 }
 
@@ -228,14 +241,14 @@ exo_runtime_deliver(exo_runtime *runtime, exo_ref actor, const char *method, exo
     exo_status st = exo_actor_find(runtime, actor, &a, err);
     if (st == EXO_OK)
         st = call_actor(a, method, args, caller, future, err);
-    exo_payload_release(args); /* what was not moved */
+    exo_payload_release(args); /* unless it was moved */
     exo_actor_drop(a);
     return st;
 }
 
 exo_status
-exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args, exo_time deadline, exo_future **out,
-         exo_err *err)
+exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args,
+         exo_time deadline, exo_future **out, exo_err *err)
 {
     exo_future *future = NULL;
     void *context;
@@ -255,8 +268,8 @@ exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload ar
 }
 
 exo_status
-exo_call_wait(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args, exo_time deadline,
-              exo_payload *reply, exo_err *err)
+exo_call_wait(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args,
+              exo_time deadline, exo_payload *reply, exo_err *err)
 {
     exo_future *future = NULL;
     exo_status st = exo_call(runtime, actor, method, args, deadline, &future, err);
@@ -267,13 +280,14 @@ exo_call_wait(exo_runtime *runtime, exo_ref actor, const char *method, exo_paylo
     if (st == EXO_OK && reply)
         exo_future_take(future, reply, NULL);
     else if (st == EXO_TIMEOUT && future)
-        exo_cancel(future); /* nobody will look at it any more */
+        exo_cancel(future); /* nobody will read its result any more */
     exo_future_drop(&future);
     return st;
 }
 
 exo_status
-exo_send(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args, exo_time deadline, exo_err *err)
+exo_send(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload args,
+         exo_time deadline, exo_err *err)
 {
     exo_future *future = NULL;
     exo_status st = exo_call(runtime, actor, method, args, deadline, &future, err);
@@ -281,7 +295,7 @@ exo_send(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload ar
     return st;
 }
 
-/* --- Stopping ------------------------------------------------------------------------------------------------------------------- */
+/* --- Stopping --------------------------------------------------------------------------------- */
 
 exo_status
 exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo_err *err)
@@ -327,7 +341,7 @@ exo_kill(exo_runtime *runtime, exo_ref actor, const char *cause, exo_err *err)
     return EXO_OK;
 }
 
-/* --- References in messages -------------------------------------------------------------------------------------------------- */
+/* --- References in messages ------------------------------------------------------------------- */
 
 exo_status
 exo_ref_export(exo_runtime *runtime, exo_ref actor, exo_actor_id *out, exo_err *err)
@@ -341,19 +355,21 @@ exo_ref_export(exo_runtime *runtime, exo_ref actor, exo_actor_id *out, exo_err *
 }
 
 exo_status
-exo_ref_import(exo_runtime *runtime, const exo_actor_id *id, exo_time deadline, exo_ref *out, exo_err *err)
+exo_ref_import(exo_runtime *runtime, const exo_actor_id *id, exo_time deadline, exo_ref *out,
+               exo_err *err)
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
     if (remote)
         return remote->import(context, id, deadline, out, err);
     if (id->node != 0 || (id->id & EXO_REMOTE))
-        return exo_fail(err, EXO_PEER_LOST, "the actor is of another process, and this one belongs to no cluster");
+        return exo_fail(err, EXO_PEER_LOST,
+                        "the actor is of another process, and this one belongs to no cluster");
     out->id = id->id;
     return EXO_OK;
 }
 
-/* --- Inside a method -------------------------------------------------------------------------------------------------------- */
+/* --- Inside a method -------------------------------------------------------------------------- */
 
 exo_runtime *
 exo_call_runtime(const exo_call_context *call)
@@ -424,7 +440,8 @@ exo_call_take_args(exo_call_context *call, exo_payload *out)
 bool
 exo_call_cancelled(const exo_call_context *call)
 {
-    return atomic_load(&call->actor->stopping) || (call->message && exo_future_cancelled(call->message->future));
+    return atomic_load(&call->actor->stopping) ||
+           (call->message && exo_future_cancelled(call->message->future));
 }
 
 void
@@ -434,9 +451,9 @@ exo_call_die(exo_call_context *call, const char *cause)
     exo_cut(call->cause, sizeof call->cause, cause && *cause ? cause : "of its own accord");
 }
 
-/* --- Looking ---------------------------------------------------------------------------------------------------------------- */
+/* --- Inspection ------------------------------------------------------------------------------- */
 
-/* The control lane there has it. */
+/* The actor's own process writes the dump, on the control lane. */
 static exo_status
 dump_elsewhere(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err)
 {
@@ -471,13 +488,15 @@ exo_dump(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err)
         return st;
     exo_time now = exo_now(exo_runtime_clock(runtime));
     pthread_mutex_lock(&a->lock);
-    exo_text_add(&text, "actor=%s class=%s state=%s\n", exo_actor_name(a), a->actor_class->name, states[a->state]);
+    exo_text_add(&text, "actor=%s class=%s state=%s\n", exo_actor_name(a), a->actor_class->name,
+                 states[a->state]);
     for (size_t i = 0; i < a->num_lanes; i++) {
         const exo_lane *lane = &a->lanes[i];
-        exo_text_add(&text, "lane=%s queued=%u running=%u", lane->lane_class->name, atomic_load(&lane->queued),
-                     lane->running);
+        exo_text_add(&text, "lane=%s queued=%u running=%u", lane->lane_class->name,
+                     atomic_load(&lane->queued), lane->running);
         for (const exo_message *m = lane->current; m; m = m->next)
-            exo_text_add(&text, " method=%s for_ms=%lld", m->method->name, (long long)((now - m->begun) / EXO_MS));
+            exo_text_add(&text, " method=%s for_ms=%lld", m->method->name,
+                         (long long)((now - m->begun) / EXO_MS));
         exo_text_add(&text, "\n");
     }
     pthread_mutex_unlock(&a->lock);

@@ -1,4 +1,4 @@
-/* Actor classes by name. */
+/* The registry of actor classes, and spawning by class name. See classes.h. */
 #include "actor/classes.h"
 
 #include <exogym/plugin.h>
@@ -48,8 +48,8 @@ load_plugins(const exo_spawn_opts *opts, exo_err *err)
 }
 
 exo_status
-exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count, exo_time deadline, exo_ref *out,
-                exo_err *err)
+exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count, exo_time deadline,
+                exo_ref *out, exo_err *err)
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
@@ -57,7 +57,8 @@ exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count,
         return exo_fail(err, EXO_INVAL, "a group of no actors");
     exo_status st = EXO_OK;
     if (remote) {
-        exo_err reason = {0}; /* addresses that were tried in vain are no error */
+        /* an OK must not leave the errors of failed attempts in *err */
+        exo_err reason = {0};
         st = remote->spawn(context, items, count, deadline, out, &reason);
         if (st != EXO_OK && err)
             *err = reason;
@@ -67,7 +68,8 @@ exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count,
     while (st == EXO_OK && made < count) {
         const exo_spawn_item *item = &items[made];
         st = load_plugins(&item->opts, err);
-        const exo_actor_class *actor_class = st == EXO_OK ? exo_actor_class_find(item->class_name) : NULL;
+        const exo_actor_class *actor_class =
+            st == EXO_OK ? exo_actor_class_find(item->class_name) : NULL;
         if (st == EXO_OK && !actor_class)
             st = exo_registry_unknown(&exo_actor_class_registry, item->class_name, err);
         if (st != EXO_OK) {
@@ -86,8 +88,8 @@ exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count,
 }
 
 exo_status
-exo_spawn_class(exo_runtime *runtime, const char *class_name, const exo_spawn_opts *opts, exo_time deadline,
-                exo_ref *out, exo_err *err)
+exo_spawn_class(exo_runtime *runtime, const char *class_name, const exo_spawn_opts *opts,
+                exo_time deadline, exo_ref *out, exo_err *err)
 {
     exo_spawn_item item = {.class_name = class_name};
     if (opts)

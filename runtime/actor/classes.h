@@ -1,4 +1,5 @@
-/* The actor classes by name: those of the library, which builtins/ names, then those that programs and plugins register. */
+/* The registry of actor classes: the library's own, which builtins/ lists, and those that programs
+ * and plugins register. */
 #ifndef EXO_ACTOR_CLASSES_H
 #define EXO_ACTOR_CLASSES_H
 

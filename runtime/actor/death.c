@@ -1,11 +1,16 @@
-/* Death: how an actor ends, and what that ends with it. See runtime_impl.h for locks and lifetimes. Read next: ties.c, who hears of it.
+/* Death: how an actor ends, and which other actors and calls end with it. See runtime_impl.h for
+ * locks and lifetimes. Read next: ties.c, the links and monitors.
  *
- *     exo_actor_die   takes the actor out of the table, tells its callers, monitors and links, and then has `stop` run
- *     exo_actor_rest  the same for one that has drained, and `stop` for a dead one whose last method has returned
+ *     exo_actor_die   takes the actor out of the table, tells its callers, monitors and links, and
+ *                     then runs `stop`
+ *     exo_actor_rest  does the same for a drained actor, and runs `stop` for a dead one whose last
+ *                     method has returned
  *
- * A death sets off others: linked actors die with it, and a `stop` may end further actors. Neither nests, however long such a chain is.
- * The linked ones wait in a list until the death before them has been told. Whatever is to be stopped waits in a list of its thread until
- * the outermost call on it is done with everything else. Both lists go through the actors, so that a death needs no memory. */
+ * A death causes others: linked actors die with it, and a `stop` may end further actors. Neither
+ * nests, however long such a chain is. Linked actors wait in a list until the death before theirs
+ * has been told. Actors whose `stop` is due wait in a list of their thread until the outermost call
+ * on it has done everything else. Both lists are linked through the actors, so a death needs no
+ * memory for them. */
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -22,15 +27,15 @@ runs_nothing_locked(const exo_actor *a)
     return true;
 }
 
-/* --- Stopping ------------------------------------------------------------------------------------------------------------------- */
+/* --- Stopping --------------------------------------------------------------------------------- */
 
-/* The latest first: a linked actor is stopped before the one that it died with. */
+/* The newest first: a linked actor is stopped before the actor that it died with. */
 static _Thread_local struct {
-    exo_actor *first; /* held: to be settled when `busy` is 0 again */
-    unsigned busy;    /* deaths and stops that are under way        */
+    exo_actor *first; /* each held; settled when `busy` is 0 again */
+    unsigned busy;    /* deaths and stops in progress on this thread */
 } ending;
 
-/* Runs stop for a dead actor of which nothing runs any more. */
+/* Runs `stop` for a dead actor without running methods, once. */
 static void
 settle(exo_actor *a)
 {
@@ -49,12 +54,14 @@ settle(exo_actor *a)
     exo_actor_drop(a); /* the reference of being alive */
 }
 
-/* An actor may wait twice: on one thread for its death, and on another for the return of its last method. */
+/* Queues a dead actor without running methods for its `stop`. Two threads may try: the one that
+ * ended the actor, and the one on which its last method returned. */
 static void
 settle_later(exo_actor *a)
 {
     pthread_mutex_lock(&a->lock);
-    bool waits = a->state != EXO_ACTOR_DEAD || a->settled || a->will_settle || !runs_nothing_locked(a);
+    bool waits =
+        a->state != EXO_ACTOR_DEAD || a->settled || a->will_settle || !runs_nothing_locked(a);
     if (!waits)
         a->will_settle = true;
     pthread_mutex_unlock(&a->lock);
@@ -65,7 +72,8 @@ settle_later(exo_actor *a)
     ending.first = a;
 }
 
-/* Stops those that wait; runtime: only its actors, whatever this thread is in the midst of. */
+/* Settles the queued actors of this thread. runtime: if not NULL, only its actors, even while this
+ * thread is inside a death. */
 static void
 settle_waiting(const exo_runtime *runtime)
 {
@@ -80,7 +88,7 @@ settle_waiting(const exo_runtime *runtime)
         *at = a->next_ending;
         settle(a);
         exo_actor_drop(a);
-        at = &ending.first; /* what its stop ended came to the front */
+        at = &ending.first; /* its `stop` may have put further actors in front */
     }
     ending.busy--;
 }
@@ -91,17 +99,18 @@ exo_actors_settle(const exo_runtime *runtime)
     settle_waiting(runtime);
 }
 
-/* --- One death ------------------------------------------------------------------------------------------------------------------ */
+/* --- One death -------------------------------------------------------------------------------- */
 
-/* What a death leaves to be done when the lock is free again. */
+/* The work that a death leaves for the time after the lock is released. */
 struct last_will {
     exo_message *queued[EXO_MAX_LANES];
-    exo_future **running; /* held futures of the calls that run */
+    exo_future **running; /* futures of the running calls, held */
     size_t num_running;
     struct exo_ties *ties;
 };
 
-/* Futures of running calls are completed at once: their callers shall not wait for a method that nobody needs any more. */
+/* Futures of running calls are completed at once, because their callers should not wait for a
+ * method whose result is lost. */
 static void
 take_running_locked(exo_actor *a, struct last_will *will)
 {
@@ -126,7 +135,6 @@ take_will_locked(exo_actor *a, struct last_will *will)
     a->ties = NULL;
 }
 
-/* Tells all but the linked ones. */
 static void
 tell(const struct exo_tied *list, exo_status status, const char *reason)
 {
@@ -137,6 +145,7 @@ tell(const struct exo_tied *list, exo_status status, const char *reason)
     }
 }
 
+/* Tells callers and monitors; the linked actors follow later. */
 static void
 execute_will(exo_actor *a, struct last_will *will, const char *cause, bool failure)
 {
@@ -144,8 +153,8 @@ execute_will(exo_actor *a, struct last_will *will, const char *cause, bool failu
     const struct exo_ties *ties = will->ties ? will->ties : &none;
     exo_status status = failure ? EXO_PEER_LOST : EXO_CANCELLED;
     char reason[EXO_CAUSE + 96];
-    exo_format_cut(reason, sizeof reason, "the actor '%s' %s: %s", exo_actor_name(a), failure ? "died" : "was stopped",
-                   cause);
+    exo_format_cut(reason, sizeof reason, "the actor '%s' %s: %s", exo_actor_name(a),
+                   failure ? "died" : "was stopped", cause);
     for (size_t i = 0; i < a->num_lanes; i++) {
         for (exo_message *m = will->queued[i], *next; m; m = next) {
             next = m->next;
@@ -158,26 +167,28 @@ execute_will(exo_actor *a, struct last_will *will, const char *cause, bool failu
             exo_future_complete(will->running[i], EXO_PEER_LOST, reason, NULL);
         exo_future_drop(&will->running[i]);
     }
-    /* Only now: a method that sees the flag and gives up must not answer before its caller has heard of the death. */
+    /* Only now: a method that sees the flag and gives up must not answer before its caller has been
+     * told of the death. */
     atomic_store(&a->stopping, true);
     tell(&ties->monitors, failure ? EXO_PEER_LOST : EXO_OK, failure ? reason : NULL);
     tell(&ties->deferred, status, reason);
     exo_free(will->running);
 }
 
-/* The ties of dead actors whose linked ones are to die, too. */
+/* The ties of dead actors whose linked actors are still to die. */
 struct mourners {
     struct exo_ties *first, **last;
 };
 
-/* Ends one actor. False: somebody has done so. */
+/* Ends one actor. False: another caller has done so. */
 static bool
 end_one(exo_actor *a, const char *cause, bool failure, struct mourners *mourners)
 {
     struct last_will will = {0};
     char line[EXO_CAUSE];
     exo_cut(line, sizeof line, cause);
-    /* Out of the table before anything else: whoever hears of the death finds the name free, and only one caller gets past here. */
+    /* First out of the table: whoever is told of the death finds the name free, and only one caller
+     * gets past this line. */
     if (!exo_runtime_forget(a->runtime, a, line))
         return false;
     pthread_mutex_lock(&a->lock);
@@ -192,7 +203,8 @@ end_one(exo_actor *a, const char *cause, bool failure, struct mourners *mourners
     execute_will(a, &will, line, failure);
     struct exo_ties *ties = will.ties;
     if (ties && failure && ties->num_links > 0) {
-        exo_format_cut(ties->cause, sizeof ties->cause, "linked to '%s', which died: %s", exo_actor_name(a), line);
+        exo_format_cut(ties->cause, sizeof ties->cause, "linked to '%s', which died: %s",
+                       exo_actor_name(a), line);
         ties->next = NULL;
         *mourners->last = ties;
         mourners->last = &ties->next;

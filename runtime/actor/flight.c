@@ -1,4 +1,4 @@
-/* The flight recorder: see flight.h. */
+/* The flight recorder: see flight.h. Each slot belongs to the thread that has claimed it. */
 #include "actor/flight.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@ enum {
     LONGEST_ACTOR = 80
 };
 
-/* depth is written last when a method begins: a text that is only half there is not read. */
+/* `depth` is written last when a method begins, so a half-written text is never read. */
 struct slot {
     atomic_uint taken;
     atomic_uint depth;
@@ -21,9 +21,9 @@ _Static_assert(sizeof(struct slot) == EXO_FLIGHT_SLOT, "slots lie one after the 
 
 void *exo_flight_recorder;
 
-/* initial-exec: found without a call, also from a shared library. */
+/* initial-exec: access needs no function call, also in a shared library. */
 static _Thread_local struct slot *mine __attribute__((tls_model("initial-exec")));
-static struct slot nobodys; /* of threads that found no slot; never read */
+static struct slot nobodys; /* for threads that found no free slot; never read */
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -100,9 +100,9 @@ exo_flight_read(const void *memory, char *out, size_t size)
         if (atomic_load_explicit(&slots[i].depth, memory_order_acquire) == 0)
             continue;
         count++;
-        int n = at < size
-                    ? snprintf(out + at, size - at, "%s%.*s", at ? ", " : "", (int)sizeof slots[i].text, slots[i].text)
-                    : 0;
+        int n = at < size ? snprintf(out + at, size - at, "%s%.*s", at ? ", " : "",
+                                     (int)sizeof slots[i].text, slots[i].text)
+                          : 0;
         at += n > 0 ? (size_t)n : 0;
     }
     return count;

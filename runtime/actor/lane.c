@@ -1,16 +1,19 @@
-/* Lanes: mailboxes, and the running of messages. See runtime_impl.h for locks and lifetimes.
+/* Lanes: mailboxes, and the running of messages. See runtime_impl.h for locks and lifetimes. Read
+ * next: pool.c.
  *
- * The inbox is one atomic pointer: the latest message, linked to those before it, or one of three marks. Callers push with one compare
- * and exchange; whoever serves the lane takes all at once, under the actor's lock, and turns them round into the queue. So a caller and
- * the thread that serves it do not wait for each other's lock.
+ * The inbox is one atomic pointer: the newest message, linked to the older ones, or one of three
+ * marks. A caller pushes with one compare-and-exchange. The serving thread takes all messages at
+ * once, under the actor's lock, and appends them to the queue in the order of arrival. So a caller
+ * and the serving thread never wait for each other's lock.
  *
- *     idle     nothing has come, and nobody will look: whoever pushes now has the lane served
- *     busy     nothing has come since somebody looked, who will look again
- *     closed   for good: the actor is stopping or dead
+ *   idle     empty, and no thread will look: the caller that pushes next queues the lane
+ *   busy     empty since a thread looked, and that thread will look again
+ *   closed   for good: the actor is stopping or dead
  *
- * A light lane gets turns from the pool. A turn serves TURN_MESSAGES messages or TURN_TIME, so that a lane that always has work does not
- * keep a thread from the others, and yet one visit to the pool serves many messages: 7.8 million a second with 64 a turn, 5.0 with 1
- * (bench_actors, 1 caller, futures). */
+ * A light lane gets turns from the pool. A turn ends after TURN_MESSAGES messages or TURN_TIME: a
+ * lane that always has work must leave threads to other lanes, but one visit to the pool should
+ * serve many messages. A turn of 64 messages gives 7.8 million messages a second, a turn of 1 gives
+ * 5.0 (bench_actors, 1 caller, futures). */
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -43,7 +46,8 @@ exo_lane_init(exo_lane *lane, exo_actor *actor, const exo_lane_class *lane_class
     lane->capacity = lane_class->capacity ? lane_class->capacity : DEFAULT_CAPACITY;
     lane->concurrency = lane_class->max_concurrency ? lane_class->max_concurrency : 1;
     lane->last = &lane->first;
-    atomic_init(&lane->inbox, BUSY); /* nobody is to serve it before it is opened */
+    /* no thread serves the lane before it is opened */
+    atomic_init(&lane->inbox, BUSY);
 }
 
 void
@@ -63,9 +67,9 @@ exo_message_free(exo_message *message)
     exo_future_drop(&future);
 }
 
-/* --- The inbox ---------------------------------------------------------------------------------------------------------------- */
+/* --- The inbox -------------------------------------------------------------------------------- */
 
-/* False: it is closed. *was_idle: the caller has the lane served. */
+/* Pushes a message. False: the inbox is closed. *was_idle: the caller must queue the lane. */
 static bool
 push(exo_lane *lane, exo_message *m, bool *was_idle)
 {
@@ -79,7 +83,8 @@ push(exo_lane *lane, exo_message *m, bool *was_idle)
     return true;
 }
 
-/* Moves what has come to the end of the queue and leaves `mark`. Only pushes go on meanwhile: the lock keeps others away. */
+/* Appends the inbox's messages to the queue and leaves `mark` in the inbox. The lock keeps other
+ * fetches away; pushes may happen meanwhile. */
 static void
 fetch_locked(exo_lane *lane, exo_message *mark)
 {
@@ -119,9 +124,9 @@ exo_lane_take_queue_locked(exo_lane *lane)
     return first;
 }
 
-/* --- Running messages --------------------------------------------------------------------------------------------------------- */
+/* --- Running messages ------------------------------------------------------------------------- */
 
-/* The next message, as running; NULL: there is none, or the actor serves none. */
+/* Takes the next message and counts it as running; NULL: there is none, or the actor runs none. */
 static exo_message *
 take_message_locked(exo_lane *lane, exo_time now)
 {
@@ -153,7 +158,7 @@ return_message_locked(exo_lane *lane, exo_message *m)
     lane->running--;
 }
 
-/* Runs a taken message to its end, without the lock. */
+/* Runs a taken message to its end. Called without the lock. */
 static void
 run_message(exo_call_context *context, exo_message *m)
 {
@@ -163,7 +168,7 @@ run_message(exo_call_context *context, exo_message *m)
     exo_payload reply = {0};
     exo_err err;
     err.code = EXO_OK;
-    err.text[0] = '\0'; /* the rest need not be blank */
+    err.text[0] = '\0'; /* the rest need not be zeroed */
     if (exo_flight_recorder)
         exo_flight_begin(exo_actor_name(context->actor), m->method->name);
     exo_status st = m->method->run(context, context->actor->self, &m->args, &reply, &err);
@@ -171,7 +176,8 @@ run_message(exo_call_context *context, exo_message *m)
         exo_flight_end();
     if (context->dies && st == EXO_OK) {
         st = exo_fail(&err, EXO_PEER_LOST, "%s", context->cause);
-        exo_actor_die(context->actor, context->cause, true); /* first: whoever hears of it finds the actor dead */
+        /* first: whoever reads the result finds the actor dead */
+        exo_actor_die(context->actor, context->cause, true);
     }
     if (context->deferred) {
         context->deferred = false;
@@ -192,7 +198,7 @@ context_init(exo_call_context *context, exo_lane *lane)
     context->dies = context->deferred = false;
 }
 
-/* What a message leaves to be done when the lock is free. */
+/* Does the work that a message has left for the time after the lock is released. */
 static void
 after_message(exo_call_context *context, exo_message *m, bool alive)
 {
@@ -204,15 +210,17 @@ after_message(exo_call_context *context, exo_message *m, bool alive)
     context->dies = false;
 }
 
-/* --- Light lanes -------------------------------------------------------------------------------------------------------------- */
+/* --- Light lanes ------------------------------------------------------------------------------ */
 
-/* True: there is work for another turn. False: the turn is over, and whoever brings work asks for a new one. */
+/* True: there is work for another turn. False: the turn is over, and the caller that next brings
+ * work queues the lane. */
 static bool
 end_turn_locked(exo_lane *lane)
 {
     exo_message *seen = BUSY;
     if (lane->actor->state != EXO_ACTOR_DEAD &&
-        (lane->first || (!atomic_compare_exchange_strong(&lane->inbox, &seen, IDLE) && is_message(seen))))
+        (lane->first ||
+         (!atomic_compare_exchange_strong(&lane->inbox, &seen, IDLE) && is_message(seen))))
         return true;
     if (lane->concurrency > 1)
         lane->servers--;
@@ -239,8 +247,11 @@ exo_lane_run_turn(exo_lane *lane)
         pthread_mutex_lock(&a->lock);
         return_message_locked(lane, m);
         bool alive = a->state == EXO_ACTOR_ALIVE;
-        exo_message *next = count < TURN_MESSAGES && now < end && !context.dies ? take_message_locked(lane, now) : NULL;
-        if (!next && !context.dies) /* of a dying actor nothing is served any more: the lane stays busy */
+        exo_message *next = count < TURN_MESSAGES && now < end && !context.dies
+                                ? take_message_locked(lane, now)
+                                : NULL;
+        /* nothing more runs of a dying actor: the lane stays busy */
+        if (!next && !context.dies)
             again = end_turn_locked(lane);
         pthread_mutex_unlock(&a->lock);
         after_message(&context, m, alive);
@@ -265,13 +276,14 @@ exo_lane_open_locked(exo_lane *lane)
         exo_pool_push(exo_runtime_pool(lane->actor->runtime), lane);
 }
 
-/* Gives a light lane that may run several messages at once one more turn if it has not as many as it may. */
+/* Queues one more turn of a light lane with max_concurrency > 1, unless it has all its turns. */
 static void
 add_turn(exo_lane *lane)
 {
     exo_actor *a = lane->actor;
     pthread_mutex_lock(&a->lock);
-    bool more = (a->state == EXO_ACTOR_ALIVE || a->state == EXO_ACTOR_DRAINING) && lane->servers < lane->concurrency;
+    bool more = (a->state == EXO_ACTOR_ALIVE || a->state == EXO_ACTOR_DRAINING) &&
+                lane->servers < lane->concurrency;
     if (more)
         lane->servers++;
     pthread_mutex_unlock(&a->lock);
@@ -279,9 +291,9 @@ add_turn(exo_lane *lane)
         exo_pool_push(exo_runtime_pool(a->runtime), lane);
 }
 
-/* --- Blocking lanes ----------------------------------------------------------------------------------------------------------- */
+/* --- Blocking lanes --------------------------------------------------------------------------- */
 
-/* A thread of a blocking lane. It holds its actor. */
+/* The main function of a blocking lane's thread. It holds the actor. */
 static void *
 lane_main(void *argument)
 {
@@ -312,12 +324,13 @@ lane_main(void *argument)
     return NULL;
 }
 
-/* Starts one more thread if all that there are may be busy with what runs and what is queued. */
+/* Starts one more thread if the running and queued messages may occupy all that there are. */
 static exo_status
 ensure_thread_locked(exo_lane *lane, exo_err *err)
 {
     exo_actor *a = lane->actor;
-    if (lane->servers >= lane->concurrency || lane->servers >= lane->running + atomic_load(&lane->queued))
+    if (lane->servers >= lane->concurrency ||
+        lane->servers >= lane->running + atomic_load(&lane->queued))
         return EXO_OK;
     if (!lane->wake) {
         lane->wake = exo_calloc(1, sizeof *lane->wake);
@@ -330,17 +343,18 @@ ensure_thread_locked(exo_lane *lane, exo_err *err)
     exo_runtime_thread_began(a->runtime);
     if (pthread_create(&thread, NULL, lane_main, lane) != 0) {
         exo_runtime_thread_ended(a->runtime);
-        exo_actor_drop(a); /* never the last: the caller holds it */
+        exo_actor_drop(a); /* not the last reference: the caller holds another */
         return lane->servers
                    ? EXO_OK
-                   : exo_fail(err, EXO_FAILED, "no thread for the lane '%s' can be started", lane->lane_class->name);
+                   : exo_fail(err, EXO_FAILED, "no thread for the lane '%s' can be started",
+                              lane->lane_class->name);
     }
     pthread_detach(thread);
     lane->servers++;
     return EXO_OK;
 }
 
-/* *came: the lane was open, and has the message. */
+/* *came: the lane was open and now has the message. */
 static exo_status
 put_to_threads(exo_lane *lane, exo_message *m, bool *came, exo_err *err)
 {
@@ -356,7 +370,7 @@ put_to_threads(exo_lane *lane, exo_message *m, bool *came, exo_err *err)
     return st;
 }
 
-/* --- Calls -------------------------------------------------------------------------------------------------------------------- */
+/* --- Calls ------------------------------------------------------------------------------------ */
 
 static exo_status
 refuse(exo_actor *a, exo_err *err)
@@ -367,7 +381,8 @@ refuse(exo_actor *a, exo_err *err)
     pthread_mutex_unlock(&a->lock);
     if (dead)
         exo_runtime_cause(a->runtime, a->id, cause, sizeof cause);
-    return exo_fail(err, EXO_PEER_LOST, "the actor '%s' takes no calls: %s", exo_actor_name(a), cause);
+    return exo_fail(err, EXO_PEER_LOST, "the actor '%s' takes no calls: %s", exo_actor_name(a),
+                    cause);
 }
 
 exo_status
@@ -378,8 +393,8 @@ exo_lane_put(exo_lane *lane, exo_message *message, exo_err *err)
     bool came = false, was_idle = false;
     uint32_t before = atomic_fetch_add(&lane->queued, 1);
     if (before >= lane->capacity)
-        st = exo_fail(err, EXO_FULL, "the lane '%s' of the actor '%s' holds %u calls", lane->lane_class->name,
-                      exo_actor_name(a), before);
+        st = exo_fail(err, EXO_FULL, "the lane '%s' of the actor '%s' holds %u calls",
+                      lane->lane_class->name, exo_actor_name(a), before);
     else if (lane->lane_class->blocking)
         st = put_to_threads(lane, message, &came, err);
     else

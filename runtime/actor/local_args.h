@@ -1,16 +1,17 @@
-/* Pointers as the arguments of an actor's start: for classes that only code of this process makes actors of.
+/* Pointers as arguments of an actor's `start`, for classes whose actors only code of this process
+ * makes.
  *
- * What comes from another process is bytes, whoever sends it and whatever they say. Pointers are told from bytes by the function that
- * releases them, which no message can name: a start that takes pointers asks exo_local_args_get, and refuses everything else. No state; any
- * thread. */
+ * Arguments from another process are always bytes, never pointers. The release function tells the
+ * two apart, and no message can set it: a `start` that takes pointers calls exo_local_args_get and
+ * refuses all other payloads. No state; any thread. */
 #ifndef EXO_ACTOR_LOCAL_ARGS_H
 #define EXO_ACTOR_LOCAL_ARGS_H
 
 #include <exogym/payload.h>
 
-/* `what` (size bytes) is borrowed until the actor has started. */
+/* A payload that borrows `what` (size bytes) until the actor has started. */
 exo_payload exo_local_args(const void *what, size_t size);
-/* What exo_local_args was given; NULL: the payload is not of its making, or of another size. */
+/* Returns the pointer given to exo_local_args; NULL: the payload has another origin or size. */
 const void *exo_local_args_get(const exo_payload *args, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* Waiting for one of very many futures: see many.h. No state. */
+/* Waits for any of thousands of futures: see many.h. No state. */
 #include "actor/many.h"
 
 #include <stdbool.h>
@@ -6,11 +6,12 @@
 #define SLICE (5 * EXO_MS)
 
 enum {
-    FEW = 64 /* up to so many exo_wait_any is better */
+    FEW = 64 /* exo_wait_any serves up to this many */
 };
 
 exo_status
-exo_wait_any_of_many(exo_future *const *futures, size_t count, exo_time deadline, size_t *index, exo_err *err)
+exo_wait_any_of_many(exo_future *const *futures, size_t count, exo_time deadline, size_t *index,
+                     exo_err *err)
 {
     if (count <= FEW)
         return exo_wait_any(futures, count, deadline, index, err);

@@ -1,8 +1,9 @@
-/* The pool: a few threads that serve the light lanes of all actors. Its queue holds lanes that want a turn; guarded by the pool's
- * lock.
+/* The pool: a few threads that serve the light lanes of all actors. Its queue holds the lanes that
+ * want a turn; the pool's lock guards it. Read next: actor.c.
  *
- * A thread without work sleeps at once. To look a few microseconds longer was tried: on two cores it made a call and its reply three
- * times as long (17 us instead of 5, as it keeps caller and server on two cores) and brought no messages a second. */
+ * A thread without work sleeps at once. Spinning for a few microseconds first was tried: on two
+ * cores a call and its reply took three times as long (17 us instead of 5, because spinning keeps
+ * the caller and the server on different cores), and no more messages a second were served. */
 #include <exogym/memory.h>
 
 #include "actor/hooks.h"
@@ -13,11 +14,12 @@ struct exo_pool {
     pthread_mutex_t lock;
     pthread_cond_t work;
     exo_lane *first, **last;
-    unsigned idle; /* threads that sleep */
+    unsigned idle; /* sleeping threads */
     bool stopping;
 };
 
-/* A lane that may run several messages at once may want several turns at once. It is in the queue once, with a ticket for each. */
+/* Queues a turn. A lane with max_concurrency > 1 may want several turns at once: it stands in the
+ * queue once, with a ticket for each turn. */
 static void
 append_locked(exo_pool *p, exo_lane *lane)
 {
@@ -62,7 +64,7 @@ pool_main(void *argument)
         exo_actor *actor = lane->actor;
         bool again = exo_lane_run_turn(lane);
         if (!again)
-            exo_actor_drop(actor); /* the turn's */
+            exo_actor_drop(actor); /* the turn's reference */
         pthread_mutex_lock(&p->lock);
         if (again)
             append_locked(p, lane);
@@ -95,7 +97,7 @@ exo_pool_open(exo_pool **out, exo_runtime *runtime, unsigned threads, exo_err *e
     return EXO_OK;
 }
 
-/* --- Lanes that a thread keeps back ------------------------------------------------------------------------------------------- */
+/* --- Lanes that a thread keeps back ----------------------------------------------------------- */
 
 enum {
     KEPT_BACK = 64
@@ -115,7 +117,8 @@ push_held(exo_pool *pool, exo_lane *lane)
     bool wake = pool->idle > 0;
     pthread_mutex_unlock(&pool->lock);
     if (wake)
-        pthread_cond_signal(&pool->work); /* without the lock: the thread that wakes needs it */
+        /* after the unlock, because the woken thread takes the lock */
+        pthread_cond_signal(&pool->work);
 }
 
 void
@@ -139,7 +142,8 @@ exo_lanes_settle(exo_runtime *runtime, bool run)
             exo_actor_drop(actor);
         return;
     }
-    exo_lane *lanes[KEPT_BACK]; /* the thread may collect again while these are given away */
+    /* a copy, because the thread may collect again while it gives the lanes away */
+    exo_lane *lanes[KEPT_BACK];
     for (unsigned i = 0; i < count; i++)
         lanes[i] = collected.lanes[i];
     for (unsigned i = 0; i < count; i++)

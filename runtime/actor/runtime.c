@@ -1,9 +1,11 @@
-/* The runtime: the table of actors, their names, and the causes of the dead. See runtime_impl.h for locks and lifetimes.
+/* The runtime: the table of actors, their names, and the causes of deaths. See runtime_impl.h for
+ * locks and lifetimes.
  *
- * A reference is (generation << 32 | slot + 1). A slot's generation grows when its actor dies, so a reference to an earlier life
- * never finds a later one. A slot never moves, and its generation stands in one word with the count of those who hold its actor: a
- * caller compares the one and counts up the other in one step, without a lock. The slot is used again when nobody holds the old actor
- * any more, but never after 2^31 lives: a generation that came again would let an old reference find a new life. */
+ * A reference is (generation << 32 | slot + 1). An actor's death increments its slot's generation,
+ * so a reference to an earlier life never finds a later one. Slots never move. One word holds a
+ * slot's generation and its count of references: a caller compares the generation and adds a
+ * reference in one step, without a lock. A slot is reused once its count is 0, and retired after
+ * 2^31 lives, because a repeated generation would let an old reference find a new life. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -13,7 +15,7 @@
 
 #include <exogym/memory.h>
 
-/* Without memory a name is refused, and the table stays as it was. */
+/* If an allocation fails, uthash refuses the name and leaves the table as it was. */
 #define HASH_NONFATAL_OOM         1
 #define uthash_malloc(size)       exo_calloc(1, size)
 #define uthash_free(memory, size) exo_free(memory)
@@ -30,10 +32,11 @@ enum {
     CHUNKS = 26 /* chunk k has FIRST_CHUNK << k slots: 2^32 in all */
 };
 
-/* Of references: the next one would reach EXO_REMOTE. */
+/* The next generation's references would contain the bit EXO_REMOTE. */
 #define LAST_GENERATION ((EXO_REMOTE >> 32) - 1)
 
-/* The name of a living actor. The key is "namespace\0name". Guarded by runtime->lock while it is in the table. */
+/* The name of a living actor. The key is "namespace\0name". Guarded by runtime->lock while it is in
+ * the table. */
 struct exo_name {
     UT_hash_handle hh;
     exo_actor *actor;
@@ -41,9 +44,10 @@ struct exo_name {
     char key[];
 };
 
+/* The cause of a dead actor's death. */
 struct epitaph {
     uint64_t id;
-    char *key; /* of its name, as that of an exo_name; NULL: it had none */
+    char *key; /* the key of its exo_name; NULL: anonymous */
     size_t key_size;
     char cause[EXO_CAUSE];
 };
@@ -51,16 +55,16 @@ struct epitaph {
 struct exo_runtime {
     const exo_clock *clock;
     exo_pool *pool;
-    _Atomic(exo_slot *) chunks[CHUNKS]; /* written once, each, under lock */
+    _Atomic(exo_slot *) chunks[CHUNKS]; /* each is written once, under lock */
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* an actor died or was freed, or a thread ended */
-    uint32_t num_slots;     /* guarded by lock, as all below */
+    pthread_cond_t changed; /* an actor died, the last one was freed, or a thread ended */
+    uint32_t num_slots;     /* guarded by lock, like all below up to `closing` */
     uint32_t first_free;
     exo_name *names;
     struct epitaph *dead; /* (REMEMBERED) a ring */
     size_t num_dead;
     size_t threads;
-    size_t held; /* actors whose memory is not freed: alive, or somebody holds them */
+    size_t held; /* actors that have references, dead ones included */
     bool closing;
     _Atomic(const exo_remote_ops *) remote;
     void *remote_context; /* written before `remote` */
@@ -111,7 +115,7 @@ exo_runtime_thread_ended(exo_runtime *runtime)
     pthread_mutex_unlock(&runtime->lock);
 }
 
-/* --- Names -------------------------------------------------------------------------------------------------------------------- */
+/* --- Names ------------------------------------------------------------------------------------ */
 
 static size_t
 key_size(const char *space, const char *name)
@@ -119,7 +123,7 @@ key_size(const char *space, const char *name)
     return strlen(space) + 1 + strlen(name);
 }
 
-/* Room for key_size + 1 bytes: a key ends like a string, which is not counted. */
+/* Writes key_size + 1 bytes: a NUL ends the key, which key_size does not count. */
 static void
 write_key(char *key, const char *space, const char *name)
 {
@@ -149,7 +153,7 @@ remove_name_locked(exo_runtime *rt, exo_name *n)
     HASH_DELETE(hh, rt->names, n);
 }
 
-/* --- The table ------------------------------------------------------------------------------------------------------------------ */
+/* --- The table -------------------------------------------------------------------------------- */
 
 static uint32_t
 references(uint64_t life)
@@ -163,7 +167,7 @@ generation(uint64_t life_or_id)
     return life_or_id >> 32;
 }
 
-/* The chunk of a slot; *at becomes its place inside. */
+/* The chunk of a slot; *at becomes the slot's place in it. */
 static unsigned
 chunk_of(uint32_t index, size_t *at)
 {
@@ -173,7 +177,7 @@ chunk_of(uint32_t index, size_t *at)
     return k;
 }
 
-/* NULL: there is none (yet). */
+/* NULL: the slot does not exist yet. */
 static exo_slot *
 slot_at(exo_runtime *rt, uint32_t index)
 {
@@ -183,7 +187,7 @@ slot_at(exo_runtime *rt, uint32_t index)
     return chunk ? &chunk[at] : NULL;
 }
 
-/* A slot that nobody uses. */
+/* Returns an unused slot; NULL: no memory, or all slots are in use. */
 static exo_slot *
 take_slot_locked(exo_runtime *rt)
 {
@@ -209,7 +213,7 @@ take_slot_locked(exo_runtime *rt)
     return s;
 }
 
-/* A slot whose generations are used up stays away for good. */
+/* Returns a slot to the free list, or retires it if its generations are used up. */
 static void
 return_slot_locked(exo_runtime *rt, exo_slot *s)
 {
@@ -219,7 +223,7 @@ return_slot_locked(exo_runtime *rt, exo_slot *s)
     rt->first_free = s->index + 1;
 }
 
-/* Counts one reference more, if there is one and the generation is `wanted`. */
+/* Adds a reference if the slot has any and its generation is `wanted`. */
 static bool
 hold_slot(exo_slot *s, uint64_t wanted)
 {
@@ -257,8 +261,9 @@ exo_actor_drop(exo_actor *actor)
     exo_actor_free(actor);
     pthread_mutex_lock(&rt->lock);
     return_slot_locked(rt, s);
+    /* closing: exo_runtime_close frees the runtime once the lock is released */
     if (--rt->held == 0 && rt->closing)
-        pthread_cond_broadcast(&rt->changed); /* the last use of the runtime: it is freed when the lock is */
+        pthread_cond_broadcast(&rt->changed);
     pthread_mutex_unlock(&rt->lock);
 }
 
@@ -298,7 +303,8 @@ exo_runtime_forget(exo_runtime *rt, exo_actor *actor, const char *cause)
     pthread_mutex_lock(&rt->lock);
     bool there = lives_locked(rt, actor->id);
     if (there) {
-        atomic_fetch_add(&actor->slot->life, UINT64_C(1) << 32); /* from here on no reference finds it */
+        /* from here on no reference finds the actor */
+        atomic_fetch_add(&actor->slot->life, UINT64_C(1) << 32);
         if (actor->entry)
             remove_name_locked(rt, actor->entry);
         write_epitaph_locked(rt, actor, cause);
@@ -312,7 +318,7 @@ static const struct epitaph *
 find_epitaph_locked(const exo_runtime *rt, uint64_t id, const char *key, size_t size)
 {
     size_t count = rt->num_dead < REMEMBERED ? rt->num_dead : REMEMBERED;
-    for (size_t i = 0; i < count; i++) { /* the latest first */
+    for (size_t i = 0; i < count; i++) { /* the newest first */
         const struct epitaph *e = &rt->dead[(rt->num_dead - 1 - i) % REMEMBERED];
         if (key ? e->key_size == size && memcmp(e->key, key, size) == 0 : e->id == id)
             return e;
@@ -343,7 +349,8 @@ exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size)
     if (actor.id & EXO_REMOTE)
         return remote ? remote->cause(context, actor, text, size) : EXO_NOT_FOUND;
     pthread_mutex_lock(&runtime->lock);
-    const struct epitaph *e = lives_locked(runtime, actor.id) ? NULL : find_epitaph_locked(runtime, actor.id, NULL, 0);
+    const struct epitaph *e =
+        lives_locked(runtime, actor.id) ? NULL : find_epitaph_locked(runtime, actor.id, NULL, 0);
     if (e)
         exo_cut(text, size, e->cause);
     pthread_mutex_unlock(&runtime->lock);
@@ -351,12 +358,14 @@ exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size)
 }
 
 exo_status
-exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name, exo_ref *out, exo_err *err)
+exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name, exo_ref *out,
+              exo_err *err)
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
     const char *space = namespace_name ? namespace_name : "default";
-    exo_err reason = {0}; /* of a search that succeeds in the end, nothing is told */
+    /* a search that succeeds in the end must not leave an error in *err */
+    exo_err reason = {0};
     exo_status st = exo_runtime_find_name(runtime, space, name, out, &reason);
     if (st == EXO_NOT_FOUND && remote) {
         reason = (exo_err){0};
@@ -368,7 +377,8 @@ exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name
 }
 
 exo_status
-exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name, exo_ref *out, exo_err *err)
+exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name, exo_ref *out,
+                      exo_err *err)
 {
     char few[256], *key = few;
     exo_status st = EXO_OK;
@@ -382,8 +392,8 @@ exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name,
         out->id = n->actor->id;
     } else {
         const struct epitaph *e = find_epitaph_locked(runtime, 0, key, size);
-        st = exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", name, space,
-                      e ? "; the last one died: " : "", e ? e->cause : "");
+        st = exo_fail(err, EXO_NOT_FOUND, "there is no actor '%s' in the namespace '%s'%s%s", name,
+                      space, e ? "; the last one died: " : "", e ? e->cause : "");
     }
     pthread_mutex_unlock(&runtime->lock);
     if (key != few)
@@ -398,7 +408,8 @@ exo_runtime_look(exo_runtime *runtime, exo_ref actor, exo_actor_info *out)
     *out = (exo_actor_info){0};
     if (!a)
         return false;
-    *out = (exo_actor_info){.actor_class = a->actor_class, .space = exo_actor_space(a), .name = a->name, .held = a};
+    *out = (exo_actor_info){
+        .actor_class = a->actor_class, .space = exo_actor_space(a), .name = a->name, .held = a};
     return true;
 }
 
@@ -409,7 +420,7 @@ exo_actor_info_release(exo_actor_info *info)
     *info = (exo_actor_info){0};
 }
 
-/* --- Spawning ------------------------------------------------------------------------------------------------------------------- */
+/* --- Spawning --------------------------------------------------------------------------------- */
 
 static exo_status
 enter_locked(exo_runtime *rt, exo_actor *actor)
@@ -425,25 +436,28 @@ enter_locked(exo_runtime *rt, exo_actor *actor)
     actor->slot = s;
     uint64_t life = atomic_load(&s->life);
     actor->id = (life & ~(uint64_t)UINT32_MAX) | (s->index + 1);
-    atomic_store(&s->life, life + 2); /* that of being alive, and the spawner's */
+    /* the references of being alive and of the caller */
+    atomic_store(&s->life, life + 2);
     rt->held++;
     return EXO_OK;
 }
 
-/* Enters the actor into the table, under its name if it has one, held; or gives the one of this name. */
+/* Enters the actor into the table, with its name if it has one, held; or returns the existing actor
+ * of that name. */
 static exo_status
 enter(exo_runtime *rt, exo_actor *actor, bool get_if_exists, exo_ref *existing, exo_err *err)
 {
     exo_status st = EXO_OK;
     pthread_mutex_lock(&rt->lock);
-    const exo_name *n = actor->entry ? find_name_locked(rt, actor->entry->key, actor->entry->key_size) : NULL;
+    const exo_name *n =
+        actor->entry ? find_name_locked(rt, actor->entry->key, actor->entry->key_size) : NULL;
     if (rt->closing)
         st = exo_fail(err, EXO_CLOSED, "the runtime is closing");
     else if (n && get_if_exists)
         existing->id = n->actor->id;
     else if (n)
-        st = exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already", actor->name,
-                      actor->entry->key);
+        st = exo_fail(err, EXO_EXISTS, "there is an actor '%s' in the namespace '%s' already",
+                      actor->name, actor->entry->key);
     else if (enter_locked(rt, actor) != EXO_OK)
         st = exo_fail(err, EXO_NOMEM, "no memory for an actor");
     pthread_mutex_unlock(&rt->lock);
@@ -468,7 +482,7 @@ name_actor(exo_actor *actor, const exo_spawn_opts *opts, exo_err *err)
     return EXO_OK;
 }
 
-/* Gives the lanes what is asked for instead of what the class says. */
+/* Replaces the class's concurrency and capacity of lanes by the caller's. */
 static exo_status
 set_lanes(exo_actor *actor, const exo_spawn_opts *opts, exo_err *err)
 {
@@ -484,12 +498,13 @@ set_lanes(exo_actor *actor, const exo_spawn_opts *opts, exo_err *err)
             lane->capacity = o->max_pending_calls ? o->max_pending_calls : lane->capacity;
         }
         if (found == 0)
-            return exo_fail(err, EXO_INVAL, "the class '%s' has no lane '%s'", actor->actor_class->name, o->lane);
+            return exo_fail(err, EXO_INVAL, "the class '%s' has no lane '%s'",
+                            actor->actor_class->name, o->lane);
     }
     return EXO_OK;
 }
 
-/* A name is one actor's among all processes. */
+/* Claims the actor's name in the cluster, where names are unique among all processes. */
 static exo_status
 claim_name(exo_actor *actor, exo_err *err)
 {
@@ -500,7 +515,7 @@ claim_name(exo_actor *actor, exo_err *err)
     return remote->claim(context, actor->entry->key, actor->name, (exo_ref){.id = actor->id}, err);
 }
 
-/* Runs the class's start, then opens the lanes: calls that came meanwhile are served now. */
+/* Runs the class's `start`, then opens the lanes, which run the calls that came meanwhile. */
 static exo_status
 start_actor(exo_actor *actor, const exo_payload *args, exo_err *err)
 {
@@ -512,7 +527,7 @@ start_actor(exo_actor *actor, const exo_payload *args, exo_err *err)
     if (st == EXO_OK && context.dies)
         st = exo_fail(&reason, EXO_FAILED, "%s", context.cause);
     if (st != EXO_OK) {
-        /* What start did it has undone: stop is for actors that lived. */
+        /* A failed `start` has undone its own work: `stop` is for actors that have started. */
         pthread_mutex_lock(&actor->lock);
         actor->self = NULL;
         pthread_mutex_unlock(&actor->lock);
@@ -525,8 +540,8 @@ start_actor(exo_actor *actor, const exo_payload *args, exo_err *err)
 }
 
 exo_status
-exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_spawn_opts *opts, exo_ref *out,
-          exo_err *err)
+exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_spawn_opts *opts,
+          exo_ref *out, exo_err *err)
 {
     static const exo_spawn_opts anonymous = {0};
     exo_payload args = opts ? opts->args : anonymous.args;
@@ -542,7 +557,7 @@ exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_sp
         st = enter(runtime, actor, opts->get_if_exists, &existing, err);
     if (st != EXO_OK || existing.id) {
         if (actor)
-            exo_actor_free(actor); /* it never lived */
+            exo_actor_free(actor); /* it never was in the table */
         exo_payload_release(&args);
         *out = existing;
         return st;
@@ -556,7 +571,7 @@ exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_sp
     return st;
 }
 
-/* --- Opening and closing ---------------------------------------------------------------------------------------------------------- */
+/* --- Opening and closing ---------------------------------------------------------------------- */
 
 exo_status
 exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err)
@@ -588,7 +603,7 @@ exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err)
     return EXO_OK;
 }
 
-/* The next actor in the table, held; it may be dead already. */
+/* Returns the next actor in the table, held; it may be dead already. */
 static exo_actor *
 next_actor(exo_runtime *rt, uint32_t *at)
 {
@@ -617,8 +632,8 @@ free_runtime(exo_runtime *rt)
     exo_free(rt);
 }
 
-/* Waits for the last thread and for whoever still holds an actor: on another thread a `stop` may be running, or about to. A clock that is not
- * the real one is looked at every few milliseconds. */
+/* Waits for the last thread and for the last held actor: another thread may be running a `stop`, or
+ * about to. With a clock other than the real one, it reads the clock every few milliseconds. */
 static bool
 wait_for_others(exo_runtime *rt, exo_time deadline)
 {
@@ -632,7 +647,8 @@ wait_for_others(exo_runtime *rt, exo_time deadline)
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         exo_time at = (exo_time)until.tv_sec * EXO_SECOND + until.tv_nsec + left;
-        until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+        until = (struct timespec){.tv_sec = (time_t)(at / EXO_SECOND),
+                                  .tv_nsec = (long)(at % EXO_SECOND)};
         pthread_cond_timedwait(&rt->changed, &rt->lock, &until);
     }
     bool ended = rt->threads == 0 && rt->held == 0;
@@ -650,7 +666,8 @@ exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err)
     pthread_mutex_lock(&rt->lock);
     rt->closing = true;
     pthread_mutex_unlock(&rt->lock);
-    uint32_t at = 0; /* once round: no actor is entered any more */
+    /* one pass: no actor is entered any more */
+    uint32_t at = 0;
     for (exo_actor *a; (a = next_actor(rt, &at));) {
         exo_actor_die(a, "the runtime was closed", false);
         exo_actor_drop(a);
@@ -659,9 +676,10 @@ exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err)
     if (rt->pool)
         exo_pool_stop(rt->pool);
     if (!wait_for_others(rt, deadline))
-        return exo_fail(err, EXO_TIMEOUT,
-                        "%zu threads of actors and %zu actors did not end: their memory is left to them", rt->threads,
-                        rt->held);
+        return exo_fail(
+            err, EXO_TIMEOUT,
+            "%zu threads of actors and %zu actors did not end: their memory is left to them",
+            rt->threads, rt->held);
     free_runtime(rt);
     return EXO_OK;
 }

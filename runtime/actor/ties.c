@@ -1,5 +1,5 @@
-/* Ties: who hears of an actor's death, by a link, a monitor, or a call that was to be answered later. See runtime_impl.h for locks; death.c
- * has what happens then. */
+/* Ties: links, monitors and deferred calls, which an actor's death ends. See runtime_impl.h for
+ * locks, and death.c for the death. Read next: runtime.c. */
 #include <stdio.h>
 
 #include <exogym/memory.h>
@@ -38,19 +38,20 @@ grow(void **array, size_t *cap, size_t size)
     return true;
 }
 
-/* --- Futures ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Futures ---------------------------------------------------------------------------------- */
 
-/* Futures of a list that are over, or that were dropped, make room for others: each new one looks at the next few of the list, in a
- * circle, so that no one of them waits for the others. Those that are over are completed, if they are late, and dropped without the
- * lock: that runs hooks, and the last user of a future releases its reply. */
+/* Futures that are over or dropped make room in a list. Each new future looks at the next few of the
+ * list, in a circle, so no single call pays for many. Futures that are over are completed, if they are
+ * late, and dropped after the unlock, because a completion runs hooks, and the last reference to a
+ * future releases its reply. */
 enum {
-    LOOKED_AT =
-        4 /* of a list of n, at most n / 3 are over then: 4 n / 3 more are looked at before that many are added */
+    LOOKED_AT = 4 /* a circle is complete after a quarter of the list's length in new futures */
 };
 
 struct over {
-    exo_time now;  /* read without the lock, too */
-    bool deferred; /* of calls: whoever will answer holds them, so that none is taken for dropped */
+    exo_time now; /* read before the lock is taken */
+    /* a list of calls: whoever is to answer holds the future, so none counts as dropped */
+    bool deferred;
     exo_future *futures[LOOKED_AT];
     size_t count;
 };
@@ -58,10 +59,12 @@ struct over {
 static bool
 is_over(const struct over *over, const exo_future *future)
 {
-    return exo_future_is_over(future, over->now) || (!over->deferred && exo_future_is_forsaken(future, 0));
+    return exo_future_is_over(future, over->now) ||
+           (!over->deferred && exo_future_is_forsaken(future, 0));
 }
 
-/* A future that is held by nobody else cannot be held again meanwhile. */
+/* Moves those of the list's next futures that are over into `over`. A future whose only reference is the
+ * list's cannot be held again meanwhile. */
 static void
 take_over_locked(struct exo_tied *list, struct over *over)
 {
@@ -79,12 +82,12 @@ static void
 drop_over(struct over *over)
 {
     for (size_t i = 0; i < over->count; i++) {
-        exo_future_ready(over->futures[i]); /* completes one that is late */
+        exo_future_ready(over->futures[i]); /* completes a late one */
         exo_future_drop(&over->futures[i]);
     }
 }
 
-/* The order of the others stays. */
+/* Removes the empty places; the order of the futures stays. */
 static void
 close_up_locked(struct exo_tied *list)
 {
@@ -96,20 +99,22 @@ close_up_locked(struct exo_tied *list)
     list->next = list->empty = 0;
 }
 
-/* A full list of which little is empty grows, so that each future is moved a few times in all. */
+/* Adds a future. A full list with few empty places grows, so each future is moved a few times in
+ * all. */
 static bool
 keep_locked(struct exo_tied *list, exo_future *future, struct over *over)
 {
     take_over_locked(list, over);
     if (list->count == list->cap && list->empty > 0 && list->empty >= list->cap / 4)
         close_up_locked(list);
-    if (list->count == list->cap && !grow((void **)&list->futures, &list->cap, sizeof(exo_future *)))
+    if (list->count == list->cap &&
+        !grow((void **)&list->futures, &list->cap, sizeof(exo_future *)))
         return false;
     list->futures[list->count++] = exo_future_hold(future);
     return true;
 }
 
-/* Completes `future` with the actor's death. PEER_LOST: it is dead. NOMEM. */
+/* Lets the actor's death complete `future`. Errors: PEER_LOST if the actor is dead, NOMEM. */
 static exo_status
 tie(exo_actor *a, bool deferred, exo_future *future)
 {
@@ -155,7 +160,8 @@ exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err)
     const exo_remote_ops *remote = exo_runtime_elsewhere(runtime, actor, &context);
     exo_status st = exo_future_new(&future, exo_runtime_clock(runtime), INT64_MAX, err);
     if (st == EXO_OK)
-        st = remote ? remote->monitor(context, actor, future, err) : exo_runtime_monitor(runtime, actor, future, err);
+        st = remote ? remote->monitor(context, actor, future, err)
+                    : exo_runtime_monitor(runtime, actor, future, err);
     if (st != EXO_OK)
         exo_future_drop(&future);
     else
@@ -163,9 +169,9 @@ exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err)
     return st;
 }
 
-/* --- Links ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Links ------------------------------------------------------------------------------------ */
 
-/* Adds a link; PEER_LOST if it is dead by now. */
+/* Adds one direction of a link. Errors: PEER_LOST if the actor is dead, NOMEM. */
 static exo_status
 add_link(exo_actor *a, uint64_t to)
 {
@@ -173,8 +179,9 @@ add_link(exo_actor *a, uint64_t to)
     pthread_mutex_lock(&a->lock);
     if (a->state == EXO_ACTOR_DEAD)
         st = EXO_PEER_LOST;
-    else if (!make_ties_locked(a) || (a->ties->num_links == a->ties->cap_links &&
-                                      !grow((void **)&a->ties->links, &a->ties->cap_links, sizeof *a->ties->links)))
+    else if (!make_ties_locked(a) ||
+             (a->ties->num_links == a->ties->cap_links &&
+              !grow((void **)&a->ties->links, &a->ties->cap_links, sizeof *a->ties->links)))
         st = EXO_NOMEM;
     else
         a->ties->links[a->ties->num_links++] = to;
@@ -202,21 +209,24 @@ link_local(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
         st = add_link(first, b.id);
         if (st == EXO_OK)
             st = add_link(second, a.id);
-        if (st == EXO_PEER_LOST && has_failed(first)) /* it died between the two: the other one was not told */
+        /* the first one died between the two steps, without telling the second */
+        if (st == EXO_PEER_LOST && has_failed(first))
             exo_actor_die(second, "linked to an actor that died meanwhile", true);
         if (st != EXO_OK)
-            exo_fail(err, st, st == EXO_NOMEM ? "no memory for a link" : "one of the actors died meanwhile");
+            exo_fail(err, st,
+                     st == EXO_NOMEM ? "no memory for a link" : "one of the actors died meanwhile");
     }
     exo_actor_drop(first);
     exo_actor_drop(second);
     return st;
 }
 
-/* One direction of a link to or from another process: when the one dies of a failure, the other is killed. */
+/* One direction of a link between processes: if one actor dies of a failure, the other is
+ * killed. */
 struct far_link {
     exo_runtime *runtime;
     exo_ref other;
-    exo_future *future; /* held: the monitor */
+    exo_future *future; /* held: the monitor of the one actor */
 };
 
 static void
@@ -236,7 +246,9 @@ far_link_done(void *context, uint64_t tag, exo_future *future)
 
 static const exo_future_hook far_link_hook = {.done = far_link_done};
 
-/* A local actor's monitor has the hook itself; a remote one's future is hooked to its call, so a local one stands behind it. */
+/* Kills `other` if `actor` dies of a failure. The monitor of a remote actor has its call's hook
+ * already, so this hook takes the second place. The hook may run at once and free `link`, hence the
+ * extra reference. */
 static exo_status
 watch_for_link(exo_runtime *runtime, exo_ref actor, exo_ref other, exo_err *err)
 {

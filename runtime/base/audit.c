@@ -1,7 +1,8 @@
 /* The audit log: see audit.h.
  *
- * Lines are gathered in `queue`; the thread swaps it with `out`, which is its own, and writes that. A line that was written in part is ended
- * by the next write, or, if the file is another one by then, begun again there. Read next: audit_line.c. */
+ * Callers append lines to `queue`. The log's thread swaps it with `out`, which the thread owns, and
+ * writes `out` to the file. After a partial write, the next write continues the line; if another
+ * file has replaced the first, the line begins anew there. Read next: audit_line.c. */
 #include "base/audit.h"
 
 #include <errno.h>
@@ -24,16 +25,17 @@
 #include "base/dir.h"
 
 enum {
-    QUEUE = 256 << 10, /* bytes of lines that wait, and as many that are being written */
-    SOURCES = 1024,    /* of records, that are told apart: keys */
+    QUEUE = 256 << 10, /* bytes of waiting lines, and as many that are being written */
+    SOURCES = 1024,    /* keys with a quota of their own */
     NAME = 48
 };
 
-#define RETRY     EXO_SECOND
-#define SAY_EVERY (10 * EXO_SECOND) /* between two counts of what was left out */
+#define RETRY EXO_SECOND
+/* time between two counts of suppressed records */
+#define SAY_EVERY (10 * EXO_SECOND)
 #define PATIENCE  (5 * EXO_SECOND)
 
-/* How many records of one kind somebody may add. One that nobody has drawn from is full. */
+/* The quota of one source for one kind of event. A zeroed one is full. */
 struct quota {
     exo_time filled;
     uint64_t used, left_out;
@@ -46,7 +48,8 @@ struct source {
     UT_hash_handle hh;
 };
 
-/* Those that have no key share one quota; a process of this host is cheap to make. */
+/* Peers without a key share quotas; that of this host's processes is large, because they are cheap
+ * to make. */
 static const struct {
     const char *name;
     uint64_t burst, a_second;
@@ -61,37 +64,37 @@ enum {
     ANYONE,
     OTHERS,
     SHARED,
-    BURST = 100, /* of a key, as the next */
+    BURST = 100, /* of a key, like A_SECOND */
     A_SECOND = 1
 };
 
 struct exo_audit {
-    char *path; /* never changes, as the clock */
+    char *path; /* constant, like the clock */
     const exo_clock *clock;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake, changed;
-    char *queue; /* guarded by lock, as all to `failures` */
+    char *queue; /* guarded by lock, like all up to `ended` */
     size_t used;
-    uint64_t number;       /* of the latest record                               */
-    uint64_t lost;         /* records since the last line that had no room       */
-    uint64_t num_left_out; /* in all quotas                                      */
-    exo_time said_at;      /* when that was counted last; on `clock`             */
+    uint64_t number;       /* of the newest record */
+    uint64_t lost;         /* records without room since the last count */
+    uint64_t num_left_out; /* suppressed records in all quotas */
+    exo_time said_at;      /* time of the last count of them, on `clock` */
     struct source *sources;
-    uint64_t asked, served; /* by exo_audit_flush */
+    uint64_t asked, served; /* requests of exo_audit_flush */
     uint64_t failures;
     bool hurry, closing, ended;
 
-    /* Owner: the thread; before it is there, who opens. */
+    /* Owner: the thread; until it starts, the opener. */
     char *out;
     size_t out_size, out_at;
-    int fd; /* -1: there is no file now */
+    int fd; /* -1: no file is open */
     bool failing;
 };
 
-/* --- The file ---------------------------------------------------------------------------------------------------------- */
+/* --- The file --------------------------------------------------------------------------------- */
 
-/* Whether bytes begin as a line does, as far as they go. */
+/* Whether the bytes begin like a line, as far as they go. */
 static bool
 begins_line(const char *bytes, size_t size)
 {
@@ -110,7 +113,8 @@ check_file(const char *path, int fd, exo_err *err)
     if (!S_ISREG(info.st_mode))
         return exo_fail(err, EXO_INVAL, "%s: an audit log must be a plain file", path);
     if (info.st_uid != geteuid() || info.st_nlink != 1)
-        return exo_fail(err, EXO_INVAL, "%s: an audit log must be a file of your own, with one name", path);
+        return exo_fail(err, EXO_INVAL,
+                        "%s: an audit log must be a file of your own, with one name", path);
     if (info.st_mode & 077)
         return exo_fail(err, EXO_INVAL, "%s: others may read or write it: chmod 600", path);
     ssize_t got = pread(fd, first, sizeof first, 0);
@@ -119,7 +123,8 @@ check_file(const char *path, int fd, exo_err *err)
     return EXO_OK;
 }
 
-/* What was left unfinished by a process that died goes: a line is whole, or is not there. */
+/* Removes the torn last line that a killed process has left, so that each line is complete or
+ * missing. */
 static void
 end_last_line(int fd)
 {
@@ -135,7 +140,8 @@ end_last_line(int fd)
     const char *torn = end ? end + 1 : last;
     bool own = (end || from == 0) && begins_line(torn, (size_t)(last + got - torn));
     if (!own || ftruncate(fd, from + (torn - last)) != 0) {
-        ssize_t written = write(fd, "\n", 1); /* or it can only grow */
+        /* no record's beginning, or an append-only file */
+        ssize_t written = write(fd, "\n", 1);
         (void)written;
     }
 }
@@ -143,7 +149,8 @@ end_last_line(int fd)
 static exo_status
 open_file(const char *path, int *out, exo_err *err)
 {
-    *out = exo_dir_open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
+    *out =
+        exo_dir_open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
     if (*out < 0)
         return exo_fail(err, errno == ELOOP ? EXO_INVAL : EXO_IO, "%s: %s", path,
                         errno == ELOOP ? "an audit log must not be a link" : strerror(errno));
@@ -159,7 +166,7 @@ open_file(const char *path, int *out, exo_err *err)
     return st;
 }
 
-/* Does the name still lead to the file? */
+/* Whether the path still names the open file. */
 static bool
 is_same_file(const exo_audit *a)
 {
@@ -169,7 +176,7 @@ is_same_file(const exo_audit *a)
     return fstat(a->fd, &open) == 0 && named.st_ino == open.st_ino && named.st_dev == open.st_dev;
 }
 
-/* Goes back to the beginning of the line that was written in part. */
+/* Moves back to the beginning of the line that was written in part. */
 static void
 begin_line_again(exo_audit *a)
 {
@@ -177,7 +184,7 @@ begin_line_again(exo_audit *a)
         a->out_at--;
 }
 
-/* Writes `out`. */
+/* Writes `out` to the file, which it opens if necessary. */
 static exo_status
 write_out(exo_audit *a, exo_err *err)
 {
@@ -194,12 +201,13 @@ write_out(exo_audit *a, exo_err *err)
         if (got > 0)
             a->out_at += (size_t)got;
         else if (got == 0 || errno != EINTR)
-            st = exo_fail(err, EXO_IO, "%s: %s", a->path, got < 0 ? strerror(errno) : "nothing can be written");
+            st = exo_fail(err, EXO_IO, "%s: %s", a->path,
+                          got < 0 ? strerror(errno) : "nothing can be written");
     }
     return st;
 }
 
-/* --- How much ------------------------------------------------------------------------------------------------------------ */
+/* --- Quotas ----------------------------------------------------------------------------------- */
 
 static struct source *
 find_locked(exo_audit *a, const char *name)
@@ -234,14 +242,15 @@ quota_limits(const char *name, uint64_t *burst, uint64_t *a_second)
 static void
 refill(struct quota *q, exo_time now, uint64_t a_second)
 {
-    uint64_t more = now > q->filled ? (uint64_t)((now - q->filled) / (EXO_SECOND / (exo_time)a_second)) : 0;
+    uint64_t more =
+        now > q->filled ? (uint64_t)((now - q->filled) / (EXO_SECOND / (exo_time)a_second)) : 0;
     q->used = more < q->used ? q->used - more : 0;
     q->filled += (exo_time)more * (EXO_SECOND / (exo_time)a_second);
     if (q->used == 0)
         q->filled = now;
 }
 
-/* Keys that have been quiet are forgotten when there are many. */
+/* Forgets keys whose quotas are full again, to make room for others. */
 static void
 forget_quiet_locked(exo_audit *a, exo_time now)
 {
@@ -278,12 +287,14 @@ source_of_locked(exo_audit *a, const char *name, exo_time now)
     return s;
 }
 
-/* Whose records those of `r` are; NULL: this process's, which are not limited. */
+/* The source whose quota a record uses; NULL: this process, which is not limited. */
 static const char *
 source_name(const exo_audit_record *r)
 {
     if (r->who)
-        return r->who->key[0] ? r->who->key : r->who->pid ? shared[LOCAL].name : shared[ANYONE].name;
+        return r->who->key[0] ? r->who->key
+               : r->who->pid  ? shared[LOCAL].name
+                              : shared[ANYONE].name;
     return (r->key && r->key[0]) || (r->address && r->address[0]) ? shared[STRANGERS].name : NULL;
 }
 
@@ -294,7 +305,7 @@ may_add_locked(exo_audit *a, const exo_audit_record *r)
     const char *name = source_name(r);
     exo_time now = exo_now(a->clock);
     struct source *s = name ? source_of_locked(a, name, now) : NULL;
-    a->lost += name && !s; /* no memory */
+    a->lost += name && !s; /* no memory for a quota */
     if (!s)
         return !name;
     struct quota *q = &s->quotas[r->event];
@@ -310,7 +321,7 @@ may_add_locked(exo_audit *a, const exo_audit_record *r)
     return false;
 }
 
-/* --- Adding ------------------------------------------------------------------------------------------------------------- */
+/* --- Adding ----------------------------------------------------------------------------------- */
 
 static struct timespec
 wall_time(void)
@@ -330,16 +341,16 @@ append_locked(exo_audit *a, const char *line, size_t size)
     return true;
 }
 
-/* Says how many records had no room, if there is room again. */
+/* Adds the count of lost records once there is room. */
 static void
 tell_lost_locked(exo_audit *a)
 {
     char line[EXO_AUDIT_LINE];
     if (a->lost == 0 || QUEUE - a->used < 2 * sizeof line)
         return;
-    size_t size = exo_audit_write_count(line, "lost", NULL, NULL, NULL, a->lost, "they could not be written",
-                                        a->number + 1, wall_time());
-    a->number++; /* there is room */
+    size_t size = exo_audit_write_count(line, "lost", NULL, NULL, NULL, a->lost,
+                                        "they could not be written", a->number + 1, wall_time());
+    a->number++; /* there is room for it */
     a->lost = 0;
     append_locked(a, line, size);
 }
@@ -355,10 +366,11 @@ tell_left_out_locked(exo_audit *a)
             if (q->left_out == 0)
                 continue;
             size_t size = exo_audit_write_count(
-                line, "suppressed", exo_audit_event_name((exo_audit_event)i), is_shared(s->name) ? s->name : NULL,
-                is_shared(s->name) ? NULL : s->name, q->left_out, NULL, a->number + 1, wall_time());
+                line, "suppressed", exo_audit_event_name((exo_audit_event)i),
+                is_shared(s->name) ? s->name : NULL, is_shared(s->name) ? NULL : s->name,
+                q->left_out, NULL, a->number + 1, wall_time());
             if (!append_locked(a, line, size))
-                return; /* later */
+                return; /* the next count tells the rest */
             a->number++;
             a->num_left_out -= q->left_out;
             q->left_out = 0;
@@ -377,23 +389,26 @@ exo_audit_add(exo_audit *audit, const exo_audit_record *record)
         tell_lost_locked(audit);
         size_t size = exo_audit_write_line(line, record, audit->number + 1, wall_time());
         bool kept = append_locked(audit, line, size);
-        audit->number += kept; /* what is lost takes none: a gap is a line that was taken out */
+        /* a lost record takes no number, so a gap means a removed line */
+        audit->number += kept;
         audit->lost += !kept;
         pthread_cond_signal(&audit->wake);
     }
     pthread_mutex_unlock(&audit->lock);
 }
 
-/* --- The thread --------------------------------------------------------------------------------------------------------- */
+/* --- The thread ------------------------------------------------------------------------------- */
 
 static void
 wait_locked(exo_audit *a, pthread_cond_t *condition, exo_time until)
 {
-    struct timespec at = {.tv_sec = (time_t)(until / EXO_SECOND), .tv_nsec = (long)(until % EXO_SECOND)};
+    struct timespec at = {.tv_sec = (time_t)(until / EXO_SECOND),
+                          .tv_nsec = (long)(until % EXO_SECOND)};
     pthread_cond_timedwait(condition, &a->lock, &at);
 }
 
-/* There is nothing in `out`. False: there is nothing to do, and the thread shall end. */
+/* Fills `out`, which is empty, or waits for records. False: nothing is left, and the thread
+ * ends. */
 static bool
 fill_out_locked(exo_audit *a)
 {
@@ -418,7 +433,7 @@ fill_out_locked(exo_audit *a)
     return true;
 }
 
-/* Until it is time to try again. */
+/* Waits until the next attempt is due. */
 static void
 wait_for_retry_locked(exo_audit *a)
 {
@@ -431,7 +446,9 @@ static void
 tell_log(const exo_audit *a, exo_status st, const exo_err *err)
 {
     if (st != EXO_OK && !a->failing)
-        EXO_LOG(ERROR, AUDIT, "event=audit_fails reason=\"%s\": records are kept while there is room, and counted then",
+        EXO_LOG(ERROR, AUDIT,
+                "event=audit_fails reason=\"%s\": records are kept while there is room, and "
+                "counted then",
                 err->text);
     else if (st == EXO_OK && a->failing)
         EXO_LOG(WARN, AUDIT, "event=audit_writes_again file=%s", a->path);
@@ -468,7 +485,7 @@ run(void *argument)
     return NULL;
 }
 
-/* --- Opening and closing ------------------------------------------------------------------------------------------------ */
+/* --- Opening and closing ---------------------------------------------------------------------- */
 
 static void
 release(exo_audit *a)
@@ -489,7 +506,7 @@ release(exo_audit *a)
     exo_free(a);
 }
 
-/* Signals are the business of the program's own threads. */
+/* Blocks all signals in the thread: the program's own threads handle them. */
 static int
 start_thread(exo_audit *a)
 {
@@ -519,7 +536,9 @@ exo_audit_open(exo_audit **out, const char *path, const exo_clock *clock, exo_er
     a->path = exo_strdup(path);
     a->queue = exo_calloc(1, QUEUE);
     a->out = exo_calloc(1, QUEUE);
-    exo_status st = a->path && a->queue && a->out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an audit log");
+    exo_status st = a->path && a->queue && a->out
+                        ? EXO_OK
+                        : exo_fail(err, EXO_NOMEM, "no memory for an audit log");
     if (st == EXO_OK)
         st = open_file(path, &a->fd, err);
     if (st == EXO_OK && start_thread(a) != 0)
@@ -561,13 +580,14 @@ exo_audit_close(exo_audit **audit)
         wait_locked(a, &a->changed, until);
     bool ended = a->ended;
     pthread_mutex_unlock(&a->lock);
-    if (!ended) { /* the disk hangs, and the thread with it: what it uses stays */
+    if (!ended) { /* the disk hangs, and the thread still uses the memory: it is never freed */
         pthread_detach(a->thread);
         return;
     }
     pthread_join(a->thread, NULL);
     if (a->out_at < a->out_size || a->lost > 0)
-        EXO_LOG(ERROR, AUDIT, "event=audit_lost bytes=%zu records=%" PRIu64 ": the file cannot be written",
+        EXO_LOG(ERROR, AUDIT,
+                "event=audit_lost bytes=%zu records=%" PRIu64 ": the file cannot be written",
                 a->out_size - a->out_at + a->used, a->lost);
     release(a);
 }

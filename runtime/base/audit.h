@@ -1,16 +1,21 @@
-/* The audit log: who asked for what in a cluster, and whether it was allowed. One JSON object a line; docs/security.md has the keys.
+/* The audit log: a record of each request in a cluster, with its sender and its outcome. One JSON
+ * object a line; docs/security.md lists the keys.
  *
- * Whoever adds a record never waits for a disk: records go into a queue, and a thread writes them. A disk that is full or hangs, or a file
- * that goes away, costs records and nothing else: what had no room is counted, and a record says how many there were as soon as one can be
- * written.
+ * A thread that adds a record never waits for a disk: records enter a queue, and another thread
+ * writes them. If the disk is full or hangs, or the file disappears, only records are lost. Lost
+ * records are counted, and a record states their number as soon as one can be written.
  *
- * Nobody fills the disk at will, or hides something behind a flood: of each kind of event of each key there are 100 records at once and then
- * one a second; strangers are one, and so are the processes of this host. What is left out is counted in a record of its own.
+ * Rates are limited, so that no peer can fill the disk or hide an event behind a flood. Each key
+ * may add 100 records of each kind of event at once, then one a second. All strangers together
+ * count as one key. The processes of this host share a larger quota: 4,096 at once, then 16 a
+ * second. Suppressed records are counted in records of their own.
  *
- * The file is of this user alone (0600), a plain file with one name, and locked: two processes need two. It is opened again when another
- * file, or none, has its name: to rotate it, rename it.
+ * The file is a plain file with one name, readable by this user alone (0600), and locked: two
+ * processes need two files. If another file, or none, has the name by then, the log opens or makes
+ * that one. So renaming the file rotates the log.
  *
- * Threads: any. Its lock stands alone: nothing else is locked under it. */
+ * Threads: any. The log's lock stands alone: nothing else is locked under it. Read next:
+ * audit_line.h, audit.c. */
 #ifndef EXO_BASE_AUDIT_H
 #define EXO_BASE_AUDIT_H
 
@@ -22,42 +27,61 @@
 typedef struct exo_audit exo_audit;
 
 typedef enum exo_audit_event {
-    EXO_AUDIT_PROCESS,  /* this process begins, or ends                                             */
-    EXO_AUDIT_ADMITTED, /* a connection whose handshake has ended well                              */
-    EXO_AUDIT_REFUSED,  /* a connection that was not let in                                         */
-    EXO_AUDIT_REVOKED,  /* one that was ended, as its key was taken away or means something else     */
-    EXO_AUDIT_EXPIRED,  /* one that was ended, as its key has expired                               */
-    EXO_AUDIT_KEY,      /* a key was added to the list of those that are let in, changed, or taken away */
-    EXO_AUDIT_NODE,     /* a node registered, or left of its own accord                             */
-    EXO_AUDIT_JOB,      /* a job began, or ended                                                    */
-    EXO_AUDIT_SPAWN,    /* an actor, or a group of them, is to be made; a name is claimed           */
-    EXO_AUDIT_KILL,     /* an actor is to end                                                       */
-    EXO_AUDIT_STOP,     /* the cluster, or a worker, is to end                                      */
-    EXO_AUDIT_DENIED,   /* a call that the caller may not make                                      */
-    EXO_AUDIT_QUOTA,    /* one that is beyond a quota, or for which there is no room                */
+    /* this process begins or ends */
+    EXO_AUDIT_PROCESS,
+    /* a connection has completed its handshake */
+    EXO_AUDIT_ADMITTED,
+    /* a connection was refused */
+    EXO_AUDIT_REFUSED,
+    /* a connection was ended because its key was removed or has changed its meaning */
+    EXO_AUDIT_REVOKED,
+    /* a connection was ended because its key has expired */
+    EXO_AUDIT_EXPIRED,
+    /* a key was added to the list of accepted keys, changed, or removed */
+    EXO_AUDIT_KEY,
+    /* a node registered, or left by itself */
+    EXO_AUDIT_NODE,
+    /* a job began or ended */
+    EXO_AUDIT_JOB,
+    /* a request to make an actor or a group of actors, or to claim a name */
+    EXO_AUDIT_SPAWN,
+    /* a request to end an actor */
+    EXO_AUDIT_KILL,
+    /* a request to end the cluster or a worker */
+    EXO_AUDIT_STOP,
+    /* a call that the caller may not make */
+    EXO_AUDIT_DENIED,
+    /* a request beyond a quota, or without room */
+    EXO_AUDIT_QUOTA,
     EXO_AUDIT_EVENTS,
 } exo_audit_event;
 
-/* All texts are anybody's, and may be NULL. */
+/* All texts may come from peers, unchecked, and may be NULL. */
 typedef struct exo_audit_record {
     exo_audit_event event;
-    const exo_identity *who;          /* NULL: this process, unless there is an address or a key  */
-    const char *name, *key, *address; /* of somebody without an identity                          */
-    const char *object, *method;      /* that was called                                          */
-    const char *subject;              /* that it was about: "NAMESPACE/NAME" of an actor, a job, a node, a key */
-    const char *detail;               /* what was asked for                                       */
-    exo_status status;                /* OK: it was allowed. DENIED: it was not. Else it was, and failed */
-    const char *reason;               /* of a status other than OK                                */
+    /* the sender; NULL: this process, unless there is an address or a key */
+    const exo_identity *who;
+    /* of a sender without an identity */
+    const char *name, *key, *address;
+    const char *object, *method; /* the called object and its method */
+    /* the subject: "NAMESPACE/NAME" of an actor, a job, a node, a key */
+    const char *subject;
+    const char *detail; /* the requested action */
+    /* OK: allowed. DENIED: refused. Any other: allowed, but it failed */
+    exo_status status;
+    const char *reason; /* the reason of a status other than OK */
 } exo_audit_record;
 
-/* Opens the file, which is made if it is not there. `clock` (NULL: the machine's) is for the rate. Errors: IO; INVAL:
- * a link, no plain file, something else than an audit log, somebody else's, or one that others may read or write; EXISTS: another process has it; FAILED (no thread), NOMEM. */
+/* Opens the file, or makes it. clock (NULL: the machine's): the time for the limits of rates.
+ * Errors: IO; INVAL: a link, no plain file, another user's file, one that others may read or write,
+ * or one with other contents; EXISTS: another process has it; FAILED (no thread), NOMEM. */
 exo_status exo_audit_open(exo_audit **out, const char *path, const exo_clock *clock, exo_err *err);
-/* Never waits. NULL is fine, and costs nothing. */
+/* Adds a record. Never waits. NULL is allowed and costs nothing. */
 void exo_audit_add(exo_audit *audit, const exo_audit_record *record);
-/* Waits until all that was added is in the file, and says what was left out until now; false: it was not to be had within 5 s. */
+/* Waits until all added records, and the counts of suppressed ones, are in the file. False: not
+ * within 5 s. */
 bool exo_audit_flush(exo_audit *audit);
-/* Writes what it can within 5 s; NULL is fine. */
+/* Writes the remaining records, for at most 5 s, and closes the log. NULL is allowed. */
 void exo_audit_close(exo_audit **audit);
 
 #endif

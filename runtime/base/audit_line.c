@@ -1,7 +1,8 @@
 /* Lines of the audit log: see audit_line.h.
  *
- * Every text is somebody's: it is written as a JSON string of ASCII characters only, in which nothing stands for itself that could end a
- * line, a string, or a terminal's patience. What is too long is cut, and "..." says so. */
+ * Peers choose the texts. Each is written as a JSON string of printable ASCII characters, so that
+ * none can end a line or a string, or control a terminal. A text that is too long is cut and ends
+ * with "...". */
 #include "base/audit_line.h"
 
 #include <inttypes.h>
@@ -11,7 +12,7 @@
 #include "base/utf8.h"
 
 enum {
-    TEXT = 256, /* bytes that a text takes at most when it is written */
+    TEXT = 256, /* longest written text, in bytes */
     REASON = 512
 };
 
@@ -28,7 +29,7 @@ put(struct line *l, const char *text)
     l->at += length;
 }
 
-/* One character as it stands in a string; gives its length. */
+/* Writes one character as it appears in a JSON string; returns its length. */
 static size_t
 escape(uint32_t code, char out[16])
 {
@@ -41,7 +42,8 @@ escape(uint32_t code, char out[16])
     if (code < 0x10000)
         return (size_t)snprintf(out, 16, "\\u%04" PRIx32, code);
     code -= 0x10000;
-    return (size_t)snprintf(out, 16, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd800 + (code >> 10), 0xdc00 + (code & 0x3ff));
+    return (size_t)snprintf(out, 16, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd800 + (code >> 10),
+                            0xdc00 + (code & 0x3ff));
 }
 
 static void
@@ -75,7 +77,8 @@ put_field(struct line *l, const char *key, const char *text, size_t most)
     put_text(l, text, most);
 }
 
-/* RFC 3339, in UTC. A clock that is out of its range gives the nearest year that has four digits. */
+/* Writes the number, the time (RFC 3339, in UTC) and the event. A time out of range becomes the
+ * nearest one with a year of four digits. */
 static void
 put_head(struct line *l, uint64_t number, struct timespec when, const char *event)
 {
@@ -84,7 +87,8 @@ put_head(struct line *l, uint64_t number, struct timespec when, const char *even
     struct tm at = {.tm_year = 70, .tm_mday = 1};
     time_t seconds = when.tv_sec < 0 ? 0 : when.tv_sec > last ? last : when.tv_sec;
     gmtime_r(&seconds, &at);
-    snprintf(text, sizeof text, "{\"seq\":%" PRIu64 ",\"time\":\"%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ\",\"event\":\"",
+    snprintf(text, sizeof text,
+             "{\"seq\":%" PRIu64 ",\"time\":\"%04d-%02d-%02dT%02d:%02d:%02d.%06ldZ\",\"event\":\"",
              number, at.tm_year + 1900, at.tm_mon + 1, at.tm_mday, at.tm_hour, at.tm_min, at.tm_sec,
              when.tv_nsec / 1000 % 1000000);
     put(l, text);
@@ -96,15 +100,17 @@ const char *
 exo_audit_event_name(exo_audit_event event)
 {
     static const char *const names[EXO_AUDIT_EVENTS] = {
-        [EXO_AUDIT_PROCESS] = "process", [EXO_AUDIT_ADMITTED] = "admitted", [EXO_AUDIT_REFUSED] = "refused",
-        [EXO_AUDIT_REVOKED] = "revoked", [EXO_AUDIT_EXPIRED] = "expired",   [EXO_AUDIT_KEY] = "key",
-        [EXO_AUDIT_NODE] = "node",       [EXO_AUDIT_JOB] = "job",           [EXO_AUDIT_SPAWN] = "spawn",
-        [EXO_AUDIT_KILL] = "kill",       [EXO_AUDIT_STOP] = "stop",         [EXO_AUDIT_DENIED] = "denied",
+        [EXO_AUDIT_PROCESS] = "process", [EXO_AUDIT_ADMITTED] = "admitted",
+        [EXO_AUDIT_REFUSED] = "refused", [EXO_AUDIT_REVOKED] = "revoked",
+        [EXO_AUDIT_EXPIRED] = "expired", [EXO_AUDIT_KEY] = "key",
+        [EXO_AUDIT_NODE] = "node",       [EXO_AUDIT_JOB] = "job",
+        [EXO_AUDIT_SPAWN] = "spawn",     [EXO_AUDIT_KILL] = "kill",
+        [EXO_AUDIT_STOP] = "stop",       [EXO_AUDIT_DENIED] = "denied",
         [EXO_AUDIT_QUOTA] = "quota"};
     return names[event];
 }
 
-/* Who it was, by what is proven. */
+/* Writes the sender: its proven identity, or the claims of a sender without one. */
 static void
 put_who(struct line *l, const exo_audit_record *r)
 {
@@ -116,7 +122,8 @@ put_who(struct line *l, const exo_audit_record *r)
     char text[64];
     put_field(l, "who", who ? who->name : r->name, TEXT);
     put_field(l, "key", who ? who->key : r->key, TEXT);
-    put_field(l, "role", who ? (who->role <= EXO_ACCESS_ADMIN ? roles[who->role] : NULL) : NULL, TEXT);
+    put_field(l, "role", who ? (who->role <= EXO_ACCESS_ADMIN ? roles[who->role] : NULL) : NULL,
+              TEXT);
     put_field(l, "address", who ? who->address : r->address, TEXT);
     if (who && who->pid) {
         snprintf(text, sizeof text, ",\"pid\":%" PRIu32, who->pid);
@@ -129,11 +136,16 @@ put_who(struct line *l, const exo_audit_record *r)
 }
 
 size_t
-exo_audit_write_line(char out[EXO_AUDIT_LINE], const exo_audit_record *r, uint64_t number, struct timespec when)
+exo_audit_write_line(char out[EXO_AUDIT_LINE], const exo_audit_record *r, uint64_t number,
+                     struct timespec when)
 {
     struct line l = {.out = out};
     put_head(&l, number, when, exo_audit_event_name(r->event));
-    put_field(&l, "outcome", r->status == EXO_OK ? "allowed" : r->status == EXO_DENIED ? "refused" : "failed", TEXT);
+    put_field(&l, "outcome",
+              r->status == EXO_OK       ? "allowed"
+              : r->status == EXO_DENIED ? "refused"
+                                        : "failed",
+              TEXT);
     put_who(&l, r);
     put_field(&l, "object", r->object, TEXT);
     put_field(&l, "method", r->method, TEXT);
@@ -145,8 +157,9 @@ exo_audit_write_line(char out[EXO_AUDIT_LINE], const exo_audit_record *r, uint64
 }
 
 size_t
-exo_audit_write_count(char out[EXO_AUDIT_LINE], const char *event, const char *of, const char *who, const char *key,
-                      uint64_t count, const char *reason, uint64_t number, struct timespec when)
+exo_audit_write_count(char out[EXO_AUDIT_LINE], const char *event, const char *of, const char *who,
+                      const char *key, uint64_t count, const char *reason, uint64_t number,
+                      struct timespec when)
 {
     struct line l = {.out = out};
     char text[64];

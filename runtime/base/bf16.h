@@ -1,4 +1,5 @@
-/* bfloat16: the upper half of an fp32 number. Rounds to nearest, ties to even; NaN stays NaN. */
+/* bfloat16, the upper half of an fp32 number. Conversion rounds to nearest, ties to even; NaN stays
+ * NaN. */
 #ifndef EXO_BASE_BF16_H
 #define EXO_BASE_BF16_H
 
@@ -20,7 +21,8 @@ exo_to_bf16(float x)
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     uint32_t rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
-    uint32_t nan = bits | 0x00400000u; /* rounding could carry a NaN's payload away */
+    /* rounding could turn a NaN into infinity */
+    uint32_t nan = bits | 0x00400000u;
     return (uint16_t)((x != x ? nan : rounded) >> 16);
 }
 

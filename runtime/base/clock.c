@@ -1,4 +1,4 @@
-/* The real clock and the one that is moved by hand. No state of its own. */
+/* The real clock, and the manual clock of tests. No state of its own. */
 #include <exogym/clock.h>
 
 #include <time.h>

@@ -1,5 +1,6 @@
-/* The typed readers of a configuration. A document belongs to one thread at a time; no state
- * besides. Read next: config_tree.c (what a document owns), config_parse.c (text to tree), config_edit.c (overrides), config_write.c (JSON and text). */
+/* The typed readers of a configuration. A document belongs to one thread at a time; no other state.
+ * Read next: config_tree.c (a document's memory), config_parse.c (text to tree), config_edit.c
+ * (overrides), config_write.c (JSON and text). */
 #include "base/config_tree.h"
 
 #include <errno.h>
@@ -16,10 +17,10 @@
 #include "base/nearest.h"
 
 enum {
-    MAX_DESCRIPTION = 96, /* of a value in a message */
+    MAX_DESCRIPTION = 96, /* longest description of a value in a message */
 };
 
-/* --- Documents ------------------------------------------------------------------------------------------------------------ */
+/* --- Documents -------------------------------------------------------------------------------- */
 
 static exo_status
 parse_bytes(exo_config_doc **out, const char *source, const char *text, size_t size, exo_err *err)
@@ -57,9 +58,9 @@ exo_status
 exo_config_read_file(const char *path, char **text, size_t *size, exo_err *err)
 {
     exo_status st = exo_input_read(path, EXO_CONFIG_MAX_BYTES, EXO_INPUT_PATIENCE, text, size, err);
-    return st == EXO_INVAL
-               ? exo_fail(err, st, "%s:1:1: larger than %d bytes", exo_input_name(path), EXO_CONFIG_MAX_BYTES)
-               : st;
+    return st == EXO_INVAL ? exo_fail(err, st, "%s:1:1: larger than %d bytes", exo_input_name(path),
+                                      EXO_CONFIG_MAX_BYTES)
+                           : st;
 }
 
 exo_status
@@ -80,9 +81,9 @@ exo_config_root(exo_config_doc *doc)
     return doc->root;
 }
 
-/* --- Messages --------------------------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------- */
 
-/* What a person wrote there, for "expected ..., got ...". */
+/* Describes a value for "expected ..., got ...". */
 static const char *
 describe(const exo_config *node, char text[MAX_DESCRIPTION])
 {
@@ -91,8 +92,8 @@ describe(const exo_config *node, char text[MAX_DESCRIPTION])
     if (exo_config_is_null(node))
         return "nothing";
     int length = (int)strcspn(node->text, "\r\n");
-    snprintf(text, MAX_DESCRIPTION, node->quoted ? "the string \"%.*s\"" : "'%.*s'", length > 60 ? 60 : length,
-             node->text);
+    snprintf(text, MAX_DESCRIPTION, node->quoted ? "the string \"%.*s\"" : "'%.*s'",
+             length > 60 ? 60 : length, node->text);
     return text;
 }
 
@@ -100,10 +101,11 @@ exo_status
 exo_config_fail_type(const exo_config *node, const char *key, const char *expected, exo_err *err)
 {
     char text[MAX_DESCRIPTION];
-    return exo_config_fail(node, err, "%s: expected %s, got %s", key, expected, describe(node, text));
+    return exo_config_fail(node, err, "%s: expected %s, got %s", key, expected,
+                           describe(node, text));
 }
 
-/* --- Readers ------------------------------------------------------------------------------------------------------------------ */
+/* --- Readers ---------------------------------------------------------------------------------- */
 
 static exo_config_asked *
 find_asked(const exo_config *map, const char *key)
@@ -120,7 +122,8 @@ exo_config_asked_of(const exo_config *map, const char *key)
     return find_asked(map, key);
 }
 
-/* *asked is NULL where there is no mapping. */
+/* Finds `key` and its record, which is made if it is missing. *out_asked is NULL if there is no
+ * mapping. */
 static exo_status
 ask(exo_config *map, const char *key, exo_config_asked **out_asked, exo_config **out, exo_err *err)
 {
@@ -155,7 +158,8 @@ exo_config_ask(exo_config *map, const char *key, exo_config **out, exo_err *err)
     return ask(map, key, &asked, out, err);
 }
 
-/* Texts and numbers are copied, unless they are what was noted before: a node may be read a thousand times. */
+/* Records a fallback. Texts and numbers are copied, unless they equal the recorded ones, because a
+ * node may be read a thousand times. */
 static bool
 take_note(exo_config_doc *doc, exo_config_note *into, const exo_config_note *note)
 {
@@ -165,7 +169,8 @@ take_note(exo_config_doc *doc, exo_config_note *into, const exo_config_note *not
         into->kind = EXO_NOTE_NONE;
     else if (note->kind == EXO_NOTE_STRING) {
         bool known = before.kind == note->kind && strcmp(before.text, note->text) == 0;
-        into->text = known ? before.text : exo_config_copy_text(doc, note->text, strlen(note->text));
+        into->text =
+            known ? before.text : exo_config_copy_text(doc, note->text, strlen(note->text));
         return into->text != NULL;
     }
     if (note->kind == EXO_NOTE_NUMBERS) {
@@ -182,7 +187,8 @@ take_note(exo_config_doc *doc, exo_config_note *into, const exo_config_note *not
 }
 
 exo_status
-exo_config_ask_noting(exo_config *map, const char *key, const exo_config_note *note, exo_config **out, exo_err *err)
+exo_config_ask_noting(exo_config *map, const char *key, const exo_config_note *note,
+                      exo_config **out, exo_err *err)
 {
     exo_config_asked *asked = NULL;
     exo_status st = ask(map, key, &asked, out, err);
@@ -213,7 +219,8 @@ exo_config_bool(exo_config *map, const char *key, bool fallback, bool *out, exo_
         *out = fallback;
         return EXO_OK;
     }
-    const char *word = node->kind == EXO_CONFIG_SCALAR && !node->quoted ? exo_config_boolean(node->text) : NULL;
+    const char *word =
+        node->kind == EXO_CONFIG_SCALAR && !node->quoted ? exo_config_boolean(node->text) : NULL;
     if (!word)
         return exo_config_fail_type(node, key, "true or false", err);
     *out = *word == 't';
@@ -256,11 +263,11 @@ exo_config_is_number(const char *text, bool *integer)
     return *text == '\0';
 }
 
-/* The value of a text that exo_config_is_number, whatever locale the program has set. Overflow gives infinity. */
 double
 exo_config_to_double(const char *text)
 {
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* a constant of the C library: cannot fail */
+    /* a constant of the C library: cannot fail */
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     double value = strtod_l(text, NULL, c);
     freelocale(c);
     return value;
@@ -273,11 +280,12 @@ is_plain_scalar(const exo_config *node)
 }
 
 exo_status
-exo_config_u64(exo_config *map, const char *key, uint64_t fallback, uint64_t min, uint64_t max, uint64_t *out,
-               exo_err *err)
+exo_config_u64(exo_config *map, const char *key, uint64_t fallback, uint64_t min, uint64_t max,
+               uint64_t *out, exo_err *err)
 {
-    /* A fallback outside of the range cannot be given. */
-    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_U64 : EXO_NOTE_NONE,
+    /* A fallback outside the range cannot be written as a value. */
+    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_U64
+                                                                             : EXO_NOTE_NONE,
                                   .integer = fallback};
     exo_config *node = NULL;
     bool integer = false;
@@ -299,16 +307,18 @@ exo_config_u64(exo_config *map, const char *key, uint64_t fallback, uint64_t min
                     __builtin_add_overflow(value, (uint64_t)(*digits - '0'), &value);
     bool negative = *node->text == '-' && (value > 0 || overflow);
     if (negative || (!overflow && value < min))
-        return exo_config_fail(node, err, "%s must be at least %" PRIu64 ", got %.40s", key, min, node->text);
+        return exo_config_fail(node, err, "%s must be at least %" PRIu64 ", got %.40s", key, min,
+                               node->text);
     if (overflow || value > max)
-        return exo_config_fail(node, err, "%s must be at most %" PRIu64 ", got %.40s", key, max, node->text);
+        return exo_config_fail(node, err, "%s must be at most %" PRIu64 ", got %.40s", key, max,
+                               node->text);
     *out = value;
     return EXO_OK;
 }
 
 static exo_status
-read_double(exo_config *map, const char *key, exo_config_note_kind kind, double fallback, double min, double max,
-            double *out, exo_err *err)
+read_double(exo_config *map, const char *key, exo_config_note_kind kind, double fallback,
+            double min, double max, double *out, exo_err *err)
 {
     bool rounds = kind == EXO_NOTE_FLOAT;
     bool is_valid = isfinite(fallback) && fallback >= (rounds ? (double)(float)min : min) &&
@@ -325,11 +335,13 @@ read_double(exo_config *map, const char *key, exo_config_note_kind kind, double 
     }
     if (!is_plain_scalar(node) || !exo_config_is_number(node->text, &integer))
         return exo_config_fail_type(node, key, "a number", err);
-    double value = exo_config_to_double(node->text), rounded = rounds ? (double)(float)value : value;
+    double value = exo_config_to_double(node->text),
+           rounded = rounds ? (double)(float)value : value;
     if (isinf(value))
         return exo_config_fail(node, err, "%s: %.40s is too large for a number", key, node->text);
     if (value < min && rounded < min)
-        return exo_config_fail(node, err, "%s must be at least %g, got %.40s", key, min, node->text);
+        return exo_config_fail(node, err, "%s must be at least %g, got %.40s", key, min,
+                               node->text);
     if (value > max && rounded > max)
         return exo_config_fail(node, err, "%s must be at most %g, got %.40s", key, max, node->text);
     *out = value;
@@ -337,13 +349,15 @@ read_double(exo_config *map, const char *key, exo_config_note_kind kind, double 
 }
 
 exo_status
-exo_config_double(exo_config *map, const char *key, double fallback, double min, double max, double *out, exo_err *err)
+exo_config_double(exo_config *map, const char *key, double fallback, double min, double max,
+                  double *out, exo_err *err)
 {
     return read_double(map, key, EXO_NOTE_DOUBLE, fallback, min, max, out, err);
 }
 
 exo_status
-exo_config_float(exo_config *map, const char *key, float fallback, double min, double max, float *out, exo_err *err)
+exo_config_float(exo_config *map, const char *key, float fallback, double min, double max,
+                 float *out, exo_err *err)
 {
     double value = 0;
     exo_status st = read_double(map, key, EXO_NOTE_FLOAT, (double)fallback, min, max, &value, err);
@@ -353,7 +367,8 @@ exo_config_float(exo_config *map, const char *key, float fallback, double min, d
 }
 
 exo_status
-exo_config_string(exo_config *map, const char *key, const char *fallback, const char **out, exo_err *err)
+exo_config_string(exo_config *map, const char *key, const char *fallback, const char **out,
+                  exo_err *err)
 {
     const exo_config_note note = {.kind = EXO_NOTE_STRING, .text = fallback};
     exo_config *node = NULL;
@@ -367,8 +382,8 @@ exo_config_string(exo_config *map, const char *key, const char *fallback, const 
 }
 
 exo_status
-exo_config_choice(exo_config *map, const char *key, size_t fallback, const char *const *choices, size_t *out,
-                  exo_err *err)
+exo_config_choice(exo_config *map, const char *key, size_t fallback, const char *const *choices,
+                  size_t *out, exo_err *err)
 {
     const exo_config_note note = {.kind = EXO_NOTE_STRING, .text = choices[fallback]};
     exo_config *node = NULL;
@@ -387,20 +402,23 @@ exo_config_choice(exo_config *map, const char *key, size_t fallback, const char 
             return EXO_OK;
         }
         if (used >= 0 && (size_t)used < sizeof expected)
-            used += snprintf(expected + used, sizeof expected - (size_t)used, "%s%s", i ? ", " : "", choices[i]);
+            used += snprintf(expected + used, sizeof expected - (size_t)used, "%s%s", i ? ", " : "",
+                             choices[i]);
     }
     return exo_config_fail_type(node, key, expected, err);
 }
 
 static exo_status
-ask_container(exo_config *map, const char *key, exo_config_kind kind, exo_config **out, exo_err *err)
+ask_container(exo_config *map, const char *key, exo_config_kind kind, exo_config **out,
+              exo_err *err)
 {
     exo_config *node = NULL;
     exo_status st = exo_config_ask(map, key, &node, err);
     if (st != EXO_OK)
         return st;
     if (node && node->kind != kind)
-        return exo_config_fail_type(node, key, kind == EXO_CONFIG_MAP ? "a mapping" : "a list", err);
+        return exo_config_fail_type(node, key, kind == EXO_CONFIG_MAP ? "a mapping" : "a list",
+                                    err);
     *out = node;
     return EXO_OK;
 }
@@ -417,7 +435,7 @@ exo_config_list(exo_config *map, const char *key, exo_config **out, exo_err *err
     return ask_container(map, key, EXO_CONFIG_LIST, out, err);
 }
 
-/* --- Looking around ------------------------------------------------------------------------------------------------------------ */
+/* --- Inspection ------------------------------------------------------------------------------- */
 
 size_t
 exo_config_length(const exo_config *node)
@@ -428,7 +446,9 @@ exo_config_length(const exo_config *node)
 exo_config *
 exo_config_item(exo_config *list, size_t index)
 {
-    return list && list->kind == EXO_CONFIG_LIST && index < list->length ? list->entries[index].value : NULL;
+    return list && list->kind == EXO_CONFIG_LIST && index < list->length
+               ? list->entries[index].value
+               : NULL;
 }
 
 const char *
@@ -462,7 +482,7 @@ exo_config_scalar(const exo_config *node)
     return node && node->kind == EXO_CONFIG_SCALAR ? node->text : NULL;
 }
 
-/* --- Unknown keys ---------------------------------------------------------------------------------------------------------------- */
+/* --- Unknown keys ----------------------------------------------------------------------------- */
 
 static exo_status
 fail_unknown(const exo_config *map, const exo_config_entry *entry, exo_err *err)
@@ -473,18 +493,23 @@ fail_unknown(const exo_config *map, const exo_config_entry *entry, exo_err *err)
     for (const exo_config_asked *a = map->asked; a; a = a->link) {
         exo_nearest_try(&nearest, a->key);
         if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", a->key);
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                                     a->key);
     }
     if (exo_nearest_name(&nearest))
-        return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; did you mean '%s'?", entry->key,
+        return exo_config_fail_at(map->doc, &entry->place, err,
+                                  "unknown key '%.60s'; did you mean '%s'?", entry->key,
                                   nearest.name);
     if (!map->asked)
-        return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; there are none here", entry->key);
-    return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; known are: %s", entry->key, known);
+        return exo_config_fail_at(map->doc, &entry->place, err,
+                                  "unknown key '%.60s'; there are none here", entry->key);
+    return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; known are: %s",
+                              entry->key, known);
 }
 
 exo_status
-exo_config_check_misplaced(exo_config *map, const char *const *keys, const char *place, exo_err *err)
+exo_config_check_misplaced(exo_config *map, const char *const *keys, const char *place,
+                           exo_err *err)
 {
     for (size_t i = 0; exo_config_is_map(map) && i < map->length; i++) {
         const exo_config_entry *entry = &map->entries[i];
@@ -493,8 +518,9 @@ exo_config_check_misplaced(exo_config *map, const char *const *keys, const char 
             asked = asked->link;
         for (size_t k = 0; !asked && keys[k]; k++)
             if (strcmp(entry->key, keys[k]) == 0)
-                return exo_config_fail_at(map->doc, &entry->place, err, "unknown key '%.60s'; did you mean '%s%s'?",
-                                          entry->key, place, keys[k]);
+                return exo_config_fail_at(map->doc, &entry->place, err,
+                                          "unknown key '%.60s'; did you mean '%s%s'?", entry->key,
+                                          place, keys[k]);
     }
     return EXO_OK;
 }

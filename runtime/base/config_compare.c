@@ -1,4 +1,4 @@
-/* Do two configurations mean the same? See config_edit.h. No state. */
+/* Compares the meaning of two configurations. See exo_config_differs in config_edit.h. No state. */
 #include "base/config_tree.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ boolean_of(const exo_config *node)
     return node->quoted ? NULL : exo_config_boolean(node->text);
 }
 
-/* Digits without what changes nothing: a sign that is +, zeros in front. */
+/* Compares integers without regard to a plus sign and leading zeros. */
 static bool
 same_integers(const char *a, const char *b)
 {
@@ -27,7 +27,8 @@ static bool
 same_scalars(const exo_config *a, const exo_config *b)
 {
     bool whole[2] = {false, false};
-    if (strcmp(a->text, b->text) == 0) /* in quotes or not: one of them was read as text, and so would the other be */
+    /* quotes do not matter: if one reader took this as text, the other does, too */
+    if (strcmp(a->text, b->text) == 0)
         return true;
     if (a->quoted && b->quoted)
         return false;
@@ -36,12 +37,14 @@ same_scalars(const exo_config *a, const exo_config *b)
         return truth && other && strcmp(truth, other) == 0;
     if (exo_config_is_number(a->text, &whole[0]) && exo_config_is_number(b->text, &whole[1]))
         return !a->quoted && !b->quoted &&
-               (whole[0] && whole[1] ? same_integers(a->text, b->text)
-                                     : exo_config_to_double(a->text) == exo_config_to_double(b->text));
+               (whole[0] && whole[1]
+                    ? same_integers(a->text, b->text)
+                    : exo_config_to_double(a->text) == exo_config_to_double(b->text));
     return exo_unit_same(a->text, b->text);
 }
 
-/* What a mapping falls back to may depend on whether it has a name: an outer optimizer without one is not PyTorch's. */
+/* Whether the mapping was given a name. The fallbacks of a mapping may depend on it: an outer
+ * optimizer without a name is not PyTorch's. */
 static bool
 is_named(const exo_config *map)
 {
@@ -49,7 +52,7 @@ is_named(const exo_config *map)
     return entry && !entry->value->was_missing;
 }
 
-/* Would it mean the same if it were missing? */
+/* Whether the value means the same as a missing one. */
 static bool
 is_fallback(const exo_config *node)
 {
@@ -72,9 +75,10 @@ is_skipped(const char *path, const char *const *skipped)
     return false;
 }
 
-static bool differs(const exo_config *before, const exo_config *now, const char *const *skipped, exo_text *path);
+static bool differs(const exo_config *before, const exo_config *now, const char *const *skipped,
+                    exo_text *path);
 
-/* A name alone, or a mapping that says nothing besides. */
+/* Compares a name alone with a mapping, which may add only fallbacks to that name. */
 static bool
 differs_from_name(const exo_config *name, const exo_config *map)
 {
@@ -89,7 +93,7 @@ differs_from_name(const exo_config *name, const exo_config *map)
     return !exo_config_find(map, "name");
 }
 
-/* excused: the key may be missing in `before`. */
+/* Compares one entry. excused: the key may be missing in `before`. */
 static bool
 entry_differs(const exo_config *before, const exo_config *now, const char *key, bool excused,
               const char *const *skipped, exo_text *path)
@@ -142,7 +146,8 @@ differs(const exo_config *before, const exo_config *now, const char *const *skip
 }
 
 bool
-exo_config_differs(const exo_config *before, const exo_config *now, const char *const *skipped, exo_text *path)
+exo_config_differs(const exo_config *before, const exo_config *now, const char *const *skipped,
+                   exo_text *path)
 {
     return differs(before, now, skipped, path);
 }

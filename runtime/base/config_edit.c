@@ -1,4 +1,5 @@
-/* Overrides: one assignment from the command line or a preset, and one mapping laid over another. No state. */
+/* Edits of a document: assignments from the command line or a preset, overlays, copies between
+ * documents. No state. */
 #include "base/config_edit.h"
 
 #include "base/config_tree.h"
@@ -43,22 +44,25 @@ copy(exo_config_doc *doc, const exo_config *from, exo_config **out, exo_err *err
     return EXO_OK;
 }
 
-/* The entry of `parent` that a part of a path names. One past the end of a list, and any new key of a mapping, are made,
- * with no value. */
+/* Finds the entry of `parent` that one part of a path names. A new key of a mapping, or the index
+ * after the end of a list, makes an entry without a value. */
 static exo_status
-step_into(exo_config *parent, const char *part, const exo_config_place *place, exo_config_entry **out, exo_err *err)
+step_into(exo_config *parent, const char *part, const exo_config_place *place,
+          exo_config_entry **out, exo_err *err)
 {
     exo_config_doc *doc = parent->doc;
     if (parent->kind == EXO_CONFIG_SCALAR)
-        return exo_config_fail_at(doc, place, err, "'%s' cannot be set inside the value '%.60s'", part, parent->text);
+        return exo_config_fail_at(doc, place, err, "'%s' cannot be set inside the value '%.60s'",
+                                  part, parent->text);
     if (parent->kind == EXO_CONFIG_LIST) {
         bool integer = false;
-        if (strlen(part) > 6 || !exo_config_is_number(part, &integer) || !integer || *part == '-' || *part == '+')
+        if (strlen(part) > 6 || !exo_config_is_number(part, &integer) || !integer || *part == '-' ||
+            *part == '+')
             return exo_config_fail_at(doc, place, err, "'%.60s' is no index of a list", part);
         size_t index = (size_t)strtoul(part, NULL, 10);
         if (index > parent->length)
-            return exo_config_fail_at(doc, place, err, "index %zu is past the end of a list of %zu", index,
-                                      parent->length);
+            return exo_config_fail_at(doc, place, err, "index %zu is past the end of a list of %zu",
+                                      index, parent->length);
         if (index == parent->length) {
             exo_status st = exo_config_append(parent, NULL, place, NULL, err);
             if (st != EXO_OK)
@@ -79,15 +83,18 @@ step_into(exo_config *parent, const char *part, const exo_config_place *place, e
     return st;
 }
 
-/* Puts `value` (of the same document) at `path`, making mappings on the way. On an error the document is of no more use. */
+/* Puts `value` (of the same document) at `path` and makes the missing mappings. After an error the
+ * document is no longer usable. */
 static exo_status
-put_at(exo_config_doc *doc, const char *path, exo_config *value, const exo_config_place *place, exo_err *err)
+put_at(exo_config_doc *doc, const char *path, exo_config *value, const exo_config_place *place,
+       exo_err *err)
 {
     exo_config *at = doc->root;
     for (unsigned depth = 0;; depth++) {
         size_t length = strcspn(path, ".");
         if (length == 0 || depth >= EXO_CONFIG_MAX_DEPTH)
-            return exo_config_fail_at(doc, place, err, "'%.60s' is no path of keys like train.max_steps", path);
+            return exo_config_fail_at(doc, place, err,
+                                      "'%.60s' is no path of keys like train.max_steps", path);
         char *part = exo_config_copy_text(doc, path, length);
         if (!part)
             return fail_nomem(doc, err);
@@ -134,9 +141,10 @@ exo_config_set(exo_config_doc *doc, const char *assignment, exo_err *err)
     const exo_config_place place = {.origin = origin, .line = 1, .column = 1};
     const char *text = equals + 1;
     exo_config *value = NULL;
-    exo_status st = strlen(text) > EXO_CONFIG_MAX_BYTES
-                        ? exo_config_fail_at(doc, &place, err, "larger than %d bytes", EXO_CONFIG_MAX_BYTES)
-                        : exo_config_read(doc, text, strlen(text), NULL, origin, &value, err);
+    exo_status st =
+        strlen(text) > EXO_CONFIG_MAX_BYTES
+            ? exo_config_fail_at(doc, &place, err, "larger than %d bytes", EXO_CONFIG_MAX_BYTES)
+            : exo_config_read(doc, text, strlen(text), NULL, origin, &value, err);
     if (st == EXO_OK && !value)
         st = exo_config_new(doc, EXO_CONFIG_SCALAR, &place, &value, err);
     return st == EXO_OK ? put_at(doc, path, value, &place, err) : st;
@@ -151,7 +159,8 @@ exo_config_overlay(const exo_config *base, exo_config *top, exo_config **out, ex
     for (size_t i = 0; st == EXO_OK && base && i < base->length; i++) {
         const exo_config_entry *entry = &base->entries[i];
         exo_config *value = NULL;
-        if (top->kind == EXO_CONFIG_MAP ? exo_config_find(top, entry->key) != NULL : strcmp(entry->key, "name") == 0)
+        if (top->kind == EXO_CONFIG_MAP ? exo_config_find(top, entry->key) != NULL
+                                        : strcmp(entry->key, "name") == 0)
             continue;
         st = copy(doc, entry->value, &value, err);
         if (st == EXO_OK)
@@ -207,20 +216,23 @@ exo_config_new_list(const exo_config *at, exo_config **out, exo_err *err)
     return exo_config_new(at->doc, EXO_CONFIG_LIST, &at->place, out, err);
 }
 
-/* A place whose texts live in `doc`. */
+/* Copies a place; its texts live in `doc`. */
 static exo_status
-adopt_place(exo_config_doc *doc, const exo_config_doc *from, const exo_config_place *place, exo_config_place *out,
-            exo_err *err)
+adopt_place(exo_config_doc *doc, const exo_config_doc *from, const exo_config_place *place,
+            exo_config_place *out, exo_err *err)
 {
     const char *source = place->source ? place->source : from->source;
     *out = *place;
-    out->source = strcmp(source, doc->source) == 0 ? NULL : exo_config_copy_text(doc, source, strlen(source));
-    out->origin = place->origin ? exo_config_copy_text(doc, place->origin, strlen(place->origin)) : NULL;
-    bool failed = (place->origin && !out->origin) || (!out->source && strcmp(source, doc->source) != 0);
+    out->source =
+        strcmp(source, doc->source) == 0 ? NULL : exo_config_copy_text(doc, source, strlen(source));
+    out->origin =
+        place->origin ? exo_config_copy_text(doc, place->origin, strlen(place->origin)) : NULL;
+    bool failed =
+        (place->origin && !out->origin) || (!out->source && strcmp(source, doc->source) != 0);
     return failed ? fail_nomem(doc, err) : EXO_OK;
 }
 
-/* A copy whose texts live in `doc`. */
+/* Copies a node; its texts live in `doc`. */
 static exo_status
 adopt(exo_config_doc *doc, const exo_config *from, exo_config **out, exo_err *err)
 {
@@ -295,7 +307,7 @@ exo_config_document(const exo_config *node)
     return node->doc;
 }
 
-/* --- Places ----------------------------------------------------------------------------------------------------------------- */
+/* --- Places ----------------------------------------------------------------------------------- */
 
 void
 exo_config_where(const exo_config *node, char *out, size_t size)
@@ -309,7 +321,7 @@ exo_config_where(const exo_config *node, char *out, size_t size)
 static bool
 begins_with_place(const exo_err *err, const char *source)
 {
-    char shown[EXO_ERR_TEXT]; /* as it stands in an error */
+    char shown[EXO_ERR_TEXT]; /* as exo_fail shows it */
     size_t length = strlen(exo_printable(shown, sizeof shown, source, EXO_SHOWN_LINE));
     return strncmp(err->text, shown, length) == 0 && err->text[length] == ':';
 }
@@ -320,7 +332,8 @@ exo_config_add_place(const exo_config *node, exo_err *err)
     if (!err)
         return EXO_INVAL;
     exo_status code = err->code;
-    bool placed = strncmp(err->text, "--set ", strlen("--set ")) == 0 || begins_with_place(err, node->doc->source);
+    bool placed = strncmp(err->text, "--set ", strlen("--set ")) == 0 ||
+                  begins_with_place(err, node->doc->source);
     for (const exo_config_file *file = node->doc->files; file && !placed; file = file->link)
         placed = begins_with_place(err, file->path);
     if (placed)
@@ -341,7 +354,8 @@ exo_config_source(const exo_config *node)
 char *
 exo_config_relative(const exo_config *node, const char *path)
 {
-    const char *source = exo_config_source(node), *slash = exo_input_is_unnamed(source) ? NULL : strrchr(source, '/');
+    const char *source = exo_config_source(node),
+               *slash = exo_input_is_unnamed(source) ? NULL : strrchr(source, '/');
     exo_text full = {0};
     if (*path != '/' && slash)
         exo_text_add(&full, "%.*s/", (int)(slash - source), source);
@@ -355,6 +369,8 @@ exo_config_relative(const exo_config *node, const char *path)
 bool
 exo_config_is_label(const char *text)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-    return *text && *text != '.' && *text != '-' && strlen(text) <= MAX_LABEL && !text[strspn(text, allowed)];
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    return *text && *text != '.' && *text != '-' && strlen(text) <= MAX_LABEL &&
+           !text[strspn(text, allowed)];
 }

@@ -1,4 +1,5 @@
-/* Files that are read into a document besides its own. Their nodes are the document's, and name their own file. */
+/* Further files of a document. Their nodes belong to the document, and messages name their own
+ * file. No state. */
 #include "base/config_tree.h"
 
 #include <string.h>
@@ -33,20 +34,22 @@ exo_config_load_more(exo_config_doc *doc, const char *path, exo_config **out, ex
 }
 
 static exo_status
-fail_duplicate(const exo_config *into, const exo_config_entry *first, const exo_config_entry *second, const char *what,
-               exo_err *err)
+fail_duplicate(const exo_config *into, const exo_config_entry *first,
+               const exo_config_entry *second, const char *what, exo_err *err)
 {
     const char *source = first->place.source ? first->place.source : into->doc->source;
     if (first->place.origin)
         source = first->place.origin;
-    return exo_config_fail_at(into->doc, &second->place, err, "duplicate %s '%.60s', first in %s:%u:%u", what,
-                              second->key, source, first->place.line, first->place.column);
+    return exo_config_fail_at(into->doc, &second->place, err,
+                              "duplicate %s '%.60s', first in %s:%u:%u", what, second->key, source,
+                              first->place.line, first->place.column);
 }
 
 exo_status
 exo_config_merge(exo_config *into, const exo_config *from, const char *what, exo_err *err)
 {
-    size_t own = into->length; /* the keys of one mapping differ already */
+    /* the keys of one mapping differ already */
+    size_t own = into->length;
     for (size_t i = 0; i < from->length; i++) {
         const exo_config_entry *entry = &from->entries[i];
         for (size_t k = 0; entry->key && k < own; k++)

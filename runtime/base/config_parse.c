@@ -1,8 +1,9 @@
-/* YAML to tree, with libfyaml's parser of events; the tree is ours, so that every node knows its place.
+/* YAML to tree, with libfyaml's event parser. The tree is this library's own, so that every node
+ * knows its place.
  *
- * Anchors and aliases are copies; merge keys (<<) add the entries that a mapping lacks. Tags, complex keys and several
- * documents in one file are refused. No state outlives a call. Read next: config.c.
- */
+ * Aliases become copies of their anchors; merge keys (<<) add the entries that a mapping lacks.
+ * Tags, complex keys and several documents in one file are refused. No state outlives a call. Read
+ * next: config.c. */
 #include "base/config_tree.h"
 
 #include <libfyaml.h>
@@ -11,7 +12,7 @@
 struct anchor {
     struct anchor *link;
     const char *name;
-    exo_config *node; /* complete: an alias inside its own anchor finds nothing */
+    exo_config *node; /* complete, so an alias inside its own anchor is unknown */
 };
 
 struct reader {
@@ -19,7 +20,7 @@ struct reader {
     const char *source, *origin;
     struct fy_diag *diag;
     struct fy_parser *parser;
-    struct anchor *anchors; /* the latest first */
+    struct anchor *anchors; /* the newest first */
     exo_err *err;
 };
 
@@ -32,7 +33,8 @@ place_of(const struct reader *r, struct fy_event *event)
         place.line = (unsigned)mark->line + 1;
         place.column = (unsigned)mark->column + 1;
     }
-    /* libfyaml marks what follows a quote or an asterisk; a person looks for the sign itself. */
+    /* libfyaml marks the character after a quote or an asterisk; a person looks for the sign
+     * itself. */
     bool quoted = event->type == FYET_SCALAR && event->scalar.value &&
                   (fy_token_scalar_style(event->scalar.value) == FYSS_SINGLE_QUOTED ||
                    fy_token_scalar_style(event->scalar.value) == FYSS_DOUBLE_QUOTED);
@@ -41,19 +43,21 @@ place_of(const struct reader *r, struct fy_event *event)
     return place;
 }
 
-/* libfyaml's first complaint, which is the cause of the others. */
+/* Reports libfyaml's first error, which is the cause of the others. */
 static exo_status
 fail_syntax(struct reader *r)
 {
     void *iterator = NULL;
     struct fy_diag_error *error = fy_diag_errors_iterate(r->diag, &iterator);
     if (!error || !error->msg)
-        return exo_config_fail_at(r->doc, &(exo_config_place){r->origin, r->source, 1, 1}, r->err, "this is not YAML");
+        return exo_config_fail_at(r->doc, &(exo_config_place){r->origin, r->source, 1, 1}, r->err,
+                                  "this is not YAML");
     exo_config_place place = {.origin = r->origin,
                               .source = r->source,
                               .line = error->line > 0 ? (unsigned)error->line : 1,
                               .column = error->column > 0 ? (unsigned)error->column : 1};
-    return exo_config_fail_at(r->doc, &place, r->err, "%.*s", (int)strcspn(error->msg, "\r\n"), error->msg);
+    return exo_config_fail_at(r->doc, &place, r->err, "%.*s", (int)strcspn(error->msg, "\r\n"),
+                              error->msg);
 }
 
 static exo_status
@@ -69,15 +73,17 @@ fail_nomem(struct reader *r)
     return exo_fail(r->err, EXO_NOMEM, "%s: out of memory", r->doc->source);
 }
 
-/* Bytes of the UTF-8 character at `text` (Unicode 15, table 3-7); 0 if there is none, or a NUL. */
+/* The length of the UTF-8 character at `text` (Unicode 15, table 3-7); 0 if it is invalid or
+ * NUL. */
 static size_t
 utf8_length(const unsigned char *text, size_t size)
 {
     static const struct {
         unsigned char first, last, second_first, second_last, length;
-    } rows[] = {{0x01, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-                {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-                {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
+    } rows[] = {
+        {0x01, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (text[0] < rows[i].first || text[0] > rows[i].last)
             continue;
@@ -95,15 +101,17 @@ utf8_length(const unsigned char *text, size_t size)
 }
 
 static exo_status
-token_text(struct reader *r, struct fy_token *token, const exo_config_place *place, const char **out)
+token_text(struct reader *r, struct fy_token *token, const exo_config_place *place,
+           const char **out)
 {
     size_t length = 0;
     const char *text = token ? fy_token_get_text(token, &length) : NULL;
-    /* Escapes (\0, \ud800) may name what is no character. */
+    /* An escape (\0, \ud800) may give an invalid character. */
     for (size_t i = 0, step = 0; text && i < length; i += step) {
         step = utf8_length((const unsigned char *)text + i, length - i);
         if (step == 0)
-            return exo_config_fail_at(r->doc, place, r->err, "an escape in this string is no character");
+            return exo_config_fail_at(r->doc, place, r->err,
+                                      "an escape in this string is no character");
     }
     *out = exo_config_copy_text(r->doc, text ? text : "", text ? length : 0);
     return *out ? EXO_OK : fail_nomem(r);
@@ -127,10 +135,12 @@ remember_anchor(struct reader *r, struct fy_token *token, exo_config *node)
 }
 
 static exo_status
-copy_at_depth(struct reader *r, const exo_config *from, const exo_config_place *alias, unsigned depth, exo_config **out)
+copy_at_depth(struct reader *r, const exo_config *from, const exo_config_place *alias,
+              unsigned depth, exo_config **out)
 {
     if (depth > EXO_CONFIG_MAX_DEPTH)
-        return exo_config_fail_at(r->doc, alias, r->err, "nested deeper than %d levels", EXO_CONFIG_MAX_DEPTH);
+        return exo_config_fail_at(r->doc, alias, r->err, "nested deeper than %d levels",
+                                  EXO_CONFIG_MAX_DEPTH);
     exo_config *node = NULL;
     exo_status st = exo_config_new(r->doc, from->kind, &from->place, &node, r->err);
     if (st != EXO_OK)
@@ -141,7 +151,8 @@ copy_at_depth(struct reader *r, const exo_config *from, const exo_config_place *
         exo_config *child = NULL;
         st = copy_at_depth(r, from->entries[i].value, alias, depth + 1, &child);
         if (st == EXO_OK)
-            st = exo_config_append(node, from->entries[i].key, &from->entries[i].place, child, r->err);
+            st = exo_config_append(node, from->entries[i].key, &from->entries[i].place, child,
+                                   r->err);
         if (st != EXO_OK)
             return st;
     }
@@ -160,10 +171,12 @@ read_alias(struct reader *r, struct fy_event *event, unsigned depth, exo_config 
     for (struct anchor *a = r->anchors; a; a = a->link)
         if (strcmp(a->name, name) == 0)
             return copy_at_depth(r, a->node, &place, depth, out);
-    return exo_config_fail_at(r->doc, &place, r->err, "*%.60s: there is no such anchor before it", name);
+    return exo_config_fail_at(r->doc, &place, r->err, "*%.60s: there is no such anchor before it",
+                              name);
 }
 
-static exo_status read_node(struct reader *r, struct fy_event *event, unsigned depth, exo_config **out);
+static exo_status read_node(struct reader *r, struct fy_event *event, unsigned depth,
+                            exo_config **out);
 
 /* Adds the entries of `from` that `map` lacks. */
 static exo_status
@@ -172,7 +185,8 @@ merge(struct reader *r, exo_config *map, const exo_config *from)
     if (from->kind == EXO_CONFIG_LIST) {
         for (size_t i = 0; i < from->length; i++) {
             if (from->entries[i].value->kind == EXO_CONFIG_LIST)
-                return exo_config_fail(from, r->err, "<<: expected a mapping or a list of mappings");
+                return exo_config_fail(from, r->err,
+                                       "<<: expected a mapping or a list of mappings");
             exo_status st = merge(r, map, from->entries[i].value);
             if (st != EXO_OK)
                 return st;
@@ -192,9 +206,11 @@ merge(struct reader *r, exo_config *map, const exo_config *from)
     return EXO_OK;
 }
 
-/* One "key: value" whose key is `event`. Merges wait in *merges until all of the mapping's own keys are known. */
+/* Reads one "key: value"; `event` is the key. Merges are collected in *merges until all of the
+ * mapping's own keys are known. */
 static exo_status
-read_entry(struct reader *r, exo_config *map, struct fy_event *event, unsigned depth, exo_config *merges)
+read_entry(struct reader *r, exo_config *map, struct fy_event *event, unsigned depth,
+           exo_config *merges)
 {
     exo_config_place place = place_of(r, event);
     const char *key = NULL;
@@ -210,8 +226,8 @@ read_entry(struct reader *r, exo_config *map, struct fy_event *event, unsigned d
     is_merge = strcmp(key, "<<") == 0 && fy_token_scalar_style(event->scalar.value) == FYSS_PLAIN;
     const exo_config_entry *first = exo_config_find(map, key);
     if (first)
-        return exo_config_fail_at(r->doc, &place, r->err, "duplicate key '%.60s', first in line %u", key,
-                                  first->place.line);
+        return exo_config_fail_at(r->doc, &place, r->err, "duplicate key '%.60s', first in line %u",
+                                  key, first->place.line);
 
     struct fy_event *value_event = NULL;
     st = next_event(r, &value_event);
@@ -223,7 +239,7 @@ read_entry(struct reader *r, exo_config *map, struct fy_event *event, unsigned d
     if (st != EXO_OK)
         return st;
     if (exo_config_is_null(value) && !*value->text)
-        value->place = place; /* nothing has no place of its own */
+        value->place = place; /* an empty value has no place of its own */
     return exo_config_append(is_merge ? merges : map, is_merge ? NULL : key, &place, value, r->err);
 }
 
@@ -256,13 +272,14 @@ read_children(struct reader *r, exo_config *node, enum fy_event_type end, unsign
     return st;
 }
 
-/* The node that `event` begins; the caller frees the event. */
+/* Reads the node that begins with `event`; the caller frees the event. */
 static exo_status
 read_node(struct reader *r, struct fy_event *event, unsigned depth, exo_config **out)
 {
     exo_config_place place = place_of(r, event);
     if (depth > EXO_CONFIG_MAX_DEPTH)
-        return exo_config_fail_at(r->doc, &place, r->err, "nested deeper than %d levels", EXO_CONFIG_MAX_DEPTH);
+        return exo_config_fail_at(r->doc, &place, r->err, "nested deeper than %d levels",
+                                  EXO_CONFIG_MAX_DEPTH);
 
     exo_config_kind kind = EXO_CONFIG_SCALAR;
     struct fy_token *anchor = NULL, *tag = NULL;
@@ -295,9 +312,11 @@ read_node(struct reader *r, struct fy_event *event, unsigned depth, exo_config *
         return st;
     if (kind == EXO_CONFIG_SCALAR) {
         st = token_text(r, event->scalar.value, &place, &node->text);
-        node->quoted = event->scalar.value && fy_token_scalar_style(event->scalar.value) != FYSS_PLAIN;
+        node->quoted =
+            event->scalar.value && fy_token_scalar_style(event->scalar.value) != FYSS_PLAIN;
     } else {
-        st = read_children(r, node, kind == EXO_CONFIG_MAP ? FYET_MAPPING_END : FYET_SEQUENCE_END, depth);
+        st = read_children(r, node, kind == EXO_CONFIG_MAP ? FYET_MAPPING_END : FYET_SEQUENCE_END,
+                           depth);
     }
     if (st == EXO_OK)
         st = remember_anchor(r, anchor, node);
@@ -306,7 +325,7 @@ read_node(struct reader *r, struct fy_event *event, unsigned depth, exo_config *
     return st;
 }
 
-/* The stream's events around the one document that there may be. */
+/* Reads the stream of events around its only document. */
 static exo_status
 read_stream(struct reader *r, exo_config **out)
 {
@@ -318,10 +337,12 @@ read_stream(struct reader *r, exo_config **out)
         exo_config_place place = place_of(r, event);
         enum fy_event_type type = event->type;
         if (type == FYET_STREAM_END) {
-            /* nothing after it */
+            /* the end */
         } else if (type == FYET_DOCUMENT_START && *out) {
-            st = exo_config_fail_at(r->doc, &place, r->err, "a second document begins here; one is expected");
-        } else if (type != FYET_STREAM_START && type != FYET_DOCUMENT_START && type != FYET_DOCUMENT_END) {
+            st = exo_config_fail_at(r->doc, &place, r->err,
+                                    "a second document begins here; one is expected");
+        } else if (type != FYET_STREAM_START && type != FYET_DOCUMENT_START &&
+                   type != FYET_DOCUMENT_END) {
             st = read_node(r, event, 0, out);
         }
         fy_parser_event_free(r->parser, event);
@@ -330,7 +351,7 @@ read_stream(struct reader *r, exo_config **out)
     }
 }
 
-/* libfyaml takes the first bad byte for the end of the text. */
+/* Checks the encoding: libfyaml would end the text at the first invalid byte. */
 static exo_status
 check_utf8(const struct reader *r, const char *text, size_t size)
 {
@@ -338,7 +359,8 @@ check_utf8(const struct reader *r, const char *text, size_t size)
     for (size_t i = 0; i < size;) {
         size_t length = utf8_length((const unsigned char *)text + i, size - i);
         if (length == 0)
-            return exo_config_fail_at(r->doc, &place, r->err, "byte 0x%02x is not UTF-8 text", (unsigned char)text[i]);
+            return exo_config_fail_at(r->doc, &place, r->err, "byte 0x%02x is not UTF-8 text",
+                                      (unsigned char)text[i]);
         place.column++;
         if (text[i] == '\n') {
             place.line++;
@@ -350,8 +372,8 @@ check_utf8(const struct reader *r, const char *text, size_t size)
 }
 
 exo_status
-exo_config_read(exo_config_doc *doc, const char *text, size_t size, const char *source, const char *origin,
-                exo_config **out, exo_err *err)
+exo_config_read(exo_config_doc *doc, const char *text, size_t size, const char *source,
+                const char *origin, exo_config **out, exo_err *err)
 {
     struct reader r = {.doc = doc, .source = source, .origin = origin, .err = err};
     exo_config *node = NULL;
@@ -361,14 +383,16 @@ exo_config_read(exo_config_doc *doc, const char *text, size_t size, const char *
 
     struct fy_diag_cfg diag_cfg;
     fy_diag_cfg_default(&diag_cfg);
-    diag_cfg.fp = NULL; /* what it would print is collected instead */
+    /* libfyaml collects its messages instead of printing them */
+    diag_cfg.fp = NULL;
     r.diag = fy_diag_create(&diag_cfg);
     if (!r.diag) {
         st = fail_nomem(&r);
         goto done;
     }
     fy_diag_set_collect_errors(r.diag, true);
-    r.parser = fy_parser_create(&(struct fy_parse_cfg){.flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG, .diag = r.diag});
+    r.parser = fy_parser_create(
+        &(struct fy_parse_cfg){.flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG, .diag = r.diag});
     if (!r.parser || fy_parser_set_string(r.parser, text, size) != 0) {
         st = fail_nomem(&r);
         goto done;

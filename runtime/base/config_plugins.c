@@ -32,7 +32,7 @@ load(exo_config *item, const char **absolute, exo_err *err)
     char *full = exo_config_relative(item, file);
     exo_status st = full && exo_config_document(item)->without_plugins ? EXO_OK
                     : full                                             ? exo_plugin_load(full, err)
-                                                                       : exo_fail(err, EXO_NOMEM, "out of memory");
+                           : exo_fail(err, EXO_NOMEM, "out of memory");
     if (st != EXO_OK) {
         st = exo_config_add_place(item, err);
     } else {

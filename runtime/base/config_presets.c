@@ -1,4 +1,4 @@
-/* Presets: assignments by name, that a file brings for itself. No state. */
+/* Presets: named assignments in a job or graph. No state. */
 #include "base/config_edit.h"
 
 #include <exogym/memory.h>
@@ -18,8 +18,8 @@ exo_config_apply_preset(exo_config *root, const char *name, const char *what, ex
         exo_text names = {0};
         for (size_t i = 0; (key = exo_config_key(presets, i, NULL)); i++)
             exo_text_add(&names, "%s%s", i ? ", " : "", key);
-        st = exo_fail(err, EXO_INVAL, "--preset %s: the %s has no such preset; it has: %s", name, what,
-                      names.data ? names.data : "none");
+        st = exo_fail(err, EXO_INVAL, "--preset %s: the %s has no such preset; it has: %s", name,
+                      what, names.data ? names.data : "none");
         exo_free(names.data);
         return st;
     }

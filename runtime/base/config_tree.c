@@ -1,5 +1,6 @@
-/* A document as a tree of nodes: its memory, how it grows, and messages that name a place in it. A document belongs to one thread at a
- * time; no state besides. Read next: config_parse.c, which makes it, and config.c, which reads it. */
+/* A document as a tree of nodes: its memory, its growth, and messages that name a place in it. A
+ * document belongs to one thread at a time; no other state. Read next: config_parse.c, which makes
+ * the tree, and config.c, which reads it. */
 #include "base/config_tree.h"
 
 #include <stdarg.h>
@@ -18,7 +19,7 @@ struct exo_config_block {
     _Alignas(16) unsigned char bytes[];
 };
 
-/* --- Memory ------------------------------------------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 void *
 exo_config_alloc(exo_config_doc *doc, size_t size)
@@ -49,10 +50,12 @@ exo_config_copy_text(exo_config_doc *doc, const char *text, size_t length)
 }
 
 exo_status
-exo_config_new(exo_config_doc *doc, exo_config_kind kind, const exo_config_place *place, exo_config **out, exo_err *err)
+exo_config_new(exo_config_doc *doc, exo_config_kind kind, const exo_config_place *place,
+               exo_config **out, exo_err *err)
 {
     if (doc->num_nodes >= EXO_CONFIG_MAX_NODES)
-        return exo_config_fail_at(doc, place, err, "more than %d values in one document", EXO_CONFIG_MAX_NODES);
+        return exo_config_fail_at(doc, place, err, "more than %d values in one document",
+                                  EXO_CONFIG_MAX_NODES);
     exo_config *node = exo_config_alloc(doc, sizeof *node);
     if (!node)
         return exo_fail(err, EXO_NOMEM, "%s: out of memory", doc->source);
@@ -66,7 +69,8 @@ exo_config_new(exo_config_doc *doc, exo_config_kind kind, const exo_config_place
 }
 
 exo_status
-exo_config_append(exo_config *parent, const char *key, const exo_config_place *place, exo_config *value, exo_err *err)
+exo_config_append(exo_config *parent, const char *key, const exo_config_place *place,
+                  exo_config *value, exo_err *err)
 {
     if (parent->length == parent->capacity) {
         size_t capacity = parent->capacity ? 2 * parent->capacity : 4;
@@ -78,7 +82,8 @@ exo_config_append(exo_config *parent, const char *key, const exo_config_place *p
         parent->entries = entries;
         parent->capacity = capacity;
     }
-    parent->entries[parent->length++] = (exo_config_entry){.key = key, .place = *place, .value = value};
+    parent->entries[parent->length++] =
+        (exo_config_entry){.key = key, .place = *place, .value = value};
     return EXO_OK;
 }
 
@@ -107,21 +112,23 @@ exo_config_free(exo_config_doc **doc)
     *doc = NULL;
 }
 
-/* --- Messages --------------------------------------------------------------------------------------------------------------- */
+/* --- Messages --------------------------------------------------------------------------------- */
 
 static exo_status
-fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err, const char *format, va_list args)
+fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err, const char *format,
+        va_list args)
 {
     char reason[EXO_ERR_TEXT];
     vsnprintf(reason, sizeof reason, format, args);
     if (place->origin)
         return exo_fail(err, EXO_INVAL, "%s: %s", place->origin, reason);
-    return exo_fail(err, EXO_INVAL, "%s:%u:%u: %s", place->source ? place->source : doc->source, place->line,
-                    place->column, reason);
+    return exo_fail(err, EXO_INVAL, "%s:%u:%u: %s", place->source ? place->source : doc->source,
+                    place->line, place->column, reason);
 }
 
 exo_status
-exo_config_fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err, const char *format, ...)
+exo_config_fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err,
+                   const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -155,7 +162,8 @@ exo_config_is_null(const exo_config *node)
 const char *
 exo_config_boolean(const char *text)
 {
-    static const char *const constants[2][3] = {{"false", "False", "FALSE"}, {"true", "True", "TRUE"}};
+    static const char *const constants[2][3] = {{"false", "False", "FALSE"},
+                                                {"true", "True", "TRUE"}};
     for (int value = 0; value < 2; value++)
         for (int i = 0; i < 3; i++)
             if (strcmp(text, constants[value][i]) == 0)

@@ -11,20 +11,24 @@
 
 struct unit {
     const char *name;
-    uint64_t factor; /* of the unit that values are in */
+    uint64_t factor; /* in the unit of the values that readers return */
 };
 
-/* What can be written at one place. */
+/* A quantity with its units. */
 struct quantity {
     const char *what, *example;
-    const struct unit *units; /* the smallest first; ends with a NULL name */
+    const struct unit *units; /* the smallest first; a NULL name ends the list */
 };
 
 #define KI UINT64_C(1024)
 
-static const struct unit time_units[] = {
-    {"ns", 1}, {"us", EXO_US}, {"ms", EXO_MS}, {"s", EXO_SECOND}, {"min", 60 * EXO_SECOND}, {"h", 3600 * EXO_SECOND},
-    {0}};
+static const struct unit time_units[] = {{"ns", 1},
+                                         {"us", EXO_US},
+                                         {"ms", EXO_MS},
+                                         {"s", EXO_SECOND},
+                                         {"min", 60 * EXO_SECOND},
+                                         {"h", 3600 * EXO_SECOND},
+                                         {0}};
 static const struct unit rate_units[] = {{"bit/s", 1},
                                          {"kbit/s", 1000},
                                          {"Mbit/s", 1000000},
@@ -38,24 +42,31 @@ static const struct unit rate_units[] = {{"bit/s", 1},
                                          {"MiB/s", 8 * KI *KI},
                                          {"GiB/s", 8 * KI *KI *KI},
                                          {0}};
-static const struct unit byte_units[] = {
-    {"B", 1},    {"kB", 1000},    {"MB", 1000000},     {"GB", 1000000000},      {"TB", 1000000000000},
-    {"KiB", KI}, {"MiB", KI *KI}, {"GiB", KI *KI *KI}, {"TiB", KI *KI *KI *KI}, {0}};
+static const struct unit byte_units[] = {{"B", 1},
+                                         {"kB", 1000},
+                                         {"MB", 1000000},
+                                         {"GB", 1000000000},
+                                         {"TB", 1000000000000},
+                                         {"KiB", KI},
+                                         {"MiB", KI *KI},
+                                         {"GiB", KI *KI *KI},
+                                         {"TiB", KI *KI *KI *KI},
+                                         {0}};
 
 static const struct quantity times = {"a time", "20 ms", time_units};
 static const struct quantity rates = {"a rate", "100 Mbit/s", rate_units};
 static const struct quantity sizes = {"a size", "16 MiB", byte_units};
 
-/* An amount: `value`, and the same to the last digit in `whole` if it is an integer that fits. */
+/* An amount: `value`, and, if it is an integer that fits, its exact value in `whole`. */
 struct amount {
     double value;
     uint64_t whole;
     bool exact;
 };
 
-/* --- Reading -------------------------------------------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
-/* The length of the number that `text` begins with: [-+] digits [. digits] [e [-+] digits]. */
+/* The length of the number at the beginning of `text`: [-+] digits [. digits] [e [-+] digits]. */
 static size_t
 number_length(const char *text)
 {
@@ -71,7 +82,8 @@ number_length(const char *text)
     return (size_t)(at - text);
 }
 
-/* What a rate with another spelling means: Mb/s, Mbps, mbit are bits, MBps and MB are bytes. NULL: nothing that is known. */
+/* The probable unit of a misspelt rate: Mb/s, Mbps and mbit mean bits, MBps and MB mean bytes.
+ * *instead is a second possible unit, or NULL. NULL: no guess. */
 static const struct unit *
 guess_rate(const char *unit, const char **instead)
 {
@@ -88,37 +100,43 @@ guess_rate(const char *unit, const char **instead)
     const struct unit *found = NULL;
     *instead = NULL;
     for (const struct unit *u = rate_units; u->name; u++) {
-        bool is_bits = strstr(u->name, "bit/s") != NULL, is_binary = strchr(u->name, 'i') && !is_bits;
-        size_t own = strlen(u->name) - (is_bits ? strlen("bit/s") : strlen("B/s")) - (is_binary ? 1 : 0);
+        bool is_bits = strstr(u->name, "bit/s") != NULL,
+             is_binary = strchr(u->name, 'i') && !is_bits;
+        size_t own =
+            strlen(u->name) - (is_bits ? strlen("bit/s") : strlen("B/s")) - (is_binary ? 1 : 0);
         if (own != prefix || (prefix && strncasecmp(u->name, unit, 1) != 0))
             continue;
         if (is_bits == bits && is_binary == (binary && !bits))
             found = u;
-        else if (*letter == 'b' && strncasecmp(letter, "bit", 3) != 0 && !is_bits && is_binary == binary)
+        else if (*letter == 'b' && strncasecmp(letter, "bit", 3) != 0 && !is_bits &&
+                 is_binary == binary)
             *instead = u->name;
     }
     return found;
 }
 
-/* A guess that takes a unit for one of another size would be worse than none: the case of letters is guessed at, but a small b is a bit. */
+/* Reports an unknown unit with a suggestion. A wrong suggestion of another size would be worse than
+ * none: the case of letters is ignored, but a small b always means bits. */
 static exo_status
-fail_unit(const exo_config *node, const char *key, const struct quantity *quantity, const char *unit, exo_err *err)
+fail_unit(const exo_config *node, const char *key, const struct quantity *quantity,
+          const char *unit, exo_err *err)
 {
     char known[EXO_ERR_TEXT / 2] = "";
     size_t used = 0;
     const char *bytes = NULL;
     const struct unit *rate = quantity == &rates ? guess_rate(unit, &bytes) : NULL;
     if (rate && bytes)
-        return exo_config_fail(node, err,
-                               "%s: '%.20s' is no unit of a rate; did you mean '%s', in bits, or '%s', in bytes?", key,
-                               unit, rate->name, bytes);
+        return exo_config_fail(
+            node, err,
+            "%s: '%.20s' is no unit of a rate; did you mean '%s', in bits, or '%s', in bytes?", key,
+            unit, rate->name, bytes);
     if (rate)
-        return exo_config_fail(node, err, "%s: '%.20s' is no unit of a rate; did you mean '%s'?", key, unit,
-                               rate->name);
+        return exo_config_fail(node, err, "%s: '%.20s' is no unit of a rate; did you mean '%s'?",
+                               key, unit, rate->name);
     for (const struct unit *u = quantity->units; u->name; u++) {
         if (strcasecmp(unit, u->name) == 0)
-            return exo_config_fail(node, err, "%s: '%.20s' is no unit of %s; did you mean '%s'?", key, unit,
-                                   quantity->what, u->name);
+            return exo_config_fail(node, err, "%s: '%.20s' is no unit of %s; did you mean '%s'?",
+                                   key, unit, quantity->what, u->name);
         if (used < sizeof known)
             used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
                                      u == quantity->units ? ""
@@ -126,11 +144,13 @@ fail_unit(const exo_config *node, const char *key, const struct quantity *quanti
                                                           : " or ",
                                      u->name);
     }
-    return exo_config_fail(node, err, "%s: '%.20s' is no unit of %s; expected %s", key, unit, quantity->what, known);
+    return exo_config_fail(node, err, "%s: '%.20s' is no unit of %s; expected %s", key, unit,
+                           quantity->what, known);
 }
 
 static exo_status
-fail_quantity(const exo_config *node, const char *key, const struct quantity *quantity, exo_err *err)
+fail_quantity(const exo_config *node, const char *key, const struct quantity *quantity,
+              exo_err *err)
 {
     char expected[80];
     snprintf(expected, sizeof expected, "%s such as %s", quantity->what, quantity->example);
@@ -140,7 +160,8 @@ fail_quantity(const exo_config *node, const char *key, const struct quantity *qu
 static struct amount
 times_factor(const char *number, bool integer, uint64_t factor)
 {
-    struct amount amount = {.value = exo_config_to_double(number) * (double)factor, .exact = integer};
+    struct amount amount = {.value = exo_config_to_double(number) * (double)factor,
+                            .exact = integer};
     for (const char *digit = number + (*number == '+'); integer && *digit; digit++)
         if (*digit == '-' || __builtin_mul_overflow(amount.whole, UINT64_C(10), &amount.whole) ||
             __builtin_add_overflow(amount.whole, (uint64_t)(*digit - '0'), &amount.whole))
@@ -150,10 +171,10 @@ times_factor(const char *number, bool integer, uint64_t factor)
     return amount;
 }
 
-/* Reads the amount under `key`; *node is NULL where there is none. */
+/* Reads the amount under `key`; *node is NULL if the key is missing. */
 static exo_status
-read_amount(exo_config *map, const char *key, const struct quantity *quantity, const exo_config_note *note,
-            exo_config **node, struct amount *out, exo_err *err)
+read_amount(exo_config *map, const char *key, const struct quantity *quantity,
+            const exo_config_note *note, exo_config **node, struct amount *out, exo_err *err)
 {
     char number[64];
     bool integer = false;
@@ -174,8 +195,8 @@ read_amount(exo_config *map, const char *key, const struct quantity *quantity, c
         return EXO_OK;
     }
     if (!*unit)
-        return exo_config_fail(*node, err, "%s: '%.40s' has no unit; expected %s such as %s", key, text, quantity->what,
-                               quantity->example);
+        return exo_config_fail(*node, err, "%s: '%.40s' has no unit; expected %s such as %s", key,
+                               text, quantity->what, quantity->example);
     for (const struct unit *u = quantity->units; u->name; u++) {
         if (strcmp(u->name, unit) == 0) {
             *out = times_factor(number, integer, u->factor);
@@ -188,18 +209,19 @@ read_amount(exo_config *map, const char *key, const struct quantity *quantity, c
 static exo_status
 fail_range(const exo_config *node, const char *key, bool low, const char *limit, exo_err *err)
 {
-    return exo_config_fail(node, err, "%s must be at %s %s, got %.40s", key, low ? "least" : "most", limit,
-                           exo_config_scalar(node));
+    return exo_config_fail(node, err, "%s must be at %s %s, got %.40s", key, low ? "least" : "most",
+                           limit, exo_config_scalar(node));
 }
 
 exo_status
-exo_config_time(exo_config *map, const char *key, exo_time fallback, exo_time min, exo_time max, exo_time *out,
-                exo_err *err)
+exo_config_time(exo_config *map, const char *key, exo_time fallback, exo_time min, exo_time max,
+                exo_time *out, exo_err *err)
 {
     exo_config *node = NULL;
     struct amount amount = {0};
     char limit[EXO_UNIT_TEXT];
-    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_TIME : EXO_NOTE_NONE,
+    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_TIME
+                                                                             : EXO_NOTE_NONE,
                                   .time = fallback};
     exo_status st = read_amount(map, key, &times, &note, &node, &amount, err);
     if (st != EXO_OK)
@@ -209,21 +231,25 @@ exo_config_time(exo_config *map, const char *key, exo_time fallback, exo_time mi
         return EXO_OK;
     }
     double rounded = rint(amount.value);
-    if (rounded < (double)min || (amount.exact && amount.whole <= INT64_MAX && (exo_time)amount.whole < min))
+    if (rounded < (double)min ||
+        (amount.exact && amount.whole <= INT64_MAX && (exo_time)amount.whole < min))
         return fail_range(node, key, true, exo_unit_time(min, limit), err);
-    if (rounded >= 9.2e18 || rounded > (double)max || (amount.exact && amount.whole > (uint64_t)max))
+    if (rounded >= 9.2e18 || rounded > (double)max ||
+        (amount.exact && amount.whole > (uint64_t)max))
         return fail_range(node, key, false, exo_unit_time(max, limit), err);
     *out = amount.exact ? (exo_time)amount.whole : (exo_time)rounded;
     return EXO_OK;
 }
 
 exo_status
-exo_config_rate(exo_config *map, const char *key, double fallback, double min, double max, double *out, exo_err *err)
+exo_config_rate(exo_config *map, const char *key, double fallback, double min, double max,
+                double *out, exo_err *err)
 {
     exo_config *node = NULL;
     struct amount amount = {0};
     char limit[EXO_UNIT_TEXT];
-    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_RATE : EXO_NOTE_NONE,
+    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_RATE
+                                                                             : EXO_NOTE_NONE,
                                   .number = fallback};
     exo_status st = exo_config_ask_noting(map, key, &note, &node, err);
     const char *text = st == EXO_OK ? exo_config_scalar(node) : NULL;
@@ -250,13 +276,14 @@ exo_config_rate(exo_config *map, const char *key, double fallback, double min, d
 }
 
 exo_status
-exo_config_bytes(exo_config *map, const char *key, uint64_t fallback, uint64_t min, uint64_t max, uint64_t *out,
-                 exo_err *err)
+exo_config_bytes(exo_config *map, const char *key, uint64_t fallback, uint64_t min, uint64_t max,
+                 uint64_t *out, exo_err *err)
 {
     exo_config *node = NULL;
     struct amount amount = {0};
     char limit[EXO_UNIT_TEXT];
-    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_U64_BYTES : EXO_NOTE_NONE,
+    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_U64_BYTES
+                                                                             : EXO_NOTE_NONE,
                                   .integer = fallback};
     exo_status st = read_amount(map, key, &sizes, &note, &node, &amount, err);
     if (st != EXO_OK)
@@ -267,21 +294,25 @@ exo_config_bytes(exo_config *map, const char *key, uint64_t fallback, uint64_t m
     }
     if (amount.value < (double)min || (amount.exact && amount.whole < min))
         return fail_range(node, key, true, exo_unit_bytes((double)min, limit), err);
-    if (amount.value >= 1.8e19 || amount.value > (double)max || (amount.exact && amount.whole > max))
+    if (amount.value >= 1.8e19 || amount.value > (double)max ||
+        (amount.exact && amount.whole > max))
         return fail_range(node, key, false, exo_unit_bytes((double)max, limit), err);
     if (!amount.exact && amount.value != rint(amount.value))
-        return exo_config_fail(node, err, "%s: %.40s is no whole number of bytes", key, exo_config_scalar(node));
+        return exo_config_fail(node, err, "%s: %.40s is no whole number of bytes", key,
+                               exo_config_scalar(node));
     *out = amount.exact ? amount.whole : (uint64_t)amount.value;
     return EXO_OK;
 }
 
 exo_status
-exo_config_bytes_expected(exo_config *map, const char *key, double fallback, double *out, exo_err *err)
+exo_config_bytes_expected(exo_config *map, const char *key, double fallback, double *out,
+                          exo_err *err)
 {
     exo_config *node = NULL;
     struct amount amount = {0};
     bool is_valid = fallback >= 0 && fallback <= 1e18;
-    const exo_config_note note = {.kind = is_valid ? EXO_NOTE_BYTES : EXO_NOTE_NONE, .number = fallback};
+    const exo_config_note note = {.kind = is_valid ? EXO_NOTE_BYTES : EXO_NOTE_NONE,
+                                  .number = fallback};
     exo_status st = read_amount(map, key, &sizes, &note, &node, &amount, err);
     if (st != EXO_OK)
         return st;
@@ -294,13 +325,14 @@ exo_config_bytes_expected(exo_config *map, const char *key, double fallback, dou
 }
 
 exo_status
-exo_config_fraction(exo_config *map, const char *key, double fallback, double min, double max, double *out,
-                    exo_err *err)
+exo_config_fraction(exo_config *map, const char *key, double fallback, double min, double max,
+                    double *out, exo_err *err)
 {
     exo_config *node = NULL;
     char number[64];
     bool integer = false;
-    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_DOUBLE : EXO_NOTE_NONE,
+    const exo_config_note note = {.kind = fallback >= min && fallback <= max ? EXO_NOTE_DOUBLE
+                                                                             : EXO_NOTE_NONE,
                                   .number = fallback};
     exo_status st = exo_config_ask_noting(map, key, &note, &node, err);
     if (st != EXO_OK)
@@ -327,9 +359,9 @@ exo_config_fraction(exo_config *map, const char *key, double fallback, double mi
     return EXO_OK;
 }
 
-/* --- Comparing ------------------------------------------------------------------------------------------------------------------ */
+/* --- Comparing -------------------------------------------------------------------------------- */
 
-/* The unit that `text` ends with; *number is what stands before it. NULL: it is no amount. */
+/* The unit at the end of `text`; *number gets the number before it. NULL: the text is no amount. */
 static const char *
 split_amount(const char *text, char number[64])
 {
@@ -338,7 +370,8 @@ split_amount(const char *text, char number[64])
     if (length == 0 || length >= 64)
         return NULL;
     snprintf(number, 64, "%.*s", (int)length, text);
-    return exo_config_is_number(number, &integer) ? text + length + strspn(text + length, " \t") : NULL;
+    return exo_config_is_number(number, &integer) ? text + length + strspn(text + length, " \t")
+                                                  : NULL;
 }
 
 static bool
@@ -385,7 +418,7 @@ exo_unit_same(const char *a, const char *b)
         struct amount x, y;
         if (!amount_of(a, all[i], &x) || !amount_of(b, all[i], &y))
             continue;
-        if (all[i] == time_units) /* read in whole nanoseconds */
+        if (all[i] == time_units) /* times are read in whole nanoseconds */
             return x.exact && y.exact ? x.whole == y.whole : rint(x.value) == rint(y.value);
         return x.exact && y.exact ? x.whole == y.whole : x.value == y.value;
     }
@@ -393,7 +426,7 @@ exo_unit_same(const char *a, const char *b)
            (percent[0] || percent[1]) && parts[0] == parts[1];
 }
 
-/* --- Writing -------------------------------------------------------------------------------------------------------------------- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
 const char *
 exo_unit_time(exo_time time, char out[EXO_UNIT_TEXT])
@@ -416,8 +449,8 @@ exo_unit_time(exo_time time, char out[EXO_UNIT_TEXT])
 const char *
 exo_unit_seconds(exo_time time, char out[EXO_UNIT_TEXT])
 {
-    int length = snprintf(out, EXO_UNIT_TEXT, "%" PRId64 ".%09" PRId64, (int64_t)(time / EXO_SECOND),
-                          (int64_t)(time % EXO_SECOND));
+    int length = snprintf(out, EXO_UNIT_TEXT, "%" PRId64 ".%09" PRId64,
+                          (int64_t)(time / EXO_SECOND), (int64_t)(time % EXO_SECOND));
     while (out[length - 1] == '0')
         out[--length] = '\0';
     if (out[length - 1] == '.')
@@ -481,7 +514,8 @@ exo_unit_rate(double rate, char out[EXO_UNIT_TEXT])
 const char *
 exo_unit_bytes(double bytes, char out[EXO_UNIT_TEXT])
 {
-    static const struct unit binary[] = {{"B", 1}, {"KiB", KI}, {"MiB", KI * KI}, {"GiB", KI * KI * KI}, {0}};
+    static const struct unit binary[] = {
+        {"B", 1}, {"KiB", KI}, {"MiB", KI * KI}, {"GiB", KI * KI * KI}, {0}};
     char number[EXO_UNIT_TEXT];
     const struct unit *best = &binary[0];
     for (const struct unit *u = best; u->name; u++)

@@ -1,4 +1,4 @@
-/* Amounts as text that exo_config_time, _rate and _bytes read back to the same value. No state. */
+/* Amounts as text that exo_config_time, _rate and _bytes read back as the same value. No state. */
 #ifndef EXO_BASE_CONFIG_UNITS_H
 #define EXO_BASE_CONFIG_UNITS_H
 
@@ -8,26 +8,29 @@ enum {
     EXO_UNIT_TEXT = 48 /* room for one amount */
 };
 
-/* "20 ms": in the largest unit in which it is a whole number. Each gives `out`. */
+/* Writes a time in the largest unit that gives a whole number: "20 ms". This and the next functions
+ * return `out`. */
 const char *exo_unit_time(exo_time time, char out[EXO_UNIT_TEXT]);
-/* "100 Mbit/s", "unlimited" */
+/* Writes a rate: "100 Mbit/s", "unlimited". */
 const char *exo_unit_rate(double rate, char out[EXO_UNIT_TEXT]);
-/* "1 GiB", "12.5 B" */
+/* Writes a size: "1 GiB", "12.5 B". */
 const char *exo_unit_bytes(double bytes, char out[EXO_UNIT_TEXT]);
 
-/* A number of seconds, to the nanosecond: "600", "0.02". From 0. */
+/* Writes a time of 0 or more as a number of seconds, to the nanosecond: "600", "0.02". */
 const char *exo_unit_seconds(exo_time time, char out[EXO_UNIT_TEXT]);
 
-/* The shortest text that reads back as the same number. */
+/* Writes the shortest text that reads back as the same number. */
 const char *exo_unit_number(double value, char out[EXO_UNIT_TEXT]);
 
-/* The shortest text that reads back as the same number when it is rounded to a float. */
+/* Writes the shortest text that, rounded to a float, reads back as the same number. */
 const char *exo_unit_float(float value, char out[EXO_UNIT_TEXT]);
 
-/* Are both the same amount, in whichever unit: 20 ms and 0.02 s, 90 % and 0.9? False if one is none. */
+/* Whether both texts are the same amount in any units, such as 20 ms and 0.02 s, or 90 % and 0.9.
+ * False if one is no amount. */
 bool exo_unit_same(const char *a, const char *b);
 
-/* exo_config_bytes for an amount that is expected, not counted: any number of bytes from 0. */
-exo_status exo_config_bytes_expected(exo_config *map, const char *key, double fallback, double *out, exo_err *err);
+/* exo_config_bytes for an expected size, which may be any real number from 0. */
+exo_status exo_config_bytes_expected(exo_config *map, const char *key, double fallback, double *out,
+                                     exo_err *err);
 
 #endif

@@ -9,8 +9,11 @@
 #include "base/nearest.h"
 
 enum {
-    MAX_TEXT = 4096, /* of a scalar afterwards: variables that name each other must not double without end */
-    MAX_DEPTH = 64   /* of variables that are made of others, each of the next */
+    /* longest scalar after substitution: variables that contain others must not double without
+     * end */
+    MAX_TEXT = 4096,
+    /* longest chain of variables of which each contains the next */
+    MAX_DEPTH = 64
 };
 
 enum progress {
@@ -22,7 +25,7 @@ enum progress {
 struct variables {
     exo_config *map;       /* NULL: there are none */
     enum progress *states; /* (length of the map)  */
-    unsigned depth;        /* variables that are UNDER_WAY */
+    unsigned depth;        /* number of variables that are UNDER_WAY */
     exo_err *err;
 };
 
@@ -37,15 +40,17 @@ fail_unknown(const struct variables *v, const exo_config *node, const char *name
     for (size_t i = 0; i < exo_config_length(v->map); i++) {
         exo_nearest_try(&nearest, v->map->entries[i].key);
         if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", v->map->entries[i].key);
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                     v->map->entries[i].key);
     }
     if (exo_nearest_name(&nearest))
-        return exo_config_fail(node, v->err, "there is no variable '%s'; did you mean '%s'?", name, nearest.name);
+        return exo_config_fail(node, v->err, "there is no variable '%s'; did you mean '%s'?", name,
+                               nearest.name);
     return exo_config_fail(node, v->err, "there is no variable '%s'; %s%s", name,
                            used ? "there are: " : "there are none", known);
 }
 
-/* The variable's value, which has no variables in it any more. */
+/* Finds a variable's value and substitutes the variables in it. */
 static exo_status
 look_up(struct variables *v, const exo_config *node, const char *name, const exo_config **out)
 {
@@ -57,7 +62,8 @@ look_up(struct variables *v, const exo_config *node, const char *name, const exo
             return exo_config_fail(node, v->err, "the variable '%s' is made of itself", name);
         if (v->states[i] == UNTOUCHED) {
             if (v->depth == MAX_DEPTH)
-                return exo_config_fail(node, v->err, "the variable '%s' is more than %d variables deep", name,
+                return exo_config_fail(node, v->err,
+                                       "the variable '%s' is more than %d variables deep", name,
                                        MAX_DEPTH);
             v->states[i] = UNDER_WAY;
             v->depth++;
@@ -73,15 +79,17 @@ look_up(struct variables *v, const exo_config *node, const char *name, const exo
     return fail_unknown(v, node, name);
 }
 
-/* The name in "${name}" at `text`; *after is what follows it. */
+/* Reads the name in "${NAME}" at `text`; *after points behind it. */
 static exo_status
-read_name(const struct variables *v, const exo_config *node, const char *text, char *name, size_t size,
-          const char **after)
+read_name(const struct variables *v, const exo_config *node, const char *text, char *name,
+          size_t size, const char **after)
 {
     const char *start = text + strlen("${");
-    size_t length = strspn(start, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    size_t length =
+        strspn(start, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
     if (length == 0 || length >= size || start[length] != '}')
-        return exo_config_fail(node, v->err, "'%.40s': expected ${NAME}, or $${ for the signs themselves", text);
+        return exo_config_fail(node, v->err,
+                               "'%.40s': expected ${NAME}, or $${ for the signs themselves", text);
     memcpy(name, start, length);
     name[length] = '\0';
     *after = start + length + 1;
@@ -119,7 +127,9 @@ substitute_scalar(struct variables *v, exo_config *node)
             st = exo_config_fail(node, v->err, "longer than %d bytes with its variables", MAX_TEXT);
     }
     if (st == EXO_OK) {
-        char *copy = text.failed ? NULL : exo_config_copy_text(node->doc, text.data ? text.data : "", text.length);
+        char *copy = text.failed
+                         ? NULL
+                         : exo_config_copy_text(node->doc, text.data ? text.data : "", text.length);
         if (copy) {
             node->text = copy;
             node->quoted = whole && value->quoted;
@@ -149,9 +159,11 @@ check_variables(const struct variables *v)
     for (size_t i = 0; i < exo_config_length(v->map); i++) {
         const exo_config_entry *entry = &v->map->entries[i];
         if (!*entry->key ||
-            entry->key[strspn(entry->key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")])
-            return exo_config_fail_at(v->map->doc, &entry->place, v->err,
-                                      "variable '%.60s': expected a name of letters, digits and '_'", entry->key);
+            entry->key[strspn(entry->key,
+                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")])
+            return exo_config_fail_at(
+                v->map->doc, &entry->place, v->err,
+                "variable '%.60s': expected a name of letters, digits and '_'", entry->key);
         if (entry->value->kind != EXO_CONFIG_SCALAR)
             return exo_config_fail_type(entry->value, entry->key, "one value", v->err);
     }

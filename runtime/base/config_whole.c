@@ -1,5 +1,6 @@
-/* Whole copies: a mapping with every key that its readers know. Each reader has noted what it takes where a key is missing (config_tree.h);
- * the copy has it there. No state. Read next: config_compare.c. */
+/* Whole copies: mappings with every key that their readers have asked for. Readers record their
+ * fallbacks (config_tree.h), and the copy contains these for the missing keys. No state. Read next:
+ * config_compare.c. */
 #include "base/config_tree.h"
 
 #include <inttypes.h>
@@ -26,7 +27,7 @@ new_scalar(exo_config *at, const char *text, bool quoted, exo_config **out, exo_
     return (*out)->text ? EXO_OK : fail_nomem(at->doc, err);
 }
 
-/* --- What readers say ----------------------------------------------------------------------------------------------------------- */
+/* --- Notes of readers ------------------------------------------------------------------------- */
 
 exo_status
 exo_config_stand_in(exo_config *map, const char *key, exo_config **out, exo_err *err)
@@ -48,9 +49,11 @@ exo_config_stand_in(exo_config *map, const char *key, exo_config **out, exo_err 
     }
     if (given && (given->kind == EXO_CONFIG_LIST || exo_config_is_null(given)))
         return exo_config_fail_type(given, key, "a name or a mapping", err);
-    if (!asked->stand_in) { /* made once: its readers read what was read before */
+    /* made once: later readers get what the first one got */
+    if (!asked->stand_in) {
         exo_config *made = NULL;
-        st = exo_config_new(map->doc, EXO_CONFIG_MAP, given ? &given->place : &map->place, &made, err);
+        st = exo_config_new(map->doc, EXO_CONFIG_MAP, given ? &given->place : &map->place, &made,
+                            err);
         if (st == EXO_OK && given)
             st = new_scalar(made, given->text, given->quoted, &name, err);
         if (st == EXO_OK && given)
@@ -64,14 +67,15 @@ exo_config_stand_in(exo_config *map, const char *key, exo_config **out, exo_err 
 }
 
 exo_status
-exo_config_note_numbers(exo_config *map, const char *key, const double *numbers, size_t count, exo_err *err)
+exo_config_note_numbers(exo_config *map, const char *key, const double *numbers, size_t count,
+                        exo_err *err)
 {
     const exo_config_note note = {.kind = EXO_NOTE_NUMBERS, .numbers = numbers, .count = count};
     exo_config *node = NULL;
     return exo_config_ask_noting(map, key, &note, &node, err);
 }
 
-/* --- What is written of it -------------------------------------------------------------------------------------------------------- */
+/* --- The copy --------------------------------------------------------------------------------- */
 
 static exo_status
 list_of(const exo_config_note *note, exo_config *at, exo_config **out, exo_err *err)
@@ -87,7 +91,8 @@ list_of(const exo_config_note *note, exo_config *at, exo_config **out, exo_err *
     return st;
 }
 
-/* The node that would be read as what was noted, in the document of `at`; *out is NULL where there is none. */
+/* Makes the node that reads as the noted fallback, in the document of `at`; *out is NULL if text
+ * cannot express it. */
 static exo_status
 node_of(const exo_config_note *note, exo_config *at, exo_config **out, exo_err *err)
 {
@@ -127,7 +132,8 @@ node_of(const exo_config_note *note, exo_config *at, exo_config **out, exo_err *
     return new_scalar(at, text, false, out, err);
 }
 
-static exo_status copy_whole(exo_config *at, const exo_config *from, exo_config **out, exo_err *err);
+static exo_status copy_whole(exo_config *at, const exo_config *from, exo_config **out,
+                             exo_err *err);
 
 static exo_status
 append(exo_config *into, const char *key, exo_config *value, exo_err *err)
@@ -138,7 +144,7 @@ append(exo_config *into, const char *key, exo_config *value, exo_err *err)
     return exo_config_append(into, copy, &value->place, value, err);
 }
 
-/* What is given; what readers take for it, if that is more. */
+/* Adds a copy of a given value, or of the stand-in that readers got for it. */
 static exo_status
 add_given(exo_config *into, const exo_config *from, const exo_config_entry *entry, exo_err *err)
 {
@@ -146,7 +152,8 @@ add_given(exo_config *into, const exo_config *from, const exo_config_entry *entr
     const exo_config *given = asked && asked->stand_in ? asked->stand_in : entry->value;
     exo_config *value = NULL, *fallback = NULL;
     exo_status st = copy_whole(into, given, &value, err);
-    if (st == EXO_OK && asked && asked->is_text && value->kind == EXO_CONFIG_SCALAR && !exo_config_is_null(value))
+    if (st == EXO_OK && asked && asked->is_text && value->kind == EXO_CONFIG_SCALAR &&
+        !exo_config_is_null(value))
         value->quoted = true;
     if (st == EXO_OK && asked)
         st = node_of(&asked->note, into, &fallback, err);
@@ -159,15 +166,16 @@ static exo_status
 add_missing(exo_config *into, const exo_config_asked *asked, exo_err *err)
 {
     exo_config *value = NULL;
-    exo_status st =
-        asked->stand_in ? copy_whole(into, asked->stand_in, &value, err) : node_of(&asked->note, into, &value, err);
+    exo_status st = asked->stand_in ? copy_whole(into, asked->stand_in, &value, err)
+                                    : node_of(&asked->note, into, &value, err);
     if (st != EXO_OK || !value)
         return st;
     value->is_fallback = value->was_missing = true;
     return append(into, asked->key, value, err);
 }
 
-/* In the order in which they were asked for first; the list has the last one first. */
+/* Adds the missing keys in the order in which readers first asked for them; the list begins with
+ * the last one. */
 static exo_status
 add_all_missing(exo_config *into, const exo_config *from, exo_err *err)
 {
@@ -192,7 +200,8 @@ copy_whole(exo_config *at, const exo_config *from, exo_config **out, exo_err *er
     if (st != EXO_OK)
         return st;
     (*out)->quoted = from->quoted;
-    if (from->text && !((*out)->text = exo_config_copy_text(at->doc, from->text, strlen(from->text))))
+    if (from->text &&
+        !((*out)->text = exo_config_copy_text(at->doc, from->text, strlen(from->text))))
         return fail_nomem(at->doc, err);
     for (size_t i = 0; st == EXO_OK && i < from->length; i++)
         st = add_given(*out, from, &from->entries[i], err);

@@ -1,4 +1,4 @@
-/* Tree to text: JSON for files, YAML in flow style for passing a node on. No state. */
+/* Tree to text: JSON for files, YAML in flow style to pass a node on. No state. */
 #include "base/config_tree.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ put_string(struct writer *w, const char *text)
     exo_text_add_bytes(&w->text, text, strlen(text));
 }
 
-/* A string in double quotes: the same in JSON and YAML. */
+/* Writes a string in double quotes, in the common syntax of JSON and YAML. */
 static void
 put_quoted(struct writer *w, const char *text)
 {
@@ -41,7 +41,7 @@ put_quoted(struct writer *w, const char *text)
     put_string(w, "\"");
 }
 
-/* Letters, digits and what is harmless within a word of YAML in flow style. */
+/* Whether the text is a plain word of YAML in flow style. */
 static bool
 is_word(const char *text)
 {
@@ -53,12 +53,14 @@ is_word(const char *text)
     return true;
 }
 
-/* JSON's numbers are a subset of YAML's: no +, no leading zeros, digits on both sides of the point. No digit is lost. */
+/* Writes a number of YAML as one of JSON, which allows no plus sign and no leading zeros and needs
+ * digits on both sides of the point. No digit is lost. */
 static void
 put_json_number(struct writer *w, const char *text)
 {
     static const char digits[] = "0123456789";
-    if (isinf(exo_config_to_double(text))) { /* no reader of JSON would take it */
+    /* JSON readers refuse such a number */
+    if (isinf(exo_config_to_double(text))) {
         put_quoted(w, text);
         return;
     }

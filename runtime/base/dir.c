@@ -1,4 +1,4 @@
-/* Names below guarded folders: see dir.h. */
+/* Names below guarded folders: see dir.h. The list of guarded folders is the only state. */
 #include "base/dir.h"
 
 #include <errno.h>
@@ -22,14 +22,15 @@ struct guarded {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct guarded *all; /* guarded by lock; grows only */
 
-/* The length of the outermost guarded folder that the path leads into; 0: none. */
+/* The length of the outermost guarded folder that contains the path; 0: none. */
 static size_t
 guarded_length(const char *path)
 {
     size_t least = 0;
     pthread_mutex_lock(&lock);
     for (const struct guarded *g = all; g; g = g->next)
-        if (strncmp(path, g->folder, g->length) == 0 && path[g->length] == '/' && (least == 0 || g->length < least))
+        if (strncmp(path, g->folder, g->length) == 0 && path[g->length] == '/' &&
+            (least == 0 || g->length < least))
             least = g->length;
     pthread_mutex_unlock(&lock);
     return least;
@@ -56,23 +57,25 @@ exo_dir_guard(const char *folder, exo_err *err)
     return g || made ? EXO_OK : exo_fail(err, EXO_NOMEM, "%s: no memory", folder);
 }
 
-/* --- Walking ----------------------------------------------------------------------------------------------------------------- */
+/* --- Walking ---------------------------------------------------------------------------------- */
 
-/* Opens the folder `name` in `at`, but no link. Closes `at`. */
+/* Opens the folder `name` in `at`, unless it is a link. Closes `at`. */
 static int
 step_into(int at, const char *name)
 {
     struct stat info;
     int next = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int number = errno;
-    if (next < 0 && number == ENOTDIR && fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode))
+    if (next < 0 && number == ENOTDIR && fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISLNK(info.st_mode))
         number = ELOOP;
     close(at);
     errno = number;
     return next;
 }
 
-/* The folder that a path's last name lies in, and that name; *below: it is guarded. -1, with errno. The caller closes it. */
+/* Opens the folder of a path's last name, and copies that name; *below: it lies below a guarded
+ * folder. -1, with errno. The caller closes it. */
 static int
 open_parent(const char *path, char name[NAME_MAX + 1], bool *below)
 {
@@ -124,7 +127,7 @@ done(int at, int result)
     return result;
 }
 
-/* --- Calls --------------------------------------------------------------------------------------------------------------------- */
+/* --- Calls ------------------------------------------------------------------------------------ */
 
 int
 exo_dir_open(const char *path, int flags, mode_t mode)
@@ -134,8 +137,8 @@ exo_dir_open(const char *path, int flags, mode_t mode)
     bool below;
     int at = open_parent(path, name, &below);
     int fd = at >= 0 ? openat(at, name, flags | O_CLOEXEC | (below ? O_NOFOLLOW : 0), mode) : -1;
-    if (fd < 0 && at >= 0 && below && errno == ENOTDIR && fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISLNK(info.st_mode))
+    if (fd < 0 && at >= 0 && below && errno == ENOTDIR &&
+        fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode))
         errno = ELOOP;
     return done(at, fd);
 }
@@ -190,7 +193,8 @@ exo_dir_list(const char *path)
     return dir;
 }
 
-/* Draws names for a path that ends in XXXXXX until `make` gives something else than -1 with EEXIST. */
+/* Draws names for a path that ends in XXXXXX until `make` returns anything but -1 with EEXIST; at
+ * most 100. */
 static int
 draw_name(char *path, int (*make)(const char *path))
 {
@@ -236,6 +240,7 @@ exo_dir_temporary_folder(char *path)
 const char *
 exo_dir_reason(int number)
 {
-    return number == ELOOP ? "there is a link on the way, which a run does not follow within its folder"
-                           : strerror(number);
+    return number == ELOOP
+               ? "there is a link on the way, which a run does not follow within its folder"
+               : strerror(number);
 }

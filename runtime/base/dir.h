@@ -1,12 +1,15 @@
-/* Names below folders that somebody else may have made. Any thread.
+/* Access to names below folders that others may have made. Any thread.
  *
- * A run writes into a folder that may have come from elsewhere, with links where the run has files and folders. A folder that is guarded is
- * where a path that leads into it stops to follow links: every name beneath is looked up by openat from the folder above, without following,
- * so that a link is an error (ELOOP), be it put there this moment. The way to a guarded folder may have links: that is the user's. Of two that
- * lie in each other, the outer one counts. Paths are compared as they are written.
+ * A run writes into a folder that may come from elsewhere, with links in place of the run's files
+ * and folders. A guarded folder prevents that such links are followed: every name below it is
+ * looked up by openat from the folder above, without following links, so a link is an error
+ * (ELOOP), even if it was put there a moment ago. The path to a guarded folder may contain links,
+ * which are the user's own. Of two nested guarded folders the outer one counts. Paths are compared
+ * as they are written.
  *
- * Everything that changes what is on a disk goes through here or through file.h, which does so too; tools/check_files.sh has the few places that
- * may do otherwise, each with its reason. Functions have the results of the calls that they are named after, and errno. */
+ * Every change on a disk goes through this file or through file.h, which uses it.
+ * tools/check_files.sh lists the few exceptions with their reasons. Each function returns the
+ * result, and sets the errno, of the call that it is named after. */
 #ifndef EXO_BASE_DIR_H
 #define EXO_BASE_DIR_H
 
@@ -16,7 +19,7 @@
 
 #include <exogym/status.h>
 
-/* From now on, for the rest of the process. Twice is fine. NOMEM. */
+/* Guards a folder for the rest of the process; guarding it twice is allowed. Errors: NOMEM. */
 exo_status exo_dir_guard(const char *folder, exo_err *err);
 
 /* open(2), always with O_CLOEXEC. */
@@ -24,14 +27,14 @@ int exo_dir_open(const char *path, int flags, mode_t mode);
 int exo_dir_unlink(const char *path);
 int exo_dir_mkdir(const char *path, mode_t mode);
 int exo_dir_rmdir(const char *path);
-/* As renameat2(2). */
+/* renameat2(2). */
 int exo_dir_rename(const char *from, const char *to, unsigned flags);
 DIR *exo_dir_list(const char *path);
-/* mkstemp(3), but with the mode that the umask leaves of 0666. `path` ends in XXXXXX, which becomes the name. */
+/* mkstemp(3), but with mode 0666 less the umask. `path` ends in XXXXXX, which becomes the name. */
 int exo_dir_temporary(char *path);
-/* The same for a folder, with what the umask leaves of 0777: 0, or -1. */
+/* The same for a folder, with mode 0777 less the umask: 0, or -1. */
 int exo_dir_temporary_folder(char *path);
-/* strerror, and what ELOOP means here. */
+/* strerror, except that ELOOP gives its meaning here. */
 const char *exo_dir_reason(int number);
 
 #endif

@@ -1,4 +1,4 @@
-/* Checks the environment. No state. Read next: log.c and parallel.c, which read it. */
+/* Checks the environment. No state. Read next: log.c and parallel.c, which use it. */
 #include "base/environment.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 extern char **environ;
 
-/* A number without sign, blank or rest, in a range. */
+/* Parses a number in a range, without sign, blanks or other characters. */
 static bool
 is_number(const char *text, uint64_t min, uint64_t max, uint64_t *out)
 {
@@ -52,7 +52,8 @@ is_level(const char *text)
 static bool
 is_address(const char *text)
 {
-    return strncmp(text, "tcp://", strlen("tcp://")) == 0 || strncmp(text, "ipc://", strlen("ipc://")) == 0;
+    return strncmp(text, "tcp://", strlen("tcp://")) == 0 ||
+           strncmp(text, "ipc://", strlen("ipc://")) == 0;
 }
 
 static bool
@@ -101,7 +102,8 @@ exo_environment_threads(void)
     return text && is_number(text, 1, EXO_MAX_THREADS, &number) ? (unsigned)number : 0;
 }
 
-/* A variable of another program may begin so, too; one that is nearly ours is a mistake. */
+/* Refuses a name that is similar to one of the variables. Other names may belong to another
+ * program. */
 static exo_status
 check_name(const char *entry, exo_err *err)
 {
@@ -118,7 +120,8 @@ check_name(const char *entry, exo_err *err)
         exo_nearest_try(&nearest, variables[i].name + strlen(PREFIX));
     }
     const char *meant = exo_nearest_name(&nearest);
-    return meant ? exo_fail(err, EXO_INVAL, "the environment has %s, which is not read; did you mean " PREFIX "%s?",
+    return meant ? exo_fail(err, EXO_INVAL,
+                            "the environment has %s, which is not read; did you mean " PREFIX "%s?",
                             name, meant)
                  : EXO_OK;
 }
@@ -130,8 +133,8 @@ exo_environment_check(exo_err *err)
     for (size_t i = 0; st == EXO_OK && i < NUM_VARIABLES; i++) {
         const char *text = exo_environment(variables[i].name);
         if (text && !variables[i].is_right(text))
-            st = exo_fail(err, EXO_INVAL, "%s: expected %s, got '%.60s'", variables[i].name, variables[i].expected,
-                          text);
+            st = exo_fail(err, EXO_INVAL, "%s: expected %s, got '%.60s'", variables[i].name,
+                          variables[i].expected, text);
     }
     for (char **entry = environ; st == EXO_OK && entry && *entry; entry++)
         st = check_name(*entry, err);

@@ -1,4 +1,4 @@
-/* The variables EXOGYM_*: what they may be. Any thread; blocks never. */
+/* The variables EXOGYM_* and their allowed values. Any thread; never blocks. */
 #ifndef EXO_BASE_ENVIRONMENT_H
 #define EXO_BASE_ENVIRONMENT_H
 
@@ -8,13 +8,13 @@ enum {
     EXO_MAX_THREADS = 1024
 };
 
-/* INVAL with the variable's name, what it is and what it may be, or with the name that a misspelt one is near to. Programs ask when they start,
- * and runtimes when they open. */
+/* Checks all variables. INVAL names a variable with its value and its allowed values, or suggests a
+ * name for a misspelt one. Programs call it at the start, and runtimes when they open. */
 exo_status exo_environment_check(exo_err *err);
 
 /* A variable's value; NULL: not set, or empty. */
 const char *exo_environment(const char *name);
-/* EXOGYM_THREADS; 0: not set, or wrong. */
+/* The value of EXOGYM_THREADS; 0: not set, or invalid. */
 unsigned exo_environment_threads(void);
 
 #endif

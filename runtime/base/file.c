@@ -16,13 +16,15 @@
 
 #include "base/dir.h"
 
-#define PARTIAL ".partial-" /* and six characters: the end of the name of a file that is being written */
+/* Ends the name of a file that is being written, with six more characters. */
+#define PARTIAL ".partial-"
 
-/* "path: reason"; what the disk says is the reason that helps. */
+/* Returns "path: reason" for an errno. */
 static exo_status
 io_error(const char *path, int number, exo_err *err)
 {
-    return exo_fail(err, number == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path, exo_dir_reason(number));
+    return exo_fail(err, number == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path,
+                    exo_dir_reason(number));
 }
 
 static void
@@ -56,7 +58,8 @@ exo_file_create(exo_file *file, const char *path, exo_err *err)
         }
         forget(file);
         exo_status st = io_error(path, number, err);
-        return st == EXO_NOT_FOUND ? exo_fail(err, EXO_IO, "%s: its folder does not exist", path) : st;
+        return st == EXO_NOT_FOUND ? exo_fail(err, EXO_IO, "%s: its folder does not exist", path)
+                                   : st;
     }
     return EXO_OK;
 }
@@ -80,7 +83,7 @@ exo_file_abort(exo_file *file)
     forget(file);
 }
 
-/* A rename is safe from a crash when the folder is on the disk too. */
+/* Flushes the folder of a file: only then a rename survives a crash. */
 static void
 flush_folder_of(const char *path)
 {
@@ -90,7 +93,7 @@ flush_folder_of(const char *path)
         folder[slash == path ? 1 : slash - path] = '\0';
     int fd = exo_dir_open(folder ? folder : ".", O_RDONLY | O_DIRECTORY, 0);
     if (fd >= 0) {
-        fsync(fd); /* some file systems cannot; the rename is atomic all the same */
+        fsync(fd); /* some file systems cannot; the rename is atomic nevertheless */
         close(fd);
     }
     exo_free(folder);
@@ -132,13 +135,16 @@ exo_file_write_atomic(const char *path, const void *data, size_t size, exo_err *
     return st;
 }
 
-/* What is no regular file, in words; NULL: it is one. */
+/* A word for anything but a regular file; NULL: it is a regular file. */
 static const char *
 kind_of(mode_t mode)
 {
     if (S_ISREG(mode))
         return NULL;
-    return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
+    return S_ISDIR(mode)    ? "a folder"
+           : S_ISFIFO(mode) ? "a pipe"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
 }
 
 exo_status
@@ -146,12 +152,15 @@ exo_file_open(const char *path, int *descriptor, exo_err *err)
 {
     struct stat info;
     exo_status st = EXO_OK;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); /* a regular file is never waited for anyway */
+    /* O_NONBLOCK changes nothing for a regular file */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &info) != 0)
-        st = errno == ENXIO ? exo_fail(err, EXO_DAMAGED, "%s: is a socket; a file is expected", path)
-                            : io_error(path, errno == ENOTDIR ? ENOENT : errno, err);
+        st = errno == ENXIO
+                 ? exo_fail(err, EXO_DAMAGED, "%s: is a socket; a file is expected", path)
+                 : io_error(path, errno == ENOTDIR ? ENOENT : errno, err);
     else if (kind_of(info.st_mode))
-        st = exo_fail(err, EXO_DAMAGED, "%s: is %s; a file is expected", path, kind_of(info.st_mode));
+        st = exo_fail(err, EXO_DAMAGED, "%s: is %s; a file is expected", path,
+                      kind_of(info.st_mode));
     if (st == EXO_OK)
         *descriptor = fd;
     else if (fd >= 0)
@@ -188,8 +197,8 @@ exo_file_read(const char *path, size_t limit, char **out, size_t *size, exo_err 
         goto done;
     }
     if (info.st_size < 0 || (uint64_t)info.st_size > limit) {
-        st = exo_fail(err, EXO_DAMAGED, "%s: has %lld bytes, at most %zu are expected", path, (long long)info.st_size,
-                      limit);
+        st = exo_fail(err, EXO_DAMAGED, "%s: has %lld bytes, at most %zu are expected", path,
+                      (long long)info.st_size, limit);
         goto done;
     }
     size_t wanted = (size_t)info.st_size;

@@ -1,4 +1,4 @@
-/* Files and folders: written whole or not at all. Any thread. */
+/* Files and folders: a file is written completely or not at all. Any thread. Read next: dir.h. */
 #ifndef EXO_BASE_FILE_H
 #define EXO_BASE_FILE_H
 
@@ -7,41 +7,44 @@
 
 #include <exogym/status.h>
 
-/* A file that is being written under another name in the same folder. */
+/* A file that is being written under a temporary name in its folder. */
 typedef struct exo_file {
     FILE *stream;
     char *path, *temporary;
 } exo_file;
 
-/* Opens the temporary file. Errors: IO with the path and the reason. */
+/* Opens the temporary file. Errors: IO with the path and the reason, NOMEM. */
 exo_status exo_file_create(exo_file *file, const char *path, exo_err *err);
-/* Flushes it to the disk and gives it its name. On failure, as on abort, nothing is left. Either ends the struct's life. */
+/* Commit flushes the file to the disk and renames it to its path; if that fails, nothing is left.
+ * Abort removes the file. Both release the struct. */
 exo_status exo_file_commit(exo_file *file, exo_err *err);
 void exo_file_abort(exo_file *file);
-/* fwrite with an error that names the file. */
+/* fwrite; an error names the file. Errors: IO. */
 exo_status exo_file_write(exo_file *file, const void *data, size_t size, exo_err *err);
 
-/* All of the above for bytes in memory. */
+/* Creates, writes and commits a file. */
 exo_status exo_file_write_atomic(const char *path, const void *data, size_t size, exo_err *err);
 
-/* Removes from a folder what writers that were killed left of files that have no name yet, but of those that begin with `but` (NULL: of all).
- * For the folder's owner, before it writes. What cannot be removed stays: it does no harm. */
+/* Removes the temporary files of killed writers from a folder, except for those whose names begin
+ * with `but` (NULL: no exception). Only the folder's owner may call it, before it writes. Files
+ * that cannot be removed do no harm and stay. */
 void exo_file_sweep(const char *folder, const char *but);
 
-/* Takes the lock of an open file for this process alone; false: somebody else has it. Waits a moment for whoever only looks whether it is
- * taken. */
+/* Locks an open file for this process. False: another process has the lock. Retries for 50 ms,
+ * because other processes may take the lock for a moment to test it. */
 bool exo_file_lock(int descriptor);
 
-/* Opens a file to read, which must be a regular one: who reads it may go back in it, map it, and know its size. Never waits for a pipe's
- * other end. DAMAGED: it is a folder, a pipe, a socket or a device; NOT_FOUND, IO. The caller closes the descriptor, or the stream. */
+/* Opens a regular file for reading, so that the reader may seek in it, map it and rely on its size.
+ * Never waits for the other end of a pipe. Errors: DAMAGED if it is a folder, a pipe, a socket or a
+ * device; NOT_FOUND, IO, NOMEM. The caller closes the descriptor or the stream. */
 exo_status exo_file_open(const char *path, int *descriptor, exo_err *err);
 exo_status exo_file_open_stream(const char *path, FILE **stream, exo_err *err);
 
-/* Reads a regular file of at most `limit` bytes, with a 0 after the last; the caller frees *out with exo_free. NOT_FOUND, IO, DAMAGED (larger, or no file),
- * NOMEM. */
+/* Reads a regular file of at most `limit` bytes and appends a NUL; the caller frees *out with
+ * exo_free. Errors: NOT_FOUND, IO, DAMAGED (larger, or no regular file), NOMEM. */
 exo_status exo_file_read(const char *path, size_t limit, char **out, size_t *size, exo_err *err);
 
-/* mkdir -p. IO with the path and the reason. */
+/* mkdir -p. Errors: IO with the path and the reason, NOMEM. */
 exo_status exo_folder_make(const char *path, exo_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* IEEE 754 binary16 to fp32, exactly. The other way is the codecs' (codec/kernels.h). */
+/* Exact conversion of IEEE 754 binary16 to fp32. The codecs have the other direction
+ * (codec/kernels.h). */
 #ifndef EXO_BASE_FP16_H
 #define EXO_BASE_FP16_H
 
@@ -8,9 +9,10 @@
 static inline float
 exo_from_fp16(uint16_t x)
 {
-    uint32_t sign = (uint32_t)(x & 0x8000u) << 16, exponent = x >> 10 & 0x1Fu, fraction = x & 0x3FFu, bits;
+    uint32_t sign = (uint32_t)(x & 0x8000u) << 16, exponent = x >> 10 & 0x1Fu,
+             fraction = x & 0x3FFu, bits;
     float out;
-    if (exponent == 0) { /* fraction 2^-24, which fp32 holds exactly */
+    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, which fp32 holds exactly */
         out = (float)fraction * 0x1p-24f;
         memcpy(&bits, &out, sizeof bits);
         bits |= sign;

@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 
-#define LITTLE (UINT64_C(64) << 20) /* is not worth the look */
+/* smaller allocations are not checked */
+#define LITTLE (UINT64_C(64) << 20)
 
 uint64_t
 exo_free_memory(void)
@@ -22,8 +23,8 @@ exo_free_memory(void)
     unsigned long long limit = 0, used = 0;
     FILE *max = fopen("/sys/fs/cgroup/memory.max", "re");
     FILE *current = fopen("/sys/fs/cgroup/memory.current", "re");
-    if (max && current && fscanf(max, "%llu", &limit) == 1 && fscanf(current, "%llu", &used) == 1 && limit > used &&
-        limit - used < bytes)
+    if (max && current && fscanf(max, "%llu", &limit) == 1 && fscanf(current, "%llu", &used) == 1 &&
+        limit > used && limit - used < bytes)
         bytes = limit - used;
     if (max)
         fclose(max);
@@ -38,6 +39,6 @@ exo_memory_expect(uint64_t bytes, const char *what, exo_err *err)
     uint64_t room = bytes > LITTLE ? exo_free_memory() : 0;
     if (room == 0 || bytes <= room)
         return EXO_OK;
-    return exo_fail(err, EXO_NOMEM, "%s take %.1f GB, and %.1f GB are free", what, (double)bytes * 1e-9,
-                    (double)room * 1e-9);
+    return exo_fail(err, EXO_NOMEM, "%s take %.1f GB, and %.1f GB are free", what,
+                    (double)bytes * 1e-9, (double)room * 1e-9);
 }

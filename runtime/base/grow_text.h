@@ -7,14 +7,17 @@
 
 #include <exogym/status.h>
 
-/* A text that grows. Zero-initialize; exo_free the `data`. After a failed allocation it stays as it is, and `failed`. */
+/* A growing text. Zero-initialize it; the owner frees `data` with exo_free. After a failed
+ * allocation it stays unchanged, with `failed` set. */
 typedef struct exo_text {
-    char *data; /* NULL while empty, else ended by a 0 */
+    char *data; /* NULL while empty, else with a NUL at the end */
     size_t length, size;
-    size_t most; /* bytes that it may have; what is longer fails, and is `over`. 0: any number */
+    /* the longest allowed length; a longer text fails and sets `over`. 0: no limit */
+    size_t most;
     bool failed, over;
 } exo_text;
 
+/* Append to the text. Errors only set `failed`. */
 void exo_text_add(exo_text *text, const char *format, ...) EXO_PRINTF(2, 3);
 void exo_text_add_bytes(exo_text *text, const char *bytes, size_t length);
 

@@ -24,7 +24,8 @@ exo_input_name(const char *path)
     return strcmp(path, "-") == 0 ? standard_input : path;
 }
 
-/* The descriptor that the path stands for, or -1. To open such a path again would be to wait for another writer. */
+/* The descriptor that the path names, or -1. Opening such a path again would wait for another
+ * writer. */
 static int
 own_descriptor(const char *path)
 {
@@ -55,7 +56,8 @@ fail_read(const char *path, int number, exo_err *err)
     return exo_fail(err, EXO_IO, "cannot read '%s': %s", exo_input_name(path), strerror(number));
 }
 
-/* Waits until there is something to read, or the end. *waiting: nobody has opened the named pipe for writing yet, as far as is known. */
+/* Waits until there are bytes or the end. *waiting: no process is known to have opened the named
+ * pipe for writing. */
 static exo_status
 await_bytes(int fd, const char *path, bool *waiting, exo_time deadline, exo_err *err)
 {
@@ -63,7 +65,10 @@ await_bytes(int fd, const char *path, bool *waiting, exo_time deadline, exo_err 
     const exo_clock *clock = exo_clock_real();
     for (;;) {
         exo_time left = deadline - exo_now(clock);
-        int found = poll(&ready, 1, !*waiting ? -1 : left > 0 ? (int)((left + EXO_MS - 1) / EXO_MS) : 0);
+        int found = poll(&ready, 1,
+                         !*waiting  ? -1
+                         : left > 0 ? (int)((left + EXO_MS - 1) / EXO_MS)
+                                    : 0);
         if (found > 0) {
             *waiting = false;
             return EXO_OK;
@@ -71,26 +76,28 @@ await_bytes(int fd, const char *path, bool *waiting, exo_time deadline, exo_err 
         if (found < 0 && errno != EINTR)
             return fail_read(path, errno, err);
         if (found == 0)
-            return exo_fail(err, EXO_TIMEOUT, "%s: is a pipe that nobody writes into", exo_input_name(path));
+            return exo_fail(err, EXO_TIMEOUT, "%s: is a pipe that nobody writes into",
+                            exo_input_name(path));
     }
 }
 
 static exo_status
-read_all(int fd, const char *path, bool named_pipe, size_t limit, exo_time patience, char **out, size_t *size,
-         exo_err *err)
+read_all(int fd, const char *path, bool named_pipe, size_t limit, exo_time patience, char **out,
+         size_t *size, exo_err *err)
 {
     bool waiting = named_pipe;
     exo_time deadline = exo_deadline(exo_clock_real(), patience);
     size_t room = FIRST_ROOM < limit + 1 ? FIRST_ROOM : limit + 1, used = 0;
     char *bytes = exo_calloc(room + 1, 1);
-    exo_status st = bytes ? EXO_OK : exo_fail(err, EXO_NOMEM, "%s: out of memory", exo_input_name(path));
+    exo_status st =
+        bytes ? EXO_OK : exo_fail(err, EXO_NOMEM, "%s: out of memory", exo_input_name(path));
     while (st == EXO_OK) {
         if (waiting && (st = await_bytes(fd, path, &waiting, deadline, err)) != EXO_OK)
             break;
         ssize_t got = read(fd, bytes + used, room - used);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got < 0 && errno == EAGAIN) { /* there is a writer, who has not written yet */
+        if (got < 0 && errno == EAGAIN) { /* the writer has not written yet */
             bool no = false;
             st = await_bytes(fd, path, &no, 0, err);
             continue;
@@ -104,7 +111,8 @@ read_all(int fd, const char *path, bool named_pipe, size_t limit, exo_time patie
             st = exo_fail(err, EXO_INVAL, "%s: larger than %zu bytes", exo_input_name(path), limit);
         if (st != EXO_OK || used < room)
             continue;
-        room = 2 * room < limit + 1 ? 2 * room : limit + 1; /* one more than is allowed shows that there is more */
+        /* room for one byte beyond the limit shows whether there are more */
+        room = 2 * room < limit + 1 ? 2 * room : limit + 1;
         char *larger = exo_realloc(bytes, room + 1, 1);
         if (larger)
             bytes = larger;
@@ -122,7 +130,8 @@ read_all(int fd, const char *path, bool named_pipe, size_t limit, exo_time patie
 }
 
 exo_status
-exo_input_read(const char *path, size_t limit, exo_time patience, char **out, size_t *size, exo_err *err)
+exo_input_read(const char *path, size_t limit, exo_time patience, char **out, size_t *size,
+               exo_err *err)
 {
     struct stat info;
     int own = own_descriptor(path);
@@ -133,9 +142,9 @@ exo_input_read(const char *path, size_t limit, exo_time patience, char **out, si
             close(fd);
         return st;
     }
-    exo_status st = S_ISDIR(info.st_mode)
-                        ? fail_read(path, EISDIR, err)
-                        : read_all(fd, path, own < 0 && S_ISFIFO(info.st_mode), limit, patience, out, size, err);
+    exo_status st = S_ISDIR(info.st_mode) ? fail_read(path, EISDIR, err)
+                                          : read_all(fd, path, own < 0 && S_ISFIFO(info.st_mode),
+                                                     limit, patience, out, size, err);
     if (fd != own)
         close(fd);
     return st;

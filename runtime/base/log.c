@@ -1,4 +1,5 @@
-/* Log lines: formatted outside the lock, handed to the sink under it, so that lines never mix. */
+/* Log lines: formatted outside the lock, passed to the sink under it, so that lines never mix. Read
+ * next: printable.h. */
 #include <exogym/log.h>
 
 #include <pthread.h>
@@ -56,7 +57,8 @@ exo_log_write(exo_log_level level, const char *subsystem, const char *format, ..
     if ((int)level > current_threshold())
         return;
     char line[MAX_LINE];
-    int start = snprintf(line, sizeof line, "level=%s subsystem=%s ", level_names[level], subsystem);
+    int start =
+        snprintf(line, sizeof line, "level=%s subsystem=%s ", level_names[level], subsystem);
     va_list args;
     va_start(args, format);
     int length = vsnprintf(line + start, sizeof line - (size_t)start, format, args);

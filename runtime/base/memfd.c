@@ -1,4 +1,4 @@
-/* Memory behind descriptors: see memfd.h. */
+/* Memory behind descriptors: see memfd.h. The device's number is cached. */
 #include "base/memfd.h"
 
 #include <errno.h>
@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 #ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3; before, it is EINVAL */
+/* Linux 6.3; earlier kernels return EINVAL */
+#define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
 _Static_assert(EXO_MEMFD_FIXED == (F_SEAL_SHRINK | F_SEAL_GROW), "the kernel's numbers");
 
 enum {
-    PIECE = 2 << 20 /* bytes: a signal undoes the piece that it interrupts */
+    PIECE = 2 << 20 /* bytes; a signal undoes only the interrupted piece */
 };
 
 static int
@@ -89,7 +90,8 @@ exo_memfd_is(int fd, int seals, uint64_t *size)
     int has = fcntl(fd, F_GET_SEALS);
     if (!device || has < 0 || (has & seals) != seals)
         return false;
-    if (fstat(fd, &info) != 0 || info.st_dev != device || !S_ISREG(info.st_mode) || info.st_size < 0)
+    if (fstat(fd, &info) != 0 || info.st_dev != device || !S_ISREG(info.st_mode) ||
+        info.st_size < 0)
         return false;
     *size = (uint64_t)info.st_size;
     return true;

@@ -1,7 +1,8 @@
-/* Memory that processes share by a descriptor: made, and looked at before it is believed. No state; any thread.
+/* Memory that processes share by a descriptor. This file makes it, and checks such memory of other
+ * processes before it is used. No state; any thread.
  *
- * A memfd has no name; it goes with its last descriptor and mapping. Its size is sealed before anybody else hears of it: a mapping of a file
- * that another process can cut is a SIGBUS that waits. */
+ * A memfd has no name and disappears with its last descriptor and mapping. Its size is sealed
+ * before other processes get it: mapping a file that another process can shrink risks SIGBUS. */
 #ifndef EXO_BASE_MEMFD_H
 #define EXO_BASE_MEMFD_H
 
@@ -10,23 +11,27 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* F_SEAL_SHRINK and F_SEAL_GROW: what every shared file must have. */
+/* F_SEAL_SHRINK and F_SEAL_GROW: required of every shared file. */
 #define EXO_MEMFD_FIXED (0x0002 | 0x0004)
-/* F_SEAL_FUTURE_WRITE (Linux 5.1): only mappings that were there before can be written through. */
+/* F_SEAL_FUTURE_WRITE (Linux 5.1): only earlier mappings stay writable. */
 #define EXO_MEMFD_READ_ONLY 0x0010
 
-/* A new file of `size` bytes, which nobody can execute and that is closed by exec. No pages yet. -1, with errno. */
+/* Makes a file of `size` bytes, without pages yet, that cannot be executed and that exec closes.
+ * -1, with errno. */
 int exo_memfd_new(const char *name, size_t size);
-/* Allocates its pages from..to: a write never finds that there are none. False, with errno. */
+/* Allocates the pages of the bytes from..to, so that a write never lacks memory. False, with
+ * errno. */
 bool exo_memfd_reserve(int fd, size_t from, size_t to);
-/* Are all its pages there? To read one that is not allocates it: a few bytes could make a reader take any amount of memory. */
+/* Whether all pages of the file are allocated. Reading a missing page allocates it: with a tiny
+ * file of a large size, a peer could make the reader take any amount of memory. */
 bool exo_memfd_is_there(int fd, uint64_t size);
-/* Adds the seals, and that no others are added. False, with errno. */
+/* Adds the seals, and F_SEAL_SEAL against further ones. False, with errno. */
 bool exo_memfd_seal(int fd, int seals);
-/* The device that every memfd of small pages lies on, and nothing else; 0, with errno, if it cannot be told. */
+/* The device of all memfds with small pages, and of nothing else; 0, with errno: it cannot be
+ * determined. */
 dev_t exo_memfd_device(void);
-/* Is a descriptor that came from elsewhere a file of small pages in memory that has these seals? Then *size never changes. A file of huge
- * pages, or on a disk, can fault when it is read. */
+/* Whether a descriptor of another process is a file of small pages in memory with these seals; then
+ * *size never changes. Reading a file of huge pages, or on a disk, could fault. */
 bool exo_memfd_is(int fd, int seals, uint64_t *size);
 
 #endif

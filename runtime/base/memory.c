@@ -1,4 +1,4 @@
-/* The one place that calls the allocator. Any thread; the counter is atomic. */
+/* All allocation passes through this file. Any thread; the counter is atomic. */
 #include "base/memory_fault.h"
 
 #include <stdint.h>
@@ -90,7 +90,7 @@ exo_alloc_aligned(size_t bytes)
     if (!memory)
         return NULL;
     if (alignment == HUGE_PAGE)
-        madvise(memory, rounded, MADV_HUGEPAGE); /* a hint: failure changes speed only */
+        madvise(memory, rounded, MADV_HUGEPAGE); /* a hint: its failure costs only speed */
     memset(memory, 0, rounded);
     return memory;
 }
@@ -102,7 +102,8 @@ exo_strdup(const char *text)
     char *copy = exo_calloc(size, 1);
     if (copy) {
         memcpy(copy, text, size);
-        copy[size - 1] = 0; /* whatever another thread has made of the text since */
+        /* another thread may have changed the text since strlen */
+        copy[size - 1] = 0;
     }
     return copy;
 }

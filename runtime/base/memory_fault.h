@@ -1,4 +1,5 @@
-/* The test side of the allocator: fails a chosen allocation, or lets something else happen at it. Not thread-safe; for tests with one thread. */
+/* Fault injection for tests: fails a chosen allocation, or calls a hook at it. Not thread-safe; for
+ * tests with one thread. */
 #ifndef EXO_BASE_MEMORY_FAULT_H
 #define EXO_BASE_MEMORY_FAULT_H
 
@@ -6,11 +7,12 @@
 
 #include <exogym/memory.h>
 
-/* The n-th allocation from now on (1 is the next) fails, once; 0 lets all of them succeed. */
+/* Makes the n-th allocation from now on (1 is the next) fail, once. 0: all succeed. */
 void exo_memory_fail_at(uint64_t n);
-/* The n-th allocation from now on calls `hook`, once, and succeeds: something changes at that moment. */
+/* Makes the n-th allocation from now on call `hook`, once, and succeed. For changes at that
+ * moment. */
 void exo_memory_call_at(uint64_t n, void (*hook)(void));
-/* Allocations asked for since the process started. */
+/* The number of allocations since the process started. */
 uint64_t exo_memory_allocations(void);
 
 #endif

@@ -7,7 +7,8 @@
 #include <strings.h>
 
 enum {
-    MAX_LENGTH = 40 /* longer words are near nothing */
+    /* longer words get no suggestion */
+    MAX_LENGTH = 40
 };
 
 static size_t
@@ -16,7 +17,8 @@ min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Edits (insert, delete, replace, swap of neighbours) from `a` to `b`; SIZE_MAX if either is long. */
+/* The number of edits (insert, delete, replace, swap of neighbours) from `a` to `b`; SIZE_MAX if
+ * either is too long. */
 static size_t
 edit_distance(const char *a, const char *b)
 {
@@ -32,7 +34,8 @@ edit_distance(const char *a, const char *b)
     for (size_t i = 1; i <= length_a; i++) {
         row[0] = i;
         for (size_t j = 1; j <= length_b; j++) {
-            row[j] = min_size(last[j - 1] + (a[i - 1] != b[j - 1]), min_size(last[j], row[j - 1]) + 1);
+            row[j] =
+                min_size(last[j - 1] + (a[i - 1] != b[j - 1]), min_size(last[j], row[j - 1]) + 1);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
                 row[j] = min_size(row[j], before[j - 2] + 1);
         }
@@ -57,7 +60,7 @@ exo_nearest_try(exo_nearest *nearest, const char *name)
 const char *
 exo_nearest_name(const exo_nearest *nearest)
 {
-    /* A third of the word may be wrong, and one letter of a short one, but not all of it. */
+    /* Up to 1 + a third of the letters may be wrong, but not all of them. */
     size_t length = strlen(nearest->word);
     bool near = nearest->name && nearest->edits <= 1 + length / 3 && nearest->edits < length;
     return near ? nearest->name : NULL;

@@ -1,4 +1,4 @@
-/* The pace of an actor: see pace.h. */
+/* The pace of an actor: see pace.h. The thread's current pace is the only state. */
 #include "base/pace.h"
 
 #include <errno.h>
@@ -59,12 +59,13 @@ exo_pace_now(exo_pace *pace)
 static void
 sleep_until(exo_time at)
 {
-    const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND), .tv_nsec = (long)(at % EXO_SECOND)};
+    const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND),
+                                   .tv_nsec = (long)(at % EXO_SECOND)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
         ;
 }
 
-/* Lets so much of the phase's declared cost pass, less what has. */
+/* Lets `sum` of the phase's declared cost pass, less the part that has. */
 static void
 pay(exo_pace *pace, exo_time sum)
 {
@@ -79,7 +80,8 @@ pay(exo_pace *pace, exo_time sum)
     exo_time worked = pace->worked + exo_now(pace->clock) - pace->begun;
     if (worked >= cost)
         return;
-    exo_compute_pause(); /* it computes on a machine of its own, not here */
+    /* the wait stands for work on another machine, so another node may use the slot */
+    exo_compute_pause();
     sleep_until(exo_now(pace->clock) + cost - worked);
     exo_compute_resume();
 }
@@ -89,7 +91,8 @@ exo_pace_phase(exo_pace *pace, const char *name, exo_time declared)
 {
     if (pace->phase) {
         pay(pace, pace->declared);
-        exo_track_add(&pace->track, pace->phase, EXO_SPAN_COMPUTE, pace->begun - pace->origin, exo_pace_now(pace));
+        exo_track_add(&pace->track, pace->phase, EXO_SPAN_COMPUTE, pace->begun - pace->origin,
+                      exo_pace_now(pace));
     }
     pace->phase = name;
     pace->declared = declared;
@@ -132,7 +135,8 @@ exo_pace_wait_end(exo_pace *pace)
         return 0;
     exo_time now = exo_now(pace->clock);
     pace->waits_since = -1;
-    exo_track_add(&pace->track, pace->wait, pace->wait_kind, pace->wait_begun - pace->origin, now - pace->origin);
+    exo_track_add(&pace->track, pace->wait, pace->wait_kind, pace->wait_begun - pace->origin,
+                  now - pace->origin);
     pace->begun = now;
     if (pace->lane)
         exo_sim_measure(pace->lane, pace->phase && pace->declared < 0);

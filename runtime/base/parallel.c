@@ -1,10 +1,10 @@
 /* Compute slots and the helpers of parallel loops.
  *
- * One lock guards slots and the list of open loops. A helper thread takes a free slot, then pieces of an open loop until there
- * are none; it never holds a slot while it sleeps. Pieces are handed out by an atomic counter, so the lock is taken twice per
- * helper and loop, not per piece. Loops live on their callers' stacks: a caller takes its loop off the list and waits until
- * no helper is inside before it returns.
- */
+ * One lock guards the slots and the list of open loops. A helper thread takes a free slot and then
+ * runs pieces of an open loop until none is left; it never holds a slot while it sleeps. An atomic
+ * counter distributes the pieces, so a helper takes the lock twice a loop, not once a piece. Loops
+ * live on their callers' stacks: before it returns, a caller removes its loop from the list and
+ * waits until no helper is inside. Read next: pace.c. */
 #include "base/parallel.h"
 
 #include <pthread.h>
@@ -25,20 +25,23 @@ struct loop {
     void (*piece)(void *context, size_t index);
     void *context;
     size_t count;
-    atomic_size_t next; /* the next piece that nobody has taken       */
-    unsigned helpers;   /* inside; guarded by pool.lock               */
-    struct loop *link;  /* guarded by pool.lock                       */
+    atomic_size_t next; /* the first piece that no thread has taken */
+    unsigned helpers;   /* inside the loop; guarded by pool.lock */
+    struct loop *link;  /* guarded by pool.lock */
 };
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t slot_free;   /* a slot was given back: for those who wait in exo_compute_enter */
-    pthread_cond_t work;        /* a loop was opened or a slot is free: for helpers                */
-    pthread_cond_t helper_left; /* a helper left a loop: for the loop's owner                      */
-    unsigned slots;             /* 0: not yet asked for */
+    /* a slot is free: for threads in exo_compute_enter */
+    pthread_cond_t slot_free;
+    /* a loop is open or a slot is free: for helpers */
+    pthread_cond_t work;
+    /* a helper has left a loop: for the loop's owner */
+    pthread_cond_t helper_left;
+    unsigned slots; /* 0: not determined yet */
     unsigned used;
     unsigned waiting; /* threads in exo_compute_enter */
-    unsigned threads; /* helper threads started       */
+    unsigned threads; /* helper threads that were started */
     struct loop *loops;
 } pool = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -169,7 +172,7 @@ run_pieces(struct loop *loop)
     in_piece = false;
 }
 
-/* A loop that still has pieces to give out, if a slot is free and no node waits for it. */
+/* A loop with pieces left, if a slot is free and no thread waits for one; else NULL. */
 static struct loop *
 helpable_locked(void)
 {
@@ -196,7 +199,7 @@ helper_main(void *unused)
         loop->helpers++;
         pthread_mutex_unlock(&pool.lock);
 
-        depth = 1; /* the slot is this thread's while it helps */
+        depth = 1; /* this thread holds the slot while it helps */
         run_pieces(loop);
         depth = 0;
 
@@ -220,7 +223,7 @@ start_helpers_locked(void)
         int failed = pthread_create(&thread, &attr, helper_main, NULL);
         pthread_attr_destroy(&attr);
         if (failed)
-            return; /* the caller does all pieces itself */
+            return; /* the loop's owner then runs all pieces itself */
         pool.threads++;
     }
 }

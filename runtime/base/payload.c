@@ -1,4 +1,4 @@
-/* Payloads: bytes that are moved. */
+/* Payloads: bytes whose ownership moves. No state. */
 #include <exogym/payload.h>
 
 #include <stdint.h>

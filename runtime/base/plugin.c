@@ -1,11 +1,10 @@
-/* Plugins: loading, the check of the ABI, and the list of what is loaded.
+/* Plugins: loading, the check of the ABI, and the list of loaded plugins.
  *
- * A plugin stays in the process for good: the classes that it registers point into it. That holds also when its function
- * fails half-way, so nothing is unloaded once it has run.
+ * A plugin stays in the process for good, because the classes that it registers point into it. Even
+ * if its function fails, nothing is unloaded once it has run.
  *
- * The list is guarded by `lock`; a plugin's own function runs without it. Two threads that load the same plugin get the same
- * answer: the second waits for the first.
- */
+ * `lock` guards the list; a plugin's own function runs without it. If two threads load the same
+ * plugin, the second waits for the first and gets the same answer. Read next: plugin_dir.c. */
 #include <exogym/plugin.h>
 
 #include <dlfcn.h>
@@ -22,7 +21,7 @@
 
 struct plugin {
     void *handle;
-    pthread_t loader; /* who runs its function, while it is not ready */
+    pthread_t loader; /* the thread that runs its function, until it is ready */
     bool ready;
     struct plugin *link;
 };
@@ -31,7 +30,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t loaded = PTHREAD_COND_INITIALIZER;
 static struct plugin *plugins; /* guarded by lock */
 
-/* dlopen gives the same handle for the same file, whatever it is called. */
+/* dlopen returns the same handle for the same file under any path. */
 static struct plugin *
 find_locked(const void *handle)
 {
@@ -41,7 +40,7 @@ find_locked(const void *handle)
     return p;
 }
 
-/* *handle stays NULL on an error. */
+/* Opens the file; *handle stays NULL on an error. */
 static exo_status
 open_file(const char *path, void **handle, exo_err *err)
 {
@@ -65,7 +64,8 @@ open_file(const char *path, void **handle, exo_err *err)
     return st;
 }
 
-/* The function of that name, as a pointer to a function: POSIX's way around C's difference between the two. */
+/* Copies the address of a function into a pointer to a function, which POSIX allows and C does
+ * not. */
 static bool
 find_function(void *handle, const char *name, void *function, size_t size)
 {
@@ -81,16 +81,20 @@ check_and_init(void *handle, const char *path, bool *ran, exo_err *err)
     exo_status (*init)(exo_err * err) = NULL;
     if (!find_function(handle, "exo_plugin_abi", &abi, sizeof abi) ||
         !find_function(handle, "exo_plugin_init", &init, sizeof init))
-        return exo_fail(err, EXO_INVAL, "'%s' is no exogym plugin: it does not define EXO_PLUGIN", path);
+        return exo_fail(err, EXO_INVAL, "'%s' is no exogym plugin: it does not define EXO_PLUGIN",
+                        path);
     if (abi() != EXO_PLUGIN_ABI)
-        return exo_fail(err, EXO_INVAL, "plugin '%s' was built for plugin ABI %u, this exogym has %d: build it again",
-                        path, abi(), EXO_PLUGIN_ABI);
+        return exo_fail(
+            err, EXO_INVAL,
+            "plugin '%s' was built for plugin ABI %u, this exogym has %d: build it again", path,
+            abi(), EXO_PLUGIN_ABI);
     exo_err reason = {0};
     *ran = true;
     exo_status st = init(&reason);
     if (st == EXO_OK)
         return EXO_OK;
-    return exo_fail(err, st, "plugin '%s': %s", path, reason.text[0] ? reason.text : exo_status_text(st));
+    return exo_fail(err, st, "plugin '%s': %s", path,
+                    reason.text[0] ? reason.text : exo_status_text(st));
 }
 
 exo_status
@@ -111,14 +115,15 @@ exo_plugin_load(const char *path, exo_err *err)
 
     pthread_mutex_lock(&lock);
     struct plugin *other = NULL;
-    while ((other = find_locked(handle)) != NULL && !other->ready && !pthread_equal(other->loader, pthread_self()))
+    while ((other = find_locked(handle)) != NULL && !other->ready &&
+           !pthread_equal(other->loader, pthread_self()))
         pthread_cond_wait(&loaded, &lock);
     if (!other) {
         *mine = (struct plugin){.handle = handle, .loader = pthread_self(), .link = plugins};
         plugins = mine;
     }
     pthread_mutex_unlock(&lock);
-    if (other) { /* loaded already, or by this very thread, whose plugin loads itself */
+    if (other) { /* loaded already, or this thread's plugin loads itself */
         dlclose(handle);
         exo_free(mine);
         return EXO_OK;

@@ -1,4 +1,4 @@
-/* Where plugins may come from: see plugin_dir.h. */
+/* The folder of plugins: see plugin_dir.h. */
 #include "base/plugin_dir.h"
 
 #include <limits.h>
@@ -27,11 +27,15 @@ exo_plugin_check_dir(const char *path, exo_err *err)
     if (!is_restricted)
         return EXO_OK;
     if (!dir)
-        return exo_fail(err, EXO_DENIED,
-                        "plugin '%s': drivers may load none here: the worker was started without --plugin-dir", path);
+        return exo_fail(
+            err, EXO_DENIED,
+            "plugin '%s': drivers may load none here: the worker was started without --plugin-dir",
+            path);
     size_t length = realpath(dir, allowed) ? strlen(allowed) : 0;
-    if (length > 0 && realpath(path, wanted) && strncmp(wanted, allowed, length) == 0 && wanted[length] == '/')
+    if (length > 0 && realpath(path, wanted) && strncmp(wanted, allowed, length) == 0 &&
+        wanted[length] == '/')
         return EXO_OK;
-    return exo_fail(err, EXO_DENIED, "plugin '%s': is not in the folder of plugins that drivers may load, '%s'", path,
-                    dir);
+    return exo_fail(err, EXO_DENIED,
+                    "plugin '%s': is not in the folder of plugins that drivers may load, '%s'",
+                    path, dir);
 }

@@ -1,4 +1,5 @@
-/* Where plugins may come from, for whom not every path is allowed: drivers of a cluster (docs/security.md). */
+/* The folder of plugins for callers that may not load from every path: drivers of a cluster
+ * (docs/security.md). */
 #ifndef EXO_BASE_PLUGIN_DIR_H
 #define EXO_BASE_PLUGIN_DIR_H
 
@@ -6,11 +7,12 @@
 
 #include <exogym/status.h>
 
-/* Of the process, before there are other threads: the folder; NULL: there is none. It must stay. */
+/* Sets the process's folder (NULL: none), before there are other threads. The text must stay
+ * valid. */
 void exo_plugin_set_dir(const char *folder);
-/* From now on this thread loads plugins of that folder only, until it is told otherwise. */
+/* Restricts the calling thread to plugins of that folder, or lifts the restriction. */
 void exo_plugin_restrict(bool restricted);
-/* DENIED: this thread may not load that. */
+/* DENIED if this thread may not load `path`. */
 exo_status exo_plugin_check_dir(const char *path, exo_err *err);
 
 #endif

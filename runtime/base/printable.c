@@ -1,4 +1,4 @@
-/* Escapes: see printable.h. */
+/* Escapes: see printable.h. No state. */
 #include "base/printable.h"
 
 #include <stdarg.h>
@@ -8,11 +8,11 @@
 #include "base/utf8.h"
 
 enum {
-    MAX_PIECE = 8, /* "\u202e" and a 0 */
+    MAX_PIECE = 8, /* "\u202e" and a NUL */
     MAX_HERE = 1024
 };
 
-/* Puts a mark at the end of a string from which something was cut; without room for it, none. */
+/* Marks the end of a string that was cut, if there is room for the mark. */
 static void
 mark_cut(char *text, size_t room)
 {
@@ -25,7 +25,7 @@ mark_cut(char *text, size_t room)
     memcpy(text + at, mark, sizeof mark);
 }
 
-/* `text` fills its `room`, and more had none. */
+/* Ends a string that fills its `room` and was cut: removes a broken character and marks the end. */
 static void
 end_cut(char *text, size_t room)
 {
@@ -52,7 +52,7 @@ exo_format_cut(char *out, size_t room, const char *format, ...)
         end_cut(out, room);
 }
 
-/* Does the character move the cursor, the order of what is beside it, or the line? */
+/* Whether the character moves the cursor, reorders its neighbours, or breaks the line. */
 static bool
 is_control(uint32_t code)
 {
@@ -60,7 +60,8 @@ is_control(uint32_t code)
            (code >= 0x2066 && code <= 0x2069);
 }
 
-/* How the first character of `size` > 0 bytes is shown -> piece; gives the bytes it has in the text. */
+/* Writes the escaped form of the first character of `size` > 0 bytes to `piece`; returns the
+ * character's length in the text. */
 static size_t
 show(const char *text, size_t size, exo_shown shown, char piece[MAX_PIECE])
 {
@@ -82,7 +83,7 @@ show(const char *text, size_t size, exo_shown shown, char piece[MAX_PIECE])
     return length;
 }
 
-/* Bytes at the beginning that are shown as they stand, for sure: most texts are ASCII. */
+/* The length of a beginning that needs no escapes; most texts are ASCII. */
 static size_t
 plain(const char *text, size_t size)
 {

@@ -1,7 +1,9 @@
-/* Text that somebody else wrote (a tensor's name, an actor's output, a cause of death), made fit to be shown. No state; any thread.
+/* Makes text of other authors (a tensor's name, an actor's output, a cause of death) safe to show.
+ * No state; any thread.
  *
- * All that reaches a terminal, a log or a table goes through here: exo_fail and exo_log_write do it for every error and log line,
- * what prints names and texts of others does it itself. What is shown this way may be shown so again: nothing is escaped twice. */
+ * All text on its way to a terminal, a log or a table passes through here. exo_fail and
+ * exo_log_write escape every error and every log line; code that prints names and texts of others
+ * escapes them itself. Escaped text may be escaped again without a change. */
 #ifndef EXO_BASE_PRINTABLE_H
 #define EXO_BASE_PRINTABLE_H
 
@@ -13,21 +15,23 @@
 #include "base/grow_text.h"
 
 typedef enum exo_shown {
-    EXO_SHOWN_LINE, /* one line: no newline, no tab          */
-    EXO_SHOWN_TEXT, /* newlines and tabs stay as they are    */
+    EXO_SHOWN_LINE, /* one line, without newline and tab */
+    EXO_SHOWN_TEXT, /* newlines and tabs stay unchanged */
 } exo_shown;
 
-/* Appends `size` bytes. Control characters become \n, \t, \r, \x1b or \u0085; so do characters that reorder or break a line (U+2028, U+2029,
- * U+202A to U+202E, U+2066 to U+2069); a byte that is no UTF-8 becomes \xff. */
+/* Appends `size` bytes. Control characters become \n, \t, \r, \x1b or \u0085; so do characters that
+ * reorder or break a line (U+2028 to U+202E, U+2066 to U+2069). A byte that is no UTF-8 becomes
+ * \xff. */
 void exo_printable_add(exo_text *out, const char *text, size_t size, exo_shown shown);
-/* The same of a string, into `room` bytes with a 0 at the end. What has no room is cut after a whole character, and "..." stands in its
- * place if there is room for that. Gives `out`. */
+/* Writes an escaped string into `room` bytes, with a NUL at the end. A longer text is cut after a
+ * whole character and ends with "...", if there is room for that. Returns `out`. */
 const char *exo_printable(char *out, size_t room, const char *text, exo_shown shown);
-/* The same in place: `text` is a string in `room` bytes. `cut`: more of it had no room; its end may be the beginning of a character, which
- * goes, and is marked as above. */
+/* Escapes a string in place, within `room` bytes. cut: the string was cut before; a broken
+ * character at its end is removed, and the end is marked as above. */
 void exo_printable_here(char *text, size_t room, bool cut);
 
-/* Text as it is, into `room` bytes with a 0 at the end, cut and marked as above. exo_cut gives `out`. */
+/* Write text without escapes into `room` bytes, with a NUL at the end, cut and marked as above.
+ * exo_cut returns `out`. */
 const char *exo_cut(char *out, size_t room, const char *text);
 void exo_format_cut(char *out, size_t room, const char *format, ...) EXO_PRINTF(3, 4);
 

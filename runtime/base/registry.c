@@ -13,7 +13,8 @@ name_of(const void *class_of)
     return *(const char *const *)class_of;
 }
 
-/* Under the lock: whether there is such a class, and where it is or belongs. */
+/* Called under the lock. Whether the class exists; *at is its position, or the one where it
+ * belongs. */
 static bool
 locate(const exo_registry *registry, const char *name, size_t *at)
 {
@@ -67,7 +68,8 @@ exo_registry_add(exo_registry *registry, const void *class_of, exo_err *err)
     } else if (registry->count == EXO_REGISTRY_MAX) {
         st = EXO_FULL;
     } else {
-        memmove(&registry->classes[at + 1], &registry->classes[at], (registry->count - at) * sizeof *registry->classes);
+        memmove(&registry->classes[at + 1], &registry->classes[at],
+                (registry->count - at) * sizeof *registry->classes);
         registry->classes[at] = class_of;
         registry->count++;
     }
@@ -75,8 +77,8 @@ exo_registry_add(exo_registry *registry, const void *class_of, exo_err *err)
     if (st == EXO_EXISTS)
         return exo_fail(err, st, "there is already a %s '%.60s'", registry->what, name);
     return st == EXO_OK ? st
-                        : exo_fail(err, st, "the %s '%.60s' is one too many: there are %d", registry->what, name,
-                                   EXO_REGISTRY_MAX);
+                        : exo_fail(err, st, "the %s '%.60s' is one too many: there are %d",
+                                   registry->what, name, EXO_REGISTRY_MAX);
 }
 
 exo_status
@@ -90,11 +92,13 @@ exo_registry_unknown(exo_registry *registry, const char *name, exo_err *err)
         const char *there = name_of(registry->classes[i]);
         exo_nearest_try(&nearest, there);
         if (used < sizeof known)
-            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", there);
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                                     there);
     }
     pthread_mutex_unlock(&registry->lock);
     if (exo_nearest_name(&nearest))
-        return exo_fail(err, EXO_NOT_FOUND, "there is no %s '%.60s'; did you mean '%s'?", registry->what, name,
-                        nearest.name);
-    return exo_fail(err, EXO_NOT_FOUND, "there is no %s '%.60s'; known are: %s", registry->what, name, known);
+        return exo_fail(err, EXO_NOT_FOUND, "there is no %s '%.60s'; did you mean '%s'?",
+                        registry->what, name, nearest.name);
+    return exo_fail(err, EXO_NOT_FOUND, "there is no %s '%.60s'; known are: %s", registry->what,
+                    name, known);
 }

@@ -1,4 +1,5 @@
-/* Philox4x32-10. The stream's key is the seed; its 128-bit counter holds the block's index, (purpose, node) and the step. */
+/* Philox4x32-10. The stream's key is the seed; its 128-bit counter contains the block's index,
+ * (purpose, node) and the step. No state. */
 #include <exogym/rng.h>
 
 #include <math.h>
@@ -35,7 +36,8 @@ exo_rng_init(exo_rng *rng, uint64_t seed, exo_purpose purpose, uint32_t node, ui
 {
     *rng = (exo_rng){
         .key = {(uint32_t)seed, (uint32_t)(seed >> 32)},
-        .counter = {0, (uint32_t)purpose << 24 | (node & 0xFFFFFFu), (uint32_t)step, (uint32_t)(step >> 32)},
+        .counter = {0, (uint32_t)purpose << 24 | (node & 0xFFFFFFu), (uint32_t)step,
+                    (uint32_t)(step >> 32)},
         .used = 4,
     };
 }
@@ -67,7 +69,7 @@ exo_rng_uniform(exo_rng *rng)
 float
 exo_rng_normal(exo_rng *rng)
 {
-    /* 1 - u is in (0, 1]: the logarithm is finite. */
+    /* 1 - u is in (0, 1], so the logarithm is finite. */
     double u = 1.0 - (double)exo_rng_uniform(rng);
     double v = (double)exo_rng_uniform(rng);
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));

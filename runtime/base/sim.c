@@ -1,9 +1,9 @@
-/* Virtual time: see sim.h. One lock guards everything here; a lane sleeps on a condition of its own, so that handing the baton over
- * wakes one thread.
+/* Virtual time: see sim.h. One lock guards everything here. Each lane sleeps on its own condition,
+ * so passing the baton wakes one thread.
  *
- * What shall happen next stands in one heap of entries, ordered by (time, events first, tie). An entry of a lane is good as long as its
- * ticket is the lane's: every change of the lane's state draws a new one, so nothing is ever searched in the heap.
- */
+ * One heap contains the future turns of lanes and events, ordered by (time, events first, tie). A
+ * lane's entry is valid while its ticket equals the lane's. Every change of a lane's state draws a
+ * new ticket, so the heap is never searched. Read next: pace.c. */
 #include "base/sim.h"
 
 #include <pthread.h>
@@ -16,30 +16,34 @@ enum state {
     OUTSIDE,
     READY,   /* wants the baton */
     RUNNING, /* has it          */
-    WAITING, /* for a wake, or its deadline */
+    WAITING, /* for a wake or its deadline */
 };
 
 struct exo_sim_lane {
     exo_sim *sim;
-    exo_sim_lane *next; /* of all lanes */
+    exo_sim_lane *next; /* in the list of all lanes */
     uint64_t number;
     double speed;
     pthread_cond_t go;
-    /* Guarded by sim->lock, as everything in this file, but that who is in the lane reads its own time. */
+    /* Guarded by sim->lock, like everything in this file, except that the thread in the lane reads
+     * its own time without it. */
     enum state state;
     uint64_t ticket;
-    uint64_t draws; /* of ties: its own count, so that they do not depend on who came first */
+    /* draws for ties; counted per lane, so that they do not depend on the order of threads */
+    uint64_t draws;
     exo_time time;
-    exo_time until; /* WAITING: its deadline. Woken: when it goes on */
+    exo_time until; /* WAITING: its deadline; woken: when it continues */
     bool woken;
-    bool woken_before; /* from outside, while it ran: its next wait ends at once */
+    /* woken from outside while it ran: its next wait ends at once */
+    bool woken_before;
     bool measure;
-    exo_time since; /* on the real clock: what was computed before is in `time` */
+    /* on the real clock: earlier computation is in `time` already */
+    exo_time since;
 };
 
 struct entry {
     exo_time time;
-    uint64_t order;     /* events: 0 .. 2^63 - 1 as they were made; lanes: above */
+    uint64_t order;     /* events: 0 .. 2^63 - 1 in the order of creation; lanes: above */
     exo_sim_lane *lane; /* NULL: an event */
     uint64_t ticket;
     void (*callback)(void *context, exo_time at);
@@ -47,7 +51,7 @@ struct entry {
 };
 
 struct exo_sim {
-    exo_clock clock; /* first: the clock is the simulation */
+    exo_clock clock; /* first: a pointer to the clock is one to the simulation */
     pthread_mutex_t lock;
     struct entry *heap;
     size_t length, room;
@@ -55,15 +59,15 @@ struct exo_sim {
     uint64_t num_lanes, num_events;
     size_t pending; /* events in the heap */
     uint64_t tie_seed;
-    unsigned expected;    /* lanes that have still to enter             */
-    bool busy;            /* a lane runs, or an event                   */
-    _Atomic exo_time now; /* of whoever ran last; never goes backwards  */
+    unsigned expected;    /* lanes that have yet to enter */
+    bool busy;            /* a lane or an event runs */
+    _Atomic exo_time now; /* of the lane or event that ran last; never decreases */
 };
 
 static _Thread_local exo_sim_lane *current;
-static _Thread_local bool in_event; /* the thread calls back */
+static _Thread_local bool in_event; /* the thread is in a callback */
 
-/* --- The heap -------------------------------------------------------------------------------------------------------------- */
+/* --- The heap --------------------------------------------------------------------------------- */
 
 static bool
 before(const struct entry *a, const struct entry *b)
@@ -71,7 +75,8 @@ before(const struct entry *a, const struct entry *b)
     return a->time != b->time ? a->time < b->time : a->order < b->order;
 }
 
-/* Room for one more: reserved when lanes and events are made, so that nobody who has to sleep can fail. */
+/* Reserves memory for the heap when lanes and events are made, so that a lane that must sleep never
+ * fails. */
 static bool
 reserve_locked(exo_sim *sim, size_t room)
 {
@@ -131,7 +136,7 @@ drop_stale_locked(exo_sim *sim)
         pop_locked(sim);
 }
 
-/* A fixed mixing of 64 bits (splitmix64, Steele et al., 2014). */
+/* A fixed mixing function of 64 bits (splitmix64, Steele et al., 2014). */
 static uint64_t
 mix(uint64_t x)
 {
@@ -141,25 +146,26 @@ mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Throws out what is stale; at least half of a full heap is. */
+/* Removes stale entries: at least half of a full heap. */
 static void
 compact_locked(exo_sim *sim)
 {
     size_t length = sim->length;
     sim->length = 0;
     for (size_t i = 0; i < length; i++) {
-        struct entry entry = sim->heap[i]; /* never behind what is written */
+        struct entry entry = sim->heap[i]; /* read before push_locked writes here */
         if (!is_stale(&entry))
             push_locked(sim, entry);
     }
 }
 
-/* Where a lane stands at `time`, among others. */
+/* The place of a lane in the order at `time`. */
 static struct entry
 entry_of(exo_sim_lane *lane, exo_time time)
 {
-    uint64_t tie =
-        lane->sim->tie_seed ? mix(mix(lane->sim->tie_seed + lane->number) + lane->draws++) >> 1 : lane->number;
+    uint64_t tie = lane->sim->tie_seed
+                       ? mix(mix(lane->sim->tie_seed + lane->number) + lane->draws++) >> 1
+                       : lane->number;
     return (struct entry){.time = time, .order = (UINT64_C(1) << 63) | tie, .lane = lane};
 }
 
@@ -173,7 +179,7 @@ schedule_locked(exo_sim_lane *lane, struct entry entry)
     push_locked(sim, entry);
 }
 
-/* --- The baton ------------------------------------------------------------------------------------------------------------- */
+/* --- The baton -------------------------------------------------------------------------------- */
 
 static exo_time
 real_now(void)
@@ -181,7 +187,7 @@ real_now(void)
     return exo_now(exo_clock_real());
 }
 
-/* Takes the next entry as long as nobody runs. Events are called here, without the lock. */
+/* Starts the next entry while nothing runs. Events are called here, without the lock. */
 static void
 dispatch_locked(exo_sim *sim)
 {
@@ -203,7 +209,8 @@ dispatch_locked(exo_sim *sim)
             pthread_cond_signal(&lane->go);
             return;
         }
-        exo_sim_lane *own = current; /* in an event it is the event's time, whoever calls it */
+        /* inside a callback the clock shows the event's time, whichever thread calls it */
+        exo_sim_lane *own = current;
         pthread_mutex_unlock(&sim->lock);
         current = NULL;
         in_event = true;
@@ -225,7 +232,8 @@ await_baton_locked(exo_sim_lane *lane)
         exo_compute_pause();
         pthread_mutex_lock(&sim->lock);
         while (lane->state != RUNNING)
-            pthread_cond_wait(&lane->go, &sim->lock); /* bounded: every lane waits with a deadline in virtual time */
+            /* bounded: every lane waits with a deadline in virtual time */
+            pthread_cond_wait(&lane->go, &sim->lock);
         pthread_mutex_unlock(&sim->lock);
         exo_compute_resume();
         pthread_mutex_lock(&sim->lock);
@@ -233,7 +241,7 @@ await_baton_locked(exo_sim_lane *lane)
     lane->since = real_now();
 }
 
-/* Times beyond the end of time are the end of time. */
+/* Adds a cost to the lane's time, at most up to INT64_MAX. */
 static void
 add_cost(exo_sim_lane *lane, exo_time cost)
 {
@@ -252,7 +260,7 @@ settle(exo_sim_lane *lane)
     lane->since = now;
 }
 
-/* Lets others run whose time is smaller. */
+/* Lets lanes with an earlier time run. */
 static void
 yield_locked(exo_sim_lane *lane)
 {
@@ -271,7 +279,7 @@ yield_locked(exo_sim_lane *lane)
     await_baton_locked(lane);
 }
 
-/* --- Lanes ----------------------------------------------------------------------------------------------------------------- */
+/* --- Lanes ------------------------------------------------------------------------------------ */
 
 exo_sim_lane *
 exo_sim_lane_new(exo_sim *sim, double speed)
@@ -282,7 +290,8 @@ exo_sim_lane_new(exo_sim *sim, double speed)
     pthread_mutex_lock(&sim->lock);
     bool room = reserve_locked(sim, 2 * (sim->num_lanes + sim->pending + 1));
     if (room) {
-        *lane = (exo_sim_lane){.sim = sim, .next = sim->lanes, .number = sim->num_lanes++, .speed = speed};
+        *lane = (exo_sim_lane){
+            .sim = sim, .next = sim->lanes, .number = sim->num_lanes++, .speed = speed};
         pthread_cond_init(&lane->go, NULL);
         lane->time = sim->now;
         sim->lanes = lane;
@@ -379,7 +388,7 @@ exo_sim_leave(exo_sim_lane *lane)
     lane->ticket++;
     sim->busy = false;
     dispatch_locked(sim);
-    if (!sim->busy && lane->time > sim->now) /* nobody else is in */
+    if (!sim->busy && lane->time > sim->now) /* no other lane is in */
         sim->now = lane->time;
     pthread_mutex_unlock(&sim->lock);
 }
@@ -451,7 +460,8 @@ exo_sim_wake(exo_sim_lane *lane, exo_time at)
     exo_sim *sim = lane->sim;
     pthread_mutex_lock(&sim->lock);
     bool waits = lane->state == WAITING || (lane->state == READY && lane->woken);
-    if (waits && at < lane->time) /* which is its own thread's while it runs */
+    /* lane->time: its own thread changes it while it runs */
+    if (waits && at < lane->time)
         at = lane->time;
     if (waits && !sim->busy && at < sim->now)
         at = sim->now;
@@ -467,10 +477,11 @@ exo_sim_wake(exo_sim_lane *lane, exo_time at)
     pthread_mutex_unlock(&sim->lock);
 }
 
-/* --- Events, and the simulation itself --------------------------------------------------------------------------------------- */
+/* --- Events, and the simulation itself -------------------------------------------------------- */
 
 exo_status
-exo_sim_at(exo_sim *sim, exo_time at, void (*callback)(void *context, exo_time at), void *context, exo_err *err)
+exo_sim_at(exo_sim *sim, exo_time at, void (*callback)(void *context, exo_time at), void *context,
+           exo_err *err)
 {
     pthread_mutex_lock(&sim->lock);
     bool room = reserve_locked(sim, 2 * (sim->num_lanes + sim->pending + 1));

@@ -9,7 +9,8 @@ static void
 add_total(exo_track *track, const char *name, exo_span_kind kind, exo_time time)
 {
     size_t i = 0;
-    while (i < track->num_totals && (track->totals[i].kind != kind || strcmp(track->totals[i].name, name) != 0))
+    while (i < track->num_totals &&
+           (track->totals[i].kind != kind || strcmp(track->totals[i].name, name) != 0))
         i++;
     if (i == EXO_SPAN_NAMES)
         i--;
@@ -42,7 +43,8 @@ exo_track_add(exo_track *track, const char *name, exo_span_kind kind, exo_time b
         }
     }
     if (track->length < track->room && track->length < track->limit)
-        track->spans[track->length++] = (exo_span){.name = name, .kind = kind, .begin = begin, .end = end};
+        track->spans[track->length++] =
+            (exo_span){.name = name, .kind = kind, .begin = begin, .end = end};
     else
         track->lost++;
 }

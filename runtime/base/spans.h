@@ -1,7 +1,9 @@
-/* What each actor of a run did when: spans on tracks, for the report of a run and its timeline (runtime/report/trace.c).
+/* The spans of a run's actors on tracks, for the run's report and its timeline
+ * (runtime/report/trace.c).
  *
- * Totals of each track and name are exact; the spans themselves are kept up to a limit, so that a long run does not fill the memory.
- * Names are literals. Threads: tracks belong to one thread at a time; reading is for when nobody writes. */
+ * The totals of each track and name are exact. The spans themselves are kept up to a limit, so that
+ * a long run does not fill the memory. Names are literals. Threads: a track belongs to one thread
+ * at a time; read it only while no thread writes. */
 #ifndef EXO_BASE_SPANS_H
 #define EXO_BASE_SPANS_H
 
@@ -12,13 +14,13 @@
 #include <exogym/status.h>
 
 enum {
-    EXO_SPAN_NAMES = 24 /* different ones of a track; more are added to the last */
+    EXO_SPAN_NAMES = 24 /* names of one track; the last place collects all further ones */
 };
 
 typedef enum exo_span_kind {
     EXO_SPAN_COMPUTE,
-    EXO_SPAN_SEND_BLOCKED, /* waits for room            */
-    EXO_SPAN_RECV_BLOCKED, /* waits for what shall come */
+    EXO_SPAN_SEND_BLOCKED, /* waits for room */
+    EXO_SPAN_RECV_BLOCKED, /* waits for data */
 } exo_span_kind;
 
 typedef struct exo_span {
@@ -34,17 +36,20 @@ typedef struct exo_span_total {
     uint64_t count;
 } exo_span_total;
 
-/* One actor's. Owner: whoever has it; zeroed memory is an empty one that keeps no spans. */
+/* One actor's track. The owner may be any one thread; zeroed memory is an empty track that keeps no
+ * spans. */
 typedef struct exo_track {
     exo_span *spans;
     size_t length, room, limit; /* limit 0: totals only */
-    uint64_t lost;              /* beyond the limit     */
+    uint64_t lost;              /* spans beyond the limit */
     exo_span_total totals[EXO_SPAN_NAMES];
     size_t num_totals;
 } exo_track;
 
-/* Adds a span; one that touches the last of the same name and kind makes it longer. Without memory it counts in the totals only. */
-void exo_track_add(exo_track *track, const char *name, exo_span_kind kind, exo_time begin, exo_time end);
+/* Adds a span, or extends the last one if it has the same name and kind and ends at `begin`.
+ * Without memory only the totals count it. */
+void exo_track_add(exo_track *track, const char *name, exo_span_kind kind, exo_time begin,
+                   exo_time end);
 void exo_track_release(exo_track *track);
 
 #endif

@@ -1,4 +1,4 @@
-/* Status texts and the filling of exo_err, whose text is one line whatever was put into it. Any thread; no state. */
+/* Status texts, and the filling of exo_err, whose text is always one line. Any thread; no state. */
 #include <exogym/status.h>
 
 #include <stdarg.h>
@@ -11,8 +11,8 @@ const char *
 exo_status_text(exo_status status)
 {
     switch (status) {
-#define STATUS_CASE(name, number, text)                                                                                \
-    case EXO_##name:                                                                                                   \
+#define STATUS_CASE(name, number, text)                                                            \
+    case EXO_##name:                                                                               \
         return text;
         EXO_STATUS_TABLE(STATUS_CASE)
 #undef STATUS_CASE

@@ -5,22 +5,28 @@
 
 const exo_meter_class exo_traffic_columns[EXO_TRAFFIC_COLUMNS] = {
     {.name = "messages", .unit = "messages", .help = "messages that were sent"},
-    {.name = "items", .unit = "items", .help = "items of a channel, or calls of a collective, that they carried"},
+    {.name = "items",
+     .unit = "items",
+     .help = "items of a channel, or calls of a collective, that they carried"},
     {.name = "payload_bytes", .unit = "bytes", .help = "the items' arrays as the sender had them"},
     {.name = "encoded_bytes", .unit = "bytes", .help = "the same after the codec"},
-    {.name = "wire_bytes", .unit = "bytes", .help = "the same with all headers: what a TCP socket is given"},
+    {.name = "wire_bytes",
+     .unit = "bytes",
+     .help = "the same with all headers: what a TCP socket is given"},
     {.name = "drops", .unit = "items", .help = "items that on_full gave up"},
     {.name = "send_blocked", .unit = "ns", .help = "the sender waited for room"},
     {.name = "recv_blocked", .unit = "ns", .help = "the receiver waited for something to come"},
 };
 
 static const size_t offsets[EXO_TRAFFIC_COLUMNS] = {
-    offsetof(exo_traffic, messages),      offsetof(exo_traffic, items),        offsetof(exo_traffic, payload_bytes),
-    offsetof(exo_traffic, encoded_bytes), offsetof(exo_traffic, wire_bytes),   offsetof(exo_traffic, drops),
+    offsetof(exo_traffic, messages),      offsetof(exo_traffic, items),
+    offsetof(exo_traffic, payload_bytes), offsetof(exo_traffic, encoded_bytes),
+    offsetof(exo_traffic, wire_bytes),    offsetof(exo_traffic, drops),
     offsetof(exo_traffic, send_blocked),  offsetof(exo_traffic, recv_blocked),
 };
 
-_Static_assert(sizeof(exo_traffic) == EXO_TRAFFIC_COLUMNS * sizeof(uint64_t), "every field of traffic is a column");
+_Static_assert(sizeof(exo_traffic) == EXO_TRAFFIC_COLUMNS * sizeof(uint64_t),
+               "every field of traffic is a column");
 _Static_assert(sizeof(exo_time) == sizeof(uint64_t), "times are columns as they are");
 
 bool

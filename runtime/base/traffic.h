@@ -1,5 +1,5 @@
-/* The columns of traffic (exogym/traffic.h): what each is called, its unit and what it means, once. Whoever sums, writes or reads traffic
- * goes over them by number. No state; any thread. */
+/* The columns of traffic (exogym/traffic.h): name, unit and meaning of each, in one place. Code
+ * that sums, writes or reads traffic goes over them by number. No state; any thread. */
 #ifndef EXO_BASE_TRAFFIC_H
 #define EXO_BASE_TRAFFIC_H
 
@@ -14,7 +14,7 @@ enum {
     EXO_TRAFFIC_COLUMNS = 8
 };
 
-/* Counters, in the order of files. Those of unit "ns" are times. */
+/* Counters, in the order of files. Those with the unit "ns" are times. */
 extern const exo_meter_class exo_traffic_columns[EXO_TRAFFIC_COLUMNS];
 
 bool exo_traffic_is_time(size_t column);

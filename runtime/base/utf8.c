@@ -21,7 +21,8 @@ exo_utf8_next(const char *text, size_t size, uint32_t *code)
     size_t length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
     if (s[0] < 0xc2 || s[0] > 0xf4)
         return invalid(1, code);
-    /* Only the second byte has bounds of its own: no overlong forms, no surrogates, nothing beyond U+10FFFF. */
+    /* Only the second byte has bounds of its own: no overlong forms, no surrogates, nothing beyond
+     * U+10FFFF. */
     unsigned char low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
     unsigned char high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
     uint32_t value = s[0] & (0xffu >> (length + 1));
@@ -101,7 +102,9 @@ exo_utf8_unfinished(const char *text, size_t size)
             uint32_t code;
             size_t needed = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
             bool whole = exo_utf8_next(text + size - back, back, &code) == back;
-            return whole && code == EXO_UTF8_INVALID && back < needed && c <= 0xf4 && c >= 0xc2 ? back : 0;
+            return whole && code == EXO_UTF8_INVALID && back < needed && c <= 0xf4 && c >= 0xc2
+                       ? back
+                       : 0;
         }
     }
     return 0;

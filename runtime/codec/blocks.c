@@ -1,11 +1,11 @@
 /* Blocks of small numbers with one scale. No state.
  *
- * int8, int4   round(x / scale), ties to even, at most 127 or 7 on either side.
- * e3m0         sign and 3 bits of exponent e: 0 is zero, else 2^(e - 7) of the scale, so 1, 1/2, ... 1/64 of it; to nearest, ties to
- *              the even code (Streaming DiLoCo, arXiv:2501.18512, sends its outer gradients so).
+ * int8, int4   round(x / scale), ties to even, limited to +-127 or +-7.
+ * e3m0         a sign and 3 bits of exponent e: 0 is zero, otherwise the value is 2^(e - 7) of the
+ *              scale, that is 1, 1/2, ... 1/64; to nearest, ties to the even code. Streaming
+ *              DiLoCo (arXiv:2501.18512) sends its outer gradients in this format.
  *
- * None of them has infinities or NaN: infinities become the largest, NaN becomes 0.
- */
+ * None of them has infinities or NaN: infinities become the largest value, NaN becomes 0. */
 #include "codec/kernels.h"
 
 #include <float.h>
@@ -16,20 +16,23 @@ exo_kernel_largest(const float *x, size_t n)
     int32_t largest = 0;
     for (size_t i = 0; i < n; i++) {
         uint32_t size = exo_bits_of(x[i]) & EXO_MAGNITUDE;
-        int32_t finite = (int32_t)(size & (0u - (size < EXO_INFINITY))); /* gcc makes no vectors of a choice here */
+        /* gcc does not vectorize a conditional expression here */
+        int32_t finite = (int32_t)(size & (0u - (size < EXO_INFINITY)));
         largest = finite > largest ? finite : largest;
     }
     return exo_float_of((uint32_t)largest);
 }
 
-/* Nothing is divided by zero, and what is not divided rounds to 0: such a block has nothing of 2^-119 or more. */
+/* The divisor of a block. With scale 0 all finite magnitudes are below 2^-119, so dividing by 2^100
+ * rounds them to 0. */
 static float
 divisor_of(float scale)
 {
     return scale > 0 ? scale : 0x1p100f;
 }
 
-/* The lowest bits of round(x / divisor) in two's complement: 1.5 * 2^23 has a last place of 1. */
+/* round(x / divisor) in the lowest bits, in two's complement: 1.5 * 2^23, which is added, has a
+ * last place of 1. */
 static inline uint32_t
 quotient(float x, float divisor, float limit)
 {
@@ -40,7 +43,7 @@ quotient(float x, float divisor, float limit)
     return exo_bits_of(v + 12582912.0f);
 }
 
-/* Just beyond the largest float if the scale was rounded up. */
+/* Limits a product to the largest float, which it exceeds slightly if the scale was rounded up. */
 static inline float
 within_range(float x)
 {
@@ -73,7 +76,8 @@ exo_kernel_to_int4(const float *x, float scale, uint8_t *out, size_t n)
     const float divisor = divisor_of(scale);
     const size_t half = n - n / 2;
     for (size_t i = 0; i < n / 2; i++)
-        out[i] = (uint8_t)((quotient(x[i], divisor, 7.0f) & 15u) | quotient(x[i + half], divisor, 7.0f) << 4);
+        out[i] = (uint8_t)((quotient(x[i], divisor, 7.0f) & 15u) |
+                           quotient(x[i + half], divisor, 7.0f) << 4);
     if (n % 2)
         out[half - 1] = (uint8_t)(quotient(x[half - 1], divisor, 7.0f) & 15u);
 }
@@ -106,12 +110,14 @@ static inline uint32_t
 to_e3m0(float x, float divisor)
 {
     uint32_t bits = exo_bits_of(x / divisor), size = bits & EXO_MAGNITUDE;
-    uint32_t e = (size + 0x3FFFFFu + (size >> 23 & 1u)) >> 23; /* of fp32, rounded: 127 is 1 */
-    e = e < 121 ? 121 : e;                                     /* 2^-6 */
+    /* fp32's exponent, rounded: 127 means 1 */
+    uint32_t e = (size + 0x3FFFFFu + (size >> 23 & 1u)) >> 23;
+    e = e < 121 ? 121 : e; /* at least 2^-6 */
     e = e > 127 ? 127 : e;
     uint32_t code = (e - 120) | (bits >> 28 & 8u);
-    code = size > 0x3C000000u ? code : 0;  /* 2^-7 */
-    return size > EXO_INFINITY ? 0 : code; /* NaN  */
+    /* 2^-7 and below is zero */
+    code = size > 0x3C000000u ? code : 0;
+    return size > EXO_INFINITY ? 0 : code; /* NaN */
 }
 
 void

@@ -1,8 +1,9 @@
-/* The check of an encoding: XXH32's rounds on 64 lanes instead of 4, so that they fill vectors. No state.
+/* The check of an encoding: XXH32's rounds on 64 lanes instead of 4, which fill vectors. No
+ * state.
  *
- * A lane is h = rotl(h + word * odd, 13) * odd, which can be undone: different words leave different lanes, and lanes and pieces are
- * folded by steps that can be undone as well. So a change within one word always shows.
- */
+ * A lane's step is h = rotl(h + word * odd, 13) * odd, which is invertible, so different words give
+ * different lanes. Lanes and pieces are folded by invertible steps, too. So a change within one
+ * word always changes the check. */
 #include "codec/checksum.h"
 
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "base/parallel.h"
 
 enum {
-    LANES = 64, /* of 4 bytes: 256 bytes a round */
+    LANES = 64, /* words of 4 bytes: 256 bytes a round */
     STRIPE = 4 * LANES,
     MAX_PIECES = 64,
     MIN_PIECE = 1 << 18, /* bytes */
@@ -38,13 +39,13 @@ avalanche(uint32_t h)
     return h ^ h >> 16;
 }
 
-/* Four vectors by name: compilers keep them in registers. */
-#define STIR(h, from)                                                                                                  \
-    do {                                                                                                               \
-        vector word_;                                                                                                  \
-        memcpy(&word_, (from), sizeof word_);                                                                          \
-        (h) += word_ * P2;                                                                                             \
-        (h) = ((h) << 13 | (h) >> 19) * P1;                                                                            \
+/* Four named vectors, which compilers keep in registers. */
+#define STIR(h, from)                                                                              \
+    do {                                                                                           \
+        vector word_;                                                                              \
+        memcpy(&word_, (from), sizeof word_);                                                      \
+        (h) += word_ * P2;                                                                         \
+        (h) = ((h) << 13 | (h) >> 19) * P1;                                                        \
     } while (0)
 
 static uint32_t
@@ -62,7 +63,8 @@ check_piece(const uint8_t *bytes, size_t size, uint32_t seed)
         STIR(c, bytes + at + 128);
         STIR(d, bytes + at + 192);
     }
-    if (at < size) { /* the rest with zeros behind it; the size says that they are none of the bytes */
+    /* the rest, padded with zeros; the size, which is folded in below, tells padding from data */
+    if (at < size) {
         uint8_t rest[STRIPE] = {0};
         memcpy(rest, bytes + at, size - at);
         STIR(a, rest);
@@ -92,13 +94,15 @@ run_piece(void *context, size_t index)
 {
     struct job *job = context;
     size_t first = index * job->piece, left = job->size - first;
-    job->checks[index] = check_piece(job->bytes + first, left < job->piece ? left : job->piece, job->seed);
+    job->checks[index] =
+        check_piece(job->bytes + first, left < job->piece ? left : job->piece, job->seed);
 }
 
 uint32_t
 exo_checksum(const void *bytes, size_t size, uint64_t seed)
 {
-    struct job job = {.bytes = bytes, .size = size, .seed = fold((uint32_t)seed, (uint32_t)(seed >> 32))};
+    struct job job = {
+        .bytes = bytes, .size = size, .seed = fold((uint32_t)seed, (uint32_t)(seed >> 32))};
     job.piece = (size / MAX_PIECES / STRIPE + 1) * STRIPE;
     if (job.piece < MIN_PIECE)
         job.piece = MIN_PIECE;

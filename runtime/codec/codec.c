@@ -1,10 +1,12 @@
-/* Codecs: the chain run forwards and backwards, and what a stream remembers. Read next: codec_impl.h.
+/* Codecs: a chain, run forwards and backwards, and the state of a stream. Read next: spec.c,
+ * values.c.
  *
- * An encoding ends with a check (checksum.h) of its bytes, seeded by the codec's text and the number of elements, and with a selector by
- * the run's seed and the round: whatever was altered, or made by another codec or for another place, is refused.
+ * An encoding ends with a check (checksum.h) of its bytes. The check's seed contains the codec's
+ * text and the number of elements, and with a selector the run's seed and the round. So the decoder
+ * refuses altered bytes, and those of another codec or another place.
  *
- * Owner: one thread at a time. Scratch grows and is kept. Nothing that is remembered changes before a call has succeeded.
- */
+ * Owner: one thread at a time. Scratch memory grows and is kept. A call that fails leaves the
+ * stream's state unchanged. */
 #include "codec/codec_impl.h"
 
 #include <string.h>
@@ -19,18 +21,19 @@ enum {
     PIECE = 1 << 15, /* elements */
 };
 
+/* Scratch memory that grows. */
 struct room {
     void *data;
     size_t size; /* bytes */
 };
 
-/* What error feedback has left of an array. */
+/* The residual of error feedback of an array. */
 struct feedback {
     struct room left; /* (count) floats */
     size_t count;
 };
 
-/* The selector of the last array of a slot. */
+/* The selector of a slot's last array. */
 struct selection {
     exo_selector *selector;
     size_t count;
@@ -45,15 +48,20 @@ struct exo_codec {
     struct selection selections[MAX_SLOTS];
     exo_lossless_room lossless[EXO_CODEC_MAX_LOSSLESS];
     /* Scratch. */
-    struct room sum;       /* (count) floats: the array and what was left of the last */
-    struct room index;     /* (kept) where the values are                             */
-    struct room keys;      /* (2 count) for topk                                      */
-    struct room packed;    /* (kept) floats                                           */
-    struct room sent;      /* (kept) floats: what the other end has                   */
-    struct room stages[2]; /* bytes between stages                                    */
+    /* (count) floats: the array and the residual */
+    struct room sum;
+    /* (kept) places of the values */
+    struct room index;
+    /* (2 count) for topk */
+    struct room keys;
+    struct room packed; /* (kept) floats                                           */
+    /* (kept) floats: the values as the receiver decodes them */
+    struct room sent;
+    /* bytes between stages */
+    struct room stages[2];
 };
 
-/* --- Life ----------------------------------------------------------------------------------------------------------------- */
+/* --- Life ------------------------------------------------------------------------------------- */
 
 exo_status
 exo_codec_new(exo_codec **out, exo_config *config, exo_err *err)
@@ -97,7 +105,8 @@ exo_codec_free(exo_codec **codec)
     }
     for (size_t i = 0; i < EXO_CODEC_MAX_LOSSLESS; i++)
         exo_lossless_release(&c->lossless[i]);
-    struct room *const rooms[] = {&c->sum, &c->index, &c->keys, &c->packed, &c->sent, &c->stages[0], &c->stages[1]};
+    struct room *const rooms[] = {&c->sum,  &c->index,     &c->keys,     &c->packed,
+                                  &c->sent, &c->stages[0], &c->stages[1]};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         exo_free(rooms[i]->data);
     exo_free(c);
@@ -128,21 +137,24 @@ exo_codec_is_lossless(const exo_codec *codec)
     return codec->spec.selection == EXO_CODEC_RAW && codec->spec.values.kind == EXO_CODEC_RAW;
 }
 
-/* --- Sizes ---------------------------------------------------------------------------------------------------------------- */
+/* --- Sizes ------------------------------------------------------------------------------------ */
 
-/* Bytes before the lossless stages if `kept` of `count` elements are. */
+/* The number of bytes before the lossless stages if `kept` of `count` elements are sent. */
 static size_t
 body_size(const exo_codec *codec, size_t count, size_t kept)
 {
-    size_t index = codec->spec.selection == EXO_CODEC_TOPK ? exo_topk_index_bytes(&codec->spec.topk, count) : 0;
+    size_t index = codec->spec.selection == EXO_CODEC_TOPK
+                       ? exo_topk_index_bytes(&codec->spec.topk, count)
+                       : 0;
     return index + exo_values_size(&codec->spec.values, kept);
 }
 
-/* Elements that are sent of `count`, at most. */
+/* The largest number of elements that are sent of `count`. */
 static size_t
 most_kept(const exo_codec *codec, size_t count)
 {
-    return codec->spec.selection == EXO_CODEC_TOPK ? exo_topk_kept(&codec->spec.topk, count) : count;
+    return codec->spec.selection == EXO_CODEC_TOPK ? exo_topk_kept(&codec->spec.topk, count)
+                                                   : count;
 }
 
 size_t
@@ -173,16 +185,17 @@ exo_codec_size(const exo_codec *codec, size_t count, size_t *size)
     if (spec->selection == EXO_CODEC_SPARSE && count > 0 && spec->p < 1) {
         size_t parts = exo_selector_parts(spec->p, count);
         if (spec->select_kind == EXO_SELECT_RANDOM || count % parts != 0)
-            return false; /* it depends on the round */
+            /* the size depends on the round */
+            return false;
         kept = count / parts;
     }
     *size = body_size(codec, count, kept) + EXO_CHECKSUM_BYTES;
     return true;
 }
 
-/* --- Scratch and places --------------------------------------------------------------------------------------------------- */
+/* --- Scratch and places ----------------------------------------------------------------------- */
 
-/* Room for `count` of `size` bytes, old contents lost. */
+/* Makes room for `count` items of `size` bytes; the old contents are lost. */
 static bool
 reserve(struct room *room, size_t count, size_t size)
 {
@@ -206,22 +219,25 @@ static exo_status
 check_call(const exo_codec *codec, const exo_codec_place *place, size_t count, exo_err *err)
 {
     if (place->slot >= MAX_SLOTS)
-        return exo_fail(err, EXO_INVAL, "codec %s: slot %u, there are %d", codec->text, place->slot, MAX_SLOTS);
+        return exo_fail(err, EXO_INVAL, "codec %s: slot %u, there are %d", codec->text, place->slot,
+                        MAX_SLOTS);
     size_t most = codec->spec.selection == EXO_CODEC_RAW ? EXO_CODEC_MAX_COUNT : UINT32_MAX;
     if (count > most)
-        return exo_fail(err, EXO_INVAL, "codec %s: %zu elements are more than %zu", codec->text, count, most);
+        return exo_fail(err, EXO_INVAL, "codec %s: %zu elements are more than %zu", codec->text,
+                        count, most);
     return EXO_OK;
 }
 
-/* The round's coordinates; valid until the slot's next call. */
+/* Selects the round's coordinates, which are valid until the slot's next call. */
 static exo_status
-select_round(exo_codec *codec, const exo_codec_place *place, size_t count, const uint32_t **index, size_t *kept,
-             exo_err *err)
+select_round(exo_codec *codec, const exo_codec_place *place, size_t count, const uint32_t **index,
+             size_t *kept, exo_err *err)
 {
     struct selection *s = &codec->selections[place->slot];
     if (!s->selector || s->count != count || s->seed != place->seed) {
         exo_selector *fresh = NULL;
-        exo_status st = exo_selector_new(&fresh, codec->spec.select_kind, codec->spec.p, count, place->seed, err);
+        exo_status st = exo_selector_new(&fresh, codec->spec.select_kind, codec->spec.p, count,
+                                         place->seed, err);
         if (st != EXO_OK)
             return st;
         exo_selector_free(&s->selector);
@@ -239,7 +255,8 @@ mix(uint64_t h, uint64_t value)
 }
 
 uint32_t
-exo_codec_check(const exo_codec *codec, const exo_codec_place *place, size_t count, const uint8_t *bytes, size_t size)
+exo_codec_check(const exo_codec *codec, const exo_codec_place *place, size_t count,
+                const uint8_t *bytes, size_t size)
 {
     uint64_t seed = mix(codec->text_check, count);
     if (codec->spec.selection == EXO_CODEC_SPARSE)
@@ -247,9 +264,10 @@ exo_codec_check(const exo_codec *codec, const exo_codec_place *place, size_t cou
     return exo_checksum(bytes, size, seed);
 }
 
-/* --- The lossless end ------------------------------------------------------------------------------------------------------- */
+/* --- Lossless stages -------------------------------------------------------------------------- */
 
-/* Where the stage before the lossless ones writes its `size` bytes: `out` if there are none. NULL: no memory. */
+/* The memory for the `size` bytes before the lossless stages: `out` if there are none. NULL: no
+ * memory. */
 static uint8_t *
 body_room(exo_codec *codec, uint8_t *out, size_t size)
 {
@@ -258,19 +276,22 @@ body_room(exo_codec *codec, uint8_t *out, size_t size)
     return reserve(&codec->stages[0], size, 1) ? codec->stages[0].data : NULL;
 }
 
-/* body (size) -> out (*out_size) through the lossless stages, without the check. */
+/* Compresses body (size) to out (*out_size) through the lossless stages, without the check. */
 static exo_status
-squeeze(exo_codec *codec, const uint8_t *body, size_t size, uint8_t *out, size_t *out_size, exo_err *err)
+squeeze(exo_codec *codec, const uint8_t *body, size_t size, uint8_t *out, size_t *out_size,
+        exo_err *err)
 {
     const exo_codec_spec *spec = &codec->spec;
     *out_size = size;
     for (size_t i = 0; i < spec->num_lossless; i++) {
         bool last = i + 1 == spec->num_lossless;
-        if (!last && !reserve(&codec->stages[1], exo_lossless_bound(&spec->lossless[i], *out_size), 1))
-            return exo_fail(err, EXO_NOMEM, "codec %s: no memory to compress %zu bytes", codec->text, size);
+        if (!last &&
+            !reserve(&codec->stages[1], exo_lossless_bound(&spec->lossless[i], *out_size), 1))
+            return exo_fail(err, EXO_NOMEM, "codec %s: no memory to compress %zu bytes",
+                            codec->text, size);
         uint8_t *to = last ? out : codec->stages[1].data;
-        exo_status st =
-            exo_lossless_encode(&spec->lossless[i], &codec->lossless[i], body, *out_size, to, out_size, err);
+        exo_status st = exo_lossless_encode(&spec->lossless[i], &codec->lossless[i], body,
+                                            *out_size, to, out_size, err);
         if (st != EXO_OK)
             return exo_fail_in(err, st, "codec %s", codec->text);
         body = to;
@@ -278,10 +299,11 @@ squeeze(exo_codec *codec, const uint8_t *body, size_t size, uint8_t *out, size_t
     return EXO_OK;
 }
 
-/* in (size), without the check -> *body, which must have `want` bytes. It is `in` itself, or lives in the codec, or is `out` if that is
- * not NULL. */
+/* Decompresses in (size, without the check) to *body, which must have `want` bytes. *body is `in`
+ * itself, memory of the codec, or `out` if that is not NULL. */
 static exo_status
-expand(exo_codec *codec, const uint8_t *in, size_t size, const uint8_t **body, size_t want, uint8_t *out, exo_err *err)
+expand(exo_codec *codec, const uint8_t *in, size_t size, const uint8_t **body, size_t want,
+       uint8_t *out, exo_err *err)
 {
     const exo_codec_spec *spec = &codec->spec;
     for (size_t i = spec->num_lossless; i-- > 0;) {
@@ -289,32 +311,36 @@ expand(exo_codec *codec, const uint8_t *in, size_t size, const uint8_t **body, s
         uint8_t *to = out;
         if (i > 0 || !out) {
             if (!reserve(&codec->stages[i], most, 1))
-                return exo_fail(err, EXO_NOMEM, "codec %s: no memory to decompress %zu bytes", codec->text, size);
+                return exo_fail(err, EXO_NOMEM, "codec %s: no memory to decompress %zu bytes",
+                                codec->text, size);
             to = codec->stages[i].data;
         }
-        exo_status st = exo_lossless_decode(&spec->lossless[i], &codec->lossless[i], in, size, to, most, &size, err);
+        exo_status st = exo_lossless_decode(&spec->lossless[i], &codec->lossless[i], in, size, to,
+                                            most, &size, err);
         if (st != EXO_OK)
             return exo_fail_in(err, st, "codec %s", codec->text);
         in = to;
     }
     if (size != want)
-        return exo_fail(err, EXO_INVAL, "codec %s: %zu bytes instead of %zu", codec->text, size, want);
+        return exo_fail(err, EXO_INVAL, "codec %s: %zu bytes instead of %zu", codec->text, size,
+                        want);
     *body = in;
     return EXO_OK;
 }
 
 static void
-put_check(const exo_codec *codec, const exo_codec_place *place, size_t count, uint8_t *out, size_t *size)
+put_check(const exo_codec *codec, const exo_codec_place *place, size_t count, uint8_t *out,
+          size_t *size)
 {
     uint32_t check = exo_codec_check(codec, place, count, out, *size);
     memcpy(out + *size, &check, EXO_CHECKSUM_BYTES);
     *size += EXO_CHECKSUM_BYTES;
 }
 
-/* *size loses the check's bytes. */
+/* Verifies the check and subtracts its bytes from *size. */
 static exo_status
-take_check(const exo_codec *codec, const exo_codec_place *place, size_t count, const uint8_t *in, size_t *size,
-           exo_err *err)
+take_check(const exo_codec *codec, const exo_codec_place *place, size_t count, const uint8_t *in,
+           size_t *size, exo_err *err)
 {
     uint32_t check = 0;
     if (*size < EXO_CHECKSUM_BYTES)
@@ -329,7 +355,8 @@ take_check(const exo_codec *codec, const exo_codec_place *place, size_t count, c
     return EXO_OK;
 }
 
-/* Bytes that `size` bytes can become at most: a block of zstd is at most 2^17 bytes and at least 4 encoded, lz4 counts 255 in a byte. */
+/* The largest size that `size` bytes can decompress to. A block of zstd has at most 2^17 bytes and
+ * at least 4 encoded ones; lz4 counts at most 255 in a byte. */
 static size_t
 most_expanded(const exo_codec *codec, size_t size)
 {
@@ -341,18 +368,21 @@ most_expanded(const exo_codec *codec, size_t size)
 }
 
 bool
-exo_codec_accepts(const exo_codec *codec, const exo_codec_place *place, const void *in, size_t size, size_t count)
+exo_codec_accepts(const exo_codec *codec, const exo_codec_place *place, const void *in, size_t size,
+                  size_t count)
 {
     place = place ? place : &nowhere;
     if (check_call(codec, place, count, NULL) != EXO_OK)
         return false;
     bool sparse = codec->spec.selection == EXO_CODEC_SPARSE;
-    double half = codec->spec.p * (double)count / 2; /* far below what any round has, by lot as well */
+    /* a bound far below the size of any round, random ones included */
+    double half = codec->spec.p * (double)count / 2;
     size_t kept = !sparse ? most_kept(codec, count) : half > 64 ? (size_t)half - 64 : 0;
     size_t least = body_size(codec, count, kept);
     if (codec->spec.num_lossless == 0 && !sparse)
         return size == least + EXO_CHECKSUM_BYTES;
-    return least <= most_expanded(codec, size) && take_check(codec, place, count, in, &size, NULL) == EXO_OK;
+    return least <= most_expanded(codec, size) &&
+           take_check(codec, place, count, in, &size, NULL) == EXO_OK;
 }
 
 bool
@@ -360,10 +390,11 @@ exo_codec_accepts_bytes(const exo_codec *codec, const void *in, size_t size, siz
 {
     if (codec->spec.num_lossless == 0)
         return bytes <= SIZE_MAX - EXO_CHECKSUM_BYTES && size == bytes + EXO_CHECKSUM_BYTES;
-    return bytes <= most_expanded(codec, size) && take_check(codec, &nowhere, ~bytes, in, &size, NULL) == EXO_OK;
+    return bytes <= most_expanded(codec, size) &&
+           take_check(codec, &nowhere, ~bytes, in, &size, NULL) == EXO_OK;
 }
 
-/* --- Arrays --------------------------------------------------------------------------------------------------------------- */
+/* --- Arrays ----------------------------------------------------------------------------------- */
 
 struct addition {
     const float *values, *left;
@@ -381,19 +412,21 @@ add_piece(void *context, size_t index)
         a->sum[i] = a->values[i] + a->decay * a->left[i];
 }
 
-/* sum = values + decay * what is left in the slot. */
+/* sum = values + decay * the slot's residual. */
 static void
 add_feedback(exo_codec *codec, uint32_t slot, const float *values, size_t count)
 {
     const struct feedback *f = &codec->feedback[slot];
-    struct addition a = {values, f->left.data, codec->sum.data, count, (float)codec->spec.topk.decay};
+    struct addition a = {values, f->left.data, codec->sum.data, count,
+                         (float)codec->spec.topk.decay};
     if (f->count != count)
         memcpy(a.sum, values, count * sizeof *values);
     else
         exo_codec_pieces(count / PIECE + (count % PIECE != 0), add_piece, &a);
 }
 
-/* packed = packed - what the other end has of it; of what is not finite nothing is left. */
+/* packed = packed - the values as the receiver decodes them; 0 where the difference is not
+ * finite. */
 static void
 subtract_sent(float *packed, const float *sent, size_t kept)
 {
@@ -403,7 +436,7 @@ subtract_sent(float *packed, const float *sent, size_t kept)
     }
 }
 
-/* The sum less what was sent becomes what is left. */
+/* Makes the sum less the sent values the slot's residual. */
 static void
 keep_feedback(exo_codec *codec, uint32_t slot, const uint32_t *index, size_t kept, size_t count)
 {
@@ -419,8 +452,8 @@ keep_feedback(exo_codec *codec, uint32_t slot, const uint32_t *index, size_t kep
 }
 
 exo_status
-exo_codec_encode(exo_codec *codec, const exo_codec_place *place, const float *values, size_t count, void *out,
-                 size_t *size, exo_err *err)
+exo_codec_encode(exo_codec *codec, const exo_codec_place *place, const float *values, size_t count,
+                 void *out, size_t *size, exo_err *err)
 {
     const exo_codec_spec *spec = &codec->spec;
     const uint32_t *index = NULL;
@@ -435,9 +468,10 @@ exo_codec_encode(exo_codec *codec, const exo_codec_place *place, const float *va
 
     if (topk) {
         index_bytes = exo_topk_index_bytes(&spec->topk, count);
-        if ((feedback &&
-             (!reserve(&codec->sum, count, sizeof(float)) || !reserve(&codec->sent, kept, sizeof(float)))) ||
-            !reserve(&codec->keys, 2 * count, sizeof(uint32_t)) || !reserve(&codec->index, kept, sizeof(uint32_t)))
+        if ((feedback && (!reserve(&codec->sum, count, sizeof(float)) ||
+                          !reserve(&codec->sent, kept, sizeof(float)))) ||
+            !reserve(&codec->keys, 2 * count, sizeof(uint32_t)) ||
+            !reserve(&codec->index, kept, sizeof(uint32_t)))
             return fail_memory(codec, count, err);
     }
     if (spec->selection != EXO_CODEC_RAW && !reserve(&codec->packed, kept, sizeof(float)))
@@ -478,8 +512,8 @@ exo_codec_encode(exo_codec *codec, const exo_codec_place *place, const float *va
 }
 
 exo_status
-exo_codec_decode(exo_codec *codec, const exo_codec_place *place, const void *in, size_t size, float *values,
-                 size_t count, exo_err *err)
+exo_codec_decode(exo_codec *codec, const exo_codec_place *place, const void *in, size_t size,
+                 float *values, size_t count, exo_err *err)
 {
     const exo_codec_spec *spec = &codec->spec;
     const uint32_t *index = NULL;
@@ -494,8 +528,8 @@ exo_codec_decode(exo_codec *codec, const exo_codec_place *place, const void *in,
     const bool as_is = spec->num_lossless > 0 && exo_codec_is_lossless(codec);
     const size_t body_bytes = body_size(codec, count, kept);
     if (spec->num_lossless == 0 && size != body_bytes + EXO_CHECKSUM_BYTES)
-        return exo_fail(err, EXO_INVAL, "codec %s: %zu bytes instead of %zu for %zu elements", codec->text, size,
-                        body_bytes + EXO_CHECKSUM_BYTES, count);
+        return exo_fail(err, EXO_INVAL, "codec %s: %zu bytes instead of %zu for %zu elements",
+                        codec->text, size, body_bytes + EXO_CHECKSUM_BYTES, count);
     st = take_check(codec, place, count, in, &size, err);
     if (st == EXO_OK)
         st = expand(codec, in, size, &body, body_bytes, as_is ? (uint8_t *)values : NULL, err);
@@ -507,7 +541,8 @@ exo_codec_decode(exo_codec *codec, const exo_codec_place *place, const void *in,
         if (!reserve(&codec->index, kept, sizeof(uint32_t)))
             return fail_memory(codec, count, err);
         if (!exo_topk_unpack(&spec->topk, body, count, codec->index.data))
-            return exo_fail(err, EXO_INVAL, "codec %s: indices are out of range or order", codec->text);
+            return exo_fail(err, EXO_INVAL, "codec %s: indices are out of range or order",
+                            codec->text);
         index = codec->index.data;
     }
     float *to = values;
@@ -517,7 +552,8 @@ exo_codec_decode(exo_codec *codec, const exo_codec_place *place, const void *in,
         to = codec->packed.data;
     }
     if (!exo_values_decode(&spec->values, body + index_bytes, to, kept))
-        return exo_fail(err, EXO_INVAL, "codec %s: there are values or scales that it does not make", codec->text);
+        return exo_fail(err, EXO_INVAL,
+                        "codec %s: there are values or scales that it does not make", codec->text);
     if (spec->selection != EXO_CODEC_RAW && count > 0) {
         memset(values, 0, count * sizeof *values);
         for (size_t i = 0; i < kept; i++)
@@ -526,10 +562,11 @@ exo_codec_decode(exo_codec *codec, const exo_codec_place *place, const void *in,
     return EXO_OK;
 }
 
-/* --- Bytes ------------------------------------------------------------------------------------------------------------------ */
+/* --- Bytes ------------------------------------------------------------------------------------ */
 
 exo_status
-exo_codec_encode_bytes(exo_codec *codec, const void *in, size_t size, void *out, size_t *out_size, exo_err *err)
+exo_codec_encode_bytes(exo_codec *codec, const void *in, size_t size, void *out, size_t *out_size,
+                       exo_err *err)
 {
     exo_status st = squeeze(codec, in, size, out, out_size, err);
     if (codec->spec.num_lossless == 0 && size > 0)
@@ -540,7 +577,8 @@ exo_codec_encode_bytes(exo_codec *codec, const void *in, size_t size, void *out,
 }
 
 exo_status
-exo_codec_decode_bytes(exo_codec *codec, const void *in, size_t in_size, void *out, size_t size, exo_err *err)
+exo_codec_decode_bytes(exo_codec *codec, const void *in, size_t in_size, void *out, size_t size,
+                       exo_err *err)
 {
     const uint8_t *body = NULL;
     exo_status st = take_check(codec, &nowhere, ~size, in, &in_size, err);

@@ -1,12 +1,14 @@
 /* Floats of 16 and 8 bits; all round to nearest, ties to even. No state.
  *
- * fp16   IEEE 754 binary16: subnormals, overflow to infinity, NaN keeps the upper bits of its payload.
+ * fp16   IEEE 754 binary16: subnormals, overflow to infinity, NaN keeps the upper bits of its
+ *        payload.
  * bf16   the upper half of an fp32 number (bf16.h).
  * e4m3   OCP 8-bit floating point 1.0: largest 448, no infinity, one NaN of each sign; saturates.
- * e5m2   the same: largest 57344, infinities and NaN; finite values saturate, infinities stay.
+ * e5m2   OCP 8-bit floating point 1.0: largest 57344, infinities and NaN; finite values saturate,
+ *        infinities stay.
  *
- * A subnormal is rounded by a float addition: a power of two is added whose last place is the format's smallest number.
- */
+ * Subnormals are rounded by a float addition: the addend is a power of two whose last place is the
+ * format's smallest number. */
 #include "codec/kernels.h"
 
 #include "base/bf16.h"
@@ -14,15 +16,17 @@
 void
 exo_kernel_to_fp16(const float *x, uint8_t *out, size_t n)
 {
-    const uint32_t magic = (uint32_t)(127 - 15 + 23 - 10 + 1) << 23; /* 0.5, whose last place is 2^-24 */
+    /* 0.5, the last place of which is 2^-24 */
+    const uint32_t magic = (uint32_t)(127 - 15 + 23 - 10 + 1) << 23;
     exo_any_u16 *half = (exo_any_u16 *)out;
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = exo_bits_of(x[i]), size = bits & EXO_MAGNITUDE;
         uint32_t normal = (size + 0xFFFu + (size >> 13 & 1u) - ((127u - 15u) << 23)) >> 13;
         uint32_t tiny = exo_bits_of(exo_float_of(size) + exo_float_of(magic)) - magic;
         uint32_t nan = 0x7E00u | (size >> 13 & 0x3FFu);
-        uint32_t code = size < 0x38800000u ? tiny : normal; /* 2^-14 */
-        code = size >= 0x47800000u ? 0x7C00u : code;        /* 2^16; what is just below rounds to infinity by itself */
+        uint32_t code = size < 0x38800000u ? tiny : normal; /* below 2^-14: subnormal */
+        /* from 2^16 on; the values just below round to infinity by themselves */
+        code = size >= 0x47800000u ? 0x7C00u : code;
         code = size > EXO_INFINITY ? nan : code;
         half[i] = (uint16_t)(code | (bits >> 16 & 0x8000u));
     }
@@ -58,7 +62,7 @@ exo_kernel_from_bf16(const uint8_t *in, float *x, size_t n)
         x[i] = exo_from_bf16(upper[i]);
 }
 
-/* --- 8 bits --------------------------------------------------------------------------------------------------------------- */
+/* --- 8 bits ----------------------------------------------------------------------------------- */
 
 /* 2^exponent, exponent in [-127, 127]. */
 static float
@@ -67,10 +71,11 @@ power_of_two(int exponent)
     return exponent < -126 ? 0x1p-127f : exo_float_of((uint32_t)(exponent + 127) << 23);
 }
 
-/* A format of 8 bits: `mantissa` bits of it, exponents biased by `bias`, and codes. Constants at every call. */
+/* A format of 8 bits: bits of the mantissa, bias of the exponent, and codes. Constant at each
+ * call. */
 typedef struct fp8 {
     unsigned mantissa, bias;
-    uint32_t largest, infinity, nan; /* infinity: 0 if there is none */
+    uint32_t largest, infinity, nan; /* infinity: 0 if the format has none */
 } fp8;
 
 static const fp8 e4m3 = {.mantissa = 3, .bias = 7, .largest = 0x7E, .nan = 0x7F};
@@ -88,7 +93,8 @@ to_fp8(const fp8 format, const float *x, int exponent, uint8_t *out, size_t n)
         uint32_t bits = exo_bits_of(x[i]), size = bits & EXO_MAGNITUDE;
         uint32_t scaled = exo_bits_of(exo_float_of(size) * inverse);
         scaled = scaled > largest ? largest : scaled;
-        uint32_t normal = (scaled + ((1u << (shift - 1)) - 1) + (scaled >> shift & 1u) - rebias) >> shift;
+        uint32_t normal =
+            (scaled + ((1u << (shift - 1)) - 1) + (scaled >> shift & 1u) - rebias) >> shift;
         uint32_t tiny = exo_bits_of(exo_float_of(scaled) + exo_float_of(magic)) - magic;
         uint32_t code = scaled < smallest_normal ? tiny : normal;
         if (format.infinity)
@@ -107,7 +113,8 @@ from_fp8(const fp8 format, const uint8_t *in, int exponent, float *x, size_t n)
     const float smallest = exo_float_of((127 + 1 - format.bias - format.mantissa) << 23);
     for (size_t i = 0; i < n; i++) {
         uint32_t code = in[i], size = code & 0x7Fu;
-        float tiny = (float)(int32_t)size * smallest, normal = exo_float_of((size << shift) + rebias);
+        float tiny = (float)(int32_t)size * smallest,
+              normal = exo_float_of((size << shift) + rebias);
         uint32_t bits = exo_bits_of((size < 1u << format.mantissa ? tiny : normal) * scale);
         bits = size > format.largest ? EXO_QUIET_NAN : bits;
         if (format.infinity)

@@ -1,8 +1,9 @@
-/* The loops of the value codecs: floats.c for formats without a scale, blocks.c for blocks with one. No state.
+/* The loops of the value codecs: floats.c for formats without a scale, blocks.c for blocks with a
+ * scale. No state.
  *
- * They have no branches on values, so that gcc and clang turn them into vectors, and use IEEE operations and integers only, one
- * rounding each: the bits are the same with any compiler and processor. Bytes need no alignment.
- */
+ * The loops have no branches on values, so gcc and clang vectorize them. They use integers and IEEE
+ * operations only, with one rounding each, so the bits are the same with any compiler and
+ * processor. Bytes need no alignment. */
 #ifndef EXO_CODEC_KERNELS_H
 #define EXO_CODEC_KERNELS_H
 
@@ -29,7 +30,7 @@ exo_float_of(uint32_t bits)
     return x;
 }
 
-#define EXO_MAGNITUDE 0x7FFFFFFFu /* of a float's bits: all but the sign */
+#define EXO_MAGNITUDE 0x7FFFFFFFu /* a float's bits without the sign */
 #define EXO_INFINITY  0x7F800000u
 #define EXO_QUIET_NAN 0x7FC00000u
 
@@ -41,14 +42,15 @@ void exo_kernel_from_fp16(const uint8_t *in, float *x, size_t n);
 void exo_kernel_to_bf16(const float *x, uint8_t *out, size_t n);
 void exo_kernel_from_bf16(const uint8_t *in, float *x, size_t n);
 
-/* A block of fp8: x / 2^exponent, and back. `exponent` in [-127, 127]. */
+/* A block of fp8 numbers: x / 2^exponent, and back. exponent in [-127, 127]. */
 void exo_kernel_to_e4m3(const float *x, int exponent, uint8_t *out, size_t n);
 void exo_kernel_from_e4m3(const uint8_t *in, int exponent, float *x, size_t n);
 void exo_kernel_to_e5m2(const float *x, int exponent, uint8_t *out, size_t n);
 void exo_kernel_from_e5m2(const uint8_t *in, int exponent, float *x, size_t n);
 
-/* A block with a scale; 0: all are 0. Four bits: element j in the lower half of byte j, element j + ceil(n / 2) in the upper one; the
- * upper half of the last byte of an odd n is 0. False: bytes that `to` does not make. */
+/* A block with a scale; scale 0: all values are 0. With four bits, byte j has element j in its
+ * lower half and element j + ceil(n / 2) in its upper half; with an odd n, the upper half of the
+ * last byte is 0. False: bytes that `to` does not make. */
 void exo_kernel_to_int8(const float *x, float scale, uint8_t *out, size_t n);
 bool exo_kernel_from_int8(const uint8_t *in, float scale, float *x, size_t n);
 void exo_kernel_to_int4(const float *x, float scale, uint8_t *out, size_t n);

@@ -1,13 +1,14 @@
-/* zstd and lz4 in pieces of a fixed size, so that they run in parallel and their bytes do not depend on threads.
+/* zstd and lz4, in pieces of a fixed size: the pieces run in parallel, and the bytes do not depend
+ * on the number of threads.
  *
- *     size before, 8 bytes | for each piece its length, 4 bytes | the pieces
+ *   size before compression, 8 bytes | length of each piece, 4 bytes | the pieces
  *
- * A piece is a zstd frame with its content size, or an lz4 block. Owner of the contexts: the codec; a lane of pieces has one. lz4 needs
- * none, and no memory.
- */
+ * A piece is a zstd frame with its content size, or an lz4 block. The codec owns the contexts, one
+ * for each lane of pieces. lz4 needs neither contexts nor memory. */
 #include "codec/codec_impl.h"
 
-#define ZSTD_STATIC_LINKING_ONLY /* contexts from our allocator */
+/* for contexts from this library's allocator */
+#define ZSTD_STATIC_LINKING_ONLY
 #include <lz4.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -66,7 +67,8 @@ length_of(size_t size, size_t piece)
 static size_t
 piece_bound(const exo_lossless *lossless, size_t length)
 {
-    return lossless->kind == EXO_CODEC_ZSTD ? ZSTD_compressBound(length) : (size_t)LZ4_compressBound((int)length);
+    return lossless->kind == EXO_CODEC_ZSTD ? ZSTD_compressBound(length)
+                                            : (size_t)LZ4_compressBound((int)length);
 }
 
 size_t
@@ -76,7 +78,7 @@ exo_lossless_bound(const exo_lossless *lossless, size_t size)
     return bound + (size % PIECE ? piece_bound(lossless, size % PIECE) : 0);
 }
 
-/* --- Pieces in lanes ---------------------------------------------------------------------------------------------------------- */
+/* --- Pieces in lanes -------------------------------------------------------------------------- */
 
 struct job {
     const exo_lossless *lossless;
@@ -85,9 +87,9 @@ struct job {
     const uint8_t *in;
     uint8_t *out;
     size_t size;          /* before compression */
-    const uint8_t *coded; /* decode: the pieces */
-    uint8_t *lengths;     /* encode: written    */
-    const uint8_t *given; /* decode: read       */
+    const uint8_t *coded; /* decode: the compressed pieces */
+    uint8_t *lengths;     /* encode: the lengths, written */
+    const uint8_t *given; /* decode: the lengths, read */
     atomic_int status;    /* the first failure  */
 };
 
@@ -106,7 +108,7 @@ fail(struct job *job, exo_status status)
     atomic_compare_exchange_strong(&job->status, &none, (int)status);
 }
 
-/* What zstd says: NOMEM or `otherwise`. */
+/* Converts a result of zstd: NOMEM, or `otherwise` for other errors. */
 static exo_status
 zstd_status(size_t result, exo_status otherwise)
 {
@@ -122,13 +124,14 @@ compress(const struct job *job, ZSTD_CCtx *context, size_t piece)
     uint8_t *out = job->out + piece * piece_bound(job->lossless, PIECE);
     size_t done = 0;
     if (context) {
-        done = ZSTD_compressCCtx(context, out, bound, job->in + piece * PIECE, length, job->lossless->level);
+        done = ZSTD_compressCCtx(context, out, bound, job->in + piece * PIECE, length,
+                                 job->lossless->level);
         exo_status st = zstd_status(done, EXO_FAILED);
         if (st != EXO_OK)
             return st;
     } else {
-        done =
-            (size_t)LZ4_compress_default((const char *)job->in + piece * PIECE, (char *)out, (int)length, (int)bound);
+        done = (size_t)LZ4_compress_default((const char *)job->in + piece * PIECE, (char *)out,
+                                            (int)length, (int)bound);
     }
     uint32_t written = (uint32_t)done;
     memcpy(job->lengths + LENGTH * piece, &written, sizeof written);
@@ -167,8 +170,9 @@ decompress(const struct job *job, ZSTD_DCtx *context, size_t piece, const uint8_
         int done = LZ4_decompress_safe((const char *)in, (char *)out, (int)coded, (int)length);
         return done >= 0 && (size_t)done == length ? EXO_OK : EXO_INVAL;
     }
-    /* One frame, no more and no less, with the size that it must have. */
-    if (ZSTD_getFrameContentSize(in, coded) != length || ZSTD_findFrameCompressedSize(in, coded) != coded)
+    /* Exactly one frame, with the expected size. */
+    if (ZSTD_getFrameContentSize(in, coded) != length ||
+        ZSTD_findFrameCompressedSize(in, coded) != coded)
         return EXO_INVAL;
     size_t done = ZSTD_decompressDCtx(context, out, length, in, coded);
     exo_status st = zstd_status(done, EXO_INVAL);
@@ -212,17 +216,20 @@ run(struct job *job, void (*lane)(void *context, size_t lane))
 }
 
 exo_status
-exo_lossless_encode(const exo_lossless *lossless, exo_lossless_room *room, const uint8_t *in, size_t size, uint8_t *out,
-                    size_t *out_size, exo_err *err)
+exo_lossless_encode(const exo_lossless *lossless, exo_lossless_room *room, const uint8_t *in,
+                    size_t size, uint8_t *out, size_t *out_size, exo_err *err)
 {
     size_t pieces = pieces_of(size), at = HEADER + LENGTH * pieces;
     const uint64_t header = size;
     memcpy(out, &header, sizeof header);
-    struct job job = {.lossless = lossless, .room = room, .in = in, .size = size, .lengths = out + HEADER};
+    struct job job = {
+        .lossless = lossless, .room = room, .in = in, .size = size, .lengths = out + HEADER};
     job.out = out + at;
     exo_status st = run(&job, compress_lane);
     if (st != EXO_OK)
-        return exo_fail(err, st, st == EXO_NOMEM ? "no memory to compress %zu bytes" : "cannot compress %zu bytes",
+        return exo_fail(err, st,
+                        st == EXO_NOMEM ? "no memory to compress %zu bytes"
+                                        : "cannot compress %zu bytes",
                         size);
     for (size_t i = 0; i < pieces; i++) {
         size_t length = get_length(job.lengths, i);
@@ -234,8 +241,8 @@ exo_lossless_encode(const exo_lossless *lossless, exo_lossless_room *room, const
 }
 
 exo_status
-exo_lossless_decode(const exo_lossless *lossless, exo_lossless_room *room, const uint8_t *in, size_t size, uint8_t *out,
-                    size_t capacity, size_t *out_size, exo_err *err)
+exo_lossless_decode(const exo_lossless *lossless, exo_lossless_room *room, const uint8_t *in,
+                    size_t size, uint8_t *out, size_t capacity, size_t *out_size, exo_err *err)
 {
     const char *name = lossless->kind == EXO_CODEC_ZSTD ? "zstd" : "lz4";
     uint64_t before = 0;
@@ -257,7 +264,11 @@ exo_lossless_decode(const exo_lossless *lossless, exo_lossless_room *room, const
     }
     if (left > 0)
         return exo_fail(err, EXO_INVAL, "%s: %zu bytes more than there should be", name, left);
-    struct job job = {.lossless = lossless, .room = room, .size = (size_t)before, .given = in + HEADER, .out = out};
+    struct job job = {.lossless = lossless,
+                      .room = room,
+                      .size = (size_t)before,
+                      .given = in + HEADER,
+                      .out = out};
     job.coded = in + HEADER + LENGTH * pieces;
     exo_status st = run(&job, decompress_lane);
     if (st == EXO_NOMEM)

@@ -1,10 +1,11 @@
-/* Selectors: which coordinates are exchanged at a round.
+/* Selectors: the coordinates that a round exchanges.
  *
- * A round is a pure function of (kind, p, numel, seed, round), so that nodes agree without sending anything and nothing of
- * it is in a checkpoint. What is kept between rounds is a cache. Owner: who made it, as the node's compute lane.
+ * A round is a pure function of (kind, p, numel, seed, round). So nodes agree on it without
+ * messages, and no checkpoint contains it; the memory between rounds is a cache. Owner: its
+ * creator, such as a node's compute lane.
  *
- * Nodes may run on different machines: nothing here depends on the C library's logarithm, which may differ in its last bit.
- */
+ * Nodes may run on different machines, so nothing here uses the C library's logarithm, which may
+ * differ in its last bit. */
 #include <exogym/select.h>
 
 #include <math.h>
@@ -18,16 +19,21 @@ struct exo_selector {
     double p;
     uint32_t numel;
     uint64_t seed;
-    uint64_t drawn;        /* what `coordinates` holds: of random the round, of the others the cycle       */
-    bool valid;            /* has anything been drawn?                                                     */
-    uint32_t *coordinates; /* (room) random: the round's; the others: part after part, each ascending      */
-    size_t room;           /* random: the most that a round can have; the others: numel                    */
-    size_t length;         /* random: coordinates of the round                                             */
+    /* key of `coordinates`: the round (random) or the cycle (partitioned) */
+    uint64_t drawn;
+    /* whether `coordinates` is filled */
+    bool valid;
+    /* (room) random: the round's; otherwise part after part, each ascending */
+    uint32_t *coordinates;
+    /* random: bound for one round; otherwise numel */
+    size_t room;
+    /* random: number of the round's coordinates */
+    size_t length;
 
-    /* All but random. */
-    uint32_t num_parts; /* rounds until every coordinate had its turn      */
-    uint32_t *part_of;  /* (numel) the part of each coordinate, scratch    */
-    uint32_t *next;     /* (num_parts) where a part goes on, scratch       */
+    /* The rest is for all kinds but random. */
+    uint32_t num_parts; /* rounds until every coordinate had its turn */
+    uint32_t *part_of;  /* (numel) the part of each coordinate; scratch */
+    uint32_t *next;     /* (num_parts) the next place of each part; scratch */
 };
 
 uint32_t
@@ -39,7 +45,8 @@ exo_selector_parts(double p, size_t numel)
     return parts < (double)numel ? (uint32_t)parts : (uint32_t)numel;
 }
 
-/* Twenty deviations above the mean: a random round that would exceed it comes once in e^200 rounds (Bernstein), and ends there. */
+/* A bound for random rounds, twenty standard deviations above the mean. One round in e^200 would
+ * exceed it (Bernstein); such a round ends there. */
 static size_t
 random_room(double p, size_t numel)
 {
@@ -48,12 +55,14 @@ random_room(double p, size_t numel)
 }
 
 exo_status
-exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t numel, uint64_t seed, exo_err *err)
+exo_selector_new(exo_selector **out, exo_select_kind kind, double p, size_t numel, uint64_t seed,
+                 exo_err *err)
 {
     if (!(p > 0 && p <= 1))
         return exo_fail(err, EXO_INVAL, "p must be greater than 0 and at most 1, got %g", p);
     if (numel > UINT32_MAX)
-        return exo_fail(err, EXO_INVAL, "selection: %zu coordinates are more than %u", numel, UINT32_MAX);
+        return exo_fail(err, EXO_INVAL, "selection: %zu coordinates are more than %u", numel,
+                        UINT32_MAX);
     exo_status st = EXO_NOMEM;
     exo_selector *s = exo_calloc(1, sizeof *s);
     if (!s)
@@ -95,7 +104,7 @@ exo_selector_free(exo_selector **selector)
     *selector = NULL;
 }
 
-/* --- Random ----------------------------------------------------------------------------------------------------------------- */
+/* --- Random ----------------------------------------------------------------------------------- */
 
 /* ln((1 + z) / (1 - z)) = 2 (z + z^3/3 + z^5/5 + ...), to double precision for |z| <= 0.172. */
 static double
@@ -107,7 +116,8 @@ log_ratio(double z)
     return 2.0 * z * sum;
 }
 
-/* ln(x), x > 0: IEEE operations in a fixed order only, the same to the bit on every machine. */
+/* ln(x), x > 0, with IEEE operations in a fixed order only: the same on every machine, to the
+ * bit. */
 static double
 log_portable(double x)
 {
@@ -121,7 +131,7 @@ log_portable(double x)
     return log_ratio((f - 1.0) / (f + 1.0)) + exponent * ln2;
 }
 
-/* ln(1 - p), also where p is so small that 1 - p is 1. p < 1. */
+/* ln(1 - p), also if p is so small that 1 - p rounds to 1. p < 1. */
 static double
 log_one_minus(double p)
 {
@@ -136,8 +146,9 @@ uniform_above_zero(exo_rng *rng)
     return (double)(high << 26 | low) * 0x1p-53 + 0x1p-53;
 }
 
-/* Independent coin flips of probability p for every coordinate, drawn by the gaps between successes: a gap is geometric,
- * P(gap >= k) = (1 - p)^k, so gap = floor(ln(u) / ln(1 - p)). Costs p numel draws instead of numel. */
+/* Flips an independent coin of probability p for every coordinate by drawing the gaps between
+ * successes. A gap is geometric, P(gap >= k) = (1 - p)^k, so gap = floor(ln(u) / ln(1 - p)). This
+ * needs about p numel draws instead of numel. */
 static void
 draw_random(exo_selector *s, uint64_t round)
 {
@@ -159,9 +170,10 @@ draw_random(exo_selector *s, uint64_t round)
     }
 }
 
-/* --- In turn ------------------------------------------------------------------------------------------------------------------ */
+/* --- Parts ------------------------------------------------------------------------------------ */
 
-/* Part `part` of `numel` coordinates in num_parts parts: the first ones have one more where it does not divide. */
+/* The bounds of one of num_parts parts of `numel` coordinates. If the division leaves a rest, the
+ * first parts have one more. */
 static size_t
 part_bounds(const exo_selector *s, uint32_t part, size_t *first)
 {
@@ -170,11 +182,12 @@ part_bounds(const exo_selector *s, uint32_t part, size_t *first)
     return base + (part < rest);
 }
 
-/* Cuts a random permutation into parts and puts each part's coordinates in ascending order, by a counting sort. */
+/* Cuts a random permutation into parts and sorts each part's coordinates by a counting sort. */
 static void
 draw_parts(exo_selector *s, uint64_t cycle)
 {
-    uint32_t *permutation = s->coordinates; /* until the sort writes over it */
+    /* in use until the sort overwrites it */
+    uint32_t *permutation = s->coordinates;
     exo_rng rng;
     exo_rng_init(&rng, s->seed, EXO_RNG_SELECT, (uint32_t)s->kind, cycle);
     exo_rng_permutation(&rng, permutation, s->numel);
@@ -191,7 +204,8 @@ draw_parts(exo_selector *s, uint64_t cycle)
 size_t
 exo_selector_round(exo_selector *s, uint64_t round, const uint32_t **out)
 {
-    uint64_t wanted = 0; /* shuffled_sequential has one permutation for good */
+    /* shuffled_sequential has one permutation for all rounds */
+    uint64_t wanted = 0;
     if (s->kind == EXO_SELECT_RANDOM)
         wanted = round;
     else if (s->kind == EXO_SELECT_PARTITIONED)

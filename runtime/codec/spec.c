@@ -1,4 +1,4 @@
-/* A chain from its config, and as text. No state. */
+/* Reads a chain from its config and writes it as text. No state. */
 #include "codec/codec_impl.h"
 
 #include <math.h>
@@ -13,22 +13,28 @@ const exo_codec_entry exo_codec_entries[EXO_CODEC_KINDS] = {
     [EXO_CODEC_RAW] = {"raw", "fp32 as it is", EXO_CODEC_RAW, EXO_STAGE_VALUES},
     [EXO_CODEC_FP16] = {"fp16", "IEEE half precision", EXO_CODEC_FP16, EXO_STAGE_VALUES},
     [EXO_CODEC_BF16] = {"bf16", "the upper half of fp32", EXO_CODEC_BF16, EXO_STAGE_VALUES},
-    [EXO_CODEC_FP8] = {"fp8", "8-bit floats (e4m3 or e5m2), a power of two as scale of each block", EXO_CODEC_FP8,
-                       EXO_STAGE_VALUES},
-    [EXO_CODEC_INT8] = {"int8", "8-bit integers, a scale for each block", EXO_CODEC_INT8, EXO_STAGE_VALUES},
-    [EXO_CODEC_INT4] = {"int4", "4-bit integers, a scale for each block", EXO_CODEC_INT4, EXO_STAGE_VALUES},
-    [EXO_CODEC_E3M0] = {"e3m0", "4-bit floats of sign and exponent, a scale for each block", EXO_CODEC_E3M0,
+    [EXO_CODEC_FP8] = {"fp8", "8-bit floats (e4m3 or e5m2), a power of two as scale of each block",
+                       EXO_CODEC_FP8, EXO_STAGE_VALUES},
+    [EXO_CODEC_INT8] = {"int8", "8-bit integers, a scale for each block", EXO_CODEC_INT8,
                         EXO_STAGE_VALUES},
-    [EXO_CODEC_TOPK] = {"topk", "the largest values, with error feedback; then a codec of values", EXO_CODEC_TOPK,
-                        EXO_STAGE_SELECTION},
-    [EXO_CODEC_SPARSE] = {"sparse", "values that both ends select from the seed; then a codec of values",
+    [EXO_CODEC_INT4] = {"int4", "4-bit integers, a scale for each block", EXO_CODEC_INT4,
+                        EXO_STAGE_VALUES},
+    [EXO_CODEC_E3M0] = {"e3m0", "4-bit floats of sign and exponent, a scale for each block",
+                        EXO_CODEC_E3M0, EXO_STAGE_VALUES},
+    [EXO_CODEC_TOPK] = {"topk", "the largest values, with error feedback; then a codec of values",
+                        EXO_CODEC_TOPK, EXO_STAGE_SELECTION},
+    [EXO_CODEC_SPARSE] = {"sparse",
+                          "values that both ends select from the seed; then a codec of values",
                           EXO_CODEC_SPARSE, EXO_STAGE_SELECTION},
-    [EXO_CODEC_ZSTD] = {"zstd", "lossless compression, last in a chain", EXO_CODEC_ZSTD, EXO_STAGE_LOSSLESS},
-    [EXO_CODEC_LZ4] = {"lz4", "lossless compression, faster and weaker than zstd", EXO_CODEC_LZ4, EXO_STAGE_LOSSLESS},
+    [EXO_CODEC_ZSTD] = {"zstd", "lossless compression, last in a chain", EXO_CODEC_ZSTD,
+                        EXO_STAGE_LOSSLESS},
+    [EXO_CODEC_LZ4] = {"lz4", "lossless compression, faster and weaker than zstd", EXO_CODEC_LZ4,
+                       EXO_STAGE_LOSSLESS},
 };
 
 static const char *const fp8_formats[] = {[EXO_FP8_E4M3] = "e4m3", [EXO_FP8_E5M2] = "e5m2", NULL};
-static const char *const scale_formats[] = {[EXO_SCALE_FP32] = "fp32", [EXO_SCALE_BF16] = "bf16", NULL};
+static const char *const scale_formats[] = {
+    [EXO_SCALE_FP32] = "fp32", [EXO_SCALE_BF16] = "bf16", NULL};
 static const char *const select_kinds[] = {
     [EXO_SELECT_RANDOM] = "random",
     [EXO_SELECT_SHUFFLED_SEQUENTIAL] = "shuffled_sequential",
@@ -56,9 +62,9 @@ exo_codec_share(double share, size_t count)
     return kept < 1 && count > 0 ? 1 : (size_t)kept;
 }
 
-/* --- Reading -------------------------------------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
-/* Options are read from `map`, which is NULL for a bare name: then all have their defaults. */
+/* The readers take options from `map`; it is NULL for a bare name, which leaves all defaults. */
 
 static exo_status
 read_topk(exo_topk *topk, exo_config *map, exo_err *err)
@@ -117,7 +123,8 @@ read_values(exo_value_codec *values, exo_codec_kind kind, exo_config *map, exo_e
     }
     uint64_t block = kind == EXO_CODEC_INT8 ? 256 : 128;
     if (st == EXO_OK)
-        st = exo_config_u64(map, "block", block, kind != EXO_CODEC_FP8, EXO_CODEC_MAX_BLOCK, &block, err);
+        st = exo_config_u64(map, "block", block, kind != EXO_CODEC_FP8, EXO_CODEC_MAX_BLOCK, &block,
+                            err);
     values->block = (size_t)block;
     return st;
 }
@@ -126,12 +133,13 @@ static exo_status
 read_lossless(exo_lossless *lossless, exo_codec_kind kind, exo_config *map, exo_err *err)
 {
     uint64_t level = 3;
-    exo_status st = kind == EXO_CODEC_ZSTD ? exo_config_u64(map, "level", level, 1, 19, &level, err) : EXO_OK;
+    exo_status st =
+        kind == EXO_CODEC_ZSTD ? exo_config_u64(map, "level", level, 1, 19, &level, err) : EXO_OK;
     *lossless = (exo_lossless){.kind = kind, .level = (int)level};
     return st;
 }
 
-/* The codec that a node names; *map is its options, or NULL for a bare name. */
+/* Reads the codec that a node names; *map gets its options, or NULL for a bare name. */
 static exo_status
 read_name(exo_config *node, exo_codec_kind *kind, exo_config **map, exo_err *err)
 {
@@ -157,30 +165,33 @@ read_name(exo_config *node, exo_codec_kind *kind, exo_config **map, exo_err *err
     return EXO_OK;
 }
 
-/* What was read so far, to check the order. */
+/* The part of the chain that was read so far, to check the order. */
 struct chain {
     size_t length;
     exo_codec_kind last;
 };
 
 static exo_status
-check_order(const struct chain *chain, const exo_codec_spec *spec, exo_codec_kind kind, const exo_config *node,
-            exo_err *err)
+check_order(const struct chain *chain, const exo_codec_spec *spec, exo_codec_kind kind,
+            const exo_config *node, exo_err *err)
 {
     if (chain->length == 0)
         return EXO_OK;
-    exo_codec_stage now = exo_codec_entries[kind].stage, before = exo_codec_entries[chain->last].stage;
+    exo_codec_stage now = exo_codec_entries[kind].stage,
+                    before = exo_codec_entries[chain->last].stage;
     if (now < before)
-        return exo_config_fail(node, err,
-                               "%s cannot come after %s: first a selection (topk, sparse), then one codec of values, "
-                               "then lossless ones (zstd, lz4)",
-                               exo_codec_entries[kind].name, exo_codec_entries[chain->last].name);
+        return exo_config_fail(
+            node, err,
+            "%s cannot come after %s: first a selection (topk, sparse), then one codec of values, "
+            "then lossless ones (zstd, lz4)",
+            exo_codec_entries[kind].name, exo_codec_entries[chain->last].name);
     if (now == before && now != EXO_STAGE_LOSSLESS)
-        return exo_config_fail(node, err, "%s after %s: a chain has one %s at most", exo_codec_entries[kind].name,
-                               exo_codec_entries[chain->last].name,
+        return exo_config_fail(node, err, "%s after %s: a chain has one %s at most",
+                               exo_codec_entries[kind].name, exo_codec_entries[chain->last].name,
                                now == EXO_STAGE_SELECTION ? "selection" : "codec of values");
     if (now == EXO_STAGE_LOSSLESS && spec->num_lossless == EXO_CODEC_MAX_LOSSLESS)
-        return exo_config_fail(node, err, "%s: a chain has two lossless codecs at most", exo_codec_entries[kind].name);
+        return exo_config_fail(node, err, "%s: a chain has two lossless codecs at most",
+                               exo_codec_entries[kind].name);
     return EXO_OK;
 }
 
@@ -226,7 +237,7 @@ exo_codec_spec_read(exo_codec_spec *spec, exo_config *node, exo_err *err)
     return st;
 }
 
-/* --- Writing -------------------------------------------------------------------------------------------------------------- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
 struct writer {
     char *text;
@@ -242,10 +253,10 @@ put(struct writer *w, const char *format, ...)
     va_start(args, format);
     int length = vsnprintf(w->text + w->used, EXO_CODEC_TEXT - w->used, format, args);
     va_end(args);
-    w->used += (size_t)length; /* the longest chain has half of it */
+    w->used += (size_t)length; /* the longest chain fills half of it */
 }
 
-/* The shortest digits that read as the same number. */
+/* Writes the fewest digits that read as the same number. */
 static void
 put_number(struct writer *w, const char *key, double value)
 {
@@ -293,7 +304,8 @@ put_values(struct writer *w, const exo_value_codec *values)
     case EXO_CODEC_INT8:
     case EXO_CODEC_INT4:
     case EXO_CODEC_E3M0:
-        put(w, "{name: %s, block: %zu, scale: %s}", name, values->block, scale_formats[values->scales]);
+        put(w, "{name: %s, block: %zu, scale: %s}", name, values->block,
+            scale_formats[values->scales]);
         return;
     default:
         put(w, "%s", name);

@@ -1,12 +1,12 @@
 /* The largest magnitudes of an array or of its blocks, and their indices as bits. No state.
  *
- * Magnitudes are compared as the bits of floats without the sign. The k-th largest is found by bisection of these bits: 31 counts, each
- * a loop that fills vectors, over ever fewer keys. Of a large array, only elements above a threshold that a sample
- * suggests are looked at; the result is exact in any case, since a threshold that leaves too few is given up.
+ * Magnitudes are compared as the bits of floats without the sign. Bisection of these bits finds the
+ * k-th largest: 31 counts, each a vectorized loop, over ever fewer keys. Of a large array, only
+ * elements above a threshold from a sample are considered. The result is always exact, because a
+ * threshold that leaves too few elements is dropped.
  *
- * Indices of a block are written with ceil(log2(block)) bits each, or as a bit for each element where that is less, or, if all are
- * kept, not at all.
- */
+ * The indices of a block take ceil(log2(block)) bits each, or one bit for each element if that is
+ * less, or nothing if all elements are kept. */
 #include "codec/codec_impl.h"
 
 #include <math.h>
@@ -16,13 +16,15 @@
 
 enum {
     SAMPLE = 8192,
-    LARGE = 16 * SAMPLE, /* elements: a sample is worth it */
+    LARGE = 16 * SAMPLE, /* elements; a smaller array needs no sample */
     MAX_PIECES = 64,
     MIN_PIECE = 1 << 15,
-    GROUP = 32,             /* elements that are skipped together */
-    ROUND_BITS = 8,         /* between two siftings of the keys   */
-    FEW = 4096,             /* keys that are not worth to be sifted */
-    BLOCKS_PIECE = 1 << 15, /* elements: blocks up to this many are one piece */
+    /* elements that are skipped together */
+    GROUP = 32,
+    ROUND_BITS = 8, /* bits between two siftings of the keys */
+    FEW = 4096,     /* so few keys are not worth sifting */
+    /* elements; smaller blocks share a piece */
+    BLOCKS_PIECE = 1 << 15,
 };
 
 static uint32_t
@@ -31,7 +33,7 @@ key_of(float x)
     return exo_bits_of(x) & EXO_MAGNITUDE;
 }
 
-/* --- Numbers -------------------------------------------------------------------------------------------------------------- */
+/* --- Numbers ---------------------------------------------------------------------------------- */
 
 static size_t
 kept_of_block(const exo_topk *topk, size_t length)
@@ -51,7 +53,8 @@ size_t
 exo_topk_kept(const exo_topk *topk, size_t count)
 {
     size_t block = block_of(topk, count);
-    return block ? count / block * kept_of_block(topk, block) + kept_of_block(topk, count % block) : 0;
+    return block ? count / block * kept_of_block(topk, block) + kept_of_block(topk, count % block)
+                 : 0;
 }
 
 /* ceil(log2(length)) */
@@ -82,7 +85,7 @@ exo_topk_index_bytes(const exo_topk *topk, size_t count)
     return bits / 8 + (bits % 8 != 0);
 }
 
-/* --- The k-th largest ------------------------------------------------------------------------------------------------------- */
+/* --- The k-th largest ------------------------------------------------------------------------- */
 
 static size_t
 count_from(const uint32_t *keys, size_t n, uint32_t from)
@@ -100,7 +103,7 @@ count_from(const uint32_t *keys, size_t n, uint32_t from)
     return total;
 }
 
-/* Of n keys; 1 <= k <= n. Leaves the keys in disorder. */
+/* The k-th largest of n keys; 1 <= k <= n. Changes the order of the keys. */
 static uint32_t
 kth_largest(uint32_t *keys, size_t n, size_t k)
 {
@@ -109,8 +112,8 @@ kth_largest(uint32_t *keys, size_t n, size_t k)
         uint32_t next = found | 1u << bit;
         if (count_from(keys, n, next) >= k)
             found = next;
-        if (bit > 0 && bit % ROUND_BITS == 0 &&
-            n > FEW) { /* sift: from here on, only keys in [found, found + 2^bit) matter */
+        /* sift: from here on, only keys in [found, found + 2^bit) matter */
+        if (bit > 0 && bit % ROUND_BITS == 0 && n > FEW) {
             uint32_t end = found + (1u << bit);
             size_t left = 0;
             k -= count_from(keys, n, end);
@@ -125,9 +128,10 @@ kth_largest(uint32_t *keys, size_t n, size_t k)
     return found;
 }
 
-/* --- Choosing --------------------------------------------------------------------------------------------------------------- */
+/* --- Choosing --------------------------------------------------------------------------------- */
 
-/* The places, counted from `base`, of the values that reach `from`; out (n). Gives how many. */
+/* Writes the places, counted from `base`, of the values that reach `from` to out (n); returns their
+ * number. */
 static size_t
 gather(const float *values, size_t n, uint32_t from, uint32_t base, uint32_t *out)
 {
@@ -148,11 +152,11 @@ gather(const float *values, size_t n, uint32_t from, uint32_t base, uint32_t *ou
     return found;
 }
 
-/* The k largest of `n` candidates, whose places ascend and begin with `base`; `least` is the k-th largest key. Of those that equal it the
- * first are taken. */
+/* Chooses the k largest of `n` candidates, whose places ascend and count from `base`. `least` is
+ * the k-th largest key; of the values that equal it, the first are taken. */
 static void
-choose(const float *values, uint32_t base, const uint32_t *candidates, size_t n, size_t k, uint32_t least,
-       uint32_t *index)
+choose(const float *values, uint32_t base, const uint32_t *candidates, size_t n, size_t k,
+       uint32_t least, uint32_t *index)
 {
     size_t larger = 0, taken = 0;
     for (size_t i = 0; i < n; i++)
@@ -167,12 +171,14 @@ choose(const float *values, uint32_t base, const uint32_t *candidates, size_t n,
     }
 }
 
-/* A threshold that about k of the values, and with near certainty at least k, reach; 0 if a sample does not help. keys (n) is scratch. */
+/* A threshold from a sample that about k of the values reach, and at least k with near certainty; 0
+ * if a sample does not help. keys (n) is scratch. */
 static uint32_t
 threshold(const float *values, size_t n, size_t k, uint32_t *keys)
 {
     size_t sample = n / 16 < SAMPLE ? n / 16 : SAMPLE, stride = n / (sample + !sample);
-    double expected = (double)k / (double)n * (double)sample, rank = expected + 4 * sqrt(expected) + 4;
+    double expected = (double)k / (double)n * (double)sample,
+           rank = expected + 4 * sqrt(expected) + 4;
     if (!(rank < (double)(sample / 2)))
         return 0;
     for (size_t i = 0; i < sample; i++)
@@ -180,19 +186,21 @@ threshold(const float *values, size_t n, size_t k, uint32_t *keys)
     return kth_largest(keys, sample, (size_t)rank);
 }
 
-/* The k largest of `n` candidates, k or more; keys (n) is scratch. */
+/* Chooses the k largest of `n` candidates (n >= k); keys (n) is scratch. */
 static void
-choose_among(const float *values, uint32_t base, const uint32_t *candidates, size_t n, size_t k, uint32_t *index,
-             uint32_t *keys)
+choose_among(const float *values, uint32_t base, const uint32_t *candidates, size_t n, size_t k,
+             uint32_t *index, uint32_t *keys)
 {
     for (size_t i = 0; i < n; i++)
         keys[i] = key_of(values[candidates[i] - base]);
     choose(values, base, candidates, n, k, kth_largest(keys, n, k), index);
 }
 
-/* The k largest of values (n), whose places begin with `base`; room (n) and keys (n) are scratch. */
+/* Chooses the k largest of values (n), whose places begin with `base`; room (n) and keys (n) are
+ * scratch. */
 static void
-choose_block(const float *values, size_t n, size_t k, uint32_t base, uint32_t *index, uint32_t *room, uint32_t *keys)
+choose_block(const float *values, size_t n, size_t k, uint32_t base, uint32_t *index,
+             uint32_t *room, uint32_t *keys)
 {
     uint32_t from = threshold(values, n, k, keys);
     size_t found = from > 0 ? gather(values, n, from, base, room) : 0;
@@ -210,13 +218,13 @@ choose_block(const float *values, size_t n, size_t k, uint32_t base, uint32_t *i
         choose(values, base, room, found, k, least, index);
 }
 
-/* --- A large array ---------------------------------------------------------------------------------------------------------- */
+/* --- A large array ---------------------------------------------------------------------------- */
 
 struct filter {
     const float *values;
     size_t count, piece;
     uint32_t from;
-    uint32_t *candidates; /* (count) each piece begins at its own place */
+    uint32_t *candidates; /* (count) each piece writes from its own place on */
     size_t found[MAX_PIECES];
 };
 
@@ -225,8 +233,9 @@ filter_piece(void *context, size_t index)
 {
     struct filter *filter = context;
     size_t first = index * filter->piece, left = filter->count - first;
-    filter->found[index] = gather(filter->values + first, left < filter->piece ? left : filter->piece, filter->from,
-                                  (uint32_t)first, filter->candidates + first);
+    filter->found[index] =
+        gather(filter->values + first, left < filter->piece ? left : filter->piece, filter->from,
+               (uint32_t)first, filter->candidates + first);
 }
 
 static void
@@ -255,12 +264,12 @@ choose_large(const float *values, size_t count, size_t k, uint32_t *index, uint3
     choose_among(values, 0, room, found, k, index, room + count);
 }
 
-/* --- Blocks --------------------------------------------------------------------------------------------------------------- */
+/* --- Blocks ----------------------------------------------------------------------------------- */
 
 struct blocks {
     const exo_topk *topk;
     const float *values;
-    size_t count, block, each; /* blocks in a piece */
+    size_t count, block, each; /* each: blocks in a piece */
     uint32_t *index, *room;
 };
 
@@ -273,15 +282,17 @@ choose_piece(void *context, size_t piece)
     size_t end = first + (left < b->each * b->block ? left : b->each * b->block);
     for (size_t at = first; at < end; at += b->block) {
         size_t n = end - at < b->block ? end - at : b->block;
-        choose_block(b->values + at, n, kept_of_block(b->topk, n), (uint32_t)at, b->index + at / b->block * kept,
-                     b->room + at, b->room + b->count + at);
+        choose_block(b->values + at, n, kept_of_block(b->topk, n), (uint32_t)at,
+                     b->index + at / b->block * kept, b->room + at, b->room + b->count + at);
     }
 }
 
 void
-exo_topk_choose(const exo_topk *topk, const float *values, size_t count, uint32_t *index, uint32_t *room)
+exo_topk_choose(const exo_topk *topk, const float *values, size_t count, uint32_t *index,
+                uint32_t *room)
 {
-    struct blocks b = {.topk = topk, .values = values, .count = count, .block = block_of(topk, count)};
+    struct blocks b = {
+        .topk = topk, .values = values, .count = count, .block = block_of(topk, count)};
     if (count == 0)
         return;
     if (b.block == count && count >= LARGE) {
@@ -295,7 +306,7 @@ exo_topk_choose(const exo_topk *topk, const float *values, size_t count, uint32_
     exo_codec_pieces(count / piece + (count % piece != 0), choose_piece, &b);
 }
 
-/* --- Indices as bits -------------------------------------------------------------------------------------------------------- */
+/* --- Indices as bits -------------------------------------------------------------------------- */
 
 struct writer {
     uint8_t *at;
@@ -303,7 +314,7 @@ struct writer {
     unsigned fill; /* below 8 between calls */
 };
 
-/* The lowest `width` (at most 32) bits of value, the lowest first. */
+/* Appends the lowest `width` (at most 32) bits of `value`, the least significant first. */
 static void
 put_bits(struct writer *w, uint32_t value, unsigned width)
 {
@@ -403,5 +414,6 @@ exo_topk_unpack(const exo_topk *topk, const uint8_t *in, size_t count, uint32_t 
             return false;
         index += kept;
     }
-    return r.word == 0; /* what fills up the last byte */
+    /* the padding of the last byte must be 0 */
+    return r.word == 0;
 }

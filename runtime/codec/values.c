@@ -1,8 +1,8 @@
-/* Value codecs: sizes, scales, and the cutting of an array into pieces for the kernels. No state.
+/* Value codecs: sizes, scales, and the division of an array into pieces for the kernels. No
+ * state.
  *
- * An encoding is the scales of all blocks, then the blocks. A piece is a fixed number of whole blocks, so what comes out does not
- * depend on threads.
- */
+ * An encoding has the scales of all blocks, then the blocks. A piece is a fixed number of whole
+ * blocks, so the bytes do not depend on the number of threads. */
 #include "codec/codec_impl.h"
 
 #include <float.h>
@@ -14,9 +14,10 @@
 #include "codec/kernels.h"
 
 enum {
-    PIECE = 1 << 15,   /* elements */
-    FEW_PIECES = 4,    /* not worth to wake others */
-    E4M3_EXPONENT = 8, /* of its largest number, 1.75 * 2^8; of e5m2's, 1.75 * 2^15 */
+    PIECE = 1 << 15, /* elements */
+    FEW_PIECES = 4,  /* up to this many run on the calling thread */
+    /* exponent of its largest number, 1.75 * 2^8; e5m2's is 1.75 * 2^15 */
+    E4M3_EXPONENT = 8,
     E5M2_EXPONENT = 15,
 };
 
@@ -31,7 +32,7 @@ exo_codec_pieces(size_t count, void (*piece)(void *context, size_t index), void 
         piece(context, i);
 }
 
-/* --- Sizes ---------------------------------------------------------------------------------------------------------------- */
+/* --- Sizes ------------------------------------------------------------------------------------ */
 
 static size_t
 blocks_of(const exo_value_codec *codec, size_t count)
@@ -47,7 +48,8 @@ scale_bytes(const exo_value_codec *codec)
     return codec->scales == EXO_SCALE_BF16 ? 2 : 4;
 }
 
-/* Bytes of `count` elements without scales; of whole blocks, or of one that is not whole. */
+/* The size in bytes of `count` elements without scales: whole blocks, and at most one block that is
+ * not whole. */
 static size_t
 element_bytes(const exo_value_codec *codec, size_t count)
 {
@@ -74,16 +76,17 @@ exo_values_size(const exo_value_codec *codec, size_t count)
     return blocks_of(codec, count) * scale_bytes(codec) + element_bytes(codec, count);
 }
 
-/* --- Scales --------------------------------------------------------------------------------------------------------------- */
+/* --- Scales ----------------------------------------------------------------------------------- */
 
-/* What the block's largest magnitude is divided by to become the format's largest. */
+/* The quotient of a block's largest magnitude and its scale. */
 static float
 steps_of(const exo_value_codec *codec)
 {
     return codec->kind == EXO_CODEC_INT8 ? 127.0f : codec->kind == EXO_CODEC_INT4 ? 7.0f : 1.0f;
 }
 
-/* The scale of a block, as it is written to `at`. Below the smallest normal number it is 0, and so is the block. */
+/* Writes a block's scale to `at` and returns it as written. A scale below the smallest normal
+ * number becomes 0, and so do the block's values. */
 static float
 put_scale(const exo_value_codec *codec, float largest, uint8_t *at)
 {
@@ -96,7 +99,7 @@ put_scale(const exo_value_codec *codec, float largest, uint8_t *at)
     }
     uint16_t upper = exo_to_bf16(scale);
     if (upper >= 0x7F80)
-        upper = 0x7F7F; /* rounded to infinity: the largest instead */
+        upper = 0x7F7F; /* a scale that rounds to infinity becomes the largest number */
     memcpy(at, &upper, sizeof upper);
     return exo_from_bf16(upper);
 }
@@ -114,7 +117,8 @@ get_scale(const exo_value_codec *codec, const uint8_t *at, float *scale)
     return exo_bits_of(*scale) == 0 || (*scale >= FLT_MIN && *scale <= FLT_MAX);
 }
 
-/* The smallest power of two by which no finite element is too large: one byte, the exponent + 127 (E8M0 of the OCP's MX formats). */
+/* The smallest power of two that makes no finite element too large. It is stored as one byte, the
+ * exponent + 127 (E8M0 of the OCP's MX formats). */
 static int
 exponent_of(const exo_value_codec *codec, float largest)
 {
@@ -130,10 +134,11 @@ largest_exponent(const exo_value_codec *codec)
     return exponent_of(codec, FLT_MAX);
 }
 
-/* --- Blocks --------------------------------------------------------------------------------------------------------------- */
+/* --- Blocks ----------------------------------------------------------------------------------- */
 
 static void
-encode_block(const exo_value_codec *codec, const float *x, uint8_t *scale_at, uint8_t *out, size_t n)
+encode_block(const exo_value_codec *codec, const float *x, uint8_t *scale_at, uint8_t *out,
+             size_t n)
 {
     float scale = 0;
     int exponent = 0;
@@ -171,7 +176,8 @@ encode_block(const exo_value_codec *codec, const float *x, uint8_t *scale_at, ui
 }
 
 static bool
-decode_block(const exo_value_codec *codec, const uint8_t *scale_at, const uint8_t *in, float *x, size_t n)
+decode_block(const exo_value_codec *codec, const uint8_t *scale_at, const uint8_t *in, float *x,
+             size_t n)
 {
     float scale = 0;
     int exponent = 0;
@@ -207,7 +213,7 @@ decode_block(const exo_value_codec *codec, const uint8_t *scale_at, const uint8_
     }
 }
 
-/* --- Pieces --------------------------------------------------------------------------------------------------------------- */
+/* --- Pieces ----------------------------------------------------------------------------------- */
 
 struct job {
     const exo_value_codec *codec;
@@ -232,8 +238,10 @@ run_piece(void *context, size_t index)
 {
     struct job *job = context;
     const exo_value_codec *codec = job->codec;
-    size_t first = index * job->piece, left = job->count - first, end = first + (left < job->piece ? left : job->piece);
-    size_t step = codec->block ? codec->block : job->piece, scales = blocks_of(codec, job->count) * scale_bytes(codec);
+    size_t first = index * job->piece, left = job->count - first,
+           end = first + (left < job->piece ? left : job->piece);
+    size_t step = codec->block ? codec->block : job->piece,
+           scales = blocks_of(codec, job->count) * scale_bytes(codec);
     for (size_t at = first; at < end; at += step) {
         size_t n = end - at < step ? end - at : step;
         size_t scale_at = codec->block ? at / codec->block * scale_bytes(codec) : 0;
@@ -254,14 +262,16 @@ pieces_of(const struct job *job)
 void
 exo_values_encode(const exo_value_codec *codec, const float *values, size_t count, uint8_t *out)
 {
-    struct job job = {.codec = codec, .count = count, .piece = piece_of(codec), .from = values, .bytes = out};
+    struct job job = {
+        .codec = codec, .count = count, .piece = piece_of(codec), .from = values, .bytes = out};
     exo_codec_pieces(pieces_of(&job), run_piece, &job);
 }
 
 bool
 exo_values_decode(const exo_value_codec *codec, const uint8_t *in, float *values, size_t count)
 {
-    struct job job = {.codec = codec, .count = count, .piece = piece_of(codec), .in = in, .values = values};
+    struct job job = {
+        .codec = codec, .count = count, .piece = piece_of(codec), .in = in, .values = values};
     exo_codec_pieces(pieces_of(&job), run_piece, &job);
     return !atomic_load_explicit(&job.wrong, memory_order_relaxed);
 }

@@ -1,12 +1,12 @@
-/* Exchanges: what collectives send, all of it at once. See link.h.
+/* Exchanges: the messages of a collective, all at once. See link.h.
  *
- * All messages of a member leave side by side, as its connections share the uplink: a message is through when the uplink has passed
- * as much for each of the others, hence all of them together where they are equal. The receiver's downlink is then a queue of what comes to
- * it, in the order of first bytes.
+ * A member's messages leave side by side, because its connections share the uplink evenly. A
+ * message has left when the uplink has sent as much for each other message, so messages of equal
+ * size leave together. The receiver's downlink queues the arriving messages in the order of their
+ * first bytes.
  *
- * Two ways: message by message, O(n^2), and for equal links one that has the sums of them only. State: the network's; scratch memory goes
- * with the call.
- */
+ * There are two ways: message by message, in O(n^2), and in sums, for equal links only. State: the
+ * network's; scratch memory lasts for the call. Read next: docs/links.md. */
 #include "link/link_impl.h"
 
 #include <math.h>
@@ -16,10 +16,11 @@
 #include <exogym/memory.h>
 
 enum {
-    SMALL = 32 /* so many members are taken message by message */
+    SMALL = 32 /* up to this many members go message by message */
 };
 
-#define EVERYONE UINT32_MAX /* whom the connection of a member leads to that stands for all of its connections */
+/* In sums, one connection stands for all of a member's connections. This is its receiver. */
+#define EVERYONE UINT32_MAX
 
 struct entry {
     int64_t value;
@@ -39,15 +40,20 @@ struct exchange {
     const uint64_t *bytes;
     const exo_time *begins;
     exo_time *ends, *sent;
-    /* scratch, (n) each */
-    struct entry *order;             /* members by the time when they begin, or when their first byte leaves */
-    struct entry *sizes;             /* bytes, ascending                                                     */
+    /* scratch, (n) each. Members, by the time when they begin, or when their first byte leaves */
+    struct entry *order;
+    /* members' bytes, ascending */
+    struct entry *sizes;
     struct connection **connections; /* of one member's messages */
-    struct pieces *pieces;           /* of each member's messages                                            */
-    double *sums;                    /* (n + 1) of those before                                              */
-    double *highest[2];              /* see downlink_done()                                                  */
-    exo_time *latency;               /* of one member's messages */
-    exo_time *last;                  /* from then on nothing more comes to a member; -1: nothing does */
+    /* of each member's messages; in sums only */
+    struct pieces *pieces;
+    /* (n + 1); [k] is the sum of the k smallest sizes */
+    double *sums;
+    /* see downlink_done() */
+    double *highest[2];
+    exo_time *latency; /* of one member's messages */
+    /* the latest time when the first byte of a last piece arrives at a member; -1: none does */
+    exo_time *last;
 };
 
 static int
@@ -77,7 +83,7 @@ bits_of(const struct exchange *x, uint32_t from, uint32_t to)
     return 8 * exo_link_wire(&x->links->fallback, bytes_between(x, from, to));
 }
 
-/* What a member gets and sends, in bits. */
+/* The bits that a member receives and sends. */
 static void
 sums_of(const struct exchange *x, uint32_t i, double all_bits, double *gets, double *sends)
 {
@@ -86,7 +92,8 @@ sums_of(const struct exchange *x, uint32_t i, double all_bits, double *gets, dou
     *sends = x->kind == EXO_EXCHANGE_SCATTER ? others : each;
 }
 
-/* A member's acknowledgements pass beside what it sends, and those that it gets beside what comes. */
+/* Charges acknowledgements: those that a member sends pass its uplink, and those that it receives
+ * pass its downlink. */
 static void
 acknowledge(struct exchange *x, uint32_t i, double all_bits)
 {
@@ -94,18 +101,21 @@ acknowledge(struct exchange *x, uint32_t i, double all_bits)
     struct host *h = &x->links->hosts[x->hosts[i]];
     const exo_link_path up = {.rates = {&h->up.rate}, .num_rates = 1};
     const exo_link_path down = {.rates = {&h->down.rate}, .num_rates = 1};
-    exo_time now = x->begins[i], later = exo_link_later(now, exo_link_later(line->latency, h->latency));
+    exo_time now = x->begins[i],
+             later = exo_link_later(now, exo_link_later(line->latency, h->latency));
     double gets, sends;
     if (line->transport != EXO_LINK_TCP)
         return;
     sums_of(x, i, all_bits, &gets, &sends);
     exo_link_queue_put(&h->up.queue, &up, now, now, exo_link_acknowledgements(line, gets), NULL);
-    exo_link_queue_put(&h->down.queue, &down, now, later, exo_link_acknowledgements(line, sends), NULL);
+    exo_link_queue_put(&h->down.queue, &down, now, later, exo_link_acknowledgements(line, sends),
+                       NULL);
 }
 
-/* --- Message by message ------------------------------------------------------------------------------------------------------------ */
+/* --- Message by message ----------------------------------------------------------------------- */
 
-/* How many bytes more than message `from` -> `to` has, those that `from` sends the others have in sum: they pass after it. */
+/* The bytes by which `from`'s larger messages exceed its message to `to`, in sum: they pass the
+ * uplink after it. */
 static double
 bytes_after(const struct exchange *x, uint32_t from, uint32_t to)
 {
@@ -113,7 +123,7 @@ bytes_after(const struct exchange *x, uint32_t from, uint32_t to)
         return 0;
     const double size = (double)x->bytes[to], own = (double)x->bytes[from];
     uint32_t low = 0, high = x->n;
-    while (low < high) { /* how many are no larger */
+    while (low < high) { /* binary search: the number of messages that are no larger */
         uint32_t middle = (low + high) / 2;
         if (x->sizes[middle].value <= (int64_t)x->bytes[to])
             low = middle + 1;
@@ -124,7 +134,7 @@ bytes_after(const struct exchange *x, uint32_t from, uint32_t to)
     return larger - (own > size ? own - size : 0);
 }
 
-/* All messages of a member leave. Gives when its uplink is through with them. */
+/* Sends all messages of a member. Returns the time when its uplink has passed them. */
 static exo_time
 send_each(struct exchange *x, uint32_t i)
 {
@@ -133,7 +143,11 @@ send_each(struct exchange *x, uint32_t i)
     for (uint32_t k = 1; k < x->n; k++) {
         uint32_t j = (i + k) % x->n;
         uint64_t bytes = bytes_between(x, i, j);
-        struct sending s = {.from = x->hosts[i], .to = x->hosts[j], .now = x->begins[i], .copies = 1, .exchange = true};
+        struct sending s = {.from = x->hosts[i],
+                            .to = x->hosts[j],
+                            .now = x->begins[i],
+                            .copies = 1,
+                            .exchange = true};
         if (s.from == s.to)
             continue;
         const struct line *line = exo_link_line(l, s.from, s.to, &s.pair);
@@ -154,7 +168,8 @@ send_each(struct exchange *x, uint32_t i)
     return through;
 }
 
-/* They share the uplink until `through`, the smaller ones until earlier. */
+/* Ends the messages of member `i`: they share the uplink until `through`, smaller ones until an
+ * earlier time. */
 static void
 receive_each(struct exchange *x, uint32_t i, exo_time through)
 {
@@ -194,18 +209,21 @@ message_by_message(struct exchange *x)
     }
     for (uint32_t j = 0; j < x->n; j++)
         if (x->last[j] >= 0)
-            end_later(x, j, exo_link_queue_done(&x->links->hosts[x->hosts[j]].down.queue, x->last[j]));
+            end_later(x, j,
+                      exo_link_queue_done(&x->links->hosts[x->hosts[j]].down.queue, x->last[j]));
 }
 
-/* --- In sums ----------------------------------------------------------------------------------------------------------------------- */
+/* --- In sums ---------------------------------------------------------------------------------- */
 
 static bool
 may_be_summed(const exo_links *l, uint32_t n)
 {
-    return n > SMALL && l->num_own == 0 && l->num_partitions == 0 && l->fallback.rate.num_changes == 0;
+    return n > SMALL && l->num_own == 0 && l->num_partitions == 0 &&
+           l->fallback.rate.num_changes == 0;
 }
 
-/* Equal links, hosts that do not change, each with one member, and messages of nearly the same size. */
+/* Whether the sums are valid: equal links, hosts without schedules and with one member each,
+ * messages of nearly the same size. Uses x->sizes as scratch. */
 static bool
 can_be_summed(const struct exchange *x)
 {
@@ -229,15 +247,17 @@ can_be_summed(const struct exchange *x)
     return can;
 }
 
-/* What downlink_done() keeps from one member to the next, in x->highest: [0][r] is the latest time until r of the order, [1][r] from r on.
- * Times are ns since `origin`. */
+/* The state that downlink_done() keeps from one member to the next. x->highest[0][r] is the latest
+ * time among places 0..r of the order, [1][r] among places r and later. Times are ns since
+ * `origin`. */
 struct downlinks {
-    double bits, rate; /* that it is for; 0: for nothing yet */
+    double bits, rate; /* the bits and rate that `highest` was computed for; 0: none yet */
     exo_time origin;
 };
 
-/* As if all that a member sends came at once: then the downlink would be done with it as early as with its pieces, if the others' are
- * like them. `scale`: bits that come for one of a piece. */
+/* The time at which a member's traffic could arrive as one block without delaying the downlink: the
+ * latest, over its pieces, of the piece's time less the time that the bits before it take. Assumes
+ * that the others' pieces are alike. scale: bits that arrive for each bit of a piece. */
 static double
 comes(const struct exchange *x, const struct downlinks *d, uint32_t member, double scale)
 {
@@ -250,14 +270,15 @@ comes(const struct exchange *x, const struct downlinks *d, uint32_t member, doub
     return latest + (double)x->links->hosts[x->hosts[member]].latency;
 }
 
-/* When the downlink of whoever is at `place` of the order can have passed all that comes: the latest, over all others, of the time when one
- * begins and the work that begins from then on. */
+/* The time when the downlink of the member at `place` has passed everything: the latest, over all
+ * other members, of the member's beginning plus the time for all bits that begin from then on. */
 static double
 downlink_done(struct exchange *x, struct downlinks *d, uint32_t place)
 {
     uint32_t j = x->order[place].member, n = x->n;
     bool gather = x->kind == EXO_EXCHANGE_GATHER;
-    double rate = x->links->hosts[x->hosts[j]].down.rate.rate / (double)EXO_SECOND, own = bits_of(x, j, j);
+    double rate = x->links->hosts[x->hosts[j]].down.rate.rate / (double)EXO_SECOND,
+           own = bits_of(x, j, j);
     double *before = x->highest[0], *after = x->highest[1], work = 0;
     if (d->rate != rate || (!gather && d->bits != own)) {
         d->bits = own;
@@ -270,12 +291,14 @@ downlink_done(struct exchange *x, struct downlinks *d, uint32_t place)
         for (uint32_t r = 1; r < n; r++)
             before[r] = before[r - 1] > before[r] ? before[r - 1] : before[r];
     }
-    double a = place > 0 ? before[place - 1] - own / rate : 0; /* less its own, which it does not send itself */
+    /* without the member's own bits, which it does not send to itself */
+    double a = place > 0 ? before[place - 1] - own / rate : 0;
     double b = place + 1 < n ? after[place + 1] : 0;
     return a > b ? a : b;
 }
 
-/* The uplinks. Gives when the last two members are through, latencies on their side included; *last is who is the last. */
+/* Sends over the uplinks. through[0] and through[1] are the latest two times when a member's
+ * messages have left, with the latency of its host; *last is the member of the latest. */
 static void
 send_sums(struct exchange *x, uint64_t total, double all_bits, exo_time through[2], uint32_t *last)
 {
@@ -284,8 +307,10 @@ send_sums(struct exchange *x, uint64_t total, double all_bits, exo_time through[
     through[0] = through[1] = 0;
     for (uint32_t i = 0; i < x->n; i++) {
         struct host *h = &l->hosts[x->hosts[i]];
-        uint64_t all = x->kind == EXO_EXCHANGE_SCATTER ? total - x->bytes[i] : x->bytes[i] * (x->n - 1);
-        struct sending s = {.from = x->hosts[i], .to = x->hosts[i == 0], .now = x->begins[i], .copies = others};
+        uint64_t all =
+            x->kind == EXO_EXCHANGE_SCATTER ? total - x->bytes[i] : x->bytes[i] * (x->n - 1);
+        struct sending s = {
+            .from = x->hosts[i], .to = x->hosts[i == 0], .now = x->begins[i], .copies = others};
         struct connection *c = exo_link_connection(l, s.from, EVERYONE, x->flow);
         acknowledge(x, i, all_bits);
         exo_link_transmit(l, &s, &l->fallback, c, (all + x->n - 2) / (x->n - 1));
@@ -314,7 +339,7 @@ in_sums(struct exchange *x)
     const struct line *line = &l->fallback;
     double others = (double)(x->n - 1), all_bits = 0;
     exo_time through[2],
-        jitter = (exo_time)((double)line->jitter * others / (others + 1)); /* the mean of the largest */
+        jitter = (exo_time)((double)line->jitter * others / (others + 1)); /* mean of the largest */
     uint32_t last = 0;
     uint64_t total = 0;
     for (uint32_t i = 0; i < x->n; i++) {
@@ -335,7 +360,8 @@ in_sums(struct exchange *x)
         bool scatter = x->kind == EXO_EXCHANGE_SCATTER;
         double gets, sends, acknowledgements;
         sums_of(x, j, all_bits, &gets, &sends);
-        acknowledgements = exo_link_acknowledgements(line, sends) / h->down.rate.rate * (double)EXO_SECOND;
+        acknowledgements =
+            exo_link_acknowledgements(line, sends) / h->down.rate.rate * (double)EXO_SECOND;
         double done = ceil(downlink_done(x, &d, place) + acknowledgements);
         exo_time queued = done < 0x1p62 ? exo_link_later(d.origin, (exo_time)done) : EXO_LINK_NEVER;
         end_later(x, j, exo_link_queue_put(&h->down.queue, &down, x->begins[j], first, gets, NULL));
@@ -346,11 +372,12 @@ in_sums(struct exchange *x)
     }
 }
 
-/* --- Both -------------------------------------------------------------------------------------------------------------------------- */
+/* --- Both ------------------------------------------------------------------------------------- */
 
 exo_status
-exo_links_exchange(exo_links *links, exo_exchange kind, uint32_t n, const uint32_t *hosts, uint32_t flow,
-                   const uint64_t *bytes, const exo_time *begins, exo_time *ends, exo_time *sent, exo_err *err)
+exo_links_exchange(exo_links *links, exo_exchange kind, uint32_t n, const uint32_t *hosts,
+                   uint32_t flow, const uint64_t *bytes, const exo_time *begins, exo_time *ends,
+                   exo_time *sent, exo_err *err)
 {
     struct exchange x = {.links = links,
                          .kind = kind,
@@ -397,13 +424,14 @@ done:
 }
 
 void
-exo_links_warm(exo_links *links, uint32_t n, const uint32_t *hosts, uint32_t flow, uint32_t member, uint64_t bytes,
-               exo_time now)
+exo_links_warm(exo_links *links, uint32_t n, const uint32_t *hosts, uint32_t flow, uint32_t member,
+               uint64_t bytes, exo_time now)
 {
     pthread_mutex_lock(&links->lock);
     bool summed = may_be_summed(links, n);
     for (uint32_t k = 1; k < (summed ? 2 : n); k++) {
-        struct sending s = {.from = hosts[member], .to = hosts[(member + k) % n], .now = now, .copies = 1};
+        struct sending s = {
+            .from = hosts[member], .to = hosts[(member + k) % n], .now = now, .copies = 1};
         const struct line *line = exo_link_line(links, s.from, s.to, &s.pair);
         struct connection *c = exo_link_connection(links, s.from, summed ? EVERYONE : s.to, flow);
         if (c && s.from != s.to)

@@ -1,11 +1,13 @@
-/* Emulated networks: hosts, links, connections, and when a message arrives. See link.h for what is promised, docs/links.md for the model.
+/* Emulated networks: hosts, links, connections, and the arrival times of messages. link.h has the
+ * contract, docs/links.md the model.
  *
- * A message passes three queues (queue.h): its sender's uplink, the link of the pair, its receiver's downlink. Slow start cuts it into
- * pieces, one a round trip, each of which comes to the uplink when the window of its connection allows it. So what one connection leaves
- * free another one fills, and however the pieces lie, no rate is passed.
+ * A message passes three queues (queue.h): its sender's uplink, the link of the pair, its
+ * receiver's downlink. Slow start cuts it into pieces, one a round trip, and each piece enters the
+ * uplink when its connection's window allows. So other connections use the gaps that one leaves,
+ * and no combination of pieces exceeds a rate.
  *
- * Owner: the caller; one lock guards everything. Read next: rate.h, queue.h, exchange.c (collectives).
- */
+ * Owner: the caller; one lock guards everything. Read next: rate.h, queue.h, exchange.c
+ * (collectives). */
 #include "link/link_impl.h"
 
 #include <math.h>
@@ -15,24 +17,26 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
-#define PAYLOAD                                                                                                        \
-    1448.0 /* of a segment: an Ethernet frame of 1,500 bytes, less 20 for IPv4 and 32 for TCP with timestamps */
-#define HEADERS                                                                                                        \
-    66.0 /* of a segment: those, and 14 of Ethernet                                                         */
+/* Payload of a segment: an Ethernet frame of 1,500 bytes, less 20 for IPv4 and 32 for TCP with
+ * timestamps. */
+#define PAYLOAD 1448.0
+/* Headers of a segment: those, and 14 of Ethernet. */
+#define HEADERS    66.0
 #define SEGMENT    (PAYLOAD + HEADERS)
 #define CUBIC_BETA 0.7 /* RFC 9438 */
-#define MOST_OF_FULL                                                                                                   \
-    1.25 /* a window at the first loss is between what the rate takes and half as much again: HyStart */
-#define RTO_MIN (200 * EXO_MS) /* Linux's TCP_RTO_MIN: RFC 6298 says a second */
+/* The window at the first loss, in full windows: it lies between 1 and 1.5 (HyStart). */
+#define MOST_OF_FULL 1.25
+#define RTO_MIN      (200 * EXO_MS) /* Linux's TCP_RTO_MIN; RFC 6298 has one second */
 
 enum {
     INITIAL_WINDOW = 10, /* segments: RFC 6928                     */
-    FIRST_HEADS = 64,    /* of a table                             */
-    HALVINGS = 64,       /* of a window: more than any window has */
-    MAX_LOSSES = 32      /* in a message, taken one by one: by then its window is the steady one */
+    FIRST_HEADS = 64,    /* of a table's first array */
+    HALVINGS = 64,       /* more than any window needs */
+    /* losses of a message that are computed one by one; later its window is the steady one */
+    MAX_LOSSES = 32
 };
 
-/* --- Tables ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Tables ----------------------------------------------------------------------------------- */
 
 static size_t
 hash(const uint32_t key[3])
@@ -51,7 +55,7 @@ table_find(const struct table *t, const uint32_t key[3])
     return n;
 }
 
-/* Without memory for more heads the chains become longer. */
+/* If an allocation fails, the chains become longer. */
 static void
 table_grow(struct table *t)
 {
@@ -71,7 +75,7 @@ table_grow(struct table *t)
     t->size = size;
 }
 
-/* A zeroed node, or NULL. */
+/* Returns a zeroed node; NULL: no memory. */
 static void *
 table_add(struct table *t, const uint32_t key[3], size_t bytes)
 {
@@ -102,7 +106,7 @@ table_release(struct table *t, void (*release)(struct node *node))
     *t = (struct table){0};
 }
 
-/* --- Specs ------------------------------------------------------------------------------------------------------------------------- */
+/* --- Specs ------------------------------------------------------------------------------------ */
 
 static exo_status
 check_line(const exo_link_spec *s, const char *what, exo_err *err)
@@ -113,9 +117,11 @@ check_line(const exo_link_spec *s, const char *what, exo_err *err)
     if (st != EXO_OK)
         return st;
     if (s->latency < 0 || s->jitter < 0)
-        return exo_fail(err, EXO_INVAL, "%s has a negative %s", what, s->latency < 0 ? "latency" : "jitter");
+        return exo_fail(err, EXO_INVAL, "%s has a negative %s", what,
+                        s->latency < 0 ? "latency" : "jitter");
     if (!(s->loss >= 0) || !(s->loss < 1))
-        return exo_fail(err, EXO_INVAL, "%s loses %g of its packets: it must be in [0, 1)", what, s->loss);
+        return exo_fail(err, EXO_INVAL, "%s loses %g of its packets: it must be in [0, 1)", what,
+                        s->loss);
     if (s->transport != EXO_LINK_TCP && s->transport != EXO_LINK_IDEAL)
         return exo_fail(err, EXO_INVAL, "%s has no transport %d", what, (int)s->transport);
     return EXO_OK;
@@ -132,8 +138,11 @@ set_line(struct line *line, const exo_link_spec *s, const char *what, exo_err *e
     if (st != EXO_OK)
         return st;
     exo_link_rate_release(&line->rate);
-    *line = (struct line){
-        .rate = rate, .latency = s->latency, .jitter = s->jitter, .loss = s->loss, .transport = s->transport};
+    *line = (struct line){.rate = rate,
+                          .latency = s->latency,
+                          .jitter = s->jitter,
+                          .loss = s->loss,
+                          .transport = s->transport};
     return EXO_OK;
 }
 
@@ -172,12 +181,13 @@ set_host(struct host *host, uint32_t index, const exo_host_spec *s, exo_err *err
 }
 
 exo_status
-exo_links_new(exo_links **out, const exo_host_spec *hosts, size_t num_hosts, const exo_link_spec *fallback,
-              uint64_t seed, exo_err *err)
+exo_links_new(exo_links **out, const exo_host_spec *hosts, size_t num_hosts,
+              const exo_link_spec *fallback, uint64_t seed, exo_err *err)
 {
     *out = NULL;
     if (num_hosts == 0 || num_hosts > MAX_HOSTS)
-        return exo_fail(err, EXO_INVAL, "a network of %zu hosts: it must be 1 to %d", num_hosts, MAX_HOSTS);
+        return exo_fail(err, EXO_INVAL, "a network of %zu hosts: it must be 1 to %d", num_hosts,
+                        MAX_HOSTS);
     exo_links *l = exo_calloc(1, sizeof *l);
     if (!l)
         return exo_fail(err, EXO_NOMEM, "no memory for a network");
@@ -186,13 +196,15 @@ exo_links_new(exo_links **out, const exo_host_spec *hosts, size_t num_hosts, con
     l->num_hosts = num_hosts;
     l->hosts = exo_calloc(num_hosts, sizeof *l->hosts);
     l->arrivals = exo_calloc(num_hosts, 2 * HOST_ARRIVALS * sizeof *l->arrivals);
-    exo_status st = l->hosts && l->arrivals ? set_line(&l->fallback, fallback, "the fallback link", err)
-                                            : exo_fail(err, EXO_NOMEM, "no memory for %zu hosts", num_hosts);
+    exo_status st = l->hosts && l->arrivals
+                        ? set_line(&l->fallback, fallback, "the fallback link", err)
+                        : exo_fail(err, EXO_NOMEM, "no memory for %zu hosts", num_hosts);
     for (size_t i = 0; st == EXO_OK && i < num_hosts; i++) {
         struct host *h = &l->hosts[i];
         exo_link_arrival *arrivals = l->arrivals + 2 * HOST_ARRIVALS * i;
         h->up.queue = (exo_link_queue){.capacity = HOST_ARRIVALS, .arrivals = arrivals};
-        h->down.queue = (exo_link_queue){.capacity = HOST_ARRIVALS, .arrivals = arrivals + HOST_ARRIVALS};
+        h->down.queue =
+            (exo_link_queue){.capacity = HOST_ARRIVALS, .arrivals = arrivals + HOST_ARRIVALS};
         st = set_host(h, (uint32_t)i, &hosts[i], err);
     }
     if (st == EXO_OK) {
@@ -256,18 +268,21 @@ exo_link_pair(exo_links *l, uint32_t from, uint32_t to)
 }
 
 exo_status
-exo_links_between(exo_links *links, uint32_t from, uint32_t to, const exo_link_spec *spec, exo_err *err)
+exo_links_between(exo_links *links, uint32_t from, uint32_t to, const exo_link_spec *spec,
+                  exo_err *err)
 {
     char what[64];
     if (from >= links->num_hosts || to >= links->num_hosts || from == to)
-        return exo_fail(err, EXO_INVAL, "a link from host %u to host %u, of %zu hosts", from, to, links->num_hosts);
+        return exo_fail(err, EXO_INVAL, "a link from host %u to host %u, of %zu hosts", from, to,
+                        links->num_hosts);
     snprintf(what, sizeof what, "the link from host %u to host %u", from, to);
     exo_status st = check_line(spec, what, err);
     if (st != EXO_OK)
         return st;
     pthread_mutex_lock(&links->lock);
     struct pair *p = exo_link_pair(links, from, to);
-    st = p ? set_line(&p->line, spec, what, err) : exo_fail(err, EXO_NOMEM, "no memory for %s", what);
+    st = p ? set_line(&p->line, spec, what, err)
+           : exo_fail(err, EXO_NOMEM, "no memory for %s", what);
     if (st == EXO_OK && !p->own) {
         p->own = true;
         links->num_own++;
@@ -313,8 +328,8 @@ exo_status
 exo_links_partition(exo_links *links, const bool *side, exo_time from, exo_time until, exo_err *err)
 {
     if (from < 0 || until <= from)
-        return exo_fail(err, EXO_INVAL, "a partition from %.9g s until %.9g s", (double)from / (double)EXO_SECOND,
-                        (double)until / (double)EXO_SECOND);
+        return exo_fail(err, EXO_INVAL, "a partition from %.9g s until %.9g s",
+                        (double)from / (double)EXO_SECOND, (double)until / (double)EXO_SECOND);
     bool *copy = exo_calloc(links->num_hosts, sizeof *copy);
     if (!copy)
         return exo_fail(err, EXO_NOMEM, "no memory for a partition");
@@ -322,10 +337,12 @@ exo_links_partition(exo_links *links, const bool *side, exo_time from, exo_time 
     pthread_mutex_lock(&links->lock);
     exo_status st = EXO_OK;
     forget_partitions(links, links->now);
-    exo_link_partition *grown = exo_realloc(links->partitions, links->num_partitions + 1, sizeof *links->partitions);
+    exo_link_partition *grown =
+        exo_realloc(links->partitions, links->num_partitions + 1, sizeof *links->partitions);
     if (grown) {
         links->partitions = grown;
-        grown[links->num_partitions++] = (exo_link_partition){.side = copy, .from = from, .until = until};
+        grown[links->num_partitions++] =
+            (exo_link_partition){.side = copy, .from = from, .until = until};
         copy = NULL;
     } else {
         st = exo_fail(err, EXO_NOMEM, "no memory for a partition");
@@ -335,14 +352,15 @@ exo_links_partition(exo_links *links, const bool *side, exo_time from, exo_time 
     return st;
 }
 
-/* --- Connections ------------------------------------------------------------------------------------------------------------------- */
+/* --- Connections ------------------------------------------------------------------------------ */
 
-/* What a message is on the wire. A message without bytes is a segment, too. */
+/* The bytes of a message on the wire. A message without bytes is a segment, too. */
 double
 exo_link_wire(const struct line *line, uint64_t bytes)
 {
     uint64_t segments = bytes / (uint64_t)PAYLOAD + (bytes % (uint64_t)PAYLOAD != 0 || bytes == 0);
-    double wire = line->transport == EXO_LINK_TCP ? (double)bytes + HEADERS * (double)segments : (double)bytes;
+    double wire = line->transport == EXO_LINK_TCP ? (double)bytes + HEADERS * (double)segments
+                                                  : (double)bytes;
     return wire / (1 - line->loss);
 }
 
@@ -354,13 +372,13 @@ exo_link_line(exo_links *l, uint32_t from, uint32_t to, struct pair **pair)
     if (limited || l->num_own > 0)
         p = (struct pair *)(void *)table_find(&l->pairs, (uint32_t[3]){from, to, 0});
     if (!p && limited && pair)
-        p = add_pair(l, from, to); /* NULL: without memory its messages do not wait for each other */
+        /* without memory *pair is NULL, and the pair's messages do not wait for each other */
+        p = add_pair(l, from, to);
     if (pair)
         *pair = p;
     return p && p->own ? &p->line : &l->fallback;
 }
 
-/* NULL: no memory. */
 struct connection *
 exo_link_connection(exo_links *l, uint32_t from, uint32_t to, uint32_t flow)
 {
@@ -371,7 +389,8 @@ exo_link_connection(exo_links *l, uint32_t from, uint32_t to, uint32_t flow)
     return c;
 }
 
-/* Uniform in [0, most]: number `c->messages` of the connection's stream, whose seed is drawn from the network's. */
+/* Draws uniformly from [0, most]: draw number `c->messages` of the connection's stream, whose seed
+ * is drawn from the network's. */
 exo_time
 exo_link_jitter(exo_links *l, struct connection *c, exo_time most)
 {
@@ -379,7 +398,8 @@ exo_link_jitter(exo_links *l, struct connection *c, exo_time most)
     if (most == 0)
         return 0;
     if (!c->keyed) {
-        exo_rng_init(&rng, l->seed, EXO_RNG_LINK, c->node.key[0], (uint64_t)c->node.key[1] << 32 | c->node.key[2]);
+        exo_rng_init(&rng, l->seed, EXO_RNG_LINK, c->node.key[0],
+                     (uint64_t)c->node.key[1] << 32 | c->node.key[2]);
         c->seed = (uint64_t)exo_rng_u32(&rng) << 32;
         c->seed |= exo_rng_u32(&rng);
         c->keyed = true;
@@ -390,8 +410,8 @@ exo_link_jitter(exo_links *l, struct connection *c, exo_time most)
     return (exo_time)((double)draw * 0x1p-53 * (double)most);
 }
 
-/* The rate that a connection has if it is alone, by which it knows how much has to be under way. An outage does not count: TCP remembers
- * what it had before. */
+/* The connection's rate without other traffic, which determines its full window. An outage does not
+ * count: TCP keeps the window that it had before. */
 static double
 rate_alone(const struct sending *s)
 {
@@ -404,32 +424,38 @@ rate_alone(const struct sending *s)
     return rate;
 }
 
-/* Bytes that the connection gives to the uplink at `at`. Connections share it side by side, so that the first bytes of each pass at once,
- * and the last when the uplink is through with all that was there before. Within a connection they wait for each other. */
+/* Gives a piece of `bytes` bytes to the uplink at `at`. Connections share the uplink side by side:
+ * the first byte of a piece passes at once, and its last byte when the uplink has passed everything
+ * that came before. Pieces of one connection wait for each other. */
 static void
 send_piece(exo_links *l, struct sending *s, const struct connection *c, exo_time at, double bytes)
 {
     exo_time start, passed, first = exo_link_max(at, c->last), arrived = 0;
     const double bits = 8 * bytes;
     exo_link_queue *up = &l->hosts[s->from].up.queue, *down = &l->hosts[s->to].down.queue;
-    s->up_done = exo_link_max(s->up_done, exo_link_queue_put(up, &s->up, s->now, at, bits * s->copies, &start));
+    s->up_done = exo_link_max(s->up_done,
+                              exo_link_queue_put(up, &s->up, s->now, at, bits * s->copies, &start));
     s->starts = start < s->starts ? start : s->starts;
     if (s->num_pieces < MAX_PIECES)
         s->pieces[s->num_pieces++] = (struct piece){.at = first, .before = s->bits};
     s->bits += bits;
     passed = exo_link_path_pass(&s->leaving, first, bits);
     if (s->pair)
-        passed = exo_link_max(passed, exo_link_queue_put(&s->pair->queue, &s->between, s->now, first, bits, NULL));
+        passed = exo_link_max(
+            passed, exo_link_queue_put(&s->pair->queue, &s->between, s->now, first, bits, NULL));
     s->sent = exo_link_max(s->sent, passed);
     if (s->changes)
         arrived = exo_link_later(exo_link_path_pass(&s->path, first, bits), s->latency);
     s->last = exo_link_later(first, s->latency);
     if (s->copies == 1)
-        arrived = exo_link_max(arrived, exo_link_queue_put(down, &s->down, s->now, s->last, bits, NULL));
+        arrived =
+            exo_link_max(arrived, exo_link_queue_put(down, &s->down, s->now, s->last, bits, NULL));
     s->arrives = exo_link_max(s->arrives, arrived);
 }
 
-/* After an idle time of more than the timeout, Linux halves the window for each timeout that passed (tcp_cwnd_restart, RFC 2861). */
+/* Begins a round trip of the connection and sets its window. After an idle time longer than the
+ * timeout, Linux halves the window for each timeout that has passed (tcp_cwnd_restart, RFC
+ * 2861). */
 static void
 begin_round(struct connection *c, exo_time now, exo_time rtt, exo_time idle, double full)
 {
@@ -443,7 +469,8 @@ begin_round(struct connection *c, exo_time now, exo_time rtt, exo_time idle, dou
             c->window /= 2;
         c->window = c->window < first ? first : c->window;
     } else {
-        double used = c->window - c->left; /* a window that is not used does not grow (RFC 7661, tcp_is_cwnd_limited) */
+        /* an unused window does not grow (RFC 7661, tcp_is_cwnd_limited) */
+        double used = c->window - c->left;
         c->window += c->window < full && (c->limited || 2 * used > c->window) ? used : 0;
     }
     c->window = c->window < MAX_WINDOW ? c->window : MAX_WINDOW;
@@ -452,13 +479,16 @@ begin_round(struct connection *c, exo_time now, exo_time rtt, exo_time idle, dou
     c->limited = false;
 }
 
-/* How a connection with loss goes on once it has lost a first segment. Every 1/p segments (the mean) one is lost: then CUBIC takes 0.7 of
- * the window, and while it is below what it was, which at such rates it always is, it grows as fast as Reno would with a half (RFC 9438,
- * 4.3). So the window comes down to a mean of sqrt(3/2) / sqrt(p) segments (Mathis et al., 1997). Gives how long the bytes take. */
+/* Continues a lossy connection after the loss of its first segment, and returns the time that the
+ * bytes take. One of every 1/p segments is lost (the mean). CUBIC then multiplies the window by
+ * 0.7. Below its previous size, where the window always is at such rates, it grows as fast as a
+ * Reno window that is halved (RFC 9438, 4.3). In the mean the window is sqrt(3/2) / sqrt(p)
+ * segments (Mathis et al., 1997). */
 static double
 pass_with_loss(struct connection *c, double bytes, double loss, double full, double rtt)
 {
-    const double steady = SEGMENT * sqrt(1.5 / loss), grow = 3 * (1 - CUBIC_BETA) / (1 + CUBIC_BETA) * SEGMENT;
+    const double steady = SEGMENT * sqrt(1.5 / loss),
+                 grow = 3 * (1 - CUBIC_BETA) / (1 + CUBIC_BETA) * SEGMENT;
     double took = 0;
     c->window = c->window < MOST_OF_FULL * full ? c->window : MOST_OF_FULL * full;
     for (int i = 0; bytes > 0 && i < MAX_LOSSES; i++) {
@@ -477,7 +507,8 @@ pass_with_loss(struct connection *c, double bytes, double loss, double full, dou
     return took + bytes / (steady < full ? steady : full) * rtt;
 }
 
-/* How much is under way where the rate is used to the full; *rtt becomes a round's time. 0: there are no rounds. */
+/* The bytes on the way when the rate is fully used; *rtt becomes the time of a round trip. 0: there
+ * are no round trips. */
 static double
 full_window(const struct sending *s, exo_time *rtt)
 {
@@ -486,13 +517,16 @@ full_window(const struct sending *s, exo_time *rtt)
     if (isinf(rate) && *rtt == 0)
         return 0;
     if (!isinf(rate))
-        *rtt = exo_link_later(*rtt, (exo_time)(ROUND_SEGMENTS * SEGMENT * 8 / rate * (double)EXO_SECOND));
+        *rtt = exo_link_later(*rtt,
+                              (exo_time)(ROUND_SEGMENTS * SEGMENT * 8 / rate * (double)EXO_SECOND));
     return rate / 8 * (double)*rtt / (double)EXO_SECOND;
 }
 
-/* One piece a round trip, of a window that doubles, until as much is under way as the rate can take; then the rest. */
+/* Sends one piece a round trip, with a window that doubles until it fills the rate, then the rest
+ * at once. */
 static void
-send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connection *c, double bytes)
+send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connection *c,
+         double bytes)
 {
     exo_time rtt;
     double full = full_window(s, &rtt);
@@ -503,15 +537,17 @@ send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connec
     if (c->window == 0)
         c->credit = SEGMENT / line->loss; /* INFINITY without loss */
     if (c->window == 0 || s->now >= exo_link_later(c->round, rtt)) {
-        /* As connections share the uplink, this one sent as long as the others did. */
+        /* Connections share the uplink, so this one was sending as long as the uplink was busy. */
         exo_time last = exo_link_queue_busy(&l->hosts[s->from].up.queue, s->now, c->last);
         begin_round(c, s->now, rtt, s->now - last, full);
     }
     for (;;) {
         exo_time at = exo_link_max(s->now, c->round);
-        bool rest = bytes <= c->left, open = c->window >= full || c->window >= c->threshold || c->window >= MAX_WINDOW;
+        bool rest = bytes <= c->left,
+             open = c->window >= full || c->window >= c->threshold || c->window >= MAX_WINDOW;
         double piece = rest || open ? bytes : c->left;
-        if (piece > c->credit || (!rest && open && c->window < full)) { /* a window a round trip, and no more */
+        /* the window has stopped growing below `full`, or a loss comes: one window a round trip */
+        if (piece > c->credit || (!rest && open && c->window < full)) {
             double took = line->loss > 0 ? pass_with_loss(c, bytes, line->loss, full, (double)rtt)
                                          : (bytes - c->left) / c->window * (double)rtt;
             send_piece(l, s, c, at, bytes);
@@ -538,10 +574,11 @@ send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connec
 static exo_time
 latency(const exo_links *l, const struct line *line, uint32_t from, uint32_t to)
 {
-    return exo_link_later(exo_link_later(line->latency, l->hosts[from].latency), l->hosts[to].latency);
+    return exo_link_later(exo_link_later(line->latency, l->hosts[from].latency),
+                          l->hosts[to].latency);
 }
 
-/* What the message passes. */
+/* Sets the paths, the latency and the round-trip time of a message. */
 static void
 find_way(exo_links *l, struct sending *s, const struct line *line)
 {
@@ -570,7 +607,8 @@ find_way(exo_links *l, struct sending *s, const struct line *line)
 }
 
 void
-exo_link_transmit(exo_links *l, struct sending *s, const struct line *line, struct connection *c, uint64_t bytes)
+exo_link_transmit(exo_links *l, struct sending *s, const struct line *line, struct connection *c,
+                  uint64_t bytes)
 {
     double wire = exo_link_wire(line, bytes);
     find_way(l, s, line);
@@ -589,7 +627,8 @@ exo_link_transmit(exo_links *l, struct sending *s, const struct line *line, stru
 }
 
 void
-exo_link_warm(exo_links *l, struct sending *s, const struct line *line, struct connection *c, uint64_t bytes)
+exo_link_warm(exo_links *l, struct sending *s, const struct line *line, struct connection *c,
+              uint64_t bytes)
 {
     if (line->transport != EXO_LINK_TCP)
         return;
@@ -599,24 +638,25 @@ exo_link_warm(exo_links *l, struct sending *s, const struct line *line, struct c
     if (c->window == 0)
         c->credit = SEGMENT / line->loss; /* INFINITY without loss */
     begin_round(c, s->now, rtt, s->now - c->last, full);
-    for (double most = full < c->threshold ? full : c->threshold; c->window < most && c->window <= wire;) {
+    for (double most = full < c->threshold ? full : c->threshold;
+         c->window < most && c->window <= wire;) {
         wire -= c->window;
         c->window = 2 * c->window < MAX_WINDOW ? 2 * c->window : MAX_WINDOW;
         c->limited = true;
     }
     c->left = wire < c->window ? c->window - wire : 0;
-    c->round = s->now - rtt; /* it is over */
+    c->round = s->now - rtt; /* the round trip is over */
     c->last = exo_link_max(c->last, s->now);
 }
 
-/* One for two segments (RFC 5681), each a segment without payload. */
+/* One acknowledgement for two segments (RFC 5681), each a segment without payload. */
 double
 exo_link_acknowledgements(const struct line *line, double bits)
 {
     return line->transport == EXO_LINK_TCP ? bits * HEADERS / (2 * SEGMENT) : 0;
 }
 
-/* They take their share of the way back while the message passes. */
+/* Makes the acknowledgements share the way back while the message passes. */
 static void
 acknowledge(exo_links *l, const struct sending *s, const struct line *line)
 {
@@ -624,10 +664,11 @@ acknowledge(exo_links *l, const struct sending *s, const struct line *line)
     if (bits == 0 || s->sent == EXO_LINK_NEVER)
         return;
     exo_link_queue_load(&l->hosts[s->to].up.queue, s->now, (exo_link_load){s->now, s->sent, bits});
-    exo_link_queue_load(&l->hosts[s->from].down.queue, s->now, (exo_link_load){s->now, s->sent, bits});
+    exo_link_queue_load(&l->hosts[s->from].down.queue, s->now,
+                        (exo_link_load){s->now, s->sent, bits});
 }
 
-/* Keeps the order of the connection's messages. What never comes holds up nobody. */
+/* Keeps the order of the connection's messages. A message that never arrives holds up nothing. */
 void
 exo_link_arrived(struct connection *c, struct sending *s)
 {
@@ -639,8 +680,8 @@ exo_link_arrived(struct connection *c, struct sending *s)
 }
 
 void
-exo_links_send(exo_links *links, uint32_t from, uint32_t to, uint32_t flow, uint64_t bytes, exo_time now,
-               exo_transit *out)
+exo_links_send(exo_links *links, uint32_t from, uint32_t to, uint32_t flow, uint64_t bytes,
+               exo_time now, exo_transit *out)
 {
     *out = (exo_transit){.starts = now, .sent = now, .arrives = now};
     if (from == to)
@@ -675,9 +716,10 @@ stats_of(const struct access *a)
 }
 
 void
-exo_links_host_stats(const exo_links *links, uint32_t host, exo_link_stats *up, exo_link_stats *down)
+exo_links_host_stats(const exo_links *links, uint32_t host, exo_link_stats *up,
+                     exo_link_stats *down)
 {
-    exo_links *l = (exo_links *)(uintptr_t)links; /* its lock */
+    exo_links *l = (exo_links *)(uintptr_t)links; /* to lock it */
     pthread_mutex_lock(&l->lock);
     *up = stats_of(&l->hosts[host].up);
     *down = stats_of(&l->hosts[host].down);

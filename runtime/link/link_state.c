@@ -1,9 +1,12 @@
-/* What a network knows of the messages that it has carried, as words, and back: so that a run that goes on hears of its next message what it
- * would have heard. Rates, latencies and schedules are the spec's. Messages, bytes and busy times are for the report, which adds up its parts.
+/* The state of a network as words, and back, so that a resumed run gets the answers that the
+ * uninterrupted one would have got. Rates, latencies and schedules come from the spec. Counts of
+ * messages, bytes and busy times are not saved: the report adds up the parts of a run.
  *
- *     now, hosts, {queue up, queue down} each; pairs, {from, to, queue} each; connections, {from, to, flow, 8 words} each
- *     queue: free, since, 4 loads of 3 words, arrivals, 4 words each
- */
+ *     now; the number of hosts, {queue up, queue down} for each; pairs, {from, to, 0, queue} for
+ *     each; connections, {from, to, flow, 9 words} for each
+ *     queue: free, since, 4 loads of 3 words, the number of arrivals, 4 words for each
+ *
+ * Owner: the caller, under the network's lock. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +14,7 @@
 
 #include "link/link_impl.h"
 
-/* Words that are written, or read. `words` NULL: they are only counted. */
+/* A position in the words that are written or read. `words` NULL: they are only counted. */
 struct tape {
     uint64_t *words;
     size_t at, count;
@@ -30,7 +33,7 @@ word(struct tape *t, uint64_t *value)
     t->at++;
 }
 
-/* At most `limit`. */
+/* A number of at most `limit`. */
 static void
 count_word(struct tape *t, uint32_t *value, uint64_t limit)
 {
@@ -97,7 +100,7 @@ static void
 key_words(struct tape *t, uint32_t key[3], uint64_t hosts)
 {
     count_word(t, &key[0], hosts - 1);
-    count_word(t, &key[1], UINT32_MAX); /* also of all hosts together */
+    count_word(t, &key[1], UINT32_MAX); /* EVERYONE (exchange.c) is no host */
     count_word(t, &key[2], UINT32_MAX);
 }
 
@@ -174,12 +177,16 @@ exo_links_save(exo_links *links, uint64_t **words, size_t *count)
 exo_status
 exo_links_restore(exo_links *links, const uint64_t *words, size_t count, exo_err *err)
 {
-    struct tape t = {.words = (uint64_t *)(uintptr_t)words /* only read */, .count = count, .reading = true};
+    struct tape t = {
+        .words = (uint64_t *)(uintptr_t)words /* only read */, .count = count, .reading = true};
     pthread_mutex_lock(&links->lock);
     host_words(&t, links);
-    bool memory = (t.wrong || read_table(&t, links, true)) && (t.wrong || read_table(&t, links, false));
+    bool memory =
+        (t.wrong || read_table(&t, links, true)) && (t.wrong || read_table(&t, links, false));
     pthread_mutex_unlock(&links->lock);
     if (!memory)
         return exo_fail(err, EXO_NOMEM, "no memory for the state of links");
-    return !t.wrong && t.at == count ? EXO_OK : exo_fail(err, EXO_INVAL, "this is not the state of these links");
+    return !t.wrong && t.at == count
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL, "this is not the state of these links");
 }

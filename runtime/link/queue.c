@@ -1,21 +1,23 @@
-/* What shares a rate: see queue.h. */
+/* A queue for a shared rate: see queue.h. */
 #include "link/queue.h"
 
 #include <assert.h>
 #include <string.h>
 
 enum {
-    LOAD_ROUNDS =
-        3 /* a message that takes longer because of a load shares with more of it: so often it is asked how much */
+    /* iterations: a load delays the bits, which then share the rate with more of the load */
+    LOAD_ROUNDS = 3
 };
 
 static void
 remove_at(exo_link_queue *q, uint32_t index, uint32_t count)
 {
     q->count -= count;
-    memmove(q->arrivals + index, q->arrivals + index + count, (q->count - index) * sizeof *q->arrivals);
+    memmove(q->arrivals + index, q->arrivals + index + count,
+            (q->count - index) * sizeof *q->arrivals);
 }
 
+/* Counts an arrival as past: the queue is busy with it until `done`. */
 static void
 pass(exo_link_queue *q, exo_time at, exo_time done)
 {
@@ -34,13 +36,14 @@ forget_before(exo_link_queue *q, exo_time now)
         remove_at(q, 0, past);
 }
 
-/* Makes room: the two neighbours that come closest after each other become one. */
+/* Makes room: joins the two neighbours with the smallest difference in time. */
 static void
 join_closest(exo_link_queue *q)
 {
     uint32_t best = 0;
     for (uint32_t i = 1; i + 1 < q->count; i++)
-        if (q->arrivals[i + 1].at - q->arrivals[i].at < q->arrivals[best + 1].at - q->arrivals[best].at)
+        if (q->arrivals[i + 1].at - q->arrivals[i].at <
+            q->arrivals[best + 1].at - q->arrivals[best].at)
             best = i;
     q->arrivals[best].bits += q->arrivals[best + 1].bits;
     q->arrivals[best].done = q->arrivals[best + 1].done;
@@ -48,7 +51,7 @@ join_closest(exo_link_queue *q)
     remove_at(q, best + 1, 1);
 }
 
-/* How many come until `at`. */
+/* The number of arrivals until `at`. */
 static uint32_t
 count_until(const exo_link_queue *q, exo_time at)
 {
@@ -77,9 +80,11 @@ exo_link_queue_busy(exo_link_queue *q, exo_time now, exo_time t)
     return t >= q->since && t < q->free ? q->free : t;
 }
 
-/* What is to pass before `done` and was told so: it shares the rate with as much of it. */
+/* Moves `done` back for the arrivals that the bits overtake: their times are final, so the bits
+ * wait for as much of each as they have themselves. */
 static exo_time
-share(const exo_link_queue *q, const exo_link_path *path, uint32_t index, exo_time from, exo_time done, double bits)
+share(const exo_link_queue *q, const exo_link_path *path, uint32_t index, exo_time from,
+      exo_time done, double bits)
 {
     double sum = bits;
     for (; index < q->count && q->arrivals[index].at < done && done != EXO_LINK_NEVER; index++) {
@@ -102,12 +107,13 @@ exo_link_queue_load(exo_link_queue *q, exo_time now, exo_link_load load)
         *first = load;
         return;
     }
-    first->from = load.from < first->from ? load.from : first->from; /* too many: two become one */
+    /* no room: two loads become one */
+    first->from = load.from < first->from ? load.from : first->from;
     first->until = exo_link_max(load.until, first->until);
     first->bits += load.bits;
 }
 
-/* When `bits` are through that begin at `from`, beside the loads. */
+/* The time when `bits` that begin at `from` have passed beside the loads. */
 static exo_time
 pass_loads(const exo_link_queue *q, const exo_link_path *path, exo_time from, double bits)
 {
@@ -116,7 +122,8 @@ pass_loads(const exo_link_queue *q, const exo_link_path *path, exo_time from, do
         double sum = bits;
         for (size_t i = 0; i < EXO_LINK_LOADS; i++) {
             const exo_link_load *load = &q->loads[i];
-            exo_time begin = exo_link_max(load->from, from), end = load->until < done ? load->until : done;
+            exo_time begin = exo_link_max(load->from, from),
+                     end = load->until < done ? load->until : done;
             if (end > begin)
                 sum += load->bits * ((double)(end - begin) / (double)(load->until - load->from));
         }
@@ -128,8 +135,8 @@ pass_loads(const exo_link_queue *q, const exo_link_path *path, exo_time from, do
 }
 
 exo_time
-exo_link_queue_put(exo_link_queue *q, const exo_link_path *path, exo_time now, exo_time at, double bits,
-                   exo_time *start)
+exo_link_queue_put(exo_link_queue *q, const exo_link_path *path, exo_time now, exo_time at,
+                   double bits, exo_time *start)
 {
     assert(q->capacity >= 2);
     forget_before(q, now);
@@ -152,11 +159,13 @@ exo_link_queue_put(exo_link_queue *q, const exo_link_path *path, exo_time now, e
             join_closest(q);
             index = count_until(q, at);
         }
-        memmove(q->arrivals + index + 1, q->arrivals + index, (q->count - index) * sizeof *q->arrivals);
+        memmove(q->arrivals + index + 1, q->arrivals + index,
+                (q->count - index) * sizeof *q->arrivals);
         q->arrivals[index++] = (exo_link_arrival){.at = at, .done = done, .bits = bits, .count = 1};
         q->count++;
     }
-    for (exo_time before = done; index < q->count; index++) { /* who comes later waits for it */
+    /* later arrivals wait for this one */
+    for (exo_time before = done; index < q->count; index++) {
         exo_link_arrival *a = &q->arrivals[index];
         exo_time later = exo_link_path_pass(path, exo_link_max(before, a->at), a->bits);
         if (later == a->done || later == EXO_LINK_NEVER)

@@ -7,31 +7,36 @@
 #include <exogym/memory.h>
 
 enum {
-    MAX_STEPS_OF_OUTAGE = 1000000 /* schedules that take turns in stopping it: for ever */
+    MAX_STEPS_OF_OUTAGE = 1000000 /* outages that take turns this often count as endless */
 };
 
 exo_status
-exo_link_rate_check(double rate, const exo_link_change *changes, size_t num_changes, const char *what, exo_err *err)
+exo_link_rate_check(double rate, const exo_link_change *changes, size_t num_changes,
+                    const char *what, exo_err *err)
 {
     if (!(rate > 0))
-        return exo_fail(err, EXO_INVAL, "%s is %g bit/s: it must be positive (an outage is a change by factor 0)", what,
-                        rate);
+        return exo_fail(err, EXO_INVAL,
+                        "%s is %g bit/s: it must be positive (an outage is a change by factor 0)",
+                        what, rate);
     for (size_t i = 0; i < num_changes; i++) {
         const exo_link_change *c = &changes[i];
         if (!(c->factor >= 0) || isinf(c->factor))
-            return exo_fail(err, EXO_INVAL, "change %zu of %s has the factor %g: it must be 0 or more, and finite", i,
-                            what, c->factor);
+            return exo_fail(err, EXO_INVAL,
+                            "change %zu of %s has the factor %g: it must be 0 or more, and finite",
+                            i, what, c->factor);
         if (c->at < 0 || c->length < 0 || c->period < 0)
             return exo_fail(err, EXO_INVAL, "change %zu of %s has a negative time", i, what);
         if (c->period > 0 && (c->length == 0 || c->length > c->period))
-            return exo_fail(err, EXO_INVAL, "change %zu of %s lasts %.9g s of a period of %.9g s", i, what,
-                            (double)c->length / (double)EXO_SECOND, (double)c->period / (double)EXO_SECOND);
+            return exo_fail(err, EXO_INVAL, "change %zu of %s lasts %.9g s of a period of %.9g s",
+                            i, what, (double)c->length / (double)EXO_SECOND,
+                            (double)c->period / (double)EXO_SECOND);
     }
     return EXO_OK;
 }
 
 exo_status
-exo_link_rate_init(exo_link_rate *out, double rate, const exo_link_change *changes, size_t num_changes, exo_err *err)
+exo_link_rate_init(exo_link_rate *out, double rate, const exo_link_change *changes,
+                   size_t num_changes, exo_err *err)
 {
     *out = (exo_link_rate){.rate = rate, .num_changes = num_changes};
     if (num_changes == 0)
@@ -41,7 +46,7 @@ exo_link_rate_init(exo_link_rate *out, double rate, const exo_link_change *chang
         return exo_fail(err, EXO_NOMEM, "no memory for a schedule of %zu changes", num_changes);
     memcpy(out->changes, changes, num_changes * sizeof *changes);
     for (size_t i = 0; i < num_changes; i++)
-        if (out->changes[i].period == out->changes[i].length) /* without a pause */
+        if (out->changes[i].period == out->changes[i].length) /* no pause: for ever */
             out->changes[i].period = out->changes[i].length = 0;
     return EXO_OK;
 }
@@ -53,9 +58,9 @@ exo_link_rate_release(exo_link_rate *rate)
     *rate = (exo_link_rate){0};
 }
 
-/* --- A rate at a time -------------------------------------------------------------------------------------------------------------- */
+/* --- A rate at a time ------------------------------------------------------------------------- */
 
-/* Is it on at `t`? *edge is when it next begins or ends. */
+/* Whether the change applies at `t`; *edge is the next time when it begins or ends. */
 static bool
 change_is_on(const exo_link_change *c, exo_time t, exo_time *edge)
 {
@@ -78,7 +83,8 @@ static double
 rate_at(const exo_link_rate *r, exo_time t, exo_time *next)
 {
     double rate = r->rate;
-    bool outage = false; /* no limit times nothing is nothing */
+    /* INFINITY * 0 would not be 0 */
+    bool outage = false;
     *next = EXO_LINK_NEVER;
     for (size_t i = 0; i < r->num_changes; i++) {
         exo_time edge;

@@ -1,7 +1,7 @@
-/* Rates that change by a schedule, and when so many bits have passed at them.
+/* Rates that change by a schedule, and the time that bits take at them.
  *
- * Owner: whoever holds the rate; nothing here locks. Read next: queue.h (what shares a rate), link.c (the network).
- */
+ * Owner: the struct that contains the rate; nothing here locks. Read next: queue.h (shared rates),
+ * link.c (the network). */
 #ifndef EXO_LINK_RATE_H
 #define EXO_LINK_RATE_H
 
@@ -14,44 +14,49 @@ enum {
 };
 
 typedef struct exo_link_rate {
-    double rate; /* bit/s; INFINITY: no limit. Half of no limit is none, an outage stops it all the same */
+    /* bit/s; INFINITY: no limit, which a factor other than 0 does not change. An outage stops it,
+     * too */
+    double rate;
     exo_link_change *changes;
     size_t num_changes;
 } exo_link_rate;
 
-/* `what` names the rate in messages: "the rate up of host 'home'". */
-exo_status exo_link_rate_check(double rate, const exo_link_change *changes, size_t num_changes, const char *what,
-                               exo_err *err);
-/* Copies a schedule that was checked. NOMEM. */
-exo_status exo_link_rate_init(exo_link_rate *out, double rate, const exo_link_change *changes, size_t num_changes,
-                              exo_err *err);
+/* Checks a rate and its schedule. `what` names the rate in messages: "the rate up of host 'home'".
+ * Errors: INVAL. */
+exo_status exo_link_rate_check(double rate, const exo_link_change *changes, size_t num_changes,
+                               const char *what, exo_err *err);
+/* Copies a schedule that was checked. Errors: NOMEM. */
+exo_status exo_link_rate_init(exo_link_rate *out, double rate, const exo_link_change *changes,
+                              size_t num_changes, exo_err *err);
 void exo_link_rate_release(exo_link_rate *rate);
 
-/* Hosts that nothing passes between: those of the side and the others. */
+/* Two sets of hosts between which nothing passes from `from` until `until`. */
 typedef struct exo_link_partition {
     bool *side; /* (hosts) */
     exo_time from, until;
 } exo_link_partition;
 
-/* What bits pass one after another, the slowest at any time being what counts. */
+/* Stages that bits pass one after another. The slowest stage at each moment determines the rate. */
 typedef struct exo_link_path {
     const exo_link_rate *rates[EXO_LINK_MAX_STAGES];
-    exo_time shifts[EXO_LINK_MAX_STAGES]; /* a bit passes the stage so much later than the path's beginning */
+    /* delay of each stage after the path's beginning */
+    exo_time shifts[EXO_LINK_MAX_STAGES];
     size_t num_rates;
     const exo_link_partition *partitions;
     size_t num_partitions;
     uint32_t from, to; /* hosts, for the partitions */
 } exo_link_path;
 
-/* At time `t`; *edge (may be NULL) is when it may be another one next, or NEVER. */
+/* The rate at time `t`; *edge (may be NULL) is the next time when it may change, or NEVER. */
 double exo_link_path_rate(const exo_link_path *path, exo_time t, exo_time *edge);
-/* Does it ever change? */
+/* Whether the rate ever changes. */
 bool exo_link_path_changes(const exo_link_path *path);
-/* When `bits` have passed that begin at `t`: the rate is integrated from change to change, and rounded up to a nanosecond. NEVER if an
- * outage has no end. No bits pass as soon as anything does. */
+/* The time when `bits` have passed that begin at `t`: the rate is integrated from change to change,
+ * and the time is rounded up to a nanosecond. NEVER in an endless outage. Zero bits pass as soon as
+ * the rate is above 0. */
 exo_time exo_link_path_pass(const exo_link_path *path, exo_time t, double bits);
 
-/* Sums of times, which end at NEVER. */
+/* The sum of two times, at most NEVER. */
 static inline exo_time
 exo_link_later(exo_time t, exo_time by)
 {

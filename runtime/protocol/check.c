@@ -1,7 +1,8 @@
-/* Looks through the bytes of a message before it is unpacked: see protocol.h.
+/* Checks the bytes of a message before they are unpacked: see protocol.h. No state.
  *
- * Protobuf lets much pass that a method must not: fields that are not there count as 0, unknown ones are skipped, numbers are cut to the
- * type's size, a text may be any bytes. Here each of them is an error with the name of its field. */
+ * Protobuf is too lenient for methods: it takes missing fields as 0, skips unknown ones, cuts
+ * numbers to the type's size, and accepts any bytes as text. Here each of these is an error that
+ * names its field. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 #include "wire/fields.h"
 
 enum {
-    MOST_FIELDS = 32 /* of one message: a bit each */
+    MOST_FIELDS = 32 /* of one message, as `seen` has a bit for each */
 };
 
 static exo_wire_type
@@ -48,7 +49,8 @@ check_signed(const exo_args *args, const ProtobufCFieldDescriptor *f, int64_t va
 {
     const exo_field_rule *rule = rule_of(args, f->name);
     if (rule && (value < rule->least || (rule->most && value > rule->most)))
-        return exo_fail(err, EXO_INVAL, "%s: %s: %" PRId64 " is out of its range", args->method, f->name, value);
+        return exo_fail(err, EXO_INVAL, "%s: %s: %" PRId64 " is out of its range", args->method,
+                        f->name, value);
     return EXO_OK;
 }
 
@@ -60,31 +62,37 @@ check_varint(const exo_args *args, const ProtobufCFieldDescriptor *f, uint64_t v
     switch (f->type) {
     case PROTOBUF_C_TYPE_BOOL:
         if (value > 1)
-            return exo_fail(err, EXO_INVAL, "%s: %s: %" PRIu64 " is neither 0 nor 1", args->method, f->name, value);
+            return exo_fail(err, EXO_INVAL, "%s: %s: %" PRIu64 " is neither 0 nor 1", args->method,
+                            f->name, value);
         return EXO_OK;
     case PROTOBUF_C_TYPE_ENUM:
         if (number < INT32_MIN || number > INT32_MAX ||
             !protobuf_c_enum_descriptor_get_value(f->descriptor, (int)number))
-            return exo_fail(err, EXO_INVAL, "%s: %s: there is no value %" PRId64, args->method, f->name, number);
+            return exo_fail(err, EXO_INVAL, "%s: %s: there is no value %" PRId64, args->method,
+                            f->name, number);
         return EXO_OK;
     case PROTOBUF_C_TYPE_UINT32:
     case PROTOBUF_C_TYPE_UINT64:
         if ((f->type == PROTOBUF_C_TYPE_UINT32 && value > UINT32_MAX) ||
-            (rule && (value < (uint64_t)rule->least || (rule->most && value > (uint64_t)rule->most))))
-            return exo_fail(err, EXO_INVAL, "%s: %s: %" PRIu64 " is out of its range", args->method, f->name, value);
+            (rule &&
+             (value < (uint64_t)rule->least || (rule->most && value > (uint64_t)rule->most))))
+            return exo_fail(err, EXO_INVAL, "%s: %s: %" PRIu64 " is out of its range", args->method,
+                            f->name, value);
         return EXO_OK;
     case PROTOBUF_C_TYPE_INT32:
         if (number < INT32_MIN || number > INT32_MAX)
-            return exo_fail(err, EXO_INVAL, "%s: %s: %" PRId64 " is out of its range", args->method, f->name, number);
+            return exo_fail(err, EXO_INVAL, "%s: %s: %" PRId64 " is out of its range", args->method,
+                            f->name, number);
         return check_signed(args, f, number, err);
     default:
         return check_signed(args, f, number, err);
     }
 }
 
-/* Text: whole UTF-8, no 0 in it, not longer than it may be. */
+/* Checks a text: complete UTF-8 without NUL, within its bounds. */
 static exo_status
-check_text(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_bytes text, exo_err *err)
+check_text(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_bytes text,
+           exo_err *err)
 {
     const exo_field_rule *rule = rule_of(args, f->name);
     size_t length = (size_t)(text.end - text.at);
@@ -93,20 +101,23 @@ check_text(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_byt
     if (exo_utf8_valid((const char *)text.at, length) != length)
         return exo_fail(err, EXO_INVAL, "%s: %s: the text is not UTF-8", args->method, f->name);
     if (rule && (length < (uint64_t)rule->least || (rule->most && length > (uint64_t)rule->most)))
-        return exo_fail(err, EXO_INVAL, "%s: %s: a text of %zu bytes, which is too %s", args->method, f->name, length,
+        return exo_fail(err, EXO_INVAL, "%s: %s: a text of %zu bytes, which is too %s",
+                        args->method, f->name, length,
                         length < (uint64_t)rule->least ? "short" : "long");
     return EXO_OK;
 }
 
-/* Numbers one after another, without tags. */
+/* Checks a packed list: numbers one after another, without tags. */
 static exo_status
-check_packed(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_bytes b, exo_err *err)
+check_packed(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_bytes b,
+             exo_err *err)
 {
     size_t size = kind_of(f->type) == EXO_WIRE_64 ? 8 : 4, length = (size_t)(b.end - b.at);
     exo_status st = EXO_OK;
     if (kind_of(f->type) != EXO_WIRE_VARINT)
-        return length % size == 0 ? EXO_OK
-                                  : exo_fail(err, EXO_INVAL, "%s: %s: a list that is cut", args->method, f->name);
+        return length % size == 0
+                   ? EXO_OK
+                   : exo_fail(err, EXO_INVAL, "%s: %s: a list that is cut", args->method, f->name);
     while (st == EXO_OK && b.at < b.end) {
         uint64_t value = 0;
         st = exo_wire_varint(&b, &value)
@@ -116,9 +127,11 @@ check_packed(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_b
     return st;
 }
 
-/* A message in the message, by the same rules. Messages do not contain themselves, so the depth is theirs. */
+/* Checks a message within the message by the same rules. No message type contains itself, so the
+ * types bound the depth. */
 static exo_status
-check_inner(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_bytes inner, exo_err *err)
+check_inner(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_bytes inner,
+            exo_err *err)
 {
     exo_args within = *args;
     exo_err reason = {0};
@@ -128,11 +141,12 @@ check_inner(const exo_args *args, const ProtobufCFieldDescriptor *f, exo_wire_by
 }
 
 static exo_status
-check_field(const exo_args *args, const ProtobufCFieldDescriptor *f, const exo_wire_field *field, uint32_t *seen,
-            exo_err *err)
+check_field(const exo_args *args, const ProtobufCFieldDescriptor *f, const exo_wire_field *field,
+            uint32_t *seen, exo_err *err)
 {
     uint32_t bit = 1u << (f - args->fields->fields);
-    bool listed = f->label == PROTOBUF_C_LABEL_REPEATED, packs = f->flags & PROTOBUF_C_FIELD_FLAG_PACKED;
+    bool listed = f->label == PROTOBUF_C_LABEL_REPEATED,
+         packs = f->flags & PROTOBUF_C_FIELD_FLAG_PACKED;
     if ((*seen & bit) && (!listed || packs))
         return exo_fail(err, EXO_INVAL, "%s: %s: comes twice", args->method, f->name);
     *seen |= bit;
@@ -152,7 +166,8 @@ check_required(const exo_args *args, uint32_t seen, exo_err *err)
 {
     for (unsigned i = 0; i < args->fields->n_fields; i++)
         if (args->fields->fields[i].label == PROTOBUF_C_LABEL_REQUIRED && !(seen & 1u << i))
-            return exo_fail(err, EXO_INVAL, "%s: %s: is missing", args->method, args->fields->fields[i].name);
+            return exo_fail(err, EXO_INVAL, "%s: %s: is missing", args->method,
+                            args->fields->fields[i].name);
     return EXO_OK;
 }
 
@@ -163,15 +178,19 @@ exo_args_check(const exo_args *args, const uint8_t *data, size_t size, exo_err *
     exo_status st = EXO_OK;
     uint32_t seen = 0;
     if (size > EXO_ARGS_MOST || args->fields->n_fields > MOST_FIELDS)
-        return exo_fail(err, EXO_INVAL, "%s: a message of %zu bytes is too long", args->method, size);
+        return exo_fail(err, EXO_INVAL, "%s: a message of %zu bytes is too long", args->method,
+                        size);
     while (st == EXO_OK && b.at < b.end) {
         exo_wire_field field;
         if (!exo_wire_field_next(&b, &field))
-            return exo_fail(err, EXO_INVAL, "%s: the argument is no message, or is cut", args->method);
-        const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(args->fields, field.number);
+            return exo_fail(err, EXO_INVAL, "%s: the argument is no message, or is cut",
+                            args->method);
+        const ProtobufCFieldDescriptor *f =
+            protobuf_c_message_descriptor_get_field(args->fields, field.number);
         st = f ? check_field(args, f, &field, &seen, err)
-               : exo_fail(err, EXO_INVAL, "%s: the argument has a field %" PRIu32 ", which is not known", args->method,
-                          field.number);
+               : exo_fail(err, EXO_INVAL,
+                          "%s: the argument has a field %" PRIu32 ", which is not known",
+                          args->method, field.number);
     }
     return st == EXO_OK ? check_required(args, seen, err) : st;
 }

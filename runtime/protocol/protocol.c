@@ -1,4 +1,4 @@
-/* Methods by their tables: see protocol.h. */
+/* Methods by their tables: see protocol.h. No state but the registry. */
 #include "protocol/protocol.h"
 
 #include <string.h>
@@ -20,20 +20,24 @@ exo_protocol_find(const exo_protocol *protocol, const char *method)
     return NULL;
 }
 
-/* --- Decoding ------------------------------------------------------------------------------------------------------ */
+/* --- Decoding --------------------------------------------------------------------------------- */
 
-/* The bytes are read several times: here, and by protobuf-c, which counts before it fills. So they must be ours alone. */
+/* The bytes are read several times: here, and by protobuf-c, which counts before it fills. So they
+ * must be a private copy. */
 exo_status
-exo_args_decode(const exo_args *args, const exo_payload *payload, ProtobufCMessage **out, exo_err *err)
+exo_args_decode(const exo_args *args, const exo_payload *payload, ProtobufCMessage **out,
+                exo_err *err)
 {
     static const uint8_t nothing[1];
     exo_payload bytes = {0};
     *out = NULL;
     if (payload->size > EXO_ARGS_MOST)
-        return exo_fail(err, EXO_INVAL, "%s: a message of %zu bytes is too long", args->method, payload->size);
+        return exo_fail(err, EXO_INVAL, "%s: a message of %zu bytes is too long", args->method,
+                        payload->size);
     exo_status st = exo_payload_stable(&bytes, payload);
     if (st != EXO_OK)
-        return exo_fail(err, st, "%s: no memory for a message of %zu bytes", args->method, payload->size);
+        return exo_fail(err, st, "%s: no memory for a message of %zu bytes", args->method,
+                        payload->size);
     const uint8_t *data = bytes.data ? bytes.data : nothing;
     st = exo_args_check(args, data, bytes.size, err);
     if (st == EXO_OK && !(*out = exo_message_unpack_bytes(args->fields, bytes.size, data)))
@@ -56,20 +60,22 @@ exo_protocol_pack(exo_payload *out, const ProtobufCMessage *message, exo_err *er
     return st == EXO_OK ? st : exo_fail(err, st, "no memory for a message");
 }
 
-/* --- Serving ------------------------------------------------------------------------------------------------------- */
+/* --- Serving ---------------------------------------------------------------------------------- */
 
 exo_status
-exo_protocol_serve(const exo_protocol *protocol, exo_call_context *call, void *self, const exo_payload *payload,
-                   exo_payload *reply, exo_err *err)
+exo_protocol_serve(const exo_protocol *protocol, exo_call_context *call, void *self,
+                   const exo_payload *payload, exo_payload *reply, exo_err *err)
 {
     const exo_args *args = exo_protocol_find(protocol, exo_call_method(call));
     ProtobufCMessage *message = NULL;
     if (!args)
-        return exo_fail(err, EXO_NOT_FOUND, "%s: is in no table of %s", exo_call_method(call), protocol->name);
+        return exo_fail(err, EXO_NOT_FOUND, "%s: is in no table of %s", exo_call_method(call),
+                        protocol->name);
     if (args->raw)
         return args->serve(call, self, payload, reply, err);
     if (!args->fields && payload->size > 0)
-        return exo_fail(err, EXO_INVAL, "%s: takes no argument, and got %zu bytes", args->method, payload->size);
+        return exo_fail(err, EXO_INVAL, "%s: takes no argument, and got %zu bytes", args->method,
+                        payload->size);
     exo_status st = args->fields ? exo_args_decode(args, payload, &message, err) : EXO_OK;
     if (st == EXO_OK)
         st = args->serve(call, self, message, reply, err);

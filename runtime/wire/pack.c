@@ -6,7 +6,7 @@
 
 #include <exogym/memory.h>
 
-/* The last `room` bytes of the buffer are free. */
+/* A buffer with `room` free bytes at `at`. */
 struct bounded {
     ProtobufCBuffer base;
     uint8_t *at;
@@ -39,7 +39,9 @@ exo_pack_sized(const ProtobufCMessage *message, uint8_t *data, size_t size, exo_
 {
     bool same = exo_pack_bounded(message, data, size);
     assert(same && "a message changed while it was packed");
-    return same ? EXO_OK : exo_fail(err, EXO_INVAL, "a message of %zu bytes changed while it was packed", size);
+    return same ? EXO_OK
+                : exo_fail(err, EXO_INVAL, "a message of %zu bytes changed while it was packed",
+                           size);
 }
 
 exo_status

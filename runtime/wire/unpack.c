@@ -77,7 +77,8 @@ guess(const ProtobufCMessageDescriptor *descriptor, size_t size)
 }
 
 void *
-exo_message_unpack_bytes(const ProtobufCMessageDescriptor *descriptor, size_t size, const uint8_t *data)
+exo_message_unpack_bytes(const ProtobufCMessageDescriptor *descriptor, size_t size,
+                         const uint8_t *data)
 {
     struct arena a = {.allocator = {.alloc = take, .free = leave}};
     size_t room = guess(descriptor, size);

@@ -13,7 +13,8 @@
 
 /* The message in data[0..size), released with exo_message_release. NULL: there is none of that type, or
  * no memory. Nothing else may change `data` meanwhile. Any thread. */
-void *exo_message_unpack_bytes(const ProtobufCMessageDescriptor *descriptor, size_t size, const uint8_t *data);
+void *exo_message_unpack_bytes(const ProtobufCMessageDescriptor *descriptor, size_t size,
+                               const uint8_t *data);
 
 /* Frees a message from above; NULL is fine. What its fields were set to since is not freed. */
 void exo_message_release(ProtobufCMessage *message);

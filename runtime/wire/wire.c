@@ -1,4 +1,5 @@
-/* Envelopes to bytes and back: see wire.h. Unpacked envelopes lie in the reader's arena, one chunk that is used again for each. */
+/* Envelopes to bytes and back: see wire.h. Unpacked envelopes live in the reader's arena, one chunk
+ * that every envelope reuses. Read next: fields.h. */
 #include "wire/wire.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ enum {
 
 static const uint8_t magic[4] = {'E', 'X', 'O', 'G'};
 
-/* --- Little-endian numbers --------------------------------------------------------------------------------------------------- */
+/* --- Little-endian numbers -------------------------------------------------------------------- */
 
 static void
 put_u16(uint8_t *at, uint32_t value)
@@ -45,7 +46,7 @@ get_u32(const uint8_t *at)
     return get_u16(at) | get_u16(at + 2) << 16;
 }
 
-/* --- Writing ------------------------------------------------------------------------------------------------------------------- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
 static exo_status
 reserve(exo_wire_writer *w, size_t more, exo_err *err)
@@ -67,7 +68,7 @@ reserve(exo_wire_writer *w, size_t more, exo_err *err)
     return EXO_OK;
 }
 
-/* protobuf-c's strings are not const, but are only read. */
+/* protobuf-c's strings are not const, but it only reads them. */
 static char *
 text_of(const char *text)
 {
@@ -78,11 +79,12 @@ static exo_status
 check_text(const char *what, const char *text, size_t limit, exo_err *err)
 {
     if (text && strlen(text) >= limit)
-        return exo_fail(err, EXO_INVAL, "%s is longer than %zu characters: '%.40s...'", what, limit - 1, text);
+        return exo_fail(err, EXO_INVAL, "%s is longer than %zu characters: '%.40s...'", what,
+                        limit - 1, text);
     return EXO_OK;
 }
 
-/* Generated structs of one envelope, filled from ours. */
+/* The generated structs of one envelope, filled from an exo_envelope. */
 struct packed {
     Exo__Wire__Envelope envelope;
     Exo__Wire__Payload payload;
@@ -111,7 +113,8 @@ pack_payload(struct packed *p, const exo_wire_payload *from, exo_err *err)
         return EXO_OK;
     case EXO_WIRE_BYTES:
         if (from->size > EXO_WIRE_INLINE)
-            return exo_fail(err, EXO_INVAL, "a payload of %zu bytes does not fit into an envelope", from->size);
+            return exo_fail(err, EXO_INVAL, "a payload of %zu bytes does not fit into an envelope",
+                            from->size);
         p->payload.place = EXO__WIRE__PLACE__INLINE;
         p->payload.bytes = data;
         return EXO_OK;
@@ -123,7 +126,8 @@ pack_payload(struct packed *p, const exo_wire_payload *from, exo_err *err)
         return EXO_OK;
     case EXO_WIRE_OBJECT:
         if (from->size > EXO_WIRE_HANDLE)
-            return exo_fail(err, EXO_INVAL, "a handle of %zu bytes is longer than %d", from->size, EXO_WIRE_HANDLE);
+            return exo_fail(err, EXO_INVAL, "a handle of %zu bytes is longer than %d", from->size,
+                            EXO_WIRE_HANDLE);
         p->payload.place = EXO__WIRE__PLACE__OBJECT;
         p->payload.handle = data;
         return EXO_OK;
@@ -199,7 +203,7 @@ pack_hello(struct packed *p, const exo_envelope *e, exo_err *err)
     return EXO_OK;
 }
 
-/* Fills `p`; `reason` has room for a reason that is cut. */
+/* Fills `p`; `reason` is memory for a reason that is cut. */
 static exo_status
 pack(struct packed *p, const exo_envelope *e, char reason[EXO_WIRE_REASON], exo_err *err)
 {
@@ -267,7 +271,8 @@ exo_wire_add(exo_wire_writer *writer, const exo_envelope *envelope, exo_err *err
     if (st != EXO_OK)
         return st;
     if (writer->count == EXO_WIRE_MAX_ENVELOPES)
-        return exo_fail(err, EXO_FULL, "a message holds %d envelopes at most", EXO_WIRE_MAX_ENVELOPES);
+        return exo_fail(err, EXO_FULL, "a message holds %d envelopes at most",
+                        EXO_WIRE_MAX_ENVELOPES);
     size_t size = exo__wire__envelope__get_packed_size(&p.envelope);
     st = reserve(writer, LENGTH + size, err);
     if (st != EXO_OK)
@@ -310,9 +315,9 @@ exo_wire_number(const uint8_t header[EXO_WIRE_HEADER])
     return get_u32(header + 8);
 }
 
-/* --- Reading ------------------------------------------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
-/* What does not fit into the arena is on the heap, in a list. */
+/* An allocation that does not fit into the arena: on the heap, in a list. */
 struct big {
     struct big *next;
     max_align_t data[];
@@ -320,7 +325,7 @@ struct big {
 
 struct exo_wire_arena {
     size_t used;
-    bool exhausted; /* there was no memory for something of this envelope */
+    bool exhausted; /* an allocation for this envelope has failed */
     struct big *bigs;
     max_align_t data[ARENA / sizeof(max_align_t)];
 };
@@ -349,7 +354,8 @@ static void
 arena_free(void *context, void *memory)
 {
     (void)context;
-    (void)memory; /* all at once, by arena_clear */
+    /* arena_clear frees everything at once */
+    (void)memory;
 }
 
 static void
@@ -380,7 +386,7 @@ exo_wire_reader_release(exo_wire_reader *reader)
     *reader = (exo_wire_reader){0};
 }
 
-/* There is nothing to be read until the next frame is opened: not even its end. */
+/* Forgets the frame: until the next one is opened, there is nothing to read, not even its end. */
 static void
 give_up(exo_wire_reader *reader)
 {
@@ -399,8 +405,10 @@ exo_wire_open(exo_wire_reader *reader, const void *data, size_t size, exo_err *e
     reader->version = get_u16(bytes + 4);
     if (reader->version != EXO_WIRE_VERSION)
         return exo_fail(
-            err, EXO_UNSUPPORTED, "the peer speaks version %u of the protocol, and this exogym version %d: update %s",
-            reader->version, EXO_WIRE_VERSION, reader->version < EXO_WIRE_VERSION ? "the other one" : "this one");
+            err, EXO_UNSUPPORTED,
+            "the peer speaks version %u of the protocol, and this exogym version %d: update %s",
+            reader->version, EXO_WIRE_VERSION,
+            reader->version < EXO_WIRE_VERSION ? "the other one" : "this one");
     reader->data = bytes;
     reader->size = size;
     reader->at = EXO_WIRE_HEADER;
@@ -421,7 +429,8 @@ read_payload(const Exo__Wire__Payload *from, exo_wire_payload *out, exo_err *err
     case EXO__WIRE__PLACE__INLINE:
         if (from->bytes.len > EXO_WIRE_INLINE)
             break;
-        *out = (exo_wire_payload){.place = EXO_WIRE_BYTES, .data = from->bytes.data, .size = from->bytes.len};
+        *out = (exo_wire_payload){
+            .place = EXO_WIRE_BYTES, .data = from->bytes.data, .size = from->bytes.len};
         return EXO_OK;
     case EXO__WIRE__PLACE__FRAME:
         out->place = EXO_WIRE_FRAMED;
@@ -432,7 +441,8 @@ read_payload(const Exo__Wire__Payload *from, exo_wire_payload *out, exo_err *err
     case EXO__WIRE__PLACE__OBJECT:
         if (from->handle.len > EXO_WIRE_HANDLE)
             break;
-        *out = (exo_wire_payload){.place = EXO_WIRE_OBJECT, .data = from->handle.data, .size = from->handle.len};
+        *out = (exo_wire_payload){
+            .place = EXO_WIRE_OBJECT, .data = from->handle.data, .size = from->handle.len};
         return EXO_OK;
     default:
         break;
@@ -460,7 +470,7 @@ read_reply(const Exo__Wire__Reply *reply, exo_envelope *out, exo_err *err)
 {
     out->kind = EXO_WIRE_REPLY;
     out->id = reply->id;
-    /* A code that this version does not know is a failure all the same. */
+    /* An unknown code is a failure, too. */
     out->status = reply->status <= EXO_DENIED ? (exo_status)reply->status : EXO_FAILED;
     out->text = reply->reason;
     exo_status st = check_text("the reason", out->text, EXO_WIRE_REASON, err);
@@ -541,20 +551,23 @@ translate(const Exo__Wire__Envelope *e, exo_envelope *out, exo_err *err)
 exo_status
 exo_wire_next(exo_wire_reader *reader, exo_envelope *out, exo_err *err)
 {
-    ProtobufCAllocator allocator = {.alloc = arena_alloc, .free = arena_free, .allocator_data = reader->arena};
+    ProtobufCAllocator allocator = {
+        .alloc = arena_alloc, .free = arena_free, .allocator_data = reader->arena};
     if (!reader->data)
         return exo_fail(err, EXO_INVAL, "there is no message to be read");
     if (reader->left == 0)
         return reader->at == reader->size
                    ? EXO_NOT_FOUND
-                   : exo_fail(err, EXO_INVAL, "%zu bytes after the last envelope", reader->size - reader->at);
+                   : exo_fail(err, EXO_INVAL, "%zu bytes after the last envelope",
+                              reader->size - reader->at);
     arena_clear(reader->arena);
     reader->left--;
     size_t room = reader->size - reader->at;
     size_t length = room >= LENGTH ? get_u32(reader->data + reader->at) : 0;
     if (room < LENGTH || length > room - LENGTH || length > EXO_WIRE_ENVELOPE) {
         give_up(reader);
-        return exo_fail(err, EXO_INVAL, "an envelope of %zu bytes where there are %zu", length, room);
+        return exo_fail(err, EXO_INVAL, "an envelope of %zu bytes where there are %zu", length,
+                        room);
     }
     const uint8_t *at = reader->data + reader->at + LENGTH;
     reader->at += LENGTH + length;
