@@ -21,7 +21,8 @@ typedef struct exo_rounds {
 
 /* `fallback`: H if it is not given. */
 exo_status exo_rounds_read(exo_config *config, uint64_t fallback, exo_rounds *out, exo_err *err);
-/* The meter of rounds that a node has been in, for start; counted by whoever does one. Errors: as exo_meter_declare. */
+/* The meter of rounds that a node has been in, for start; counted by whoever does one. Errors: as
+ * exo_meter_declare. */
 exo_status exo_rounds_meter(exo_meter **out, const exo_node *node, exo_err *err);
 /* Whether a round comes after the step that is the (step + 1)-th. */
 bool exo_rounds_due(const exo_rounds *rounds, uint64_t step);

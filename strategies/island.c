@@ -15,7 +15,8 @@ compare_ranks(const void *a, const void *b)
 }
 
 uint32_t
-exo_island(uint64_t seed, uint64_t round, uint32_t num_nodes, uint32_t island_size, uint32_t rank, uint32_t *out)
+exo_island(uint64_t seed, uint64_t round, uint32_t num_nodes, uint32_t island_size, uint32_t rank,
+           uint32_t *out)
 {
     exo_rng rng;
     uint32_t at = 0;

@@ -1,6 +1,7 @@
 /* The clock: where every part of the runtime that decides something takes its time from.
  *
- * Times are nanoseconds in an int64_t. A deadline is an absolute time on one clock; a timeout is a duration.
+ * Times are nanoseconds in an int64_t. A deadline is an absolute time on one clock; a timeout is a
+ * duration.
  */
 #ifndef EXOGYM_CLOCK_H
 #define EXOGYM_CLOCK_H
@@ -18,8 +19,8 @@ typedef int64_t exo_time; /* ns */
 #define EXO_MS     INT64_C(1000000)
 #define EXO_SECOND INT64_C(1000000000)
 
-/* A source of time. `now` may be called from any thread and never goes backwards. Embed it in a struct of your own to
- * make another clock. */
+/* A source of time. `now` may be called from any thread and never goes backwards. Embed it in a
+ * struct of your own to make another clock. */
 typedef struct exo_clock {
     exo_time (*now)(const struct exo_clock *clock);
 } exo_clock;
@@ -31,7 +32,7 @@ EXO_API const exo_clock *exo_clock_real(void);
  * Owner: the caller. Reading and moving are safe from any thread. */
 typedef struct exo_clock_manual {
     exo_clock base;            /* what functions that take a clock get */
-    EXO_ATOMIC(exo_time) time; /* what it shows                        */
+    EXO_ATOMIC(exo_time) time; /* what it shows */
 } exo_clock_manual;
 
 /* Makes the clock show `start`. Before any other thread has it. */

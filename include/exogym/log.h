@@ -22,13 +22,15 @@ typedef enum exo_log_level {
 /* Receives one finished line without its newline. Called from any thread, one call at a time. */
 typedef void (*exo_log_sink)(void *context, exo_log_level level, const char *line);
 
-/* The most verbose level that is written; WARN unless EXOGYM_LOG=error|warn|info|debug says otherwise. Any thread. */
+/* The most verbose level that is written; WARN unless EXOGYM_LOG=error|warn|info|debug says
+ * otherwise. Any thread. */
 EXO_API void exo_log_set_level(exo_log_level level);
 /* Sends lines to `sink`, or to standard error if NULL. Any thread. */
 EXO_API void exo_log_set_sink(exo_log_sink sink, void *context);
 
 /* One line, whatever is in it: control characters are escaped as exo_fail does. */
-EXO_API void exo_log_write(exo_log_level level, const char *subsystem, const char *format, ...) EXO_PRINTF(3, 4);
+EXO_API void exo_log_write(exo_log_level level, const char *subsystem, const char *format, ...)
+    EXO_PRINTF(3, 4);
 
 /* EXO_LOG(WARN, ACTOR, "name=%s", name): level and subsystem by their bare names. */
 #define EXO_LOG(level, subsystem, ...) exo_log_write(EXO_LOG_##level, #subsystem, __VA_ARGS__)

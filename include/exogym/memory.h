@@ -1,6 +1,7 @@
 /* Memory: the one door to the allocator, so that a test can close it (fail the n-th allocation).
  *
- * What the library hands to a caller as plain memory is freed with exo_free. Everything is zeroed. Any thread.
+ * What the library hands to a caller as plain memory is freed with exo_free. Everything is zeroed.
+ * Any thread.
  */
 #ifndef EXOGYM_MEMORY_H
 #define EXOGYM_MEMORY_H
@@ -15,7 +16,8 @@ EXO_DECLS_BEGIN
 EXO_API void *exo_calloc(size_t count, size_t size);
 /* Grows or shrinks; what is new is not zeroed. NULL leaves `memory` as it was. */
 EXO_API void *exo_realloc(void *memory, size_t count, size_t size);
-/* Zeroed memory aligned to 64 bytes, for buffers that kernels read; from 2 MiB on, aligned to and advised as huge pages. */
+/* Zeroed memory aligned to 64 bytes, for buffers that kernels read; from 2 MiB on, aligned to and
+ * advised as huge pages. */
 EXO_API void *exo_alloc_aligned(size_t bytes);
 /* What that takes: `bytes` rounded up. SIZE_MAX: more than there can be. */
 EXO_API size_t exo_aligned_size(size_t bytes);

@@ -13,7 +13,7 @@ typedef struct exo_payload {
     void *data;                   /* (size); may be NULL if size is 0 */
     size_t size;                  /* bytes */
     void (*release)(void *owner); /* frees it; NULL: nothing to free */
-    void *owner;                  /* what release gets; NULL: data   */
+    void *owner;                  /* what release gets; NULL: data */
 } exo_payload;
 
 /* A payload that borrows: static or longer-lived memory. */

@@ -1,4 +1,5 @@
-/* Plugins: shared objects that add strategies, models, engines, actor classes and graph classes of their own.
+/* Plugins: shared objects that add strategies, models, engines, actor classes and graph classes of
+ * their own.
  *
  * A plugin is built against the public headers only, links nothing, and exports one function:
  *
@@ -18,17 +19,17 @@ EXO_DECLS_BEGIN
 
 /* Begins the function that registers what the plugin brings; it has `err`, and returns a status
  * other than OK to be refused. */
-#define EXO_PLUGIN                                                                                                     \
-    EXO_API unsigned exo_plugin_abi(void);                                                                             \
-    EXO_API unsigned exo_plugin_abi(void)                                                                              \
-    {                                                                                                                  \
-        return EXO_PLUGIN_ABI;                                                                                         \
-    }                                                                                                                  \
-    EXO_API exo_status exo_plugin_init(exo_err *err);                                                                  \
+#define EXO_PLUGIN                                                                                 \
+    EXO_API unsigned exo_plugin_abi(void);                                                         \
+    EXO_API unsigned exo_plugin_abi(void)                                                          \
+    {                                                                                              \
+        return EXO_PLUGIN_ABI;                                                                     \
+    }                                                                                              \
+    EXO_API exo_status exo_plugin_init(exo_err *err);                                              \
     EXO_API exo_status exo_plugin_init(exo_err *err)
 
-/* Loads a plugin for the rest of the process's life; again is a no-op. Errors: NOT_FOUND, INVAL (no plugin, other ABI), or
- * what its function gave. */
+/* Loads a plugin for the rest of the process's life; again is a no-op. Errors: NOT_FOUND, INVAL (no
+ * plugin, other ABI), or what its function gave. */
 EXO_API exo_status exo_plugin_load(const char *path, exo_err *err);
 
 EXO_DECLS_END
