@@ -6,11 +6,11 @@
  * backward calls its collectives in the opposite order. The operations form two pairs, in which the
  * backward of each one is the forward of the other:
  *
- *     forward                                      backward        use
- *     exo_tape_all_reduce_backward  identity       all-reduce      before layers split over members
- *     exo_tape_all_reduce           all-reduce     identity        after such layers
- *     exo_tape_all_gather           all-gather     reduce-scatter  rows of a member -> all rows
- *     exo_tape_reduce_scatter       reduce-scatter all-gather      sums of all rows -> a member's rows
+ *     forward                                       backward        use
+ *     exo_tape_all_reduce_backward  identity        all-reduce      before split layers
+ *     exo_tape_all_reduce           all-reduce      identity        after split layers
+ *     exo_tape_all_gather           all-gather      reduce-scatter  a member's rows -> all rows
+ *     exo_tape_reduce_scatter       reduce-scatter  all-gather      sums of rows -> a member's rows
  *
  * Two linear layers are split like this, the first by outputs and the second by inputs; w1 (H / N,
  * D), b1 (H / N) and w2 (O, H / N) are this member's parts:

@@ -51,7 +51,7 @@ EXO_API exo_tensor *exo_rms_norm(exo_tape *tape, exo_tensor *x, exo_tensor *weig
 typedef struct exo_rotary_opts {
     float theta;         /* 10000 in LLaMA */
     size_t width;        /* even, at most D; 0: D */
-    const float *scaled; /* NULL: all 1. Must live as long as the tape */
+    const float *scaled; /* (width / 2); must live as long as the tape */
 } exo_rotary_opts;
 
 /* Sizes and options of an attention. */
