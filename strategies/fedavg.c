@@ -1,11 +1,14 @@
-/* FedAvg (McMahan et al., 2017, arXiv:1602.05629) among nodes that all take part: H inner steps
- * apart, then theta = mean over nodes of theta; or over the nodes of an island, as EXO Gym has it:
- * for each round the ranks are shuffled and cut into groups of `island_size`, the last of which has
- * what remains, perhaps one node, which then keeps its own.
+/* FedAvg (McMahan et al., 2017, arXiv:1602.05629) with the participation of all nodes: H inner
+ * steps on each node alone, then theta = mean over nodes of theta. With `island_size` the mean is
+ * over the nodes of an island, as in EXO Gym: each round shuffles the ranks and cuts them into
+ * groups of `island_size`. The remainder forms a smaller island; a single node keeps its own
+ * parameters.
  *
- * Traffic of a node and round: 2 Psi (n - 1) / n elements, n the nodes of its island; islands are
- * known to all without a message. Inner optimizers keep their moments. A last round of fewer than H
- * steps sends nothing.
+ * Traffic of a node in a round: 2 Psi (n - 1) / n elements, with n the nodes of its island. Every
+ * node computes the islands by itself, without messages. Inner optimizers keep their moments. A
+ * last round of fewer than H steps sends nothing.
+ *
+ * Owner of the state: the node's compute lane. Read next: island.c, node.c.
  */
 #include "strategies/builtin.h"
 
@@ -16,8 +19,8 @@
 struct fedavg {
     exo_rounds rounds;
     uint64_t island_size; /* 0: all nodes */
-    char *place;          /* of island_size in the config, for check; owned */
-    uint32_t *ranks;      /* (num_nodes) room for an island's; owned */
+    char *place;          /* place of island_size in the config, for `check`; owned */
+    uint32_t *ranks;      /* (num_nodes) memory for the ranks of an island; owned */
     exo_meter *rounds_done;
 };
 

@@ -1,4 +1,5 @@
-/* Islands: which nodes meet in a round. See strategy.h. No state: every node computes the same. */
+/* Islands: the groups of nodes that meet in a round (exogym/strategy.h). No state: every node
+ * computes the same groups. */
 #include <exogym/strategy.h>
 
 #include <assert.h>

@@ -1,4 +1,5 @@
-/* What strategies share: the inner step, and when rounds come. */
+/* The parts that strategies share: the inner step of a node, and the schedule of rounds. State: the
+ * node's own (exo_node), owned by its compute lane. */
 #include "strategies/builtin.h"
 
 bool

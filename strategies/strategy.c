@@ -1,5 +1,5 @@
-/* One node's strategy: its class, the options that all strategies share, and its life from config
- * to checkpoint.
+/* The strategy of one node: its class, the options that all strategies share, and its life from the
+ * config to checkpoints.
  *
  * Owner: the node's compute lane. Read next: node.c (the inner step), ddp.c, diloco.c, sparta.c.
  */
@@ -20,8 +20,8 @@ struct exo_strategy {
     exo_schedule *schedule;
     float max_norm;
     bool started;
-    exo_meter *grad_norm; /* NULL: nothing is clipped */
-    void *self;           /* (state_size) the class's own */
+    exo_meter *grad_norm; /* NULL: gradients are not clipped */
+    void *self;           /* (state_size) the state of the class */
 };
 
 static const exo_meter_class grad_norm = {.name = "grad_norm",
@@ -34,7 +34,7 @@ read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
 {
     const exo_optim_spec adamw = exo_optim_spec_init(EXO_ADAMW);
     const char *name = NULL;
-    /* the caller has read it: known, no more */
+    /* the caller has read it: this only marks the key as known */
     exo_status st = exo_config_string(config, "name", NULL, &name, err);
     if (st == EXO_OK)
         st = exo_optim_spec_read_groups(config, "optimizer", &adamw, &strategy->inner, err);
@@ -45,7 +45,8 @@ read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
     return st;
 }
 
-/* What belongs to the optimizer, unless a strategy has such an option itself. */
+/* Options of the optimizer. If one of them stands beside `optimizer` and is not an option of the
+ * strategy, the error names its place. */
 static const char *const optimizer_keys[] = {"lr",
                                              "weight_decay",
                                              "betas",
