@@ -26,7 +26,7 @@
 
 EXO_DECLS_BEGIN
 
-typedef struct exo_codec exo_codec; /* One end of one stream. */
+typedef struct exo_codec exo_codec; /* one end of one stream */
 
 /* Makes a codec from a name, a mapping with `name`, or a list of either; NULL: raw. Keeps no
  * reference to the config. The caller frees the codec. Errors: INVAL (with the place in the file),
@@ -34,7 +34,7 @@ typedef struct exo_codec exo_codec; /* One end of one stream. */
 EXO_API exo_status exo_codec_new(exo_codec **out, exo_config *config, exo_err *err);
 /* Makes a codec from YAML text: exo_codec_parse(&codec, "[bf16, zstd]", err). NULL or "": raw. */
 EXO_API exo_status exo_codec_parse(exo_codec **out, const char *text, exo_err *err);
-/* Frees it and sets *codec to NULL; accepts NULL in it. */
+/* Frees *codec and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_codec_free(exo_codec **codec);
 
 /* The codec with all of its options, as YAML in flow style that exo_codec_parse reads. Lives as

@@ -14,10 +14,11 @@
  * int64 wrap, modulo 2^32, 2^8 and 2^64.
  *
  * Counted bytes: the bytes that a member sends in a direct exchange, whichever engine moves the
- * data. In a direct exchange a member sends each other member the part that this one reduces, and
- * then its own reduced shard. The sum over the members equals that of the bandwidth-optimal ring,
- * the figure of the literature's closed forms: with n the bytes of the whole buffer, all_reduce 2
- * (N - 1) n, reduce_scatter and all_gather (N - 1) n, broadcast (N - 1) n, barrier 0.
+ * data. In a direct exchange a member sends to each other member the shard which that member
+ * reduces, and afterwards its own reduced shard. The sum over the members equals that of the
+ * bandwidth-optimal ring, the figure of the literature's closed forms. With n the bytes of the
+ * whole buffer it is 2 (N - 1) n for all_reduce, (N - 1) n for reduce_scatter, all_gather and
+ * broadcast, and 0 for barrier.
  *
  * docs/collectives.md explains the operations; engine.h is the contract of the engines that move
  * the data.
@@ -34,7 +35,7 @@ EXO_DECLS_BEGIN
 
 /* A communicator, shared by its members; counted references. */
 typedef struct exo_comm exo_comm;
-typedef struct exo_group exo_group; /* The handle of one member. */
+typedef struct exo_group exo_group; /* the handle of one member */
 
 /* How the elements of all members are combined. */
 typedef enum exo_reduce {
@@ -119,7 +120,7 @@ EXO_API exo_status exo_barrier(exo_group *group, exo_err *err);
  * without one. A death, a deadline or a cancelled request ends all requests whose data is not
  * complete, with the cause.
  */
-typedef struct exo_request exo_request; /* A call under way. */
+typedef struct exo_request exo_request; /* a call under way */
 
 /* Begins exo_all_reduce. All begin functions: after an error *out is NULL; the errors are NOMEM and
  * those of the call, which may come at once. Blocks: not for other members. */

@@ -38,6 +38,7 @@ typedef struct exo_config exo_config;
 EXO_API exo_status exo_config_load(exo_config_doc **out, const char *path, exo_err *err);
 EXO_API exo_status exo_config_parse(exo_config_doc **out, const char *source, const char *text,
                                     exo_err *err);
+/* Frees *doc with its nodes and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_config_free(exo_config_doc **doc);
 
 /* The root of the document. The root of an empty document is an empty mapping. */

@@ -62,7 +62,7 @@ typedef struct exo_generator exo_generator;
 EXO_API exo_status exo_generator_new(exo_generator **out, const exo_decoder_spec *spec,
                                      exo_params *params, const exo_generator_opts *opts,
                                      exo_err *err);
-/* Frees it and sets *generator to NULL; accepts NULL in it. */
+/* Frees *generator and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_generator_free(exo_generator **generator);
 
 /* Replaces the weights by others of the same spec, between steps. Sequences under way continue with

@@ -26,7 +26,7 @@
 
 EXO_DECLS_BEGIN
 
-typedef struct exo_object exo_object; /* An object; counted references. */
+typedef struct exo_object exo_object; /* counted references */
 
 /* Makes an object of `size` bytes, to be filled and sealed. The caller drops it. Errors: FULL (this
  * process's share of memory is used up, which is $EXOGYM_STORE or half of the machine's memory; the

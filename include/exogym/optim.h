@@ -100,7 +100,7 @@ EXO_API exo_status exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *
                                          const exo_param_info *infos, size_t num_infos,
                                          exo_device *device, size_t first, size_t numel,
                                          exo_err *err);
-/* Frees it and sets *optim to NULL; accepts NULL in it. */
+/* Frees *optim and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_optim_free(exo_optim **optim);
 /* Takes one step: changes params (numel) with gradients (numel) and learning rate `lr`. Both are
  * fp32 arrays of the optimizer's device. If a group has another lr, its rate is lr * group.lr /

@@ -45,7 +45,7 @@ typedef struct exo_schedule exo_schedule;
  * place; for an unknown name the text has the nearest name, or all names), NOMEM. */
 EXO_API exo_status exo_schedule_read(exo_schedule **out, exo_config *map, const char *key,
                                      exo_err *err);
-/* Frees it and sets *schedule to NULL; accepts NULL in it. */
+/* Frees *schedule and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_schedule_free(exo_schedule **schedule);
 /* The factor on the learning rate at step t of a run of max_steps. A NULL schedule is constant:
  * 1. */

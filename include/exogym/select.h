@@ -31,7 +31,7 @@ typedef struct exo_selector exo_selector;
  * Errors: INVAL, NOMEM. */
 EXO_API exo_status exo_selector_new(exo_selector **out, exo_select_kind kind, double p,
                                     size_t numel, uint64_t seed, exo_err *err);
-/* Frees it and sets *selector to NULL; accepts NULL in it. */
+/* Frees *selector and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_selector_free(exo_selector **selector);
 /* The rounds that SHUFFLED_SEQUENTIAL and PARTITIONED need for all coordinates: parts = min(ceil(1
  * / p), numel), at least 1. Each round has numel / parts coordinates; the first numel mod parts

@@ -115,7 +115,7 @@ typedef struct exo_fit_result {
  * model has no objective. */
 EXO_API exo_status exo_trainer_new(exo_trainer **out, exo_model *model, exo_dataset *train,
                                    exo_dataset *val, exo_err *err);
-/* Frees it and sets *trainer to NULL; accepts NULL in it. */
+/* Frees *trainer and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_trainer_free(exo_trainer **trainer);
 
 /* Trains. `strategy` is a registered name, `options` its mapping (NULL: defaults). Blocks until the
