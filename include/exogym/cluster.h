@@ -20,7 +20,8 @@
 
 EXO_DECLS_BEGIN
 
-typedef struct exo_cluster exo_cluster; /* The membership of a process in a cluster. */
+/* The membership of a process in a cluster. */
+typedef struct exo_cluster exo_cluster;
 
 /* The role of a process in its cluster. */
 typedef enum exo_cluster_role {

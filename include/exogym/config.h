@@ -27,15 +27,15 @@
 
 EXO_DECLS_BEGIN
 
-typedef struct exo_config_doc exo_config_doc; /* A parsed document. */
+typedef struct exo_config_doc exo_config_doc; /* a parsed document */
 /* A node of a document: a mapping, sequence or scalar. */
 typedef struct exo_config exo_config;
 
-/* Parses the file at `path`, or `text`, which error messages call `source`. The file may be a pipe,
- * which is read once, to its end; "-" is standard input. The caller frees the document. Errors: IO
- * (cannot be read), INVAL (not YAML, or a duplicate key; with place), TIMEOUT (nobody opened a pipe
- * for writing within 5 s), NOMEM. */
+/* Parses the file at `path`. The file may be a pipe, which is read once, to its end; "-" is
+ * standard input. The caller frees the document. Errors: IO (cannot be read), INVAL (not YAML, or a
+ * duplicate key; with place), TIMEOUT (nobody opened a pipe for writing within 5 s), NOMEM. */
 EXO_API exo_status exo_config_load(exo_config_doc **out, const char *path, exo_err *err);
+/* The same for `text`, which error messages call `source`. */
 EXO_API exo_status exo_config_parse(exo_config_doc **out, const char *source, const char *text,
                                     exo_err *err);
 /* Frees *doc with its nodes and sets it to NULL; accepts NULL in it. */

@@ -76,9 +76,9 @@ typedef struct exo_engine_request {
     /* The fields below are for the engine, from begin on; zero before. */
     struct exo_engine_request *next; /* for a list of requests */
     void *own;                       /* for a record of the engine's own */
-    uint64_t number;                 /* for any use, as the two fields below */
-    exo_time since;
-    int state;
+    uint64_t number;                 /* for any use */
+    exo_time since;                  /* for any use */
+    int state;                       /* for any use */
 } exo_engine_request;
 
 /* The promises of an engine:

@@ -38,6 +38,7 @@ enum {
 /* A tensor of the current pass, valid until the next exo_tape_begin. Operations document its
  * logical shape, (N, C, H, W) for images; the layout in memory is internal. */
 typedef struct exo_tensor exo_tensor;
+/* A tape: the recorded operations of a pass, and their memory. One thread at a time. */
 typedef struct exo_tape exo_tape;
 
 /* The parameters of one copy of a model (model.h). */
