@@ -16,7 +16,7 @@ EXO_DECLS_BEGIN
 
 /* The rule that chooses the coordinates of a round. */
 typedef enum exo_select_kind {
-    EXO_SELECT_RANDOM, /* each coordinate with probability p */
+    EXO_SELECT_RANDOM, /* each coordinate independently, with probability p */
     /* one permutation, of which each round takes the next of ceil(1/p) chunks */
     EXO_SELECT_SHUFFLED_SEQUENTIAL,
     /* Rounds go through a random partition into min(ceil(1/p), numel) parts, drawn anew each
