@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS exogym EXPORT exogym LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/exogym DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/exogym DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
 # The prefix is found from where the .pc file lies, so that the tree can be installed anywhere and moved.
 # Outside /usr the loader looks into no folder of itself, nor into /usr/local/lib before the next ldconfig, so the program carries the path.

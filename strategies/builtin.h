@@ -1,4 +1,5 @@
-/* The strategies that are part of the library, each in the file of its name, and all by name. */
+/* The library's strategies, each in the file of its name, the registry of all strategies, and the
+ * parts that strategies share (node.c). exogym/strategy.h is the contract of a strategy. */
 #ifndef EXO_STRATEGIES_BUILTIN_H
 #define EXO_STRATEGIES_BUILTIN_H
 
@@ -6,27 +7,29 @@
 
 #include "base/registry.h"
 
-extern exo_registry exo_strategy_registry; /* of exo_strategy_class; registry.c */
+extern exo_registry exo_strategy_registry; /* of exo_strategy_class (registry.c) */
 
 extern const exo_strategy_class exo_ddp_class;
 extern const exo_strategy_class exo_diloco_class;
 extern const exo_strategy_class exo_fedavg_class;
 extern const exo_strategy_class exo_sparta_class;
 
-/* H and offset, of strategies that meet every H steps: after offset + H, offset + 2 H, ... */
+/* The options H and offset of strategies with a round every H steps: after the steps offset + H,
+ * offset + 2 H, ... */
 typedef struct exo_rounds {
     uint64_t interval; /* H, from 1 */
     uint64_t offset;
 } exo_rounds;
 
-/* `fallback`: H if it is not given. */
+/* Reads H and offset; `fallback` is the default of H. */
 exo_status exo_rounds_read(exo_config *config, uint64_t fallback, exo_rounds *out, exo_err *err);
-/* The meter of rounds that a node has been in, for start; counted by whoever does one. Errors: as exo_meter_declare. */
+/* Declares a node's meter of rounds, for `start`; a strategy adds 1 in each round. Errors: as
+ * exo_meter_declare. */
 exo_status exo_rounds_meter(exo_meter **out, const exo_node *node, exo_err *err);
-/* Whether a round comes after the step that is the (step + 1)-th. */
+/* Whether a round follows the step of index `step`, the (step + 1)-th one. */
 bool exo_rounds_due(const exo_rounds *rounds, uint64_t step);
 
-/* steps_alone of classes whose nodes always do. */
+/* The function steps_alone of a class whose nodes always step alone. */
 bool exo_always_steps_alone(const void *self, uint32_t num_nodes);
 
 #endif

@@ -1,13 +1,18 @@
-/* DiLoCo (Douillard et al., 2023, arXiv:2311.08105): H inner steps apart, then one outer step for all.
+/* DiLoCo (Douillard et al., 2023, arXiv:2311.08105): H inner steps on each node alone, then one
+ * outer step for all nodes.
  *
  *     delta       = theta_outer - mean over nodes of theta       the pseudo-gradient
  *     theta_outer = outer optimizer(theta_outer, delta)
  *     theta       = theta_outer
  *
- * Each node keeps theta_outer and the outer optimizer's state of its own shard only: a reduce-scatter brings the mean of the
- * shard, an all-gather spreads the new shard. All nodes leave a round with equal parameters, to the bit.
+ * Each node keeps theta_outer and the outer optimizer's state for its own shard only. A
+ * reduce-scatter gives each node the mean of its shard, and an all-gather distributes the new
+ * shards. After a round the parameters of all nodes are equal to the bit.
  *
- * Traffic of a node and round: 2 Psi (N - 1) / N elements. A last round of fewer than H steps sends nothing.
+ * Traffic of a node in a round: 2 Psi (N - 1) / N elements. A last round of fewer than H steps
+ * sends nothing.
+ *
+ * Owner of the state: the node's compute lane. Read next: node.c (the inner step, the rounds).
  */
 #include "strategies/builtin.h"
 
@@ -15,7 +20,7 @@ struct diloco {
     exo_rounds rounds;
     exo_optim_spec outer_spec;
     size_t first, length; /* this node's shard of the parameters */
-    exo_array outer;      /* (length) theta_outer; memory of its own, never the model's */
+    exo_array outer;      /* (length) theta_outer: a copy, never the model's memory */
     exo_optim *outer_optim;
     exo_meter *rounds_done;
 };
@@ -29,7 +34,9 @@ diloco_init(void *self, exo_config *config, exo_err *err)
     nesterov.momentum = 0.9;
     nesterov.nesterov = true;
     exo_status st = exo_rounds_read(config, 100, &d->rounds, err);
-    return st == EXO_OK ? exo_optim_spec_read(config, "outer_optimizer", &nesterov, &d->outer_spec, err) : st;
+    return st == EXO_OK
+               ? exo_optim_spec_read(config, "outer_optimizer", &nesterov, &d->outer_spec, err)
+               : st;
 }
 
 static exo_status
@@ -53,7 +60,8 @@ outer_step(struct diloco *d, exo_node *node, exo_err *err)
     exo_status st = exo_reduce_scatter(node->group, node->params, EXO_MEAN, err);
     if (st != EXO_OK)
         return st;
-    const exo_array shard = exo_array_part(node->params, d->first, d->length); /* the mean, then the change up to it */
+    /* the shard holds the mean, and then the pseudo-gradient */
+    const exo_array shard = exo_array_part(node->params, d->first, d->length);
     exo_vec_sub(shard, d->outer, shard);
     exo_optim_step(d->outer_optim, d->outer, shard, d->outer_spec.lr);
     exo_vec_copy(shard, d->outer);
@@ -87,14 +95,17 @@ diloco_release(void *self)
     exo_optim_free(&d->outer_optim);
 }
 
-/* Its reduce-scatter and all-gather are the two halves of an all-reduce. */
+/* The reduce-scatter and the all-gather together are an all-reduce. */
 static size_t
-diloco_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+diloco_edges(const void *self, size_t numel, uint32_t num_nodes,
+             exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
     const struct diloco *d = self;
     (void)num_nodes;
-    out[0] = (exo_strategy_edge){
-        .carries = "parameters", .route = "all_reduce", .elements = (double)numel, .every = d->rounds.interval};
+    out[0] = (exo_strategy_edge){.carries = "parameters",
+                                 .route = "all_reduce",
+                                 .elements = (double)numel,
+                                 .every = d->rounds.interval};
     return 1;
 }
 

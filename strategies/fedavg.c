@@ -1,9 +1,14 @@
-/* FedAvg (McMahan et al., 2017, arXiv:1602.05629) among nodes that all take part: H inner steps apart, then theta = mean over nodes of theta;
- * or over the nodes of an island, as EXO Gym has it: for each round the ranks are shuffled and cut into groups of `island_size`, the last of
- * which has what remains, perhaps one node, which then keeps its own.
+/* FedAvg (McMahan et al., 2017, arXiv:1602.05629) with the participation of all nodes: H inner
+ * steps on each node alone, then theta = mean over nodes of theta. With `island_size` the mean is
+ * over the nodes of an island, as in EXO Gym: each round shuffles the ranks and cuts them into
+ * groups of `island_size`. The remainder forms a smaller island; a single node keeps its own
+ * parameters.
  *
- * Traffic of a node and round: 2 Psi (n - 1) / n elements, n the nodes of its island; islands are known to all without a message. Inner
- * optimizers keep their moments. A last round of fewer than H steps sends nothing.
+ * Traffic of a node in a round: 2 Psi (n - 1) / n elements, with n the nodes of its island. Every
+ * node computes the islands by itself, without messages. Inner optimizers keep their moments. A
+ * last round of fewer than H steps sends nothing.
+ *
+ * Owner of the state: the node's compute lane. Read next: island.c, node.c.
  */
 #include "strategies/builtin.h"
 
@@ -13,9 +18,9 @@
 
 struct fedavg {
     exo_rounds rounds;
-    uint64_t island_size; /* 0: all nodes                                  */
-    char *place;          /* of island_size in the config, for check; owned */
-    uint32_t *ranks;      /* (num_nodes) room for an island's; owned       */
+    uint64_t island_size; /* 0: all nodes */
+    char *place;          /* place of island_size in the config, for `check`; owned */
+    uint32_t *ranks;      /* (num_nodes) memory for the ranks of an island; owned */
     exo_meter *rounds_done;
 };
 
@@ -40,10 +45,10 @@ fedavg_check(const void *self, uint32_t num_nodes, exo_err *err)
     const struct fedavg *f = self;
     if (f->island_size <= num_nodes)
         return EXO_OK;
-    return exo_fail(
-        err, EXO_INVAL,
-        "%.300s: island_size must be at most %u, the number of nodes, got %llu; leave it out for all of them", f->place,
-        num_nodes, (unsigned long long)f->island_size);
+    return exo_fail(err, EXO_INVAL,
+                    "%.300s: island_size must be at most %u, the number of nodes, got %llu; leave "
+                    "it out for all of them",
+                    f->place, num_nodes, (unsigned long long)f->island_size);
 }
 
 static exo_status
@@ -54,15 +59,17 @@ fedavg_start(void *self, exo_node *node, exo_err *err)
     if (st != EXO_OK || f->island_size == 0)
         return st;
     f->ranks = exo_calloc(node->num_nodes, sizeof *f->ranks);
-    return f->ranks ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the islands of %u nodes", node->num_nodes);
+    return f->ranks
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "no memory for the islands of %u nodes", node->num_nodes);
 }
 
 static exo_status
 average_island(const struct fedavg *f, exo_node *node, exo_err *err)
 {
     exo_group *island = NULL;
-    uint32_t count = exo_island(node->seed, node->step / f->rounds.interval, node->num_nodes, (uint32_t)f->island_size,
-                                node->rank, f->ranks);
+    uint32_t count = exo_island(node->seed, node->step / f->rounds.interval, node->num_nodes,
+                                (uint32_t)f->island_size, node->rank, f->ranks);
     exo_status st = exo_group_among(&island, node->group, f->ranks, count, err);
     if (st == EXO_OK)
         st = exo_all_reduce(island, node->params, EXO_MEAN, err);
@@ -92,14 +99,16 @@ fedavg_release(void *self)
 }
 
 static size_t
-fedavg_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+fedavg_edges(const void *self, size_t numel, uint32_t num_nodes,
+             exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
     const struct fedavg *f = self;
-    out[0] = (exo_strategy_edge){.carries = "parameters",
-                                 .route = "all_reduce",
-                                 .elements = (double)numel,
-                                 .every = f->rounds.interval,
-                                 .members = f->island_size < num_nodes ? (uint32_t)f->island_size : 0};
+    out[0] =
+        (exo_strategy_edge){.carries = "parameters",
+                            .route = "all_reduce",
+                            .elements = (double)numel,
+                            .every = f->rounds.interval,
+                            .members = f->island_size < num_nodes ? (uint32_t)f->island_size : 0};
     return 1;
 }
 

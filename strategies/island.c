@@ -1,4 +1,5 @@
-/* Islands: which nodes meet in a round. See strategy.h. No state: every node computes the same. */
+/* Islands: the groups of nodes that meet in a round (exogym/strategy.h). No state: every node
+ * computes the same groups. */
 #include <exogym/strategy.h>
 
 #include <assert.h>
@@ -15,7 +16,8 @@ compare_ranks(const void *a, const void *b)
 }
 
 uint32_t
-exo_island(uint64_t seed, uint64_t round, uint32_t num_nodes, uint32_t island_size, uint32_t rank, uint32_t *out)
+exo_island(uint64_t seed, uint64_t round, uint32_t num_nodes, uint32_t island_size, uint32_t rank,
+           uint32_t *out)
 {
     exo_rng rng;
     uint32_t at = 0;

@@ -1,4 +1,5 @@
-/* What strategies share: the inner step, and when rounds come. */
+/* The parts that strategies share: the inner step of a node, and the schedule of rounds. State: the
+ * node's own (exo_node), owned by its compute lane. */
 #include "strategies/builtin.h"
 
 bool
@@ -13,14 +14,17 @@ exo_status
 exo_rounds_read(exo_config *config, uint64_t fallback, exo_rounds *out, exo_err *err)
 {
     exo_status st = exo_config_u64(config, "H", fallback, 1, UINT64_MAX, &out->interval, err);
-    return st == EXO_OK ? exo_config_u64(config, "offset", 0, 0, UINT64_MAX, &out->offset, err) : st;
+    return st == EXO_OK ? exo_config_u64(config, "offset", 0, 0, UINT64_MAX, &out->offset, err)
+                        : st;
 }
 
 exo_status
 exo_rounds_meter(exo_meter **out, const exo_node *node, exo_err *err)
 {
     static const exo_meter_class rounds = {
-        .name = "rounds", .unit = "rounds", .help = "rounds in which the node's parameters met those of others"};
+        .name = "rounds",
+        .unit = "rounds",
+        .help = "rounds in which the node's parameters met those of others"};
     return exo_meter_declare(out, node->meters, &rounds, err);
 }
 

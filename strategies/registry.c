@@ -1,4 +1,5 @@
-/* The strategies by name: those of the library, which builtins/ names, then those that programs and plugins register. */
+/* The registry of strategies: those of the library, which builtins/ adds, and those that programs
+ * and plugins register. */
 #include "strategies/builtin.h"
 
 exo_registry exo_strategy_registry = EXO_REGISTRY("strategy");

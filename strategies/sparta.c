@@ -1,10 +1,15 @@
-/* SPARTA (sparse parameter averaging, OpenReview stFPf3gzq1): after the inner step, a small part of the coordinates is replaced
- * by its mean over the nodes. Which part is a function of (seed, round) that every node computes for itself (select.h).
+/* SPARTA (sparse parameter averaging, OpenReview stFPf3gzq1): after the inner step, a small part of
+ * the coordinates is replaced by its mean over the nodes. The choice of coordinates is a function
+ * of (seed, round), which every node computes by itself (select.h).
  *
- * With a delay, the values that are averaged are those of `delay` steps ago, so that a real network has that long to carry
- * them; what a coordinate learned in between is overwritten. The values wait packed, one slot a round in flight.
+ * With a delay, a round averages the values of `delay` steps ago, so that a real network has this
+ * time to carry them. The mean overwrites the changes of a coordinate since then. The values wait
+ * in packed form, one slot for each round in flight.
  *
- * Traffic of a node: 2 p Psi (N - 1) / N elements a round, one round every `interval` steps; random selects p Psi on average.
+ * Traffic of a node: 2 p Psi (N - 1) / N elements in a round, with a round every `interval` steps.
+ * The selector `random` chooses p Psi coordinates on average.
+ *
+ * Owner of the state: the node's compute lane. Read next: node.c.
  */
 #include "strategies/builtin.h"
 
@@ -15,14 +20,17 @@ struct sparta {
     uint64_t interval, delay; /* steps */
     exo_select_kind kind;
     exo_selector *selector;
-    uint64_t num_slots; /* rounds in flight: those begun in `delay` steps, and this one */
-    size_t capacity;    /* coordinates that a slot has room for */
-    exo_array slots;    /* (num_slots, capacity) */
+    /* most rounds in flight: those of the last `delay` steps, and the current one */
+    uint64_t num_slots;
+    size_t capacity; /* most coordinates of a slot */
+    exo_array slots; /* (num_slots, capacity) */
     exo_meter *rounds_done, *exchanged;
 };
 
 static const exo_meter_class exchanged = {
-    .name = "exchanged", .unit = "parameters", .help = "coordinates that were replaced by their mean over the nodes"};
+    .name = "exchanged",
+    .unit = "parameters",
+    .help = "coordinates that were replaced by their mean over the nodes"};
 
 static exo_status
 sparta_init(void *self, exo_config *config, exo_err *err)
@@ -62,37 +70,39 @@ sparta_start(void *self, exo_node *node, exo_err *err)
         st = exo_selector_new(&s->selector, s->kind, s->p, node->numel, node->seed, err);
     if (st != EXO_OK)
         return st;
-    /* Twenty deviations above the mean: a random round that exceeds it comes once in e^200 rounds (Bernstein). */
+    /* Twenty standard deviations above the mean: a random round exceeds it once in e^200 rounds
+     * (Bernstein's inequality). */
     double mean = s->p * (double)node->numel;
     double room = ceil(mean + 20.0 * sqrt(mean * (1.0 - s->p)) + 100.0);
     s->capacity = room < (double)node->numel ? (size_t)room : node->numel;
     s->num_slots = s->delay / s->interval + 1;
     st = exo_array_init(&s->slots, node->params.device, EXO_F32, s->num_slots * s->capacity, err);
     return st == EXO_OK ? EXO_OK
-                        : exo_fail_in(err, st, "sparta: %llu rounds of %zu values", (unsigned long long)s->num_slots,
-                                      s->capacity);
+                        : exo_fail_in(err, st, "sparta: %llu rounds of %zu values",
+                                      (unsigned long long)s->num_slots, s->capacity);
 }
 
-/* Where the `n` values of a round wait. */
+/* The waiting `n` values of a round. */
 static exo_array
 slot_of(const struct sparta *s, uint64_t round, size_t n)
 {
     return exo_array_part(s->slots, (round % s->num_slots) * s->capacity, n);
 }
 
-/* The coordinates of a round, on the node's device; the caller releases them. */
+/* Gives the coordinates of a round on the node's device; the caller releases *out. */
 static exo_status
 select_round(struct sparta *s, const exo_node *node, uint64_t round, exo_array *out, exo_err *err)
 {
     const uint32_t *index = NULL;
     size_t n = exo_selector_round(s->selector, round, &index);
     if (n > s->capacity)
-        return exo_fail(err, EXO_FAILED, "sparta: round %llu selects %zu coordinates, room is for %zu",
+        return exo_fail(err, EXO_FAILED,
+                        "sparta: round %llu selects %zu coordinates, room is for %zu",
                         (unsigned long long)round, n, s->capacity);
     return exo_array_import(out, node->params.device, EXO_I32, index, n, err);
 }
 
-/* Keeps this node's values of the round's coordinates. */
+/* Begins a round: copies this node's values of its coordinates to a slot. */
 static exo_status
 begin_round(struct sparta *s, const exo_node *node, uint64_t round, exo_err *err)
 {
@@ -104,7 +114,7 @@ begin_round(struct sparta *s, const exo_node *node, uint64_t round, exo_err *err
     return st;
 }
 
-/* Averages what was kept and puts it into the parameters. */
+/* Ends a round: averages its slot over the nodes and writes the means to the parameters. */
 static exo_status
 end_round(struct sparta *s, exo_node *node, uint64_t round, exo_err *err)
 {
@@ -149,16 +159,19 @@ sparta_release(void *self)
     exo_array_release(&s->slots);
 }
 
-/* The indices are never sent. Rounds of parts in turn have Psi / parts on average, to the last bit over a cycle. */
+/* Indices are never sent. The other selectors go through equal parts in turn: Psi / parts
+ * coordinates in a round, exactly so over a whole cycle. */
 static size_t
-sparta_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+sparta_edges(const void *self, size_t numel, uint32_t num_nodes,
+             exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
     const struct sparta *s = self;
     (void)num_nodes;
     double all = (double)numel, parts = fmin(ceil(1.0 / s->p), all);
     out[0] = (exo_strategy_edge){.carries = "parameters",
                                  .route = "all_reduce",
-                                 .elements = s->kind == EXO_SELECT_RANDOM ? s->p * all : all / fmax(parts, 1),
+                                 .elements = s->kind == EXO_SELECT_RANDOM ? s->p * all
+                                                                          : all / fmax(parts, 1),
                                  .every = s->interval};
     return 1;
 }

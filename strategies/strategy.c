@@ -1,4 +1,5 @@
-/* One node's strategy: its class, the options that all strategies share, and its life from config to checkpoint.
+/* The strategy of one node: its class, the options that all strategies share, and its life from the
+ * config to checkpoints.
  *
  * Owner: the node's compute lane. Read next: node.c (the inner step), ddp.c, diloco.c, sparta.c.
  */
@@ -19,19 +20,22 @@ struct exo_strategy {
     exo_schedule *schedule;
     float max_norm;
     bool started;
-    exo_meter *grad_norm; /* NULL: nothing is clipped */
-    void *self;           /* (state_size) the class's own */
+    exo_meter *grad_norm; /* NULL: gradients are not clipped */
+    void *self;           /* (state_size) the state of the class */
 };
 
-static const exo_meter_class grad_norm = {
-    .name = "grad_norm", .unit = "1", .help = "norm of the gradient before it was clipped", .kind = EXO_GAUGE};
+static const exo_meter_class grad_norm = {.name = "grad_norm",
+                                          .unit = "1",
+                                          .help = "norm of the gradient before it was clipped",
+                                          .kind = EXO_GAUGE};
 
 static exo_status
 read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
 {
     const exo_optim_spec adamw = exo_optim_spec_init(EXO_ADAMW);
     const char *name = NULL;
-    exo_status st = exo_config_string(config, "name", NULL, &name, err); /* the caller has read it: known, no more */
+    /* the caller has read it: this only marks the key as known */
+    exo_status st = exo_config_string(config, "name", NULL, &name, err);
     if (st == EXO_OK)
         st = exo_optim_spec_read_groups(config, "optimizer", &adamw, &strategy->inner, err);
     if (st == EXO_OK)
@@ -41,7 +45,8 @@ read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
     return st;
 }
 
-/* What belongs to the optimizer, unless a strategy has such an option itself. */
+/* Options of the optimizer. If one of them stands beside `optimizer` and is not an option of the
+ * strategy, the error names its place. */
 static const char *const optimizer_keys[] = {"lr",
                                              "weight_decay",
                                              "betas",
@@ -134,7 +139,8 @@ exo_strategy_check(const exo_strategy *strategy, uint32_t num_nodes, exo_err *er
 exo_status
 exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model, exo_err *err)
 {
-    return exo_optim_groups_check(&strategy->inner, exo_model_infos(model), exo_model_num_infos(model), err);
+    return exo_optim_groups_check(&strategy->inner, exo_model_infos(model),
+                                  exo_model_num_infos(model), err);
 }
 
 exo_status
@@ -153,8 +159,8 @@ exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
     if (st == EXO_OK && strategy->max_norm > 0)
         st = exo_meter_declare(&strategy->grad_norm, node->meters, &grad_norm, err);
     if (st == EXO_OK)
-        st = exo_optim_new_grouped(&node->optim, &strategy->inner, node->infos, node->num_infos, node->params.device, 0,
-                                   node->numel, err);
+        st = exo_optim_new_grouped(&node->optim, &strategy->inner, node->infos, node->num_infos,
+                                   node->params.device, 0, node->numel, err);
     if (st == EXO_OK && c->start)
         st = c->start(strategy->self, node, err);
     if (st != EXO_OK)
@@ -169,7 +175,8 @@ exo_strategy_awaits_gradients(const exo_strategy *strategy)
 }
 
 exo_status
-exo_strategy_gradient_ready(exo_strategy *strategy, exo_node *node, size_t first, size_t count, exo_err *err)
+exo_strategy_gradient_ready(exo_strategy *strategy, exo_node *node, size_t first, size_t count,
+                            exo_err *err)
 {
     const exo_strategy_class *c = strategy->strategy_class;
     assert(strategy->started && "exo_strategy_start comes first");
@@ -189,7 +196,8 @@ bool
 exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes)
 {
     const exo_strategy_class *c = strategy->strategy_class;
-    return c->steps_alone && strategy->max_norm == 0.0f && c->steps_alone(strategy->self, num_nodes);
+    return c->steps_alone && strategy->max_norm == 0.0f &&
+           c->steps_alone(strategy->self, num_nodes);
 }
 
 bool

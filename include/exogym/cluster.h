@@ -1,11 +1,17 @@
-/* Clusters: runtimes of several processes, on one host or many, whose actors find and call each other.
+/* Clusters: runtimes of several processes, on one host or many, whose actors find and call each
+ * other.
  *
- * A cluster has a head, which knows names, nodes and jobs and decides who runs where, and workers, which host actors. A process joins
- * with its runtime; from then on every function of actor.h reaches beyond it: exo_get_actor finds names anywhere, exo_spawn_class makes
- * actors where there is room, calls, links, monitors and kills go to them. Calls go directly between the processes, never through the
- * head; it may even be away for a while.
+ * A cluster has one head and any number of workers. The head knows names, nodes and jobs, and
+ * places actors; workers host the actors. A process joins with its runtime. From then on the
+ * functions of actor.h work across processes: exo_get_actor finds names anywhere, exo_spawn_class
+ * makes actors where there is room, and calls, links, monitors and kills reach actors in other
+ * processes. Calls go directly from process to process, so they continue while the head is away.
  *
- * Security: an ipc address is a socket in a folder of the user's own; a tcp address needs keys (docs/security.md).
+ * Security: an ipc address is a socket in a folder that belongs to the user; a tcp address needs
+ * keys (docs/security.md).
+ *
+ * Threads: any thread, unless the contract says otherwise; exo_cluster_free after all other calls
+ * have returned. docs/cluster.md describes running a cluster, and its failures.
  */
 #ifndef EXOGYM_CLUSTER_H
 #define EXOGYM_CLUSTER_H
@@ -14,95 +20,130 @@
 
 EXO_DECLS_BEGIN
 
-typedef struct exo_cluster exo_cluster; /* a process's membership in a cluster */
+/* The membership of a process in a cluster. */
+typedef struct exo_cluster exo_cluster;
 
-/* What a process is in its cluster. */
+/* The role of a process in its cluster. */
 typedef enum exo_cluster_role {
-    EXO_ROLE_DRIVER, /* uses the cluster; its job's actors end with it unless they are detached */
-    EXO_ROLE_WORKER, /* hosts actors                                                           */
+    /* uses the cluster; at its end its job's actors end, detached ones excepted */
+    EXO_ROLE_DRIVER,
+    EXO_ROLE_WORKER, /* hosts actors */
     EXO_ROLE_HEAD,
-    EXO_ROLE_GUEST, /* looks and calls: is in no list, has no job, and cannot be called */
+    EXO_ROLE_GUEST, /* only looks and calls: is in no list, has no job, cannot be called */
 } exo_cluster_role;
 
-/* How a process joins. Zeroed: a driver of the cluster whose head is found as `head` says. */
+/* Options of a member. Zeroed: a driver. */
 typedef struct exo_cluster_opts {
     exo_cluster_role role;
-    const char *name;          /* of this node; NULL: from the role and process number                            */
-    const char *cluster;       /* NULL: "default"                                                                */
-    const char *head;          /* its address: "ipc:///path" or "tcp://host:port"; NULL: $EXOGYM_HEAD, or where the
-                                   cluster of that name has its head on this host                                 */
-    const char *head_key;      /* Z85 public key, or a path to NAME.key, of a head with CURVE; NULL: $EXOGYM_HEAD_KEY */
-    const char *const *listen; /* further endpoints, "tcp://127.0.0.1:0"; ipc is always there                     */
-    size_t num_listen;         /* of `listen` */
-    bool no_ipc;               /* listen only where `listen` says                                          */
-    /* Processes of this host must show a key, too, and have its role; the ipc socket is FOLDER/.../NAME.curve. Connects by ipc to such sockets
-     * only. Needs keys. Also without it, one that finds its head behind such a socket has one, too. */
+    const char *name;    /* name of this node; NULL: made from the role and process number */
+    const char *cluster; /* NULL: "default" */
+    /* The head's address, "ipc:///path" or "tcp://host:port". NULL: $EXOGYM_HEAD, else the usual
+     * ipc address of a head of this cluster on this host. */
+    const char *head;
+    /* The public key of a head with CURVE: Z85 text, or a path to NAME.key. NULL:
+     * $EXOGYM_HEAD_KEY. */
+    const char *head_key;
+    const char *const *listen; /* further endpoints, such as "tcp://127.0.0.1:0", besides ipc */
+    size_t num_listen;         /* entries of `listen` */
+    bool no_ipc;               /* listen at the endpoints of `listen` only */
+    /* Requires a key with its role also from processes of this host. The ipc socket is then
+     * FOLDER/.../NAME.curve, and this process connects by ipc to such sockets only. Needs `keys`. A
+     * member that finds its head behind such a socket gets one, too, without this option. */
     bool keys_for_local;
-    const char *advertise;  /* the tcp address that others use, where it is not the one listened on      */
-    const char *keys;       /* path of NAME.secret; needed to listen on tcp, and then head_key to meet a head by tcp */
-    const char *authorized; /* folder of public keys that are let in; NULL: "authorized" beside the keys */
-    /* Listens on tcp, loopback too, and a worker meets its head by tcp, without keys: whoever reaches the port, or answers, may run code. */
+    /* The tcp address that other processes use, if it differs from the endpoint. */
+    const char *advertise;
+    /* Path of NAME.secret. Required to listen on tcp; `head_key` is then required to reach a head
+     * by tcp. */
+    const char *keys;
+    /* Folder of the public keys that are admitted; NULL: "authorized" beside the keys. */
+    const char *authorized;
+    /* Allows tcp without keys, both for listening (on loopback, too) and for a worker that reaches
+     * its head by tcp. Everybody who reaches the port, or who answers at the head's address, may
+     * then run code. */
     bool insecure;
-    const exo_resource *resources; /* of a worker; cpus, gpus and memory are found if they are not named           */
-    size_t num_resources;          /* of `resources` */
-    const char *state;             /* of a head: its SQLite file; NULL: in the user's state folder                    */
-    const char *job; /* of a driver: its name; NULL: from the process number. Of a guest: that of a driver, whose end
-                                   also ends what the guest makes                                                */
-    exo_time peer_timeout; /* silence of another host that is taken for its death; 0: 5 s                    */
-    const char *log;       /* of a worker: the file that its output goes to; passed on to whoever looks. May be
-                                   NULL; may be renamed, with another one of the name after it                   */
-    const char *folder;    /* for sockets; NULL: $XDG_RUNTIME_DIR/exogym or /tmp/exogym-UID                   */
-    bool folder_exists;    /* `folder` must be there, and is not made: it goes with whoever made it                 */
-    const char *audit;     /* of a head or worker: a file of who asked for what (docs/security.md); NULL: none */
+    /* (num_resources) of a worker; cpus, gpus and memory are detected unless named here. */
+    const exo_resource *resources;
+    size_t num_resources; /* entries of `resources` */
+    const char *state;    /* of a head: its SQLite file; NULL: in the user's state folder */
+    /* Of a driver: the name of its job; NULL: made from the process number. Of a guest: the name of
+     * a driver's job, whose end also ends the actors that the guest makes. */
+    const char *job;
+    exo_time peer_timeout; /* silence after which another host counts as dead; 0: 5 s */
+    /* Of a worker: the file of its output, for members that ask for it. May be NULL. The file may
+     * be renamed, and a new one made under the name. */
+    const char *log;
+    const char *folder; /* of sockets; NULL: $XDG_RUNTIME_DIR/exogym or /tmp/exogym-UID */
+    /* `folder` must exist and is not made: its maker also removes it. */
+    bool folder_exists;
+    /* Of a head or worker: the audit log, a file of requests and their senders (docs/security.md).
+     * NULL: none. */
+    const char *audit;
 } exo_cluster_opts;
 
-/* Joins. The runtime must be new and outlive the cluster. Waits for the head until `deadline` (of the real clock). After an error the
- * runtime is as it was. Errors: TIMEOUT (no head; the text has its address), UNSUPPORTED (refused), INVAL, EXISTS (a head: there is one
- * at this address; another process has the audit log), IO. */
-EXO_API exo_status exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts *opts,
-                                    exo_time deadline, exo_err *err);
-/* Leaves, within about a second: the job of a driver ends, every connection too. What the runtime still does it does alone; it is to be closed next, and then
- * the cluster is freed. */
+/* Joins a cluster. The runtime must be new and outlive the cluster. Waits for the head until
+ * `deadline` (real clock). After an error the runtime is as before. Errors: TIMEOUT (no head; the
+ * text has its address), UNSUPPORTED (the head refused), INVAL, EXISTS (another head is at this
+ * address, or another process has the audit log), IO. */
+EXO_API exo_status exo_cluster_join(exo_cluster **out, exo_runtime *runtime,
+                                    const exo_cluster_opts *opts, exo_time deadline, exo_err *err);
+/* Leaves the cluster within about a second: a driver's job ends, and all connections close. The
+ * runtime then works alone. The caller closes the runtime next, and then frees the cluster. */
 EXO_API void exo_cluster_leave(exo_cluster *cluster);
-/* Leaves if that has not been done, frees it and sets *cluster to NULL; accepts NULL in it.
- * After its runtime was closed. */
+/* Leaves if the process has not left yet, frees the cluster and sets *cluster to NULL; accepts NULL
+ * in it. To be called after the runtime was closed. */
 EXO_API void exo_cluster_free(exo_cluster **cluster);
 
-/* The text stays until the cluster is freed. A head that was started again may give the process another name: then later calls give that. */
+/* The name of this node. The text stays valid until the cluster is freed. A restarted head may give
+ * the process another name, which later calls then return. */
 EXO_API const char *exo_cluster_node_name(const exo_cluster *cluster);
-/* Where others can reach this node: addresses with spaces between. */
+/* The addresses of this node for other processes, separated by spaces. */
 EXO_API const char *exo_cluster_address(const exo_cluster *cluster);
-/* Waits until `deadline` (TIMEOUT), until the head has been lost for longer than `grace` (PEER_LOST), or until this process was told to
- * end, by exo_cluster_interrupt or `exogym stop` (CLOSED), or until its own head or worker has died (FAILED, with the cause). For programs
- * that do nothing else. */
-EXO_API exo_status exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_err *err);
-/* Ends exo_cluster_wait, now or when it is called. Any thread, but not from a signal's handler. */
+/* Waits for the end of a member that does nothing else. Returns TIMEOUT at `deadline`; PEER_LOST
+ * when the head has been lost for longer than `grace`; CLOSED after exo_cluster_interrupt or
+ * `exogym stop`; FAILED, with the cause, when the process's own head or worker actor has died. */
+EXO_API exo_status exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline,
+                                    exo_err *err);
+/* Ends the current or the next exo_cluster_wait. Any thread, but not from a signal handler. */
 EXO_API void exo_cluster_interrupt(exo_cluster *cluster);
-/* The head will not come back: whoever waits for it, now or later, fails with PEER_LOST and `cause`. For the process that started the head
- * and saw it end. Calls to actors go on. Any thread, but not from a signal's handler. */
+/* Declares that the head will not come back: everybody who waits for the head, now or later, gets
+ * PEER_LOST with `cause`. For the process that started the head and saw it end. Calls to actors go
+ * on. Any thread, but not from a signal handler. */
 EXO_API void exo_cluster_forsake_head(exo_cluster *cluster, const char *cause);
-/* The head, to call its methods. Waits for one that is away. */
-EXO_API exo_status exo_cluster_head(exo_cluster *cluster, exo_time deadline, exo_ref *out, exo_err *err);
-/* Tells the head how this driver's job goes: `json`, an object of at most 64 KiB, stands as "report" in the job's entry of
- * exo_cluster_list until the next one takes its place or the job ends. It is kept in memory only: a head that is started again has the
- * next one. Waits for the head until `deadline`. Errors: INVAL (no object, or too long; not a driver), NOT_FOUND (the head knows no such
- * job, or not yet again), TIMEOUT. */
-EXO_API exo_status exo_cluster_report(exo_cluster *cluster, const char *json, exo_time deadline, exo_err *err);
-/* What is there, as JSON: {"cluster", "nodes": [...], "actors": [...], "jobs": [...]}. The caller frees *json with exo_free. */
-EXO_API exo_status exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **json, exo_err *err);
-/* The shared objects that workers and drivers hold, as a JSON array: [{"node", "id", "bytes", "references", "borrowers", "sealed",
- * "imported"}]. Asks every process. The caller frees *json with exo_free. */
-EXO_API exo_status exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **json, exo_err *err);
-/* Ends the actor of that name for good if it does not live just now: it starts, or waits to be restarted or for its node to come back.
- * *given_up is false if it lives: then nothing was done, and exo_kill and exo_stop end it. NOT_FOUND: there is none, or it is dead. */
-EXO_API exo_status exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name, const char *name,
-                                       const char *cause, exo_time deadline, bool *given_up, exo_err *err);
-/* As exo_get_actor, but not longer than `deadline` says. TIMEOUT: the head, or the actor's process, has not answered by then. */
-EXO_API exo_status exo_cluster_get_actor(exo_cluster *cluster, const char *namespace_name, const char *name,
-                                         exo_time deadline, exo_ref *out, exo_err *err);
-/* Why the actor (of the latest life) of that name died, in a few lines. The caller frees *text. */
-EXO_API exo_status exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name,
-                                   exo_time deadline, char **text, exo_err *err);
+/* A reference to the head, for calls of its methods. Waits until `deadline` for a head that is
+ * away. */
+EXO_API exo_status exo_cluster_head(exo_cluster *cluster, exo_time deadline, exo_ref *out,
+                                    exo_err *err);
+/* Reports the progress of this driver's job. `json` is an object of at most 64 KiB. It appears as
+ * "report" in the job's entry of exo_cluster_list until the next report or the end of the job. The
+ * head keeps it in memory only, so a restarted head has none until the next report. Waits for the
+ * head until `deadline`. Errors: INVAL (not an object, too long, or not a driver), NOT_FOUND (the
+ * head does not know the job, or not yet again), TIMEOUT. */
+EXO_API exo_status exo_cluster_report(exo_cluster *cluster, const char *json, exo_time deadline,
+                                      exo_err *err);
+/* Lists the cluster as JSON: {"cluster", "nodes": [...], "actors": [...], "jobs": [...]}. The
+ * caller frees *json with exo_free. */
+EXO_API exo_status exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **json,
+                                    exo_err *err);
+/* Lists the shared objects of workers and drivers as a JSON array: [{"node", "id", "bytes",
+ * "references", "borrowers", "sealed", "imported"}]. Asks every process. The caller frees *json
+ * with exo_free. */
+EXO_API exo_status exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **json,
+                                            exo_err *err);
+/* Ends for good an actor that is not alive at the moment: it starts, waits for its restart, or
+ * waits for its node to come back. If the actor is alive, nothing happens and *given_up is false;
+ * exo_kill and exo_stop end such an actor. NOT_FOUND: there is no such actor, or it is dead. */
+EXO_API exo_status exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name,
+                                       const char *name, const char *cause, exo_time deadline,
+                                       bool *given_up, exo_err *err);
+/* As exo_get_actor, with a deadline of its own. TIMEOUT: the head, or the actor's process, has not
+ * answered by then. */
+EXO_API exo_status exo_cluster_get_actor(exo_cluster *cluster, const char *namespace_name,
+                                         const char *name, exo_time deadline, exo_ref *out,
+                                         exo_err *err);
+/* Describes in a few lines why the latest life of a named actor ended. The caller frees *text with
+ * exo_free. */
+EXO_API exo_status exo_cluster_why(exo_cluster *cluster, const char *namespace_name,
+                                   const char *name, exo_time deadline, char **text, exo_err *err);
 
 EXO_DECLS_END
 

@@ -1,4 +1,4 @@
-/* Types of elements: what arrays, tensors, collectives and checkpoints hold. */
+/* Element types of arrays, tensors, collectives and checkpoints. */
 #ifndef EXOGYM_DTYPE_H
 #define EXOGYM_DTYPE_H
 
@@ -8,7 +8,7 @@
 
 EXO_DECLS_BEGIN
 
-/* Types of elements. The numbers are in files and messages, and never change their meaning. */
+/* An element type. The numbers stand in files and messages, and never change their meaning. */
 typedef enum exo_dtype {
     EXO_F32 = 0,
     EXO_BF16 = 1,
@@ -19,9 +19,9 @@ typedef enum exo_dtype {
     EXO_F16 = 6, /* IEEE 754 binary16 */
 } exo_dtype;
 
-/* Bytes of one element; 0 of a number that is no type. */
+/* The bytes of one element; 0 for a number that is not a type. */
 EXO_API size_t exo_dtype_size(exo_dtype dtype);
-/* "fp32", "bf16", ...: a literal. */
+/* The name, "fp32", "bf16" and so on: a literal. */
 EXO_API const char *exo_dtype_name(exo_dtype dtype);
 
 EXO_DECLS_END

@@ -1,22 +1,27 @@
-/* Engines: what moves the data of collectives.
+/* Engines move the data of collectives.
  *
- * An engine is a table of functions. comm.h checks arguments, counts bytes and keeps requests; the engine does the rest. The library
- * brings `local`, among the threads of a process, and `net`, among actors in processes and on hosts. A plugin registers one of its own
- * with exo_engine_register, and a job names it: `engine: shm`. examples/22_shm_engine has one in less than 100 lines.
+ * An engine is a table of functions. comm.h checks arguments, counts bytes and keeps requests; the
+ * engine does the rest. The library has the engines `local`, among the threads of a process, and
+ * `net`, among actors in processes and on hosts. A plugin registers its own engine with
+ * exo_engine_register, and a job selects it: `engine: shm`. examples/22_shm_engine is an engine in
+ * less than 100 lines.
  *
- * A group of an engine is what a process knows of a communicator: it has places for `size` members, those of this process join it. A
- * member begins requests, and ends each by wait, by a test that says done, or by cancel. An engine that only moves data when it is called,
- * and has nothing to wake a member with, brings `advance` in place of these four.
+ * A group of an engine is the part of a communicator that a process holds. It has places for `size`
+ * members, and the members of this process join it. A member begins requests, and ends each one by
+ * wait, by a test that says done, or by cancel. An engine that moves data only when it is called,
+ * and cannot wake a waiting member, has `advance` in place of begin, test, wait and cancel.
  *
- * Match: the k-th request that a member begins among a set of members meets the k-th of each other one among the same set. So all begin
- * the same operations in the same order; they may wait for them in any.
+ * Match: the k-th request that a member begins among a set of members meets the k-th request of
+ * each other member among the same set. So all members begin the same operations in the same order;
+ * they may wait for them in any order.
  *
- * Errors: the first failure of a group (a death, a deadline, a cancelled request, members that disagree) ends all requests whose data is
- * not complete, and all later ones, with the same status and reason, on all members that hear of it. No function waits beyond the
- * deadline of a request, but for data that the machine is just moving.
+ * Errors: the first failure of a group is a death, a deadline, a cancelled request, or members that
+ * disagree. It ends all later requests and all requests whose data is not complete, with the same
+ * status and reason, on all members that the failure reaches. No function waits beyond the deadline
+ * of a request, except while data is being moved.
  *
- * Threads: a member is one thread at a time, in begin, test, wait, cancel and leave; members in one process are several at once. fail may
- * come from any thread at any time between open and close.
+ * Threads: a member is one thread at a time in begin, test, wait, cancel and leave; several members
+ * of one process may call at once. Any thread may call fail at any time between open and close.
  */
 #ifndef EXOGYM_ENGINE_H
 #define EXOGYM_ENGINE_H
@@ -26,7 +31,7 @@
 
 EXO_DECLS_BEGIN
 
-/* The operations: comm.h says what each does to the data. */
+/* The operations; comm.h defines their results. */
 typedef enum exo_collective {
     EXO_ALL_REDUCE,
     EXO_REDUCE_SCATTER,
@@ -35,46 +40,54 @@ typedef enum exo_collective {
     EXO_BARRIER,
 } exo_collective;
 
-/* "all_reduce": a literal. */
+/* The name, such as "all_reduce": a literal. */
 EXO_API const char *exo_collective_name(exo_collective operation);
 
-/* One member's part in one operation. All but `data`, `device`, `codec`, `place` and `waits` is equal on all members; begin finds out where
- * it can (INVAL). Nothing of it is the engine's: `data` and `ranks` stay as they are until the request has ended. */
+/* One member's part in one operation. All fields are equal on all members, except `data`, `device`,
+ * `codec`, `place` and `waits`; begin checks this where it can (INVAL). The engine owns none of it:
+ * `data` and `ranks` stay as they are until the request has ended. */
 typedef struct exo_collective_args {
     exo_collective operation;
-    void *data;            /* (count), in place; of no other request */
-    size_t count;          /* elements */
-    exo_dtype dtype;       /* of each */
-    exo_device *device;    /* where data is; NULL: the host's memory. Others only with EXO_ENGINE_DEVICES */
-    exo_reduce reduce;     /* of a reduction */
-    uint32_t root;         /* a place, as below                                    */
-    uint32_t size, place;  /* how many members take part, and which of them this is */
-    const uint32_t *ranks; /* (size) theirs, ascending; NULL: all, whose places are their ranks */
-    /* What parts and results pass through on their way (docs/collectives.md); this member's. NULL: none. Only with EXO_ENGINE_CODECS. */
+    void *data;      /* (count), in place; no other request has it */
+    size_t count;    /* elements */
+    exo_dtype dtype; /* type of the elements */
+    /* The device of `data`; NULL: host memory. Devices that the host cannot reach only with
+     * EXO_ENGINE_DEVICES. */
+    exo_device *device;
+    exo_reduce reduce;    /* for reductions */
+    uint32_t root;        /* the root's place */
+    uint32_t size, place; /* members that take part; the place of this one among them */
+    /* (size) the ranks of these members, ascending; NULL: all members, each at the place of its
+     * rank */
+    const uint32_t *ranks;
+    /* This member's codec, which encodes parts and results on their way (docs/collectives.md).
+     * NULL: none. Only with EXO_ENGINE_CODECS. */
     exo_codec *codec;
-    bool rehearsal; /* there is no data: only the time is taken. Only with EXO_ENGINE_LINKS */
+    bool rehearsal; /* no data: only time passes. Only with EXO_ENGINE_LINKS */
     bool waits;     /* the next call is the wait for this request */
 } exo_collective_args;
 
-/* A request: the caller's memory, which stays where it is from begin until the request has ended. */
+/* A request. It is the caller's memory, which stays in place from begin until the request has
+ * ended. */
 typedef struct exo_engine_request {
-    exo_collective_args args; /* set by the caller                                    */
-    exo_time deadline;        /* likewise: on the group's clock                       */
-    exo_time waited;          /* the library's: what the member has waited            */
-    /* The engine's, from begin on; zero before. */
-    struct exo_engine_request *next; /* for a list            */
-    void *own;                       /* for a record of its own */
-    uint64_t number;                 /* for whatever it likes, as what follows */
-    exo_time since;                  /* likewise */
-    int state;                       /* likewise */
+    exo_collective_args args; /* set by the caller */
+    exo_time deadline;        /* set by the caller, on the group's clock */
+    exo_time waited;          /* time that the member has waited; set by the library */
+    /* The fields below are for the engine, from begin on; zero before. */
+    struct exo_engine_request *next; /* for a list of requests */
+    void *own;                       /* for a record of the engine's own */
+    uint64_t number;                 /* for any use */
+    exo_time since;                  /* for any use */
+    int state;                       /* for any use */
 } exo_engine_request;
 
-/* What an engine promises:
- *   ORDERED    sums in the order of ranks, rounded as comm.h says: the bits of every other such engine
- *   DEVICES    `data` may be on a device that the host cannot reach; without it such data is copied to the host and back
- *   STREAM     of data on a device, wait returns when the rest is in the device's order of work
- *   PROGRESS   requests go on between begin and wait; without it they may wait for the members' calls
- *   SOME       some members may call together (exo_group_among)
+/* The promises of an engine:
+ *   ORDERED    sums in rank order, rounded as comm.h says: the same bits as every other such engine
+ *   DEVICES    `data` may be on a device that the host cannot reach; without this promise the
+ *              library copies such data to the host and back
+ *   STREAM     wait returns when the remaining work on a device is queued there in order
+ *   PROGRESS   requests advance between begin and wait; without it they may need the members' calls
+ *   SOME       a subset of the members may call together (exo_group_among)
  *   CODECS     parts and results pass through the edge's codec
  *   PROCESSES  members may be in several processes of one host
  *   HOSTS      members may be on several hosts
@@ -91,69 +104,86 @@ enum {
     EXO_ENGINE_LINKS = 1 << 8,
 };
 
-/* A group that is opened. */
+/* Options of a group. */
 typedef struct exo_engine_opts {
     uint32_t size;          /* members, from 1 */
-    const exo_clock *clock; /* of deadlines; outlives the group */
-    /* Names the group to the engine in other processes: the same for all members of the group, and for no other group that lives; letters,
-     * digits, '-', '_' and '.', at most 63. Lives as long as the call. */
+    const exo_clock *clock; /* the clock of deadlines; outlives the group */
+    /* Names the group in all of its processes: equal for all members of the group, and different
+     * from the key of every other living group. Letters, digits, '-', '_' and '.', at most 63.
+     * Lives as long as the call. */
     const char *key;
 } exo_engine_opts;
 
-/* An engine: read-only, and alive as long as the process. `group` is what open gave. */
+/* An engine: read-only, and valid as long as the process. `group` is the pointer that open
+ * returned. */
 typedef struct exo_engine_class {
-    const char *name;  /* what a job names under `engine` */
+    const char *name;  /* the name for a job's `engine` */
     const char *help;  /* one line */
     unsigned promises; /* EXO_ENGINE_... */
-    unsigned dtypes;   /* 1 << EXO_F32 and so on: what can be reduced. Other operations take any type */
-    /* Makes this process's part of a group; it waits for nobody. Errors: INVAL, NOMEM, UNSUPPORTED, IO. NULL: the engine's groups are made
-     * inside the library only. */
+    /* Types that it reduces, as bits 1 << EXO_F32 and so on. Other operations take any type. */
+    unsigned dtypes;
+    /* Makes this process's part of a group, without waiting for other processes. Errors: INVAL,
+     * NOMEM, UNSUPPORTED, IO. NULL: only the library makes groups of this engine. */
     exo_status (*open)(void **group, const exo_engine_opts *opts, exo_err *err);
-    /* Frees it, when all of its members have left. */
+    /* Frees the group, after all of its members have left. */
     void (*close)(void *group);
-    /* Takes the place of a member; `name` (of the call's length, may be NULL) is how errors call it. EXISTS: it is taken or was left. May be
-     * NULL: there is nothing to do. */
+    /* Takes the place of a member. `name` lives as long as the call, may be NULL, and stands in
+     * error texts. EXISTS: the place is taken, or its member has left. May be NULL: nothing to
+     * do. */
     exo_status (*join)(void *group, uint32_t rank, const char *name, exo_err *err);
-    /* Leaves it, when none of its requests is under way: who waits for this member hears PEER_LOST. NULL: by `fail`. */
+    /* Gives up the place of a member that has no request under way. Members that still wait for
+     * this one get PEER_LOST. NULL: the library calls `fail`. */
     void (*leave)(void *group, uint32_t rank);
-    /* Member `rank` (of any process) died of `cause`: all ends with PEER_LOST. Any thread. */
+    /* Member `rank`, of any process, died of `cause`: all requests end with PEER_LOST. Any
+     * thread. */
     void (*fail)(void *group, uint32_t rank, const char *cause);
-    /* Begins a request of a member, without waiting for others. After an error there is no request. */
+    /* Begins a request of a member, without waiting for other members. After an error there is no
+     * request. */
     exo_status (*begin)(void *group, uint32_t rank, exo_engine_request *request, exo_err *err);
-    /* Says without waiting whether the request has ended; if so, or with an error, it is the caller's again. */
-    exo_status (*test)(void *group, uint32_t rank, exo_engine_request *request, bool *done, exo_err *err);
-    /* Waits until it has ended, to its deadline at most (TIMEOUT, with the name of who is missing); then it is the caller's again. */
+    /* Says without waiting whether the request has ended. If it has, or after an error, the request
+     * belongs to the caller again. */
+    exo_status (*test)(void *group, uint32_t rank, exo_engine_request *request, bool *done,
+                       exo_err *err);
+    /* Waits until the request has ended, up to its deadline (TIMEOUT; the text names the members
+     * that are missing). The request then belongs to the caller again. */
     exo_status (*wait)(void *group, uint32_t rank, exo_engine_request *request, exo_err *err);
-    /* Ends it: if its data is not complete, the group breaks with CANCELLED. Then it and its data are the caller's again. */
+    /* Ends the request; if its data is not complete, the group breaks with CANCELLED. The request
+     * and its data then belong to the caller again. */
     void (*cancel)(void *group, uint32_t rank, exo_engine_request *request);
-    /* In place of the last four: goes on with the oldest request of a member as far as it can without waiting, and says whether it is over.
-     * The library keeps the requests of a member in their order and calls this for the first of them, again and again while somebody waits,
-     * with short sleeps. A request that is cancelled, or not over at its deadline, ends by `fail` of its own member. An error ends all requests
-     * of the member, which are not gone on with. */
-    exo_status (*advance)(void *group, uint32_t rank, exo_engine_request *request, bool *done, exo_err *err);
+    /* In place of begin, test, wait and cancel: advances the oldest request of a member as far as
+     * possible without waiting, and says whether it is done. The library queues the requests of a
+     * member, and calls this for the first one, repeatedly and with short sleeps while somebody
+     * waits. A request that is cancelled, or not done at its deadline, ends by `fail` of its own
+     * member. An error ends all requests of the member, which are not advanced again. */
+    exo_status (*advance)(void *group, uint32_t rank, exo_engine_request *request, bool *done,
+                          exo_err *err);
 } exo_engine_class;
 
-/* What exo_collective_take reduces, for `dtypes`. */
-#define EXO_ENGINE_ALL_DTYPES                                                                                          \
+/* The types that exo_collective_take reduces, for `dtypes`. */
+#define EXO_ENGINE_ALL_DTYPES                                                                      \
     (1u << EXO_F32 | 1u << EXO_BF16 | 1u << EXO_F16 | 1u << EXO_I32 | 1u << EXO_I8 | 1u << EXO_I64)
 
-/* For engines: elements [at, at + count) of the result of an operation, written to args->data, as every ordered engine has them to the bit.
- * parts[place] are these elements as the member at that place brought them, of which those that the operation does not need may be
- * anything; they overlap neither args->data nor each other. No codec. Any thread. */
-EXO_API void exo_collective_take(const exo_collective_args *args, size_t at, size_t count, void *const *parts);
+/* For engines: computes the elements [at, at + count) of the result of an operation and writes them
+ * to args->data, with the bits of every ordered engine. parts[place] points to these elements as
+ * the member at that place contributed them; elements that the operation does not need may have any
+ * value. The parts overlap neither args->data nor each other. Ignores the codec. Any thread. */
+EXO_API void exo_collective_take(const exo_collective_args *args, size_t at, size_t count,
+                                 void *const *parts);
 
-/* Registers an engine under its name, which must be new; it must live as long as the process. Any thread. Errors: EXISTS, INVAL (no
- * name, or a function that it must have is missing), FULL (1024 of them). */
+/* Registers an engine under its name, which must be new. The engine must live as long as the
+ * process. Any thread. Errors: EXISTS, INVAL (no name, or a required function is missing), FULL
+ * (1024 engines). */
 EXO_API exo_status exo_engine_register(const exo_engine_class *engine, exo_err *err);
-/* The i-th engine in the order of names, or NULL after the last. Any thread. */
+/* The engine of an index in the order of names; NULL after the last. Any thread. */
 EXO_API const exo_engine_class *exo_engine_at(size_t index);
-/* The engine of that name. Any thread. Errors: NOT_FOUND names the nearest one, or all. */
+/* Finds the engine of a name. Any thread. NOT_FOUND: the text has the nearest name, or all
+ * names. */
 EXO_API exo_status exo_engine_find(const exo_engine_class **out, const char *name, exo_err *err);
 
-/* A communicator on an engine that has `open`. Blocks: as that does. Errors: UNSUPPORTED (the engine has no `open`), INVAL, or the
- * engine's. */
-EXO_API exo_status exo_comm_open(exo_comm **out, const exo_engine_class *engine, const exo_engine_opts *opts,
-                                 exo_err *err);
+/* Makes a communicator on an engine that has `open`. Blocks as long as `open` does. Errors:
+ * UNSUPPORTED (the engine has no `open`), INVAL, those of the engine. */
+EXO_API exo_status exo_comm_open(exo_comm **out, const exo_engine_class *engine,
+                                 const exo_engine_opts *opts, exo_err *err);
 
 EXO_DECLS_END
 

@@ -1,4 +1,5 @@
-/* Everything that exogym offers to programs and plugins. */
+/* All public headers. Start with trainer.h and strategy.h to train, with actor.h for the
+ * runtime. */
 #ifndef EXOGYM_EXOGYM_H
 #define EXOGYM_EXOGYM_H
 

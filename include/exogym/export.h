@@ -1,4 +1,4 @@
-/* What every public header begins with: which symbols libexogym exports, and how C++ reads declarations that are C's. */
+/* Macros of every public header: the symbols that libexogym exports, and C linkage for C++. */
 #ifndef EXOGYM_EXPORT_H
 #define EXOGYM_EXPORT_H
 
@@ -6,8 +6,9 @@
 #include <atomic>
 #endif
 
-/* EXO_API: libexogym exports the function; everything else is hidden. EXO_PRINTF: which argument is printf's format, and which is
- * the first that it takes. EXO_MUST_USE: whoever calls the function looks at what it gives. */
+/* EXO_API: libexogym exports the function; all other symbols are hidden. EXO_PRINTF: the numbers of
+ * printf's format and of the first formatted argument. EXO_MUST_USE: a caller that ignores the
+ * result is warned. */
 #if defined(__GNUC__)
 #define EXO_API                           __attribute__((visibility("default")))
 #define EXO_PRINTF(format_arg, first_arg) __attribute__((format(printf, format_arg, first_arg)))
@@ -18,8 +19,8 @@
 #define EXO_MUST_USE
 #endif
 
-/* Between EXO_DECLS_BEGIN and EXO_DECLS_END declarations are C's, in C++ too. EXO_ATOMIC(type): an atomic member, which lies in
- * memory the same way in both languages. */
+/* Declarations between EXO_DECLS_BEGIN and EXO_DECLS_END have C linkage in C++, too.
+ * EXO_ATOMIC(type): an atomic member, which has the same layout in both languages. */
 #ifdef __cplusplus
 #define EXO_DECLS_BEGIN  extern "C" {
 #define EXO_DECLS_END    }

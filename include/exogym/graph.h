@@ -1,9 +1,11 @@
-/* Actors of a transmission graph: what a class declares, and what it sends and receives through.
+/* Actors of a transmission graph: the declaration of their classes, and the ports by which they
+ * send and receive.
  *
- * A graph (docs/graph.md) is a YAML file of actors and edges. An actor in it is an instance of a graph class: it reads its config, and
- * then runs until it has nothing left to do. What it gives to others it puts into its output ports, and what it gets comes from its
- * input ports; who is at the other end, by which route, how it is buffered, encoded and delayed is the graph's affair and not the
- * class's. A counter that sends a number to whoever is connected, until nobody is:
+ * A graph (docs/graph.md) is a YAML file of actors and edges. Each actor is an instance of a graph
+ * class: it reads its config, and then runs until its work is done. It sends items through output
+ * ports and receives items from input ports. The graph, not the class, decides who is at the other
+ * end, by which route items go, and how they are buffered, encoded and delayed. This class sends
+ * numbers to all connected actors, until none is left:
  *
  *     static exo_status run(void *self, exo_graph_actor *actor, exo_err *err) {
  *         exo_port *numbers = exo_graph_output(actor, "numbers");
@@ -19,14 +21,15 @@
  *         return st == EXO_CLOSED ? EXO_OK : st;
  *     }
  *     static const exo_graph_port ports[] = {{.name = "numbers", .type = "numbers"}};
- *     static const exo_graph_class counter = {.name = "counter", .run = run, .ports = ports, .num_ports = 1};
+ *     static const exo_graph_class counter = {
+ *         .name = "counter", .run = run, .ports = ports, .num_ports = 1};
  *     EXO_PLUGIN { return exo_graph_class_register(&counter, err); }
  *
- * The same class runs in one process, in workers, over emulated links, and on the virtual clock. So it takes time from
- * exo_graph_now only, waits in ports and collectives only, and draws random numbers from streams that are keyed by
- * exo_graph_seed.
+ * The same class runs in one process, in workers, over emulated links, and on the virtual clock.
+ * Therefore it reads the time from exo_graph_now only, waits in ports and collectives only, and
+ * draws random numbers from streams keyed by exo_graph_seed.
  *
- * Threads: everything here is for the thread that runs `run`, but for items, whose references may be dropped anywhere.
+ * Threads: only the thread that runs `run`; any thread may drop references to items.
  */
 #ifndef EXOGYM_GRAPH_H
 #define EXOGYM_GRAPH_H
@@ -44,149 +47,176 @@
 
 EXO_DECLS_BEGIN
 
-typedef struct exo_graph_actor exo_graph_actor; /* an actor's place in the graph                */
-typedef struct exo_port exo_port;               /* where what it sends or receives goes through */
+/* An actor in its graph. */
+typedef struct exo_graph_actor exo_graph_actor;
+/* A port of an actor, for sending or for receiving. */
+typedef struct exo_port exo_port;
 
-/* --- Items ---------------------------------------------------------------------------------------------------------------- */
+/* --- Items ------------------------------------------------------------------------------------ */
 
 /* The most arrays of an item. */
 enum {
     EXO_MAX_PARTS = 16
 };
 
-/* One array of an item. fp32 arrays go through the edge's codec; others are sent as they are. */
+/* One array of an item. fp32 arrays pass through the edge's codec; other types are sent
+ * unchanged. */
 typedef struct exo_item_part {
-    exo_dtype dtype; /* of the elements                              */
-    size_t count;    /* elements                                          */
-    void *data;      /* (count), aligned to 64 bytes; the item's own      */
+    exo_dtype dtype; /* type of the elements */
+    size_t count;    /* elements */
+    void *data;      /* (count), aligned to 64 bytes; owned by the item */
 } exo_item_part;
 
-/* What travels over an edge: some arrays, and who sent them when. */
+/* The unit that travels over an edge: arrays, with the sender and the times. */
 typedef struct exo_item {
-    /* The sender's, before it sends. */
-    uint64_t version;                   /* of what the item was made with or holds; 0 if versions mean nothing here */
-    uint64_t key;                       /* for the route `hash`: equal keys go to the same target                   */
-    size_t num_parts;                   /* 1 to EXO_MAX_PARTS                                               */
+    /* Set by the sender, before it sends. */
+    /* Version of the data that the item holds or was made with; 0: unused. */
+    uint64_t version;
+    uint64_t key;                       /* for the route `hash`: equal keys go to the same target */
+    size_t num_parts;                   /* 1 to EXO_MAX_PARTS */
     exo_item_part parts[EXO_MAX_PARTS]; /* (num_parts) */
-    /* The receiver's, set by the channel. */
-    uint64_t number;   /* of this item in its channel, from 0: a gap is what was dropped on the way */
-    exo_time sent;     /* when it was put into the port, on the run's clock                         */
-    exo_time received; /* when it had arrived and was decoded                                       */
-    uint32_t from;     /* index of the sender among the actors of its name                          */
+    /* Set by the channel, for the receiver. */
+    /* Number of the item in its channel, from 0; a gap shows dropped items. */
+    uint64_t number;
+    exo_time sent;     /* time of exo_port_send, on the run's clock */
+    exo_time received; /* time of arrival, after decoding */
+    uint32_t from;     /* index of the sender among the actors of its name */
 } exo_item;
 
-/* An item with zeroed arrays of the given types and counts (data in `parts` is not looked at). The caller drops it, or sends it.
- * INVAL: more than EXO_MAX_PARTS, or none. */
-EXO_API exo_status exo_item_new(exo_item **out, const exo_item_part *parts, size_t num_parts, exo_err *err);
+/* Makes an item with zeroed arrays of the given types and counts; `data` of `parts` is ignored. The
+ * caller drops the item or sends it. Errors: INVAL (no array, or more than EXO_MAX_PARTS),
+ * NOMEM. */
+EXO_API exo_status exo_item_new(exo_item **out, const exo_item_part *parts, size_t num_parts,
+                                exo_err *err);
 /* Counts one more reference and returns `item`. */
 EXO_API exo_item *exo_item_hold(exo_item *item);
-/* Gives a reference back and sets *item to NULL; accepts NULL in it. Any thread. */
+/* Drops a reference and sets *item to NULL; accepts NULL in it. Any thread. */
 EXO_API void exo_item_drop(exo_item **item);
 
-/* --- Ports ---------------------------------------------------------------------------------------------------------------- */
+/* --- Ports ------------------------------------------------------------------------------------ */
 
-#define EXO_PORT_TIMEOUT INT64_C(-1) /* the edge's `deadline` */
+#define EXO_PORT_TIMEOUT INT64_C(-1) /* a timeout: that of the edge, its `deadline` */
 
-/* The port of that name; NULL if no edge of this graph is at it. */
+/* The output or input port of a name; NULL if no edge of this graph uses it. */
 EXO_API exo_port *exo_graph_output(exo_graph_actor *actor, const char *name);
 EXO_API exo_port *exo_graph_input(exo_graph_actor *actor, const char *name);
 
-/* This actor's place in the collective of an edge of route all_reduce that carries `name`; NULL if there is none. For the collectives
- * of comm.h, which are counted on the edge and take the time of its links. */
+/* This actor's member of the collective on an edge of route all_reduce that carries `name`; NULL if
+ * there is none. The collectives of comm.h on it are counted on the edge and take the time of its
+ * links. */
 EXO_API exo_group *exo_graph_group(exo_graph_actor *actor, const char *name);
 
-/* Sends an item. The reference moves to the port, and *item is NULL afterwards, also after an error. Nobody writes to a sent item. The port
- * encodes and transmits it while the caller continues. If there is no room, the edge's on_full decides: by default the call waits for at
- * most `timeout`. A port of NULL drops the item. Errors: TIMEOUT (names the edge and the actor that does not take items), FULL
- * (on_full: fail), CLOSED (no target is left: the usual end), CANCELLED (the run ends, because an actor failed or for another reason). */
+/* Sends an item. The reference moves to the port, and *item is NULL afterwards, also after an
+ * error. Nobody writes to a sent item. The port encodes and transmits it while the caller
+ * continues. If there is no room, the edge's on_full decides; by default the call waits up to
+ * `timeout`. A NULL port drops the item. Errors: TIMEOUT (names the edge and the actor that does
+ * not take items), FULL (on_full: fail), CLOSED (no target is left: the usual end), CANCELLED (the
+ * run ends, because an actor failed or for another reason). */
 EXO_API exo_status exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err);
-/* The next item of any sender to this port, in the order of arrival; items of one sender arrive in the order in which it sent them.
- * Waits for at most `timeout`; 0: does not wait. The caller drops the item. Errors: TIMEOUT, CLOSED (all senders have ended, and all of their
- * items were received), CANCELLED (the run ends). A wait of the edge's deadline or longer is for an item that must come: a cycle of
- * actors in such waits is a stall, and ends the run. */
+/* Receives the next item of any sender, in the order of arrival; items of one sender arrive in the
+ * order of sending. Waits up to `timeout`; 0 does not wait. The caller drops the item. Errors:
+ * TIMEOUT, CLOSED (all senders have ended, and all of their items were received), CANCELLED (the
+ * run ends). A wait of at least the edge's deadline counts as a wait for an item that must come: a
+ * cycle of actors in such waits is a stall, and ends the run. */
 EXO_API exo_status exo_port_receive(exo_port *port, exo_time timeout, exo_item **out, exo_err *err);
-/* Items that are here, decoded, and not yet received. */
+/* The number of items that have arrived, are decoded, and are not yet received. */
 EXO_API size_t exo_port_pending(const exo_port *port);
-/* Says that nothing more will be sent; what was sent still arrives. The end of `run` does so for every output. */
+/* Ends an output: nothing more will be sent; sent items still arrive. The end of `run` finishes
+ * every output. */
 EXO_API void exo_port_finish(exo_port *port);
 
-/* --- The actor's place ------------------------------------------------------------------------------------------------------- */
+/* --- The actor's place ------------------------------------------------------------------------ */
 
-EXO_API const char *exo_graph_name(const exo_graph_actor *actor);   /* "maker_1"                                    */
-EXO_API uint32_t exo_graph_index(const exo_graph_actor *actor);     /* 1                                            */
-EXO_API uint32_t exo_graph_count(const exo_graph_actor *actor);     /* how many of that name there are              */
-EXO_API uint64_t exo_graph_seed(const exo_graph_actor *actor);      /* the run's                                    */
-EXO_API exo_time exo_graph_now(const exo_graph_actor *actor);       /* on the run's clock, from its beginning       */
-EXO_API bool exo_graph_cancelled(const exo_graph_actor *actor);     /* the run is to end: return CANCELLED, or OK   */
-EXO_API const char *exo_graph_folder(const exo_graph_actor *actor); /* for files; NULL: write none                 */
+EXO_API const char *exo_graph_name(const exo_graph_actor *actor); /* its name, such as "maker_1" */
+EXO_API uint32_t exo_graph_index(const exo_graph_actor *actor);   /* its index, 1 for "maker_1" */
+/* The number of actors of its name. */
+EXO_API uint32_t exo_graph_count(const exo_graph_actor *actor);
+EXO_API uint64_t exo_graph_seed(const exo_graph_actor *actor); /* the seed of the run */
+/* The time since the start of the run, on the run's clock. */
+EXO_API exo_time exo_graph_now(const exo_graph_actor *actor);
+/* Whether the run is ending: `run` then returns CANCELLED, or OK. */
+EXO_API bool exo_graph_cancelled(const exo_graph_actor *actor);
+/* The folder for files; NULL: write none. */
+EXO_API const char *exo_graph_folder(const exo_graph_actor *actor);
 
-/* What follows is work of the phase `name` (a literal), until the next call or a wait. On the virtual clock it costs what the graph
- * declares under `compute`, or else what it takes here; in both cases divided by the host's speed. On the real clock a declared cost is
- * waited out. */
+/* Declares that the work until the next call or wait belongs to the phase `name` (a literal). On
+ * the virtual clock it takes the time that the graph declares under `compute`, or else the measured
+ * time; both are divided by the host's speed. On the real clock a declared time is waited out. */
 EXO_API void exo_graph_phase(exo_graph_actor *actor, const char *name);
-/* A figure of the actor, for the progress line, metrics.csv and the result: the latest value of each name. At most 16 names; literals. */
+/* Sets a figure of the actor, for the progress line, metrics.csv and the result, which show the
+ * latest value of each name. At most 16 names; literals. */
 EXO_API void exo_graph_metric(exo_graph_actor *actor, const char *name, double value);
-/* The actor's scope of meters, with unit and help, as many as it likes (meter.h): in the run's result.json and progress.json, and in `exogym
- * status`, under the actor's name. They are good until `run` returns. */
+/* The actor's scope of meters, which have units and help, in any number (meter.h). They appear
+ * under the actor's name in the run's result.json and progress.json, and in `exogym status`. Valid
+ * until `run` returns. */
 EXO_API exo_meters *exo_graph_meters(exo_graph_actor *actor);
 
-/* --- Classes -------------------------------------------------------------------------------------------------------------- */
+/* --- Classes ---------------------------------------------------------------------------------- */
 
-/* Which way items go through a port. */
+/* The direction of a port. */
 typedef enum exo_port_direction {
     EXO_PORT_OUTPUT,
     EXO_PORT_INPUT,
-    EXO_PORT_COLLECTIVE, /* exo_graph_group */
+    EXO_PORT_COLLECTIVE, /* for exo_graph_group */
 } exo_port_direction;
 
-/* A port as its class declares it. */
+/* A port of a class. */
 typedef struct exo_graph_port {
-    const char *name; /* what an edge names under `carries`                                                          */
-    const char *type; /* what it is, "cartpole experience": both ends of an edge must have the same                  */
-    exo_port_direction direction; /* OUTPUT where it is zeroed */
-    bool required; /* a graph without an edge here is an error                                                    */
-    /* Of an input: `run` waits here for something that it needs before it sends on; a cycle of such edges can deadlock and is refused,
-     * unless an edge in it begins with items (`initial`) or drops. False for what is looked at when it comes. */
+    const char *name; /* the name for `carries` of an edge */
+    /* The type of its items, such as "cartpole experience": equal at both ends of an edge. */
+    const char *type;
+    exo_port_direction direction; /* zeroed: OUTPUT */
+    bool required;                /* a graph must have an edge here */
+    /* Of an input. True: `run` waits here for an item before it sends further ones. A cycle of such
+     * edges can deadlock and is refused, unless an edge in it begins with items (`initial`) or
+     * drops items. False: `run` only takes items that have come. */
     bool blocking;
-    bool initial; /* of an output: the first item is sent before anything is waited for */
+    bool initial; /* of an output: `run` sends the first item before it waits for anything */
 } exo_graph_port;
 
-/* A class of actors of graphs: read-only, and alive as long as the process. */
+/* A class of graph actors: read-only, and valid as long as the process. */
 typedef struct exo_graph_class {
-    const char *name;            /* what a graph names under `class`        */
+    const char *name;            /* the name for `class` in a graph */
     const char *help;            /* one line, for `exogym list classes` */
     const exo_graph_port *ports; /* (num_ports) */
     size_t num_ports;
     const char *const *phases; /* names for exo_graph_phase, NULL-terminated; NULL: none */
-    size_t state_size;         /* bytes of the zeroed state, `self` */
-    /* Reads options; the config lives as long as the actor. Called once an actor, and once on no actor to check a graph. May be NULL. */
+    size_t state_size;         /* bytes of the state `self`, which begins zeroed */
+    /* Reads the options; the config lives as long as the actor. Called once for each actor, and
+     * once without an actor to check a graph. May be NULL. */
     exo_status (*init)(void *self, exo_config *config, exo_err *err);
-    /* The actor's whole life. Ends with OK when it is done; its outputs are finished then. An error ends the run, or is for the
-     * actor's restart rule. */
+    /* The whole life of the actor. OK: it is done, and its outputs are finished. An error ends the
+     * run, unless the actor's restart rule handles it. */
     exo_status (*run)(void *self, exo_graph_actor *actor, exo_err *err);
-    /* Frees what init and run allocated; once, also after their failure. May be NULL. */
+    /* Frees the memory that init and run allocated; called once, also after their failure. May be
+     * NULL. */
     void (*release)(void *self);
-    /* The order in which `run` uses its ports, so that a graph can be proven not to stall (docs/graph.md). Steps, separated by ';':
+    /* The order in which `run` uses its ports, so that a graph can be proven free of stalls
+     * (docs/graph.md). Steps, separated by ';':
      *
-     *     send PORT        sends an item; where on_full is block it may wait for room
-     *     receive PORT     waits for an item
-     *     poll PORT        takes what has come, or nothing; never waits
-     *     reduce PORT      calls the collective; several calls in a row count as one
-     *     3 STEP, * STEP   the step so often; without an end, that is until a port is closed
-     *     (STEP; STEP)     one after the other
-     *     (ACTION | ACTION)   that which can be done first: run waits for neither if the other can be done
+     *     send PORT          sends an item; may wait for room if on_full is block
+     *     receive PORT       waits for an item
+     *     poll PORT          takes an item that has come, or none; never waits
+     *     reduce PORT        calls the collective; several calls in a row count as one
+     *     3 STEP, * STEP     repeats the step 3 times; without end, that is until a port is closed
+     *     (STEP; STEP)       one step after the other
+     *     (ACTION | ACTION)  the action that is possible first: run waits only if neither is
      *
-     * "send parameters; *(8 receive experience; reduce gradients; send parameters)". Steps at ports without an edge are left out. When the
-     * last step is done, `run` returns. NULL: not declared; `exogym graph check` then warns where that matters. */
+     * Example: "send parameters; *(8 receive experience; reduce gradients; send parameters)". Steps
+     * at ports without an edge are left out. `run` returns after the last step. NULL: not declared;
+     * `exogym graph check` then warns if this matters. */
     const char *order;
-    /* Where the options decide: writes the order, for `self` after init. NULL: it is `order`. */
+    /* For an order that depends on the options: writes it for `self` after init. NULL: `order`
+     * holds. */
     void (*write_order)(const void *self, char *out, size_t size);
 } exo_graph_class;
 
-/* Makes a class known by its name, which must be new; it must live as long as the process. Any thread. EXISTS, INVAL, FULL. */
+/* Registers a class under its name, which must be new. The class must live as long as the process.
+ * Any thread. Errors: EXISTS, INVAL, FULL. */
 EXO_API exo_status exo_graph_class_register(const exo_graph_class *graph_class, exo_err *err);
-EXO_API const exo_graph_class *exo_graph_class_find(const char *name); /* NULL: there is none            */
-EXO_API const exo_graph_class *exo_graph_class_at(size_t index);       /* in the order of names; NULL: end */
+EXO_API const exo_graph_class *exo_graph_class_find(const char *name); /* NULL: there is none */
+/* The class of an index in the order of names; NULL after the last. */
+EXO_API const exo_graph_class *exo_graph_class_at(size_t index);
 
 EXO_DECLS_END
 

@@ -1,6 +1,7 @@
-/* Memory: the one door to the allocator, so that a test can close it (fail the n-th allocation).
+/* Memory: the library's only access to the allocator, so that a test can fail the n-th allocation.
  *
- * What the library hands to a caller as plain memory is freed with exo_free. Everything is zeroed. Any thread.
+ * Plain memory that the library hands to a caller is freed with exo_free. Allocated memory is
+ * zeroed, except where exo_realloc grows it. Any thread.
  */
 #ifndef EXOGYM_MEMORY_H
 #define EXOGYM_MEMORY_H
@@ -11,17 +12,19 @@
 
 EXO_DECLS_BEGIN
 
-/* count * size zeroed bytes, or NULL (no memory, or the product overflows). */
+/* Allocates count * size zeroed bytes. NULL: no memory, or the product overflows. */
 EXO_API void *exo_calloc(size_t count, size_t size);
-/* Grows or shrinks; what is new is not zeroed. NULL leaves `memory` as it was. */
+/* Resizes `memory` to count * size bytes; added bytes are not zeroed. NULL: `memory` is
+ * unchanged. */
 EXO_API void *exo_realloc(void *memory, size_t count, size_t size);
-/* Zeroed memory aligned to 64 bytes, for buffers that kernels read; from 2 MiB on, aligned to and advised as huge pages. */
+/* Allocates zeroed memory, aligned to 64 bytes, for buffers that kernels read. From 2 MiB on it is
+ * aligned to huge pages and advised as such. */
 EXO_API void *exo_alloc_aligned(size_t bytes);
-/* What that takes: `bytes` rounded up. SIZE_MAX: more than there can be. */
+/* The size of such an allocation: `bytes` rounded up. SIZE_MAX: larger than any memory. */
 EXO_API size_t exo_aligned_size(size_t bytes);
-/* A copy of `text`, or NULL: no memory. */
+/* Copies `text`. NULL: no memory. */
 EXO_API char *exo_strdup(const char *text);
-/* Frees what any of the above gave; NULL is fine. */
+/* Frees memory of the functions above; accepts NULL. */
 EXO_API void exo_free(void *memory);
 
 EXO_DECLS_END

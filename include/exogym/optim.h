@@ -1,7 +1,9 @@
-/* Optimizers over flat buffers, parameter groups, and gradient clipping. Schedules of the rate: schedule.h.
+/* Optimizers over flat arrays, parameter groups, and gradient clipping. schedule.h has the
+ * schedules of the learning rate.
  *
- * Formulas and defaults are PyTorch's (torch.optim). An optimizer owns the state of `numel` elements, which may be a whole
- * model or a shard of it; it knows nothing of where the gradients come from.
+ * Formulas and defaults are those of PyTorch's torch.optim. An optimizer owns the state of `numel`
+ * elements, which may be a whole model or a shard of it, and does not depend on the origin of the
+ * gradients.
  */
 #ifndef EXOGYM_OPTIM_H
 #define EXOGYM_OPTIM_H
@@ -15,7 +17,8 @@
 
 EXO_DECLS_BEGIN
 
-/* Which rule, with what constants. Constants are double, as PyTorch's scalars are: 1 - 0.999f is off by 1.3e-5. */
+/* The rule of an optimizer. Its constants are double, like PyTorch's scalars: with floats, 1 -
+ * 0.999f would be off by 1.3e-5. */
 typedef enum exo_optim_kind {
     EXO_ADAM,
     EXO_ADAMW,
@@ -24,84 +27,98 @@ typedef enum exo_optim_kind {
     EXO_ADAGRAD,
 } exo_optim_kind;
 
-/* Parameters with constants of their own; see below. */
+/* A parameter group; defined below. */
 typedef struct exo_optim_group exo_optim_group;
 
-/* A rule with its constants: those of other rules are not looked at. */
+/* A rule with its constants; the constants of other rules are ignored. */
 typedef struct exo_optim_spec {
     exo_optim_kind kind;                  /* the rule */
-    float lr;                             /* adam, adamw, sgd 1e-3; rmsprop, adagrad 1e-2        */
-    double beta1, beta2;                  /* adam, adamw: 0.9, 0.999                             */
-    double eps;                           /* 1e-8; adagrad 1e-10                                 */
-    double weight_decay;                  /* adamw 1e-2 (decoupled), the others 0 (added to g)   */
-    double momentum, dampening;           /* sgd; rmsprop: momentum                              */
-    bool nesterov;                        /* sgd: needs momentum > 0 and dampening 0             */
-    bool centered;                        /* rmsprop                                             */
-    double alpha;                         /* rmsprop 0.99                                        */
-    double lr_decay, initial_accumulator; /* adagrad                                             */
-    bool amsgrad;                         /* adam, adamw: the largest second moment so far       */
-    /* Parameters with constants of their own; (num_groups), the spec's: see exo_optim_spec_release. NULL: none. */
+    float lr;                             /* adam, adamw, sgd 1e-3; rmsprop, adagrad 1e-2 */
+    double beta1, beta2;                  /* adam, adamw: 0.9, 0.999 */
+    double eps;                           /* 1e-8; adagrad 1e-10 */
+    double weight_decay;                  /* adamw 1e-2 (decoupled), the others 0 (added to g) */
+    double momentum, dampening;           /* sgd; rmsprop: momentum */
+    bool nesterov;                        /* sgd; requires momentum > 0 and dampening 0 */
+    bool centered;                        /* rmsprop */
+    double alpha;                         /* rmsprop 0.99 */
+    double lr_decay, initial_accumulator; /* adagrad */
+    /* adam, adamw: divides by the largest second moment so far */
+    bool amsgrad;
+    /* (num_groups) parameter groups, owned by the spec (exo_optim_spec_release). NULL: none. */
     exo_optim_group *groups;
     size_t num_groups;
 } exo_optim_spec;
 
 /* Limits of parameter groups. */
 enum {
-    EXO_OPTIM_MATCH = 128 /* bytes of a pattern, with its NUL */
+    EXO_OPTIM_MATCH = 128 /* bytes of a pattern, its NUL included */
 };
 
-/* A parameter group, as torch.optim's: the parameters whose name matches and whose shape has from min_dims to max_dims
- * dimensions. A parameter belongs to the first group that takes it, else to none: the spec's own constants hold for it. */
+/* A parameter group, as in torch.optim: the parameters whose name matches `match`, and whose shape
+ * has from min_dims to max_dims dimensions. A parameter belongs to the first group that fits;
+ * otherwise the spec's own constants apply to it. */
 struct exo_optim_group {
     char match[EXO_OPTIM_MATCH]; /* a shell pattern of names, glob(7): "h.*.weight"; "*": all */
-    size_t min_dims, max_dims;   /* 0 to EXO_MAX_DIMS                                         */
-    exo_optim_spec spec;         /* the spec's rule with this group's constants; no groups    */
+    size_t min_dims, max_dims;   /* 0 to EXO_MAX_DIMS */
+    exo_optim_spec spec;         /* the spec's rule with this group's constants; no groups */
 };
 
-/* PyTorch's defaults of `kind`. */
+/* The spec with PyTorch's defaults of `kind`. */
 EXO_API exo_optim_spec exo_optim_spec_init(exo_optim_kind kind);
-/* Reads "name" or {name: adamw, lr: 3e-4, betas: [0.9, 0.95], ...} under `key`; keys are PyTorch's arguments. `fallback` if
- * the key is missing; constants that are not given are PyTorch's defaults of the named rule, or the fallback's if no rule is
- * named. Strict: unknown keys, also those of another rule, are errors with their place. */
-EXO_API exo_status exo_optim_spec_read(exo_config *map, const char *key, const exo_optim_spec *fallback,
-                                       exo_optim_spec *out, exo_err *err);
-/* The same for an optimizer whose parameters have names: takes `groups` besides, a list of mappings with match, min_dims, max_dims and the
- * constants that differ. The caller releases *out. */
-EXO_API exo_status exo_optim_spec_read_groups(exo_config *map, const char *key, const exo_optim_spec *fallback,
-                                              exo_optim_spec *out, exo_err *err);
-/* Frees the groups. A spec without any needs no release; a copy by assignment shares them. */
+/* Reads "name" or {name: adamw, lr: 3e-4, betas: [0.9, 0.95], ...} under `key`; the keys are
+ * PyTorch's arguments. If `key` is missing, *out is `fallback`. Constants that are not given are
+ * PyTorch's defaults of the named rule, or those of `fallback` if no rule is named. Unknown keys,
+ * and keys of another rule, are INVAL with their place. */
+EXO_API exo_status exo_optim_spec_read(exo_config *map, const char *key,
+                                       const exo_optim_spec *fallback, exo_optim_spec *out,
+                                       exo_err *err);
+/* The same for an optimizer of named parameters: also reads `groups`, a list of mappings with
+ * match, min_dims, max_dims and the constants that differ. The caller releases *out. */
+EXO_API exo_status exo_optim_spec_read_groups(exo_config *map, const char *key,
+                                              const exo_optim_spec *fallback, exo_optim_spec *out,
+                                              exo_err *err);
+/* Frees the groups. A spec without groups needs no release. An assigned copy shares the groups. */
 EXO_API void exo_optim_spec_release(exo_optim_spec *spec);
-/* INVAL names the constant that is out of its range. */
+/* Checks the constants. INVAL names the one that is out of its range. */
 EXO_API exo_status exo_optim_spec_check(const exo_optim_spec *spec, exo_err *err);
-/* INVAL names a group that takes none of the parameters (num_infos): a pattern that is mistyped. */
-EXO_API exo_status exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
-                                          exo_err *err);
+/* Checks the groups against parameters (num_infos). INVAL names a group that matches none, such as
+ * one with a mistyped pattern. */
+EXO_API exo_status exo_optim_groups_check(const exo_optim_spec *spec, const exo_param_info *infos,
+                                          size_t num_infos, exo_err *err);
 
 /* An optimizer: the moments and the step count of its elements. One thread at a time. */
 typedef struct exo_optim exo_optim;
 
-/* State for `numel` parameters on `device`; numel may be 0: an empty shard. `spec` is copied and has no groups. Errors: INVAL (spec), NOMEM. */
-EXO_API exo_status exo_optim_new(exo_optim **out, const exo_optim_spec *spec, exo_device *device, size_t numel,
-                                 exo_err *err);
-/* The same with groups, over elements [first, first + numel) of the flat parameters that `infos` (num_infos) describe, as exo_params_info
- * does: a whole model or a shard of it. Keeps neither spec nor infos. */
-EXO_API exo_status exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos,
-                                         size_t num_infos, exo_device *device, size_t first, size_t numel,
+/* Makes the state of `numel` parameters on `device`; numel may be 0, for an empty shard. `spec` is
+ * copied and must have no groups. The caller frees the optimizer. Errors: INVAL (spec), NOMEM. */
+EXO_API exo_status exo_optim_new(exo_optim **out, const exo_optim_spec *spec, exo_device *device,
+                                 size_t numel, exo_err *err);
+/* The same with groups, for the elements [first, first + numel) of the flat parameters that `infos`
+ * (num_infos) describe (exo_params_info): a whole model or a shard of it. Keeps no reference to
+ * spec and infos. */
+EXO_API exo_status exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec,
+                                         const exo_param_info *infos, size_t num_infos,
+                                         exo_device *device, size_t first, size_t numel,
                                          exo_err *err);
-/* Frees it and sets *optim to NULL; accepts NULL in it. */
+/* Frees *optim and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_optim_free(exo_optim **optim);
-/* One step: params (numel) are changed by the rule with gradients (numel) and learning rate `lr`; both are fp32 arrays of the optimizer's
- * device. A group whose spec has another lr takes lr * group.lr / spec.lr, so that a schedule holds for all. Bitwise the same with any
- * number of threads. Gradients that are not finite spread into the parameters, as in PyTorch. Does not block. */
+/* Takes one step: changes params (numel) with gradients (numel) and learning rate `lr`. Both are
+ * fp32 arrays of the optimizer's device. If a group has another lr, its rate is lr * group.lr /
+ * spec.lr, so a schedule applies to all groups. The result is the same to the bit with any number
+ * of threads. Gradients that are not finite spread into the parameters, as in PyTorch. Does not
+ * block. */
 EXO_API void exo_optim_step(exo_optim *optim, exo_array params, exo_array grads, float lr);
-/* The same step taken within backward: begins it, and gives what a pass hands its gradients to (exo_pass). Every element of params (numel) must
- * come once before the next step. As long as that takes the optimizer and `params` must live. The same bits as exo_optim_step. */
+/* Begins the same step, to be taken during backward: returns the sink that receives the gradients
+ * of a pass (exo_pass). Every element of params (numel) must arrive exactly once before the next
+ * step. The optimizer and `params` must live until then. The bits are those of exo_optim_step. */
 EXO_API exo_grad_sink exo_optim_sink(exo_optim *optim, exo_array params, float lr);
-/* Adds moments and step count to a checkpoint, as "name.step", "name.exp_avg" and so on: a node may have several. */
+/* Adds the moments and the step count to a checkpoint as "name.step", "name.exp_avg" and so on.
+ * `name` tells the optimizers of a node apart. */
 EXO_API void exo_optim_state(exo_optim *optim, const char *name, exo_state *state);
 
-/* Scales grads by min(1, max_norm / (norm + 1e-6)), norm the global L2 norm, and gives the norm before (PyTorch's clip_grad_norm_, also where
- * the norm is not finite). The sum has a fixed order. Waits for the device. Errors: the device's. */
+/* Scales grads by min(1, max_norm / (norm + 1e-6)), where norm is the global L2 norm, and returns
+ * the norm before scaling (PyTorch's clip_grad_norm_, also if the norm is not finite). The sum has
+ * a fixed order. Waits for the device. Errors: the device's. */
 EXO_API exo_status exo_clip_grad_norm(exo_array grads, float max_norm, float *norm, exo_err *err);
 
 EXO_DECLS_END

@@ -1,10 +1,11 @@
-/* Plugins: shared objects that add strategies, models, engines, actor classes and graph classes of their own.
+/* Plugins: shared objects that add strategies, models, engines, actor classes, graph classes and so
+ * on.
  *
- * A plugin is built against the public headers only, links nothing, and exports one function:
+ * A plugin needs only the public headers, links no library of exogym, and exports one function:
  *
  *     EXO_PLUGIN { return exo_strategy_register(&my_strategy, err); }
  *
- * A job names it under `plugins: [path/libmine.so]`, relative to the job's file.
+ * A job names it under `plugins: [path/libmine.so]`, relative to the folder of the job.
  */
 #ifndef EXOGYM_PLUGIN_H
 #define EXOGYM_PLUGIN_H
@@ -13,22 +14,22 @@
 
 EXO_DECLS_BEGIN
 
-/* Bumped when a public struct changes; a plugin built for another number is refused. */
+/* The version of the public structs. A plugin that was built for another number is refused. */
 #define EXO_PLUGIN_ABI 14
 
-/* Begins the function that registers what the plugin brings; it has `err`, and returns a status
- * other than OK to be refused. */
-#define EXO_PLUGIN                                                                                                     \
-    EXO_API unsigned exo_plugin_abi(void);                                                                             \
-    EXO_API unsigned exo_plugin_abi(void)                                                                              \
-    {                                                                                                                  \
-        return EXO_PLUGIN_ABI;                                                                                         \
-    }                                                                                                                  \
-    EXO_API exo_status exo_plugin_init(exo_err *err);                                                                  \
+/* Begins the function that registers the classes of the plugin. Its argument is `exo_err *err`. If
+ * it returns an error, the plugin is refused. */
+#define EXO_PLUGIN                                                                                 \
+    EXO_API unsigned exo_plugin_abi(void);                                                         \
+    EXO_API unsigned exo_plugin_abi(void)                                                          \
+    {                                                                                              \
+        return EXO_PLUGIN_ABI;                                                                     \
+    }                                                                                              \
+    EXO_API exo_status exo_plugin_init(exo_err *err);                                              \
     EXO_API exo_status exo_plugin_init(exo_err *err)
 
-/* Loads a plugin for the rest of the process's life; again is a no-op. Errors: NOT_FOUND, INVAL (no plugin, other ABI), or
- * what its function gave. */
+/* Loads a plugin until the process ends; to load it again does nothing. Errors: NOT_FOUND, INVAL
+ * (not a plugin, or another EXO_PLUGIN_ABI), those of the plugin's function. */
 EXO_API exo_status exo_plugin_load(const char *path, exo_err *err);
 
 EXO_DECLS_END

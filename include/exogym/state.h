@@ -1,10 +1,11 @@
-/* State: named tensors that make up a checkpoint, and the safetensors files that hold them.
+/* State: the named tensors of a checkpoint, and the safetensors files that hold them.
  *
- * Whoever has something to keep adds it once, by name and pointer; the same list is then written or read back in place, so
- * that saving and loading cannot come apart.
+ * Each part of a program adds its tensors once, by name and pointer. The same list serves to write
+ * a file and to read it back in place, so saving and loading always agree.
  *
- * File format: safetensors (an 8-byte little-endian header length, a JSON header, the data). Written to a temporary file in
- * the same folder, flushed, renamed over the old one: a crash or a full disk leaves the old file or none.
+ * File format: safetensors (an 8-byte little-endian header length, a JSON header, the data). A file
+ * is written to a temporary file in the same folder, flushed, and renamed over the old one: a crash
+ * or a full disk leaves the old file or none.
  */
 #ifndef EXOGYM_STATE_H
 #define EXOGYM_STATE_H
@@ -14,43 +15,50 @@
 
 EXO_DECLS_BEGIN
 
-typedef struct exo_state exo_state; /* a list of entries; one thread at a time */
+typedef struct exo_state exo_state; /* A list of entries; one thread at a time. */
 
-/* An empty list, which the caller frees. NOMEM. */
+/* Makes an empty list, which the caller frees. NOMEM. */
 EXO_API exo_status exo_state_new(exo_state **out, exo_err *err);
 /* Frees the list, not the memory that it names, and sets *state to NULL; accepts NULL in it. */
 EXO_API void exo_state_free(exo_state **state);
 
-/* Adds an entry over the caller's memory, which must outlive the state. The name is copied; equal names are an error that
- * sticks and that save and load report. Shape (numel), or `dims`. */
-EXO_API void exo_state_add(exo_state *state, const char *name, exo_dtype dtype, void *data, size_t numel);
-EXO_API void exo_state_add_shaped(exo_state *state, const char *name, exo_dtype dtype, void *data, size_t num_dims,
-                                  const size_t *dims);
+/* Adds an entry for the caller's memory, which must outlive the state. The name is copied. The
+ * shape is (numel), or `dims` (num_dims). The state remembers an error, such as two equal names,
+ * and save and load report it. */
+EXO_API void exo_state_add(exo_state *state, const char *name, exo_dtype dtype, void *data,
+                           size_t numel);
+EXO_API void exo_state_add_shaped(exo_state *state, const char *name, exo_dtype dtype, void *data,
+                                  size_t num_dims, const size_t *dims);
 
-/* An array of any device, of shape (count): its elements stay where they are, and must outlive the state. */
+/* Adds an array of any device, with the shape (count). The array is not copied and must outlive the
+ * state. */
 EXO_API void exo_state_add_array(exo_state *state, const char *name, exo_array array);
 
-/* One integer. */
+/* Adds one integer; `value` must outlive the state. */
 EXO_API void exo_state_add_u64(exo_state *state, const char *name, uint64_t *value);
-/* Names added from here on get "prefix." before them; NULL ends it. */
+/* Puts "prefix." before all names that are added from now on; NULL ends it. */
 EXO_API void exo_state_prefix(exo_state *state, const char *prefix);
-/* A line of the header's __metadata__. */
+/* Adds a key and its value to the header's __metadata__. */
 EXO_API void exo_state_metadata(exo_state *state, const char *key, const char *value);
 
-/* Writes the entries to `path`, atomically. Errors: IO names the file and the reason (a full disk too), nothing is left
- * half-written. */
+/* Writes the entries to `path`, atomically: nothing is left half-written. Errors: IO (names the
+ * file and the reason, such as a full disk), the remembered error of adding, NOMEM. */
 EXO_API exo_status exo_state_save(exo_state *state, const char *path, exo_err *err);
-/* The same, and the SHA-256 of the file's bytes, taken from memory as they are written; `sha256` may be NULL. */
-EXO_API exo_status exo_state_save_hashed(exo_state *state, const char *path, char sha256[65], exo_err *err);
-/* Reads the entries from `path` in place. Every entry must be there with its type and shape, and nothing else may be:
- * otherwise INVAL names the file and the entry, and no memory has been changed. */
+/* As exo_state_save, and gives the SHA-256 of the file's bytes, computed from memory while they are
+ * written. `sha256` may be NULL. */
+EXO_API exo_status exo_state_save_hashed(exo_state *state, const char *path, char sha256[65],
+                                         exo_err *err);
+/* Reads the entries from `path` in place. The file must hold every entry with its type and shape,
+ * and no other. INVAL otherwise: names the file and the entry, and no memory has changed. */
 EXO_API exo_status exo_state_load(exo_state *state, const char *path, exo_err *err);
-/* The value of a metadata key in a file; the caller frees *out. NOT_FOUND if there is none. */
-EXO_API exo_status exo_state_read_metadata(const char *path, const char *key, char **out, exo_err *err);
+/* Reads the value of a metadata key of a file. The caller frees *out with exo_free. NOT_FOUND:
+ * there is no such key. */
+EXO_API exo_status exo_state_read_metadata(const char *path, const char *key, char **out,
+                                           exo_err *err);
 
-/* SHA-256 in hexadecimal (64 digits and a 0) of `size` bytes. */
+/* The SHA-256 of `size` bytes in hexadecimal: 64 digits and a NUL. */
 EXO_API void exo_sha256(const void *data, size_t size, char out[65]);
-/* Likewise of a file's. NOT_FOUND, IO, INVAL (no regular file), NOMEM. */
+/* The same for the content of a file. Errors: NOT_FOUND, IO, INVAL (not a regular file), NOMEM. */
 EXO_API exo_status exo_sha256_file(const char *path, char out[65], exo_err *err);
 
 EXO_DECLS_END

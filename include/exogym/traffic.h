@@ -1,5 +1,6 @@
-/* What went over an edge from one host to another: the row of the ledger. Exact, and the same for the same graph in one process, in
- * workers, over any transport and on either clock, but for times. */
+/* Traffic of an edge between two hosts: a row of the ledger. The counts are exact. For the same
+ * graph they are the same in one process, in workers, over any transport and on either clock; only
+ * times differ. */
 #ifndef EXOGYM_TRAFFIC_H
 #define EXOGYM_TRAFFIC_H
 
@@ -9,16 +10,18 @@
 
 EXO_DECLS_BEGIN
 
-/* Sums since the beginning of the run. */
+/* Sums since the start of the run. */
 typedef struct exo_traffic {
-    uint64_t messages;      /* that were sent                                                              */
-    uint64_t items;         /* what they carried: items of a channel, calls of a collective                */
-    uint64_t payload_bytes; /* of the items' arrays as the sender had them                                 */
-    uint64_t encoded_bytes; /* of the same after the codec                                                 */
-    uint64_t wire_bytes; /* encoded, with the headers of the channel and of the transport: what a TCP socket is given */
-    uint64_t drops;      /* items that on_full gave up                                                  */
-    exo_time send_blocked; /* the sender waited for room                                                  */
-    exo_time recv_blocked; /* the receiver waited for something to come                                   */
+    uint64_t messages;      /* messages sent */
+    uint64_t items;         /* their content: items of a channel, calls of a collective */
+    uint64_t payload_bytes; /* bytes of the items' arrays before the codec */
+    uint64_t encoded_bytes; /* bytes of the same arrays after the codec */
+    /* Encoded bytes with the headers of the channel and of the transport: the bytes that a TCP
+     * socket would be given. */
+    uint64_t wire_bytes;
+    uint64_t drops;        /* items that the edge's rule on_full discarded */
+    exo_time send_blocked; /* time that the sender waited for room */
+    exo_time recv_blocked; /* time that the receiver waited for an item */
 } exo_traffic;
 
 EXO_DECLS_END
