@@ -43,12 +43,14 @@ read_character(const unsigned char *text, size_t size, uint32_t *out)
         code = code << 6 | (text[i] & 0x3F);
     }
     *out = code;
-    bool valid = code >= smallest[length] && code < CODE_POINTS && !(code >= SURROGATES && code < AFTER_SURROGATES);
+    bool valid = code >= smallest[length] && code < CODE_POINTS &&
+                 !(code >= SURROGATES && code < AFTER_SURROGATES);
     return valid ? length : 0;
 }
 
 static exo_status
-note_characters(void *context, size_t index, const char *text, size_t size, uint64_t offset, exo_err *err)
+note_characters(void *context, size_t index, const char *text, size_t size, uint64_t offset,
+                exo_err *err)
 {
     (void)index;
     (void)offset;
@@ -58,9 +60,11 @@ note_characters(void *context, size_t index, const char *text, size_t size, uint
         uint32_t code = 0;
         size_t length = read_character(in + at, size - at, &code);
         if (length == 0)
-            return exo_fail(err, EXO_INVAL, "byte %zu is no UTF-8: the tokenizer 'bytes' takes anything", at);
+            return exo_fail(err, EXO_INVAL,
+                            "byte %zu is no UTF-8: the tokenizer 'bytes' takes anything", at);
         if (code == 0) /* no tokenizer.json can hold it */
-            return exo_fail(err, EXO_INVAL, "byte %zu is U+0000: the tokenizer 'bytes' takes anything", at);
+            return exo_fail(err, EXO_INVAL,
+                            "byte %zu is U+0000: the tokenizer 'bytes' takes anything", at);
         if (!(a->seen[code / 8] >> code % 8 & 1)) {
             a->seen[code / 8] |= (uint8_t)(1u << code % 8);
             a->bytes += length;

@@ -24,7 +24,8 @@ void exo_corpus_part_release(exo_corpus_part *part);
 typedef struct exo_corpus exo_corpus;
 
 /* Empty; the tokenizer (may be NULL) is held. `end`: the end token that stands between documents, or -1. */
-exo_status exo_corpus_new(exo_corpus **out, exo_tokenizer *tokenizer, size_t vocabulary, int32_t end, exo_err *err);
+exo_status exo_corpus_new(exo_corpus **out, exo_tokenizer *tokenizer, size_t vocabulary,
+                          int32_t end, exo_err *err);
 exo_corpus *exo_corpus_hold(exo_corpus *corpus);
 void exo_corpus_drop(exo_corpus **corpus);
 
@@ -44,14 +45,16 @@ size_t exo_corpus_next_document(const exo_corpus *corpus, size_t at);
  * occur. INVAL names the file, the byte and the first token that is not. */
 exo_status exo_corpus_check(exo_corpus *corpus, size_t vocabulary, exo_err *err);
 /* Reads tokens [first, first + count), which are there. DAMAGED: one is out of the vocabulary; names the file and the byte. */
-exo_status exo_corpus_read(const exo_corpus *corpus, size_t first, size_t count, int32_t *out, exo_err *err);
+exo_status exo_corpus_read(const exo_corpus *corpus, size_t first, size_t count, int32_t *out,
+                           exo_err *err);
 
 /* windows.c: the two halves as data sets; `name` is of the whole, for messages. `val` may be NULL. */
-exo_status exo_corpus_windows(exo_dataset **train, exo_dataset **val, exo_corpus *corpus, const char *name,
-                              const exo_window_opts *opts, exo_err *err);
+exo_status exo_corpus_windows(exo_dataset **train, exo_dataset **val, exo_corpus *corpus,
+                              const char *name, const exo_window_opts *opts, exo_err *err);
 /* INVAL says which option is wrong. */
 exo_status exo_window_opts_check(const exo_window_opts *opts, bool validated, exo_err *err);
 /* What stands between documents: the tokenizer's end token, or -1: nothing. INVAL: `documents` is END and there is no such token. */
-exo_status exo_documents_end(exo_documents documents, const exo_tokenizer *tokenizer, int32_t *out, exo_err *err);
+exo_status exo_documents_end(exo_documents documents, const exo_tokenizer *tokenizer, int32_t *out,
+                             exo_err *err);
 
 #endif

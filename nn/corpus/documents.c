@@ -18,8 +18,8 @@
 static exo_status
 fail_file(const char *path, int number, exo_err *err)
 {
-    return exo_fail(err, number == ENOENT || number == ENOTDIR ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path,
-                    strerror(number));
+    return exo_fail(err, number == ENOENT || number == ENOTDIR ? EXO_NOT_FOUND : EXO_IO, "%s: %s",
+                    path, strerror(number));
 }
 
 /* "folder/name", or `name` alone if the folder is NULL. */
@@ -87,7 +87,8 @@ exo_file_list_add(exo_file_list *list, const char *input, const char *ending, ex
     struct stat info;
     if (stat(input, &info) != 0)
         return fail_file(input, errno, err);
-    return S_ISDIR(info.st_mode) ? append_folder(list, input, ending, err) : append(list, NULL, input, err);
+    return S_ISDIR(info.st_mode) ? append_folder(list, input, ending, err)
+                                 : append(list, NULL, input, err);
 }
 
 void
@@ -154,8 +155,8 @@ find_cut(const char *text, size_t size)
 }
 
 static exo_status
-give_piece(const char *path, size_t index, const char *text, size_t size, uint64_t offset, exo_document_piece piece,
-           void *context, exo_err *err)
+give_piece(const char *path, size_t index, const char *text, size_t size, uint64_t offset,
+           exo_document_piece piece, void *context, exo_err *err)
 {
     exo_status st = piece(context, index, text, size, offset, err);
     if (st == EXO_OK)
@@ -166,8 +167,8 @@ give_piece(const char *path, size_t index, const char *text, size_t size, uint64
 
 /* `buffer` has room for limit + 1 bytes: one more than a piece, which says whether there is more. */
 static exo_status
-read_file(const char *path, size_t index, char *buffer, size_t limit, exo_document_piece piece, void *context,
-          exo_err *err)
+read_file(const char *path, size_t index, char *buffer, size_t limit, exo_document_piece piece,
+          void *context, exo_err *err)
 {
     FILE *file = NULL;
     exo_status st = exo_file_open_stream(path, &file, err);
@@ -195,7 +196,8 @@ read_file(const char *path, size_t index, char *buffer, size_t limit, exo_docume
 }
 
 exo_status
-exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece, void *context, exo_err *err)
+exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece,
+                   void *context, exo_err *err)
 {
     exo_status st = EXO_OK;
     char *buffer = exo_calloc(limit + 1, 1);
@@ -216,7 +218,8 @@ struct encoder {
 };
 
 static exo_status
-encode_piece(void *context, size_t index, const char *text, size_t size, uint64_t offset, exo_err *err)
+encode_piece(void *context, size_t index, const char *text, size_t size, uint64_t offset,
+             exo_err *err)
 {
     (void)offset;
     struct encoder *e = context;
@@ -240,6 +243,7 @@ encode_piece(void *context, size_t index, const char *text, size_t size, uint64_
 exo_status
 exo_documents_encode(const exo_file_list *files, const exo_encoding *encoding, exo_err *err)
 {
-    struct encoder e = {.encoding = encoding, .document = SIZE_MAX, .total = exo_file_list_bytes(files)};
+    struct encoder e = {
+        .encoding = encoding, .document = SIZE_MAX, .total = exo_file_list_bytes(files)};
     return exo_documents_read(files, encoding->limit, encode_piece, &e, err);
 }

@@ -18,7 +18,8 @@ typedef struct exo_file_list {
 
 /* Adds `input`, a file, or the files in a folder whose names end with `ending`, in the order of their bytes. Errors: NOT_FOUND (also: there
  * is none in the folder), IO. */
-exo_status exo_file_list_add(exo_file_list *list, const char *input, const char *ending, exo_err *err);
+exo_status exo_file_list_add(exo_file_list *list, const char *input, const char *ending,
+                             exo_err *err);
 void exo_file_list_release(exo_file_list *list);
 /* Bytes of all of them; what cannot be looked at counts 0. */
 uint64_t exo_file_list_bytes(const exo_file_list *list);
@@ -27,20 +28,22 @@ uint64_t exo_file_list_bytes(const exo_file_list *list);
 exo_status exo_folder_of(const char *path, char **out, exo_err *err);
 
 /* A piece of document `index`, from its byte `offset` on. */
-typedef exo_status (*exo_document_piece)(void *context, size_t index, const char *text, size_t size, uint64_t offset,
-                                         exo_err *err);
+typedef exo_status (*exo_document_piece)(void *context, size_t index, const char *text, size_t size,
+                                         uint64_t offset, exo_err *err);
 
 /* Hands all files over, piece by piece, each of at most `limit` bytes (at least 8). What is longer is cut at the end of a line, best after a
  * letter, where no tokenizer that takes words apart joins anything; else between characters. Empty files have no piece. Errors: IO, NOMEM, and
  * what the piece gives, after the file's name. */
-exo_status exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece, void *context,
-                              exo_err *err);
+exo_status exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece,
+                              void *context, exo_err *err);
 
 /* The tokenizer of their characters. INVAL: not UTF-8; names file and byte. */
-exo_status exo_documents_alphabet(const exo_file_list *files, size_t limit, exo_tokenizer **out, exo_err *err);
+exo_status exo_documents_alphabet(const exo_file_list *files, size_t limit, exo_tokenizer **out,
+                                  exo_err *err);
 
 /* Takes tokens; `begins`: the first of them is the first of a document. */
-typedef exo_status (*exo_token_sink)(void *context, const int32_t *tokens, size_t count, bool begins, exo_err *err);
+typedef exo_status (*exo_token_sink)(void *context, const int32_t *tokens, size_t count,
+                                     bool begins, exo_err *err);
 
 typedef struct exo_encoding {
     exo_tokenizer *tokenizer;
@@ -52,6 +55,7 @@ typedef struct exo_encoding {
 } exo_encoding;
 
 /* Encodes all files into the sink. */
-exo_status exo_documents_encode(const exo_file_list *files, const exo_encoding *encoding, exo_err *err);
+exo_status exo_documents_encode(const exo_file_list *files, const exo_encoding *encoding,
+                                exo_err *err);
 
 #endif

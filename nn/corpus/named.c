@@ -29,8 +29,8 @@ read_stride(exo_config *config, exo_window_opts *o, exo_err *err)
     if (st == EXO_OK && strcmp(word, "block") == 0)
         stride = o->block;
     else if (st == EXO_OK && (*word < '0' || *word > '9'))
-        st = exo_config_fail(exo_config_get(config, "stride"), err, "stride: expected an integer or block, got '%.60s'",
-                             word);
+        st = exo_config_fail(exo_config_get(config, "stride"), err,
+                             "stride: expected an integer or block, got '%.60s'", word);
     else if (st == EXO_OK)
         st = exo_config_u64(config, "stride", 1, 1, MAX_BLOCK, &stride, err);
     o->stride = (size_t)stride;
@@ -39,14 +39,15 @@ read_stride(exo_config *config, exo_window_opts *o, exo_err *err)
 
 /* A part that is not used may be empty. */
 static exo_status
-read_part(exo_config *config, const char *start_key, const char *end_key, double *start, double *end, bool used,
-          exo_err *err)
+read_part(exo_config *config, const char *start_key, const char *end_key, double *start,
+          double *end, bool used, exo_err *err)
 {
     exo_status st = exo_config_fraction(config, start_key, *start, 0, 1, start, err);
     if (st == EXO_OK)
         st = exo_config_fraction(config, end_key, *end, 0, 1, end, err);
     if (st == EXO_OK && used && *start >= *end)
-        st = exo_config_fail(config, err, "%s must be less than %s, got %g and %g", start_key, end_key, *start, *end);
+        st = exo_config_fail(config, err, "%s must be less than %s, got %g and %g", start_key,
+                             end_key, *start, *end);
     return st;
 }
 
@@ -65,7 +66,8 @@ read_windows(exo_config *config, size_t block, bool validated, exo_window_opts *
     if (st == EXO_OK)
         st = read_part(config, "start_pc", "end_pc", &o->start, &o->end, true, err);
     if (st == EXO_OK)
-        st = read_part(config, "val_start_pc", "val_end_pc", &o->val_start, &o->val_end, validated, err);
+        st = read_part(config, "val_start_pc", "val_end_pc", &o->val_start, &o->val_end, validated,
+                       err);
     if (st == EXO_OK)
         st = exo_config_choice(config, "documents", EXO_DOCUMENTS_AUTO, words, &choice, err);
     o->documents = (exo_documents)choice;
@@ -81,7 +83,8 @@ read_tokenizer(exo_config *config, const char *otherwise, exo_tokenizer **out, e
     exo_status st = exo_config_string(config, "tokenizer", otherwise, &word, err);
     if (st != EXO_OK || !word || strcmp(word, "characters") == 0)
         return st;
-    return strcmp(word, "bytes") == 0 ? exo_tokenizer_bytes(out, err) : exo_tokenizer_load(out, word, err);
+    return strcmp(word, "bytes") == 0 ? exo_tokenizer_bytes(out, err)
+                                      : exo_tokenizer_load(out, word, err);
 }
 
 static exo_status
@@ -98,7 +101,8 @@ need_path(exo_config *config, const char *example, const char **out, exo_err *er
 /* --- Text ------------------------------------------------------------------------------------------------------------- */
 
 static exo_status
-load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset **val, exo_err *err)
+load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset **val,
+          exo_err *err)
 {
     exo_window_opts opts;
     exo_tokenizer *tokenizer = NULL;
@@ -106,7 +110,8 @@ load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset
     if (st == EXO_OK)
         st = read_tokenizer(config, "characters", &tokenizer, err);
     if (st == EXO_OK)
-        st = exo_config_finish(config, err); /* a misspelt option is said before a long text is read */
+        st = exo_config_finish(config,
+                               err); /* a misspelt option is said before a long text is read */
     if (st == EXO_OK)
         st = exo_dataset_text(train, val, path, tokenizer, &opts, err);
     exo_tokenizer_drop(&tokenizer);
@@ -135,9 +140,10 @@ load_shakespeare(exo_config *config, exo_dataset **train, exo_dataset **val, exo
         path = file;
     }
     if (st == EXO_OK && access(path, F_OK) != 0)
-        st = exo_fail(err, EXO_NOT_FOUND,
-                      "%s: %s: run 'exogym data get shakespeare', or say where the text is with data.path", path,
-                      strerror(errno));
+        st = exo_fail(
+            err, EXO_NOT_FOUND,
+            "%s: %s: run 'exogym data get shakespeare', or say where the text is with data.path",
+            path, strerror(errno));
     if (st == EXO_OK)
         st = load_text(config, path, train, val, err);
     exo_free(folder);
@@ -158,7 +164,8 @@ load_shakespeare_named(exo_config *config, exo_dataset **train, exo_dataset **va
 /* --- Tokens ----------------------------------------------------------------------------------------------------------- */
 
 static exo_status
-load_tokens(exo_config *config, const char *path, exo_dataset **train, exo_dataset **val, exo_err *err)
+load_tokens(exo_config *config, const char *path, exo_dataset **train, exo_dataset **val,
+            exo_err *err)
 {
     static const char *const types[] = {"shards", "uint16", "uint32", NULL};
     size_t files = EXO_TOKEN_FILES_SHARDS;

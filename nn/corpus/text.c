@@ -30,7 +30,8 @@ make_room(struct collected *c, size_t more, exo_err *err)
     void *memory = c->width == 2 ? (void *)c->narrow : (void *)c->wide;
     memory = exo_realloc(memory, room, c->width);
     if (!memory)
-        return exo_fail(err, EXO_NOMEM, "no memory for %zu tokens; make shards with 'exogym data tokenize'", room);
+        return exo_fail(err, EXO_NOMEM,
+                        "no memory for %zu tokens; make shards with 'exogym data tokenize'", room);
     if (c->width == 2)
         c->narrow = memory;
     else
@@ -73,27 +74,34 @@ collect(void *context, const int32_t *tokens, size_t count, bool begins, exo_err
 }
 
 static exo_status
-encode(const exo_file_list *files, exo_tokenizer *tokenizer, int32_t end, exo_corpus *corpus, exo_err *err)
+encode(const exo_file_list *files, exo_tokenizer *tokenizer, int32_t end, exo_corpus *corpus,
+       exo_err *err)
 {
     struct collected c = {.width = exo_tokenizer_vocabulary(tokenizer) <= 1 << 16 ? 2 : 4};
-    const exo_encoding encoding = {
-        .tokenizer = tokenizer, .end = end, .limit = EXO_PIECE_BYTES, .sink = collect, .context = &c};
+    const exo_encoding encoding = {.tokenizer = tokenizer,
+                                   .end = end,
+                                   .limit = EXO_PIECE_BYTES,
+                                   .sink = collect,
+                                   .context = &c};
     exo_status st = exo_documents_encode(files, &encoding, err);
     void *memory = c.width == 2 ? (void *)c.narrow : (void *)c.wide;
     if (st != EXO_OK || c.count == 0) {
         exo_free(memory);
         exo_free(c.starts);
-        return st != EXO_OK ? st : exo_fail(err, EXO_INVAL, "%s: there is no text", files->paths[0]);
+        return st != EXO_OK ? st
+                            : exo_fail(err, EXO_INVAL, "%s: there is no text", files->paths[0]);
     }
     void *shrunk = exo_realloc(memory, c.count, c.width);
     exo_corpus_set_documents(corpus, c.starts, c.num_starts);
     return exo_corpus_add(
-        corpus, (exo_corpus_part){.tokens = shrunk ? shrunk : memory, .count = c.count, .width = c.width}, err);
+        corpus,
+        (exo_corpus_part){.tokens = shrunk ? shrunk : memory, .count = c.count, .width = c.width},
+        err);
 }
 
 static exo_status
-load(const exo_file_list *files, exo_tokenizer *tokenizer, const char *path, const exo_window_opts *opts,
-     exo_dataset **train, exo_dataset **val, exo_err *err)
+load(const exo_file_list *files, exo_tokenizer *tokenizer, const char *path,
+     const exo_window_opts *opts, exo_dataset **train, exo_dataset **val, exo_err *err)
 {
     int32_t end = -1;
     exo_corpus *corpus = NULL;

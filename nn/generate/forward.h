@@ -19,7 +19,8 @@ typedef struct exo_logits_scratch {
 } exo_logits_scratch;
 
 /* Called for every row that was asked for, on any thread: `tag` is the row's, logits (V) may be changed. */
-typedef void (*exo_logits_use)(void *context, size_t tag, float *logits, const exo_logits_scratch *scratch);
+typedef void (*exo_logits_use)(void *context, size_t tag, float *logits,
+                               const exo_logits_scratch *scratch);
 
 /* Rows of one sequence that share their keys and values. */
 typedef struct exo_row_tile {
@@ -54,15 +55,15 @@ typedef struct exo_forward {
 } exo_forward;
 
 /* `out` is zero before; the caller releases it, also after an error. */
-exo_status exo_forward_init(exo_forward *out, const exo_decoder_weights *weights, size_t context, size_t max_rows,
-                            exo_err *err);
+exo_status exo_forward_init(exo_forward *out, const exo_decoder_weights *weights, size_t context,
+                            size_t max_rows, exo_err *err);
 void exo_forward_release(exo_forward *forward);
 
 void exo_pass_begin(exo_forward *forward, exo_logits_use use, void *context);
 /* Adds `count` tokens at positions position.. of the sequence with that cache. There must be room for them, and tokens in the vocabulary.
  * Logits are wanted of the last `wanted` of them, with the tags tag, tag + 1, ... */
-void exo_pass_add(exo_forward *forward, float *cache, const int32_t *tokens, size_t count, size_t position,
-                  size_t wanted, size_t tag);
+void exo_pass_add(exo_forward *forward, float *cache, const int32_t *tokens, size_t count,
+                  size_t position, size_t wanted, size_t tag);
 void exo_pass_run(exo_forward *forward);
 
 #endif

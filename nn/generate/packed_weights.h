@@ -36,8 +36,8 @@ typedef struct exo_decoder_weights {
 } exo_decoder_weights;
 
 /* Allocates for `spec`, which must be a whole one. `out` is zero before; the caller releases it, also after an error. */
-exo_status exo_decoder_weights_init(exo_decoder_weights *out, const exo_decoder_spec *spec, exo_weight_format format,
-                                    exo_err *err);
+exo_status exo_decoder_weights_init(exo_decoder_weights *out, const exo_decoder_spec *spec,
+                                    exo_weight_format format, exo_err *err);
 void exo_decoder_weights_release(exo_decoder_weights *weights);
 /* Copies parameters in; INVAL, before anything is changed, if they are not the spec's. */
 exo_status exo_decoder_weights_fill(exo_decoder_weights *weights, exo_params *params, exo_err *err);

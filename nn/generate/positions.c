@@ -28,7 +28,8 @@ exo_rotary_tables(const exo_decoder_spec *spec, size_t context, float *cosine, f
     size_t half = spec->head_width / 2;
     for (size_t i = 0; i < half; i++) {
         double exponent = -2.0 * (double)i / (double)spec->head_width;
-        float frequency = (float)stretched(pow((double)spec->rope_theta, exponent), &spec->rope_scaling);
+        float frequency =
+            (float)stretched(pow((double)spec->rope_theta, exponent), &spec->rope_scaling);
         for (size_t t = 0; t < context; t++) {
             double angle = (double)t * (double)frequency;
             cosine[t * half + i] = (float)cos(angle);

@@ -13,18 +13,21 @@ exo_status
 exo_sampling_check(const exo_sampling *s, size_t vocabulary, exo_err *err)
 {
     if (!(s->temperature >= 0) || isinf(s->temperature))
-        return exo_fail(err, EXO_INVAL, "temperature is %g; it must be 0 or more", (double)s->temperature);
+        return exo_fail(err, EXO_INVAL, "temperature is %g; it must be 0 or more",
+                        (double)s->temperature);
     if (!(s->top_p >= 0 && s->top_p <= 1))
         return exo_fail(err, EXO_INVAL, "top_p is %g; it must be in 0 to 1", (double)s->top_p);
     if (!(s->repetition_penalty >= 0) || isinf(s->repetition_penalty))
-        return exo_fail(err, EXO_INVAL, "repetition_penalty is %g; it must be greater than 0, or 0: none",
+        return exo_fail(err, EXO_INVAL,
+                        "repetition_penalty is %g; it must be greater than 0, or 0: none",
                         (double)s->repetition_penalty);
     if (s->num_stop_tokens > EXO_MAX_STOP_TOKENS || (s->num_stop_tokens > 0 && !s->stop_tokens))
-        return exo_fail(err, EXO_INVAL, "%zu stop tokens; there can be %d", s->num_stop_tokens, EXO_MAX_STOP_TOKENS);
+        return exo_fail(err, EXO_INVAL, "%zu stop tokens; there can be %d", s->num_stop_tokens,
+                        EXO_MAX_STOP_TOKENS);
     for (size_t i = 0; i < s->num_stop_tokens; i++)
         if (s->stop_tokens[i] < 0 || (size_t)s->stop_tokens[i] >= vocabulary)
-            return exo_fail(err, EXO_INVAL, "stop token %d is not in the vocabulary of %zu", s->stop_tokens[i],
-                            vocabulary);
+            return exo_fail(err, EXO_INVAL, "stop token %d is not in the vocabulary of %zu",
+                            s->stop_tokens[i], vocabulary);
     return EXO_OK;
 }
 
@@ -32,7 +35,8 @@ double
 exo_sampling_draw(uint64_t seed, uint64_t id, size_t position)
 {
     exo_rng rng;
-    exo_rng_init(&rng, seed, EXO_RNG_TOKEN, (uint32_t)(id & 0xFFFFFFu), (uint64_t)position | id >> 24 << 32);
+    exo_rng_init(&rng, seed, EXO_RNG_TOKEN, (uint32_t)(id & 0xFFFFFFu),
+                 (uint64_t)position | id >> 24 << 32);
     uint32_t high = exo_rng_u32(&rng) >> 5, low = exo_rng_u32(&rng) >> 6;
     return ((double)high * 67108864.0 + (double)low) * 0x1p-53;
 }
@@ -88,8 +92,10 @@ kth_largest(const float *x, size_t count, size_t k, const exo_logits_scratch *sc
     float *values = scratch->values;
     if (k <= blocks) {
         for (size_t b = 0; b < blocks; b++)
-            values[b] = exo_decode_max(x + b * STRIDE, b + 1 < blocks ? STRIDE : count - b * STRIDE, NULL);
-        found = exo_decode_at_least(x, count, select_largest(values, blocks, k), scratch->places, count);
+            values[b] =
+                exo_decode_max(x + b * STRIDE, b + 1 < blocks ? STRIDE : count - b * STRIDE, NULL);
+        found = exo_decode_at_least(x, count, select_largest(values, blocks, k), scratch->places,
+                                    count);
     }
     if (found == 0) {
         memcpy(values, x, count * sizeof *values);
@@ -206,13 +212,14 @@ warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *s
 /* The tokens that top-k and top-p leave -> scratch->places, their weights exp(logit - largest) -> scratch->values. Gives how many;
  * SIZE_MAX: all, and places is not written. *total: the weights' sum. */
 static size_t
-candidates(const exo_sampling *s, const float *x, size_t count, float largest, const exo_logits_scratch *scratch,
-           double *total)
+candidates(const exo_sampling *s, const float *x, size_t count, float largest,
+           const exo_logits_scratch *scratch, double *total)
 {
     float *p = scratch->values;
     size_t kept = SIZE_MAX;
     if (s->top_k > 0 && s->top_k < count) {
-        kept = exo_decode_at_least(x, count, kth_largest(x, count, s->top_k, scratch), scratch->places, count);
+        kept = exo_decode_at_least(x, count, kth_largest(x, count, s->top_k, scratch),
+                                   scratch->places, count);
         for (size_t i = 0; i < kept; i++)
             p[i] = x[scratch->places[i]];
         *total = exo_decode_exp_sum(p, kept, largest, p);
@@ -222,7 +229,8 @@ candidates(const exo_sampling *s, const float *x, size_t count, float largest, c
     if (!(s->top_p > 0 && s->top_p < 1))
         return kept;
     double mass = (double)s->top_p * *total;
-    if (kept == SIZE_MAX) { /* tokens below half of what the tail has room for on the average are in no nucleus */
+    if (kept ==
+        SIZE_MAX) { /* tokens below half of what the tail has room for on the average are in no nucleus */
         double floor = 0.5 * (1 - (double)s->top_p) * *total / (double)count;
         kept = exo_decode_at_least(p, count, (float)floor, scratch->places, count);
         for (size_t i = 0; i < kept; i++)
@@ -231,13 +239,14 @@ candidates(const exo_sampling *s, const float *x, size_t count, float largest, c
     kept = keep_nucleus(p, scratch->places, kept, mass, scratch->order);
     *total = 0;
     for (size_t first = 0; first < kept; first += SUM_BLOCK)
-        *total += exo_decode_block_sum(p + first, kept - first < SUM_BLOCK ? kept - first : SUM_BLOCK);
+        *total +=
+            exo_decode_block_sum(p + first, kept - first < SUM_BLOCK ? kept - first : SUM_BLOCK);
     return kept;
 }
 
 bool
-exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen, double draw,
-                    const exo_logits_scratch *scratch, exo_choice *out)
+exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen,
+                    double draw, const exo_logits_scratch *scratch, exo_choice *out)
 {
     float largest = exo_decode_max(logits, count, NULL);
     if (!isfinite(largest))

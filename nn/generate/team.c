@@ -33,7 +33,9 @@ exo_team_new(exo_team **out, size_t loops, exo_err *err)
     exo_team *team = exo_calloc(1, sizeof *team);
     if (team) {
         team->count = loops;
-        team->loops = loops <= SIZE_MAX / sizeof *team->loops ? exo_alloc_aligned(loops * sizeof *team->loops) : NULL;
+        team->loops = loops <= SIZE_MAX / sizeof *team->loops
+                          ? exo_alloc_aligned(loops * sizeof *team->loops)
+                          : NULL;
     }
     if (!team || !team->loops) {
         exo_team_free(&team);
@@ -83,7 +85,8 @@ pause_briefly(void)
 }
 
 void
-exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_t index), void *context)
+exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_t index),
+             void *context)
 {
     assert(member->loop < member->team->count);
     struct loop *loop = &member->team->loops[member->loop++];
@@ -94,7 +97,8 @@ exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_
         item(context, i);
         atomic_fetch_add_explicit(&loop->done, 1, memory_order_release);
     }
-    for (unsigned spins = 0; atomic_load_explicit(&loop->done, memory_order_acquire) < count; spins++) {
+    for (unsigned spins = 0; atomic_load_explicit(&loop->done, memory_order_acquire) < count;
+         spins++) {
         pause_briefly();
         if (spins >= SPINS) {
             sched_yield();

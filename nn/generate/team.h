@@ -27,6 +27,7 @@ typedef struct exo_member {
 /* Calls body(context, member) on every thread that computes, and returns when all are through. One thread at a time. */
 void exo_team_go(exo_team *team, void (*body)(void *context, exo_member *member), void *context);
 /* Runs item(context, i) for every i in [0, count); all members pass the same. Returns when all of them are done. */
-void exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_t index), void *context);
+void exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_t index),
+                  void *context);
 
 #endif

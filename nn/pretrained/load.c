@@ -42,8 +42,10 @@ check_adapter(const char *folder, exo_err *err)
     exo_status st = exo_pretrained_path(path, folder, "adapter_config.json", err);
     if (st == EXO_OK && access(path, F_OK) == 0)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "%s: is of an adapter (LoRA), which is not applied here. Merge it into its model with peft "
-                        "(AutoPeftModelForCausalLM.from_pretrained(FOLDER).merge_and_unload().save_pretrained(OTHER)), "
+                        "%s: is of an adapter (LoRA), which is not applied here. Merge it into its "
+                        "model with peft "
+                        "(AutoPeftModelForCausalLM.from_pretrained(FOLDER).merge_and_unload().save_"
+                        "pretrained(OTHER)), "
                         "or take the file away to use the model without it",
                         path);
     return st;
@@ -81,12 +83,15 @@ difference(const exo_decoder_spec *a, const exo_decoder_spec *b)
         {"vocabulary", a->vocabulary == b->vocabulary},
         {"context", a->context == b->context || a->position != EXO_POSITION_LEARNED},
         {"layers", a->layers == b->layers},
-        {"heads", a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_width == b->head_width},
+        {"heads",
+         a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_width == b->head_width},
         {"width", a->width == b->width && a->inner == b->inner},
         {"positions", a->position == b->position && a->position_offset == b->position_offset},
-        {"norm", a->norm == b->norm && a->norm_eps == b->norm_eps && a->embedding_norm == b->embedding_norm},
+        {"norm", a->norm == b->norm && a->norm_eps == b->norm_eps &&
+                     a->embedding_norm == b->embedding_norm},
         {"activation", a->activation == b->activation && a->gated == b->gated},
-        {"biases", a->attention_qkv_bias == b->attention_qkv_bias && a->attention_out_bias == b->attention_out_bias &&
+        {"biases", a->attention_qkv_bias == b->attention_qkv_bias &&
+                       a->attention_out_bias == b->attention_out_bias &&
                        a->mlp_bias == b->mlp_bias},
         {"head", a->tied == b->tied},
         {"rotary frequencies",
@@ -137,7 +142,8 @@ from_bf16(const void *data, float *out, size_t count)
 static float
 from_half(uint16_t bits)
 {
-    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u, fraction = bits & 1023u, out;
+    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u,
+             fraction = bits & 1023u, out;
     float value;
     if (exponent == 0) { /* zero, or a number of 2^-24 */
         value = (float)fraction * 0x1p-24f;
@@ -218,14 +224,16 @@ check_tensor(const exo_tensor_place *p, const exo_weight *w, exo_err *err)
     const exo_safetensor *t = w->tensor;
     char found[EXO_SHAPE_TEXT], expected[EXO_SHAPE_TEXT];
     if (t->num_dims != p->num_dims || memcmp(t->dims, p->dims, p->num_dims * sizeof *p->dims) != 0)
-        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has the shape %s, expected is %s by " EXO_CONFIG_FILE,
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: tensor '%s' has the shape %s, expected is %s by " EXO_CONFIG_FILE,
                         w->path, t->name, exo_safetensors_shape(t->num_dims, t->dims, found),
                         exo_safetensors_shape(p->num_dims, p->dims, expected));
-    if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 && strcmp(t->dtype, "BF16") != 0)
-        return exo_fail(
-            err, EXO_UNSUPPORTED,
-            "%s: tensor '%s' is of type %s; F32, F16 and BF16 are read: take weights that are not quantized", w->path,
-            t->name, t->dtype);
+    if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 &&
+        strcmp(t->dtype, "BF16") != 0)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "%s: tensor '%s' is of type %s; F32, F16 and BF16 are read: take weights "
+                        "that are not quantized",
+                        w->path, t->name, t->dtype);
     return EXO_OK;
 }
 
@@ -249,7 +257,9 @@ fail_without(const struct loading *l, const char *name, const char *param, exo_e
                : exo_fail(err, EXO_DAMAGED,
                           "%s: has no tensor '%s', which '%s' is to come from by " EXO_CONFIG_FILE
                           ": both files must be of one model",
-                          l->weights.num_files == 1 ? exo_safetensors_path(l->weights.files[0]) : index, name, param);
+                          l->weights.num_files == 1 ? exo_safetensors_path(l->weights.files[0])
+                                                    : index,
+                          name, param);
 }
 
 /* The tensor that a place is filled from, of the shape that the spec claims. */
@@ -278,15 +288,18 @@ plan_moves(struct loading *l, exo_params *params, exo_err *err)
         size_t index = find_param(params, p->param);
         const exo_param_info *info = exo_params_info(params, index);
         if (!info || p->first + exo_tensor_place_numel(p) > info->numel)
-            return exo_fail(err, EXO_DAMAGED, "the model has no parameter '%s' that tensor '%s' of %s fits", p->param,
+            return exo_fail(err, EXO_DAMAGED,
+                            "the model has no parameter '%s' that tensor '%s' of %s fits", p->param,
                             w->tensor->name, w->path);
         w->used = true;
-        l->moves[i] = (struct move){.place = p, .tensor = w->tensor, .here = exo_params_at(params, index) + p->first};
+        l->moves[i] = (struct move){
+            .place = p, .tensor = w->tensor, .here = exo_params_at(params, index) + p->first};
         filled += exo_tensor_place_numel(p);
     }
     size_t numel = exo_params_numel(params) + exo_params_frozen_numel(params);
     if (filled != numel)
-        return exo_fail(err, EXO_DAMAGED, "%s: fills %zu of the model's %zu parameters", l->folder, filled, numel);
+        return exo_fail(err, EXO_DAMAGED, "%s: fills %zu of the model's %zu parameters", l->folder,
+                        filled, numel);
     return EXO_OK;
 }
 
@@ -298,7 +311,8 @@ check_tied_head(struct loading *l, exo_weight *head, exo_err *err)
     if (strcmp(t->dtype, embedding->dtype) != 0 || t->bytes != embedding->bytes ||
         memcmp(t->data, embedding->data, t->bytes) != 0)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: tensor '%s' differs from the embedding, though config.json says tie_word_embeddings: set "
+                        "%s: tensor '%s' differs from the embedding, though config.json says "
+                        "tie_word_embeddings: set "
                         "that to false there",
                         head->path, t->name);
     head->used = true;
@@ -317,7 +331,8 @@ check_rest(struct loading *l, exo_err *err)
             st = check_tied_head(l, w, err);
         if (st != EXO_OK)
             return st;
-        if (w->used || (strncmp(name, l->prefix, prefix) == 0 && exo_family_is_buffer(l->family, name + prefix)))
+        if (w->used || (strncmp(name, l->prefix, prefix) == 0 &&
+                        exo_family_is_buffer(l->family, name + prefix)))
             continue;
         return exo_fail(err, EXO_DAMAGED,
                         "%s: tensor '%s' has no place in a %s of %zu layers, which " EXO_CONFIG_FILE
@@ -333,12 +348,14 @@ move_all(struct loading *l, exo_err *err)
     exo_parallel_for(l->places.count, move_piece, l->moves);
     for (size_t i = 0; i < l->places.count; i++)
         if (l->moves[i].failed)
-            return exo_fail(err, EXO_NOMEM, "%s: no memory for tensor '%s'", l->folder, l->moves[i].tensor->name);
+            return exo_fail(err, EXO_NOMEM, "%s: no memory for tensor '%s'", l->folder,
+                            l->moves[i].tensor->name);
     return EXO_OK;
 }
 
 exo_status
-exo_pretrained_read(const char *folder, const exo_decoder_spec *spec, exo_params *params, exo_err *err)
+exo_pretrained_read(const char *folder, const exo_decoder_spec *spec, exo_params *params,
+                    exo_err *err)
 {
     exo_decoder_spec there;
     exo_status st = exo_decoder_load_spec(folder, &there, err);
@@ -346,7 +363,9 @@ exo_pretrained_read(const char *folder, const exo_decoder_spec *spec, exo_params
         return st;
     const char *other = difference(&there, spec);
     if (other)
-        return exo_fail(err, EXO_INVAL, "%s/" EXO_CONFIG_FILE ": is of another model: the %s differs", folder, other);
+        return exo_fail(err, EXO_INVAL,
+                        "%s/" EXO_CONFIG_FILE ": is of another model: the %s differs", folder,
+                        other);
     struct loading l = {.folder = folder, .family = exo_family_find(there.family), .spec = spec};
     st = exo_weights_open(&l.weights, folder, err);
     if (st == EXO_OK)

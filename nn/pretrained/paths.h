@@ -13,6 +13,7 @@ enum {
 #define EXO_WEIGHTS_INDEX "model.safetensors.index.json"
 
 /* folder/name. INVAL: longer than EXO_PRETRAINED_PATH. */
-exo_status exo_pretrained_path(char out[EXO_PRETRAINED_PATH], const char *folder, const char *name, exo_err *err);
+exo_status exo_pretrained_path(char out[EXO_PRETRAINED_PATH], const char *folder, const char *name,
+                               exo_err *err);
 
 #endif

@@ -23,14 +23,15 @@ expand(char out[EXO_TENSOR_PLACE_NAME], const char *pattern, size_t index)
 {
     const char *mark = strchr(pattern, '#');
     if (mark)
-        snprintf(out, EXO_TENSOR_PLACE_NAME, "%.*s%zu%s", (int)(mark - pattern), pattern, index, mark + 1);
+        snprintf(out, EXO_TENSOR_PLACE_NAME, "%.*s%zu%s", (int)(mark - pattern), pattern, index,
+                 mark + 1);
     else
         snprintf(out, EXO_TENSOR_PLACE_NAME, "%s", pattern);
 }
 
 exo_tensor_place *
-exo_tensor_places_add(exo_tensor_places *places, const char *tensor, const char *param, size_t index, size_t rows,
-                      size_t columns)
+exo_tensor_places_add(exo_tensor_places *places, const char *tensor, const char *param,
+                      size_t index, size_t rows, size_t columns)
 {
     if (places->status != EXO_OK)
         return NULL;
@@ -52,8 +53,8 @@ exo_tensor_places_add(exo_tensor_places *places, const char *tensor, const char 
 }
 
 void
-exo_tensor_places_linear(exo_tensor_places *places, const char *tensor, const char *param, size_t index, size_t first,
-                         size_t rows, size_t columns, bool bias)
+exo_tensor_places_linear(exo_tensor_places *places, const char *tensor, const char *param,
+                         size_t index, size_t first, size_t rows, size_t columns, bool bias)
 {
     char there[EXO_TENSOR_PLACE_NAME], here[EXO_TENSOR_PLACE_NAME];
     snprintf(there, sizeof there, "%s.weight", tensor);
@@ -69,8 +70,8 @@ exo_tensor_places_linear(exo_tensor_places *places, const char *tensor, const ch
 }
 
 void
-exo_tensor_places_norm(exo_tensor_places *places, const char *tensor, const char *param, size_t index, size_t width,
-                       bool bias)
+exo_tensor_places_norm(exo_tensor_places *places, const char *tensor, const char *param,
+                       size_t index, size_t width, bool bias)
 {
     char there[EXO_TENSOR_PLACE_NAME], here[EXO_TENSOR_PLACE_NAME];
     snprintf(there, sizeof there, "%s.weight", tensor);
@@ -94,7 +95,8 @@ transpose(const float *restrict in, float *restrict out, size_t rows, size_t col
 {
     for (size_t r = 0; r < rows; r += BLOCK) {
         for (size_t c = 0; c < columns; c += BLOCK) {
-            size_t last_r = rows - r < BLOCK ? rows : r + BLOCK, last_c = columns - c < BLOCK ? columns : c + BLOCK;
+            size_t last_r = rows - r < BLOCK ? rows : r + BLOCK,
+                   last_c = columns - c < BLOCK ? columns : c + BLOCK;
             for (size_t i = r; i < last_r; i++)
                 for (size_t j = c; j < last_c; j++)
                     out[j * rows + i] = in[i * columns + j];
@@ -104,7 +106,8 @@ transpose(const float *restrict in, float *restrict out, size_t rows, size_t col
 
 /* Rows (A, B, D) to rows (B, A, D), each of `columns` elements. */
 static void
-swap_rows(const float *restrict in, float *restrict out, size_t a, size_t b, size_t d, size_t columns)
+swap_rows(const float *restrict in, float *restrict out, size_t a, size_t b, size_t d,
+          size_t columns)
 {
     size_t run = d * columns;
     for (size_t i = 0; i < a; i++)

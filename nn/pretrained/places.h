@@ -33,15 +33,16 @@ typedef struct exo_tensor_places {
 void exo_tensor_places_release(exo_tensor_places *places);
 /* Adds a tensor (rows, columns), or (rows) if columns is 0. In names, # stands for `index`, a block's number. Gives the
  * place for those that are not plain; NULL: no memory, recorded. */
-exo_tensor_place *exo_tensor_places_add(exo_tensor_places *places, const char *tensor, const char *param, size_t index,
-                                        size_t rows, size_t columns);
+exo_tensor_place *exo_tensor_places_add(exo_tensor_places *places, const char *tensor,
+                                        const char *param, size_t index, size_t rows,
+                                        size_t columns);
 /* The same with the suffixes ".weight" and, if `bias`, ".bias" of a linear layer: (rows, columns) and (rows). `first` is the row of the
  * parameter where it begins. */
-void exo_tensor_places_linear(exo_tensor_places *places, const char *tensor, const char *param, size_t index,
-                              size_t first, size_t rows, size_t columns, bool bias);
+void exo_tensor_places_linear(exo_tensor_places *places, const char *tensor, const char *param,
+                              size_t index, size_t first, size_t rows, size_t columns, bool bias);
 /* ".weight" and, if `bias`, ".bias" of a norm. */
-void exo_tensor_places_norm(exo_tensor_places *places, const char *tensor, const char *param, size_t index,
-                            size_t width, bool bias);
+void exo_tensor_places_norm(exo_tensor_places *places, const char *tensor, const char *param,
+                            size_t index, size_t width, bool bias);
 
 /* Copies elements between a tensor and the parameter's part, `here`. */
 void exo_tensor_place_read(const exo_tensor_place *place, const float *there, float *here);

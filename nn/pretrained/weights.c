@@ -50,7 +50,8 @@ order_tensors(exo_weights *w, exo_err *err)
         qsort(w->all, w->count, sizeof *w->all, by_name);
     for (size_t i = 1; i < w->count; i++)
         if (by_name(&w->all[i - 1], &w->all[i]) == 0)
-            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is in %s too: each belongs into one file",
+            return exo_fail(err, EXO_DAMAGED,
+                            "%s: tensor '%s' is in %s too: each belongs into one file",
                             w->all[i].path, w->all[i].tensor->name, w->all[i - 1].path);
     return EXO_OK;
 }
@@ -78,7 +79,8 @@ add_file(exo_weights *w, const char *path, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "%s: no memory for %zu tensors", path, count);
     w->all = all;
     for (size_t i = 0; i < count; i++)
-        w->all[w->count++] = (exo_weight){.tensor = exo_safetensors_at(file, i), .path = exo_safetensors_path(file)};
+        w->all[w->count++] =
+            (exo_weight){.tensor = exo_safetensors_at(file, i), .path = exo_safetensors_path(file)};
     return EXO_OK;
 }
 
@@ -96,19 +98,22 @@ check_index(const exo_weights *w, const char *folder, const char *index, json_t 
         if (st != EXO_OK)
             return st;
         if (!weight || strcmp(weight->path, path) != 0)
-            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is not in %s: fetch both again, of one version", index,
+            return exo_fail(err, EXO_DAMAGED,
+                            "%s: tensor '%s' is not in %s: fetch both again, of one version", index,
                             name, path);
     }
     for (size_t i = 0; i < w->count; i++)
         if (!json_object_get(map, w->all[i].tensor->name))
-            return exo_fail(err, EXO_DAMAGED, "%s: does not have tensor '%s' of %s: fetch both again, of one version",
+            return exo_fail(err, EXO_DAMAGED,
+                            "%s: does not have tensor '%s' of %s: fetch both again, of one version",
                             index, w->all[i].tensor->name, w->all[i].path);
     return EXO_OK;
 }
 
 /* Opens each file that the map names once; `opened` has their names. */
 static exo_status
-open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, json_t *opened, exo_err *err)
+open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, json_t *opened,
+            exo_err *err)
 {
     const char *name = NULL;
     json_t *file = NULL;
@@ -117,7 +122,8 @@ open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, 
         char path[EXO_PRETRAINED_PATH];
         const char *text = json_string_value(file);
         if (!text || text[0] == '\0' || text[0] == '.' || strchr(text, '/'))
-            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is in no file of this folder: '%.80s'", index, name,
+            return exo_fail(err, EXO_DAMAGED,
+                            "%s: tensor '%s' is in no file of this folder: '%.80s'", index, name,
                             text ? text : "");
         if (json_object_get(opened, text))
             continue;
@@ -132,7 +138,8 @@ open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, 
         if (st != EXO_OK)
             return st != EXO_NOT_FOUND
                        ? st
-                       : exo_fail(err, EXO_NOT_FOUND, "%s: there is no such file, and %s names it: fetch it, too", path,
+                       : exo_fail(err, EXO_NOT_FOUND,
+                                  "%s: there is no such file, and %s names it: fetch it, too", path,
                                   index);
     }
     return EXO_OK;
@@ -150,10 +157,12 @@ open_index(exo_weights *w, const char *folder, const char *index, exo_err *err)
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason), *opened = json_object();
     json_t *map = json_object_get(root, "weight_map");
     if (!root)
-        st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", index, reason.line, reason.column, reason.text);
+        st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", index, reason.line, reason.column,
+                      reason.text);
     else if (!json_is_object(map))
-        st =
-            exo_fail(err, EXO_DAMAGED, "%s: has no weight_map, which says where each tensor is: fetch it again", index);
+        st = exo_fail(err, EXO_DAMAGED,
+                      "%s: has no weight_map, which says where each tensor is: fetch it again",
+                      index);
     else
         st = open_shards(w, folder, index, map, opened, err);
     if (st == EXO_OK)
@@ -170,19 +179,21 @@ open_index(exo_weights *w, const char *folder, const char *index, exo_err *err)
 static exo_status
 fail_missing(const char *folder, exo_err *err)
 {
-    static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5",
-                                         "flax_model.msgpack"};
+    static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                         "tf_model.h5", "flax_model.msgpack"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char path[EXO_PRETRAINED_PATH];
         if (exo_pretrained_path(path, folder, others[i], NULL) == EXO_OK && access(path, F_OK) == 0)
             return exo_fail(err, EXO_UNSUPPORTED,
-                            "%s: is not read: save the model again with transformers, which writes model.safetensors",
+                            "%s: is not read: save the model again with transformers, which writes "
+                            "model.safetensors",
                             path);
     }
-    return exo_fail(err, EXO_NOT_FOUND,
-                    "%s: has neither " EXO_WEIGHTS_FILE " nor " EXO_WEIGHTS_INDEX
-                    ": fetch the weights, too, or save the model with transformers' save_pretrained",
-                    folder);
+    return exo_fail(
+        err, EXO_NOT_FOUND,
+        "%s: has neither " EXO_WEIGHTS_FILE " nor " EXO_WEIGHTS_INDEX
+        ": fetch the weights, too, or save the model with transformers' save_pretrained",
+        folder);
 }
 
 exo_status

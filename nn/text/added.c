@@ -47,7 +47,8 @@ new_node(exo_trie *trie, unsigned char byte)
 {
     if (trie->count == trie->room) {
         size_t room = trie->room ? 2 * trie->room : 64;
-        exo_trie_node *nodes = room < INT32_MAX ? exo_realloc(trie->nodes, room, sizeof *nodes) : NULL;
+        exo_trie_node *nodes =
+            room < INT32_MAX ? exo_realloc(trie->nodes, room, sizeof *nodes) : NULL;
         if (!nodes)
             return -1;
         trie->nodes = nodes;
@@ -86,8 +87,9 @@ exo_added_index(exo_added *added, size_t token, const char *text, size_t size, e
     if (node < 0)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu added tokens", added->count);
     if (trie->nodes[node].token >= 0)
-        return exo_fail(err, EXO_UNSUPPORTED, "'%.64s' and '%.64s' are the same when they are normalized",
-                        added->tokens[trie->nodes[node].token].content, added->tokens[token].content);
+        return exo_fail(
+            err, EXO_UNSUPPORTED, "'%.64s' and '%.64s' are the same when they are normalized",
+            added->tokens[trie->nodes[node].token].content, added->tokens[token].content);
     trie->nodes[node].token = (int32_t)token;
     trie->begins[(unsigned char)text[0]] = true;
     return EXO_OK;
@@ -161,13 +163,15 @@ spaces_after(const char *text, size_t size, size_t at)
 }
 
 void
-exo_added_split(const exo_added *added, bool normalized, const char *text, size_t size, size_t begin, bool first,
-                exo_pieces *out)
+exo_added_split(const exo_added *added, bool normalized, const char *text, size_t size,
+                size_t begin, bool first, exo_pieces *out)
 {
     const exo_trie *trie = normalized ? &added->normalized : &added->plain;
     size_t done = 0, length = 0;
     for (size_t at = 0; at < size && trie->count;) {
-        int32_t index = trie->begins[(unsigned char)text[at]] ? longest(trie, text + at, size - at, &length) : -1;
+        int32_t index = trie->begins[(unsigned char)text[at]]
+                            ? longest(trie, text + at, size - at, &length)
+                            : -1;
         if (index < 0) {
             at++;
             continue;

@@ -44,10 +44,11 @@ void exo_added_release(exo_added *added);
 /* Takes the token's content, also on failure. NOMEM. */
 exo_status exo_added_add(exo_added *added, exo_added_token token, exo_err *err);
 /* Makes `text` (a token's content, or what a normalizer makes of it) lead to the token. UNSUPPORTED: it leads to another. NOMEM. */
-exo_status exo_added_index(exo_added *added, size_t token, const char *text, size_t size, exo_err *err);
+exo_status exo_added_index(exo_added *added, size_t token, const char *text, size_t size,
+                           exo_err *err);
 
 /* Adds the pieces of a text to *out: tokens, and what is between them. The text is at `begin` of the text that the pieces count from. */
-void exo_added_split(const exo_added *added, bool normalized, const char *text, size_t size, size_t begin, bool first,
-                     exo_pieces *out);
+void exo_added_split(const exo_added *added, bool normalized, const char *text, size_t size,
+                     size_t begin, bool first, exo_pieces *out);
 
 #endif

@@ -40,7 +40,8 @@ exo_bpe_characters(exo_bpe *bpe, exo_err *err)
         const exo_spelling *spelling = exo_vocab_spelling(&bpe->vocab, (int32_t)i);
         uint32_t code;
         if (!spelling || !spelling->length ||
-            exo_utf8_next(bpe->vocab.bytes.data + spelling->begin, spelling->length, &code) != spelling->length)
+            exo_utf8_next(bpe->vocab.bytes.data + spelling->begin, spelling->length, &code) !=
+                spelling->length)
             continue;
         int32_t **page = &bpe->pages[code >> 8];
         if (!*page) {
@@ -62,7 +63,8 @@ exo_bpe_characters(exo_bpe *bpe, exo_err *err)
 exo_status
 exo_bpe_expect(exo_bpe *bpe, size_t merges, exo_err *err)
 {
-    if (merges > UINT32_MAX || !exo_map64_init(&bpe->merges, merges) || !exo_map64_init(&bpe->joints, merges))
+    if (merges > UINT32_MAX || !exo_map64_init(&bpe->merges, merges) ||
+        !exo_map64_init(&bpe->joints, merges))
         return exo_fail(err, EXO_NOMEM, "no memory for %zu merges", merges);
     return EXO_OK;
 }
@@ -92,10 +94,11 @@ last_character(const char *text, size_t length)
 }
 
 exo_status
-exo_bpe_merge(exo_bpe *bpe, const char *left, size_t left_length, const char *right, size_t right_length, uint32_t rank,
-              exo_err *err)
+exo_bpe_merge(exo_bpe *bpe, const char *left, size_t left_length, const char *right,
+              size_t right_length, uint32_t rank, exo_err *err)
 {
-    int32_t a = exo_vocab_find(&bpe->vocab, left, left_length), b = exo_vocab_find(&bpe->vocab, right, right_length);
+    int32_t a = exo_vocab_find(&bpe->vocab, left, left_length),
+            b = exo_vocab_find(&bpe->vocab, right, right_length);
     char *merged = exo_calloc(1, left_length + right_length + 1);
     if (!merged)
         return exo_fail(err, EXO_NOMEM, "no memory for a merge");
@@ -106,12 +109,15 @@ exo_bpe_merge(exo_bpe *bpe, const char *left, size_t left_length, const char *ri
     if (a < 0 || b < 0 || c < 0) {
         const char *missing = a < 0 ? left : b < 0 ? right : merged;
         size_t length = a < 0 ? left_length : b < 0 ? right_length : left_length + right_length;
-        st = exo_fail(err, EXO_DAMAGED, "'%.*s' is not in the vocabulary", (int)(length < 64 ? length : 64), missing);
+        st = exo_fail(err, EXO_DAMAGED, "'%.*s' is not in the vocabulary",
+                      (int)(length < 64 ? length : 64), missing);
     } else if (!left_length || !right_length) {
         st = exo_fail(err, EXO_UNSUPPORTED, "a merge with the empty token is not supported");
     } else {
         exo_map64_set(&bpe->merges, pair((uint32_t)a, (uint32_t)b), pair(rank, (uint32_t)c));
-        exo_map64_set(&bpe->joints, pair(last_character(left, left_length), first_character(right, right_length)), 1);
+        exo_map64_set(&bpe->joints,
+                      pair(last_character(left, left_length), first_character(right, right_length)),
+                      1);
     }
     exo_free(merged);
     return st;
@@ -189,7 +195,8 @@ fall_back(const exo_bpe *bpe, const char *text, size_t length, int32_t *ids)
 /* The symbols that the word begins with. An unknown one is written when a known character follows, after the bytes of those that fall back:
  * so does the original. */
 static exo_status
-symbols(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t length, size_t *count, exo_err *err)
+symbols(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t length, size_t *count,
+        exo_err *err)
 {
     int32_t *ids = work->ids;
     size_t n = 0;
@@ -212,7 +219,8 @@ symbols(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t length,
         if (bytes)
             continue;
         if (bpe->unknown < 0)
-            return exo_fail(err, EXO_INVAL, "the tokenizer has no token for the character U+%04X", code);
+            return exo_fail(err, EXO_INVAL, "the tokenizer has no token for the character U+%04X",
+                            code);
         if (pending && !bpe->fuse_unknown)
             ids[n++] = bpe->unknown;
         pending = true;
@@ -234,7 +242,10 @@ static const exo_bpe_cached *
 remembered(const exo_bpe_work *work, const char *text, size_t begin, size_t length, uint64_t hash)
 {
     const exo_bpe_cached *c = &work->cache[hash & work->cache_mask];
-    return c->hash == hash && c->length == length && memcmp(text + c->text, text + begin, length) == 0 ? c : NULL;
+    return c->hash == hash && c->length == length &&
+                   memcmp(text + c->text, text + begin, length) == 0
+               ? c
+               : NULL;
 }
 
 static bool
@@ -249,7 +260,8 @@ add_again(exo_bpe_work *work, const exo_bpe_cached *cached)
 }
 
 static exo_status
-encode_word(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t begin, size_t length, exo_err *err)
+encode_word(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t begin, size_t length,
+            exo_err *err)
 {
     uint64_t hash = 0;
     bool cached = length <= CACHED_MOST;
@@ -270,21 +282,27 @@ encode_word(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t beg
     exo_status st = symbols(bpe, work, text + begin, length, &count, err);
     if (st != EXO_OK)
         return st;
-    if ((bpe->merges.count && !exo_bpe_merge_all(bpe, work, &count)) || !exo_tokens_add(&work->out, work->ids, count))
+    if ((bpe->merges.count && !exo_bpe_merge_all(bpe, work, &count)) ||
+        !exo_tokens_add(&work->out, work->ids, count))
         return no_memory(length, err);
     if (cached)
-        work->cache[hash & work->cache_mask] = (exo_bpe_cached){
-            .hash = hash, .text = begin, .out = out, .length = (uint32_t)length, .count = (uint32_t)count};
+        work->cache[hash & work->cache_mask] = (exo_bpe_cached){.hash = hash,
+                                                                .text = begin,
+                                                                .out = out,
+                                                                .length = (uint32_t)length,
+                                                                .count = (uint32_t)count};
     return EXO_OK;
 }
 
 exo_status
-exo_bpe_encode(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t begin, size_t length, exo_err *err)
+exo_bpe_encode(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t begin,
+               size_t length, exo_err *err)
 {
     if (length == 0)
         return EXO_OK;
     if (length >= UINT32_MAX / 2)
-        return exo_fail(err, EXO_UNSUPPORTED, "a text of %zu bytes is more than a model can take at once", length);
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "a text of %zu bytes is more than a model can take at once", length);
     if (bpe->ignore_merges) {
         int32_t whole = exo_vocab_find(&bpe->vocab, text + begin, length);
         if (whole >= 0 && bpe->vocab.spellings[whole].kind == EXO_TOKEN_MODEL)
@@ -298,7 +316,8 @@ exo_bpe_encode(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t 
         for (size_t at = begin; at < end && st == EXO_OK; at += size) {
             size = exo_utf8_next(text + at, end - at, &code);
             bool known = character(bpe, code) >= 0;
-            if (known && last != EXO_UTF8_INVALID && exo_map64_get(&bpe->joints, pair(last, code)) == EXO_MAP64_NONE) {
+            if (known && last != EXO_UTF8_INVALID &&
+                exo_map64_get(&bpe->joints, pair(last, code)) == EXO_MAP64_NONE) {
                 st = encode_word(bpe, work, text, begin, at - begin, err);
                 begin = at;
             }

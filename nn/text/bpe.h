@@ -21,8 +21,9 @@ typedef struct exo_bpe {
     int32_t *pages[EXO_BPE_PAGES]; /* the token of each character that has one, by page; -1 */
     int32_t bytes[256];            /* the tokens "<0x00>" to "<0xFF>", or -1                */
     exo_map64 merges;              /* left << 32 | right -> rank << 32 | merged             */
-    exo_map64 joints; /* pairs of characters that some merge joins: elsewhere a text can be cut before it is encoded */
-    int32_t unknown;  /* -1: none */
+    exo_map64
+        joints; /* pairs of characters that some merge joins: elsewhere a text can be cut before it is encoded */
+    int32_t unknown; /* -1: none */
     bool fuse_unknown, byte_fallback, ignore_merges;
 } exo_bpe;
 
@@ -32,8 +33,8 @@ exo_status exo_bpe_characters(exo_bpe *bpe, exo_err *err);
 /* Room for so many merges. NOMEM. */
 exo_status exo_bpe_expect(exo_bpe *bpe, size_t merges, exo_err *err);
 /* The merge of this rank. DAMAGED: a token that is not in the vocabulary. */
-exo_status exo_bpe_merge(exo_bpe *bpe, const char *left, size_t left_length, const char *right, size_t right_length,
-                         uint32_t rank, exo_err *err);
+exo_status exo_bpe_merge(exo_bpe *bpe, const char *left, size_t left_length, const char *right,
+                         size_t right_length, uint32_t rank, exo_err *err);
 
 typedef struct exo_tokens {
     int32_t *items;
@@ -66,8 +67,8 @@ void exo_bpe_work_release(exo_bpe_work *work);
 exo_status exo_bpe_work_expect(exo_bpe_work *work, size_t pieces, exo_err *err);
 /* Adds the tokens of text[begin, begin + length) to work->out; `text` must be the same in all calls with this work. INVAL: a character
  * without token, where none stands for those. UNSUPPORTED: 2 GiB. NOMEM. */
-exo_status exo_bpe_encode(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t begin, size_t length,
-                          exo_err *err);
+exo_status exo_bpe_encode(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t begin,
+                          size_t length, exo_err *err);
 
 /* For bpe_merge.c: merges the symbols work->ids[0, count) and returns how many are left. False: no memory. */
 bool exo_bpe_merge_all(const exo_bpe *bpe, exo_bpe_work *work, size_t *count);

@@ -167,7 +167,8 @@ merge_long(const exo_bpe *bpe, exo_bpe_work *work, size_t *count)
         work->next[at] = after;
         if (after != NO_LINK)
             work->prev[after] = at;
-        if ((before != NO_LINK && !push_pair(bpe, work, before)) || (after != NO_LINK && !push_pair(bpe, work, at)))
+        if ((before != NO_LINK && !push_pair(bpe, work, before)) ||
+            (after != NO_LINK && !push_pair(bpe, work, at)))
             return false;
     }
     size_t left = 0;

@@ -57,7 +57,8 @@ unbytes(const exo_pieces *in, exo_pieces *out)
 static int
 hex_digit(char c)
 {
-    const char *digits = "0123456789abcdef", *digit = strchr(digits, c | ('A' <= c && c <= 'F' ? 0x20 : 0));
+    const char *digits = "0123456789abcdef",
+               *digit = strchr(digits, c | ('A' <= c && c <= 'F' ? 0x20 : 0));
     return c && digit ? (int)(digit - digits) : -1;
 }
 
@@ -119,11 +120,13 @@ strip(const exo_step *step, const exo_pieces *in, exo_pieces *out)
     for (size_t i = 0; i < in->count; i++) {
         const char *text = in->text + in->items[i].begin;
         size_t size = in->items[i].length, begin = out->own.length;
-        for (size_t k = 0; k < step->start && size >= length && memcmp(text, step->content, length) == 0; k++) {
+        for (size_t k = 0;
+             k < step->start && size >= length && memcmp(text, step->content, length) == 0; k++) {
             text += length;
             size -= length;
         }
-        for (size_t k = 0; k < step->stop && size >= length && memcmp(text + size - length, step->content, length) == 0;
+        for (size_t k = 0; k < step->stop && size >= length &&
+                           memcmp(text + size - length, step->content, length) == 0;
              k++)
             size -= length;
         exo_text_add_bytes(&out->own, text, size);
@@ -157,8 +160,8 @@ replace(const exo_step *step, const exo_pieces *in, exo_pieces *out, exo_err *er
     for (size_t i = 0; i < in->count && st == EXO_OK; i++) {
         size_t begin = out->own.length;
         bool first = false;
-        st = exo_step_transform(step, &matcher, in->text + in->items[i].begin, in->items[i].length, &first, &out->own,
-                                err);
+        st = exo_step_transform(step, &matcher, in->text + in->items[i].begin, in->items[i].length,
+                                &first, &out->own, err);
         add_written(out, begin);
     }
     exo_matcher_close(&matcher);

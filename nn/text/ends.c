@@ -14,7 +14,8 @@ struct ends {
 
 /* "text", {"content": "text"} or null. */
 static exo_status
-read_end(const exo_tokenizer *t, const exo_json *root, const char *key, int32_t *out, bool *known, exo_err *err)
+read_end(const exo_tokenizer *t, const exo_json *root, const char *key, int32_t *out, bool *known,
+         exo_err *err)
 {
     exo_json part, content;
     const char *text = NULL;
@@ -37,12 +38,16 @@ read_end(const exo_tokenizer *t, const exo_json *root, const char *key, int32_t 
     int32_t number = exo_tokenizer_token(t, text);
     if (before) {
         if (number != *out)
-            EXO_LOG(WARN, TEXT, "%s: %s is '%.64s', but tokenizer_config.json, which counts, says something else",
-                    root->file, key, text);
+            EXO_LOG(
+                WARN, TEXT,
+                "%s: %s is '%.64s', but tokenizer_config.json, which counts, says something else",
+                root->file, key, text);
         return EXO_OK;
     }
     *out = number;
-    return *out >= 0 ? EXO_OK : exo_json_fail(&part, err, EXO_DAMAGED, "'%.64s' is no token of tokenizer.json", text);
+    return *out >= 0 ? EXO_OK
+                     : exo_json_fail(&part, err, EXO_DAMAGED,
+                                     "'%.64s' is no token of tokenizer.json", text);
 }
 
 static exo_status
@@ -53,14 +58,17 @@ read_file(exo_tokenizer *t, const char *path, size_t which, struct ends *ends, e
     const char *text = t->beside.text[which], *slash = strrchr(path, '/');
     if (!text)
         return EXO_OK;
-    exo_text_add(&name, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path, exo_beside_name(which));
+    exo_text_add(&name, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path,
+                 exo_beside_name(which));
     if (name.failed)
         return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
     /* model_max_length is often a number of thirty digits. */
-    json_t *json = json_loadb(text, t->beside.size[which], JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
+    json_t *json = json_loadb(text, t->beside.size[which],
+                              JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     exo_json root = {.value = json, .file = name.data};
     exo_status st = json ? exo_json_object(&root, err)
-                         : exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", name.data, error.line, error.column, error.text);
+                         : exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", name.data, error.line,
+                                    error.column, error.text);
     if (st == EXO_OK)
         st = read_end(t, &root, "bos_token", &t->begin, &ends->begin_known, err);
     if (st == EXO_OK)
@@ -87,7 +95,8 @@ named(const exo_tokenizer *t, const char *const *names)
 exo_status
 exo_load_ends(exo_tokenizer *t, const char *path, exo_err *err)
 {
-    static const char *const begins[] = {"<s>", "<|begin_of_text|>", "<|startoftext|>", "<bos>", "<|endoftext|>", NULL};
+    static const char *const begins[] = {"<s>",   "<|begin_of_text|>", "<|startoftext|>",
+                                         "<bos>", "<|endoftext|>",     NULL};
     static const char *const stops[] = {"</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", NULL};
     struct ends ends = {0};
     exo_status st = EXO_OK;

@@ -21,7 +21,8 @@ typedef struct exo_json {
 } exo_json;
 
 /* "file: place: reason". */
-exo_status exo_json_fail(const exo_json *part, exo_err *err, exo_status code, const char *format, ...) EXO_PRINTF(4, 5);
+exo_status exo_json_fail(const exo_json *part, exo_err *err, exo_status code, const char *format,
+                         ...) EXO_PRINTF(4, 5);
 /* Puts "file: place: " before the reason that `err` has. */
 exo_status exo_json_in(const exo_json *part, exo_err *err, exo_status code);
 /* UNSUPPORTED: a value of this name, which nothing here knows. */
@@ -40,9 +41,11 @@ exo_status exo_json_text(const exo_json *part, const char **out, exo_err *err);
 /* 0 to `most`. */
 exo_status exo_json_number(const exo_json *part, uint64_t most, uint64_t *out, exo_err *err);
 /* The text under the key, which must be there. */
-exo_status exo_json_text_of(const exo_json *object, const char *key, const char **out, exo_err *err);
+exo_status exo_json_text_of(const exo_json *object, const char *key, const char **out,
+                            exo_err *err);
 /* The flag under the key, or `fallback` if it is missing or null. */
-exo_status exo_json_flag_of(const exo_json *object, const char *key, bool fallback, bool *out, exo_err *err);
+exo_status exo_json_flag_of(const exo_json *object, const char *key, bool fallback, bool *out,
+                            exo_err *err);
 /* UNSUPPORTED: a key that is none of these (ended by NULL), which says something that would be ignored. */
 exo_status exo_json_only(const exo_json *object, const char *const *keys, exo_err *err);
 

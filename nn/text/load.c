@@ -18,9 +18,11 @@ enum {
 
 /* The tokens of {"SpecialToken": {"id": ...}}: ids of special_tokens. */
 static exo_status
-load_special(exo_tokenizer *t, const exo_json *template, const exo_json *part, exo_tokens *out, exo_err *err)
+load_special(exo_tokenizer *t, const exo_json *template, const exo_json *part, exo_tokens *out,
+             exo_err *err)
 {
-    static const char *const keys[] = {"id", "type_id", NULL}, *const token_keys[] = {"id", "ids", "tokens", NULL};
+    static const char *const keys[] = {"id", "type_id", NULL}, *const token_keys[] = {
+                                                                   "id", "ids", "tokens", NULL};
     exo_json all, token, ids;
     const char *name = NULL;
     size_t count = 0;
@@ -67,7 +69,8 @@ load_template(exo_tokenizer *t, const exo_json *part, exo_err *err)
         exo_json piece = exo_json_item(&single, i);
         st = exo_json_only(&piece, piece_keys, err);
         if (st == EXO_OK && json_object_size(piece.value) != 1)
-            st = exo_json_fail(&piece, err, EXO_DAMAGED, "either 'Sequence' or 'SpecialToken' is expected");
+            st = exo_json_fail(&piece, err, EXO_DAMAGED,
+                               "either 'Sequence' or 'SpecialToken' is expected");
         if (st == EXO_OK && exo_json_find(&piece, "SpecialToken", &inner)) {
             st = load_special(t, part, &inner, text ? &t->after : &t->before, err);
         } else if (st == EXO_OK) {
@@ -76,19 +79,22 @@ load_template(exo_tokenizer *t, const exo_json *part, exo_err *err)
             if (st == EXO_OK)
                 st = exo_json_text_of(&inner, "id", &name, err);
             if (st == EXO_OK && (strcmp(name, "A") != 0 || text))
-                st = exo_json_fail(&piece, err, EXO_UNSUPPORTED, "only one sequence, 'A', is supported");
+                st = exo_json_fail(&piece, err, EXO_UNSUPPORTED,
+                                   "only one sequence, 'A', is supported");
             text = true;
         }
     }
     if (st == EXO_OK && !text)
-        st = exo_json_fail(&single, err, EXO_UNSUPPORTED, "a template without the sequence 'A' is not supported");
+        st = exo_json_fail(&single, err, EXO_UNSUPPORTED,
+                           "a template without the sequence 'A' is not supported");
     return st;
 }
 
 static exo_status
 load_processor(exo_tokenizer *t, const exo_json *part, int depth, bool *templates, exo_err *err)
 {
-    static const char *const byte_level_keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
+    static const char *const byte_level_keys[] = {"type", "add_prefix_space", "trim_offsets",
+                                                  "use_regex", NULL};
     static const char *const sequence_keys[] = {"type", "processors", NULL};
     const char *type = NULL;
     exo_json list;
@@ -107,7 +113,8 @@ load_processor(exo_tokenizer *t, const exo_json *part, int depth, bool *template
     if (strcmp(type, "Sequence") != 0)
         return exo_json_unknown(part, "the post-processor", type, err);
     if (depth > DEPTH_MOST)
-        return exo_json_fail(part, err, EXO_UNSUPPORTED, "sequences that are so deep are not supported");
+        return exo_json_fail(part, err, EXO_UNSUPPORTED,
+                             "sequences that are so deep are not supported");
     st = exo_json_only(part, sequence_keys, err);
     if (st == EXO_OK)
         st = exo_json_get(part, "processors", &list, err);
@@ -135,12 +142,14 @@ refuse_lengths(const exo_json *root, exo_err *err)
 {
     exo_json part, key;
     if (exo_json_find(root, "truncation", &part))
-        return exo_json_fail(&part, err, EXO_UNSUPPORTED, "truncation is not supported; set it to null");
+        return exo_json_fail(&part, err, EXO_UNSUPPORTED,
+                             "truncation is not supported; set it to null");
     if (!exo_json_find(root, "padding", &part))
         return EXO_OK;
     exo_status st = exo_json_get(&part, "strategy", &key, err);
-    if (st == EXO_OK && (!json_is_string(key.value) || strcmp(json_string_value(key.value), "BatchLongest") != 0 ||
-                         exo_json_find(&part, "pad_to_multiple_of", &key)))
+    if (st == EXO_OK &&
+        (!json_is_string(key.value) || strcmp(json_string_value(key.value), "BatchLongest") != 0 ||
+         exo_json_find(&part, "pad_to_multiple_of", &key)))
         st = exo_json_fail(&part, err, EXO_UNSUPPORTED, "padding is not supported; set it to null");
     return st;
 }
@@ -150,8 +159,9 @@ refuse_lengths(const exo_json *root, exo_err *err)
 static exo_status
 load_root(exo_tokenizer *t, const exo_json *root, exo_err *err)
 {
-    static const char *const keys[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
-                                       "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
+    static const char *const keys[] = {
+        "version",       "truncation",     "padding", "added_tokens", "normalizer",
+        "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
     static const struct {
         const char *key;
         exo_status (*load)(exo_tokenizer *t, const exo_json *part, exo_err *err);
@@ -249,11 +259,14 @@ fail_other(const struct source *s, const char *only, exo_err *err)
                   {"vocab.json", "without a merges.txt"}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if ((!only || strcmp(only, others[i].file) == 0) && has(s, others[i].file))
-            return exo_fail(err, EXO_UNSUPPORTED,
-                            "%s/%s (%s) is not read, only tokenizer.json, or vocab.json with merges.txt. Write a "
-                            "tokenizer.json beside it with transformers: python3 -c 'import sys, transformers as t; "
-                            "t.AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' FOLDER",
-                            s->folder.data, others[i].file, others[i].kind);
+            return exo_fail(
+                err, EXO_UNSUPPORTED,
+                "%s/%s (%s) is not read, only tokenizer.json, or vocab.json with merges.txt. Write "
+                "a "
+                "tokenizer.json beside it with transformers: python3 -c 'import sys, transformers "
+                "as t; "
+                "t.AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' FOLDER",
+                s->folder.data, others[i].file, others[i].kind);
     return EXO_OK;
 }
 
@@ -277,7 +290,8 @@ find_source(struct source *s, const char *path, exo_err *err)
     if (s->folder.failed)
         return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
     bool either = strcmp(name, "vocab.json") == 0 || strcmp(name, "merges.txt") == 0;
-    s->pair = (either || (folder && !has(s, "tokenizer.json"))) && has(s, "vocab.json") && has(s, "merges.txt");
+    s->pair = (either || (folder && !has(s, "tokenizer.json"))) && has(s, "vocab.json") &&
+              has(s, "merges.txt");
     exo_text_add(&s->file, "%s%s", folder || s->pair ? s->folder.data : path,
                  s->pair  ? "/vocab.json"
                  : folder ? "/tokenizer.json"
@@ -298,7 +312,8 @@ exo_tokenizer_load(exo_tokenizer **out, const char *path, exo_err *err)
     size_t size = 0;
     exo_tokenizer *t = NULL;
     exo_status st = find_source(&source, path, err);
-    if (st == EXO_OK && !source.pair) /* first: whatever is beside it, without it there is no tokenizer */
+    if (st == EXO_OK &&
+        !source.pair) /* first: whatever is beside it, without it there is no tokenizer */
         st = exo_file_read(source.file.data, FILE_MOST, &file, &size, err);
     if (st == EXO_OK)
         st = exo_beside_read(&beside, source.file.data, err);

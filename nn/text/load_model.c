@@ -19,11 +19,13 @@ load_vocabulary(exo_tokenizer *t, const exo_json *part, exo_err *err)
     const uint64_t most = GAPS * (uint64_t)json_object_size(part->value) + GAPS_LEAST;
     for (; at && st == EXO_OK; at = json_object_iter_next(part->value, at)) {
         const char *text = json_object_iter_key(at);
-        exo_json token = {.up = part, .key = text, .value = json_object_iter_value(at), .file = part->file};
+        exo_json token = {
+            .up = part, .key = text, .value = json_object_iter_value(at), .file = part->file};
         uint64_t number = 0;
         st = exo_json_number(&token, EXO_VOCAB_MOST - 1, &number, err);
         if (st == EXO_OK && number >= most)
-            st = exo_json_fail(&token, err, EXO_DAMAGED, "the number %llu is far beyond the %zu tokens that there are",
+            st = exo_json_fail(&token, err, EXO_DAMAGED,
+                               "the number %llu is far beyond the %zu tokens that there are",
                                (unsigned long long)number, json_object_size(part->value));
         if (st != EXO_OK)
             return st;
@@ -45,13 +47,15 @@ load_merge(exo_tokenizer *t, const exo_json *part, uint32_t rank, exo_err *err)
         left = json_string_value(part->value);
         const char *space = strchr(left, ' ');
         if (!space || strchr(space + 1, ' '))
-            return exo_json_fail(part, err, EXO_DAMAGED, "two tokens with a space between them are expected");
+            return exo_json_fail(part, err, EXO_DAMAGED,
+                                 "two tokens with a space between them are expected");
         length = (size_t)(space - left);
         right = space + 1;
     } else {
         st = exo_json_list(part, &count, err);
         if (st == EXO_OK && count != 2)
-            st = exo_json_fail(part, err, EXO_DAMAGED, "two tokens are expected, but these are %zu", count);
+            st = exo_json_fail(part, err, EXO_DAMAGED, "two tokens are expected, but these are %zu",
+                               count);
         for (size_t i = 0; i < 2 && st == EXO_OK; i++) {
             exo_json item = exo_json_item(part, i);
             st = exo_json_text(&item, i == 0 ? &left : &right, err);
@@ -74,7 +78,8 @@ load_merges(exo_tokenizer *t, const exo_json *part, exo_err *err)
         st = exo_bpe_expect(&t->bpe, count, err);
     for (size_t i = 0; i < count && st == EXO_OK; i++) {
         exo_json merge = exo_json_item(part, i);
-        if (json_is_string(merge.value) && strncmp(json_string_value(merge.value), "#version", 8) == 0)
+        if (json_is_string(merge.value) &&
+            strncmp(json_string_value(merge.value), "#version", 8) == 0)
             continue;
         st = load_merge(t, &merge, rank++, err);
     }
@@ -112,13 +117,15 @@ refuse_others(const exo_json *model, exo_err *err)
         if (st != EXO_OK)
             return st;
         if (*text)
-            return exo_json_fail(&part, err, EXO_UNSUPPORTED, "'%.64s' is not supported, only none", text);
+            return exo_json_fail(&part, err, EXO_UNSUPPORTED, "'%.64s' is not supported, only none",
+                                 text);
     }
     if (exo_json_find(model, "dropout", &part)) {
         if (!json_is_number(part.value))
             return exo_json_fail(&part, err, EXO_DAMAGED, "a number is expected");
         if (json_number_value(part.value) != 0)
-            return exo_json_fail(&part, err, EXO_UNSUPPORTED, "dropout is not supported; set it to null");
+            return exo_json_fail(&part, err, EXO_UNSUPPORTED,
+                                 "dropout is not supported; set it to null");
     }
     return EXO_OK;
 }
@@ -180,11 +187,13 @@ number_of(const exo_tokenizer *t, size_t model_tokens, const char *content)
     if (known >= 0)
         return (uint64_t)known;
     int32_t most = t->added.most;
-    return most >= 0 && ((size_t)most >= model_tokens || model_tokens == 0) ? (uint64_t)most + 1 : model_tokens;
+    return most >= 0 && ((size_t)most >= model_tokens || model_tokens == 0) ? (uint64_t)most + 1
+                                                                            : model_tokens;
 }
 
 static exo_status
-read_added(const exo_json *part, exo_added_token *token, uint64_t *number, const char **content, exo_err *err)
+read_added(const exo_json *part, exo_added_token *token, uint64_t *number, const char **content,
+           exo_err *err)
 {
     static const char *const keys[] = {"id",     "content",    "single_word", "lstrip",
                                        "rstrip", "normalized", "special",     NULL};
@@ -222,9 +231,10 @@ load_one(exo_tokenizer *t, const exo_json *part, size_t model_tokens, exo_err *e
         return exo_json_fail(part, err, EXO_UNSUPPORTED, "an empty added token is not supported");
     uint64_t number = number_of(t, model_tokens, content);
     if (said != number)
-        return exo_json_fail(part, err, EXO_DAMAGED,
-                             "'%.64s' has the number %llu here, but %llu by the vocabulary and its place", content,
-                             (unsigned long long)said, (unsigned long long)number);
+        return exo_json_fail(
+            part, err, EXO_DAMAGED,
+            "'%.64s' has the number %llu here, but %llu by the vocabulary and its place", content,
+            (unsigned long long)said, (unsigned long long)number);
     if (exo_vocab_find(&t->bpe.vocab, content, strlen(content)) < 0) {
         st = exo_vocab_add(&t->bpe.vocab, content, strlen(content), number, EXO_TOKEN_ADDED, err);
         if (st != EXO_OK)
@@ -258,7 +268,8 @@ index_added(exo_tokenizer *t, const exo_json *part, exo_err *err)
             size = out.length;
         }
         if (st == EXO_OK && size == 0)
-            st = exo_fail(err, EXO_UNSUPPORTED, "nothing is left of '%.64s' when it is normalized", token->content);
+            st = exo_fail(err, EXO_UNSUPPORTED, "nothing is left of '%.64s' when it is normalized",
+                          token->content);
         if (st == EXO_OK)
             st = exo_added_index(&t->added, i, text, size, err);
         if (st != EXO_OK) {

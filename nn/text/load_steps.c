@@ -11,9 +11,9 @@ enum {
 };
 
 /* How GPT-2 splits; Hugging Face's ByteLevel has it built in. */
-#define GPT2_WORDS                                                                                                     \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" EXO_REGEX_SPACE "\\p{L}\\p{N}]+|[" EXO_REGEX_SPACE              \
-    "]+(?![^" EXO_REGEX_SPACE "])|[" EXO_REGEX_SPACE "]+"
+#define GPT2_WORDS                                                                                 \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" EXO_REGEX_SPACE                             \
+    "\\p{L}\\p{N}]+|[" EXO_REGEX_SPACE "]+(?![^" EXO_REGEX_SPACE "])|[" EXO_REGEX_SPACE "]+"
 /* What \w of Rust's regular expressions is. */
 #define RUST_WORD EXO_REGEX_WORD "\\x{200c}\\x{200d}"
 
@@ -27,15 +27,16 @@ struct loader {
 };
 
 static exo_status
-load_any(exo_steps *steps, const exo_json *part, const struct loader *loaders, const char *what, int depth,
-         exo_err *err)
+load_any(exo_steps *steps, const exo_json *part, const struct loader *loaders, const char *what,
+         int depth, exo_err *err)
 {
     const char *type = NULL;
     exo_status st = exo_json_text_of(part, "type", &type, err);
     if (st != EXO_OK)
         return st;
     if (depth > DEPTH_MOST)
-        return exo_json_fail(part, err, EXO_UNSUPPORTED, "sequences that are so deep are not supported");
+        return exo_json_fail(part, err, EXO_UNSUPPORTED,
+                             "sequences that are so deep are not supported");
     while (loaders->type && strcmp(loaders->type, type) != 0)
         loaders++;
     if (!loaders->type)
@@ -43,11 +44,13 @@ load_any(exo_steps *steps, const exo_json *part, const struct loader *loaders, c
     st = exo_json_only(part, loaders->keys, err);
     if (st != EXO_OK)
         return st;
-    return loaders->load ? loaders->load(steps, part, depth, err) : exo_steps_add(steps, loaders->step, err);
+    return loaders->load ? loaders->load(steps, part, depth, err)
+                         : exo_steps_add(steps, loaders->step, err);
 }
 
 static exo_status
-load_sequence(exo_steps *steps, const exo_json *part, const char *key, load_part *load, int depth, exo_err *err)
+load_sequence(exo_steps *steps, const exo_json *part, const char *key, load_part *load, int depth,
+              exo_err *err)
 {
     exo_json list;
     size_t count = 0;
@@ -79,8 +82,8 @@ add(exo_steps *steps, const exo_json *part, exo_step step, const char *content, 
 
 /* A pattern of ours and a way to split at it. */
 static exo_status
-add_split(exo_steps *steps, const exo_json *part, const char *regex, exo_split_behavior behavior, bool invert,
-          exo_err *err)
+add_split(exo_steps *steps, const exo_json *part, const char *regex, exo_split_behavior behavior,
+          bool invert, exo_err *err)
 {
     exo_step step = {.kind = EXO_STEP_SPLIT, .behavior = behavior, .invert = invert};
     exo_status st = exo_pattern_own(&step.pattern, regex, err);
@@ -124,10 +127,12 @@ load_replace(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     if (st != EXO_OK)
         return st;
     if (regex && strchr(content, '$'))
-        st = exo_json_fail(part, err, EXO_UNSUPPORTED, "a '$' in what replaces a regular expression is not supported");
-    else if (exo_pattern_may_be_empty(step.pattern)) /* the original panics */
         st = exo_json_fail(part, err, EXO_UNSUPPORTED,
-                           "to replace what a regular expression finds between characters is not supported");
+                           "a '$' in what replaces a regular expression is not supported");
+    else if (exo_pattern_may_be_empty(step.pattern)) /* the original panics */
+        st = exo_json_fail(
+            part, err, EXO_UNSUPPORTED,
+            "to replace what a regular expression finds between characters is not supported");
     if (st != EXO_OK) {
         exo_pattern_free(&step.pattern);
         return st;
@@ -153,7 +158,8 @@ typedef enum prepend_scheme {
 } prepend_scheme;
 
 static exo_status
-read_metaspace(const exo_json *part, const char **replacement, prepend_scheme *scheme, bool *split, exo_err *err)
+read_metaspace(const exo_json *part, const char **replacement, prepend_scheme *scheme, bool *split,
+               exo_err *err)
 {
     exo_json key;
     const char *name = "always";
@@ -168,7 +174,8 @@ read_metaspace(const exo_json *part, const char **replacement, prepend_scheme *s
     if (st != EXO_OK)
         return st;
     if (!prefix && strcmp(name, "never") != 0)
-        return exo_json_fail(part, err, EXO_DAMAGED, "'add_prefix_space' false needs 'prepend_scheme' never");
+        return exo_json_fail(part, err, EXO_DAMAGED,
+                             "'add_prefix_space' false needs 'prepend_scheme' never");
     if (strcmp(name, "always") == 0)
         *scheme = PREPEND_ALWAYS;
     else if (strcmp(name, "first") == 0)
@@ -191,9 +198,10 @@ need_flag(const exo_json *part, const char *key, bool *out, exo_err *err)
 
 static const char *const only_type[] = {"type", NULL};
 static const char *const replace_keys[] = {"type", "pattern", "content", NULL};
-static const char *const byte_level_keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
-static const char *const metaspace_keys[] = {"type",    "replacement", "prepend_scheme", "split", "add_prefix_space",
-                                             "str_rep", NULL};
+static const char *const byte_level_keys[] = {"type", "add_prefix_space", "trim_offsets",
+                                              "use_regex", NULL};
+static const char *const metaspace_keys[] = {
+    "type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep", NULL};
 
 /* --- Normalizers ----------------------------------------------------------------------------------------------------------- */
 
@@ -225,10 +233,18 @@ load_one_normalizer(exo_steps *steps, const exo_json *part, int depth, exo_err *
         {.type = "Sequence", .load = load_normalizers, .keys = sequence_keys},
         {.type = "Prepend", .load = load_prepend, .keys = prepend_keys},
         {.type = "Replace", .load = load_replace, .keys = replace_keys},
-        {.type = "NFC", .keys = only_type, .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFC}},
-        {.type = "NFD", .keys = only_type, .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFD}},
-        {.type = "NFKC", .keys = only_type, .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFKC}},
-        {.type = "NFKD", .keys = only_type, .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFKD}},
+        {.type = "NFC",
+         .keys = only_type,
+         .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFC}},
+        {.type = "NFD",
+         .keys = only_type,
+         .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFD}},
+        {.type = "NFKC",
+         .keys = only_type,
+         .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFKC}},
+        {.type = "NFKD",
+         .keys = only_type,
+         .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFKD}},
         {.type = "Lowercase", .keys = only_type, .step = {.kind = EXO_STEP_LOWERCASE}},
         {.type = NULL}};
     return load_any(steps, part, loaders, "the normalizer", depth, err);
@@ -320,8 +336,10 @@ load_metaspace(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     if (st == EXO_OK)
         st = add(steps, part, spaces, replacement, err);
     if (st == EXO_OK && scheme != PREPEND_NEVER)
-        st = add(steps, part, (exo_step){.kind = scheme == PREPEND_FIRST ? EXO_STEP_PREFIX_FIRST : EXO_STEP_PREFIX},
-                 replacement, err);
+        st = add(
+            steps, part,
+            (exo_step){.kind = scheme == PREPEND_FIRST ? EXO_STEP_PREFIX_FIRST : EXO_STEP_PREFIX},
+            replacement, err);
     if (st != EXO_OK || !split)
         return st;
     st = exo_pattern_literal(&parts.pattern, replacement, err);
@@ -334,7 +352,8 @@ load_digits(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     (void)depth;
     bool each;
     exo_status st = need_flag(part, "individual_digits", &each, err);
-    return st == EXO_OK ? add_split(steps, part, "\\p{N}", each ? EXO_SPLIT_ISOLATED : EXO_SPLIT_CONTIGUOUS, false, err)
+    return st == EXO_OK ? add_split(steps, part, "\\p{N}",
+                                    each ? EXO_SPLIT_ISOLATED : EXO_SPLIT_CONTIGUOUS, false, err)
                         : st;
 }
 
@@ -342,7 +361,8 @@ static exo_status
 load_whitespace(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
 {
     (void)depth;
-    return add_split(steps, part, "[" RUST_WORD "]+|[^" RUST_WORD EXO_REGEX_SPACE "]+", EXO_SPLIT_REMOVED, true, err);
+    return add_split(steps, part, "[" RUST_WORD "]+|[^" RUST_WORD EXO_REGEX_SPACE "]+",
+                     EXO_SPLIT_REMOVED, true, err);
 }
 
 static exo_status
@@ -358,8 +378,10 @@ load_punctuation(exo_steps *steps, const exo_json *part, int depth, exo_err *err
     (void)depth;
     exo_split_behavior behavior = EXO_SPLIT_ISOLATED;
     exo_json given;
-    exo_status st = exo_json_find(part, "behavior", &given) ? read_behavior(part, &behavior, err) : EXO_OK;
-    return st == EXO_OK ? add_split(steps, part, "[\\p{P}!-/:-@\\[-`{-~]", behavior, false, err) : st;
+    exo_status st =
+        exo_json_find(part, "behavior", &given) ? read_behavior(part, &behavior, err) : EXO_OK;
+    return st == EXO_OK ? add_split(steps, part, "[\\p{P}!-/:-@\\[-`{-~]", behavior, false, err)
+                        : st;
 }
 
 static exo_status

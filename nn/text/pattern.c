@@ -69,7 +69,8 @@ compile(exo_pattern *p, const char *regex, exo_err *err)
     pcre2_compile_context *context = general ? pcre2_compile_context_create(general) : NULL;
     if (context) {
         pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-        p->code = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, OPTIONS, &code, &at, context);
+        p->code =
+            pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, OPTIONS, &code, &at, context);
         if (p->code)
             p->fast = pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0;
     }
@@ -81,8 +82,8 @@ compile(exo_pattern *p, const char *regex, exo_err *err)
     if (!p->code) {
         PCRE2_UCHAR reason[128] = "?";
         pcre2_get_error_message(code, reason, sizeof reason);
-        return exo_fail(err, EXO_UNSUPPORTED, "the regular expression '%.80s' is not supported: %s", regex,
-                        (const char *)reason);
+        return exo_fail(err, EXO_UNSUPPORTED, "the regular expression '%.80s' is not supported: %s",
+                        regex, (const char *)reason);
     }
     return EXO_OK;
 }
@@ -128,7 +129,8 @@ bool
 exo_pattern_may_be_empty(const exo_pattern *pattern)
 {
     uint32_t empty = 0;
-    return pattern->code && pcre2_pattern_info(pattern->code, PCRE2_INFO_MATCHEMPTY, &empty) == 0 && empty;
+    return pattern->code && pcre2_pattern_info(pattern->code, PCRE2_INFO_MATCHEMPTY, &empty) == 0 &&
+           empty;
 }
 
 exo_status
@@ -175,12 +177,13 @@ match(exo_matcher *m)
 {
     const pcre2_code *code = m->pattern->code;
     if (m->pattern->fast) {
-        int found = pcre2_jit_match(code, (PCRE2_SPTR)m->text, m->size, m->at, 0, m->data, m->context);
+        int found =
+            pcre2_jit_match(code, (PCRE2_SPTR)m->text, m->size, m->at, 0, m->data, m->context);
         if (found != PCRE2_ERROR_JIT_STACKLIMIT)
             return found;
     }
-    return pcre2_match(code, (PCRE2_SPTR)m->text, m->size, m->at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data,
-                       m->context);
+    return pcre2_match(code, (PCRE2_SPTR)m->text, m->size, m->at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                       m->data, m->context);
 }
 
 static exo_status
@@ -194,8 +197,10 @@ next_regex(exo_matcher *m, bool *found, size_t *begin, size_t *end, exo_err *err
         if (result == PCRE2_ERROR_NOMEMORY)
             return exo_fail(err, EXO_NOMEM, "no memory to match a regular expression");
         if (result < 0)
-            return exo_fail(err, EXO_FAILED,
-                            "a regular expression of the tokenizer takes too long on this text (PCRE2: %d)", result);
+            return exo_fail(
+                err, EXO_FAILED,
+                "a regular expression of the tokenizer takes too long on this text (PCRE2: %d)",
+                result);
         const size_t *bounds = pcre2_get_ovector_pointer(m->data);
         /* An empty match right after another one is none, as with Oniguruma. (\K could give bounds that go back; it is refused.) */
         if (bounds[0] == bounds[1] && bounds[1] == m->last) {
@@ -216,7 +221,8 @@ exo_matcher_next(exo_matcher *m, bool *found, size_t *begin, size_t *end, exo_er
 {
     if (!m->pattern->text)
         return next_regex(m, found, begin, end, err);
-    const char *hit = memmem(m->text + m->at, m->size - m->at, m->pattern->text, m->pattern->length);
+    const char *hit =
+        memmem(m->text + m->at, m->size - m->at, m->pattern->text, m->pattern->length);
     *found = hit != NULL;
     if (hit) {
         *begin = (size_t)(hit - m->text);

@@ -12,8 +12,9 @@
 #include "base/grow_text.h"
 
 /* Sets of characters, for classes of PCRE2: Unicode's White_Space, and what Oniguruma's \w is. */
-#define EXO_REGEX_SPACE                                                                                                \
-    "\\t-\\r\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define EXO_REGEX_SPACE                                                                            \
+    "\\t-\\r\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"   \
+    "\\x{3000}"
 #define EXO_REGEX_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 
 typedef struct exo_pattern exo_pattern;
@@ -45,6 +46,7 @@ void exo_matcher_close(exo_matcher *matcher);
 /* The text must be UTF-8. */
 void exo_matcher_begin(exo_matcher *matcher, const char *text, size_t size);
 /* *found false: there is no further match. FAILED: the regular expression takes too long on this text. */
-exo_status exo_matcher_next(exo_matcher *matcher, bool *found, size_t *begin, size_t *end, exo_err *err);
+exo_status exo_matcher_next(exo_matcher *matcher, bool *found, size_t *begin, size_t *end,
+                            exo_err *err);
 
 #endif

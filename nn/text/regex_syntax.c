@@ -32,8 +32,9 @@ struct reader {
 static exo_status
 refuse(struct reader *r, const char *what)
 {
-    return exo_fail(r->err, EXO_UNSUPPORTED, "the regular expression '%.80s' is not supported: %s at byte %zu",
-                    r->regex, what, (size_t)(r->at - r->regex));
+    return exo_fail(r->err, EXO_UNSUPPORTED,
+                    "the regular expression '%.80s' is not supported: %s at byte %zu", r->regex,
+                    what, (size_t)(r->at - r->regex));
 }
 
 static void
@@ -186,7 +187,8 @@ escape(struct reader *r)
         put(r, "\\P{Nd}");
         return EXO_OK;
     case 'b':
-        put(r, "(?:(?<=[" WORD_OUTSIDE "])(?![" WORD_OUTSIDE "])|(?<![" WORD_OUTSIDE "])(?=[" WORD_OUTSIDE "]))");
+        put(r, "(?:(?<=[" WORD_OUTSIDE "])(?![" WORD_OUTSIDE "])|(?<![" WORD_OUTSIDE
+               "])(?=[" WORD_OUTSIDE "]))");
         return EXO_OK;
     case 'p':
     case 'P':

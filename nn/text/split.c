@@ -17,7 +17,8 @@ static void
 flush(struct splitter *s)
 {
     if (s->open && s->end > s->begin)
-        exo_pieces_add(s->out, s->piece->begin + s->begin, s->end - s->begin, -1, s->piece->first && s->begin == 0);
+        exo_pieces_add(s->out, s->piece->begin + s->begin, s->end - s->begin, -1,
+                       s->piece->first && s->begin == 0);
     s->open = false;
 }
 
@@ -63,8 +64,8 @@ part(struct splitter *s, size_t begin, size_t end, bool match)
 }
 
 static exo_status
-split_piece(const exo_step *step, exo_matcher *matcher, const exo_pieces *in, const exo_piece *piece, exo_pieces *out,
-            exo_err *err)
+split_piece(const exo_step *step, exo_matcher *matcher, const exo_pieces *in,
+            const exo_piece *piece, exo_pieces *out, exo_err *err)
 {
     struct splitter s = {.step = step, .out = out, .piece = piece};
     size_t done = 0, begin = 0, end = 0;
@@ -103,7 +104,8 @@ one_step(const exo_step *step, exo_pieces *in, exo_pieces *out, exo_err *err)
         } else {
             size_t begin = out->own.length;
             bool first = piece->first;
-            st = exo_step_transform(step, &matcher, in->text + piece->begin, piece->length, &first, &out->own, err);
+            st = exo_step_transform(step, &matcher, in->text + piece->begin, piece->length, &first,
+                                    &out->own, err);
             if (out->own.length > begin)
                 exo_pieces_add(out, begin, out->own.length - begin, -1, first);
         }

@@ -146,8 +146,8 @@ add_lowercase(const char *text, size_t size, exo_text *out)
 
 /* Of several characters, what replaces them stands where the last of them stood. */
 static exo_status
-add_replaced(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, bool *first, exo_text *out,
-             exo_err *err)
+add_replaced(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, bool *first,
+             exo_text *out, exo_err *err)
 {
     size_t done = 0, begin = 0, end = 0, length = strlen(step->content);
     bool found;
@@ -170,8 +170,8 @@ add_replaced(const exo_step *step, exo_matcher *matcher, const char *text, size_
 }
 
 exo_status
-exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, bool *first,
-                   exo_text *out, exo_err *err)
+exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text, size_t size,
+                   bool *first, exo_text *out, exo_err *err)
 {
     size_t length = step->content ? strlen(step->content) : 0;
     switch (step->kind) {
@@ -200,8 +200,8 @@ exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text,
 }
 
 exo_status
-exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool *first, exo_text *out, exo_text *spare,
-                    exo_err *err)
+exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool *first,
+                    exo_text *out, exo_text *spare, exo_err *err)
 {
     exo_status st = EXO_OK;
     const size_t given_size = size;
@@ -217,7 +217,8 @@ exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool 
             st = exo_step_transform(step, &matcher, text, size, first, spare, err);
         exo_matcher_close(&matcher);
         if (st == EXO_OK && spare->over)
-            st = exo_fail(err, EXO_FAILED, "the tokenizer makes more than %zu bytes of %zu, which is refused",
+            st = exo_fail(err, EXO_FAILED,
+                          "the tokenizer makes more than %zu bytes of %zu, which is refused",
                           spare->most, given_size);
         if (st == EXO_OK && spare->failed)
             st = exo_fail(err, EXO_NOMEM, "no memory to normalize a text of %zu bytes", size);

@@ -68,20 +68,22 @@ exo_status exo_steps_add(exo_steps *steps, exo_step step, exo_err *err);
 
 /* Steps from text to text, one at least, on one text; what comes out is in *out. The memory of both is used again. *first: see pieces.h. FAILED:
  * it would be longer than exo_pieces_most of the text. */
-exo_status exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool *first, exo_text *out,
-                               exo_text *spare, exo_err *err);
+exo_status exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool *first,
+                               exo_text *out, exo_text *spare, exo_err *err);
 /* Steps from text to text or pieces, on every piece of text. *pieces is what goes in and what comes out. */
-exo_status exo_steps_split(const exo_steps *steps, exo_pieces *pieces, exo_pieces *spare, exo_err *err);
+exo_status exo_steps_split(const exo_steps *steps, exo_pieces *pieces, exo_pieces *spare,
+                           exo_err *err);
 /* Steps from tokens to text, on pieces that are tokens' spellings. */
-exo_status exo_steps_decode(const exo_steps *steps, exo_pieces *pieces, exo_pieces *spare, exo_err *err);
+exo_status exo_steps_decode(const exo_steps *steps, exo_pieces *pieces, exo_pieces *spare,
+                            exo_err *err);
 
 /* Adds a token's bytes as the decoder takes them; UTF-8 together with those of other tokens, not by themselves. */
 void exo_steps_token_bytes(const exo_steps *steps, const char *token, size_t size, exo_text *out);
 
 /* One step from text to text. `matcher` is open for its pattern, if it has one. *first, if it was true, becomes false if the step takes the
  * text's beginning away. */
-exo_status exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, bool *first,
-                              exo_text *out, exo_err *err);
+exo_status exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text,
+                              size_t size, bool *first, exo_text *out, exo_err *err);
 /* The character that stands for a byte, and the byte that a character stands for, or -1. */
 uint32_t exo_byte_character(unsigned char byte);
 int exo_character_byte(uint32_t code);

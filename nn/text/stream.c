@@ -67,12 +67,14 @@ settled(exo_token_stream *s, size_t *upto, exo_err *err)
     exo_text_add_bytes(&s->text, "", 0);
     for (size_t i = s->shown; i < s->count; i++) {
         const exo_spelling *spelling = &vocab->spellings[s->window[i]];
-        exo_steps_token_bytes(&s->tokenizer->decoder, vocab->bytes.data + spelling->begin, spelling->length, &s->text);
+        exo_steps_token_bytes(&s->tokenizer->decoder, vocab->bytes.data + spelling->begin,
+                              spelling->length, &s->text);
         ends[i] = s->text.length;
     }
     if (s->text.failed)
         return exo_fail(err, EXO_NOMEM, "no memory to decode a token");
-    size_t whole = s->text.length - exo_utf8_unfinished(s->text.data, s->text.length), at = 0, i = s->shown;
+    size_t whole = s->text.length - exo_utf8_unfinished(s->text.data, s->text.length), at = 0,
+           i = s->shown;
     *upto = s->shown;
     while (i < s->count) {
         uint32_t code;
@@ -91,7 +93,8 @@ settled(exo_token_stream *s, size_t *upto, exo_err *err)
 static bool
 begins_with(const exo_text *text, const exo_text *beginning)
 {
-    return beginning->length <= text->length && memcmp(text->data, beginning->data, beginning->length) == 0;
+    return beginning->length <= text->length &&
+           memcmp(text->data, beginning->data, beginning->length) == 0;
 }
 
 /* A 0 would end the text for whoever gets it. */

@@ -41,7 +41,8 @@ exo_tokenizer_save(const exo_tokenizer *tokenizer, const char *folder, exo_err *
 {
     exo_text path = {0};
     exo_text_add(&path, "%s/tokenizer.json", folder);
-    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "%s: no memory", folder) : exo_folder_make(folder, err);
+    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "%s: no memory", folder)
+                                : exo_folder_make(folder, err);
     if (st == EXO_OK)
         st = exo_file_write_atomic(path.data, tokenizer->file, tokenizer->file_size, err);
     exo_free(path.data);
@@ -53,7 +54,8 @@ exo_tokenizer_same(const exo_tokenizer *a, const exo_tokenizer *b)
 {
     if (a->file_size == b->file_size && memcmp(a->file, b->file, a->file_size) == 0)
         return true;
-    json_t *one = json_loadb(a->file, a->file_size, 0, NULL), *other = json_loadb(b->file, b->file_size, 0, NULL);
+    json_t *one = json_loadb(a->file, a->file_size, 0, NULL),
+           *other = json_loadb(b->file, b->file_size, 0, NULL);
     bool same = one && other && json_equal(one, other);
     json_decref(one);
     json_decref(other);
@@ -144,7 +146,8 @@ encode_pieces(struct encoding *e, exo_err *err)
     for (size_t i = 0; i < e->pieces.count && st == EXO_OK; i++) {
         const exo_piece *piece = &e->pieces.items[i];
         if (piece->token < 0)
-            st = exo_bpe_encode(&e->t->bpe, &e->work, e->pieces.text, piece->begin, piece->length, err);
+            st = exo_bpe_encode(&e->t->bpe, &e->work, e->pieces.text, piece->begin, piece->length,
+                                err);
         else if (!exo_tokens_add(&e->work.out, &piece->token, 1))
             st = exo_fail(err, EXO_NOMEM, "no memory to encode a text");
     }
@@ -184,8 +187,8 @@ encode_bytes(struct encoding *e, const char *text, size_t size, exo_err *err)
 }
 
 exo_status
-exo_tokenizer_encode(const exo_tokenizer *tokenizer, const char *text, size_t size, bool special, int32_t **tokens,
-                     size_t *count, exo_err *err)
+exo_tokenizer_encode(const exo_tokenizer *tokenizer, const char *text, size_t size, bool special,
+                     int32_t **tokens, size_t *count, exo_err *err)
 {
     struct encoding e = {.t = tokenizer};
     exo_tokens *out = &e.work.out;
@@ -195,7 +198,8 @@ exo_tokenizer_encode(const exo_tokenizer *tokenizer, const char *text, size_t si
         st = exo_fail(err, EXO_NOMEM, "no memory to encode a text");
     if (st == EXO_OK && size)
         st = tokenizer->raw ? encode_bytes(&e, text, size, err) : encode_text(&e, text, size, err);
-    if (st == EXO_OK && !exo_tokens_add(out, tokenizer->after.items, special ? tokenizer->after.count : 0))
+    if (st == EXO_OK &&
+        !exo_tokens_add(out, tokenizer->after.items, special ? tokenizer->after.count : 0))
         st = exo_fail(err, EXO_NOMEM, "no memory to encode a text");
     if (st == EXO_OK) {
         *tokens = out->items;
@@ -212,12 +216,14 @@ exo_tokenizer_encode(const exo_tokenizer *tokenizer, const char *text, size_t si
 /* --- Decoding -------------------------------------------------------------------------------------------------------------- */
 
 static exo_status
-spell(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special, exo_pieces *out, exo_err *err)
+spell(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special, exo_pieces *out,
+      exo_err *err)
 {
     for (size_t i = 0; i < count; i++) {
         const exo_spelling *spelling = exo_vocab_spelling(&t->bpe.vocab, tokens[i]);
         if (!spelling)
-            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer", tokens[i], i);
+            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer",
+                            tokens[i], i);
         if (special || !spelling->special)
             exo_pieces_add(out, spelling->begin, spelling->length, -1, false);
     }
@@ -226,8 +232,8 @@ spell(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special,
 }
 
 exo_status
-exo_tokenizer_decode_text(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special, exo_text *out,
-                          exo_err *err)
+exo_tokenizer_decode_text(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special,
+                          exo_text *out, exo_err *err)
 {
     exo_pieces pieces = {0}, spare = {0};
     exo_status st = spell(t, tokens, count, special, &pieces, err);
@@ -252,7 +258,8 @@ decode_bytes(const int32_t *tokens, size_t count, exo_text *out, exo_err *err)
     exo_text_add_bytes(out, "", 0);
     for (size_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || tokens[i] > 255)
-            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer", tokens[i], i);
+            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer",
+                            tokens[i], i);
         char byte = (char)tokens[i];
         exo_text_add_bytes(out, &byte, 1);
     }
@@ -260,12 +267,13 @@ decode_bytes(const int32_t *tokens, size_t count, exo_text *out, exo_err *err)
 }
 
 exo_status
-exo_tokenizer_decode(const exo_tokenizer *tokenizer, const int32_t *tokens, size_t count, bool special, char **text,
-                     size_t *size, exo_err *err)
+exo_tokenizer_decode(const exo_tokenizer *tokenizer, const int32_t *tokens, size_t count,
+                     bool special, char **text, size_t *size, exo_err *err)
 {
     exo_text out = {0};
-    exo_status st = tokenizer->raw ? decode_bytes(tokens, count, &out, err)
-                                   : exo_tokenizer_decode_text(tokenizer, tokens, count, special, &out, err);
+    exo_status st = tokenizer->raw
+                        ? decode_bytes(tokens, count, &out, err)
+                        : exo_tokenizer_decode_text(tokenizer, tokens, count, special, &out, err);
     if (st != EXO_OK) {
         exo_free(out.data);
         return st;

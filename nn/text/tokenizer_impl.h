@@ -28,7 +28,8 @@ struct exo_tokenizer {
 };
 
 /* A tokenizer of a tokenizer.json in memory, whose name is for errors; takes `file` (exo_free), also on failure. */
-exo_status exo_tokenizer_parse(exo_tokenizer **out, const char *name, char *file, size_t size, exo_err *err);
+exo_status exo_tokenizer_parse(exo_tokenizer **out, const char *name, char *file, size_t size,
+                               exo_err *err);
 
 /* Parts of tokenizer.json, each into the tokenizer. The parts are there and not null, but that of the added tokens. */
 exo_status exo_load_model(exo_tokenizer *t, const exo_json *part, exo_err *err);
@@ -39,7 +40,8 @@ exo_status exo_load_post_processor(exo_tokenizer *t, const exo_json *part, exo_e
 exo_status exo_load_decoder(exo_tokenizer *t, const exo_json *part, exo_err *err);
 /* The tokenizer.json that says what vocab.json and merges.txt in `folder` do, with GPT-2's rules: *out (*size, exo_free). NOT_FOUND: there is
  * no vocab.json; IO, NOMEM; DAMAGED and UNSUPPORTED name the file and what to do. */
-exo_status exo_gpt2_files(const char *folder, const exo_beside *beside, char **out, size_t *size, exo_err *err);
+exo_status exo_gpt2_files(const char *folder, const exo_beside *beside, char **out, size_t *size,
+                          exo_err *err);
 /* Which tokens begin and end a document: as the files beside `path`, t->beside, say, else by what the file adds, else by their names. */
 exo_status exo_load_ends(exo_tokenizer *t, const char *path, exo_err *err);
 
@@ -47,7 +49,7 @@ exo_status exo_load_ends(exo_tokenizer *t, const char *path, exo_err *err);
 void exo_warn_of_contradictions(const exo_tokenizer *t, const exo_json *config);
 
 /* Decodes as exo_tokenizer_decode does, but always to UTF-8. */
-exo_status exo_tokenizer_decode_text(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special,
-                                     exo_text *out, exo_err *err);
+exo_status exo_tokenizer_decode_text(const exo_tokenizer *t, const int32_t *tokens, size_t count,
+                                     bool special, exo_text *out, exo_err *err);
 
 #endif

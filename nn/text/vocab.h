@@ -40,8 +40,8 @@ typedef struct exo_vocab {
 
 void exo_vocab_release(exo_vocab *vocab);
 /* DAMAGED: the spelling or the number is taken, or the number is too large. NOMEM. */
-exo_status exo_vocab_add(exo_vocab *vocab, const char *text, size_t length, uint64_t number, exo_token_kind kind,
-                         exo_err *err);
+exo_status exo_vocab_add(exo_vocab *vocab, const char *text, size_t length, uint64_t number,
+                         exo_token_kind kind, exo_err *err);
 /* The number, or -1. */
 int32_t exo_vocab_find(const exo_vocab *vocab, const char *text, size_t length);
 /* NULL: no token has this number. */
