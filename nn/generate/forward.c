@@ -1,4 +1,5 @@
-/* Forward passes: see forward.h. Every step of a block is one loop of the team, over rows or over panels of weights. */
+/* Forward passes: see forward.h. Each step of a block is one loop of the team (team.h), over rows,
+ * over tiles of rows, or over panels of weights. Read next: nn/cpu/decode.h, the kernels. */
 #include "nn/generate/forward.h"
 
 #include <math.h>
@@ -10,10 +11,10 @@
 
 enum {
     PANEL = EXO_DECODE_PANEL,
-    BLOCK_LOOPS = 10, /* loops of a block; of the embedding; of each stretch of logits */
+    BLOCK_LOOPS = 10, /* of each block, at most */
     EMBEDDING_LOOPS = 1,
-    LOGIT_LOOPS = 3,
-    SHARES = 64 /* into which panels are cut, at most */
+    LOGIT_LOOPS = 3, /* of each EXO_LOGIT_ROWS rows of logits */
+    SHARES = 64      /* a product's panels are divided into at most so many items */
 };
 
 static size_t
@@ -34,9 +35,9 @@ qkv_stride(const exo_decoder_spec *s)
     return exo_decode_stride((s->heads + 2 * s->kv_heads) * s->head_width);
 }
 
-/* --- Memory -------------------------------------------------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
-/* count * size zeroed bytes for kernels; NULL also if they cannot be counted. */
+/* count * size zeroed bytes, aligned for kernels. NULL: no memory, or the product overflows. */
 static void *
 aligned(size_t count, size_t size)
 {
@@ -152,7 +153,7 @@ exo_forward_release(exo_forward *f)
     *f = (exo_forward){0};
 }
 
-/* --- Plan ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Plan ------------------------------------------------------------------------------------- */
 
 void
 exo_pass_begin(exo_forward *f, exo_logits_use use, void *context)
@@ -181,15 +182,15 @@ exo_pass_add(exo_forward *f, float *cache, const int32_t *tokens, size_t count, 
     }
 }
 
-/* --- Loops: what an item is ------------------------------------------------------------------------------------------------------ */
+/* --- Loops: what an item is ------------------------------------------------------------------- */
 
-/* Where a member is. Items are given the member's own. */
+/* The context of an item. Each member of the team has its own, and all have the same values. */
 struct at {
     exo_forward *f;
     const exo_block_weights *block;
     size_t layer;
-    size_t first, outputs; /* of this stretch of logits */
-    /* The product that runs. */
+    size_t first, outputs; /* the rows of logits under way: f->output[first] and those after it */
+    /* The product under way. If `gate` is set, it is computed first, and `linear` multiplies y. */
     const exo_linear_weights *linear, *gate;
     exo_decode_rows in;
     size_t rows;
@@ -239,7 +240,7 @@ embed_row(void *context, size_t row)
     }
 }
 
-/* h = norm(x) of a row, and what a quantized product reads of it. `from`: the row of x. */
+/* h[row] = norm(x[from]). Quantizes the row too if products read quantized rows. */
 static void
 norm_row(const struct at *at, const exo_norm_weights *norm, size_t from, size_t row)
 {
@@ -305,7 +306,8 @@ product_share(void *context, size_t index)
     }
 }
 
-/* The keys and values of a row go into the cache; rotary positions turn its queries and keys first. */
+/* Writes a row's keys and values into the cache, after rotary positions have turned its queries
+ * and keys. */
 static void
 remember_row(void *context, size_t row)
 {
@@ -327,7 +329,7 @@ remember_row(void *context, size_t row)
     }
 }
 
-/* A tile of rows with one head of keys and values. */
+/* Attention of a tile's rows, in all query heads that share one head of keys and values. */
 static void
 attend_tile(void *context, size_t index)
 {
@@ -367,9 +369,10 @@ use_row(void *context, size_t index)
     f->use(f->use_context, f->tag[at->first + index], f->logits + skip, &scratch);
 }
 
-/* --- The pass ------------------------------------------------------------------------------------------------------------------- */
+/* --- The pass --------------------------------------------------------------------------------- */
 
-/* y = what `end` says of in W^T, over the team. `quantize`: `in` has not been quantized yet. */
+/* v = activation(in W^T + bias), divided among the team. `put` says whether y = v, y += v or y *=
+ * v. `quantize`: no norm has quantized `in`, so a quantized product does it here. */
 static void
 product(exo_member *member, struct at *at, const exo_linear_weights *linear, const float *in,
         size_t in_stride, float *y, size_t y_stride, exo_activation activation, exo_decode_put put,

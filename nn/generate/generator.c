@@ -1,4 +1,5 @@
-/* Generators: making them, and the coming and going of sequences. Read next: step.c, forward.c. */
+/* Generators: their construction, and the submission and removal of sequences. The state and its
+ * owner are in generator.h. Read next: step.c, forward.c. */
 #include "nn/generate/generator.h"
 
 #include <inttypes.h>
@@ -16,7 +17,7 @@ enum {
 
 #define MAX_ID (UINT64_C(1) << 56)
 
-/* Of the free memory, what caches may take. */
+/* The share of the free memory that the caches may take. */
 static const double share_of_memory = 0.9;
 
 static const char *const format_names[] = {"fp32", "int8", "int4"};
@@ -50,9 +51,9 @@ exo_finish_text(exo_finish finish)
     return "?";
 }
 
-/* --- Making and freeing ----------------------------------------------------------------------------------------------------------- */
+/* --- Making and freeing ----------------------------------------------------------------------- */
 
-/* What exo_decoder_check does not know of: the limits of these kernels. */
+/* exo_decoder_check, and the limits of the inference kernels, which training does not have. */
 static exo_status
 check_spec(const exo_decoder_spec *s, exo_err *err)
 {
@@ -107,7 +108,9 @@ make_sequence(exo_generator *g, exo_sequence *s, exo_err *err)
                     g->opts.sequences, bytes);
 }
 
-/* All caches are there from the beginning: what does not fit is refused, rather than ended by the system. */
+/* Refuses caches that do not fit into the free memory: the system would kill the process when
+ * steps fill them. The caches are allocated at the beginning, but their pages only when first
+ * written. */
 static exo_status
 check_room(const exo_generator *g, exo_err *err)
 {
@@ -208,7 +211,7 @@ exo_generator_cache_bytes(const exo_generator *generator)
     return generator->opts.sequences * generator->forward.cache_size * sizeof(float);
 }
 
-/* --- Sequences --------------------------------------------------------------------------------------------------------------------- */
+/* --- Sequences -------------------------------------------------------------------------------- */
 
 exo_sequence *
 exo_generator_free_place(const exo_generator *generator)

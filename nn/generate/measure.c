@@ -1,4 +1,5 @@
-/* Logits and likelihoods of given tokens, by a generator's weights. They use a free place's cache. */
+/* Logits and likelihoods of given tokens, computed with a generator's weights. The cache is that
+ * of a free place, so no sequence is disturbed. The state and its owner are in generator.h. */
 #include <math.h>
 #include <string.h>
 
@@ -6,12 +7,12 @@
 
 #include "nn/generate/generator.h"
 
-/* Where logits go, or what becomes of them. Tags are rows of the pass. */
+/* The destination of a pass's logits or likelihoods. Tags are rows of the pass. */
 struct measure {
     size_t vocabulary;
-    float *logits;       /* of the first row, or NULL                             */
-    const int32_t *next; /* the token after each row                              */
-    double *nll;         /* (rows)                                                */
+    float *logits;       /* (rows, vocabulary), or NULL */
+    const int32_t *next; /* (rows): the token after each row; NULL without nll */
+    double *nll;         /* (rows), or NULL */
 };
 
 static void

@@ -1,5 +1,6 @@
-/* Weights for inference: see packed_weights.h. A list of places says where every parameter goes; allocating, checking and filling walk
- * over it. */
+/* Weights for inference: see packed_weights.h. A list has the destination of each parameter.
+ * exo_decoder_weights_init builds the list and allocates; checks, filling and release walk over
+ * it. Read next: nn/cpu/decode_pack.c. */
 #include "nn/generate/packed_weights.h"
 
 #include <stdarg.h>
@@ -15,7 +16,8 @@ enum {
     NAME = 64
 };
 
-/* Where a parameter goes: a matrix, or the two matrices that its rows are, or a vector, or two. */
+/* The destination of a parameter: one matrix or vector, or two. A gated MLP's parameter has two:
+ * its first half is the gate, its second half is up. */
 struct exo_weight_place {
     char name[NAME];
     size_t num_dims, dims[2];
@@ -59,7 +61,7 @@ new_vector(exo_decoder_weights *w, size_t count)
     return exo_alloc_aligned(bytes);
 }
 
-/* A vector parameter of `parts` vectors of `count`. */
+/* Adds a vector parameter that consists of `parts` vectors of `count` elements. */
 static exo_status add_vector(exo_decoder_weights *w, float **const *targets, size_t parts,
                              size_t count, exo_err *err, const char *format, ...) EXO_PRINTF(6, 7);
 
@@ -83,7 +85,7 @@ add_vector(exo_decoder_weights *w, float **const *targets, size_t parts, size_t 
     return EXO_OK;
 }
 
-/* A matrix parameter of `parts` matrices (outputs, inputs). */
+/* Adds a matrix parameter that consists of `parts` matrices (outputs, inputs). */
 static exo_status add_matrix(exo_decoder_weights *w, exo_linear_weights *const *targets,
                              size_t parts, size_t outputs, size_t inputs, exo_decode_format how,
                              exo_err *err, const char *format, ...) EXO_PRINTF(8, 9);
@@ -163,7 +165,8 @@ add_block(exo_decoder_weights *w, size_t index, exo_err *err)
     return st;
 }
 
-/* Learned positions: kept as they are. */
+/* Learned positions: a vector in memory, because they stay fp32; a matrix in the check of
+ * shapes. */
 static exo_status
 add_positions(exo_decoder_weights *w, exo_err *err)
 {
@@ -227,7 +230,7 @@ exo_decoder_weights_head(const exo_decoder_weights *w)
     return w->spec.tied ? &w->embedding.matrix : &w->head.matrix;
 }
 
-/* --- Filling ------------------------------------------------------------------------------------------------------------------- */
+/* --- Filling ---------------------------------------------------------------------------------- */
 
 static exo_status
 check(const exo_decoder_weights *w, const exo_params *params, exo_err *err)

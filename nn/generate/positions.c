@@ -1,9 +1,11 @@
-/* Tables of positions: see positions.h. Frequencies are fp32, as in transformers; angles of them are exact. */
+/* Tables of positions: see positions.h. Frequencies are rounded to fp32, as in transformers;
+ * angles, cosines and sines are computed in fp64. */
 #include "nn/generate/positions.h"
 
 #include <math.h>
 
-/* LLaMA 3's: long waves are divided by the factor, short ones kept, those between go from one to the other. */
+/* The scaling of LLaMA 3. A frequency with few turns in the original context is divided by the
+ * factor, one with many turns is kept, and one between the two limits is interpolated. */
 static double
 stretched(double frequency, const exo_rope_scaling *s)
 {

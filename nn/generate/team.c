@@ -1,4 +1,4 @@
-/* Teams: see team.h. The counters of a loop are atomic; the rest of a team changes between runs only. */
+/* Teams: see team.h. The counters of a loop are atomic; exo_team_go alone changes the rest. */
 #include "nn/generate/team.h"
 
 #include <assert.h>
@@ -12,11 +12,12 @@
 
 enum {
     LINE = 64,
-    SPINS = 2000 /* before the processor is offered to others */
+    SPINS = 2000 /* before a member yields the processor */
 };
 
+/* Each counter has a cache line of its own: members change them at different moments. */
 struct loop {
-    _Alignas(LINE) atomic_size_t next; /* the next item that nobody has taken */
+    _Alignas(LINE) atomic_size_t next; /* the first item that no member has taken */
     _Alignas(LINE) atomic_size_t done;
 };
 
