@@ -371,8 +371,8 @@ use_row(void *context, size_t index)
 
 /* --- The pass --------------------------------------------------------------------------------- */
 
-/* v = activation(in W^T + bias), divided among the team. `put` says whether y = v, y += v or y *=
- * v. `quantize`: no norm has quantized `in`, so a quantized product does it here. */
+/* v = activation(in W^T + bias), divided among the team. `put` selects one of y = v, y += v and y
+ * *= v. `quantize`: no norm has quantized `in`, so a quantized product does it here. */
 static void
 product(exo_member *member, struct at *at, const exo_linear_weights *linear, const float *in,
         size_t in_stride, float *y, size_t y_stride, exo_activation activation, exo_decode_put put,

@@ -108,9 +108,8 @@ make_sequence(exo_generator *g, exo_sequence *s, exo_err *err)
                     g->opts.sequences, bytes);
 }
 
-/* Refuses caches that do not fit into the free memory: the system would kill the process when
- * steps fill them. The caches are allocated at the beginning, but their pages only when first
- * written. */
+/* Refuses caches that do not fit into the free memory. Without this check the system would kill
+ * the process. */
 static exo_status
 check_room(const exo_generator *g, exo_err *err)
 {

@@ -1,7 +1,9 @@
-/* Added tokens: a trie of their bytes; in a text, the leftmost one is found, and of those that begin there the longest.
+/* Added tokens: see added.h. They are in a trie of their bytes. The search finds the leftmost
+ * token, and of several that begin there the longest.
  *
- * One that takes white space after it may take the beginning of the next. That one counts all the same, and what is behind it goes on there;
- * if nothing is left of it, it does not. So does the original. */
+ * A token with rstrip may remove white space with which the next token begins. The next token
+ * counts all the same, and the text continues behind it. If the next token has lstrip and nothing
+ * of it is left, it does not count. Hugging Face's library does the same. */
 #include "nn/text/added.h"
 
 #include <string.h>
@@ -41,7 +43,7 @@ exo_added_add(exo_added *added, exo_added_token token, exo_err *err)
     return EXO_OK;
 }
 
-/* A new node, or -1: no memory. */
+/* The index of a new node, or -1: no memory. */
 static int32_t
 new_node(exo_trie *trie, unsigned char byte)
 {
@@ -95,7 +97,7 @@ exo_added_index(exo_added *added, size_t token, const char *text, size_t size, e
     return EXO_OK;
 }
 
-/* The longest token at the beginning of the text, or -1; its length. */
+/* The index of the longest token at the beginning of the text, with its length, or -1. */
 static int32_t
 longest(const exo_trie *trie, const char *text, size_t size, size_t *length)
 {
@@ -112,7 +114,7 @@ longest(const exo_trie *trie, const char *text, size_t size, size_t *length)
     return found;
 }
 
-/* The character before `at`, EXO_UTF8_INVALID at the beginning, and where it begins. */
+/* The character before `at`, and the byte at which it begins. At 0: EXO_UTF8_INVALID. */
 static uint32_t
 before(const char *text, size_t at, size_t *begin)
 {
@@ -139,7 +141,8 @@ is_single(const char *text, size_t size, size_t begin, size_t end)
     return end == size || !exo_utf8_is_word(code);
 }
 
-/* Where the white space before `at` begins, but not before `least`, as far as which another token has taken it. */
+/* The beginning of the white space before `at`, at least `least`: another token may already have
+ * removed the white space up to there. */
 static size_t
 spaces_before(const char *text, size_t least, size_t at)
 {

@@ -1,4 +1,4 @@
-/* See beside.h. */
+/* The files beside a tokenizer.json: see beside.h. */
 #include "nn/text/beside.h"
 
 #include <errno.h>

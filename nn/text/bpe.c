@@ -1,9 +1,12 @@
-/* Byte pair encoding (Sennrich et al., 2016, arXiv:1508.07909), as Hugging Face's tokenizers do it: making the model, and encoding pieces.
+/* Byte pair encoding (Sennrich et al., 2016, arXiv:1508.07909), with the results of Hugging Face's
+ * tokenizers: construction of the model, and encoding of pieces. bpe.h has the owners.
  *
- * A word begins as one symbol for each character; of all neighbours that a merge joins, the one of least rank is joined, the leftmost
- * first, until there is none (bpe_merge.c). A long piece is first cut wherever no merge joins the two characters, so that a text without
- * any pre-tokenizer (LLaMA 2) becomes words, too; this changes nothing, as no merge can ever cross such a place.
- */
+ * A word begins as one symbol for each character. Of all neighbours that a merge joins, those of
+ * the least rank are joined first, the leftmost pair first, until no merge applies (bpe_merge.c).
+ *
+ * A long piece is first cut into words between characters that no merge joins. So a text becomes
+ * words even without a pre-tokenizer (LLaMA 2). The cuts do not change the tokens, because no
+ * merge can cross them. */
 #include "nn/text/bpe.h"
 
 #include <stdio.h>
@@ -14,10 +17,10 @@
 #include "base/utf8.h"
 
 enum {
-    CUT_FROM = 48,     /* bytes of a piece that is worth cutting */
-    CACHED_MOST = 128, /* bytes of a word that is remembered     */
-    CACHE_LEAST = 256,
-    CACHE_MOST = 1 << 16,
+    CUT_FROM = 48,        /* longer pieces are cut, in bytes */
+    CACHED_MOST = 128,    /* longer words are not cached, in bytes */
+    CACHE_LEAST = 256,    /* entries of the cache */
+    CACHE_MOST = 1 << 16, /* entries of the cache */
 };
 
 void
@@ -31,7 +34,7 @@ exo_bpe_release(exo_bpe *bpe)
     *bpe = (exo_bpe){0};
 }
 
-/* --- The model ----------------------------------------------------------------------------------------------------------- */
+/* --- The model -------------------------------------------------------------------------------- */
 
 exo_status
 exo_bpe_characters(exo_bpe *bpe, exo_err *err)
@@ -123,7 +126,7 @@ exo_bpe_merge(exo_bpe *bpe, const char *left, size_t left_length, const char *ri
     return st;
 }
 
-/* --- One call ------------------------------------------------------------------------------------------------------------ */
+/* --- One call --------------------------------------------------------------------------------- */
 
 void
 exo_bpe_work_release(exo_bpe_work *work)
@@ -180,7 +183,8 @@ character(const exo_bpe *bpe, uint32_t code)
     return page ? page[code & 0xff] : -1;
 }
 
-/* All bytes of a character without token as tokens, if there are those; returns how many. */
+/* Byte fallback: the tokens of all bytes of a character. Returns their number, or 0 if a byte has
+ * no token. */
 static size_t
 fall_back(const exo_bpe *bpe, const char *text, size_t length, int32_t *ids)
 {
@@ -192,8 +196,9 @@ fall_back(const exo_bpe *bpe, const char *text, size_t length, int32_t *ids)
     return length;
 }
 
-/* The symbols that the word begins with. An unknown one is written when a known character follows, after the bytes of those that fall back:
- * so does the original. */
+/* The symbols with which the merging begins. As in Hugging Face's library, the unknown token is
+ * written late: when the next character with a token or the next unknown one comes, or at the end.
+ * The bytes of characters with byte fallback in between come before it. */
 static exo_status
 symbols(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t length, size_t *count,
         exo_err *err)
@@ -237,7 +242,7 @@ no_memory(size_t length, exo_err *err)
     return exo_fail(err, EXO_NOMEM, "no memory to encode a word of %zu bytes", length);
 }
 
-/* The word if it was encoded before, else NULL. */
+/* The cache's entry of the word, or NULL. */
 static const exo_bpe_cached *
 remembered(const exo_bpe_work *work, const char *text, size_t begin, size_t length, uint64_t hash)
 {

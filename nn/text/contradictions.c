@@ -1,5 +1,7 @@
-/* What tokenizer_config.json says otherwise than tokenizer.json. The numbers are those of tokenizer.json; transformers takes some of them from
- * the other file, so that a text can become other tokens there. Each contradiction is a line of the log. */
+/* Contradictions between tokenizer_config.json and tokenizer.json, each logged as a warning.
+ *
+ * exogym follows tokenizer.json. transformers takes some values from tokenizer_config.json, so the
+ * same text can have other tokens there. No state. Read next: ends.c, which calls this. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +9,7 @@
 
 #include "nn/text/tokenizer_impl.h"
 
-/* Tokenizers of other kinds, by their class in transformers. */
+/* transformers' classes of other kinds of tokenizers, by the beginning of their names. */
 static const struct {
     const char *beginning, *kind;
 } classes[] = {
@@ -31,7 +33,7 @@ check_class(const exo_json *config)
     }
 }
 
-/* One of added_tokens_decoder: {"NUMBER": {"content": ..., "special": ...}}. */
+/* An entry of added_tokens_decoder: {"NUMBER": {"content": ..., "special": ...}}. */
 static void
 check_added(const exo_tokenizer *t, const exo_json *config, const char *key, const json_t *token)
 {
@@ -60,7 +62,7 @@ check_added(const exo_tokenizer *t, const exo_json *config, const char *key, con
                 config->file, content, json_is_true(special) ? "special" : "not special");
 }
 
-/* add_bos_token, add_eos_token: what encoding puts around a text. */
+/* add_bos_token and add_eos_token: whether encoding puts a token before or after a text. */
 static void
 check_ends(const exo_json *config, const char *key, const char *where, bool does)
 {
@@ -71,7 +73,8 @@ check_ends(const exo_json *config, const char *key, const char *where, bool does
                 does ? "puts a token" : "puts nothing", where);
 }
 
-/* Of ByteLevel only: SentencePiece's space before a text may be the normalizer's. */
+/* add_prefix_space, with ByteLevel only: a SentencePiece tokenizer may put the space before a text
+ * in its normalizer. */
 static void
 check_space(const exo_tokenizer *t, const exo_json *config)
 {

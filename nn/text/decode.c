@@ -1,4 +1,5 @@
-/* Decoding: the spellings of tokens through the steps, which make text of them. */
+/* Decoding: the decoder's steps turn the spellings of tokens into text. The types and the order of
+ * steps are in steps.h. No state of its own. */
 #include "nn/text/steps.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 
 #include "base/utf8.h"
 
-/* Adds what was written to the text since `begin` as a piece. */
+/* Adds the text written since `begin` as a piece. */
 static void
 add_written(exo_pieces *out, size_t begin)
 {
@@ -22,7 +23,8 @@ fuse(const exo_pieces *in, exo_pieces *out)
     add_written(out, 0);
 }
 
-/* The bytes of a token all of whose characters stand for one; of another token, itself. */
+/* Adds the bytes for which a token's characters stand; the token itself, if a character stands for
+ * no byte. */
 static void
 add_unbyted(const char *text, size_t size, exo_text *out)
 {
@@ -72,7 +74,8 @@ fallback_byte(const char *text, size_t size)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* Ends a run of bytes: their text as one piece, or, if they are none, a U+FFFD for each. */
+/* Ends a run of bytes: one piece if they are valid UTF-8, else a piece with U+FFFD for each
+ * byte. */
 static void
 end_run(exo_text *run, exo_pieces *out)
 {
@@ -112,7 +115,7 @@ byte_fallback(const exo_pieces *in, exo_pieces *out)
     exo_free(run.data);
 }
 
-/* The content is one character. */
+/* Removes `content`, one character, from the ends of each piece: up to `start` and `stop` times. */
 static void
 strip(const exo_step *step, const exo_pieces *in, exo_pieces *out)
 {

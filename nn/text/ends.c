@@ -1,6 +1,11 @@
-/* Which tokens begin and end a document. tokenizer.json does not say it; tokenizer_config.json and special_tokens_map.json beside it do,
- * under bos_token and eos_token; where the two differ, the first counts, and a line of the log says so. Without them: what the post-processor puts before and after a text, and names that are in use.
- */
+/* The tokens that begin and end a document. tokenizer.json does not name them. They come from:
+ *
+ *   1. bos_token and eos_token of tokenizer_config.json, then of special_tokens_map.json. If the
+ *      two differ, the first counts, and a warning is logged.
+ *   2. the tokens that the post-processor puts before and after a text;
+ *   3. special tokens with customary names.
+ *
+ * The tokenizer owns the result. Read next: contradictions.c. */
 #include <string.h>
 
 #include <exogym/log.h>
@@ -9,10 +14,10 @@
 #include "nn/text/tokenizer_impl.h"
 
 struct ends {
-    bool begin_known, end_known; /* a file says it, and may say that there is none */
+    bool begin_known, end_known; /* a file has the key; null means that there is no such token */
 };
 
-/* "text", {"content": "text"} or null. */
+/* Reads a token from a key: "text", {"content": "text"} or null. */
 static exo_status
 read_end(const exo_tokenizer *t, const exo_json *root, const char *key, int32_t *out, bool *known,
          exo_err *err)
@@ -62,7 +67,7 @@ read_file(exo_tokenizer *t, const char *path, size_t which, struct ends *ends, e
                  exo_beside_name(which));
     if (name.failed)
         return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
-    /* model_max_length is often a number of thirty digits. */
+    /* Integers are read as reals, because model_max_length often has thirty digits. */
     json_t *json = json_loadb(text, t->beside.size[which],
                               JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     exo_json root = {.value = json, .file = name.data};
@@ -80,7 +85,7 @@ read_file(exo_tokenizer *t, const char *path, size_t which, struct ends *ends, e
     return st;
 }
 
-/* The first of the names that is a special token, or -1. */
+/* The first special token with one of these names, or -1. */
 static int32_t
 named(const exo_tokenizer *t, const char *const *names)
 {

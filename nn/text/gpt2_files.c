@@ -1,6 +1,10 @@
-/* vocab.json with merges.txt, as GPT-2's tokenizer was saved before there was a tokenizer.json: made into the tokenizer.json that says the
- * same, as Hugging Face's library converts them. Byte pair encoding over bytes; special tokens, add_prefix_space, add_bos_token and
- * add_eos_token are tokenizer_config.json's and special_tokens_map.json's to say. Other classes split texts in other ways: refused. */
+/* Conversion of vocab.json and merges.txt, the older files of GPT-2's tokenizer, to a
+ * tokenizer.json with the same tokens, as Hugging Face's library converts them.
+ *
+ * The model is byte pair encoding over bytes. Special tokens, add_prefix_space, add_bos_token and
+ * add_eos_token come from tokenizer_config.json and special_tokens_map.json. Tokenizers of other
+ * classes are refused, because they split texts in other ways. One call owns all state. Read next:
+ * load.c, which parses the result. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,24 +22,24 @@ enum {
     "write a tokenizer.json with transformers: "                                                   \
     "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
 
-/* One call's. */
+/* The state of one conversion. */
 struct making {
     const char *folder;
     json_t *config, *map, *added_file; /* objects, or NULL */
     json_t *vocab;
-    json_t *added;   /* of tokenizer.json */
-    json_int_t next; /* the first number that no token has */
+    json_t *added;   /* the list added_tokens of tokenizer.json */
+    json_int_t next; /* one more than the largest number of a token */
     exo_err *err;
 };
 
-/* --- Files ------------------------------------------------------------------------------------------------------------------- */
+/* --- Files ------------------------------------------------------------------------------------ */
 
 static exo_status
 parse(const struct making *m, const char *file, const char *text, size_t size, json_t **out)
 {
     json_error_t error;
     *out = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
-    if (!*out) /* model_max_length is often a number of thirty digits */
+    if (!*out) /* model_max_length often has thirty digits, too many for an integer */
         *out = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     if (!*out)
         return exo_fail(m->err, EXO_DAMAGED, "%s/%s:%d:%d: %s", m->folder, file, error.line,
@@ -56,7 +60,7 @@ read_text(const struct making *m, const char *file, char **text, size_t *size)
     return st;
 }
 
-/* `*out` stays NULL if there is no such file and none is needed. */
+/* *out stays NULL if the file does not exist and `needed` is false. */
 static exo_status
 read_json(const struct making *m, const char *file, bool needed, json_t **out)
 {
@@ -71,9 +75,10 @@ read_json(const struct making *m, const char *file, bool needed, json_t **out)
     return st;
 }
 
-/* --- What it is -------------------------------------------------------------------------------------------------------------- */
+/* --- The class -------------------------------------------------------------------------------- */
 
-/* GPT-2's rules are those of its class, of OPT's models, and of a folder that says nothing. */
+/* GPT-2's rules apply to the class GPT2Tokenizer, to GPT-2 and OPT models, and to folders that
+ * name neither a class nor a model. */
 static exo_status
 check_class(const struct making *m)
 {
@@ -96,7 +101,7 @@ check_class(const struct making *m)
     return st;
 }
 
-/* --- Added tokens ------------------------------------------------------------------------------------------------------------ */
+/* --- Added tokens ----------------------------------------------------------------------------- */
 
 static json_t *
 find_added(const struct making *m, const char *content)
@@ -116,7 +121,8 @@ flag(const json_t *from, const char *key, bool otherwise)
     return json_is_boolean(value) ? json_is_true(value) : otherwise;
 }
 
-/* Adds a token with the vocabulary's number, or else with `number`; -1: the next. `from` may have flags. */
+/* Adds a token. Its number is that of the vocabulary, else `number`, else (-1) the next free one.
+ * `from` may have flags, such as lstrip. */
 static exo_status
 add_token(struct making *m, const char *content, json_int_t number, const json_t *from,
           bool special)
@@ -142,14 +148,15 @@ add_token(struct making *m, const char *content, json_int_t number, const json_t
                : exo_fail(m->err, EXO_NOMEM, "%s: no memory", m->folder);
 }
 
-/* "text" or {"content": "text", ...}; *out NULL: neither. */
+/* The text of "text" or {"content": "text", ...}; NULL: neither. */
 static const char *
 content_of(const json_t *token)
 {
     return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* What tokenizer_config.json says of a special token, else special_tokens_map.json; `otherwise` if neither does. */
+/* A special token of tokenizer_config.json, else of special_tokens_map.json, else `otherwise`.
+ * *from is the JSON value, or NULL. */
 static const char *
 special_token(const struct making *m, const char *key, const char *otherwise, const json_t **from)
 {
@@ -172,7 +179,8 @@ by_number(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* added_tokens_decoder ({"NUMBER": {...}}) and added_tokens.json ({"text": number}), in the order of the numbers. */
+/* Adds the tokens of added_tokens_decoder ({"NUMBER": {...}}) and of added_tokens.json ({"text":
+ * number}), in the order of their numbers. */
 static exo_status
 add_numbered(struct making *m)
 {
@@ -196,7 +204,8 @@ add_numbered(struct making *m)
     return st;
 }
 
-/* The usual <|endoftext|> is one only if the vocabulary has it: a number that no model has would be made up. */
+/* The default <|endoftext|> is added only if a token of this name exists. Otherwise it would get a
+ * new number, which the model does not have. */
 static exo_status
 add_special(struct making *m)
 {
@@ -227,9 +236,9 @@ add_special(struct making *m)
     return st;
 }
 
-/* --- tokenizer.json ---------------------------------------------------------------------------------------------------------- */
+/* --- tokenizer.json --------------------------------------------------------------------------- */
 
-/* A line a merge; the first may be the version. */
+/* One merge a line. Lines that begin with #version, and empty ones, are skipped. */
 static exo_status
 read_merges(const struct making *m, json_t *out)
 {
@@ -265,7 +274,8 @@ template_part(const char *content)
     return json_pack("{s:{s:s, s:i}}", "SpecialToken", "id", content, "type_id", 0);
 }
 
-/* What add_bos_token and add_eos_token put around a text; without either, what does nothing. */
+/* The post-processor that add_bos_token and add_eos_token ask for. Without them: ByteLevel, which
+ * changes no token. */
 static json_t *
 post_processor(const struct making *m)
 {

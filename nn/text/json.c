@@ -1,4 +1,5 @@
-/* Parts of a JSON file: finding them, checking their types, saying where they are. */
+/* Parts of a JSON file: their search, the checks of their types, and their places in errors. See
+ * json.h. */
 #include "nn/text/json.h"
 
 #include <stdarg.h>

@@ -1,4 +1,6 @@
-/* tokenizer.json, all of it: the file, its parts in the order in which they need each other, the post-processor. */
+/* Loading of tokenizer.json: the search for the file, its root, and the post-processor. The parts
+ * are loaded in the order in which they need each other. The new tokenizer owns all state. Read
+ * next: load_model.c, load_steps.c. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,13 +12,13 @@
 #include "nn/text/tokenizer_impl.h"
 
 enum {
-    DEPTH_MOST = 16,      /* of sequences in sequences */
-    FILE_MOST = 256 << 20 /* bytes                     */
+    DEPTH_MOST = 16,      /* nested sequences of post-processors */
+    FILE_MOST = 256 << 20 /* bytes */
 };
 
-/* --- The post-processor ---------------------------------------------------------------------------------------------------- */
+/* --- The post-processor ----------------------------------------------------------------------- */
 
-/* The tokens of {"SpecialToken": {"id": ...}}: ids of special_tokens. */
+/* Adds the tokens of {"SpecialToken": {"id": NAME}}: the ids of NAME in special_tokens. */
 static exo_status
 load_special(exo_tokenizer *t, const exo_json *template, const exo_json *part, exo_tokens *out,
              exo_err *err)
@@ -102,7 +104,7 @@ load_processor(exo_tokenizer *t, const exo_json *part, int depth, bool *template
     exo_status st = exo_json_text_of(part, "type", &type, err);
     if (st != EXO_OK)
         return st;
-    if (strcmp(type, "ByteLevel") == 0) /* changes where tokens are said to be, nothing else */
+    if (strcmp(type, "ByteLevel") == 0) /* changes the tokens' offsets in the text only */
         return exo_json_only(part, byte_level_keys, err);
     if (strcmp(type, "TemplateProcessing") == 0) {
         if (*templates)
@@ -134,9 +136,10 @@ exo_load_post_processor(exo_tokenizer *t, const exo_json *part, exo_err *err)
     return load_processor(t, part, 0, &templates, err);
 }
 
-/* --- What must do nothing -------------------------------------------------------------------------------------------------- */
+/* --- Options that must have no effect --------------------------------------------------------- */
 
-/* transformers sets both at each call; a text alone is as long as the longest of its batch. */
+/* Refuses truncation, and padding except to the longest text of a batch: a single text is already
+ * as long as that. transformers sets both anew at each call. */
 static exo_status
 refuse_lengths(const exo_json *root, exo_err *err)
 {
@@ -154,7 +157,7 @@ refuse_lengths(const exo_json *root, exo_err *err)
     return st;
 }
 
-/* --- The file -------------------------------------------------------------------------------------------------------------- */
+/* --- The file --------------------------------------------------------------------------------- */
 
 static exo_status
 load_root(exo_tokenizer *t, const exo_json *root, exo_err *err)
@@ -225,12 +228,12 @@ done:
     return st;
 }
 
-/* --- Where it is ----------------------------------------------------------------------------------------------------------- */
+/* --- The path --------------------------------------------------------------------------------- */
 
-/* What a path leads to. */
+/* The files to which a path leads. */
 struct source {
-    exo_text folder; /* without a last '/' */
-    exo_text file;   /* tokenizer.json; of vocab.json and merges.txt the first */
+    exo_text folder; /* without a '/' at the end */
+    exo_text file;   /* tokenizer.json; with `pair`, vocab.json */
     bool pair;       /* vocab.json with merges.txt */
 };
 
@@ -244,7 +247,7 @@ has(const struct source *s, const char *name)
     return there;
 }
 
-/* Tokenizers that are not read, by their files. */
+/* UNSUPPORTED: the folder has a file of a tokenizer of another kind. `only`: looks for this one. */
 static exo_status
 fail_other(const struct source *s, const char *only, exo_err *err)
 {
@@ -270,7 +273,7 @@ fail_other(const struct source *s, const char *only, exo_err *err)
     return EXO_OK;
 }
 
-/* A folder, a tokenizer.json by whatever name, or a file of those that stand for their folder. */
+/* The path is a folder, a tokenizer.json under any name, or vocab.json or merges.txt of a pair. */
 static exo_status
 find_source(struct source *s, const char *path, exo_err *err)
 {
@@ -312,8 +315,8 @@ exo_tokenizer_load(exo_tokenizer **out, const char *path, exo_err *err)
     size_t size = 0;
     exo_tokenizer *t = NULL;
     exo_status st = find_source(&source, path, err);
-    if (st == EXO_OK &&
-        !source.pair) /* first: whatever is beside it, without it there is no tokenizer */
+    /* tokenizer.json is read first: without it, the files beside it do not matter. */
+    if (st == EXO_OK && !source.pair)
         st = exo_file_read(source.file.data, FILE_MOST, &file, &size, err);
     if (st == EXO_OK)
         st = exo_beside_read(&beside, source.file.data, err);

@@ -1,4 +1,5 @@
-/* tokenizer.json: the model and the added tokens. */
+/* Loading of tokenizer.json: the model and the added tokens. The new tokenizer owns all state.
+ * Read next: bpe.c, added.c. */
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -6,7 +7,9 @@
 #include "nn/text/tokenizer_impl.h"
 
 enum {
-    GAPS = 16, /* numbers for each token: files of models have few that no token has */
+    /* Numbers of a vocabulary are below GAPS times the count of its tokens, plus GAPS_LEAST. In
+     * real files few numbers have no token. */
+    GAPS = 16,
     GAPS_LEAST = 1 << 16
 };
 
@@ -15,7 +18,7 @@ load_vocabulary(exo_tokenizer *t, const exo_json *part, exo_err *err)
 {
     exo_status st = exo_json_object(part, err);
     void *at = st == EXO_OK ? json_object_iter(part->value) : NULL;
-    /* A list by number is made: its length is not to be what a single token says. */
+    /* The list by number is as long as the largest number: a single token must not make it huge. */
     const uint64_t most = GAPS * (uint64_t)json_object_size(part->value) + GAPS_LEAST;
     for (; at && st == EXO_OK; at = json_object_iter_next(part->value, at)) {
         const char *text = json_object_iter_key(at);
@@ -36,7 +39,7 @@ load_vocabulary(exo_tokenizer *t, const exo_json *part, exo_err *err)
     return st;
 }
 
-/* "a b" or ["a", "b"]. */
+/* A merge is "a b" or ["a", "b"]. */
 static exo_status
 load_merge(exo_tokenizer *t, const exo_json *part, uint32_t rank, exo_err *err)
 {
@@ -103,7 +106,7 @@ load_unknown(exo_tokenizer *t, const exo_json *model, exo_err *err)
     return EXO_OK;
 }
 
-/* What is supported only if it does nothing. */
+/* Refuses options that are supported only without effect. */
 static exo_status
 refuse_others(const exo_json *model, exo_err *err)
 {
@@ -147,7 +150,7 @@ exo_load_model(exo_tokenizer *t, const exo_json *part, exo_err *err)
     exo_json type, vocab, merges;
     const char *name = "BPE";
     exo_status st = exo_json_object(part, err);
-    if (st == EXO_OK && exo_json_find(part, "type", &type)) /* old files do not say it */
+    if (st == EXO_OK && exo_json_find(part, "type", &type)) /* old files do not have it */
         st = exo_json_text(&type, &name, err);
     if (st == EXO_OK && strcmp(name, "BPE") != 0)
         st = exo_json_unknown(part, "the model", name, err);
@@ -177,9 +180,9 @@ exo_load_model(exo_tokenizer *t, const exo_json *part, exo_err *err)
     return st == EXO_OK ? load_merges(t, &merges, err) : st;
 }
 
-/* --- Added tokens -------------------------------------------------------------------------------------------------------- */
+/* --- Added tokens ----------------------------------------------------------------------------- */
 
-/* The number that Hugging Face's library gives the token: it does not look at that in the file. */
+/* The number that Hugging Face's library gives the token: that library ignores the file's "id". */
 static uint64_t
 number_of(const exo_tokenizer *t, size_t model_tokens, const char *content)
 {

@@ -1,4 +1,5 @@
-/* tokenizer.json: normalizer, pre-tokenizer and decoder, each to a list of steps. */
+/* Loading of tokenizer.json: the normalizer, the pre-tokenizer and the decoder, each as a list of
+ * steps. The new tokenizer owns all state. Read next: steps.h. */
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -7,21 +8,21 @@
 #include "nn/text/tokenizer_impl.h"
 
 enum {
-    DEPTH_MOST = 16 /* of sequences in sequences */
+    DEPTH_MOST = 16 /* nested sequences */
 };
 
-/* How GPT-2 splits; Hugging Face's ByteLevel has it built in. */
+/* GPT-2's split into words, which is built into Hugging Face's ByteLevel. */
 #define GPT2_WORDS                                                                                 \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" EXO_REGEX_SPACE                             \
     "\\p{L}\\p{N}]+|[" EXO_REGEX_SPACE "]+(?![^" EXO_REGEX_SPACE "])|[" EXO_REGEX_SPACE "]+"
-/* What \w of Rust's regular expressions is. */
+/* \w of Rust's regular expressions. */
 #define RUST_WORD EXO_REGEX_WORD "\\x{200c}\\x{200d}"
 
 typedef exo_status load_part(exo_steps *steps, const exo_json *part, int depth, exo_err *err);
 
 struct loader {
     const char *type;
-    load_part *load; /* NULL: it is one step, which has nothing to read */
+    load_part *load; /* NULL: the part is `step`, and has no options */
     const char *const *keys;
     exo_step step;
 };
@@ -64,9 +65,10 @@ load_sequence(exo_steps *steps, const exo_json *part, const char *key, load_part
     return st;
 }
 
-/* --- What the three have in common --------------------------------------------------------------------------------------- */
+/* --- Shared by the three parts ---------------------------------------------------------------- */
 
-/* Adds the step with a copy of the content (NULL: none); takes its pattern, also on failure. */
+/* Adds the step with a copy of `content` (NULL: none). Takes ownership of its pattern, also on
+ * failure. */
 static exo_status
 add(exo_steps *steps, const exo_json *part, exo_step step, const char *content, exo_err *err)
 {
@@ -80,7 +82,7 @@ add(exo_steps *steps, const exo_json *part, exo_step step, const char *content, 
     return exo_steps_add(steps, step, err);
 }
 
-/* A pattern of ours and a way to split at it. */
+/* Adds a split at matches of a pattern in PCRE2's syntax. */
 static exo_status
 add_split(exo_steps *steps, const exo_json *part, const char *regex, exo_split_behavior behavior,
           bool invert, exo_err *err)
@@ -90,7 +92,7 @@ add_split(exo_steps *steps, const exo_json *part, const char *regex, exo_split_b
     return st == EXO_OK ? add(steps, part, step, NULL, err) : exo_json_in(part, err, st);
 }
 
-/* {"String": ...} or {"Regex": ...}. */
+/* Reads a pattern: {"String": ...} or {"Regex": ...}. */
 static exo_status
 read_pattern(const exo_json *part, exo_pattern **out, bool *regex, exo_err *err)
 {
@@ -129,7 +131,7 @@ load_replace(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     if (regex && strchr(content, '$'))
         st = exo_json_fail(part, err, EXO_UNSUPPORTED,
                            "a '$' in what replaces a regular expression is not supported");
-    else if (exo_pattern_may_be_empty(step.pattern)) /* the original panics */
+    else if (exo_pattern_may_be_empty(step.pattern)) /* Hugging Face's library panics */
         st = exo_json_fail(
             part, err, EXO_UNSUPPORTED,
             "to replace what a regular expression finds between characters is not supported");
@@ -140,7 +142,7 @@ load_replace(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     return add(steps, part, step, content, err);
 }
 
-/* One character. */
+/* Reads a text of one character. */
 static exo_status
 read_character(const exo_json *part, const char *key, const char **out, exo_err *err)
 {
@@ -187,7 +189,7 @@ read_metaspace(const exo_json *part, const char **replacement, prepend_scheme *s
     return EXO_OK;
 }
 
-/* A flag that must be there. */
+/* Reads a flag that must not be missing. */
 static exo_status
 need_flag(const exo_json *part, const char *key, bool *out, exo_err *err)
 {
@@ -203,7 +205,7 @@ static const char *const byte_level_keys[] = {"type", "add_prefix_space", "trim_
 static const char *const metaspace_keys[] = {
     "type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep", NULL};
 
-/* --- Normalizers ----------------------------------------------------------------------------------------------------------- */
+/* --- Normalizers ------------------------------------------------------------------------------ */
 
 static load_part load_one_normalizer;
 
@@ -256,7 +258,7 @@ exo_load_normalizer(exo_tokenizer *t, const exo_json *part, exo_err *err)
     return load_one_normalizer(&t->normalizer, part, 0, err);
 }
 
-/* --- Pre-tokenizers -------------------------------------------------------------------------------------------------------- */
+/* --- Pre-tokenizers --------------------------------------------------------------------------- */
 
 static load_part load_one_pre_tokenizer;
 
@@ -274,7 +276,7 @@ load_byte_level(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     exo_status st = need_flag(part, "add_prefix_space", &prefix, err);
     if (st == EXO_OK)
         st = exo_json_flag_of(part, "use_regex", true, &words, err);
-    if (st == EXO_OK) /* changes where tokens are said to be, nothing else */
+    if (st == EXO_OK) /* checked but not used: it changes the tokens' offsets in the text only */
         st = exo_json_flag_of(part, "trim_offsets", true, &trims, err);
     if (st == EXO_OK && prefix)
         st = add(steps, part, (exo_step){.kind = EXO_STEP_PREFIX}, " ", err);
@@ -419,7 +421,7 @@ exo_load_pre_tokenizer(exo_tokenizer *t, const exo_json *part, exo_err *err)
     return st;
 }
 
-/* --- Decoders -------------------------------------------------------------------------------------------------------------- */
+/* --- Decoders --------------------------------------------------------------------------------- */
 
 static load_part load_one_decoder;
 

@@ -1,8 +1,8 @@
-/* Patterns: compiled by PCRE2, and matched one after another. The only place that sees pcre2.h.
+/* Patterns, compiled by PCRE2, and their matches: see pattern.h. No other file includes pcre2.h.
  *
- * A regular expression comes from a file, so what a match may cost is bounded: by some steps for each byte of the text, which those of
- * real tokenizers stay far below, and never by the time.
- */
+ * A regular expression comes from a file, so the cost of a match is bounded. The bound is a number
+ * of steps for each byte of the text, never a time. Real tokenizers stay far below it. Read next:
+ * regex_syntax.c. */
 #include "nn/text/pattern.h"
 
 #include <stdint.h>
@@ -16,17 +16,17 @@
 #include "base/utf8.h"
 
 enum {
-    STEPS_LEAST = 1 << 20, /* of one match       */
-    STEPS_EACH = 16,       /* for each byte more */
-    HEAP_KIB = 1 << 20,    /* of one match       */
+    STEPS_LEAST = 1 << 20, /* steps of one match, */
+    STEPS_EACH = 16,       /* and more for each byte of the text */
+    HEAP_KIB = 1 << 20,    /* memory of one match */
     OPTIONS = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
 };
 
 struct exo_pattern {
-    char *text; /* the literal, else NULL */
+    char *text; /* the literal text; NULL: a regular expression */
     size_t length;
     pcre2_code *code;
-    bool fast; /* compiled to the machine's code */
+    bool fast; /* PCRE2 has compiled it to machine code */
 };
 
 static void *
@@ -202,7 +202,8 @@ next_regex(exo_matcher *m, bool *found, size_t *begin, size_t *end, exo_err *err
                 "a regular expression of the tokenizer takes too long on this text (PCRE2: %d)",
                 result);
         const size_t *bounds = pcre2_get_ovector_pointer(m->data);
-        /* An empty match right after another one is none, as with Oniguruma. (\K could give bounds that go back; it is refused.) */
+        /* As in Oniguruma, an empty match directly after another match does not count. The bounds
+         * never go back: only \K could do that, and it is refused. */
         if (bounds[0] == bounds[1] && bounds[1] == m->last) {
             uint32_t code;
             m->at += m->at < m->size ? exo_utf8_next(m->text + m->at, m->size - m->at, &code) : 1;

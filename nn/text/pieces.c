@@ -1,11 +1,11 @@
-/* A text in pieces: a list that doubles. */
+/* Texts in pieces: see pieces.h. The list's room doubles when it is full. */
 #include "nn/text/pieces.h"
 
 #include <exogym/memory.h>
 
 enum {
-    GROWTH = 32, /* times its length   */
-    LEAST = 1024 /* bytes in addition */
+    GROWTH = 32, /* the limit is so many times the text's length, */
+    LEAST = 1024 /* plus so many bytes */
 };
 
 size_t

@@ -1,6 +1,6 @@
-/* Tokenizers without a file: of characters and of bytes. They write the tokenizer.json that says the same and read that, so that what is
- * saved is what was used.
- */
+/* Tokenizers without a file: of characters and of bytes. Each is written as a tokenizer.json in
+ * memory, and loaded from it. So a saved tokenizer is the one that was used. The new tokenizer
+ * owns all state. Read next: load.c. */
 #include <string.h>
 
 #include <exogym/memory.h>

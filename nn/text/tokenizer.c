@@ -1,7 +1,12 @@
-/* Tokenizers: text to numbers and back. How a text goes: bytes that are no UTF-8 become U+FFFD; added tokens are found in it, what is
- * between them is normalized, and those that are looked for there are found; the pre-tokenizer splits the rest into pieces, of which the
- * model makes tokens; the post-processor puts its own around them.
- */
+/* Tokenizers: encoding, decoding, references and saving. tokenizer_impl.h has the state and its
+ * owners. The steps of encoding:
+ *
+ *   1. Invalid UTF-8 becomes U+FFFD.
+ *   2. Added tokens are found in the text (added.c).
+ *   3. The text between them is normalized (steps.c), and further added tokens are found in it.
+ *   4. The pre-tokenizer splits the remaining text into pieces (split.c).
+ *   5. The model encodes the pieces (bpe.c).
+ *   6. The post-processor's tokens are put before and after. */
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -86,9 +91,9 @@ exo_tokenizer_begin(const exo_tokenizer *tokenizer)
     return tokenizer->begin;
 }
 
-/* --- Encoding -------------------------------------------------------------------------------------------------------------- */
+/* --- Encoding --------------------------------------------------------------------------------- */
 
-/* One call's. */
+/* The state of one call. */
 struct encoding {
     const exo_tokenizer *t;
     exo_text lossy;
@@ -96,7 +101,7 @@ struct encoding {
     exo_bpe_work work;
 };
 
-/* Normalizes what is between added tokens, and finds those that are looked for there. */
+/* Normalizes the text between added tokens, and finds the added tokens of normalized text in it. */
 static exo_status
 normalize(struct encoding *e, exo_err *err)
 {
@@ -174,7 +179,7 @@ encode_text(struct encoding *e, const char *text, size_t size, exo_err *err)
     return st == EXO_OK ? encode_pieces(e, err) : st;
 }
 
-/* Each byte is its own number. */
+/* The number of a byte is its value. */
 static exo_status
 encode_bytes(struct encoding *e, const char *text, size_t size, exo_err *err)
 {
@@ -213,7 +218,7 @@ exo_tokenizer_encode(const exo_tokenizer *tokenizer, const char *text, size_t si
     return st;
 }
 
-/* --- Decoding -------------------------------------------------------------------------------------------------------------- */
+/* --- Decoding --------------------------------------------------------------------------------- */
 
 static exo_status
 spell(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special, exo_pieces *out,

@@ -1,4 +1,5 @@
-/* A vocabulary: a table from spellings to numbers that doubles, and a list by number. */
+/* A vocabulary: see vocab.h. A hash table leads from spellings to numbers, a list from numbers to
+ * spellings. Both double when they are full. */
 #include "nn/text/vocab.h"
 
 #include <string.h>
@@ -50,7 +51,7 @@ place(const exo_vocab *vocab, int32_t *slots, size_t mask, int32_t number)
     slots[i] = number;
 }
 
-/* Room for one token more in the table. */
+/* Makes room for one more token in the hash table. */
 static bool
 grow_slots(exo_vocab *vocab)
 {
