@@ -1,5 +1,6 @@
-/* BLOOM (Scao et al., 2022) as transformers has it: ALiBi, a norm after the embedding, a fused projection whose rows are queries, keys and
- * values of head 0, then of head 1, ... */
+/* BLOOM (Scao et al., 2022) as in transformers: ALiBi, a norm after the embedding, and a fused
+ * projection. Its rows are the queries, keys and values of head 0, then those of head 1, and so
+ * on. No state. The interface is in family.h. */
 #include "nn/pretrained/family.h"
 
 static void
@@ -11,11 +12,10 @@ read_bloom(exo_hf_config *c, exo_decoder_spec *s)
         exo_hf_size(c, exo_hf_get(c, "num_hidden_layers") ? "num_hidden_layers" : "n_layer", 2);
     s->heads =
         exo_hf_size(c, exo_hf_get(c, "num_attention_heads") ? "num_attention_heads" : "n_head", 8);
-    exo_hf_get(c, "hidden_size"); /* the older and the newer name of each */
+    exo_hf_get(c, "hidden_size"); /* a file may have the older and the newer name of each */
     exo_hf_get(c, "n_layer");
     exo_hf_get(c, "n_head");
-    s->context =
-        exo_hf_size(c, "seq_length", 2048); /* what it was trained with; ALiBi has no limit */
+    s->context = exo_hf_size(c, "seq_length", 2048); /* of its training; ALiBi has no limit */
     s->kv_heads = s->heads;
     s->head_width = s->width / s->heads;
     if (s->width % s->heads != 0)
@@ -103,7 +103,7 @@ const exo_family exo_family_bloom = {
     .name = "bloom",
     .architecture = "BloomForCausalLM",
     .prefixes = {"transformer.", ""},
-    /* rates of dropout, which are of training; how Megatron's kernels are cut and rounded */
+    /* dropout rates, for training only; division and rounding in Megatron's kernels */
     .harmless = {"hidden_dropout", "attention_dropout", "attention_softmax_in_fp32",
                  "bias_dropout_fusion", "masked_softmax_fusion", "offset_alibi", "skip_bias_add",
                  "skip_bias_add_qkv", "slow_but_exact"},

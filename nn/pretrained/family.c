@@ -1,4 +1,4 @@
-/* What the families share. No state; any thread. */
+/* Functions of all families: see family.h. No state; any thread. */
 #include "nn/pretrained/family.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ exo_family_check(const exo_family **out, const exo_decoder_spec *spec, exo_err *
     return EXO_OK;
 }
 
-/* Does `name` match the pattern, in which # is a number? */
+/* True: `name` matches the pattern, in which # stands for a number. */
 static bool
 matches(const char *pattern, const char *name)
 {

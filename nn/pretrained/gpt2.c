@@ -1,4 +1,5 @@
-/* GPT-2 (Radford et al., 2019) as transformers has it: learned positions, layer norms, one fused projection, all weights transposed. */
+/* GPT-2 (Radford et al., 2019) as in transformers: learned positions, layer norms, one fused
+ * projection, and transposed weights of linear layers. No state. The interface is in family.h. */
 #include "nn/pretrained/family.h"
 
 #include <stdio.h>
@@ -55,7 +56,7 @@ write_gpt2(const exo_decoder_spec *s)
                      "attn_pdrop", exo_hf_real(s->dropout));
 }
 
-/* A Conv1D: (in, out). */
+/* Adds the tensors of a Conv1D: weight (in, out), bias (out). */
 static void
 add_conv1d(exo_tensor_places *places, const char *tensor, const char *param, size_t index,
            size_t in, size_t out)
@@ -92,7 +93,8 @@ const exo_family exo_family_gpt2 = {
     .name = "gpt2",
     .architecture = "GPT2LMHeadModel",
     .prefixes = {"transformer.", ""},
-    /* rates of dropout, which are of training; heads for other tasks; the type in which scores are computed (here fp32) */
+    /* dropout rates, for training only; heads for other tasks; the type of the attention scores,
+     * which is always fp32 here */
     .harmless = {"attn_pdrop", "embd_pdrop", "resid_pdrop", "n_ctx", "reorder_and_upcast_attn",
                  "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
                  "summary_type", "summary_use_proj"},

@@ -1,11 +1,12 @@
-/* LLaMA (Touvron et al., 2023; Grattafiori et al., 2024) as transformers has it: RMS norms, rotary positions of halves, gated MLPs, fewer
- * key-value heads than heads. */
+/* LLaMA (Touvron et al., 2023; Grattafiori et al., 2024) as in transformers: RMS norms, rotary
+ * positions that turn the halves of a head, gated MLPs, and optionally fewer key-value heads than
+ * heads. No state. The interface is in family.h. */
 #include "nn/pretrained/family.h"
 
 #include <stdint.h>
 #include <string.h>
 
-/* The first key of `rope` that is not known here; NULL: all are. */
+/* The first unknown key of `rope`, or NULL. */
 static const char *
 other_key(const json_t *rope)
 {
@@ -26,7 +27,7 @@ other_key(const json_t *rope)
     return NULL;
 }
 
-/* "default", "linear" or "llama3" in `rope`, the value of `key`. */
+/* Reads `rope`, the value of `key`, of type "default", "linear" or "llama3". */
 static void
 read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_scaling *out)
 {
@@ -41,7 +42,7 @@ read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_sca
         exo_hf_refuse_part(
             c, key, type ? "rope_type" : "type", name,
             "of the ways to scale rotary positions there are default, linear and llama3");
-        return; /* its keys are its own */
+        return; /* an unknown type has its own keys: no error about them */
     }
     if (other_key(rope))
         exo_hf_refuse_part(c, key, other_key(rope), NULL, "the key is not known here");
@@ -65,7 +66,7 @@ read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_sca
         exo_hf_wrong(c, key, "expected original_max_position_embeddings");
 }
 
-/* Older files have rope_theta and rope_scaling, newer ones both in rope_parameters. */
+/* Older files have rope_theta and rope_scaling; newer ones have both in rope_parameters. */
 static void
 read_rope(exo_hf_config *c, exo_decoder_spec *s)
 {
@@ -184,7 +185,7 @@ const exo_family exo_family_llama = {
     .name = "llama",
     .architecture = "LlamaForCausalLM",
     .prefixes = {"model.", ""},
-    /* what is random in training; names and versions */
+    /* dropout rates, for training only; names and versions */
     .harmless = {"attention_dropout", "is_llama_config", "max_sequence_length", "unsloth_fixed",
                  "unsloth_version"},
     .buffers = {"layers.#.self_attn.rotary_emb.inv_freq"}, /* follows from rope_theta */

@@ -1,4 +1,5 @@
-/* Reads Hugging Face directories: the spec of config.json, and each tensor into its place. No state; any thread. Read next: family.h. */
+/* Reads Hugging Face directories: the spec from config.json, and each tensor into its place. No
+ * state; any thread. Read next: family.h, weights.h. */
 #include <string.h>
 #include <unistd.h>
 
@@ -12,7 +13,7 @@
 
 #include <exogym/memory.h>
 
-/* --- The spec ---------------------------------------------------------------------------------------------------------------- */
+/* --- The spec --------------------------------------------------------------------------------- */
 
 static exo_status
 read_spec(exo_hf_config *c, exo_decoder_spec *out, exo_err *err)
@@ -34,7 +35,8 @@ read_spec(exo_hf_config *c, exo_decoder_spec *out, exo_err *err)
     return st;
 }
 
-/* The weights of an adapter change the model: without them it is another one. */
+/* Refuses a folder with an adapter: without the adapter's weights the model would be another
+ * one. */
 static exo_status
 check_adapter(const char *folder, exo_err *err)
 {
@@ -71,7 +73,7 @@ exo_decoder_load_spec(const char *folder, exo_decoder_spec *out, exo_err *err)
     return st;
 }
 
-/* The first thing in which the specs differ that shapes parameters or decides what is computed; NULL: they are alike. */
+/* The first difference between the specs that shapes parameters or the computation; NULL: none. */
 static const char *
 difference(const exo_decoder_spec *a, const exo_decoder_spec *b)
 {
@@ -108,14 +110,14 @@ difference(const exo_decoder_spec *a, const exo_decoder_spec *b)
     return NULL;
 }
 
-/* --- Tensors ------------------------------------------------------------------------------------------------------------------- */
+/* --- Tensors ---------------------------------------------------------------------------------- */
 
-/* One tensor on its way; pieces of the parallel loop. */
+/* The copy of one tensor into a parameter: an item of the parallel loop. */
 struct move {
     const exo_tensor_place *place;
     const exo_safetensor *tensor;
     float *here;
-    bool failed; /* no memory */
+    bool failed; /* there was no memory */
 };
 
 struct loading {
@@ -124,7 +126,7 @@ struct loading {
     const exo_decoder_spec *spec;
     exo_tensor_places places;
     exo_weights weights;
-    struct move *moves; /* (places.count) */
+    struct move *moves; /* (places.count), in the places' order */
 };
 
 static void
@@ -145,7 +147,7 @@ from_half(uint16_t bits)
     uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u,
              fraction = bits & 1023u, out;
     float value;
-    if (exponent == 0) { /* zero, or a number of 2^-24 */
+    if (exponent == 0) { /* zero or subnormal: a multiple of 2^-24 */
         value = (float)fraction * 0x1p-24f;
         memcpy(&out, &value, sizeof out);
         out |= sign;
@@ -204,7 +206,7 @@ full_name(const struct loading *l, const exo_tensor_place *p, char out[2 * EXO_T
     strcat(out, p->tensor);
 }
 
-/* The prefix that the files have: that of the first tensor, the embedding. */
+/* Finds the prefix of the files' tensors, by the name of the first tensor, the embedding. */
 static void
 find_prefix(struct loading *l)
 {
@@ -237,7 +239,7 @@ check_tensor(const exo_tensor_place *p, const exo_weight *w, exo_err *err)
     return EXO_OK;
 }
 
-/* The number of the parameter of that name; exo_params_count: there is none. */
+/* The index of the parameter with this name; exo_params_count: there is none. */
 static size_t
 find_param(const exo_params *params, const char *name)
 {
@@ -262,7 +264,7 @@ fail_without(const struct loading *l, const char *name, const char *param, exo_e
                           name, param);
 }
 
-/* The tensor that a place is filled from, of the shape that the spec claims. */
+/* Finds the tensor of a place, and checks that it has the spec's shape. */
 static exo_status
 find_weight(struct loading *l, const exo_tensor_place *p, exo_weight **out, exo_err *err)
 {
@@ -274,7 +276,7 @@ find_weight(struct loading *l, const exo_tensor_place *p, exo_weight **out, exo_
     return check_tensor(p, *out, err);
 }
 
-/* Finds each place's tensor and its part of the parameters. */
+/* Finds each place's tensor, and its part of the parameters. */
 static exo_status
 plan_moves(struct loading *l, exo_params *params, exo_err *err)
 {
@@ -303,7 +305,8 @@ plan_moves(struct loading *l, exo_params *params, exo_err *err)
     return EXO_OK;
 }
 
-/* A head beside the embedding that it is tied to: some files have both, alike. */
+/* A head in a file although it is tied to the embedding: some files have both. They must be
+ * equal. */
 static exo_status
 check_tied_head(struct loading *l, exo_weight *head, exo_err *err)
 {

@@ -1,12 +1,13 @@
-/* OPT (Zhang et al., 2022) as transformers has it: learned positions from row 2 on, layer norms before each branch, ReLU, queries, keys
- * and values each with a layer of their own. */
+/* OPT (Zhang et al., 2022) as in transformers: learned positions that begin at row 2, layer norms
+ * before each branch, ReLU, and separate linear layers for queries, keys and values. No state. The
+ * interface is in family.h. */
 #include "nn/pretrained/family.h"
 
 enum {
-    OFFSET = 2 /* of positions */
+    OFFSET = 2 /* the row of position 0 */
 };
 
-static const float eps = 1e-5f; /* transformers' only one */
+static const float eps = 1e-5f; /* the only epsilon of OPT's norms in transformers */
 
 static void
 read_opt(exo_hf_config *c, exo_decoder_spec *s)
@@ -98,7 +99,8 @@ const exo_family exo_family_opt = {
     .name = "opt",
     .architecture = "OPTForCausalLM",
     .prefixes = {"model.decoder.", "decoder.", ""},
-    /* what is random in training; initial values; fields of the training code that nothing reads */
+    /* dropout rates, for training only; initial values; fields of the training code that nothing
+     * reads */
     .harmless = {"dropout", "attention_dropout", "activation_dropout", "layerdrop", "init_std",
                  "output_projection"},
     .read = read_opt,

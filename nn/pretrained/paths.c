@@ -1,4 +1,4 @@
-/* Names of files in a Hugging Face directory. */
+/* Names of files in a Hugging Face directory: see paths.h. */
 #include "nn/pretrained/paths.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* The list of places, and copying to and from them. No state; any thread. */
+/* The list of places, and copies between tensors and parameters: see places.h. No state; any
+ * thread. */
 #include "nn/pretrained/places.h"
 
 #include <stdio.h>
@@ -7,7 +8,7 @@
 #include <exogym/memory.h>
 
 enum {
-    BLOCK = 32 /* rows and columns of a piece that is transposed at once, in the cache */
+    BLOCK = 32 /* rows and columns that are transposed together, small enough for the cache */
 };
 
 void
@@ -17,7 +18,7 @@ exo_tensor_places_release(exo_tensor_places *places)
     *places = (exo_tensor_places){0};
 }
 
-/* `pattern` with # replaced by the number. */
+/* Writes `pattern` to `out`, with the number instead of #. */
 static void
 expand(char out[EXO_TENSOR_PLACE_NAME], const char *pattern, size_t index)
 {
@@ -89,7 +90,7 @@ exo_tensor_place_numel(const exo_tensor_place *place)
     return place->dims[0] * (place->num_dims == 2 ? place->dims[1] : 1);
 }
 
-/* out (columns, rows) of in (rows, columns). */
+/* Transposes in (rows, columns) to out (columns, rows). */
 static void
 transpose(const float *restrict in, float *restrict out, size_t rows, size_t columns)
 {
@@ -104,7 +105,7 @@ transpose(const float *restrict in, float *restrict out, size_t rows, size_t col
     }
 }
 
-/* Rows (A, B, D) to rows (B, A, D), each of `columns` elements. */
+/* Reorders rows of `columns` elements from (A, B, D) to (B, A, D). */
 static void
 swap_rows(const float *restrict in, float *restrict out, size_t a, size_t b, size_t d,
           size_t columns)

@@ -1,5 +1,10 @@
-/* Safetensors files: 8 bytes with the header's length (little-endian), the header (JSON: name -> dtype, shape, data_offsets, relative to
- * the header's end), the data, without gaps. Everything in the file is somebody else's: each number is checked before it is used. */
+/* Safetensors files: see safetensors.h. The layout:
+ *
+ *   8 bytes   the header's length, little-endian
+ *   header    JSON: name -> dtype, shape, data_offsets (relative to the header's end)
+ *   data      without gaps
+ *
+ * The file is not trusted: each number is checked before it is used. */
 #include "nn/pretrained/safetensors.h"
 
 #include <errno.h>
@@ -16,13 +21,13 @@
 
 #include "base/file.h"
 
-#define MAX_HEADER (UINT64_C(100) << 20) /* the reference implementation's */
+#define MAX_HEADER (UINT64_C(100) << 20) /* bytes, as in the reference implementation */
 
 struct exo_safetensors {
     char *path;
     const unsigned char *mapped; /* NULL: an empty file */
     size_t size;
-    size_t data_at;
+    size_t data_at; /* offset of the data */
     json_t *header; /* owns the names */
     exo_safetensor *tensors;
     size_t count;
@@ -135,7 +140,7 @@ parse_header(exo_safetensors *f, exo_err *err)
     return EXO_OK;
 }
 
-/* Shape and the bytes that it takes. */
+/* Reads a tensor's type and shape, and computes its bytes. */
 static exo_status
 read_shape(const exo_safetensors *f, const json_t *info, exo_safetensor *t, exo_err *err)
 {
@@ -204,7 +209,7 @@ by_place(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones first */
 }
 
-/* As the reference implementation: no byte is two tensors' or nobody's. */
+/* Each byte of the data belongs to exactly one tensor, as the reference implementation requires. */
 static exo_status
 check_places(const exo_safetensors *f, exo_err *err)
 {

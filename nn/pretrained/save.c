@@ -1,4 +1,6 @@
-/* Writes Hugging Face directories: the weights in one file or in shards, their index, and config.json last, each file at once. No state. */
+/* Writes Hugging Face directories: the weights in one file or in shards, then their index, then
+ * config.json. Each file is replaced atomically. Finally, stale files of an earlier save are
+ * removed. One call owns all state. Read next: family.h, base/file.h. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +23,7 @@ struct saving {
     exo_params *params;
     bool bf16;
     exo_tensor_places places;
-    size_t *shards; /* (places.count): each tensor's file, from 0 */
+    size_t *shards; /* (places.count): the number of each tensor's file, from 0 */
     size_t num_shards;
 };
 
@@ -53,7 +55,8 @@ shard_name(const struct saving *s, size_t shard, char out[64])
         snprintf(out, 64, "model-%05zu-of-%05zu.safetensors", shard + 1, s->num_shards);
 }
 
-/* Tensors in order, as many to a file as fit; one that is larger than a file has its own. */
+/* Distributes the tensors, in order, to files of at most `limit` bytes (0: one file). A tensor
+ * larger than the limit has its own file. */
 static exo_status
 plan_shards(struct saving *s, size_t limit, exo_err *err)
 {
@@ -74,7 +77,7 @@ plan_shards(struct saving *s, size_t limit, exo_err *err)
     return EXO_OK;
 }
 
-/* --- One file ---------------------------------------------------------------------------------------------------------------------- */
+/* --- One file --------------------------------------------------------------------------------- */
 
 /* The header of a shard, padded with spaces so that the data begin at a multiple of 8. */
 static char *
@@ -181,7 +184,7 @@ done:
     return st;
 }
 
-/* --- The folder --------------------------------------------------------------------------------------------------------------------- */
+/* --- The folder ------------------------------------------------------------------------------- */
 
 static exo_status
 write_json(const struct saving *s, const char *name, json_t *json, exo_err *err)
@@ -224,7 +227,8 @@ write_index(const struct saving *s, exo_err *err)
     return st;
 }
 
-/* The special tokens are the tokenizer's: none is said here, lest the family's defaults end texts at tokens that mean something else. */
+/* The special tokens belong to the tokenizer. They are null here: if they were missing,
+ * transformers would take the family's defaults, and end texts at tokens with another meaning. */
 static exo_status
 write_config(const struct saving *s, exo_err *err)
 {
@@ -241,7 +245,8 @@ write_config(const struct saving *s, exo_err *err)
     return st;
 }
 
-/* Is it a weights file of an earlier save, which would be read instead of or beside this one's? */
+/* True: `name` is a weights file of an earlier save, which a reader would take instead of this
+ * save's files, or beside them. */
 static bool
 is_stale(const struct saving *s, const char *name)
 {
@@ -285,7 +290,7 @@ exo_pretrained_write(const char *folder, const exo_decoder_spec *spec, exo_param
                         folder, exo_dtype_name(dtype));
     exo_status st = exo_family_check(&s.family, s.spec, err);
     if (st == EXO_OK)
-        st = exo_dir_guard(folder, err); /* it may have come from elsewhere, with links in it */
+        st = exo_dir_guard(folder, err); /* a folder from elsewhere may have links in it */
     if (st == EXO_OK)
         st = exo_folder_make(folder, err);
     if (st == EXO_OK)

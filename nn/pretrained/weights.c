@@ -1,4 +1,4 @@
-/* Weights of a directory: one file, or shards with their index. */
+/* The tensors of a directory, in one file or in shards with an index: see weights.h. */
 #include "nn/pretrained/weights.h"
 
 #include <stdio.h>
@@ -14,8 +14,8 @@
 #include "nn/pretrained/paths.h"
 
 enum {
-    MAX_INDEX = 64 << 20,
-    MAX_FILES = 10000,
+    MAX_INDEX = 64 << 20, /* bytes */
+    MAX_FILES = 10000,    /* shards */
 };
 
 void
@@ -42,7 +42,7 @@ exo_weights_find(const exo_weights *weights, const char *name)
     return weights->count ? bsearch(&key, weights->all, weights->count, sizeof key, by_name) : NULL;
 }
 
-/* Puts the tensors of all files in the order of their names: a file can have a million of them. */
+/* Sorts the tensors of all files by name, for binary search: a file can have a million tensors. */
 static exo_status
 order_tensors(exo_weights *w, exo_err *err)
 {
@@ -56,7 +56,7 @@ order_tensors(exo_weights *w, exo_err *err)
     return EXO_OK;
 }
 
-/* Opens one more file and adds its tensors. */
+/* Opens one file and adds its tensors. */
 static exo_status
 add_file(exo_weights *w, const char *path, exo_err *err)
 {
@@ -84,7 +84,8 @@ add_file(exo_weights *w, const char *path, exo_err *err)
     return EXO_OK;
 }
 
-/* Each tensor is where the index says, and the index says it of each. */
+/* The index and the files must agree: each tensor is in the file that the index names, and the
+ * index has each tensor. */
 static exo_status
 check_index(const exo_weights *w, const char *folder, const char *index, json_t *map, exo_err *err)
 {
@@ -110,7 +111,7 @@ check_index(const exo_weights *w, const char *folder, const char *index, json_t 
     return EXO_OK;
 }
 
-/* Opens each file that the map names once; `opened` has their names. */
+/* Opens each file in the map once. `opened` gets the files' names. */
 static exo_status
 open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, json_t *opened,
             exo_err *err)
@@ -175,7 +176,7 @@ open_index(exo_weights *w, const char *folder, const char *index, exo_err *err)
     return st;
 }
 
-/* What is wrong with a folder that has neither. */
+/* The error of a folder that has neither model.safetensors nor its index. */
 static exo_status
 fail_missing(const char *folder, exo_err *err)
 {
@@ -206,7 +207,7 @@ exo_weights_open(exo_weights *weights, const char *folder, exo_err *err)
         st = exo_pretrained_path(index, folder, EXO_WEIGHTS_INDEX, err);
     if (st != EXO_OK)
         return st;
-    if (access(path, F_OK) == 0) { /* transformers, too, takes this one if there are both */
+    if (access(path, F_OK) == 0) { /* if both exist, transformers takes this one, too */
         st = add_file(weights, path, err);
         if (st == EXO_OK)
             st = order_tensors(weights, err);
