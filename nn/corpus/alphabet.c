@@ -1,4 +1,5 @@
-/* The characters of text files, without keeping the text: a bit for each code point. One thread. */
+/* The alphabet of text files. A set has a bit for each code point, so the text need not stay in
+ * memory. One call owns all state; one thread. See documents.h. */
 #include "nn/corpus/documents.h"
 
 #include <inttypes.h>
@@ -14,10 +15,10 @@ enum {
 
 struct alphabet {
     uint8_t seen[CODE_POINTS / 8];
-    size_t bytes; /* of the alphabet as UTF-8 */
+    size_t bytes; /* the size of the alphabet as UTF-8 */
 };
 
-/* Bytes of the character that begins with `first`; 0: none does. */
+/* The length of a character that begins with the byte `first`; 0: no character does. */
 static size_t
 length_of(unsigned char first)
 {
@@ -28,7 +29,8 @@ length_of(unsigned char first)
     return first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
 }
 
-/* The character at `text`, of `size` bytes at most; 0 bytes: it is no UTF-8. */
+/* Reads the character at `text`, which has `size` bytes, and returns its length; 0: invalid
+ * UTF-8. */
 static size_t
 read_character(const unsigned char *text, size_t size, uint32_t *out)
 {

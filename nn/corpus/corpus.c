@@ -1,4 +1,4 @@
-/* See corpus.h. */
+/* Corpora: see corpus.h. Tokens are checked when they are read. */
 #include "nn/corpus/corpus.h"
 
 #include <endian.h>
@@ -9,7 +9,7 @@
 #include <exogym/memory.h>
 
 enum {
-    SCAN = 1 << 14 /* tokens that are looked through at once */
+    SCAN = 1 << 14 /* tokens examined together */
 };
 
 struct exo_corpus {
@@ -20,8 +20,8 @@ struct exo_corpus {
     exo_corpus_part *parts;
     size_t num_parts, room;
     size_t count;
-    atomic_size_t below; /* all tokens were found to be less than this; 0: nobody looked */
-    size_t *starts;      /* of documents, where they are known */
+    atomic_size_t below; /* a check found all tokens less than this; 0: none was made */
+    size_t *starts;      /* (num_starts): the documents' first tokens, if known */
     size_t num_starts;
 };
 
@@ -139,7 +139,7 @@ exo_corpus_next_document(const exo_corpus *corpus, size_t at)
     return low < corpus->num_starts ? corpus->starts[low] : SIZE_MAX;
 }
 
-/* --- All of it --------------------------------------------------------------------------------------------------------------- */
+/* --- Checks and reading ----------------------------------------------------------------------- */
 
 static uint32_t
 largest_of(const exo_corpus_part *part, size_t at, size_t count)
@@ -189,7 +189,7 @@ exo_status
 exo_corpus_check(exo_corpus *corpus, size_t vocabulary, exo_err *err)
 {
     exo_corpus *c = corpus;
-    bool bare = false; /* what was encoded here, or into shards, is below its vocabulary */
+    bool bare = false; /* encoded text and shards are known to be below their vocabulary */
     for (size_t i = 0; i < c->num_parts; i++)
         bare = bare || (c->parts[i].map && c->parts[i].tokens == c->parts[i].map);
     size_t below = bare ? 0 : c->vocabulary, seen = atomic_load(&c->below);
@@ -203,7 +203,7 @@ exo_corpus_check(exo_corpus *corpus, size_t vocabulary, exo_err *err)
     return st;
 }
 
-/* The part that token `at` lies in. */
+/* The index of the part that has token `at`. */
 static size_t
 find_part(const exo_corpus *c, size_t at)
 {
@@ -235,7 +235,7 @@ fail_token(const exo_corpus *c, const exo_corpus_part *part, size_t at, uint32_t
                     byte, c->vocabulary);
 }
 
-/* Tokens [at, at + count) of one part. */
+/* Reads tokens [at, at + count) of one part. */
 static exo_status
 read_part(const exo_corpus *c, const exo_corpus_part *part, size_t at, size_t count, int32_t *out,
           exo_err *err)

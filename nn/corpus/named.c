@@ -1,4 +1,5 @@
-/* The data sets "text", "shakespeare" and "tokens" of a job: docs/jobs.md has the options. */
+/* The data sets "text", "shakespeare" and "tokens" of a job. docs/jobs.md has their options. No
+ * state. Read next: text.c, tokens.c. */
 #include "nn/corpus/corpus.h"
 
 #include <errno.h>
@@ -12,14 +13,14 @@
 #include "nn/corpus/named.h"
 
 enum {
-    MAX_BLOCK = 1 << 24,
-    TEXT_BLOCK = 256,
-    TOKENS_BLOCK = 1024
+    MAX_BLOCK = 1 << 24, /* tokens of a window, at most */
+    TEXT_BLOCK = 256,    /* the default for text */
+    TOKENS_BLOCK = 1024  /* the default for tokens */
 };
 
-/* --- Options that all share ------------------------------------------------------------------------------------------- */
+/* --- Shared options --------------------------------------------------------------------------- */
 
-/* A number of tokens, or the word "block". */
+/* The stride is a number of tokens, or the word "block". */
 static exo_status
 read_stride(exo_config *config, exo_window_opts *o, exo_err *err)
 {
@@ -37,7 +38,7 @@ read_stride(exo_config *config, exo_window_opts *o, exo_err *err)
     return st;
 }
 
-/* A part that is not used may be empty. */
+/* Reads the bounds of a part. A part that is not used may be empty. */
 static exo_status
 read_part(exo_config *config, const char *start_key, const char *end_key, double *start,
           double *end, bool used, exo_err *err)
@@ -51,7 +52,7 @@ read_part(exo_config *config, const char *start_key, const char *end_key, double
     return st;
 }
 
-/* `documents`: words in the order of exo_documents, from the one after AUTO on. */
+/* The words of `documents` are in the order of exo_documents. */
 static exo_status
 read_windows(exo_config *config, size_t block, bool validated, exo_window_opts *o, exo_err *err)
 {
@@ -74,7 +75,7 @@ read_windows(exo_config *config, size_t block, bool validated, exo_window_opts *
     return st;
 }
 
-/* "characters", or no word and none in place of it: NULL. */
+/* Reads the tokenizer: a word or a path. *out is NULL for "characters", and without a word. */
 static exo_status
 read_tokenizer(exo_config *config, const char *otherwise, exo_tokenizer **out, exo_err *err)
 {
@@ -98,7 +99,7 @@ need_path(exo_config *config, const char *example, const char **out, exo_err *er
                   : exo_fail(err, EXO_INVAL, "the key 'path' is missing: data: %s", example);
 }
 
-/* --- Text ------------------------------------------------------------------------------------------------------------- */
+/* --- Text ------------------------------------------------------------------------------------- */
 
 static exo_status
 load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset **val,
@@ -110,8 +111,8 @@ load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset
     if (st == EXO_OK)
         st = read_tokenizer(config, "characters", &tokenizer, err);
     if (st == EXO_OK)
-        st = exo_config_finish(config,
-                               err); /* a misspelt option is said before a long text is read */
+        st =
+            exo_config_finish(config, err); /* reports a misspelt option before reading long text */
     if (st == EXO_OK)
         st = exo_dataset_text(train, val, path, tokenizer, &opts, err);
     exo_tokenizer_drop(&tokenizer);
@@ -161,7 +162,7 @@ load_shakespeare_named(exo_config *config, exo_dataset **train, exo_dataset **va
     return st;
 }
 
-/* --- Tokens ----------------------------------------------------------------------------------------------------------- */
+/* --- Tokens ----------------------------------------------------------------------------------- */
 
 static exo_status
 load_tokens(exo_config *config, const char *path, exo_dataset **train, exo_dataset **val,

@@ -1,4 +1,4 @@
-/* See shard.h. */
+/* Token shards: see shard.h. */
 #include "nn/corpus/shard.h"
 
 #include <endian.h>
@@ -16,7 +16,7 @@
 
 #include "base/file.h"
 
-/* Where what stands in the header. What is not named is zero. */
+/* Offsets of the header's fields. All other bytes are zero. */
 enum {
     AT_MAGIC = 0,
     AT_VERSION = 8,
@@ -25,15 +25,15 @@ enum {
     AT_VOCABULARY = 24,
     AT_END = 32,
     AT_TOKENIZER = 48,
-    AT_CHECKSUM = 96, /* SHA-256 of what is before it */
-    MAX_TOKENIZER = 1 << 30,
+    AT_CHECKSUM = 96,        /* SHA-256 of the bytes before it */
+    MAX_TOKENIZER = 1 << 30, /* bytes of a tokenizer.json */
     MAX_PATH = 4096,
-    BUFFER = 1 << 16 /* tokens that are written at once */
+    BUFFER = 1 << 16 /* tokens in a writer's buffer */
 };
 
 static const char magic[8] = "EXOTOKEN";
 
-/* --- Header ----------------------------------------------------------------------------------------------------------- */
+/* --- Header ----------------------------------------------------------------------------------- */
 
 static void
 put_u32(uint8_t *at, uint32_t value)
@@ -115,7 +115,7 @@ exo_shard_unpack(const uint8_t header[EXO_SHARD_HEADER], exo_shard_info *out, ex
     return EXO_OK;
 }
 
-/* --- Reading ---------------------------------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 static exo_status
 check_shard(const char *path, const uint8_t *map, size_t bytes, exo_shard_info *info, exo_err *err)
@@ -218,7 +218,7 @@ exo_tokenizer_file_hash(const char *path, uint8_t out[32], exo_err *err)
     return st;
 }
 
-/* --- Writing ---------------------------------------------------------------------------------------------------------- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
 exo_status
 exo_shard_writer_init(exo_shard_writer *writer, const char *folder, const exo_shard_info *info,
@@ -267,7 +267,7 @@ exo_shard_writer_release(exo_shard_writer *writer)
     *writer = (exo_shard_writer){0};
 }
 
-/* Up to BUFFER tokens into the open file. */
+/* Writes up to BUFFER tokens to the open file. */
 static exo_status
 write_some(exo_shard_writer *w, const int32_t *tokens, size_t count, exo_err *err)
 {

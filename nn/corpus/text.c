@@ -1,4 +1,5 @@
-/* Text files as a data set: encoded once, in memory once. One thread makes it. */
+/* Text files as a data set: the text is encoded once, and its tokens are in memory once. One
+ * thread makes it; corpus.h has the owner of the tokens. Read next: documents.h, windows.c. */
 #include "nn/corpus/corpus.h"
 #include "nn/corpus/documents.h"
 
@@ -7,13 +8,13 @@
 
 #include <exogym/memory.h>
 
-/* Tokens that are being collected. */
+/* The tokens encoded so far. */
 struct collected {
     unsigned width;
-    uint16_t *narrow; /* one of the two */
-    uint32_t *wide;
+    uint16_t *narrow; /* the tokens if the width is 2; else NULL */
+    uint32_t *wide;   /* the tokens if the width is 4; else NULL */
     size_t count, room;
-    size_t *starts; /* of documents */
+    size_t *starts; /* (num_starts): the documents' first tokens */
     size_t num_starts, starts_room;
 };
 

@@ -1,4 +1,8 @@
-/* `exogym data tokenize`: text files into shards, in memory that does not grow with them. One thread. */
+/* `exogym data tokenize`: text files to shards, with memory that does not depend on the files'
+ * sizes.
+ *
+ * The shards are written into a new folder beside the final one, which is then renamed. So the
+ * final folder is complete or absent. One call owns all state; one thread. Read next: shard.h. */
 #include "nn/corpus/documents.h"
 #include "nn/corpus/shard.h"
 
@@ -15,10 +19,10 @@
 #include "base/dir.h"
 
 enum {
-    SHARD_TOKENS = 100000000
+    SHARD_TOKENS = 100000000 /* tokens of a shard, unless the caller says otherwise */
 };
 
-/* --- The folder --------------------------------------------------------------------------------------------------------- */
+/* --- The folder ------------------------------------------------------------------------------- */
 
 static exo_status
 check_absent(const char *folder, exo_err *err)
@@ -36,7 +40,7 @@ check_absent(const char *folder, exo_err *err)
                             folder);
 }
 
-/* A folder beside the one that it will become: *out is its name, which the caller frees. */
+/* Makes a temporary folder beside the final one. *out is its path, which the caller frees. */
 static exo_status
 make_beside(const char *folder, char **out, exo_err *err)
 {
@@ -66,7 +70,7 @@ make_beside(const char *folder, char **out, exo_err *err)
     return EXO_OK;
 }
 
-/* Is it a file that is written here, be it half? */
+/* True: `name` is a file of exo_data_tokenize, complete or not. */
 static bool
 is_ours(const char *name)
 {
@@ -78,7 +82,8 @@ is_ours(const char *name)
     return false;
 }
 
-/* Removes the folder that make_beside made; another one in its place, or a link, stays. */
+/* Removes the folder of make_beside with its files. Does not follow a link in its place, and keeps
+ * other files. */
 static void
 remove_beside(const char *folder)
 {
@@ -94,7 +99,7 @@ remove_beside(const char *folder)
     exo_dir_rmdir(folder);
 }
 
-/* --- The work ----------------------------------------------------------------------------------------------------------- */
+/* --- The work --------------------------------------------------------------------------------- */
 
 struct count {
     exo_shard_writer writer;
@@ -109,7 +114,7 @@ write_and_count(void *context, const int32_t *tokens, size_t count, bool begins,
     return exo_shard_write(&c->writer, tokens, count, begins, err);
 }
 
-/* Everything into the folder, which is empty. */
+/* Writes the tokenizer and the shards into an empty folder. */
 static exo_status
 fill(const exo_file_list *files, const char *folder, exo_tokenizer *tokenizer,
      const exo_tokenize_opts *opts, exo_tokenize_result *result, exo_err *err)

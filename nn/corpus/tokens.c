@@ -1,4 +1,5 @@
-/* Files of tokens as a data set: mapped, so that the page cache holds the one copy of a host. One thread makes it. */
+/* Files of tokens as a data set. The files are mapped, so a host has one copy, in its page cache.
+ * One thread makes it; corpus.h has the owner of the tokens. Read next: shard.h, windows.c. */
 #include "nn/corpus/corpus.h"
 #include "nn/corpus/documents.h"
 #include "nn/corpus/shard.h"
@@ -10,7 +11,8 @@
 
 #include <exogym/memory.h>
 
-/* Whose tokenizer.json the shards were made with: the one beside them, unless the caller brings one. */
+/* The tokenizer of the shards: the caller's, else the tokenizer.json beside them, else none. The
+ * file must be the one with which the shards were made. */
 static exo_status
 find_tokenizer(const char *path, exo_tokenizer *given, const exo_shard_info *info,
                exo_tokenizer **out, exo_err *err)
@@ -40,7 +42,7 @@ find_tokenizer(const char *path, exo_tokenizer *given, const exo_shard_info *inf
     return st == EXO_OK ? exo_tokenizer_load(out, file, err) : st;
 }
 
-/* Shards of a stream were made alike. */
+/* The headers of all shards must agree. */
 static exo_status
 check_alike(const exo_shard_info *a, const exo_shard_info *b, const char *path_a,
             const char *path_b, exo_err *err)
@@ -58,7 +60,7 @@ check_alike(const exo_shard_info *a, const exo_shard_info *b, const char *path_a
                : EXO_OK;
 }
 
-/* What the shards say, or of bare numbers what the tokenizer says. */
+/* The vocabulary and the end token are those of the shards; with bare numbers, the tokenizer's. */
 static exo_status
 make_corpus(const exo_shard_info *info, exo_tokenizer *tokenizer, const char *path,
             exo_token_files files, exo_corpus **out, exo_err *err)

@@ -1,4 +1,7 @@
-/* Windows over a corpus as data sets: tokens, and the token that follows each of them. Read-only; any thread. */
+/* Windows of a corpus as data sets. A sample has `block` tokens, and for each the token that
+ * follows.
+ *
+ * Read-only, for any thread; a data set holds its corpus. See corpus.h. */
 #include "nn/corpus/corpus.h"
 
 #include <string.h>
@@ -9,7 +12,7 @@
 
 struct windows {
     exo_corpus *corpus;
-    size_t first, count; /* tokens of the corpus */
+    size_t first, count; /* the part of the corpus, in tokens */
     size_t block, stride;
     bool separate;
 };
@@ -57,7 +60,7 @@ exo_documents_end(exo_documents documents, const exo_tokenizer *tokenizer, int32
     return EXO_OK;
 }
 
-/* --- The class -------------------------------------------------------------------------------------------------------- */
+/* --- The class -------------------------------------------------------------------------------- */
 
 static size_t
 windows_length(const void *self)
@@ -75,7 +78,8 @@ windows_fields(const void *self, exo_field *out)
     return 2;
 }
 
-/* Targets that begin another document do not count. `at`: the window's first token. */
+/* Targets that begin another document become -1, which losses ignore. `at`: the window's first
+ * token. */
 static void
 part_documents(const struct windows *w, size_t at, const int32_t *tokens, int32_t *targets)
 {
@@ -184,7 +188,7 @@ exo_dataset_check_tokens(const exo_dataset *dataset, size_t vocabulary, exo_err 
                     exo_dataset_class_of(dataset)->name, needed, vocabulary);
 }
 
-/* --- Both halves ------------------------------------------------------------------------------------------------------ */
+/* --- Both halves ------------------------------------------------------------------------------ */
 
 static exo_status
 make_part(exo_dataset **out, exo_corpus *corpus, const char *name, const char *half, double start,
