@@ -11,10 +11,11 @@
 #include "nn/cpu/attention_block.h"
 
 enum {
-    WANTED_PIECES = 8,      /* at least, if the tokens allow it */
-    MAX_RANGES = 4,         /* of a head's keys                 */
-    MIN_RANGE_BLOCKS = 4,   /* keys of a range, in blocks       */
-    SPAN_FLOATS = 64 * 1024 /* of keys: a quarter of the second cache with their values and both gradients */
+    WANTED_PIECES = 8,    /* at least, if the tokens allow it */
+    MAX_RANGES = 4,       /* of a head's keys                 */
+    MIN_RANGE_BLOCKS = 4, /* keys of a range, in blocks       */
+    SPAN_FLOATS =
+        64 * 1024 /* of keys: a quarter of the second cache with their values and both gradients */
 };
 
 /* A block of queries with what their gradients need; lanes are queries. */
@@ -38,10 +39,11 @@ struct backward {
     float *key_grads, *value_grads; /* (keys, padded)           */
 
     /* A block's. */
-    float *scores, *grads;                            /* (64, 64): in fp32 also the weights and dS        */
-    float *weights, *score_grads, *score_grads_pairs; /* (64, 32), (64, 32), (32, 64) of pairs            */
-    float *rows;                                      /* (64, padded): on their way in and out            */
-    uint32_t *keep;                                   /* (64, 64), or NULL                                */
+    float *scores, *grads; /* (64, 64): in fp32 also the weights and dS        */
+    float *weights, *score_grads,
+        *score_grads_pairs; /* (64, 32), (64, 32), (32, 64) of pairs            */
+    float *rows;            /* (64, padded): on their way in and out            */
+    uint32_t *keep;         /* (64, 64), or NULL                                */
     struct queries queries;
 };
 
@@ -70,7 +72,8 @@ range_start(const exo_attention_plan *plan, size_t index)
 {
     size_t ranges = num_ranges(plan), blocks = num_blocks(plan), at = 0;
     /* Blocks of pairs of the keys from block b on: (blocks - b) (blocks - b + 1) / 2. */
-    while (at < blocks && (blocks - at) * (blocks - at + 1) * ranges > blocks * (blocks + 1) * (ranges - index))
+    while (at < blocks &&
+           (blocks - at) * (blocks - at + 1) * ranges > blocks * (blocks + 1) * (ranges - index))
         at++;
     return at;
 }
@@ -88,7 +91,8 @@ exo_attention_partials(const exo_attention_plan *plan)
 {
     if (num_ranges(plan) == 1 && span_keys(plan) >= plan->tokens)
         return 0;
-    return num_ranges(plan) * plan->sequences * plan->heads * plan->tokens * exo_padded_width(plan) * sizeof(float);
+    return num_ranges(plan) * plan->sequences * plan->heads * plan->tokens *
+           exo_padded_width(plan) * sizeof(float);
 }
 
 static size_t
@@ -116,7 +120,8 @@ static size_t
 lay_out(struct backward *b, const exo_attention_plan *plan, float *scratch)
 {
     bool pairs = exo_in_pairs(plan);
-    size_t used = 0, padded = exo_padded_width(plan), units = pairs ? padded / 2 : padded, keys = span_keys(plan);
+    size_t used = 0, padded = exo_padded_width(plan), units = pairs ? padded / 2 : padded,
+           keys = span_keys(plan);
     const size_t square = (size_t)BLOCK * BLOCK;
     *b = (struct backward){.plan = plan, .padded = padded, .units = units};
     b->scores = cut(scratch, &used, square);
@@ -153,7 +158,8 @@ exo_attention_backward_scratch(const exo_attention_plan *plan)
 /* Of a vector of queries and keys `from` to `to`: scores to weights, and gradients of weights to those of scores but for the scale. In the
  * last band of a block on the diagonal, keys after a query have no weight. */
 INLINE void
-column_grads(const struct backward *b, bool pairs, bool dropped, bool band, size_t from, size_t to, size_t c)
+column_grads(const struct backward *b, bool pairs, bool dropped, bool band, size_t from, size_t to,
+             size_t c)
 {
     const struct queries *q = &b->queries;
     vec scale = vec_splat(b->scale), shift = vec_load(q->lse + c), delta = vec_load(q->delta + c),
@@ -205,7 +211,8 @@ block_grads(const struct backward *b, bool pairs, bool dropped, bool diagonal)
 /* out (keys, padded) += a b, where a (keys, queries) are weights or their gradients and b (queries, padded): a sum over queries for each
  * key. Units are queries or pairs of them. */
 INLINE void
-key_product(const struct backward *s, bool pairs, bool diagonal, const float *a, const float *b, float *out)
+key_product(const struct backward *s, bool pairs, bool diagonal, const float *a, const float *b,
+            float *out)
 {
     size_t each = pairs ? 2 : 1;
     for (size_t g = 0; g < num_bands(diagonal, s->queries.columns); g++) {
@@ -231,10 +238,13 @@ run_block(const struct backward *b, bool pairs, size_t span, size_t key)
     const exo_attention_plan *plan = b->plan;
     const struct queries *q = &b->queries;
     bool diagonal = span + key == q->first;
-    score_product(pairs, diagonal, q->columns, b->units, b->keys + key * b->units, q->across, b->scores);
-    score_product(pairs, diagonal, q->columns, b->units, b->values + key * b->units, q->dout_across, b->grads);
+    score_product(pairs, diagonal, q->columns, b->units, b->keys + key * b->units, q->across,
+                  b->scores);
+    score_product(pairs, diagonal, q->columns, b->units, b->values + key * b->units, q->dout_across,
+                  b->grads);
     if (plan->slopes)
-        add_bias(diagonal, q->columns, plan->slopes[b->head] / plan->scale, q->first, span + key, b->scores);
+        add_bias(diagonal, q->columns, plan->slopes[b->head] / plan->scale, q->first, span + key,
+                 b->scores);
     if (b->keep) {
         exo_attention_keep(plan, b->sequence, b->head, q->first, span + key, b->keep);
         block_grads(b, pairs, true, diagonal);
@@ -243,8 +253,8 @@ run_block(const struct backward *b, bool pairs, size_t span, size_t key)
     }
     key_product(b, pairs, diagonal, b->weights, q->dout_along, b->value_grads + key * b->padded);
     key_product(b, pairs, diagonal, b->score_grads, q->along, b->key_grads + key * b->padded);
-    query_product(pairs, diagonal, q->columns, b->padded, b->key_pairs + key * b->units, b->score_grads_pairs, NULL,
-                  q->grads);
+    query_product(pairs, diagonal, q->columns, b->padded, b->key_pairs + key * b->units,
+                  b->score_grads_pairs, NULL, q->grads);
 }
 
 static void
@@ -267,7 +277,8 @@ run_block_pairs(const struct backward *b, size_t span, size_t key)
 
 /* Both forms of a block of rows: (units, 64), and (64, padded) or pairs of them. */
 static void
-pack_both(const struct backward *b, const exo_head_rows *rows, size_t first, float *across, float *along)
+pack_both(const struct backward *b, const exo_head_rows *rows, size_t first, float *across,
+          float *along)
 {
     bool pairs = exo_in_pairs(b->plan);
     float *straight = pairs ? b->rows : along;
@@ -308,7 +319,8 @@ finish_queries(struct backward *b, const exo_attention_grads *grads, size_t rang
         exo_unpack_rows(&rows, q->first, BLOCK, b->padded, b->rows, plan->scale, grads->add);
         return;
     }
-    size_t head = (range * plan->sequences + b->sequence) * plan->heads + b->head, left = plan->tokens - q->first;
+    size_t head = (range * plan->sequences + b->sequence) * plan->heads + b->head,
+           left = plan->tokens - q->first;
     size_t count = (left < BLOCK ? left : BLOCK) * b->padded;
     float *restrict out = grads->partials + (head * plan->tokens + q->first) * b->padded;
     for (size_t i = 0; i < count; i++)
@@ -347,14 +359,16 @@ start_span(struct backward *b, const struct range *r, size_t first, size_t count
 
 /* Fetches what comes after the block of queries from `query` on: the next block, or the next head's first one with its keys. */
 static void
-fetch_ahead(const struct backward *b, const exo_attention_grads *grads, const struct range *r, size_t query)
+fetch_ahead(const struct backward *b, const exo_attention_grads *grads, const struct range *r,
+            size_t query)
 {
     const exo_attention_plan *plan = b->plan;
     size_t shared = plan->heads / plan->kv_heads, end = r->groups_end * shared;
     size_t head = query + BLOCK < plan->tokens ? b->head : b->head + 1;
     size_t first = query + BLOCK < plan->tokens ? query + BLOCK : r->first;
     if (!grads->partials) {
-        exo_head_rows query_grads = exo_input_rows(plan, EXO_QUERIES, grads->dx, b->sequence, b->head);
+        exo_head_rows query_grads =
+            exo_input_rows(plan, EXO_QUERIES, grads->dx, b->sequence, b->head);
         exo_prefetch_rows_to_write(&query_grads, query, BLOCK);
     }
     if (head < end) {
@@ -367,7 +381,8 @@ fetch_ahead(const struct backward *b, const exo_attention_grads *grads, const st
     }
     if ((b->head + 1) % shared == 0 && r->group + 1 < r->groups_end && query < r->end) {
         exo_head_rows keys = exo_input_rows(plan, EXO_KEYS, grads->x, b->sequence, r->group + 1);
-        exo_head_rows values = exo_input_rows(plan, EXO_VALUES, grads->x, b->sequence, r->group + 1);
+        exo_head_rows values =
+            exo_input_rows(plan, EXO_VALUES, grads->x, b->sequence, r->group + 1);
         exo_prefetch_rows(&keys, query, BLOCK);
         exo_prefetch_rows(&values, query, BLOCK);
     }
@@ -375,7 +390,8 @@ fetch_ahead(const struct backward *b, const exo_attention_grads *grads, const st
 
 /* Keys `span` and `count` on against all queries that see them. */
 static void
-run_span(struct backward *b, const exo_attention_grads *grads, const struct range *r, size_t span, size_t count)
+run_span(struct backward *b, const exo_attention_grads *grads, const struct range *r, size_t span,
+         size_t count)
 {
     const exo_attention_plan *plan = b->plan;
     size_t shared = plan->heads / plan->kv_heads, end = num_blocks(plan) * BLOCK;
@@ -399,12 +415,13 @@ run_span(struct backward *b, const exo_attention_grads *grads, const struct rang
 }
 
 void
-exo_attention_backward_piece(const exo_attention_plan *plan, size_t piece, const exo_attention_grads *grads,
-                             void *scratch)
+exo_attention_backward_piece(const exo_attention_plan *plan, size_t piece,
+                             const exo_attention_grads *grads, void *scratch)
 {
     struct backward b;
     lay_out(&b, plan, scratch);
-    size_t groups = groups_of_piece(plan), bundle = piece / num_ranges(plan), of_sequence = plan->kv_heads / groups;
+    size_t groups = groups_of_piece(plan), bundle = piece / num_ranges(plan),
+           of_sequence = plan->kv_heads / groups;
     struct range r = {.index = piece % num_ranges(plan), .group = bundle % of_sequence * groups};
     r.first = range_start(plan, r.index) * BLOCK;
     r.end = range_start(plan, r.index + 1) * BLOCK;
@@ -430,15 +447,20 @@ exo_attention_gather_pieces(const exo_attention_plan *plan)
 }
 
 void
-exo_attention_gather_piece(const exo_attention_plan *plan, size_t piece, const exo_attention_grads *grads)
+exo_attention_gather_piece(const exo_attention_plan *plan, size_t piece,
+                           const exo_attention_grads *grads)
 {
-    size_t block = piece % num_blocks(plan), head = piece / num_blocks(plan), heads = plan->sequences * plan->heads;
+    size_t block = piece % num_blocks(plan), head = piece / num_blocks(plan),
+           heads = plan->sequences * plan->heads;
     size_t padded = exo_padded_width(plan), first = block * BLOCK;
-    exo_head_rows rows = exo_input_rows(plan, EXO_QUERIES, grads->dx, head / plan->heads, head % plan->heads);
+    exo_head_rows rows =
+        exo_input_rows(plan, EXO_QUERIES, grads->dx, head / plan->heads, head % plan->heads);
     size_t count = plan->tokens - first < BLOCK ? plan->tokens - first : BLOCK;
-    float *restrict sum = grads->partials + (head * plan->tokens + first) * padded; /* range 0 sees every query */
+    float *restrict sum =
+        grads->partials + (head * plan->tokens + first) * padded; /* range 0 sees every query */
     for (size_t range = 1; range < num_ranges(plan) && range_start(plan, range) <= block; range++) {
-        const float *restrict more = grads->partials + ((range * heads + head) * plan->tokens + first) * padded;
+        const float *restrict more =
+            grads->partials + ((range * heads + head) * plan->tokens + first) * padded;
         for (size_t i = 0; i < count * padded; i++)
             sum[i] += more[i];
     }

@@ -44,7 +44,8 @@ block_columns(size_t tokens, size_t first)
 
 /* out (rows, columns) = a (rows, units) b (units, columns): scores of queries and keys, or gradients of weights. */
 INLINE void
-score_product(bool pairs, bool diagonal, size_t columns, size_t units, const float *a, const float *b, float *out)
+score_product(bool pairs, bool diagonal, size_t columns, size_t units, const float *a,
+              const float *b, float *out)
 {
     for (size_t g = 0; g < num_bands(diagonal, columns); g++) {
         size_t row = g * BAND, column = g * BAND;
@@ -65,8 +66,8 @@ score_product(bool pairs, bool diagonal, size_t columns, size_t units, const flo
 /* out (padded, columns) = out * factors + a^T b, where a (keys or pairs of them, padded) are a block's keys or values and b (the same,
  * columns) its weights or their gradients: a sum over keys for each query. factors (columns) may be NULL. */
 INLINE void
-query_product(bool pairs, bool diagonal, size_t columns, size_t padded, const float *a, const float *b,
-              const float *factors, float *out)
+query_product(bool pairs, bool diagonal, size_t columns, size_t padded, const float *a,
+              const float *b, const float *factors, float *out)
 {
     size_t inner = band_rows(diagonal) / (pairs ? 2 : 1);
     for (size_t g = 0; g < num_bands(diagonal, columns); g++) {
@@ -88,14 +89,16 @@ query_product(bool pairs, bool diagonal, size_t columns, size_t padded, const fl
 
 /* Adds slope (j - i) to the score of key first_key + j and query first_query + i. */
 INLINE void
-add_bias(bool diagonal, size_t columns, float slope, size_t first_query, size_t first_key, float *scores)
+add_bias(bool diagonal, size_t columns, float slope, size_t first_query, size_t first_key,
+         float *scores)
 {
     float apart = (float)first_query - (float)first_key;
     for (size_t c = 0; c < columns; c += LANES) {
         vec query = __builtin_convertvector(vec_lanes() + (int32_t)c, vec) + vec_splat(apart);
         for (size_t j = 0; j < visible_rows(diagonal, c); j++) {
             float *at = scores + j * BLOCK + c;
-            vec_store(at, vec_multiply_add(vec_splat(slope), vec_splat((float)j) - query, vec_load(at)));
+            vec_store(
+                at, vec_multiply_add(vec_splat(slope), vec_splat((float)j) - query, vec_load(at)));
         }
     }
 }

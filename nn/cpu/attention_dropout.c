@@ -90,8 +90,8 @@ keep_keys(const exo_attention_plan *plan, uint64_t first, uint64_t stride, uint3
 }
 
 void
-exo_attention_keep(const exo_attention_plan *plan, size_t sequence, size_t head, size_t first_query, size_t first_key,
-                   uint32_t *keep)
+exo_attention_keep(const exo_attention_plan *plan, size_t sequence, size_t head, size_t first_query,
+                   size_t first_key, uint32_t *keep)
 {
     uint64_t row_blocks = (plan->tokens + KEYS - 1) / KEYS;
     uint64_t row = ((uint64_t)sequence * plan->heads + head) * plan->tokens + first_query;

@@ -107,8 +107,8 @@ column_peak(const float *scores, size_t rows, vec peak)
 
 /* Weights of a vector of queries: 2^(score * scale - shift). Gives their sum, those that dropout takes included. */
 INLINE vec
-column_weights(bool pairs, bool dropped, const float *scores, size_t rows, vec scale, vec shift, const uint32_t *keep,
-               float *weights)
+column_weights(bool pairs, bool dropped, const float *scores, size_t rows, vec scale, vec shift,
+               const uint32_t *keep, float *weights)
 {
     vec sum[2] = {{0}, {0}};
     for (size_t j = 0; j < rows; j += 2) {
@@ -136,20 +136,22 @@ column_weights(bool pairs, bool dropped, const float *scores, size_t rows, vec s
 /* Scores to weights. Sums shrink by 2^(old peak - new peak), which is written to `factors`; the output so far has yet to. Gives whether any
  * factor is not 1. */
 INLINE bool
-weigh(const struct forward *f, struct queries *q, bool pairs, bool dropped, bool diagonal, float *factors)
+weigh(const struct forward *f, struct queries *q, bool pairs, bool dropped, bool diagonal,
+      float *factors)
 {
     vec scale = vec_splat(f->scale);
     ivec grown = {0};
     for (size_t c = 0; c < q->columns; c += LANES) {
-        vec old = vec_load(q->peak + c), peak = column_peak(f->scores + c, visible_rows(diagonal, c), old);
+        vec old = vec_load(q->peak + c),
+            peak = column_peak(f->scores + c, visible_rows(diagonal, c), old);
         vec_store(factors + c, vec_exp2((old - peak) * scale));
         vec_store(q->peak + c, peak);
         grown |= peak > old;
     }
     for (size_t c = 0; c < q->columns; c += LANES) {
         vec shift = -(vec_load(q->peak + c) * scale);
-        vec sum = column_weights(pairs, dropped, f->scores + c, visible_rows(diagonal, c), scale, shift,
-                                 dropped ? f->keep + c : NULL, f->weights + c);
+        vec sum = column_weights(pairs, dropped, f->scores + c, visible_rows(diagonal, c), scale,
+                                 shift, dropped ? f->keep + c : NULL, f->weights + c);
         vec_store(q->sum + c, vec_multiply_add(vec_load(q->sum + c), vec_load(factors + c), sum));
     }
     bool any = false;
@@ -166,7 +168,8 @@ run_block(const struct forward *f, struct queries *q, bool pairs, size_t first_k
     float factors[BLOCK] __attribute__((aligned(64)));
     score_product(pairs, diagonal, q->columns, f->units, f->keys, q->units, f->scores);
     if (plan->slopes)
-        add_bias(diagonal, q->columns, plan->slopes[f->head] / plan->scale, q->first, first_key, f->scores);
+        add_bias(diagonal, q->columns, plan->slopes[f->head] / plan->scale, q->first, first_key,
+                 f->scores);
     if (diagonal)
         hide_later_keys(q->columns, NO_SCORE, f->scores);
     if (f->keep) {
@@ -175,7 +178,8 @@ run_block(const struct forward *f, struct queries *q, bool pairs, size_t first_k
     } else {
         grown = weigh(f, q, pairs, false, diagonal, factors);
     }
-    query_product(pairs, diagonal, q->columns, f->padded, f->values, f->weights, grown ? factors : NULL, q->out);
+    query_product(pairs, diagonal, q->columns, f->padded, f->values, f->weights,
+                  grown ? factors : NULL, q->out);
 }
 
 static void
@@ -249,7 +253,8 @@ finish_queries(struct forward *f, struct queries *q, const exo_head_rows *rows, 
 
 /* The keys and values of one block of keys, and the rows that come next: of the same head, or those of the next one. */
 static void
-start_keys(struct forward *f, const struct rows *rows, const struct rows *next, size_t first, size_t last)
+start_keys(struct forward *f, const struct rows *rows, const struct rows *next, size_t first,
+           size_t last)
 {
     bool pairs = exo_in_pairs(f->plan);
     exo_pack_rows(&rows->keys, first, BLOCK, f->padded, pairs, f->keys);
@@ -268,7 +273,8 @@ start_keys(struct forward *f, const struct rows *rows, const struct rows *next, 
 
 /* One head's blocks of queries from query `first` on. */
 static void
-run_head(struct forward *f, const struct rows *rows, const struct rows *next, size_t first, float *lse)
+run_head(struct forward *f, const struct rows *rows, const struct rows *next, size_t first,
+         float *lse)
 {
     bool pairs = exo_in_pairs(f->plan);
     size_t blocks = 0;
@@ -293,8 +299,8 @@ run_head(struct forward *f, const struct rows *rows, const struct rows *next, si
 }
 
 void
-exo_attention_forward_piece(const exo_attention_plan *plan, size_t piece, const void *x, void *out, float *lse,
-                            void *scratch)
+exo_attention_forward_piece(const exo_attention_plan *plan, size_t piece, const void *x, void *out,
+                            float *lse, void *scratch)
 {
     struct forward f;
     lay_out(&f, plan, scratch);

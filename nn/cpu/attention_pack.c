@@ -12,7 +12,8 @@ enum {
 };
 
 static exo_head_rows
-head_rows(const exo_attention_plan *plan, const void *data, size_t columns, size_t sequence, size_t column)
+head_rows(const exo_attention_plan *plan, const void *data, size_t columns, size_t sequence,
+          size_t column)
 {
     size_t skip = (sequence * plan->tokens * columns + column) * exo_dtype_size(plan->dtype);
     return (exo_head_rows){.data = (const char *)data + skip,
@@ -23,11 +24,15 @@ head_rows(const exo_attention_plan *plan, const void *data, size_t columns, size
 }
 
 exo_head_rows
-exo_input_rows(const exo_attention_plan *plan, exo_head_part part, const void *x, size_t sequence, size_t head)
+exo_input_rows(const exo_attention_plan *plan, exo_head_part part, const void *x, size_t sequence,
+               size_t head)
 {
     size_t heads = plan->heads + 2 * plan->kv_heads;
-    size_t before = part == EXO_QUERIES ? 0 : part == EXO_KEYS ? plan->heads : plan->heads + plan->kv_heads;
-    exo_head_rows rows = head_rows(plan, x, heads * plan->width, sequence, (before + head) * plan->width);
+    size_t before = part == EXO_QUERIES ? 0
+                    : part == EXO_KEYS  ? plan->heads
+                                        : plan->heads + plan->kv_heads;
+    exo_head_rows rows =
+        head_rows(plan, x, heads * plan->width, sequence, (before + head) * plan->width);
     if (part != EXO_VALUES) {
         rows.turns = plan->turns;
         rows.turned = plan->turned;
@@ -152,7 +157,8 @@ bf16_row(const exo_head_rows *rows, size_t token, uint16_t *copy)
 }
 
 void
-exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, bool pairs, float *out)
+exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, bool pairs,
+              float *out)
 {
     size_t size = pairs ? sizeof(uint16_t) : sizeof(float);
     uint16_t copy[EXO_ATTENTION_MAX_WIDTH];
@@ -172,7 +178,8 @@ exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padd
 }
 
 static inline void
-interleave(const uint16_t *restrict even, const uint16_t *restrict odd, size_t width, uint32_t *restrict out)
+interleave(const uint16_t *restrict even, const uint16_t *restrict odd, size_t width,
+           uint32_t *restrict out)
 {
     for (size_t d = 0; d < width; d++)
         out[d] = even[d] | (uint32_t)odd[d] << 16;
@@ -190,7 +197,8 @@ exo_pack_row_pairs(const exo_head_rows *rows, size_t first, size_t count, size_t
             return;
         }
         const uint16_t *even = bf16_row(rows, first + r, copies[0]);
-        const uint16_t *odd = first + r + 1 < rows->tokens ? bf16_row(rows, first + r + 1, copies[1]) : nothing;
+        const uint16_t *odd =
+            first + r + 1 < rows->tokens ? bf16_row(rows, first + r + 1, copies[1]) : nothing;
         interleave(even, odd, rows->width, units);
         if (padded > rows->width)
             memset(units + rows->width, 0, (padded - rows->width) * sizeof *units);
@@ -235,7 +243,8 @@ transpose_tile(const float *restrict in, size_t in_row, float *restrict out, siz
 #endif
 
 void
-exo_transpose_units(const float *in, size_t in_row, size_t rows, size_t columns, float *out, size_t out_row)
+exo_transpose_units(const float *in, size_t in_row, size_t rows, size_t columns, float *out,
+                    size_t out_row)
 {
     for (size_t c = 0; c < columns; c += LANES)
         for (size_t r = 0; r < rows; r += LANES)
@@ -245,7 +254,8 @@ exo_transpose_units(const float *in, size_t in_row, size_t rows, size_t columns,
 INLINE vec
 load_any(const void *row, exo_dtype dtype, size_t d)
 {
-    return dtype == EXO_BF16 ? vec_load_bf16((const uint16_t *)row + d) : vec_load_any((const float *)row + d);
+    return dtype == EXO_BF16 ? vec_load_bf16((const uint16_t *)row + d)
+                             : vec_load_any((const float *)row + d);
 }
 
 INLINE float
@@ -256,7 +266,8 @@ load_one(const void *row, exo_dtype dtype, size_t d)
 
 /* Both without rotary positions. */
 INLINE void
-row_products(const exo_head_rows *a, const exo_head_rows *b, exo_dtype dtype, size_t first, size_t count, float *out)
+row_products(const exo_head_rows *a, const exo_head_rows *b, exo_dtype dtype, size_t first,
+             size_t count, float *out)
 {
     for (size_t r = 0; r < count; r++) {
         const void *left = row_at(a, first + r), *right = row_at(b, first + r);
@@ -272,7 +283,8 @@ row_products(const exo_head_rows *a, const exo_head_rows *b, exo_dtype dtype, si
 }
 
 void
-exo_row_products(const exo_head_rows *a, const exo_head_rows *b, size_t first, size_t count, float *out)
+exo_row_products(const exo_head_rows *a, const exo_head_rows *b, size_t first, size_t count,
+                 float *out)
 {
     size_t left = a->tokens - first, valid = left < count ? left : count;
     if (a->dtype == EXO_BF16)
@@ -308,8 +320,8 @@ put_row(exo_dtype dtype, void *row, size_t width, const float *values, float fac
 }
 
 void
-exo_unpack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, float *values, float factor,
-                bool add)
+exo_unpack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, float *values,
+                float factor, bool add)
 {
     for (size_t r = 0; r < count && first + r < rows->tokens; r++) {
         float *row = values + r * padded;

@@ -28,10 +28,11 @@ typedef enum exo_head_part {
 } exo_head_part;
 
 /* Of x or its gradient. */
-exo_head_rows exo_input_rows(const exo_attention_plan *plan, exo_head_part part, const void *x, size_t sequence,
-                             size_t head);
+exo_head_rows exo_input_rows(const exo_attention_plan *plan, exo_head_part part, const void *x,
+                             size_t sequence, size_t head);
 /* Of the output or its gradient. */
-exo_head_rows exo_output_rows(const exo_attention_plan *plan, const void *out, size_t sequence, size_t head);
+exo_head_rows exo_output_rows(const exo_attention_plan *plan, const void *out, size_t sequence,
+                              size_t head);
 
 /* Whether the plan is computed in pairs of bf16. */
 static inline bool
@@ -57,18 +58,22 @@ void exo_prefetch_rows(const exo_head_rows *rows, size_t first, size_t count);
 void exo_prefetch_rows_to_write(const exo_head_rows *rows, size_t first, size_t count);
 
 /* out (count, units of a padded head): the rows `first` and on, zeros beyond the last token. Pairs are along a row. */
-void exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, bool pairs, float *out);
+void exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, bool pairs,
+                   float *out);
 /* out (count / 2, padded) of pairs: element d of rows 2 r and 2 r + 1. */
-void exo_pack_row_pairs(const exo_head_rows *rows, size_t first, size_t count, size_t padded, float *out);
+void exo_pack_row_pairs(const exo_head_rows *rows, size_t first, size_t count, size_t padded,
+                        float *out);
 /* out (columns, rows) = in (rows, columns), units; both are multiples of 16. */
-void exo_transpose_units(const float *in, size_t in_row, size_t rows, size_t columns, float *out, size_t out_row);
+void exo_transpose_units(const float *in, size_t in_row, size_t rows, size_t columns, float *out,
+                         size_t out_row);
 
 /* out (count) = the sums over a row of a * b, rows `first` and on; 0 beyond the last token. */
-void exo_row_products(const exo_head_rows *a, const exo_head_rows *b, size_t first, size_t count, float *out);
+void exo_row_products(const exo_head_rows *a, const exo_head_rows *b, size_t first, size_t count,
+                      float *out);
 
 /* Writes `values` (count, padded) times `factor` to the rows `first` and on, as far as there are tokens; turned back where the rows are
  * turned. Changes `values`. */
-void exo_unpack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, float *values, float factor,
-                     bool add);
+void exo_unpack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded,
+                     float *values, float factor, bool add);
 
 #endif

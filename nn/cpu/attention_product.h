@@ -50,7 +50,8 @@ unit_multiply_add(bool pairs, float a, vec b, vec acc)
 }
 
 INLINE void
-product_tile(const product *p, bool pairs, bool add, size_t row, size_t column, size_t rows, size_t vectors)
+product_tile(const product *p, bool pairs, bool add, size_t row, size_t column, size_t rows,
+             size_t vectors)
 {
     const float *a = p->a + row * p->a_row, *b = p->b + column;
     float *c = p->c + row * p->c_row + column;

@@ -135,7 +135,8 @@ vec_exp2(vec x)
 #if LANES == 16
     vec whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
-    const vec magic = vec_splat(12582912.0f); /* 1.5 * 2^23: what is added to it loses its fraction */
+    const vec magic =
+        vec_splat(12582912.0f); /* 1.5 * 2^23: what is added to it loses its fraction */
     vec shifted = x + magic, whole = shifted - magic;
 #endif
     vec f = x - whole;
@@ -148,7 +149,8 @@ vec_exp2(vec x)
 #if LANES == 16
     return _mm512_scalef_ps(y, whole);
 #else
-    uvec exponent = (uvec)shifted - (uvec)magic; /* wraps around below 0, and where x is too small */
+    uvec exponent =
+        (uvec)shifted - (uvec)magic; /* wraps around below 0, and where x is too small */
     uvec scaled = (uvec)y + (exponent << 23);
     return (vec)((ivec)scaled & ~(ivec)(x < vec_splat(-126.0f)));
 #endif
@@ -198,9 +200,9 @@ vec_store_bf16(uint16_t *at, vec v)
 INLINE vec
 vec_pair(vec a, vec b)
 {
-    static const uint16_t order[32]
-        __attribute__((aligned(64))) = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    static const uint16_t order[32] __attribute__((aligned(64))) = {
+        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     __m512i both = (__m512i)_mm512_cvtne2ps_pbh(b, a);
     return (vec)_mm512_permutexvar_epi16(_mm512_load_si512(order), both);
 }

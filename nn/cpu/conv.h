@@ -32,13 +32,17 @@ size_t exo_conv_pieces(const exo_conv *conv);
 /* Brings the weights into the orders that forward and backward read; before the first piece of a pass. One thread. */
 exo_status exo_conv_set_weights(exo_conv *conv, const float *weights, exo_err *err);
 /* x (batch, H, W, I), bias (O) fp32 or NULL -> y (batch, H', W', O), of one piece. */
-exo_status exo_conv_forward(exo_conv *conv, size_t piece, const void *x, const float *bias, void *y, exo_err *err);
+exo_status exo_conv_forward(exo_conv *conv, size_t piece, const void *x, const float *bias, void *y,
+                            exo_err *err);
 /* dy -> dx, overwritten, of one piece. */
-exo_status exo_conv_backward_data(exo_conv *conv, size_t piece, const void *dy, void *dx, exo_err *err);
+exo_status exo_conv_backward_data(exo_conv *conv, size_t piece, const void *dy, void *dx,
+                                  exo_err *err);
 /* x, dy -> the piece's own partial gradients of weights and bias. */
-exo_status exo_conv_backward_weights(exo_conv *conv, size_t piece, const void *x, const void *dy, exo_err *err);
+exo_status exo_conv_backward_weights(exo_conv *conv, size_t piece, const void *x, const void *dy,
+                                     exo_err *err);
 /* Sums the partial gradients in the order of the pieces and adds them to weight_grad (O, I, R, S) and bias_grad (O), each of
  * which may be NULL. One thread. */
-exo_status exo_conv_add_weight_grads(exo_conv *conv, float *weight_grad, float *bias_grad, exo_err *err);
+exo_status exo_conv_add_weight_grads(exo_conv *conv, float *weight_grad, float *bias_grad,
+                                     exo_err *err);
 
 #endif

@@ -42,7 +42,8 @@ copy_piece(void *context, size_t piece)
 }
 
 static exo_status
-cpu_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind, exo_err *err)
+cpu_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind,
+         exo_err *err)
 {
     struct copy c = {.to = to, .from = from, .bytes = bytes};
     (void)device;

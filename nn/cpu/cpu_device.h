@@ -19,7 +19,8 @@ exo_cpu_piece(size_t count, size_t index, size_t *first, size_t *end)
     *end = count - *first < EXO_CPU_PIECE ? count : *first + EXO_CPU_PIECE;
 }
 
-#define EXO_CPU_KERNEL(name) exo_status exo_cpu_##name(exo_device *device, const exo_##name##_args *args, exo_err *err);
+#define EXO_CPU_KERNEL(name)                                                                       \
+    exo_status exo_cpu_##name(exo_device *device, const exo_##name##_args *args, exo_err *err);
 EXO_KERNELS(EXO_CPU_KERNEL)
 #undef EXO_CPU_KERNEL
 

@@ -41,8 +41,8 @@ typedef struct exo_decode_matrix {
 } exo_decode_matrix;
 
 /* Allocates. `out` is zero before. */
-exo_status exo_decode_matrix_init(exo_decode_matrix *out, exo_decode_format format, size_t outputs, size_t inputs,
-                                  const char *name, exo_err *err);
+exo_status exo_decode_matrix_init(exo_decode_matrix *out, exo_decode_format format, size_t outputs,
+                                  size_t inputs, const char *name, exo_err *err);
 void exo_decode_matrix_release(exo_decode_matrix *matrix);
 /* Brings panel `panel` of w (outputs, inputs) into the matrix's format. */
 void exo_decode_pack(exo_decode_matrix *matrix, const float *w, size_t panel);
@@ -78,12 +78,13 @@ typedef struct exo_decode_end {
 } exo_decode_end;
 
 /* Columns 32 panel .. 32 panel + 31 of x W^T for `rows` rows -> y (rows, stride). */
-void exo_decode_product(const exo_decode_matrix *matrix, const exo_decode_rows *x, size_t rows, size_t panel,
-                        const exo_decode_end *end, float *y, size_t stride);
+void exo_decode_product(const exo_decode_matrix *matrix, const exo_decode_rows *x, size_t rows,
+                        size_t panel, const exo_decode_end *end, float *y, size_t stride);
 
 /* --- Rows ----------------------------------------------------------------------------------------------------------------------- */
 
-void exo_decode_layer_norm(const float *x, size_t width, const float *weight, const float *bias, float eps, float *y);
+void exo_decode_layer_norm(const float *x, size_t width, const float *weight, const float *bias,
+                           float eps, float *y);
 void exo_decode_rms_norm(const float *x, size_t width, const float *weight, float eps, float *y);
 /* x = activation(x). */
 void exo_decode_activate(exo_activation activation, float *x, size_t count);
@@ -96,17 +97,19 @@ void exo_decode_rotate(float *head, size_t width, const float *cosine, const flo
 size_t exo_decode_keys_size(size_t context, size_t head_width);
 size_t exo_decode_values_size(size_t context, size_t head_width);
 /* Puts a key and a value (D) at a position. */
-void exo_decode_cache_put(float *keys, float *values, size_t head_width, size_t position, const float *key,
-                          const float *value);
+void exo_decode_cache_put(float *keys, float *values, size_t head_width, size_t position,
+                          const float *key, const float *value);
 
 /* Up to EXO_DECODE_QUERIES queries over one head's cache: query i sees positions 0..position[i]. */
 typedef struct exo_decode_attention {
     const float *keys, *values;
     size_t head_width, queries;
-    const float *query[EXO_DECODE_QUERIES]; /* (D)                                                   */
-    float *out[EXO_DECODE_QUERIES];         /* (D)                                                   */
+    const float
+        *query[EXO_DECODE_QUERIES]; /* (D)                                                   */
+    float *out[EXO_DECODE_QUERIES]; /* (D)                                                   */
     size_t position[EXO_DECODE_QUERIES];
-    float slope[EXO_DECODE_QUERIES]; /* ALiBi: score (i, j) gets slope (j - i); 0: none              */
+    float slope
+        [EXO_DECODE_QUERIES]; /* ALiBi: score (i, j) gets slope (j - i); 0: none              */
     float scale;
 } exo_decode_attention;
 void exo_decode_attend(const exo_decode_attention *attention);
@@ -123,6 +126,7 @@ double exo_decode_exp_sum(const float *x, size_t count, float shift, float *p);
 /* The sum of a block. count at most EXO_DECODE_SUM_BLOCK. */
 double exo_decode_block_sum(const float *p, size_t count);
 /* Elements of x that are at least `floor` -> places (ascending), at most `room`; gives how many there are. */
-size_t exo_decode_at_least(const float *x, size_t count, float floor, uint32_t *places, size_t room);
+size_t exo_decode_at_least(const float *x, size_t count, float floor, uint32_t *places,
+                           size_t room);
 
 #endif

@@ -36,8 +36,8 @@ exo_decode_values_size(size_t context, size_t head_width)
 }
 
 void
-exo_decode_cache_put(float *keys, float *values, size_t head_width, size_t position, const float *key,
-                     const float *value)
+exo_decode_cache_put(float *keys, float *values, size_t head_width, size_t position,
+                     const float *key, const float *value)
 {
     float *block = keys + position / KEYS * KEYS * head_width + position % KEYS;
     for (size_t d = 0; d < head_width; d++)
@@ -47,7 +47,8 @@ exo_decode_cache_put(float *keys, float *values, size_t head_width, size_t posit
 
 /* Scores of `count` queries with one block of 16 keys -> score[i][0..15]. */
 ALWAYS_INLINE void
-score_block(size_t count, size_t width, const float *keys, const float *const *query, float *const *score)
+score_block(size_t count, size_t width, const float *keys, const float *const *query,
+            float *const *score)
 {
     vec sum[GROUPED][KEY_VECTORS];
     for (size_t i = 0; i < count; i++)
@@ -117,7 +118,8 @@ score_span(struct sweep *s, size_t first, size_t blocks)
         for (; b + 4 <= blocks; b += 4)
             score_four(width, keys + b * KEYS * width, a->query[i], s->score[i] + b * KEYS);
         for (; b < blocks; b++)
-            score_block(1, width, keys + b * KEYS * width, a->query + i, (float *[]){s->score[i] + b * KEYS});
+            score_block(1, width, keys + b * KEYS * width, a->query + i,
+                        (float *[]){s->score[i] + b * KEYS});
     }
 }
 
@@ -151,8 +153,8 @@ weigh_span(struct sweep *s, size_t i, size_t first, size_t count)
 
 /* Adds `count` queries' weights times values to what they have, 64 elements of the head at a time. */
 ALWAYS_INLINE void
-mix(size_t count, struct sweep *s, size_t i, const float *values, size_t pitch, size_t positions, size_t from,
-    size_t vectors)
+mix(size_t count, struct sweep *s, size_t i, const float *values, size_t pitch, size_t positions,
+    size_t from, size_t vectors)
 {
     vec sum[GROUPED][64 / LANES];
     for (size_t k = 0; k < count; k++)

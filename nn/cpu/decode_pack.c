@@ -35,12 +35,13 @@ panel_bytes(exo_decode_format format, size_t inputs)
 }
 
 exo_status
-exo_decode_matrix_init(exo_decode_matrix *m, exo_decode_format format, size_t outputs, size_t inputs, const char *name,
-                       exo_err *err)
+exo_decode_matrix_init(exo_decode_matrix *m, exo_decode_format format, size_t outputs,
+                       size_t inputs, const char *name, exo_err *err)
 {
     size_t most = SIZE_MAX / 4 / sizeof(float) / PANEL;
     if (outputs == 0 || inputs == 0 || outputs > most || inputs > most / (outputs / PANEL + 1))
-        return exo_fail(err, EXO_INVAL, "%s: weights (%zu, %zu) cannot be held", name, outputs, inputs);
+        return exo_fail(err, EXO_INVAL, "%s: weights (%zu, %zu) cannot be held", name, outputs,
+                        inputs);
     *m = (exo_decode_matrix){.format = format, .outputs = outputs, .inputs = inputs};
     m->panels = (outputs + PANEL - 1) / PANEL;
     m->groups = (inputs + GROUP - 1) / GROUP;
@@ -89,7 +90,8 @@ quantize8(const float *w, size_t count, int8_t *q)
     }
     float scale = largest / 127, inverse = largest > 0 ? 127 / largest : 0;
     if (poison != 0 ||
-        !(inverse <= 3.402823466e38f)) { /* NaN; or so small that the inverse overflows: then all are 0 */
+        !(inverse <=
+          3.402823466e38f)) { /* NaN; or so small that the inverse overflows: then all are 0 */
         memset(q, 0, count);
         return poison != 0 ? NAN : 0;
     }
@@ -225,7 +227,8 @@ exo_decode_unpack(const exo_decode_matrix *m, size_t output, float *out)
             out[k] = m->scales[scale] * (float)(int8_t)at[k / 2 * PANEL * 2 + 2 * i + k % 2];
         } else {
             unsigned byte = at[k / 2 * PANEL + 2 * (i % (PANEL / 2)) + k % 2];
-            out[k] = m->scales[scale] * (float)(i < PANEL / 2 ? byte & 15 : byte >> 4) + m->minima[scale];
+            out[k] = m->scales[scale] * (float)(i < PANEL / 2 ? byte & 15 : byte >> 4) +
+                     m->minima[scale];
         }
     }
 }

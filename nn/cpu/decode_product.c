@@ -126,8 +126,8 @@ load_pair(bool nibbles, const uint8_t *w, ivec out[VECTORS])
 #if defined(QUANTIZED_VECTORS)
 
 ALWAYS_INLINE void
-add_group(size_t rows, bool nibbles, const uint8_t *w, size_t pairs, const int16_t *q, size_t stride,
-          ivec sum[TILE][VECTORS])
+add_group(size_t rows, bool nibbles, const uint8_t *w, size_t pairs, const int16_t *q,
+          size_t stride, ivec sum[TILE][VECTORS])
 {
     size_t width = nibbles ? PANEL : 2 * PANEL;
     for (size_t p = 0; p < pairs; p++) {
@@ -160,16 +160,18 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
 #pragma GCC unroll 4
             for (size_t v = 0; v < VECTORS; v++)
                 sum[r][v] = NO_SUM;
-        add_group(rows, nibbles, t->weights + first * width, pairs, t->q + 2 * first, t->stride, sum);
+        add_group(rows, nibbles, t->weights + first * width, pairs, t->q + 2 * first, t->stride,
+                  sum);
 #pragma GCC unroll 12
         for (size_t r = 0; r < rows; r++) {
 #pragma GCC unroll 4
             for (size_t v = 0; v < VECTORS; v++) {
                 vec value = TO_FLOAT(sum[r][v]) * SPREAD(t->row_scales[r * t->pitch + g]);
-                vec so_far = FMA(value, LOAD(t->scales + g * PANEL + v * LANES), LOAD(out + r * PANEL + v * LANES));
+                vec so_far = FMA(value, LOAD(t->scales + g * PANEL + v * LANES),
+                                 LOAD(out + r * PANEL + v * LANES));
                 if (nibbles)
-                    so_far =
-                        FMA(SPREAD(t->row_sums[r * t->pitch + g]), LOAD(t->minima + g * PANEL + v * LANES), so_far);
+                    so_far = FMA(SPREAD(t->row_sums[r * t->pitch + g]),
+                                 LOAD(t->minima + g * PANEL + v * LANES), so_far);
                 STORE(out + r * PANEL + v * LANES, so_far);
             }
         }
@@ -180,7 +182,8 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
 
 /* The same sums by plain loops. */
 ALWAYS_INLINE void
-add_group(bool nibbles, const uint8_t *restrict w, size_t pairs, const int16_t *restrict q, int32_t *restrict sum)
+add_group(bool nibbles, const uint8_t *restrict w, size_t pairs, const int16_t *restrict q,
+          int32_t *restrict sum)
 {
     for (size_t p = 0; p < pairs; p++) {
         int32_t first = q[2 * p], second = q[2 * p + 1];
@@ -208,7 +211,8 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
         for (size_t g = 0; g < t->groups; g++) {
             size_t first = g * PAIRS, pairs = t->pairs - first < PAIRS ? t->pairs - first : PAIRS;
             int32_t sum[PANEL] = {0};
-            add_group(nibbles, t->weights + first * width, pairs, t->q + r * t->stride + 2 * first, sum);
+            add_group(nibbles, t->weights + first * width, pairs, t->q + r * t->stride + 2 * first,
+                      sum);
             for (size_t v = 0; v < VECTORS; v++) {
                 float value[LANES];
                 for (size_t i = 0; i < LANES; i++)
@@ -216,8 +220,8 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
                 float *at = out + r * PANEL + v * LANES;
                 vec so_far = FMA(LOAD(value), LOAD(t->scales + g * PANEL + v * LANES), LOAD(at));
                 if (nibbles)
-                    so_far =
-                        FMA(SPREAD(t->row_sums[r * t->pitch + g]), LOAD(t->minima + g * PANEL + v * LANES), so_far);
+                    so_far = FMA(SPREAD(t->row_sums[r * t->pitch + g]),
+                                 LOAD(t->minima + g * PANEL + v * LANES), so_far);
                 STORE(at, so_far);
             }
         }
@@ -230,18 +234,19 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
 
 /* One function a number of rows, which the compiler unrolls. */
 #define TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
-#define DEFINE_TILE(n)                                                                                                 \
-    static void tile_f32_##n(size_t inputs, const float *w, const float *x, size_t stride, float *out)                 \
-    {                                                                                                                  \
-        tile_f32((n) <= TILE ? (n) : TILE, inputs, w, x, stride, out);                                                 \
-    }                                                                                                                  \
-    static void tile_int8_##n(const struct quantized *t, float *out)                                                   \
-    {                                                                                                                  \
-        tile_quantized((n) <= TILE ? (n) : TILE, false, t, out);                                                       \
-    }                                                                                                                  \
-    static void tile_int4_##n(const struct quantized *t, float *out)                                                   \
-    {                                                                                                                  \
-        tile_quantized((n) <= TILE ? (n) : TILE, true, t, out);                                                        \
+#define DEFINE_TILE(n)                                                                             \
+    static void tile_f32_##n(size_t inputs, const float *w, const float *x, size_t stride,         \
+                             float *out)                                                           \
+    {                                                                                              \
+        tile_f32((n) <= TILE ? (n) : TILE, inputs, w, x, stride, out);                             \
+    }                                                                                              \
+    static void tile_int8_##n(const struct quantized *t, float *out)                               \
+    {                                                                                              \
+        tile_quantized((n) <= TILE ? (n) : TILE, false, t, out);                                   \
+    }                                                                                              \
+    static void tile_int4_##n(const struct quantized *t, float *out)                               \
+    {                                                                                              \
+        tile_quantized((n) <= TILE ? (n) : TILE, true, t, out);                                    \
     }
 TILES(DEFINE_TILE)
 
@@ -256,7 +261,8 @@ static void (*const tiles_int4[])(const struct quantized *, float *) = {
     TILES(NAME_INT4)};
 
 static void
-run_tile(const exo_decode_matrix *m, const exo_decode_rows *x, size_t row, size_t rows, size_t panel, float *out)
+run_tile(const exo_decode_matrix *m, const exo_decode_rows *x, size_t row, size_t rows,
+         size_t panel, float *out)
 {
     size_t pairs = (m->inputs + 1) / 2;
     if (m->format == EXO_DECODE_F32) {

@@ -32,8 +32,8 @@ sum_of(const float *x, size_t count, float shift, bool squares)
 }
 
 void
-exo_decode_layer_norm(const float *restrict x, size_t width, const float *restrict weight, const float *restrict bias,
-                      float eps, float *restrict y)
+exo_decode_layer_norm(const float *restrict x, size_t width, const float *restrict weight,
+                      const float *restrict bias, float eps, float *restrict y)
 {
     float mean = (float)(sum_of(x, width, 0, false) / (double)width);
     double variance = sum_of(x, width, mean, true) / (double)width;
@@ -47,7 +47,8 @@ exo_decode_layer_norm(const float *restrict x, size_t width, const float *restri
 }
 
 void
-exo_decode_rms_norm(const float *restrict x, size_t width, const float *restrict weight, float eps, float *restrict y)
+exo_decode_rms_norm(const float *restrict x, size_t width, const float *restrict weight, float eps,
+                    float *restrict y)
 {
     float factor = (float)(1.0 / sqrt(sum_of(x, width, 0, true) / (double)width + (double)eps));
     for (size_t i = 0; i < width; i++)
@@ -59,7 +60,9 @@ static inline float
 gelu(float x)
 {
     float z = (x < 0 ? -x : x) * 0.70710678118654752f, t = 1.0f / (1.0f + 0.3275911f * z);
-    float poly = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+    float poly =
+        t * (0.254829592f +
+             t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
     float tail = 0.5f * poly * decode_exp(-z * z);
     return x * (x < 0 ? tail : 1.0f - tail);
 }
@@ -92,7 +95,8 @@ exo_decode_activate(exo_activation activation, float *x, size_t count)
 }
 
 void
-exo_decode_rotate(float *head, size_t width, const float *restrict cosine, const float *restrict sine)
+exo_decode_rotate(float *head, size_t width, const float *restrict cosine,
+                  const float *restrict sine)
 {
     float *restrict first = head, *restrict second = head + width / 2;
     for (size_t i = 0; i < width / 2; i++) {

@@ -23,12 +23,12 @@ into(exo_dtype dtype, void *y, size_t first)
 }
 
 /* A kernel of `args->count` elements whose pieces NAME_piece computes. */
-#define SWEEP(NAME)                                                                                                    \
-    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)                         \
-    {                                                                                                                  \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        return exo_cpu_sweep(args->count, NAME##_piece, args);                                                         \
+#define SWEEP(NAME)                                                                                \
+    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
+    {                                                                                              \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        return exo_cpu_sweep(args->count, NAME##_piece, args);                                     \
     }
 
 /* --- ReLU, tanh ------------------------------------------------------------------------------------------------------------------- */
@@ -39,7 +39,8 @@ relu_piece(void *args, size_t piece)
     const exo_relu_args *k = args;
     size_t first, end;
     exo_cpu_piece(k->count, piece, &first, &end);
-    exo_relu_forward(k->dtype, from(k->dtype, k->x, first), into(k->dtype, k->y, first), end - first);
+    exo_relu_forward(k->dtype, from(k->dtype, k->x, first), into(k->dtype, k->y, first),
+                     end - first);
 }
 SWEEP(relu)
 
@@ -49,8 +50,8 @@ relu_backward_piece(void *args, size_t piece)
     const exo_relu_backward_args *k = args;
     size_t first, end;
     exo_cpu_piece(k->count, piece, &first, &end);
-    exo_relu_backward(k->dtype, from(k->dtype, k->y, first), from(k->dtype, k->dy, first), into(k->dtype, k->dx, first),
-                      end - first, k->add);
+    exo_relu_backward(k->dtype, from(k->dtype, k->y, first), from(k->dtype, k->dy, first),
+                      into(k->dtype, k->dx, first), end - first, k->add);
 }
 SWEEP(relu_backward)
 
@@ -114,8 +115,8 @@ dropout_piece(void *args, size_t piece)
     const exo_dropout_args *k = args;
     size_t first, end;
     exo_cpu_piece(k->count, piece, &first, &end);
-    exo_mask_scale(k->dtype, from(k->dtype, k->x, first), into(k->dtype, k->y, first), k->keep + first, end - first,
-                   k->factor, k->add);
+    exo_mask_scale(k->dtype, from(k->dtype, k->x, first), into(k->dtype, k->y, first),
+                   k->keep + first, end - first, k->factor, k->add);
 }
 SWEEP(dropout)
 
@@ -195,8 +196,9 @@ gate_backward_piece(void *args, size_t piece)
 {
     const exo_gate_backward_args *k = args;
     size_t each = gate_rows(k->width), skip = piece * each * k->width;
-    exo_gate_backward(k->activation, k->dtype, from(k->dtype, k->x, 2 * skip), from(k->dtype, k->dy, skip),
-                      into(k->dtype, k->dx, 2 * skip), rows_of_piece(k->rows, each, piece), k->width, k->add);
+    exo_gate_backward(k->activation, k->dtype, from(k->dtype, k->x, 2 * skip),
+                      from(k->dtype, k->dy, skip), into(k->dtype, k->dx, 2 * skip),
+                      rows_of_piece(k->rows, each, piece), k->width, k->add);
 }
 
 exo_status

@@ -34,13 +34,15 @@ static exo_status
 make_op(exo_onednn_op *op, const exo_gemm_shape *s, exo_err *err)
 {
     dnnl_dim_t m = (dnnl_dim_t)s->rows, n = (dnnl_dim_t)s->cols, k = (dnnl_dim_t)s->inner;
-    const dnnl_dims_t a_dims = {m, k}, b_dims = {k, n}, c_dims = {m, n}, bias_dims = {1, n}, bias_strides = {n, 1};
+    const dnnl_dims_t a_dims = {m, k}, b_dims = {k, n}, c_dims = {m, n}, bias_dims = {1, n},
+                      bias_strides = {n, 1};
     const dnnl_dim_t a_row = stride(s->a_stride, s->transpose_a ? s->rows : s->inner);
     const dnnl_dim_t b_row = stride(s->b_stride, s->transpose_b ? s->inner : s->cols);
     const dnnl_dims_t a_strides = {s->transpose_a ? 1 : a_row, s->transpose_a ? a_row : 1};
     const dnnl_dims_t b_strides = {s->transpose_b ? 1 : b_row, s->transpose_b ? b_row : 1};
     const dnnl_dims_t c_strides = {stride(s->c_stride, s->cols), 1};
-    dnnl_data_type_t in = exo_onednn_type((exo_dtype)s->in_dtype), out = exo_onednn_type((exo_dtype)s->out_dtype);
+    dnnl_data_type_t in = exo_onednn_type((exo_dtype)s->in_dtype),
+                     out = exo_onednn_type((exo_dtype)s->out_dtype);
 
     dnnl_memory_desc_t a, b, c, bias;
     dnnl_memory_desc_init_by_strides(&a, 2, a_dims, in, a_strides);
@@ -63,8 +65,8 @@ make_op(exo_onednn_op *op, const exo_gemm_shape *s, exo_err *err)
         }
     }
     if (st == EXO_OK)
-        st = exo_onednn_check(dnnl_matmul_desc_init(&desc, &a, &b, s->with_bias ? &bias : NULL, &c), "matrix product",
-                              err);
+        st = exo_onednn_check(dnnl_matmul_desc_init(&desc, &a, &b, s->with_bias ? &bias : NULL, &c),
+                              "matrix product", err);
     if (st == EXO_OK)
         st = exo_onednn_op_init(op, &desc, attr, NULL, "matrix product", err);
     if (post)
@@ -77,8 +79,8 @@ static exo_status
 make_memory(dnnl_memory_t *out, const exo_onednn_op *op, dnnl_query_t what, int index, exo_err *err)
 {
     const dnnl_memory_desc_t *desc = dnnl_primitive_desc_query_md(op->desc, what, index);
-    return exo_onednn_check(dnnl_memory_create(out, desc, exo_onednn_engine(), DNNL_MEMORY_NONE), "matrix product",
-                            err);
+    return exo_onednn_check(dnnl_memory_create(out, desc, exo_onednn_engine(), DNNL_MEMORY_NONE),
+                            "matrix product", err);
 }
 
 static exo_status
@@ -151,7 +153,8 @@ take_slot(exo_gemm *g, size_t hint)
 }
 
 exo_status
-exo_gemm_run(exo_gemm *g, size_t call, const void *a, const void *b, const float *bias, void *c, exo_err *err)
+exo_gemm_run(exo_gemm *g, size_t call, const void *a, const void *b, const float *bias, void *c,
+             exo_err *err)
 {
     struct slot *p = take_slot(g, call);
     exo_onednn_arg args[5] = {

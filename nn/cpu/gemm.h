@@ -23,7 +23,7 @@ typedef struct exo_gemm exo_gemm;
 exo_status exo_gemm_new(exo_gemm **out, const exo_gemm_shape *shape, size_t calls, exo_err *err);
 void exo_gemm_free(exo_gemm **gemm);
 /* `call`: which of them, for a quick choice of what it works with. Any thread. */
-exo_status exo_gemm_run(exo_gemm *gemm, size_t call, const void *a, const void *b, const float *bias, void *c,
-                        exo_err *err);
+exo_status exo_gemm_run(exo_gemm *gemm, size_t call, const void *a, const void *b,
+                        const float *bias, void *c, exo_err *err);
 
 #endif

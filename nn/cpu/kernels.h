@@ -9,40 +9,44 @@
 #include <exogym/tensor.h>
 
 /* sum (channels) += x - shift; squares (channels) += (x - shift)^2, over `rows` rows. */
-void exo_bn_sums(exo_dtype type, const void *x, size_t rows, size_t channels, const float *shift, double *sum,
-                 double *squares);
+void exo_bn_sums(exo_dtype type, const void *x, size_t rows, size_t channels, const float *shift,
+                 double *sum, double *squares);
 /* y = scale * x + shift, and max(y, 0) if relu. */
-void exo_bn_apply(exo_dtype type, const void *x, void *y, size_t rows, size_t channels, const float *scale,
-                  const float *shift, bool relu);
+void exo_bn_apply(exo_dtype type, const void *x, void *y, size_t rows, size_t channels,
+                  const float *scale, const float *shift, bool relu);
 /* sum_dy += dy; sum_dyx += dy * (x - mean); dy counts as 0 where relu and scale * x + shift <= 0. */
-void exo_bn_grad_sums(exo_dtype type, const void *x, const void *dy, size_t rows, size_t channels, const float *mean,
-                      const float *scale, const float *shift, bool relu, double *sum_dy, double *sum_dyx);
+void exo_bn_grad_sums(exo_dtype type, const void *x, const void *dy, size_t rows, size_t channels,
+                      const float *mean, const float *scale, const float *shift, bool relu,
+                      double *sum_dy, double *sum_dyx);
 /* dx = k_dy * dy + k_x * x + k_1, with the same rule for dy; dx may be dy. */
-void exo_bn_grad_apply(exo_dtype type, const void *x, const void *dy, void *dx, size_t rows, size_t channels,
-                       const float *scale, const float *shift, bool relu, const float *k_dy, const float *k_x,
-                       const float *k_1, bool add);
+void exo_bn_grad_apply(exo_dtype type, const void *x, const void *dy, void *dx, size_t rows,
+                       size_t channels, const float *scale, const float *shift, bool relu,
+                       const float *k_dy, const float *k_x, const float *k_1, bool add);
 
 void exo_relu_forward(exo_dtype type, const void *x, void *y, size_t count);
 /* dx = dy where y > 0, else 0; dx may be dy. */
-void exo_relu_backward(exo_dtype type, const void *y, const void *dy, void *dx, size_t count, bool add);
+void exo_relu_backward(exo_dtype type, const void *y, const void *dy, void *dx, size_t count,
+                       bool add);
 
 /* One sample: x (height, width, channels) -> y (height / size, width / size, channels) and which of the size * size places won. */
-void exo_max_pool_forward(exo_dtype type, const void *x, void *y, uint8_t *winner, size_t height, size_t width,
-                          size_t channels, size_t size);
-void exo_max_pool_backward(exo_dtype type, const void *dy, const uint8_t *winner, void *dx, size_t height, size_t width,
-                           size_t channels, size_t size, bool add);
+void exo_max_pool_forward(exo_dtype type, const void *x, void *y, uint8_t *winner, size_t height,
+                          size_t width, size_t channels, size_t size);
+void exo_max_pool_backward(exo_dtype type, const void *dy, const uint8_t *winner, void *dx,
+                           size_t height, size_t width, size_t channels, size_t size, bool add);
 
 /* y = keep ? x * factor : 0; y may be x. */
-void exo_mask_scale(exo_dtype type, const void *x, void *y, const uint8_t *keep, size_t count, float factor, bool add);
+void exo_mask_scale(exo_dtype type, const void *x, void *y, const uint8_t *keep, size_t count,
+                    float factor, bool add);
 /* y (rows, channels) = x * factor (channels); y may be x. */
-void exo_channel_scale(exo_dtype type, const void *x, void *y, const float *factor, size_t rows, size_t channels,
-                       bool add);
+void exo_channel_scale(exo_dtype type, const void *x, void *y, const float *factor, size_t rows,
+                       size_t channels, bool add);
 
 void exo_cast(exo_dtype from, const void *x, exo_dtype to, void *y, size_t count);
 /* y += x. */
 void exo_accumulate(exo_dtype type, const void *x, void *y, size_t count);
 /* sum (columns) += every row of x, whose rows are `stride` elements apart. */
-void exo_column_sums(exo_dtype type, const void *x, size_t rows, size_t stride, size_t columns, double *sum);
+void exo_column_sums(exo_dtype type, const void *x, size_t rows, size_t stride, size_t columns,
+                     double *sum);
 /* y (columns, rows) = x (rows, columns) transposed. */
 void exo_transpose(exo_dtype type, const void *x, void *y, size_t rows, size_t columns, bool add);
 

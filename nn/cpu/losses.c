@@ -11,12 +11,12 @@
 #include "nn/cpu/vector_math.h"
 
 /* A kernel of `args->count` elements whose pieces NAME_piece computes. */
-#define SWEEP(NAME)                                                                                                    \
-    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)                         \
-    {                                                                                                                  \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        return exo_cpu_sweep(args->count, NAME##_piece, args);                                                         \
+#define SWEEP(NAME)                                                                                \
+    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
+    {                                                                                              \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        return exo_cpu_sweep(args->count, NAME##_piece, args);                                     \
     }
 
 /* --- Rows of logits ---------------------------------------------------------------------------------------------------------------------- */
@@ -29,21 +29,21 @@ rows_of_piece(size_t columns)
 }
 
 /* A kernel of `args->rows` rows whose row NAME_row computes. */
-#define ROWS(NAME)                                                                                                     \
-    static void NAME##_piece(void *args, size_t piece)                                                                 \
-    {                                                                                                                  \
-        const exo_##NAME##_args *k = args;                                                                             \
-        size_t per = rows_of_piece(k->columns), first = piece * per;                                                   \
-        for (size_t r = first; r < k->rows && r < first + per; r++)                                                    \
-            NAME##_row(k, r);                                                                                          \
-    }                                                                                                                  \
-    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)                         \
-    {                                                                                                                  \
-        size_t per = rows_of_piece(args->columns);                                                                     \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        exo_parallel_for((args->rows + per - 1) / per, NAME##_piece, (void *)(uintptr_t)args);                         \
-        return EXO_OK;                                                                                                 \
+#define ROWS(NAME)                                                                                 \
+    static void NAME##_piece(void *args, size_t piece)                                             \
+    {                                                                                              \
+        const exo_##NAME##_args *k = args;                                                         \
+        size_t per = rows_of_piece(k->columns), first = piece * per;                               \
+        for (size_t r = first; r < k->rows && r < first + per; r++)                                \
+            NAME##_row(k, r);                                                                      \
+    }                                                                                              \
+    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
+    {                                                                                              \
+        size_t per = rows_of_piece(args->columns);                                                 \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        exo_parallel_for((args->rows + per - 1) / per, NAME##_piece, (void *)(uintptr_t)args);     \
+        return EXO_OK;                                                                             \
     }
 
 static double
@@ -66,8 +66,9 @@ log_probs_row(const exo_log_probs_args *k, size_t r)
     const float *x = k->x + r * k->columns;
     double log_sum = log_sum_of(x, k->columns, k->scale);
     k->log_sum[r] = (float)log_sum;
-    k->y[r] =
-        is_column(k->targets[r], k->columns) ? (float)((double)x[k->targets[r]] * (double)k->scale - log_sum) : 0.0f;
+    k->y[r] = is_column(k->targets[r], k->columns)
+                  ? (float)((double)x[k->targets[r]] * (double)k->scale - log_sum)
+                  : 0.0f;
 }
 ROWS(log_probs)
 
@@ -126,8 +127,8 @@ policy_loss_piece(void *args, size_t piece)
     for (size_t i = first; i < end; i++) {
         double slope = 0, y = 0;
         if (!k->mask || k->mask[i] != 0.0f)
-            y = exo_policy_loss_term((double)k->log_probs[i] - (double)k->old[i], (double)k->advantages[i],
-                                     (double)k->clip, &slope);
+            y = exo_policy_loss_term((double)k->log_probs[i] - (double)k->old[i],
+                                     (double)k->advantages[i], (double)k->clip, &slope);
         k->y[i] = (float)y;
         k->slope[i] = (float)slope;
     }
@@ -143,8 +144,8 @@ value_loss_piece(void *args, size_t piece)
     for (size_t i = first; i < end; i++) {
         double slope = 0, y = 0;
         if (!k->mask || k->mask[i] != 0.0f)
-            y = exo_value_loss_term((double)k->values[i], (double)k->old[i], (double)k->targets[i], (double)k->clip,
-                                    &slope);
+            y = exo_value_loss_term((double)k->values[i], (double)k->old[i], (double)k->targets[i],
+                                    (double)k->clip, &slope);
         k->y[i] = (float)y;
         k->slope[i] = (float)slope;
     }
@@ -159,7 +160,8 @@ ranking_loss_piece(void *args, size_t piece)
     exo_cpu_piece(k->count, piece, &first, &end);
     for (size_t i = first; i < end; i++) {
         double slope;
-        k->y[i] = (float)exo_ranking_loss_term((double)k->x[2 * i] - (double)k->x[2 * i + 1], &slope);
+        k->y[i] =
+            (float)exo_ranking_loss_term((double)k->x[2 * i] - (double)k->x[2 * i + 1], &slope);
         k->slope[i] = (float)slope;
     }
 }

@@ -69,7 +69,8 @@ get_thread(void)
     call_once(&once, make_thread_key);
     omp_set_num_threads(1);
     dnnl_engine_t engine = exo_onednn_engine();
-    if (!engine || dnnl_stream_create(&t->stream, engine, dnnl_stream_default_flags) != dnnl_success)
+    if (!engine ||
+        dnnl_stream_create(&t->stream, engine, dnnl_stream_default_flags) != dnnl_success)
         t->stream = NULL;
     if (t->stream && tss_set(thread_key, t) != thrd_success)
         destroy_thread(t);
@@ -110,7 +111,8 @@ exo_onednn_check(dnnl_status_t status, const char *what, exo_err *err)
     case dnnl_out_of_memory:
         return exo_fail(err, EXO_NOMEM, "%s: no memory", what);
     case dnnl_unimplemented:
-        return exo_fail(err, EXO_UNSUPPORTED, "%s: oneDNN has no kernel for this processor, shape and type", what);
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "%s: oneDNN has no kernel for this processor, shape and type", what);
     default:
         return exo_fail(err, EXO_FAILED, "%s: oneDNN status %d", what, (int)status);
     }
@@ -122,12 +124,13 @@ exo_onednn_op_init(exo_onednn_op *op, const void *op_desc, const_dnnl_primitive_
 {
     if (!exo_onednn_stream())
         return exo_fail(err, EXO_FAILED, "%s: oneDNN does not start", what);
-    exo_status st =
-        exo_onednn_check(dnnl_primitive_desc_create(&op->desc, op_desc, attr, exo_onednn_engine(), hint), what, err);
+    exo_status st = exo_onednn_check(
+        dnnl_primitive_desc_create(&op->desc, op_desc, attr, exo_onednn_engine(), hint), what, err);
     if (st == EXO_OK)
         st = exo_onednn_check(dnnl_primitive_create(&op->primitive, op->desc), what, err);
     if (st == EXO_OK)
-        op->scratch = dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(op->desc, dnnl_query_scratchpad_md, 0));
+        op->scratch = dnnl_memory_desc_get_size(
+            dnnl_primitive_desc_query_md(op->desc, dnnl_query_scratchpad_md, 0));
     exo_parallel_need_scratch(op->scratch);
     return st;
 }
@@ -153,9 +156,11 @@ exo_onednn_run(const exo_onednn_op *op, size_t count, const exo_onednn_arg *args
         bool scratch = args[i].name == DNNL_ARG_SCRATCHPAD;
         void *data = scratch ? get_scratch(t, op->scratch) : args[i].data;
         if (!data)
-            return exo_fail(err, EXO_NOMEM, "no memory for the %zu bytes of scratch of a product", op->scratch);
+            return exo_fail(err, EXO_NOMEM, "no memory for the %zu bytes of scratch of a product",
+                            op->scratch);
         dnnl_memory_set_data_handle(args[i].memory, data);
         list[i] = (dnnl_exec_arg_t){.arg = args[i].name, .memory = args[i].memory};
     }
-    return exo_onednn_check(dnnl_primitive_execute(op->primitive, t->stream, (int)count, list), "execution", err);
+    return exo_onednn_check(dnnl_primitive_execute(op->primitive, t->stream, (int)count, list),
+                            "execution", err);
 }

@@ -26,8 +26,9 @@ typedef struct exo_onednn_op {
 } exo_onednn_op;
 
 /* Makes descriptor and primitive of an operation descriptor. `hint` is the forward descriptor, or NULL. */
-exo_status exo_onednn_op_init(exo_onednn_op *op, const void *op_desc, const_dnnl_primitive_attr_t attr,
-                              const_dnnl_primitive_desc_t hint, const char *what, exo_err *err);
+exo_status exo_onednn_op_init(exo_onednn_op *op, const void *op_desc,
+                              const_dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint,
+                              const char *what, exo_err *err);
 void exo_onednn_op_release(exo_onednn_op *op);
 
 /* One argument of an execution. */
@@ -38,6 +39,7 @@ typedef struct exo_onednn_arg {
 } exo_onednn_arg;
 
 /* Runs a primitive on the calling thread with up to 5 arguments. */
-exo_status exo_onednn_run(const exo_onednn_op *op, size_t count, const exo_onednn_arg *args, exo_err *err);
+exo_status exo_onednn_run(const exo_onednn_op *op, size_t count, const exo_onednn_arg *args,
+                          exo_err *err);
 
 #endif

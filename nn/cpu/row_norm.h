@@ -18,11 +18,11 @@ typedef struct exo_row_norm {
 
 /* x (rows, width) fp32 -> y of `type`; mean (rows; not without centering) and inverse (rows), 1 / sqrt(variance + eps), are kept for
  * backward. */
-void exo_row_norm_forward(const exo_row_norm *norm, size_t rows, const float *x, exo_dtype type, void *y, float *mean,
-                          float *inverse);
+void exo_row_norm_forward(const exo_row_norm *norm, size_t rows, const float *x, exo_dtype type,
+                          void *y, float *mean, float *inverse);
 /* dx (rows, width) from dy of `type`; adds to dweight and dbias (width), each of which may be NULL. */
 void exo_row_norm_backward(const exo_row_norm *norm, size_t rows, const float *x, const float *mean,
-                           const float *inverse, exo_dtype type, const void *dy, float *dx, bool add, float *dweight,
-                           float *dbias);
+                           const float *inverse, exo_dtype type, const void *dy, float *dx,
+                           bool add, float *dweight, float *dbias);
 
 #endif

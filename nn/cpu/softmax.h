@@ -5,15 +5,17 @@
 #include <exogym/tensor.h>
 
 /* Of each row of x (rows, columns, rows `stride` elements apart): max = the largest of scale x, sum = the sum of e^(scale x - max). */
-void exo_softmax_part(const float *x, size_t rows, size_t stride, size_t columns, float scale, float *max, float *sum);
+void exo_softmax_part(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                      float *max, float *sum);
 /* y (rows, columns) of `type` = factor[row] * e^(scale x - log_sum[row]). */
-void exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
-                        const float *factor, exo_dtype type, void *y);
+void exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                        const float *log_sum, const float *factor, exo_dtype type, void *y);
 /* Of each row: margin = the sum of (max[row] - scale x) e^(scale x - max[row]), in double. */
-void exo_softmax_margins(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *max,
-                         float *margin);
+void exo_softmax_margins(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                         const float *max, float *margin);
 /* y (rows, columns) of `type` = factor[row] * p (log p + entropy[row]), log p = scale x - log_sum[row]. */
-void exo_softmax_entropy(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
-                         const float *entropy, const float *factor, exo_dtype type, void *y);
+void exo_softmax_entropy(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                         const float *log_sum, const float *entropy, const float *factor,
+                         exo_dtype type, void *y);
 
 #endif

@@ -7,21 +7,21 @@
 #include "nn/cpu/typed.h"
 
 /* A kernel NAME that does STATEMENT for each element i, with its arguments in k. Its destination may be one of its sources. */
-#define SWEEP(NAME, STATEMENT)                                                                                         \
-    static void NAME##_piece(void *args, size_t piece)                                                                 \
-    {                                                                                                                  \
-        const exo_##NAME##_args k = *(const exo_##NAME##_args *)args;                                                  \
-        size_t first, end;                                                                                             \
-        exo_cpu_piece(k.count, piece, &first, &end);                                                                   \
-        EXO_IN_PLACE                                                                                                   \
-        for (size_t i = first; i < end; i++)                                                                           \
-            STATEMENT;                                                                                                 \
-    }                                                                                                                  \
-    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)                         \
-    {                                                                                                                  \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        return exo_cpu_sweep(args->count, NAME##_piece, args);                                                         \
+#define SWEEP(NAME, STATEMENT)                                                                     \
+    static void NAME##_piece(void *args, size_t piece)                                             \
+    {                                                                                              \
+        const exo_##NAME##_args k = *(const exo_##NAME##_args *)args;                              \
+        size_t first, end;                                                                         \
+        exo_cpu_piece(k.count, piece, &first, &end);                                               \
+        EXO_IN_PLACE                                                                               \
+        for (size_t i = first; i < end; i++)                                                       \
+            STATEMENT;                                                                             \
+    }                                                                                              \
+    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
+    {                                                                                              \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        return exo_cpu_sweep(args->count, NAME##_piece, args);                                     \
     }
 
 SWEEP(fill, k.y[i] = k.value)
@@ -73,7 +73,8 @@ add_piece(void *args, size_t piece)
         for (size_t i = first; i < end; i++)
             y[i] = a[i] + b[i];
     } else if (k.dtype == EXO_BF16 && k.y == k.a && k.y != k.b) {
-        exo_accumulate(EXO_BF16, (const uint16_t *)k.b + first, (uint16_t *)k.y + first, end - first);
+        exo_accumulate(EXO_BF16, (const uint16_t *)k.b + first, (uint16_t *)k.y + first,
+                       end - first);
     } else if (k.dtype == EXO_BF16) {
         EXO_IN_PLACE
         for (size_t i = first; i < end; i++)
@@ -133,23 +134,23 @@ struct sums {
 };
 
 /* The sum of TERM, of element i, over [first, first + n). */
-#define CHAINS(NAME, TERM)                                                                                             \
-    static double NAME(const struct sums *s, size_t first, size_t n)                                                   \
-    {                                                                                                                  \
-        const float *a = s->a + first, *b = s->b ? s->b + first : NULL;                                                \
-        const double center = s->center;                                                                               \
-        double lanes[LANES] = {0}, sum = 0;                                                                            \
-        size_t at = 0;                                                                                                 \
-        (void)b;                                                                                                       \
-        (void)center;                                                                                                  \
-        for (; at + LANES <= n; at += LANES)                                                                           \
-            for (size_t l = 0, i = at; l < LANES; l++, i++)                                                            \
-                lanes[l] += TERM;                                                                                      \
-        for (size_t l = 0, i = at; i < n; i++, l++)                                                                    \
-            lanes[l] += TERM;                                                                                          \
-        for (size_t l = 0; l < LANES; l++)                                                                             \
-            sum += lanes[l];                                                                                           \
-        return sum;                                                                                                    \
+#define CHAINS(NAME, TERM)                                                                         \
+    static double NAME(const struct sums *s, size_t first, size_t n)                               \
+    {                                                                                              \
+        const float *a = s->a + first, *b = s->b ? s->b + first : NULL;                            \
+        const double center = s->center;                                                           \
+        double lanes[LANES] = {0}, sum = 0;                                                        \
+        size_t at = 0;                                                                             \
+        (void)b;                                                                                   \
+        (void)center;                                                                              \
+        for (; at + LANES <= n; at += LANES)                                                       \
+            for (size_t l = 0, i = at; l < LANES; l++, i++)                                        \
+                lanes[l] += TERM;                                                                  \
+        for (size_t l = 0, i = at; i < n; i++, l++)                                                \
+            lanes[l] += TERM;                                                                      \
+        for (size_t l = 0; l < LANES; l++)                                                         \
+            sum += lanes[l];                                                                       \
+        return sum;                                                                                \
     }
 
 CHAINS(sum_part, (double)a[i])
@@ -190,7 +191,8 @@ exo_cpu_sum(exo_device *device, const exo_sum_args *args, exo_err *err)
 exo_status
 exo_cpu_sum_squares(exo_device *device, const exo_sum_squares_args *args, exo_err *err)
 {
-    struct sums s = {.count = args->count, .a = args->x, .center = args->center, .sum = squares_part};
+    struct sums s = {
+        .count = args->count, .a = args->x, .center = args->center, .sum = squares_part};
     (void)device;
     (void)err;
     run_sums(&s, args->out);

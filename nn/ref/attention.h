@@ -24,6 +24,7 @@ typedef struct exo_ref_attention {
 
 void exo_ref_attention_forward(const exo_ref_attention *shape, const float *x, float *y);
 /* Overwrites dx. */
-void exo_ref_attention_backward(const exo_ref_attention *shape, const float *x, const float *dy, float *dx);
+void exo_ref_attention_backward(const exo_ref_attention *shape, const float *x, const float *dy,
+                                float *dx);
 
 #endif

@@ -9,14 +9,14 @@
 #include "base/bf16.h"
 #include "nn/ref/ref_kernels.h"
 
-#define KERNEL(NAME, STATEMENT)                                                                                        \
-    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                      \
-    {                                                                                                                  \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        for (size_t i = 0; i < k->count; i++)                                                                          \
-            STATEMENT;                                                                                                 \
-        return EXO_OK;                                                                                                 \
+#define KERNEL(NAME, STATEMENT)                                                                    \
+    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)  \
+    {                                                                                              \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        for (size_t i = 0; i < k->count; i++)                                                      \
+            STATEMENT;                                                                             \
+        return EXO_OK;                                                                             \
     }
 
 KERNEL(fill, k->y[i] = k->value)
@@ -40,8 +40,8 @@ exo_reference_add(exo_device *device, const exo_add_args *k, exo_err *err)
         if (k->dtype == EXO_I32)
             ((uint32_t *)k->y)[i] = ((const uint32_t *)k->a)[i] + ((const uint32_t *)k->b)[i];
         else if (k->dtype == EXO_BF16)
-            ((uint16_t *)k->y)[i] =
-                exo_to_bf16(exo_from_bf16(((const uint16_t *)k->a)[i]) + exo_from_bf16(((const uint16_t *)k->b)[i]));
+            ((uint16_t *)k->y)[i] = exo_to_bf16(exo_from_bf16(((const uint16_t *)k->a)[i]) +
+                                                exo_from_bf16(((const uint16_t *)k->b)[i]));
         else
             ((float *)k->y)[i] = ((const float *)k->a)[i] + ((const float *)k->b)[i];
     }
@@ -62,16 +62,16 @@ exo_reference_cast(exo_device *device, const exo_cast_args *k, exo_err *err)
     return EXO_OK;
 }
 
-#define SUM(NAME, TERM)                                                                                                \
-    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                      \
-    {                                                                                                                  \
-        double sum = 0;                                                                                                \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        for (size_t i = 0; i < k->count; i++)                                                                          \
-            sum += TERM;                                                                                               \
-        *k->out = sum;                                                                                                 \
-        return EXO_OK;                                                                                                 \
+#define SUM(NAME, TERM)                                                                            \
+    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)  \
+    {                                                                                              \
+        double sum = 0;                                                                            \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        for (size_t i = 0; i < k->count; i++)                                                      \
+            sum += TERM;                                                                           \
+        *k->out = sum;                                                                             \
+        return EXO_OK;                                                                             \
     }
 
 SUM(sum, (double)k->x[i])
@@ -131,7 +131,9 @@ exo_reference_rmsprop(exo_device *device, const exo_rmsprop_args *k, exo_err *er
             float a = k->alpha * k->grad_avg[i] + k->one_minus_alpha * g;
             k->grad_avg[i] = a;
             v = v - a * a;
-            v = v < 0 ? 0 : v; /* a variance below zero is rounding; PyTorch gives NaN there. NaN stays NaN */
+            v = v < 0
+                    ? 0
+                    : v; /* a variance below zero is rounding; PyTorch gives NaN there. NaN stays NaN */
         }
         float denominator = sqrtf(v) + k->eps;
         if (k->momentum_buffer) {
@@ -176,7 +178,8 @@ ref_free(exo_device *device, void *memory, size_t bytes)
 }
 
 static exo_status
-ref_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind, exo_err *err)
+ref_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind,
+         exo_err *err)
 {
     (void)device;
     (void)kind;

@@ -4,8 +4,9 @@
 
 #include "nn/device/device_impl.h"
 
-#define EXO_REFERENCE_KERNEL(name)                                                                                     \
-    exo_status exo_reference_##name(exo_device *device, const exo_##name##_args *args, exo_err *err);
+#define EXO_REFERENCE_KERNEL(name)                                                                 \
+    exo_status exo_reference_##name(exo_device *device, const exo_##name##_args *args,             \
+                                    exo_err *err);
 EXO_KERNELS(EXO_REFERENCE_KERNEL)
 #undef EXO_REFERENCE_KERNEL
 
