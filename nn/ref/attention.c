@@ -3,14 +3,15 @@
 
 #include <math.h>
 
-/* Element d of one token's query, key or value; `head` counts over all of a row's heads. */
+/* The index of element d of a token's query, key or value. `head` counts the heads of queries,
+ * then those of keys, then those of values. */
 static size_t
 place(const exo_ref_attention *s, size_t n, size_t t, size_t head, size_t d)
 {
     return ((n * s->tokens + t) * (s->heads + 2 * s->kv_heads) + head) * s->width + d;
 }
 
-/* Element d after rotary positions is cosine * element d + sine * element *other. */
+/* Rotary positions: element d becomes cosine * element d + sine * element *other. */
 static void
 turn(const exo_ref_attention *s, size_t t, size_t d, size_t *other, double *cosine, double *sine)
 {
@@ -38,7 +39,8 @@ turned(const exo_ref_attention *s, const float *x, size_t n, size_t t, size_t he
            sine * (double)x[place(s, n, t, head, other)];
 }
 
-/* Adds `grad`, of element d after rotary positions, to the gradients of what it was made of. */
+/* Adds `grad`, the gradient of element d after rotary positions, to the gradients of the elements
+ * from which it was computed. */
 static void
 add_turned(const exo_ref_attention *s, float *dx, size_t n, size_t t, size_t head, size_t d,
            double grad)
@@ -73,7 +75,7 @@ score(const exo_ref_attention *s, const float *x, size_t n, size_t h, size_t i, 
     return s->scale * sum + slope(s, h) * ((double)j - (double)i);
 }
 
-/* Of a row's scores: the largest, and the sum of exponentials of what they are below it. */
+/* *peak: the largest score of a row. *sum: the sum of exp(score - *peak) over the row. */
 static void
 normalizer(const exo_ref_attention *s, const float *x, size_t n, size_t h, size_t i, double *peak,
            double *sum)
@@ -118,7 +120,7 @@ exo_ref_attention_forward(const exo_ref_attention *s, const float *x, float *y)
                 row_forward(s, x, y, n, h, i);
 }
 
-/* dy_i . value_j: the gradient of weight (i, j) after dropout. */
+/* The gradient of weight (i, j) after dropout: the dot product of dy_i and value_j. */
 static double
 weight_grad(const exo_ref_attention *s, const float *x, const float *dy, size_t n, size_t h,
             size_t i, size_t j)

@@ -11,11 +11,12 @@ exo_ref_conv_plan(exo_ref_conv *s)
     s->out_width = (s->width + 2 * s->padding - s->kernel_width) / s->stride + 1;
 }
 
-/* Index of x under tap (r, s) of the window at (h, w); false: it lies in the padding. */
+/* The row and column of x under tap (r, t) of the window at (h, w). False: they are in the
+ * padding. */
 static bool
 tap(const exo_ref_conv *s, size_t h, size_t w, size_t r, size_t t, size_t *row, size_t *column)
 {
-    *row = h * s->stride + r - s->padding; /* wraps around below 0, then it is too large */
+    *row = h * s->stride + r - s->padding; /* a negative value wraps around, and is too large */
     *column = w * s->stride + t - s->padding;
     return *row < s->height && *column < s->width;
 }
@@ -47,7 +48,7 @@ exo_ref_conv_forward(const exo_ref_conv *s, const float *x, const float *weight,
                 }
 }
 
-/* One output element's part in the gradients. */
+/* Adds the share of one output element to the gradients. */
 static void
 conv_backward_at(const exo_ref_conv *s, size_t n, size_t o, size_t h, size_t w, const float *x,
                  const float *weight, float dy, float *dx, float *dweight)
@@ -91,7 +92,7 @@ exo_ref_conv_backward(const exo_ref_conv *s, const float *x, const float *weight
                 }
 }
 
-/* Mean and variance of a channel over the batch. */
+/* The mean and the variance of a channel over the batch. */
 static void
 channel_statistics(size_t batch, size_t channels, size_t area, const float *x, size_t c,
                    double *mean, double *variance)
@@ -179,7 +180,7 @@ exo_ref_relu_backward(size_t count, const float *x, const float *dy, float *dx)
         dx[i] = x[i] > 0 ? dy[i] : 0;
 }
 
-/* Index of the first largest element of a window, in its plane. */
+/* The index, in its plane, of the first largest element of a window. */
 static size_t
 window_winner(const float *plane, size_t width, size_t size, size_t h, size_t w)
 {

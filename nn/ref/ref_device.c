@@ -1,4 +1,5 @@
-/* Kernels of arrays and optimizers as their definitions read: one loop, one statement an operation, sums in double in the order of the elements. */
+/* Kernels of arrays and optimizers, written as their definitions: one loop, one statement for each
+ * operation, sums in double in the order of the elements. No state. Read next: ref_ops.c. */
 #include "nn/ref/ref_device.h"
 
 #include <math.h>
@@ -78,7 +79,7 @@ SUM(sum, (double)k->x[i])
 SUM(sum_squares, ((double)k->x[i] - k->center) * ((double)k->x[i] - k->center))
 SUM(dot, (double)k->a[i] * (double)k->b[i])
 
-/* --- Optimizers ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Optimizers ------------------------------------------------------------------------------- */
 
 exo_status
 exo_reference_adam(exo_device *device, const exo_adam_args *k, exo_err *err)
@@ -91,7 +92,7 @@ exo_reference_adam(exo_device *device, const exo_adam_args *k, exo_err *err)
         k->exp_avg_sq[i] = k->beta2 * k->exp_avg_sq[i] + k->one_minus_beta2 * g * g;
         float v = k->exp_avg_sq[i];
         if (k->max_exp_avg_sq) {
-            if (!(k->max_exp_avg_sq[i] > v)) /* NaN, if v is: it stays so */
+            if (!(k->max_exp_avg_sq[i] > v)) /* true also if v is NaN: the NaN is kept */
                 k->max_exp_avg_sq[i] = v;
             v = k->max_exp_avg_sq[i];
         }
@@ -131,9 +132,9 @@ exo_reference_rmsprop(exo_device *device, const exo_rmsprop_args *k, exo_err *er
             float a = k->alpha * k->grad_avg[i] + k->one_minus_alpha * g;
             k->grad_avg[i] = a;
             v = v - a * a;
-            v = v < 0
-                    ? 0
-                    : v; /* a variance below zero is rounding; PyTorch gives NaN there. NaN stays NaN */
+            /* A negative variance comes from rounding, and PyTorch returns NaN for it. A NaN
+             * stays. */
+            v = v < 0 ? 0 : v;
         }
         float denominator = sqrtf(v) + k->eps;
         if (k->momentum_buffer) {
@@ -159,7 +160,7 @@ exo_reference_adagrad(exo_device *device, const exo_adagrad_args *k, exo_err *er
     return EXO_OK;
 }
 
-/* --- The device ----------------------------------------------------------------------------------------------------------------------- */
+/* --- The device ------------------------------------------------------------------------------- */
 
 static exo_status
 ref_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)

@@ -1,12 +1,13 @@
-/* Kernels of losses as their definitions read: one loop a dimension, in double. The terms themselves are written once (nn/device/loss_terms.c)
- * and are held against other sums by tests/golden/losses.py. */
+/* Kernels of losses, written as their definitions: one loop for each dimension, in double. The
+ * terms themselves exist once, in nn/device/loss_terms.c; tests/golden/losses.py computes them in
+ * another way. No state. */
 #include "nn/ref/ref_kernels.h"
 
 #include <math.h>
 
 #include <exogym/loss.h>
 
-/* --- Rows of logits -------------------------------------------------------------------------------------------------------------------- */
+/* --- Rows of logits --------------------------------------------------------------------------- */
 
 static double
 log_sum_of(const float *x, size_t columns, double scale)
@@ -91,7 +92,7 @@ exo_reference_entropy_backward(exo_device *device, const exo_entropy_backward_ar
     return EXO_OK;
 }
 
-/* --- Terms ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Terms ------------------------------------------------------------------------------------ */
 
 exo_status
 exo_reference_policy_loss(exo_device *device, const exo_policy_loss_args *k, exo_err *err)

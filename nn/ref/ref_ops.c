@@ -1,5 +1,6 @@
-/* Kernels of the tape's operations as their definitions read: one loop a dimension, one statement an operation, values as floats whatever their
- * type. */
+/* Kernels of the tape's operations, written as their definitions: one loop for each dimension, one
+ * statement for each operation. Values of any type are computed as floats. No state. Read next:
+ * ref_losses.c. */
 #include "nn/ref/ref_kernels.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ load(exo_dtype dtype, const void *x, size_t i)
     return dtype == EXO_BF16 ? exo_from_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
-/* y[i] (+)= value. */
+/* y[i] = value, or y[i] += value if `add`. */
 static void
 store(exo_dtype dtype, void *y, size_t i, float value, bool add)
 {
@@ -59,7 +60,7 @@ exo_reference_mean(exo_device *device, const exo_mean_args *k, exo_err *err)
     return EXO_OK;
 }
 
-/* One number at a time, each from its own place in its stream. */
+/* Draws one number at a time, each from its own position in the stream. */
 exo_status
 exo_reference_dropout_draw(exo_device *device, const exo_dropout_draw_args *k, exo_err *err)
 {
@@ -77,7 +78,7 @@ exo_reference_dropout_draw(exo_device *device, const exo_dropout_draw_args *k, e
     return EXO_OK;
 }
 
-/* --- Images --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Images ----------------------------------------------------------------------------------- */
 
 exo_status
 exo_reference_channel_scale(exo_device *device, const exo_channel_scale_args *k, exo_err *err)
@@ -154,7 +155,7 @@ exo_reference_transpose(exo_device *device, const exo_transpose_args *k, exo_err
     return EXO_OK;
 }
 
-/* --- Gates ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Gates ------------------------------------------------------------------------------------ */
 
 static double
 value_of(exo_activation activation, double x)
@@ -175,7 +176,7 @@ value_of(exo_activation activation, double x)
     return 0;
 }
 
-/* By differences: the definition of a slope. */
+/* The derivative, by central differences. */
 static double
 slope_of(exo_activation activation, double x)
 {
