@@ -1,4 +1,5 @@
-/* Vectorized activations: the loops stand in activations_typed.h, here they are made for each activation and type. */
+/* Vectorized activations: see activations.h. Each loop is written once, and inlined for each
+ * activation and type. No state. Read next: vector_math.h. */
 #include "nn/cpu/activations.h"
 
 #include <math.h>
@@ -74,7 +75,7 @@ silu_slope(float x)
     return s + x * s * (1.0f - s);
 }
 
-/* --- Loops: inlined with a constant function and type, so that each becomes a vector loop ------------------------------------------- */
+/* --- Loops: inlined with a constant function and type, which makes them vector loops ---------- */
 
 EXO_INLINED const void *
 skip(exo_dtype type, const void *x, size_t count)
@@ -121,7 +122,7 @@ gate_slopes(float (*value)(float), float (*slope)(float), exo_dtype type, const 
                    *d = skip(type, dy, r * width);
         void *dgate = (void *)(uintptr_t)skip(type, dx, 2 * r * width),
              *dup = (void *)(uintptr_t)skip(type, dgate, width);
-        if (!add) /* what is there may be no number */
+        if (!add) /* the old values may be NaN */
             memset(dgate, 0, 2 * width * exo_dtype_size(type));
         EXO_IN_PLACE
         for (size_t i = 0; i < width; i++) {
@@ -133,7 +134,7 @@ gate_slopes(float (*value)(float), float (*slope)(float), exo_dtype type, const 
     }
 }
 
-/* Calls loop(value, slope, ...) for the activation: `loop` is a macro of the four below. */
+/* Calls loop(value, slope) for the activation. `loop` is a macro, one of the four below. */
 #define CHOOSE(loop)                                                                               \
     do {                                                                                           \
         switch (activation) {                                                                      \

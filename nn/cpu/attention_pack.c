@@ -7,8 +7,8 @@
 #include "base/bf16.h"
 
 enum {
-    CACHE_LINE = 64,   /* bytes                                      */
-    ENOUGH_PIECES = 16 /* that threads still share the work out well */
+    CACHE_LINE = 64,   /* bytes */
+    ENOUGH_PIECES = 16 /* so many balance the threads' work */
 };
 
 static exo_head_rows
@@ -73,7 +73,7 @@ prefetch_rows(const exo_head_rows *rows, size_t first, size_t count, bool write)
             if (write)
                 __builtin_prefetch(row + at, 1);
             else
-                __builtin_prefetch(row + at, 0, 2); /* into the second cache */
+                __builtin_prefetch(row + at, 0, 2); /* into the second-level cache */
         }
     }
 }
@@ -90,8 +90,8 @@ exo_prefetch_rows_to_write(const exo_head_rows *rows, size_t first, size_t count
     prefetch_rows(rows, first, count, true);
 }
 
-/* Elements i and i + half as one point in the plane, turned by the angle whose cosine and sine stand in `turns`; by its negative if
- * sign is -1. */
+/* Rotates each pair of elements i and i + half, as a point in the plane, by the angle whose cosine
+ * and sine are in `turns`. A sign of -1 rotates backwards. */
 static void
 turn(float *restrict row, const float *restrict turns, size_t turned, float sign)
 {
@@ -103,7 +103,7 @@ turn(float *restrict row, const float *restrict turns, size_t turned, float sign
     }
 }
 
-/* Rows are short: calls of memcpy would take longer than the copies. */
+/* Without memcpy: rows are so short that the calls would take longer than the copies. */
 INLINE void
 copy_row(const float *in, float *out, size_t width)
 {
@@ -142,7 +142,7 @@ load_row(const exo_head_rows *rows, size_t token, float *row)
         turn(row, rows->turns + token * rows->turned, rows->turned, 1.0f);
 }
 
-/* The row in bf16: in place where it is so, else in `copy`. */
+/* The row in bf16: the row itself if it is bf16 without rotary positions, else `copy`. */
 static inline const uint16_t *
 bf16_row(const exo_head_rows *rows, size_t token, uint16_t *copy)
 {
@@ -206,7 +206,7 @@ exo_pack_row_pairs(const exo_head_rows *rows, size_t first, size_t count, size_t
 }
 
 #if LANES == 16
-/* Swaps the blocks off the diagonal: of 1, then 2, 4 and 8 (Eklundh, 1972). */
+/* Swaps the blocks off the diagonal, of size 1, then 2, 4 and 8 (Eklundh, 1972). */
 static void
 transpose_tile(const float *in, size_t in_row, float *out, size_t out_row)
 {
@@ -264,7 +264,7 @@ load_one(const void *row, exo_dtype dtype, size_t d)
     return dtype == EXO_BF16 ? exo_from_bf16(((const uint16_t *)row)[d]) : ((const float *)row)[d];
 }
 
-/* Both without rotary positions. */
+/* Neither a nor b has rotary positions. */
 INLINE void
 row_products(const exo_head_rows *a, const exo_head_rows *b, exo_dtype dtype, size_t first,
              size_t count, float *out)
@@ -295,7 +295,7 @@ exo_row_products(const exo_head_rows *a, const exo_head_rows *b, size_t first, s
         out[r] = 0.0f;
 }
 
-/* `values` times `factor` to one row. */
+/* Writes `values` times `factor` to one row, or adds it. */
 INLINE void
 put_row(exo_dtype dtype, void *row, size_t width, const float *values, float factor, bool add)
 {
@@ -325,7 +325,7 @@ exo_unpack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t pa
 {
     for (size_t r = 0; r < count && first + r < rows->tokens; r++) {
         float *row = values + r * padded;
-        void *to = (void *)(uintptr_t)row_at(rows, first + r); /* the caller's own memory */
+        void *to = (void *)(uintptr_t)row_at(rows, first + r); /* the caller may write there */
         if (rows->turns)
             turn(row, rows->turns + (first + r) * rows->turned, rows->turned, -1.0f);
         if (rows->dtype == EXO_BF16)

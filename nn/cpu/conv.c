@@ -1,5 +1,6 @@
-/* Convolutions through oneDNN: see conv.h. A plan has the primitives for full pieces and for a shorter last one, and for each
- * piece the memory objects and partial gradients that it alone uses. */
+/* Convolutions through oneDNN: see conv.h. An exo_conv has primitives for full pieces and for a
+ * shorter last piece. Each piece owns its memory objects and partial gradients. Read next:
+ * onednn.h. */
 #include "nn/cpu/conv.h"
 
 #include <string.h>
@@ -8,7 +9,7 @@
 
 #include "nn/cpu/onednn.h"
 
-/* Primitives for pieces of one length. */
+/* The primitives of pieces of one length. */
 struct sized {
     exo_onednn_op forward, data, weights;
 };
@@ -16,7 +17,7 @@ struct sized {
 struct piece {
     const struct sized *ops;
     dnnl_memory_t src, dst, forward_weights, data_weights, grad_weights, bias, grad_bias;
-    dnnl_memory_t scratch[3]; /* of forward, data, weights */
+    dnnl_memory_t scratch[3]; /* of ops->forward, ops->data, ops->weights */
     float *partial_weights;   /* in oneDNN's order */
     float *partial_bias;
 };
@@ -27,11 +28,11 @@ struct exo_conv {
     struct sized full, last;
     struct piece *piece; /* (pieces) */
     void *forward_weights, *data_weights;
-    size_t grad_weights_size;                         /* bytes of one partial gradient */
-    float *plain_grads;                               /* (O, I, R, S)                  */
-    dnnl_primitive_t pack_forward, pack_data, unpack; /* reorders of weights           */
-    dnnl_memory_t plain, packed_forward, packed_data,
-        packed_grad; /* their arguments               */
+    size_t grad_weights_size; /* bytes of one partial gradient */
+    float *plain_grads;       /* (O, I, R, S) */
+    /* The reorders of weights, and their arguments. */
+    dnnl_primitive_t pack_forward, pack_data, unpack;
+    dnnl_memory_t plain, packed_forward, packed_data, packed_grad;
 };
 
 static size_t
@@ -53,7 +54,7 @@ query(const exo_onednn_op *op, dnnl_query_t what, int index)
     return dnnl_primitive_desc_query_md(op->desc, what, index);
 }
 
-/* `like`: primitives whose orders of weights these must share, or NULL for the fastest. */
+/* `like`: primitives whose orders of weights these must have; NULL: oneDNN chooses the orders. */
 static exo_status
 make_primitives(struct sized *ops, const exo_conv_shape *s, size_t samples,
                 const struct sized *like, exo_err *err)
@@ -68,7 +69,7 @@ make_primitives(struct sized *ops, const exo_conv_shape *s, size_t samples,
     const dnnl_dims_t b_dims = {(dnnl_dim_t)s->out_channels};
     const dnnl_dims_t stride = {(dnnl_dim_t)s->stride, (dnnl_dim_t)s->stride};
     const dnnl_dims_t padding = {(dnnl_dim_t)s->padding, (dnnl_dim_t)s->padding};
-    /* What lies below and to the right of the last window is padding of another width, possibly negative. */
+    /* The padding below and to the right ends with the last window. Its width may be negative. */
     const dnnl_dims_t padding_end = {
         (dnnl_dim_t)((s->out_height - 1) * s->stride + s->kernel_height) -
             (dnnl_dim_t)(s->height + s->padding),
@@ -131,7 +132,7 @@ release_primitives(struct sized *ops)
     exo_onednn_op_release(&ops->weights);
 }
 
-/* Memory objects for the arguments of one kind of call; `from` has their descriptions. */
+/* The memory object of a primitive's scratchpad, if it has one. */
 static exo_status
 make_scratch(struct piece *p, int which, const exo_onednn_op *op, exo_err *err)
 {
@@ -201,7 +202,7 @@ make_reorder(dnnl_primitive_t *out, const dnnl_memory_desc_t *from, const dnnl_m
     return st;
 }
 
-/* The reorders between plain weights and what the primitives want, with room for the results. */
+/* The reorders between plain weights and the primitives' orders, with memory for their results. */
 static exo_status
 make_weight_orders(exo_conv *c, exo_err *err)
 {
@@ -326,7 +327,7 @@ exo_conv_set_weights(exo_conv *c, const float *weights, exo_err *err)
     return st;
 }
 
-/* The piece's part of a buffer of images with `elements` a sample. */
+/* A piece's part of a buffer of images that have `elements` elements each. */
 static void *
 part(const exo_conv *c, size_t piece, const void *images, size_t elements)
 {

@@ -1,4 +1,5 @@
-/* The CPU as a device: memory is the host's, and every kernel is done when its call returns. No state. */
+/* The CPU as a device: its memory is the host's, and a kernel is complete when its call returns.
+ * No state. Read next: cpu_device.h. */
 #include "nn/cpu/cpu_device.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Norms, activations, quantized rows and sums over logits (decode.h). Plain loops that the compiler vectorizes: sums are kept in lanes that
- * are added in their order. */
+/* Norms, activations, quantized rows and sums over logits: see decode.h. The compiler vectorizes
+ * the plain loops. Sums have partial sums, which are added in their order. No state. */
 #include "nn/cpu/decode.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ enum {
     SUMS = 32 /* partial sums of a row */
 };
 
-/* Element i goes to partial sum i % SUMS; the partial sums are added in their order. */
+/* The sum of x - shift, or of its squares. Element i is added to partial sum i % SUMS. */
 static double
 sum_of(const float *x, size_t count, float shift, bool squares)
 {
@@ -55,7 +55,7 @@ exo_decode_rms_norm(const float *restrict x, size_t width, const float *restrict
         y[i] = x[i] * factor * weight[i];
 }
 
-/* x Phi(x), with erf as in Abramowitz & Stegun, 7.1.26 (1.5e-7). */
+/* x Phi(x), with erf by Abramowitz & Stegun, 7.1.26 (error 1.5e-7). */
 static inline float
 gelu(float x)
 {
@@ -106,7 +106,7 @@ exo_decode_rotate(float *head, size_t width, const float *restrict cosine,
     }
 }
 
-/* --- Quantized rows ------------------------------------------------------------------------------------------------------------- */
+/* --- Quantized rows --------------------------------------------------------------------------- */
 
 static void
 quantize_group(const float *restrict x, size_t count, int16_t *restrict q, float *scale, float *sum)
@@ -141,11 +141,11 @@ exo_decode_quantize_row(const exo_decode_rows *rows, size_t row, size_t inputs)
         size_t count = inputs - first < EXO_DECODE_GROUP ? inputs - first : EXO_DECODE_GROUP;
         quantize_group(x + first, count, q + first, &scales[g], &sums[g]);
     }
-    if (inputs % 2) /* the other half of the last pair */
+    if (inputs % 2) /* the second half of the last pair */
         q[inputs] = 0;
 }
 
-/* --- Logits -------------------------------------------------------------------------------------------------------------------------- */
+/* --- Logits ----------------------------------------------------------------------------------- */
 
 float
 exo_decode_max(const float *x, size_t count, size_t *place)

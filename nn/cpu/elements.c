@@ -1,4 +1,5 @@
-/* Operations of the tape element by element, and the mean, in pieces. No state. */
+/* Element-wise operations of the tape, gates, and the mean, in pieces. No state. Read next:
+ * kernels.h. */
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 #include "nn/cpu/activations.h"
 #include "nn/cpu/kernels.h"
 
-/* `x` from element `first` on. */
+/* The address of element `first` of x. */
 static const void *
 from(exo_dtype dtype, const void *x, size_t first)
 {
@@ -22,7 +23,7 @@ into(exo_dtype dtype, void *y, size_t first)
     return (char *)y + first * exo_dtype_size(dtype);
 }
 
-/* A kernel of `args->count` elements whose pieces NAME_piece computes. */
+/* Defines a kernel of `args->count` elements. NAME_piece computes its pieces. */
 #define SWEEP(NAME)                                                                                \
     exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
     {                                                                                              \
@@ -31,7 +32,7 @@ into(exo_dtype dtype, void *y, size_t first)
         return exo_cpu_sweep(args->count, NAME##_piece, args);                                     \
     }
 
-/* --- ReLU, tanh ------------------------------------------------------------------------------------------------------------------- */
+/* --- ReLU, tanh ------------------------------------------------------------------------------- */
 
 static void
 relu_piece(void *args, size_t piece)
@@ -77,7 +78,7 @@ tanh_backward_piece(void *args, size_t piece)
 }
 SWEEP(tanh_backward)
 
-/* --- Dropout ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Dropout ---------------------------------------------------------------------------------- */
 
 enum {
     BLOCK_BITS = 22,
@@ -131,7 +132,7 @@ select_piece(void *args, size_t piece)
 }
 SWEEP(select)
 
-/* --- The mean ----------------------------------------------------------------------------------------------------------------------- */
+/* --- The mean --------------------------------------------------------------------------------- */
 
 static void
 mean_piece(void *args, size_t piece)
@@ -165,9 +166,9 @@ mean_backward_piece(void *args, size_t piece)
 }
 SWEEP(mean_backward)
 
-/* --- Gates: pieces of whole rows ------------------------------------------------------------------------------------------------------ */
+/* --- Gates: pieces of whole rows -------------------------------------------------------------- */
 
-/* Rows of a piece, each of 2 width elements. */
+/* The number of rows in a piece. A row of x has 2 width elements. */
 static size_t
 gate_rows(size_t width)
 {

@@ -1,4 +1,5 @@
-/* A matrix product through oneDNN: see gemm.h. A slot is memory objects that one call at a time uses; there are a few more than threads. */
+/* A matrix product through oneDNN: see gemm.h. A slot has the memory objects of one call at a
+ * time. There are a few more slots than threads. Read next: onednn.h. */
 #include "nn/cpu/gemm.h"
 
 #include <sched.h>
@@ -139,7 +140,8 @@ exo_gemm_free(exo_gemm **gemm)
     *gemm = NULL;
 }
 
-/* A slot that nobody has, from `hint` on. If there are more threads than there were, waits until one of them is through. */
+/* Takes a free slot, beginning with slot `hint`. If more calls run than there are slots, it waits
+ * until a call is done. */
 static struct slot *
 take_slot(exo_gemm *g, size_t hint)
 {

@@ -1,10 +1,10 @@
-/* Operations on images, a sample a piece. No state. */
+/* Operations on images; a piece is one sample. No state. Read next: kernels.h. */
 #include "nn/cpu/cpu_device.h"
 
 #include "base/parallel.h"
 #include "nn/cpu/kernels.h"
 
-/* `x` from element `first` on. */
+/* The address of element `first` of x. */
 static const void *
 from(exo_dtype dtype, const void *x, size_t first)
 {
@@ -17,7 +17,7 @@ into(exo_dtype dtype, void *y, size_t first)
     return (char *)y + first * exo_dtype_size(dtype);
 }
 
-/* A kernel whose samples NAME_sample computes. */
+/* Defines a kernel. NAME_sample computes one sample. */
 #define SAMPLES(NAME)                                                                              \
     exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
     {                                                                                              \

@@ -1,4 +1,5 @@
-/* Vectorized kernels: the bodies stand in kernels_typed.h, here they are made for fp32 and bf16 and chosen by type. */
+/* Vectorized kernels: see kernels.h. kernels_typed.h has their bodies. This file includes the
+ * bodies for fp32 and for bf16, and chooses by type. No state. */
 #include "nn/cpu/kernels.h"
 
 #include <math.h>
@@ -8,21 +9,23 @@
 
 enum {
     STRIP = 64,     /* channels whose sums fit into registers */
-    SUM_BLOCK = 128 /* rows whose sums are kept in fp32       */
+    SUM_BLOCK = 128 /* rows that are summed in fp32 */
 };
 
-/* The loop's destination may be one of its sources, element by element: no iteration reads what another one writes. */
+/* For a loop whose output may be one of its inputs, element by element: no iteration reads the
+ * output of another. */
 #if defined(__clang__)
 #define IN_PLACE _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define IN_PLACE _Pragma("GCC ivdep")
 #endif
 
-/* Integers in the order of the numbers; a NaN is above all of them, so that it wins a maximum as in PyTorch. */
+/* An integer key in the order of the numbers. NaN has the largest key, so that the maximum with a
+ * NaN is NaN, as in PyTorch. */
 static inline int32_t
 order_key(float x)
 {
-    float positive = x + 0.0f; /* -0 and 0 are equal: the first one wins */
+    float positive = x + 0.0f; /* makes -0 equal to 0, so that the first of them wins */
     int32_t bits;
     memcpy(&bits, &positive, sizeof bits);
     int32_t key = bits ^ (bits >> 31 & INT32_MAX);

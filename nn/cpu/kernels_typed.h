@@ -1,7 +1,9 @@
-/* The bodies of kernels.h for one type of images; included by kernels.c once with each type. Before it are defined: T, the type
- * in memory; LOAD(x), its value as float; STORE(x), a float as T; NAME(f), the function's name for the type. */
+/* The bodies of kernels.h for one type of images. kernels.c includes this file once for each type,
+ * after it has defined: T, the type in memory; LOAD(x), a T as float; STORE(x), a float as T;
+ * NAME(f), the function's name for the type. No state. */
 
-/* Channels are swept in strips whose sums stay in registers; rows in blocks whose sums are fp32, blocks in double. */
+/* Sums of a strip of channels, which stay in registers. Blocks of rows are summed in fp32, and the
+ * blocks' sums in double. */
 static inline void
 NAME(strip_sums)(const T *restrict x, size_t rows, size_t channels, size_t width,
                  const float *restrict shift, double *restrict sum, double *restrict squares)
@@ -141,7 +143,8 @@ NAME(relu_backward)(const T *restrict y, const T *dy, T *dx, size_t count, bool 
         dx[i] = STORE(LOAD(y[i]) > 0.0f ? LOAD(dy[i]) : 0.0f);
 }
 
-/* One window's maxima over a strip of channels, by ordered keys and winners of one width, which vectorizes. */
+/* The maxima of one window, for a strip of channels. Keys and winners have the same width, so that
+ * the compiler vectorizes the loop. */
 static inline void
 NAME(pool_strip)(const T *restrict corner, T *restrict out, uint8_t *restrict won, size_t row,
                  size_t channels, size_t width, size_t size)
@@ -164,7 +167,7 @@ NAME(pool_strip)(const T *restrict corner, T *restrict out, uint8_t *restrict wo
     }
 }
 
-/* The usual windows, of 2 x 2: no memory between the comparisons. */
+/* Windows of 2 x 2, the usual ones: comparisons without intermediate memory. */
 static void
 NAME(pool_2x2)(const T *restrict corner, T *restrict out, uint8_t *restrict won, size_t row,
                size_t channels)
@@ -210,7 +213,7 @@ NAME(max_pool_backward)(const T *restrict dy, const uint8_t *restrict winner, T 
 {
     size_t out_height = height / size, out_width = width / size;
     if (!add && (height % size || width % size))
-        memset(dx, 0, height * width * channels * sizeof *dx); /* what no window covers */
+        memset(dx, 0, height * width * channels * sizeof *dx); /* for pixels in no window */
     for (size_t h = 0; h < out_height; h++) {
         for (size_t w = 0; w < out_width; w++) {
             const T *grad = dy + (h * out_width + w) * channels;

@@ -1,5 +1,5 @@
-/* Kernels of losses (exogym/loss.h), in pieces of elements or of rows. Softmaxes run on vector code as those of the head do (softmax.h). No
- * state. */
+/* Kernels of losses (exogym/loss.h), in pieces of elements or of rows. Softmaxes use vector code,
+ * like the head's (softmax.h). No state. Read next: nn/device/loss_terms.c. */
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "nn/cpu/softmax.h"
 #include "nn/cpu/vector_math.h"
 
-/* A kernel of `args->count` elements whose pieces NAME_piece computes. */
+/* Defines a kernel of `args->count` elements. NAME_piece computes its pieces. */
 #define SWEEP(NAME)                                                                                \
     exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
     {                                                                                              \
@@ -19,16 +19,16 @@
         return exo_cpu_sweep(args->count, NAME##_piece, args);                                     \
     }
 
-/* --- Rows of logits ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Rows of logits --------------------------------------------------------------------------- */
 
-/* Rows of a piece, by the columns alone. */
+/* The number of rows in a piece, which depends on the columns only. */
 static size_t
 rows_of_piece(size_t columns)
 {
     return columns < EXO_CPU_PIECE ? EXO_CPU_PIECE / (columns ? columns : 1) : 1;
 }
 
-/* A kernel of `args->rows` rows whose row NAME_row computes. */
+/* Defines a kernel of `args->rows` rows. NAME_row computes one row. */
 #define ROWS(NAME)                                                                                 \
     static void NAME##_piece(void *args, size_t piece)                                             \
     {                                                                                              \
@@ -87,7 +87,7 @@ log_probs_backward_row(const exo_log_probs_backward_args *k, size_t r)
     else
         for (size_t v = 0; v < columns; v++)
             dx[v] = counts ? -by * exo_vexp(x[v] * scale - off) : 0.0f;
-    if (counts) /* what is left over of a probability near 1 is small beside it: rounded once */
+    if (counts) /* p - 1 by expm1: a subtraction would lose its digits for p near 1 */
         dx[target] = kept - by * (float)expm1((double)x[target] * (double)scale - (double)off);
 }
 ROWS(log_probs_backward)
@@ -116,7 +116,7 @@ entropy_backward_row(const exo_entropy_backward_args *k, size_t r)
 }
 ROWS(entropy_backward)
 
-/* --- Terms --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Terms ------------------------------------------------------------------------------------ */
 
 static void
 policy_loss_piece(void *args, size_t piece)
@@ -181,7 +181,7 @@ ranking_loss_backward_piece(void *args, size_t piece)
 }
 SWEEP(ranking_loss_backward)
 
-/* --- The masked mean ------------------------------------------------------------------------------------------------------------------------ */
+/* --- The masked mean -------------------------------------------------------------------------- */
 
 static void
 masked_mean_piece(void *args, size_t piece)

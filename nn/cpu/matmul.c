@@ -1,4 +1,4 @@
-/* Matrix products by pieces of rows: see matmul.h. */
+/* Matrix products in pieces of rows: see matmul.h. */
 #include "nn/cpu/matmul.h"
 
 #include <exogym/memory.h>
@@ -6,7 +6,7 @@
 struct exo_matmul {
     exo_gemm_shape shape;
     size_t pieces;
-    exo_gemm *full, *last; /* pieces; the last one if it is shorter */
+    exo_gemm *full, *last; /* of full pieces; of a shorter last piece, or NULL */
 };
 
 exo_status

@@ -1,4 +1,5 @@
-/* The engine, streams and primitives of oneDNN. Streams belong to their threads; the rest is read-only once made. */
+/* The engine, the streams and the primitives of oneDNN: see onednn.h. A thread owns its stream and
+ * its scratch memory; the rest is read-only once made. */
 #include "nn/cpu/onednn.h"
 
 #include <stdatomic.h>
@@ -10,11 +11,12 @@
 
 #include "base/parallel.h"
 
-/* libgomp's; omp.h is not where every compiler looks. Sets a variable of the calling thread only. */
+/* Of libgomp, for the calling thread only. Declared here, because not every compiler finds
+ * omp.h. */
 extern void omp_set_num_threads(int threads);
 
 enum {
-    MAX_ARGS = 6
+    MAX_ARGS = 6 /* of an execution */
 };
 
 dnnl_engine_t
@@ -33,7 +35,7 @@ exo_onednn_engine(void)
     return expected;
 }
 
-/* What a thread has of its own, and what ends with it. */
+/* The state of one thread, which is destroyed when the thread ends. */
 struct thread {
     dnnl_stream_t stream;
     void *scratch;
@@ -56,7 +58,7 @@ static void
 make_thread_key(void)
 {
     if (tss_create(&thread_key, destroy_thread) != thrd_success)
-        abort(); /* at the first use of the engine, before there is anything to lose */
+        abort(); /* at the first use of the engine, so no results are lost */
 }
 
 static struct thread *
@@ -84,7 +86,7 @@ exo_onednn_stream(void)
     return t ? t->stream : NULL;
 }
 
-/* The thread's scratch memory, at least so large. NULL: no memory. */
+/* The thread's scratch memory, of at least `size` bytes. NULL: no memory. */
 static void *
 get_scratch(struct thread *t, size_t size)
 {

@@ -1,5 +1,7 @@
-/* Steps of optimizers, in pieces: plain loops that compilers vectorize. No branch depends on data, and square root and division are IEEE's, so
- * the results are the same with any width of vectors and any pieces. No state. */
+/* Steps of optimizers, in pieces: plain loops that compilers vectorize. No branch depends on data,
+ * and square root and division are those of IEEE 754. So the results do not depend on the width of
+ * vectors or on the pieces. No state. Read next: nn/ref/ref_device.c, the same rules without
+ * pieces. */
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>
@@ -29,7 +31,7 @@ sweep_amsgrad(size_t n, float *restrict param, const float *restrict grad, float
         float g = grad[i] + s.l2 * param[i];
         float m = s.beta1 * exp_avg[i] + s.one_minus_beta1 * g;
         float v = s.beta2 * exp_avg_sq[i] + s.one_minus_beta2 * g * g;
-        float top = max_exp_avg_sq[i] > v ? max_exp_avg_sq[i] : v; /* NaN, if v is: it stays so */
+        float top = max_exp_avg_sq[i] > v ? max_exp_avg_sq[i] : v; /* NaN if v is NaN */
         exp_avg[i] = m;
         exp_avg_sq[i] = v;
         max_exp_avg_sq[i] = top;
@@ -70,9 +72,8 @@ sweep_rmsprop(size_t n, float *restrict param, const float *restrict grad,
             float a = s.alpha * grad_avg[i] + s.one_minus_alpha * g;
             grad_avg[i] = a;
             v -= a * a;
-            v = v < 0.0f
-                    ? 0.0f
-                    : v; /* a variance below zero is rounding; PyTorch gives NaN there. NaN stays NaN */
+            /* A negative variance comes from rounding; PyTorch returns NaN for it. A NaN stays. */
+            v = v < 0.0f ? 0.0f : v;
         }
         float denominator = sqrtf(v) + s.eps;
         if (momentum_buffer) {
@@ -98,9 +99,9 @@ sweep_adagrad(size_t n, float *restrict param, const float *restrict grad, float
     }
 }
 
-/* --- In pieces ------------------------------------------------------------------------------------------------------------------------ */
+/* --- In pieces -------------------------------------------------------------------------------- */
 
-/* Buffers that a rule does without are NULL. */
+/* The part of a buffer that begins at element `first`; NULL for a buffer that the rule lacks. */
 static float *
 part(float *buffer, size_t first)
 {

@@ -9,7 +9,7 @@ enum {
     LANES = 16
 };
 
-/* Pairwise, as a register is folded. */
+/* The sum of the lanes, by halves, as for a register. */
 EXO_INLINED float
 fold(const float lanes[LANES])
 {
@@ -86,7 +86,7 @@ exo_row_norm_forward(const exo_row_norm *norm, size_t rows, const float *x, exo_
         forward(norm, rows, x, EXO_F32, y, mean, inverse);
 }
 
-/* The means over a row of g and of g x^. */
+/* The means of g and of g x^ over a row. */
 EXO_INLINED void
 row_means(const exo_row_norm *n, const float *restrict x, float mean, float inverse, exo_dtype type,
           const void *restrict dy, float *mean_g, float *mean_gx)

@@ -86,7 +86,7 @@ exo_softmax_margins(const float *x, size_t rows, size_t stride, size_t columns, 
         double sum = 0;
         for (size_t i = 0; i < columns; i++) {
             float below = max[r] - x[r * stride + i] * scale, e = exo_vexp(-below);
-            sum += e > 0.0f ? (double)(below * e) : 0; /* of -infinity nothing */
+            sum += e > 0.0f ? (double)(below * e) : 0; /* a logit of -infinity adds 0, not NaN */
         }
         margin[r] = (float)sum;
     }

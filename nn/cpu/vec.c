@@ -1,12 +1,15 @@
-/* Arithmetic on whole arrays, in pieces: plain loops that compilers vectorize. No element depends on another, so the pieces change no bit;
- * sums are those of fixed pieces, added in their order. No state. */
+/* Arithmetic on whole arrays, in pieces: plain loops that compilers vectorize. Elements do not
+ * depend on each other, so the pieces do not change the results. The pieces of a sum depend on the
+ * array's length only, and are added in their order. No state. Read next: nn/ref/ref_device.c, the
+ * same kernels without pieces. */
 #include "nn/cpu/cpu_device.h"
 
 #include "base/parallel.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/typed.h"
 
-/* A kernel NAME that does STATEMENT for each element i, with its arguments in k. Its destination may be one of its sources. */
+/* Defines a kernel NAME that runs STATEMENT for each element i, with its arguments in k. The
+ * output may be one of the inputs. */
 #define SWEEP(NAME, STATEMENT)                                                                     \
     static void NAME##_piece(void *args, size_t piece)                                             \
     {                                                                                              \
@@ -114,26 +117,26 @@ exo_cpu_cast(exo_device *device, const exo_cast_args *args, exo_err *err)
     return exo_cpu_sweep(args->count, cast_piece, args);
 }
 
-/* --- Sums ---------------------------------------------------------------------------------------------------------------------------
+/* --- Sums ----------------------------------------------------------------------------------------
  *
- * The array is cut by its length alone into at most MAX_SUMS parts; in each of them LANES chains of additions fill the vector units, and are
- * joined in their order; so are the parts. */
+ * The array is divided, by its length only, into at most MAX_SUMS parts. In each part LANES chains
+ * of additions fill the vector units. The chains are added in their order, and then the parts. */
 
 enum {
     MAX_SUMS = 64,
-    MIN_SUM = 1 << 14, /* elements: less is not worth another thread */
+    MIN_SUM = 1 << 14, /* elements of a part; fewer are not worth a thread */
     LANES = 32
 };
 
 struct sums {
-    size_t count, part; /* elements, and in all parts but the last */
+    size_t count, part; /* elements of the array; of each part, except the last */
     const float *a, *b;
     double center;
     double (*sum)(const struct sums *s, size_t first, size_t n);
     double sums[MAX_SUMS];
 };
 
-/* The sum of TERM, of element i, over [first, first + n). */
+/* Defines a function that sums TERM, an expression of element i, over [first, first + n). */
 #define CHAINS(NAME, TERM)                                                                         \
     static double NAME(const struct sums *s, size_t first, size_t n)                               \
     {                                                                                              \
