@@ -111,8 +111,7 @@ load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset
     if (st == EXO_OK)
         st = read_tokenizer(config, "characters", &tokenizer, err);
     if (st == EXO_OK)
-        st =
-            exo_config_finish(config, err); /* reports a misspelt option before reading long text */
+        st = exo_config_finish(config, err); /* reports a misspelt option before a long read */
     if (st == EXO_OK)
         st = exo_dataset_text(train, val, path, tokenizer, &opts, err);
     exo_tokenizer_drop(&tokenizer);

@@ -30,8 +30,7 @@ typedef enum exo_decode_format {
     EXO_DECODE_INT4,
 } exo_decode_format;
 
-/* Weights (outputs, inputs) as panels of 32 outputs. A panel is contiguous, and read from end to
- * end:
+/* Weights (outputs, inputs) as panels of 32 outputs. Products read a panel from end to end:
  *
  *   F32   (panels, inputs, 32)
  *   INT8  (panels, pairs of inputs, 32, 2)

@@ -9,8 +9,7 @@
 #include <immintrin.h>
 #endif
 
-/* TILE: the rows of a product that share one pass over the weights, as many as fit the
- * registers. */
+/* TILE: rows of a product that share one pass over the weights, as many as fit the registers. */
 #if defined(__AVX512F__)
 enum {
     LANES = 16,

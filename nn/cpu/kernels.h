@@ -17,8 +17,8 @@ void exo_bn_sums(exo_dtype type, const void *x, size_t rows, size_t channels, co
 /* y = scale * x + shift, and max(y, 0) if relu. */
 void exo_bn_apply(exo_dtype type, const void *x, void *y, size_t rows, size_t channels,
                   const float *scale, const float *shift, bool relu);
-/* sum_dy += dy; sum_dyx += dy * (x - mean). With relu, dy counts as 0 where scale * x + shift <=
- * 0. */
+/* sum_dy += dy; sum_dyx += dy * (x - mean). With relu, dy counts as 0 where scale * x + shift is
+ * at most 0. */
 void exo_bn_grad_sums(exo_dtype type, const void *x, const void *dy, size_t rows, size_t channels,
                       const float *mean, const float *scale, const float *shift, bool relu,
                       double *sum_dy, double *sum_dyx);

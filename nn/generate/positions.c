@@ -5,7 +5,8 @@
 #include <math.h>
 
 /* The scaling of LLaMA 3. A frequency with few turns in the original context is divided by the
- * factor, one with many turns is kept, and one between the two limits is interpolated. */
+ * factor, one with many turns is kept, and one between the two limits is interpolated. With
+ * `linear`, all frequencies are divided. */
 static double
 stretched(double frequency, const exo_rope_scaling *s)
 {

@@ -217,9 +217,9 @@ warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *s
     return out;
 }
 
-/* Applies top-k and top-p. Writes the remaining tokens to scratch->places, their weights exp(logit
- * - largest) to scratch->values and the sum of these weights to *total. Returns the number of
- * tokens; SIZE_MAX: all tokens remain, and places is not written. */
+/* Applies top-k and top-p. Writes the remaining tokens to scratch->places, their weights
+ * exp(logit - largest) to scratch->values, and the sum of these weights to *total. Returns the
+ * number of tokens; SIZE_MAX: all tokens remain, and places is not written. */
 static size_t
 candidates(const exo_sampling *s, const float *x, size_t count, float largest,
            const exo_logits_scratch *scratch, double *total)

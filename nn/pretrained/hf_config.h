@@ -44,8 +44,8 @@ void exo_hf_must(exo_hf_config *config, const char *key, bool value);
 exo_activation exo_hf_activation(exo_hf_config *config, const char *key, exo_activation fallback);
 /* Records UNSUPPORTED, with the text `path: "key": value is not supported: reason`. */
 void exo_hf_refuse(exo_hf_config *config, const char *key, const char *reason);
-/* The same for `part`, a key in the mapping under `key`. `value` is its text, or NULL: `path:
- * "key.part": "value" is not supported: reason`. */
+/* The same for `part`, a key in the mapping under `key`. `value` is its text, or NULL. The text:
+ * `path: "key.part": "value" is not supported: reason`. */
 void exo_hf_refuse_part(exo_hf_config *config, const char *key, const char *part, const char *value,
                         const char *reason);
 /* Records DAMAGED: `path: "key": value is wrong: expected`. */

@@ -132,8 +132,7 @@ exo_reference_rmsprop(exo_device *device, const exo_rmsprop_args *k, exo_err *er
             float a = k->alpha * k->grad_avg[i] + k->one_minus_alpha * g;
             k->grad_avg[i] = a;
             v = v - a * a;
-            /* A negative variance comes from rounding, and PyTorch returns NaN for it. A NaN
-             * stays. */
+            /* A negative variance comes from rounding; PyTorch returns NaN for it. A NaN stays. */
             v = v < 0 ? 0 : v;
         }
         float denominator = sqrtf(v) + k->eps;

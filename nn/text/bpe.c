@@ -197,8 +197,8 @@ fall_back(const exo_bpe *bpe, const char *text, size_t length, int32_t *ids)
 }
 
 /* The symbols with which the merging begins. As in Hugging Face's library, the unknown token is
- * written late: when the next character with a token or the next unknown one comes, or at the end.
- * The bytes of characters with byte fallback in between come before it. */
+ * written late: at the next character that has a token, at the next unknown one unless these are
+ * fused, or at the end. The bytes of characters with byte fallback in between come before it. */
 static exo_status
 symbols(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t length, size_t *count,
         exo_err *err)
