@@ -1,4 +1,5 @@
-/* The characters of text files, without keeping the text: a bit for each code point. One thread. */
+/* The alphabet of text files. A set has a bit for each code point, so the text need not stay in
+ * memory. One call owns all state; one thread. See documents.h. */
 #include "nn/corpus/documents.h"
 
 #include <inttypes.h>
@@ -14,10 +15,10 @@ enum {
 
 struct alphabet {
     uint8_t seen[CODE_POINTS / 8];
-    size_t bytes; /* of the alphabet as UTF-8 */
+    size_t bytes; /* the size of the alphabet as UTF-8 */
 };
 
-/* Bytes of the character that begins with `first`; 0: none does. */
+/* The length of a character that begins with the byte `first`; 0: no character does. */
 static size_t
 length_of(unsigned char first)
 {
@@ -28,7 +29,8 @@ length_of(unsigned char first)
     return first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
 }
 
-/* The character at `text`, of `size` bytes at most; 0 bytes: it is no UTF-8. */
+/* Reads the character at `text`, which has `size` bytes, and returns its length; 0: invalid
+ * UTF-8. */
 static size_t
 read_character(const unsigned char *text, size_t size, uint32_t *out)
 {
@@ -43,12 +45,14 @@ read_character(const unsigned char *text, size_t size, uint32_t *out)
         code = code << 6 | (text[i] & 0x3F);
     }
     *out = code;
-    bool valid = code >= smallest[length] && code < CODE_POINTS && !(code >= SURROGATES && code < AFTER_SURROGATES);
+    bool valid = code >= smallest[length] && code < CODE_POINTS &&
+                 !(code >= SURROGATES && code < AFTER_SURROGATES);
     return valid ? length : 0;
 }
 
 static exo_status
-note_characters(void *context, size_t index, const char *text, size_t size, uint64_t offset, exo_err *err)
+note_characters(void *context, size_t index, const char *text, size_t size, uint64_t offset,
+                exo_err *err)
 {
     (void)index;
     (void)offset;
@@ -58,9 +62,11 @@ note_characters(void *context, size_t index, const char *text, size_t size, uint
         uint32_t code = 0;
         size_t length = read_character(in + at, size - at, &code);
         if (length == 0)
-            return exo_fail(err, EXO_INVAL, "byte %zu is no UTF-8: the tokenizer 'bytes' takes anything", at);
+            return exo_fail(err, EXO_INVAL,
+                            "byte %zu is no UTF-8: the tokenizer 'bytes' takes anything", at);
         if (code == 0) /* no tokenizer.json can hold it */
-            return exo_fail(err, EXO_INVAL, "byte %zu is U+0000: the tokenizer 'bytes' takes anything", at);
+            return exo_fail(err, EXO_INVAL,
+                            "byte %zu is U+0000: the tokenizer 'bytes' takes anything", at);
         if (!(a->seen[code / 8] >> code % 8 & 1)) {
             a->seen[code / 8] |= (uint8_t)(1u << code % 8);
             a->bytes += length;

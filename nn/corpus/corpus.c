@@ -1,4 +1,4 @@
-/* See corpus.h. */
+/* Corpora: see corpus.h. Tokens are checked when they are read. */
 #include "nn/corpus/corpus.h"
 
 #include <endian.h>
@@ -9,7 +9,7 @@
 #include <exogym/memory.h>
 
 enum {
-    SCAN = 1 << 14 /* tokens that are looked through at once */
+    SCAN = 1 << 14 /* tokens examined together */
 };
 
 struct exo_corpus {
@@ -20,13 +20,14 @@ struct exo_corpus {
     exo_corpus_part *parts;
     size_t num_parts, room;
     size_t count;
-    atomic_size_t below; /* all tokens were found to be less than this; 0: nobody looked */
-    size_t *starts;      /* of documents, where they are known */
+    atomic_size_t below; /* a check found all tokens less than this; 0: none was made */
+    size_t *starts;      /* (num_starts): the documents' first tokens, if known */
     size_t num_starts;
 };
 
 exo_status
-exo_corpus_new(exo_corpus **out, exo_tokenizer *tokenizer, size_t vocabulary, int32_t end, exo_err *err)
+exo_corpus_new(exo_corpus **out, exo_tokenizer *tokenizer, size_t vocabulary, int32_t end,
+               exo_err *err)
 {
     exo_corpus *c = exo_calloc(1, sizeof *c);
     if (!c)
@@ -80,7 +81,8 @@ exo_corpus_add(exo_corpus *corpus, exo_corpus_part part, exo_err *err)
         exo_corpus_part *parts = exo_realloc(c->parts, room, sizeof *parts);
         if (!parts) {
             exo_corpus_part_release(&part);
-            return exo_fail(err, EXO_NOMEM, "no memory for a corpus of %zu files", c->num_parts + 1);
+            return exo_fail(err, EXO_NOMEM, "no memory for a corpus of %zu files",
+                            c->num_parts + 1);
         }
         c->parts = parts;
         c->room = room;
@@ -137,7 +139,7 @@ exo_corpus_next_document(const exo_corpus *corpus, size_t at)
     return low < corpus->num_starts ? corpus->starts[low] : SIZE_MAX;
 }
 
-/* --- All of it --------------------------------------------------------------------------------------------------------------- */
+/* --- Checks and reading ----------------------------------------------------------------------- */
 
 static uint32_t
 largest_of(const exo_corpus_part *part, size_t at, size_t count)
@@ -170,11 +172,14 @@ check_part(const exo_corpus_part *part, size_t vocabulary, exo_err *err)
             at++;
         uint32_t token = largest_of(part, at, 1);
         if (!part->path)
-            return exo_fail(err, EXO_INVAL,
-                            "token %zu of the text is %u, which is not in the model's vocabulary of %zu",
-                            part->first + at, token, vocabulary);
-        size_t byte = (size_t)((const char *)part->tokens - (const char *)part->map) + at * part->width;
-        return exo_fail(err, EXO_INVAL, "%s: the token %u at byte %zu is not in the model's vocabulary of %zu",
+            return exo_fail(
+                err, EXO_INVAL,
+                "token %zu of the text is %u, which is not in the model's vocabulary of %zu",
+                part->first + at, token, vocabulary);
+        size_t byte =
+            (size_t)((const char *)part->tokens - (const char *)part->map) + at * part->width;
+        return exo_fail(err, EXO_INVAL,
+                        "%s: the token %u at byte %zu is not in the model's vocabulary of %zu",
                         part->path, token, byte, vocabulary);
     }
     return EXO_OK;
@@ -184,7 +189,7 @@ exo_status
 exo_corpus_check(exo_corpus *corpus, size_t vocabulary, exo_err *err)
 {
     exo_corpus *c = corpus;
-    bool bare = false; /* what was encoded here, or into shards, is below its vocabulary */
+    bool bare = false; /* encoded text and shards are known to be below their vocabulary */
     for (size_t i = 0; i < c->num_parts; i++)
         bare = bare || (c->parts[i].map && c->parts[i].tokens == c->parts[i].map);
     size_t below = bare ? 0 : c->vocabulary, seen = atomic_load(&c->below);
@@ -198,7 +203,7 @@ exo_corpus_check(exo_corpus *corpus, size_t vocabulary, exo_err *err)
     return st;
 }
 
-/* The part that token `at` lies in. */
+/* The index of the part that has token `at`. */
 static size_t
 find_part(const exo_corpus *c, size_t at)
 {
@@ -214,23 +219,29 @@ find_part(const exo_corpus *c, size_t at)
 }
 
 static exo_status
-fail_token(const exo_corpus *c, const exo_corpus_part *part, size_t at, uint32_t token, exo_err *err)
+fail_token(const exo_corpus *c, const exo_corpus_part *part, size_t at, uint32_t token,
+           exo_err *err)
 {
-    size_t byte = part->map ? (size_t)((const char *)part->tokens - (const char *)part->map) + at * part->width
+    size_t byte = part->map ? (size_t)((const char *)part->tokens - (const char *)part->map) +
+                                  at * part->width
                             : at * part->width;
     const char *path = part->path ? part->path : "tokens";
     if (token > INT32_MAX)
-        return exo_fail(err, EXO_DAMAGED, "%s: the token %u at byte %zu is 2^31 or more: are these tokens of uint%d?",
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: the token %u at byte %zu is 2^31 or more: are these tokens of uint%d?",
                         path, token, byte, part->width == 2 ? 32 : 16);
-    return exo_fail(err, EXO_DAMAGED, "%s: the token %u at byte %zu is not in the vocabulary of %zu", path, token, byte,
-                    c->vocabulary);
+    return exo_fail(err, EXO_DAMAGED,
+                    "%s: the token %u at byte %zu is not in the vocabulary of %zu", path, token,
+                    byte, c->vocabulary);
 }
 
-/* Tokens [at, at + count) of one part. */
+/* Reads tokens [at, at + count) of one part. */
 static exo_status
-read_part(const exo_corpus *c, const exo_corpus_part *part, size_t at, size_t count, int32_t *out, exo_err *err)
+read_part(const exo_corpus *c, const exo_corpus_part *part, size_t at, size_t count, int32_t *out,
+          exo_err *err)
 {
-    const uint32_t limit = c->vocabulary && c->vocabulary <= INT32_MAX ? (uint32_t)c->vocabulary : INT32_MAX;
+    const uint32_t limit =
+        c->vocabulary && c->vocabulary <= INT32_MAX ? (uint32_t)c->vocabulary : INT32_MAX;
     uint32_t largest = 0;
     if (part->width == 2) {
         const uint16_t *in = (const uint16_t *)part->tokens + at;

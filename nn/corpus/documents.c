@@ -1,4 +1,4 @@
-/* See documents.h. */
+/* Text files as documents: see documents.h. */
 #include "nn/corpus/documents.h"
 
 #include <dirent.h>
@@ -13,16 +13,16 @@
 
 #include "base/file.h"
 
-/* --- Which files ------------------------------------------------------------------------------------------------------ */
+/* --- Lists of files --------------------------------------------------------------------------- */
 
 static exo_status
 fail_file(const char *path, int number, exo_err *err)
 {
-    return exo_fail(err, number == ENOENT || number == ENOTDIR ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path,
-                    strerror(number));
+    return exo_fail(err, number == ENOENT || number == ENOTDIR ? EXO_NOT_FOUND : EXO_IO, "%s: %s",
+                    path, strerror(number));
 }
 
-/* "folder/name", or `name` alone if the folder is NULL. */
+/* Appends "folder/name", or `name` alone if the folder is NULL. */
 static exo_status
 append(exo_file_list *list, const char *folder, const char *name, exo_err *err)
 {
@@ -87,7 +87,8 @@ exo_file_list_add(exo_file_list *list, const char *input, const char *ending, ex
     struct stat info;
     if (stat(input, &info) != 0)
         return fail_file(input, errno, err);
-    return S_ISDIR(info.st_mode) ? append_folder(list, input, ending, err) : append(list, NULL, input, err);
+    return S_ISDIR(info.st_mode) ? append_folder(list, input, ending, err)
+                                 : append(list, NULL, input, err);
 }
 
 void
@@ -123,7 +124,7 @@ exo_folder_of(const char *path, char **out, exo_err *err)
     return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a path");
 }
 
-/* --- In pieces -------------------------------------------------------------------------------------------------------- */
+/* --- Reading in pieces ------------------------------------------------------------------------ */
 
 static bool
 is_letter(char c)
@@ -131,8 +132,9 @@ is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Where `size` bytes of a longer text are cut: in their second half before a newline (or CR LF) after a letter, else before a newline, else
- * between characters. */
+/* The place to cut `size` bytes of a longer text. It is in their second half: before a newline (or
+ * CR LF) that follows a letter, else before any newline. If there is none, it is between the last
+ * characters. */
 static size_t
 find_cut(const char *text, size_t size)
 {
@@ -140,7 +142,7 @@ find_cut(const char *text, size_t size)
     for (size_t at = size - 1; at > size / 2; at--) {
         if (text[at] != '\n')
             continue;
-        size_t end = at - (text[at - 1] == '\r'); /* of the line */
+        size_t end = at - (text[at - 1] == '\r'); /* the end of the line */
         if (is_letter(text[end - 1]))
             return end;
         newline = newline ? newline : end;
@@ -154,8 +156,8 @@ find_cut(const char *text, size_t size)
 }
 
 static exo_status
-give_piece(const char *path, size_t index, const char *text, size_t size, uint64_t offset, exo_document_piece piece,
-           void *context, exo_err *err)
+give_piece(const char *path, size_t index, const char *text, size_t size, uint64_t offset,
+           exo_document_piece piece, void *context, exo_err *err)
 {
     exo_status st = piece(context, index, text, size, offset, err);
     if (st == EXO_OK)
@@ -164,10 +166,10 @@ give_piece(const char *path, size_t index, const char *text, size_t size, uint64
                   : exo_fail_in(err, st, "%s", path);
 }
 
-/* `buffer` has room for limit + 1 bytes: one more than a piece, which says whether there is more. */
+/* `buffer` has room for limit + 1 bytes. The byte beyond a piece shows that the file goes on. */
 static exo_status
-read_file(const char *path, size_t index, char *buffer, size_t limit, exo_document_piece piece, void *context,
-          exo_err *err)
+read_file(const char *path, size_t index, char *buffer, size_t limit, exo_document_piece piece,
+          void *context, exo_err *err)
 {
     FILE *file = NULL;
     exo_status st = exo_file_open_stream(path, &file, err);
@@ -195,7 +197,8 @@ read_file(const char *path, size_t index, char *buffer, size_t limit, exo_docume
 }
 
 exo_status
-exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece, void *context, exo_err *err)
+exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece,
+                   void *context, exo_err *err)
 {
     exo_status st = EXO_OK;
     char *buffer = exo_calloc(limit + 1, 1);
@@ -207,16 +210,17 @@ exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece 
     return st;
 }
 
-/* --- Into tokens ------------------------------------------------------------------------------------------------------ */
+/* --- Encoding --------------------------------------------------------------------------------- */
 
 struct encoder {
     const exo_encoding *encoding;
-    size_t document; /* of the last piece; SIZE_MAX: there was none */
-    uint64_t bytes, total;
+    size_t document;       /* the last piece's document; SIZE_MAX: there was no piece */
+    uint64_t bytes, total; /* encoded so far; of all files */
 };
 
 static exo_status
-encode_piece(void *context, size_t index, const char *text, size_t size, uint64_t offset, exo_err *err)
+encode_piece(void *context, size_t index, const char *text, size_t size, uint64_t offset,
+             exo_err *err)
 {
     (void)offset;
     struct encoder *e = context;
@@ -240,6 +244,7 @@ encode_piece(void *context, size_t index, const char *text, size_t size, uint64_
 exo_status
 exo_documents_encode(const exo_file_list *files, const exo_encoding *encoding, exo_err *err)
 {
-    struct encoder e = {.encoding = encoding, .document = SIZE_MAX, .total = exo_file_list_bytes(files)};
+    struct encoder e = {
+        .encoding = encoding, .document = SIZE_MAX, .total = exo_file_list_bytes(files)};
     return exo_documents_read(files, encoding->limit, encode_piece, &e, err);
 }

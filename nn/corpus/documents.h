@@ -1,4 +1,7 @@
-/* Text files as documents: which there are, read in pieces of bounded size, and made into tokens. One thread at a time. */
+/* Text files as documents: lists of files, reading in pieces of bounded size, and encoding.
+ *
+ * Owner of each struct: the caller; one thread at a time. All functions that read files block.
+ * Read next: documents.c; alphabet.c. */
 #ifndef EXO_DOCUMENTS_H
 #define EXO_DOCUMENTS_H
 
@@ -8,7 +11,7 @@
 #include <exogym/tokenizer.h>
 
 enum {
-    EXO_PIECE_BYTES = 16 << 20 /* a document up to this size is encoded in one piece */
+    EXO_PIECE_BYTES = 16 << 20 /* larger documents are encoded in several pieces */
 };
 
 typedef struct exo_file_list {
@@ -16,42 +19,51 @@ typedef struct exo_file_list {
     size_t count, room;
 } exo_file_list;
 
-/* Adds `input`, a file, or the files in a folder whose names end with `ending`, in the order of their bytes. Errors: NOT_FOUND (also: there
- * is none in the folder), IO. */
-exo_status exo_file_list_add(exo_file_list *list, const char *input, const char *ending, exo_err *err);
+/* Adds a file, `input`; or of a folder, `input`, the files whose names end with `ending`, sorted
+ * by the bytes of their names. NOT_FOUND (also: the folder has no such file), IO, NOMEM. */
+exo_status exo_file_list_add(exo_file_list *list, const char *input, const char *ending,
+                             exo_err *err);
 void exo_file_list_release(exo_file_list *list);
-/* Bytes of all of them; what cannot be looked at counts 0. */
+/* The sum of the files' sizes. A file without accessible size counts 0. */
 uint64_t exo_file_list_bytes(const exo_file_list *list);
 
-/* The folder that a file is in, or the folder itself. The caller frees *out with exo_free. */
+/* The folder of a file, or `path` itself if it is a folder. The caller frees *out with exo_free.
+ * NOMEM. */
 exo_status exo_folder_of(const char *path, char **out, exo_err *err);
 
-/* A piece of document `index`, from its byte `offset` on. */
-typedef exo_status (*exo_document_piece)(void *context, size_t index, const char *text, size_t size, uint64_t offset,
-                                         exo_err *err);
+/* Takes a piece of document `index`, which begins at the document's byte `offset`. */
+typedef exo_status (*exo_document_piece)(void *context, size_t index, const char *text, size_t size,
+                                         uint64_t offset, exo_err *err);
 
-/* Hands all files over, piece by piece, each of at most `limit` bytes (at least 8). What is longer is cut at the end of a line, best after a
- * letter, where no tokenizer that takes words apart joins anything; else between characters. Empty files have no piece. Errors: IO, NOMEM, and
- * what the piece gives, after the file's name. */
-exo_status exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece, void *context,
-                              exo_err *err);
+/* Calls `piece` for all files, in order, with pieces of at most `limit` bytes (at least 8). A
+ * longer text is cut at the end of a line, if possible after a letter: no tokenizer that splits
+ * text into words joins anything there. A text without such a place is cut between characters.
+ * Empty files have no piece. NOT_FOUND, IO, NOMEM; errors of `piece`, with the file's name before
+ * them. */
+exo_status exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece,
+                              void *context, exo_err *err);
 
-/* The tokenizer of their characters. INVAL: not UTF-8; names file and byte. */
-exo_status exo_documents_alphabet(const exo_file_list *files, size_t limit, exo_tokenizer **out, exo_err *err);
+/* A tokenizer of the characters in the files. INVAL: a file is not UTF-8 or has U+0000 (names file
+ * and byte), or the files have no text. Other errors: those of exo_documents_read. */
+exo_status exo_documents_alphabet(const exo_file_list *files, size_t limit, exo_tokenizer **out,
+                                  exo_err *err);
 
-/* Takes tokens; `begins`: the first of them is the first of a document. */
-typedef exo_status (*exo_token_sink)(void *context, const int32_t *tokens, size_t count, bool begins, exo_err *err);
+/* Takes tokens. `begins`: the first of them begins a document. */
+typedef exo_status (*exo_token_sink)(void *context, const int32_t *tokens, size_t count,
+                                     bool begins, exo_err *err);
 
 typedef struct exo_encoding {
     exo_tokenizer *tokenizer;
-    int32_t end;  /* stands between documents; -1: nothing does */
-    size_t limit; /* of pieces */
+    int32_t end;  /* the token between documents; -1: none */
+    size_t limit; /* bytes of a piece */
     exo_token_sink sink;
     void (*progress)(void *context, uint64_t bytes, uint64_t total); /* may be NULL */
-    void *context, *progress_context;
+    void *context, *progress_context;                                /* of `sink`; of `progress` */
 } exo_encoding;
 
-/* Encodes all files into the sink. */
-exo_status exo_documents_encode(const exo_file_list *files, const exo_encoding *encoding, exo_err *err);
+/* Encodes all files into the sink. Errors: those of exo_documents_read, of the tokenizer, and of
+ * the sink. */
+exo_status exo_documents_encode(const exo_file_list *files, const exo_encoding *encoding,
+                                exo_err *err);
 
 #endif

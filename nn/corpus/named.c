@@ -1,4 +1,5 @@
-/* The data sets "text", "shakespeare" and "tokens" of a job: docs/jobs.md has the options. */
+/* The data sets "text", "shakespeare" and "tokens" of a job. docs/jobs.md has their options. No
+ * state. Read next: text.c, tokens.c. */
 #include "nn/corpus/corpus.h"
 
 #include <errno.h>
@@ -12,14 +13,14 @@
 #include "nn/corpus/named.h"
 
 enum {
-    MAX_BLOCK = 1 << 24,
-    TEXT_BLOCK = 256,
-    TOKENS_BLOCK = 1024
+    MAX_BLOCK = 1 << 24, /* tokens of a window, at most */
+    TEXT_BLOCK = 256,    /* the default for text */
+    TOKENS_BLOCK = 1024  /* the default for tokens */
 };
 
-/* --- Options that all share ------------------------------------------------------------------------------------------- */
+/* --- Shared options --------------------------------------------------------------------------- */
 
-/* A number of tokens, or the word "block". */
+/* The stride is a number of tokens, or the word "block". */
 static exo_status
 read_stride(exo_config *config, exo_window_opts *o, exo_err *err)
 {
@@ -29,28 +30,29 @@ read_stride(exo_config *config, exo_window_opts *o, exo_err *err)
     if (st == EXO_OK && strcmp(word, "block") == 0)
         stride = o->block;
     else if (st == EXO_OK && (*word < '0' || *word > '9'))
-        st = exo_config_fail(exo_config_get(config, "stride"), err, "stride: expected an integer or block, got '%.60s'",
-                             word);
+        st = exo_config_fail(exo_config_get(config, "stride"), err,
+                             "stride: expected an integer or block, got '%.60s'", word);
     else if (st == EXO_OK)
         st = exo_config_u64(config, "stride", 1, 1, MAX_BLOCK, &stride, err);
     o->stride = (size_t)stride;
     return st;
 }
 
-/* A part that is not used may be empty. */
+/* Reads the bounds of a part. A part that is not used may be empty. */
 static exo_status
-read_part(exo_config *config, const char *start_key, const char *end_key, double *start, double *end, bool used,
-          exo_err *err)
+read_part(exo_config *config, const char *start_key, const char *end_key, double *start,
+          double *end, bool used, exo_err *err)
 {
     exo_status st = exo_config_fraction(config, start_key, *start, 0, 1, start, err);
     if (st == EXO_OK)
         st = exo_config_fraction(config, end_key, *end, 0, 1, end, err);
     if (st == EXO_OK && used && *start >= *end)
-        st = exo_config_fail(config, err, "%s must be less than %s, got %g and %g", start_key, end_key, *start, *end);
+        st = exo_config_fail(config, err, "%s must be less than %s, got %g and %g", start_key,
+                             end_key, *start, *end);
     return st;
 }
 
-/* `documents`: words in the order of exo_documents, from the one after AUTO on. */
+/* The words of `documents` are in the order of exo_documents. */
 static exo_status
 read_windows(exo_config *config, size_t block, bool validated, exo_window_opts *o, exo_err *err)
 {
@@ -65,14 +67,15 @@ read_windows(exo_config *config, size_t block, bool validated, exo_window_opts *
     if (st == EXO_OK)
         st = read_part(config, "start_pc", "end_pc", &o->start, &o->end, true, err);
     if (st == EXO_OK)
-        st = read_part(config, "val_start_pc", "val_end_pc", &o->val_start, &o->val_end, validated, err);
+        st = read_part(config, "val_start_pc", "val_end_pc", &o->val_start, &o->val_end, validated,
+                       err);
     if (st == EXO_OK)
         st = exo_config_choice(config, "documents", EXO_DOCUMENTS_AUTO, words, &choice, err);
     o->documents = (exo_documents)choice;
     return st;
 }
 
-/* "characters", or no word and none in place of it: NULL. */
+/* Reads the tokenizer: a word or a path. *out is NULL for "characters", and without a word. */
 static exo_status
 read_tokenizer(exo_config *config, const char *otherwise, exo_tokenizer **out, exo_err *err)
 {
@@ -81,7 +84,8 @@ read_tokenizer(exo_config *config, const char *otherwise, exo_tokenizer **out, e
     exo_status st = exo_config_string(config, "tokenizer", otherwise, &word, err);
     if (st != EXO_OK || !word || strcmp(word, "characters") == 0)
         return st;
-    return strcmp(word, "bytes") == 0 ? exo_tokenizer_bytes(out, err) : exo_tokenizer_load(out, word, err);
+    return strcmp(word, "bytes") == 0 ? exo_tokenizer_bytes(out, err)
+                                      : exo_tokenizer_load(out, word, err);
 }
 
 static exo_status
@@ -95,10 +99,11 @@ need_path(exo_config *config, const char *example, const char **out, exo_err *er
                   : exo_fail(err, EXO_INVAL, "the key 'path' is missing: data: %s", example);
 }
 
-/* --- Text ------------------------------------------------------------------------------------------------------------- */
+/* --- Text ------------------------------------------------------------------------------------- */
 
 static exo_status
-load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset **val, exo_err *err)
+load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset **val,
+          exo_err *err)
 {
     exo_window_opts opts;
     exo_tokenizer *tokenizer = NULL;
@@ -106,7 +111,7 @@ load_text(exo_config *config, const char *path, exo_dataset **train, exo_dataset
     if (st == EXO_OK)
         st = read_tokenizer(config, "characters", &tokenizer, err);
     if (st == EXO_OK)
-        st = exo_config_finish(config, err); /* a misspelt option is said before a long text is read */
+        st = exo_config_finish(config, err); /* reports a misspelt option before a long read */
     if (st == EXO_OK)
         st = exo_dataset_text(train, val, path, tokenizer, &opts, err);
     exo_tokenizer_drop(&tokenizer);
@@ -135,9 +140,10 @@ load_shakespeare(exo_config *config, exo_dataset **train, exo_dataset **val, exo
         path = file;
     }
     if (st == EXO_OK && access(path, F_OK) != 0)
-        st = exo_fail(err, EXO_NOT_FOUND,
-                      "%s: %s: run 'exogym data get shakespeare', or say where the text is with data.path", path,
-                      strerror(errno));
+        st = exo_fail(
+            err, EXO_NOT_FOUND,
+            "%s: %s: run 'exogym data get shakespeare', or say where the text is with data.path",
+            path, strerror(errno));
     if (st == EXO_OK)
         st = load_text(config, path, train, val, err);
     exo_free(folder);
@@ -155,10 +161,11 @@ load_shakespeare_named(exo_config *config, exo_dataset **train, exo_dataset **va
     return st;
 }
 
-/* --- Tokens ----------------------------------------------------------------------------------------------------------- */
+/* --- Tokens ----------------------------------------------------------------------------------- */
 
 static exo_status
-load_tokens(exo_config *config, const char *path, exo_dataset **train, exo_dataset **val, exo_err *err)
+load_tokens(exo_config *config, const char *path, exo_dataset **train, exo_dataset **val,
+            exo_err *err)
 {
     static const char *const types[] = {"shards", "uint16", "uint32", NULL};
     size_t files = EXO_TOKEN_FILES_SHARDS;

@@ -1,4 +1,4 @@
-/* The data sets of text that have a name. */
+/* The data sets of text that a job can name. No state. Read next: named.c. */
 #ifndef EXO_NAMED_H
 #define EXO_NAMED_H
 

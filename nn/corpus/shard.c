@@ -1,4 +1,4 @@
-/* See shard.h. */
+/* Token shards: see shard.h. */
 #include "nn/corpus/shard.h"
 
 #include <endian.h>
@@ -16,7 +16,7 @@
 
 #include "base/file.h"
 
-/* Where what stands in the header. What is not named is zero. */
+/* Offsets of the header's fields. All other bytes are zero. */
 enum {
     AT_MAGIC = 0,
     AT_VERSION = 8,
@@ -25,15 +25,15 @@ enum {
     AT_VOCABULARY = 24,
     AT_END = 32,
     AT_TOKENIZER = 48,
-    AT_CHECKSUM = 96, /* SHA-256 of what is before it */
-    MAX_TOKENIZER = 1 << 30,
+    AT_CHECKSUM = 96,        /* SHA-256 of the bytes before it */
+    MAX_TOKENIZER = 1 << 30, /* bytes of a tokenizer.json */
     MAX_PATH = 4096,
-    BUFFER = 1 << 16 /* tokens that are written at once */
+    BUFFER = 1 << 16 /* tokens in a writer's buffer */
 };
 
 static const char magic[8] = "EXOTOKEN";
 
-/* --- Header ----------------------------------------------------------------------------------------------------------- */
+/* --- Header ----------------------------------------------------------------------------------- */
 
 static void
 put_u32(uint8_t *at, uint32_t value)
@@ -85,58 +85,68 @@ exo_shard_unpack(const uint8_t header[EXO_SHARD_HEADER], exo_shard_info *out, ex
     uint8_t checksum[SHA256_DIGEST_LENGTH];
     if (memcmp(header + AT_MAGIC, magic, sizeof magic) != 0)
         return exo_fail(err, EXO_DAMAGED,
-                        "is no token shard, it does not begin with EXOTOKEN; of bare numbers say dtype: uint16");
+                        "is no token shard, it does not begin with EXOTOKEN; of bare numbers say "
+                        "dtype: uint16");
     if (get_u32(header + AT_VERSION) != EXO_SHARD_VERSION)
-        return exo_fail(err, EXO_DAMAGED, "byte %d: version %u of token shards is not known here, %d is", AT_VERSION,
+        return exo_fail(err, EXO_DAMAGED,
+                        "byte %d: version %u of token shards is not known here, %d is", AT_VERSION,
                         get_u32(header + AT_VERSION), EXO_SHARD_VERSION);
     SHA256(header, AT_CHECKSUM, checksum);
     if (memcmp(header + AT_CHECKSUM, checksum, sizeof checksum) != 0)
-        return exo_fail(err, EXO_DAMAGED, "byte %d: the header is damaged: its SHA-256 is another", AT_CHECKSUM);
+        return exo_fail(err, EXO_DAMAGED, "byte %d: the header is damaged: its SHA-256 is another",
+                        AT_CHECKSUM);
     *out = (exo_shard_info){.width = get_u32(header + AT_WIDTH),
                             .count = get_u64(header + AT_COUNT),
                             .vocabulary = get_u64(header + AT_VOCABULARY),
                             .end = (int32_t)get_u32(header + AT_END)};
     memcpy(out->tokenizer, header + AT_TOKENIZER, sizeof out->tokenizer);
     if (out->width != 2 && out->width != 4)
-        return exo_fail(err, EXO_DAMAGED, "byte %d: tokens of %u bytes, 2 or 4 are possible", AT_WIDTH, out->width);
+        return exo_fail(err, EXO_DAMAGED, "byte %d: tokens of %u bytes, 2 or 4 are possible",
+                        AT_WIDTH, out->width);
     if (out->count == 0)
         return exo_fail(err, EXO_DAMAGED, "byte %d: it has no tokens", AT_COUNT);
     if (out->vocabulary == 0 || out->vocabulary > INT32_MAX)
-        return exo_fail(err, EXO_DAMAGED, "byte %d: a vocabulary of %" PRIu64, AT_VOCABULARY, out->vocabulary);
+        return exo_fail(err, EXO_DAMAGED, "byte %d: a vocabulary of %" PRIu64, AT_VOCABULARY,
+                        out->vocabulary);
     if (out->end < -1 || (out->end >= 0 && (uint64_t)out->end >= out->vocabulary))
-        return exo_fail(err, EXO_DAMAGED, "byte %d: the end token %" PRId32 " is not in the vocabulary", AT_END,
+        return exo_fail(err, EXO_DAMAGED,
+                        "byte %d: the end token %" PRId32 " is not in the vocabulary", AT_END,
                         out->end);
     return EXO_OK;
 }
 
-/* --- Reading ---------------------------------------------------------------------------------------------------------- */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 static exo_status
 check_shard(const char *path, const uint8_t *map, size_t bytes, exo_shard_info *info, exo_err *err)
 {
     if (bytes < EXO_SHARD_HEADER)
-        return exo_fail(err, EXO_DAMAGED, "%s: is cut at byte %zu: a token shard has a header of %d", path, bytes,
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: is cut at byte %zu: a token shard has a header of %d", path, bytes,
                         EXO_SHARD_HEADER);
     exo_status st = exo_shard_unpack(map, info, err);
     if (st != EXO_OK)
         return exo_fail_in(err, st, "%s", path);
     uint64_t held = (bytes - EXO_SHARD_HEADER) / info->width;
     if (held < info->count)
-        return exo_fail(err, EXO_DAMAGED, "%s: is cut at byte %zu: it holds %" PRIu64 " of its %" PRIu64 " tokens",
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: is cut at byte %zu: it holds %" PRIu64 " of its %" PRIu64 " tokens",
                         path, bytes, held, info->count);
     if (held > info->count || (bytes - EXO_SHARD_HEADER) % info->width != 0)
-        return exo_fail(err, EXO_DAMAGED, "%s: goes on after its last token, at byte %" PRIu64, path,
-                        EXO_SHARD_HEADER + info->count * info->width);
+        return exo_fail(err, EXO_DAMAGED, "%s: goes on after its last token, at byte %" PRIu64,
+                        path, EXO_SHARD_HEADER + info->count * info->width);
     return EXO_OK;
 }
 
 static exo_status
-check_bare(const char *path, size_t bytes, exo_token_files files, exo_shard_info *info, exo_err *err)
+check_bare(const char *path, size_t bytes, exo_token_files files, exo_shard_info *info,
+           exo_err *err)
 {
     *info = (exo_shard_info){.width = files == EXO_TOKEN_FILES_U16 ? 2 : 4, .end = -1};
     info->count = bytes / info->width;
     if (bytes % info->width != 0)
-        return exo_fail(err, EXO_DAMAGED, "%s: has %zu bytes: that is no number of tokens of %u bytes", path, bytes,
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: has %zu bytes: that is no number of tokens of %u bytes", path, bytes,
                         info->width);
     return EXO_OK;
 }
@@ -158,7 +168,8 @@ map_file(const char *path, void **map, size_t *bytes, exo_err *err)
         *bytes = (size_t)info.st_size;
         void *at = mmap(NULL, *bytes, PROT_READ, MAP_SHARED, fd, 0);
         if (at == MAP_FAILED)
-            st = exo_fail(err, errno == ENOMEM ? EXO_NOMEM : EXO_IO, "%s: cannot be mapped: %s", path, strerror(errno));
+            st = exo_fail(err, errno == ENOMEM ? EXO_NOMEM : EXO_IO, "%s: cannot be mapped: %s",
+                          path, strerror(errno));
         else
             *map = at;
     }
@@ -167,7 +178,8 @@ map_file(const char *path, void **map, size_t *bytes, exo_err *err)
 }
 
 exo_status
-exo_shard_map(const char *path, exo_token_files files, exo_corpus_part *out, exo_shard_info *info, exo_err *err)
+exo_shard_map(const char *path, exo_token_files files, exo_corpus_part *out, exo_shard_info *info,
+              exo_err *err)
 {
     exo_corpus_part part = {0};
     exo_status st = map_file(path, &part.map, &part.map_bytes, err);
@@ -196,7 +208,8 @@ exo_tokenizer_file_hash(const char *path, uint8_t out[32], exo_err *err)
     char file[MAX_PATH], *text = NULL;
     size_t size = 0;
     bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    if (snprintf(file, sizeof file, "%s%s", path, folder ? "/tokenizer.json" : "") >= (int)sizeof file)
+    if (snprintf(file, sizeof file, "%s%s", path, folder ? "/tokenizer.json" : "") >=
+        (int)sizeof file)
         return exo_fail(err, EXO_INVAL, "%s: the path is too long", path);
     exo_status st = exo_file_read(file, MAX_TOKENIZER, &text, &size, err);
     if (st == EXO_OK)
@@ -205,11 +218,11 @@ exo_tokenizer_file_hash(const char *path, uint8_t out[32], exo_err *err)
     return st;
 }
 
-/* --- Writing ---------------------------------------------------------------------------------------------------------- */
+/* --- Writing ---------------------------------------------------------------------------------- */
 
 exo_status
-exo_shard_writer_init(exo_shard_writer *writer, const char *folder, const exo_shard_info *info, uint64_t per_shard,
-                      exo_err *err)
+exo_shard_writer_init(exo_shard_writer *writer, const char *folder, const exo_shard_info *info,
+                      uint64_t per_shard, exo_err *err)
 {
     *writer = (exo_shard_writer){.folder = folder, .info = *info, .per_shard = per_shard};
     writer->info.count = 0;
@@ -222,7 +235,8 @@ begin_shard(exo_shard_writer *w, exo_err *err)
 {
     char path[MAX_PATH];
     const uint8_t nothing[EXO_SHARD_HEADER] = {0};
-    if (snprintf(path, sizeof path, "%s/shard-%06zu" EXO_SHARD_ENDING, w->folder, w->shards) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s/shard-%06zu" EXO_SHARD_ENDING, w->folder, w->shards) >=
+        (int)sizeof path)
         return exo_fail(err, EXO_INVAL, "%s: the path is too long", w->folder);
     exo_status st = exo_file_create(&w->file, path, err);
     if (st != EXO_OK)
@@ -253,13 +267,14 @@ exo_shard_writer_release(exo_shard_writer *writer)
     *writer = (exo_shard_writer){0};
 }
 
-/* Up to BUFFER tokens into the open file. */
+/* Writes up to BUFFER tokens to the open file. */
 static exo_status
 write_some(exo_shard_writer *w, const int32_t *tokens, size_t count, exo_err *err)
 {
     for (size_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || (uint64_t)tokens[i] >= w->info.vocabulary)
-            return exo_fail(err, EXO_FAILED, "the tokenizer gave %" PRId32 ", beyond its vocabulary of %" PRIu64,
+            return exo_fail(err, EXO_FAILED,
+                            "the tokenizer gave %" PRId32 ", beyond its vocabulary of %" PRIu64,
                             tokens[i], w->info.vocabulary);
         if (w->info.width == 2)
             ((uint16_t *)(void *)w->buffer)[i] = htole16((uint16_t)tokens[i]);

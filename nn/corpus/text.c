@@ -1,4 +1,5 @@
-/* Text files as a data set: encoded once, in memory once. One thread makes it. */
+/* Text files as a data set: the text is encoded once, and its tokens are in memory once. One
+ * thread makes it; corpus.h has the owner of the tokens. Read next: documents.h, windows.c. */
 #include "nn/corpus/corpus.h"
 #include "nn/corpus/documents.h"
 
@@ -7,13 +8,13 @@
 
 #include <exogym/memory.h>
 
-/* Tokens that are being collected. */
+/* The tokens encoded so far. */
 struct collected {
     unsigned width;
-    uint16_t *narrow; /* one of the two */
-    uint32_t *wide;
+    uint16_t *narrow; /* the tokens if the width is 2; else NULL */
+    uint32_t *wide;   /* the tokens if the width is 4; else NULL */
     size_t count, room;
-    size_t *starts; /* of documents */
+    size_t *starts; /* (num_starts): the documents' first tokens */
     size_t num_starts, starts_room;
 };
 
@@ -30,7 +31,8 @@ make_room(struct collected *c, size_t more, exo_err *err)
     void *memory = c->width == 2 ? (void *)c->narrow : (void *)c->wide;
     memory = exo_realloc(memory, room, c->width);
     if (!memory)
-        return exo_fail(err, EXO_NOMEM, "no memory for %zu tokens; make shards with 'exogym data tokenize'", room);
+        return exo_fail(err, EXO_NOMEM,
+                        "no memory for %zu tokens; make shards with 'exogym data tokenize'", room);
     if (c->width == 2)
         c->narrow = memory;
     else
@@ -73,27 +75,34 @@ collect(void *context, const int32_t *tokens, size_t count, bool begins, exo_err
 }
 
 static exo_status
-encode(const exo_file_list *files, exo_tokenizer *tokenizer, int32_t end, exo_corpus *corpus, exo_err *err)
+encode(const exo_file_list *files, exo_tokenizer *tokenizer, int32_t end, exo_corpus *corpus,
+       exo_err *err)
 {
     struct collected c = {.width = exo_tokenizer_vocabulary(tokenizer) <= 1 << 16 ? 2 : 4};
-    const exo_encoding encoding = {
-        .tokenizer = tokenizer, .end = end, .limit = EXO_PIECE_BYTES, .sink = collect, .context = &c};
+    const exo_encoding encoding = {.tokenizer = tokenizer,
+                                   .end = end,
+                                   .limit = EXO_PIECE_BYTES,
+                                   .sink = collect,
+                                   .context = &c};
     exo_status st = exo_documents_encode(files, &encoding, err);
     void *memory = c.width == 2 ? (void *)c.narrow : (void *)c.wide;
     if (st != EXO_OK || c.count == 0) {
         exo_free(memory);
         exo_free(c.starts);
-        return st != EXO_OK ? st : exo_fail(err, EXO_INVAL, "%s: there is no text", files->paths[0]);
+        return st != EXO_OK ? st
+                            : exo_fail(err, EXO_INVAL, "%s: there is no text", files->paths[0]);
     }
     void *shrunk = exo_realloc(memory, c.count, c.width);
     exo_corpus_set_documents(corpus, c.starts, c.num_starts);
     return exo_corpus_add(
-        corpus, (exo_corpus_part){.tokens = shrunk ? shrunk : memory, .count = c.count, .width = c.width}, err);
+        corpus,
+        (exo_corpus_part){.tokens = shrunk ? shrunk : memory, .count = c.count, .width = c.width},
+        err);
 }
 
 static exo_status
-load(const exo_file_list *files, exo_tokenizer *tokenizer, const char *path, const exo_window_opts *opts,
-     exo_dataset **train, exo_dataset **val, exo_err *err)
+load(const exo_file_list *files, exo_tokenizer *tokenizer, const char *path,
+     const exo_window_opts *opts, exo_dataset **train, exo_dataset **val, exo_err *err)
 {
     int32_t end = -1;
     exo_corpus *corpus = NULL;

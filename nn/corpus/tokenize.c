@@ -1,4 +1,8 @@
-/* `exogym data tokenize`: text files into shards, in memory that does not grow with them. One thread. */
+/* `exogym data tokenize`: text files to shards, with memory that does not depend on the files'
+ * sizes.
+ *
+ * The shards are written into a new folder beside the final one, which is then renamed. So the
+ * final folder is complete or absent. One call owns all state; one thread. Read next: shard.h. */
 #include "nn/corpus/documents.h"
 #include "nn/corpus/shard.h"
 
@@ -15,10 +19,10 @@
 #include "base/dir.h"
 
 enum {
-    SHARD_TOKENS = 100000000
+    SHARD_TOKENS = 100000000 /* tokens of a shard, unless the caller says otherwise */
 };
 
-/* --- The folder --------------------------------------------------------------------------------------------------------- */
+/* --- The folder ------------------------------------------------------------------------------- */
 
 static exo_status
 check_absent(const char *folder, exo_err *err)
@@ -31,11 +35,12 @@ check_absent(const char *folder, exo_err *err)
         empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
     closedir(dir);
     return empty ? EXO_OK
-                 : exo_fail(err, EXO_EXISTS, "%s: the folder is there and not empty: name a new one or remove it",
+                 : exo_fail(err, EXO_EXISTS,
+                            "%s: the folder is there and not empty: name a new one or remove it",
                             folder);
 }
 
-/* A folder beside the one that it will become: *out is its name, which the caller frees. */
+/* Makes a temporary folder beside the final one. *out is its path, which the caller frees. */
 static exo_status
 make_beside(const char *folder, char **out, exo_err *err)
 {
@@ -65,18 +70,20 @@ make_beside(const char *folder, char **out, exo_err *err)
     return EXO_OK;
 }
 
-/* Is it a file that is written here, be it half? */
+/* True: `name` is a file of exo_data_tokenize, complete or not. */
 static bool
 is_ours(const char *name)
 {
-    static const char *const beginnings[] = {"shard-", "tokenizer", "special_tokens_map.json", "chat_template"};
+    static const char *const beginnings[] = {"shard-", "tokenizer", "special_tokens_map.json",
+                                             "chat_template"};
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
         if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)
             return true;
     return false;
 }
 
-/* Removes the folder that make_beside made; another one in its place, or a link, stays. */
+/* Removes the folder of make_beside with its files. Does not follow a link in its place, and keeps
+ * other files. */
 static void
 remove_beside(const char *folder)
 {
@@ -92,7 +99,7 @@ remove_beside(const char *folder)
     exo_dir_rmdir(folder);
 }
 
-/* --- The work ----------------------------------------------------------------------------------------------------------- */
+/* --- The work --------------------------------------------------------------------------------- */
 
 struct count {
     exo_shard_writer writer;
@@ -107,10 +114,10 @@ write_and_count(void *context, const int32_t *tokens, size_t count, bool begins,
     return exo_shard_write(&c->writer, tokens, count, begins, err);
 }
 
-/* Everything into the folder, which is empty. */
+/* Writes the tokenizer and the shards into an empty folder. */
 static exo_status
-fill(const exo_file_list *files, const char *folder, exo_tokenizer *tokenizer, const exo_tokenize_opts *opts,
-     exo_tokenize_result *result, exo_err *err)
+fill(const exo_file_list *files, const char *folder, exo_tokenizer *tokenizer,
+     const exo_tokenize_opts *opts, exo_tokenize_result *result, exo_err *err)
 {
     struct count count = {0};
     exo_shard_info info = {.vocabulary = exo_tokenizer_vocabulary(tokenizer)};
@@ -121,8 +128,8 @@ fill(const exo_file_list *files, const char *folder, exo_tokenizer *tokenizer, c
     if (st == EXO_OK)
         st = exo_tokenizer_file_hash(folder, info.tokenizer, err);
     if (st == EXO_OK)
-        st = exo_shard_writer_init(&count.writer, folder, &info, opts->shard_tokens ? opts->shard_tokens : SHARD_TOKENS,
-                                   err);
+        st = exo_shard_writer_init(&count.writer, folder, &info,
+                                   opts->shard_tokens ? opts->shard_tokens : SHARD_TOKENS, err);
     const exo_encoding encoding = {.tokenizer = tokenizer,
                                    .end = info.end,
                                    .limit = EXO_PIECE_BYTES,
@@ -146,8 +153,8 @@ fill(const exo_file_list *files, const char *folder, exo_tokenizer *tokenizer, c
 }
 
 static exo_status
-write_folder(const exo_file_list *files, const char *folder, exo_tokenizer *tokenizer, const exo_tokenize_opts *opts,
-             exo_tokenize_result *result, exo_err *err)
+write_folder(const exo_file_list *files, const char *folder, exo_tokenizer *tokenizer,
+             const exo_tokenize_opts *opts, exo_tokenize_result *result, exo_err *err)
 {
     char *beside = NULL;
     exo_status st = check_absent(folder, err);
@@ -156,8 +163,8 @@ write_folder(const exo_file_list *files, const char *folder, exo_tokenizer *toke
     if (st == EXO_OK)
         st = fill(files, beside, tokenizer, opts, result, err);
     if (st == EXO_OK && exo_dir_rename(beside, folder, 0) != 0)
-        st = exo_fail(err, errno == ENOTEMPTY || errno == EEXIST ? EXO_EXISTS : EXO_IO, "%s: %s", folder,
-                      exo_dir_reason(errno));
+        st = exo_fail(err, errno == ENOTEMPTY || errno == EEXIST ? EXO_EXISTS : EXO_IO, "%s: %s",
+                      folder, exo_dir_reason(errno));
     if (st != EXO_OK && beside)
         remove_beside(beside);
     exo_free(beside);
@@ -165,8 +172,8 @@ write_folder(const exo_file_list *files, const char *folder, exo_tokenizer *toke
 }
 
 exo_status
-exo_data_tokenize(const char *const *inputs, size_t num_inputs, const char *folder, const exo_tokenize_opts *opts,
-                  exo_tokenize_result *result, exo_err *err)
+exo_data_tokenize(const char *const *inputs, size_t num_inputs, const char *folder,
+                  const exo_tokenize_opts *opts, exo_tokenize_result *result, exo_err *err)
 {
     exo_file_list files = {0};
     exo_tokenizer *characters = NULL;
@@ -174,14 +181,17 @@ exo_data_tokenize(const char *const *inputs, size_t num_inputs, const char *fold
     if (num_inputs == 0)
         return exo_fail(err, EXO_INVAL, "no text to tokenize");
     if (opts->documents == EXO_DOCUMENTS_SEPARATE)
-        return exo_fail(err, EXO_INVAL, "documents: separate is said when the tokens are read: choose end or ignore");
+        return exo_fail(
+            err, EXO_INVAL,
+            "documents: separate is said when the tokens are read: choose end or ignore");
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < num_inputs; i++)
         st = exo_file_list_add(&files, inputs[i], ".txt", err);
     if (st == EXO_OK && !opts->tokenizer)
         st = exo_documents_alphabet(&files, EXO_PIECE_BYTES, &characters, err);
     if (st == EXO_OK)
-        st = write_folder(&files, folder, opts->tokenizer ? opts->tokenizer : characters, opts, result, err);
+        st = write_folder(&files, folder, opts->tokenizer ? opts->tokenizer : characters, opts,
+                          result, err);
     exo_tokenizer_drop(&characters);
     exo_file_list_release(&files);
     return st;

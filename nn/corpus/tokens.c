@@ -1,4 +1,5 @@
-/* Files of tokens as a data set: mapped, so that the page cache holds the one copy of a host. One thread makes it. */
+/* Files of tokens as a data set. The files are mapped, so a host has one copy, in its page cache.
+ * One thread makes it; corpus.h has the owner of the tokens. Read next: shard.h, windows.c. */
 #include "nn/corpus/corpus.h"
 #include "nn/corpus/documents.h"
 #include "nn/corpus/shard.h"
@@ -10,9 +11,11 @@
 
 #include <exogym/memory.h>
 
-/* Whose tokenizer.json the shards were made with: the one beside them, unless the caller brings one. */
+/* The tokenizer of the shards: the caller's, else the tokenizer.json beside them, else none. The
+ * file must be the one with which the shards were made. */
 static exo_status
-find_tokenizer(const char *path, exo_tokenizer *given, const exo_shard_info *info, exo_tokenizer **out, exo_err *err)
+find_tokenizer(const char *path, exo_tokenizer *given, const exo_shard_info *info,
+               exo_tokenizer **out, exo_err *err)
 {
     static const uint8_t none[32] = {0};
     char *folder = NULL, file[4096] = "";
@@ -22,7 +25,8 @@ find_tokenizer(const char *path, exo_tokenizer *given, const exo_shard_info *inf
         return EXO_OK;
     }
     exo_status st = exo_folder_of(path, &folder, err);
-    if (st == EXO_OK && snprintf(file, sizeof file, "%s/tokenizer.json", folder) >= (int)sizeof file)
+    if (st == EXO_OK &&
+        snprintf(file, sizeof file, "%s/tokenizer.json", folder) >= (int)sizeof file)
         st = exo_fail(err, EXO_INVAL, "%s: the path is too long", folder);
     exo_free(folder);
     if (st != EXO_OK || access(file, F_OK) != 0)
@@ -31,14 +35,17 @@ find_tokenizer(const char *path, exo_tokenizer *given, const exo_shard_info *inf
     if (named)
         st = exo_tokenizer_file_hash(file, hash, err);
     if (st == EXO_OK && named && memcmp(hash, info->tokenizer, sizeof hash) != 0)
-        return exo_fail(err, EXO_DAMAGED, "%s: is not the tokenizer.json that %s was made with: its SHA-256 is another",
-                        file, path);
+        return exo_fail(
+            err, EXO_DAMAGED,
+            "%s: is not the tokenizer.json that %s was made with: its SHA-256 is another", file,
+            path);
     return st == EXO_OK ? exo_tokenizer_load(out, file, err) : st;
 }
 
-/* Shards of a stream were made alike. */
+/* The headers of all shards must agree. */
 static exo_status
-check_alike(const exo_shard_info *a, const exo_shard_info *b, const char *path_a, const char *path_b, exo_err *err)
+check_alike(const exo_shard_info *a, const exo_shard_info *b, const char *path_a,
+            const char *path_b, exo_err *err)
 {
     const char *what = NULL;
     if (a->vocabulary != b->vocabulary)
@@ -47,15 +54,16 @@ check_alike(const exo_shard_info *a, const exo_shard_info *b, const char *path_a
         what = "end token";
     else if (memcmp(a->tokenizer, b->tokenizer, sizeof a->tokenizer) != 0)
         what = "tokenizer";
-    return what ? exo_fail(err, EXO_DAMAGED, "%s and %s do not belong together: each has another %s", path_a, path_b,
-                           what)
-                : EXO_OK;
+    return what
+               ? exo_fail(err, EXO_DAMAGED, "%s and %s do not belong together: each has another %s",
+                          path_a, path_b, what)
+               : EXO_OK;
 }
 
-/* What the shards say, or of bare numbers what the tokenizer says. */
+/* The vocabulary and the end token are those of the shards; with bare numbers, the tokenizer's. */
 static exo_status
-make_corpus(const exo_shard_info *info, exo_tokenizer *tokenizer, const char *path, exo_token_files files,
-            exo_corpus **out, exo_err *err)
+make_corpus(const exo_shard_info *info, exo_tokenizer *tokenizer, const char *path,
+            exo_token_files files, exo_corpus **out, exo_err *err)
 {
     uint64_t vocabulary = info->vocabulary;
     int32_t end = info->end;
@@ -64,15 +72,16 @@ make_corpus(const exo_shard_info *info, exo_tokenizer *tokenizer, const char *pa
         vocabulary = known;
         end = tokenizer ? exo_tokenizer_end(tokenizer) : -1;
     } else if (tokenizer && known != vocabulary) {
-        return exo_fail(err, EXO_DAMAGED, "%s: was made with a vocabulary of %" PRIu64 ", the tokenizer's has %zu",
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: was made with a vocabulary of %" PRIu64 ", the tokenizer's has %zu",
                         path, vocabulary, known);
     }
     return exo_corpus_new(out, tokenizer, (size_t)vocabulary, end, err);
 }
 
 static exo_status
-map_all(const exo_file_list *list, exo_token_files files, exo_corpus_part first, const exo_shard_info *info,
-        exo_corpus *corpus, exo_err *err)
+map_all(const exo_file_list *list, exo_token_files files, exo_corpus_part first,
+        const exo_shard_info *info, exo_corpus *corpus, exo_err *err)
 {
     exo_status st = exo_corpus_add(corpus, first, err);
     for (size_t i = 1; st == EXO_OK && i < list->count; i++) {
@@ -88,8 +97,8 @@ map_all(const exo_file_list *list, exo_token_files files, exo_corpus_part first,
 }
 
 static exo_status
-open_corpus(const exo_file_list *list, const char *path, exo_token_files files, exo_tokenizer *given, exo_corpus **out,
-            exo_err *err)
+open_corpus(const exo_file_list *list, const char *path, exo_token_files files,
+            exo_tokenizer *given, exo_corpus **out, exo_err *err)
 {
     exo_corpus_part part = {0};
     exo_shard_info info;
@@ -123,12 +132,14 @@ exo_dataset_tokens(exo_dataset **train, exo_dataset **val, const char *path, exo
     opts = opts ? opts : &usual;
     exo_status st = exo_window_opts_check(opts, val != NULL, err);
     if (st == EXO_OK)
-        st = exo_file_list_add(&list, path, files == EXO_TOKEN_FILES_SHARDS ? EXO_SHARD_ENDING : ".bin", err);
+        st = exo_file_list_add(&list, path,
+                               files == EXO_TOKEN_FILES_SHARDS ? EXO_SHARD_ENDING : ".bin", err);
     if (st == EXO_OK)
         st = open_corpus(&list, path, files, tokenizer, &corpus, err);
     if (st == EXO_OK && opts->documents == EXO_DOCUMENTS_SEPARATE && exo_corpus_end(corpus) < 0)
-        st =
-            exo_fail(err, EXO_INVAL, "%s: documents: separate: the tokens have no end token that separates them", path);
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: documents: separate: the tokens have no end token that separates them",
+                      path);
     if (st == EXO_OK)
         st = exo_corpus_windows(train, val, corpus, path, opts, err);
     exo_corpus_drop(&corpus);

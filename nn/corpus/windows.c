@@ -1,4 +1,7 @@
-/* Windows over a corpus as data sets: tokens, and the token that follows each of them. Read-only; any thread. */
+/* Windows of a corpus as data sets. A sample has `block` tokens, and for each the token that
+ * follows.
+ *
+ * Read-only, for any thread; a data set holds its corpus. See corpus.h. */
 #include "nn/corpus/corpus.h"
 
 #include <string.h>
@@ -9,7 +12,7 @@
 
 struct windows {
     exo_corpus *corpus;
-    size_t first, count; /* tokens of the corpus */
+    size_t first, count; /* the part of the corpus, in tokens */
     size_t block, stride;
     bool separate;
 };
@@ -25,8 +28,8 @@ check_part(const char *names[2], double start, double end, exo_err *err)
 {
     if (start >= 0 && start < end && end <= 1)
         return EXO_OK;
-    return exo_fail(err, EXO_INVAL, "%s %g and %s %g are no part: 0 <= %s < %s <= 1 is due", names[0], start, names[1],
-                    end, names[0], names[1]);
+    return exo_fail(err, EXO_INVAL, "%s %g and %s %g are no part: 0 <= %s < %s <= 1 is due",
+                    names[0], start, names[1], end, names[0], names[1]);
 }
 
 exo_status
@@ -39,22 +42,25 @@ exo_window_opts_check(const exo_window_opts *opts, bool validated, exo_err *err)
     if ((unsigned)opts->documents > EXO_DOCUMENTS_SEPARATE)
         return exo_fail(err, EXO_INVAL, "documents: there is no choice %d", (int)opts->documents);
     exo_status st = check_part((const char *[]){"start_pc", "end_pc"}, opts->start, opts->end, err);
-    return st == EXO_OK && validated
-               ? check_part((const char *[]){"val_start_pc", "val_end_pc"}, opts->val_start, opts->val_end, err)
-               : st;
+    return st == EXO_OK && validated ? check_part((const char *[]){"val_start_pc", "val_end_pc"},
+                                                  opts->val_start, opts->val_end, err)
+                                     : st;
 }
 
 exo_status
-exo_documents_end(exo_documents documents, const exo_tokenizer *tokenizer, int32_t *out, exo_err *err)
+exo_documents_end(exo_documents documents, const exo_tokenizer *tokenizer, int32_t *out,
+                  exo_err *err)
 {
     int32_t end = exo_tokenizer_end(tokenizer);
     *out = documents == EXO_DOCUMENTS_IGNORE ? -1 : end;
     if (documents == EXO_DOCUMENTS_END && end < 0)
-        return exo_fail(err, EXO_INVAL, "documents: end: the tokenizer has no end token; choose ignore or separate");
+        return exo_fail(
+            err, EXO_INVAL,
+            "documents: end: the tokenizer has no end token; choose ignore or separate");
     return EXO_OK;
 }
 
-/* --- The class -------------------------------------------------------------------------------------------------------- */
+/* --- The class -------------------------------------------------------------------------------- */
 
 static size_t
 windows_length(const void *self)
@@ -72,7 +78,8 @@ windows_fields(const void *self, exo_field *out)
     return 2;
 }
 
-/* Targets that begin another document do not count. `at`: the window's first token. */
+/* Targets that begin another document become -1, which losses ignore. `at`: the window's first
+ * token. */
 static void
 part_documents(const struct windows *w, size_t at, const int32_t *tokens, int32_t *targets)
 {
@@ -88,7 +95,8 @@ part_documents(const struct windows *w, size_t at, const int32_t *tokens, int32_
 }
 
 static exo_status
-windows_get(const void *self, size_t index, const exo_sample_key *key, void *const *out, exo_err *err)
+windows_get(const void *self, size_t index, const exo_sample_key *key, void *const *out,
+            exo_err *err)
 {
     (void)key;
     const struct windows *w = self;
@@ -125,7 +133,8 @@ windows_vocabulary(const void *self)
     return exo_corpus_vocabulary(((const struct windows *)self)->corpus);
 }
 
-static exo_status windows_split(const void *self, uint32_t rank, uint32_t num_parts, exo_dataset **out, exo_err *err);
+static exo_status windows_split(const void *self, uint32_t rank, uint32_t num_parts,
+                                exo_dataset **out, exo_err *err);
 
 static const exo_dataset_class windows_class = {
     .name = "windows",
@@ -154,11 +163,13 @@ windows_split(const void *self, uint32_t rank, uint32_t num_parts, exo_dataset *
 {
     const struct windows *w = self;
     struct windows part = *w;
-    size_t first = exo_split_point(w->count, rank, num_parts), end = exo_split_point(w->count, rank + 1, num_parts);
+    size_t first = exo_split_point(w->count, rank, num_parts),
+           end = exo_split_point(w->count, rank + 1, num_parts);
     if (end - first <= w->block)
         return exo_fail(err, EXO_INVAL,
-                        "part %u of %u has %zu of the %zu tokens: a window of block %zu takes one more than that", rank,
-                        num_parts, end - first, w->count, w->block);
+                        "part %u of %u has %zu of the %zu tokens: a window of block %zu takes one "
+                        "more than that",
+                        rank, num_parts, end - first, w->count, w->block);
     part.first += first;
     part.count = end - first;
     return windows_new(&part, out, err);
@@ -168,7 +179,8 @@ exo_status
 exo_dataset_check_tokens(const exo_dataset *dataset, size_t vocabulary, exo_err *err)
 {
     if (exo_dataset_class_of(dataset) == &windows_class)
-        return exo_corpus_check(((const struct windows *)exo_dataset_self(dataset))->corpus, vocabulary, err);
+        return exo_corpus_check(((const struct windows *)exo_dataset_self(dataset))->corpus,
+                                vocabulary, err);
     size_t needed = exo_dataset_vocabulary(dataset);
     if (needed <= vocabulary)
         return EXO_OK;
@@ -176,11 +188,11 @@ exo_dataset_check_tokens(const exo_dataset *dataset, size_t vocabulary, exo_err 
                     exo_dataset_class_of(dataset)->name, needed, vocabulary);
 }
 
-/* --- Both halves ------------------------------------------------------------------------------------------------------ */
+/* --- Both halves ------------------------------------------------------------------------------ */
 
 static exo_status
-make_part(exo_dataset **out, exo_corpus *corpus, const char *name, const char *half, double start, double end,
-          const exo_window_opts *opts, exo_err *err)
+make_part(exo_dataset **out, exo_corpus *corpus, const char *name, const char *half, double start,
+          double end, const exo_window_opts *opts, exo_err *err)
 {
     double count = (double)exo_corpus_count(corpus);
     struct windows w = {.corpus = corpus, .block = opts->block, .stride = opts->stride};
@@ -191,7 +203,8 @@ make_part(exo_dataset **out, exo_corpus *corpus, const char *name, const char *h
     bool validates = strcmp(half, "validation") == 0;
     if (w.count <= w.block)
         return exo_fail(err, EXO_INVAL,
-                        "%s: the %s part, %g to %g of %zu tokens, has %zu: a window of block %zu takes one more than "
+                        "%s: the %s part, %g to %g of %zu tokens, has %zu: a window of block %zu "
+                        "takes one more than "
                         "that%s",
                         name, half, start, end, exo_corpus_count(corpus), w.count, w.block,
                         validates ? "; a job with val_size: none needs no such part" : "");

@@ -1,4 +1,5 @@
-/* Activations of exo_activation over ranges of memory. `type` is EXO_F32 or EXO_BF16 and holds for everything but where it says otherwise. */
+/* Activations of exo_activation over ranges of memory. `type`, EXO_F32 or EXO_BF16, is the type of
+ * all arrays. No state; any thread. Read next: activations.c. */
 #ifndef EXO_CPU_ACTIVATIONS_H
 #define EXO_CPU_ACTIVATIONS_H
 
@@ -7,13 +8,14 @@
 /* y = activation(x); y may be x. */
 void exo_activate(exo_activation activation, exo_dtype type, const void *x, void *y, size_t count);
 /* dx = dy * activation'(x); dx may be dy. */
-void exo_activate_backward(exo_activation activation, exo_dtype type, const void *x, const void *dy, void *dx,
-                           size_t count);
+void exo_activate_backward(exo_activation activation, exo_dtype type, const void *x, const void *dy,
+                           void *dx, size_t count);
 
-/* A row (2 width) is a gate and what it lets through: y (width) = activation(gate) * up. */
-void exo_gate(exo_activation activation, exo_dtype type, const void *x, void *y, size_t rows, size_t width);
-/* dx (rows, 2 width) from dy (rows, width). */
-void exo_gate_backward(exo_activation activation, exo_dtype type, const void *x, const void *dy, void *dx, size_t rows,
-                       size_t width, bool add);
+/* y (rows, width) = activation(gate) * up. A row of x (rows, 2 width) is the gate, then up. */
+void exo_gate(exo_activation activation, exo_dtype type, const void *x, void *y, size_t rows,
+              size_t width);
+/* dx (rows, 2 width) from dy (rows, width); added to dx if `add`. */
+void exo_gate_backward(exo_activation activation, exo_dtype type, const void *x, const void *dy,
+                       void *dx, size_t rows, size_t width, bool add);
 
 #endif

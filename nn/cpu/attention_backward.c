@@ -1,9 +1,17 @@
-/* Attention backward: keys in spans, each against every block of queries that sees it; scores are computed again (Dao et al., 2022).
+/* Attention backward: each span of keys is combined with every block of queries that sees it. The
+ * scores are computed again (Dao et al., 2022).
  *
- * A piece is a range of one key-value head's keys. It sums up the gradients of its keys and values itself, and of a block of queries
- * what its keys add: the whole gradient if it has all keys and they fit the cache; else pieces leave partial sums, which are added in
- * the order of the keys. With weights P of a block's scores S, out = P V and delta_i = dout_i . out_i:
- * dP = dout V^T, dS = P (dP - delta), dQ = dS K scale, dK = dS^T Q scale, dV = P^T dout. */
+ * A piece is a range of the keys of one key-value head, or of a few. It sums the gradients of its
+ * keys and values. Its part in the queries' gradient is the whole gradient if it has all keys in
+ * one span. Otherwise the pieces leave partial sums, which are then added in the order of the
+ * keys.
+ *
+ * With the weights P of a block's scores S, out = P V, and delta_i = dout_i . out_i:
+ *
+ *   dP = dout V^T    dS = P (dP - delta)    dQ = dS K scale    dK = dS^T Q scale    dV = P^T dout
+ *
+ * State: a piece's scratch, which one thread owns. The interface is in attention_kernels.h. Read
+ * next: attention_block.h. */
 #include "nn/cpu/attention_kernels.h"
 
 #include <string.h>
@@ -11,41 +19,43 @@
 #include "nn/cpu/attention_block.h"
 
 enum {
-    WANTED_PIECES = 8,      /* at least, if the tokens allow it */
-    MAX_RANGES = 4,         /* of a head's keys                 */
-    MIN_RANGE_BLOCKS = 4,   /* keys of a range, in blocks       */
-    SPAN_FLOATS = 64 * 1024 /* of keys: a quarter of the second cache with their values and both gradients */
+    WANTED_PIECES = 8,    /* the least number of pieces, if there are enough tokens */
+    MAX_RANGES = 4,       /* ranges of a head's keys, at most */
+    MIN_RANGE_BLOCKS = 4, /* blocks of keys in a range, at least */
+    /* Floats of a span's keys. Keys, values and both gradients fit into the second-level cache. */
+    SPAN_FLOATS = 64 * 1024
 };
 
-/* A block of queries with what their gradients need; lanes are queries. */
+/* A block of queries, with the inputs of their gradients. Lanes are queries. */
 struct queries {
-    float *across, *dout_across; /* (units, 64)                                        */
-    float *along, *dout_along;   /* (64, padded), or (32, padded) pairs                */
-    float *delta, *lse;          /* (64); lse with the opposite sign                   */
-    float *grads;                /* (padded, 64)                                       */
+    float *across, *dout_across; /* (units, 64) */
+    float *along, *dout_along;   /* (64, padded), or (32, padded) pairs */
+    float *delta, *lse;          /* (64); lse negated */
+    float *grads;                /* (padded, 64) */
     size_t first, columns;
 };
 
 struct backward {
     const exo_attention_plan *plan;
     size_t sequence, head, padded, units;
-    float scale; /* of scores, as powers of two */
+    float scale; /* of scores, times log2(e): weights are powers of two */
     float kept;  /* 1 / (1 - the probability of dropout) */
 
-    /* A span's. */
-    float *keys, *values;           /* (keys, units)            */
+    /* Of a span. */
+    float *keys, *values;           /* (keys, units) */
     float *key_pairs;               /* (keys / 2, padded) pairs */
-    float *key_grads, *value_grads; /* (keys, padded)           */
+    float *key_grads, *value_grads; /* (keys, padded) */
 
-    /* A block's. */
-    float *scores, *grads;                            /* (64, 64): in fp32 also the weights and dS        */
-    float *weights, *score_grads, *score_grads_pairs; /* (64, 32), (64, 32), (32, 64) of pairs            */
-    float *rows;                                      /* (64, padded): on their way in and out            */
-    uint32_t *keep;                                   /* (64, 64), or NULL                                */
+    /* Of a block. */
+    float *scores, *grads; /* (64, 64); in fp32 also the weights and dS */
+    /* Of pairs: (64, 32), (64, 32), (32, 64). */
+    float *weights, *score_grads, *score_grads_pairs;
+    float *rows;    /* (64, padded): rows during packing and unpacking */
+    uint32_t *keep; /* (64, 64), or NULL */
     struct queries queries;
 };
 
-/* --- Pieces and scratch ---------------------------------------------------------------------------------------------------- */
+/* --- Pieces and scratch ----------------------------------------------------------------------- */
 
 static size_t
 num_blocks(const exo_attention_plan *plan)
@@ -53,7 +63,7 @@ num_blocks(const exo_attention_plan *plan)
     return (plan->tokens + BLOCK - 1) / BLOCK;
 }
 
-/* How many ranges the keys of a head are cut into. */
+/* The number of ranges into which the keys of a head are divided. */
 static size_t
 num_ranges(const exo_attention_plan *plan)
 {
@@ -64,13 +74,15 @@ num_ranges(const exo_attention_plan *plan)
     return wanted ? wanted : 1;
 }
 
-/* The first block of keys of range `index`: ranges have about the same number of visible pairs of queries and keys. */
+/* The first block of keys in range `index`. All ranges have about the same number of visible pairs
+ * of queries and keys. */
 static size_t
 range_start(const exo_attention_plan *plan, size_t index)
 {
     size_t ranges = num_ranges(plan), blocks = num_blocks(plan), at = 0;
-    /* Blocks of pairs of the keys from block b on: (blocks - b) (blocks - b + 1) / 2. */
-    while (at < blocks && (blocks - at) * (blocks - at + 1) * ranges > blocks * (blocks + 1) * (ranges - index))
+    /* The keys from block b on have (blocks - b) (blocks - b + 1) / 2 visible blocks of pairs. */
+    while (at < blocks &&
+           (blocks - at) * (blocks - at + 1) * ranges > blocks * (blocks + 1) * (ranges - index))
         at++;
     return at;
 }
@@ -88,7 +100,8 @@ exo_attention_partials(const exo_attention_plan *plan)
 {
     if (num_ranges(plan) == 1 && span_keys(plan) >= plan->tokens)
         return 0;
-    return num_ranges(plan) * plan->sequences * plan->heads * plan->tokens * exo_padded_width(plan) * sizeof(float);
+    return num_ranges(plan) * plan->sequences * plan->heads * plan->tokens *
+           exo_padded_width(plan) * sizeof(float);
 }
 
 static size_t
@@ -103,7 +116,7 @@ exo_attention_backward_pieces(const exo_attention_plan *plan)
     return num_ranges(plan) * plan->sequences * (plan->kv_heads / groups_of_piece(plan));
 }
 
-/* Cuts the next `count` floats off the scratch; without memory, only counts. */
+/* Allocates the next `count` floats of the scratch. A NULL scratch: only counts them. */
 static float *
 cut(float *scratch, size_t *used, size_t count)
 {
@@ -116,7 +129,8 @@ static size_t
 lay_out(struct backward *b, const exo_attention_plan *plan, float *scratch)
 {
     bool pairs = exo_in_pairs(plan);
-    size_t used = 0, padded = exo_padded_width(plan), units = pairs ? padded / 2 : padded, keys = span_keys(plan);
+    size_t used = 0, padded = exo_padded_width(plan), units = pairs ? padded / 2 : padded,
+           keys = span_keys(plan);
     const size_t square = (size_t)BLOCK * BLOCK;
     *b = (struct backward){.plan = plan, .padded = padded, .units = units};
     b->scores = cut(scratch, &used, square);
@@ -148,18 +162,20 @@ exo_attention_backward_scratch(const exo_attention_plan *plan)
     return lay_out(&b, plan, NULL) * sizeof(float);
 }
 
-/* --- A block --------------------------------------------------------------------------------------------------------------- */
+/* --- A block ---------------------------------------------------------------------------------- */
 
-/* Of a vector of queries and keys `from` to `to`: scores to weights, and gradients of weights to those of scores but for the scale. In the
- * last band of a block on the diagonal, keys after a query have no weight. */
+/* For a vector of queries and the keys from `from` to `to`: turns scores into weights, and the
+ * gradients of weights into those of scores, without the scale. `band`: the last band of a block
+ * on the diagonal, where keys after a query have no weight. */
 INLINE void
-column_grads(const struct backward *b, bool pairs, bool dropped, bool band, size_t from, size_t to, size_t c)
+column_grads(const struct backward *b, bool pairs, bool dropped, bool band, size_t from, size_t to,
+             size_t c)
 {
     const struct queries *q = &b->queries;
     vec scale = vec_splat(b->scale), shift = vec_load(q->lse + c), delta = vec_load(q->delta + c),
         kept = vec_splat(b->kept);
     ivec query = vec_lanes() + (int32_t)c;
-    (void)pairs; /* false where they do not run */
+    (void)pairs; /* always false without PAIRS_RUN */
     for (size_t j = from; j < to; j += 2) {
         vec w[2], ds[2];
 #pragma GCC unroll 2
@@ -202,10 +218,11 @@ block_grads(const struct backward *b, bool pairs, bool dropped, bool diagonal)
     }
 }
 
-/* out (keys, padded) += a b, where a (keys, queries) are weights or their gradients and b (queries, padded): a sum over queries for each
- * key. Units are queries or pairs of them. */
+/* out (keys, padded) += a b: a sum over queries for each key. a (keys, queries) are weights or
+ * gradients of scores; b is (queries, padded). Units are queries, or pairs of queries. */
 INLINE void
-key_product(const struct backward *s, bool pairs, bool diagonal, const float *a, const float *b, float *out)
+key_product(const struct backward *s, bool pairs, bool diagonal, const float *a, const float *b,
+            float *out)
 {
     size_t each = pairs ? 2 : 1;
     for (size_t g = 0; g < num_bands(diagonal, s->queries.columns); g++) {
@@ -224,17 +241,21 @@ key_product(const struct backward *s, bool pairs, bool diagonal, const float *a,
     }
 }
 
-/* `key`: the block's first key, counted from the span's first, which is key `span`. */
+/* Runs a block of keys with the block of queries. The block's first key is `span` + `key`; `span`
+ * is the span's first key. */
 INLINE void
 run_block(const struct backward *b, bool pairs, size_t span, size_t key)
 {
     const exo_attention_plan *plan = b->plan;
     const struct queries *q = &b->queries;
     bool diagonal = span + key == q->first;
-    score_product(pairs, diagonal, q->columns, b->units, b->keys + key * b->units, q->across, b->scores);
-    score_product(pairs, diagonal, q->columns, b->units, b->values + key * b->units, q->dout_across, b->grads);
+    score_product(pairs, diagonal, q->columns, b->units, b->keys + key * b->units, q->across,
+                  b->scores);
+    score_product(pairs, diagonal, q->columns, b->units, b->values + key * b->units, q->dout_across,
+                  b->grads);
     if (plan->slopes)
-        add_bias(diagonal, q->columns, plan->slopes[b->head] / plan->scale, q->first, span + key, b->scores);
+        add_bias(diagonal, q->columns, plan->slopes[b->head] / plan->scale, q->first, span + key,
+                 b->scores);
     if (b->keep) {
         exo_attention_keep(plan, b->sequence, b->head, q->first, span + key, b->keep);
         block_grads(b, pairs, true, diagonal);
@@ -243,8 +264,8 @@ run_block(const struct backward *b, bool pairs, size_t span, size_t key)
     }
     key_product(b, pairs, diagonal, b->weights, q->dout_along, b->value_grads + key * b->padded);
     key_product(b, pairs, diagonal, b->score_grads, q->along, b->key_grads + key * b->padded);
-    query_product(pairs, diagonal, q->columns, b->padded, b->key_pairs + key * b->units, b->score_grads_pairs, NULL,
-                  q->grads);
+    query_product(pairs, diagonal, q->columns, b->padded, b->key_pairs + key * b->units,
+                  b->score_grads_pairs, NULL, q->grads);
 }
 
 static void
@@ -263,11 +284,12 @@ run_block_pairs(const struct backward *b, size_t span, size_t key)
 #endif
 }
 
-/* --- A block of queries ------------------------------------------------------------------------------------------------------ */
+/* --- A block of queries ----------------------------------------------------------------------- */
 
-/* Both forms of a block of rows: (units, 64), and (64, padded) or pairs of them. */
+/* Packs a block of rows in both forms: (units, 64), and (64, padded) or (32, padded) pairs. */
 static void
-pack_both(const struct backward *b, const exo_head_rows *rows, size_t first, float *across, float *along)
+pack_both(const struct backward *b, const exo_head_rows *rows, size_t first, float *across,
+          float *along)
 {
     bool pairs = exo_in_pairs(b->plan);
     float *straight = pairs ? b->rows : along;
@@ -296,7 +318,7 @@ start_queries(struct backward *b, const exo_attention_grads *grads, size_t first
     memset(q->grads, 0, b->padded * BLOCK * sizeof *q->grads);
 }
 
-/* The queries' gradient, or what this span adds to the partial one of range `range`. */
+/* Writes the queries' gradient, or adds this span's part to the partial sum of range `range`. */
 static void
 finish_queries(struct backward *b, const exo_attention_grads *grads, size_t range, bool first_span)
 {
@@ -308,16 +330,17 @@ finish_queries(struct backward *b, const exo_attention_grads *grads, size_t rang
         exo_unpack_rows(&rows, q->first, BLOCK, b->padded, b->rows, plan->scale, grads->add);
         return;
     }
-    size_t head = (range * plan->sequences + b->sequence) * plan->heads + b->head, left = plan->tokens - q->first;
+    size_t head = (range * plan->sequences + b->sequence) * plan->heads + b->head,
+           left = plan->tokens - q->first;
     size_t count = (left < BLOCK ? left : BLOCK) * b->padded;
     float *restrict out = grads->partials + (head * plan->tokens + q->first) * b->padded;
     for (size_t i = 0; i < count; i++)
         out[i] = first_span ? b->rows[i] : out[i] + b->rows[i];
 }
 
-/* --- A piece ----------------------------------------------------------------------------------------------------------------- */
+/* --- A piece ---------------------------------------------------------------------------------- */
 
-/* A piece's keys, and the one key-value head of them that is being done. */
+/* The keys of a piece, and the key-value head under way. */
 struct range {
     size_t index, first, end;
     size_t group, groups_end;
@@ -345,16 +368,19 @@ start_span(struct backward *b, const struct range *r, size_t first, size_t count
     memset(b->value_grads, 0, count * b->padded * sizeof *b->value_grads);
 }
 
-/* Fetches what comes after the block of queries from `query` on: the next block, or the next head's first one with its keys. */
+/* Prefetches the data that follow the block of queries at `query`: the next block, or the first
+ * block and the keys of the next head. */
 static void
-fetch_ahead(const struct backward *b, const exo_attention_grads *grads, const struct range *r, size_t query)
+fetch_ahead(const struct backward *b, const exo_attention_grads *grads, const struct range *r,
+            size_t query)
 {
     const exo_attention_plan *plan = b->plan;
     size_t shared = plan->heads / plan->kv_heads, end = r->groups_end * shared;
     size_t head = query + BLOCK < plan->tokens ? b->head : b->head + 1;
     size_t first = query + BLOCK < plan->tokens ? query + BLOCK : r->first;
     if (!grads->partials) {
-        exo_head_rows query_grads = exo_input_rows(plan, EXO_QUERIES, grads->dx, b->sequence, b->head);
+        exo_head_rows query_grads =
+            exo_input_rows(plan, EXO_QUERIES, grads->dx, b->sequence, b->head);
         exo_prefetch_rows_to_write(&query_grads, query, BLOCK);
     }
     if (head < end) {
@@ -367,15 +393,17 @@ fetch_ahead(const struct backward *b, const exo_attention_grads *grads, const st
     }
     if ((b->head + 1) % shared == 0 && r->group + 1 < r->groups_end && query < r->end) {
         exo_head_rows keys = exo_input_rows(plan, EXO_KEYS, grads->x, b->sequence, r->group + 1);
-        exo_head_rows values = exo_input_rows(plan, EXO_VALUES, grads->x, b->sequence, r->group + 1);
+        exo_head_rows values =
+            exo_input_rows(plan, EXO_VALUES, grads->x, b->sequence, r->group + 1);
         exo_prefetch_rows(&keys, query, BLOCK);
         exo_prefetch_rows(&values, query, BLOCK);
     }
 }
 
-/* Keys `span` and `count` on against all queries that see them. */
+/* Runs the keys [span, span + count) with all queries that see them. */
 static void
-run_span(struct backward *b, const exo_attention_grads *grads, const struct range *r, size_t span, size_t count)
+run_span(struct backward *b, const exo_attention_grads *grads, const struct range *r, size_t span,
+         size_t count)
 {
     const exo_attention_plan *plan = b->plan;
     size_t shared = plan->heads / plan->kv_heads, end = num_blocks(plan) * BLOCK;
@@ -399,12 +427,13 @@ run_span(struct backward *b, const exo_attention_grads *grads, const struct rang
 }
 
 void
-exo_attention_backward_piece(const exo_attention_plan *plan, size_t piece, const exo_attention_grads *grads,
-                             void *scratch)
+exo_attention_backward_piece(const exo_attention_plan *plan, size_t piece,
+                             const exo_attention_grads *grads, void *scratch)
 {
     struct backward b;
     lay_out(&b, plan, scratch);
-    size_t groups = groups_of_piece(plan), bundle = piece / num_ranges(plan), of_sequence = plan->kv_heads / groups;
+    size_t groups = groups_of_piece(plan), bundle = piece / num_ranges(plan),
+           of_sequence = plan->kv_heads / groups;
     struct range r = {.index = piece % num_ranges(plan), .group = bundle % of_sequence * groups};
     r.first = range_start(plan, r.index) * BLOCK;
     r.end = range_start(plan, r.index + 1) * BLOCK;
@@ -421,7 +450,7 @@ exo_attention_backward_piece(const exo_attention_plan *plan, size_t piece, const
     }
 }
 
-/* --- Partial sums ---------------------------------------------------------------------------------------------------------- */
+/* --- Partial sums ----------------------------------------------------------------------------- */
 
 size_t
 exo_attention_gather_pieces(const exo_attention_plan *plan)
@@ -430,15 +459,20 @@ exo_attention_gather_pieces(const exo_attention_plan *plan)
 }
 
 void
-exo_attention_gather_piece(const exo_attention_plan *plan, size_t piece, const exo_attention_grads *grads)
+exo_attention_gather_piece(const exo_attention_plan *plan, size_t piece,
+                           const exo_attention_grads *grads)
 {
-    size_t block = piece % num_blocks(plan), head = piece / num_blocks(plan), heads = plan->sequences * plan->heads;
+    size_t block = piece % num_blocks(plan), head = piece / num_blocks(plan),
+           heads = plan->sequences * plan->heads;
     size_t padded = exo_padded_width(plan), first = block * BLOCK;
-    exo_head_rows rows = exo_input_rows(plan, EXO_QUERIES, grads->dx, head / plan->heads, head % plan->heads);
+    exo_head_rows rows =
+        exo_input_rows(plan, EXO_QUERIES, grads->dx, head / plan->heads, head % plan->heads);
     size_t count = plan->tokens - first < BLOCK ? plan->tokens - first : BLOCK;
-    float *restrict sum = grads->partials + (head * plan->tokens + first) * padded; /* range 0 sees every query */
+    /* The sum begins with range 0, because every query sees its keys. */
+    float *restrict sum = grads->partials + (head * plan->tokens + first) * padded;
     for (size_t range = 1; range < num_ranges(plan) && range_start(plan, range) <= block; range++) {
-        const float *restrict more = grads->partials + ((range * heads + head) * plan->tokens + first) * padded;
+        const float *restrict more =
+            grads->partials + ((range * heads + head) * plan->tokens + first) * padded;
         for (size_t i = 0; i < count * padded; i++)
             sum[i] += more[i];
     }

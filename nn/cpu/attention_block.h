@@ -1,7 +1,9 @@
-/* What forward and backward do alike with a block of scores: 64 keys (rows) by up to 64 queries (columns), fp32 at a row length of 64.
+/* Operations on a block of scores, for forward and backward: 64 keys (rows) by up to 64 queries
+ * (columns), fp32, at a pitch of 64.
  *
- * A block on the diagonal, whose first key is its first query, is done in bands of 16 keys: band g sees the columns from 16 g on, and
- * what lies left of them is never written nor read. */
+ * In a block on the diagonal the first key is also the first query. It is computed in bands of 16
+ * keys. Band g sees the columns from 16 g on; the columns before are neither written nor read. No
+ * state. Read next: attention_product.h. */
 #ifndef EXO_CPU_ATTENTION_BLOCK_H
 #define EXO_CPU_ATTENTION_BLOCK_H
 
@@ -9,12 +11,12 @@
 #include "nn/cpu/attention_product.h"
 
 enum {
-    BAND = 16
+    BAND = 16 /* keys */
 };
 
 #define LOG2_E 1.44269504088896340736
 
-/* The rows of the next band from row `first` on, and the first column that they see. */
+/* The rows of a band; without the diagonal, the whole block is one band. */
 static inline size_t
 band_rows(bool diagonal)
 {
@@ -27,14 +29,14 @@ num_bands(bool diagonal, size_t columns)
     return diagonal ? columns / BAND : 1;
 }
 
-/* Rows that the vector of columns from `column` on takes part in. */
+/* The number of rows, from row 0, that the vector of columns at `column` sees. */
 static inline size_t
 visible_rows(bool diagonal, size_t column)
 {
     return diagonal ? (column / BAND + 1) * BAND : BLOCK;
 }
 
-/* Columns of a block whose first query is `first`: a multiple of 16. */
+/* The columns of a block whose first query is `first`, rounded up to a multiple of 16. */
 static inline size_t
 block_columns(size_t tokens, size_t first)
 {
@@ -42,9 +44,10 @@ block_columns(size_t tokens, size_t first)
     return left < BLOCK ? (left + BAND - 1) / BAND * BAND : BLOCK;
 }
 
-/* out (rows, columns) = a (rows, units) b (units, columns): scores of queries and keys, or gradients of weights. */
+/* out (rows, columns) = a (rows, units) b (units, columns): scores, or gradients of weights. */
 INLINE void
-score_product(bool pairs, bool diagonal, size_t columns, size_t units, const float *a, const float *b, float *out)
+score_product(bool pairs, bool diagonal, size_t columns, size_t units, const float *a,
+              const float *b, float *out)
 {
     for (size_t g = 0; g < num_bands(diagonal, columns); g++) {
         size_t row = g * BAND, column = g * BAND;
@@ -62,11 +65,12 @@ score_product(bool pairs, bool diagonal, size_t columns, size_t units, const flo
     }
 }
 
-/* out (padded, columns) = out * factors + a^T b, where a (keys or pairs of them, padded) are a block's keys or values and b (the same,
- * columns) its weights or their gradients: a sum over keys for each query. factors (columns) may be NULL. */
+/* out (padded, columns) = out * factors + a^T b: a sum over keys for each query. a (keys, padded)
+ * are a block's keys or values; b (keys, columns) are its weights or the gradients of its scores.
+ * With `pairs`, a and b have pairs of keys. factors (columns) may be NULL. */
 INLINE void
-query_product(bool pairs, bool diagonal, size_t columns, size_t padded, const float *a, const float *b,
-              const float *factors, float *out)
+query_product(bool pairs, bool diagonal, size_t columns, size_t padded, const float *a,
+              const float *b, const float *factors, float *out)
 {
     size_t inner = band_rows(diagonal) / (pairs ? 2 : 1);
     for (size_t g = 0; g < num_bands(diagonal, columns); g++) {
@@ -88,19 +92,21 @@ query_product(bool pairs, bool diagonal, size_t columns, size_t padded, const fl
 
 /* Adds slope (j - i) to the score of key first_key + j and query first_query + i. */
 INLINE void
-add_bias(bool diagonal, size_t columns, float slope, size_t first_query, size_t first_key, float *scores)
+add_bias(bool diagonal, size_t columns, float slope, size_t first_query, size_t first_key,
+         float *scores)
 {
     float apart = (float)first_query - (float)first_key;
     for (size_t c = 0; c < columns; c += LANES) {
         vec query = __builtin_convertvector(vec_lanes() + (int32_t)c, vec) + vec_splat(apart);
         for (size_t j = 0; j < visible_rows(diagonal, c); j++) {
             float *at = scores + j * BLOCK + c;
-            vec_store(at, vec_multiply_add(vec_splat(slope), vec_splat((float)j) - query, vec_load(at)));
+            vec_store(
+                at, vec_multiply_add(vec_splat(slope), vec_splat((float)j) - query, vec_load(at)));
         }
     }
 }
 
-/* In a block on the diagonal: puts `value` where a key is after the query. */
+/* In a block on the diagonal: sets the score to `value` where the key is after the query. */
 INLINE void
 hide_later_keys(size_t columns, float value, float *scores)
 {

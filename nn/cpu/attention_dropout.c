@@ -1,22 +1,23 @@
-/* Which weights dropout keeps: Philox4x32-10, a block of numbers for 8 keys of one query, a query a lane. */
+/* The weights that dropout keeps: Philox4x32-10. A block of numbers serves 8 keys of one query;
+ * each lane is a query. The layout of the stream is at exo_attention_keep. No state. */
 #include "nn/cpu/attention_kernels.h"
 
 #include "nn/cpu/attention_vector.h"
 
 enum {
-    WAYS = 4,        /* vectors of queries at a time: one alone would wait for its products */
-    KEYS = 8,        /* of a block's numbers                                                */
-    ROUNDS = 10,     /* of Philox                                                           */
-    BLOCK_BITS = 22, /* as in exo_dropout                                                   */
-    HIGH_SHIFT = 16  /* of the step's upper word                                            */
+    WAYS = 4,        /* vectors at a time: one alone would wait for its products */
+    KEYS = 8,        /* keys of a block of numbers */
+    ROUNDS = 10,     /* of Philox */
+    BLOCK_BITS = 22, /* as in exo_dropout */
+    HIGH_SHIFT = 16  /* position of a block's upper bits in the step's upper word */
 };
 
-/* Counters and, after the rounds, numbers. */
+/* Philox's counters, and after the rounds its numbers. */
 struct words {
     uvec w[4][WAYS];
 };
 
-/* Both halves of a * factor. */
+/* The upper and the lower half of the 64-bit product a * factor. */
 INLINE void
 wide_product(uvec a, uint32_t factor, uvec *high, uvec *low)
 {
@@ -57,7 +58,8 @@ philox(struct words *c, const uint32_t key[2])
     }
 }
 
-/* The numbers for 8 keys of WAYS vectors of queries, whose blocks are `stride` apart, as masks. */
+/* Masks for 8 keys and WAYS vectors of queries. The blocks of neighbouring queries are `stride`
+ * apart. */
 INLINE void
 keep_keys(const exo_attention_plan *plan, uint64_t first, uint64_t stride, uint32_t *keep)
 {
@@ -90,8 +92,8 @@ keep_keys(const exo_attention_plan *plan, uint64_t first, uint64_t stride, uint3
 }
 
 void
-exo_attention_keep(const exo_attention_plan *plan, size_t sequence, size_t head, size_t first_query, size_t first_key,
-                   uint32_t *keep)
+exo_attention_keep(const exo_attention_plan *plan, size_t sequence, size_t head, size_t first_query,
+                   size_t first_key, uint32_t *keep)
 {
     uint64_t row_blocks = (plan->tokens + KEYS - 1) / KEYS;
     uint64_t row = ((uint64_t)sequence * plan->heads + head) * plan->tokens + first_query;

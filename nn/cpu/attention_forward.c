@@ -1,7 +1,12 @@
-/* Attention forward: queries in pieces of 256, in turn against every block of keys that they see (Dao et al., 2022).
+/* Attention forward: a piece has 256 queries, and combines them with one block of keys after
+ * another (Dao et al., 2022).
  *
- * Of each block of 64 queries a piece holds the queries (units, 64), the output so far (D, 64), and each query's largest score and sum of
- * exponentials; when a largest score grows, sum and output shrink to it. Scores are taken in powers of two. */
+ * For each block of 64 queries a piece holds the queries (units, 64), the output so far (D, 64),
+ * and for each query the largest score and the sum of exponentials. When the largest score grows,
+ * the sum and the output are scaled down. Exponentials are powers of two.
+ *
+ * State: a piece's scratch, which one thread owns. The interface is in attention_kernels.h. Read
+ * next: attention_block.h. */
 #include "nn/cpu/attention_kernels.h"
 
 #include <math.h>
@@ -10,31 +15,31 @@
 #include "nn/cpu/attention_block.h"
 
 enum {
-    PIECE_BLOCKS = 4 /* of queries; they share the copies of keys and values */
+    PIECE_BLOCKS = 4 /* blocks of queries; they share the packed keys and values */
 };
 
-#define NO_SCORE (-1e30f) /* below all, and finite: the difference of two is a number */
+#define NO_SCORE (-1e30f) /* below all scores, but finite: a difference is never NaN */
 
-/* A block of queries; lanes are queries. */
+/* A block of queries. Lanes are queries. */
 struct queries {
-    float *units; /* (units, 64)  */
+    float *units; /* (units, 64): the queries */
     float *out;   /* (padded, 64) */
-    float *peak;  /* (64)         */
-    float *sum;   /* (64)         */
+    float *peak;  /* (64): the largest scores */
+    float *sum;   /* (64): the sums of exponentials */
     size_t first, columns;
 };
 
 struct forward {
     const exo_attention_plan *plan;
     size_t sequence, head, padded, units;
-    float scale;                   /* of scores, as powers of two */
-    float *keys, *values, *scores; /* a block's: (64, units), (64 or 32, padded), (64, 64) */
-    float *weights;                /* (64, 64), in place of the scores, or (32, 64) pairs */
+    float scale;                   /* of scores, times log2(e): weights are powers of two */
+    float *keys, *values, *scores; /* of a block: (64, units), (64 or 32, padded), (64, 64) */
+    float *weights;                /* (64, 64) in the place of the scores, or (32, 64) pairs */
     uint32_t *keep;                /* (64, 64), or NULL */
     struct queries queries[PIECE_BLOCKS];
 };
 
-/* --- Pieces and scratch -------------------------------------------------------------------------------------------------- */
+/* --- Pieces and scratch ----------------------------------------------------------------------- */
 
 static size_t
 pieces_of_sequence(const exo_attention_plan *plan)
@@ -54,7 +59,7 @@ exo_attention_forward_pieces(const exo_attention_plan *plan)
     return plan->sequences * (plan->heads / heads_of_piece(plan)) * pieces_of_sequence(plan);
 }
 
-/* Cuts the next `count` floats off the scratch; without memory, only counts. */
+/* Allocates the next `count` floats of the scratch. A NULL scratch: only counts them. */
 static float *
 cut(float *scratch, size_t *used, size_t count)
 {
@@ -69,7 +74,7 @@ lay_out(struct forward *f, const exo_attention_plan *plan, float *scratch)
     bool pairs = exo_in_pairs(plan);
     size_t used = 0, padded = exo_padded_width(plan), units = pairs ? padded / 2 : padded;
     *f = (struct forward){.plan = plan, .padded = padded, .units = units};
-    f->keys = cut(scratch, &used, BLOCK * padded); /* also rows on their way in and out */
+    f->keys = cut(scratch, &used, BLOCK * padded); /* also for rows while they are packed */
     f->values = cut(scratch, &used, BLOCK * units);
     f->scores = cut(scratch, &used, (size_t)BLOCK * BLOCK);
     f->weights = pairs ? cut(scratch, &used, (size_t)BLOCK * BLOCK / 2) : f->scores;
@@ -91,9 +96,9 @@ exo_attention_forward_scratch(const exo_attention_plan *plan)
     return lay_out(&f, plan, NULL) * sizeof(float);
 }
 
-/* --- A block --------------------------------------------------------------------------------------------------------------- */
+/* --- A block ---------------------------------------------------------------------------------- */
 
-/* The largest of a vector of queries' scores and `peak`. */
+/* For a vector of queries: the largest of their scores and `peak`. */
 INLINE vec
 column_peak(const float *scores, size_t rows, vec peak)
 {
@@ -105,10 +110,11 @@ column_peak(const float *scores, size_t rows, vec peak)
     return vec_max(vec_max(m[0], m[1]), vec_max(m[2], m[3]));
 }
 
-/* Weights of a vector of queries: 2^(score * scale - shift). Gives their sum, those that dropout takes included. */
+/* The weights of a vector of queries: 2^(score * scale + shift). Returns their sum, which includes
+ * the weights that dropout removes. */
 INLINE vec
-column_weights(bool pairs, bool dropped, const float *scores, size_t rows, vec scale, vec shift, const uint32_t *keep,
-               float *weights)
+column_weights(bool pairs, bool dropped, const float *scores, size_t rows, vec scale, vec shift,
+               const uint32_t *keep, float *weights)
 {
     vec sum[2] = {{0}, {0}};
     for (size_t j = 0; j < rows; j += 2) {
@@ -133,23 +139,25 @@ column_weights(bool pairs, bool dropped, const float *scores, size_t rows, vec s
     return sum[0] + sum[1];
 }
 
-/* Scores to weights. Sums shrink by 2^(old peak - new peak), which is written to `factors`; the output so far has yet to. Gives whether any
- * factor is not 1. */
+/* Turns scores into weights. The old sums are multiplied by 2^(old peak - new peak), which goes to
+ * `factors`: the caller multiplies the output so far. Returns true if a factor is not 1. */
 INLINE bool
-weigh(const struct forward *f, struct queries *q, bool pairs, bool dropped, bool diagonal, float *factors)
+weigh(const struct forward *f, struct queries *q, bool pairs, bool dropped, bool diagonal,
+      float *factors)
 {
     vec scale = vec_splat(f->scale);
     ivec grown = {0};
     for (size_t c = 0; c < q->columns; c += LANES) {
-        vec old = vec_load(q->peak + c), peak = column_peak(f->scores + c, visible_rows(diagonal, c), old);
+        vec old = vec_load(q->peak + c),
+            peak = column_peak(f->scores + c, visible_rows(diagonal, c), old);
         vec_store(factors + c, vec_exp2((old - peak) * scale));
         vec_store(q->peak + c, peak);
         grown |= peak > old;
     }
     for (size_t c = 0; c < q->columns; c += LANES) {
         vec shift = -(vec_load(q->peak + c) * scale);
-        vec sum = column_weights(pairs, dropped, f->scores + c, visible_rows(diagonal, c), scale, shift,
-                                 dropped ? f->keep + c : NULL, f->weights + c);
+        vec sum = column_weights(pairs, dropped, f->scores + c, visible_rows(diagonal, c), scale,
+                                 shift, dropped ? f->keep + c : NULL, f->weights + c);
         vec_store(q->sum + c, vec_multiply_add(vec_load(q->sum + c), vec_load(factors + c), sum));
     }
     bool any = false;
@@ -166,7 +174,8 @@ run_block(const struct forward *f, struct queries *q, bool pairs, size_t first_k
     float factors[BLOCK] __attribute__((aligned(64)));
     score_product(pairs, diagonal, q->columns, f->units, f->keys, q->units, f->scores);
     if (plan->slopes)
-        add_bias(diagonal, q->columns, plan->slopes[f->head] / plan->scale, q->first, first_key, f->scores);
+        add_bias(diagonal, q->columns, plan->slopes[f->head] / plan->scale, q->first, first_key,
+                 f->scores);
     if (diagonal)
         hide_later_keys(q->columns, NO_SCORE, f->scores);
     if (f->keep) {
@@ -175,7 +184,8 @@ run_block(const struct forward *f, struct queries *q, bool pairs, size_t first_k
     } else {
         grown = weigh(f, q, pairs, false, diagonal, factors);
     }
-    query_product(pairs, diagonal, q->columns, f->padded, f->values, f->weights, grown ? factors : NULL, q->out);
+    query_product(pairs, diagonal, q->columns, f->padded, f->values, f->weights,
+                  grown ? factors : NULL, q->out);
 }
 
 static void
@@ -194,9 +204,9 @@ run_block_pairs(const struct forward *f, struct queries *q, size_t first_key)
 #endif
 }
 
-/* --- A head --------------------------------------------------------------------------------------------------------------- */
+/* --- A head ----------------------------------------------------------------------------------- */
 
-/* Of one head. */
+/* The rows of one head. */
 struct rows {
     exo_head_rows queries, keys, values, out;
 };
@@ -227,7 +237,7 @@ start_queries(struct forward *f, struct queries *q, const exo_head_rows *rows, s
     }
 }
 
-/* The output over the sum of weights, in rows, and the logarithms of the sums. */
+/* Writes the output, divided by the sum of weights, and the logarithms of the sums. */
 static void
 finish_queries(struct forward *f, struct queries *q, const exo_head_rows *rows, float *lse)
 {
@@ -247,9 +257,11 @@ finish_queries(struct forward *f, struct queries *q, const exo_head_rows *rows, 
             q->peak[i] * f->scale + log2f(q->sum[i]);
 }
 
-/* The keys and values of one block of keys, and the rows that come next: of the same head, or those of the next one. */
+/* Packs the keys and values of one block, and prefetches the next block: of the same head, or the
+ * first of the next head. */
 static void
-start_keys(struct forward *f, const struct rows *rows, const struct rows *next, size_t first, size_t last)
+start_keys(struct forward *f, const struct rows *rows, const struct rows *next, size_t first,
+           size_t last)
 {
     bool pairs = exo_in_pairs(f->plan);
     exo_pack_rows(&rows->keys, first, BLOCK, f->padded, pairs, f->keys);
@@ -266,9 +278,10 @@ start_keys(struct forward *f, const struct rows *rows, const struct rows *next, 
     }
 }
 
-/* One head's blocks of queries from query `first` on. */
+/* Runs a piece's queries of one head, from query `first` on. */
 static void
-run_head(struct forward *f, const struct rows *rows, const struct rows *next, size_t first, float *lse)
+run_head(struct forward *f, const struct rows *rows, const struct rows *next, size_t first,
+         float *lse)
 {
     bool pairs = exo_in_pairs(f->plan);
     size_t blocks = 0;
@@ -293,12 +306,13 @@ run_head(struct forward *f, const struct rows *rows, const struct rows *next, si
 }
 
 void
-exo_attention_forward_piece(const exo_attention_plan *plan, size_t piece, const void *x, void *out, float *lse,
-                            void *scratch)
+exo_attention_forward_piece(const exo_attention_plan *plan, size_t piece, const void *x, void *out,
+                            float *lse, void *scratch)
 {
     struct forward f;
     lay_out(&f, plan, scratch);
-    /* The last queries see the most: they go first, and the short pieces fill up at the end. */
+    /* The last queries see the most keys. Their pieces come first, so that short pieces balance
+     * the threads at the end. */
     size_t heads = heads_of_piece(plan), bundles = plan->sequences * plan->heads / heads;
     size_t first = (pieces_of_sequence(plan) - 1 - piece / bundles) * PIECE_BLOCKS * BLOCK;
     size_t head = piece % bundles * heads, end = head + heads; /* of all sequences */

@@ -7,12 +7,13 @@
 #include "base/bf16.h"
 
 enum {
-    CACHE_LINE = 64,   /* bytes                                      */
-    ENOUGH_PIECES = 16 /* that threads still share the work out well */
+    CACHE_LINE = 64,   /* bytes */
+    ENOUGH_PIECES = 16 /* so many balance the threads' work */
 };
 
 static exo_head_rows
-head_rows(const exo_attention_plan *plan, const void *data, size_t columns, size_t sequence, size_t column)
+head_rows(const exo_attention_plan *plan, const void *data, size_t columns, size_t sequence,
+          size_t column)
 {
     size_t skip = (sequence * plan->tokens * columns + column) * exo_dtype_size(plan->dtype);
     return (exo_head_rows){.data = (const char *)data + skip,
@@ -23,11 +24,15 @@ head_rows(const exo_attention_plan *plan, const void *data, size_t columns, size
 }
 
 exo_head_rows
-exo_input_rows(const exo_attention_plan *plan, exo_head_part part, const void *x, size_t sequence, size_t head)
+exo_input_rows(const exo_attention_plan *plan, exo_head_part part, const void *x, size_t sequence,
+               size_t head)
 {
     size_t heads = plan->heads + 2 * plan->kv_heads;
-    size_t before = part == EXO_QUERIES ? 0 : part == EXO_KEYS ? plan->heads : plan->heads + plan->kv_heads;
-    exo_head_rows rows = head_rows(plan, x, heads * plan->width, sequence, (before + head) * plan->width);
+    size_t before = part == EXO_QUERIES ? 0
+                    : part == EXO_KEYS  ? plan->heads
+                                        : plan->heads + plan->kv_heads;
+    exo_head_rows rows =
+        head_rows(plan, x, heads * plan->width, sequence, (before + head) * plan->width);
     if (part != EXO_VALUES) {
         rows.turns = plan->turns;
         rows.turned = plan->turned;
@@ -68,7 +73,7 @@ prefetch_rows(const exo_head_rows *rows, size_t first, size_t count, bool write)
             if (write)
                 __builtin_prefetch(row + at, 1);
             else
-                __builtin_prefetch(row + at, 0, 2); /* into the second cache */
+                __builtin_prefetch(row + at, 0, 2); /* into the second-level cache */
         }
     }
 }
@@ -85,8 +90,8 @@ exo_prefetch_rows_to_write(const exo_head_rows *rows, size_t first, size_t count
     prefetch_rows(rows, first, count, true);
 }
 
-/* Elements i and i + half as one point in the plane, turned by the angle whose cosine and sine stand in `turns`; by its negative if
- * sign is -1. */
+/* Rotates each pair of elements i and i + half, as a point in the plane, by the angle whose cosine
+ * and sine are in `turns`. A sign of -1 rotates backwards. */
 static void
 turn(float *restrict row, const float *restrict turns, size_t turned, float sign)
 {
@@ -98,7 +103,7 @@ turn(float *restrict row, const float *restrict turns, size_t turned, float sign
     }
 }
 
-/* Rows are short: calls of memcpy would take longer than the copies. */
+/* Without memcpy: rows are so short that the calls would take longer than the copies. */
 INLINE void
 copy_row(const float *in, float *out, size_t width)
 {
@@ -137,7 +142,7 @@ load_row(const exo_head_rows *rows, size_t token, float *row)
         turn(row, rows->turns + token * rows->turned, rows->turned, 1.0f);
 }
 
-/* The row in bf16: in place where it is so, else in `copy`. */
+/* The row in bf16: the row itself if it is bf16 without rotary positions, else `copy`. */
 static inline const uint16_t *
 bf16_row(const exo_head_rows *rows, size_t token, uint16_t *copy)
 {
@@ -152,7 +157,8 @@ bf16_row(const exo_head_rows *rows, size_t token, uint16_t *copy)
 }
 
 void
-exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, bool pairs, float *out)
+exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, bool pairs,
+              float *out)
 {
     size_t size = pairs ? sizeof(uint16_t) : sizeof(float);
     uint16_t copy[EXO_ATTENTION_MAX_WIDTH];
@@ -172,7 +178,8 @@ exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padd
 }
 
 static inline void
-interleave(const uint16_t *restrict even, const uint16_t *restrict odd, size_t width, uint32_t *restrict out)
+interleave(const uint16_t *restrict even, const uint16_t *restrict odd, size_t width,
+           uint32_t *restrict out)
 {
     for (size_t d = 0; d < width; d++)
         out[d] = even[d] | (uint32_t)odd[d] << 16;
@@ -190,7 +197,8 @@ exo_pack_row_pairs(const exo_head_rows *rows, size_t first, size_t count, size_t
             return;
         }
         const uint16_t *even = bf16_row(rows, first + r, copies[0]);
-        const uint16_t *odd = first + r + 1 < rows->tokens ? bf16_row(rows, first + r + 1, copies[1]) : nothing;
+        const uint16_t *odd =
+            first + r + 1 < rows->tokens ? bf16_row(rows, first + r + 1, copies[1]) : nothing;
         interleave(even, odd, rows->width, units);
         if (padded > rows->width)
             memset(units + rows->width, 0, (padded - rows->width) * sizeof *units);
@@ -198,7 +206,7 @@ exo_pack_row_pairs(const exo_head_rows *rows, size_t first, size_t count, size_t
 }
 
 #if LANES == 16
-/* Swaps the blocks off the diagonal: of 1, then 2, 4 and 8 (Eklundh, 1972). */
+/* Swaps the blocks off the diagonal, of size 1, then 2, 4 and 8 (Eklundh, 1972). */
 static void
 transpose_tile(const float *in, size_t in_row, float *out, size_t out_row)
 {
@@ -235,7 +243,8 @@ transpose_tile(const float *restrict in, size_t in_row, float *restrict out, siz
 #endif
 
 void
-exo_transpose_units(const float *in, size_t in_row, size_t rows, size_t columns, float *out, size_t out_row)
+exo_transpose_units(const float *in, size_t in_row, size_t rows, size_t columns, float *out,
+                    size_t out_row)
 {
     for (size_t c = 0; c < columns; c += LANES)
         for (size_t r = 0; r < rows; r += LANES)
@@ -245,7 +254,8 @@ exo_transpose_units(const float *in, size_t in_row, size_t rows, size_t columns,
 INLINE vec
 load_any(const void *row, exo_dtype dtype, size_t d)
 {
-    return dtype == EXO_BF16 ? vec_load_bf16((const uint16_t *)row + d) : vec_load_any((const float *)row + d);
+    return dtype == EXO_BF16 ? vec_load_bf16((const uint16_t *)row + d)
+                             : vec_load_any((const float *)row + d);
 }
 
 INLINE float
@@ -254,9 +264,10 @@ load_one(const void *row, exo_dtype dtype, size_t d)
     return dtype == EXO_BF16 ? exo_from_bf16(((const uint16_t *)row)[d]) : ((const float *)row)[d];
 }
 
-/* Both without rotary positions. */
+/* Neither a nor b has rotary positions. */
 INLINE void
-row_products(const exo_head_rows *a, const exo_head_rows *b, exo_dtype dtype, size_t first, size_t count, float *out)
+row_products(const exo_head_rows *a, const exo_head_rows *b, exo_dtype dtype, size_t first,
+             size_t count, float *out)
 {
     for (size_t r = 0; r < count; r++) {
         const void *left = row_at(a, first + r), *right = row_at(b, first + r);
@@ -272,7 +283,8 @@ row_products(const exo_head_rows *a, const exo_head_rows *b, exo_dtype dtype, si
 }
 
 void
-exo_row_products(const exo_head_rows *a, const exo_head_rows *b, size_t first, size_t count, float *out)
+exo_row_products(const exo_head_rows *a, const exo_head_rows *b, size_t first, size_t count,
+                 float *out)
 {
     size_t left = a->tokens - first, valid = left < count ? left : count;
     if (a->dtype == EXO_BF16)
@@ -283,7 +295,7 @@ exo_row_products(const exo_head_rows *a, const exo_head_rows *b, size_t first, s
         out[r] = 0.0f;
 }
 
-/* `values` times `factor` to one row. */
+/* Writes `values` times `factor` to one row, or adds it. */
 INLINE void
 put_row(exo_dtype dtype, void *row, size_t width, const float *values, float factor, bool add)
 {
@@ -308,12 +320,12 @@ put_row(exo_dtype dtype, void *row, size_t width, const float *values, float fac
 }
 
 void
-exo_unpack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, float *values, float factor,
-                bool add)
+exo_unpack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t padded, float *values,
+                float factor, bool add)
 {
     for (size_t r = 0; r < count && first + r < rows->tokens; r++) {
         float *row = values + r * padded;
-        void *to = (void *)(uintptr_t)row_at(rows, first + r); /* the caller's own memory */
+        void *to = (void *)(uintptr_t)row_at(rows, first + r); /* the caller may write there */
         if (rows->turns)
             turn(row, rows->turns + (first + r) * rows->turned, rows->turned, -1.0f);
         if (rows->dtype == EXO_BF16)

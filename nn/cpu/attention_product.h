@@ -1,24 +1,27 @@
-/* Matrix products of blocks for attention: C (rows, columns) = or += A (rows, inner) B (inner, columns), inlined where they are used.
+/* Products of blocks for attention, inlined into their callers: C (rows, columns) = A (rows,
+ * inner) B (inner, columns), or += it.
  *
- * One form serves all: an element of A is broadcast, B and C are vectors along columns, and a tile of C stays in registers over the
- * whole sum. A may lie in any order, as it is read element by element.
+ * All products have one form: an element of A is broadcast, B and C are vectors along columns, and
+ * a tile of C stays in registers during the whole sum. A is read element by element, so it may
+ * have any layout.
  *
- * Elements are units of 32 bits: fp32 numbers, or pairs of bf16 that are neighbours along `inner`, which is then counted in pairs;
- * C is fp32 always. An element's sum runs along `inner` whatever the tiles are. */
+ * The elements of A and B are units of 32 bits: fp32 numbers, or pairs of bf16. A pair has
+ * neighbours along `inner`, which then counts pairs. C is always fp32. The order of a sum is that
+ * of `inner`, and does not depend on the tiles. No state. Read next: attention_vector.h. */
 #ifndef EXO_CPU_ATTENTION_PRODUCT_H
 #define EXO_CPU_ATTENTION_PRODUCT_H
 
 #include "nn/cpu/attention_vector.h"
 
 #if LANES == 16
-#define PANEL 4 /* vectors of a tile's row at most */
+#define PANEL 4 /* vectors in a tile's row, at most */
 #else
 #define PANEL 2
 #endif
 
 enum {
-    TALL = 8,  /* rows of a narrow tile; PANEL vectors have half as many */
-    ALIGN = 16 /* rows and columns are multiples of it                   */
+    TALL = 8,  /* rows of a narrow tile; a tile of PANEL vectors has half as many */
+    ALIGN = 16 /* rows and columns are multiples of this */
 };
 
 typedef struct product {
@@ -29,10 +32,10 @@ typedef struct product {
     size_t b_row;
     float *c; /* (r, c) at r * c_row + c */
     size_t c_row;
-    const float *factors; /* (columns): C is multiplied by them before; NULL: not */
+    const float *factors; /* (columns): they multiply C before the addition; NULL: none */
 } product;
 
-/* acc += a * b, by unit. */
+/* acc + a * b, for each unit. */
 INLINE vec
 unit_multiply_add(bool pairs, float a, vec b, vec acc)
 {
@@ -50,7 +53,8 @@ unit_multiply_add(bool pairs, float a, vec b, vec acc)
 }
 
 INLINE void
-product_tile(const product *p, bool pairs, bool add, size_t row, size_t column, size_t rows, size_t vectors)
+product_tile(const product *p, bool pairs, bool add, size_t row, size_t column, size_t rows,
+             size_t vectors)
 {
     const float *a = p->a + row * p->a_row, *b = p->b + column;
     float *c = p->c + row * p->c_row + column;
@@ -74,8 +78,8 @@ product_tile(const product *p, bool pairs, bool add, size_t row, size_t column, 
 #pragma GCC unroll 4
         for (size_t v = 0; v < vectors; v++) {
             line[v] = vec_load(b + v * LANES);
-            IN_REGISTER(
-                line[v]); /* one load, not one for each row: loads would be more than the processor does beside products */
+            /* One load for all rows: a load for each row would limit the products' speed. */
+            IN_REGISTER(line[v]);
         }
 #pragma GCC unroll 8
         for (size_t r = 0; r < rows; r++)
@@ -103,7 +107,7 @@ product_run(const product p, bool pairs, bool add)
     size_t column = 0;
     for (; column + PANEL * LANES <= p.columns; column += PANEL * LANES)
         product_panel(&p, pairs, add, column, TALL / 2, PANEL);
-#if LANES == 16 /* otherwise ALIGN is a number of panels */
+#if LANES == 16 /* otherwise ALIGN is a multiple of a panel */
     switch ((p.columns - column) / LANES) {
     case 1:
         product_panel(&p, pairs, add, column, TALL, 1);

@@ -1,6 +1,7 @@
-/* Vectors for the kernels of attention: 16 lanes with AVX-512, 8 with AVX, else 4. Everything is inlined.
+/* Vectors for the kernels of attention: 16 lanes with AVX-512, 8 with AVX, else 4. All functions
+ * are inlined. No state.
  *
- * Memory that these read and write as vectors is aligned to a vector. */
+ * Vectors in memory are aligned to their size, except for the functions that say otherwise. */
 #ifndef EXO_CPU_ATTENTION_VECTOR_H
 #define EXO_CPU_ATTENTION_VECTOR_H
 
@@ -23,7 +24,7 @@
 #define LANES 4
 #endif
 
-/* Products of bf16 pairs; without, bf16 is computed with as fp32. */
+/* 1: the processor multiplies pairs of bf16. 0: bf16 is computed as fp32. */
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512BF16__)
 #define PAIRS_RUN 1
 #else
@@ -32,7 +33,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Keeps the compiler from reading `v` from memory again at each use. */
+/* Makes the compiler keep `v` in a register, instead of reading it from memory at each use. */
 #if defined(__x86_64__)
 #define IN_REGISTER(v) __asm__("" : "+v"(v))
 #else
@@ -55,7 +56,7 @@ vec_store(float *at, vec v)
     *(vec *)at = v;
 }
 
-/* From and to memory that is aligned to a number only. */
+/* Loads and stores memory that is aligned to a float only. */
 INLINE vec
 vec_load_any(const float *at)
 {
@@ -82,7 +83,7 @@ vec_splat(float x)
 #endif
 }
 
-/* 0, 1, 2, ... */
+/* The vector 0, 1, 2, ... */
 INLINE ivec
 vec_lanes(void)
 {
@@ -95,7 +96,7 @@ vec_lanes(void)
 #endif
 }
 
-/* a * b + c, rounded once where the processor can. */
+/* a * b + c, rounded once if the processor has fused multiply-add. */
 INLINE vec
 vec_multiply_add(vec a, vec b, vec c)
 {
@@ -127,15 +128,17 @@ vec_max(vec a, vec b)
 #endif
 }
 
-/* 2^x for x up to 127: off by less than 2e-7 of it, exact for whole x; 0 below 2^-126 or so. A NaN stays one. The polynomial is that of
- * degree 5 with value 1 at 0 whose largest relative error on [-1/2, 1/2] is the least. */
+/* 2^x for x up to 127, with a relative error below 2e-7; exact for whole x, and 0 for results
+ * below about 2^-126. A NaN stays NaN. The polynomial is of degree 5, is 1 at 0, and has the least
+ * possible maximum of the relative error on [-1/2, 1/2]. */
 INLINE vec
 vec_exp2(vec x)
 {
 #if LANES == 16
     vec whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
-    const vec magic = vec_splat(12582912.0f); /* 1.5 * 2^23: what is added to it loses its fraction */
+    /* 1.5 * 2^23: a number added to it loses its fraction. */
+    const vec magic = vec_splat(12582912.0f);
     vec shifted = x + magic, whole = shifted - magic;
 #endif
     vec f = x - whole;
@@ -148,7 +151,8 @@ vec_exp2(vec x)
 #if LANES == 16
     return _mm512_scalef_ps(y, whole);
 #else
-    uvec exponent = (uvec)shifted - (uvec)magic; /* wraps around below 0, and where x is too small */
+    /* Wraps around for negative x. The result for an x that is too small is replaced by 0 below. */
+    uvec exponent = (uvec)shifted - (uvec)magic;
     uvec scaled = (uvec)y + (exponent << 23);
     return (vec)((ivec)scaled & ~(ivec)(x < vec_splat(-126.0f)));
 #endif
@@ -181,7 +185,7 @@ vec_load_bf16(const uint16_t *at)
 #endif
 }
 
-/* The lanes in bf16, at half a vector. */
+/* Stores the lanes as bf16, half a vector. */
 INLINE void
 vec_store_bf16(uint16_t *at, vec v)
 {
@@ -194,13 +198,13 @@ vec_store_bf16(uint16_t *at, vec v)
 }
 
 #if PAIRS_RUN
-/* Units of (a, b) in bf16, a in the lower half. */
+/* Pairs (a, b) in bf16, with a in the lower half. */
 INLINE vec
 vec_pair(vec a, vec b)
 {
-    static const uint16_t order[32]
-        __attribute__((aligned(64))) = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    static const uint16_t order[32] __attribute__((aligned(64))) = {
+        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     __m512i both = (__m512i)_mm512_cvtne2ps_pbh(b, a);
     return (vec)_mm512_permutexvar_epi16(_mm512_load_si512(order), both);
 }

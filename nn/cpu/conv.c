@@ -1,5 +1,6 @@
-/* Convolutions through oneDNN: see conv.h. A plan has the primitives for full pieces and for a shorter last one, and for each
- * piece the memory objects and partial gradients that it alone uses. */
+/* Convolutions through oneDNN: see conv.h. An exo_conv has primitives for full pieces and for a
+ * shorter last piece. Each piece owns its memory objects and partial gradients. Read next:
+ * onednn.h. */
 #include "nn/cpu/conv.h"
 
 #include <string.h>
@@ -8,7 +9,7 @@
 
 #include "nn/cpu/onednn.h"
 
-/* Primitives for pieces of one length. */
+/* The primitives of pieces of one length. */
 struct sized {
     exo_onednn_op forward, data, weights;
 };
@@ -16,7 +17,7 @@ struct sized {
 struct piece {
     const struct sized *ops;
     dnnl_memory_t src, dst, forward_weights, data_weights, grad_weights, bias, grad_bias;
-    dnnl_memory_t scratch[3]; /* of forward, data, weights */
+    dnnl_memory_t scratch[3]; /* of ops->forward, ops->data, ops->weights */
     float *partial_weights;   /* in oneDNN's order */
     float *partial_bias;
 };
@@ -27,10 +28,11 @@ struct exo_conv {
     struct sized full, last;
     struct piece *piece; /* (pieces) */
     void *forward_weights, *data_weights;
-    size_t grad_weights_size;                                      /* bytes of one partial gradient */
-    float *plain_grads;                                            /* (O, I, R, S)                  */
-    dnnl_primitive_t pack_forward, pack_data, unpack;              /* reorders of weights           */
-    dnnl_memory_t plain, packed_forward, packed_data, packed_grad; /* their arguments               */
+    size_t grad_weights_size; /* bytes of one partial gradient */
+    float *plain_grads;       /* (O, I, R, S) */
+    /* The reorders of weights, and their arguments. */
+    dnnl_primitive_t pack_forward, pack_data, unpack;
+    dnnl_memory_t plain, packed_forward, packed_data, packed_grad;
 };
 
 static size_t
@@ -42,7 +44,8 @@ weight_count(const exo_conv_shape *s)
 static exo_status
 new_memory(dnnl_memory_t *out, const dnnl_memory_desc_t *desc, exo_err *err)
 {
-    return exo_onednn_check(dnnl_memory_create(out, desc, exo_onednn_engine(), DNNL_MEMORY_NONE), "conv2d", err);
+    return exo_onednn_check(dnnl_memory_create(out, desc, exo_onednn_engine(), DNNL_MEMORY_NONE),
+                            "conv2d", err);
 }
 
 static const dnnl_memory_desc_t *
@@ -51,24 +54,27 @@ query(const exo_onednn_op *op, dnnl_query_t what, int index)
     return dnnl_primitive_desc_query_md(op->desc, what, index);
 }
 
-/* `like`: primitives whose orders of weights these must share, or NULL for the fastest. */
+/* `like`: primitives whose orders of weights these must have; NULL: oneDNN chooses the orders. */
 static exo_status
-make_primitives(struct sized *ops, const exo_conv_shape *s, size_t samples, const struct sized *like, exo_err *err)
+make_primitives(struct sized *ops, const exo_conv_shape *s, size_t samples,
+                const struct sized *like, exo_err *err)
 {
     dnnl_data_type_t type = exo_onednn_type((exo_dtype)s->dtype);
-    const dnnl_dims_t x_dims = {(dnnl_dim_t)samples, (dnnl_dim_t)s->in_channels, (dnnl_dim_t)s->height,
-                                (dnnl_dim_t)s->width};
-    const dnnl_dims_t y_dims = {(dnnl_dim_t)samples, (dnnl_dim_t)s->out_channels, (dnnl_dim_t)s->out_height,
-                                (dnnl_dim_t)s->out_width};
-    const dnnl_dims_t w_dims = {(dnnl_dim_t)s->out_channels, (dnnl_dim_t)s->in_channels, (dnnl_dim_t)s->kernel_height,
-                                (dnnl_dim_t)s->kernel_width};
+    const dnnl_dims_t x_dims = {(dnnl_dim_t)samples, (dnnl_dim_t)s->in_channels,
+                                (dnnl_dim_t)s->height, (dnnl_dim_t)s->width};
+    const dnnl_dims_t y_dims = {(dnnl_dim_t)samples, (dnnl_dim_t)s->out_channels,
+                                (dnnl_dim_t)s->out_height, (dnnl_dim_t)s->out_width};
+    const dnnl_dims_t w_dims = {(dnnl_dim_t)s->out_channels, (dnnl_dim_t)s->in_channels,
+                                (dnnl_dim_t)s->kernel_height, (dnnl_dim_t)s->kernel_width};
     const dnnl_dims_t b_dims = {(dnnl_dim_t)s->out_channels};
     const dnnl_dims_t stride = {(dnnl_dim_t)s->stride, (dnnl_dim_t)s->stride};
     const dnnl_dims_t padding = {(dnnl_dim_t)s->padding, (dnnl_dim_t)s->padding};
-    /* What lies below and to the right of the last window is padding of another width, possibly negative. */
+    /* The padding below and to the right ends with the last window. Its width may be negative. */
     const dnnl_dims_t padding_end = {
-        (dnnl_dim_t)((s->out_height - 1) * s->stride + s->kernel_height) - (dnnl_dim_t)(s->height + s->padding),
-        (dnnl_dim_t)((s->out_width - 1) * s->stride + s->kernel_width) - (dnnl_dim_t)(s->width + s->padding)};
+        (dnnl_dim_t)((s->out_height - 1) * s->stride + s->kernel_height) -
+            (dnnl_dim_t)(s->height + s->padding),
+        (dnnl_dim_t)((s->out_width - 1) * s->stride + s->kernel_width) -
+            (dnnl_dim_t)(s->width + s->padding)};
     const dnnl_dims_t no_dilation = {0, 0};
 
     dnnl_memory_desc_t x, y, w, grad_w, b;
@@ -95,20 +101,24 @@ make_primitives(struct sized *ops, const exo_conv_shape *s, size_t samples, cons
 
     dnnl_convolution_desc_t desc;
     dnnl_prop_kind_t kind = s->backward ? dnnl_forward_training : dnnl_forward_inference;
-    st = exo_onednn_check(dnnl_dilated_convolution_forward_desc_init(&desc, kind, dnnl_convolution_direct, &x, &w, bias,
-                                                                     &y, stride, no_dilation, padding, padding_end),
+    st = exo_onednn_check(dnnl_dilated_convolution_forward_desc_init(
+                              &desc, kind, dnnl_convolution_direct, &x, &w, bias, &y, stride,
+                              no_dilation, padding, padding_end),
                           "conv2d", err);
     if (st == EXO_OK)
         st = exo_onednn_op_init(&ops->forward, &desc, attr, NULL, "conv2d", err);
     if (st == EXO_OK && s->backward && s->input_grad) {
-        dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &x, &data_w, &y, stride,
-                                                         no_dilation, padding, padding_end);
+        dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &x,
+                                                         &data_w, &y, stride, no_dilation, padding,
+                                                         padding_end);
         st = exo_onednn_op_init(&ops->data, &desc, attr, ops->forward.desc, "conv2d backward", err);
     }
     if (st == EXO_OK && s->backward) {
-        dnnl_dilated_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, &x, &grad_w, bias, &y,
-                                                            stride, no_dilation, padding, padding_end);
-        st = exo_onednn_op_init(&ops->weights, &desc, attr, ops->forward.desc, "conv2d weight gradient", err);
+        dnnl_dilated_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, &x,
+                                                            &grad_w, bias, &y, stride, no_dilation,
+                                                            padding, padding_end);
+        st = exo_onednn_op_init(&ops->weights, &desc, attr, ops->forward.desc,
+                                "conv2d weight gradient", err);
     }
     dnnl_primitive_attr_destroy(attr);
     return st;
@@ -122,11 +132,12 @@ release_primitives(struct sized *ops)
     exo_onednn_op_release(&ops->weights);
 }
 
-/* Memory objects for the arguments of one kind of call; `from` has their descriptions. */
+/* The memory object of a primitive's scratchpad, if it has one. */
 static exo_status
 make_scratch(struct piece *p, int which, const exo_onednn_op *op, exo_err *err)
 {
-    return op->scratch ? new_memory(&p->scratch[which], query(op, dnnl_query_scratchpad_md, 0), err) : EXO_OK;
+    return op->scratch ? new_memory(&p->scratch[which], query(op, dnnl_query_scratchpad_md, 0), err)
+                       : EXO_OK;
 }
 
 static exo_status
@@ -150,7 +161,8 @@ make_piece(const exo_conv *c, struct piece *p, exo_err *err)
     if (st == EXO_OK && ops->weights.desc) {
         st = new_memory(&p->grad_weights, query(&ops->weights, dnnl_query_diff_weights_md, 0), err);
         if (st == EXO_OK && c->shape.with_bias)
-            st = new_memory(&p->grad_bias, query(&ops->weights, dnnl_query_diff_weights_md, 1), err);
+            st =
+                new_memory(&p->grad_bias, query(&ops->weights, dnnl_query_diff_weights_md, 1), err);
         if (st == EXO_OK)
             st = make_scratch(p, 2, &ops->weights, err);
         p->partial_weights = exo_alloc_aligned(c->grad_weights_size);
@@ -164,8 +176,9 @@ make_piece(const exo_conv *c, struct piece *p, exo_err *err)
 static void
 release_piece(struct piece *p)
 {
-    dnnl_memory_t all[] = {p->src,  p->dst,       p->forward_weights, p->data_weights, p->grad_weights,
-                           p->bias, p->grad_bias, p->scratch[0],      p->scratch[1],   p->scratch[2]};
+    dnnl_memory_t all[] = {p->src,          p->dst,       p->forward_weights, p->data_weights,
+                           p->grad_weights, p->bias,      p->grad_bias,       p->scratch[0],
+                           p->scratch[1],   p->scratch[2]};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i])
             dnnl_memory_destroy(all[i]);
@@ -174,12 +187,14 @@ release_piece(struct piece *p)
 }
 
 static exo_status
-make_reorder(dnnl_primitive_t *out, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, exo_err *err)
+make_reorder(dnnl_primitive_t *out, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
+             exo_err *err)
 {
     dnnl_primitive_desc_t desc = NULL;
     dnnl_engine_t engine = exo_onednn_engine();
-    exo_status st = exo_onednn_check(dnnl_reorder_primitive_desc_create(&desc, from, engine, to, engine, NULL),
-                                     "conv2d weight order", err);
+    exo_status st =
+        exo_onednn_check(dnnl_reorder_primitive_desc_create(&desc, from, engine, to, engine, NULL),
+                         "conv2d weight order", err);
     if (st == EXO_OK)
         st = exo_onednn_check(dnnl_primitive_create(out, desc), "conv2d weight order", err);
     if (desc)
@@ -187,13 +202,13 @@ make_reorder(dnnl_primitive_t *out, const dnnl_memory_desc_t *from, const dnnl_m
     return st;
 }
 
-/* The reorders between plain weights and what the primitives want, with room for the results. */
+/* The reorders between plain weights and the primitives' orders, with memory for their results. */
 static exo_status
 make_weight_orders(exo_conv *c, exo_err *err)
 {
     const exo_conv_shape *s = &c->shape;
-    const dnnl_dims_t dims = {(dnnl_dim_t)s->out_channels, (dnnl_dim_t)s->in_channels, (dnnl_dim_t)s->kernel_height,
-                              (dnnl_dim_t)s->kernel_width};
+    const dnnl_dims_t dims = {(dnnl_dim_t)s->out_channels, (dnnl_dim_t)s->in_channels,
+                              (dnnl_dim_t)s->kernel_height, (dnnl_dim_t)s->kernel_width};
     dnnl_memory_desc_t plain;
     dnnl_memory_desc_init_by_tag(&plain, 4, dims, dnnl_f32, dnnl_oihw);
     exo_status st = new_memory(&c->plain, &plain, err);
@@ -293,24 +308,26 @@ exo_conv_pieces(const exo_conv *conv)
 }
 
 static exo_status
-reorder(dnnl_primitive_t primitive, dnnl_memory_t from, const void *from_data, dnnl_memory_t to, void *to_data,
-        exo_err *err)
+reorder(dnnl_primitive_t primitive, dnnl_memory_t from, const void *from_data, dnnl_memory_t to,
+        void *to_data, exo_err *err)
 {
     const exo_onednn_op op = {.primitive = primitive};
-    const exo_onednn_arg args[] = {{DNNL_ARG_FROM, from, (void *)(uintptr_t)from_data}, {DNNL_ARG_TO, to, to_data}};
+    const exo_onednn_arg args[] = {{DNNL_ARG_FROM, from, (void *)(uintptr_t)from_data},
+                                   {DNNL_ARG_TO, to, to_data}};
     return exo_onednn_run(&op, 2, args, err);
 }
 
 exo_status
 exo_conv_set_weights(exo_conv *c, const float *weights, exo_err *err)
 {
-    exo_status st = reorder(c->pack_forward, c->plain, weights, c->packed_forward, c->forward_weights, err);
+    exo_status st =
+        reorder(c->pack_forward, c->plain, weights, c->packed_forward, c->forward_weights, err);
     if (st == EXO_OK && c->pack_data)
         st = reorder(c->pack_data, c->plain, weights, c->packed_data, c->data_weights, err);
     return st;
 }
 
-/* The piece's part of a buffer of images with `elements` a sample. */
+/* A piece's part of a buffer of images that have `elements` elements each. */
 static void *
 part(const exo_conv *c, size_t piece, const void *images, size_t elements)
 {

@@ -1,26 +1,29 @@
-/* Convolutions through oneDNN, piece by piece.
+/* Convolutions through oneDNN, in pieces.
  *
- * A batch is cut into pieces of EXO_CONV_PIECE samples (the last may be shorter); each piece is one single-threaded call, and
- * pieces run on any threads. Images are channels-last; weights (O, I, R, S) fp32 row-major outside, in oneDNN's order inside. */
+ * A batch is divided into pieces of EXO_CONV_PIECE samples; the last may be shorter. A piece is
+ * one single-threaded call. Pieces run on any threads, at the same time. Images are channels-last.
+ * The caller's weights are (O, I, R, S), fp32, row-major; inside they have oneDNN's order.
+ *
+ * Owner: the caller of exo_conv_new. Read next: conv.c, kernels.h. */
 #ifndef EXO_CPU_CONV_H
 #define EXO_CPU_CONV_H
 
 #include <exogym/tensor.h>
 
 enum {
-    EXO_CONV_PIECE = 32
+    EXO_CONV_PIECE = 32 /* samples */
 };
 
-/* Plain numbers: compared byte by byte. */
+/* All members are of one type, so that shapes can be compared byte by byte. */
 typedef struct exo_conv_shape {
     size_t batch, in_channels, height, width;
     size_t out_channels, kernel_height, kernel_width;
     size_t stride, padding;
     size_t out_height, out_width;
-    size_t dtype;      /* of images: EXO_F32 or EXO_BF16      */
+    size_t dtype;      /* of images: EXO_F32 or EXO_BF16 */
     size_t with_bias;  /* 0 or 1 */
-    size_t backward;   /* 0: forward only                      */
-    size_t input_grad; /* 1: backward gives the input's too    */
+    size_t backward;   /* 0: forward only */
+    size_t input_grad; /* 1: backward also computes the input's gradient */
 } exo_conv_shape;
 
 typedef struct exo_conv exo_conv;
@@ -29,16 +32,21 @@ exo_status exo_conv_new(exo_conv **out, const exo_conv_shape *shape, exo_err *er
 void exo_conv_free(exo_conv **conv);
 size_t exo_conv_pieces(const exo_conv *conv);
 
-/* Brings the weights into the orders that forward and backward read; before the first piece of a pass. One thread. */
+/* Reorders the weights for forward and backward. Call it before the first piece of a pass, on one
+ * thread. */
 exo_status exo_conv_set_weights(exo_conv *conv, const float *weights, exo_err *err);
-/* x (batch, H, W, I), bias (O) fp32 or NULL -> y (batch, H', W', O), of one piece. */
-exo_status exo_conv_forward(exo_conv *conv, size_t piece, const void *x, const float *bias, void *y, exo_err *err);
-/* dy -> dx, overwritten, of one piece. */
-exo_status exo_conv_backward_data(exo_conv *conv, size_t piece, const void *dy, void *dx, exo_err *err);
-/* x, dy -> the piece's own partial gradients of weights and bias. */
-exo_status exo_conv_backward_weights(exo_conv *conv, size_t piece, const void *x, const void *dy, exo_err *err);
-/* Sums the partial gradients in the order of the pieces and adds them to weight_grad (O, I, R, S) and bias_grad (O), each of
- * which may be NULL. One thread. */
-exo_status exo_conv_add_weight_grads(exo_conv *conv, float *weight_grad, float *bias_grad, exo_err *err);
+/* One piece of x (batch, H, W, I) and bias (O), fp32 or NULL -> y (batch, H', W', O). */
+exo_status exo_conv_forward(exo_conv *conv, size_t piece, const void *x, const float *bias, void *y,
+                            exo_err *err);
+/* One piece of dy -> dx, which is overwritten. */
+exo_status exo_conv_backward_data(exo_conv *conv, size_t piece, const void *dy, void *dx,
+                                  exo_err *err);
+/* One piece of x and dy -> its own partial gradients of weights and bias. */
+exo_status exo_conv_backward_weights(exo_conv *conv, size_t piece, const void *x, const void *dy,
+                                     exo_err *err);
+/* Sums the partial gradients in the order of the pieces, and adds them to weight_grad (O, I, R, S)
+ * and bias_grad (O), each of which may be NULL. Call it after all pieces, on one thread. */
+exo_status exo_conv_add_weight_grads(exo_conv *conv, float *weight_grad, float *bias_grad,
+                                     exo_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* The CPU as a device: memory is the host's, and every kernel is done when its call returns. No state. */
+/* The CPU as a device: its memory is the host's, and a kernel is complete when its call returns.
+ * No state. Read next: cpu_device.h. */
 #include "nn/cpu/cpu_device.h"
 
 #include <string.h>
@@ -42,7 +43,8 @@ copy_piece(void *context, size_t piece)
 }
 
 static exo_status
-cpu_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind, exo_err *err)
+cpu_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind,
+         exo_err *err)
 {
     struct copy c = {.to = to, .from = from, .bytes = bytes};
     (void)device;

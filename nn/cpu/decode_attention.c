@@ -1,8 +1,9 @@
-/* Attention of a few queries over a cache of keys and values (decode.h).
+/* Attention of a few queries over a cache of keys and values: see decode.h. No state.
  *
- * Keys lie in blocks of 16 positions, so that a block's 16 scores are one vector and every score is one chain of additions over the head's
- * elements. Positions are swept in stretches with a running maximum and sum (Milakov & Gimelshein, 2018). Stretches begin at multiples
- * of SPAN, so a query's result depends on its own position only. */
+ * Keys are in blocks of 16 positions. So the 16 scores of a block are one vector, and each score
+ * is one chain of additions over the head's elements. Positions are processed in spans, with a
+ * running maximum and sum (Milakov & Gimelshein, 2018). Spans begin at multiples of SPAN, so the
+ * result of a query does not depend on the other queries. */
 #include "nn/cpu/decode.h"
 
 #include <math.h>
@@ -12,9 +13,9 @@
 enum {
     KEYS = EXO_DECODE_KEYS,
     QUERIES = EXO_DECODE_QUERIES,
-    SPAN = 512, /* positions of a stretch */
+    SPAN = 512, /* positions */
     KEY_VECTORS = KEYS / LANES,
-    GROUPED = LANES == 16 ? 4 : 1 /* queries that share a sweep over a block of keys */
+    GROUPED = LANES == 16 ? 4 : 1 /* queries that share the loads of a block of keys */
 };
 
 static size_t
@@ -36,8 +37,8 @@ exo_decode_values_size(size_t context, size_t head_width)
 }
 
 void
-exo_decode_cache_put(float *keys, float *values, size_t head_width, size_t position, const float *key,
-                     const float *value)
+exo_decode_cache_put(float *keys, float *values, size_t head_width, size_t position,
+                     const float *key, const float *value)
 {
     float *block = keys + position / KEYS * KEYS * head_width + position % KEYS;
     for (size_t d = 0; d < head_width; d++)
@@ -45,9 +46,10 @@ exo_decode_cache_put(float *keys, float *values, size_t head_width, size_t posit
     memcpy(values + position * values_pitch(head_width), value, head_width * sizeof *value);
 }
 
-/* Scores of `count` queries with one block of 16 keys -> score[i][0..15]. */
+/* score[i][0..15]: the scores of `count` queries with one block of 16 keys. */
 ALWAYS_INLINE void
-score_block(size_t count, size_t width, const float *keys, const float *const *query, float *const *score)
+score_block(size_t count, size_t width, const float *keys, const float *const *query,
+            float *const *score)
 {
     vec sum[GROUPED][KEY_VECTORS];
     for (size_t i = 0; i < count; i++)
@@ -67,7 +69,7 @@ score_block(size_t count, size_t width, const float *keys, const float *const *q
             STORE(score[i] + v * LANES, sum[i][v]);
 }
 
-/* One query with four blocks at a time, whose chains run side by side. */
+/* The scores of one query with four blocks of keys, whose independent chains overlap. */
 ALWAYS_INLINE void
 score_four(size_t width, const float *keys, const float *query, float *score)
 {
@@ -98,7 +100,7 @@ struct sweep {
     float largest[QUERIES], sum[QUERIES];
 };
 
-/* Scores of all queries with positions first .. first + blocks * 16 - 1. */
+/* The scores of all queries with the positions first .. first + blocks * 16 - 1. */
 static void
 score_span(struct sweep *s, size_t first, size_t blocks)
 {
@@ -117,12 +119,13 @@ score_span(struct sweep *s, size_t first, size_t blocks)
         for (; b + 4 <= blocks; b += 4)
             score_four(width, keys + b * KEYS * width, a->query[i], s->score[i] + b * KEYS);
         for (; b < blocks; b++)
-            score_block(1, width, keys + b * KEYS * width, a->query + i, (float *[]){s->score[i] + b * KEYS});
+            score_block(1, width, keys + b * KEYS * width, a->query + i,
+                        (float *[]){s->score[i] + b * KEYS});
     }
 }
 
-/* Scores become weights relative to the running maximum; what was added up so far is brought to it. Positions that the query does not see
- * get the weight 0. */
+/* Turns the scores of query i into weights relative to the running maximum, and rescales the sum
+ * and the output so far to this maximum. Positions that the query does not see get the weight 0. */
 static void
 weigh_span(struct sweep *s, size_t i, size_t first, size_t count)
 {
@@ -149,10 +152,11 @@ weigh_span(struct sweep *s, size_t i, size_t first, size_t count)
             s->out[i][d] *= back;
 }
 
-/* Adds `count` queries' weights times values to what they have, 64 elements of the head at a time. */
+/* Adds the weighted values of the positions to the outputs of `count` queries, for the `vectors`
+ * vectors of the head's elements that begin at element `from`. */
 ALWAYS_INLINE void
-mix(size_t count, struct sweep *s, size_t i, const float *values, size_t pitch, size_t positions, size_t from,
-    size_t vectors)
+mix(size_t count, struct sweep *s, size_t i, const float *values, size_t pitch, size_t positions,
+    size_t from, size_t vectors)
 {
     vec sum[GROUPED][64 / LANES];
     for (size_t k = 0; k < count; k++)

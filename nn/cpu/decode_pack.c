@@ -1,4 +1,5 @@
-/* Weights in panels: memory, packing and quantization (decode.h). A panel is packed by one thread; panels are independent. */
+/* Weights in panels: memory, packing and quantization. See decode.h. One thread packs a panel;
+ * panels are independent. Read next: decode_product.c. */
 #include "nn/cpu/decode.h"
 
 #include <math.h>
@@ -11,8 +12,8 @@
 enum {
     PANEL = EXO_DECODE_PANEL,
     GROUP = EXO_DECODE_GROUP,
-    STRETCH = 16, /* inputs that are packed together                */
-    TRIES = 12    /* spacings of int4 that are tried for a group    */
+    STRETCH = 16, /* inputs that are packed together */
+    TRIES = 12    /* spacings that are tried for a group of int4 */
 };
 
 static size_t
@@ -35,12 +36,13 @@ panel_bytes(exo_decode_format format, size_t inputs)
 }
 
 exo_status
-exo_decode_matrix_init(exo_decode_matrix *m, exo_decode_format format, size_t outputs, size_t inputs, const char *name,
-                       exo_err *err)
+exo_decode_matrix_init(exo_decode_matrix *m, exo_decode_format format, size_t outputs,
+                       size_t inputs, const char *name, exo_err *err)
 {
     size_t most = SIZE_MAX / 4 / sizeof(float) / PANEL;
     if (outputs == 0 || inputs == 0 || outputs > most || inputs > most / (outputs / PANEL + 1))
-        return exo_fail(err, EXO_INVAL, "%s: weights (%zu, %zu) cannot be held", name, outputs, inputs);
+        return exo_fail(err, EXO_INVAL, "%s: weights (%zu, %zu) cannot be held", name, outputs,
+                        inputs);
     *m = (exo_decode_matrix){.format = format, .outputs = outputs, .inputs = inputs};
     m->panels = (outputs + PANEL - 1) / PANEL;
     m->groups = (inputs + GROUP - 1) / GROUP;
@@ -75,9 +77,10 @@ exo_decode_matrix_release(exo_decode_matrix *m)
     *m = (exo_decode_matrix){0};
 }
 
-/* --- One group of one output -------------------------------------------------------------------------------------------------- */
+/* --- One group of one output ------------------------------------------------------------------ */
 
-/* s = max |w| / 127, q = w / s to the nearest (ties to even). What is not finite makes the scale NaN. */
+/* s = max |w| / 127, q = w / s to the nearest (ties to even). A number that is not finite makes
+ * the scale NaN. */
 static float
 quantize8(const float *w, size_t count, int8_t *q)
 {
@@ -88,8 +91,8 @@ quantize8(const float *w, size_t count, int8_t *q)
         poison += w[i] - w[i]; /* 0, or NaN */
     }
     float scale = largest / 127, inverse = largest > 0 ? 127 / largest : 0;
-    if (poison != 0 ||
-        !(inverse <= 3.402823466e38f)) { /* NaN; or so small that the inverse overflows: then all are 0 */
+    /* NaN; or weights so small that the inverse overflows, which become 0. */
+    if (poison != 0 || !(inverse <= 3.402823466e38f)) {
         memset(q, 0, count);
         return poison != 0 ? NAN : 0;
     }
@@ -98,7 +101,8 @@ quantize8(const float *w, size_t count, int8_t *q)
     return scale;
 }
 
-/* Rounds with a spacing and fits s and m to what came out by least squares; the sum of squared errors. */
+/* Rounds the weights to levels with a spacing, and fits s and m to the levels by least squares.
+ * Returns the sum of squared errors. */
 static float
 try_spacing(const float *w, size_t count, float lowest, float inverse, float *s, float *m)
 {
@@ -124,7 +128,8 @@ try_spacing(const float *w, size_t count, float lowest, float inverse, float *s,
     return error;
 }
 
-/* The best of TRIES spacings, from (max - min) / 15 down to 78 % of it, where the ends of the range are cut. */
+/* Takes the best of TRIES spacings, from (max - min) / 15 down to 78 % of it. The narrower ones
+ * clip the ends of the range. */
 static void
 quantize4(const float *w, size_t count, uint8_t *q, float *scale, float *minimum)
 {
@@ -141,7 +146,7 @@ quantize4(const float *w, size_t count, uint8_t *q, float *scale, float *minimum
     if (poison != 0 || !(range > 0) || !(inverse <= 3.402823466e38f))
         return;
     for (int i = 0; i < TRIES; i++) {
-        float share = 1.0f - 0.02f * (float)i, s = 0, m = 0; /* of the range, about its middle */
+        float share = 1.0f - 0.02f * (float)i, s = 0, m = 0; /* of the range, around its middle */
         float from = lowest + range * (1 - share) / 2;
         float error = try_spacing(w, count, from, inverse / share, &s, &m);
         if (error < best && s > 0) {
@@ -161,9 +166,10 @@ quantize4(const float *w, size_t count, uint8_t *q, float *scale, float *minimum
     }
 }
 
-/* --- Panels --------------------------------------------------------------------------------------------------------------------- */
+/* --- Panels ----------------------------------------------------------------------------------- */
 
-/* Sixteen inputs at a time, so that what is written stays in the cache until it is whole. */
+/* Packs 16 inputs at a time, so that the written lines stay in the cache until they are
+ * complete. */
 static void
 pack_f32(exo_decode_matrix *m, const float *w, size_t panel)
 {
@@ -177,7 +183,7 @@ pack_f32(exo_decode_matrix *m, const float *w, size_t panel)
     }
 }
 
-/* Group `g` of output `i` of a panel, as int8 or as int4. */
+/* Packs group `g` of output `i` of a panel, as int8 or int4. */
 static void
 pack_group(exo_decode_matrix *m, const float *w, size_t panel, size_t i, size_t g)
 {
@@ -225,7 +231,8 @@ exo_decode_unpack(const exo_decode_matrix *m, size_t output, float *out)
             out[k] = m->scales[scale] * (float)(int8_t)at[k / 2 * PANEL * 2 + 2 * i + k % 2];
         } else {
             unsigned byte = at[k / 2 * PANEL + 2 * (i % (PANEL / 2)) + k % 2];
-            out[k] = m->scales[scale] * (float)(i < PANEL / 2 ? byte & 15 : byte >> 4) + m->minima[scale];
+            out[k] = m->scales[scale] * (float)(i < PANEL / 2 ? byte & 15 : byte >> 4) +
+                     m->minima[scale];
         }
     }
 }

@@ -1,8 +1,9 @@
-/* Products of rows with weights in panels (decode.h).
+/* Products of rows with weights in panels: see decode.h. No state.
  *
- * A tile of rows sweeps over one panel with its sums in registers: each weight is read once for all rows of the tile, and each sum is one
- * chain of additions in the order of the inputs, so that a row's result does not depend on the others. Quantized products add integers
- * within a group, exactly, and the groups in their order. */
+ * A tile of rows passes over one panel, with its sums in registers. Each weight is read once for
+ * all rows of the tile. Each sum is one chain of additions in the order of the inputs, so a row's
+ * result does not depend on other rows. Quantized products add integers within a group, exactly,
+ * and then the groups in their order. */
 #include "nn/cpu/decode.h"
 
 #include "nn/cpu/decode_vector.h"
@@ -11,10 +12,10 @@ enum {
     PANEL = EXO_DECODE_PANEL,
     PAIRS = EXO_DECODE_GROUP / 2,
     VECTORS = PANEL / LANES,
-    AHEAD = 4096 /* bytes between what is read and what is fetched */
+    AHEAD = 4096 /* the distance of prefetching, in bytes */
 };
 
-/* --- fp32 ----------------------------------------------------------------------------------------------------------------------- */
+/* --- fp32 ------------------------------------------------------------------------------------- */
 
 ALWAYS_INLINE void
 tile_f32(size_t rows, size_t inputs, const float *w, const float *x, size_t stride, float *out)
@@ -43,14 +44,14 @@ tile_f32(size_t rows, size_t inputs, const float *w, const float *x, size_t stri
             STORE(out + r * PANEL + v * LANES, sum[r][v]);
 }
 
-/* --- int8 and int4 -------------------------------------------------------------------------------------------------------------- */
+/* --- int8 and int4 ---------------------------------------------------------------------------- */
 
-/* What a tile of a quantized product reads. */
+/* The input of a tile of a quantized product. */
 struct quantized {
     size_t pairs, groups;
-    const uint8_t *weights;       /* of the panel         */
-    const float *scales, *minima; /* (groups, 32)         */
-    const int16_t *q;             /* of the first row     */
+    const uint8_t *weights;       /* of the panel */
+    const float *scales, *minima; /* (groups, 32) */
+    const int16_t *q;             /* of the first row */
     size_t stride;
     const float *row_scales, *row_sums;
     size_t pitch;
@@ -67,7 +68,8 @@ typedef __m512i ivec;
 #define NO_SUM            _mm512_setzero_si512()
 #define TO_FLOAT(sum)     ((vec)_mm512_cvtepi32_ps(sum))
 
-/* sum += w x of pairs of int16. In assembler, as gcc copies every sum before and after the intrinsic. */
+/* sum + the products of pairs of int16. In assembler, because gcc copies each sum before and after
+ * the intrinsic. */
 ALWAYS_INLINE ivec
 add_pairs(ivec sum, ivec w, ivec x)
 {
@@ -79,7 +81,7 @@ add_pairs(ivec sum, ivec w, ivec x)
 #endif
 }
 
-/* One pair of inputs of all outputs of the panel, as int16. */
+/* Loads the weights of one pair of inputs, for all outputs of the panel, as int16. */
 ALWAYS_INLINE void
 load_pair(bool nibbles, const uint8_t *w, ivec out[VECTORS])
 {
@@ -126,8 +128,8 @@ load_pair(bool nibbles, const uint8_t *w, ivec out[VECTORS])
 #if defined(QUANTIZED_VECTORS)
 
 ALWAYS_INLINE void
-add_group(size_t rows, bool nibbles, const uint8_t *w, size_t pairs, const int16_t *q, size_t stride,
-          ivec sum[TILE][VECTORS])
+add_group(size_t rows, bool nibbles, const uint8_t *w, size_t pairs, const int16_t *q,
+          size_t stride, ivec sum[TILE][VECTORS])
 {
     size_t width = nibbles ? PANEL : 2 * PANEL;
     for (size_t p = 0; p < pairs; p++) {
@@ -160,16 +162,18 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
 #pragma GCC unroll 4
             for (size_t v = 0; v < VECTORS; v++)
                 sum[r][v] = NO_SUM;
-        add_group(rows, nibbles, t->weights + first * width, pairs, t->q + 2 * first, t->stride, sum);
+        add_group(rows, nibbles, t->weights + first * width, pairs, t->q + 2 * first, t->stride,
+                  sum);
 #pragma GCC unroll 12
         for (size_t r = 0; r < rows; r++) {
 #pragma GCC unroll 4
             for (size_t v = 0; v < VECTORS; v++) {
                 vec value = TO_FLOAT(sum[r][v]) * SPREAD(t->row_scales[r * t->pitch + g]);
-                vec so_far = FMA(value, LOAD(t->scales + g * PANEL + v * LANES), LOAD(out + r * PANEL + v * LANES));
+                vec so_far = FMA(value, LOAD(t->scales + g * PANEL + v * LANES),
+                                 LOAD(out + r * PANEL + v * LANES));
                 if (nibbles)
-                    so_far =
-                        FMA(SPREAD(t->row_sums[r * t->pitch + g]), LOAD(t->minima + g * PANEL + v * LANES), so_far);
+                    so_far = FMA(SPREAD(t->row_sums[r * t->pitch + g]),
+                                 LOAD(t->minima + g * PANEL + v * LANES), so_far);
                 STORE(out + r * PANEL + v * LANES, so_far);
             }
         }
@@ -178,9 +182,10 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
 
 #else
 
-/* The same sums by plain loops. */
+/* The same sums, in plain loops. */
 ALWAYS_INLINE void
-add_group(bool nibbles, const uint8_t *restrict w, size_t pairs, const int16_t *restrict q, int32_t *restrict sum)
+add_group(bool nibbles, const uint8_t *restrict w, size_t pairs, const int16_t *restrict q,
+          int32_t *restrict sum)
 {
     for (size_t p = 0; p < pairs; p++) {
         int32_t first = q[2 * p], second = q[2 * p + 1];
@@ -208,7 +213,8 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
         for (size_t g = 0; g < t->groups; g++) {
             size_t first = g * PAIRS, pairs = t->pairs - first < PAIRS ? t->pairs - first : PAIRS;
             int32_t sum[PANEL] = {0};
-            add_group(nibbles, t->weights + first * width, pairs, t->q + r * t->stride + 2 * first, sum);
+            add_group(nibbles, t->weights + first * width, pairs, t->q + r * t->stride + 2 * first,
+                      sum);
             for (size_t v = 0; v < VECTORS; v++) {
                 float value[LANES];
                 for (size_t i = 0; i < LANES; i++)
@@ -216,8 +222,8 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
                 float *at = out + r * PANEL + v * LANES;
                 vec so_far = FMA(LOAD(value), LOAD(t->scales + g * PANEL + v * LANES), LOAD(at));
                 if (nibbles)
-                    so_far =
-                        FMA(SPREAD(t->row_sums[r * t->pitch + g]), LOAD(t->minima + g * PANEL + v * LANES), so_far);
+                    so_far = FMA(SPREAD(t->row_sums[r * t->pitch + g]),
+                                 LOAD(t->minima + g * PANEL + v * LANES), so_far);
                 STORE(at, so_far);
             }
         }
@@ -226,22 +232,23 @@ tile_quantized(size_t rows, bool nibbles, const struct quantized *t, float *out)
 
 #endif
 
-/* --- Tiles by their number of rows ------------------------------------------------------------------------------------------------- */
+/* --- Tiles by their number of rows ------------------------------------------------------------ */
 
-/* One function a number of rows, which the compiler unrolls. */
+/* A function for each number of rows, so that the compiler unrolls its loops. */
 #define TILES(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
-#define DEFINE_TILE(n)                                                                                                 \
-    static void tile_f32_##n(size_t inputs, const float *w, const float *x, size_t stride, float *out)                 \
-    {                                                                                                                  \
-        tile_f32((n) <= TILE ? (n) : TILE, inputs, w, x, stride, out);                                                 \
-    }                                                                                                                  \
-    static void tile_int8_##n(const struct quantized *t, float *out)                                                   \
-    {                                                                                                                  \
-        tile_quantized((n) <= TILE ? (n) : TILE, false, t, out);                                                       \
-    }                                                                                                                  \
-    static void tile_int4_##n(const struct quantized *t, float *out)                                                   \
-    {                                                                                                                  \
-        tile_quantized((n) <= TILE ? (n) : TILE, true, t, out);                                                        \
+#define DEFINE_TILE(n)                                                                             \
+    static void tile_f32_##n(size_t inputs, const float *w, const float *x, size_t stride,         \
+                             float *out)                                                           \
+    {                                                                                              \
+        tile_f32((n) <= TILE ? (n) : TILE, inputs, w, x, stride, out);                             \
+    }                                                                                              \
+    static void tile_int8_##n(const struct quantized *t, float *out)                               \
+    {                                                                                              \
+        tile_quantized((n) <= TILE ? (n) : TILE, false, t, out);                                   \
+    }                                                                                              \
+    static void tile_int4_##n(const struct quantized *t, float *out)                               \
+    {                                                                                              \
+        tile_quantized((n) <= TILE ? (n) : TILE, true, t, out);                                    \
     }
 TILES(DEFINE_TILE)
 
@@ -256,7 +263,8 @@ static void (*const tiles_int4[])(const struct quantized *, float *) = {
     TILES(NAME_INT4)};
 
 static void
-run_tile(const exo_decode_matrix *m, const exo_decode_rows *x, size_t row, size_t rows, size_t panel, float *out)
+run_tile(const exo_decode_matrix *m, const exo_decode_rows *x, size_t row, size_t rows,
+         size_t panel, float *out)
 {
     size_t pairs = (m->inputs + 1) / 2;
     if (m->format == EXO_DECODE_F32) {
@@ -283,7 +291,7 @@ run_tile(const exo_decode_matrix *m, const exo_decode_rows *x, size_t row, size_
         tiles_int8[rows - 1](&t, out);
 }
 
-/* --- What becomes of the sums ------------------------------------------------------------------------------------------------------- */
+/* --- The end of a product --------------------------------------------------------------------- */
 
 static void
 put_row(const exo_decode_end *end, const float *bias, float *restrict sum, float *restrict y)
@@ -310,7 +318,7 @@ exo_decode_product(const exo_decode_matrix *m, const exo_decode_rows *x, size_t 
     const float *bias = end->bias ? end->bias + panel * PANEL : NULL;
     size_t tiles = (rows + TILE - 1) / TILE;
     for (size_t tile = 0, row = 0; tile < tiles; tile++) {
-        size_t count = (rows - row + tiles - tile - 1) / (tiles - tile); /* as even as can be */
+        size_t count = (rows - row + tiles - tile - 1) / (tiles - tile); /* tiles of even size */
         run_tile(m, x, row, count, panel, sums);
         for (size_t r = 0; r < count; r++)
             put_row(end, bias, sums + r * PANEL, y + (row + r) * stride + panel * PANEL);

@@ -1,5 +1,5 @@
-/* Norms, activations, quantized rows and sums over logits (decode.h). Plain loops that the compiler vectorizes: sums are kept in lanes that
- * are added in their order. */
+/* Norms, activations, quantized rows and sums over logits: see decode.h. The compiler vectorizes
+ * the plain loops. Sums have partial sums, which are added in their order. No state. */
 #include "nn/cpu/decode.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ enum {
     SUMS = 32 /* partial sums of a row */
 };
 
-/* Element i goes to partial sum i % SUMS; the partial sums are added in their order. */
+/* The sum of x - shift, or of its squares. Element i is added to partial sum i % SUMS. */
 static double
 sum_of(const float *x, size_t count, float shift, bool squares)
 {
@@ -32,8 +32,8 @@ sum_of(const float *x, size_t count, float shift, bool squares)
 }
 
 void
-exo_decode_layer_norm(const float *restrict x, size_t width, const float *restrict weight, const float *restrict bias,
-                      float eps, float *restrict y)
+exo_decode_layer_norm(const float *restrict x, size_t width, const float *restrict weight,
+                      const float *restrict bias, float eps, float *restrict y)
 {
     float mean = (float)(sum_of(x, width, 0, false) / (double)width);
     double variance = sum_of(x, width, mean, true) / (double)width;
@@ -47,19 +47,22 @@ exo_decode_layer_norm(const float *restrict x, size_t width, const float *restri
 }
 
 void
-exo_decode_rms_norm(const float *restrict x, size_t width, const float *restrict weight, float eps, float *restrict y)
+exo_decode_rms_norm(const float *restrict x, size_t width, const float *restrict weight, float eps,
+                    float *restrict y)
 {
     float factor = (float)(1.0 / sqrt(sum_of(x, width, 0, true) / (double)width + (double)eps));
     for (size_t i = 0; i < width; i++)
         y[i] = x[i] * factor * weight[i];
 }
 
-/* x Phi(x), with erf as in Abramowitz & Stegun, 7.1.26 (1.5e-7). */
+/* x Phi(x), with erf by Abramowitz & Stegun, 7.1.26 (error 1.5e-7). */
 static inline float
 gelu(float x)
 {
     float z = (x < 0 ? -x : x) * 0.70710678118654752f, t = 1.0f / (1.0f + 0.3275911f * z);
-    float poly = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+    float poly =
+        t * (0.254829592f +
+             t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
     float tail = 0.5f * poly * decode_exp(-z * z);
     return x * (x < 0 ? tail : 1.0f - tail);
 }
@@ -92,7 +95,8 @@ exo_decode_activate(exo_activation activation, float *x, size_t count)
 }
 
 void
-exo_decode_rotate(float *head, size_t width, const float *restrict cosine, const float *restrict sine)
+exo_decode_rotate(float *head, size_t width, const float *restrict cosine,
+                  const float *restrict sine)
 {
     float *restrict first = head, *restrict second = head + width / 2;
     for (size_t i = 0; i < width / 2; i++) {
@@ -102,7 +106,7 @@ exo_decode_rotate(float *head, size_t width, const float *restrict cosine, const
     }
 }
 
-/* --- Quantized rows ------------------------------------------------------------------------------------------------------------- */
+/* --- Quantized rows --------------------------------------------------------------------------- */
 
 static void
 quantize_group(const float *restrict x, size_t count, int16_t *restrict q, float *scale, float *sum)
@@ -137,11 +141,11 @@ exo_decode_quantize_row(const exo_decode_rows *rows, size_t row, size_t inputs)
         size_t count = inputs - first < EXO_DECODE_GROUP ? inputs - first : EXO_DECODE_GROUP;
         quantize_group(x + first, count, q + first, &scales[g], &sums[g]);
     }
-    if (inputs % 2) /* the other half of the last pair */
+    if (inputs % 2) /* the second half of the last pair */
         q[inputs] = 0;
 }
 
-/* --- Logits -------------------------------------------------------------------------------------------------------------------------- */
+/* --- Logits ----------------------------------------------------------------------------------- */
 
 float
 exo_decode_max(const float *x, size_t count, size_t *place)

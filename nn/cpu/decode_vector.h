@@ -1,4 +1,4 @@
-/* Vectors of the widest kind that the processor has, for the kernels of decode.h. A panel's 32 columns are VECTORS of them. */
+/* The processor's widest vectors, for the kernels of decode.h. No state. */
 #ifndef EXO_CPU_DECODE_VECTOR_H
 #define EXO_CPU_DECODE_VECTOR_H
 
@@ -9,14 +9,14 @@
 #include <immintrin.h>
 #endif
 
-/* TILE: rows of a product that share one sweep over the weights, as many as the registers hold. */
+/* TILE: rows of a product that share one pass over the weights, as many as fit the registers. */
 #if defined(__AVX512F__)
 enum {
     LANES = 16,
     TILE = 12
 };
 typedef float vec __attribute__((vector_size(64)));
-typedef float vec_loose __attribute__((vector_size(64), aligned(4), may_alias)); /* at any float */
+typedef float vec_loose __attribute__((vector_size(64), aligned(4), may_alias)); /* unaligned */
 #define FMA(a, b, c) ((vec)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define SPREAD(x)    ((vec)_mm512_set1_ps(x))
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -43,19 +43,21 @@ typedef float vec_loose __attribute__((vector_size(16), aligned(4), may_alias));
 #define LOAD(p)       (*(const vec_loose *)(p))
 #define STORE(p, v)   (*(vec_loose *)(p) = (vec_loose)(v))
 
-/* The loop's destination may be its source, element by element. */
+/* For a loop whose output may be its input, element by element: tells the compiler to vectorize
+ * it. */
 #if defined(__clang__)
 #define IN_PLACE _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define IN_PLACE _Pragma("GCC ivdep")
 #endif
 
-/* exp(x) to a few units of the last place, 0 below -87, without branches: loops over it vectorize (Cephes' polynomial). */
+/* exp(x), with an error of a few units in the last place; 0 for x below -87. Without branches, so
+ * that loops over it vectorize. The polynomial is that of Cephes. */
 static inline float
 decode_exp(float x)
 {
     const float bounded = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-    const float round = 12582912.0f; /* 1.5 2^23: the sum's low bits are the nearest integer */
+    const float round = 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the nearest integer */
     float n = bounded * 1.44269504088896341f + round;
     uint32_t bits;
     memcpy(&bits, &n, sizeof bits);

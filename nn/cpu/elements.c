@@ -1,4 +1,5 @@
-/* Operations of the tape element by element, and the mean, in pieces. No state. */
+/* Element-wise operations of the tape, gates, and the mean, in pieces. No state. Read next:
+ * kernels.h. */
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 #include "nn/cpu/activations.h"
 #include "nn/cpu/kernels.h"
 
-/* `x` from element `first` on. */
+/* The address of element `first` of x. */
 static const void *
 from(exo_dtype dtype, const void *x, size_t first)
 {
@@ -22,16 +23,16 @@ into(exo_dtype dtype, void *y, size_t first)
     return (char *)y + first * exo_dtype_size(dtype);
 }
 
-/* A kernel of `args->count` elements whose pieces NAME_piece computes. */
-#define SWEEP(NAME)                                                                                                    \
-    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)                         \
-    {                                                                                                                  \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        return exo_cpu_sweep(args->count, NAME##_piece, args);                                                         \
+/* Defines a kernel of `args->count` elements. NAME_piece computes its pieces. */
+#define SWEEP(NAME)                                                                                \
+    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
+    {                                                                                              \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        return exo_cpu_sweep(args->count, NAME##_piece, args);                                     \
     }
 
-/* --- ReLU, tanh ------------------------------------------------------------------------------------------------------------------- */
+/* --- ReLU, tanh ------------------------------------------------------------------------------- */
 
 static void
 relu_piece(void *args, size_t piece)
@@ -39,7 +40,8 @@ relu_piece(void *args, size_t piece)
     const exo_relu_args *k = args;
     size_t first, end;
     exo_cpu_piece(k->count, piece, &first, &end);
-    exo_relu_forward(k->dtype, from(k->dtype, k->x, first), into(k->dtype, k->y, first), end - first);
+    exo_relu_forward(k->dtype, from(k->dtype, k->x, first), into(k->dtype, k->y, first),
+                     end - first);
 }
 SWEEP(relu)
 
@@ -49,8 +51,8 @@ relu_backward_piece(void *args, size_t piece)
     const exo_relu_backward_args *k = args;
     size_t first, end;
     exo_cpu_piece(k->count, piece, &first, &end);
-    exo_relu_backward(k->dtype, from(k->dtype, k->y, first), from(k->dtype, k->dy, first), into(k->dtype, k->dx, first),
-                      end - first, k->add);
+    exo_relu_backward(k->dtype, from(k->dtype, k->y, first), from(k->dtype, k->dy, first),
+                      into(k->dtype, k->dx, first), end - first, k->add);
 }
 SWEEP(relu_backward)
 
@@ -76,7 +78,7 @@ tanh_backward_piece(void *args, size_t piece)
 }
 SWEEP(tanh_backward)
 
-/* --- Dropout ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Dropout ---------------------------------------------------------------------------------- */
 
 enum {
     BLOCK_BITS = 22,
@@ -114,8 +116,8 @@ dropout_piece(void *args, size_t piece)
     const exo_dropout_args *k = args;
     size_t first, end;
     exo_cpu_piece(k->count, piece, &first, &end);
-    exo_mask_scale(k->dtype, from(k->dtype, k->x, first), into(k->dtype, k->y, first), k->keep + first, end - first,
-                   k->factor, k->add);
+    exo_mask_scale(k->dtype, from(k->dtype, k->x, first), into(k->dtype, k->y, first),
+                   k->keep + first, end - first, k->factor, k->add);
 }
 SWEEP(dropout)
 
@@ -130,7 +132,7 @@ select_piece(void *args, size_t piece)
 }
 SWEEP(select)
 
-/* --- The mean ----------------------------------------------------------------------------------------------------------------------- */
+/* --- The mean --------------------------------------------------------------------------------- */
 
 static void
 mean_piece(void *args, size_t piece)
@@ -164,9 +166,9 @@ mean_backward_piece(void *args, size_t piece)
 }
 SWEEP(mean_backward)
 
-/* --- Gates: pieces of whole rows ------------------------------------------------------------------------------------------------------ */
+/* --- Gates: pieces of whole rows -------------------------------------------------------------- */
 
-/* Rows of a piece, each of 2 width elements. */
+/* The number of rows in a piece. A row of x has 2 width elements. */
 static size_t
 gate_rows(size_t width)
 {
@@ -195,8 +197,9 @@ gate_backward_piece(void *args, size_t piece)
 {
     const exo_gate_backward_args *k = args;
     size_t each = gate_rows(k->width), skip = piece * each * k->width;
-    exo_gate_backward(k->activation, k->dtype, from(k->dtype, k->x, 2 * skip), from(k->dtype, k->dy, skip),
-                      into(k->dtype, k->dx, 2 * skip), rows_of_piece(k->rows, each, piece), k->width, k->add);
+    exo_gate_backward(k->activation, k->dtype, from(k->dtype, k->x, 2 * skip),
+                      from(k->dtype, k->dy, skip), into(k->dtype, k->dx, 2 * skip),
+                      rows_of_piece(k->rows, each, piece), k->width, k->add);
 }
 
 exo_status

@@ -1,4 +1,5 @@
-/* A matrix product through oneDNN: see gemm.h. A slot is memory objects that one call at a time uses; there are a few more than threads. */
+/* A matrix product through oneDNN: see gemm.h. A slot has the memory objects of one call at a
+ * time. There are a few more slots than threads. Read next: onednn.h. */
 #include "nn/cpu/gemm.h"
 
 #include <sched.h>
@@ -34,13 +35,15 @@ static exo_status
 make_op(exo_onednn_op *op, const exo_gemm_shape *s, exo_err *err)
 {
     dnnl_dim_t m = (dnnl_dim_t)s->rows, n = (dnnl_dim_t)s->cols, k = (dnnl_dim_t)s->inner;
-    const dnnl_dims_t a_dims = {m, k}, b_dims = {k, n}, c_dims = {m, n}, bias_dims = {1, n}, bias_strides = {n, 1};
+    const dnnl_dims_t a_dims = {m, k}, b_dims = {k, n}, c_dims = {m, n}, bias_dims = {1, n},
+                      bias_strides = {n, 1};
     const dnnl_dim_t a_row = stride(s->a_stride, s->transpose_a ? s->rows : s->inner);
     const dnnl_dim_t b_row = stride(s->b_stride, s->transpose_b ? s->inner : s->cols);
     const dnnl_dims_t a_strides = {s->transpose_a ? 1 : a_row, s->transpose_a ? a_row : 1};
     const dnnl_dims_t b_strides = {s->transpose_b ? 1 : b_row, s->transpose_b ? b_row : 1};
     const dnnl_dims_t c_strides = {stride(s->c_stride, s->cols), 1};
-    dnnl_data_type_t in = exo_onednn_type((exo_dtype)s->in_dtype), out = exo_onednn_type((exo_dtype)s->out_dtype);
+    dnnl_data_type_t in = exo_onednn_type((exo_dtype)s->in_dtype),
+                     out = exo_onednn_type((exo_dtype)s->out_dtype);
 
     dnnl_memory_desc_t a, b, c, bias;
     dnnl_memory_desc_init_by_strides(&a, 2, a_dims, in, a_strides);
@@ -63,8 +66,8 @@ make_op(exo_onednn_op *op, const exo_gemm_shape *s, exo_err *err)
         }
     }
     if (st == EXO_OK)
-        st = exo_onednn_check(dnnl_matmul_desc_init(&desc, &a, &b, s->with_bias ? &bias : NULL, &c), "matrix product",
-                              err);
+        st = exo_onednn_check(dnnl_matmul_desc_init(&desc, &a, &b, s->with_bias ? &bias : NULL, &c),
+                              "matrix product", err);
     if (st == EXO_OK)
         st = exo_onednn_op_init(op, &desc, attr, NULL, "matrix product", err);
     if (post)
@@ -77,8 +80,8 @@ static exo_status
 make_memory(dnnl_memory_t *out, const exo_onednn_op *op, dnnl_query_t what, int index, exo_err *err)
 {
     const dnnl_memory_desc_t *desc = dnnl_primitive_desc_query_md(op->desc, what, index);
-    return exo_onednn_check(dnnl_memory_create(out, desc, exo_onednn_engine(), DNNL_MEMORY_NONE), "matrix product",
-                            err);
+    return exo_onednn_check(dnnl_memory_create(out, desc, exo_onednn_engine(), DNNL_MEMORY_NONE),
+                            "matrix product", err);
 }
 
 static exo_status
@@ -137,7 +140,8 @@ exo_gemm_free(exo_gemm **gemm)
     *gemm = NULL;
 }
 
-/* A slot that nobody has, from `hint` on. If there are more threads than there were, waits until one of them is through. */
+/* Takes a free slot, beginning with slot `hint`. If more calls run than there are slots, it waits
+ * until a call is done. */
 static struct slot *
 take_slot(exo_gemm *g, size_t hint)
 {
@@ -151,7 +155,8 @@ take_slot(exo_gemm *g, size_t hint)
 }
 
 exo_status
-exo_gemm_run(exo_gemm *g, size_t call, const void *a, const void *b, const float *bias, void *c, exo_err *err)
+exo_gemm_run(exo_gemm *g, size_t call, const void *a, const void *b, const float *bias, void *c,
+             exo_err *err)
 {
     struct slot *p = take_slot(g, call);
     exo_onednn_arg args[5] = {

@@ -1,4 +1,5 @@
-/* Vectorized kernels: the bodies stand in kernels_typed.h, here they are made for fp32 and bf16 and chosen by type. */
+/* Vectorized kernels: see kernels.h. kernels_typed.h has their bodies. This file includes the
+ * bodies for fp32 and for bf16, and chooses by type. No state. */
 #include "nn/cpu/kernels.h"
 
 #include <math.h>
@@ -8,21 +9,23 @@
 
 enum {
     STRIP = 64,     /* channels whose sums fit into registers */
-    SUM_BLOCK = 128 /* rows whose sums are kept in fp32       */
+    SUM_BLOCK = 128 /* rows that are summed in fp32 */
 };
 
-/* The loop's destination may be one of its sources, element by element: no iteration reads what another one writes. */
+/* For a loop whose output may be one of its inputs, element by element: no iteration reads the
+ * output of another. */
 #if defined(__clang__)
 #define IN_PLACE _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define IN_PLACE _Pragma("GCC ivdep")
 #endif
 
-/* Integers in the order of the numbers; a NaN is above all of them, so that it wins a maximum as in PyTorch. */
+/* An integer key in the order of the numbers. NaN has the largest key, so that the maximum with a
+ * NaN is NaN, as in PyTorch. */
 static inline int32_t
 order_key(float x)
 {
-    float positive = x + 0.0f; /* -0 and 0 are equal: the first one wins */
+    float positive = x + 0.0f; /* makes -0 equal to 0, so that the first of them wins */
     int32_t bits;
     memcpy(&bits, &positive, sizeof bits);
     int32_t key = bits ^ (bits >> 31 & INT32_MAX);
@@ -50,39 +53,40 @@ key_value(int32_t key)
 #define NAME(f)  f##_bf16
 #include "nn/cpu/kernels_typed.h"
 
-#define CHOOSE(type, f, ...)                                                                                           \
-    do {                                                                                                               \
-        if ((type) == EXO_BF16)                                                                                        \
-            f##_bf16(__VA_ARGS__);                                                                                     \
-        else                                                                                                           \
-            f##_f32(__VA_ARGS__);                                                                                      \
+#define CHOOSE(type, f, ...)                                                                       \
+    do {                                                                                           \
+        if ((type) == EXO_BF16)                                                                    \
+            f##_bf16(__VA_ARGS__);                                                                 \
+        else                                                                                       \
+            f##_f32(__VA_ARGS__);                                                                  \
     } while (0)
 
 void
-exo_bn_sums(exo_dtype type, const void *x, size_t rows, size_t channels, const float *shift, double *sum,
-            double *squares)
+exo_bn_sums(exo_dtype type, const void *x, size_t rows, size_t channels, const float *shift,
+            double *sum, double *squares)
 {
     CHOOSE(type, bn_sums, x, rows, channels, shift, sum, squares);
 }
 
 void
-exo_bn_apply(exo_dtype type, const void *x, void *y, size_t rows, size_t channels, const float *scale,
-             const float *shift, bool relu)
+exo_bn_apply(exo_dtype type, const void *x, void *y, size_t rows, size_t channels,
+             const float *scale, const float *shift, bool relu)
 {
     CHOOSE(type, bn_apply, x, y, rows, channels, scale, shift, relu);
 }
 
 void
-exo_bn_grad_sums(exo_dtype type, const void *x, const void *dy, size_t rows, size_t channels, const float *mean,
-                 const float *scale, const float *shift, bool relu, double *sum_dy, double *sum_dyx)
+exo_bn_grad_sums(exo_dtype type, const void *x, const void *dy, size_t rows, size_t channels,
+                 const float *mean, const float *scale, const float *shift, bool relu,
+                 double *sum_dy, double *sum_dyx)
 {
     CHOOSE(type, bn_grad_sums, x, dy, rows, channels, mean, scale, shift, relu, sum_dy, sum_dyx);
 }
 
 void
-exo_bn_grad_apply(exo_dtype type, const void *x, const void *dy, void *dx, size_t rows, size_t channels,
-                  const float *scale, const float *shift, bool relu, const float *k_dy, const float *k_x,
-                  const float *k_1, bool add)
+exo_bn_grad_apply(exo_dtype type, const void *x, const void *dy, void *dx, size_t rows,
+                  size_t channels, const float *scale, const float *shift, bool relu,
+                  const float *k_dy, const float *k_x, const float *k_1, bool add)
 {
     CHOOSE(type, bn_grad_apply, x, dy, dx, rows, channels, scale, shift, relu, k_dy, k_x, k_1, add);
 }
@@ -100,27 +104,29 @@ exo_relu_backward(exo_dtype type, const void *y, const void *dy, void *dx, size_
 }
 
 void
-exo_max_pool_forward(exo_dtype type, const void *x, void *y, uint8_t *winner, size_t height, size_t width,
-                     size_t channels, size_t size)
+exo_max_pool_forward(exo_dtype type, const void *x, void *y, uint8_t *winner, size_t height,
+                     size_t width, size_t channels, size_t size)
 {
     CHOOSE(type, max_pool_forward, x, y, winner, height, width, channels, size);
 }
 
 void
-exo_max_pool_backward(exo_dtype type, const void *dy, const uint8_t *winner, void *dx, size_t height, size_t width,
-                      size_t channels, size_t size, bool add)
+exo_max_pool_backward(exo_dtype type, const void *dy, const uint8_t *winner, void *dx,
+                      size_t height, size_t width, size_t channels, size_t size, bool add)
 {
     CHOOSE(type, max_pool_backward, dy, winner, dx, height, width, channels, size, add);
 }
 
 void
-exo_mask_scale(exo_dtype type, const void *x, void *y, const uint8_t *keep, size_t count, float factor, bool add)
+exo_mask_scale(exo_dtype type, const void *x, void *y, const uint8_t *keep, size_t count,
+               float factor, bool add)
 {
     CHOOSE(type, mask_scale, x, y, keep, count, factor, add);
 }
 
 void
-exo_channel_scale(exo_dtype type, const void *x, void *y, const float *factor, size_t rows, size_t channels, bool add)
+exo_channel_scale(exo_dtype type, const void *x, void *y, const float *factor, size_t rows,
+                  size_t channels, bool add)
 {
     CHOOSE(type, channel_scale, x, y, factor, rows, channels, add);
 }
@@ -150,7 +156,8 @@ exo_accumulate(exo_dtype type, const void *x, void *y, size_t count)
 }
 
 void
-exo_column_sums(exo_dtype type, const void *x, size_t rows, size_t stride, size_t columns, double *sum)
+exo_column_sums(exo_dtype type, const void *x, size_t rows, size_t stride, size_t columns,
+                double *sum)
 {
     CHOOSE(type, column_sums, x, rows, stride, columns, sum);
 }

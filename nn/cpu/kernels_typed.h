@@ -1,10 +1,12 @@
-/* The bodies of kernels.h for one type of images; included by kernels.c once with each type. Before it are defined: T, the type
- * in memory; LOAD(x), its value as float; STORE(x), a float as T; NAME(f), the function's name for the type. */
+/* The bodies of kernels.h for one type of images. kernels.c includes this file once for each type,
+ * after it has defined: T, the type in memory; LOAD(x), a T as float; STORE(x), a float as T;
+ * NAME(f), the function's name for the type. No state. */
 
-/* Channels are swept in strips whose sums stay in registers; rows in blocks whose sums are fp32, blocks in double. */
+/* Sums of a strip of channels, which stay in registers. Blocks of rows are summed in fp32, and the
+ * blocks' sums in double. */
 static inline void
-NAME(strip_sums)(const T *restrict x, size_t rows, size_t channels, size_t width, const float *restrict shift,
-                 double *restrict sum, double *restrict squares)
+NAME(strip_sums)(const T *restrict x, size_t rows, size_t channels, size_t width,
+                 const float *restrict shift, double *restrict sum, double *restrict squares)
 {
     for (size_t first = 0; first < rows; first += SUM_BLOCK) {
         size_t last = rows - first < SUM_BLOCK ? rows : first + SUM_BLOCK;
@@ -25,7 +27,8 @@ NAME(strip_sums)(const T *restrict x, size_t rows, size_t channels, size_t width
 }
 
 static void
-NAME(bn_sums)(const T *x, size_t rows, size_t channels, const float *shift, double *sum, double *squares)
+NAME(bn_sums)(const T *x, size_t rows, size_t channels, const float *shift, double *sum,
+              double *squares)
 {
     size_t c = 0;
     for (; c + STRIP <= channels; c += STRIP)
@@ -35,8 +38,8 @@ NAME(bn_sums)(const T *x, size_t rows, size_t channels, const float *shift, doub
 }
 
 static void
-NAME(bn_apply)(const T *restrict x, T *restrict y, size_t rows, size_t channels, const float *restrict scale,
-               const float *restrict shift, bool relu)
+NAME(bn_apply)(const T *restrict x, T *restrict y, size_t rows, size_t channels,
+               const float *restrict scale, const float *restrict shift, bool relu)
 {
     float floor = relu ? 0.0f : -INFINITY;
     for (size_t r = 0; r < rows; r++) {
@@ -50,9 +53,10 @@ NAME(bn_apply)(const T *restrict x, T *restrict y, size_t rows, size_t channels,
 }
 
 static inline void
-NAME(strip_grad_sums)(const T *restrict x, const T *restrict dy, size_t rows, size_t channels, size_t width,
-                      const float *restrict mean, const float *restrict scale, const float *restrict shift, bool relu,
-                      double *restrict sum_dy, double *restrict sum_dyx)
+NAME(strip_grad_sums)(const T *restrict x, const T *restrict dy, size_t rows, size_t channels,
+                      size_t width, const float *restrict mean, const float *restrict scale,
+                      const float *restrict shift, bool relu, double *restrict sum_dy,
+                      double *restrict sum_dyx)
 {
     float floor = relu ? 0.0f : -INFINITY;
     for (size_t first = 0; first < rows; first += SUM_BLOCK) {
@@ -75,21 +79,25 @@ NAME(strip_grad_sums)(const T *restrict x, const T *restrict dy, size_t rows, si
 }
 
 static void
-NAME(bn_grad_sums)(const T *x, const T *dy, size_t rows, size_t channels, const float *mean, const float *scale,
-                   const float *shift, bool relu, double *sum_dy, double *sum_dyx)
+NAME(bn_grad_sums)(const T *x, const T *dy, size_t rows, size_t channels, const float *mean,
+                   const float *scale, const float *shift, bool relu, double *sum_dy,
+                   double *sum_dyx)
 {
     size_t c = 0;
     for (; c + STRIP <= channels; c += STRIP)
         NAME(strip_grad_sums)
-    (x + c, dy + c, rows, channels, STRIP, mean + c, scale + c, shift + c, relu, sum_dy + c, sum_dyx + c);
+    (x + c, dy + c, rows, channels, STRIP, mean + c, scale + c, shift + c, relu, sum_dy + c,
+     sum_dyx + c);
     if (c < channels)
         NAME(strip_grad_sums)
-    (x + c, dy + c, rows, channels, channels - c, mean + c, scale + c, shift + c, relu, sum_dy + c, sum_dyx + c);
+    (x + c, dy + c, rows, channels, channels - c, mean + c, scale + c, shift + c, relu, sum_dy + c,
+     sum_dyx + c);
 }
 
 static void
-NAME(bn_grad_apply)(const T *restrict x, const T *dy, T *dx, size_t rows, size_t channels, const float *restrict scale,
-                    const float *restrict shift, bool relu, const float *restrict k_dy, const float *restrict k_x,
+NAME(bn_grad_apply)(const T *restrict x, const T *dy, T *dx, size_t rows, size_t channels,
+                    const float *restrict scale, const float *restrict shift, bool relu,
+                    const float *restrict k_dy, const float *restrict k_x,
                     const float *restrict k_1, bool add)
 {
     float floor = relu ? 0.0f : -INFINITY;
@@ -135,10 +143,11 @@ NAME(relu_backward)(const T *restrict y, const T *dy, T *dx, size_t count, bool 
         dx[i] = STORE(LOAD(y[i]) > 0.0f ? LOAD(dy[i]) : 0.0f);
 }
 
-/* One window's maxima over a strip of channels, by ordered keys and winners of one width, which vectorizes. */
+/* The maxima of one window, for a strip of channels. Keys and winners have the same width, so that
+ * the compiler vectorizes the loop. */
 static inline void
-NAME(pool_strip)(const T *restrict corner, T *restrict out, uint8_t *restrict won, size_t row, size_t channels,
-                 size_t width, size_t size)
+NAME(pool_strip)(const T *restrict corner, T *restrict out, uint8_t *restrict won, size_t row,
+                 size_t channels, size_t width, size_t size)
 {
     int32_t best[STRIP];
     int32_t who[STRIP] = {0};
@@ -158,11 +167,13 @@ NAME(pool_strip)(const T *restrict corner, T *restrict out, uint8_t *restrict wo
     }
 }
 
-/* The usual windows, of 2 x 2: no memory between the comparisons. */
+/* Windows of 2 x 2, the usual ones: comparisons without intermediate memory. */
 static void
-NAME(pool_2x2)(const T *restrict corner, T *restrict out, uint8_t *restrict won, size_t row, size_t channels)
+NAME(pool_2x2)(const T *restrict corner, T *restrict out, uint8_t *restrict won, size_t row,
+               size_t channels)
 {
-    const T *restrict in1 = corner + channels, *restrict in2 = corner + row, *restrict in3 = corner + row + channels;
+    const T *restrict in1 = corner + channels, *restrict in2 = corner + row,
+                      *restrict in3 = corner + row + channels;
     for (size_t c = 0; c < channels; c++) {
         int32_t k0 = order_key(LOAD(corner[c])), k1 = order_key(LOAD(in1[c]));
         int32_t k2 = order_key(LOAD(in2[c])), k3 = order_key(LOAD(in3[c]));
@@ -174,8 +185,8 @@ NAME(pool_2x2)(const T *restrict corner, T *restrict out, uint8_t *restrict won,
 }
 
 static void
-NAME(max_pool_forward)(const T *restrict x, T *restrict y, uint8_t *restrict winner, size_t height, size_t width,
-                       size_t channels, size_t size)
+NAME(max_pool_forward)(const T *restrict x, T *restrict y, uint8_t *restrict winner, size_t height,
+                       size_t width, size_t channels, size_t size)
 {
     size_t out_height = height / size, out_width = width / size, row = width * channels;
     for (size_t h = 0; h < out_height; h++) {
@@ -197,12 +208,12 @@ NAME(max_pool_forward)(const T *restrict x, T *restrict y, uint8_t *restrict win
 }
 
 static void
-NAME(max_pool_backward)(const T *restrict dy, const uint8_t *restrict winner, T *restrict dx, size_t height,
-                        size_t width, size_t channels, size_t size, bool add)
+NAME(max_pool_backward)(const T *restrict dy, const uint8_t *restrict winner, T *restrict dx,
+                        size_t height, size_t width, size_t channels, size_t size, bool add)
 {
     size_t out_height = height / size, out_width = width / size;
     if (!add && (height % size || width % size))
-        memset(dx, 0, height * width * channels * sizeof *dx); /* what no window covers */
+        memset(dx, 0, height * width * channels * sizeof *dx); /* for pixels in no window */
     for (size_t h = 0; h < out_height; h++) {
         for (size_t w = 0; w < out_width; w++) {
             const T *grad = dy + (h * out_width + w) * channels;
@@ -223,7 +234,8 @@ NAME(max_pool_backward)(const T *restrict dy, const uint8_t *restrict winner, T 
 }
 
 static void
-NAME(mask_scale)(const T *x, T *y, const uint8_t *restrict keep, size_t count, float factor, bool add)
+NAME(mask_scale)(const T *x, T *y, const uint8_t *restrict keep, size_t count, float factor,
+                 bool add)
 {
     if (add) {
         for (size_t i = 0; i < count; i++)
@@ -236,7 +248,8 @@ NAME(mask_scale)(const T *x, T *y, const uint8_t *restrict keep, size_t count, f
 }
 
 static void
-NAME(channel_scale)(const T *x, T *y, const float *restrict factor, size_t rows, size_t channels, bool add)
+NAME(channel_scale)(const T *x, T *y, const float *restrict factor, size_t rows, size_t channels,
+                    bool add)
 {
     for (size_t r = 0; r < rows; r++) {
         const T *in = x + r * channels;
@@ -260,7 +273,8 @@ NAME(accumulate)(const T *restrict x, T *restrict y, size_t count)
 }
 
 static void
-NAME(column_sums)(const T *restrict x, size_t rows, size_t stride, size_t columns, double *restrict sum)
+NAME(column_sums)(const T *restrict x, size_t rows, size_t stride, size_t columns,
+                  double *restrict sum)
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t c = 0; c < columns; c++)
@@ -277,7 +291,8 @@ NAME(transpose)(const T *restrict x, T *restrict y, size_t rows, size_t columns,
         size_t r1 = r0 + TILE < rows ? r0 + TILE : rows;
         for (size_t c = 0; c < columns; c++)
             for (size_t r = r0; r < r1; r++)
-                y[c * rows + r] = add ? STORE(LOAD(y[c * rows + r]) + LOAD(x[r * columns + c])) : x[r * columns + c];
+                y[c * rows + r] = add ? STORE(LOAD(y[c * rows + r]) + LOAD(x[r * columns + c]))
+                                      : x[r * columns + c];
     }
 }
 

@@ -1,5 +1,5 @@
-/* Kernels of losses (exogym/loss.h), in pieces of elements or of rows. Softmaxes run on vector code as those of the head do (softmax.h). No
- * state. */
+/* Kernels of losses (exogym/loss.h), in pieces of elements or of rows. Softmaxes use vector code,
+ * like the head's (softmax.h). No state. Read next: nn/device/loss_terms.c. */
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>
@@ -10,40 +10,40 @@
 #include "nn/cpu/softmax.h"
 #include "nn/cpu/vector_math.h"
 
-/* A kernel of `args->count` elements whose pieces NAME_piece computes. */
-#define SWEEP(NAME)                                                                                                    \
-    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)                         \
-    {                                                                                                                  \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        return exo_cpu_sweep(args->count, NAME##_piece, args);                                                         \
+/* Defines a kernel of `args->count` elements. NAME_piece computes its pieces. */
+#define SWEEP(NAME)                                                                                \
+    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
+    {                                                                                              \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        return exo_cpu_sweep(args->count, NAME##_piece, args);                                     \
     }
 
-/* --- Rows of logits ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Rows of logits --------------------------------------------------------------------------- */
 
-/* Rows of a piece, by the columns alone. */
+/* The number of rows in a piece, which depends on the columns only. */
 static size_t
 rows_of_piece(size_t columns)
 {
     return columns < EXO_CPU_PIECE ? EXO_CPU_PIECE / (columns ? columns : 1) : 1;
 }
 
-/* A kernel of `args->rows` rows whose row NAME_row computes. */
-#define ROWS(NAME)                                                                                                     \
-    static void NAME##_piece(void *args, size_t piece)                                                                 \
-    {                                                                                                                  \
-        const exo_##NAME##_args *k = args;                                                                             \
-        size_t per = rows_of_piece(k->columns), first = piece * per;                                                   \
-        for (size_t r = first; r < k->rows && r < first + per; r++)                                                    \
-            NAME##_row(k, r);                                                                                          \
-    }                                                                                                                  \
-    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)                         \
-    {                                                                                                                  \
-        size_t per = rows_of_piece(args->columns);                                                                     \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        exo_parallel_for((args->rows + per - 1) / per, NAME##_piece, (void *)(uintptr_t)args);                         \
-        return EXO_OK;                                                                                                 \
+/* Defines a kernel of `args->rows` rows. NAME_row computes one row. */
+#define ROWS(NAME)                                                                                 \
+    static void NAME##_piece(void *args, size_t piece)                                             \
+    {                                                                                              \
+        const exo_##NAME##_args *k = args;                                                         \
+        size_t per = rows_of_piece(k->columns), first = piece * per;                               \
+        for (size_t r = first; r < k->rows && r < first + per; r++)                                \
+            NAME##_row(k, r);                                                                      \
+    }                                                                                              \
+    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
+    {                                                                                              \
+        size_t per = rows_of_piece(args->columns);                                                 \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        exo_parallel_for((args->rows + per - 1) / per, NAME##_piece, (void *)(uintptr_t)args);     \
+        return EXO_OK;                                                                             \
     }
 
 static double
@@ -66,8 +66,9 @@ log_probs_row(const exo_log_probs_args *k, size_t r)
     const float *x = k->x + r * k->columns;
     double log_sum = log_sum_of(x, k->columns, k->scale);
     k->log_sum[r] = (float)log_sum;
-    k->y[r] =
-        is_column(k->targets[r], k->columns) ? (float)((double)x[k->targets[r]] * (double)k->scale - log_sum) : 0.0f;
+    k->y[r] = is_column(k->targets[r], k->columns)
+                  ? (float)((double)x[k->targets[r]] * (double)k->scale - log_sum)
+                  : 0.0f;
 }
 ROWS(log_probs)
 
@@ -86,7 +87,7 @@ log_probs_backward_row(const exo_log_probs_backward_args *k, size_t r)
     else
         for (size_t v = 0; v < columns; v++)
             dx[v] = counts ? -by * exo_vexp(x[v] * scale - off) : 0.0f;
-    if (counts) /* what is left over of a probability near 1 is small beside it: rounded once */
+    if (counts) /* p - 1 by expm1: a subtraction would lose its digits for p near 1 */
         dx[target] = kept - by * (float)expm1((double)x[target] * (double)scale - (double)off);
 }
 ROWS(log_probs_backward)
@@ -115,7 +116,7 @@ entropy_backward_row(const exo_entropy_backward_args *k, size_t r)
 }
 ROWS(entropy_backward)
 
-/* --- Terms --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Terms ------------------------------------------------------------------------------------ */
 
 static void
 policy_loss_piece(void *args, size_t piece)
@@ -126,8 +127,8 @@ policy_loss_piece(void *args, size_t piece)
     for (size_t i = first; i < end; i++) {
         double slope = 0, y = 0;
         if (!k->mask || k->mask[i] != 0.0f)
-            y = exo_policy_loss_term((double)k->log_probs[i] - (double)k->old[i], (double)k->advantages[i],
-                                     (double)k->clip, &slope);
+            y = exo_policy_loss_term((double)k->log_probs[i] - (double)k->old[i],
+                                     (double)k->advantages[i], (double)k->clip, &slope);
         k->y[i] = (float)y;
         k->slope[i] = (float)slope;
     }
@@ -143,8 +144,8 @@ value_loss_piece(void *args, size_t piece)
     for (size_t i = first; i < end; i++) {
         double slope = 0, y = 0;
         if (!k->mask || k->mask[i] != 0.0f)
-            y = exo_value_loss_term((double)k->values[i], (double)k->old[i], (double)k->targets[i], (double)k->clip,
-                                    &slope);
+            y = exo_value_loss_term((double)k->values[i], (double)k->old[i], (double)k->targets[i],
+                                    (double)k->clip, &slope);
         k->y[i] = (float)y;
         k->slope[i] = (float)slope;
     }
@@ -159,7 +160,8 @@ ranking_loss_piece(void *args, size_t piece)
     exo_cpu_piece(k->count, piece, &first, &end);
     for (size_t i = first; i < end; i++) {
         double slope;
-        k->y[i] = (float)exo_ranking_loss_term((double)k->x[2 * i] - (double)k->x[2 * i + 1], &slope);
+        k->y[i] =
+            (float)exo_ranking_loss_term((double)k->x[2 * i] - (double)k->x[2 * i + 1], &slope);
         k->slope[i] = (float)slope;
     }
 }
@@ -179,7 +181,7 @@ ranking_loss_backward_piece(void *args, size_t piece)
 }
 SWEEP(ranking_loss_backward)
 
-/* --- The masked mean ------------------------------------------------------------------------------------------------------------------------ */
+/* --- The masked mean -------------------------------------------------------------------------- */
 
 static void
 masked_mean_piece(void *args, size_t piece)

@@ -1,4 +1,4 @@
-/* Matrix products by pieces of rows: see matmul.h. */
+/* Matrix products in pieces of rows: see matmul.h. */
 #include "nn/cpu/matmul.h"
 
 #include <exogym/memory.h>
@@ -6,7 +6,7 @@
 struct exo_matmul {
     exo_gemm_shape shape;
     size_t pieces;
-    exo_gemm *full, *last; /* pieces; the last one if it is shorter */
+    exo_gemm *full, *last; /* of full pieces; of a shorter last piece, or NULL */
 };
 
 exo_status
@@ -17,7 +17,9 @@ exo_matmul_new(exo_matmul **out, const exo_gemm_shape *shape, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "matrix product: no memory");
     size_t full = shape->rows / EXO_MATMUL_PIECE, last = shape->rows % EXO_MATMUL_PIECE;
     m->shape = *shape;
-    m->shape.a_stride = shape->a_stride ? shape->a_stride : shape->transpose_a ? shape->rows : shape->inner;
+    m->shape.a_stride = shape->a_stride      ? shape->a_stride
+                        : shape->transpose_a ? shape->rows
+                                             : shape->inner;
     m->shape.c_stride = shape->c_stride ? shape->c_stride : shape->cols;
     m->pieces = full + (last > 0);
     exo_gemm_shape piece = m->shape;
@@ -57,13 +59,15 @@ exo_matmul_pieces(const exo_matmul *matmul)
 }
 
 exo_status
-exo_matmul_run(exo_matmul *m, size_t piece, const void *a, const void *b, const float *bias, void *c, exo_err *err)
+exo_matmul_run(exo_matmul *m, size_t piece, const void *a, const void *b, const float *bias,
+               void *c, exo_err *err)
 {
     const exo_gemm_shape *s = &m->shape;
     bool last = m->last && piece + 1 == m->pieces;
     size_t first = piece * EXO_MATMUL_PIECE;
-    size_t a_skip = first * (s->transpose_a ? 1 : s->a_stride) * exo_dtype_size((exo_dtype)s->in_dtype);
+    size_t a_skip =
+        first * (s->transpose_a ? 1 : s->a_stride) * exo_dtype_size((exo_dtype)s->in_dtype);
     size_t c_skip = first * s->c_stride * exo_dtype_size((exo_dtype)s->out_dtype);
-    return exo_gemm_run(last ? m->last : m->full, last ? 0 : piece, (const char *)a + a_skip, b, bias,
-                        (char *)c + c_skip, err);
+    return exo_gemm_run(last ? m->last : m->full, last ? 0 : piece, (const char *)a + a_skip, b,
+                        bias, (char *)c + c_skip, err);
 }

@@ -1,4 +1,5 @@
-/* The engine, streams and primitives of oneDNN. Streams belong to their threads; the rest is read-only once made. */
+/* The engine, the streams and the primitives of oneDNN: see onednn.h. A thread owns its stream and
+ * its scratch memory; the rest is read-only once made. */
 #include "nn/cpu/onednn.h"
 
 #include <stdatomic.h>
@@ -10,11 +11,12 @@
 
 #include "base/parallel.h"
 
-/* libgomp's; omp.h is not where every compiler looks. Sets a variable of the calling thread only. */
+/* Of libgomp, for the calling thread only. Declared here, because not every compiler finds
+ * omp.h. */
 extern void omp_set_num_threads(int threads);
 
 enum {
-    MAX_ARGS = 6
+    MAX_ARGS = 6 /* of an execution */
 };
 
 dnnl_engine_t
@@ -33,7 +35,7 @@ exo_onednn_engine(void)
     return expected;
 }
 
-/* What a thread has of its own, and what ends with it. */
+/* The state of one thread, which is destroyed when the thread ends. */
 struct thread {
     dnnl_stream_t stream;
     void *scratch;
@@ -56,7 +58,7 @@ static void
 make_thread_key(void)
 {
     if (tss_create(&thread_key, destroy_thread) != thrd_success)
-        abort(); /* at the first use of the engine, before there is anything to lose */
+        abort(); /* at the first use of the engine, so no results are lost */
 }
 
 static struct thread *
@@ -69,7 +71,8 @@ get_thread(void)
     call_once(&once, make_thread_key);
     omp_set_num_threads(1);
     dnnl_engine_t engine = exo_onednn_engine();
-    if (!engine || dnnl_stream_create(&t->stream, engine, dnnl_stream_default_flags) != dnnl_success)
+    if (!engine ||
+        dnnl_stream_create(&t->stream, engine, dnnl_stream_default_flags) != dnnl_success)
         t->stream = NULL;
     if (t->stream && tss_set(thread_key, t) != thrd_success)
         destroy_thread(t);
@@ -83,7 +86,7 @@ exo_onednn_stream(void)
     return t ? t->stream : NULL;
 }
 
-/* The thread's scratch memory, at least so large. NULL: no memory. */
+/* The thread's scratch memory, of at least `size` bytes. NULL: no memory. */
 static void *
 get_scratch(struct thread *t, size_t size)
 {
@@ -110,7 +113,8 @@ exo_onednn_check(dnnl_status_t status, const char *what, exo_err *err)
     case dnnl_out_of_memory:
         return exo_fail(err, EXO_NOMEM, "%s: no memory", what);
     case dnnl_unimplemented:
-        return exo_fail(err, EXO_UNSUPPORTED, "%s: oneDNN has no kernel for this processor, shape and type", what);
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "%s: oneDNN has no kernel for this processor, shape and type", what);
     default:
         return exo_fail(err, EXO_FAILED, "%s: oneDNN status %d", what, (int)status);
     }
@@ -122,12 +126,13 @@ exo_onednn_op_init(exo_onednn_op *op, const void *op_desc, const_dnnl_primitive_
 {
     if (!exo_onednn_stream())
         return exo_fail(err, EXO_FAILED, "%s: oneDNN does not start", what);
-    exo_status st =
-        exo_onednn_check(dnnl_primitive_desc_create(&op->desc, op_desc, attr, exo_onednn_engine(), hint), what, err);
+    exo_status st = exo_onednn_check(
+        dnnl_primitive_desc_create(&op->desc, op_desc, attr, exo_onednn_engine(), hint), what, err);
     if (st == EXO_OK)
         st = exo_onednn_check(dnnl_primitive_create(&op->primitive, op->desc), what, err);
     if (st == EXO_OK)
-        op->scratch = dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(op->desc, dnnl_query_scratchpad_md, 0));
+        op->scratch = dnnl_memory_desc_get_size(
+            dnnl_primitive_desc_query_md(op->desc, dnnl_query_scratchpad_md, 0));
     exo_parallel_need_scratch(op->scratch);
     return st;
 }
@@ -153,9 +158,11 @@ exo_onednn_run(const exo_onednn_op *op, size_t count, const exo_onednn_arg *args
         bool scratch = args[i].name == DNNL_ARG_SCRATCHPAD;
         void *data = scratch ? get_scratch(t, op->scratch) : args[i].data;
         if (!data)
-            return exo_fail(err, EXO_NOMEM, "no memory for the %zu bytes of scratch of a product", op->scratch);
+            return exo_fail(err, EXO_NOMEM, "no memory for the %zu bytes of scratch of a product",
+                            op->scratch);
         dnnl_memory_set_data_handle(args[i].memory, data);
         list[i] = (dnnl_exec_arg_t){.arg = args[i].name, .memory = args[i].memory};
     }
-    return exo_onednn_check(dnnl_primitive_execute(op->primitive, t->stream, (int)count, list), "execution", err);
+    return exo_onednn_check(dnnl_primitive_execute(op->primitive, t->stream, (int)count, list),
+                            "execution", err);
 }

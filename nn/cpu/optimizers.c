@@ -1,5 +1,7 @@
-/* Steps of optimizers, in pieces: plain loops that compilers vectorize. No branch depends on data, and square root and division are IEEE's, so
- * the results are the same with any width of vectors and any pieces. No state. */
+/* Steps of optimizers, in pieces: plain loops that compilers vectorize. No branch depends on data,
+ * and square root and division are those of IEEE 754. So the results do not depend on the width of
+ * vectors or on the pieces. No state. Read next: nn/ref/ref_device.c, the same rules without
+ * pieces. */
 #include "nn/cpu/cpu_device.h"
 
 #include <math.h>
@@ -29,7 +31,7 @@ sweep_amsgrad(size_t n, float *restrict param, const float *restrict grad, float
         float g = grad[i] + s.l2 * param[i];
         float m = s.beta1 * exp_avg[i] + s.one_minus_beta1 * g;
         float v = s.beta2 * exp_avg_sq[i] + s.one_minus_beta2 * g * g;
-        float top = max_exp_avg_sq[i] > v ? max_exp_avg_sq[i] : v; /* NaN, if v is: it stays so */
+        float top = max_exp_avg_sq[i] > v ? max_exp_avg_sq[i] : v; /* NaN if v is NaN */
         exp_avg[i] = m;
         exp_avg_sq[i] = v;
         max_exp_avg_sq[i] = top;
@@ -39,8 +41,8 @@ sweep_amsgrad(size_t n, float *restrict param, const float *restrict grad, float
 }
 
 static void
-sweep_sgd(size_t n, float *restrict param, const float *restrict grad, float *restrict momentum_buffer,
-          const exo_sgd_args *args)
+sweep_sgd(size_t n, float *restrict param, const float *restrict grad,
+          float *restrict momentum_buffer, const exo_sgd_args *args)
 {
     const exo_sgd_args s = *args;
     if (!momentum_buffer) {
@@ -57,8 +59,9 @@ sweep_sgd(size_t n, float *restrict param, const float *restrict grad, float *re
 }
 
 static void
-sweep_rmsprop(size_t n, float *restrict param, const float *restrict grad, float *restrict square_avg,
-              float *restrict grad_avg, float *restrict momentum_buffer, const exo_rmsprop_args *args)
+sweep_rmsprop(size_t n, float *restrict param, const float *restrict grad,
+              float *restrict square_avg, float *restrict grad_avg, float *restrict momentum_buffer,
+              const exo_rmsprop_args *args)
 {
     const exo_rmsprop_args s = *args;
     for (size_t i = 0; i < n; i++) {
@@ -69,7 +72,8 @@ sweep_rmsprop(size_t n, float *restrict param, const float *restrict grad, float
             float a = s.alpha * grad_avg[i] + s.one_minus_alpha * g;
             grad_avg[i] = a;
             v -= a * a;
-            v = v < 0.0f ? 0.0f : v; /* a variance below zero is rounding; PyTorch gives NaN there. NaN stays NaN */
+            /* A negative variance comes from rounding; PyTorch returns NaN for it. A NaN stays. */
+            v = v < 0.0f ? 0.0f : v;
         }
         float denominator = sqrtf(v) + s.eps;
         if (momentum_buffer) {
@@ -95,9 +99,9 @@ sweep_adagrad(size_t n, float *restrict param, const float *restrict grad, float
     }
 }
 
-/* --- In pieces ------------------------------------------------------------------------------------------------------------------------ */
+/* --- In pieces -------------------------------------------------------------------------------- */
 
-/* Buffers that a rule does without are NULL. */
+/* The part of a buffer that begins at element `first`; NULL for a buffer that the rule lacks. */
 static float *
 part(float *buffer, size_t first)
 {
@@ -111,10 +115,11 @@ adam_piece(void *args, size_t piece)
     size_t first, end;
     exo_cpu_piece(k->count, piece, &first, &end);
     if (k->max_exp_avg_sq)
-        sweep_amsgrad(end - first, k->param + first, k->grad + first, k->exp_avg + first, k->exp_avg_sq + first,
-                      k->max_exp_avg_sq + first, k);
+        sweep_amsgrad(end - first, k->param + first, k->grad + first, k->exp_avg + first,
+                      k->exp_avg_sq + first, k->max_exp_avg_sq + first, k);
     else
-        sweep_adam(end - first, k->param + first, k->grad + first, k->exp_avg + first, k->exp_avg_sq + first, k);
+        sweep_adam(end - first, k->param + first, k->grad + first, k->exp_avg + first,
+                   k->exp_avg_sq + first, k);
 }
 
 static void
@@ -132,8 +137,8 @@ rmsprop_piece(void *args, size_t piece)
     const exo_rmsprop_args *k = args;
     size_t first, end;
     exo_cpu_piece(k->count, piece, &first, &end);
-    sweep_rmsprop(end - first, k->param + first, k->grad + first, k->square_avg + first, part(k->grad_avg, first),
-                  part(k->momentum_buffer, first), k);
+    sweep_rmsprop(end - first, k->param + first, k->grad + first, k->square_avg + first,
+                  part(k->grad_avg, first), part(k->momentum_buffer, first), k);
 }
 
 static void
@@ -145,12 +150,12 @@ adagrad_piece(void *args, size_t piece)
     sweep_adagrad(end - first, k->param + first, k->grad + first, k->sum + first, k);
 }
 
-#define STEP(NAME)                                                                                                     \
-    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)                         \
-    {                                                                                                                  \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        return exo_cpu_sweep(args->count, NAME##_piece, args);                                                         \
+#define STEP(NAME)                                                                                 \
+    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
+    {                                                                                              \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        return exo_cpu_sweep(args->count, NAME##_piece, args);                                     \
     }
 
 STEP(adam)

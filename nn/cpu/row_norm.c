@@ -9,7 +9,7 @@ enum {
     LANES = 16
 };
 
-/* Pairwise, as a register is folded. */
+/* The sum of the lanes, by halves, as for a register. */
 EXO_INLINED float
 fold(const float lanes[LANES])
 {
@@ -51,7 +51,8 @@ row_squares(const float *restrict x, size_t width, float around)
 }
 
 EXO_INLINED void
-forward(const exo_row_norm *n, size_t rows, const float *x, exo_dtype type, void *y, float *means, float *inverses)
+forward(const exo_row_norm *n, size_t rows, const float *x, exo_dtype type, void *y, float *means,
+        float *inverses)
 {
     const size_t width = n->width;
     const float *restrict weight = n->weight, *restrict bias = n->bias;
@@ -65,7 +66,8 @@ forward(const exo_row_norm *n, size_t rows, const float *x, exo_dtype type, void
         if (type == EXO_BF16) {
             uint16_t *restrict out = (uint16_t *)y + r * width;
             for (size_t i = 0; i < width; i++)
-                out[i] = exo_to_bf16((in[i] - mean) * inverse * weight[i] + (bias ? bias[i] : 0.0f));
+                out[i] =
+                    exo_to_bf16((in[i] - mean) * inverse * weight[i] + (bias ? bias[i] : 0.0f));
         } else {
             float *restrict out = (float *)y + r * width;
             for (size_t i = 0; i < width; i++)
@@ -75,8 +77,8 @@ forward(const exo_row_norm *n, size_t rows, const float *x, exo_dtype type, void
 }
 
 void
-exo_row_norm_forward(const exo_row_norm *norm, size_t rows, const float *x, exo_dtype type, void *y, float *mean,
-                     float *inverse)
+exo_row_norm_forward(const exo_row_norm *norm, size_t rows, const float *x, exo_dtype type, void *y,
+                     float *mean, float *inverse)
 {
     if (type == EXO_BF16)
         forward(norm, rows, x, EXO_BF16, y, mean, inverse);
@@ -84,7 +86,7 @@ exo_row_norm_forward(const exo_row_norm *norm, size_t rows, const float *x, exo_
         forward(norm, rows, x, EXO_F32, y, mean, inverse);
 }
 
-/* The means over a row of g and of g x^. */
+/* The means of g and of g x^ over a row. */
 EXO_INLINED void
 row_means(const exo_row_norm *n, const float *restrict x, float mean, float inverse, exo_dtype type,
           const void *restrict dy, float *mean_g, float *mean_gx)
@@ -108,8 +110,9 @@ row_means(const exo_row_norm *n, const float *restrict x, float mean, float inve
 }
 
 EXO_INLINED void
-backward(const exo_row_norm *n, size_t rows, const float *x, const float *means, const float *inverses, exo_dtype type,
-         const void *dy, float *dx, bool add, float *dweight, float *dbias)
+backward(const exo_row_norm *n, size_t rows, const float *x, const float *means,
+         const float *inverses, exo_dtype type, const void *dy, float *dx, bool add, float *dweight,
+         float *dbias)
 {
     const size_t width = n->width, size = type == EXO_BF16 ? 2 : 4;
     const float *restrict weight = n->weight;
@@ -143,8 +146,9 @@ backward(const exo_row_norm *n, size_t rows, const float *x, const float *means,
 }
 
 void
-exo_row_norm_backward(const exo_row_norm *norm, size_t rows, const float *x, const float *mean, const float *inverse,
-                      exo_dtype type, const void *dy, float *dx, bool add, float *dweight, float *dbias)
+exo_row_norm_backward(const exo_row_norm *norm, size_t rows, const float *x, const float *mean,
+                      const float *inverse, exo_dtype type, const void *dy, float *dx, bool add,
+                      float *dweight, float *dbias)
 {
     if (type == EXO_BF16)
         backward(norm, rows, x, mean, inverse, EXO_BF16, dy, dx, add, dweight, dbias);

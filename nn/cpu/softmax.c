@@ -46,7 +46,8 @@ row_sum(const float *restrict x, size_t columns, float scale, float max)
 }
 
 void
-exo_softmax_part(const float *x, size_t rows, size_t stride, size_t columns, float scale, float *max, float *sum)
+exo_softmax_part(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                 float *max, float *sum)
 {
     for (size_t r = 0; r < rows; r++) {
         max[r] = row_max(x + r * stride, columns, scale);
@@ -55,8 +56,8 @@ exo_softmax_part(const float *x, size_t rows, size_t stride, size_t columns, flo
 }
 
 EXO_INLINED void
-scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
-       const float *factor, exo_dtype type, void *y)
+scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+       const float *log_sum, const float *factor, exo_dtype type, void *y)
 {
     for (size_t r = 0; r < rows; r++) {
         const float *restrict in = x + r * stride;
@@ -68,8 +69,8 @@ scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale, 
 }
 
 void
-exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
-                   const float *factor, exo_dtype type, void *y)
+exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                   const float *log_sum, const float *factor, exo_dtype type, void *y)
 {
     if (type == EXO_BF16)
         scaled(x, rows, stride, columns, scale, log_sum, factor, EXO_BF16, y);
@@ -78,22 +79,23 @@ exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, f
 }
 
 void
-exo_softmax_margins(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *max,
-                    float *margin)
+exo_softmax_margins(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                    const float *max, float *margin)
 {
     for (size_t r = 0; r < rows; r++) {
         double sum = 0;
         for (size_t i = 0; i < columns; i++) {
             float below = max[r] - x[r * stride + i] * scale, e = exo_vexp(-below);
-            sum += e > 0.0f ? (double)(below * e) : 0; /* of -infinity nothing */
+            sum += e > 0.0f ? (double)(below * e) : 0; /* a logit of -infinity adds 0, not NaN */
         }
         margin[r] = (float)sum;
     }
 }
 
 EXO_INLINED void
-entropy_gradient(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
-                 const float *entropy, const float *factor, exo_dtype type, void *y)
+entropy_gradient(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                 const float *log_sum, const float *entropy, const float *factor, exo_dtype type,
+                 void *y)
 {
     for (size_t r = 0; r < rows; r++) {
         const float *restrict in = x + r * stride;
@@ -106,8 +108,9 @@ entropy_gradient(const float *x, size_t rows, size_t stride, size_t columns, flo
 }
 
 void
-exo_softmax_entropy(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
-                    const float *entropy, const float *factor, exo_dtype type, void *y)
+exo_softmax_entropy(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                    const float *log_sum, const float *entropy, const float *factor, exo_dtype type,
+                    void *y)
 {
     if (type == EXO_BF16)
         entropy_gradient(x, rows, stride, columns, scale, log_sum, entropy, factor, EXO_BF16, y);

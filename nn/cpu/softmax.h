@@ -1,19 +1,25 @@
-/* Softmax over parts of rows, for a head whose logits are never whole. Sums over a row go by lanes of 16 in a fixed order. */
+/* Softmax over parts of rows, for a head whose logits are never in memory as a whole. Sums over a
+ * row have 16 partial sums, in a fixed order. No state. Read next: softmax.c. */
 #ifndef EXO_CPU_SOFTMAX_H
 #define EXO_CPU_SOFTMAX_H
 
 #include <exogym/tensor.h>
 
-/* Of each row of x (rows, columns, rows `stride` elements apart): max = the largest of scale x, sum = the sum of e^(scale x - max). */
-void exo_softmax_part(const float *x, size_t rows, size_t stride, size_t columns, float scale, float *max, float *sum);
+/* For each row of x (rows, columns), rows `stride` elements apart: max is the largest scale x, and
+ * sum the sum of e^(scale x - max). */
+void exo_softmax_part(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                      float *max, float *sum);
 /* y (rows, columns) of `type` = factor[row] * e^(scale x - log_sum[row]). */
-void exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
-                        const float *factor, exo_dtype type, void *y);
-/* Of each row: margin = the sum of (max[row] - scale x) e^(scale x - max[row]), in double. */
-void exo_softmax_margins(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *max,
-                         float *margin);
-/* y (rows, columns) of `type` = factor[row] * p (log p + entropy[row]), log p = scale x - log_sum[row]. */
-void exo_softmax_entropy(const float *x, size_t rows, size_t stride, size_t columns, float scale, const float *log_sum,
-                         const float *entropy, const float *factor, exo_dtype type, void *y);
+void exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                        const float *log_sum, const float *factor, exo_dtype type, void *y);
+/* For each row: margin is the sum of (max[row] - scale x) e^(scale x - max[row]), summed in
+ * double. */
+void exo_softmax_margins(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                         const float *max, float *margin);
+/* y (rows, columns) of `type` = factor[row] * p (log p + entropy[row]), where log p = scale x -
+ * log_sum[row]. */
+void exo_softmax_entropy(const float *x, size_t rows, size_t stride, size_t columns, float scale,
+                         const float *log_sum, const float *entropy, const float *factor,
+                         exo_dtype type, void *y);
 
 #endif

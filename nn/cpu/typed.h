@@ -1,5 +1,5 @@
-/* Elements of fp32 or bf16 arrays as floats. With a constant type, in a function that is inlined, each becomes one instruction, and loops of
- * them vector loops. */
+/* Elements of fp32 or bf16 arrays as floats. In an inlined function with a constant type, a load
+ * or store is a single conversion, so that the compiler vectorizes loops of them. No state. */
 #ifndef EXO_CPU_TYPED_H
 #define EXO_CPU_TYPED_H
 
@@ -9,7 +9,8 @@
 
 #define EXO_INLINED static inline __attribute__((always_inline))
 
-/* A loop whose destination may be one of its sources, element by element: no iteration reads what another one writes. */
+/* For a loop whose output may be one of its inputs, element by element: no iteration reads the
+ * output of another. */
 #if defined(__clang__)
 #define EXO_IN_PLACE _Pragma("clang loop vectorize(assume_safety)")
 #else

@@ -1,27 +1,30 @@
-/* Arithmetic on whole arrays, in pieces: plain loops that compilers vectorize. No element depends on another, so the pieces change no bit;
- * sums are those of fixed pieces, added in their order. No state. */
+/* Arithmetic on whole arrays, in pieces: plain loops that compilers vectorize. Elements do not
+ * depend on each other, so the pieces do not change the results. The pieces of a sum depend on the
+ * array's length only, and are added in their order. No state. Read next: nn/ref/ref_device.c, the
+ * same kernels without pieces. */
 #include "nn/cpu/cpu_device.h"
 
 #include "base/parallel.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/typed.h"
 
-/* A kernel NAME that does STATEMENT for each element i, with its arguments in k. Its destination may be one of its sources. */
-#define SWEEP(NAME, STATEMENT)                                                                                         \
-    static void NAME##_piece(void *args, size_t piece)                                                                 \
-    {                                                                                                                  \
-        const exo_##NAME##_args k = *(const exo_##NAME##_args *)args;                                                  \
-        size_t first, end;                                                                                             \
-        exo_cpu_piece(k.count, piece, &first, &end);                                                                   \
-        EXO_IN_PLACE                                                                                                   \
-        for (size_t i = first; i < end; i++)                                                                           \
-            STATEMENT;                                                                                                 \
-    }                                                                                                                  \
-    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)                         \
-    {                                                                                                                  \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        return exo_cpu_sweep(args->count, NAME##_piece, args);                                                         \
+/* Defines a kernel NAME that runs STATEMENT for each element i, with its arguments in k. The
+ * output may be one of the inputs. */
+#define SWEEP(NAME, STATEMENT)                                                                     \
+    static void NAME##_piece(void *args, size_t piece)                                             \
+    {                                                                                              \
+        const exo_##NAME##_args k = *(const exo_##NAME##_args *)args;                              \
+        size_t first, end;                                                                         \
+        exo_cpu_piece(k.count, piece, &first, &end);                                               \
+        EXO_IN_PLACE                                                                               \
+        for (size_t i = first; i < end; i++)                                                       \
+            STATEMENT;                                                                             \
+    }                                                                                              \
+    exo_status exo_cpu_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)     \
+    {                                                                                              \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        return exo_cpu_sweep(args->count, NAME##_piece, args);                                     \
     }
 
 SWEEP(fill, k.y[i] = k.value)
@@ -73,7 +76,8 @@ add_piece(void *args, size_t piece)
         for (size_t i = first; i < end; i++)
             y[i] = a[i] + b[i];
     } else if (k.dtype == EXO_BF16 && k.y == k.a && k.y != k.b) {
-        exo_accumulate(EXO_BF16, (const uint16_t *)k.b + first, (uint16_t *)k.y + first, end - first);
+        exo_accumulate(EXO_BF16, (const uint16_t *)k.b + first, (uint16_t *)k.y + first,
+                       end - first);
     } else if (k.dtype == EXO_BF16) {
         EXO_IN_PLACE
         for (size_t i = first; i < end; i++)
@@ -113,43 +117,43 @@ exo_cpu_cast(exo_device *device, const exo_cast_args *args, exo_err *err)
     return exo_cpu_sweep(args->count, cast_piece, args);
 }
 
-/* --- Sums ---------------------------------------------------------------------------------------------------------------------------
+/* --- Sums ----------------------------------------------------------------------------------------
  *
- * The array is cut by its length alone into at most MAX_SUMS parts; in each of them LANES chains of additions fill the vector units, and are
- * joined in their order; so are the parts. */
+ * The array is divided, by its length only, into at most MAX_SUMS parts. In each part LANES chains
+ * of additions fill the vector units. The chains are added in their order, and then the parts. */
 
 enum {
     MAX_SUMS = 64,
-    MIN_SUM = 1 << 14, /* elements: less is not worth another thread */
+    MIN_SUM = 1 << 14, /* elements of a part; fewer are not worth a thread */
     LANES = 32
 };
 
 struct sums {
-    size_t count, part; /* elements, and in all parts but the last */
+    size_t count, part; /* elements of the array; of each part, except the last */
     const float *a, *b;
     double center;
     double (*sum)(const struct sums *s, size_t first, size_t n);
     double sums[MAX_SUMS];
 };
 
-/* The sum of TERM, of element i, over [first, first + n). */
-#define CHAINS(NAME, TERM)                                                                                             \
-    static double NAME(const struct sums *s, size_t first, size_t n)                                                   \
-    {                                                                                                                  \
-        const float *a = s->a + first, *b = s->b ? s->b + first : NULL;                                                \
-        const double center = s->center;                                                                               \
-        double lanes[LANES] = {0}, sum = 0;                                                                            \
-        size_t at = 0;                                                                                                 \
-        (void)b;                                                                                                       \
-        (void)center;                                                                                                  \
-        for (; at + LANES <= n; at += LANES)                                                                           \
-            for (size_t l = 0, i = at; l < LANES; l++, i++)                                                            \
-                lanes[l] += TERM;                                                                                      \
-        for (size_t l = 0, i = at; i < n; i++, l++)                                                                    \
-            lanes[l] += TERM;                                                                                          \
-        for (size_t l = 0; l < LANES; l++)                                                                             \
-            sum += lanes[l];                                                                                           \
-        return sum;                                                                                                    \
+/* Defines a function that sums TERM, an expression of element i, over [first, first + n). */
+#define CHAINS(NAME, TERM)                                                                         \
+    static double NAME(const struct sums *s, size_t first, size_t n)                               \
+    {                                                                                              \
+        const float *a = s->a + first, *b = s->b ? s->b + first : NULL;                            \
+        const double center = s->center;                                                           \
+        double lanes[LANES] = {0}, sum = 0;                                                        \
+        size_t at = 0;                                                                             \
+        (void)b;                                                                                   \
+        (void)center;                                                                              \
+        for (; at + LANES <= n; at += LANES)                                                       \
+            for (size_t l = 0, i = at; l < LANES; l++, i++)                                        \
+                lanes[l] += TERM;                                                                  \
+        for (size_t l = 0, i = at; i < n; i++, l++)                                                \
+            lanes[l] += TERM;                                                                      \
+        for (size_t l = 0; l < LANES; l++)                                                         \
+            sum += lanes[l];                                                                       \
+        return sum;                                                                                \
     }
 
 CHAINS(sum_part, (double)a[i])
@@ -190,7 +194,8 @@ exo_cpu_sum(exo_device *device, const exo_sum_args *args, exo_err *err)
 exo_status
 exo_cpu_sum_squares(exo_device *device, const exo_sum_squares_args *args, exo_err *err)
 {
-    struct sums s = {.count = args->count, .a = args->x, .center = args->center, .sum = squares_part};
+    struct sums s = {
+        .count = args->count, .a = args->x, .center = args->center, .sum = squares_part};
     (void)device;
     (void)err;
     run_sums(&s, args->out);

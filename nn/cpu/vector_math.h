@@ -1,21 +1,22 @@
-/* Elementary functions in plain C that compilers turn into vector code: no tables, no branches. Errors are below 2e-7 of the value, results
- * the same on every machine.
- */
+/* Elementary functions in plain C, without tables and branches, which compilers turn into vector
+ * code. Their relative errors are below 2e-7, and the results have the same bits on every machine.
+ * No state. */
 #ifndef EXO_CPU_VECTOR_MATH_H
 #define EXO_CPU_VECTOR_MATH_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* e^x = 2^n e^r with n = round(x / ln 2), e^r by its series. 0 below -87.3, infinity is 2e38 from 88 on. */
+/* e^x = 2^n e^r, with n = round(x / ln 2), and e^r by its series. 0 for x below -87.3. An x above
+ * 88 counts as 88: the result is about 1.65e38, not infinity. */
 static inline float
 exo_vexp(float x)
 {
-    const float round = 12582912.0f; /* 1.5 * 2^23: adding it leaves the integer in the low bits */
+    const float round = 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the nearest integer */
     float in = x > 88.0f ? 88.0f : x;
     float shifted = in * 1.44269504088896341f + round;
     float n = shifted - round;
-    float r = in - n * 0.693145751953125f; /* ln 2 in two parts, the first with 9 zero bits */
+    float r = in - n * 0.693145751953125f; /* ln 2 in two parts; the first ends with 9 zero bits */
     r = r - n * 1.42860682030941723e-6f;
     float p = 1.0f / 5040;
     p = p * r + 1.0f / 720;
@@ -41,7 +42,8 @@ exo_vsigmoid(float x)
     return 1.0f / (1.0f + exo_vexp(-x));
 }
 
-/* Phi(x), the normal distribution: for x < 0, e^(-x^2/2) times a polynomial of 1 / (1 + 0.23 |x|), fitted to a relative error of 4e-8. */
+/* Phi(x), the distribution function of the normal distribution. For x < 0 it is e^(-x^2/2) times a
+ * polynomial of 1 / (1 + 0.23 |x|), fitted to a relative error of 4e-8. */
 static inline float
 exo_vnormal(float x)
 {

@@ -1,4 +1,5 @@
-/* Forward passes: see forward.h. Every step of a block is one loop of the team, over rows or over panels of weights. */
+/* Forward passes: see forward.h. Each step of a block is one loop of the team (team.h), over rows,
+ * over tiles of rows, or over panels of weights. Read next: nn/cpu/decode.h, the kernels. */
 #include "nn/generate/forward.h"
 
 #include <math.h>
@@ -10,10 +11,10 @@
 
 enum {
     PANEL = EXO_DECODE_PANEL,
-    BLOCK_LOOPS = 10, /* loops of a block; of the embedding; of each stretch of logits */
+    BLOCK_LOOPS = 10, /* of each block, at most */
     EMBEDDING_LOOPS = 1,
-    LOGIT_LOOPS = 3,
-    SHARES = 64 /* into which panels are cut, at most */
+    LOGIT_LOOPS = 3, /* of each EXO_LOGIT_ROWS rows of logits */
+    SHARES = 64      /* a product's panels are divided into at most so many items */
 };
 
 static size_t
@@ -34,9 +35,9 @@ qkv_stride(const exo_decoder_spec *s)
     return exo_decode_stride((s->heads + 2 * s->kv_heads) * s->head_width);
 }
 
-/* --- Memory -------------------------------------------------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
-/* count * size zeroed bytes for kernels; NULL also if they cannot be counted. */
+/* count * size zeroed bytes, aligned for kernels. NULL: no memory, or the product overflows. */
 static void *
 aligned(size_t count, size_t size)
 {
@@ -66,8 +67,9 @@ make_activations(exo_forward *f)
     f->scratch.values = aligned(EXO_LOGIT_ROWS * vocabulary, sizeof(float));
     f->scratch.places = aligned(EXO_LOGIT_ROWS * vocabulary, sizeof(uint32_t));
     f->scratch.order = aligned(EXO_LOGIT_ROWS * vocabulary, sizeof(uint32_t));
-    return f->x && f->h && f->qkv && f->mixed && f->inner && f->q && f->scales && f->sums && f->logits &&
-           f->scratch.weights && f->scratch.values && f->scratch.places && f->scratch.order;
+    return f->x && f->h && f->qkv && f->mixed && f->inner && f->q && f->scales && f->sums &&
+           f->logits && f->scratch.weights && f->scratch.values && f->scratch.places &&
+           f->scratch.order;
 }
 
 static bool
@@ -102,16 +104,19 @@ make_tables(exo_forward *f)
 }
 
 exo_status
-exo_forward_init(exo_forward *f, const exo_decoder_weights *weights, size_t context, size_t max_rows, exo_err *err)
+exo_forward_init(exo_forward *f, const exo_decoder_weights *weights, size_t context,
+                 size_t max_rows, exo_err *err)
 {
     const exo_decoder_spec *s = &weights->spec;
     f->weights = weights;
     f->context = context;
     f->max_rows = max_rows;
-    size_t head = exo_decode_keys_size(context, s->head_width) + exo_decode_values_size(context, s->head_width);
+    size_t head = exo_decode_keys_size(context, s->head_width) +
+                  exo_decode_values_size(context, s->head_width);
     f->cache_size = head * s->kv_heads * s->layers;
     size_t stretches = (max_rows + EXO_LOGIT_ROWS - 1) / EXO_LOGIT_ROWS;
-    exo_status st = exo_team_new(&f->team, EMBEDDING_LOOPS + s->layers * BLOCK_LOOPS + stretches * LOGIT_LOOPS, err);
+    exo_status st = exo_team_new(
+        &f->team, EMBEDDING_LOOPS + s->layers * BLOCK_LOOPS + stretches * LOGIT_LOOPS, err);
     if (st == EXO_OK && (!make_activations(f) || !make_plan(f) || !make_tables(f)))
         st = exo_fail(err, EXO_NOMEM, "no memory for the activations of %zu tokens", max_rows);
     return st;
@@ -148,7 +153,7 @@ exo_forward_release(exo_forward *f)
     *f = (exo_forward){0};
 }
 
-/* --- Plan ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Plan ------------------------------------------------------------------------------------- */
 
 void
 exo_pass_begin(exo_forward *f, exo_logits_use use, void *context)
@@ -159,8 +164,8 @@ exo_pass_begin(exo_forward *f, exo_logits_use use, void *context)
 }
 
 void
-exo_pass_add(exo_forward *f, float *cache, const int32_t *tokens, size_t count, size_t position, size_t wanted,
-             size_t tag)
+exo_pass_add(exo_forward *f, float *cache, const int32_t *tokens, size_t count, size_t position,
+             size_t wanted, size_t tag)
 {
     for (size_t i = 0; i < count; i++) {
         size_t row = f->rows++;
@@ -177,15 +182,15 @@ exo_pass_add(exo_forward *f, float *cache, const int32_t *tokens, size_t count, 
     }
 }
 
-/* --- Loops: what an item is ------------------------------------------------------------------------------------------------------ */
+/* --- Loops: what an item is ------------------------------------------------------------------- */
 
-/* Where a member is. Items are given the member's own. */
+/* The context of an item. Each member of the team has its own, and all have the same values. */
 struct at {
     exo_forward *f;
     const exo_block_weights *block;
     size_t layer;
-    size_t first, outputs; /* of this stretch of logits */
-    /* The product that runs. */
+    size_t first, outputs; /* the rows of logits under way: f->output[first] and those after it */
+    /* The product under way. If `gate` is set, it is computed first, and `linear` multiplies y. */
     const exo_linear_weights *linear, *gate;
     exo_decode_rows in;
     size_t rows;
@@ -197,8 +202,12 @@ struct at {
 static exo_decode_rows
 rows_of(const exo_forward *f, const float *x, size_t stride)
 {
-    return (exo_decode_rows){
-        .x = x, .stride = stride, .q = f->q, .scales = f->scales, .sums = f->sums, .groups = f->groups};
+    return (exo_decode_rows){.x = x,
+                             .stride = stride,
+                             .q = f->q,
+                             .scales = f->scales,
+                             .sums = f->sums,
+                             .groups = f->groups};
 }
 
 static void
@@ -231,7 +240,7 @@ embed_row(void *context, size_t row)
     }
 }
 
-/* h = norm(x) of a row, and what a quantized product reads of it. `from`: the row of x. */
+/* h[row] = norm(x[from]). Quantizes the row too if products read quantized rows. */
 static void
 norm_row(const struct at *at, const exo_norm_weights *norm, size_t from, size_t row)
 {
@@ -284,17 +293,21 @@ product_share(void *context, size_t index)
 {
     const struct at *at = context;
     const exo_decode_matrix *m = &at->linear->matrix;
-    size_t share = share_of(m->panels), last = (index + 1) * share < m->panels ? (index + 1) * share : m->panels;
+    size_t share = share_of(m->panels),
+           last = (index + 1) * share < m->panels ? (index + 1) * share : m->panels;
     for (size_t panel = index * share; panel < last; panel++) {
         if (at->gate) {
-            const exo_decode_end gate = {.bias = at->gate->bias, .activation = at->f->weights->spec.activation};
-            exo_decode_product(&at->gate->matrix, &at->in, at->rows, panel, &gate, at->y, at->stride);
+            const exo_decode_end gate = {.bias = at->gate->bias,
+                                         .activation = at->f->weights->spec.activation};
+            exo_decode_product(&at->gate->matrix, &at->in, at->rows, panel, &gate, at->y,
+                               at->stride);
         }
         exo_decode_product(m, &at->in, at->rows, panel, &at->end, at->y, at->stride);
     }
 }
 
-/* The keys and values of a row go into the cache; rotary positions turn its queries and keys first. */
+/* Writes a row's keys and values into the cache, after rotary positions have turned its queries
+ * and keys. */
 static void
 remember_row(void *context, size_t row)
 {
@@ -302,7 +315,8 @@ remember_row(void *context, size_t row)
     exo_forward *f = at->f;
     const exo_decoder_spec *s = &f->weights->spec;
     size_t width = s->head_width, position = f->position[row];
-    size_t keys = exo_decode_keys_size(f->context, width), values = exo_decode_values_size(f->context, width);
+    size_t keys = exo_decode_keys_size(f->context, width),
+           values = exo_decode_values_size(f->context, width);
     float *qkv = f->qkv + row * qkv_stride(s);
     if (f->cosine)
         for (size_t head = 0; head < s->heads + s->kv_heads; head++)
@@ -315,7 +329,7 @@ remember_row(void *context, size_t row)
     }
 }
 
-/* A tile of rows with one head of keys and values. */
+/* Attention of a tile's rows, in all query heads that share one head of keys and values. */
 static void
 attend_tile(void *context, size_t index)
 {
@@ -324,10 +338,13 @@ attend_tile(void *context, size_t index)
     const exo_decoder_spec *s = &f->weights->spec;
     const exo_row_tile *tile = &f->tile[index / s->kv_heads];
     size_t g = index % s->kv_heads, width = s->head_width, shared = s->heads / s->kv_heads;
-    size_t keys = exo_decode_keys_size(f->context, width), values = exo_decode_values_size(f->context, width);
+    size_t keys = exo_decode_keys_size(f->context, width),
+           values = exo_decode_values_size(f->context, width);
     const float *cache = f->cache[tile->first] + (at->layer * s->kv_heads + g) * (keys + values);
-    exo_decode_attention a = {
-        .keys = cache, .values = cache + keys, .head_width = width, .scale = 1.0f / sqrtf((float)width)};
+    exo_decode_attention a = {.keys = cache,
+                              .values = cache + keys,
+                              .head_width = width,
+                              .scale = 1.0f / sqrtf((float)width)};
     for (size_t i = 0; i < tile->count * shared; i++) {
         size_t row = tile->first + i / shared, head = g * shared + i % shared;
         a.query[a.queries] = f->qkv + row * qkv_stride(s) + head * width;
@@ -347,17 +364,19 @@ use_row(void *context, size_t index)
     const struct at *at = context;
     exo_forward *f = at->f;
     size_t stride = exo_decode_stride(f->weights->spec.vocabulary), skip = index * stride;
-    const exo_logits_scratch scratch = {f->scratch.weights + skip, f->scratch.values + skip, f->scratch.places + skip,
-                                        f->scratch.order + skip};
+    const exo_logits_scratch scratch = {f->scratch.weights + skip, f->scratch.values + skip,
+                                        f->scratch.places + skip, f->scratch.order + skip};
     f->use(f->use_context, f->tag[at->first + index], f->logits + skip, &scratch);
 }
 
-/* --- The pass ------------------------------------------------------------------------------------------------------------------- */
+/* --- The pass --------------------------------------------------------------------------------- */
 
-/* y = what `end` says of in W^T, over the team. `quantize`: `in` has not been quantized yet. */
+/* v = activation(in W^T + bias), divided among the team. `put` selects one of y = v, y += v and y
+ * *= v. `quantize`: no norm has quantized `in`, so a quantized product does it here. */
 static void
-product(exo_member *member, struct at *at, const exo_linear_weights *linear, const float *in, size_t in_stride,
-        float *y, size_t y_stride, exo_activation activation, exo_decode_put put, bool quantize)
+product(exo_member *member, struct at *at, const exo_linear_weights *linear, const float *in,
+        size_t in_stride, float *y, size_t y_stride, exo_activation activation, exo_decode_put put,
+        bool quantize)
 {
     at->linear = linear;
     at->in = rows_of(at->f, in, in_stride);
@@ -381,16 +400,20 @@ run_block(exo_member *member, struct at *at, size_t layer)
     at->layer = layer;
     at->rows = f->rows;
     exo_team_run(member, f->rows, norm1_row, at);
-    product(member, at, &b->qkv, f->h, width, f->qkv, qkv_stride(s), EXO_LINEAR, EXO_DECODE_SET, false);
+    product(member, at, &b->qkv, f->h, width, f->qkv, qkv_stride(s), EXO_LINEAR, EXO_DECODE_SET,
+            false);
     exo_team_run(member, f->rows, remember_row, at);
     exo_team_run(member, f->tiles * s->kv_heads, attend_tile, at);
-    product(member, at, &b->out, f->mixed, mixed_stride(s), f->x, width, EXO_LINEAR, EXO_DECODE_ADD, true);
+    product(member, at, &b->out, f->mixed, mixed_stride(s), f->x, width, EXO_LINEAR, EXO_DECODE_ADD,
+            true);
     exo_team_run(member, f->rows, norm2_row, at);
     at->gate = s->gated ? &b->gate : NULL;
-    product(member, at, &b->up, f->h, width, f->inner, inner_stride(s), s->gated ? EXO_LINEAR : s->activation,
-            s->gated ? EXO_DECODE_MULTIPLY : EXO_DECODE_SET, false);
+    product(member, at, &b->up, f->h, width, f->inner, inner_stride(s),
+            s->gated ? EXO_LINEAR : s->activation, s->gated ? EXO_DECODE_MULTIPLY : EXO_DECODE_SET,
+            false);
     at->gate = NULL;
-    product(member, at, &b->down, f->inner, inner_stride(s), f->x, width, EXO_LINEAR, EXO_DECODE_ADD, true);
+    product(member, at, &b->down, f->inner, inner_stride(s), f->x, width, EXO_LINEAR,
+            EXO_DECODE_ADD, true);
 }
 
 static void
@@ -404,11 +427,12 @@ run_member(void *context, exo_member *member)
     for (size_t layer = 0; layer < s->layers; layer++)
         run_block(member, &at, layer);
     for (at.first = 0; at.first < f->outputs; at.first += EXO_LOGIT_ROWS) {
-        at.outputs = f->outputs - at.first < EXO_LOGIT_ROWS ? f->outputs - at.first : EXO_LOGIT_ROWS;
+        at.outputs =
+            f->outputs - at.first < EXO_LOGIT_ROWS ? f->outputs - at.first : EXO_LOGIT_ROWS;
         at.rows = at.outputs;
         exo_team_run(member, at.outputs, last_norm_row, &at);
-        product(member, &at, &head, f->h, exo_decode_stride(s->width), f->logits, exo_decode_stride(s->vocabulary),
-                EXO_LINEAR, EXO_DECODE_SET, false);
+        product(member, &at, &head, f->h, exo_decode_stride(s->width), f->logits,
+                exo_decode_stride(s->vocabulary), EXO_LINEAR, EXO_DECODE_SET, false);
         exo_team_run(member, at.outputs, use_row, &at);
     }
 }

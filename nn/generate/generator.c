@@ -1,4 +1,5 @@
-/* Generators: making them, and the coming and going of sequences. Read next: step.c, forward.c. */
+/* Generators: their construction, and the submission and removal of sequences. The state and its
+ * owner are in generator.h. Read next: step.c, forward.c. */
 #include "nn/generate/generator.h"
 
 #include <inttypes.h>
@@ -16,7 +17,7 @@ enum {
 
 #define MAX_ID (UINT64_C(1) << 56)
 
-/* Of the free memory, what caches may take. */
+/* The share of the free memory that the caches may take. */
 static const double share_of_memory = 0.9;
 
 static const char *const format_names[] = {"fp32", "int8", "int4"};
@@ -50,21 +51,22 @@ exo_finish_text(exo_finish finish)
     return "?";
 }
 
-/* --- Making and freeing ----------------------------------------------------------------------------------------------------------- */
+/* --- Making and freeing ----------------------------------------------------------------------- */
 
-/* What exo_decoder_check does not know of: the limits of these kernels. */
+/* exo_decoder_check, and the limits of the inference kernels, which training does not have. */
 static exo_status
 check_spec(const exo_decoder_spec *s, exo_err *err)
 {
     exo_status st = exo_decoder_check(s, err);
     if (st == EXO_OK && s->head_width > EXO_DECODE_MAX_HEAD)
-        st = exo_fail(err, EXO_UNSUPPORTED, "generation: a head is %zu wide; the most is %d", s->head_width,
-                      EXO_DECODE_MAX_HEAD);
+        st = exo_fail(err, EXO_UNSUPPORTED, "generation: a head is %zu wide; the most is %d",
+                      s->head_width, EXO_DECODE_MAX_HEAD);
     return st;
 }
 
 static exo_status
-choose_options(exo_generator_opts *out, const exo_decoder_spec *spec, const exo_generator_opts *opts, exo_err *err)
+choose_options(exo_generator_opts *out, const exo_decoder_spec *spec,
+               const exo_generator_opts *opts, exo_err *err)
 {
     *out = opts ? *opts : (exo_generator_opts){0};
     out->sequences = out->sequences ? out->sequences : 1;
@@ -72,17 +74,21 @@ choose_options(exo_generator_opts *out, const exo_decoder_spec *spec, const exo_
     size_t usual = out->sequences > DEFAULT_STEP_TOKENS ? out->sequences : DEFAULT_STEP_TOKENS;
     out->step_tokens = out->step_tokens ? out->step_tokens : usual;
     if ((unsigned)out->weights > EXO_WEIGHTS_INT4)
-        return exo_fail(err, EXO_INVAL, "generation: %d is no format of weights", (int)out->weights);
+        return exo_fail(err, EXO_INVAL, "generation: %d is no format of weights",
+                        (int)out->weights);
     if (out->sequences > MAX_SEQUENCES)
-        return exo_fail(err, EXO_INVAL, "generation: %zu sequences at once; the most is %d", out->sequences,
-                        MAX_SEQUENCES);
+        return exo_fail(err, EXO_INVAL, "generation: %zu sequences at once; the most is %d",
+                        out->sequences, MAX_SEQUENCES);
     if (out->context < 2 || out->context > spec->context)
-        return exo_fail(err, EXO_INVAL, "generation: a context of %zu tokens; the decoder's is %zu, and the least is 2",
-                        out->context, spec->context);
+        return exo_fail(
+            err, EXO_INVAL,
+            "generation: a context of %zu tokens; the decoder's is %zu, and the least is 2",
+            out->context, spec->context);
     if (out->step_tokens < out->sequences || out->step_tokens > MAX_STEP_TOKENS)
-        return exo_fail(err, EXO_INVAL,
-                        "generation: %zu tokens a step; it must be at least the %zu sequences and at most %d",
-                        out->step_tokens, out->sequences, MAX_STEP_TOKENS);
+        return exo_fail(
+            err, EXO_INVAL,
+            "generation: %zu tokens a step; it must be at least the %zu sequences and at most %d",
+            out->step_tokens, out->sequences, MAX_STEP_TOKENS);
     return EXO_OK;
 }
 
@@ -98,10 +104,12 @@ make_sequence(exo_generator *g, exo_sequence *s, exo_err *err)
     s->cache = counted ? exo_alloc_aligned(bytes) : NULL;
     if (s->tokens && s->log_probs && s->plain_log_probs && s->seen && s->cache)
         return EXO_OK;
-    return exo_fail(err, EXO_NOMEM, "generation: no memory for %zu caches of %zu bytes", g->opts.sequences, bytes);
+    return exo_fail(err, EXO_NOMEM, "generation: no memory for %zu caches of %zu bytes",
+                    g->opts.sequences, bytes);
 }
 
-/* All caches are there from the beginning: what does not fit is refused, rather than ended by the system. */
+/* Refuses caches that do not fit into the free memory. Without this check the system would kill
+ * the process. */
 static exo_status
 check_room(const exo_generator *g, exo_err *err)
 {
@@ -109,16 +117,17 @@ check_room(const exo_generator *g, exo_err *err)
     double wanted = (double)g->opts.sequences * (double)g->forward.cache_size * sizeof(float);
     if (room == 0 || wanted <= share_of_memory * (double)room)
         return EXO_OK;
-    return exo_fail(
-        err, EXO_NOMEM,
-        "generation: the caches of %zu sequence%s of up to %zu tokens take %.1f GB, and %.1f GB are free: fewer "
-        "at once, or a shorter context",
-        g->opts.sequences, g->opts.sequences == 1 ? "" : "s", g->opts.context, wanted * 1e-9, (double)room * 1e-9);
+    return exo_fail(err, EXO_NOMEM,
+                    "generation: the caches of %zu sequence%s of up to %zu tokens take %.1f GB, "
+                    "and %.1f GB are free: fewer "
+                    "at once, or a shorter context",
+                    g->opts.sequences, g->opts.sequences == 1 ? "" : "s", g->opts.context,
+                    wanted * 1e-9, (double)room * 1e-9);
 }
 
 exo_status
-exo_generator_new(exo_generator **out, const exo_decoder_spec *spec, exo_params *params, const exo_generator_opts *opts,
-                  exo_err *err)
+exo_generator_new(exo_generator **out, const exo_decoder_spec *spec, exo_params *params,
+                  const exo_generator_opts *opts, exo_err *err)
 {
     exo_status st = check_spec(spec, err);
     if (st != EXO_OK)
@@ -201,7 +210,7 @@ exo_generator_cache_bytes(const exo_generator *generator)
     return generator->opts.sequences * generator->forward.cache_size * sizeof(float);
 }
 
-/* --- Sequences --------------------------------------------------------------------------------------------------------------------- */
+/* --- Sequences -------------------------------------------------------------------------------- */
 
 exo_sequence *
 exo_generator_free_place(const exo_generator *generator)
@@ -237,19 +246,24 @@ check_prompt(const exo_generator *g, uint64_t id, const int32_t *prompt, size_t 
         if (g->sequences[g->order[i]].id == id)
             return exo_fail(err, EXO_EXISTS, "sequence %" PRIu64 " is there already", id);
     if (exo_generator_room(g) == 0)
-        return exo_fail(err, EXO_FULL, "sequence %" PRIu64 ": all %zu places are taken", id, g->opts.sequences);
+        return exo_fail(err, EXO_FULL, "sequence %" PRIu64 ": all %zu places are taken", id,
+                        g->opts.sequences);
     if (count == 0)
-        return exo_fail(err, EXO_INVAL, "sequence %" PRIu64 ": the prompt is empty; it needs one token at least", id);
+        return exo_fail(err, EXO_INVAL,
+                        "sequence %" PRIu64 ": the prompt is empty; it needs one token at least",
+                        id);
     if (count >= g->opts.context)
         return exo_fail(err, EXO_INVAL,
-                        "sequence %" PRIu64 ": the prompt has %zu tokens and the context %zu, which leaves no room for "
+                        "sequence %" PRIu64
+                        ": the prompt has %zu tokens and the context %zu, which leaves no room for "
                         "a new one; shorten the prompt",
                         id, count, g->opts.context);
     for (size_t i = 0; i < count; i++)
         if (prompt[i] < 0 || (size_t)prompt[i] >= vocabulary)
             return exo_fail(err, EXO_INVAL,
-                            "sequence %" PRIu64 ": token %zu of the prompt is %d; the vocabulary is %zu", id, i,
-                            prompt[i], vocabulary);
+                            "sequence %" PRIu64
+                            ": token %zu of the prompt is %d; the vocabulary is %zu",
+                            id, i, prompt[i], vocabulary);
     return EXO_OK;
 }
 

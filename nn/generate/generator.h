@@ -1,4 +1,6 @@
-/* Inside of a generator: what generator.c, step.c and measure.c share. */
+/* The state of a generator, for generator.c, step.c and measure.c.
+ *
+ * Owner: the one thread that calls the generator at a time. Read next: generator.c, step.c. */
 #ifndef EXO_GENERATE_GENERATOR_H
 #define EXO_GENERATE_GENERATOR_H
 
@@ -7,20 +9,20 @@
 #include "nn/generate/forward.h"
 #include "nn/generate/sampling.h"
 
-/* A place for a sequence. What has been taken stays readable until another is submitted here. */
+/* A place for a sequence. The results of a taken sequence stay readable until the next submit. */
 typedef struct exo_sequence {
     bool used;
     uint64_t id;
     int32_t *tokens;                    /* (context) */
-    float *log_probs, *plain_log_probs; /* (context) */
-    uint64_t *seen;                     /* a bit for each token of the vocabulary */
-    float *cache;
-    size_t prompt, length, cached; /* cached: tokens whose keys and values are in the cache */
+    float *log_probs, *plain_log_probs; /* (context), of the new tokens */
+    uint64_t *seen;                /* a bit for each token: it is in the prompt or the answer */
+    float *cache;                  /* keys and values */
+    size_t prompt, length, cached; /* tokens: of the prompt, of all, of those in the cache */
     exo_sampling sampling;
     int32_t stop_tokens[EXO_MAX_STOP_TOKENS];
     exo_finish finish;
-    bool finite; /* of the step's choice */
-    exo_choice choice;
+    bool finite;       /* false: the step could not choose, because the logits are not finite */
+    exo_choice choice; /* of the step under way */
 } exo_sequence;
 
 struct exo_generator {
@@ -28,11 +30,11 @@ struct exo_generator {
     exo_decoder_weights weights;
     exo_forward forward;
     exo_sequence *sequences; /* (opts.sequences) */
-    size_t *order;           /* places in use, in order of submission */
+    size_t *order;           /* (used): the places in use, in order of submission */
     size_t used;
 };
 
-/* A place that is free, or NULL. */
+/* The first free place, or NULL. */
 exo_sequence *exo_generator_free_place(const exo_generator *generator);
 
 #endif

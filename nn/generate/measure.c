@@ -1,4 +1,5 @@
-/* Logits and likelihoods of given tokens, by a generator's weights. They use a free place's cache. */
+/* Logits and likelihoods of given tokens, computed with a generator's weights. The cache is that
+ * of a free place, so no sequence is disturbed. The state and its owner are in generator.h. */
 #include <math.h>
 #include <string.h>
 
@@ -6,12 +7,12 @@
 
 #include "nn/generate/generator.h"
 
-/* Where logits go, or what becomes of them. Tags are rows of the pass. */
+/* The destination of a pass's logits or likelihoods. Tags are rows of the pass. */
 struct measure {
     size_t vocabulary;
-    float *logits;       /* of the first row, or NULL                             */
-    const int32_t *next; /* the token after each row                              */
-    double *nll;         /* (rows)                                                */
+    float *logits;       /* (rows, vocabulary), or NULL */
+    const int32_t *next; /* (rows): the token after each row; NULL without nll */
+    double *nll;         /* (rows), or NULL */
 };
 
 static void
@@ -31,20 +32,22 @@ check_tokens(const exo_generator *g, const int32_t *tokens, size_t count, exo_er
     size_t vocabulary = g->weights.spec.vocabulary;
     for (size_t i = 0; i < count; i++)
         if (tokens[i] < 0 || (size_t)tokens[i] >= vocabulary)
-            return exo_fail(err, EXO_INVAL, "token %zu of the text is %d; the vocabulary is %zu", i, tokens[i],
-                            vocabulary);
+            return exo_fail(err, EXO_INVAL, "token %zu of the text is %d; the vocabulary is %zu", i,
+                            tokens[i], vocabulary);
     if (!exo_generator_free_place(g))
         return exo_fail(err, EXO_FULL, "all %zu places for sequences are taken", g->opts.sequences);
     return EXO_OK;
 }
 
 exo_status
-exo_generator_logits(exo_generator *generator, const int32_t *tokens, size_t count, float *logits, exo_err *err)
+exo_generator_logits(exo_generator *generator, const int32_t *tokens, size_t count, float *logits,
+                     exo_err *err)
 {
     exo_forward *f = &generator->forward;
     exo_status st = check_tokens(generator, tokens, count, err);
     if (st == EXO_OK && count > generator->opts.context)
-        st = exo_fail(err, EXO_INVAL, "%zu tokens, and the context is %zu", count, generator->opts.context);
+        st = exo_fail(err, EXO_INVAL, "%zu tokens, and the context is %zu", count,
+                      generator->opts.context);
     if (st != EXO_OK)
         return st;
     float *cache = exo_generator_free_place(generator)->cache;
@@ -60,15 +63,17 @@ exo_generator_logits(exo_generator *generator, const int32_t *tokens, size_t cou
 }
 
 exo_status
-exo_generator_nll(exo_generator *generator, const int32_t *tokens, size_t count, size_t window, double *mean,
-                  exo_err *err)
+exo_generator_nll(exo_generator *generator, const int32_t *tokens, size_t count, size_t window,
+                  double *mean, exo_err *err)
 {
     exo_forward *f = &generator->forward;
     window = window ? window : generator->opts.context;
     exo_status st = check_tokens(generator, tokens, count, err);
     if (st == EXO_OK && (count < 2 || window > generator->opts.context))
-        st = exo_fail(err, EXO_INVAL, "%zu tokens in windows of %zu; there must be 2 at least, and the context is %zu",
-                      count, window, generator->opts.context);
+        st = exo_fail(
+            err, EXO_INVAL,
+            "%zu tokens in windows of %zu; there must be 2 at least, and the context is %zu", count,
+            window, generator->opts.context);
     if (st != EXO_OK)
         return st;
     float *cache = exo_generator_free_place(generator)->cache;
@@ -91,5 +96,7 @@ exo_generator_nll(exo_generator *generator, const int32_t *tokens, size_t count,
     }
     exo_free(m.nll);
     *mean = sum / (double)(count - 1);
-    return isfinite(*mean) ? EXO_OK : exo_fail(err, EXO_FAILED, "logits are not finite: the weights are broken");
+    return isfinite(*mean)
+               ? EXO_OK
+               : exo_fail(err, EXO_FAILED, "logits are not finite: the weights are broken");
 }

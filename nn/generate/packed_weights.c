@@ -1,5 +1,6 @@
-/* Weights for inference: see packed_weights.h. A list of places says where every parameter goes; allocating, checking and filling walk
- * over it. */
+/* Weights for inference: see packed_weights.h. A list has the destination of each parameter.
+ * exo_decoder_weights_init builds the list and allocates; checks, filling and release walk over
+ * it. Read next: nn/cpu/decode_pack.c. */
 #include "nn/generate/packed_weights.h"
 
 #include <stdarg.h>
@@ -15,7 +16,8 @@ enum {
     NAME = 64
 };
 
-/* Where a parameter goes: a matrix, or the two matrices that its rows are, or a vector, or two. */
+/* The destination of a parameter: one matrix or vector, or two. A gated MLP's parameter has two:
+ * its first half is the gate, its second half is up. */
 struct exo_weight_place {
     char name[NAME];
     size_t num_dims, dims[2];
@@ -29,8 +31,8 @@ exo_decode_stride(size_t width)
     return (width + EXO_DECODE_PANEL - 1) / EXO_DECODE_PANEL * EXO_DECODE_PANEL;
 }
 
-static struct exo_weight_place *add_place(exo_decoder_weights *w, exo_err *err, const char *format, va_list args)
-    __attribute__((format(printf, 3, 0)));
+static struct exo_weight_place *add_place(exo_decoder_weights *w, exo_err *err, const char *format,
+                                          va_list args) __attribute__((format(printf, 3, 0)));
 
 static struct exo_weight_place *
 add_place(exo_decoder_weights *w, exo_err *err, const char *format, va_list args)
@@ -59,13 +61,13 @@ new_vector(exo_decoder_weights *w, size_t count)
     return exo_alloc_aligned(bytes);
 }
 
-/* A vector parameter of `parts` vectors of `count`. */
-static exo_status add_vector(exo_decoder_weights *w, float **const *targets, size_t parts, size_t count, exo_err *err,
-                             const char *format, ...) EXO_PRINTF(6, 7);
+/* Adds a vector parameter that consists of `parts` vectors of `count` elements. */
+static exo_status add_vector(exo_decoder_weights *w, float **const *targets, size_t parts,
+                             size_t count, exo_err *err, const char *format, ...) EXO_PRINTF(6, 7);
 
 static exo_status
-add_vector(exo_decoder_weights *w, float **const *targets, size_t parts, size_t count, exo_err *err, const char *format,
-           ...)
+add_vector(exo_decoder_weights *w, float **const *targets, size_t parts, size_t count, exo_err *err,
+           const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -83,14 +85,14 @@ add_vector(exo_decoder_weights *w, float **const *targets, size_t parts, size_t 
     return EXO_OK;
 }
 
-/* A matrix parameter of `parts` matrices (outputs, inputs). */
-static exo_status add_matrix(exo_decoder_weights *w, exo_linear_weights *const *targets, size_t parts, size_t outputs,
-                             size_t inputs, exo_decode_format how, exo_err *err, const char *format, ...)
-    EXO_PRINTF(8, 9);
+/* Adds a matrix parameter that consists of `parts` matrices (outputs, inputs). */
+static exo_status add_matrix(exo_decoder_weights *w, exo_linear_weights *const *targets,
+                             size_t parts, size_t outputs, size_t inputs, exo_decode_format how,
+                             exo_err *err, const char *format, ...) EXO_PRINTF(8, 9);
 
 static exo_status
-add_matrix(exo_decoder_weights *w, exo_linear_weights *const *targets, size_t parts, size_t outputs, size_t inputs,
-           exo_decode_format how, exo_err *err, const char *format, ...)
+add_matrix(exo_decoder_weights *w, exo_linear_weights *const *targets, size_t parts, size_t outputs,
+           size_t inputs, exo_decode_format how, exo_err *err, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -121,11 +123,11 @@ add_norm(exo_decoder_weights *w, exo_norm_weights *norm, const char *name, exo_e
 }
 
 static exo_status
-add_linear(exo_decoder_weights *w, exo_linear_weights *const *targets, size_t parts, size_t outputs, size_t inputs,
-           bool bias, const char *name, exo_err *err)
+add_linear(exo_decoder_weights *w, exo_linear_weights *const *targets, size_t parts, size_t outputs,
+           size_t inputs, bool bias, const char *name, exo_err *err)
 {
-    exo_status st =
-        add_matrix(w, targets, parts, outputs, inputs, (exo_decode_format)w->format, err, "%s.weight", name);
+    exo_status st = add_matrix(w, targets, parts, outputs, inputs, (exo_decode_format)w->format,
+                               err, "%s.weight", name);
     float **biases[2] = {&targets[0]->bias, parts > 1 ? &targets[1]->bias : NULL};
     if (st == EXO_OK && bias)
         st = add_vector(w, biases, parts, outputs, err, "%s.bias", name);
@@ -143,10 +145,12 @@ add_block(exo_decoder_weights *w, size_t index, exo_err *err)
     exo_status st = add_norm(w, &b->norm1, name, err);
     snprintf(name, sizeof name, "blocks.%zu.attention.qkv", index);
     if (st == EXO_OK)
-        st = add_linear(w, (exo_linear_weights *[]){&b->qkv}, 1, all, s->width, s->attention_qkv_bias, name, err);
+        st = add_linear(w, (exo_linear_weights *[]){&b->qkv}, 1, all, s->width,
+                        s->attention_qkv_bias, name, err);
     snprintf(name, sizeof name, "blocks.%zu.attention.out", index);
     if (st == EXO_OK)
-        st = add_linear(w, (exo_linear_weights *[]){&b->out}, 1, s->width, queries, s->attention_out_bias, name, err);
+        st = add_linear(w, (exo_linear_weights *[]){&b->out}, 1, s->width, queries,
+                        s->attention_out_bias, name, err);
     snprintf(name, sizeof name, "blocks.%zu.norm2", index);
     if (st == EXO_OK)
         st = add_norm(w, &b->norm2, name, err);
@@ -156,17 +160,20 @@ add_block(exo_decoder_weights *w, size_t index, exo_err *err)
         st = add_linear(w, up, s->gated ? 2 : 1, s->inner, s->width, s->mlp_bias, name, err);
     snprintf(name, sizeof name, "blocks.%zu.mlp.down", index);
     if (st == EXO_OK)
-        st = add_linear(w, (exo_linear_weights *[]){&b->down}, 1, s->width, s->inner, s->mlp_bias, name, err);
+        st = add_linear(w, (exo_linear_weights *[]){&b->down}, 1, s->width, s->inner, s->mlp_bias,
+                        name, err);
     return st;
 }
 
-/* Learned positions: kept as they are. */
+/* Learned positions: a vector in memory, because they stay fp32; a matrix in the check of
+ * shapes. */
 static exo_status
 add_positions(exo_decoder_weights *w, exo_err *err)
 {
     size_t rows = w->spec.context + w->spec.position_offset, count = 0;
     if (__builtin_mul_overflow(rows, w->spec.width, &count) || count > SIZE_MAX / 8)
-        return exo_fail(err, EXO_INVAL, "position.weight: (%zu, %zu) cannot be held", rows, w->spec.width);
+        return exo_fail(err, EXO_INVAL, "position.weight: (%zu, %zu) cannot be held", rows,
+                        w->spec.width);
     exo_status st = add_vector(w, (float **[]){&w->position}, 1, count, err, "position.weight");
     if (st == EXO_OK) {
         struct exo_weight_place *p = &w->places[w->num_places - 1];
@@ -178,7 +185,8 @@ add_positions(exo_decoder_weights *w, exo_err *err)
 }
 
 exo_status
-exo_decoder_weights_init(exo_decoder_weights *w, const exo_decoder_spec *spec, exo_weight_format format, exo_err *err)
+exo_decoder_weights_init(exo_decoder_weights *w, const exo_decoder_spec *spec,
+                         exo_weight_format format, exo_err *err)
 {
     w->spec = *spec;
     w->format = format;
@@ -186,8 +194,8 @@ exo_decoder_weights_init(exo_decoder_weights *w, const exo_decoder_spec *spec, e
     if (!w->blocks)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu layers", spec->layers);
     exo_decode_format ends = format == EXO_WEIGHTS_F32 ? EXO_DECODE_F32 : EXO_DECODE_INT8;
-    exo_status st = add_matrix(w, (exo_linear_weights *[]){&w->embedding}, 1, spec->vocabulary, spec->width, ends, err,
-                               "embedding.weight");
+    exo_status st = add_matrix(w, (exo_linear_weights *[]){&w->embedding}, 1, spec->vocabulary,
+                               spec->width, ends, err, "embedding.weight");
     if (st == EXO_OK && spec->position == EXO_POSITION_LEARNED)
         st = add_positions(w, err);
     if (st == EXO_OK && spec->embedding_norm)
@@ -197,8 +205,8 @@ exo_decoder_weights_init(exo_decoder_weights *w, const exo_decoder_spec *spec, e
     if (st == EXO_OK)
         st = add_norm(w, &w->norm, "norm", err);
     if (st == EXO_OK && !spec->tied)
-        st = add_matrix(w, (exo_linear_weights *[]){&w->head}, 1, spec->vocabulary, spec->width, ends, err,
-                        "head.weight");
+        st = add_matrix(w, (exo_linear_weights *[]){&w->head}, 1, spec->vocabulary, spec->width,
+                        ends, err, "head.weight");
     return st;
 }
 
@@ -222,7 +230,7 @@ exo_decoder_weights_head(const exo_decoder_weights *w)
     return w->spec.tied ? &w->embedding.matrix : &w->head.matrix;
 }
 
-/* --- Filling ------------------------------------------------------------------------------------------------------------------- */
+/* --- Filling ---------------------------------------------------------------------------------- */
 
 static exo_status
 check(const exo_decoder_weights *w, const exo_params *params, exo_err *err)
@@ -232,12 +240,15 @@ check(const exo_decoder_weights *w, const exo_params *params, exo_err *err)
         const struct exo_weight_place *p = &w->places[i];
         const exo_param_info *info = i < count ? exo_params_info(params, i) : NULL;
         if (!info || strcmp(info->name, p->name) != 0)
-            return exo_fail(err, EXO_INVAL, "the decoder's parameter %zu is %s, and the parameters given have %s there",
-                            i, p->name, info ? info->name : "nothing");
+            return exo_fail(
+                err, EXO_INVAL,
+                "the decoder's parameter %zu is %s, and the parameters given have %s there", i,
+                p->name, info ? info->name : "nothing");
         size_t rows = info->dims[0], cols = info->num_dims > 1 ? info->dims[1] : 0;
         if (info->num_dims != p->num_dims || rows != p->dims[0] || cols != p->dims[1])
-            return exo_fail(err, EXO_INVAL, "%s: expected (%zu, %zu), got (%zu, %zu); 0: no such dimension", p->name,
-                            p->dims[0], p->dims[1], rows, cols);
+            return exo_fail(err, EXO_INVAL,
+                            "%s: expected (%zu, %zu), got (%zu, %zu); 0: no such dimension",
+                            p->name, p->dims[0], p->dims[1], rows, cols);
     }
     if (count > w->num_places)
         return exo_fail(err, EXO_INVAL, "%s is no parameter of the decoder",

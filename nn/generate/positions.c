@@ -1,9 +1,12 @@
-/* Tables of positions: see positions.h. Frequencies are fp32, as in transformers; angles of them are exact. */
+/* Tables of positions: see positions.h. Frequencies are rounded to fp32, as in transformers;
+ * angles, cosines and sines are computed in fp64. */
 #include "nn/generate/positions.h"
 
 #include <math.h>
 
-/* LLaMA 3's: long waves are divided by the factor, short ones kept, those between go from one to the other. */
+/* The scaling of LLaMA 3. A frequency with few turns in the original context is divided by the
+ * factor, one with many turns is kept, and one between the two limits is interpolated. With
+ * `linear`, all frequencies are divided. */
 static double
 stretched(double frequency, const exo_rope_scaling *s)
 {
@@ -28,7 +31,8 @@ exo_rotary_tables(const exo_decoder_spec *spec, size_t context, float *cosine, f
     size_t half = spec->head_width / 2;
     for (size_t i = 0; i < half; i++) {
         double exponent = -2.0 * (double)i / (double)spec->head_width;
-        float frequency = (float)stretched(pow((double)spec->rope_theta, exponent), &spec->rope_scaling);
+        float frequency =
+            (float)stretched(pow((double)spec->rope_theta, exponent), &spec->rope_scaling);
         for (size_t t = 0; t < context; t++) {
             double angle = (double)t * (double)frequency;
             cosine[t * half + i] = (float)cos(angle);

@@ -1,11 +1,12 @@
-/* Choosing a token: see sampling.h. Penalty, temperature, top-k, top-p as transformers has them, without sorting the vocabulary. */
+/* The choice of a token: see sampling.h. Penalty, temperature, top-k and top-p have the
+ * definitions and the order of transformers, but do not sort the vocabulary. */
 #include "nn/generate/sampling.h"
 
 #include <math.h>
 #include <string.h>
 
 enum {
-    STRIDE = 64, /* logits of a block whose largest is looked at */
+    STRIDE = 64, /* logits in a block; kth_largest begins with the blocks' maxima */
     SUM_BLOCK = EXO_DECODE_SUM_BLOCK
 };
 
@@ -13,18 +14,21 @@ exo_status
 exo_sampling_check(const exo_sampling *s, size_t vocabulary, exo_err *err)
 {
     if (!(s->temperature >= 0) || isinf(s->temperature))
-        return exo_fail(err, EXO_INVAL, "temperature is %g; it must be 0 or more", (double)s->temperature);
+        return exo_fail(err, EXO_INVAL, "temperature is %g; it must be 0 or more",
+                        (double)s->temperature);
     if (!(s->top_p >= 0 && s->top_p <= 1))
         return exo_fail(err, EXO_INVAL, "top_p is %g; it must be in 0 to 1", (double)s->top_p);
     if (!(s->repetition_penalty >= 0) || isinf(s->repetition_penalty))
-        return exo_fail(err, EXO_INVAL, "repetition_penalty is %g; it must be greater than 0, or 0: none",
+        return exo_fail(err, EXO_INVAL,
+                        "repetition_penalty is %g; it must be greater than 0, or 0: none",
                         (double)s->repetition_penalty);
     if (s->num_stop_tokens > EXO_MAX_STOP_TOKENS || (s->num_stop_tokens > 0 && !s->stop_tokens))
-        return exo_fail(err, EXO_INVAL, "%zu stop tokens; there can be %d", s->num_stop_tokens, EXO_MAX_STOP_TOKENS);
+        return exo_fail(err, EXO_INVAL, "%zu stop tokens; there can be %d", s->num_stop_tokens,
+                        EXO_MAX_STOP_TOKENS);
     for (size_t i = 0; i < s->num_stop_tokens; i++)
         if (s->stop_tokens[i] < 0 || (size_t)s->stop_tokens[i] >= vocabulary)
-            return exo_fail(err, EXO_INVAL, "stop token %d is not in the vocabulary of %zu", s->stop_tokens[i],
-                            vocabulary);
+            return exo_fail(err, EXO_INVAL, "stop token %d is not in the vocabulary of %zu",
+                            s->stop_tokens[i], vocabulary);
     return EXO_OK;
 }
 
@@ -32,7 +36,8 @@ double
 exo_sampling_draw(uint64_t seed, uint64_t id, size_t position)
 {
     exo_rng rng;
-    exo_rng_init(&rng, seed, EXO_RNG_TOKEN, (uint32_t)(id & 0xFFFFFFu), (uint64_t)position | id >> 24 << 32);
+    exo_rng_init(&rng, seed, EXO_RNG_TOKEN, (uint32_t)(id & 0xFFFFFFu),
+                 (uint64_t)position | id >> 24 << 32);
     uint32_t high = exo_rng_u32(&rng) >> 5, low = exo_rng_u32(&rng) >> 6;
     return ((double)high * 67108864.0 + (double)low) * 0x1p-53;
 }
@@ -47,9 +52,9 @@ exo_sampling_nll(const float *logits, size_t vocabulary, size_t token)
     return log(sum) - ((double)logits[token] - (double)largest);
 }
 
-/* --- The k-th largest ------------------------------------------------------------------------------------------------------------ */
+/* --- The k-th largest ------------------------------------------------------------------------- */
 
-/* Of `count` numbers, which are moved about (Hoare, 1961). k from 1 to count. */
+/* Quickselect (Hoare, 1961): the k-th largest of x, k in 1..count. Reorders x. */
 static float
 select_largest(float *x, size_t count, size_t k)
 {
@@ -69,7 +74,8 @@ select_largest(float *x, size_t count, size_t k)
             x[i++] = x[j];
             x[j--] = swapped;
         }
-        /* What is before i is at least the pivot, what is after j at most; at i == j stands the pivot. */
+        /* Elements before i are at least the pivot, those after j at most. If i == j, x[i] is the
+         * pivot. */
         if (i == j && want == j)
             return x[j];
         if (want <= j)
@@ -80,7 +86,8 @@ select_largest(float *x, size_t count, size_t k)
     return x[want];
 }
 
-/* The k-th largest of x without touching it: the k-th largest of the blocks' largest is a bound below it, which few numbers pass. */
+/* The k-th largest of x, which stays as it is. The k-th largest of the blocks' maxima is a lower
+ * bound of it, so only the few elements above this bound are searched. */
 static float
 kth_largest(const float *x, size_t count, size_t k, const exo_logits_scratch *scratch)
 {
@@ -88,8 +95,10 @@ kth_largest(const float *x, size_t count, size_t k, const exo_logits_scratch *sc
     float *values = scratch->values;
     if (k <= blocks) {
         for (size_t b = 0; b < blocks; b++)
-            values[b] = exo_decode_max(x + b * STRIDE, b + 1 < blocks ? STRIDE : count - b * STRIDE, NULL);
-        found = exo_decode_at_least(x, count, select_largest(values, blocks, k), scratch->places, count);
+            values[b] =
+                exo_decode_max(x + b * STRIDE, b + 1 < blocks ? STRIDE : count - b * STRIDE, NULL);
+        found = exo_decode_at_least(x, count, select_largest(values, blocks, k), scratch->places,
+                                    count);
     }
     if (found == 0) {
         memcpy(values, x, count * sizeof *values);
@@ -100,9 +109,9 @@ kth_largest(const float *x, size_t count, size_t k, const exo_logits_scratch *sc
     return select_largest(values, found, k);
 }
 
-/* --- The nucleus ------------------------------------------------------------------------------------------------------------------ */
+/* --- The nucleus ------------------------------------------------------------------------------ */
 
-/* Does candidate a stand before b: a larger weight, or the same and a smaller number. */
+/* The order of candidates: by falling weight, equal weights by rising token number. */
 static bool
 before(const float *p, uint32_t a, uint32_t b)
 {
@@ -127,8 +136,10 @@ sift_down(const float *p, uint32_t *heap, size_t count, size_t at)
     }
 }
 
-/* Keeps of `count` candidates those before which there is less than `mass`, in their order of number: moves weights and places up.
- * Gives how many are left, at least 1. */
+/* Top-p: keeps the fewest candidates, in the order of `before`, whose weights sum to at least
+ * `mass`. Moves their weights and places to the front, by rising token number, and returns how
+ * many there are, at least 1. A heap yields the candidates in order, because the nucleus is often
+ * small beside the vocabulary. */
 static size_t
 keep_nucleus(float *p, uint32_t *places, size_t count, double mass, uint32_t *heap)
 {
@@ -155,9 +166,10 @@ keep_nucleus(float *p, uint32_t *places, size_t count, double mass, uint32_t *he
     return kept;
 }
 
-/* --- Choosing ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Choosing --------------------------------------------------------------------------------- */
 
-/* The index whose share of the weights' sum `draw` falls into. */
+/* The inverse of the cumulative distribution: the first index at which the running sum of the
+ * weights exceeds draw * total. */
 static size_t
 pick(const float *p, size_t count, double total, double draw)
 {
@@ -170,7 +182,9 @@ pick(const float *p, size_t count, double total, double draw)
             break;
         sum += block;
     }
-    size_t last = first; /* where the two sums differ in their last bits */
+    /* A block's sum may differ in the last bits from the running sum below. If the latter stays
+     * short of the target, the block's last token of positive weight is the choice. */
+    size_t last = first;
     for (size_t i = first; i < first + length; i++) {
         if (p[i] > 0)
             last = i;
@@ -181,7 +195,7 @@ pick(const float *p, size_t count, double total, double draw)
     return last;
 }
 
-/* The logits after penalty and temperature: themselves if there is neither. */
+/* The logits after penalty and temperature: `out`, or `logits` itself if neither changes them. */
 static const float *
 warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen, float *out)
 {
@@ -193,7 +207,7 @@ warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *s
     for (size_t word = 0; penalty != 1.0f && word < (count + 63) / 64; word++)
         for (uint64_t bits = seen[word]; bits; bits &= bits - 1) {
             size_t token = word * 64 + (size_t)__builtin_ctzll(bits);
-            if (token >= count) /* one that is not to be chosen */
+            if (token >= count) /* seen in the prompt, but above sampling.vocabulary */
                 break;
             out[token] = out[token] < 0 ? out[token] * penalty : out[token] / penalty;
         }
@@ -203,16 +217,18 @@ warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *s
     return out;
 }
 
-/* The tokens that top-k and top-p leave -> scratch->places, their weights exp(logit - largest) -> scratch->values. Gives how many;
- * SIZE_MAX: all, and places is not written. *total: the weights' sum. */
+/* Applies top-k and top-p. Writes the remaining tokens to scratch->places, their weights
+ * exp(logit - largest) to scratch->values, and the sum of these weights to *total. Returns the
+ * number of tokens; SIZE_MAX: all tokens remain, and places is not written. */
 static size_t
-candidates(const exo_sampling *s, const float *x, size_t count, float largest, const exo_logits_scratch *scratch,
-           double *total)
+candidates(const exo_sampling *s, const float *x, size_t count, float largest,
+           const exo_logits_scratch *scratch, double *total)
 {
     float *p = scratch->values;
     size_t kept = SIZE_MAX;
     if (s->top_k > 0 && s->top_k < count) {
-        kept = exo_decode_at_least(x, count, kth_largest(x, count, s->top_k, scratch), scratch->places, count);
+        kept = exo_decode_at_least(x, count, kth_largest(x, count, s->top_k, scratch),
+                                   scratch->places, count);
         for (size_t i = 0; i < kept; i++)
             p[i] = x[scratch->places[i]];
         *total = exo_decode_exp_sum(p, kept, largest, p);
@@ -222,7 +238,9 @@ candidates(const exo_sampling *s, const float *x, size_t count, float largest, c
     if (!(s->top_p > 0 && s->top_p < 1))
         return kept;
     double mass = (double)s->top_p * *total;
-    if (kept == SIZE_MAX) { /* tokens below half of what the tail has room for on the average are in no nucleus */
+    /* All tokens with weights below `floor` together weigh less than half of 1 - top_p of the
+     * total, so none of them is in the nucleus. */
+    if (kept == SIZE_MAX) {
         double floor = 0.5 * (1 - (double)s->top_p) * *total / (double)count;
         kept = exo_decode_at_least(p, count, (float)floor, scratch->places, count);
         for (size_t i = 0; i < kept; i++)
@@ -231,13 +249,14 @@ candidates(const exo_sampling *s, const float *x, size_t count, float largest, c
     kept = keep_nucleus(p, scratch->places, kept, mass, scratch->order);
     *total = 0;
     for (size_t first = 0; first < kept; first += SUM_BLOCK)
-        *total += exo_decode_block_sum(p + first, kept - first < SUM_BLOCK ? kept - first : SUM_BLOCK);
+        *total +=
+            exo_decode_block_sum(p + first, kept - first < SUM_BLOCK ? kept - first : SUM_BLOCK);
     return kept;
 }
 
 bool
-exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen, double draw,
-                    const exo_logits_scratch *scratch, exo_choice *out)
+exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen,
+                    double draw, const exo_logits_scratch *scratch, exo_choice *out)
 {
     float largest = exo_decode_max(logits, count, NULL);
     if (!isfinite(largest))
@@ -247,7 +266,7 @@ exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, co
     const float *x = warp(s, logits, count, seen, scratch->weights);
     size_t token = 0;
     largest = exo_decode_max(x, count, &token);
-    if (!isfinite(largest)) /* a penalty or temperature near 0 */
+    if (!isfinite(largest)) /* a division by a penalty or temperature near 0 overflows */
         return false;
     double log_prob = 0;
     if (s->temperature > 0) {

@@ -1,4 +1,4 @@
-/* Choosing a token from logits. No state. */
+/* The choice of a token from logits. No state. Read next: sampling.c. */
 #ifndef EXO_GENERATE_SAMPLING_H
 #define EXO_GENERATE_SAMPLING_H
 
@@ -6,19 +6,24 @@
 
 #include "nn/generate/forward.h"
 
+/* A token and its log-probabilities, as in exo_generated. */
 typedef struct exo_choice {
     int32_t token;
     float log_prob, plain_log_prob;
 } exo_choice;
 
-/* Checks the numbers of `sampling` against the vocabulary. INVAL names the one. */
+/* Checks the options' ranges, and the stop tokens against the vocabulary. INVAL names the
+ * option. */
 exo_status exo_sampling_check(const exo_sampling *sampling, size_t vocabulary, exo_err *err);
-/* A number of [0, 1) with 53 bits for the token at `position` of sequence `id`. */
+/* The draw for the token at `position` of sequence `id`: uniform in [0, 1), with 53 bits. */
 double exo_sampling_draw(uint64_t seed, uint64_t id, size_t position);
-/* Chooses by `draw`. seen: a bit for each token, which the repetition penalty is about. false: the largest logit is not finite. */
-bool exo_sampling_choose(const exo_sampling *sampling, const float *logits, size_t vocabulary, const uint64_t *seen,
-                         double draw, const exo_logits_scratch *scratch, exo_choice *out);
-/* -log softmax(logits)[token]; NaN if the largest logit is not finite. */
+/* Chooses a token with `draw`, which temperature 0 ignores. seen: a bit for each token to which
+ * the repetition penalty applies. false: a logit is NaN or +infinite, or all are -infinite, before
+ * or after penalty and temperature. */
+bool exo_sampling_choose(const exo_sampling *sampling, const float *logits, size_t vocabulary,
+                         const uint64_t *seen, double draw, const exo_logits_scratch *scratch,
+                         exo_choice *out);
+/* -log softmax(logits)[token]. NaN: a logit is NaN or +infinite, or all are -infinite. */
 double exo_sampling_nll(const float *logits, size_t vocabulary, size_t token);
 
 #endif

@@ -1,4 +1,6 @@
-/* A generator's step: which tokens it computes, what is drawn, what has come to its end. */
+/* A generator's step: it plans the tokens to compute, runs them, appends the chosen tokens, and
+ * notes which sequences have finished. The state and its owner are in generator.h. Read next:
+ * forward.c, sampling.c. */
 #include <assert.h>
 
 #include "nn/generate/generator.h"
@@ -8,9 +10,10 @@ choose(void *context, size_t place, float *logits, const exo_logits_scratch *scr
 {
     exo_generator *g = context;
     exo_sequence *s = &g->sequences[place];
-    double draw = s->sampling.temperature > 0 ? exo_sampling_draw(s->sampling.seed, s->id, s->length) : 0;
-    s->finite =
-        exo_sampling_choose(&s->sampling, logits, g->weights.spec.vocabulary, s->seen, draw, scratch, &s->choice);
+    double draw =
+        s->sampling.temperature > 0 ? exo_sampling_draw(s->sampling.seed, s->id, s->length) : 0;
+    s->finite = exo_sampling_choose(&s->sampling, logits, g->weights.spec.vocabulary, s->seen, draw,
+                                    scratch, &s->choice);
 }
 
 static exo_finish
@@ -44,15 +47,19 @@ exo_generator_step(exo_generator *generator, exo_err *err)
 {
     exo_generator *g = generator;
     exo_forward *f = &g->forward;
-    (void)err; /* a step allocates nothing and reads only what submit has checked */
+    (void)err; /* nothing can fail: a step allocates nothing, and submit has checked its input */
     exo_pass_begin(f, choose, g);
-    for (int prompts = 0; prompts < 2; prompts++) /* first those that want one token each: there is room for all */
+    /* First the sequences with one token to compute: step_tokens has room for all of them. Then
+     * the prompts. */
+    for (int prompts = 0; prompts < 2; prompts++)
         for (size_t i = 0; i < g->used && f->rows < f->max_rows; i++) {
             exo_sequence *s = &g->sequences[g->order[i]];
             if (s->finish != EXO_FINISH_NONE || (s->cached + 1 == s->length) == (prompts == 1))
                 continue;
-            size_t left = s->length - s->cached, room = f->max_rows - f->rows, count = left < room ? left : room;
-            exo_pass_add(f, s->cache, s->tokens + s->cached, count, s->cached, count == left, g->order[i]);
+            size_t left = s->length - s->cached, room = f->max_rows - f->rows,
+                   count = left < room ? left : room;
+            exo_pass_add(f, s->cache, s->tokens + s->cached, count, s->cached, count == left,
+                         g->order[i]);
             s->cached += count;
         }
     exo_pass_run(f);

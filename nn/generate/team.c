@@ -1,4 +1,4 @@
-/* Teams: see team.h. The counters of a loop are atomic; the rest of a team changes between runs only. */
+/* Teams: see team.h. The counters of a loop are atomic; exo_team_go alone changes the rest. */
 #include "nn/generate/team.h"
 
 #include <assert.h>
@@ -12,11 +12,12 @@
 
 enum {
     LINE = 64,
-    SPINS = 2000 /* before the processor is offered to others */
+    SPINS = 2000 /* before a member yields the processor */
 };
 
+/* Each counter has a cache line of its own: members change them at different moments. */
 struct loop {
-    _Alignas(LINE) atomic_size_t next; /* the next item that nobody has taken */
+    _Alignas(LINE) atomic_size_t next; /* the first item that no member has taken */
     _Alignas(LINE) atomic_size_t done;
 };
 
@@ -33,7 +34,9 @@ exo_team_new(exo_team **out, size_t loops, exo_err *err)
     exo_team *team = exo_calloc(1, sizeof *team);
     if (team) {
         team->count = loops;
-        team->loops = loops <= SIZE_MAX / sizeof *team->loops ? exo_alloc_aligned(loops * sizeof *team->loops) : NULL;
+        team->loops = loops <= SIZE_MAX / sizeof *team->loops
+                          ? exo_alloc_aligned(loops * sizeof *team->loops)
+                          : NULL;
     }
     if (!team || !team->loops) {
         exo_team_free(&team);
@@ -83,7 +86,8 @@ pause_briefly(void)
 }
 
 void
-exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_t index), void *context)
+exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_t index),
+             void *context)
 {
     assert(member->loop < member->team->count);
     struct loop *loop = &member->team->loops[member->loop++];
@@ -94,7 +98,8 @@ exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_
         item(context, i);
         atomic_fetch_add_explicit(&loop->done, 1, memory_order_release);
     }
-    for (unsigned spins = 0; atomic_load_explicit(&loop->done, memory_order_acquire) < count; spins++) {
+    for (unsigned spins = 0; atomic_load_explicit(&loop->done, memory_order_acquire) < count;
+         spins++) {
         pause_briefly();
         if (spins >= SPINS) {
             sched_yield();

@@ -1,10 +1,14 @@
-/* A team: the threads of one parallel loop that go through many small loops together, without the waking and sleeping that a parallel loop of
- * its own would cost each of them.
+/* A team: the threads of one parallel loop run many small loops together. Waking and stopping the
+ * threads for each small loop would take longer than the loops.
  *
- * Every member calls the same function, which calls exo_team_run for one loop after the other. Items are handed out by a counter; a member that
- * finds none left waits, spinning, for the items that other members have taken, never for a member that has not come: one member alone does
- * everything, and one that comes late finds it done. Which member runs which item is not determined, so items write to places of their own,
- * and what they are does not depend on the number of members. */
+ * Every member calls the same function, which calls exo_team_run for one loop after another. A
+ * counter hands out a loop's items. When no item is left, a member spins until the items of other
+ * members are done. It never waits for a member that has not started: one member alone runs
+ * everything, and a late member finds all items done. No rule determines which member runs an
+ * item. So each item writes to its own place, and the items do not depend on the number of
+ * members.
+ *
+ * Owner: the thread that calls exo_team_go, one at a time. Read next: team.c. */
 #ifndef EXO_GENERATE_TEAM_H
 #define EXO_GENERATE_TEAM_H
 
@@ -14,19 +18,22 @@
 
 typedef struct exo_team exo_team;
 
-/* For at most `loops` loops in one go. */
+/* A team for at most `loops` loops in one exo_team_go. NOMEM. */
 exo_status exo_team_new(exo_team **out, size_t loops, exo_err *err);
 void exo_team_free(exo_team **team);
 
-/* One member's way through the loops: its own. */
+/* The progress of one member. Owner: its thread. */
 typedef struct exo_member {
     exo_team *team;
-    size_t loop; /* the next one's number */
+    size_t loop; /* the number of its next loop */
 } exo_member;
 
-/* Calls body(context, member) on every thread that computes, and returns when all are through. One thread at a time. */
+/* Calls body(context, member) on every compute thread, and blocks until all calls have returned.
+ * For one calling thread at a time. */
 void exo_team_go(exo_team *team, void (*body)(void *context, exo_member *member), void *context);
-/* Runs item(context, i) for every i in [0, count); all members pass the same. Returns when all of them are done. */
-void exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_t index), void *context);
+/* Runs item(context, i) for each i in [0, count), divided among the members. All members pass the
+ * same item and count, and each its own context. Returns when all items are done. */
+void exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_t index),
+                  void *context);
 
 #endif

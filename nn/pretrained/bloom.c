@@ -1,5 +1,6 @@
-/* BLOOM (Scao et al., 2022) as transformers has it: ALiBi, a norm after the embedding, a fused projection whose rows are queries, keys and
- * values of head 0, then of head 1, ... */
+/* BLOOM (Scao et al., 2022) as in transformers: ALiBi, a norm after the embedding, and a fused
+ * projection. Its rows are the queries, keys and values of head 0, then those of head 1, and so
+ * on. No state. The interface is in family.h. */
 #include "nn/pretrained/family.h"
 
 static void
@@ -7,19 +8,22 @@ read_bloom(exo_hf_config *c, exo_decoder_spec *s)
 {
     s->vocabulary = exo_hf_size(c, "vocab_size", 250880);
     s->width = exo_hf_size(c, exo_hf_get(c, "n_embed") ? "n_embed" : "hidden_size", 64);
-    s->layers = exo_hf_size(c, exo_hf_get(c, "num_hidden_layers") ? "num_hidden_layers" : "n_layer", 2);
-    s->heads = exo_hf_size(c, exo_hf_get(c, "num_attention_heads") ? "num_attention_heads" : "n_head", 8);
-    exo_hf_get(c, "hidden_size"); /* the older and the newer name of each */
+    s->layers =
+        exo_hf_size(c, exo_hf_get(c, "num_hidden_layers") ? "num_hidden_layers" : "n_layer", 2);
+    s->heads =
+        exo_hf_size(c, exo_hf_get(c, "num_attention_heads") ? "num_attention_heads" : "n_head", 8);
+    exo_hf_get(c, "hidden_size"); /* a file may have the older and the newer name of each */
     exo_hf_get(c, "n_layer");
     exo_hf_get(c, "n_head");
-    s->context = exo_hf_size(c, "seq_length", 2048); /* what it was trained with; ALiBi has no limit */
+    s->context = exo_hf_size(c, "seq_length", 2048); /* of its training; ALiBi has no limit */
     s->kv_heads = s->heads;
     s->head_width = s->width / s->heads;
     if (s->width % s->heads != 0)
         exo_hf_wrong(c, "hidden_size", "expected a multiple of n_head");
     s->inner = exo_hf_size(c, "n_inner", 4 * s->width);
     if (s->inner != 4 * s->width)
-        exo_hf_refuse(c, "n_inner", "transformers takes four times hidden_size, whatever this says");
+        exo_hf_refuse(c, "n_inner",
+                      "transformers takes four times hidden_size, whatever this says");
     s->position = EXO_POSITION_ALIBI;
     s->norm = EXO_NORM_LAYER;
     s->norm_eps = exo_hf_float(c, "layer_norm_epsilon", 1e-5f);
@@ -50,11 +54,12 @@ lacks(const exo_decoder_spec *s)
 static json_t *
 write_bloom(const exo_decoder_spec *s)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:o, s:o}", "vocab_size", (json_int_t)s->vocabulary,
-                     "hidden_size", (json_int_t)s->width, "n_layer", (json_int_t)s->layers, "n_head",
-                     (json_int_t)s->heads, "seq_length", (json_int_t)s->context, "layer_norm_epsilon",
-                     exo_hf_real(s->norm_eps), "tie_word_embeddings", s->tied, "hidden_dropout",
-                     exo_hf_real(s->dropout), "attention_dropout", exo_hf_real(s->dropout));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:o, s:o}", "vocab_size",
+                     (json_int_t)s->vocabulary, "hidden_size", (json_int_t)s->width, "n_layer",
+                     (json_int_t)s->layers, "n_head", (json_int_t)s->heads, "seq_length",
+                     (json_int_t)s->context, "layer_norm_epsilon", exo_hf_real(s->norm_eps),
+                     "tie_word_embeddings", s->tied, "hidden_dropout", exo_hf_real(s->dropout),
+                     "attention_dropout", exo_hf_real(s->dropout));
 }
 
 static void
@@ -62,8 +67,11 @@ add_fused(exo_tensor_places *p, const exo_decoder_spec *s, size_t index)
 {
     for (int k = 0; k < 2; k++) {
         exo_tensor_place *place = exo_tensor_places_add(
-            p, k ? "h.#.self_attention.query_key_value.bias" : "h.#.self_attention.query_key_value.weight",
-            k ? "blocks.#.attention.qkv.bias" : "blocks.#.attention.qkv.weight", index, 3 * s->width, k ? 0 : s->width);
+            p,
+            k ? "h.#.self_attention.query_key_value.bias"
+              : "h.#.self_attention.query_key_value.weight",
+            k ? "blocks.#.attention.qkv.bias" : "blocks.#.attention.qkv.weight", index,
+            3 * s->width, k ? 0 : s->width);
         if (place) {
             place->kind = EXO_TENSOR_PLACE_INTERLEAVED;
             place->heads = s->heads;
@@ -80,10 +88,13 @@ places(const exo_decoder_spec *s, exo_tensor_places *p)
     for (size_t i = 0; i < s->layers; i++) {
         exo_tensor_places_norm(p, "h.#.input_layernorm", "blocks.#.norm1", i, width, true);
         add_fused(p, s, i);
-        exo_tensor_places_linear(p, "h.#.self_attention.dense", "blocks.#.attention.out", i, 0, width, width, true);
+        exo_tensor_places_linear(p, "h.#.self_attention.dense", "blocks.#.attention.out", i, 0,
+                                 width, width, true);
         exo_tensor_places_norm(p, "h.#.post_attention_layernorm", "blocks.#.norm2", i, width, true);
-        exo_tensor_places_linear(p, "h.#.mlp.dense_h_to_4h", "blocks.#.mlp.up", i, 0, s->inner, width, true);
-        exo_tensor_places_linear(p, "h.#.mlp.dense_4h_to_h", "blocks.#.mlp.down", i, 0, width, s->inner, true);
+        exo_tensor_places_linear(p, "h.#.mlp.dense_h_to_4h", "blocks.#.mlp.up", i, 0, s->inner,
+                                 width, true);
+        exo_tensor_places_linear(p, "h.#.mlp.dense_4h_to_h", "blocks.#.mlp.down", i, 0, width,
+                                 s->inner, true);
     }
     exo_tensor_places_norm(p, "ln_f", "norm", 0, width, true);
 }
@@ -92,9 +103,10 @@ const exo_family exo_family_bloom = {
     .name = "bloom",
     .architecture = "BloomForCausalLM",
     .prefixes = {"transformer.", ""},
-    /* rates of dropout, which are of training; how Megatron's kernels are cut and rounded */
-    .harmless = {"hidden_dropout", "attention_dropout", "attention_softmax_in_fp32", "bias_dropout_fusion",
-                 "masked_softmax_fusion", "offset_alibi", "skip_bias_add", "skip_bias_add_qkv", "slow_but_exact"},
+    /* dropout rates, for training only; division and rounding in Megatron's kernels */
+    .harmless = {"hidden_dropout", "attention_dropout", "attention_softmax_in_fp32",
+                 "bias_dropout_fusion", "masked_softmax_fusion", "offset_alibi", "skip_bias_add",
+                 "skip_bias_add_qkv", "slow_but_exact"},
     .read = read_bloom,
     .lacks = lacks,
     .write = write_bloom,

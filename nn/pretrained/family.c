@@ -1,9 +1,10 @@
-/* What the families share. No state; any thread. */
+/* Functions of all families: see family.h. No state; any thread. */
 #include "nn/pretrained/family.h"
 
 #include <string.h>
 
-static const exo_family *const families[] = {&exo_family_gpt2, &exo_family_opt, &exo_family_bloom, &exo_family_llama};
+static const exo_family *const families[] = {&exo_family_gpt2, &exo_family_opt, &exo_family_bloom,
+                                             &exo_family_llama};
 
 const exo_family *
 exo_family_find(const char *name)
@@ -15,17 +16,20 @@ exo_family_find(const char *name)
 }
 
 exo_status
-exo_family_places(const exo_family *family, const exo_decoder_spec *spec, exo_tensor_places *places, exo_err *err)
+exo_family_places(const exo_family *family, const exo_decoder_spec *spec, exo_tensor_places *places,
+                  exo_err *err)
 {
     *places = (exo_tensor_places){0};
     family->places(spec, places);
     if (!spec->tied) {
-        exo_tensor_place *head =
-            exo_tensor_places_add(places, "lm_head.weight", "head.weight", 0, spec->vocabulary, spec->width);
+        exo_tensor_place *head = exo_tensor_places_add(places, "lm_head.weight", "head.weight", 0,
+                                                       spec->vocabulary, spec->width);
         if (head)
             head->bare = true;
     }
-    return places->status == EXO_OK ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the names of tensors");
+    return places->status == EXO_OK
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "no memory for the names of tensors");
 }
 
 exo_status
@@ -33,16 +37,17 @@ exo_family_check(const exo_family **out, const exo_decoder_spec *spec, exo_err *
 {
     const exo_family *family = exo_family_find(spec->family);
     if (!family)
-        return exo_fail(err, EXO_UNSUPPORTED, "the family '%s' is none of " EXO_FAMILIES, spec->family);
+        return exo_fail(err, EXO_UNSUPPORTED, "the family '%s' is none of " EXO_FAMILIES,
+                        spec->family);
     const char *reason = family->lacks(spec);
     if (reason)
-        return exo_fail(err, EXO_UNSUPPORTED, "transformers' %s cannot express this model: %s", family->architecture,
-                        reason);
+        return exo_fail(err, EXO_UNSUPPORTED, "transformers' %s cannot express this model: %s",
+                        family->architecture, reason);
     *out = family;
     return EXO_OK;
 }
 
-/* Does `name` match the pattern, in which # is a number? */
+/* True: `name` matches the pattern, in which # stands for a number. */
 static bool
 matches(const char *pattern, const char *name)
 {

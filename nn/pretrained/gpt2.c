@@ -1,4 +1,5 @@
-/* GPT-2 (Radford et al., 2019) as transformers has it: learned positions, layer norms, one fused projection, all weights transposed. */
+/* GPT-2 (Radford et al., 2019) as in transformers: learned positions, layer norms, one fused
+ * projection, and transposed weights of linear layers. No state. The interface is in family.h. */
 #include "nn/pretrained/family.h"
 
 #include <stdio.h>
@@ -45,17 +46,20 @@ lacks(const exo_decoder_spec *s)
 static json_t *
 write_gpt2(const exo_decoder_spec *s)
 {
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:b, s:o, s:o, s:o}", "vocab_size", (json_int_t)s->vocabulary,
-        "n_positions", (json_int_t)s->context, "n_embd", (json_int_t)s->width, "n_layer", (json_int_t)s->layers,
-        "n_head", (json_int_t)s->heads, "n_inner", (json_int_t)s->inner, "layer_norm_epsilon", exo_hf_real(s->norm_eps),
-        "activation_function", exo_hf_activation_name(s->activation), "tie_word_embeddings", s->tied, "resid_pdrop",
-        exo_hf_real(s->dropout), "embd_pdrop", exo_hf_real(s->dropout), "attn_pdrop", exo_hf_real(s->dropout));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:b, s:o, s:o, s:o}", "vocab_size",
+                     (json_int_t)s->vocabulary, "n_positions", (json_int_t)s->context, "n_embd",
+                     (json_int_t)s->width, "n_layer", (json_int_t)s->layers, "n_head",
+                     (json_int_t)s->heads, "n_inner", (json_int_t)s->inner, "layer_norm_epsilon",
+                     exo_hf_real(s->norm_eps), "activation_function",
+                     exo_hf_activation_name(s->activation), "tie_word_embeddings", s->tied,
+                     "resid_pdrop", exo_hf_real(s->dropout), "embd_pdrop", exo_hf_real(s->dropout),
+                     "attn_pdrop", exo_hf_real(s->dropout));
 }
 
-/* A Conv1D: (in, out). */
+/* Adds the tensors of a Conv1D: weight (in, out), bias (out). */
 static void
-add_conv1d(exo_tensor_places *places, const char *tensor, const char *param, size_t index, size_t in, size_t out)
+add_conv1d(exo_tensor_places *places, const char *tensor, const char *param, size_t index,
+           size_t in, size_t out)
 {
     char there[EXO_TENSOR_PLACE_NAME], here[EXO_TENSOR_PLACE_NAME];
     snprintf(there, sizeof there, "%s.weight", tensor);
@@ -89,9 +93,11 @@ const exo_family exo_family_gpt2 = {
     .name = "gpt2",
     .architecture = "GPT2LMHeadModel",
     .prefixes = {"transformer.", ""},
-    /* rates of dropout, which are of training; heads for other tasks; the type in which scores are computed (here fp32) */
-    .harmless = {"attn_pdrop", "embd_pdrop", "resid_pdrop", "n_ctx", "reorder_and_upcast_attn", "summary_activation",
-                 "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"},
+    /* dropout rates, for training only; heads for other tasks; the type of the attention scores,
+     * which is always fp32 here */
+    .harmless = {"attn_pdrop", "embd_pdrop", "resid_pdrop", "n_ctx", "reorder_and_upcast_attn",
+                 "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+                 "summary_type", "summary_use_proj"},
     .buffers = {"h.#.attn.bias", "h.#.attn.masked_bias"}, /* the causal mask */
     .read = read_gpt2,
     .lacks = lacks,

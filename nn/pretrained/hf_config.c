@@ -1,4 +1,4 @@
-/* Strict reading of config.json. */
+/* Strict reading of config.json: see hf_config.h. */
 #include "nn/pretrained/hf_config.h"
 
 #include <math.h>
@@ -12,39 +12,45 @@
 #include "base/file.h"
 
 enum {
-    MAX_CONFIG = 1 << 20
+    MAX_CONFIG = 1 << 20 /* bytes */
 };
 
-/* What says nothing about the function from tokens to logits, in transformers' PretrainedConfig and in published files: */
+/* Keys that do not change the function from tokens to logits, from transformers' PretrainedConfig
+ * and from published files. */
 static const char *const harmless[] = {
     /* names and versions: of files, classes, tasks, tokenizers */
-    "_name_or_path", "_num_labels", "architectures", "auto_map", "finetuning_task", "id2label", "label2id",
-    "model_type", "name_or_path", "num_labels", "problem_type", "task_specific_params", "tokenizer_class",
-    "transformers_version", "transformers.js_config",
-    /* tokens that begin, end and fill, and how text is generated: of who asks the model */
-    "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "diversity_penalty",
-    "do_sample", "early_stopping", "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty",
-    "forced_bos_token_id", "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "min_length",
-    "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences", "pad_token_id", "prefix",
-    "remove_invalid_values", "repetition_penalty", "sep_token_id", "suppress_tokens", "temperature", "top_k", "top_p",
-    "typical_p", "unk_token_id",
-    /* what a call returns and keeps, and in which type or pieces it computes: the same numbers up to rounding; that a decoder is one */
+    "_name_or_path", "_num_labels", "architectures", "auto_map", "finetuning_task", "id2label",
+    "label2id", "model_type", "name_or_path", "num_labels", "problem_type", "task_specific_params",
+    "tokenizer_class", "transformers_version", "transformers.js_config",
+    /* options of generation, and the tokens that begin, end and pad a text */
+    "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "decoder_start_token_id",
+    "diversity_penalty", "do_sample", "early_stopping", "encoder_no_repeat_ngram_size",
+    "eos_token_id", "exponential_decay_length_penalty", "forced_bos_token_id",
+    "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "min_length",
+    "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences", "pad_token_id",
+    "prefix", "remove_invalid_values", "repetition_penalty", "sep_token_id", "suppress_tokens",
+    "temperature", "top_k", "top_p", "typical_p", "unk_token_id",
+    /* a call's results, its caches, its types and division of the computation, which change the
+     * numbers by rounding at most; that a decoder is one */
     "is_decoder", "chunk_size_feed_forward", "dtype", "gradient_checkpointing", "output_attentions",
-    "output_hidden_states", "output_past", "output_scores", "pretraining_tp", "return_dict", "return_dict_in_generate",
-    "torch_dtype", "torchscript", "use_bfloat16", "use_cache", "use_return_dict", "_attn_implementation",
-    "_attn_implementation_autoset", "attn_implementation",
-    /* initial values, which the files replace */
+    "output_hidden_states", "output_past", "output_scores", "pretraining_tp", "return_dict",
+    "return_dict_in_generate", "torch_dtype", "torchscript", "use_bfloat16", "use_cache",
+    "use_return_dict", "_attn_implementation", "_attn_implementation_autoset",
+    "attn_implementation",
+    /* initial values, which the weights replace */
     "initializer_range", NULL};
 
-/* These mean another computation unless they are false or empty; every config.json that an older transformers wrote has some. */
-static const char *const must_be_off[] = {"add_cross_attention", "is_encoder_decoder",  "pruned_heads",
-                                          "quantization_config", "tie_encoder_decoder", "cross_attention_hidden_size"};
+/* Keys that must be off (false, 0 or empty), because they change the computation. Files written by
+ * older versions of transformers have some of them. */
+static const char *const must_be_off[] = {"add_cross_attention", "is_encoder_decoder",
+                                          "pruned_heads",        "quantization_config",
+                                          "tie_encoder_decoder", "cross_attention_hidden_size"};
 
 static const struct {
     const char *name;
     exo_activation activation;
 } activations[] = {
-    /* the first name of each is what is written */
+    /* the first name of an activation is the written one */
     {"gelu_new", EXO_GELU_TANH},  {"gelu_pytorch_tanh", EXO_GELU_TANH},
     {"gelu_fast", EXO_GELU_TANH}, {"gelu_python_tanh", EXO_GELU_TANH},
     {"gelu", EXO_GELU},           {"gelu_python", EXO_GELU},
@@ -63,16 +69,20 @@ exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err)
     if (st == EXO_OK)
         st = exo_file_read(config->path, MAX_CONFIG, &text, &size, err);
     if (st == EXO_NOT_FOUND)
-        return exo_fail(err, st, "%s: there is no such file; a Hugging Face directory has one beside its weights",
-                        config->path);
+        return exo_fail(
+            err, st,
+            "%s: there is no such file; a Hugging Face directory has one beside its weights",
+            config->path);
     if (st != EXO_OK)
         return st;
     config->root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason);
     exo_free(text);
     if (!config->root)
-        return exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", config->path, reason.line, reason.column, reason.text);
+        return exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", config->path, reason.line, reason.column,
+                        reason.text);
     if (!json_is_object(config->root))
-        return exo_fail(err, EXO_DAMAGED, "%s: is no JSON object, as a model's description is", config->path);
+        return exo_fail(err, EXO_DAMAGED, "%s: is no JSON object, as a model's description is",
+                        config->path);
     return EXO_OK;
 }
 
@@ -83,7 +93,8 @@ exo_hf_config_close(exo_hf_config *config)
     config->root = NULL;
 }
 
-/* The value under `key` as JSON, cut to what a message has room for. */
+/* Records an error about a key, unless one is recorded. The text has the key's value as JSON, cut
+ * to the room in a message. */
 static void
 fail(exo_hf_config *c, exo_status status, const char *key, const char *verb, const char *reason)
 {
@@ -91,9 +102,9 @@ fail(exo_hf_config *c, exo_status status, const char *key, const char *verb, con
     if (c->error.code != EXO_OK)
         return;
     char *value = json ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    if (json) /* the reason is not to be cut by a value that fills pages */
-        exo_fail(&c->error, status, "%s: \"%.80s\": %.100s%s %s: %s", c->path, key, value ? value : "?",
-                 value && strlen(value) > 100 ? "..." : "", verb, reason);
+    if (json) /* a long value is cut, so that the reason is not */
+        exo_fail(&c->error, status, "%s: \"%.80s\": %.100s%s %s: %s", c->path, key,
+                 value ? value : "?", value && strlen(value) > 100 ? "..." : "", verb, reason);
     else
         exo_fail(&c->error, status, "%s: \"%s\" is missing: %s", c->path, key, reason);
     json_free_t release;
@@ -102,12 +113,14 @@ fail(exo_hf_config *c, exo_status status, const char *key, const char *verb, con
 }
 
 void
-exo_hf_refuse_part(exo_hf_config *config, const char *key, const char *part, const char *value, const char *reason)
+exo_hf_refuse_part(exo_hf_config *config, const char *key, const char *part, const char *value,
+                   const char *reason)
 {
     if (config->error.code != EXO_OK)
         return;
-    exo_fail(&config->error, EXO_UNSUPPORTED, "%s: \"%s.%.80s\"%s%.80s%s is not supported: %s", config->path, key, part,
-             value ? ": \"" : "", value ? value : "", value ? "\"" : "", reason);
+    exo_fail(&config->error, EXO_UNSUPPORTED, "%s: \"%s.%.80s\"%s%.80s%s is not supported: %s",
+             config->path, key, part, value ? ": \"" : "", value ? value : "", value ? "\"" : "",
+             reason);
 }
 
 void
@@ -140,7 +153,7 @@ was_asked(const exo_hf_config *c, const char *key)
     return false;
 }
 
-/* false, 0, {} and []: an option that is off. */
+/* An option is off if it is false, 0, {} or []. */
 static bool
 is_off(const json_t *value)
 {
@@ -161,10 +174,12 @@ exo_hf_config_finish(exo_hf_config *config, const char *const *more, exo_err *er
     }
     json_object_foreach(config->root, key, value)
     {
-        if (json_is_null(value) || was_asked(config, key) || in_list(harmless, key) || in_list(more, key))
+        if (json_is_null(value) || was_asked(config, key) || in_list(harmless, key) ||
+            in_list(more, key))
             continue;
         exo_hf_refuse(config, key,
-                      "it is not known whether the key changes what the model computes; if it does not, take it out");
+                      "it is not known whether the key changes what the model computes; if it does "
+                      "not, take it out");
     }
     if (config->error.code != EXO_OK && err)
         *err = config->error;
@@ -186,7 +201,8 @@ exo_hf_size(exo_hf_config *config, const char *key, size_t fallback)
     const json_t *value = exo_hf_get(config, key);
     if (!value && fallback > 0)
         return fallback;
-    if (json_is_integer(value) && json_integer_value(value) >= 1 && json_integer_value(value) <= INT32_MAX)
+    if (json_is_integer(value) && json_integer_value(value) >= 1 &&
+        json_integer_value(value) <= INT32_MAX)
         return (size_t)json_integer_value(value);
     exo_hf_wrong(config, key, "expected an integer from 1");
     return 1;
@@ -232,7 +248,8 @@ exo_hf_activation(exo_hf_config *config, const char *key, exo_activation fallbac
     for (size_t i = 0; name && i < sizeof activations / sizeof *activations; i++)
         if (strcmp(activations[i].name, name) == 0)
             return activations[i].activation;
-    exo_hf_refuse(config, key, "there are gelu_new, gelu, relu, silu and linear, and their other names");
+    exo_hf_refuse(config, key,
+                  "there are gelu_new, gelu, relu, silu and linear, and their other names");
     return fallback;
 }
 

@@ -1,5 +1,8 @@
-/* A config.json, read strictly: each key is asked for, must be a given value, or is known not to change what a model computes; any other is
- * an error. Errors stick. Owner: the caller; one thread. */
+/* Strict reading of config.json. Each key is asked for, must have a given value, or is known not
+ * to change the model's computation. Any other key is an error.
+ *
+ * The first error is recorded in the config; later ones are ignored. Owner: the caller; one
+ * thread. Read next: hf_config.c; family.h. */
 #ifndef EXO_PRETRAINED_HF_CONFIG_H
 #define EXO_PRETRAINED_HF_CONFIG_H
 
@@ -10,7 +13,7 @@
 #include "nn/pretrained/paths.h"
 
 enum {
-    EXO_HF_KEYS = 64
+    EXO_HF_KEYS = 64 /* different keys that can be asked for */
 };
 
 typedef struct exo_hf_config {
@@ -21,32 +24,36 @@ typedef struct exo_hf_config {
     exo_err error;
 } exo_hf_config;
 
-/* NOT_FOUND, IO; DAMAGED: no JSON object. */
+/* Reads config.json in a folder. The caller closes the config, also after an error. NOT_FOUND, IO,
+ * NOMEM; DAMAGED: no JSON object. */
 exo_status exo_hf_config_open(exo_hf_config *config, const char *folder, exo_err *err);
 void exo_hf_config_close(exo_hf_config *config);
-/* The first error; else refuses what was not asked for and is neither null nor in exo_hf_harmless nor in the list, which ends with NULL. */
+/* The recorded error, if any. Else refuses each key that was not asked for, unless it is null or
+ * in one of two lists: the general one in hf_config.c, and `harmless`, which ends with NULL. */
 exo_status exo_hf_config_finish(exo_hf_config *config, const char *const *harmless, exo_err *err);
 
-/* The value under `key`, NULL if it is missing or null. */
+/* The value under `key`; NULL: it is missing or null. `key` must be static. */
 const json_t *exo_hf_get(exo_hf_config *config, const char *key);
-/* An integer from 1. `fallback` 0: it must be there. */
+/* An integer of at least 1. The key is required if `fallback` is 0. After an error: 1. */
 size_t exo_hf_size(exo_hf_config *config, const char *key, size_t fallback);
+/* A finite number. */
 float exo_hf_float(exo_hf_config *config, const char *key, float fallback);
 bool exo_hf_bool(exo_hf_config *config, const char *key, bool fallback);
-/* A boolean that must have this value, which it has where the key is missing. */
+/* Requires that a boolean has this value. A missing key counts as this value. */
 void exo_hf_must(exo_hf_config *config, const char *key, bool value);
 exo_activation exo_hf_activation(exo_hf_config *config, const char *key, exo_activation fallback);
-/* Records UNSUPPORTED: "path: "key": value is not supported: reason". */
+/* Records UNSUPPORTED, with the text `path: "key": value is not supported: reason`. */
 void exo_hf_refuse(exo_hf_config *config, const char *key, const char *reason);
-/* The same of a key in the mapping under `key`, with its value if it is a text: "path: "key.part": "value" is not supported: reason". */
+/* The same for `part`, a key in the mapping under `key`. `value` is its text, or NULL. The text:
+ * `path: "key.part": "value" is not supported: reason`. */
 void exo_hf_refuse_part(exo_hf_config *config, const char *key, const char *part, const char *value,
                         const char *reason);
-/* Records DAMAGED likewise. */
+/* Records DAMAGED: `path: "key": value is wrong: expected`. */
 void exo_hf_wrong(exo_hf_config *config, const char *key, const char *expected);
 
-/* A JSON number with no more digits than the float needs: 1e-5 is 1e-05 again. NULL: no memory. */
+/* A JSON number with no more digits than the float needs: 1e-5f becomes 1e-05. NULL: no memory. */
 json_t *exo_hf_real(float value);
-/* transformers' name of an activation. */
+/* The name of an activation in transformers. Static. */
 const char *exo_hf_activation_name(exo_activation activation);
 
 #endif

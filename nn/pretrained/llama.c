@@ -1,11 +1,12 @@
-/* LLaMA (Touvron et al., 2023; Grattafiori et al., 2024) as transformers has it: RMS norms, rotary positions of halves, gated MLPs, fewer
- * key-value heads than heads. */
+/* LLaMA (Touvron et al., 2023; Grattafiori et al., 2024) as in transformers: RMS norms, rotary
+ * positions that turn the halves of a head, gated MLPs, and optionally fewer key-value heads than
+ * heads. No state. The interface is in family.h. */
 #include "nn/pretrained/family.h"
 
 #include <stdint.h>
 #include <string.h>
 
-/* The first key of `rope` that is not known here; NULL: all are. */
+/* The first unknown key of `rope`, or NULL. */
 static const char *
 other_key(const json_t *rope)
 {
@@ -26,7 +27,7 @@ other_key(const json_t *rope)
     return NULL;
 }
 
-/* "default", "linear" or "llama3" in `rope`, the value of `key`. */
+/* Reads `rope`, the value of `key`, of type "default", "linear" or "llama3". */
 static void
 read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_scaling *out)
 {
@@ -36,10 +37,12 @@ read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_sca
         exo_hf_wrong(c, key, "expected a mapping with rope_type");
         return;
     }
-    if (name && strcmp(name, "default") != 0 && strcmp(name, "linear") != 0 && strcmp(name, "llama3") != 0) {
-        exo_hf_refuse_part(c, key, type ? "rope_type" : "type", name,
-                           "of the ways to scale rotary positions there are default, linear and llama3");
-        return; /* its keys are its own */
+    if (name && strcmp(name, "default") != 0 && strcmp(name, "linear") != 0 &&
+        strcmp(name, "llama3") != 0) {
+        exo_hf_refuse_part(
+            c, key, type ? "rope_type" : "type", name,
+            "of the ways to scale rotary positions there are default, linear and llama3");
+        return; /* an unknown type has its own keys: no error about them */
     }
     if (other_key(rope))
         exo_hf_refuse_part(c, key, other_key(rope), NULL, "the key is not known here");
@@ -54,7 +57,8 @@ read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_sca
         exo_hf_wrong(c, key, "expected a factor from 1");
     if (out->linear)
         return;
-    json_int_t original = json_integer_value(json_object_get(rope, "original_max_position_embeddings"));
+    json_int_t original =
+        json_integer_value(json_object_get(rope, "original_max_position_embeddings"));
     out->low_freq_factor = (float)json_number_value(json_object_get(rope, "low_freq_factor"));
     out->high_freq_factor = (float)json_number_value(json_object_get(rope, "high_freq_factor"));
     out->original_context = original > 0 ? (size_t)original : 0;
@@ -62,11 +66,12 @@ read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_sca
         exo_hf_wrong(c, key, "expected original_max_position_embeddings");
 }
 
-/* Older files have rope_theta and rope_scaling, newer ones both in rope_parameters. */
+/* Older files have rope_theta and rope_scaling; newer ones have both in rope_parameters. */
 static void
 read_rope(exo_hf_config *c, exo_decoder_spec *s)
 {
-    const json_t *scaling = exo_hf_get(c, "rope_scaling"), *newer = exo_hf_get(c, "rope_parameters");
+    const json_t *scaling = exo_hf_get(c, "rope_scaling"),
+                 *newer = exo_hf_get(c, "rope_parameters");
     s->rope_theta = exo_hf_float(c, "rope_theta", 10000.0f);
     if (scaling && newer && !json_equal(scaling, newer))
         exo_hf_refuse(c, "rope_scaling", "rope_parameters says something else");
@@ -78,7 +83,8 @@ read_rope(exo_hf_config *c, exo_decoder_spec *s)
             s->rope_theta = (float)json_number_value(theta);
     }
     if (newer || scaling)
-        read_scaling(c, newer ? "rope_parameters" : "rope_scaling", newer ? newer : scaling, &s->rope_scaling);
+        read_scaling(c, newer ? "rope_parameters" : "rope_scaling", newer ? newer : scaling,
+                     &s->rope_scaling);
 }
 
 static void
@@ -127,24 +133,26 @@ write_scaling(const exo_rope_scaling *r)
         return json_null();
     if (r->linear)
         return json_pack("{s:s, s:o}", "rope_type", "linear", "factor", exo_hf_real(r->factor));
-    return json_pack("{s:s, s:o, s:o, s:o, s:I}", "rope_type", "llama3", "factor", exo_hf_real(r->factor),
-                     "low_freq_factor", exo_hf_real(r->low_freq_factor), "high_freq_factor",
-                     exo_hf_real(r->high_freq_factor), "original_max_position_embeddings",
-                     (json_int_t)r->original_context);
+    return json_pack("{s:s, s:o, s:o, s:o, s:I}", "rope_type", "llama3", "factor",
+                     exo_hf_real(r->factor), "low_freq_factor", exo_hf_real(r->low_freq_factor),
+                     "high_freq_factor", exo_hf_real(r->high_freq_factor),
+                     "original_max_position_embeddings", (json_int_t)r->original_context);
 }
 
 static json_t *
 write_llama(const exo_decoder_spec *s)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:b, s:b, s:b, s:o, s:o, s:o}", "vocab_size",
-                     (json_int_t)s->vocabulary, "max_position_embeddings", (json_int_t)s->context, "hidden_size",
-                     (json_int_t)s->width, "num_hidden_layers", (json_int_t)s->layers, "num_attention_heads",
-                     (json_int_t)s->heads, "num_key_value_heads", (json_int_t)s->kv_heads, "head_dim",
-                     (json_int_t)s->head_width, "intermediate_size", (json_int_t)s->inner, "rms_norm_eps",
-                     exo_hf_real(s->norm_eps), "hidden_act", exo_hf_activation_name(s->activation), "attention_bias",
-                     s->attention_qkv_bias, "mlp_bias", s->mlp_bias, "tie_word_embeddings", s->tied, "rope_theta",
-                     exo_hf_real(s->rope_theta), "rope_scaling", write_scaling(&s->rope_scaling), "attention_dropout",
-                     exo_hf_real(s->dropout));
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:b, s:b, s:b, s:o, s:o, s:o}",
+        "vocab_size", (json_int_t)s->vocabulary, "max_position_embeddings", (json_int_t)s->context,
+        "hidden_size", (json_int_t)s->width, "num_hidden_layers", (json_int_t)s->layers,
+        "num_attention_heads", (json_int_t)s->heads, "num_key_value_heads", (json_int_t)s->kv_heads,
+        "head_dim", (json_int_t)s->head_width, "intermediate_size", (json_int_t)s->inner,
+        "rms_norm_eps", exo_hf_real(s->norm_eps), "hidden_act",
+        exo_hf_activation_name(s->activation), "attention_bias", s->attention_qkv_bias, "mlp_bias",
+        s->mlp_bias, "tie_word_embeddings", s->tied, "rope_theta", exo_hf_real(s->rope_theta),
+        "rope_scaling", write_scaling(&s->rope_scaling), "attention_dropout",
+        exo_hf_real(s->dropout));
 }
 
 static void
@@ -158,12 +166,17 @@ places(const exo_decoder_spec *s, exo_tensor_places *p)
         exo_tensor_places_norm(p, "layers.#.input_layernorm", "blocks.#.norm1", i, width, false);
         exo_tensor_places_linear(p, "layers.#.self_attn.q_proj", qkv, i, 0, heads, width, bias);
         exo_tensor_places_linear(p, "layers.#.self_attn.k_proj", qkv, i, heads, keys, width, bias);
-        exo_tensor_places_linear(p, "layers.#.self_attn.v_proj", qkv, i, heads + keys, keys, width, bias);
-        exo_tensor_places_linear(p, "layers.#.self_attn.o_proj", "blocks.#.attention.out", i, 0, width, heads, bias);
-        exo_tensor_places_norm(p, "layers.#.post_attention_layernorm", "blocks.#.norm2", i, width, false);
+        exo_tensor_places_linear(p, "layers.#.self_attn.v_proj", qkv, i, heads + keys, keys, width,
+                                 bias);
+        exo_tensor_places_linear(p, "layers.#.self_attn.o_proj", "blocks.#.attention.out", i, 0,
+                                 width, heads, bias);
+        exo_tensor_places_norm(p, "layers.#.post_attention_layernorm", "blocks.#.norm2", i, width,
+                               false);
         exo_tensor_places_linear(p, "layers.#.mlp.gate_proj", up, i, 0, s->inner, width, mlp_bias);
-        exo_tensor_places_linear(p, "layers.#.mlp.up_proj", up, i, s->inner, s->inner, width, mlp_bias);
-        exo_tensor_places_linear(p, "layers.#.mlp.down_proj", "blocks.#.mlp.down", i, 0, width, s->inner, mlp_bias);
+        exo_tensor_places_linear(p, "layers.#.mlp.up_proj", up, i, s->inner, s->inner, width,
+                                 mlp_bias);
+        exo_tensor_places_linear(p, "layers.#.mlp.down_proj", "blocks.#.mlp.down", i, 0, width,
+                                 s->inner, mlp_bias);
     }
     exo_tensor_places_norm(p, "norm", "norm", 0, width, false);
 }
@@ -172,8 +185,9 @@ const exo_family exo_family_llama = {
     .name = "llama",
     .architecture = "LlamaForCausalLM",
     .prefixes = {"model.", ""},
-    /* what is random in training; names and versions */
-    .harmless = {"attention_dropout", "is_llama_config", "max_sequence_length", "unsloth_fixed", "unsloth_version"},
+    /* dropout rates, for training only; names and versions */
+    .harmless = {"attention_dropout", "is_llama_config", "max_sequence_length", "unsloth_fixed",
+                 "unsloth_version"},
     .buffers = {"layers.#.self_attn.rotary_emb.inv_freq"}, /* follows from rope_theta */
     .read = read_llama,
     .lacks = lacks,

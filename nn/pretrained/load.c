@@ -1,4 +1,5 @@
-/* Reads Hugging Face directories: the spec of config.json, and each tensor into its place. No state; any thread. Read next: family.h. */
+/* Reads Hugging Face directories: the spec from config.json, and each tensor into its place. No
+ * state; any thread. Read next: family.h, weights.h. */
 #include <string.h>
 #include <unistd.h>
 
@@ -12,7 +13,7 @@
 
 #include <exogym/memory.h>
 
-/* --- The spec ---------------------------------------------------------------------------------------------------------------- */
+/* --- The spec --------------------------------------------------------------------------------- */
 
 static exo_status
 read_spec(exo_hf_config *c, exo_decoder_spec *out, exo_err *err)
@@ -34,7 +35,8 @@ read_spec(exo_hf_config *c, exo_decoder_spec *out, exo_err *err)
     return st;
 }
 
-/* The weights of an adapter change the model: without them it is another one. */
+/* Refuses a folder with an adapter: without the adapter's weights the model would be another
+ * one. */
 static exo_status
 check_adapter(const char *folder, exo_err *err)
 {
@@ -42,8 +44,10 @@ check_adapter(const char *folder, exo_err *err)
     exo_status st = exo_pretrained_path(path, folder, "adapter_config.json", err);
     if (st == EXO_OK && access(path, F_OK) == 0)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "%s: is of an adapter (LoRA), which is not applied here. Merge it into its model with peft "
-                        "(AutoPeftModelForCausalLM.from_pretrained(FOLDER).merge_and_unload().save_pretrained(OTHER)), "
+                        "%s: is of an adapter (LoRA), which is not applied here. Merge it into its "
+                        "model with peft "
+                        "(AutoPeftModelForCausalLM.from_pretrained(FOLDER).merge_and_unload().save_"
+                        "pretrained(OTHER)), "
                         "or take the file away to use the model without it",
                         path);
     return st;
@@ -69,7 +73,7 @@ exo_decoder_load_spec(const char *folder, exo_decoder_spec *out, exo_err *err)
     return st;
 }
 
-/* The first thing in which the specs differ that shapes parameters or decides what is computed; NULL: they are alike. */
+/* The first difference between the specs that shapes parameters or the computation; NULL: none. */
 static const char *
 difference(const exo_decoder_spec *a, const exo_decoder_spec *b)
 {
@@ -81,12 +85,15 @@ difference(const exo_decoder_spec *a, const exo_decoder_spec *b)
         {"vocabulary", a->vocabulary == b->vocabulary},
         {"context", a->context == b->context || a->position != EXO_POSITION_LEARNED},
         {"layers", a->layers == b->layers},
-        {"heads", a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_width == b->head_width},
+        {"heads",
+         a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_width == b->head_width},
         {"width", a->width == b->width && a->inner == b->inner},
         {"positions", a->position == b->position && a->position_offset == b->position_offset},
-        {"norm", a->norm == b->norm && a->norm_eps == b->norm_eps && a->embedding_norm == b->embedding_norm},
+        {"norm", a->norm == b->norm && a->norm_eps == b->norm_eps &&
+                     a->embedding_norm == b->embedding_norm},
         {"activation", a->activation == b->activation && a->gated == b->gated},
-        {"biases", a->attention_qkv_bias == b->attention_qkv_bias && a->attention_out_bias == b->attention_out_bias &&
+        {"biases", a->attention_qkv_bias == b->attention_qkv_bias &&
+                       a->attention_out_bias == b->attention_out_bias &&
                        a->mlp_bias == b->mlp_bias},
         {"head", a->tied == b->tied},
         {"rotary frequencies",
@@ -103,14 +110,14 @@ difference(const exo_decoder_spec *a, const exo_decoder_spec *b)
     return NULL;
 }
 
-/* --- Tensors ------------------------------------------------------------------------------------------------------------------- */
+/* --- Tensors ---------------------------------------------------------------------------------- */
 
-/* One tensor on its way; pieces of the parallel loop. */
+/* The copy of one tensor into a parameter: an item of the parallel loop. */
 struct move {
     const exo_tensor_place *place;
     const exo_safetensor *tensor;
     float *here;
-    bool failed; /* no memory */
+    bool failed; /* there was no memory */
 };
 
 struct loading {
@@ -119,7 +126,7 @@ struct loading {
     const exo_decoder_spec *spec;
     exo_tensor_places places;
     exo_weights weights;
-    struct move *moves; /* (places.count) */
+    struct move *moves; /* (places.count), in the places' order */
 };
 
 static void
@@ -137,9 +144,10 @@ from_bf16(const void *data, float *out, size_t count)
 static float
 from_half(uint16_t bits)
 {
-    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u, fraction = bits & 1023u, out;
+    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u,
+             fraction = bits & 1023u, out;
     float value;
-    if (exponent == 0) { /* zero, or a number of 2^-24 */
+    if (exponent == 0) { /* zero or subnormal: a multiple of 2^-24 */
         value = (float)fraction * 0x1p-24f;
         memcpy(&out, &value, sizeof out);
         out |= sign;
@@ -198,7 +206,7 @@ full_name(const struct loading *l, const exo_tensor_place *p, char out[2 * EXO_T
     strcat(out, p->tensor);
 }
 
-/* The prefix that the files have: that of the first tensor, the embedding. */
+/* Finds the prefix of the files' tensors, by the name of the first tensor, the embedding. */
 static void
 find_prefix(struct loading *l)
 {
@@ -218,18 +226,20 @@ check_tensor(const exo_tensor_place *p, const exo_weight *w, exo_err *err)
     const exo_safetensor *t = w->tensor;
     char found[EXO_SHAPE_TEXT], expected[EXO_SHAPE_TEXT];
     if (t->num_dims != p->num_dims || memcmp(t->dims, p->dims, p->num_dims * sizeof *p->dims) != 0)
-        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has the shape %s, expected is %s by " EXO_CONFIG_FILE,
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: tensor '%s' has the shape %s, expected is %s by " EXO_CONFIG_FILE,
                         w->path, t->name, exo_safetensors_shape(t->num_dims, t->dims, found),
                         exo_safetensors_shape(p->num_dims, p->dims, expected));
-    if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 && strcmp(t->dtype, "BF16") != 0)
-        return exo_fail(
-            err, EXO_UNSUPPORTED,
-            "%s: tensor '%s' is of type %s; F32, F16 and BF16 are read: take weights that are not quantized", w->path,
-            t->name, t->dtype);
+    if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 &&
+        strcmp(t->dtype, "BF16") != 0)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "%s: tensor '%s' is of type %s; F32, F16 and BF16 are read: take weights "
+                        "that are not quantized",
+                        w->path, t->name, t->dtype);
     return EXO_OK;
 }
 
-/* The number of the parameter of that name; exo_params_count: there is none. */
+/* The index of the parameter with this name; exo_params_count: there is none. */
 static size_t
 find_param(const exo_params *params, const char *name)
 {
@@ -249,10 +259,12 @@ fail_without(const struct loading *l, const char *name, const char *param, exo_e
                : exo_fail(err, EXO_DAMAGED,
                           "%s: has no tensor '%s', which '%s' is to come from by " EXO_CONFIG_FILE
                           ": both files must be of one model",
-                          l->weights.num_files == 1 ? exo_safetensors_path(l->weights.files[0]) : index, name, param);
+                          l->weights.num_files == 1 ? exo_safetensors_path(l->weights.files[0])
+                                                    : index,
+                          name, param);
 }
 
-/* The tensor that a place is filled from, of the shape that the spec claims. */
+/* Finds the tensor of a place, and checks that it has the spec's shape. */
 static exo_status
 find_weight(struct loading *l, const exo_tensor_place *p, exo_weight **out, exo_err *err)
 {
@@ -264,7 +276,7 @@ find_weight(struct loading *l, const exo_tensor_place *p, exo_weight **out, exo_
     return check_tensor(p, *out, err);
 }
 
-/* Finds each place's tensor and its part of the parameters. */
+/* Finds each place's tensor, and its part of the parameters. */
 static exo_status
 plan_moves(struct loading *l, exo_params *params, exo_err *err)
 {
@@ -278,19 +290,23 @@ plan_moves(struct loading *l, exo_params *params, exo_err *err)
         size_t index = find_param(params, p->param);
         const exo_param_info *info = exo_params_info(params, index);
         if (!info || p->first + exo_tensor_place_numel(p) > info->numel)
-            return exo_fail(err, EXO_DAMAGED, "the model has no parameter '%s' that tensor '%s' of %s fits", p->param,
+            return exo_fail(err, EXO_DAMAGED,
+                            "the model has no parameter '%s' that tensor '%s' of %s fits", p->param,
                             w->tensor->name, w->path);
         w->used = true;
-        l->moves[i] = (struct move){.place = p, .tensor = w->tensor, .here = exo_params_at(params, index) + p->first};
+        l->moves[i] = (struct move){
+            .place = p, .tensor = w->tensor, .here = exo_params_at(params, index) + p->first};
         filled += exo_tensor_place_numel(p);
     }
     size_t numel = exo_params_numel(params) + exo_params_frozen_numel(params);
     if (filled != numel)
-        return exo_fail(err, EXO_DAMAGED, "%s: fills %zu of the model's %zu parameters", l->folder, filled, numel);
+        return exo_fail(err, EXO_DAMAGED, "%s: fills %zu of the model's %zu parameters", l->folder,
+                        filled, numel);
     return EXO_OK;
 }
 
-/* A head beside the embedding that it is tied to: some files have both, alike. */
+/* A head in a file although it is tied to the embedding: some files have both. They must be
+ * equal. */
 static exo_status
 check_tied_head(struct loading *l, exo_weight *head, exo_err *err)
 {
@@ -298,7 +314,8 @@ check_tied_head(struct loading *l, exo_weight *head, exo_err *err)
     if (strcmp(t->dtype, embedding->dtype) != 0 || t->bytes != embedding->bytes ||
         memcmp(t->data, embedding->data, t->bytes) != 0)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: tensor '%s' differs from the embedding, though config.json says tie_word_embeddings: set "
+                        "%s: tensor '%s' differs from the embedding, though config.json says "
+                        "tie_word_embeddings: set "
                         "that to false there",
                         head->path, t->name);
     head->used = true;
@@ -317,7 +334,8 @@ check_rest(struct loading *l, exo_err *err)
             st = check_tied_head(l, w, err);
         if (st != EXO_OK)
             return st;
-        if (w->used || (strncmp(name, l->prefix, prefix) == 0 && exo_family_is_buffer(l->family, name + prefix)))
+        if (w->used || (strncmp(name, l->prefix, prefix) == 0 &&
+                        exo_family_is_buffer(l->family, name + prefix)))
             continue;
         return exo_fail(err, EXO_DAMAGED,
                         "%s: tensor '%s' has no place in a %s of %zu layers, which " EXO_CONFIG_FILE
@@ -333,12 +351,14 @@ move_all(struct loading *l, exo_err *err)
     exo_parallel_for(l->places.count, move_piece, l->moves);
     for (size_t i = 0; i < l->places.count; i++)
         if (l->moves[i].failed)
-            return exo_fail(err, EXO_NOMEM, "%s: no memory for tensor '%s'", l->folder, l->moves[i].tensor->name);
+            return exo_fail(err, EXO_NOMEM, "%s: no memory for tensor '%s'", l->folder,
+                            l->moves[i].tensor->name);
     return EXO_OK;
 }
 
 exo_status
-exo_pretrained_read(const char *folder, const exo_decoder_spec *spec, exo_params *params, exo_err *err)
+exo_pretrained_read(const char *folder, const exo_decoder_spec *spec, exo_params *params,
+                    exo_err *err)
 {
     exo_decoder_spec there;
     exo_status st = exo_decoder_load_spec(folder, &there, err);
@@ -346,7 +366,9 @@ exo_pretrained_read(const char *folder, const exo_decoder_spec *spec, exo_params
         return st;
     const char *other = difference(&there, spec);
     if (other)
-        return exo_fail(err, EXO_INVAL, "%s/" EXO_CONFIG_FILE ": is of another model: the %s differs", folder, other);
+        return exo_fail(err, EXO_INVAL,
+                        "%s/" EXO_CONFIG_FILE ": is of another model: the %s differs", folder,
+                        other);
     struct loading l = {.folder = folder, .family = exo_family_find(there.family), .spec = spec};
     st = exo_weights_open(&l.weights, folder, err);
     if (st == EXO_OK)

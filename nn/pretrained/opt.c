@@ -1,12 +1,13 @@
-/* OPT (Zhang et al., 2022) as transformers has it: learned positions from row 2 on, layer norms before each branch, ReLU, queries, keys
- * and values each with a layer of their own. */
+/* OPT (Zhang et al., 2022) as in transformers: learned positions that begin at row 2, layer norms
+ * before each branch, ReLU, and separate linear layers for queries, keys and values. No state. The
+ * interface is in family.h. */
 #include "nn/pretrained/family.h"
 
 enum {
-    OFFSET = 2 /* of positions */
+    OFFSET = 2 /* the row of position 0 */
 };
 
-static const float eps = 1e-5f; /* transformers' only one */
+static const float eps = 1e-5f; /* the only epsilon of OPT's norms in transformers */
 
 static void
 read_opt(exo_hf_config *c, exo_decoder_spec *s)
@@ -25,13 +26,16 @@ read_opt(exo_hf_config *c, exo_decoder_spec *s)
     s->norm = EXO_NORM_LAYER;
     s->norm_eps = eps;
     s->activation = exo_hf_activation(c, "activation_function", EXO_RELU);
-    s->attention_qkv_bias = s->attention_out_bias = s->mlp_bias = exo_hf_bool(c, "enable_bias", true);
+    s->attention_qkv_bias = s->attention_out_bias = s->mlp_bias =
+        exo_hf_bool(c, "enable_bias", true);
     s->tied = exo_hf_bool(c, "tie_word_embeddings", true);
     s->rope_theta = 10000.0f;
     if (!exo_hf_bool(c, "do_layer_norm_before", true))
-        exo_hf_refuse(c, "do_layer_norm_before", "norms after the branches, as in opt-350m, are not there");
+        exo_hf_refuse(c, "do_layer_norm_before",
+                      "norms after the branches, as in opt-350m, are not there");
     if (exo_hf_size(c, "word_embed_proj_dim", s->width) != s->width)
-        exo_hf_refuse(c, "word_embed_proj_dim", "embeddings narrower than hidden_size, as in opt-350m, are not there");
+        exo_hf_refuse(c, "word_embed_proj_dim",
+                      "embeddings narrower than hidden_size, as in opt-350m, are not there");
     exo_hf_must(c, "_remove_final_layer_norm", false);
     exo_hf_must(c, "layer_norm_elementwise_affine", true);
 }
@@ -55,13 +59,14 @@ lacks(const exo_decoder_spec *s)
 static json_t *
 write_opt(const exo_decoder_spec *s)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:b, s:b, s:I, s:o, s:o}", "vocab_size",
-                     (json_int_t)s->vocabulary, "max_position_embeddings", (json_int_t)s->context, "hidden_size",
-                     (json_int_t)s->width, "num_hidden_layers", (json_int_t)s->layers, "num_attention_heads",
-                     (json_int_t)s->heads, "ffn_dim", (json_int_t)s->inner, "activation_function",
-                     exo_hf_activation_name(s->activation), "enable_bias", s->mlp_bias, "tie_word_embeddings", s->tied,
-                     "do_layer_norm_before", true, "word_embed_proj_dim", (json_int_t)s->width, "dropout",
-                     exo_hf_real(s->dropout), "attention_dropout", exo_hf_real(s->dropout));
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:b, s:b, s:I, s:o, s:o}", "vocab_size",
+        (json_int_t)s->vocabulary, "max_position_embeddings", (json_int_t)s->context, "hidden_size",
+        (json_int_t)s->width, "num_hidden_layers", (json_int_t)s->layers, "num_attention_heads",
+        (json_int_t)s->heads, "ffn_dim", (json_int_t)s->inner, "activation_function",
+        exo_hf_activation_name(s->activation), "enable_bias", s->mlp_bias, "tie_word_embeddings",
+        s->tied, "do_layer_norm_before", true, "word_embed_proj_dim", (json_int_t)s->width,
+        "dropout", exo_hf_real(s->dropout), "attention_dropout", exo_hf_real(s->dropout));
 }
 
 static void
@@ -70,17 +75,22 @@ places(const exo_decoder_spec *s, exo_tensor_places *p)
     size_t width = s->width;
     bool bias = s->mlp_bias;
     exo_tensor_places_add(p, "embed_tokens.weight", "embedding.weight", 0, s->vocabulary, width);
-    exo_tensor_places_add(p, "embed_positions.weight", "position.weight", 0, s->context + OFFSET, width);
+    exo_tensor_places_add(p, "embed_positions.weight", "position.weight", 0, s->context + OFFSET,
+                          width);
     for (size_t i = 0; i < s->layers; i++) {
         const char *qkv = "blocks.#.attention.qkv";
-        exo_tensor_places_norm(p, "layers.#.self_attn_layer_norm", "blocks.#.norm1", i, width, true);
+        exo_tensor_places_norm(p, "layers.#.self_attn_layer_norm", "blocks.#.norm1", i, width,
+                               true);
         exo_tensor_places_linear(p, "layers.#.self_attn.q_proj", qkv, i, 0, width, width, bias);
         exo_tensor_places_linear(p, "layers.#.self_attn.k_proj", qkv, i, width, width, width, bias);
-        exo_tensor_places_linear(p, "layers.#.self_attn.v_proj", qkv, i, 2 * width, width, width, bias);
-        exo_tensor_places_linear(p, "layers.#.self_attn.out_proj", "blocks.#.attention.out", i, 0, width, width, bias);
+        exo_tensor_places_linear(p, "layers.#.self_attn.v_proj", qkv, i, 2 * width, width, width,
+                                 bias);
+        exo_tensor_places_linear(p, "layers.#.self_attn.out_proj", "blocks.#.attention.out", i, 0,
+                                 width, width, bias);
         exo_tensor_places_norm(p, "layers.#.final_layer_norm", "blocks.#.norm2", i, width, true);
         exo_tensor_places_linear(p, "layers.#.fc1", "blocks.#.mlp.up", i, 0, s->inner, width, bias);
-        exo_tensor_places_linear(p, "layers.#.fc2", "blocks.#.mlp.down", i, 0, width, s->inner, bias);
+        exo_tensor_places_linear(p, "layers.#.fc2", "blocks.#.mlp.down", i, 0, width, s->inner,
+                                 bias);
     }
     exo_tensor_places_norm(p, "final_layer_norm", "norm", 0, width, true);
 }
@@ -89,8 +99,10 @@ const exo_family exo_family_opt = {
     .name = "opt",
     .architecture = "OPTForCausalLM",
     .prefixes = {"model.decoder.", "decoder.", ""},
-    /* what is random in training; initial values; fields of the training code that nothing reads */
-    .harmless = {"dropout", "attention_dropout", "activation_dropout", "layerdrop", "init_std", "output_projection"},
+    /* dropout rates, for training only; initial values; fields of the training code that nothing
+     * reads */
+    .harmless = {"dropout", "attention_dropout", "activation_dropout", "layerdrop", "init_std",
+                 "output_projection"},
     .read = read_opt,
     .lacks = lacks,
     .write = write_opt,

@@ -1,18 +1,19 @@
-/* Names of files in a Hugging Face directory. */
+/* Names of files in a Hugging Face directory. No state. */
 #ifndef EXO_PRETRAINED_PATHS_H
 #define EXO_PRETRAINED_PATHS_H
 
 #include <exogym/status.h>
 
 enum {
-    EXO_PRETRAINED_PATH = 4096
+    EXO_PRETRAINED_PATH = 4096 /* bytes of a path, with its 0 */
 };
 
 #define EXO_CONFIG_FILE   "config.json"
 #define EXO_WEIGHTS_FILE  "model.safetensors"
 #define EXO_WEIGHTS_INDEX "model.safetensors.index.json"
 
-/* folder/name. INVAL: longer than EXO_PRETRAINED_PATH. */
-exo_status exo_pretrained_path(char out[EXO_PRETRAINED_PATH], const char *folder, const char *name, exo_err *err);
+/* Writes folder/name to `out`. INVAL: it does not fit into EXO_PRETRAINED_PATH bytes. */
+exo_status exo_pretrained_path(char out[EXO_PRETRAINED_PATH], const char *folder, const char *name,
+                               exo_err *err);
 
 #endif

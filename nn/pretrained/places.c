@@ -1,4 +1,5 @@
-/* The list of places, and copying to and from them. No state; any thread. */
+/* The list of places, and copies between tensors and parameters: see places.h. No state; any
+ * thread. */
 #include "nn/pretrained/places.h"
 
 #include <stdio.h>
@@ -7,7 +8,7 @@
 #include <exogym/memory.h>
 
 enum {
-    BLOCK = 32 /* rows and columns of a piece that is transposed at once, in the cache */
+    BLOCK = 32 /* rows and columns that are transposed together, small enough for the cache */
 };
 
 void
@@ -17,20 +18,21 @@ exo_tensor_places_release(exo_tensor_places *places)
     *places = (exo_tensor_places){0};
 }
 
-/* `pattern` with # replaced by the number. */
+/* Writes `pattern` to `out`, with the number instead of #. */
 static void
 expand(char out[EXO_TENSOR_PLACE_NAME], const char *pattern, size_t index)
 {
     const char *mark = strchr(pattern, '#');
     if (mark)
-        snprintf(out, EXO_TENSOR_PLACE_NAME, "%.*s%zu%s", (int)(mark - pattern), pattern, index, mark + 1);
+        snprintf(out, EXO_TENSOR_PLACE_NAME, "%.*s%zu%s", (int)(mark - pattern), pattern, index,
+                 mark + 1);
     else
         snprintf(out, EXO_TENSOR_PLACE_NAME, "%s", pattern);
 }
 
 exo_tensor_place *
-exo_tensor_places_add(exo_tensor_places *places, const char *tensor, const char *param, size_t index, size_t rows,
-                      size_t columns)
+exo_tensor_places_add(exo_tensor_places *places, const char *tensor, const char *param,
+                      size_t index, size_t rows, size_t columns)
 {
     if (places->status != EXO_OK)
         return NULL;
@@ -52,8 +54,8 @@ exo_tensor_places_add(exo_tensor_places *places, const char *tensor, const char 
 }
 
 void
-exo_tensor_places_linear(exo_tensor_places *places, const char *tensor, const char *param, size_t index, size_t first,
-                         size_t rows, size_t columns, bool bias)
+exo_tensor_places_linear(exo_tensor_places *places, const char *tensor, const char *param,
+                         size_t index, size_t first, size_t rows, size_t columns, bool bias)
 {
     char there[EXO_TENSOR_PLACE_NAME], here[EXO_TENSOR_PLACE_NAME];
     snprintf(there, sizeof there, "%s.weight", tensor);
@@ -69,8 +71,8 @@ exo_tensor_places_linear(exo_tensor_places *places, const char *tensor, const ch
 }
 
 void
-exo_tensor_places_norm(exo_tensor_places *places, const char *tensor, const char *param, size_t index, size_t width,
-                       bool bias)
+exo_tensor_places_norm(exo_tensor_places *places, const char *tensor, const char *param,
+                       size_t index, size_t width, bool bias)
 {
     char there[EXO_TENSOR_PLACE_NAME], here[EXO_TENSOR_PLACE_NAME];
     snprintf(there, sizeof there, "%s.weight", tensor);
@@ -88,13 +90,14 @@ exo_tensor_place_numel(const exo_tensor_place *place)
     return place->dims[0] * (place->num_dims == 2 ? place->dims[1] : 1);
 }
 
-/* out (columns, rows) of in (rows, columns). */
+/* Transposes in (rows, columns) to out (columns, rows). */
 static void
 transpose(const float *restrict in, float *restrict out, size_t rows, size_t columns)
 {
     for (size_t r = 0; r < rows; r += BLOCK) {
         for (size_t c = 0; c < columns; c += BLOCK) {
-            size_t last_r = rows - r < BLOCK ? rows : r + BLOCK, last_c = columns - c < BLOCK ? columns : c + BLOCK;
+            size_t last_r = rows - r < BLOCK ? rows : r + BLOCK,
+                   last_c = columns - c < BLOCK ? columns : c + BLOCK;
             for (size_t i = r; i < last_r; i++)
                 for (size_t j = c; j < last_c; j++)
                     out[j * rows + i] = in[i * columns + j];
@@ -102,9 +105,10 @@ transpose(const float *restrict in, float *restrict out, size_t rows, size_t col
     }
 }
 
-/* Rows (A, B, D) to rows (B, A, D), each of `columns` elements. */
+/* Reorders rows of `columns` elements from (A, B, D) to (B, A, D). */
 static void
-swap_rows(const float *restrict in, float *restrict out, size_t a, size_t b, size_t d, size_t columns)
+swap_rows(const float *restrict in, float *restrict out, size_t a, size_t b, size_t d,
+          size_t columns)
 {
     size_t run = d * columns;
     for (size_t i = 0; i < a; i++)

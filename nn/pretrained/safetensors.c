@@ -1,5 +1,10 @@
-/* Safetensors files: 8 bytes with the header's length (little-endian), the header (JSON: name -> dtype, shape, data_offsets, relative to
- * the header's end), the data, without gaps. Everything in the file is somebody else's: each number is checked before it is used. */
+/* Safetensors files: see safetensors.h. The layout:
+ *
+ *   8 bytes   the header's length, little-endian
+ *   header    JSON: name -> dtype, shape, data_offsets (relative to the header's end)
+ *   data      without gaps
+ *
+ * The file is not trusted: each number is checked before it is used. */
 #include "nn/pretrained/safetensors.h"
 
 #include <errno.h>
@@ -16,13 +21,13 @@
 
 #include "base/file.h"
 
-#define MAX_HEADER (UINT64_C(100) << 20) /* the reference implementation's */
+#define MAX_HEADER (UINT64_C(100) << 20) /* bytes, as in the reference implementation */
 
 struct exo_safetensors {
     char *path;
     const unsigned char *mapped; /* NULL: an empty file */
     size_t size;
-    size_t data_at;
+    size_t data_at; /* offset of the data */
     json_t *header; /* owns the names */
     exo_safetensor *tensors;
     size_t count;
@@ -32,8 +37,9 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[] = {
-    {"F32", 4}, {"BF16", 2}, {"F16", 2}, {"F64", 8}, {"I64", 8},     {"U64", 8},     {"I32", 4},  {"U32", 4},
-    {"I16", 2}, {"U16", 2},  {"I8", 1},  {"U8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"BOOL", 1},
+    {"F32", 4}, {"BF16", 2}, {"F16", 2},     {"F64", 8},     {"I64", 8},
+    {"U64", 8}, {"I32", 4},  {"U32", 4},     {"I16", 2},     {"U16", 2},
+    {"I8", 1},  {"U8", 1},   {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"BOOL", 1},
 };
 
 const char *
@@ -108,27 +114,33 @@ parse_header(exo_safetensors *f, exo_err *err)
 {
     uint64_t length = 0;
     if (f->size < 8)
-        return exo_fail(err, EXO_DAMAGED, "%s: is cut or no safetensors file: it has %zu bytes", f->path, f->size);
+        return exo_fail(err, EXO_DAMAGED, "%s: is cut or no safetensors file: it has %zu bytes",
+                        f->path, f->size);
     static const char pointer[] = "version https://git-lfs.github.com/";
     if (f->size >= sizeof pointer && memcmp(f->mapped, pointer, sizeof pointer - 1) == 0)
         return exo_fail(err, EXO_DAMAGED,
-                        "%s: is not the file but Git LFS's pointer to it: fetch it with `git lfs pull` in its folder",
+                        "%s: is not the file but Git LFS's pointer to it: fetch it with `git lfs "
+                        "pull` in its folder",
                         f->path);
     for (int i = 0; i < 8; i++)
         length |= (uint64_t)f->mapped[i] << (8 * i);
     if (length > MAX_HEADER || length > f->size - 8)
-        return exo_fail(err, EXO_DAMAGED, "%s: is cut or no safetensors file: a header of %llu bytes in a file of %zu",
-                        f->path, (unsigned long long)length, f->size);
+        return exo_fail(
+            err, EXO_DAMAGED,
+            "%s: is cut or no safetensors file: a header of %llu bytes in a file of %zu", f->path,
+            (unsigned long long)length, f->size);
     json_error_t reason;
-    f->header = json_loadb((const char *)f->mapped + 8, (size_t)length, JSON_REJECT_DUPLICATES, &reason);
+    f->header =
+        json_loadb((const char *)f->mapped + 8, (size_t)length, JSON_REJECT_DUPLICATES, &reason);
     if (!json_is_object(f->header))
-        return exo_fail(err, EXO_DAMAGED, "%s: is damaged or no safetensors file: its header is no JSON object: %s",
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: is damaged or no safetensors file: its header is no JSON object: %s",
                         f->path, f->header ? "another kind of value" : reason.text);
     f->data_at = 8 + (size_t)length;
     return EXO_OK;
 }
 
-/* Shape and the bytes that it takes. */
+/* Reads a tensor's type and shape, and computes its bytes. */
 static exo_status
 read_shape(const exo_safetensors *f, const json_t *info, exo_safetensor *t, exo_err *err)
 {
@@ -141,27 +153,30 @@ read_shape(const exo_safetensors *f, const json_t *info, exo_safetensor *t, exo_
         }
     }
     if (!t->dtype)
-        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has the unknown type '%.32s'", f->path, t->name,
-                        dtype ? dtype : "");
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has the unknown type '%.32s'", f->path,
+                        t->name, dtype ? dtype : "");
     if (!json_is_array(shape) || json_array_size(shape) > EXO_SAFETENSORS_DIMS)
-        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has no shape of at most %d dimensions", f->path, t->name,
-                        EXO_SAFETENSORS_DIMS);
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has no shape of at most %d dimensions",
+                        f->path, t->name, EXO_SAFETENSORS_DIMS);
     t->num_dims = json_array_size(shape);
     t->numel = 1;
     for (size_t d = 0; d < t->num_dims; d++) {
         const json_t *item = json_array_get(shape, d);
         json_int_t length = json_is_integer(item) ? json_integer_value(item) : -1;
         if (length < 0 || __builtin_mul_overflow(t->numel, (size_t)length, &t->numel))
-            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has an impossible shape", f->path, t->name);
+            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has an impossible shape", f->path,
+                            t->name);
         t->dims[d] = (size_t)length;
     }
     if (__builtin_mul_overflow(t->numel, t->bytes, &t->bytes))
-        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has an impossible shape", f->path, t->name);
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has an impossible shape", f->path,
+                        t->name);
     return EXO_OK;
 }
 
 static exo_status
-read_tensor(const exo_safetensors *f, const char *name, const json_t *info, exo_safetensor *t, exo_err *err)
+read_tensor(const exo_safetensors *f, const char *name, const json_t *info, exo_safetensor *t,
+            exo_err *err)
 {
     *t = (exo_safetensor){.name = name};
     exo_status st = read_shape(f, info, t, err);
@@ -173,11 +188,13 @@ read_tensor(const exo_safetensors *f, const char *name, const json_t *info, exo_
         return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' has no data_offsets", f->path, name);
     json_int_t from = json_integer_value(first), to = json_integer_value(last);
     if (from < 0 || to < from || (uint64_t)to > f->size - f->data_at)
-        return exo_fail(err, EXO_DAMAGED, "%s: is cut or damaged: tensor '%s' lies outside the file", f->path, name);
+        return exo_fail(err, EXO_DAMAGED,
+                        "%s: is cut or damaged: tensor '%s' lies outside the file", f->path, name);
     if ((uint64_t)(to - from) != t->bytes) {
         char shape[EXO_SHAPE_TEXT];
-        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' of %s %s has %lld bytes, not %zu", f->path, name, t->dtype,
-                        exo_safetensors_shape(t->num_dims, t->dims, shape), (long long)(to - from), t->bytes);
+        return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' of %s %s has %lld bytes, not %zu",
+                        f->path, name, t->dtype, exo_safetensors_shape(t->num_dims, t->dims, shape),
+                        (long long)(to - from), t->bytes);
     }
     t->data = f->mapped + f->data_at + from;
     return EXO_OK;
@@ -192,7 +209,7 @@ by_place(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones first */
 }
 
-/* As the reference implementation: no byte is two tensors' or nobody's. */
+/* Each byte of the data belongs to exactly one tensor, as the reference implementation requires. */
 static exo_status
 check_places(const exo_safetensors *f, exo_err *err)
 {
@@ -201,12 +218,13 @@ check_places(const exo_safetensors *f, exo_err *err)
         const exo_safetensor *t = &f->tensors[i];
         if ((const unsigned char *)t->data != end)
             return exo_fail(err, EXO_DAMAGED, "%s: is damaged: tensor '%s' %s", f->path, t->name,
-                            (uintptr_t)t->data < (uintptr_t)end ? "overlaps another" : "comes after a gap");
+                            (uintptr_t)t->data < (uintptr_t)end ? "overlaps another"
+                                                                : "comes after a gap");
         end += t->bytes;
     }
     if (end != all)
-        return exo_fail(err, EXO_DAMAGED, "%s: is damaged: its last %zu bytes are no tensor's", f->path,
-                        (size_t)(all - end));
+        return exo_fail(err, EXO_DAMAGED, "%s: is damaged: its last %zu bytes are no tensor's",
+                        f->path, (size_t)(all - end));
     return EXO_OK;
 }
 

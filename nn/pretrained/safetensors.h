@@ -1,7 +1,8 @@
-/* A safetensors file, mapped into memory and checked as a whole before anything is read of it.
+/* A safetensors file, mapped into memory. Opening checks the whole header before any tensor is
+ * read.
  *
- * The format is in docs/models.md. Read-only after open; any thread. The file must not shrink while it is open.
- */
+ * docs/models.md has the format. Owner: the caller of open; read-only after open, for any thread.
+ * The file must not shrink while it is open. Read next: safetensors.c, weights.h. */
 #ifndef EXO_PRETRAINED_SAFETENSORS_H
 #define EXO_PRETRAINED_SAFETENSORS_H
 
@@ -12,32 +13,33 @@
 #include <exogym/status.h>
 
 enum {
-    EXO_SAFETENSORS_DIMS = 8,
-    EXO_SHAPE_TEXT = 192,
+    EXO_SAFETENSORS_DIMS = 8, /* dimensions of a tensor, at most */
+    EXO_SHAPE_TEXT = 192,     /* bytes of a shape as text */
 };
 
 typedef struct exo_safetensor {
     const char *name;
-    const char *dtype; /* "F32", "BF16", ...: one of the format's */
+    const char *dtype; /* a type of the format: "F32", "BF16", ... */
     size_t num_dims;
     size_t dims[EXO_SAFETENSORS_DIMS];
     size_t numel, bytes;
-    const void *data; /* little-endian, row-major; not aligned */
+    const void *data; /* little-endian, row-major, not aligned; valid until close */
 } exo_safetensor;
 
 typedef struct exo_safetensors exo_safetensors;
 
-/* NOT_FOUND, IO; DAMAGED names the file and the tensor: cut, no JSON, a name twice, shapes that do not give the bytes, tensors that overlap,
- * leave gaps or lie outside the file. */
+/* NOT_FOUND, IO, NOMEM. DAMAGED names the file and the tensor: the file is cut; the header is no
+ * JSON or has a name twice; a tensor's bytes do not match its shape; tensors overlap, leave a gap,
+ * or lie outside the file. */
 exo_status exo_safetensors_open(exo_safetensors **out, const char *path, exo_err *err);
 void exo_safetensors_close(exo_safetensors **file);
 
 const char *exo_safetensors_path(const exo_safetensors *file);
 size_t exo_safetensors_count(const exo_safetensors *file);
-/* In the order of their data. */
+/* The index-th tensor, in the order of their data; NULL after the last. */
 const exo_safetensor *exo_safetensors_at(const exo_safetensors *file, size_t index);
 
-/* "(2, 3)" for messages; `out` has room for EXO_SHAPE_TEXT characters. */
+/* Writes a shape such as "(2, 3)" to `out`, which has EXO_SHAPE_TEXT bytes, and returns it. */
 const char *exo_safetensors_shape(size_t num_dims, const size_t *dims, char *out);
 
 #endif

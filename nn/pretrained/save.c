@@ -1,4 +1,6 @@
-/* Writes Hugging Face directories: the weights in one file or in shards, their index, and config.json last, each file at once. No state. */
+/* Writes Hugging Face directories: the weights in one file or in shards, then their index, then
+ * config.json. Each file is replaced atomically. Finally, stale files of an earlier save are
+ * removed. One call owns all state. Read next: family.h, base/file.h. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +23,7 @@ struct saving {
     exo_params *params;
     bool bf16;
     exo_tensor_places places;
-    size_t *shards; /* (places.count): each tensor's file, from 0 */
+    size_t *shards; /* (places.count): the number of each tensor's file, from 0 */
     size_t num_shards;
 };
 
@@ -53,7 +55,8 @@ shard_name(const struct saving *s, size_t shard, char out[64])
         snprintf(out, 64, "model-%05zu-of-%05zu.safetensors", shard + 1, s->num_shards);
 }
 
-/* Tensors in order, as many to a file as fit; one that is larger than a file has its own. */
+/* Distributes the tensors, in order, to files of at most `limit` bytes (0: one file). A tensor
+ * larger than the limit has its own file. */
 static exo_status
 plan_shards(struct saving *s, size_t limit, exo_err *err)
 {
@@ -74,7 +77,7 @@ plan_shards(struct saving *s, size_t limit, exo_err *err)
     return EXO_OK;
 }
 
-/* --- One file ---------------------------------------------------------------------------------------------------------------------- */
+/* --- One file --------------------------------------------------------------------------------- */
 
 /* The header of a shard, padded with spaces so that the data begin at a multiple of 8. */
 static char *
@@ -88,12 +91,14 @@ make_header(const struct saving *s, size_t shard, size_t *length)
         char name[2 * EXO_TENSOR_PLACE_NAME];
         if (s->shards[i] != shard)
             continue;
-        json_t *shape = p->num_dims == 2 ? json_pack("[I, I]", (json_int_t)p->dims[0], (json_int_t)p->dims[1])
-                                         : json_pack("[I]", (json_int_t)p->dims[0]);
+        json_t *shape = p->num_dims == 2
+                            ? json_pack("[I, I]", (json_int_t)p->dims[0], (json_int_t)p->dims[1])
+                            : json_pack("[I]", (json_int_t)p->dims[0]);
         size_t end = at + bytes_of(s, p);
         full_name(s, p, name);
         good = json_object_set_new(header, name,
-                                   json_pack("{s:s, s:o, s:[I, I]}", "dtype", s->bf16 ? "BF16" : "F32", "shape", shape,
+                                   json_pack("{s:s, s:o, s:[I, I]}", "dtype",
+                                             s->bf16 ? "BF16" : "F32", "shape", shape,
                                              "data_offsets", (json_int_t)at, (json_int_t)end)) == 0;
         at = end;
     }
@@ -109,7 +114,8 @@ make_header(const struct saving *s, size_t shard, size_t *length)
 }
 
 static exo_status
-write_floats(const struct saving *s, exo_file *file, const float *values, size_t count, exo_err *err)
+write_floats(const struct saving *s, exo_file *file, const float *values, size_t count,
+             exo_err *err)
 {
     uint16_t half[1024];
     exo_status st = EXO_OK;
@@ -134,8 +140,8 @@ write_tensor(const struct saving *s, exo_file *file, const exo_tensor_place *p, 
     const exo_param_info *info = exo_params_info(s->params, index);
     size_t numel = exo_tensor_place_numel(p);
     if (!info || p->first + numel > info->numel)
-        return exo_fail(err, EXO_INVAL, "%s: the parameters are of another model: '%s' is missing", s->folder,
-                        p->param);
+        return exo_fail(err, EXO_INVAL, "%s: the parameters are of another model: '%s' is missing",
+                        s->folder, p->param);
     const float *here = exo_params_at(s->params, index) + p->first;
     if (p->kind == EXO_TENSOR_PLACE_PLAIN)
         return write_floats(s, file, here, numel, err);
@@ -178,7 +184,7 @@ done:
     return st;
 }
 
-/* --- The folder --------------------------------------------------------------------------------------------------------------------- */
+/* --- The folder ------------------------------------------------------------------------------- */
 
 static exo_status
 write_json(const struct saving *s, const char *name, json_t *json, exo_err *err)
@@ -214,20 +220,23 @@ write_index(const struct saving *s, exo_err *err)
         }
         total += bytes_of(s, &s->places.items[i]);
     }
-    json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
+    json_t *index =
+        json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
     exo_status st = write_json(s, EXO_WEIGHTS_INDEX, index, err);
     json_decref(index);
     return st;
 }
 
-/* The special tokens are the tokenizer's: none is said here, lest the family's defaults end texts at tokens that mean something else. */
+/* The special tokens belong to the tokenizer. They are null here: if they were missing,
+ * transformers would take the family's defaults, and end texts at tokens with another meaning. */
 static exo_status
 write_config(const struct saving *s, exo_err *err)
 {
     json_t *config = s->family->write(s->spec);
-    json_t *shared = json_pack("{s:[s], s:s, s:s, s:n, s:n, s:n}", "architectures", s->family->architecture,
-                               "model_type", s->family->name, "torch_dtype", s->bf16 ? "bfloat16" : "float32",
-                               "bos_token_id", "eos_token_id", "pad_token_id");
+    json_t *shared =
+        json_pack("{s:[s], s:s, s:s, s:n, s:n, s:n}", "architectures", s->family->architecture,
+                  "model_type", s->family->name, "torch_dtype", s->bf16 ? "bfloat16" : "float32",
+                  "bos_token_id", "eos_token_id", "pad_token_id");
     exo_status st = config && shared && json_object_update(shared, config) == 0
                         ? write_json(s, EXO_CONFIG_FILE, shared, err)
                         : fail_nomem(s, err);
@@ -236,7 +245,8 @@ write_config(const struct saving *s, exo_err *err)
     return st;
 }
 
-/* Is it a weights file of an earlier save, which would be read instead of or beside this one's? */
+/* True: `name` is a weights file of an earlier save, which a reader would take instead of this
+ * save's files, or beside them. */
 static bool
 is_stale(const struct saving *s, const char *name)
 {
@@ -247,7 +257,8 @@ is_stale(const struct saving *s, const char *name)
         return s->num_shards > 1;
     if (strcmp(name, EXO_WEIGHTS_INDEX) == 0)
         return s->num_shards == 1;
-    if (sscanf(name, "model-%5zu-of-%5zu.safetensors%n", &shard, &of, &end) != 2 || end == 0 || name[end] != '\0')
+    if (sscanf(name, "model-%5zu-of-%5zu.safetensors%n", &shard, &of, &end) != 2 || end == 0 ||
+        name[end] != '\0')
         return false;
     if (s->num_shards == 1 || shard < 1 || shard > s->num_shards)
         return true;
@@ -270,16 +281,16 @@ remove_stale(const struct saving *s, exo_err *err)
 }
 
 exo_status
-exo_pretrained_write(const char *folder, const exo_decoder_spec *spec, exo_params *params, exo_dtype dtype,
-                     size_t shard_bytes, exo_err *err)
+exo_pretrained_write(const char *folder, const exo_decoder_spec *spec, exo_params *params,
+                     exo_dtype dtype, size_t shard_bytes, exo_err *err)
 {
     struct saving s = {.folder = folder, .spec = spec, .params = params, .bf16 = dtype == EXO_BF16};
     if (dtype != EXO_F32 && dtype != EXO_BF16)
-        return exo_fail(err, EXO_INVAL, "%s: a decoder is saved as float32 or bfloat16, not %s", folder,
-                        exo_dtype_name(dtype));
+        return exo_fail(err, EXO_INVAL, "%s: a decoder is saved as float32 or bfloat16, not %s",
+                        folder, exo_dtype_name(dtype));
     exo_status st = exo_family_check(&s.family, s.spec, err);
     if (st == EXO_OK)
-        st = exo_dir_guard(folder, err); /* it may have come from elsewhere, with links in it */
+        st = exo_dir_guard(folder, err); /* a folder from elsewhere may have links in it */
     if (st == EXO_OK)
         st = exo_folder_make(folder, err);
     if (st == EXO_OK)

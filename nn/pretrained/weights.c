@@ -1,4 +1,4 @@
-/* Weights of a directory: one file, or shards with their index. */
+/* The tensors of a directory, in one file or in shards with an index: see weights.h. */
 #include "nn/pretrained/weights.h"
 
 #include <stdio.h>
@@ -14,8 +14,8 @@
 #include "nn/pretrained/paths.h"
 
 enum {
-    MAX_INDEX = 64 << 20,
-    MAX_FILES = 10000,
+    MAX_INDEX = 64 << 20, /* bytes */
+    MAX_FILES = 10000,    /* shards */
 };
 
 void
@@ -42,7 +42,7 @@ exo_weights_find(const exo_weights *weights, const char *name)
     return weights->count ? bsearch(&key, weights->all, weights->count, sizeof key, by_name) : NULL;
 }
 
-/* Puts the tensors of all files in the order of their names: a file can have a million of them. */
+/* Sorts the tensors of all files by name, for binary search: a file can have a million tensors. */
 static exo_status
 order_tensors(exo_weights *w, exo_err *err)
 {
@@ -50,12 +50,13 @@ order_tensors(exo_weights *w, exo_err *err)
         qsort(w->all, w->count, sizeof *w->all, by_name);
     for (size_t i = 1; i < w->count; i++)
         if (by_name(&w->all[i - 1], &w->all[i]) == 0)
-            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is in %s too: each belongs into one file",
+            return exo_fail(err, EXO_DAMAGED,
+                            "%s: tensor '%s' is in %s too: each belongs into one file",
                             w->all[i].path, w->all[i].tensor->name, w->all[i - 1].path);
     return EXO_OK;
 }
 
-/* Opens one more file and adds its tensors. */
+/* Opens one file and adds its tensors. */
 static exo_status
 add_file(exo_weights *w, const char *path, exo_err *err)
 {
@@ -78,11 +79,13 @@ add_file(exo_weights *w, const char *path, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "%s: no memory for %zu tensors", path, count);
     w->all = all;
     for (size_t i = 0; i < count; i++)
-        w->all[w->count++] = (exo_weight){.tensor = exo_safetensors_at(file, i), .path = exo_safetensors_path(file)};
+        w->all[w->count++] =
+            (exo_weight){.tensor = exo_safetensors_at(file, i), .path = exo_safetensors_path(file)};
     return EXO_OK;
 }
 
-/* Each tensor is where the index says, and the index says it of each. */
+/* The index and the files must agree: each tensor is in the file that the index names, and the
+ * index has each tensor. */
 static exo_status
 check_index(const exo_weights *w, const char *folder, const char *index, json_t *map, exo_err *err)
 {
@@ -96,19 +99,22 @@ check_index(const exo_weights *w, const char *folder, const char *index, json_t 
         if (st != EXO_OK)
             return st;
         if (!weight || strcmp(weight->path, path) != 0)
-            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is not in %s: fetch both again, of one version", index,
+            return exo_fail(err, EXO_DAMAGED,
+                            "%s: tensor '%s' is not in %s: fetch both again, of one version", index,
                             name, path);
     }
     for (size_t i = 0; i < w->count; i++)
         if (!json_object_get(map, w->all[i].tensor->name))
-            return exo_fail(err, EXO_DAMAGED, "%s: does not have tensor '%s' of %s: fetch both again, of one version",
+            return exo_fail(err, EXO_DAMAGED,
+                            "%s: does not have tensor '%s' of %s: fetch both again, of one version",
                             index, w->all[i].tensor->name, w->all[i].path);
     return EXO_OK;
 }
 
-/* Opens each file that the map names once; `opened` has their names. */
+/* Opens each file in the map once. `opened` gets the files' names. */
 static exo_status
-open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, json_t *opened, exo_err *err)
+open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, json_t *opened,
+            exo_err *err)
 {
     const char *name = NULL;
     json_t *file = NULL;
@@ -117,7 +123,8 @@ open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, 
         char path[EXO_PRETRAINED_PATH];
         const char *text = json_string_value(file);
         if (!text || text[0] == '\0' || text[0] == '.' || strchr(text, '/'))
-            return exo_fail(err, EXO_DAMAGED, "%s: tensor '%s' is in no file of this folder: '%.80s'", index, name,
+            return exo_fail(err, EXO_DAMAGED,
+                            "%s: tensor '%s' is in no file of this folder: '%.80s'", index, name,
                             text ? text : "");
         if (json_object_get(opened, text))
             continue;
@@ -132,7 +139,8 @@ open_shards(exo_weights *w, const char *folder, const char *index, json_t *map, 
         if (st != EXO_OK)
             return st != EXO_NOT_FOUND
                        ? st
-                       : exo_fail(err, EXO_NOT_FOUND, "%s: there is no such file, and %s names it: fetch it, too", path,
+                       : exo_fail(err, EXO_NOT_FOUND,
+                                  "%s: there is no such file, and %s names it: fetch it, too", path,
                                   index);
     }
     return EXO_OK;
@@ -150,10 +158,12 @@ open_index(exo_weights *w, const char *folder, const char *index, exo_err *err)
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason), *opened = json_object();
     json_t *map = json_object_get(root, "weight_map");
     if (!root)
-        st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", index, reason.line, reason.column, reason.text);
+        st = exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", index, reason.line, reason.column,
+                      reason.text);
     else if (!json_is_object(map))
-        st =
-            exo_fail(err, EXO_DAMAGED, "%s: has no weight_map, which says where each tensor is: fetch it again", index);
+        st = exo_fail(err, EXO_DAMAGED,
+                      "%s: has no weight_map, which says where each tensor is: fetch it again",
+                      index);
     else
         st = open_shards(w, folder, index, map, opened, err);
     if (st == EXO_OK)
@@ -166,23 +176,25 @@ open_index(exo_weights *w, const char *folder, const char *index, exo_err *err)
     return st;
 }
 
-/* What is wrong with a folder that has neither. */
+/* The error of a folder that has neither model.safetensors nor its index. */
 static exo_status
 fail_missing(const char *folder, exo_err *err)
 {
-    static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5",
-                                         "flax_model.msgpack"};
+    static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                         "tf_model.h5", "flax_model.msgpack"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char path[EXO_PRETRAINED_PATH];
         if (exo_pretrained_path(path, folder, others[i], NULL) == EXO_OK && access(path, F_OK) == 0)
             return exo_fail(err, EXO_UNSUPPORTED,
-                            "%s: is not read: save the model again with transformers, which writes model.safetensors",
+                            "%s: is not read: save the model again with transformers, which writes "
+                            "model.safetensors",
                             path);
     }
-    return exo_fail(err, EXO_NOT_FOUND,
-                    "%s: has neither " EXO_WEIGHTS_FILE " nor " EXO_WEIGHTS_INDEX
-                    ": fetch the weights, too, or save the model with transformers' save_pretrained",
-                    folder);
+    return exo_fail(
+        err, EXO_NOT_FOUND,
+        "%s: has neither " EXO_WEIGHTS_FILE " nor " EXO_WEIGHTS_INDEX
+        ": fetch the weights, too, or save the model with transformers' save_pretrained",
+        folder);
 }
 
 exo_status
@@ -195,7 +207,7 @@ exo_weights_open(exo_weights *weights, const char *folder, exo_err *err)
         st = exo_pretrained_path(index, folder, EXO_WEIGHTS_INDEX, err);
     if (st != EXO_OK)
         return st;
-    if (access(path, F_OK) == 0) { /* transformers, too, takes this one if there are both */
+    if (access(path, F_OK) == 0) { /* if both exist, transformers takes this one, too */
         st = add_file(weights, path, err);
         if (st == EXO_OK)
             st = order_tensors(weights, err);

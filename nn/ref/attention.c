@@ -3,14 +3,15 @@
 
 #include <math.h>
 
-/* Element d of one token's query, key or value; `head` counts over all of a row's heads. */
+/* The index of element d of a token's query, key or value. `head` counts the heads of queries,
+ * then those of keys, then those of values. */
 static size_t
 place(const exo_ref_attention *s, size_t n, size_t t, size_t head, size_t d)
 {
     return ((n * s->tokens + t) * (s->heads + 2 * s->kv_heads) + head) * s->width + d;
 }
 
-/* Element d after rotary positions is cosine * element d + sine * element *other. */
+/* Rotary positions: element d becomes cosine * element d + sine * element *other. */
 static void
 turn(const exo_ref_attention *s, size_t t, size_t d, size_t *other, double *cosine, double *sine)
 {
@@ -34,12 +35,15 @@ turned(const exo_ref_attention *s, const float *x, size_t n, size_t t, size_t he
     size_t other;
     double cosine, sine;
     turn(s, t, d, &other, &cosine, &sine);
-    return cosine * (double)x[place(s, n, t, head, d)] + sine * (double)x[place(s, n, t, head, other)];
+    return cosine * (double)x[place(s, n, t, head, d)] +
+           sine * (double)x[place(s, n, t, head, other)];
 }
 
-/* Adds `grad`, of element d after rotary positions, to the gradients of what it was made of. */
+/* Adds `grad`, the gradient of element d after rotary positions, to the gradients of the elements
+ * from which it was computed. */
 static void
-add_turned(const exo_ref_attention *s, float *dx, size_t n, size_t t, size_t head, size_t d, double grad)
+add_turned(const exo_ref_attention *s, float *dx, size_t n, size_t t, size_t head, size_t d,
+           double grad)
 {
     size_t other;
     double cosine, sine;
@@ -71,9 +75,10 @@ score(const exo_ref_attention *s, const float *x, size_t n, size_t h, size_t i, 
     return s->scale * sum + slope(s, h) * ((double)j - (double)i);
 }
 
-/* Of a row's scores: the largest, and the sum of exponentials of what they are below it. */
+/* *peak: the largest score of a row. *sum: the sum of exp(score - *peak) over the row. */
 static void
-normalizer(const exo_ref_attention *s, const float *x, size_t n, size_t h, size_t i, double *peak, double *sum)
+normalizer(const exo_ref_attention *s, const float *x, size_t n, size_t h, size_t i, double *peak,
+           double *sum)
 {
     *peak = -INFINITY;
     *sum = 0;
@@ -115,25 +120,29 @@ exo_ref_attention_forward(const exo_ref_attention *s, const float *x, float *y)
                 row_forward(s, x, y, n, h, i);
 }
 
-/* dy_i . value_j: the gradient of weight (i, j) after dropout. */
+/* The gradient of weight (i, j) after dropout: the dot product of dy_i and value_j. */
 static double
-weight_grad(const exo_ref_attention *s, const float *x, const float *dy, size_t n, size_t h, size_t i, size_t j)
+weight_grad(const exo_ref_attention *s, const float *x, const float *dy, size_t n, size_t h,
+            size_t i, size_t j)
 {
     size_t value = s->heads + s->kv_heads + h / (s->heads / s->kv_heads);
     double sum = 0;
     for (size_t d = 0; d < s->width; d++)
-        sum += (double)dy[((n * s->tokens + i) * s->heads + h) * s->width + d] * (double)x[place(s, n, j, value, d)];
+        sum += (double)dy[((n * s->tokens + i) * s->heads + h) * s->width + d] *
+               (double)x[place(s, n, j, value, d)];
     return sum;
 }
 
 static void
-row_backward(const exo_ref_attention *s, const float *x, const float *dy, float *dx, size_t n, size_t h, size_t i)
+row_backward(const exo_ref_attention *s, const float *x, const float *dy, float *dx, size_t n,
+             size_t h, size_t i)
 {
     size_t key = s->heads + h / (s->heads / s->kv_heads), value = key + s->kv_heads;
     double peak, sum, mean = 0;
     normalizer(s, x, n, h, i, &peak, &sum);
     for (size_t j = 0; j <= i; j++)
-        mean += exp(score(s, x, n, h, i, j) - peak) / sum * dropout(s, n, h, i, j) * weight_grad(s, x, dy, n, h, i, j);
+        mean += exp(score(s, x, n, h, i, j) - peak) / sum * dropout(s, n, h, i, j) *
+                weight_grad(s, x, dy, n, h, i, j);
     for (size_t j = 0; j <= i; j++) {
         double weight = exp(score(s, x, n, h, i, j) - peak) / sum, kept = dropout(s, n, h, i, j);
         double dscore = s->scale * weight * (kept * weight_grad(s, x, dy, n, h, i, j) - mean);

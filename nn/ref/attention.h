@@ -1,4 +1,6 @@
-/* Plain causal attention: one loop a dimension, fp32 in and out, sums in double. Defines what the fast one must compute; tests only. */
+/* Plain causal attention: one loop for each dimension, fp32 in and out, sums of a row in double.
+ * It defines the results of the fast kernels. Only tests use it. No state. Read next: attention.c;
+ * nn/cpu/attention_kernels.h. */
 #ifndef EXO_REF_ATTENTION_H
 #define EXO_REF_ATTENTION_H
 
@@ -7,7 +9,7 @@
 #include <stdint.h>
 
 enum {
-    EXO_REF_ATTENTION_WIDTH = 1024 /* D at most */
+    EXO_REF_ATTENTION_WIDTH = 1024 /* the largest D */
 };
 
 /* x (N T, (H + 2 G) D) -> y (N T, H D). */
@@ -16,14 +18,15 @@ typedef struct exo_ref_attention {
     double scale;
     bool alibi;
     size_t turned;       /* elements of a head with rotary positions; 0: none */
-    double theta;        /* of them */
-    const float *scaled; /* (turned / 2), or NULL */
-    const uint8_t *keep; /* (N, H, T, T) of dropout, or NULL */
-    double kept;         /* the share of weights that dropout keeps: the others grow by 1 / kept */
+    double theta;        /* the base of their frequencies */
+    const float *scaled; /* (turned / 2): factors of the frequencies, or NULL */
+    const uint8_t *keep; /* (N, H, T, T): the weights that dropout keeps; NULL: no dropout */
+    double kept;         /* their expected share: kept weights are divided by it */
 } exo_ref_attention;
 
 void exo_ref_attention_forward(const exo_ref_attention *shape, const float *x, float *y);
 /* Overwrites dx. */
-void exo_ref_attention_backward(const exo_ref_attention *shape, const float *x, const float *dy, float *dx);
+void exo_ref_attention_backward(const exo_ref_attention *shape, const float *x, const float *dy,
+                                float *dx);
 
 #endif

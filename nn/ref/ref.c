@@ -11,17 +11,19 @@ exo_ref_conv_plan(exo_ref_conv *s)
     s->out_width = (s->width + 2 * s->padding - s->kernel_width) / s->stride + 1;
 }
 
-/* Index of x under tap (r, s) of the window at (h, w); false: it lies in the padding. */
+/* The row and column of x under tap (r, t) of the window at (h, w). False: they are in the
+ * padding. */
 static bool
 tap(const exo_ref_conv *s, size_t h, size_t w, size_t r, size_t t, size_t *row, size_t *column)
 {
-    *row = h * s->stride + r - s->padding; /* wraps around below 0, then it is too large */
+    *row = h * s->stride + r - s->padding; /* a negative value wraps around, and is too large */
     *column = w * s->stride + t - s->padding;
     return *row < s->height && *column < s->width;
 }
 
 void
-exo_ref_conv_forward(const exo_ref_conv *s, const float *x, const float *weight, const float *bias, float *y)
+exo_ref_conv_forward(const exo_ref_conv *s, const float *x, const float *weight, const float *bias,
+                     float *y)
 {
     size_t row, column;
     for (size_t n = 0; n < s->batch; n++)
@@ -33,19 +35,23 @@ exo_ref_conv_forward(const exo_ref_conv *s, const float *x, const float *weight,
                         for (size_t r = 0; r < s->kernel_height; r++)
                             for (size_t t = 0; t < s->kernel_width; t++)
                                 if (tap(s, h, w, r, t, &row, &column))
-                                    sum +=
-                                        (double)x[((n * s->in_channels + c) * s->height + row) * s->width + column] *
-                                        (double)
-                                            weight[((o * s->in_channels + c) * s->kernel_height + r) * s->kernel_width +
-                                                   t];
-                    y[((n * s->out_channels + o) * s->out_height + h) * s->out_width + w] = (float)sum;
+                                    sum += (double)x[((n * s->in_channels + c) * s->height + row) *
+                                                         s->width +
+                                                     column] *
+                                           (double)
+                                               weight[((o * s->in_channels + c) * s->kernel_height +
+                                                       r) *
+                                                          s->kernel_width +
+                                                      t];
+                    y[((n * s->out_channels + o) * s->out_height + h) * s->out_width + w] =
+                        (float)sum;
                 }
 }
 
-/* One output element's part in the gradients. */
+/* Adds the share of one output element to the gradients. */
 static void
-conv_backward_at(const exo_ref_conv *s, size_t n, size_t o, size_t h, size_t w, const float *x, const float *weight,
-                 float dy, float *dx, float *dweight)
+conv_backward_at(const exo_ref_conv *s, size_t n, size_t o, size_t h, size_t w, const float *x,
+                 const float *weight, float dy, float *dx, float *dweight)
 {
     size_t row, column;
     for (size_t c = 0; c < s->in_channels; c++)
@@ -63,29 +69,33 @@ conv_backward_at(const exo_ref_conv *s, size_t n, size_t o, size_t h, size_t w, 
 }
 
 void
-exo_ref_conv_backward(const exo_ref_conv *s, const float *x, const float *weight, const float *dy, float *dx,
-                      float *dweight, float *dbias)
+exo_ref_conv_backward(const exo_ref_conv *s, const float *x, const float *weight, const float *dy,
+                      float *dx, float *dweight, float *dbias)
 {
     if (dx)
         memset(dx, 0, s->batch * s->in_channels * s->height * s->width * sizeof *dx);
     if (dweight)
-        memset(dweight, 0, s->out_channels * s->in_channels * s->kernel_height * s->kernel_width * sizeof *dweight);
+        memset(dweight, 0,
+               s->out_channels * s->in_channels * s->kernel_height * s->kernel_width *
+                   sizeof *dweight);
     if (dbias)
         memset(dbias, 0, s->out_channels * sizeof *dbias);
     for (size_t n = 0; n < s->batch; n++)
         for (size_t o = 0; o < s->out_channels; o++)
             for (size_t h = 0; h < s->out_height; h++)
                 for (size_t w = 0; w < s->out_width; w++) {
-                    float g = dy[((n * s->out_channels + o) * s->out_height + h) * s->out_width + w];
+                    float g =
+                        dy[((n * s->out_channels + o) * s->out_height + h) * s->out_width + w];
                     if (dbias)
                         dbias[o] += g;
                     conv_backward_at(s, n, o, h, w, x, weight, g, dx, dweight);
                 }
 }
 
-/* Mean and variance of a channel over the batch. */
+/* The mean and the variance of a channel over the batch. */
 static void
-channel_statistics(size_t batch, size_t channels, size_t area, const float *x, size_t c, double *mean, double *variance)
+channel_statistics(size_t batch, size_t channels, size_t area, const float *x, size_t c,
+                   double *mean, double *variance)
 {
     double sum = 0, squares = 0, count = (double)batch * (double)area;
     for (size_t n = 0; n < batch; n++)
@@ -101,9 +111,9 @@ channel_statistics(size_t batch, size_t channels, size_t area, const float *x, s
 }
 
 void
-exo_ref_batch_norm_forward(size_t batch, size_t channels, size_t area, const float *x, const float *gamma,
-                           const float *beta, float *running_mean, float *running_var, float eps, float momentum,
-                           bool train, float *y)
+exo_ref_batch_norm_forward(size_t batch, size_t channels, size_t area, const float *x,
+                           const float *gamma, const float *beta, float *running_mean,
+                           float *running_var, float eps, float momentum, bool train, float *y)
 {
     double count = (double)batch * (double)area;
     for (size_t c = 0; c < channels; c++) {
@@ -118,19 +128,22 @@ exo_ref_batch_norm_forward(size_t batch, size_t channels, size_t area, const flo
         for (size_t n = 0; n < batch; n++)
             for (size_t i = 0; i < area; i++) {
                 size_t at = (n * channels + c) * area + i;
-                y[at] = (float)(((double)x[at] - mean) * inverse * (double)gamma[c] + (double)beta[c]);
+                y[at] =
+                    (float)(((double)x[at] - mean) * inverse * (double)gamma[c] + (double)beta[c]);
             }
     }
 }
 
 void
-exo_ref_batch_norm_backward(size_t batch, size_t channels, size_t area, const float *x, const float *gamma,
-                            const float *running_mean, const float *running_var, const float *dy, float eps, bool train,
-                            float *dx, float *dgamma, float *dbeta)
+exo_ref_batch_norm_backward(size_t batch, size_t channels, size_t area, const float *x,
+                            const float *gamma, const float *running_mean, const float *running_var,
+                            const float *dy, float eps, bool train, float *dx, float *dgamma,
+                            float *dbeta)
 {
     double count = (double)batch * (double)area;
     for (size_t c = 0; c < channels; c++) {
-        double mean = (double)running_mean[c], variance = (double)running_var[c], sum = 0, product = 0;
+        double mean = (double)running_mean[c], variance = (double)running_var[c], sum = 0,
+               product = 0;
         if (train)
             channel_statistics(batch, channels, area, x, c, &mean, &variance);
         double inverse = 1.0 / sqrt(variance + (double)eps);
@@ -167,7 +180,7 @@ exo_ref_relu_backward(size_t count, const float *x, const float *dy, float *dx)
         dx[i] = x[i] > 0 ? dy[i] : 0;
 }
 
-/* Index of the first largest element of a window, in its plane. */
+/* The index, in its plane, of the first largest element of a window. */
 static size_t
 window_winner(const float *plane, size_t width, size_t size, size_t h, size_t w)
 {
@@ -182,7 +195,8 @@ window_winner(const float *plane, size_t width, size_t size, size_t h, size_t w)
 }
 
 void
-exo_ref_max_pool_forward(size_t planes, size_t height, size_t width, size_t size, const float *x, float *y)
+exo_ref_max_pool_forward(size_t planes, size_t height, size_t width, size_t size, const float *x,
+                         float *y)
 {
     size_t rows = height / size, columns = width / size;
     for (size_t p = 0; p < planes; p++)
@@ -194,8 +208,8 @@ exo_ref_max_pool_forward(size_t planes, size_t height, size_t width, size_t size
 }
 
 void
-exo_ref_max_pool_backward(size_t planes, size_t height, size_t width, size_t size, const float *x, const float *dy,
-                          float *dx)
+exo_ref_max_pool_backward(size_t planes, size_t height, size_t width, size_t size, const float *x,
+                          const float *dy, float *dx)
 {
     size_t rows = height / size, columns = width / size;
     memset(dx, 0, planes * height * width * sizeof *dx);
@@ -208,8 +222,8 @@ exo_ref_max_pool_backward(size_t planes, size_t height, size_t width, size_t siz
 }
 
 void
-exo_ref_linear_forward(size_t batch, size_t in, size_t out, const float *x, const float *weight, const float *bias,
-                       float *y)
+exo_ref_linear_forward(size_t batch, size_t in, size_t out, const float *x, const float *weight,
+                       const float *bias, float *y)
 {
     for (size_t n = 0; n < batch; n++)
         for (size_t o = 0; o < out; o++) {
@@ -221,8 +235,8 @@ exo_ref_linear_forward(size_t batch, size_t in, size_t out, const float *x, cons
 }
 
 void
-exo_ref_linear_backward(size_t batch, size_t in, size_t out, const float *x, const float *weight, const float *dy,
-                        float *dx, float *dweight, float *dbias)
+exo_ref_linear_backward(size_t batch, size_t in, size_t out, const float *x, const float *weight,
+                        const float *dy, float *dx, float *dweight, float *dbias)
 {
     for (size_t n = 0; n < batch; n++)
         for (size_t d = 0; d < in; d++) {
@@ -246,7 +260,8 @@ exo_ref_linear_backward(size_t batch, size_t in, size_t out, const float *x, con
 }
 
 double
-exo_ref_cross_entropy(size_t batch, size_t classes, const float *logits, const int32_t *labels, float *dlogits)
+exo_ref_cross_entropy(size_t batch, size_t classes, const float *logits, const int32_t *labels,
+                      float *dlogits)
 {
     double loss = 0;
     for (size_t n = 0; n < batch; n++) {
@@ -259,7 +274,8 @@ exo_ref_cross_entropy(size_t batch, size_t classes, const float *logits, const i
         loss += log(sum) - ((double)row[labels[n]] - max);
         for (size_t k = 0; k < classes; k++)
             dlogits[n * classes + k] =
-                (float)((exp((double)row[k] - max) / sum - (k == (size_t)labels[n] ? 1.0 : 0.0)) / (double)batch);
+                (float)((exp((double)row[k] - max) / sum - (k == (size_t)labels[n] ? 1.0 : 0.0)) /
+                        (double)batch);
     }
     return loss / (double)batch;
 }

@@ -1,4 +1,5 @@
-/* Kernels of arrays and optimizers as their definitions read: one loop, one statement an operation, sums in double in the order of the elements. */
+/* Kernels of arrays and optimizers, written as their definitions: one loop, one statement for each
+ * operation, sums in double in the order of the elements. No state. Read next: ref_ops.c. */
 #include "nn/ref/ref_device.h"
 
 #include <math.h>
@@ -9,14 +10,14 @@
 #include "base/bf16.h"
 #include "nn/ref/ref_kernels.h"
 
-#define KERNEL(NAME, STATEMENT)                                                                                        \
-    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                      \
-    {                                                                                                                  \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        for (size_t i = 0; i < k->count; i++)                                                                          \
-            STATEMENT;                                                                                                 \
-        return EXO_OK;                                                                                                 \
+#define KERNEL(NAME, STATEMENT)                                                                    \
+    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)  \
+    {                                                                                              \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        for (size_t i = 0; i < k->count; i++)                                                      \
+            STATEMENT;                                                                             \
+        return EXO_OK;                                                                             \
     }
 
 KERNEL(fill, k->y[i] = k->value)
@@ -40,8 +41,8 @@ exo_reference_add(exo_device *device, const exo_add_args *k, exo_err *err)
         if (k->dtype == EXO_I32)
             ((uint32_t *)k->y)[i] = ((const uint32_t *)k->a)[i] + ((const uint32_t *)k->b)[i];
         else if (k->dtype == EXO_BF16)
-            ((uint16_t *)k->y)[i] =
-                exo_to_bf16(exo_from_bf16(((const uint16_t *)k->a)[i]) + exo_from_bf16(((const uint16_t *)k->b)[i]));
+            ((uint16_t *)k->y)[i] = exo_to_bf16(exo_from_bf16(((const uint16_t *)k->a)[i]) +
+                                                exo_from_bf16(((const uint16_t *)k->b)[i]));
         else
             ((float *)k->y)[i] = ((const float *)k->a)[i] + ((const float *)k->b)[i];
     }
@@ -62,23 +63,23 @@ exo_reference_cast(exo_device *device, const exo_cast_args *k, exo_err *err)
     return EXO_OK;
 }
 
-#define SUM(NAME, TERM)                                                                                                \
-    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                      \
-    {                                                                                                                  \
-        double sum = 0;                                                                                                \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        for (size_t i = 0; i < k->count; i++)                                                                          \
-            sum += TERM;                                                                                               \
-        *k->out = sum;                                                                                                 \
-        return EXO_OK;                                                                                                 \
+#define SUM(NAME, TERM)                                                                            \
+    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)  \
+    {                                                                                              \
+        double sum = 0;                                                                            \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        for (size_t i = 0; i < k->count; i++)                                                      \
+            sum += TERM;                                                                           \
+        *k->out = sum;                                                                             \
+        return EXO_OK;                                                                             \
     }
 
 SUM(sum, (double)k->x[i])
 SUM(sum_squares, ((double)k->x[i] - k->center) * ((double)k->x[i] - k->center))
 SUM(dot, (double)k->a[i] * (double)k->b[i])
 
-/* --- Optimizers ---------------------------------------------------------------------------------------------------------------------- */
+/* --- Optimizers ------------------------------------------------------------------------------- */
 
 exo_status
 exo_reference_adam(exo_device *device, const exo_adam_args *k, exo_err *err)
@@ -91,7 +92,7 @@ exo_reference_adam(exo_device *device, const exo_adam_args *k, exo_err *err)
         k->exp_avg_sq[i] = k->beta2 * k->exp_avg_sq[i] + k->one_minus_beta2 * g * g;
         float v = k->exp_avg_sq[i];
         if (k->max_exp_avg_sq) {
-            if (!(k->max_exp_avg_sq[i] > v)) /* NaN, if v is: it stays so */
+            if (!(k->max_exp_avg_sq[i] > v)) /* true also if v is NaN: the NaN is kept */
                 k->max_exp_avg_sq[i] = v;
             v = k->max_exp_avg_sq[i];
         }
@@ -131,7 +132,8 @@ exo_reference_rmsprop(exo_device *device, const exo_rmsprop_args *k, exo_err *er
             float a = k->alpha * k->grad_avg[i] + k->one_minus_alpha * g;
             k->grad_avg[i] = a;
             v = v - a * a;
-            v = v < 0 ? 0 : v; /* a variance below zero is rounding; PyTorch gives NaN there. NaN stays NaN */
+            /* A negative variance comes from rounding; PyTorch returns NaN for it. A NaN stays. */
+            v = v < 0 ? 0 : v;
         }
         float denominator = sqrtf(v) + k->eps;
         if (k->momentum_buffer) {
@@ -157,7 +159,7 @@ exo_reference_adagrad(exo_device *device, const exo_adagrad_args *k, exo_err *er
     return EXO_OK;
 }
 
-/* --- The device ----------------------------------------------------------------------------------------------------------------------- */
+/* --- The device ------------------------------------------------------------------------------- */
 
 static exo_status
 ref_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
@@ -176,7 +178,8 @@ ref_free(exo_device *device, void *memory, size_t bytes)
 }
 
 static exo_status
-ref_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind, exo_err *err)
+ref_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind,
+         exo_err *err)
 {
     (void)device;
     (void)kind;

@@ -1,12 +1,13 @@
-/* Kernels of losses as their definitions read: one loop a dimension, in double. The terms themselves are written once (nn/device/loss_terms.c)
- * and are held against other sums by tests/golden/losses.py. */
+/* Kernels of losses, written as their definitions: one loop for each dimension, in double. The
+ * terms themselves exist once, in nn/device/loss_terms.c; tests/golden/losses.py computes them in
+ * another way. No state. */
 #include "nn/ref/ref_kernels.h"
 
 #include <math.h>
 
 #include <exogym/loss.h>
 
-/* --- Rows of logits -------------------------------------------------------------------------------------------------------------------- */
+/* --- Rows of logits --------------------------------------------------------------------------- */
 
 static double
 log_sum_of(const float *x, size_t columns, double scale)
@@ -34,14 +35,16 @@ exo_reference_log_probs(exo_device *device, const exo_log_probs_args *k, exo_err
         const float *x = k->x + r * k->columns;
         double log_sum = log_sum_of(x, k->columns, (double)k->scale);
         k->log_sum[r] = (float)log_sum;
-        k->y[r] =
-            is_column(k->targets[r], k->columns) ? (float)((double)x[k->targets[r]] * (double)k->scale - log_sum) : 0;
+        k->y[r] = is_column(k->targets[r], k->columns)
+                      ? (float)((double)x[k->targets[r]] * (double)k->scale - log_sum)
+                      : 0;
     }
     return EXO_OK;
 }
 
 exo_status
-exo_reference_log_probs_backward(exo_device *device, const exo_log_probs_backward_args *k, exo_err *err)
+exo_reference_log_probs_backward(exo_device *device, const exo_log_probs_backward_args *k,
+                                 exo_err *err)
 {
     (void)device;
     (void)err;
@@ -50,7 +53,9 @@ exo_reference_log_probs_backward(exo_device *device, const exo_log_probs_backwar
             size_t i = r * k->columns + v;
             double p = exp((double)k->x[i] * (double)k->scale - (double)k->log_sum[r]);
             double by = (double)k->dy[r] * (double)k->scale;
-            double dx = is_column(k->targets[r], k->columns) ? by * (((size_t)k->targets[r] == v ? 1 : 0) - p) : 0;
+            double dx = is_column(k->targets[r], k->columns)
+                            ? by * (((size_t)k->targets[r] == v ? 1 : 0) - p)
+                            : 0;
             k->dx[i] = (float)((k->add ? (double)k->dx[i] : 0) + dx);
         }
     return EXO_OK;
@@ -78,14 +83,16 @@ exo_reference_entropy_backward(exo_device *device, const exo_entropy_backward_ar
     for (size_t r = 0; r < k->rows; r++)
         for (size_t v = 0; v < k->columns; v++) {
             size_t i = r * k->columns + v;
-            double log_p = (double)k->x[i] * (double)k->scale - (double)k->log_sum[r], p = exp(log_p);
-            double dx = p > 0 ? -(double)k->dy[r] * (double)k->scale * p * (log_p + (double)k->y[r]) : 0;
+            double log_p = (double)k->x[i] * (double)k->scale - (double)k->log_sum[r],
+                   p = exp(log_p);
+            double dx =
+                p > 0 ? -(double)k->dy[r] * (double)k->scale * p * (log_p + (double)k->y[r]) : 0;
             k->dx[i] = (float)((k->add ? (double)k->dx[i] : 0) + dx);
         }
     return EXO_OK;
 }
 
-/* --- Terms ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Terms ------------------------------------------------------------------------------------ */
 
 exo_status
 exo_reference_policy_loss(exo_device *device, const exo_policy_loss_args *k, exo_err *err)
@@ -95,8 +102,8 @@ exo_reference_policy_loss(exo_device *device, const exo_policy_loss_args *k, exo
     for (size_t i = 0; i < k->count; i++) {
         double slope = 0, y = 0;
         if (!k->mask || k->mask[i] != 0)
-            y = exo_policy_loss_term((double)k->log_probs[i] - (double)k->old[i], (double)k->advantages[i],
-                                     (double)k->clip, &slope);
+            y = exo_policy_loss_term((double)k->log_probs[i] - (double)k->old[i],
+                                     (double)k->advantages[i], (double)k->clip, &slope);
         k->y[i] = (float)y;
         k->slope[i] = (float)slope;
     }
@@ -111,8 +118,8 @@ exo_reference_value_loss(exo_device *device, const exo_value_loss_args *k, exo_e
     for (size_t i = 0; i < k->count; i++) {
         double slope = 0, y = 0;
         if (!k->mask || k->mask[i] != 0)
-            y = exo_value_loss_term((double)k->values[i], (double)k->old[i], (double)k->targets[i], (double)k->clip,
-                                    &slope);
+            y = exo_value_loss_term((double)k->values[i], (double)k->old[i], (double)k->targets[i],
+                                    (double)k->clip, &slope);
         k->y[i] = (float)y;
         k->slope[i] = (float)slope;
     }
@@ -126,14 +133,16 @@ exo_reference_ranking_loss(exo_device *device, const exo_ranking_loss_args *k, e
     (void)err;
     for (size_t i = 0; i < k->count; i++) {
         double slope;
-        k->y[i] = (float)exo_ranking_loss_term((double)k->x[2 * i] - (double)k->x[2 * i + 1], &slope);
+        k->y[i] =
+            (float)exo_ranking_loss_term((double)k->x[2 * i] - (double)k->x[2 * i + 1], &slope);
         k->slope[i] = (float)slope;
     }
     return EXO_OK;
 }
 
 exo_status
-exo_reference_ranking_loss_backward(exo_device *device, const exo_ranking_loss_backward_args *k, exo_err *err)
+exo_reference_ranking_loss_backward(exo_device *device, const exo_ranking_loss_backward_args *k,
+                                    exo_err *err)
 {
     (void)device;
     (void)err;
@@ -162,7 +171,8 @@ exo_reference_masked_mean(exo_device *device, const exo_masked_mean_args *k, exo
 }
 
 exo_status
-exo_reference_masked_mean_backward(exo_device *device, const exo_masked_mean_backward_args *k, exo_err *err)
+exo_reference_masked_mean_backward(exo_device *device, const exo_masked_mean_backward_args *k,
+                                   exo_err *err)
 {
     (void)device;
     (void)err;

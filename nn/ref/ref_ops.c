@@ -1,5 +1,6 @@
-/* Kernels of the tape's operations as their definitions read: one loop a dimension, one statement an operation, values as floats whatever their
- * type. */
+/* Kernels of the tape's operations, written as their definitions: one loop for each dimension, one
+ * statement for each operation. Values of any type are computed as floats. No state. Read next:
+ * ref_losses.c. */
 #include "nn/ref/ref_kernels.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ load(exo_dtype dtype, const void *x, size_t i)
     return dtype == EXO_BF16 ? exo_from_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
-/* y[i] (+)= value. */
+/* y[i] = value, or y[i] += value if `add`. */
 static void
 store(exo_dtype dtype, void *y, size_t i, float value, bool add)
 {
@@ -26,21 +27,24 @@ store(exo_dtype dtype, void *y, size_t i, float value, bool add)
         ((float *)y)[i] = value;
 }
 
-#define KERNEL(NAME, STATEMENT)                                                                                        \
-    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)                      \
-    {                                                                                                                  \
-        (void)device;                                                                                                  \
-        (void)err;                                                                                                     \
-        for (size_t i = 0; i < k->count; i++)                                                                          \
-            STATEMENT;                                                                                                 \
-        return EXO_OK;                                                                                                 \
+#define KERNEL(NAME, STATEMENT)                                                                    \
+    exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)  \
+    {                                                                                              \
+        (void)device;                                                                              \
+        (void)err;                                                                                 \
+        for (size_t i = 0; i < k->count; i++)                                                      \
+            STATEMENT;                                                                             \
+        return EXO_OK;                                                                             \
     }
 
-KERNEL(relu, store(k->dtype, k->y, i, load(k->dtype, k->x, i) < 0 ? 0 : load(k->dtype, k->x, i), false))
-KERNEL(relu_backward, store(k->dtype, k->dx, i, load(k->dtype, k->y, i) > 0 ? load(k->dtype, k->dy, i) : 0, k->add))
+KERNEL(relu,
+       store(k->dtype, k->y, i, load(k->dtype, k->x, i) < 0 ? 0 : load(k->dtype, k->x, i), false))
+KERNEL(relu_backward, store(k->dtype, k->dx, i,
+                            load(k->dtype, k->y, i) > 0 ? load(k->dtype, k->dy, i) : 0, k->add))
 KERNEL(tanh, k->y[i] = tanhf(k->x[i]))
 KERNEL(tanh_backward, store(EXO_F32, k->dx, i, k->dy[i] * (1 - k->y[i] * k->y[i]), k->add))
-KERNEL(dropout, store(k->dtype, k->y, i, k->keep[i] ? load(k->dtype, k->x, i) * k->factor : 0, k->add))
+KERNEL(dropout,
+       store(k->dtype, k->y, i, k->keep[i] ? load(k->dtype, k->x, i) * k->factor : 0, k->add))
 KERNEL(select, k->y[i] = k->keep[i] ? k->value : 0)
 KERNEL(mean_backward, store(EXO_F32, k->dx, i, k->dy[0] / (float)k->count, k->add))
 
@@ -56,14 +60,15 @@ exo_reference_mean(exo_device *device, const exo_mean_args *k, exo_err *err)
     return EXO_OK;
 }
 
-/* One number at a time, each from its own place in its stream. */
+/* Draws one number at a time, each from its own position in the stream. */
 exo_status
 exo_reference_dropout_draw(exo_device *device, const exo_dropout_draw_args *k, exo_err *err)
 {
     (void)device;
     (void)err;
     for (uint64_t i = 0; i < k->count; i++) {
-        uint64_t block = i / 4, step = k->step ^ block / 4194304 << 48 ^ (uint64_t)(k->ordinal / 1024) << 40;
+        uint64_t block = i / 4,
+                 step = k->step ^ block / 4194304 << 48 ^ (uint64_t)(k->ordinal / 1024) << 40;
         uint32_t numbers[4];
         exo_rng rng;
         exo_rng_init(&rng, k->seed, EXO_RNG_DROPOUT, k->node, step);
@@ -73,7 +78,7 @@ exo_reference_dropout_draw(exo_device *device, const exo_dropout_draw_args *k, e
     return EXO_OK;
 }
 
-/* --- Images --------------------------------------------------------------------------------------------------------------------------- */
+/* --- Images ----------------------------------------------------------------------------------- */
 
 exo_status
 exo_reference_channel_scale(exo_device *device, const exo_channel_scale_args *k, exo_err *err)
@@ -84,7 +89,8 @@ exo_reference_channel_scale(exo_device *device, const exo_channel_scale_args *k,
         for (size_t r = 0; r < k->rows; r++)
             for (size_t c = 0; c < k->channels; c++) {
                 size_t i = (n * k->rows + r) * k->channels + c;
-                store(k->dtype, k->y, i, load(k->dtype, k->x, i) * k->factor[n * k->channels + c], k->add);
+                store(k->dtype, k->y, i, load(k->dtype, k->x, i) * k->factor[n * k->channels + c],
+                      k->add);
             }
     return EXO_OK;
 }
@@ -103,7 +109,8 @@ exo_reference_max_pool(exo_device *device, const exo_max_pool_args *k, exo_err *
                     k->winner[out] = 0;
                     for (size_t p = 0; p < k->size * k->size; p++) {
                         size_t y = h * k->size + p / k->size, x = w * k->size + p % k->size;
-                        float value = load(k->dtype, k->x, ((n * k->height + y) * k->width + x) * k->channels + c);
+                        float value = load(k->dtype, k->x,
+                                           ((n * k->height + y) * k->width + x) * k->channels + c);
                         if (value > best) {
                             best = value;
                             k->winner[out] = (uint8_t)p;
@@ -115,7 +122,8 @@ exo_reference_max_pool(exo_device *device, const exo_max_pool_args *k, exo_err *
 }
 
 exo_status
-exo_reference_max_pool_backward(exo_device *device, const exo_max_pool_backward_args *k, exo_err *err)
+exo_reference_max_pool_backward(exo_device *device, const exo_max_pool_backward_args *k,
+                                exo_err *err)
 {
     size_t height = k->height / k->size, width = k->width / k->size, out = 0;
     (void)device;
@@ -126,7 +134,8 @@ exo_reference_max_pool_backward(exo_device *device, const exo_max_pool_backward_
         for (size_t h = 0; h < height; h++)
             for (size_t w = 0; w < width; w++)
                 for (size_t c = 0; c < k->channels; c++, out++) {
-                    size_t y = h * k->size + k->winner[out] / k->size, x = w * k->size + k->winner[out] % k->size;
+                    size_t y = h * k->size + k->winner[out] / k->size,
+                           x = w * k->size + k->winner[out] % k->size;
                     store(k->dtype, k->dx, ((n * k->height + y) * k->width + x) * k->channels + c,
                           load(k->dtype, k->dy, out), true);
                 }
@@ -146,7 +155,7 @@ exo_reference_transpose(exo_device *device, const exo_transpose_args *k, exo_err
     return EXO_OK;
 }
 
-/* --- Gates ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- Gates ------------------------------------------------------------------------------------ */
 
 static double
 value_of(exo_activation activation, double x)
@@ -159,14 +168,15 @@ value_of(exo_activation activation, double x)
     case EXO_GELU:
         return 0.5 * x * erfc(-x / sqrt(2.0));
     case EXO_GELU_TANH:
-        return 0.5 * x * (1 + tanh(sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+        return 0.5 * x *
+               (1 + tanh(sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
     case EXO_SILU:
         return x / (1 + exp(-x));
     }
     return 0;
 }
 
-/* By differences: the definition of a slope. */
+/* The derivative, by central differences. */
 static double
 slope_of(exo_activation activation, double x)
 {
@@ -185,7 +195,8 @@ exo_reference_gate(exo_device *device, const exo_gate_args *k, exo_err *err)
         for (size_t i = 0; i < k->width; i++) {
             double gate = (double)load(k->dtype, k->x, 2 * r * k->width + i);
             double up = (double)load(k->dtype, k->x, (2 * r + 1) * k->width + i);
-            store(k->dtype, k->y, r * k->width + i, (float)(value_of(k->activation, gate) * up), false);
+            store(k->dtype, k->y, r * k->width + i, (float)(value_of(k->activation, gate) * up),
+                  false);
         }
     return EXO_OK;
 }
@@ -198,9 +209,11 @@ exo_reference_gate_backward(exo_device *device, const exo_gate_backward_args *k,
     for (size_t r = 0; r < k->rows; r++)
         for (size_t i = 0; i < k->width; i++) {
             size_t at_gate = 2 * r * k->width + i, at_up = at_gate + k->width;
-            double gate = (double)load(k->dtype, k->x, at_gate), up = (double)load(k->dtype, k->x, at_up);
+            double gate = (double)load(k->dtype, k->x, at_gate),
+                   up = (double)load(k->dtype, k->x, at_up);
             double dy = (double)load(k->dtype, k->dy, r * k->width + i);
-            store(k->dtype, k->dx, at_gate, (float)(dy * up * slope_of(k->activation, gate)), k->add);
+            store(k->dtype, k->dx, at_gate, (float)(dy * up * slope_of(k->activation, gate)),
+                  k->add);
             store(k->dtype, k->dx, at_up, (float)(dy * value_of(k->activation, gate)), k->add);
         }
     return EXO_OK;

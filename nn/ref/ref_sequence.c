@@ -61,21 +61,23 @@ row_moments(size_t width, bool centered, float eps, const float *x, double *mean
 }
 
 void
-exo_ref_row_norm_forward(size_t rows, size_t width, bool centered, float eps, const float *x, const float *weight,
-                         const float *bias, float *y)
+exo_ref_row_norm_forward(size_t rows, size_t width, bool centered, float eps, const float *x,
+                         const float *weight, const float *bias, float *y)
 {
     for (size_t r = 0; r < rows; r++) {
         double mean, inverse;
         row_moments(width, centered, eps, x + r * width, &mean, &inverse);
         for (size_t i = 0; i < width; i++)
             y[r * width + i] =
-                (float)(((double)x[r * width + i] - mean) * inverse * (double)weight[i] + (bias ? (double)bias[i] : 0));
+                (float)(((double)x[r * width + i] - mean) * inverse * (double)weight[i] +
+                        (bias ? (double)bias[i] : 0));
     }
 }
 
 void
-exo_ref_row_norm_backward(size_t rows, size_t width, bool centered, float eps, const float *x, const float *weight,
-                          const float *dy, float *dx, float *dweight, float *dbias)
+exo_ref_row_norm_backward(size_t rows, size_t width, bool centered, float eps, const float *x,
+                          const float *weight, const float *dy, float *dx, float *dweight,
+                          float *dbias)
 {
     memset(dweight, 0, width * sizeof *dweight);
     memset(dbias, 0, width * sizeof *dbias);
@@ -91,7 +93,8 @@ exo_ref_row_norm_backward(size_t rows, size_t width, bool centered, float eps, c
         gx /= (double)width;
         for (size_t i = 0; i < width; i++) {
             double hat = ((double)in[i] - mean) * inverse;
-            dx[r * width + i] = (float)(inverse * ((double)d[i] * (double)weight[i] - g - hat * gx));
+            dx[r * width + i] =
+                (float)(inverse * ((double)d[i] * (double)weight[i] - g - hat * gx));
             dweight[i] += (float)((double)d[i] * hat);
             dbias[i] += d[i];
         }
@@ -99,8 +102,9 @@ exo_ref_row_norm_backward(size_t rows, size_t width, bool centered, float eps, c
 }
 
 void
-exo_ref_log_probs(size_t rows, size_t width, size_t vocabulary, float scale, const float *x, const float *weight,
-                  const int32_t *targets, float *logp, const float *dlogp, float *dx, float *dweight)
+exo_ref_log_probs(size_t rows, size_t width, size_t vocabulary, float scale, const float *x,
+                  const float *weight, const int32_t *targets, float *logp, const float *dlogp,
+                  float *dx, float *dweight)
 {
     double *logits = exo_calloc(vocabulary, sizeof *logits);
     double *sum_w = exo_calloc(dweight ? vocabulary * width : 1, sizeof *sum_w);
@@ -120,7 +124,8 @@ exo_ref_log_probs(size_t rows, size_t width, size_t vocabulary, float scale, con
         for (size_t i = 0; dx && i < width; i++)
             dx[r * width + i] = 0.0f;
         for (size_t v = 0; counts && v < vocabulary; v++) {
-            double d = (double)dlogp[r] * (double)scale * ((v == (size_t)targets[r]) - exp(logits[v] - max) / sum);
+            double d = (double)dlogp[r] * (double)scale *
+                       ((v == (size_t)targets[r]) - exp(logits[v] - max) / sum);
             for (size_t i = 0; i < width; i++) {
                 if (dx)
                     dx[r * width + i] += (float)(d * (double)weight[v * width + i]);

@@ -1,7 +1,9 @@
-/* Added tokens: a trie of their bytes; in a text, the leftmost one is found, and of those that begin there the longest.
+/* Added tokens: see added.h. They are in a trie of their bytes. The search finds the leftmost
+ * token, and of several that begin there the longest.
  *
- * One that takes white space after it may take the beginning of the next. That one counts all the same, and what is behind it goes on there;
- * if nothing is left of it, it does not. So does the original. */
+ * A token with rstrip may remove white space with which the next token begins. The next token
+ * counts all the same, and the text continues behind it. If the next token has lstrip and nothing
+ * of it is left, it does not count. Hugging Face's library does the same. */
 #include "nn/text/added.h"
 
 #include <string.h>
@@ -41,13 +43,14 @@ exo_added_add(exo_added *added, exo_added_token token, exo_err *err)
     return EXO_OK;
 }
 
-/* A new node, or -1: no memory. */
+/* The index of a new node, or -1: no memory. */
 static int32_t
 new_node(exo_trie *trie, unsigned char byte)
 {
     if (trie->count == trie->room) {
         size_t room = trie->room ? 2 * trie->room : 64;
-        exo_trie_node *nodes = room < INT32_MAX ? exo_realloc(trie->nodes, room, sizeof *nodes) : NULL;
+        exo_trie_node *nodes =
+            room < INT32_MAX ? exo_realloc(trie->nodes, room, sizeof *nodes) : NULL;
         if (!nodes)
             return -1;
         trie->nodes = nodes;
@@ -86,14 +89,15 @@ exo_added_index(exo_added *added, size_t token, const char *text, size_t size, e
     if (node < 0)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu added tokens", added->count);
     if (trie->nodes[node].token >= 0)
-        return exo_fail(err, EXO_UNSUPPORTED, "'%.64s' and '%.64s' are the same when they are normalized",
-                        added->tokens[trie->nodes[node].token].content, added->tokens[token].content);
+        return exo_fail(
+            err, EXO_UNSUPPORTED, "'%.64s' and '%.64s' are the same when they are normalized",
+            added->tokens[trie->nodes[node].token].content, added->tokens[token].content);
     trie->nodes[node].token = (int32_t)token;
     trie->begins[(unsigned char)text[0]] = true;
     return EXO_OK;
 }
 
-/* The longest token at the beginning of the text, or -1; its length. */
+/* The index of the longest token at the beginning of the text, with its length, or -1. */
 static int32_t
 longest(const exo_trie *trie, const char *text, size_t size, size_t *length)
 {
@@ -110,7 +114,7 @@ longest(const exo_trie *trie, const char *text, size_t size, size_t *length)
     return found;
 }
 
-/* The character before `at`, EXO_UTF8_INVALID at the beginning, and where it begins. */
+/* The character before `at`, and the byte at which it begins. At 0: EXO_UTF8_INVALID. */
 static uint32_t
 before(const char *text, size_t at, size_t *begin)
 {
@@ -137,7 +141,8 @@ is_single(const char *text, size_t size, size_t begin, size_t end)
     return end == size || !exo_utf8_is_word(code);
 }
 
-/* Where the white space before `at` begins, but not before `least`, as far as which another token has taken it. */
+/* The beginning of the white space before `at`, at least `least`: another token may already have
+ * removed the white space up to there. */
 static size_t
 spaces_before(const char *text, size_t least, size_t at)
 {
@@ -161,13 +166,15 @@ spaces_after(const char *text, size_t size, size_t at)
 }
 
 void
-exo_added_split(const exo_added *added, bool normalized, const char *text, size_t size, size_t begin, bool first,
-                exo_pieces *out)
+exo_added_split(const exo_added *added, bool normalized, const char *text, size_t size,
+                size_t begin, bool first, exo_pieces *out)
 {
     const exo_trie *trie = normalized ? &added->normalized : &added->plain;
     size_t done = 0, length = 0;
     for (size_t at = 0; at < size && trie->count;) {
-        int32_t index = trie->begins[(unsigned char)text[at]] ? longest(trie, text + at, size - at, &length) : -1;
+        int32_t index = trie->begins[(unsigned char)text[at]]
+                            ? longest(trie, text + at, size - at, &length)
+                            : -1;
         if (index < 0) {
             at++;
             continue;

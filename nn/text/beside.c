@@ -1,4 +1,4 @@
-/* See beside.h. */
+/* The files beside a tokenizer.json: see beside.h. */
 #include "nn/text/beside.h"
 
 #include <errno.h>
@@ -14,8 +14,9 @@ enum {
     FILE_MOST = 16 << 20 /* bytes */
 };
 
-static const char *const names[EXO_NUM_BESIDE] = {"tokenizer_config.json", "special_tokens_map.json",
-                                                  "chat_template.jinja", "chat_template.json"};
+static const char *const names[EXO_NUM_BESIDE] = {"tokenizer_config.json",
+                                                  "special_tokens_map.json", "chat_template.jinja",
+                                                  "chat_template.json"};
 
 const char *
 exo_beside_name(size_t index)
@@ -40,7 +41,8 @@ exo_beside_read(exo_beside *beside, const char *path, exo_err *err)
     for (size_t i = 0; i < EXO_NUM_BESIDE && st == EXO_OK; i++) {
         char *file = beside_path(path, names[i]);
         exo_err missing = {0};
-        st = file ? exo_file_read(file, FILE_MOST, &beside->text[i], &beside->size[i], &missing) : EXO_NOMEM;
+        st = file ? exo_file_read(file, FILE_MOST, &beside->text[i], &beside->size[i], &missing)
+                  : EXO_NOMEM;
         exo_free(file);
         if (st == EXO_NOT_FOUND)
             st = EXO_OK;

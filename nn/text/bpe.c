@@ -1,9 +1,12 @@
-/* Byte pair encoding (Sennrich et al., 2016, arXiv:1508.07909), as Hugging Face's tokenizers do it: making the model, and encoding pieces.
+/* Byte pair encoding (Sennrich et al., 2016, arXiv:1508.07909), with the results of Hugging Face's
+ * tokenizers: construction of the model, and encoding of pieces. bpe.h has the owners.
  *
- * A word begins as one symbol for each character; of all neighbours that a merge joins, the one of least rank is joined, the leftmost
- * first, until there is none (bpe_merge.c). A long piece is first cut wherever no merge joins the two characters, so that a text without
- * any pre-tokenizer (LLaMA 2) becomes words, too; this changes nothing, as no merge can ever cross such a place.
- */
+ * A word begins as one symbol for each character. Of all neighbours that a merge joins, those of
+ * the least rank are joined first, the leftmost pair first, until no merge applies (bpe_merge.c).
+ *
+ * A long piece is first cut into words between characters that no merge joins. So a text becomes
+ * words even without a pre-tokenizer (LLaMA 2). The cuts do not change the tokens, because no
+ * merge can cross them. */
 #include "nn/text/bpe.h"
 
 #include <stdio.h>
@@ -14,10 +17,10 @@
 #include "base/utf8.h"
 
 enum {
-    CUT_FROM = 48,     /* bytes of a piece that is worth cutting */
-    CACHED_MOST = 128, /* bytes of a word that is remembered     */
-    CACHE_LEAST = 256,
-    CACHE_MOST = 1 << 16,
+    CUT_FROM = 48,        /* longer pieces are cut, in bytes */
+    CACHED_MOST = 128,    /* longer words are not cached, in bytes */
+    CACHE_LEAST = 256,    /* entries of the cache */
+    CACHE_MOST = 1 << 16, /* entries of the cache */
 };
 
 void
@@ -31,7 +34,7 @@ exo_bpe_release(exo_bpe *bpe)
     *bpe = (exo_bpe){0};
 }
 
-/* --- The model ----------------------------------------------------------------------------------------------------------- */
+/* --- The model -------------------------------------------------------------------------------- */
 
 exo_status
 exo_bpe_characters(exo_bpe *bpe, exo_err *err)
@@ -40,7 +43,8 @@ exo_bpe_characters(exo_bpe *bpe, exo_err *err)
         const exo_spelling *spelling = exo_vocab_spelling(&bpe->vocab, (int32_t)i);
         uint32_t code;
         if (!spelling || !spelling->length ||
-            exo_utf8_next(bpe->vocab.bytes.data + spelling->begin, spelling->length, &code) != spelling->length)
+            exo_utf8_next(bpe->vocab.bytes.data + spelling->begin, spelling->length, &code) !=
+                spelling->length)
             continue;
         int32_t **page = &bpe->pages[code >> 8];
         if (!*page) {
@@ -62,7 +66,8 @@ exo_bpe_characters(exo_bpe *bpe, exo_err *err)
 exo_status
 exo_bpe_expect(exo_bpe *bpe, size_t merges, exo_err *err)
 {
-    if (merges > UINT32_MAX || !exo_map64_init(&bpe->merges, merges) || !exo_map64_init(&bpe->joints, merges))
+    if (merges > UINT32_MAX || !exo_map64_init(&bpe->merges, merges) ||
+        !exo_map64_init(&bpe->joints, merges))
         return exo_fail(err, EXO_NOMEM, "no memory for %zu merges", merges);
     return EXO_OK;
 }
@@ -92,10 +97,11 @@ last_character(const char *text, size_t length)
 }
 
 exo_status
-exo_bpe_merge(exo_bpe *bpe, const char *left, size_t left_length, const char *right, size_t right_length, uint32_t rank,
-              exo_err *err)
+exo_bpe_merge(exo_bpe *bpe, const char *left, size_t left_length, const char *right,
+              size_t right_length, uint32_t rank, exo_err *err)
 {
-    int32_t a = exo_vocab_find(&bpe->vocab, left, left_length), b = exo_vocab_find(&bpe->vocab, right, right_length);
+    int32_t a = exo_vocab_find(&bpe->vocab, left, left_length),
+            b = exo_vocab_find(&bpe->vocab, right, right_length);
     char *merged = exo_calloc(1, left_length + right_length + 1);
     if (!merged)
         return exo_fail(err, EXO_NOMEM, "no memory for a merge");
@@ -106,18 +112,21 @@ exo_bpe_merge(exo_bpe *bpe, const char *left, size_t left_length, const char *ri
     if (a < 0 || b < 0 || c < 0) {
         const char *missing = a < 0 ? left : b < 0 ? right : merged;
         size_t length = a < 0 ? left_length : b < 0 ? right_length : left_length + right_length;
-        st = exo_fail(err, EXO_DAMAGED, "'%.*s' is not in the vocabulary", (int)(length < 64 ? length : 64), missing);
+        st = exo_fail(err, EXO_DAMAGED, "'%.*s' is not in the vocabulary",
+                      (int)(length < 64 ? length : 64), missing);
     } else if (!left_length || !right_length) {
         st = exo_fail(err, EXO_UNSUPPORTED, "a merge with the empty token is not supported");
     } else {
         exo_map64_set(&bpe->merges, pair((uint32_t)a, (uint32_t)b), pair(rank, (uint32_t)c));
-        exo_map64_set(&bpe->joints, pair(last_character(left, left_length), first_character(right, right_length)), 1);
+        exo_map64_set(&bpe->joints,
+                      pair(last_character(left, left_length), first_character(right, right_length)),
+                      1);
     }
     exo_free(merged);
     return st;
 }
 
-/* --- One call ------------------------------------------------------------------------------------------------------------ */
+/* --- One call --------------------------------------------------------------------------------- */
 
 void
 exo_bpe_work_release(exo_bpe_work *work)
@@ -174,7 +183,8 @@ character(const exo_bpe *bpe, uint32_t code)
     return page ? page[code & 0xff] : -1;
 }
 
-/* All bytes of a character without token as tokens, if there are those; returns how many. */
+/* Byte fallback: the tokens of all bytes of a character. Returns their number, or 0 if a byte has
+ * no token. */
 static size_t
 fall_back(const exo_bpe *bpe, const char *text, size_t length, int32_t *ids)
 {
@@ -186,10 +196,12 @@ fall_back(const exo_bpe *bpe, const char *text, size_t length, int32_t *ids)
     return length;
 }
 
-/* The symbols that the word begins with. An unknown one is written when a known character follows, after the bytes of those that fall back:
- * so does the original. */
+/* The symbols with which the merging begins. As in Hugging Face's library, the unknown token is
+ * written late: at the next character that has a token, at the next unknown one unless these are
+ * fused, or at the end. The bytes of characters with byte fallback in between come before it. */
 static exo_status
-symbols(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t length, size_t *count, exo_err *err)
+symbols(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t length, size_t *count,
+        exo_err *err)
 {
     int32_t *ids = work->ids;
     size_t n = 0;
@@ -212,7 +224,8 @@ symbols(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t length,
         if (bytes)
             continue;
         if (bpe->unknown < 0)
-            return exo_fail(err, EXO_INVAL, "the tokenizer has no token for the character U+%04X", code);
+            return exo_fail(err, EXO_INVAL, "the tokenizer has no token for the character U+%04X",
+                            code);
         if (pending && !bpe->fuse_unknown)
             ids[n++] = bpe->unknown;
         pending = true;
@@ -229,12 +242,15 @@ no_memory(size_t length, exo_err *err)
     return exo_fail(err, EXO_NOMEM, "no memory to encode a word of %zu bytes", length);
 }
 
-/* The word if it was encoded before, else NULL. */
+/* The cache's entry of the word, or NULL. */
 static const exo_bpe_cached *
 remembered(const exo_bpe_work *work, const char *text, size_t begin, size_t length, uint64_t hash)
 {
     const exo_bpe_cached *c = &work->cache[hash & work->cache_mask];
-    return c->hash == hash && c->length == length && memcmp(text + c->text, text + begin, length) == 0 ? c : NULL;
+    return c->hash == hash && c->length == length &&
+                   memcmp(text + c->text, text + begin, length) == 0
+               ? c
+               : NULL;
 }
 
 static bool
@@ -249,7 +265,8 @@ add_again(exo_bpe_work *work, const exo_bpe_cached *cached)
 }
 
 static exo_status
-encode_word(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t begin, size_t length, exo_err *err)
+encode_word(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t begin, size_t length,
+            exo_err *err)
 {
     uint64_t hash = 0;
     bool cached = length <= CACHED_MOST;
@@ -270,21 +287,27 @@ encode_word(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t beg
     exo_status st = symbols(bpe, work, text + begin, length, &count, err);
     if (st != EXO_OK)
         return st;
-    if ((bpe->merges.count && !exo_bpe_merge_all(bpe, work, &count)) || !exo_tokens_add(&work->out, work->ids, count))
+    if ((bpe->merges.count && !exo_bpe_merge_all(bpe, work, &count)) ||
+        !exo_tokens_add(&work->out, work->ids, count))
         return no_memory(length, err);
     if (cached)
-        work->cache[hash & work->cache_mask] = (exo_bpe_cached){
-            .hash = hash, .text = begin, .out = out, .length = (uint32_t)length, .count = (uint32_t)count};
+        work->cache[hash & work->cache_mask] = (exo_bpe_cached){.hash = hash,
+                                                                .text = begin,
+                                                                .out = out,
+                                                                .length = (uint32_t)length,
+                                                                .count = (uint32_t)count};
     return EXO_OK;
 }
 
 exo_status
-exo_bpe_encode(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t begin, size_t length, exo_err *err)
+exo_bpe_encode(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t begin,
+               size_t length, exo_err *err)
 {
     if (length == 0)
         return EXO_OK;
     if (length >= UINT32_MAX / 2)
-        return exo_fail(err, EXO_UNSUPPORTED, "a text of %zu bytes is more than a model can take at once", length);
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "a text of %zu bytes is more than a model can take at once", length);
     if (bpe->ignore_merges) {
         int32_t whole = exo_vocab_find(&bpe->vocab, text + begin, length);
         if (whole >= 0 && bpe->vocab.spellings[whole].kind == EXO_TOKEN_MODEL)
@@ -298,7 +321,8 @@ exo_bpe_encode(const exo_bpe *bpe, exo_bpe_work *work, const char *text, size_t 
         for (size_t at = begin; at < end && st == EXO_OK; at += size) {
             size = exo_utf8_next(text + at, end - at, &code);
             bool known = character(bpe, code) >= 0;
-            if (known && last != EXO_UTF8_INVALID && exo_map64_get(&bpe->joints, pair(last, code)) == EXO_MAP64_NONE) {
+            if (known && last != EXO_UTF8_INVALID &&
+                exo_map64_get(&bpe->joints, pair(last, code)) == EXO_MAP64_NONE) {
                 st = encode_word(bpe, work, text, begin, at - begin, err);
                 begin = at;
             }

@@ -1,5 +1,6 @@
-/* Merging the symbols of a word: by looking at all pairs again and again if it is short, with a heap of pairs if it is long, so that a word
- * of n characters costs n log n. */
+/* The merging of a word's symbols. A short word is searched for the least rank before each merge.
+ * A long word has a heap of pairs, so that n symbols cost n log n. The state and its owner are in
+ * bpe.h. */
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -7,7 +8,7 @@
 #include "nn/text/bpe.h"
 
 enum {
-    SHORT_MOST = 64 /* symbols */
+    SHORT_MOST = 64 /* symbols of a short word */
 };
 
 #define NO_LINK UINT32_MAX
@@ -18,10 +19,10 @@ merge_of(const exo_bpe *bpe, int32_t left, int32_t right)
     return exo_map64_get(&bpe->merges, (uint64_t)(uint32_t)left << 32 | (uint32_t)right);
 }
 
-/* --- Short words --------------------------------------------------------------------------------------------------------- */
+/* --- Short words ------------------------------------------------------------------------------ */
 
-/* A merge is rank << 32 | token, so that the least is that of least rank; merges of one rank are of one pair, and the first is the
- * leftmost. */
+/* A merge is rank << 32 | token, so the least value has the least rank. Only equal pairs have
+ * equal ranks; of these the search takes the leftmost. */
 static size_t
 merge_short(const exo_bpe *bpe, int32_t *ids, size_t count)
 {
@@ -48,7 +49,7 @@ merge_short(const exo_bpe *bpe, int32_t *ids, size_t count)
     return count;
 }
 
-/* --- Long words ---------------------------------------------------------------------------------------------------------- */
+/* --- Long words ------------------------------------------------------------------------------- */
 
 static void
 sift_down(uint64_t *heap, size_t count, size_t at)
@@ -106,7 +107,7 @@ push(exo_bpe_work *work, uint64_t key)
     return true;
 }
 
-/* The pair that begins at a position, if a merge joins it. False: no memory. */
+/* Pushes the pair that begins at a position, if a merge joins it. False: no memory. */
 static bool
 push_pair(const exo_bpe *bpe, exo_bpe_work *work, uint32_t at)
 {
@@ -146,7 +147,8 @@ begin_long(const exo_bpe *bpe, exo_bpe_work *work, size_t count)
     return true;
 }
 
-/* A symbol that was joined to the one before it is -1. */
+/* Joins symbols in the order of the heap. A symbol that was joined to the one before it becomes
+ * -1. Entries of the heap may be stale: each is checked against the symbols of now. */
 static bool
 merge_long(const exo_bpe *bpe, exo_bpe_work *work, size_t *count)
 {
@@ -160,14 +162,15 @@ merge_long(const exo_bpe *bpe, exo_bpe_work *work, size_t *count)
             continue;
         uint64_t merge = merge_of(bpe, ids[at], ids[right]);
         if (merge == EXO_MAP64_NONE || merge >> 32 != key >> 32)
-            continue; /* it was joined to another one since */
+            continue; /* stale: one of the two symbols has been joined since */
         ids[at] = (int32_t)(uint32_t)merge;
         ids[right] = -1;
         uint32_t after = work->next[right], before = work->prev[at];
         work->next[at] = after;
         if (after != NO_LINK)
             work->prev[after] = at;
-        if ((before != NO_LINK && !push_pair(bpe, work, before)) || (after != NO_LINK && !push_pair(bpe, work, at)))
+        if ((before != NO_LINK && !push_pair(bpe, work, before)) ||
+            (after != NO_LINK && !push_pair(bpe, work, at)))
             return false;
     }
     size_t left = 0;

@@ -1,4 +1,5 @@
-/* Decoding: the spellings of tokens through the steps, which make text of them. */
+/* Decoding: the decoder's steps turn the spellings of tokens into text. The types and the order of
+ * steps are in steps.h. No state of its own. */
 #include "nn/text/steps.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 
 #include "base/utf8.h"
 
-/* Adds what was written to the text since `begin` as a piece. */
+/* Adds the text written since `begin` as a piece. */
 static void
 add_written(exo_pieces *out, size_t begin)
 {
@@ -22,7 +23,8 @@ fuse(const exo_pieces *in, exo_pieces *out)
     add_written(out, 0);
 }
 
-/* The bytes of a token all of whose characters stand for one; of another token, itself. */
+/* Adds the bytes for which a token's characters stand; the token itself, if a character stands for
+ * no byte. */
 static void
 add_unbyted(const char *text, size_t size, exo_text *out)
 {
@@ -57,7 +59,8 @@ unbytes(const exo_pieces *in, exo_pieces *out)
 static int
 hex_digit(char c)
 {
-    const char *digits = "0123456789abcdef", *digit = strchr(digits, c | ('A' <= c && c <= 'F' ? 0x20 : 0));
+    const char *digits = "0123456789abcdef",
+               *digit = strchr(digits, c | ('A' <= c && c <= 'F' ? 0x20 : 0));
     return c && digit ? (int)(digit - digits) : -1;
 }
 
@@ -71,7 +74,8 @@ fallback_byte(const char *text, size_t size)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* Ends a run of bytes: their text as one piece, or, if they are none, a U+FFFD for each. */
+/* Ends a run of bytes: one piece if they are valid UTF-8, else a piece with U+FFFD for each
+ * byte. */
 static void
 end_run(exo_text *run, exo_pieces *out)
 {
@@ -111,7 +115,7 @@ byte_fallback(const exo_pieces *in, exo_pieces *out)
     exo_free(run.data);
 }
 
-/* The content is one character. */
+/* Removes `content`, one character, from the ends of each piece: up to `start` and `stop` times. */
 static void
 strip(const exo_step *step, const exo_pieces *in, exo_pieces *out)
 {
@@ -119,11 +123,13 @@ strip(const exo_step *step, const exo_pieces *in, exo_pieces *out)
     for (size_t i = 0; i < in->count; i++) {
         const char *text = in->text + in->items[i].begin;
         size_t size = in->items[i].length, begin = out->own.length;
-        for (size_t k = 0; k < step->start && size >= length && memcmp(text, step->content, length) == 0; k++) {
+        for (size_t k = 0;
+             k < step->start && size >= length && memcmp(text, step->content, length) == 0; k++) {
             text += length;
             size -= length;
         }
-        for (size_t k = 0; k < step->stop && size >= length && memcmp(text + size - length, step->content, length) == 0;
+        for (size_t k = 0; k < step->stop && size >= length &&
+                           memcmp(text + size - length, step->content, length) == 0;
              k++)
             size -= length;
         exo_text_add_bytes(&out->own, text, size);
@@ -157,8 +163,8 @@ replace(const exo_step *step, const exo_pieces *in, exo_pieces *out, exo_err *er
     for (size_t i = 0; i < in->count && st == EXO_OK; i++) {
         size_t begin = out->own.length;
         bool first = false;
-        st = exo_step_transform(step, &matcher, in->text + in->items[i].begin, in->items[i].length, &first, &out->own,
-                                err);
+        st = exo_step_transform(step, &matcher, in->text + in->items[i].begin, in->items[i].length,
+                                &first, &out->own, err);
         add_written(out, begin);
     }
     exo_matcher_close(&matcher);

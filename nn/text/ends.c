@@ -1,6 +1,11 @@
-/* Which tokens begin and end a document. tokenizer.json does not say it; tokenizer_config.json and special_tokens_map.json beside it do,
- * under bos_token and eos_token; where the two differ, the first counts, and a line of the log says so. Without them: what the post-processor puts before and after a text, and names that are in use.
- */
+/* The tokens that begin and end a document. tokenizer.json does not name them. They come from:
+ *
+ *   1. bos_token and eos_token of tokenizer_config.json, then of special_tokens_map.json. If the
+ *      two differ, the first counts, and a warning is logged.
+ *   2. the tokens that the post-processor puts before and after a text;
+ *   3. special tokens with customary names.
+ *
+ * The tokenizer owns the result. Read next: contradictions.c. */
 #include <string.h>
 
 #include <exogym/log.h>
@@ -9,12 +14,13 @@
 #include "nn/text/tokenizer_impl.h"
 
 struct ends {
-    bool begin_known, end_known; /* a file says it, and may say that there is none */
+    bool begin_known, end_known; /* a file has the key; null means that there is no such token */
 };
 
-/* "text", {"content": "text"} or null. */
+/* Reads a token from a key: "text", {"content": "text"} or null. */
 static exo_status
-read_end(const exo_tokenizer *t, const exo_json *root, const char *key, int32_t *out, bool *known, exo_err *err)
+read_end(const exo_tokenizer *t, const exo_json *root, const char *key, int32_t *out, bool *known,
+         exo_err *err)
 {
     exo_json part, content;
     const char *text = NULL;
@@ -37,12 +43,16 @@ read_end(const exo_tokenizer *t, const exo_json *root, const char *key, int32_t 
     int32_t number = exo_tokenizer_token(t, text);
     if (before) {
         if (number != *out)
-            EXO_LOG(WARN, TEXT, "%s: %s is '%.64s', but tokenizer_config.json, which counts, says something else",
-                    root->file, key, text);
+            EXO_LOG(
+                WARN, TEXT,
+                "%s: %s is '%.64s', but tokenizer_config.json, which counts, says something else",
+                root->file, key, text);
         return EXO_OK;
     }
     *out = number;
-    return *out >= 0 ? EXO_OK : exo_json_fail(&part, err, EXO_DAMAGED, "'%.64s' is no token of tokenizer.json", text);
+    return *out >= 0 ? EXO_OK
+                     : exo_json_fail(&part, err, EXO_DAMAGED,
+                                     "'%.64s' is no token of tokenizer.json", text);
 }
 
 static exo_status
@@ -53,14 +63,17 @@ read_file(exo_tokenizer *t, const char *path, size_t which, struct ends *ends, e
     const char *text = t->beside.text[which], *slash = strrchr(path, '/');
     if (!text)
         return EXO_OK;
-    exo_text_add(&name, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path, exo_beside_name(which));
+    exo_text_add(&name, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path,
+                 exo_beside_name(which));
     if (name.failed)
         return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
-    /* model_max_length is often a number of thirty digits. */
-    json_t *json = json_loadb(text, t->beside.size[which], JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
+    /* Integers are read as reals, because model_max_length often has thirty digits. */
+    json_t *json = json_loadb(text, t->beside.size[which],
+                              JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     exo_json root = {.value = json, .file = name.data};
     exo_status st = json ? exo_json_object(&root, err)
-                         : exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", name.data, error.line, error.column, error.text);
+                         : exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", name.data, error.line,
+                                    error.column, error.text);
     if (st == EXO_OK)
         st = read_end(t, &root, "bos_token", &t->begin, &ends->begin_known, err);
     if (st == EXO_OK)
@@ -72,7 +85,7 @@ read_file(exo_tokenizer *t, const char *path, size_t which, struct ends *ends, e
     return st;
 }
 
-/* The first of the names that is a special token, or -1. */
+/* The first special token with one of these names, or -1. */
 static int32_t
 named(const exo_tokenizer *t, const char *const *names)
 {
@@ -87,7 +100,8 @@ named(const exo_tokenizer *t, const char *const *names)
 exo_status
 exo_load_ends(exo_tokenizer *t, const char *path, exo_err *err)
 {
-    static const char *const begins[] = {"<s>", "<|begin_of_text|>", "<|startoftext|>", "<bos>", "<|endoftext|>", NULL};
+    static const char *const begins[] = {"<s>",   "<|begin_of_text|>", "<|startoftext|>",
+                                         "<bos>", "<|endoftext|>",     NULL};
     static const char *const stops[] = {"</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", NULL};
     struct ends ends = {0};
     exo_status st = EXO_OK;

@@ -1,6 +1,10 @@
-/* vocab.json with merges.txt, as GPT-2's tokenizer was saved before there was a tokenizer.json: made into the tokenizer.json that says the
- * same, as Hugging Face's library converts them. Byte pair encoding over bytes; special tokens, add_prefix_space, add_bos_token and
- * add_eos_token are tokenizer_config.json's and special_tokens_map.json's to say. Other classes split texts in other ways: refused. */
+/* Conversion of vocab.json and merges.txt, the older files of GPT-2's tokenizer, to a
+ * tokenizer.json with the same tokens, as Hugging Face's library converts them.
+ *
+ * The model is byte pair encoding over bytes. Special tokens, add_prefix_space, add_bos_token and
+ * add_eos_token come from tokenizer_config.json and special_tokens_map.json. Tokenizers of other
+ * classes are refused, because they split texts in other ways. One call owns all state. Read next:
+ * load.c, which parses the result. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,30 +18,35 @@ enum {
     FILE_MOST = 256 << 20 /* bytes */
 };
 
-#define ADVICE "write a tokenizer.json with transformers: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+#define ADVICE                                                                                     \
+    "write a tokenizer.json with transformers: "                                                   \
+    "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
 
-/* One call's. */
+/* The state of one conversion. */
 struct making {
     const char *folder;
     json_t *config, *map, *added_file; /* objects, or NULL */
     json_t *vocab;
-    json_t *added;   /* of tokenizer.json */
-    json_int_t next; /* the first number that no token has */
+    json_t *added;   /* the list added_tokens of tokenizer.json */
+    json_int_t next; /* one more than the largest number of a token */
     exo_err *err;
 };
 
-/* --- Files ------------------------------------------------------------------------------------------------------------------- */
+/* --- Files ------------------------------------------------------------------------------------ */
 
 static exo_status
 parse(const struct making *m, const char *file, const char *text, size_t size, json_t **out)
 {
     json_error_t error;
     *out = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
-    if (!*out) /* model_max_length is often a number of thirty digits */
+    if (!*out) /* model_max_length often has thirty digits, too many for an integer */
         *out = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     if (!*out)
-        return exo_fail(m->err, EXO_DAMAGED, "%s/%s:%d:%d: %s", m->folder, file, error.line, error.column, error.text);
-    return json_is_object(*out) ? EXO_OK : exo_fail(m->err, EXO_DAMAGED, "%s/%s: is no JSON object", m->folder, file);
+        return exo_fail(m->err, EXO_DAMAGED, "%s/%s:%d:%d: %s", m->folder, file, error.line,
+                        error.column, error.text);
+    return json_is_object(*out)
+               ? EXO_OK
+               : exo_fail(m->err, EXO_DAMAGED, "%s/%s: is no JSON object", m->folder, file);
 }
 
 static exo_status
@@ -51,7 +60,7 @@ read_text(const struct making *m, const char *file, char **text, size_t *size)
     return st;
 }
 
-/* `*out` stays NULL if there is no such file and none is needed. */
+/* *out stays NULL if the file does not exist and `needed` is false. */
 static exo_status
 read_json(const struct making *m, const char *file, bool needed, json_t **out)
 {
@@ -66,13 +75,15 @@ read_json(const struct making *m, const char *file, bool needed, json_t **out)
     return st;
 }
 
-/* --- What it is -------------------------------------------------------------------------------------------------------------- */
+/* --- The class -------------------------------------------------------------------------------- */
 
-/* GPT-2's rules are those of its class, of OPT's models, and of a folder that says nothing. */
+/* GPT-2's rules apply to the class GPT2Tokenizer, to GPT-2 and OPT models, and to folders that
+ * name neither a class nor a model. */
 static exo_status
 check_class(const struct making *m)
 {
-    static const char *const classes[] = {"GPT2Tokenizer", "GPT2TokenizerFast"}, *const types[] = {"gpt2", "opt"};
+    static const char *const classes[] = {"GPT2Tokenizer", "GPT2TokenizerFast"}, *const types[] = {
+                                                                                     "gpt2", "opt"};
     const char *name = json_string_value(json_object_get(m->config, "tokenizer_class"));
     const char *const *known = classes;
     json_t *model = NULL;
@@ -83,13 +94,14 @@ check_class(const struct making *m)
     }
     if (st == EXO_OK && name && strcmp(name, known[0]) != 0 && strcmp(name, known[1]) != 0)
         st = exo_fail(m->err, EXO_UNSUPPORTED,
-                      "%s: vocab.json and merges.txt are read by GPT-2's rules only, and these are of '%.64s': " ADVICE,
+                      "%s: vocab.json and merges.txt are read by GPT-2's rules only, and these are "
+                      "of '%.64s': " ADVICE,
                       m->folder, name);
     json_decref(model);
     return st;
 }
 
-/* --- Added tokens ------------------------------------------------------------------------------------------------------------ */
+/* --- Added tokens ----------------------------------------------------------------------------- */
 
 static json_t *
 find_added(const struct making *m, const char *content)
@@ -109,9 +121,11 @@ flag(const json_t *from, const char *key, bool otherwise)
     return json_is_boolean(value) ? json_is_true(value) : otherwise;
 }
 
-/* Adds a token with the vocabulary's number, or else with `number`; -1: the next. `from` may have flags. */
+/* Adds a token. Its number is that of the vocabulary, else `number`, else (-1) the next free one.
+ * `from` may have flags, such as lstrip. */
 static exo_status
-add_token(struct making *m, const char *content, json_int_t number, const json_t *from, bool special)
+add_token(struct making *m, const char *content, json_int_t number, const json_t *from,
+          bool special)
 {
     const json_t *in_vocab = json_object_get(m->vocab, content);
     json_t *known = find_added(m, content);
@@ -125,27 +139,29 @@ add_token(struct making *m, const char *content, json_int_t number, const json_t
     else if (number < 0)
         number = m->next;
     m->next = number >= m->next ? number + 1 : m->next;
-    json_t *token =
-        json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", number, "content", content, "single_word",
-                  flag(from, "single_word", false), "lstrip", flag(from, "lstrip", false), "rstrip",
-                  flag(from, "rstrip", false), "normalized", flag(from, "normalized", !special), "special", special);
-    return json_array_append_new(m->added, token) == 0 ? EXO_OK
-                                                       : exo_fail(m->err, EXO_NOMEM, "%s: no memory", m->folder);
+    json_t *token = json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", number, "content",
+                              content, "single_word", flag(from, "single_word", false), "lstrip",
+                              flag(from, "lstrip", false), "rstrip", flag(from, "rstrip", false),
+                              "normalized", flag(from, "normalized", !special), "special", special);
+    return json_array_append_new(m->added, token) == 0
+               ? EXO_OK
+               : exo_fail(m->err, EXO_NOMEM, "%s: no memory", m->folder);
 }
 
-/* "text" or {"content": "text", ...}; *out NULL: neither. */
+/* The text of "text" or {"content": "text", ...}; NULL: neither. */
 static const char *
 content_of(const json_t *token)
 {
     return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* What tokenizer_config.json says of a special token, else special_tokens_map.json; `otherwise` if neither does. */
+/* A special token of tokenizer_config.json, else of special_tokens_map.json, else `otherwise`.
+ * *from is the JSON value, or NULL. */
 static const char *
 special_token(const struct making *m, const char *key, const char *otherwise, const json_t **from)
 {
-    const json_t *said =
-        json_object_get(m->config, key) ? json_object_get(m->config, key) : json_object_get(m->map, key);
+    const json_t *said = json_object_get(m->config, key) ? json_object_get(m->config, key)
+                                                         : json_object_get(m->map, key);
     *from = said;
     return said ? content_of(said) : otherwise;
 }
@@ -163,7 +179,8 @@ by_number(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-/* added_tokens_decoder ({"NUMBER": {...}}) and added_tokens.json ({"text": number}), in the order of the numbers. */
+/* Adds the tokens of added_tokens_decoder ({"NUMBER": {...}}) and of added_tokens.json ({"text":
+ * number}), in the order of their numbers. */
 static exo_status
 add_numbered(struct making *m)
 {
@@ -173,19 +190,22 @@ add_numbered(struct making *m)
     exo_status st = all ? EXO_OK : exo_fail(m->err, EXO_NOMEM, "%s: no memory", m->folder);
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)decoder, key, value) if (st == EXO_OK && content_of(value)) all[count++] =
+    json_object_foreach((json_t *)(uintptr_t)decoder, key,
+                        value) if (st == EXO_OK && content_of(value)) all[count++] =
         (struct numbered){strtoll(key, NULL, 10), content_of(value), value};
     json_object_foreach(m->added_file, key, value) if (st == EXO_OK) all[count++] =
         (struct numbered){json_integer_value(value), key, NULL};
     if (count > 0)
         qsort(all, count, sizeof *all, by_number);
     for (size_t i = 0; i < count && st == EXO_OK; i++)
-        st = add_token(m, all[i].content, all[i].number, all[i].from, flag(all[i].from, "special", false));
+        st = add_token(m, all[i].content, all[i].number, all[i].from,
+                       flag(all[i].from, "special", false));
     exo_free(all);
     return st;
 }
 
-/* The usual <|endoftext|> is one only if the vocabulary has it: a number that no model has would be made up. */
+/* The default <|endoftext|> is added only if a token of this name exists. Otherwise it would get a
+ * new number, which the model does not have. */
 static exo_status
 add_special(struct making *m)
 {
@@ -202,7 +222,8 @@ add_special(struct making *m)
     for (size_t i = 0; i < sizeof tokens / sizeof *tokens && st == EXO_OK; i++) {
         const json_t *from = NULL;
         const char *content = special_token(m, tokens[i].key, tokens[i].usual, &from);
-        if (content && *content && (from || json_object_get(m->vocab, content) || find_added(m, content)))
+        if (content && *content &&
+            (from || json_object_get(m->vocab, content) || find_added(m, content)))
             st = add_token(m, content, -1, from, true);
     }
     const json_t *more = json_object_get(m->config, "additional_special_tokens");
@@ -215,9 +236,9 @@ add_special(struct making *m)
     return st;
 }
 
-/* --- tokenizer.json ---------------------------------------------------------------------------------------------------------- */
+/* --- tokenizer.json --------------------------------------------------------------------------- */
 
-/* A line a merge; the first may be the version. */
+/* One merge a line. Lines that begin with #version, and empty ones, are skipped. */
 static exo_status
 read_merges(const struct making *m, json_t *out)
 {
@@ -237,7 +258,8 @@ read_merges(const struct making *m, json_t *out)
             continue;
         const char *space = strchr(at, ' ');
         if (!space || space == at || !space[1] || strchr(space + 1, ' '))
-            st = exo_fail(m->err, EXO_DAMAGED, "%s/merges.txt:%zu: two tokens with a space between them are expected",
+            st = exo_fail(m->err, EXO_DAMAGED,
+                          "%s/merges.txt:%zu: two tokens with a space between them are expected",
                           m->folder, line);
         else if (json_array_append_new(out, json_string(at)) != 0)
             st = exo_fail(m->err, EXO_DAMAGED, "%s/merges.txt:%zu: is not UTF-8", m->folder, line);
@@ -252,7 +274,8 @@ template_part(const char *content)
     return json_pack("{s:{s:s, s:i}}", "SpecialToken", "id", content, "type_id", 0);
 }
 
-/* What add_bos_token and add_eos_token put around a text; without either, what does nothing. */
+/* The post-processor that add_bos_token and add_eos_token ask for. Without them: ByteLevel, which
+ * changes no token. */
 static json_t *
 post_processor(const struct making *m)
 {
@@ -267,35 +290,38 @@ post_processor(const struct making *m)
         if (token) {
             json_array_append_new(single, template_part(around[i]));
             json_object_set_new(tokens, around[i],
-                                json_pack("{s:s, s:[O], s:[s]}", "id", around[i], "ids", json_object_get(token, "id"),
-                                          "tokens", around[i]));
+                                json_pack("{s:s, s:[O], s:[s]}", "id", around[i], "ids",
+                                          json_object_get(token, "id"), "tokens", around[i]));
         }
         if (i == 0)
-            json_array_append_new(single, json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0));
+            json_array_append_new(single,
+                                  json_pack("{s:{s:s, s:i}}", "Sequence", "id", "A", "type_id", 0));
     }
     if (json_array_size(single) > 1)
-        return json_pack("{s:s, s:o, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:o}", "type", "TemplateProcessing", "single",
-                         single, "pair", "Sequence", "id", "A", "type_id", 0, "Sequence", "id", "B", "type_id", 1,
-                         "special_tokens", tokens);
+        return json_pack("{s:s, s:o, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:o}", "type",
+                         "TemplateProcessing", "single", single, "pair", "Sequence", "id", "A",
+                         "type_id", 0, "Sequence", "id", "B", "type_id", 1, "special_tokens",
+                         tokens);
     json_decref(single);
     json_decref(tokens);
-    return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 1, "trim_offsets", 0, "use_regex",
-                     1);
+    return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 1,
+                     "trim_offsets", 0, "use_regex", 1);
 }
 
 static exo_status
 write_file(const struct making *m, json_t *merges, char **out, size_t *size)
 {
     const size_t style = JSON_INDENT(2) | JSON_ENCODE_ANY;
-    json_t *all =
-        json_pack("{s:s, s:n, s:n, s:O, s:n, s:{s:s, s:b, s:b, s:b}, s:o, s:{s:s, s:b, s:b, s:b},"
-                  " s:{s:s, s:n, s:n, s:s, s:s, s:b, s:b, s:b, s:O, s:O}}",
-                  "version", "1.0", "truncation", "padding", "added_tokens", m->added, "normalizer", "pre_tokenizer",
-                  "type", "ByteLevel", "add_prefix_space", flag(m->config, "add_prefix_space", false), "trim_offsets",
-                  1, "use_regex", 1, "post_processor", post_processor(m), "decoder", "type", "ByteLevel",
-                  "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1, "model", "type", "BPE", "dropout",
-                  "unk_token", "continuing_subword_prefix", "", "end_of_word_suffix", "", "fuse_unk", 0,
-                  "byte_fallback", 0, "ignore_merges", 0, "vocab", m->vocab, "merges", merges);
+    json_t *all = json_pack(
+        "{s:s, s:n, s:n, s:O, s:n, s:{s:s, s:b, s:b, s:b}, s:o, s:{s:s, s:b, s:b, s:b},"
+        " s:{s:s, s:n, s:n, s:s, s:s, s:b, s:b, s:b, s:O, s:O}}",
+        "version", "1.0", "truncation", "padding", "added_tokens", m->added, "normalizer",
+        "pre_tokenizer", "type", "ByteLevel", "add_prefix_space",
+        flag(m->config, "add_prefix_space", false), "trim_offsets", 1, "use_regex", 1,
+        "post_processor", post_processor(m), "decoder", "type", "ByteLevel", "add_prefix_space", 1,
+        "trim_offsets", 1, "use_regex", 1, "model", "type", "BPE", "dropout", "unk_token",
+        "continuing_subword_prefix", "", "end_of_word_suffix", "", "fuse_unk", 0, "byte_fallback",
+        0, "ignore_merges", 0, "vocab", m->vocab, "merges", merges);
     *size = all ? json_dumpb(all, NULL, 0, style) : 0;
     *out = *size ? exo_calloc(*size + 1, 1) : NULL;
     if (*out)
@@ -312,8 +338,8 @@ read_all(struct making *m, const exo_beside *beside)
         st = parse(m, exo_beside_name(EXO_BESIDE_CONFIG), beside->text[EXO_BESIDE_CONFIG],
                    beside->size[EXO_BESIDE_CONFIG], &m->config);
     if (st == EXO_OK && beside->text[EXO_BESIDE_MAP])
-        st = parse(m, exo_beside_name(EXO_BESIDE_MAP), beside->text[EXO_BESIDE_MAP], beside->size[EXO_BESIDE_MAP],
-                   &m->map);
+        st = parse(m, exo_beside_name(EXO_BESIDE_MAP), beside->text[EXO_BESIDE_MAP],
+                   beside->size[EXO_BESIDE_MAP], &m->map);
     if (st == EXO_OK)
         st = read_json(m, "added_tokens.json", false, &m->added_file);
     return st == EXO_OK ? check_class(m) : st;
@@ -325,7 +351,8 @@ exo_gpt2_files(const char *folder, const exo_beside *beside, char **out, size_t 
     exo_err mine = {0};
     struct making m = {.folder = folder, .added = json_array(), .err = &mine};
     json_t *merges = json_array();
-    exo_status st = m.added && merges ? EXO_OK : exo_fail(&mine, EXO_NOMEM, "%s: no memory", folder);
+    exo_status st =
+        m.added && merges ? EXO_OK : exo_fail(&mine, EXO_NOMEM, "%s: no memory", folder);
     if (st == EXO_OK)
         st = read_all(&m, beside);
     const char *key;

@@ -1,4 +1,5 @@
-/* Parts of a JSON file: finding them, checking their types, saying where they are. */
+/* Parts of a JSON file: their search, the checks of their types, and their places in errors. See
+ * json.h. */
 #include "nn/text/json.h"
 
 #include <stdarg.h>
@@ -71,7 +72,10 @@ exo_json_get(const exo_json *object, const char *key, exo_json *out, exo_err *er
 exo_json
 exo_json_item(const exo_json *list, size_t index)
 {
-    return (exo_json){.up = list, .index = index, .value = json_array_get(list->value, index), .file = list->file};
+    return (exo_json){.up = list,
+                      .index = index,
+                      .value = json_array_get(list->value, index),
+                      .file = list->file};
 }
 
 static exo_status
@@ -81,7 +85,8 @@ expected(const exo_json *part, const char *what, exo_err *err)
                                         "a number",  "true",   "false",  "null"};
     json_type type = json_typeof(part->value);
     return exo_json_fail(part, err, EXO_DAMAGED, "%s is expected, but this is %s", what,
-                         (size_t)type < sizeof names / sizeof *names ? names[type] : "something else");
+                         (size_t)type < sizeof names / sizeof *names ? names[type]
+                                                                     : "something else");
 }
 
 exo_status
@@ -115,8 +120,8 @@ exo_json_number(const exo_json *part, uint64_t most, uint64_t *out, exo_err *err
         return expected(part, "a whole number", err);
     json_int_t value = json_integer_value(part->value);
     if (value < 0 || (uint64_t)value > most)
-        return exo_json_fail(part, err, EXO_DAMAGED, "%lld is not between 0 and %llu", (long long)value,
-                             (unsigned long long)most);
+        return exo_json_fail(part, err, EXO_DAMAGED, "%lld is not between 0 and %llu",
+                             (long long)value, (unsigned long long)most);
     *out = (uint64_t)value;
     return EXO_OK;
 }

@@ -1,4 +1,6 @@
-/* tokenizer.json, all of it: the file, its parts in the order in which they need each other, the post-processor. */
+/* Loading of tokenizer.json: the search for the file, its root, and the post-processor. The parts
+ * are loaded in the order in which they need each other. The new tokenizer owns all state. Read
+ * next: load_model.c, load_steps.c. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,17 +12,19 @@
 #include "nn/text/tokenizer_impl.h"
 
 enum {
-    DEPTH_MOST = 16,      /* of sequences in sequences */
-    FILE_MOST = 256 << 20 /* bytes                     */
+    DEPTH_MOST = 16,      /* nested sequences of post-processors */
+    FILE_MOST = 256 << 20 /* bytes */
 };
 
-/* --- The post-processor ---------------------------------------------------------------------------------------------------- */
+/* --- The post-processor ----------------------------------------------------------------------- */
 
-/* The tokens of {"SpecialToken": {"id": ...}}: ids of special_tokens. */
+/* Adds the tokens of {"SpecialToken": {"id": NAME}}: the ids of NAME in special_tokens. */
 static exo_status
-load_special(exo_tokenizer *t, const exo_json *template, const exo_json *part, exo_tokens *out, exo_err *err)
+load_special(exo_tokenizer *t, const exo_json *template, const exo_json *part, exo_tokens *out,
+             exo_err *err)
 {
-    static const char *const keys[] = {"id", "type_id", NULL}, *const token_keys[] = {"id", "ids", "tokens", NULL};
+    static const char *const keys[] = {"id", "type_id", NULL}, *const token_keys[] = {
+                                                                   "id", "ids", "tokens", NULL};
     exo_json all, token, ids;
     const char *name = NULL;
     size_t count = 0;
@@ -67,7 +71,8 @@ load_template(exo_tokenizer *t, const exo_json *part, exo_err *err)
         exo_json piece = exo_json_item(&single, i);
         st = exo_json_only(&piece, piece_keys, err);
         if (st == EXO_OK && json_object_size(piece.value) != 1)
-            st = exo_json_fail(&piece, err, EXO_DAMAGED, "either 'Sequence' or 'SpecialToken' is expected");
+            st = exo_json_fail(&piece, err, EXO_DAMAGED,
+                               "either 'Sequence' or 'SpecialToken' is expected");
         if (st == EXO_OK && exo_json_find(&piece, "SpecialToken", &inner)) {
             st = load_special(t, part, &inner, text ? &t->after : &t->before, err);
         } else if (st == EXO_OK) {
@@ -76,19 +81,22 @@ load_template(exo_tokenizer *t, const exo_json *part, exo_err *err)
             if (st == EXO_OK)
                 st = exo_json_text_of(&inner, "id", &name, err);
             if (st == EXO_OK && (strcmp(name, "A") != 0 || text))
-                st = exo_json_fail(&piece, err, EXO_UNSUPPORTED, "only one sequence, 'A', is supported");
+                st = exo_json_fail(&piece, err, EXO_UNSUPPORTED,
+                                   "only one sequence, 'A', is supported");
             text = true;
         }
     }
     if (st == EXO_OK && !text)
-        st = exo_json_fail(&single, err, EXO_UNSUPPORTED, "a template without the sequence 'A' is not supported");
+        st = exo_json_fail(&single, err, EXO_UNSUPPORTED,
+                           "a template without the sequence 'A' is not supported");
     return st;
 }
 
 static exo_status
 load_processor(exo_tokenizer *t, const exo_json *part, int depth, bool *templates, exo_err *err)
 {
-    static const char *const byte_level_keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
+    static const char *const byte_level_keys[] = {"type", "add_prefix_space", "trim_offsets",
+                                                  "use_regex", NULL};
     static const char *const sequence_keys[] = {"type", "processors", NULL};
     const char *type = NULL;
     exo_json list;
@@ -96,7 +104,7 @@ load_processor(exo_tokenizer *t, const exo_json *part, int depth, bool *template
     exo_status st = exo_json_text_of(part, "type", &type, err);
     if (st != EXO_OK)
         return st;
-    if (strcmp(type, "ByteLevel") == 0) /* changes where tokens are said to be, nothing else */
+    if (strcmp(type, "ByteLevel") == 0) /* changes the tokens' offsets in the text only */
         return exo_json_only(part, byte_level_keys, err);
     if (strcmp(type, "TemplateProcessing") == 0) {
         if (*templates)
@@ -107,7 +115,8 @@ load_processor(exo_tokenizer *t, const exo_json *part, int depth, bool *template
     if (strcmp(type, "Sequence") != 0)
         return exo_json_unknown(part, "the post-processor", type, err);
     if (depth > DEPTH_MOST)
-        return exo_json_fail(part, err, EXO_UNSUPPORTED, "sequences that are so deep are not supported");
+        return exo_json_fail(part, err, EXO_UNSUPPORTED,
+                             "sequences that are so deep are not supported");
     st = exo_json_only(part, sequence_keys, err);
     if (st == EXO_OK)
         st = exo_json_get(part, "processors", &list, err);
@@ -127,31 +136,35 @@ exo_load_post_processor(exo_tokenizer *t, const exo_json *part, exo_err *err)
     return load_processor(t, part, 0, &templates, err);
 }
 
-/* --- What must do nothing -------------------------------------------------------------------------------------------------- */
+/* --- Options that must have no effect --------------------------------------------------------- */
 
-/* transformers sets both at each call; a text alone is as long as the longest of its batch. */
+/* Refuses truncation, and padding except to the longest text of a batch: a single text is already
+ * as long as that. transformers sets both anew at each call. */
 static exo_status
 refuse_lengths(const exo_json *root, exo_err *err)
 {
     exo_json part, key;
     if (exo_json_find(root, "truncation", &part))
-        return exo_json_fail(&part, err, EXO_UNSUPPORTED, "truncation is not supported; set it to null");
+        return exo_json_fail(&part, err, EXO_UNSUPPORTED,
+                             "truncation is not supported; set it to null");
     if (!exo_json_find(root, "padding", &part))
         return EXO_OK;
     exo_status st = exo_json_get(&part, "strategy", &key, err);
-    if (st == EXO_OK && (!json_is_string(key.value) || strcmp(json_string_value(key.value), "BatchLongest") != 0 ||
-                         exo_json_find(&part, "pad_to_multiple_of", &key)))
+    if (st == EXO_OK &&
+        (!json_is_string(key.value) || strcmp(json_string_value(key.value), "BatchLongest") != 0 ||
+         exo_json_find(&part, "pad_to_multiple_of", &key)))
         st = exo_json_fail(&part, err, EXO_UNSUPPORTED, "padding is not supported; set it to null");
     return st;
 }
 
-/* --- The file -------------------------------------------------------------------------------------------------------------- */
+/* --- The file --------------------------------------------------------------------------------- */
 
 static exo_status
 load_root(exo_tokenizer *t, const exo_json *root, exo_err *err)
 {
-    static const char *const keys[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
-                                       "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
+    static const char *const keys[] = {
+        "version",       "truncation",     "padding", "added_tokens", "normalizer",
+        "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
     static const struct {
         const char *key;
         exo_status (*load)(exo_tokenizer *t, const exo_json *part, exo_err *err);
@@ -215,12 +228,12 @@ done:
     return st;
 }
 
-/* --- Where it is ----------------------------------------------------------------------------------------------------------- */
+/* --- The path --------------------------------------------------------------------------------- */
 
-/* What a path leads to. */
+/* The files to which a path leads. */
 struct source {
-    exo_text folder; /* without a last '/' */
-    exo_text file;   /* tokenizer.json; of vocab.json and merges.txt the first */
+    exo_text folder; /* without a '/' at the end */
+    exo_text file;   /* tokenizer.json; with `pair`, vocab.json */
     bool pair;       /* vocab.json with merges.txt */
 };
 
@@ -234,7 +247,7 @@ has(const struct source *s, const char *name)
     return there;
 }
 
-/* Tokenizers that are not read, by their files. */
+/* UNSUPPORTED: the folder has a file of a tokenizer of another kind. `only`: looks for this one. */
 static exo_status
 fail_other(const struct source *s, const char *only, exo_err *err)
 {
@@ -249,15 +262,18 @@ fail_other(const struct source *s, const char *only, exo_err *err)
                   {"vocab.json", "without a merges.txt"}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if ((!only || strcmp(only, others[i].file) == 0) && has(s, others[i].file))
-            return exo_fail(err, EXO_UNSUPPORTED,
-                            "%s/%s (%s) is not read, only tokenizer.json, or vocab.json with merges.txt. Write a "
-                            "tokenizer.json beside it with transformers: python3 -c 'import sys, transformers as t; "
-                            "t.AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' FOLDER",
-                            s->folder.data, others[i].file, others[i].kind);
+            return exo_fail(
+                err, EXO_UNSUPPORTED,
+                "%s/%s (%s) is not read, only tokenizer.json, or vocab.json with merges.txt. Write "
+                "a "
+                "tokenizer.json beside it with transformers: python3 -c 'import sys, transformers "
+                "as t; "
+                "t.AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' FOLDER",
+                s->folder.data, others[i].file, others[i].kind);
     return EXO_OK;
 }
 
-/* A folder, a tokenizer.json by whatever name, or a file of those that stand for their folder. */
+/* The path is a folder, a tokenizer.json under any name, or vocab.json or merges.txt of a pair. */
 static exo_status
 find_source(struct source *s, const char *path, exo_err *err)
 {
@@ -277,7 +293,8 @@ find_source(struct source *s, const char *path, exo_err *err)
     if (s->folder.failed)
         return exo_fail(err, EXO_NOMEM, "%s: no memory", path);
     bool either = strcmp(name, "vocab.json") == 0 || strcmp(name, "merges.txt") == 0;
-    s->pair = (either || (folder && !has(s, "tokenizer.json"))) && has(s, "vocab.json") && has(s, "merges.txt");
+    s->pair = (either || (folder && !has(s, "tokenizer.json"))) && has(s, "vocab.json") &&
+              has(s, "merges.txt");
     exo_text_add(&s->file, "%s%s", folder || s->pair ? s->folder.data : path,
                  s->pair  ? "/vocab.json"
                  : folder ? "/tokenizer.json"
@@ -298,7 +315,8 @@ exo_tokenizer_load(exo_tokenizer **out, const char *path, exo_err *err)
     size_t size = 0;
     exo_tokenizer *t = NULL;
     exo_status st = find_source(&source, path, err);
-    if (st == EXO_OK && !source.pair) /* first: whatever is beside it, without it there is no tokenizer */
+    /* tokenizer.json is read first: without it, the files beside it do not matter. */
+    if (st == EXO_OK && !source.pair)
         st = exo_file_read(source.file.data, FILE_MOST, &file, &size, err);
     if (st == EXO_OK)
         st = exo_beside_read(&beside, source.file.data, err);

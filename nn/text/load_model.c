@@ -1,4 +1,5 @@
-/* tokenizer.json: the model and the added tokens. */
+/* Loading of tokenizer.json: the model and the added tokens. The new tokenizer owns all state.
+ * Read next: bpe.c, added.c. */
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -6,7 +7,9 @@
 #include "nn/text/tokenizer_impl.h"
 
 enum {
-    GAPS = 16, /* numbers for each token: files of models have few that no token has */
+    /* Numbers of a vocabulary are below GAPS times the count of its tokens, plus GAPS_LEAST. In
+     * real files few numbers have no token. */
+    GAPS = 16,
     GAPS_LEAST = 1 << 16
 };
 
@@ -15,15 +18,17 @@ load_vocabulary(exo_tokenizer *t, const exo_json *part, exo_err *err)
 {
     exo_status st = exo_json_object(part, err);
     void *at = st == EXO_OK ? json_object_iter(part->value) : NULL;
-    /* A list by number is made: its length is not to be what a single token says. */
+    /* The list by number is as long as the largest number: a single token must not make it huge. */
     const uint64_t most = GAPS * (uint64_t)json_object_size(part->value) + GAPS_LEAST;
     for (; at && st == EXO_OK; at = json_object_iter_next(part->value, at)) {
         const char *text = json_object_iter_key(at);
-        exo_json token = {.up = part, .key = text, .value = json_object_iter_value(at), .file = part->file};
+        exo_json token = {
+            .up = part, .key = text, .value = json_object_iter_value(at), .file = part->file};
         uint64_t number = 0;
         st = exo_json_number(&token, EXO_VOCAB_MOST - 1, &number, err);
         if (st == EXO_OK && number >= most)
-            st = exo_json_fail(&token, err, EXO_DAMAGED, "the number %llu is far beyond the %zu tokens that there are",
+            st = exo_json_fail(&token, err, EXO_DAMAGED,
+                               "the number %llu is far beyond the %zu tokens that there are",
                                (unsigned long long)number, json_object_size(part->value));
         if (st != EXO_OK)
             return st;
@@ -34,7 +39,7 @@ load_vocabulary(exo_tokenizer *t, const exo_json *part, exo_err *err)
     return st;
 }
 
-/* "a b" or ["a", "b"]. */
+/* A merge is "a b" or ["a", "b"]. */
 static exo_status
 load_merge(exo_tokenizer *t, const exo_json *part, uint32_t rank, exo_err *err)
 {
@@ -45,13 +50,15 @@ load_merge(exo_tokenizer *t, const exo_json *part, uint32_t rank, exo_err *err)
         left = json_string_value(part->value);
         const char *space = strchr(left, ' ');
         if (!space || strchr(space + 1, ' '))
-            return exo_json_fail(part, err, EXO_DAMAGED, "two tokens with a space between them are expected");
+            return exo_json_fail(part, err, EXO_DAMAGED,
+                                 "two tokens with a space between them are expected");
         length = (size_t)(space - left);
         right = space + 1;
     } else {
         st = exo_json_list(part, &count, err);
         if (st == EXO_OK && count != 2)
-            st = exo_json_fail(part, err, EXO_DAMAGED, "two tokens are expected, but these are %zu", count);
+            st = exo_json_fail(part, err, EXO_DAMAGED, "two tokens are expected, but these are %zu",
+                               count);
         for (size_t i = 0; i < 2 && st == EXO_OK; i++) {
             exo_json item = exo_json_item(part, i);
             st = exo_json_text(&item, i == 0 ? &left : &right, err);
@@ -74,7 +81,8 @@ load_merges(exo_tokenizer *t, const exo_json *part, exo_err *err)
         st = exo_bpe_expect(&t->bpe, count, err);
     for (size_t i = 0; i < count && st == EXO_OK; i++) {
         exo_json merge = exo_json_item(part, i);
-        if (json_is_string(merge.value) && strncmp(json_string_value(merge.value), "#version", 8) == 0)
+        if (json_is_string(merge.value) &&
+            strncmp(json_string_value(merge.value), "#version", 8) == 0)
             continue;
         st = load_merge(t, &merge, rank++, err);
     }
@@ -98,7 +106,7 @@ load_unknown(exo_tokenizer *t, const exo_json *model, exo_err *err)
     return EXO_OK;
 }
 
-/* What is supported only if it does nothing. */
+/* Refuses options that are supported only without effect. */
 static exo_status
 refuse_others(const exo_json *model, exo_err *err)
 {
@@ -112,13 +120,15 @@ refuse_others(const exo_json *model, exo_err *err)
         if (st != EXO_OK)
             return st;
         if (*text)
-            return exo_json_fail(&part, err, EXO_UNSUPPORTED, "'%.64s' is not supported, only none", text);
+            return exo_json_fail(&part, err, EXO_UNSUPPORTED, "'%.64s' is not supported, only none",
+                                 text);
     }
     if (exo_json_find(model, "dropout", &part)) {
         if (!json_is_number(part.value))
             return exo_json_fail(&part, err, EXO_DAMAGED, "a number is expected");
         if (json_number_value(part.value) != 0)
-            return exo_json_fail(&part, err, EXO_UNSUPPORTED, "dropout is not supported; set it to null");
+            return exo_json_fail(&part, err, EXO_UNSUPPORTED,
+                                 "dropout is not supported; set it to null");
     }
     return EXO_OK;
 }
@@ -140,7 +150,7 @@ exo_load_model(exo_tokenizer *t, const exo_json *part, exo_err *err)
     exo_json type, vocab, merges;
     const char *name = "BPE";
     exo_status st = exo_json_object(part, err);
-    if (st == EXO_OK && exo_json_find(part, "type", &type)) /* old files do not say it */
+    if (st == EXO_OK && exo_json_find(part, "type", &type)) /* old files do not have it */
         st = exo_json_text(&type, &name, err);
     if (st == EXO_OK && strcmp(name, "BPE") != 0)
         st = exo_json_unknown(part, "the model", name, err);
@@ -170,9 +180,9 @@ exo_load_model(exo_tokenizer *t, const exo_json *part, exo_err *err)
     return st == EXO_OK ? load_merges(t, &merges, err) : st;
 }
 
-/* --- Added tokens -------------------------------------------------------------------------------------------------------- */
+/* --- Added tokens ----------------------------------------------------------------------------- */
 
-/* The number that Hugging Face's library gives the token: it does not look at that in the file. */
+/* The number that Hugging Face's library gives the token: that library ignores the file's "id". */
 static uint64_t
 number_of(const exo_tokenizer *t, size_t model_tokens, const char *content)
 {
@@ -180,11 +190,13 @@ number_of(const exo_tokenizer *t, size_t model_tokens, const char *content)
     if (known >= 0)
         return (uint64_t)known;
     int32_t most = t->added.most;
-    return most >= 0 && ((size_t)most >= model_tokens || model_tokens == 0) ? (uint64_t)most + 1 : model_tokens;
+    return most >= 0 && ((size_t)most >= model_tokens || model_tokens == 0) ? (uint64_t)most + 1
+                                                                            : model_tokens;
 }
 
 static exo_status
-read_added(const exo_json *part, exo_added_token *token, uint64_t *number, const char **content, exo_err *err)
+read_added(const exo_json *part, exo_added_token *token, uint64_t *number, const char **content,
+           exo_err *err)
 {
     static const char *const keys[] = {"id",     "content",    "single_word", "lstrip",
                                        "rstrip", "normalized", "special",     NULL};
@@ -222,9 +234,10 @@ load_one(exo_tokenizer *t, const exo_json *part, size_t model_tokens, exo_err *e
         return exo_json_fail(part, err, EXO_UNSUPPORTED, "an empty added token is not supported");
     uint64_t number = number_of(t, model_tokens, content);
     if (said != number)
-        return exo_json_fail(part, err, EXO_DAMAGED,
-                             "'%.64s' has the number %llu here, but %llu by the vocabulary and its place", content,
-                             (unsigned long long)said, (unsigned long long)number);
+        return exo_json_fail(
+            part, err, EXO_DAMAGED,
+            "'%.64s' has the number %llu here, but %llu by the vocabulary and its place", content,
+            (unsigned long long)said, (unsigned long long)number);
     if (exo_vocab_find(&t->bpe.vocab, content, strlen(content)) < 0) {
         st = exo_vocab_add(&t->bpe.vocab, content, strlen(content), number, EXO_TOKEN_ADDED, err);
         if (st != EXO_OK)
@@ -258,7 +271,8 @@ index_added(exo_tokenizer *t, const exo_json *part, exo_err *err)
             size = out.length;
         }
         if (st == EXO_OK && size == 0)
-            st = exo_fail(err, EXO_UNSUPPORTED, "nothing is left of '%.64s' when it is normalized", token->content);
+            st = exo_fail(err, EXO_UNSUPPORTED, "nothing is left of '%.64s' when it is normalized",
+                          token->content);
         if (st == EXO_OK)
             st = exo_added_index(&t->added, i, text, size, err);
         if (st != EXO_OK) {

@@ -1,4 +1,5 @@
-/* tokenizer.json: normalizer, pre-tokenizer and decoder, each to a list of steps. */
+/* Loading of tokenizer.json: the normalizer, the pre-tokenizer and the decoder, each as a list of
+ * steps. The new tokenizer owns all state. Read next: steps.h. */
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -7,35 +8,36 @@
 #include "nn/text/tokenizer_impl.h"
 
 enum {
-    DEPTH_MOST = 16 /* of sequences in sequences */
+    DEPTH_MOST = 16 /* nested sequences */
 };
 
-/* How GPT-2 splits; Hugging Face's ByteLevel has it built in. */
-#define GPT2_WORDS                                                                                                     \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" EXO_REGEX_SPACE "\\p{L}\\p{N}]+|[" EXO_REGEX_SPACE              \
-    "]+(?![^" EXO_REGEX_SPACE "])|[" EXO_REGEX_SPACE "]+"
-/* What \w of Rust's regular expressions is. */
+/* GPT-2's split into words, which is built into Hugging Face's ByteLevel. */
+#define GPT2_WORDS                                                                                 \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" EXO_REGEX_SPACE                             \
+    "\\p{L}\\p{N}]+|[" EXO_REGEX_SPACE "]+(?![^" EXO_REGEX_SPACE "])|[" EXO_REGEX_SPACE "]+"
+/* \w of Rust's regular expressions. */
 #define RUST_WORD EXO_REGEX_WORD "\\x{200c}\\x{200d}"
 
 typedef exo_status load_part(exo_steps *steps, const exo_json *part, int depth, exo_err *err);
 
 struct loader {
     const char *type;
-    load_part *load; /* NULL: it is one step, which has nothing to read */
+    load_part *load; /* NULL: the part is `step`, and has no options */
     const char *const *keys;
     exo_step step;
 };
 
 static exo_status
-load_any(exo_steps *steps, const exo_json *part, const struct loader *loaders, const char *what, int depth,
-         exo_err *err)
+load_any(exo_steps *steps, const exo_json *part, const struct loader *loaders, const char *what,
+         int depth, exo_err *err)
 {
     const char *type = NULL;
     exo_status st = exo_json_text_of(part, "type", &type, err);
     if (st != EXO_OK)
         return st;
     if (depth > DEPTH_MOST)
-        return exo_json_fail(part, err, EXO_UNSUPPORTED, "sequences that are so deep are not supported");
+        return exo_json_fail(part, err, EXO_UNSUPPORTED,
+                             "sequences that are so deep are not supported");
     while (loaders->type && strcmp(loaders->type, type) != 0)
         loaders++;
     if (!loaders->type)
@@ -43,11 +45,13 @@ load_any(exo_steps *steps, const exo_json *part, const struct loader *loaders, c
     st = exo_json_only(part, loaders->keys, err);
     if (st != EXO_OK)
         return st;
-    return loaders->load ? loaders->load(steps, part, depth, err) : exo_steps_add(steps, loaders->step, err);
+    return loaders->load ? loaders->load(steps, part, depth, err)
+                         : exo_steps_add(steps, loaders->step, err);
 }
 
 static exo_status
-load_sequence(exo_steps *steps, const exo_json *part, const char *key, load_part *load, int depth, exo_err *err)
+load_sequence(exo_steps *steps, const exo_json *part, const char *key, load_part *load, int depth,
+              exo_err *err)
 {
     exo_json list;
     size_t count = 0;
@@ -61,9 +65,10 @@ load_sequence(exo_steps *steps, const exo_json *part, const char *key, load_part
     return st;
 }
 
-/* --- What the three have in common --------------------------------------------------------------------------------------- */
+/* --- Shared by the three parts ---------------------------------------------------------------- */
 
-/* Adds the step with a copy of the content (NULL: none); takes its pattern, also on failure. */
+/* Adds the step with a copy of `content` (NULL: none). Takes ownership of its pattern, also on
+ * failure. */
 static exo_status
 add(exo_steps *steps, const exo_json *part, exo_step step, const char *content, exo_err *err)
 {
@@ -77,17 +82,17 @@ add(exo_steps *steps, const exo_json *part, exo_step step, const char *content, 
     return exo_steps_add(steps, step, err);
 }
 
-/* A pattern of ours and a way to split at it. */
+/* Adds a split at matches of a pattern in PCRE2's syntax. */
 static exo_status
-add_split(exo_steps *steps, const exo_json *part, const char *regex, exo_split_behavior behavior, bool invert,
-          exo_err *err)
+add_split(exo_steps *steps, const exo_json *part, const char *regex, exo_split_behavior behavior,
+          bool invert, exo_err *err)
 {
     exo_step step = {.kind = EXO_STEP_SPLIT, .behavior = behavior, .invert = invert};
     exo_status st = exo_pattern_own(&step.pattern, regex, err);
     return st == EXO_OK ? add(steps, part, step, NULL, err) : exo_json_in(part, err, st);
 }
 
-/* {"String": ...} or {"Regex": ...}. */
+/* Reads a pattern: {"String": ...} or {"Regex": ...}. */
 static exo_status
 read_pattern(const exo_json *part, exo_pattern **out, bool *regex, exo_err *err)
 {
@@ -124,10 +129,12 @@ load_replace(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     if (st != EXO_OK)
         return st;
     if (regex && strchr(content, '$'))
-        st = exo_json_fail(part, err, EXO_UNSUPPORTED, "a '$' in what replaces a regular expression is not supported");
-    else if (exo_pattern_may_be_empty(step.pattern)) /* the original panics */
         st = exo_json_fail(part, err, EXO_UNSUPPORTED,
-                           "to replace what a regular expression finds between characters is not supported");
+                           "a '$' in what replaces a regular expression is not supported");
+    else if (exo_pattern_may_be_empty(step.pattern)) /* Hugging Face's library panics */
+        st = exo_json_fail(
+            part, err, EXO_UNSUPPORTED,
+            "to replace what a regular expression finds between characters is not supported");
     if (st != EXO_OK) {
         exo_pattern_free(&step.pattern);
         return st;
@@ -135,7 +142,7 @@ load_replace(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     return add(steps, part, step, content, err);
 }
 
-/* One character. */
+/* Reads a text of one character. */
 static exo_status
 read_character(const exo_json *part, const char *key, const char **out, exo_err *err)
 {
@@ -153,7 +160,8 @@ typedef enum prepend_scheme {
 } prepend_scheme;
 
 static exo_status
-read_metaspace(const exo_json *part, const char **replacement, prepend_scheme *scheme, bool *split, exo_err *err)
+read_metaspace(const exo_json *part, const char **replacement, prepend_scheme *scheme, bool *split,
+               exo_err *err)
 {
     exo_json key;
     const char *name = "always";
@@ -168,7 +176,8 @@ read_metaspace(const exo_json *part, const char **replacement, prepend_scheme *s
     if (st != EXO_OK)
         return st;
     if (!prefix && strcmp(name, "never") != 0)
-        return exo_json_fail(part, err, EXO_DAMAGED, "'add_prefix_space' false needs 'prepend_scheme' never");
+        return exo_json_fail(part, err, EXO_DAMAGED,
+                             "'add_prefix_space' false needs 'prepend_scheme' never");
     if (strcmp(name, "always") == 0)
         *scheme = PREPEND_ALWAYS;
     else if (strcmp(name, "first") == 0)
@@ -180,7 +189,7 @@ read_metaspace(const exo_json *part, const char **replacement, prepend_scheme *s
     return EXO_OK;
 }
 
-/* A flag that must be there. */
+/* Reads a flag that must not be missing. */
 static exo_status
 need_flag(const exo_json *part, const char *key, bool *out, exo_err *err)
 {
@@ -191,11 +200,12 @@ need_flag(const exo_json *part, const char *key, bool *out, exo_err *err)
 
 static const char *const only_type[] = {"type", NULL};
 static const char *const replace_keys[] = {"type", "pattern", "content", NULL};
-static const char *const byte_level_keys[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
-static const char *const metaspace_keys[] = {"type",    "replacement", "prepend_scheme", "split", "add_prefix_space",
-                                             "str_rep", NULL};
+static const char *const byte_level_keys[] = {"type", "add_prefix_space", "trim_offsets",
+                                              "use_regex", NULL};
+static const char *const metaspace_keys[] = {
+    "type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep", NULL};
 
-/* --- Normalizers ----------------------------------------------------------------------------------------------------------- */
+/* --- Normalizers ------------------------------------------------------------------------------ */
 
 static load_part load_one_normalizer;
 
@@ -225,10 +235,18 @@ load_one_normalizer(exo_steps *steps, const exo_json *part, int depth, exo_err *
         {.type = "Sequence", .load = load_normalizers, .keys = sequence_keys},
         {.type = "Prepend", .load = load_prepend, .keys = prepend_keys},
         {.type = "Replace", .load = load_replace, .keys = replace_keys},
-        {.type = "NFC", .keys = only_type, .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFC}},
-        {.type = "NFD", .keys = only_type, .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFD}},
-        {.type = "NFKC", .keys = only_type, .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFKC}},
-        {.type = "NFKD", .keys = only_type, .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFKD}},
+        {.type = "NFC",
+         .keys = only_type,
+         .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFC}},
+        {.type = "NFD",
+         .keys = only_type,
+         .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFD}},
+        {.type = "NFKC",
+         .keys = only_type,
+         .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFKC}},
+        {.type = "NFKD",
+         .keys = only_type,
+         .step = {.kind = EXO_STEP_UNICODE, .form = EXO_UNICODE_NFKD}},
         {.type = "Lowercase", .keys = only_type, .step = {.kind = EXO_STEP_LOWERCASE}},
         {.type = NULL}};
     return load_any(steps, part, loaders, "the normalizer", depth, err);
@@ -240,7 +258,7 @@ exo_load_normalizer(exo_tokenizer *t, const exo_json *part, exo_err *err)
     return load_one_normalizer(&t->normalizer, part, 0, err);
 }
 
-/* --- Pre-tokenizers -------------------------------------------------------------------------------------------------------- */
+/* --- Pre-tokenizers --------------------------------------------------------------------------- */
 
 static load_part load_one_pre_tokenizer;
 
@@ -258,7 +276,7 @@ load_byte_level(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     exo_status st = need_flag(part, "add_prefix_space", &prefix, err);
     if (st == EXO_OK)
         st = exo_json_flag_of(part, "use_regex", true, &words, err);
-    if (st == EXO_OK) /* changes where tokens are said to be, nothing else */
+    if (st == EXO_OK) /* checked but not used: it changes the tokens' offsets in the text only */
         st = exo_json_flag_of(part, "trim_offsets", true, &trims, err);
     if (st == EXO_OK && prefix)
         st = add(steps, part, (exo_step){.kind = EXO_STEP_PREFIX}, " ", err);
@@ -320,8 +338,10 @@ load_metaspace(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     if (st == EXO_OK)
         st = add(steps, part, spaces, replacement, err);
     if (st == EXO_OK && scheme != PREPEND_NEVER)
-        st = add(steps, part, (exo_step){.kind = scheme == PREPEND_FIRST ? EXO_STEP_PREFIX_FIRST : EXO_STEP_PREFIX},
-                 replacement, err);
+        st = add(
+            steps, part,
+            (exo_step){.kind = scheme == PREPEND_FIRST ? EXO_STEP_PREFIX_FIRST : EXO_STEP_PREFIX},
+            replacement, err);
     if (st != EXO_OK || !split)
         return st;
     st = exo_pattern_literal(&parts.pattern, replacement, err);
@@ -334,7 +354,8 @@ load_digits(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
     (void)depth;
     bool each;
     exo_status st = need_flag(part, "individual_digits", &each, err);
-    return st == EXO_OK ? add_split(steps, part, "\\p{N}", each ? EXO_SPLIT_ISOLATED : EXO_SPLIT_CONTIGUOUS, false, err)
+    return st == EXO_OK ? add_split(steps, part, "\\p{N}",
+                                    each ? EXO_SPLIT_ISOLATED : EXO_SPLIT_CONTIGUOUS, false, err)
                         : st;
 }
 
@@ -342,7 +363,8 @@ static exo_status
 load_whitespace(exo_steps *steps, const exo_json *part, int depth, exo_err *err)
 {
     (void)depth;
-    return add_split(steps, part, "[" RUST_WORD "]+|[^" RUST_WORD EXO_REGEX_SPACE "]+", EXO_SPLIT_REMOVED, true, err);
+    return add_split(steps, part, "[" RUST_WORD "]+|[^" RUST_WORD EXO_REGEX_SPACE "]+",
+                     EXO_SPLIT_REMOVED, true, err);
 }
 
 static exo_status
@@ -358,8 +380,10 @@ load_punctuation(exo_steps *steps, const exo_json *part, int depth, exo_err *err
     (void)depth;
     exo_split_behavior behavior = EXO_SPLIT_ISOLATED;
     exo_json given;
-    exo_status st = exo_json_find(part, "behavior", &given) ? read_behavior(part, &behavior, err) : EXO_OK;
-    return st == EXO_OK ? add_split(steps, part, "[\\p{P}!-/:-@\\[-`{-~]", behavior, false, err) : st;
+    exo_status st =
+        exo_json_find(part, "behavior", &given) ? read_behavior(part, &behavior, err) : EXO_OK;
+    return st == EXO_OK ? add_split(steps, part, "[\\p{P}!-/:-@\\[-`{-~]", behavior, false, err)
+                        : st;
 }
 
 static exo_status
@@ -397,7 +421,7 @@ exo_load_pre_tokenizer(exo_tokenizer *t, const exo_json *part, exo_err *err)
     return st;
 }
 
-/* --- Decoders -------------------------------------------------------------------------------------------------------------- */
+/* --- Decoders --------------------------------------------------------------------------------- */
 
 static load_part load_one_decoder;
 

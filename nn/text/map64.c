@@ -1,4 +1,4 @@
-/* Tables of 64-bit keys: making them. */
+/* Tables of 64-bit keys: their allocation and filling. See map64.h. */
 #include "nn/text/map64.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
-/* Tables from 64-bit keys to 64-bit values, and hashes of bytes. Filled once, then read by any thread. */
+/* Tables from 64-bit keys to 64-bit values, and hashes of bytes. One thread fills a table; then
+ * any thread may read it, many at once. */
 #ifndef EXO_TEXT_MAP64_H
 #define EXO_TEXT_MAP64_H
 
@@ -6,22 +7,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define EXO_MAP64_NONE UINT64_MAX /* no key, and no value */
+#define EXO_MAP64_NONE UINT64_MAX /* not allowed as key or value */
 
 typedef struct exo_map64_slot {
     uint64_t key, value;
 } exo_map64_slot;
 
-/* Open addressing; zero-initialize. At most half of the slots are used. */
+/* Open addressing with linear probing; at most half of the slots are used. Zero-initialize. */
 typedef struct exo_map64 {
     exo_map64_slot *slots;
     size_t mask, count;
 } exo_map64;
 
-/* Room for `count` keys; false: no memory. */
+/* Allocates room for `count` keys. False: no memory. */
 bool exo_map64_init(exo_map64 *map, size_t count);
 void exo_map64_release(exo_map64 *map);
-/* Sets the key's value, at most as many keys as there is room for. */
+/* Sets the value of a key. The caller sets no more keys than the map has room for. */
 void exo_map64_set(exo_map64 *map, uint64_t key, uint64_t value);
 
 static inline uint64_t
@@ -40,7 +41,7 @@ exo_hash_bytes(const char *bytes, size_t length)
     return exo_hash64(hash);
 }
 
-/* EXO_MAP64_NONE: not there. */
+/* The value of a key, or EXO_MAP64_NONE. */
 static inline uint64_t
 exo_map64_get(const exo_map64 *map, uint64_t key)
 {

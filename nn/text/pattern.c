@@ -1,8 +1,8 @@
-/* Patterns: compiled by PCRE2, and matched one after another. The only place that sees pcre2.h.
+/* Patterns, compiled by PCRE2, and their matches: see pattern.h. No other file includes pcre2.h.
  *
- * A regular expression comes from a file, so what a match may cost is bounded: by some steps for each byte of the text, which those of
- * real tokenizers stay far below, and never by the time.
- */
+ * A regular expression comes from a file, so the cost of a match is bounded. The bound is a number
+ * of steps for each byte of the text, never a time. Real tokenizers stay far below it. Read next:
+ * regex_syntax.c. */
 #include "nn/text/pattern.h"
 
 #include <stdint.h>
@@ -16,17 +16,17 @@
 #include "base/utf8.h"
 
 enum {
-    STEPS_LEAST = 1 << 20, /* of one match       */
-    STEPS_EACH = 16,       /* for each byte more */
-    HEAP_KIB = 1 << 20,    /* of one match       */
+    STEPS_LEAST = 1 << 20, /* steps of one match, */
+    STEPS_EACH = 16,       /* and more for each byte of the text */
+    HEAP_KIB = 1 << 20,    /* memory of one match */
     OPTIONS = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
 };
 
 struct exo_pattern {
-    char *text; /* the literal, else NULL */
+    char *text; /* the literal text; NULL: a regular expression */
     size_t length;
     pcre2_code *code;
-    bool fast; /* compiled to the machine's code */
+    bool fast; /* PCRE2 has compiled it to machine code */
 };
 
 static void *
@@ -69,7 +69,8 @@ compile(exo_pattern *p, const char *regex, exo_err *err)
     pcre2_compile_context *context = general ? pcre2_compile_context_create(general) : NULL;
     if (context) {
         pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-        p->code = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, OPTIONS, &code, &at, context);
+        p->code =
+            pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, OPTIONS, &code, &at, context);
         if (p->code)
             p->fast = pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0;
     }
@@ -81,8 +82,8 @@ compile(exo_pattern *p, const char *regex, exo_err *err)
     if (!p->code) {
         PCRE2_UCHAR reason[128] = "?";
         pcre2_get_error_message(code, reason, sizeof reason);
-        return exo_fail(err, EXO_UNSUPPORTED, "the regular expression '%.80s' is not supported: %s", regex,
-                        (const char *)reason);
+        return exo_fail(err, EXO_UNSUPPORTED, "the regular expression '%.80s' is not supported: %s",
+                        regex, (const char *)reason);
     }
     return EXO_OK;
 }
@@ -128,7 +129,8 @@ bool
 exo_pattern_may_be_empty(const exo_pattern *pattern)
 {
     uint32_t empty = 0;
-    return pattern->code && pcre2_pattern_info(pattern->code, PCRE2_INFO_MATCHEMPTY, &empty) == 0 && empty;
+    return pattern->code && pcre2_pattern_info(pattern->code, PCRE2_INFO_MATCHEMPTY, &empty) == 0 &&
+           empty;
 }
 
 exo_status
@@ -175,12 +177,13 @@ match(exo_matcher *m)
 {
     const pcre2_code *code = m->pattern->code;
     if (m->pattern->fast) {
-        int found = pcre2_jit_match(code, (PCRE2_SPTR)m->text, m->size, m->at, 0, m->data, m->context);
+        int found =
+            pcre2_jit_match(code, (PCRE2_SPTR)m->text, m->size, m->at, 0, m->data, m->context);
         if (found != PCRE2_ERROR_JIT_STACKLIMIT)
             return found;
     }
-    return pcre2_match(code, (PCRE2_SPTR)m->text, m->size, m->at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data,
-                       m->context);
+    return pcre2_match(code, (PCRE2_SPTR)m->text, m->size, m->at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                       m->data, m->context);
 }
 
 static exo_status
@@ -194,10 +197,13 @@ next_regex(exo_matcher *m, bool *found, size_t *begin, size_t *end, exo_err *err
         if (result == PCRE2_ERROR_NOMEMORY)
             return exo_fail(err, EXO_NOMEM, "no memory to match a regular expression");
         if (result < 0)
-            return exo_fail(err, EXO_FAILED,
-                            "a regular expression of the tokenizer takes too long on this text (PCRE2: %d)", result);
+            return exo_fail(
+                err, EXO_FAILED,
+                "a regular expression of the tokenizer takes too long on this text (PCRE2: %d)",
+                result);
         const size_t *bounds = pcre2_get_ovector_pointer(m->data);
-        /* An empty match right after another one is none, as with Oniguruma. (\K could give bounds that go back; it is refused.) */
+        /* As in Oniguruma, an empty match directly after another match does not count. The bounds
+         * never go back: only \K could do that, and it is refused. */
         if (bounds[0] == bounds[1] && bounds[1] == m->last) {
             uint32_t code;
             m->at += m->at < m->size ? exo_utf8_next(m->text + m->at, m->size - m->at, &code) : 1;
@@ -216,7 +222,8 @@ exo_matcher_next(exo_matcher *m, bool *found, size_t *begin, size_t *end, exo_er
 {
     if (!m->pattern->text)
         return next_regex(m, found, begin, end, err);
-    const char *hit = memmem(m->text + m->at, m->size - m->at, m->pattern->text, m->pattern->length);
+    const char *hit =
+        memmem(m->text + m->at, m->size - m->at, m->pattern->text, m->pattern->length);
     *found = hit != NULL;
     if (hit) {
         *begin = (size_t)(hit - m->text);

@@ -1,11 +1,11 @@
-/* A text in pieces: a list that doubles. */
+/* Texts in pieces: see pieces.h. The list's room doubles when it is full. */
 #include "nn/text/pieces.h"
 
 #include <exogym/memory.h>
 
 enum {
-    GROWTH = 32, /* times its length   */
-    LEAST = 1024 /* bytes in addition */
+    GROWTH = 32, /* the limit is so many times the text's length, */
+    LEAST = 1024 /* plus so many bytes */
 };
 
 size_t
@@ -52,7 +52,8 @@ exo_pieces_add(exo_pieces *pieces, size_t begin, size_t length, int32_t token, b
         pieces->items = items;
         pieces->room = room;
     }
-    pieces->items[pieces->count++] = (exo_piece){.begin = begin, .length = length, .token = token, .first = first};
+    pieces->items[pieces->count++] =
+        (exo_piece){.begin = begin, .length = length, .token = token, .first = first};
 }
 
 void
@@ -70,7 +71,8 @@ exo_pieces_finish(exo_pieces *pieces, exo_err *err)
     if (!pieces->text)
         pieces->text = pieces->own.data ? pieces->own.data : "";
     if (pieces->own.over)
-        return exo_fail(err, EXO_FAILED, "the tokenizer makes more than %zu bytes of this text, which is refused",
+        return exo_fail(err, EXO_FAILED,
+                        "the tokenizer makes more than %zu bytes of this text, which is refused",
                         pieces->own.most);
     if (pieces->failed || pieces->own.failed)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu pieces of a text", pieces->count + 1);

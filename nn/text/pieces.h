@@ -1,4 +1,4 @@
-/* A text in pieces, on the way from text to tokens or back. Owner: one call. */
+/* A text in pieces, during encoding or decoding. Owner: one call. Read next: steps.h. */
 #ifndef EXO_TEXT_PIECES_H
 #define EXO_TEXT_PIECES_H
 
@@ -12,31 +12,33 @@
 
 typedef struct exo_piece {
     size_t begin, length;
-    int32_t token; /* found already; -1: text                        */
-    bool first;    /* nothing of the text that was given is before it */
+    int32_t token; /* an added token that was found; -1: the piece is text */
+    bool first;    /* the piece is at the beginning of the given text */
 } exo_piece;
 
 /* Zero-initialize. */
 typedef struct exo_pieces {
-    const char *text; /* what `begin` counts from: `own`, or somebody else's */
+    const char *text; /* `begin` counts from here: the text of `own`, or a borrowed one */
     exo_text own;
     exo_piece *items;
     size_t count, room;
-    bool failed; /* no memory for a piece */
+    bool failed; /* there was no memory for a piece */
 } exo_pieces;
 
 void exo_pieces_release(exo_pieces *pieces);
-/* The most that steps may make of `size` bytes. Steps come from a file, and a few that double a text have no end that any memory reaches; those
- * of real tokenizers stay far below. */
+/* The most bytes that steps may make of `size` bytes. Steps come from a file, and a few steps that
+ * each double the text would exhaust any memory. Real tokenizers stay far below this limit. */
 size_t exo_pieces_most(size_t size);
-/* Bytes of all pieces. */
+/* The sum of the pieces' lengths, in bytes. */
 size_t exo_pieces_size(const exo_pieces *pieces);
-/* No pieces, an empty text of its own. Memory is kept. */
+/* Removes all pieces and empties the text of `own`. Keeps the memory. */
 void exo_pieces_clear(exo_pieces *pieces);
+/* Adds a piece. Without memory it sets `failed`, which exo_pieces_finish reports. */
 void exo_pieces_add(exo_pieces *pieces, size_t begin, size_t length, int32_t token, bool first);
-/* After pieces of `from`'s text were added to `pieces`: they get the text, too. */
+/* Moves the text of `from` to `pieces`, whose pieces count from it. */
 void exo_pieces_share(exo_pieces *pieces, exo_pieces *from);
-/* After a text of its own was written. NOMEM if anything has failed; FAILED if that text is longer than it may be. */
+/* Completes the pieces: without a borrowed text, they count from `own`. NOMEM: an addition has
+ * failed. FAILED: the text of `own` is longer than its limit. */
 exo_status exo_pieces_finish(exo_pieces *pieces, exo_err *err);
 
 #endif

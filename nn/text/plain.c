@@ -1,6 +1,6 @@
-/* Tokenizers without a file: of characters and of bytes. They write the tokenizer.json that says the same and read that, so that what is
- * saved is what was used.
- */
+/* Tokenizers without a file: of characters and of bytes. Each is written as a tokenizer.json in
+ * memory, and loaded from it. So a saved tokenizer is the one that was used. The new tokenizer
+ * owns all state. Read next: load.c. */
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -27,10 +27,13 @@ begin_file(exo_text *out, const char *pre_tokenizer, const char *decoder)
 {
     exo_text_add(
         out,
-        "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": [],\n"
-        "  \"normalizer\": null,\n  \"pre_tokenizer\": %s,\n  \"post_processor\": null,\n  \"decoder\": %s,\n"
+        "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  "
+        "\"added_tokens\": [],\n"
+        "  \"normalizer\": null,\n  \"pre_tokenizer\": %s,\n  \"post_processor\": null,\n  "
+        "\"decoder\": %s,\n"
         "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-        "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
+        "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    "
+        "\"fuse_unk\": false,\n"
         "    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n    \"vocab\": {",
         pre_tokenizer, decoder);
 }
@@ -59,10 +62,13 @@ exo_tokenizer_characters(exo_tokenizer **out, const char *alphabet, size_t size,
         if (code == EXO_UTF8_INVALID)
             st = exo_fail(err, EXO_INVAL, "the alphabet is not UTF-8 at byte %zu", at);
         else if (code == 0)
-            st = exo_fail(err, EXO_INVAL, "the alphabet has U+0000 at byte %zu, which no tokenizer.json can hold", at);
+            st = exo_fail(err, EXO_INVAL,
+                          "the alphabet has U+0000 at byte %zu, which no tokenizer.json can hold",
+                          at);
         else if (code <= last)
             st = exo_fail(err, EXO_INVAL,
-                          "the alphabet is not sorted, or has a character twice: U+%04X at byte %zu comes after U+%04X",
+                          "the alphabet is not sorted, or has a character twice: U+%04X at byte "
+                          "%zu comes after U+%04X",
                           code, at, last);
         add_spelling(&file, code, number);
         last = code;
@@ -94,7 +100,8 @@ exo_tokenizer_characters_of(exo_tokenizer **out, const char *text, size_t size, 
         if (code == EXO_UTF8_INVALID)
             st = exo_fail(err, EXO_INVAL, "the text is not UTF-8 at byte %zu", at);
         else if (code == 0)
-            st = exo_fail(err, EXO_INVAL, "the text has U+0000 at byte %zu, which no tokenizer.json can hold", at);
+            st = exo_fail(err, EXO_INVAL,
+                          "the text has U+0000 at byte %zu, which no tokenizer.json can hold", at);
         else
             seen[code] = true;
         at += length;
@@ -105,7 +112,8 @@ exo_tokenizer_characters_of(exo_tokenizer **out, const char *text, size_t size, 
     if (st == EXO_OK && alphabet.failed)
         st = exo_fail(err, EXO_NOMEM, "no memory for an alphabet");
     if (st == EXO_OK)
-        st = exo_tokenizer_characters(out, alphabet.data ? alphabet.data : "", alphabet.length, err);
+        st =
+            exo_tokenizer_characters(out, alphabet.data ? alphabet.data : "", alphabet.length, err);
     exo_free(alphabet.data);
     exo_free(seen);
     return st;
@@ -116,8 +124,10 @@ exo_tokenizer_bytes(exo_tokenizer **out, exo_err *err)
 {
     exo_text file = {0};
     begin_file(&file,
-               "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false}",
-               "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, \"use_regex\": false}");
+               "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, "
+               "\"use_regex\": false}",
+               "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false, "
+               "\"use_regex\": false}");
     for (unsigned byte = 0; byte < 256; byte++)
         add_spelling(&file, exo_byte_character((unsigned char)byte), byte);
     exo_status st = end_file(out, &file, "the tokenizer of bytes", err);

@@ -1,9 +1,10 @@
-/* Regular expressions of tokenizer.json, which are Oniguruma's with the syntax of Ruby, in the syntax of PCRE2.
+/* Translation of the regular expressions in tokenizer.json (Oniguruma's, in Ruby's syntax) to the
+ * syntax of PCRE2.
  *
- * The two agree on most of what tokenizers use. What differs is written out here (\s, \w and the scripts mean other sets; a class in a
- * class is a union), and what is not known to mean the same is refused: a tokenizer that splits otherwise gives other numbers without
- * anyone noticing.
- */
+ * The two agree on most constructs that tokenizers use. The differences are written out: \s, \w
+ * and the scripts are other sets; a class within a class is a union. Constructs that may have
+ * another meaning are refused, because a tokenizer that splits in another way gives wrong numbers
+ * without an error. One call owns all state. Read next: pattern.c. */
 #include "nn/text/pattern.h"
 
 #include <ctype.h>
@@ -15,11 +16,12 @@
 
 #define SPACE EXO_REGEX_SPACE
 #define WORD  EXO_REGEX_WORD
-/* Outside of classes, Oniguruma takes \w of Latin-1 from another table, which has superscripts and fractions, too. */
+/* Outside of classes, Oniguruma's \w has another table for Latin-1, which includes superscripts
+ * and fractions. */
 #define WORD_OUTSIDE WORD "\\xb2\\xb3\\xb9\\xbc-\\xbe"
 
 enum {
-    DEPTH_MOST = 50 /* of groups and classes */
+    DEPTH_MOST = 50 /* nested groups and classes */
 };
 
 struct reader {
@@ -32,8 +34,9 @@ struct reader {
 static exo_status
 refuse(struct reader *r, const char *what)
 {
-    return exo_fail(r->err, EXO_UNSUPPORTED, "the regular expression '%.80s' is not supported: %s at byte %zu",
-                    r->regex, what, (size_t)(r->at - r->regex));
+    return exo_fail(r->err, EXO_UNSUPPORTED,
+                    "the regular expression '%.80s' is not supported: %s at byte %zu", r->regex,
+                    what, (size_t)(r->at - r->regex));
 }
 
 static void
@@ -42,7 +45,7 @@ put(struct reader *r, const char *text)
     exo_text_add_bytes(r->out, text, strlen(text));
 }
 
-/* A character that means itself. */
+/* Writes a character that stands for itself. */
 static void
 put_literal(struct reader *r, uint32_t code)
 {
@@ -54,7 +57,7 @@ put_literal(struct reader *r, uint32_t code)
         exo_text_add(r->out, "\\x{%x}", code);
 }
 
-/* --- Escapes ----------------------------------------------------------------------------------------------------------- */
+/* --- Escapes ---------------------------------------------------------------------------------- */
 
 static exo_status
 hex(struct reader *r, size_t least, size_t most, uint32_t *code)
@@ -71,7 +74,8 @@ hex(struct reader *r, size_t least, size_t most, uint32_t *code)
     return EXO_OK;
 }
 
-/* After a backslash: the character that the escape stands for, if it stands for one; else *is false and nothing is read. */
+/* Reads the rest of an escape, after the backslash, if it stands for one character: *code. Else
+ * *is is false, and nothing is read. */
 static exo_status
 escaped_character(struct reader *r, bool *is, uint32_t *code)
 {
@@ -110,7 +114,7 @@ escaped_character(struct reader *r, bool *is, uint32_t *code)
     return EXO_OK;
 }
 
-/* \p{...} or \P{...}; `at` is behind the p. */
+/* Translates \p{...} or \P{...}. `at` is behind the p. */
 static exo_status
 property(struct reader *r, bool negated)
 {
@@ -152,7 +156,7 @@ property(struct reader *r, bool negated)
     return EXO_OK;
 }
 
-/* After a backslash, outside of classes. */
+/* Translates an escape outside of classes. `at` is behind the backslash. */
 static exo_status
 escape(struct reader *r)
 {
@@ -186,7 +190,8 @@ escape(struct reader *r)
         put(r, "\\P{Nd}");
         return EXO_OK;
     case 'b':
-        put(r, "(?:(?<=[" WORD_OUTSIDE "])(?![" WORD_OUTSIDE "])|(?<![" WORD_OUTSIDE "])(?=[" WORD_OUTSIDE "]))");
+        put(r, "(?:(?<=[" WORD_OUTSIDE "])(?![" WORD_OUTSIDE "])|(?<![" WORD_OUTSIDE
+               "])(?=[" WORD_OUTSIDE "]))");
         return EXO_OK;
     case 'p':
     case 'P':
@@ -202,9 +207,9 @@ escape(struct reader *r)
     }
 }
 
-/* --- Classes ----------------------------------------------------------------------------------------------------------- */
+/* --- Classes ---------------------------------------------------------------------------------- */
 
-/* After a backslash, in a class: a set. */
+/* Translates an escape in a class that stands for a set. `at` is behind the backslash. */
 static exo_status
 class_escape(struct reader *r)
 {
@@ -234,7 +239,8 @@ class_escape(struct reader *r)
     }
 }
 
-/* A character of a class, plain or escaped; *is false: an escape that is a set, whose letter `at` is at. */
+/* Reads a character of a class, plain or escaped. *is false: the escape stands for a set, and `at`
+ * is at its letter. */
 static exo_status
 class_character(struct reader *r, bool *is, uint32_t *code)
 {
@@ -273,7 +279,8 @@ class_item(struct reader *r)
     return EXO_OK;
 }
 
-/* Behind the '['. A class in a class is a part of the outer one. */
+/* Translates a class. `at` is behind its '['. The items of an inner class become items of the
+ * outer one. */
 static exo_status
 class_(struct reader *r)
 {
@@ -302,7 +309,7 @@ class_(struct reader *r)
     return st;
 }
 
-/* --- The rest ---------------------------------------------------------------------------------------------------------- */
+/* --- The rest --------------------------------------------------------------------------------- */
 
 static exo_status
 group(struct reader *r)
@@ -319,8 +326,8 @@ group(struct reader *r)
             r->at += strlen(kinds[i]);
             return EXO_OK;
         }
-    if (strncmp(r->at, "?i)", 3) == 0 &&
-        r->at == r->regex + 1) { /* later on it means other things in the two syntaxes */
+    /* Only at the beginning does (?i) have the same meaning in both syntaxes. */
+    if (strncmp(r->at, "?i)", 3) == 0 && r->at == r->regex + 1) {
         put(r, "?i");
         r->at += 2;
         return EXO_OK;
@@ -328,7 +335,7 @@ group(struct reader *r)
     return refuse(r, "this kind of group");
 }
 
-/* {n}, {n,} and {n,m}; `at` is behind the brace. */
+/* Translates {n}, {n,} or {n,m}. `at` is behind the '{'. */
 static exo_status
 interval(struct reader *r)
 {

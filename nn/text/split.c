@@ -1,23 +1,25 @@
-/* Pre-tokenizing: every piece of text through the steps, which change it or split it. Pieces that are tokens already stay. */
+/* Pre-tokenization: the steps change or split each piece of text. Pieces of tokens stay as they
+ * are. The pieces' owner is one call. See steps.h. */
 #include "nn/text/steps.h"
 
 #include <exogym/memory.h>
 
-/* Turns matches and what is between them into pieces. */
+/* The split of one piece at its matches. */
 struct splitter {
     const exo_step *step;
     exo_pieces *out;
-    const exo_piece *piece; /* that is split             */
-    size_t begin, end;      /* of the piece not yet added */
-    bool open;              /* there is one               */
-    bool previous;          /* it ended with a match      */
+    const exo_piece *piece; /* the piece to split */
+    size_t begin, end;      /* the next piece of the result, not yet added */
+    bool open;              /* `begin` and `end` are valid */
+    bool previous;          /* the previous part was a match */
 };
 
 static void
 flush(struct splitter *s)
 {
     if (s->open && s->end > s->begin)
-        exo_pieces_add(s->out, s->piece->begin + s->begin, s->end - s->begin, -1, s->piece->first && s->begin == 0);
+        exo_pieces_add(s->out, s->piece->begin + s->begin, s->end - s->begin, -1,
+                       s->piece->first && s->begin == 0);
     s->open = false;
 }
 
@@ -30,7 +32,7 @@ begin_piece(struct splitter *s, size_t begin, size_t end)
     s->open = true;
 }
 
-/* The next part of the piece: a match or what is between two. */
+/* Adds the next part of the piece: a match, or the text between two matches. */
 static void
 part(struct splitter *s, size_t begin, size_t end, bool match)
 {
@@ -45,10 +47,10 @@ part(struct splitter *s, size_t begin, size_t end, bool match)
         break;
     case EXO_SPLIT_ISOLATED:
         break;
-    case EXO_SPLIT_MERGED_WITH_PREVIOUS: /* of several matches in a row, the first */
+    case EXO_SPLIT_MERGED_WITH_PREVIOUS: /* of successive matches, only the first joins */
         joins = match && !s->previous;
         break;
-    case EXO_SPLIT_MERGED_WITH_NEXT: /* of several matches in a row, the last */
+    case EXO_SPLIT_MERGED_WITH_NEXT: /* of successive matches, only the last joins */
         joins = !match && s->previous;
         break;
     case EXO_SPLIT_CONTIGUOUS:
@@ -63,8 +65,8 @@ part(struct splitter *s, size_t begin, size_t end, bool match)
 }
 
 static exo_status
-split_piece(const exo_step *step, exo_matcher *matcher, const exo_pieces *in, const exo_piece *piece, exo_pieces *out,
-            exo_err *err)
+split_piece(const exo_step *step, exo_matcher *matcher, const exo_pieces *in,
+            const exo_piece *piece, exo_pieces *out, exo_err *err)
 {
     struct splitter s = {.step = step, .out = out, .piece = piece};
     size_t done = 0, begin = 0, end = 0;
@@ -103,7 +105,8 @@ one_step(const exo_step *step, exo_pieces *in, exo_pieces *out, exo_err *err)
         } else {
             size_t begin = out->own.length;
             bool first = piece->first;
-            st = exo_step_transform(step, &matcher, in->text + piece->begin, piece->length, &first, &out->own, err);
+            st = exo_step_transform(step, &matcher, in->text + piece->begin, piece->length, &first,
+                                    &out->own, err);
             if (out->own.length > begin)
                 exo_pieces_add(out, begin, out->own.length - begin, -1, first);
         }

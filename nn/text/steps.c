@@ -1,4 +1,5 @@
-/* Steps on texts: those from text to text, and lists of them. Splitting is in split.c, decoding in decode.c. */
+/* Steps from text to text, and lists of steps. steps.h has the owner. Read next: split.c, which
+ * splits text; decode.c. */
 #include "nn/text/steps.h"
 
 #include <errno.h>
@@ -40,9 +41,10 @@ exo_steps_add(exo_steps *steps, exo_step step, exo_err *err)
     return EXO_OK;
 }
 
-/* --- Bytes as characters (GPT-2's table) ----------------------------------------------------------------------------- */
+/* --- Bytes as characters (GPT-2's table) ------------------------------------------------------ */
 
-/* Bytes that print in Latin-1 stand for themselves; the other 68 are U+0100 and on, in their order. */
+/* The printable characters of Latin-1 stand for their own bytes. The other 68 bytes have U+0100 to
+ * U+0143, in their order. */
 static bool
 stands_for_itself(unsigned byte)
 {
@@ -86,7 +88,7 @@ add_bytes(const char *text, size_t size, exo_text *out)
     exo_text_add_bytes(out, run, length);
 }
 
-/* --- Characters ---------------------------------------------------------------------------------------------------------- */
+/* --- Characters ------------------------------------------------------------------------------- */
 
 static bool
 is_ascii(const char *text, size_t size)
@@ -125,7 +127,7 @@ add_normalized(exo_unicode_form form, const char *text, size_t size, exo_text *o
         at += exo_utf8_next(text + at, size - at, &code);
         failed = uninorm_filter_write(filter, code);
     }
-    failed |= uninorm_filter_free(filter); /* flushes it first */
+    failed |= uninorm_filter_free(filter); /* writes the rest first, and can fail */
     return failed ? exo_fail(err, EXO_NOMEM, "no memory to normalize a text") : EXO_OK;
 }
 
@@ -135,7 +137,7 @@ add_lowercase(const char *text, size_t size, exo_text *out)
     for (size_t at = 0; at < size;) {
         uint32_t code;
         at += exo_utf8_next(text + at, size - at, &code);
-        if (code == 0x130) { /* the only character whose lower case is two, whatever the language */
+        if (code == 0x130) { /* the only character whose lower case is two in every language */
             add_character(out, 'i');
             add_character(out, 0x307);
         } else {
@@ -144,10 +146,12 @@ add_lowercase(const char *text, size_t size, exo_text *out)
     }
 }
 
-/* Of several characters, what replaces them stands where the last of them stood. */
+/* Replaces the matches. *first becomes false if the text's first character is removed, or is
+ * replaced together with others: as in Hugging Face's library, the replacement of several
+ * characters has the place of the last of them. */
 static exo_status
-add_replaced(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, bool *first, exo_text *out,
-             exo_err *err)
+add_replaced(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, bool *first,
+             exo_text *out, exo_err *err)
 {
     size_t done = 0, begin = 0, end = 0, length = strlen(step->content);
     bool found;
@@ -170,8 +174,8 @@ add_replaced(const exo_step *step, exo_matcher *matcher, const char *text, size_
 }
 
 exo_status
-exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text, size_t size, bool *first,
-                   exo_text *out, exo_err *err)
+exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text, size_t size,
+                   bool *first, exo_text *out, exo_err *err)
 {
     size_t length = step->content ? strlen(step->content) : 0;
     switch (step->kind) {
@@ -200,8 +204,8 @@ exo_step_transform(const exo_step *step, exo_matcher *matcher, const char *text,
 }
 
 exo_status
-exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool *first, exo_text *out, exo_text *spare,
-                    exo_err *err)
+exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool *first,
+                    exo_text *out, exo_text *spare, exo_err *err)
 {
     exo_status st = EXO_OK;
     const size_t given_size = size;
@@ -210,14 +214,15 @@ exo_steps_normalize(const exo_steps *steps, const char *text, size_t size, bool 
         const exo_step *step = &steps->items[i];
         exo_matcher matcher = {0};
         spare->length = 0;
-        exo_text_add_bytes(spare, "", 0); /* also an empty text has memory */
+        exo_text_add_bytes(spare, "", 0); /* so that `data` is not NULL, even for an empty text */
         if (step->pattern)
             st = exo_matcher_open(&matcher, step->pattern, err);
         if (st == EXO_OK)
             st = exo_step_transform(step, &matcher, text, size, first, spare, err);
         exo_matcher_close(&matcher);
         if (st == EXO_OK && spare->over)
-            st = exo_fail(err, EXO_FAILED, "the tokenizer makes more than %zu bytes of %zu, which is refused",
+            st = exo_fail(err, EXO_FAILED,
+                          "the tokenizer makes more than %zu bytes of %zu, which is refused",
                           spare->most, given_size);
         if (st == EXO_OK && spare->failed)
             st = exo_fail(err, EXO_NOMEM, "no memory to normalize a text of %zu bytes", size);

@@ -1,8 +1,13 @@
-/* Decoding token by token. What is new is what a few tokens give more than without the last of them; they are decoded together with those
- * shown just before, because some decoders treat the first token otherwise (they take a space off it).
+/* Decoding token by token.
  *
- * Tokens whose bytes end within a character wait for those that complete it, or turn out not to.
- */
+ * The stream keeps a window of the last tokens, and decodes the window with and without the new
+ * tokens. The difference is the new text. Decoding the new tokens alone would not do: some
+ * decoders treat the first token in another way, and remove its space.
+ *
+ * Tokens whose bytes end within a character wait until the next ones complete the character, or
+ * show that it is invalid.
+ *
+ * Owner: one thread at a time; a stream holds its tokenizer. Read next: decode.c. */
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -10,8 +15,9 @@
 #include "base/utf8.h"
 #include "nn/text/tokenizer_impl.h"
 
-/* Tokens that are kept after they were shown, as many as a character has bytes; and those with the ones that wait, which are more than 3 only
- * where each ends within a character that the next one completes. */
+/* SHOWN_MOST: shown tokens in the window, as many as a character has bytes. WINDOW_MOST: all
+ * tokens in the window. More than 3 tokens wait only if each one ends within a character that the
+ * next one completes. */
 enum {
     SHOWN_MOST = 4,
     WINDOW_MOST = 16
@@ -21,8 +27,8 @@ struct exo_token_stream {
     exo_tokenizer *tokenizer;
     bool special;
     int32_t window[WINDOW_MOST];
-    size_t count, shown;   /* tokens; the first `shown` of them were shown */
-    exo_text before, text; /* text is also where bytes are put together */
+    size_t count, shown;   /* tokens in the window; the first `shown` of them were shown */
+    exo_text before, text; /* texts of the window without and with the new tokens; work memory */
 };
 
 exo_status
@@ -57,7 +63,8 @@ decode(exo_token_stream *s, size_t count, exo_text *out, exo_err *err)
     return exo_tokenizer_decode_text(s->tokenizer, s->window, count, s->special, out, err);
 }
 
-/* How many tokens of the window do not wait: those that end with a whole character, or with bytes that turned out to be none. NOMEM. */
+/* *upto: the number of tokens of the window, from its beginning, that need not wait. The last of
+ * them ends with a complete character or an invalid one. NOMEM. */
 static exo_status
 settled(exo_token_stream *s, size_t *upto, exo_err *err)
 {
@@ -67,12 +74,14 @@ settled(exo_token_stream *s, size_t *upto, exo_err *err)
     exo_text_add_bytes(&s->text, "", 0);
     for (size_t i = s->shown; i < s->count; i++) {
         const exo_spelling *spelling = &vocab->spellings[s->window[i]];
-        exo_steps_token_bytes(&s->tokenizer->decoder, vocab->bytes.data + spelling->begin, spelling->length, &s->text);
+        exo_steps_token_bytes(&s->tokenizer->decoder, vocab->bytes.data + spelling->begin,
+                              spelling->length, &s->text);
         ends[i] = s->text.length;
     }
     if (s->text.failed)
         return exo_fail(err, EXO_NOMEM, "no memory to decode a token");
-    size_t whole = s->text.length - exo_utf8_unfinished(s->text.data, s->text.length), at = 0, i = s->shown;
+    size_t whole = s->text.length - exo_utf8_unfinished(s->text.data, s->text.length), at = 0,
+           i = s->shown;
     *upto = s->shown;
     while (i < s->count) {
         uint32_t code;
@@ -83,7 +92,7 @@ settled(exo_token_stream *s, size_t *upto, exo_err *err)
             break;
         at += exo_utf8_next(s->text.data + at, s->text.length - at, &code);
     }
-    if (s->count == WINDOW_MOST && *upto <= SHOWN_MOST) /* there is no room to wait any longer */
+    if (s->count == WINDOW_MOST && *upto <= SHOWN_MOST) /* the window is full: nothing can wait */
         *upto = s->count;
     return EXO_OK;
 }
@@ -91,10 +100,11 @@ settled(exo_token_stream *s, size_t *upto, exo_err *err)
 static bool
 begins_with(const exo_text *text, const exo_text *beginning)
 {
-    return beginning->length <= text->length && memcmp(text->data, beginning->data, beginning->length) == 0;
+    return beginning->length <= text->length &&
+           memcmp(text->data, beginning->data, beginning->length) == 0;
 }
 
-/* A 0 would end the text for whoever gets it. */
+/* Removes zeros, because a 0 would end the text for the caller. */
 static void
 leave_out_zeros(char *text, size_t size)
 {
@@ -105,7 +115,8 @@ leave_out_zeros(char *text, size_t size)
     text[length] = '\0';
 }
 
-/* What the first `upto` tokens give beyond those that were shown. These are forgotten, and the new ones are what was shown last. */
+/* *text: the text of the first `upto` tokens without that of the shown ones. The window then
+ * forgets the tokens shown before; the new ones become the shown ones. */
 static exo_status
 show(exo_token_stream *s, size_t upto, const char **text, exo_err *err)
 {
@@ -119,7 +130,9 @@ show(exo_token_stream *s, size_t upto, const char **text, exo_err *err)
     memmove(s->window, s->window + gone, (s->count - gone) * sizeof *s->window);
     s->count -= gone;
     s->shown = upto - gone;
-    if (!goes_on) { /* bytes that are no text make none of those that were shown before them: the new ones are shown by themselves */
+    /* Invalid bytes can turn the shown text before them into U+FFFD, too. Then the new tokens are
+     * decoded by themselves. */
+    if (!goes_on) {
         known = 0;
         st = decode(s, s->shown, &s->text, err);
     }

@@ -1,7 +1,12 @@
-/* Tokenizers: text to numbers and back. How a text goes: bytes that are no UTF-8 become U+FFFD; added tokens are found in it, what is
- * between them is normalized, and those that are looked for there are found; the pre-tokenizer splits the rest into pieces, of which the
- * model makes tokens; the post-processor puts its own around them.
- */
+/* Tokenizers: encoding, decoding, references and saving. tokenizer_impl.h has the state and its
+ * owners. The steps of encoding:
+ *
+ *   1. Invalid UTF-8 becomes U+FFFD.
+ *   2. Added tokens are found in the text (added.c).
+ *   3. The text between them is normalized (steps.c), and further added tokens are found in it.
+ *   4. The pre-tokenizer splits the remaining text into pieces (split.c).
+ *   5. The model encodes the pieces (bpe.c).
+ *   6. The post-processor's tokens are put before and after. */
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -41,7 +46,8 @@ exo_tokenizer_save(const exo_tokenizer *tokenizer, const char *folder, exo_err *
 {
     exo_text path = {0};
     exo_text_add(&path, "%s/tokenizer.json", folder);
-    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "%s: no memory", folder) : exo_folder_make(folder, err);
+    exo_status st = path.failed ? exo_fail(err, EXO_NOMEM, "%s: no memory", folder)
+                                : exo_folder_make(folder, err);
     if (st == EXO_OK)
         st = exo_file_write_atomic(path.data, tokenizer->file, tokenizer->file_size, err);
     exo_free(path.data);
@@ -53,7 +59,8 @@ exo_tokenizer_same(const exo_tokenizer *a, const exo_tokenizer *b)
 {
     if (a->file_size == b->file_size && memcmp(a->file, b->file, a->file_size) == 0)
         return true;
-    json_t *one = json_loadb(a->file, a->file_size, 0, NULL), *other = json_loadb(b->file, b->file_size, 0, NULL);
+    json_t *one = json_loadb(a->file, a->file_size, 0, NULL),
+           *other = json_loadb(b->file, b->file_size, 0, NULL);
     bool same = one && other && json_equal(one, other);
     json_decref(one);
     json_decref(other);
@@ -84,9 +91,9 @@ exo_tokenizer_begin(const exo_tokenizer *tokenizer)
     return tokenizer->begin;
 }
 
-/* --- Encoding -------------------------------------------------------------------------------------------------------------- */
+/* --- Encoding --------------------------------------------------------------------------------- */
 
-/* One call's. */
+/* The state of one call. */
 struct encoding {
     const exo_tokenizer *t;
     exo_text lossy;
@@ -94,7 +101,7 @@ struct encoding {
     exo_bpe_work work;
 };
 
-/* Normalizes what is between added tokens, and finds those that are looked for there. */
+/* Normalizes the text between added tokens, and finds the added tokens of normalized text in it. */
 static exo_status
 normalize(struct encoding *e, exo_err *err)
 {
@@ -144,7 +151,8 @@ encode_pieces(struct encoding *e, exo_err *err)
     for (size_t i = 0; i < e->pieces.count && st == EXO_OK; i++) {
         const exo_piece *piece = &e->pieces.items[i];
         if (piece->token < 0)
-            st = exo_bpe_encode(&e->t->bpe, &e->work, e->pieces.text, piece->begin, piece->length, err);
+            st = exo_bpe_encode(&e->t->bpe, &e->work, e->pieces.text, piece->begin, piece->length,
+                                err);
         else if (!exo_tokens_add(&e->work.out, &piece->token, 1))
             st = exo_fail(err, EXO_NOMEM, "no memory to encode a text");
     }
@@ -171,7 +179,7 @@ encode_text(struct encoding *e, const char *text, size_t size, exo_err *err)
     return st == EXO_OK ? encode_pieces(e, err) : st;
 }
 
-/* Each byte is its own number. */
+/* The number of a byte is its value. */
 static exo_status
 encode_bytes(struct encoding *e, const char *text, size_t size, exo_err *err)
 {
@@ -184,8 +192,8 @@ encode_bytes(struct encoding *e, const char *text, size_t size, exo_err *err)
 }
 
 exo_status
-exo_tokenizer_encode(const exo_tokenizer *tokenizer, const char *text, size_t size, bool special, int32_t **tokens,
-                     size_t *count, exo_err *err)
+exo_tokenizer_encode(const exo_tokenizer *tokenizer, const char *text, size_t size, bool special,
+                     int32_t **tokens, size_t *count, exo_err *err)
 {
     struct encoding e = {.t = tokenizer};
     exo_tokens *out = &e.work.out;
@@ -195,7 +203,8 @@ exo_tokenizer_encode(const exo_tokenizer *tokenizer, const char *text, size_t si
         st = exo_fail(err, EXO_NOMEM, "no memory to encode a text");
     if (st == EXO_OK && size)
         st = tokenizer->raw ? encode_bytes(&e, text, size, err) : encode_text(&e, text, size, err);
-    if (st == EXO_OK && !exo_tokens_add(out, tokenizer->after.items, special ? tokenizer->after.count : 0))
+    if (st == EXO_OK &&
+        !exo_tokens_add(out, tokenizer->after.items, special ? tokenizer->after.count : 0))
         st = exo_fail(err, EXO_NOMEM, "no memory to encode a text");
     if (st == EXO_OK) {
         *tokens = out->items;
@@ -209,15 +218,17 @@ exo_tokenizer_encode(const exo_tokenizer *tokenizer, const char *text, size_t si
     return st;
 }
 
-/* --- Decoding -------------------------------------------------------------------------------------------------------------- */
+/* --- Decoding --------------------------------------------------------------------------------- */
 
 static exo_status
-spell(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special, exo_pieces *out, exo_err *err)
+spell(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special, exo_pieces *out,
+      exo_err *err)
 {
     for (size_t i = 0; i < count; i++) {
         const exo_spelling *spelling = exo_vocab_spelling(&t->bpe.vocab, tokens[i]);
         if (!spelling)
-            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer", tokens[i], i);
+            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer",
+                            tokens[i], i);
         if (special || !spelling->special)
             exo_pieces_add(out, spelling->begin, spelling->length, -1, false);
     }
@@ -226,8 +237,8 @@ spell(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special,
 }
 
 exo_status
-exo_tokenizer_decode_text(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special, exo_text *out,
-                          exo_err *err)
+exo_tokenizer_decode_text(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special,
+                          exo_text *out, exo_err *err)
 {
     exo_pieces pieces = {0}, spare = {0};
     exo_status st = spell(t, tokens, count, special, &pieces, err);
@@ -252,7 +263,8 @@ decode_bytes(const int32_t *tokens, size_t count, exo_text *out, exo_err *err)
     exo_text_add_bytes(out, "", 0);
     for (size_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || tokens[i] > 255)
-            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer", tokens[i], i);
+            return exo_fail(err, EXO_INVAL, "the number %d at %zu is no token of this tokenizer",
+                            tokens[i], i);
         char byte = (char)tokens[i];
         exo_text_add_bytes(out, &byte, 1);
     }
@@ -260,12 +272,13 @@ decode_bytes(const int32_t *tokens, size_t count, exo_text *out, exo_err *err)
 }
 
 exo_status
-exo_tokenizer_decode(const exo_tokenizer *tokenizer, const int32_t *tokens, size_t count, bool special, char **text,
-                     size_t *size, exo_err *err)
+exo_tokenizer_decode(const exo_tokenizer *tokenizer, const int32_t *tokens, size_t count,
+                     bool special, char **text, size_t *size, exo_err *err)
 {
     exo_text out = {0};
-    exo_status st = tokenizer->raw ? decode_bytes(tokens, count, &out, err)
-                                   : exo_tokenizer_decode_text(tokenizer, tokens, count, special, &out, err);
+    exo_status st = tokenizer->raw
+                        ? decode_bytes(tokens, count, &out, err)
+                        : exo_tokenizer_decode_text(tokenizer, tokens, count, special, &out, err);
     if (st != EXO_OK) {
         exo_free(out.data);
         return st;

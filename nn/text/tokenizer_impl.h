@@ -1,4 +1,7 @@
-/* A tokenizer, inside: what tokenizer.json says. Read-only after it is made; what a call needs besides is the call's. */
+/* The state of a tokenizer: the parts of tokenizer.json, loaded.
+ *
+ * Read-only once loaded, except the count of references; each call owns its working state. Read
+ * next: load.c, which makes one; tokenizer.c, which encodes and decodes. */
 #ifndef EXO_TEXT_TOKENIZER_IMPL_H
 #define EXO_TEXT_TOKENIZER_IMPL_H
 
@@ -15,39 +18,45 @@
 
 struct exo_tokenizer {
     atomic_size_t references;
-    char *file; /* tokenizer.json, as it was read or made */
+    char *file; /* tokenizer.json, as read or as written in memory */
     size_t file_size;
-    bool raw; /* of bytes: takes and gives any, not only UTF-8 */
+    bool raw; /* the tokenizer of bytes: text may be any bytes, not only UTF-8 */
     exo_bpe bpe;
     exo_added added;
     exo_steps normalizer, pre_tokenizer, decoder;
-    bool joins;               /* no decoder: tokens are joined by spaces */
-    exo_tokens before, after; /* what the post-processor adds */
-    int32_t begin, end;
-    exo_beside beside; /* of one that was loaded */
+    bool joins;               /* there is no decoder: spaces join the tokens */
+    exo_tokens before, after; /* tokens that the post-processor adds to a text */
+    int32_t begin, end;       /* tokens that begin and end a document, or -1 */
+    exo_beside beside;        /* of a tokenizer that was loaded; else empty */
 };
 
-/* A tokenizer of a tokenizer.json in memory, whose name is for errors; takes `file` (exo_free), also on failure. */
-exo_status exo_tokenizer_parse(exo_tokenizer **out, const char *name, char *file, size_t size, exo_err *err);
+/* Makes a tokenizer of a tokenizer.json in memory. `name` is the file's name in errors. Takes
+ * ownership of `file` (freed with exo_free), also on failure. DAMAGED, UNSUPPORTED, NOMEM. */
+exo_status exo_tokenizer_parse(exo_tokenizer **out, const char *name, char *file, size_t size,
+                               exo_err *err);
 
-/* Parts of tokenizer.json, each into the tokenizer. The parts are there and not null, but that of the added tokens. */
+/* Load one part of tokenizer.json, which must not be null, into the tokenizer. Errors: as above. */
 exo_status exo_load_model(exo_tokenizer *t, const exo_json *part, exo_err *err);
 exo_status exo_load_added(exo_tokenizer *t, const exo_json *part, exo_err *err);
 exo_status exo_load_normalizer(exo_tokenizer *t, const exo_json *part, exo_err *err);
 exo_status exo_load_pre_tokenizer(exo_tokenizer *t, const exo_json *part, exo_err *err);
 exo_status exo_load_post_processor(exo_tokenizer *t, const exo_json *part, exo_err *err);
 exo_status exo_load_decoder(exo_tokenizer *t, const exo_json *part, exo_err *err);
-/* The tokenizer.json that says what vocab.json and merges.txt in `folder` do, with GPT-2's rules: *out (*size, exo_free). NOT_FOUND: there is
- * no vocab.json; IO, NOMEM; DAMAGED and UNSUPPORTED name the file and what to do. */
-exo_status exo_gpt2_files(const char *folder, const exo_beside *beside, char **out, size_t *size, exo_err *err);
-/* Which tokens begin and end a document: as the files beside `path`, t->beside, say, else by what the file adds, else by their names. */
+/* Converts vocab.json and merges.txt in `folder`, with GPT-2's rules, to a tokenizer.json: *out,
+ * of *size bytes, which the caller frees with exo_free. NOT_FOUND: a file is missing. IO, NOMEM.
+ * DAMAGED and UNSUPPORTED name the file. */
+exo_status exo_gpt2_files(const char *folder, const exo_beside *beside, char **out, size_t *size,
+                          exo_err *err);
+/* Sets the tokens that begin and end a document: from t->beside, the files beside `path`; else
+ * from the post-processor; else by their names. DAMAGED, NOMEM. */
 exo_status exo_load_ends(exo_tokenizer *t, const char *path, exo_err *err);
 
-/* Logs where tokenizer_config.json says something else than the tokenizer does. */
+/* Logs each contradiction between `config`, tokenizer_config.json, and the tokenizer. */
 void exo_warn_of_contradictions(const exo_tokenizer *t, const exo_json *config);
 
-/* Decodes as exo_tokenizer_decode does, but always to UTF-8. */
-exo_status exo_tokenizer_decode_text(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special,
-                                     exo_text *out, exo_err *err);
+/* Decodes like exo_tokenizer_decode, but to UTF-8 also with the tokenizer of bytes. Appends to
+ * *out, which the caller frees, also on failure. */
+exo_status exo_tokenizer_decode_text(const exo_tokenizer *t, const int32_t *tokens, size_t count,
+                                     bool special, exo_text *out, exo_err *err);
 
 #endif

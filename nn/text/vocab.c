@@ -1,4 +1,5 @@
-/* A vocabulary: a table from spellings to numbers that doubles, and a list by number. */
+/* A vocabulary: see vocab.h. A hash table leads from spellings to numbers, a list from numbers to
+ * spellings. Both double when they are full. */
 #include "nn/text/vocab.h"
 
 #include <string.h>
@@ -19,7 +20,8 @@ exo_vocab_release(exo_vocab *vocab)
 const exo_spelling *
 exo_vocab_spelling(const exo_vocab *vocab, int32_t number)
 {
-    if (number < 0 || (size_t)number >= vocab->count || vocab->spellings[number].kind == EXO_TOKEN_NONE)
+    if (number < 0 || (size_t)number >= vocab->count ||
+        vocab->spellings[number].kind == EXO_TOKEN_NONE)
         return NULL;
     return &vocab->spellings[number];
 }
@@ -29,9 +31,11 @@ exo_vocab_find(const exo_vocab *vocab, const char *text, size_t length)
 {
     if (!vocab->slots)
         return -1;
-    for (size_t i = exo_hash_bytes(text, length) & vocab->mask; vocab->slots[i] >= 0; i = (i + 1) & vocab->mask) {
+    for (size_t i = exo_hash_bytes(text, length) & vocab->mask; vocab->slots[i] >= 0;
+         i = (i + 1) & vocab->mask) {
         const exo_spelling *spelling = &vocab->spellings[vocab->slots[i]];
-        if (spelling->length == length && memcmp(vocab->bytes.data + spelling->begin, text, length) == 0)
+        if (spelling->length == length &&
+            memcmp(vocab->bytes.data + spelling->begin, text, length) == 0)
             return vocab->slots[i];
     }
     return -1;
@@ -47,7 +51,7 @@ place(const exo_vocab *vocab, int32_t *slots, size_t mask, int32_t number)
     slots[i] = number;
 }
 
-/* Room for one token more in the table. */
+/* Makes room for one more token in the hash table. */
 static bool
 grow_slots(exo_vocab *vocab)
 {
@@ -79,14 +83,16 @@ grow_spellings(exo_vocab *vocab, size_t count)
         vocab->room = room;
     }
     if (count > vocab->count) {
-        memset(vocab->spellings + vocab->count, 0, (count - vocab->count) * sizeof *vocab->spellings);
+        memset(vocab->spellings + vocab->count, 0,
+               (count - vocab->count) * sizeof *vocab->spellings);
         vocab->count = count;
     }
     return true;
 }
 
 exo_status
-exo_vocab_add(exo_vocab *vocab, const char *text, size_t length, uint64_t number, exo_token_kind kind, exo_err *err)
+exo_vocab_add(exo_vocab *vocab, const char *text, size_t length, uint64_t number,
+              exo_token_kind kind, exo_err *err)
 {
     if (number >= EXO_VOCAB_MOST)
         return exo_fail(err, EXO_DAMAGED, "the number of '%.64s', %llu, is not below %d", text,
@@ -97,7 +103,8 @@ exo_vocab_add(exo_vocab *vocab, const char *text, size_t length, uint64_t number
     if (taken)
         return exo_fail(err, EXO_DAMAGED, "'%.64s' and '%.64s' have the same number, %llu",
                         vocab->bytes.data + taken->begin, text, (unsigned long long)number);
-    exo_spelling spelling = {.begin = vocab->bytes.length, .length = (uint32_t)length, .kind = (uint8_t)kind};
+    exo_spelling spelling = {
+        .begin = vocab->bytes.length, .length = (uint32_t)length, .kind = (uint8_t)kind};
     exo_text_add_bytes(&vocab->bytes, text, length);
     exo_text_add_bytes(&vocab->bytes, "", 1);
     if (vocab->bytes.failed || !grow_slots(vocab) || !grow_spellings(vocab, (size_t)number + 1))
