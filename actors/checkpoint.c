@@ -464,3 +464,25 @@ exo_checkpoint_put_aside(const char *run_folder, char kept[EXO_CHECKPOINT_PATH],
     }
     return exo_fail(err, EXO_EXISTS, "%s holds 10,000 sets of old checkpoints: remove some", run_folder);
 }
+
+/* --- Models ------------------------------------------------------------------------------------------------------------ */
+
+exo_status
+exo_checkpoint_save_model(const exo_model *model, exo_params *params, const char *strategy, const char *sha256,
+                          const char *path, exo_err *err)
+{
+    exo_state *state = NULL;
+    exo_status st = exo_state_new(&state, err);
+    if (st != EXO_OK)
+        return st;
+    for (size_t i = 0; i < exo_params_count(params); i++) {
+        const exo_param_info *info = exo_params_info(params, i);
+        exo_state_add_shaped(state, info->name, EXO_F32, exo_params_at(params, i), info->num_dims, info->dims);
+    }
+    exo_state_metadata(state, "model", exo_model_name(model));
+    exo_state_metadata(state, "strategy", strategy);
+    exo_state_metadata(state, EXO_MODEL_SHA256, sha256);
+    st = exo_state_save(state, path, err);
+    exo_state_free(&state);
+    return st;
+}

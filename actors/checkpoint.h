@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include <exogym/config.h>
+#include <exogym/model.h>
 #include <exogym/status.h>
 
 enum {
@@ -39,6 +40,10 @@ bool exo_checkpoint_newest(const char *run_folder, char out[EXO_CHECKPOINT_PATH]
 exo_status exo_checkpoint_choose(const char *run_folder, exo_checkpoint_choice *out, exo_err *err);
 /* Gives the checkpoints that are newer than `kept`, which are damaged, another name: they are not found again. IO. */
 exo_status exo_checkpoint_set_damaged_aside(const char *run_folder, const char *kept, exo_err *err);
+
+/* Writes parameters as model.safetensors of a run has them, with what they are of and their SHA-256. IO, NOMEM. */
+exo_status exo_checkpoint_save_model(const exo_model *model, exo_params *params, const char *strategy,
+                                     const char *sha256, const char *path, exo_err *err);
 
 /* Makes an empty hidden folder for the nodes' files of step `step`; what a crash left there is removed. */
 exo_status exo_checkpoint_begin(const char *run_folder, uint64_t step, char out[EXO_CHECKPOINT_PATH], exo_err *err);

@@ -42,15 +42,6 @@ report(struct run *run, bool evaluated)
     run->opts->progress(run->opts->context, &p);
 }
 
-exo_status
-exo_fit_ask_average(struct run *run, exo_err *err)
-{
-    exo_status st = exo_fit_ask_all(run, "average", NULL, err);
-    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
-    exo_fit_drop_futures(run);
-    return st == EXO_OK ? all : st;
-}
-
 static exo_status
 ask_to_evaluate(struct run *run, uint32_t rank, Exo__Train__Copy copy, exo_err *err)
 {
@@ -84,19 +75,16 @@ evaluate(struct run *run, exo_err *err)
     if (run->fit->val_count == 0)
         return EXO_OK;
 
-    exo_status st = other ? exo_fit_ask_average(run, err) : EXO_OK;
+    exo_status st = other ? exo_fit_have_all(run, "average", NULL, err) : EXO_OK;
     if (st == EXO_OK)
         st = ask_to_evaluate(run, 0, EXO__TRAIN__COPY__OWN, err);
     if (st == EXO_OK && other)
         st = ask_to_evaluate(run, other, EXO__TRAIN__COPY__AVERAGE, err);
-    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
-    if (st == EXO_OK)
-        st = all;
+    st = exo_fit_await_all(run, st, err);
     if (st == EXO_OK)
         st = read_figures(run, 0, EXO_FIT_LOCAL, &run->eval.local_loss, &run->eval.local_accuracy, err);
     if (st == EXO_OK)
         st = read_figures(run, other, EXO_FIT_GLOBAL, &run->eval.global_loss, &run->eval.global_accuracy, err);
-    exo_fit_drop_futures(run);
     if (st != EXO_OK || !run->metrics)
         return st;
     const exo_eval_row row = {
@@ -122,17 +110,13 @@ look(struct run *run, exo_err *err)
 static exo_status
 correlate(struct run *run, exo_err *err)
 {
-    exo_status st = exo_fit_ask_all(run, "correlate", NULL, err);
-    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
-    if (st == EXO_OK)
-        st = all;
+    exo_status st = exo_fit_have_all(run, "correlate", NULL, err);
     ProtobufCMessage *reply = NULL;
     if (st == EXO_OK)
         st = exo_fit_reply(run, 0, &exo__train__correlation__descriptor, &reply, err);
     if (st == EXO_OK && run->metrics)
         st = exo_metrics_correlation(run->metrics, run->step, ((const Exo__Train__Correlation *)reply)->mean, err);
     exo_args_free(&reply);
-    exo_fit_drop_futures(run);
     return st;
 }
 
@@ -173,15 +157,11 @@ checkpoint(struct run *run, exo_err *err)
     char *there = run->far && st == EXO_OK ? absolute : folder;
     args.folder = (ProtobufCBinaryData){.data = (uint8_t *)there, .len = strlen(there)};
     if (st == EXO_OK)
-        st = exo_fit_ask_all(run, "save", &args.base, err);
-    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
-    if (st == EXO_OK)
-        st = all;
+        st = exo_fit_have_all(run, "save", &args.base, err);
     if (st == EXO_OK)
         st = exo_fit_save_figures(run, folder, args.elapsed, err);
     if (st == EXO_OK)
         st = commit(run, err);
-    exo_fit_drop_futures(run);
     if (st != EXO_OK)
         exo_checkpoint_abort(run->folder, run->step);
     return st;
@@ -223,10 +203,7 @@ change_graph(struct run *run, const exo_graph_spec *next, const char *text, exo_
         return exo_fit_change(run->fit, run->fit->comm, next, err);
     Exo__Train__NodeChange m = EXO__TRAIN__NODE_CHANGE__INIT;
     m.graph = exo_args_text(text);
-    exo_status st = exo_fit_ask_all(run, "change", &m.base, err);
-    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
-    exo_fit_drop_futures(run);
-    return st == EXO_OK ? all : st;
+    return exo_fit_have_all(run, "change", &m.base, err);
 }
 
 /* Goes over to other graphs, if somebody asks for them. All nodes are idle. An error is that of the change: the run goes on. */
@@ -347,14 +324,10 @@ train_segment(struct run *run, exo_err *err)
     exo_fit_expect_nodes(run);
     Exo__Train__Train args = EXO__TRAIN__TRAIN__INIT;
     args.until = end;
-    exo_status st = exo_fit_ask_all(run, "train", &args.base, err);
-    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
-    if (st == EXO_OK)
-        st = all;
+    exo_status st = exo_fit_have_all(run, "train", &args.base, err);
     if (st == EXO_OK)
         st = record_segment(run, (size_t)(end - run->step), exo_fit_now(run) - before,
                             exo_now(run->clock) - before_here, err);
-    exo_fit_drop_futures(run);
     if (st == EXO_OK)
         report(run, false);
     return st;

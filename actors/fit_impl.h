@@ -14,6 +14,7 @@
 #include "actors/fit_run.h"
 #include "base/meter.h"
 #include "base/traffic.h"
+#include "conduct/conduct.h"
 #include "protocol/protocol.h"
 #include "report/ledger.h"
 #include "report/metrics.h"
@@ -44,11 +45,7 @@ struct run {
     const char *strategy_name;
     const exo_clock *clock; /* real: for deadlines */
 
-    exo_runtime *runtime;
-    exo_ref *nodes;              /* (num_nodes) */
-    exo_future **futures;        /* (num_nodes) of the request in progress */
-    exo_future **pending;        /* (num_nodes) scratch of await_all       */
-    uint32_t *pending_ranks;     /* (num_nodes) likewise                   */
+    exo_cast cast;               /* the nodes, by rank; its runtime is theirs */
     struct exo_fit_watch *watch; /* fit_watch.c                            */
     exo_traffic
         *traffic; /* (num_nodes) of the strategy's edge, over all parts of a resumed run, as the nodes said last */
@@ -94,27 +91,27 @@ struct run {
 
 /* --- fit_ask.c: requests to the nodes ---------------------------------------------------------------------------------------- */
 
-/* Sends a request to one node, or to all; its future goes to futures[rank]. args: its message, NULL: none. */
+/* Sends a request to one node. args: its message, NULL: none. */
 exo_status exo_fit_ask(struct run *run, uint32_t rank, const char *method, const ProtobufCMessage *args, exo_err *err);
-exo_status exo_fit_ask_all(struct run *run, const char *method, const ProtobufCMessage *args, exo_err *err);
-/* Waits for every request in progress. The first error that is a node's own, or its death, rather than what it heard of another, is the
+/* Has all nodes do something, and waits for them. */
+exo_status exo_fit_have_all(struct run *run, const char *method, const ProtobufCMessage *args, exo_err *err);
+/* Waits for every request in progress; an error in asking (`asked`) is given on. The first error that is a node's own, or its death, rather than what it heard of another, is the
  * run's; the other nodes are told at once, so that nobody waits for the dead. */
-exo_status exo_fit_await_all(struct run *run, exo_err *err);
+exo_status exo_fit_await_all(struct run *run, exo_status asked, exo_err *err);
 /* A node's reply to the request in progress, which is over: the message, freed with exo_args_free. INVAL: it is none of that kind. */
 exo_status exo_fit_reply(struct run *run, uint32_t rank, const ProtobufCMessageDescriptor *of, ProtobufCMessage **out,
                          exo_err *err);
 /* The same of one that is bytes as they lie; INVAL: other than `size` of them. */
 exo_status exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const void **out, exo_err *err);
-void exo_fit_drop_futures(struct run *run);
 
 /* --- fit_watch.c ---------------------------------------------------------------------------------------------------------------- */
 
 exo_status exo_fit_watch_open(struct run *run, exo_err *err);
 /* All nodes were asked for something. */
 void exo_fit_watch_begin(struct run *run);
-/* Looks at all nodes, if it is time, while those of `pending` (count) have not done what they were asked. FAILED: the nodes stall, with who
+/* Looks at all nodes, if it is time, while some have not done what they were asked. FAILED: the nodes stall, with who
  * waits for whom in which call since when. Blocks for some tenths of a second if a node does not answer, about which it warns. */
-exo_status exo_fit_watch_look(struct run *run, const uint32_t *pending, uint32_t count, exo_err *err);
+exo_status exo_fit_watch_look(struct run *run, exo_err *err);
 /* Has the node not answered for a while? */
 bool exo_fit_is_silent(const struct run *run, uint32_t rank);
 
@@ -125,6 +122,8 @@ exo_status exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val
 
 /* --- fit_spawn.c ---------------------------------------------------------------------------------------------------------------- */
 
+/* Room for the nodes. NOMEM. */
+exo_status exo_fit_open_cast(struct run *run, exo_err *err);
 /* Makes the nodes, in this process or on workers. */
 exo_status exo_fit_make_nodes(struct run *run, exo_err *err);
 
@@ -132,8 +131,6 @@ exo_status exo_fit_make_nodes(struct run *run, exo_err *err);
 
 /* Trains to the last step, or until it is stopped. */
 exo_status exo_fit_train(struct run *run, exo_err *err);
-/* The mean of all copies, on every node. */
-exo_status exo_fit_ask_average(struct run *run, exo_err *err);
 
 /* --- fit_clock.c ---------------------------------------------------------------------------------------------------------------- */
 

@@ -40,6 +40,11 @@ exo_fit_open_network(struct run *run, exo_err *err)
     exo_fit *fit = run->fit;
     const exo_graph_spec *graph = fit->graph;
     exo_status st = EXO_OK;
+    if (graph && graph->num_edges > 1)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "the strategy '%s' sends over %zu edges, and the nodes of a job have one: run the graph that "
+                        "'exogym graph expand' makes of the job",
+                        run->strategy_name, graph->num_edges);
     if (graph && graph->virtual_clock && run->far)
         return exo_fail(err, EXO_UNSUPPORTED, "the virtual clock is for nodes in one process: without workers");
     if (graph && graph->virtual_clock)

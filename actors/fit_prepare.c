@@ -38,13 +38,9 @@ static exo_status
 allocate(struct run *run, exo_err *err)
 {
     uint32_t n = run->fit->num_nodes;
-    run->nodes = exo_calloc(n, sizeof *run->nodes);
-    run->futures = exo_calloc(n, sizeof *run->futures);
-    run->pending = exo_calloc(n, sizeof *run->pending);
-    run->pending_ranks = exo_calloc(n, sizeof *run->pending_ranks);
     run->fit->train = exo_calloc(n, sizeof *run->fit->train);
     run->traffic = exo_calloc(n, sizeof *run->traffic);
-    if (!run->traffic || !run->nodes || !run->futures || !run->pending || !run->pending_ranks || !run->fit->train ||
+    if (!run->traffic || !run->fit->train || exo_fit_open_cast(run, err) != EXO_OK ||
         exo_fit_watch_open(run, err) != EXO_OK)
         return exo_fail(err, EXO_NOMEM, "no memory for %u nodes", n);
     return EXO_OK;
@@ -371,13 +367,9 @@ read_ready(struct run *run, exo_err *err)
 static exo_status
 set_up_nodes(struct run *run, exo_err *err)
 {
-    exo_status st = exo_fit_ask_all(run, "setup", NULL, err);
-    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
-    if (st == EXO_OK)
-        st = all;
+    exo_status st = exo_fit_have_all(run, "setup", NULL, err);
     if (st == EXO_OK)
         st = read_ready(run, err);
-    exo_fit_drop_futures(run);
     if (st == EXO_OK && run->step > run->fit->max_steps)
         st = exo_fail(err, EXO_INVAL, "%s: is at step %" PRIu64 ", beyond max_steps %" PRIu64, run->fit->resume_from,
                       run->step, run->fit->max_steps);

@@ -20,31 +20,16 @@ save_model(const struct run *run, exo_params *params, const char *sha256, exo_er
 {
     char path[EXO_CHECKPOINT_PATH + 32];
     snprintf(path, sizeof path, "%s/model.safetensors", run->folder);
-    exo_state *state = NULL;
-    exo_status st = exo_state_new(&state, err);
-    if (st != EXO_OK)
-        return st;
-    for (size_t i = 0; i < exo_params_count(params); i++) {
-        const exo_param_info *info = exo_params_info(params, i);
-        exo_state_add_shaped(state, info->name, EXO_F32, exo_params_at(params, i), info->num_dims, info->dims);
-    }
-    exo_state_metadata(state, "model", exo_model_name(run->fit->model));
-    exo_state_metadata(state, "strategy", run->strategy_name);
-    exo_state_metadata(state, EXO_MODEL_SHA256, sha256);
-    st = exo_state_save(state, path, err);
-    exo_state_free(&state);
-    return st;
+    return exo_checkpoint_save_model(run->fit->model, params, run->strategy_name, sha256, path, err);
 }
 
 static exo_status
 take_average(struct run *run, exo_params *params, char sha256[65], exo_err *err)
 {
-    exo_status st = exo_fit_ask_average(run, err);
+    exo_status st = exo_fit_have_all(run, "average", NULL, err);
     if (st == EXO_OK)
         st = exo_fit_ask(run, 0, "result", NULL, err);
-    exo_status all = exo_fit_await_all(run, st == EXO_OK ? err : NULL);
-    if (st == EXO_OK)
-        st = all;
+    st = exo_fit_await_all(run, st, err);
     size_t numel = exo_params_numel(params), buffers = exo_params_buffer_numel(params);
     const void *reply = NULL;
     if (st == EXO_OK)
@@ -56,7 +41,7 @@ take_average(struct run *run, exo_params *params, char sha256[65], exo_err *err)
             memcpy(exo_params_buffers(params), numbers + numel, buffers * sizeof *numbers);
         exo_sha256(numbers, (numel + buffers) * sizeof *numbers, sha256);
     }
-    exo_fit_drop_futures(run);
+    exo_cast_drop(&run->cast);
     return st;
 }
 
@@ -99,11 +84,8 @@ release_run(struct run *run)
         close(run->lock);
     exo_fit_close_meters(run);
     exo_fit_drop(&run->fit);
-    exo_free(run->nodes);
-    exo_free(run->futures);
-    exo_free(run->pending);
+    exo_cast_close(&run->cast);
     exo_free(run->watch);
-    exo_free(run->pending_ranks);
     exo_fit_release_figures(run);
     exo_free(run->traffic);
     exo_config_free(&run->whole);
@@ -111,22 +93,6 @@ release_run(struct run *run)
     exo_free(run->strategy_text);
     exo_free(run->settings);
     exo_free(run);
-}
-
-static exo_status
-stop_nodes(struct run *run, exo_err *err)
-{
-    if (run->far) {
-        exo_fit_drop_futures(run);
-        for (uint32_t r = 0; run->nodes && r < run->fit->num_nodes; r++)
-            if (run->nodes[r].id)
-                exo_stop(run->runtime, run->nodes[r], false, NULL);
-        return EXO_OK;
-    }
-    if (!run->runtime)
-        return EXO_OK;
-    exo_fit_drop_futures(run);
-    return exo_runtime_close(&run->runtime, exo_deadline(run->clock, EXO_FIT_CLOSE_GRACE), err);
 }
 
 /* The end of a run that came to its last step. Checkpoints that nobody asked for are those of an earlier stop: they go last, when nothing is
@@ -147,7 +113,7 @@ static exo_status
 close_run(struct run *run, exo_status ended, exo_fit_result *result, exo_err *err)
 {
     exo_err close_err = {0};
-    exo_status closed = stop_nodes(run, &close_err);
+    exo_status closed = exo_cast_end(&run->cast, EXO_FIT_CLOSE_GRACE, &close_err);
     bool made = ended == EXO_OK;
     if (made && closed != EXO_OK)
         ended = exo_fail(err, closed, "%s", close_err.text);

@@ -73,8 +73,28 @@ open_here(struct run *run, exo_err *err)
     const exo_runtime_opts opts = {.clock = run->clock};
     exo_status st = exo_fit_open_comms(run, err);
     if (st == EXO_OK)
-        st = exo_runtime_open(&run->runtime, &opts, err);
-    return st == EXO_OK ? exo_fit_put(run->fit, run->runtime, RUN_HERE, err) : st;
+        st = exo_runtime_open(&run->cast.runtime, &opts, err);
+    return st == EXO_OK ? exo_fit_put(run->fit, run->cast.runtime, RUN_HERE, err) : st;
+}
+
+static void
+node_name(const void *context, uint32_t rank, char out[EXO_CAST_NAME])
+{
+    (void)context;
+    snprintf(out, EXO_CAST_NAME, "node_%u", rank);
+}
+
+exo_status
+exo_fit_open_cast(struct run *run, exo_err *err)
+{
+    const exo_fit_far *far = run->far;
+    run->cast = (exo_cast){.count = run->fit->num_nodes,
+                           .joined = far != NULL,
+                           .space = far ? far->run : NULL,
+                           .name = node_name,
+                           .explain = far ? far->explain : NULL,
+                           .explain_context = far ? far->context : NULL};
+    return exo_cast_open(&run->cast, err);
 }
 
 exo_status
@@ -82,21 +102,14 @@ exo_fit_make_nodes(struct run *run, exo_err *err)
 {
     exo_status st = exo_fit_choose_engine(run, err);
     if (run->far)
-        run->runtime = run->far->runtime;
+        run->cast.runtime = run->far->runtime;
     else if (st == EXO_OK)
         st = open_here(run, err);
     for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
-        char name[EXO_NODE_NAME];
-        snprintf(name, sizeof name, "node_%u", r);
-        /* Nobody else has the name: if it exists, the head was lost before it could say that it made it. */
-        exo_spawn_opts opts = {.name = name,
-                               .namespace_name = run->far ? run->far->run : NULL,
-                               .get_if_exists = true,
-                               .placement = EXO_PLACE_SPREAD};
+        exo_spawn_opts opts = {0};
         st = describe_node(run, r, &opts.args, err);
         if (st == EXO_OK)
-            st = exo_spawn_class(run->runtime, "train_node", &opts, exo_deadline(run->clock, run->fit->timeout),
-                                 &run->nodes[r], err);
+            st = exo_cast_spawn(&run->cast, r, "train_node", &opts, exo_deadline(run->clock, run->fit->timeout), err);
     }
     return st;
 }

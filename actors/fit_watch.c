@@ -78,45 +78,37 @@ note_answer(struct run *run, struct watched *n, bool answers)
 }
 
 static void
-read_answer(struct run *run, uint32_t rank, exo_future **future, exo_time deadline, exo_node_look *out)
+read_answer(struct run *run, uint32_t rank, exo_status st, const exo_payload *reply, exo_node_look *out)
 {
-    const exo_payload *reply = NULL;
-    exo_status st = *future ? exo_wait(*future, deadline, &reply, NULL) : EXO_FAILED;
     *out = (exo_node_look){0};
     bool whole = st == EXO_OK && exo_node_look_read(out, reply, run->fit->num_nodes, NULL) == EXO_OK;
     note_answer(run, &run->watch->nodes[rank], whole || st != EXO_TIMEOUT);
-    exo_future_drop(future);
 }
 
-static exo_future *
-ask(struct run *run, uint32_t rank, const exo_node_ask *what, exo_time deadline)
+static exo_status
+ask(exo_cast_round *round, uint32_t rank, const exo_node_ask *what)
 {
-    exo_future *future = NULL;
     exo_payload payload = {0};
     Exo__Train__NodeAsk m = EXO__TRAIN__NODE_ASK__INIT;
     m.comm = (Exo__Train__NodeComm)what->of;
     m.to = what->to;
-    if (exo_protocol_pack(&payload, &m.base, NULL) != EXO_OK ||
-        exo_call(run->runtime, run->nodes[rank], "waits", payload, deadline, &future, NULL) != EXO_OK)
-        return NULL;
-    return future;
+    exo_status st = exo_protocol_pack(&payload, &m.base, NULL);
+    return st == EXO_OK ? exo_cast_round_ask(round, rank, "waits", payload, NULL) : st;
 }
 
 /* All at once. */
 static exo_status
 gather_there(struct run *run)
 {
-    const exo_node_ask nothing = {0};
-    exo_time deadline = exo_deadline(run->clock, ANSWER);
-    exo_future **futures = exo_calloc(run->fit->num_nodes, sizeof(exo_future *));
-    if (!futures)
-        return EXO_NOMEM;
-    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
-        futures[r] = ask(run, r, &nothing, deadline);
-    for (uint32_t r = 0; r < run->fit->num_nodes; r++)
-        read_answer(run, r, &futures[r], deadline, &run->watch->nodes[r].look);
-    exo_free(futures);
-    return EXO_OK;
+    exo_cast_round round;
+    exo_status st = exo_cast_round_open(&round, &run->cast, ANSWER, NULL);
+    for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++)
+        if (ask(&round, r, &(exo_node_ask){0}) != EXO_OK)
+            read_answer(run, r, EXO_FAILED, NULL, &run->watch->nodes[r].look);
+    while (st == EXO_OK && exo_cast_round_next(&round))
+        read_answer(run, round.actor, round.status, round.reply, &run->watch->nodes[round.actor].look);
+    exo_cast_round_close(&round);
+    return st;
 }
 
 static exo_status
@@ -179,13 +171,17 @@ nothing_is_under_way(struct run *run)
     bool none = true;
     for (uint32_t r = 0; run->far && none && r < run->fit->num_nodes; r++) {
         const struct watched *n = &run->watch->nodes[r];
+        exo_cast_round round;
         if (!n->pending || !n->stuck)
             continue;
         exo_node_look peer = {0};
-        exo_time deadline = exo_deadline(run->clock, ANSWER);
-        exo_future *future = ask(run, n->look.missing[0], &(exo_node_ask){.of = n->look.of, .to = r}, deadline);
-        read_answer(run, n->look.missing[0], &future, deadline, &peer);
-        none = run->watch->nodes[n->look.missing[0]].answers && peer.sent == n->look.came;
+        uint32_t missing = n->look.missing[0];
+        none = exo_cast_round_open(&round, &run->cast, ANSWER, NULL) == EXO_OK &&
+               ask(&round, missing, &(exo_node_ask){.of = n->look.of, .to = r}) == EXO_OK;
+        if (none && exo_cast_round_next(&round))
+            read_answer(run, missing, round.status, round.reply, &peer);
+        none = none && run->watch->nodes[missing].answers && peer.sent == n->look.came;
+        exo_cast_round_close(&round);
     }
     return none;
 }
@@ -267,7 +263,7 @@ warn_of_waits(struct run *run)
 }
 
 exo_status
-exo_fit_watch_look(struct run *run, const uint32_t *pending, uint32_t count, exo_err *err)
+exo_fit_watch_look(struct run *run, exo_err *err)
 {
     struct exo_fit_watch *w = run->watch;
     exo_time now = exo_now(run->clock);
@@ -275,9 +271,7 @@ exo_fit_watch_look(struct run *run, const uint32_t *pending, uint32_t count, exo
         return EXO_OK;
     w->next = now + EVERY;
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
-        w->nodes[r].pending = false;
-    for (uint32_t i = 0; i < count; i++)
-        w->nodes[pending[i]].pending = true;
+        w->nodes[r].pending = run->cast.futures[r] != NULL;
     if (gather(run) != EXO_OK)
         return EXO_OK; /* there is no memory: the next look may have it */
     warn_of_waits(run);

@@ -1,62 +1,327 @@
-/* The graph class "train_node": a node of a training run as an actor of a graph, which is what `exogym graph expand` makes of a job.
+/* The graph class "train_node": one of the nodes that train a model together, as an actor of a graph.
  *
- * Its config is that of a job: model, data, train and strategy. What it sends goes over collectives; which of them its strategy uses, and
- * how much, the strategy declares (exo_strategy_edges). State: none beyond the config.
- */
+ * Its config is that of a job: model, data, train and strategy. It makes a replica (replica.h) as the actor of a job does, of a document with the
+ * same keys, so that the nodes of a process share the model and the data. The replica's time is the actor's, and its strategy communicates over
+ * the graph's edges: which of them, and how much, the strategy declares (exo_strategy_edges). Of two, the first is for the nodes' islands.
+ *
+ * State: the actor's thread, but for init, which reads the config. Read next: replica.c, strategies/islands.c. */
+#include <stdio.h>
+#include <string.h>
+
 #include <exogym/graph.h>
+#include <exogym/memory.h>
+#include <exogym/state.h>
 #include <exogym/strategy.h>
+#include <exogym/trainer.h>
 
 #include "actors/builtin_classes.h"
+#include "actors/replica.h"
 #include "base/config_edit.h"
+#include "base/file.h"
+#include "base/grow_text.h"
+#include "base/parallel.h"
+#include "graph/place.h"
 
-/* "name" or {name: ...}. */
+enum {
+    MAX_PATH = 4096
+};
+
+struct train_node {
+    exo_text document;   /* what all nodes have in common, without its end */
+    exo_fit_opts train;  /* the numbers of `train`                         */
+    const char *refused; /* a key of `train` that only a job can heed      */
+    exo_replica *replica;
+    double loss, val_loss;
+};
+
+/* --- The config -------------------------------------------------------------------------------------------------------------------- */
+
+/* "name" or {name: ...}, into the document. */
 static exo_status
-read_named(exo_config *config, const char *key, const char **name, exo_config **map, exo_err *err)
+read_named(struct train_node *n, exo_config *config, const char *key, exo_config **map, exo_err *err)
 {
+    const char *name = NULL;
+    char *text = NULL;
     exo_config *node = exo_config_get(config, key);
     *map = NULL;
     if (!node)
         return exo_config_fail(config, err, "the key '%s' is missing", key);
-    if (!exo_config_is_map(node))
-        return exo_config_string(config, key, NULL, name, err);
-    *map = node;
-    exo_status st = exo_config_string(node, "name", NULL, name, err);
-    if (st == EXO_OK && !*name)
-        st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
+    exo_status st = EXO_OK;
+    if (exo_config_is_map(node)) {
+        *map = node;
+        st = exo_config_string(node, "name", NULL, &name, err);
+        if (st == EXO_OK && !name)
+            st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
+    } else {
+        st = exo_config_string(config, key, NULL, &name, err);
+    }
+    if (st == EXO_OK)
+        st = exo_config_text(node, &text, err);
+    if (st == EXO_OK)
+        exo_text_add(&n->document, "\"%s\": %s, ", key, text);
+    exo_free(text);
     return st;
+}
+
+static exo_status
+read_strategy(struct train_node *n, exo_config *config, exo_err *err)
+{
+    const char *name = NULL;
+    exo_config *map = NULL;
+    exo_strategy *strategy = NULL;
+    exo_status st = read_named(n, config, "strategy", &map, err);
+    if (st == EXO_OK)
+        st = exo_config_string(map ? map : config, map ? "name" : "strategy", NULL, &name, err);
+    if (st != EXO_OK)
+        return st;
+    st = exo_strategy_new(&strategy, name, map, err);
+    exo_strategy_free(&strategy);
+    if (st == EXO_NOT_FOUND && err)
+        err->code = EXO_INVAL; /* the name is wrong */
+    return st == EXO_OK || st == EXO_NOMEM ? st : exo_config_add_place(exo_config_get(config, "strategy"), err);
+}
+
+static bool
+is_word(exo_config *map, const char *key, const char *word)
+{
+    const char *own = exo_config_scalar(exo_config_get(map, key));
+    return own && strcmp(own, word) == 0;
+}
+
+/* What belongs to a job as a whole: when it is saved, and where. */
+static void
+read_rest(struct train_node *n, exo_config *train)
+{
+    static const char *const refused[] = {"num_epochs", "checkpoint_interval", "correlation_interval"};
+    static const char *const of_jobs[] = {"timeout", "save_dir", "final_checkpoint"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (exo_config_get(train, refused[i]))
+            n->refused = refused[i];
+    for (size_t i = 0; i < sizeof of_jobs / sizeof *of_jobs; i++)
+        exo_config_get(train, of_jobs[i]);
+}
+
+static exo_status
+read_train(struct train_node *n, exo_config *config, exo_err *err)
+{
+    static const char *const casts[] = {"none", "bf16", "false", "true", NULL};
+    exo_fit_opts *o = &n->train;
+    exo_config *train = NULL;
+    size_t cast = 0;
+    uint64_t batch = 0, mini = 0, val = 0;
+    *o = exo_fit_opts_init();
+    exo_status st = exo_config_map(config, "train", &train, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(train, "max_steps", 0, 1, INT64_MAX, &o->max_steps, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(train, "batch_size", o->batch_size, 1, UINT32_MAX, &batch, err);
+    if (st == EXO_OK && !is_word(train, "minibatch_size", "auto"))
+        st = exo_config_u64(train, "minibatch_size", 0, 1, UINT32_MAX, &mini, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(train, "shuffle", o->shuffle, &o->shuffle, err);
+    if (st == EXO_OK && is_word(train, "val_size", "none"))
+        o->val_size = EXO_VAL_NONE;
+    else if (st == EXO_OK)
+        st = exo_config_u64(train, "val_size", o->val_size, 0, UINT32_MAX, &val, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(train, "val_interval", o->val_interval, 0, INT64_MAX, &o->val_interval, err);
+    if (st == EXO_OK)
+        st = exo_config_choice(train, "autocast", 0, casts, &cast, err);
+    if (st != EXO_OK)
+        return st;
+    read_rest(n, train);
+    bool validates = o->val_size != EXO_VAL_NONE;
+    exo_text_add(
+        &n->document,
+        "\"max_steps\": %llu, \"batch_size\": %llu, \"minibatch_size\": %llu, \"shuffle\": %s, \"autocast\": %s, "
+        "\"validate\": %s, \"val_size\": %llu, ",
+        (unsigned long long)(o->max_steps ? o->max_steps : 1), (unsigned long long)batch,
+        (unsigned long long)(mini ? mini : batch), o->shuffle ? "true" : "false", cast % 2 ? "true" : "false",
+        validates ? "true" : "false", (unsigned long long)val);
+    return exo_config_finish(train, err);
 }
 
 static exo_status
 init(void *self, exo_config *config, exo_err *err)
 {
-    (void)self;
-    const char *name = NULL;
-    exo_config *map = NULL, *train = NULL;
-    exo_strategy *strategy = NULL;
-    exo_status st = read_named(config, "model", &name, &map, err);
+    struct train_node *n = self;
+    exo_config *map = NULL;
+    exo_text_add(&n->document, "{");
+    exo_status st = read_named(n, config, "model", &map, err);
     if (st == EXO_OK)
-        st = read_named(config, "data", &name, &map, err);
+        st = read_named(n, config, "data", &map, err);
     if (st == EXO_OK)
-        st = exo_config_map(config, "train", &train, err);
+        st = read_train(n, config, err);
     if (st == EXO_OK)
-        st = read_named(config, "strategy", &name, &map, err);
-    if (st == EXO_OK) {
-        st = exo_strategy_new(&strategy, name, map, err);
-        exo_strategy_free(&strategy);
-        if (st == EXO_NOT_FOUND && err)
-            err->code = EXO_INVAL; /* the name is wrong */
-        if (st != EXO_OK && st != EXO_NOMEM)
-            st = exo_config_add_place(exo_config_get(config, "strategy"), err);
-    }
+        st = read_strategy(n, config, err);
+    return st == EXO_OK && n->document.failed ? exo_fail(err, EXO_NOMEM, "no memory to describe a node") : st;
+}
+
+/* --- A node ------------------------------------------------------------------------------------------------------------------------ */
+
+static exo_time
+step_cost(const exo_place *p)
+{
+    for (size_t i = 0; i < p->spec->num_compute; i++)
+        if (strcmp(p->spec->compute[i].phase, "step") == 0)
+            return p->spec->compute[i].cost;
+    return -1;
+}
+
+static exo_status
+open_replica(struct train_node *n, exo_graph_actor *actor, exo_err *err)
+{
+    exo_place *p = (exo_place *)actor; /* its first member */
+    const exo_replica_place place = {
+        .runtime = p->runtime, .pace = &p->pace, .step_cost = step_cost(p), .meters = exo_graph_meters(actor)};
+    if (n->refused)
+        return exo_fail(err, EXO_UNSUPPORTED, "train.%s: a node of a graph cannot do that; exogym run JOB.yaml can",
+                        n->refused);
+    if (n->train.max_steps == 0)
+        return exo_fail(err, EXO_INVAL, "train.max_steps is missing: a node of a graph needs it");
+    exo_text_add(&n->document, "\"run\": \"graph %p %s\", \"rank\": %u, \"nodes\": %u, \"seed\": %llu}",
+                 (void *)actor->site, p->spec->name, exo_graph_index(actor), exo_graph_count(actor),
+                 (unsigned long long)exo_graph_seed(actor));
+    if (n->document.failed)
+        return exo_fail(err, EXO_NOMEM, "no memory to describe a node");
+    return exo_replica_open(&n->replica, &place, n->document.data, err);
+}
+
+/* The whole group of the edge that carries it, as the replica's own, which it closes. */
+static exo_status
+join(exo_graph_actor *actor, const char *carries, exo_group **out, exo_err *err)
+{
+    exo_group *group = exo_graph_group(actor, carries);
+    uint32_t count = exo_graph_count(actor);
+    if (!group)
+        return exo_fail(err, EXO_INVAL,
+                        "its strategy sends %s, and no edge from these nodes to themselves carries that", carries);
+    uint32_t *ranks = exo_calloc(count, sizeof *ranks);
+    if (!ranks)
+        return exo_fail(err, EXO_NOMEM, "no memory for a group of %u nodes", count);
+    for (uint32_t i = 0; i < count; i++)
+        ranks[i] = i;
+    exo_status st = exo_group_among(out, group, ranks, count, err);
+    exo_free(ranks);
     return st;
+}
+
+static exo_status
+join_all(exo_replica *r, exo_graph_actor *actor, exo_err *err)
+{
+    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES] = {{.carries = "exchange"}};
+    size_t count = 1;
+    exo_strategy_edges(r->strategy, r->node.numel, r->node.num_nodes, edges, &count);
+    if (count == 0 || count > 2)
+        return exo_fail(err, EXO_UNSUPPORTED, "its strategy sends %zu things, and a node of a graph one or two", count);
+    exo_status st = join(actor, edges[count - 1].carries, &r->group, err);
+    if (st == EXO_OK && count == 2)
+        st = join(actor, edges[0].carries, &r->inside, err);
+    r->node.group = r->group;
+    r->node.inside = r->inside;
+    return st;
+}
+
+static exo_status
+evaluate(struct train_node *n, exo_graph_actor *actor, exo_err *err)
+{
+    exo_replica *r = n->replica;
+    exo_replica_figures figures = {0};
+    uint64_t interval = n->train.val_interval, step = r->node.step;
+    bool due = step == r->fit->max_steps || (interval && step % interval == 0);
+    if (!due || r->fit->val_count == 0)
+        return EXO_OK;
+    exo_status st = exo_replica_evaluate(r, r->params, &figures, NULL, err);
+    n->val_loss = figures.loss;
+    if (st == EXO_OK)
+        exo_graph_metric(actor, "val_loss", figures.loss);
+    return st;
+}
+
+static exo_status
+train(struct train_node *n, exo_graph_actor *actor, exo_err *err)
+{
+    exo_replica *r = n->replica;
+    exo_status st = EXO_OK;
+    exo_compute_enter();
+    while (st == EXO_OK && r->node.step < r->fit->max_steps) {
+        float loss = 0;
+        st =
+            exo_graph_cancelled(actor) ? exo_fail(err, EXO_CANCELLED, "the run ends") : exo_replica_step(r, &loss, err);
+        if (st != EXO_OK)
+            break;
+        n->loss = (double)loss;
+        exo_graph_metric(actor, "train_loss", n->loss);
+        exo_graph_metric(actor, "step", (double)r->node.step);
+        st = evaluate(n, actor, err);
+    }
+    exo_compute_leave();
+    return st;
+}
+
+/* --- The result -------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+write_result(const struct train_node *n, const exo_graph_actor *actor, const char *sha256, exo_err *err)
+{
+    const exo_replica *r = n->replica;
+    const char *folder = exo_graph_folder(actor), *name = exo_graph_name(actor);
+    char path[MAX_PATH], text[512];
+    if (!folder)
+        return EXO_OK;
+    if (strlen(folder) > MAX_PATH - 200)
+        return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", folder);
+    snprintf(path, sizeof path, "%s/final_%s.json", folder, name);
+    int size = snprintf(text, sizeof text,
+                        "{\"steps\": %llu, \"train_loss\": %.9g, \"val_loss\": %.9g, \"bytes_sent\": %llu, "
+                        "\"sha256\": \"%s\"}\n",
+                        (unsigned long long)r->node.step, n->loss, n->val_loss,
+                        (unsigned long long)(exo_group_stats(r->group).bytes_sent +
+                                             (r->inside ? exo_group_stats(r->inside).bytes_sent : 0)),
+                        sha256);
+    exo_status st = exo_file_write_atomic(path, text, (size_t)size, err);
+    snprintf(path, sizeof path, "%s/model_%s.safetensors", folder, name);
+    return st == EXO_OK && r->node.rank == 0
+               ? exo_checkpoint_save_model(r->fit->model, r->params, exo_strategy_name(r->strategy), sha256, path, err)
+               : st;
+}
+
+/* The numbers that make two copies of a model the same, shortened so that a figure has them exactly: also from workers, which write no files. */
+static exo_status
+tell_result(struct train_node *n, exo_graph_actor *actor, exo_err *err)
+{
+    const exo_replica *r = n->replica;
+    char sha256[65];
+    unsigned long long first = 0;
+    exo_sha256(exo_params_values(r->params), r->node.numel * sizeof(float), sha256);
+    sscanf(sha256, "%12llx", &first);
+    exo_graph_metric(actor, "fingerprint", (double)first);
+    return write_result(n, actor, sha256, err);
 }
 
 static exo_status
 run(void *self, exo_graph_actor *actor, exo_err *err)
 {
-    (void)self;
-    (void)actor;
-    return exo_fail(err, EXO_UNSUPPORTED, "a train_node runs from its job only: exogym run JOB.yaml");
+    struct train_node *n = self;
+    uint64_t elapsed = 0;
+    exo_status st = open_replica(n, actor, err);
+    if (st == EXO_OK)
+        st = join_all(n->replica, actor, err);
+    if (st == EXO_OK)
+        st = exo_replica_set_up(n->replica, &elapsed, err);
+    if (st == EXO_OK)
+        st = train(n, actor, err);
+    if (st == EXO_OK)
+        st = tell_result(n, actor, err);
+    exo_replica_close(&n->replica); /* while the groups of the actor are there */
+    return st;
+}
+
+static void
+release(void *self)
+{
+    struct train_node *n = self;
+    exo_free(n->document.data);
 }
 
 static const exo_graph_port ports[] = {
@@ -69,11 +334,13 @@ static const char *const phases[] = {"step", NULL};
 
 const exo_graph_class exo_train_node_graph_class = {
     .name = "train_node",
-    .help = "one of the nodes that train a model under a strategy",
+    .help = "one of the nodes that train a model under a strategy; config model, data, train, strategy as in a job",
     .ports = ports,
     .num_ports = sizeof ports / sizeof *ports,
     .phases = phases,
+    .state_size = sizeof(struct train_node),
     .init = init,
     .run = run,
+    .release = release,
     .order = "*(reduce gradients; reduce parameters; reduce exchange)",
 };

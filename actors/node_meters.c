@@ -40,14 +40,15 @@ exo_pass_figures_set(exo_pass_figures *figures, exo_meters *scope)
 }
 
 exo_status
-exo_node_meters_init(exo_node_meters *meters, exo_err *err)
+exo_node_meters_init(exo_node_meters *meters, exo_meters *parent, exo_err *err)
 {
     *meters = (exo_node_meters){0};
-    exo_status st = exo_meters_new(&meters->tree, err);
+    exo_status st = parent ? EXO_OK : exo_meters_new(&meters->tree, err);
+    parent = parent ? parent : meters->tree;
     if (st == EXO_OK)
-        st = exo_meters_scope(&meters->strategy, meters->tree, "strategy", err);
+        st = exo_meters_scope(&meters->strategy, parent, "strategy", err);
     if (st == EXO_OK)
-        st = exo_meters_scope(&meters->model, meters->tree, "model", err);
+        st = exo_meters_scope(&meters->model, parent, "model", err);
     if (st != EXO_OK)
         exo_node_meters_release(meters);
     return st;

@@ -26,13 +26,13 @@ void exo_pass_figures_add(exo_pass_figures *figures, const exo_tape *tape);
 void exo_pass_figures_set(exo_pass_figures *figures, exo_meters *scope);
 
 typedef struct exo_node_meters {
-    exo_meters *tree;
+    exo_meters *tree;             /* NULL: they are in another one */
     exo_meters *strategy, *model; /* its scopes */
     exo_pass_figures figures;     /* of this step */
 } exo_node_meters;
 
-/* After an error it is released. NOMEM. */
-exo_status exo_node_meters_init(exo_node_meters *meters, exo_err *err);
+/* Within `parent`, or, if that is NULL, as a tree of their own. After an error it is released. NOMEM. */
+exo_status exo_node_meters_init(exo_node_meters *meters, exo_meters *parent, exo_err *err);
 void exo_node_meters_release(exo_node_meters *meters);
 
 /* A tree as messages that point into it: good until the tree is freed. */

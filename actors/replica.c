@@ -44,6 +44,8 @@ make_comms(exo_replica *r, exo_err *err)
                               .method = "deliver",
                               .edge = exo_fit_comm_edge(fit, &edge) ? &edge : NULL};
     exo_status st = EXO_OK;
+    if (r->place.pace)
+        return EXO_OK;
     if (fit->comm)
         r->comm = exo_comm_hold(fit->comm);
     else if (strategy_is_far(r))
@@ -64,6 +66,8 @@ static exo_status
 open_groups(exo_replica *r, exo_err *err)
 {
     char name[32];
+    if (r->place.pace)
+        return EXO_OK;
     snprintf(name, sizeof name, "node_%u", r->node.rank);
     exo_status st = exo_group_open(&r->group, r->comm, r->node.rank, name, err);
     if (st == EXO_OK)
@@ -79,6 +83,11 @@ static exo_status
 take_pace(exo_replica *r, exo_err *err)
 {
     const exo_fit *fit = r->fit;
+    if (r->place.pace) {
+        r->pace = r->place.pace;
+        r->step_cost = r->place.step_cost;
+        return EXO_OK;
+    }
     r->step_cost = exo_fit_step_cost(fit->graph);
     r->pace = fit->paces ? &fit->paces[r->node.rank] : &r->own_pace;
     return fit->paces ? EXO_OK : exo_pace_init(&r->own_pace, NULL, 0, exo_fit_speed(fit->graph, r->node.rank), err);
@@ -117,7 +126,7 @@ make_copy(exo_replica *r, exo_err *err)
 static exo_status
 open_meters(exo_replica *r, exo_err *err)
 {
-    return exo_node_meters_init(&r->meters, err);
+    return exo_node_meters_init(&r->meters, r->place.meters, err);
 }
 
 static exo_status
@@ -164,7 +173,10 @@ exo_replica_close(exo_replica **replica)
     exo_loader_close(&r->loader);
     exo_batch_release(&r->eval_batch);
     exo_optim_free(&r->node.optim);
+    if (r->strategy)
+        exo_strategy_leave(r->strategy);
     exo_group_close(&r->group);
+    exo_group_close(&r->inside);
     exo_group_close(&r->side_group);
     exo_params_free(&r->average);
     exo_params_free(&r->params);
@@ -301,8 +313,8 @@ open_loader(exo_replica *r, exo_err *err)
 exo_status
 exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err)
 {
-    exo_status st = meet(r, err);
-    if (st == EXO_OK)
+    exo_status st = r->place.pace ? EXO_OK : meet(r, err);
+    if (st == EXO_OK && !r->place.pace)
         st = agree_on_parameters(r, err);
     if (st == EXO_OK)
         st = exo_strategy_start(r->strategy, &r->node, err);

@@ -21,6 +21,11 @@ typedef struct exo_replica_place {
     exo_runtime *runtime;
     exo_ref self;     /* its actor                                                                   */
     uint32_t channel; /* its collectives are `channel` and the next one of the actor's method "deliver" */
+    /* In a graph: it has no communicators, but groups of the actor's that its owner gives it between open and set_up (group, inside, and
+     * those of `node`). Its time is the actor's, and so are its meters. */
+    exo_pace *pace; /* NULL: not in a graph     */
+    exo_time step_cost;
+    exo_meters *meters;
 } exo_replica_place;
 
 typedef struct exo_replica {
@@ -30,6 +35,7 @@ typedef struct exo_replica {
     exo_strategy *strategy;
     exo_comm *comm, *side; /* held: the strategy's, which is counted; of set-up, averages and correlations */
     exo_group *group, *side_group;
+    exo_group *inside; /* in a graph, of a strategy with two edges; else NULL */
     exo_params *params;
     exo_params *average; /* made when first asked for               */
     bool averaged;       /* `average` holds the mean of all copies  */
@@ -47,7 +53,7 @@ typedef struct exo_replica {
 /* replica.c: its life. INVAL, NOT_FOUND: the document, or what it names is not here; NOMEM. */
 exo_status exo_replica_open(exo_replica **out, const exo_replica_place *place, const char *document, exo_err *err);
 void exo_replica_close(exo_replica **replica);
-/* Finds the others, which are all open by now, agrees on the numbers of rank 0, starts the strategy, and goes on from the run's checkpoint, if it
+/* Finds the others, which are all open by now, agrees on the numbers of rank 0 (in a graph all have those of the seed), starts the strategy, and goes on from the run's checkpoint, if it
  * has one: *elapsed is how long the run had taken by then. Blocks for the others. */
 exo_status exo_replica_set_up(exo_replica *r, uint64_t *elapsed, exo_err *err);
 /* Sent by its strategy, over all parts of a resumed run. */

@@ -25,6 +25,7 @@ static const void *const strategies[] = {
     &exo_ddp_class,
     &exo_diloco_class,
     &exo_fedavg_class,
+    &exo_islands_class,
     &exo_sparta_class,
 };
 

@@ -12,6 +12,7 @@ extern exo_registry exo_strategy_registry; /* of exo_strategy_class (registry.c)
 extern const exo_strategy_class exo_ddp_class;
 extern const exo_strategy_class exo_diloco_class;
 extern const exo_strategy_class exo_fedavg_class;
+extern const exo_strategy_class exo_islands_class;
 extern const exo_strategy_class exo_sparta_class;
 
 /* The options H and offset of strategies with a round every H steps: after the steps offset + H,

@@ -214,6 +214,13 @@ exo_strategy_edges(const exo_strategy *strategy, size_t numel, uint32_t num_node
 }
 
 void
+exo_strategy_leave(exo_strategy *strategy)
+{
+    if (strategy->strategy_class->leave)
+        strategy->strategy_class->leave(strategy->self);
+}
+
+void
 exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_state *state)
 {
     exo_optim_state(node->optim, "optim", state);

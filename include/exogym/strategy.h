@@ -53,6 +53,8 @@ typedef struct exo_node {
     bool stepped;                 /* within backward: the next exo_node_inner_step does nothing more */
     exo_meters *
         meters; /* where the strategy declares its meters (meter.h), from start on; not to be counted in release. NULL: nobody looks */
+    /* All nodes, too, over the first of the two edges that a strategy declares; `group` is over the second. NULL: `group` is over both. */
+    exo_group *inside;
 } exo_node;
 
 /* Clips if max_norm is set, then one step of the inner optimizer at the scheduled rate. */
@@ -106,6 +108,9 @@ typedef struct exo_strategy_class {
     size_t (*edges)(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES]);
     /* Whether so many nodes can train by these options; INVAL says why not. After init, before start. May be NULL: any number can. */
     exo_status (*check)(const void *self, uint32_t num_nodes, exo_err *err);
+    /* Closes the groups that start made of node->group or node->inside, which are closed next. After a start, also one that failed. May be NULL:
+     * it made none, or has closed them. */
+    void (*leave)(void *self);
 } exo_strategy_class;
 
 /* One node's strategy. */
@@ -143,6 +148,8 @@ EXO_API bool exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num
 /* What it exchanges; false: the class does not say. */
 EXO_API bool exo_strategy_edges(const exo_strategy *strategy, size_t numel, uint32_t num_nodes,
                                 exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES], size_t *count);
+/* It will not communicate any more: before the groups of its node are closed. Strategies that were not started may leave, too. */
+EXO_API void exo_strategy_leave(exo_strategy *strategy);
 /* Adds the inner optimizer's and the strategy's state to a checkpoint. */
 EXO_API void exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_state *state);
 

@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 
 #include "report/meter_json.h"
+#include "report/timeline.h"
 #include "report/traffic_json.h"
 
 static uint64_t
@@ -91,9 +92,9 @@ read_part(exo_graph_part *part, const char *actor, const char *host, const json_
     }
 }
 
-exo_status
-exo_graph_report_add(exo_graph_result *result, const char *actor, const char *host, const exo_payload *reply,
-                     bool at_the_end, exo_err *err)
+static exo_status
+add_report(exo_graph_result *result, const char *actor, const char *host, const exo_payload *reply, bool at_the_end,
+           exo_err *err)
 {
     json_t *report = reply && reply->size ? json_loadb(reply->data, reply->size - 1, 0, NULL) : NULL;
     if (!report)
@@ -103,7 +104,7 @@ exo_graph_report_add(exo_graph_result *result, const char *actor, const char *ho
         st = read_figures(result, actor, json_object_get(report, "metrics"), err);
     if (st == EXO_OK)
         st = read_meters(result, actor, json_object_get(report, "meters"), err);
-    if (st == EXO_OK && at_the_end) {
+    if (st == EXO_OK && at_the_end && result->parts) {
         exo_graph_part *part = &result->parts[result->num_parts++];
         read_part(part, actor, host, report);
         result->time = part->time > result->time ? part->time : result->time;
@@ -122,9 +123,43 @@ exo_graph_report_add_all(exo_graph_result *result, uint32_t count,
         report(context, i, &r);
         if (!r.reply)
             continue;
-        exo_status st =
-            exo_graph_report_add(result, r.actor, r.host, r.reply, r.at_the_end, first == EXO_OK ? err : NULL);
+        exo_status st = add_report(result, r.actor, r.host, r.reply, r.at_the_end, first == EXO_OK ? err : NULL);
         first = first == EXO_OK ? st : first;
     }
     return first;
+}
+
+exo_status
+exo_graph_report_hosts(exo_graph_result *r, const exo_graph_spec *spec, exo_links *network, exo_err *err)
+{
+    r->hosts = exo_calloc(spec->num_hosts, sizeof *r->hosts);
+    if (!r->hosts)
+        return exo_fail(err, EXO_NOMEM, "no memory for the hosts' figures");
+    r->num_hosts = spec->num_hosts;
+    for (uint32_t h = 0; h < spec->num_hosts; h++) {
+        exo_link_stats up = {0}, down = {0};
+        exo_links_host_stats(network, h, &up, &down);
+        r->hosts[h] = (exo_graph_host){.name = spec->hosts[h].spec.name,
+                                       .up_bytes = up.bytes,
+                                       .down_bytes = down.bytes,
+                                       .up_busy = up.busy,
+                                       .down_busy = down.busy};
+    }
+    return EXO_OK;
+}
+
+exo_status
+exo_graph_report_timeline(const char *path, const exo_graph_spec *spec, exo_place *const *places, uint32_t count,
+                          exo_err *err)
+{
+    exo_timeline_track *tracks = exo_calloc(count, sizeof *tracks);
+    if (!tracks)
+        return exo_fail(err, EXO_NOMEM, "no memory for the timeline");
+    for (uint32_t i = 0; i < count; i++)
+        tracks[i] = (exo_timeline_track){.host = spec->hosts[places[i]->host].spec.name,
+                                         .actor = places[i]->actor.name,
+                                         .track = &places[i]->pace.track};
+    exo_status st = exo_timeline_write(path, tracks, count, err);
+    exo_free(tracks);
+    return st;
 }

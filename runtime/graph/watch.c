@@ -65,26 +65,20 @@ gather_here(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
 static exo_status
 gather_there(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
 {
-    exo_future **futures = exo_calloc(w->count, sizeof(exo_future *));
-    exo_time deadline = exo_deadline(exo_clock_real(), ANSWER);
-    if (!futures)
-        return EXO_NOMEM;
+    exo_cast_round round;
     Exo__Train__GraphWaits m = EXO__TRAIN__GRAPH_WAITS__INIT;
     m.longer_than = longer_than;
-    for (uint32_t i = 0; i < w->count; i++) {
+    exo_status st = exo_cast_round_open(&round, w->cast, ANSWER, NULL);
+    for (uint32_t i = 0; st == EXO_OK && i < w->count; i++) {
         exo_payload args = {0};
-        if (!w->ended[i] && exo_protocol_pack(&args, &m.base, NULL) == EXO_OK)
-            exo_call(w->runtime, w->actors[i], "waits", args, deadline, &futures[i], NULL);
+        if (!w->cast->replies[i] && exo_protocol_pack(&args, &m.base, NULL) == EXO_OK)
+            exo_cast_round_ask(&round, i, "waits", args, NULL);
     }
-    for (uint32_t i = 0; i < w->count; i++) {
-        const exo_payload *reply = NULL;
-        if (futures[i] && exo_wait(futures[i], deadline, &reply, NULL) == EXO_OK &&
-            exo_wait_record_is_whole(reply, w->count))
-            exo_payload_copy(&records[i], reply->data, reply->size); /* without memory it does not wait */
-        exo_future_drop(&futures[i]);
-    }
-    exo_free(futures);
-    return EXO_OK;
+    while (st == EXO_OK && exo_cast_round_next(&round))
+        if (round.status == EXO_OK && exo_wait_record_is_whole(round.reply, w->count))
+            exo_payload_copy(&records[round.actor], round.reply->data, round.reply->size); /* else it does not wait */
+    exo_cast_round_close(&round);
+    return st;
 }
 
 static exo_status

@@ -6,16 +6,15 @@
 #ifndef EXO_GRAPH_WATCH_H
 #define EXO_GRAPH_WATCH_H
 
+#include "conduct/conduct.h"
 #include "graph/place.h"
 #include "graph/stall.h"
 
 typedef struct exo_stall_watch {
     const exo_graph_spec *spec;
-    exo_runtime *runtime;
+    const exo_cast *cast;     /* the actors; who has a reply has ended */
     exo_site *site;           /* NULL: the actors are in workers */
-    const exo_ref *actors;    /* (count) */
     exo_place *const *places; /* (count) of this process; NULL: in workers */
-    const bool *ended;        /* (count) */
     uint32_t count;
     exo_time began;               /* of the run, on the real clock */
     exo_time next;                /* when to look again, likewise  */

@@ -514,6 +514,7 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
         {"diloco", "{H: 3}"},
         {"diloco", "{H: 2, outer_optimizer: {name: adam, lr: 0.05}, optimizer: {name: sgd, momentum: 0.9, lr: 0.1}}"},
         {"fedavg", "{H: 2, island_size: 2}"},
+        {"islands", "{island_size: 2, across: {name: diloco, H: 2}}"},
         {"sparta", "{p: 0.2}"},
         {"sparta", "{p: 0.2, selector: shuffled_sequential}"},
         {"sparta", "{p: 0.2, selector: partitioned, interval: 2}"},
@@ -547,4 +548,90 @@ Test(strategies, a_run_goes_on_from_any_step_with_the_same_bits)
         }
         nodes_release(&whole);
     }
+}
+
+/* --- Islands -------------------------------------------------------------------------------------------------------------- */
+
+static void
+expect_same_bits(const char *what, uint32_t count, const char *a_name, const char *a_options, const char *b_name,
+                 const char *b_options)
+{
+    nodes a, b;
+    nodes_init(&a, count, NUMEL, BATCH, STEPS, a_name, a_options);
+    nodes_init(&b, count, NUMEL, BATCH, STEPS, b_name, b_options);
+    nodes_train(&a, STEPS);
+    nodes_train(&b, STEPS);
+    for (uint32_t r = 0; r < count; r++)
+        cr_expect_arr_eq(a.each[r].params, b.each[r].params, NUMEL * sizeof(float), "%s: node %u", what, r);
+    nodes_release(&a);
+    nodes_release(&b);
+}
+
+/* An island of one node does nothing inside, and one of all nodes has nobody across. */
+Test(strategies, islands_are_each_of_their_parts_at_the_ends)
+{
+    expect_same_bits("one node an island", 3, "islands", "{island_size: 1, across: {name: diloco, H: 5}}", "diloco",
+                     "{H: 5}");
+    expect_same_bits("one node an island", 4, "islands", "{island_size: 1, across: {name: sparta, p: 0.2}}", "sparta",
+                     "{p: 0.2}");
+    expect_same_bits("one island, and no round", 4, "islands", "{island_size: 4, across: {name: diloco, H: 1000}}",
+                     "ddp", "{}");
+    expect_same_bits("in buckets", 4, "islands",
+                     "{island_size: 2, inside: {name: ddp, bucket_size: 400 B}, across: {name: diloco, H: 3}}",
+                     "islands", "{island_size: 2, across: {name: diloco, H: 3}}");
+}
+
+/* With plain SGD the mean of the parameters after every step is a step with the mean of the gradients. */
+Test(strategies, islands_that_meet_at_every_step_are_ddp_of_all)
+{
+    static const char *const across[] = {"{name: fedavg, H: 1}",
+                                         "{name: diloco, H: 1, outer_optimizer: {name: sgd, lr: 1.0, momentum: 0}}"};
+    for (size_t i = 0; i < 2; i++)
+        for (uint32_t size = 1; size <= 3; size++) { /* of 3 there are two islands, of 3 nodes and of 1 */
+            char options[160];
+            nodes islands, all;
+            snprintf(options, sizeof options, "{island_size: %u, across: %s, optimizer: {name: sgd, lr: 0.1}}", size,
+                     across[i]);
+            nodes_init(&islands, NODES, NUMEL, BATCH, STEPS, "islands", options);
+            nodes_init(&all, NODES, NUMEL, BATCH, STEPS, "ddp", "optimizer: {name: sgd, lr: 0.1}");
+            nodes_train(&islands, STEPS);
+            nodes_train(&all, STEPS);
+            expect_nodes_equal(&islands, options);
+            cr_expect_leq(distance(&islands, &all), 2e-6f, "%s: %g", options, (double)distance(&islands, &all));
+            nodes_release(&islands);
+            nodes_release(&all);
+        }
+}
+
+/* Two islands of two nodes with batch B learn as two nodes with batch 2 B; between two rounds an island's nodes are equal, and islands are not. */
+Test(strategies, an_island_is_one_node_with_a_larger_batch)
+{
+    static const char *const across = "{name: diloco, H: 4}";
+    char options[128];
+    nodes islands, nodes_of_two;
+    snprintf(options, sizeof options, "{island_size: 2, across: %s, optimizer: {name: sgd, lr: 0.1}}", across);
+    nodes_init(&islands, 4, NUMEL, BATCH, STEPS, "islands", options);
+    nodes_init(&nodes_of_two, 2, NUMEL, 2 * BATCH, STEPS, "diloco", "{H: 4, optimizer: {name: sgd, lr: 0.1}}");
+    nodes_train(&islands, STEPS);
+    nodes_train(&nodes_of_two, STEPS);
+    cr_expect_leq(distance(&islands, &nodes_of_two), 2e-6f, "%g", (double)distance(&islands, &nodes_of_two));
+    nodes_release(&nodes_of_two);
+    nodes_release(&islands);
+
+    nodes_init(&islands, 4, NUMEL, BATCH, STEPS, "islands", options);
+    nodes_train(&islands, 6);
+    for (uint32_t first = 0; first < 4; first += 2)
+        cr_expect_arr_eq(islands.each[first].params, islands.each[first + 1].params, NUMEL * sizeof(float));
+    cr_expect(memcmp(islands.each[0].params, islands.each[2].params, NUMEL * sizeof(float)) != 0);
+    nodes_release(&islands);
+}
+
+/* Each island's all-reduce of every step, and every round's of all. */
+Test(strategies, islands_send_what_their_parts_send)
+{
+    const uint64_t psi = NUMEL * sizeof(float);
+    cr_expect_eq(bytes_of(4, NUMEL, 6, "islands", "{island_size: 2, across: {name: diloco, H: 3}}"),
+                 6 * 2 * 2 * psi + 2 * 2 * 3 * psi);
+    cr_expect_eq(bytes_of(5, NUMEL, 6, "islands", "{island_size: 3, across: {name: fedavg, H: 6}}"),
+                 6 * (2 * 2 + 2 * 1) * psi + 2 * 4 * psi, "islands of three and of two");
 }

@@ -1,0 +1,286 @@
+/* Islands: one strategy among the nodes of an island, another among all nodes, as where links are fast inside a place and slow between places.
+ * The nodes are cut into islands of `island_size` consecutive ranks, the last of which has what remains. A step is
+ *
+ *     1. the step of `inside` (ddp) in the node's island, which ends with the inner step
+ *     2. the step of `across` (diloco) among all nodes, without its inner step, which was 1.
+ *
+ * With ddp inside, the nodes of an island stay equal to the bit, and act as one node with a larger batch. What crosses takes a mean over nodes: an
+ * island counts by its size.
+ *
+ * `inside` calls through node->inside, where the host has a communicator for it, else through node->group, as `across` does.
+ *
+ * Traffic of a node: that of `inside` among n nodes, and that of `across` among N.
+ */
+#include "strategies/builtin.h"
+
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "base/config_edit.h"
+
+struct part {
+    const exo_strategy_class *strategy;
+    void *self; /* its state; owned */
+};
+
+struct islands {
+    uint64_t size;
+    struct part inside, across;
+    char *place;          /* of island_size in the config, for check; owned    */
+    uint32_t rank, count; /* of this node in its island; the island's nodes    */
+    exo_group *island;    /* NULL until start                                  */
+    exo_meters *meters;   /* the scope of `inside`                             */
+};
+
+/* What a node is to the other part, while `inside` runs. */
+struct seat {
+    uint32_t rank, num_nodes;
+    exo_group *group, *inside;
+    exo_meters *meters;
+};
+
+/* --- Options ----------------------------------------------------------------------------------------------------------------------- */
+
+static exo_status
+read_part(struct part *part, exo_config *config, const char *key, const char *fallback, exo_err *err)
+{
+    const char *name = NULL;
+    exo_config *node = exo_config_get(config, key), *options = exo_config_is_map(node) ? node : NULL;
+    exo_status st = options ? exo_config_string(options, "name", NULL, &name, err)
+                            : exo_config_string(config, key, fallback, &name, err);
+    if (st == EXO_OK && !name)
+        st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
+    if (st != EXO_OK)
+        return st;
+    part->strategy = exo_registry_find(&exo_strategy_registry, name);
+    if (!part->strategy) {
+        exo_registry_unknown(&exo_strategy_registry, name, err);
+        if (err)
+            err->code = EXO_INVAL; /* the name is wrong */
+        return exo_config_add_place(node, err);
+    }
+    part->self = exo_calloc(1, part->strategy->state_size + 1);
+    if (!part->self)
+        return exo_fail(err, EXO_NOMEM, "no memory for the strategy '%s'", name);
+    st = part->strategy->init ? part->strategy->init(part->self, options, err) : EXO_OK;
+    return st == EXO_OK ? exo_config_finish(options, err) : st;
+}
+
+static size_t
+edges_of(const struct part *part, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+{
+    memset(out, 0, EXO_STRATEGY_MAX_EDGES * sizeof *out);
+    return part->strategy->edges ? part->strategy->edges(part->self, numel, num_nodes, out) : 0;
+}
+
+/* The two take the node's step in turn, over edges that are told apart by what they carry. */
+static exo_status
+check_parts(const struct islands *s, exo_config *config, exo_err *err)
+{
+    exo_strategy_edge inside[EXO_STRATEGY_MAX_EDGES], across[EXO_STRATEGY_MAX_EDGES];
+    const exo_strategy_class *in = s->inside.strategy, *out = s->across.strategy;
+    const exo_config *node = exo_config_get(config, exo_config_has(config, "across") ? "across" : "inside");
+    if (!out->steps_alone || !out->steps_alone(s->across.self, 2))
+        return exo_config_fail(node, err, "across: '%s' does not begin with a step of the node's own, as diloco does",
+                               out->name);
+    size_t ins = edges_of(&s->inside, 1, 2, inside), outs = edges_of(&s->across, 1, 2, across);
+    if (ins != 1 || outs != 1)
+        return exo_config_fail(node, err, "'%s' does not say what it sends, or sends more than one thing",
+                               ins != 1 ? in->name : out->name);
+    if (strcmp(inside[0].carries, across[0].carries) == 0)
+        return exo_config_fail(node, err, "'%s' inside and '%s' across both send %s", in->name, out->name,
+                               across[0].carries);
+    return EXO_OK;
+}
+
+static exo_status
+islands_init(void *self, exo_config *config, exo_err *err)
+{
+    struct islands *s = self;
+    char place[EXO_ERR_TEXT] = "islands";
+    const exo_config *size = exo_config_get(config, "island_size");
+    exo_status st = exo_config_u64(config, "island_size", 2, 1, UINT32_MAX, &s->size, err);
+    if (st == EXO_OK)
+        st = read_part(&s->inside, config, "inside", "ddp", err);
+    if (st == EXO_OK)
+        st = read_part(&s->across, config, "across", "diloco", err);
+    if (st == EXO_OK)
+        st = check_parts(s, config, err);
+    if (st != EXO_OK)
+        return st;
+    if (size)
+        exo_config_where(size, place, sizeof place);
+    s->place = exo_strdup(place);
+    return s->place ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the strategy 'islands'");
+}
+
+static exo_status
+check_part(const struct part *part, uint32_t num_nodes, exo_err *err)
+{
+    return part->strategy->check ? part->strategy->check(part->self, num_nodes, err) : EXO_OK;
+}
+
+static exo_status
+islands_check(const void *self, uint32_t num_nodes, exo_err *err)
+{
+    const struct islands *s = self;
+    if (s->size > num_nodes)
+        return exo_fail(err, EXO_INVAL, "%.300s: island_size must be at most %u, the number of nodes, got %llu",
+                        s->place, num_nodes, (unsigned long long)s->size);
+    uint32_t rest = num_nodes % (uint32_t)s->size;
+    exo_status st = check_part(&s->inside, (uint32_t)s->size, err);
+    if (st == EXO_OK && rest > 0)
+        st = check_part(&s->inside, rest, err);
+    return st == EXO_OK ? check_part(&s->across, num_nodes, err) : st;
+}
+
+/* --- A node's island --------------------------------------------------------------------------------------------------------------- */
+
+static struct seat
+sit_inside(const struct islands *s, exo_node *node)
+{
+    const struct seat seat = {.rank = node->rank,
+                              .num_nodes = node->num_nodes,
+                              .group = node->group,
+                              .inside = node->inside,
+                              .meters = node->meters};
+    node->rank = s->rank;
+    node->num_nodes = s->count;
+    node->group = s->island;
+    node->inside = NULL;
+    node->meters = s->meters;
+    return seat;
+}
+
+static void
+sit_back(exo_node *node, const struct seat *seat)
+{
+    node->rank = seat->rank;
+    node->num_nodes = seat->num_nodes;
+    node->group = seat->group;
+    node->inside = seat->inside;
+    node->meters = seat->meters;
+}
+
+static exo_status
+open_island(struct islands *s, exo_node *node, exo_err *err)
+{
+    uint32_t size = (uint32_t)s->size, first = node->rank / size * size;
+    s->count = node->num_nodes - first < size ? node->num_nodes - first : size;
+    s->rank = node->rank - first;
+    uint32_t *ranks = exo_calloc(s->count, sizeof *ranks);
+    if (!ranks)
+        return exo_fail(err, EXO_NOMEM, "no memory for an island of %u nodes", s->count);
+    for (uint32_t i = 0; i < s->count; i++)
+        ranks[i] = first + i;
+    exo_status st = exo_group_among(&s->island, node->inside ? node->inside : node->group, ranks, s->count, err);
+    exo_free(ranks);
+    return st;
+}
+
+static exo_status
+islands_start(void *self, exo_node *node, exo_err *err)
+{
+    struct islands *s = self;
+    exo_status st = exo_meters_scope(&s->meters, node->meters, "inside", err);
+    if (st == EXO_OK)
+        st = open_island(s, node, err);
+    if (st != EXO_OK)
+        return st;
+    const struct seat seat = sit_inside(s, node);
+    if (s->inside.strategy->start)
+        st = s->inside.strategy->start(s->inside.self, node, err);
+    sit_back(node, &seat);
+    return st == EXO_OK && s->across.strategy->start ? s->across.strategy->start(s->across.self, node, err) : st;
+}
+
+static exo_status
+islands_step(void *self, exo_node *node, exo_err *err)
+{
+    struct islands *s = self;
+    const struct seat seat = sit_inside(s, node);
+    exo_status st = s->inside.strategy->step(s->inside.self, node, err);
+    sit_back(node, &seat);
+    if (st != EXO_OK)
+        return st;
+    node->stepped = true;
+    return s->across.strategy->step(s->across.self, node, err);
+}
+
+static exo_status
+islands_gradient_ready(void *self, exo_node *node, size_t first, size_t count, exo_err *err)
+{
+    struct islands *s = self;
+    if (!s->inside.strategy->gradient_ready)
+        return EXO_OK;
+    const struct seat seat = sit_inside(s, node);
+    exo_status st = s->inside.strategy->gradient_ready(s->inside.self, node, first, count, err);
+    sit_back(node, &seat);
+    return st;
+}
+
+/* --- The rest ---------------------------------------------------------------------------------------------------------------------- */
+
+static void
+islands_state(void *self, exo_state *state)
+{
+    const struct islands *s = self;
+    if (s->inside.strategy->state)
+        s->inside.strategy->state(s->inside.self, state);
+    if (s->across.strategy->state)
+        s->across.strategy->state(s->across.self, state);
+}
+
+static void
+islands_leave(void *self)
+{
+    exo_group_close(&((struct islands *)self)->island);
+}
+
+static void
+release_part(struct part *part)
+{
+    if (part->self && part->strategy->release)
+        part->strategy->release(part->self);
+    exo_free(part->self);
+}
+
+static void
+islands_release(void *self)
+{
+    struct islands *s = self;
+    islands_leave(s);
+    release_part(&s->inside);
+    release_part(&s->across);
+    exo_free(s->place);
+}
+
+static size_t
+islands_edges(const void *self, size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+{
+    const struct islands *s = self;
+    exo_strategy_edge across[EXO_STRATEGY_MAX_EDGES];
+    uint32_t size = s->size < num_nodes ? (uint32_t)s->size : num_nodes;
+    edges_of(&s->inside, numel, size, out);
+    edges_of(&s->across, numel, num_nodes, across);
+    if (out[0].members == 0 && size < num_nodes)
+        out[0].members = size;
+    out[1] = across[0];
+    return 2;
+}
+
+const exo_strategy_class exo_islands_class = {
+    .name = "islands",
+    .help = "one strategy inside islands of nodes, another across them; options island_size, inside, across",
+    .state_size = sizeof(struct islands),
+    .init = islands_init,
+    .start = islands_start,
+    .step = islands_step,
+    .gradient_ready = islands_gradient_ready,
+    .state = islands_state,
+    .leave = islands_leave,
+    .release = islands_release,
+    .edges = islands_edges,
+    .check = islands_check,
+};
