@@ -124,10 +124,9 @@ EXO_API const char *exo_graph_folder(const exo_graph_actor *actor); /* for files
  * declares under `compute`, or else what it takes here; in both cases divided by the host's speed. On the real clock a declared cost is
  * waited out. */
 EXO_API void exo_graph_phase(exo_graph_actor *actor, const char *name);
-/* A figure of the actor, for the progress line, metrics.csv and the result: the latest value of each name. At most 16 names; literals. */
-EXO_API void exo_graph_metric(exo_graph_actor *actor, const char *name, double value);
-/* The actor's scope of meters, with unit and help, as many as it likes (meter.h): in the run's result.json and progress.json, and in `exogym
- * status`, under the actor's name. They are good until `run` returns. */
+/* The actor's scope of meters, as many as it likes (meter.h): they are on the progress line, in meters.csv, TensorBoard, result.json,
+ * progress.json and `exogym status`, under the actor's name. The line has room for few: declare the most telling ones first. They are good
+ * until `run` returns. */
 EXO_API exo_meters *exo_graph_meters(exo_graph_actor *actor);
 
 /* --- Classes -------------------------------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 #include "graph/run.h"
 
-/* Adds an actor's report: its figures and traffic, and, at the end, where its time went. result->parts has room for it. INVAL: it is no
+/* Adds an actor's report: its meters and traffic, and, at the end, where its time went. result->parts has room for it. INVAL: it is no
  * report; NOMEM. */
 exo_status exo_graph_report_add(exo_graph_result *result, const char *actor, const char *host, const exo_payload *reply,
                                 bool at_the_end, exo_err *err);

@@ -60,10 +60,7 @@ on_progress(void *context, const exo_progress *p)
     struct audience *audience = context;
     exo_display_step(audience->display, p);
     json_t *report = exo_run_report_new(p->elapsed, audience->virtual_clock);
-    exo_run_report_add_figure(report, "node_0", "step", (double)p->step);
-    exo_run_report_add_figure(report, "node_0", "max_steps", (double)p->max_steps);
-    if (p->step > 0)
-        exo_run_report_add_figure(report, "node_0", "train_loss", (double)p->train_loss);
+    json_object_set_new(report, "max_steps", json_integer((json_int_t)p->max_steps));
     exo_run_report_add_edge(report, p->edge, &p->traffic);
     exo_run_report_add_meters(report, p->meters);
     if (p->step == p->max_steps || exo_run_report_is_due(&audience->report))
